@@ -1,0 +1,62 @@
+# How Braid's targets are made: one static library per folder of src/braid, one test program per
+# folder of tests. Files are globbed, so adding one needs no edit here.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+                    $<$<COMPILE_LANGUAGE:CXX>:-Werror=return-type>
+                    # Designated initializers leave the rest at its default on purpose; gcc 12's
+                    # -Wrestrict misfires on std::string (gcc bug 105329).
+                    $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>
+                    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+if(BRAID_SANITIZE)
+  add_compile_options(-fsanitize=${BRAID_SANITIZE} -fno-omit-frame-pointer
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
+  add_link_options(-fsanitize=${BRAID_SANITIZE})
+endif()
+
+# braid_library(tensor DEPENDS base): library braid_tensor from the *.cc of the current folder.
+function(braid_library name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS *.cc)
+  if(NOT sources)
+    add_library(braid_${name} INTERFACE)
+    set(scope INTERFACE)
+  else()
+    add_library(braid_${name} STATIC ${sources})
+    set(scope PUBLIC)
+  endif()
+  target_include_directories(braid_${name} ${scope} $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>)
+  list(TRANSFORM ARG_DEPENDS PREPEND braid_)
+  target_link_libraries(braid_${name} ${scope} ${ARG_DEPENDS} ${ARG_LIBRARIES})
+endfunction()
+
+# braid_test_program(test_unit_io LABEL unit LIBRARIES braid_io): one GoogleTest program from the
+# *.cc of `folder`, each of its tests known to ctest under the label.
+function(braid_test_program name folder)
+  cmake_parse_arguments(ARG "" "LABEL" "LIBRARIES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${name} ${sources})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE BRAID_TEST_DATA="${CMAKE_SOURCE_DIR}/tests"
+                                             BRAID_BIN_DIR="${CMAKE_BINARY_DIR}/bin")
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 300)
+endfunction()
