@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "braid/program/program.h"
+
+namespace braid {
+
+// What a backend says of the kernel that it would use for an op, before anything runs: pure data
+// for the memory plan, the verifier and the simulator.
+struct KernelInfo {
+  std::string name;             // "linear.avx512_vnni"
+  int64_t workspace_bytes = 0;  // scratch that lives for this launch alone
+};
+
+// The kernels of one backend, as planning sees them.
+class KernelCatalog {
+ public:
+  virtual ~KernelCatalog() = default;
+  // Fails with kUnsupported, naming the op and its types, when the backend has no kernel for it.
+  virtual KernelInfo find(const Program& program, const Op& op) const = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "braid/program/attrs.h"
+#include "braid/program/sharding.h"
+#include "braid/program/value.h"
+#include "braid/tensor/view.h"
+
+namespace braid {
+
+struct OpDef;
+
+// One operation of a Program: what to compute from which values. `inputs` and `outputs` are in the
+// order that its definition gives; an optional input that is absent is kNoValue.
+struct Op {
+  const OpDef* def = nullptr;
+  Attrs attrs;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  std::string scope;  // "layers.3.attn"
+  std::string tag;    // for partition rules by mark()
+};
+
+// The tensors of one call, in the order of the op's inputs and outputs; an absent input has no
+// data. Shapes are capacities, `extents` says how much of each batch axis is in use.
+struct OpCall {
+  const Op* op = nullptr;
+  std::span<const TensorView> in;
+  std::span<const TensorView> out;
+  BatchAxis axis = BatchAxis::none;  // of the first input
+  const Extents* extents = nullptr;
+
+  // Live rows of the operands on that axis.
+  int64_t rows() const { return extents->of(axis, in[0].shape[0]); }
+  template <class T>
+  const T& attrs() const {
+    return op->attrs.as<T>();
+  }
+};
+
+// How much work a step is, beyond its extents.
+struct Work {
+  Extents extents;
+  int64_t attended = 0;   // (query, key) pairs that causal attention visits, over all sequences
+  int64_t kv_tokens = 0;  // keys in the cache that are read, over all sequences
+};
+
+struct Cost {
+  double flops = 0;
+  double bytes = 0;       // device memory, each operand once
+  double wire_bytes = 0;  // sent by this rank
+  Cost& operator+=(const Cost& other) {
+    flops += other.flops;
+    bytes += other.bytes;
+    wire_bytes += other.wire_bytes;
+    return *this;
+  }
+};
+
+// What an op asks of its inputs and makes of them along one mesh axis.
+struct ShardRule {
+  std::vector<Placement> inputs;  // as the op needs them; the lowering converts what differs
+  std::vector<Placement> outputs;
+};
+
+using TypeList = std::span<const ValueType>;
+
+// The contract of one kind of op. ops/ defines one for each; a user's library may define more. All
+// functions are pure. Input and output types are in the op's own order; absent inputs have rank 0.
+struct OpDef {
+  std::string_view kind;
+
+  // Shape rule: output types from input types; fails with kInvalidArgument naming the dimension.
+  std::vector<ValueType> (*infer)(const Attrs& attrs, TypeList in);
+
+  // Inputs (by index) that the op also writes: the KV cache of kv_append.
+  std::vector<int> mutated_inputs;
+
+  Cost (*cost)(const Attrs& attrs, TypeList in, TypeList out, const Work& work);
+
+  // Sharding rule over P ranks, given where the inputs are.
+  ShardRule (*shard)(const Attrs& attrs, TypeList in, std::span<const Placement> placed, int P);
+
+  // The attributes for `rank` under a rule's input placements; null: the same on every rank.
+  Attrs (*localize)(const Attrs& attrs, TypeList in, const ShardRule& rule, int rank) = nullptr;
+
+  // Scalar reference on host memory, over extents; null for communication ops.
+  void (*reference)(const OpCall& call) = nullptr;
+
+  bool communicates = false;
+};
+
+}  // namespace braid

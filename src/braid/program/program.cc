@@ -1,0 +1,106 @@
+#include "braid/program/program.h"
+
+#include <unordered_set>
+
+namespace braid {
+namespace {
+
+std::string operand(const Program& program, ValueId id) {
+  if (id == kNoValue) return "-";
+  const Value& value = program.value(id);
+  return value.kind == ValueKind::computed ? fmt::format("%{}", id) : value.name;
+}
+
+std::string line(const Program& program, const Op& op) {
+  std::string out;
+  for (ValueId id : op.outputs) out += (out.empty() ? "" : ", ") + operand(program, id);
+  if (!op.outputs.empty()) out += " = ";
+  out += fmt::format("{}(", op.def->kind);
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    out += (i ? ", " : "") + operand(program, op.inputs[i]);
+  }
+  out += ")";
+  if (const std::string attrs = to_string(op.attrs); !attrs.empty()) out += " {" + attrs + "}";
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    out += (i ? ", " : " : ") + to_string(program.value(op.outputs[i]).type);
+  }
+  if (!op.scope.empty()) out += "  # " + op.scope;
+  return out;
+}
+
+std::vector<ValueType> types(const Program& program, const std::vector<ValueId>& ids) {
+  std::vector<ValueType> result;
+  for (ValueId id : ids) result.push_back(id == kNoValue ? ValueType{} : program.value(id).type);
+  return result;
+}
+
+}  // namespace
+
+std::optional<ValueId> Program::find(std::string_view value_name) const {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i].name == value_name) return static_cast<ValueId>(i);
+  }
+  return std::nullopt;
+}
+
+std::vector<ValueType> Program::input_types(const Op& op) const {
+  return types(*this, op.inputs);
+}
+
+std::vector<ValueType> Program::output_types(const Op& op) const {
+  return types(*this, op.outputs);
+}
+
+Cost Program::cost(const Op& op, const Work& work) const {
+  return op.def->cost(op.attrs, input_types(op), output_types(op), work);
+}
+
+std::string to_string(const Program& program) {
+  std::string out =
+      fmt::format("program {} (token {}, sequence {}, row {})\n", program.name,
+                  program.capacity.token, program.capacity.sequence, program.capacity.row);
+  for (const Op& op : program.ops) out += "  " + line(program, op) + "\n";
+  out += "  return";
+  for (ValueId id : program.outputs) out += " " + operand(program, id);
+  return out + "\n";
+}
+
+void verify(const Program& program) {
+  const auto count = static_cast<ValueId>(program.values.size());
+  std::vector<bool> made(program.values.size());
+  std::unordered_set<std::string_view> names;
+  for (ValueId id = 0; id < count; ++id) {
+    const Value& value = program.value(id);
+    made[static_cast<size_t>(id)] = value.kind != ValueKind::computed;
+    if (value.kind == ValueKind::computed) continue;
+    BRAID_CHECK(!value.name.empty() && names.insert(value.name).second,
+                "value {} has no name of its own: '{}'", id, value.name);
+  }
+  for (const Op& op : program.ops) {
+    const auto where = [&] { return line(program, op); };
+    BRAID_CHECK(op.def != nullptr);
+    for (ValueId id : op.inputs) {
+      if (id == kNoValue) continue;
+      BRAID_CHECK(0 <= id && id < count, "op {} reads value {}", op.def->kind, id);
+      BRAID_CHECK(made[static_cast<size_t>(id)], "%{} is read before it is made: {}", id, where());
+    }
+    for (ValueId id : op.outputs) {
+      BRAID_CHECK(0 <= id && id < count, "op {} makes value {}", op.def->kind, id);
+      BRAID_CHECK(!made[static_cast<size_t>(id)], "%{} is made twice: {}", id, where());
+      made[static_cast<size_t>(id)] = true;
+    }
+    for (int index : op.def->mutated_inputs) {
+      const ValueId id = op.inputs.at(static_cast<size_t>(index));
+      BRAID_CHECK(program.value(id).kind == ValueKind::state, "{} writes what is no state: {}",
+                  op.def->kind, where());
+    }
+    BRAID_CHECK(op.def->infer(op.attrs, program.input_types(op)) == program.output_types(op),
+                "output types differ from the shape rule: {}", where());
+  }
+  for (ValueId id : program.outputs) {
+    BRAID_CHECK(0 <= id && id < count && made[static_cast<size_t>(id)], "output %{} is not made",
+                id);
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "braid/program/op.h"
+
+namespace braid {
+
+// What is computed: ops on values in single-assignment form, in an order that respects their
+// dependencies. Plain data; built by Builder, checked by verify().
+struct Program {
+  std::string name;
+  Extents capacity;
+  std::vector<Value> values;
+  std::vector<Op> ops;
+  std::vector<ValueId> outputs;
+
+  const Value& value(ValueId id) const { return values.at(static_cast<size_t>(id)); }
+  std::optional<ValueId> find(std::string_view value_name) const;
+
+  // Types of an op's operands; an absent input has rank 0.
+  std::vector<ValueType> input_types(const Op& op) const;
+  std::vector<ValueType> output_types(const Op& op) const;
+  Cost cost(const Op& op, const Work& work) const;
+};
+
+// One line per op: "%7 = rms_norm(%3, layers.0.attn.norm) {eps=1e-05} : f32[token=1, 576]  #
+// scope".
+std::string to_string(const Program& program);
+
+// Throws std::logic_error with the op's line if a value is read before it is made or made twice, an
+// operand id is out of range, a type is not what the op's shape rule gives, or names of inputs,
+// weights and states are not unique.
+void verify(const Program& program);
+
+}  // namespace braid

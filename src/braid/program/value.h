@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "braid/tensor/dtype.h"
+#include "braid/tensor/shape.h"
+
+namespace braid {
+
+// The batch axes. A value that has one carries it as dimension 0; its size there is a capacity, and
+// how much of it a step uses is that axis' extent.
+enum class BatchAxis : uint8_t {
+  none,
+  token,     // packed tokens of all sequences of the batch
+  sequence,  // sequences of the batch
+  row,       // tokens whose logits are wanted
+};
+
+std::string_view to_string(BatchAxis axis);
+
+// Capacities when a Program is planned, extents when it runs: each extent <= its capacity.
+struct Extents {
+  int64_t token = 0;
+  int64_t sequence = 0;
+  int64_t row = 0;
+
+  int64_t of(BatchAxis axis, int64_t otherwise) const {
+    switch (axis) {
+      case BatchAxis::token:
+        return token;
+      case BatchAxis::sequence:
+        return sequence;
+      case BatchAxis::row:
+        return row;
+      case BatchAxis::none:
+        break;
+    }
+    return otherwise;
+  }
+  bool operator==(const Extents&) const = default;
+};
+
+struct ValueType {
+  DType dtype = DType::f32;
+  Shape shape;  // capacities
+  BatchAxis axis = BatchAxis::none;
+  bool operator==(const ValueType&) const = default;
+};
+
+std::string to_string(const ValueType& type);  // "f32[token=512, 576]"
+
+using ValueId = int32_t;
+constexpr ValueId kNoValue = -1;
+
+enum class ValueKind : uint8_t {
+  input,     // written by the host before each step
+  weight,    // constant, named canonically ("layers.3.attn.q"), read in place from the model file
+  state,     // outlives the step: the KV cache
+  computed,  // made by exactly one op
+};
+
+struct Value {
+  ValueKind kind = ValueKind::computed;
+  ValueType type;
+  std::string name;
+};
+
+}  // namespace braid
