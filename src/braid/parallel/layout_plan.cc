@@ -1,0 +1,13 @@
+#include "braid/parallel/layout_plan.h"
+
+namespace braid {
+
+std::string to_string(const LayoutPlan& plan) {
+  std::string out = fmt::format("{} over {} ranks\n", plan.axis, plan.P);
+  for (const auto& [name, placement] : plan.pinned) {
+    out += fmt::format("  {}: {}\n", name, to_string(placement));
+  }
+  return out;
+}
+
+}  // namespace braid

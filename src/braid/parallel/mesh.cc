@@ -1,0 +1,61 @@
+#include "braid/parallel/mesh.h"
+
+#include <set>
+
+#include "braid/base/error.h"
+
+namespace braid {
+
+Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
+  std::set<std::string> names;
+  for (const Axis& axis : axes_) {
+    if (axis.size < 1) {
+      fail(ErrorCode::kInvalidArgument, "mesh axis {} has size {}, wanted at least 1", axis.name,
+           axis.size);
+    }
+    if (!names.insert(axis.name).second) {
+      fail(ErrorCode::kInvalidArgument, "mesh axis {} appears twice", axis.name);
+    }
+  }
+}
+
+int Mesh::size() const {
+  int n = 1;
+  for (const Axis& axis : axes_) n *= axis.size;
+  return n;
+}
+
+int Mesh::size(const std::string& name) const {
+  for (const Axis& axis : axes_) {
+    if (axis.name == name) return axis.size;
+  }
+  return 1;
+}
+
+int Mesh::stride(size_t index) const {
+  int stride = 1;
+  for (size_t i = index + 1; i < axes_.size(); ++i) stride *= axes_[i].size;
+  return stride;
+}
+
+int Mesh::coordinate(int rank, const std::string& name) const {
+  BRAID_CHECK(0 <= rank && rank < size(), "rank {} of {}", rank, size());
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    if (axes_[i].name == name) return rank / stride(i) % axes_[i].size;
+  }
+  return 0;
+}
+
+std::vector<int> Mesh::group(int rank, const std::string& name) const {
+  BRAID_CHECK(0 <= rank && rank < size(), "rank {} of {}", rank, size());
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    if (axes_[i].name != name) continue;
+    std::vector<int> ranks;
+    const int first = rank - coordinate(rank, name) * stride(i);
+    for (int c = 0; c < axes_[i].size; ++c) ranks.push_back(first + c * stride(i));
+    return ranks;
+  }
+  return {rank};
+}
+
+}  // namespace braid

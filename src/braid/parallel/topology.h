@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace braid {
+
+// The class of the path between two ranks; traffic is counted by it.
+enum class LinkClass { device, machine, cluster };
+std::string_view to_string(LinkClass link);
+
+struct Link {
+  double bytes_per_second = 0;
+  double latency_seconds = 0;
+};
+
+// Machines of equal size; ranks fill a machine before the next one.
+struct Topology {
+  int machines = 1;
+  int devices = 1;        // per machine
+  Link machine_link;      // between devices of one machine
+  Link cluster_link;      // between machines
+  bool emulated = false;  // machines made up on one host
+
+  int ranks() const { return machines * devices; }
+  int machine_of(int rank) const { return rank / devices; }
+  LinkClass link(int a, int b) const {
+    if (a == b) return LinkClass::device;
+    return machine_of(a) == machine_of(b) ? LinkClass::machine : LinkClass::cluster;
+  }
+};
+
+// "2x4": 2 machines of 4 devices. Fails with kInvalidArgument on anything else.
+Topology parse_topology(std::string_view text);
+std::string to_string(const Topology& topology);
+
+}  // namespace braid

@@ -1,0 +1,140 @@
+#include "braid/parallel/tensor_parallel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "braid/ops/attention.h"
+#include "braid/ops/comm.h"
+#include "braid/ops/embedding.h"
+#include "braid/ops/linear.h"
+#include "braid/ops/norm.h"
+#include "braid/parallel/lowering.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+struct Sizes {
+  int64_t Hq = 9, Hkv = 3, D = 64, C = 576, F = 1536, V = 1001;
+  DType dtype = DType::q4_1;
+};
+
+// One layer without norms and RoPE: enough to be divided.
+Program layer(const Sizes& s) {
+  Builder b("t", {8, 2, 2});
+  const ValueId ids = b.input("ids", {DType::i32, {8}, BatchAxis::token});
+  const ops::AttentionMeta meta = {b.input("slots", {DType::i32, {8}, BatchAxis::token}),
+                                   b.input("q_start", {DType::i32, {3}}),
+                                   b.input("kv_len", {DType::i32, {2}, BatchAxis::sequence}),
+                                   b.input("pages", {DType::i32, {2, 4}, BatchAxis::sequence})};
+  const auto w = [&](const std::string& name, int64_t n, int64_t k) {
+    return ops::LinearWeights{b.weight(name, {s.dtype, {n, k}})};
+  };
+  ValueId x = ops::embedding(b, ids, b.weight("token_embd", {s.dtype, {s.V, s.C}}));
+  {
+    const auto layer_scope = b.scope("layers.0");
+    const auto scope = b.scope("attn");
+    const auto qkv =
+        ops::linear(b, x,
+                    {w("layers.0.attn.q", s.Hq * s.D, s.C), w("layers.0.attn.k", s.Hkv * s.D, s.C),
+                     w("layers.0.attn.v", s.Hkv * s.D, s.C)});
+    const ValueType cache = {DType::f16, {4, 16, s.Hkv, s.D}};
+    const ops::KvCache kv = {b.state("k", cache), b.state("v", cache)};
+    ops::kv_append(b, qkv[1], qkv[2], meta, kv, s.D);
+    const ValueId out =
+        ops::attention(b, qkv[0], kv, meta, {.head_dim = s.D, .group = s.Hq / s.Hkv});
+    x = ops::add(b, x, ops::linear(b, out, w("layers.0.attn.o", s.C, s.Hq * s.D)));
+  }
+  {
+    const auto scope = b.scope("layers.0.mlp");
+    const auto up =
+        ops::linear(b, x, {w("layers.0.mlp.gate", s.F, s.C), w("layers.0.mlp.up", s.F, s.C)});
+    const ValueId y = ops::gated(b, up[0], up[1], {});
+    x = ops::add(b, x, ops::linear(b, y, w("layers.0.mlp.down", s.C, s.F)));
+  }
+  return b.finish({ops::linear(b, x, w("lm_head", s.V, s.C))});
+}
+
+std::vector<Range> parts_of(const LayoutPlan& plan, const std::string& name) {
+  return plan.placement_of(name).parts;
+}
+
+TEST(TensorParallel, NineHeadsOnTwoRanksShareAKvHead) {
+  const LayoutPlan plan = tensor_parallel(layer({}), 2);
+  EXPECT_EQ(parts_of(plan, "layers.0.attn.q"), (std::vector<Range>{{0, 320}, {320, 576}}));
+  EXPECT_EQ(parts_of(plan, "layers.0.attn.k"), (std::vector<Range>{{0, 128}, {64, 192}}));
+  EXPECT_EQ(parts_of(plan, "k"), (std::vector<Range>{{0, 2}, {1, 3}}));
+  EXPECT_EQ(plan.placement_of("layers.0.attn.o"), Placement::shard(1, {{0, 320}, {320, 576}}));
+  EXPECT_EQ(parts_of(plan, "lm_head"), (std::vector<Range>{{0, 501}, {501, 1001}}));
+  EXPECT_TRUE(plan.placement_of("token_embd").is_replicated());
+}
+
+TEST(TensorParallel, LoweringPutsInOneReductionPerBlock) {
+  for (int P = 1; P <= 9; ++P) {
+    SCOPED_TRACE(P);
+    const Program logical = layer({});
+    const std::vector<RankProgram> ranks = lower(logical, tensor_parallel(logical, P));
+    ASSERT_EQ(std::ssize(ranks), P);
+    int64_t heads = 0;
+    for (const RankProgram& rank : ranks) {
+      int reduces = 0, gathers = 0;
+      for (const Op& op : rank.program.ops) {
+        reduces += op.def == &ops::kAllReduce;
+        gathers += op.def == &ops::kAllGather;
+        if (op.def != &ops::kAttention) continue;
+        const int64_t local = rank.program.value(op.inputs[0]).type.shape[1] / 64;
+        const auto& a = op.attrs.as<ops::AttentionAttrs>();
+        const int64_t first_kv = rank.placements[static_cast<size_t>(op.inputs[1])].is_shard()
+                                     ? rank.placements[static_cast<size_t>(op.inputs[1])]
+                                           .parts[static_cast<size_t>(rank.rank)]
+                                           .begin
+                                     : 0;
+        for (int64_t h = 0; h < local; ++h) {  // every head reads the KV head of its group
+          EXPECT_EQ(first_kv + (h + a.head_offset) / a.group, (heads + h) / 3);
+        }
+        heads += local;
+      }
+      EXPECT_EQ(reduces, P > 1 ? 2 : 0);
+      EXPECT_EQ(gathers, P > 1 ? 1 : 0);
+      EXPECT_EQ(rank.program.ops.size(), logical.ops.size() + (P > 1 ? 3 : 0));
+      EXPECT_EQ(rank.program.value(rank.program.outputs[0]).type.shape, Shape({8, 1001}))
+          << "logits are whole on every rank";
+    }
+    EXPECT_EQ(heads, 9);
+  }
+}
+
+TEST(TensorParallel, CutsFollowQuantizationBlocks) {
+  // Four heads of 64 make one block of 256: 32 query heads are 8 units.
+  const Sizes sizes = {.Hq = 32, .Hkv = 8, .C = 2048, .F = 5632, .V = 512, .dtype = DType::q4_k};
+  const LayoutPlan plan = tensor_parallel(layer(sizes), 3);
+  for (const Range& part : parts_of(plan, "layers.0.attn.o")) {
+    EXPECT_EQ(part.begin % 256, 0);
+    EXPECT_EQ(part.end % 256, 0);
+  }
+  for (const Range& part : parts_of(plan, "layers.0.mlp.down")) EXPECT_EQ(part.begin % 256, 0);
+}
+
+TEST(TensorParallel, TooManyRanksAreRefusedWithTheLimit) {
+  try {
+    tensor_parallel(layer({}), 100);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(e.what(), HasSubstr("9 query heads"));
+    EXPECT_THAT(e.what(), HasSubstr("at most 9 parts"));
+  }
+}
+
+TEST(Lowering, RefusesAWeightWhereNoRuleCanUseIt) {
+  const Program logical = layer({});
+  LayoutPlan plan{.axis = "tp", .P = 2, .pinned = {}};
+  plan.pinned["token_embd"] = Placement::shard(1, {{0, 288}, {288, 576}});
+  EXPECT_THROW(lower(logical, plan), Error);
+}
+
+}  // namespace
+}  // namespace braid
