@@ -1,0 +1,47 @@
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "braid/backend/cpu/team.h"
+#include "braid/ops/kernel_catalog.h"
+
+namespace braid::cpu {
+
+// What a kernel is bound to. The call and its spans outlive the bound kernel; extents are read
+// through the call on each run.
+struct LaunchArgs {
+  const OpCall& call;
+  std::byte* workspace = nullptr;  // as many bytes as info() asked for, 64-byte aligned
+  int threads = 1;
+};
+
+// One launch, ready to run: every thread of the team calls it (SPMD).
+using BoundKernel = std::function<void(const Team&)>;
+
+// A kernel for one kind of op: what it needs, and how it is bound to its operands once.
+struct Kernel {
+  std::function<KernelInfo(const Op& op, TypeList in, TypeList out, int threads)> info;
+  std::function<BoundKernel(const LaunchArgs& args)> bind;
+};
+
+// The kernels of the CPU backend by kind of op, filled by explicit calls (kernels/cpu/register.h).
+class KernelTable : public KernelCatalog {
+ public:
+  explicit KernelTable(int threads) : threads_(threads) {}
+
+  int threads() const { return threads_; }
+  void add(std::string_view kind, Kernel kernel);  // replaces an earlier kernel of the kind
+  const Kernel& at(std::string_view kind) const;   // fails with kUnsupported
+  KernelInfo find(const Program& program, const Op& op) const override;
+
+ private:
+  int threads_;
+  std::map<std::string, Kernel, std::less<>> kernels_;
+};
+
+// Kernels that call each op's scalar reference on thread 0: what every other kernel is tested
+// against.
+void add_reference_kernel(KernelTable& table, const OpDef& def);
+
+}  // namespace braid::cpu

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "braid/backend/cpu/wake_counter.h"
+#include "braid/base/math.h"
+
+namespace braid::cpu {
+
+// A sense-counting barrier for the threads of one team. Spins for a while, then sleeps, so that an
+// oversubscribed machine makes progress. Abort-safe: after abort() every wait throws
+// Error(kAborted). A wait longer than `deadline` aborts the barrier and throws Error(kDeadline).
+class Barrier {
+ public:
+  static constexpr std::chrono::seconds kDeadline{600};
+
+  explicit Barrier(int count,
+                   SpinPolicy policy = SpinPolicy::dedicated(std::chrono::microseconds(100)),
+                   std::chrono::nanoseconds deadline = kDeadline)
+      : count_(count), policy_(policy), deadline_(deadline) {}
+
+  void wait();
+  void abort();
+  // Makes an aborted barrier usable again; no thread may be inside wait().
+  void reset();
+
+ private:
+  const int count_;
+  const SpinPolicy policy_;
+  const std::chrono::nanoseconds deadline_;
+  alignas(64) std::atomic<int> arrived_{0};
+  alignas(64) WakeCounter phase_;
+  std::atomic<bool> aborted_{false};
+};
+
+// What a CPU kernel sees of the threads that run it. A kernel is one function that every thread of
+// the team calls with the same arguments (SPMD): it takes its share of the work from `index`, and
+// meets the others at barrier() between phases that depend on each other.
+struct Team {
+  int index = 0;
+  int count = 1;
+  Barrier* barrier_ = nullptr;  // null when count == 1
+
+  void barrier() const {
+    if (barrier_) barrier_->wait();
+  }
+  // This thread's share of n units.
+  Range share(int64_t n) const { return even_part(n, count, index); }
+};
+
+}  // namespace braid::cpu

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "braid/backend/cpu/team.h"
+
+namespace braid::cpu {
+
+// Threads that together run one function at a time. Workers spin for some tens of microseconds
+// between runs and then sleep: an idle pool costs nothing. A run on a warm pool costs about two
+// cache-line round trips, on a sleeping one a wake-up by the kernel.
+class ThreadPool {
+ public:
+  // 1 <= threads <= kMaxThreads, the caller of run() included. `total_threads` counts the threads
+  // of all pools that work at the same time (0: only this pool's): where they outnumber the cores
+  // that the process may use, waiting threads give up their core at once.
+  explicit ThreadPool(int threads, int total_threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  static constexpr int kMaxThreads = 1024;
+
+  int threads() const { return count_; }
+
+  // Calls fn(const Team&) on every thread, on the caller as index 0; returns when all have
+  // returned. If any throws, the team's barrier aborts (the others get Error(kAborted) from it) and
+  // the first exception is rethrown here; the pool stays usable. One run at a time, not from inside
+  // a run. Allocates nothing.
+  template <class F>
+  void run(F&& fn) {
+    using Fn = std::remove_reference_t<F>;
+    run_erased([](void* f, const Team& team) { (*static_cast<Fn*>(f))(team); },
+               const_cast<void*>(static_cast<const void*>(&fn)));
+  }
+
+ private:
+  using Call = void (*)(void* fn, const Team& team);
+
+  void run_erased(Call call, void* fn);
+  void run_part(int index);
+  void work(int index);
+
+  const int count_;
+  const SpinPolicy idle_policy_;  // between runs
+  const SpinPolicy run_policy_;   // inside a run
+  Barrier barrier_;
+  Call call_ = nullptr;
+  void* fn_ = nullptr;
+  std::atomic<bool> running_{false};
+  bool stop_ = false;
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+  alignas(64) WakeCounter started_;          // one more for each run
+  alignas(64) WakeCounter finished_;         // one more when the last worker is done
+  alignas(64) std::atomic<int> pending_{0};  // workers still in the current run
+  std::vector<std::thread> workers_;
+};
+
+// Cores that this process may run on (its affinity mask, at least 1).
+int usable_cores();
+
+}  // namespace braid::cpu

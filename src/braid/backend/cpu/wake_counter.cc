@@ -1,0 +1,75 @@
+#include "braid/backend/cpu/wake_counter.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+
+namespace braid::cpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __builtin_arm_yield();
+#endif
+}
+
+void futex_sleep(const std::atomic<uint32_t>& word, uint32_t expected,
+                 std::chrono::nanoseconds timeout) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
+  timespec limit{};
+  limit.tv_sec = seconds.count();
+  limit.tv_nsec = (timeout - seconds).count();
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &limit, nullptr, 0);
+}
+
+void futex_wake_all(const std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+void WakeCounter::advance() {
+  // Sequentially consistent against the sleeper's increment of sleepers_ and its check of value_:
+  // either it sees the new value or it is seen here.
+  value_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(value_);
+}
+
+bool WakeCounter::wait_past(uint32_t seen, const SpinPolicy& policy,
+                            std::chrono::nanoseconds deadline) {
+  constexpr int kPausesPerClock = 16;
+  if (load() != seen) return true;
+  const Clock::time_point start = Clock::now();
+  while (Clock::now() - start < policy.spin) {
+    for (int i = 0; i < kPausesPerClock; ++i) {
+      if (load() != seen) return true;
+      pause();
+    }
+  }
+  for (int i = 0; i < policy.yields; ++i) {
+    if (load() != seen) return true;
+    sched_yield();
+  }
+
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  bool changed = value_.load(std::memory_order_seq_cst) != seen;
+  while (!changed) {
+    const auto left = deadline - (Clock::now() - start);
+    if (left <= std::chrono::nanoseconds(0)) break;
+    futex_sleep(value_, seen, left);
+    changed = load() != seen;
+  }
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  return changed;
+}
+
+}  // namespace braid::cpu
