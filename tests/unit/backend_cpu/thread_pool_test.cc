@@ -145,7 +145,7 @@ TEST(ThreadPool, RefusesNonsense) {
 }
 
 TEST(Barrier, MissingThreadHitsTheDeadline) {
-  Barrier barrier(2, SpinPolicy::dedicated(1us), 20ms);
+  Barrier barrier(2, WaitPolicy{1us, 2}, 20ms);
   try {
     barrier.wait();
     FAIL();
@@ -162,7 +162,7 @@ TEST(Barrier, MissingThreadHitsTheDeadline) {
 
 TEST(WakeCounter, SleeperSeesTheAdvance) {
   WakeCounter counter;
-  EXPECT_FALSE(counter.wait_past(counter.load(), SpinPolicy{}, 1ms));
+  EXPECT_FALSE(counter.wait_past(counter.load(), WaitPolicy{}, 1ms));
   int payload = 0;
   for (int i = 0; i < 200; ++i) {
     const uint32_t seen = counter.load();
@@ -170,7 +170,7 @@ TEST(WakeCounter, SleeperSeesTheAdvance) {
       payload = i;
       counter.advance();
     });
-    EXPECT_TRUE(counter.wait_past(seen, SpinPolicy{}, 60s));
+    EXPECT_TRUE(counter.wait_past(seen, WaitPolicy{}, 60s));
     EXPECT_EQ(payload, i);
     other.join();
   }

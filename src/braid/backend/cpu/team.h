@@ -9,16 +9,14 @@
 
 namespace braid::cpu {
 
-// A sense-counting barrier for the threads of one team. Spins for a while, then sleeps, so that an
+// A sense-counting barrier for the threads of one team. Waits as its policy says, so that an
 // oversubscribed machine makes progress. Abort-safe: after abort() every wait throws
 // Error(kAborted). A wait longer than `deadline` aborts the barrier and throws Error(kDeadline).
 class Barrier {
  public:
   static constexpr std::chrono::seconds kDeadline{600};
 
-  explicit Barrier(int count,
-                   SpinPolicy policy = SpinPolicy::dedicated(std::chrono::microseconds(100)),
-                   std::chrono::nanoseconds deadline = kDeadline)
+  Barrier(int count, WaitPolicy policy, std::chrono::nanoseconds deadline = kDeadline)
       : count_(count), policy_(policy), deadline_(deadline) {}
 
   void wait();
@@ -28,7 +26,7 @@ class Barrier {
 
  private:
   const int count_;
-  const SpinPolicy policy_;
+  const WaitPolicy policy_;
   const std::chrono::nanoseconds deadline_;
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) WakeCounter phase_;

@@ -11,9 +11,9 @@
 
 namespace braid::cpu {
 
-// Threads that together run one function at a time. Workers spin for some tens of microseconds
-// between runs and then sleep: an idle pool costs nothing. A run on a warm pool costs about two
-// cache-line round trips, on a sleeping one a wake-up by the kernel.
+// Threads that together run one function at a time. Workers stay awake for some tens of
+// microseconds between runs and then sleep: an idle pool costs nothing. A run on a warm pool costs
+// about two cache-line round trips, on a sleeping one a wake-up by the kernel.
 class ThreadPool {
  public:
   // 1 <= threads <= kMaxThreads, the caller of run() included. `total_threads` counts the threads
@@ -47,8 +47,8 @@ class ThreadPool {
   void work(int index);
 
   const int count_;
-  const SpinPolicy idle_policy_;  // between runs
-  const SpinPolicy run_policy_;   // inside a run
+  const WaitPolicy idle_policy_;  // between runs
+  const WaitPolicy run_policy_;   // inside a run
   Barrier barrier_;
   Call call_ = nullptr;
   void* fn_ = nullptr;

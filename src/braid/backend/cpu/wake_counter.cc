@@ -44,7 +44,7 @@ void WakeCounter::advance() {
   if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(value_);
 }
 
-bool WakeCounter::wait_past(uint32_t seen, const SpinPolicy& policy,
+bool WakeCounter::wait_past(uint32_t seen, const WaitPolicy& policy,
                             std::chrono::nanoseconds deadline) {
   constexpr int kPausesPerClock = 16;
   if (load() != seen) return true;

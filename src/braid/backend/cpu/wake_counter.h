@@ -6,15 +6,12 @@
 
 namespace braid::cpu {
 
-// How long a thread burns its core before it sleeps in the kernel. Spinning answers in about 0.1 us
-// and a sleeper in 5 to 50 us, but on an oversubscribed machine the spinner may hold the very core
-// that the other thread needs.
-struct SpinPolicy {
-  std::chrono::nanoseconds spin{0};  // with pause, then
-  int yields = 0;                    // times sched_yield, then sleep
-
-  static SpinPolicy dedicated(std::chrono::nanoseconds spin) { return {spin, 0}; }
-  static SpinPolicy oversubscribed() { return {std::chrono::nanoseconds(500), 4}; }
+// What a waiting thread does, in this order: spin with pause (answers in about 0.1 us, but may hold
+// the very core that the awaited thread needs), yield (about 0.3 us each on a free core, and hands
+// a contended core over), sleep in the kernel (5 to 50 us to wake).
+struct WaitPolicy {
+  std::chrono::nanoseconds spin{0};
+  int yields = 0;
 };
 
 // A counter that threads wait on. What happened before advance() is visible after wait_past().
@@ -26,7 +23,7 @@ class WakeCounter {
   void advance();
 
   // Returns true once the value differs from `seen`, false if `deadline` passed first.
-  bool wait_past(uint32_t seen, const SpinPolicy& policy, std::chrono::nanoseconds deadline);
+  bool wait_past(uint32_t seen, const WaitPolicy& policy, std::chrono::nanoseconds deadline);
 
  private:
   std::atomic<uint32_t> value_{0};

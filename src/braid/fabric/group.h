@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+namespace braid::fabric {
+
+// Ranks that do a collective together, one line of a mesh axis for instance. A rank's index in the
+// group is its place in `ranks`; sums run in that order.
+struct Group {
+  std::vector<int> ranks;  // of the world, each once
+
+  static Group world(int size);
+  // base, base + stride, ...: size ranks.
+  static Group strided(int base, int size, int stride);
+
+  int size() const { return static_cast<int>(ranks.size()); }
+  int operator[](int index) const { return ranks[index]; }
+  // Throws kInvalidArgument unless `ranks` are distinct ranks of 0..world-1 and hold `rank`;
+  // returns the index of `rank`.
+  int validate(int world, int rank) const;
+};
+
+}  // namespace braid::fabric

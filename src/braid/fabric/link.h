@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "braid/parallel/topology.h"
+
+// What lies between two ranks, and how an emulated link behaves.
+namespace braid::fabric {
+
+inline constexpr int kNumLinkClasses = 3;
+
+// A checker's delays: half of the transfers take up to max_delay_seconds longer, drawn from the
+// seed. Only what the memory model orders stays in order.
+struct Jitter {
+  uint64_t seed = 0;
+  double max_delay_seconds = 0;
+};
+
+// Layout and emulation of a world of ranks: rank r is device r % devices of machine r / devices,
+// devices = world / machines. A class of links with a Link is emulated: its transfers are
+// asynchronous, each takes its turn at the sender's and the receiver's port (full duplex,
+// bytes_per_second each way), and arrives latency_seconds after its last byte was sent. A put or
+// signal pays the latency once, a get twice: request and reply.
+struct LinkModel {
+  int machines = 1;
+  std::optional<Link> machine_link;  // absent: the speed of memory
+  std::optional<Link> cluster_link;  // absent: the speed of memory
+  bool shared_port = false;          // the devices of a machine share its port outwards
+  std::optional<Jitter> jitter;
+
+  // Throws kInvalidArgument unless machines divides world and speeds are positive and finite.
+  void validate(int world) const;
+  LinkClass between(int from, int to, int world) const;
+  const std::optional<Link>& speed(LinkClass link) const;
+  bool emulated(LinkClass link) const;
+  bool any_emulated() const { return machine_link || cluster_link || jitter; }
+  // "1 machine x 4 devices", "emulated 2 machines x 2 devices, cluster_link 12.5 GB/s + 5 us".
+  std::string describe(int world) const;
+};
+
+}  // namespace braid::fabric

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "braid/backend/cpu/wake_counter.h"
+
+namespace braid::fabric {
+
+using Clock = std::chrono::steady_clock;
+
+// Where the threads of one rank wait for changes of memory that others write. The writer stores
+// with sequential consistency and rings; ringing costs one load while nobody sleeps.
+class alignas(64) Doorbell {
+ public:
+  void ring() {
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) bell_.advance();
+  }
+
+  // Returns true once ready() is, false when `deadline` has passed. ready() reads with sequential
+  // consistency what a ringing writer has stored. Spins and yields as the policy says, then sleeps.
+  template <class Ready>
+  bool wait(const cpu::WaitPolicy& policy, Clock::time_point deadline, Ready&& ready);
+
+ private:
+  std::atomic<int> sleepers_{0};
+  cpu::WakeCounter bell_;
+};
+
+inline void spin_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __builtin_arm_yield();
+#endif
+}
+
+template <class Ready>
+bool Doorbell::wait(const cpu::WaitPolicy& policy, Clock::time_point deadline, Ready&& ready) {
+  constexpr int kChecksPerClock = 32;
+  constexpr std::chrono::microseconds kLinger{50};
+  const Clock::time_point start = Clock::now();
+  do {
+    for (int i = 0; i < kChecksPerClock; ++i) {
+      if (ready()) return true;
+      spin_pause();
+    }
+  } while (Clock::now() - start < policy.spin);
+  for (int i = 0; i < policy.yields; ++i) {
+    if (ready()) return true;
+    std::this_thread::yield();
+  }
+
+  bool done = false;
+  while (!done) {
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    const uint32_t seen = bell_.load();
+    // Either the writer sees the sleeper, or the sleeper sees what it wrote.
+    done = ready();
+    const auto left = deadline - Clock::now();
+    if (!done && left > Clock::duration::zero()) bell_.wait_past(seen, {}, left);
+    sleepers_.fetch_sub(1, std::memory_order_relaxed);
+    // Rung early, or for something else: what this thread waits for is likely near.
+    const Clock::time_point sleep_again = std::min(Clock::now() + kLinger, deadline);
+    while (!(done = done || ready()) && Clock::now() < sleep_again) std::this_thread::yield();
+    if (!done && Clock::now() >= deadline) return false;
+  }
+  return true;
+}
+
+}  // namespace braid::fabric

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "braid/fabric/fabric.h"
+#include "braid/fabric/local/doorbell.h"
+#include "braid/fabric/local/link_engine.h"
+#include "braid/fabric/local/local_endpoint.h"
+
+namespace braid::fabric {
+
+struct LocalFabricConfig {
+  int ranks = 1;
+  int threads_per_rank = 1;                      // that may wait at the same time
+  Duration deadline = std::chrono::seconds(60);  // of each wait that names none
+  LinkModel links;
+  std::optional<cpu::WaitPolicy> wait;  // how long a wait spins; default_wait() if absent
+};
+
+// Where every waiting thread has a core of its own: spins, then offers the core for most of a
+// millisecond. Less where the core is needed for the rank that is waited for, and hardly at all
+// where links are emulated: their waits are long, and computation should have the cores.
+cpu::WaitPolicy default_wait(int threads, int cores, bool emulated);
+
+// A world whose ranks are threads of this process: symmetric memory is plain memory, a put is a
+// copy by the caller, a signal a store. Over emulated links both go through a LinkEngine instead,
+// and the peer's memory is not mapped. 1 <= ranks <= kMaxRanks.
+class LocalFabric final : public Fabric {
+ public:
+  static constexpr int kMaxRanks = 256;
+
+  explicit LocalFabric(LocalFabricConfig config);
+  ~LocalFabric() override;
+
+  int world_size() const override { return config_.ranks; }
+  Endpoint& endpoint(int rank) override;
+  void abort(int rank, std::exception_ptr error) override;
+  void rethrow_error() const override;
+  std::string describe() const override;
+
+ private:
+  friend class LocalEndpoint;
+
+  // Waits at `rank` until ready(), or throws; describe() says what for.
+  template <class Ready, class Describe>
+  void wait(int rank, Duration deadline, Ready&& ready, Describe&& describe);
+  void check(int rank) const;
+  [[noreturn]] void throw_aborted(int rank, const std::string& doing) const;
+  std::shared_ptr<Segment> allocate(int rank, int64_t index, int64_t bytes, std::string_view name);
+
+  const LocalFabricConfig config_;
+  cpu::WaitPolicy policy_;
+  TagTable tags_;
+  std::vector<Doorbell> doorbells_;                        // [ranks]
+  std::vector<std::unique_ptr<LocalEndpoint>> endpoints_;  // [ranks]
+  std::unique_ptr<LinkEngine> engine_;                     // null: no link is emulated
+
+  std::atomic<bool> aborted_{false};
+  mutable std::mutex error_mutex_;
+  int failed_rank_ = -1;
+  std::exception_ptr error_;
+  std::string error_text_;
+
+  struct Allocation {
+    std::shared_ptr<Segment> segment;  // dropped when every rank has its own share of it
+    std::string name;
+    int64_t bytes = 0;
+    int first_rank = 0;
+    int takers = 0;
+  };
+  std::mutex allocation_mutex_;
+  std::vector<Allocation> allocations_;  // by order of the calls
+};
+
+template <class Ready, class Describe>
+void LocalFabric::wait(int rank, Duration deadline, Ready&& ready, Describe&& describe) {
+  constexpr Duration kLongest = std::chrono::hours(24);
+  if (deadline <= Duration::zero()) deadline = config_.deadline;
+  deadline = std::min(deadline, kLongest);
+  const bool ended = doorbells_[rank].wait(policy_, Clock::now() + deadline, [&] {
+    return ready() || aborted_.load(std::memory_order_seq_cst);
+  });
+  if (ready()) return;
+  if (ended) throw_aborted(rank, fmt::format("wait for {},", describe()));
+  fail(ErrorCode::kDeadline, "rank {}: waited {:.3g} s for {}", rank,
+       std::chrono::duration<double>(deadline).count(), describe());
+}
+
+}  // namespace braid::fabric
