@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "braid/tensor/dtype.h"
+
+namespace braid {
+
+// Types of metadata values, numbered as the format numbers them.
+enum class GgufType : uint32_t {
+  u8 = 0,
+  i8 = 1,
+  u16 = 2,
+  i16 = 3,
+  u32 = 4,
+  i32 = 5,
+  f32 = 6,
+  boolean = 7,
+  string = 8,
+  array = 9,
+  u64 = 10,
+  i64 = 11,
+  f64 = 12,
+};
+constexpr uint32_t kNumGgufTypes = 13;
+
+std::string_view name(GgufType type);
+
+// Bytes of one value; of a string or an array, the least that one can take (its empty form).
+int64_t min_bytes(GgufType type);
+
+// Types of tensor data. Every type that a file may hold has a block size, so that its extent can be
+// checked; `dtype` is there for those that Braid computes with.
+struct GgufTensorType {
+  std::string_view name;
+  int block_elems;
+  int block_bytes;
+  std::optional<DType> dtype;
+};
+
+// Nothing where the id is none of the format's.
+const GgufTensorType* gguf_tensor_type(uint32_t id);
+
+}  // namespace braid

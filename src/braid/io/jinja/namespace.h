@@ -1,0 +1,18 @@
+#pragma once
+
+#include "braid/io/jinja/runtime.h"
+
+namespace braid::jinja {
+
+// What namespace() makes: the one thing whose attributes a template may set.
+class Namespace final : public Instance {
+ public:
+  explicit Namespace(Dict* entries) : attributes(entries) {}
+  std::string_view type_name() const override { return "Namespace"; }
+  const Value* attribute(Runtime& runtime, std::string_view name) override;
+  void set(Runtime& runtime, std::string_view name, Value value);
+
+  Dict* const attributes;
+};
+
+}  // namespace braid::jinja

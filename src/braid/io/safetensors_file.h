@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "braid/io/mapped_file.h"
+#include "braid/io/safetensors_header.h"
+#include "braid/io/weight_source.h"
+
+namespace braid {
+
+// One safetensors file, mapped; the weights are not touched by opening it.
+class SafetensorsFile final : public WeightSource {
+ public:
+  // Fails as MappedFile and parse_safetensors do.
+  explicit SafetensorsFile(const std::string& path);
+
+  const SafetensorsHeader& header() const { return header_; }
+  const MappedFile& file() const { return file_; }
+
+  std::optional<TensorView> find(std::string_view name) const override;
+  std::vector<TensorInfo> tensors() const override { return header_.tensors.infos(); }
+  const std::string& path() const override { return file_.path(); }
+  std::string description() const override;
+
+ private:
+  MappedFile file_;
+  SafetensorsHeader header_;
+};
+
+}  // namespace braid

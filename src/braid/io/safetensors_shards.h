@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "braid/io/safetensors_file.h"
+
+namespace braid {
+
+// A model cut into several safetensors files of one folder, with an index that names the file of
+// each tensor (model.safetensors.index.json). Every file is opened and checked at once.
+class SafetensorsShards final : public WeightSource {
+ public:
+  // Fails with kMalformed where the index is broken, names a file outside of its own folder, or a
+  // tensor that its file does not have; with kNotFound where a file is missing.
+  explicit SafetensorsShards(const std::string& index_path);
+
+  size_t num_files() const { return files_.size(); }
+
+  std::optional<TensorView> find(std::string_view name) const override;
+  std::vector<TensorInfo> tensors() const override;  // in the order of names
+  const std::string& path() const override { return path_; }
+  std::string description() const override;
+
+ private:
+  struct Entry {
+    std::string name;
+    const SafetensorsFile* file = nullptr;
+    const TensorRecord* record = nullptr;
+  };
+
+  std::string path_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<Entry> entries_;  // sorted by name
+};
+
+}  // namespace braid

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "braid/io/name_index.h"
+#include "braid/tensor/view.h"
+
+namespace braid {
+
+// One tensor as its file lists it. A reader has checked that `bytes` follows from type and shape
+// and that [offset, offset + bytes) lies inside the file.
+struct TensorRecord {
+  std::string name;
+  std::string type;            // as the file's format calls it
+  std::optional<DType> dtype;  // nothing: a type that Braid does not compute with
+  std::vector<int64_t> shape;  // outermost first
+  int64_t offset = 0;          // from the start of the file
+  int64_t bytes = 0;
+};
+
+// What a file says of one tensor; for listings; valid while its source lives.
+struct TensorInfo {
+  std::string_view name;
+  std::string_view type;           // as the file's format calls it; may be one Braid cannot use
+  std::span<const int64_t> shape;  // outermost first
+  int64_t bytes = 0;
+};
+
+// The number of elements of a shape from a file; nothing where a dimension is negative, or where
+// the product overflows even with its zeros left out (so that no order of multiplying can
+// overflow).
+std::optional<int64_t> checked_elems(std::span<const int64_t> shape);
+
+// The tensors of one file by name.
+class TensorTable {
+ public:
+  static constexpr int64_t kMaxDim = INT32_MAX;  // kernels index one dimension with 32 bits
+
+  TensorTable() = default;
+  // Fails with kMalformed where two tensors share a name.
+  TensorTable(std::string file, std::vector<TensorRecord> records);
+
+  const std::vector<TensorRecord>& records() const { return records_; }  // in the file's order
+  std::vector<TensorInfo> infos() const;
+  const TensorRecord* find(std::string_view name) const;
+
+  // The tensor in place over the whole file's `bytes`; elements are aligned for their type. Fails
+  // with kUnsupported for what the file may hold and Braid cannot use: another type, more than
+  // Shape::kMaxRank dimensions, one over kMaxDim, data that is not aligned to its elements.
+  TensorView view(const TensorRecord& record, std::span<const std::byte> bytes) const;
+
+ private:
+  std::string file_;
+  std::vector<TensorRecord> records_;
+  NameIndex index_;
+};
+
+}  // namespace braid

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "braid/io/tokenizer_spec.h"
+
+namespace braid {
+
+struct EncodeOptions {
+  bool add_special = true;     // put the model's prefix and suffix (BOS, EOS) around the text
+  bool parse_special = false;  // take the text of special tokens in `text` for those tokens
+  // Dropped from the text once special tokens have been looked for (see Tokenizer::defuse).
+  std::string_view mark = {};
+};
+
+struct DecodeOptions {
+  bool skip_special = true;   // leave special tokens out of the text
+  bool continuation = false;  // the text goes on from other text: keep its leading space
+};
+
+// Text to token ids and back, for byte-level BPE (GPT-2, SmolLM, Llama-3, Qwen2) and SentencePiece
+// BPE (Llama-2, Mistral). Equal to Hugging Face's `tokenizers` for valid UTF-8. Bytes that are not
+// UTF-8 are kept: byte-level BPE spells them like any byte and byte fallback as <0xNN>. What the
+// vocabulary cannot spell becomes its unknown token, or is dropped where it has none (21 bytes that
+// no UTF-8 text holds, or hardly any, are missing in SmolLM2's). Immutable: threads may share one.
+//
+// Cost: encode is O(n log n) in the bytes of the text, whatever the text. Text of 2 GiB or more is
+// refused (kInvalidArgument).
+class Tokenizer {
+ public:
+  // Checks the whole spec: fails with kMalformed on ids out of range, on merges or bytes that the
+  // vocabulary does not have, with kUnsupported on a pattern that does not compile.
+  explicit Tokenizer(TokenizerSpec spec);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
+
+  // `text` with `mark` put inside everything that spells a special token: encoded with that mark it
+  // stays plain text, even with parse_special. `mark` occurs neither in the text nor in any token.
+  std::string defuse(std::string_view text, std::string_view mark) const;
+
+  // The text of ids, always valid UTF-8: bytes that do not form a character become U+FFFD.
+  // Fails with kInvalidArgument on an id outside [0, vocab_size()).
+  std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
+
+  int32_t vocab_size() const;
+  const SpecialIds& special() const;
+
+  // Each of these fails with kInvalidArgument on an id out of range.
+  std::string_view piece(int32_t id) const;  // as the vocabulary spells it, "Ġthe" or "▁the"
+  std::string bytes(int32_t id) const;       // what it adds to the text, which may be part of a
+                                             // character; a special token gives its own text
+  TokenType type(int32_t id) const;
+  bool is_special(int32_t id) const;  // control and unknown tokens, and added tokens that say so
+  bool is_end_of_generation(int32_t id) const;  // EOS, end of turn, end of text, ...
+
+  // The id whose piece is spelled so.
+  std::optional<int32_t> find(std::string_view piece) const;
+
+ private:
+  friend class StreamDecoder;
+  struct Impl;
+  std::unique_ptr<const Impl> impl_;
+};
+
+// Decodes ids one by one as they are made. The strings it returns, joined, equal
+// Tokenizer::decode of the same ids; none of them ends inside a UTF-8 character.
+class StreamDecoder {
+ public:
+  // `tokenizer` must outlive the decoder.
+  explicit StreamDecoder(const Tokenizer& tokenizer, const DecodeOptions& options = {});
+
+  // The text that `id` completes; empty while a character is unfinished.
+  std::string push(int32_t id);
+  // The rest: an unfinished character becomes U+FFFD. Then the decoder is as new.
+  std::string finish();
+
+ private:
+  void append(int32_t id, std::string& out);
+
+  friend class Tokenizer;
+  const Tokenizer::Impl* impl_;
+  DecodeOptions options_;
+  std::string pending_;  // at most three bytes: the start of a character
+  int strip_ = 0;        // spaces still to be cut from the start
+  bool first_ = true;    // no token has been decoded yet
+};
+
+}  // namespace braid

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "braid/io/tokenizer_spec.h"
+
+namespace braid {
+
+// A cut of a text: one added token, or (id < 0) text between them.
+struct AddedCut {
+  int32_t id = -1;
+  std::string_view text;
+};
+
+// Finds added tokens in text: at each place the longest of those that start there, from left to
+// right. Cost: the bytes of the text times the length of the longest token, at worst.
+class AddedTokens {
+ public:
+  AddedTokens() = default;
+  // texts[i] is what tokens[i] looks like in the text to be searched; an empty one never matches.
+  AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& texts);
+
+  // Special tokens are cut out only where `special` is set; where it is not, their text still hides
+  // shorter tokens inside it.
+  void cut(std::string_view text, bool special, std::vector<AddedCut>& out) const;
+
+ private:
+  struct Entry {
+    std::string text;
+    AddedToken token;
+  };
+  const Entry* longest(std::string_view text) const;
+
+  std::vector<Entry> entries_;  // sorted by text
+  bool starts_[256] = {};
+  bool any_plain_ = false;  // some token is not special
+};
+
+}  // namespace braid

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "braid/io/tokenizer_merges.h"
+#include "braid/io/tokenizer_spec.h"
+#include "braid/io/tokenizer_vocab.h"
+
+namespace braid {
+
+// What one call of encode works in: the words that it has met, and memory used again for each.
+class BpeScratch {
+ public:
+  // Keeps the ids of short words where `text_bytes`, the size of the whole input, makes it pay.
+  explicit BpeScratch(size_t text_bytes);
+
+ private:
+  friend class Bpe;
+  struct Symbol {
+    uint32_t begin;  // in the word; `size` 0: merged into its left neighbour
+    uint32_t size;
+    int32_t id;
+    int32_t prev;
+    int32_t next;
+  };
+  struct Candidate {
+    uint64_t key;   // rank, then place
+    uint32_t size;  // bytes of the pair; the pair has changed since where these differ
+    bool operator<(const Candidate& other) const { return key > other.key; }  // smallest on top
+  };
+  static constexpr size_t kCachedBytes = 22;
+  // A word and its ids in 64 bytes.
+  struct Cached {
+    uint8_t size = 0;
+    uint8_t count = 0;
+    std::array<char, kCachedBytes> text;
+    std::array<int32_t, 10> ids;
+  };
+  std::vector<Cached> cache_;
+  std::vector<Symbol> symbols_;
+  std::vector<Merge> merges_;  // merges_[i]: of symbols i and i + 1
+  std::vector<Candidate> heap_;
+};
+
+// Byte pair encoding of one word: the pair of neighbours with the smallest rank (leftmost among
+// equals) becomes one token, until none is left.
+// Source: Sennrich et al., 2016, section 3.2; scores and byte fallback: SentencePiece.
+class Bpe {
+ public:
+  // `spec` and `vocab` must outlive the model. Fails with kMalformed as MergeTable does.
+  Bpe(const TokenizerSpec& spec, const Vocabulary& vocab);
+
+  // Appends the ids of `text`, one word of the pre-tokenizer. O(n log n) in its bytes.
+  void encode(std::string_view text, BpeScratch& scratch, std::vector<int32_t>& ids) const;
+
+ private:
+  using Symbol = BpeScratch::Symbol;
+  void encode_word(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
+  void spell(std::string_view word, std::vector<Symbol>& symbols) const;
+  Merge find(std::string_view word, const Symbol& left, const Symbol& right) const;
+  void merge_short(std::string_view word, BpeScratch& scratch) const;
+  void merge_long(std::string_view word, BpeScratch& scratch) const;
+  int32_t whole_word(std::string_view word) const;
+
+  const TokenizerSpec& spec_;
+  const Vocabulary& vocab_;
+  MergeTable merges_;
+  std::vector<uint32_t> score_ranks_;  // [V]; empty: merges_ ranks
+  size_t longest_piece_ = 0;
+  // No piece holds a "▁" behind anything else, so that no merge crosses into one: the text may be
+  // cut there without changing its ids.
+  bool cut_at_marks_ = false;
+  std::array<int32_t, 256> bytes_;  // byte level: id of each byte; byte fallback: id of <0xNN>
+  std::array<int32_t, 128> ascii_;  // id of each ASCII character
+};
+
+}  // namespace braid

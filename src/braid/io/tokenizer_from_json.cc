@@ -1,0 +1,380 @@
+#include <algorithm>
+#include <set>
+#include <string>
+#include <unordered_map>
+
+#include "braid/base/error.h"
+#include "braid/io/quoted.h"
+#include "braid/io/tokenizer_json_node.h"
+#include "braid/io/tokenizer_load.h"
+#include "braid/io/tokenizer_split.h"
+
+namespace braid {
+namespace {
+
+[[noreturn]] void unsupported(const JsonNode& node, std::string_view known) {
+  fail(ErrorCode::kUnsupported, "{} is {}, which is not supported; known: {}", node.place(),
+       node.shown(), known);
+}
+
+// {"String": text} of a pattern.
+const std::string& string_pattern(const JsonNode& pattern) {
+  if (pattern["String"].is_null()) unsupported(pattern["Regex"], "a String pattern");
+  return pattern["String"].text();
+}
+
+void read_normalizer(const JsonNode& node, std::vector<NormalizeStep>& steps) {
+  if (node.is_null()) return;
+  const std::string& type = node["type"].text();
+  if (type == "Sequence") {
+    const JsonNode parts = node["normalizers"];
+    for (size_t i = 0; i < parts.array_size(); ++i) read_normalizer(parts.at(i), steps);
+  } else if (type == "NFC") {
+    steps.push_back({NormalizeStep::Kind::kNfc, {}, {}});
+  } else if (type == "Prepend") {
+    steps.push_back({NormalizeStep::Kind::kPrepend, {}, node["prepend"].text()});
+  } else if (type == "Replace") {
+    steps.push_back(
+        {NormalizeStep::Kind::kReplace, string_pattern(node["pattern"]), node["content"].text()});
+  } else {
+    unsupported(node["type"], "NFC, Prepend, Replace, Sequence");
+  }
+}
+
+SplitStep read_split(const JsonNode& node) {
+  if (node["behavior"].text() != "Isolated") unsupported(node["behavior"], "Isolated");
+  if (node["invert"].boolean(false)) unsupported(node["invert"], "false");
+  const JsonNode pattern = node["pattern"];
+  if (pattern["Regex"].is_null()) {
+    std::string quoted_text;  // no character of a string is special behind a backslash
+    for (const char c : string_pattern(pattern)) {
+      if (static_cast<unsigned char>(c) < 128 && !std::isalnum(static_cast<unsigned char>(c))) {
+        quoted_text += '\\';
+      }
+      quoted_text += c;
+    }
+    return {.kind = SplitStep::Kind::kRegex, .text = quoted_text};
+  }
+  const std::string& regex = pattern["Regex"].text();
+  for (const auto kind :
+       {SplitStep::Kind::kGpt2, SplitStep::Kind::kLlama3, SplitStep::Kind::kQwen2}) {
+    if (regex == pattern_of(kind)) return {.kind = kind};
+  }
+  return {.kind = SplitStep::Kind::kRegex, .text = regex};
+}
+
+SplitStep read_metaspace(const JsonNode& node) {
+  SplitStep step{.kind = SplitStep::Kind::kMetaspace, .text = node["replacement"].text()};
+  if (step.text.empty()) node["replacement"].expected("a character");
+  const std::string scheme =
+      node["prepend_scheme"].text(node["add_prefix_space"].boolean(true) ? "always" : "never");
+  if (scheme == "always") {
+    step.prepend = SplitStep::Prepend::kAlways;
+  } else if (scheme == "first") {
+    step.prepend = SplitStep::Prepend::kFirst;
+  } else if (scheme != "never") {
+    unsupported(node["prepend_scheme"], "always, first, never");
+  }
+  step.split = node["split"].boolean(true);
+  return step;
+}
+
+void read_pre_tokenizer(const JsonNode& node, TokenizerSpec& spec) {
+  if (node.is_null()) return;
+  const std::string& type = node["type"].text();
+  if (spec.byte_level) {
+    fail(ErrorCode::kUnsupported, "{} comes after ByteLevel, which must be last", node.place());
+  }
+  if (type == "Sequence") {
+    const JsonNode parts = node["pretokenizers"];
+    for (size_t i = 0; i < parts.array_size(); ++i) read_pre_tokenizer(parts.at(i), spec);
+  } else if (type == "Split") {
+    spec.split.push_back(read_split(node));
+  } else if (type == "Digits") {
+    spec.split.push_back({.kind = node["individual_digits"].boolean(false)
+                                      ? SplitStep::Kind::kDigits
+                                      : SplitStep::Kind::kDigitRuns});
+  } else if (type == "Metaspace") {
+    spec.split.push_back(read_metaspace(node));
+  } else if (type == "ByteLevel") {
+    spec.byte_level = true;
+    if (node["add_prefix_space"].boolean(true)) {
+      spec.split.push_back({.kind = SplitStep::Kind::kPrefixSpace});
+    }
+    if (node["use_regex"].boolean(true)) spec.split.push_back({.kind = SplitStep::Kind::kGpt2});
+  } else {
+    unsupported(node["type"], "ByteLevel, Digits, Metaspace, Sequence, Split");
+  }
+}
+
+// `fused`: a Fuse step came before, so that the next one sees the text as a whole.
+void read_decoder(const JsonNode& node, DecodeRule& rule, bool& fused) {
+  const std::string& type = node["type"].text();
+  if (type == "Sequence") {
+    const JsonNode parts = node["decoders"];
+    for (size_t i = 0; i < parts.array_size(); ++i) read_decoder(parts.at(i), rule, fused);
+  } else if (type == "ByteLevel") {
+    rule.byte_level = true;
+  } else if (type == "ByteFallback") {
+    rule.byte_fallback = true;
+  } else if (type == "Fuse") {
+    fused = true;
+  } else if (type == "Replace") {
+    if (node["content"].text() != " " || fused) unsupported(node["content"], "' ', before Fuse");
+    rule.space = string_pattern(node["pattern"]);
+  } else if (type == "Strip") {
+    if (node["content"].text() != " ") unsupported(node["content"], "' '");
+    if (node["stop"].id(INT32_MAX) != 0 || !fused) unsupported(node["stop"], "0, after Fuse");
+    rule.strip_left = node["start"].id(INT32_MAX);
+  } else if (type == "Metaspace") {
+    const SplitStep step = read_metaspace(node);
+    rule.space = step.text;
+    rule.strip_first = step.prepend != SplitStep::Prepend::kNever;
+  } else {
+    unsupported(node["type"], "ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip");
+  }
+}
+
+// Gives true where a template says what goes around the text.
+bool read_post_processor(const JsonNode& node, TokenizerSpec& spec) {
+  if (node.is_null()) return false;
+  const std::string& type = node["type"].text();
+  if (type == "ByteLevel") return false;  // changes offsets, not ids
+  if (type == "Sequence") {
+    const JsonNode parts = node["processors"];
+    bool found = false;
+    for (size_t i = 0; i < parts.array_size(); ++i) found |= read_post_processor(parts.at(i), spec);
+    return found;
+  }
+  if (type != "TemplateProcessing") {
+    unsupported(node["type"], "ByteLevel, Sequence, TemplateProcessing");
+  }
+  const JsonNode parts = node["single"];
+  bool behind = false;
+  for (size_t i = 0; i < parts.array_size(); ++i) {
+    const JsonNode part = parts.at(i);
+    if (!part["Sequence"].is_null()) {
+      if (behind) unsupported(part["Sequence"], "one Sequence");
+      behind = true;
+      continue;
+    }
+    const JsonNode ids = node["special_tokens"][part["SpecialToken"]["id"].text()]["ids"];
+    if (ids.array_size() == 0) ids.expected("a list of token ids");
+    for (size_t k = 0; k < ids.array_size(); ++k) {
+      (behind ? spec.suffix : spec.prefix).push_back(ids.at(k).id(INT32_MAX));
+    }
+  }
+  return true;
+}
+
+AddedToken read_added(const JsonNode& node, int32_t id) {
+  const bool special = node["special"].boolean(false);
+  return {.id = id,
+          .text = node["content"].text(),
+          .special = special,
+          .lstrip = node["lstrip"].boolean(false),
+          .rstrip = node["rstrip"].boolean(false),
+          .single_word = node["single_word"].boolean(false),
+          .normalized = node["normalized"].boolean(!special)};
+}
+
+// Added tokens of both files, by id; those of tokenizer_config.json win.
+std::vector<AddedToken> read_added_tokens(const JsonNode& root, const JsonNode& config,
+                                          int64_t limit) {
+  std::vector<AddedToken> tokens;
+  std::unordered_map<int32_t, size_t> index;
+  const auto put = [&](const AddedToken& token) {
+    if (token.text.empty()) return;
+    const auto [at, fresh] = index.try_emplace(token.id, tokens.size());
+    if (fresh) {
+      tokens.push_back(token);
+    } else {
+      tokens[at->second] = token;
+    }
+  };
+  const JsonNode list = root["added_tokens"];
+  for (size_t i = 0; i < list.array_size(); ++i) {
+    put(read_added(list.at(i), list.at(i)["id"].id(limit)));
+  }
+  const JsonNode more = config["added_tokens_decoder"];
+  if (!more.is_null()) {
+    for (const auto& [key, value] : more.object()) {
+      const bool digits = !key.empty() && key.size() < 10 &&
+                          std::ranges::all_of(key, [](char c) { return c >= '0' && c <= '9'; });
+      const nlohmann::json id = digits ? nlohmann::json(std::stol(key)) : nlohmann::json(key);
+      const std::string place = fmt::format("{}[{}]", more.place(), braid::quoted(key));
+      put(read_added({value, place}, JsonNode(id, place).id(limit)));
+    }
+  }
+  return tokens;
+}
+
+// One allocation for all strings of a spec, sized before the first is put in.
+class Arena {
+ public:
+  void reserve(size_t bytes) { text_->reserve(bytes); }
+  std::string_view put(std::string_view text) {
+    BRAID_CHECK(text_->size() + text.size() <= text_->capacity());
+    const size_t at = text_->size();
+    text_->append(text);
+    return {text_->data() + at, text.size()};
+  }
+  std::shared_ptr<const void> share() const { return text_; }
+
+ private:
+  std::shared_ptr<std::string> text_ = std::make_shared<std::string>();
+};
+
+void read_merges(const JsonNode& merges, Arena& arena, std::vector<MergePair>& out) {
+  const size_t count = merges.array_size();
+  out.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto& value = merges.value()[i];
+    if (value.is_string()) {  // "left right"
+      const std::string_view text = value.get_ref<const std::string&>();
+      const size_t space = text.find(' ');
+      if (space == text.npos || text.find(' ', space + 1) != text.npos) {
+        merges.at(i).expected("two pieces with one space between them");
+      }
+      const std::string_view kept = arena.put(text);
+      out.push_back({kept.substr(0, space), kept.substr(space + 1)});
+    } else {
+      const JsonNode pair = merges.at(i);
+      if (pair.array_size() != 2) pair.expected("two pieces");
+      const std::string_view left = arena.put(pair.at(0).text());
+      out.push_back({left, arena.put(pair.at(1).text())});
+    }
+  }
+}
+
+void read_vocabulary(const JsonNode& model, const JsonNode& root, const JsonNode& config,
+                     TokenizerSpec& spec) {
+  const auto& vocab = model["vocab"].object();
+  const JsonNode merges = model["merges"];
+  // Ids may have gaps, but may not ask for memory that the file does not pay for.
+  const int64_t limit = std::min<int64_t>(
+      2 * static_cast<int64_t>(vocab.size() + root["added_tokens"].array_size()) + 65536,
+      INT32_MAX);
+  std::vector<AddedToken> added = read_added_tokens(root, config, limit);
+
+  size_t bytes = 0;
+  for (const auto& [piece, id] : vocab) bytes += piece.size();
+  for (const AddedToken& token : added) bytes += token.text.size();
+  for (size_t i = 0; i < merges.array_size(); ++i) {
+    const auto& value = merges.value()[i];
+    if (value.is_string()) {
+      bytes += value.get_ref<const std::string&>().size();
+    } else if (value.is_array()) {
+      for (const auto& part : value) {
+        if (part.is_string()) bytes += part.get_ref<const std::string&>().size();
+      }
+    }
+  }
+  Arena arena;
+  arena.reserve(bytes);
+
+  const auto place = [&](int32_t id, std::string_view piece, const std::string& where) {
+    if (static_cast<size_t>(id) >= spec.pieces.size()) {
+      spec.pieces.resize(id + 1);
+      spec.types.resize(id + 1, TokenType::kUnused);
+    }
+    if (!spec.pieces[id].empty() && spec.pieces[id] != piece) {
+      fail(ErrorCode::kMalformed, "{}: {} and {} both have id {}", where, quoted(spec.pieces[id]),
+           braid::quoted(piece), id);
+    }
+    spec.types[id] = TokenType::kNormal;
+    return spec.pieces[id].empty() ? spec.pieces[id] = arena.put(piece) : spec.pieces[id];
+  };
+  const bool fallback = model["byte_fallback"].boolean(false);
+  for (const auto& [piece, value] : vocab) {
+    const JsonNode node(value, fmt::format("{}[{}]", model["vocab"].place(), braid::quoted(piece)));
+    const int32_t id = node.id(limit);
+    place(id, piece, node.place());
+    if (fallback && piece.size() == 6 && piece.starts_with("<0x") && piece.ends_with('>')) {
+      spec.types[id] = TokenType::kByte;
+    }
+  }
+  for (AddedToken& token : added) {
+    token.text = place(token.id, token.text, root["added_tokens"].place());
+    spec.types[token.id] = token.special ? TokenType::kControl : TokenType::kUserDefined;
+  }
+  spec.added = std::move(added);
+  read_merges(merges, arena, spec.merges);
+  spec.storage = arena.share();
+}
+
+void read_model(const JsonNode& root, const JsonNode& config, TokenizerSpec& spec) {
+  const JsonNode model = root["model"];
+  if (!model["type"].is_null() && model["type"].text() != "BPE") unsupported(model["type"], "BPE");
+  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    static const std::string kNone;
+    if (!model[affix].text(kNone).empty()) unsupported(model[affix], "none");
+  }
+  const JsonNode dropout = model["dropout"];
+  if (!dropout.is_null() && dropout.value() != 0) unsupported(dropout, "none");
+  spec.byte_fallback = model["byte_fallback"].boolean(false);
+  spec.fuse_unk = model["fuse_unk"].boolean(false);
+  spec.ignore_merges = model["ignore_merges"].boolean(false);
+  read_vocabulary(model, root, config, spec);
+}
+
+// The content of "bos_token" and the like: a string or an added token.
+const std::string* token_text(const JsonNode& node) {
+  if (node.is_null()) return nullptr;
+  return &(node.value().is_object() ? node["content"].text() : node.text());
+}
+
+}  // namespace
+
+TokenizerSpec tokenizer_from_json(std::string_view tokenizer_json,
+                                  std::string_view tokenizer_config_json, std::string_view name) {
+  const nlohmann::json document = parse_json_object(tokenizer_json, name);
+  const nlohmann::json config_document =
+      tokenizer_config_json.empty()
+          ? nlohmann::json::object()
+          : parse_json_object(tokenizer_config_json, "tokenizer_config.json");
+  const JsonNode root(document, fmt::format("{}:", name));
+  const JsonNode config(config_document, "tokenizer_config.json:");
+
+  TokenizerSpec spec;
+  spec.name = name;
+  read_model(root, config, spec);
+  read_normalizer(root["normalizer"], spec.normalize);
+  read_pre_tokenizer(root["pre_tokenizer"], spec);
+  bool fused = false;
+  read_decoder(root["decoder"], spec.decode, fused);
+  const bool has_template = read_post_processor(root["post_processor"], spec);
+
+  const auto find = [&](const std::string& text) -> int32_t {
+    const auto at = std::ranges::find(spec.pieces, text);
+    return at == spec.pieces.end() ? -1 : static_cast<int32_t>(at - spec.pieces.begin());
+  };
+  const auto named = [&](const char* key, bool required) -> int32_t {
+    const std::string* text = token_text(config[key]);
+    if (!text || text->empty()) return -1;
+    const int32_t id = find(*text);
+    if (id < 0 && required) config[key].expected("a token of the vocabulary");
+    return id;
+  };
+  spec.special = {.bos = named("bos_token", true),
+                  .eos = named("eos_token", true),
+                  .unk = named("unk_token", false),
+                  .pad = named("pad_token", false)};
+  if (const std::string* unknown = token_text(root["model"]["unk_token"])) {
+    spec.unknown = find(*unknown);
+    if (spec.unknown < 0) root["model"]["unk_token"].expected("a piece of the vocabulary");
+    spec.types[spec.unknown] = TokenType::kUnknown;
+    if (spec.special.unk < 0) spec.special.unk = spec.unknown;
+  }
+  if (!has_template) {
+    if (config["add_bos_token"].boolean(false) && spec.special.bos >= 0) {
+      spec.prefix.push_back(spec.special.bos);
+    }
+    if (config["add_eos_token"].boolean(false) && spec.special.eos >= 0) {
+      spec.suffix.push_back(spec.special.eos);
+    }
+  }
+  return spec;
+}
+
+}  // namespace braid

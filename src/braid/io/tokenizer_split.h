@@ -1,0 +1,52 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "braid/io/tokenizer_regex.h"
+#include "braid/io/tokenizer_spec.h"
+
+namespace braid {
+
+// End of the piece that starts at `at` under a pattern written out by hand; equal to what the
+// pattern matches there. `kind` is one of kGpt2, kLlama3, kQwen2, kDigits and kDigitRuns.
+size_t piece_end(SplitStep::Kind kind, std::string_view text, size_t at);
+
+// The regular expression that kGpt2, kLlama3 and kQwen2 stand for.
+std::string_view pattern_of(SplitStep::Kind kind);
+
+// Cuts normalized text into the words that the model merges within, one step after another.
+class PreTokenizer {
+ public:
+  explicit PreTokenizer(const std::vector<SplitStep>& steps);
+
+  // `first`: the text is the start of what the user gave (Metaspace asks). The views given to
+  // `word` may live only for that call.
+  template <class Word>
+  void split(std::string_view text, bool first, const Word& word) const {
+    if (stages_.size() == 1 && !stages_[0].regex && is_pattern(stages_[0].step.kind)) {
+      for (size_t at = 0; at < text.size();) {  // the usual case, without the calls
+        const size_t end = piece_end(stages_[0].step.kind, text, at);
+        word(text.substr(at, end - at));
+        at = end;
+      }
+      return;
+    }
+    run(0, text, first, word);
+  }
+
+ private:
+  struct Stage {
+    SplitStep step;
+    std::optional<Regex> regex;
+  };
+  using Word = std::function<void(std::string_view)>;
+  static bool is_pattern(SplitStep::Kind kind) { return kind <= SplitStep::Kind::kDigitRuns; }
+  void run(size_t stage, std::string_view text, bool first, const Word& word) const;
+
+  std::vector<Stage> stages_;
+};
+
+}  // namespace braid

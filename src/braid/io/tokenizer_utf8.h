@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace braid {
+
+enum class Utf8Status : uint8_t { kValid, kInvalid, kIncomplete };
+
+// One step over UTF-8 text. kValid: a character of `size` bytes. kInvalid: `size` bytes (at least
+// one) that no text can continue to a character, the maximal subpart of Unicode 3.9. kIncomplete:
+// the `size` bytes left are a proper start of a character.
+struct Utf8Char {
+  char32_t code = 0xfffd;
+  uint8_t size = 1;
+  Utf8Status status = Utf8Status::kInvalid;
+};
+Utf8Char decode_utf8(std::string_view text, size_t at);  // at < text.size()
+
+void append_utf8(char32_t code, std::string& out);
+
+// The general categories that pre-tokenizers tell apart: \p{L}, \p{N}, \s, and the rest.
+enum class CharClass : uint8_t { kOther, kLetter, kNumber, kSpace };
+CharClass char_class(char32_t code);
+
+// A character of text for a pre-tokenizer: bytes that are not UTF-8 count as one kOther each.
+struct ClassedChar {
+  CharClass kind;
+  uint8_t size;
+};
+ClassedChar classed_char(std::string_view text, size_t at);  // at < text.size()
+
+// \w of a regular expression: letters, marks, decimal digits, connectors.
+bool is_word_char(char32_t code);
+
+// Normalization form C. Linear in the text but for sorting runs of combining marks; bytes that are
+// not UTF-8 are kept as they are.
+std::string to_nfc(std::string_view text);
+
+}  // namespace braid

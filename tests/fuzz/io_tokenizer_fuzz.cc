@@ -1,0 +1,116 @@
+// Input that starts with '{' is taken for a tokenizer.json: it is refused, or makes a tokenizer
+// that works. Other input is text: its bytes survive every family, and valid text survives decoding
+// too.
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "braid/base/error.h"
+#include "braid/io/tokenizer.h"
+#include "braid/io/tokenizer_load.h"
+#include "braid/io/tokenizer_utf8.h"
+#include "fuzz/driver/driver.h"
+
+namespace {
+
+using namespace braid;
+
+std::string golden(const std::string& name) {
+  std::ifstream file(BRAID_TEST_DATA "/golden/tokenizer/" + name, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+constexpr const char* kFamilies[] = {"gpt2", "smollm", "llama3", "qwen2", "llama2", "mistral"};
+
+const Tokenizer& family(const std::string& name) {
+  static std::map<std::string, Tokenizer> made;
+  const auto at = made.find(name);
+  if (at != made.end()) return at->second;
+  return made.emplace(name, Tokenizer(tokenizer_from_json(golden(name + ".json")))).first->second;
+}
+
+bool is_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = decode_utf8(text, at);
+    if (c.status != Utf8Status::kValid) return false;
+    at += c.size;
+  }
+  return true;
+}
+
+// Encodes and decodes; gives the bytes of all tokens.
+std::string round_trip(const Tokenizer& tokenizer, std::string_view text, bool parse_special) {
+  const auto ids = tokenizer.encode(text, {.add_special = false, .parse_special = parse_special});
+  const DecodeOptions options{.skip_special = false, .continuation = true};
+  StreamDecoder decoder(tokenizer, options);
+  std::string joined, bytes;
+  for (const int32_t id : ids) {
+    const std::string part = decoder.push(id);
+    BRAID_CHECK(is_utf8(part));
+    joined += part;
+    bytes += tokenizer.bytes(id);
+  }
+  joined += decoder.finish();
+  BRAID_CHECK(joined == tokenizer.decode(ids, options));
+  BRAID_CHECK(!is_utf8(bytes) || joined == bytes);
+  return bytes;
+}
+
+void try_text(std::string_view text, bool parse_special) {
+  for (const char* name : kFamilies) {
+    const std::string bytes = round_trip(family(name), text, parse_special);
+    const std::string_view kind = name;
+    if (kind == "gpt2" || kind == "smollm" || kind == "llama3") {
+      BRAID_CHECK(bytes == text, "{}: {} bytes became {}", name, text.size(), bytes.size());
+    }
+  }
+}
+
+void try_json(const std::string& text) {
+  try {
+    const Tokenizer tokenizer(tokenizer_from_json(text));
+    for (const char* sample :
+         {"", " a b\n\n12'S", "<s>ab\u00e9\u6f22\xff <|im_end|>", "\u0301\t  x"}) {
+      round_trip(tokenizer, sample, true);
+    }
+    round_trip(tokenizer, std::string_view(text).substr(0, 400), false);
+    for (int32_t id = 0; id < std::min(tokenizer.vocab_size(), 50); ++id) tokenizer.type(id);
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  if (text.starts_with('{')) {
+    try_json(text);
+  } else {
+    try_text(text, size % 2 == 0);
+  }
+  return 0;
+}
+
+std::vector<std::string> fuzz_seeds() {
+  std::vector<std::string> seeds;
+  for (const auto& text : nlohmann::json::parse(golden("texts.json"))) seeds.push_back(text);
+  for (const char* name : kFamilies) {
+    // Small enough for edits to hit what matters: a short vocabulary, the rest as it is.
+    auto document = nlohmann::json::parse(golden(std::string(name) + ".json"));
+    auto& model = document["model"];
+    nlohmann::json vocab = nlohmann::json::object();
+    for (const auto& [piece, id] : model["vocab"].items()) {
+      if (id < 30) vocab[piece] = id;
+    }
+    model["vocab"] = vocab;
+    model["merges"] = nlohmann::json::array();
+    for (int copies = 0; copies < 12; ++copies) seeds.push_back(document.dump());
+  }
+  seeds.push_back(R"({"model":{"vocab":{"a":0,"b":1,"ab":2,"Ġ":3},"merges":["a b",["ab","a"]]},)"
+                  R"("decoder":{"type":"ByteLevel"},"pre_tokenizer":{"type":"ByteLevel"}})");
+  return seeds;
+}
