@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstring>
 #include <random>
-#include <thread>
 #include <vector>
 
+#include "braid/backend/cpu/thread_pool.h"
 #include "braid/base/error.h"
 #include "braid/kernels/cpu/linear/linear.h"
 #include "braid/tensor/quant.h"
@@ -200,12 +200,7 @@ inline Expected gated(Gate gate, const Expected& g, const Expected& u) {
 // Calls fn(team) on `count` threads at once.
 template <class Fn>
 void run_team(int count, Fn fn) {
-  Barrier barrier(count);
-  std::vector<std::thread> threads;
-  for (int i = 0; i < count; ++i) {
-    threads.emplace_back([&, i] { fn(Team{i, count, count > 1 ? &barrier : nullptr}); });
-  }
-  for (std::thread& thread : threads) thread.join();
+  ThreadPool(count).run(fn);
 }
 
 inline std::vector<LinearDesc::Weight> describe(const LinearParams& params) {

@@ -48,8 +48,9 @@ TEST(Rope, MatchesF64AtAnyPosition) {
   const auto T = static_cast<int64_t>(kPositions.size());
   for (RopePairing pairing : {RopePairing::half, RopePairing::interleaved}) {
     for (const Case& c : kCases) {
-      SCOPED_TRACE(::testing::Message() << to_string(pairing) << " D " << c.head_dim << " rot "
-                                        << c.rot << " heads " << c.heads);
+      SCOPED_TRACE(::testing::Message()
+                   << (pairing == RopePairing::half ? "half" : "interleaved") << " D " << c.head_dim
+                   << " rot " << c.rot << " heads " << c.heads);
       const int64_t width = c.heads * c.head_dim;
       const int64_t stride = width + 3;
       const std::vector<double> freq = frequencies(c.rot, 10000);

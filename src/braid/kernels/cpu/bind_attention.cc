@@ -1,0 +1,161 @@
+// Binds attention, kv_append, rope and rope_append to their kernels.
+#include "braid/kernels/cpu/attention/attention.h"
+#include "braid/kernels/cpu/pointwise/rope.h"
+#include "braid/kernels/cpu/pointwise/rows.h"
+#include "braid/kernels/cpu/register.h"
+#include "braid/ops/attention.h"
+#include "braid/ops/rope_append.h"
+#include "braid/tensor/quant.h"
+
+namespace braid::cpu {
+namespace {
+
+KvCache cache_of(const TensorView& k, const TensorView& v) {
+  return {.k = k.data,
+          .v = v.data,
+          .dtype = k.dtype,
+          .page_size = k.shape[1],
+          .kv_heads = k.shape[2],
+          .head_dim = k.shape[3]};
+}
+
+KernelInfo attention_info(const Op& op, TypeList in, int threads, Isa isa) {
+  const auto& a = op.attrs.as<ops::AttentionAttrs>();
+  return {fmt::format("attention.{}", name(isa)),
+          attention_scratch_bytes(in[0].shape[1] / a.head_dim, a.group, a.head_dim, threads)};
+}
+
+BoundKernel bind_attention(const LaunchArgs& args, Isa isa) {
+  const OpCall& call = args.call;
+  const auto& a = call.attrs<ops::AttentionAttrs>();
+  AttentionParams p{.q = call.in[0].as<const float>(),
+                    .out = call.out[0].as<float>(),
+                    .page_table = call.in[5].as<const int32_t>(),
+                    .q_start = call.in[3].as<const int32_t>(),
+                    .kv_len = call.in[4].as<const int32_t>(),
+                    .cache = cache_of(call.in[1], call.in[2]),
+                    .max_pages = call.in[5].cols(),
+                    .q_heads = call.in[0].cols() / a.head_dim,
+                    .group = a.group,
+                    .head_offset = a.head_offset,
+                    .q_stride = call.in[0].cols(),
+                    .out_stride = call.out[0].cols(),
+                    .scale = a.scale,
+                    .softcap = a.softcap,
+                    .window = a.window,
+                    .scratch = args.workspace};
+  return [bound = p, &call, isa](const Team& team) {
+    auto p = bound;
+    p.sequences = call.extents->sequence;
+    attention(p, team, isa);
+  };
+}
+
+BoundKernel bind_append(const LaunchArgs& args, Isa isa) {
+  const OpCall& call = args.call;
+  KvAppendParams p{.k = call.in[0].as<const float>(),
+                   .v = call.in[1].as<const float>(),
+                   .slots = call.in[2].as<const int32_t>(),
+                   .cache = cache_of(call.in[3], call.in[4]),
+                   .k_stride = call.in[0].cols(),
+                   .v_stride = call.in[1].cols()};
+  return [bound = p, &call, isa](const Team& team) {
+    auto p = bound;
+    p.tokens = call.rows();
+    kv_append(p, team, isa);
+  };
+}
+
+// A RopeSpec and the frequencies that it points to.
+struct Rotation {
+  std::vector<double> inv_freq;
+  RopeSpec spec;
+
+  Rotation(const ops::RopeAttrs& a, const TensorView& positions, const TensorView& factors) {
+    inv_freq = ops::rope_frequencies(a, factors.as<const float>());
+    spec = {.positions = positions.as<const int32_t>(),
+            .inv_freq = inv_freq.data(),
+            .mscale = a.attention_factor,
+            .pairing = a.pairing,
+            .head_dim = a.head_dim,
+            .rot = a.rotary_dim};
+  }
+};
+
+BoundKernel bind_rope(const LaunchArgs& args, Isa isa) {
+  const OpCall& call = args.call;
+  const auto& a = call.attrs<ops::RopeAttrs>();
+  auto rotation = std::make_shared<Rotation>(a, call.in[1], call.in[2]);
+  RopeParams p{.rope = rotation->spec,
+               .in = {.x = call.in[0].as<const float>(),
+                      .x_stride = call.in[0].cols(),
+                      .heads = call.in[0].cols() / a.head_dim},
+               .out = call.out[0].as<float>(),
+               .out_stride = call.out[0].cols()};
+  return [bound = p, rotation, &call, isa](const Team& team) {
+    auto p = bound;
+    p.tokens = call.rows();
+    rope(p, team, isa);
+  };
+}
+
+std::vector<float> widen(const TensorView& weights) {
+  std::vector<float> row(weights.data ? static_cast<size_t>(weights.cols()) : 0);
+  if (weights.data) dequantize_row(weights.dtype, weights.data, row.data(), weights.cols());
+  return row;
+}
+
+BoundKernel bind_rope_append(const LaunchArgs& args, Isa isa) {
+  struct Held {
+    Rotation rotation;
+    std::vector<float> q_norm, k_norm;
+  };
+  const OpCall& call = args.call;
+  const auto& a = call.attrs<ops::RopeAppendAttrs>();
+  auto held = std::make_shared<Held>(
+      Held{{a.rope, call.in[3], call.in[4]}, widen(call.in[8]), widen(call.in[9])});
+  const auto heads = [&](const TensorView& x, const std::vector<float>& norm) {
+    return RopeHeads{.x = x.as<const float>(),
+                     .x_stride = x.cols(),
+                     .norm_w = norm.empty() ? nullptr : norm.data(),
+                     .norm_eps = a.eps,
+                     .heads = x.cols() / a.rope.head_dim};
+  };
+  RopeAppendParams p{.rope = held->rotation.spec,
+                     .q = heads(call.in[0], held->q_norm),
+                     .q_out = call.out[0].as<float>(),
+                     .q_out_stride = call.out[0].cols(),
+                     .k = heads(call.in[1], held->k_norm),
+                     .v = call.in[2].as<const float>(),
+                     .v_stride = call.in[2].cols(),
+                     .slots = call.in[5].as<const int32_t>(),
+                     .cache = cache_of(call.in[6], call.in[7])};
+  return [bound = p, held, &call, isa](const Team& team) {
+    auto p = bound;
+    p.tokens = call.rows();
+    rope_append(p, team, isa);
+  };
+}
+
+Kernel simple(const OpDef& def, Isa isa, BoundKernel (*bind)(const LaunchArgs&, Isa)) {
+  const std::string kernel_name = fmt::format("{}.{}", def.kind, name(isa));
+  return {.info =
+              [=](const Op&, TypeList, TypeList, int) {
+                return KernelInfo{kernel_name, 0};
+              },
+          .bind = [=](const LaunchArgs& args) { return bind(args, isa); }};
+}
+
+}  // namespace
+
+void add_attention_kernels(KernelTable& table, Isa cap) {
+  table.add(ops::kAttention.kind,
+            {.info = [cap](const Op& op, TypeList in, TypeList,
+                           int threads) { return attention_info(op, in, threads, cap); },
+             .bind = [cap](const LaunchArgs& args) { return bind_attention(args, cap); }});
+  table.add(ops::kKvAppend.kind, simple(ops::kKvAppend, cap, bind_append));
+  table.add(ops::kRope.kind, simple(ops::kRope, cap, bind_rope));
+  table.add(ops::kRopeAppend.kind, simple(ops::kRopeAppend, cap, bind_rope_append));
+}
+
+}  // namespace braid::cpu

@@ -1,0 +1,140 @@
+// Binds embedding, gather_rows, rms_norm, add, add_rms_norm and gated to kernels/cpu/pointwise.
+#include "braid/kernels/cpu/pointwise/elementwise.h"
+#include "braid/kernels/cpu/pointwise/norm.h"
+#include "braid/kernels/cpu/pointwise/rows.h"
+#include "braid/kernels/cpu/register.h"
+#include "braid/ops/embedding.h"
+#include "braid/ops/linear.h"
+#include "braid/ops/norm.h"
+#include "braid/tensor/quant.h"
+
+namespace braid::cpu {
+namespace {
+
+BoundKernel bind_embedding(const LaunchArgs& args, Isa) {
+  const OpCall& call = args.call;
+  const TensorView& table = call.in[1];
+  EmbeddingParams p{.ids = call.in[0].as<const int32_t>(),
+                    .table = table.data,
+                    .dtype = table.dtype,
+                    .row_bytes = table.row_bytes,
+                    .y = call.out[0].as<float>(),
+                    .cols = table.cols(),
+                    .y_stride = call.out[0].cols(),
+                    .scale = call.attrs<ops::EmbeddingAttrs>().scale};
+  return [bound = p, &call](const Team& team) {
+    auto p = bound;
+    p.tokens = call.rows();
+    embedding(p, team);
+  };
+}
+
+BoundKernel bind_gather(const LaunchArgs& args, Isa) {
+  const OpCall& call = args.call;
+  GatherRowsParams p{.x = call.in[0].as<const float>(),
+                     .index = call.in[1].as<const int32_t>(),
+                     .y = call.out[0].as<float>(),
+                     .cols = call.in[0].cols(),
+                     .x_stride = call.in[0].cols(),
+                     .y_stride = call.out[0].cols()};
+  return [bound = p, &call](const Team& team) {
+    auto p = bound;
+    p.rows = call.extents->row;
+    gather_rows(p, team);
+  };
+}
+
+std::shared_ptr<std::vector<float>> widen(const TensorView& weights) {
+  auto row = std::make_shared<std::vector<float>>(static_cast<size_t>(weights.cols()));
+  dequantize_row(weights.dtype, weights.data, row->data(), weights.cols());
+  return row;
+}
+
+BoundKernel bind_norm(const LaunchArgs& args, Isa isa) {
+  const OpCall& call = args.call;
+  const auto& a = call.attrs<ops::RmsNormAttrs>();
+  const auto w = widen(call.in[1]);
+  RmsNormParams p{.x = call.in[0].as<const float>(),
+                  .w = w->data(),
+                  .y = call.out[0].as<float>(),
+                  .cols = call.in[0].cols(),
+                  .group = a.group,
+                  .x_stride = call.in[0].cols(),
+                  .y_stride = call.out[0].cols(),
+                  .eps = a.eps};
+  return [bound = p, w, &call, isa](const Team& team) {
+    auto p = bound;
+    p.rows = call.rows();
+    rms_norm(p, team, isa);
+  };
+}
+
+BoundKernel bind_add_norm(const LaunchArgs& args, Isa isa) {
+  const OpCall& call = args.call;
+  const int64_t C = call.in[0].cols();
+  const auto w = widen(call.in[2]);
+  AddRmsNormParams p{.x = call.in[0].as<const float>(),
+                     .r = call.in[1].as<const float>(),
+                     .w = w->data(),
+                     .s = call.out[0].as<float>(),
+                     .y = call.out[1].as<float>(),
+                     .cols = C,
+                     .x_stride = C,
+                     .r_stride = C,
+                     .s_stride = C,
+                     .y_stride = C,
+                     .eps = call.attrs<ops::RmsNormAttrs>().eps};
+  return [bound = p, w, &call, isa](const Team& team) {
+    auto p = bound;
+    p.rows = call.rows();
+    add_rms_norm(p, team, isa);
+  };
+}
+
+BoundKernel bind_binary(const LaunchArgs& args, Isa isa,
+                        void (*kernel)(const BinaryParams&, const Team&, Isa)) {
+  const OpCall& call = args.call;
+  const int64_t C = call.in[0].cols();
+  BinaryParams p{.a = call.in[0].as<const float>(),
+                 .b = call.in[1].as<const float>(),
+                 .y = call.out[0].as<float>(),
+                 .cols = C,
+                 .a_stride = C,
+                 .b_stride = C,
+                 .y_stride = C};
+  return [bound = p, &call, isa, kernel](const Team& team) {
+    auto p = bound;
+    p.rows = call.rows();
+    kernel(p, team, isa);
+  };
+}
+
+BoundKernel bind_add(const LaunchArgs& args, Isa isa) {
+  return bind_binary(args, isa, add);
+}
+
+BoundKernel bind_gated(const LaunchArgs& args, Isa isa) {
+  const bool silu = args.call.attrs<ops::GatedAttrs>().activation == ops::Activation::silu;
+  return bind_binary(args, isa, silu ? silu_mul : gelu_tanh_mul);
+}
+
+}  // namespace
+
+void add_pointwise_kernels(KernelTable& table, Isa cap) {
+  const auto add_kernel = [&](const OpDef& def, BoundKernel (*bind)(const LaunchArgs&, Isa)) {
+    const std::string kernel_name = fmt::format("{}.{}", def.kind, name(cap));
+    table.add(def.kind, {.info =
+                             [=](const Op&, TypeList, TypeList, int) {
+                               return KernelInfo{kernel_name, 0};
+                             },
+                         .bind = [=](const LaunchArgs& args) { return bind(args, cap); }});
+  };
+  add_kernel(ops::kEmbedding, bind_embedding);
+  add_kernel(ops::kGatherRows, bind_gather);
+  add_kernel(ops::kRmsNorm, bind_norm);
+  add_kernel(ops::kAddRmsNorm, bind_add_norm);
+  add_kernel(ops::kAdd, bind_add);
+  add_kernel(ops::kGated, bind_gated);
+}
+
+}  // namespace braid::cpu

@@ -1,0 +1,337 @@
+#include "braid/kernels/cpu/linear/isa_kernels.h"
+
+// y[t, n] = sum over k of w[n, k] x[t, k] for many rows t: kPanelRows rows of w are unpacked to a
+// buffer in the order that the register tile of 2 vectors by T rows of x reads it.
+//
+// Unpacked, per 32 columns: codes [8][2][kLanes][4], f32 scale [2][kLanes], f32 second [2][kLanes]
+// where the Kind has one; of floats per column: f32 [2][kLanes].
+namespace braid::cpu::BRAID_ISA {
+namespace {
+
+[[gnu::always_inline]] constexpr bool has_second(Kind kind) {
+  return kind == Kind::minimum || kind == Kind::halves;
+}
+constexpr int kVecBytes = 4 * kLanes;
+constexpr int kCodeBytes = 16 * kVecBytes;
+constexpr int unpacked_block_bytes(Kind kind) {
+  return kCodeBytes + (has_second(kind) ? 4 : 2) * kVecBytes;
+}
+
+// Columns [k0, k0 + cols) of a panel of rows; k0 and cols are whole units of the format, but for
+// the last columns of floats.
+struct UnpackArgs {
+  const std::byte* w;
+  int64_t stride;
+  int valid;
+  int64_t k0, cols;
+  std::byte* panel;
+};
+
+template <class F, class Rows>
+void unpack_codes(const UnpackArgs& a) {
+  constexpr int kBlockBytes = unpacked_block_bytes(F::kKind);
+  for (int v = 0; v < 2; ++v) {
+    Rows rows(a.w + a.k0 / (32 * F::kBlocks) * F::kBytes, a.stride, v * kLanes, a.valid);
+    std::byte* unit = a.panel;
+    for (int64_t k = 0; k < a.cols; k += 32 * F::kBlocks) {
+      F::unpack(
+          rows, [&](int block, const VecI(&codes)[8], Vec first, Vec second)
+                    __attribute__((always_inline)) {
+                      std::byte* out = unit + block * kBlockBytes + v * kVecBytes;
+#pragma GCC unroll 8
+                      for (int i = 0; i < 8; ++i) store_i(out + 2 * i * kVecBytes, codes[i]);
+                      store(reinterpret_cast<float*>(out + kCodeBytes), first);
+                      if constexpr (has_second(F::kKind)) {
+                        store(reinterpret_cast<float*>(out + kCodeBytes + 2 * kVecBytes), second);
+                      }
+                    });
+      rows.advance(F::kBytes);
+      unit += F::kBlocks * kBlockBytes;
+    }
+  }
+}
+
+template <class F, class Rows>
+void unpack_reals(const UnpackArgs& a) {
+  for (int v = 0; v < 2; ++v) {
+    Rows rows(a.w + a.k0 * F::kElemBytes, a.stride, v * kLanes, a.valid);
+    float* out = reinterpret_cast<float*>(a.panel) + v * kLanes;
+    int64_t k = 0;
+    for (; k + F::kCols <= a.cols; k += F::kCols) {
+      F::unpack(
+          rows, [&](int i, Vec column)
+                    __attribute__((always_inline)) { store(out + (k + i) * kPanelRows, column); });
+      rows.advance(16);
+    }
+    if (k < a.cols) {  // copied, so that nothing behind a row is read
+      const int cols = static_cast<int>(a.cols - k);
+      std::byte tail[kLanes][16] = {};
+      for (int i = 0; i < kLanes; ++i) std::memcpy(tail[i], rows.at(i, 0), cols * F::kElemBytes);
+      F::unpack(
+          StridedRows(tail[0], 16, 0, kLanes), [&](int i, Vec column)
+                                                   __attribute__((always_inline)) {
+                                                     if (i < cols)
+                                                       store(out + (k + i) * kPanelRows, column);
+                                                   });
+    }
+  }
+}
+
+template <class F>
+void unpack_codes_of(const UnpackArgs& a) {
+  a.valid == kPanelRows ? unpack_codes<F, StridedRows>(a) : unpack_codes<F, ClampedRows>(a);
+}
+template <class F>
+void unpack_reals_of(const UnpackArgs& a) {
+  a.valid == kPanelRows ? unpack_reals<F, StridedRows>(a) : unpack_reals<F, ClampedRows>(a);
+}
+
+void unpack(DType dtype, const UnpackArgs& a) {
+  switch (dtype) {
+    case DType::f32:
+      return unpack_reals_of<FormatF32>(a);
+    case DType::f16:
+      return unpack_reals_of<FormatF16>(a);
+    case DType::bf16:
+      return unpack_reals_of<FormatBf16>(a);
+    case DType::q8_0:
+      return unpack_codes_of<FormatQ8_0>(a);
+    case DType::q4_0:
+      return unpack_codes_of<FormatQ4_0>(a);
+    case DType::q4_1:
+      return unpack_codes_of<FormatQ4_1>(a);
+    case DType::q5_0:
+      return unpack_codes_of<FormatQ5_0>(a);
+    case DType::q5_1:
+      return unpack_codes_of<FormatQ5_1>(a);
+    case DType::q4_k:
+      return unpack_codes_of<FormatQ4_K>(a);
+    case DType::q5_k:
+      return unpack_codes_of<FormatQ5_K>(a);
+    case DType::q6_k:
+      return unpack_codes_of<FormatQ6_K>(a);
+    case DType::i32:
+      return;
+  }
+}
+
+// out [T][kPanelRows] (+)= the product of an unpacked panel and a packed tile of T rows of x over
+// `cols` columns. The order of the additions is that of the stream path.
+using TileFn = void (*)(const std::byte* panel, int64_t cols, const std::byte* x, float* out,
+                        bool accumulate);
+
+template <int T>
+BRAID_INLINE void load_sums(Vec (&sum)[T][2], const float* out, bool accumulate) {
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      sum[t][v] = accumulate ? load(out + t * kPanelRows + v * kLanes) : Vec{};
+    }
+  }
+}
+template <int T>
+BRAID_INLINE void store_sums(const Vec (&sum)[T][2], float* out) {
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) {
+    store(out + t * kPanelRows, sum[t][0]);
+    store(out + t * kPanelRows + kLanes, sum[t][1]);
+  }
+}
+
+// products += codes [steps][2][kLanes][4] times 4 * steps columns of x [T][32].
+template <bool kSigned, int T, int kSteps>
+BRAID_INLINE void dot_steps(const std::byte* codes, const std::byte* x, VecI (&products)[T][2]) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kSteps; ++i) {
+    const VecI w0 = load_i(codes + 2 * i * kVecBytes);
+    const VecI w1 = load_i(codes + (2 * i + 1) * kVecBytes);
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+      const VecI xt = broadcast_i(x + 32 * t + 4 * i);
+      products[t][0] = dot4<kSigned>(products[t][0], w0, xt);
+      products[t][1] = dot4<kSigned>(products[t][1], w1, xt);
+    }
+  }
+}
+
+// sums += products * scale of w * scale of x
+template <int T>
+BRAID_INLINE void add_scaled(const VecI (&products)[T][2], const std::byte* scales,
+                             const std::byte* x_scales, Vec (&sum)[T][2]) {
+  const Vec scale0 = load(reinterpret_cast<const float*>(scales));
+  const Vec scale1 = load(reinterpret_cast<const float*>(scales + kVecBytes));
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) {
+    const Vec x_scale = broadcast(x_scales + 4 * t);
+    sum[t][0] = fma(to_f32(products[t][0]), scale0 * x_scale, sum[t][0]);
+    sum[t][1] = fma(to_f32(products[t][1]), scale1 * x_scale, sum[t][1]);
+  }
+}
+
+template <int T>
+BRAID_INLINE void fill(VecI (&products)[T][2], const std::byte* bias) {
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) products[t][0] = products[t][1] = broadcast_i(bias + 4 * t);
+}
+
+template <Kind kind, bool kSigned, int T>
+void code_tile(const std::byte* panel, int64_t cols, const std::byte* x, float* out,
+               bool accumulate) {
+  Vec sum[T][2];
+  load_sums<T>(sum, out, accumulate);
+  for (int64_t k = 0; k < cols; k += 32) {
+    const std::byte* scales = panel + kCodeBytes;
+    const std::byte* seconds = scales + 2 * kVecBytes;
+    const std::byte* stats = x + 32 * T;
+    VecI products[T][2];
+    if constexpr (kind == Kind::halves) {
+      fill<T>(products, stats + 4 * T);
+      dot_steps<kSigned, T, 4>(panel, x, products);
+      add_scaled<T>(products, scales, stats, sum);
+      fill<T>(products, stats + 8 * T);
+      dot_steps<kSigned, T, 4>(panel + kCodeBytes / 2, x + 16, products);
+      add_scaled<T>(products, seconds, stats, sum);
+    } else {
+      if constexpr (kind == Kind::offset) {
+        fill<T>(products, stats + 4 * T);
+      } else {
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) products[t][0] = products[t][1] = VecI{};
+      }
+      dot_steps<kSigned, T, 8>(panel, x, products);
+      add_scaled<T>(products, scales, stats, sum);
+      if constexpr (kind == Kind::minimum) {
+        const Vec min0 = load(reinterpret_cast<const float*>(seconds));
+        const Vec min1 = load(reinterpret_cast<const float*>(seconds + kVecBytes));
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) {
+          const Vec x_sum = broadcast(stats + 4 * (T + t));
+          sum[t][0] = fma(min0, x_sum, sum[t][0]);
+          sum[t][1] = fma(min1, x_sum, sum[t][1]);
+        }
+      }
+    }
+    panel += unpacked_block_bytes(kind);
+    x += T * (32 + 4 * linear_detail::stats_of(kind));
+  }
+  store_sums<T>(sum, out);
+}
+
+template <int T>
+void real_tile(const std::byte* panel, int64_t cols, const std::byte* x, float* out,
+               bool accumulate) {
+  Vec sum[T][2];
+  load_sums<T>(sum, out, accumulate);
+  constexpr int kBlock = linear_detail::kRealBlock;
+  for (int64_t k0 = 0; k0 < cols; k0 += kBlock) {
+    const int64_t count = cols - k0 < kBlock ? cols - k0 : kBlock;
+    for (int64_t k = 0; k < count; ++k) {
+      const Vec w0 = load(reinterpret_cast<const float*>(panel));
+      const Vec w1 = load(reinterpret_cast<const float*>(panel + kVecBytes));
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) {
+        const Vec xt = broadcast(x + 4 * (kBlock * t + k));
+        sum[t][0] = fma(w0, xt, sum[t][0]);
+        sum[t][1] = fma(w1, xt, sum[t][1]);
+      }
+      panel += 2 * kVecBytes;
+    }
+    x += 4 * kBlock * T;
+  }
+  store_sums<T>(sum, out);
+}
+
+template <int kMax, template <int> class Tile>
+struct Tiles {
+  TileFn by_rows[kMax + 1] = {};
+  template <int T = 1>
+  constexpr void fill_from() {
+    by_rows[T] = Tile<T>::run;
+    if constexpr (T < kMax) fill_from<T + 1>();
+  }
+  constexpr Tiles() { fill_from<>(); }
+};
+template <int T>
+struct RealTile {
+  static constexpr TileFn run = real_tile<T>;
+};
+template <int T>
+struct OffsetTile {
+  static constexpr TileFn run = code_tile<Kind::offset, false, T>;
+};
+template <int T>
+struct WideTile {  // 8-bit codes
+  static constexpr TileFn run = code_tile<Kind::offset, !kWideCodes, T>;
+};
+template <int T>
+struct MinimumTile {
+  static constexpr TileFn run = code_tile<Kind::minimum, false, T>;
+};
+template <int T>
+struct HalvesTile {
+  static constexpr TileFn run = code_tile<Kind::halves, false, T>;
+};
+constexpr Tiles<kRealTile, RealTile> kRealTiles;
+constexpr Tiles<kCodeTile, OffsetTile> kOffsetTiles;
+constexpr Tiles<kCodeTile, WideTile> kWideTiles;
+constexpr Tiles<kCodeTile, MinimumTile> kMinimumTiles;
+constexpr Tiles<kCodeTile, HalvesTile> kHalvesTiles;
+
+const TileFn* tiles_of(DType dtype) {
+  if (dtype == DType::q8_0) return kWideTiles.by_rows;
+  switch (linear_detail::kind_of(dtype)) {
+    case Kind::real:
+      return kRealTiles.by_rows;
+    case Kind::offset:
+      return kOffsetTiles.by_rows;
+    case Kind::minimum:
+      return kMinimumTiles.by_rows;
+    case Kind::halves:
+      return kHalvesTiles.by_rows;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void linear_run_panels(const RunArgs& args, int64_t item_begin, int64_t item_end) {
+  const int64_t chunks = (args.M + args.chunk - 1) / args.chunk;
+  const int parts = args.gate == Activation::none ? 1 : 2;
+  float* out[2] = {reinterpret_cast<float*>(args.scratch)};
+  out[1] = out[0] + args.chunk * kPanelRows;
+  std::byte* panel = reinterpret_cast<std::byte*>(out[1] + (parts - 1) * args.chunk * kPanelRows);
+  const auto rows_of = [](int) { return kPanelRows; };
+  for_items(args, chunks, item_begin, item_end, rows_of, [&](const Item& item) {
+    const int64_t t0 = item.chunk * args.chunk;
+    const int64_t t1 = t0 + args.chunk < args.M ? t0 + args.chunk : args.M;
+    for (int part = 0; part < parts; ++part) {
+      const WeightArgs& w = args.weights[item.weight + part];
+      const Kind kind = linear_detail::kind_of(w.dtype);
+      const int64_t tile = kind == Kind::real ? kRealTile : kCodeTile;
+      const int64_t x_row_bytes = linear_detail::packed_bytes_per_row(kind, args.K);
+      const TileFn* tiles = tiles_of(w.dtype);
+      for (int64_t k0 = 0; k0 < args.K; k0 += args.k_block) {
+        const int64_t cols = args.K - k0 < args.k_block ? args.K - k0 : args.k_block;
+        unpack(w.dtype, {.w = w.data + item.n0 * w.stride,
+                         .stride = w.stride,
+                         .valid = item.valid,
+                         .k0 = k0,
+                         .cols = cols,
+                         .panel = panel});
+        const bool last = k0 + cols == args.K && part == parts - 1;
+        for (int64_t t = t0; t < t1; t += tile) {
+          const int64_t rows = t1 - t < tile ? t1 - t : tile;
+          const std::byte* x =
+              w.packed + t * x_row_bytes + rows * linear_detail::packed_bytes_per_row(kind, k0);
+          float* a = out[0] + (t - t0) * kPanelRows;
+          float* b = out[1] + (t - t0) * kPanelRows;
+          tiles[rows](panel, cols, x, part == 0 ? a : b, k0 > 0);
+          if (last) finish(args, item, t, rows, a, b, kPanelRows);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace braid::cpu::BRAID_ISA

@@ -1,0 +1,16 @@
+#include "braid/kernels/cpu/register.h"
+
+namespace braid::cpu {
+
+// Each file of kernels/cpu/ops binds the kernels of one family of ops.
+void add_linear_kernels(KernelTable& table, Isa cap);
+void add_attention_kernels(KernelTable& table, Isa cap);
+void add_pointwise_kernels(KernelTable& table, Isa cap);
+
+void add_cpu_kernels(KernelTable& table, Isa cap) {
+  add_linear_kernels(table, cap);
+  add_attention_kernels(table, cap);
+  add_pointwise_kernels(table, cap);
+}
+
+}  // namespace braid::cpu
