@@ -1,0 +1,162 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "braid/commands.h"
+#include "braid/engine/bandwidth.h"
+#include "braid/engine/loaded_model.h"
+#include "braid/options.h"
+#include "braid/text_io.h"
+
+namespace braid::app {
+namespace {
+
+struct BenchOptions {
+  std::string model;
+  int64_t prompt = 512;
+  int64_t decode = 128;
+  int64_t depth = 0;
+  int repetitions = 5;
+  bool json = false;
+  EngineConfig engine;
+};
+
+struct Result {
+  std::string name;  // "pp512", "tg128 @ d1024"
+  std::vector<double> tokens_per_s;
+  double bytes_per_token = 0;  // weights and KV that a decode step must read; 0 for a prompt
+
+  double mean() const {
+    return std::accumulate(tokens_per_s.begin(), tokens_per_s.end(), 0.0) /
+           static_cast<double>(tokens_per_s.size());
+  }
+  double spread() const {  // standard deviation
+    double sum = 0;
+    for (double x : tokens_per_s) sum += (x - mean()) * (x - mean());
+    const auto n = static_cast<double>(tokens_per_s.size());
+    return n > 1 ? std::sqrt(sum / (n - 1)) : 0;
+  }
+};
+
+void check(const BenchOptions& o) {
+  const auto require = [](std::string_view option, int64_t value, int64_t least) {
+    if (value < least) {
+      fail(ErrorCode::kInvalidArgument, "{} is {}, wanted at least {}", option, value, least);
+    }
+  };
+  require("-p", o.prompt, 0);
+  require("-n", o.decode, 0);
+  require("-d", o.depth, 0);
+  require("-r", o.repetitions, 1);
+  if (o.prompt == 0 && o.decode == 0) {
+    fail(ErrorCode::kInvalidArgument, "nothing to measure: -p and -n are both 0");
+  }
+}
+
+Result measure(Engine& engine, const BenchOptions& o, int64_t tokens, bool decode) {
+  const int64_t chunk = decode ? 1 : 512;
+  Result result{fmt::format("{}{}", decode ? "tg" : "pp", tokens), {}};
+  if (o.depth > 0) result.name += fmt::format(" @ d{}", o.depth);
+  engine.advance(0, o.depth, 512);
+  engine.advance(o.depth, decode ? 2 : tokens, chunk);  // warm up
+  for (int i = 0; i < o.repetitions; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    engine.advance(o.depth, tokens, chunk);
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    result.tokens_per_s.push_back(static_cast<double>(tokens) / time.count());
+  }
+  return result;
+}
+
+// Weights once (of the embedding one row) and the KV cache at mid-way.
+double decode_bytes(const Model& model, const BenchOptions& o) {
+  const ModelConfig& c = model.config();
+  const double embedding =
+      c.tied_head ? 0 : static_cast<double>(model.weight("token_embd").bytes());
+  const double keys = static_cast<double>(o.depth) + static_cast<double>(o.decode) / 2;
+  return static_cast<double>(model.weight_bytes()) - embedding +
+         2 * keys * static_cast<double>(c.layers * bytes_of(model.default_kv_dtype(), c.Hkv * c.D));
+}
+
+std::string table(const BenchOptions& o, const Engine& engine, const Model& model,
+                  const std::vector<Result>& results, double bandwidth) {
+  std::string out = fmt::format(
+      "| model | size | params | tp | threads | test | tokens/s | of read bandwidth |\n"
+      "|---|---:|---:|---:|---:|---|---:|---:|\n");
+  for (const Result& r : results) {
+    const std::string share =
+        r.bytes_per_token > 0
+            ? fmt::format("{:.0f}% of {:.1f} GB/s", 100 * r.bytes_per_token * r.mean() / bandwidth,
+                          bandwidth / 1e9)
+            : "-";
+    out += fmt::format("| {} | {:.2f} MiB | {:.2f} M | {} | {} | {} | {:.2f} ± {:.2f} | {} |\n",
+                       model.config().name.empty() ? model.config().family : model.config().name,
+                       static_cast<double>(model.weight_bytes()) / (1 << 20),
+                       static_cast<double>(model.parameters()) / 1e6, o.engine.tp, engine.threads(),
+                       r.name, r.mean(), r.spread(), share);
+  }
+  return out;
+}
+
+nlohmann::ordered_json json_report(const BenchOptions& o, const Engine& engine, const Model& model,
+                                   const std::vector<Result>& results, double bandwidth) {
+  nlohmann::ordered_json tests = nlohmann::ordered_json::array();
+  for (const Result& r : results) {
+    nlohmann::ordered_json test = {{"name", r.name},
+                                   {"tokens_per_s", r.mean()},
+                                   {"spread", r.spread()},
+                                   {"samples", r.tokens_per_s}};
+    if (r.bytes_per_token > 0) {
+      test["bytes_per_token"] = r.bytes_per_token;
+      test["bandwidth_share"] = r.bytes_per_token * r.mean() / bandwidth;
+    }
+    tests.push_back(std::move(test));
+  }
+  return {{"model", model.config().name},     {"weight_bytes", model.weight_bytes()},
+          {"parameters", model.parameters()}, {"tp", o.engine.tp},
+          {"threads", engine.threads()},      {"read_bandwidth", bandwidth},
+          {"tests", std::move(tests)},        {"peak_rss_mb", peak_rss_mb()}};
+}
+
+void bench(const BenchOptions& o) {
+  check(o);
+  const LoadedModel loaded(o.model);
+  EngineConfig config = o.engine;
+  config.max_context = o.depth + std::max(o.prompt, o.decode) + 1;
+  Engine engine(loaded.model, loaded.tokenizer, config);
+  std::vector<Result> results;
+  if (o.prompt > 0) results.push_back(measure(engine, o, o.prompt, false));
+  if (o.decode > 0) {
+    results.push_back(measure(engine, o, o.decode, true));
+    results.back().bytes_per_token = decode_bytes(loaded.model, o);
+  }
+  const double bandwidth = measure_read_bandwidth(engine.threads() * o.engine.tp);
+  print(o.json ? json_report(o, engine, loaded.model, results, bandwidth).dump(2) + "\n"
+               : table(o, engine, loaded.model, results, bandwidth));
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto* command = app.add_subcommand("bench", "Measures prompt and decode speed");
+  const auto options = std::make_shared<BenchOptions>();
+  add_model(*command, options->model);
+  command->add_option("-p", options->prompt, "tokens of the prompt (0: skip)")
+      ->capture_default_str();
+  command->add_option("-n", options->decode, "tokens to decode (0: skip)")->capture_default_str();
+  command->add_option("-d", options->depth, "tokens in the KV cache before")->capture_default_str();
+  command->add_option("-r", options->repetitions, "repetitions")->capture_default_str();
+  command->add_flag("--json", options->json, "print one JSON object");
+  add_parallel(*command, options->engine);
+  command->footer(
+      "Examples:\n  braid bench -m model.gguf\n"
+      "  braid bench -m model.gguf -p 0 -n 64 -d 1024 --tp 2 --threads 1");
+  command->callback([options] { bench(*options); });
+}
+
+}  // namespace braid::app

@@ -1,0 +1,31 @@
+#include "braid/chat.h"
+
+#include <iostream>
+
+#include "braid/text_io.h"
+
+namespace braid::app {
+
+void chat_loop(const RunOptions& options, LoadedModel& loaded, Engine& engine) {
+  const ChatPrompt chat(loaded);
+  std::vector<ChatMessage> messages;
+  if (options.system) messages.push_back({"system", *options.system});
+  for (std::string line;;) {
+    print("> ");
+    if (!std::getline(std::cin, line)) break;
+    if (line.empty()) continue;
+    require_utf8(line, "the message");
+    messages.push_back({"user", line});
+    Request request = options.request;
+    request.prompt = chat.encode(messages);
+    const Generation g = engine.generate(request, [](std::string_view piece) {
+      print(piece);
+      return true;
+    });
+    print("\n\n");
+    messages.push_back({"assistant", g.text});
+  }
+  print("\n");
+}
+
+}  // namespace braid::app

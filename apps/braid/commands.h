@@ -1,0 +1,16 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+// The subcommands of the program, one file each. Each adds itself to the command line; its action
+// runs when it was chosen, after parsing, and throws braid::Error on failure.
+namespace braid::app {
+
+void add_run(CLI::App& app);
+void add_tokenize(CLI::App& app);
+void add_detokenize(CLI::App& app);
+void add_perplexity(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_bench(CLI::App& app);
+
+}  // namespace braid::app

@@ -1,0 +1,101 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "braid/commands.h"
+#include "braid/model/model.h"
+#include "braid/options.h"
+#include "braid/text_io.h"
+
+namespace braid::app {
+namespace {
+
+nlohmann::ordered_json config_json(const ModelConfig& c) {
+  return {{"family", c.family},
+          {"name", c.name},
+          {"layers", c.layers},
+          {"hidden", c.C},
+          {"ffn", c.F},
+          {"vocabulary", c.V},
+          {"heads", c.Hq},
+          {"kv_heads", c.Hkv},
+          {"head_dim", c.D},
+          {"context", c.context},
+          {"rope", to_string(Attrs::of(c.rope))},
+          {"qkv_bias", c.qkv_bias},
+          {"qk_norm", c.qk_norm},
+          {"tied_head", c.tied_head}};
+}
+
+nlohmann::ordered_json metadata_json(const ModelFile& file) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  if (const auto* gguf = std::get_if<GgufFile>(&file)) {
+    for (const GgufEntry& entry : gguf->metadata().entries()) {
+      out[std::string(entry.key)] = {{"type", type_name(entry.value)},
+                                     {"value", preview(entry.value)}};
+    }
+    return out;
+  }
+  return std::get<HfFolder>(file).config().value();
+}
+
+void print_json(const Model& model) {
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  for (const TensorInfo& tensor : model.source().tensors()) {
+    tensors.push_back({{"name", tensor.name},
+                       {"type", tensor.type},
+                       {"shape", tensor.shape},
+                       {"bytes", tensor.bytes}});
+  }
+  const nlohmann::ordered_json out = {
+      {"path", model.source().path()},         {"format", model.source().description()},
+      {"config", config_json(model.config())}, {"parameters", model.parameters()},
+      {"weight_bytes", model.weight_bytes()},  {"metadata", metadata_json(model.file())},
+      {"tensors", std::move(tensors)}};
+  print(out.dump(2) + "\n");
+}
+
+void print_text(const Model& model) {
+  print(fmt::format("{}: {}\n{:.2f} M parameters, {:.2f} MiB\n\n", model.source().path(),
+                    model.source().description(), static_cast<double>(model.parameters()) / 1e6,
+                    static_cast<double>(model.weight_bytes()) / (1 << 20)));
+  const nlohmann::ordered_json config = config_json(model.config());
+  for (const auto& [key, value] : config.items()) {
+    print(fmt::format("{:12} {}\n", key,
+                      value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  print("\n");
+  const nlohmann::ordered_json metadata = metadata_json(model.file());
+  for (const auto& [key, value] : metadata.items()) {
+    const bool typed = value.is_object() && value.contains("type") && value.contains("value");
+    print(fmt::format("{} = {}\n", key,
+                      typed ? fmt::format("{} ({})", value["value"].get<std::string>(),
+                                          value["type"].get<std::string>())
+                            : value.dump()));
+  }
+  print("\n");
+  for (const TensorInfo& tensor : model.source().tensors()) {
+    print(fmt::format("{:6} {:16} {:>12}  {}\n", tensor.type,
+                      fmt::format("{}", fmt::join(tensor.shape, " x ")), tensor.bytes,
+                      tensor.name));
+  }
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  auto* command = app.add_subcommand("inspect", "Shows what a model file holds");
+  const auto path = std::make_shared<std::string>();
+  const auto json = std::make_shared<bool>(false);
+  command->add_option("model", *path, "a .gguf file or a Hugging Face folder")->required();
+  command->add_flag("--json", *json, "print one JSON object");
+  command->footer("Example:\n  braid inspect model.gguf");
+  command->callback([path, json] {
+    const Model model(*path);
+    *json ? print_json(model) : print_text(model);
+  });
+}
+
+}  // namespace braid::app

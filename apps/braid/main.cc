@@ -1,0 +1,45 @@
+#include <cstdio>
+
+#include "braid/base/error.h"
+#include "braid/commands.h"
+
+namespace {
+
+constexpr int kJobFailed = 1;
+constexpr int kWrongUsage = 2;
+
+int report(const char* message, int status) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "braid: %s\n", message);
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Serves large language models; hides communication behind computation.", "braid");
+  app.set_version_flag("--version", "braid " BRAID_VERSION);
+  app.require_subcommand(1);
+  app.footer("braid COMMAND --help shows a command's options and examples.");
+  braid::app::add_run(app);
+  braid::app::add_tokenize(app);
+  braid::app::add_detokenize(app);
+  braid::app::add_perplexity(app);
+  braid::app::add_inspect(app);
+  braid::app::add_bench(app);
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::Success& e) {  // --help, --version
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    return report(e.what(), kWrongUsage);
+  } catch (const braid::Error& e) {
+    const bool usage = e.code() == braid::ErrorCode::kInvalidArgument;
+    return report(e.what(), usage ? kWrongUsage : kJobFailed);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", kJobFailed);
+  } catch (const std::exception& e) {
+    return report(e.what(), kJobFailed);
+  }
+}

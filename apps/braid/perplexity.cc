@@ -1,0 +1,79 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "braid/commands.h"
+#include "braid/engine/loaded_model.h"
+#include "braid/options.h"
+#include "braid/text_io.h"
+
+namespace braid::app {
+namespace {
+
+struct PerplexityOptions {
+  std::string model;
+  std::string file;
+  int64_t ctx = 512;
+  bool json = false;
+  EngineConfig engine;
+};
+
+// Chunks of ctx ids without overlap; the second half of each is scored.
+void perplexity(const PerplexityOptions& options) {
+  if (options.ctx < 2) {
+    fail(ErrorCode::kInvalidArgument, "--ctx is {}, wanted at least 2", options.ctx);
+  }
+  const LoadedModel loaded(options.model);
+  const std::vector<int32_t> ids = loaded.tokenizer.encode(read_file(options.file));
+  EngineConfig config = options.engine;
+  config.max_context = options.ctx;
+  if (options.ctx > loaded.model.config().context) {
+    fail(ErrorCode::kInvalidArgument, "--ctx is {}, the model was made for {} tokens", options.ctx,
+         loaded.model.config().context);
+  }
+  const int64_t chunks = std::ssize(ids) / options.ctx;
+  if (chunks == 0) {
+    fail(ErrorCode::kInvalidArgument, "{} has {} tokens, one chunk takes {}", options.file,
+         ids.size(), options.ctx);
+  }
+  Engine engine(loaded.model, loaded.tokenizer, config);
+  double sum = 0;
+  int64_t count = 0;
+  for (int64_t i = 0; i < chunks; ++i) {
+    const auto chunk = std::span(ids).subspan(static_cast<size_t>(i * options.ctx),
+                                              static_cast<size_t>(options.ctx));
+    double chunk_sum = 0;
+    const std::vector<double> scores = engine.score(chunk, options.ctx / 2);
+    for (double score : scores) chunk_sum -= score;
+    sum += chunk_sum;
+    count += std::ssize(scores);
+    if (!options.json) {
+      print(fmt::format("chunk {:4}  {:10.4f}  so far {:10.4f}\n", i + 1,
+                        std::exp(chunk_sum / static_cast<double>(scores.size())),
+                        std::exp(sum / static_cast<double>(count))));
+    }
+  }
+  const double value = std::exp(sum / static_cast<double>(count));
+  print(options.json
+            ? nlohmann::ordered_json{{"perplexity", value}, {"tokens", count}}.dump() + "\n"
+            : fmt::format("perplexity {:.4f} over {} tokens\n", value, count));
+}
+
+}  // namespace
+
+void add_perplexity(CLI::App& app) {
+  auto* command = app.add_subcommand("perplexity", "Scores a text: how surprised the model is");
+  const auto options = std::make_shared<PerplexityOptions>();
+  add_model(*command, options->model);
+  command->add_option("-f,--file", options->file, "the text")->required();
+  command->add_option("--ctx", options->ctx, "ids in a chunk; the second half of each is scored")
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "print one JSON object");
+  add_parallel(*command, options->engine);
+  command->footer("Example:\n  braid perplexity -m model.gguf -f text.txt --ctx 512");
+  command->callback([options] { perplexity(*options); });
+}
+
+}  // namespace braid::app

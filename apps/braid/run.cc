@@ -1,0 +1,180 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "braid/chat.h"
+#include "braid/commands.h"
+#include "braid/options.h"
+#include "braid/text_io.h"
+
+namespace braid::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+double per_second(double count, double seconds) {
+  return seconds > 0 ? count / seconds : 0;
+}
+
+struct Speed {
+  double prompt = 0;
+  double decode = 0;
+};
+
+Speed speed_of(const Request& request, const Generation& g) {
+  return {per_second(static_cast<double>(request.prompt.size()), g.timings.prompt_seconds),
+          per_second(static_cast<double>(g.ids.empty() ? 0 : g.ids.size() - 1),
+                     g.timings.decode_seconds)};
+}
+
+Json json_report(const Request& request, const Generation& g, double load_ms) {
+  Json out = {{"prompt_ids", request.prompt},
+              {"output_ids", g.ids},
+              {"text", g.text},
+              {"finish_reason", to_string(g.reason)}};
+  if (request.sampling.logprobs >= 0) {
+    Json tokens = Json::array();
+    for (const SampledToken& token : g.sampled) {
+      Json top = Json::array();
+      for (const TokenLogprob& t : token.top) {
+        top.push_back({{"id", t.id}, {"logprob", t.logprob}});
+      }
+      tokens.push_back({{"id", token.id}, {"logprob", token.logprob}, {"top", std::move(top)}});
+    }
+    out["logprobs"] = std::move(tokens);
+  }
+  const Speed speed = speed_of(request, g);
+  out["timings"] = {{"load_ms", load_ms},
+                    {"ttft_ms", load_ms + g.timings.ttft_ms},
+                    {"prompt_tps", speed.prompt},
+                    {"decode_tps", speed.decode}};
+  out["peak_rss_mb"] = peak_rss_mb();
+  return out;
+}
+
+void print_logprobs(const Tokenizer& tokenizer, const Generation& g) {
+  for (const SampledToken& token : g.sampled) {
+    std::string line = fmt::format("{:10.4f}  {}", token.logprob, tokenizer.piece(token.id));
+    for (const TokenLogprob& t : token.top) {
+      line += fmt::format("  [{} {:.4f}]", tokenizer.piece(t.id), t.logprob);
+    }
+    print(line + "\n");
+  }
+}
+
+std::string prompt_text(const RunOptions& options) {
+  std::string text;
+  if (options.prompt) {
+    text = *options.prompt;
+  } else {
+    text = options.file ? read_file(*options.file) : read_stdin();
+  }
+  require_utf8(text, options.prompt ? "the prompt" : options.file ? *options.file : "the input");
+  return text;
+}
+
+void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine, double load_ms) {
+  const std::string text = prompt_text(options);
+  Request request = options.request;
+  if (options.chat) {
+    const ChatPrompt chat(loaded);
+    std::vector<ChatMessage> messages;
+    if (options.system) messages.push_back({"system", *options.system});
+    messages.push_back({"user", text});
+    request.prompt = chat.encode(messages);
+  } else {
+    request.prompt = loaded.tokenizer.encode(text);
+  }
+  if (text.empty()) fail(ErrorCode::kInvalidArgument, "the prompt is empty");
+  const Generation g = engine.generate(request, [&](std::string_view piece) {
+    if (!options.json) print(piece);
+    return true;
+  });
+  if (options.json) {
+    return print(json_report(request, g, load_ms).dump() + "\n");
+  }
+  print("\n");
+  print_logprobs(loaded.tokenizer, g);
+  const Speed speed = speed_of(request, g);
+  std::fprintf(stderr,
+               "\nprompt %zu tokens, %.1f tokens/s; answer %zu tokens, %.1f tokens/s; "
+               "first token after %.0f ms\n",
+               request.prompt.size(), speed.prompt, g.ids.size(), speed.decode,
+               load_ms + g.timings.ttft_ms);
+}
+
+void run(const RunOptions& options) {
+  const auto start = Clock::now();
+  if (options.prompt && options.file) {
+    fail(ErrorCode::kInvalidArgument, "-p and -f both give a prompt: wanted one of them");
+  }
+  if (options.tokens && *options.tokens < 1) {
+    fail(ErrorCode::kInvalidArgument, "-n is {}, wanted at least 1", *options.tokens);
+  }
+  check(options.request.sampling);
+  LoadedModel loaded(options.model);
+  Engine engine(loaded.model, loaded.tokenizer, options.engine);
+  const double load_ms = ms_since(start);
+  const bool interactive = !options.prompt && !options.file && isatty(STDIN_FILENO);
+  interactive ? chat_loop(options, loaded, engine) : complete(options, loaded, engine, load_ms);
+}
+
+void add_sampling(CLI::App& command, RunOptions& o) {
+  SamplingParams& s = o.request.sampling;
+  command.add_option("--temperature", s.temperature, "0: always the most likely token")
+      ->capture_default_str();
+  command.add_option("--top-k", s.top_k, "choose among the K most likely tokens (0: all)")
+      ->capture_default_str();
+  command.add_option("--top-p", s.top_p, "choose among tokens that make up this probability")
+      ->capture_default_str();
+  command.add_option("--min-p", s.min_p, "drop tokens less likely than this share of the best")
+      ->capture_default_str();
+  command.add_option("--repetition-penalty", s.repetition_penalty, "1: none")
+      ->capture_default_str();
+  command.add_option("--frequency-penalty", s.frequency_penalty, "for each earlier occurrence")
+      ->capture_default_str();
+  command.add_option("--presence-penalty", s.presence_penalty, "for tokens that occurred")
+      ->capture_default_str();
+  command.add_option("--seed", s.seed, "same seed, same text")->capture_default_str();
+  command.add_option("--stop", o.request.stop, "a text that ends the answer; may be repeated")
+      ->take_all();
+  command.add_option("--logprobs", s.logprobs,
+                     "log-probability of each token, and of the K most likely ones");
+  command.add_flag("--ignore-eos", o.request.ignore_eos, "go on after an end-of-text token");
+}
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+  auto* command = app.add_subcommand("run", "Generates text: completes a prompt, or chats");
+  const auto o = std::make_shared<RunOptions>();
+  add_model(*command, o->model);
+  command->add_option("-p,--prompt", o->prompt, "the prompt; standard input when absent");
+  command->add_option("-f,--file", o->file, "a file with the prompt");
+  command->add_flag("--chat", o->chat, "the prompt is a user's message: answer as an assistant");
+  command->add_option("--system", o->system, "the system message of a chat");
+  command->add_option("-n,--max-tokens", o->tokens, "tokens to generate at most");
+  add_sampling(*command, *o);
+  add_parallel(*command, o->engine);
+  command->add_flag("--json", o->json, "print one JSON object instead of text");
+  command->footer(
+      "In a terminal without a prompt it is a chat; Ctrl-D ends it.\n"
+      "Examples:\n"
+      "  braid run -m model.gguf -p 'The capital of France is' -n 16\n"
+      "  braid run -m model.gguf --chat -p 'Write a haiku about the sea.'\n"
+      "  braid run -m model.gguf -f prompt.txt --tp 2 --threads 1 --json");
+  command->callback([o] {
+    o->request.max_tokens = o->tokens.value_or(0);
+    run(*o);
+  });
+}
+
+}  // namespace braid::app

@@ -1,0 +1,63 @@
+#include "braid/text_io.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "braid/base/error.h"
+#include "braid/io/tokenizer_utf8.h"
+
+namespace braid::app {
+namespace {
+
+std::string read_all(std::FILE* file, const std::string& name) {
+  std::string text;
+  char buffer[1 << 16];
+  while (const size_t n = std::fread(buffer, 1, sizeof(buffer), file)) text.append(buffer, n);
+  if (std::ferror(file)) {
+    fail(ErrorCode::kInvalidArgument, "cannot read {}: {}", name, std::strerror(errno));
+  }
+  return text;
+}
+
+}  // namespace
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    fail(ErrorCode::kResource, "cannot write to the output: {}", std::strerror(errno));
+  }
+}
+
+std::string read_file(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             std::fclose);
+  if (!file) fail(ErrorCode::kNotFound, "cannot open {}: {}", path, std::strerror(errno));
+  return read_all(file.get(), path);
+}
+
+std::string read_stdin() {
+  return read_all(stdin, "standard input");
+}
+
+void require_utf8(std::string_view text, std::string_view what) {
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = decode_utf8(text, at);
+    if (c.status != Utf8Status::kValid) {
+      fail(ErrorCode::kInvalidArgument, "{} is not valid UTF-8: byte 0x{:02x} at offset {}", what,
+           static_cast<unsigned char>(text[at]), at);
+    }
+    at += c.size;
+  }
+}
+
+double peak_rss_mb() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+}  // namespace braid::app

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace braid::app {
+
+// Writes to standard output at once; fails with kResource when the output takes no more.
+void print(std::string_view text);
+
+// The whole of a file, or of standard input. Fails with kNotFound or kInvalidArgument (a folder).
+std::string read_file(const std::string& path);
+std::string read_stdin();
+
+// Fails with kInvalidArgument, naming `what` and the place of the first byte that is not UTF-8.
+void require_utf8(std::string_view text, std::string_view what);
+
+// Largest resident memory of this process so far.
+double peak_rss_mb();
+
+}  // namespace braid::app

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "braid/program/op.h"
+#include "braid/runtime/executor.h"
+
+namespace braid {
+
+// The tokens that one step computes, over all its sequences, with the metadata of attention: what
+// the host writes before each step. The same on every rank.
+class Batch {
+ public:
+  explicit Batch(int64_t page_size) : page_size_(page_size) {}
+
+  void clear();
+
+  // Adds the next tokens of a sequence that has `cached` tokens in the KV cache already; `pages`
+  // hold room for all of them. Logits are wanted for the last `scored` of the tokens.
+  void add(std::span<const int32_t> tokens, int64_t cached, std::span<const int32_t> pages,
+           int64_t scored);
+
+  const Extents& extents() const { return work_.extents; }
+  const Work& work() const { return work_; }
+  int64_t longest_page_list() const { return longest_; }
+
+  // Writes the inputs of an executor whose capacity is large enough.
+  void write(const Executor& executor) const;
+
+ private:
+  int64_t page_size_;
+  Work work_;
+  int64_t longest_ = 0;
+  std::vector<int32_t> tokens_;              // [T]
+  std::vector<int32_t> positions_;           // [T]
+  std::vector<int32_t> slots_;               // [T]
+  std::vector<int32_t> q_start_ = {0};       // [S + 1]
+  std::vector<int32_t> kv_len_;              // [S]
+  std::vector<std::vector<int32_t>> pages_;  // [S]
+  std::vector<int32_t> rows_;                // [R]
+};
+
+}  // namespace braid

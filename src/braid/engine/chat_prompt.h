@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "braid/engine/loaded_model.h"
+#include "braid/io/jinja/template.h"
+
+namespace braid {
+
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+};
+
+// Turns a conversation into a prompt with the model's own chat template. What users write stays plain
+// text, even where it spells a special token; only the template's own text is taken for special tokens.
+class ChatPrompt {
+ public:
+  // Fails with kUnsupported when the model brings no template. `loaded` outlives it.
+  explicit ChatPrompt(const LoadedModel& loaded);
+
+  // The prompt up to where the assistant's answer begins. Fails with kInvalidArgument where the
+  // template refuses the messages.
+  std::vector<int32_t> encode(const std::vector<ChatMessage>& messages) const;
+
+ private:
+  const Tokenizer& tokenizer_;
+  jinja::Template template_;
+};
+
+}  // namespace braid

@@ -1,0 +1,226 @@
+#include "braid/engine/generate.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "braid/backend/cpu/thread_pool.h"
+#include "braid/base/math.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kPageSize = 64;
+constexpr int64_t kScoreChunk = 64;  // rows of logits at a time: [64, V] f32 stays small
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Pages of one sequence, given back at the end of a scope.
+class Lease {
+ public:
+  explicit Lease(KvPages& pages) : pages_(pages) {}
+  ~Lease() { pages_.release(held_); }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  const std::vector<int32_t>& hold(int64_t tokens) {
+    pages_.reserve(held_, tokens);
+    return held_;
+  }
+
+ private:
+  KvPages& pages_;
+  std::vector<int32_t> held_;
+};
+
+// Collects the text of an answer: gives out what cannot become part of a stop text any more.
+class StopText {
+ public:
+  StopText(const std::vector<std::string>& stops, const Engine::OnText& on_text)
+      : stops_(stops), on_text_(on_text) {}
+
+  // False when a stop text was completed or the listener has had enough.
+  bool push(std::string_view piece) {
+    text_ += piece;
+    size_t hold = 0;
+    for (const std::string& stop : stops_) {
+      const size_t from = given_ - std::min(given_, stop.size());
+      if (const size_t at = text_.find(stop, from); at != std::string::npos) {
+        text_.resize(at);
+        give(text_.size());
+        return false;
+      }
+      for (size_t n = std::min(stop.size() - 1, text_.size()); n > hold; --n) {
+        if (text_.ends_with(std::string_view(stop).substr(0, n))) hold = n;
+      }
+    }
+    return give(text_.size() - hold);
+  }
+  void finish(std::string_view rest) {
+    if (push(rest)) give(text_.size());
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  bool give(size_t end) {
+    if (end <= given_) return true;
+    const std::string_view fresh = std::string_view(text_).substr(given_, end - given_);
+    given_ = end;
+    return !on_text_ || on_text_(fresh);
+  }
+
+  const std::vector<std::string>& stops_;
+  const Engine::OnText& on_text_;
+  std::string text_;
+  size_t given_ = 0;
+};
+
+EngineConfig complete(EngineConfig config, const Model& model) {
+  if (config.tp < 1) {
+    fail(ErrorCode::kInvalidArgument, "tensor parallelism over {} ranks, wanted at least 1",
+         config.tp);
+  }
+  if (config.threads == 0) config.threads = std::max(1, cpu::usable_cores() / config.tp);
+  if (config.threads < 1 || config.threads * config.tp > cpu::ThreadPool::kMaxThreads) {
+    fail(ErrorCode::kInvalidArgument, "{} threads on each of {} ranks, allowed are 1 to {} in all",
+         config.threads, config.tp, cpu::ThreadPool::kMaxThreads);
+  }
+  if (config.max_context == 0) config.max_context = model.config().context;
+  return config;
+}
+
+}  // namespace
+
+std::string_view to_string(FinishReason reason) {
+  return reason == FinishReason::stop ? "stop" : "length";
+}
+
+Engine::Engine(const Model& model, const Tokenizer& tokenizer, const EngineConfig& config)
+    : model_(model),
+      tokenizer_(tokenizer),
+      config_(complete(config, model)),
+      pages_(ceil_div(config_.max_context, kPageSize), kPageSize) {
+  runner_ = std::make_unique<Runner>(model, RunnerConfig{.tp = config_.tp,
+                                                         .threads = config_.threads,
+                                                         .pages = pages_.total(),
+                                                         .page_size = kPageSize,
+                                                         .pages_per_sequence = pages_.total(),
+                                                         .kv_dtype = model.default_kv_dtype()});
+}
+
+void Engine::check_prompt(const Request& request) const {
+  const auto n = static_cast<int64_t>(request.prompt.size());
+  if (n == 0) fail(ErrorCode::kInvalidArgument, "the prompt is empty: it has no tokens");
+  if (n >= config_.max_context) {
+    fail(ErrorCode::kInvalidArgument,
+         "the prompt has {} tokens, the context holds {}: at most {} fit with room for an answer",
+         n, config_.max_context, config_.max_context - 1);
+  }
+  for (int32_t id : request.prompt) {
+    if (id < 0 || id >= model_.config().V) {
+      fail(ErrorCode::kInvalidArgument, "token id {} in the prompt, the vocabulary has 0 to {}", id,
+           model_.config().V - 1);
+    }
+  }
+}
+
+Generation Engine::generate(const Request& request, const OnText& on_text) {
+  check_prompt(request);
+  const auto start = Clock::now();
+  const auto prompt_size = static_cast<int64_t>(request.prompt.size());
+  const int64_t room = config_.max_context - prompt_size;
+  const int64_t limit = request.max_tokens > 0 ? std::min(request.max_tokens, room) : room;
+
+  Sampler sampler(request.sampling);
+  StreamDecoder decoder(tokenizer_, {.skip_special = true, .continuation = false});
+  StopText text(request.stop, on_text);
+  Lease lease(pages_);
+  Batch batch(kPageSize);
+  Generation result;
+
+  TensorView logits;
+  for (int64_t done = 0; done < prompt_size;) {
+    const int64_t n = std::min(config_.prefill_chunk, prompt_size - done);
+    batch.clear();
+    batch.add(std::span(request.prompt).subspan(static_cast<size_t>(done), static_cast<size_t>(n)),
+              done, lease.hold(done + n), done + n == prompt_size ? 1 : 0);
+    logits = runner_->run(batch);
+    done += n;
+  }
+  result.timings.prompt_seconds = seconds_since(start);
+
+  bool going = true;
+  for (int64_t cached = prompt_size; going; ++cached) {
+    const std::span row(logits.as<float>(), static_cast<size_t>(logits.cols()));
+    SampledToken token = sampler.sample(row, request.prompt, result.ids);
+    if (result.ids.empty()) result.timings.ttft_ms = 1e3 * seconds_since(start);
+    // A head may be padded with rows that no token has: such an id has no text.
+    const bool known = token.id < tokenizer_.vocab_size();
+    if (!request.ignore_eos && known && tokenizer_.is_end_of_generation(token.id)) {
+      result.reason = FinishReason::stop;
+      break;
+    }
+    result.ids.push_back(token.id);
+    if (!text.push(known ? decoder.push(token.id) : "")) {
+      result.reason = FinishReason::stop;
+      going = false;
+    }
+    if (request.sampling.logprobs >= 0) result.sampled.push_back(std::move(token));
+    if (!going || std::ssize(result.ids) == limit) break;
+    batch.clear();
+    batch.add({&result.ids.back(), 1}, cached, lease.hold(cached + 1), 1);
+    logits = runner_->run(batch);
+  }
+  if (going) text.finish(decoder.finish());
+  result.text = text.take();
+  result.timings.decode_seconds = seconds_since(start) - result.timings.ttft_ms / 1e3;
+  return result;
+}
+
+std::vector<double> Engine::score(std::span<const int32_t> ids, int64_t first) {
+  const auto n = static_cast<int64_t>(ids.size());
+  BRAID_CHECK(1 <= first && first <= n && n <= config_.max_context);
+  Lease lease(pages_);
+  Batch batch(kPageSize);
+  std::vector<double> scores;
+  // Token i is scored by the logits of token i - 1; the last token is not computed.
+  for (int64_t done = 0; done < n - 1;) {
+    const bool scored = done >= first - 1;
+    const int64_t end = scored ? std::min(done + kScoreChunk, n - 1)
+                               : std::min(done + config_.prefill_chunk, first - 1);
+    const auto chunk = ids.subspan(static_cast<size_t>(done), static_cast<size_t>(end - done));
+    batch.clear();
+    batch.add(chunk, done, lease.hold(end), scored ? end - done : 0);
+    const TensorView logits = runner_->run(batch);
+    for (int64_t r = 0; r < logits.shape[0]; ++r) {
+      const std::span row(logits.row_as<float>(r), static_cast<size_t>(logits.cols()));
+      const int32_t next = ids[static_cast<size_t>(done + r + 1)];
+      scores.push_back(row[static_cast<size_t>(next)] - log_sum_exp(row));
+    }
+    done = end;
+  }
+  return scores;
+}
+
+void Engine::advance(int64_t cached, int64_t tokens, int64_t chunk) {
+  BRAID_CHECK(cached + tokens <= config_.max_context);
+  Lease lease(pages_);
+  Batch batch(kPageSize);
+  std::vector<int32_t> ids;
+  for (int64_t done = 0; done < tokens;) {
+    const int64_t n = std::min(chunk, tokens - done);
+    ids.clear();
+    for (int64_t i = 0; i < n; ++i) {
+      ids.push_back(static_cast<int32_t>((cached + done + i) * 7919 % model_.config().V));
+    }
+    batch.clear();
+    batch.add(ids, cached + done, lease.hold(cached + done + n), 1);
+    runner_->run(batch);
+    done += n;
+  }
+}
+
+}  // namespace braid

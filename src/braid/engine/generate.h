@@ -1,0 +1,82 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "braid/engine/kv_pages.h"
+#include "braid/engine/runner.h"
+#include "braid/engine/sampling.h"
+#include "braid/io/tokenizer.h"
+
+namespace braid {
+
+struct EngineConfig {
+  int tp = 1;
+  int threads = 0;              // of each rank; 0: the cores of this process divided by tp
+  int64_t max_context = 0;      // tokens of one sequence; 0: what the model was made for
+  int64_t prefill_chunk = 512;  // tokens of a prompt in one step
+};
+
+struct Request {
+  std::vector<int32_t> prompt;  // at least one id
+  int64_t max_tokens = 0;       // 0: until the context is full
+  SamplingParams sampling;
+  std::vector<std::string> stop;  // texts that end the answer and are not part of it
+  bool ignore_eos = false;
+};
+
+enum class FinishReason { stop, length };
+std::string_view to_string(FinishReason reason);
+
+struct Timings {
+  double ttft_ms = 0;  // from the start of generate() to the first token
+  double prompt_seconds = 0;
+  double decode_seconds = 0;  // of all tokens after the first
+};
+
+struct Generation {
+  std::vector<int32_t> ids;  // an end-of-generation token that stopped it is not among them
+  std::string text;
+  FinishReason reason = FinishReason::length;
+  std::vector<SampledToken> sampled;  // [ids], where log-probabilities were asked for
+  Timings timings;
+};
+
+// One model, ready to generate. One request at a time; not for several threads.
+class Engine {
+ public:
+  // `model` and `tokenizer` outlive the engine.
+  Engine(const Model& model, const Tokenizer& tokenizer, const EngineConfig& config);
+
+  int threads() const { return config_.threads; }
+  int64_t max_context() const { return config_.max_context; }
+  Runner& runner() { return *runner_; }
+
+  // Called with each piece of text as it is made; never half a character. False ends the
+  // generation.
+  using OnText = std::function<bool(std::string_view text)>;
+
+  // Continues the prompt. Fails with kInvalidArgument on an empty prompt, ids outside the
+  // vocabulary, or a prompt that leaves no room in the context.
+  Generation generate(const Request& request, const OnText& on_text = {});
+
+  // Log-probability of each of ids[first..] given the ids before it: f64 [ids - first], 1 <= first.
+  std::vector<double> score(std::span<const int32_t> ids, int64_t first);
+
+  // Forward passes alone, for benchmarks: `tokens` more of a sequence with `cached` ones, in steps
+  // of at most `chunk`; the sequence's tokens are arbitrary.
+  void advance(int64_t cached, int64_t tokens, int64_t chunk);
+
+ private:
+  void check_prompt(const Request& request) const;
+
+  const Model& model_;
+  const Tokenizer& tokenizer_;
+  EngineConfig config_;
+  std::unique_ptr<Runner> runner_;
+  KvPages pages_;
+};
+
+}  // namespace braid

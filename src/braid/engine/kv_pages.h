@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace braid {
+
+// Hands out the pages of the KV cache, lowest first, so that memory is touched only as it is
+// needed. Every rank uses the same page numbers for its own share of the heads.
+class KvPages {
+ public:
+  KvPages(int64_t pages, int64_t page_size);
+
+  int64_t page_size() const { return page_size_; }
+  int64_t total() const { return total_; }
+  int64_t available() const { return static_cast<int64_t>(free_.size()); }
+
+  // Extends `pages` until it holds `tokens` tokens. Fails with kResource, changing nothing, when
+  // too few pages are left.
+  void reserve(std::vector<int32_t>& pages, int64_t tokens);
+
+  // Takes all of `pages` back and clears it.
+  void release(std::vector<int32_t>& pages);
+
+ private:
+  int64_t page_size_;
+  int64_t total_;
+  std::vector<int32_t> free_;  // a heap, the lowest page on top
+};
+
+}  // namespace braid

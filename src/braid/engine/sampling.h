@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace braid {
+
+// How the next token is chosen. The defaults are greedy.
+struct SamplingParams {
+  float temperature = 0;         // 0: the most likely token
+  int32_t top_k = 0;             // 0: all
+  float top_p = 1;               // smallest set of tokens with this much probability
+  float min_p = 0;               // tokens at least this likely relative to the most likely one
+  float repetition_penalty = 1;  // divides positive and multiplies negative logits of seen tokens
+  float frequency_penalty = 0;   // subtracted once for each time a token was generated
+  float presence_penalty = 0;    // subtracted once if a token was generated at all
+  uint64_t seed = 0;
+  int logprobs = -1;  // alternatives to report with each token; -1: no log-probabilities
+};
+
+// Fails with kInvalidArgument naming the parameter, its value and what is allowed.
+void check(const SamplingParams& params);
+
+struct TokenLogprob {
+  int32_t id = 0;
+  float logprob = 0;  // natural log, of the model's own distribution
+};
+
+struct SampledToken {
+  int32_t id = 0;
+  float logprob = 0;
+  std::vector<TokenLogprob> top;  // most likely first; ties by id
+};
+
+// Chooses tokens for one sequence. Deterministic: the same seed and logits give the same tokens.
+class Sampler {
+ public:
+  explicit Sampler(const SamplingParams& params);
+
+  // `logits` [V] are overwritten. `prompt` and `generated` are the tokens so far, for penalties.
+  SampledToken sample(std::span<float> logits, std::span<const int32_t> prompt,
+                      std::span<const int32_t> generated);
+
+ private:
+  void penalize(std::span<float> logits, std::span<const int32_t> prompt,
+                std::span<const int32_t> generated) const;
+  int32_t draw(std::span<const float> logits);
+  double uniform();
+
+  SamplingParams params_;
+  uint64_t state_;
+  std::vector<TokenLogprob> candidates_;  // kept to spare an allocation per token
+};
+
+// log(sum exp(logits)), in f64.
+double log_sum_exp(std::span<const float> logits);
+
+}  // namespace braid

@@ -1,0 +1,108 @@
+#include "braid/model/decoder.h"
+
+#include <cmath>
+
+#include "braid/ops/attention.h"
+#include "braid/ops/embedding.h"
+#include "braid/ops/norm.h"
+
+namespace braid::decoder {
+namespace {
+
+class Forward {
+ public:
+  Forward(const ModelConfig& config, const ForwardShape& shape, const WeightDtype& dtype_of)
+      : c_(config), shape_(shape), dtype_of_(dtype_of), b_(config.family, shape.capacity) {}
+
+  Program run() {
+    const int64_t T = shape_.capacity.token, S = shape_.capacity.sequence;
+    const ValueId ids = b_.input("token_ids", {DType::i32, {T}, BatchAxis::token});
+    positions_ = b_.input("positions", {DType::i32, {T}, BatchAxis::token});
+    meta_ = {.slots = b_.input("slots", {DType::i32, {T}, BatchAxis::token}),
+             .q_start = b_.input("q_start", {DType::i32, {S + 1}}),
+             .kv_len = b_.input("kv_len", {DType::i32, {S}, BatchAxis::sequence}),
+             .page_table = b_.input(
+                 "page_table", {DType::i32, {S, shape_.pages_per_sequence}, BatchAxis::sequence})};
+    const ValueId rows = b_.input("rows", {DType::i32, {shape_.capacity.row}, BatchAxis::row});
+    if (c_.rope_factors) factors_ = weight("rope_factors", {c_.rope.rotary_dim / 2});
+
+    ValueId x = ops::embedding(b_, ids, weight("token_embd", {c_.V, c_.C}));
+    for (int64_t i = 0; i < c_.layers; ++i) x = layer(i, x);
+    x = ops::gather_rows(b_, x, rows);
+    x = norm("output_norm", x, c_.C);
+    return b_.finish({ops::linear(b_, x, ops::LinearWeights{weight("lm_head", {c_.V, c_.C})})});
+  }
+
+ private:
+  ValueId layer(int64_t i, ValueId x) {
+    const std::string name = fmt::format("layers.{}", i);
+    const auto scope = b_.scope(name);
+    x = ops::add(b_, x, attention(name, i, norm(name + ".attn_norm", x, c_.C)));
+    return ops::add(b_, x, mlp(name, norm(name + ".mlp_norm", x, c_.C)));
+  }
+
+  ValueId attention(const std::string& layer, int64_t index, ValueId x) {
+    const auto scope = b_.scope("attn");
+    const std::string name = layer + ".attn";
+    const int64_t q_dim = c_.Hq * c_.D, kv_dim = c_.Hkv * c_.D;
+    const auto qkv = ops::linear(b_, x,
+                                 {weights(name + ".q", {q_dim, c_.C}, c_.qkv_bias),
+                                  weights(name + ".k", {kv_dim, c_.C}, c_.qkv_bias),
+                                  weights(name + ".v", {kv_dim, c_.C}, c_.qkv_bias)});
+    ValueId q = qkv[0], k = qkv[1];
+    if (c_.qk_norm) {
+      q = norm(name + ".q_norm", q, c_.D);
+      k = norm(name + ".k_norm", k, c_.D);
+    }
+    q = ops::rope(b_, q, positions_, factors_, c_.rope);
+    k = ops::rope(b_, k, positions_, factors_, c_.rope);
+    const ValueType cache = {shape_.kv_dtype, {shape_.pages, shape_.page_size, c_.Hkv, c_.D}};
+    const ops::KvCache kv = {b_.state(layer + ".kv.k", cache), b_.state(layer + ".kv.v", cache)};
+    ops::kv_append(b_, k, qkv[2], meta_, kv, c_.D);
+    const ValueId out =
+        ops::attention(b_, q, kv, meta_,
+                       {.head_dim = c_.D,
+                        .group = c_.Hq / c_.Hkv,
+                        .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c_.D))),
+                        .window = c_.windows[static_cast<size_t>(index)]});
+    return ops::linear(b_, out, weights(name + ".o", {c_.C, q_dim}, c_.o_bias));
+  }
+
+  ValueId mlp(const std::string& layer, ValueId x) {
+    const auto scope = b_.scope("mlp");
+    const std::string name = layer + ".mlp";
+    const auto gate_up = ops::linear(b_, x,
+                                     {weights(name + ".gate", {c_.F, c_.C}, c_.mlp_bias),
+                                      weights(name + ".up", {c_.F, c_.C}, c_.mlp_bias)});
+    const ValueId y = ops::gated(b_, gate_up[0], gate_up[1], {c_.activation});
+    return ops::linear(b_, y, weights(name + ".down", {c_.C, c_.F}, c_.mlp_bias));
+  }
+
+  ValueId norm(const std::string& name, ValueId x, int64_t group) {
+    return ops::rms_norm(b_, x, weight(name, {group}), {c_.eps, group});
+  }
+
+  ValueId weight(const std::string& name, const Shape& shape) {
+    return b_.weight(name, {dtype_of_(name), shape});
+  }
+
+  ops::LinearWeights weights(const std::string& name, const Shape& shape, bool bias) {
+    return {weight(name, shape), bias ? weight(name + ".bias", {shape[0]}) : kNoValue};
+  }
+
+  const ModelConfig& c_;
+  const ForwardShape& shape_;
+  const WeightDtype& dtype_of_;
+  Builder b_;
+  ValueId positions_ = kNoValue;
+  ValueId factors_ = kNoValue;
+  ops::AttentionMeta meta_;
+};
+
+}  // namespace
+
+Program forward(const ModelConfig& config, const ForwardShape& shape, const WeightDtype& dtype_of) {
+  return Forward(config, shape, dtype_of).run();
+}
+
+}  // namespace braid::decoder

@@ -1,0 +1,68 @@
+#include <array>
+
+#include "braid/model/decoder.h"
+
+namespace braid::decoder {
+namespace {
+
+struct Names {
+  std::string_view canonical;
+  std::string_view gguf;
+  std::string_view hf;
+};
+
+constexpr std::array<Names, 4> kTopNames = {{
+    {"token_embd", "token_embd.weight", "model.embed_tokens.weight"},
+    {"output_norm", "output_norm.weight", "model.norm.weight"},
+    {"lm_head", "output.weight", "lm_head.weight"},
+    {"rope_factors", "rope_freqs.weight", ""},
+}};
+
+// Behind "layers.N." here, "blk.N." in GGUF and "model.layers.N." at Hugging Face; ".weight" or
+// ".bias" follows.
+constexpr std::array<Names, 11> kLayerNames = {{
+    {"attn_norm", "attn_norm", "input_layernorm"},
+    {"attn.q", "attn_q", "self_attn.q_proj"},
+    {"attn.k", "attn_k", "self_attn.k_proj"},
+    {"attn.v", "attn_v", "self_attn.v_proj"},
+    {"attn.o", "attn_output", "self_attn.o_proj"},
+    {"attn.q_norm", "attn_q_norm", "self_attn.q_norm"},
+    {"attn.k_norm", "attn_k_norm", "self_attn.k_norm"},
+    {"mlp_norm", "ffn_norm", "post_attention_layernorm"},
+    {"mlp.gate", "ffn_gate", "mlp.gate_proj"},
+    {"mlp.up", "ffn_up", "mlp.up_proj"},
+    {"mlp.down", "ffn_down", "mlp.down_proj"},
+}};
+
+std::string file_name(std::string_view canonical, std::string_view Names::*column,
+                      std::string_view layer_prefix) {
+  for (const Names& names : kTopNames) {
+    if (names.canonical == canonical) return std::string(names.*column);
+  }
+  constexpr std::string_view kLayers = "layers.";
+  constexpr std::string_view kBias = ".bias";
+  BRAID_CHECK(canonical.starts_with(kLayers), "no weight is called '{}'", canonical);
+  canonical.remove_prefix(kLayers.size());
+  const size_t dot = canonical.find('.');
+  const std::string_view layer = canonical.substr(0, dot);
+  std::string_view rest = canonical.substr(dot + 1);
+  const bool bias = rest.ends_with(kBias);
+  if (bias) rest.remove_suffix(kBias.size());
+  for (const Names& names : kLayerNames) {
+    if (names.canonical != rest) continue;
+    return fmt::format("{}{}.{}{}", layer_prefix, layer, names.*column, bias ? ".bias" : ".weight");
+  }
+  BRAID_CHECK(false, "no weight of a layer is called '{}'", rest);
+}
+
+}  // namespace
+
+std::string gguf_name(std::string_view canonical) {
+  return file_name(canonical, &Names::gguf, "blk.");
+}
+
+std::string hf_name(std::string_view canonical) {
+  return file_name(canonical, &Names::hf, "model.layers.");
+}
+
+}  // namespace braid::decoder

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "braid/io/model_file.h"
+#include "braid/model/config.h"
+#include "braid/program/program.h"
+
+namespace braid {
+
+// What a forward pass is planned for.
+struct ForwardShape {
+  Extents capacity;
+  int64_t pages = 0;               // NB
+  int64_t page_size = 0;           // BS
+  int64_t pages_per_sequence = 0;  // columns of the page table
+  DType kv_dtype = DType::f16;
+};
+
+// The dtype that a weight has in the file, by canonical name.
+using WeightDtype = std::function<DType(std::string_view name)>;
+
+// One model family: how its files are read, and its forward pass. A family is one file of this
+// folder and one line in registry.cc. Canonical weight names: token_embd, output_norm, lm_head,
+// rope_factors, layers.N.attn_norm, layers.N.attn.{q,k,v,o}[.bias], layers.N.attn.{q,k}_norm,
+// layers.N.mlp_norm, layers.N.mlp.{gate,up,down}[.bias].
+struct ModelFamily {
+  std::string_view name;
+  std::vector<std::string_view> gguf_architectures;  // general.architecture
+  std::vector<std::string_view> hf_architectures;    // config.json: architectures
+  ModelConfig (*gguf_config)(const GgufFile& file);
+  ModelConfig (*hf_config)(const JsonObject& config);
+  // The name in the file of a canonical weight.
+  std::string (*gguf_name)(std::string_view canonical);
+  std::string (*hf_name)(std::string_view canonical);
+  // The logical forward pass: inputs token_ids and positions i32 [T], slots, q_start, kv_len,
+  // page_table (ops/attention.h) and rows i32 [R]; states layers.N.kv.{k,v}; output logits f32 [R,
+  // V].
+  Program (*forward)(const ModelConfig& config, const ForwardShape& shape,
+                     const WeightDtype& dtype_of);
+};
+
+extern const ModelFamily kLlama;
+extern const ModelFamily kMistral;
+extern const ModelFamily kQwen2;
+extern const ModelFamily kQwen3;
+
+const std::vector<const ModelFamily*>& model_families();
+
+// The family of a file; fails with kUnsupported, listing the known architectures.
+const ModelFamily& family_of(const ModelFile& file);
+
+}  // namespace braid

@@ -1,0 +1,21 @@
+// Llama 1, 2, 3 and 3.x, SmolLM2, and whatever else calls itself Llama. GGUF files of Mistral do
+// too.
+#include "braid/model/decoder.h"
+
+namespace braid {
+
+const ModelFamily kLlama = {
+    .name = "llama",
+    .gguf_architectures = {"llama"},
+    .hf_architectures = {"LlamaForCausalLM"},
+    .gguf_config =
+        [](const GgufFile& file) {
+          return decoder::gguf_config(file, ops::RopePairing::interleaved);
+        },
+    .hf_config = decoder::hf_config,
+    .gguf_name = decoder::gguf_name,
+    .hf_name = decoder::hf_name,
+    .forward = decoder::forward,
+};
+
+}  // namespace braid

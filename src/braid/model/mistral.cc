@@ -1,0 +1,17 @@
+// Mistral: Llama with a sliding window and a head dimension of its own.
+#include "braid/model/decoder.h"
+
+namespace braid {
+
+const ModelFamily kMistral = {
+    .name = "mistral",
+    .gguf_architectures = {},  // llama.cpp's converter writes Mistral as "llama"
+    .hf_architectures = {"MistralForCausalLM"},
+    .gguf_config = nullptr,
+    .hf_config = decoder::hf_config,
+    .gguf_name = decoder::gguf_name,
+    .hf_name = decoder::hf_name,
+    .forward = decoder::forward,
+};
+
+}  // namespace braid

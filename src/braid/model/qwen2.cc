@@ -1,0 +1,29 @@
+// Qwen2 and Qwen2.5: biases on Q, K and V alone; the sliding window is off unless asked for.
+#include "braid/model/decoder.h"
+
+namespace braid {
+namespace {
+
+ModelConfig hf_config(const JsonObject& config) {
+  ModelConfig c = decoder::hf_config(config);
+  c.qkv_bias = true;
+  c.o_bias = false;
+  if (!config.get_or<bool>("use_sliding_window", false)) c.windows.assign(c.windows.size(), 0);
+  return c;
+}
+
+}  // namespace
+
+const ModelFamily kQwen2 = {
+    .name = "qwen2",
+    .gguf_architectures = {"qwen2"},
+    .hf_architectures = {"Qwen2ForCausalLM"},
+    .gguf_config =
+        [](const GgufFile& file) { return decoder::gguf_config(file, ops::RopePairing::half); },
+    .hf_config = hf_config,
+    .gguf_name = decoder::gguf_name,
+    .hf_name = decoder::hf_name,
+    .forward = decoder::forward,
+};
+
+}  // namespace braid

@@ -1,0 +1,28 @@
+// Qwen3, dense: RMSNorm on each query and key head, a head dimension of its own.
+#include "braid/model/decoder.h"
+
+namespace braid {
+namespace {
+
+ModelConfig hf_config(const JsonObject& config) {
+  ModelConfig c = decoder::hf_config(config);
+  c.qk_norm = true;
+  if (!config.get_or<bool>("use_sliding_window", false)) c.windows.assign(c.windows.size(), 0);
+  return c;
+}
+
+}  // namespace
+
+const ModelFamily kQwen3 = {
+    .name = "qwen3",
+    .gguf_architectures = {"qwen3"},
+    .hf_architectures = {"Qwen3ForCausalLM"},
+    .gguf_config =
+        [](const GgufFile& file) { return decoder::gguf_config(file, ops::RopePairing::half); },
+    .hf_config = hf_config,
+    .gguf_name = decoder::gguf_name,
+    .hf_name = decoder::hf_name,
+    .forward = decoder::forward,
+};
+
+}  // namespace braid

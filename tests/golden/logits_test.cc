@@ -1,0 +1,192 @@
+// Logits and greedy tokens against Hugging Face's, for every model family, file format and rank
+// count.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "braid/backend/cpu/cpu_backend.h"
+#include "braid/engine/generate.h"
+#include "braid/engine/loaded_model.h"
+#include "golden/support/golden.h"
+#include "golden/support/random_model.h"
+
+namespace braid::golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kF32Tolerance = 1e-4;  // relative, what f32 arithmetic in another order may differ
+
+// Weights are met by activations in 8 bits per block of 32. Rounding x to steps of max|x| / 127
+// adds an error of step / sqrt(12), 0.5% of a normal x (whose maximum of 32 is 2.1 sigma). Four
+// linears in a row per layer and the head add up in quadrature; a factor of 3 covers the spread.
+double activation_tolerance(const ModelConfig& config) {
+  return 3 * 0.005 * std::sqrt(static_cast<double>(4 * config.layers + 1));
+}
+
+class Folder {
+ public:
+  explicit Folder(const std::string& name)
+      : path_(fs::temp_directory_path() / fmt::format("braid_logits_{}_{}", name, getpid())) {
+    fs::create_directories(path_);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// A prompt's logits at all positions, in steps of at most `chunk` tokens.
+std::vector<std::vector<float>> prompt_logits(Runner& runner, const std::vector<int32_t>& prompt,
+                                              int64_t page_size, size_t chunk) {
+  std::vector<std::vector<float>> rows;
+  std::vector<int32_t> pages;
+  KvPages pool(64, page_size);
+  for (size_t done = 0; done < prompt.size(); done += chunk) {
+    const size_t n = std::min(chunk, prompt.size() - done);
+    pool.reserve(pages, static_cast<int64_t>(done + n));
+    Batch batch(page_size);
+    batch.add(std::span(prompt).subspan(done, n), static_cast<int64_t>(done), pages,
+              static_cast<int64_t>(n));
+    const TensorView logits = runner.run(batch);
+    for (int64_t r = 0; r < logits.shape[0]; ++r) {
+      rows.emplace_back(logits.row_as<float>(r), logits.row_as<float>(r) + logits.cols());
+    }
+  }
+  return rows;
+}
+
+RunnerConfig runner_config(const Model& model, int tp) {
+  return {.tp = tp,
+          .pages = 64,
+          .page_size = 16,
+          .pages_per_sequence = 64,
+          .kv_dtype = is_float(model.weight("layers.0.attn.k").dtype) ? DType::f32 : DType::f16};
+}
+
+void expect_logits(const Golden& golden, const Case& c, const std::vector<std::vector<float>>& rows,
+                   double tolerance) {
+  ASSERT_EQ(rows.size(), c.prompt.size());
+  EXPECT_LT(relative_distance(rows.back(), c.last), tolerance);
+  std::vector<float> inner;
+  for (int64_t position : c.inner_positions) {
+    for (int64_t column : golden.columns) {
+      inner.push_back(rows[static_cast<size_t>(position)][static_cast<size_t>(column)]);
+    }
+  }
+  if (!inner.empty()) EXPECT_LT(relative_distance(inner, c.inner), tolerance);
+}
+
+// Greedy tokens agree up to the first step whose two best logits are closer than rounding.
+void expect_greedy(Engine& engine, const Case& c, double tolerance) {
+  Request request{.prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true};
+  const Generation g = engine.generate(request);
+  ASSERT_EQ(g.ids.size(), c.greedy.size());
+  for (size_t i = 0; i < c.greedy.size(); ++i) {
+    if (c.gaps[i] < 2 * tolerance * std::abs(c.greedy_logits[i])) break;
+    ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i;
+  }
+}
+
+class LogitsTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(LogitsTest, HuggingFaceFolderOnAnyNumberOfRanks) {
+  const Folder folder(GetParam());
+  write_hf_folder(load_random_model(GetParam()), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  const Golden golden = load_golden(GetParam());
+  const int most = static_cast<int>(std::min<int64_t>(loaded.model.config().Hq, 4));
+  for (int tp = 1; tp <= most; ++tp) {
+    SCOPED_TRACE(fmt::format("tp {}", tp));
+    Runner runner(loaded.model, runner_config(loaded.model, tp));
+    for (const Case& c : golden.cases) {
+      expect_logits(golden, c, prompt_logits(runner, c.prompt, 16, 512), kF32Tolerance);
+      expect_logits(golden, c, prompt_logits(runner, c.prompt, 16, 7), kF32Tolerance);
+    }
+  }
+}
+
+TEST_P(LogitsTest, GreedyTokens) {
+  const Folder folder(GetParam() + "_greedy");
+  write_hf_folder(load_random_model(GetParam()), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  Engine engine(loaded.model, loaded.tokenizer, {.threads = 2});
+  // 16-bit models keep a 16-bit KV cache: one more rounding of 2^-9 at most per key and value.
+  const bool f32 = loaded.model.default_kv_dtype() == DType::f32;
+  for (const Case& c : load_golden(GetParam()).cases) {
+    expect_greedy(engine, c, f32 ? kF32Tolerance : 1e-2);
+  }
+}
+
+TEST_P(LogitsTest, GgufInEveryForm) {
+  const RandomModel random = load_random_model(GetParam());
+  const Folder folder(GetParam() + "_gguf");
+  for (const std::string& form : random.gguf_forms()) {
+    SCOPED_TRACE(form);
+    const fs::path path = folder.path() / (form + ".gguf");
+    write_gguf(random, form, path);
+    const Model model(path.string());
+    const bool exact = form == "f32";
+    const Golden golden = load_golden(GetParam(), exact ? "exact" : form);
+    const double tolerance = exact ? kF32Tolerance : activation_tolerance(model.config());
+    Runner runner(model, runner_config(model, 1));
+    for (const Case& c : golden.cases) {
+      expect_logits(golden, c, prompt_logits(runner, c.prompt, 16, 512), tolerance);
+      expect_logits(golden, c, prompt_logits(runner, c.prompt, 16, 1), tolerance);
+    }
+  }
+}
+
+// The scalar references meet quantized weights without rounding activations: they must come as
+// close to Hugging Face on the dequantized weights as f32 does.
+TEST_P(LogitsTest, ReferenceKernelsAreExactInEveryForm) {
+  const RandomModel random = load_random_model(GetParam());
+  const Folder folder(GetParam() + "_reference");
+  for (const std::string& form : random.gguf_forms()) {
+    SCOPED_TRACE(form);
+    const fs::path path = folder.path() / (form + ".gguf");
+    write_gguf(random, form, path);
+    const Model model(path.string());
+    const Golden golden = load_golden(GetParam(), form == "f32" ? "exact" : form);
+    const Case& c = golden.cases.front();
+    const auto n = std::ssize(c.prompt);
+    const Program program = model.forward({.capacity = {n, 1, n},
+                                           .pages = 64,
+                                           .page_size = 16,
+                                           .pages_per_sequence = 64,
+                                           .kv_dtype = DType::f32});
+    cpu::ThreadPool pool(1);
+    cpu::KernelTable table(1);
+    for (const Op& op : program.ops) cpu::add_reference_kernel(table, *op.def);
+    cpu::CpuBackend backend(table, pool);
+    std::map<std::string, std::unique_ptr<DeviceMemory>> states;
+    Executor executor(program, sequential_schedule(program, table), backend,
+                      [&](const Value& value) {
+                        if (value.kind == ValueKind::weight) return model.weight(value.name);
+                        auto& memory = states[value.name];
+                        if (!memory) memory = backend.allocate(value.type.shape.elems() * 4);
+                        return make_view(memory->data(), DType::f32, value.type.shape);
+                      });
+    std::vector<int32_t> pages;
+    KvPages(64, 16).reserve(pages, n);
+    Batch batch(16);
+    batch.add(c.prompt, 0, pages, n);
+    batch.write(executor);
+    executor.run(batch.extents());
+    const TensorView logits = executor.output(0);
+    std::vector<std::vector<float>> rows;
+    for (int64_t r = 0; r < n; ++r) {
+      rows.emplace_back(logits.row_as<float>(r), logits.row_as<float>(r) + logits.cols());
+    }
+    expect_logits(golden, c, rows, kF32Tolerance);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, LogitsTest, testing::ValuesIn(random_model_names()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace braid::golden

@@ -1,0 +1,121 @@
+#include "braid/engine/sampling.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "braid/base/error.h"
+
+namespace braid {
+namespace {
+
+const std::vector<float> kLogits = {0.0f, 2.0f, 1.0f, -1.0f, 1.5f};
+
+std::map<int32_t, double> frequencies(SamplingParams params, int draws = 20000) {
+  Sampler sampler(params);
+  std::map<int32_t, double> counts;
+  for (int i = 0; i < draws; ++i) {
+    std::vector<float> logits = kLogits;
+    counts[sampler.sample(logits, {}, {}).id] += 1.0 / draws;
+  }
+  return counts;
+}
+
+std::vector<double> softmax(double temperature) {
+  std::vector<double> p;
+  double sum = 0;
+  for (float x : kLogits) sum += std::exp(x / temperature);
+  for (float x : kLogits) p.push_back(std::exp(x / temperature) / sum);
+  return p;
+}
+
+TEST(Sampling, GreedyTakesTheFirstOfTheMostLikely) {
+  std::vector<float> logits = {1, 3, 3, 2};
+  EXPECT_EQ(Sampler({}).sample(logits, {}, {}).id, 1);
+}
+
+TEST(Sampling, DrawsFollowTheSoftmax) {
+  for (const float temperature : {0.5f, 1.0f, 2.0f}) {
+    const auto seen = frequencies({.temperature = temperature, .seed = 7});
+    const auto expected = softmax(temperature);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      // Five standard deviations of a binomial share.
+      const double slack = 5 * std::sqrt(expected[i] * (1 - expected[i]) / 20000);
+      const auto it = seen.find(static_cast<int32_t>(i));
+      EXPECT_NEAR(it == seen.end() ? 0 : it->second, expected[i], slack) << i;
+    }
+  }
+}
+
+TEST(Sampling, FiltersKeepTheRightTokens) {
+  const auto ids = [](const SamplingParams& params) {
+    std::set<int32_t> out;
+    for (const auto& [id, share] : frequencies(params)) out.insert(id);
+    return out;
+  };
+  EXPECT_EQ(ids({.temperature = 1, .top_k = 2}), (std::set<int32_t>{1, 4}));
+  // The most likely has 0.44, the second 0.27: together 0.71.
+  EXPECT_EQ(ids({.temperature = 1, .top_p = 0.4f}), (std::set<int32_t>{1}));
+  EXPECT_EQ(ids({.temperature = 1, .top_p = 0.6f}), (std::set<int32_t>{1, 4}));
+  // exp(1 - 2) = 0.37 of the best, exp(0 - 2) = 0.14.
+  EXPECT_EQ(ids({.temperature = 1, .min_p = 0.3f}), (std::set<int32_t>{1, 2, 4}));
+}
+
+TEST(Sampling, SameSeedSameTokens) {
+  const auto draw = [](uint64_t seed) {
+    Sampler sampler({.temperature = 1, .seed = seed});
+    std::vector<int32_t> ids;
+    for (int i = 0; i < 50; ++i) {
+      std::vector<float> logits = kLogits;
+      ids.push_back(sampler.sample(logits, {}, {}).id);
+    }
+    return ids;
+  };
+  EXPECT_EQ(draw(3), draw(3));
+  EXPECT_NE(draw(3), draw(4));
+}
+
+TEST(Sampling, PenaltiesAreThoseOfTheirDefinition) {
+  const std::vector<int32_t> prompt = {3}, generated = {1, 1, 4};
+  const auto best = [&](SamplingParams params) {
+    std::vector<float> logits = kLogits;
+    return Sampler(params).sample(logits, prompt, generated).id;
+  };
+  EXPECT_EQ(best({.repetition_penalty = 3}), 2);    // 2/3, 1.5/3 < 1
+  EXPECT_EQ(best({.frequency_penalty = 0.4f}), 1);  // 2 - 0.8 = 1.2 > 1.1 > 1
+  EXPECT_EQ(best({.frequency_penalty = 0.6f}), 2);  // 0.8, 0.9 < 1
+  EXPECT_EQ(best({.presence_penalty = 0.9f}), 1);   // 1.1 > 1 > 0.6
+  EXPECT_EQ(best({.presence_penalty = 1.1f}), 2);
+}
+
+TEST(Sampling, LogprobsAreOfTheModelAndSorted) {
+  std::vector<float> logits = kLogits;
+  const SampledToken token =
+      Sampler({.presence_penalty = 5, .logprobs = 3}).sample(logits, {}, std::vector<int32_t>{1});
+  EXPECT_EQ(token.id, 4) << "the penalty moves the choice";
+  const auto p = softmax(1);
+  EXPECT_NEAR(token.logprob, std::log(p[4]), 1e-6) << "and not the reported probability";
+  ASSERT_EQ(token.top.size(), 3u);
+  EXPECT_EQ(token.top[0].id, 1);
+  EXPECT_NEAR(token.top[0].logprob, std::log(p[1]), 1e-6);
+  EXPECT_EQ(token.top[1].id, 4);
+  EXPECT_EQ(token.top[2].id, 2);
+}
+
+TEST(Sampling, BadParametersAreNamed) {
+  for (const SamplingParams& bad : {SamplingParams{.temperature = -1},
+                                    {.temperature = NAN},
+                                    {.top_k = -2},
+                                    {.top_p = 0},
+                                    {.top_p = 1.5f},
+                                    {.min_p = -0.1f},
+                                    {.repetition_penalty = 0},
+                                    {.logprobs = 5000}}) {
+    EXPECT_THROW(check(bad), Error);
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,244 @@
+#include "braid/kernels/cuda/attention/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "braid/base/error.h"
+#include "braid/kernels/cuda/attention/plan.h"
+#include "braid/kernels/cuda/attention/reference.h"
+#include "braid/tensor/half.h"
+
+namespace braid::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+AttentionDesc make_desc(int d, int hq, int hkv) {
+  AttentionDesc desc;
+  desc.num_q_heads = hq;
+  desc.num_kv_heads = hkv;
+  desc.head_dim_qk = desc.head_dim_v = d;
+  desc.scale = 1.f / std::sqrt(static_cast<float>(d));
+  return desc;
+}
+
+struct Call {
+  alignas(16) char data[16];
+  std::vector<QSegment> q;
+  std::vector<KvSegment> kv;
+
+  Call(std::vector<int> q_lengths, std::vector<int> kv_lengths) {
+    for (int n : q_lengths) {
+      QSegment s;
+      s.q = s.o = s.state_o = data;
+      s.state_l = s.state_m = reinterpret_cast<float*>(data);
+      s.length = n;
+      s.kv_end = static_cast<int>(kv_lengths.size());
+      q.push_back(s);
+    }
+    int offset = 0;
+    for (int n : kv_lengths) {
+      KvSegment s;
+      s.k = s.v = data;
+      s.length = n;
+      s.offset = offset;
+      offset += n;
+      kv.push_back(s);
+    }
+  }
+  AttentionParams params() const { return {q, kv}; }
+};
+
+template <class F>
+std::string message_of(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(AttentionConfig, EachCandidateOnce) {
+  Call call({4096}, {4096});
+  const auto all = candidates(make_desc(128, 24, 24), call.params(), {90, 132});
+  ASSERT_GE(all.size(), 3u);
+  std::set<std::string> names;
+  for (const auto& c : all) names.insert(to_string(c));
+  EXPECT_EQ(names.size(), all.size());
+  EXPECT_TRUE(names.contains("generic 64x64 pack 1"));
+  for (const auto& c : candidates(make_desc(128, 24, 24), call.params(), {80, 108})) {
+    EXPECT_EQ(c.kernel, AttentionKernel::kGeneric);
+  }
+}
+
+TEST(AttentionConfig, LongCallsTakeTheWideKernel) {
+  for (int d : {64, 96, 128, 256}) {
+    Call call({16384}, {16384});
+    const AttentionConfig c = choose(make_desc(d, 24, 24), call.params(), {90, 132});
+    EXPECT_EQ(c.kernel, AttentionKernel::kHopper) << d;
+    EXPECT_GE(c.block_m, 128) << d;
+  }
+}
+
+TEST(AttentionConfig, FewQueriesShareTheirRows) {
+  Call call({4}, {4096});
+  EXPECT_EQ(choose(make_desc(128, 64, 8), call.params(), {90, 132}).pack, 8);
+}
+
+TEST(AttentionConfig, OddPagesTakeTheGenericKernel) {
+  Call call({512}, {512});
+  AttentionDesc desc = make_desc(128, 8, 8);
+  desc.page_size = 48;
+  int32_t table[11] = {};
+  call.kv[0].page_table = table;
+  call.kv[0].page_table_stride = 11;
+  call.kv[0].num_pages = 11;
+  EXPECT_EQ(choose(desc, call.params(), {90, 132}).kernel, AttentionKernel::kGeneric);
+}
+
+TEST(AttentionConfig, RefusesWithTheReason) {
+  Call call({64}, {64});
+  const auto message = [&](auto change) {
+    AttentionDesc desc = make_desc(128, 8, 2);
+    Call mine = call;
+    for (auto& s : mine.q) s.q = s.o = mine.data;
+    for (auto& s : mine.kv) s.k = s.v = mine.data;
+    change(desc, mine);
+    return message_of([&] { verify(desc, mine.params()); });
+  };
+  EXPECT_EQ(message([](AttentionDesc&, Call&) {}), "no error");
+  EXPECT_THAT(message([](AttentionDesc& d, Call&) { d.head_dim_qk = 80; }), HasSubstr("80 / 128"));
+  EXPECT_THAT(message([](AttentionDesc& d, Call&) { d.num_kv_heads = 3; }), HasSubstr("8 query"));
+  EXPECT_THAT(message([](AttentionDesc& d, Call&) { d.dtype = DType::f32; }), HasSubstr("f32"));
+  EXPECT_THAT(message([](AttentionDesc& d, Call&) { d.page_size = 8; }), HasSubstr("page size 8"));
+  EXPECT_THAT(message([](AttentionDesc& d, Call&) { d.scale = NAN; }), HasSubstr("scale nan"));
+  EXPECT_THAT(message([](AttentionDesc&, Call& c) { c.q[0].kv_end = 2; }),
+              HasSubstr("[0, 2) of 1"));
+  EXPECT_THAT(message([](AttentionDesc&, Call& c) { c.q[0].q = c.data + 2; }),
+              HasSubstr("not 16-byte aligned"));
+  EXPECT_THAT(message([](AttentionDesc&, Call& c) { c.kv[0].v_stride.head = 100; }),
+              HasSubstr("stride 100"));
+  EXPECT_THAT(message([](AttentionDesc& d, Call& c) {
+                d.load_state = true;
+                c.q[0].state_o = nullptr;
+              }),
+              HasSubstr("state_o of segment 0 is null"));
+  EXPECT_THAT(message([](AttentionDesc&, Call& c) { c.q.resize(17, c.q[0]); }),
+              HasSubstr("17 Q segments"));
+}
+
+TEST(AttentionPlan, ItemsCoverEveryTileOnce) {
+  for (bool causal : {false, true}) {
+    for (int pack : {1, 3}) {
+      AttentionDesc desc = make_desc(128, 9, 3);
+      desc.batch = 2;
+      if (causal) desc.window_right = 0;
+      Call call({1000, 0, 130, 7}, {900, 237});
+      const AttentionPlan plan =
+          make_plan(desc, call.params(), {AttentionKernel::kHopper, 128, 128, 1, pack});
+      std::set<std::tuple<int, int, int, int>> seen;
+      int previous_tiles = 1 << 30;
+      int segment = -1;
+      for (int i = 0; i < plan.num_items; ++i) {
+        const WorkItem item = decode_item(plan, i);
+        EXPECT_LT(item.token, item.length);
+        EXPECT_TRUE(seen.insert({plan.source[item.segment], item.b, item.head, item.token}).second);
+        const int tiles = count_key_tiles(plan, item, 128);
+        // All heads fit one pass: a segment's heaviest tiles come first.
+        if (item.segment == segment) EXPECT_LE(tiles, previous_tiles);
+        segment = item.segment;
+        previous_tiles = tiles;
+      }
+      const int unit = 2 * (64 / pack);
+      const int tiles = (1000 + unit - 1) / unit + (130 + unit - 1) / unit + 1;
+      EXPECT_EQ(seen.size(), static_cast<size_t>(tiles * 9 / pack * 2));
+    }
+  }
+}
+
+TEST(AttentionPlan, KeyTilesHoldExactlyTheVisibleKeys) {
+  for (int left : {-1, 0, 50}) {
+    for (int right : {-1, 0, 70}) {
+      AttentionDesc desc = make_desc(64, 1, 1);
+      desc.window_left = left;
+      desc.window_right = right;
+      Call call({500}, {300, 0, 333});
+      call.q[0].offset = 90;
+      const AttentionPlan plan =
+          make_plan(desc, call.params(), {AttentionKernel::kHopper, 128, 64, 1, 1});
+      for (int i = 0; i < plan.num_items; ++i) {
+        const WorkItem item = decode_item(plan, i);
+        for (int j = 0; j < 3; ++j) {
+          const KeyTiles tiles = key_tiles(plan, item, j, 64);
+          for (int tile = 0; tile * 64 < plan.kv[j].length; ++tile) {
+            bool any = false;
+            bool all = true;
+            for (int t = item.token; t < std::min(item.token + 128, item.length); ++t) {
+              for (int k = tile * 64; k < tile * 64 + 64; ++k) {
+                const int distance = plan.kv[j].offset + k - (90 + t);
+                const bool sees = k < plan.kv[j].length && (right < 0 || distance <= right) &&
+                                  (left < 0 || -distance <= left);
+                any |= sees;
+                all &= sees;
+              }
+            }
+            EXPECT_EQ(any, tile >= tiles.begin && tile < tiles.end) << i << " " << j << " " << tile;
+            if (any) {
+              EXPECT_EQ(!all,
+                        needs_mask(plan, item, plan.kv[j].offset, tile * 64, tiles.length, 64));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Two calls that carry the state give what one call gives.
+TEST(AttentionReference, StateMerges) {
+  AttentionDesc desc = make_desc(64, 1, 1);
+  const int keys = 20;
+  std::vector<bf16> q(64), k(keys * 64), v(keys * 64), o(64);
+  uint32_t x = 1;
+  for (auto* data : {&q, &k, &v}) {
+    for (bf16& e : *data)
+      e = to_bf16(static_cast<float>((x = x * 1664525 + 1013904223) >> 8) / (1 << 23) - 1);
+  }
+  QSegment qs;
+  qs.q = q.data();
+  qs.length = 1;
+  qs.kv_end = 1;
+  KvSegment whole;
+  whole.k = k.data();
+  whole.v = v.data();
+  whole.k_stride = whole.v_stride = {0, 64, 64};
+  whole.length = keys;
+  const ReferenceRow want = attention_reference(desc, {{&qs, 1}, {&whole, 1}}, 0, 0, 0, 0);
+  EXPECT_GT(want.l, 1);
+
+  KvSegment first = whole, second = whole;
+  first.length = 7;
+  second.length = keys - 7;
+  second.k = k.data() + 7 * 64;
+  second.v = v.data() + 7 * 64;
+  const ReferenceRow part = attention_reference(desc, {{&qs, 1}, {&first, 1}}, 0, 0, 0, 0);
+  std::vector<float> state(64);
+  for (int i = 0; i < 64; ++i) state[i] = static_cast<float>(part.o[i] * part.l);
+  float l = static_cast<float>(part.l);
+  float m = static_cast<float>(part.m);
+  qs.state_o = state.data();
+  qs.state_l = &l;
+  qs.state_m = &m;
+  desc.load_state = true;
+  const ReferenceRow merged = attention_reference(desc, {{&qs, 1}, {&second, 1}}, 0, 0, 0, 0);
+  EXPECT_NEAR(merged.m + std::log(merged.l), want.m + std::log(want.l), 1e-6);
+  for (int i = 0; i < 64; ++i) EXPECT_NEAR(merged.o[i], want.o[i], 1e-6);
+}
+
+}  // namespace
+}  // namespace braid::cuda

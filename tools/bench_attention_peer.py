@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Segment attention against cuDNN and FlashAttention through PyTorch, in one process, in turns.
+
+    python3 tools/bench_attention_peer.py --library build/cuda/lib/libbench_cuda_attention_c.so
+
+Prints TFLOP/s (causal: half of the products counted) and ratios; medians over rounds in which
+every kernel takes its turn on the same tensors.
+"""
+import argparse
+import ctypes
+import json
+import math
+import statistics
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+
+class Problem(ctypes.Structure):
+    _fields_ = (
+        [(n, ctypes.c_void_p) for n in "q k v o lse state_o state_l state_m workspace".split()]
+        + [(n, ctypes.c_int32) for n in
+           "batch lq lk hq hkv dqk dv bf16 causal q_segments kv_segments calls candidate".split()]
+        + [("scale", ctypes.c_float)])
+
+
+class Braid:
+    def __init__(self, path):
+        self.lib = ctypes.CDLL(path)
+        self.workspace = torch.zeros(64, dtype=torch.int32, device="cuda")
+
+    def __call__(self, q, k, v, causal, o, state=None, q_segments=1, kv_segments=1, calls=1,
+                 candidate=-1, lse=None):
+        b, lq, hq, d = q.shape
+        p = Problem(q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=o.data_ptr(),
+                    lse=lse.data_ptr() if lse is not None else None,
+                    state_o=state[0].data_ptr() if state else None,
+                    state_l=state[1].data_ptr() if state else None,
+                    state_m=state[2].data_ptr() if state else None,
+                    workspace=self.workspace.data_ptr(), batch=b, lq=lq, lk=k.shape[1], hq=hq,
+                    hkv=k.shape[2], dqk=d, dv=v.shape[3], bf16=int(q.dtype == torch.bfloat16),
+                    causal=int(causal), q_segments=q_segments, kv_segments=kv_segments,
+                    calls=calls, candidate=candidate, scale=1 / math.sqrt(d))
+        name = ctypes.create_string_buffer(128)
+        message = ctypes.create_string_buffer(512)
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        if self.lib.braid_attention(ctypes.byref(p), stream, name, 128, message, 512):
+            raise RuntimeError(message.value.decode())
+        return name.value.decode()
+
+
+def sdpa(backend, q, k, v, causal):
+    with sdpa_kernel(backend):
+        return F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=causal,
+            enable_gqa=q.shape[2] != k.shape[2])
+
+
+def measure(runs, rounds, inner):
+    """Median seconds of each of `runs`, in turns; a run that raises is left out."""
+    times = {name: [] for name in runs}
+    dead = {}
+    for r in range(rounds + 1):
+        for name, run in runs.items():
+            if name in dead:
+                continue
+            try:
+                begin = torch.cuda.Event(enable_timing=True)
+                end = torch.cuda.Event(enable_timing=True)
+                begin.record()
+                for _ in range(inner):
+                    run()
+                end.record()
+                end.synchronize()
+                if r > 0:
+                    times[name].append(begin.elapsed_time(end) / 1e3 / inner)
+            except RuntimeError as e:
+                dead[name] = str(e).splitlines()[0]
+    for name, why in dead.items():
+        print(f"#   {name}: {why}", file=sys.stderr)
+    return {n: statistics.median(t) for n, t in times.items() if t}
+
+
+def errors(braid, shape, causal):
+    """Root mean square and largest error against f64 on one head's first rows."""
+    b, l, hq, hkv, d = shape
+    q, k, v = make(shape)
+    o = torch.empty_like(q)
+    braid(q, k, v, causal, o)
+    rows = slice(0, l, max(1, l // 512))
+    s = q[0, rows, 0].double() @ k[0, :, 0].double().T / math.sqrt(d)
+    if causal:
+        index = torch.arange(l, device="cuda")
+        s.masked_fill_(index[None, :] > index[rows][:, None], -math.inf)
+    want = s.softmax(-1) @ v[0, :, 0].double()
+    out = {}
+    for name, got in [("braid", o), ("cudnn", sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, causal)
+                                     .transpose(1, 2))]:
+        e = (got[0, rows, 0].double() - want).abs()
+        out[name] = (e.square().mean().sqrt().item(), e.max().item())
+    return out
+
+
+def make(shape):
+    b, l, hq, hkv, d = shape
+    g = torch.Generator(device="cuda").manual_seed(1)
+    rand = lambda h: torch.randn(b, l, h, d, device="cuda", dtype=torch.bfloat16, generator=g)
+    return rand(hq), rand(hkv), rand(hkv)
+
+
+SHAPES = {  # name: (B, L, Hq, Hkv, D), causal
+    **{f"full D128 24h {l // 1024}K": ((1, l, 24, 24, 128), False) for l in (4096, 16384, 32768, 65536)},
+    **{f"causal D128 24h {l // 1024}K": ((1, l, 24, 24, 128), True) for l in (4096, 16384, 32768, 65536)},
+    **{f"full D64 24h {l // 1024}K": ((1, l, 24, 24, 64), False) for l in (4096, 16384, 32768, 65536)},
+    **{f"causal D64 24h {l // 1024}K": ((1, l, 24, 24, 64), True) for l in (4096, 16384)},
+    **{f"full D128 64/8h {l // 1024}K": ((1, l, 64, 8, 128), False) for l in (4096, 16384, 32768)},
+    **{f"causal D128 64/8h {l // 1024}K": ((1, l, 64, 8, 128), True) for l in (4096, 16384)},
+    **{f"full D96 24h {l // 1024}K": ((1, l, 24, 24, 96), False) for l in (16384,)},
+    **{f"full D256 12h {l // 1024}K": ((1, l, 12, 12, 256), False) for l in (16384,)},
+    "full D64 9/3h 512": ((1, 512, 9, 3, 64), False),
+    "causal D64 9/3h 512": ((1, 512, 9, 3, 64), True),
+    "full D128 24h 512": ((1, 512, 24, 24, 128), False),
+    "causal D128 32/8h 1000": ((1, 1000, 32, 8, 128), True),
+    "causal D128 32/8h 2K": ((1, 2048, 32, 8, 128), True),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--only", default="", help="comma-separated parts of shape names")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ms", type=float, default=60, help="time of a turn")
+    parser.add_argument("--all", action="store_true", help="every candidate kernel, not the choice")
+    parser.add_argument("--segments", action="store_true", help="cut the calls, too")
+    parser.add_argument("--errors", action="store_true")
+    parser.add_argument("--json", default="")
+    args = parser.parse_args()
+    braid = Braid(args.library)
+    print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}, "
+          f"cuDNN {torch.backends.cudnn.version()}")
+    record = {}
+    if args.errors:
+        for shape, causal in [((1, 4096, 2, 2, 128), False), ((1, 4096, 2, 2, 64), False),
+                              ((1, 4096, 2, 2, 128), True), ((1, 2048, 2, 2, 256), False)]:
+            for name, (rms, worst) in errors(braid, shape, causal).items():
+                print(f"# error against f64, D{shape[4]} {'causal' if causal else 'full'} "
+                      f"L {shape[1]} {name:6s} rms {rms:.3e} max {worst:.3e}")
+    for label, (shape, causal) in SHAPES.items():
+        if args.only and not any(part in label for part in args.only.split(",")):
+            continue
+        b, l, hq, hkv, d = shape
+        q, k, v = make(shape)
+        o = torch.empty_like(q)
+        flops = 4 * b * hq * l * l * d * (0.5 if causal else 1)
+        runs = {"cudnn": lambda: sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, causal),
+                "fa2": lambda: sdpa(SDPBackend.FLASH_ATTENTION, q, k, v, causal)}
+        if args.all:
+            candidate = 0
+            while True:
+                try:
+                    name = braid(q, k, v, causal, o, candidate=candidate)
+                except RuntimeError:
+                    break
+                runs[name] = lambda c=candidate: braid(q, k, v, causal, o, candidate=c)
+                candidate += 1
+        chosen = braid(q, k, v, causal, o)
+        runs["braid"] = lambda: braid(q, k, v, causal, o)
+        if args.segments:
+            state = (torch.empty(q.shape, device="cuda"), torch.empty(b, hq, l, device="cuda"),
+                     torch.empty(b, hq, l, device="cuda"))
+            runs["2x2 segments"] = lambda: braid(q, k, v, causal, o, q_segments=2, kv_segments=2)
+            runs["8x8 segments"] = lambda: braid(q, k, v, causal, o, q_segments=8, kv_segments=8)
+            runs["4 calls"] = lambda: braid(q, k, v, causal, o, state, kv_segments=4, calls=4)
+        inner = max(1, round(args.ms * 1e-3 / (flops / 550e12 + 20e-6)))
+        t = measure(runs, args.rounds, inner)
+        base = t.get("cudnn")
+        record[label] = {n: flops / s / 1e12 for n, s in t.items()}
+        cells = "  ".join(f"{n} {flops / s / 1e12:.0f}" + (f" ({base / s:.3f})" if base else "")
+                          for n, s in t.items())
+        print(f"{label:24s} {cells}   [{chosen}]", flush=True)
+        del q, k, v, o
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump(record, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""The random models: each family and each of its named differences once, small and of odd shapes."""
+
+import dataclasses
+import math
+
+from .generator import TensorSpec
+
+
+@dataclasses.dataclass
+class Model:
+    name: str
+    config: dict  # config.json
+    dtype: str = "f32"  # of the safetensors files
+    shards: int = 1
+    gguf_forms: tuple[str, ...] = ("f32",)
+    # Changes of the configuration, each of which has to change the logits: else the model does not
+    # test what it is for.
+    must_matter: tuple[dict, ...] = ()
+
+    @property
+    def heads(self):
+        return self.config["num_attention_heads"]
+
+    @property
+    def kv_heads(self):
+        return self.config["num_key_value_heads"]
+
+    @property
+    def head_dim(self):
+        return self.config.get("head_dim", self.config["hidden_size"] // self.heads)
+
+
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
+                 "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+TORCH_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+BLOCK_FORMATS = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k")
+
+
+def make(name, family, hidden, ffn, heads, kv_heads, layers=2, vocab=272, dtype="f32", shards=1,
+         forms=("f32",), theta=10000.0, eps=1e-5, tied=False, max_positions=512, modern_keys=False,
+         rope=None, must_matter=(), **extra):
+    """modern_keys: config.json as transformers 5 writes it (rope_parameters, dtype)."""
+    config = {
+        "architectures": [ARCHITECTURES[family]], "model_type": family, "hidden_act": "silu",
+        "hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": kv_heads, "vocab_size": vocab,
+        "max_position_embeddings": max_positions, "rms_norm_eps": eps, "tie_word_embeddings": tied,
+        "bos_token_id": 256, "eos_token_id": 258, **extra,
+    }
+    if modern_keys:
+        config["rope_parameters"] = {"rope_theta": theta, **(rope or {"rope_type": "default"})}
+        config["dtype"] = TORCH_DTYPES[dtype]
+    else:
+        config["rope_theta"] = theta
+        config["rope_scaling"] = rope
+        config["torch_dtype"] = TORCH_DTYPES[dtype]
+    return Model(name, config, dtype, shards, forms, must_matter)
+
+
+MODELS = [
+    make("llama2_mha", "llama", 64, 176, heads=4, kv_heads=4),
+    make("llama3_gqa", "llama", 192, 256, heads=6, kv_heads=2, layers=3, vocab=277, theta=500000.0,
+         dtype="bf16", shards=3,
+         rope={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+               "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+         must_matter=({"rope_scaling": None}, {"rope_theta": 10000.0})),
+    make("llama_bias", "llama", 80, 112, heads=5, kv_heads=1, attention_bias=True, mlp_bias=True),
+    make("llama_yarn", "llama", 64, 96, heads=2, kv_heads=2, modern_keys=True,
+         rope={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32},
+         must_matter=({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+                      {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0,
+                                           "factor": 4.0}})),
+    make("smollm2", "llama", 144, 160, heads=9, kv_heads=3, layers=3, vocab=320, theta=100000.0,
+         tied=True),
+    make("mistral_window", "mistral", 96, 144, heads=4, kv_heads=2, dtype="f16", head_dim=32,
+         sliding_window=8,
+         must_matter=({"sliding_window": None}, {"sliding_window": 7}, {"sliding_window": 9})),
+    make("qwen2_tied", "qwen2", 128, 176, heads=4, kv_heads=2, vocab=301, theta=1000000.0, eps=1e-6,
+         tied=True, use_sliding_window=False, sliding_window=32, max_window_layers=2),
+    make("qwen2_untied", "qwen2", 112, 144, heads=7, kv_heads=1, layers=3, theta=1000000.0,
+         eps=1e-6, use_sliding_window=False, sliding_window=None),
+    make("qwen3_qk_norm", "qwen3", 64, 128, heads=4, kv_heads=2, layers=3, theta=1000000.0, eps=1e-6,
+         head_dim=32, attention_bias=False, tied=True, modern_keys=True),
+    make("llama_k256", "llama", 256, 512, heads=8, kv_heads=2, layers=1, max_positions=2048,
+         forms=("f32", "f16", "bf16", *BLOCK_FORMATS, "mixed")),
+]
+
+
+def tensor_specs(model):
+    """Names and shapes as Hugging Face has them. Scales give unit-variance activations, attention
+    scores and logits far from uniform."""
+    config = model.config
+    hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    q_rows, kv_rows = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    attention_bias = config["model_type"] == "qwen2" or config.get("attention_bias", False)
+    specs = []
+
+    def add(name, shape, base, scale):
+        specs.append(TensorSpec(name, list(shape), base, round(scale * 4096) / 4096))
+
+    def linear(name, rows, cols, gain, bias):
+        add(f"{name}.weight", (rows, cols), 0.0, gain * math.sqrt(3 / cols))
+        if bias:
+            add(f"{name}.bias", (rows,), 0.0, 0.5)
+
+    def norm(name, width):
+        add(f"{name}.weight", (width,), 1.0, 0.25)
+
+    # A tied embedding favours the token it was given: less of it keeps the text from repeating.
+    tied = config["tie_word_embeddings"]
+    logit_scale = (2.5 if tied else 4) * math.sqrt(3 / hidden)
+    add("model.embed_tokens.weight", (vocab, hidden), 0.0, logit_scale if tied else 1.0)
+    for i in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{i}"
+        norm(f"{layer}.input_layernorm", hidden)
+        linear(f"{layer}.self_attn.q_proj", q_rows, hidden, 1.4, attention_bias)
+        linear(f"{layer}.self_attn.k_proj", kv_rows, hidden, 1.4, attention_bias)
+        linear(f"{layer}.self_attn.v_proj", kv_rows, hidden, 1.2, attention_bias)
+        linear(f"{layer}.self_attn.o_proj", hidden, q_rows, 2.0,
+               attention_bias and config["model_type"] == "llama")
+        if config["model_type"] == "qwen3":
+            norm(f"{layer}.self_attn.q_norm", model.head_dim)
+            norm(f"{layer}.self_attn.k_norm", model.head_dim)
+        norm(f"{layer}.post_attention_layernorm", hidden)
+        mlp_bias = config.get("mlp_bias", False)
+        linear(f"{layer}.mlp.gate_proj", ffn, hidden, 1.4, mlp_bias)
+        linear(f"{layer}.mlp.up_proj", ffn, hidden, 1.2, mlp_bias)
+        linear(f"{layer}.mlp.down_proj", hidden, ffn, 2.0, mlp_bias)
+    norm("model.norm", hidden)
+    if not tied:
+        add("lm_head.weight", (vocab, hidden), 0.0, logit_scale)
+    return specs

@@ -1,0 +1,189 @@
+"""A random model as a GGUF file, through PyPI gguf, with the keys, names and row order that
+llama.cpp's converter gives it.
+
+The plan (keys and tensors in order) is data: it goes into gguf.json, from which
+tests/golden/support/gguf_writer.cc writes the same bytes.
+"""
+
+import math
+
+import gguf
+import numpy as np
+
+from . import blocks, generator, hf_form, tokenizer
+
+FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q4_k": 14,
+              "mixed": 15, "q5_k": 16, "q6_k": 18, "bf16": 32}
+# The form "mixed": formats of one file, as a Q4_K_M file mixes them, and more.
+MIXED = {"token_embd": "q5_0", "attn_q": "q4_k", "attn_k": "q8_0", "attn_v": "q6_k",
+         "attn_output": "q5_k", "ffn_gate": "q4_1", "ffn_up": "q5_1", "ffn_down": "q6_k",
+         "output": "f16"}
+LAYER_NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q",
+               "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+               "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
+               "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": "ffn_norm",
+               "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+TOP_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+
+
+def gguf_name(hf_name):
+    stem, kind = hf_name.rsplit(".", 1)
+    if stem in TOP_NAMES:
+        return f"{TOP_NAMES[stem]}.{kind}"
+    _, _, layer, rest = stem.split(".", 3)
+    return f"blk.{layer}.{LAYER_NAMES[rest]}.{kind}"
+
+
+def rope(model):
+    config = model.config
+    return config.get("rope_parameters") or config.get("rope_scaling") or {}
+
+
+def llama3_factors(model):
+    """What llama.cpp divides each rotary frequency by: f32 [head_dim / 2]."""
+    scaling = rope(model)
+    theta = scaling.get("rope_theta", model.config.get("rope_theta"))
+    original, factor = scaling["original_max_position_embeddings"], scaling["factor"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    factors = []
+    for i in range(0, model.head_dim, 2):
+        wavelength = 2 * math.pi * theta ** (i / model.head_dim)
+        if wavelength < original / high:
+            factors.append(1.0)
+        elif wavelength > original / low:
+            factors.append(factor)
+        else:
+            smooth = (original / wavelength - low) / (high - low)
+            factors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(factors, np.float32)
+
+
+def keys(model):
+    """[[key, type, value]] in file order. The values "tokens", "token_types" and "merges" of type
+    "tokenizer" stand for the arrays of tokenizer.py; general.file_type is the form's."""
+    config, scaling = model.config, rope(model)
+    arch = "llama" if config["model_type"] == "mistral" else config["model_type"]
+    theta = scaling.get("rope_theta", config.get("rope_theta"))
+    found = [
+        ["general.architecture", "string", arch],
+        ["general.type", "string", "model"],
+        ["general.name", "string", model.name],
+        [f"{arch}.block_count", "u32", config["num_hidden_layers"]],
+        [f"{arch}.context_length", "u32", config["max_position_embeddings"]],
+        [f"{arch}.embedding_length", "u32", config["hidden_size"]],
+        [f"{arch}.feed_forward_length", "u32", config["intermediate_size"]],
+        [f"{arch}.attention.head_count", "u32", model.heads],
+        [f"{arch}.attention.head_count_kv", "u32", model.kv_heads],
+    ]
+    if scaling.get("rope_type") == "yarn":
+        found += [
+            [f"{arch}.rope.scaling.type", "string", "yarn"],
+            [f"{arch}.rope.scaling.factor", "f32", scaling["factor"]],
+            [f"{arch}.rope.scaling.original_context_length", "u32",
+             scaling["original_max_position_embeddings"]],
+        ]
+    found += [
+        [f"{arch}.rope.freq_base", "f32", theta],
+        # The converter's f32 of 1e-5; the exact decimal is the same number here and in C++.
+        [f"{arch}.attention.layer_norm_rms_epsilon", "f32", config["rms_norm_eps"]],
+    ]
+    if "head_dim" in config:
+        found += [[f"{arch}.attention.key_length", "u32", model.head_dim],
+                  [f"{arch}.attention.value_length", "u32", model.head_dim]]
+    found += [["general.file_type", "file_type", 0]]
+    if arch == "llama":
+        found += [["llama.vocab_size", "u32", config["vocab_size"]],
+                  ["llama.rope.dimension_count", "u32", model.head_dim]]
+    if config["model_type"] == "mistral":
+        found += [["llama.attention.sliding_window", "u32", config["sliding_window"]]]
+    found += [
+        ["general.quantization_version", "u32", 2],
+        ["tokenizer.ggml.model", "string", "gpt2"],
+        ["tokenizer.ggml.pre", "string", "gpt-2"],
+        ["tokenizer.ggml.tokens", "tokenizer", "tokens"],
+        ["tokenizer.ggml.token_type", "tokenizer", "token_types"],
+        ["tokenizer.ggml.merges", "tokenizer", "merges"],
+        ["tokenizer.ggml.bos_token_id", "u32", config["bos_token_id"]],
+        ["tokenizer.ggml.eos_token_id", "u32", config["eos_token_id"]],
+        ["tokenizer.ggml.add_bos_token", "bool", False],
+        ["tokenizer.chat_template", "string", tokenizer.CHAT_TEMPLATE],
+    ]
+    return found
+
+
+def tensors(model, specs):
+    """[{name, source}] in file order. permute_heads: rows of each head go from halves to pairs, the
+    rotary pairing of llama.cpp's llama. values: f32 data that has no source."""
+    interleaved = model.config["model_type"] in ("llama", "mistral")
+    found = []
+    if rope(model).get("rope_type") == "llama3":
+        found.append({"name": "rope_freqs.weight",
+                      "values": [float(x) for x in llama3_factors(model)]})
+    for spec in specs:
+        entry = {"name": gguf_name(spec.name), "source": spec.name}
+        if interleaved and ".q_proj." in spec.name:
+            entry["permute_heads"] = model.heads
+        if interleaved and ".k_proj." in spec.name:
+            entry["permute_heads"] = model.kv_heads
+        found.append(entry)
+    return found
+
+
+def permute(x, heads):
+    rows = x.reshape(heads, 2, x.shape[0] // heads // 2, -1)
+    return rows.swapaxes(1, 2).reshape(x.shape)
+
+
+def unpermute(x, heads):
+    rows = x.reshape(heads, x.shape[0] // heads // 2, 2, -1)
+    return rows.swapaxes(1, 2).reshape(x.shape)
+
+
+def format_of(name, dims, form):
+    """The block format of one tensor: vectors stay f32, "mixed" goes by the name's middle part."""
+    if dims == 1:
+        return "f32"
+    return MIXED[name.split(".")[-2]] if form == "mixed" else form
+
+
+def write(path, plan, specs, seed, model, form):
+    """Writes the file; returns what it holds by Hugging Face name, dequantized by PyPI gguf."""
+    arch = next(value for key, _, value in plan["keys"] if key == "general.architecture")
+    writer = gguf.GGUFWriter(path, arch)
+    tokens, types = tokenizer.gguf_tokens(model.config["vocab_size"])
+    arrays = {"tokens": tokens, "token_types": types,
+              "merges": [" ".join(pair) for pair in tokenizer.MERGES]}
+    add = {"string": writer.add_string, "u32": writer.add_uint32, "f32": writer.add_float32,
+           "bool": writer.add_bool}
+    for key, kind, value in plan["keys"]:
+        if key == "general.architecture":
+            continue  # the writer put it first by itself
+        if kind == "tokenizer":
+            writer.add_array(key, arrays[value])
+        elif kind == "file_type":
+            writer.add_uint32(key, FILE_TYPES[form])
+        else:
+            add[kind](key, value)
+    by_name, held = {spec.name: spec for spec in specs}, {}
+    for entry in plan["tensors"]:
+        if "values" in entry:
+            writer.add_tensor(entry["name"], np.array(entry["values"], np.float32))
+            continue
+        x = hf_form.rounded(generator.random_tensor(seed, by_name[entry["source"]]), model.dtype)
+        heads = entry.get("permute_heads")
+        if heads:
+            x = permute(x, heads)
+        name = format_of(entry["name"], x.ndim, form)
+        if name == "f32":
+            writer.add_tensor(entry["name"], np.ascontiguousarray(x))
+            y = x
+        else:
+            packed = blocks.quantize(np.ascontiguousarray(x), name)
+            writer.add_tensor(entry["name"], packed, raw_dtype=blocks.TYPES[name])
+            y = blocks.dequantize(packed, name).reshape(x.shape)
+        held[entry["source"]] = unpermute(y, heads) if heads else y
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return held
