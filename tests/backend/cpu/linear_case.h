@@ -200,7 +200,7 @@ inline Expected gated(Gate gate, const Expected& g, const Expected& u) {
 // Calls fn(team) on `count` threads at once.
 template <class Fn>
 void run_team(int count, Fn fn) {
-  ThreadPool(count).run(fn);
+  ThreadPool(count, 64).run(fn);  // the tests themselves run side by side
 }
 
 inline std::vector<LinearDesc::Weight> describe(const LinearParams& params) {

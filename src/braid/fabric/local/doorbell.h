@@ -40,7 +40,7 @@ inline void spin_pause() {
 template <class Ready>
 bool Doorbell::wait(const cpu::WaitPolicy& policy, Clock::time_point deadline, Ready&& ready) {
   constexpr int kChecksPerClock = 32;
-  constexpr std::chrono::microseconds kLinger{50};
+  constexpr std::chrono::microseconds kLinger{15};
   const Clock::time_point start = Clock::now();
   do {
     for (int i = 0; i < kChecksPerClock; ++i) {
@@ -64,7 +64,7 @@ bool Doorbell::wait(const cpu::WaitPolicy& policy, Clock::time_point deadline, R
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
     // Rung early, or for something else: what this thread waits for is likely near.
     const Clock::time_point sleep_again = std::min(Clock::now() + kLinger, deadline);
-    while (!(done = done || ready()) && Clock::now() < sleep_again) std::this_thread::yield();
+    while (!(done = done || ready()) && Clock::now() < sleep_again) spin_pause();
     if (!done && Clock::now() >= deadline) return false;
   }
   return true;

@@ -12,11 +12,10 @@ namespace {
 constexpr int64_t kCopyBytes = 256 << 10;
 // A put up to this size is copied by its caller: waking the engine's thread costs as much.
 constexpr int64_t kBufferedBytes = 64 << 10;
-// A sleeper is woken this long before what it waits for arrives; it waits for the rest awake.
-constexpr std::chrono::microseconds kRingAhead{20};
-// The engine's own sleeps end this much early, between these bounds by how late they were so far.
-constexpr std::chrono::nanoseconds kLeastLead{5000};
-constexpr std::chrono::nanoseconds kMostLead{100000};
+// A sleeper is woken this long before what it waits for arrives, since waking takes as long.
+constexpr std::chrono::microseconds kRingAhead{10};
+// The engine's own sleeps are set early by how late they have been, up to this.
+constexpr Clock::duration kMostLead = std::chrono::microseconds(50);
 
 Clock::duration seconds(double s) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
@@ -164,7 +163,7 @@ void LinkEngine::start(const std::shared_ptr<Job>& job, Clock::time_point at) {
 
 void LinkEngine::run() {
   prctl(PR_SET_TIMERSLACK, 1);
-  Clock::duration lead = kLeastLead;
+  Clock::duration lead{0};
   std::unique_lock lock(mutex_);
   while (!stop_) {
     if (events_.empty()) {
@@ -177,11 +176,11 @@ void LinkEngine::run() {
       const Clock::time_point until = at - lead;
       if (changed_.wait_until(lock, until) == std::cv_status::timeout) {
         const Clock::duration late = Clock::now() - until;
-        lead = std::clamp<Clock::duration>(lead + (late * 5 / 4 - lead) / 8, kLeastLead, kMostLead);
+        lead += (std::min(late, kMostLead) - lead) / 8;
       }
     } else if (at > now) {
       lock.unlock();
-      std::this_thread::yield();  // awake, but for whoever wants the core
+      spin_pause();  // to yield could cost a whole time slice
       lock.lock();
     } else {
       const Event event = events_.top();

@@ -20,7 +20,7 @@ std::string what_of(const std::exception_ptr& error) {
 }  // namespace
 
 cpu::WaitPolicy default_wait(int threads, int cores, bool emulated) {
-  if (emulated) return {std::chrono::microseconds(1), 1};
+  if (emulated) return {std::chrono::microseconds(1), 0};
   if (threads > cores) return {std::chrono::microseconds(1), 16};
   return {std::chrono::microseconds(2), 2000};
 }

@@ -106,6 +106,9 @@ void code_panel(const PanelArgs& a) {
     F::unpack(
         rows, [&](int block, const VecI(&codes)[8], Vec scale, Vec second)
                   __attribute__((always_inline)) {
+                    // A block's share of the unit, so that prefetches come evenly.
+                    constexpr int kShare = F::kBytes / F::kBlocks;
+                    prefetch.step(block == 0 ? F::kBytes - (F::kBlocks - 1) * kShare : kShare);
                     const std::byte* xb = x + block * block_bytes;
                     if constexpr (kOneRow) {
                       acc = add_block<F>(acc, codes, scale, second, xb, xb + 32, 1);
@@ -119,7 +122,6 @@ void code_panel(const PanelArgs& a) {
                   });
     x += F::kBlocks * block_bytes;
     rows.advance(F::kBytes);
-    prefetch.step(F::kBytes);
   }
   if constexpr (kOneRow) store(a.out, acc);
 }
