@@ -9,6 +9,7 @@
 #include "braid/backend/cpu/cpu_backend.h"
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
+#include "braid/ops/fusion.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
 
@@ -91,6 +92,35 @@ void expect_greedy(Engine& engine, const Case& c, double tolerance) {
   }
 }
 
+// The logits of all positions, computed by the ops' scalar references alone.
+std::vector<std::vector<float>> reference_logits(const Model& model, const Program& program,
+                                                 const std::vector<int32_t>& prompt) {
+  const auto n = std::ssize(prompt);
+  cpu::ThreadPool pool(1);
+  cpu::KernelTable table(1);
+  for (const Op& op : program.ops) cpu::add_reference_kernel(table, *op.def);
+  cpu::CpuBackend backend(table, pool);
+  std::map<std::string, std::unique_ptr<DeviceMemory>> states;
+  Executor executor(program, sequential_schedule(program, table), backend, [&](const Value& value) {
+    if (value.kind == ValueKind::weight) return model.weight(value.name);
+    auto& memory = states[value.name];
+    if (!memory) memory = backend.allocate(value.type.shape.elems() * 4);
+    return make_view(memory->data(), DType::f32, value.type.shape);
+  });
+  std::vector<int32_t> pages;
+  KvPages(64, 16).reserve(pages, n);
+  Batch batch(16);
+  batch.add(prompt, 0, pages, n);
+  batch.write(executor);
+  executor.run(batch.extents());
+  const TensorView& logits = executor.output(0);
+  std::vector<std::vector<float>> rows;
+  for (int64_t r = 0; r < n; ++r) {
+    rows.emplace_back(logits.row_as<float>(r), logits.row_as<float>(r) + logits.cols());
+  }
+  return rows;
+}
+
 class LogitsTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(LogitsTest, HuggingFaceFolderOnAnyNumberOfRanks) {
@@ -153,35 +183,15 @@ TEST_P(LogitsTest, ReferenceKernelsAreExactInEveryForm) {
     const Golden golden = load_golden(GetParam(), form == "f32" ? "exact" : form);
     const Case& c = golden.cases.front();
     const auto n = std::ssize(c.prompt);
-    const Program program = model.forward({.capacity = {n, 1, n},
-                                           .pages = 64,
-                                           .page_size = 16,
-                                           .pages_per_sequence = 64,
-                                           .kv_dtype = DType::f32});
-    cpu::ThreadPool pool(1);
-    cpu::KernelTable table(1);
-    for (const Op& op : program.ops) cpu::add_reference_kernel(table, *op.def);
-    cpu::CpuBackend backend(table, pool);
-    std::map<std::string, std::unique_ptr<DeviceMemory>> states;
-    Executor executor(program, sequential_schedule(program, table), backend,
-                      [&](const Value& value) {
-                        if (value.kind == ValueKind::weight) return model.weight(value.name);
-                        auto& memory = states[value.name];
-                        if (!memory) memory = backend.allocate(value.type.shape.elems() * 4);
-                        return make_view(memory->data(), DType::f32, value.type.shape);
-                      });
-    std::vector<int32_t> pages;
-    KvPages(64, 16).reserve(pages, n);
-    Batch batch(16);
-    batch.add(c.prompt, 0, pages, n);
-    batch.write(executor);
-    executor.run(batch.extents());
-    const TensorView logits = executor.output(0);
-    std::vector<std::vector<float>> rows;
-    for (int64_t r = 0; r < n; ++r) {
-      rows.emplace_back(logits.row_as<float>(r), logits.row_as<float>(r) + logits.cols());
+    const Program plain = model.forward({.capacity = {n, 1, n},
+                                         .pages = 64,
+                                         .page_size = 16,
+                                         .pages_per_sequence = 64,
+                                         .kv_dtype = DType::f32});
+    for (const Program& program : {plain, fuse(plain, fusions())}) {
+      expect_logits(golden, c, reference_logits(model, program, c.prompt), kF32Tolerance);
     }
-    expect_logits(golden, c, rows, kF32Tolerance);
+    EXPECT_LT(fuse(plain, fusions()).ops.size(), plain.ops.size());
   }
 }
 

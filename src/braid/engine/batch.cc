@@ -13,7 +13,10 @@ void write_input(const Executor& executor, std::string_view name,
 }  // namespace
 
 void Batch::clear() {
-  *this = Batch(page_size_);
+  work_ = {};
+  for (auto* list : {&tokens_, &positions_, &slots_, &kv_len_, &pages_, &rows_}) list->clear();
+  q_start_.assign(1, 0);
+  page_start_.assign(1, 0);
 }
 
 void Batch::add(std::span<const int32_t> tokens, int64_t cached, std::span<const int32_t> pages,
@@ -33,8 +36,8 @@ void Batch::add(std::span<const int32_t> tokens, int64_t cached, std::span<const
   }
   q_start_.push_back(static_cast<int32_t>(tokens_.size()));
   kv_len_.push_back(static_cast<int32_t>(cached + n));
-  pages_.emplace_back(pages.begin(), pages.end());
-  longest_ = std::max(longest_, std::ssize(pages));
+  pages_.insert(pages_.end(), pages.begin(), pages.end());
+  page_start_.push_back(static_cast<int32_t>(pages_.size()));
   work_.kv_tokens += cached + n;
   work_.extents = {std::ssize(tokens_), std::ssize(kv_len_), std::ssize(rows_)};
 }
@@ -47,9 +50,13 @@ void Batch::write(const Executor& executor) const {
   write_input(executor, "kv_len", kv_len_);
   write_input(executor, "rows", rows_);
   const TensorView table = executor.input("page_table");
-  BRAID_CHECK(longest_ <= table.cols(), "{} pages in a table of {}", longest_, table.cols());
-  for (size_t s = 0; s < pages_.size(); ++s) {
-    std::ranges::copy(pages_[s], table.row_as<int32_t>(static_cast<int64_t>(s)));
+  for (size_t s = 0; s + 1 < page_start_.size(); ++s) {
+    const auto pages =
+        std::span(pages_).subspan(static_cast<size_t>(page_start_[s]),
+                                  static_cast<size_t>(page_start_[s + 1] - page_start_[s]));
+    BRAID_CHECK(std::ssize(pages) <= table.cols(), "{} pages in a table of {}", pages.size(),
+                table.cols());
+    std::ranges::copy(pages, table.row_as<int32_t>(static_cast<int64_t>(s)));
   }
 }
 

@@ -14,7 +14,7 @@ class Batch {
  public:
   explicit Batch(int64_t page_size) : page_size_(page_size) {}
 
-  void clear();
+  void clear();  // keeps its memory, so that a step like the last one allocates nothing
 
   // Adds the next tokens of a sequence that has `cached` tokens in the KV cache already; `pages`
   // hold room for all of them. Logits are wanted for the last `scored` of the tokens.
@@ -23,7 +23,6 @@ class Batch {
 
   const Extents& extents() const { return work_.extents; }
   const Work& work() const { return work_; }
-  int64_t longest_page_list() const { return longest_; }
 
   // Writes the inputs of an executor whose capacity is large enough.
   void write(const Executor& executor) const;
@@ -31,14 +30,14 @@ class Batch {
  private:
   int64_t page_size_;
   Work work_;
-  int64_t longest_ = 0;
-  std::vector<int32_t> tokens_;              // [T]
-  std::vector<int32_t> positions_;           // [T]
-  std::vector<int32_t> slots_;               // [T]
-  std::vector<int32_t> q_start_ = {0};       // [S + 1]
-  std::vector<int32_t> kv_len_;              // [S]
-  std::vector<std::vector<int32_t>> pages_;  // [S]
-  std::vector<int32_t> rows_;                // [R]
+  std::vector<int32_t> tokens_;            // [T]
+  std::vector<int32_t> positions_;         // [T]
+  std::vector<int32_t> slots_;             // [T]
+  std::vector<int32_t> q_start_ = {0};     // [S + 1]
+  std::vector<int32_t> kv_len_;            // [S]
+  std::vector<int32_t> pages_;             // of all sequences, one after the other
+  std::vector<int32_t> page_start_ = {0};  // [S + 1] into pages_
+  std::vector<int32_t> rows_;              // [R]
 };
 
 }  // namespace braid

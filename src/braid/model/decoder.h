@@ -12,8 +12,10 @@ Program forward(const ModelConfig& config, const ForwardShape& shape, const Weig
 // are `pairing`: llama.cpp's converter interleaves Llama's, and leaves the others'.
 ModelConfig gguf_config(const GgufFile& file, ops::RopePairing pairing);
 
-// config.json in the forms of transformers 4 (rope_scaling) and 5 (rope_parameters).
-ModelConfig hf_config(const JsonObject& config);
+// config.json in the forms of transformers 4 (rope_scaling) and 5 (rope_parameters). A
+// sliding_window counts where use_sliding_window says so, or `slides_unless_told` where the file
+// does not say.
+ModelConfig hf_config(const JsonObject& config, bool slides_unless_told);
 
 std::string gguf_name(std::string_view canonical);
 std::string hf_name(std::string_view canonical);

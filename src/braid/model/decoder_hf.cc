@@ -45,10 +45,11 @@ ops::RopeAttrs read_rope(const JsonObject& config, int64_t head_dim, int64_t con
 
 // Which layers see a sliding window: layer_types where the file lists them, else all of them, or
 // those from max_window_layers on.
-std::vector<int64_t> read_windows(const JsonObject& config, int64_t layers) {
+std::vector<int64_t> read_windows(const JsonObject& config, int64_t layers,
+                                  bool slides_unless_told) {
   std::vector<int64_t> windows(static_cast<size_t>(layers), 0);
   const auto window = config.find<int64_t>("sliding_window");
-  if (!window || !config.get_or<bool>("use_sliding_window", true)) return windows;
+  if (!window || !config.get_or<bool>("use_sliding_window", slides_unless_told)) return windows;
   const auto types = config.find<std::vector<std::string>>("layer_types");
   if (types && static_cast<int64_t>(types->size()) != layers) {
     fail(ErrorCode::kMalformed, "config.json: layer_types has {} entries for {} layers",
@@ -73,7 +74,7 @@ ops::Activation read_activation(const JsonObject& config) {
 
 }  // namespace
 
-ModelConfig hf_config(const JsonObject& config) {
+ModelConfig hf_config(const JsonObject& config, bool slides_unless_told) {
   ModelConfig c;
   c.name = config.get_or<std::string>("_name_or_path", "");
   c.layers = config.get<int64_t>("num_hidden_layers");
@@ -91,7 +92,7 @@ ModelConfig hf_config(const JsonObject& config) {
   c.tied_head = config.get_or<bool>("tie_word_embeddings", false);
   c.activation = read_activation(config);
   check_config(c, "config.json");
-  c.windows = read_windows(config, c.layers);
+  c.windows = read_windows(config, c.layers, slides_unless_told);
   return c;
 }
 

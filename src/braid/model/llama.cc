@@ -12,7 +12,7 @@ const ModelFamily kLlama = {
         [](const GgufFile& file) {
           return decoder::gguf_config(file, ops::RopePairing::interleaved);
         },
-    .hf_config = decoder::hf_config,
+    .hf_config = [](const JsonObject& config) { return decoder::hf_config(config, true); },
     .gguf_name = decoder::gguf_name,
     .hf_name = decoder::hf_name,
     .forward = decoder::forward,

@@ -5,10 +5,9 @@ namespace braid {
 namespace {
 
 ModelConfig hf_config(const JsonObject& config) {
-  ModelConfig c = decoder::hf_config(config);
+  ModelConfig c = decoder::hf_config(config, false);
   c.qkv_bias = true;
   c.o_bias = false;
-  if (!config.get_or<bool>("use_sliding_window", false)) c.windows.assign(c.windows.size(), 0);
   return c;
 }
 

@@ -5,9 +5,8 @@ namespace braid {
 namespace {
 
 ModelConfig hf_config(const JsonObject& config) {
-  ModelConfig c = decoder::hf_config(config);
+  ModelConfig c = decoder::hf_config(config, false);
   c.qk_norm = true;
-  if (!config.get_or<bool>("use_sliding_window", false)) c.windows.assign(c.windows.size(), 0);
   return c;
 }
 

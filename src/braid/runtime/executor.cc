@@ -6,6 +6,11 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
     : program_(std::move(program)),
       schedule_(std::move(schedule)),
       arena_(backend.allocate(schedule_.memory.arena_bytes)) {
+  for (size_t id = 0; id < program_.values.size(); ++id) {
+    const Value& value = program_.values[id];
+    if (value.kind == ValueKind::input) inputs_[value.name] = view(static_cast<ValueId>(id), {});
+  }
+  for (ValueId id : program_.outputs) outputs_.push_back(view(id, {}));
   std::vector<BoundOp> launches;
   for (size_t i = 0; i < schedule_.launches.size(); ++i) {
     const Op& op = program_.ops[static_cast<size_t>(schedule_.launches[i].op)];
@@ -30,14 +35,10 @@ TensorView Executor::view(ValueId id, const Resolver& resolve) const {
   return make_view(arena_->data() + offset, value.type.dtype, value.type.shape);
 }
 
-TensorView Executor::input(std::string_view name) const {
-  const auto id = program_.find(name);
-  BRAID_CHECK(id && program_.value(*id).kind == ValueKind::input, "no input '{}'", name);
-  return view(*id, {});
-}
-
-TensorView Executor::output(size_t index) const {
-  return view(program_.outputs.at(index), {});
+const TensorView& Executor::input(std::string_view name) const {
+  const auto it = inputs_.find(name);
+  BRAID_CHECK(it != inputs_.end(), "no input '{}'", name);
+  return it->second;
 }
 
 void Executor::run(const Extents& extents) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -23,9 +24,9 @@ class Executor {
   const Schedule& schedule() const { return schedule_; }
 
   // An input to write before run(), by name; throws std::logic_error if the Program has none such.
-  TensorView input(std::string_view name) const;
+  const TensorView& input(std::string_view name) const;
   // An output after run(), by its index.
-  TensorView output(size_t index) const;
+  const TensorView& output(size_t index) const { return outputs_.at(index); }
 
   // Runs the step over extents within the Program's capacity.
   void run(const Extents& extents);
@@ -36,6 +37,8 @@ class Executor {
   Program program_;
   Schedule schedule_;
   std::unique_ptr<DeviceMemory> arena_;
+  std::map<std::string, TensorView, std::less<>> inputs_;
+  std::vector<TensorView> outputs_;
   std::unique_ptr<Replay> replay_;
 };
 

@@ -70,7 +70,7 @@ TEST(AttentionConfig, EachCandidateOnce) {
   std::set<std::string> names;
   for (const auto& c : all) names.insert(to_string(c));
   EXPECT_EQ(names.size(), all.size());
-  EXPECT_TRUE(names.contains("generic 64x64 pack 1"));
+  EXPECT_TRUE(names.contains("generic 128x64 pack 1"));
   for (const auto& c : candidates(make_desc(128, 24, 24), call.params(), {80, 108})) {
     EXPECT_EQ(c.kernel, AttentionKernel::kGeneric);
   }
@@ -140,7 +140,7 @@ TEST(AttentionPlan, ItemsCoverEveryTileOnce) {
       if (causal) desc.window_right = 0;
       Call call({1000, 0, 130, 7}, {900, 237});
       const AttentionPlan plan =
-          make_plan(desc, call.params(), {AttentionKernel::kHopper, 128, 128, 1, pack});
+          make_plan(desc, call.params(), {AttentionKernel::kHopper, 128, 128, 1, 1, pack});
       std::set<std::tuple<int, int, int, int>> seen;
       int previous_tiles = 1 << 30;
       int segment = -1;
@@ -170,7 +170,7 @@ TEST(AttentionPlan, KeyTilesHoldExactlyTheVisibleKeys) {
       Call call({500}, {300, 0, 333});
       call.q[0].offset = 90;
       const AttentionPlan plan =
-          make_plan(desc, call.params(), {AttentionKernel::kHopper, 128, 64, 1, 1});
+          make_plan(desc, call.params(), {AttentionKernel::kHopper, 128, 64, 1, 1, 1});
       for (int i = 0; i < plan.num_items; ++i) {
         const WorkItem item = decode_item(plan, i);
         for (int j = 0; j < 3; ++j) {

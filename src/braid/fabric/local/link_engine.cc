@@ -157,7 +157,7 @@ void LinkEngine::start(const std::shared_ptr<Job>& job, Clock::time_point at) {
   if (job->complete.load(std::memory_order_relaxed)) return;
   if (job->kind != Job::Kind::signal) push(job->copy_from, Step::copy, job);
   const Clock::time_point done = job->kind == Job::Kind::put ? job->sent : job->arrival;
-  push(done - kRingAhead, Step::ring_ahead, job);
+  if (job->kind != Job::Kind::put) push(done - kRingAhead, Step::ring_ahead, job);
   if (job->kind == Job::Kind::signal) push(done, Step::finish, job);
 }
 

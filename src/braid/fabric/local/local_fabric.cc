@@ -21,8 +21,8 @@ std::string what_of(const std::exception_ptr& error) {
 
 cpu::WaitPolicy default_wait(int threads, int cores, bool emulated) {
   if (emulated) return {std::chrono::microseconds(1), 0};
-  if (threads > cores) return {std::chrono::microseconds(1), 16};
-  return {std::chrono::microseconds(2), 2000};
+  if (threads > cores) return {std::chrono::nanoseconds(0), 64};
+  return {std::chrono::microseconds(1), 2000};
 }
 
 LocalFabric::LocalFabric(LocalFabricConfig config) : config_(std::move(config)) {

@@ -24,9 +24,9 @@ struct LocalFabricConfig {
   std::optional<cpu::WaitPolicy> wait;  // how long a wait spins; default_wait() if absent
 };
 
-// Where every waiting thread has a core of its own: spins, then offers the core for most of a
-// millisecond. Less where the core is needed for the rank that is waited for, and hardly at all
-// where links are emulated: their waits are long, and computation should have the cores.
+// Where every waiting thread has a core of its own: spins, then yields for most of a millisecond,
+// then sleeps. Where cores are short, yields at once, to the rank that is waited for. Where links
+// are emulated, sleeps: waits are long, and a yield may cost a time slice beside computation.
 cpu::WaitPolicy default_wait(int threads, int cores, bool emulated);
 
 // A world whose ranks are threads of this process: symmetric memory is plain memory, a put is a
