@@ -48,9 +48,8 @@ std::vector<std::string> fuzz_seeds() {
     if (entry.path().extension() == ".jinja") seeds.push_back(read(entry.path()));
   }
   for (const char* table : {"snippets.json", "random.json"}) {
-    for (const auto& item : ordered_json::parse(read(kFolder / table))["cases"]) {
-      seeds.push_back(item[0]);
-    }
+    const auto data = ordered_json::parse(read(kFolder / table));
+    for (const auto& item : data["cases"]) seeds.push_back(item[0]);
   }
   return seeds;
 }

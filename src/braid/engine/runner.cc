@@ -8,6 +8,7 @@
 #include "braid/kernels/cpu/register.h"
 #include "braid/ops/fusion.h"
 #include "braid/parallel/lowering.h"
+#include "braid/parallel/mesh.h"
 #include "braid/parallel/tensor_parallel.h"
 
 namespace braid {

@@ -17,15 +17,8 @@ std::vector<ValueType> infer_gather(const Attrs& attrs, TypeList in) {
   return {out};
 }
 
-std::vector<ValueType> infer_scatter(const Attrs& attrs, TypeList in) {
-  const auto& a = attrs.as<CommAttrs>();
-  ValueType out = in[0];
-  out.shape[a.dim] = a.parts.at(static_cast<size_t>(a.rank)).size();
-  return {out};
-}
-
 double ranks(const Attrs& attrs) {
-  return static_cast<double>(attrs.as<CommAttrs>().parts.size());
+  return attrs.as<CommAttrs>().ranks;
 }
 
 // Each rank sends what the others lack: 2 (P - 1) / P of the value when reduced in two shots.
@@ -41,35 +34,18 @@ Cost cost_all_gather(const Attrs& attrs, TypeList in, TypeList out, const Work& 
           .wire_bytes = live_bytes(in[0], work) * (ranks(attrs) - 1)};
 }
 
-Cost cost_reduce_scatter(const Attrs&, TypeList in, TypeList out, const Work& work) {
-  const double in_bytes = live_bytes(in[0], work), out_bytes = live_bytes(out[0], work);
-  return {.flops = live_elems(in[0], work),
-          .bytes = in_bytes + out_bytes,
-          .wire_bytes = in_bytes - out_bytes};
-}
-
 ShardRule shard_replicated(const Attrs&, TypeList, std::span<const Placement>, int) {
   return replicate_all(1, 1);
 }
 
 }  // namespace
 
-const OpDef kAllReduce = {.kind = "all_reduce",
-                          .infer = infer_same,
-                          .cost = cost_all_reduce,
-                          .shard = shard_replicated,
-                          .communicates = true};
+const OpDef kAllReduce = {
+    .kind = "all_reduce", .infer = infer_same, .cost = cost_all_reduce, .shard = shard_replicated};
 
 const OpDef kAllGather = {.kind = "all_gather",
                           .infer = infer_gather,
                           .cost = cost_all_gather,
-                          .shard = shard_replicated,
-                          .communicates = true};
-
-const OpDef kReduceScatter = {.kind = "reduce_scatter",
-                              .infer = infer_scatter,
-                              .cost = cost_reduce_scatter,
-                              .shard = shard_replicated,
-                              .communicates = true};
+                          .shard = shard_replicated};
 
 }  // namespace braid::ops

@@ -8,14 +8,15 @@ namespace braid::ops {
 
 struct CommAttrs {
   std::string axis;          // mesh axis, "tp"
-  int dim = 0;               // dimension that is gathered or scattered
-  std::vector<Range> parts;  // [P], of that dimension
-  int rank = 0;              // which of the parts is this rank's
+  int ranks = 1;             // P
+  int dim = 0;               // all_gather: the dimension that is gathered
+  std::vector<Range> parts;  // all_gather: [P], of that dimension
   bool operator==(const CommAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
     f("axis", axis);
-    if (!parts.empty()) f("to", to_string(Placement::shard(dim, parts)));
+    f("ranks", ranks);
+    if (!parts.empty()) f("from", to_string(Placement::shard(dim, parts)));
   }
 };
 
@@ -24,8 +25,5 @@ extern const OpDef kAllReduce;
 
 // y[:, parts[r]] = x_r (dim 1) or y[parts[r], :] = x_r (dim 0): the whole value on every rank.
 extern const OpDef kAllGather;
-
-// y_r = sum_s x_s restricted to parts[r] of `dim`.
-extern const OpDef kReduceScatter;
 
 }  // namespace braid::ops

@@ -76,16 +76,11 @@ class Lowering {
            consumer.def ? consumer.def->kind : "output", consumer.scope,
            value.name.empty() ? "a value" : value.name, to_string(want), to_string(have));
     }
-    std::vector<Attrs> attrs;
-    for (const RankProgram& rank : ranks_) {
-      ops::CommAttrs a{plan_.axis, have.dim, have.parts, rank.rank};
-      if (have.is_partial()) a.parts.assign(static_cast<size_t>(plan_.P), Range{});
-      attrs.push_back(Attrs::of(a));
-    }
+    const Attrs attrs = Attrs::of(ops::CommAttrs{plan_.axis, plan_.P, have.dim, have.parts});
     const ValueId whole =
         add({ValueKind::computed, whole_types_[static_cast<size_t>(id)], value.name}, want);
-    append(have.is_partial() ? ops::kAllReduce : ops::kAllGather, attrs, {id}, {whole},
-           producer_.at(id));
+    append(have.is_partial() ? ops::kAllReduce : ops::kAllGather, std::vector(ranks_.size(), attrs),
+           {id}, {whole}, producer_.at(id));
     producer_[whole] = producer_.at(id);
     return converted_[key] = whole;
   }

@@ -89,8 +89,6 @@ struct OpDef {
 
   // Scalar reference on host memory, over extents; null for communication ops.
   void (*reference)(const OpCall& call) = nullptr;
-
-  bool communicates = false;
 };
 
 }  // namespace braid

@@ -33,7 +33,7 @@ Value first(Runtime& runtime, const Value& input, const Args& args) {
 
 // The items backwards, of what Python can reverse: not an iterator.
 std::optional<std::vector<Value>> reversed(Runtime& runtime, const Value& input) {
-  if (!iterable(input) || input.get<Iterator*>() || input.undefined()) return std::nullopt;
+  if (!iterable(input) || input.get<Iterator*>()) return std::nullopt;
   std::vector<Value> items = collect(runtime, input);
   std::reverse(items.begin(), items.end());
   return items;
