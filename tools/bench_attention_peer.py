@@ -4,7 +4,7 @@
     python3 tools/bench_attention_peer.py --library build/cuda/lib/libbench_cuda_attention_c.so
 
 Prints TFLOP/s (causal: half of the products counted) and ratios; medians over rounds in which
-every kernel takes its turn on the same tensors.
+every kernel takes its turn on the same tensors. Short calls are measured as CUDA graphs of 20.
 """
 import argparse
 import ctypes
@@ -58,10 +58,28 @@ def sdpa(backend, q, k, v, causal):
             enable_gqa=q.shape[2] != k.shape[2])
 
 
-def measure(runs, rounds, inner):
+def capture(run, times):
+    """A graph of `times` runs: what short kernels cost without the launching."""
+    run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(times):
+            run()
+    return graph.replay
+
+
+def measure(runs, rounds, inner, per_graph):
     """Median seconds of each of `runs`, in turns; a run that raises is left out."""
     times = {name: [] for name in runs}
     dead = {}
+    if per_graph > 1:
+        for name in runs:
+            try:
+                runs[name] = capture(runs[name], per_graph)
+            except RuntimeError as e:
+                dead[name] = str(e).splitlines()[0]
+        inner = max(1, inner // per_graph)
     for r in range(rounds + 1):
         for name, run in runs.items():
             if name in dead:
@@ -75,7 +93,7 @@ def measure(runs, rounds, inner):
                 end.record()
                 end.synchronize()
                 if r > 0:
-                    times[name].append(begin.elapsed_time(end) / 1e3 / inner)
+                    times[name].append(begin.elapsed_time(end) / 1e3 / inner / per_graph)
             except RuntimeError as e:
                 dead[name] = str(e).splitlines()[0]
     for name, why in dead.items():
@@ -119,6 +137,8 @@ SHAPES = {  # name: (B, L, Hq, Hkv, D), causal
     **{f"causal D128 64/8h {l // 1024}K": ((1, l, 64, 8, 128), True) for l in (4096, 16384)},
     **{f"full D96 24h {l // 1024}K": ((1, l, 24, 24, 96), False) for l in (16384,)},
     **{f"full D256 12h {l // 1024}K": ((1, l, 12, 12, 256), False) for l in (16384,)},
+    "causal D256 12h 16K": ((1, 16384, 12, 12, 256), True),
+    "causal D96 24h 16K": ((1, 16384, 24, 24, 96), True),
     "full D64 9/3h 512": ((1, 512, 9, 3, 64), False),
     "causal D64 9/3h 512": ((1, 512, 9, 3, 64), True),
     "full D128 24h 512": ((1, 512, 24, 24, 128), False),
@@ -134,6 +154,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ms", type=float, default=60, help="time of a turn")
     parser.add_argument("--all", action="store_true", help="every candidate kernel, not the choice")
+    parser.add_argument("--flash", action="store_true", help="FlashAttention-2 takes turns, too")
     parser.add_argument("--segments", action="store_true", help="cut the calls, too")
     parser.add_argument("--errors", action="store_true")
     parser.add_argument("--json", default="")
@@ -156,7 +177,9 @@ def main():
         o = torch.empty_like(q)
         flops = 4 * b * hq * l * l * d * (0.5 if causal else 1)
         runs = {"cudnn": lambda: sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, causal),
-                "fa2": lambda: sdpa(SDPBackend.FLASH_ATTENTION, q, k, v, causal)}
+                "braid": lambda: braid(q, k, v, causal, o)}
+        if args.flash:
+            runs["fa2"] = lambda: sdpa(SDPBackend.FLASH_ATTENTION, q, k, v, causal)
         if args.all:
             candidate = 0
             while True:
@@ -167,7 +190,6 @@ def main():
                 runs[name] = lambda c=candidate: braid(q, k, v, causal, o, candidate=c)
                 candidate += 1
         chosen = braid(q, k, v, causal, o)
-        runs["braid"] = lambda: braid(q, k, v, causal, o)
         if args.segments:
             state = (torch.empty(q.shape, device="cuda"), torch.empty(b, hq, l, device="cuda"),
                      torch.empty(b, hq, l, device="cuda"))
@@ -175,7 +197,7 @@ def main():
             runs["8x8 segments"] = lambda: braid(q, k, v, causal, o, q_segments=8, kv_segments=8)
             runs["4 calls"] = lambda: braid(q, k, v, causal, o, state, kv_segments=4, calls=4)
         inner = max(1, round(args.ms * 1e-3 / (flops / 550e12 + 20e-6)))
-        t = measure(runs, args.rounds, inner)
+        t = measure(runs, args.rounds, inner, 20 if flops < 2e11 else 1)
         base = t.get("cudnn")
         record[label] = {n: flops / s / 1e12 for n, s in t.items()}
         cells = "  ".join(f"{n} {flops / s / 1e12:.0f}" + (f" ({base / s:.3f})" if base else "")

@@ -16,8 +16,13 @@ std::string source_of(const LoadedModel& loaded) {
   return *std::move(source);
 }
 
-std::string piece_or_empty(const Tokenizer& tokenizer, int32_t id) {
-  return id < 0 ? "" : std::string(tokenizer.piece(id));
+// The texts that a template knows as bos_token and eos_token.
+nlohmann::ordered_json special_tokens(const Tokenizer& tokenizer) {
+  const auto text = [&](int32_t id) {
+    return id < 0 ? std::string() : std::string(tokenizer.piece(id));
+  };
+  return {{"bos_token", text(tokenizer.special().bos)},
+          {"eos_token", text(tokenizer.special().eos)}};
 }
 
 // A Unicode noncharacter that none of the messages has.
@@ -37,7 +42,8 @@ std::string free_mark(const std::vector<ChatMessage>& messages) {
 }  // namespace
 
 ChatPrompt::ChatPrompt(const LoadedModel& loaded)
-    : tokenizer_(loaded.tokenizer), template_(source_of(loaded)) {}
+    : tokenizer_(loaded.tokenizer),
+      template_(source_of(loaded), special_tokens(loaded.tokenizer)) {}
 
 std::vector<int32_t> ChatPrompt::encode(const std::vector<ChatMessage>& messages) const {
   const std::string mark = free_mark(messages);
@@ -45,12 +51,7 @@ std::vector<int32_t> ChatPrompt::encode(const std::vector<ChatMessage>& messages
   for (const ChatMessage& m : messages) {
     list.push_back({{"role", m.role}, {"content", tokenizer_.defuse(m.content, mark)}});
   }
-  const nlohmann::ordered_json variables = {
-      {"messages", std::move(list)},
-      {"add_generation_prompt", true},
-      {"bos_token", piece_or_empty(tokenizer_, tokenizer_.special().bos)},
-      {"eos_token", piece_or_empty(tokenizer_, tokenizer_.special().eos)}};
-  return tokenizer_.encode(template_.render(variables),
+  return tokenizer_.encode(template_.render({.messages = std::move(list)}),
                            {.add_special = false, .parse_special = true, .mark = mark});
 }
 

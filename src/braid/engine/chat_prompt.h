@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "braid/engine/loaded_model.h"
-#include "braid/io/jinja/template.h"
+#include "braid/io/jinja/chat_template.h"
 
 namespace braid {
 
@@ -13,8 +13,9 @@ struct ChatMessage {
   std::string content;
 };
 
-// Turns a conversation into a prompt with the model's own chat template. What users write stays plain
-// text, even where it spells a special token; only the template's own text is taken for special tokens.
+// Turns a conversation into a prompt with the model's own chat template. What users write stays
+// plain text, even where it spells a special token; only the template's own text is taken for
+// special tokens.
 class ChatPrompt {
  public:
   // Fails with kUnsupported when the model brings no template. `loaded` outlives it.
@@ -26,7 +27,7 @@ class ChatPrompt {
 
  private:
   const Tokenizer& tokenizer_;
-  jinja::Template template_;
+  ChatTemplate template_;
 };
 
 }  // namespace braid

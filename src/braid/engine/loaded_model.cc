@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "braid/io/jinja/chat_template.h"
 #include "braid/io/tokenizer_load.h"
 
 namespace braid {
@@ -48,17 +49,7 @@ std::optional<std::string> chat_template_source(const ModelFile& file) {
   if (const auto path = folder.find_file("chat_template.jinja")) return read_text(*path);
   const auto path = folder.find_file("tokenizer_config.json");
   if (!path) return std::nullopt;
-  const JsonObject config = JsonObject::read(*path);
-  if (!config.contains("chat_template")) return std::nullopt;
-  const nlohmann::json& value = config.value().at("chat_template");
-  if (value.is_string()) return value.get<std::string>();
-  // Several named templates: [{"name": "default", "template": "..."}, ...].
-  for (const nlohmann::json& entry : value) {
-    if (entry.is_object() && entry.value("name", "") == "default") {
-      return entry.value("template", "");
-    }
-  }
-  return std::nullopt;
+  return find_chat_template(JsonObject::read(*path).value(), /*with_tools=*/false);
 }
 
 }  // namespace braid

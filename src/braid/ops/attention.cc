@@ -86,10 +86,10 @@ std::vector<ValueType> infer_attention(const Attrs& attrs, TypeList in) {
 
 Cost cost_attention(const Attrs& attrs, TypeList in, TypeList out, const Work& work) {
   const auto& a = attrs.as<AttentionAttrs>();
-  const auto heads = static_cast<double>(in[0].shape[1] / a.head_dim);
+  const int64_t heads = in[0].shape[1] / a.head_dim;
   const double key_bytes = static_cast<double>(in[1].shape[2] * a.head_dim) *
                            (info(in[1].dtype).block_bytes + info(in[2].dtype).block_bytes);
-  return {.flops = 4 * heads * static_cast<double>(a.head_dim * work.attended),
+  return {.flops = 4.0 * static_cast<double>(heads * a.head_dim * work.attended),
           .bytes = live_bytes(in[0], work) + live_bytes(out[0], work) +
                    key_bytes * static_cast<double>(work.kv_tokens)};
 }

@@ -79,11 +79,11 @@ void multiply(const TensorView& x, const TensorView& w, const TensorView* bias, 
 
 void reference_linear(const OpCall& call) {
   const auto& attrs = call.attrs<LinearAttrs>();
-  for (int i = 0; i < attrs.n; ++i) {
-    const TensorView& bias = call.in[static_cast<size_t>(1 + attrs.n + i)];
+  const auto n = static_cast<size_t>(attrs.n);
+  for (size_t i = 0; i < n; ++i) {
+    const TensorView& bias = call.in[1 + n + i];
     const bool has_bias = bias.data != nullptr && !attrs.bias_elsewhere;
-    multiply(call.in[0], call.in[static_cast<size_t>(1 + i)], has_bias ? &bias : nullptr,
-             call.rows(), call.out[static_cast<size_t>(i)]);
+    multiply(call.in[0], call.in[1 + i], has_bias ? &bias : nullptr, call.rows(), call.out[i]);
   }
 }
 
