@@ -43,7 +43,7 @@ std::vector<float> decode_floats(const std::string& text) {
   }
   BRAID_CHECK(bytes.size() % sizeof(float) == 0, "{} bytes", bytes.size());
   std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 

@@ -150,7 +150,9 @@ TEST(AttentionPlan, ItemsCoverEveryTileOnce) {
         EXPECT_TRUE(seen.insert({plan.source[item.segment], item.b, item.head, item.token}).second);
         const int tiles = count_key_tiles(plan, item, 128);
         // All heads fit one pass: a segment's heaviest tiles come first.
-        if (item.segment == segment) EXPECT_LE(tiles, previous_tiles);
+        if (item.segment == segment) {
+          EXPECT_LE(tiles, previous_tiles);
+        }
         segment = item.segment;
         previous_tiles = tiles;
       }
