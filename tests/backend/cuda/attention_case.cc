@@ -112,15 +112,14 @@ struct CaseBuilder {
         for (int b = 0; b < d.batch; ++b) at<int32_t>(offsets)[b] = static_cast<int>(rng() % 40);
         q.offsets = place<int32_t>(offsets);
       }
-      const size_t q_at = tensor(outer, rows, d.num_q_heads, d.head_dim_qk, 2, spec.head_strided,
-                                 q.q_stride);
+      const size_t q_at =
+          tensor(outer, rows, d.num_q_heads, d.head_dim_qk, 2, spec.head_strided, q.q_stride);
       fill(q_at, q.q_stride, outer, rows, d.num_q_heads, d.head_dim_qk, gain);
       q.q = place<void>(q_at);
-      q.o = place<void>(tensor(outer, rows, d.num_q_heads, d.head_dim_v, 2, !spec.head_strided,
-                               q.o_stride));
+      q.o = place<void>(
+          tensor(outer, rows, d.num_q_heads, d.head_dim_v, 2, !spec.head_strided, q.o_stride));
       q.state_o = place<void>(tensor(outer, rows, d.num_q_heads, d.head_dim_v,
-                                     elem_bytes(d.state_dtype), spec.head_strided,
-                                     q.state_stride));
+                                     elem_bytes(d.state_dtype), spec.head_strided, q.state_stride));
       const size_t stats = static_cast<size_t>(outer * d.num_q_heads * rows) * 4;
       q.row_stride = {d.num_q_heads * rows, 1, rows};
       q.lse = place<float>(reserve(stats));
@@ -145,8 +144,8 @@ struct CaseBuilder {
       if (d.page_size == 0) {
         size_t k_at = tensor(d.batch, kv.length, d.num_kv_heads, d.head_dim_qk, 2,
                              spec.head_strided, kv.k_stride);
-        size_t v_at = tensor(d.batch, kv.length, d.num_kv_heads, d.head_dim_v, 2,
-                             spec.head_strided, kv.v_stride);
+        size_t v_at = tensor(d.batch, kv.length, d.num_kv_heads, d.head_dim_v, 2, spec.head_strided,
+                             kv.v_stride);
         for (int b = 0; b < d.batch; ++b) {
           fill(k_at + 2 * b * kv.k_stride.batch, kv.k_stride, 1, lengths[b], d.num_kv_heads,
                d.head_dim_qk, gain);
@@ -174,8 +173,8 @@ struct CaseBuilder {
             const int n = std::clamp(lengths[b] - p * d.page_size, 0, d.page_size);
             fill(k_at + 2 * id * kv.k_stride.batch, kv.k_stride, 1, n, d.num_kv_heads,
                  d.head_dim_qk, gain);
-            fill(v_at + 2 * id * kv.v_stride.batch, kv.v_stride, 1, n, d.num_kv_heads,
-                 d.head_dim_v, 1.f);
+            fill(v_at + 2 * id * kv.v_stride.batch, kv.v_stride, 1, n, d.num_kv_heads, d.head_dim_v,
+                 1.f);
           }
         }
         kv.k = place<void>(k_at);
@@ -196,8 +195,8 @@ struct CaseBuilder {
     for (int h = 0; h < d.num_kv_heads; ++h) {
       for (int x = 0; x < d.head_dim_qk; ++x) {
         const int head = h * (d.num_q_heads / d.num_kv_heads);
-        const double v = load(d.dtype, &c.arena_[reinterpret_cast<size_t>(q.q) - 1],
-                              head * q.q_stride.head + x);
+        const double v =
+            load(d.dtype, &c.arena_[reinterpret_cast<size_t>(q.q) - 1], head * q.q_stride.head + x);
         store(d.dtype, &c.arena_[reinterpret_cast<size_t>(kv.k) - 1],
               3 * kv.k_stride.token + h * kv.k_stride.head + x, static_cast<float>(20 * v));
       }
@@ -283,8 +282,7 @@ template <class F>
 void Case::for_each_row(F f) const {
   for (size_t i = 0; i < q_.size(); ++i) {
     for (int b = 0; b < spec_.desc.batch; ++b) {
-      const int length =
-          q_[i].starts ? q_[i].starts[b + 1] - q_[i].starts[b] : q_[i].length;
+      const int length = q_[i].starts ? q_[i].starts[b + 1] - q_[i].starts[b] : q_[i].length;
       for (int t = 0; t < length; ++t) {
         for (int h = 0; h < spec_.desc.num_q_heads; ++h) f(static_cast<int>(i), b, t, h);
       }
@@ -307,9 +305,11 @@ std::string Case::check_row(int i, int b, int t, int h) const {
   // Logits carry f32 rounding of D products; P is rounded to the dtype; exp2 adds 1e-4.
   const double logits = 4 * 0x1p-24 * (d.head_dim_qk / 8 + 4) * (want.s_abs + 1);
   const double u = unit_roundoff(d.dtype);
-  double relative = u + 2e-4 + logits;
+  // Where row sums come from the tensor cores they carry the rounding of P, too.
+  const double sums = d.head_dim_v == 64 ? u : 0;
+  double relative = u + sums + 2e-4 + logits;
   if (chain_ > 1) relative += (chain_ - 1) * 2 * unit_roundoff(d.state_dtype);
-  const double l_tolerance = 2e-4 + logits;
+  const double l_tolerance = sums + 2e-4 + logits;
   if (d.finalize || chain_ > 1) {
     const double got = load(DType::f32, result(q.lse), stat);
     const double lse = want.l > 0 ? want.m + std::log(want.l) : -INFINITY;
@@ -334,17 +334,17 @@ std::string Case::check_row(int i, int b, int t, int h) const {
       final_rounding = u;
     } else {
       const double l = load(DType::f32, result(q.state_l), stat);
-      got = load(d.state_dtype, result(q.state_o),
-                 outer * q.state_stride.batch + row * q.state_stride.token +
-                     h * q.state_stride.head + x);
+      got = load(
+          d.state_dtype, result(q.state_o),
+          outer * q.state_stride.batch + row * q.state_stride.token + h * q.state_stride.head + x);
       if (l > 0) got /= l;
       final_rounding = unit_roundoff(d.state_dtype);
     }
     const double allowed = relative * want.o_abs[x] + final_rounding * std::abs(want.o[x]) +
                            (d.dtype == DType::f16 ? 0x1p-24 : 1e-30);
     if (!(std::abs(got - want.o[x]) <= allowed)) {
-      return fmt::format("{} column {}: {} and not {} (allowed error {})", where, x, got,
-                         want.o[x], allowed);
+      return fmt::format("{} column {}: {} and not {} (allowed error {})", where, x, got, want.o[x],
+                         allowed);
     }
   }
   return "";
@@ -383,9 +383,7 @@ std::string Case::check(int max_rows) const {
     const QSegment& q = q_[i];
     const int64_t outer = q.starts ? 0 : b;
     const int64_t row = q.starts ? q.starts[b] + t : t;
-    const auto at = [&](const Strides& s) {
-      return outer * s.batch + row * s.token + h * s.head;
-    };
+    const auto at = [&](const Strides& s) { return outer * s.batch + row * s.token + h * s.head; };
     if (d.finalize || chain_ > 1) {
       mark(q.o, at(q.o_stride), d.head_dim_v, 2);
       mark(q.lse, at(q.row_stride), 1, 4);

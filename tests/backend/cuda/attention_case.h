@@ -23,11 +23,11 @@ struct CaseSpec {
   std::vector<int> q_lengths;
   std::vector<int> q_offsets;  // empty: zeros
   std::vector<int> kv_lengths;
-  std::vector<int> kv_offsets;           // empty: one after the other from 0
+  std::vector<int> kv_offsets;            // empty: one after the other from 0
   std::vector<std::pair<int, int>> sees;  // KV segments of each Q segment; empty: all
-  bool head_strided = false;             // [B, H, L, D] in place of [B, L, H, D]
-  bool device_lengths = false;           // KV lengths are read from device memory and vary with b
-  bool ragged = false;                   // Q rows are packed [T, H, D] with starts
+  bool head_strided = false;              // [B, H, L, D] in place of [B, L, H, D]
+  bool device_lengths = false;            // KV lengths are read from device memory and vary with b
+  bool ragged = false;                    // Q rows are packed [T, H, D] with starts
   Inputs inputs = Inputs::kNormal;
   uint64_t seed = 1;
 };

@@ -34,8 +34,10 @@ AttentionDesc make_desc(int qk, int v, int hq, int hkv, DType dtype = DType::bf1
 void check_all(const CaseSpec& spec, int max_rows = 60) {
   Case c(spec);
   std::vector<uint8_t> first;
-  for (const AttentionConfig& config : candidates(c.desc(), c.device_params(), attention_device())) {
-    SCOPED_TRACE(fmt::format("{} as {}, seed {}", to_string(c.desc()), to_string(config), spec.seed));
+  for (const AttentionConfig& config :
+       candidates(c.desc(), c.device_params(), attention_device())) {
+    SCOPED_TRACE(
+        fmt::format("{} as {}, seed {}", to_string(c.desc()), to_string(config), spec.seed));
     c.run(config);
     const std::string bad = c.check(max_rows);
     ASSERT_EQ(bad, "");
@@ -57,8 +59,16 @@ constexpr Dims kDims[] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}
 TEST(Attention, SweepOfLengths) {
   REQUIRE_DEVICE();
   for (const Dims& d : kDims) {
-    for (auto [lq, lk] : {std::pair{1, 1}, {1, 257}, {17, 16}, {64, 64}, {65, 176}, {128, 128},
-                          {129, 177}, {200, 353}, {193, 1000}, {577, 511}}) {
+    for (auto [lq, lk] : {std::pair{1, 1},
+                          {1, 257},
+                          {17, 16},
+                          {64, 64},
+                          {65, 176},
+                          {128, 128},
+                          {129, 177},
+                          {200, 353},
+                          {193, 1000},
+                          {577, 511}}) {
       CaseSpec spec;
       spec.desc = make_desc(d.qk, d.v, 2, 2);
       spec.q_lengths = {lq};
@@ -209,8 +219,8 @@ TEST(Attention, CarriedState) {
         for (const AttentionConfig& config :
              candidates(c.desc(), c.device_params(), attention_device())) {
           for (int calls : {2, 4, 5}) {
-            SCOPED_TRACE(fmt::format("{} as {} in {} calls", to_string(c.desc()),
-                                     to_string(config), calls));
+            SCOPED_TRACE(
+                fmt::format("{} as {} in {} calls", to_string(c.desc()), to_string(config), calls));
             c.run_chain(config, calls);
             ASSERT_EQ(c.check(40), "");
           }
@@ -254,8 +264,8 @@ TEST(Attention, Random) {
     const Dims d = kDims[pick(5)];
     CaseSpec spec;
     const int hkv = 1 + pick(3);
-    spec.desc = make_desc(d.qk, d.v, hkv * (1 + pick(5)), hkv,
-                          pick(2) ? DType::bf16 : DType::f16, 1 + pick(3));
+    spec.desc = make_desc(d.qk, d.v, hkv * (1 + pick(5)), hkv, pick(2) ? DType::bf16 : DType::f16,
+                          1 + pick(3));
     if (pick(2)) spec.desc.window_right = pick(3) ? 0 : pick(100);
     if (pick(4) == 0) spec.desc.window_left = pick(300);
     const int pages[] = {0, 0, 16, 64, 128};

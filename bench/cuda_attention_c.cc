@@ -1,0 +1,101 @@
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include "braid/kernels/cuda/attention/launch.h"
+
+// A C entry to segment attention for tools/bench_attention_peer.py: one [B, L, H, D] problem, cut
+// into segments or into a chain of calls on request.
+using namespace braid;
+using namespace braid::cuda;
+
+extern "C" {
+
+struct BraidAttentionProblem {
+  const void* q;  // [B, Lq, Hq, Dqk], contiguous
+  const void* k;  // [B, Lk, Hkv, Dqk]
+  const void* v;  // [B, Lk, Hkv, Dv]
+  void* o;        // [B, Lq, Hq, Dv]
+  float* lse;     // [B, Hq, Lq] or null
+  void* state_o;  // f32 [B, Lq, Hq, Dv] if calls > 1
+  float* state_l;
+  float* state_m;
+  void* workspace;
+  int32_t batch, lq, lk, hq, hkv, dqk, dv;
+  int32_t bf16, causal;
+  int32_t q_segments, kv_segments, calls;
+  int32_t candidate;  // -1: choose
+  float scale;
+};
+
+// 0, or -1 with the reason in `message`; `name` is the kernel that ran.
+int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* name, int name_size,
+                    char* message, int message_size) {
+  try {
+    AttentionDesc d;
+    d.dtype = p->bf16 ? DType::bf16 : DType::f16;
+    d.batch = p->batch;
+    d.num_q_heads = p->hq;
+    d.num_kv_heads = p->hkv;
+    d.head_dim_qk = p->dqk;
+    d.head_dim_v = p->dv;
+    d.scale = p->scale;
+    if (p->causal) d.window_right = 0;
+    const auto at = [](const void* base, int64_t elements, int bytes) {
+      return static_cast<char*>(const_cast<void*>(base)) + elements * bytes;
+    };
+    std::vector<KvSegment> kv(p->kv_segments);
+    for (int j = 0; j < p->kv_segments; ++j) {
+      const int begin = static_cast<int>(int64_t{p->lk} * j / p->kv_segments);
+      const int end = static_cast<int>(int64_t{p->lk} * (j + 1) / p->kv_segments);
+      kv[j].k_stride = {int64_t{p->lk} * p->hkv * p->dqk, int64_t{p->hkv} * p->dqk, p->dqk};
+      kv[j].v_stride = {int64_t{p->lk} * p->hkv * p->dv, int64_t{p->hkv} * p->dv, p->dv};
+      kv[j].k = at(p->k, begin * kv[j].k_stride.token, 2);
+      kv[j].v = at(p->v, begin * kv[j].v_stride.token, 2);
+      kv[j].length = end - begin;
+      kv[j].offset = begin;
+    }
+    std::vector<QSegment> q(p->q_segments);
+    for (int i = 0; i < p->q_segments; ++i) {
+      const int begin = static_cast<int>(int64_t{p->lq} * i / p->q_segments);
+      const int end = static_cast<int>(int64_t{p->lq} * (i + 1) / p->q_segments);
+      QSegment& s = q[i];
+      s.q_stride = {int64_t{p->lq} * p->hq * p->dqk, int64_t{p->hq} * p->dqk, p->dqk};
+      s.o_stride = {int64_t{p->lq} * p->hq * p->dv, int64_t{p->hq} * p->dv, p->dv};
+      s.state_stride = s.o_stride;
+      s.row_stride = {int64_t{p->hq} * p->lq, 1, p->lq};
+      s.q = at(p->q, begin * s.q_stride.token, 2);
+      s.o = at(p->o, begin * s.o_stride.token, 2);
+      if (p->lse) s.lse = p->lse + begin;
+      if (p->state_o) {
+        s.state_o = at(p->state_o, begin * s.o_stride.token, 4);
+        s.state_l = p->state_l + begin;
+        s.state_m = p->state_m + begin;
+      }
+      s.length = end - begin;
+      s.offset = begin + p->lk - p->lq;
+    }
+    for (int c = 0; c < p->calls; ++c) {
+      AttentionDesc desc = d;
+      desc.load_state = c > 0;
+      desc.finalize = c == p->calls - 1;
+      for (QSegment& s : q) {
+        s.kv_begin = p->kv_segments * c / p->calls;
+        s.kv_end = p->kv_segments * (c + 1) / p->calls;
+      }
+      static const AttentionDevice device = attention_device();
+      const AttentionConfig config = p->candidate < 0
+                                         ? choose(desc, {q, kv}, device)
+                                         : candidates(desc, {q, kv}, device).at(p->candidate);
+      attention(desc, {q, kv}, config, p->workspace, stream);
+      if (name) std::snprintf(name, name_size, "%s", to_string(config).c_str());
+    }
+    return 0;
+  } catch (const std::exception& e) {
+    std::snprintf(message, message_size, "%s", e.what());
+    return -1;
+  }
+}
+
+}  // extern "C"

@@ -1,0 +1,146 @@
+#include "braid/kernels/cuda/attention/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "braid/base/error.h"
+#include "braid/base/math.h"
+#include "braid/kernels/cuda/attention/plan.h"
+#include "braid/kernels/cuda/attention/variants.h"
+
+namespace braid::cuda {
+namespace {
+
+bool power_of_two(int x) {
+  return (x & (x - 1)) == 0;
+}
+
+bool hopper_takes(const AttentionDesc& desc, const AttentionParams& params,
+                  const HopperVariant& v) {
+  if (v.head_dim_qk != desc.head_dim_qk || v.head_dim_v != desc.head_dim_v) return false;
+  if (v.cluster > 1) {
+    // Shared tiles are whole boxes whose end the copy engine knows, and a cluster's items are
+    // dealt out in turn, which suits tiles of equal weight.
+    if (desc.window_left != kUnlimited || desc.window_right != kUnlimited) return false;
+    if (desc.page_size != 0) return false;
+    for (const KvSegment& kv : params.kv) {
+      if (kv.lengths != nullptr) return false;
+    }
+  }
+  if (desc.page_size == 0) return true;
+  // A tile is a whole number of boxes, a box lies in one page.
+  const int box = std::min(desc.page_size, v.block_n);
+  return power_of_two(desc.page_size) && v.block_n % box == 0 && desc.page_size % box == 0;
+}
+
+// Where an item's time goes; only ratios matter.
+struct Speed {
+  double tflops;   // of 132 SMs, each with all the CTAs that fit
+  double alone;    // the part of its SM's rate that a CTA reaches when it has no neighbour
+  double item_us;  // start and end of an item
+};
+
+Speed speed(const AttentionDesc& desc, const AttentionConfig& c) {
+  for (const HopperVariant& v : kHopperVariants) {
+    if (c.kernel == AttentionKernel::kHopper && v.head_dim_qk == desc.head_dim_qk &&
+        64 * v.consumers * v.cluster == c.block_m && v.block_n == c.block_n &&
+        v.cluster == c.cluster) {
+      return {v.tflops, v.ctas_per_sm == 1 ? 1. : .65, v.item_us};
+    }
+  }
+  if (desc.head_dim_qk > 128) return {140, .6, 1.5};
+  return c.block_m == 128 ? Speed{250, .6, 1.5} : Speed{155, .4, 1.5};
+}
+
+// Least time in which the device can work off the items, heaviest first.
+double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
+                   const AttentionConfig& config, const AttentionDevice& device) {
+  AttentionPlan plan = make_plan(desc, params, config);
+  if (plan.num_items == 0) return 0;
+  // Lengths that only the device knows count as their capacities.
+  for (QSegment& q : plan.q) q.starts = q.offsets = nullptr;
+  for (KvSegment& kv : plan.kv) kv.lengths = nullptr;
+  const Speed s = speed(desc, config);
+  const int ctas = config.ctas_per_sm;
+  const int slots = device.num_sms * ctas / config.cluster;  // items in work at a time
+  // With fewer items than slots, CTAs have fewer neighbours, and more of their SM each.
+  const double neighbours = std::clamp(double(plan.num_items) / slots * ctas, 1., double(ctas));
+  const double share =
+      ctas == 1 ? 1 : s.alone + (1. / ctas - s.alone) * (neighbours - 1) / (ctas - 1);
+  const double flops_per_us = s.tflops * 1e6 / 132 * config.cluster * share;
+  const double flops_per_tile =
+      2. * config.block_m * config.block_n * (desc.head_dim_qk + desc.head_dim_v);
+  const int heads = plan.num_head_items * plan.batch;
+  double total = 0;
+  double longest = 0;
+  double shortest = 1e30;
+  for (int i = 0; i < plan.num_q; ++i) {
+    for (int m = 0; m < plan.tiles_m[i]; ++m) {
+      WorkItem item{};
+      item.segment = i;
+      item.token = m * plan.tile_tokens;
+      item.length = plan.q[i].length;
+      item.position = plan.q[i].offset;
+      const double us =
+          s.item_us + count_key_tiles(plan, item, config.block_n) * flops_per_tile / flops_per_us;
+      total += us * heads;
+      longest = std::max(longest, us);
+      shortest = std::min(shortest, us);
+    }
+  }
+  const double mean = total / plan.num_items;
+  // Equal items end in whole rounds; uneven ones fill the gaps.
+  const double even = double(plan.num_items) / slots;
+  const double rounds = longest - shortest < .02 * mean ? std::ceil(even) : std::max(1., even + .2);
+  // Of two that end at the same time, the one that does less work is better company.
+  return std::max(longest, rounds * mean) + .02 * total / slots;
+}
+
+}  // namespace
+
+std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const AttentionParams& params,
+                                        const AttentionDevice& device) {
+  verify(desc, params);
+  if (device.compute_capability < 80) {
+    fail(ErrorCode::kUnsupported, "attention: compute capability {} (80 or more)",
+         device.compute_capability);
+  }
+  const int group = desc.num_q_heads / desc.num_kv_heads;
+  std::vector<int> packs = {1};
+  if (group > 1 && group <= 64) packs.push_back(group);
+  std::vector<AttentionConfig> out;
+  for (int pack : packs) {
+    if (device.compute_capability == 90) {
+      for (const HopperVariant& v : kHopperVariants) {
+        if (!hopper_takes(desc, params, v)) continue;
+        out.push_back({AttentionKernel::kHopper, 64 * v.consumers * v.cluster, v.block_n,
+                       v.ctas_per_sm, v.cluster, pack});
+      }
+    }
+    for (int block_m : {128, 64}) {
+      if (block_m == 128 && desc.head_dim_qk > 128) continue;
+      const int ctas = block_m == 128 ? 2 : 3;
+      out.push_back(
+          {AttentionKernel::kGeneric, block_m, desc.head_dim_qk <= 128 ? 64 : 32, ctas, 1, pack});
+    }
+  }
+  for (AttentionConfig& c : out) c.cost_us = estimate_us(desc, params, c, device);
+  return out;
+}
+
+AttentionConfig choose(const AttentionDesc& desc, const AttentionParams& params,
+                       const AttentionDevice& device) {
+  const std::vector<AttentionConfig> all = candidates(desc, params, device);
+  return *std::min_element(all.begin(), all.end(),
+                           [](const auto& a, const auto& b) { return a.cost_us < b.cost_us; });
+}
+
+std::string to_string(const AttentionConfig& c) {
+  return fmt::format("{} {}x{}{} pack {}",
+                     c.kernel == AttentionKernel::kHopper ? "hopper" : "generic", c.block_m,
+                     c.block_n, c.cluster > 1 ? fmt::format(" cluster {}", c.cluster) : "", c.pack);
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,87 @@
+#include "braid/kernels/cuda/attention/launch.h"
+
+#include "braid/base/error.h"
+#include "braid/kernels/cuda/attention/generic_launch.h"
+#include "braid/kernels/cuda/attention/hopper_launch.h"
+#include "braid/kernels/cuda/attention/variants.h"
+
+namespace braid::cuda {
+namespace {
+
+template <DType kDType>
+void launch_generic_any(const AttentionDesc& desc, const AttentionConfig& config,
+                        const AttentionPlan& plan, cudaStream_t stream) {
+#define BRAID_TRY(qk, v, m)                                                  \
+  if (desc.head_dim_qk == qk && desc.head_dim_v == v && config.block_m == m) \
+    return launch_generic_variant<kDType, qk, v, m>(plan, stream);
+  BRAID_TRY(64, 64, 64)
+  BRAID_TRY(64, 64, 128)
+  BRAID_TRY(96, 96, 64)
+  BRAID_TRY(96, 96, 128)
+  BRAID_TRY(128, 128, 64)
+  BRAID_TRY(128, 128, 128)
+  BRAID_TRY(192, 128, 64)
+  BRAID_TRY(256, 256, 64)
+#undef BRAID_TRY
+  fail(ErrorCode::kUnsupported, "attention: no kernel for {} as {}", to_string(desc),
+       to_string(config));
+}
+
+template <DType kDType>
+void launch_hopper_any(const AttentionDesc& desc, const AttentionConfig& config,
+                       const HopperParams& params, int num_sms, cudaStream_t stream) {
+#define BRAID_TRY(qk, v, consumers, n, kv_stages, q_stages, ctas, ctas_per_cluster, q_reg, ...)  \
+  if (desc.head_dim_qk == qk && desc.head_dim_v == v && config.block_n == n &&                   \
+      config.block_m == 64 * consumers * ctas_per_cluster && config.cluster == ctas_per_cluster) \
+    return launch_hopper_variant<kDType, qk, v, consumers, n, ctas_per_cluster>(params, num_sms, \
+                                                                                stream);
+  BRAID_HOPPER_VARIANTS(BRAID_TRY)
+#undef BRAID_TRY
+  fail(ErrorCode::kUnsupported, "attention: no kernel for {} as {}", to_string(desc),
+       to_string(config));
+}
+
+}  // namespace
+
+void check_cuda(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) fail(ErrorCode::kResource, "{}: {}", what, cudaGetErrorString(error));
+}
+
+AttentionDevice attention_device() {
+  int device = 0;
+  AttentionDevice out;
+  int major = 0;
+  int minor = 0;
+  check_cuda(cudaGetDevice(&device), "attention: device");
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+             "attention: compute capability");
+  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+             "attention: compute capability");
+  check_cuda(cudaDeviceGetAttribute(&out.num_sms, cudaDevAttrMultiProcessorCount, device),
+             "attention: SM count");
+  out.compute_capability = 10 * major + minor;
+  return out;
+}
+
+void attention(const AttentionDesc& desc, const AttentionParams& params,
+               const AttentionConfig& config, void* workspace, cudaStream_t stream) {
+  verify(desc, params);
+  const bool bf16 = desc.dtype == DType::bf16;
+  if (config.kernel == AttentionKernel::kGeneric) {
+    const AttentionPlan plan = make_plan(desc, params, config);
+    if (plan.num_items == 0) return;
+    bf16 ? launch_generic_any<DType::bf16>(desc, config, plan, stream)
+         : launch_generic_any<DType::f16>(desc, config, plan, stream);
+    return;
+  }
+  HopperParams hopper;
+  hopper.plan = make_plan(desc, params, config);
+  if (hopper.plan.num_items == 0) return;
+  hopper.counters = static_cast<int32_t*>(workspace);
+  make_tensor_maps(desc, config, hopper);
+  const int num_sms = attention_device().num_sms;
+  bf16 ? launch_hopper_any<DType::bf16>(desc, config, hopper, num_sms, stream)
+       : launch_hopper_any<DType::f16>(desc, config, hopper, num_sms, stream);
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,99 @@
+#include <algorithm>
+
+#include "braid/base/error.h"
+#include "braid/kernels/cuda/attention/hopper_launch.h"
+
+namespace braid::cuda {
+namespace {
+
+using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                            const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
+                            CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                            CUtensorMapFloatOOBfill);
+
+Encode encoder() {
+  static const Encode encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                cudaEnableDefault, &found),
+               "attention: cuTensorMapEncodeTiled");
+    if (found != cudaDriverEntryPointSuccess) {
+      fail(ErrorCode::kUnsupported, "attention: the driver has no cuTensorMapEncodeTiled");
+    }
+    return reinterpret_cast<Encode>(function);
+  }();
+  return encode;
+}
+
+struct Dim {
+  int64_t size;
+  int64_t stride;  // elements; of dimension 0: 1
+  int box;
+};
+
+template <size_t kRank>
+void encode(CUtensorMap* map, DType dtype, const void* data, const Dim (&dims)[kRank],
+            const char* what) {
+  cuuint64_t sizes[kRank];
+  cuuint64_t strides[kRank];
+  cuuint32_t boxes[kRank];
+  cuuint32_t steps[kRank];
+  for (size_t i = 0; i < kRank; ++i) {
+    sizes[i] = dims[i].size;
+    // A dimension of one element may come with any stride; the driver wants a plausible one.
+    const int64_t stride = dims[i].size == 1 || dims[i].stride == 0 ? 8 : dims[i].stride;
+    if (i > 0) strides[i - 1] = 2 * stride;
+    boxes[i] = dims[i].box;
+    steps[i] = 1;
+  }
+  const CUresult result = encoder()(
+      map,
+      dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+      kRank, const_cast<void*>(data), sizes, strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    fail(ErrorCode::kInvalidArgument, "attention: no tensor map for {} (driver error {})", what,
+         static_cast<int>(result));
+  }
+}
+
+}  // namespace
+
+void make_tensor_maps(const AttentionDesc& desc, const AttentionConfig& config,
+                      HopperParams& params) {
+  const AttentionPlan& plan = params.plan;
+  params.kv_box_rows =
+      desc.page_size ? std::min(desc.page_size, config.block_n) : config.block_n / config.cluster;
+  for (int i = 0; i < plan.num_q; ++i) {
+    const QSegment& q = plan.q[i];
+    const Strides& s = q.q_stride;
+    const Dim dims[] = {
+        {desc.head_dim_qk, 1, 64},
+        {plan.pack, s.head, plan.pack},
+        {q.starts ? q.rows : q.length, s.token, plan.unit_tokens},
+        {plan.num_head_items, s.head * plan.pack, 1},
+        {q.starts ? 1 : desc.batch, s.batch, 1},
+    };
+    encode(&params.q_map[i], desc.dtype, q.q, dims, "q");
+  }
+  for (int j = 0; j < kMaxKvSegments; ++j) {
+    const KvSegment& kv = plan.kv[j];
+    if (kv.length == 0) continue;
+    const int64_t tokens = desc.page_size ? desc.page_size : kv.length;
+    const int64_t outer = desc.page_size ? kv.num_pages : desc.batch;
+    const Dim k_dims[] = {{desc.head_dim_qk, 1, 64},
+                          {tokens, kv.k_stride.token, params.kv_box_rows},
+                          {desc.num_kv_heads, kv.k_stride.head, 1},
+                          {outer, kv.k_stride.batch, 1}};
+    const Dim v_dims[] = {{desc.head_dim_v, 1, 64},
+                          {tokens, kv.v_stride.token, params.kv_box_rows},
+                          {desc.num_kv_heads, kv.v_stride.head, 1},
+                          {outer, kv.v_stride.batch, 1}};
+    encode(&params.k_map[j], desc.dtype, kv.k, k_dims, "k");
+    encode(&params.v_map[j], desc.dtype, kv.v, v_dims, "v");
+  }
+}
+
+}  // namespace braid::cuda

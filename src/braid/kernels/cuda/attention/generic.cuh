@@ -1,0 +1,239 @@
+#pragma once
+
+#include "braid/kernels/cuda/attention/epilogue.cuh"
+#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/kernels/cuda/attention/softmax.cuh"
+
+// Segment attention with mma.sync: 4 warps, each with 16 rows of every unit of 64 query rows; keys
+// and values in two stages of shared memory filled by cp.async, rows padded by 16 bytes against
+// bank conflicts. A CTA computes one work item.
+namespace braid::cuda {
+
+constexpr int kGenericThreads = 128;
+
+template <int kDqk>
+constexpr int kGenericBlockN = kDqk <= 128 ? 64 : 32;
+
+template <int kDqk, int kDv, int kBlockM>
+constexpr int generic_smem_bytes() {
+  return 2 * (kBlockM * (kDqk + 8) + 2 * kGenericBlockN<kDqk> * (kDqk + 8 + kDv + 8));
+}
+
+// Loads keys [key, key + kBlockN) of one head, zeros from `length` on.
+template <class T, int kD, int kBlockN>
+__device__ inline void load_keys(T* smem, const AttentionPlan& plan, const KvSegment& s,
+                                 const void* data, const Strides& stride, int b, int head, int key,
+                                 int length) {
+  constexpr int kChunks = kD / 8;
+#pragma unroll
+  for (int i = threadIdx.x; i < kBlockN * kChunks; i += kGenericThreads) {
+    const int r = i / kChunks;
+    const int c = i % kChunks;
+    const int t = key + r;
+    const bool valid = t < length;
+    int64_t at = 0;
+    if (valid && plan.page_size == 0) {
+      at = b * stride.batch + t * stride.token;
+    } else if (valid) {
+      const int page = s.page_table[int64_t{b} * s.page_table_stride + t / plan.page_size];
+      at = page * stride.batch + t % plan.page_size * stride.token;
+    }
+    ptx::cp_async_16(smem + r * (kD + 8) + c * 8,
+                     static_cast<const T*>(data) + at + head * stride.head + c * 8, valid);
+  }
+}
+
+// Walks the key tiles of an item over all its segments.
+struct KeyCursor {
+  int segment;
+  int tile;
+  KeyTiles tiles;
+};
+
+__device__ inline KeyCursor first_key_tile(const AttentionPlan& plan, const WorkItem& item,
+                                           int block_n) {
+  KeyCursor c;
+  c.segment = plan.q[item.segment].kv_begin;
+  c.tiles = key_tiles(plan, item, c.segment, block_n);
+  c.tile = c.tiles.begin;
+  const int end = plan.q[item.segment].kv_end;
+  while (c.tile >= c.tiles.end && c.segment + 1 < end) {
+    c.tiles = key_tiles(plan, item, ++c.segment, block_n);
+    c.tile = c.tiles.begin;
+  }
+  return c;
+}
+
+__device__ inline void next_key_tile(const AttentionPlan& plan, const WorkItem& item, int block_n,
+                                     KeyCursor& c) {
+  const int end = plan.q[item.segment].kv_end;
+  ++c.tile;
+  while (c.tile >= c.tiles.end && c.segment + 1 < end) {
+    c.tiles = key_tiles(plan, item, ++c.segment, block_n);
+    c.tile = c.tiles.begin;
+  }
+}
+
+template <class T, int kDqk, int kDv, int kBlockN>
+__device__ inline void load_tile(T* k_smem, T* v_smem, const AttentionPlan& plan,
+                                 const KeyCursor& c, int b, int head) {
+  const KvSegment& s = plan.kv[c.segment];
+  const int key = c.tile * kBlockN;
+  load_keys<T, kDqk, kBlockN>(k_smem, plan, s, s.k, s.k_stride, b, head, key, c.tiles.length);
+  load_keys<T, kDv, kBlockN>(v_smem, plan, s, s.v, s.v_stride, b, head, key, c.tiles.length);
+}
+
+template <class T, int kDqk, int kDv, int kBlockM>
+__global__ __launch_bounds__(kGenericThreads) void generic_attention(
+    const __grid_constant__ AttentionPlan plan) {
+  constexpr int kBlockN = kGenericBlockN<kDqk>;
+  constexpr int kUnits = kBlockM / 64;
+  constexpr int kRowK = kDqk + 8;
+  constexpr int kRowV = kDv + 8;
+  extern __shared__ __align__(16) unsigned char smem[];
+  T* q_smem = reinterpret_cast<T*>(smem);
+  T* k_smem = q_smem + kBlockM * kRowK;
+  T* v_smem = k_smem + 2 * kBlockN * kRowK;
+
+  WorkItem item = decode_item(plan, blockIdx.x);
+  if (item.token >= item.length) return;
+  item.num_tiles = count_key_tiles(plan, item, kBlockN);
+  const QSegment& qs = plan.q[item.segment];
+  const int kv_head = item.head / plan.group;
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+
+  for (int i = threadIdx.x; i < kBlockM * (kDqk / 8); i += kGenericThreads) {
+    const int r = i / (kDqk / 8);
+    const int c = i % (kDqk / 8);
+    const int in_unit = r % 64 / plan.pack;
+    const int token = item.token + r / 64 * plan.unit_tokens + in_unit;
+    const bool valid = in_unit < plan.unit_tokens && token < item.length;
+    const int64_t at = valid ? (qs.starts ? 0 : item.b) * qs.q_stride.batch +
+                                   int64_t{item.row + token} * qs.q_stride.token +
+                                   (item.head + r % 64 - in_unit * plan.pack) * qs.q_stride.head
+                             : 0;
+    ptx::cp_async_16(q_smem + r * kRowK + c * 8, static_cast<const T*>(qs.q) + at + c * 8, valid);
+  }
+
+  KeyCursor load{};
+  if (item.num_tiles > 0) {
+    load = first_key_tile(plan, item, kBlockN);
+    load_tile<T, kDqk, kDv, kBlockN>(k_smem, v_smem, plan, load, item.b, kv_head);
+  }
+  ptx::cp_async_commit();
+
+  float o[kUnits][kDv / 2];
+  RowStats stats[kUnits];
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+    for (float& x : o[u]) x = 0.f;
+    stats[u].clear();
+  }
+  const float scale_log2 = plan.scale * kLog2E;
+  const int row0 = warp * 16 + lane / 4;
+  KeyCursor at = load;
+
+  for (int n = 0; n < item.num_tiles; ++n) {
+    const int stage = n % 2;
+    if (n + 1 < item.num_tiles) {
+      next_key_tile(plan, item, kBlockN, load);
+      load_tile<T, kDqk, kDv, kBlockN>(k_smem + (stage ^ 1) * kBlockN * kRowK,
+                                       v_smem + (stage ^ 1) * kBlockN * kRowV, plan, load, item.b,
+                                       kv_head);
+    }
+    ptx::cp_async_commit();
+    ptx::cp_async_wait<1>();
+    __syncthreads();
+
+    const T* k_stage = k_smem + stage * kBlockN * kRowK;
+    const T* v_stage = v_smem + stage * kBlockN * kRowV;
+    float s[kUnits][kBlockN / 2];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+#pragma unroll
+      for (float& x : s[u]) x = 0.f;
+    }
+#pragma unroll
+    for (int kk = 0; kk < kDqk / 16; ++kk) {
+      uint32_t a[kUnits][4];
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        ptx::ldmatrix_x4(
+            a[u], q_smem + (u * 64 + warp * 16 + lane % 16) * kRowK + kk * 16 + lane / 16 * 8);
+      }
+#pragma unroll
+      for (int nn = 0; nn < kBlockN / 16; ++nn) {
+        uint32_t b[4];
+        ptx::ldmatrix_x4(
+            b, k_stage + (nn * 16 + lane / 16 * 8 + lane % 8) * kRowK + kk * 16 + lane / 8 % 2 * 8);
+#pragma unroll
+        for (int u = 0; u < kUnits; ++u) {
+          ptx::mma_16816<T>(s[u] + nn * 8, a[u], b[0], b[1]);
+          ptx::mma_16816<T>(s[u] + nn * 8 + 4, a[u], b[2], b[3]);
+        }
+      }
+    }
+
+    const KvSegment& segment = plan.kv[at.segment];
+    const int key = at.tile * kBlockN;
+    const bool masked = needs_mask(plan, item, segment.offset, key, at.tiles.length, kBlockN);
+    uint32_t p[kUnits][kBlockN / 4];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+      if (masked) {
+        int low[2], high[2];
+        const int position = item.position + item.token + u * plan.unit_tokens;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          visible(plan, position + (row0 + 8 * r) / plan.pack, segment.offset + key,
+                  at.tiles.length - key, low[r], high[r]);
+        }
+        mask_scores(s[u], low, high, lane);
+      }
+      float alpha[2];
+      online_softmax<true>(s[u], stats[u], scale_log2, alpha);
+      pack_scores<T>(s[u], p[u]);
+      if (__any_sync(0xffffffff, alpha[0] != 1.f || alpha[1] != 1.f)) {
+#pragma unroll
+        for (int i = 0; i < kDv / 2; ++i) o[u][i] *= alpha[i / 2 % 2];
+      }
+    }
+#pragma unroll
+    for (int kk = 0; kk < kBlockN / 16; ++kk) {
+#pragma unroll
+      for (int nn = 0; nn < kDv / 16; ++nn) {
+        uint32_t b[4];
+        ptx::ldmatrix_x4_trans(b,
+                               v_stage + (kk * 16 + lane % 16) * kRowV + nn * 16 + lane / 16 * 8);
+#pragma unroll
+        for (int u = 0; u < kUnits; ++u) {
+          ptx::mma_16816<T>(o[u] + nn * 8, p[u] + kk * 4, b[0], b[1]);
+          ptx::mma_16816<T>(o[u] + nn * 8 + 4, p[u] + kk * 4, b[2], b[3]);
+        }
+      }
+    }
+    if (n + 1 < item.num_tiles) next_key_tile(plan, item, kBlockN, at);
+    __syncthreads();
+  }
+
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+    float m2[2] = {stats[u].max[0] * scale_log2, stats[u].max[1] * scale_log2};
+    write_rows<T, kDv>(plan, item, item.token + u * plan.unit_tokens, warp, lane, o[u],
+                       stats[u].sum, m2);
+  }
+}
+
+template <class T, int kDqk, int kDv, int kBlockM>
+void launch_generic(const AttentionPlan& plan, cudaStream_t stream) {
+  constexpr int kBytes = generic_smem_bytes<kDqk, kDv, kBlockM>();
+  auto* kernel = generic_attention<T, kDqk, kDv, kBlockM>;
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+             "generic attention: shared memory");
+  kernel<<<plan.num_items, kGenericThreads, kBytes, stream>>>(plan);
+  check_cuda(cudaGetLastError(), "generic attention: launch");
+}
+
+}  // namespace braid::cuda

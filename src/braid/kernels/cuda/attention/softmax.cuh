@@ -1,0 +1,122 @@
+#pragma once
+
+#include "braid/kernels/cuda/attention/plan.h"
+#include "braid/kernels/cuda/ptx/mma.h"
+
+// Online softmax over scores held as wgmma and mma.sync hold accumulators: element 4 j + 2 r + c
+// of a thread is its row r, column 8 j + 2 (lane % 4) + c.
+namespace braid::cuda {
+
+struct RowStats {
+  float max[2];  // what the sums are relative to, in raw scores; the same in a row's four lanes
+  float sum[2];  // this lane's part
+
+  __device__ void clear() {
+    max[0] = max[1] = -INFINITY;
+    sum[0] = sum[1] = 0.f;
+  }
+};
+
+// The reference `max` follows the true maximum only when it has fallen behind by a factor of 2^8 in
+// e^s: sums stay far from overflow, and hardly a tile shrinks what came before it.
+constexpr float kLagLog2 = 8.f;
+
+// The largest score of each row, in all its lanes. Read as integers, positive floats keep their
+// order and every negative one is less, so a three-input integer maximum is right unless it is
+// negative: then, and only then, the rows are gone through again.
+template <int kCount>
+__device__ __forceinline__ void row_maxima(const float (&s)[kCount], float (&m)[2]) {
+  int top[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) top[i] = __float_as_int(s[i]);
+    // Element i joins chain i % 4; of each chain, two at a time.
+#pragma unroll
+  for (int i = 4; i + 8 <= kCount; i += 8) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      top[c] = __vimax3_s32(top[c], __float_as_int(s[i + c]), __float_as_int(s[i + 4 + c]));
+    }
+  }
+#pragma unroll
+  for (int i = kCount - (kCount - 4) % 8; i < kCount; ++i) {
+    top[i % 4] = max(top[i % 4], __float_as_int(s[i]));
+  }
+  int row[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    row[r] = max(top[2 * r], top[2 * r + 1]);
+    row[r] = max(row[r], __shfl_xor_sync(0xffffffff, row[r], 1));
+    row[r] = max(row[r], __shfl_xor_sync(0xffffffff, row[r], 2));
+    m[r] = __int_as_float(row[r]);
+  }
+  if (__any_sync(0xffffffff, (row[0] | row[1]) < 0)) {
+    float part[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) part[i] = s[i];
+#pragma unroll
+    for (int i = 4; i < kCount; ++i) part[i % 4] = fmaxf(part[i % 4], s[i]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      m[r] = fmaxf(part[2 * r], part[2 * r + 1]);
+      m[r] = fmaxf(m[r], __shfl_xor_sync(0xffffffff, m[r], 1));
+      m[r] = fmaxf(m[r], __shfl_xor_sync(0xffffffff, m[r], 2));
+    }
+  }
+}
+
+// Scores -> e^(scale (s - max)), in place, and the rows' sums (if kSum); `alpha` is what the sums
+// before this tile shrink by.
+template <bool kSum, int kCount>
+__device__ __forceinline__ void online_softmax(float (&s)[kCount], RowStats& stats,
+                                               float scale_log2, float (&alpha)[2]) {
+  float m[2];
+  row_maxima(s, m);
+  float base[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const bool behind = (m[r] - stats.max[r]) * scale_log2 > kLagLog2;  // false for -inf - -inf
+    alpha[r] = behind ? ptx::exp2_approx((stats.max[r] - m[r]) * scale_log2) : 1.f;
+    stats.max[r] = behind ? m[r] : stats.max[r];
+    base[r] = stats.max[r] == -INFINITY ? 0.f : stats.max[r] * scale_log2;
+  }
+  float part[4] = {};
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    s[i] = ptx::exp2_approx(fmaf(s[i], scale_log2, -base[i / 2 % 2]));
+    if (kSum) part[i % 4] += s[i];
+  }
+  if (!kSum) return;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    stats.sum[r] = fmaf(stats.sum[r], alpha[r], part[2 * r] + part[2 * r + 1]);
+  }
+}
+
+// Scores of keys that a row does not see become -inf: row r sees columns [low[r], high[r]).
+template <int kCount>
+__device__ inline void mask_scores(float (&s)[kCount], const int (&low)[2], const int (&high)[2],
+                                   int lane) {
+  const int column = 2 * (lane % 4);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int c = 8 * (i / 4) + i % 2;
+    const int r = i / 2 % 2;
+    if (c >= high[r] - column || c < low[r] - column) s[i] = -INFINITY;
+  }
+}
+
+// The columns of a tile that a row sees; `key_position` is the position of column 0, `valid` the
+// keys that the segment has from there on.
+__device__ inline void visible(const AttentionPlan& plan, int query_position, int key_position,
+                               int valid, int& low, int& high) {
+  low = query_position - plan.window_left - key_position;
+  high = min(valid, query_position + plan.window_right + 1 - key_position);
+}
+
+template <class T, int kCount>
+__device__ inline void pack_scores(const float (&s)[kCount], uint32_t (&p)[kCount / 2]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) p[i] = ptx::pack<T>(s[2 * i], s[2 * i + 1]);
+}
+
+}  // namespace braid::cuda
