@@ -19,7 +19,10 @@ struct RowStats {
 
 // The reference `max` follows the true maximum only when it has fallen behind by a factor of 2^8 in
 // e^s: sums stay far from overflow, and hardly a tile shrinks what came before it.
-constexpr float kLagLog2 = 8.f;
+#ifndef BRAID_LAG
+#define BRAID_LAG 0.f
+#endif
+constexpr float kLagLog2 = BRAID_LAG;
 
 // The largest score of each row, in all its lanes. Read as integers, positive floats keep their
 // order and every negative one is less, so a three-input integer maximum is right unless it is
