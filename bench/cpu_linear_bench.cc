@@ -172,8 +172,6 @@ void run(const Model::Step& step, ThreadPool& pool) {
   pool.run([&](const Team& team) {
     for (size_t i = 0; i < step.params.size(); ++i) {
       linear(step.params[i], step.configs[i], scratch, team);
-      const size_t next = (i + 1) % step.params.size();
-      prefetch_linear(step.params[next], step.configs[next], team);
       team.barrier();
     }
   });

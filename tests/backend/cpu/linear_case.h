@@ -219,10 +219,7 @@ inline void run_linear(const LinearParams& params, LinearIsa isa, int threads) {
   constexpr int64_t kGuard = 256;
   std::vector<std::byte> buffer(size + 64 + kGuard, std::byte{0xff});
   std::byte* scratch = buffer.data() + (-reinterpret_cast<uintptr_t>(buffer.data()) & 63);
-  run_team(threads, [&](const Team& team) {
-    prefetch_linear(params, config, team);
-    linear(params, config, scratch, team);
-  });
+  run_team(threads, [&](const Team& team) { linear(params, config, scratch, team); });
   for (int64_t i = 0; i < kGuard - 64; ++i) {
     ASSERT_EQ(scratch[size + i], std::byte{0xff}) << "scratch overrun at +" << i;
   }

@@ -22,7 +22,6 @@ static_assert(kRealTile <= kMaxTile && linear_detail::kTileMultiple % kRealTile 
               linear_detail::kTileMultiple % kCodeTile == 0);
 
 void linear_pack(const PackArgs& args, int64_t tile_begin, int64_t tile_end);
-void linear_prefetch(const RunArgs& args, int64_t item);
 void linear_run_stream(const RunArgs& args, int64_t item_begin, int64_t item_end);
 void linear_run_panels(const RunArgs& args, int64_t item_begin, int64_t item_end);
 

@@ -90,7 +90,6 @@ struct Kernels {
   int panel_rows;            // weight rows per work item of the panel path
   int (*tile)(DType dtype);  // rows of x per tile of the panel path
   void (*pack)(const PackArgs& args, int64_t tile_begin, int64_t tile_end);
-  void (*prefetch)(const RunArgs& args, int64_t item);  // where the stream path starts with item
   void (*run_stream)(const RunArgs& args, int64_t item_begin, int64_t item_end);
   void (*run_panels)(const RunArgs& args, int64_t item_begin, int64_t item_end);
 };

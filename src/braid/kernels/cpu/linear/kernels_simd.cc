@@ -24,7 +24,6 @@ const linear_detail::Kernels& linear_kernels() {
             return linear_detail::kind_of(dtype) == Kind::real ? kRealTile : kCodeTile;
           },
       .pack = linear_pack,
-      .prefetch = linear_prefetch,
       .run_stream = linear_run_stream,
       .run_panels = linear_run_panels,
   };

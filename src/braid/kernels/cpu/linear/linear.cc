@@ -227,16 +227,6 @@ int64_t linear_scratch_bytes(const LinearDesc& desc, LinearIsa isa) {
   return bytes;
 }
 
-void prefetch_linear(const LinearParams& params, const LinearConfig& config, const Team& team) {
-  if (config.path != LinearPath::stream || params.M == 0) return;
-  validate(params);
-  const Kernels& k = kernels(config.isa);
-  std::array<WeightArgs, kMaxLinearWeights> weights;
-  const RunArgs args = run_args(params, config, weights);
-  const Range mine = team.share(k.stream_items(args));
-  if (!mine.empty()) k.prefetch(args, mine.begin);
-}
-
 void linear(const LinearParams& params, const LinearConfig& config, std::byte* scratch,
             const Team& team) {
   validate(params);

@@ -84,9 +84,4 @@ int64_t linear_scratch_bytes(const LinearDesc& desc, LinearIsa isa);
 void linear(const LinearParams& params, const LinearConfig& config, std::byte* scratch,
             const Team& team);
 
-// Starts fetching the first weights that this thread will read in linear(params, config, .., team):
-// worth calling just before a barrier or a short op that comes ahead of it. Reads no x and writes
-// nothing; no work in the panel path.
-void prefetch_linear(const LinearParams& params, const LinearConfig& config, const Team& team);
-
 }  // namespace braid::cpu

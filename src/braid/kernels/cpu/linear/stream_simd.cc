@@ -235,18 +235,6 @@ void stream_panel(DType dtype, const PanelArgs& a) {
 
 }  // namespace
 
-void linear_prefetch(const RunArgs& args, int64_t item) {
-  const auto rows_of = [&](int weight) { return linear_stream_rows(args, weight); };
-  for_items(args, 1, item, item + 1, rows_of, [&](const Item& first) {
-    const int parts = args.gate == Activation::none ? 1 : 2;
-    for (int part = 0; part < parts; ++part) {
-      const WeightArgs& w = args.weights[first.weight + part];
-      const int rows = rows_of(first.weight);
-      Prefetcher(w.data + first.n0 * w.stride, w.stride, rows, w.row_bytes, 0).step(kLead / rows);
-    }
-  });
-}
-
 void linear_run_stream(const RunArgs& args, int64_t item_begin, int64_t item_end) {
   alignas(64) float out[2][linear_detail::kMaxStreamRows * kPanelRows];
   const auto rows_of = [&](int weight) { return linear_stream_rows(args, weight); };
