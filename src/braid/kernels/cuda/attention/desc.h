@@ -15,8 +15,8 @@
 namespace braid::cuda {
 
 constexpr int kUnlimited = -1;  // of window_left, window_right
-constexpr int kMaxQSegments = 16;
-constexpr int kMaxKvSegments = 32;
+constexpr int kMaxQSegments = 8;
+constexpr int kMaxKvSegments = 16;
 
 // What is the same for all segments of a call.
 struct AttentionDesc {

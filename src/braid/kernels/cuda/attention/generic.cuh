@@ -195,10 +195,7 @@ __global__ __launch_bounds__(kGenericThreads) void generic_attention(
       float alpha[2];
       online_softmax<true>(s[u], stats[u], scale_log2, alpha);
       pack_scores<T>(s[u], p[u]);
-      if (__any_sync(0xffffffff, alpha[0] != 1.f || alpha[1] != 1.f)) {
-#pragma unroll
-        for (int i = 0; i < kDv / 2; ++i) o[u][i] *= alpha[i / 2 % 2];
-      }
+      rescale(o[u], alpha);
     }
 #pragma unroll
     for (int kk = 0; kk < kBlockN / 16; ++kk) {

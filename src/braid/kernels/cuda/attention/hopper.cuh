@@ -375,7 +375,34 @@ class HopperConsumer {
   // An item is read where it lies and released when it is finished: registers are short.
   __device__ __forceinline__ int wait_item() {
     ptx::mbarrier_wait(&smem_.work_full[work_.slot], work_.parity);
-    return smem_.work[work_.slot].num_tiles;
+    return broadcast(lane_ == 0 ? smem_.work[work_.slot].num_tiles : 0);
+  }
+
+  // What the producer writes is read by the lane that will release it, for all.
+  __device__ __forceinline__ int broadcast(int x) const {
+    return __shfl_sync(0xffffffff, x, 0);
+  }
+
+  __device__ __forceinline__ WorkItem read_item(int slot) const {
+    WorkItem item{};
+    if (lane_ == 0) item = smem_.work[slot];
+    item.segment = broadcast(item.segment);
+    item.b = broadcast(item.b);
+    item.head = broadcast(item.head);
+    item.token = broadcast(item.token);
+    item.length = broadcast(item.length);
+    item.row = broadcast(item.row);
+    item.position = broadcast(item.position);
+    item.num_tiles = broadcast(item.num_tiles);
+    return item;
+  }
+
+  // `masked` is known to all lanes, the rest to lane 0.
+  __device__ __forceinline__ KeyTileInfo read_tile() const {
+    KeyTileInfo info{};
+    if (lane_ == 0) info = smem_.tile[k_.slot];
+    info.masked = broadcast(info.masked);
+    return info;
   }
 
   __device__ __forceinline__ void start_item(float (&s)[kBlockN / 2]) {
@@ -409,7 +436,7 @@ class HopperConsumer {
   // All of an item but the wait for its last product.
   __device__ __forceinline__ void attend(float (&s)[kBlockN / 2], float (&o)[Traits::kOutN / 2],
                                          RowStats& stats) {
-    const WorkItem& item = smem_.work[work_.slot];
+    const WorkItem item = read_item(work_.slot);
     const int token = item.token + unit_ * plan_.unit_tokens;
     if (plan_.load_state) prefetch_state<Traits::kDv>(plan_, item, token, threadIdx.x % 128);
     const int num_tiles = item.num_tiles;
@@ -418,8 +445,10 @@ class HopperConsumer {
     const int position1 = item.position + token + (row + 8) / plan_.pack;
     uint32_t prob[kBlockN / 4];
     float alpha[2];
-    const auto softmax = [&](const KeyTileInfo& info) {
+    const auto softmax = [&](KeyTileInfo info) {
       if (info.masked) {
+        info.position = broadcast(info.position);
+        info.valid = broadcast(info.valid);
         int low[2], high[2];
         visible(plan_, position0, info.position, info.valid, low[0], high[0]);
         visible(plan_, position1, info.position, info.valid, low[1], high[1]);
@@ -430,7 +459,7 @@ class HopperConsumer {
     constexpr uint32_t kStep = 2048 / 16;
     const uint32_t v_step = Traits::kOnes ? kStep - (kStep << 16) : kStep;
 
-    KeyTileInfo info = smem_.tile[k_.slot];
+    KeyTileInfo info = read_tile();
     release(smem_.k_empty, k_.slot);
     k_.next();
     softmax(info);
@@ -442,7 +471,7 @@ class HopperConsumer {
       ptx::mbarrier_wait(&smem_.v_full[v_.slot], v_.parity);
       issue_values<Traits>(o, prob, v_at(), v_step);
       if (Traits::kTakeTurns) ptx::named_barrier_arrive(next_turn(), 256);
-      info = smem_.tile[k_.slot];
+      info = read_tile();
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(s);
       release(smem_.k_empty, k_.slot);
@@ -452,10 +481,7 @@ class HopperConsumer {
       ptx::wgmma_pin(o);
       release(smem_.v_empty, v_.slot);
       v_.next();
-      if (__any_sync(0xffffffff, alpha[0] != 1.f || alpha[1] != 1.f)) {
-#pragma unroll
-        for (int i = 0; i < Traits::kOutN / 2; ++i) o[i] *= alpha[i / 2 % 2];
-      }
+      rescale(o, alpha);
       pack_scores<T>(s, prob);
     }
     if (!Traits::kQInRegisters) {
@@ -478,8 +504,7 @@ class HopperConsumer {
       stats.sum[0] = first ? o[Traits::kDv / 2] : 0.f;
       stats.sum[1] = first ? o[Traits::kDv / 2 + 2] : 0.f;
     }
-    const WorkItem item = smem_.work[slot];
-    __syncwarp();
+    const WorkItem item = read_item(slot);
     if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[slot]);
     write_rows<T, Traits::kDv>(plan_, item, item.token + unit_ * plan_.unit_tokens, warp_, lane_, o,
                                stats.sum, m2);

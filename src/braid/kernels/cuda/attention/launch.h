@@ -12,10 +12,10 @@ void check_cuda(cudaError_t error, const char* what);
 // Two counters; zeros before the first launch, and again after each.
 constexpr size_t kAttentionWorkspaceBytes = 16;
 
-// Everything launch needs, made ahead of time: the plan and (Hopper) the tensor maps. Holds copies
-// of the params' pointers, not of what they point to.
-// Runs the call on `stream`: no allocation, no synchronization, capturable. `workspace` is
-// kAttentionWorkspaceBytes of device memory that no other launch in flight uses.
+// Runs the call on `stream`: no allocation, no synchronization, capturable; parameters and tensor
+// maps (up to 11 KB) travel by value, so `params` may go when it returns. `workspace` is
+// kAttentionWorkspaceBytes of device memory that no other launch in flight uses. Fails as `verify`
+// does, and with kUnsupported if no kernel is built for `config`.
 void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream);
 

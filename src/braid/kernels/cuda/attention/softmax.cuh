@@ -8,21 +8,14 @@
 namespace braid::cuda {
 
 struct RowStats {
-  float max[2];  // what the sums are relative to, in raw scores; the same in a row's four lanes
-  float sum[2];  // this lane's part
+  float max[2];  // of the raw scores; the same in a row's four lanes
+  float sum[2];  // this lane's part of the sum of e^(scale (s - max))
 
   __device__ void clear() {
     max[0] = max[1] = -INFINITY;
     sum[0] = sum[1] = 0.f;
   }
 };
-
-// The reference `max` follows the true maximum only when it has fallen behind by a factor of 2^8 in
-// e^s: sums stay far from overflow, and hardly a tile shrinks what came before it.
-#ifndef BRAID_LAG
-#define BRAID_LAG 0.f
-#endif
-constexpr float kLagLog2 = BRAID_LAG;
 
 // The largest score of each row, in all its lanes. Read as integers, positive floats keep their
 // order and every negative one is less, so a three-input integer maximum is right unless it is
@@ -77,9 +70,9 @@ __device__ __forceinline__ void online_softmax(float (&s)[kCount], RowStats& sta
   float base[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const bool behind = (m[r] - stats.max[r]) * scale_log2 > kLagLog2;  // false for -inf - -inf
-    alpha[r] = behind ? ptx::exp2_approx((stats.max[r] - m[r]) * scale_log2) : 1.f;
-    stats.max[r] = behind ? m[r] : stats.max[r];
+    const bool rises = m[r] > stats.max[r];
+    alpha[r] = rises ? ptx::exp2_approx((stats.max[r] - m[r]) * scale_log2) : 1.f;
+    stats.max[r] = rises ? m[r] : stats.max[r];
     base[r] = stats.max[r] == -INFINITY ? 0.f : stats.max[r] * scale_log2;
   }
   float part[4] = {};
@@ -92,6 +85,22 @@ __device__ __forceinline__ void online_softmax(float (&s)[kCount], RowStats& sta
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     stats.sum[r] = fmaf(stats.sum[r], alpha[r], part[2 * r] + part[2 * r + 1]);
+  }
+}
+
+// What rows' earlier sums shrink by. Maxima settle after some tiles, so each half is skipped when
+// none of the warp's eight rows of that half has a new one.
+template <int kCount>
+__device__ __forceinline__ void rescale(float (&o)[kCount], const float (&alpha)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (__any_sync(0xffffffff, alpha[r] != 1.f)) {
+#pragma unroll
+      for (int i = 2 * r; i < kCount; i += 4) {
+        o[i] *= alpha[r];
+        o[i + 1] *= alpha[r];
+      }
+    }
   }
 }
 
