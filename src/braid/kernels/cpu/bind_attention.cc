@@ -1,11 +1,11 @@
 // Binds attention, kv_append, rope and rope_append to their kernels.
 #include "braid/kernels/cpu/attention/attention.h"
+#include "braid/kernels/cpu/bind.h"
 #include "braid/kernels/cpu/pointwise/rope.h"
 #include "braid/kernels/cpu/pointwise/rows.h"
 #include "braid/kernels/cpu/register.h"
 #include "braid/ops/attention.h"
 #include "braid/ops/rope_append.h"
-#include "braid/tensor/quant.h"
 
 namespace braid::cpu {
 namespace {
@@ -99,12 +99,6 @@ BoundKernel bind_rope(const LaunchArgs& args, Isa isa) {
   };
 }
 
-std::vector<float> widen(const TensorView& weights) {
-  std::vector<float> row(weights.data ? static_cast<size_t>(weights.cols()) : 0);
-  if (weights.data) dequantize_row(weights.dtype, weights.data, row.data(), weights.cols());
-  return row;
-}
-
 BoundKernel bind_rope_append(const LaunchArgs& args, Isa isa) {
   struct Held {
     Rotation rotation;
@@ -137,15 +131,6 @@ BoundKernel bind_rope_append(const LaunchArgs& args, Isa isa) {
   };
 }
 
-Kernel simple(const OpDef& def, Isa isa, BoundKernel (*bind)(const LaunchArgs&, Isa)) {
-  const std::string kernel_name = fmt::format("{}.{}", def.kind, name(isa));
-  return {.info =
-              [=](const Op&, TypeList, TypeList, int) {
-                return KernelInfo{kernel_name, 0};
-              },
-          .bind = [=](const LaunchArgs& args) { return bind(args, isa); }};
-}
-
 }  // namespace
 
 void add_attention_kernels(KernelTable& table, Isa cap) {
@@ -153,9 +138,9 @@ void add_attention_kernels(KernelTable& table, Isa cap) {
             {.info = [cap](const Op& op, TypeList in, TypeList,
                            int threads) { return attention_info(op, in, threads, cap); },
              .bind = [cap](const LaunchArgs& args) { return bind_attention(args, cap); }});
-  table.add(ops::kKvAppend.kind, simple(ops::kKvAppend, cap, bind_append));
-  table.add(ops::kRope.kind, simple(ops::kRope, cap, bind_rope));
-  table.add(ops::kRopeAppend.kind, simple(ops::kRopeAppend, cap, bind_rope_append));
+  table.add(ops::kKvAppend.kind, simple_kernel(ops::kKvAppend, cap, bind_append));
+  table.add(ops::kRope.kind, simple_kernel(ops::kRope, cap, bind_rope));
+  table.add(ops::kRopeAppend.kind, simple_kernel(ops::kRopeAppend, cap, bind_rope_append));
 }
 
 }  // namespace braid::cpu

@@ -1,8 +1,8 @@
 // Binds linear and gated_linear to kernels/cpu/linear.
+#include "braid/kernels/cpu/bind.h"
 #include "braid/kernels/cpu/linear/linear.h"
 #include "braid/kernels/cpu/register.h"
 #include "braid/ops/linear.h"
-#include "braid/tensor/quant.h"
 
 namespace braid::cpu {
 namespace {
@@ -81,8 +81,7 @@ class BoundLinear {
     if (bias.data == nullptr) return nullptr;
     if (bias.dtype == DType::f32) return bias.as<const float>();
     biases_.resize(std::max(biases_.size(), index + 1));
-    biases_[index].resize(static_cast<size_t>(bias.cols()));
-    dequantize_row(bias.dtype, bias.data, biases_[index].data(), bias.cols());
+    biases_[index] = widen(bias);
     return biases_[index].data();
   }
 

@@ -1,4 +1,5 @@
 // Binds embedding, gather_rows, rms_norm, add, add_rms_norm and gated to kernels/cpu/pointwise.
+#include "braid/kernels/cpu/bind.h"
 #include "braid/kernels/cpu/pointwise/elementwise.h"
 #include "braid/kernels/cpu/pointwise/norm.h"
 #include "braid/kernels/cpu/pointwise/rows.h"
@@ -6,7 +7,6 @@
 #include "braid/ops/embedding.h"
 #include "braid/ops/linear.h"
 #include "braid/ops/norm.h"
-#include "braid/tensor/quant.h"
 
 namespace braid::cpu {
 namespace {
@@ -44,16 +44,10 @@ BoundKernel bind_gather(const LaunchArgs& args, Isa) {
   };
 }
 
-std::shared_ptr<std::vector<float>> widen(const TensorView& weights) {
-  auto row = std::make_shared<std::vector<float>>(static_cast<size_t>(weights.cols()));
-  dequantize_row(weights.dtype, weights.data, row->data(), weights.cols());
-  return row;
-}
-
 BoundKernel bind_norm(const LaunchArgs& args, Isa isa) {
   const OpCall& call = args.call;
   const auto& a = call.attrs<ops::RmsNormAttrs>();
-  const auto w = widen(call.in[1]);
+  const auto w = std::make_shared<std::vector<float>>(widen(call.in[1]));
   RmsNormParams p{.x = call.in[0].as<const float>(),
                   .w = w->data(),
                   .y = call.out[0].as<float>(),
@@ -72,7 +66,7 @@ BoundKernel bind_norm(const LaunchArgs& args, Isa isa) {
 BoundKernel bind_add_norm(const LaunchArgs& args, Isa isa) {
   const OpCall& call = args.call;
   const int64_t C = call.in[0].cols();
-  const auto w = widen(call.in[2]);
+  const auto w = std::make_shared<std::vector<float>>(widen(call.in[2]));
   AddRmsNormParams p{.x = call.in[0].as<const float>(),
                      .r = call.in[1].as<const float>(),
                      .w = w->data(),
@@ -121,20 +115,12 @@ BoundKernel bind_gated(const LaunchArgs& args, Isa isa) {
 }  // namespace
 
 void add_pointwise_kernels(KernelTable& table, Isa cap) {
-  const auto add_kernel = [&](const OpDef& def, BoundKernel (*bind)(const LaunchArgs&, Isa)) {
-    const std::string kernel_name = fmt::format("{}.{}", def.kind, name(cap));
-    table.add(def.kind, {.info =
-                             [=](const Op&, TypeList, TypeList, int) {
-                               return KernelInfo{kernel_name, 0};
-                             },
-                         .bind = [=](const LaunchArgs& args) { return bind(args, cap); }});
-  };
-  add_kernel(ops::kEmbedding, bind_embedding);
-  add_kernel(ops::kGatherRows, bind_gather);
-  add_kernel(ops::kRmsNorm, bind_norm);
-  add_kernel(ops::kAddRmsNorm, bind_add_norm);
-  add_kernel(ops::kAdd, bind_add);
-  add_kernel(ops::kGated, bind_gated);
+  table.add(ops::kEmbedding.kind, simple_kernel(ops::kEmbedding, cap, bind_embedding));
+  table.add(ops::kGatherRows.kind, simple_kernel(ops::kGatherRows, cap, bind_gather));
+  table.add(ops::kRmsNorm.kind, simple_kernel(ops::kRmsNorm, cap, bind_norm));
+  table.add(ops::kAddRmsNorm.kind, simple_kernel(ops::kAddRmsNorm, cap, bind_add_norm));
+  table.add(ops::kAdd.kind, simple_kernel(ops::kAdd, cap, bind_add));
+  table.add(ops::kGated.kind, simple_kernel(ops::kGated, cap, bind_gated));
 }
 
 }  // namespace braid::cpu
