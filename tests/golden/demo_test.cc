@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
@@ -27,11 +28,9 @@ class DemoTest : public testing::Test {
   std::unique_ptr<LoadedModel> loaded_;
 };
 
-// On more ranks partial sums meet in another order, which moves an activation by an f32 rounding
-// and now and then its 8-bit code by one; later layers amplify that to the noise that already
-// separates one rank from exact arithmetic (0.08 on average in a log-probability, below, and up to
-// five times that). llama.cpp's 8-bit path differs from exact arithmetic by 0.04 to 0.19 on the
-// same prompts.
+// Not derived: set above the largest difference seen (0.43 on two ranks), after 0.002 and 0.16 had
+// failed. One rank alone moves by 0.37 between a prefill and token-by-token decode. The likely
+// cause is 8-bit activation codes that flip with the order of f32 sums; it has not been isolated.
 constexpr double kRounding = 0.5;
 
 // Logits of every rank count along the text that one rank generated: each of its tokens must be the
@@ -41,7 +40,7 @@ TEST_F(DemoTest, RanksAgreeOnEveryTokenThatRoundingDoesNotDecide) {
   ASSERT_EQ(golden.cases.size(), 12u);
   Engine one(loaded_->model, loaded_->tokenizer, {.tp = 1, .threads = 1});
   int decided = 0;
-  double largest = 0;
+  std::map<int, double> largest;  // by rank count
   for (const DemoCase& c : golden.cases) {
     const Generation expected = greedy(one, c.ids, 48);
     std::vector<int32_t> text = c.ids;
@@ -57,8 +56,8 @@ TEST_F(DemoTest, RanksAgreeOnEveryTokenThatRoundingDoesNotDecide) {
         const std::span row(logits.row_as<float>(t), static_cast<size_t>(logits.cols()));
         const auto& top = expected.sampled[static_cast<size_t>(t)].top;
         const double sum = log_sum_exp(row);
-        largest = std::max(largest, std::abs(row[static_cast<size_t>(top[0].id)] - sum -
-                                             static_cast<double>(top[0].logprob)));
+        largest[tp] = std::max(largest[tp], std::abs(row[static_cast<size_t>(top[0].id)] - sum -
+                                                     static_cast<double>(top[0].logprob)));
         if (top[0].logprob - top[1].logprob <= kRounding) continue;
         ++decided;
         EXPECT_EQ(std::ranges::max_element(row) - row.begin(), top[0].id)
@@ -67,7 +66,9 @@ TEST_F(DemoTest, RanksAgreeOnEveryTokenThatRoundingDoesNotDecide) {
       }
     }
   }
-  RecordProperty("largest_logprob_difference", std::to_string(largest));
+  for (const auto& [tp, difference] : largest) {
+    RecordProperty(fmt::format("largest_logprob_difference_tp{}", tp), std::to_string(difference));
+  }
   RecordProperty("decided_tokens", decided);
   EXPECT_GT(decided, 3 * 12 * 48 / 2) << "most tokens are not decided by rounding";
 }
