@@ -23,7 +23,7 @@ struct BenchOptions {
   int64_t depth = 0;
   int repetitions = 5;
   bool json = false;
-  EngineConfig engine;
+  ParallelOptions parallel;
 };
 
 struct Result {
@@ -97,8 +97,8 @@ std::string table(const BenchOptions& o, const Engine& engine, const Model& mode
     out += fmt::format("| {} | {:.2f} MiB | {:.2f} M | {} | {} | {} | {:.2f} ± {:.2f} | {} |\n",
                        model.config().name.empty() ? model.config().family : model.config().name,
                        static_cast<double>(model.weight_bytes()) / (1 << 20),
-                       static_cast<double>(model.parameters()) / 1e6, o.engine.tp, engine.threads(),
-                       r.name, r.mean(), r.spread(), share);
+                       static_cast<double>(model.parameters()) / 1e6, o.parallel.engine.tp,
+                       engine.threads(), r.name, r.mean(), r.spread(), share);
   }
   return out;
 }
@@ -118,7 +118,7 @@ nlohmann::ordered_json json_report(const BenchOptions& o, const Engine& engine, 
     tests.push_back(std::move(test));
   }
   return {{"model", model.config().name},     {"weight_bytes", model.weight_bytes()},
-          {"parameters", model.parameters()}, {"tp", o.engine.tp},
+          {"parameters", model.parameters()}, {"tp", o.parallel.engine.tp},
           {"threads", engine.threads()},      {"read_bandwidth", bandwidth},
           {"tests", std::move(tests)},        {"peak_rss_mb", peak_rss_mb()}};
 }
@@ -126,7 +126,8 @@ nlohmann::ordered_json json_report(const BenchOptions& o, const Engine& engine, 
 void bench(const BenchOptions& o) {
   check(o);
   const LoadedModel loaded(o.model);
-  EngineConfig config = o.engine;
+  ParallelRun parallel(o.parallel);
+  EngineConfig config = parallel.engine_config();
   config.max_context = o.depth + std::max(o.prompt, o.decode) + 1;
   Engine engine(loaded.model, loaded.tokenizer, config);
   std::vector<Result> results;
@@ -135,7 +136,8 @@ void bench(const BenchOptions& o) {
     results.push_back(measure(engine, o, o.decode, true));
     results.back().bytes_per_token = decode_bytes(loaded.model, o);
   }
-  const double bandwidth = measure_read_bandwidth(engine.threads() * o.engine.tp);
+  const double bandwidth = measure_read_bandwidth(engine.threads() * o.parallel.engine.tp);
+  parallel.finish(engine);
   print(o.json ? json_report(o, engine, loaded.model, results, bandwidth).dump(2) + "\n"
                : table(o, engine, loaded.model, results, bandwidth));
 }
@@ -152,7 +154,7 @@ void add_bench(CLI::App& app) {
   command->add_option("-d", options->depth, "tokens in the KV cache before")->capture_default_str();
   command->add_option("-r", options->repetitions, "repetitions")->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
-  add_parallel(*command, options->engine);
+  add_parallel(*command, options->parallel);
   command->footer(
       "Examples:\n  braid bench -m model.gguf\n"
       "  braid bench -m model.gguf -p 0 -n 64 -d 1024 --tp 2 --threads 1");

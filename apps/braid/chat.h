@@ -7,6 +7,7 @@
 #include "braid/engine/chat_prompt.h"
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
+#include "braid/options.h"
 
 namespace braid::app {
 
@@ -18,7 +19,7 @@ struct RunOptions {
   std::optional<int64_t> tokens;
   bool chat = false;
   bool json = false;
-  EngineConfig engine;
+  ParallelOptions parallel;
   Request request;
 };
 

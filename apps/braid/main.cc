@@ -27,6 +27,8 @@ int main(int argc, char** argv) {
   braid::app::add_perplexity(app);
   braid::app::add_inspect(app);
   braid::app::add_bench(app);
+  braid::app::add_calibrate(app);
+  braid::app::add_plan(app);
   try {
     app.parse(argc, argv);
     return 0;

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <string>
 
 #include "braid/engine/generate.h"
+#include "braid/schedule/trace.h"
 
 namespace braid::app {
 
@@ -11,11 +13,36 @@ inline void add_model(CLI::App& command, std::string& path) {
   command.add_option("-m,--model", path, "a .gguf file or a Hugging Face folder")->required();
 }
 
-// --tp and --threads. Ranges are checked by the engine, which knows the limits.
-inline void add_parallel(CLI::App& command, EngineConfig& config) {
-  command.add_option("--tp", config.tp, "ranks of tensor parallelism")->capture_default_str();
-  command.add_option("--threads", config.threads, "threads of each rank (0: cores / tp)")
-      ->capture_default_str();
-}
+// How a forward pass is spread over ranks and time.
+struct ParallelOptions {
+  EngineConfig engine;
+  double link_gbps = 0;  // GB/s; 0: the speed of memory
+  double link_us = 0;
+  bool explain = false;
+  std::string trace;
+};
+
+// --tp, --threads, --schedule and what goes with them. Ranges are checked by the engine, which
+// knows the limits.
+void add_parallel(CLI::App& command, ParallelOptions& options);
+
+// What the options ask for around an engine's work.
+class ParallelRun {
+ public:
+  // Opens the trace. Measures this machine where `auto` needs its profile and there is none yet.
+  explicit ParallelRun(const ParallelOptions& options);
+  ParallelRun(const ParallelRun&) = delete;
+  ParallelRun& operator=(const ParallelRun&) = delete;
+
+  // For engines that live no longer than this.
+  const EngineConfig& engine_config() const { return engine_; }
+  // Completes the trace and prints what --explain asks for.
+  void finish(Engine& engine);
+
+ private:
+  const ParallelOptions& options_;
+  EngineConfig engine_;
+  std::unique_ptr<TraceWriter> trace_;
+};
 
 }  // namespace braid::app

@@ -17,7 +17,7 @@ struct PerplexityOptions {
   std::string file;
   int64_t ctx = 512;
   bool json = false;
-  EngineConfig engine;
+  ParallelOptions parallel;
 };
 
 // Chunks of ctx ids without overlap; the second half of each is scored.
@@ -27,7 +27,8 @@ void perplexity(const PerplexityOptions& options) {
   }
   const LoadedModel loaded(options.model);
   const std::vector<int32_t> ids = loaded.tokenizer.encode(read_file(options.file));
-  EngineConfig config = options.engine;
+  ParallelRun parallel(options.parallel);
+  EngineConfig config = parallel.engine_config();
   config.max_context = options.ctx;
   if (options.ctx > loaded.model.config().context) {
     fail(ErrorCode::kInvalidArgument, "--ctx is {}, the model was made for {} tokens", options.ctx,
@@ -55,6 +56,7 @@ void perplexity(const PerplexityOptions& options) {
                         std::exp(sum / static_cast<double>(count))));
     }
   }
+  parallel.finish(engine);
   const double value = std::exp(sum / static_cast<double>(count));
   print(options.json
             ? nlohmann::ordered_json{{"perplexity", value}, {"tokens", count}}.dump() + "\n"
@@ -71,7 +73,7 @@ void add_perplexity(CLI::App& app) {
   command->add_option("--ctx", options->ctx, "ids in a chunk; the second half of each is scored")
       ->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
-  add_parallel(*command, options->engine);
+  add_parallel(*command, options->parallel);
   command->footer("Example:\n  braid perplexity -m model.gguf -f text.txt --ctx 512");
   command->callback([options] { perplexity(*options); });
 }

@@ -121,10 +121,12 @@ void run(const RunOptions& options) {
   }
   check(options.request.sampling);
   LoadedModel loaded(options.model);
-  Engine engine(loaded.model, loaded.tokenizer, options.engine);
+  ParallelRun parallel(options.parallel);
+  Engine engine(loaded.model, loaded.tokenizer, parallel.engine_config());
   const double load_ms = ms_since(start);
   const bool interactive = !options.prompt && !options.file && isatty(STDIN_FILENO);
   interactive ? chat_loop(options, loaded, engine) : complete(options, loaded, engine, load_ms);
+  parallel.finish(engine);
 }
 
 void add_sampling(CLI::App& command, RunOptions& o) {
@@ -163,7 +165,7 @@ void add_run(CLI::App& app) {
   command->add_option("--system", o->system, "the system message of a chat");
   command->add_option("-n,--max-tokens", o->tokens, "tokens to generate at most");
   add_sampling(*command, *o);
-  add_parallel(*command, o->engine);
+  add_parallel(*command, o->parallel);
   command->add_flag("--json", o->json, "print one JSON object instead of text");
   command->footer(
       "In a terminal without a prompt it is a chat; Ctrl-D ends it.\n"

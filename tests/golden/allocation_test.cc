@@ -51,12 +51,11 @@ TEST(AllocationTest, DecodeStepsAllocateNothing) {
   const Model model(folder.string());
   for (int tp : {1, 2}) {
     SCOPED_TRACE(tp);
-    Runner runner(model, {.tp = tp,
-                          .threads = 2,
-                          .pages = 8,
-                          .page_size = 16,
-                          .pages_per_sequence = 8,
-                          .kv_dtype = DType::f32});
+    Runner runner(
+        model,
+        {.tp = tp,
+         .threads = 2,
+         .cache = {.pages = 8, .page_size = 16, .pages_per_sequence = 8, .kv_dtype = DType::f32}});
     const std::vector<int32_t> pages = {0, 1, 2, 3, 4, 5, 6, 7};
     const int32_t token = 5;
     Batch batch(16);

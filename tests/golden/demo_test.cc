@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <numeric>
 
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
@@ -20,62 +22,163 @@ class DemoTest : public testing::Test {
     loaded_ = std::make_unique<LoadedModel>(path);
   }
 
-  Generation greedy(Engine& engine, const std::vector<int32_t>& prompt, int64_t tokens) {
-    return engine.generate(
-        {.prompt = prompt, .max_tokens = tokens, .sampling = {.logprobs = 2}, .ignore_eos = true});
-  }
-
   std::unique_ptr<LoadedModel> loaded_;
 };
 
-// Not derived: set above the largest difference seen (0.43 on two ranks), after 0.002 and 0.16 had
-// failed. One rank alone moves by 0.37 between a prefill and token-by-token decode. The likely
-// cause is 8-bit activation codes that flip with the order of f32 sums; it has not been isolated.
-constexpr double kRounding = 0.5;
+// How far rounding moves the lead of one token over another, as a standard deviation relative to
+// that of the logits, between two runs that round alike but for the order of f32 sums. Those orders
+// differ by 1e-7, enough to move some codes by one; later layers see other numbers and their codes
+// part for good. So the bound is that of independent errors, of two tokens in two runs.
+double lead_rounding(const ModelConfig& config, DType kv) {
+  const auto layers = static_cast<double>(config.layers);
+  // x in steps of max |x| / 32512 over 32 values; their maximum is 2.4 sigma if they are normal.
+  // Four linears in a row per layer and the head add up in quadrature.
+  const double code = 2.4 / 32512 / std::sqrt(12);
+  // f16 keeps 11 bits: steps of 2^-10 to 2^-11 of a number, 0.74 * 2^-10 in quadratic mean. K and V
+  // of each layer.
+  const double cached = kv == DType::f16 ? 0.74 * 0x1p-10 / std::sqrt(12) : 0;
+  return 2 * std::sqrt(code * code * (4 * layers + 1) + cached * cached * 2 * layers);
+}
+// Of a normal error one in 5e8 is larger.
+constexpr double kDeviations = 6;
 
-// Logits of every rank count along the text that one rank generated: each of its tokens must be the
-// most likely one wherever its lead is more than rounding.
-TEST_F(DemoTest, RanksAgreeOnEveryTokenThatRoundingDoesNotDecide) {
-  const DemoGolden golden = load_demo_golden();
-  ASSERT_EQ(golden.cases.size(), 12u);
-  Engine one(loaded_->model, loaded_->tokenizer, {.tp = 1, .threads = 1});
-  int decided = 0;
-  std::map<int, double> largest;  // by rank count
-  for (const DemoCase& c : golden.cases) {
-    const Generation expected = greedy(one, c.ids, 48);
-    std::vector<int32_t> text = c.ids;
-    text.insert(text.end(), expected.ids.begin(), expected.ids.end());
-    for (int tp : {1, 2, 3}) {
-      Runner runner(loaded_->model,
-                    {.tp = tp, .pages = 8, .page_size = 64, .pages_per_sequence = 8});
-      const std::vector<int32_t> pages = {0, 1, 2, 3, 4, 5, 6, 7};
-      Batch batch(64);
-      batch.add(std::span(text).first(text.size() - 1), 0, pages, 48);
-      const TensorView logits = runner.run(batch);
-      for (int64_t t = 0; t < 48; ++t) {
-        const std::span row(logits.row_as<float>(t), static_cast<size_t>(logits.cols()));
-        const auto& top = expected.sampled[static_cast<size_t>(t)].top;
-        const double sum = log_sum_exp(row);
-        largest[tp] = std::max(largest[tp], std::abs(row[static_cast<size_t>(top[0].id)] - sum -
-                                                     static_cast<double>(top[0].logprob)));
-        if (top[0].logprob - top[1].logprob <= kRounding) continue;
-        ++decided;
-        EXPECT_EQ(std::ranges::max_element(row) - row.begin(), top[0].id)
-            << "tp " << tp << ", token " << t << " after '" << c.text << "', lead "
-            << top[0].logprob - top[1].logprob;
-      }
-    }
-  }
-  for (const auto& [tp, difference] : largest) {
-    RecordProperty(fmt::format("largest_logprob_difference_tp{}", tp), std::to_string(difference));
-  }
-  RecordProperty("decided_tokens", decided);
-  EXPECT_GT(decided, 3 * 12 * 48 / 2) << "most tokens are not decided by rounding";
+constexpr size_t kTokens = 48;  // of each text's greedy continuation
+
+// Logits f32 [V] after a prompt and the first t tokens of its exact continuation.
+using OnRow = std::function<void(const DemoCase& c, size_t t, std::span<const float> row)>;
+
+std::vector<int32_t> text_of(const DemoCase& c) {
+  std::vector<int32_t> text = c.ids;
+  text.insert(text.end(), c.greedy.begin(), c.greedy.begin() + kTokens - 1);
+  return text;
+}
+std::span<const float> row_of(const TensorView& logits, size_t row) {
+  return {logits.row_as<float>(static_cast<int64_t>(row)), static_cast<size_t>(logits.cols())};
+}
+RunnerConfig config_of(int tp, DType kv) {
+  return {.tp = tp,
+          .cache = {.pages = 64, .page_size = 64, .pages_per_sequence = 4, .kv_dtype = kv}};
+}
+std::vector<int32_t> pages_of(size_t sequence) {
+  const auto first = static_cast<int32_t>(4 * sequence);
+  return {first, first + 1, first + 2, first + 3};
 }
 
-// Activations meet quantized weights in 8 bits per 32 values. Against exact arithmetic that moves
-// the log-probabilities of this model by a few hundredths; a wrong scale or order moves them by
-// more.
+// All tokens of a text in one step.
+void prefill(const Model& model, const DemoGolden& golden, int tp, DType kv, const OnRow& on_row) {
+  Runner runner(model, config_of(tp, kv));
+  for (const DemoCase& c : golden.cases) {
+    Batch batch(64);
+    batch.add(text_of(c), 0, pages_of(0), kTokens);
+    const TensorView logits = runner.run(batch);
+    for (size_t t = 0; t < kTokens; ++t) on_row(c, t, row_of(logits, t));
+  }
+}
+
+// The continuation token by token, `together` texts in a step.
+void decode(const Model& model, const DemoGolden& golden, int tp, DType kv, size_t together,
+            const OnRow& on_row) {
+  Runner runner(model, config_of(tp, kv));
+  for (size_t first = 0; first < golden.cases.size(); first += together) {
+    const auto group = std::span(golden.cases).subspan(first, together);
+    for (size_t t = 0; t < kTokens; ++t) {
+      Batch batch(64);
+      for (size_t i = 0; i < group.size(); ++i) {
+        const std::vector<int32_t> text = text_of(group[i]);
+        const size_t end = group[i].ids.size() + t, begin = t == 0 ? 0 : end - 1;
+        batch.add(std::span(text).subspan(begin, end - begin), static_cast<int64_t>(begin),
+                  pages_of(i), 1);
+      }
+      const TensorView logits = runner.run(batch);
+      for (size_t i = 0; i < group.size(); ++i) on_row(group[i], t, row_of(logits, i));
+    }
+  }
+}
+
+// What one rank finds token by token at each place: its two best tokens and their distance.
+struct Place {
+  size_t best = 0, second = 0;
+  double lead = 0, deviation = 0;  // of all its logits
+
+  explicit Place(std::span<const float> row) {
+    const auto better = [&](size_t a, size_t b) { return row[a] > row[b]; };
+    std::vector<size_t> order(row.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::partial_sort(order, order.begin() + 2, better);
+    best = order[0];
+    second = order[1];
+    lead = lead_in(row);
+    double sum = 0, squares = 0;
+    for (const double x : row) {
+      sum += x;
+      squares += x * x;
+    }
+    const auto n = static_cast<double>(row.size());
+    deviation = std::sqrt(squares / n - sum / n * (sum / n));
+  }
+  double lead_in(std::span<const float> row) const {
+    return static_cast<double>(row[best]) - static_cast<double>(row[second]);
+  }
+};
+
+// One rank and several, prefill and decode, one text in a step and twelve: along the text that
+// exact arithmetic generates the leads agree up to rounding, and the best token is the same, and
+// that of exact arithmetic, wherever its lead is larger.
+TEST_F(DemoTest, RanksAgreeUpToRounding) {
+  const DemoGolden golden = load_demo_golden();
+  ASSERT_EQ(golden.cases.size(), 12u);
+  const Model& model = loaded_->model;
+  for (const DType kv : {DType::f32, DType::f16}) {
+    const double rounding = lead_rounding(model.config(), kv);
+    std::map<std::pair<const DemoCase*, size_t>, Place> places;
+    int decided = 0;
+    decode(model, golden, 1, kv, 1, [&](const DemoCase& c, size_t t, std::span<const float> row) {
+      const Place& place = places.emplace(std::pair{&c, t}, Place(row)).first->second;
+      if (static_cast<double>(c.gaps[t]) <= kDeviations * rounding * place.deviation) return;
+      ++decided;
+      EXPECT_EQ(static_cast<int32_t>(place.best), c.greedy[t])
+          << name(kv) << " cache, token " << t << " after '" << c.text << "', lead " << c.gaps[t];
+    });
+    EXPECT_GT(decided, 0.95 * 12 * kTokens) << "most tokens are not decided by rounding";
+
+    const auto agree = [&](const std::string& what, const auto& run) {
+      double squares = 0, largest = 0;
+      run([&](const DemoCase& c, size_t t, std::span<const float> row) {
+        const Place& place = places.at({&c, t});
+        const double bound = kDeviations * rounding * place.deviation;
+        const double moved = std::abs(place.lead_in(row) - place.lead);
+        squares += std::pow(moved / place.deviation, 2);
+        largest = std::max(largest, moved);
+        EXPECT_LE(moved, bound) << what << ", token " << t << " after '" << c.text << "'";
+        if (place.lead <= bound) return;
+        EXPECT_EQ(std::ranges::max_element(row) - row.begin(), static_cast<int64_t>(place.best))
+            << what << ", token " << t << " after '" << c.text << "', lead " << place.lead;
+      });
+      const double mean = std::sqrt(squares / static_cast<double>(places.size()));
+      EXPECT_LE(mean, rounding) << what << ": more than rounding moves the leads";
+      if (what.starts_with("decode_tp1")) {
+        EXPECT_EQ(largest, 0) << "other texts in a step may not change a bit";
+      }
+      RecordProperty(what,
+                     fmt::format("largest {:.4f}, rms {:.2e} of {:.2e}", largest, mean, rounding));
+    };
+    for (int tp : {1, 2, 3}) {
+      agree(fmt::format("prefill_tp{}_{}", tp, name(kv)),
+            [&](const OnRow& on_row) { prefill(model, golden, tp, kv, on_row); });
+      if (kv != DType::f32) continue;  // once, where the bound is narrow
+      agree(fmt::format("decode_tp{}_{}", tp, name(kv)),
+            [&](const OnRow& on_row) { decode(model, golden, tp, kv, 12, on_row); });
+    }
+    RecordProperty(fmt::format("decided_{}", name(kv)), decided);
+  }
+}
+
+// Against exact arithmetic one run rounds, and one token counts. The logits of this model deviate
+// by 3.7 over the vocabulary.
+double logprob_rounding(const ModelConfig& config) {
+  return 3.7 * lead_rounding(config, DType::f16) / 2;
+}
+
 TEST_F(DemoTest, StaysCloseToExactArithmetic) {
   const DemoGolden golden = load_demo_golden();
   Engine engine(loaded_->model, loaded_->tokenizer, {.threads = 2});
@@ -95,7 +198,7 @@ TEST_F(DemoTest, StaysCloseToExactArithmetic) {
   }
   ASSERT_EQ(count, 60);
   RecordProperty("mean_logprob_difference", std::to_string(sum / count));
-  EXPECT_LT(sum / count, 0.08);
+  EXPECT_LT(sum / count, logprob_rounding(loaded_->model.config()));
 }
 
 TEST_F(DemoTest, PerplexityIsThatOfExactArithmetic) {
@@ -117,7 +220,9 @@ TEST_F(DemoTest, PerplexityIsThatOfExactArithmetic) {
   const double perplexity = std::exp(nll / count);
   RecordProperty("mean_logprob_difference", std::to_string(difference / count));
   RecordProperty("perplexity", std::to_string(perplexity));
-  EXPECT_NEAR(perplexity, text.perplexity, 0.01 * text.perplexity);
+  const double rounding = logprob_rounding(loaded_->model.config());
+  EXPECT_LT(difference / count, rounding);
+  EXPECT_NEAR(perplexity / text.perplexity, 1, kDeviations * rounding / std::sqrt(count));
 }
 
 }  // namespace

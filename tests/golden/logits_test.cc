@@ -7,9 +7,11 @@
 #include <cmath>
 
 #include "braid/backend/cpu/cpu_backend.h"
+#include "braid/engine/batch_cut.h"
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/ops/fusion.h"
+#include "braid/schedule/strategies/registry.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
 
@@ -62,10 +64,11 @@ std::vector<std::vector<float>> prompt_logits(Runner& runner, const std::vector<
 
 RunnerConfig runner_config(const Model& model, int tp) {
   return {.tp = tp,
-          .pages = 64,
-          .page_size = 16,
-          .pages_per_sequence = 64,
-          .kv_dtype = is_float(model.weight("layers.0.attn.k").dtype) ? DType::f32 : DType::f16};
+          .cache = {.pages = 64,
+                    .page_size = 16,
+                    .pages_per_sequence = 64,
+                    .kv_dtype =
+                        is_float(model.weight("layers.0.attn.k").dtype) ? DType::f32 : DType::f16}};
 }
 
 void expect_logits(const Golden& golden, const Case& c, const std::vector<std::vector<float>>& rows,
@@ -101,7 +104,10 @@ std::vector<std::vector<float>> reference_logits(const Model& model, const Progr
   for (const Op& op : program.ops) cpu::add_reference_kernel(table, *op.def);
   cpu::CpuBackend backend(table, pool);
   std::map<std::string, std::unique_ptr<DeviceMemory>> states;
-  Executor executor(program, sequential_schedule(program, table), backend, [&](const Value& value) {
+  const PlanRank rank{&program, &table};
+  const std::vector<Schedule> schedules =
+      plan(*sequential_strategy(), {&rank, 1}, {.micro_batches = {{program.capacity}}});
+  Executor executor(program, schedules[0], backend, [&](const Value& value) {
     if (value.kind == ValueKind::weight) return model.weight(value.name);
     auto& memory = states[value.name];
     if (!memory) memory = backend.allocate(value.type.shape.elems() * 4);
@@ -111,7 +117,9 @@ std::vector<std::vector<float>> reference_logits(const Model& model, const Progr
   KvPages(64, 16).reserve(pages, n);
   Batch batch(16);
   batch.add(prompt, 0, pages, n);
-  batch.write(executor);
+  BatchCut cut;
+  cut.assign(batch, {{0, n}}, "sequential");
+  cut.write(executor);
   executor.run(batch.extents());
   const TensorView& logits = executor.output(0);
   std::vector<std::vector<float>> rows;

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "braid/ops/kernel_catalog.h"
+#include "braid/program/launch_time.h"
 
 namespace braid {
 
@@ -16,24 +18,30 @@ class DeviceMemory {
   virtual int64_t bytes() const = 0;
 };
 
-// A launch with its operands resolved. The views stay valid as long as the Replay made of them.
+// A launch with its operands resolved. What the spans and `part` point to outlives the Replay; its
+// owner moves the views' data and sets the part between runs.
 struct BoundOp {
   const Op* op = nullptr;
-  std::vector<TensorView> in;
-  std::vector<TensorView> out;
+  std::span<const TensorView> in;
+  std::span<const TensorView> out;
   BatchAxis axis = BatchAxis::none;
+  const BatchPart* part = nullptr;
   std::byte* workspace = nullptr;
+  DeviceMemory* arena = nullptr;  // in which the operands lie that are neither weights nor states
+  Stream stream = Stream::compute;
+  std::vector<int> waits;  // launches of other streams, by index
 };
 
 // A bound step that runs as often as wanted: no allocation and no decision is left for run().
 class Replay {
  public:
   virtual ~Replay() = default;
-  // Runs every launch over the given extents and returns when the outputs are there.
-  virtual void run(const Extents& extents) = 0;
+  // Runs every launch and returns when all have ended. Writes when each ran to `times` unless it is
+  // empty: [launches]. The first error of any launch is rethrown.
+  virtual void run(std::span<LaunchTime> times = {}) = 0;
 };
 
-// How a rank computes: memory, kernels, and the order-preserving execution of launches.
+// How a rank computes: memory, kernels, and streams that run the launches.
 class Backend {
  public:
   virtual ~Backend() = default;

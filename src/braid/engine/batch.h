@@ -4,12 +4,11 @@
 #include <vector>
 
 #include "braid/program/op.h"
-#include "braid/runtime/executor.h"
+#include "braid/schedule/micro_batch.h"
 
 namespace braid {
 
-// The tokens that one step computes, over all its sequences, with the metadata of attention: what
-// the host writes before each step. The same on every rank.
+// The tokens that one step computes, over all its sequences. The same on every rank.
 class Batch {
  public:
   explicit Batch(int64_t page_size) : page_size_(page_size) {}
@@ -23,21 +22,25 @@ class Batch {
 
   const Extents& extents() const { return work_.extents; }
   const Work& work() const { return work_; }
+  BatchInfo info(int ranks) const { return {sequences_, std::ssize(tokens_), ranks}; }
 
-  // Writes the inputs of an executor whose capacity is large enough.
-  void write(const Executor& executor) const;
+  std::span<const SequenceInfo> sequences() const { return sequences_; }
+  std::span<const int32_t> pages_of(size_t sequence) const;          // in order
+  std::span<const int32_t> tokens() const { return tokens_; }        // [T]
+  std::span<const int32_t> positions() const { return positions_; }  // [T]
+  std::span<const int32_t> slots() const { return slots_; }          // [T] in the KV cache
+  std::span<const int32_t> rows() const { return rows_; }            // [R] scored tokens
 
  private:
   int64_t page_size_;
   Work work_;
+  std::vector<SequenceInfo> sequences_;    // [S]
   std::vector<int32_t> tokens_;            // [T]
   std::vector<int32_t> positions_;         // [T]
   std::vector<int32_t> slots_;             // [T]
-  std::vector<int32_t> q_start_ = {0};     // [S + 1]
-  std::vector<int32_t> kv_len_;            // [S]
+  std::vector<int32_t> rows_;              // [R]
   std::vector<int32_t> pages_;             // of all sequences, one after the other
   std::vector<int32_t> page_start_ = {0};  // [S + 1] into pages_
-  std::vector<int32_t> rows_;              // [R]
 };
 
 }  // namespace braid

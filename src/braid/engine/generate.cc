@@ -103,12 +103,17 @@ Engine::Engine(const Model& model, const Tokenizer& tokenizer, const EngineConfi
       tokenizer_(tokenizer),
       config_(complete(config, model)),
       pages_(ceil_div(config_.max_context, kPageSize), kPageSize) {
-  runner_ = std::make_unique<Runner>(model, RunnerConfig{.tp = config_.tp,
-                                                         .threads = config_.threads,
-                                                         .pages = pages_.total(),
-                                                         .page_size = kPageSize,
-                                                         .pages_per_sequence = pages_.total(),
-                                                         .kv_dtype = model.default_kv_dtype()});
+  runner_ =
+      std::make_unique<Runner>(model, RunnerConfig{.tp = config_.tp,
+                                                   .threads = config_.threads,
+                                                   .cache = {.pages = pages_.total(),
+                                                             .page_size = kPageSize,
+                                                             .pages_per_sequence = pages_.total(),
+                                                             .kv_dtype = model.default_kv_dtype()},
+                                                   .schedule = config_.schedule,
+                                                   .links = config_.links,
+                                                   .profile = config_.profile,
+                                                   .on_step = config_.on_step});
 }
 
 void Engine::check_prompt(const Request& request) const {

@@ -14,9 +14,13 @@ namespace braid {
 
 struct EngineConfig {
   int tp = 1;
-  int threads = 0;              // of each rank; 0: the cores of this process divided by tp
-  int64_t max_context = 0;      // tokens of one sequence; 0: what the model was made for
-  int64_t prefill_chunk = 512;  // tokens of a prompt in one step
+  int threads = 0;                      // of each rank; 0: the cores of this process divided by tp
+  int64_t max_context = 0;              // tokens of one sequence; 0: what the model was made for
+  int64_t prefill_chunk = 512;          // tokens of a prompt in one step
+  std::string schedule = "sequential";  // RunnerConfig says what it may be
+  fabric::LinkModel links;              // between ranks, where they are emulated
+  std::optional<Profile> profile;       // of this machine: what `auto` prices with
+  std::function<void(const Runner&)> on_step;  // after each step, with its times; may be empty
 };
 
 struct Request {

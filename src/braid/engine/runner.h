@@ -1,37 +1,60 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "braid/engine/batch.h"
+#include "braid/engine/forward_plans.h"
+#include "braid/fabric/link.h"
 #include "braid/model/model.h"
 
 namespace braid {
 
+class Runner;
+
 struct RunnerConfig {
   int tp = 1;       // ranks of tensor parallelism
   int threads = 1;  // of each rank
-  int64_t pages = 0;
-  int64_t page_size = 64;
-  int64_t pages_per_sequence = 0;
-  DType kv_dtype = DType::f16;
-  int64_t deadline_ms = 60000;  // of a wait for another rank
+  CacheShape cache;
+  std::string schedule = "sequential";  // a strategy's name, a library's path, or "auto"
+  fabric::LinkModel links;              // between ranks, where they are emulated
+  std::optional<Profile> profile;       // of this machine: what `auto` prices with, and traces
+  std::function<void(const Runner&)> on_step;  // after each step, with its times; may be empty
+  int64_t deadline_ms = 60000;                 // of a wait for another rank
 };
 
-// Runs forward passes of one model on all ranks of this process. A batch's sizes are rounded up to
-// a capacity; the Program, its lowering and its Schedule are made once per capacity and cached.
+// Runs forward passes of one model on all ranks of this process. A step's batch is divided as its
+// strategy says, its sizes are rounded up to capacities, and the Programs and Schedules for these
+// are made once and cached.
 class Runner {
  public:
   // Fails with kInvalidArgument where the model does not divide over `tp` ranks, saying how far it
-  // does. `model` outlives the runner.
+  // does, and on an unknown strategy. `model` outlives the runner.
   Runner(const Model& model, const RunnerConfig& config);
   ~Runner();
 
   // Computes the batch and returns its logits f32 [R, V], valid until the next call. The first
-  // error of any rank is rethrown and ends the runner: later calls rethrow it.
+  // error of any rank is rethrown and ends the runner: later calls rethrow it. A strategy that is
+  // refused fails before anything runs, and ends nothing.
   TensorView run(const Batch& batch);
 
-  // What one rank runs for batches of these sizes; rank 0 for people to look at.
-  const Executor& executor(const Extents& sizes, int rank = 0);
+  // What the last step ran, by rank: for people and for traces. `times` need config.on_step.
+  struct Step {
+    const Executor* executor = nullptr;
+    std::span<const LaunchTime> times;  // [launches]
+  };
+  Step last_step(int rank) const;
+  std::span<const Work> last_works() const;  // [micro-batches]
+  const CostModel* cost_model() const;       // null without config.profile
+
+  // What was planned so far: for `auto` what each candidate would take, then each plan in the
+  // cache.
+  std::vector<std::string> explain() const;
+
+  const ForwardPlanner& planner() const;
+  ForwardCache::Counters cache_counters() const;
 
  private:
   struct Impl;

@@ -19,7 +19,7 @@ class Forward {
     const ValueId ids = b_.input("token_ids", {DType::i32, {T}, BatchAxis::token});
     positions_ = b_.input("positions", {DType::i32, {T}, BatchAxis::token});
     meta_ = {.slots = b_.input("slots", {DType::i32, {T}, BatchAxis::token}),
-             .q_start = b_.input("q_start", {DType::i32, {S + 1}}),
+             .q_start = b_.input("q_start", {DType::i32, {S + 1}, BatchAxis::sequence}),
              .kv_len = b_.input("kv_len", {DType::i32, {S}, BatchAxis::sequence}),
              .page_table = b_.input(
                  "page_table", {DType::i32, {S, shape_.pages_per_sequence}, BatchAxis::sequence})};

@@ -53,5 +53,6 @@ const std::vector<const ModelFamily*>& model_families();
 
 // The family of a file; fails with kUnsupported, listing the known architectures.
 const ModelFamily& family_of(const ModelFile& file);
+const ModelFamily& family_of(const JsonObject& config, const std::string& path);
 
 }  // namespace braid

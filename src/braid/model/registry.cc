@@ -35,8 +35,12 @@ const ModelFamily& family_of(const ModelFile& file) {
     return find_family(gguf->path(), std::string(name), &ModelFamily::gguf_architectures);
   }
   const auto& folder = std::get<HfFolder>(file);
-  const auto names = folder.config().get<std::vector<std::string>>("architectures");
-  return find_family(folder.path(), names.empty() ? "" : names[0], &ModelFamily::hf_architectures);
+  return family_of(folder.config(), folder.path());
+}
+
+const ModelFamily& family_of(const JsonObject& config, const std::string& path) {
+  const auto names = config.get<std::vector<std::string>>("architectures");
+  return find_family(path, names.empty() ? "" : names[0], &ModelFamily::hf_architectures);
 }
 
 }  // namespace braid

@@ -149,9 +149,11 @@ void reference_attention(const OpCall& call) {
   const auto& a = call.attrs<AttentionAttrs>();
   const auto* q_start = call.in[3].as<const int32_t>();
   const auto* kv_len = call.in[4].as<const int32_t>();
-  for (int64_t s = 0; s < call.extents->sequence; ++s) {
-    for (int64_t t = q_start[s]; t < q_start[s + 1]; ++t) {
-      const int64_t last = kv_len[s] - (q_start[s + 1] - t);
+  const int64_t first_token = call.part->begin.token;
+  for (int64_t s = 0; s < call.extents().sequence; ++s) {
+    const int64_t end = q_start[s + 1] - first_token;
+    for (int64_t t = q_start[s] - first_token; t < end; ++t) {
+      const int64_t last = kv_len[s] - (end - t);
       const int64_t first = a.window > 0 ? std::max<int64_t>(0, last - a.window + 1) : 0;
       const std::vector<float> q = load_row(call.in[0], t);
       std::vector<float> out(q.size());

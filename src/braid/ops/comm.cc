@@ -1,5 +1,7 @@
 #include "braid/ops/comm.h"
 
+#include <cstring>
+
 #include "braid/ops/rules.h"
 
 namespace braid::ops {
@@ -14,7 +16,24 @@ std::vector<ValueType> infer_gather(const Attrs& attrs, TypeList in) {
   ValueType out = in[0];
   out.shape[a.dim] = 0;
   for (const Range& part : a.parts) out.shape[a.dim] = std::max(out.shape[a.dim], part.end);
+  if (in[0].axis == BatchAxis::shard && a.dim == 0) {
+    out.axis = BatchAxis::token;
+    if (a.parts != token_parts(out.shape[0], a.ranks) ||
+        token_shard_of("all_gather", out, a.ranks) != in[0]) {
+      fail(ErrorCode::kInvalidArgument, "all_gather: x is {}, not a part of {} over {} ranks",
+           to_string(in[0]), to_string(out), a.ranks);
+    }
+  }
   return {out};
+}
+
+std::vector<ValueType> infer_reduce_scatter(const Attrs& attrs, TypeList in) {
+  require_dtype("reduce_scatter", "x", in[0], DType::f32);
+  return {token_shard_of("reduce_scatter", in[0], attrs.as<CommAttrs>().ranks)};
+}
+
+std::vector<ValueType> infer_take_shard(const Attrs& attrs, TypeList in) {
+  return {token_shard_of("take_shard", in[0], attrs.as<TakeShardAttrs>().ranks)};
 }
 
 double ranks(const Attrs& attrs) {
@@ -34,8 +53,34 @@ Cost cost_all_gather(const Attrs& attrs, TypeList in, TypeList out, const Work& 
           .wire_bytes = live_bytes(in[0], work) * (ranks(attrs) - 1)};
 }
 
+Cost cost_reduce_scatter(const Attrs& attrs, TypeList in, TypeList out, const Work& work) {
+  const double whole = live_bytes(in[0], work), part = live_bytes(out[0], work);
+  return {.flops = live_elems(out[0], work) * (ranks(attrs) - 1),
+          .bytes = whole + part,
+          .wire_bytes = whole - part};
+}
+
+Cost cost_take_shard(const Attrs&, TypeList, TypeList out, const Work& work) {
+  return {.bytes = 2 * live_bytes(out[0], work)};
+}
+
 ShardRule shard_replicated(const Attrs&, TypeList, std::span<const Placement>, int) {
   return replicate_all(1, 1);
+}
+
+Attrs localize_take_shard(const Attrs& attrs, TypeList, const ShardRule&, int rank) {
+  auto local = attrs.as<TakeShardAttrs>();
+  local.rank = rank;
+  return Attrs::of(local);
+}
+
+void reference_take_shard(const OpCall& call) {
+  const auto& a = call.attrs<TakeShardAttrs>();
+  const Range rows = even_part(call.rows(), a.ranks, a.rank);
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(call.out[0].row(i), call.in[0].row(rows.begin + i),
+                static_cast<size_t>(bytes_of(call.in[0].dtype, call.in[0].cols())));
+  }
 }
 
 }  // namespace
@@ -47,5 +92,31 @@ const OpDef kAllGather = {.kind = "all_gather",
                           .infer = infer_gather,
                           .cost = cost_all_gather,
                           .shard = shard_replicated};
+
+const OpDef kReduceScatter = {.kind = "reduce_scatter",
+                              .infer = infer_reduce_scatter,
+                              .cost = cost_reduce_scatter,
+                              .shard = shard_replicated};
+
+const OpDef kTakeShard = {.kind = "take_shard",
+                          .infer = infer_take_shard,
+                          .cost = cost_take_shard,
+                          .shard = shard_replicated,
+                          .localize = localize_take_shard,
+                          .reference = reference_take_shard};
+
+std::vector<Range> token_parts(int64_t T, int P) {
+  std::vector<Range> parts;
+  for (int r = 0; r < P; ++r) parts.push_back(even_part(T, P, r));
+  return parts;
+}
+
+ValueType token_shard_of(std::string_view op, const ValueType& x, int P) {
+  require_rank(op, "x", x, 2);
+  if (x.axis != BatchAxis::token) {
+    fail(ErrorCode::kInvalidArgument, "{}: x is {}, wanted the token axis", op, to_string(x));
+  }
+  return {x.dtype, {ceil_div(x.shape[0], P), x.shape[1]}, BatchAxis::shard};
+}
 
 }  // namespace braid::ops

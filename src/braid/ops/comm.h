@@ -4,13 +4,18 @@
 
 // Communication as ops. The lowering of parallel/ puts them in, models never do. `P` ranks of one
 // mesh axis take part; parts are in elements of the sharded dimension.
+//
+// Where tokens are divided over ranks, rank r holds rows even_part(n, P, r) of the n live tokens of
+// a launch's part of the batch: n, not the capacity, is divided, so that parts of a step are even
+// whatever its size, and empty on the last ranks where n < P. Their type is [shard = ceil(T / P),
+// C] on every rank.
 namespace braid::ops {
 
 struct CommAttrs {
   std::string axis;          // mesh axis, "tp"
   int ranks = 1;             // P
   int dim = 0;               // all_gather: the dimension that is gathered
-  std::vector<Range> parts;  // all_gather: [P], of that dimension
+  std::vector<Range> parts;  // all_gather: [P], of that dimension at capacity
   bool operator==(const CommAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
@@ -23,7 +28,32 @@ struct CommAttrs {
 // y = sum_r x_r, the same on every rank: f32 [T, C].
 extern const OpDef kAllReduce;
 
-// y[:, parts[r]] = x_r (dim 1) or y[parts[r], :] = x_r (dim 0): the whole value on every rank.
+// y[:, parts[r]] = x_r (dim 1) or y[rows of r, :] = x_r (dim 0): the whole value on every rank.
+// [T, C_r] -> [T, C]; [shard = ceil(T / P), C] -> [token = T, C], with parts = token_parts(T, P).
 extern const OpDef kAllGather;
+
+// y_r = sum_p x_p[rows of r, :]: f32 [token = T, C] -> [shard = ceil(T / P), C].
+extern const OpDef kReduceScatter;
+
+// y_r = x[rows of r, :], a local copy of a value that every rank holds:
+// [token = T, C] -> [shard = ceil(T / P), C].
+struct TakeShardAttrs {
+  std::string axis;
+  int ranks = 1;
+  int rank = 0;  // set for each rank by the lowering
+  bool operator==(const TakeShardAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("axis", axis);
+    f("ranks", ranks);
+    f("rank", rank);
+  }
+};
+extern const OpDef kTakeShard;
+
+// The parts of T tokens over P ranks.
+std::vector<Range> token_parts(int64_t T, int P);
+// [token = T, C] -> [shard = ceil(T / P), C]. `op` is named where x is not such a value.
+ValueType token_shard_of(std::string_view op, const ValueType& x, int P);
 
 }  // namespace braid::ops

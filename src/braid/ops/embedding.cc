@@ -25,7 +25,7 @@ ShardRule shard_embedding(const Attrs&, TypeList, std::span<const Placement> pla
 
 void reference_embedding(const OpCall& call) {
   const float scale = call.attrs<EmbeddingAttrs>().scale;
-  for (int64_t t = 0; t < call.extents->token; ++t) {
+  for (int64_t t = 0; t < call.rows(); ++t) {
     std::vector<float> row = load_row(call.in[1], call.in[0].as<const int32_t>()[t]);
     for (float& x : row) x *= scale;
     store_row(call.out[0], t, row);
@@ -49,8 +49,10 @@ ShardRule shard_gather(const Attrs&, TypeList, std::span<const Placement> placed
 }
 
 void reference_gather(const OpCall& call) {
-  for (int64_t r = 0; r < call.extents->row; ++r) {
-    store_row(call.out[0], r, load_row(call.in[0], call.in[1].as<const int32_t>()[r]));
+  const int64_t first_token = call.part->begin.token;
+  for (int64_t r = 0; r < call.extents().row; ++r) {
+    store_row(call.out[0], r,
+              load_row(call.in[0], call.in[1].as<const int32_t>()[r] - first_token));
   }
 }
 

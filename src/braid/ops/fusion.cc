@@ -1,7 +1,12 @@
 #include "braid/ops/fusion.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
+#include <mutex>
 
+#include "braid/ops/comm.h"
+#include "braid/ops/fused_comm.h"
 #include "braid/ops/linear.h"
 #include "braid/ops/norm.h"
 #include "braid/ops/rope_append.h"
@@ -9,10 +14,14 @@
 namespace braid {
 namespace {
 
-std::optional<Op> make_add_norm(const Program&, std::span<const Op> run) {
+std::optional<Op> make_add_norm(const Program& program, std::span<const Op> run) {
   const Op& add = run[0];
   const Op& norm = run[1];
-  if (norm.inputs[0] != add.outputs[0]) return std::nullopt;
+  // The fused op normalizes whole rows.
+  const int64_t cols = program.value(norm.inputs[0]).type.shape[-1];
+  if (norm.inputs[0] != add.outputs[0] || norm.attrs.as<ops::RmsNormAttrs>().group != cols) {
+    return std::nullopt;
+  }
   return Op{&ops::kAddRmsNorm,
             norm.attrs,
             {add.inputs[0], add.inputs[1], norm.inputs[1]},
@@ -59,21 +68,55 @@ std::optional<Op> make_rope_append(const Program&, std::span<const Op> run) {
             append.tag};
 }
 
+std::optional<Op> make_linear_all_reduce(const Program&, std::span<const Op> run) {
+  const Op& linear = run[0];
+  const Op& reduce = run[1];
+  const auto& attrs = linear.attrs.as<ops::LinearAttrs>();
+  if (attrs.n != 1 || reduce.inputs != linear.outputs) return std::nullopt;
+  const auto& comm = reduce.attrs.as<ops::CommAttrs>();
+  return Op{&ops::kLinearAllReduce,
+            Attrs::of(ops::LinearAllReduceAttrs{comm.axis, comm.ranks, attrs.bias_elsewhere}),
+            linear.inputs,
+            reduce.outputs,
+            linear.scope,
+            linear.tag};
+}
+
+// The op for a reduction whose result is added to a residual and normalized: outputs[0] of `reduce`
+// is one of the summands, the other is the residual.
+std::optional<Op> reduce_norm(const OpDef& def, const Op& reduce, const Op& norm,
+                              ValueId normalized) {
+  const ValueId sum = reduce.outputs[0];
+  const bool first = norm.inputs[0] == sum;
+  const ValueId residual = norm.inputs[first ? 1 : 0];
+  if (residual == sum || norm.inputs[first ? 0 : 1] != sum) return std::nullopt;
+  const auto& comm = reduce.attrs.as<ops::CommAttrs>();
+  const float eps = norm.attrs.as<ops::RmsNormAttrs>().eps;
+  return Op{&def,
+            Attrs::of(ops::ReduceNormAttrs{comm.axis, comm.ranks, eps}),
+            {reduce.inputs[0], residual, norm.inputs[2]},
+            {norm.outputs[0], normalized},
+            norm.scope,
+            norm.tag};
+}
+
+std::optional<Op> make_reduce_norm(const Program&, std::span<const Op> run) {
+  return reduce_norm(ops::kAllReduceAddRmsNorm, run[0], run[1], run[1].outputs[1]);
+}
+
+std::optional<Op> make_scatter_norm_gather(const Program&, std::span<const Op> run) {
+  const auto& from = run[0].attrs.as<ops::CommAttrs>();
+  const auto& to = run[2].attrs.as<ops::CommAttrs>();
+  if (run[2].inputs[0] != run[1].outputs[1] || to.dim != 0 || to.axis != from.axis) {
+    return std::nullopt;
+  }
+  return reduce_norm(ops::kReduceScatterAddRmsNormAllGather, run[0], run[1], run[2].outputs[0]);
+}
+
 bool matches(const Fusion& fusion, std::span<const Op> ops) {
   return ops.size() >= fusion.pattern.size() &&
          std::equal(fusion.pattern.begin(), fusion.pattern.end(), ops.begin(),
                     [](std::string_view kind, const Op& op) { return op.def->kind == kind; });
-}
-
-// Readers of each value, the program's outputs counted as one each.
-std::vector<int> count_readers(const Program& program) {
-  std::vector<int> readers(program.values.size());
-  const auto count = [&](ValueId id) {
-    if (id != kNoValue) ++readers[static_cast<size_t>(id)];
-  };
-  for (const Op& op : program.ops) std::for_each(op.inputs.begin(), op.inputs.end(), count);
-  std::for_each(program.outputs.begin(), program.outputs.end(), count);
-  return readers;
 }
 
 // True when every output of the run that the fused op does not make is read inside the run alone.
@@ -92,6 +135,30 @@ bool hides_only_inner_values(const Op& fused, std::span<const Op> run,
   return true;
 }
 
+// The replacements by name, and the strings that those of libraries refer to.
+struct Replacements {
+  std::mutex mutex;
+  std::map<std::string_view, Fusion> by_name;
+  std::deque<std::string> strings;
+
+  Replacements() {
+    for (const Fusion& fusion : {
+             Fusion{"linear_all_reduce", {"linear", "all_reduce"}, make_linear_all_reduce},
+             Fusion{"all_reduce_add_rms_norm", {"all_reduce", "add_rms_norm"}, make_reduce_norm},
+             Fusion{"reduce_scatter_add_rms_norm_all_gather",
+                    {"reduce_scatter", "add_rms_norm", "all_gather"},
+                    make_scatter_norm_gather},
+         }) {
+      by_name[fusion.name] = fusion;
+    }
+  }
+};
+
+Replacements& replacements() {
+  static Replacements table;
+  return table;
+}
+
 }  // namespace
 
 const std::vector<Fusion>& fusions() {
@@ -104,6 +171,57 @@ const std::vector<Fusion>& fusions() {
   return kFusions;
 }
 
+const Fusion* find_replacement(std::string_view name) {
+  Replacements& table = replacements();
+  const std::lock_guard lock(table.mutex);
+  const auto it = table.by_name.find(name);
+  return it == table.by_name.end() ? nullptr : &it->second;
+}
+
+std::vector<std::string_view> replacement_names() {
+  Replacements& table = replacements();
+  const std::lock_guard lock(table.mutex);
+  std::vector<std::string_view> names;
+  for (const auto& [name, fusion] : table.by_name) names.push_back(name);
+  return names;
+}
+
+void add_replacement(const Fusion& fusion) {
+  if (fusion.name.empty() || fusion.pattern.empty() || fusion.make == nullptr) {
+    fail(ErrorCode::kInvalidArgument, "replacement '{}': wanted a name, a pattern and make()",
+         fusion.name);
+  }
+  Replacements& table = replacements();
+  const std::lock_guard lock(table.mutex);
+  if (table.by_name.contains(fusion.name)) {
+    fail(ErrorCode::kInvalidArgument, "replacement '{}' is there already", fusion.name);
+  }
+  const auto keep = [&](std::string_view text) -> std::string_view {
+    return table.strings.emplace_back(text);
+  };
+  Fusion kept{keep(fusion.name), {}, fusion.make};
+  for (std::string_view kind : fusion.pattern) kept.pattern.push_back(keep(kind));
+  table.by_name.emplace(kept.name, std::move(kept));
+}
+
+std::vector<int> count_readers(const Program& program) {
+  std::vector<int> readers(program.values.size());
+  const auto count = [&](ValueId id) {
+    if (id != kNoValue) ++readers[static_cast<size_t>(id)];
+  };
+  for (const Op& op : program.ops) std::for_each(op.inputs.begin(), op.inputs.end(), count);
+  std::for_each(program.outputs.begin(), program.outputs.end(), count);
+  return readers;
+}
+
+std::optional<Op> fused_op(const Program& program, const Fusion& fusion, std::span<const Op> run,
+                           const std::vector<int>& readers) {
+  if (run.size() != fusion.pattern.size() || !matches(fusion, run)) return std::nullopt;
+  std::optional<Op> op = fusion.make(program, run);
+  if (op && !hides_only_inner_values(*op, run, readers)) return std::nullopt;
+  return op;
+}
+
 Program fuse(const Program& program, std::span<const Fusion> table) {
   const std::vector<int> readers = count_readers(program);
   Program fused = program;
@@ -114,9 +232,9 @@ Program fuse(const Program& program, std::span<const Fusion> table) {
     for (const Fusion& fusion : table) {
       if (!matches(fusion, rest)) continue;
       const std::span<const Op> run = rest.first(fusion.pattern.size());
-      const std::optional<Op> op = fusion.make(program, run);
-      if (!op || !hides_only_inner_values(*op, run, readers)) continue;
-      fused.ops.push_back(*op);
+      std::optional<Op> op = fused_op(program, fusion, run, readers);
+      if (!op) continue;
+      fused.ops.push_back(std::move(*op));
       taken = run.size();
       break;
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -16,8 +17,30 @@ struct Fusion {
   std::optional<Op> (*make)(const Program& program, std::span<const Op> ops);
 };
 
-// The fusions that every backend's catalog may use.
+// The fusions that fuse() applies everywhere: what gains on any backend.
 const std::vector<Fusion>& fusions();
+
+// Fused ops that a strategy asks for by name, where it wants them:
+//   linear_all_reduce                         linear of one weight, all_reduce
+//   all_reduce_add_rms_norm                   all_reduce, add_rms_norm
+//   reduce_scatter_add_rms_norm_all_gather    reduce_scatter, add_rms_norm, all_gather
+// (ops/fused_comm.h), and what libraries have added. Null where the name is unknown. The pointer
+// stays valid. Any thread may call it.
+const Fusion* find_replacement(std::string_view name);
+std::vector<std::string_view> replacement_names();  // sorted
+
+// Adds a replacement to the process's one table: what a user's library calls when it is loaded,
+// before the first strategy runs. Fails with kInvalidArgument on a name that is taken, an empty
+// pattern or no `make`. The fusion's strings are copied.
+void add_replacement(const Fusion& fusion);
+
+// Readers of each value, [values]; the program's outputs count as one each.
+std::vector<int> count_readers(const Program& program);
+
+// The op that `fusion` puts in the place of `run`, neighbours in the program; nothing where the run
+// does not fit the pattern, or where somebody else reads a value that the op would not make.
+std::optional<Op> fused_op(const Program& program, const Fusion& fusion, std::span<const Op> run,
+                           const std::vector<int>& readers);
 
 // Replaces every run of ops that matches one of `table` and whose inner values nobody else reads.
 // Values keep their ids; those that became unused stay in the list and take no memory.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "braid/program/program.h"
+#include "braid/program/stream.h"
 
 namespace braid {
 
@@ -18,8 +19,9 @@ struct KernelInfo {
 class KernelCatalog {
  public:
   virtual ~KernelCatalog() = default;
-  // Fails with kUnsupported, naming the op and its types, when the backend has no kernel for it.
-  virtual KernelInfo find(const Program& program, const Op& op) const = 0;
+  // The kernel that would run `op`, whose values are the program's, on `stream`. Fails with
+  // kUnsupported, naming the op and its types, when the backend has none.
+  virtual KernelInfo find(const Program& program, const Op& op, Stream stream) const = 0;
 };
 
 }  // namespace braid

@@ -41,14 +41,17 @@ ShardRule shard_linear(const Attrs& attrs, TypeList, std::span<const Placement> 
     rule.outputs[0] = Placement::partial();
     return rule;
   }
-  if (placed[0].is_shard(0)) rule.inputs[0] = placed[0];
+  bool divides_weights = false;
   for (size_t i = 0; i < n; ++i) {
-    if (placed[1 + i].is_shard(0)) {
-      rule.inputs[1 + i] = rule.inputs[1 + n + i] = placed[1 + i];
-      rule.outputs[i] = Placement::shard(1, placed[1 + i].parts);
-    } else if (placed[0].is_shard(0)) {
-      rule.outputs[i] = placed[0];
-    }
+    if (!placed[1 + i].is_shard(0)) continue;
+    divides_weights = true;
+    rule.inputs[1 + i] = rule.inputs[1 + n + i] = placed[1 + i];
+    rule.outputs[i] = Placement::shard(1, placed[1 + i].parts);
+  }
+  // A rank's rows of W meet all tokens, a rank's tokens meet all of W.
+  if (!divides_weights && placed[0].is_shard(0)) {
+    rule.inputs[0] = placed[0];
+    rule.outputs.assign(n, placed[0]);
   }
   return rule;
 }

@@ -109,9 +109,9 @@ ShardRule shard_add_norm(const Attrs& attrs, TypeList in, std::span<const Placem
 }
 
 void reference_add_norm(const OpCall& call) {
-  reference_add({call.op, call.in.first(2), call.out.first(1), call.axis, call.extents});
+  reference_add({call.op, call.in.first(2), call.out.first(1), call.axis, call.part});
   const TensorView norm_in[] = {call.out[0], call.in[2]};
-  reference_norm({call.op, norm_in, call.out.subspan(1), call.axis, call.extents});
+  reference_norm({call.op, norm_in, call.out.subspan(1), call.axis, call.part});
 }
 
 }  // namespace

@@ -47,12 +47,12 @@ void turn(const OpCall& call, Input x, Input norm, const TensorView& out) {
   if (call.in[norm].data) {
     const Op op = {.attrs = Attrs::of(RmsNormAttrs{attrs.eps, attrs.rope.head_dim})};
     const TensorView in[] = {from, call.in[norm]};
-    kRmsNorm.reference({&op, in, {&out, 1}, call.axis, call.extents});
+    kRmsNorm.reference({&op, in, {&out, 1}, call.axis, call.part});
     from = out;
   }
   const Op op = {.attrs = Attrs::of(attrs.rope)};
   const TensorView in[] = {from, call.in[kPositions], call.in[kFactors]};
-  kRope.reference({&op, in, {&out, 1}, call.axis, call.extents});
+  kRope.reference({&op, in, {&out, 1}, call.axis, call.part});
 }
 
 void reference(const OpCall& call) {
@@ -64,7 +64,7 @@ void reference(const OpCall& call) {
   const Op op = {.attrs = Attrs::of(KvAppendAttrs{call.attrs<RopeAppendAttrs>().rope.head_dim})};
   const TensorView in[] = {turned, call.in[kV], call.in[kSlots], call.in[kCacheK],
                            call.in[kCacheV]};
-  kKvAppend.reference({&op, in, {}, call.axis, call.extents});
+  kKvAppend.reference({&op, in, {}, call.axis, call.part});
 }
 
 }  // namespace

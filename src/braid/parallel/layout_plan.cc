@@ -3,7 +3,9 @@
 namespace braid {
 
 std::string to_string(const LayoutPlan& plan) {
-  std::string out = fmt::format("{} over {} ranks\n", plan.axis, plan.P);
+  std::string out =
+      fmt::format("{} over {} ranks{}\n", plan.axis, plan.P,
+                  plan.token_sharded_residual ? ", residual divided over tokens" : "");
   for (const auto& [name, placement] : plan.pinned) {
     out += fmt::format("  {}: {}\n", name, to_string(placement));
   }

@@ -13,6 +13,9 @@ struct LayoutPlan {
   std::string axis = "tp";
   int P = 1;
   std::map<std::string, Placement, std::less<>> pinned;
+  // Between blocks each rank keeps an even part of the tokens (reduce_scatter and all_gather), not
+  // all of them (all_reduce).
+  bool token_sharded_residual = false;
 
   Placement placement_of(const std::string& name) const {
     const auto it = pinned.find(name);

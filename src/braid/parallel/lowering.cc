@@ -1,7 +1,5 @@
 #include "braid/parallel/lowering.h"
 
-#include <map>
-
 #include "braid/ops/comm.h"
 
 namespace braid {
@@ -10,25 +8,35 @@ namespace {
 // Lowers for all ranks at once, so that every rank gets the same ops in the same order.
 class Lowering {
  public:
-  Lowering(const Program& logical, const LayoutPlan& plan) : logical_(logical), plan_(plan) {
+  Lowering(const Program& logical, const LayoutPlan& plan)
+      : logical_(logical),
+        plan_(plan),
+        token_parts_(Placement::shard(0, ops::token_parts(logical.capacity.token, plan.P))) {
+    Extents capacity = logical.capacity;
+    if (plan.token_sharded_residual) capacity.shard = ceil_div(capacity.token, plan.P);
     for (int r = 0; r < plan.P; ++r) {
-      ranks_.push_back({{.name = logical.name, .capacity = logical.capacity}, r, {}});
+      RankProgram& rank = ranks_.emplace_back();
+      rank.rank = r;
+      rank.program.name = logical.name;
+      rank.program.capacity = capacity;
+      rank.program.values.reserve(logical.values.size() + logical.ops.size());
+      rank.placements.reserve(logical.values.size() + logical.ops.size());
+      rank.program.ops.reserve(logical.ops.size() + logical.ops.size() / 2);
     }
+    map_.reserve(logical.values.size());
   }
 
   std::vector<RankProgram> run() {
     for (const Value& value : logical_.values) {
-      if (value.kind == ValueKind::computed) {
-        map_.push_back(kNoValue);
-        continue;
-      }
-      const Placement placement =
-          value.kind == ValueKind::input ? Placement::replicated() : plan_.placement_of(value.name);
-      map_.push_back(add(value, placement));
+      const bool pinnable = value.kind == ValueKind::weight || value.kind == ValueKind::state;
+      map_.push_back(value.kind == ValueKind::computed
+                         ? kNoValue
+                         : add(value.kind, value.name, value.type,
+                               pinnable ? plan_.placement_of(value.name) : Placement(), -1));
     }
-    for (const Op& op : logical_.ops) lower(op);
+    for (size_t i = 0; i < logical_.ops.size(); ++i) lower(static_cast<int>(i));
     for (ValueId output : logical_.outputs) {
-      const ValueId whole = convert(mapped(output), Placement::replicated(), {});
+      const ValueId whole = convert(mapped(output), Placement::replicated(), nullptr);
       for (RankProgram& rank : ranks_) rank.program.outputs.push_back(whole);
     }
     for (const RankProgram& rank : ranks_) verify(rank.program);
@@ -36,6 +44,15 @@ class Lowering {
   }
 
  private:
+  // What all ranks have in common of a value.
+  struct Common {
+    ValueType whole;                // before it is divided
+    int producer = -1;              // logical op
+    ValueId replicated = kNoValue;  // the same value, converted: it is done once
+    ValueId token_parts = kNoValue;
+  };
+
+  Common& common(ValueId id) { return common_[static_cast<size_t>(id)]; }
   ValueId mapped(ValueId logical) const {
     return logical == kNoValue ? kNoValue : map_[static_cast<size_t>(logical)];
   }
@@ -43,80 +60,139 @@ class Lowering {
     return ranks_[0].placements[static_cast<size_t>(id)];
   }
 
+  ValueType local_type(const ValueType& whole, const Placement& placement, int rank) const {
+    if (!placement.is_shard()) return whole;
+    // Tokens are divided by a step's extent, which no capacity knows.
+    if (whole.axis == BatchAxis::token && placement.dim == 0) {
+      BRAID_CHECK(placement == token_parts_, "{} is divided as {}", to_string(whole),
+                  to_string(placement));
+      return ops::token_shard_of("lowering", whole, plan_.P);
+    }
+    ValueType local = whole;
+    local.shape[placement.dim] = placement.parts[static_cast<size_t>(rank)].size();
+    return local;
+  }
+
   // Adds a value to every rank with its local shape.
-  ValueId add(const Value& logical, const Placement& placement) {
+  ValueId add(ValueKind kind, const std::string& name, const ValueType& whole,
+              const Placement& placement, int producer) {
     for (RankProgram& rank : ranks_) {
-      Value local = logical;
-      if (placement.is_shard()) {
-        local.type.shape[placement.dim] = placement.parts[static_cast<size_t>(rank.rank)].size();
-      }
-      rank.program.values.push_back(std::move(local));
+      rank.program.values.push_back({kind, local_type(whole, placement, rank.rank), name});
       rank.placements.push_back(placement);
     }
-    whole_types_.push_back(logical.type);
-    return static_cast<ValueId>(whole_types_.size() - 1);
+    common_.push_back({whole, producer});
+    return static_cast<ValueId>(common_.size() - 1);
   }
 
-  void append(const OpDef& def, const std::vector<Attrs>& attrs, std::vector<ValueId> inputs,
-              std::vector<ValueId> outputs, const Op& source) {
+  // Appends an op to every rank.
+  void append(const OpDef& def, const Attrs& attrs, TypeList types, const ShardRule& rule,
+              const std::vector<ValueId>& inputs, const std::vector<ValueId>& outputs,
+              const Op& source) {
     for (RankProgram& rank : ranks_) {
       rank.program.ops.push_back(
-          {&def, attrs[static_cast<size_t>(rank.rank)], inputs, outputs, source.scope, source.tag});
+          {&def, def.localize ? def.localize(attrs, types, rule, rank.rank) : attrs, inputs,
+           outputs, source.scope, source.tag});
     }
   }
 
-  ValueId convert(ValueId id, const Placement& want, const Op& consumer) {
+  bool divides_into_token_parts(ValueId id) const {
+    const ValueType& whole = common_[static_cast<size_t>(id)].whole;
+    return whole.axis == BatchAxis::token && whole.shape.rank() == 2 &&
+           whole.shape[0] == logical_.capacity.token;
+  }
+
+  // The value placed as wanted, by communication where it is not there already. `consumer` is null
+  // for an output of the program.
+  ValueId convert(ValueId id, const Placement& want, const Op* consumer) {
+    if (placed(id) == want) return id;
+    const bool to_parts = want == token_parts_ && divides_into_token_parts(id);
+    if (want.is_replicated() || to_parts) {
+      const ValueId known = to_parts ? common(id).token_parts : common(id).replicated;
+      if (known != kNoValue) return known;
+    }
+    // A sum that is there in parts already is not made again.
+    if (want.is_replicated() && common(id).token_parts != kNoValue) {
+      const ValueId whole = convert(common(id).token_parts, want, consumer);
+      return common(id).replicated = whole;
+    }
     const Placement have = placed(id);
-    if (have == want) return id;
-    const auto key = std::pair(id, to_string(want));
-    if (const auto known = converted_.find(key); known != converted_.end()) return known->second;
     const Value& value = ranks_[0].program.value(id);
-    if (value.kind != ValueKind::computed || !want.is_replicated()) {
+    const OpDef* def = nullptr;
+    Attrs attrs = Attrs::of(ops::CommAttrs{plan_.axis, plan_.P});
+    if (to_parts && have.is_replicated()) {
+      def = &ops::kTakeShard;
+      attrs = Attrs::of(ops::TakeShardAttrs{plan_.axis, plan_.P});
+    } else if (to_parts && have.is_partial()) {
+      def = &ops::kReduceScatter;
+    } else if (want.is_replicated() && value.kind == ValueKind::computed) {
+      def = have.is_partial() ? &ops::kAllReduce : &ops::kAllGather;
+      if (have.is_shard()) {
+        attrs = Attrs::of(ops::CommAttrs{plan_.axis, plan_.P, have.dim, have.parts});
+      }
+    }
+    if (def == nullptr) {
       fail(ErrorCode::kUnsupported, "{} at '{}' needs {} as {}, and it is {}",
-           consumer.def ? consumer.def->kind : "output", consumer.scope,
+           consumer ? consumer->def->kind : "output", consumer ? consumer->scope : "",
            value.name.empty() ? "a value" : value.name, to_string(want), to_string(have));
     }
-    const Attrs attrs = Attrs::of(ops::CommAttrs{plan_.axis, plan_.P, have.dim, have.parts});
-    const ValueId whole =
-        add({ValueKind::computed, whole_types_[static_cast<size_t>(id)], value.name}, want);
-    append(have.is_partial() ? ops::kAllReduce : ops::kAllGather, std::vector(ranks_.size(), attrs),
-           {id}, {whole}, producer_.at(id));
-    producer_[whole] = producer_.at(id);
-    return converted_[key] = whole;
+    const int producer = common(id).producer;
+    const ValueType whole = common(id).whole;
+    const ValueId made = add(ValueKind::computed, "", whole, want, producer);
+    const Op& source = producer >= 0 ? logical_.ops[static_cast<size_t>(producer)] : *consumer;
+    append(*def, attrs, {&whole, 1}, {{have}, {want}}, {id}, {made}, source);
+    return (to_parts ? common(id).token_parts : common(id).replicated) = made;
   }
 
-  void lower(const Op& op) {
+  // The op's rule; where a partial sum of tokens is needed whole and the residual stream is divided
+  // over tokens, the rule for the sum in parts if the op takes it so.
+  ShardRule rule_for(const Op& op, TypeList types) const {
     std::vector<Placement> placements;
     for (ValueId id : op.inputs) {
       placements.push_back(id == kNoValue ? Placement::replicated() : placed(mapped(id)));
     }
+    ShardRule rule = op.def->shard(op.attrs, types, placements, plan_.P);
+    if (!plan_.token_sharded_residual) return rule;
+    std::vector<size_t> divided;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (!placements[i].is_partial() || !rule.inputs[i].is_replicated()) continue;
+      const ValueId id = mapped(op.inputs[i]);
+      if (!divides_into_token_parts(id)) continue;
+      if (common_[static_cast<size_t>(id)].replicated != kNoValue) continue;  // whole already
+      placements[i] = token_parts_;
+      divided.push_back(i);
+    }
+    if (divided.empty()) return rule;
+    ShardRule in_parts = op.def->shard(op.attrs, types, placements, plan_.P);
+    for (size_t i : divided) {
+      if (in_parts.inputs[i] != token_parts_) return rule;
+    }
+    return in_parts;
+  }
+
+  void lower(int index) {
+    const Op& op = logical_.ops[static_cast<size_t>(index)];
     const std::vector<ValueType> types = logical_.input_types(op);
-    const ShardRule rule = op.def->shard(op.attrs, types, placements, plan_.P);
+    const ShardRule rule = rule_for(op, types);
     std::vector<ValueId> inputs, outputs;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       inputs.push_back(
-          op.inputs[i] == kNoValue ? kNoValue : convert(mapped(op.inputs[i]), rule.inputs[i], op));
-    }
-    std::vector<Attrs> attrs;
-    for (int r = 0; r < plan_.P; ++r) {
-      attrs.push_back(op.def->localize ? op.def->localize(op.attrs, types, rule, r) : op.attrs);
+          op.inputs[i] == kNoValue ? kNoValue : convert(mapped(op.inputs[i]), rule.inputs[i], &op));
     }
     for (size_t i = 0; i < op.outputs.size(); ++i) {
-      const ValueId out = add(logical_.value(op.outputs[i]), rule.outputs[i]);
+      const Value& value = logical_.value(op.outputs[i]);
+      const ValueId out = add(value.kind, value.name, value.type, rule.outputs[i], index);
       map_[static_cast<size_t>(op.outputs[i])] = out;
-      producer_[out] = op;
       outputs.push_back(out);
     }
-    append(*op.def, attrs, inputs, outputs, op);
+    append(*op.def, op.attrs, types, rule, inputs, outputs, op);
   }
 
   const Program& logical_;
   const LayoutPlan& plan_;
+  const Placement token_parts_;
   std::vector<RankProgram> ranks_;
-  std::vector<ValueType> whole_types_;  // [values of a rank] before cutting
-  std::vector<ValueId> map_;            // logical value -> value of every rank
-  std::map<ValueId, Op> producer_;
-  std::map<std::pair<ValueId, std::string>, ValueId> converted_;
+  std::vector<Common> common_;  // [values of a rank]
+  std::vector<ValueId> map_;    // logical value -> value of every rank
 };
 
 }  // namespace

@@ -14,8 +14,17 @@ struct RankProgram {
 // Walks the logical Program once and propagates the plan: each op's sharding rule says where its
 // inputs must be and where its outputs are. A partial sum that is needed whole becomes an
 // all_reduce, a shard an all_gather; where placements agree there is no communication. Program
-// outputs are whole on every rank. Fails with kUnsupported, naming the op, where the rule asks for
-// what no conversion gives. Pure; the result for each rank 0..P-1.
+// outputs are whole on every rank.
+//
+// With token_sharded_residual a partial sum of tokens becomes a reduce_scatter wherever its reader
+// works on rows of tokens alone (add, rms_norm), and so do the readers behind it, until one needs
+// the value whole (a linear with a divided weight, gather_rows), which is given it by an
+// all_gather. What such a reader combines it with and every rank holds whole is cut by take_shard.
+// A value so divided has the type [shard = ceil(T / P), C] on every rank, its Placement is
+// shard(0) of ops::token_parts at capacity, and the ranks' Programs have capacity.shard.
+//
+// The same ops in the same order on all ranks. Fails with kUnsupported, naming the op, where the
+// rule asks for what no conversion gives. Pure; the result for each rank 0..P-1.
 std::vector<RankProgram> lower(const Program& program, const LayoutPlan& plan);
 
 }  // namespace braid

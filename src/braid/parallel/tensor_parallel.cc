@@ -1,6 +1,7 @@
 #include "braid/parallel/tensor_parallel.h"
 
 #include <numeric>
+#include <unordered_map>
 
 #include "braid/ops/attention.h"
 
@@ -32,7 +33,12 @@ std::vector<Range> divide(int64_t n, int64_t granule, int P, std::string_view wh
 
 class Planner {
  public:
-  Planner(const Program& program, int P) : program_(program) { plan_.P = P; }
+  Planner(const Program& program, int P) : program_(program) {
+    plan_.P = P;
+    for (const Value& value : program.values) {
+      if (!value.name.empty()) by_name_.emplace(value.name, &value);
+    }
+  }
 
   LayoutPlan run() {
     for (const Op& op : program_.ops) {
@@ -43,25 +49,29 @@ class Planner {
         divide_ffn(value);
       }
     }
-    if (const auto head = program_.find("lm_head")) {
-      pin("lm_head", Placement::shard(0, divide(program_.value(*head).type.shape[0], 1, plan_.P,
-                                                "vocabulary rows")));
+    if (const Value* head = find("lm_head")) {
+      pin("lm_head",
+          Placement::shard(0, divide(head->type.shape[0], 1, plan_.P, "vocabulary rows")));
     }
     return plan_;
   }
 
  private:
+  const Value* find(std::string_view name) const {
+    const auto it = by_name_.find(name);
+    return it == by_name_.end() ? nullptr : it->second;
+  }
   void pin(const std::string& name, Placement placement) {
-    if (program_.find(name)) plan_.pinned[name] = std::move(placement);
+    if (find(name)) plan_.pinned[name] = std::move(placement);
   }
 
   void divide_heads(const Op& op) {
     const auto& attrs = op.attrs.as<ops::AttentionAttrs>();
     const int64_t D = attrs.head_dim;
     const int64_t heads = program_.value(op.inputs[0]).type.shape[1] / D;
-    const auto o = program_.find(op.scope + ".o");
-    BRAID_CHECK(o.has_value(), "{} has no output projection", op.scope);
-    const int64_t granule = units_per_cut(program_.value(*o).type.dtype, D);
+    const Value* o = find(op.scope + ".o");
+    BRAID_CHECK(o != nullptr, "{} has no output projection", op.scope);
+    const int64_t granule = units_per_cut(o->type.dtype, D);
     const std::vector<Range> q = divide(heads, granule, plan_.P, "query heads");
     std::vector<Range> kv;
     for (const Range& part : q) {
@@ -89,6 +99,7 @@ class Planner {
   }
 
   const Program& program_;
+  std::unordered_map<std::string_view, const Value*> by_name_;
   LayoutPlan plan_;
 };
 

@@ -8,8 +8,10 @@ Builder::Builder(std::string name, const Extents& capacity) {
 }
 
 ValueId Builder::add(Value value) {
+  const auto id = static_cast<ValueId>(program_.values.size());
+  if (!value.name.empty()) by_name_.emplace(value.name, id);
   program_.values.push_back(std::move(value));
-  return static_cast<ValueId>(program_.values.size() - 1);
+  return id;
 }
 
 ValueId Builder::input(std::string name, const ValueType& type) {
@@ -17,7 +19,7 @@ ValueId Builder::input(std::string name, const ValueType& type) {
 }
 
 ValueId Builder::weight(std::string name, const ValueType& type) {
-  if (const auto known = program_.find(name)) return *known;
+  if (const auto known = by_name_.find(name); known != by_name_.end()) return known->second;
   return add({ValueKind::weight, type, std::move(name)});
 }
 

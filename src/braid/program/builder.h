@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "braid/program/program.h"
@@ -47,6 +48,7 @@ class Builder {
   ValueId add(Value value);
 
   Program program_;
+  std::unordered_map<std::string, ValueId> by_name_;  // inputs, weights, states
   std::string scope_;
   std::string tag_;
 };

@@ -25,16 +25,19 @@ struct Op {
 };
 
 // The tensors of one call, in the order of the op's inputs and outputs; an absent input has no
-// data. Shapes are capacities, `extents` says how much of each batch axis is in use.
+// data. Shapes are capacities. `part` says which range of each batch axis the call works on: views
+// begin at the range's begin already, and metadata that hold row numbers (q_start, rows) count from
+// the whole batch's first row.
 struct OpCall {
   const Op* op = nullptr;
   std::span<const TensorView> in;
   std::span<const TensorView> out;
   BatchAxis axis = BatchAxis::none;  // of the first input
-  const Extents* extents = nullptr;
+  const BatchPart* part = nullptr;
 
+  const Extents& extents() const { return part->count; }
   // Live rows of the operands on that axis.
-  int64_t rows() const { return extents->of(axis, in[0].shape[0]); }
+  int64_t rows() const { return extents().of(axis, in[0].shape[0]); }
   template <class T>
   const T& attrs() const {
     return op->attrs.as<T>();
@@ -89,6 +92,11 @@ struct OpDef {
 
   // Scalar reference on host memory, over extents; null for communication ops.
   void (*reference)(const OpCall& call) = nullptr;
+
+  // A communication op that no other rank takes part in: it reads or writes peers' values in
+  // symmetric memory, and others order it. False: a collective, in which every rank of its group
+  // meets the others.
+  bool one_sided = false;
 };
 
 }  // namespace braid

@@ -91,8 +91,9 @@ void verify(const Program& program) {
     }
     for (int index : op.def->mutated_inputs) {
       const ValueId id = op.inputs.at(static_cast<size_t>(index));
-      BRAID_CHECK(program.value(id).kind == ValueKind::state, "{} writes what is no state: {}",
-                  op.def->kind, where());
+      const ValueKind kind = program.value(id).kind;
+      BRAID_CHECK(kind == ValueKind::state || kind == ValueKind::computed,
+                  "{} writes an input or a weight: {}", op.def->kind, where());
     }
     BRAID_CHECK(op.def->infer(op.attrs, program.input_types(op)) == program.output_types(op),
                 "output types differ from the shape rule: {}", where());

@@ -8,6 +8,8 @@ std::string_view to_string(BatchAxis axis) {
       return "none";
     case BatchAxis::token:
       return "token";
+    case BatchAxis::shard:
+      return "shard";
     case BatchAxis::sequence:
       return "sequence";
     case BatchAxis::row:

@@ -13,6 +13,7 @@ namespace braid {
 enum class BatchAxis : uint8_t {
   none,
   token,     // packed tokens of all sequences of the batch
+  shard,     // this rank's even part of the tokens, where they are divided over ranks
   sequence,  // sequences of the batch
   row,       // tokens whose logits are wanted
 };
@@ -24,11 +25,14 @@ struct Extents {
   int64_t token = 0;
   int64_t sequence = 0;
   int64_t row = 0;
+  int64_t shard = 0;
 
   int64_t of(BatchAxis axis, int64_t otherwise) const {
     switch (axis) {
       case BatchAxis::token:
         return token;
+      case BatchAxis::shard:
+        return shard;
       case BatchAxis::sequence:
         return sequence;
       case BatchAxis::row:
@@ -38,7 +42,20 @@ struct Extents {
     }
     return otherwise;
   }
+  Extents& operator+=(const Extents& other) {
+    token += other.token;
+    sequence += other.sequence;
+    row += other.row;
+    shard += other.shard;
+    return *this;
+  }
   bool operator==(const Extents&) const = default;
+};
+
+// The part of a step's batch that a launch works on: a range of each batch axis.
+struct BatchPart {
+  Extents begin;
+  Extents count;
 };
 
 struct ValueType {

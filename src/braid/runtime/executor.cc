@@ -2,22 +2,61 @@
 
 namespace braid {
 
-Executor::Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve)
-    : program_(std::move(program)),
-      schedule_(std::move(schedule)),
-      arena_(backend.allocate(schedule_.memory.arena_bytes)) {
+Executor::Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve,
+                   std::unique_ptr<DeviceMemory> arena)
+    : program_(std::move(program)), schedule_(std::move(schedule)), arena_(std::move(arena)) {
+  if (!arena_) arena_ = backend.allocate(schedule_.memory.arena_bytes);
+  BRAID_CHECK(arena_->bytes() >= schedule_.memory.arena_bytes, "an arena of {} bytes, {} needed",
+              arena_->bytes(), schedule_.memory.arena_bytes);
+  const size_t M = schedule_.micro_batches.size();
   for (size_t id = 0; id < program_.values.size(); ++id) {
     const Value& value = program_.values[id];
-    if (value.kind == ValueKind::input) inputs_[value.name] = view(static_cast<ValueId>(id), {});
+    if (value.kind != ValueKind::input ||
+        schedule_.memory.offset(static_cast<ValueId>(id), 0) < 0) {
+      continue;
+    }
+    inputs_[value.name] = view(static_cast<ValueId>(id), 0, {});
   }
-  for (ValueId id : program_.outputs) outputs_.push_back(view(id, {}));
+  for (ValueId id : program_.outputs) outputs_.push_back(view(id, 0, {}));
+  parts_.resize(M * M);
+  size_t operands = 0;
+  for (const Launch& launch : schedule_.launches) {
+    const Op& op = schedule_.op(program_, launch);
+    operands += op.inputs.size() + op.outputs.size();
+  }
+  views_.reserve(operands);  // launches keep spans into it
   std::vector<BoundOp> launches;
   for (size_t i = 0; i < schedule_.launches.size(); ++i) {
-    const Op& op = program_.ops[static_cast<size_t>(schedule_.launches[i].op)];
+    const Launch& launch = schedule_.launches[i];
+    const Op& op = schedule_.op(program_, launch);
+    const size_t part = part_index(launch);
+    const auto bind = [&](const std::vector<ValueId>& ids) {
+      const size_t begin = views_.size();
+      for (ValueId id : ids) {
+        views_.push_back(view(id, launch.micro_batch, resolve));
+        if (id == kNoValue || launch.micro_batch == 0) continue;
+        const Value& value = program_.value(id);
+        const bool in_arena = value.kind == ValueKind::input || value.kind == ValueKind::computed;
+        if (in_arena && schedule_.memory.merged[static_cast<size_t>(id)] &&
+            value.type.axis != BatchAxis::none) {
+          const TensorView& whole = views_.back();
+          moving_.push_back({.view = views_.size() - 1,
+                             .base = whole.data,
+                             .stride = whole.bytes() / whole.shape[0],
+                             .axis = value.type.axis,
+                             .part = part});
+        }
+      }
+      return std::span<const TensorView>(views_).subspan(begin, ids.size());
+    };
     BoundOp bound{.op = &op};
-    for (ValueId id : op.inputs) bound.in.push_back(view(id, resolve));
-    for (ValueId id : op.outputs) bound.out.push_back(view(id, resolve));
+    bound.in = bind(op.inputs);
+    bound.out = bind(op.outputs);
     bound.axis = program_.value(op.inputs[0]).type.axis;
+    bound.part = &parts_[part];
+    bound.arena = arena_.get();
+    bound.stream = launch.stream;
+    bound.waits = launch.waits;
     if (const int64_t offset = schedule_.memory.workspace_offset[i]; offset >= 0) {
       bound.workspace = arena_->data() + offset;
     }
@@ -26,13 +65,18 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
   replay_ = backend.bind(std::move(launches));
 }
 
-TensorView Executor::view(ValueId id, const Resolver& resolve) const {
+TensorView Executor::view(ValueId id, int micro_batch, const Resolver& resolve) const {
   if (id == kNoValue) return {};
   const Value& value = program_.value(id);
   if (value.kind == ValueKind::weight || value.kind == ValueKind::state) return resolve(value);
-  const int64_t offset = schedule_.memory.value_offset[static_cast<size_t>(id)];
+  const int64_t offset = schedule_.memory.offset(id, micro_batch);
   BRAID_CHECK(offset >= 0, "%{} has no place in the arena", id);
   return make_view(arena_->data() + offset, value.type.dtype, value.type.shape);
+}
+
+size_t Executor::part_index(const Launch& launch) const {
+  return (static_cast<size_t>(launch.micro_batch) * schedule_.micro_batches.size()) +
+         static_cast<size_t>(launch.num_micro_batches) - 1;
 }
 
 const TensorView& Executor::input(std::string_view name) const {
@@ -41,13 +85,31 @@ const TensorView& Executor::input(std::string_view name) const {
   return it->second;
 }
 
-void Executor::run(const Extents& extents) {
-  const Extents& capacity = program_.capacity;
-  BRAID_CHECK(extents.token <= capacity.token && extents.sequence <= capacity.sequence &&
-                  extents.row <= capacity.row,
-              "token {}, sequence {}, row {} over the capacity", extents.token, extents.sequence,
-              extents.row);
-  replay_->run(extents);
+void Executor::set_parts(std::span<const Extents> counts) {
+  const size_t M = schedule_.micro_batches.size();
+  BRAID_CHECK(counts.size() == M, "{} of {} micro-batches", counts.size(), M);
+  Extents begin;
+  for (size_t i = 0; i < M; ++i) {
+    const Extents &n = counts[i], &capacity = schedule_.micro_batches[i].capacity;
+    BRAID_CHECK(n.token <= capacity.token && n.sequence <= capacity.sequence &&
+                    n.row <= capacity.row && n.shard <= capacity.shard,
+                "micro-batch {}: token {}, sequence {}, row {}, shard {} over the capacity", i,
+                n.token, n.sequence, n.row, n.shard);
+    Extents sum;
+    for (size_t j = i; j < M; ++j) {
+      sum += counts[j];
+      parts_[(i * M) + (j - i)] = {begin, sum};
+    }
+    begin += n;
+  }
+}
+
+void Executor::run(std::span<const Extents> counts, std::span<LaunchTime> times) {
+  set_parts(counts);
+  for (const Moving& m : moving_) {
+    views_[m.view].data = m.base + (parts_[m.part].begin.of(m.axis, 0) * m.stride);
+  }
+  replay_->run(times);
 }
 
 }  // namespace braid

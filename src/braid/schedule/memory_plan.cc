@@ -1,112 +1,221 @@
 #include "braid/schedule/memory_plan.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 
-#include "braid/base/math.h"
+#include "braid/schedule/launch_order.h"
 
 namespace braid {
 namespace {
 
-// Bytes that are live from launch `first` to launch `last`, both included.
+constexpr int kNever = std::numeric_limits<int>::max();
+
+// A place in the arena and when it is in use.
 struct Block {
   int64_t bytes = 0;
-  int first = 0;
-  int last = 0;
-  int64_t* offset = nullptr;
+  int64_t offset = -1;
+  bool always = false;  // inputs, which the host writes
+  // Per stream: launches that have ended before any access begins, and positions + 1 of the last
+  // accesses. a is done before b begins where a.last <= b.first on every stream.
+  std::array<int, kNumStreams> first{kNever, kNever, kNever};
+  std::array<int, kNumStreams> last{};
+  // First and last access in recorded order.
+  int begin = kNever;
+  int end = -1;
+
+  bool used() const { return always || first[0] != kNever; }
 };
 
-std::vector<Block> blocks_of(const Program& program, std::span<const Launch> launches,
-                             MemoryPlan& plan) {
-  const int end = static_cast<int>(launches.size()) - 1;
-  std::vector<Block> values(program.values.size());
-  const auto use = [&](ValueId id, int launch) {
-    Block& block = values[static_cast<size_t>(id)];
-    if (block.offset == nullptr) block.first = launch;
-    block.offset = &plan.value_offset[static_cast<size_t>(id)];
-    block.last = std::max(block.last, launch);
-  };
-  for (size_t id = 0; id < values.size(); ++id) {
-    const Value& value = program.values[id];
-    if (value.kind != ValueKind::input) continue;
-    use(static_cast<ValueId>(id), 0);
-    use(static_cast<ValueId>(id), end);
+bool done_before(const Block& a, const Block& b) {
+  for (size_t s = 0; s < a.last.size(); ++s) {
+    if (a.last[s] > b.first[s]) return false;
   }
-  for (int i = 0; i <= end; ++i) {
-    const Op& op = program.ops[static_cast<size_t>(launches[static_cast<size_t>(i)].op)];
-    for (ValueId id : op.outputs) use(id, i);
+  return true;
+}
+
+bool may_meet(const Block& a, const Block& b) {
+  return a.always || b.always || !(done_before(a, b) || done_before(b, a));
+}
+
+int64_t value_bytes(std::span<const Program* const> programs, ValueId id, const MicroBatch* only,
+                    int ranks) {
+  int64_t bytes = 0;
+  for (const Program* program : programs) {
+    const ValueType& type = program->value(id).type;
+    int64_t rows = type.shape.rows();
+    if (only != nullptr && type.axis != BatchAxis::none) {
+      Extents capacity = only->capacity;
+      capacity.shard = ceil_div(capacity.token, static_cast<int64_t>(ranks));
+      rows = rows / type.shape[0] * capacity.of(type.axis, type.shape[0]);
+    }
+    bytes = std::max(bytes, rows * bytes_of(type.dtype, type.shape[-1]));
+  }
+  return round_up(bytes, MemoryPlan::kAlignment);
+}
+
+class Planner {
+ public:
+  Planner(std::span<const Program* const> programs, std::span<const Schedule> schedules)
+      : programs_(programs),
+        program_(*programs[0]),
+        schedules_(schedules),
+        launches_(schedules[0].launches),
+        order_(launches_),
+        M_(schedules[0].micro_batches.size()) {}
+
+  MemoryPlan run() {
+    plan_.micro_batches = static_cast<int>(M_);
+    plan_.value_offset.assign(program_.values.size() * M_, -1);
+    plan_.merged.assign(program_.values.size(), false);
+    plan_.workspace_offset.assign(launches_.size(), -1);
+    find_merged();
+    collect();
+    place();
+    for (size_t v = 0; v < program_.values.size(); ++v) {
+      for (size_t mb = 0; mb < M_; ++mb) {
+        plan_.value_offset[v * M_ + mb] = values_[v * M_ + (plan_.merged[v] ? 0 : mb)].offset;
+      }
+    }
+    for (size_t i = 0; i < launches_.size(); ++i) plan_.workspace_offset[i] = scratch_[i].offset;
+    return std::move(plan_);
+  }
+
+ private:
+  template <class Fn>
+  void for_each_operand(const Launch& launch, Fn&& fn) const {
+    const Op& op = schedules_[0].op(program_, launch);
     for (ValueId id : op.inputs) {
-      if (id != kNoValue && program.value(id).kind == ValueKind::computed) use(id, i);
+      if (id != kNoValue) fn(id);
+    }
+    for (ValueId id : op.outputs) fn(id);
+  }
+  bool in_arena(ValueId id) const {
+    const ValueKind kind = program_.value(id).kind;
+    return kind == ValueKind::computed || kind == ValueKind::input;
+  }
+
+  void find_merged() {
+    for (size_t v = 0; v < program_.values.size(); ++v) {
+      const Value& value = program_.values[v];
+      plan_.merged[v] = M_ == 1 || value.kind == ValueKind::input;
+    }
+    for (ValueId id : program_.outputs) plan_.merged[static_cast<size_t>(id)] = true;
+    for (const Launch& launch : launches_) {
+      if (launch.num_micro_batches == 1) continue;
+      for_each_operand(launch, [&](ValueId id) { plan_.merged[static_cast<size_t>(id)] = true; });
     }
   }
-  for (ValueId id : program.outputs) use(id, end);
 
-  std::vector<Block> blocks;
-  for (size_t id = 0; id < values.size(); ++id) {
-    if (values[id].offset == nullptr) continue;
-    const ValueType& type = program.values[id].type;
-    values[id].bytes =
-        round_up(type.shape.rows() * bytes_of(type.dtype, type.shape[-1]), MemoryPlan::kAlignment);
-    blocks.push_back(values[id]);
+  Block& block_of(ValueId id, int micro_batch) {
+    const auto v = static_cast<size_t>(id);
+    return values_[v * M_ + (plan_.merged[v] ? 0 : static_cast<size_t>(micro_batch))];
   }
-  for (int i = 0; i <= end; ++i) {
-    const int64_t bytes = launches[static_cast<size_t>(i)].kernel.workspace_bytes;
-    if (bytes == 0) continue;
-    blocks.push_back({round_up(bytes, MemoryPlan::kAlignment), i, i,
-                      &plan.workspace_offset[static_cast<size_t>(i)]});
+
+  void use(Block& block, int launch) {
+    const std::array<int, kNumStreams> before = order_.clock(launch);
+    for (size_t s = 0; s < before.size(); ++s) block.first[s] = std::min(block.first[s], before[s]);
+    auto& last = block.last[static_cast<size_t>(order_.stream(launch))];
+    last = std::max(last, order_.position(launch) + 1);
+    block.begin = std::min(block.begin, launch);
+    block.end = std::max(block.end, launch);
   }
-  return blocks;
-}
 
-bool overlap_in_time(const Block& a, const Block& b) {
-  return a.first <= b.last && b.first <= a.last;
-}
-
-// The lowest offset at which `block` clears every placed block that is live with it.
-int64_t lowest_gap(const Block& block, const std::vector<Block>& placed) {
-  std::vector<Range> taken;
-  for (const Block& other : placed) {
-    if (overlap_in_time(block, other)) {
-      taken.push_back({*other.offset, *other.offset + other.bytes});
+  void collect() {
+    values_.resize(program_.values.size() * M_);
+    scratch_.resize(launches_.size());
+    for (size_t i = 0; i < launches_.size(); ++i) {
+      const Launch& launch = launches_[i];
+      for_each_operand(launch, [&](ValueId id) {
+        if (!in_arena(id)) return;
+        for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
+          use(block_of(id, mb), static_cast<int>(i));
+        }
+      });
+      int64_t bytes = 0;
+      for (const Schedule& schedule : schedules_) {
+        bytes = std::max(bytes, schedule.launches[i].kernel.workspace_bytes);
+      }
+      if (bytes == 0) continue;
+      scratch_[i].bytes = round_up(bytes, MemoryPlan::kAlignment);
+      use(scratch_[i], static_cast<int>(i));
+    }
+    for (size_t v = 0; v < program_.values.size(); ++v) {
+      if (program_.values[v].kind == ValueKind::input) values_[v * M_].always = true;
+    }
+    for (ValueId id : program_.outputs) {
+      Block& block = values_[static_cast<size_t>(id) * M_];
+      block.last.fill(kNever);
+      block.end = kNever;
+    }
+    const int ranks = static_cast<int>(programs_.size());
+    for (size_t v = 0; v < program_.values.size(); ++v) {
+      for (size_t mb = 0; mb < M_; ++mb) {
+        Block& block = values_[v * M_ + mb];
+        if (!block.used() || (plan_.merged[v] && mb > 0)) continue;
+        const MicroBatch* only = plan_.merged[v] ? nullptr : &schedules_[0].micro_batches[mb];
+        block.bytes = value_bytes(programs_, static_cast<ValueId>(v), only, ranks);
+      }
     }
   }
-  std::ranges::sort(taken, {}, &Range::begin);
-  int64_t offset = 0;
-  for (const Range& range : taken) {
-    if (offset + block.bytes <= range.begin) break;
-    offset = std::max(offset, range.end);
-  }
-  return offset;
-}
 
-int64_t most_live(const std::vector<Block>& blocks, size_t launches) {
-  std::vector<int64_t> change(launches + 1);
-  for (const Block& block : blocks) {
-    change[static_cast<size_t>(block.first)] += block.bytes;
-    change[static_cast<size_t>(block.last) + 1] -= block.bytes;
+  // Largest first wastes least: small blocks fill the gaps that large ones leave.
+  void place() {
+    std::vector<Block*> blocks;
+    for (auto* list : {&values_, &scratch_}) {
+      for (Block& block : *list) {
+        if (block.used()) blocks.push_back(&block);
+      }
+    }
+    std::ranges::stable_sort(blocks, std::greater<>(), &Block::bytes);
+    std::vector<const Block*> meeting;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      Block& block = *blocks[i];
+      meeting.clear();
+      for (size_t j = 0; j < i; ++j) {
+        if (may_meet(block, *blocks[j])) meeting.push_back(blocks[j]);
+      }
+      std::ranges::sort(meeting, {}, &Block::offset);
+      block.offset = 0;
+      for (const Block* other : meeting) {
+        if (block.offset + block.bytes > other->offset) {
+          block.offset = std::max(block.offset, other->offset + other->bytes);
+        }
+      }
+      plan_.arena_bytes = std::max(plan_.arena_bytes, block.offset + block.bytes);
+    }
+    for (int launch = 0; launch < order_.size(); ++launch) {
+      int64_t live = 0;
+      for (const Block* block : blocks) {
+        const bool in_use = block->begin <= launch && launch <= block->end;
+        live += in_use || block->always ? block->bytes : 0;
+      }
+      plan_.live_bytes = std::max(plan_.live_bytes, live);
+    }
   }
-  int64_t live = 0, most = 0;
-  for (int64_t delta : change) most = std::max(most, live += delta);
-  return most;
-}
+
+  std::span<const Program* const> programs_;
+  const Program& program_;
+  std::span<const Schedule> schedules_;
+  const std::vector<Launch>& launches_;
+  const LaunchOrder order_;
+  const size_t M_;
+  MemoryPlan plan_;
+  std::vector<Block> values_;   // [values, micro-batches]; merged ones use the first
+  std::vector<Block> scratch_;  // [launches]
+};
 
 }  // namespace
 
-MemoryPlan plan_memory(const Program& program, std::span<const Launch> launches) {
-  BRAID_CHECK(!launches.empty());
-  MemoryPlan plan;
-  plan.value_offset.assign(program.values.size(), -1);
-  plan.workspace_offset.assign(launches.size(), -1);
-  std::vector<Block> blocks = blocks_of(program, launches, plan);
-  plan.live_bytes = most_live(blocks, launches.size());
-  // Largest first wastes least: small blocks fill the gaps that large ones leave.
-  std::ranges::stable_sort(blocks, std::greater<>(), &Block::bytes);
-  std::vector<Block> placed;
-  for (const Block& block : blocks) {
-    *block.offset = lowest_gap(block, placed);
-    plan.arena_bytes = std::max(plan.arena_bytes, *block.offset + block.bytes);
-    placed.push_back(block);
-  }
-  return plan;
+MemoryPlan plan_memory(std::span<const Program* const> programs,
+                       std::span<const Schedule> schedules) {
+  BRAID_CHECK(!programs.empty() && programs.size() == schedules.size());
+  return Planner(programs, schedules).run();
+}
+
+MemoryPlan plan_memory(const Program& program, const Schedule& schedule) {
+  const Program* const programs[] = {&program};
+  return plan_memory(programs, {&schedule, 1});
 }
 
 }  // namespace braid

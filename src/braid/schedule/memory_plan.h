@@ -6,10 +6,14 @@
 
 namespace braid {
 
-// Gives each computed value and each launch's workspace an offset in one arena, so that no two that
-// are live at once overlap. A value lives from the launch that makes it to its last reader; inputs
-// and program outputs live throughout. Launches are taken to run one after the other in the order
-// given.
-MemoryPlan plan_memory(const Program& program, std::span<const Launch> launches);
+// Gives each computed value and each launch's workspace a place in one arena, the same on all ranks
+// of `programs` (largest size over them), so that two share bytes only where the Schedule's order
+// proves that one is done with when the other begins. Inputs and outputs keep theirs throughout.
+// The values' accesses are those of `schedules`, which differ over ranks in kernels alone.
+MemoryPlan plan_memory(std::span<const Program* const> programs,
+                       std::span<const Schedule> schedules);
+
+// The same for one rank.
+MemoryPlan plan_memory(const Program& program, const Schedule& schedule);
 
 }  // namespace braid

@@ -1,20 +1,45 @@
 #include "braid/schedule/schedule.h"
 
-#include "braid/schedule/memory_plan.h"
-
 namespace braid {
+namespace {
 
-std::string_view to_string(Stream stream) {
-  return stream == Stream::compute ? "compute" : "comm";
+// FNV-1a.
+class Hash {
+ public:
+  void add(int64_t value) {
+    for (int i = 0; i < 8; ++i) byte(static_cast<uint8_t>(value >> (8 * i)));
+  }
+  void add(std::string_view text) {
+    add(static_cast<int64_t>(text.size()));
+    for (char c : text) byte(static_cast<uint8_t>(c));
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  void byte(uint8_t b) { value_ = (value_ ^ b) * 0x100000001b3u; }
+  uint64_t value_ = 0xcbf29ce484222325u;
+};
+
+std::string micro_batches(const Launch& launch) {
+  if (launch.num_micro_batches == 1) return fmt::format("{}", launch.micro_batch);
+  return fmt::format("{}-{}", launch.micro_batch, launch.micro_batch_end() - 1);
 }
 
+}  // namespace
+
 std::string to_string(const Schedule& schedule, const Program& program) {
-  std::string out;
+  std::string out =
+      fmt::format("schedule {}: {} launches, {} micro-batches (tokens", schedule.strategy,
+                  schedule.launches.size(), schedule.micro_batches.size());
+  for (const MicroBatch& mb : schedule.micro_batches) {
+    out += fmt::format(" {}{}", mb.capacity.token, mb.continues ? " continuing" : "");
+  }
+  out += ")\n";
   for (size_t i = 0; i < schedule.launches.size(); ++i) {
     const Launch& launch = schedule.launches[i];
-    const Op& op = program.ops[static_cast<size_t>(launch.op)];
-    out += fmt::format("{:4} {:7} {:24} {}", i, to_string(launch.stream), launch.kernel.name,
-                       op.scope);
+    const Op& op = schedule.op(program, launch);
+    out += fmt::format("{:4} {:7} mb {:3} {:36} {}", i, to_string(launch.stream),
+                       micro_batches(launch), launch.kernel.name, op.scope);
     for (int wait : launch.waits) out += fmt::format(" after {}", wait);
     out += "\n";
   }
@@ -22,14 +47,28 @@ std::string to_string(const Schedule& schedule, const Program& program) {
                            schedule.memory.live_bytes);
 }
 
-Schedule sequential_schedule(const Program& program, const KernelCatalog& catalog) {
-  Schedule schedule;
-  for (size_t i = 0; i < program.ops.size(); ++i) {
-    schedule.launches.push_back(
-        {static_cast<int>(i), Stream::compute, {}, catalog.find(program, program.ops[i])});
+uint64_t hash_of(const Schedule& schedule) {
+  Hash hash;
+  hash.add(schedule.strategy);
+  for (const MicroBatch& mb : schedule.micro_batches) {
+    for (int64_t n : {mb.capacity.token, mb.capacity.sequence, mb.capacity.row, mb.capacity.shard,
+                      static_cast<int64_t>(mb.continues)}) {
+      hash.add(n);
+    }
   }
-  schedule.memory = plan_memory(program, schedule.launches);
-  return schedule;
+  for (const Op& op : schedule.replacements) hash.add(op.def->kind);
+  for (const Launch& launch : schedule.launches) {
+    for (int n : {launch.op, launch.num_ops, launch.replacement, launch.micro_batch,
+                  launch.num_micro_batches, static_cast<int>(launch.stream)}) {
+      hash.add(n);
+    }
+    for (int wait : launch.waits) hash.add(wait);
+    hash.add(-1);
+  }
+  for (int64_t offset : schedule.memory.value_offset) hash.add(offset);
+  for (bool merged : schedule.memory.merged) hash.add(static_cast<int64_t>(merged));
+  for (int64_t offset : schedule.memory.workspace_offset) hash.add(offset);
+  return hash.value();
 }
 
 }  // namespace braid

@@ -5,40 +5,65 @@
 
 #include "braid/ops/kernel_catalog.h"
 #include "braid/program/program.h"
+#include "braid/schedule/micro_batch.h"
 
 namespace braid {
 
-enum class Stream : uint8_t { compute, comm };
-std::string_view to_string(Stream stream);
-
-// One op of the Program, on a stream. Launches of a stream run in recorded order; `waits` names
-// launches of other streams that must have finished first.
+// Something that runs as one: an op, or the neighbouring ops that a fused one replaces, for one
+// micro-batch or for adjacent ones together.
 struct Launch {
-  int op = 0;  // index into Program::ops
+  int op = 0;            // index into Program::ops, the first one
+  int num_ops = 1;       // more than one only with a replacement
+  int replacement = -1;  // index into Schedule::replacements
+  int micro_batch = 0;   // the first one
+  int num_micro_batches = 1;
   Stream stream = Stream::compute;
-  std::vector<int> waits;  // indexes into Schedule::launches, each smaller than this launch's own
+  std::vector<int> waits;  // launches of other streams that end before this one begins
   KernelInfo kernel;
+
+  int op_end() const { return op + num_ops; }
+  int micro_batch_end() const { return micro_batch + num_micro_batches; }
 };
 
-// Where the values of a Program lie in one arena, at capacity.
+// Where values lie in one arena. A value that several micro-batches share in one launch, or that is
+// an input or an output, is merged: one buffer of the batch's capacity, each micro-batch owning its
+// rows. Any other value has a place of its own in each micro-batch.
 struct MemoryPlan {
   static constexpr int64_t kAlignment = 64;
-  std::vector<int64_t> value_offset;  // [values]; -1: not in the arena (weights, states, unused)
+  int micro_batches = 1;
+  std::vector<int64_t> value_offset;      // [values, micro_batches]; -1: not in the arena
+  std::vector<bool> merged;               // [values]
   std::vector<int64_t> workspace_offset;  // [launches]; -1: none
   int64_t arena_bytes = 0;
-  int64_t live_bytes = 0;  // the most that is live at once: no plan is smaller
+  // The most that is live at once when launches run one at a time in recorded order: no arena is
+  // smaller. Streams that run beside each other may keep more.
+  int64_t live_bytes = 0;
+
+  int64_t offset(ValueId value, int micro_batch) const {
+    return value_offset[static_cast<size_t>((value * micro_batches) + micro_batch)];
+  }
 };
 
-// When each op of a Program runs: data made once per context key, then replayed.
+// When and where each op of one rank's Program runs: data that is made once per context key,
+// verified over all ranks, and replayed.
 struct Schedule {
-  std::vector<Launch> launches;
+  std::string strategy;
+  std::vector<MicroBatch> micro_batches;
+  std::vector<Op> replacements;
+  std::vector<Launch> launches;  // in recorded order; each stream runs its own in that order
   MemoryPlan memory;
+
+  const Op& op(const Program& program, const Launch& launch) const {
+    return launch.replacement >= 0 ? replacements[static_cast<size_t>(launch.replacement)]
+                                   : program.ops[static_cast<size_t>(launch.op)];
+  }
 };
 
 // One line per launch, then the arena.
 std::string to_string(const Schedule& schedule, const Program& program);
 
-// Every op in program order on the compute stream, with its memory planned.
-Schedule sequential_schedule(const Program& program, const KernelCatalog& catalog);
+// Equal for Schedules that say the same: launches, streams, waits, replacements, offsets. Ranks
+// compare it before a Schedule's first use.
+uint64_t hash_of(const Schedule& schedule);
 
 }  // namespace braid

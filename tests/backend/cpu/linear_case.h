@@ -88,6 +88,7 @@ inline std::vector<float> minima(DType dtype, const std::byte* row, int64_t elem
 }
 
 // x as the kernels of quantized weights see it, and its step per element.
+constexpr float kMaxCode = 32512;
 inline void round_to_codes(const float* x, int64_t K, std::vector<double>* values,
                            std::vector<double>* steps) {
   values->resize(K);
@@ -95,8 +96,8 @@ inline void round_to_codes(const float* x, int64_t K, std::vector<double>* value
   for (int64_t k = 0; k < K; k += 32) {
     float max = 0;
     for (int i = 0; i < 32; ++i) max = std::max(max, std::abs(x[k + i]));
-    if (max < 1e-35f) max = 0;
-    const float scale = max * (1 / 127.0f), inverse = max == 0 ? 0 : 127 / max;
+    if (max < 1e-33f) max = 0;
+    const float scale = max * (1 / kMaxCode), inverse = max == 0 ? 0 : kMaxCode / max;
     for (int i = 0; i < 32; ++i) {
       (*values)[k + i] = static_cast<double>(scale) * std::nearbyint(x[k + i] * inverse);
       (*steps)[k + i] = scale;
@@ -135,7 +136,7 @@ struct TestWeight {
 };
 
 // What y[t, n] has to be: over x as the kernel sees it, with a bound on the error of f32 sums, and
-// over x itself, with the bound that rounding x to 8 bits adds.
+// over x itself, with the bound that rounding x to 16 bits adds.
 struct Expected {
   double value, bound;              // over rounded x
   double exact_value, exact_bound;  // over x
@@ -168,7 +169,7 @@ inline std::vector<Expected> reference(const float* x, int64_t ldx, int64_t M, c
         sum += wk * rounded[k];
         exact += wk * xt[k];
         magnitude += (std::abs(wk - zero) + std::abs(zero)) * std::abs(rounded[k]);
-        rounding += std::abs(wk) * steps[k] * (0.5 + 127 * 4 * kEps);
+        rounding += std::abs(wk) * steps[k] * (0.5 + kMaxCode * 4 * kEps);
       }
       // One rounding per addition, and some per term: of the scales' product, of the reference's
       // weight, of the sum of codes.

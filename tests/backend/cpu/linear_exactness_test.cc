@@ -118,8 +118,68 @@ TEST_P(LinearExactnessTest, TinyAndHugeActivations) {
   }
 }
 
+// The largest products that codes can make, with every sign: no step of any machine's product may
+// saturate or overflow.
+TEST_P(LinearExactnessTest, ExtremeCodes) {
+  if (!is_quantized(GetParam())) return;
+  const DTypeInfo& type = info(GetParam());
+  const int64_t M = 12;
+  int64_t factors = 2;  // bytes, kept random: the first of a block, of Q6_K the last
+  if (GetParam() == DType::q4_1 || GetParam() == DType::q5_1) factors = 4;
+  if (type.block_elems == 256) factors = GetParam() == DType::q6_k ? 18 : 16;
+  const std::byte extremes[] = {std::byte{0x00}, std::byte{0x7f}, std::byte{0x80}, std::byte{0xff}};
+  for (int64_t n = 0; n < 75; ++n) {
+    for (int64_t b = 0; b < K / type.block_elems; ++b) {
+      std::byte* block = weight.bytes.data() + n * weight.view.row_bytes + b * type.block_bytes;
+      std::byte* codes = block + (GetParam() == DType::q6_k ? 0 : factors);
+      for (int64_t i = 0; i < type.block_bytes - factors; ++i) {
+        codes[i] = extremes[n < 4 ? n : static_cast<int64_t>(rng() % 4)];
+      }
+    }
+  }
+  std::vector<float> x(M * K);
+  for (int64_t i = 0; i < M * K; ++i)
+    x[i] = i / K < 2 ? (i < K ? 3.0f : -3.0f) : rng() % 2 ? 3 : -3;
+  const std::vector<Expected> want = reference(x.data(), K, M, weight.view, nullptr);
+  for (LinearIsa isa : usable_linear_isas()) {
+    for (int64_t rows : {int64_t{2}, M}) {
+      const std::vector<float> y = run(x, rows, weight.view, isa, 1);
+      for (size_t i = 0; i < y.size(); ++i) {
+        ASSERT_LE(std::abs(y[i] - want[i].value), want[i].bound) << name(isa) << " at " << i;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(AllDTypes, LinearExactnessTest, testing::ValuesIn(kDTypes),
                          [](const auto& dtype) { return std::string(name(dtype.param)); });
+
+// Each of the codes that x is rounded to, by weights that are one code in one column: what comes
+// out is that code. 1, and the ends of the weights' range.
+TEST(LinearCodesTest, EveryCodeOfX) {
+  const int64_t max = static_cast<int64_t>(kMaxCode), M = ceil_div(2 * max + 1, int64_t{31});
+  constexpr int kWeights[] = {1, 127, -128};
+  GuardedBytes bytes(96 * bytes_of(DType::q8_0, 32));
+  const TensorView w = make_view(bytes.data(), DType::q8_0, {96, 32});
+  for (int64_t n = 0; n < 96; ++n) {
+    BlockQ8_0 block{.d = to_f16(1)};
+    block.qs[n % 32] = static_cast<int8_t>(kWeights[n / 32]);
+    std::memcpy(bytes.data() + n * static_cast<int64_t>(sizeof(block)), &block, sizeof(block));
+  }
+  std::vector<float> x(M * 32);
+  for (int64_t t = 0, code = -max; t < M; ++t) {
+    for (int64_t i = 0; i < 32; ++i) {
+      x[t * 32 + i] = static_cast<float>(i == t % 32 ? max : std::min(code++, max));
+    }
+  }
+  for (LinearIsa isa : usable_linear_isas()) {
+    const std::vector<float> y = run(x, M, w, isa, 1);
+    for (int64_t i = 0; i < M * 96; ++i) {
+      const double want = x[i / 96 * 32 + i % 32] * static_cast<double>(kWeights[i % 96 / 32]);
+      ASSERT_LE(std::abs(y[i] - want), 4 * kEps * std::abs(want)) << name(isa) << " at " << i;
+    }
+  }
+}
 
 // Residual and y may be the same memory.
 TEST(LinearAliasTest, ResidualInPlace) {

@@ -54,15 +54,25 @@ TEST(GatherRows, Bitwise) {
   std::mt19937 random(21);
   for (int64_t cols : {1, 255, 256, 600}) {
     const std::vector<float> x = random_floats(random, 9 * (cols + 2));
-    const std::vector<int32_t> index{8, 0, 0, 5};
     for (int threads : {1, 2, 3, 4}) {
+      const int32_t first = threads == 3 ? 100 : 0;  // row numbers of a later micro-batch
+      const std::vector<int32_t> index{first + 8, first, first, first + 5};
       std::vector<float> y = poisoned(4 * cols);
       for (int i = 0; i < threads; ++i) {
-        gather_rows({x.data(), index.data(), y.data(), 4, cols, cols + 2, cols},
+        gather_rows({.x = x.data(),
+                     .index = index.data(),
+                     .y = y.data(),
+                     .rows = 4,
+                     .cols = cols,
+                     .first = first,
+                     .x_stride = cols + 2,
+                     .y_stride = cols},
                     Team{i, threads, nullptr});
       }
       for (int64_t t = 0; t < 4; ++t) {
-        ASSERT_EQ(std::memcmp(&y[t * cols], &x[index[t] * (cols + 2)], cols * sizeof(float)), 0);
+        ASSERT_EQ(
+            std::memcmp(&y[t * cols], &x[(index[t] - first) * (cols + 2)], cols * sizeof(float)),
+            0);
       }
     }
   }

@@ -81,13 +81,14 @@ TEST(MemoryPlan, RandomProgramsNeverOverlap) {
       values.push_back(last);
     }
     const Program program = b.finish({last});
-    std::vector<Launch> launches;
+    Schedule schedule{.micro_batches = {{program.capacity}}};
     for (int i = 0; i < ops; ++i) {
-      launches.push_back({i, Stream::compute, {}, {"add", static_cast<int64_t>(rng() % 3) * 1000}});
+      schedule.launches.push_back(
+          {.op = i, .kernel = {"add", static_cast<int64_t>(rng() % 3) * 1000}});
     }
-    const MemoryPlan plan = plan_memory(program, launches);
+    const MemoryPlan plan = plan_memory(program, schedule);
     EXPECT_GE(plan.arena_bytes, plan.live_bytes);
-    expect_disjoint(program, launches, plan);
+    expect_disjoint(program, schedule.launches, plan);
   }
 }
 
@@ -95,14 +96,84 @@ TEST(MemoryPlan, AChainReusesTwoBuffers) {
   Builder b("chain", {1, 1, 1});
   const ValueId x = b.input("x", {DType::f32, {1, 1024}});
   ValueId y = x;
-  std::vector<Launch> launches;
+  Schedule schedule{.micro_batches = {{b.capacity()}}};
   for (int i = 0; i < 20; ++i) {
     y = ops::add(b, y, y);
-    launches.push_back({i, Stream::compute, {}, {"add", 0}});
+    schedule.launches.push_back({.op = i, .kernel = {"add", 0}});
   }
-  const MemoryPlan plan = plan_memory(b.finish({y}), launches);
+  const MemoryPlan plan = plan_memory(b.finish({y}), schedule);
   EXPECT_EQ(plan.arena_bytes, 3 * 4096) << "the input and two that take turns";
   EXPECT_EQ(plan.live_bytes, plan.arena_bytes);
+}
+
+// x -> y -> z, for two micro-batches of 3 and 5 of 8 tokens.
+struct TwoParts {
+  Program program;
+  Schedule schedule;
+  MemoryPlan memory;
+
+  explicit TwoParts(BatchAxis axis, bool merge_second = false) {
+    Builder b("parts", {8, 1, 1});
+    ValueId x = b.input("x", {DType::f32, {8, 100}, BatchAxis::token});
+    if (axis == BatchAxis::none) x = b.input("t", {DType::f32, {8, 100}});
+    const ValueId y = ops::add(b, x, x);
+    const ValueId z = ops::add(b, y, y);
+    program = b.finish({ops::add(b, z, z)});
+    schedule.micro_batches = {{{3, 1, 1}}, {{5, 1, 1}}};
+    for (int op = 0; op < 3; ++op) {
+      for (int mb = 0; mb < 2; ++mb) {
+        if (op == 1 && merge_second) {
+          if (mb == 0) schedule.launches.push_back({.op = 1, .num_micro_batches = 2});
+          continue;
+        }
+        schedule.launches.push_back({.op = op, .micro_batch = mb});
+      }
+    }
+    memory = plan_memory(program, schedule);
+  }
+  bool merged(int op) const {
+    return memory.merged[static_cast<size_t>(program.ops[static_cast<size_t>(op)].outputs[0])];
+  }
+  int64_t offset(int op, int mb) const {
+    return memory.offset(program.ops[static_cast<size_t>(op)].outputs[0], mb);
+  }
+};
+
+TEST(MemoryPlan, WhatMeetsIsOneBufferAndTheRestIsApart) {
+  const TwoParts apart(BatchAxis::token);
+  EXPECT_FALSE(apart.merged(0) || apart.merged(1));
+  EXPECT_TRUE(apart.merged(2)) << "an output";
+  EXPECT_NE(apart.offset(0, 0), apart.offset(0, 1));
+  EXPECT_EQ(apart.offset(2, 0), apart.offset(2, 1));
+  const TwoParts meets(BatchAxis::token, true);
+  EXPECT_TRUE(meets.merged(0) && meets.merged(1));
+  EXPECT_EQ(meets.offset(0, 0), meets.offset(0, 1));
+  // Parts of 3 and 5 rows take less than two of 8.
+  EXPECT_LT(apart.memory.arena_bytes, 2 * 3200 + 2 * 3200);
+}
+
+TEST(MemoryPlan, WhatHasNoBatchAxisIsMadeByEachMicroBatchInAPlaceOfItsOwn) {
+  const TwoParts plan(BatchAxis::none);
+  EXPECT_FALSE(plan.merged(0));
+  EXPECT_GE(std::abs(plan.offset(0, 0) - plan.offset(0, 1)), 3200);
+}
+
+TEST(MemoryPlan, ScratchOfStreamsThatRunBesideEachOtherIsApart) {
+  Builder b("streams", {1, 1, 1});
+  const ValueId x = b.input("x", {DType::f32, {1, 16}});
+  const ValueId y = ops::add(b, x, x), z = ops::add(b, x, x);
+  const Program program = b.finish({ops::add(b, y, z)});
+  for (bool ordered : {false, true}) {
+    Schedule schedule{.micro_batches = {{program.capacity}}};
+    schedule.launches = {{.op = 0, .kernel = {"add", 4096}},
+                         {.op = 1, .stream = Stream::side, .kernel = {"add", 4096}},
+                         {.op = 2, .waits = {1}, .kernel = {"add", 4096}}};
+    if (ordered) schedule.launches[1].waits = {0};
+    const MemoryPlan plan = plan_memory(program, schedule);
+    EXPECT_EQ(plan.workspace_offset[0] == plan.workspace_offset[1], ordered);
+    EXPECT_EQ(plan.workspace_offset[2], plan.workspace_offset[0]);
+    EXPECT_LE(plan.live_bytes, plan.arena_bytes);
+  }
 }
 
 }  // namespace

@@ -1,13 +1,18 @@
 #pragma once
 
+#include <array>
+
 #include "braid/backend/backend.h"
 #include "braid/backend/cpu/kernel_table.h"
+#include "braid/backend/cpu/stream_thread.h"
 #include "braid/backend/cpu/thread_pool.h"
 
 namespace braid::cpu {
 
-// One rank's CPU: a team of threads that walks the launches of a step together, with a barrier
-// between one launch and the next. The table and the pool outlive the backend and what it bound.
+// One rank's CPU. The compute stream is a team of threads that walks its launches together, with a
+// barrier between one and the next; each other stream is a thread of its own, which exists once a
+// Schedule uses it. Streams wait for each other's launches through counters. The table and the pool
+// outlive the backend and what it bound.
 class CpuBackend : public Backend {
  public:
   CpuBackend(const KernelTable& table, ThreadPool& pool) : table_(table), pool_(pool) {}
@@ -19,6 +24,7 @@ class CpuBackend : public Backend {
  private:
   const KernelTable& table_;
   ThreadPool& pool_;
+  std::array<std::unique_ptr<StreamThread>, kNumStreams> threads_;
 };
 
 }  // namespace braid::cpu

@@ -14,8 +14,9 @@ const Kernel& KernelTable::at(std::string_view kind) const {
   return it->second;
 }
 
-KernelInfo KernelTable::find(const Program& program, const Op& op) const {
-  return at(op.def->kind).info(op, program.input_types(op), program.output_types(op), threads_);
+KernelInfo KernelTable::find(const Program& program, const Op& op, Stream stream) const {
+  return at(op.def->kind)
+      .info(op, program.input_types(op), program.output_types(op), threads(stream));
 }
 
 void add_reference_kernel(KernelTable& table, const OpDef& def) {

@@ -3,17 +3,21 @@
 #include <functional>
 #include <map>
 
+#include "braid/backend/backend.h"
 #include "braid/backend/cpu/team.h"
 #include "braid/ops/kernel_catalog.h"
 
 namespace braid::cpu {
 
-// What a kernel is bound to. The call and its spans outlive the bound kernel; extents are read
-// through the call on each run.
+// What a kernel is bound to. The call and its spans outlive the bound kernel. From one run to the
+// next the call's part changes, and with it the data pointers of operands that have a batch axis:
+// they are read through the call on each run. Weights, states and all shapes stay.
 struct LaunchArgs {
   const OpCall& call;
   std::byte* workspace = nullptr;  // as many bytes as info() asked for, 64-byte aligned
-  int threads = 1;
+  int threads = 1;                 // of the team that runs it
+  Stream stream = Stream::compute;
+  DeviceMemory* arena = nullptr;  // fabric::SymmetricMemory where ranks reach into each other's
 };
 
 // One launch, ready to run: every thread of the team calls it (SPMD).
@@ -28,12 +32,13 @@ struct Kernel {
 // The kernels of the CPU backend by kind of op, filled by explicit calls (kernels/cpu/register.h).
 class KernelTable : public KernelCatalog {
  public:
+  // `threads` run the compute stream; each other stream has one thread of its own.
   explicit KernelTable(int threads) : threads_(threads) {}
 
-  int threads() const { return threads_; }
+  int threads(Stream stream) const { return stream == Stream::compute ? threads_ : 1; }
   void add(std::string_view kind, Kernel kernel);  // replaces an earlier kernel of the kind
   const Kernel& at(std::string_view kind) const;   // fails with kUnsupported
-  KernelInfo find(const Program& program, const Op& op) const override;
+  KernelInfo find(const Program& program, const Op& op, Stream stream) const override;
 
  private:
   int threads_;

@@ -28,12 +28,7 @@ KernelInfo attention_info(const Op& op, TypeList in, int threads, Isa isa) {
 BoundKernel bind_attention(const LaunchArgs& args, Isa isa) {
   const OpCall& call = args.call;
   const auto& a = call.attrs<ops::AttentionAttrs>();
-  AttentionParams p{.q = call.in[0].as<const float>(),
-                    .out = call.out[0].as<float>(),
-                    .page_table = call.in[5].as<const int32_t>(),
-                    .q_start = call.in[3].as<const int32_t>(),
-                    .kv_len = call.in[4].as<const int32_t>(),
-                    .cache = cache_of(call.in[1], call.in[2]),
+  AttentionParams p{.cache = cache_of(call.in[1], call.in[2]),
                     .max_pages = call.in[5].cols(),
                     .q_heads = call.in[0].cols() / a.head_dim,
                     .group = a.group,
@@ -46,21 +41,27 @@ BoundKernel bind_attention(const LaunchArgs& args, Isa isa) {
                     .scratch = args.workspace};
   return [bound = p, &call, isa](const Team& team) {
     auto p = bound;
-    p.sequences = call.extents->sequence;
+    p.q = call.in[0].as<const float>();
+    p.out = call.out[0].as<float>();
+    p.q_start = call.in[3].as<const int32_t>();
+    p.kv_len = call.in[4].as<const int32_t>();
+    p.page_table = call.in[5].as<const int32_t>();
+    p.first_token = call.part->begin.token;
+    p.sequences = call.extents().sequence;
     attention(p, team, isa);
   };
 }
 
 BoundKernel bind_append(const LaunchArgs& args, Isa isa) {
   const OpCall& call = args.call;
-  KvAppendParams p{.k = call.in[0].as<const float>(),
-                   .v = call.in[1].as<const float>(),
-                   .slots = call.in[2].as<const int32_t>(),
-                   .cache = cache_of(call.in[3], call.in[4]),
+  KvAppendParams p{.cache = cache_of(call.in[3], call.in[4]),
                    .k_stride = call.in[0].cols(),
                    .v_stride = call.in[1].cols()};
   return [bound = p, &call, isa](const Team& team) {
     auto p = bound;
+    p.k = call.in[0].as<const float>();
+    p.v = call.in[1].as<const float>();
+    p.slots = call.in[2].as<const int32_t>();
     p.tokens = call.rows();
     kv_append(p, team, isa);
   };
@@ -71,10 +72,9 @@ struct Rotation {
   std::vector<double> inv_freq;
   RopeSpec spec;
 
-  Rotation(const ops::RopeAttrs& a, const TensorView& positions, const TensorView& factors) {
+  Rotation(const ops::RopeAttrs& a, const TensorView& factors) {
     inv_freq = ops::rope_frequencies(a, factors.as<const float>());
-    spec = {.positions = positions.as<const int32_t>(),
-            .inv_freq = inv_freq.data(),
+    spec = {.inv_freq = inv_freq.data(),
             .mscale = a.attention_factor,
             .pairing = a.pairing,
             .head_dim = a.head_dim,
@@ -85,15 +85,15 @@ struct Rotation {
 BoundKernel bind_rope(const LaunchArgs& args, Isa isa) {
   const OpCall& call = args.call;
   const auto& a = call.attrs<ops::RopeAttrs>();
-  auto rotation = std::make_shared<Rotation>(a, call.in[1], call.in[2]);
+  auto rotation = std::make_shared<Rotation>(a, call.in[2]);
   RopeParams p{.rope = rotation->spec,
-               .in = {.x = call.in[0].as<const float>(),
-                      .x_stride = call.in[0].cols(),
-                      .heads = call.in[0].cols() / a.head_dim},
-               .out = call.out[0].as<float>(),
+               .in = {.x_stride = call.in[0].cols(), .heads = call.in[0].cols() / a.head_dim},
                .out_stride = call.out[0].cols()};
   return [bound = p, rotation, &call, isa](const Team& team) {
     auto p = bound;
+    p.rope.positions = call.in[1].as<const int32_t>();
+    p.in.x = call.in[0].as<const float>();
+    p.out = call.out[0].as<float>();
     p.tokens = call.rows();
     rope(p, team, isa);
   };
@@ -106,26 +106,28 @@ BoundKernel bind_rope_append(const LaunchArgs& args, Isa isa) {
   };
   const OpCall& call = args.call;
   const auto& a = call.attrs<ops::RopeAppendAttrs>();
-  auto held = std::make_shared<Held>(
-      Held{{a.rope, call.in[3], call.in[4]}, widen(call.in[8]), widen(call.in[9])});
+  auto held =
+      std::make_shared<Held>(Held{{a.rope, call.in[4]}, widen(call.in[8]), widen(call.in[9])});
   const auto heads = [&](const TensorView& x, const std::vector<float>& norm) {
-    return RopeHeads{.x = x.as<const float>(),
-                     .x_stride = x.cols(),
+    return RopeHeads{.x_stride = x.cols(),
                      .norm_w = norm.empty() ? nullptr : norm.data(),
                      .norm_eps = a.eps,
                      .heads = x.cols() / a.rope.head_dim};
   };
   RopeAppendParams p{.rope = held->rotation.spec,
                      .q = heads(call.in[0], held->q_norm),
-                     .q_out = call.out[0].as<float>(),
                      .q_out_stride = call.out[0].cols(),
                      .k = heads(call.in[1], held->k_norm),
-                     .v = call.in[2].as<const float>(),
                      .v_stride = call.in[2].cols(),
-                     .slots = call.in[5].as<const int32_t>(),
                      .cache = cache_of(call.in[6], call.in[7])};
   return [bound = p, held, &call, isa](const Team& team) {
     auto p = bound;
+    p.rope.positions = call.in[3].as<const int32_t>();
+    p.q.x = call.in[0].as<const float>();
+    p.k.x = call.in[1].as<const float>();
+    p.v = call.in[2].as<const float>();
+    p.q_out = call.out[0].as<float>();
+    p.slots = call.in[5].as<const int32_t>();
     p.tokens = call.rows();
     rope_append(p, team, isa);
   };

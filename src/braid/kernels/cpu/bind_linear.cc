@@ -1,4 +1,7 @@
 // Binds linear and gated_linear to kernels/cpu/linear.
+#include <algorithm>
+#include <array>
+
 #include "braid/kernels/cpu/bind.h"
 #include "braid/kernels/cpu/linear/linear.h"
 #include "braid/kernels/cpu/register.h"
@@ -52,17 +55,19 @@ class BoundLinear {
         op.def == &ops::kGatedLinear || !op.attrs.as<ops::LinearAttrs>().bias_elsewhere;
     for (size_t i = 0; i < n; ++i) {
       const TensorView& w = call_.in[1 + i];
-      const TensorView& y = call_.out[std::min(i, call_.out.size() - 1)];
       description_.with(w.dtype, w.shape[0]);
       weights_.push_back({.w = w,
                           .bias = with_bias ? f32_row(call_.in[1 + n + i], i) : nullptr,
-                          .y = y.as<float>(),
-                          .ldy = y.cols()});
+                          .ldy = y_of(i).cols()});
     }
     description_.desc.weights = description_.weights;
+    BRAID_CHECK(n <= kMaxWeights, "{} weights in one linear", n);
   }
 
-  void operator()(const Team& team) {
+  void operator()(const Team& team) const {
+    std::array<LinearWeight, kMaxWeights> weights;
+    std::ranges::copy(weights_, weights.begin());
+    for (size_t i = 0; i < weights_.size(); ++i) weights[i].y = y_of(i).as<float>();
     LinearDesc desc = description_.desc;
     desc.M = call_.rows();
     const TensorView& x = call_.in[0];
@@ -70,12 +75,17 @@ class BoundLinear {
             .ldx = x.cols(),
             .M = desc.M,
             .K = desc.K,
-            .weights = weights_,
+            .weights = std::span(weights).first(weights_.size()),
             .gate = desc.gate},
            choose_linear(desc, isa_), scratch_, team);
   }
 
  private:
+  static constexpr size_t kMaxWeights = 4;
+
+  // A gated pair has one output.
+  const TensorView& y_of(size_t i) const { return call_.out[std::min(i, call_.out.size() - 1)]; }
+
   // Biases of 16-bit models are widened once.
   const float* f32_row(const TensorView& bias, size_t index) {
     if (bias.data == nullptr) return nullptr;

@@ -14,16 +14,16 @@ namespace {
 BoundKernel bind_embedding(const LaunchArgs& args, Isa) {
   const OpCall& call = args.call;
   const TensorView& table = call.in[1];
-  EmbeddingParams p{.ids = call.in[0].as<const int32_t>(),
-                    .table = table.data,
+  EmbeddingParams p{.table = table.data,
                     .dtype = table.dtype,
                     .row_bytes = table.row_bytes,
-                    .y = call.out[0].as<float>(),
                     .cols = table.cols(),
                     .y_stride = call.out[0].cols(),
                     .scale = call.attrs<ops::EmbeddingAttrs>().scale};
   return [bound = p, &call](const Team& team) {
     auto p = bound;
+    p.ids = call.in[0].as<const int32_t>();
+    p.y = call.out[0].as<float>();
     p.tokens = call.rows();
     embedding(p, team);
   };
@@ -31,15 +31,15 @@ BoundKernel bind_embedding(const LaunchArgs& args, Isa) {
 
 BoundKernel bind_gather(const LaunchArgs& args, Isa) {
   const OpCall& call = args.call;
-  GatherRowsParams p{.x = call.in[0].as<const float>(),
-                     .index = call.in[1].as<const int32_t>(),
-                     .y = call.out[0].as<float>(),
-                     .cols = call.in[0].cols(),
-                     .x_stride = call.in[0].cols(),
-                     .y_stride = call.out[0].cols()};
+  GatherRowsParams p{
+      .cols = call.in[0].cols(), .x_stride = call.in[0].cols(), .y_stride = call.out[0].cols()};
   return [bound = p, &call](const Team& team) {
     auto p = bound;
-    p.rows = call.extents->row;
+    p.x = call.in[0].as<const float>();
+    p.index = call.in[1].as<const int32_t>();
+    p.y = call.out[0].as<float>();
+    p.first = call.part->begin.token;
+    p.rows = call.extents().row;
     gather_rows(p, team);
   };
 }
@@ -48,9 +48,7 @@ BoundKernel bind_norm(const LaunchArgs& args, Isa isa) {
   const OpCall& call = args.call;
   const auto& a = call.attrs<ops::RmsNormAttrs>();
   const auto w = std::make_shared<std::vector<float>>(widen(call.in[1]));
-  RmsNormParams p{.x = call.in[0].as<const float>(),
-                  .w = w->data(),
-                  .y = call.out[0].as<float>(),
+  RmsNormParams p{.w = w->data(),
                   .cols = call.in[0].cols(),
                   .group = a.group,
                   .x_stride = call.in[0].cols(),
@@ -58,6 +56,8 @@ BoundKernel bind_norm(const LaunchArgs& args, Isa isa) {
                   .eps = a.eps};
   return [bound = p, w, &call, isa](const Team& team) {
     auto p = bound;
+    p.x = call.in[0].as<const float>();
+    p.y = call.out[0].as<float>();
     p.rows = call.rows();
     rms_norm(p, team, isa);
   };
@@ -67,11 +67,7 @@ BoundKernel bind_add_norm(const LaunchArgs& args, Isa isa) {
   const OpCall& call = args.call;
   const int64_t C = call.in[0].cols();
   const auto w = std::make_shared<std::vector<float>>(widen(call.in[2]));
-  AddRmsNormParams p{.x = call.in[0].as<const float>(),
-                     .r = call.in[1].as<const float>(),
-                     .w = w->data(),
-                     .s = call.out[0].as<float>(),
-                     .y = call.out[1].as<float>(),
+  AddRmsNormParams p{.w = w->data(),
                      .cols = C,
                      .x_stride = C,
                      .r_stride = C,
@@ -80,6 +76,10 @@ BoundKernel bind_add_norm(const LaunchArgs& args, Isa isa) {
                      .eps = call.attrs<ops::RmsNormAttrs>().eps};
   return [bound = p, w, &call, isa](const Team& team) {
     auto p = bound;
+    p.x = call.in[0].as<const float>();
+    p.r = call.in[1].as<const float>();
+    p.s = call.out[0].as<float>();
+    p.y = call.out[1].as<float>();
     p.rows = call.rows();
     add_rms_norm(p, team, isa);
   };
@@ -89,15 +89,12 @@ BoundKernel bind_binary(const LaunchArgs& args, Isa isa,
                         void (*kernel)(const BinaryParams&, const Team&, Isa)) {
   const OpCall& call = args.call;
   const int64_t C = call.in[0].cols();
-  BinaryParams p{.a = call.in[0].as<const float>(),
-                 .b = call.in[1].as<const float>(),
-                 .y = call.out[0].as<float>(),
-                 .cols = C,
-                 .a_stride = C,
-                 .b_stride = C,
-                 .y_stride = C};
+  BinaryParams p{.cols = C, .a_stride = C, .b_stride = C, .y_stride = C};
   return [bound = p, &call, isa, kernel](const Team& team) {
     auto p = bound;
+    p.a = call.in[0].as<const float>();
+    p.b = call.in[1].as<const float>();
+    p.y = call.out[0].as<float>();
     p.rows = call.rows();
     kernel(p, team, isa);
   };

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "braid/backend/cpu/kernel_table.h"
 #include "braid/fabric/comm.h"
 #include "braid/kernels/cpu/isa.h"
@@ -9,8 +11,13 @@ namespace braid::cpu {
 // Fills the table with the CPU kernels of all ops that compute, for instruction sets up to `cap`.
 void add_cpu_kernels(KernelTable& table, Isa cap = detected_isa());
 
-// Fills in the communication ops over one mesh axis. `comm` outlives the table; its lanes are at
-// least the table's threads.
-void add_comm_kernels(KernelTable& table, fabric::Comm& comm);
+// A group's Comm for each stream: collectives of two streams are not ordered, so they must not
+// share one. Null where a stream never communicates.
+using StreamComms = std::array<fabric::Comm*, kNumStreams>;
+
+// Fills in the communication ops over one mesh axis, and those fused with communication. The Comms
+// outlive the table; lanes are at least the threads of the stream. `cap` as for add_cpu_kernels:
+// the same for both, or fused and unfused ops may differ in their last bits.
+void add_comm_kernels(KernelTable& table, const StreamComms& comms, Isa cap = detected_isa());
 
 }  // namespace braid::cpu

@@ -168,7 +168,7 @@ class Decode {
     DecodeChunk c;
     c.kv = kv_head(p_, s, j);
     c.score = score_spec(p_);
-    c.q = p_.q + p_.q_start[s] * p_.q_stride + heads.begin * p_.cache.head_dim;
+    c.q = p_.q + (p_.q_start[s] - p_.first_token) * p_.q_stride + heads.begin * p_.cache.head_dim;
     c.heads = static_cast<int>(heads.size());
     c.begin = plan.begin + i * plan.chunk_keys;
     c.end = std::min(plan.end, c.begin + plan.chunk_keys);
@@ -186,7 +186,8 @@ class Decode {
     m.chunks = plan.chunks;
     m.heads = heads.size();
     m.head_dim = p_.cache.head_dim;
-    m.out = p_.out + p_.q_start[s] * p_.out_stride + heads.begin * p_.cache.head_dim;
+    m.out =
+        p_.out + (p_.q_start[s] - p_.first_token) * p_.out_stride + heads.begin * p_.cache.head_dim;
     merge_(m);
   }
 
@@ -237,7 +238,7 @@ class Prefill {
     const int64_t begin = (ceil_div(n, block_queries_) - 1 - from_last) * block_queries_;
     const Range heads = heads_of(p_, j);
     if (heads.empty()) return;
-    const int64_t t = p_.q_start[s] + begin;
+    const int64_t t = p_.q_start[s] - p_.first_token + begin;
     PrefillBlock b;
     b.kv = kv_head(p_, s, j);
     b.score = score_spec(p_);

@@ -27,9 +27,10 @@ struct AttentionParams {
   float* out = nullptr;      // [T, Hq * D], rows out_stride elements apart; may be q
   const int32_t* page_table =
       nullptr;                       // [S, P]: page p of sequence s holds positions [p * BS, ...)
-  const int32_t* q_start = nullptr;  // [S + 1]
+  const int32_t* q_start = nullptr;  // [S + 1], counted from first_token on
   const int32_t* kv_len = nullptr;   // [S], at least the sequence's number of queries
   KvCache cache;                     // [NB, BS, Hkv, D]; D a multiple of 8, at most kMaxHeadDim
+  int64_t first_token = 0;           // what q_start calls the first row of q and out
   int64_t sequences = 0;             // S
   int64_t max_pages = 0;             // P
   int64_t q_heads = 0;               // Hq

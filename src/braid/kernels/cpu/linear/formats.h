@@ -28,7 +28,7 @@ BRAID_INLINE void split_nibbles(const VecI (&packed)[4], VecI (&codes)[8]) {
 struct FormatQ8_0 {
   static constexpr Kind kKind = Kind::offset;
   static constexpr bool kSigned = !kWideCodes;  // else biased by 128
-  static constexpr int kBytes = sizeof(BlockQ8_0), kBlocks = 1, kShift = 7;
+  static constexpr int kBytes = sizeof(BlockQ8_0), kBlocks = 1, kCodeBits = 8, kShift = 7;
   template <class Rows, class Fn>
   static BRAID_INLINE void unpack(const Rows& rows, Fn fn) {
     VecI codes[8];
@@ -48,7 +48,8 @@ struct FormatNibbles {
   static constexpr bool kFifthBit = sizeof(Block) - (kMinimum ? 4 : 2) == 20;
   static constexpr Kind kKind = kind;
   static constexpr bool kSigned = false;
-  static constexpr int kBytes = sizeof(Block), kBlocks = 1, kShift = kFifthBit ? 4 : 3;
+  static constexpr int kBytes = sizeof(Block), kBlocks = 1, kCodeBits = kFifthBit ? 5 : 4;
+  static constexpr int kShift = kCodeBits - 1;
   template <class Rows, class Fn>
   static BRAID_INLINE void unpack(const Rows& rows, Fn fn) {
     VecI packed[4], codes[8];
@@ -100,7 +101,8 @@ struct FormatK {
   static constexpr Kind kKind = Kind::minimum;
   static constexpr bool kSigned = false;
   static constexpr bool kFifthBit = sizeof(Block) == sizeof(BlockQ5_K);
-  static constexpr int kBytes = sizeof(Block), kBlocks = 8, kShift = 0;
+  static constexpr int kBytes = sizeof(Block), kBlocks = 8, kCodeBits = kFifthBit ? 5 : 4;
+  static constexpr int kShift = 0;
   template <class Rows, class Fn>
   static BRAID_INLINE void unpack(const Rows& rows, Fn fn) {
     const ScalesK scales(rows);
@@ -136,7 +138,7 @@ using FormatQ5_K = FormatK<BlockQ5_K>;
 struct FormatQ6_K {
   static constexpr Kind kKind = Kind::halves;
   static constexpr bool kSigned = false;
-  static constexpr int kBytes = sizeof(BlockQ6_K), kBlocks = 8, kShift = 5;
+  static constexpr int kBytes = sizeof(BlockQ6_K), kBlocks = 8, kCodeBits = 6, kShift = 5;
   template <class Rows, class Fn>
   static BRAID_INLINE void unpack(const Rows& rows, Fn fn) {
     const Vec d = high_f16(gather(rows, 206));

@@ -36,18 +36,27 @@ enum class Kind : uint8_t { real, offset, minimum, halves };
 
 // Packed x: tiles of T rows of x (the last tile may have fewer), one after the other.
 //   real: per 16 columns f32 [T][16], zeros behind K
-//   else: per block of 32 columns int8 codes [T][32], then dwords [stats][T]:
+//   else: per block of 32 columns int8 high digits [T][32], low digits [T][32], where a code is
+//         kDigitBase * high + low; then dwords [stats][T]:
 //         f32 scale and offset:  i32 bias = -constant * sum of codes
 //                       minimum: f32 sum  = scale * sum of codes
 //                       halves:  i32 bias of the first and of the second 16
+//
+// An odd base makes digits of -127..127 stand for every code up to kMaxCode exactly once; -128
+// would have no negative, which the signed product of lanes.h needs. A block's sum of products with
+// 8-bit weight codes stays within 32 * 255 * kMaxCode < 2^28, and so does a bias: i32 never
+// overflows.
 constexpr int kRealBlock = 16;
+constexpr int kDigitBase = 255;
+constexpr int kMaxCode = 127 * kDigitBase + 127;  // 32512
+constexpr int kDigitBytes = 64;                   // of both digits of a row's block
 [[gnu::always_inline]] constexpr int stats_of(Kind kind) {
   return kind == Kind::halves ? 3 : 2;
 }
 // K is any number of columns for real, else a multiple of 32.
 [[gnu::always_inline]] constexpr int64_t packed_bytes_per_row(Kind kind, int64_t K) {
   return kind == Kind::real ? (K + kRealBlock - 1) / kRealBlock * kRealBlock * 4
-                            : K / 32 * (32 + 4 * stats_of(kind));
+                            : K / 32 * (kDigitBytes + 4 * stats_of(kind));
 }
 
 struct PackArgs {

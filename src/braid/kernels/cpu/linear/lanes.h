@@ -5,7 +5,12 @@
 
 #include <cstddef>
 
+#include "braid/kernels/cpu/linear/kernels.h"
 #include "braid/kernels/cpu/simd/vec.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace braid::cpu::BRAID_ISA {
 
@@ -44,6 +49,11 @@ BRAID_INLINE Vec broadcast(const void* p) {
 BRAID_INLINE Vec to_f32(VecI v) {
   return __builtin_convertvector(v, Vec);
 }
+// v times kDigitBase.
+BRAID_INLINE VecI next_digit(VecI v) {
+  static_assert(linear_detail::kDigitBase == 255);
+  return (v << 8) - v;
+}
 BRAID_INLINE VecI shift_right(VecI v, int bits) {
   return reinterpret_cast<VecI>(reinterpret_cast<VecU>(v) >> bits);
 }
@@ -74,6 +84,15 @@ BRAID_INLINE VecI dot4(VecI acc, VecI codes, VecI x) {
   }
   const __m256i pairs = _mm256_maddubs_epi16(c, y);
   return acc + (VecI)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#elif defined(__SSE2__)
+  const __m128i c = (__m128i)codes, y = (__m128i)x, low = _mm_set1_epi16(0xff);
+  const auto even = [](__m128i v) __attribute__((always_inline)) {
+    return _mm_srai_epi16(_mm_slli_epi16(v, 8), 8);
+  };
+  const __m128i c_even = kSigned ? even(c) : _mm_and_si128(c, low);
+  const __m128i c_odd = kSigned ? _mm_srai_epi16(c, 8) : _mm_srli_epi16(c, 8);
+  return acc + (VecI)_mm_madd_epi16(c_even, even(y)) +
+         (VecI)_mm_madd_epi16(c_odd, _mm_srai_epi16(y, 8));
 #else
   for (int byte = 0; byte < 4; ++byte) {
     const VecI code =
@@ -81,6 +100,39 @@ BRAID_INLINE VecI dot4(VecI acc, VecI codes, VecI x) {
     acc += code * ((x << (24 - 8 * byte)) >> 24);
   }
   return acc;
+#endif
+}
+
+// Without VNNI dot4 takes three instructions, two of them to add in 32 bits. Products of codes of
+// up to 6 bits are added in 16 bits first, kPairSteps steps of two each: 2 * 2 * 63 * 127 < 2^15.
+// More steps of narrower codes measured slower.
+constexpr int kPairSteps = 2;
+constexpr bool adds_pairs(int code_bits) {
+  return !kWideCodes && code_bits <= 6;
+}
+
+// One such step: pairs[j], 16 bits each, += codes[2j] * x[2j] + codes[2j + 1] * x[2j + 1].
+BRAID_INLINE VecI add_pairs(VecI pairs, VecI codes, VecI x) {
+#if defined(__AVX512F__)
+  return (VecI)_mm512_add_epi16((__m512i)pairs, _mm512_maddubs_epi16((__m512i)codes, (__m512i)x));
+#elif defined(__AVX2__)
+  return (VecI)_mm256_add_epi16((__m256i)pairs, _mm256_maddubs_epi16((__m256i)codes, (__m256i)x));
+#else
+  typedef int16_t VecS __attribute__((vector_size(kLanes * 4)));
+  const VecS c = (VecS)codes, y = (VecS)x;  // codes below 128: no sign to mind
+  return (VecI)((VecS)pairs + (c & 0xff) * ((y << 8) >> 8) + (c >> 8) * (y >> 8));
+#endif
+}
+// acc += factor * (the two sums of 16 bits).
+BRAID_INLINE VecI widen_pairs(VecI acc, VecI pairs, int16_t factor) {
+#if defined(__AVX512F__)
+  return acc + (VecI)_mm512_madd_epi16((__m512i)pairs, _mm512_set1_epi16(factor));
+#elif defined(__AVX2__)
+  return acc + (VecI)_mm256_madd_epi16((__m256i)pairs, _mm256_set1_epi16(factor));
+#elif defined(__SSE2__)
+  return acc + (VecI)_mm_madd_epi16((__m128i)pairs, _mm_set1_epi16(factor));
+#else
+  return acc + (((pairs << 16) >> 16) + (pairs >> 16)) * factor;
 #endif
 }
 

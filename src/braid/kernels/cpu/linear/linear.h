@@ -74,8 +74,8 @@ int64_t linear_scratch_bytes(const LinearDesc& desc, LinearIsa isa);
 // Every thread of the team calls it with the same arguments. y is complete when all have returned;
 // until then x, the residual and the scratch must stay as they are. Blocks only at team.barrier().
 //
-// Float weights are multiplied in f32, in the order of k. Quantized weights meet x rounded to 8
-// bits per 32 elements (scale = max |x| / 127; 0 if max |x| < 1e-35): products are summed exactly
+// Float weights are multiplied in f32, in the order of k. Quantized weights meet x rounded to 16
+// bits per 32 elements (scale = max |x| / 32512; 0 if max |x| < 1e-33): products are summed exactly
 // per 32 elements and then in f32 in the order of k. An output depends on its row of w and of x
 // alone: bit for bit the same whatever M, N, the team and the path, and on all machines that have
 // FMA.

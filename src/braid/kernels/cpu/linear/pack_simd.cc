@@ -57,9 +57,11 @@ BRAID_INLINE int32_t sum16(const std::byte* codes) {
 #endif
 }
 
-// Codes round(x / scale) in -127..127; returns scale = max |x| / 127. Largest magnitudes are
-// compared as integers, so that a NaN is the largest of all and comes out as the scale.
-BRAID_INLINE float quantize(const float* x, std::byte* codes) {
+// Codes round(x / scale), scale = max |x| / kMaxCode, as digits; returns scale. Largest magnitudes
+// are compared as integers, so that a NaN is the largest of all and comes out as the scale.
+BRAID_INLINE float quantize(const float* x, std::byte* high, std::byte* low) {
+  constexpr int kBase = linear_detail::kDigitBase;
+  constexpr float kMax = linear_detail::kMaxCode;
   Vec v[kVectors];
   VecI largest{};
 #pragma GCC unroll 8
@@ -69,13 +71,17 @@ BRAID_INLINE float quantize(const float* x, std::byte* codes) {
     largest = magnitude > largest ? magnitude : largest;
   }
   float max = __builtin_bit_cast(float, max_lane_i(largest));
-  if (max < 1e-35f) max = 0;  // its inverse would overflow
-  const float inverse = max == 0 ? 0 : 127 / max;
+  if (max < 1e-33f) max = 0;  // its inverse could overflow, its scale be subnormal
+  const float inverse = max == 0 ? 0 : kMax / max;
 #pragma GCC unroll 8
   for (int i = 0; i < kVectors; ++i) {
-    store_bytes(codes + i * kLanes, round_to_int(v[i] * splat(inverse)));
+    const VecI code = round_to_int(v[i] * splat(inverse));
+    // No code is half way between two multiples of an odd base: f32 always finds the nearest.
+    const VecI digit = round_to_int(to_f32(code) * splat(1.0f / kBase));
+    store_bytes(high + i * kLanes, digit);
+    store_bytes(low + i * kLanes, code - next_digit(digit));
   }
-  return max * (1 / 127.0f);
+  return max * (1 / kMax);
 }
 
 // The logarithm of the constant that is subtracted from each code, or -1.
@@ -96,15 +102,20 @@ int shift_of(DType dtype) {
 
 template <Kind kind>
 void pack_codes(const PackArgs& args, int shift, int64_t t0, int64_t rows, std::byte* tile) {
-  const int64_t block_bytes = rows * (32 + 4 * linear_detail::stats_of(kind));
+  constexpr int kDigitBytes = linear_detail::kDigitBytes;
+  const int64_t block_bytes = rows * (kDigitBytes + 4 * linear_detail::stats_of(kind));
   const auto bias = [&](int32_t sum) { return shift < 0 ? 0 : -sum * (1 << shift); };
   for (int64_t t = 0; t < rows; ++t) {
     const float* x = args.x + (t0 + t) * args.ldx;
-    std::byte* codes = tile + 32 * t;
-    std::byte* stats = tile + 32 * rows + 4 * t;
-    for (int64_t k = 0; k < args.K; k += 32, codes += block_bytes, stats += block_bytes) {
-      const float scale = quantize(x + k, codes);
-      const int32_t low = sum16(codes), high = sum16(codes + 16);
+    std::byte* high_digits = tile + 32 * t;
+    std::byte* stats = tile + kDigitBytes * rows + 4 * t;
+    for (int64_t k = 0; k < args.K; k += 32, high_digits += block_bytes, stats += block_bytes) {
+      std::byte* low_digits = high_digits + 32 * rows;
+      const float scale = quantize(x + k, high_digits, low_digits);
+      const auto sum = [&](int i) {
+        return linear_detail::kDigitBase * sum16(high_digits + i) + sum16(low_digits + i);
+      };
+      const int32_t low = sum(0), high = sum(16);
       std::memcpy(stats, &scale, 4);
       if constexpr (kind == Kind::minimum) {
         const float scaled = scale * static_cast<float>(low + high);

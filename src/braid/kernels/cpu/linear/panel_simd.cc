@@ -11,6 +11,8 @@ namespace {
 [[gnu::always_inline]] constexpr bool has_second(Kind kind) {
   return kind == Kind::minimum || kind == Kind::halves;
 }
+using linear_detail::kDigitBytes;
+
 constexpr int kVecBytes = 4 * kLanes;
 constexpr int kCodeBytes = 16 * kVecBytes;
 constexpr int unpacked_block_bytes(Kind kind) {
@@ -139,20 +141,67 @@ BRAID_INLINE void store_sums(const Vec (&sum)[T][2], float* out) {
   }
 }
 
-// products += codes [steps][2][kLanes][4] times 4 * steps columns of x [T][32].
-template <bool kSigned, int T, int kSteps>
-BRAID_INLINE void dot_steps(const std::byte* codes, const std::byte* x, VecI (&products)[T][2]) {
+// sums = sum(sums, codes [steps][2][kLanes][4], x [T][32]) for steps first..last - 1.
+template <int T, class Sum>
+BRAID_INLINE void add_steps(const std::byte* codes, const std::byte* x, int first, int last,
+                            VecI (&sums)[T][2], Sum sum) {
 #pragma GCC unroll 8
-  for (int i = 0; i < kSteps; ++i) {
+  for (int i = first; i < last; ++i) {
     const VecI w0 = load_i(codes + 2 * i * kVecBytes);
     const VecI w1 = load_i(codes + (2 * i + 1) * kVecBytes);
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
       const VecI xt = broadcast_i(x + 32 * t + 4 * i);
-      products[t][0] = dot4<kSigned>(products[t][0], w0, xt);
-      products[t][1] = dot4<kSigned>(products[t][1], w1, xt);
+      sums[t][0] = sum(sums[t][0], w0, xt);
+      sums[t][1] = sum(sums[t][1], w1, xt);
     }
   }
+}
+
+// Calls fn on every sum of a tile.
+template <int T, class Fn>
+BRAID_INLINE void for_tile(Fn fn) {
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) fn(t, v);
+  }
+}
+
+// products = those of both digits of x [2][T][32] with 4 * steps columns of codes.
+template <class C, int T, int kSteps>
+BRAID_INLINE void dot_digits(const std::byte* codes, const std::byte* x, VecI (&products)[T][2]) {
+  for_tile<T>([&](int t, int v) __attribute__((always_inline)) { products[t][v] = VecI{}; });
+  if constexpr (C::kAddsPairs) {
+#pragma GCC unroll 2
+    for (int digit = 0; digit < 2; ++digit) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kSteps; i += kPairSteps) {
+        VecI pairs[T][2];
+        for_tile<T>([&](int t, int v) __attribute__((always_inline)) { pairs[t][v] = VecI{}; });
+        add_steps<T>(codes, x + 32 * T * digit, i, i + kPairSteps, pairs, add_pairs);
+        for_tile<T>([&](int t, int v) __attribute__((always_inline)) {
+          products[t][v] =
+              widen_pairs(products[t][v], pairs[t][v], digit == 0 ? linear_detail::kDigitBase : 1);
+        });
+      }
+    }
+  } else {
+    const auto dot = [](VecI acc, VecI w, VecI xt) __attribute__((always_inline)) {
+      return dot4<C::kSigned>(acc, w, xt);
+    };
+    add_steps<T>(codes, x, 0, kSteps, products, dot);
+    for_tile<T>([&](int t, int v) __attribute__((always_inline)) {
+      products[t][v] = next_digit(products[t][v]);
+    });
+    add_steps<T>(codes, x + 32 * T, 0, kSteps, products, dot);
+  }
+}
+
+template <int T>
+BRAID_INLINE void add_bias(const std::byte* bias, VecI (&products)[T][2]) {
+  for_tile<T>([&](int t, int v)
+                  __attribute__((always_inline)) { products[t][v] += broadcast_i(bias + 4 * t); });
 }
 
 // sums += products * scale of w * scale of x
@@ -169,37 +218,37 @@ BRAID_INLINE void add_scaled(const VecI (&products)[T][2], const std::byte* scal
   }
 }
 
-template <int T>
-BRAID_INLINE void fill(VecI (&products)[T][2], const std::byte* bias) {
-#pragma GCC unroll 16
-  for (int t = 0; t < T; ++t) products[t][0] = products[t][1] = broadcast_i(bias + 4 * t);
-}
+// What a tile has to know of a format; formats of equal codes share their tiles.
+template <Kind kind, bool is_signed, bool pairs>
+struct Codes {
+  static constexpr Kind kKind = kind;
+  static constexpr bool kSigned = is_signed;
+  static constexpr bool kAddsPairs = pairs;
+};
+template <class F>
+using CodesOf = Codes<F::kKind, F::kSigned, adds_pairs(F::kCodeBits)>;
 
-template <Kind kind, bool kSigned, int T>
+template <class C, int T>
 void code_tile(const std::byte* panel, int64_t cols, const std::byte* x, float* out,
                bool accumulate) {
+  constexpr Kind kind = C::kKind;
   Vec sum[T][2];
   load_sums<T>(sum, out, accumulate);
   for (int64_t k = 0; k < cols; k += 32) {
     const std::byte* scales = panel + kCodeBytes;
     const std::byte* seconds = scales + 2 * kVecBytes;
-    const std::byte* stats = x + 32 * T;
+    const std::byte* stats = x + kDigitBytes * T;
     VecI products[T][2];
     if constexpr (kind == Kind::halves) {
-      fill<T>(products, stats + 4 * T);
-      dot_steps<kSigned, T, 4>(panel, x, products);
+      dot_digits<C, T, 4>(panel, x, products);
+      add_bias<T>(stats + 4 * T, products);
       add_scaled<T>(products, scales, stats, sum);
-      fill<T>(products, stats + 8 * T);
-      dot_steps<kSigned, T, 4>(panel + kCodeBytes / 2, x + 16, products);
+      dot_digits<C, T, 4>(panel + kCodeBytes / 2, x + 16, products);
+      add_bias<T>(stats + 8 * T, products);
       add_scaled<T>(products, seconds, stats, sum);
     } else {
-      if constexpr (kind == Kind::offset) {
-        fill<T>(products, stats + 4 * T);
-      } else {
-#pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) products[t][0] = products[t][1] = VecI{};
-      }
-      dot_steps<kSigned, T, 8>(panel, x, products);
+      dot_digits<C, T, 8>(panel, x, products);
+      if constexpr (kind == Kind::offset) add_bias<T>(stats + 4 * T, products);
       add_scaled<T>(products, scales, stats, sum);
       if constexpr (kind == Kind::minimum) {
         const Vec min0 = load(reinterpret_cast<const float*>(seconds));
@@ -213,7 +262,7 @@ void code_tile(const std::byte* panel, int64_t cols, const std::byte* x, float* 
       }
     }
     panel += unpacked_block_bytes(kind);
-    x += T * (32 + 4 * linear_detail::stats_of(kind));
+    x += T * (kDigitBytes + 4 * linear_detail::stats_of(kind));
   }
   store_sums<T>(sum, out);
 }
@@ -242,55 +291,51 @@ void real_tile(const std::byte* panel, int64_t cols, const std::byte* x, float* 
   store_sums<T>(sum, out);
 }
 
-template <int kMax, template <int> class Tile>
+// A tile for each number of rows.
+template <int kMax, class Tile>
 struct Tiles {
   TileFn by_rows[kMax + 1] = {};
   template <int T = 1>
   constexpr void fill_from() {
-    by_rows[T] = Tile<T>::run;
+    by_rows[T] = Tile::template run<T>;
     if constexpr (T < kMax) fill_from<T + 1>();
   }
   constexpr Tiles() { fill_from<>(); }
 };
-template <int T>
 struct RealTile {
+  template <int T>
   static constexpr TileFn run = real_tile<T>;
 };
-template <int T>
-struct OffsetTile {
-  static constexpr TileFn run = code_tile<Kind::offset, false, T>;
-};
-template <int T>
-struct WideTile {  // 8-bit codes
-  static constexpr TileFn run = code_tile<Kind::offset, !kWideCodes, T>;
-};
-template <int T>
-struct MinimumTile {
-  static constexpr TileFn run = code_tile<Kind::minimum, false, T>;
-};
-template <int T>
-struct HalvesTile {
-  static constexpr TileFn run = code_tile<Kind::halves, false, T>;
+template <class C>
+struct CodeTile {
+  template <int T>
+  static constexpr TileFn run = code_tile<C, T>;
 };
 constexpr Tiles<kRealTile, RealTile> kRealTiles;
-constexpr Tiles<kCodeTile, OffsetTile> kOffsetTiles;
-constexpr Tiles<kCodeTile, WideTile> kWideTiles;
-constexpr Tiles<kCodeTile, MinimumTile> kMinimumTiles;
-constexpr Tiles<kCodeTile, HalvesTile> kHalvesTiles;
+template <class C>
+constexpr Tiles<kCodeTile, CodeTile<C>> kCodeTiles;
 
 const TileFn* tiles_of(DType dtype) {
-  if (dtype == DType::q8_0) return kWideTiles.by_rows;
-  switch (linear_detail::kind_of(dtype)) {
-    case Kind::real:
+  switch (dtype) {
+    case DType::q8_0:
+      return kCodeTiles<CodesOf<FormatQ8_0>>.by_rows;
+    case DType::q4_0:
+      return kCodeTiles<CodesOf<FormatQ4_0>>.by_rows;
+    case DType::q4_1:
+      return kCodeTiles<CodesOf<FormatQ4_1>>.by_rows;
+    case DType::q5_0:
+      return kCodeTiles<CodesOf<FormatQ5_0>>.by_rows;
+    case DType::q5_1:
+      return kCodeTiles<CodesOf<FormatQ5_1>>.by_rows;
+    case DType::q4_k:
+      return kCodeTiles<CodesOf<FormatQ4_K>>.by_rows;
+    case DType::q5_k:
+      return kCodeTiles<CodesOf<FormatQ5_K>>.by_rows;
+    case DType::q6_k:
+      return kCodeTiles<CodesOf<FormatQ6_K>>.by_rows;
+    default:
       return kRealTiles.by_rows;
-    case Kind::offset:
-      return kOffsetTiles.by_rows;
-    case Kind::minimum:
-      return kMinimumTiles.by_rows;
-    case Kind::halves:
-      return kHalvesTiles.by_rows;
   }
-  return nullptr;
 }
 
 }  // namespace

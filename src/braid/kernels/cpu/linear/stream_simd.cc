@@ -59,42 +59,55 @@ struct PanelArgs {
   }
 };
 
-// The integer products of one block with one row of x.
+// The products of 16 columns with one digit of a row of x.
 template <class F>
-BRAID_INLINE void dot_block(const VecI (&codes)[8], const std::byte* x, VecI* first, VecI* second) {
+BRAID_INLINE VecI dot_half(const VecI* codes, const std::byte* digits) {
+  VecI sum{};
+  if constexpr (adds_pairs(F::kCodeBits)) {
+#pragma GCC unroll 2
+    for (int i = 0; i < 4; i += kPairSteps) {
+      VecI pairs{};
+#pragma GCC unroll 2
+      for (int j = i; j < i + kPairSteps; ++j) {
+        pairs = add_pairs(pairs, codes[j], broadcast_i(digits + 4 * j));
+      }
+      sum = widen_pairs(sum, pairs, 1);
+    }
+  } else {
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    *first = dot4<F::kSigned>(*first, codes[i], broadcast_i(x + 4 * i));
-    *second = dot4<F::kSigned>(*second, codes[i + 4], broadcast_i(x + 16 + 4 * i));
+    for (int i = 0; i < 4; ++i) sum = dot4<F::kSigned>(sum, codes[i], broadcast_i(digits + 4 * i));
   }
+  return sum;
 }
 
-// acc += this block's part: of the row's codes at x and its stats, M dwords apart.
+// acc += this block's part: of the row's digits at x, 32 * M bytes apart, and its stats, M dwords
+// apart.
 template <class F>
 BRAID_INLINE Vec add_block(Vec acc, const VecI (&codes)[8], Vec scale, Vec second,
                            const std::byte* x, const std::byte* stats, int64_t M) {
   const Vec x_scale = broadcast(stats);
+  const VecI high[2] = {dot_half<F>(codes, x), dot_half<F>(codes + 4, x + 16)};
+  const VecI low[2] = {dot_half<F>(codes, x + 32 * M), dot_half<F>(codes + 4, x + 32 * M + 16)};
   if constexpr (F::kKind == Kind::halves) {
-    VecI low = broadcast_i(stats + 4 * M), high = broadcast_i(stats + 8 * M);
-    dot_block<F>(codes, x, &low, &high);
-    acc = fma(to_f32(low), scale * x_scale, acc);
-    return fma(to_f32(high), second * x_scale, acc);
-  } else if constexpr (F::kKind == Kind::minimum) {
-    VecI low{}, high{};
-    dot_block<F>(codes, x, &low, &high);
-    acc = fma(to_f32(low + high), scale * x_scale, acc);
+    const VecI first = next_digit(high[0]) + low[0] + broadcast_i(stats + 4 * M);
+    acc = fma(to_f32(first), scale * x_scale, acc);
+    return fma(to_f32(next_digit(high[1]) + low[1] + broadcast_i(stats + 8 * M)), second * x_scale,
+               acc);
+  }
+  const VecI products = next_digit(high[0] + high[1]) + (low[0] + low[1]);
+  if constexpr (F::kKind == Kind::minimum) {
+    acc = fma(to_f32(products), scale * x_scale, acc);
     return fma(second, broadcast(stats + 4 * M), acc);
   } else {
-    VecI low = broadcast_i(stats + 4 * M), high{};
-    dot_block<F>(codes, x, &low, &high);
-    return fma(to_f32(low + high), scale * x_scale, acc);
+    return fma(to_f32(products + broadcast_i(stats + 4 * M)), scale * x_scale, acc);
   }
 }
 
 template <class F, class Rows, bool kOneRow>
 void code_panel(const PanelArgs& a) {
   const int64_t M = kOneRow ? 1 : a.M;
-  const int64_t block_bytes = M * (32 + 4 * linear_detail::stats_of(F::kKind));
+  constexpr int kDigitBytes = linear_detail::kDigitBytes;
+  const int64_t block_bytes = M * (kDigitBytes + 4 * linear_detail::stats_of(F::kKind));
   Rows rows(a.w, a.stride, 0, a.valid);
   Prefetcher prefetch = a.prefetcher(kLanes);
   Vec acc{};
@@ -111,12 +124,12 @@ void code_panel(const PanelArgs& a) {
                     prefetch.step(block == 0 ? F::kBytes - (F::kBlocks - 1) * kShare : kShare);
                     const std::byte* xb = x + block * block_bytes;
                     if constexpr (kOneRow) {
-                      acc = add_block<F>(acc, codes, scale, second, xb, xb + 32, 1);
+                      acc = add_block<F>(acc, codes, scale, second, xb, xb + kDigitBytes, 1);
                     } else {
                       for (int64_t t = 0; t < M; ++t) {
                         float* sum = a.out + t * a.ld;
                         store(sum, add_block<F>(load(sum), codes, scale, second, xb + 32 * t,
-                                                xb + 32 * M + 4 * t, M));
+                                                xb + kDigitBytes * M + 4 * t, M));
                       }
                     }
                   });

@@ -25,7 +25,7 @@ void embedding(const EmbeddingParams& p, const Team& team) {
 
 void gather_rows(const GatherRowsParams& p, const Team& team) {
   for_each_tile(p.rows, p.cols, team, [&](int64_t t, Range c) {
-    std::memcpy(p.y + t * p.y_stride + c.begin, p.x + p.index[t] * p.x_stride + c.begin,
+    std::memcpy(p.y + t * p.y_stride + c.begin, p.x + (p.index[t] - p.first) * p.x_stride + c.begin,
                 c.size() * sizeof(float));
   });
 }

@@ -23,13 +23,14 @@ struct EmbeddingParams {
 };
 void embedding(const EmbeddingParams& p, const Team& team);
 
-// y[i] = x[index[i]]; bitwise.
+// y[i] = x[index[i] - first]; bitwise.
 struct GatherRowsParams {
   const float* x = nullptr;        // [N, C], rows x_stride apart
-  const int32_t* index = nullptr;  // [T], each in [0, N): the caller checks
+  const int32_t* index = nullptr;  // [T], each in [first, first + N): the caller checks
   float* y = nullptr;              // [T, C], rows y_stride apart; not x
   int64_t rows = 0;                // T
   int64_t cols = 0;                // C
+  int64_t first = 0;               // what `index` calls the first row of x
   int64_t x_stride = 0;
   int64_t y_stride = 0;
 };

@@ -1,0 +1,216 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "braid/backend/null/null_backend.h"
+#include "braid/commands.h"
+#include "braid/engine/strategy_choice.h"
+#include "braid/model/model_shape.h"
+#include "braid/schedule/simulator.h"
+#include "braid/schedule/strategies/registry.h"
+#include "braid/schedule/trace.h"
+#include "braid/text_io.h"
+
+namespace braid::app {
+namespace {
+
+constexpr int64_t kPageSize = 64;
+
+struct PlanOptions {
+  std::optional<std::string> model;
+  std::optional<std::string> config;
+  std::string schedule = "sequential";
+  std::string profile = "h200";
+  std::optional<std::string> trace;
+  int64_t tokens = 512;  // of one prompt
+  int64_t decodes = 0;   // sequences of one token beside it
+  int64_t depth = 0;     // keys that each sequence has in the cache before
+  int tp = 1;
+  std::string machines;
+  bool launches = false;
+  bool json = false;
+};
+
+Batch make_batch(const PlanOptions& o, std::span<const int32_t> pages) {
+  Batch batch(kPageSize);
+  const std::vector<int32_t> ids(static_cast<size_t>(std::max<int64_t>(o.tokens, 1)), 0);
+  for (int64_t i = 0; i < o.decodes; ++i) batch.add({ids.data(), 1}, o.depth, pages, 1);
+  if (o.tokens > 0) {
+    batch.add({ids.data(), static_cast<size_t>(o.tokens)}, o.depth, pages, 1);
+  }
+  return batch;
+}
+
+void check(const PlanOptions& o) {
+  if (o.model.has_value() == o.config.has_value()) {
+    fail(ErrorCode::kInvalidArgument, "wanted is one of -m and --config");
+  }
+  const auto require = [](std::string_view option, int64_t value, int64_t least) {
+    if (value < least) {
+      fail(ErrorCode::kInvalidArgument, "{} is {}, wanted at least {}", option, value, least);
+    }
+  };
+  require("--tokens", o.tokens, 0);
+  require("--decodes", o.decodes, 0);
+  require("--depth", o.depth, 0);
+  require("--tp", o.tp, 1);
+  if (o.tokens + o.decodes == 0) {
+    fail(ErrorCode::kInvalidArgument, "nothing to plan: --tokens and --decodes are both 0");
+  }
+}
+
+Topology topology_of(const PlanOptions& o) {
+  Topology topology{.machines = 1, .devices = o.tp};
+  if (!o.machines.empty()) topology = parse_topology(o.machines);
+  if (topology.ranks() != o.tp) {
+    fail(ErrorCode::kInvalidArgument, "--machines {} has {} devices, --tp is {}", o.machines,
+         topology.ranks(), o.tp);
+  }
+  return topology;
+}
+
+// A forward pass as it would be planned on a device that is not there.
+struct Planning {
+  explicit Planning(const PlanOptions& o)
+      : cache{.pages = ceil_div(o.depth + std::max<int64_t>(o.tokens, 1), kPageSize),
+              .page_size = kPageSize},
+        model(load_profile(o.profile), topology_of(o)) {
+    cache.pages_per_sequence = cache.pages;
+    if (o.model) {
+      weights.emplace(*o.model);
+      cache.kv_dtype = weights->default_kv_dtype();
+    } else {
+      shape = read_model_shape(*o.config);
+      cache.kv_dtype = shape.weight_dtype;
+    }
+    planner.emplace(
+        [this](const ForwardShape& s) { return weights ? weights->forward(s) : shape.forward(s); },
+        cache, std::vector<const KernelCatalog*>(static_cast<size_t>(o.tp), &backend.catalog()),
+        model.topology());
+  }
+
+  NullBackend backend;
+  CacheShape cache;
+  CostModel model;
+  std::optional<Model> weights;
+  ModelShape shape;
+  std::optional<ForwardPlanner> planner;
+};
+
+Timeline timeline_of(const PlannedForward& planned, const SimulatedStep& step, const BatchCut& cut,
+                     const CostModel& model) {
+  Timeline timeline{.title = fmt::format("simulated on {}", model.profile().name),
+                    .ranks = {},
+                    .works = {cut.works().begin(), cut.works().end()},
+                    .model = &model};
+  for (size_t r = 0; r < planned.schedules.size(); ++r) {
+    timeline.ranks.push_back({&planned.fused[r], &planned.schedules[r], step.times[r]});
+  }
+  return timeline;
+}
+
+void plan(const PlanOptions& o) {
+  check(o);
+  Planning planning(o);
+  std::vector<int32_t> pages(static_cast<size_t>(planning.cache.pages));
+  const Batch batch = make_batch(o, pages);
+  StrategyChoice::Strategies strategies;
+  std::vector<std::string> explanation;
+  size_t chosen = 0;
+  if (o.schedule == "auto") {
+    for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
+    StrategyChoice choice(*planning.planner, planning.model, strategies);
+    chosen = static_cast<size_t>(choice.choose(batch));
+    explanation = choice.explanations();
+  } else {
+    strategies.push_back(find_strategy(o.schedule));
+  }
+  const OpScheduler& strategy = *strategies[chosen];
+  const auto planned_for = [&](const OpScheduler& s, BatchCut& cut) {
+    const BatchInfo info = batch.info(o.tp);
+    cut.assign(batch, s.split(info), s.name());
+    const ContextKey key = key_for(cut, 0, o.tp);
+    return planning.planner->plan(s, s.layout(info), key.micro_batches, &planning.model);
+  };
+  BatchCut cut, whole;
+  const PlannedForward planned = planned_for(strategy, cut);
+  const PlannedForward sequential = planned_for(*sequential_strategy(), whole);
+  const SimulatedStep step =
+      simulate(planned.programs(), planned.schedules, cut.works(), planning.model);
+  const SimulatedStep baseline =
+      simulate(sequential.programs(), sequential.schedules, whole.works(), planning.model);
+  Overlap overlap;
+  for (const Overlap& rank : overlaps_of(planned.programs(), planned.schedules, step)) {
+    overlap += rank;
+  }
+  const Schedule& schedule = planned.schedules[0];
+  const MemoryPlan& memory = schedule.memory;
+  if (o.trace) {
+    write_trace(*o.trace, timeline_of(planned, step, cut, planning.model));
+  }
+  if (o.json) {
+    print(nlohmann::ordered_json{
+              {"strategy", strategy.name()},
+              {"launches", schedule.launches.size()},
+              {"micro_batches", schedule.micro_batches.size()},
+              {"arena_bytes", memory.arena_bytes},
+              {"live_bytes", memory.live_bytes},
+              {"sequential_arena_bytes", sequential.schedules[0].memory.arena_bytes},
+              {"hash", fmt::format("{:016x}", hash_of(schedule))},
+              {"profile", planning.model.profile().name},
+              {"simulated_ms", 1e3 * step.seconds},
+              {"sequential_ms", 1e3 * baseline.seconds},
+              {"overlap_share", overlap.share()},
+              {"explanation", explanation}}
+              .dump(2) +
+          "\n");
+    return;
+  }
+  for (const std::string& line : explanation) print(line + "\n");
+  if (o.launches) print(to_string(schedule, planned.fused[0]));
+  print(fmt::format(
+      "{} on {} ranks: {} launches, {} micro-batches, schedule {:016x}\n"
+      "memory of a rank: arena {:.2f} MiB ({:.2f} live at most), sequential {:.2f} MiB\n"
+      "simulated on {}: {:.3f} ms, sequential {:.3f} ms ({:.2f}x)\n{}\n",
+      strategy.name(), o.tp, schedule.launches.size(), schedule.micro_batches.size(),
+      hash_of(schedule), static_cast<double>(memory.arena_bytes) / (1 << 20),
+      static_cast<double>(memory.live_bytes) / (1 << 20),
+      static_cast<double>(sequential.schedules[0].memory.arena_bytes) / (1 << 20),
+      planning.model.profile().name, 1e3 * step.seconds, 1e3 * baseline.seconds,
+      baseline.seconds / step.seconds, to_string(overlap)));
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  auto* command = app.add_subcommand("plan", "Shows how a step would run, without running it");
+  const auto o = std::make_shared<PlanOptions>();
+  command->add_option("-m,--model", o->model, "a .gguf file or a Hugging Face folder");
+  command->add_option("--config", o->config, "a config.json instead: no weights are needed (bf16)");
+  command->add_option("--schedule", o->schedule, "a strategy, its .so file, or auto")
+      ->capture_default_str();
+  command->add_option("--tokens", o->tokens, "tokens of a prompt in the step")
+      ->capture_default_str();
+  command->add_option("--decodes", o->decodes, "sequences that decode one token in the step")
+      ->capture_default_str();
+  command->add_option("--depth", o->depth, "tokens that each sequence has in the KV cache")
+      ->capture_default_str();
+  command->add_option("--tp", o->tp, "ranks of tensor parallelism")->capture_default_str();
+  command->add_option("--machines", o->machines, "machines x devices, 2x4 (default: one machine)");
+  command->add_option("--profile", o->profile, "of the device: a name or a .json file")
+      ->capture_default_str();
+  command->add_flag("--launches", o->launches, "list every launch");
+  command->add_option("--trace", o->trace, "write the simulated timeline here (Perfetto)");
+  command->add_flag("--json", o->json, "print one JSON object");
+  command->footer(
+      "Examples:\n"
+      "  braid plan --config configs/llama-3-8b.json --tp 8 --tokens 4096 --schedule auto\n"
+      "  braid plan -m model.gguf --tp 2 --tokens 64 --schedule overlap --launches\n"
+      "  braid plan --config configs/llama-3.3-70b.json --tp 8 --schedule tokenweave --trace "
+      "t.json");
+  command->callback([o] { plan(*o); });
+}
+
+}  // namespace braid::app

@@ -1,0 +1,48 @@
+# `cmake --install`: the program, the static libraries with their headers, and a package for
+# find_package(braid). Targets are braid::<folder> (braid::engine, braid::schedule, ...) and
+# braid::strategy for shared libraries with a strategy, which the program that loads them completes.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+function(braid_libraries_below folder result)
+  get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  get_property(subfolders DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+  set(libraries)
+  foreach(target ${targets})
+    get_target_property(type ${target} TYPE)
+    if(type MATCHES "^(STATIC|INTERFACE)_LIBRARY$")
+      list(APPEND libraries ${target})
+    endif()
+  endforeach()
+  foreach(subfolder ${subfolders})
+    braid_libraries_below(${subfolder} below)
+    list(APPEND libraries ${below})
+  endforeach()
+  set(${result} ${libraries} PARENT_SCOPE)
+endfunction()
+
+braid_libraries_below(${CMAKE_SOURCE_DIR}/src/braid libraries)
+foreach(library ${libraries})
+  string(REGEX REPLACE "^braid_" "" name ${library})
+  set_target_properties(${library} PROPERTIES EXPORT_NAME ${name})
+endforeach()
+add_library(braid_strategy INTERFACE)
+set_target_properties(braid_strategy PROPERTIES EXPORT_NAME strategy)
+target_compile_features(braid_strategy INTERFACE cxx_std_20)
+target_include_directories(braid_strategy INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_link_libraries(braid_strategy INTERFACE fmt::fmt)
+
+install(TARGETS ${libraries} braid_strategy EXPORT braidTargets)
+install(TARGETS braid)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/braid DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h" PATTERN "cuda" EXCLUDE)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/configs ${CMAKE_SOURCE_DIR}/profiles
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/braid)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/braid)
+install(EXPORT braidTargets NAMESPACE braid:: DESTINATION ${package})
+configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/braidConfig.cmake.in
+                              ${CMAKE_BINARY_DIR}/braidConfig.cmake INSTALL_DESTINATION ${package})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/braidConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/braidConfig.cmake ${CMAKE_BINARY_DIR}/braidConfigVersion.cmake
+        DESTINATION ${package})

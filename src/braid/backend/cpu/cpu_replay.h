@@ -1,0 +1,57 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <exception>
+#include <vector>
+
+#include "braid/backend/backend.h"
+#include "braid/backend/cpu/kernel_table.h"
+#include "braid/backend/cpu/stream_thread.h"
+#include "braid/backend/cpu/thread_pool.h"
+
+namespace braid::cpu {
+
+// Launches bound to kernels, replayed over the streams of one rank.
+class CpuReplay : public Replay {
+ public:
+  using Threads = std::array<StreamThread*, kNumStreams>;  // null for compute and unused streams
+
+  CpuReplay(std::vector<BoundOp> launches, const KernelTable& table, ThreadPool& pool,
+            const Threads& threads);
+
+  void run(std::span<LaunchTime> times) override;
+
+ private:
+  static constexpr std::chrono::seconds kDeadline{600};
+
+  // A stream's launches, and how many of them have ended in all runs so far.
+  struct Queue {
+    std::vector<int> launches;
+    WakeCounter ended;
+    uint32_t base = 0;  // `ended` before this run
+  };
+  struct Job {
+    CpuReplay* replay = nullptr;
+    Stream stream = Stream::compute;
+  };
+
+  void walk(Stream stream, const Team& team);
+  void wait_for(int launch);
+  void abort(std::exception_ptr error);
+
+  std::vector<BoundOp> ops_;
+  std::vector<OpCall> calls_;
+  std::vector<BoundKernel> kernels_;
+  std::vector<uint32_t> position_;  // [launches] place in its stream
+  std::array<Queue, kNumStreams> queues_;
+  std::array<Job, kNumStreams> jobs_;
+  std::span<LaunchTime> times_;
+  std::atomic<bool> aborted_{false};
+  std::exception_ptr error_;  // of the stream that set aborted_
+  ThreadPool& pool_;
+  const Threads threads_;
+  const WaitPolicy policy_;
+};
+
+}  // namespace braid::cpu

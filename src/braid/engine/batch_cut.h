@@ -1,0 +1,37 @@
+#pragma once
+
+#include <vector>
+
+#include "braid/engine/batch.h"
+#include "braid/runtime/executor.h"
+
+namespace braid {
+
+// A batch divided into micro-batches, between sequences or inside one: what the host writes before
+// a step. A sequence that is cut is one sequence in each of its micro-batches; the later one sees
+// the keys of the earlier.
+class BatchCut {
+ public:
+  // `batch` outlives the cut. Fails with kInvalidArgument, naming `strategy`, unless the ranges are
+  // adjacent, not empty, and cover the batch's tokens.
+  void assign(const Batch& batch, const Ranges& ranges, std::string_view strategy);
+
+  size_t size() const { return works_.size(); }
+  const Work& work(size_t micro_batch) const { return works_[micro_batch]; }
+  std::span<const Work> works() const { return {works_.begin(), works_.size()}; }
+  // Its first sequence goes on where the micro-batch before ends.
+  bool continues(size_t micro_batch) const { return continues_[micro_batch]; }
+
+  // Writes the inputs of an executor whose capacity is large enough.
+  void write(const Executor& executor) const;
+
+ private:
+  const Batch* batch_ = nullptr;
+  InlineVector<Work, kMaxMicroBatches> works_;
+  InlineVector<bool, kMaxMicroBatches> continues_;
+  std::vector<int32_t> q_start_;  // [S' + 1] over all micro-batches
+  std::vector<int32_t> kv_len_;   // [S']
+  std::vector<size_t> sequence_;  // [S'] of the batch
+};
+
+}  // namespace braid

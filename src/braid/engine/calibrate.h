@@ -1,0 +1,25 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "braid/schedule/profile.h"
+#include "braid/tensor/dtype.h"
+
+namespace braid {
+
+struct CalibrateConfig {
+  int threads = 0;            // of the compute stream; 0: every core that may be used
+  std::vector<DType> dtypes;  // of weights; empty: all
+  int64_t most_rows = 512;    // of a step; what is larger is priced as this
+  std::function<void(const std::string& what)> progress;  // may be empty
+};
+
+// Measures this machine with the CPU kernels: steps of a small decoder, whose launches are timed at
+// several sizes with cold weights and KV cache, chains of tiny launches, reads of memory, and
+// all-reduces of two ranks of this process. Takes some seconds and about 200 MB. Other load on the
+// machine is measured with it.
+Profile calibrate_cpu(const CalibrateConfig& config);
+
+}  // namespace braid

@@ -1,0 +1,55 @@
+#include "braid/engine/context_key.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "braid/engine/batch_cut.h"
+
+namespace braid {
+namespace {
+
+int64_t power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+
+int64_t power_of_four(int64_t n) {
+  const int64_t two = power_of_two(n);
+  return std::countr_zero(static_cast<uint64_t>(two)) % 2 == 0 ? two : 2 * two;
+}
+
+}  // namespace
+
+bool ContextKey::operator==(const ContextKey& other) const {
+  return strategy == other.strategy &&
+         std::equal(micro_batches.begin(), micro_batches.end(), other.micro_batches.begin(),
+                    other.micro_batches.end());
+}
+
+ContextKey key_for(const BatchCut& cut, int strategy, int ranks) {
+  ContextKey key{.strategy = strategy, .micro_batches = {}};
+  for (size_t i = 0; i < cut.size(); ++i) {
+    const Extents& n = cut.work(i).extents;
+    // A multiple of the ranks: capacities of token shards then add up over micro-batches.
+    const int64_t tokens = round_up(power_of_two(n.token), ranks);
+    key.micro_batches.push_back(
+        {.capacity = {.token = tokens,
+                      .sequence = 8 * power_of_four(ceil_div(n.sequence, 8)),
+                      .row = power_of_four(n.row),
+                      .shard = ceil_div(tokens, static_cast<int64_t>(ranks))},
+         .continues = cut.continues(i)});
+  }
+  return key;
+}
+
+std::string to_string(const ContextKey& key) {
+  std::string tokens, sequences, rows;
+  for (const MicroBatch& mb : key.micro_batches) {
+    const char* plus = tokens.empty() ? "" : "+";
+    tokens += fmt::format("{}{}", plus, mb.capacity.token);
+    sequences += fmt::format("{}{}", plus, mb.capacity.sequence);
+    rows += fmt::format("{}{}", plus, mb.capacity.row);
+  }
+  return fmt::format("{} tokens, {} sequences, {} rows", tokens, sequences, rows);
+}
+
+}  // namespace braid

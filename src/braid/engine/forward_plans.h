@@ -1,0 +1,101 @@
+#pragma once
+
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "braid/engine/context_key.h"
+#include "braid/engine/rank.h"
+#include "braid/schedule/cost_model.h"
+#include "braid/schedule/op_scheduler.h"
+#include "braid/schedule/plan.h"
+
+namespace braid {
+
+// What the KV cache and the batch look like to every forward pass of a runner.
+struct CacheShape {
+  int64_t pages = 0;
+  int64_t page_size = 64;
+  int64_t pages_per_sequence = 0;
+  DType kv_dtype = DType::f16;
+};
+
+// Each rank's Program, lowered and fused, and its Schedule: planned, verified, not yet bound.
+struct PlannedForward {
+  std::vector<RankProgram> lowered;  // [ranks]
+  std::vector<Program> fused;        // [ranks]
+  std::vector<Schedule> schedules;   // [ranks]
+
+  std::vector<const Program*> programs() const;
+};
+
+// The logical forward pass of a model for a capacity.
+using MakeForward = std::function<Program(const ForwardShape& shape)>;
+
+// Plans forward passes of one model over tensor-parallel ranks. Pure but for the catalogs.
+class ForwardPlanner {
+ public:
+  // Fails with kInvalidArgument where the model does not divide over the ranks.
+  ForwardPlanner(MakeForward model, const CacheShape& cache,
+                 std::vector<const KernelCatalog*> catalogs, const Topology& topology);
+
+  int ranks() const { return static_cast<int>(catalogs_.size()); }
+  const Topology& topology() const { return topology_; }
+
+  // With a cost model, the strategy may ask what its tasks take: each micro-batch at its capacity,
+  // as one prompt without history.
+  PlannedForward plan(const OpScheduler& strategy, const LayoutRequest& layout,
+                      std::span<const MicroBatch> micro_batches,
+                      const CostModel* model = nullptr) const;
+
+ private:
+  Program logical(const Extents& capacity) const;
+
+  const MakeForward model_;
+  const CacheShape cache_;
+  const std::vector<const KernelCatalog*> catalogs_;
+  const Topology topology_;
+  LayoutPlan layout_;
+};
+
+// A plan that is bound and can run.
+struct BoundForward {
+  ContextKey key;
+  std::vector<std::unique_ptr<Executor>> executors;  // [ranks]
+};
+
+// The most recently used plans.
+class ForwardCache {
+ public:
+  static constexpr size_t kCapacity = 64;
+
+  struct Counters {
+    int64_t hits = 0;
+    int64_t misses = 0;
+  };
+
+  // The plan for a key, made by `make` if there is none; valid until the next call.
+  template <class Make>
+  BoundForward& get(const ContextKey& key, Make&& make) {
+    for (auto it = plans_.begin(); it != plans_.end(); ++it) {
+      if (!(it->key == key)) continue;
+      ++counters_.hits;
+      plans_.splice(plans_.begin(), plans_, it);
+      return plans_.front();
+    }
+    ++counters_.misses;
+    BoundForward made = make();
+    if (plans_.size() == kCapacity) plans_.pop_back();
+    plans_.push_front(std::move(made));
+    return plans_.front();
+  }
+  const Counters& counters() const { return counters_; }
+  // The keys that are held, and how many launches a rank has for each.
+  std::vector<std::pair<ContextKey, size_t>> keys() const;
+
+ private:
+  std::list<BoundForward> plans_;  // the most recently used in front
+  Counters counters_;
+};
+
+}  // namespace braid

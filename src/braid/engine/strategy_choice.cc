@@ -1,0 +1,52 @@
+#include "braid/engine/strategy_choice.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "braid/schedule/simulator.h"
+
+namespace braid {
+
+StrategyChoice::StrategyChoice(const ForwardPlanner& planner, CostModel model,
+                               Strategies strategies)
+    : planner_(planner), model_(std::move(model)), strategies_(std::move(strategies)) {
+  BRAID_CHECK(!strategies_.empty());
+}
+
+int StrategyChoice::choose(const Batch& batch) {
+  BatchCut whole;
+  whole.assign(batch, {{0, batch.extents().token}}, strategies_[0]->name());
+  const ContextKey key = key_for(whole, 0, planner_.ranks());
+  const int64_t mean_kv = static_cast<int64_t>(
+      std::bit_ceil(static_cast<uint64_t>(batch.work().kv_tokens / batch.extents().sequence)));
+  const auto it = std::ranges::find_if(
+      known_, [&](const Known& k) { return k.key == key && k.mean_kv == mean_kv; });
+  if (it != known_.end()) return it->strategy;
+
+  std::vector<double> seconds;
+  for (const auto& strategy : strategies_) seconds.push_back(simulated_seconds(*strategy, batch));
+  const auto best = std::ranges::min_element(seconds);
+  const bool pays = *best < seconds[0] * (1 - kLeastGain);
+  const int strategy = pays ? static_cast<int>(best - seconds.begin()) : 0;
+  std::string line = fmt::format("{} (about {} keys each): {}", to_string(key), mean_kv,
+                                 strategies_[static_cast<size_t>(strategy)]->name());
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    line += fmt::format("{} {} {:.3f} ms", i == 0 ? ";" : ",", strategies_[i]->name(),
+                        1e3 * seconds[i]);
+  }
+  explanations_.push_back(std::move(line));
+  known_.push_back({key, mean_kv, strategy});
+  return strategy;
+}
+
+double StrategyChoice::simulated_seconds(const OpScheduler& strategy, const Batch& batch) const {
+  const BatchInfo info = batch.info(planner_.ranks());
+  BatchCut cut;
+  cut.assign(batch, strategy.split(info), strategy.name());
+  const ContextKey key = key_for(cut, 0, planner_.ranks());
+  const PlannedForward planned =
+      planner_.plan(strategy, strategy.layout(info), key.micro_batches, &model_);
+  return simulate(planned.programs(), planned.schedules, cut.works(), model_).seconds;
+}
+
+}  // namespace braid

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "braid/engine/batch_cut.h"
+#include "braid/engine/forward_plans.h"
+#include "braid/schedule/cost_model.h"
+
+namespace braid {
+
+// The strategy that `auto` takes for batches of some size: every candidate is planned and simulated
+// once per size class (rounded capacities and mean length of the KV cache), on the work of the
+// first batch of that class. The first candidate, `sequential`, stays unless another is cheaper by
+// more than the model's noise.
+class StrategyChoice {
+ public:
+  using Strategies = std::vector<std::shared_ptr<const OpScheduler>>;
+
+  static constexpr double kLeastGain = 0.03;
+
+  StrategyChoice(const ForwardPlanner& planner, CostModel model, Strategies strategies);
+
+  // Index of the strategy for this batch. Costs a few simulations the first time.
+  int choose(const Batch& batch);
+
+  // One line per size class so far: what each candidate would take and which was taken.
+  const std::vector<std::string>& explanations() const { return explanations_; }
+
+ private:
+  struct Known {
+    ContextKey key;
+    int64_t mean_kv = 0;
+    int strategy = 0;
+  };
+
+  double simulated_seconds(const OpScheduler& strategy, const Batch& batch) const;
+
+  const ForwardPlanner& planner_;
+  const CostModel model_;
+  const Strategies strategies_;
+  std::vector<Known> known_;
+  std::vector<std::string> explanations_;
+};
+
+}  // namespace braid

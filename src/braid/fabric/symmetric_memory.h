@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string_view>
+
+#include "braid/backend/backend.h"
+#include "braid/fabric/fabric.h"
+
+namespace braid::fabric {
+
+// A rank's part of symmetric memory as a backend's: an arena whose values peers can reach, each at
+// the offset that it has here. Allocated collectively, as Endpoint::allocate says.
+class SymmetricMemory : public DeviceMemory {
+ public:
+  SymmetricMemory(Endpoint& endpoint, int64_t bytes, std::string_view name)
+      : buffer_(endpoint.allocate<std::byte>(bytes > 0 ? bytes : 1, name)) {}
+
+  std::byte* data() override { return buffer_.data(); }
+  int64_t bytes() const override { return buffer_.size(); }
+  // The place of a local address of this memory, on whichever rank a verb names.
+  SymPtr<std::byte> place(const std::byte* address) const {
+    const int64_t offset = address - buffer_.data();
+    BRAID_CHECK(0 <= offset && offset < buffer_.size(), "an address outside symmetric memory");
+    return buffer_.at(offset);
+  }
+
+ private:
+  SymBuf<std::byte> buffer_;
+};
+
+}  // namespace braid::fabric

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "braid/model/family.h"
+
+namespace braid {
+
+// A model without weights: what planning, simulation and benchmarks with random weights need.
+struct ModelShape {
+  const ModelFamily* family = nullptr;
+  ModelConfig config;
+  DType weight_dtype = DType::bf16;
+
+  Program forward(const ForwardShape& shape) const {
+    return family->forward(config, shape, [this](std::string_view) { return weight_dtype; });
+  }
+};
+
+// Reads a config.json in Hugging Face's form. Fails as Model does on what it does not know.
+ModelShape read_model_shape(const std::string& path, DType weight_dtype = DType::bf16);
+
+}  // namespace braid

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace braid {
+
+// The files of profiles/, compiled in.
+struct BuiltinProfile {
+  std::string_view name;
+  std::string_view json;
+};
+std::span<const BuiltinProfile> builtin_profiles();
+
+}  // namespace braid

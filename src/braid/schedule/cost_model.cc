@@ -1,0 +1,195 @@
+#include "braid/schedule/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "braid/base/math.h"
+#include "braid/ops/attention.h"
+#include "braid/ops/comm.h"
+#include "braid/ops/fused_comm.h"
+#include "braid/ops/linear.h"
+#include "braid/schedule/partition.h"
+
+namespace braid {
+namespace {
+
+// One shot waits for a round of messages whenever as many bytes are sent to each peer.
+constexpr double kRoundBytes = 128 << 10;
+// Tiles of a fused op: what is left over of perfect overlap is 1 / kTiles of the shorter part.
+constexpr int kTiles = 8;
+
+// Where the weight or the KV cache stands among the inputs, whose dtype tells kernels apart.
+size_t typed_input(const OpDef& def) {
+  const bool weighted = &def == &ops::kLinear || &def == &ops::kGatedLinear ||
+                        &def == &ops::kLinearAllReduce || &def == &ops::kAttention;
+  return weighted ? 1 : 0;
+}
+
+// The kind whose kernels do an op's products, where it has no rate of its own.
+std::string_view family_of(const OpDef& def) {
+  if (&def == &ops::kGatedLinear || &def == &ops::kLinearAllReduce) return ops::kLinear.kind;
+  if (&def == &ops::kAllReduceAddRmsNorm || &def == &ops::kReduceScatterAddRmsNormAllGather) {
+    return "add_rms_norm";
+  }
+  return def.kind;
+}
+
+bool reduces(const OpDef& def) {
+  return &def == &ops::kAllReduce || &def == &ops::kLinearAllReduce ||
+         &def == &ops::kAllReduceAddRmsNorm;
+}
+
+bool is_fused(const OpDef& def) {
+  return &def == &ops::kLinearAllReduce || &def == &ops::kAllReduceAddRmsNorm ||
+         &def == &ops::kReduceScatterAddRmsNormAllGather;
+}
+
+// What an op's rate depends on (profile.h).
+double rows_of(const OpDef& def, TypeList in, const Work& work) {
+  if (&def == &ops::kAttention) {
+    return static_cast<double>(work.attended) /
+           static_cast<double>(std::max<int64_t>(work.kv_tokens, 1));
+  }
+  if (in.empty()) return 1;
+  return static_cast<double>(std::max<int64_t>(
+      work.extents.of(in[0].axis, in[0].shape.rank() > 0 ? in[0].shape[0] : 1), 1));
+}
+
+std::string human(double x, std::string_view unit) {
+  constexpr std::string_view kPrefixes[] = {"", "k", "M", "G", "T"};
+  size_t i = 0;
+  while (x >= 1000 && i + 1 < std::size(kPrefixes)) x /= 1000, ++i;
+  return fmt::format("{:.4g} {}{}", x, kPrefixes[i], unit);
+}
+
+}  // namespace
+
+double LaunchCost::pipelined() const {
+  const double longer = std::max(body(), wire()), shorter = std::min(body(), wire());
+  return tiles > 1 ? longer + shorter / tiles : longer;
+}
+
+int communicating_ranks(const Op& op, int world) {
+  if (!communicates(op)) return 1;
+  if (op.def == &ops::kAllReduce || op.def == &ops::kAllGather || op.def == &ops::kReduceScatter) {
+    return op.attrs.as<ops::CommAttrs>().ranks;
+  }
+  if (op.def == &ops::kLinearAllReduce) return op.attrs.as<ops::LinearAllReduceAttrs>().ranks;
+  if (is_fused(*op.def)) return op.attrs.as<ops::ReduceNormAttrs>().ranks;
+  return world;
+}
+
+CostModel::CostModel(Profile profile, const Topology& topology)
+    : profile_(std::move(profile)), topology_(topology) {
+  const auto take = [](LinkProfile& own, const Link& given) {
+    if (given.bytes_per_second <= 0) return;
+    own.bytes_per_second = given.bytes_per_second;
+    own.latency_seconds = given.latency_seconds;
+  };
+  take(profile_.machine_link, topology.machine_link);
+  take(profile_.cluster_link, topology.cluster_link);
+}
+
+LaunchCost CostModel::price(const Program& program, const Op& op, const Work& given,
+                            Stream stream) const {
+  const std::vector<ValueType> in = program.input_types(op), out = program.output_types(op);
+  Work work = given;
+  if (program.capacity.shard > 0) {
+    work.extents.shard = ceil_div(work.extents.token, topology_.ranks());
+  }
+  LaunchCost cost{.work = op.def->cost(op.attrs, in, out, work), .fixed = profile_.launch_seconds};
+  cost.units = profile_.stream_units[static_cast<size_t>(stream)];
+  cost.ranks = communicating_ranks(op, topology_.ranks());
+  if (!communicates(op) || is_fused(*op.def)) add_computation(cost, op, in, work);
+  if (cost.ranks > 1) add_communication(cost, op, stream);
+  return cost;
+}
+
+void CostModel::add_computation(LaunchCost& cost, const Op& op, TypeList in,
+                                const Work& work) const {
+  const OpDef& def = *op.def;
+  const size_t typed = typed_input(def);
+  const std::string_view dtype = typed < in.size() ? name(in[typed].dtype) : "";
+  const Rate* rate = profile_.find(def.kind, dtype);
+  if (rate == nullptr) rate = profile_.find(family_of(def), dtype);
+  // Streams with fewer units are slower by as much.
+  const double slower = profile_.stream_units[0] / cost.units;
+  const double memory = cost.work.bytes / profile_.memory_bytes_per_second;
+  if (rate == nullptr) {
+    cost.memory = memory;
+    return;
+  }
+  const double amount = rate->unit == Rate::Unit::flops ? cost.work.flops : cost.work.bytes;
+  cost.compute = amount / rate->at(rows_of(def, in, work)) * std::max(slower, 1.0);
+  cost.memory = rate->includes_memory ? std::min(memory, cost.compute) : memory;
+  // What comes out of a cache is no load on the memory.
+  if (rate->includes_memory && rate->unit == Rate::Unit::bytes) cost.memory = 0;
+}
+
+void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream) const {
+  const double P = cost.ranks;
+  const double local = std::min<double>(P, topology_.devices);  // of the group on this machine
+  const LinkProfile &machine = profile_.machine_link, &cluster = profile_.cluster_link;
+  const bool far = local < P;
+  const double latency = far ? cluster.latency_seconds : machine.latency_seconds;
+  const double share = far && cluster.shared_port ? local : 1;
+  const auto on_machine = [&](double bytes) {
+    return bytes * (local - 1) / (P - 1) / machine.bytes_per_second;
+  };
+  const auto to_cluster = [&](double bytes) {
+    return bytes * (P - local) / (P - 1) * share / cluster.bytes_per_second;
+  };
+  const auto on_wire = [&](double bytes) { return std::max(on_machine(bytes), to_cluster(bytes)); };
+  // A collective takes as many units as saturate its link.
+  const double speed = far ? cluster.bytes_per_second : machine.bytes_per_second;
+  const double movers = std::clamp(std::ceil(speed / profile_.unit_bytes_per_second), 1.0,
+                                   profile_.stream_units[static_cast<size_t>(stream)]);
+  const double mover_speed = movers * profile_.unit_bytes_per_second;
+
+  double wire = cost.work.wire_bytes;
+  double steps = op.def == &ops::kReduceScatterAddRmsNormAllGather ? 2 : 1;
+  if (reduces(*op.def)) {
+    const double value = wire * P / (2 * (P - 1));  // bytes of what is summed
+    const double one_shot = value * (P - 1), rounds = std::ceil(value / kRoundBytes);
+    const auto time = [&](double bytes, double n) {
+      return n * latency + std::max(on_wire(bytes), bytes / mover_speed);
+    };
+    steps = 2;
+    if (time(one_shot, rounds) <= time(wire, steps)) {
+      wire = one_shot;
+      steps = rounds;
+    }
+  }
+  cost.latency = steps * latency + profile_.collective_seconds;
+  cost.machine = on_machine(wire);
+  cost.cluster = to_cluster(wire);
+  if (is_fused(*op.def)) {
+    cost.compute += wire / (cost.units * profile_.unit_bytes_per_second);
+    cost.tiles = kTiles;
+  } else {
+    cost.units = movers;
+    cost.compute = wire / mover_speed;
+  }
+}
+
+std::string CostModel::explain(const Program& program, const Op& op, const Work& work,
+                               Stream stream) const {
+  const LaunchCost c = price(program, op, work, stream);
+  const std::vector<ValueType> in = program.input_types(op);
+  const size_t typed = typed_input(*op.def);
+  std::string_view bound = "launch";
+  double longest = c.fixed;
+  const auto compare = [&](double seconds, std::string_view name) {
+    if (seconds > longest) longest = seconds, bound = name;
+  };
+  compare(c.latency, "latency");
+  compare(c.compute, communicates(op) && c.tiles == 1 ? "copies" : "compute");
+  compare(c.memory, "memory");
+  compare(c.wire(), "wire");
+  return fmt::format("{} {} {}: {}, {}, {} wire, {:.4g} rows: {} {:.4g} us", op.def->kind, op.scope,
+                     typed < in.size() ? name(in[typed].dtype) : "", human(c.work.flops, "FLOP"),
+                     human(c.work.bytes, "B"), human(c.work.wire_bytes, "B"),
+                     rows_of(*op.def, in, work), bound, c.seconds() * 1e6);
+}
+
+}  // namespace braid

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "braid/ops/kernel_catalog.h"
+#include "braid/schedule/profile.h"
+
+namespace braid {
+
+// What one launch takes of a device, alone on it. Times of its parts that run beside each other:
+// the longest counts.
+struct LaunchCost {
+  Cost work;
+  double fixed = 0;    // seconds that take nothing others could use: the launch itself
+  double latency = 0;  // seconds that messages are under way, whatever their size
+  double compute = 0;  // seconds of `units`
+  double memory = 0;   // seconds of what the kernel reaches of the memory
+  double machine = 0;  // seconds of the rank's port to its machine
+  double cluster = 0;  // seconds of its port to other machines
+  double units = 1;    // that it keeps busy while it computes, or copies and adds
+  int ranks = 1;       // that do it together
+  int tiles = 1;       // in which a fused op's computation and transfers follow each other
+
+  double body() const { return compute > memory ? compute : memory; }
+  double wire() const { return machine > cluster ? machine : cluster; }
+  // The longer of the two, and a tile of the shorter before or after it.
+  double pipelined() const;
+  double seconds() const { return fixed + latency + pipelined(); }
+};
+
+// Prices launches by a profile: a roofline whose rates are functions of the op's kind, the dtype of
+// its weight or KV cache, and its rows, where these were measured. Immutable; any thread may ask.
+//
+// Of a collective every rank sends wire_bytes evenly to the others. all_reduce takes the cheaper of
+// one shot and two shots. A group of P ranks is P neighbours of the Topology.
+class CostModel {
+ public:
+  // The Topology's links count where they have a speed, the profile's elsewhere.
+  CostModel(Profile profile, const Topology& topology);
+
+  const Profile& profile() const { return profile_; }
+  const Topology& topology() const { return topology_; }
+  // The link between ranks as it is priced.
+  const LinkProfile& machine_link() const { return profile_.machine_link; }
+  const LinkProfile& cluster_link() const { return profile_.cluster_link; }
+
+  // `work` is that of all the micro-batches that the launch runs; its extents' `shard` is ignored:
+  // the share of rank 0, the largest, is what costs.
+  LaunchCost price(const Program& program, const Op& op, const Work& work,
+                   Stream stream = Stream::compute) const;
+  double seconds(const Program& program, const Op& op, const Work& work,
+                 Stream stream = Stream::compute) const {
+    return price(program, op, work, stream).seconds();
+  }
+
+  // "linear layers.0.mlp q4_1: 12.4 MFLOP, 1.3 MB, 0 B wire, 8 rows: compute 41.2 us".
+  std::string explain(const Program& program, const Op& op, const Work& work,
+                      Stream stream = Stream::compute) const;
+
+ private:
+  void add_computation(LaunchCost& cost, const Op& op, TypeList in, const Work& work) const;
+  void add_communication(LaunchCost& cost, const Op& op, Stream stream) const;
+
+  Profile profile_;
+  Topology topology_;
+};
+
+// Ranks that a communication op runs on; 1 for any other op. `world` for an op of a user's library.
+int communicating_ranks(const Op& op, int world);
+
+}  // namespace braid

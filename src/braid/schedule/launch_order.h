@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <span>
+#include <vector>
+
+#include "braid/program/stream.h"
+
+namespace braid {
+
+struct Launch;
+
+// Which launches of a rank are known to have ended when another begins: streams run in order, and
+// waits join them. One vector clock per launch; a query costs one comparison.
+class LaunchOrder {
+ public:
+  LaunchOrder() = default;
+  explicit LaunchOrder(std::span<const Launch> launches);
+
+  // Launches of each stream that have ended when this one begins.
+  const std::array<int, kNumStreams>& clock(int launch) const {
+    return clock_[static_cast<size_t>(launch)];
+  }
+
+  // What the next launch of a stream would know, while its waits are collected.
+  class Pending {
+   public:
+    // True where `launch` would not have ended by then otherwise: a wait that is needed.
+    bool wait_for(int launch);
+
+   private:
+    friend class LaunchOrder;
+    const LaunchOrder* order_ = nullptr;
+    std::array<int, kNumStreams> clock_{};
+  };
+  Pending begin(Stream stream) const;
+
+  // The next launch in recorded order; waits are indexes of earlier launches.
+  void add(Stream stream, std::span<const int> waits);
+
+  // Launch a has ended before launch b begins.
+  bool before(int a, int b) const { return ended(a, clock_[static_cast<size_t>(b)]); }
+  // Place of a launch in its stream.
+  int position(int launch) const { return position_[static_cast<size_t>(launch)]; }
+  Stream stream(int launch) const { return stream_[static_cast<size_t>(launch)]; }
+  int size() const { return static_cast<int>(stream_.size()); }
+
+ private:
+  using Clock = std::array<int, kNumStreams>;  // launches of each stream that have ended
+
+  bool ended(int a, const Clock& clock) const {
+    return clock[static_cast<size_t>(stream(a))] > position(a);
+  }
+  void join(Clock& clock, int launch) const;
+
+  std::vector<Stream> stream_;             // [launches]
+  std::vector<int> position_;              // [launches]
+  std::vector<Clock> clock_;               // [launches] when it begins
+  std::array<Clock, kNumStreams> next_{};  // when the stream's next launch would begin
+};
+
+}  // namespace braid

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <span>
+
+#include "braid/base/inline_vector.h"
+#include "braid/program/op.h"
+
+namespace braid {
+
+// A range of a step's batch that is computed as one. Micro-batches follow each other on every batch
+// axis; those that meet in a merged value or launch are adjacent there.
+struct MicroBatch {
+  Extents capacity;
+  // Its first sequence is one whose tokens begin in the micro-batch before: its attention reads
+  // keys that the other one writes.
+  bool continues = false;
+  bool operator==(const MicroBatch&) const = default;
+};
+
+// One sequence's share of a step.
+struct SequenceInfo {
+  int64_t tokens = 0;  // computed by this step
+  int64_t cached = 0;  // in the KV cache before it
+  int64_t scored = 0;  // the last ones, whose logits are wanted
+};
+
+// (query, key) pairs of causal attention by `tokens` queries after `cached` keys.
+constexpr int64_t attended_keys(int64_t cached, int64_t tokens) {
+  return (tokens * cached) + (tokens * (tokens + 1) / 2);
+}
+
+// What a strategy sees of a batch before it is divided.
+struct BatchInfo {
+  std::span<const SequenceInfo> sequences;  // in token order
+  int64_t tokens = 0;
+  int ranks = 1;
+};
+
+constexpr int kMaxMicroBatches = 8;
+// How a strategy divides a batch: ranges of its tokens.
+using Ranges = InlineVector<Range, kMaxMicroBatches>;
+
+// `tokens` in n parts, as even as `multiple` allows: cuts fall on its multiples. Fewer parts where
+// a part would have fewer than `least` tokens.
+Ranges split_tokens(int64_t tokens, int n, int64_t least = 1, int64_t multiple = 1);
+
+}  // namespace braid

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "braid/schedule/partition.h"
+#include "braid/schedule/schedule_context.h"
+
+namespace braid {
+
+// What a strategy asks of the lowering.
+struct LayoutRequest {
+  bool token_sharded_residual = false;  // reduce_scatter and all_gather instead of all_reduce
+  bool operator==(const LayoutRequest&) const = default;
+};
+
+// A strategy: which ops of which micro-batch run when, on which stream, and as which kernel
+// (DynaFlow, section 3.2.2). Written once, it serves every model. All functions are pure, so that
+// every rank decides the same and a decision can be cached by its key.
+class OpScheduler {
+ public:
+  virtual ~OpScheduler() = default;
+
+  virtual std::string name() const = 0;
+  // How the Program is cut into what schedule() handles.
+  virtual void partition(PartitionRules& rules) const = 0;
+  // Micro-batches as ranges of the batch's tokens: adjacent, not empty, covering all of them.
+  virtual Ranges split(const BatchInfo& batch) const { return {{0, batch.tokens}}; }
+  virtual LayoutRequest layout(const BatchInfo&) const { return {}; }
+  // Executes every task of every micro-batch. Called once per context key.
+  virtual void schedule(ScheduleContext& ctx) const = 0;
+};
+
+// What a shared library with a strategy of its own exports (docs/scheduling.md):
+//   BRAID_STRATEGY(MyScheduler)
+// The version guards against a library that was built for another Braid.
+inline constexpr int kStrategyAbi = 1;
+#define BRAID_STRATEGY(Scheduler)                          \
+  extern "C" int braid_strategy_abi() {                    \
+    return ::braid::kStrategyAbi;                          \
+  }                                                        \
+  extern "C" ::braid::OpScheduler* braid_make_strategy() { \
+    return new Scheduler;                                  \
+  }
+
+}  // namespace braid

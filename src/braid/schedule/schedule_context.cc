@@ -1,0 +1,270 @@
+#include "braid/schedule/schedule_context.h"
+
+#include <algorithm>
+
+namespace braid {
+namespace {
+
+constexpr int kMaxIdleCallsPerTask = 4;
+
+void add_once(std::vector<int>& list, int item) {
+  if (std::ranges::find(list, item) == list.end()) list.push_back(item);
+}
+
+}  // namespace
+
+ScheduleContext::ScheduleContext(const Program& program, std::vector<MicroBatch> micro_batches,
+                                 const std::vector<Partition>& partitions, const Topology& topology,
+                                 std::string strategy, std::function<double(const Op&, int)> price)
+    : program_(program),
+      micro_batches_(std::move(micro_batches)),
+      partitions_(partitions),
+      topology_(topology),
+      strategy_(std::move(strategy)),
+      price_(std::move(price)),
+      dependencies_(dependencies_of(program)),
+      unlocks_(partitions.size()),
+      unlocks_next_(partitions.size()),
+      ready_(micro_batches_.size()) {
+  const size_t M = micro_batches_.size();
+  const int count = static_cast<int>(partitions.size());
+  std::vector<int> partition_of(program.ops.size());
+  for (int p = 0; p < count; ++p) {
+    for (int op = partitions[static_cast<size_t>(p)].begin;
+         op < partitions[static_cast<size_t>(p)].end; ++op) {
+      partition_of[static_cast<size_t>(op)] = p;
+    }
+  }
+  missing_.assign(partitions.size() * M, 0);
+  executed_.assign(partitions.size() * M, false);
+  launch_of_.assign(program.ops.size() * M, -1);
+  tasks_left_ = partitions.size() * M;
+  for (int p = 0; p < count; ++p) {
+    std::vector<int> same, continued;
+    for (int op = partitions[static_cast<size_t>(p)].begin;
+         op < partitions[static_cast<size_t>(p)].end; ++op) {
+      for (int need : dependencies_.same[static_cast<size_t>(op)]) {
+        if (const int q = partition_of[static_cast<size_t>(need)]; q != p) add_once(same, q);
+      }
+      for (int need : dependencies_.continued[static_cast<size_t>(op)]) {
+        add_once(continued, partition_of[static_cast<size_t>(need)]);
+      }
+    }
+    for (int q : same) unlocks_[static_cast<size_t>(q)].push_back(p);
+    for (int q : continued) unlocks_next_[static_cast<size_t>(q)].push_back(p);
+    int chain = 0;  // micro-batches that this one continues
+    for (int mb = 0; mb < static_cast<int>(M); ++mb) {
+      chain = micro_batches_[static_cast<size_t>(mb)].continues ? chain + 1 : 0;
+      missing_[at(p, mb)] =
+          static_cast<int>(same.size()) + (static_cast<int>(continued.size()) * chain);
+      if (missing_[at(p, mb)] == 0) ready_[static_cast<size_t>(mb)].push_back(p);
+    }
+  }
+}
+
+const Extents& ScheduleContext::capacity(int micro_batch) const {
+  return micro_batches_.at(static_cast<size_t>(micro_batch)).capacity;
+}
+
+bool ScheduleContext::done() {
+  count_call();
+  return tasks_left_ == 0;
+}
+
+std::vector<Task> ScheduleContext::ready(int micro_batch) {
+  count_call();
+  if (micro_batch < 0 || micro_batch >= micro_batches()) {
+    fail(ErrorCode::kInvalidArgument, "schedule '{}': ready({}): there are {} micro-batches",
+         strategy_, micro_batch, micro_batches());
+  }
+  std::vector<Task> tasks;
+  for (int p : ready_[static_cast<size_t>(micro_batch)]) {
+    tasks.push_back({&partitions_[static_cast<size_t>(p)], p, micro_batch});
+  }
+  return tasks;
+}
+
+Task ScheduleContext::twin(const Task& task, int micro_batch) const {
+  Task other = task;
+  other.micro_batch = micro_batch;
+  check(other);
+  return other;
+}
+
+double ScheduleContext::estimate(const Task& task) const {
+  check(task);
+  double seconds = 0;
+  for (int op = task.partition->begin; op < task.partition->end; ++op) {
+    if (price_) seconds += price_(program_.ops[static_cast<size_t>(op)], task.micro_batch);
+  }
+  return seconds;
+}
+
+std::vector<ScheduleContext::Group> ScheduleContext::grouped(const std::vector<Task>& tasks) {
+  std::vector<Group> groups;
+  for (const Task& task : tasks) {
+    if (!groups.empty()) {
+      Group& last = groups.back();
+      if (last.partition == task.index && last.first + last.count == task.micro_batch) {
+        ++last.count;
+        continue;
+      }
+    }
+    groups.push_back({task.index, task.micro_batch, 1});
+  }
+  return groups;
+}
+
+void ScheduleContext::execute(const std::vector<Task>& tasks, const ExecuteOptions& options) {
+  if (tasks.empty()) {
+    count_call();
+    return;
+  }
+  for (const Task& task : tasks) check(task);
+  const std::vector<Group> groups = grouped(tasks);
+  if (options.replace.empty()) {
+    for (const Group& group : groups) {
+      begin(group);
+      const Partition& partition = partitions_[static_cast<size_t>(group.partition)];
+      for (int op = partition.begin; op < partition.end; ++op) {
+        launch(op, 1, -1, group, options.stream);
+      }
+    }
+    return;
+  }
+  const int index = replacement_index(options.replace);
+  const int op = partitions_[static_cast<size_t>(groups[0].partition)].begin;
+  int end = op;
+  for (const Group& group : groups) {
+    const Partition& partition = partitions_[static_cast<size_t>(group.partition)];
+    if (partition.begin != end || group.first != groups[0].first ||
+        group.count != groups[0].count) {
+      refuse(partition.begin, group.first,
+             fmt::format("'{}' replaces ops that follow each other, of the same micro-batches",
+                         options.replace));
+    }
+    begin(group);
+    end = partition.end;
+  }
+  launch(op, end - op, index, groups[0], options.stream);
+}
+
+void ScheduleContext::begin(const Group& group) {
+  const int op = partitions_[static_cast<size_t>(group.partition)].begin;
+  // Micro-batch by micro-batch: a merged launch may itself write what its later ones continue.
+  for (int mb = group.first; mb < group.first + group.count; ++mb) {
+    const size_t self = at(group.partition, mb);
+    if (executed_[self]) refuse(op, mb, "every op runs once, and this one ran before");
+    if (missing_[self] != 0) {
+      refuse(op, mb, "inputs are made before they are read, and some of this one's are not");
+    }
+    executed_[self] = true;
+    auto& ready = ready_[static_cast<size_t>(mb)];
+    ready.erase(std::ranges::find(ready, group.partition));
+    --tasks_left_;
+    const auto unlock = [&](int partition, int in) {
+      if (--missing_[at(partition, in)] > 0) return;
+      auto& list = ready_[static_cast<size_t>(in)];
+      list.insert(std::ranges::lower_bound(list, partition), partition);
+    };
+    for (int p : unlocks_[static_cast<size_t>(group.partition)]) unlock(p, mb);
+    for (int next = mb + 1; next < micro_batches(); ++next) {
+      if (!micro_batches_[static_cast<size_t>(next)].continues) break;
+      for (int p : unlocks_next_[static_cast<size_t>(group.partition)]) unlock(p, next);
+    }
+  }
+  idle_calls_ = 0;
+}
+
+void ScheduleContext::launch(int op, int num_ops, int replacement, const Group& group,
+                             Stream stream) {
+  const int self = static_cast<int>(recording_.launches.size());
+  std::vector<int> needs;
+  const auto need = [&](int other, int mb) {
+    const int launch = launch_of_[at(other, mb)];
+    if (launch >= 0 && launch != self) needs.push_back(launch);
+  };
+  for (int i = op; i < op + num_ops; ++i) {
+    for (int mb = group.first; mb < group.first + group.count; ++mb) {
+      launch_of_[at(i, mb)] = self;
+      for (int other : dependencies_.same[static_cast<size_t>(i)]) need(other, mb);
+      for (int from = mb; from > 0 && micro_batches_[static_cast<size_t>(from)].continues;) {
+        --from;
+        for (int other : dependencies_.continued[static_cast<size_t>(i)]) need(other, from);
+      }
+    }
+  }
+  Launch made{.op = op,
+              .num_ops = num_ops,
+              .replacement = replacement,
+              .micro_batch = group.first,
+              .num_micro_batches = group.count,
+              .stream = stream};
+  // The latest first: what it waited for need not be waited for again.
+  std::ranges::sort(needs, std::greater<>());
+  LaunchOrder::Pending pending = order_.begin(stream);
+  for (int other : needs) {
+    if (pending.wait_for(other)) made.waits.push_back(other);
+  }
+  std::ranges::sort(made.waits);
+  order_.add(stream, made.waits);
+  recording_.launches.push_back(std::move(made));
+}
+
+int ScheduleContext::replacement_index(std::string_view name) {
+  const auto it = std::ranges::find(recording_.replacements, name);
+  if (it == recording_.replacements.end()) {
+    recording_.replacements.emplace_back(name);
+    return static_cast<int>(recording_.replacements.size()) - 1;
+  }
+  return static_cast<int>(it - recording_.replacements.begin());
+}
+
+ScheduleContext::Recording ScheduleContext::finish() {
+  for (size_t p = 0; p < partitions_.size() && tasks_left_ > 0; ++p) {
+    for (int mb = 0; mb < micro_batches(); ++mb) {
+      if (executed_[at(static_cast<int>(p), mb)]) continue;
+      refuse(partitions_[p].begin, mb, "every op runs once, and this one was never executed");
+    }
+  }
+  return std::move(recording_);
+}
+
+void ScheduleContext::check(const Task& task) const {
+  const bool known = task.partition != nullptr && 0 <= task.index &&
+                     task.index < static_cast<int>(partitions_.size()) && 0 <= task.micro_batch &&
+                     task.micro_batch < micro_batches() &&
+                     task.partition == &partitions_[static_cast<size_t>(task.index)];
+  if (!known) {
+    fail(ErrorCode::kInvalidArgument, "schedule '{}': a task that is not from ready(): {} of {}",
+         strategy_, task.index, task.micro_batch);
+  }
+}
+
+void ScheduleContext::count_call() {
+  const auto tasks = static_cast<int64_t>(executed_.size());
+  if (++idle_calls_ <= (kMaxIdleCallsPerTask * tasks) + 64) return;
+  if (tasks_left_ == 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "schedule '{}': {} calls after every op was executed: wanted "
+         "is a strategy that ends",
+         strategy_, idle_calls_);
+  }
+  for (size_t p = 0; p < partitions_.size(); ++p) {
+    for (int mb = 0; mb < micro_batches(); ++mb) {
+      if (!executed_[at(static_cast<int>(p), mb)]) {
+        refuse(partitions_[p].begin, mb,
+               fmt::format("{} calls in a row executed nothing, and this op is not done",
+                           idle_calls_));
+      }
+    }
+  }
+}
+
+void ScheduleContext::refuse(int op, int micro_batch, std::string_view rule) const {
+  const Op& what = program_.ops[static_cast<size_t>(op)];
+  fail(ErrorCode::kInvalidArgument, "schedule '{}': {} at '{}', micro-batch {}: {}", strategy_,
+       what.def->kind, what.scope, micro_batch, rule);
+}
+
+}  // namespace braid

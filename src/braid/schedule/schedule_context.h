@@ -1,0 +1,109 @@
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "braid/parallel/topology.h"
+#include "braid/schedule/dependencies.h"
+#include "braid/schedule/launch_order.h"
+#include "braid/schedule/partition.h"
+#include "braid/schedule/schedule.h"
+
+namespace braid {
+
+// One partition of one micro-batch.
+struct Task {
+  const Partition* partition = nullptr;
+  int index = 0;  // of the partition
+  int micro_batch = 0;
+
+  // The rule that cut it out: task.is("all_reduce").
+  bool is(std::string_view rule) const { return partition->rule == rule; }
+  bool communicates() const { return partition->communicates; }
+};
+
+struct ExecuteOptions {
+  Stream stream = Stream::compute;
+  std::string_view replace;  // a fused op that takes the place of the tasks' ops (ops/fusion.h)
+};
+
+// What a strategy talks to while it schedules: it asks for what is ready and says what runs next.
+// What it says is recorded; nothing runs. Waits between streams follow from the data and are filled
+// in. Every misuse fails with kInvalidArgument, naming the op, the micro-batch and the rule.
+class ScheduleContext {
+ public:
+  // `program` and `partitions` outlive the context. `price` may be empty: estimate() is then 0.
+  ScheduleContext(const Program& program, std::vector<MicroBatch> micro_batches,
+                  const std::vector<Partition>& partitions, const Topology& topology,
+                  std::string strategy, std::function<double(const Op&, int micro_batch)> price);
+
+  int micro_batches() const { return static_cast<int>(micro_batches_.size()); }
+  const Extents& capacity(int micro_batch) const;
+  const Topology& topology() const { return topology_; }
+
+  // True once every task has been executed. Calls that lead nowhere are bounded: a strategy that
+  // asks on and on without executing anything, or after everything was, is stopped.
+  bool done();
+  // Tasks of a micro-batch whose inputs are made, in program order.
+  std::vector<Task> ready(int micro_batch);
+  // The same partition of another micro-batch, ready or not: for merged batches.
+  Task twin(const Task& task, int micro_batch) const;
+  // The tasks, each in its turn; the same partition of adjacent micro-batches, named together, runs
+  // as one merged batch. With `replace`, all the ops run as one fused op.
+  void execute(const std::vector<Task>& tasks, const ExecuteOptions& options = {});
+  void execute(std::initializer_list<Task> tasks, const ExecuteOptions& options = {}) {
+    execute(std::vector<Task>(tasks), options);
+  }
+  // Seconds, by the cost model at the micro-batch's capacity.
+  double estimate(const Task& task) const;
+
+  // The launches recorded, their kernels not chosen yet; `replace` of each by its name.
+  struct Recording {
+    std::vector<Launch> launches;
+    std::vector<std::string> replacements;  // names, by Launch::replacement
+  };
+  // Fails where a task was never executed.
+  Recording finish();
+
+ private:
+  // Index into the [ops, micro-batches] and [partitions, micro-batches] tables.
+  size_t at(int index, int micro_batch) const {
+    return static_cast<size_t>((index * micro_batches()) + micro_batch);
+  }
+  bool is_ready(int partition, int micro_batch) const;
+  void check(const Task& task) const;
+  // Tasks that are one launch: a partition of adjacent micro-batches.
+  struct Group {
+    int partition = 0;
+    int first = 0;
+    int count = 1;
+  };
+  static std::vector<Group> grouped(const std::vector<Task>& tasks);
+  void begin(const Group& group);
+  void launch(int op, int num_ops, int replacement, const Group& group, Stream stream);
+  int replacement_index(std::string_view name);
+  void count_call();
+  [[noreturn]] void refuse(int op, int micro_batch, std::string_view rule) const;
+
+  const Program& program_;
+  const std::vector<MicroBatch> micro_batches_;
+  const std::vector<Partition>& partitions_;
+  const Topology topology_;
+  const std::string strategy_;
+  const std::function<double(const Op&, int)> price_;
+  const Dependencies dependencies_;
+  std::vector<int> missing_;                    // [partitions, micro-batches] partitions not done
+  std::vector<std::vector<int>> unlocks_;       // [partitions] in the same micro-batch
+  std::vector<std::vector<int>> unlocks_next_;  // [partitions] in those that continue it
+  std::vector<bool> executed_;                  // [partitions, micro-batches]
+  std::vector<std::vector<int>> ready_;         // [micro-batches] partitions
+  std::vector<int> launch_of_;                  // [ops, micro-batches]; -1: none
+  LaunchOrder order_;
+  Recording recording_;
+  size_t tasks_left_ = 0;
+  int64_t idle_calls_ = 0;
+};
+
+}  // namespace braid

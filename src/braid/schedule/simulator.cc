@@ -1,0 +1,315 @@
+#include "braid/schedule/simulator.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "braid/base/error.h"
+#include "braid/schedule/fair_share.h"
+#include "braid/schedule/partition.h"
+
+namespace braid {
+namespace {
+
+// A launch, or one collective of all its ranks, from its begin to its end.
+struct Job {
+  int rank = 0;  // a collective: its first
+  int launch = 0;
+  bool fused_tile = false;  // a fused op computes its first tile before it sends
+};
+
+// One meeting of ranks: the n-th communication of a stream.
+struct Meeting {
+  int ranks = 0;
+  std::vector<std::pair<int, int>> here;  // (rank, launch) that have come
+  enum class Phase : uint8_t { gathering, latency, transfer } phase = Phase::gathering;
+};
+
+class Simulation {
+ public:
+  Simulation(std::span<const Program* const> programs, std::span<const Schedule> schedules,
+             const CostModel& model, SimulatedStep& step)
+      : programs_(programs),
+        schedules_(schedules),
+        model_(model),
+        step_(step),
+        devices_(model.topology().devices),
+        share_(static_cast<int>(schedules.size()) * kPerRank),
+        ranks_(schedules.size()) {
+    for (size_t r = 0; r < schedules.size(); ++r) {
+      const size_t n = schedules[r].launches.size();
+      ranks_[r].ended.assign(n, false);
+      step.times[r].resize(n);
+      left_ += n;
+      for (size_t i = 0; i < n; ++i) {
+        ranks_[r].queue[static_cast<size_t>(schedules[r].launches[i].stream)].push_back(
+            static_cast<int>(i));
+      }
+    }
+  }
+
+  double run() {
+    for (size_t r = 0; r < ranks_.size(); ++r) start_what_can(static_cast<int>(r));
+    std::vector<int> ended;
+    while (left_ > 0) {
+      if (share_.idle()) stuck();
+      ended.clear();
+      now_ += share_.advance(ended);
+      for (int handle : ended) finish(handle);
+      std::ranges::sort(woken_);
+      woken_.erase(std::unique(woken_.begin(), woken_.end()), woken_.end());
+      for (int rank : std::exchange(woken_, {})) start_what_can(rank);
+    }
+    return now_;
+  }
+
+ private:
+  // Resources: the units and the memory of each rank's device, its ports.
+  static constexpr int kPerRank = 4;
+  enum Resource { kUnits, kMemory, kMachinePort, kClusterPort };
+
+  struct Rank {
+    std::array<std::vector<int>, kNumStreams> queue;
+    std::array<size_t, kNumStreams> next{};
+    std::array<bool, kNumStreams> busy{};
+    std::array<int, kNumStreams> communications{};
+    std::vector<bool> ended;
+  };
+  // What an activity of share_ stands for: a launch, or a meeting.
+  struct Activity {
+    Job job;
+    int meeting = -1;
+  };
+
+  const LaunchCost& cost(int rank, int launch) const {
+    return step_.costs[static_cast<size_t>(rank)][static_cast<size_t>(launch)];
+  }
+  int resource(int rank, Resource kind) const {
+    const int machine = rank / devices_ * devices_;
+    int owner = rank;
+    if ((kind == kUnits || kind == kMemory) && model_.profile().shared_units) owner = machine;
+    if (kind == kClusterPort && model_.cluster_link().shared_port) owner = machine;
+    return owner * kPerRank + kind;
+  }
+
+  // What a launch uses of its rank's resources while it lasts `seconds`, for `part` of its cost.
+  void add_uses(int rank, const LaunchCost& c, double seconds, double part, bool body, bool wire) {
+    if (seconds <= 0) return;
+    const Profile& profile = model_.profile();
+    const auto use = [&](Resource kind, double busy) {
+      const double share = std::min(busy * part / seconds, 1.0);
+      if (share > 0) uses_.push_back({resource(rank, kind), share});
+    };
+    if (body) {
+      use(kUnits, c.compute * std::min(c.units / profile.units, 1.0));
+      use(kMemory,
+          c.memory * profile.memory_bytes_per_second / profile.total_memory_bytes_per_second);
+    }
+    if (wire) {
+      use(kMachinePort, c.machine);
+      // A port that a machine's ranks share is each one's for its part of the time.
+      const double sharers = model_.cluster_link().shared_port ? std::min(c.ranks, devices_) : 1;
+      use(kClusterPort, c.cluster / sharers);
+    }
+  }
+
+  void begin(double seconds, const Activity& activity) {
+    const auto handle = static_cast<size_t>(share_.begin(seconds, uses_));
+    uses_.clear();
+    if (activities_.size() <= handle) activities_.resize(handle + 1);
+    activities_[handle] = activity;
+  }
+
+  void start_what_can(int rank) {
+    Rank& state = ranks_[static_cast<size_t>(rank)];
+    const Schedule& schedule = schedules_[static_cast<size_t>(rank)];
+    for (size_t s = 0; s < kNumStreams; ++s) {
+      if (state.busy[s] || state.next[s] == state.queue[s].size()) continue;
+      const int i = state.queue[s][state.next[s]];
+      const Launch& launch = schedule.launches[static_cast<size_t>(i)];
+      const auto ended = [&](int wait) { return state.ended[static_cast<size_t>(wait)]; };
+      if (!std::ranges::all_of(launch.waits, ended)) continue;
+      ++state.next[s];
+      state.busy[s] = true;
+      start(rank, i);
+    }
+  }
+
+  void start(int rank, int launch) {
+    step_.times[static_cast<size_t>(rank)][static_cast<size_t>(launch)].begin = now_;
+    const LaunchCost& c = cost(rank, launch);
+    if (c.ranks == 1) {
+      add_uses(rank, c, c.seconds(), 1, true, false);
+      begin(c.seconds(), {{rank, launch}});
+    } else if (c.tiles > 1) {
+      const double seconds = c.fixed + c.body() / c.tiles;
+      add_uses(rank, c, seconds, 1.0 / c.tiles, true, false);
+      begin(seconds, {{rank, launch, true}});
+    } else {
+      meet(rank, launch);
+    }
+  }
+
+  void meet(int rank, int launch) {
+    const LaunchCost& c = cost(rank, launch);
+    const auto s = static_cast<size_t>(
+        schedules_[static_cast<size_t>(rank)].launches[static_cast<size_t>(launch)].stream);
+    const int first = rank / c.ranks * c.ranks;
+    const int turn = ranks_[static_cast<size_t>(rank)].communications[s]++;
+    const auto world = static_cast<int64_t>(ranks_.size());
+    const int64_t key =
+        (static_cast<int64_t>(turn) * kNumStreams + static_cast<int64_t>(s)) * world + first;
+    const auto [it, made] = meeting_of_.try_emplace(key, static_cast<int>(meetings_.size()));
+    if (made)
+      meetings_.push_back({.ranks = std::min<int>(c.ranks, static_cast<int>(world) - first)});
+    Meeting& meeting = meetings_[static_cast<size_t>(it->second)];
+    meeting.here.emplace_back(rank, launch);
+    if (static_cast<int>(meeting.here.size()) == meeting.ranks) go_on(it->second);
+  }
+
+  // The next phase of a meeting whose ranks have all come: first what takes time alone, then the
+  // transfers, at the pace of the slowest.
+  void go_on(int index) {
+    Meeting& meeting = meetings_[static_cast<size_t>(index)];
+    const Activity activity{.job = {}, .meeting = index};
+    if (meeting.phase == Meeting::Phase::gathering) {
+      meeting.phase = Meeting::Phase::latency;
+      double seconds = 0;
+      for (const auto& [rank, launch] : meeting.here) {
+        const LaunchCost& c = cost(rank, launch);
+        seconds = std::max(seconds, c.latency + (c.tiles > 1 ? 0 : c.fixed));
+      }
+      return begin(seconds, activity);
+    }
+    if (meeting.phase == Meeting::Phase::latency) {
+      meeting.phase = Meeting::Phase::transfer;
+      double seconds = 0;
+      const auto first_tile = [](const LaunchCost& c) {
+        return c.tiles > 1 ? c.body() / c.tiles : 0;
+      };
+      for (const auto& [rank, launch] : meeting.here) {
+        const LaunchCost& c = cost(rank, launch);
+        seconds = std::max(seconds, c.pipelined() - first_tile(c));
+      }
+      for (const auto& [rank, launch] : meeting.here) {
+        const LaunchCost& c = cost(rank, launch);
+        add_uses(rank, c, seconds, c.tiles > 1 ? 1 - 1.0 / c.tiles : 1, true, false);
+        add_uses(rank, c, seconds, 1, false, true);
+      }
+      return begin(seconds, activity);
+    }
+    for (const auto& [rank, launch] : meeting.here) end(rank, launch);
+    meeting.here = {};
+  }
+
+  void finish(int handle) {
+    const Activity activity = activities_[static_cast<size_t>(handle)];
+    if (activity.meeting >= 0) {
+      go_on(activity.meeting);
+    } else if (activity.job.fused_tile) {
+      meet(activity.job.rank, activity.job.launch);
+    } else {
+      end(activity.job.rank, activity.job.launch);
+    }
+  }
+
+  void end(int rank, int launch) {
+    Rank& state = ranks_[static_cast<size_t>(rank)];
+    const auto i = static_cast<size_t>(launch);
+    const Launch& what = schedules_[static_cast<size_t>(rank)].launches[i];
+    step_.times[static_cast<size_t>(rank)][i].end = now_;
+    state.ended[i] = true;
+    state.busy[static_cast<size_t>(what.stream)] = false;
+    woken_.push_back(rank);
+    --left_;
+  }
+
+  [[noreturn]] void stuck() const {
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      for (size_t i = 0; i < ranks_[r].ended.size(); ++i) {
+        if (ranks_[r].ended[i]) continue;
+        const Op& op = schedules_[r].op(*programs_[r], schedules_[r].launches[i]);
+        fail(ErrorCode::kInvalidArgument,
+             "schedule '{}': rank {}: launch {} ({} at '{}') waits for what never comes",
+             schedules_[r].strategy, r, i, op.def->kind, op.scope);
+      }
+    }
+    BRAID_CHECK(false, "no launch is left");
+    std::abort();
+  }
+
+  std::span<const Program* const> programs_;
+  std::span<const Schedule> schedules_;
+  const CostModel& model_;
+  SimulatedStep& step_;
+  const int devices_;
+  FairShare share_;
+  std::vector<Rank> ranks_;
+  std::vector<Activity> activities_;  // by handle
+  std::vector<Meeting> meetings_;
+  std::unordered_map<int64_t, int> meeting_of_;
+  std::vector<FairShare::Use> uses_;
+  std::vector<int> woken_;
+  double now_ = 0;
+  size_t left_ = 0;
+};
+
+}  // namespace
+
+Work work_of(const Launch& launch, std::span<const Work> works) {
+  Work sum;
+  for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
+    const Work& work = works[static_cast<size_t>(mb)];
+    sum.extents += work.extents;
+    sum.attended += work.attended;
+    sum.kv_tokens += work.kv_tokens;
+  }
+  return sum;
+}
+
+std::vector<LaunchCost> price_launches(const Program& program, const Schedule& schedule,
+                                       std::span<const Work> works, const CostModel& model) {
+  BRAID_CHECK(works.size() == schedule.micro_batches.size(), "work of {} micro-batches of {}",
+              works.size(), schedule.micro_batches.size());
+  std::vector<LaunchCost> costs;
+  costs.reserve(schedule.launches.size());
+  for (const Launch& launch : schedule.launches) {
+    costs.push_back(
+        model.price(program, schedule.op(program, launch), work_of(launch, works), launch.stream));
+  }
+  return costs;
+}
+
+SimulatedStep simulate(std::span<const Program* const> programs,
+                       std::span<const Schedule> schedules, std::span<const Work> works,
+                       const CostModel& model) {
+  BRAID_CHECK(programs.size() == schedules.size());
+  BRAID_CHECK(static_cast<int>(schedules.size()) == model.topology().ranks(),
+              "{} ranks on a topology of {}", schedules.size(), to_string(model.topology()));
+  SimulatedStep step;
+  step.times.resize(schedules.size());
+  for (size_t r = 0; r < schedules.size(); ++r) {
+    step.costs.push_back(price_launches(*programs[r], schedules[r], works, model));
+    step.arena_bytes = std::max(step.arena_bytes, schedules[r].memory.arena_bytes);
+    for (const LaunchCost& cost : step.costs[r]) {
+      const double far = cost.machine + cost.cluster > 0 && cost.ranks > 1
+                             ? std::max(0, cost.ranks - model.topology().devices) /
+                                   static_cast<double>(cost.ranks - 1)
+                             : 0;
+      step.wire_bytes[static_cast<size_t>(LinkClass::machine)] += cost.work.wire_bytes * (1 - far);
+      step.wire_bytes[static_cast<size_t>(LinkClass::cluster)] += cost.work.wire_bytes * far;
+    }
+  }
+  step.seconds = model.profile().step_seconds + Simulation(programs, schedules, model, step).run();
+  return step;
+}
+
+std::vector<Overlap> overlaps_of(std::span<const Program* const> programs,
+                                 std::span<const Schedule> schedules, const SimulatedStep& step) {
+  std::vector<Overlap> overlaps;
+  for (size_t r = 0; r < schedules.size(); ++r) {
+    overlaps.push_back(overlap_of({programs[r], &schedules[r], step.times[r]}, step.costs[r]));
+  }
+  return overlaps;
+}
+
+}  // namespace braid

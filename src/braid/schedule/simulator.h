@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <span>
+#include <vector>
+
+#include "braid/schedule/overlap.h"
+
+namespace braid {
+
+// A step as the simulator sees it.
+struct SimulatedStep {
+  double seconds = 0;
+  std::vector<std::vector<LaunchTime>> times;  // [ranks][launches], from the step's begin
+  std::vector<std::vector<LaunchCost>> costs;  // [ranks][launches], each alone
+  std::array<double, 3> wire_bytes{};          // by LinkClass, sent by all ranks
+  int64_t arena_bytes = 0;                     // of a rank, the most
+};
+
+// Runs the ranks' Schedules against the cost model: a discrete-event simulation. A launch begins
+// when the one before it on its stream and its waits have ended; a collective moves data once the
+// last of its ranks has come, matched by its place among the communication of its stream. What runs
+// at the same time shares fairly: the units and the memory of a device (of a machine where the
+// profile says that ranks share them) and each rank's port to its machine and to the others.
+//
+// `works`: [micro-batches] of the step. Deterministic; about 1 us per launch. Fails with
+// kInvalidArgument where the Schedules wait for each other for ever.
+SimulatedStep simulate(std::span<const Program* const> programs,
+                       std::span<const Schedule> schedules, std::span<const Work> works,
+                       const CostModel& model);
+
+// The work of a launch: of all its micro-batches together.
+Work work_of(const Launch& launch, std::span<const Work> works);
+
+// What every launch of a rank costs alone, [launches].
+std::vector<LaunchCost> price_launches(const Program& program, const Schedule& schedule,
+                                       std::span<const Work> works, const CostModel& model);
+
+// The overlap of each rank of a simulated step, [ranks].
+std::vector<Overlap> overlaps_of(std::span<const Program* const> programs,
+                                 std::span<const Schedule> schedules, const SimulatedStep& step);
+
+}  // namespace braid

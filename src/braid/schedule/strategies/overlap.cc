@@ -1,0 +1,36 @@
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid {
+namespace {
+
+// Two micro-batches in turns: the communication of one runs under the other's computation.
+class Overlap : public OpScheduler {
+ public:
+  std::string name() const override { return "overlap"; }
+
+  void partition(PartitionRules& rules) const override {
+    for (const char* kind : {"all_reduce", "all_gather", "reduce_scatter"}) {
+      rules.split_func({kind});
+    }
+  }
+
+  Ranges split(const BatchInfo& batch) const override { return split_tokens(batch.tokens, 2); }
+
+  void schedule(ScheduleContext& ctx) const override {
+    while (!ctx.done()) {
+      for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
+        for (const Task& task : ctx.ready(mb)) {
+          ctx.execute({task}, {.stream = task.communicates() ? Stream::comm : Stream::compute});
+        }
+      }
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<OpScheduler> overlap_strategy() {
+  return std::make_unique<Overlap>();
+}
+
+}  // namespace braid

@@ -1,0 +1,58 @@
+#include "braid/schedule/strategies/registry.h"
+
+#include <dlfcn.h>
+
+#include <array>
+
+namespace braid {
+namespace {
+
+struct Named {
+  std::string_view name;
+  std::unique_ptr<OpScheduler> (*make)();
+};
+
+constexpr std::array<Named, 5> kStrategies = {{
+    {"sequential", sequential_strategy},
+    {"overlap", overlap_strategy},
+    {"nanoflow", nanoflow_strategy},
+    {"gemm_collective", gemm_collective_strategy},
+    {"tokenweave", tokenweave_strategy},
+}};
+
+std::shared_ptr<const OpScheduler> load_strategy(const std::string& path) {
+  const std::shared_ptr<void> library(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), [](void* l) {
+    if (l != nullptr) dlclose(l);
+  });
+  if (!library) fail(ErrorCode::kInvalidArgument, "strategy: {}", dlerror());
+  const auto abi = reinterpret_cast<int (*)()>(dlsym(library.get(), "braid_strategy_abi"));
+  const auto make =
+      reinterpret_cast<OpScheduler* (*)()>(dlsym(library.get(), "braid_make_strategy"));
+  if (abi == nullptr || make == nullptr) {
+    fail(ErrorCode::kInvalidArgument, "strategy: {} has no BRAID_STRATEGY", path);
+  }
+  if (abi() != kStrategyAbi) {
+    fail(ErrorCode::kUnsupported, "strategy: {} was built for version {}, this is version {}", path,
+         abi(), kStrategyAbi);
+  }
+  return {make(), [library](const OpScheduler* strategy) { delete strategy; }};
+}
+
+}  // namespace
+
+std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const Named& strategy : kStrategies) names.emplace_back(strategy.name);
+  return names;
+}
+
+std::shared_ptr<const OpScheduler> find_strategy(const std::string& name) {
+  if (name.find('/') != std::string::npos || name.ends_with(".so")) return load_strategy(name);
+  for (const Named& strategy : kStrategies) {
+    if (strategy.name == name) return strategy.make();
+  }
+  fail(ErrorCode::kInvalidArgument, "strategy: '{}' is not known; there are {}, auto, and any .so",
+       name, fmt::join(strategy_names(), ", "));
+}
+
+}  // namespace braid

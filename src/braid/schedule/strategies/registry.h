@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "braid/schedule/op_scheduler.h"
+
+namespace braid {
+
+// The strategies that come with Braid, one file each.
+std::unique_ptr<OpScheduler> sequential_strategy();
+std::unique_ptr<OpScheduler> overlap_strategy();
+std::unique_ptr<OpScheduler> nanoflow_strategy();
+std::unique_ptr<OpScheduler> gemm_collective_strategy();
+std::unique_ptr<OpScheduler> tokenweave_strategy();
+
+// Their names, "sequential" first.
+std::vector<std::string> strategy_names();
+
+// A strategy by name, or from a shared library where the name holds a slash or ends in ".so"
+// (BRAID_STRATEGY in op_scheduler.h); the library stays loaded as long as the strategy. Fails with
+// kInvalidArgument, listing the names that are known, and with kUnsupported on a library that was
+// built for another version.
+std::shared_ptr<const OpScheduler> find_strategy(const std::string& name);
+
+}  // namespace braid

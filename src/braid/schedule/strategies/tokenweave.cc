@@ -1,0 +1,47 @@
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kWave = 32;  // tokens: cuts fall where no tile of a product is cut
+
+// TokenWeave (arXiv 2505.11329): the batch is cut by tokens, inside a prompt if need be; the sum
+// over ranks, the residual and its norm are one op that reduces to token shards, normalizes those
+// and gathers them, and each half's runs under the other half's products.
+class TokenWeave : public OpScheduler {
+ public:
+  std::string name() const override { return "tokenweave"; }
+
+  LayoutRequest layout(const BatchInfo&) const override { return {.token_sharded_residual = true}; }
+
+  void partition(PartitionRules& rules) const override {
+    rules.split_func({"reduce_scatter", "add_rms_norm", "all_gather"});
+    rules.split_func({"reduce_scatter"});
+    rules.split_func({"all_gather"});
+  }
+
+  Ranges split(const BatchInfo& batch) const override {
+    return split_tokens(batch.tokens, 2, kWave, kWave);
+  }
+
+  void schedule(ScheduleContext& ctx) const override {
+    while (!ctx.done()) {
+      for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
+        for (const Task& task : ctx.ready(mb)) {
+          const bool fuse = task.is("reduce_scatter+add_rms_norm+all_gather");
+          ctx.execute({task},
+                      {.stream = fuse || task.communicates() ? Stream::comm : Stream::compute,
+                       .replace = fuse ? "reduce_scatter_add_rms_norm_all_gather" : ""});
+        }
+      }
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<OpScheduler> tokenweave_strategy() {
+  return std::make_unique<TokenWeave>();
+}
+
+}  // namespace braid

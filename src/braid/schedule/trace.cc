@@ -1,0 +1,257 @@
+#include "braid/schedule/trace.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "braid/base/error.h"
+#include "braid/schedule/partition.h"
+#include "braid/schedule/simulator.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr double kMicro = 1e6;
+
+double first_begin(const Timeline& timeline) {
+  double first = std::numeric_limits<double>::infinity();
+  for (const RankTimes& rank : timeline.ranks) {
+    for (const LaunchTime& t : rank.times) first = std::min(first, t.begin);
+  }
+  return std::isfinite(first) ? first : 0;
+}
+
+// Events one per line.
+class Events {
+ public:
+  explicit Events(std::ostream& out) : out_(out) {}
+
+  void add(const Json& event) {
+    out_ << (first_ ? "\n" : ",\n") << event.dump(-1, ' ', false, Json::error_handler_t::replace);
+    first_ = false;
+  }
+  void name(std::string_view what, int rank, int stream, Json args) {
+    add({{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", stream}, {"args", std::move(args)}});
+  }
+
+ private:
+  std::ostream& out_;
+  bool first_ = true;
+};
+
+std::vector<LaunchCost> costs_of(const Timeline& timeline, const RankTimes& rank) {
+  if (timeline.model == nullptr) return {};
+  return price_launches(*rank.program, *rank.schedule, timeline.works, *timeline.model);
+}
+
+Cost cost_of(const RankTimes& rank, const Launch& launch, const Work& work) {
+  return rank.program->cost(rank.schedule->op(*rank.program, launch), work);
+}
+
+std::string micro_batches(const Launch& launch) {
+  if (launch.num_micro_batches == 1) return fmt::format("{}", launch.micro_batch);
+  return fmt::format("{}-{}", launch.micro_batch, launch.micro_batch_end() - 1);
+}
+
+// What a rank's steps add up to.
+struct RankTotals {
+  std::array<double, kNumStreams> busy{};
+  double wire_bytes = 0;
+  Overlap overlap;
+};
+
+void name_rank(Events& events, const RankTimes& rank, int pid) {
+  events.name("process_name", pid, 0, {{"name", fmt::format("rank {}", pid)}});
+  events.name("process_sort_index", pid, 0, {{"sort_index", pid}});
+  for (Stream stream : kStreams) {
+    const auto used = [&](const Launch& launch) { return launch.stream == stream; };
+    if (!std::ranges::any_of(rank.schedule->launches, used)) continue;
+    events.name("thread_name", pid, static_cast<int>(stream), {{"name", to_string(stream)}});
+    events.name("thread_sort_index", pid, static_cast<int>(stream),
+                {{"sort_index", static_cast<int>(stream)}});
+  }
+}
+
+void write_rank(Events& events, const Timeline& timeline, int pid, double origin,
+                RankTotals& totals) {
+  const RankTimes& rank = timeline.ranks[static_cast<size_t>(pid)];
+  struct Sent {
+    double at, bytes;
+  };
+  std::vector<Sent> sent;
+  for (size_t i = 0; i < rank.times.size(); ++i) {
+    const Launch& launch = rank.schedule->launches[i];
+    const Op& op = rank.schedule->op(*rank.program, launch);
+    const Cost cost = cost_of(rank, launch, work_of(launch, timeline.works));
+    const double begin = (rank.times[i].begin - origin) * kMicro;
+    events.add({{"name", op.scope.empty() ? std::string(op.def->kind)
+                                          : fmt::format("{} {}", op.scope, op.def->kind)},
+                {"cat", communicates(op) ? "communication" : "computation"},
+                {"ph", "X"},
+                {"pid", pid},
+                {"tid", static_cast<int>(launch.stream)},
+                {"ts", begin},
+                {"dur", rank.times[i].seconds() * kMicro},
+                {"args",
+                 {{"kernel", launch.kernel.name},
+                  {"launch", i},
+                  {"micro_batch", micro_batches(launch)},
+                  {"flops", cost.flops},
+                  {"bytes", cost.bytes},
+                  {"wire_bytes", cost.wire_bytes}}}});
+    totals.busy[static_cast<size_t>(launch.stream)] += rank.times[i].seconds();
+    if (cost.wire_bytes > 0) sent.push_back({rank.times[i].end, cost.wire_bytes});
+  }
+  totals.overlap += overlap_of(rank, costs_of(timeline, rank));
+  std::ranges::stable_sort(sent, {}, &Sent::at);
+  const auto count = [&](double at) {
+    events.add({{"name", "wire bytes"},
+                {"ph", "C"},
+                {"pid", pid},
+                {"ts", (at - origin) * kMicro},
+                {"args", {{"sent", totals.wire_bytes}}}});
+  };
+  if (!sent.empty()) count(first_begin(timeline));
+  for (const Sent& s : sent) {
+    totals.wire_bytes += s.bytes;
+    count(s.at);
+  }
+}
+
+Json overlap_json(const Overlap& o) {
+  return {{"communication_seconds", o.communication},
+          {"hidden_seconds", o.hidden},
+          {"hideable_seconds", o.hideable},
+          {"exposed_seconds", o.exposed()},
+          {"overlap_share", o.share()}};
+}
+
+}  // namespace
+
+double span_of(const Timeline& timeline) {
+  double last = first_begin(timeline);
+  const double first = last;
+  for (const RankTimes& rank : timeline.ranks) {
+    for (const LaunchTime& t : rank.times) last = std::max(last, t.end);
+  }
+  return last - first;
+}
+
+Overlap overlap_of(const Timeline& timeline) {
+  Overlap all;
+  for (const RankTimes& rank : timeline.ranks) all += overlap_of(rank, costs_of(timeline, rank));
+  return all;
+}
+
+struct TraceWriter::Impl {
+  explicit Impl(std::ostream& to) : out(to), events(to) {
+    out << "{\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [";
+  }
+
+  void add(const Timeline& timeline) {
+    if (steps++ == 0) {
+      origin = first_begin(timeline);
+      ranks.resize(timeline.ranks.size());
+      about = {{"title", timeline.title}};
+      if (!timeline.ranks.empty()) {
+        const Schedule& schedule = *timeline.ranks[0].schedule;
+        about["program"] = timeline.ranks[0].program->name;
+        about["strategy"] = schedule.strategy;
+        about["micro_batches"] = schedule.micro_batches.size();
+        about["arena_bytes"] = schedule.memory.arena_bytes;
+      }
+    }
+    BRAID_CHECK(ranks.size() == timeline.ranks.size(), "{} ranks, {} before", timeline.ranks.size(),
+                ranks.size());
+    seconds += span_of(timeline);
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      if (steps == 1) name_rank(events, timeline.ranks[r], static_cast<int>(r));
+      write_rank(events, timeline, static_cast<int>(r), origin, ranks[r]);
+    }
+  }
+
+  void finish() {
+    Overlap all;
+    Json list = Json::array();
+    for (const RankTotals& rank : ranks) {
+      all += rank.overlap;
+      Json busy;
+      for (Stream stream : kStreams) {
+        busy[std::string(to_string(stream))] = rank.busy[static_cast<size_t>(stream)];
+      }
+      Json entry = {{"busy_seconds", std::move(busy)}, {"wire_bytes", rank.wire_bytes}};
+      entry.update(overlap_json(rank.overlap));
+      list.push_back(std::move(entry));
+    }
+    about["steps"] = steps;
+    about["step_seconds"] = seconds;
+    about.update(overlap_json(all));
+    about["ranks"] = std::move(list);
+    out << "\n],\n\"otherData\": " << about.dump(1, ' ', false, Json::error_handler_t::replace)
+        << "}\n";
+  }
+
+  std::unique_ptr<std::ofstream> file;  // where `out` is one of its own
+  std::string path;
+  std::ostream& out;
+  Events events;
+  int steps = 0;
+  double origin = 0;
+  double seconds = 0;
+  std::vector<RankTotals> ranks;
+  Json about = Json::object();
+};
+
+namespace {
+
+[[noreturn]] void cannot_write(const std::string& path) {
+  fail(ErrorCode::kResource, "cannot write the trace {}: {}", path,
+       errno != 0 ? std::strerror(errno) : "unknown error");
+}
+
+}  // namespace
+
+TraceWriter::TraceWriter(std::ostream& out) : impl_(std::make_unique<Impl>(out)) {}
+
+TraceWriter::TraceWriter(const std::string& path) : impl_(nullptr) {
+  errno = 0;
+  auto file = std::make_unique<std::ofstream>(path, std::ios::binary | std::ios::trunc);
+  if (!*file) cannot_write(path);
+  impl_ = std::make_unique<Impl>(*file);
+  impl_->file = std::move(file);
+  impl_->path = path;
+}
+
+TraceWriter::~TraceWriter() = default;
+
+void TraceWriter::add(const Timeline& timeline) {
+  impl_->add(timeline);
+}
+
+void TraceWriter::finish() {
+  errno = 0;
+  impl_->finish();
+  if (!impl_->file) return;
+  impl_->file->close();
+  if (!*impl_->file) cannot_write(impl_->path);
+}
+
+void write_trace(std::ostream& out, const Timeline& timeline) {
+  TraceWriter writer(out);
+  writer.add(timeline);
+  writer.finish();
+}
+
+void write_trace(const std::string& path, const Timeline& timeline) {
+  TraceWriter writer(path);
+  writer.add(timeline);
+  writer.finish();
+}
+
+}  // namespace braid

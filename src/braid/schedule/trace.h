@@ -1,0 +1,55 @@
+#pragma once
+
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "braid/schedule/overlap.h"
+
+namespace braid {
+
+// A step's timeline on all ranks, measured or simulated: what a trace file shows.
+struct Timeline {
+  std::string title;                 // "measured", "simulated on h100"
+  std::vector<RankTimes> ranks;      // begins need not be at 0
+  std::vector<Work> works;           // [micro-batches]
+  const CostModel* model = nullptr;  // prices for wire bytes by link and for fused ops; may be null
+};
+
+// Writes Chrome's trace events as JSON, which Perfetto and chrome://tracing open: a process per
+// rank, a thread per stream, a slice per launch ("layers.3.mlp linear") with its kernel,
+// operations, bytes, wire bytes and micro-batch, the wire bytes sent so far as a counter, and under
+// otherData the steps' seconds, each stream's busy time and the overlap. docs/simulator.md has the
+// fields.
+class TraceWriter {
+ public:
+  // `out` outlives the writer.
+  explicit TraceWriter(std::ostream& out);
+  // To a file; fails with kResource, naming the path and the cause.
+  explicit TraceWriter(const std::string& path);
+  ~TraceWriter();
+  TraceWriter(const TraceWriter&) = delete;
+  TraceWriter& operator=(const TraceWriter&) = delete;
+
+  // A step, at its own times after the first one's begin. The same ranks each time.
+  void add(const Timeline& timeline);
+  // Writes what comes after the last step; fails as the constructor does.
+  void finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// A trace of one step.
+void write_trace(std::ostream& out, const Timeline& timeline);
+void write_trace(const std::string& path, const Timeline& timeline);
+
+// Seconds from the first begin to the last end, over all ranks.
+double span_of(const Timeline& timeline);
+
+// The overlap of all ranks together.
+Overlap overlap_of(const Timeline& timeline);
+
+}  // namespace braid

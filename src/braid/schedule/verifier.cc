@@ -1,0 +1,131 @@
+#include "braid/schedule/verifier.h"
+
+#include <algorithm>
+
+#include "braid/schedule/partition.h"
+#include "braid/schedule/rank_verifier.h"
+
+namespace braid {
+namespace {
+
+// All ranks together.
+class WorldCheck {
+ public:
+  WorldCheck(std::span<const Program* const> programs, std::span<const Schedule> schedules)
+      : programs_(programs), schedules_(schedules) {}
+
+  void run() const {
+    check_offsets();
+    for (Stream stream : kStreams) check_channel(stream);
+    check_deadlock();
+  }
+
+ private:
+  const Op& op(size_t rank, int i) const {
+    return schedules_[rank].op(*programs_[rank], schedules_[rank].launches[static_cast<size_t>(i)]);
+  }
+  const Launch& launch(size_t rank, int i) const {
+    return schedules_[rank].launches[static_cast<size_t>(i)];
+  }
+  std::string name(size_t rank, int i) const {
+    return fmt::format("{} at '{}', micro-batch {}", op(rank, i).def->kind, op(rank, i).scope,
+                       launch(rank, i).micro_batch);
+  }
+
+  void check_offsets() const {
+    for (size_t r = 1; r < schedules_.size(); ++r) {
+      const MemoryPlan &a = schedules_[0].memory, &b = schedules_[r].memory;
+      if (a.value_offset == b.value_offset && a.merged == b.merged) continue;
+      for (int i = 0; i < static_cast<int>(schedules_[0].launches.size()); ++i) {
+        for (const auto* ids : {&op(0, i).inputs, &op(0, i).outputs}) {
+          for (ValueId id : *ids) check_offset(r, i, id);
+        }
+      }
+    }
+  }
+
+  void check_offset(size_t rank, int i, ValueId id) const {
+    const MemoryPlan &a = schedules_[0].memory, &b = schedules_[rank].memory;
+    if (id == kNoValue) return;
+    for (int mb = launch(0, i).micro_batch; mb < launch(0, i).micro_batch_end(); ++mb) {
+      const auto v = static_cast<size_t>(id);
+      if (a.offset(id, mb) == b.offset(id, mb) && a.merged[v] == b.merged[v]) continue;
+      fail(ErrorCode::kInvalidArgument,
+           "schedule '{}': {}: same offsets: %{} of micro-batch {} lies at {} on rank {} and at {} "
+           "on rank 0",
+           schedules_[rank].strategy, name(0, i), id, mb, b.offset(id, mb), rank, a.offset(id, mb));
+    }
+  }
+
+  std::vector<int> communication(size_t rank, Stream stream) const {
+    std::vector<int> result;
+    for (int i = 0; i < static_cast<int>(schedules_[rank].launches.size()); ++i) {
+      if (launch(rank, i).stream == stream && collective(op(rank, i))) result.push_back(i);
+    }
+    return result;
+  }
+
+  void check_channel(Stream stream) const {
+    const std::vector<int> first = communication(0, stream);
+    for (size_t r = 1; r < schedules_.size(); ++r) {
+      const std::vector<int> other = communication(r, stream);
+      for (size_t n = 0; n < std::max(first.size(), other.size()); ++n) {
+        if (n < first.size() && n < other.size() && same(r, first[n], other[n])) continue;
+        const std::string here = n < first.size() ? name(0, first[n]) : "nothing";
+        const std::string there = n < other.size() ? name(r, other[n]) : "nothing";
+        fail(ErrorCode::kInvalidArgument,
+             "schedule '{}': {}: channels: communication {} of the {} stream is {} on rank 0 and "
+             "{} on rank {}: one would overwrite the other's buffer before it is read",
+             schedules_[r].strategy, n < first.size() ? here : there, n, to_string(stream), here,
+             there, r);
+      }
+    }
+  }
+
+  bool same(size_t rank, int a, int b) const {
+    const Launch &x = launch(0, a), &y = launch(rank, b);
+    return op(0, a).def->kind == op(rank, b).def->kind && x.op == y.op && x.num_ops == y.num_ops &&
+           x.micro_batch == y.micro_batch && x.num_micro_batches == y.num_micro_batches;
+  }
+
+  // Every rank runs its launches one at a time in recorded order; a communication ends when all
+  // ranks have come to it. Streams that run beside each other only take constraints away.
+  void check_deadlock() const {
+    std::vector<int> next(schedules_.size(), 0);
+    const auto size = [&](size_t r) { return static_cast<int>(schedules_[r].launches.size()); };
+    for (;;) {
+      bool all_done = true;
+      for (size_t r = 0; r < next.size(); ++r) {
+        while (next[r] < size(r) && !collective(op(r, next[r]))) ++next[r];
+        all_done = all_done && next[r] == size(r);
+      }
+      if (all_done) return;
+      for (size_t r = 1; r < next.size(); ++r) {
+        const bool met = next[0] < size(0) && next[r] < size(r) &&
+                         launch(0, next[0]).stream == launch(r, next[r]).stream &&
+                         same(r, next[0], next[r]);
+        if (met) continue;
+        fail(ErrorCode::kInvalidArgument,
+             "schedule '{}': {}: no deadlock: rank 0 waits there while rank {} waits in {}",
+             schedules_[r].strategy, next[0] < size(0) ? name(0, next[0]) : "its end", r,
+             next[r] < size(r) ? name(r, next[r]) : "its end");
+      }
+      for (int& n : next) ++n;
+    }
+  }
+
+  std::span<const Program* const> programs_;
+  std::span<const Schedule> schedules_;
+};
+
+}  // namespace
+
+void verify(std::span<const Program* const> programs, std::span<const Schedule> schedules) {
+  BRAID_CHECK(!programs.empty() && programs.size() == schedules.size());
+  for (size_t r = 0; r < programs.size(); ++r) {
+    verify_rank(*programs[r], schedules[r], static_cast<int>(programs.size()));
+  }
+  WorldCheck(programs, schedules).run();
+}
+
+}  // namespace braid

@@ -1,0 +1,77 @@
+#include "braid/engine/context_key.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "braid/engine/batch_cut.h"
+
+namespace braid {
+namespace {
+
+Batch batch_of(const std::vector<int64_t>& prompts, int64_t scored) {
+  Batch batch(16);
+  batch.clear();
+  for (int64_t n : prompts) {
+    const std::vector<int32_t> tokens(static_cast<size_t>(n)), pages(64);
+    batch.add(tokens, 0, pages, std::min(scored, n));
+  }
+  return batch;
+}
+
+ContextKey key(const std::vector<int64_t>& prompts, const Ranges& ranges, int ranks = 1,
+               int64_t scored = 1) {
+  const Batch batch = batch_of(prompts, scored);
+  BatchCut cut;
+  cut.assign(batch, ranges, "test");
+  return key_for(cut, 0, ranks);
+}
+
+TEST(ContextKey, CapacitiesHoldTheSizesAndAreFew) {
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    std::set<int64_t> tokens, rows;
+    for (int64_t n = 1; n <= 600; ++n) {
+      const ContextKey k = key({n}, {{0, n}}, ranks, n);
+      const Extents& c = k.micro_batches[0].capacity;
+      ASSERT_GE(c.token, n);
+      ASSERT_LE(c.token, 2 * n + ranks);
+      ASSERT_EQ(c.token % ranks, 0);
+      ASSERT_EQ(c.shard * ranks, c.token);
+      ASSERT_GE(c.row, n);
+      ASSERT_GE(c.sequence, 1);
+      tokens.insert(c.token);
+      rows.insert(c.row);
+    }
+    EXPECT_LE(tokens.size(), 11u);
+    EXPECT_LE(rows.size(), 6u);
+  }
+  std::set<int64_t> sequences;
+  for (size_t n = 1; n <= 200; ++n) {
+    const std::vector<int64_t> ones(n, 1);
+    const auto tokens = static_cast<int64_t>(n);
+    const Extents c = key(ones, {{0, tokens}}).micro_batches[0].capacity;
+    ASSERT_GE(c.sequence, tokens);
+    sequences.insert(c.sequence);
+  }
+  EXPECT_LE(sequences.size(), 4u);
+}
+
+TEST(ContextKey, TellsApartWhatNeedsAnotherPlan) {
+  const ContextKey base = key({10, 10}, {{0, 10}, {10, 20}});
+  EXPECT_EQ(base, key({9, 11}, {{0, 9}, {9, 20}})) << "sizes that round to the same";
+  EXPECT_FALSE(base == key({10, 10}, {{0, 20}}));
+  EXPECT_FALSE(base == key({10, 20}, {{0, 10}, {10, 30}}));
+  EXPECT_FALSE(base == key({20}, {{0, 10}, {10, 20}})) << "the second continues the first";
+  EXPECT_FALSE(base == key({10, 10}, {{0, 10}, {10, 20}}, 3));
+  ContextKey other = base;
+  other.strategy = 1;
+  EXPECT_FALSE(base == other);
+  EXPECT_EQ(to_string(base), "16+16 tokens, 8+8 sequences, 1+1 rows");
+}
+
+TEST(ContextKey, NoScoredRowsStillMakeAPlan) {
+  EXPECT_EQ(key({5}, {{0, 5}}, 1, 0).micro_batches[0].capacity.row, 1);
+}
+
+}  // namespace
+}  // namespace braid

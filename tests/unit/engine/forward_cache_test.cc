@@ -1,0 +1,105 @@
+// A served load whose sizes change at every step finds its plans in the cache.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "braid/engine/batch_cut.h"
+#include "braid/engine/forward_plans.h"
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kPageSize = 64;
+constexpr int64_t kBudget = 512;  // tokens of a step
+constexpr size_t kMostRunning = 96;
+
+struct Running {
+  int64_t prompt = 0;
+  int64_t answer = 0;
+  int64_t done = 0;
+};
+
+// Continuous batching: requests come at random, decodes go first, prompts fill the rest of the
+// budget in chunks.
+class Load {
+ public:
+  explicit Load(uint64_t seed) : rng_(seed) {}
+
+  void step(Batch& batch) {
+    const int64_t arrivals = running_.empty() ? 1 : static_cast<int64_t>(rng_() % 16 == 0) * 2;
+    for (int64_t i = 0; i < arrivals && running_.size() < kMostRunning; ++i) {
+      running_.push_back({draw(1, 3000), draw(1, 400), 0});
+    }
+    batch.clear();
+    int64_t left = kBudget;
+    for (const bool decode : {true, false}) {
+      for (Running& r : running_) {
+        const bool decodes = r.done >= r.prompt;
+        if (decodes != decode || left == 0) continue;
+        const int64_t n = decode ? 1 : std::min(left, r.prompt - r.done);
+        const bool last = r.done + n >= r.prompt;
+        batch.add(std::span(tokens_).first(static_cast<size_t>(n)), r.done, pages_, last ? 1 : 0);
+        r.done += n;
+        left -= n;
+      }
+    }
+    std::erase_if(running_, [](const Running& r) { return r.done >= r.prompt + r.answer; });
+  }
+
+ private:
+  int64_t draw(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(rng_() % static_cast<uint64_t>(high - low + 1));
+  }
+
+  std::mt19937_64 rng_;
+  std::vector<Running> running_;
+  const std::vector<int32_t> tokens_ = std::vector<int32_t>(kBudget, 1);
+  const std::vector<int32_t> pages_ = std::vector<int32_t>(64, 0);
+};
+
+TEST(ForwardCache, AMixedLoadHitsInAtLeast99Of100Steps) {
+  const auto seed = static_cast<uint64_t>(std::random_device{}());
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  for (const std::string& name : strategy_names()) {
+    SCOPED_TRACE(name);
+    const auto strategy = find_strategy(name);
+    Load load(seed);
+    Batch batch(kPageSize);
+    BatchCut cut;
+    ForwardCache cache;
+    for (int step = 0; step < 10000; ++step) {
+      load.step(batch);
+      cut.assign(batch, strategy->split(batch.info(2)), name);
+      const ContextKey key = key_for(cut, 0, 2);
+      cache.get(key, [&] { return BoundForward{key, {}}; });
+    }
+    const ForwardCache::Counters counters = cache.counters();
+    EXPECT_EQ(counters.hits + counters.misses, 10000);
+    EXPECT_LE(counters.misses, 100);
+    RecordProperty(name, static_cast<int>(counters.misses));
+  }
+}
+
+TEST(ForwardCache, KeepsTheMostRecentlyUsed) {
+  ForwardCache cache;
+  int made = 0;
+  const auto ask = [&](int strategy) {
+    const ContextKey key{.strategy = strategy, .micro_batches = {}};
+    cache.get(key, [&] {
+      ++made;
+      return BoundForward{key, {}};
+    });
+  };
+  const int n = static_cast<int>(ForwardCache::kCapacity);
+  for (int i = 0; i < n; ++i) ask(i);
+  ask(0);
+  ask(n);  // drops 1, the oldest
+  ask(0);
+  EXPECT_EQ(made, n + 1);
+  ask(1);
+  EXPECT_EQ(made, n + 2);
+}
+
+}  // namespace
+}  // namespace braid

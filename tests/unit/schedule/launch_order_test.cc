@@ -1,0 +1,90 @@
+#include "braid/schedule/launch_order.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "braid/schedule/schedule.h"
+
+namespace braid {
+namespace {
+
+struct Random {
+  std::vector<Launch> launches;
+  std::vector<std::vector<bool>> before;  // [b][a]: a ends before b begins, by plain closure
+};
+
+Random random_launches(std::mt19937_64& rng) {
+  Random r;
+  const auto n = 1 + rng() % 40;
+  for (size_t i = 0; i < n; ++i) {
+    Launch launch{.stream = kStreams[rng() % kNumStreams]};
+    for (size_t w = rng() % 3; i > 0 && w > 0; --w) {
+      launch.waits.push_back(static_cast<int>(rng() % i));
+    }
+    std::vector<bool> known(n, false);
+    const auto add = [&](size_t a) {
+      known[a] = true;
+      for (size_t b = 0; b < n; ++b) {
+        if (r.before[a][b]) known[b] = true;
+      }
+    };
+    for (size_t a = 0; a < i; ++a) {
+      if (r.launches[a].stream == launch.stream) add(a);
+    }
+    for (int wait : launch.waits) add(static_cast<size_t>(wait));
+    r.launches.push_back(launch);
+    r.before.push_back(known);
+  }
+  return r;
+}
+
+TEST(LaunchOrder, KnowsWhatStreamsAndWaitsImply) {
+  const auto seed = static_cast<uint64_t>(std::random_device{}());
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937_64 rng(seed);
+  for (int round = 0; round < 200; ++round) {
+    const Random r = random_launches(rng);
+    const LaunchOrder order(r.launches);
+    ASSERT_EQ(order.size(), std::ssize(r.launches));
+    for (int b = 0; b < order.size(); ++b) {
+      for (int a = 0; a < order.size(); ++a) {
+        ASSERT_EQ(order.before(a, b), r.before[static_cast<size_t>(b)][static_cast<size_t>(a)])
+            << a << " before " << b;
+      }
+    }
+  }
+}
+
+TEST(LaunchOrder, PendingWaitsForNothingItKnows) {
+  const auto seed = static_cast<uint64_t>(std::random_device{}());
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937_64 rng(seed);
+  for (int round = 0; round < 200; ++round) {
+    const Random r = random_launches(rng);
+    LaunchOrder order(r.launches);
+    const int n = order.size();
+    std::vector<int> needs, waits;
+    for (int i = n - 1; i >= 0; --i) {
+      if (rng() % 4 == 0) needs.push_back(i);
+    }
+    const Stream stream = kStreams[rng() % kNumStreams];
+    LaunchOrder::Pending pending = order.begin(stream);
+    for (int need : needs) {
+      if (pending.wait_for(need)) waits.push_back(need);
+    }
+    // Every wait is of use, and together they are enough.
+    for (size_t skip = 0; skip <= waits.size(); ++skip) {
+      LaunchOrder with = order;
+      std::vector<int> some = waits;
+      if (skip < waits.size()) some.erase(some.begin() + static_cast<int64_t>(skip));
+      with.add(stream, some);
+      bool all = true;
+      for (int need : needs) all = all && with.before(need, n);
+      EXPECT_EQ(all, skip == waits.size());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,146 @@
+#include "braid/schedule/profile.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "braid/base/error.h"
+#include "unit/schedule/toy_ops.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Profile sample() {
+  Profile p = toy::seconds_profile();
+  p.name = "sample";
+  p.device = "a \"device\"";
+  p.units = 132;
+  p.stream_units = {132, 8, 100};
+  p.launch_seconds = 1.3e-6;
+  p.cluster_link = {5.5e10, 5e-6, true};
+  p.rates.push_back({"add", "", Rate::Unit::bytes, true, {{1, 2e9}, {32, 4.5e10}}});
+  return p;
+}
+
+std::string error_of(const std::string& json) {
+  try {
+    parse_profile(json, "p.json");
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kMalformed) << e.what();
+    return e.what();
+  }
+  return "";
+}
+
+// The sample with one field changed, by its JSON pointer.
+std::string changed(const std::string& pointer, const Json& value) {
+  Json json = Json::parse(to_json(sample()));
+  json[Json::json_pointer(pointer)] = value;
+  return json.dump();
+}
+
+TEST(Profile, ReadsWhatItWrote) {
+  EXPECT_EQ(parse_profile(to_json(sample()), "sample"), sample());
+}
+
+TEST(Profile, ThoseThatComeWithBraidAreSound) {
+  const auto names = builtin_profile_names();
+  for (const char* name : {"h100", "h200"}) {
+    ASSERT_NE(std::ranges::find(names, name), names.end());
+    const Profile p = load_profile(name);
+    EXPECT_EQ(p.name, name);
+    EXPECT_EQ(p.units, 132);
+    EXPECT_NE(p.find("linear", "bf16"), nullptr);
+    EXPECT_GT(p.machine_link.bytes_per_second, p.cluster_link.bytes_per_second);
+  }
+}
+
+TEST(Profile, NamesTheFieldTheValueAndWhatIsAllowed) {
+  EXPECT_EQ(error_of(changed("/units", 0)),
+            "p.json: units is 0; wanted is a number from 1 to 1000000");
+  EXPECT_EQ(error_of(changed("/launch_seconds", "fast")),
+            "p.json: launch_seconds is \"fast\"; wanted is a number from 0 to 10");
+  EXPECT_EQ(error_of(changed("/links/cluster/latency_seconds", -1)),
+            "p.json: links.cluster.latency_seconds is -1; wanted is a number from 0 to 10");
+  EXPECT_EQ(error_of(changed("/stream_units/comm", nullptr)),
+            "p.json: stream_units.comm is null; wanted is a number from 1 to 1000000");
+  EXPECT_EQ(error_of(changed("/rates/1/unit", "feet")),
+            "p.json: rates[1].unit is \"feet\"; wanted is \"flops\" or \"bytes\"");
+  EXPECT_EQ(error_of(changed("/rates/1/points/1/0", 0.5)),
+            "p.json: rates[1].points is [[1.0,2000000000.0],[0.5,45000000000.0]]; wanted is pairs "
+            "[m, per second] above 0, m ascending");
+  EXPECT_EQ(error_of(changed("/turbo", true)), "p.json: turbo is no field of a profile");
+  EXPECT_EQ(error_of(changed("/format", 2)), "p.json: format is 2; wanted is 1");
+  EXPECT_EQ(error_of("[]"), "p.json: the profile is []; wanted is an object");
+  Json json = Json::parse(to_json(sample()));
+  json.erase("memory_bytes_per_second");
+  EXPECT_NE(error_of(json.dump()).find("memory_bytes_per_second is missing"), std::string::npos);
+  EXPECT_NE(error_of("{").find("p.json: is no valid JSON"), std::string::npos);
+  EXPECT_NE(error_of(std::string(2 << 20, ' ')).find("more than"), std::string::npos);
+}
+
+TEST(Profile, AnyBytesAreReadOrRefused) {
+  const auto seed = static_cast<uint64_t>(std::random_device{}());
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937_64 rng(seed);
+  const std::string good = to_json(sample());
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = good;
+    for (int i = 0; i < 1 + static_cast<int>(rng() % 4); ++i) {
+      const size_t at = rng() % text.size();
+      switch (rng() % 3) {
+        case 0:
+          text[at] = static_cast<char>(rng());
+          break;
+        case 1:
+          text.erase(at, 1 + rng() % 20);
+          break;
+        default:
+          text.insert(at, text.substr(rng() % text.size(), rng() % 20));
+      }
+    }
+    try {
+      const Profile p = parse_profile(text, "fuzz");
+      EXPECT_GT(p.memory_bytes_per_second, 0);
+    } catch (const Error& e) {
+      EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+TEST(Profile, FilesAreFoundByPathAndByName) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("braid_profile_test_{}", getpid());
+  const char* old = std::getenv("XDG_CACHE_HOME");
+  const std::string before = old ? old : "";
+  setenv("XDG_CACHE_HOME", folder.c_str(), 1);
+  EXPECT_EQ(profile_cache_folder(), folder / "braid" / "profiles");
+  EXPECT_EQ(find_profile("sample"), std::nullopt);
+  save_profile(sample(), profile_cache_folder() / "sample.json");
+  EXPECT_EQ(load_profile("sample"), sample());
+  EXPECT_EQ(load_profile((profile_cache_folder() / "sample.json").string()), sample());
+  EXPECT_THROW(load_profile("no_such"), Error);
+  EXPECT_THROW(load_profile("no_such.json"), Error);
+  try {
+    save_profile(sample(), "/dev/full");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kResource);
+    EXPECT_NE(std::string(e.what()).find("/dev/full: No space left"), std::string::npos)
+        << e.what();
+  }
+  std::filesystem::remove_all(folder);
+  old ? setenv("XDG_CACHE_HOME", before.c_str(), 1) : unsetenv("XDG_CACHE_HOME");
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,166 @@
+#include "braid/schedule/trace.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "braid/base/error.h"
+#include "braid/schedule/simulator.h"
+#include "unit/schedule/toy_ops.h"
+
+namespace braid {
+namespace {
+
+using toy::kSend;
+using toy::kWork;
+using toy::rank_of;
+constexpr double kNear = 1e-6;
+
+// a, its transfer beside b, then c that needs the transfer.
+toy::Rank four() {
+  return rank_of({{&kWork, {.flops = 1}},
+                  {&kSend, {.wire_bytes = 2}, Stream::comm, {0}, 0},
+                  {&kWork, {.flops = 3}},
+                  {&kWork, {.flops = 1}, Stream::compute, {1}, 1}});
+}
+
+Timeline timeline_of(const toy::World& world, const std::vector<std::vector<LaunchTime>>& times) {
+  Timeline timeline{.title = "test", .works = world.works};
+  for (size_t r = 0; r < world.ranks.size(); ++r) {
+    timeline.ranks.push_back({world.programs[r], &world.schedules[r], times[r]});
+  }
+  return timeline;
+}
+
+TEST(Overlap, OfAMeasuredTimeline) {
+  const toy::Rank rank = four();
+  // The transfer begins late and ends after b; c after a gap.
+  const std::vector<LaunchTime> times = {{100, 101}, {102, 106}, {101, 104}, {107, 108}};
+  const Overlap overlap = overlap_of(RankTimes{&rank.program, &rank.schedule, times});
+  EXPECT_NEAR(overlap.communication, 4, kNear);
+  EXPECT_NEAR(overlap.computation, 5, kNear);
+  EXPECT_NEAR(overlap.hidden, 2, kNear);
+  EXPECT_NEAR(overlap.exposed(), 2, kNear);
+  // a, transfer, c: a chain of 6 of the 9 seconds.
+  EXPECT_NEAR(overlap.hideable, 3, kNear);
+  EXPECT_NEAR(overlap.share(), 2.0 / 3, kNear);
+}
+
+TEST(Overlap, OneStreamHidesNothing) {
+  const auto rank = rank_of({{&kWork, {.flops = 1}},
+                             {&kSend, {.wire_bytes = 2}, Stream::compute, {}, 0},
+                             {&kWork, {.flops = 3}, Stream::compute, {}, 1}});
+  const std::vector<LaunchTime> times = {{0, 1}, {1, 3}, {3, 6}};
+  const Overlap overlap = overlap_of(RankTimes{&rank.program, &rank.schedule, times});
+  EXPECT_NEAR(overlap.hidden, 0, kNear);
+  EXPECT_NEAR(overlap.hideable, 0, kNear) << "everything is one chain";
+  EXPECT_NEAR(overlap.exposed(), 2, kNear);
+}
+
+TEST(Overlap, AMicroBatchThatContinuesAnotherHasALongerChain) {
+  // Two micro-batches of one transfer each hide under each other unless the second reads the state
+  // that the first writes.
+  Builder b("state", {2, 1, 1});
+  const ValueId x = b.input("x", {DType::f32, {2, 1}, BatchAxis::token});
+  const ValueId y = b.op1(kWork, Attrs::of(toy::CostAttrs{.flops = 1}), {x});
+  const Program program = b.finish({b.op1(kSend, Attrs::of(toy::CostAttrs{.wire_bytes = 1}), {y})});
+  Schedule schedule{.strategy = "toy", .micro_batches = {{{1, 1, 1}}, {{1, 1, 1}}}};
+  for (int mb : {0, 1}) {
+    for (int op : {0, 1}) {
+      schedule.launches.push_back({.op = op,
+                                   .micro_batch = mb,
+                                   .stream = op == 0 ? Stream::compute : Stream::comm,
+                                   .waits = op == 0 ? std::vector<int>{} : std::vector{2 * mb}});
+    }
+  }
+  const std::vector<LaunchTime> times = {{0, 1}, {1, 2}, {1, 2}, {2, 3}};
+  const Overlap overlap = overlap_of(RankTimes{&program, &schedule, times});
+  EXPECT_NEAR(overlap.hidden, 1, kNear);
+  EXPECT_NEAR(overlap.hideable, 2, kNear) << "communication and computation are 2 s each";
+}
+
+TEST(Trace, HasALaneForEachRankAndStream) {
+  const toy::World world({four(), four()});
+  const CostModel model(toy::seconds_profile(), toy::machine_of(2));
+  const SimulatedStep step = simulate(world.programs, world.schedules, world.works, model);
+  Timeline timeline = timeline_of(world, step.times);
+  timeline.model = &model;
+  std::ostringstream out;
+  write_trace(out, timeline);
+  const auto json = nlohmann::json::parse(out.str());
+
+  std::set<std::pair<int, int>> lanes, named;
+  std::map<int, double> sent, last_ts;
+  int slices = 0;
+  for (const auto& event : json.at("traceEvents")) {
+    const int pid = event.at("pid");
+    const std::string phase = event.at("ph");
+    if (phase == "M") {
+      if (event.at("name") == "thread_name") named.insert({pid, event.at("tid")});
+      continue;
+    }
+    EXPECT_GE(event.at("ts").get<double>(), 0);
+    if (phase == "C") {
+      EXPECT_EQ(event.at("name"), "wire bytes");
+      EXPECT_GE(event.at("args").at("sent"), sent[pid]);
+      EXPECT_GE(event.at("ts"), last_ts[pid]);
+      sent[pid] = event.at("args").at("sent");
+      last_ts[pid] = event.at("ts");
+      continue;
+    }
+    ASSERT_EQ(phase, "X");
+    ++slices;
+    lanes.insert({pid, event.at("tid")});
+    const auto launch = event.at("args").at("launch").get<size_t>();
+    const LaunchTime& t = step.times[static_cast<size_t>(pid)][launch];
+    EXPECT_NEAR(event.at("ts").get<double>(), t.begin * 1e6, 1);
+    EXPECT_NEAR(event.at("dur").get<double>(), t.seconds() * 1e6, 1);
+    EXPECT_EQ(event.at("name"), fmt::format("step{} {}", launch, launch == 1 ? "send" : "work"));
+    EXPECT_EQ(event.at("cat"), launch == 1 ? "communication" : "computation");
+    EXPECT_EQ(event.at("args").at("micro_batch"), "0");
+  }
+  EXPECT_EQ(slices, 8);
+  EXPECT_EQ(lanes, (std::set<std::pair<int, int>>{{0, 0}, {0, 1}, {1, 0}, {1, 1}}));
+  EXPECT_EQ(named, lanes) << "no lane for a stream that nothing runs on";
+  EXPECT_EQ(sent, (std::map<int, double>{{0, 2}, {1, 2}}));
+
+  const auto& summary = json.at("otherData");
+  EXPECT_NEAR(summary.at("step_seconds").get<double>(), 5, kNear);
+  EXPECT_NEAR(summary.at("communication_seconds").get<double>(), 4, kNear) << "of both ranks";
+  EXPECT_NEAR(summary.at("overlap_share").get<double>(), 1, kNear);
+  EXPECT_NEAR(summary.at("ranks").at(1).at("busy_seconds").at("compute").get<double>(), 5, kNear);
+  EXPECT_EQ(summary.at("ranks").at(0).at("wire_bytes"), 2);
+}
+
+TEST(Trace, AnOutputThatTakesNoMoreIsAnError) {
+  const toy::World world({four()});
+  const std::vector<std::vector<LaunchTime>> times = {{{0, 1}, {1, 3}, {1, 4}, {4, 5}}};
+  for (const char* path : {"/dev/full", "/no/such/folder/trace.json"}) {
+    try {
+      write_trace(std::string(path), timeline_of(world, times));
+      FAIL() << path;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kResource);
+      EXPECT_EQ(std::string(e.what()).find(fmt::format("cannot write the trace {}: ", path)), 0u)
+          << e.what();
+    }
+  }
+}
+
+TEST(Trace, NamesOfAnyBytesStayJson) {
+  toy::Rank rank = four();
+  rank.program.ops[0].scope = "a\"\n\xff";
+  const std::vector<LaunchTime> times = {{0, 1}, {1, 3}, {1, 4}, {4, 5}};
+  std::ostringstream out;
+  write_trace(out, {.title = "\xc3",
+                    .ranks = {{&rank.program, &rank.schedule, times}},
+                    .works = {{.extents = {1, 1, 1}}}});
+  EXPECT_NO_THROW((void)nlohmann::json::parse(out.str()));
+}
+
+}  // namespace
+}  // namespace braid
