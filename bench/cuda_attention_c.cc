@@ -18,14 +18,15 @@ struct BraidAttentionProblem {
   const void* v;  // [B, Lk, Hkv, Dv]
   void* o;        // [B, Lq, Hq, Dv]
   float* lse;     // [B, Hq, Lq] or null
-  void* state_o;  // f32 [B, Lq, Hq, Dv] if calls > 1
+  void* state_o;  // f32 or bf16 [B, Lq, Hq, Dv] if calls > 1
   float* state_l;
   float* state_m;
   void* workspace;
   int32_t batch, lq, lk, hq, hkv, dqk, dv;
-  int32_t bf16, causal;
+  int32_t bf16, causal, state_bf16;
   int32_t q_segments, kv_segments, calls;
-  int32_t candidate;  // -1: choose
+  int32_t gap;        // tokens of memory between segments, in every tensor
+  int32_t candidate;  // -1: choose; -2: the best generic one
   float scale;
 };
 
@@ -42,6 +43,7 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
     d.head_dim_v = p->dv;
     d.scale = p->scale;
     if (p->causal) d.window_right = 0;
+    if (p->state_bf16) d.state_dtype = DType::bf16;
     const auto at = [](const void* base, int64_t elements, int bytes) {
       return static_cast<char*>(const_cast<void*>(base)) + elements * bytes;
     };
@@ -49,10 +51,12 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
     for (int j = 0; j < p->kv_segments; ++j) {
       const int begin = static_cast<int>(int64_t{p->lk} * j / p->kv_segments);
       const int end = static_cast<int>(int64_t{p->lk} * (j + 1) / p->kv_segments);
-      kv[j].k_stride = {int64_t{p->lk} * p->hkv * p->dqk, int64_t{p->hkv} * p->dqk, p->dqk};
-      kv[j].v_stride = {int64_t{p->lk} * p->hkv * p->dv, int64_t{p->hkv} * p->dv, p->dv};
-      kv[j].k = at(p->k, begin * kv[j].k_stride.token, 2);
-      kv[j].v = at(p->v, begin * kv[j].v_stride.token, 2);
+      const int64_t rows = p->lk + int64_t{p->gap} * (p->kv_segments - 1);
+      const int64_t first = begin + int64_t{p->gap} * j;
+      kv[j].k_stride = {rows * p->hkv * p->dqk, int64_t{p->hkv} * p->dqk, p->dqk};
+      kv[j].v_stride = {rows * p->hkv * p->dv, int64_t{p->hkv} * p->dv, p->dv};
+      kv[j].k = at(p->k, first * kv[j].k_stride.token, 2);
+      kv[j].v = at(p->v, first * kv[j].v_stride.token, 2);
       kv[j].length = end - begin;
       kv[j].offset = begin;
     }
@@ -61,17 +65,19 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
       const int begin = static_cast<int>(int64_t{p->lq} * i / p->q_segments);
       const int end = static_cast<int>(int64_t{p->lq} * (i + 1) / p->q_segments);
       QSegment& s = q[i];
-      s.q_stride = {int64_t{p->lq} * p->hq * p->dqk, int64_t{p->hq} * p->dqk, p->dqk};
-      s.o_stride = {int64_t{p->lq} * p->hq * p->dv, int64_t{p->hq} * p->dv, p->dv};
+      const int64_t rows = p->lq + int64_t{p->gap} * (p->q_segments - 1);
+      const int64_t first = begin + int64_t{p->gap} * i;
+      s.q_stride = {rows * p->hq * p->dqk, int64_t{p->hq} * p->dqk, p->dqk};
+      s.o_stride = {rows * p->hq * p->dv, int64_t{p->hq} * p->dv, p->dv};
       s.state_stride = s.o_stride;
-      s.row_stride = {int64_t{p->hq} * p->lq, 1, p->lq};
-      s.q = at(p->q, begin * s.q_stride.token, 2);
-      s.o = at(p->o, begin * s.o_stride.token, 2);
-      if (p->lse) s.lse = p->lse + begin;
+      s.row_stride = {p->hq * rows, 1, rows};
+      s.q = at(p->q, first * s.q_stride.token, 2);
+      s.o = at(p->o, first * s.o_stride.token, 2);
+      if (p->lse) s.lse = p->lse + first;
       if (p->state_o) {
-        s.state_o = at(p->state_o, begin * s.o_stride.token, 4);
-        s.state_l = p->state_l + begin;
-        s.state_m = p->state_m + begin;
+        s.state_o = at(p->state_o, first * s.o_stride.token, p->state_bf16 ? 2 : 4);
+        s.state_l = p->state_l + first;
+        s.state_m = p->state_m + first;
       }
       s.length = end - begin;
       s.offset = begin + p->lk - p->lq;
@@ -85,9 +91,17 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
         s.kv_end = p->kv_segments * (c + 1) / p->calls;
       }
       static const AttentionDevice device = attention_device();
-      const AttentionConfig config = p->candidate < 0
-                                         ? choose(desc, {q, kv}, device)
-                                         : candidates(desc, {q, kv}, device).at(p->candidate);
+      AttentionConfig config = choose(desc, {q, kv}, device);
+      if (p->candidate != -1) {
+        const std::vector<AttentionConfig> all = candidates(desc, {q, kv}, device);
+        if (p->candidate >= 0) config = all.at(p->candidate);
+        const AttentionConfig* best = nullptr;
+        for (const AttentionConfig& c : all) {
+          if (c.kernel == AttentionKernel::kGeneric && (!best || c.cost_us < best->cost_us))
+            best = &c;
+        }
+        if (p->candidate == -2) config = *best;
+      }
       attention(desc, {q, kv}, config, p->workspace, stream);
       if (name) std::snprintf(name, name_size, "%s", to_string(config).c_str());
     }

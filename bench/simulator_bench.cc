@@ -37,10 +37,12 @@ struct Options {
   std::string model, profile, schedule = "sequential";
   int tp = 1, threads = 1;
   double link_gbps = 0, link_us = 0;
+  int rounds = 1;
   bool kinds = false;
 };
+using Ratios = std::map<std::string, std::vector<double>>;  // simulated / real, by workload
 
-void compare(const Model& model, const Profile& profile, const Options& o) {
+void compare(const Model& model, const Profile& profile, const Options& o, Ratios& ratios) {
   RunnerConfig config{.tp = o.tp, .threads = o.threads};
   config.schedule = o.schedule;
   if (o.link_gbps > 0) config.links.machine_link = Link{1e9 * o.link_gbps, 1e-6 * o.link_us};
@@ -85,6 +87,7 @@ void compare(const Model& model, const Profile& profile, const Options& o) {
     const double seconds = median(real);
     std::printf("  %-30s real %9.3f ms  simulated %9.3f ms  ratio %.3f\n", w.name, seconds * 1e3,
                 step.seconds * 1e3, step.seconds / seconds);
+    ratios[w.name].push_back(step.seconds / seconds);
     if (o.tp > 1) {
       Overlap simulated;
       for (const Overlap& rank : overlaps_of(programs, schedules, step)) simulated += rank;
@@ -165,6 +168,7 @@ int main(int argc, char** argv) {
   app.add_option("--schedule", o.schedule, "strategy");
   app.add_option("--link-gbps", o.link_gbps, "emulated links");
   app.add_option("--link-us", o.link_us, "their latency");
+  app.add_option("--rounds", o.rounds, "times to calibrate and measure");
   app.add_flag("--kinds", o.kinds, "by kind of op");
   CLI11_PARSE(app, argc, argv);
   try {
@@ -173,10 +177,20 @@ int main(int argc, char** argv) {
       return 0;
     }
     const braid::Model model(o.model);
-    braid::compare(model,
-                   o.profile.empty() ? braid::calibrate_cpu({.threads = o.threads})
-                                     : braid::load_profile(o.profile),
-                   o);
+    braid::Ratios ratios;
+    for (int i = 0; i < o.rounds; ++i) {
+      const braid::Profile profile = o.profile.empty()
+                                         ? braid::calibrate_cpu({.threads = o.threads})
+                                         : braid::load_profile(o.profile);
+      braid::compare(model, profile, o, ratios);
+    }
+    if (o.rounds == 1) return 0;
+    std::printf("simulated / real, median (lowest - highest) of %d rounds\n", o.rounds);
+    for (auto& [name, list] : ratios) {
+      std::ranges::sort(list);
+      std::printf("  %-30s %.2f (%.2f - %.2f)\n", name.c_str(), braid::median(list), list.front(),
+                  list.back());
+    }
     return 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());

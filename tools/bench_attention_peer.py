@@ -22,7 +22,8 @@ class Problem(ctypes.Structure):
     _fields_ = (
         [(n, ctypes.c_void_p) for n in "q k v o lse state_o state_l state_m workspace".split()]
         + [(n, ctypes.c_int32) for n in
-           "batch lq lk hq hkv dqk dv bf16 causal q_segments kv_segments calls candidate".split()]
+           "batch lq lk hq hkv dqk dv bf16 causal state_bf16 q_segments kv_segments calls gap "
+           "candidate".split()]
         + [("scale", ctypes.c_float)])
 
 
@@ -32,7 +33,7 @@ class Braid:
         self.workspace = torch.zeros(64, dtype=torch.int32, device="cuda")
 
     def __call__(self, q, k, v, causal, o, state=None, q_segments=1, kv_segments=1, calls=1,
-                 candidate=-1, lse=None):
+                 candidate=-1, lse=None, gap=0):
         b, lq, hq, d = q.shape
         p = Problem(q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=o.data_ptr(),
                     lse=lse.data_ptr() if lse is not None else None,
@@ -42,7 +43,8 @@ class Braid:
                     workspace=self.workspace.data_ptr(), batch=b, lq=lq, lk=k.shape[1], hq=hq,
                     hkv=k.shape[2], dqk=d, dv=v.shape[3], bf16=int(q.dtype == torch.bfloat16),
                     causal=int(causal), q_segments=q_segments, kv_segments=kv_segments,
-                    calls=calls, candidate=candidate, scale=1 / math.sqrt(d))
+                    calls=calls, gap=gap, candidate=candidate, scale=1 / math.sqrt(d),
+                    state_bf16=int(bool(state) and state[0].dtype == torch.bfloat16))
         name = ctypes.create_string_buffer(128)
         message = ctypes.create_string_buffer(512)
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
@@ -80,8 +82,11 @@ def measure(runs, rounds, inner, per_graph):
             except RuntimeError as e:
                 dead[name] = str(e).splitlines()[0]
         inner = max(1, inner // per_graph)
+    names = list(runs)
     for r in range(rounds + 1):
-        for name, run in runs.items():
+        # Who goes first changes: the power that one draws is taken from the next one's clock.
+        for name in names[r % len(names):] + names[:r % len(names)]:
+            run = runs[name]
             if name in dead:
                 continue
             try:
@@ -101,10 +106,14 @@ def measure(runs, rounds, inner, per_graph):
     return {n: statistics.median(t) for n, t in times.items() if t}
 
 
-def errors(braid, shape, causal):
+def errors(braid, shape, causal, inputs):
     """Root mean square and largest error against f64 on one head's first rows."""
-    b, l, hq, hkv, d = shape
+    b, l, hq, hkv, d = shape[:5]
     q, k, v = make(shape)
+    if inputs == "large logits":
+        q, k = q * 8, k * 8
+    if inputs == "dominant key":
+        k[:, l // 3] = 4 * q[:, 0, :hkv]
     o = torch.empty_like(q)
     braid(q, k, v, causal, o)
     rows = slice(0, l, max(1, l // 512))
@@ -121,14 +130,16 @@ def errors(braid, shape, causal):
     return out
 
 
-def make(shape):
-    b, l, hq, hkv, d = shape
+def make(shape, spare=0):
+    b, l, hq, hkv, d = shape[:5]
     g = torch.Generator(device="cuda").manual_seed(1)
-    rand = lambda h: torch.randn(b, l, h, d, device="cuda", dtype=torch.bfloat16, generator=g)
-    return rand(hq), rand(hkv), rand(hkv)
+    rand = lambda h, d: torch.randn(b, l + spare, h, d, device="cuda", dtype=torch.bfloat16,
+                                    generator=g)
+    return rand(hq, d), rand(hkv, d), rand(hkv, shape[-1])
 
 
-SHAPES = {  # name: (B, L, Hq, Hkv, D), causal
+GAP = 64  # tokens of memory between segments, so that none is the other's continuation
+SHAPES = {  # name: (B, L, Hq, Hkv, D[, Dv]), causal
     **{f"full D128 24h {l // 1024}K": ((1, l, 24, 24, 128), False) for l in (4096, 16384, 32768, 65536)},
     **{f"causal D128 24h {l // 1024}K": ((1, l, 24, 24, 128), True) for l in (4096, 16384, 32768, 65536)},
     **{f"full D64 24h {l // 1024}K": ((1, l, 24, 24, 64), False) for l in (4096, 16384, 32768, 65536)},
@@ -139,11 +150,20 @@ SHAPES = {  # name: (B, L, Hq, Hkv, D), causal
     **{f"full D256 12h {l // 1024}K": ((1, l, 12, 12, 256), False) for l in (16384,)},
     "causal D256 12h 16K": ((1, 16384, 12, 12, 256), True),
     "causal D96 24h 16K": ((1, 16384, 24, 24, 96), True),
+    "full D192/128 24h 16K": ((1, 16384, 24, 24, 192, 128), False),
+    "causal D192/128 24h 16K": ((1, 16384, 24, 24, 192, 128), True),
+    "full D192/128 24h 4K": ((1, 4096, 24, 24, 192, 128), False),
     "full D64 9/3h 512": ((1, 512, 9, 3, 64), False),
     "causal D64 9/3h 512": ((1, 512, 9, 3, 64), True),
     "full D128 24h 512": ((1, 512, 24, 24, 128), False),
     "causal D128 32/8h 1000": ((1, 1000, 32, 8, 128), True),
     "causal D128 32/8h 2K": ((1, 2048, 32, 8, 128), True),
+    "full D128 9/3h 512": ((1, 512, 9, 3, 128), False),
+    "full D128 9h 777": ((1, 777, 9, 9, 128), False),
+    "causal D64 9h 1333": ((1, 1333, 9, 9, 64), True),
+    "full D96 9h 300": ((1, 300, 9, 9, 96), False),
+    "full D256 5h 700": ((1, 700, 5, 5, 256), False),
+    "full D64 24h 130": ((4, 130, 24, 24, 64), False),
 }
 
 
@@ -154,6 +174,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ms", type=float, default=60, help="time of a turn")
     parser.add_argument("--all", action="store_true", help="every candidate kernel, not the choice")
+    parser.add_argument("--generic", action="store_true", help="the generic kernel takes turns, too")
     parser.add_argument("--flash", action="store_true", help="FlashAttention-2 takes turns, too")
     parser.add_argument("--segments", action="store_true", help="cut the calls, too")
     parser.add_argument("--errors", action="store_true")
@@ -164,18 +185,22 @@ def main():
           f"cuDNN {torch.backends.cudnn.version()}")
     record = {}
     if args.errors:
-        for shape, causal in [((1, 4096, 2, 2, 128), False), ((1, 4096, 2, 2, 64), False),
-                              ((1, 4096, 2, 2, 128), True), ((1, 2048, 2, 2, 256), False)]:
-            for name, (rms, worst) in errors(braid, shape, causal).items():
-                print(f"# error against f64, D{shape[4]} {'causal' if causal else 'full'} "
-                      f"L {shape[1]} {name:6s} rms {rms:.3e} max {worst:.3e}")
+        for inputs in "random", "large logits", "dominant key":
+            for shape, causal in [((1, 4096, 2, 2, 128), False), ((1, 4096, 2, 2, 64), False),
+                                  ((1, 4096, 2, 2, 128), True), ((1, 2048, 2, 2, 256), False),
+                                  ((1, 2048, 2, 2, 96), False)]:
+                found = errors(braid, shape, causal, inputs)
+                print(f"# {inputs}, D{shape[4]} {'causal' if causal else 'full'} L {shape[1]}, "
+                      "error against f64, rms and largest: "
+                      + ", ".join(f"{n} {rms:.3e} {worst:.3e}" for n, (rms, worst) in found.items()))
     for label, (shape, causal) in SHAPES.items():
         if args.only and not any(part in label for part in args.only.split(",")):
             continue
-        b, l, hq, hkv, d = shape
-        q, k, v = make(shape)
-        o = torch.empty_like(q)
-        flops = 4 * b * hq * l * l * d * (0.5 if causal else 1)
+        b, l, hq, hkv, d = shape[:5]
+        wide = make(shape, 7 * GAP if args.segments else 0)
+        q, k, v = (x[:, :l].contiguous() for x in wide)
+        o = torch.empty(b, l + 7 * GAP, hq, v.shape[3], device="cuda", dtype=q.dtype)
+        flops = 2 * b * hq * l * l * (d + v.shape[3]) * (0.5 if causal else 1)
         runs = {"cudnn": lambda: sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, causal),
                 "braid": lambda: braid(q, k, v, causal, o)}
         if args.flash:
@@ -190,12 +215,24 @@ def main():
                 runs[name] = lambda c=candidate: braid(q, k, v, causal, o, candidate=c)
                 candidate += 1
         chosen = braid(q, k, v, causal, o)
+        if args.generic:
+            runs[braid(q, k, v, causal, o, candidate=-2)] = lambda: braid(q, k, v, causal, o,
+                                                                          candidate=-2)
         if args.segments:
-            state = (torch.empty(q.shape, device="cuda"), torch.empty(b, hq, l, device="cuda"),
-                     torch.empty(b, hq, l, device="cuda"))
-            runs["2x2 segments"] = lambda: braid(q, k, v, causal, o, q_segments=2, kv_segments=2)
-            runs["8x8 segments"] = lambda: braid(q, k, v, causal, o, q_segments=8, kv_segments=8)
+            stats = torch.empty(2, b, hq, l, device="cuda")
+            state = (torch.empty(b, l, hq, v.shape[3], device="cuda"), stats[0], stats[1])
+            half = (state[0].bfloat16(), stats[0], stats[1])
+
+            def segments(n):
+                return braid(wide[0][:, :l], wide[1][:, :l], wide[2], causal, o, q_segments=n,
+                             kv_segments=n, gap=GAP)
+            runs["1x1"] = lambda: segments(1)
+            runs["2x2"] = lambda: segments(2)
+            runs["8x8"] = lambda: segments(8)
+            print("# " + "; ".join(f"{n}x{n} {segments(n)}" for n in (1, 2, 8)) + "; calls "
+                  + braid(q, k, v, causal, o, state, kv_segments=4, calls=4))
             runs["4 calls"] = lambda: braid(q, k, v, causal, o, state, kv_segments=4, calls=4)
+            runs["4 calls, bf16"] = lambda: braid(q, k, v, causal, o, half, kv_segments=4, calls=4)
         inner = max(1, round(args.ms * 1e-3 / (flops / 550e12 + 20e-6)))
         t = measure(runs, args.rounds, inner, 20 if flops < 2e11 else 1)
         base = t.get("cudnn")

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 #include "braid/backend/null/null_backend.h"
@@ -145,6 +147,8 @@ void plan(const PlanOptions& o) {
   for (const Overlap& rank : overlaps_of(planned.programs(), planned.schedules, step)) {
     overlap += rank;
   }
+  const double wire_bytes =
+      std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);  // of all ranks
   const Schedule& schedule = planned.schedules[0];
   const MemoryPlan& memory = schedule.memory;
   if (o.trace) {
@@ -159,6 +163,7 @@ void plan(const PlanOptions& o) {
               {"live_bytes", memory.live_bytes},
               {"sequential_arena_bytes", sequential.schedules[0].memory.arena_bytes},
               {"hash", fmt::format("{:016x}", hash_of(schedule))},
+              {"wire_bytes", std::llround(wire_bytes)},
               {"profile", planning.model.profile().name},
               {"simulated_ms", 1e3 * step.seconds},
               {"sequential_ms", 1e3 * baseline.seconds},

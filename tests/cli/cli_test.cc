@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "cli/program.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
 
@@ -18,55 +19,10 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
 
-struct Outcome {
-  int status = -1;
-  std::string out;
-  std::string err;
-};
-
-class CliTest : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    folder_ = fs::temp_directory_path() / fmt::format("braid_cli_{}", getpid());
-    fs::create_directories(folder_ / "hf");
-    write_hf_folder(load_random_model("llama2_mha"), folder_ / "hf");
-    write_gguf(load_random_model("llama2_mha"), "f32", folder_ / "model.gguf");
-  }
-  static void TearDownTestSuite() { fs::remove_all(folder_); }
-
-  static std::string read(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
-  // `arguments` is shell text; standard input is empty unless it says otherwise.
-  static Outcome braid(const std::string& arguments) {
-    const fs::path out = folder_ / "out", err = folder_ / "err";
-    const std::string command = fmt::format("timeout 60 {}/braid {} > {} 2> {} < /dev/null",
-                                            BRAID_BIN_DIR, arguments, out.string(), err.string());
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(out), read(err)};
-  }
-  static std::string hf() { return (folder_ / "hf").string(); }
-  static std::string gguf() { return (folder_ / "model.gguf").string(); }
-
-  // One line on standard error that holds `text`, nothing on standard output.
-  static void expect_refused(const std::string& arguments, int status, const std::string& text) {
-    const Outcome o = braid(arguments);
-    EXPECT_EQ(o.status, status) << arguments << "\n" << o.err;
-    EXPECT_THAT(o.err, HasSubstr(text)) << arguments;
-    EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
-    EXPECT_EQ(o.out, "") << arguments;
-  }
-
-  static fs::path folder_;
-};
-
-fs::path CliTest::folder_;
-
 TEST_F(CliTest, HelpAndVersion) {
   EXPECT_THAT(braid("--version").out, HasSubstr("braid 0."));
-  for (const char* command : {"run", "tokenize", "detokenize", "perplexity", "inspect", "bench"}) {
+  for (const char* command :
+       {"run", "tokenize", "detokenize", "perplexity", "inspect", "bench", "plan", "calibrate"}) {
     const Outcome o = braid(fmt::format("{} --help", command));
     EXPECT_EQ(o.status, 0);
     EXPECT_THAT(o.out, HasSubstr("Example")) << command;

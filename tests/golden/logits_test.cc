@@ -22,11 +22,13 @@ namespace fs = std::filesystem;
 
 constexpr double kF32Tolerance = 1e-4;  // relative, what f32 arithmetic in another order may differ
 
-// Weights are met by activations in 8 bits per block of 32. Rounding x to steps of max|x| / 127
-// adds an error of step / sqrt(12), 0.5% of a normal x (whose maximum of 32 is 2.1 sigma). Four
-// linears in a row per layer and the head add up in quadrature; a factor of 3 covers the spread.
+// Weights are met by activations in 16 bits per block of 32. Rounding x to steps of max|x| / 32512
+// adds an error of step / sqrt(12), 2.1e-5 of a normal x (whose maximum of 32 is 2.4 sigma); the
+// cache in f16 adds 2.1e-4 for K and V each. Four linears in a row per layer and the head add up in
+// quadrature, twice, for two runs that round apart; a factor of 3 covers the spread.
 double activation_tolerance(const ModelConfig& config) {
-  return 3 * 0.005 * std::sqrt(static_cast<double>(4 * config.layers + 1));
+  const auto layers = static_cast<double>(config.layers);
+  return 3 * std::sqrt(2 * (2.1e-5 * 2.1e-5 * (4 * layers + 1) + 2.1e-4 * 2.1e-4 * 2 * layers));
 }
 
 class Folder {

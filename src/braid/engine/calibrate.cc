@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -142,11 +143,13 @@ class Calibration {
     if (config_.progress) config_.progress(what);
   }
 
-  // Reads and writes more than the caches hold.
+  // Reads more than the caches hold. Writing would leave lines that a step has to write back.
   void evict() {
     pool_.run([this](const cpu::Team& team) {
       const Range share = team.share(std::ssize(evicting_));
-      for (int64_t i = share.begin; i < share.end; i += 8) ++evicting_[static_cast<size_t>(i)];
+      uint64_t sum = 0;
+      for (int64_t i = share.begin; i < share.end; i += 8) sum += evicting_[static_cast<size_t>(i)];
+      read_.fetch_add(sum, std::memory_order_relaxed);
     });
   }
 
@@ -203,7 +206,11 @@ class Calibration {
     BatchCut cut;
     cut.assign(batch, {{0, T}}, "calibration");
     cut.write(step.executor());
-    const std::vector<double> seconds = step.run(counts, runs, [this] { evict(); });
+    // Many rows leave the caches' first contents no part.
+    const std::function<void()> evicting = [this, T] {
+      if (T <= 32) evict();
+    };
+    const std::vector<double> seconds = step.run(counts, runs, evicting);
     const Program& fused = step.executor().program();
     std::map<Key, Sum> sums;
     for (size_t i = 0; i < seconds.size(); ++i) {
@@ -239,12 +246,12 @@ class Calibration {
 
   // Products by weights of a dtype at growing sizes; attention and the rest where asked.
   void measure_steps(DType dtype, DType kv, bool all_kinds) {
-    for (const auto& [T, layers, runs] : {std::tuple<int64_t, int64_t, int>{1, 3, 5},
-                                          {8, 3, 3},
+    for (const auto& [T, layers, runs] : {std::tuple<int64_t, int64_t, int>{1, 3, 9},
+                                          {8, 3, 5},
                                           {16, 1, 3},
                                           {32, 1, 3},
                                           {128, 1, 3},
-                                          {512, 1, 3}}) {
+                                          {512, 1, 2}}) {
       if (T > config_.most_rows) break;
       Work work;
       const auto sums =
@@ -281,27 +288,29 @@ class Calibration {
     }
   }
 
-  // All-reduces of two ranks of one thread each: a tiny one is all latency, a large one all copies
-  // and sums.
+  // Median seconds of all-reduces of n floats between two ranks of one thread each.
+  static double all_reduce_seconds(const fabric::LocalFabricConfig& config, int64_t n, int runs) {
+    double seconds = 0;
+    fabric::run_ranks(config, [&](fabric::Endpoint& endpoint) {
+      fabric::Comm comm(endpoint, fabric::Group::world(config.ranks), {.name = "calibrate"});
+      std::vector<float> x(static_cast<size_t>(n)), y(static_cast<size_t>(n));
+      std::vector<double> samples;
+      for (int i = 0; i < runs; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        fabric::all_reduce(comm, cpu::Team{}, x.data(), y.data(), n);
+        samples.push_back(
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      }
+      if (endpoint.rank() == 0) seconds = median(std::move(samples));
+    });
+    return seconds;
+  }
+
+  // A tiny one is all latency, a large one all copies and sums.
   void measure_collectives() {
     constexpr int64_t kSmall = 64, kLarge = 1 << 18;
-    double small = 0, large = 0;
-    fabric::run_ranks(2, [&](fabric::Endpoint& endpoint) {
-      fabric::Comm comm(endpoint, fabric::Group::world(2), {.name = "calibrate"});
-      std::vector<float> x(kLarge), y(kLarge);
-      const auto seconds = [&](int64_t n, int runs) {
-        std::vector<double> samples;
-        for (int i = 0; i < runs; ++i) {
-          const auto start = std::chrono::steady_clock::now();
-          fabric::all_reduce(comm, cpu::Team{}, x.data(), y.data(), n);
-          samples.push_back(
-              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-        }
-        return median(samples);
-      };
-      const double a = seconds(kSmall, 500), b = seconds(kLarge, 30);
-      if (endpoint.rank() == 0) small = a, large = b;
-    });
+    const double small = all_reduce_seconds({.ranks = 2}, kSmall, 500);
+    const double large = all_reduce_seconds({.ranks = 2}, kLarge, 30);
     profile_.collective_seconds = small;
     // What a rank sends: all of it in one shot, and half of it twice in two.
     const double sent = static_cast<double>(kLarge * sizeof(float));
@@ -309,6 +318,11 @@ class Calibration {
     // Memory is the link; its latency is in collective_seconds.
     profile_.machine_link = {profile_.total_memory_bytes_per_second, 0, false};
     profile_.cluster_link = profile_.machine_link;
+    const Link link = {.bytes_per_second = 1e10, .latency_seconds = 1e-4};
+    fabric::LocalFabricConfig emulated{.ranks = 2};
+    emulated.links.machine_link = link;
+    profile_.emulated_message_seconds =
+        std::max(0.0, all_reduce_seconds(emulated, kSmall, 100) - link.latency_seconds - small);
   }
 
   CalibrateConfig config_;
@@ -316,6 +330,7 @@ class Calibration {
   cpu::ThreadPool pool_;
   cpu::KernelTable table_;
   std::vector<uint64_t> evicting_;
+  std::atomic<uint64_t> read_{0};  // keeps evict()'s reads alive
   std::vector<std::byte> weights_;
   DType filled_with_ = DType::i32;  // the first filled_ bytes of weights_
   int64_t filled_ = 0;

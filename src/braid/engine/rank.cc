@@ -17,20 +17,21 @@ TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
 
 }  // namespace
 
-Rank::Rank(const Model& model, fabric::Endpoint& endpoint, int ranks, int threads,
-           int total_threads)
+Rank::Rank(const Model& model, fabric::Fabric& fabric, int rank, int threads, int total_threads)
     : model_(model),
-      rank_(endpoint.rank()),
+      rank_(rank),
       pool_(threads, total_threads),
       table_(threads),
-      backend_(table_, pool_) {
+      backend_(table_, pool_,
+               [&fabric, rank](std::exception_ptr error) { fabric.abort(rank, error); }) {
   cpu::add_cpu_kernels(table_);
+  const int ranks = fabric.world_size();
   if (ranks == 1) return;
   cpu::StreamComms comms{};
-  for (Stream stream : {Stream::compute, Stream::comm}) {
+  for (Stream stream : kStreams) {
     const auto s = static_cast<size_t>(stream);
     comms_[s] = std::make_unique<fabric::Comm>(
-        endpoint, fabric::Group::world(ranks),
+        fabric.endpoint(rank), fabric::Group::world(ranks),
         fabric::CommConfig{.name = fmt::format("tp.{}", to_string(stream)),
                            .lanes = table_.threads(stream)});
     comms[s] = comms_[s].get();

@@ -15,8 +15,9 @@ namespace braid {
 // What one rank has of its own: threads, kernels, its share of the KV cache.
 class Rank {
  public:
-  // `threads` run the compute stream; `total_threads` of all ranks share the cores.
-  Rank(const Model& model, fabric::Endpoint& endpoint, int ranks, int threads, int total_threads);
+  // `threads` run the compute stream; `total_threads` of all ranks share the cores. The fabric is
+  // that of the endpoint: an error of this rank ends the job at once.
+  Rank(const Model& model, fabric::Fabric& fabric, int rank, int threads, int total_threads);
 
   const KernelCatalog& catalog() const { return table_; }
   // Binds a rank's Program and Schedule to its weights, states and threads.

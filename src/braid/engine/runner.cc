@@ -50,8 +50,7 @@ struct Runner::Impl {
         times(static_cast<size_t>(c.tp)) {
     std::vector<const KernelCatalog*> catalogs;
     for (int r = 0; r < c.tp; ++r) {
-      ranks.push_back(
-          std::make_unique<Rank>(m, fabric.endpoint(r), c.tp, c.threads, c.tp * c.threads));
+      ranks.push_back(std::make_unique<Rank>(m, fabric, r, c.threads, c.tp * c.threads));
       catalogs.push_back(&ranks.back()->catalog());
     }
     planner = std::make_unique<ForwardPlanner>(
@@ -70,14 +69,15 @@ struct Runner::Impl {
     const BatchInfo info = batch.info(config.tp);
     const int index = choice ? choice->choose(batch) : 0;
     const OpScheduler& strategy = *strategies[static_cast<size_t>(index)];
-    cut.assign(batch, strategy.split(info), strategy.name());
+    cut.assign(batch, ask(strategy, [&] { return strategy.split(info); }), strategy.name());
     const ContextKey key = key_for(cut, index, config.tp);
     return cache.get(key, [&] { return bind(key, strategy, info); });
   }
 
   BoundForward bind(const ContextKey& key, const OpScheduler& strategy, const BatchInfo& info) {
-    PlannedForward planned = planner->plan(strategy, strategy.layout(info), key.micro_batches,
-                                           model ? &*model : nullptr);
+    const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
+    PlannedForward planned =
+        planner->plan(strategy, layout, key.micro_batches, model ? &*model : nullptr);
     BoundForward bound{key, {}};
     for (size_t r = 0; r < ranks.size(); ++r) {
       bound.executors.push_back(ranks[r]->bind(planned.lowered[r], std::move(planned.fused[r]),

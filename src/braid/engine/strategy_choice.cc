@@ -42,7 +42,7 @@ int StrategyChoice::choose(const Batch& batch) {
 double StrategyChoice::simulated_seconds(const OpScheduler& strategy, const Batch& batch) const {
   const BatchInfo info = batch.info(planner_.ranks());
   BatchCut cut;
-  cut.assign(batch, strategy.split(info), strategy.name());
+  cut.assign(batch, ask(strategy, [&] { return strategy.split(info); }), strategy.name());
   const ContextKey key = key_for(cut, 0, planner_.ranks());
   const PlannedForward planned =
       planner_.plan(strategy, strategy.layout(info), key.micro_batches, &model_);

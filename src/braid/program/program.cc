@@ -91,6 +91,7 @@ void verify(const Program& program) {
     }
     for (int index : op.def->mutated_inputs) {
       const ValueId id = op.inputs.at(static_cast<size_t>(index));
+      if (id == kNoValue) continue;
       const ValueKind kind = program.value(id).kind;
       BRAID_CHECK(kind == ValueKind::state || kind == ValueKind::computed,
                   "{} writes an input or a weight: {}", op.def->kind, where());

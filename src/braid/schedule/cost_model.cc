@@ -90,12 +90,12 @@ CostModel::CostModel(Profile profile, const Topology& topology)
   take(profile_.cluster_link, topology.cluster_link);
 }
 
-LaunchCost CostModel::price(const Program& program, const Op& op, const Work& given,
-                            Stream stream) const {
+LaunchCost CostModel::price(const Program& program, const Op& op, const Work& given, Stream stream,
+                            int rank) const {
   const std::vector<ValueType> in = program.input_types(op), out = program.output_types(op);
   Work work = given;
   if (program.capacity.shard > 0) {
-    work.extents.shard = ceil_div(work.extents.token, topology_.ranks());
+    work.extents.shard = even_part(work.extents.token, topology_.ranks(), rank).size();
   }
   LaunchCost cost{.work = op.def->cost(op.attrs, in, out, work), .fixed = profile_.launch_seconds};
   cost.units = profile_.stream_units[static_cast<size_t>(stream)];
@@ -131,7 +131,8 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
   const double local = std::min<double>(P, topology_.devices);  // of the group on this machine
   const LinkProfile &machine = profile_.machine_link, &cluster = profile_.cluster_link;
   const bool far = local < P;
-  const double latency = far ? cluster.latency_seconds : machine.latency_seconds;
+  const double latency = (far ? cluster.latency_seconds : machine.latency_seconds) +
+                         (topology_.emulated ? profile_.emulated_message_seconds : 0);
   const double share = far && cluster.shared_port ? local : 1;
   const auto on_machine = [&](double bytes) {
     return bytes * (local - 1) / (P - 1) / machine.bytes_per_second;

@@ -46,9 +46,9 @@ class CostModel {
   const LinkProfile& cluster_link() const { return profile_.cluster_link; }
 
   // `work` is that of all the micro-batches that the launch runs; its extents' `shard` is ignored:
-  // the share of rank 0, the largest, is what costs.
+  // `rank` has its part of the tokens.
   LaunchCost price(const Program& program, const Op& op, const Work& work,
-                   Stream stream = Stream::compute) const;
+                   Stream stream = Stream::compute, int rank = 0) const;
   double seconds(const Program& program, const Op& op, const Work& work,
                  Stream stream = Stream::compute) const {
     return price(program, op, work, stream).seconds();

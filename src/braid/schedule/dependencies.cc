@@ -27,7 +27,8 @@ std::vector<bool> mutable_values(const Program& program) {
   for (const Value& value : program.values) result.push_back(value.kind == ValueKind::state);
   for (const Op& op : program.ops) {
     for (int index : op.def->mutated_inputs) {
-      result[static_cast<size_t>(op.inputs[static_cast<size_t>(index)])] = true;
+      const ValueId id = op.inputs[static_cast<size_t>(index)];
+      if (id != kNoValue) result[static_cast<size_t>(id)] = true;
     }
   }
   return result;

@@ -31,6 +31,22 @@ class OpScheduler {
   virtual void schedule(ScheduleContext& ctx) const = 0;
 };
 
+// What a strategy's function returns; what it throws becomes an Error that names it.
+template <class F>
+auto ask(const OpScheduler& strategy, F&& question) {
+  try {
+    return question();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail(ErrorCode::kInvalidArgument, "schedule '{}': the strategy threw: {}", strategy.name(),
+         error.what());
+  } catch (...) {
+    fail(ErrorCode::kInvalidArgument, "schedule '{}': the strategy threw no std::exception",
+         strategy.name());
+  }
+}
+
 // What a shared library with a strategy of its own exports (docs/scheduling.md):
 //   BRAID_STRATEGY(MyScheduler)
 // The version guards against a library that was built for another Braid.

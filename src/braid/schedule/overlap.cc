@@ -46,8 +46,8 @@ double common(const std::vector<LaunchTime>& a, const std::vector<LaunchTime>& b
   return sum;
 }
 
-// The longest chain of launches that need each other's results.
-double longest_chain(const RankTimes& rank) {
+// The longest chain of launches that need each other's results; `seconds` of each launch.
+double longest_chain(const RankTimes& rank, std::span<const double> seconds) {
   const Program& program = *rank.program;
   const Schedule& schedule = *rank.schedule;
   const Dependencies needs = dependencies_of(program);
@@ -68,7 +68,7 @@ double longest_chain(const RankTimes& rank) {
         }
       }
     }
-    const double end = begin + std::max(0.0, rank.times[i].seconds());
+    const double end = begin + std::max(0.0, seconds[i]);
     for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
       for (int op = launch.op; op < launch.op_end(); ++op) {
         ready[static_cast<size_t>(op) * n + static_cast<size_t>(mb)] = end;
@@ -95,14 +95,17 @@ Overlap overlap_of(const RankTimes& rank, std::span<const LaunchCost> costs) {
               rank.times.size(), schedule.launches.size());
   BRAID_CHECK(costs.empty() || costs.size() == rank.times.size());
   std::vector<LaunchTime> computing, communicating;
+  std::vector<double> least_seconds;  // [launches] with all hidden inside them that could be
   Overlap result;
   for (size_t i = 0; i < rank.times.size(); ++i) {
     const Launch& launch = schedule.launches[i];
+    least_seconds.push_back(rank.times[i].seconds());
     if (!communicates(schedule.op(*rank.program, launch))) {
       computing.push_back(rank.times[i]);
     } else if (!costs.empty() && costs[i].tiles > 1 && launch.stream == Stream::compute) {
       const double body = costs[i].body(), wire = costs[i].wire() + costs[i].latency;
       computing.push_back(rank.times[i]);
+      least_seconds.back() = std::min(least_seconds.back(), std::max(body, wire));
       result.communication += wire;
       result.computation -= std::max(0.0, rank.times[i].seconds() - body);
       result.hidden += std::clamp(body + wire - rank.times[i].seconds(), 0.0, std::min(body, wire));
@@ -116,7 +119,8 @@ Overlap overlap_of(const RankTimes& rank, std::span<const LaunchCost> costs) {
   result.computation += length(computing);
   result.hidden += common(communicating, computing);
   if (result.communication > 0) {
-    const double least = std::max({result.communication, result.computation, longest_chain(rank)});
+    const double least =
+        std::max({result.communication, result.computation, longest_chain(rank, least_seconds)});
     const double all = result.communication + result.computation;
     if (all - least > kNothing * all) result.hideable = all - least;
   }
@@ -124,6 +128,7 @@ Overlap overlap_of(const RankTimes& rank, std::span<const LaunchCost> costs) {
 }
 
 std::string to_string(const Overlap& o) {
+  if (o.communication <= 0) return "no communication";
   if (o.hideable <= 0) {
     return fmt::format("communication {:.3g} ms, none of which could be hidden",
                        o.communication * 1e3);

@@ -10,24 +10,11 @@ namespace {
 ScheduleContext::Recording record(const OpScheduler& strategy, const Program& program,
                                   const PlanRequest& request) {
   PartitionRules rules;
-  const auto own = [&](auto&& step) {
-    try {
-      step();
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {
-      fail(ErrorCode::kInvalidArgument, "schedule '{}': the strategy threw: {}", strategy.name(),
-           error.what());
-    } catch (...) {
-      fail(ErrorCode::kInvalidArgument, "schedule '{}': the strategy threw no std::exception",
-           strategy.name());
-    }
-  };
-  own([&] { strategy.partition(rules); });
+  ask(strategy, [&] { strategy.partition(rules); });
   const std::vector<Partition> partitions = rules.apply(program);
   ScheduleContext ctx(program, request.micro_batches, partitions, request.topology, strategy.name(),
                       request.price);
-  own([&] { strategy.schedule(ctx); });
+  ask(strategy, [&] { strategy.schedule(ctx); });
   return ctx.finish();
 }
 

@@ -200,6 +200,7 @@ Profile parse_profile(std::string_view json, const std::string& origin) {
       reader.number("total_memory_bytes_per_second", p.memory_bytes_per_second);
   p.unit_bytes_per_second = reader.positive("unit_bytes_per_second");
   p.collective_seconds = reader.number("collective_seconds", 0, 10);
+  p.emulated_message_seconds = reader.number("emulated_message_seconds", 0, 10);
   Reader links = reader.object("links");
   p.machine_link = read_link(links.object("machine"));
   p.cluster_link = read_link(links.object("cluster"));
@@ -241,6 +242,7 @@ std::string to_json(const Profile& p) {
       {"total_memory_bytes_per_second", rounded(p.total_memory_bytes_per_second)},
       {"unit_bytes_per_second", rounded(p.unit_bytes_per_second)},
       {"collective_seconds", rounded(p.collective_seconds)},
+      {"emulated_message_seconds", rounded(p.emulated_message_seconds)},
       {"links", {{"machine", link_json(p.machine_link)}, {"cluster", link_json(p.cluster_link)}}},
   };
   // One line for each rate: a table that people can read.

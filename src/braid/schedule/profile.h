@@ -56,6 +56,8 @@ struct Profile {
   double total_memory_bytes_per_second = 0;  // what all kernels together do
   double unit_bytes_per_second = 0;          // what a unit moves of a collective, its sums included
   double collective_seconds = 0;             // of each collective, beyond its links' latencies
+  // The same for each message that is waited for where links are emulated: threads sleep there.
+  double emulated_message_seconds = 0;
   LinkProfile machine_link;
   LinkProfile cluster_link;
   std::vector<Rate> rates;

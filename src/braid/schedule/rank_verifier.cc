@@ -47,7 +47,9 @@ class RankCheck {
   const Launch& launch(int i) const { return schedule_.launches[static_cast<size_t>(i)]; }
   const Op& op(int i) const { return schedule_.op(program_, launch(i)); }
   int launches() const { return static_cast<int>(schedule_.launches.size()); }
-  size_t at(int index, int mb) const { return static_cast<size_t>((index * M_) + mb); }
+  size_t at(int index, int mb) const {
+    return (static_cast<size_t>(index) * static_cast<size_t>(M_)) + static_cast<size_t>(mb);
+  }
 
   [[noreturn]] void refuse(const Op& what, int micro_batch, std::string_view rule) const {
     fail(ErrorCode::kInvalidArgument, "schedule '{}': {} at '{}', micro-batch {}: {}",

@@ -40,7 +40,8 @@ struct MemoryPlan {
   int64_t live_bytes = 0;
 
   int64_t offset(ValueId value, int micro_batch) const {
-    return value_offset[static_cast<size_t>((value * micro_batches) + micro_batch)];
+    return value_offset[(static_cast<size_t>(value) * static_cast<size_t>(micro_batches)) +
+                        static_cast<size_t>(micro_batch)];
   }
 };
 

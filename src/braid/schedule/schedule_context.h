@@ -70,7 +70,7 @@ class ScheduleContext {
  private:
   // Index into the [ops, micro-batches] and [partitions, micro-batches] tables.
   size_t at(int index, int micro_batch) const {
-    return static_cast<size_t>((index * micro_batches()) + micro_batch);
+    return (static_cast<size_t>(index) * micro_batches_.size()) + static_cast<size_t>(micro_batch);
   }
   bool is_ready(int partition, int micro_batch) const;
   void check(const Task& task) const;

@@ -267,14 +267,15 @@ Work work_of(const Launch& launch, std::span<const Work> works) {
 }
 
 std::vector<LaunchCost> price_launches(const Program& program, const Schedule& schedule,
-                                       std::span<const Work> works, const CostModel& model) {
+                                       std::span<const Work> works, const CostModel& model,
+                                       int rank) {
   BRAID_CHECK(works.size() == schedule.micro_batches.size(), "work of {} micro-batches of {}",
               works.size(), schedule.micro_batches.size());
   std::vector<LaunchCost> costs;
   costs.reserve(schedule.launches.size());
   for (const Launch& launch : schedule.launches) {
-    costs.push_back(
-        model.price(program, schedule.op(program, launch), work_of(launch, works), launch.stream));
+    costs.push_back(model.price(program, schedule.op(program, launch), work_of(launch, works),
+                                launch.stream, rank));
   }
   return costs;
 }
@@ -288,7 +289,8 @@ SimulatedStep simulate(std::span<const Program* const> programs,
   SimulatedStep step;
   step.times.resize(schedules.size());
   for (size_t r = 0; r < schedules.size(); ++r) {
-    step.costs.push_back(price_launches(*programs[r], schedules[r], works, model));
+    step.costs.push_back(
+        price_launches(*programs[r], schedules[r], works, model, static_cast<int>(r)));
     step.arena_bytes = std::max(step.arena_bytes, schedules[r].memory.arena_bytes);
     for (const LaunchCost& cost : step.costs[r]) {
       const double far = cost.machine + cost.cluster > 0 && cost.ranks > 1

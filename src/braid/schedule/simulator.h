@@ -34,7 +34,8 @@ Work work_of(const Launch& launch, std::span<const Work> works);
 
 // What every launch of a rank costs alone, [launches].
 std::vector<LaunchCost> price_launches(const Program& program, const Schedule& schedule,
-                                       std::span<const Work> works, const CostModel& model);
+                                       std::span<const Work> works, const CostModel& model,
+                                       int rank = 0);
 
 // The overlap of each rank of a simulated step, [ranks].
 std::vector<Overlap> overlaps_of(std::span<const Program* const> programs,

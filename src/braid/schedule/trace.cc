@@ -10,6 +10,7 @@
 #include <ostream>
 
 #include "braid/base/error.h"
+#include "braid/base/math.h"
 #include "braid/schedule/partition.h"
 #include "braid/schedule/simulator.h"
 
@@ -45,13 +46,26 @@ class Events {
   bool first_ = true;
 };
 
-std::vector<LaunchCost> costs_of(const Timeline& timeline, const RankTimes& rank) {
+std::vector<LaunchCost> costs_of(const Timeline& timeline, size_t rank) {
   if (timeline.model == nullptr) return {};
-  return price_launches(*rank.program, *rank.schedule, timeline.works, *timeline.model);
+  const RankTimes& r = timeline.ranks[rank];
+  return price_launches(*r.program, *r.schedule, timeline.works, *timeline.model,
+                        static_cast<int>(rank));
 }
 
-Cost cost_of(const RankTimes& rank, const Launch& launch, const Work& work) {
-  return rank.program->cost(rank.schedule->op(*rank.program, launch), work);
+// Where tokens are divided over ranks, this rank has its part of each micro-batch.
+Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
+  const RankTimes& r = timeline.ranks[rank];
+  Work work = work_of(launch, timeline.works);
+  if (r.program->capacity.shard > 0) {
+    work.extents.shard = 0;
+    for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
+      const int64_t tokens = timeline.works[static_cast<size_t>(mb)].extents.token;
+      work.extents.shard +=
+          even_part(tokens, std::ssize(timeline.ranks), static_cast<int64_t>(rank)).size();
+    }
+  }
+  return r.program->cost(r.schedule->op(*r.program, launch), work);
 }
 
 std::string micro_batches(const Launch& launch) {
@@ -88,7 +102,7 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
   for (size_t i = 0; i < rank.times.size(); ++i) {
     const Launch& launch = rank.schedule->launches[i];
     const Op& op = rank.schedule->op(*rank.program, launch);
-    const Cost cost = cost_of(rank, launch, work_of(launch, timeline.works));
+    const Cost cost = cost_of(timeline, static_cast<size_t>(pid), launch);
     const double begin = (rank.times[i].begin - origin) * kMicro;
     events.add({{"name", op.scope.empty() ? std::string(op.def->kind)
                                           : fmt::format("{} {}", op.scope, op.def->kind)},
@@ -108,7 +122,7 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
     totals.busy[static_cast<size_t>(launch.stream)] += rank.times[i].seconds();
     if (cost.wire_bytes > 0) sent.push_back({rank.times[i].end, cost.wire_bytes});
   }
-  totals.overlap += overlap_of(rank, costs_of(timeline, rank));
+  totals.overlap += overlap_of(rank, costs_of(timeline, static_cast<size_t>(pid)));
   std::ranges::stable_sort(sent, {}, &Sent::at);
   const auto count = [&](double at) {
     events.add({{"name", "wire bytes"},
@@ -145,7 +159,9 @@ double span_of(const Timeline& timeline) {
 
 Overlap overlap_of(const Timeline& timeline) {
   Overlap all;
-  for (const RankTimes& rank : timeline.ranks) all += overlap_of(rank, costs_of(timeline, rank));
+  for (size_t r = 0; r < timeline.ranks.size(); ++r) {
+    all += overlap_of(timeline.ranks[r], costs_of(timeline, r));
+  }
   return all;
 }
 

@@ -19,15 +19,15 @@ std::atomic<int64_t> allocations{0};
 std::atomic<bool> counting{false};
 }  // namespace
 
-void* operator new(size_t bytes) {
+[[gnu::noinline]] void* operator new(size_t bytes) {
   if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1);
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
   std::free(memory);
 }
 

@@ -152,33 +152,10 @@ TEST(BatchCut, WritesWhatTokensSay) {
     EXPECT_EQ(sum.extents.row, random.batch.extents().row);
     EXPECT_EQ(sum.attended, random.batch.work().attended);
     EXPECT_GE(sum.kv_tokens, random.batch.work().kv_tokens) << "a cut reads keys again";
-    if (ranges.size() == 1) EXPECT_EQ(sum.kv_tokens, random.batch.work().kv_tokens);
+    if (ranges.size() == 1) {
+      EXPECT_EQ(sum.kv_tokens, random.batch.work().kv_tokens);
+    }
   }
-}
-
-// Products and attention of all micro-batches as one; attention of later parts reads what earlier
-// parts wrote.
-TestStrategy merging() {
-  return strategy(
-      [](ScheduleContext& ctx) {
-        const auto merges = [](const Task& t) { return t.is("linear") || t.is("attention"); };
-        while (!ctx.done()) {
-          bool moved = false;
-          std::vector<Task> together;
-          for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
-            for (const Task& task : ctx.ready(mb)) {
-              if (merges(task)) {
-                together.push_back(task);
-              } else {
-                ctx.execute({task});
-                moved = true;
-              }
-            }
-          }
-          if (!moved) ctx.execute(together);
-        }
-      },
-      {{"linear"}, {"attention"}});
 }
 
 // Steps over one cache, cut at random, give bit for bit the logits of steps that are not cut: each

@@ -90,6 +90,15 @@ TEST(AttentionConfig, FewQueriesShareTheirRows) {
   EXPECT_EQ(choose(make_desc(128, 64, 8), call.params(), {90, 132}).pack, 8);
 }
 
+// Few rows and many keys: some of an item's keys go to CTAs that would be idle.
+TEST(AttentionConfig, FewItemsSplitTheirKeys) {
+  Call call({16}, {32768});
+  const AttentionConfig c = choose(make_desc(128, 8, 8), call.params(), {90, 132});
+  EXPECT_EQ(c.split, kMaxSplit) << to_string(c);
+  Call many({16384}, {16384});
+  EXPECT_EQ(choose(make_desc(128, 8, 8), many.params(), {90, 132}).split, 1);
+}
+
 TEST(AttentionConfig, OddPagesTakeTheGenericKernel) {
   Call call({512}, {512});
   AttentionDesc desc = make_desc(128, 8, 8);
@@ -132,35 +141,85 @@ TEST(AttentionConfig, RefusesWithTheReason) {
               HasSubstr("9 Q segments"));
 }
 
-TEST(AttentionPlan, ItemsCoverEveryTileOnce) {
+TEST(AttentionPlan, ItemsCoverEveryRowOnce) {
   for (bool causal : {false, true}) {
     for (int pack : {1, 3}) {
-      AttentionDesc desc = make_desc(128, 9, 3);
-      desc.batch = 2;
-      if (causal) desc.window_right = 0;
-      Call call({1000, 0, 130, 7}, {900, 237});
-      const AttentionPlan plan =
-          make_plan(desc, call.params(), {AttentionKernel::kHopper, 128, 128, 1, 1, pack});
-      std::set<std::tuple<int, int, int, int>> seen;
-      int previous_tiles = 1 << 30;
-      int segment = -1;
-      for (int i = 0; i < plan.num_items; ++i) {
-        const WorkItem item = decode_item(plan, i);
-        EXPECT_LT(item.token, item.length);
-        EXPECT_TRUE(seen.insert({plan.source[item.segment], item.b, item.head, item.token}).second);
-        const int tiles = count_key_tiles(plan, item, 128);
-        // All heads fit one pass: a segment's heaviest tiles come first.
-        if (item.segment == segment) {
-          EXPECT_LE(tiles, previous_tiles);
+      for (int first_offset :
+           {0, 40}) {  // under a mask, segments 0 and 2 follow one another or not
+        AttentionDesc desc = make_desc(128, 9, 3);
+        desc.batch = 2;
+        if (causal) desc.window_right = 0;
+        Call call({1000, 0, 130, 7}, {900, 237});
+        call.q[0].offset = first_offset;
+        call.q[2].offset = 1000;
+        call.q[3].kv_end = 1;
+        const AttentionPlan plan =
+            make_plan(desc, call.params(), {AttentionKernel::kHopper, 128, 128, 1, 1, 1, pack});
+        EXPECT_EQ(plan.num_runs, causal && first_offset != 0 ? 3 : 2);
+        std::set<std::tuple<int, int, int, int>> seen;
+        int previous_tiles = 1 << 30;
+        int run = -1;
+        for (int i = 0; i < plan.num_items; ++i) {
+          const WorkItem item = decode_item(plan, i);
+          EXPECT_TRUE(item.any);
+          for (int u = 0; u < plan.tile_units; ++u) {
+            const ItemUnit unit = locate(plan, item.run, item.b, item.unit + u);
+            for (int t = unit.token; t < std::min(unit.token + plan.unit_tokens, unit.length);
+                 ++t) {
+              EXPECT_TRUE(seen.insert({plan.source[unit.segment], item.b, item.head, t}).second);
+              if (causal) {
+                EXPECT_LE(item.first, unit.position + t);
+                EXPECT_GE(item.last, unit.position + t);
+              }
+            }
+          }
+          const int tiles = count_key_tiles(plan, item, 128);
+          // All heads fit one pass: a run's heaviest tiles come first.
+          if (item.run == run) {
+            EXPECT_LE(tiles, previous_tiles);
+          }
+          run = item.run;
+          previous_tiles = tiles;
         }
-        segment = item.segment;
-        previous_tiles = tiles;
+        EXPECT_EQ(seen.size(), static_cast<size_t>(1137 * 9 / pack * 2));
       }
-      const int unit = 2 * (64 / pack);
-      const int tiles = (1000 + unit - 1) / unit + (130 + unit - 1) / unit + 1;
-      EXPECT_EQ(seen.size(), static_cast<size_t>(tiles * 9 / pack * 2));
     }
   }
+}
+
+// Half a tile is left of each segment: a tile takes it up together with the next one's first half.
+TEST(AttentionPlan, TilesGoOnIntoTheNextSegment) {
+  Call call({64, 64, 64, 64}, {500});
+  const AttentionPlan plan = make_plan(make_desc(64, 1, 1), call.params(),
+                                       {AttentionKernel::kHopper, 128, 128, 1, 1, 1, 1});
+  EXPECT_EQ(plan.num_items, 2);
+  call.q[1].kv_end = 0;  // other keys: tiles of its own
+  EXPECT_EQ(make_plan(make_desc(64, 1, 1), call.params(),
+                      {AttentionKernel::kHopper, 128, 128, 1, 1, 1, 1})
+                .num_items,
+            3);
+}
+
+TEST(AttentionPlan, KvSegmentsThatAreOnePieceBecomeOne) {
+  alignas(16) static char data[3 * 100 * 128];
+  Call call({64, 64}, {100, 100, 100});
+  for (int j = 0; j < 3; ++j) {
+    call.kv[j].k = call.kv[j].v = data + j * 100 * 128;
+    call.kv[j].k_stride = call.kv[j].v_stride = {0, 64, 64};
+  }
+  const auto plan = [&] {
+    return make_plan(make_desc(64, 1, 1), call.params(),
+                     {AttentionKernel::kHopper, 128, 128, 1, 1, 1, 1});
+  };
+  EXPECT_EQ(plan().q[0].kv_end, 1);
+  EXPECT_EQ(plan().kv[0].length, 300);
+  call.q[1].kv_begin = 2;  // the second sees the last segment alone
+  EXPECT_EQ(plan().kv[0].length, 200);
+  EXPECT_EQ(plan().kv[1].length, 100);
+  EXPECT_EQ(plan().q[0].kv_end, 2);
+  EXPECT_EQ(plan().q[1].kv_begin, 1);
+  call.kv[1].offset += 1;  // a gap in position
+  EXPECT_EQ(plan().q[0].kv_end, 3);
 }
 
 TEST(AttentionPlan, KeyTilesHoldExactlyTheVisibleKeys) {
@@ -172,7 +231,7 @@ TEST(AttentionPlan, KeyTilesHoldExactlyTheVisibleKeys) {
       Call call({500}, {300, 0, 333});
       call.q[0].offset = 90;
       const AttentionPlan plan =
-          make_plan(desc, call.params(), {AttentionKernel::kHopper, 128, 64, 1, 1, 1});
+          make_plan(desc, call.params(), {AttentionKernel::kHopper, 128, 64, 1, 1, 1, 1});
       for (int i = 0; i < plan.num_items; ++i) {
         const WorkItem item = decode_item(plan, i);
         for (int j = 0; j < 3; ++j) {
@@ -180,7 +239,7 @@ TEST(AttentionPlan, KeyTilesHoldExactlyTheVisibleKeys) {
           for (int tile = 0; tile * 64 < plan.kv[j].length; ++tile) {
             bool any = false;
             bool all = true;
-            for (int t = item.token; t < std::min(item.token + 128, item.length); ++t) {
+            for (int t = item.unit * 64; t < std::min(item.unit * 64 + 128, 500); ++t) {
               for (int k = tile * 64; k < tile * 64 + 64; ++k) {
                 const int distance = plan.kv[j].offset + k - (90 + t);
                 const bool sees = k < plan.kv[j].length && (right < 0 || distance <= right) &&

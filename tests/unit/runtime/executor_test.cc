@@ -12,29 +12,6 @@ using namespace testing_schedule;
 
 constexpr int kMicroBatches = 3;
 
-// Products of all micro-batches as one, the rest by itself.
-TestStrategy merged_products() {
-  return strategy(
-      [](ScheduleContext& ctx) {
-        while (!ctx.done()) {
-          std::vector<Task> products;
-          bool moved = false;
-          for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
-            for (const Task& task : ctx.ready(mb)) {
-              if (task.is("linear")) {
-                products.push_back(task);
-              } else {
-                ctx.execute({task});
-                moved = true;
-              }
-            }
-          }
-          if (!moved) ctx.execute(products);
-        }
-      },
-      {{"linear"}});
-}
-
 struct Bound {
   explicit Bound(const OpScheduler& strategy) {
     std::vector<MicroBatch> parts;
@@ -98,7 +75,7 @@ TEST(Executor, RowsOfMicroBatchesMeetWithoutGaps) {
   const auto seed = static_cast<uint64_t>(std::random_device{}());
   SCOPED_TRACE(fmt::format("seed {}", seed));
   std::mt19937_64 rng(seed);
-  Bound b(merged_products());
+  Bound b(merging());
   int merged_values = 0;
   for (int round = 0; round < 20; ++round) {
     const std::vector<Extents> counts = random_counts(b.schedule, rng);
@@ -146,7 +123,7 @@ TEST(Executor, RowsOfMicroBatchesMeetWithoutGaps) {
 }
 
 TEST(Executor, RefusesMoreThanTheCapacity) {
-  Bound b(merged_products());
+  Bound b(merging());
   std::vector<Extents> good;
   for (const MicroBatch& mb : b.schedule.micro_batches) good.push_back(mb.capacity);
   b.backend.watch = [](int, const OpCall&) { FAIL() << "ran"; };

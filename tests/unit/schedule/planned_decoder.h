@@ -119,6 +119,41 @@ inline TestStrategy three_streams() {
       {{"attention"}, {"all_reduce"}, {"reduce_scatter"}, {"all_gather"}});
 }
 
+// Products and attention of all micro-batches as one, everything else by itself.
+inline TestStrategy merging() {
+  return strategy(
+      [](ScheduleContext& ctx) {
+        const auto merges = [](const Task& t) { return t.is("linear") || t.is("attention"); };
+        while (!ctx.done()) {
+          bool moved = false;
+          std::vector<Task> together;
+          for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
+            for (const Task& task : ctx.ready(mb)) {
+              if (merges(task)) {
+                together.push_back(task);
+                continue;
+              }
+              ctx.execute({task}, {.stream = task.communicates() ? Stream::comm : Stream::compute});
+              moved = true;
+            }
+          }
+          if (!moved) ctx.execute(together, {.stream = Stream::side});
+        }
+      },
+      {{"linear"}, {"attention"}, {"all_reduce"}, {"reduce_scatter"}, {"all_gather"}});
+}
+
+// Whole micro-batches, each on a stream of its own.
+inline TestStrategy stream_each() {
+  return strategy([](ScheduleContext& ctx) {
+    for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
+      while (!ctx.ready(mb).empty()) {
+        ctx.execute(ctx.ready(mb), {.stream = kStreams[static_cast<size_t>(mb)]});
+      }
+    }
+  });
+}
+
 struct PlanConfig {
   int ranks = 1;
   int micro_batches = 1;
@@ -126,6 +161,7 @@ struct PlanConfig {
   bool sharded = false;   // residual divided over tokens
   int64_t tokens = 12;    // capacity of each micro-batch
   int layers = 2;
+  bool fused = true;  // by the fusions that run everywhere
 };
 
 // Programs of all ranks and their Schedules.
@@ -169,7 +205,7 @@ inline Planned planned(const OpScheduler& strategy, const PlanConfig& c) {
   LayoutPlan layout = tensor_parallel(logical, c.ranks);
   layout.token_sharded_residual = c.sharded && c.ranks > 1;
   for (const RankProgram& rank : lower(logical, layout)) {
-    p.programs.push_back(fuse(rank.program, fusions()));
+    p.programs.push_back(c.fused ? fuse(rank.program, fusions()) : rank.program);
   }
   const ScratchCatalog catalog;
   std::vector<PlanRank> ranks;

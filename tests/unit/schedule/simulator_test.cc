@@ -174,6 +174,7 @@ TEST(Simulator, AFusedOpSendsTilesAsTheyAreMade) {
   const Overlap overlap = overlaps_of(world.programs, world.schedules, step)[0];
   EXPECT_NEAR(overlap.communication, wire, 1e-3);
   EXPECT_NEAR(overlap.hidden, body * 7 / 8, 1e-3);
+  EXPECT_NEAR(overlap.hideable, body, 1e-3) << "in endless tiles";
 }
 
 TEST(Simulator, SchedulesThatNeverMeetAreRefused) {

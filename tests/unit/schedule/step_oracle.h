@@ -60,8 +60,7 @@ class StepOracle {
     std::array<std::vector<int>, kNumStreams> queue;
     std::array<std::vector<int>, kNumStreams> comms;
   };
-  // While a step runs.
-  struct State {
+  struct State {  // of a rank, while a step runs
     std::vector<int64_t> cells;
     std::vector<int> phase;  // [launches] 0 waiting, 1 running, 2 ended
     std::array<size_t, kNumStreams> next{};
@@ -117,8 +116,7 @@ class StepOracle {
       if (b.begin < 0 || b.end > schedule.memory.arena_bytes) rank.broken = "outside the arena";
       if (b.empty()) return;
       list.push_back({b, l});
-      ends.push_back(b.begin);
-      ends.push_back(b.end);
+      ends.insert(ends.end(), {b.begin, b.end});
     };
     std::map<std::pair<int, size_t>, int> ran;
     // States are cells behind the arena, one for each micro-batch.
@@ -130,8 +128,7 @@ class StepOracle {
     }
     const auto state_cell = [&](ValueId id, size_t mb) {
       const int64_t at = states.at(id) + static_cast<int64_t>(mb);
-      ends.push_back(at);
-      ends.push_back(at + 1);
+      ends.insert(ends.end(), {at, at + 1});
       return Range{at, at + 1};
     };
     for (int i = 0; i < static_cast<int>(schedule.launches.size()); ++i) {
@@ -248,11 +245,11 @@ class StepOracle {
     const State& s = states_[r];
     const auto stream = static_cast<size_t>(launch(r, i).stream);
     const auto& queue = ranks_[r].queue[stream];
-    if (s.running[stream] >= 0 || s.next[stream] == queue.size()) return false;
-    if (queue[s.next[stream]] != i) return false;
-    return std::ranges::all_of(launch(r, i).waits, [&](int w) {
-      return w >= 0 && w < static_cast<int>(s.phase.size()) && s.phase[static_cast<size_t>(w)] == 2;
-    });
+    if (s.running[stream] >= 0 || s.next[stream] == queue.size() || queue[s.next[stream]] != i) {
+      return false;
+    }
+    return std::ranges::all_of(launch(r, i).waits,
+                               [&](int w) { return s.phase[static_cast<size_t>(w)] == 2; });
   }
   void begin(size_t r, int i) {
     State& s = states_[r];

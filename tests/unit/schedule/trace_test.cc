@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "braid/base/error.h"
+#include "braid/ops/comm.h"
 #include "braid/schedule/simulator.h"
 #include "unit/schedule/toy_ops.h"
 
@@ -134,6 +135,25 @@ TEST(Trace, HasALaneForEachRankAndStream) {
   EXPECT_NEAR(summary.at("overlap_share").get<double>(), 1, kNear);
   EXPECT_NEAR(summary.at("ranks").at(1).at("busy_seconds").at("compute").get<double>(), 5, kNear);
   EXPECT_EQ(summary.at("ranks").at(0).at("wire_bytes"), 2);
+}
+
+TEST(Trace, CountsEachRanksShareOfTokens) {
+  // 5 tokens of 16 bytes on 2 ranks: 3 and 2. A rank sends what is not its own.
+  const auto rank = [] {
+    Builder b("sharded", {8, 1, 1, 4});
+    const ValueId x = b.input("x", {DType::f32, {8, 4}, BatchAxis::token});
+    const ValueId y = b.op1(ops::kReduceScatter, Attrs::of(ops::CommAttrs{"tp", 2}), {x});
+    Schedule schedule{.strategy = "toy", .micro_batches = {{b.capacity()}}};
+    schedule.launches.push_back({.op = 0});
+    return toy::Rank{b.finish({y}), schedule};
+  };
+  toy::World world({rank(), rank()});
+  world.works[0].extents = {5, 1, 1};
+  std::ostringstream out;
+  write_trace(out, timeline_of(world, {{{0, 1}}, {{0, 1}}}));
+  const auto json = nlohmann::json::parse(out.str());
+  EXPECT_EQ(json.at("otherData").at("ranks").at(0).at("wire_bytes"), 2 * 16);
+  EXPECT_EQ(json.at("otherData").at("ranks").at(1).at("wire_bytes"), 3 * 16);
 }
 
 TEST(Trace, AnOutputThatTakesNoMoreIsAnError) {

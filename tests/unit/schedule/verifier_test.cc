@@ -1,47 +1,8 @@
-// Each rule of the verifier refuses a good Schedule that was damaged in just the way it is for.
-#include <algorithm>
-
-#include "unit/schedule/planned_decoder.h"
+// The verifier's rules, each on a good Schedule that was damaged in just the way it is for.
+#include "unit/schedule/verifier_rules.h"
 
 namespace braid::testing_schedule {
 namespace {
-
-class VerifierRules : public testing::TestWithParam<std::tuple<int, int>> {
- protected:
-  int P() const { return std::get<0>(GetParam()); }
-  int M() const { return std::get<1>(GetParam()); }
-  Planned good(const PlanConfig& more = {}) const {
-    PlanConfig config = more;
-    config.ranks = P();
-    config.micro_batches = M();
-    return planned(three_streams(), config);
-  }
-  int last() const { return M() - 1; }
-};
-
-class VerifierMicroBatches : public VerifierRules {};
-class VerifierRanks : public VerifierRules {};
-class VerifierRanksAndMicroBatches : public VerifierRules {};
-
-void on_all(Planned& plan, const std::function<void(Schedule&)>& change) {
-  for (Schedule& schedule : plan.schedules) change(schedule);
-}
-Launch& at(Schedule& s, int i) {
-  return s.launches[static_cast<size_t>(i)];
-}
-int64_t& offset(Schedule& s, ValueId id, int mb) {
-  return s.memory
-      .value_offset[static_cast<size_t>(id) * s.micro_batches.size() + static_cast<size_t>(mb)];
-}
-// As if the launch were gone: its stream still has it, nothing waits for it.
-void remove(Schedule& s, int i) {
-  s.launches.erase(s.launches.begin() + i);
-  s.memory.workspace_offset.erase(s.memory.workspace_offset.begin() + i);
-  for (Launch& launch : s.launches) {
-    std::erase(launch.waits, i);
-    for (int& wait : launch.waits) wait -= wait > i ? 1 : 0;
-  }
-}
 
 TEST_P(VerifierRules, GoodSchedulesPass) {
   for (bool continues : {false, true}) {
@@ -61,15 +22,17 @@ TEST_P(VerifierRules, EveryOpOnceADroppedOp) {
 }
 
 TEST_P(VerifierRules, EveryOpOnceAnOpThatRunsTwice) {
-  Planned plan = good();
-  const int i = plan.find("gated_linear", last());
-  on_all(plan, [&](Schedule& s) {
-    s.launches.push_back(at(s, i));
-    s.memory.workspace_offset.push_back(-1);
-  });
-  expect_refused([&] { plan.verify(); },
-                 {"gated_linear at 'layers.0.mlp'", fmt::format("micro-batch {}", last()),
-                  "every op once: launches"});
+  for (const char* kind : {"attention", "kv_append"}) {  // the second makes no value
+    Planned plan = good({.fused = false});
+    const int i = plan.find(kind, last());
+    on_all(plan, [&](Schedule& s) {
+      s.launches.push_back(at(s, i));
+      s.memory.workspace_offset.push_back(s.memory.workspace_offset[static_cast<size_t>(i)]);
+    });
+    expect_refused([&] { plan.verify(); },
+                   {fmt::format("{} at 'layers.0.attn'", kind),
+                    fmt::format("micro-batch {}", last()), "every op once: launches", "run it"});
+  }
 }
 
 TEST_P(VerifierRules, EveryOpOnceALaunchOutsideTheProgram) {
@@ -157,129 +120,13 @@ TEST_P(VerifierRules, StatesInOrderWithinAMicroBatch) {
 
 TEST_P(VerifierMicroBatches, StatesInOrderOfThoseThatContinue) {
   // A stream for each micro-batch: only keys that the others write make them wait for each other.
-  const TestStrategy apart = strategy([](ScheduleContext& ctx) {
-    for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
-      while (!ctx.ready(mb).empty()) {
-        ctx.execute(ctx.ready(mb), {.stream = kStreams[static_cast<size_t>(mb)]});
-      }
-    }
-  });
-  Planned plan = planned(apart, {.ranks = P(), .micro_batches = M()});
+  Planned plan = planned(stream_each(), {.ranks = P(), .micro_batches = M()});
   const int i = plan.find("attention", last());
   ASSERT_FALSE(plan.schedules[0].launches[static_cast<size_t>(i)].waits.empty());
   on_all(plan, [&](Schedule& s) { at(s, i).waits.clear(); });
   expect_refused([&] { plan.verify(); },
                  {"attention at 'layers.0.attn'", fmt::format("micro-batch {}", last()),
                   fmt::format("states in order: rope_append of micro-batch {}", last() - 1)});
-}
-
-TEST_P(VerifierRules, MemoryTwoLiveValues) {
-  Planned plan = good();
-  const int i = plan.find("attention", last());
-  on_all(plan, [&](Schedule& s) {
-    const Op& op = s.op(plan.programs[0], at(s, i));
-    offset(s, op.outputs[0], last()) = offset(s, op.inputs[0], last());
-  });
-  expect_refused([&] { plan.verify(); }, {"at 'layers.0.attn'", "micro-batch", "memory: bytes [",
-                                          "neither is done with before the other begins"});
-}
-
-TEST_P(VerifierRules, MemoryScratchOverAValue) {
-  Planned plan = good();
-  const int i = plan.find("attention", last());
-  on_all(plan, [&](Schedule& s) {
-    s.memory.workspace_offset[static_cast<size_t>(i)] =
-        offset(s, s.op(plan.programs[0], at(s, i)).outputs[0], last());
-    s.memory.arena_bytes += 1000;
-  });
-  expect_refused([&] { plan.verify(); }, {"attention at 'layers.0.attn'", "memory: bytes ["});
-}
-
-TEST_P(VerifierRules, MemoryOfAnInputOrAnOutputIsTheHosts) {
-  Planned plan = good();
-  const ValueId input = *plan.programs[0].find("page_table");
-  const int i = plan.find("linear", last());  // long before the input is read
-  on_all(plan, [&](Schedule& s) {
-    for (int mb = 0; mb < M(); ++mb) {
-      offset(s, input, mb) = offset(s, s.op(plan.programs[0], at(s, i)).outputs[0], last());
-    }
-  });
-  expect_refused([&] { plan.verify(); }, {"memory: bytes ["});
-
-  Planned late = good();  // an output's place, used after nobody reads the output any more
-  const ValueId output = late.programs[0].outputs[0];
-  const ValueId input2 = *late.programs[0].find("token_ids");
-  on_all(late, [&](Schedule& s) {
-    for (int mb = 0; mb < M(); ++mb) offset(s, output, mb) = offset(s, input2, mb);
-    s.memory.arena_bytes += 1 << 20;
-  });
-  expect_refused([&] { late.verify(); }, {"memory: bytes ["});
-}
-
-TEST_P(VerifierRules, MemoryInsideTheArenaAndAligned) {
-  for (int64_t by : {-(int64_t{1} << 20), int64_t{1} << 20, int64_t{4}}) {
-    Planned plan = good();
-    const int i = plan.find("attention", last());
-    on_all(plan, [&](Schedule& s) {
-      offset(s, s.op(plan.programs[0], at(s, i)).outputs[0], last()) += by;
-    });
-    expect_refused([&] { plan.verify(); },
-                   {"attention at 'layers.0.attn'", fmt::format("micro-batch {}", last()),
-                    "memory: %", "in an arena of"});
-    Planned scratch = good();
-    on_all(scratch, [&](Schedule& s) {
-      s.memory.workspace_offset[static_cast<size_t>(scratch.find("attention", last()))] += by;
-    });
-    expect_refused([&] { scratch.verify(); },
-                   {"attention at 'layers.0.attn'", fmt::format("micro-batch {}", last()),
-                    "memory: scratch", "in an arena of"});
-  }
-}
-
-// All micro-batches in one launch.
-TestStrategy merged_whole(const std::vector<std::vector<std::string>>& kinds) {
-  return strategy(
-      [](ScheduleContext& ctx) {
-        while (!ctx.done()) {
-          const Task task = ctx.ready(0).at(0);
-          std::vector<Task> tasks;
-          for (int mb = 0; mb < ctx.micro_batches(); ++mb) tasks.push_back(ctx.twin(task, mb));
-          ctx.execute(tasks);
-        }
-      },
-      kinds);
-}
-
-TEST_P(VerifierMicroBatches, MemoryOfAMergedLaunchIsMerged) {
-  if (M() == 1) GTEST_SKIP() << "nothing to merge";
-  for (bool input : {true, false}) {
-    Planned plan = planned(merged_whole({{"gated_linear"}}), {.ranks = P(), .micro_batches = M()});
-    const int i = plan.find("gated_linear", last());
-    on_all(plan, [&](Schedule& s) {
-      const Op& op = s.op(plan.programs[0], at(s, i));
-      s.memory.merged[static_cast<size_t>((input ? op.inputs : op.outputs)[0])] = false;
-    });
-    expect_refused([&] { plan.verify(); }, {"micro-batch", "memory: a merged launch uses %"});
-  }
-}
-
-TEST_P(VerifierRules, MemoryOfAMergedValueHasRowsForAll) {
-  Planned plan = good();
-  on_all(plan, [&](Schedule& s) { s.micro_batches[0].capacity.row += 1; });
-  expect_refused([&] { plan.verify(); },
-                 {"gather_rows", "micro-batch 0", fmt::format("rows for {} of all", 4 * M() + 1)});
-}
-
-TEST_P(VerifierRanksAndMicroBatches, MergedBatchesDoNotDivideTokens) {
-  if (P() == 1 || M() == 1) GTEST_SKIP() << "no parts of tokens, or nothing to merge";
-  expect_refused(
-      [&] {
-        planned(merged_whole({{"reduce_scatter"}}),
-                {.ranks = P(), .micro_batches = M(), .sharded = true});
-      },
-      {"micro-batch 0", "merged batches", "divides tokens over ranks"});
-  EXPECT_NO_THROW(planned(merged_whole({{"all_reduce"}}),
-                          {.ranks = P(), .micro_batches = M(), .sharded = false}));
 }
 
 // As if memory had no end: no two places share a byte.
@@ -381,9 +228,6 @@ TEST_P(VerifierRanks, SameOffsets) {
                   "same offsets", fmt::format("%{} of", id), fmt::format("on rank {}", P() - 1)});
 }
 
-std::string name_of(const testing::TestParamInfo<std::tuple<int, int>>& info) {
-  return fmt::format("P{}_M{}", std::get<0>(info.param), std::get<1>(info.param));
-}
 using testing::Combine, testing::Values;
 INSTANTIATE_TEST_SUITE_P(Sizes, VerifierRules, Combine(Values(1, 2, 3), Values(1, 2, 3)), name_of);
 INSTANTIATE_TEST_SUITE_P(Sizes, VerifierMicroBatches, Combine(Values(1, 2, 3), Values(2, 3)),

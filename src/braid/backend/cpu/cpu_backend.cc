@@ -19,7 +19,7 @@ std::unique_ptr<Replay> CpuBackend::bind(std::vector<BoundOp> launches) {
     if (!threads_[s]) threads_[s] = std::make_unique<StreamThread>(kIdle);
     threads[s] = threads_[s].get();
   }
-  return std::make_unique<CpuReplay>(std::move(launches), table_, pool_, threads);
+  return std::make_unique<CpuReplay>(std::move(launches), table_, pool_, threads, on_error_);
 }
 
 }  // namespace braid::cpu

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "braid/backend/backend.h"
+#include "braid/backend/cpu/cpu_replay.h"
 #include "braid/backend/cpu/kernel_table.h"
 #include "braid/backend/cpu/stream_thread.h"
 #include "braid/backend/cpu/thread_pool.h"
@@ -15,7 +16,8 @@ namespace braid::cpu {
 // outlive the backend and what it bound.
 class CpuBackend : public Backend {
  public:
-  CpuBackend(const KernelTable& table, ThreadPool& pool) : table_(table), pool_(pool) {}
+  CpuBackend(const KernelTable& table, ThreadPool& pool, OnError on_error = {})
+      : table_(table), pool_(pool), on_error_(std::move(on_error)) {}
 
   const KernelCatalog& catalog() const override { return table_; }
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
@@ -24,6 +26,7 @@ class CpuBackend : public Backend {
  private:
   const KernelTable& table_;
   ThreadPool& pool_;
+  const OnError on_error_;
   std::array<std::unique_ptr<StreamThread>, kNumStreams> threads_;
 };
 

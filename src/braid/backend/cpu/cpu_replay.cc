@@ -17,8 +17,12 @@ double now() {
 }  // namespace
 
 CpuReplay::CpuReplay(std::vector<BoundOp> launches, const KernelTable& table, ThreadPool& pool,
-                     const Threads& threads)
-    : ops_(std::move(launches)), pool_(pool), threads_(threads), policy_(kStreamWait) {
+                     const Threads& threads, const OnError& on_error)
+    : ops_(std::move(launches)),
+      pool_(pool),
+      threads_(threads),
+      on_error_(on_error),
+      policy_(kStreamWait) {
   calls_.reserve(ops_.size());  // bound kernels keep references into it
   for (const BoundOp& launch : ops_) {
     calls_.push_back({launch.op, launch.in, launch.out, launch.axis, launch.part});
@@ -100,8 +104,10 @@ void CpuReplay::wait_for(int launch) {
 // The first error is the cause, those that follow its consequences. Wakes whoever waits; the
 // counters' values mean nothing any more until the next run.
 void CpuReplay::abort(std::exception_ptr error) {
-  if (!aborted_.exchange(true, std::memory_order_acq_rel)) error_ = std::move(error);
+  const bool first = !aborted_.exchange(true, std::memory_order_acq_rel);
+  if (first) error_ = error;
   for (Queue& queue : queues_) queue.ended.advance();
+  if (first && on_error_) on_error_(error);
 }
 
 }  // namespace braid::cpu

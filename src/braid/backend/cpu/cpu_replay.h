@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <vector>
 
 #include "braid/backend/backend.h"
@@ -12,13 +13,18 @@
 
 namespace braid::cpu {
 
+// Called with a run's first error as soon as it happens, from the thread that it happened on: what
+// else may hang on this rank (its other streams' waits for other ranks) can be ended then.
+using OnError = std::function<void(std::exception_ptr error)>;
+
 // Launches bound to kernels, replayed over the streams of one rank.
 class CpuReplay : public Replay {
  public:
   using Threads = std::array<StreamThread*, kNumStreams>;  // null for compute and unused streams
 
+  // `on_error` outlives the replay; it may be empty.
   CpuReplay(std::vector<BoundOp> launches, const KernelTable& table, ThreadPool& pool,
-            const Threads& threads);
+            const Threads& threads, const OnError& on_error);
 
   void run(std::span<LaunchTime> times) override;
 
@@ -51,6 +57,7 @@ class CpuReplay : public Replay {
   std::exception_ptr error_;  // of the stream that set aborted_
   ThreadPool& pool_;
   const Threads threads_;
+  const OnError& on_error_;
   const WaitPolicy policy_;
 };
 

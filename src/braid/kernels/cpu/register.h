@@ -1,10 +1,14 @@
 #pragma once
 
 #include <array>
+#include <map>
+#include <memory>
+#include <string>
 
 #include "braid/backend/cpu/kernel_table.h"
 #include "braid/fabric/comm.h"
 #include "braid/kernels/cpu/isa.h"
+#include "braid/parallel/mesh.h"
 
 namespace braid::cpu {
 
@@ -19,5 +23,20 @@ using StreamComms = std::array<fabric::Comm*, kNumStreams>;
 // outlive the table; lanes are at least the threads of the stream. `cap` as for add_cpu_kernels:
 // the same for both, or fused and unfused ops may differ in their last bits.
 void add_comm_kernels(KernelTable& table, const StreamComms& comms, Isa cap = detected_isa());
+
+// A rank's groups for sync ops: the world, and each axis of a mesh, on every stream. Made
+// collectively, as Comm says.
+class MeshComms {
+ public:
+  MeshComms(fabric::Endpoint& endpoint, const Mesh& mesh);
+  fabric::Comm& at(const std::string& axis, Stream stream) const;
+
+ private:
+  std::map<std::string, std::array<std::unique_ptr<fabric::Comm>, kNumStreams>> comms_;
+};
+
+// Fills in pull, push and sync (ops/one_sided.h). Executors of such Programs need a
+// fabric::SymmetricMemory for their arena. `endpoint` and `comms` outlive the table.
+void add_one_sided_kernels(KernelTable& table, fabric::Endpoint& endpoint, const MeshComms& comms);
 
 }  // namespace braid::cpu

@@ -10,14 +10,16 @@ namespace {
 struct Named {
   std::string_view name;
   std::unique_ptr<OpScheduler> (*make)();
+  bool general = true;  // for any Program
 };
 
-constexpr std::array<Named, 5> kStrategies = {{
+constexpr std::array<Named, 6> kStrategies = {{
     {"sequential", sequential_strategy},
     {"overlap", overlap_strategy},
     {"nanoflow", nanoflow_strategy},
     {"gemm_collective", gemm_collective_strategy},
     {"tokenweave", tokenweave_strategy},
+    {"sequence_parallel", sequence_parallel_strategy, false},
 }};
 
 std::shared_ptr<const OpScheduler> load_strategy(const std::string& path) {
@@ -42,7 +44,9 @@ std::shared_ptr<const OpScheduler> load_strategy(const std::string& path) {
 
 std::vector<std::string> strategy_names() {
   std::vector<std::string> names;
-  for (const Named& strategy : kStrategies) names.emplace_back(strategy.name);
+  for (const Named& strategy : kStrategies) {
+    if (strategy.general) names.emplace_back(strategy.name);
+  }
   return names;
 }
 

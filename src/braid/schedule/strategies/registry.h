@@ -14,8 +14,10 @@ std::unique_ptr<OpScheduler> overlap_strategy();
 std::unique_ptr<OpScheduler> nanoflow_strategy();
 std::unique_ptr<OpScheduler> gemm_collective_strategy();
 std::unique_ptr<OpScheduler> tokenweave_strategy();
+std::unique_ptr<OpScheduler> sequence_parallel_strategy();
 
-// Their names, "sequential" first.
+// The names of those for any Program, "sequential" first; sequence_parallel is for Programs with
+// sequence-parallel attention.
 std::vector<std::string> strategy_names();
 
 // A strategy by name, or from a shared library where the name holds a slash or ends in ".so"

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <span>
+
+#include "braid/backend/cpu/team.h"
+#include "braid/kernels/cpu/dispatch.h"
+
+// Segment attention on the CPU: ops/segment_attention.h says what it computes.
+namespace braid::cpu {
+
+constexpr int64_t kSegmentRows = 32;  // queries of a block
+constexpr int64_t kSegmentKeys = 64;  // keys converted at a time
+constexpr int64_t kSegmentPad = 32;   // head_dim is padded to its multiples: two vectors
+
+constexpr int64_t padded_head(int64_t head_dim) {
+  return (head_dim + kSegmentPad - 1) / kSegmentPad * kSegmentPad;
+}
+constexpr int64_t segment_scratch_floats(int64_t head_dim) {
+  const int64_t padded = padded_head(head_dim);
+  return kSegmentRows * (2 * padded + 16) + 2 * kSegmentKeys * padded + 4 * kSegmentKeys;
+}
+
+// Keys and values of one sequence and head.
+struct SegmentKeys {
+  const float* k = nullptr;  // [rows, D], rows `stride` apart
+  const float* v = nullptr;
+  int64_t stride = 0;
+  int64_t rows = 0;
+  int64_t position = 0;  // of the first
+};
+
+// Up to kSegmentRows queries of one sequence and head over several segments of keys.
+struct SegmentBlock {
+  const float* q = nullptr;  // [rows, D], rows q_stride apart
+  int64_t q_stride = 0;
+  int64_t rows = 0;
+  int64_t position = 0;
+  int64_t head_dim = 0;
+  float scale = 1;
+  int64_t window_left = -1;
+  int64_t window_right = -1;
+  std::span<const SegmentKeys> keys;
+  float* state_o = nullptr;  // [rows, D], rows state_stride apart
+  int64_t state_stride = 0;
+  float* state_l = nullptr;  // [rows], stat_stride apart
+  float* state_m = nullptr;
+  int64_t stat_stride = 0;
+  bool load_state = false;
+  float* out = nullptr;  // [rows, D], rows out_stride apart; null: the state is written instead
+  int64_t out_stride = 0;
+  float* scratch = nullptr;  // segment_scratch_floats(D), 64-byte aligned
+};
+BRAID_DECLARE_PER_ISA(void segment_attention_block(const SegmentBlock& b))
+
+}  // namespace braid::cpu

@@ -1,0 +1,168 @@
+#include <algorithm>
+#include <limits>
+
+#include "braid/kernels/cpu/attention/segments.h"
+#include "braid/kernels/cpu/simd/vec.h"
+
+namespace braid::cpu::BRAID_ISA {
+namespace {
+
+constexpr int64_t kTile = 4;  // rows that share a load
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+// c[i][j] (+)= sum_x a[i][x] b[x][j] for kTile rows: a has rows a_stride apart, b and c too.
+BRAID_INLINE void multiply(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                           float* c, int64_t c_stride, int64_t inner, int64_t columns, bool add) {
+  for (int64_t j = 0; j < columns; j += 2 * kLanes) {
+    Vec sum[kTile][2];
+    for (int64_t i = 0; i < kTile; ++i) {
+      sum[i][0] = add ? load(c + i * c_stride + j) : Vec{};
+      sum[i][1] = add ? load(c + i * c_stride + j + kLanes) : Vec{};
+    }
+    for (int64_t x = 0; x < inner; ++x) {
+      const Vec b0 = load(b + x * b_stride + j), b1 = load(b + x * b_stride + j + kLanes);
+      for (int64_t i = 0; i < kTile; ++i) {
+        const Vec factor = splat(a[i * a_stride + x]);
+        sum[i][0] = fma(factor, b0, sum[i][0]);
+        sum[i][1] = fma(factor, b1, sum[i][1]);
+      }
+    }
+    for (int64_t i = 0; i < kTile; ++i) {
+      store(c + i * c_stride + j, sum[i][0]);
+      store(c + i * c_stride + j + kLanes, sum[i][1]);
+    }
+  }
+}
+
+struct Scratch {
+  float* q;    // [kSegmentRows, padded]
+  float* acc;  // [kSegmentRows, padded]
+  float* m;    // [kSegmentRows]
+  float* l;    // [kSegmentRows]
+  float* kt;   // [D, kSegmentKeys]
+  float* v;    // [kSegmentKeys, padded]
+  float* s;    // [kTile, kSegmentKeys]
+};
+
+Scratch carve(float* at, int64_t padded) {
+  Scratch s{};
+  const auto take = [&](int64_t n) {
+    float* here = at;
+    at += n;
+    return here;
+  };
+  s.q = take(kSegmentRows * padded);
+  s.acc = take(kSegmentRows * padded);
+  s.m = take(kSegmentRows);
+  s.l = take(kSegmentRows);
+  s.kt = take(kSegmentKeys * padded);
+  s.v = take(kSegmentKeys * padded);
+  s.s = take(kTile * kSegmentKeys);
+  return s;
+}
+
+// Rows of `keys` that the query at `position` sees.
+Range visible(const SegmentBlock& b, const SegmentKeys& keys, int64_t position) {
+  Range seen{0, keys.rows};
+  const int64_t at = position - keys.position;
+  if (b.window_right >= 0) seen.end = std::clamp<int64_t>(at + b.window_right + 1, 0, keys.rows);
+  if (b.window_left >= 0) seen.begin = std::clamp<int64_t>(at - b.window_left, 0, seen.end);
+  return seen;
+}
+
+// One row of scores against keys [begin, begin + kSegmentKeys): their weights, and the new state.
+void softmax_row(float* s, const Range& seen, float scale, float& m, float& l, float* acc,
+                 int64_t padded) {
+  Vec top = splat(kNone);
+  for (int64_t j = 0; j < kSegmentKeys; ++j) {
+    s[j] = seen.begin <= j && j < seen.end ? s[j] * scale : kNone;
+  }
+  for (int64_t j = 0; j < kSegmentKeys; j += kLanes) top = max(top, load(s + j));
+  const float new_m = std::max(m, max_lane(top));
+  if (new_m == kNone) {
+    std::fill(s, s + kSegmentKeys, 0.0f);
+    return;
+  }
+  Vec total{};
+  for (int64_t j = 0; j < kSegmentKeys; j += kLanes) {
+    const Vec p = exp(load(s + j) - splat(new_m));
+    store(s + j, p);
+    total = total + p;
+  }
+  const float keep = m == kNone ? 0.0f : exp(splat(m - new_m))[0];
+  l = l * keep + sum(total);
+  m = new_m;
+  if (keep == 1.0f) return;
+  for (int64_t d = 0; d < padded; d += kLanes) store(acc + d, load(acc + d) * splat(keep));
+}
+
+void pack_keys(const SegmentBlock& b, const SegmentKeys& keys, int64_t begin, int64_t count,
+               int64_t padded, const Scratch& w) {
+  for (int64_t j = 0; j < kSegmentKeys; ++j) {
+    const bool live = j < count;
+    const float* k = keys.k + (begin + j) * keys.stride;
+    const float* v = keys.v + (begin + j) * keys.stride;
+    for (int64_t d = 0; d < b.head_dim; ++d) w.kt[d * kSegmentKeys + j] = live ? k[d] : 0.0f;
+    for (int64_t d = 0; d < padded; ++d) {
+      w.v[j * padded + d] = live && d < b.head_dim ? v[d] : 0.0f;
+    }
+  }
+}
+
+void begin_state(const SegmentBlock& b, int64_t padded, const Scratch& w) {
+  for (int64_t r = 0; r < kSegmentRows; ++r) {
+    const bool live = r < b.rows;
+    for (int64_t d = 0; d < padded; ++d) {
+      const bool inside = live && d < b.head_dim;
+      w.q[r * padded + d] = inside ? b.q[r * b.q_stride + d] : 0.0f;
+      w.acc[r * padded + d] = inside && b.load_state ? b.state_o[r * b.state_stride + d] : 0.0f;
+    }
+    w.m[r] = live && b.load_state ? b.state_m[r * b.stat_stride] : kNone;
+    w.l[r] = live && b.load_state ? b.state_l[r * b.stat_stride] : 0.0f;
+  }
+}
+
+void end_state(const SegmentBlock& b, int64_t padded, const Scratch& w) {
+  for (int64_t r = 0; r < b.rows; ++r) {
+    const float* acc = w.acc + r * padded;
+    if (b.out == nullptr) {
+      std::copy(acc, acc + b.head_dim, b.state_o + r * b.state_stride);
+      b.state_m[r * b.stat_stride] = w.m[r];
+      b.state_l[r * b.stat_stride] = w.l[r];
+      continue;
+    }
+    const float inverse = w.l[r] > 0 ? 1.0f / w.l[r] : 0.0f;
+    for (int64_t d = 0; d < b.head_dim; ++d) b.out[r * b.out_stride + d] = acc[d] * inverse;
+  }
+}
+
+}  // namespace
+
+void segment_attention_block(const SegmentBlock& b) {
+  const int64_t padded = padded_head(b.head_dim);
+  const Scratch w = carve(b.scratch, padded);
+  begin_state(b, padded, w);
+  for (const SegmentKeys& keys : b.keys) {
+    const int64_t first = visible(b, keys, b.position).begin;
+    const int64_t end = visible(b, keys, b.position + b.rows - 1).end;
+    for (int64_t begin = first; begin < end; begin += kSegmentKeys) {
+      pack_keys(b, keys, begin, std::min(kSegmentKeys, end - begin), padded, w);
+      for (int64_t row = 0; row < b.rows; row += kTile) {
+        multiply(w.q + row * padded, padded, w.kt, kSegmentKeys, w.s, kSegmentKeys, b.head_dim,
+                 kSegmentKeys, false);
+        for (int64_t i = 0; i < kTile; ++i) {
+          Range seen = visible(b, keys, b.position + row + i);
+          seen = {seen.begin - begin, std::min(seen.end, end) - begin};
+          if (row + i >= b.rows) seen = {0, 0};
+          softmax_row(w.s + i * kSegmentKeys, seen, b.scale, w.m[row + i], w.l[row + i],
+                      w.acc + (row + i) * padded, padded);
+        }
+        multiply(w.s, kSegmentKeys, w.v, padded, w.acc + row * padded, padded, kSegmentKeys, padded,
+                 true);
+      }
+    }
+  }
+  end_state(b, padded, w);
+}
+
+}  // namespace braid::cpu::BRAID_ISA

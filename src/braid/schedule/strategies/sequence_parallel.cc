@@ -1,0 +1,37 @@
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid {
+namespace {
+
+// Sequence-parallel attention as its lowering meant it: what moves inside a ring group runs on the
+// side stream, all other transfers on the comm stream in the order in which they are needed, the
+// computation beside both. Several sequences: one micro-batch's stages fill the other's waits.
+class SequenceParallel : public OpScheduler {
+ public:
+  std::string name() const override { return "sequence_parallel"; }
+
+  void partition(PartitionRules& rules) const override {
+    rules.mark("sp.ring");
+    rules.mark("sp.link");
+  }
+
+  void schedule(ScheduleContext& ctx) const override {
+    const auto stream_of = [](const Task& task) {
+      if (task.is("sp.ring")) return Stream::side;
+      return task.is("sp.link") ? Stream::comm : Stream::compute;
+    };
+    while (!ctx.done()) {
+      for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
+        for (const Task& task : ctx.ready(mb)) ctx.execute({task}, {.stream = stream_of(task)});
+      }
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<OpScheduler> sequence_parallel_strategy() {
+  return std::make_unique<SequenceParallel>();
+}
+
+}  // namespace braid

@@ -1,0 +1,89 @@
+// Planning, schedules and traces from the command line.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/program.h"
+
+namespace braid::golden {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class ScheduleCliTest : public CliTest {
+ protected:
+  static std::string llama() { return BRAID_TEST_DATA "/../configs/llama-3-8b.json"; }
+};
+
+TEST_F(ScheduleCliTest, WrongUseGetsOneLineAndItsStatus) {
+  expect_refused("plan", 2, "one of -m and --config");
+  expect_refused("plan --config /no/such.json", 1, "/no/such.json: no such file");
+  const std::string plan = "plan --config " + llama();
+  expect_refused(plan + " --tp 64", 2, "32 query heads");
+  expect_refused(plan + " --tp 2 --machines 3x1", 2, "3 devices");
+  expect_refused(plan + " --profile nope", 1, "no profile 'nope'");
+  expect_refused(plan + " --tokens 0", 2, "nothing to plan");
+  expect_refused(plan + " --schedule nope", 2, "there are sequential, overlap");
+  expect_refused(plan + " --trace /no/such/trace", 1, "/no/such/trace");
+  expect_refused("run -m " + hf() + " -p x --schedule ./nope.so", 2, "nope.so");
+  expect_refused("run -m " + hf() + " -p x --link-us 3", 2, "--link-us needs --link-gbps");
+  expect_refused("run -m " + hf() + " -p x --link-gbps -1", 2, "wanted at least 0");
+}
+
+TEST_F(ScheduleCliTest, StrategiesThatAreWrongAreRefusedBeforeAnythingRuns) {
+  const auto refused = [](const char* name, int status, const std::string& text) {
+    expect_refused(fmt::format("run -m {} -p 'a b c' -n 2 --tp 2 --threads 1 --schedule {}/{}.so",
+                               hf(), BRAID_STRATEGIES, name),
+                   status, text);
+  };
+  refused("throws_in_split", 2, "'throws_in_split': the strategy threw: no idea how");
+  refused("drops_an_op", 2,
+          "at 'layers.0.mlp', micro-batch 0: every op runs once, and this one was never executed");
+  refused("other_abi", 1, "was built for version 999");
+}
+
+TEST_F(ScheduleCliTest, PlanPricesEveryStrategyAndAutoTakesTheCheapest) {
+  double best = 1e9, chosen = 0;
+  for (const char* name :
+       {"sequential", "overlap", "nanoflow", "gemm_collective", "tokenweave", "auto"}) {
+    const Outcome o = braid(
+        fmt::format("plan --config {} --tp 4 --tokens 2048 --schedule {} --json", llama(), name));
+    ASSERT_EQ(o.status, 0) << o.err;
+    const json plan = json::parse(o.out);
+    const double ms = plan.at("simulated_ms");
+    EXPECT_GT(ms, 0);
+    (std::string_view(name) == "auto" ? chosen : best) =
+        std::string_view(name) == "auto" ? ms : std::min(best, ms);
+  }
+  EXPECT_DOUBLE_EQ(chosen, best);
+}
+
+TEST_F(ScheduleCliTest, TracesOfRealAndSimulatedStepsHaveOneForm) {
+  const std::string real = path("real.json"), simulated = path("simulated.json");
+  const Outcome ran = braid("run -m " + hf() + " -p 'a b c d e f g h' -n 3 --ignore-eos --tp 2 " +
+                            "--threads 1 --schedule overlap --explain --trace " + real);
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("overlap, "));
+  ASSERT_EQ(
+      braid("plan --config " + llama() + " --tp 2 --schedule overlap --trace " + simulated).status,
+      0);
+  for (const std::string& file : {real, simulated}) {
+    const json trace = json::parse(read(file));
+    EXPECT_GT(trace.at("otherData").at("step_seconds").get<double>(), 0) << file;
+    int slices[2][3] = {};
+    for (const json& event : trace.at("traceEvents")) {
+      if (event.at("ph") != "X") continue;
+      ++slices[event.at("pid").get<int>()][event.at("tid").get<int>()];
+      EXPECT_GE(event.at("dur").get<double>(), 0);
+    }
+    for (const auto& rank : slices) {
+      EXPECT_GT(rank[0], 0) << file << ": compute";
+      EXPECT_GT(rank[1], 0) << file << ": comm";
+    }
+  }
+  expect_refused("plan --config " + llama() + " --trace /dev/full", 1, "/dev/full");
+}
+
+}  // namespace
+}  // namespace braid::golden
