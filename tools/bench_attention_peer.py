@@ -223,12 +223,13 @@ def main():
             state = (torch.empty(b, l, hq, v.shape[3], device="cuda"), stats[0], stats[1])
             half = (state[0].bfloat16(), stats[0], stats[1])
 
-            def segments(n):
+            def segments(n, gap=GAP):
                 return braid(wide[0][:, :l], wide[1][:, :l], wide[2], causal, o, q_segments=n,
-                             kv_segments=n, gap=GAP)
+                             kv_segments=n, gap=gap)
             runs["1x1"] = lambda: segments(1)
             runs["2x2"] = lambda: segments(2)
             runs["8x8"] = lambda: segments(8)
+            runs["8x8 adjacent"] = lambda: segments(8, gap=0)
             print("# " + "; ".join(f"{n}x{n} {segments(n)}" for n in (1, 2, 8)) + "; calls "
                   + braid(q, k, v, causal, o, state, kv_segments=4, calls=4))
             runs["4 calls"] = lambda: braid(q, k, v, causal, o, state, kv_segments=4, calls=4)

@@ -43,8 +43,8 @@ ROOTS = ["src", "apps", "bench", "tests", "tools", "examples"]
 MAX_LINES = 400
 # Path from the root of the tree: why the file is better whole.
 LONG_FILES: dict[str, str] = {
-    "src/braid/kernels/cuda/attention/hopper.cuh":
-        "one kernel: its producer and consumers meet at barriers that are read together",
+    "src/braid/kernels/cuda/attention/hopper_consumer.cuh":
+        "one loop over key tiles: its stages share registers and barriers, and are read together",
     "tests/backend/cuda/attention_case.cc":
         "one case of segment attention from description to comparison",
 }

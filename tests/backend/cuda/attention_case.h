@@ -28,6 +28,7 @@ struct CaseSpec {
   bool head_strided = false;              // [B, H, L, D] in place of [B, L, H, D]
   bool device_lengths = false;            // KV lengths are read from device memory and vary with b
   bool ragged = false;                    // Q rows are packed [T, H, D] with starts
+  bool empty_state = false;               // with desc.load_state: m is -inf, the rest stays poison
   Inputs inputs = Inputs::kNormal;
   uint64_t seed = 1;
 };

@@ -176,6 +176,45 @@ TEST(Attention, Segments) {
   }
 }
 
+// Tiles that go on from one Q segment to the next.
+TEST(Attention, SegmentsShareTiles) {
+  REQUIRE_DEVICE();
+  for (const Dims& d : kDims) {
+    for (bool causal : {false, true}) {
+      for (int group : {1, 3}) {
+        CaseSpec spec;
+        spec.desc = make_desc(d.qk, d.v, group, 1, DType::bf16, 2);
+        if (causal) spec.desc.window_right = 0;
+        spec.q_lengths = {70, 10, 0, 130, 64, 1, 33, 200};
+        spec.q_offsets = {40, 110, 0, 120, 250, 314, 315, causal ? 300 : 0};
+        spec.kv_lengths = {200, 150, 158};
+        spec.head_strided = group == 3;
+        check_all(spec, 60);
+      }
+    }
+  }
+}
+
+// A state without keys may hold anything, and is written where a call sees no key.
+TEST(Attention, StateWithoutKeys) {
+  REQUIRE_DEVICE();
+  for (const Dims& d : kDims) {
+    for (bool finalize : {true, false}) {
+      CaseSpec spec;
+      spec.desc = make_desc(d.qk, d.v, 2, 1);
+      spec.desc.window_right = 0;
+      spec.desc.load_state = true;
+      spec.desc.finalize = finalize;
+      spec.empty_state = true;
+      spec.q_lengths = {200, 65};
+      spec.q_offsets = {100, 20};
+      spec.kv_lengths = {150};
+      spec.kv_offsets = {200};  // queries before 200 see nothing
+      check_all(spec, 265);
+    }
+  }
+}
+
 TEST(Attention, FullyMaskedRows) {
   REQUIRE_DEVICE();
   for (const Dims& d : kDims) {

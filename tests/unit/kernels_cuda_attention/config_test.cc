@@ -222,6 +222,36 @@ TEST(AttentionPlan, KvSegmentsThatAreOnePieceBecomeOne) {
   EXPECT_EQ(plan().q[0].kv_end, 3);
 }
 
+TEST(AttentionPlan, QSegmentsThatAreOnePieceBecomeOne) {
+  alignas(16) static char data[3 * 100 * 256];
+  Call call({100, 100, 100}, {300});
+  for (int i = 0; i < 3; ++i) {
+    QSegment& q = call.q[i];
+    q.q = q.o = q.state_o = data + i * 100 * 128;
+    q.state_l = q.state_m = reinterpret_cast<float*>(data) + i * 100;
+    q.q_stride = q.o_stride = {0, 64, 64};
+    q.state_stride = {0, 64, 64};
+    q.row_stride = {0, 1, 300};
+    q.offset = i * 100;
+  }
+  const auto plan = [&](AttentionDesc desc) {
+    return make_plan(desc, call.params(), {AttentionKernel::kHopper, 64, 64, 1, 1, 1, 1});
+  };
+  AttentionDesc desc = make_desc(64, 1, 1);
+  EXPECT_EQ(plan(desc).num_q, 1);
+  EXPECT_EQ(plan(desc).q[0].length, 300);
+  EXPECT_EQ(plan(desc).num_items, 5);  // and not 6, two for each
+  desc.finalize = false;  // what is carried has twice the bytes, and so does not follow
+  EXPECT_EQ(plan(desc).num_q, 3);
+  desc.state_dtype = DType::bf16;
+  EXPECT_EQ(plan(desc).num_q, 1);
+  call.q[2].offset += 1;
+  EXPECT_EQ(plan(desc).num_q, 2);
+  call.q[1].lse = reinterpret_cast<float*>(data);  // one has it, one has not
+  desc.finalize = true;
+  EXPECT_EQ(plan(desc).num_q, 3);
+}
+
 TEST(AttentionPlan, KeyTilesHoldExactlyTheVisibleKeys) {
   for (int left : {-1, 0, 50}) {
     for (int right : {-1, 0, 70}) {

@@ -42,16 +42,19 @@ struct Speed {
   double item_us;  // start and end of an item
 };
 
+constexpr double kMergeUs = 4.5;  // of a split item's parts
+
 Speed speed(const AttentionDesc& desc, const AttentionConfig& c) {
   for (const HopperVariant& v : kHopperVariants) {
     if (c.kernel == AttentionKernel::kHopper && v.head_dim_qk == desc.head_dim_qk &&
         64 * v.consumers * v.cluster == c.block_m && v.block_n == c.block_n &&
         v.cluster == c.cluster) {
-      return {v.tflops, v.ctas_per_sm == 1 ? 1. : .65, v.item_us};
+      return {v.tflops, v.ctas_per_sm == 1 ? 1. : .65, v.item_us + (c.split > 1 ? kMergeUs : 0)};
     }
   }
   if (desc.head_dim_qk > 128) return {140, .6, 1.5};
-  return {155, c.block_m == 128 ? .6 : .4, 1.5};
+  if (c.block_m == 128) return {215, .55, 1.5};
+  return {150, .45, 1.5};
 }
 
 // Least time in which the device can work off the items, heaviest first.
@@ -64,9 +67,12 @@ double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
   for (KvSegment& kv : plan.kv) kv.lengths = nullptr;
   const Speed s = speed(desc, config);
   const int ctas = config.ctas_per_sm;
-  const int slots = device.num_sms * ctas / config.cluster;  // items in work at a time
-  // With fewer items than slots, CTAs have fewer neighbours, and more of their SM each.
-  const double neighbours = std::clamp(double(plan.num_items) / slots * ctas, 1., double(ctas));
+  // Items, or shares of them, in work at a time. CTAs of a cluster are on neighbouring SMs, which
+  // leaves some slots unused.
+  const int slots = device.num_sms * ctas / config.cluster / (config.split > 2 ? 1.1 : 1.);
+  const double shares = double(plan.num_items) * config.split;
+  // With fewer than slots, CTAs have fewer neighbours, and more of their SM each.
+  const double neighbours = std::clamp(shares / slots * ctas, 1., double(ctas));
   const double share =
       ctas == 1 ? 1 : s.alone + (1. / ctas - s.alone) * (neighbours - 1) / (ctas - 1);
   const double flops_per_us = s.tflops * 1e6 / 132 * config.cluster * share;
@@ -76,26 +82,31 @@ double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
   double total = 0;
   double longest = 0;
   double shortest = 1e30;
-  for (int i = 0; i < plan.num_q; ++i) {
-    for (int m = 0; m < plan.tiles_m[i]; ++m) {
-      WorkItem item{};
-      item.segment = i;
-      item.token = m * plan.tile_tokens;
-      item.length = plan.q[i].length;
-      item.position = plan.q[i].offset;
-      const double us =
-          s.item_us + count_key_tiles(plan, item, config.block_n) * flops_per_tile / flops_per_us;
-      total += us * heads;
+  for (int run = 0; run < plan.num_runs; ++run) {
+    for (int m = 0; m < plan.tiles_m[run]; ++m) {
+      const int tiles = count_key_tiles(plan, make_item(plan, run, m, 0), config.block_n);
+      const double us = s.item_us + ceil_div(tiles, config.split) * flops_per_tile / flops_per_us;
+      total += us * heads * config.split;
       longest = std::max(longest, us);
       shortest = std::min(shortest, us);
     }
   }
-  const double mean = total / plan.num_items;
+  const double mean = total / shares;
   // Equal items end in whole rounds; uneven ones fill the gaps.
-  const double even = double(plan.num_items) / slots;
+  const double even = shares / slots;
   const double rounds = longest - shortest < .02 * mean ? std::ceil(even) : std::max(1., even + .2);
   // Of two that end at the same time, the one that does less work is better company.
   return std::max(longest, rounds * mean) + .02 * total / slots;
+}
+
+// Whether some item has keys for all its CTAs.
+bool can_split(const AttentionParams& params, const AttentionConfig& config) {
+  for (const QSegment& q : params.q) {
+    int64_t keys = 0;
+    for (int j = q.kv_begin; j < q.kv_end; ++j) keys += params.kv[j].length;
+    if (keys > int64_t{config.block_n} * (config.split - 1)) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -116,15 +127,25 @@ std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const Attenti
     if (device.compute_capability == 90) {
       for (const HopperVariant& v : kHopperVariants) {
         if (!hopper_takes(desc, params, v)) continue;
-        out.push_back({AttentionKernel::kHopper, 64 * v.consumers * v.cluster, v.block_n,
-                       v.ctas_per_sm, v.cluster, pack});
+        AttentionConfig c{AttentionKernel::kHopper,
+                          64 * v.consumers * v.cluster,
+                          v.block_n,
+                          v.ctas_per_sm,
+                          v.cluster,
+                          1,
+                          pack};
+        out.push_back(c);
+        for (int split : {2, 3, 4, 8}) {
+          c.split = split;
+          if (v.splits && can_split(params, c)) out.push_back(c);
+        }
       }
     }
     for (int block_m : {128, 64}) {
       if (block_m == 128 && desc.head_dim_qk > 128) continue;
       const int ctas = block_m == 128 ? 2 : 3;
-      out.push_back(
-          {AttentionKernel::kGeneric, block_m, desc.head_dim_qk <= 128 ? 64 : 32, ctas, 1, pack});
+      out.push_back({AttentionKernel::kGeneric, block_m, desc.head_dim_qk <= 128 ? 64 : 32, ctas, 1,
+                     1, pack});
     }
   }
   for (AttentionConfig& c : out) c.cost_us = estimate_us(desc, params, c, device);
@@ -139,9 +160,10 @@ AttentionConfig choose(const AttentionDesc& desc, const AttentionParams& params,
 }
 
 std::string to_string(const AttentionConfig& c) {
-  return fmt::format("{} {}x{}{} pack {}",
+  return fmt::format("{} {}x{}{}{} pack {}",
                      c.kernel == AttentionKernel::kHopper ? "hopper" : "generic", c.block_m,
-                     c.block_n, c.cluster > 1 ? fmt::format(" cluster {}", c.cluster) : "", c.pack);
+                     c.block_n, c.cluster > 1 ? fmt::format(" cluster {}", c.cluster) : "",
+                     c.split > 1 ? fmt::format(" split {}", c.split) : "", c.pack);
 }
 
 }  // namespace braid::cuda

@@ -14,12 +14,15 @@ enum class AttentionKernel {
   kHopper,   // wgmma and bulk tensor copies, sm_90a
 };
 
+constexpr int kMaxSplit = 8;
+
 struct AttentionConfig {
   AttentionKernel kernel = AttentionKernel::kGeneric;
   int block_m = 0;      // rows of a tile: a CTA's, or those of a cluster's CTAs together
   int block_n = 0;      // keys of a tile
   int ctas_per_sm = 1;  // that fit together
   int cluster = 1;      // CTAs that share key tiles
+  int split = 1;        // CTAs among which an item's keys are split, at most kMaxSplit
   int pack = 1;         // query heads of a KV head that share a tile's rows
   double cost_us = 0;   // the estimate that `choose` compares
   bool operator==(const AttentionConfig&) const = default;
@@ -39,7 +42,7 @@ std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const Attenti
 AttentionConfig choose(const AttentionDesc& desc, const AttentionParams& params,
                        const AttentionDevice& device);
 
-// "hopper 256x176 cluster 2 pack 1"
+// "hopper 256x176 cluster 2 pack 1", "hopper 64x64 split 3 pack 1"
 std::string to_string(const AttentionConfig& config);
 
 }  // namespace braid::cuda

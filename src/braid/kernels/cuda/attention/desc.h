@@ -49,7 +49,8 @@ struct QSegment {
   float* lse = nullptr;      // [B, Hq, L], or [Hq, T]; may be null; written if finalize
   void* state_o = nullptr;   // state_dtype, shaped as o
   float* state_l = nullptr;  // [B, Hq, L], or [Hq, T]
-  float* state_m = nullptr;  // [B, Hq, L], or [Hq, T]; natural logarithm's units; -inf: no key yet
+  float* state_m = nullptr;  // [B, Hq, L], or [Hq, T]; natural logarithm's units; -inf: no key yet,
+                             // and state_o and state_l may hold anything
   Strides q_stride;
   Strides o_stride;
   Strides state_stride;  // of state_o

@@ -13,7 +13,7 @@ namespace braid::cuda {
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 
-// Where row `row` (0..63) of an item's 64 rows starting at token `token` lives.
+// Where row `row` (0..63) of a unit lives.
 struct OutputRow {
   bool valid;
   int64_t o;      // element index of column 0 in o
@@ -21,32 +21,33 @@ struct OutputRow {
   int64_t stat;   // in lse, state_l, state_m
 };
 
-__device__ inline OutputRow output_row(const AttentionPlan& plan, const WorkItem& item, int token,
-                                       int row) {
-  const QSegment& q = plan.q[item.segment];
-  const int in_unit = row / plan.pack;
-  const int t = token + in_unit;
-  const int64_t head = item.head + row - in_unit * plan.pack;
-  const int64_t b = q.starts ? 0 : item.b;
-  const int64_t r = item.row + t;
+__device__ inline OutputRow output_row(const AttentionPlan& plan, const ItemUnit& unit, int b,
+                                       int head, int row) {
+  const QSegment& q = plan.q[unit.segment];
+  const int in_unit = row * plan.pack_inverse >> 16;
+  const int t = unit.token + in_unit;
+  const int64_t h = head + row - in_unit * plan.pack;
+  const int64_t outer = q.starts ? 0 : b;
+  const int64_t r = unit.row + t;
   OutputRow out;
-  out.valid = in_unit < plan.unit_tokens && t < item.length;
-  out.o = b * q.o_stride.batch + r * q.o_stride.token + head * q.o_stride.head;
-  out.state = b * q.state_stride.batch + r * q.state_stride.token + head * q.state_stride.head;
-  out.stat = b * q.row_stride.batch + r * q.row_stride.token + head * q.row_stride.head;
+  out.valid = in_unit < plan.unit_tokens && t < unit.length;
+  out.o = outer * q.o_stride.batch + r * q.o_stride.token + h * q.o_stride.head;
+  out.state = outer * q.state_stride.batch + r * q.state_stride.token + h * q.state_stride.head;
+  out.stat = outer * q.row_stride.batch + r * q.row_stride.token + h * q.row_stride.head;
   return out;
 }
 
-// Brings the carried state of 64 rows towards L2; called when an item begins.
+// Brings the carried state of row `row` towards L2.
 template <int kDv>
-__device__ inline void prefetch_state(const AttentionPlan& plan, const WorkItem& item, int token,
-                                      int thread) {
-  const QSegment& q = plan.q[item.segment];
+__device__ inline void prefetch_state(const AttentionPlan& plan, const ItemUnit& unit, int b,
+                                      int head, int row) {
+  const OutputRow out = output_row(plan, unit, b, head, row);
+  if (!out.valid) return;
+  const QSegment& q = plan.q[unit.segment];
   const int bytes = plan.state_bf16 ? 2 : 4;
-  const OutputRow row = output_row(plan, item, token, thread / 2);
-  if (!row.valid) return;
-  const char* base = static_cast<const char*>(q.state_o) + row.state * bytes;
-  for (int i = thread % 2 * 128; i < kDv * bytes; i += 256) ptx::prefetch_l2(base + i);
+  ptx::prefetch_l2_bulk(static_cast<const char*>(q.state_o) + out.state * bytes, kDv * bytes);
+  ptx::prefetch_l2(q.state_l + out.stat);
+  ptx::prefetch_l2(q.state_m + out.stat);
 }
 
 // Swaps 4-byte pieces within a quad, so that lane t holds all of piece t's 16 bytes:
@@ -79,116 +80,244 @@ __device__ inline void quad_transpose(uint32_t (&piece)[4], int t) {
   }
 }
 
-template <int kDv, int kCount>
-__device__ inline void merge_state(const AttentionPlan& plan, const QSegment& q,
-                                   const OutputRow& row, int r, int t, float (&o)[kCount], float& l,
-                                   float& m2) {
-  const float old_m2 = q.state_m[row.stat] * kLog2E;
-  const float merged = fmaxf(m2, old_m2);
-  const float base = merged == -INFINITY ? 0.f : merged;
-  const float alpha = exp2f(m2 - base);
-  const float beta = exp2f(old_m2 - base);
-  l = l * alpha + q.state_l[row.stat] * beta;
-  m2 = merged;
+// Neighbouring lanes swap halves, so that a lane that has columns {2 t, 2 t + 1} of two blocks of 8
+// gets four columns in a row of one of them (even lanes: the first), and back.
+__device__ __forceinline__ void pair_exchange(float* low, float* high, int t) {
+  const bool odd = t & 1;
 #pragma unroll
-  for (int j = 0; j < kDv / 8; ++j) {
-    float2 old;
-    const int64_t at = row.state + 8 * j + 2 * t;
-    if (plan.state_bf16) {
-      old = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(
-          static_cast<const __nv_bfloat16*>(q.state_o) + at));
+  for (int c = 0; c < 2; ++c) {
+    const float got = __shfl_xor_sync(0xffffffff, odd ? low[c] : high[c], 1);
+    if (odd) {
+      low[c] = got;
     } else {
-      old = *reinterpret_cast<const float2*>(static_cast<const float*>(q.state_o) + at);
+      high[c] = got;
     }
-    // A state without keys contributes nothing, whatever its O' holds.
-    if (beta == 0.f) old = make_float2(0.f, 0.f);
-    o[4 * j + 2 * r] = o[4 * j + 2 * r] * alpha + old.x * beta;
-    o[4 * j + 2 * r + 1] = o[4 * j + 2 * r + 1] * alpha + old.y * beta;
+  }
+}
+
+// The carried state of a thread's two rows. `max` is of raw scores (m over the scale), `l` is whole
+// in a row's first lane and zero in the others; `o` is where O' lies, null where there is no row.
+struct CarriedRows {
+  const char* o[2];
+  float l[2];
+  float max[2];
+};
+
+__device__ __forceinline__ CarriedRows find_state(const AttentionPlan& plan, const ItemUnit& unit,
+                                                  int b, int head, int warp, int lane,
+                                                  float scale_log2) {
+  const QSegment& q = plan.q[unit.segment];
+  CarriedRows out;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const OutputRow row = output_row(plan, unit, b, head, warp * 16 + lane / 4 + 8 * r);
+    out.o[r] = nullptr;
+    out.max[r] = -INFINITY;
+    out.l[r] = 0.f;
+    if (!row.valid) continue;
+    out.o[r] = static_cast<const char*>(q.state_o) + row.state * (plan.state_bf16 ? 2 : 4);
+    out.max[r] = q.state_m[row.stat] * (kLog2E / scale_log2);
+    if (lane % 4 == 0) out.l[r] = q.state_l[row.stat];
+  }
+  __syncwarp();
+  return out;
+}
+
+// Asks for O'. It comes as it lies in memory, 16 bytes a lane; settle_state puts it in place later,
+// when the loads have arrived.
+template <int kDv, int kCount>
+__device__ __forceinline__ void load_state(const AttentionPlan& plan, const CarriedRows& rows,
+                                           int t, float (&o)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kDv / 2; ++i) o[i] = 0.f;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (rows.o[r] == nullptr) continue;
+    if (plan.state_bf16) {
+      const auto* from = reinterpret_cast<const uint4*>(rows.o[r]) + t;
+#pragma unroll
+      for (int j = 0; j < kDv / 32; ++j) {
+        const uint4 x = from[4 * j];
+        o[16 * j + 2 * r] = __uint_as_float(x.x);
+        o[16 * j + 4 + 2 * r] = __uint_as_float(x.y);
+        o[16 * j + 8 + 2 * r] = __uint_as_float(x.z);
+        o[16 * j + 12 + 2 * r] = __uint_as_float(x.w);
+      }
+    } else {
+      const auto* from = reinterpret_cast<const float4*>(rows.o[r]) + t % 2 * 2 + t / 2;
+#pragma unroll
+      for (int j = 0; j < kDv / 16; ++j) {
+        const float4 x = from[4 * j];
+        o[8 * j + 2 * r] = x.x;
+        o[8 * j + 2 * r + 1] = x.y;
+        o[8 * j + 4 + 2 * r] = x.z;
+        o[8 * j + 4 + 2 * r + 1] = x.w;
+      }
+    }
+  }
+  __syncwarp();
+}
+
+// Puts a loaded O' in place, scaled by alpha, as a first tile asks. Rows that came without keys may
+// hold anything and are cleared.
+template <int kDv, int kCount>
+__device__ __forceinline__ void settle_state(const AttentionPlan& plan, int lane,
+                                             float (&o)[kCount], const float (&alpha)[2],
+                                             const bool (&empty)[2]) {
+  const int t = lane % 4;
+  if (plan.state_bf16) {
+#pragma unroll
+    for (int j = 0; j < kDv / 32; ++j) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        uint32_t piece[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) piece[i] = __float_as_uint(o[16 * j + 4 * i + 2 * r]);
+        quad_transpose(piece, t);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          o[16 * j + 4 * i + 2 * r] = __uint_as_float(piece[i] << 16);
+          o[16 * j + 4 * i + 2 * r + 1] = __uint_as_float(piece[i] & 0xffff0000);
+        }
+      }
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kDv / 16; ++j) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) pair_exchange(&o[8 * j + 2 * r], &o[8 * j + 4 + 2 * r], t);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int r = i / 2 % 2;
+    o[i] = empty[r] ? 0.f : o[i] * alpha[r];
+  }
+}
+
+// Rows of 16-bit elements, each times its `gain`; `to` is null where there is no row.
+template <class T, int kDv, int kCount>
+__device__ __forceinline__ void store_rows(float (&o)[kCount], int t, const float (&gain)[2],
+                                           T* (&to)[2]) {
+  uint32_t piece[2][kDv / 32][4];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int j = 0; j < kDv / 32; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = &o[16 * j + 4 * i + 2 * r];
+        piece[r][j][i] = ptx::pack<T>(pair[0] * gain[r], pair[1] * gain[r]);
+      }
+      quad_transpose(piece[r][j], t);
+    }
+  }
+  // Branches come last: lanes that have parted shuffle slowly.
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (to[r] == nullptr) continue;
+#pragma unroll
+    for (int j = 0; j < kDv / 32; ++j) {
+      const uint32_t(&x)[4] = piece[r][j];
+      *reinterpret_cast<uint4*>(to[r] + 32 * j + 8 * t) = make_uint4(x[0], x[1], x[2], x[3]);
+    }
   }
 }
 
 // o: unnormalized sums; l: this thread's part of the row sums; m2: row maxima in units of log2
 // (the same in the four lanes of a row). `warp` is the warp of the 64 rows, 0..3.
 template <class T, int kDv, int kCount>
-__device__ inline void write_rows(const AttentionPlan& plan, const WorkItem& item, int token,
-                                  int warp, int lane, float (&o)[kCount], float (&l)[2],
-                                  float (&m2)[2]) {
-  const QSegment& q = plan.q[item.segment];
+__device__ __forceinline__ void write_rows(const AttentionPlan& plan, const ItemUnit& unit, int b,
+                                           int head, int warp, int lane, float (&o)[kCount],
+                                           float (&l)[2], float (&m2)[2]) {
+  const QSegment& q = plan.q[unit.segment];
   const int t = lane % 4;
+  OutputRow row[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     l[r] += __shfl_xor_sync(0xffffffff, l[r], 1);
     l[r] += __shfl_xor_sync(0xffffffff, l[r], 2);
-    const OutputRow row = output_row(plan, item, token, warp * 16 + lane / 4 + 8 * r);
-    if (plan.load_state && row.valid) merge_state<kDv>(plan, q, row, r, t, o, l[r], m2[r]);
-    __syncwarp();  // all lanes of a row have read its l and m before one writes them
-    if (plan.finalize) {
-      const float inverse = l[r] > 0.f ? 1.f / l[r] : 0.f;
-      if (row.valid && t == 0 && q.lse) {
-        q.lse[row.stat] = l[r] > 0.f ? m2[r] * kLn2 + logf(l[r]) : -INFINITY;
-      }
+    row[r] = output_row(plan, unit, b, head, warp * 16 + lane / 4 + 8 * r);
+  }
+  if (plan.finalize) {
+    const float gain[2] = {l[0] > 0.f ? ptx::reciprocal(l[0]) : 0.f,
+                           l[1] > 0.f ? ptx::reciprocal(l[1]) : 0.f};
+    T* to[2];
 #pragma unroll
-      for (int j = 0; j < kDv / 32; ++j) {
-        uint32_t piece[4];
+    for (int r = 0; r < 2; ++r) to[r] = row[r].valid ? static_cast<T*>(q.o) + row[r].o : nullptr;
+    store_rows<T, kDv>(o, t, gain, to);
+  } else if (plan.state_bf16) {
+    const float gain[2] = {1.f, 1.f};
+    __nv_bfloat16* to[2];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float* pair = &o[16 * j + 4 * i + 2 * r];
-          piece[i] = ptx::pack<T>(pair[0] * inverse, pair[1] * inverse);
-        }
-        quad_transpose(piece, t);
-        if (row.valid) {
-          *reinterpret_cast<uint4*>(static_cast<T*>(q.o) + row.o + 32 * j + 8 * t) =
-              make_uint4(piece[0], piece[1], piece[2], piece[3]);
-        }
-      }
-      continue;
+    for (int r = 0; r < 2; ++r) {
+      to[r] = row[r].valid ? static_cast<__nv_bfloat16*>(q.state_o) + row[r].state : nullptr;
     }
-    if (!row.valid) continue;
-    if (t == 0) {
-      q.state_l[row.stat] = l[r];
-      q.state_m[row.stat] = m2[r] == -INFINITY ? -INFINITY : m2[r] * kLn2;
+    store_rows<__nv_bfloat16, kDv>(o, t, gain, to);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kDv / 16; ++j) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) pair_exchange(&o[8 * j + 2 * r], &o[8 * j + 4 + 2 * r], t);
     }
 #pragma unroll
-    for (int j = 0; j < kDv / 8; ++j) {
-      const int64_t at = row.state + 8 * j + 2 * t;
-      const float x = o[4 * j + 2 * r];
-      const float y = o[4 * j + 2 * r + 1];
-      if (plan.state_bf16) {
-        *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(q.state_o) + at) =
-            ptx::pack<__nv_bfloat16>(x, y);
-      } else {
-        *reinterpret_cast<float2*>(static_cast<float*>(q.state_o) + at) = make_float2(x, y);
+    for (int r = 0; r < 2; ++r) {
+      if (!row[r].valid) continue;
+      float* to = static_cast<float*>(q.state_o) + row[r].state + t % 2 * 8 + t / 2 * 4;
+#pragma unroll
+      for (int j = 0; j < kDv / 16; ++j) {
+        *reinterpret_cast<float4*>(to + 16 * j) = make_float4(
+            o[8 * j + 2 * r], o[8 * j + 2 * r + 1], o[8 * j + 4 + 2 * r], o[8 * j + 4 + 2 * r + 1]);
       }
     }
   }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (!row[r].valid || t != 0) continue;
+    if (!plan.finalize) {
+      q.state_l[row[r].stat] = l[r];
+      q.state_m[row[r].stat] = m2[r] == -INFINITY ? -INFINITY : m2[r] * kLn2;
+    } else if (q.lse != nullptr) {
+      q.lse[row[r].stat] = l[r] > 0.f ? m2[r] * kLn2 + logf(l[r]) : -INFINITY;
+    }
+  }
+  __syncwarp();
 }
 
-// A row of an item that sees no key: what is carried passes through, else zeros.
-template <class T, int kDv>
-__device__ inline void write_empty_row(const AttentionPlan& plan, const WorkItem& item, int token,
-                                       int row) {
-  const QSegment& q = plan.q[item.segment];
-  const OutputRow out = output_row(plan, item, token, row);
-  if (!out.valid || (plan.load_state && !plan.finalize)) return;
-  const float l = plan.load_state ? q.state_l[out.stat] : 0.f;
-  const float inverse = l > 0.f ? 1.f / l : 0.f;
-  if (!plan.finalize) {
-    q.state_l[out.stat] = 0.f;
-    q.state_m[out.stat] = -INFINITY;
-  } else if (q.lse) {
-    q.lse[out.stat] = l > 0.f ? q.state_m[out.stat] + logf(l) : -INFINITY;
-  }
-  for (int i = 0; i < kDv; ++i) {
-    const auto* half = static_cast<const __nv_bfloat16*>(q.state_o) + out.state + i;
-    const auto* full = static_cast<const float*>(q.state_o) + out.state + i;
-    const float x = inverse > 0.f ? inverse * (plan.state_bf16 ? float(*half) : *full) : 0.f;
-    if (plan.finalize) {
-      static_cast<T*>(q.o)[out.o + i] = T(x);
-    } else if (plan.state_bf16) {
-      *const_cast<__nv_bfloat16*>(half) = __nv_bfloat16(x);
-    } else {
-      *const_cast<float*>(full) = x;
+// Columns [column, column + 8) of one row; `l` is the whole row's. The thread of column 0 writes
+// what there is one of.
+template <class T>
+__device__ inline void write_piece(const AttentionPlan& plan, const ItemUnit& unit, int b, int head,
+                                   int row, int column, const float (&o)[8], float l, float m2) {
+  const QSegment& q = plan.q[unit.segment];
+  const OutputRow at = output_row(plan, unit, b, head, row);
+  if (!at.valid) return;
+  if (plan.finalize) {
+    const float inverse = l > 0.f ? 1.f / l : 0.f;
+    uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      pairs[i] = ptx::pack<T>(o[2 * i] * inverse, o[2 * i + 1] * inverse);
     }
+    *reinterpret_cast<uint4*>(static_cast<T*>(q.o) + at.o + column) =
+        make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+    if (column == 0 && q.lse) q.lse[at.stat] = l > 0.f ? m2 * kLn2 + logf(l) : -INFINITY;
+    return;
+  }
+  if (column == 0) {
+    q.state_l[at.stat] = l;
+    q.state_m[at.stat] = m2 == -INFINITY ? -INFINITY : m2 * kLn2;
+  }
+  if (plan.state_bf16) {
+    uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pairs[i] = ptx::pack<__nv_bfloat16>(o[2 * i], o[2 * i + 1]);
+    *reinterpret_cast<uint4*>(static_cast<__nv_bfloat16*>(q.state_o) + at.state + column) =
+        make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+  } else {
+    auto* to = reinterpret_cast<float4*>(static_cast<float*>(q.state_o) + at.state + column);
+    to[0] = make_float4(o[0], o[1], o[2], o[3]);
+    to[1] = make_float4(o[4], o[5], o[6], o[7]);
   }
 }
 

@@ -53,10 +53,11 @@ struct KeyCursor {
 __device__ inline KeyCursor first_key_tile(const AttentionPlan& plan, const WorkItem& item,
                                            int block_n) {
   KeyCursor c;
-  c.segment = plan.q[item.segment].kv_begin;
+  const QSegment& q = plan.q[plan.run_begin[item.run]];
+  c.segment = q.kv_begin;
   c.tiles = key_tiles(plan, item, c.segment, block_n);
   c.tile = c.tiles.begin;
-  const int end = plan.q[item.segment].kv_end;
+  const int end = q.kv_end;
   while (c.tile >= c.tiles.end && c.segment + 1 < end) {
     c.tiles = key_tiles(plan, item, ++c.segment, block_n);
     c.tile = c.tiles.begin;
@@ -66,7 +67,7 @@ __device__ inline KeyCursor first_key_tile(const AttentionPlan& plan, const Work
 
 __device__ inline void next_key_tile(const AttentionPlan& plan, const WorkItem& item, int block_n,
                                      KeyCursor& c) {
-  const int end = plan.q[item.segment].kv_end;
+  const int end = plan.q[plan.run_begin[item.run]].kv_end;
   ++c.tile;
   while (c.tile >= c.tiles.end && c.segment + 1 < end) {
     c.tiles = key_tiles(plan, item, ++c.segment, block_n);
@@ -95,29 +96,38 @@ __global__ __launch_bounds__(kGenericThreads) void generic_attention(
   T* k_smem = q_smem + kBlockM * kRowK;
   T* v_smem = k_smem + 2 * kBlockN * kRowK;
 
-  WorkItem item = decode_item(plan, blockIdx.x);
-  if (item.token >= item.length) return;
-  item.num_tiles = count_key_tiles(plan, item, kBlockN);
-  const QSegment& qs = plan.q[item.segment];
+  const WorkItem item = decode_item(plan, blockIdx.x);
+  if (!item.any) return;
+  const int num_tiles = count_key_tiles(plan, item, kBlockN);
+  // A carried state that sees no new key stays as it is.
+  if (num_tiles == 0 && plan.load_state && !plan.finalize) return;
+  ItemUnit unit[kUnits];
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) unit[u] = locate(plan, item.run, item.b, item.unit + u);
   const int kv_head = item.head / plan.group;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
 
-  for (int i = threadIdx.x; i < kBlockM * (kDqk / 8); i += kGenericThreads) {
-    const int r = i / (kDqk / 8);
-    const int c = i % (kDqk / 8);
-    const int in_unit = r % 64 / plan.pack;
-    const int token = item.token + r / 64 * plan.unit_tokens + in_unit;
-    const bool valid = in_unit < plan.unit_tokens && token < item.length;
-    const int64_t at = valid ? (qs.starts ? 0 : item.b) * qs.q_stride.batch +
-                                   int64_t{item.row + token} * qs.q_stride.token +
-                                   (item.head + r % 64 - in_unit * plan.pack) * qs.q_stride.head
-                             : 0;
-    ptx::cp_async_16(q_smem + r * kRowK + c * 8, static_cast<const T*>(qs.q) + at + c * 8, valid);
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+    const QSegment& q = plan.q[unit[u].segment];
+    for (int i = threadIdx.x; i < 64 * (kDqk / 8); i += kGenericThreads) {
+      const int r = i / (kDqk / 8);
+      const int c = i % (kDqk / 8);
+      const int in_unit = r * plan.pack_inverse >> 16;
+      const int token = unit[u].token + in_unit;
+      const bool valid = in_unit < plan.unit_tokens && token < unit[u].length;
+      const int64_t at = valid ? (q.starts ? 0 : item.b) * q.q_stride.batch +
+                                     int64_t{unit[u].row + token} * q.q_stride.token +
+                                     (item.head + r - in_unit * plan.pack) * q.q_stride.head
+                               : 0;
+      ptx::cp_async_16(q_smem + (u * 64 + r) * kRowK + c * 8,
+                       static_cast<const T*>(q.q) + at + c * 8, valid);
+    }
   }
 
   KeyCursor load{};
-  if (item.num_tiles > 0) {
+  if (num_tiles > 0) {
     load = first_key_tile(plan, item, kBlockN);
     load_tile<T, kDqk, kDv, kBlockN>(k_smem, v_smem, plan, load, item.b, kv_head);
   }
@@ -125,19 +135,32 @@ __global__ __launch_bounds__(kGenericThreads) void generic_attention(
 
   float o[kUnits][kDv / 2];
   RowStats stats[kUnits];
+  const float scale_log2 = plan.scale * kLog2E;
 #pragma unroll
   for (int u = 0; u < kUnits; ++u) {
+    if (plan.load_state) {
+      const CarriedRows rows = find_state(plan, unit[u], item.b, item.head, warp, lane, scale_log2);
+      load_state<kDv>(plan, rows, lane % 4, o[u]);
+      stats[u].take(rows.max, rows.l);
+      const bool empty[2] = {stats[u].max[0] == -INFINITY, stats[u].max[1] == -INFINITY};
+      const float keep[2] = {1.f, 1.f};
+      settle_state<kDv>(plan, lane, o[u], keep, empty);
 #pragma unroll
-    for (float& x : o[u]) x = 0.f;
-    stats[u].clear();
+      for (int r = 0; r < 2; ++r) {
+        if (empty[r]) stats[u].sum[r] = 0.f;
+      }
+    } else {
+#pragma unroll
+      for (float& x : o[u]) x = 0.f;
+      stats[u].clear();
+    }
   }
-  const float scale_log2 = plan.scale * kLog2E;
   const int row0 = warp * 16 + lane / 4;
   KeyCursor at = load;
 
-  for (int n = 0; n < item.num_tiles; ++n) {
+  for (int n = 0; n < num_tiles; ++n) {
     const int stage = n % 2;
-    if (n + 1 < item.num_tiles) {
+    if (n + 1 < num_tiles) {
       next_key_tile(plan, item, kBlockN, load);
       load_tile<T, kDqk, kDv, kBlockN>(k_smem + (stage ^ 1) * kBlockN * kRowK,
                                        v_smem + (stage ^ 1) * kBlockN * kRowV, plan, load, item.b,
@@ -184,10 +207,10 @@ __global__ __launch_bounds__(kGenericThreads) void generic_attention(
     for (int u = 0; u < kUnits; ++u) {
       if (masked) {
         int low[2], high[2];
-        const int position = item.position + item.token + u * plan.unit_tokens;
+        const int position = unit[u].position + unit[u].token;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          visible(plan, position + (row0 + 8 * r) / plan.pack, segment.offset + key,
+          visible(plan, position + ((row0 + 8 * r) * plan.pack_inverse >> 16), segment.offset + key,
                   at.tiles.length - key, low[r], high[r]);
         }
         mask_scores(s[u], low, high, lane);
@@ -211,15 +234,14 @@ __global__ __launch_bounds__(kGenericThreads) void generic_attention(
         }
       }
     }
-    if (n + 1 < item.num_tiles) next_key_tile(plan, item, kBlockN, at);
+    if (n + 1 < num_tiles) next_key_tile(plan, item, kBlockN, at);
     __syncthreads();
   }
 
 #pragma unroll
   for (int u = 0; u < kUnits; ++u) {
     float m2[2] = {stats[u].max[0] * scale_log2, stats[u].max[1] * scale_log2};
-    write_rows<T, kDv>(plan, item, item.token + u * plan.unit_tokens, warp, lane, o[u],
-                       stats[u].sum, m2);
+    write_rows<T, kDv>(plan, unit[u], item.b, item.head, warp, lane, o[u], stats[u].sum, m2);
   }
 }
 

@@ -26,6 +26,6 @@ void make_tensor_maps(const AttentionDesc& desc, const AttentionConfig& config,
 
 // One per variant and dtype, each in its own translation unit.
 template <DType kDType, int kDqk, int kDv, int kConsumers, int kBlockN, int kCluster>
-void launch_hopper_variant(const HopperParams& params, int num_sms, cudaStream_t stream);
+void launch_hopper_variant(const HopperParams& params, int split, int num_sms, cudaStream_t stream);
 
 }  // namespace braid::cuda

@@ -14,8 +14,10 @@ constexpr size_t kAttentionWorkspaceBytes = 16;
 
 // Runs the call on `stream`: no allocation, no synchronization, capturable; parameters and tensor
 // maps (up to 11 KB) travel by value, so `params` may go when it returns. `workspace` is
-// kAttentionWorkspaceBytes of device memory that no other launch in flight uses. Fails as `verify`
-// does, and with kUnsupported if no kernel is built for `config`.
+// kAttentionWorkspaceBytes of device memory that no other launch in flight uses. The Hopper kernel
+// is launched while the kernel before it in the stream ends (programmatic dependent launch) and
+// waits for that one's memory before it touches any. Fails as `verify` does, and with kUnsupported
+// if no kernel is built for `config`.
 void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream);
 

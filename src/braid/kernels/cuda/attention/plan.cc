@@ -1,7 +1,8 @@
 #include "braid/kernels/cuda/attention/plan.h"
 
 #include <algorithm>
-#include <numeric>
+#include <tuple>
+#include <vector>
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
@@ -35,6 +36,93 @@ int heads_per_pass(const AttentionDesc& desc, const AttentionParams& params, int
   return static_cast<int>(kv_heads * group);
 }
 
+// Whether tensor y, of stride t, is where x, of stride s, goes on after `tokens` of them.
+bool follows(const void* x, const Strides& s, const void* y, const Strides& t, int64_t tokens,
+             int element_bytes) {
+  return s.batch == t.batch && s.token == t.token && s.head == t.head &&
+         reinterpret_cast<uintptr_t>(x) + element_bytes * s.token * tokens ==
+             reinterpret_cast<uintptr_t>(y);
+}
+
+// Whether `b` goes on where `a` ends, in memory and in position.
+bool continues(const AttentionDesc& desc, const KvSegment& a, const KvSegment& b) {
+  return desc.page_size == 0 && !a.lengths && !b.lengths && a.length > 0 && b.length > 0 &&
+         a.offset + a.length == b.offset &&
+         follows(a.k, a.k_stride, b.k, b.k_stride, a.length, 2) &&
+         follows(a.v, a.v_stride, b.v, b.v_stride, a.length, 2);
+}
+
+// The same of Q segments of one run.
+bool continues(const AttentionDesc& desc, const QSegment& a, const QSegment& b) {
+  const auto rows = [&](const void* x, const void* y) {
+    return follows(x, a.row_stride, y, b.row_stride, a.length, 4);
+  };
+  if (a.offset + a.length != b.offset) return false;
+  if (!follows(a.q, a.q_stride, b.q, b.q_stride, a.length, 2)) return false;
+  if (desc.finalize) {
+    if (!follows(a.o, a.o_stride, b.o, b.o_stride, a.length, 2)) return false;
+    if (!a.lse != !b.lse || (a.lse && !rows(a.lse, b.lse))) return false;
+  }
+  if (desc.load_state || !desc.finalize) {
+    const int bytes = desc.state_dtype == DType::bf16 ? 2 : 4;
+    if (!follows(a.state_o, a.state_stride, b.state_o, b.state_stride, a.length, bytes)) {
+      return false;
+    }
+    if (!rows(a.state_l, b.state_l) || !rows(a.state_m, b.state_m)) return false;
+  }
+  return true;
+}
+
+// KV segments that are one piece of memory, and seen together, become one. `place[j]` is where the
+// boundary before the caller's segment j ended up.
+std::vector<KvSegment> joined(const AttentionDesc& desc, const AttentionParams& params,
+                              std::vector<int>& place) {
+  std::vector<bool> cut(params.kv.size() + 1);
+  for (const QSegment& q : params.q) cut[q.kv_begin] = cut[q.kv_end] = true;
+  std::vector<KvSegment> out;
+  for (size_t j = 0; j < params.kv.size(); ++j) {
+    const bool joins = !cut[j] && !out.empty() && continues(desc, out.back(), params.kv[j]);
+    if (joins) {
+      out.back().length += params.kv[j].length;
+    } else {
+      out.push_back(params.kv[j]);
+    }
+    place.push_back(static_cast<int>(out.size()) - 1);
+  }
+  place.push_back(static_cast<int>(out.size()));
+  return out;
+}
+
+// Q segments, those that can share tiles together, heaviest runs first; empty ones are left out.
+std::vector<std::vector<int>> runs_of(const AttentionDesc& desc, const AttentionParams& params) {
+  std::vector<int> order;
+  for (size_t i = 0; i < params.q.size(); ++i) {
+    if (params.q[i].length > 0) order.push_back(static_cast<int>(i));
+  }
+  const bool windowed = desc.window_left != kUnlimited || desc.window_right != kUnlimited;
+  const auto key = [&](int i) {
+    const QSegment& q = params.q[i];
+    return std::tuple(q.kv_begin, q.kv_end, windowed ? q.offset : 0);
+  };
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return key(a) < key(b); });
+  std::vector<std::vector<int>> runs;
+  for (int i : order) {
+    const QSegment& q = params.q[i];
+    const QSegment* before = runs.empty() ? nullptr : &params.q[runs.back().back()];
+    const bool joins = before != nullptr && before->kv_begin == q.kv_begin &&
+                       before->kv_end == q.kv_end && !before->starts && !q.starts &&
+                       !before->offsets && !q.offsets &&
+                       (!windowed || before->offset + before->length == q.offset);
+    if (!joins) runs.emplace_back();
+    runs.back().push_back(i);
+  }
+  std::stable_sort(runs.begin(), runs.end(), [&](const auto& a, const auto& b) {
+    return keys_seen(desc, params, params.q[a.back()]) >
+           keys_seen(desc, params, params.q[b.back()]);
+  });
+  return runs;
+}
+
 }  // namespace
 
 AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params,
@@ -42,12 +130,14 @@ AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params
   AttentionPlan plan{};
   plan.batch = desc.batch;
   plan.pack = config.pack;
+  plan.pack_inverse = 65536 / config.pack + 1;
   plan.group = desc.num_q_heads / desc.num_kv_heads;
   BRAID_CHECK(config.pack >= 1 && plan.group % config.pack == 0 && config.pack <= 64,
               "pack {} of a group of {}", config.pack, plan.group);
   plan.num_head_items = desc.num_q_heads / config.pack;
   plan.unit_tokens = 64 / config.pack;
-  plan.tile_tokens = config.block_m / 64 * plan.unit_tokens;
+  plan.tile_units = config.block_m / 64;
+  BRAID_CHECK(plan.tile_units <= kMaxTileUnits, "tile of {} rows", config.block_m);
   plan.heads_per_pass = heads_per_pass(desc, params, config.pack);
   plan.window_left = desc.window_left == kUnlimited ? kNoWindow : desc.window_left;
   plan.window_right = desc.window_right == kUnlimited ? kNoWindow : desc.window_right;
@@ -56,26 +146,42 @@ AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params
   plan.load_state = desc.load_state;
   plan.finalize = desc.finalize;
   plan.state_bf16 = desc.state_dtype == DType::bf16;
-  for (size_t j = 0; j < params.kv.size(); ++j) plan.kv[j] = params.kv[j];
+  std::vector<int> place;
+  const std::vector<KvSegment> kv = joined(desc, params, place);
+  std::copy(kv.begin(), kv.end(), plan.kv);
 
-  std::vector<int> order(params.q.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return keys_seen(desc, params, params.q[a]) > keys_seen(desc, params, params.q[b]);
-  });
+  for (const QSegment& q : params.q) plan.device_lengths |= q.starts || q.offsets;
+  for (const KvSegment& kv : params.kv) plan.device_lengths |= kv.lengths != nullptr;
+
+  const std::vector<std::vector<int>> runs = runs_of(desc, params);
   int64_t items = 0;
-  for (int i : order) {
-    if (params.q[i].length == 0) continue;
-    const int n = plan.num_q++;
-    plan.q[n] = params.q[i];
-    plan.source[n] = i;
-    plan.tiles_m[n] = static_cast<int32_t>(ceil_div(params.q[i].length, plan.tile_tokens));
-    plan.item_begin[n] = static_cast<int32_t>(items);
-    items += int64_t{plan.tiles_m[n]} * plan.num_head_items * plan.batch;
+  for (const std::vector<int>& run : runs) {
+    const int r = plan.num_runs++;
+    plan.run_begin[r] = plan.num_q;
+    for (int i : run) {
+      if (plan.num_q > plan.run_begin[r] && continues(desc, plan.q[plan.num_q - 1], params.q[i])) {
+        QSegment& q = plan.q[plan.num_q - 1];
+        q.length += params.q[i].length;
+        plan.run_units[r] = plan.unit_begin[plan.num_q - 1] +
+                            static_cast<int32_t>(ceil_div(q.length, plan.unit_tokens));
+        continue;
+      }
+      const int n = plan.num_q++;
+      plan.q[n] = params.q[i];
+      plan.q[n].kv_begin = place[params.q[i].kv_begin];
+      plan.q[n].kv_end = place[params.q[i].kv_end];
+      plan.source[n] = i;
+      plan.unit_begin[n] = plan.run_units[r];
+      plan.run_units[r] += static_cast<int32_t>(ceil_div(params.q[i].length, plan.unit_tokens));
+    }
+    plan.tiles_m[r] = static_cast<int32_t>(ceil_div(plan.run_units[r], plan.tile_units));
+    plan.item_begin[r] = static_cast<int32_t>(items);
+    items += int64_t{plan.tiles_m[r]} * plan.num_head_items * plan.batch;
     if (items > (1 << 30)) fail(ErrorCode::kUnsupported, "attention: {} tiles in one call", items);
   }
   plan.num_items = static_cast<int32_t>(items);
-  plan.item_begin[plan.num_q] = plan.num_items;
+  plan.run_begin[plan.num_runs] = plan.num_q;
+  plan.item_begin[plan.num_runs] = plan.num_items;
   return plan;
 }
 

@@ -13,29 +13,37 @@
 
 namespace braid::cuda {
 
+constexpr int32_t kMaxTileUnits = 6;    // units of a tile: those of a cluster's CTAs together
 constexpr int32_t kNoWindow = 1 << 29;  // a window edge that no position reaches
 
-// One launch, passed to a kernel by value. Segments are ordered heaviest first.
+// One launch, passed to a kernel by value. Rows are dealt in units of 64; Q segments that see the
+// same keys and follow one another (or see all keys, whatever their position) form a run, whose
+// tiles go on from one segment to the next. Runs are ordered heaviest first.
 struct AttentionPlan {
   QSegment q[kMaxQSegments];
   KvSegment kv[kMaxKvSegments];
-  int32_t
-      item_begin[kMaxQSegments + 1];  // items of Q segment i: [item_begin[i], item_begin[i + 1])
-  int32_t tiles_m[kMaxQSegments];     // tiles along L
-  int32_t source[kMaxQSegments];      // its place in the caller's list
+  int32_t run_begin[kMaxQSegments + 1];   // run r: segments [run_begin[r], run_begin[r + 1])
+  int32_t unit_begin[kMaxQSegments];      // a segment's first unit in its run
+  int32_t run_units[kMaxQSegments];       // units of run r
+  int32_t tiles_m[kMaxQSegments];         // tiles of run r
+  int32_t item_begin[kMaxQSegments + 1];  // items of run r: [item_begin[r], item_begin[r + 1])
+  int32_t source[kMaxQSegments];          // its place (its first part's) in the caller's list
   int32_t num_q;
+  int32_t num_runs;
   int32_t num_items;
   int32_t batch;
   int32_t num_head_items;  // Hkv if packed, else Hq
   int32_t pack;            // query heads per tile; a tile's row is token * pack + head
+  int32_t pack_inverse;    // x * pack_inverse >> 16 is x / pack for x < 64
   int32_t group;           // Hq / Hkv
-  int32_t unit_tokens;     // tokens of 64 rows (64 / pack)
-  int32_t tile_tokens;     // tokens of a tile
+  int32_t unit_tokens;     // tokens of a unit (64 / pack)
+  int32_t tile_units;
   int32_t heads_per_pass;  // heads worked on together, so that their keys stay in L2
   int32_t window_left;     // kNoWindow if unlimited
   int32_t window_right;
   int32_t page_size;
   float scale;
+  bool device_lengths;  // some lengths or positions are read from device memory
   bool load_state;
   bool finalize;
   bool state_bf16;
@@ -44,17 +52,25 @@ struct AttentionPlan {
 AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params,
                         const AttentionConfig& config);
 
-// A tile of queries: tokens [token, token + tile_tokens) of sequence b and heads
+// A tile of queries: units [unit, unit + tile_units) of a run, of sequence b and heads
 // [head, head + pack).
 struct WorkItem {
-  int32_t segment;
+  int32_t run;
   int32_t b;
   int32_t head;
+  int32_t unit;
+  int32_t first;  // position of the first row
+  int32_t last;   // position of the last row, where a window asks for it
+  bool any;       // whether it has rows: a sequence of device-known length may end before
+};
+
+// 64 rows of an item: tokens [token, token + unit_tokens) of a sequence, as far as it goes.
+struct ItemUnit {
+  int32_t segment;
   int32_t token;
-  int32_t length;     // tokens of the sequence
-  int32_t row;        // of the sequence's token 0 in the tensors (with `starts`; else 0)
-  int32_t position;   // of the sequence's token 0
-  int32_t num_tiles;  // of keys
+  int32_t length;    // tokens of the sequence
+  int32_t row;       // of the sequence's token 0 in the tensors (with `starts`; else 0)
+  int32_t position;  // of the sequence's token 0
 };
 
 // Tiles of keys [begin, end) of a segment that some query of the item sees; `length` is the
@@ -72,47 +88,81 @@ BRAID_HOST_DEVICE int32_t max_i(int32_t a, int32_t b) {
   return a > b ? a : b;
 }
 
+// Unit `unit` of the run; one past the run's end has no valid row.
+BRAID_HOST_DEVICE ItemUnit locate(const AttentionPlan& plan, int32_t run, int32_t b, int32_t unit) {
+  int32_t segment = plan.run_begin[run];
+  while (segment + 1 < plan.run_begin[run + 1] && unit >= plan.unit_begin[segment + 1]) ++segment;
+  const QSegment& q = plan.q[segment];
+  ItemUnit u;
+  u.segment = segment;
+  u.token = (unit - plan.unit_begin[segment]) * plan.unit_tokens;
+  u.row = q.starts ? q.starts[b] : 0;
+  u.length = q.starts ? q.starts[b + 1] - u.row : q.length;
+  u.position = q.offset + (q.offsets ? q.offsets[b] : 0);
+  return u;
+}
+
+// The unit after, as `locate` finds it.
+BRAID_HOST_DEVICE ItemUnit next_unit(const AttentionPlan& plan, int32_t run, ItemUnit u) {
+  u.token += plan.unit_tokens;
+  const int32_t next = u.segment + 1;
+  if (u.token < u.length || next >= plan.run_begin[run + 1]) return u;
+  const QSegment& q = plan.q[next];  // of a run of several: none reads its place from memory
+  u.segment = next;
+  u.token = 0;
+  u.length = q.length;
+  u.position = q.offset;
+  return u;
+}
+
+BRAID_HOST_DEVICE WorkItem make_item(const AttentionPlan& plan, int32_t run, int32_t tile,
+                                     int32_t bh) {
+  WorkItem item;
+  item.run = run;
+  item.b = bh / plan.num_head_items;
+  item.head = bh % plan.num_head_items * plan.pack;
+  item.unit = tile * plan.tile_units;
+  const ItemUnit begin = locate(plan, run, item.b, item.unit);
+  item.any = begin.token < begin.length;
+  item.first = begin.position + begin.token;
+  item.last = item.first;
+  if (plan.window_left != kNoWindow || plan.window_right != kNoWindow) {
+    const int32_t last_unit = min_i(item.unit + plan.tile_units, plan.run_units[run]) - 1;
+    const ItemUnit end = locate(plan, run, item.b, last_unit);
+    item.last = end.position + min_i(end.token + plan.unit_tokens, end.length) - 1;
+  }
+  return item;
+}
+
 // Heads outside, tiles from the last (heaviest under a causal mask) to the first inside.
 BRAID_HOST_DEVICE WorkItem decode_item(const AttentionPlan& plan, int32_t index) {
-  int32_t segment = 0;
-  while (segment + 1 < plan.num_q && index >= plan.item_begin[segment + 1]) ++segment;
-  const QSegment& q = plan.q[segment];
-  const int32_t tiles = plan.tiles_m[segment];
+  int32_t run = 0;
+  while (run + 1 < plan.num_runs && index >= plan.item_begin[run + 1]) ++run;
+  const int32_t tiles = plan.tiles_m[run];
   const int32_t heads = plan.num_head_items * plan.batch;
-  const int32_t local = index - plan.item_begin[segment];
+  const int32_t local = index - plan.item_begin[run];
   const int32_t pass = local / (plan.heads_per_pass * tiles);
   const int32_t in_pass = local - pass * plan.heads_per_pass * tiles;
   const int32_t pass_heads = min_i(plan.heads_per_pass, heads - pass * plan.heads_per_pass);
   const int32_t tile = tiles - 1 - in_pass / pass_heads;
-  const int32_t bh = pass * plan.heads_per_pass + in_pass % pass_heads;
-  WorkItem item;
-  item.segment = segment;
-  item.b = bh / plan.num_head_items;
-  item.head = bh % plan.num_head_items * plan.pack;
-  item.token = tile * plan.tile_tokens;
-  item.row = q.starts ? q.starts[item.b] : 0;
-  item.length = q.starts ? q.starts[item.b + 1] - item.row : q.length;
-  item.position = q.offset + (q.offsets ? q.offsets[item.b] : 0);
-  item.num_tiles = 0;
-  return item;
+  return make_item(plan, run, tile, pass * plan.heads_per_pass + in_pass % pass_heads);
 }
 
 BRAID_HOST_DEVICE KeyTiles key_tiles(const AttentionPlan& plan, const WorkItem& item, int32_t kv,
                                      int32_t block_n) {
   const KvSegment& s = plan.kv[kv];
   const int32_t length = s.lengths ? s.lengths[item.b] : s.length;
-  const int32_t first = item.position + item.token - s.offset;  // in keys of the segment
-  const int32_t last = first + min_i(plan.tile_tokens, item.length - item.token) - 1;
-  const int32_t begin = max_i(0, first - plan.window_left);
-  const int32_t end = min_i(length, last + plan.window_right + 1);
+  const int32_t begin = max_i(0, item.first - s.offset - plan.window_left);
+  const int32_t end = min_i(length, item.last - s.offset + plan.window_right + 1);
   if (end <= begin) return {0, 0, length};
   return {begin / block_n, (end + block_n - 1) / block_n, length};
 }
 
 BRAID_HOST_DEVICE int32_t count_key_tiles(const AttentionPlan& plan, const WorkItem& item,
                                           int32_t block_n) {
+  const QSegment& q = plan.q[plan.run_begin[item.run]];
   int32_t n = 0;
-  for (int32_t j = plan.q[item.segment].kv_begin; j < plan.q[item.segment].kv_end; ++j) {
+  for (int32_t j = q.kv_begin; j < q.kv_end; ++j) {
     const KeyTiles tiles = key_tiles(plan, item, j, block_n);
     n += tiles.end - tiles.begin;
   }
@@ -122,8 +172,8 @@ BRAID_HOST_DEVICE int32_t count_key_tiles(const AttentionPlan& plan, const WorkI
 // Whether the tile holds a key that some query of the item does not see.
 BRAID_HOST_DEVICE bool needs_mask(const AttentionPlan& plan, const WorkItem& item, int32_t offset,
                                   int32_t key, int32_t length, int32_t block_n) {
-  const int32_t first = item.position + item.token - offset;
-  const int32_t last = first + min_i(plan.tile_tokens, item.length - item.token) - 1;
+  const int32_t first = item.first - offset;
+  const int32_t last = item.last - offset;
   return key + block_n > length || key + block_n - 1 > first + plan.window_right ||
          key < last - plan.window_left;
 }

@@ -15,6 +15,13 @@ struct RowStats {
     max[0] = max[1] = -INFINITY;
     sum[0] = sum[1] = 0.f;
   }
+  __device__ void take(const float (&m)[2], const float (&l)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      max[r] = m[r];
+      sum[r] = l[r];
+    }
+  }
 };
 
 // The largest score of each row, in all its lanes. Read as integers, positive floats keep their

@@ -71,18 +71,15 @@ __device__ inline void named_barrier_arrive(int id, int threads) {
   asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-__device__ inline uint32_t cluster_rank() {
-  uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
+// Until the grids before this one in the stream are done and their writes visible. It may have been
+// launched earlier (programmatic dependent launch).
+__device__ inline void grid_dependency_wait() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// All threads of all CTAs of the cluster.
-__device__ inline void cluster_sync() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
+// The next grid may be launched once all CTAs have said this, or are done.
+__device__ inline void grid_launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 template <int kRegisters>

@@ -81,6 +81,13 @@ __device__ inline uint32_t pack<__half>(float low, float high) {
   return r;
 }
 
+// 1 / x to within one unit in the last place.
+__device__ inline float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // 2^x on the special function unit; 0 for -inf.
 __device__ inline float exp2_approx(float x) {
   float y;

@@ -10,10 +10,6 @@
 // lies outside the tensor arrives as zeros and counts as bytes.
 namespace braid::cuda::ptx {
 
-__device__ inline void tma_prefetch_map(const CUtensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 __device__ inline void tma_load_4d(void* smem, const CUtensorMap* map, uint64_t* barrier, int c0,
                                    int c1, int c2, int c3) {
   asm volatile(
@@ -40,6 +36,11 @@ __device__ inline void tma_load_5d(void* smem, const CUtensorMap* map, uint64_t*
       " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(smem_address(smem)),
       "l"(map), "r"(smem_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
+}
+
+// `bytes` is a multiple of 16, `global` 16-byte aligned.
+__device__ inline void prefetch_l2_bulk(const void* global, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
 __device__ inline void prefetch_l2(const void* global) {

@@ -30,11 +30,13 @@ void launch_generic_any(const AttentionDesc& desc, const AttentionConfig& config
 template <DType kDType>
 void launch_hopper_any(const AttentionDesc& desc, const AttentionConfig& config,
                        const HopperParams& params, int num_sms, cudaStream_t stream) {
-#define BRAID_TRY(qk, v, consumers, n, kv_stages, q_stages, ctas, ctas_per_cluster, q_reg, ...)  \
-  if (desc.head_dim_qk == qk && desc.head_dim_v == v && config.block_n == n &&                   \
-      config.block_m == 64 * consumers * ctas_per_cluster && config.cluster == ctas_per_cluster) \
-    return launch_hopper_variant<kDType, qk, v, consumers, n, ctas_per_cluster>(params, num_sms, \
-                                                                                stream);
+#define BRAID_TRY(qk, v, consumers, n, kv_stages, q_stages, ctas, ctas_per_cluster, q_reg, splits, \
+                  ...)                                                                             \
+  if (desc.head_dim_qk == qk && desc.head_dim_v == v && config.block_n == n &&                     \
+      config.block_m == 64 * consumers * ctas_per_cluster && config.cluster == ctas_per_cluster && \
+      (config.split == 1 || splits))                                                               \
+    return launch_hopper_variant<kDType, qk, v, consumers, n, ctas_per_cluster>(                   \
+        params, config.split, num_sms, stream);
   BRAID_HOPPER_VARIANTS(BRAID_TRY)
 #undef BRAID_TRY
   fail(ErrorCode::kUnsupported, "attention: no kernel for {} as {}", to_string(desc),

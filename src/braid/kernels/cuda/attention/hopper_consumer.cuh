@@ -1,0 +1,464 @@
+#pragma once
+
+#include "braid/kernels/cuda/attention/epilogue.cuh"
+#include "braid/kernels/cuda/attention/hopper_launch.h"
+#include "braid/kernels/cuda/attention/hopper_smem.cuh"
+#include "braid/kernels/cuda/attention/softmax.cuh"
+#include "braid/kernels/cuda/ptx/barrier.h"
+#include "braid/kernels/cuda/ptx/cluster.h"
+#include "braid/kernels/cuda/ptx/wgmma.h"
+
+// The warpgroups that multiply: 64 rows of an item each, with wgmma, taking turns at the tensor
+// cores.
+namespace braid::cuda {
+
+// s = q k^T for 64 rows, asynchronously.
+template <class Traits>
+__device__ __forceinline__ void issue_scores(float (&s)[Traits::kBlockN / 2], uint32_t q,
+                                             uint32_t k) {
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int kk = 0; kk < Traits::kDqk / 16; ++kk) {
+    const int q_at = kk / 4 * Traits::kQChunkBytes + kk % 4 * 32;
+    const int k_at = kk / 4 * Traits::kKvChunkBytes + kk % 4 * 32;
+    ptx::Wgmma<typename Traits::T, Traits::kBlockN>::ss(s, q + q_at / 16, k + k_at / 16, kk > 0);
+  }
+  ptx::wgmma_commit();
+}
+
+// The same with the queries in registers.
+template <class Traits>
+__device__ __forceinline__ void issue_scores_rk(float (&s)[Traits::kBlockN / 2],
+                                                const uint32_t (&q)[Traits::kDqk / 4], uint32_t k) {
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int kk = 0; kk < Traits::kDqk / 16; ++kk) {
+    const int k_at = kk / 4 * Traits::kKvChunkBytes + kk % 4 * 32;
+    ptx::Wgmma<typename Traits::T, Traits::kBlockN>::rk(s, q + 4 * kk, k + k_at / 16, kk > 0);
+  }
+  ptx::wgmma_commit();
+}
+
+// o += p v, asynchronously. `v_step` advances the descriptor by 16 keys.
+template <class Traits>
+__device__ __forceinline__ void issue_values(float (&o)[Traits::kOutN / 2],
+                                             const uint32_t (&p)[Traits::kBlockN / 4], uint32_t v,
+                                             uint32_t v_step) {
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int kk = 0; kk < Traits::kBlockN / 16; ++kk) {
+    ptx::Wgmma<typename Traits::T, Traits::kOutN>::rs(o, p + 4 * kk, v + kk * v_step, 1);
+  }
+  ptx::wgmma_commit();
+}
+
+template <class Traits>
+class HopperConsumer {
+  using T = typename Traits::T;
+  static constexpr int kBlockN = Traits::kBlockN;
+
+ public:
+  __device__ __forceinline__ HopperConsumer(const HopperParams& p, HopperSmem<Traits>& smem, int wg)
+      : plan_(p.plan),
+        smem_(smem),
+        wg_(wg),
+        warp_(threadIdx.x / 32 % 4),
+        lane_(threadIdx.x % 32),
+        scale_log2_(p.plan.scale * kLog2E),
+        k_base_(ptx::wgmma_descriptor(smem.k[0], 0)),
+        v_base_(ptx::wgmma_descriptor(
+            smem.v[0], Traits::kOnes ? smem.ones - smem.v[0] : Traits::kKvChunkBytes)),
+        q_base_(ptx::wgmma_descriptor(smem.q[0][wg], 0)) {}
+
+  __device__ __forceinline__ void run() {
+    if (Traits::kTakeTurns && wg_ == Traits::kConsumers - 1) {
+      ptx::named_barrier_arrive(next_turn(), 256);
+    }
+    float s[kBlockN / 2];
+    float o[Traits::kOutN / 2];
+    RowStats stats;
+    CarriedRows carried;
+    uint32_t prob[kBlockN / 4];
+    int num_tiles = wait_item();
+    int slot = 0;
+    bool unfinished = false;
+    while (true) {
+      // Items without keys, and the end of one that no item with keys followed at once.
+      while (true) {
+        if (unfinished) finish(slot, o, stats);
+        if (num_tiles != 0) break;
+        find_carried(carried);
+        begin_item(o, stats, carried);
+        const bool empty[2] = {stats.max[0] == -INFINITY, stats.max[1] == -INFINITY};
+        const float keep[2] = {1.f, 1.f};
+        clear_empty(stats, empty);
+        if (plan_.load_state) settle_state<Traits::kDv>(plan_, lane_, o, keep, empty);
+        slot = work_.slot;
+        work_.next();
+        num_tiles = wait_item();
+        unfinished = true;
+      }
+      if (num_tiles < 0) return;
+      find_carried(carried);
+      start_item(s);
+      uint32_t v;
+      while (true) {
+        attend(s, o, stats, carried, prob, num_tiles);
+        slot = work_.slot;
+        work_.next();
+        num_tiles = wait_item();
+        v = operands().v;
+        ptx::mbarrier_wait(&smem_.v_full[v_.slot], v_.parity);
+        if (num_tiles <= 0) break;
+        values(o, prob, v);
+        start_item(s);  // its first product runs behind this item's last
+        find_carried(carried);
+        ptx::wgmma_wait<1>();
+        leave_item(o);
+        finish(slot, o, stats);
+      }
+      values(o, prob, v);
+      ptx::wgmma_wait<0>();
+      leave_item(o);
+      unfinished = true;
+    }
+  }
+
+  // Second half of a split item: rows' parts come together, each CTA writes its share of the rows.
+  __device__ __forceinline__ void merge() {
+    if constexpr (Traits::kSplit) {
+      constexpr int kColumns = 8;  // of a thread
+      constexpr int kPerRow = Traits::kDv / kColumns;
+      constexpr int kRows = 128 / kPerRow;
+      const int size = static_cast<int>(ptx::cluster_size());
+      const int rank = static_cast<int>(ptx::cluster_rank());
+      const int first = 64 * rank / size;
+      const int end = 64 * (rank + 1) / size;
+      const int thread = threadIdx.x % 128;
+      const Item item = read_item(0);
+      // A thread a row: what each part counts, and the row's sum.
+      if (first + thread < end) {
+        const int row = first + thread;
+        float2 stat[kMaxSplit];  // m (in units of log2), l
+        float m2 = -INFINITY;
+#pragma unroll
+        for (int i = 0; i < kMaxSplit; ++i) {
+          stat[i] = make_float2(-INFINITY, 0.f);
+          if (i < size)
+            stat[i] = ptx::load_cluster_f32x2(ptx::cluster_address(smem_.part_stats() + row, i));
+          m2 = fmaxf(m2, stat[i].x);
+        }
+        float l = 0.f;
+#pragma unroll
+        for (int i = 0; i < kMaxSplit; ++i) {
+          const float weight = stat[i].x == -INFINITY ? 0.f : ptx::exp2_approx(stat[i].x - m2);
+          smem_.part_weights()[row][i] = weight;
+          l += weight * stat[i].y;
+        }
+        smem_.part_total()[row] = make_float2(m2, l);
+      }
+      ptx::named_barrier_sync(1, 128);
+      if (thread >= kRows * kPerRow) return;
+      const int column = thread % kPerRow * kColumns;
+#pragma unroll 2
+      for (int row = first + thread / kPerRow; row < end; row += kRows) {
+        float o[kColumns] = {};
+#pragma unroll
+        for (int i = 0; i < kMaxSplit; ++i) {
+          if (i >= size) break;
+          const float weight = smem_.part_weights()[row][i];
+          const uint32_t from =
+              ptx::cluster_address(smem_.part() + row * HopperSmem<Traits>::kPartRow + column, i);
+#pragma unroll
+          for (int c = 0; c < kColumns; c += 4) {
+            const float4 x = ptx::load_cluster_f32x4(from + 4 * c);
+            o[c] += weight * x.x;
+            o[c + 1] += weight * x.y;
+            o[c + 2] += weight * x.z;
+            o[c + 3] += weight * x.w;
+          }
+        }
+        const float2 total = smem_.part_total()[row];
+        write_piece<T>(plan_, item.unit, item.b, item.head, row, column, o, total.y, total.x);
+      }
+    }
+  }
+
+ private:
+  struct Item {
+    int b;
+    int head;
+    ItemUnit unit;
+  };
+
+  // An item is read where it lies and released when it is finished: registers are short.
+  __device__ __forceinline__ int wait_item() {
+    ptx::mbarrier_wait(&smem_.work_full[work_.slot], work_.parity);
+    return broadcast(lane_ == 0 ? smem_.work[work_.slot].num_tiles : 0);
+  }
+
+  // What the producer writes is read by the lane that will release it, for all.
+  __device__ __forceinline__ int broadcast(int x) const {
+    return __shfl_sync(0xffffffff, x, 0);
+  }
+
+  __device__ __forceinline__ Item read_item(int slot) const {
+    Item item{};
+    if (lane_ == 0) {
+      item.b = smem_.work[slot].b;
+      item.head = smem_.work[slot].head;
+      item.unit = smem_.work[slot].unit[wg_];
+    }
+    item.b = broadcast(item.b);
+    item.head = broadcast(item.head);
+    item.unit.segment = broadcast(item.unit.segment);
+    item.unit.token = broadcast(item.unit.token);
+    item.unit.length = broadcast(item.unit.length);
+    item.unit.row = broadcast(item.unit.row);
+    item.unit.position = broadcast(item.unit.position);
+    return item;
+  }
+
+  // `masked` is known to all lanes, the rest to lane 0.
+  __device__ __forceinline__ KeyTileInfo read_tile() const {
+    KeyTileInfo info{};
+    if (lane_ == 0) info = smem_.tile[k_.slot];
+    info.masked = broadcast(info.masked);
+    return info;
+  }
+
+  // Descriptors of the next products' operands in shared memory. A reduction's result is known to
+  // be the same in all lanes, so they are made in uniform registers, where wgmma takes them from.
+  struct Operands {
+    uint32_t q, k, v;
+  };
+  __device__ __forceinline__ Operands operands() const {
+    // With ones, the distance to them shrinks by what the start advances.
+    constexpr uint32_t kStage = Traits::kVBytes / 16;
+    return {
+        __reduce_or_sync(0xffffffff,
+                         q_base_ + q_.slot * (Traits::kConsumers * Traits::kQBytes / 16)),
+        __reduce_or_sync(0xffffffff, k_base_ + k_.slot * (Traits::kKBytes / 16)),
+        __reduce_or_sync(0xffffffff,
+                         v_base_ + v_.slot * (Traits::kOnes ? kStage - (kStage << 16) : kStage))};
+  }
+
+  __device__ __forceinline__ void start_item(float (&s)[kBlockN / 2]) {
+    ptx::mbarrier_wait(&smem_.q_full[q_.slot][wg_], q_.parity);
+    if constexpr (Traits::kQInRegisters) {
+      const uint8_t* base = smem_.q[q_.slot][wg_];
+      const int row = warp_ * 16 + lane_ % 16;
+#pragma unroll
+      for (int kk = 0; kk < Traits::kDqk / 16; ++kk) {
+        uint32_t r[4];
+        ptx::ldmatrix_x4(r, base + kk / 4 * Traits::kQChunkBytes + row * 128 +
+                                ((kk % 4 * 2 + lane_ / 16) ^ (row & 7)) * 16);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) q_fragments_[4 * kk + i] = r[i];
+      }
+      release_q();
+      q_.next();
+    }
+    const Operands at = operands();
+    ptx::mbarrier_wait(&smem_.k_full[k_.slot], k_.parity);
+    scores(s, at);
+  }
+
+  __device__ __forceinline__ void scores(float (&s)[kBlockN / 2], const Operands& at) {
+    if constexpr (Traits::kQInRegisters) {
+      issue_scores_rk<Traits>(s, q_fragments_, at.k);
+    } else {
+      issue_scores<Traits>(s, at.q, at.k);
+    }
+  }
+
+  // Whether sums go on from a carried state: a split item has it in one of its parts.
+  __device__ __forceinline__ bool carries() const {
+    return plan_.load_state && !(Traits::kSplit && ptx::cluster_rank() > 0);
+  }
+
+  __device__ __forceinline__ void find_carried(CarriedRows& rows) const {
+    if (!carries()) return;
+    const Item item = read_item(work_.slot);
+    rows = find_state(plan_, item.unit, item.b, item.head, warp_, lane_, scale_log2_);
+  }
+
+  // Sums start at zero, or where they were left.
+  __device__ __forceinline__ void begin_item(float (&o)[Traits::kOutN / 2], RowStats& stats,
+                                             const CarriedRows& rows) {
+    if (!carries()) {
+#pragma unroll
+      for (float& x : o) x = 0.f;
+      stats.clear();
+      return;
+    }
+    load_state<Traits::kDv>(plan_, rows, lane_ % 4, o);
+    stats.take(rows.max, rows.l);
+    if constexpr (Traits::kOnes) {
+      o[Traits::kDv / 2] = rows.l[0];
+      o[Traits::kDv / 2 + 1] = 0.f;
+      o[Traits::kDv / 2 + 2] = rows.l[1];
+      o[Traits::kDv / 2 + 3] = 0.f;
+    }
+  }
+
+  // What rows without keys carry may be anything.
+  __device__ __forceinline__ static void clear_empty(RowStats& stats, const bool (&empty)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (empty[r]) stats.sum[r] = 0.f;
+    }
+  }
+
+  __device__ __forceinline__ void release_q() {
+    __syncwarp();
+    if (lane_ == 0) ptx::mbarrier_arrive(&smem_.q_empty[q_.slot][wg_]);
+  }
+
+  // All of an item but the wait for its last product. The first scores are under way.
+  __device__ __forceinline__ void attend(float (&s)[kBlockN / 2], float (&o)[Traits::kOutN / 2],
+                                         RowStats& stats, const CarriedRows& carried,
+                                         uint32_t (&prob)[kBlockN / 4], int num_tiles) {
+    int position = 0;
+    if (lane_ == 0) {
+      const ItemUnit& unit = smem_.work[work_.slot].unit[wg_];
+      position = unit.position + unit.token;
+    }
+    position = broadcast(position);
+    const int row = warp_ * 16 + lane_ / 4;
+    const int position0 = position + (row * plan_.pack_inverse >> 16);
+    const int position1 = position + ((row + 8) * plan_.pack_inverse >> 16);
+    float alpha[2];
+    const auto softmax = [&](KeyTileInfo info) {
+      if (info.masked) {
+        info.position = broadcast(info.position);
+        info.valid = broadcast(info.valid);
+        int low[2], high[2];
+        visible(plan_, position0, info.position, info.valid, low[0], high[0]);
+        visible(plan_, position1, info.position, info.valid, low[1], high[1]);
+        mask_scores(s, low, high, lane_);
+      }
+      online_softmax<!Traits::kOnes>(s, stats, scale_log2_, alpha);
+    };
+    KeyTileInfo info = read_tile();
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(s);
+    release(smem_.k_empty, k_.slot);
+    k_.next();
+    if (!Traits::kQInRegisters && num_tiles == 1) release_q();
+    begin_item(o, stats, carried);
+    const bool empty[2] = {stats.max[0] == -INFINITY, stats.max[1] == -INFINITY};
+    if (plan_.load_state) clear_empty(stats, empty);
+    softmax(info);
+    if (plan_.load_state) settle_state<Traits::kDv>(plan_, lane_, o, alpha, empty);
+    ptx::wgmma_pin(o);  // one register each from here on: else copies land between products
+    pack_scores<T>(s, prob);
+    for (int n = 1; n < num_tiles; ++n) {
+      const Operands at = operands();
+      ptx::mbarrier_wait(&smem_.k_full[k_.slot], k_.parity);
+      if (Traits::kTakeTurns) ptx::named_barrier_sync(turn(), 256);
+      scores(s, at);
+      ptx::mbarrier_wait(&smem_.v_full[v_.slot], v_.parity);
+      values(o, prob, at.v);
+      if (Traits::kTakeTurns) ptx::named_barrier_arrive(next_turn(), 256);
+      info = read_tile();
+      ptx::wgmma_wait<1>();
+      ptx::wgmma_pin(s);
+      release(smem_.k_empty, k_.slot);
+      k_.next();
+      if (!Traits::kQInRegisters && n + 1 == num_tiles) release_q();
+      softmax(info);
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(o);
+      release(smem_.v_empty, v_.slot);
+      v_.next();
+      rescale(o, alpha);
+      pack_scores<T>(s, prob);
+    }
+    if (!Traits::kQInRegisters) q_.next();
+  }
+
+  __device__ __forceinline__ void values(float (&o)[Traits::kOutN / 2],
+                                         const uint32_t (&prob)[kBlockN / 4], uint32_t v) {
+    constexpr uint32_t kStep = 2048 / 16;
+    issue_values<Traits>(o, prob, v, Traits::kOnes ? kStep - (kStep << 16) : kStep);
+  }
+
+  __device__ __forceinline__ void leave_item(float (&o)[Traits::kOutN / 2]) {
+    ptx::wgmma_pin(o);
+    release(smem_.v_empty, v_.slot);
+    v_.next();
+  }
+
+  __device__ __forceinline__ void finish(int slot, float (&o)[Traits::kOutN / 2], RowStats& stats) {
+    float m2[2] = {stats.max[0] * scale_log2_, stats.max[1] * scale_log2_};
+    if constexpr (Traits::kOnes) {
+      const bool first = lane_ % 4 == 0;
+      stats.sum[0] = first ? o[Traits::kDv / 2] : 0.f;
+      stats.sum[1] = first ? o[Traits::kDv / 2 + 2] : 0.f;
+    }
+    if (Traits::kSplit && ptx::cluster_size() > 1) {
+      put_part(o, stats.sum, m2);
+    } else {
+      const Item item = read_item(slot);
+      if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[slot]);
+      write_rows<T, Traits::kDv>(plan_, item.unit, item.b, item.head, warp_, lane_, o, stats.sum,
+                                 m2);
+    }
+  }
+
+  // This CTA's part of a split item goes where keys and values were.
+  __device__ __forceinline__ void put_part(float (&o)[Traits::kOutN / 2], float (&l)[2],
+                                           float (&m2)[2]) {
+    if constexpr (Traits::kSplit) {
+      ptx::named_barrier_sync(1, 128);  // all warps have multiplied
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        l[r] += __shfl_xor_sync(0xffffffff, l[r], 1);
+        l[r] += __shfl_xor_sync(0xffffffff, l[r], 2);
+        const int row = warp_ * 16 + lane_ / 4 + 8 * r;
+        if (lane_ % 4 == 0) smem_.part_stats()[row] = make_float2(m2[r], l[r]);
+        float* to = smem_.part() + row * HopperSmem<Traits>::kPartRow + 2 * (lane_ % 4);
+#pragma unroll
+        for (int j = 0; j < Traits::kDv / 8; ++j) {
+          *reinterpret_cast<float2*>(to + 8 * j) =
+              make_float2(o[4 * j + 2 * r], o[4 * j + 2 * r + 1]);
+        }
+      }
+    }
+  }
+
+  // Every CTA that fills the slot hears of it.
+  __device__ __forceinline__ void release(uint64_t (&barriers)[Traits::kKvStages], int slot) {
+    __syncwarp();
+    // Lane 0, which read what the producer wrote beside the tile, tells this CTA's producer.
+    if (lane_ == 0) ptx::mbarrier_arrive(&barriers[slot]);
+    if (Traits::kCluster > 1 && lane_ == 1) {
+      ptx::mbarrier_arrive_cluster(&barriers[slot], ptx::cluster_rank() ^ 1);
+    }
+  }
+
+  __device__ int turn() const {
+    return 1 + wg_;
+  }
+  __device__ int next_turn() const {
+    return 1 + (wg_ + 1) % Traits::kConsumers;
+  }
+
+  const AttentionPlan& plan_;
+  HopperSmem<Traits>& smem_;
+  const int wg_;
+  const int warp_;
+  const int lane_;
+  const float scale_log2_;
+  const uint32_t k_base_;
+  const uint32_t v_base_;
+  const uint32_t q_base_;
+  Ring<HopperSmem<Traits>::kWorkSlots> work_;
+  Ring<Traits::kQStages> q_;
+  Ring<Traits::kKvStages> k_;
+  Ring<Traits::kKvStages> v_;
+  uint32_t q_fragments_[Traits::kQInRegisters ? Traits::kDqk / 4 : 1];
+};
+
+}  // namespace braid::cuda

@@ -1,0 +1,110 @@
+#pragma once
+
+#include "braid/kernels/cuda/attention/plan.h"
+
+// An instance of the Hopper kernel, and what its warps share: tiles, barriers, items.
+namespace braid::cuda {
+
+template <class T_, int kDqk_, int kDv_, int kConsumers_, int kBlockN_, int kKvStages_,
+          int kQStages_, int kCtasPerSm_, int kCluster_, bool kQInRegisters_, bool kSplit_>
+struct HopperTraits {
+  using T = T_;
+  static constexpr int kDqk = kDqk_;
+  static constexpr int kDv = kDv_;
+  static constexpr int kConsumers = kConsumers_;
+  static constexpr int kBlockN = kBlockN_;
+  static constexpr int kKvStages = kKvStages_;
+  static constexpr int kQStages = kQStages_;
+  static constexpr int kCtasPerSm = kCtasPerSm_;
+  static constexpr int kCluster = kCluster_;  // CTAs that share key tiles by multicast: 1 or 2
+  static_assert(kCluster == 1 || kCluster == 2);
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 24;
+  static constexpr int kConsumerRegisters = kConsumers == 3                      ? 160
+                                            : kConsumers == 1 && kCtasPerSm == 2 ? 232
+                                                                                 : 240;
+  static constexpr bool kQInRegisters = kQInRegisters_;
+  // The CTAs of a cluster, 1 to 8, share the keys of one item and merge what they found; a CTA is
+  // done after it.
+  static constexpr bool kSplit = kSplit_;
+  static constexpr bool kTakeTurns = kConsumers > 1;
+  // Head dim 64: the row sums come out of the product with V, as columns of ones beside it; they
+  // are the sums of the rounded probabilities. It saves the additions where instructions bound.
+  static constexpr bool kOnes = kDv == 64;
+  static constexpr int kOutN = kDv + (kOnes ? 8 : 0);
+
+  // Rows are cut into chunks of 64 elements = 128 bytes, the width of the swizzle; the last chunk
+  // of head dim 96 is half zeros.
+  static constexpr int kChunksQk = (kDqk + 63) / 64;
+  static constexpr int kChunksV = (kDv + 63) / 64;
+  static constexpr int kQChunkBytes = 64 * 128;
+  static constexpr int kQBytes = kChunksQk * kQChunkBytes;  // of one warpgroup
+  static constexpr int kKvChunkBytes = kBlockN * 128;
+  static constexpr int kKBytes = kChunksQk * kKvChunkBytes;
+  static constexpr int kVBytes = kChunksV * kKvChunkBytes;
+};
+
+// What consumers need to know of an item.
+template <int kConsumers>
+struct WorkSlot {
+  int num_tiles;  // of keys; -1: no item, all are done
+  int b;
+  int head;
+  int unused;
+  ItemUnit unit[kConsumers];
+};
+
+// What consumers need to know of a key tile.
+struct KeyTileInfo {
+  int position;  // of column 0
+  int valid;     // keys that the segment has from column 0 on
+  int masked;
+  int unused;
+};
+
+template <class Traits>
+struct HopperSmem {
+  static constexpr int kWorkSlots = 2;
+  alignas(1024) uint8_t q[Traits::kQStages][Traits::kConsumers][Traits::kQBytes];
+  alignas(1024) uint8_t k[Traits::kKvStages][Traits::kKBytes];
+  alignas(1024) uint8_t v[Traits::kKvStages][Traits::kVBytes];
+  alignas(1024) uint8_t ones[Traits::kOnes ? 2048 : 16];
+  KeyTileInfo tile[Traits::kKvStages];
+  WorkSlot<Traits::kConsumers> work[kWorkSlots];
+  uint64_t q_full[Traits::kQStages][Traits::kConsumers];
+  uint64_t q_empty[Traits::kQStages][Traits::kConsumers];
+  uint64_t k_full[Traits::kKvStages];
+  uint64_t k_empty[Traits::kKvStages];
+  uint64_t v_full[Traits::kKvStages];
+  uint64_t v_empty[Traits::kKvStages];
+  uint64_t work_full[kWorkSlots];
+  uint64_t work_empty[kWorkSlots];
+  uint64_t scrub;
+
+  // Of a split item, in the place of its keys and values: O' by rows, m and l by rows; then, of the
+  // rows that this CTA merges, each part's weight, and the row's m and l.
+  static constexpr int kPartRow = Traits::kDv + 4;
+  __device__ float* part() { return reinterpret_cast<float*>(k[0]); }
+  __device__ float2* part_stats() { return reinterpret_cast<float2*>(part() + 64 * kPartRow); }
+  __device__ float2* part_total() { return part_stats() + 64; }
+  __device__ auto* part_weights() {
+    return reinterpret_cast<float(*)[kMaxSplit]>(part_total() + 64);
+  }
+  static_assert(!Traits::kSplit || 64 * (kPartRow + 4 + kMaxSplit) * 4 <=
+                                       Traits::kKvStages * (Traits::kKBytes + Traits::kVBytes));
+};
+
+// Position in a ring of `kSlots`, with the parity that mbarrier_wait takes.
+template <int kSlots>
+struct Ring {
+  int slot = 0;
+  uint32_t parity = 0;
+  __device__ void next() {
+    if (++slot == kSlots) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace braid::cuda

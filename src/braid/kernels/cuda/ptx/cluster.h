@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+
+#include "braid/kernels/cuda/ptx/barrier.h"
+
+// Clusters of CTAs and each other's shared memory (sm_90).
+namespace braid::cuda::ptx {
+
+__device__ inline uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ inline uint32_t cluster_size() {
+  uint32_t size;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return size;
+}
+
+// All threads of all CTAs of the cluster.
+__device__ inline void cluster_sync() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+// The address of `p`, of this CTA's shared memory, in that of CTA `rank`.
+__device__ inline uint32_t cluster_address(const void* p, uint32_t rank) {
+  uint32_t address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(smem_address(p)), "r"(rank));
+  return address;
+}
+
+__device__ inline float4 load_cluster_f32x4(uint32_t address) {
+  float4 x;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "r"(address));
+  return x;
+}
+
+__device__ inline float2 load_cluster_f32x2(uint32_t address) {
+  float2 x;
+  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
+  return x;
+}
+
+}  // namespace braid::cuda::ptx
