@@ -21,6 +21,7 @@ struct BenchOptions {
   int64_t prompt = 512;
   int64_t decode = 128;
   int64_t depth = 0;
+  int64_t chunk = 512;
   int repetitions = 5;
   bool json = false;
   ParallelOptions parallel;
@@ -53,13 +54,14 @@ void check(const BenchOptions& o) {
   require("-n", o.decode, 0);
   require("-d", o.depth, 0);
   require("-r", o.repetitions, 1);
+  require("--chunk", o.chunk, 1);
   if (o.prompt == 0 && o.decode == 0) {
     fail(ErrorCode::kInvalidArgument, "nothing to measure: -p and -n are both 0");
   }
 }
 
 Result measure(Engine& engine, const BenchOptions& o, int64_t tokens, bool decode) {
-  const int64_t chunk = decode ? 1 : 512;
+  const int64_t chunk = decode ? 1 : o.chunk;
   Result result{fmt::format("{}{}", decode ? "tg" : "pp", tokens), {}};
   if (o.depth > 0) result.name += fmt::format(" @ d{}", o.depth);
   engine.advance(0, o.depth, 512);
@@ -147,18 +149,26 @@ void bench(const BenchOptions& o) {
 void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measures prompt and decode speed");
   const auto options = std::make_shared<BenchOptions>();
-  add_model(*command, options->model);
+  add_model(*command, options->model, false);  // `bench attention` has none
   command->add_option("-p", options->prompt, "tokens of the prompt (0: skip)")
       ->capture_default_str();
   command->add_option("-n", options->decode, "tokens to decode (0: skip)")->capture_default_str();
   command->add_option("-d", options->depth, "tokens in the KV cache before")->capture_default_str();
+  command->add_option("--chunk", options->chunk, "tokens of the prompt in one step")
+      ->capture_default_str();
   command->add_option("-r", options->repetitions, "repetitions")->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
   add_parallel(*command, options->parallel);
   command->footer(
       "Examples:\n  braid bench -m model.gguf\n"
       "  braid bench -m model.gguf -p 0 -n 64 -d 1024 --tp 2 --threads 1");
-  command->callback([options] { bench(*options); });
+  add_bench_attention(*command);
+  command->require_subcommand(0, 1);
+  command->callback([options, command] {
+    if (!command->get_subcommands().empty()) return;
+    if (options->model.empty()) throw CLI::RequiredError("--model");
+    bench(*options);
+  });
 }
 
 }  // namespace braid::app

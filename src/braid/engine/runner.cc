@@ -42,7 +42,7 @@ struct Runner::Impl {
   Impl(const Model& m, const RunnerConfig& c)
       : config(c),
         fabric({.ranks = c.tp,
-                .threads_per_rank = c.threads + kNumStreams - 1,
+                .threads_per_rank = c.threads,
                 .deadline = std::chrono::milliseconds(c.deadline_ms),
                 .links = c.links}),
         rank_threads(c.tp, c.tp * c.threads),
