@@ -12,6 +12,7 @@ void add_detokenize(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_bench_attention(CLI::App& bench);  // a subcommand of bench
 void add_calibrate(CLI::App& app);
 void add_plan(CLI::App& app);
 

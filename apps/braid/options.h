@@ -9,8 +9,9 @@
 
 namespace braid::app {
 
-inline void add_model(CLI::App& command, std::string& path) {
-  command.add_option("-m,--model", path, "a .gguf file or a Hugging Face folder")->required();
+inline void add_model(CLI::App& command, std::string& path, bool required = true) {
+  command.add_option("-m,--model", path, "a .gguf file or a Hugging Face folder")
+      ->required(required);
 }
 
 // How a forward pass is spread over ranks and time.

@@ -8,6 +8,8 @@
 #include "braid/ops/comm.h"
 #include "braid/ops/fused_comm.h"
 #include "braid/ops/linear.h"
+#include "braid/ops/one_sided.h"
+#include "braid/ops/segment_attention.h"
 #include "braid/schedule/partition.h"
 
 namespace braid {
@@ -22,6 +24,7 @@ constexpr int kTiles = 8;
 size_t typed_input(const OpDef& def) {
   const bool weighted = &def == &ops::kLinear || &def == &ops::kGatedLinear ||
                         &def == &ops::kLinearAllReduce || &def == &ops::kAttention;
+  if (&def == &ops::kSegmentAttention) return ops::SegmentAttentionAttrs::kFirstQ;
   return weighted ? 1 : 0;
 }
 
@@ -31,6 +34,7 @@ std::string_view family_of(const OpDef& def) {
   if (&def == &ops::kAllReduceAddRmsNorm || &def == &ops::kReduceScatterAddRmsNormAllGather) {
     return "add_rms_norm";
   }
+  if (&def == &ops::kSegmentAttention) return ops::kAttention.kind;
   return def.kind;
 }
 
@@ -70,7 +74,8 @@ double LaunchCost::pipelined() const {
 }
 
 int communicating_ranks(const Op& op, int world) {
-  if (!communicates(op)) return 1;
+  if (!communicates(op) || op.def->one_sided) return 1;
+  if (op.def == &ops::kSync) return op.attrs.as<ops::SyncAttrs>().ranks;
   if (op.def == &ops::kAllReduce || op.def == &ops::kAllGather || op.def == &ops::kReduceScatter) {
     return op.attrs.as<ops::CommAttrs>().ranks;
   }
@@ -102,6 +107,7 @@ LaunchCost CostModel::price(const Program& program, const Op& op, const Work& gi
   cost.ranks = communicating_ranks(op, topology_.ranks());
   if (!communicates(op) || is_fused(*op.def)) add_computation(cost, op, in, work);
   if (cost.ranks > 1) add_communication(cost, op, stream);
+  if (op.def == &ops::kPull || op.def == &ops::kPush) add_transfers(cost, op, in, work);
   return cost;
 }
 
@@ -171,6 +177,34 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
     cost.units = movers;
     cost.compute = wire / mover_speed;
   }
+}
+
+// A request travels before the data of a pull. Copies within a device cost its memory.
+void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const Work& work) const {
+  const auto& attrs = op.attrs.as<ops::MoveAttrs>();
+  const LinkProfile &machine = profile_.machine_link, &cluster = profile_.cluster_link;
+  double on_device = 0;
+  for (const ops::Move& move : attrs.moves) {
+    const ValueType& type = in[static_cast<size_t>(move.src)];
+    const double bytes = static_cast<double>(work.extents.of(type.axis, type.shape[0])) *
+                         static_cast<double>(bytes_of(type.dtype, move.elems(type.shape[3])));
+    double latency = 0;
+    switch (topology_.link(attrs.rank, move.peer)) {
+      case LinkClass::device:
+        on_device += bytes;
+        break;
+      case LinkClass::machine:
+        cost.machine += bytes / machine.bytes_per_second;
+        latency = machine.latency_seconds;
+        break;
+      case LinkClass::cluster:
+        cost.cluster += bytes / cluster.bytes_per_second;
+        latency = cluster.latency_seconds;
+        break;
+    }
+    cost.latency = std::max(cost.latency, op.def == &ops::kPull ? 2 * latency : latency);
+  }
+  cost.memory = 2 * on_device / profile_.memory_bytes_per_second;
 }
 
 std::string CostModel::explain(const Program& program, const Op& op, const Work& work,

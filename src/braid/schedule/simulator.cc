@@ -138,7 +138,7 @@ class Simulation {
     step_.times[static_cast<size_t>(rank)][static_cast<size_t>(launch)].begin = now_;
     const LaunchCost& c = cost(rank, launch);
     if (c.ranks == 1) {
-      add_uses(rank, c, c.seconds(), 1, true, false);
+      add_uses(rank, c, c.seconds(), 1, true, true);  // one-sided transfers use its ports
       begin(c.seconds(), {{rank, launch}});
     } else if (c.tiles > 1) {
       const double seconds = c.fixed + c.body() / c.tiles;
@@ -297,6 +297,13 @@ SimulatedStep simulate(std::span<const Program* const> programs,
                              ? std::max(0, cost.ranks - model.topology().devices) /
                                    static_cast<double>(cost.ranks - 1)
                              : 0;
+      if (cost.ranks == 1) {
+        step.wire_bytes[static_cast<size_t>(LinkClass::machine)] +=
+            cost.machine * model.machine_link().bytes_per_second;
+        step.wire_bytes[static_cast<size_t>(LinkClass::cluster)] +=
+            cost.cluster * model.cluster_link().bytes_per_second;
+        continue;
+      }
       step.wire_bytes[static_cast<size_t>(LinkClass::machine)] += cost.work.wire_bytes * (1 - far);
       step.wire_bytes[static_cast<size_t>(LinkClass::cluster)] += cost.work.wire_bytes * far;
     }

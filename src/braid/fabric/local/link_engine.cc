@@ -196,7 +196,9 @@ void LinkEngine::handle(std::unique_lock<std::mutex>& lock, const Event& event) 
     case Step::request:
       job.ready = event.at;
       pair(job).waiting.push_back(event.job);
-      dispatch(event.at);
+      // By the clock: a signal that was submitted meanwhile may have taken its turn after event.at,
+      // and no event follows one that is not held up.
+      dispatch(Clock::now());
       break;
     case Step::ports_free:
       dispatch(event.at);

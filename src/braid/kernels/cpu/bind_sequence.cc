@@ -22,8 +22,9 @@ struct Strides {
   int64_t row, batch, head;
 };
 
+// Of a thread; its end is 64-byte aligned too.
 int64_t scratch_bytes(int64_t head_dim) {
-  return segment_scratch_floats(head_dim) * static_cast<int64_t>(sizeof(float));
+  return round_up(segment_scratch_floats(head_dim) * static_cast<int64_t>(sizeof(float)), 64);
 }
 
 // A call's work: (sequence, block of a Q segment, head), each by one thread.
@@ -36,7 +37,6 @@ class SegmentAttention {
         block_(pick_isa(isa, BRAID_EACH_ISA(segment_attention_block))),
         keys_(static_cast<size_t>(args.threads)) {
     for (auto& keys : keys_) keys.resize(a_.kv.size());
-    for (const ops::QSegment& s : a_.q) blocks_ += ceil_div(s.rows, kSegmentRows);
   }
 
   void run(const Team& team) {
@@ -104,21 +104,18 @@ class SegmentAttention {
   std::byte* const workspace_;
   void (*const block_)(const SegmentBlock&);
   std::vector<std::vector<SegmentKeys>> keys_;  // [threads, KV segments]
-  int64_t blocks_ = 0;
 };
 
 Kernel segment_attention_kernel(Isa isa) {
   return {.info =
-              [isa](const Op& op, TypeList in, TypeList, int threads) {
-                const auto& a = op.attrs.as<ops::SegmentAttentionAttrs>();
+              [isa](const Op&, TypeList in, TypeList, int threads) {
                 for (size_t i = kQ; i < in.size(); ++i) {
                   if (in[i].dtype == DType::f32) continue;
                   fail(ErrorCode::kUnsupported,
                        "segment_attention: {} values on the CPU, wanted f32", name(in[i].dtype));
                 }
-                (void)a;
                 return KernelInfo{fmt::format("segment_attention.{}", name(isa)),
-                                  threads * round_up(scratch_bytes(in[0].shape[3]), 64)};
+                                  threads * scratch_bytes(in[0].shape[3])};
               },
           .bind =
               [isa](const LaunchArgs& args) {

@@ -20,9 +20,12 @@ class SequenceParallel : public OpScheduler {
       if (task.is("sp.ring")) return Stream::side;
       return task.is("sp.link") ? Stream::comm : Stream::compute;
     };
+    // One at a time: what was recorded may have made an earlier one ready, which must not queue
+    // behind a later stage's.
     while (!ctx.done()) {
       for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
-        for (const Task& task : ctx.ready(mb)) ctx.execute({task}, {.stream = stream_of(task)});
+        const std::vector<Task> ready = ctx.ready(mb);
+        if (!ready.empty()) ctx.execute({ready[0]}, {.stream = stream_of(ready[0])});
       }
     }
   }

@@ -1,0 +1,185 @@
+#include "braid/attention_modes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "braid/backend/cpu/cpu_backend.h"
+#include "braid/backend/null/null_backend.h"
+#include "braid/fabric/local/run_ranks.h"
+#include "braid/fabric/symmetric_memory.h"
+#include "braid/kernels/cpu/register.h"
+#include "braid/parallel/attention/traffic.h"
+#include "braid/runtime/executor.h"
+#include "braid/schedule/plan.h"
+#include "braid/schedule/simulator.h"
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid::app {
+namespace {
+
+SequenceAttention attention_of(const AttentionBench& o, int P, DType dtype) {
+  SequenceAttention a{.batch = o.batch,
+                      .q_heads = o.heads,
+                      .kv_heads = o.kv_heads > 0 ? o.kv_heads : o.heads,
+                      .head_dim = o.head_dim,
+                      .dtype = dtype,
+                      .scale = 1 / std::sqrt(static_cast<float>(o.head_dim)),
+                      .window_right = o.causal ? 0 : -1};
+  a.joint_q = a.joint_kv = o.text;
+  a.q = a.kv = o.causal ? zigzag_layout(o.tokens, P, o.text) : even_layout(o.tokens, P, o.text);
+  return a;
+}
+
+std::shared_ptr<const ModePlan> plan_mode(const AttentionBench& o, SpMode mode,
+                                          const Topology& topology, DType dtype,
+                                          const std::vector<const KernelCatalog*>& catalogs) {
+  const auto pinned = [](int degree) {
+    return degree > 0 ? std::optional<int>(degree) : std::nullopt;
+  };
+  auto shared = std::make_shared<ModePlan>();
+  ModePlan& made = *shared;
+  made.attention = attention_of(o, topology.ranks(), dtype);
+  made.mesh =
+      sequence_mesh(mode, topology, o.heads, {pinned(o.torus), pinned(o.ulysses), pinned(o.ring)});
+  made.programs = attention_programs(made.attention, made.mesh);
+  std::vector<PlanRank> ranks;
+  for (size_t r = 0; r < made.programs.size(); ++r) {
+    ranks.push_back({&made.programs[r], catalogs[r % catalogs.size()]});
+  }
+  made.schedules = plan(
+      *find_strategy(o.schedule), ranks,
+      {.micro_batches = {{.capacity = {.sequence = o.batch}}}, .topology = topology, .price = {}});
+  return shared;
+}
+
+ModeReport report_of(const std::shared_ptr<const ModePlan>& plan) {
+  ModeReport report{.degrees = plan->mesh.degrees};
+  report.plan = plan;
+  for (const auto& rank : attention_traffic(plan->attention, plan->mesh)) {
+    for (size_t link = 0; link < rank.size(); ++link) {
+      report.analytic[link] += static_cast<double>(rank[link]);
+    }
+  }
+  return report;
+}
+
+void add_times(ModeReport& report, const Overlap& overlap) {
+  report.compute = std::max(report.compute, overlap.computation);
+  report.exposed = std::max(report.exposed, overlap.exposed());
+  report.share += overlap.share();
+}
+
+void fill(const TensorView& view, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<float> unit(-1, 1);
+  for (int64_t i = 0; i < view.shape.elems(); ++i) view.as<float>()[i] = unit(random);
+}
+
+struct CpuRank {
+  CpuRank(fabric::Endpoint& endpoint, const Mesh& mesh, int threads, int total)
+      : table(threads), pool(threads, total), comms(endpoint, mesh), backend(table, pool) {
+    cpu::add_cpu_kernels(table);
+    cpu::add_one_sided_kernels(table, endpoint, comms);
+  }
+  cpu::KernelTable table;
+  cpu::ThreadPool pool;
+  cpu::MeshComms comms;
+  cpu::CpuBackend backend;
+};
+
+}  // namespace
+
+ModeReport predict(const AttentionBench& o, SpMode mode, const Topology& topology,
+                   const Profile& profile) {
+  NullBackend backend;
+  const auto shared = plan_mode(o, mode, topology, DType::bf16, {&backend.catalog()});
+  const ModePlan& made = *shared;
+  ModeReport report = report_of(shared);
+  const Work work{.extents = {.sequence = o.batch}};
+  const CostModel model(profile, topology);
+  const auto programs = made.pointers();
+  const SimulatedStep step = simulate(programs, made.schedules, {&work, 1}, model);
+  report.seconds = step.seconds;
+  report.bytes = step.wire_bytes;
+  report.times = step.times;
+  const auto overlaps = overlaps_of(programs, made.schedules, step);
+  for (const Overlap& overlap : overlaps) add_times(report, overlap);
+  report.share /= static_cast<double>(overlaps.size());
+  return report;
+}
+
+ModeReport measure(const AttentionBench& o, SpMode mode, const Topology& topology) {
+  const int P = topology.ranks();
+  const SequenceMesh mesh = sequence_mesh(mode, topology, o.heads,
+                                          {o.torus ? std::optional(o.torus) : std::nullopt,
+                                           o.ulysses ? std::optional(o.ulysses) : std::nullopt,
+                                           o.ring ? std::optional(o.ring) : std::nullopt});
+  fabric::LinkModel links{.machines = topology.machines};
+  if (o.link_gbps > 0) {
+    auto& link = topology.machines > 1 ? links.cluster_link : links.machine_link;
+    link = Link{o.link_gbps * 1e9, 5e-6};
+  }
+  fabric::LocalFabric world(
+      {.ranks = P, .threads_per_rank = o.threads + kNumStreams - 1, .links = links});
+  std::vector<std::unique_ptr<CpuRank>> ranks;
+  std::vector<const KernelCatalog*> catalogs;
+  for (int r = 0; r < P; ++r) {
+    ranks.push_back(
+        std::make_unique<CpuRank>(world.endpoint(r), mesh.mesh, o.threads, P * o.threads));
+    catalogs.push_back(&ranks.back()->table);
+  }
+  const auto shared = plan_mode(o, mode, topology, DType::f32, catalogs);
+  const ModePlan& made = *shared;
+  ModeReport report = report_of(shared);
+  // [repetitions][ranks][launches]; the first run warms up.
+  std::vector<std::vector<std::vector<LaunchTime>>> times(
+      static_cast<size_t>(o.repetitions) + 1,
+      std::vector<std::vector<LaunchTime>>(static_cast<size_t>(P)));
+  fabric::run_ranks(world, [&](fabric::Endpoint& endpoint) {
+    const auto r = static_cast<size_t>(endpoint.rank());
+    Executor executor(made.programs[r], made.schedules[r], ranks[r]->backend, {},
+                      std::make_unique<fabric::SymmetricMemory>(
+                          endpoint, made.schedules[r].memory.arena_bytes, "arena"));
+    uint64_t seed = r;
+    for (const char* name : {"q", "k", "v"}) fill(executor.input(name), ++seed);
+    if (o.text > 0) {
+      for (const char* name : {"joint_q", "joint_k", "joint_v"}) fill(executor.input(name), 99);
+    }
+    const Extents counts{.sequence = o.batch};
+    for (auto& run : times) {
+      run[r].resize(made.schedules[r].launches.size());
+      endpoint.traffic().reset();
+      executor.run({&counts, 1}, run[r]);
+    }
+  });
+  for (int r = 0; r < P; ++r) {
+    for (const auto& entry : world.endpoint(r).traffic().entries()) {
+      if (entry.verb == fabric::Verb::signal) continue;
+      report.bytes[static_cast<size_t>(entry.link)] += static_cast<double>(entry.bytes);
+    }
+  }
+  // The median run, from the first launch of any rank to the last.
+  std::vector<std::pair<double, size_t>> runs;
+  for (size_t i = 1; i < times.size(); ++i) {
+    double begin = INFINITY, end = 0;
+    for (const auto& rank : times[i]) {
+      for (const LaunchTime& t : rank) {
+        begin = std::min(begin, t.begin);
+        end = std::max(end, t.end);
+      }
+    }
+    runs.emplace_back(end - begin, i);
+  }
+  std::ranges::sort(runs);
+  const auto [seconds, index] = runs[runs.size() / 2];
+  report.seconds = seconds;
+  report.times = times[index];
+  for (size_t r = 0; r < static_cast<size_t>(P); ++r) {
+    add_times(report, overlap_of({&made.programs[r], &made.schedules[r], times[index][r]}));
+  }
+  report.share /= P;
+  return report;
+}
+
+}  // namespace braid::app

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "braid/parallel/attention/lower_attention.h"
+#include "braid/program/launch_time.h"
+#include "braid/schedule/profile.h"
+#include "braid/schedule/schedule.h"
+
+namespace braid::app {
+
+// What `braid bench attention` runs.
+struct AttentionBench {
+  std::string shape = "custom", machines = "1x2", mode = "all", profile;
+  std::string schedule = "sequence_parallel", plot;
+  int64_t tokens = 2048, text = 0, heads = 8, kv_heads = 0, head_dim = 64, batch = 1;
+  bool causal = false, launches = false;
+  int torus = 0, ulysses = 0, ring = 0;
+  double link_gbps = 0;
+  int threads = 1, repetitions = 5;
+};
+
+// What a mode makes of it.
+struct ModePlan {
+  SequenceAttention attention;
+  SequenceMesh mesh;
+  std::vector<Program> programs;
+  std::vector<Schedule> schedules;
+
+  std::vector<const Program*> pointers() const {
+    std::vector<const Program*> result;
+    for (const Program& program : programs) result.push_back(&program);
+    return result;
+  }
+};
+
+// One mode's numbers, of the slowest rank.
+struct ModeReport {
+  SpDegrees degrees;
+  double seconds = 0;
+  double compute = 0;  // of a rank's attention launches
+  double exposed = 0;
+  double share = 0;                            // of what could be hidden
+  std::array<double, 3> bytes{};               // by link class, counted or simulated, of all ranks
+  std::array<double, 3> analytic{};            // by the closed form
+  std::vector<std::vector<LaunchTime>> times;  // [ranks][launches]
+  std::shared_ptr<const ModePlan> plan;        // what ran
+};
+
+// On a cluster, by simulation.
+ModeReport predict(const AttentionBench& bench, SpMode mode, const Topology& topology,
+                   const Profile& profile);
+// On CPU ranks of this process; machines and the links between them are emulated.
+ModeReport measure(const AttentionBench& bench, SpMode mode, const Topology& topology);
+
+}  // namespace braid::app

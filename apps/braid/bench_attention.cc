@@ -1,0 +1,213 @@
+// braid bench attention: the modes of sequence-parallel attention side by side, predicted for any
+// cluster from a profile, or measured on CPU ranks of this process.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "braid/attention_modes.h"
+#include "braid/commands.h"
+#include "braid/fabric/local/local_fabric.h"
+#include "braid/text_io.h"
+#include "braid/timeline_svg.h"
+
+namespace braid::app {
+namespace {
+
+struct AttentionShape {
+  std::string_view name;
+  int64_t tokens;
+  int64_t text;  // joint prefix
+  int64_t heads;
+  int64_t head_dim;
+};
+
+// One token is 16 x 16 pixels; of a video, of four frames at 8 frames/s (768 x 1360).
+constexpr AttentionShape kShapes[] = {
+    {"flux-3072", 192 * 192, 512, 24, 128},
+    {"flux-4096", 256 * 256, 512, 24, 128},
+    {"cogvideox-20s", 41 * 48 * 85, 226, 24, 64},
+    {"cogvideox-40s", 81 * 48 * 85, 226, 24, 64},
+};
+
+// When each stage of rank 0 ran, in microseconds from the first.
+std::string timeline(const ModePlan& plan, std::span<const LaunchTime> times) {
+  std::string out;
+  double first = INFINITY;
+  for (const LaunchTime& t : times) first = std::min(first, t.begin);
+  for (size_t i = 0; i < times.size(); ++i) {
+    const Launch& launch = plan.schedules[0].launches[i];
+    const Op& op = plan.schedules[0].op(plan.programs[0], launch);
+    out += fmt::format("  {:>10.1f} {:>10.1f}  {:<8} {} {{{}}}\n", (times[i].begin - first) * 1e6,
+                       (times[i].end - first) * 1e6, to_string(launch.stream), op.def->kind,
+                       to_string(op.attrs));
+  }
+  return out;
+}
+
+std::string bytes_cell(const ModeReport& r, LinkClass link) {
+  const auto i = static_cast<size_t>(link);
+  return fmt::format("{:.4g} / {:.4g}", r.bytes[i] / 1e6, r.analytic[i] / 1e6);
+}
+
+using Reports = std::vector<std::pair<SpMode, ModeReport>>;
+
+// A picture of all modes; of the ranks the first machine's, and at most eight.
+void write_plot(const std::string& path, const Reports& reports) {
+  std::vector<Timeline> timelines;
+  for (const auto& [mode, report] : reports) {
+    Timeline& timeline = timelines.emplace_back();
+    timeline.title = fmt::format("{}, {}", to_string(mode), to_string(report.degrees));
+    const int ranks = std::min(report.plan->mesh.topology.devices, 8);
+    for (size_t r = 0; r < static_cast<size_t>(ranks); ++r) {
+      timeline.ranks.push_back(
+          {&report.plan->programs[r], &report.plan->schedules[r], report.times[r]});
+    }
+  }
+  std::ofstream file(path);
+  file << timeline_svg(timelines);
+  if (!file.flush()) fail(ErrorCode::kResource, "{}: cannot be written", path);
+}
+
+std::string title_line(const AttentionBench& o, const Topology& topology) {
+  return fmt::format(
+      "{}: {} tokens + {} joint, {} heads ({} KV) of {}, batch {}{}, on {}x{} ranks, {}\n", o.shape,
+      o.tokens, o.text, o.heads, o.kv_heads > 0 ? o.kv_heads : o.heads, o.head_dim, o.batch,
+      o.causal ? ", causal" : "", topology.machines, topology.devices,
+      o.profile.empty() ? fmt::format("measured on CPU ranks of {} thread{}{}", o.threads,
+                                      o.threads == 1 ? "" : "s",
+                                      topology.machines > 1 ? ", machines emulated" : "")
+                        : fmt::format("predicted from the profile '{}'", o.profile));
+}
+
+void check(const AttentionBench& o) {
+  const auto require = [](std::string_view name, int64_t value, int64_t least, int64_t most) {
+    if (value < least || value > most) {
+      fail(ErrorCode::kInvalidArgument, "{} is {}, wanted {} to {}", name, value, least, most);
+    }
+  };
+  require("--tokens", o.tokens, 1, int64_t{1} << 24);
+  require("--text", o.text, 0, int64_t{1} << 20);
+  require("--heads", o.heads, 1, 1024);
+  require("--kv-heads", o.kv_heads, 0, o.heads);
+  require("--head-dim", o.head_dim, 1, 512);
+  require("--batch", o.batch, 1, 1024);
+  require("--threads", o.threads, 1, 256);
+  require("-r", o.repetitions, 1, 1000);
+  for (int degree : {o.torus, o.ulysses, o.ring}) require("a degree", degree, 0, 4096);
+  if (!(o.link_gbps >= 0 && o.link_gbps < 1e6)) {
+    fail(ErrorCode::kInvalidArgument, "--link-gbps is {}, wanted 0 to 1e6", o.link_gbps);
+  }
+}
+
+void bench_attention(AttentionBench o) {
+  check(o);
+  if (o.shape != "custom") {
+    const auto it = std::ranges::find(kShapes, o.shape, &AttentionShape::name);
+    if (it == std::end(kShapes)) {
+      fail(ErrorCode::kNotFound,
+           "shape '{}': there are flux-3072, flux-4096, cogvideox-20s, cogvideox-40s, custom",
+           o.shape);
+    }
+    o.tokens = it->tokens, o.text = it->text, o.heads = it->heads, o.head_dim = it->head_dim;
+    o.kv_heads = 0;
+  }
+  Topology topology = parse_topology(o.machines);
+  const bool predicted = !o.profile.empty();
+  if (topology.ranks() > (predicted ? 1024 : fabric::LocalFabric::kMaxRanks)) {
+    fail(ErrorCode::kInvalidArgument, "--machines {}: more ranks than this can run", o.machines);
+  }
+  std::optional<Profile> profile;
+  if (predicted) {
+    profile = load_profile(o.profile);
+    LinkProfile& link = topology.machines > 1 ? profile->cluster_link : profile->machine_link;
+    if (o.link_gbps > 0) link.bytes_per_second = o.link_gbps * 1e9;
+  }
+  const bool every = o.mode == "all" || o.mode == "auto";
+  std::vector<SpMode> modes;
+  if (every) {
+    modes = {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus};
+  } else {
+    modes = {parse_sp_mode(o.mode)};
+  }
+  std::string out = title_line(o, topology);
+  out +=
+      "| mode | torus x ulysses x ring | time ms | compute ms | exposed ms | hidden of hideable | "
+      "in "
+      "machines MB / analytic | between MB / analytic | over usp |\n"
+      "|---|---|---:|---:|---:|---:|---:|---:|---:|\n";
+  Reports reports;
+  for (SpMode mode : modes) {
+    try {
+      reports.emplace_back(
+          mode, predicted ? predict(o, mode, topology, *profile) : measure(o, mode, topology));
+    } catch (const Error& error) {
+      if (!every || error.code() != ErrorCode::kInvalidArgument) throw;
+      out += fmt::format("| {} | {} |\n", to_string(mode), error.what());
+    }
+  }
+  const auto usp = std::ranges::find(reports, SpMode::usp, &Reports::value_type::first);
+  for (const auto& [mode, r] : reports) {
+    out += fmt::format(
+        "| {} | {} x {} x {} | {:.3f} | {:.3f} | {:.3f} | {:.0f}% | {} | {} | {} |\n",
+        to_string(mode), r.degrees.torus, r.degrees.ulysses, r.degrees.ring, r.seconds * 1e3,
+        r.compute * 1e3, r.exposed * 1e3, 100 * r.share, bytes_cell(r, LinkClass::machine),
+        bytes_cell(r, LinkClass::cluster),
+        usp == reports.end() ? "-" : fmt::format("{:.2f}x", usp->second.seconds / r.seconds));
+  }
+  for (const auto& [mode, r] : reports) {
+    if (o.launches) {
+      out += fmt::format("{}, rank 0, us:\n{}", to_string(mode), timeline(*r.plan, r.times[0]));
+    }
+  }
+  if (!o.plot.empty()) write_plot(o.plot, reports);
+  if (o.mode == "auto" && !reports.empty()) {
+    const auto best = std::ranges::min_element(
+        reports, {}, [](const auto& report) { return report.second.seconds; });
+    out += fmt::format("auto: {}, {}\n", to_string(best->first), to_string(best->second.degrees));
+  }
+  print(out);
+}
+
+}  // namespace
+
+void add_bench_attention(CLI::App& bench) {
+  auto* command =
+      bench.add_subcommand("attention", "Compares the modes of sequence-parallel attention");
+  const auto o = std::make_shared<AttentionBench>();
+  command
+      ->add_option("--shape", o->shape,
+                   "flux-3072, flux-4096, cogvideox-20s, cogvideox-40s or custom")
+      ->capture_default_str();
+  command->add_option("--tokens", o->tokens, "custom: length of the sequence")
+      ->capture_default_str();
+  command->add_option("--text", o->text, "custom: joint prefix")->capture_default_str();
+  command->add_option("--heads", o->heads, "custom: query heads")->capture_default_str();
+  command->add_option("--kv-heads", o->kv_heads, "custom: KV heads (0: as many)");
+  command->add_option("--head-dim", o->head_dim, "custom: head dimension")->capture_default_str();
+  command->add_option("--batch", o->batch, "sequences")->capture_default_str();
+  command->add_flag("--causal", o->causal, "causal mask, zigzag layout");
+  command->add_option("--machines", o->machines, "MACHINESxDEVICES")->capture_default_str();
+  command->add_option("--sp", o->mode, "ring, ulysses, usp, tas, torus, auto or all")
+      ->capture_default_str();
+  command->add_option("--torus-degree", o->torus, "0: by the rule");
+  command->add_option("--ulysses-degree", o->ulysses, "0: by the rule");
+  command->add_option("--ring-degree", o->ring, "0: by the rule");
+  command->add_option("--schedule", o->schedule, "a strategy")->capture_default_str();
+  command->add_option("--profile", o->profile,
+                      "predict from this profile; else measure on the CPU");
+  command->add_option("--link-gbps", o->link_gbps,
+                      "GB/s between machines (of one machine: between ranks); 0: as it is");
+  command->add_option("--plot", o->plot, "write the timelines to this SVG file");
+  command->add_flag("--launches", o->launches, "print when each stage of rank 0 runs");
+  command->add_option("--threads", o->threads, "of each rank")->capture_default_str();
+  command->add_option("-r", o->repetitions, "repetitions; the median counts")
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n  braid bench attention --machines 2x2 --sp all --link-gbps 1\n"
+      "  braid bench attention --shape flux-3072 --machines 4x8 --profile a100 --sp auto");
+  command->callback([o] { bench_attention(*o); });
+}
+
+}  // namespace braid::app

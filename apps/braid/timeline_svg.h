@@ -1,0 +1,19 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "braid/schedule/overlap.h"
+
+namespace braid::app {
+
+// Timelines as one SVG picture: for each a title, then a lane for every rank and stream in use, on
+// one scale of time. Launches are boxes in the color of their kind, with what they are as tooltips.
+struct Timeline {
+  std::string title;
+  std::vector<RankTimes> ranks;
+};
+std::string timeline_svg(std::span<const Timeline> timelines);
+
+}  // namespace braid::app

@@ -1,0 +1,98 @@
+#include "braid/ops/one_sided.h"
+
+#include "braid/ops/rules.h"
+
+namespace braid::ops {
+namespace {
+
+constexpr int64_t kLineWords = 16;  // i32 in a cache line
+
+void require_block(std::string_view op, std::string_view operand, const ValueType& type,
+                   int64_t row, int64_t head, const Move& move) {
+  require_rank(op, operand, type, 4);
+  if (move.rows >= 0 && row >= 0 && row + move.rows <= type.shape[1] && move.heads >= 0 &&
+      head >= 0 && head + move.heads <= type.shape[2]) {
+    return;
+  }
+  fail(ErrorCode::kInvalidArgument, "{}: rows {}..{} and heads {}..{} of {}, which is {}", op, row,
+       row + move.rows, head, head + move.heads, operand, to_string(type));
+}
+
+std::vector<ValueType> infer_moves(std::string_view op, const Attrs& attrs, TypeList in) {
+  for (const Move& move : attrs.as<MoveAttrs>().moves) {
+    const ValueType& src = in[static_cast<size_t>(move.src)];
+    const ValueType& dst = in[static_cast<size_t>(move.dst)];
+    require_block(op, "the source", src, move.src_row, move.src_head, move);
+    require_block(op, "the destination", dst, move.dst_row, move.dst_head, move);
+    require_dim(op, "the destination", dst, 3, src.shape[3]);
+    require_dtype(op, "the destination", dst, src.dtype);
+  }
+  return {};
+}
+
+std::vector<ValueType> infer_pull(const Attrs& attrs, TypeList in) {
+  return infer_moves("pull", attrs, in);
+}
+
+std::vector<ValueType> infer_push(const Attrs& attrs, TypeList in) {
+  return infer_moves("push", attrs, in);
+}
+
+Cost cost_moves(const Attrs& attrs, TypeList in, TypeList, const Work& work) {
+  double bytes = 0;
+  for (const Move& move : attrs.as<MoveAttrs>().moves) {
+    const ValueType& type = in[static_cast<size_t>(move.src)];
+    const auto B = static_cast<double>(work.extents.of(type.axis, type.shape[0]));
+    bytes += B * static_cast<double>(bytes_of(type.dtype, move.elems(type.shape[3])));
+  }
+  return {.bytes = 2 * bytes, .wire_bytes = bytes};
+}
+
+std::vector<ValueType> infer_sync(const Attrs& attrs, TypeList in) {
+  const auto& a = attrs.as<SyncAttrs>();
+  BRAID_CHECK(in.size() >= kSyncFirstClosed + kSyncMaxClosed, "{} inputs", in.size());
+  for (int index : a.opened_arrivals) {
+    BRAID_CHECK(a.opens.at(static_cast<size_t>(index)).dtype == DType::i32);
+  }
+  return a.opens;
+}
+
+Cost cost_sync(const Attrs&, TypeList, TypeList, const Work&) {
+  return {};
+}
+
+ShardRule no_rule(const Attrs&, TypeList in, std::span<const Placement>, int) {
+  return replicate_all(in.size(), 0);
+}
+
+ShardRule sync_rule(const Attrs& attrs, TypeList in, std::span<const Placement>, int) {
+  return replicate_all(in.size(), attrs.as<SyncAttrs>().opens.size());
+}
+
+}  // namespace
+
+ValueType arrivals_type(int world) {
+  return {DType::i32, {world, kLineWords}, BatchAxis::none};
+}
+
+const OpDef kPull = {.kind = "pull",
+                     .infer = infer_pull,
+                     .mutated_inputs = {0, 1},
+                     .cost = cost_moves,
+                     .shard = no_rule,
+                     .one_sided = true};
+
+const OpDef kPush = {.kind = "push",
+                     .infer = infer_push,
+                     .mutated_inputs = {},
+                     .cost = cost_moves,
+                     .shard = no_rule,
+                     .one_sided = true};
+
+const OpDef kSync = {.kind = "sync",
+                     .infer = infer_sync,
+                     .mutated_inputs = {1, 2, 3, 4, 5, 6, 7},
+                     .cost = cost_sync,
+                     .shard = sync_rule};
+
+}  // namespace braid::ops

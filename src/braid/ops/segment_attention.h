@@ -1,0 +1,102 @@
+#pragma once
+
+#include "braid/program/builder.h"
+
+namespace braid::ops {
+
+// Attention of several Q segments over several KV segments in one call, merged exactly with a
+// running state (StreamFusion, Algorithm 2 and appendix C): over the keys that a query sees,
+//   s = scale q.k,  m = max s,  l = sum e^(s - m),  O' = sum e^(s - m) v
+// and (O', l, m) of two sets of keys merge to  m = max(m1, m2),  l = l1 e^(m1 - m) + l2 e^(m2 - m),
+// O' likewise. A query at position p sees the keys at positions [p - window_left, p +
+// window_right]; kUnlimited is no bound, window_right = 0 is causal. Query head h reads KV head (h
+// + head_offset) / group of its segment's heads.
+//
+// Inputs, all [B, L, heads, D] with the sequence axis B but for l and m:
+//   0 state_o f32 [B, rows, H, D]   1 state_l f32 [B, rows, H]   2 state_m f32 [B, rows, H]
+//   3 o, 4 send, 5 joint            where finished rows go; any may be absent
+//   6 .. 6 + num_q                  q values, then a k and a v value for each pair
+// The state is read if load_state (else the call begins it) and written unless finalize. A call
+// that finalizes writes O = O' / l, and zeros where a query saw no key.
+//
+// `o` is an open buffer (ops/one_sided.h): this call fills rows and heads of it that nobody else
+// writes, in no order with the others that fill it; what reads it comes after the sync that closes
+// it.
+constexpr int64_t kUnlimited = -1;
+
+struct QSegment {
+  enum class Out : uint8_t { o, send, joint };
+  int q = 0;  // which q value
+  int64_t row = 0;
+  int64_t head = 0;  // of that value: heads [head, head + H)
+  int64_t rows = 0;
+  int64_t position = 0;   // of the first row
+  int64_t state_row = 0;  // rows of the state
+  Out out = Out::o;
+  int64_t out_row = 0;
+  int64_t out_head = 0;
+  int kv_begin = 0;  // KV segments [kv_begin, kv_end) are seen
+  int kv_end = 0;
+  bool operator==(const QSegment&) const = default;
+};
+
+struct KvSegment {
+  int kv = 0;  // which pair of values
+  int64_t row = 0;
+  int64_t head = 0;  // of that value: KV heads from here on
+  int64_t rows = 0;
+  int64_t position = 0;
+  bool operator==(const KvSegment&) const = default;
+};
+
+struct SegmentAttentionAttrs {
+  static constexpr size_t kFirstQ = 6;
+
+  int64_t heads = 0;  // H of the state
+  int64_t kv_heads = 0;
+  int64_t group = 1;
+  int64_t head_offset = 0;
+  float scale = 1;
+  int64_t window_left = kUnlimited;
+  int64_t window_right = kUnlimited;
+  bool load_state = false;
+  bool finalize = true;
+  int num_q = 1;
+  std::vector<QSegment> q;
+  std::vector<KvSegment> kv;
+
+  bool sees(int64_t query, int64_t key) const {
+    return (window_right == kUnlimited || key - query <= window_right) &&
+           (window_left == kUnlimited || query - key <= window_left);
+  }
+  // Keys of a segment that the query at `position` sees, as a range of the segment's rows.
+  Range visible(int64_t position, const KvSegment& kv_segment) const;
+
+  bool operator==(const SegmentAttentionAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("heads", heads);
+    f("group", group);
+    f("q_segments", q.size());
+    f("kv_segments", kv.size());
+    if (window_left != kUnlimited) f("window_left", window_left);
+    if (window_right != kUnlimited) f("window_right", window_right);
+    f("load_state", load_state);
+    f("finalize", finalize);
+  }
+};
+
+extern const OpDef kSegmentAttention;
+
+// Values without contents, for ops that fill them. `in` gives the launch its batch.
+struct BuffersAttrs {
+  std::vector<ValueType> types;
+  bool operator==(const BuffersAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("count", types.size());
+  }
+};
+extern const OpDef kBuffers;  // (in) -> types
+
+}  // namespace braid::ops

@@ -1,0 +1,65 @@
+#include "braid/parallel/attention/lower_attention.h"
+
+#include "braid/parallel/attention/pieces.h"
+
+namespace braid {
+
+ValueType q_type(const SequenceAttention& a) {
+  return {a.dtype,
+          {a.batch, std::max<int64_t>(a.q.max_rows(), 1), a.q_heads, a.head_dim},
+          BatchAxis::sequence};
+}
+
+ValueType kv_type(const SequenceAttention& a) {
+  return {a.dtype,
+          {a.batch, std::max<int64_t>(a.kv.max_rows(), 1), a.kv_heads, a.head_dim},
+          BatchAxis::sequence};
+}
+
+AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
+                                 const SequenceMesh& mesh, const AttentionInputs& inputs) {
+  AttentionPieces pieces(builders, attention, mesh, inputs);
+  switch (mesh.mode) {
+    case SpMode::ring:
+      return lower_ring(pieces);
+    case SpMode::ulysses:
+      return lower_ulysses(pieces);
+    case SpMode::usp:
+    case SpMode::tas:
+      return lower_hybrid(pieces);
+    case SpMode::torus:
+      return lower_torus(pieces);
+  }
+  return {};
+}
+
+std::vector<Program> attention_programs(const SequenceAttention& a, const SequenceMesh& mesh) {
+  std::vector<Builder> builders;
+  AttentionInputs in;
+  for (int x = 0; x < mesh.ranks(); ++x) {
+    Builder& b = builders.emplace_back(fmt::format("{}_attention", to_string(mesh.mode)),
+                                       Extents{.sequence = a.batch});
+    in.q = b.input("q", q_type(a));
+    in.k = b.input("k", kv_type(a));
+    in.v = b.input("v", kv_type(a));
+    ValueType joint = q_type(a);
+    joint.shape[1] = a.joint_q;
+    if (a.joint_q > 0) in.joint_q = b.input("joint_q", joint);
+    joint = kv_type(a);
+    joint.shape[1] = a.joint_kv;
+    if (a.joint_kv > 0) {
+      in.joint_k = b.input("joint_k", joint);
+      in.joint_v = b.input("joint_v", joint);
+    }
+  }
+  const AttentionOutputs out = lower_attention(builders, a, mesh, in);
+  std::vector<Program> programs;
+  for (Builder& b : builders) {
+    programs.push_back(b.finish(out.joint_o == kNoValue
+                                    ? std::vector<ValueId>{out.o}
+                                    : std::vector<ValueId>{out.o, out.joint_o}));
+  }
+  return programs;
+}
+
+}  // namespace braid

@@ -1,0 +1,170 @@
+#include "braid/parallel/attention/pieces.h"
+
+#include <algorithm>
+
+namespace braid {
+
+AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAttention& attention,
+                                 const SequenceMesh& mesh, const AttentionInputs& inputs)
+    : builders_(builders), a_(attention), mesh_(mesh), in_(inputs) {
+  const auto P = static_cast<size_t>(world());
+  BRAID_CHECK(builders.size() == P, "{} programs of {} ranks", builders.size(), P);
+  if (a_.q.ranks.size() != P || a_.kv.ranks.size() != P) {
+    fail(ErrorCode::kInvalidArgument,
+         "sequence-parallel attention: queries over {} ranks and keys over {}, on {} ranks",
+         a_.q.ranks.size(), a_.kv.ranks.size(), P);
+  }
+  if (a_.kv_heads < 1 || a_.q_heads % a_.kv_heads != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "sequence-parallel attention: {} query heads do not divide over {} KV heads", a_.q_heads,
+         a_.kv_heads);
+  }
+  if (mesh.degrees.head_groups() > a_.q_heads) {
+    fail(ErrorCode::kInvalidArgument,
+         "sequence-parallel attention: {} head groups of {} query heads: a rank would have none",
+         mesh.degrees.head_groups(), a_.q_heads);
+  }
+  const auto check = [&](const char* name, ValueId id, ValueType want) {
+    if (builders_[0].type(id) == want) return;
+    fail(ErrorCode::kInvalidArgument, "sequence-parallel attention: {} is {}, wanted {}", name,
+         to_string(builders_[0].type(id)), to_string(want));
+  };
+  check("q", in_.q, q_type(a_));
+  check("k", in_.k, kv_type(a_));
+  check("v", in_.v, kv_type(a_));
+  pushes_.assign(P, std::vector<int64_t>(P, 0));
+  if (in_.early == kNoValue) in_.early = in_.q;
+}
+
+Range AttentionPieces::q_heads(int rank) const {
+  return even_part(a_.q_heads, mesh_.degrees.head_groups(), mesh_.head_group(rank));
+}
+
+Range AttentionPieces::kv_heads(int rank) const {
+  const Range q = q_heads(rank);
+  return {q.begin / a_.group(), (q.end - 1) / a_.group() + 1};
+}
+
+int64_t AttentionPieces::most(const std::function<int64_t(int rank)>& of) const {
+  int64_t most = 1;  // an empty value has a place too
+  for (int x = 0; x < world(); ++x) most = std::max(most, of(x));
+  return most;
+}
+
+std::vector<int> AttentionPieces::sources(int rank, int k) const {
+  std::vector<int> result;
+  const int t = (mesh_.t(rank) - k % T() + T()) % T();
+  for (int n = 0; n < U(); ++n) {
+    // Each begins with another one, so that no rank is asked by all at once.
+    const int u = (mesh_.u(rank) + n) % U();
+    if (k > 0 || n > 0) result.push_back(mesh_.rank(t, u, mesh_.r(rank)));
+  }
+  return result;
+}
+
+int AttentionPieces::ring_peer(int rank, int i) const {
+  return mesh_.rank(mesh_.t(rank), mesh_.u(rank), (mesh_.r(rank) + i) % R());
+}
+
+int64_t AttentionPieces::buffered_rows(const SequenceLayout& layout, int rank, int k) const {
+  int64_t rows = 0;
+  for (int source : sources(rank, k)) rows += layout.rows(source);
+  return rows;
+}
+
+Range AttentionPieces::joint_rows(int rank) const {
+  return even_part(a_.joint_q, R(), mesh_.r(rank));
+}
+
+ValueType AttentionPieces::q_buffer(int k) const {
+  const int64_t rows = most([&](int x) { return buffered_rows(a_.q, x, k); });
+  const int64_t heads = most([&](int x) { return q_heads(x).size(); });
+  return {a_.dtype, {a_.batch, rows, heads, a_.head_dim}, BatchAxis::sequence};
+}
+
+ValueType AttentionPieces::kv_buffer(int k) const {
+  const int64_t rows = most([&](int x) { return buffered_rows(a_.kv, x, k); });
+  const int64_t heads = most([&](int x) { return kv_heads(x).size(); });
+  return {a_.dtype, {a_.batch, rows, heads, a_.head_dim}, BatchAxis::sequence};
+}
+
+ValueType AttentionPieces::ring_buffer(int k) const {
+  ValueType type = kv_buffer(k);
+  type.shape[1] =
+      most([&](int x) { return buffered_rows(a_.kv, x, k) + (k == 0 ? a_.kv.rows(x) : 0); });
+  return type;
+}
+
+std::vector<ValueId> AttentionPieces::emit(const OpDef& def, const std::vector<ValueId>& inputs,
+                                           const char* tag,
+                                           const std::function<Attrs(int rank)>& attrs) {
+  std::vector<ValueId> outputs;
+  for (int x = 0; x < world(); ++x) {
+    Builder& builder = builders_[static_cast<size_t>(x)];
+    builder.mark(tag);
+    std::vector<ValueId> made = builder.op(def, attrs(x), inputs);
+    builder.mark("");
+    BRAID_CHECK(x == 0 || made == outputs, "rank {}: values differ from rank 0's", x);
+    outputs = std::move(made);
+  }
+  return outputs;
+}
+
+std::vector<ValueId> AttentionPieces::sync(const Sync& sync) {
+  std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
+  BRAID_CHECK(!sync.kept.empty() && sync.closed.size() <= ops::kSyncMaxClosed);
+  inputs[0] = sync.kept[0];
+  inputs[ops::kSyncArrivals] = sync.arrivals;
+  std::ranges::copy(sync.closed, inputs.begin() + ops::kSyncFirstClosed);
+  inputs.insert(inputs.end(), sync.kept.begin() + 1, sync.kept.end());
+  const std::string axis = sync.axis;
+  const int ranks = axis == "world" ? world() : axis.empty() ? 1 : mesh_.mesh.size(axis);
+  std::vector<int> counters;
+  for (size_t i = 0; i < sync.opens.size(); ++i) {
+    if (sync.opens[i] == ops::arrivals_type(world())) counters.push_back(static_cast<int>(i));
+  }
+  const auto outputs = emit(ops::kSync, inputs, sync.tag, [&](int x) {
+    ops::SyncAttrs attrs{.axis = axis,
+                         .ranks = ranks,
+                         .arrivals = {},
+                         .opens = sync.opens,
+                         .opened_arrivals = counters};
+    if (sync.arrivals != kNoValue) attrs.arrivals = pushes_[static_cast<size_t>(x)];
+    return Attrs::of(attrs);
+  });
+  if (sync.arrivals != kNoValue) {
+    for (auto& from : pushes_) std::ranges::fill(from, 0);
+  }
+  return outputs;
+}
+
+AttentionPieces::Opened AttentionPieces::open(std::vector<ValueId> kept,
+                                              const std::vector<ValueType>& types) {
+  std::vector<ValueType> opens{ops::arrivals_type(world()), q_type(a_)};
+  if (a_.joint_q > 0) opens.push_back(builders_[0].type(in_.joint_q));
+  const size_t results = opens.size();
+  opens.insert(opens.end(), types.begin(), types.end());
+  const std::vector<ValueId> made =
+      sync({.axis = "world", .kept = std::move(kept), .closed = {}, .opens = opens});
+  return {{.o = made[1], .joint_o = a_.joint_q > 0 ? made[2] : kNoValue, .arrivals = made[0]},
+          {made.begin() + static_cast<int64_t>(results), made.end()}};
+}
+
+AttentionOutputs AttentionPieces::close(const Results& results, std::vector<ValueId> kept,
+                                        bool meet) {
+  std::vector<ValueId> closed{results.o};
+  if (results.joint_o != kNoValue) closed.push_back(results.joint_o);
+  sync({.axis = meet ? "world" : "",
+        .kept = std::move(kept),
+        .closed = closed,
+        .arrivals = results.arrivals,
+        .opens = {}});
+  return {results.o, results.joint_o};
+}
+
+std::vector<ValueId> AttentionPieces::buffers(const std::vector<ValueType>& types) {
+  return emit(ops::kBuffers, {in_.early}, "",
+              [&](int) { return Attrs::of(ops::BuffersAttrs{types}); });
+}
+
+}  // namespace braid

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "braid/ops/one_sided.h"
+#include "braid/ops/segment_attention.h"
+#include "braid/parallel/attention/lower_attention.h"
+
+// What the lowerings are put together from. Rank x = (t, u, r) computes head group g = t U + u for
+// the queries of the ranks (t', u', r), over the keys of all ranks. *Class* k of rank x is what the
+// ranks (t - k, u', r) hold, u' = 0..U-1: class 0 is its own torus group's, and of that its own
+// rows are used where they are. *Ring step* i of a class is the class of ring neighbour (t, u, r +
+// i).
+namespace braid {
+
+// Rows of a value that a rank computes with.
+struct Piece {
+  ValueId value = kNoValue;  // q or k
+  ValueId value_v = kNoValue;
+  int64_t row = 0;
+  int64_t head = 0;
+  int64_t rows = 0;
+  int64_t position = 0;
+  int owner = -1;         // the rank whose rows these are; -1: the joint prefix
+  int64_t owner_row = 0;  // where it has them
+};
+// [ranks]; the values are the same on all.
+using Chunk = std::vector<std::vector<Piece>>;
+
+class AttentionPieces {
+ public:
+  // Checks that attention, mesh and builders fit.
+  AttentionPieces(std::span<Builder> builders, const SequenceAttention& attention,
+                  const SequenceMesh& mesh, const AttentionInputs& inputs);
+
+  int T() const { return mesh_.degrees.torus; }
+  int U() const { return mesh_.degrees.ulysses; }
+  int R() const { return mesh_.degrees.ring; }
+  int world() const { return mesh_.ranks(); }
+  const AttentionInputs& inputs() const { return in_; }
+
+  // Where results and their arrival counters are; joint_o only where there is a prefix.
+  struct Results {
+    ValueId o = kNoValue;
+    ValueId joint_o = kNoValue;
+    ValueId arrivals = kNoValue;
+  };
+  // Lets all ranks meet: what is `kept` is ready, the results and the buffers of `types` are open
+  // from then on.
+  struct Opened {
+    Results results;
+    std::vector<ValueId> buffers;
+  };
+  Opened open(std::vector<ValueId> kept, const std::vector<ValueType>& types);
+  // The end: all results are here, and nobody reads what is `kept` any more.
+  AttentionOutputs close(const Results& results, std::vector<ValueId> kept, bool meet = true);
+
+  // A buffer with room for class k on any rank: of queries or of keys of one head group.
+  ValueType q_buffer(int k) const;
+  ValueType kv_buffer(int k) const;
+  ValueType ring_buffer(int k) const;
+
+  struct Sync {
+    const char* axis = "";  // "world", "ring", or none: arrivals alone
+    const char* tag = kLinkTag;
+    std::vector<ValueId> kept;    // the first one exists
+    std::vector<ValueId> closed;  // the first may be arrival counters
+    ValueId arrivals = kNoValue;
+    std::vector<ValueType> opens;  // arrivals_type: counters, which start at zero
+  };
+  std::vector<ValueId> sync(const Sync& sync);
+  std::vector<ValueId> buffers(const std::vector<ValueType>& types);
+
+  // Reads class k of the queries or keys from where they are; nothing of this rank's own.
+  void pull_q(int k, ValueId dst);
+  void pull_kv(int k, ValueId dst_k, ValueId dst_v);
+  // Ring step i of class k, which the neighbour has in class_k, class_v (kNoValue: none needed)
+  // and, for class 0, in its own k and v.
+  void pull_ring(int k, int i, ValueId class_k, ValueId class_v, ValueId dst_k, ValueId dst_v);
+  // Writes this rank's rows to the buffers of class 0 of its ulysses group.
+  void push_q(ValueId arrivals, ValueId dst);
+  void push_kv(ValueId arrivals, ValueId dst_k, ValueId dst_v);
+
+  // What is in those buffers; class 0 begins with this rank's own rows, in place.
+  Chunk q_chunk(int k, ValueId buffer) const;
+  Chunk kv_chunk(int k, ValueId buffer_k, ValueId buffer_v) const;
+  Chunk ring_chunk(int k, int i, ValueId buffer_k, ValueId buffer_v) const;
+  // This rank's share of the joint queries, whole keys; empty where there is no prefix.
+  Chunk joint_q_chunk() const;
+  Chunk joint_kv_chunk() const;
+
+  // Room for the running states of all these queries, which keep their places.
+  void begin_states(const std::vector<const Chunk*>& chunks);
+  // One call: these queries over these keys. `first` begins their states; with `results` the call
+  // finishes them, and returns the buffer of those that are other ranks' (kNoValue: none).
+  ValueId attend(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv,
+                 bool first, const Results* results = nullptr);
+  // Sends the finished rows of these queries to their owners, and the joint ones to all.
+  void push_o(const Results& results, const std::vector<const Chunk*>& q, ValueId send);
+  void push_joint(const Results& results);
+
+ private:
+  using Moves = std::vector<ops::Move>;
+  std::vector<ValueId> emit(const OpDef& def, const std::vector<ValueId>& inputs, const char* tag,
+                            const std::function<Attrs(int rank)>& attrs);
+  void emit_push(ValueId arrivals, const std::vector<ValueId>& values,
+                 const std::function<Moves(int rank)>& moves);
+  Range q_heads(int rank) const;   // of its head group
+  Range kv_heads(int rank) const;  // that these read
+  int64_t most(const std::function<int64_t(int rank)>& of) const;
+  // Ranks of class k whose rows are in its buffer.
+  std::vector<int> sources(int rank, int k) const;
+  int ring_peer(int rank, int i) const;
+  int64_t buffered_rows(const SequenceLayout& layout, int rank, int k) const;
+  Range joint_rows(int rank) const;
+  bool kept_apart(const Piece& a, const Piece& b) const;
+  std::vector<ops::KvSegment> kv_segments(const std::vector<const Chunk*>& chunks, int rank,
+                                          std::vector<ValueId>& k_values) const;
+  std::vector<ops::QSegment> q_segments(const std::vector<const Chunk*>& chunks, int rank,
+                                        std::vector<ValueId>& q_values, int num_kv) const;
+  // Appends the runs of `owner`, which lie in `value` from row `row` on.
+  int64_t append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner, ValueId value,
+                 ValueId value_v, int64_t row, int64_t head) const;
+
+  std::span<Builder> builders_;
+  const SequenceAttention& a_;
+  const SequenceMesh& mesh_;
+  AttentionInputs in_;
+  std::vector<std::vector<int64_t>> pushes_;  // [to][from] not waited for yet, of open counters
+  ValueId counters_ = kNoValue;
+  ValueId state_o_ = kNoValue, state_l_ = kNoValue, state_m_ = kNoValue;
+  std::vector<std::pair<const Chunk*, int64_t>> state_row_;
+};
+
+// One file each.
+AttentionOutputs lower_ring(AttentionPieces& p);
+AttentionOutputs lower_ulysses(AttentionPieces& p);
+AttentionOutputs lower_hybrid(AttentionPieces& p);  // usp and tas: they differ in the mesh
+AttentionOutputs lower_torus(AttentionPieces& p);
+
+}  // namespace braid

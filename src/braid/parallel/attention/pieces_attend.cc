@@ -1,0 +1,266 @@
+// What the pieces compute: which rows are where, and the calls over them.
+#include <algorithm>
+
+#include "braid/ops/segment_attention.h"
+#include "braid/parallel/attention/pieces.h"
+
+namespace braid {
+namespace {
+
+using ops::QSegment;
+using Chunks = std::vector<const Chunk*>;
+
+// The index of `id` in the list, at whose end it is put if it is new.
+int index_of(std::vector<ValueId>& list, ValueId id) {
+  const auto it = std::ranges::find(list, id);
+  if (it != list.end()) return static_cast<int>(it - list.begin());
+  list.push_back(id);
+  return static_cast<int>(list.size()) - 1;
+}
+
+int64_t rows_of(const std::vector<Piece>& pieces) {
+  int64_t rows = 0;
+  for (const Piece& piece : pieces) rows += piece.rows;
+  return rows;
+}
+
+// Calls fn(rank, piece) for all pieces that have rows.
+template <class Fn>
+void for_each_piece(const Chunks& chunks, Fn&& fn) {
+  for (const Chunk* chunk : chunks) {
+    for (size_t x = 0; x < chunk->size(); ++x) {
+      for (const Piece& piece : (*chunk)[x]) {
+        if (piece.rows > 0) fn(static_cast<int>(x), piece);
+      }
+    }
+  }
+}
+
+QSegment::Out goes_to(const Piece& piece, int rank) {
+  if (piece.owner < 0) return QSegment::Out::joint;
+  return piece.owner == rank ? QSegment::Out::o : QSegment::Out::send;
+}
+
+}  // namespace
+
+int64_t AttentionPieces::append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner,
+                                ValueId value, ValueId value_v, int64_t row, int64_t head) const {
+  int64_t owner_row = 0;
+  for (const SequenceRun& run : layout.ranks[static_cast<size_t>(owner)]) {
+    pieces.push_back({.value = value,
+                      .value_v = value_v,
+                      .row = row + owner_row,
+                      .head = head,
+                      .rows = run.rows,
+                      .position = run.position,
+                      .owner = owner,
+                      .owner_row = owner_row});
+    owner_row += run.rows;
+  }
+  return row + owner_row;
+}
+
+Chunk AttentionPieces::q_chunk(int k, ValueId buffer) const {
+  Chunk chunk(static_cast<size_t>(world()));
+  for (int x = 0; x < world(); ++x) {
+    auto& pieces = chunk[static_cast<size_t>(x)];
+    if (k == 0) append(pieces, a_.q, x, in_.q, kNoValue, 0, q_heads(x).begin);
+    int64_t row = 0;
+    for (int source : sources(x, k)) row = append(pieces, a_.q, source, buffer, kNoValue, row, 0);
+  }
+  return chunk;
+}
+
+Chunk AttentionPieces::kv_chunk(int k, ValueId buffer_k, ValueId buffer_v) const {
+  Chunk chunk(static_cast<size_t>(world()));
+  for (int x = 0; x < world(); ++x) {
+    auto& pieces = chunk[static_cast<size_t>(x)];
+    if (k == 0) append(pieces, a_.kv, x, in_.k, in_.v, 0, kv_heads(x).begin);
+    int64_t row = 0;
+    for (int source : sources(x, k))
+      row = append(pieces, a_.kv, source, buffer_k, buffer_v, row, 0);
+  }
+  return chunk;
+}
+
+Chunk AttentionPieces::ring_chunk(int k, int i, ValueId buffer_k, ValueId buffer_v) const {
+  Chunk chunk(static_cast<size_t>(world()));
+  for (int x = 0; x < world(); ++x) {
+    auto& pieces = chunk[static_cast<size_t>(x)];
+    const int peer = ring_peer(x, i);
+    int64_t row = 0;
+    if (k == 0) row = append(pieces, a_.kv, peer, buffer_k, buffer_v, row, 0);
+    for (int source : sources(peer, k)) {
+      row = append(pieces, a_.kv, source, buffer_k, buffer_v, row, 0);
+    }
+  }
+  return chunk;
+}
+
+Chunk AttentionPieces::joint_q_chunk() const {
+  Chunk chunk(static_cast<size_t>(world()));
+  for (int x = 0; x < world() && a_.joint_q > 0; ++x) {
+    const Range rows = joint_rows(x);
+    chunk[static_cast<size_t>(x)].push_back({.value = in_.joint_q,
+                                             .row = rows.begin,
+                                             .head = q_heads(x).begin,
+                                             .rows = rows.size(),
+                                             .position = rows.begin,
+                                             .owner_row = rows.begin});
+  }
+  return chunk;
+}
+
+Chunk AttentionPieces::joint_kv_chunk() const {
+  Chunk chunk(static_cast<size_t>(world()));
+  for (int x = 0; x < world() && a_.joint_kv > 0; ++x) {
+    chunk[static_cast<size_t>(x)].push_back({.value = in_.joint_k,
+                                             .value_v = in_.joint_v,
+                                             .head = kv_heads(x).begin,
+                                             .rows = a_.joint_kv});
+  }
+  return chunk;
+}
+
+void AttentionPieces::begin_states(const std::vector<const Chunk*>& chunks) {
+  int64_t rows = 0;
+  state_row_.clear();
+  for (const Chunk* chunk : chunks) {
+    state_row_.emplace_back(chunk, rows);
+    const auto size = [&](int x) { return rows_of((*chunk)[static_cast<size_t>(x)]); };
+    int64_t largest = 0;
+    for (int x = 0; x < world(); ++x) largest = std::max(largest, size(x));
+    rows += largest;
+  }
+  rows = std::max<int64_t>(rows, 1);
+  const int64_t heads = most([&](int x) { return q_heads(x).size(); });
+  const auto made =
+      buffers({{DType::f32, {a_.batch, rows, heads, a_.head_dim}, BatchAxis::sequence},
+               {DType::f32, {a_.batch, rows, heads}, BatchAxis::sequence},
+               {DType::f32, {a_.batch, rows, heads}, BatchAxis::sequence}});
+  state_o_ = made[0], state_l_ = made[1], state_m_ = made[2];
+}
+
+// Two neighbours are one segment where nothing tells their rows apart.
+bool AttentionPieces::kept_apart(const Piece& a, const Piece& b) const {
+  return a.value != b.value || a.row + a.rows != b.row || a.head != b.head ||
+         (a_.masked() && a.position + a.rows != b.position);
+}
+
+// The KV segments of a rank; their pairs are numbered by `k_values`.
+std::vector<ops::KvSegment> AttentionPieces::kv_segments(const Chunks& chunks, int rank,
+                                                         std::vector<ValueId>& k_values) const {
+  std::vector<ops::KvSegment> segments;
+  const Piece* last = nullptr;
+  for (const Chunk* chunk : chunks) {
+    for (const Piece& piece : (*chunk)[static_cast<size_t>(rank)]) {
+      if (piece.rows == 0) continue;
+      if (last != nullptr && !kept_apart(*last, piece)) {
+        segments.back().rows += piece.rows;
+      } else {
+        segments.push_back({.kv = index_of(k_values, piece.value),
+                            .row = piece.row,
+                            .head = piece.head,
+                            .rows = piece.rows,
+                            .position = piece.position});
+      }
+      last = &piece;
+    }
+  }
+  return segments;
+}
+
+// The Q segments of a rank, each of which sees all `num_kv` KV segments.
+std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank,
+                                                  std::vector<ValueId>& q_values,
+                                                  int num_kv) const {
+  std::vector<QSegment> segments;
+  int64_t send_row = 0;
+  for (const Chunk* chunk : chunks) {
+    const auto state =
+        std::ranges::find(state_row_, chunk, &std::pair<const Chunk*, int64_t>::first);
+    BRAID_CHECK(state != state_row_.end(), "queries without a state");
+    int64_t state_row = state->second;
+    const Piece* last = nullptr;
+    for (const Piece& piece : (*chunk)[static_cast<size_t>(rank)]) {
+      if (piece.rows == 0) continue;
+      QSegment segment{.q = index_of(q_values, piece.value),
+                       .row = piece.row,
+                       .head = piece.head,
+                       .rows = piece.rows,
+                       .position = piece.position,
+                       .state_row = state_row,
+                       .out = goes_to(piece, rank),
+                       .out_row = piece.owner_row,
+                       .out_head = q_heads(rank).begin,
+                       .kv_end = num_kv};
+      if (segment.out == QSegment::Out::send) {
+        segment.out_row = send_row;
+        segment.out_head = 0;
+        send_row += piece.rows;
+      }
+      state_row += piece.rows;
+      if (last != nullptr && !kept_apart(*last, piece) && segments.back().out == segment.out &&
+          segments.back().out_row + segments.back().rows == segment.out_row) {
+        segments.back().rows += piece.rows;
+      } else {
+        segments.push_back(segment);
+      }
+      last = &piece;
+    }
+  }
+  return segments;
+}
+
+ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
+                                const Results* results) {
+  std::vector<ValueId> q_values, k_values, v_values;
+  std::vector<int64_t> to_send(static_cast<size_t>(world()));
+  bool joint = false, own = false;
+  for_each_piece(q, [&](int x, const Piece& piece) {
+    index_of(q_values, piece.value);
+    const QSegment::Out out = goes_to(piece, x);
+    joint = joint || out == QSegment::Out::joint;
+    own = own || out == QSegment::Out::o;
+    if (out == QSegment::Out::send) to_send[static_cast<size_t>(x)] += piece.rows;
+  });
+  for_each_piece(kv, [&](int, const Piece& piece) {
+    index_of(k_values, piece.value);
+    index_of(v_values, piece.value_v);
+  });
+  BRAID_CHECK(k_values.size() == v_values.size());
+  if (q_values.empty()) q_values.push_back(in_.q);
+  ValueId send = kNoValue;
+  if (const int64_t rows = std::ranges::max(to_send); results != nullptr && rows > 0) {
+    ValueType type = q_buffer(0);
+    type.shape[1] = rows;
+    send = buffers({type})[0];
+  }
+  std::vector<ValueId> inputs{state_o_, state_l_,
+                              state_m_, results != nullptr && own ? results->o : kNoValue,
+                              send,     results != nullptr && joint ? results->joint_o : kNoValue};
+  inputs.insert(inputs.end(), q_values.begin(), q_values.end());
+  for (size_t i = 0; i < k_values.size(); ++i) {
+    inputs.insert(inputs.end(), {k_values[i], v_values[i]});
+  }
+  emit(ops::kSegmentAttention, inputs, "", [&](int x) {
+    const Range heads = q_heads(x);
+    ops::SegmentAttentionAttrs attrs{.heads = heads.size(),
+                                     .kv_heads = kv_heads(x).size(),
+                                     .group = a_.group(),
+                                     .head_offset = heads.begin % a_.group(),
+                                     .scale = a_.scale,
+                                     .window_left = a_.window_left,
+                                     .window_right = a_.window_right,
+                                     .load_state = !first,
+                                     .finalize = results != nullptr,
+                                     .num_q = static_cast<int>(q_values.size()),
+                                     .q = {},
+                                     .kv = kv_segments(kv, x, k_values)};
+    attrs.q = q_segments(q, x, q_values, static_cast<int>(attrs.kv.size()));
+    return Attrs::of(attrs);
+  });
+  return send;
+}
+
+}  // namespace braid

@@ -1,0 +1,204 @@
+// What the pieces move: pulls of queries and keys, pushes of either and of results.
+#include <algorithm>
+
+#include "braid/parallel/attention/pieces.h"
+
+namespace braid {
+namespace {
+
+using ops::Move;
+
+void add(std::vector<Move>& moves, const Move& move) {
+  if (move.rows > 0 && move.heads > 0) moves.push_back(move);
+}
+
+}  // namespace
+
+void AttentionPieces::pull_q(int k, ValueId dst) {
+  emit(ops::kPull, {dst, kNoValue, in_.q}, kLinkTag, [&](int x) {
+    const Range heads = q_heads(x);
+    Moves moves;
+    int64_t row = 0;
+    for (int source : sources(x, k)) {
+      const int64_t rows = a_.q.rows(source);
+      add(moves, {.peer = source,
+                  .src = 2,
+                  .dst = 0,
+                  .rows = rows,
+                  .dst_row = row,
+                  .heads = heads.size(),
+                  .src_head = heads.begin});
+      row += rows;
+    }
+    return Attrs::of(ops::MoveAttrs{x, moves});
+  });
+}
+
+void AttentionPieces::pull_kv(int k, ValueId dst_k, ValueId dst_v) {
+  emit(ops::kPull, {dst_k, dst_v, in_.k, in_.v}, kLinkTag, [&](int x) {
+    const Range heads = kv_heads(x);
+    Moves moves;
+    int64_t row = 0;
+    for (int source : sources(x, k)) {
+      const int64_t rows = a_.kv.rows(source);
+      for (int v : {0, 1}) {
+        add(moves, {.peer = source,
+                    .src = 2 + v,
+                    .dst = v,
+                    .rows = rows,
+                    .dst_row = row,
+                    .heads = heads.size(),
+                    .src_head = heads.begin});
+      }
+      row += rows;
+    }
+    return Attrs::of(ops::MoveAttrs{x, moves});
+  });
+}
+
+void AttentionPieces::pull_ring(int k, int i, ValueId class_k, ValueId class_v, ValueId dst_k,
+                                ValueId dst_v) {
+  std::vector<ValueId> inputs{dst_k, dst_v, in_.k, in_.v};
+  if (class_k != kNoValue) inputs.insert(inputs.end(), {class_k, class_v});
+  emit(ops::kPull, inputs, kRingTag, [&](int x) {
+    const int peer = ring_peer(x, i);
+    const Range heads = kv_heads(x);  // the peer's too: they differ in r alone
+    const int64_t own = k == 0 ? a_.kv.rows(peer) : 0;
+    Moves moves;
+    for (int v : {0, 1}) {
+      add(moves, {.peer = peer,
+                  .src = 2 + v,
+                  .dst = v,
+                  .rows = own,
+                  .heads = heads.size(),
+                  .src_head = heads.begin});
+      if (class_k == kNoValue) continue;
+      add(moves, {.peer = peer,
+                  .src = 4 + v,
+                  .dst = v,
+                  .rows = buffered_rows(a_.kv, peer, k),
+                  .dst_row = own,
+                  .heads = heads.size()});
+    }
+    return Attrs::of(ops::MoveAttrs{x, moves});
+  });
+}
+
+void AttentionPieces::emit_push(ValueId arrivals, const std::vector<ValueId>& values,
+                                const std::function<Moves(int rank)>& moves) {
+  std::vector<ValueId> inputs{arrivals};
+  inputs.insert(inputs.end(), values.begin(), values.end());
+  BRAID_CHECK(counters_ == arrivals || counters_ == kNoValue ||
+              std::ranges::all_of(pushes_, [](const auto& from) {
+                return std::ranges::all_of(from, [](int64_t n) { return n == 0; });
+              }));
+  counters_ = arrivals;
+  emit(ops::kPush, inputs, kLinkTag, [&](int x) {
+    ops::MoveAttrs attrs{x, moves(x)};
+    std::vector<int> peers;
+    for (const Move& move : attrs.moves) {
+      if (std::ranges::count(peers, move.peer) == 0) peers.push_back(move.peer);
+    }
+    for (int peer : peers) ++pushes_[static_cast<size_t>(peer)][static_cast<size_t>(x)];
+    return Attrs::of(attrs);
+  });
+}
+
+void AttentionPieces::push_q(ValueId arrivals, ValueId dst) {
+  emit_push(arrivals, {in_.q, dst}, [&](int x) {
+    Moves moves;
+    for (int peer : sources(x, 0)) {
+      int64_t row = 0;
+      for (int source : sources(peer, 0)) {
+        if (source == x) break;
+        row += a_.q.rows(source);
+      }
+      const Range heads = q_heads(peer);
+      add(moves, {.peer = peer,
+                  .src = 1,
+                  .dst = 2,
+                  .rows = a_.q.rows(x),
+                  .dst_row = row,
+                  .heads = heads.size(),
+                  .src_head = heads.begin});
+    }
+    return moves;
+  });
+}
+
+void AttentionPieces::push_kv(ValueId arrivals, ValueId dst_k, ValueId dst_v) {
+  emit_push(arrivals, {in_.k, in_.v, dst_k, dst_v}, [&](int x) {
+    Moves moves;
+    for (int peer : sources(x, 0)) {
+      int64_t row = 0;
+      for (int source : sources(peer, 0)) {
+        if (source == x) break;
+        row += a_.kv.rows(source);
+      }
+      const Range heads = kv_heads(peer);
+      for (int v : {0, 1}) {
+        add(moves, {.peer = peer,
+                    .src = 1 + v,
+                    .dst = 3 + v,
+                    .rows = a_.kv.rows(x),
+                    .dst_row = row,
+                    .heads = heads.size(),
+                    .src_head = heads.begin});
+      }
+    }
+    return moves;
+  });
+}
+
+void AttentionPieces::push_o(const Results& results, const std::vector<const Chunk*>& q,
+                             ValueId send) {
+  if (send == kNoValue) return;
+  emit_push(results.arrivals, {send, results.o}, [&](int x) {
+    const Range heads = q_heads(x);
+    Moves moves;
+    int64_t row = 0;
+    for (const Chunk* chunk : q) {
+      for (const Piece& piece : (*chunk)[static_cast<size_t>(x)]) {
+        if (piece.owner < 0 || piece.owner == x || piece.rows == 0) continue;
+        Move* last = moves.empty() ? nullptr : &moves.back();
+        if (last != nullptr && last->peer == piece.owner && last->src_row + last->rows == row &&
+            last->dst_row + last->rows == piece.owner_row) {
+          last->rows += piece.rows;
+        } else {
+          add(moves, {.peer = piece.owner,
+                      .src = 1,
+                      .dst = 2,
+                      .rows = piece.rows,
+                      .src_row = row,
+                      .dst_row = piece.owner_row,
+                      .heads = heads.size(),
+                      .dst_head = heads.begin});
+        }
+        row += piece.rows;
+      }
+    }
+    return moves;
+  });
+}
+
+void AttentionPieces::push_joint(const Results& results) {
+  if (a_.joint_q == 0 || world() == 1) return;
+  emit_push(results.arrivals, {results.joint_o}, [&](int x) {
+    const Range heads = q_heads(x), rows = joint_rows(x);
+    Moves moves;
+    for (int n = 1; n < world(); ++n) {
+      add(moves, {.peer = (x + n) % world(),
+                  .src = 1,
+                  .dst = 1,
+                  .rows = rows.size(),
+                  .src_row = rows.begin,
+                  .dst_row = rows.begin,
+                  .heads = heads.size(),
+                  .src_head = heads.begin,
+                  .dst_head = heads.begin});
+    }
+    return moves;
+  });
+}
+
+}  // namespace braid

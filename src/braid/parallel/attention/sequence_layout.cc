@@ -1,0 +1,57 @@
+#include "braid/parallel/attention/sequence_layout.h"
+
+#include <algorithm>
+
+#include "braid/base/error.h"
+#include "braid/base/math.h"
+
+namespace braid {
+
+int64_t SequenceLayout::rows(int rank) const {
+  int64_t rows = 0;
+  for (const SequenceRun& run : ranks.at(static_cast<size_t>(rank))) rows += run.rows;
+  return rows;
+}
+
+int64_t SequenceLayout::max_rows() const {
+  int64_t most = 0;
+  for (int r = 0; r < static_cast<int>(ranks.size()); ++r) most = std::max(most, rows(r));
+  return most;
+}
+
+int64_t SequenceLayout::length() const {
+  int64_t length = 0;
+  for (int r = 0; r < static_cast<int>(ranks.size()); ++r) length += rows(r);
+  return length;
+}
+
+SequenceLayout contiguous_layout(const std::vector<int64_t>& lengths, int64_t first) {
+  SequenceLayout layout;
+  for (int64_t rows : lengths) {
+    if (rows < 0) fail(ErrorCode::kInvalidArgument, "a sequence part of {} rows", rows);
+    layout.ranks.emplace_back();
+    if (rows > 0) layout.ranks.back().push_back({first, rows});
+    first += rows;
+  }
+  return layout;
+}
+
+SequenceLayout even_layout(int64_t L, int P, int64_t first) {
+  std::vector<int64_t> lengths;
+  for (int r = 0; r < P; ++r) lengths.push_back(even_part(L, P, r).size());
+  return contiguous_layout(lengths, first);
+}
+
+SequenceLayout zigzag_layout(int64_t L, int P, int64_t first) {
+  SequenceLayout layout;
+  for (int r = 0; r < P; ++r) {
+    layout.ranks.emplace_back();
+    for (int part : {r, 2 * P - 1 - r}) {
+      const Range rows = even_part(L, 2 * P, part);
+      if (!rows.empty()) layout.ranks.back().push_back({first + rows.begin, rows.size()});
+    }
+  }
+  return layout;
+}
+
+}  // namespace braid

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace braid {
+
+// Consecutive positions of a sequence that lie in consecutive rows of a rank.
+struct SequenceRun {
+  int64_t position = 0;
+  int64_t rows = 0;
+  bool operator==(const SequenceRun&) const = default;
+};
+
+// Which positions of a sequence each rank holds, in the order of its rows. Every position is on one
+// rank; ranks may hold different numbers of rows, or none.
+struct SequenceLayout {
+  std::vector<std::vector<SequenceRun>> ranks;
+
+  int64_t rows(int rank) const;
+  int64_t max_rows() const;
+  int64_t length() const;
+  bool operator==(const SequenceLayout&) const = default;
+};
+
+// Rank r holds the lengths[r] positions after those of rank r - 1; the sequence begins at `first`.
+SequenceLayout contiguous_layout(const std::vector<int64_t>& lengths, int64_t first = 0);
+// The same in even parts of L.
+SequenceLayout even_layout(int64_t L, int P, int64_t first = 0);
+// Of 2 P even parts, rank r holds part r and part 2 P - 1 - r: causal attention is balanced.
+SequenceLayout zigzag_layout(int64_t L, int P, int64_t first = 0);
+
+}  // namespace braid

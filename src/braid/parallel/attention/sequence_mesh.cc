@@ -1,0 +1,109 @@
+#include "braid/parallel/attention/sequence_mesh.h"
+
+#include <array>
+#include <numeric>
+
+#include "braid/base/error.h"
+
+namespace braid {
+namespace {
+
+constexpr std::array<std::string_view, 5> kNames = {"ring", "ulysses", "usp", "tas", "torus"};
+
+// What is pinned, and the rest of the product by the rule.
+SpDegrees degrees_of(SpMode mode, const Topology& topology, int64_t q_heads,
+                     const SpRequest& request) {
+  const int P = topology.ranks();
+  const int groups = static_cast<int>(std::gcd<int64_t>(P, q_heads));
+  switch (mode) {
+    case SpMode::ring:
+      return {request.torus.value_or(1), request.ulysses.value_or(1), request.ring.value_or(P)};
+    case SpMode::ulysses:
+      return {request.torus.value_or(1), request.ulysses.value_or(P), request.ring.value_or(1)};
+    case SpMode::usp:
+    case SpMode::tas: {
+      const int torus = request.torus.value_or(1);
+      int ulysses = groups;
+      if (request.ulysses) {
+        ulysses = *request.ulysses;
+      } else if (request.ring && *request.ring > 0) {
+        ulysses = P / *request.ring;
+      }
+      return {torus, ulysses, request.ring.value_or(ulysses > 0 ? P / ulysses : 1)};
+    }
+    case SpMode::torus: {
+      int head_groups = groups;
+      if (request.ring && *request.ring > 0) {
+        head_groups = P / *request.ring;
+      } else if (request.torus && request.ulysses) {
+        head_groups = *request.torus * *request.ulysses;
+      }
+      int torus = std::gcd(topology.machines, head_groups);
+      if (request.torus) {
+        torus = *request.torus;
+      } else if (request.ulysses && *request.ulysses > 0) {
+        torus = head_groups / *request.ulysses;
+      }
+      const int ulysses = request.ulysses.value_or(torus > 0 ? head_groups / torus : 1);
+      const int used = torus * ulysses;
+      return {torus, ulysses, request.ring.value_or(used > 0 ? P / used : 1)};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view to_string(SpMode mode) {
+  return kNames.at(static_cast<size_t>(mode));
+}
+
+SpMode parse_sp_mode(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<SpMode>(i);
+  }
+  fail(ErrorCode::kInvalidArgument, "sequence parallelism '{}': there are {}", name,
+       fmt::join(kNames, ", "));
+}
+
+std::string to_string(const SpDegrees& degrees) {
+  return fmt::format("torus {} x ulysses {} x ring {}", degrees.torus, degrees.ulysses,
+                     degrees.ring);
+}
+
+int SequenceMesh::rank(int t, int u, int r) const {
+  int rank = 0;
+  for (const Mesh::Axis& axis : mesh.axes()) {
+    rank = rank * axis.size + (axis.name == "torus" ? t : axis.name == "ulysses" ? u : r);
+  }
+  return rank;
+}
+
+SequenceMesh sequence_mesh(SpMode mode, const Topology& topology, int64_t q_heads,
+                           const SpRequest& request) {
+  const SpDegrees degrees = degrees_of(mode, topology, q_heads, request);
+  const auto refuse = [&](std::string_view why) {
+    fail(ErrorCode::kInvalidArgument, "{} attention, {}, on {}x{} ranks and {} query heads: {}",
+         to_string(mode), to_string(degrees), topology.machines, topology.devices, q_heads, why);
+  };
+  if (degrees.torus < 1 || degrees.ulysses < 1 || degrees.ring < 1) {
+    refuse("every degree is at least 1");
+  }
+  if (int64_t{degrees.torus} * degrees.ulysses * degrees.ring != topology.ranks()) {
+    refuse(fmt::format("the degrees make up {} ranks, there are {}",
+                       int64_t{degrees.torus} * degrees.ulysses * degrees.ring, topology.ranks()));
+  }
+  if (degrees.head_groups() > q_heads) {
+    refuse(fmt::format("{} head groups, one for each torus and ulysses rank, and only {} heads",
+                       degrees.head_groups(), q_heads));
+  }
+  if (mode != SpMode::torus && degrees.torus > 1) refuse("only torus attention has a torus axis");
+  if (mode == SpMode::ring && degrees.ulysses > 1) refuse("ring attention has no ulysses axis");
+  if (mode == SpMode::ulysses && degrees.ring > 1) refuse("ulysses attention has no ring axis");
+  const Mesh::Axis torus{"torus", degrees.torus}, ulysses{"ulysses", degrees.ulysses},
+      ring{"ring", degrees.ring};
+  Mesh mesh = mode == SpMode::usp ? Mesh({ring, ulysses, torus}) : Mesh({torus, ulysses, ring});
+  return {mode, degrees, std::move(mesh), topology};
+}
+
+}  // namespace braid

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "braid/parallel/mesh.h"
+#include "braid/parallel/topology.h"
+
+namespace braid {
+
+// How attention is divided over the ranks that share a sequence:
+//   ring     every rank keeps its queries and reads the KV of all others in turn
+//   ulysses  every rank gets all rows of its share of the heads
+//   usp      ulysses on neighbouring ranks (inside a machine), ring across (Fang & Zhao 2024)
+//   tas      ulysses across, ring on neighbouring ranks (StreamFusion, section 4.2)
+//   torus    as tas, the exchange between the torus groups in stages under the attention of what is
+//            here already (section 4.3)
+enum class SpMode : uint8_t { ring, ulysses, usp, tas, torus };
+std::string_view to_string(SpMode mode);
+// Fails with kInvalidArgument, naming what there is.
+SpMode parse_sp_mode(std::string_view name);
+
+struct SpDegrees {
+  int torus = 1;
+  int ulysses = 1;
+  int ring = 1;
+  int ranks() const { return torus * ulysses * ring; }
+  int head_groups() const { return torus * ulysses; }
+  bool operator==(const SpDegrees&) const = default;
+};
+std::string to_string(const SpDegrees& degrees);  // "torus 2 x ulysses 2 x ring 1"
+
+// Degrees that a caller pins; the rest follow the rule.
+struct SpRequest {
+  std::optional<int> torus, ulysses, ring;
+};
+
+// The ranks of a topology as torus x ulysses x ring. Rank (t, u, r) computes the queries of all
+// ranks with its r for head group t U + u. Torus and ring groups lie as the mode says.
+struct SequenceMesh {
+  SpMode mode = SpMode::ring;
+  SpDegrees degrees;
+  Mesh mesh{{}};
+  Topology topology;
+
+  int ranks() const { return degrees.ranks(); }
+  int t(int rank) const { return mesh.coordinate(rank, "torus"); }
+  int u(int rank) const { return mesh.coordinate(rank, "ulysses"); }
+  int r(int rank) const { return mesh.coordinate(rank, "ring"); }
+  int rank(int t, int u, int r) const;
+  int head_group(int rank) const { return t(rank) * degrees.ulysses + u(rank); }
+};
+
+// Where nothing is pinned: P_u = gcd(N M, H) head groups (section 4.2), of which torus takes
+// gcd(N, P_u), all machines or a part of them; ring takes the rest. With uneven heads other degrees
+// are legal by hand: all that a rank needs is a head of its own. Fails with kInvalidArgument and
+// the reason where the degrees do not make up the ranks, the mode has no such axis, or there are
+// more head groups than query heads.
+SequenceMesh sequence_mesh(SpMode mode, const Topology& topology, int64_t q_heads,
+                           const SpRequest& request = {});
+
+}  // namespace braid

@@ -1,0 +1,177 @@
+#include "braid/parallel/attention/pieces.h"
+
+// Torus attention (StreamFusion, section 4.3 and Algorithm 1, derived again in
+// docs/sequence-parallel.md). Of rank (t, u, r), class k is what torus group t - k holds:
+//   pull Q   queries of class k = 0..T-1 over the keys of class 0, the next queries on their way
+//   pull KV  queries of classes 1..T-1 over the keys of class k = 1..T-1, the next keys on their
+//   way push O   queries of class 0 over the keys of classes 1..T-1, the other classes' results on
+//            their way to their owners
+// Inside a stage the ring steps follow each other, the next step's keys on their way. With T = 1
+// the first stage is all there is, which is USP and TAS: they differ in where the groups lie.
+namespace braid {
+namespace {
+
+// The keys of one class on this rank: its own ring step, then those of the ring neighbours.
+struct KeyClass {
+  ValueId k = kNoValue, v = kNoValue;   // the class' buffers; none where all rows are its own
+  std::vector<ValueId> ring_k, ring_v;  // [R - 1]
+  std::vector<Chunk> chunks;            // [R]
+};
+
+class Lowering {
+ public:
+  explicit Lowering(AttentionPieces& p)
+      : p_(p),
+        in_(p.inputs()),
+        keys_(static_cast<size_t>(p.T())),
+        q_(static_cast<size_t>(p.T()), kNoValue) {}
+
+  AttentionOutputs run() {
+    open();
+    pull();
+    for (int k = 0; k < p_.T(); ++k) queries_.push_back(p_.q_chunk(k, q_[k]));
+    joint_q_ = p_.joint_q_chunk();
+    joint_kv_ = p_.joint_kv_chunk();
+    std::vector<const Chunk*> states{&joint_q_};
+    for (const Chunk& chunk : queries_) states.push_back(&chunk);
+    p_.begin_states(states);
+    first_class();
+    if (p_.T() > 1) {
+      for (int k = 1; k < p_.T(); ++k) later_queries(k);
+      for (int k = 1; k < p_.T(); ++k) later_keys(k);
+      last_class();
+    }
+    std::vector<ValueId> kept{in_.q, in_.k, in_.v};
+    for (const KeyClass& keys : keys_) {
+      if (p_.R() > 1 && keys.k != kNoValue) kept.insert(kept.end(), {keys.k, keys.v});
+    }
+    return p_.close(opened_.results, kept);
+  }
+
+ private:
+  bool last(int k, int i) const { return k == p_.T() - 1 && i == p_.R() - 1; }
+
+  // All ranks' q, k and v are made; what pulls fill is opened. Ring neighbours read class 0 in
+  // place where no part of it had to be fetched.
+  void open() {
+    std::vector<ValueType> types;
+    const int first = p_.U() > 1 ? 0 : 1;
+    for (int k = first; k < p_.T(); ++k) {
+      types.insert(types.end(), {p_.q_buffer(k), p_.kv_buffer(k), p_.kv_buffer(k)});
+    }
+    const size_t ring = types.size();
+    if (first == 1) {
+      for (int i = 1; i < p_.R(); ++i) types.insert(types.end(), 2, p_.ring_buffer(0));
+    }
+    opened_ = p_.open({in_.q, in_.k, in_.v}, types);
+    size_t n = 0;
+    for (int k = first; k < p_.T(); ++k) {
+      q_[k] = opened_.buffers[n++];
+      keys_[k].k = opened_.buffers[n++];
+      keys_[k].v = opened_.buffers[n++];
+    }
+    for (n = ring; n < opened_.buffers.size(); n += 2) {
+      keys_[0].ring_k.push_back(opened_.buffers[n]);
+      keys_[0].ring_v.push_back(opened_.buffers[n + 1]);
+    }
+  }
+
+  // Everything is asked for at once; queries first, since keys are twice as much.
+  void pull() {
+    if (p_.U() > 1) {
+      p_.pull_q(0, q_[0]);
+      p_.pull_kv(0, keys_[0].k, keys_[0].v);
+    }
+    for (int k = 1; k < p_.T(); ++k) p_.pull_q(k, q_[k]);
+    for (int k = 1; k < p_.T(); ++k) p_.pull_kv(k, keys_[k].k, keys_[k].v);
+  }
+
+  // The ring neighbours have fetched class k: their buffers may be read. The only meeting inside a
+  // layer, of one ring group.
+  void meet_ring(int k) {
+    KeyClass& keys = keys_[k];
+    if (p_.R() == 1 || keys.k == kNoValue) return;
+    const auto made = p_.sync(
+        {.axis = "ring",
+         .tag = kRingTag,
+         .kept = {keys.k, keys.v},
+         .closed = {},
+         .opens = std::vector<ValueType>(2 * static_cast<size_t>(p_.R() - 1), p_.ring_buffer(k))});
+    for (size_t n = 0; n < made.size(); n += 2) {
+      keys.ring_k.push_back(made[n]);
+      keys.ring_v.push_back(made[n + 1]);
+    }
+  }
+
+  // The ring steps of class k; `attend` gets each when it is here.
+  template <class Attend>
+  void ring(int k, Attend&& attend) {
+    KeyClass& keys = keys_[k];
+    meet_ring(k);
+    keys.chunks.reserve(static_cast<size_t>(p_.R()));
+    for (int i = 0; i < p_.R(); ++i) {
+      if (i + 1 < p_.R()) p_.pull_ring(k, i + 1, keys.k, keys.v, keys.ring_k[i], keys.ring_v[i]);
+      keys.chunks.push_back(i == 0 ? p_.kv_chunk(k, keys.k, keys.v)
+                                   : p_.ring_chunk(k, i, keys.ring_k[i - 1], keys.ring_v[i - 1]));
+      attend(i, keys.chunks.back());
+    }
+  }
+
+  void first_class() {
+    const std::vector<const Chunk*> q{&queries_[0], &joint_q_};
+    ring(0, [&](int i, const Chunk& chunk) {
+      std::vector<const Chunk*> kv{&chunk};
+      if (i == 0) kv.insert(kv.begin(), &joint_kv_);
+      const ValueId send = p_.attend(q, kv, i == 0, last(0, i) ? &opened_.results : nullptr);
+      if (!last(0, i)) return;
+      p_.push_o(opened_.results, q, send);
+      p_.push_joint(opened_.results);
+    });
+  }
+
+  void later_queries(int k) {
+    std::vector<const Chunk*> kv{&joint_kv_};
+    for (const Chunk& chunk : keys_[0].chunks) kv.push_back(&chunk);
+    p_.attend({&queries_[k]}, kv, true);
+  }
+
+  void later_keys(int k) {
+    std::vector<const Chunk*> q{&joint_q_};
+    for (int n = 1; n < p_.T(); ++n) q.push_back(&queries_[n]);
+    ring(k, [&](int i, const Chunk& chunk) {
+      const ValueId send = p_.attend(q, {&chunk}, false, last(k, i) ? &opened_.results : nullptr);
+      if (!last(k, i)) return;
+      p_.push_o(opened_.results, q, send);
+      p_.push_joint(opened_.results);
+    });
+  }
+
+  void last_class() {
+    std::vector<const Chunk*> kv;
+    for (int k = 1; k < p_.T(); ++k) {
+      for (const Chunk& chunk : keys_[k].chunks) kv.push_back(&chunk);
+    }
+    const ValueId send = p_.attend({&queries_[0]}, kv, false, &opened_.results);
+    p_.push_o(opened_.results, {&queries_[0]}, send);
+  }
+
+  AttentionPieces& p_;
+  const AttentionInputs& in_;
+  std::vector<KeyClass> keys_;  // [T]
+  std::vector<ValueId> q_;      // [T] buffers
+  std::vector<Chunk> queries_;  // [T]
+  Chunk joint_q_, joint_kv_;
+  AttentionPieces::Opened opened_;
+};
+
+}  // namespace
+
+AttentionOutputs lower_torus(AttentionPieces& p) {
+  return Lowering(p).run();
+}
+
+AttentionOutputs lower_hybrid(AttentionPieces& p) {
+  return Lowering(p).run();
+}
+
+}  // namespace braid

@@ -1,0 +1,81 @@
+// braid bench attention from the command line.
+#include <map>
+#include <sstream>
+
+#include "cli/program.h"
+
+namespace braid::golden {
+namespace {
+
+using testing::HasSubstr;
+
+class BenchAttentionCliTest : public CliTest {};
+
+// Cells of the table's rows, without those of modes that were refused.
+std::map<std::string, std::vector<std::string>> rows_of(const std::string& table) {
+  std::map<std::string, std::vector<std::string>> rows;
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("| ")) continue;
+    std::vector<std::string> cells;
+    for (size_t at = 2, end; (end = line.find(" |", at)) != std::string::npos; at = end + 3) {
+      cells.push_back(line.substr(at, end - at));
+    }
+    if (cells.size() == 9 && cells[0] != "mode") rows[cells[0]] = cells;
+  }
+  return rows;
+}
+
+// Counted and analytic bytes are the same number.
+void expect_equal_bytes(const std::map<std::string, std::vector<std::string>>& rows) {
+  for (const auto& [mode, cells] : rows) {
+    for (size_t column : {6u, 7u}) {
+      const size_t slash = cells[column].find(" / ");
+      ASSERT_NE(slash, std::string::npos) << cells[column];
+      EXPECT_EQ(cells[column].substr(0, slash), cells[column].substr(slash + 3)) << mode;
+    }
+  }
+}
+
+TEST_F(BenchAttentionCliTest, MeasuresEveryModeOnTheCpu) {
+  const Outcome o = braid(
+      "bench attention --machines 2x2 --tokens 90 --text 5 --heads 8 --kv-heads 2 --head-dim 16 "
+      "--causal --batch 2 -r 1 --plot " +
+      path("plot.svg"));
+  ASSERT_EQ(o.status, 0) << o.err;
+  const auto rows = rows_of(o.out);
+  EXPECT_EQ(rows.size(), 5u) << o.out;
+  expect_equal_bytes(rows);
+  const std::string plot = read(path("plot.svg"));
+  for (const char* kind : {"segment_attention", "pull", "push", "sync", "rank 1 side"}) {
+    EXPECT_THAT(plot, HasSubstr(kind));
+  }
+}
+
+TEST_F(BenchAttentionCliTest, PredictsAClusterFromAProfile) {
+  const std::string command =
+      "bench attention --shape flux-3072 --machines 4x8 --profile a100 --sp auto";
+  const Outcome o = braid(command);
+  ASSERT_EQ(o.status, 0) << o.err;
+  const auto rows = rows_of(o.out);
+  EXPECT_EQ(rows.size(), 4u) << o.out;
+  expect_equal_bytes(rows);
+  EXPECT_THAT(o.out, HasSubstr("32 head groups"));  // why there is no ulysses
+  EXPECT_THAT(o.out, HasSubstr("auto: torus, torus 4 x ulysses 2 x ring 4"));
+  EXPECT_EQ(braid(command).out, o.out) << "predictions are deterministic";
+}
+
+TEST_F(BenchAttentionCliTest, WrongUseGetsOneLine) {
+  expect_refused("bench attention --sp spiral", 2, "there are ring, ulysses, usp, tas, torus");
+  expect_refused("bench attention --shape flux", 1, "flux-3072");
+  expect_refused("bench attention --machines 2", 2, "MACHINESxDEVICES");
+  expect_refused("bench attention --sp torus --machines 2x2 --torus-degree 3", 2,
+                 "the degrees make up 3 ranks, there are 4");
+  expect_refused("bench attention --heads 0", 2, "--heads is 0");
+  expect_refused("bench attention --profile nope", 1, "no profile 'nope'");
+  expect_refused("bench attention -r 1 --tokens 8 --plot /no/such/plot.svg", 1,
+                 "/no/such/plot.svg");
+}
+
+}  // namespace
+}  // namespace braid::golden
