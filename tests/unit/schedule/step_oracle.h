@@ -136,8 +136,9 @@ class StepOracle {
       const Op& op = schedule.op(program, l);
       auto& in = reads.emplace_back();
       auto& out = writes.emplace_back();
-      for (auto mb = static_cast<size_t>(l.micro_batch);
-           mb < static_cast<size_t>(l.micro_batch_end()); ++mb) {
+      const auto mb_end = static_cast<size_t>(l.micro_batch_end());
+      if (mb_end > M_) rank.broken = "a launch names micro-batches that are not there";
+      for (auto mb = static_cast<size_t>(l.micro_batch); mb < std::min(mb_end, M_); ++mb) {
         for (int o = l.op; o < l.op_end(); ++o) ++ran[{o, mb}];
         for (size_t k = 0; k < op.inputs.size(); ++k) {
           const ValueId id = op.inputs[k];
