@@ -45,16 +45,11 @@ struct Result {
 };
 
 void check(const BenchOptions& o) {
-  const auto require = [](std::string_view option, int64_t value, int64_t least) {
-    if (value < least) {
-      fail(ErrorCode::kInvalidArgument, "{} is {}, wanted at least {}", option, value, least);
-    }
-  };
-  require("-p", o.prompt, 0);
-  require("-n", o.decode, 0);
-  require("-d", o.depth, 0);
-  require("-r", o.repetitions, 1);
-  require("--chunk", o.chunk, 1);
+  require_at_least("-p", o.prompt, 0);
+  require_at_least("-n", o.decode, 0);
+  require_at_least("-d", o.depth, 0);
+  require_at_least("-r", o.repetitions, 1);
+  require_at_least("--chunk", o.chunk, 1);
   if (o.prompt == 0 && o.decode == 0) {
     fail(ErrorCode::kInvalidArgument, "nothing to measure: -p and -n are both 0");
   }

@@ -14,6 +14,13 @@ inline void add_model(CLI::App& command, std::string& path, bool required = true
       ->required(required);
 }
 
+// Fails with kInvalidArgument, naming the option, where its value is less.
+inline void require_at_least(std::string_view option, int64_t value, int64_t least) {
+  if (value < least) {
+    fail(ErrorCode::kInvalidArgument, "{} is {}, wanted at least {}", option, value, least);
+  }
+}
+
 // How a forward pass is spread over ranks and time.
 struct ParallelOptions {
   EngineConfig engine;

@@ -10,6 +10,7 @@
 #include "braid/commands.h"
 #include "braid/engine/strategy_choice.h"
 #include "braid/model/model_shape.h"
+#include "braid/options.h"
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
 #include "braid/schedule/trace.h"
@@ -49,15 +50,10 @@ void check(const PlanOptions& o) {
   if (o.model.has_value() == o.config.has_value()) {
     fail(ErrorCode::kInvalidArgument, "wanted is one of -m and --config");
   }
-  const auto require = [](std::string_view option, int64_t value, int64_t least) {
-    if (value < least) {
-      fail(ErrorCode::kInvalidArgument, "{} is {}, wanted at least {}", option, value, least);
-    }
-  };
-  require("--tokens", o.tokens, 0);
-  require("--decodes", o.decodes, 0);
-  require("--depth", o.depth, 0);
-  require("--tp", o.tp, 1);
+  require_at_least("--tokens", o.tokens, 0);
+  require_at_least("--decodes", o.decodes, 0);
+  require_at_least("--depth", o.depth, 0);
+  require_at_least("--tp", o.tp, 1);
   if (o.tokens + o.decodes == 0) {
     fail(ErrorCode::kInvalidArgument, "nothing to plan: --tokens and --decodes are both 0");
   }
@@ -130,15 +126,11 @@ void plan(const PlanOptions& o) {
     strategies.push_back(find_strategy(o.schedule));
   }
   const OpScheduler& strategy = *strategies[chosen];
-  const auto planned_for = [&](const OpScheduler& s, BatchCut& cut) {
-    const BatchInfo info = batch.info(o.tp);
-    cut.assign(batch, s.split(info), s.name());
-    const ContextKey key = key_for(cut, 0, o.tp);
-    return planning.planner->plan(s, s.layout(info), key.micro_batches, &planning.model);
-  };
+  const ForwardPlanner& planner = *planning.planner;
   BatchCut cut, whole;
-  const PlannedForward planned = planned_for(strategy, cut);
-  const PlannedForward sequential = planned_for(*sequential_strategy(), whole);
+  const PlannedForward planned = planner.plan(strategy, batch, cut, &planning.model);
+  const PlannedForward sequential =
+      planner.plan(*sequential_strategy(), batch, whole, &planning.model);
   const SimulatedStep step =
       simulate(planned.programs(), planned.schedules, cut.works(), planning.model);
   const SimulatedStep baseline =

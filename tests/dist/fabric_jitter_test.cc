@@ -18,6 +18,7 @@ TEST(LinkJitter, AGetBesideASignalCompletes) {
     const auto signals = endpoint.allocate<Signal>(2, "signals");
     const Tag tag = endpoint.tag("jitter");
     const int peer = 1 - endpoint.rank();
+    data.local()[0] = 100 + static_cast<uint64_t>(endpoint.rank());
     std::atomic<uint64_t> round{0};
     // Signals once a round, a little later each time; then nothing moves until the next one.
     std::thread signaller([&] {
@@ -36,6 +37,7 @@ TEST(LinkJitter, AGetBesideASignalCompletes) {
         round.store(i, std::memory_order_release);
         uint64_t got = 1;
         endpoint.get(&got, data.at(), peer, sizeof(got), tag);
+        EXPECT_EQ(got, 100 + static_cast<uint64_t>(peer));
         endpoint.wait(signals.at(1), i, {.tag = tag, .from = peer});
       }
     } catch (...) {

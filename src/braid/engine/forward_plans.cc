@@ -27,6 +27,15 @@ Program ForwardPlanner::logical(const Extents& capacity) const {
                  .kv_dtype = cache_.kv_dtype});
 }
 
+PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const Batch& batch, BatchCut& cut,
+                                    const CostModel* model) const {
+  const BatchInfo info = batch.info(ranks());
+  cut.assign(batch, ask(strategy, [&] { return strategy.split(info); }), strategy.name());
+  const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
+  const ContextKey key = key_for(cut, 0, ranks());
+  return plan(strategy, layout, key.micro_batches, model);
+}
+
 PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const LayoutRequest& layout,
                                     std::span<const MicroBatch> micro_batches,
                                     const CostModel* model) const {

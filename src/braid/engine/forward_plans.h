@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "braid/engine/batch_cut.h"
 #include "braid/engine/context_key.h"
 #include "braid/engine/rank.h"
 #include "braid/schedule/cost_model.h"
@@ -42,6 +43,9 @@ class ForwardPlanner {
   int ranks() const { return static_cast<int>(catalogs_.size()); }
   const Topology& topology() const { return topology_; }
 
+  // Divides the batch as the strategy says, into `cut`, and plans for its sizes.
+  PlannedForward plan(const OpScheduler& strategy, const Batch& batch, BatchCut& cut,
+                      const CostModel* model = nullptr) const;
   // With a cost model, the strategy may ask what its tasks take: each micro-batch at its capacity,
   // as one prompt without history.
   PlannedForward plan(const OpScheduler& strategy, const LayoutRequest& layout,

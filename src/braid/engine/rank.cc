@@ -55,7 +55,7 @@ std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, 
 
 // States are allocated when the first Program names them, and shared by all.
 TensorView Rank::state(const Value& value) {
-  const int64_t bytes = value.type.shape.rows() * bytes_of(value.type.dtype, value.type.shape[-1]);
+  const int64_t bytes = bytes_of(value.type);
   auto& memory = states_[value.name];
   if (!memory) memory = backend_.allocate(bytes);
   BRAID_CHECK(memory->bytes() == std::max<int64_t>(bytes, 1), "state {} changed its size",

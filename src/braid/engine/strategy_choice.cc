@@ -14,9 +14,8 @@ StrategyChoice::StrategyChoice(const ForwardPlanner& planner, CostModel model,
 }
 
 int StrategyChoice::choose(const Batch& batch) {
-  BatchCut whole;
-  whole.assign(batch, {{0, batch.extents().token}}, strategies_[0]->name());
-  const ContextKey key = key_for(whole, 0, planner_.ranks());
+  whole_.assign(batch, {{0, batch.extents().token}}, strategies_[0]->name());
+  const ContextKey key = key_for(whole_, 0, planner_.ranks());
   const int64_t mean_kv = static_cast<int64_t>(
       std::bit_ceil(static_cast<uint64_t>(batch.work().kv_tokens / batch.extents().sequence)));
   const auto it = std::ranges::find_if(
@@ -40,12 +39,8 @@ int StrategyChoice::choose(const Batch& batch) {
 }
 
 double StrategyChoice::simulated_seconds(const OpScheduler& strategy, const Batch& batch) const {
-  const BatchInfo info = batch.info(planner_.ranks());
   BatchCut cut;
-  cut.assign(batch, ask(strategy, [&] { return strategy.split(info); }), strategy.name());
-  const ContextKey key = key_for(cut, 0, planner_.ranks());
-  const PlannedForward planned =
-      planner_.plan(strategy, strategy.layout(info), key.micro_batches, &model_);
+  const PlannedForward planned = planner_.plan(strategy, batch, cut, &model_);
   return simulate(planned.programs(), planned.schedules, cut.works(), model_).seconds;
 }
 

@@ -40,6 +40,7 @@ class StrategyChoice {
   const ForwardPlanner& planner_;
   const CostModel model_;
   const Strategies strategies_;
+  BatchCut whole_;  // kept, so that a choice that is known allocates nothing
   std::vector<Known> known_;
   std::vector<std::string> explanations_;
 };

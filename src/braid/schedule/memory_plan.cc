@@ -43,13 +43,8 @@ int64_t value_bytes(std::span<const Program* const> programs, ValueId id, const 
   int64_t bytes = 0;
   for (const Program* program : programs) {
     const ValueType& type = program->value(id).type;
-    int64_t rows = type.shape.rows();
-    if (only != nullptr && type.axis != BatchAxis::none) {
-      Extents capacity = only->capacity;
-      capacity.shard = ceil_div(capacity.token, static_cast<int64_t>(ranks));
-      rows = rows / type.shape[0] * capacity.of(type.axis, type.shape[0]);
-    }
-    bytes = std::max(bytes, rows * bytes_of(type.dtype, type.shape[-1]));
+    bytes = std::max(
+        bytes, only == nullptr ? bytes_of(type) : bytes_of(type, sharded(only->capacity, ranks)));
   }
   return round_up(bytes, MemoryPlan::kAlignment);
 }

@@ -17,6 +17,12 @@ struct MicroBatch {
   bool operator==(const MicroBatch&) const = default;
 };
 
+// The capacity with its even part of the tokens on `ranks` ranks.
+constexpr Extents sharded(Extents capacity, int ranks) {
+  capacity.shard = ceil_div(capacity.token, static_cast<int64_t>(ranks));
+  return capacity;
+}
+
 // One sequence's share of a step.
 struct SequenceInfo {
   int64_t tokens = 0;  // computed by this step

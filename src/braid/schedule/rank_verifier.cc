@@ -197,18 +197,13 @@ class RankCheck {
 
   // With the largest part of its tokens that a rank can have.
   Extents capacity(int mb) const {
-    Extents capacity = schedule_.micro_batches[static_cast<size_t>(mb)].capacity;
-    capacity.shard = ceil_div(capacity.token, static_cast<int64_t>(ranks_));
-    return capacity;
+    return sharded(schedule_.micro_batches[static_cast<size_t>(mb)].capacity, ranks_);
   }
 
   int64_t bytes_of_value(ValueId id, int mb) const {
     const ValueType& type = program_.value(id).type;
-    int64_t rows = type.shape.rows();
-    if (!schedule_.memory.merged[static_cast<size_t>(id)] && type.axis != BatchAxis::none) {
-      rows = rows / type.shape[0] * capacity(mb).of(type.axis, type.shape[0]);
-    }
-    return rows * braid::bytes_of(type.dtype, type.shape[-1]);
+    const bool merged = schedule_.memory.merged[static_cast<size_t>(id)];
+    return merged ? bytes_of(type) : bytes_of(type, capacity(mb));
   }
 
   std::string describe(const Place& place) const {

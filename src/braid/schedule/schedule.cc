@@ -20,12 +20,12 @@ class Hash {
   uint64_t value_ = 0xcbf29ce484222325u;
 };
 
-std::string micro_batches(const Launch& launch) {
+}  // namespace
+
+std::string micro_batches_of(const Launch& launch) {
   if (launch.num_micro_batches == 1) return fmt::format("{}", launch.micro_batch);
   return fmt::format("{}-{}", launch.micro_batch, launch.micro_batch_end() - 1);
 }
-
-}  // namespace
 
 std::string to_string(const Schedule& schedule, const Program& program) {
   std::string out =
@@ -39,7 +39,7 @@ std::string to_string(const Schedule& schedule, const Program& program) {
     const Launch& launch = schedule.launches[i];
     const Op& op = schedule.op(program, launch);
     out += fmt::format("{:4} {:7} mb {:3} {:36} {}", i, to_string(launch.stream),
-                       micro_batches(launch), launch.kernel.name, op.scope);
+                       micro_batches_of(launch), launch.kernel.name, op.scope);
     for (int wait : launch.waits) out += fmt::format(" after {}", wait);
     out += "\n";
   }

@@ -60,6 +60,8 @@ struct Schedule {
   }
 };
 
+std::string micro_batches_of(const Launch& launch);  // "0", "0-1"
+
 // One line per launch, then the arena.
 std::string to_string(const Schedule& schedule, const Program& program);
 

@@ -68,11 +68,6 @@ Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
   return r.program->cost(r.schedule->op(*r.program, launch), work);
 }
 
-std::string micro_batches(const Launch& launch) {
-  if (launch.num_micro_batches == 1) return fmt::format("{}", launch.micro_batch);
-  return fmt::format("{}-{}", launch.micro_batch, launch.micro_batch_end() - 1);
-}
-
 // What a rank's steps add up to.
 struct RankTotals {
   std::array<double, kNumStreams> busy{};
@@ -115,7 +110,7 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
                 {"args",
                  {{"kernel", launch.kernel.name},
                   {"launch", i},
-                  {"micro_batch", micro_batches(launch)},
+                  {"micro_batch", micro_batches_of(launch)},
                   {"flops", cost.flops},
                   {"bytes", cost.bytes},
                   {"wire_bytes", cost.wire_bytes}}}});

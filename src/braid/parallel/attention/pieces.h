@@ -113,6 +113,8 @@ class AttentionPieces {
   std::vector<int> sources(int rank, int k) const;
   int ring_peer(int rank, int i) const;
   int64_t buffered_rows(const SequenceLayout& layout, int rank, int k) const;
+  // Where the rows of `source` begin in a rank's buffer of class 0.
+  int64_t row_in_class_0(const SequenceLayout& layout, int rank, int source) const;
   Range joint_rows(int rank) const;
   bool kept_apart(const Piece& a, const Piece& b) const;
   std::vector<ops::KvSegment> kv_segments(const std::vector<const Chunk*>& chunks, int rank,

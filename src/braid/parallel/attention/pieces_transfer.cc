@@ -104,15 +104,20 @@ void AttentionPieces::emit_push(ValueId arrivals, const std::vector<ValueId>& va
   });
 }
 
+int64_t AttentionPieces::row_in_class_0(const SequenceLayout& layout, int rank, int source) const {
+  int64_t row = 0;
+  for (int before : sources(rank, 0)) {
+    if (before == source) break;
+    row += layout.rows(before);
+  }
+  return row;
+}
+
 void AttentionPieces::push_q(ValueId arrivals, ValueId dst) {
   emit_push(arrivals, {in_.q, dst}, [&](int x) {
     Moves moves;
     for (int peer : sources(x, 0)) {
-      int64_t row = 0;
-      for (int source : sources(peer, 0)) {
-        if (source == x) break;
-        row += a_.q.rows(source);
-      }
+      const int64_t row = row_in_class_0(a_.q, peer, x);
       const Range heads = q_heads(peer);
       add(moves, {.peer = peer,
                   .src = 1,
@@ -130,11 +135,7 @@ void AttentionPieces::push_kv(ValueId arrivals, ValueId dst_k, ValueId dst_v) {
   emit_push(arrivals, {in_.k, in_.v, dst_k, dst_v}, [&](int x) {
     Moves moves;
     for (int peer : sources(x, 0)) {
-      int64_t row = 0;
-      for (int source : sources(peer, 0)) {
-        if (source == x) break;
-        row += a_.kv.rows(source);
-      }
+      const int64_t row = row_in_class_0(a_.kv, peer, x);
       const Range heads = kv_heads(peer);
       for (int v : {0, 1}) {
         add(moves, {.peer = peer,
