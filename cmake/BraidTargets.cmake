@@ -47,10 +47,10 @@ function(braid_library name)
 endfunction()
 
 # braid_test_program(test_unit_io LABEL unit LIBRARIES braid_io): one GoogleTest program from the
-# *.cc of `folder`, each of its tests known to ctest under the label.
+# *.cc and *.cu of `folder`, each of its tests known to ctest under the label.
 function(braid_test_program name folder)
   cmake_parse_arguments(ARG "" "LABEL" "LIBRARIES" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/*.cu)
   if(NOT sources)
     return()
   endif()

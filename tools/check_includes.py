@@ -45,7 +45,7 @@ MAX_LINES = 400
 LONG_FILES: dict[str, str] = {
     "src/braid/kernels/cuda/attention/hopper_consumer.cuh":
         "one loop over key tiles: its stages share registers and barriers, and are read together",
-    "tests/backend/cuda/attention_case.cc":
+    "tests/backend/cuda/attention/attention_case.cc":
         "one case of segment attention from description to comparison",
 }
 

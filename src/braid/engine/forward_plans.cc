@@ -24,7 +24,8 @@ Program ForwardPlanner::logical(const Extents& capacity) const {
                  .pages = cache_.pages,
                  .page_size = cache_.page_size,
                  .pages_per_sequence = cache_.pages_per_sequence,
-                 .kv_dtype = cache_.kv_dtype});
+                 .kv_dtype = cache_.kv_dtype,
+                 .activations = cache_.activations});
 }
 
 PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const Batch& batch, BatchCut& cut,

@@ -19,6 +19,7 @@ struct CacheShape {
   int64_t page_size = 64;
   int64_t pages_per_sequence = 0;
   DType kv_dtype = DType::f16;
+  DType activations = DType::f32;  // f32 on a CPU, bf16 on a GPU
 };
 
 // Each rank's Program, lowered and fused, and its Schedule: planned, verified, not yet bound.

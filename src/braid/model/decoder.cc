@@ -30,7 +30,8 @@ class Forward {
     for (int64_t i = 0; i < c_.layers; ++i) x = layer(i, x);
     x = ops::gather_rows(b_, x, rows);
     x = norm("output_norm", x, c_.C);
-    return b_.finish({ops::linear(b_, x, ops::LinearWeights{weight("lm_head", {c_.V, c_.C})})});
+    return b_.finish(
+        {ops::linear(b_, x, ops::LinearWeights{weight("lm_head", {c_.V, c_.C})}, DType::f32)});
   }
 
  private:
@@ -48,7 +49,8 @@ class Forward {
     const auto qkv = ops::linear(b_, x,
                                  {weights(name + ".q", {q_dim, c_.C}, c_.qkv_bias),
                                   weights(name + ".k", {kv_dim, c_.C}, c_.qkv_bias),
-                                  weights(name + ".v", {kv_dim, c_.C}, c_.qkv_bias)});
+                                  weights(name + ".v", {kv_dim, c_.C}, c_.qkv_bias)},
+                                 shape_.activations);
     ValueId q = qkv[0], k = qkv[1];
     if (c_.qk_norm) {
       q = norm(name + ".q_norm", q, c_.D);
@@ -65,7 +67,8 @@ class Forward {
                         .group = c_.Hq / c_.Hkv,
                         .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c_.D))),
                         .window = c_.windows[static_cast<size_t>(index)]});
-    return ops::linear(b_, out, weights(name + ".o", {c_.C, q_dim}, c_.o_bias));
+    return ops::linear(b_, out, weights(name + ".o", {c_.C, q_dim}, c_.o_bias),
+                       shape_.activations);
   }
 
   ValueId mlp(const std::string& layer, ValueId x) {
@@ -73,13 +76,15 @@ class Forward {
     const std::string name = layer + ".mlp";
     const auto gate_up = ops::linear(b_, x,
                                      {weights(name + ".gate", {c_.F, c_.C}, c_.mlp_bias),
-                                      weights(name + ".up", {c_.F, c_.C}, c_.mlp_bias)});
+                                      weights(name + ".up", {c_.F, c_.C}, c_.mlp_bias)},
+                                     shape_.activations);
     const ValueId y = ops::gated(b_, gate_up[0], gate_up[1], {c_.activation});
-    return ops::linear(b_, y, weights(name + ".down", {c_.C, c_.F}, c_.mlp_bias));
+    return ops::linear(b_, y, weights(name + ".down", {c_.C, c_.F}, c_.mlp_bias),
+                       shape_.activations);
   }
 
   ValueId norm(const std::string& name, ValueId x, int64_t group) {
-    return ops::rms_norm(b_, x, weight(name, {group}), {c_.eps, group});
+    return ops::rms_norm(b_, x, weight(name, {group}), {c_.eps, group, shape_.activations});
   }
 
   ValueId weight(const std::string& name, const Shape& shape) {

@@ -19,6 +19,8 @@ struct ForwardShape {
   int64_t page_size = 0;           // BS
   int64_t pages_per_sequence = 0;  // columns of the page table
   DType kv_dtype = DType::f16;
+  // Between the ops of a layer; the residual stream and the logits are f32.
+  DType activations = DType::f32;
 };
 
 // The dtype that a weight has in the file, by canonical name.

@@ -19,7 +19,7 @@ struct KvCache {
   ValueId v = kNoValue;
 };
 
-// Writes k[t], v[t] (f32 [T, Hkv * D]) to their slots.
+// Writes k[t], v[t] (any float [T, Hkv * D]) to their slots.
 struct KvAppendAttrs {
   int64_t head_dim = 0;
   bool operator==(const KvAppendAttrs&) const = default;

@@ -28,7 +28,7 @@ std::vector<ValueType> infer_gather(const Attrs& attrs, TypeList in) {
 }
 
 std::vector<ValueType> infer_reduce_scatter(const Attrs& attrs, TypeList in) {
-  require_dtype("reduce_scatter", "x", in[0], DType::f32);
+  require_float("reduce_scatter", "x", in[0]);
   return {token_shard_of("reduce_scatter", in[0], attrs.as<CommAttrs>().ranks)};
 }
 

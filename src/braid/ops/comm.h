@@ -25,14 +25,14 @@ struct CommAttrs {
   }
 };
 
-// y = sum_r x_r, the same on every rank: f32 [T, C].
+// y = sum_r x_r, the same on every rank: [T, C] of any float, summed in f32.
 extern const OpDef kAllReduce;
 
 // y[:, parts[r]] = x_r (dim 1) or y[rows of r, :] = x_r (dim 0): the whole value on every rank.
 // [T, C_r] -> [T, C]; [shard = ceil(T / P), C] -> [token = T, C], with parts = token_parts(T, P).
 extern const OpDef kAllGather;
 
-// y_r = sum_p x_p[rows of r, :]: f32 [token = T, C] -> [shard = ceil(T / P), C].
+// y_r = sum_p x_p[rows of r, :]: [token = T, C] -> [shard = ceil(T / P), C], as all_reduce.
 extern const OpDef kReduceScatter;
 
 // y_r = x[rows of r, :], a local copy of a value that every rank holds:

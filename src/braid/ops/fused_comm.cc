@@ -14,10 +14,9 @@ Cost all_reduce_cost(const ValueType& type, const std::string& axis, int P, cons
 }
 
 std::vector<ValueType> infer_linear_all_reduce(const Attrs& attrs, TypeList in) {
-  const Attrs linear = Attrs::of(
-      LinearAttrs{.n = 1, .bias_elsewhere = attrs.as<LinearAllReduceAttrs>().bias_elsewhere});
-  require_dtype("linear_all_reduce", "x", in[0], DType::f32);
-  return kLinear.infer(linear, in);
+  const auto& a = attrs.as<LinearAllReduceAttrs>();
+  return kLinear.infer(
+      Attrs::of(LinearAttrs{.n = 1, .bias_elsewhere = a.bias_elsewhere, .dtype = a.dtype}), in);
 }
 
 Cost cost_linear_all_reduce(const Attrs& attrs, TypeList in, TypeList out, const Work& work) {
@@ -35,7 +34,7 @@ ShardRule shard_linear_all_reduce(const Attrs&, TypeList, std::span<const Placem
 
 void require_norm(std::string_view op, TypeList in) {
   require_rank(op, "x", in[0], 2);
-  require_dtype(op, "x", in[0], DType::f32);
+  require_float(op, "x", in[0]);
   require_rank(op, "w", in[2], 1);
   require_dim(op, "w", in[2], 0, in[0].shape[1]);
 }
@@ -47,10 +46,15 @@ void require_residual(std::string_view op, const ValueType& r, const ValueType& 
   }
 }
 
-std::vector<ValueType> infer_reduce_norm(const Attrs&, TypeList in) {
+ValueType with_dtype(ValueType type, DType dtype) {
+  type.dtype = dtype;
+  return type;
+}
+
+std::vector<ValueType> infer_reduce_norm(const Attrs& attrs, TypeList in) {
   require_norm("all_reduce_add_rms_norm", in);
-  require_residual("all_reduce_add_rms_norm", in[1], in[0]);
-  return {in[0], in[0]};
+  require_residual("all_reduce_add_rms_norm", in[1], with_dtype(in[0], DType::f32));
+  return {in[1], with_dtype(in[0], attrs.as<ReduceNormAttrs>().dtype)};
 }
 
 constexpr double kNormFlops = 5;  // of add and norm for each element
@@ -67,16 +71,18 @@ Cost cost_reduce_norm(const Attrs& attrs, TypeList in, TypeList out, const Work&
 std::vector<ValueType> infer_scatter_norm_gather(const Attrs& attrs, TypeList in) {
   constexpr std::string_view kKind = "reduce_scatter_add_rms_norm_all_gather";
   require_norm(kKind, in);
-  const ValueType shard = token_shard_of(kKind, in[0], attrs.as<ReduceNormAttrs>().ranks);
+  const auto& a = attrs.as<ReduceNormAttrs>();
+  const ValueType shard = token_shard_of(kKind, with_dtype(in[0], DType::f32), a.ranks);
   require_residual(kKind, in[1], shard);
-  return {shard, in[0]};
+  return {shard, with_dtype(in[0], a.dtype)};
 }
 
 Cost cost_scatter_norm_gather(const Attrs& attrs, TypeList in, TypeList out, const Work& work) {
   const double P = attrs.as<ReduceNormAttrs>().ranks;
-  const double whole = live_bytes(in[0], work), part = live_bytes(out[0], work);
+  const double scattered = live_bytes(in[0], work) * (P - 1) / P;
+  const double gathered = live_bytes(out[1], work) / P * (P - 1);
   Cost cost = elementwise_cost(in, out, work, kNormFlops + P - 1);
-  cost.wire_bytes = (whole - part) + part * (P - 1);
+  cost.wire_bytes = scattered + gathered;
   return cost;
 }
 

@@ -8,17 +8,19 @@
 namespace braid::ops {
 
 // y = sum_p (x_p W_p^T [+ b]), the same on every rank; ranks whose bias is elsewhere add none.
-// Inputs: x f32 [T, K], W [N, K] of any dtype, b [N] or absent. Output: y f32 [T, N].
+// Inputs: x [T, K] of any float, W [N, K] of any dtype, b [N] or absent. Output: y [T, N].
 struct LinearAllReduceAttrs {
   std::string axis;  // mesh axis, "tp"
   int ranks = 1;     // P
   bool bias_elsewhere = false;
+  DType dtype = DType::f32;  // of y
   bool operator==(const LinearAllReduceAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
     f("axis", axis);
     f("ranks", ranks);
     if (bias_elsewhere) f("bias_elsewhere", bias_elsewhere);
+    if (dtype != DType::f32) f("dtype", name(dtype));
   }
 };
 extern const OpDef kLinearAllReduce;
@@ -27,24 +29,26 @@ struct ReduceNormAttrs {
   std::string axis;
   int ranks = 1;
   float eps = 1e-5f;
+  DType dtype = DType::f32;  // of y
   bool operator==(const ReduceNormAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
     f("axis", axis);
     f("ranks", ranks);
     f("eps", eps);
+    if (dtype != DType::f32) f("dtype", name(dtype));
   }
 };
 
 // s = r + sum_p x_p;  y = s / sqrt(mean(s^2) + eps) * w, both the same on every rank.
-// Inputs: x f32 [T, C], r f32 [T, C], w [C]. Outputs: s f32 [T, C], y f32 [T, C].
+// Inputs: x [T, C] of any float, r f32 [T, C], w [C]. Outputs: s f32 [T, C], y [T, C].
 extern const OpDef kAllReduceAddRmsNorm;
 
 // s_q = r_q + sum_p x_p[rows of q];  y[rows of q] = s_q / sqrt(mean(s_q^2) + eps) * w
 // The residual stays divided over tokens (ops/comm.h says how), its norm is whole on every rank
 // (TokenWeave, section 3.3).
-// Inputs: x f32 [token = T, C], r f32 [shard = ceil(T / P), C], w [C].
-// Outputs: s f32 [shard = ceil(T / P), C], y f32 [token = T, C].
+// Inputs: x [token = T, C] of any float, r f32 [shard = ceil(T / P), C], w [C].
+// Outputs: s f32 [shard = ceil(T / P), C], y [token = T, C].
 extern const OpDef kReduceScatterAddRmsNormAllGather;
 
 }  // namespace braid::ops

@@ -30,10 +30,12 @@ std::optional<Op> make_add_norm(const Program& program, std::span<const Op> run)
             norm.tag};
 }
 
-std::optional<Op> make_gated_linear(const Program&, std::span<const Op> run) {
+std::optional<Op> make_gated_linear(const Program& program, std::span<const Op> run) {
   const Op& linear = run[0];
   const Op& gated = run[1];
-  if (linear.attrs.as<ops::LinearAttrs>().n != 2 || gated.inputs != linear.outputs) {
+  const auto& attrs = linear.attrs.as<ops::LinearAttrs>();
+  if (attrs.n != 2 || gated.inputs != linear.outputs ||
+      attrs.dtype != program.value(linear.inputs[0]).type.dtype) {
     return std::nullopt;
   }
   return Op{&ops::kGatedLinear, gated.attrs, linear.inputs, gated.outputs, gated.scope, gated.tag};
@@ -75,7 +77,8 @@ std::optional<Op> make_linear_all_reduce(const Program&, std::span<const Op> run
   if (attrs.n != 1 || reduce.inputs != linear.outputs) return std::nullopt;
   const auto& comm = reduce.attrs.as<ops::CommAttrs>();
   return Op{&ops::kLinearAllReduce,
-            Attrs::of(ops::LinearAllReduceAttrs{comm.axis, comm.ranks, attrs.bias_elsewhere}),
+            Attrs::of(ops::LinearAllReduceAttrs{comm.axis, comm.ranks, attrs.bias_elsewhere,
+                                                 attrs.dtype}),
             linear.inputs,
             reduce.outputs,
             linear.scope,
@@ -91,9 +94,9 @@ std::optional<Op> reduce_norm(const OpDef& def, const Op& reduce, const Op& norm
   const ValueId residual = norm.inputs[first ? 1 : 0];
   if (residual == sum || norm.inputs[first ? 0 : 1] != sum) return std::nullopt;
   const auto& comm = reduce.attrs.as<ops::CommAttrs>();
-  const float eps = norm.attrs.as<ops::RmsNormAttrs>().eps;
+  const auto& attrs = norm.attrs.as<ops::RmsNormAttrs>();
   return Op{&def,
-            Attrs::of(ops::ReduceNormAttrs{comm.axis, comm.ranks, eps}),
+            Attrs::of(ops::ReduceNormAttrs{comm.axis, comm.ranks, attrs.eps, attrs.dtype}),
             {reduce.inputs[0], residual, norm.inputs[2]},
             {norm.outputs[0], normalized},
             norm.scope,

@@ -19,7 +19,7 @@ std::vector<ValueType> infer_linear(const Attrs& attrs, TypeList in) {
     require_rank("linear", "w", w, 2);
     require_dim("linear", "w", w, 1, in[0].shape[1]);
     if (bias.shape.rank() != 0) require_dim("linear", "bias", bias, 0, w.shape[0]);
-    out.push_back({in[0].dtype, {in[0].shape[0], w.shape[0]}, in[0].axis});
+    out.push_back({attrs.as<LinearAttrs>().dtype, {in[0].shape[0], w.shape[0]}, in[0].axis});
   }
   return out;
 }
@@ -128,7 +128,7 @@ void reference_gated(const OpCall& call) {
 }
 
 std::vector<ValueType> infer_gated_linear(const Attrs&, TypeList in) {
-  return infer_gated({}, infer_linear(Attrs::of(LinearAttrs{2}), in));
+  return infer_gated({}, infer_linear(Attrs::of(LinearAttrs{.n = 2, .dtype = in[0].dtype}), in));
 }
 
 Cost cost_gated_linear(const Attrs&, TypeList in, TypeList out, const Work& work) {
@@ -179,15 +179,17 @@ std::string_view to_string(Activation activation) {
   return activation == Activation::silu ? "silu" : "gelu_tanh";
 }
 
-std::vector<ValueId> linear(Builder& b, ValueId x, const std::vector<LinearWeights>& weights) {
+std::vector<ValueId> linear(Builder& b, ValueId x, const std::vector<LinearWeights>& weights,
+                            DType dtype) {
   std::vector<ValueId> inputs = {x};
   for (const LinearWeights& w : weights) inputs.push_back(w.w);
   for (const LinearWeights& w : weights) inputs.push_back(w.bias);
-  return b.op(kLinear, Attrs::of(LinearAttrs{static_cast<int>(weights.size())}), inputs);
+  return b.op(kLinear, Attrs::of(LinearAttrs{.n = static_cast<int>(weights.size()), .dtype = dtype}),
+              inputs);
 }
 
-ValueId linear(Builder& b, ValueId x, LinearWeights weights) {
-  return linear(b, x, std::vector{weights})[0];
+ValueId linear(Builder& b, ValueId x, LinearWeights weights, DType dtype) {
+  return linear(b, x, std::vector{weights}, dtype)[0];
 }
 
 ValueId gated(Builder& b, ValueId gate, ValueId up, GatedAttrs attrs) {

@@ -10,13 +10,14 @@ namespace {
 std::vector<ValueType> infer_norm(const Attrs& attrs, TypeList in) {
   const int64_t group = attrs.as<RmsNormAttrs>().group;
   require_rank("rms_norm", "x", in[0], 2);
+  require_float("rms_norm", "x", in[0]);
   require_rank("rms_norm", "w", in[1], 1);
   require_dim("rms_norm", "w", in[1], 0, group);
   if (in[0].shape[1] % group != 0) {
     fail(ErrorCode::kInvalidArgument, "rms_norm: x is {}, no whole groups of {}", to_string(in[0]),
          group);
   }
-  return {in[0]};
+  return {{attrs.as<RmsNormAttrs>().dtype, in[0].shape, in[0].axis}};
 }
 
 Cost cost_norm(const Attrs&, TypeList in, TypeList out, const Work& work) {
@@ -62,7 +63,8 @@ void reference_norm(const OpCall& call) {
 
 std::vector<ValueType> infer_add(const Attrs&, TypeList in) {
   require_rank("add", "a", in[0], 2);
-  if (!(in[0] == in[1])) {
+  for (size_t i : {0u, 1u}) require_float("add", i == 0 ? "a" : "b", in[i]);
+  if (in[0].shape != in[1].shape || in[0].axis != in[1].axis) {
     fail(ErrorCode::kInvalidArgument, "add: a is {}, b is {}", to_string(in[0]), to_string(in[1]));
   }
   return {in[0]};

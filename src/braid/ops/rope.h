@@ -51,7 +51,7 @@ struct RopeAttrs {
 // them (the rope_freqs tensor of GGUF). Computed in f64.
 std::vector<double> rope_frequencies(const RopeAttrs& attrs, const float* factors);
 
-// y = rope(x, positions): f32 [T, H * D], i32 [T], optional f32 factors [rotary_dim / 2].
+// y = rope(x, positions): any float [T, H * D], i32 [T], optional f32 factors [rotary_dim / 2].
 extern const OpDef kRope;
 ValueId rope(Builder& b, ValueId x, ValueId positions, ValueId factors, const RopeAttrs& attrs);
 

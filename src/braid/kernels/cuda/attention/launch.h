@@ -2,12 +2,10 @@
 
 #include <cuda_runtime.h>
 
+#include "braid/backend/cuda/check.h"
 #include "braid/kernels/cuda/attention/plan.h"
 
 namespace braid::cuda {
-
-// kResource where the call ran out of something, else a broken invariant; names `what`.
-void check_cuda(cudaError_t error, const char* what);
 
 // Two counters; zeros before the first launch, and again after each.
 constexpr size_t kAttentionWorkspaceBytes = 16;

@@ -72,14 +72,18 @@ __device__ inline void named_barrier_arrive(int id, int threads) {
 }
 
 // Until the grids before this one in the stream are done and their writes visible. It may have been
-// launched earlier (programmatic dependent launch).
+// launched earlier (programmatic dependent launch). Before sm_90 it never is.
 __device__ inline void grid_dependency_wait() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 // The next grid may be launched once all CTAs have said this, or are done.
 __device__ inline void grid_launch_dependents() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 template <int kRegisters>

@@ -45,10 +45,6 @@ void launch_hopper_any(const AttentionDesc& desc, const AttentionConfig& config,
 
 }  // namespace
 
-void check_cuda(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) fail(ErrorCode::kResource, "{}: {}", what, cudaGetErrorString(error));
-}
-
 AttentionDevice attention_device() {
   int device = 0;
   AttentionDevice out;

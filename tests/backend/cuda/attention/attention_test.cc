@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "backend/cuda/attention_case.h"
+#include "backend/cuda/attention/attention_case.h"
 
 namespace braid::cuda::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "backend/cuda/attention_case.h"
+#include "backend/cuda/attention/attention_case.h"
 
 #include <fmt/format.h>
 

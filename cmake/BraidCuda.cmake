@@ -1,0 +1,14 @@
+# How CUDA sources are compiled.
+enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.26 does not know it
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_ARCHITECTURES OFF)
+find_package(CUDAToolkit REQUIRED)
+
+# Hopper first; sm_80 code runs on what lies between.
+set(BRAID_CUDA_ARCHITECTURES
+    $<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_80,code=[sm_80,compute_80]>
+    $<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a>)

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+
+#include "braid/backend/cuda/check.h"
+
+namespace braid::cuda {
+
+// Where a kernel is launched. With `pdl` it may start while the kernel before it in the stream ends
+// (programmatic dependent launch): it then waits for that one's memory itself, through
+// ptx::grid_dependency_wait, before it touches anything that is not constant.
+struct LaunchContext {
+  cudaStream_t stream = nullptr;
+  bool pdl = false;
+};
+
+// Launches kernel<<<grid, block, smem>>>(args...); more than 48 KB of `smem` must have been allowed
+// for the kernel before. Capturable; allocates nothing and waits for nothing.
+template <class... Params, class... Args>
+void launch_kernel(const LaunchContext& context, void (*kernel)(Params...), dim3 grid, dim3 block,
+                   size_t smem, Args&&... args) {
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = smem;
+  config.stream = context.stream;
+  config.attrs = &attribute;
+  config.numAttrs = context.pdl ? 1 : 0;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "kernel launch");
+}
+
+// Allows `kernel` that much dynamic shared memory; once, outside of capture.
+template <class Kernel>
+void allow_shared_memory(Kernel* kernel, size_t bytes) {
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(bytes)),
+             "shared memory of a kernel");
+}
+
+}  // namespace braid::cuda
