@@ -12,3 +12,6 @@ find_package(CUDAToolkit REQUIRED)
 set(BRAID_CUDA_ARCHITECTURES
     $<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_80,code=[sm_80,compute_80]>
     $<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a>)
+
+# fmt 9 takes constexpr away from nvcc and leaves consteval: give it both.
+add_compile_definitions($<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)

@@ -9,7 +9,8 @@
 
 #include "braid/commands.h"
 #include "braid/engine/bandwidth.h"
-#include "braid/engine/loaded_model.h"
+#include "braid/engine/generate.h"
+#include "braid/model/model_shape.h"
 #include "braid/options.h"
 #include "braid/text_io.h"
 
@@ -18,10 +19,13 @@ namespace {
 
 struct BenchOptions {
   std::string model;
+  std::string config;  // of a model whose weights are random
+  bool random_weights = false;
+  int64_t layers = 0;  // 0: all
   int64_t prompt = 512;
   int64_t decode = 128;
   int64_t depth = 0;
-  int64_t chunk = 512;
+  int64_t chunk = 0;  // 0: the engine's
   int repetitions = 5;
   bool json = false;
   ParallelOptions parallel;
@@ -49,17 +53,18 @@ void check(const BenchOptions& o) {
   require_at_least("-n", o.decode, 0);
   require_at_least("-d", o.depth, 0);
   require_at_least("-r", o.repetitions, 1);
-  require_at_least("--chunk", o.chunk, 1);
+  require_at_least("--chunk", o.chunk, 0);
+  require_at_least("--layers", o.layers, 0);
   if (o.prompt == 0 && o.decode == 0) {
     fail(ErrorCode::kInvalidArgument, "nothing to measure: -p and -n are both 0");
   }
 }
 
 Result measure(Engine& engine, const BenchOptions& o, int64_t tokens, bool decode) {
-  const int64_t chunk = decode ? 1 : o.chunk;
+  const int64_t chunk = decode ? 1 : engine.prefill_chunk();
   Result result{fmt::format("{}{}", decode ? "tg" : "pp", tokens), {}};
   if (o.depth > 0) result.name += fmt::format(" @ d{}", o.depth);
-  engine.advance(0, o.depth, 512);
+  engine.advance(0, o.depth, engine.prefill_chunk());
   engine.advance(o.depth, decode ? 2 : tokens, chunk);  // warm up
   for (int i = 0; i < o.repetitions; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -120,23 +125,38 @@ nlohmann::ordered_json json_report(const BenchOptions& o, const Engine& engine, 
           {"tests", std::move(tests)},        {"peak_rss_mb", peak_rss_mb()}};
 }
 
+Model open(const BenchOptions& o) {
+  if (o.config.empty()) return Model(o.model);
+  if (!o.random_weights) {
+    fail(ErrorCode::kInvalidArgument, "--config names a shape without weights: add --random-weights");
+  }
+  ModelShape shape = read_model_shape(o.config);
+  if (o.layers > shape.config.layers) {
+    fail(ErrorCode::kInvalidArgument, "--layers is {}, {} has {}", o.layers, o.config,
+         shape.config.layers);
+  }
+  if (o.layers > 0) shape.config.layers = o.layers;
+  return Model(shape, 1);
+}
+
 void bench(const BenchOptions& o) {
   check(o);
-  const LoadedModel loaded(o.model);
+  const Model model = open(o);
   ParallelRun parallel(o.parallel);
   EngineConfig config = parallel.engine_config();
   config.max_context = o.depth + std::max(o.prompt, o.decode) + 1;
-  Engine engine(loaded.model, loaded.tokenizer, config);
+  if (o.chunk > 0) config.prefill_chunk = o.chunk;
+  Engine engine(model, nullptr, config);
   std::vector<Result> results;
   if (o.prompt > 0) results.push_back(measure(engine, o, o.prompt, false));
   if (o.decode > 0) {
     results.push_back(measure(engine, o, o.decode, true));
-    results.back().bytes_per_token = decode_bytes(loaded.model, o);
+    results.back().bytes_per_token = decode_bytes(model, o);
   }
   const double bandwidth = measure_read_bandwidth(engine.threads() * o.parallel.engine.tp);
   parallel.finish(engine);
-  print(o.json ? json_report(o, engine, loaded.model, results, bandwidth).dump(2) + "\n"
-               : table(o, engine, loaded.model, results, bandwidth));
+  print(o.json ? json_report(o, engine, model, results, bandwidth).dump(2) + "\n"
+               : table(o, engine, model, results, bandwidth));
 }
 
 }  // namespace
@@ -145,11 +165,15 @@ void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measures prompt and decode speed");
   const auto options = std::make_shared<BenchOptions>();
   add_model(*command, options->model, false);  // `bench attention` has none
+  command->add_option("--config", options->config,
+                      "a config.json in place of -m, with --random-weights (bf16)");
+  command->add_flag("--random-weights", options->random_weights, "measure without a download");
+  command->add_option("--layers", options->layers, "with --config: the first layers only (0: all)");
   command->add_option("-p", options->prompt, "tokens of the prompt (0: skip)")
       ->capture_default_str();
   command->add_option("-n", options->decode, "tokens to decode (0: skip)")->capture_default_str();
   command->add_option("-d", options->depth, "tokens in the KV cache before")->capture_default_str();
-  command->add_option("--chunk", options->chunk, "tokens of the prompt in one step")
+  command->add_option("--chunk", options->chunk, "tokens of the prompt in one step (0: 512, on a GPU 8192)")
       ->capture_default_str();
   command->add_option("-r", options->repetitions, "repetitions")->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
@@ -161,7 +185,9 @@ void add_bench(CLI::App& app) {
   command->require_subcommand(0, 1);
   command->callback([options, command] {
     if (!command->get_subcommands().empty()) return;
-    if (options->model.empty()) throw CLI::RequiredError("--model");
+    if (options->model.empty() == options->config.empty()) {
+      throw CLI::RequiredError("one of --model and --config");
+    }
     bench(*options);
   });
 }

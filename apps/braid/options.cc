@@ -4,6 +4,7 @@
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/calibration.h"
+#include "braid/engine/world.h"
 
 namespace braid::app {
 namespace {
@@ -32,6 +33,10 @@ Timeline timeline_of(const Runner& runner, int ranks) {
 }  // namespace
 
 void add_parallel(CLI::App& command, ParallelOptions& o) {
+  command
+      .add_option("--device", o.device,
+                  "where to compute: cpu, cuda (the first GPUs, one for each rank), cuda:0,1")
+      ->capture_default_str();
   command.add_option("--tp", o.engine.tp, "ranks of tensor parallelism")->capture_default_str();
   command.add_option("--threads", o.engine.threads, "threads of each rank (0: cores / tp)")
       ->capture_default_str();
@@ -49,6 +54,11 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
 
 ParallelRun::ParallelRun(const ParallelOptions& options)
     : options_(options), engine_(options.engine) {
+  engine_.device = parse_device(options.device);
+  if (engine_.device.cuda && engine_.device.ids.empty() && usable_gpus() == 0) {
+    std::fprintf(stderr, "braid: no GPU that this build can use: running on the CPU\n");
+    engine_.device = {};
+  }
   if (!(options.link_gbps >= 0) || !(options.link_us >= 0)) {
     fail(ErrorCode::kInvalidArgument, "--link-gbps {} and --link-us {}: wanted at least 0",
          options.link_gbps, options.link_us);

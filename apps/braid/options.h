@@ -23,6 +23,7 @@ inline void require_at_least(std::string_view option, int64_t value, int64_t lea
 
 // How a forward pass is spread over ranks and time.
 struct ParallelOptions {
+  std::string device = "cpu";
   EngineConfig engine;
   double link_gbps = 0;  // GB/s; 0: the speed of memory
   double link_us = 0;

@@ -32,10 +32,27 @@ struct BoundOp {
   std::vector<int> waits;  // launches of other streams, by index
 };
 
+// Bytes that the host writes before a step, and where the launches read them.
+struct InputCopy {
+  std::byte* device = nullptr;
+  const std::byte* staging = nullptr;
+  int64_t bytes = 0;  // a multiple of 4
+};
+
+// What a Replay is made of.
+struct BoundStep {
+  std::vector<BoundOp> launches;
+  std::span<const BatchPart> parts;  // what the launches' parts point into
+  std::vector<InputCopy> inputs;     // none where the host writes the device's memory itself
+};
+
 // A bound step that runs as often as wanted: no allocation and no decision is left for run().
 class Replay {
  public:
   virtual ~Replay() = default;
+  // Makes what the next run needs that is not there yet. Where ranks wait for each other on the
+  // device, every rank has prepared before any runs.
+  virtual void prepare() {}
   // Runs every launch and returns when all have ended. Writes when each ran to `times` unless it is
   // empty: [launches]. The first error of any launch is rethrown.
   virtual void run(std::span<LaunchTime> times = {}) = 0;
@@ -47,7 +64,12 @@ class Backend {
   virtual ~Backend() = default;
   virtual const KernelCatalog& catalog() const = 0;
   virtual std::unique_ptr<DeviceMemory> allocate(int64_t bytes) = 0;
-  virtual std::unique_ptr<Replay> bind(std::vector<BoundOp> launches) = 0;
+  // Memory of the host that the device reads and writes fast; null where all of its memory is so,
+  // and the host works in it directly.
+  virtual std::unique_ptr<DeviceMemory> allocate_staging(int64_t) { return nullptr; }
+  // Copies what a finished run left, into staging memory; needed only where there is such.
+  virtual void read(std::byte*, const std::byte*, int64_t) {}
+  virtual std::unique_ptr<Replay> bind(BoundStep step) = 0;
 };
 
 }  // namespace braid

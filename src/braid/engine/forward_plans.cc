@@ -48,7 +48,8 @@ PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const LayoutReq
   forward.lowered = lower(logical(capacity), layout_plan);
   std::vector<PlanRank> plan_ranks;
   for (const RankProgram& rank : forward.lowered) {
-    forward.fused.push_back(fuse(rank.program, fusions()));
+    const auto r = static_cast<size_t>(rank.rank);
+    forward.fused.push_back(fuse(fuse(rank.program, fusions()), catalogs_[r]->fusions()));
   }
   for (size_t r = 0; r < forward.fused.size(); ++r) {
     plan_ranks.push_back({&forward.fused[r], catalogs_[r]});

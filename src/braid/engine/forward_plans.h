@@ -6,7 +6,9 @@
 
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/context_key.h"
-#include "braid/engine/rank.h"
+#include "braid/model/family.h"
+#include "braid/parallel/lowering.h"
+#include "braid/runtime/executor.h"
 #include "braid/schedule/cost_model.h"
 #include "braid/schedule/op_scheduler.h"
 #include "braid/schedule/plan.h"

@@ -89,6 +89,7 @@ EngineConfig complete(EngineConfig config, const Model& model) {
          config.threads, config.tp, cpu::ThreadPool::kMaxThreads);
   }
   if (config.max_context == 0) config.max_context = model.config().context;
+  if (config.prefill_chunk == 0) config.prefill_chunk = config.device.cuda ? 8192 : 512;
   return config;
 }
 
@@ -98,22 +99,24 @@ std::string_view to_string(FinishReason reason) {
   return reason == FinishReason::stop ? "stop" : "length";
 }
 
-Engine::Engine(const Model& model, const Tokenizer& tokenizer, const EngineConfig& config)
+Engine::Engine(const Model& model, const Tokenizer* tokenizer, const EngineConfig& config)
     : model_(model),
       tokenizer_(tokenizer),
       config_(complete(config, model)),
       pages_(ceil_div(config_.max_context, kPageSize), kPageSize) {
-  runner_ =
-      std::make_unique<Runner>(model, RunnerConfig{.tp = config_.tp,
-                                                   .threads = config_.threads,
-                                                   .cache = {.pages = pages_.total(),
-                                                             .page_size = kPageSize,
-                                                             .pages_per_sequence = pages_.total(),
-                                                             .kv_dtype = model.default_kv_dtype()},
-                                                   .schedule = config_.schedule,
-                                                   .links = config_.links,
-                                                   .profile = config_.profile,
-                                                   .on_step = config_.on_step});
+  CacheShape cache = {.pages = pages_.total(),
+                      .page_size = kPageSize,
+                      .pages_per_sequence = pages_.total(),
+                      .kv_dtype = model.default_kv_dtype()};
+  if (config_.device.cuda) cache.kv_dtype = cache.activations = DType::bf16;
+  runner_ = std::make_unique<Runner>(model, RunnerConfig{.device = config_.device,
+                                                         .tp = config_.tp,
+                                                         .threads = config_.threads,
+                                                         .cache = cache,
+                                                         .schedule = config_.schedule,
+                                                         .links = config_.links,
+                                                         .profile = config_.profile,
+                                                         .on_step = config_.on_step});
 }
 
 void Engine::check_prompt(const Request& request) const {
@@ -133,38 +136,41 @@ void Engine::check_prompt(const Request& request) const {
 }
 
 Generation Engine::generate(const Request& request, const OnText& on_text) {
+  BRAID_CHECK(tokenizer_ != nullptr, "an engine without a tokenizer makes no text");
   check_prompt(request);
   const auto start = Clock::now();
   const auto prompt_size = static_cast<int64_t>(request.prompt.size());
   const int64_t room = config_.max_context - prompt_size;
   const int64_t limit = request.max_tokens > 0 ? std::min(request.max_tokens, room) : room;
 
-  Sampler sampler(request.sampling);
-  StreamDecoder decoder(tokenizer_, {.skip_special = true, .continuation = false});
+  StreamDecoder decoder(*tokenizer_, {.skip_special = true, .continuation = false});
   StopText text(request.stop, on_text);
   Lease lease(pages_);
   Batch batch(kPageSize);
   Generation result;
 
-  TensorView logits;
   for (int64_t done = 0; done < prompt_size;) {
     const int64_t n = std::min(config_.prefill_chunk, prompt_size - done);
     batch.clear();
     batch.add(std::span(request.prompt).subspan(static_cast<size_t>(done), static_cast<size_t>(n)),
               done, lease.hold(done + n), done + n == prompt_size ? 1 : 0);
-    logits = runner_->run(batch);
+    runner_->step(batch);
     done += n;
   }
   result.timings.prompt_seconds = seconds_since(start);
 
+  const auto loop = runner_->loop(
+      {.prompt = request.prompt,
+       .sampling = request.sampling,
+       .limit = limit,
+       .hold = [&lease](int64_t tokens) -> std::span<const int32_t> { return lease.hold(tokens); }});
   bool going = true;
-  for (int64_t cached = prompt_size; going; ++cached) {
-    const std::span row(logits.as<float>(), static_cast<size_t>(logits.cols()));
-    SampledToken token = sampler.sample(row, request.prompt, result.ids);
+  while (going && std::ssize(result.ids) < limit) {
+    SampledToken token = loop->next();
     if (result.ids.empty()) result.timings.ttft_ms = 1e3 * seconds_since(start);
     // A head may be padded with rows that no token has: such an id has no text.
-    const bool known = token.id < tokenizer_.vocab_size();
-    if (!request.ignore_eos && known && tokenizer_.is_end_of_generation(token.id)) {
+    const bool known = token.id < tokenizer_->vocab_size();
+    if (!request.ignore_eos && known && tokenizer_->is_end_of_generation(token.id)) {
       result.reason = FinishReason::stop;
       break;
     }
@@ -174,10 +180,6 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
       going = false;
     }
     if (request.sampling.logprobs >= 0) result.sampled.push_back(std::move(token));
-    if (!going || std::ssize(result.ids) == limit) break;
-    batch.clear();
-    batch.add({&result.ids.back(), 1}, cached, lease.hold(cached + 1), 1);
-    logits = runner_->run(batch);
   }
   if (going) text.finish(decoder.finish());
   result.text = text.take();
@@ -213,18 +215,33 @@ std::vector<double> Engine::score(std::span<const int32_t> ids, int64_t first) {
 void Engine::advance(int64_t cached, int64_t tokens, int64_t chunk) {
   BRAID_CHECK(cached + tokens <= config_.max_context);
   Lease lease(pages_);
-  Batch batch(kPageSize);
   std::vector<int32_t> ids;
-  for (int64_t done = 0; done < tokens;) {
-    const int64_t n = std::min(chunk, tokens - done);
-    ids.clear();
-    for (int64_t i = 0; i < n; ++i) {
-      ids.push_back(static_cast<int32_t>((cached + done + i) * 7919 % model_.config().V));
-    }
+  for (int64_t i = 0; i < cached + tokens; ++i) {
+    ids.push_back(static_cast<int32_t>(i * 7919 % model_.config().V));
+  }
+  Batch batch(kPageSize);
+  const auto step = [&](int64_t begin, int64_t end) {
     batch.clear();
-    batch.add(ids, cached + done, lease.hold(cached + done + n), 1);
-    runner_->run(batch);
-    done += n;
+    batch.add(std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+              begin, lease.hold(end), 1);
+    runner_->step(batch);
+  };
+  if (chunk == 1 && tokens > 0) {
+    // As an answer is made: the first pass, then one for each token but the last.
+    step(cached, cached + 1);
+    const auto loop = runner_->loop({.prompt = std::span(ids).first(static_cast<size_t>(cached + 1)),
+                                     .sampling = {},
+                                     .limit = tokens,
+                                     .hold = [&](int64_t n) -> std::span<const int32_t> {
+                                       return lease.hold(std::min(n, cached + tokens));
+                                     }});
+    for (int64_t i = 0; i < tokens; ++i) loop->next();
+    return;
+  }
+  for (int64_t done = cached; done < cached + tokens;) {
+    const int64_t end = std::min(done + chunk, cached + tokens);
+    step(done, end);
+    done = end;
   }
 }
 

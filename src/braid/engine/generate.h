@@ -13,10 +13,11 @@
 namespace braid {
 
 struct EngineConfig {
+  DeviceSpec device;
   int tp = 1;
   int threads = 0;                      // of each rank; 0: the cores of this process divided by tp
   int64_t max_context = 0;              // tokens of one sequence; 0: what the model was made for
-  int64_t prefill_chunk = 512;          // tokens of a prompt in one step
+  int64_t prefill_chunk = 0;            // tokens of a prompt in one step; 0: 512, on a GPU 8192
   std::string schedule = "sequential";  // RunnerConfig says what it may be
   fabric::LinkModel links;              // between ranks, where they are emulated
   std::optional<Profile> profile;       // of this machine: what `auto` prices with
@@ -51,11 +52,14 @@ struct Generation {
 // One model, ready to generate. One request at a time; not for several threads.
 class Engine {
  public:
-  // `model` and `tokenizer` outlive the engine.
-  Engine(const Model& model, const Tokenizer& tokenizer, const EngineConfig& config);
+  // `model` and `tokenizer` outlive the engine. A null tokenizer is enough for score and advance.
+  Engine(const Model& model, const Tokenizer* tokenizer, const EngineConfig& config);
+  Engine(const Model& model, const Tokenizer& tokenizer, const EngineConfig& config)
+      : Engine(model, &tokenizer, config) {}
 
   int threads() const { return config_.threads; }
   int64_t max_context() const { return config_.max_context; }
+  int64_t prefill_chunk() const { return config_.prefill_chunk; }
   Runner& runner() { return *runner_; }
 
   // Called with each piece of text as it is made; never half a character. False ends the
@@ -77,7 +81,7 @@ class Engine {
   void check_prompt(const Request& request) const;
 
   const Model& model_;
-  const Tokenizer& tokenizer_;
+  const Tokenizer* tokenizer_;
   EngineConfig config_;
   std::unique_ptr<Runner> runner_;
   KvPages pages_;

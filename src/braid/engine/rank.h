@@ -4,35 +4,38 @@
 #include <memory>
 #include <string>
 
-#include "braid/backend/cpu/cpu_backend.h"
-#include "braid/fabric/comm.h"
-#include "braid/model/model.h"
+#include "braid/backend/backend.h"
 #include "braid/parallel/lowering.h"
 #include "braid/runtime/executor.h"
 
 namespace braid {
 
-// What one rank has of its own: threads, kernels, its share of the KV cache.
+// What one rank has of its own: a backend, its part of the weights, its share of the KV cache, and
+// the memory that steps work in, which all plans of the rank share since they run one by one.
 class Rank {
  public:
-  // `threads` run the compute stream; `total_threads` of all ranks share the cores. The fabric is
-  // that of the endpoint: an error of this rank ends the job at once.
-  Rank(const Model& model, fabric::Fabric& fabric, int rank, int threads, int total_threads);
+  virtual ~Rank() = default;
+  virtual Backend& backend() = 0;
 
-  const KernelCatalog& catalog() const { return table_; }
-  // Binds a rank's Program and Schedule to its weights, states and threads.
+  // Binds a rank's Program and Schedule to its weights and states.
   std::unique_ptr<Executor> bind(const RankProgram& lowered, Program fused, Schedule schedule);
+
+ protected:
+  // The part of a weight that this rank keeps, where its kernels read it.
+  virtual TensorView weight(const Value& value, const Placement& placement) = 0;
+  // Memory for steps to work in.
+  virtual std::shared_ptr<DeviceMemory> allocate_arena(int64_t bytes) {
+    return backend().allocate(bytes);
+  }
 
  private:
   TensorView state(const Value& value);
 
-  const Model& model_;
-  const int rank_;
-  cpu::ThreadPool pool_;
-  cpu::KernelTable table_;
-  std::array<std::unique_ptr<fabric::Comm>, kNumStreams> comms_;
-  cpu::CpuBackend backend_;
   std::map<std::string, std::unique_ptr<DeviceMemory>> states_;
+  std::shared_ptr<DeviceMemory> arena_;  // the largest so far
 };
+
+// The part of a weight that a rank keeps, in place.
+TensorView cut(const TensorView& whole, const Placement& placement, int rank);
 
 }  // namespace braid

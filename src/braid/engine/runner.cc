@@ -1,8 +1,9 @@
 #include "braid/engine/runner.h"
 
 #include "braid/engine/batch_cut.h"
+#include "braid/engine/host_loop.h"
+#include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/strategy_choice.h"
-#include "braid/fabric/local/local_fabric.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
@@ -36,22 +37,27 @@ InlineVector<Extents, kMaxMicroBatches> counts_for(const BatchCut& cut, int rank
   return counts;
 }
 
+std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c) {
+  if (!c.device.cuda && c.cache.activations != DType::f32) {
+    fail(ErrorCode::kUnsupported, "activations in {}: the CPU's are f32", name(c.cache.activations));
+  }
+  const WorldConfig config = {
+      .ranks = c.tp, .threads = c.threads, .links = c.links, .deadline_ms = c.deadline_ms};
+  return c.device.cuda ? make_cuda_world(model, config, c.device) : make_cpu_world(model, config);
+}
+
 }  // namespace
 
 struct Runner::Impl {
   Impl(const Model& m, const RunnerConfig& c)
       : config(c),
-        fabric({.ranks = c.tp,
-                .threads_per_rank = c.threads,
-                .deadline = std::chrono::milliseconds(c.deadline_ms),
-                .links = c.links}),
+        world(make_world(m, c)),
         rank_threads(c.tp, c.tp * c.threads),
         strategies(candidates(c)),
         times(static_cast<size_t>(c.tp)) {
     std::vector<const KernelCatalog*> catalogs;
     for (int r = 0; r < c.tp; ++r) {
-      ranks.push_back(std::make_unique<Rank>(m, fabric, r, c.threads, c.tp * c.threads));
-      catalogs.push_back(&ranks.back()->catalog());
+      catalogs.push_back(&world->rank(r).backend().catalog());
     }
     planner = std::make_unique<ForwardPlanner>(
         [&m](const ForwardShape& shape) { return m.forward(shape); }, c.cache, std::move(catalogs),
@@ -79,34 +85,39 @@ struct Runner::Impl {
     PlannedForward planned =
         planner->plan(strategy, layout, key.micro_batches, model ? &*model : nullptr);
     BoundForward bound{key, {}};
-    for (size_t r = 0; r < ranks.size(); ++r) {
-      bound.executors.push_back(ranks[r]->bind(planned.lowered[r], std::move(planned.fused[r]),
-                                               std::move(planned.schedules[r])));
+    for (int i = 0; i < config.tp; ++i) {
+      const auto r = static_cast<size_t>(i);
+      bound.executors.push_back(world->rank(i).bind(
+          planned.lowered[r], std::move(planned.fused[r]), std::move(planned.schedules[r])));
     }
     return bound;
   }
 
-  void run_rank(int rank) {
-    const auto r = static_cast<size_t>(rank);
+  void run_rank(const cpu::Team& ranks) {
+    const auto r = static_cast<size_t>(ranks.index);
     Executor& executor = *current->executors[r];
     if (config.on_step) times[r].resize(executor.schedule().launches.size());
     cut.write(executor);
-    const auto counts = counts_for(cut, config.tp, rank);
+    const auto counts = counts_for(cut, config.tp, ranks.index);
+    if (world->waits_on_device()) {
+      executor.prepare({counts.begin(), counts.size()});
+      ranks.barrier();
+    }
     executor.run({counts.begin(), counts.size()}, times[r]);
   }
 
   const RunnerConfig config;
-  fabric::LocalFabric fabric;
+  const std::unique_ptr<World> world;
   cpu::ThreadPool rank_threads;
   const StrategyChoice::Strategies strategies;  // more than one: `auto` chooses
   std::vector<std::vector<LaunchTime>> times;   // [ranks, launches]
-  std::vector<std::unique_ptr<Rank>> ranks;
   std::unique_ptr<ForwardPlanner> planner;
   std::optional<CostModel> model;
   std::optional<StrategyChoice> choice;
   ForwardCache cache;
   BatchCut cut;
   BoundForward* current = nullptr;
+  int64_t rows = 0;  // of logits
 };
 
 Runner::Runner(const Model& model, const RunnerConfig& config)
@@ -114,21 +125,43 @@ Runner::Runner(const Model& model, const RunnerConfig& config)
 
 Runner::~Runner() = default;
 
-TensorView Runner::run(const Batch& batch) {
-  impl_->fabric.rethrow_error();
+void Runner::step(const Batch& batch) {
+  impl_->world->fabric().rethrow_error();
   impl_->current = &impl_->prepare(batch);
+  impl_->rows = batch.extents().row;
   impl_->rank_threads.run([&](const cpu::Team& team) {
     try {
-      impl_->run_rank(team.index);
+      impl_->run_rank(team);
     } catch (...) {
-      impl_->fabric.abort(team.index, std::current_exception());
+      impl_->world->fabric().abort(team.index, std::current_exception());
       throw;
     }
   });
   if (impl_->config.on_step) impl_->config.on_step(*this);
-  TensorView logits = impl_->current->executors[0]->output(0);
-  logits.shape[0] = batch.extents().row;
-  return logits;
+}
+
+TensorView Runner::logits() {
+  BRAID_CHECK(impl_->current != nullptr, "no step ran yet");
+  return impl_->current->executors[0]->host_output(0, impl_->rows);
+}
+
+std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {
+  const int64_t page_size = impl_->config.cache.page_size;
+  if (!impl_->world->samples_on_device()) {
+    return std::make_unique<HostLoop>(*this, std::move(request), page_size, logits());
+  }
+  const auto cached = std::ssize(request.prompt);
+  Batch batch(page_size);
+  batch.add(request.prompt.last(1), cached - 1, request.hold(cached + 1), 1);
+  BoundForward& prompt = *impl_->current;
+  BoundForward& step = impl_->prepare(batch);
+  for (int r = 0; r < impl_->config.tp; ++r) {
+    Executor& executor = *step.executors[static_cast<size_t>(r)];
+    impl_->cut.write(executor);
+    const auto counts = counts_for(impl_->cut, impl_->config.tp, r);
+    executor.set_counts({counts.begin(), counts.size()});
+  }
+  return impl_->world->loop(std::move(request), prompt.executors, step.executors, page_size);
 }
 
 Runner::Step Runner::last_step(int rank) const {

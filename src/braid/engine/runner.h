@@ -7,6 +7,7 @@
 
 #include "braid/engine/batch.h"
 #include "braid/engine/forward_plans.h"
+#include "braid/engine/world.h"
 #include "braid/fabric/link.h"
 #include "braid/model/model.h"
 
@@ -15,6 +16,7 @@ namespace braid {
 class Runner;
 
 struct RunnerConfig {
+  DeviceSpec device;
   int tp = 1;       // ranks of tensor parallelism
   int threads = 1;  // of each rank
   CacheShape cache;
@@ -35,10 +37,19 @@ class Runner {
   Runner(const Model& model, const RunnerConfig& config);
   ~Runner();
 
-  // Computes the batch and returns its logits f32 [R, V], valid until the next call. The first
-  // error of any rank is rethrown and ends the runner: later calls rethrow it. A strategy that is
-  // refused fails before anything runs, and ends nothing.
-  TensorView run(const Batch& batch);
+  // Computes the batch. The first error of any rank is rethrown and ends the runner: later calls
+  // rethrow it. A strategy that is refused fails before anything runs, and ends nothing.
+  void step(const Batch& batch);
+  // Logits f32 [R, V] of the last step, in the host's memory, valid until the next one.
+  TensorView logits();
+  TensorView run(const Batch& batch) {
+    step(batch);
+    return logits();
+  }
+
+  // Goes on after the last step, which computed the last token of the request's prompt and its
+  // logits. No other step runs while the loop lives.
+  std::unique_ptr<TokenLoop> loop(LoopRequest request);
 
   // What the last step ran, by rank: for people and for traces. `times` need config.on_step.
   struct Step {

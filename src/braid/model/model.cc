@@ -22,24 +22,43 @@ bool is_derived(std::string_view name) {
 
 Model::Model(const std::string& path)
     : file_(open_model_file(path)),
-      family_(family_of(file_)),
-      config_(read_config(file_, family_)) {
+      family_(family_of(*file_)),
+      config_(read_config(*file_, family_)) {
   check_weights();
+}
+
+Model::Model(const ModelShape& shape, uint64_t seed)
+    : random_(std::make_unique<RandomWeights>(shape, seed)),
+      family_(*shape.family),
+      config_(shape.config) {
+  for (const auto& [name, tensor] : random_->tensors()) {
+    parameters_ += tensor.shape.elems();
+    weight_bytes_ += bytes_of(tensor.dtype, tensor.shape.elems());
+  }
+}
+
+const ModelFile& Model::file() const {
+  BRAID_CHECK(file_.has_value(), "a model of random weights has no file");
+  return *file_;
 }
 
 std::string Model::file_name(std::string_view canonical) const {
   if (canonical == "lm_head" && config_.tied_head) canonical = "token_embd";
-  return std::holds_alternative<GgufFile>(file_) ? family_.gguf_name(canonical)
+  return std::holds_alternative<GgufFile>(*file_) ? family_.gguf_name(canonical)
                                                  : family_.hf_name(canonical);
 }
 
 TensorView Model::weight(std::string_view canonical) const {
+  if (random_) return random_->get(canonical);
   return source().get(file_name(canonical));
 }
 
 Program Model::forward(const ForwardShape& shape) const {
   return family_.forward(config_, shape,
-                         [this](std::string_view name) { return weight(name).dtype; });
+                         [this](std::string_view name) {
+                           return random_ ? random_->tensors().find(name)->second.dtype
+                                          : weight(name).dtype;
+                         });
 }
 
 void Model::check_weights() {
@@ -62,7 +81,9 @@ void Model::check_weights() {
 }
 
 DType Model::default_kv_dtype() const {
-  const DType weights = weight("layers.0.attn.k").dtype;
+  const DType weights =
+      random_ ? random_->tensors().find("layers.0.attn.k")->second.dtype
+              : weight("layers.0.attn.k").dtype;
   return is_float(weights) ? weights : DType::f16;
 }
 

@@ -1,19 +1,26 @@
 #pragma once
 
+#include <memory>
+#include <optional>
+
 #include "braid/model/family.h"
+#include "braid/model/random_weights.h"
 
 namespace braid {
 
-// A model on disk: its family, its hyper-parameters and its weights, mapped and not yet read. The
-// weights are checked against the configuration when it is opened. Shared by all ranks; immutable.
+// A model: its family, its hyper-parameters and its weights. On disk they are mapped and not yet
+// read, and checked against the configuration when it is opened. Shared by all ranks; immutable.
 class Model {
  public:
   // Fails as open_model_file does; with kUnsupported on an unknown architecture or a tensor that
   // the family would leave unused; with kMalformed on a missing weight or a wrong shape.
   explicit Model(const std::string& path);
+  // A shape with random weights, for benchmarks; it has no file.
+  Model(const ModelShape& shape, uint64_t seed);
 
-  const ModelFile& file() const { return file_; }
-  const WeightSource& source() const { return weights_of(file_); }
+  const ModelFile& file() const;
+  const WeightSource& source() const { return weights_of(file()); }
+  const RandomWeights* random() const { return random_.get(); }  // null where there is a file
   const ModelFamily& family() const { return family_; }
   const ModelConfig& config() const { return config_; }
 
@@ -34,7 +41,8 @@ class Model {
   std::string file_name(std::string_view canonical) const;
   void check_weights();
 
-  ModelFile file_;
+  std::optional<ModelFile> file_;
+  std::unique_ptr<RandomWeights> random_;
   const ModelFamily& family_;
   ModelConfig config_;
   int64_t parameters_ = 0;

@@ -9,6 +9,7 @@
 #include "braid/ops/fused_comm.h"
 #include "braid/ops/linear.h"
 #include "braid/ops/norm.h"
+#include "braid/ops/norm_linear.h"
 #include "braid/ops/rope_append.h"
 
 namespace braid {
@@ -116,6 +117,40 @@ std::optional<Op> make_scatter_norm_gather(const Program&, std::span<const Op> r
   return reduce_norm(ops::kReduceScatterAddRmsNormAllGather, run[0], run[1], run[2].outputs[0]);
 }
 
+// A norm and the linear or gated_linear behind it.
+std::optional<Op> make_norm_linear(const Program& program, std::span<const Op> run) {
+  const Op &norm = run[0], &linear = run[1];
+  const bool adds = norm.def == &ops::kAddRmsNorm;
+  const ValueType& a = program.value(norm.inputs[0]).type;
+  if (a.shape[0] > kFewTokens || linear.inputs[0] != norm.outputs.back()) return std::nullopt;
+  ops::NormLinearAttrs attrs{.norm = norm.attrs.as<ops::RmsNormAttrs>()};
+  if (attrs.norm.group != a.shape[1]) return std::nullopt;
+  if (linear.def == &ops::kGatedLinear) {
+    const auto dtype_of = [&](size_t i) { return program.value(linear.inputs[i]).type.dtype; };
+    if (dtype_of(1) != dtype_of(2)) return std::nullopt;
+    attrs.gated = true;
+    attrs.activation = linear.attrs.as<ops::GatedAttrs>().activation;
+    attrs.linear = {.n = 2, .dtype = attrs.norm.dtype};
+  } else {
+    attrs.linear = linear.attrs.as<ops::LinearAttrs>();
+  }
+  Op op{&ops::kNormLinear,
+        Attrs::of(attrs),
+        {norm.inputs[0], adds ? norm.inputs[1] : kNoValue, norm.inputs[adds ? 2 : 1]},
+        {},
+        linear.scope,
+        linear.tag};
+  op.inputs.insert(op.inputs.end(), linear.inputs.begin() + 1, linear.inputs.end());
+  if (adds) op.outputs.push_back(norm.outputs[0]);
+  op.outputs.insert(op.outputs.end(), linear.outputs.begin(), linear.outputs.end());
+  return op;
+}
+
+std::optional<Op> make_few_token_reduce_norm(const Program& program, std::span<const Op> run) {
+  if (program.value(run[0].inputs[0]).type.shape[0] > kFewTokens) return std::nullopt;
+  return make_reduce_norm(program, run);
+}
+
 bool matches(const Fusion& fusion, std::span<const Op> ops) {
   return ops.size() >= fusion.pattern.size() &&
          std::equal(fusion.pattern.begin(), fusion.pattern.end(), ops.begin(),
@@ -170,6 +205,17 @@ const std::vector<Fusion>& fusions() {
       {"gated_linear", {"linear", "gated"}, make_gated_linear},
       {"rope_append", {"rms_norm", "rms_norm", "rope", "rope", "kv_append"}, make_rope_append},
       {"rope_append", {"rope", "rope", "kv_append"}, make_rope_append},
+  };
+  return kFusions;
+}
+
+const std::vector<Fusion>& few_token_fusions() {
+  static const std::vector<Fusion> kFusions = {
+      {"all_reduce_add_rms_norm", {"all_reduce", "add_rms_norm"}, make_few_token_reduce_norm},
+      {"norm_linear", {"add_rms_norm", "linear"}, make_norm_linear},
+      {"norm_linear", {"add_rms_norm", "gated_linear"}, make_norm_linear},
+      {"norm_linear", {"rms_norm", "linear"}, make_norm_linear},
+      {"norm_linear", {"rms_norm", "gated_linear"}, make_norm_linear},
   };
   return kFusions;
 }

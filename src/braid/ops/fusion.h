@@ -20,6 +20,11 @@ struct Fusion {
 // The fusions that fuse() applies everywhere: what gains on any backend.
 const std::vector<Fusion>& fusions();
 
+// For backends on which a launch costs more than a pass over a few tokens: norm_linear, and
+// all_reduce_add_rms_norm. They fit Programs of at most kFewTokens tokens.
+constexpr int64_t kFewTokens = 4;
+const std::vector<Fusion>& few_token_fusions();
+
 // Fused ops that a strategy asks for by name, where it wants them:
 //   linear_all_reduce                         linear of one weight, all_reduce
 //   all_reduce_add_rms_norm                   all_reduce, add_rms_norm

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
+#include "braid/ops/fusion.h"
 #include "braid/program/program.h"
 #include "braid/program/stream.h"
 
@@ -22,6 +24,8 @@ class KernelCatalog {
   // The kernel that would run `op`, whose values are the program's, on `stream`. Fails with
   // kUnsupported, naming the op and its types, when the backend has none.
   virtual KernelInfo find(const Program& program, const Op& op, Stream stream) const = 0;
+  // What gains on this backend alone; applied after fusions().
+  virtual std::span<const Fusion> fusions() const { return {}; }
 };
 
 }  // namespace braid

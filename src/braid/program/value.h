@@ -56,6 +56,7 @@ struct Extents {
 struct BatchPart {
   Extents begin;
   Extents count;
+  bool operator==(const BatchPart&) const = default;
 };
 
 struct ValueType {

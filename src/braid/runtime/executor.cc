@@ -3,8 +3,11 @@
 namespace braid {
 
 Executor::Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve,
-                   std::unique_ptr<DeviceMemory> arena)
-    : program_(std::move(program)), schedule_(std::move(schedule)), arena_(std::move(arena)) {
+                   std::shared_ptr<DeviceMemory> arena)
+    : program_(std::move(program)),
+      schedule_(std::move(schedule)),
+      backend_(backend),
+      arena_(std::move(arena)) {
   if (!arena_) arena_ = backend.allocate(schedule_.memory.arena_bytes);
   BRAID_CHECK(arena_->bytes() >= schedule_.memory.arena_bytes, "an arena of {} bytes, {} needed",
               arena_->bytes(), schedule_.memory.arena_bytes);
@@ -62,7 +65,31 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
     }
     launches.push_back(std::move(bound));
   }
-  replay_ = backend.bind(std::move(launches));
+  replay_ = backend.bind({std::move(launches), parts_, stage()});
+}
+
+// Gives inputs and outputs a place in the host's memory where the arena is not.
+std::vector<InputCopy> Executor::stage() {
+  int64_t bytes = 0;
+  const auto reserve = [&](const TensorView& view) {
+    const int64_t begin = bytes;
+    bytes += round_up(view.bytes(), MemoryPlan::kAlignment);
+    return begin;
+  };
+  std::vector<int64_t> begins;
+  for (const auto& [name, view] : inputs_) begins.push_back(reserve(view));
+  outputs_begin_ = bytes;
+  for (const TensorView& view : outputs_) reserve(view);
+  staging_ = backend_.allocate_staging(bytes);
+  std::vector<InputCopy> copies;
+  if (!staging_) return copies;
+  auto begin = begins.begin();
+  for (auto& [name, view] : inputs_) {
+    std::byte* host = staging_->data() + *begin++;
+    copies.push_back({view.data, host, view.bytes()});
+    view.data = host;
+  }
+  return copies;
 }
 
 TensorView Executor::view(ValueId id, int micro_batch, const Resolver& resolve) const {
@@ -85,7 +112,32 @@ const TensorView& Executor::input(std::string_view name) const {
   return it->second;
 }
 
-void Executor::set_parts(std::span<const Extents> counts) {
+TensorView Executor::device_input(std::string_view name) const {
+  for (size_t id = 0; id < program_.values.size(); ++id) {
+    const Value& value = program_.values[id];
+    if (value.kind == ValueKind::input && value.name == name) {
+      return view(static_cast<ValueId>(id), 0, {});
+    }
+  }
+  BRAID_CHECK(false, "no input '{}'", name);
+  return {};
+}
+
+TensorView Executor::host_output(size_t index, int64_t rows) {
+  TensorView result = output(index);
+  BRAID_CHECK(rows <= result.shape[0], "{} of {} rows", rows, result.shape[0]);
+  result.shape[0] = rows;
+  if (!staging_) return result;
+  std::byte* host = staging_->data() + outputs_begin_;
+  for (size_t i = 0; i < index; ++i) {
+    host += round_up(outputs_[i].bytes(), MemoryPlan::kAlignment);
+  }
+  backend_.read(host, result.data, result.bytes());
+  result.data = host;
+  return result;
+}
+
+void Executor::set_counts(std::span<const Extents> counts) {
   const size_t M = schedule_.micro_batches.size();
   BRAID_CHECK(counts.size() == M, "{} of {} micro-batches", counts.size(), M);
   Extents begin;
@@ -102,13 +154,18 @@ void Executor::set_parts(std::span<const Extents> counts) {
     }
     begin += n;
   }
-}
-
-void Executor::run(std::span<const Extents> counts, std::span<LaunchTime> times) {
-  set_parts(counts);
   for (const Moving& m : moving_) {
     views_[m.view].data = m.base + (parts_[m.part].begin.of(m.axis, 0) * m.stride);
   }
+}
+
+void Executor::prepare(std::span<const Extents> counts) {
+  set_counts(counts);
+  replay_->prepare();
+}
+
+void Executor::run(std::span<const Extents> counts, std::span<LaunchTime> times) {
+  set_counts(counts);
   replay_->run(times);
 }
 

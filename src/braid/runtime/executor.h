@@ -17,24 +17,33 @@ using Resolver = std::function<TensorView(const Value& value)>;
 // launch; run() then neither allocates nor decides. One thread at a time.
 class Executor {
  public:
-  // `arena` holds the values, at least as many bytes as the memory plan says; null: the backend's
-  // own memory. Fails with kResource when that does not fit.
+  // `arena` holds the values, at least as many bytes as the memory plan says; null: memory of its
+  // own. Executors that run one after the other may share one. Fails with kResource when memory
+  // does not suffice. The backend outlives the executor.
   Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve,
-           std::unique_ptr<DeviceMemory> arena = nullptr);
+           std::shared_ptr<DeviceMemory> arena = nullptr);
 
   const Program& program() const { return program_; }
   const Schedule& schedule() const { return schedule_; }
 
-  // An input to write before run(), by name; throws std::logic_error if the Program has none such.
-  // Rows of the micro-batches follow each other without gaps.
+  // An input to write before run(), by name, in the host's memory; throws std::logic_error if the
+  // Program has none such. Rows of the micro-batches follow each other without gaps.
   const TensorView& input(std::string_view name) const;
-  // An output after run(), by its index.
+  // The first `rows` rows of an output after run(), in the host's memory.
+  TensorView host_output(size_t index, int64_t rows);
+  // Where the device keeps an output or an input.
   const TensorView& output(size_t index) const { return outputs_.at(index); }
+  TensorView device_input(std::string_view name) const;
 
-  // Runs a step: counts[i] of micro-batch i, within its capacity. Writes when each launch ran to
-  // `times`, unless it is empty.
+  // Says what the next run computes: counts[i] of micro-batch i, within its capacity.
+  void set_counts(std::span<const Extents> counts);
+  // Lets the backend make what a run of these counts needs (Replay::prepare).
+  void prepare(std::span<const Extents> counts);
+  // Runs a step of these counts. Writes when each launch ran to `times`, unless it is empty.
   void run(std::span<const Extents> counts, std::span<LaunchTime> times = {});
   void run(const Extents& extents) { run({&extents, 1}); }
+
+  Replay& replay() { return *replay_; }
 
  private:
   // A view whose rows begin where its micro-batch does in a merged buffer.
@@ -47,12 +56,15 @@ class Executor {
   };
 
   TensorView view(ValueId id, int micro_batch, const Resolver& resolve) const;
+  std::vector<InputCopy> stage();
   size_t part_index(const Launch& launch) const;
-  void set_parts(std::span<const Extents> counts);
 
   Program program_;
   Schedule schedule_;
-  std::unique_ptr<DeviceMemory> arena_;
+  Backend& backend_;
+  std::shared_ptr<DeviceMemory> arena_;
+  std::unique_ptr<DeviceMemory> staging_;  // inputs, then outputs; null where the host sees arena_
+  int64_t outputs_begin_ = 0;              // in staging_
   std::map<std::string, TensorView, std::less<>> inputs_;
   std::vector<TensorView> outputs_;
   std::vector<TensorView> views_;  // operands of all launches

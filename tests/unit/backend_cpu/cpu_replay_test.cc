@@ -70,7 +70,7 @@ class Steps {
                           .waits = std::move(steps[i].waits)});
     }
     times.resize(launches.size());
-    replay_ = backend_->bind(std::move(launches));
+    replay_ = backend_->bind({.launches = std::move(launches), .parts = {}, .inputs = {}});
   }
 
   void run() { replay_->run(times); }

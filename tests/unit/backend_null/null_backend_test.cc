@@ -24,7 +24,8 @@ TEST(NullBackend, ARunReturnsAtOnceAndTakesNoTime) {
   const Op op = {.def = &def};
   EXPECT_EQ(backend.catalog().find({}, op, Stream::compute).name, "nothing");
   EXPECT_EQ(backend.catalog().find({}, op, Stream::side).workspace_bytes, 0);
-  const auto replay = backend.bind({{.op = &op}, {.op = &op, .stream = Stream::comm}});
+  const auto replay = backend.bind(
+      {.launches = {{.op = &op}, {.op = &op, .stream = Stream::comm}}, .parts = {}, .inputs = {}});
   replay->run();
   std::vector<LaunchTime> times(2, LaunchTime{7, 9});
   replay->run(times);

@@ -61,7 +61,7 @@ TEST(CommShapes, RefuseWhatIsNotDivided) {
               }),
               HasSubstr("reduce_scatter: x is f32[row=10, 64], wanted the token axis"));
   EXPECT_THAT(error_of([] {
-                infer(ops::kReduceScatter, comm(), {{DType::f16, {10, 64}, BatchAxis::token}});
+                infer(ops::kReduceScatter, comm(), {{DType::i32, {10, 64}, BatchAxis::token}});
               }),
               HasSubstr("wanted f32"));
   EXPECT_THAT(error_of([] {

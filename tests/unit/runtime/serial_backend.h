@@ -20,8 +20,8 @@ class SerialBackend : public Backend {
     std::memset(memory->data(), 0xff, static_cast<size_t>(memory->bytes()));
     return memory;
   }
-  std::unique_ptr<Replay> bind(std::vector<BoundOp> launches) override {
-    return std::make_unique<Serial>(*this, std::move(launches));
+  std::unique_ptr<Replay> bind(BoundStep step) override {
+    return std::make_unique<Serial>(*this, std::move(step.launches));
   }
 
  private:

@@ -9,17 +9,17 @@ std::unique_ptr<DeviceMemory> CpuBackend::allocate(int64_t bytes) {
   return std::make_unique<HostMemory>(bytes);
 }
 
-std::unique_ptr<Replay> CpuBackend::bind(std::vector<BoundOp> launches) {
+std::unique_ptr<Replay> CpuBackend::bind(BoundStep step) {
   // Between steps a stream's thread sleeps.
   constexpr WaitPolicy kIdle{std::chrono::microseconds(1), 50};
   CpuReplay::Threads threads{};
-  for (const BoundOp& launch : launches) {
+  for (const BoundOp& launch : step.launches) {
     const auto s = static_cast<size_t>(launch.stream);
     if (launch.stream == Stream::compute) continue;
     if (!threads_[s]) threads_[s] = std::make_unique<StreamThread>(kIdle);
     threads[s] = threads_[s].get();
   }
-  return std::make_unique<CpuReplay>(std::move(launches), table_, pool_, threads, on_error_);
+  return std::make_unique<CpuReplay>(std::move(step.launches), table_, pool_, threads, on_error_);
 }
 
 }  // namespace braid::cpu

@@ -21,7 +21,7 @@ class CpuBackend : public Backend {
 
   const KernelCatalog& catalog() const override { return table_; }
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
-  std::unique_ptr<Replay> bind(std::vector<BoundOp> launches) override;
+  std::unique_ptr<Replay> bind(BoundStep step) override;
 
  private:
   const KernelTable& table_;

@@ -15,15 +15,6 @@ const Kernel& KernelTable::at(std::string_view kind) const {
 }
 
 KernelInfo KernelTable::find(const Program& program, const Op& op, Stream stream) const {
-  for (const std::vector<ValueId>* ids : {&op.inputs, &op.outputs}) {
-    for (ValueId id : *ids) {
-      if (id == kNoValue || program.value(id).kind != ValueKind::computed) continue;
-      const ValueType& type = program.value(id).type;
-      if (type.dtype == DType::f32 || !is_float(type.dtype)) continue;
-      fail(ErrorCode::kUnsupported, "{}: %{} is {}; the CPU backend computes in f32", op.def->kind,
-           id, to_string(type));
-    }
-  }
   return at(op.def->kind)
       .info(op, program.input_types(op), program.output_types(op), threads(stream));
 }

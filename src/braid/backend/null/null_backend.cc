@@ -18,7 +18,7 @@ std::unique_ptr<DeviceMemory> NullBackend::allocate(int64_t bytes) {
   return std::make_unique<HostMemory>(bytes);
 }
 
-std::unique_ptr<Replay> NullBackend::bind(std::vector<BoundOp>) {
+std::unique_ptr<Replay> NullBackend::bind(BoundStep) {
   return std::make_unique<NullReplay>();
 }
 

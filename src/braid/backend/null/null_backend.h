@@ -10,7 +10,7 @@ class NullBackend : public Backend {
  public:
   const KernelCatalog& catalog() const override { return catalog_; }
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
-  std::unique_ptr<Replay> bind(std::vector<BoundOp> launches) override;
+  std::unique_ptr<Replay> bind(BoundStep step) override;
 
  private:
   class Catalog : public KernelCatalog {

@@ -60,14 +60,23 @@ std::vector<RowsConfig> norm_candidates(const RowsDesc& desc) {
 
 RowsConfig choose_map(const RowsDesc& desc, int num_sms) {
   const int64_t vectors = desc.cols / desc.vector;
-  const int chunks = few_rows(desc, num_sms) ? 1 : desc.vector == 8 ? 2 : 4;
-  const int threads = few_rows(desc, num_sms) ? 128 : 256;
+  int threads = 128, chunks = 1;
+  if (!few_rows(desc, num_sms)) {
+    threads = desc.vector == 8 ? 512 : 256;
+    // Four accesses a thread where that leaves each SM CTAs enough to even out.
+    const bool many = desc.rows * ceil_div(vectors, threads * 4) >= int64_t{16} * num_sms;
+    chunks = desc.vector < 8 && many ? 4 : 2;
+  }
   return with_rows(std::min(lanes_for(vectors, chunks), threads), chunks, threads);
 }
 
 RowsConfig choose_norm(const RowsDesc& desc, int num_sms) {
   const std::vector<RowsConfig> all = norm_candidates(desc);
-  return few_rows(desc, num_sms) ? all.front() : all.back();
+  if (!few_rows(desc, num_sms)) return all.back();
+  for (const RowsConfig& config : all) {
+    if (config.lanes <= 512) return config;
+  }
+  return all.back();
 }
 
 std::string to_string(const RowsConfig& config) {
@@ -75,7 +84,7 @@ std::string to_string(const RowsConfig& config) {
                      config.chunks);
 }
 
-RopeConfig choose_rope(const RopeDesc& desc) {
+RopeConfig choose_rope(const RopeDesc& desc, int num_sms) {
   if (desc.head_dim < 2 || desc.head_dim % 2 != 0 || desc.head_dim > kMaxRopeHeadDim) {
     fail(ErrorCode::kUnsupported, "rope: head_dim {}; even ones up to {} are supported",
          desc.head_dim, kMaxRopeHeadDim);
@@ -85,22 +94,28 @@ RopeConfig choose_rope(const RopeDesc& desc) {
          desc.head_dim);
   }
   RopeConfig config;
+  int threads = 128;
   if (desc.aligned && desc.head_dim % 16 == 0 && desc.rotary_dim % 16 == 0) {
     config.vector = 8;
     config.lanes = power_of_two_lanes(desc.head_dim / 16);
+    if (desc.tokens > 16 * num_sms) {
+      // The angles, the norms' weights and most addresses serve all heads of a thread.
+      config.heads_per_row = 4;
+      threads = 256;
+    }
   } else {
     config.units = kMaxRopeHeadDim / 2 / 32;
   }
-  const auto heads = static_cast<int>(std::min<int64_t>(std::max<int64_t>(desc.heads, 1), 128));
-  config.heads_per_cta = std::min(power_of_two_lanes(heads), 128 / config.lanes);
-  // Whole warps, so that a shuffle finds all of its lanes.
-  config.heads_per_cta = std::max(config.heads_per_cta, 32 / config.lanes);
+  const int warp = 32 / config.lanes;
+  const int64_t rows =
+      round_up(ceil_div(std::max<int64_t>(desc.heads, 1), config.heads_per_row), warp);
+  config.rows = static_cast<int>(std::min<int64_t>(rows, threads / config.lanes));
   return config;
 }
 
 std::string to_string(const RopeConfig& config) {
-  return fmt::format("vector {} x {}, {} lanes x {} heads", config.vector, config.units,
-                     config.lanes, config.heads_per_cta);
+  return fmt::format("vector {} x {}, {} lanes x {} rows x {} heads", config.vector, config.units,
+                     config.lanes, config.rows, config.heads_per_row);
 }
 
 }  // namespace braid::cuda

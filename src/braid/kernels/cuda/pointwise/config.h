@@ -28,34 +28,36 @@ struct RowsConfig {
 std::vector<RowsConfig> map_candidates(const RowsDesc& desc);
 std::vector<RowsConfig> norm_candidates(const RowsDesc& desc);
 
-// Few rows: as many threads as a row can use, so that each waits for memory once. Many rows: fewer
-// threads with several accesses in flight each, so that the CTAs of an SM overlap.
+// Few rows: as many threads as a row can use (to 512), so that each waits for memory once. Many
+// rows: fewer threads with several accesses in flight each, so that the CTAs of an SM overlap.
 RowsConfig choose_map(const RowsDesc& desc, int num_sms);
 RowsConfig choose_norm(const RowsDesc& desc, int num_sms);
 
 std::string to_string(const RowsConfig& config);  // "256 lanes x 1 rows, 4 chunks"
 
 struct RopeDesc {
-  int64_t heads = 0;  // of a token: q, k and v
+  int64_t tokens = 0;  // capacity
+  int64_t heads = 0;   // of a token: q, k and v
   int head_dim = 0;
   int rotary_dim = 0;    // 0: nothing turns
   bool aligned = false;  // all pointers and strides are multiples of 16 bytes
   bool operator==(const RopeDesc&) const = default;
 };
 
-// Each head is `lanes` threads wide, and each holds two vectors: those that turn together.
+// Each head is `lanes` threads wide, and each holds two vectors of it: those that turn together.
 struct RopeConfig {
   int vector = 1;         // 8, or 1 where the sizes or addresses do not allow it
   int units = 1;          // pairs of vectors a thread holds: 1, or 8 with vector 1
   int lanes = 32;         // a power of two
-  int heads_per_cta = 1;  // lanes * heads_per_cta threads
+  int rows = 1;           // of `lanes` threads in a CTA: whole warps, at most 256 threads
+  int heads_per_row = 1;  // heads a thread works on: 1 for few tokens, else 4 (vector 8)
   bool operator==(const RopeConfig&) const = default;
 };
 
 constexpr int kMaxRopeHeadDim = 512;
 
 // Fails with kUnsupported where head_dim is odd or above kMaxRopeHeadDim.
-RopeConfig choose_rope(const RopeDesc& desc);
+RopeConfig choose_rope(const RopeDesc& desc, int num_sms);
 std::string to_string(const RopeConfig& config);
 
 }  // namespace braid::cuda

@@ -27,6 +27,15 @@ __device__ inline void cluster_sync() {
           : "memory");
 }
 
+// The two halves of cluster_sync, for threads that do something in between.
+__device__ inline void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+
+__device__ inline void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
 // The address of `p`, of this CTA's shared memory, in that of CTA `rank`.
 __device__ inline uint32_t cluster_address(const void* p, uint32_t rank) {
   uint32_t address;

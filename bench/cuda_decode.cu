@@ -1,0 +1,296 @@
+// Paged decode attention as it runs in a step: a captured chain of layers, each with its own cache,
+// so that no layer finds its keys in L2. Microseconds a layer, and key and value bytes over time
+// against a read-only stream measured beside it.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "braid/kernels/cuda/decode/device/launch.h"
+#include "braid/kernels/cuda/ptx/barrier.h"
+
+using namespace braid;
+using namespace braid::cuda;
+
+namespace {
+
+struct BenchShape {
+  const char* model;
+  int q_heads, kv_heads, head_dim, batch, context;
+};
+
+constexpr BenchShape kShapes[] = {
+    {"llama-2-7b", 32, 32, 128, 1, 1024},    {"llama-2-7b", 32, 32, 128, 1, 4096},
+    {"llama-2-7b", 32, 32, 128, 1, 16384},   {"llama-2-7b", 32, 32, 128, 16, 1024},
+    {"llama-2-7b", 32, 32, 128, 16, 4096},   {"llama-2-7b", 32, 32, 128, 32, 1024},
+    {"llama-2-7b", 32, 32, 128, 32, 4096},   {"llama-3-8b", 32, 8, 128, 1, 1024},
+    {"llama-3-8b", 32, 8, 128, 1, 4096},     {"llama-3-8b", 32, 8, 128, 1, 16384},
+    {"llama-3-8b", 32, 8, 128, 16, 4096},    {"llama-3-8b", 32, 8, 128, 32, 4096},
+    {"llama-3.3-70b", 64, 8, 128, 1, 1024},  {"llama-3.3-70b", 64, 8, 128, 1, 16384},
+    {"llama-3.3-70b", 64, 8, 128, 16, 4096}, {"70b, tp 8", 8, 1, 128, 1, 16384},
+    {"smollm2-135m", 9, 3, 64, 1, 1024},     {"head dim 256", 16, 16, 256, 1, 4096},
+};
+
+template <class T>
+struct DeviceArray {
+  T* data = nullptr;
+  explicit DeviceArray(size_t n) {
+    check_cuda(cudaMalloc(reinterpret_cast<void**>(&data), n * sizeof(T)), "bench memory");
+  }
+  explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
+    check_cuda(cudaMemcpy(data, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice),
+               "bench memory");
+  }
+  ~DeviceArray() { cudaFree(data); }
+  DeviceArray(const DeviceArray&) = delete;
+};
+
+// bf16 of about N(0, 1) / 2: sums of four uniform bytes.
+__global__ void fill_random(uint32_t* out, int64_t n) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    uint32_t packed = 0;
+    for (int half = 0; half < 2; ++half) {
+      uint32_t x = static_cast<uint32_t>(2 * i + half) * 2654435761u;
+      x = (x ^ (x >> 15)) * 2246822519u;
+      x = (x ^ (x >> 13)) * 3266489917u;
+      x ^= x >> 16;
+      const int sum = (x & 255) + (x >> 8 & 255) + (x >> 16 & 255) + (x >> 24);
+      packed |= (__float_as_uint((sum - 510) / 296.f) >> 16) << (16 * half);
+    }
+    out[i] = packed;
+  }
+}
+
+__global__ void __launch_bounds__(1024) read_stream(const uint4* in, int64_t n, uint32_t* out) {
+  uint32_t sum = 0;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n; i += 8 * step) {
+    uint4 x[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) x[j] = i + j * step < n ? __ldcs(in + i + j * step) : uint4{};
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sum ^= x[j].x ^ x[j].y ^ x[j].z ^ x[j].w;
+  }
+  if (sum == 0x12345678) *out = sum;
+}
+
+// Stands for what a layer does between attentions: lets the next one start, waits, writes little.
+__global__ void small_kernel(uint32_t* out) {
+  ptx::grid_launch_dependents();
+  ptx::grid_dependency_wait();
+  out[blockIdx.x] = blockIdx.x;
+}
+
+// Median seconds of a replay of what `record` captures.
+double replay_seconds(const std::function<void(cudaStream_t)>& record, double budget) {
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  cudaEvent_t begin, end;
+  check_cuda(cudaStreamCreate(&stream), "stream");
+  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  record(stream);
+  check_cuda(cudaStreamEndCapture(stream, &graph), "capture");
+  check_cuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
+  check_cuda(cudaEventCreate(&begin), "event");
+  check_cuda(cudaEventCreate(&end), "event");
+  std::vector<double> seconds;
+  double spent = 0;
+  for (int round = 0; round < 40 && (round < 6 || spent < budget); ++round) {
+    check_cuda(cudaEventRecord(begin, stream), "event");
+    check_cuda(cudaGraphLaunch(exec, stream), "launch");
+    check_cuda(cudaEventRecord(end, stream), "event");
+    check_cuda(cudaStreamSynchronize(stream), "decode attention");
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, begin, end), "event");
+    spent += ms / 1e3;
+    if (round >= 2) seconds.push_back(ms / 1e3);
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  cudaGraphExecDestroy(exec);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+  std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+struct Options {
+  bool all = false;  // every candidate
+  int page = 64;
+  double budget = .03;  // seconds a measurement
+  std::string json;
+};
+
+class Bench {
+ public:
+  explicit Bench(const Options& options)
+      : options_(options), arena_bytes_(int64_t{6} << 30), arena_(arena_bytes_ / 4), sink_(4096) {
+    fill_random<<<1056, 256>>>(arena_.data, arena_bytes_ / 4);
+    check_cuda(cudaDeviceSynchronize(), "fill");
+  }
+
+  double stream_rate() {
+    const int64_t bytes = int64_t{4} << 30;
+    const double s = replay_seconds(
+        [&](cudaStream_t stream) {
+          read_stream<<<264, 1024, 0, stream>>>(reinterpret_cast<const uint4*>(arena_.data),
+                                                bytes / 16, sink_.data);
+        },
+        .05);
+    return bytes / s;
+  }
+
+  void run(const BenchShape& s, double stream_rate) {
+    DecodeDesc d;
+    d.attrs.head_dim = s.head_dim;
+    d.attrs.group = s.q_heads / s.kv_heads;
+    d.attrs.scale = 1.f / std::sqrt(static_cast<float>(s.head_dim));
+    d.num_q_heads = s.q_heads;
+    d.num_kv_heads = s.kv_heads;
+    d.page_size = options_.page;
+    d.table_stride = (s.context + d.page_size - 1) / d.page_size;
+    d.max_sequences = d.max_tokens = s.batch;
+    const int64_t row = int64_t{s.kv_heads} * s.head_dim * 2;  // bytes of a token's K
+    const int64_t cache = int64_t{s.batch} * d.table_stride * d.page_size * row;
+    const int64_t bytes = 2 * int64_t{s.batch} * s.context * row;
+    const int layers = static_cast<int>(std::clamp<int64_t>(arena_bytes_ / (2 * cache), 1, 32));
+
+    std::vector<int32_t> q_start, kv_len, table;
+    for (int i = 0; i <= s.batch; ++i) q_start.push_back(i);
+    for (int i = 0; i < s.batch; ++i) kv_len.push_back(s.context);
+    // Pages in an order that a server's allocator leaves behind.
+    const int pages = s.batch * d.table_stride;
+    for (int i = 0; i < pages; ++i) table.push_back(static_cast<int32_t>(i * 7919LL % pages));
+    if (pages % 7919 == 0) std::fprintf(stderr, "pages repeat\n");
+    DeviceArray<int32_t> d_start(q_start), d_len(kv_len), d_table(table);
+    DeviceArray<uint16_t> q(size_t(s.batch) * s.q_heads * s.head_dim);
+    DeviceArray<uint16_t> out(size_t(s.batch) * s.q_heads * s.head_dim);
+    fill_random<<<32, 256>>>(reinterpret_cast<uint32_t*>(q.data),
+                             int64_t{s.batch} * s.q_heads * s.head_dim / 2);
+
+    std::vector<DecodeConfig> configs = {choose(d, decode_device())};
+    if (options_.all) configs = candidates(d, decode_device());
+    for (const DecodeConfig& config : configs) {
+      prepare_decode_attention(d, config);
+      DeviceArray<uint8_t> workspace(config.workspace_bytes);
+      check_cuda(cudaMemset(workspace.data, 0, config.workspace_bytes), "workspace");
+      const auto chain = [&](bool pdl, bool history, int between) {
+        return replay_seconds(
+                   [&](cudaStream_t stream) {
+                     for (int layer = 0; layer < layers; ++layer) {
+                       DecodeParams p;
+                       p.q = q.data;
+                       p.k_cache = arena_.data + layer * cache / 2;
+                       p.v_cache = arena_.data + layer * cache / 2 + cache / 4;
+                       p.q_start = d_start.data;
+                       p.kv_len = d_len.data;
+                       p.page_table = d_table.data;
+                       p.out = out.data;
+                       p.workspace = workspace.data;
+                       p.history_ready = history;
+                       for (int i = 0; i < between; ++i) {
+                         launch_kernel({stream, pdl}, small_kernel, 32, 128, 0, sink_.data);
+                       }
+                       decode_attention(d, p, config, {stream, pdl});
+                     }
+                   },
+                   options_.budget) /
+               layers;
+      };
+      // A small kernel before each, and its own time taken off: what an attention adds to a chain.
+      const double small =
+          replay_seconds(
+              [&](cudaStream_t stream) {
+                for (int i = 0; i < layers; ++i) {
+                  launch_kernel({stream, true}, small_kernel, 32, 128, 0, sink_.data);
+                }
+              },
+              .01) /
+          layers;
+      const double plain = chain(false, false, 0);
+      const double pdl = chain(true, false, 1) - small;
+      const double early = chain(true, true, 1) - small;
+      const double best = std::min(pdl, early);
+      const auto heads = std::to_string(s.q_heads) + "/" + std::to_string(s.kv_heads) + " x " +
+                         std::to_string(s.head_dim);
+      std::printf(
+          "| %s | %s | %d | %d | %.1f | %.2f | %.2f | %.2f | %.2f | %.2f | %.0f%% | %dx%d |\n",
+          s.model, heads.c_str(), s.batch, s.context, bytes / 1e6, bytes / stream_rate * 1e6,
+          plain * 1e6, pdl * 1e6, early * 1e6, bytes / best / 1e12,
+          100 * bytes / best / stream_rate, config.ctas, config.warps);
+      std::fflush(stdout);
+      char line[512];
+      std::snprintf(line, sizeof line,
+                    "%s{\"model\": \"%s\", \"heads\": \"%s\", \"batch\": %d, \"context\": %d, "
+                    "\"bytes\": %lld, \"plain_us\": %.3f, \"pdl_us\": %.3f, \"early_us\": %.3f, "
+                    "\"stream_bytes_per_s\": %.4g, \"ctas\": %d, \"warps\": %d}",
+                    json_.empty() ? "[\n" : ",\n", s.model, heads.c_str(), s.batch, s.context,
+                    static_cast<long long>(bytes), plain * 1e6, pdl * 1e6, early * 1e6, stream_rate,
+                    config.ctas, config.warps);
+      json_ += line;
+    }
+  }
+
+  void save() const {
+    if (options_.json.empty()) return;
+    std::FILE* file = std::fopen(options_.json.c_str(), "w");
+    if (file == nullptr) return;
+    std::fputs((json_ + "\n]\n").c_str(), file);
+    std::fclose(file);
+  }
+
+ private:
+  Options options_;
+  int64_t arena_bytes_;
+  DeviceArray<uint32_t> arena_;
+  DeviceArray<uint32_t> sink_;
+  std::string json_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  std::string only;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const auto value = [&] { return i + 1 < argc ? argv[++i] : ""; };
+    if (arg == "--all") {
+      options.all = true;
+    } else if (arg == "--page") {
+      options.page = std::atoi(value());
+    } else if (arg == "--only") {
+      only = value();  // model/batch/context
+    } else if (arg == "--json") {
+      options.json = value();
+    } else {
+      std::fprintf(stderr, "bench_cuda_decode [--all] [--page N] [--only MODEL] [--json FILE]\n");
+      return 1;
+    }
+  }
+  try {
+    Bench bench(options);
+    const double rate = bench.stream_rate();
+    std::printf(
+        "Read-only stream %.2f TB/s; pages of %d; us a layer in a captured chain: plain "
+        "launches, dependent launches, the same with early keys\n\n",
+        rate / 1e12, options.page);
+    std::printf(
+        "| model | heads | batch | context | MB | floor us | plain | pdl | early | TB/s | of "
+        "stream | config |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+    for (const BenchShape& s : kShapes) {
+      if (only.empty() || std::string(s.model).find(only) != std::string::npos) bench.run(s, rate);
+    }
+    std::printf("\nRead-only stream again: %.2f TB/s\n", bench.stream_rate() / 1e12);
+    bench.save();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,400 @@
+// The linear layers of decode against the speed of a read-only stream, in one run: single products
+// for 1 to 32 tokens, block formats, the weights of a whole Llama-2-7B step in one graph with and
+// without programmatic dependent launch, and dequantization.
+//   bench_cuda_linear [--quick] [--stages N] [--chunk N] [--split-k 0|1] [--cluster N]
+//                     [--clusters N] [--tokens M] [--only
+//                     stream|single|formats|step|dequantize]
+//                     [--json FILE]
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "braid/kernels/cuda/linear/device/dequantize.h"
+#include "braid/kernels/cuda/linear/device/skinny.h"
+
+using namespace braid;
+using namespace braid::cuda;
+
+namespace {
+
+struct Options {
+  bool quick = false;
+  int stages = 0, chunk = 0, split_k = -1, cluster = 0, clusters = 0, tokens = 0;
+  std::string only, json;
+};
+
+Options g_options;
+SkinnyDevice g_device;
+std::map<std::string, double> g_results;
+
+void record(const std::string& name, double value) {
+  g_results[name] = value;
+}
+
+struct DeviceArray {
+  uint8_t* data = nullptr;
+  size_t size = 0;
+  explicit DeviceArray(size_t bytes) : size(bytes) {
+    check_cuda(cudaMalloc(&data, bytes), "bench");
+  }
+  ~DeviceArray() { cudaFree(data); }
+  DeviceArray(const DeviceArray&) = delete;
+};
+
+// Finite, varied 16-bit values: bf16 in +-2^-6 or so. Zeros would read faster than real data.
+__global__ void fill_random(uint32_t* out, size_t words, uint32_t seed) {
+  const size_t stride = size_t{gridDim.x} * blockDim.x;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < words; i += stride) {
+    uint32_t h = static_cast<uint32_t>(i) * 0x9e3779b9u + seed;
+    h = (h ^ h >> 16) * 0x85ebca6bu;
+    h = (h ^ h >> 13) * 0xc2b2ae35u;
+    h ^= h >> 16;
+    out[i] = (h & 0x807f807fu) | 0x3c003c00u | (h >> 3 & 0x00800080u);
+  }
+}
+
+void fill(const DeviceArray& a, uint32_t seed) {
+  fill_random<<<1056, 256>>>(reinterpret_cast<uint32_t*>(a.data), a.size / 4, seed);
+  check_cuda(cudaGetLastError(), "fill");
+}
+
+constexpr int kLoads = 8;  // 16-byte loads of a thread in flight
+
+__global__ void __launch_bounds__(1024) read_stream(const uint4* in, size_t count, uint32_t* out) {
+  uint32_t x = 0;
+  const size_t threads = size_t{gridDim.x} * blockDim.x;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += kLoads * threads) {
+    uint4 v[kLoads];
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j) {
+      v[j] = i + j * threads < count ? __ldcs(in + i + j * threads) : uint4{};
+    }
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j) x ^= v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
+  }
+  if (x == 0x12345678u) *out = x;
+}
+
+// Microseconds of one run of `enqueue`, captured once; median over replays.
+double graph_us(const std::function<void(cudaStream_t)>& enqueue, int replays) {
+  cudaStream_t s;
+  check_cuda(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "capture");
+  enqueue(s);
+  check_cuda(cudaStreamEndCapture(s, &graph), "capture");
+  check_cuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
+  cudaEvent_t begin, end;
+  check_cuda(cudaEventCreate(&begin), "event");
+  check_cuda(cudaEventCreate(&end), "event");
+  std::vector<double> us;
+  for (int i = 0; i < replays + 2; ++i) {
+    check_cuda(cudaEventRecord(begin, s), "event");
+    check_cuda(cudaGraphLaunch(exec, s), "graph");
+    check_cuda(cudaEventRecord(end, s), "event");
+    check_cuda(cudaStreamSynchronize(s), "bench");
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, begin, end), "event");
+    if (i >= 2) us.push_back(1e3 * ms);
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  check_cuda(cudaGraphExecDestroy(exec), "graph");
+  check_cuda(cudaGraphDestroy(graph), "graph");
+  check_cuda(cudaStreamDestroy(s), "stream");
+  std::sort(us.begin(), us.end());
+  return us[us.size() / 2];
+}
+
+int replays() {
+  return g_options.quick ? 5 : 15;
+}
+
+double stream_bytes_per_us(const DeviceArray& pool) {
+  const size_t bytes = std::min<size_t>(pool.size, size_t{4} << 30);
+  DeviceArray out(4);
+  double best = 0;
+  for (int ctas : {132, 264}) {
+    const double us = graph_us(
+        [&](cudaStream_t s) {
+          read_stream<<<ctas * g_device.num_sms / 132, 1024, 0, s>>>(
+              reinterpret_cast<const uint4*>(pool.data), bytes / 16,
+              reinterpret_cast<uint32_t*>(out.data));
+        },
+        replays());
+    best = std::max(best, bytes / us);
+  }
+  return best;
+}
+
+struct Layer {
+  const char* name;
+  int k;
+  std::vector<int> n;
+  bool gated = false;
+  bool residual = false;
+  int64_t columns() const {
+    int64_t sum = 0;
+    for (int part : n) sum += part;
+    return sum;
+  }
+  int64_t bytes(DType dtype) const { return columns() * bytes_of(dtype, k); }
+};
+
+// Llama-2-7B; 22016 rows of gate and up.
+const Layer kLayers[] = {{"qkv", 4096, {4096, 4096, 4096}},
+                         {"o", 4096, {4096}, false, true},
+                         {"gate_up", 4096, {11008, 11008}, true},
+                         {"down", 11008, {4096}, false, true}};
+const Layer kHead = {"head", 4096, {32000}};
+
+SkinnyConfig config_of(const SkinnyParams& p) {
+  SkinnyConfig c = choose_skinny(skinny_shape(p), g_device);
+  if (g_options.cluster != 0) {
+    c.cluster = g_options.cluster;
+    c.clusters = (c.cluster > 2 ? g_device.num_sms / 16 * 16 : g_device.num_sms) / c.cluster;
+  }
+  if (g_options.clusters != 0) c.clusters = g_options.clusters;
+  if (g_options.split_k >= 0) c.split_k = g_options.split_k;
+  if (g_options.chunk != 0) c.chunk = g_options.chunk;
+  if (g_options.stages != 0) c.stages = g_options.stages;
+  return c;
+}
+
+// x bf16, or the norm of an f32 stream; y bf16, or f32 with the residual added.
+struct Buffers {
+  DeviceArray x{size_t{32} * 11008 * 4}, y{size_t{32} * 32000 * 4}, unit{11008 * 4};
+};
+
+SkinnyParams make_params(const Layer& layer, DType dtype, const uint8_t* w, int m, const Buffers& b,
+                         bool fused) {
+  SkinnyParams p;
+  p.k = layer.k;
+  p.m = m;
+  p.x = b.x.data;
+  p.x_stride = layer.k;
+  p.num_parts = static_cast<int>(layer.n.size());
+  p.gated = layer.gated;
+  if (fused && !layer.residual) {
+    p.normed = true;
+    p.norm.a = reinterpret_cast<const float*>(b.x.data);
+    p.norm.a_stride = layer.k;
+    p.norm.w = b.unit.data;
+    p.norm.w_dtype = DType::bf16;
+  }
+  if (fused && layer.residual) {
+    p.residual = reinterpret_cast<const float*>(b.y.data);
+    p.residual_stride = layer.n[0];
+  }
+  int64_t column = 0;
+  for (int i = 0; i < p.num_parts; ++i) {
+    SkinnyPart& part = p.parts[i];
+    part.w = w;
+    part.dtype = dtype;
+    part.row_bytes = bytes_of(dtype, layer.k);
+    part.n = layer.n[i];
+    part.y = b.y.data + column * 32 * 4;
+    part.y_dtype = p.residual != nullptr ? DType::f32 : DType::bf16;
+    part.y_stride = layer.n[i];
+    w += layer.n[i] * part.row_bytes;
+    column += layer.n[i];
+  }
+  return p;
+}
+
+// Many launches on weights that rotate through the pool.
+void bench_single(const Layer& layer, DType dtype, int m, const DeviceArray& pool,
+                  const Buffers& buffers, double stream) {
+  const int64_t bytes = layer.bytes(dtype);
+  const int64_t count = std::min<int64_t>(pool.size / bytes, g_options.quick ? 24 : 48);
+  std::string shown;
+  double us[2];
+  for (const bool pdl : {false, true}) {
+    us[pdl] = graph_us(
+                  [&](cudaStream_t s) {
+                    for (int64_t i = 0; i < count; ++i) {
+                      const SkinnyParams p =
+                          make_params(layer, dtype, pool.data + i * bytes, m, buffers, false);
+                      const SkinnyConfig c = config_of(p);
+                      shown = to_string(c);
+                      skinny_linear(p, c, {s, pdl});
+                    }
+                  },
+                  replays()) /
+              count;
+  }
+  const std::string dtype_name(name(dtype));
+  std::printf("| %s | %s | %d | %.2f | %.1f%% | %.2f | %.1f%% | %s |\n", layer.name,
+              dtype_name.c_str(), m, us[0], 100 * bytes / us[0] / stream, us[1],
+              100 * bytes / us[1] / stream, shown.c_str());
+  record(std::string("single.") + layer.name + "." + dtype_name + "." + std::to_string(m),
+         bytes / us[1] / stream);
+}
+
+void bench_step(int m, const DeviceArray& pool, const Buffers& buffers, double stream) {
+  int64_t bytes = 0;
+  for (const bool fused : {false, true}) {
+    if (fused && m > 8) continue;
+    double us[2];
+    for (const bool pdl : {false, true}) {
+      us[pdl] = graph_us(
+          [&](cudaStream_t s) {
+            const uint8_t* w = pool.data;
+            const auto add = [&](const Layer& layer) {
+              const SkinnyParams p = make_params(layer, DType::bf16, w, m, buffers, fused);
+              skinny_linear(p, config_of(p), {s, pdl});
+              w += layer.bytes(DType::bf16);
+            };
+            for (int i = 0; i < 32; ++i) {
+              for (const Layer& layer : kLayers) add(layer);
+            }
+            add(kHead);
+            bytes = w - pool.data;
+          },
+          replays());
+    }
+    std::printf("| %d | %s | %.1f | %.1f%% | %.1f | %.1f%% |\n", m,
+                fused ? "norm and residual" : "none", us[0], 100 * bytes / us[0] / stream, us[1],
+                100 * bytes / us[1] / stream);
+    record("step." + std::to_string(m) + (fused ? ".fused" : ""), bytes / us[1] / stream);
+  }
+}
+
+bool wanted(const char* what) {
+  return g_options.only.empty() || g_options.only == what;
+}
+
+Options parse(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i < argc; ++i) {
+    const std::string key = argv[i];
+    if (key == "--quick") {
+      o.quick = true;
+      continue;
+    }
+    if (i + 1 == argc) {
+      std::fprintf(stderr, "bench_cuda_linear: unknown or incomplete option %s\n", argv[i]);
+      std::exit(1);
+    }
+    const std::string value = argv[++i];
+    if (key == "--stages") o.stages = std::atoi(value.c_str());
+    if (key == "--chunk") o.chunk = std::atoi(value.c_str());
+    if (key == "--split-k") o.split_k = std::atoi(value.c_str());
+    if (key == "--cluster") o.cluster = std::atoi(value.c_str());
+    if (key == "--clusters") o.clusters = std::atoi(value.c_str());
+    if (key == "--tokens") o.tokens = std::atoi(value.c_str());
+    if (key == "--only") o.only = value;
+    if (key == "--json") o.json = value;
+  }
+  return o;
+}
+
+int run() {
+  prepare_skinny_linear();
+  cudaDeviceProp prop;
+  check_cuda(cudaGetDeviceProperties(&prop, 0), "properties");
+  g_device = {10 * prop.major + prop.minor, prop.multiProcessorCount,
+              static_cast<int>(prop.sharedMemPerBlockOptin),
+              static_cast<int>(prop.sharedMemPerMultiprocessor)};
+  int64_t bytes = kHead.bytes(DType::bf16);
+  for (const Layer& layer : kLayers) bytes += 32 * layer.bytes(DType::bf16);
+  const DeviceArray pool(bytes);
+  fill(pool, 1);
+  const Buffers buffers;
+  fill(buffers.x, 2);
+  fill(buffers.y, 3);
+  fill(buffers.unit, 4);
+  check_cuda(cudaDeviceSynchronize(), "fill");
+  const double stream = stream_bytes_per_us(pool);
+  record("stream.GB_s", stream / 1e3);
+  std::printf("read-only stream: %.0f GB/s on %s\n", stream / 1e3, prop.name);
+
+  std::vector<int> tokens = {1, 8, 16, 32};
+  if (g_options.tokens > 0) tokens = {g_options.tokens};
+  if (wanted("single")) {
+    std::printf(
+        "\n| layer | weights | tokens | us | of stream | us, dependent launch | of stream | "
+        "config |\n|---|---|---|---|---|---|---|---|\n");
+    for (int m : tokens) {
+      for (const Layer& layer : kLayers) {
+        bench_single(layer, DType::bf16, m, pool, buffers, stream);
+      }
+      bench_single(kHead, DType::bf16, m, pool, buffers, stream);
+    }
+  }
+  if (wanted("formats")) {
+    std::printf(
+        "\n| layer | weights | tokens | us | of stream | us, dependent launch | of stream | "
+        "config |\n|---|---|---|---|---|---|---|---|\n");
+    for (DType dtype : {DType::f16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q8_0, DType::q4_k,
+                        DType::q5_k, DType::q6_k}) {
+      for (int m : {1, 16}) {
+        bench_single(kLayers[2], dtype, g_options.tokens > 0 ? g_options.tokens : m, pool, buffers,
+                     stream);
+        if (g_options.tokens > 0) break;
+      }
+    }
+  }
+  if (wanted("step")) {
+    std::printf(
+        "\n| tokens | fused | us, 129 launches | of stream | us, dependent launch | of stream "
+        "|\n|---|---|---|---|---|---|\n");
+    for (int m : tokens) bench_step(m, pool, buffers, stream);
+  }
+  if (wanted("dequantize")) {
+    std::printf("\n| weights | us | of stream, bytes read and written |\n|---|---|---|\n");
+    const DeviceArray out(size_t{22016} * 4096 * 2);
+    for (DType dtype : {DType::f32, DType::f16, DType::q4_0, DType::q4_1, DType::q8_0, DType::q4_k,
+                        DType::q6_k}) {
+      DequantizeParams p{pool.data, dtype, bytes_of(dtype, 4096), out.data, 4096, 22016, 4096};
+      const int64_t step = p.n * p.row_bytes;
+      const double us = graph_us(
+                            [&](cudaStream_t s) {
+                              for (int i = 0; i < 16; ++i) {
+                                p.w = pool.data + i * step;
+                                dequantize(p, {s, false});
+                              }
+                            },
+                            replays()) /
+                        16;
+      const double share = (step + out.size) / us / stream;
+      std::printf("| %s | %.1f | %.1f%% |\n", std::string(name(dtype)).c_str(), us, 100 * share);
+      record("dequantize." + std::string(name(dtype)), share);
+    }
+  }
+  if (!g_options.json.empty()) {
+    std::FILE* f = std::fopen(g_options.json.c_str(), "w");
+    if (f == nullptr) {
+      std::fprintf(stderr, "bench_cuda_linear: cannot write %s\n", g_options.json.c_str());
+      return 1;
+    }
+    std::fprintf(f, "{");
+    const char* comma = "";
+    for (const auto& [key, value] : g_results) {
+      std::fprintf(f, "%s\n  \"%s\": %.5g", comma, key.c_str(), value);
+      comma = ",";
+    }
+    std::fprintf(f, "\n}\n");
+    std::fclose(f);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    g_options = parse(argc, argv);
+    return run();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "bench_cuda_linear: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Checks and measures Braid on a machine with GPUs:  scripts/gpu_check.sh [unit|dist|bench|sanitize|all]
+#   unit      every kernel against its reference, whole models against their goldens, on one GPU
+#   dist      collectives and models over several GPUs (skipped with one)
+#   bench     tables of the kernels and of whole models, with ratios measured in the same run
+#   sanitize  compute-sanitizer's memcheck and racecheck over small sizes
+# BRAID_BUILD names the folder of the binaries (default build/release; built there if they are missing),
+# BRAID_OUT that of the logs and JSON results (default gpu_check), BRAID_TEST_MODEL the demo model.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+what=${1:-all}
+bin=${BRAID_BUILD:-build/release}/bin
+out=${BRAID_OUT:-gpu_check}
+model=${BRAID_TEST_MODEL:-${XDG_CACHE_HOME:-$HOME/.cache}/braid/models/smollm2-135m-instruct-q4_1.gguf}
+[ -e "$model" ] && export BRAID_TEST_MODEL="$model"
+limit=${BRAID_LIMIT:-300} # seconds for one program
+mkdir -p "$out"
+failed=()
+
+if [ ! -x "$bin/braid" ]; then
+  cmake --preset release >/dev/null && cmake --build build/release -j "$(nproc)" || exit 1
+fi
+gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | wc -l)
+if [ "$gpus" -eq 0 ]; then
+  echo "gpu_check: this machine has no GPU" >&2
+  exit 1
+fi
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort | uniq -c
+
+# run NAME COMMAND...: its output into a log, one line here.
+run() {
+  local name=$1 start=$SECONDS
+  shift
+  if timeout "$limit" "$@" >"$out/$name.log" 2>&1; then
+    echo "ok    $name ($((SECONDS - start)) s)"
+  else
+    echo "FAIL  $name: rc $?, see $out/$name.log"
+    tail -5 "$out/$name.log"
+    failed+=("$name")
+  fi
+}
+# table NAME COMMAND...: as run, and shows what it printed.
+table() {
+  run "$@"
+  grep -E '^\|' "$out/$1.log" || true
+}
+
+unit() {
+  local family
+  for family in linear pointwise decode sampling attention; do
+    run "test_$family" "$bin/test_cuda_$family" --gtest_brief=1
+  done
+  run test_models "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter=-*RanksAgree*
+}
+
+dist() {
+  run test_comm "$bin/test_cuda_comm" --gtest_brief=1
+  if [ "$gpus" -lt 2 ]; then
+    echo "      one GPU: models over several are not run"
+    return
+  fi
+  run test_ranks "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter=*RanksAgree*:*Demo*
+  run test_ranks_one_queue env CUDA_DEVICE_MAX_CONNECTIONS=1 "$bin/test_golden_cuda" --gtest_brief=1 \
+    --gtest_filter=*RanksAgree/llama2_mha:*RanksAgree/smollm2
+}
+
+bench() {
+  local family context
+  for family in linear pointwise decode sampling; do
+    table "bench_$family" "$bin/bench_cuda_$family" --json "$out/$family.json"
+  done
+  table bench_gemm "$bin/bench_cuda_gemm"
+  [ "$gpus" -ge 2 ] && table bench_comm "$bin/bench_cuda_comm" --json "$out/comm.json"
+  local shape=(--device cuda --random-weights --config)
+  for context in 1024 4096 16384; do
+    table "decode_7b_$context" "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 128 -d "$context"
+  done
+  table prefill_8b "$bin/braid" bench "${shape[@]}" configs/llama-3-8b.json -p 8192 -n 0
+  [ "$gpus" -ge 2 ] &&
+    table decode_7b_tp2 "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 128 -d 1024 --tp 2
+  if python3 -c 'import torch' 2>/dev/null; then
+    table peer_torch python3 tools/bench_torch.py --config configs/llama-2-7b.json --limits
+  fi
+}
+
+sanitize() {
+  local tool
+  for tool in memcheck racecheck; do
+    run "${tool}_models" compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/test_golden_cuda" \
+      --gtest_filter=*InEveryForm/llama2_mha:*TheLoop/smollm2 --gtest_brief=1
+    run "${tool}_stream" compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/test_cuda_linear" \
+      --gtest_filter=StreamLinear.GateNormAndResidual:StreamLinear.BiasesTypesAndStrides --gtest_brief=1
+  done
+}
+
+case $what in
+  unit | dist | bench | sanitize) "$what" ;;
+  all)
+    unit
+    dist
+    bench
+    sanitize
+    ;;
+  *)
+    echo "gpu_check: '$what': wanted unit, dist, bench, sanitize or all" >&2
+    exit 2
+    ;;
+esac
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "failed: ${failed[*]}"
+  exit 1
+fi

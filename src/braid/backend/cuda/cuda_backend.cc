@@ -1,0 +1,70 @@
+#include "braid/backend/cuda/cuda_backend.h"
+
+#include <chrono>
+#include <thread>
+
+#include "braid/backend/cuda/cuda_replay.h"
+#include "braid/backend/cuda/memory.h"
+#include "braid/base/error.h"
+
+namespace braid::cuda {
+
+CudaBackend::CudaBackend(const KernelTable& table, Watch watch)
+    : table_(table), watch_(std::move(watch)) {
+  const DeviceScope scope(device().id);
+  for (size_t s = 0; s < kNumStreams; ++s) {
+    streams_[s] = make_stream(static_cast<Stream>(s) != Stream::compute);
+  }
+  read_ = make_event();
+}
+
+std::unique_ptr<DeviceMemory> CudaBackend::allocate(int64_t bytes) {
+  return std::make_unique<CudaMemory>(device().id, bytes);
+}
+
+std::unique_ptr<DeviceMemory> CudaBackend::allocate_staging(int64_t bytes) {
+  const DeviceScope scope(device().id);
+  return std::make_unique<PinnedMemory>(bytes);
+}
+
+void CudaBackend::read(std::byte* host, const std::byte* device_data, int64_t bytes) {
+  const DeviceScope scope(device().id);
+  const cudaStream_t main = stream(Stream::compute);
+  check_cuda(cudaMemcpyAsync(host, device_data, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,
+                             main),
+             "reading a GPU's memory");
+  check_cuda(cudaEventRecord(read_.get(), main), "an event");
+  wait(read_.get());
+}
+
+std::unique_ptr<Replay> CudaBackend::bind(BoundStep step) {
+  return std::make_unique<CudaReplay>(*this, std::move(step));
+}
+
+void CudaBackend::check() const {
+  for (const OwnedStream& stream : streams_) {
+    const cudaError_t state = cudaStreamQuery(stream.get());
+    if (state != cudaErrorNotReady) check_cuda(state, device().name.c_str());
+  }
+  if (watch_) watch_();
+}
+
+void CudaBackend::wait(cudaEvent_t event) const {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  for (int polls = 0;; ++polls) {
+    const cudaError_t state = cudaEventQuery(event);
+    if (state == cudaSuccess) return;
+    if (state != cudaErrorNotReady) check_cuda(state, device().name.c_str());
+    if (polls % 64 != 63) continue;
+    if (watch_) watch_();
+    const std::chrono::duration<double> waited = Clock::now() - start;
+    if (waited.count() > kDeadlineSeconds) {
+      fail(ErrorCode::kDeadline, "cuda:{}: a step did not end within {} s", device().id,
+           kDeadlineSeconds);
+    }
+    if (waited.count() > 1e-3) std::this_thread::yield();
+  }
+}
+
+}  // namespace braid::cuda

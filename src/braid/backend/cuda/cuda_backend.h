@@ -1,0 +1,47 @@
+#pragma once
+
+#include <array>
+#include <functional>
+
+#include "braid/backend/backend.h"
+#include "braid/backend/cuda/handles.h"
+#include "braid/backend/cuda/kernel_table.h"
+
+namespace braid::cuda {
+
+class CudaReplay;
+
+// Looks while the host waits for the device: throws when the job has failed elsewhere.
+using Watch = std::function<void()>;
+
+// One GPU of this process as a rank's backend: memory, streams, and Schedules that become graphs.
+// One thread at a time. The table outlives the backend, and that what it bound.
+class CudaBackend : public Backend {
+ public:
+  explicit CudaBackend(const KernelTable& table, Watch watch = {});
+
+  const KernelCatalog& catalog() const override { return table_; }
+  std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
+  std::unique_ptr<DeviceMemory> allocate_staging(int64_t bytes) override;
+  void read(std::byte* host, const std::byte* device, int64_t bytes) override;
+  std::unique_ptr<Replay> bind(BoundStep step) override;
+
+  const DeviceInfo& device() const { return table_.device(); }
+  const KernelTable& table() const { return table_; }
+  cudaStream_t stream(Stream stream) const { return streams_[static_cast<size_t>(stream)].get(); }
+
+  // Waits until what `event` marks has happened, and throws what the device reports. Fails with
+  // kDeadline when that takes longer than `kDeadline`.
+  void wait(cudaEvent_t event) const;
+  // Throws what the device or the job has to report, without waiting.
+  void check() const;
+  static constexpr double kDeadlineSeconds = 120;
+
+ private:
+  const KernelTable& table_;
+  const Watch watch_;
+  std::array<OwnedStream, kNumStreams> streams_;
+  OwnedEvent read_;
+};
+
+}  // namespace braid::cuda

@@ -1,0 +1,200 @@
+#include "braid/backend/cuda/cuda_replay.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "braid/base/error.h"
+
+namespace braid::cuda {
+namespace {
+
+size_t index_of(Stream stream) {
+  return static_cast<size_t>(stream);
+}
+
+int64_t free_bytes() {
+  size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "free memory");
+  return static_cast<int64_t>(free);
+}
+
+}  // namespace
+
+CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
+    : backend_(backend), ops_(std::move(step.launches)), parts_(step.parts) {
+  const DeviceScope scope(backend.device().id);
+  const auto parts_bytes = static_cast<int64_t>(parts_.size_bytes());
+  host_parts_ = backend.allocate_staging(parts_bytes);
+  device_parts_ = backend.allocate(parts_bytes);
+  BRAID_CHECK(step.inputs.size() < UploadList::kMaxCopies, "{} inputs", step.inputs.size());
+  const auto add_copy = [&](const std::byte* from, std::byte* to, int64_t bytes) {
+    uploads_.copies[uploads_.count++] = {reinterpret_cast<const uint32_t*>(from),
+                                         reinterpret_cast<uint32_t*>(to), bytes / 4};
+  };
+  add_copy(host_parts_->data(), device_parts_->data(), parts_bytes);
+  for (const InputCopy& in : step.inputs) add_copy(in.staging, in.device, in.bytes);
+
+  calls_.reserve(ops_.size());  // bound kernels keep references into it
+  done_.resize(ops_.size());
+  for (const BoundOp& op : ops_) {
+    calls_.push_back({op.op, op.in, op.out, op.axis, op.part});
+    const BatchPart* part =
+        reinterpret_cast<const BatchPart*>(device_parts_->data()) + (op.part - parts_.data());
+    kernels_.push_back(backend.table().at(op.op->def->kind).bind({.call = calls_.back(),
+                                                                  .part = part,
+                                                                  .workspace = op.workspace,
+                                                                  .device = backend.device(),
+                                                                  .stream = op.stream,
+                                                                  .arena = op.arena,
+                                                                  .whole_batch = parts_.size() == 1}));
+    used_[index_of(op.stream)] = true;
+    for (int awaited : op.waits) {
+      OwnedEvent& event = done_[static_cast<size_t>(awaited)];
+      if (!event) event = make_event();
+    }
+  }
+  for (Stream s : kStreams) {
+    if (s == Stream::compute || used_[index_of(s)]) fork_join_[index_of(s)] = make_event();
+  }
+  end_ = make_event();
+}
+
+void CudaReplay::prepare() {
+  const DeviceScope scope(backend_.device().id);
+  if (needs_graph(stepped_)) capture(stepped_, {}, true);
+}
+
+void CudaReplay::run(std::span<LaunchTime> times) {
+  const DeviceScope scope(backend_.device().id);
+  set_parts();
+  if (times.empty()) {
+    play(stepped_, {}, true);
+    finish();
+  } else {
+    run_timed(times);
+  }
+}
+
+void CudaReplay::begin_loop() {
+  const DeviceScope scope(backend_.device().id);
+  set_parts();
+  upload_inputs(uploads_, {stream(Stream::compute)});
+}
+
+void CudaReplay::prepare_loop(const Hooks& hooks) {
+  const DeviceScope scope(backend_.device().id);
+  if (needs_graph(looped_)) capture(looped_, hooks, false);
+}
+
+void CudaReplay::enqueue(const Hooks& hooks) {
+  const DeviceScope scope(backend_.device().id);
+  play(looped_, hooks, false);
+}
+
+void CudaReplay::set_parts() {
+  std::memcpy(host_parts_->data(), parts_.data(), parts_.size_bytes());
+}
+
+bool CudaReplay::needs_graph(const Captured& captured) const {
+  if (captured.runs == 0) return false;
+  if (!captured.graph) return true;
+  for (size_t i = 0; i < captured.parts.size(); ++i) {
+    if (!(captured.parts[i] == parts_[i])) return true;
+  }
+  return false;
+}
+
+void CudaReplay::play(Captured& captured, const Hooks& hooks, bool upload) {
+  if (captured.runs++ == 0) {
+    issue(hooks, upload, nullptr);
+  } else {
+    if (needs_graph(captured)) capture(captured, hooks, upload);
+    check_cuda(cudaGraphLaunch(captured.graph.get(), stream(Stream::compute)), "a graph");
+  }
+}
+
+void CudaReplay::capture(Captured& captured, const Hooks& hooks, bool upload) {
+  finish();  // nothing of this rank waits on the device while a graph is made
+  const int64_t before = free_bytes();
+  const cudaStream_t main = stream(Stream::compute);
+  check_cuda(cudaStreamBeginCapture(main, cudaStreamCaptureModeThreadLocal), "graph capture");
+  cudaGraph_t raw = nullptr;
+  try {
+    issue(hooks, upload, nullptr);
+  } catch (...) {
+    cudaStreamEndCapture(main, &raw);
+    if (raw != nullptr) cudaGraphDestroy(raw);
+    throw;
+  }
+  check_cuda(cudaStreamEndCapture(main, &raw), "graph capture");
+  const OwnedGraph graph(raw);
+  cudaGraphExec_t exec = nullptr;
+  check_cuda(cudaGraphInstantiate(&exec, graph.get(), 0), "making a graph");
+  captured.graph.reset(exec);
+  check_cuda(cudaGraphUpload(exec, main), "uploading a graph");
+  captured.parts.clear();
+  if (parts_.size() > 1) captured.parts.assign(parts_.begin(), parts_.end());
+  graph_bytes_ += std::max<int64_t>(0, before - free_bytes());
+  ++num_graphs_;
+}
+
+void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>* events) {
+  const cudaStream_t main = stream(Stream::compute);
+  // Whether a stream's newest entry is a kernel of ours, which the next may overlap.
+  std::array<bool, kNumStreams> chained{};
+  const auto wait = [&](Stream s, cudaEvent_t event) {
+    check_cuda(cudaStreamWaitEvent(stream(s), event), "a stream's wait");
+    chained[index_of(s)] = false;
+  };
+  if (upload) upload_inputs(uploads_, {main});
+  if (hooks.before) hooks.before({main, false});
+  check_cuda(cudaEventRecord(fork_join_[index_of(Stream::compute)].get(), main), "an event");
+  for (Stream s : kStreams) {
+    if (s != Stream::compute && used_[index_of(s)]) {
+      wait(s, fork_join_[index_of(Stream::compute)].get());
+    }
+  }
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    const Stream s = ops_[i].stream;
+    for (int awaited : ops_[i].waits) wait(s, done_[static_cast<size_t>(awaited)].get());
+    if (events) check_cuda(cudaEventRecord((*events)[2 * i].get(), stream(s)), "an event");
+    kernels_[i]({stream(s), chained[index_of(s)] && !events});
+    chained[index_of(s)] = true;
+    if (events) check_cuda(cudaEventRecord((*events)[2 * i + 1].get(), stream(s)), "an event");
+    if (done_[i]) check_cuda(cudaEventRecord(done_[i].get(), stream(s)), "an event");
+  }
+  for (Stream s : kStreams) {
+    if (s == Stream::compute || !used_[index_of(s)]) continue;
+    check_cuda(cudaEventRecord(fork_join_[index_of(s)].get(), stream(s)), "an event");
+    wait(Stream::compute, fork_join_[index_of(s)].get());
+  }
+  if (hooks.after) hooks.after({main, chained[index_of(Stream::compute)]});
+}
+
+void CudaReplay::finish() {
+  check_cuda(cudaEventRecord(end_.get(), stream(Stream::compute)), "an event");
+  backend_.wait(end_.get());
+}
+
+void CudaReplay::run_timed(std::span<LaunchTime> times) {
+  std::vector<OwnedEvent> events;
+  for (size_t i = 0; i < 2 * ops_.size(); ++i) events.push_back(make_event(true));
+  const OwnedEvent base = make_event(true);
+  finish();
+  const auto clock = std::chrono::steady_clock::now().time_since_epoch();
+  const double begin = std::chrono::duration<double>(clock).count();
+  check_cuda(cudaEventRecord(base.get(), stream(Stream::compute)), "an event");
+  issue({}, true, &events);
+  finish();
+  const auto seconds = [&](const OwnedEvent& event) {
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, base.get(), event.get()), "an event's time");
+    return begin + 1e-3 * static_cast<double>(ms);
+  };
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    times[i] = {seconds(events[2 * i]), seconds(events[2 * i + 1])};
+  }
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "braid/backend/cuda/cuda_backend.h"
+#include "braid/backend/cuda/upload_inputs.h"
+
+namespace braid::cuda {
+
+// A Schedule on one GPU. The first run puts its launches into the streams one by one, which also
+// loads every kernel and lets libraries set themselves up; from the second on they are one CUDA
+// graph. Extents are read from device memory, so one graph serves all steps up to the capacity;
+// where several micro-batches share buffers, rows move with their sizes, and new sizes make a new
+// graph. Runs with times are never graphs.
+class CudaReplay : public Replay {
+ public:
+  CudaReplay(CudaBackend& backend, BoundStep step);
+
+  void prepare() override;
+  void run(std::span<LaunchTime> times) override;
+
+  // What a step that stays on the device does before and after the launches, in the compute stream.
+  struct Hooks {
+    std::function<void(const LaunchContext& context)> before;
+    std::function<void(const LaunchContext& context)> after;
+  };
+  // A step without the host: no inputs are copied, and the hooks, the same each time, run with it.
+  // Returns without waiting. begin_loop() copies the inputs that the host has written; prepare_loop()
+  // makes the graph from the second step on, and waits for what came before.
+  void begin_loop();
+  void prepare_loop(const Hooks& hooks);
+  void enqueue(const Hooks& hooks);
+
+  // Waits for all that was put into the streams so far.
+  void finish();
+
+  int64_t graph_bytes() const { return graph_bytes_; }  // device memory that its graphs took
+  int num_graphs() const { return num_graphs_; }
+
+ private:
+  struct Captured {
+    int runs = 0;
+    OwnedGraphExec graph;
+    std::vector<BatchPart> parts;  // of several micro-batches: their rows move with them
+  };
+
+  void set_parts();
+  bool needs_graph(const Captured& captured) const;
+  void play(Captured& captured, const Hooks& hooks, bool upload);
+  void issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>* events);
+  void capture(Captured& captured, const Hooks& hooks, bool upload);
+  void run_timed(std::span<LaunchTime> times);
+  cudaStream_t stream(Stream s) const { return backend_.stream(s); }
+
+  CudaBackend& backend_;
+  std::vector<BoundOp> ops_;
+  std::vector<OpCall> calls_;
+  std::vector<BoundKernel> kernels_;
+  std::span<const BatchPart> parts_;
+  std::unique_ptr<DeviceMemory> host_parts_;    // pinned copy of parts_
+  std::unique_ptr<DeviceMemory> device_parts_;  // where kernels read them
+  UploadList uploads_;
+  std::array<bool, kNumStreams> used_{};
+  std::vector<OwnedEvent> done_;  // [launches], of those that another stream waits for
+  std::array<OwnedEvent, kNumStreams> fork_join_;
+  OwnedEvent end_;
+  Captured stepped_;
+  Captured looped_;
+  int64_t graph_bytes_ = 0;
+  int num_graphs_ = 0;
+};
+
+}  // namespace braid::cuda

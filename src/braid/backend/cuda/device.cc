@@ -1,0 +1,53 @@
+#include "braid/backend/cuda/device.h"
+
+#include "braid/backend/cuda/check.h"
+#include "braid/base/error.h"
+
+namespace braid::cuda {
+namespace {
+
+int attribute(cudaDeviceAttr which, int id) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, which, id), "device attribute");
+  return value;
+}
+
+}  // namespace
+
+int device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+DeviceInfo device_info(int id) {
+  const int count = device_count();
+  if (count == 0) fail(ErrorCode::kResource, "this machine has no GPU that CUDA can use");
+  if (id < 0 || id >= count) {
+    fail(ErrorCode::kResource, "cuda:{}: this machine has GPUs 0 to {}", id, count - 1);
+  }
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, id), "device properties");
+  return {.id = id,
+          .name = properties.name,
+          .compute_capability = (10 * properties.major) + properties.minor,
+          .num_sms = properties.multiProcessorCount,
+          .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+          .shared_memory_per_sm =
+              attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, id),
+          .shared_memory_per_cta = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, id)};
+}
+
+DeviceScope::DeviceScope(int id) {
+  check_cuda(cudaGetDevice(&before_), "current device");
+  if (before_ != id) check_cuda(cudaSetDevice(id), "choice of a device");
+}
+
+DeviceScope::~DeviceScope() {
+  cudaSetDevice(before_);
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace braid::cuda {
+
+// What planning and kernels' choices know of a GPU.
+struct DeviceInfo {
+  int id = 0;
+  std::string name;
+  int compute_capability = 0;  // 10 * major + minor
+  int num_sms = 0;
+  int64_t memory_bytes = 0;
+  int64_t shared_memory_per_sm = 0;
+  int64_t shared_memory_per_cta = 0;  // on request
+};
+
+// GPUs that this process sees; 0 without a driver.
+int device_count();
+
+// Fails with kResource where the machine has no such GPU, saying what it has.
+DeviceInfo device_info(int id);
+
+// Makes a device the calling thread's, until the end of the scope.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int id);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+}  // namespace braid::cuda

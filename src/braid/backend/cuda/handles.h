@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <type_traits>
+
+#include "braid/backend/cuda/check.h"
+
+// Owners of CUDA's handles; each is made on the current device.
+namespace braid::cuda {
+
+struct HandleDeleter {
+  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+  void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
+  void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
+};
+template <class Handle>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, HandleDeleter>;
+
+using OwnedStream = Owned<cudaStream_t>;
+using OwnedEvent = Owned<cudaEvent_t>;
+using OwnedGraph = Owned<cudaGraph_t>;
+using OwnedGraphExec = Owned<cudaGraphExec_t>;
+
+// A stream that does not wait for the default stream; `urgent` gets SMs before the others.
+inline OwnedStream make_stream(bool urgent = false) {
+  int least = 0, greatest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities");
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                          urgent ? greatest : least),
+             "a stream");
+  return OwnedStream(stream);
+}
+
+inline OwnedEvent make_event(bool timed = false) {
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
+             "an event");
+  return OwnedEvent(event);
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "braid/backend/backend.h"
+#include "braid/backend/cuda/device.h"
+#include "braid/backend/cuda/launch.h"
+
+namespace braid::cuda {
+
+// What a kernel is bound to. The call and its spans outlive the bound kernel. Data pointers of
+// operands with a batch axis are read through the call at each launch, and never during a replay;
+// weights, states and all shapes stay.
+struct LaunchArgs {
+  const OpCall& call;
+  const BatchPart* part = nullptr;  // device memory: how much of each batch axis is live
+  std::byte* workspace = nullptr;   // as many bytes as info() asked for, 64-byte aligned
+  const DeviceInfo& device;
+  Stream stream = Stream::compute;
+  DeviceMemory* arena = nullptr;
+  // The step is one micro-batch: its graph finds all inputs, and all keys but the new ones, written.
+  bool whole_batch = true;
+
+  // The live rows on an axis, for kernels: device memory.
+  const int64_t* live(BatchAxis axis) const;
+};
+
+// Puts a launch's kernels into a stream: no allocation, no wait, capturable.
+using BoundKernel = std::function<void(const LaunchContext& context)>;
+
+// A kernel for one kind of op: what it needs, and how it is bound to its operands once, outside of
+// any capture.
+struct Kernel {
+  std::function<KernelInfo(const Op& op, TypeList in, TypeList out, const DeviceInfo& device)> info;
+  std::function<BoundKernel(const LaunchArgs& args)> bind;
+};
+
+// The kernels of one GPU by kind of op, filled by explicit calls (kernels/cuda/register.h).
+class KernelTable : public KernelCatalog {
+ public:
+  explicit KernelTable(DeviceInfo device) : device_(std::move(device)) {}
+
+  const DeviceInfo& device() const { return device_; }
+  void add(std::string_view kind, Kernel kernel);  // replaces an earlier kernel of the kind
+  const Kernel& at(std::string_view kind) const;   // fails with kUnsupported
+  KernelInfo find(const Program& program, const Op& op, Stream stream) const override;
+  std::span<const Fusion> fusions() const override { return few_token_fusions(); }
+
+ private:
+  DeviceInfo device_;
+  std::map<std::string, Kernel, std::less<>> kernels_;
+};
+
+}  // namespace braid::cuda

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <memory>
+
+#include "braid/tensor/view.h"
+
+namespace braid::cuda {
+
+struct UploadConfig {
+  int threads = 0;                // that read the host memory; 0: by the machine, at most 8
+  int64_t piece_bytes = 4 << 20;  // of one copy; each thread has two buffers of this size, pinned
+};
+
+// Copies host memory (of a mapped file, say) to the memory of one device: threads read pieces into
+// pinned buffers while copy engines drain those read before. Used from one thread; the sources must
+// stay until `finish`.
+class Uploader {
+ public:
+  // Starts the threads; they pin their buffers at their first piece.
+  explicit Uploader(int device, const UploadConfig& config = {});
+  ~Uploader();  // drops what has not been copied
+  Uploader(const Uploader&) = delete;
+  Uploader& operator=(const Uploader&) = delete;
+
+  // dst [src.bytes()] on the device becomes the packed rows of `src`; returns at once. Fails with
+  // what went wrong in an earlier copy, if anything did.
+  void copy(void* dst, const TensorView& src);
+
+  // Returns when all copies are in device memory, and fails if one of them failed. More may follow.
+  void finish();
+
+ private:
+  struct Shared;
+  std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace braid::cuda

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "braid/backend/cuda/launch.h"
+
+#include <cstdint>
+
+namespace braid::cuda {
+
+// Copies that one small kernel makes from pinned host memory, a read of the host link for all
+// together instead of one each.
+struct UploadList {
+  static constexpr int kMaxCopies = 16;
+  struct Copy {
+    const uint32_t* from = nullptr;  // pinned host memory
+    uint32_t* to = nullptr;          // device memory
+    int64_t words = 0;
+  };
+  Copy copies[kMaxCopies];
+  int count = 0;
+};
+
+void upload_inputs(const UploadList& list, const LaunchContext& context);
+
+}  // namespace braid::cuda

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+
+// Where ranks compute, as a user names it: "cpu", "cuda" (GPUs 0..ranks-1), "cuda:2,0" (rank 0 on
+// GPU 2, rank 1 on GPU 0).
+struct DeviceSpec {
+  bool cuda = false;
+  std::vector<int> ids;  // empty: the first ones
+  bool operator==(const DeviceSpec&) const = default;
+};
+
+// Fails with kInvalidArgument, naming what is allowed.
+DeviceSpec parse_device(std::string_view text);
+
+}  // namespace braid

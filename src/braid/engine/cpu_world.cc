@@ -1,0 +1,76 @@
+#include "braid/backend/cpu/cpu_backend.h"
+#include "braid/engine/world.h"
+#include "braid/fabric/comm.h"
+#include "braid/fabric/local/local_fabric.h"
+#include "braid/kernels/cpu/register.h"
+
+namespace braid {
+namespace {
+
+class CpuRank : public Rank {
+ public:
+  // An error of this rank ends the job at once.
+  CpuRank(const Model& model, fabric::Fabric& fabric, int rank, const WorldConfig& config)
+      : model_(model),
+        rank_(rank),
+        pool_(config.threads, config.ranks * config.threads),
+        table_(config.threads),
+        backend_(table_, pool_,
+                 [&fabric, rank](std::exception_ptr error) { fabric.abort(rank, error); }) {
+    cpu::add_cpu_kernels(table_);
+    if (config.ranks == 1) return;
+    cpu::StreamComms comms{};
+    for (Stream stream : kStreams) {
+      const auto s = static_cast<size_t>(stream);
+      comms_[s] = std::make_unique<fabric::Comm>(
+          fabric.endpoint(rank), fabric::Group::world(config.ranks),
+          fabric::CommConfig{.name = fmt::format("tp.{}", to_string(stream)),
+                             .lanes = table_.threads(stream)});
+      comms[s] = comms_[s].get();
+    }
+    cpu::add_comm_kernels(table_, comms);
+  }
+
+  Backend& backend() override { return backend_; }
+
+ protected:
+  TensorView weight(const Value& value, const Placement& placement) override {
+    return cut(model_.weight(value.name), placement, rank_);
+  }
+
+ private:
+  const Model& model_;
+  const int rank_;
+  cpu::ThreadPool pool_;
+  cpu::KernelTable table_;
+  std::array<std::unique_ptr<fabric::Comm>, kNumStreams> comms_;
+  cpu::CpuBackend backend_;
+};
+
+class CpuWorld : public World {
+ public:
+  CpuWorld(const Model& model, const WorldConfig& config)
+      : fabric_({.ranks = config.ranks,
+                 .threads_per_rank = config.threads,
+                 .deadline = std::chrono::milliseconds(config.deadline_ms),
+                 .links = config.links}) {
+    for (int r = 0; r < config.ranks; ++r) {
+      ranks_.push_back(std::make_unique<CpuRank>(model, fabric_, r, config));
+    }
+  }
+
+  fabric::Fabric& fabric() override { return fabric_; }
+  Rank& rank(int rank) override { return *ranks_.at(static_cast<size_t>(rank)); }
+
+ private:
+  fabric::LocalFabric fabric_;
+  std::vector<std::unique_ptr<CpuRank>> ranks_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_cpu_world(const Model& model, const WorldConfig& config) {
+  return std::make_unique<CpuWorld>(model, config);
+}
+
+}  // namespace braid

@@ -1,0 +1,132 @@
+#include <unistd.h>
+
+#include "braid/backend/cuda/cuda_backend.h"
+#include "braid/backend/cuda/memory.h"
+#include "braid/engine/cuda/cuda_loop.h"
+#include "braid/engine/cuda/device_weights.h"
+#include "braid/engine/world.h"
+#include "braid/fabric/peer/peer_fabric.h"
+#include "braid/fabric/symmetric_memory.h"
+#include "braid/kernels/cuda/register.h"
+
+namespace braid {
+namespace {
+
+class CudaRank : public Rank {
+ public:
+  CudaRank(const Model& model, fabric::PeerFabric& fabric, int rank)
+      : endpoint_(fabric.endpoint(rank)),
+        ranks_(fabric.world_size()),
+        table_(cuda::device_info(endpoint_.device())),
+        backend_(table_, [this] { endpoint_.check(); }),
+        weights_(model, rank, backend_) {
+    const cuda::DeviceScope scope(endpoint_.device());
+    cuda::add_cuda_kernels(table_);
+  }
+
+  // Joins the other ranks: collective over the world, each rank on a thread of its own.
+  void join() {
+    const cuda::DeviceScope scope(endpoint_.device());
+    cuda::StreamComms comms{};
+    for (Stream stream : kStreams) {
+      const auto s = static_cast<size_t>(stream);
+      comms_[s] = std::make_unique<cuda::DeviceComm>(
+          endpoint_, fabric::Group::world(ranks_),
+          cuda::DeviceCommConfig{.name = fmt::format("tp.{}", to_string(stream))});
+      comms[s] = comms_[s].get();
+    }
+    cuda::add_comm_kernels(table_, comms);
+  }
+
+  Backend& backend() override { return backend_; }
+  cuda::CudaBackend& cuda_backend() { return backend_; }
+  // Made for the first loop.
+  cuda::DeviceSampler& sampler(int64_t vocab) {
+    if (!sampler_) {
+      const cuda::DeviceScope scope(table_.device().id);
+      sampler_ = std::make_unique<cuda::DeviceSampler>(backend_, vocab);
+    }
+    return *sampler_;
+  }
+
+ protected:
+  TensorView weight(const Value& value, const Placement& placement) override {
+    const cuda::DeviceScope scope(table_.device().id);
+    return weights_.get(value, placement);
+  }
+  // Where peers reach into it: at the same offsets on all ranks, which bind in the same order.
+  std::shared_ptr<DeviceMemory> allocate_arena(int64_t bytes) override {
+    if (ranks_ == 1) return backend_.allocate(bytes);
+    return std::make_shared<fabric::SymmetricMemory>(endpoint_, bytes, "arena");
+  }
+
+ private:
+  fabric::PeerEndpoint& endpoint_;
+  const int ranks_;
+  cuda::KernelTable table_;
+  std::array<std::unique_ptr<cuda::DeviceComm>, kNumStreams> comms_;
+  cuda::CudaBackend backend_;
+  cuda::DeviceWeights weights_;
+  std::unique_ptr<cuda::DeviceSampler> sampler_;
+};
+
+class CudaWorld : public World {
+ public:
+  CudaWorld(const Model& model, const WorldConfig& config, const std::vector<int>& devices)
+      : fabric_({.ranks = config.ranks,
+                 .devices = devices,
+                 .deadline = std::chrono::milliseconds(config.deadline_ms),
+                 .links = config.links}) {
+    for (int r = 0; r < config.ranks; ++r) {
+      ranks_.push_back(std::make_unique<CudaRank>(model, fabric_, r));
+    }
+    if (config.ranks == 1) return;
+    fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& endpoint) {
+      ranks_[static_cast<size_t>(endpoint.rank())]->join();
+    });
+  }
+
+  fabric::Fabric& fabric() override { return fabric_; }
+  Rank& rank(int rank) override { return *ranks_.at(static_cast<size_t>(rank)); }
+  bool waits_on_device() const override { return ranks_.size() > 1; }
+  bool samples_on_device() const override { return true; }
+
+  std::unique_ptr<TokenLoop> loop(LoopRequest request, Executors prompt, Executors step,
+                                  int64_t page_size) override {
+    std::vector<cuda::LoopRank> ranks;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      ranks.push_back({.backend = &ranks_[r]->cuda_backend(),
+                       .sampler = &ranks_[r]->sampler(prompt[r]->output(0).cols()),
+                       .prompt = prompt[r].get(),
+                       .step = step[r].get()});
+    }
+    return std::make_unique<cuda::CudaLoop>(std::move(ranks), std::move(request), next_step_,
+                                            page_size);
+  }
+
+ private:
+  fabric::PeerFabric fabric_;
+  std::vector<std::unique_ptr<CudaRank>> ranks_;
+  uint64_t next_step_ = 0;  // of the samplers
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_cuda_world(const Model& model, const WorldConfig& config,
+                                       const DeviceSpec& device) {
+  std::vector<int> ids = device.ids;
+  if (ids.empty()) {
+    for (int id = 0; id < config.ranks; ++id) ids.push_back(id);
+  }
+  if (std::ssize(ids) != config.ranks) {
+    fail(ErrorCode::kInvalidArgument, "{} ranks on {} GPUs: wanted a GPU for each rank",
+         config.ranks, ids.size());
+  }
+  return std::make_unique<CudaWorld>(model, config, ids);
+}
+
+int usable_gpus() {
+  return cuda::device_count();
+}
+
+}  // namespace braid

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "braid/backend/cuda/cuda_backend.h"
+#include "braid/backend/cuda/upload.h"
+#include "braid/model/model.h"
+#include "braid/parallel/layout_plan.h"
+
+namespace braid::cuda {
+
+// One rank's parts of the weights in its GPU's memory, as the file has them: quantized blocks stay
+// blocks. Each is copied when a plan first asks for it, packed, and stays.
+class DeviceWeights {
+ public:
+  // `model` and `backend` outlive it.
+  DeviceWeights(const Model& model, int rank, CudaBackend& backend)
+      : model_(model), rank_(rank), backend_(backend) {}
+
+  TensorView get(const Value& value, const Placement& placement);
+
+ private:
+  TensorView allocate(DType dtype, const Shape& shape);
+  TensorView random(const Value& value, const Placement& placement);
+
+  const Model& model_;
+  const int rank_;
+  CudaBackend& backend_;
+  // By where the bytes come from and which part: tied weights share a copy.
+  std::map<std::string, TensorView> views_;
+  std::vector<std::unique_ptr<DeviceMemory>> memory_;
+  std::unique_ptr<Uploader> uploader_;
+};
+
+}  // namespace braid::cuda

@@ -1,0 +1,13 @@
+#include "braid/engine/world.h"
+
+namespace braid {
+
+std::unique_ptr<World> make_cuda_world(const Model&, const WorldConfig&, const DeviceSpec&) {
+  fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA: only --device cpu");
+}
+
+int usable_gpus() {
+  return 0;
+}
+
+}  // namespace braid

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "braid/backend/device_spec.h"
+#include "braid/engine/rank.h"
+#include "braid/engine/token_loop.h"
+#include "braid/fabric/fabric.h"
+#include "braid/model/model.h"
+
+namespace braid {
+
+struct WorldConfig {
+  int ranks = 1;
+  int threads = 1;  // of each rank's CPU
+  fabric::LinkModel links;
+  int64_t deadline_ms = 60000;  // of a wait for another rank
+};
+
+// The ranks of a job: where each computes, and how they reach each other.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual fabric::Fabric& fabric() = 0;
+  virtual Rank& rank(int rank) = 0;
+  // Ranks wait for each other on the device: every rank prepares a step before any runs it.
+  virtual bool waits_on_device() const { return false; }
+
+  using Executors = std::span<const std::unique_ptr<Executor>>;  // [ranks]
+  // A loop that stays on the device, null where the host samples. `prompt` has made the logits of
+  // the prompt's last token; `step` computes one token and has the inputs of that last one.
+  virtual std::unique_ptr<TokenLoop> loop(LoopRequest, Executors /*prompt*/, Executors /*step*/,
+                                          int64_t /*page_size*/) {
+    return nullptr;
+  }
+  virtual bool samples_on_device() const { return false; }
+};
+
+// Ranks that are teams of threads of this process, over the local fabric. `model` outlives them.
+std::unique_ptr<World> make_cpu_world(const Model& model, const WorldConfig& config);
+
+// Ranks on GPUs of this machine, over the peer fabric. Fails with kUnsupported where this build has
+// no CUDA, with kResource where there are too few GPUs or no path between two of them.
+std::unique_ptr<World> make_cuda_world(const Model& model, const WorldConfig& config,
+                                       const DeviceSpec& device);
+
+// GPUs that this build and machine can use.
+int usable_gpus();
+
+}  // namespace braid

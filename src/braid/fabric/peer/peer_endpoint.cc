@@ -1,0 +1,229 @@
+#include "braid/fabric/peer/peer_endpoint.h"
+
+#include <utility>
+
+#include "braid/base/math.h"
+#include "braid/fabric/peer/peer_fabric.h"
+#include "braid/fabric/peer/stream_write.h"
+
+namespace braid::fabric {
+namespace {
+
+// Bytes from the first to the last that a block touches on its remote side.
+int64_t span_bytes(const Block& block, int64_t stride) {
+  return block.rows == 0 ? 0 : (block.rows - 1) * stride + block.row_bytes;
+}
+
+}  // namespace
+
+// A copy under way: an event after it in its stream.
+class PeerEndpoint::Pending final : public Transfer::Pending {
+ public:
+  Pending(PeerFabric& fabric, int rank, std::unique_ptr<OwnEvent> event, std::string what)
+      : fabric_(fabric), rank_(rank), event_(std::move(event)), what_(std::move(what)) {}
+  // Copies cannot be taken back: they end by themselves, soon.
+  ~Pending() override { cudaEventSynchronize(event_->get()); }
+  void wait() override {
+    fabric_.wait(
+        rank_, {},
+        [&] {
+          const cudaError_t error = cudaEventQuery(event_->get());
+          if (error != cudaErrorNotReady) cuda::check_cuda(error, what_.c_str());
+          return error == cudaSuccess;
+        },
+        [&] { return what_ + ": not complete"; });
+  }
+
+ private:
+  PeerFabric& fabric_;
+  const int rank_;
+  const std::unique_ptr<OwnEvent> event_;
+  const std::string what_;
+};
+
+PeerEndpoint::PeerEndpoint(PeerFabric& fabric, int rank)
+    : fabric_(fabric), rank_(rank), device_(fabric.config_.devices[rank]), counters_(fabric.tags_) {
+  const DeviceGuard guard(device_);
+  for (int peer = 0; peer < fabric.config_.ranks; ++peer) {
+    auto p = std::make_unique<Peer>();
+    p->link = fabric.config_.links.between(rank, peer, fabric.config_.ranks);
+    p->puts = std::make_unique<OwnStream>();
+    p->gets = std::make_unique<OwnStream>();
+    peers_.push_back(std::move(p));
+  }
+}
+
+PeerEndpoint::~PeerEndpoint() {
+  for (const auto& peer : peers_) {
+    cudaStreamSynchronize(peer->puts->get());
+    cudaStreamSynchronize(peer->gets->get());
+  }
+}
+
+LinkClass PeerEndpoint::link(int from, int to) const {
+  return fabric_.config_.links.between(from, to, world_size());
+}
+
+Link PeerEndpoint::speed(int from, int to) const {
+  return fabric_.config_.links.speed(link(from, to)).value_or(Link{});
+}
+
+Tag PeerEndpoint::tag(std::string_view name) {
+  return fabric_.tags_.intern(name);
+}
+
+void PeerEndpoint::check() const {
+  fabric_.check(rank_);
+}
+
+PeerControl* PeerEndpoint::control(int rank) const {
+  return reinterpret_cast<PeerControl*>(fabric_.control_->part(rank));
+}
+
+WaitReport* PeerEndpoint::report() const {
+  return reinterpret_cast<WaitReport*>(fabric_.reports_->part(rank_));
+}
+
+Duration PeerEndpoint::device_deadline() const {
+  return fabric_.config_.device_deadline;
+}
+
+std::optional<SymPtr<std::byte>> PeerEndpoint::place(const void* address) const {
+  const auto* at = static_cast<const std::byte*>(address);
+  std::lock_guard lock(fabric_.table_->mutex);
+  for (PeerSegment* segment : fabric_.table_->segments) {
+    const std::byte* const part = segment->part(rank_);
+    if (segment->where() == PeerSegment::Where::device && part <= at &&
+        at < part + segment->bytes()) {
+      return SymPtr<std::byte>{segment, at - part};
+    }
+  }
+  return std::nullopt;
+}
+
+template <class T>
+PeerSegment& PeerEndpoint::checked(SymPtr<T> at, int peer, const Block& block,
+                                   int64_t stride) const {
+  BRAID_CHECK(at.segment != nullptr, "rank {}: a verb on no buffer", rank_);
+  BRAID_CHECK(peer >= 0 && peer < world_size(), "rank {}: peer {} of {}", rank_, peer,
+              world_size());
+  const int64_t bytes = span_bytes(block, stride);
+  BRAID_CHECK(block.row_bytes >= 0 && block.rows >= 0 && at.offset >= 0 &&
+                  (block.rows <= 1 || stride >= block.row_bytes) &&
+                  at.offset <= at.segment->bytes() - bytes,
+              "rank {}: {} rows of {} bytes, stride {}, at {} of '{}', which has {}", rank_,
+              block.rows, block.row_bytes, stride, at.offset, at.segment->name(),
+              at.segment->bytes());
+  return static_cast<PeerSegment&>(*at.segment);
+}
+
+std::atomic_ref<uint64_t> PeerEndpoint::counter(SymPtr<Signal> slot, int rank) const {
+  PeerSegment& segment = checked(slot, rank, {.row_bytes = sizeof(Signal)}, 0);
+  BRAID_CHECK(segment.where() == PeerSegment::Where::host, "'{}' does not hold signals",
+              segment.name());
+  return std::atomic_ref<uint64_t>(
+      reinterpret_cast<Signal*>(segment.part(rank) + slot.offset)->value);
+}
+
+uint64_t PeerEndpoint::peek(SymPtr<Signal> slot) const {
+  return counter(slot, rank_).load(std::memory_order_acquire);
+}
+
+Transfer PeerEndpoint::pending(int device, cudaStream_t stream, bool put, int peer, int64_t bytes,
+                               Tag tag) {
+  const DeviceGuard guard(device);
+  auto event = std::make_unique<OwnEvent>();
+  event->record(stream);
+  return Transfer(std::make_unique<Pending>(
+      fabric_, rank_, std::move(event),
+      fmt::format("'{}', {} of {} bytes {} rank {}", fabric_.tags_.name(tag), put ? "put" : "get",
+                  bytes, put ? "to" : "from", peer)));
+}
+
+Transfer PeerEndpoint::put_async(SymPtr<std::byte> dst, int peer, const void* src,
+                                 const Block& block, Tag tag) {
+  PeerSegment& segment = checked(dst, peer, block, block.dst_stride);
+  if (block.bytes() == 0) return {};
+  counters_.add(tag, Verb::put, peers_[peer]->link, block.bytes());
+  std::byte* const to = segment.part(peer) + dst.offset;
+  const auto* const from = static_cast<const std::byte*>(src);
+  if (peers_[peer]->link == LinkClass::cluster) {
+    StagedLink& link = fabric_.staged(rank_, peer);
+    std::lock_guard lock(link.mutex());
+    peers_[peer]->has_puts = true;
+    link.copy(to, from, block);
+    return pending(link.from_device(), link.sent(), true, peer, block.bytes(), tag);
+  }
+  const DeviceGuard guard(device_);
+  const cudaStream_t stream = peers_[peer]->puts->get();
+  peers_[peer]->has_puts = true;
+  copy_async(to, from, block, stream);
+  return pending(device_, stream, true, peer, block.bytes(), tag);
+}
+
+Transfer PeerEndpoint::get_async(void* dst, SymPtr<std::byte> src, int peer, const Block& block,
+                                 Tag tag) {
+  PeerSegment& segment = checked(src, peer, block, block.src_stride);
+  if (block.bytes() == 0) return {};
+  counters_.add(tag, Verb::get, peers_[peer]->link, block.bytes());
+  auto* const to = static_cast<std::byte*>(dst);
+  const std::byte* const from = segment.part(peer) + src.offset;
+  if (peers_[peer]->link == LinkClass::cluster) {
+    StagedLink& link = fabric_.staged(peer, rank_);
+    std::lock_guard lock(link.mutex());
+    link.copy(to, from, block);
+    return pending(link.to_device(), link.arrived(), false, peer, block.bytes(), tag);
+  }
+  const DeviceGuard guard(device_);
+  const cudaStream_t stream = peers_[peer]->gets->get();
+  copy_async(to, from, block, stream);
+  return pending(device_, stream, false, peer, block.bytes(), tag);
+}
+
+void PeerEndpoint::signal(SymPtr<Signal> slot, int peer, SignalOp op, uint64_t value, Tag tag) {
+  constexpr int64_t kSignalBytes = sizeof(uint64_t);
+  std::atomic_ref<uint64_t> word = counter(slot, peer);
+  Peer& p = *peers_[peer];
+  counters_.add(tag, Verb::signal, p.link, kSignalBytes);
+  const bool staged = p.link == LinkClass::cluster;
+  const int device = staged ? fabric_.staged(rank_, peer).to_device() : device_;
+  const cudaStream_t stream = staged ? fabric_.staged(rank_, peer).arrived() : p.puts->get();
+  // With nothing before it in the stream the host delivers it itself.
+  if (!p.has_puts.load() || cudaStreamQuery(stream) == cudaSuccess) {
+    op == SignalOp::set ? word.store(value) : static_cast<void>(word.fetch_add(value));
+    return;
+  }
+  const DeviceGuard guard(device);
+  auto* const address =
+      &reinterpret_cast<Signal*>(static_cast<PeerSegment&>(*slot.segment).part(peer) + slot.offset)
+           ->value;
+  op == SignalOp::set ? stream_write(stream, address, value) : stream_add(stream, address, value);
+}
+
+void PeerEndpoint::wait(SymPtr<Signal> slot, uint64_t value, const WaitFor& what) {
+  const auto seen = counter(slot, rank_);
+  if (seen.load(std::memory_order_acquire) >= value) return;
+  fabric_.wait(
+      rank_, what.deadline, [&] { return seen.load(std::memory_order_acquire) >= value; },
+      [&] {
+        return fmt::format(
+            "'{}', signal {} of '{}'{}: expected {}, seen {}", fabric_.tags_.name(what.tag),
+            slot.offset / int64_t{sizeof(Signal)}, slot.segment->name(),
+            what.from >= 0 ? fmt::format(" from rank {}", what.from) : "", value, seen.load());
+      });
+}
+
+std::shared_ptr<Segment> PeerEndpoint::allocate_bytes(int64_t count, int64_t elem_bytes,
+                                                      std::string_view name) {
+  const auto bytes = count < 0 ? std::nullopt : checked_mul(count, elem_bytes);
+  if (!bytes) {
+    fail(ErrorCode::kInvalidArgument, "symmetric buffer '{}': {} elements of {} bytes", name, count,
+         elem_bytes);
+  }
+  // Elements of a cache line are signals: nothing else has that size.
+  const auto where =
+      elem_bytes == sizeof(Signal) ? PeerSegment::Where::host : PeerSegment::Where::device;
+  return fabric_.allocate(rank_, next_allocation_++, *bytes, where, name);
+}
+
+}  // namespace braid::fabric

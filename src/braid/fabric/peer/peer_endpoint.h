@@ -1,0 +1,75 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "braid/fabric/fabric.h"
+#include "braid/fabric/peer/device_guard.h"
+#include "braid/fabric/peer/peer_segment.h"
+#include "braid/fabric/peer/wait_report.h"
+
+namespace braid::fabric {
+
+class PeerFabric;
+
+// A rank of a PeerFabric. Its threads may share it.
+class PeerEndpoint final : public Endpoint {
+ public:
+  PeerEndpoint(PeerFabric& fabric, int rank);
+  ~PeerEndpoint() override;
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return static_cast<int>(peers_.size()); }
+  LinkClass link(int from, int to) const override;
+  Link speed(int from, int to) const override;
+  Tag tag(std::string_view name) override;
+  Transfer put_async(SymPtr<std::byte> dst, int peer, const void* src, const Block& block,
+                     Tag tag) override;
+  Transfer get_async(void* dst, SymPtr<std::byte> src, int peer, const Block& block,
+                     Tag tag) override;
+  void signal(SymPtr<Signal> slot, int peer, SignalOp op, uint64_t value, Tag tag) override;
+  void wait(SymPtr<Signal> slot, uint64_t value, const WaitFor& what) override;
+  uint64_t peek(SymPtr<Signal> slot) const override;
+  // Throws kDeadline if a wait inside a kernel of this rank has expired, kAborted if another rank
+  // failed.
+  void check() const override;
+  TrafficCounters& traffic() override { return counters_; }
+
+  int device() const { return device_; }
+  // The symmetric place of an address of this rank's memory, if it is in a segment of the world.
+  std::optional<SymPtr<std::byte>> place(const void* address) const;
+  // What kernels need for their waits; device and pinned memory of the fabric.
+  PeerControl* control(int rank) const;
+  WaitReport* report() const;
+  Duration device_deadline() const;
+
+ private:
+  struct Peer {
+    LinkClass link;
+    std::unique_ptr<OwnStream> puts;
+    std::unique_ptr<OwnStream> gets;
+    std::atomic<bool> has_puts{false};  // perhaps not complete
+  };
+  class Pending;
+
+  std::shared_ptr<Segment> allocate_bytes(int64_t count, int64_t elem_bytes,
+                                          std::string_view name) override;
+  template <class T>
+  PeerSegment& checked(SymPtr<T> at, int peer, const Block& block, int64_t stride) const;
+  std::atomic_ref<uint64_t> counter(SymPtr<Signal> slot, int rank) const;
+  Transfer pending(int device, cudaStream_t stream, bool put, int peer, int64_t bytes, Tag tag);
+  std::unique_ptr<OwnEvent> take_event(int device);
+
+  PeerFabric& fabric_;
+  const int rank_;
+  const int device_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // [world]
+  TrafficCounters counters_;
+  int64_t next_allocation_ = 0;
+};
+
+}  // namespace braid::fabric

@@ -1,0 +1,228 @@
+#include "braid/fabric/peer/peer_fabric.h"
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "braid/fabric/peer/pace.h"
+
+namespace braid::fabric {
+namespace {
+
+std::string what_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+void validate_devices(PeerFabricConfig& config) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    fail(ErrorCode::kUnsupported, "peer fabric: no GPU ({})",
+         error == cudaSuccess ? "none found" : cudaGetErrorString(error));
+  }
+  if (config.devices.empty()) {
+    for (int r = 0; r < config.ranks; ++r) {
+      config.devices.push_back(config.share_devices ? r % count : r);
+    }
+  }
+  if (std::ssize(config.devices) != config.ranks) {
+    fail(ErrorCode::kInvalidArgument, "peer fabric: {} GPUs named for {} ranks",
+         config.devices.size(), config.ranks);
+  }
+  for (int r = 0; r < config.ranks; ++r) {
+    const int device = config.devices[r];
+    if (device < 0 || device >= count) {
+      fail(ErrorCode::kUnsupported, "peer fabric: rank {} is to run on cuda:{}, there {} {} GPU{}",
+           r, device, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
+    }
+    if (!config.share_devices &&
+        std::count(config.devices.begin(), config.devices.end(), device) > 1) {
+      fail(ErrorCode::kInvalidArgument, "peer fabric: cuda:{} is given to several ranks", device);
+    }
+  }
+}
+
+void enable_peer_access(int device, int peer) {
+  if (device == peer) return;
+  int possible = 0;
+  cuda::check_cuda(cudaDeviceCanAccessPeer(&possible, device, peer), "peer access");
+  if (!possible) {
+    fail(ErrorCode::kUnsupported, "peer fabric: cuda:{} has no peer path to cuda:{}", device, peer);
+  }
+  const DeviceGuard guard(device);
+  const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+  if (error == cudaErrorPeerAccessAlreadyEnabled) {
+    cudaGetLastError();
+    return;
+  }
+  cuda::check_cuda(error, fmt::format("peer access of cuda:{} to cuda:{}", device, peer).c_str());
+}
+
+}  // namespace
+
+PeerFabric::PeerFabric(PeerFabricConfig config) : config_(std::move(config)) {
+  if (config_.ranks < 1 || config_.ranks > kMaxRanks) {
+    fail(ErrorCode::kInvalidArgument, "{} ranks, must be 1 to {}", config_.ranks, kMaxRanks);
+  }
+  for (Duration deadline : {config_.deadline, config_.device_deadline}) {
+    if (deadline <= Duration::zero()) {
+      fail(ErrorCode::kInvalidArgument, "deadline of {} s, must be positive",
+           std::chrono::duration<double>(deadline).count());
+    }
+  }
+  config_.links.validate(config_.ranks);
+  if (config_.links.machine_link || config_.links.jitter) {
+    fail(ErrorCode::kUnsupported, "peer fabric: emulates the link between machines only, not {}",
+         config_.links.jitter ? "jitter" : "the one within a machine");
+  }
+  validate_devices(config_);
+  const LinkModel& links = config_.links;
+  for (int a = 0; a < config_.ranks; ++a) {
+    for (int b = 0; b < config_.ranks; ++b) {
+      if (links.between(a, b, config_.ranks) != LinkClass::cluster) {
+        enable_peer_access(config_.devices[a], config_.devices[b]);
+      }
+    }
+  }
+  const auto make = [&](PeerSegment::Where where, const char* name, int64_t bytes) {
+    return std::make_shared<PeerSegment>(table_, links, config_.devices, where, name, bytes);
+  };
+  control_ = make(PeerSegment::Where::device, "fabric/control", sizeof(PeerControl));
+  reports_ = make(PeerSegment::Where::host, "fabric/reports", sizeof(WaitReport));
+  staged_.resize(config_.ranks * config_.ranks);
+  for (int a = 0; a < config_.ranks; ++a) {
+    const DeviceGuard guard(config_.devices[a]);
+    load_pace();
+    abort_streams_.push_back(std::make_unique<OwnStream>());
+    auto* const control = reinterpret_cast<PeerControl*>(control_->part(a));
+    for (int b = 0; b < config_.ranks; ++b) {
+      if (links.between(a, b, config_.ranks) != LinkClass::cluster) continue;
+      staged_[a * config_.ranks + b] = std::make_unique<StagedLink>(
+          config_.devices[a], config_.devices[b], links.cluster_link, &control->port_free_at);
+    }
+  }
+  for (int rank = 0; rank < config_.ranks; ++rank) {
+    endpoints_.push_back(std::make_unique<PeerEndpoint>(*this, rank));
+  }
+}
+
+PeerFabric::~PeerFabric() = default;
+
+PeerEndpoint& PeerFabric::endpoint(int rank) {
+  BRAID_CHECK(rank >= 0 && rank < config_.ranks, "rank {} of {}", rank, config_.ranks);
+  return *endpoints_[rank];
+}
+
+std::string PeerFabric::describe() const {
+  std::string devices;
+  for (int device : config_.devices) {
+    devices += fmt::format("{}cuda:{}", devices.empty() ? "" : ", ", device);
+  }
+  return fmt::format("peer fabric, {} rank{} on {}, {}", config_.ranks,
+                     config_.ranks == 1 ? "" : "s", devices, config_.links.describe(config_.ranks));
+}
+
+void PeerFabric::abort(int rank, std::exception_ptr error) {
+  {
+    std::lock_guard lock(error_mutex_);
+    if (!error_) {
+      failed_rank_ = rank;
+      error_ = error;
+      error_text_ = what_of(error);
+    }
+  }
+  aborted_.store(true, std::memory_order_seq_cst);
+  static const uint32_t kAborted = 1;
+  for (int r = 0; r < config_.ranks; ++r) {
+    // A lost device can take no word; its kernels wait no more either.
+    cudaMemcpyAsync(control_->part(r) + offsetof(PeerControl, aborted), &kAborted, sizeof(kAborted),
+                    cudaMemcpyDefault, abort_streams_[r]->get());
+  }
+}
+
+void PeerFabric::rethrow_error() const {
+  std::lock_guard lock(error_mutex_);
+  if (error_) std::rethrow_exception(error_);
+}
+
+void PeerFabric::throw_aborted(int rank, const std::string& doing) const {
+  std::lock_guard lock(error_mutex_);
+  fail(ErrorCode::kAborted, "rank {}: {} aborted, rank {} failed: {}", rank, doing, failed_rank_,
+       error_text_);
+}
+
+std::string PeerFabric::expired(int rank) const {
+  auto& report = *reinterpret_cast<WaitReport*>(reports_->part(rank));
+  if (std::atomic_ref(report.expired).load(std::memory_order_acquire) == 0) return {};
+  return fmt::format(
+      "rank {}: waited {:.3g} s on the device for '{}' from rank {}: expected {}, "
+      "seen {}",
+      rank, static_cast<double>(report.waited_ns) * 1e-9,
+      tags_.name(Tag{static_cast<uint16_t>(report.tag)}), report.from, report.expected,
+      report.seen);
+}
+
+void PeerFabric::check(int rank) const {
+  if (const std::string mine = expired(rank); !mine.empty()) {
+    throw Error(ErrorCode::kDeadline, mine);
+  }
+  for (int r = 0; r < config_.ranks; ++r) {
+    if (const std::string other = expired(r); !other.empty()) {
+      fail(ErrorCode::kAborted, "rank {}: work aborted, rank {} failed: {}", rank, r, other);
+    }
+  }
+  if (aborted_.load(std::memory_order_acquire)) throw_aborted(rank, "work");
+}
+
+std::shared_ptr<PeerSegment> PeerFabric::allocate(int rank, int64_t index, int64_t bytes,
+                                                  PeerSegment::Where where, std::string_view name) {
+  std::lock_guard lock(allocation_mutex_);
+  if (index == std::ssize(allocations_)) {
+    allocations_.push_back({std::make_shared<PeerSegment>(table_, config_.links, config_.devices,
+                                                          where, std::string(name), bytes),
+                            std::string(name), bytes, rank, 0});
+  }
+  Allocation& allocation = allocations_[index];
+  if (allocation.name != name || allocation.bytes != bytes) {
+    fail(ErrorCode::kInvalidArgument,
+         "symmetric allocation {}: rank {} asks for '{}' of {} bytes, rank {} for '{}' of {}",
+         index, rank, name, bytes, allocation.first_rank, allocation.name, allocation.bytes);
+  }
+  std::shared_ptr<PeerSegment> segment = allocation.segment;
+  if (++allocation.takers == config_.ranks) allocation.segment.reset();
+  return segment;
+}
+
+void run_ranks(PeerFabric& fabric, const std::function<void(PeerEndpoint&)>& fn) {
+  std::vector<std::thread> threads;
+  threads.reserve(fabric.world_size());
+  const auto run = [&](int rank) {
+    try {
+      cuda::check_cuda(cudaSetDevice(fabric.endpoint(rank).device()), "choice of the device");
+      fn(fabric.endpoint(rank));
+    } catch (...) {
+      fabric.abort(rank, std::current_exception());
+    }
+  };
+  try {
+    for (int rank = 0; rank < fabric.world_size(); ++rank) threads.emplace_back(run, rank);
+  } catch (const std::system_error& error) {
+    const int rank = static_cast<int>(threads.size());
+    fabric.abort(rank, std::make_exception_ptr(Error(
+                           ErrorCode::kResource, fmt::format("rank {}: cannot start its thread: {}",
+                                                             rank, error.what()))));
+  }
+  for (std::thread& thread : threads) thread.join();
+  fabric.rethrow_error();
+}
+
+}  // namespace braid::fabric

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "braid/fabric/fabric.h"
+#include "braid/fabric/peer/peer_endpoint.h"
+#include "braid/fabric/peer/peer_segment.h"
+#include "braid/fabric/peer/staged_link.h"
+#include "braid/fabric/peer/wait_report.h"
+
+namespace braid::fabric {
+
+struct PeerFabricConfig {
+  int ranks = 1;
+  std::vector<int> devices;                             // [ranks] CUDA ordinals; empty: 0, 1, ...
+  Duration deadline = std::chrono::seconds(60);         // of each host wait that names none
+  Duration device_deadline = std::chrono::seconds(10);  // of waits inside kernels
+  LinkModel links;             // machines and cluster_link; no other link is emulated
+  bool share_devices = false;  // several ranks on one GPU: for tests
+};
+
+// A world whose ranks are GPUs of one machine, each driven by a thread of this process. Symmetric
+// memory is a cudaMalloc per GPU with peer access between all of one (emulated) machine. Puts and
+// gets go by copy engine on streams of their own; either end may also be host memory, and what a
+// kernel has made must be complete in its stream before a verb is called. Between emulated machines
+// they go through pinned host memory.
+//
+// The constructor refuses in one line: no GPU, fewer than ranks, two GPUs without a peer path.
+class PeerFabric final : public Fabric {
+ public:
+  static constexpr int kMaxRanks = 8;
+
+  explicit PeerFabric(PeerFabricConfig config);
+  ~PeerFabric() override;
+
+  int world_size() const override { return config_.ranks; }
+  PeerEndpoint& endpoint(int rank) override;
+  // Also ends the waits of all kernels.
+  void abort(int rank, std::exception_ptr error) override;
+  void rethrow_error() const override;
+  std::string describe() const override;
+
+ private:
+  friend class PeerEndpoint;
+
+  template <class Ready, class Describe>
+  void wait(int rank, Duration deadline, Ready&& ready, Describe&& describe);
+  void check(int rank) const;
+  std::string expired(int rank) const;  // the deadline error of a kernel's wait, or nothing
+  [[noreturn]] void throw_aborted(int rank, const std::string& doing) const;
+  std::shared_ptr<PeerSegment> allocate(int rank, int64_t index, int64_t bytes,
+                                        PeerSegment::Where where, std::string_view name);
+  StagedLink& staged(int from, int to) const { return *staged_[from * config_.ranks + to]; }
+
+  PeerFabricConfig config_;
+  TagTable tags_;
+  std::shared_ptr<SegmentTable> table_ = std::make_shared<SegmentTable>();
+  std::shared_ptr<PeerSegment> control_;                   // [ranks] of PeerControl, device memory
+  std::shared_ptr<PeerSegment> reports_;                   // [ranks] of WaitReport, pinned
+  std::vector<std::unique_ptr<StagedLink>> staged_;        // [ranks, ranks]; null within a machine
+  std::vector<std::unique_ptr<OwnStream>> abort_streams_;  // [ranks]
+  std::vector<std::unique_ptr<PeerEndpoint>> endpoints_;   // [ranks]
+
+  std::atomic<bool> aborted_{false};
+  mutable std::mutex error_mutex_;
+  int failed_rank_ = -1;
+  std::exception_ptr error_;
+  std::string error_text_;
+
+  struct Allocation {
+    std::shared_ptr<PeerSegment> segment;  // dropped when every rank has its own share of it
+    std::string name;
+    int64_t bytes = 0;
+    int first_rank = 0;
+    int takers = 0;
+  };
+  std::mutex allocation_mutex_;
+  std::vector<Allocation> allocations_;  // by order of the calls
+};
+
+// A GPU's word rings no bell: looks often at first, then sleeps between looks.
+template <class Ready, class Describe>
+void PeerFabric::wait(int rank, Duration deadline, Ready&& ready, Describe&& describe) {
+  constexpr Duration kLongest = std::chrono::hours(24);
+  constexpr std::chrono::microseconds kSpin{200};
+  constexpr std::chrono::microseconds kNap{20};
+  if (deadline <= Duration::zero()) deadline = config_.deadline;
+  deadline = std::min(deadline, kLongest);
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  while (!ready()) {
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if (aborted_.load(std::memory_order_acquire)) {
+      if (ready()) return;
+      throw_aborted(rank, fmt::format("wait for {},", describe()));
+    }
+    if (waited >= deadline) {
+      if (ready()) return;
+      fail(ErrorCode::kDeadline, "rank {}: waited {:.3g} s for {}", rank,
+           std::chrono::duration<double>(deadline).count(), describe());
+    }
+    if (waited < kSpin) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
+  }
+}
+
+// Runs fn(endpoint) on one thread per rank, its GPU being the thread's, and returns when all have.
+// The first error of any rank ends the job and is rethrown here.
+void run_ranks(PeerFabric& fabric, const std::function<void(PeerEndpoint&)>& fn);
+
+}  // namespace braid::fabric

@@ -1,0 +1,94 @@
+#include "braid/fabric/peer/staged_link.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "braid/fabric/peer/pace.h"
+
+namespace braid::fabric {
+
+void copy_async(std::byte* dst, const std::byte* src, const Block& block, cudaStream_t stream) {
+  constexpr int64_t kMaxPitch = 0x7fffffff;
+  if (block.rows == 1 ||
+      (block.dst_stride == block.row_bytes && block.src_stride == block.row_bytes)) {
+    cuda::check_cuda(cudaMemcpyAsync(dst, src, block.bytes(), cudaMemcpyDefault, stream), "copy");
+  } else if (block.dst_stride <= kMaxPitch && block.src_stride <= kMaxPitch) {
+    cuda::check_cuda(cudaMemcpy2DAsync(dst, block.dst_stride, src, block.src_stride,
+                                       block.row_bytes, block.rows, cudaMemcpyDefault, stream),
+                     "strided copy");
+  } else {
+    for (int64_t r = 0; r < block.rows; ++r) {
+      cuda::check_cuda(cudaMemcpyAsync(dst + r * block.dst_stride, src + r * block.src_stride,
+                                       block.row_bytes, cudaMemcpyDefault, stream),
+                       "copy of a row");
+    }
+  }
+}
+
+StagedLink::StagedLink(int from_device, int to_device, std::optional<Link> speed, uint64_t* port)
+    : from_device_(from_device), to_device_(to_device), speed_(speed), port_(port) {
+  {
+    const DeviceGuard guard(from_device_);
+    out_ = std::make_unique<OwnStream>();
+    for (Chunk& chunk : chunks_) chunk.full = std::make_unique<OwnEvent>();
+  }
+  {
+    const DeviceGuard guard(to_device_);
+    in_ = std::make_unique<OwnStream>();
+    for (Chunk& chunk : chunks_) chunk.empty = std::make_unique<OwnEvent>();
+  }
+  void* ring = nullptr;
+  cuda::check_cuda(
+      cudaHostAlloc(&ring, kChunks * kChunkBytes, cudaHostAllocPortable | cudaHostAllocMapped),
+      "pinned memory of an emulated link");
+  for (int i = 0; i < kChunks; ++i) {
+    chunks_[i].memory = static_cast<std::byte*>(ring) + i * kChunkBytes;
+  }
+}
+
+StagedLink::~StagedLink() {
+  cudaStreamSynchronize(out_->get());
+  cudaStreamSynchronize(in_->get());
+  cudaFreeHost(chunks_[0].memory);
+}
+
+void StagedLink::copy_chunk(std::byte* dst, const std::byte* src, const Block& block, bool last) {
+  Chunk& chunk = chunks_[next_];
+  next_ = (next_ + 1) % kChunks;
+  {
+    const DeviceGuard guard(from_device_);
+    chunk.empty->make_wait(out_->get());  // nothing was recorded the first time: no wait
+    copy_async(chunk.memory, src, {block.row_bytes, block.rows, block.row_bytes, block.src_stride},
+               out_->get());
+    if (speed_) {
+      const double ns = static_cast<double>(block.bytes()) / speed_->bytes_per_second * 1e9;
+      launch_pace(port_, std::llround(ns), last ? std::llround(speed_->latency_seconds * 1e9) : 0,
+                  out_->get());
+    }
+    chunk.full->record(out_->get());
+  }
+  const DeviceGuard guard(to_device_);
+  chunk.full->make_wait(in_->get());
+  copy_async(dst, chunk.memory, {block.row_bytes, block.rows, block.dst_stride, block.row_bytes},
+             in_->get());
+  chunk.empty->record(in_->get());
+}
+
+void StagedLink::copy(std::byte* dst, const std::byte* src, const Block& block) {
+  const bool packed = block.rows == 1 ||
+                      (block.dst_stride == block.row_bytes && block.src_stride == block.row_bytes);
+  const int64_t row_bytes = packed ? block.bytes() : block.row_bytes;
+  const int64_t rows = packed ? 1 : block.rows;
+  const int64_t chunk_rows = std::max<int64_t>(1, kChunkBytes / std::max<int64_t>(row_bytes, 1));
+  for (int64_t r = 0; r < rows; r += chunk_rows) {
+    const int64_t n = std::min(chunk_rows, rows - r);
+    for (int64_t at = 0; at < row_bytes; at += kChunkBytes) {  // once, unless a row is long
+      const int64_t bytes = std::min(kChunkBytes, row_bytes - at);
+      copy_chunk(
+          dst + r * block.dst_stride * !packed + at, src + r * block.src_stride * !packed + at,
+          {bytes, n, block.dst_stride, block.src_stride}, r + n >= rows && at + bytes >= row_bytes);
+    }
+  }
+}
+
+}  // namespace braid::fabric

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "braid/kernels/cuda/attention/desc.h"
+#include "braid/ops/attention.h"
+#include "braid/tensor/view.h"
+
+// The op `attention` (ops/attention.h) as a call of segment attention: the prefill path, in which
+// one captured launch serves every step up to the capacities of its operands.
+namespace braid::cuda {
+
+// Operands of the op, on the device; shapes are capacities: S sequences, T tokens.
+struct PagedOperands {
+  TensorView q;           // bf16 or f16 [T, Hq * D], as the cache
+  TensorView k_cache;     // [NB, BS, Hkv, D]
+  TensorView v_cache;     // [NB, BS, Hkv, D]
+  TensorView page_table;  // i32 [S, P]
+  TensorView out;         // [T, Hq * D], as q
+  // i32 [3 S + 1]: what query_spans (decode/device/query_spans.h) makes of q_start, kv_len and the
+  // live sequences, once a step.
+  const int32_t* spans = nullptr;
+};
+
+struct PagedCall {
+  AttentionDesc desc;
+  QSegment q;
+  KvSegment kv;
+  // Points into this object.
+  AttentionParams params() const { return {{&q, 1}, {&kv, 1}}; }
+};
+
+// The whole call, causal, with its window. Fails with kUnsupported where segment attention has no
+// answer (decode attention, run over all rows, then has one, slowly): a softcap; q or out of
+// another dtype than the cache; query heads that are not the same number for each KV head.
+PagedCall make_paged_call(const ops::AttentionAttrs& attrs, const PagedOperands& operands);
+
+}  // namespace braid::cuda

@@ -1,0 +1,203 @@
+// Binds attention: the decode kernel for few tokens, segment attention for many.
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "braid/backend/cuda/memory.h"
+#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/kernels/cuda/attention/paged_call.h"
+#include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/decode/device/launch.h"
+#include "braid/kernels/cuda/decode/device/plain.h"
+#include "braid/kernels/cuda/decode/device/query_spans.h"
+#include "braid/ops/attention.h"
+
+namespace braid::cuda {
+namespace {
+
+// Up to so many tokens a step is bound by reading keys, not by multiplying.
+constexpr int64_t kMaxDecodeTokens = 32;
+
+constexpr std::array<int64_t, 4> kSegmentHeadDims = {64, 96, 128, 256};
+
+// Memory of zeros that attention kernels count in and leave as zeros: launches of one stream that
+// ask for the same size run one after the other, and share it.
+class Scratch {
+ public:
+  std::byte* get(const LaunchArgs& args, int64_t bytes) {
+    auto& memory = memory_[{args.stream, bytes}];
+    if (!memory) memory = std::make_unique<CudaMemory>(args.device.id, bytes);
+    return memory->data();
+  }
+
+ private:
+  std::map<std::pair<Stream, int64_t>, std::unique_ptr<CudaMemory>> memory_;
+};
+
+enum Input : size_t { kQ, kCacheK, kCacheV, kQStart, kKvLen, kPageTable };
+
+// Rows of a micro-batch as its metadata counts them: from the whole batch's first token.
+TensorView from_first_token(const OpCall& call, TensorView view) {
+  const int64_t begin = call.part->begin.token;
+  view.data -= begin * view.row_bytes;
+  view.shape[0] += begin;
+  return view;
+}
+
+PagedOperands paged_operands(const OpCall& call) {
+  return {.q = from_first_token(call, call.in[kQ]),
+          .k_cache = call.in[kCacheK],
+          .v_cache = call.in[kCacheV],
+          .page_table = call.in[kPageTable],
+          .out = from_first_token(call, call.out[0])};
+}
+
+DecodeDesc decode_desc(const ops::AttentionAttrs& attrs, TypeList in, const ValueType& out) {
+  const ValueType &q = in[kQ], &cache = in[kCacheK], &table = in[kPageTable];
+  return {.attrs = attrs,
+          .q_dtype = q.dtype,
+          .cache_dtype = cache.dtype,
+          .out_dtype = out.dtype,
+          .num_q_heads = static_cast<int>(q.shape[1] / attrs.head_dim),
+          .num_kv_heads = static_cast<int>(cache.shape[2]),
+          .page_size = static_cast<int>(cache.shape[1]),
+          .table_stride = static_cast<int>(table.shape[1]),
+          .max_sequences = static_cast<int>(table.shape[0]),
+          .max_tokens = static_cast<int>(q.shape[0])};
+}
+
+template <class F>
+bool supported(F&& f) {
+  try {
+    f();
+    return true;
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kUnsupported) throw;
+    return false;
+  }
+}
+
+enum class Choice : uint8_t { segments, decode, plain };
+
+// By head dim, dtypes and how many tokens a step has.
+Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const ValueType& out) {
+  alignas(16) static std::byte somewhere[16];  // where operands lie decides nothing
+  const auto view = [](const ValueType& type) {
+    return make_view(somewhere, type.dtype, type.shape);
+  };
+  const auto segments = [&] {
+    const PagedCall call = make_paged_call(attrs, {.q = view(in[kQ]),
+                                                   .k_cache = view(in[kCacheK]),
+                                                   .v_cache = view(in[kCacheV]),
+                                                   .page_table = view(in[kPageTable]),
+                                                   .out = view(out),
+                                                   .spans = reinterpret_cast<int32_t*>(somewhere)});
+    if (in[kCacheK].shape[1] % 16 != 0 || std::ranges::count(kSegmentHeadDims, attrs.head_dim) == 0) {
+      fail(ErrorCode::kUnsupported, "segment attention: pages of {}, head dim {}",
+           in[kCacheK].shape[1], attrs.head_dim);
+    }
+  };
+  if (in[kQ].shape[0] > kMaxDecodeTokens && supported(segments)) return Choice::segments;
+  if (supported([&] { verify(decode_desc(attrs, in, out)); })) return Choice::decode;
+  return Choice::plain;
+}
+
+std::vector<ValueType> types_of(std::span<const TensorView> views) {
+  std::vector<ValueType> types;
+  for (const TensorView& v : views) types.push_back({v.dtype, v.shape});
+  return types;
+}
+
+int64_t spans_bytes(const Shape& table) {
+  return (3 * table[0] + 1) * static_cast<int64_t>(sizeof(int32_t));
+}
+
+BoundKernel bind_segments(const LaunchArgs& args, Scratch& scratch) {
+  const OpCall& call = args.call;
+  const auto& attrs = call.attrs<ops::AttentionAttrs>();
+  auto* spans = reinterpret_cast<int32_t*>(args.workspace);
+  std::byte* counters = scratch.get(args, kAttentionWorkspaceBytes);
+  PagedOperands operands = paged_operands(call);
+  operands.spans = spans;
+  const PagedCall paged = make_paged_call(attrs, operands);
+  const AttentionConfig config = choose(paged.desc, paged.params(), attention_device());
+  const int64_t* sequences = args.live(BatchAxis::sequence);
+  return [&call, attrs, spans, counters, config, sequences](const LaunchContext& context) {
+    const auto max_sequences = static_cast<int>(call.in[kPageTable].shape[0]);
+    query_spans(call.in[kQStart].as<const int32_t>(), call.in[kKvLen].as<const int32_t>(),
+                sequences, max_sequences, spans, context);
+    PagedOperands operands = paged_operands(call);
+    operands.spans = spans;
+    const PagedCall paged = make_paged_call(attrs, operands);
+    attention(paged.desc, paged.params(), config, counters, context.stream);
+  };
+}
+
+BoundKernel bind_decode(const LaunchArgs& args, Scratch& scratch) {
+  const DecodeDesc desc = decode_desc(args.call.attrs<ops::AttentionAttrs>(),
+                                      types_of(args.call.in), types_of(args.call.out)[0]);
+  const DecodeConfig config = choose(desc, decode_device());
+  prepare_decode_attention(desc, config);
+  DecodeParams fixed{.sequences = args.live(BatchAxis::sequence),
+                     .workspace = scratch.get(args, config.workspace_bytes),
+                     .history_ready = args.whole_batch};
+  return [&call = args.call, desc, config, fixed](const LaunchContext& context) {
+    DecodeParams p = fixed;
+    p.q = from_first_token(call, call.in[kQ]).data;
+    p.k_cache = call.in[kCacheK].data;
+    p.v_cache = call.in[kCacheV].data;
+    p.q_start = call.in[kQStart].as<const int32_t>();
+    p.kv_len = call.in[kKvLen].as<const int32_t>();
+    p.page_table = call.in[kPageTable].as<const int32_t>();
+    p.out = from_first_token(call, call.out[0]).data;
+    decode_attention(desc, p, config, context);
+  };
+}
+
+BoundKernel bind_plain(const LaunchArgs& args) {
+  return [&call = args.call,
+          sequences = args.live(BatchAxis::sequence)](const LaunchContext& context) {
+    plain_attention({.q = call.in[kQ],
+                     .k_cache = call.in[kCacheK],
+                     .v_cache = call.in[kCacheV],
+                     .q_start = call.in[kQStart],
+                     .kv_len = call.in[kKvLen],
+                     .page_table = call.in[kPageTable],
+                     .out = call.out[0],
+                     .sequences = sequences,
+                     .attrs = call.attrs<ops::AttentionAttrs>()},
+                    context);
+  };
+}
+
+}  // namespace
+
+void add_attention_kernels(KernelTable& table) {
+  const auto scratch = std::make_shared<Scratch>();
+  const auto info = [](const Op& op, TypeList in, TypeList out, const DeviceInfo&) -> KernelInfo {
+    switch (choose_attention(op.attrs.as<ops::AttentionAttrs>(), in, out[0])) {
+      case Choice::segments:
+        return {"attention.segments", spans_bytes(in[kPageTable].shape)};
+      case Choice::decode:
+        return {"attention.decode", 0};
+      case Choice::plain:
+        break;
+    }
+    return {"attention.plain", 0};
+  };
+  const auto bind = [scratch](const LaunchArgs& args) -> BoundKernel {
+    switch (choose_attention(args.call.attrs<ops::AttentionAttrs>(), types_of(args.call.in),
+                             types_of(args.call.out)[0])) {
+      case Choice::segments:
+        return bind_segments(args, *scratch);
+      case Choice::decode:
+        return bind_decode(args, *scratch);
+      case Choice::plain:
+        break;
+    }
+    return bind_plain(args);
+  };
+  table.add(ops::kAttention.kind, {.info = info, .bind = bind});
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,223 @@
+// Binds the communication ops of one mesh axis, and those fused with communication.
+#include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/comm/device/collectives.h"
+#include "braid/kernels/cuda/comm/device/rows.h"
+#include "braid/kernels/cuda/pointwise/device/norm.h"
+#include "braid/kernels/cuda/register.h"
+#include "braid/ops/comm.h"
+#include "braid/ops/fused_comm.h"
+#include "braid/ops/linear.h"
+
+namespace braid::cuda {
+namespace {
+
+KernelInfo named(const Op& op) {
+  return {fmt::format("{}.peer", op.def->kind), 0};
+}
+
+// [rows, cols] of the whole value: y's for all_gather, else x's.
+struct Whole {
+  CollectiveOp op;
+  int64_t rows;
+  int64_t cols;
+  const int64_t* live;
+};
+
+BoundKernel bind_collective(const LaunchArgs& args, DeviceComm& comm, size_t in,
+                            const Whole& whole) {
+  const OpCall& call = args.call;
+  const DType dtype = call.in[in].dtype;
+  const auto params = [&call, in, live = whole.live] {
+    return CollectiveParams{.x = call.in[in].data, .y = call.out[0].data, .live_rows = live};
+  };
+  CollectiveDesc desc = describe(comm, whole.op, dtype, whole.rows, whole.cols, params());
+  const CollectiveConfig config = choose(desc, comm.limits());
+  return [&comm, desc, config, params](const LaunchContext& context) {
+    collective(comm, desc, params(), config, context);
+  };
+}
+
+BoundKernel bind_all_reduce(const LaunchArgs& args, DeviceComm& comm) {
+  const TensorView& x = args.call.in[0];
+  return bind_collective(
+      args, comm, 0,
+      {CollectiveOp::all_reduce, x.shape[0], x.cols(), args.live(args.call.axis)});
+}
+
+BoundKernel bind_reduce_scatter(const LaunchArgs& args, DeviceComm& comm) {
+  const TensorView& x = args.call.in[0];
+  return bind_collective(
+      args, comm, 0,
+      {CollectiveOp::reduce_scatter, x.shape[0], x.cols(), args.live(args.call.axis)});
+}
+
+BoundKernel bind_all_gather(const LaunchArgs& args, DeviceComm& comm) {
+  const OpCall& call = args.call;
+  const auto& attrs = call.attrs<ops::CommAttrs>();
+  const TensorView& y = call.out[0];
+  if (attrs.dim == 0) {
+    return bind_collective(args, comm, 0, {CollectiveOp::all_gather, y.shape[0], y.cols(),
+                                           args.live(BatchAxis::token)});
+  }
+  const int64_t begin = attrs.parts[static_cast<size_t>(comm.index())].begin;
+  return [&call, &comm, begin, live = args.live(call.axis)](const LaunchContext& context) {
+    gather_columns(comm, {.x = call.in[0], .y = call.out[0], .begin = begin, .live_rows = live},
+                   context);
+  };
+}
+
+BoundKernel bind_take_shard(const LaunchArgs& args, DeviceComm&) {
+  const OpCall& call = args.call;
+  return [&call, live = args.live(BatchAxis::token)](const LaunchContext& context) {
+    const auto& attrs = call.attrs<ops::TakeShardAttrs>();
+    take_shard({.x = call.in[0],
+                .y = call.out[0],
+                .ranks = attrs.ranks,
+                .rank = attrs.rank,
+                .live_rows = live},
+               context);
+  };
+}
+
+ReduceNormParams norm_params(const OpCall& call, const int64_t* live) {
+  const TensorView& x = call.in[0];
+  return {.dtype = x.dtype,
+          .x = x.data,
+          .r = call.in[1].as<const float>(),
+          .w = call.in[2].data,
+          .w_dtype = call.in[2].dtype,
+          .s = call.out[0].as<float>(),
+          .y = call.out[1].data,
+          .rows = x.shape[0],
+          .cols = x.cols(),
+          .live_rows = live,
+          .eps = call.attrs<ops::ReduceNormAttrs>().eps};
+}
+
+// What one shot carries goes in one kernel; more is reduced first, in y, and normalized there.
+BoundKernel bind_reduce_norm(const LaunchArgs& args, DeviceComm& comm) {
+  const OpCall& call = args.call;
+  const TensorView& x = call.in[0];
+  const int64_t* live = args.live(call.axis);
+  const bool one_shot = x.bytes() <= comm.limits().line_bytes && x.cols() % 8 == 0 &&
+                        x.dtype == call.out[1].dtype && call.in[2].dtype != DType::f16;
+  if (one_shot) {
+    const ReduceNormConfig config = choose_reduce_norm(x.shape[0], x.cols(), comm.limits());
+    return [&call, &comm, live, config](const LaunchContext& context) {
+      all_reduce_add_rms_norm(comm, norm_params(call, live), config, context);
+    };
+  }
+  BRAID_CHECK(x.dtype == call.out[1].dtype, "all_reduce_add_rms_norm of {} to {}", name(x.dtype),
+              name(call.out[1].dtype));
+  const auto reduce_params = [&call, live] {
+    return CollectiveParams{.x = call.in[0].data, .y = call.in[0].data, .live_rows = live};
+  };
+  const CollectiveDesc desc = describe(comm, CollectiveOp::all_reduce, x.dtype, x.shape[0],
+                                       x.cols(), reduce_params());
+  const CollectiveConfig config = choose(desc, comm.limits());
+  const auto norm = [&call, live] {
+    return RmsNormParams{.a = call.in[1],
+                         .b = call.in[0],
+                         .w = call.in[2],
+                         .s = call.out[0],
+                         .y = call.out[1],
+                         .eps = call.attrs<ops::ReduceNormAttrs>().eps,
+                         .group = call.in[0].cols(),
+                         .rows = live};
+  };
+  const RowsConfig rows = choose_norm(rms_norm_desc(norm()), args.device.num_sms);
+  return [&comm, desc, config, reduce_params, norm, rows](LaunchContext context) {
+    collective(comm, desc, reduce_params(), config, context);
+    context.pdl = true;
+    rms_norm(norm(), rows, context);
+  };
+}
+
+BoundKernel bind_scatter_norm_gather(const LaunchArgs& args, DeviceComm& comm) {
+  const OpCall& call = args.call;
+  const TensorView& x = call.in[0];
+  const int64_t* live = args.live(call.axis);
+  const ReduceNormConfig config =
+      choose_scatter_norm(x.shape[0], x.cols(), comm.size(), comm.limits());
+  return [&call, &comm, live, config](const LaunchContext& context) {
+    reduce_scatter_add_rms_norm_all_gather(comm, norm_params(call, live), config, context);
+  };
+}
+
+// The linear that the fused op stands for.
+Op linear_of(const Op& op) {
+  const auto& a = op.attrs.as<ops::LinearAllReduceAttrs>();
+  return {&ops::kLinear,
+          Attrs::of(ops::LinearAttrs{
+              .n = 1, .bias_elsewhere = a.bias_elsewhere, .dtype = a.dtype}),
+          op.inputs,
+          op.outputs,
+          op.scope,
+          op.tag};
+}
+
+// A product and, in place, its sum over ranks: two launches that overlap at their seam.
+BoundKernel bind_linear_all_reduce(const KernelTable& table, const LaunchArgs& args,
+                                   DeviceComm& comm) {
+  struct Inner {
+    Op op;
+    OpCall call;
+  };
+  const OpCall& call = args.call;
+  auto inner = std::make_shared<Inner>(Inner{linear_of(*call.op), call});
+  inner->call.op = &inner->op;
+  const BoundKernel product = table.at(ops::kLinear.kind)
+                                  .bind({.call = inner->call,
+                                         .part = args.part,
+                                         .workspace = args.workspace,
+                                         .device = args.device,
+                                         .stream = args.stream,
+                                         .arena = args.arena,
+                                         .whole_batch = args.whole_batch});
+  const int64_t* live = args.live(call.axis);
+  const auto params = [&call, live] {
+    return CollectiveParams{.x = call.out[0].data, .y = call.out[0].data, .live_rows = live};
+  };
+  const TensorView& y = call.out[0];
+  const CollectiveDesc desc =
+      describe(comm, CollectiveOp::all_reduce, y.dtype, y.shape[0], y.cols(), params());
+  const CollectiveConfig config = choose(desc, comm.limits());
+  return [inner, product, &comm, desc, config, params](LaunchContext context) {
+    product(context);
+    context.pdl = true;
+    collective(comm, desc, params(), config, context);
+  };
+}
+
+}  // namespace
+
+void add_comm_kernels(KernelTable& table, const StreamComms& comms) {
+  using Bind = BoundKernel (*)(const LaunchArgs&, DeviceComm&);
+  const auto add = [&](const OpDef& def, Bind bind) {
+    table.add(def.kind, {.info = [](const Op& op, TypeList, TypeList,
+                                    const DeviceInfo&) { return named(op); },
+                         .bind = [comms, bind](const LaunchArgs& args) {
+                           return bind(args, *comms[static_cast<size_t>(args.stream)]);
+                         }});
+  };
+  add(ops::kAllReduce, bind_all_reduce);
+  add(ops::kAllGather, bind_all_gather);
+  add(ops::kReduceScatter, bind_reduce_scatter);
+  add(ops::kTakeShard, bind_take_shard);
+  add(ops::kAllReduceAddRmsNorm, bind_reduce_norm);
+  add(ops::kReduceScatterAddRmsNormAllGather, bind_scatter_norm_gather);
+  table.add(ops::kLinearAllReduce.kind,
+            {.info =
+                 [&table](const Op& op, TypeList in, TypeList out, const DeviceInfo& device) {
+                   KernelInfo info = table.at(ops::kLinear.kind).info(linear_of(op), in, out, device);
+                   info.name = named(op).name;
+                   return info;
+                 },
+             .bind =
+                 [&table, comms](const LaunchArgs& args) {
+                   return bind_linear_all_reduce(table, args,
+                                                 *comms[static_cast<size_t>(args.stream)]);
+                 }});
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,235 @@
+#include "braid/kernels/cuda/bind_gemm.h"
+
+#include <algorithm>
+#include <map>
+
+#include "braid/backend/cuda/memory.h"
+#include "braid/base/math.h"
+#include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/linear/device/dequantize.h"
+#include "braid/kernels/cuda/linear/device/gemm.h"
+#include "braid/kernels/cuda/pointwise/device/add.h"
+#include "braid/kernels/cuda/pointwise/device/gated.h"
+#include "braid/tensor/quant.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int64_t kLibraryScratch = int64_t{32} << 20;
+constexpr int64_t kAlignment = 256;
+
+bool taken_as_is(DType weight, DType x) {
+  return weight == x;
+}
+
+// A launch's scratch: the product of the gate, a product whose dead rows must not reach y, one
+// weight as plain numbers, the library's own.
+struct GemmScratch {
+  int64_t gate = 0;
+  int64_t y = 0;
+  int64_t weight = 0;
+  int64_t library = 0;
+  int64_t bytes = 0;
+
+  GemmScratch(bool gated, TypeList in) {
+    const ValueType& x = in[0];
+    const size_t n = (in.size() - 1) / 2;
+    int64_t gate_bytes = 0, y_bytes = 0, weight_bytes = 0;
+    if (gated) gate_bytes = bytes_of(x.dtype, x.shape[0] * in[1].shape[0]);
+    for (size_t i = 0; i < n; ++i) {
+      const ValueType& w = in[1 + i];
+      y_bytes = std::max(y_bytes, bytes_of(DType::f32, x.shape[0] * w.shape[0]));
+      if (!taken_as_is(w.dtype, x.dtype)) {
+        weight_bytes = std::max(weight_bytes, bytes_of(x.dtype, w.shape.elems()));
+      }
+    }
+    y = round_up(gate_bytes, kAlignment);
+    weight = y + round_up(y_bytes, kAlignment);
+    library = weight + round_up(weight_bytes, kAlignment);
+    bytes = library + kLibraryScratch;
+  }
+};
+
+std::vector<ValueType> types_of(std::span<const TensorView> views) {
+  std::vector<ValueType> types;
+  for (const TensorView& view : views) types.push_back({view.dtype, view.shape});
+  return types;
+}
+
+// A bias in the dtype of y, which the library asks for.
+std::shared_ptr<DeviceMemory> converted(const LaunchArgs& args, const TensorView& bias, DType to) {
+  std::vector<std::byte> host(static_cast<size_t>(bias.bytes()));
+  check_cuda(cudaMemcpy(host.data(), bias.data, host.size(), cudaMemcpyDeviceToHost), "a bias");
+  std::vector<float> row(static_cast<size_t>(bias.cols()));
+  dequantize_row(bias.dtype, host.data(), row.data(), bias.cols());
+  host.resize(static_cast<size_t>(bytes_of(to, bias.cols())));
+  quantize_row(to, row.data(), host.data(), bias.cols());
+  auto memory = std::make_shared<CudaMemory>(args.device.id, std::ssize(host));
+  check_cuda(cudaMemcpy(memory->data(), host.data(), host.size(), cudaMemcpyHostToDevice), "a bias");
+  return memory;
+}
+
+}  // namespace
+
+class GemmStore {
+ public:
+  // Made, and run once on `pointers`, when it is first asked for.
+  std::shared_ptr<Gemm> get(const GemmDesc& desc, const GemmPointers& pointers) {
+    auto& gemm = gemms_[to_string(desc)];
+    if (gemm) return gemm;
+    if (!library_) library_ = CublasLt::load();
+    gemm = std::make_shared<Gemm>(library_, desc, GemmOptions{.max_workspace = kLibraryScratch});
+    gemm->prepare(pointers, nullptr, desc.m >= kTunedTokens);
+    return gemm;
+  }
+
+ private:
+  static constexpr int64_t kTunedTokens = 1024;  // where a better algorithm pays for the search
+
+  std::shared_ptr<const CublasLt> library_;
+  std::map<std::string, std::shared_ptr<Gemm>> gemms_;
+};
+
+std::shared_ptr<GemmStore> make_gemm_store() {
+  return std::make_shared<GemmStore>();
+}
+
+bool gemm_available() {
+  static const bool available = cublaslt_available();
+  return available;
+}
+
+KernelInfo gemm_info(const Op& op, TypeList in) {
+  return {fmt::format("{}.cublaslt", op.def->kind),
+          GemmScratch(op.def == &ops::kGatedLinear, in).bytes};
+}
+
+namespace {
+
+// One weight's product.
+struct Product {
+  std::shared_ptr<Gemm> gemm;
+  std::shared_ptr<DeviceMemory> bias;  // converted
+  GemmPointers pointers;               // those that stay
+  DequantizeParams plain;              // makes the weight; no `w` where it is taken as it is
+};
+
+class BoundGemm {
+ public:
+  BoundGemm(const LaunchArgs& args, GemmStore& store)
+      : call_(args.call),
+        gated_(LinearOperands(args.call).gated()),
+        scratch_(gated_, types_of(args.call.in)),
+        workspace_(args.workspace),
+        rows_(args.live(args.call.axis)),
+        whole_batch_(args.whole_batch) {
+    const LinearOperands op(call_);
+    for (size_t i = 0; i < op.weights(); ++i) products_.push_back(make(args, store, op, i));
+    const int sms = args.device.num_sms;
+    if (gated_) {
+      gate_config_ = choose_map(gated_desc(gate_params()), sms);
+    } else {
+      for (size_t i = 0; i < op.weights(); ++i) {
+        copy_configs_.push_back(choose_map(convert_desc(copy_params(i)), sms));
+      }
+    }
+  }
+
+  void operator()(LaunchContext context) const {
+    const LinearOperands op(call_);
+    for (size_t i = 0; i < products_.size(); ++i) {
+      const Product& product = products_[i];
+      if (product.plain.w) dequantize(product.plain, context);
+      GemmPointers p = product.pointers;
+      p.x = op.x().data;
+      p.y = y_of(op, i).data;
+      product.gemm->run(context, p);
+      context.pdl = true;
+      if (!gated_ && !writes_in_place()) convert(copy_params(i), copy_configs_[i], context);
+    }
+    if (gated_) gated(gate_params(), gate_config_, context);
+  }
+
+ private:
+  // The library computes all rows. Those that are not live may be another micro-batch's in a
+  // buffer that several share; the counts of such steps are those of the capture.
+  bool writes_in_place() const { return whole_batch_ || call_.rows() == call_.in[0].shape[0]; }
+
+  // The gate's product goes to the scratch, the other's to y, where the gate then meets it.
+  TensorView y_of(const LinearOperands& op, size_t i) const {
+    const TensorView& y = op.y(i);
+    if (gated_ && i == 0) return make_view(workspace_ + scratch_.gate, y.dtype, y.shape);
+    if (writes_in_place()) return y;
+    return make_view(workspace_ + scratch_.y, y.dtype, y.shape);
+  }
+
+  ConvertParams copy_params(size_t i) const {
+    const LinearOperands op(call_);
+    const TensorView& y = op.y(i);
+    return {.x = make_view(workspace_ + scratch_.y, y.dtype, y.shape), .y = y, .rows = rows_};
+  }
+
+  GatedParams gate_params() const {
+    const LinearOperands op(call_);
+    return {.gate = y_of(op, 0),
+            .up = y_of(op, 1),
+            .y = op.y(1),
+            .activation = op.activation(),
+            .rows = rows_};
+  }
+
+  Product make(const LaunchArgs& args, GemmStore& store, const LinearOperands& op, size_t i) const {
+    const TensorView &x = op.x(), &w = op.weight(i), bias = op.bias(i), y = y_of(op, i);
+    Product product;
+    GemmPointers& p = product.pointers;
+    p.x = x.data;
+    p.y = y.data;
+    p.w = w.data;
+    p.workspace = workspace_ + scratch_.library;
+    if (!taken_as_is(w.dtype, x.dtype)) {
+      BRAID_CHECK(x.dtype == DType::bf16, "a weight is made {}", name(x.dtype));
+      p.w = workspace_ + scratch_.weight;
+      product.plain = {.w = w.data,
+                       .dtype = w.dtype,
+                       .row_bytes = w.row_bytes,
+                       .out = workspace_ + scratch_.weight,
+                       .out_stride = w.cols(),
+                       .n = w.shape[0],
+                       .k = w.cols()};
+    }
+    if (bias.data) {
+      p.bias = bias.data;
+      if (bias.dtype != y.dtype) {
+        product.bias = converted(args, bias, y.dtype);
+        p.bias = product.bias->data();
+      }
+    }
+    product.gemm = store.get({.m = x.shape[0],
+                              .n = w.shape[0],
+                              .k = w.cols(),
+                              .dtype = x.dtype,
+                              .y_dtype = y.dtype,
+                              .bias = p.bias != nullptr},
+                             p);
+    return product;
+  }
+
+  const OpCall& call_;
+  const bool gated_;
+  const GemmScratch scratch_;
+  std::byte* workspace_;
+  const int64_t* rows_;
+  const bool whole_batch_;
+  std::vector<Product> products_;
+  RowsConfig gate_config_;
+  std::vector<RowsConfig> copy_configs_;  // [weights]
+};
+
+}  // namespace
+
+BoundKernel bind_gemm(const LaunchArgs& args, GemmStore& store) {
+  const auto bound = std::make_shared<BoundGemm>(args, store);
+  return [bound](const LaunchContext& context) { (*bound)(context); };
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,146 @@
+// Binds linear, gated_linear and norm_linear: the skinny kernels for few tokens, cuBLASLt for many.
+#include <optional>
+
+#include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/bind_gemm.h"
+#include "braid/kernels/cuda/linear/device/skinny.h"
+#include "braid/kernels/cuda/linear/device/stream_linear.h"
+#include "braid/ops/linear.h"
+
+namespace braid::cuda {
+namespace {
+
+SkinnyDevice skinny_device(const DeviceInfo& device) {
+  return {.compute_capability = device.compute_capability,
+          .num_sms = device.num_sms,
+          .smem_per_cta = static_cast<int>(device.shared_memory_per_cta),
+          .smem_per_sm = static_cast<int>(device.shared_memory_per_sm)};
+}
+
+// One skinny launch for weights [first, first + n) of the op, all of one dtype.
+SkinnyParams make_skinny(const OpCall& call, size_t first, size_t n, const int64_t* rows) {
+  const LinearOperands op(call);
+  const TensorView& x = op.x();
+  SkinnyParams p{.x = x.data,
+                 .x_dtype = x.dtype,
+                 .x_stride = x.cols(),
+                 .k = static_cast<int>(x.cols()),
+                 .m = static_cast<int>(x.shape[0]),
+                 .rows = rows,
+                 .num_parts = static_cast<int>(n),
+                 .gated = op.gated(),
+                 .activation = op.activation()};
+  if (op.normed()) {
+    const TensorView &a = call.in[0], &b = call.in[1], &w = call.in[2];
+    p.normed = true;
+    p.norm = {.a = a.as<const float>(),
+              .a_stride = a.cols(),
+              .b = b.data,
+              .b_stride = a.cols(),
+              .w = w.data,
+              .w_dtype = w.dtype,
+              .eps = call.attrs<ops::NormLinearAttrs>().norm.eps};
+    // The first of several launches writes the sum.
+    if (b.data && first == 0) {
+      p.norm.sum = call.out[0].as<float>();
+      p.norm.sum_stride = a.cols();
+    }
+  }
+  for (size_t i = 0; i < n; ++i) {
+    const TensorView& w = op.weight(first + i);
+    const TensorView bias = op.bias(first + i);
+    const TensorView& y = op.y(first + i);
+    p.parts[i] = {.w = w.data,
+                  .dtype = w.dtype,
+                  .row_bytes = w.row_bytes,
+                  .bias = bias.data,
+                  .bias_dtype = bias.dtype,
+                  .y = y.data,
+                  .y_dtype = y.dtype,
+                  .y_stride = y.cols(),
+                  .n = static_cast<int>(w.shape[0])};
+  }
+  return p;
+}
+
+// Neighbouring weights of one dtype share a launch.
+struct SkinnyGroup {
+  size_t first = 0;
+  size_t count = 1;
+  SkinnyConfig config;
+  std::optional<StreamConfig> stream;  // where the faster kernel takes it
+};
+
+BoundKernel bind_skinny(const LaunchArgs& args) {
+  prepare_skinny_linear();
+  prepare_stream_linear();
+  const LinearOperands op(args.call);
+  std::vector<SkinnyGroup> groups;
+  for (size_t i = 0; i < op.weights(); ++i) {
+    const bool joins = i > 0 && op.weight(i).dtype == op.weight(i - 1).dtype;
+    if (joins) {
+      ++groups.back().count;
+    } else {
+      groups.push_back({.first = i});
+    }
+  }
+  BRAID_CHECK(!op.gated() || groups.size() == 1, "gate and up of two dtypes");
+  const int64_t* rows = args.live(args.call.axis);
+  for (SkinnyGroup& group : groups) {
+    const SkinnyParams p = make_skinny(args.call, group.first, group.count, rows);
+    if (const StreamShape shape = stream_shape(p); stream_takes(shape)) {
+      group.stream = choose_stream(shape, args.device.num_sms);
+    } else {
+      group.config = choose_skinny(skinny_shape(p), skinny_device(args.device));
+    }
+  }
+  return [&call = args.call, rows, groups](LaunchContext context) {
+    for (const SkinnyGroup& group : groups) {
+      const SkinnyParams p = make_skinny(call, group.first, group.count, rows);
+      group.stream ? stream_linear(p, *group.stream, context)
+                   : skinny_linear(p, group.config, context);
+      context.pdl = true;
+    }
+  };
+}
+
+bool few_tokens(const ValueType& x) {
+  return x.shape[0] <= kSkinnyMaxTokens || !gemm_available();
+}
+
+// Gate and up of two dtypes are two products and the gate's own kernel.
+bool one_product(const Op& op, TypeList in) {
+  return op.def != &ops::kGatedLinear || in[1].dtype == in[2].dtype;
+}
+
+}  // namespace
+
+void add_linear_kernels(KernelTable& table) {
+  const auto store = make_gemm_store();
+  const Kernel kernel = {
+      .info = [](const Op& op, TypeList in, TypeList, const DeviceInfo&) -> KernelInfo {
+        if (few_tokens(in[0]) && one_product(op, in)) {
+          return {fmt::format("{}.skinny", op.def->kind), 0};
+        }
+        return gemm_info(op, in);
+      },
+      .bind = [store](const LaunchArgs& args) -> BoundKernel {
+        const TensorView& x = args.call.in[0];
+        std::vector<ValueType> in;
+        for (const TensorView& view : args.call.in) in.push_back({view.dtype, view.shape});
+        if (few_tokens({x.dtype, x.shape}) && one_product(*args.call.op, in)) {
+          return bind_skinny(args);
+        }
+        return bind_gemm(args, *store);
+      }};
+  table.add(ops::kNormLinear.kind,
+            {.info =
+                 [](const Op&, TypeList, TypeList, const DeviceInfo&) {
+                   return KernelInfo{"norm_linear.skinny", 0};
+                 },
+             .bind = bind_skinny});
+  table.add(ops::kLinear.kind, kernel);
+  table.add(ops::kGatedLinear.kind, kernel);
+}
+
+}  // namespace braid::cuda

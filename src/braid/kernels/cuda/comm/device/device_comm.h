@@ -1,0 +1,70 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "braid/fabric/group.h"
+#include "braid/fabric/peer/peer_endpoint.h"
+#include "braid/kernels/cuda/comm/device/comm_view.h"
+
+namespace braid::cuda {
+
+struct DeviceCommConfig {
+  std::string name = "world";    // prefix of tags, buffers and errors
+  int64_t line_bytes = 1 << 20;  // CommLimits; staging takes 4 times as much per rank of the world
+  int max_ctas = 64;             // CommLimits
+  fabric::Duration deadline{0};  // of each wait in a kernel; 0: the fabric's
+};
+
+// A rank's membership in a group of GPUs that reach each other's memory: staging memory, flags and
+// epochs (comm_view.h has the protocol). Made collectively over the world, at a quiescent point: it
+// allocates, loads every kernel and waits for all ranks of the world. What is launched on one
+// DeviceComm runs in one order, the same on every rank; two streams that are not ordered need one
+// each. After an error (check) the job is over.
+class DeviceComm {
+ public:
+  // Throws kUnsupported where two GPUs of the group cannot reach each other.
+  DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, DeviceCommConfig config = {});
+  DeviceComm(const DeviceComm&) = delete;
+  DeviceComm& operator=(const DeviceComm&) = delete;
+
+  fabric::PeerEndpoint& endpoint() const { return endpoint_; }
+  const fabric::Group& group() const { return group_; }
+  int size() const { return group_.size(); }
+  int index() const { return index_; }  // of this rank in the group
+  const CommLimits& limits() const { return limits_; }
+
+  // Throws kDeadline if a wait of this rank has expired, naming rank, tag, expected and seen;
+  // kAborted if another rank failed. After a synchronization of the stream: results before it are
+  // then good.
+  void check() const { endpoint_.check(); }
+
+  // Where rank `index` of the group has what `local` is here; null outside symmetric memory.
+  std::byte* at_peer(const void* local, int index) const;
+  bool is_symmetric(const void* local) const { return endpoint_.place(local).has_value(); }
+
+  // For launchers.
+  CommView view(fabric::Tag tag) const;
+  fabric::Tag tag(CollectiveOp op) const { return tags_[static_cast<int>(op)]; }
+  fabric::Tag norm_tag() const { return tags_[4]; }
+  fabric::Tag scatter_norm_tag() const { return tags_[5]; }
+  fabric::Tag stream_tag() const { return tags_[6]; }
+  void count(fabric::Tag tag, int peer, const CommVolume& volume) const;
+
+ private:
+  fabric::PeerEndpoint& endpoint_;
+  const fabric::Group group_;
+  const int index_;
+  CommLimits limits_;
+  fabric::Tag tags_[7];
+  fabric::SymBuf<std::byte> staging_;     // [2, P, line slot]
+  fabric::SymBuf<CommControl> control_;   // [1]
+  fabric::SymBuf<fabric::Signal> ready_;  // [world]
+  CommView view_;
+};
+
+// Loads every kernel of this folder on the current device, so that no launch loads one while
+// another rank spins. DeviceComm does it.
+void load_kernels();
+
+}  // namespace braid::cuda

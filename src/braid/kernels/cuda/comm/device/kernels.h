@@ -1,0 +1,24 @@
+#pragma once
+
+#include "braid/kernels/cuda/comm/device/params.h"
+
+// The kernels by what they are compiled for. All are launched as <<<config.ctas, config.threads>>>
+// on every rank of the group, in the same order.
+namespace braid::cuda {
+
+using LineReduceKernel = void (*)(const CommView, const ReduceParams);
+using LineMoveKernel = void (*)(const CommView, const MoveParams);
+using DirectReduceKernel = void (*)(const CommView, const ReduceParams);
+using DirectMoveKernel = void (*)(const CommView, const MoveParams);
+using BarrierKernel = void (*)(const CommView);
+using StreamSignalKernel = void (*)(const CommView, int slot, int peer);
+
+LineReduceKernel line_reduce_kernel_of(DType dtype, int line_data, bool scatter);
+LineMoveKernel line_move_kernel_of(int line_data);
+DirectReduceKernel direct_reduce_kernel_of(DType dtype, int ranks, int unroll);
+DirectMoveKernel direct_move_kernel_of(int unroll);
+BarrierKernel barrier_kernel_of();
+StreamSignalKernel stream_signal_kernel_of();
+StreamSignalKernel stream_wait_kernel_of();
+
+}  // namespace braid::cuda

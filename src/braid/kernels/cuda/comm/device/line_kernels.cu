@@ -1,0 +1,167 @@
+#include "braid/kernels/cuda/comm/device/kernels.h"
+#include "braid/kernels/cuda/comm/device/line.cuh"
+
+namespace braid::cuda {
+namespace {
+
+__device__ int64_t live_rows(const int64_t* live, int64_t rows) {
+  return live ? min(*live, rows) : rows;
+}
+
+// Warps take units round the CTAs, so that a small message leaves through all of them.
+__device__ int first_unit() {
+  return ((threadIdx.x / 32) * gridDim.x + blockIdx.x) * 32 + threadIdx.x % 32;
+}
+
+// all_reduce      y_r[i] = sum_p x_p[i]
+// reduce_scatter  y_r[i] = sum_p x_p[begin_r + i]
+// One shot: each rank stores what a peer sums into that peer's staging memory, then sums its own
+// part as the lines arrive, in the order of the ranks.
+template <class T, int kData, bool kScatter>
+__global__ void __launch_bounds__(kMaxCommThreads, 1)
+    line_reduce_kernel(const __grid_constant__ CommView view,
+                       const __grid_constant__ ReduceParams p) {
+  using Unit = LineUnit<kData>;
+  ptx::grid_dependency_wait();
+  ptx::grid_launch_dependents();
+  const int r = view.rank;
+  const int64_t rows = live_rows(p.live, p.rows);
+  const int64_t row_bytes = p.cols * sizeof(T);
+  const int first = first_unit();
+  const int step = gridDim.x * blockDim.x;
+  const auto part = [&](int q) {
+    return kScatter ? even_rows(rows, view.ranks, q) : RowRange{0, rows};
+  };
+  const RowRange mine = part(r);
+  const std::byte* const x = p.own_x + mine.begin * row_bytes;
+  const int64_t bytes = (mine.end - mine.begin) * row_bytes;
+  const int units = line_units<kData>(bytes);
+  const bool x_aligned = is_aligned16(x);
+  const bool y_aligned = is_aligned16(p.own_y);
+  const bool once = units <= step;  // a unit for each thread stays in its registers
+  Unit own;
+  if (first < units)
+    own.load(x + int64_t{first} * Unit::kBytes, bytes - int64_t{first} * Unit::kBytes, x_aligned);
+  const uint32_t epoch = begin_epoch(view);  // its load overlaps that of x
+
+  if (epoch != 0) {
+    for (int k = 1; k < view.ranks; ++k) {
+      const int q = r + k < view.ranks ? r + k : r + k - view.ranks;
+      uint4* const slot = slot_at(view, k, q, epoch);
+      if (!kScatter && once) {
+        if (first < units) own.send(slot, first, units, epoch);
+        continue;
+      }
+      const RowRange theirs = part(q);
+      const std::byte* const from = p.own_x + theirs.begin * row_bytes;
+      const int64_t their_bytes = (theirs.end - theirs.begin) * row_bytes;
+      const int their_units = line_units<kData>(their_bytes);
+      const bool aligned = is_aligned16(from);
+      for (int u = first; u < their_units; u += step) {
+        Unit unit;
+        unit.load(from + int64_t{u} * Unit::kBytes, their_bytes - int64_t{u} * Unit::kBytes,
+                  aligned);
+        unit.send(slot, u, their_units, epoch);
+      }
+    }
+
+    bool ok = true;
+    for (int u = first; u < units && ok; u += step) {
+      const int64_t left = bytes - int64_t{u} * Unit::kBytes;
+      if (u != first) own.load(x + int64_t{u} * Unit::kBytes, left, x_aligned);
+      WordSum<T, Unit::kWords> sum;
+      for (int q = 0; q < view.ranks; ++q) {
+        Unit unit = own;
+        if (q != r) {
+          ok = ok &&
+               unit.receive(view, q, line_slot(view, view.own_staging, q, epoch), u, units, epoch);
+        }
+        q == 0 ? sum.set(unit.words) : sum.add(unit.words);
+      }
+      if (!ok) break;
+      sum.get(own.words);
+      own.store(p.own_y + int64_t{u} * Unit::kBytes, left, y_aligned);
+    }
+  }
+  end_epoch(view, epoch);
+}
+
+// all_gather  y_r[begin_p + i] = x_p[i];  all_to_all  y_r[p, i] = x_p[r, i]
+template <int kData>
+__global__ void __launch_bounds__(kMaxCommThreads, 1)
+    line_move_kernel(const __grid_constant__ CommView view, const __grid_constant__ MoveParams p) {
+  using Unit = LineUnit<kData>;
+  ptx::grid_dependency_wait();
+  ptx::grid_launch_dependents();
+  const int r = view.rank;
+  const int64_t rows = live_rows(p.live, p.rows);
+  const uint32_t epoch = begin_epoch(view);
+  const int first = first_unit();
+  const int step = gridDim.x * blockDim.x;
+
+  if (epoch != 0) {
+    for (int k = 1; k <= view.ranks; ++k) {  // this rank's own piece last
+      const int q = (r + k) % view.ranks;
+      const Piece piece = piece_of(p.to_all, rows, p.row_bytes, view.ranks, r, q);
+      const std::byte* const from = p.x + piece.src;
+      std::byte* const to = p.own_y + piece.dst;
+      if (q == r && from == to) continue;
+      const bool aligned = is_aligned16(from) && (q != r || is_aligned16(to));
+      const int units = line_units<kData>(piece.bytes);
+      uint4* const slot = slot_at(view, k, q, epoch);
+      for (int u = first; u < units; u += step) {
+        const int64_t left = piece.bytes - int64_t{u} * Unit::kBytes;
+        Unit unit;
+        unit.load(from + int64_t{u} * Unit::kBytes, left, aligned);
+        if (q == r) {
+          unit.store(to + int64_t{u} * Unit::kBytes, left, aligned);
+        } else {
+          unit.send(slot, u, units, epoch);
+        }
+      }
+    }
+    bool ok = true;
+    for (int k = 1; k < view.ranks && ok; ++k) {
+      const int q = (r + view.ranks - k) % view.ranks;
+      const Piece piece = piece_of(p.to_all, rows, p.row_bytes, view.ranks, q, r);
+      std::byte* const to = p.own_y + piece.dst;
+      const bool aligned = is_aligned16(to);
+      const int units = line_units<kData>(piece.bytes);
+      const uint4* const slot = line_slot(view, view.own_staging, q, epoch);
+      for (int u = first; u < units && ok; u += step) {
+        Unit unit;
+        ok = unit.receive(view, q, slot, u, units, epoch);
+        if (ok)
+          unit.store(to + int64_t{u} * Unit::kBytes, piece.bytes - int64_t{u} * Unit::kBytes,
+                     aligned);
+      }
+    }
+  }
+  end_epoch(view, epoch);
+}
+
+template <class T>
+LineReduceKernel line_reduce_of(bool wide, bool scatter) {
+  if (wide) return scatter ? line_reduce_kernel<T, 12, true> : line_reduce_kernel<T, 12, false>;
+  return scatter ? line_reduce_kernel<T, 8, true> : line_reduce_kernel<T, 8, false>;
+}
+
+}  // namespace
+
+LineReduceKernel line_reduce_kernel_of(DType dtype, int line_data, bool scatter) {
+  const bool wide = line_data == 12;
+  switch (dtype) {
+    case DType::f32:
+      return line_reduce_of<float>(wide, scatter);
+    case DType::f16:
+      return line_reduce_of<__half>(wide, scatter);
+    default:
+      return line_reduce_of<__nv_bfloat16>(wide, scatter);
+  }
+}
+
+LineMoveKernel line_move_kernel_of(int line_data) {
+  return line_data == 12 ? line_move_kernel<12> : line_move_kernel<8>;
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,302 @@
+#include "braid/kernels/cuda/comm/device/line.cuh"
+#include "braid/kernels/cuda/comm/device/norm_kernel.h"
+#include "braid/kernels/cuda/comm/device/params.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int kElems = 8;  // of a unit
+
+// 8 elements of T: `kWords` words, one or two line units.
+template <class T>
+struct NormUnit {
+  static constexpr int kParts = kElems * sizeof(T) / 16;
+  LineUnit<8> parts[kParts];
+
+  __device__ void load(const T* p) {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      parts[i].load(reinterpret_cast<const std::byte*>(p) + 16 * i, 16, true);
+    }
+  }
+  __device__ void load_streaming(const T* p) {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      const uint4 v = ptx::load_streaming(reinterpret_cast<const uint4*>(p) + i);
+      parts[i].words[0] = v.x;
+      parts[i].words[1] = v.y;
+      parts[i].words[2] = v.z;
+      parts[i].words[3] = v.w;
+    }
+  }
+  __device__ void send(uint4* slot, int u, int units, uint32_t epoch) const {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) parts[i].send(slot, i * 2 * units + u, units, epoch);
+  }
+  __device__ bool receive(const CommView& view, int from, const uint4* slot, int u, int units,
+                          uint32_t epoch) {
+    bool ok = true;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      ok = ok && parts[i].receive(view, from, slot, i * 2 * units + u, units, epoch);
+    }
+    return ok;
+  }
+  __device__ void add_to(float* x, bool first) const {
+    constexpr int kPartElems = kElems / kParts;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      WordSum<T, 4> v;
+      v.set(parts[i].words);
+#pragma unroll
+      for (int j = 0; j < kPartElems; ++j) {
+        float& sum = x[i * kPartElems + j];
+        sum = first ? v.x[j] : sum + v.x[j];
+      }
+    }
+  }
+};
+
+template <class T>
+__device__ void store8(T* p, const float* x) {
+#pragma unroll
+  for (int v = 0; v < static_cast<int>(kElems * sizeof(T) / 16); ++v) {
+    uint32_t words[4];
+    constexpr int kWordElems = WordOf<T>::kElems;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) words[w] = WordOf<T>::pack(x + (4 * v + w) * kWordElems);
+    reinterpret_cast<uint4*>(p)[v] = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+
+template <class T>
+__device__ void load8(const T* p, float* x) {
+#pragma unroll
+  for (int v = 0; v < static_cast<int>(kElems * sizeof(T) / 16); ++v) {
+    const uint4 raw = reinterpret_cast<const uint4*>(p)[v];
+    WordSum<T, 4> values;
+    values.set(&raw.x);
+#pragma unroll
+    for (int j = 0; j < 16 / static_cast<int>(sizeof(T)); ++j) {
+      x[v * (16 / sizeof(T)) + j] = values.x[j];
+    }
+  }
+}
+
+// The sum of `x` over the threads of the CTA, in a fixed order, for all of them. `parity`
+// alternates from call to call.
+__device__ float cta_sum(float x, int parity) {
+  __shared__ float warps[2][32];
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffff, x, d);
+  if (threadIdx.x % 32 == 0) warps[parity][threadIdx.x / 32] = x;
+  __syncthreads();
+  const unsigned lane = threadIdx.x % 32;
+  x = lane < blockDim.x / 32 ? warps[parity][lane] : 0;
+#pragma unroll
+  for (int d = kMaxCommThreads / 64; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffff, x, d);
+  return __shfl_sync(0xffffffff, x, 0);
+}
+
+// The weights of a thread's units, of a row of `units`.
+template <int kUnits>
+__device__ void load_weights(const void* w, bool bf16, int units, float (&out)[kUnits][kElems]) {
+#pragma unroll
+  for (int i = 0; i < kUnits; ++i) {
+    const int u = threadIdx.x + i * blockDim.x;
+    if (u >= units) continue;
+    if (bf16) {
+      load8(static_cast<const __nv_bfloat16*>(w) + u * kElems, out[i]);
+    } else {
+      load8(static_cast<const float*>(w) + u * kElems, out[i]);
+    }
+  }
+}
+
+// s = r + sum_p x_p;  y = s / sqrt(mean(s^2) + eps) * w
+// One shot, `spread` CTAs for a row: warp-wide groups of units go round among them.
+template <class T, int kUnits>
+__global__ void __launch_bounds__(kMaxCommThreads, 1)
+    reduce_norm_kernel(const __grid_constant__ CommView view,
+                       const __grid_constant__ ReduceNormKernelParams p) {
+  const int units = static_cast<int>(p.cols) / kElems;  // of a row
+  float w[kUnits][kElems];
+  load_weights(p.w, p.w_bf16, units, w);  // constant: read before the wait
+  const int groups = gridDim.x / p.spread;
+  const int group = blockIdx.x / p.spread;
+  const int share = blockIdx.x - group * p.spread;
+  ptx::grid_dependency_wait();
+  ptx::grid_launch_dependents();
+  const T* const x = static_cast<const T*>(p.x);
+  T* const y = static_cast<T*>(p.y);
+  const int live = static_cast<int>(p.live ? min(*p.live, p.rows) : p.rows);
+  // Without a live row, one is exchanged for the protocol's sake and written nowhere.
+  const int rows = live > 0 ? live : 1;
+  const int message_units = rows * units;
+  const auto is_mine = [&](int u) { return (u / 32) % p.spread == share; };
+
+  NormUnit<T> own[kUnits];
+  const auto load = [&](int row) {
+    if (row >= rows) return;
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      const int u = threadIdx.x + i * blockDim.x;
+      if (u < units) own[i].load(x + row * p.cols + u * kElems);
+    }
+  };
+  load(group);
+  const uint32_t epoch = begin_epoch(view);
+  const auto send = [&](int row) {
+    if (epoch == 0 || row >= rows) return;
+    for (int k = 1; k < view.ranks; ++k) {
+      const int q = view.rank + k < view.ranks ? view.rank + k : view.rank + k - view.ranks;
+      uint4* const slot = slot_at(view, k, q, epoch);
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+        const int u = threadIdx.x + i * blockDim.x;
+        if (u < units && is_mine(u)) own[i].send(slot, row * units + u, message_units, epoch);
+      }
+    }
+  };
+
+  bool ok = epoch != 0;
+  int parity = 0;
+  send(group);
+  for (int row = group; row < rows; row += groups, parity ^= 1) {
+    float s[kUnits][kElems];
+    float r[kUnits][kElems];  // loaded before the first wait
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      const int u = threadIdx.x + i * blockDim.x;
+      if (u < units) load8(p.r + row * p.cols + u * kElems, r[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      const int u = threadIdx.x + i * blockDim.x;
+      if (u >= units) continue;
+      for (int q = 0; q < view.ranks; ++q) {
+        NormUnit<T> unit = own[i];
+        if (q != view.rank) {
+          ok = ok && unit.receive(view, q, line_slot(view, view.own_staging, q, epoch),
+                                  row * units + u, message_units, epoch);
+        }
+        unit.add_to(s[i], q == 0);
+      }
+#pragma unroll
+      for (int j = 0; j < kElems; ++j) {
+        s[i][j] += r[i][j];
+        squares += s[i][j] * s[i][j];
+      }
+    }
+    load(row + groups);
+    send(row + groups);  // on its way while this row is written
+    const float mean = cta_sum(squares, parity) / static_cast<float>(p.cols);
+    const float scale = rsqrtf(mean + p.eps);
+    if (!ok || live <= 0) continue;
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      const int u = threadIdx.x + i * blockDim.x;
+      if (u >= units || !is_mine(u)) continue;
+      const int64_t at = row * p.cols + u * kElems;
+      store8(p.s + at, s[i]);
+#pragma unroll
+      for (int j = 0; j < kElems; ++j) s[i][j] *= scale * w[i][j];
+      store8(y + at, s[i]);
+    }
+  }
+  end_epoch(view, epoch);
+}
+
+// s_r = r_r + sum_p x_p[rows of r];  y_q[rows of r] = s_r / sqrt(mean(s_r^2) + eps) * w for every q
+// Between two barriers of flags, as direct_reduce_kernel; a CTA for a row at a time.
+template <class T, int kUnits>
+__global__ void __launch_bounds__(kMaxCommThreads, 1)
+    scatter_norm_kernel(const __grid_constant__ CommView view,
+                        const __grid_constant__ ScatterNormKernelParams p) {
+  const int units = static_cast<int>(p.cols) / kElems;
+  float w[kUnits][kElems];
+  load_weights(p.w, p.w_bf16, units, w);
+  ptx::grid_dependency_wait();
+  ptx::grid_launch_dependents();
+  const int64_t live = p.live ? min(*p.live, p.rows) : p.rows;
+  const RowRange rows = even_rows(live, view.ranks, view.rank);
+  const uint32_t epoch = begin_epoch_together(view);
+  if (epoch != 0 && barrier_with_peers(view, 2 * epoch - 1)) {
+    int parity = 0;
+    for (int64_t row = rows.begin + blockIdx.x; row < rows.end; row += gridDim.x, parity ^= 1) {
+      const int64_t mine = (row - rows.begin) * p.cols;
+      float s[kUnits][kElems];
+      float squares = 0;
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+        const int u = threadIdx.x + i * blockDim.x;
+        if (u >= units) continue;
+        for (int q = 0; q < view.ranks; ++q) {
+          NormUnit<T> unit;
+          unit.load_streaming(static_cast<const T*>(p.x[q]) + row * p.cols + u * kElems);
+          unit.add_to(s[i], q == 0);
+        }
+        float r[kElems];
+        load8(p.r + mine + u * kElems, r);
+#pragma unroll
+        for (int j = 0; j < kElems; ++j) {
+          s[i][j] += r[j];
+          squares += s[i][j] * s[i][j];
+        }
+      }
+      const float mean = cta_sum(squares, parity) / static_cast<float>(p.cols);
+      const float scale = rsqrtf(mean + p.eps);
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+        const int u = threadIdx.x + i * blockDim.x;
+        if (u >= units) continue;
+        store8(p.s + mine + u * kElems, s[i]);
+#pragma unroll
+        for (int j = 0; j < kElems; ++j) s[i][j] *= scale * w[i][j];
+        for (int k = 0; k < view.ranks; ++k) {
+          const int q = (view.rank + k) % view.ranks;
+          store8(static_cast<T*>(p.y[q]) + row * p.cols + u * kElems, s[i]);
+        }
+      }
+    }
+    barrier_with_peers(view, 2 * epoch);
+  }
+  end_epoch(view, epoch);
+}
+
+template <class T>
+ScatterNormKernel scatter_of(int units) {
+  switch (units) {
+    case 1:
+      return scatter_norm_kernel<T, 1>;
+    case 2:
+      return scatter_norm_kernel<T, 2>;
+    default:
+      return scatter_norm_kernel<T, 4>;
+  }
+}
+
+template <class T>
+ReduceNormKernel reduce_norm_of(int units) {
+  switch (units) {
+    case 1:
+      return reduce_norm_kernel<T, 1>;
+    case 2:
+      return reduce_norm_kernel<T, 2>;
+    default:
+      return reduce_norm_kernel<T, 4>;
+  }
+}
+
+}  // namespace
+
+ReduceNormKernel reduce_norm_kernel_of(DType dtype, int units) {
+  return dtype == DType::f32 ? reduce_norm_of<float>(units) : reduce_norm_of<__nv_bfloat16>(units);
+}
+
+ScatterNormKernel scatter_norm_kernel_of(DType dtype, int units) {
+  return dtype == DType::f32 ? scatter_of<float>(units) : scatter_of<__nv_bfloat16>(units);
+}
+
+}  // namespace braid::cuda

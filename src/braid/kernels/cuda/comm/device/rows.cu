@@ -1,0 +1,116 @@
+#include <algorithm>
+
+#include "braid/base/error.h"
+#include "braid/kernels/cuda/comm/device/rows.h"
+#include "braid/kernels/cuda/comm/device/wait.cuh"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kMostCtas = 32;
+
+struct ColumnArgs {
+  const std::byte* x;
+  std::byte* y[kMaxCommRanks];
+  int64_t x_row;  // bytes
+  int64_t y_row;
+  int64_t begin;  // bytes into a row of y
+  int64_t rows;
+  const int64_t* live;
+};
+
+// A row's columns in words of 4 bytes, or 2 where they are odd.
+template <class Word>
+__device__ void store_columns(const ColumnArgs& a, std::byte* y, int64_t rows) {
+  const int64_t words = a.x_row / static_cast<int64_t>(sizeof(Word));
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < rows * words; i += step) {
+    const int64_t t = i / words;
+    const int64_t w = i - t * words;
+    reinterpret_cast<Word*>(y + t * a.y_row + a.begin)[w] =
+        reinterpret_cast<const Word*>(a.x + t * a.x_row)[w];
+  }
+}
+
+template <class Word>
+__global__ __launch_bounds__(kThreads) void gather_columns_kernel(
+    const __grid_constant__ CommView view, const __grid_constant__ ColumnArgs a) {
+  ptx::grid_launch_dependents();
+  ptx::grid_dependency_wait();
+  const int64_t rows = a.live ? min(*a.live, a.rows) : a.rows;
+  const uint32_t epoch = begin_epoch_together(view);
+  if (epoch != 0 && barrier_with_peers(view, 2 * epoch - 1)) {
+    for (int k = 1; k <= view.ranks; ++k) {
+      store_columns<Word>(a, a.y[(view.rank + k) % view.ranks], rows);
+    }
+    barrier_with_peers(view, 2 * epoch);
+  }
+  end_epoch(view, epoch);
+}
+
+struct ShardArgs {
+  const std::byte* x;
+  std::byte* y;
+  int64_t row_bytes;
+  int64_t rows;
+  const int64_t* live;
+  int ranks;
+  int rank;
+};
+
+__global__ __launch_bounds__(kThreads) void take_shard_kernel(const __grid_constant__ ShardArgs a) {
+  ptx::grid_launch_dependents();
+  ptx::grid_dependency_wait();
+  const Range part = even_part(a.live ? min(*a.live, a.rows) : a.rows, a.ranks, a.rank);
+  const auto* from = reinterpret_cast<const uint16_t*>(a.x + part.begin * a.row_bytes);
+  auto* to = reinterpret_cast<uint16_t*>(a.y);
+  const int64_t words = (part.end - part.begin) * a.row_bytes / 2;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < words; i += step) {
+    to[i] = from[i];
+  }
+}
+
+unsigned ctas_for(int64_t words) {
+  return static_cast<unsigned>(
+      std::clamp<int64_t>(ceil_div(words, int64_t{4 * kThreads}), 1, kMostCtas));
+}
+
+}  // namespace
+
+void gather_columns(DeviceComm& comm, const GatherColumnsParams& p, const LaunchContext& context) {
+  ColumnArgs a{.x = p.x.data,
+               .y = {},
+               .x_row = p.x.row_bytes,
+               .y_row = p.y.row_bytes,
+               .begin = bytes_of(p.y.dtype, p.begin),
+               .rows = p.y.shape[0],
+               .live = p.live_rows};
+  for (int q = 0; q < comm.size(); ++q) {
+    a.y[q] = comm.at_peer(p.y.data, q);
+    BRAID_CHECK(a.y[q] != nullptr, "gather_columns: y is not in memory that the peers can reach");
+    comm.count(comm.tag(CollectiveOp::all_gather), q,
+               {.put = q == comm.index() ? 0 : a.rows * a.x_row, .get = 0});
+  }
+  const bool words = a.x_row % 4 == 0 && a.begin % 4 == 0 && a.y_row % 4 == 0;
+  // Every rank launches the same CTAs: those of the whole value's share.
+  const unsigned ctas = ctas_for(a.rows * a.y_row / 4 / comm.size());
+  const CommView view = comm.view(comm.tag(CollectiveOp::all_gather));
+  launch_kernel(context, words ? gather_columns_kernel<uint32_t> : gather_columns_kernel<uint16_t>,
+                dim3(ctas), dim3(kThreads), 0, view, a);
+}
+
+void take_shard(const TakeShardParams& p, const LaunchContext& context) {
+  const ShardArgs a{.x = p.x.data,
+                    .y = p.y.data,
+                    .row_bytes = p.x.row_bytes,
+                    .rows = p.x.shape[0],
+                    .live = p.live_rows,
+                    .ranks = p.ranks,
+                    .rank = p.rank};
+  launch_kernel(context, take_shard_kernel, dim3(4 * ctas_for(p.y.bytes() / 2)), dim3(kThreads), 0,
+                a);
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,65 @@
+#include "braid/kernels/cuda/decode/decode_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "braid/base/error.h"
+#include "braid/kernels/cuda/decode/layout.h"
+#include "braid/kernels/cuda/decode/plan.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr double kBytesPerUs = 4.65e6;  // of an H200
+constexpr double kUnitUs = .5;          // from a unit's arrival to the next one's, in one warp
+
+// At capacity: the bytes, or what the warp with the most units takes for them.
+double estimate_us(const DecodeDesc& d, const DecodeConfig& c) {
+  const auto D = static_cast<int>(d.attrs.head_dim);
+  const double keys =
+      static_cast<double>(kv_heads_read(d).count) * d.max_sequences * d.table_stride * d.page_size;
+  const double rounds = std::ceil(keys / unit_keys(D) / (static_cast<double>(c.ctas * c.warps)));
+  return std::max(keys * 4 * D / kBytesPerUs, rounds * kUnitUs);
+}
+
+}  // namespace
+
+std::vector<DecodeConfig> candidates(const DecodeDesc& desc, const DecodeDevice& device) {
+  verify(desc);
+  if (device.compute_capability < 80) {
+    fail(ErrorCode::kUnsupported, "decode attention: compute capability {} (80 or more)",
+         device.compute_capability);
+  }
+  const auto D = static_cast<int>(desc.attrs.head_dim);
+  std::vector<DecodeConfig> out;
+  for (int warps : {8, 4}) {
+    DecodeConfig c;
+    c.ctas = std::min(device.num_sms, kMaxCtas);
+    c.warps = warps;
+    c.shared_bytes = DecodeShared(D, warps, desc.max_sequences).bytes;
+    if (c.shared_bytes > device.shared_bytes) continue;
+    c.workspace_bytes = DecodeWorkspace(D, c.ctas).bytes;
+    c.cost_us = estimate_us(desc, c);
+    out.push_back(c);
+  }
+  if (out.empty()) {
+    fail(ErrorCode::kUnsupported, "decode attention: {} does not fit {} bytes of shared memory",
+         to_string(desc), device.shared_bytes);
+  }
+  return out;
+}
+
+DecodeConfig choose(const DecodeDesc& desc, const DecodeDevice& device) {
+  const std::vector<DecodeConfig> all = candidates(desc, device);
+  return *std::min_element(all.begin(), all.end(),
+                           [](const auto& a, const auto& b) { return a.cost_us < b.cost_us; });
+}
+
+std::string to_string(const DecodeConfig& c) {
+  return fmt::format("{} CTAs of {} warps, {} KB shared, {} KB workspace", c.ctas, c.warps,
+                     c.shared_bytes >> 10, c.workspace_bytes >> 10);
+}
+
+}  // namespace braid::cuda

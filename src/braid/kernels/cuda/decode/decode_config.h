@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "braid/kernels/cuda/decode/desc.h"
+
+// How a decode attention is launched: desc -> candidates -> config. Pure host code.
+namespace braid::cuda {
+
+struct DecodeDevice {
+  int compute_capability = 90;  // 10 * major + minor
+  int num_sms = 132;
+  int shared_bytes = 227 << 10;  // that a CTA may use
+};
+
+struct DecodeConfig {
+  int ctas = 0;   // one on each SM
+  int warps = 0;  // of a CTA; each streams its own keys
+  int shared_bytes = 0;
+  int64_t workspace_bytes = 0;  // zeros before the first launch; the launches keep them so
+  double cost_us = 0;           // the estimate that `choose` compares, at capacity
+  bool operator==(const DecodeConfig&) const = default;
+};
+
+// Everything that computes the call, in a fixed order.
+std::vector<DecodeConfig> candidates(const DecodeDesc& desc, const DecodeDevice& device);
+
+// The candidate with the least estimated cost; of equals the first.
+DecodeConfig choose(const DecodeDesc& desc, const DecodeDevice& device);
+
+// "132 CTAs of 8 warps, 171 KB shared, 1.1 MB workspace"
+std::string to_string(const DecodeConfig& config);
+
+}  // namespace braid::cuda

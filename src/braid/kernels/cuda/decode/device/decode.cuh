@@ -1,0 +1,280 @@
+#pragma once
+
+#include "braid/kernels/cuda/decode/device/warp.cuh"
+#include "braid/kernels/cuda/ptx/tma.h"
+
+// The kernel. Warps never wait for each other until the end, when parts of one item are added in
+// the order of their keys: warps' through shared memory, CTAs' through the workspace, by whichever
+// comes last.
+namespace braid::cuda {
+
+__device__ inline void prefetch_share(const DecodeArgs& a) {
+  constexpr int64_t kPiece = 4096;
+  const int64_t workers = gridDim.x * (blockDim.x / 32);
+  if (a.prefetch == nullptr || threadIdx.x % 32 != 0) return;
+  const int64_t worker = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+  for (int64_t at = worker * kPiece; at < a.prefetch_bytes; at += workers * kPiece) {
+#if __CUDA_ARCH__ >= 900
+    const auto bytes = static_cast<uint32_t>(min(kPiece, a.prefetch_bytes - at));
+    ptx::prefetch_l2_bulk(static_cast<const uint8_t*>(a.prefetch) + at, bytes);
+#endif
+  }
+}
+
+// Where the parts of unfinished items lie: see DecodeWorkspace.
+struct Parts {
+  float* o;
+  float2* stats;
+  float* group_o;
+  float2* group_stats;
+  int32_t* arrivals;
+  int32_t* group_arrivals;
+
+  __device__ Parts(void* workspace, int head_dim, int ctas) {
+    const DecodeWorkspace places(head_dim, ctas);
+    auto* base = static_cast<uint8_t*>(workspace);
+    o = reinterpret_cast<float*>(base + places.pieces);
+    stats = reinterpret_cast<float2*>(base + places.stats);
+    group_o = reinterpret_cast<float*>(base + places.group_pieces);
+    group_stats = reinterpret_cast<float2*>(base + places.group_stats);
+    arrivals = reinterpret_cast<int32_t*>(base + places.counters);
+    group_arrivals = arrivals + ctas * kMaxWarps;
+  }
+};
+
+// The tile of query rows of an item.
+struct ItemRows {
+  SequenceEntry sequence;
+  int head;
+  int row;
+
+  __device__ ItemRows(const DecodeArgs& a, const SequenceEntry* sequences, const PieceItem& p)
+      : head(a.first_kv_head + (p.item & 0xfff)), row((p.item >> 12) * kTileRows) {
+    const int4 e = reinterpret_cast<const int4*>(sequences)[p.s];
+    sequence = {e.x, e.y, e.z, e.w};
+  }
+};
+
+// Row `part` of parts; each warp that has elements of it writes the row's m and l.
+template <int kD>
+__device__ __forceinline__ void write_part(float* parts, float2* stats, int part, int dim,
+                                           const Merge& sum) {
+  *reinterpret_cast<float4*>(parts + int64_t{part} * kD + dim) = sum.o;
+  if (dim == 0 || threadIdx.x % 32 == 0) stats[part] = make_float2(sum.top, sum.l);
+}
+
+// Adds the warps' pieces: items that they complete go to the output, up to two others to `parts`.
+template <int kD>
+__device__ __forceinline__ void merge_warps(const DecodeArgs& a, uint8_t* smem,
+                                            const DecodeShared& layout,
+                                            const SequenceEntry* sequences, int begin, int end,
+                                            const Parts& parts, PieceItem (&unfinished)[2]) {
+  constexpr int kQuads = kD / 4;
+  const int lane = threadIdx.x % 32;
+  const auto* items = reinterpret_cast<const int4*>(smem + layout.items);
+  const auto* stats = reinterpret_cast<const float*>(smem + layout.stats);
+  // Pieces of one item stand in a row: (warp 0, piece 0), (0, 1), (1, 0), ...; lane i looks at the
+  // i-th.
+  int4 mine = make_int4(-1, 0, 0, 0);
+  if (lane < kPiecesPerWarp << a.warps_log2) mine = items[lane];
+  const unsigned same = __match_any_sync(kAllLanes, mine.x);
+  unsigned firsts = __ballot_sync(kAllLanes, mine.x >= 0 && __ffs(same) - 1 == lane);
+  while (firsts != 0) {
+    const int first = __ffs(firsts) - 1;
+    firsts &= firsts - 1;
+    const unsigned pieces = __shfl_sync(kAllLanes, same, first);
+    PieceItem p;
+    p.begin = __shfl_sync(kAllLanes, mine.x, first);
+    p.end = __shfl_sync(kAllLanes, mine.y, first);
+    p.s = __shfl_sync(kAllLanes, mine.z, first);
+    p.item = __shfl_sync(kAllLanes, mine.w, first);
+    const ItemRows item(a, sequences, p);
+    const bool whole = p.begin >= begin && p.end <= end;
+    const int slot = p.begin >= begin ? 1 : 0;
+    for (int e = threadIdx.x; e < kTileRows * kQuads; e += blockDim.x) {
+      const int row = e / kQuads;
+      const int dim = e % kQuads * 4;
+      const QueryRow r = query_row(a, item.sequence, item.head, item.row + row);
+      if (!r.valid) continue;
+      // A warp has one piece of an item at most; where it has none, another's stands in with no
+      // weight, so that all loads go out together.
+      const float* its_stats[kMaxWarps];
+      float4 o[kMaxWarps];
+      Merge sum;
+      float m[kMaxWarps];
+#pragma unroll
+      for (int j = 0; j < kMaxWarps; ++j) {
+        const bool has = (pieces >> 2 * j & 3) != 0;
+        const int piece = has ? 2 * j + (pieces >> 2 * j & 2) / 2 : first;
+        const uint8_t* data =
+            piece % 2 ? smem + piece / 2 * ring_bytes(kD)
+                      : smem + layout.pieces + piece / 2 * kTileRows * piece_row(kD) * 4;
+        o[j] = reinterpret_cast<const float4*>(data)[(row * piece_row(kD) + dim) / 4];
+        its_stats[j] = stats + piece * 2 * kTileRows + row;
+        m[j] = has ? *its_stats[j] : -INFINITY;
+        sum.top = fmaxf(sum.top, m[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < kMaxWarps; ++j) sum.add(m[j], its_stats[j][kTileRows], o[j]);
+      if (whole) {
+        store_out(a, r, kD, dim, sum.normalized());
+        continue;
+      }
+      write_part<kD>(parts.o, parts.stats, (blockIdx.x * 2 + slot) * kTileRows + row, dim, sum);
+    }
+    if (!whole) unfinished[slot] = p;
+  }
+}
+
+// Adds `count` parts, part i being number number(i), into `finish(row, dim, sum)`.
+template <int kD, class Number, class Finish>
+__device__ __forceinline__ void add_parts(const DecodeArgs& a, const ItemRows& item, int count,
+                                          const float* parts, const float2* stats,
+                                          const Number& number, const Finish& finish) {
+  constexpr int kQuads = kD / 4;
+  constexpr int kTogether = 8;
+  for (int e = threadIdx.x; e < kTileRows * kQuads; e += blockDim.x) {
+    const int row = e / kQuads;
+    const int dim = e % kQuads * 4;
+    const QueryRow r = query_row(a, item.sequence, item.head, item.row + row);
+    if (!r.valid) continue;
+    Merge sum;
+#pragma unroll 1
+    for (int begin = 0; begin < count; begin += kTogether) {
+      float4 o[kTogether];
+      float2 s[kTogether];
+      float top = sum.top;
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const int part = number(min(begin + i, count - 1)) * kTileRows + row;
+        s[i] = __ldcg(stats + part);
+        o[i] = __ldcg(reinterpret_cast<const float4*>(parts + int64_t{part} * kD + dim));
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (begin + i >= count) s[i].x = -INFINITY;
+        top = fmaxf(top, s[i].x);
+      }
+      sum.raise(top);
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) sum.add(s[i].x, s[i].y, o[i]);
+    }
+    finish(r, row, dim, sum);
+  }
+}
+
+// For two counters at once, whether this warp is the last of counts[i] that arrive there; what the
+// others wrote before is visible then. A count of 0: no.
+__device__ __forceinline__ unsigned arrive(int32_t* const (&counters)[2], const int (&counts)[2]) {
+  const int lane = threadIdx.x % 32;
+  const int count = lane == 0 ? counts[0] : lane == 1 ? counts[1] : 0;
+  __syncwarp();
+  bool last = false;
+  if (count > 0) {
+    int32_t* counter = lane == 0 ? counters[0] : counters[1];
+    __threadfence();
+    last = atomicAdd(counter, 1) == count - 1;
+    if (last) *counter = 0;
+    __threadfence();
+  }
+  return __ballot_sync(kAllLanes, last);
+}
+
+// Unfinished items: the CTA that comes last at an item adds its parts; of many parts the CTA that
+// comes last at a group of them adds these first. Warps do so each for itself, for the elements
+// that they alone of their CTA write: they have their own counters.
+template <int kD>
+__device__ __forceinline__ void combine(const DecodeArgs& a, const SequenceEntry* sequences,
+                                        const Deal& deal, const Parts& parts,
+                                        const PieceItem (&unfinished)[2]) {
+  if (unfinished[0].begin < 0 && unfinished[1].begin < 0) return;
+  const int cta = blockIdx.x;
+  const int warp = threadIdx.x / 32;
+  int first[2];     // CTA of the item
+  int count[2];     // parts of the item, or groups of them
+  int group[2];     // first CTA of this CTA's group
+  int in_group[2];  // its parts
+  bool grouped[2];
+  int32_t* counters[2];
+#pragma unroll
+  for (int slot = 0; slot < 2; ++slot) {
+    const PieceItem& p = unfinished[slot];
+    const bool any = p.begin >= 0;
+    first[slot] = !any || slot == 1 ? cta : deal.owner(p.begin);
+    count[slot] = any ? deal.owner(p.end - 1) - first[slot] + 1 : 0;
+    grouped[slot] = count[slot] > kGroup;
+    group[slot] = first[slot];
+    in_group[slot] = count[slot];
+    counters[slot] = parts.arrivals + first[slot] * kMaxWarps + warp;
+    if (grouped[slot]) {
+      group[slot] += (cta - first[slot]) / kGroup * kGroup;
+      in_group[slot] = min(kGroup, first[slot] + count[slot] - group[slot]);
+      count[slot] = (count[slot] + kGroup - 1) / kGroup;
+      counters[slot] = parts.group_arrivals +
+                       (2 * group[slot] + (group[slot] == first[slot])) * kMaxWarps + warp;
+    }
+  }
+  const unsigned last = arrive(counters, in_group);
+#pragma unroll
+  for (int slot = 0; slot < 2; ++slot) {
+    if (!(last >> slot & 1)) {
+      count[slot] = 0;
+      continue;
+    }
+    const int begin = group[slot];
+    const int began_here = begin == first[slot];
+    const auto number = [&](int i) { return (begin + i) * 2 + (i == 0 ? began_here : 0); };
+    const bool to_group = grouped[slot];
+    add_parts<kD>(a, ItemRows(a, sequences, unfinished[slot]), in_group[slot], parts.o, parts.stats,
+                  number, [&](const QueryRow& r, int row, int dim, const Merge& sum) {
+                    if (to_group) {
+                      write_part<kD>(parts.group_o, parts.group_stats, number(0) * kTileRows + row,
+                                     dim, sum);
+                    } else {
+                      store_out(a, r, kD, dim, sum.normalized());
+                    }
+                  });
+    if (!to_group) count[slot] = 0;
+    counters[slot] = parts.arrivals + first[slot] * kMaxWarps + warp;
+  }
+  if (count[0] == 0 && count[1] == 0) return;
+  const unsigned last_group = arrive(counters, count);
+#pragma unroll
+  for (int slot = 0; slot < 2; ++slot) {
+    if (!(last_group >> slot & 1)) continue;
+    add_parts<kD>(
+        a, ItemRows(a, sequences, unfinished[slot]), count[slot], parts.group_o, parts.group_stats,
+        [&](int i) { return (first[slot] + i * kGroup) * 2 + (i == 0 ? 1 : 0); },
+        [&](const QueryRow& r, int, int dim, const Merge& sum) {
+          store_out(a, r, kD, dim, sum.normalized());
+        });
+  }
+}
+
+template <class T, int kD>
+__global__ void __launch_bounds__(256, 1) decode_kernel(const __grid_constant__ DecodeArgs a) {
+  extern __shared__ __align__(128) uint8_t smem[];
+  ptx::grid_launch_dependents();
+  if (!a.history_ready) ptx::grid_dependency_wait();
+  const int warp = threadIdx.x / 32;
+  const DecodeShared layout(kD, 1 << a.warps_log2, a.max_sequences);
+  auto* sequences = reinterpret_cast<SequenceEntry*>(smem + layout.sequences) +
+                    (a.max_sequences <= kFewSequences ? warp * a.max_sequences : 0);
+  const StepWork work =
+      scan_sequences(a, sequences, reinterpret_cast<int32_t*>(smem + layout.scan));
+  const Deal deal = deal_to_ctas(work.units, work.items, gridDim.x, a.warps_log2);
+  const int cta = min(static_cast<int>(blockIdx.x), deal.parts);  // the rest have nothing to do
+  const int begin = deal.begin(cta);
+  const int end = deal.begin(min(cta + 1, deal.parts));
+  const Deal of_warps(end - begin, 1 << a.warps_log2, (end - begin) >> a.warps_log2);
+  DecodeWarp<T, kD>(a, smem, layout, sequences, work.live)
+      .run(begin + of_warps.begin(warp), begin + of_warps.begin(warp + 1), !a.history_ready);
+  prefetch_share(a);
+  __syncthreads();
+  const Parts parts(a.workspace, kD, gridDim.x);
+  PieceItem unfinished[2] = {{-1, 0, 0, 0}, {-1, 0, 0, 0}};
+  merge_warps<kD>(a, smem, layout, sequences, begin, end, parts, unfinished);
+  combine<kD>(a, sequences, deal, parts, unfinished);
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,7 @@
+#include "braid/kernels/cuda/decode/device/decode.cuh"
+#include "braid/kernels/cuda/decode/device/instances.h"
+
+template <>
+braid::cuda::DecodeKernel braid::cuda::decode_kernel_of<64>(DType dtype) {
+  return dtype == DType::bf16 ? decode_kernel<__nv_bfloat16, 64> : decode_kernel<__half, 64>;
+}

@@ -1,0 +1,158 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "braid/base/error.h"
+#include "braid/kernels/cuda/decode/device/plain.h"
+#include "braid/kernels/cuda/ptx/barrier.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int kLanes = 32;
+constexpr int kWarps = 4;
+constexpr int kEach = kMaxPlainHeadDim / kLanes;  // columns of a lane
+
+struct Args {
+  const void* q;
+  const void* k;
+  const void* v;
+  const int32_t* q_start;
+  const int32_t* kv_len;
+  const int32_t* page_table;
+  const int64_t* sequences;
+  void* out;
+  ops::AttentionAttrs attrs;
+  int tokens;  // capacity
+  int q_heads;
+  int kv_heads;
+  int page_size;
+  int table_stride;
+};
+
+__device__ inline float to_float(float x) {
+  return x;
+}
+__device__ inline float to_float(__half x) {
+  return __half2float(x);
+}
+__device__ inline float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+
+template <class Q, class C>
+__global__ __launch_bounds__(kLanes* kWarps) void plain_kernel(const __grid_constant__ Args a) {
+  ptx::grid_launch_dependents();
+  ptx::grid_dependency_wait();
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int t = static_cast<int>(blockIdx.x);
+  const int head = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / kLanes;
+  if (head >= a.q_heads) return;
+  const int D = static_cast<int>(a.attrs.head_dim);
+  const auto sequences = static_cast<int>(*a.sequences);
+  // q_start counts from the whole batch's first token, as its first entry says.
+  const int first = a.q_start[0];
+  int s = 0;
+  while (s < sequences && a.q_start[s + 1] - first <= t) ++s;
+  if (s == sequences) return;
+  const int last = a.q_start[s + 1] - first;
+  const int position = a.kv_len[s] - (last - t);
+  const auto window = static_cast<int>(a.attrs.window);
+  const int begin = window > 0 ? max(0, position + 1 - window) : 0;
+  const int kv_head =
+      (head + static_cast<int>(a.attrs.head_offset)) / static_cast<int>(a.attrs.group);
+
+  const int64_t row = (static_cast<int64_t>(t) * a.q_heads + head) * D;
+  float q[kEach];
+  float sum[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int d = lane + i * kLanes;
+    q[i] = d < D ? to_float(static_cast<const Q*>(a.q)[row + d]) : 0.f;
+    sum[i] = 0.f;
+  }
+  float m = -INFINITY;
+  float l = 0.f;
+  for (int j = begin; j <= position; ++j) {
+    const int64_t page = a.page_table[s * a.table_stride + j / a.page_size];
+    const int64_t key = ((page * a.page_size + j % a.page_size) * a.kv_heads + kv_head) * D;
+    float score = 0.f;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int d = lane + i * kLanes;
+      if (d < D) score += q[i] * to_float(static_cast<const C*>(a.k)[key + d]);
+    }
+#pragma unroll
+    for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+      score += __shfl_xor_sync(0xffffffff, score, mask);
+    }
+    score *= a.attrs.scale;
+    if (a.attrs.softcap > 0) score = a.attrs.softcap * tanhf(score / a.attrs.softcap);
+    const float top = fmaxf(m, score);
+    const float keep = expf(m - top);
+    const float p = expf(score - top);
+    m = top;
+    l = l * keep + p;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int d = lane + i * kLanes;
+      if (d < D) sum[i] = sum[i] * keep + p * to_float(static_cast<const C*>(a.v)[key + d]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int d = lane + i * kLanes;
+    if (d < D) static_cast<Q*>(a.out)[row + d] = Q(sum[i] / l);
+  }
+}
+
+template <class Q>
+void launch_for_cache(const Args& args, DType cache, LaunchContext context) {
+  const dim3 grid(static_cast<unsigned>(args.tokens),
+                  static_cast<unsigned>((args.q_heads + kWarps - 1) / kWarps));
+  const auto launch = [&](auto kernel) {
+    launch_kernel(context, kernel, grid, dim3(kLanes * kWarps), 0, args);
+  };
+  switch (cache) {
+    case DType::f32:
+      return launch(plain_kernel<Q, float>);
+    case DType::f16:
+      return launch(plain_kernel<Q, __half>);
+    case DType::bf16:
+      return launch(plain_kernel<Q, __nv_bfloat16>);
+    default:
+      fail(ErrorCode::kUnsupported, "attention over a cache of {} (f32, f16, bf16)", name(cache));
+  }
+}
+
+}  // namespace
+
+void plain_attention(const PlainAttentionParams& p, LaunchContext context) {
+  if (p.attrs.head_dim > kMaxPlainHeadDim) {
+    fail(ErrorCode::kUnsupported, "attention with head dim {} (at most {})", p.attrs.head_dim,
+         kMaxPlainHeadDim);
+  }
+  const Args args = {.q = p.q.data,
+                     .k = p.k_cache.data,
+                     .v = p.v_cache.data,
+                     .q_start = p.q_start.as<const int32_t>(),
+                     .kv_len = p.kv_len.as<const int32_t>(),
+                     .page_table = p.page_table.as<const int32_t>(),
+                     .sequences = p.sequences,
+                     .out = p.out.data,
+                     .attrs = p.attrs,
+                     .tokens = static_cast<int>(p.q.shape[0]),
+                     .q_heads = static_cast<int>(p.q.cols() / p.attrs.head_dim),
+                     .kv_heads = static_cast<int>(p.k_cache.shape[2]),
+                     .page_size = static_cast<int>(p.k_cache.shape[1]),
+                     .table_stride = static_cast<int>(p.page_table.cols())};
+  switch (p.q.dtype) {
+    case DType::f32:
+      return launch_for_cache<float>(args, p.k_cache.dtype, context);
+    case DType::bf16:
+      return launch_for_cache<__nv_bfloat16>(args, p.k_cache.dtype, context);
+    default:
+      fail(ErrorCode::kUnsupported, "attention of queries in {} (f32, bf16)", name(p.q.dtype));
+  }
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,152 @@
+#pragma once
+
+#include "braid/kernels/cuda/decode/device/decode_args.h"
+#include "braid/kernels/cuda/decode/layout.h"
+
+// Units of work in order, on the device: which sequence, KV head and keys each one is.
+namespace braid::cuda {
+
+constexpr unsigned kAllLanes = 0xffffffff;
+
+struct SequenceEntry {
+  int32_t begin;  // first unit
+  int32_t q_start;
+  int32_t q_len;
+  int32_t kv_len;
+};
+
+// A unit of work, walked in order.
+struct Walk {
+  int32_t s;
+  int32_t head;  // of the KV heads that are read
+  int32_t tile;  // of query rows
+  int32_t unit;  // of the item
+  SequenceEntry sequence;
+  SequenceWork work;
+};
+
+__device__ __forceinline__ void enter(const DecodeArgs& a, const SequenceEntry* sequences,
+                                      Walk& w) {
+  const int4 e = reinterpret_cast<const int4*>(sequences)[w.s];
+  w.sequence = {e.x, e.y, e.z, e.w};
+  w.work = sequence_work(a.shape, w.sequence.q_len, w.sequence.kv_len);
+}
+
+__device__ __forceinline__ Walk locate(const DecodeArgs& a, const SequenceEntry* sequences,
+                                       int live, int position) {
+  // The last sequence that begins at or before; those without work begin where the next one does.
+  int low = 0;
+  int high = live;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (sequences[middle].begin <= position) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  Walk w;
+  w.s = low;
+  enter(a, sequences, w);
+  const int item = (position - w.sequence.begin) / w.work.units;
+  w.unit = position - w.sequence.begin - item * w.work.units;
+  w.head = w.work.tiles == 1 ? item : item / w.work.tiles;
+  w.tile = item - w.head * w.work.tiles;
+  return w;
+}
+
+// To the next unit, of which there is one.
+__device__ __forceinline__ void advance(const DecodeArgs& a, const SequenceEntry* sequences,
+                                        Walk& w) {
+  if (++w.unit < w.work.units) return;
+  w.unit = 0;
+  if (++w.tile < w.work.tiles) return;
+  w.tile = 0;
+  if (++w.head < a.shape.kv_heads) return;
+  w.head = 0;
+  do {
+    ++w.s;
+    enter(a, sequences, w);
+  } while (w.work.items == 0);
+}
+
+// This thread's sequence: its entry, without `begin`, and its work.
+__device__ __forceinline__ SequenceWork read_sequence(const DecodeArgs& a, int s, int live,
+                                                      SequenceEntry& e) {
+  e = {};
+  if (s >= a.max_sequences) return {};
+  const int q_begin = a.q_start[s];
+  const int q_end = a.q_start[s + 1];
+  e.kv_len = max(0, a.kv_len[s]);
+  e.q_start = q_begin;
+  e.q_len = s < live ? max(0, q_end - q_begin) : 0;
+  return sequence_work(a.shape, e.q_len, e.kv_len);
+}
+
+struct StepWork {
+  int live;   // sequences
+  int units;  // of all
+  int items;
+};
+
+// Fills `sequences` of this warp (few) or of the CTA.
+__device__ inline StepWork scan_sequences(const DecodeArgs& a, SequenceEntry* sequences,
+                                          int32_t* scan) {
+  const int warps = blockDim.x / 32;
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const bool few = a.max_sequences <= kFewSequences;
+  const int step = few ? 32 : blockDim.x;
+  StepWork all{};
+  all.live = a.max_sequences;
+  if (a.sequences != nullptr) {
+    all.live = static_cast<int>(min(static_cast<int64_t>(a.max_sequences), *a.sequences));
+  }
+#pragma unroll 1
+  for (int base = 0; base < a.max_sequences; base += step) {
+    const int s = base + (few ? lane : threadIdx.x);
+    SequenceEntry e;
+    const SequenceWork w = read_sequence(a, s, all.live, e);
+    const int units = w.items * w.units;
+    int units_sum = units;
+    int items_sum = w.items;
+#pragma unroll 1
+    for (int d = 1; d < min(32, a.max_sequences); d *= 2) {
+      const int u = __shfl_up_sync(kAllLanes, units_sum, d);
+      const int i = __shfl_up_sync(kAllLanes, items_sum, d);
+      if (lane >= d) {
+        units_sum += u;
+        items_sum += i;
+      }
+    }
+    int below = all.units;
+    if (few) {
+      const int last = a.max_sequences - 1;
+      all.units = __shfl_sync(kAllLanes, units_sum, last);
+      all.items = __shfl_sync(kAllLanes, items_sum, last);
+    } else {
+      if (lane == 31) {
+        scan[2 * warp] = units_sum;
+        scan[2 * warp + 1] = items_sum;
+      }
+      __syncthreads();
+      for (int i = 0; i < warps; ++i) {
+        if (i < warp) below += scan[2 * i];
+        all.units += scan[2 * i];
+        all.items += scan[2 * i + 1];
+      }
+    }
+    if (s < a.max_sequences) {
+      reinterpret_cast<int4*>(sequences)[s] =
+          make_int4(below + units_sum - units, e.q_start, e.q_len, e.kv_len);
+    }
+    if (few) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+  return all;
+}
+
+}  // namespace braid::cuda

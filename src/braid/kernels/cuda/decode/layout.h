@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+
+#include "braid/kernels/cuda/decode/plan.h"
+
+// Where things lie in a CTA's shared memory and in the workspace of a launch.
+namespace braid::cuda {
+
+constexpr int32_t kRingUnits = 2;      // units that a warp keeps on the way
+constexpr int32_t kFewSequences = 32;  // up to these each warp reads the metadata for itself
+constexpr int32_t kMaxWarps = 8;
+constexpr int32_t kGroup = 16;  // parts that one CTA adds up
+constexpr int32_t kMaxCtas = kGroup * kGroup;
+constexpr int32_t kPiecesPerWarp = 2;  // parts of items that a warp leaves unfinished
+
+// Rows are padded by 16 bytes: eight of them lie in different banks.
+constexpr BRAID_HOST_DEVICE int32_t tile_row(int32_t head_dim) {
+  return head_dim + 8;
+}
+constexpr BRAID_HOST_DEVICE int32_t piece_row(int32_t head_dim) {
+  return head_dim + 4;
+}
+
+// K and V tiles of a warp's ring, 2 bytes an element.
+constexpr BRAID_HOST_DEVICE int32_t ring_bytes(int32_t head_dim) {
+  return kRingUnits * 2 * unit_keys(head_dim) * tile_row(head_dim) * 2;
+}
+
+struct DecodeShared {
+  int32_t pieces;     // f32 [warps, 8, D + 4]: O' of each warp's first piece; its second one lies
+                      // in the warp's ring, whose tiles are used up by then
+  int32_t stats;      // f32 [warps, 2, 2, 8]: m and l
+  int32_t items;      // int4 [warps, 2]
+  int32_t sequences;  // int4 [S], or [warps, S] where S is small
+  int32_t scan;       // i32 [2 warps]
+  int32_t bytes;
+
+  BRAID_HOST_DEVICE DecodeShared(int32_t head_dim, int32_t warps, int32_t max_sequences) {
+    pieces = warps * ring_bytes(head_dim);
+    stats = pieces + warps * kTileRows * piece_row(head_dim) * 4;
+    items = stats + warps * kPiecesPerWarp * 2 * kTileRows * 4;
+    sequences = items + warps * kPiecesPerWarp * 16;
+    scan = sequences + max_sequences * (max_sequences <= kFewSequences ? warps : 1) * 16;
+    bytes = scan + 2 * warps * 4 + 32;
+  }
+};
+
+// Each CTA leaves up to two unfinished items: one that an earlier CTA began (slot 0) and one that
+// it began (slot 1). Of an item in more than kGroup parts, groups of parts are added up first.
+struct DecodeWorkspace {
+  int64_t counters;  // i32 [3, ctas]: arrivals at the item that this CTA began, and at the groups
+                     // that it is the first of; zeros between launches
+  int64_t stats;     // f32 [ctas, 2, 8, 2]: m and l
+  int64_t group_stats;   // f32 [ctas, 2, 8, 2]
+  int64_t pieces;        // f32 [ctas, 2, 8, D]: O'
+  int64_t group_pieces;  // f32 [ctas, 2, 8, D]
+  int64_t bytes;
+
+  BRAID_HOST_DEVICE DecodeWorkspace(int32_t head_dim, int32_t ctas) {
+    const int64_t rows = int64_t{ctas} * 2 * kTileRows;
+    counters = 0;
+    stats = ctas * 3 * kMaxWarps * 4;
+    group_stats = stats + rows * 8;
+    pieces = group_stats + rows * 8;
+    group_pieces = pieces + rows * head_dim * 4;
+    bytes = group_pieces + rows * head_dim * 4;
+  }
+};
+
+}  // namespace braid::cuda

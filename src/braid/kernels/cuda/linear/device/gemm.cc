@@ -1,0 +1,250 @@
+#include "braid/kernels/cuda/linear/device/gemm.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <vector>
+
+#include "braid/backend/cuda/check.h"
+#include "braid/base/error.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr uint32_t kAlignment = 16;
+
+cudaDataType_t data_type(DType dtype) {
+  return dtype == DType::f32 ? CUDA_R_32F : dtype == DType::f16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+GemmDesc checked(GemmDesc desc) {
+  if (desc.x_stride == 0) desc.x_stride = desc.k;
+  if (desc.w_stride == 0) desc.w_stride = desc.k;
+  if (desc.y_stride == 0) desc.y_stride = desc.n;
+  if (desc.m < 1 || desc.n < 1 || desc.k < 1 || desc.x_stride < desc.k || desc.w_stride < desc.k ||
+      desc.y_stride < desc.n) {
+    fail(ErrorCode::kInvalidArgument, "gemm: {} with row strides {}, {}, {}", to_string(desc),
+         desc.x_stride, desc.w_stride, desc.y_stride);
+  }
+  const bool half = desc.dtype == DType::bf16 || desc.dtype == DType::f16;
+  if (!half || (desc.y_dtype != desc.dtype && desc.y_dtype != DType::f32)) {
+    fail(ErrorCode::kUnsupported, "gemm: {}; x and W are bf16 or f16, y the same or f32",
+         to_string(desc));
+  }
+  return desc;
+}
+
+// A cuBLASLt object that its library destroys.
+template <class T>
+class Owned {
+ public:
+  using Destroy = cublasStatus_t (*)(T);
+  explicit Owned(Destroy destroy) : destroy_(destroy) {}
+  ~Owned() {
+    if (object_) destroy_(object_);
+  }
+  Owned(const Owned&) = delete;
+  T get() const { return object_; }
+  T* out() { return &object_; }
+
+ private:
+  Destroy destroy_;
+  T object_ = nullptr;
+};
+
+class Event {
+ public:
+  Event() { check_cuda(cudaEventCreate(&event_), "gemm: event"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
+
+std::string to_string(const GemmDesc& desc) {
+  return fmt::format("{} {}x{}x{} -> {}{}{}", name(desc.dtype), desc.m, desc.n, desc.k,
+                     name(desc.y_dtype), desc.bias ? " +bias" : "",
+                     desc.residual ? " +residual" : "");
+}
+
+// The library thinks in columns: a row-major matrix is its transpose there, so it is asked for
+// y^T [N, M] = W x^T with W and x as [K, N]^T and [K, M].
+struct Gemm::Impl {
+  Impl(std::shared_ptr<const CublasLt> library, const GemmDesc& d)
+      : lt(std::move(library)),
+        desc(checked(d)),
+        operation(lt->MatmulDescDestroy),
+        w(lt->MatrixLayoutDestroy),
+        x(lt->MatrixLayoutDestroy),
+        y(lt->MatrixLayoutDestroy) {
+    const cudaDataType_t in = data_type(desc.dtype), result = data_type(desc.y_dtype);
+    lt->check(lt->MatmulDescCreate(operation.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "gemm");
+    layout(w, in, desc.k, desc.n, desc.w_stride);
+    layout(x, in, desc.k, desc.m, desc.x_stride);
+    layout(y, result, desc.n, desc.m, desc.y_stride);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (desc.bias) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      // For the heuristics, which look at its alignment.
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(uintptr_t{kAlignment}));
+    }
+  }
+
+  void layout(Owned<cublasLtMatrixLayout_t>& to, cudaDataType_t type, int64_t rows, int64_t cols,
+              int64_t stride) {
+    lt->check(lt->MatrixLayoutCreate(to.out(), type, static_cast<uint64_t>(rows),
+                                     static_cast<uint64_t>(cols), stride),
+              "gemm: layout");
+  }
+
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    lt->check(lt->MatmulDescSetAttribute(operation.get(), attribute, &value, sizeof(value)),
+              "gemm: attribute");
+  }
+
+  void find(const GemmOptions& options) {
+    Owned<cublasLtMatmulPreference_t> preference(lt->MatmulPreferenceDestroy);
+    lt->check(lt->MatmulPreferenceCreate(preference.out()), "gemm: preference");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      lt->check(
+          lt->MatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value)),
+          "gemm: preference");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{options.max_workspace});
+    // Parts of a sum that is split meet in f32, whatever y is.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    for (auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      prefer(attribute, kAlignment);
+    }
+    std::vector<cublasLtMatmulHeuristicResult_t> found(
+        static_cast<size_t>(std::max(options.candidates, 1)));
+    int count = 0;
+    const cublasStatus_t status = lt->MatmulAlgoGetHeuristic(
+        lt->handle(), operation.get(), w.get(), x.get(), y.get(), y.get(), preference.get(),
+        static_cast<int>(found.size()), found.data(), &count);
+    found.resize(static_cast<size_t>(std::max(count, 0)));
+    std::erase_if(found, [](const auto& r) { return r.state != CUBLAS_STATUS_SUCCESS; });
+    if (status != CUBLAS_STATUS_SUCCESS || found.empty()) {
+      fail(ErrorCode::kUnsupported, "gemm: cuBLASLt has no algorithm for {}: {}", to_string(desc),
+           lt->GetStatusString(status));
+    }
+    algorithms = std::move(found);
+    for (const auto& a : algorithms) workspace = std::max(workspace, a.workspaceSize);
+    candidates = algorithms.size();
+  }
+
+  cublasStatus_t launch(const cublasLtMatmulHeuristicResult_t& algorithm, const GemmPointers& p,
+                        cudaStream_t stream) {
+    const float one = 1, beta = desc.residual ? 1.f : 0.f;
+    if (desc.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    return lt->Matmul(lt->handle(), operation.get(), &one, p.w, w.get(), p.x, x.get(), &beta,
+                      desc.residual ? p.residual : p.y, y.get(), p.y, y.get(), &algorithm.algo,
+                      p.workspace, algorithm.workspaceSize, stream);
+  }
+
+  void verify(const GemmPointers& p) const {
+    const bool missing = !p.x || !p.w || !p.y || (desc.bias && !p.bias) ||
+                         (desc.residual && !p.residual) || (workspace > 0 && !p.workspace);
+    if (missing) fail(ErrorCode::kInvalidArgument, "gemm: {}: an operand is null", to_string(desc));
+    for (const void* pointer : {p.x, p.w, p.bias, p.residual, static_cast<const void*>(p.y),
+                                static_cast<const void*>(p.workspace)}) {
+      if (reinterpret_cast<uintptr_t>(pointer) % kAlignment != 0) {
+        fail(ErrorCode::kInvalidArgument, "gemm: an operand at {} is not {}-byte aligned",
+             fmt::ptr(pointer), kAlignment);
+      }
+    }
+  }
+
+  // The fastest algorithm by the median of its rounds. The candidates take turns, so that the
+  // clock's ups and downs meet them alike.
+  size_t fastest(const GemmPointers& p, cudaStream_t stream) {
+    constexpr size_t kRounds = 5;
+    Event begin, end;
+    std::vector<std::array<float, kRounds>> ms(algorithms.size());
+    std::vector<bool> runs;
+    for (const auto& a : algorithms) runs.push_back(launch(a, p, stream) == CUBLAS_STATUS_SUCCESS);
+    for (size_t round = 0; round < kRounds; ++round) {
+      for (size_t i = 0; i < algorithms.size(); ++i) {
+        if (!runs[i]) continue;
+        check_cuda(cudaEventRecord(begin.get(), stream), "gemm: tune");
+        lt->check(launch(algorithms[i], p, stream), "gemm: tune");
+        check_cuda(cudaEventRecord(end.get(), stream), "gemm: tune");
+        check_cuda(cudaEventSynchronize(end.get()), "gemm: tune");
+        check_cuda(cudaEventElapsedTime(&ms[i][round], begin.get(), end.get()), "gemm: tune");
+      }
+    }
+    size_t best = 0;
+    float least = std::numeric_limits<float>::infinity();
+    for (size_t i = 0; i < algorithms.size(); ++i) {
+      std::sort(ms[i].begin(), ms[i].end());
+      if (!runs[i] || ms[i][kRounds / 2] >= least) continue;
+      least = ms[i][kRounds / 2];
+      best = i;
+    }
+    return best;
+  }
+
+  std::shared_ptr<const CublasLt> lt;
+  GemmDesc desc;
+  Owned<cublasLtMatmulDesc_t> operation;
+  Owned<cublasLtMatrixLayout_t> w, x, y;
+  std::vector<cublasLtMatmulHeuristicResult_t> algorithms;  // the chosen one first
+  size_t workspace = 0;
+  size_t candidates = 0;
+};
+
+Gemm::Gemm(std::shared_ptr<const CublasLt> library, const GemmDesc& desc,
+           const GemmOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(library), desc)) {
+  impl_->find(options);
+}
+
+Gemm::~Gemm() = default;
+Gemm::Gemm(Gemm&&) noexcept = default;
+
+size_t Gemm::workspace_bytes() const {
+  return impl_->workspace;
+}
+
+const GemmDesc& Gemm::desc() const {
+  return impl_->desc;
+}
+
+void Gemm::prepare(const GemmPointers& pointers, cudaStream_t stream, bool tune) {
+  Impl& g = *impl_;
+  g.verify(pointers);
+  if (tune) std::swap(g.algorithms[0], g.algorithms[g.fastest(pointers, stream)]);
+  g.algorithms.resize(1);
+  g.workspace = g.algorithms[0].workspaceSize;
+  g.lt->check(g.launch(g.algorithms[0], pointers, stream), "gemm");
+  check_cuda(cudaStreamSynchronize(stream), "gemm");
+}
+
+void Gemm::run(const LaunchContext& context, const GemmPointers& pointers) {
+  impl_->verify(pointers);
+  impl_->lt->check(impl_->launch(impl_->algorithms[0], pointers, context.stream), "gemm");
+}
+
+std::string Gemm::algorithm() const {
+  const auto& chosen = impl_->algorithms[0];
+  const auto get = [&](cublasLtMatmulAlgoConfigAttributes_t attribute) {
+    uint32_t value = 0;
+    size_t written = 0;
+    impl_->lt->MatmulAlgoConfigGetAttribute(&chosen.algo, attribute, &value, sizeof(value),
+                                            &written);
+    return value;
+  };
+  return fmt::format("algorithm {} tile {} stages {} of {} candidates, workspace {}",
+                     get(CUBLASLT_ALGO_CONFIG_ID), get(CUBLASLT_ALGO_CONFIG_TILE_ID),
+                     get(CUBLASLT_ALGO_CONFIG_STAGES_ID), impl_->candidates, chosen.workspaceSize);
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <string>
+
+#include "braid/backend/cuda/launch.h"
+#include "braid/kernels/cuda/linear/device/cublaslt.h"
+#include "braid/tensor/dtype.h"
+
+namespace braid::cuda {
+
+// y[M, N] = x[M, K] W[N, K]^T (+ bias) (+ residual), accumulated in f32. A y of x's type is rounded
+// once, but for a residual: the library may round the product before it adds (seen on an H200).
+struct GemmDesc {
+  int64_t m = 0;  // capacity: all M rows are computed and written, live or not
+  int64_t n = 0;
+  int64_t k = 0;
+  DType dtype = DType::bf16;    // x and W: bf16 or f16
+  DType y_dtype = DType::bf16;  // y, residual and bias: x's, or f32
+  bool bias = false;
+  bool residual = false;
+  int64_t x_stride = 0;  // elements from row to row; 0: packed
+  int64_t w_stride = 0;
+  int64_t y_stride = 0;  // of y and residual
+  bool operator==(const GemmDesc&) const = default;
+};
+
+std::string to_string(const GemmDesc& desc);  // "bf16 8192x4096x4096 -> bf16 +bias"
+
+// Device memory, 16-byte aligned, the caller's.
+struct GemmPointers {
+  const void* x = nullptr;         // dtype [M, K]
+  const void* w = nullptr;         // dtype [N, K]
+  const void* bias = nullptr;      // y_dtype [N]
+  const void* residual = nullptr;  // y_dtype [M, N]; may be y
+  void* y = nullptr;               // y_dtype [M, N]
+  void* workspace = nullptr;       // workspace_bytes()
+};
+
+struct GemmOptions {
+  size_t max_workspace = 32 << 20;
+  int candidates = 8;  // algorithms that the library's heuristics are asked for
+};
+
+// One product of one shape through cuBLASLt. It is made, and `prepare` called once, outside of
+// capture and while nothing waits on the device; `run` is capturable. For one thread at a time.
+class Gemm {
+ public:
+  // Fails with kUnsupported where the library has no algorithm, kInvalidArgument for a bad desc.
+  Gemm(std::shared_ptr<const CublasLt> library, const GemmDesc& desc,
+       const GemmOptions& options = {});
+  ~Gemm();
+  Gemm(Gemm&&) noexcept;
+
+  // Scratch of a run; no two runs in flight share it. `prepare` may lower it.
+  size_t workspace_bytes() const;
+
+  // Runs the chosen algorithm once, so that its kernels are loaded, and waits for it. With `tune`
+  // all candidates take turns on these operands, and the fastest by the median of five rounds is
+  // chosen. Writes y: its contents are lost.
+  void prepare(const GemmPointers& pointers, cudaStream_t stream, bool tune);
+
+  // No allocation, no synchronization. `context.pdl` does not apply: the library's kernels wait for
+  // all work before them.
+  void run(const LaunchContext& context, const GemmPointers& pointers);
+
+  const GemmDesc& desc() const;
+  std::string algorithm() const;  // "algorithm 66 tile 20 stages 36 of 8 candidates, workspace 0"
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace braid::cuda

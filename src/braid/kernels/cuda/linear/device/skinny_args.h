@@ -1,0 +1,30 @@
+#pragma once
+
+#include "braid/kernels/cuda/linear/device/skinny.h"
+
+namespace braid::cuda {
+
+// What one launch of the kernel is handed.
+struct SkinnyArgs {
+  SkinnyParams p;  // its parts are of one dtype
+  SkinnySmem smem;
+  int tokens = 0;     // of this launch
+  int row_begin = 0;  // its first token
+  int units = 0;      // rows of all parts; pairs of rows when gated
+  int cluster = 1;
+  int k_per_cta = 0;
+  int chunk = 0;
+  int stages = 0;
+  bool split_k = false;
+  bool bulk = false;
+  bool aligned = false;
+  bool gelu = false;  // tanh form; else silu
+};
+
+// Launches the instance for the dtype and args.tokens; defined where they are compiled.
+template <DType kType>
+void launch_skinny(const SkinnyArgs& args, int ctas, const LaunchContext& context);
+template <DType kType>
+void allow_skinny_smem();
+
+}  // namespace braid::cuda

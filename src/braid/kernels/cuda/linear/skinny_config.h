@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "braid/tensor/dtype.h"
+
+// How the skinny product y = x W^T of decode is cut up: shape + device -> config. Pure host code.
+//
+// A cluster of CTAs owns a range of weight rows, in tiles of 16 rows; its CTAs split K, so that
+// each keeps its slice of x in shared memory. Copies of 16 rows x `chunk` elements fill a ring of
+// stages. Either the eight warps split the K of each stage and add up their parts, or each stage
+// belongs to one warp, which has whole tiles and adds up with the same warp of the cluster's other
+// CTAs.
+namespace braid::cuda {
+
+constexpr int kSkinnyTileRows = 16;
+constexpr int kSkinnyWarps = 8;
+constexpr int kSkinnyMaxTokens = 32;  // of one launch
+constexpr int kSkinnyMinStages = 4;   // those that fill it take turns
+constexpr int kSkinnyMaxStages = 32;
+
+struct SkinnyShape {
+  DType dtype = DType::bf16;  // of the weights
+  int64_t k = 0;
+  int64_t columns = 0;  // of y over all parts, or of the gated y
+  int m = 1;            // capacity of tokens
+  bool gated = false;
+  bool bulk = true;     // rows that the copy engine can take
+  bool aligned = true;  // every chunk of every row starts at a multiple of 16 bytes
+};
+
+struct SkinnyDevice {
+  int compute_capability = 90;  // 10 * major + minor
+  int num_sms = 132;
+  int smem_per_cta = 232448;
+  int smem_per_sm = 233472;
+};
+
+struct SkinnyConfig {
+  bool bulk = true;     // a ring filled by the copy engine; else one stage and plain loads
+  bool split_k = true;  // the warps of a CTA split K; else its tiles
+  int tokens = 1;       // of a launch; more go in several launches, which read the weights again
+  int cluster = 1;      // CTAs that split K: 1, 2, 4 or 8; 1 where the warps do
+  int clusters = 132;   // that share the rows
+  int chunk = 512;      // elements of K in a stage, a multiple of 256
+  int stages = 5;       // of the ring; 1 with plain loads, whole eights where a stage has a warp
+  bool operator==(const SkinnyConfig&) const = default;
+};
+
+// Byte offsets into a CTA's shared memory; the ring is at 0.
+struct SkinnySmem {
+  int pitch = 0;     // of a row in a stage
+  int x = 0;         // bf16 [steps, tokens, 32], permuted
+  int sums = 0;      // f32 [steps, groups, 8 * token tiles], of x over each group that has a scale
+  int partials = 0;  // f32 [2, warps, 8 * token tiles, 8, 2] where the warps split K
+  int exchange = 0;  // f32 [warps, cluster, share of a tile] in a cluster
+  int squares = 0;   // f32 [warps, 32], of the norm
+  int barriers = 0;
+  int total = 0;
+};
+
+// Elements at which K may be cut between CTAs: a block of 256, or a step of 32.
+int skinny_granule(DType dtype);
+// Groups of a step of 32 elements that have a scale of their own: 0 (float types), 1 or 2.
+int skinny_groups(DType dtype);
+// Most elements of K that one CTA of the cluster takes.
+int64_t skinny_k_per_cta(const SkinnyShape& shape, int cluster);
+// Tiles of 8 tokens that a launch is compiled for: 1, 2 or 4.
+int skinny_token_tiles(int tokens);
+
+SkinnySmem skinny_smem(const SkinnyShape& shape, const SkinnyConfig& config);
+
+// Whether the kernel can run `config` on that device.
+bool skinny_fits(const SkinnyShape& shape, const SkinnyConfig& config, const SkinnyDevice& device);
+
+// Two CTAs share an SM where they can: the next launch fills its ring while this one drains.
+SkinnyConfig choose_skinny(const SkinnyShape& shape, const SkinnyDevice& device);
+
+// "split k, 132 ctas, 5 x 512, 1 token", "split tiles, 16 clusters of 8, 8 x 256, 32 tokens"
+std::string to_string(const SkinnyConfig& config);
+
+}  // namespace braid::cuda

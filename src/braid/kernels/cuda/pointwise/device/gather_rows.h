@@ -1,0 +1,24 @@
+#pragma once
+
+#include "braid/backend/cuda/launch.h"
+#include "braid/kernels/cuda/pointwise/config.h"
+#include "braid/kernels/cuda/pointwise/device/operand.h"
+#include "braid/program/value.h"
+
+namespace braid::cuda {
+
+// y[i] = x[rows[i] - part->begin.token] for i < part->count.row, the op gather_rows; a copy, bit by
+// bit. A row outside x gives a row of NaN.
+struct GatherRowsParams {
+  TensorView x;                     // f32, f16 or bf16 [T, C]
+  TensorView rows;                  // i32 [R]: rows of the whole batch
+  TensorView y;                     // as x [R, C]
+  const BatchPart* part = nullptr;  // device
+};
+
+// For choose_map: in words of up to 16 bytes in place of elements. Fails as the launch does.
+RowsDesc gather_rows_desc(const GatherRowsParams& params);
+
+void gather_rows(const GatherRowsParams& params, const RowsConfig& config, LaunchContext context);
+
+}  // namespace braid::cuda

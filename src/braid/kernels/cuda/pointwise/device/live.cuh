@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "braid/kernels/cuda/ptx/load.h"
+
+namespace braid::cuda {
+
+// How many rows are live, in device memory. Few rows are read and computed before it is known
+// whether they are live, so that one memory latency covers both; only their stores wait for it.
+// Of many rows the dead ones end at once.
+struct LiveRows {
+  const int64_t* rows;  // null: all
+  int64_t capacity;
+
+  // Whether to leave before anything else is read. Few rows do not wait for the answer.
+  __device__ bool dead_early(int64_t row) const {
+    constexpr int64_t kFew = 64;
+    return capacity > kFew && rows && row >= ptx::load_in_place(rows);
+  }
+  __device__ int64_t count() const { return rows ? *rows : capacity; }
+};
+
+}  // namespace braid::cuda

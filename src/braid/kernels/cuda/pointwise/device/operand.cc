@@ -1,0 +1,66 @@
+#include "braid/kernels/cuda/pointwise/device/operand.h"
+
+#include <algorithm>
+#include <string>
+
+#include "braid/base/error.h"
+
+namespace braid::cuda {
+namespace {
+
+std::string names(std::initializer_list<DType> dtypes) {
+  std::string out;
+  for (DType d : dtypes) out += fmt::format("{}{}", out.empty() ? "" : ", ", name(d));
+  return out;
+}
+
+}  // namespace
+
+void require_matrix(std::string_view op, std::string_view operand, const TensorView& view,
+                    std::initializer_list<DType> dtypes) {
+  if (!view.data || view.shape.rank() == 0) {
+    fail(ErrorCode::kInvalidArgument, "{}: no {}", op, operand);
+  }
+  if (std::find(dtypes.begin(), dtypes.end(), view.dtype) == dtypes.end()) {
+    fail(ErrorCode::kUnsupported, "{}: {} is {}; {} are supported", op, operand, name(view.dtype),
+         names(dtypes));
+  }
+  const int64_t unit = info(view.dtype).block_bytes;
+  if (!is_quantized(view.dtype) &&
+      (view.row_bytes % unit != 0 || reinterpret_cast<uintptr_t>(view.data) % unit != 0)) {
+    fail(ErrorCode::kInvalidArgument, "{}: rows of {} start {} bytes apart at {}; {} takes {}", op,
+         operand, view.row_bytes, fmt::ptr(view.data), name(view.dtype), unit);
+  }
+}
+
+void require_shape(std::string_view op, std::string_view operand, const TensorView& view,
+                   const Shape& shape) {
+  if (view.shape == shape) return;
+  fail(ErrorCode::kInvalidArgument, "{}: {} is {}, not {}", op, operand, to_string(view.shape),
+       to_string(shape));
+}
+
+void unsupported_types(std::string_view op, std::initializer_list<DType> dtypes) {
+  fail(ErrorCode::kUnsupported, "{}: no kernel for {}", op, names(dtypes));
+}
+
+bool rows_aligned(std::initializer_list<TensorView> views, int elems) {
+  return std::all_of(views.begin(), views.end(), [&](const TensorView& view) {
+    if (!view.data) return true;
+    const int64_t bytes = std::min<int64_t>(16, bytes_of(view.dtype, elems));
+    return view.row_bytes % bytes == 0 && reinterpret_cast<uintptr_t>(view.data) % bytes == 0;
+  });
+}
+
+int vector_of(int64_t cols, std::initializer_list<TensorView> views) {
+  const bool wide = std::any_of(views.begin(), views.end(), [](const TensorView& view) {
+    return view.data && view.dtype == DType::f32;
+  });
+  for (int elems : {8, 4}) {
+    if (elems == 8 && wide) continue;
+    if (cols % elems == 0 && rows_aligned(views, elems)) return elems;
+  }
+  return 1;
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <type_traits>
+
+#include "braid/tensor/view.h"
+
+// What the launchers of this folder share: operands as kernels take them, and their checks.
+//
+// A launcher takes TensorViews of device memory: a [T, C] view's rows are `row_bytes` apart, and T
+// is the capacity. `rows` is device memory too: the live rows, at most T, read when the kernel
+// runs; null means T. Rows past the live ones are left as they are.
+namespace braid::cuda {
+
+// A matrix with `stride` elements from row to row.
+template <class T>
+struct Rows {
+  T* data = nullptr;
+  int64_t stride = 0;
+};
+
+template <class T>
+Rows<T> rows_of(const TensorView& view) {
+  return {view.as<T>(), view.row_bytes / static_cast<int64_t>(sizeof(T))};
+}
+
+// Fails with kInvalidArgument or kUnsupported, naming op, operand, what it is and what is allowed.
+void require_matrix(std::string_view op, std::string_view operand, const TensorView& view,
+                    std::initializer_list<DType> dtypes);
+void require_shape(std::string_view op, std::string_view operand, const TensorView& view,
+                   const Shape& shape);
+[[noreturn]] void unsupported_types(std::string_view op, std::initializer_list<DType> dtypes);
+
+// Whether all rows of the views start at multiples of `elems` elements' bytes, 16 at most.
+bool rows_aligned(std::initializer_list<TensorView> views, int elems);
+
+// The largest of 8, 4 and 1 elements (8 only where no operand is f32) that divides `cols` and that
+// the operands' addresses allow.
+int vector_of(int64_t cols, std::initializer_list<TensorView> views);
+
+constexpr int kNumSms = 132;  // of an H100 or H200, where the choice of a config may assume one
+
+}  // namespace braid::cuda

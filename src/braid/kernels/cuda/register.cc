@@ -1,0 +1,16 @@
+#include "braid/kernels/cuda/register.h"
+
+namespace braid::cuda {
+
+// Each bind_*.cc binds the kernels of one family of ops.
+void add_pointwise_kernels(KernelTable& table);
+void add_linear_kernels(KernelTable& table);
+void add_attention_kernels(KernelTable& table);
+
+void add_cuda_kernels(KernelTable& table) {
+  add_pointwise_kernels(table);
+  add_linear_kernels(table);
+  add_attention_kernels(table);
+}
+
+}  // namespace braid::cuda

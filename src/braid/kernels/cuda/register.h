@@ -1,0 +1,21 @@
+#pragma once
+
+#include <array>
+
+#include "braid/backend/cuda/kernel_table.h"
+#include "braid/kernels/cuda/comm/device/device_comm.h"
+
+namespace braid::cuda {
+
+// Fills the table with the CUDA kernels of all ops that compute.
+void add_cuda_kernels(KernelTable& table);
+
+// A group's DeviceComm for each stream: collectives of two streams are not ordered, so they must
+// not share one.
+using StreamComms = std::array<DeviceComm*, kNumStreams>;
+
+// Fills in the communication ops over one mesh axis, and those fused with communication, after
+// add_cuda_kernels. The comms and the table outlive what is bound.
+void add_comm_kernels(KernelTable& table, const StreamComms& comms);
+
+}  // namespace braid::cuda

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "braid/model/model_shape.h"
+#include "braid/tensor/view.h"
+
+namespace braid {
+
+// How a random weight is drawn: norms are ones, biases zeros, matrices normal numbers.
+struct RandomWeight {
+  float mean = 0;
+  float stddev = 0;
+};
+
+// Weights that no file has, for benchmarks: every value depends on the seed, its tensor and its
+// place alone. The host's copy of a tensor is made when it is first asked for. Thread-safe.
+class RandomWeights {
+ public:
+  // Weights of the shape's forward pass, by canonical name; f32, f16 or bf16.
+  RandomWeights(const ModelShape& shape, uint64_t seed);
+
+  struct Tensor {
+    DType dtype = DType::f32;
+    Shape shape;
+    uint64_t seed = 0;
+    RandomWeight draw;
+  };
+  const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
+  TensorView get(std::string_view name) const;  // on the host
+
+ private:
+  std::map<std::string, Tensor, std::less<>> tensors_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::vector<std::byte>, std::less<>> made_;
+};
+
+}  // namespace braid

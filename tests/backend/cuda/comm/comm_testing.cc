@@ -1,0 +1,112 @@
+#include "backend/cuda/comm/comm_testing.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace braid::cuda::test {
+
+namespace {
+
+// Ranks that share a GPU must not share its queues: the next launch of one would stand before the
+// one that it waits for of another.
+[[maybe_unused]] const int kQueues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+
+template <class T>
+uint32_t bits_of(T x) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &x, sizeof(x));
+  return bits;
+}
+template <class T>
+T from_bits(uint32_t bits) {
+  T x;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+}  // namespace
+
+uint32_t encode(DType dtype, float x) {
+  if (dtype == DType::bf16) return bits_of(to_bf16(x));
+  if (dtype == DType::f16) return bits_of(to_f16(x));
+  return bits_of(x);
+}
+
+float decode(DType dtype, uint32_t bits) {
+  if (dtype == DType::bf16) return to_float(from_bits<bf16>(bits));
+  if (dtype == DType::f16) return to_float(from_bits<f16>(bits));
+  return from_bits<float>(bits);
+}
+
+TestBuffer::TestBuffer(fabric::PeerEndpoint& endpoint, int64_t capacity, const std::string& name,
+                       bool symmetric)
+    : total_(capacity + 3 * kGuard) {
+  if (symmetric) {
+    symmetric_ = endpoint.allocate<std::byte>(total_, name);
+    base_ = symmetric_.data();
+  } else {
+    void* memory = nullptr;
+    check_cuda(cudaMalloc(&memory, total_), "test memory");
+    base_ = own_ = static_cast<std::byte*>(memory);
+  }
+}
+
+TestBuffer::~TestBuffer() {
+  if (own_) cudaFree(own_);
+}
+
+void TestBuffer::start(int64_t bytes, int64_t shift) {
+  BRAID_CHECK(bytes + shift + 2 * kGuard <= total_, "{} bytes at {} of {}", bytes, shift, total_);
+  bytes_ = bytes;
+  shift_ = shift;
+  const TestStream stream;
+  check_cuda(cudaMemsetAsync(base_, 0xff, bytes + shift + 2 * kGuard, stream.get()), "poison");
+  stream.synchronize();
+}
+
+void TestBuffer::upload(const std::vector<std::byte>& bytes) {
+  const TestStream stream;
+  check_cuda(cudaMemcpyAsync(data(), bytes.data(), bytes.size(), cudaMemcpyDefault, stream.get()),
+             "upload");
+  stream.synchronize();
+}
+
+std::vector<std::byte> TestBuffer::download() const {
+  const TestStream stream;
+  std::vector<std::byte> out(bytes_);
+  check_cuda(cudaMemcpyAsync(out.data(), data(), bytes_, cudaMemcpyDefault, stream.get()),
+             "download");
+  stream.synchronize();
+  return out;
+}
+
+bool TestBuffer::guards_intact() const {
+  const TestStream stream;
+  const int64_t before = kGuard + shift_;
+  std::vector<std::byte> edges(before + kGuard);
+  check_cuda(cudaMemcpyAsync(edges.data(), base_, before, cudaMemcpyDefault, stream.get()),
+             "download");
+  check_cuda(cudaMemcpyAsync(edges.data() + before, base_ + before + bytes_, kGuard,
+                             cudaMemcpyDefault, stream.get()),
+             "download");
+  stream.synchronize();
+  return std::all_of(edges.begin(), edges.end(), [](std::byte b) { return b == std::byte{0xff}; });
+}
+
+TestGraph::TestGraph(cudaStream_t stream, const std::function<void()>& record) {
+  cudaGraph_t graph = nullptr;
+  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  record();
+  check_cuda(cudaStreamEndCapture(stream, &graph), "capture");
+  const cudaError_t error = cudaGraphInstantiate(&exec_, graph, 0);
+  cudaGraphDestroy(graph);
+  check_cuda(error, "instantiation");
+  check_cuda(cudaGraphUpload(exec_, stream), "upload of a graph");
+  check_cuda(cudaStreamSynchronize(stream), "upload of a graph");
+}
+
+TestGraph::~TestGraph() {
+  cudaGraphExecDestroy(exec_);
+}
+
+}  // namespace braid::cuda::test

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "backend/cuda/decode/decode_case.h"
+
+namespace braid::cuda::test {
+
+// Stands for the kernels before an attention: takes the new rows of q, k and v away and brings them
+// back, late.
+class LateWriter {
+ public:
+  LateWriter(DecodeCase& c, const DecodeSpec& spec);
+  // Makes them NaN. A full dependency: nothing after it begins before it is done.
+  void poison(cudaStream_t stream);
+  // Lets dependents launch at once, writes the rows some 20 us later.
+  void write(LaunchContext context);
+
+ private:
+  DecodeCase& case_;
+  int64_t q_bytes_;
+  int64_t slot_bytes_;
+  DeviceBuffer<std::byte> q_, k_, v_;
+  DeviceBuffer<int64_t> slots_;
+  int num_slots_;
+};
+
+}  // namespace braid::cuda::test

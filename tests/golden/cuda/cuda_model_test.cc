@@ -1,0 +1,340 @@
+// Models on GPUs: against Hugging Face's goldens, against exact arithmetic on the demo model, across
+// ranks, and against themselves a thousand times.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <numeric>
+
+#include "braid/backend/cpu/cpu_backend.h"
+#include "braid/engine/batch_cut.h"
+#include "braid/engine/generate.h"
+#include "braid/engine/loaded_model.h"
+#include "braid/ops/fusion.h"
+#include "braid/schedule/plan.h"
+#include "braid/schedule/strategies/registry.h"
+#include "golden/support/golden.h"
+#include "golden/support/random_model.h"
+
+namespace braid::golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kPageSize = 16;
+constexpr int64_t kPages = 64;
+
+RunnerConfig runner_config(int tp) {
+  return {.device = {.cuda = true, .ids = {}},
+          .tp = tp,
+          .cache = {.pages = kPages,
+                    .page_size = kPageSize,
+                    .pages_per_sequence = kPages,
+                    .kv_dtype = DType::bf16,
+                    .activations = DType::bf16}};
+}
+
+class Folder {
+ public:
+  explicit Folder(const std::string& name)
+      : path_(fs::temp_directory_path() / fmt::format("braid_cuda_{}_{}", name, getpid())) {
+    fs::create_directories(path_);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+using Rows = std::vector<std::vector<float>>;
+
+// A prompt's logits at all positions, in steps of at most `chunk` tokens.
+Rows prompt_logits(Runner& runner, const std::vector<int32_t>& prompt, size_t chunk) {
+  Rows rows;
+  std::vector<int32_t> pages;
+  KvPages pool(kPages, kPageSize);
+  for (size_t done = 0; done < prompt.size(); done += chunk) {
+    const size_t n = std::min(chunk, prompt.size() - done);
+    pool.reserve(pages, static_cast<int64_t>(done + n));
+    Batch batch(kPageSize);
+    batch.add(std::span(prompt).subspan(done, n), static_cast<int64_t>(done), pages,
+              static_cast<int64_t>(n));
+    const TensorView logits = runner.run(batch);
+    for (int64_t r = 0; r < logits.shape[0]; ++r) {
+      rows.emplace_back(logits.row_as<float>(r), logits.row_as<float>(r) + logits.cols());
+    }
+  }
+  return rows;
+}
+
+// The same forward pass by the ops' scalar references: every value between ops is rounded to bf16
+// as on the GPU, sums are in f64.
+Rows reference_logits(const Model& model, const std::vector<int32_t>& prompt) {
+  const auto n = std::ssize(prompt);
+  const Program program = fuse(model.forward({.capacity = {n, 1, n},
+                                              .pages = kPages,
+                                              .page_size = kPageSize,
+                                              .pages_per_sequence = kPages,
+                                              .kv_dtype = DType::bf16,
+                                              .activations = DType::bf16}),
+                               fusions());
+  cpu::ThreadPool pool(1);
+  cpu::KernelTable table(1);
+  for (const Op& op : program.ops) cpu::add_reference_kernel(table, *op.def);
+  cpu::CpuBackend backend(table, pool);
+  std::map<std::string, std::unique_ptr<DeviceMemory>> states;
+  const PlanRank rank{&program, &table};
+  const std::vector<Schedule> schedules =
+      plan(*sequential_strategy(), {&rank, 1}, {.micro_batches = {{program.capacity}}});
+  Executor executor(program, schedules[0], backend, [&](const Value& value) {
+    if (value.kind == ValueKind::weight) return model.weight(value.name);
+    auto& memory = states[value.name];
+    if (!memory) memory = backend.allocate(bytes_of(value.type));
+    return make_view(memory->data(), value.type.dtype, value.type.shape);
+  });
+  std::vector<int32_t> pages;
+  KvPages(kPages, kPageSize).reserve(pages, n);
+  Batch batch(kPageSize);
+  batch.add(prompt, 0, pages, n);
+  BatchCut cut;
+  cut.assign(batch, {{0, n}}, "sequential");
+  cut.write(executor);
+  executor.run(batch.extents());
+  const TensorView logits = executor.host_output(0, n);
+  Rows rows;
+  for (int64_t r = 0; r < n; ++r) {
+    rows.emplace_back(logits.row_as<float>(r), logits.row_as<float>(r) + logits.cols());
+  }
+  return rows;
+}
+
+// How far logits are from Hugging Face's in f32, at the prompt's end and at inner positions.
+struct Distance {
+  double last = 0;
+  double inner = 0;
+};
+
+Distance distance_of(const Golden& golden, const Case& c, const Rows& rows) {
+  Distance d;
+  d.last = relative_distance(rows.back(), c.last);
+  std::vector<float> inner;
+  for (int64_t position : c.inner_positions) {
+    for (int64_t column : golden.columns) {
+      inner.push_back(rows[static_cast<size_t>(position)][static_cast<size_t>(column)]);
+    }
+  }
+  if (!inner.empty()) d.inner = relative_distance(inner, c.inner);
+  return d;
+}
+
+// What rounding to bf16 between ops does to a model: the largest distance over all prompts of the
+// scalar references. A GPU rounds at the same places, at other bits, and once more where the file
+// has weights in f32: sqrt(2) of it, and a factor of 2 for the largest of several draws.
+double tolerance_of(const Model& model, const Golden& golden) {
+  double most = 0;
+  for (const Case& c : golden.cases) {
+    const Distance d = distance_of(golden, c, reference_logits(model, c.prompt));
+    most = std::max({most, d.last, d.inner});
+  }
+  return 2 * std::sqrt(2.) * most;
+}
+
+void expect_logits(const Golden& golden, const Case& c, const Rows& rows, double tolerance) {
+  ASSERT_EQ(rows.size(), c.prompt.size());
+  const Distance d = distance_of(golden, c, rows);
+  EXPECT_LT(d.last, tolerance);
+  EXPECT_LT(d.inner, tolerance);
+}
+
+class CudaModel : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
+  }
+};
+
+TEST_P(CudaModel, LogitsInEveryForm) {
+  const RandomModel random = load_random_model(GetParam());
+  const Folder folder(GetParam());
+  std::vector<std::string> forms = random.gguf_forms();
+  for (const std::string& form : forms) {
+    SCOPED_TRACE(form);
+    const fs::path path = folder.path() / (form + ".gguf");
+    write_gguf(random, form, path);
+    const Model model(path.string());
+    const Golden golden = load_golden(GetParam(), form == "f32" ? "exact" : form);
+    const double tolerance = tolerance_of(model, golden);
+    Runner runner(model, runner_config(1));
+    for (const Case& c : golden.cases) {
+      for (const size_t chunk : {512u, 7u, 1u}) {
+        SCOPED_TRACE(chunk);
+        expect_logits(golden, c, prompt_logits(runner, c.prompt, chunk), tolerance);
+      }
+    }
+  }
+}
+
+TEST_P(CudaModel, RanksAgree) {
+  const int gpus = usable_gpus();
+  if (gpus < 2) GTEST_SKIP() << "one GPU";
+  const Folder folder(GetParam() + "_tp");
+  write_hf_folder(load_random_model(GetParam()), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  const Golden golden = load_golden(GetParam());
+  const double tolerance = tolerance_of(loaded.model, golden);
+  const int most = static_cast<int>(std::min<int64_t>(loaded.model.config().Hq, gpus));
+  for (int tp = 2; tp <= most; ++tp) {
+    for (const std::string schedule : {"sequential", "overlap", "nanoflow", "tokenweave"}) {
+      SCOPED_TRACE(fmt::format("tp {} {}", tp, schedule));
+      RunnerConfig config = runner_config(tp);
+      config.schedule = schedule;
+      Runner runner(loaded.model, config);
+      for (const Case& c : golden.cases) {
+        expect_logits(golden, c, prompt_logits(runner, c.prompt, 512), tolerance);
+        expect_logits(golden, c, prompt_logits(runner, c.prompt, 7), tolerance);
+      }
+    }
+  }
+}
+
+TEST_P(CudaModel, GreedyTokensOfTheLoop) {
+  const Folder folder(GetParam() + "_greedy");
+  write_hf_folder(load_random_model(GetParam()), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  Engine engine(loaded.model, loaded.tokenizer, {.device = {.cuda = true, .ids = {}}, .threads = 1});
+  const Golden golden = load_golden(GetParam());
+  const double tolerance = tolerance_of(loaded.model, golden);
+  for (const Case& c : golden.cases) {
+    Request request{.prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true};
+    const Generation g = engine.generate(request);
+    ASSERT_EQ(g.ids.size(), c.greedy.size());
+    EXPECT_EQ(engine.generate(request).ids, g.ids);
+    for (size_t i = 0; i < c.greedy.size(); ++i) {
+      if (c.gaps[i] < 2 * tolerance * std::abs(c.greedy_logits[i])) break;
+      ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaModel, testing::ValuesIn(random_model_names()),
+                         [](const auto& info) { return info.param; });
+
+class CudaDemo : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
+    const char* path = std::getenv("BRAID_TEST_MODEL");
+    if (path == nullptr) GTEST_SKIP() << "BRAID_TEST_MODEL names no model";
+    loaded_ = std::make_unique<LoadedModel>(path);
+  }
+
+  std::unique_ptr<LoadedModel> loaded_;
+};
+
+double deviation_of(std::span<const float> row) {
+  double sum = 0, squares = 0;
+  for (const double x : row) {
+    sum += x;
+    squares += x * x;
+  }
+  const auto n = static_cast<double>(row.size());
+  return std::sqrt(squares / n - sum / n * (sum / n));
+}
+
+// Rounding to bf16 (2^-9 of a number at most, 0.46 * 2^-9 in quadratic mean) some 14 times in each
+// layer, independently: norms, q k v, their rotation, the cache, probabilities, attention's output,
+// four projections and the gate. A factor of 4 covers that the softmax magnifies them.
+double demo_rounding(const ModelConfig& config) {
+  return 4 * 0.46 * 0x1p-9 * std::sqrt(14 * static_cast<double>(config.layers) + 2);
+}
+
+// The best token is that of exact arithmetic wherever its lead is larger than rounding, in prefill
+// and token by token, on one GPU and on several.
+TEST_F(CudaDemo, TokensOfExactArithmetic) {
+  constexpr size_t kTokens = 48;
+  const DemoGolden golden = load_demo_golden();
+  const double rounding = demo_rounding(loaded_->model.config());
+  for (int tp = 1; tp <= std::min(usable_gpus(), 3); ++tp) {
+    Runner runner(loaded_->model, runner_config(tp));
+    int decided = 0, all = 0;
+    for (const DemoCase& c : golden.cases) {
+      std::vector<int32_t> text = c.ids;
+      text.insert(text.end(), c.greedy.begin(), c.greedy.begin() + kTokens - 1);
+      for (const size_t chunk : {size_t{512}, size_t{1}}) {
+        const Rows rows = prompt_logits(runner, text, chunk);
+        for (size_t t = 0; t < kTokens; ++t) {
+          const std::vector<float>& row = rows[c.ids.size() - 1 + t];
+          ++all;
+          if (c.gaps[t] <= 2 * rounding * deviation_of(row)) continue;
+          ++decided;
+          const auto best = std::max_element(row.begin(), row.end()) - row.begin();
+          EXPECT_EQ(static_cast<int32_t>(best), c.greedy[t])
+              << "tp " << tp << ", chunk " << chunk << ", token " << t << " after '" << c.text
+              << "', lead " << c.gaps[t];
+        }
+      }
+    }
+    std::printf("tp %d: %d of %d places decided by more than rounding\n", tp, decided, all);
+    EXPECT_GT(decided, all / 2);
+  }
+}
+
+TEST_F(CudaDemo, AThousandRunsGiveTheSameBits) {
+  Runner runner(loaded_->model, runner_config(1));
+  const std::vector<int32_t> prompt = load_demo_golden().cases[0].ids;
+  for (const size_t tokens : {size_t{1}, prompt.size()}) {
+    Batch batch(16);
+    batch.add(std::span(prompt).first(tokens), 0, std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}, 1);
+    std::vector<float> first;
+    for (int i = 0; i < 1000; ++i) {
+      const TensorView logits = runner.run(batch);
+      const std::vector<float> row(logits.as<float>(), logits.as<float>() + logits.cols());
+      if (i == 0) first = row;
+      ASSERT_TRUE(row == first) << "run " << i << " of " << tokens << " tokens";
+    }
+  }
+}
+
+TEST_F(CudaDemo, SamplingOnTheGpuIsThatOfTheHost) {
+  const std::vector<int32_t> prompt = load_demo_golden().cases[1].ids;
+  Engine engine(loaded_->model, loaded_->tokenizer,
+                {.device = {.cuda = true, .ids = {}}, .threads = 1});
+  Runner& runner = engine.runner();
+  for (const SamplingParams& params :
+       {SamplingParams{}, SamplingParams{.temperature = 0.8f, .top_k = 40, .seed = 3},
+        SamplingParams{.temperature = 1, .top_p = 0.9f, .seed = 4, .logprobs = 3},
+        SamplingParams{.temperature = 1.2f, .min_p = 0.05f, .repetition_penalty = 1.1f, .seed = 5},
+        SamplingParams{.frequency_penalty = 0.5f, .presence_penalty = 0.3f}}) {
+    const Generation g = engine.generate(
+        {.prompt = prompt, .max_tokens = 40, .sampling = params, .ignore_eos = true});
+    // The host's sampler on the logits of the same tokens.
+    Sampler sampler(params);
+    std::vector<int32_t> text = prompt, generated;
+    int differ = 0;
+    for (size_t i = 0; i < g.ids.size(); ++i) {
+      Batch batch(64);
+      const size_t begin = i == 0 ? 0 : text.size() - 1;
+      batch.add(std::span(text).subspan(begin), static_cast<int64_t>(begin),
+                std::vector<int32_t>{0, 1, 2, 3}, 1);
+      TensorView logits = runner.run(batch);
+      const SampledToken token =
+          sampler.sample({logits.as<float>(), static_cast<size_t>(logits.cols())}, prompt, generated);
+      if (token.id != g.ids[i]) ++differ;
+      if (params.logprobs >= 0 && token.id == g.ids[i]) {
+        EXPECT_NEAR(token.logprob, g.sampled[i].logprob, 1e-3);
+        ASSERT_EQ(token.top.size(), g.sampled[i].top.size());
+        EXPECT_EQ(token.top[0].id, g.sampled[i].top[0].id);
+      }
+      text.push_back(g.ids[i]);
+      generated.push_back(g.ids[i]);
+    }
+    // A uniform number may fall within rounding of a boundary.
+    EXPECT_LE(differ, 1);
+  }
+}
+
+}  // namespace
+}  // namespace braid::golden
