@@ -21,7 +21,7 @@ configure: setup
 	@cmake --preset $(PRESET) > $(or $(TMPDIR),/tmp)/braid-configure.log 2>&1 || \
 		{ cat $(or $(TMPDIR),/tmp)/braid-configure.log; exit 1; }
 
-build: configure  ## build everything into build/release (PRESET=debug|asan|tsan|cuda for others)
+build: configure  ## build everything into build/release (PRESET=debug|asan|tsan for others)
 	@echo "building $(BUILD)"
 	@cmake --build $(BUILD) -j $(JOBS)
 

@@ -2,9 +2,8 @@
 // for 1 to 32 tokens, block formats, the weights of a whole Llama-2-7B step in one graph with and
 // without programmatic dependent launch, and dequantization.
 //   bench_cuda_linear [--quick] [--stages N] [--chunk N] [--split-k 0|1] [--cluster N]
-//                     [--clusters N] [--tokens M] [--only
-//                     stream|single|formats|step|dequantize]
-//                     [--json FILE]
+//                     [--clusters N] [--tokens M] [--json FILE]
+//                     [--only stream|single|formats|step|dequantize]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Segment attention against cuDNN and FlashAttention through PyTorch, in one process, in turns.
 
-    python3 tools/bench_attention_peer.py --library build/cuda/lib/libbench_cuda_attention_c.so
+    python3 tools/bench_attention_peer.py --library build/release/bench/libbench_cuda_attention_c.so
 
 Prints TFLOP/s (causal: half of the products counted) and ratios; medians over rounds in which
 every kernel takes its turn on the same tensors. Short calls are measured as CUDA graphs of 20.

@@ -126,9 +126,15 @@ nlohmann::ordered_json json_report(const BenchOptions& o, const Engine& engine, 
 }
 
 Model open(const BenchOptions& o) {
-  if (o.config.empty()) return Model(o.model);
+  if (o.config.empty()) {
+    if (o.random_weights || o.layers > 0) {
+      fail(ErrorCode::kInvalidArgument, "--random-weights and --layers go with --config, not -m");
+    }
+    return Model(o.model);
+  }
   if (!o.random_weights) {
-    fail(ErrorCode::kInvalidArgument, "--config names a shape without weights: add --random-weights");
+    fail(ErrorCode::kInvalidArgument,
+         "--config names a shape without weights: add --random-weights");
   }
   ModelShape shape = read_model_shape(o.config);
   if (o.layers > shape.config.layers) {
@@ -173,7 +179,9 @@ void add_bench(CLI::App& app) {
       ->capture_default_str();
   command->add_option("-n", options->decode, "tokens to decode (0: skip)")->capture_default_str();
   command->add_option("-d", options->depth, "tokens in the KV cache before")->capture_default_str();
-  command->add_option("--chunk", options->chunk, "tokens of the prompt in one step (0: 512, on a GPU 8192)")
+  command
+      ->add_option("--chunk", options->chunk,
+                   "tokens of the prompt in one step (0: 512, on a GPU 8192)")
       ->capture_default_str();
   command->add_option("-r", options->repetitions, "repetitions")->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");

@@ -159,11 +159,12 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
   }
   result.timings.prompt_seconds = seconds_since(start);
 
-  const auto loop = runner_->loop(
-      {.prompt = request.prompt,
-       .sampling = request.sampling,
-       .limit = limit,
-       .hold = [&lease](int64_t tokens) -> std::span<const int32_t> { return lease.hold(tokens); }});
+  const auto loop = runner_->loop({.prompt = request.prompt,
+                                   .sampling = request.sampling,
+                                   .limit = limit,
+                                   .hold = [&lease](int64_t tokens) -> std::span<const int32_t> {
+                                     return lease.hold(tokens);
+                                   }});
   bool going = true;
   while (going && std::ssize(result.ids) < limit) {
     SampledToken token = loop->next();
@@ -229,12 +230,13 @@ void Engine::advance(int64_t cached, int64_t tokens, int64_t chunk) {
   if (chunk == 1 && tokens > 0) {
     // As an answer is made: the first pass, then one for each token but the last.
     step(cached, cached + 1);
-    const auto loop = runner_->loop({.prompt = std::span(ids).first(static_cast<size_t>(cached + 1)),
-                                     .sampling = {},
-                                     .limit = tokens,
-                                     .hold = [&](int64_t n) -> std::span<const int32_t> {
-                                       return lease.hold(std::min(n, cached + tokens));
-                                     }});
+    const auto loop =
+        runner_->loop({.prompt = std::span(ids).first(static_cast<size_t>(cached + 1)),
+                       .sampling = {},
+                       .limit = tokens,
+                       .hold = [&](int64_t n) -> std::span<const int32_t> {
+                         return lease.hold(std::min(n, cached + tokens));
+                       }});
     for (int64_t i = 0; i < tokens; ++i) loop->next();
     return;
   }

@@ -1,8 +1,8 @@
 #include "braid/engine/runner.h"
 
+#include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/host_loop.h"
-#include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/strategy_choice.h"
 #include "braid/schedule/strategies/registry.h"
 
@@ -39,7 +39,8 @@ InlineVector<Extents, kMaxMicroBatches> counts_for(const BatchCut& cut, int rank
 
 std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c) {
   if (!c.device.cuda && c.cache.activations != DType::f32) {
-    fail(ErrorCode::kUnsupported, "activations in {}: the CPU's are f32", name(c.cache.activations));
+    fail(ErrorCode::kUnsupported, "activations in {}: the CPU's are f32",
+         name(c.cache.activations));
   }
   const WorldConfig config = {
       .ranks = c.tp, .threads = c.threads, .links = c.links, .deadline_ms = c.deadline_ms};
@@ -87,8 +88,8 @@ struct Runner::Impl {
     BoundForward bound{key, {}};
     for (int i = 0; i < config.tp; ++i) {
       const auto r = static_cast<size_t>(i);
-      bound.executors.push_back(world->rank(i).bind(
-          planned.lowered[r], std::move(planned.fused[r]), std::move(planned.schedules[r])));
+      bound.executors.push_back(world->rank(i).bind(planned.lowered[r], std::move(planned.fused[r]),
+                                                    std::move(planned.schedules[r])));
     }
     return bound;
   }

@@ -32,6 +32,7 @@ Model::Model(const ModelShape& shape, uint64_t seed)
       family_(*shape.family),
       config_(shape.config) {
   for (const auto& [name, tensor] : random_->tensors()) {
+    if (name == "lm_head" && config_.tied_head) continue;
     parameters_ += tensor.shape.elems();
     weight_bytes_ += bytes_of(tensor.dtype, tensor.shape.elems());
   }
@@ -45,20 +46,21 @@ const ModelFile& Model::file() const {
 std::string Model::file_name(std::string_view canonical) const {
   if (canonical == "lm_head" && config_.tied_head) canonical = "token_embd";
   return std::holds_alternative<GgufFile>(*file_) ? family_.gguf_name(canonical)
-                                                 : family_.hf_name(canonical);
+                                                  : family_.hf_name(canonical);
 }
 
 TensorView Model::weight(std::string_view canonical) const {
-  if (random_) return random_->get(canonical);
+  if (random_) {
+    const bool tied = canonical == "lm_head" && config_.tied_head;
+    return random_->get(tied ? "token_embd" : canonical);
+  }
   return source().get(file_name(canonical));
 }
 
 Program Model::forward(const ForwardShape& shape) const {
-  return family_.forward(config_, shape,
-                         [this](std::string_view name) {
-                           return random_ ? random_->tensors().find(name)->second.dtype
-                                          : weight(name).dtype;
-                         });
+  return family_.forward(config_, shape, [this](std::string_view name) {
+    return random_ ? random_->tensors().find(name)->second.dtype : weight(name).dtype;
+  });
 }
 
 void Model::check_weights() {
@@ -81,9 +83,8 @@ void Model::check_weights() {
 }
 
 DType Model::default_kv_dtype() const {
-  const DType weights =
-      random_ ? random_->tensors().find("layers.0.attn.k")->second.dtype
-              : weight("layers.0.attn.k").dtype;
+  const DType weights = random_ ? random_->tensors().find("layers.0.attn.k")->second.dtype
+                                : weight("layers.0.attn.k").dtype;
   return is_float(weights) ? weights : DType::f16;
 }
 

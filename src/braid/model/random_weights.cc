@@ -23,8 +23,7 @@ uint64_t mixed(uint64_t seed, uint64_t index) {
 float normal(uint64_t seed, uint64_t index) {
   const uint64_t bits = mixed(seed, index / 2 + 1);
   const float u = (static_cast<float>(bits >> 40) + 1.f) * 0x1p-24f;
-  const float angle =
-      std::numbers::pi_v<float> * static_cast<float>(bits & 0xffffff) * 0x1p-23f;
+  const float angle = std::numbers::pi_v<float> * static_cast<float>(bits & 0xffffff) * 0x1p-23f;
   return std::sqrt(-2.f * std::log(u)) * (index % 2 ? std::sin(angle) : std::cos(angle));
 }
 
@@ -43,6 +42,7 @@ RandomWeights::RandomWeights(const ModelShape& shape, uint64_t seed) {
     if (value.type.shape.rank() == 1) tensor.draw = {value.name.ends_with(".bias") ? 0.f : 1.f, 0};
     tensors_.emplace(value.name, tensor);
   }
+  if (shape.config.tied_head) tensors_["lm_head"] = tensors_["token_embd"];
 }
 
 TensorView RandomWeights::get(std::string_view name) const {

@@ -79,7 +79,7 @@ std::optional<Op> make_linear_all_reduce(const Program&, std::span<const Op> run
   const auto& comm = reduce.attrs.as<ops::CommAttrs>();
   return Op{&ops::kLinearAllReduce,
             Attrs::of(ops::LinearAllReduceAttrs{comm.axis, comm.ranks, attrs.bias_elsewhere,
-                                                 attrs.dtype}),
+                                                attrs.dtype}),
             linear.inputs,
             reduce.outputs,
             linear.scope,
@@ -87,13 +87,16 @@ std::optional<Op> make_linear_all_reduce(const Program&, std::span<const Op> run
 }
 
 // The op for a reduction whose result is added to a residual and normalized: outputs[0] of `reduce`
-// is one of the summands, the other is the residual.
-std::optional<Op> reduce_norm(const OpDef& def, const Op& reduce, const Op& norm,
-                              ValueId normalized) {
+// is one of the summands, the other is the residual; that and the new one are f32.
+std::optional<Op> reduce_norm(const Program& program, const OpDef& def, const Op& reduce,
+                              const Op& norm, ValueId normalized) {
   const ValueId sum = reduce.outputs[0];
   const bool first = norm.inputs[0] == sum;
   const ValueId residual = norm.inputs[first ? 1 : 0];
   if (residual == sum || norm.inputs[first ? 0 : 1] != sum) return std::nullopt;
+  for (const ValueId id : {residual, norm.outputs[0]}) {
+    if (program.value(id).type.dtype != DType::f32) return std::nullopt;
+  }
   const auto& comm = reduce.attrs.as<ops::CommAttrs>();
   const auto& attrs = norm.attrs.as<ops::RmsNormAttrs>();
   return Op{&def,
@@ -104,17 +107,18 @@ std::optional<Op> reduce_norm(const OpDef& def, const Op& reduce, const Op& norm
             norm.tag};
 }
 
-std::optional<Op> make_reduce_norm(const Program&, std::span<const Op> run) {
-  return reduce_norm(ops::kAllReduceAddRmsNorm, run[0], run[1], run[1].outputs[1]);
+std::optional<Op> make_reduce_norm(const Program& program, std::span<const Op> run) {
+  return reduce_norm(program, ops::kAllReduceAddRmsNorm, run[0], run[1], run[1].outputs[1]);
 }
 
-std::optional<Op> make_scatter_norm_gather(const Program&, std::span<const Op> run) {
+std::optional<Op> make_scatter_norm_gather(const Program& program, std::span<const Op> run) {
   const auto& from = run[0].attrs.as<ops::CommAttrs>();
   const auto& to = run[2].attrs.as<ops::CommAttrs>();
   if (run[2].inputs[0] != run[1].outputs[1] || to.dim != 0 || to.axis != from.axis) {
     return std::nullopt;
   }
-  return reduce_norm(ops::kReduceScatterAddRmsNormAllGather, run[0], run[1], run[2].outputs[0]);
+  return reduce_norm(program, ops::kReduceScatterAddRmsNormAllGather, run[0], run[1],
+                     run[2].outputs[0]);
 }
 
 // A norm and the linear or gated_linear behind it.

@@ -184,7 +184,8 @@ std::vector<ValueId> linear(Builder& b, ValueId x, const std::vector<LinearWeigh
   std::vector<ValueId> inputs = {x};
   for (const LinearWeights& w : weights) inputs.push_back(w.w);
   for (const LinearWeights& w : weights) inputs.push_back(w.bias);
-  return b.op(kLinear, Attrs::of(LinearAttrs{.n = static_cast<int>(weights.size()), .dtype = dtype}),
+  return b.op(kLinear,
+              Attrs::of(LinearAttrs{.n = static_cast<int>(weights.size()), .dtype = dtype}),
               inputs);
 }
 

@@ -9,7 +9,7 @@ namespace braid::ops {
 // width.
 struct RmsNormAttrs {
   float eps = 1e-5f;
-  int64_t group = 0;  // columns normalized together; w has as many elements
+  int64_t group = 0;         // columns normalized together; w has as many elements
   DType dtype = DType::f32;  // of y
   bool operator==(const RmsNormAttrs&) const = default;
   template <class F>

@@ -75,10 +75,7 @@ void reference(const OpCall& call) {
 
 }  // namespace
 
-const OpDef kNormLinear = {.kind = "norm_linear",
-                           .infer = infer,
-                           .cost = cost,
-                           .shard = shard,
-                           .reference = reference};
+const OpDef kNormLinear = {
+    .kind = "norm_linear", .infer = infer, .cost = cost, .shard = shard, .reference = reference};
 
 }  // namespace braid::ops

@@ -1,5 +1,5 @@
-// Models on GPUs: against Hugging Face's goldens, against exact arithmetic on the demo model, across
-// ranks, and against themselves a thousand times.
+// Models on GPUs: against Hugging Face's goldens, against exact arithmetic on the demo model,
+// across ranks, and against themselves a thousand times.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -204,7 +204,8 @@ TEST_P(CudaModel, GreedyTokensOfTheLoop) {
   const Folder folder(GetParam() + "_greedy");
   write_hf_folder(load_random_model(GetParam()), folder.path());
   const LoadedModel loaded(folder.path().string());
-  Engine engine(loaded.model, loaded.tokenizer, {.device = {.cuda = true, .ids = {}}, .threads = 1});
+  Engine engine(loaded.model, loaded.tokenizer,
+                {.device = {.cuda = true, .ids = {}}, .threads = 1});
   const Golden golden = load_golden(GetParam());
   const double tolerance = tolerance_of(loaded.model, golden);
   for (const Case& c : golden.cases) {
@@ -320,8 +321,8 @@ TEST_F(CudaDemo, SamplingOnTheGpuIsThatOfTheHost) {
       batch.add(std::span(text).subspan(begin), static_cast<int64_t>(begin),
                 std::vector<int32_t>{0, 1, 2, 3}, 1);
       TensorView logits = runner.run(batch);
-      const SampledToken token =
-          sampler.sample({logits.as<float>(), static_cast<size_t>(logits.cols())}, prompt, generated);
+      const SampledToken token = sampler.sample(
+          {logits.as<float>(), static_cast<size_t>(logits.cols())}, prompt, generated);
       if (token.id != g.ids[i]) ++differ;
       if (params.logprobs >= 0 && token.id == g.ids[i]) {
         EXPECT_NEAR(token.logprob, g.sampled[i].logprob, 1e-3);

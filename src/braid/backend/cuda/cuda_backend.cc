@@ -30,9 +30,9 @@ std::unique_ptr<DeviceMemory> CudaBackend::allocate_staging(int64_t bytes) {
 void CudaBackend::read(std::byte* host, const std::byte* device_data, int64_t bytes) {
   const DeviceScope scope(device().id);
   const cudaStream_t main = stream(Stream::compute);
-  check_cuda(cudaMemcpyAsync(host, device_data, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,
-                             main),
-             "reading a GPU's memory");
+  check_cuda(
+      cudaMemcpyAsync(host, device_data, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, main),
+      "reading a GPU's memory");
   check_cuda(cudaEventRecord(read_.get(), main), "an event");
   wait(read_.get());
 }

@@ -41,13 +41,15 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
     calls_.push_back({op.op, op.in, op.out, op.axis, op.part});
     const BatchPart* part =
         reinterpret_cast<const BatchPart*>(device_parts_->data()) + (op.part - parts_.data());
-    kernels_.push_back(backend.table().at(op.op->def->kind).bind({.call = calls_.back(),
-                                                                  .part = part,
-                                                                  .workspace = op.workspace,
-                                                                  .device = backend.device(),
-                                                                  .stream = op.stream,
-                                                                  .arena = op.arena,
-                                                                  .whole_batch = parts_.size() == 1}));
+    kernels_.push_back(backend.table()
+                           .at(op.op->def->kind)
+                           .bind({.call = calls_.back(),
+                                  .part = part,
+                                  .workspace = op.workspace,
+                                  .device = backend.device(),
+                                  .stream = op.stream,
+                                  .arena = op.arena,
+                                  .whole_batch = parts_.size() == 1}));
     used_[index_of(op.stream)] = true;
     for (int awaited : op.waits) {
       OwnedEvent& event = done_[static_cast<size_t>(awaited)];

@@ -27,8 +27,8 @@ class CudaReplay : public Replay {
     std::function<void(const LaunchContext& context)> after;
   };
   // A step without the host: no inputs are copied, and the hooks, the same each time, run with it.
-  // Returns without waiting. begin_loop() copies the inputs that the host has written; prepare_loop()
-  // makes the graph from the second step on, and waits for what came before.
+  // Returns without waiting. begin_loop() copies the inputs that the host has written;
+  // prepare_loop() makes the graph from the second step on, and waits for what came before.
   void begin_loop();
   void prepare_loop(const Hooks& hooks);
   void enqueue(const Hooks& hooks);

@@ -36,8 +36,7 @@ DeviceInfo device_info(int id) {
           .compute_capability = (10 * properties.major) + properties.minor,
           .num_sms = properties.multiProcessorCount,
           .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
-          .shared_memory_per_sm =
-              attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, id),
+          .shared_memory_per_sm = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, id),
           .shared_memory_per_cta = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, id)};
 }
 

@@ -27,9 +27,9 @@ inline OwnedStream make_stream(bool urgent = false) {
   int least = 0, greatest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities");
   cudaStream_t stream = nullptr;
-  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
-                                          urgent ? greatest : least),
-             "a stream");
+  check_cuda(
+      cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least),
+      "a stream");
   return OwnedStream(stream);
 }
 

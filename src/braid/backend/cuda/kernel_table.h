@@ -19,7 +19,8 @@ struct LaunchArgs {
   const DeviceInfo& device;
   Stream stream = Stream::compute;
   DeviceMemory* arena = nullptr;
-  // The step is one micro-batch: its graph finds all inputs, and all keys but the new ones, written.
+  // The step is one micro-batch: its graph finds all inputs, and all keys but the new ones,
+  // written.
   bool whole_batch = true;
 
   // The live rows on an axis, for kernels: device memory.

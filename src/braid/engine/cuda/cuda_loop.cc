@@ -70,9 +70,8 @@ void CudaLoop::reserve(int64_t tokens) {
     const TensorView device = rank.step->device_input("page_table");
     for (auto i = static_cast<size_t>(pages_); i < pages.size(); ++i) {
       host.as<int32_t>()[i] = pages[i];
-      check_cuda(cudaMemcpyAsync(device.as<int32_t>() + i, host.as<int32_t>() + i,
-                                 sizeof(int32_t), cudaMemcpyHostToDevice,
-                                 rank.backend->stream(Stream::compute)),
+      check_cuda(cudaMemcpyAsync(device.as<int32_t>() + i, host.as<int32_t>() + i, sizeof(int32_t),
+                                 cudaMemcpyHostToDevice, rank.backend->stream(Stream::compute)),
                  "a page");
     }
   }
@@ -91,13 +90,10 @@ CudaReplay::Hooks CudaLoop::hooks(const LoopRank& rank) const {
                                 .page_table = table.as<const int32_t>(),
                                 .page_table_stride = static_cast<int32_t>(table.cols()),
                                 .page_size = static_cast<int32_t>(page_size_)};
-  return {.before =
-              [sampler = rank.sampler, inputs](const LaunchContext& context) {
-                sampler->advance(inputs, context);
-              },
-          .after =
-              [sampler = rank.sampler, logits = rank.step->output(0)](
-                  const LaunchContext& context) { sampler->sample(logits, context); }};
+  return {.before = [sampler = rank.sampler,
+                     inputs](const LaunchContext& context) { sampler->advance(inputs, context); },
+          .after = [sampler = rank.sampler, logits = rank.step->output(0)](
+                       const LaunchContext& context) { sampler->sample(logits, context); }};
 }
 
 }  // namespace braid::cuda

@@ -39,9 +39,9 @@ TensorView DeviceWeights::random(const Value& value, const Placement& placement)
   const TensorView view = allocate(part.dtype, part.shape);
   if (tensor.draw.stddev == 0) {
     const TensorView host = cut(model_.weight(value.name), placement, rank_);
-    check_cuda(cudaMemcpy(view.data, host.data, static_cast<size_t>(view.bytes()),
-                          cudaMemcpyHostToDevice),
-               "copying a weight");
+    check_cuda(
+        cudaMemcpy(view.data, host.data, static_cast<size_t>(view.bytes()), cudaMemcpyHostToDevice),
+        "copying a weight");
     return views_[key] = view;
   }
   const auto elems = (part.data - whole.data) / info(tensor.dtype).block_bytes;

@@ -92,7 +92,8 @@ Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const Val
                                                    .page_table = view(in[kPageTable]),
                                                    .out = view(out),
                                                    .spans = reinterpret_cast<int32_t*>(somewhere)});
-    if (in[kCacheK].shape[1] % 16 != 0 || std::ranges::count(kSegmentHeadDims, attrs.head_dim) == 0) {
+    if (in[kCacheK].shape[1] % 16 != 0 ||
+        std::ranges::count(kSegmentHeadDims, attrs.head_dim) == 0) {
       fail(ErrorCode::kUnsupported, "segment attention: pages of {}, head dim {}",
            in[kCacheK].shape[1], attrs.head_dim);
     }

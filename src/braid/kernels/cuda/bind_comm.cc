@@ -40,8 +40,7 @@ BoundKernel bind_collective(const LaunchArgs& args, DeviceComm& comm, size_t in,
 BoundKernel bind_all_reduce(const LaunchArgs& args, DeviceComm& comm) {
   const TensorView& x = args.call.in[0];
   return bind_collective(
-      args, comm, 0,
-      {CollectiveOp::all_reduce, x.shape[0], x.cols(), args.live(args.call.axis)});
+      args, comm, 0, {CollectiveOp::all_reduce, x.shape[0], x.cols(), args.live(args.call.axis)});
 }
 
 BoundKernel bind_reduce_scatter(const LaunchArgs& args, DeviceComm& comm) {
@@ -56,8 +55,9 @@ BoundKernel bind_all_gather(const LaunchArgs& args, DeviceComm& comm) {
   const auto& attrs = call.attrs<ops::CommAttrs>();
   const TensorView& y = call.out[0];
   if (attrs.dim == 0) {
-    return bind_collective(args, comm, 0, {CollectiveOp::all_gather, y.shape[0], y.cols(),
-                                           args.live(BatchAxis::token)});
+    return bind_collective(
+        args, comm, 0,
+        {CollectiveOp::all_gather, y.shape[0], y.cols(), args.live(BatchAxis::token)});
   }
   const int64_t begin = attrs.parts[static_cast<size_t>(comm.index())].begin;
   return [&call, &comm, begin, live = args.live(call.axis)](const LaunchContext& context) {
@@ -79,13 +79,20 @@ BoundKernel bind_take_shard(const LaunchArgs& args, DeviceComm&) {
   };
 }
 
-ReduceNormParams norm_params(const OpCall& call, const int64_t* live) {
+// The fused kernels take norm weights in bf16 and f32: others as a copy.
+std::shared_ptr<DeviceMemory> widened_norm(const LaunchArgs& args) {
+  const TensorView& w = args.call.in[2];
+  return w.dtype == DType::f16 ? row_as(args, w, DType::f32) : nullptr;
+}
+
+ReduceNormParams norm_params(const OpCall& call, const int64_t* live,
+                             const std::shared_ptr<DeviceMemory>& widened) {
   const TensorView& x = call.in[0];
   return {.dtype = x.dtype,
           .x = x.data,
           .r = call.in[1].as<const float>(),
-          .w = call.in[2].data,
-          .w_dtype = call.in[2].dtype,
+          .w = widened ? widened->data() : call.in[2].data,
+          .w_dtype = widened ? DType::f32 : call.in[2].dtype,
           .s = call.out[0].as<float>(),
           .y = call.out[1].data,
           .rows = x.shape[0],
@@ -99,12 +106,12 @@ BoundKernel bind_reduce_norm(const LaunchArgs& args, DeviceComm& comm) {
   const OpCall& call = args.call;
   const TensorView& x = call.in[0];
   const int64_t* live = args.live(call.axis);
-  const bool one_shot = x.bytes() <= comm.limits().line_bytes && x.cols() % 8 == 0 &&
-                        x.dtype == call.out[1].dtype && call.in[2].dtype != DType::f16;
+  const bool one_shot =
+      x.bytes() <= comm.limits().line_bytes && x.cols() % 8 == 0 && x.dtype == call.out[1].dtype;
   if (one_shot) {
     const ReduceNormConfig config = choose_reduce_norm(x.shape[0], x.cols(), comm.limits());
-    return [&call, &comm, live, config](const LaunchContext& context) {
-      all_reduce_add_rms_norm(comm, norm_params(call, live), config, context);
+    return [&call, &comm, live, config, w = widened_norm(args)](const LaunchContext& context) {
+      all_reduce_add_rms_norm(comm, norm_params(call, live, w), config, context);
     };
   }
   BRAID_CHECK(x.dtype == call.out[1].dtype, "all_reduce_add_rms_norm of {} to {}", name(x.dtype),
@@ -112,8 +119,8 @@ BoundKernel bind_reduce_norm(const LaunchArgs& args, DeviceComm& comm) {
   const auto reduce_params = [&call, live] {
     return CollectiveParams{.x = call.in[0].data, .y = call.in[0].data, .live_rows = live};
   };
-  const CollectiveDesc desc = describe(comm, CollectiveOp::all_reduce, x.dtype, x.shape[0],
-                                       x.cols(), reduce_params());
+  const CollectiveDesc desc =
+      describe(comm, CollectiveOp::all_reduce, x.dtype, x.shape[0], x.cols(), reduce_params());
   const CollectiveConfig config = choose(desc, comm.limits());
   const auto norm = [&call, live] {
     return RmsNormParams{.a = call.in[1],
@@ -139,8 +146,8 @@ BoundKernel bind_scatter_norm_gather(const LaunchArgs& args, DeviceComm& comm) {
   const int64_t* live = args.live(call.axis);
   const ReduceNormConfig config =
       choose_scatter_norm(x.shape[0], x.cols(), comm.size(), comm.limits());
-  return [&call, &comm, live, config](const LaunchContext& context) {
-    reduce_scatter_add_rms_norm_all_gather(comm, norm_params(call, live), config, context);
+  return [&call, &comm, live, config, w = widened_norm(args)](const LaunchContext& context) {
+    reduce_scatter_add_rms_norm_all_gather(comm, norm_params(call, live, w), config, context);
   };
 }
 
@@ -148,8 +155,7 @@ BoundKernel bind_scatter_norm_gather(const LaunchArgs& args, DeviceComm& comm) {
 Op linear_of(const Op& op) {
   const auto& a = op.attrs.as<ops::LinearAllReduceAttrs>();
   return {&ops::kLinear,
-          Attrs::of(ops::LinearAttrs{
-              .n = 1, .bias_elsewhere = a.bias_elsewhere, .dtype = a.dtype}),
+          Attrs::of(ops::LinearAttrs{.n = 1, .bias_elsewhere = a.bias_elsewhere, .dtype = a.dtype}),
           op.inputs,
           op.outputs,
           op.scope,
@@ -196,9 +202,10 @@ void add_comm_kernels(KernelTable& table, const StreamComms& comms) {
   const auto add = [&](const OpDef& def, Bind bind) {
     table.add(def.kind, {.info = [](const Op& op, TypeList, TypeList,
                                     const DeviceInfo&) { return named(op); },
-                         .bind = [comms, bind](const LaunchArgs& args) {
-                           return bind(args, *comms[static_cast<size_t>(args.stream)]);
-                         }});
+                         .bind =
+                             [comms, bind](const LaunchArgs& args) {
+                               return bind(args, *comms[static_cast<size_t>(args.stream)]);
+                             }});
   };
   add(ops::kAllReduce, bind_all_reduce);
   add(ops::kAllGather, bind_all_gather);
@@ -206,18 +213,18 @@ void add_comm_kernels(KernelTable& table, const StreamComms& comms) {
   add(ops::kTakeShard, bind_take_shard);
   add(ops::kAllReduceAddRmsNorm, bind_reduce_norm);
   add(ops::kReduceScatterAddRmsNormAllGather, bind_scatter_norm_gather);
-  table.add(ops::kLinearAllReduce.kind,
-            {.info =
-                 [&table](const Op& op, TypeList in, TypeList out, const DeviceInfo& device) {
-                   KernelInfo info = table.at(ops::kLinear.kind).info(linear_of(op), in, out, device);
-                   info.name = named(op).name;
-                   return info;
-                 },
-             .bind =
-                 [&table, comms](const LaunchArgs& args) {
-                   return bind_linear_all_reduce(table, args,
-                                                 *comms[static_cast<size_t>(args.stream)]);
-                 }});
+  table.add(
+      ops::kLinearAllReduce.kind,
+      {.info =
+           [&table](const Op& op, TypeList in, TypeList out, const DeviceInfo& device) {
+             KernelInfo info = table.at(ops::kLinear.kind).info(linear_of(op), in, out, device);
+             info.name = named(op).name;
+             return info;
+           },
+       .bind =
+           [&table, comms](const LaunchArgs& args) {
+             return bind_linear_all_reduce(table, args, *comms[static_cast<size_t>(args.stream)]);
+           }});
 }
 
 }  // namespace braid::cuda

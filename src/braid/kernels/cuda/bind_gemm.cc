@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <map>
 
-#include "braid/backend/cuda/memory.h"
 #include "braid/base/math.h"
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/linear/device/dequantize.h"
 #include "braid/kernels/cuda/linear/device/gemm.h"
 #include "braid/kernels/cuda/pointwise/device/add.h"
 #include "braid/kernels/cuda/pointwise/device/gated.h"
-#include "braid/tensor/quant.h"
 
 namespace braid::cuda {
 namespace {
@@ -54,19 +52,6 @@ std::vector<ValueType> types_of(std::span<const TensorView> views) {
   std::vector<ValueType> types;
   for (const TensorView& view : views) types.push_back({view.dtype, view.shape});
   return types;
-}
-
-// A bias in the dtype of y, which the library asks for.
-std::shared_ptr<DeviceMemory> converted(const LaunchArgs& args, const TensorView& bias, DType to) {
-  std::vector<std::byte> host(static_cast<size_t>(bias.bytes()));
-  check_cuda(cudaMemcpy(host.data(), bias.data, host.size(), cudaMemcpyDeviceToHost), "a bias");
-  std::vector<float> row(static_cast<size_t>(bias.cols()));
-  dequantize_row(bias.dtype, host.data(), row.data(), bias.cols());
-  host.resize(static_cast<size_t>(bytes_of(to, bias.cols())));
-  quantize_row(to, row.data(), host.data(), bias.cols());
-  auto memory = std::make_shared<CudaMemory>(args.device.id, std::ssize(host));
-  check_cuda(cudaMemcpy(memory->data(), host.data(), host.size(), cudaMemcpyHostToDevice), "a bias");
-  return memory;
 }
 
 }  // namespace
@@ -200,7 +185,7 @@ class BoundGemm {
     if (bias.data) {
       p.bias = bias.data;
       if (bias.dtype != y.dtype) {
-        product.bias = converted(args, bias, y.dtype);
+        product.bias = row_as(args, bias, y.dtype);
         p.bias = product.bias->data();
       }
     }

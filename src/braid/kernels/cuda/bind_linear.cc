@@ -104,8 +104,13 @@ BoundKernel bind_skinny(const LaunchArgs& args) {
   };
 }
 
-bool few_tokens(const ValueType& x) {
-  return x.shape[0] <= kSkinnyMaxTokens || !gemm_available();
+// Where reading the weights once beats the library: up to 16 tokens, and to 32 where the library
+// would first need them as plain numbers.
+bool few_tokens(TypeList in) {
+  constexpr int64_t kPlainTokens = 16;
+  const int64_t T = in[0].shape[0];
+  if (T <= kPlainTokens) return true;
+  return (T <= kSkinnyMaxTokens && in[1].dtype != in[0].dtype) || !gemm_available();
 }
 
 // Gate and up of two dtypes are two products and the gate's own kernel.
@@ -119,26 +124,24 @@ void add_linear_kernels(KernelTable& table) {
   const auto store = make_gemm_store();
   const Kernel kernel = {
       .info = [](const Op& op, TypeList in, TypeList, const DeviceInfo&) -> KernelInfo {
-        if (few_tokens(in[0]) && one_product(op, in)) {
+        if (few_tokens(in) && one_product(op, in)) {
           return {fmt::format("{}.skinny", op.def->kind), 0};
         }
         return gemm_info(op, in);
       },
       .bind = [store](const LaunchArgs& args) -> BoundKernel {
-        const TensorView& x = args.call.in[0];
         std::vector<ValueType> in;
         for (const TensorView& view : args.call.in) in.push_back({view.dtype, view.shape});
-        if (few_tokens({x.dtype, x.shape}) && one_product(*args.call.op, in)) {
+        if (few_tokens(in) && one_product(*args.call.op, in)) {
           return bind_skinny(args);
         }
         return bind_gemm(args, *store);
       }};
-  table.add(ops::kNormLinear.kind,
-            {.info =
-                 [](const Op&, TypeList, TypeList, const DeviceInfo&) {
-                   return KernelInfo{"norm_linear.skinny", 0};
-                 },
-             .bind = bind_skinny});
+  table.add(ops::kNormLinear.kind, {.info =
+                                        [](const Op&, TypeList, TypeList, const DeviceInfo&) {
+                                          return KernelInfo{"norm_linear.skinny", 0};
+                                        },
+                                    .bind = bind_skinny});
   table.add(ops::kLinear.kind, kernel);
   table.add(ops::kGatedLinear.kind, kernel);
 }

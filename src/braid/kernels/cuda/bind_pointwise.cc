@@ -1,4 +1,5 @@
-// Binds embedding, gather_rows, rms_norm, add, add_rms_norm, gated, rope, kv_append and rope_append.
+// Binds embedding, gather_rows, rms_norm, add, add_rms_norm, gated, rope, kv_append and
+// rope_append.
 #include <vector>
 
 #include "braid/backend/cuda/memory.h"
@@ -105,16 +106,16 @@ std::shared_ptr<DeviceMemory> turns_table(const LaunchArgs& args, const ops::Rop
   std::vector<float> host(factors.data ? static_cast<size_t>(factors.cols()) : 0);
   if (factors.data) {
     BRAID_CHECK(factors.dtype == DType::f32, "rope factors are {}", name(factors.dtype));
-    check_cuda(cudaMemcpy(host.data(), factors.data, host.size() * sizeof(float),
-                          cudaMemcpyDeviceToHost),
-               "rope factors");
+    check_cuda(
+        cudaMemcpy(host.data(), factors.data, host.size() * sizeof(float), cudaMemcpyDeviceToHost),
+        "rope factors");
   }
   const std::vector<uint64_t> turns = rope_turns(attrs, factors.data ? host.data() : nullptr);
   const auto bytes = static_cast<int64_t>(turns.size() * sizeof(uint64_t));
   auto table = std::make_shared<CudaMemory>(args.device.id, bytes);
-  check_cuda(cudaMemcpy(table->data(), turns.data(), static_cast<size_t>(bytes),
-                        cudaMemcpyHostToDevice),
-             "rope table");
+  check_cuda(
+      cudaMemcpy(table->data(), turns.data(), static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
+      "rope table");
   return table;
 }
 
@@ -157,7 +158,8 @@ BoundKernel bind_rope_kernel(const LaunchArgs& args, RopeAppendParams (*make)(co
     if (turns) p.turns = reinterpret_cast<const uint64_t*>(turns->data());
     return p;
   };
-  const RopeConfig config = choose_rope(rope_append_desc(with_turns(args.call)), args.device.num_sms);
+  const RopeConfig config =
+      choose_rope(rope_append_desc(with_turns(args.call)), args.device.num_sms);
   return [&call = args.call, config, with_turns](const LaunchContext& context) {
     rope_append(with_turns(call), config, context);
   };

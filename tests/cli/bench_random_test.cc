@@ -1,0 +1,75 @@
+// braid bench --config --random-weights: a shape without a download.
+#include "cli/program.h"
+
+namespace braid::golden {
+namespace {
+
+using nlohmann::json;
+
+class BenchRandomCliTest : public CliTest {
+ protected:
+  static constexpr int64_t kC = 64, kF = 96, kV = 500, kHq = 4, kHkv = 2, kLayers = 2;
+  static constexpr int64_t kLayerParameters =
+      2 * kC + 2 * kC * kC + 2 * kC * (kC / kHq * kHkv) + 3 * kC * kF;
+
+  static std::string config() {
+    const json shape = {{"architectures", {"LlamaForCausalLM"}},
+                        {"hidden_size", kC},
+                        {"intermediate_size", kF},
+                        {"num_hidden_layers", kLayers},
+                        {"num_attention_heads", kHq},
+                        {"num_key_value_heads", kHkv},
+                        {"vocab_size", kV},
+                        {"max_position_embeddings", 256},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 1e4},
+                        {"hidden_act", "silu"},
+                        {"tie_word_embeddings", false}};
+    std::ofstream(folder_ / "shape.json") << shape;
+    return path("shape.json");
+  }
+  static std::string bench() { return "bench --config " + config() + " -p 4 -n 2 -r 1 "; }
+};
+
+TEST_F(BenchRandomCliTest, MeasuresAShape) {
+  for (const char* options : {"", "--layers 1", "--tp 2 --threads 1", "--device cpu -d 9"}) {
+    SCOPED_TRACE(options);
+    const Outcome o = braid(bench() + "--random-weights --json " + options);
+    ASSERT_EQ(o.status, 0) << o.err;
+    const json report = json::parse(o.out);
+    const int64_t layers = std::string_view(options) == "--layers 1" ? 1 : kLayers;
+    const int64_t parameters = 2 * kV * kC + kC + layers * kLayerParameters;
+    EXPECT_EQ(report["parameters"], parameters);
+    EXPECT_EQ(report["weight_bytes"], 2 * parameters) << "bf16";
+    ASSERT_EQ(report["tests"].size(), 2u);
+    EXPECT_TRUE(report["tests"][0]["name"].get<std::string>().starts_with("pp4"));
+    EXPECT_TRUE(report["tests"][1]["name"].get<std::string>().starts_with("tg2"));
+    for (const json& test : report["tests"]) EXPECT_GT(test["tokens_per_s"].get<double>(), 0);
+    // A decode step reads all weights but those of the embedding.
+    EXPECT_GE(report["tests"][1]["bytes_per_token"].get<double>(),
+              static_cast<double>(2 * (parameters - kV * kC)));
+  }
+}
+
+TEST_F(BenchRandomCliTest, PrintsATable) {
+  const Outcome o = braid(bench() + "--random-weights");
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, testing::HasSubstr("| llama |"));
+  EXPECT_THAT(o.out, testing::HasSubstr("| tg2 |"));
+}
+
+TEST_F(BenchRandomCliTest, WrongUseGetsOneLine) {
+  expect_refused(bench(), 2, "add --random-weights");
+  expect_refused(bench() + "--random-weights --layers 3", 2, "--layers is 3");
+  expect_refused(bench() + "--random-weights --layers 3", 2, "shape.json has 2");
+  expect_refused(bench() + "--random-weights --layers -1", 2, "--layers is -1");
+  expect_refused(bench() + "--random-weights -m " + hf(), 2, "one of --model and --config");
+  expect_refused("bench --random-weights", 2, "one of --model and --config");
+  expect_refused("bench --random-weights -m " + hf(), 2, "--config");
+  expect_refused("bench --layers 1 -m " + hf(), 2, "--config");
+  expect_refused("bench --random-weights --config /no/such.json", 1, "/no/such.json");
+  expect_refused("bench --random-weights --config " + gguf(), 1, gguf());
+}
+
+}  // namespace
+}  // namespace braid::golden

@@ -1,0 +1,56 @@
+// --device, on a machine without a GPU.
+#include <cstdlib>
+
+#include "cli/program.h"
+
+namespace braid::golden {
+namespace {
+
+using nlohmann::json;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+class DeviceCliTest : public CliTest {
+ protected:
+  // Hides those that there are.
+  DeviceCliTest() { setenv("CUDA_VISIBLE_DEVICES", "", 1); }
+  ~DeviceCliTest() override { unsetenv("CUDA_VISIBLE_DEVICES"); }
+
+  static std::string run() { return "run -m " + hf() + " -p 'hello world' -n 4 --ignore-eos "; }
+};
+
+TEST_F(DeviceCliTest, ThatIsNoneIsWrongUsage) {
+  for (const char* device :
+       {"nonsense", "gpu", "cpu:0", "cuda:", "cuda:x", "cuda:0,0", "cuda:-1"}) {
+    const std::string message = fmt::format("device '{}': wanted cpu, cuda", device);
+    expect_refused(run() + "--device " + device, 2, message);
+    expect_refused("bench -m " + hf() + " -p 1 -n 1 -r 1 --device " + device, 2, message);
+  }
+  expect_refused(run() + "--device ''", 2, "device");
+}
+
+TEST_F(DeviceCliTest, CudaWithoutAGpuRunsOnTheCpuAndSaysSo) {
+  const Outcome cpu = braid(run() + "--device cpu --json");
+  const Outcome cuda = braid(run() + "--device cuda --json");
+  ASSERT_EQ(cpu.status, 0) << cpu.err;
+  ASSERT_EQ(cuda.status, 0) << cuda.err;
+  EXPECT_EQ(cpu.err, "");
+  EXPECT_EQ(cuda.err, "braid: no GPU that this build can use: running on the CPU\n");
+  EXPECT_EQ(json::parse(cuda.out)["output_ids"], json::parse(cpu.out)["output_ids"]);
+  EXPECT_EQ(json::parse(braid(run() + "--json").out)["output_ids"],
+            json::parse(cpu.out)["output_ids"])
+      << "cpu is the default";
+}
+
+TEST_F(DeviceCliTest, AGpuThatIsNotThereFailsTheJob) {
+  for (const char* device : {"cuda:0", "cuda:7", "cuda:0,1 --tp 2"}) {
+    const Outcome o = braid(run() + "--device " + device);
+    EXPECT_EQ(o.status, 1) << device;
+    EXPECT_EQ(o.out, "");
+    EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
+    EXPECT_THAT(o.err, AnyOf(HasSubstr("GPU"), HasSubstr("CUDA")));
+  }
+}
+
+}  // namespace
+}  // namespace braid::golden
