@@ -36,7 +36,9 @@ void check(const SkinnyShape& shape, const SkinnyConfig& c, const SkinnyDevice& 
   EXPECT_EQ(k % skinny_granule(shape.dtype), 0);
   EXPECT_GE(k * c.cluster, shape.k);
   EXPECT_LT(k * (c.cluster - 1), shape.k);
-  if (c.split_k || device.compute_capability < 90) EXPECT_EQ(c.cluster, 1);
+  if (c.split_k || device.compute_capability < 90) {
+    EXPECT_EQ(c.cluster, 1);
+  }
   EXPECT_EQ(c.chunk % 256, 0);
   if (c.bulk) {
     EXPECT_GE(c.stages, kSkinnyMinStages);

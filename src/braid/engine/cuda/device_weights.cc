@@ -32,7 +32,7 @@ TensorView DeviceWeights::allocate(DType dtype, const Shape& shape) {
 // Made on the GPU, the same numbers at the same places however the tensor is divided.
 TensorView DeviceWeights::random(const Value& value, const Placement& placement) {
   const RandomWeights::Tensor& tensor = model_.random()->tensors().find(value.name)->second;
-  const std::string key = fmt::format("{} {}", value.name, to_string(placement));
+  const std::string key = fmt::format("{} {}", tensor.seed, to_string(placement));
   if (const auto it = views_.find(key); it != views_.end()) return it->second;
   const TensorView whole = make_view(nullptr, tensor.dtype, tensor.shape);
   const TensorView part = cut(whole, placement, rank_);

@@ -53,7 +53,7 @@ void stream_add(cudaStream_t stream, uint64_t* word, uint64_t value) {
                        },
                        addition.get()),
                    "signal on a stream");
-  addition.release();
+  (void)addition.release();  // the callback has it now
 }
 
 }  // namespace braid::fabric

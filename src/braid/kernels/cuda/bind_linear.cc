@@ -32,6 +32,8 @@ SkinnyParams make_skinny(const OpCall& call, size_t first, size_t n, const int64
                  .activation = op.activation()};
   if (op.normed()) {
     const TensorView &a = call.in[0], &b = call.in[1], &w = call.in[2];
+    BRAID_CHECK(a.dtype == DType::f32 && (b.data == nullptr || b.dtype == DType::bf16),
+                "norm_linear of {} and {}", name(a.dtype), name(b.dtype));
     p.normed = true;
     p.norm = {.a = a.as<const float>(),
               .a_stride = a.cols(),

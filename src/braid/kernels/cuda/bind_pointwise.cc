@@ -50,11 +50,9 @@ RmsNormParams make_norm(const OpCall& call) {
           .group = attrs.group};
 }
 
-// The residual is the wider of the two, wherever it stands.
 RmsNormParams make_add_norm(const OpCall& call) {
-  const bool second = call.in[0].dtype != DType::f32;
-  return {.a = call.in[second ? 1 : 0],
-          .b = call.in[second ? 0 : 1],
+  return {.a = call.in[0],
+          .b = call.in[1],
           .w = call.in[2],
           .s = call.out[0],
           .y = call.out[1],

@@ -32,6 +32,7 @@ struct StreamConfig {
 
 // Whether the kernel computes it: bf16, K a multiple of 8, and x fits beside other CTAs'.
 bool stream_takes(const StreamShape& shape);
+// Of a shape that it takes, with at least one unit.
 StreamConfig choose_stream(const StreamShape& shape, int num_sms);
 
 // Bytes of a token's x in shared memory: whole chunks, padded with zeros.

@@ -36,8 +36,8 @@ __device__ void store_columns(const ColumnArgs& a, std::byte* y, int64_t rows) {
 template <class Word>
 __global__ __launch_bounds__(kThreads) void gather_columns_kernel(
     const __grid_constant__ CommView view, const __grid_constant__ ColumnArgs a) {
-  ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
+  ptx::grid_launch_dependents();  // not before: what follows would hold SMs while this one spins
   const int64_t rows = a.live ? min(*a.live, a.rows) : a.rows;
   const uint32_t epoch = begin_epoch_together(view);
   if (epoch != 0 && barrier_with_peers(view, 2 * epoch - 1)) {
