@@ -78,8 +78,7 @@ Result measure(Engine& engine, const BenchOptions& o, int64_t tokens, bool decod
 // Weights once (of the embedding one row) and the KV cache at mid-way.
 double decode_bytes(const Model& model, const BenchOptions& o) {
   const ModelConfig& c = model.config();
-  const double embedding =
-      c.tied_head ? 0 : static_cast<double>(model.weight("token_embd").bytes());
+  const double embedding = c.tied_head ? 0 : static_cast<double>(model.weight_bytes("token_embd"));
   const double keys = static_cast<double>(o.depth) + static_cast<double>(o.decode) / 2;
   return static_cast<double>(model.weight_bytes()) - embedding +
          2 * keys * static_cast<double>(c.layers * bytes_of(model.default_kv_dtype(), c.Hkv * c.D));
@@ -88,14 +87,14 @@ double decode_bytes(const Model& model, const BenchOptions& o) {
 std::string table(const BenchOptions& o, const Engine& engine, const Model& model,
                   const std::vector<Result>& results, double bandwidth) {
   std::string out = fmt::format(
-      "| model | size | params | tp | threads | test | tokens/s | of read bandwidth |\n"
+      "| model | size | params | tp | threads | test | tokens/s | read of memory |\n"
       "|---|---:|---:|---:|---:|---|---:|---:|\n");
   for (const Result& r : results) {
-    const std::string share =
-        r.bytes_per_token > 0
-            ? fmt::format("{:.0f}% of {:.1f} GB/s", 100 * r.bytes_per_token * r.mean() / bandwidth,
-                          bandwidth / 1e9)
-            : "-";
+    const double rate = r.bytes_per_token * r.mean();  // bytes/s of weights and KV
+    const std::string share = rate == 0       ? "-"
+                              : bandwidth > 0 ? fmt::format("{:.0f}% of {:.1f} GB/s",
+                                                            100 * rate / bandwidth, bandwidth / 1e9)
+                                              : fmt::format("{:.0f} GB/s", rate / 1e9);
     out += fmt::format("| {} | {:.2f} MiB | {:.2f} M | {} | {} | {} | {:.2f} ± {:.2f} | {} |\n",
                        model.config().name.empty() ? model.config().family : model.config().name,
                        static_cast<double>(model.weight_bytes()) / (1 << 20),
@@ -115,7 +114,7 @@ nlohmann::ordered_json json_report(const BenchOptions& o, const Engine& engine, 
                                    {"samples", r.tokens_per_s}};
     if (r.bytes_per_token > 0) {
       test["bytes_per_token"] = r.bytes_per_token;
-      test["bandwidth_share"] = r.bytes_per_token * r.mean() / bandwidth;
+      if (bandwidth > 0) test["bandwidth_share"] = r.bytes_per_token * r.mean() / bandwidth;
     }
     tests.push_back(std::move(test));
   }
@@ -159,7 +158,9 @@ void bench(const BenchOptions& o) {
     results.push_back(measure(engine, o, o.decode, true));
     results.back().bytes_per_token = decode_bytes(model, o);
   }
-  const double bandwidth = measure_read_bandwidth(engine.threads() * o.parallel.engine.tp);
+  // A GPU's is measured by bench_cuda_linear.
+  const double bandwidth =
+      config.device.cuda ? 0 : measure_read_bandwidth(engine.threads() * o.parallel.engine.tp);
   parallel.finish(engine);
   print(o.json ? json_report(o, engine, model, results, bandwidth).dump(2) + "\n"
                : table(o, engine, model, results, bandwidth));

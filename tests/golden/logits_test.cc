@@ -1,17 +1,14 @@
 // Logits and greedy tokens against Hugging Face's, for every model family, file format and rank
 // count.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "braid/backend/cpu/cpu_backend.h"
-#include "braid/engine/batch_cut.h"
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/ops/fusion.h"
-#include "braid/schedule/strategies/registry.h"
+#include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
 
@@ -31,44 +28,11 @@ double activation_tolerance(const ModelConfig& config) {
   return 3 * std::sqrt(2 * (2.1e-5 * 2.1e-5 * (4 * layers + 1) + 2.1e-4 * 2.1e-4 * 2 * layers));
 }
 
-class Folder {
- public:
-  explicit Folder(const std::string& name)
-      : path_(fs::temp_directory_path() / fmt::format("braid_logits_{}_{}", name, getpid())) {
-    fs::create_directories(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-// A prompt's logits at all positions, in steps of at most `chunk` tokens.
-std::vector<std::vector<float>> prompt_logits(Runner& runner, const std::vector<int32_t>& prompt,
-                                              int64_t page_size, size_t chunk) {
-  std::vector<std::vector<float>> rows;
-  std::vector<int32_t> pages;
-  KvPages pool(64, page_size);
-  for (size_t done = 0; done < prompt.size(); done += chunk) {
-    const size_t n = std::min(chunk, prompt.size() - done);
-    pool.reserve(pages, static_cast<int64_t>(done + n));
-    Batch batch(page_size);
-    batch.add(std::span(prompt).subspan(done, n), static_cast<int64_t>(done), pages,
-              static_cast<int64_t>(n));
-    const TensorView logits = runner.run(batch);
-    for (int64_t r = 0; r < logits.shape[0]; ++r) {
-      rows.emplace_back(logits.row_as<float>(r), logits.row_as<float>(r) + logits.cols());
-    }
-  }
-  return rows;
-}
-
 RunnerConfig runner_config(const Model& model, int tp) {
   return {.tp = tp,
-          .cache = {.pages = 64,
-                    .page_size = 16,
-                    .pages_per_sequence = 64,
+          .cache = {.pages = kPages,
+                    .page_size = kPageSize,
+                    .pages_per_sequence = kPages,
                     .kv_dtype =
                         is_float(model.weight("layers.0.attn.k").dtype) ? DType::f32 : DType::f16}};
 }
@@ -83,7 +47,9 @@ void expect_logits(const Golden& golden, const Case& c, const std::vector<std::v
       inner.push_back(rows[static_cast<size_t>(position)][static_cast<size_t>(column)]);
     }
   }
-  if (!inner.empty()) EXPECT_LT(relative_distance(inner, c.inner), tolerance);
+  if (!inner.empty()) {
+    EXPECT_LT(relative_distance(inner, c.inner), tolerance);
+  }
 }
 
 // Greedy tokens agree up to the first step whose two best logits are closer than rounding.
@@ -95,40 +61,6 @@ void expect_greedy(Engine& engine, const Case& c, double tolerance) {
     if (c.gaps[i] < 2 * tolerance * std::abs(c.greedy_logits[i])) break;
     ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i;
   }
-}
-
-// The logits of all positions, computed by the ops' scalar references alone.
-std::vector<std::vector<float>> reference_logits(const Model& model, const Program& program,
-                                                 const std::vector<int32_t>& prompt) {
-  const auto n = std::ssize(prompt);
-  cpu::ThreadPool pool(1);
-  cpu::KernelTable table(1);
-  for (const Op& op : program.ops) cpu::add_reference_kernel(table, *op.def);
-  cpu::CpuBackend backend(table, pool);
-  std::map<std::string, std::unique_ptr<DeviceMemory>> states;
-  const PlanRank rank{&program, &table};
-  const std::vector<Schedule> schedules =
-      plan(*sequential_strategy(), {&rank, 1}, {.micro_batches = {{program.capacity}}});
-  Executor executor(program, schedules[0], backend, [&](const Value& value) {
-    if (value.kind == ValueKind::weight) return model.weight(value.name);
-    auto& memory = states[value.name];
-    if (!memory) memory = backend.allocate(value.type.shape.elems() * 4);
-    return make_view(memory->data(), DType::f32, value.type.shape);
-  });
-  std::vector<int32_t> pages;
-  KvPages(64, 16).reserve(pages, n);
-  Batch batch(16);
-  batch.add(prompt, 0, pages, n);
-  BatchCut cut;
-  cut.assign(batch, {{0, n}}, "sequential");
-  cut.write(executor);
-  executor.run(batch.extents());
-  const TensorView& logits = executor.output(0);
-  std::vector<std::vector<float>> rows;
-  for (int64_t r = 0; r < n; ++r) {
-    rows.emplace_back(logits.row_as<float>(r), logits.row_as<float>(r) + logits.cols());
-  }
-  return rows;
 }
 
 class LogitsTest : public testing::TestWithParam<std::string> {};
@@ -143,8 +75,8 @@ TEST_P(LogitsTest, HuggingFaceFolderOnAnyNumberOfRanks) {
     SCOPED_TRACE(fmt::format("tp {}", tp));
     Runner runner(loaded.model, runner_config(loaded.model, tp));
     for (const Case& c : golden.cases) {
-      expect_logits(golden, c, prompt_logits(runner, c.prompt, 16, 512), kF32Tolerance);
-      expect_logits(golden, c, prompt_logits(runner, c.prompt, 16, 7), kF32Tolerance);
+      expect_logits(golden, c, prompt_logits(runner, c.prompt, 512), kF32Tolerance);
+      expect_logits(golden, c, prompt_logits(runner, c.prompt, 7), kF32Tolerance);
     }
   }
 }
@@ -174,8 +106,8 @@ TEST_P(LogitsTest, GgufInEveryForm) {
     const double tolerance = exact ? kF32Tolerance : activation_tolerance(model.config());
     Runner runner(model, runner_config(model, 1));
     for (const Case& c : golden.cases) {
-      expect_logits(golden, c, prompt_logits(runner, c.prompt, 16, 512), tolerance);
-      expect_logits(golden, c, prompt_logits(runner, c.prompt, 16, 1), tolerance);
+      expect_logits(golden, c, prompt_logits(runner, c.prompt, 512), tolerance);
+      expect_logits(golden, c, prompt_logits(runner, c.prompt, 1), tolerance);
     }
   }
 }
@@ -194,9 +126,9 @@ TEST_P(LogitsTest, ReferenceKernelsAreExactInEveryForm) {
     const Case& c = golden.cases.front();
     const auto n = std::ssize(c.prompt);
     const Program plain = model.forward({.capacity = {n, 1, n},
-                                         .pages = 64,
-                                         .page_size = 16,
-                                         .pages_per_sequence = 64,
+                                         .pages = kPages,
+                                         .page_size = kPageSize,
+                                         .pages_per_sequence = kPages,
                                          .kv_dtype = DType::f32});
     for (const Program& program : {plain, fuse(plain, fusions())}) {
       expect_logits(golden, c, reference_logits(model, program, c.prompt), kF32Tolerance);

@@ -57,6 +57,12 @@ TensorView Model::weight(std::string_view canonical) const {
   return source().get(file_name(canonical));
 }
 
+int64_t Model::weight_bytes(std::string_view canonical) const {
+  if (!random_) return weight(canonical).bytes();
+  const RandomWeights::Tensor& tensor = random_->tensors().find(canonical)->second;
+  return bytes_of(tensor.dtype, tensor.shape.elems());
+}
+
 Program Model::forward(const ForwardShape& shape) const {
   return family_.forward(config_, shape, [this](std::string_view name) {
     return random_ ? random_->tensors().find(name)->second.dtype : weight(name).dtype;

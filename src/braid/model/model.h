@@ -30,6 +30,9 @@ class Model {
   // A weight in place, by canonical name.
   TensorView weight(std::string_view canonical) const;
 
+  // Its bytes, without touching them.
+  int64_t weight_bytes(std::string_view canonical) const;
+
   // What the KV cache is kept in unless asked otherwise: as precise as the weights, f16 at most for
   // quantized ones.
   DType default_kv_dtype() const;

@@ -1,20 +1,13 @@
 // Models on GPUs: against Hugging Face's goldens, against exact arithmetic on the demo model,
 // across ranks, and against themselves a thousand times.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
-#include <map>
-#include <numeric>
 
-#include "braid/backend/cpu/cpu_backend.h"
-#include "braid/engine/batch_cut.h"
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/ops/fusion.h"
-#include "braid/schedule/plan.h"
-#include "braid/schedule/strategies/registry.h"
+#include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
 
@@ -22,9 +15,6 @@ namespace braid::golden {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int64_t kPageSize = 16;
-constexpr int64_t kPages = 64;
 
 RunnerConfig runner_config(int tp) {
   return {.device = {.cuda = true, .ids = {}},
@@ -36,79 +26,19 @@ RunnerConfig runner_config(int tp) {
                     .activations = DType::bf16}};
 }
 
-class Folder {
- public:
-  explicit Folder(const std::string& name)
-      : path_(fs::temp_directory_path() / fmt::format("braid_cuda_{}_{}", name, getpid())) {
-    fs::create_directories(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-using Rows = std::vector<std::vector<float>>;
-
-// A prompt's logits at all positions, in steps of at most `chunk` tokens.
-Rows prompt_logits(Runner& runner, const std::vector<int32_t>& prompt, size_t chunk) {
-  Rows rows;
-  std::vector<int32_t> pages;
-  KvPages pool(kPages, kPageSize);
-  for (size_t done = 0; done < prompt.size(); done += chunk) {
-    const size_t n = std::min(chunk, prompt.size() - done);
-    pool.reserve(pages, static_cast<int64_t>(done + n));
-    Batch batch(kPageSize);
-    batch.add(std::span(prompt).subspan(done, n), static_cast<int64_t>(done), pages,
-              static_cast<int64_t>(n));
-    const TensorView logits = runner.run(batch);
-    for (int64_t r = 0; r < logits.shape[0]; ++r) {
-      rows.emplace_back(logits.row_as<float>(r), logits.row_as<float>(r) + logits.cols());
-    }
-  }
-  return rows;
-}
-
-// The same forward pass by the ops' scalar references: every value between ops is rounded to bf16
-// as on the GPU, sums are in f64.
-Rows reference_logits(const Model& model, const std::vector<int32_t>& prompt) {
+// By the ops' scalar references: every value between ops is rounded to bf16 as on the GPU, sums are
+// in f64.
+Rows rounded_logits(const Model& model, const std::vector<int32_t>& prompt) {
   const auto n = std::ssize(prompt);
-  const Program program = fuse(model.forward({.capacity = {n, 1, n},
+  return reference_logits(model,
+                          fuse(model.forward({.capacity = {n, 1, n},
                                               .pages = kPages,
                                               .page_size = kPageSize,
                                               .pages_per_sequence = kPages,
                                               .kv_dtype = DType::bf16,
                                               .activations = DType::bf16}),
-                               fusions());
-  cpu::ThreadPool pool(1);
-  cpu::KernelTable table(1);
-  for (const Op& op : program.ops) cpu::add_reference_kernel(table, *op.def);
-  cpu::CpuBackend backend(table, pool);
-  std::map<std::string, std::unique_ptr<DeviceMemory>> states;
-  const PlanRank rank{&program, &table};
-  const std::vector<Schedule> schedules =
-      plan(*sequential_strategy(), {&rank, 1}, {.micro_batches = {{program.capacity}}});
-  Executor executor(program, schedules[0], backend, [&](const Value& value) {
-    if (value.kind == ValueKind::weight) return model.weight(value.name);
-    auto& memory = states[value.name];
-    if (!memory) memory = backend.allocate(bytes_of(value.type));
-    return make_view(memory->data(), value.type.dtype, value.type.shape);
-  });
-  std::vector<int32_t> pages;
-  KvPages(kPages, kPageSize).reserve(pages, n);
-  Batch batch(kPageSize);
-  batch.add(prompt, 0, pages, n);
-  BatchCut cut;
-  cut.assign(batch, {{0, n}}, "sequential");
-  cut.write(executor);
-  executor.run(batch.extents());
-  const TensorView logits = executor.host_output(0, n);
-  Rows rows;
-  for (int64_t r = 0; r < n; ++r) {
-    rows.emplace_back(logits.row_as<float>(r), logits.row_as<float>(r) + logits.cols());
-  }
-  return rows;
+                               fusions()),
+                          prompt);
 }
 
 // How far logits are from Hugging Face's in f32, at the prompt's end and at inner positions.
@@ -136,7 +66,7 @@ Distance distance_of(const Golden& golden, const Case& c, const Rows& rows) {
 double tolerance_of(const Model& model, const Golden& golden) {
   double most = 0;
   for (const Case& c : golden.cases) {
-    const Distance d = distance_of(golden, c, reference_logits(model, c.prompt));
+    const Distance d = distance_of(golden, c, rounded_logits(model, c.prompt));
     most = std::max({most, d.last, d.inner});
   }
   return 2 * std::sqrt(2.) * most;
@@ -287,7 +217,7 @@ TEST_F(CudaDemo, AThousandRunsGiveTheSameBits) {
   Runner runner(loaded_->model, runner_config(1));
   const std::vector<int32_t> prompt = load_demo_golden().cases[0].ids;
   for (const size_t tokens : {size_t{1}, prompt.size()}) {
-    Batch batch(16);
+    Batch batch(kPageSize);
     batch.add(std::span(prompt).first(tokens), 0, std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}, 1);
     std::vector<float> first;
     for (int i = 0; i < 1000; ++i) {

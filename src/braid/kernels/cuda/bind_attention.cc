@@ -86,12 +86,12 @@ Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const Val
     return make_view(somewhere, type.dtype, type.shape);
   };
   const auto segments = [&] {
-    const PagedCall call = make_paged_call(attrs, {.q = view(in[kQ]),
-                                                   .k_cache = view(in[kCacheK]),
-                                                   .v_cache = view(in[kCacheV]),
-                                                   .page_table = view(in[kPageTable]),
-                                                   .out = view(out),
-                                                   .spans = reinterpret_cast<int32_t*>(somewhere)});
+    make_paged_call(attrs, {.q = view(in[kQ]),
+                            .k_cache = view(in[kCacheK]),
+                            .v_cache = view(in[kCacheV]),
+                            .page_table = view(in[kPageTable]),
+                            .out = view(out),
+                            .spans = reinterpret_cast<int32_t*>(somewhere)});
     if (in[kCacheK].shape[1] % 16 != 0 ||
         std::ranges::count(kSegmentHeadDims, attrs.head_dim) == 0) {
       fail(ErrorCode::kUnsupported, "segment attention: pages of {}, head dim {}",

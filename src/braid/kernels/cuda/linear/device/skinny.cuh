@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kSkinnyThreads, 2)
   }
   const int first_step = args.split_k ? warp : 0, step = args.split_k ? kSkinnyWarps : 1;
   const int first_tile = args.split_k ? 0 : warp, tile_step = args.split_k ? 1 : kSkinnyWarps;
-  const int depth = args.split_k ? args.stages : args.stages / kSkinnyWarps;
+  [[maybe_unused]] const int depth = args.split_k ? args.stages : args.stages / kSkinnyWarps;
   SkinnyPlace place{0, 0};  // of all stages, or of the warp's own
   [[maybe_unused]] int use = 0;
   for (int tile = first_tile; tile < work.num_tiles; tile += tile_step, ++use) {
