@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "braid/ops/kernel_catalog.h"
@@ -56,6 +57,8 @@ class Replay {
   // Runs every launch and returns when all have ended. Writes when each ran to `times` unless it is
   // empty: [launches]. The first error of any launch is rethrown.
   virtual void run(std::span<LaunchTime> times = {}) = 0;
+  // What it holds on the device beside its step's values, for people; may be empty.
+  virtual std::string describe() const { return {}; }
 };
 
 // How a rank computes: memory, kernels, and streams that run the launches.

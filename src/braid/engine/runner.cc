@@ -191,6 +191,10 @@ std::vector<std::string> Runner::explain() const {
                                 impl_->strategies[static_cast<size_t>(key.strategy)]->name(),
                                 launches));
   }
+  if (impl_->current != nullptr) {
+    const std::string device = impl_->current->executors[0]->replay().describe();
+    if (!device.empty()) lines.push_back("the last plan: " + device);
+  }
   return lines;
 }
 

@@ -174,6 +174,11 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
   if (hooks.after) hooks.after({main, chained[index_of(Stream::compute)]});
 }
 
+std::string CudaReplay::describe() const {
+  return fmt::format("{} graphs made, {:.1f} MB of device memory", num_graphs_,
+                     static_cast<double>(graph_bytes_) / 1e6);
+}
+
 void CudaReplay::finish() {
   check_cuda(cudaEventRecord(end_.get(), stream(Stream::compute)), "an event");
   backend_.wait(end_.get());
