@@ -33,7 +33,7 @@ void CudaBackend::read(std::byte* host, const std::byte* device_data, int64_t by
   check_cuda(
       cudaMemcpyAsync(host, device_data, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, main),
       "reading a GPU's memory");
-  check_cuda(cudaEventRecord(read_.get(), main), "an event");
+  record(read_, main);
   wait(read_.get());
 }
 

@@ -9,8 +9,6 @@
 
 namespace braid::cuda {
 
-class CudaReplay;
-
 // Looks while the host waits for the device: throws when the job has failed elsewhere.
 using Watch = std::function<void()>;
 

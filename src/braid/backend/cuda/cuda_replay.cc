@@ -145,31 +145,31 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
   const cudaStream_t main = stream(Stream::compute);
   // Whether a stream's newest entry is a kernel of ours, which the next may overlap.
   std::array<bool, kNumStreams> chained{};
-  const auto wait = [&](Stream s, cudaEvent_t event) {
-    check_cuda(cudaStreamWaitEvent(stream(s), event), "a stream's wait");
+  const auto wait = [&](Stream s, const OwnedEvent& event) {
+    make_wait(stream(s), event);
     chained[index_of(s)] = false;
   };
   if (upload) upload_inputs(uploads_, {main});
   if (hooks.before) hooks.before({main, false});
-  check_cuda(cudaEventRecord(fork_join_[index_of(Stream::compute)].get(), main), "an event");
+  record(fork_join_[index_of(Stream::compute)], main);
   for (Stream s : kStreams) {
     if (s != Stream::compute && used_[index_of(s)]) {
-      wait(s, fork_join_[index_of(Stream::compute)].get());
+      wait(s, fork_join_[index_of(Stream::compute)]);
     }
   }
   for (size_t i = 0; i < ops_.size(); ++i) {
     const Stream s = ops_[i].stream;
-    for (int awaited : ops_[i].waits) wait(s, done_[static_cast<size_t>(awaited)].get());
-    if (events) check_cuda(cudaEventRecord((*events)[2 * i].get(), stream(s)), "an event");
+    for (int awaited : ops_[i].waits) wait(s, done_[static_cast<size_t>(awaited)]);
+    if (events) record((*events)[2 * i], stream(s));
     kernels_[i]({stream(s), chained[index_of(s)] && !events});
     chained[index_of(s)] = true;
-    if (events) check_cuda(cudaEventRecord((*events)[2 * i + 1].get(), stream(s)), "an event");
-    if (done_[i]) check_cuda(cudaEventRecord(done_[i].get(), stream(s)), "an event");
+    if (events) record((*events)[2 * i + 1], stream(s));
+    if (done_[i]) record(done_[i], stream(s));
   }
   for (Stream s : kStreams) {
     if (s == Stream::compute || !used_[index_of(s)]) continue;
-    check_cuda(cudaEventRecord(fork_join_[index_of(s)].get(), stream(s)), "an event");
-    wait(Stream::compute, fork_join_[index_of(s)].get());
+    record(fork_join_[index_of(s)], stream(s));
+    wait(Stream::compute, fork_join_[index_of(s)]);
   }
   if (hooks.after) hooks.after({main, chained[index_of(Stream::compute)]});
 }
@@ -180,7 +180,7 @@ std::string CudaReplay::describe() const {
 }
 
 void CudaReplay::finish() {
-  check_cuda(cudaEventRecord(end_.get(), stream(Stream::compute)), "an event");
+  record(end_, stream(Stream::compute));
   backend_.wait(end_.get());
 }
 
@@ -191,7 +191,7 @@ void CudaReplay::run_timed(std::span<LaunchTime> times) {
   finish();
   const auto clock = std::chrono::steady_clock::now().time_since_epoch();
   const double begin = std::chrono::duration<double>(clock).count();
-  check_cuda(cudaEventRecord(base.get(), stream(Stream::compute)), "an event");
+  record(base, stream(Stream::compute));
   issue({}, true, &events);
   finish();
   const auto seconds = [&](const OwnedEvent& event) {

@@ -40,4 +40,13 @@ inline OwnedEvent make_event(bool timed = false) {
   return OwnedEvent(event);
 }
 
+inline void record(const OwnedEvent& event, cudaStream_t stream) {
+  check_cuda(cudaEventRecord(event.get(), stream), "an event");
+}
+
+// What is put into `stream` from now on waits for the event.
+inline void make_wait(cudaStream_t stream, const OwnedEvent& event) {
+  check_cuda(cudaStreamWaitEvent(stream, event.get()), "a stream's wait");
+}
+
 }  // namespace braid::cuda

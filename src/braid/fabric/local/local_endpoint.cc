@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "braid/fabric/endpoint_rules.h"
 #include "braid/fabric/local/local_fabric.h"
 
 namespace braid::fabric {
@@ -17,11 +18,6 @@ void copy_block(std::byte* dst, const std::byte* src, const Block& block) {
   for (int64_t r = 0; r < block.rows; ++r) {
     std::memcpy(dst + r * block.dst_stride, src + r * block.src_stride, block.row_bytes);
   }
-}
-
-// Bytes from the first to the last that a block touches on its remote side.
-int64_t span_bytes(const Block& block, int64_t stride) {
-  return block.rows == 0 ? 0 : (block.rows - 1) * stride + block.row_bytes;
 }
 
 }  // namespace
@@ -39,9 +35,9 @@ class LocalEndpoint::Pending final : public Transfer::Pending {
         rank_, {}, [&] { return job_->complete.load(std::memory_order_seq_cst); },
         [&] {
           const bool put = job_->kind == LinkEngine::Job::Kind::put;
-          return fmt::format("'{}', {} of {} bytes {} rank {}: not complete",
-                             fabric_.tags_.name(tag_), put ? "put" : "get", job_->block.bytes(),
-                             put ? "to" : "from", put ? job_->to : job_->from);
+          return describe_transfer(fabric_.tags_.name(tag_), put ? Verb::put : Verb::get,
+                                   job_->block.bytes(), put ? job_->to : job_->from) +
+                 ": not complete";
         });
   }
 
@@ -74,7 +70,7 @@ Tag LocalEndpoint::tag(std::string_view name) {
 }
 
 void LocalEndpoint::check() const {
-  fabric_.check(rank_);
+  fabric_.error_.check(rank_);
 }
 
 uint64_t LocalEndpoint::peek(SymPtr<Signal> slot) const {
@@ -84,16 +80,7 @@ uint64_t LocalEndpoint::peek(SymPtr<Signal> slot) const {
 template <class T>
 LocalSegment& LocalEndpoint::checked(SymPtr<T> at, int peer, const Block& block,
                                      int64_t stride) const {
-  BRAID_CHECK(at.segment != nullptr, "rank {}: a verb on no buffer", rank_);
-  BRAID_CHECK(peer >= 0 && peer < world_size(), "rank {}: peer {} of {}", rank_, peer,
-              world_size());
-  const int64_t bytes = span_bytes(block, stride);
-  BRAID_CHECK(block.row_bytes >= 0 && block.rows >= 0 && at.offset >= 0 &&
-                  (block.rows <= 1 || stride >= block.row_bytes) &&
-                  at.offset <= at.segment->bytes() - bytes,
-              "rank {}: {} rows of {} bytes, stride {}, at {} of '{}', which has {}", rank_,
-              block.rows, block.row_bytes, stride, at.offset, at.segment->name(),
-              at.segment->bytes());
+  check_range(*this, at, peer, block, stride);
   return static_cast<LocalSegment&>(*at.segment);
 }
 
@@ -157,12 +144,7 @@ void LocalEndpoint::wait(SymPtr<Signal> slot, uint64_t value, const WaitFor& wha
   if (seen.load(std::memory_order_acquire) >= value) return;
   fabric_.wait(
       rank_, what.deadline, [&] { return seen.load(std::memory_order_seq_cst) >= value; },
-      [&] {
-        return fmt::format(
-            "'{}', signal {} of '{}'{}: expected {}, seen {}", fabric_.tags_.name(what.tag),
-            slot.offset / int64_t{sizeof(Signal)}, slot.segment->name(),
-            what.from >= 0 ? fmt::format(" from rank {}", what.from) : "", value, seen.load());
-      });
+      [&] { return describe_wait(fabric_.tags_.name(what.tag), slot, what, value, seen.load()); });
 }
 
 Transfer LocalEndpoint::start(LinkEngine::Job::Kind kind, int from, int to, std::byte* dst,
@@ -184,12 +166,7 @@ Transfer LocalEndpoint::start(LinkEngine::Job::Kind kind, int from, int to, std:
 
 std::shared_ptr<Segment> LocalEndpoint::allocate_bytes(int64_t count, int64_t elem_bytes,
                                                        std::string_view name) {
-  const auto bytes = count < 0 ? std::nullopt : checked_mul(count, elem_bytes);
-  if (!bytes) {
-    fail(ErrorCode::kInvalidArgument, "symmetric buffer '{}': {} elements of {} bytes", name, count,
-         elem_bytes);
-  }
-  return fabric_.allocate(rank_, next_allocation_++, *bytes, name);
+  return fabric_.allocate(rank_, next_allocation_++, buffer_bytes(count, elem_bytes, name), name);
 }
 
 }  // namespace braid::fabric

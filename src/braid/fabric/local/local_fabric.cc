@@ -5,19 +5,6 @@
 #include "braid/backend/cpu/thread_pool.h"
 
 namespace braid::fabric {
-namespace {
-
-std::string what_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception of unknown type";
-  }
-}
-
-}  // namespace
 
 cpu::WaitPolicy default_wait(int threads, int cores, bool emulated) {
   if (emulated) return {std::chrono::microseconds(1), 0};
@@ -59,50 +46,19 @@ std::string LocalFabric::describe() const {
 }
 
 void LocalFabric::abort(int rank, std::exception_ptr error) {
-  {
-    std::lock_guard lock(error_mutex_);
-    if (!error_) {
-      failed_rank_ = rank;
-      error_ = error;
-      error_text_ = what_of(error);
-    }
-  }
-  aborted_.store(true, std::memory_order_seq_cst);
+  error_.set(rank, error);
   for (Doorbell& doorbell : doorbells_) doorbell.ring();
 }
 
 void LocalFabric::rethrow_error() const {
-  std::lock_guard lock(error_mutex_);
-  if (error_) std::rethrow_exception(error_);
-}
-
-void LocalFabric::throw_aborted(int rank, const std::string& doing) const {
-  std::lock_guard lock(error_mutex_);
-  fail(ErrorCode::kAborted, "rank {}: {} aborted, rank {} failed: {}", rank, doing, failed_rank_,
-       error_text_);
-}
-
-void LocalFabric::check(int rank) const {
-  if (aborted_.load(std::memory_order_acquire)) throw_aborted(rank, "work");
+  error_.rethrow();
 }
 
 std::shared_ptr<Segment> LocalFabric::allocate(int rank, int64_t index, int64_t bytes,
                                                std::string_view name) {
-  std::lock_guard lock(allocation_mutex_);
-  if (index == std::ssize(allocations_)) {
-    allocations_.push_back(
-        {std::make_shared<LocalSegment>(config_.links, config_.ranks, std::string(name), bytes),
-         std::string(name), bytes, rank, 0});
-  }
-  Allocation& allocation = allocations_[index];
-  if (allocation.name != name || allocation.bytes != bytes) {
-    fail(ErrorCode::kInvalidArgument,
-         "symmetric allocation {}: rank {} asks for '{}' of {} bytes, rank {} for '{}' of {}",
-         index, rank, name, bytes, allocation.first_rank, allocation.name, allocation.bytes);
-  }
-  std::shared_ptr<Segment> segment = allocation.segment;
-  if (++allocation.takers == config_.ranks) allocation.segment.reset();
-  return segment;
+  return allocations_.take(rank, config_.ranks, index, bytes, name, [&] {
+    return std::make_shared<LocalSegment>(config_.links, config_.ranks, std::string(name), bytes);
+  });
 }
 
 }  // namespace braid::fabric

@@ -1,15 +1,15 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "braid/fabric/allocations.h"
 #include "braid/fabric/fabric.h"
+#include "braid/fabric/job_error.h"
 #include "braid/fabric/local/doorbell.h"
 #include "braid/fabric/local/link_engine.h"
 #include "braid/fabric/local/local_endpoint.h"
@@ -51,8 +51,6 @@ class LocalFabric final : public Fabric {
   // Waits at `rank` until ready(), or throws; describe() says what for.
   template <class Ready, class Describe>
   void wait(int rank, Duration deadline, Ready&& ready, Describe&& describe);
-  void check(int rank) const;
-  [[noreturn]] void throw_aborted(int rank, const std::string& doing) const;
   std::shared_ptr<Segment> allocate(int rank, int64_t index, int64_t bytes, std::string_view name);
 
   const LocalFabricConfig config_;
@@ -62,21 +60,8 @@ class LocalFabric final : public Fabric {
   std::vector<std::unique_ptr<LocalEndpoint>> endpoints_;  // [ranks]
   std::unique_ptr<LinkEngine> engine_;                     // null: no link is emulated
 
-  std::atomic<bool> aborted_{false};
-  mutable std::mutex error_mutex_;
-  int failed_rank_ = -1;
-  std::exception_ptr error_;
-  std::string error_text_;
-
-  struct Allocation {
-    std::shared_ptr<Segment> segment;  // dropped when every rank has its own share of it
-    std::string name;
-    int64_t bytes = 0;
-    int first_rank = 0;
-    int takers = 0;
-  };
-  std::mutex allocation_mutex_;
-  std::vector<Allocation> allocations_;  // by order of the calls
+  JobError error_;
+  Allocations<Segment> allocations_;
 };
 
 template <class Ready, class Describe>
@@ -84,11 +69,10 @@ void LocalFabric::wait(int rank, Duration deadline, Ready&& ready, Describe&& de
   constexpr Duration kLongest = std::chrono::hours(24);
   if (deadline <= Duration::zero()) deadline = config_.deadline;
   deadline = std::min(deadline, kLongest);
-  const bool ended = doorbells_[rank].wait(policy_, Clock::now() + deadline, [&] {
-    return ready() || aborted_.load(std::memory_order_seq_cst);
-  });
+  const bool ended = doorbells_[rank].wait(policy_, Clock::now() + deadline,
+                                           [&] { return ready() || error_.is_set(); });
   if (ready()) return;
-  if (ended) throw_aborted(rank, fmt::format("wait for {},", describe()));
+  if (ended) error_.throw_aborted(rank, fmt::format("wait for {},", describe()));
   fail(ErrorCode::kDeadline, "rank {}: waited {:.3g} s for {}", rank,
        std::chrono::duration<double>(deadline).count(), describe());
 }

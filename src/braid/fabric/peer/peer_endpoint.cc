@@ -2,32 +2,25 @@
 
 #include <utility>
 
-#include "braid/base/math.h"
+#include "braid/backend/cuda/device.h"
+#include "braid/fabric/endpoint_rules.h"
 #include "braid/fabric/peer/peer_fabric.h"
 #include "braid/fabric/peer/stream_write.h"
 
 namespace braid::fabric {
-namespace {
-
-// Bytes from the first to the last that a block touches on its remote side.
-int64_t span_bytes(const Block& block, int64_t stride) {
-  return block.rows == 0 ? 0 : (block.rows - 1) * stride + block.row_bytes;
-}
-
-}  // namespace
 
 // A copy under way: an event after it in its stream.
 class PeerEndpoint::Pending final : public Transfer::Pending {
  public:
-  Pending(PeerFabric& fabric, int rank, std::unique_ptr<OwnEvent> event, std::string what)
+  Pending(PeerFabric& fabric, int rank, cuda::OwnedEvent event, std::string what)
       : fabric_(fabric), rank_(rank), event_(std::move(event)), what_(std::move(what)) {}
   // Copies cannot be taken back: they end by themselves, soon.
-  ~Pending() override { cudaEventSynchronize(event_->get()); }
+  ~Pending() override { cudaEventSynchronize(event_.get()); }
   void wait() override {
     fabric_.wait(
         rank_, {},
         [&] {
-          const cudaError_t error = cudaEventQuery(event_->get());
+          const cudaError_t error = cudaEventQuery(event_.get());
           if (error != cudaErrorNotReady) cuda::check_cuda(error, what_.c_str());
           return error == cudaSuccess;
         },
@@ -37,26 +30,26 @@ class PeerEndpoint::Pending final : public Transfer::Pending {
  private:
   PeerFabric& fabric_;
   const int rank_;
-  const std::unique_ptr<OwnEvent> event_;
+  const cuda::OwnedEvent event_;
   const std::string what_;
 };
 
 PeerEndpoint::PeerEndpoint(PeerFabric& fabric, int rank)
     : fabric_(fabric), rank_(rank), device_(fabric.config_.devices[rank]), counters_(fabric.tags_) {
-  const DeviceGuard guard(device_);
+  const cuda::DeviceScope guard(device_);
   for (int peer = 0; peer < fabric.config_.ranks; ++peer) {
     auto p = std::make_unique<Peer>();
     p->link = fabric.config_.links.between(rank, peer, fabric.config_.ranks);
-    p->puts = std::make_unique<OwnStream>();
-    p->gets = std::make_unique<OwnStream>();
+    p->puts = cuda::make_stream();
+    p->gets = cuda::make_stream();
     peers_.push_back(std::move(p));
   }
 }
 
 PeerEndpoint::~PeerEndpoint() {
   for (const auto& peer : peers_) {
-    cudaStreamSynchronize(peer->puts->get());
-    cudaStreamSynchronize(peer->gets->get());
+    cudaStreamSynchronize(peer->puts.get());
+    cudaStreamSynchronize(peer->gets.get());
   }
 }
 
@@ -104,16 +97,7 @@ std::optional<SymPtr<std::byte>> PeerEndpoint::place(const void* address) const 
 template <class T>
 PeerSegment& PeerEndpoint::checked(SymPtr<T> at, int peer, const Block& block,
                                    int64_t stride) const {
-  BRAID_CHECK(at.segment != nullptr, "rank {}: a verb on no buffer", rank_);
-  BRAID_CHECK(peer >= 0 && peer < world_size(), "rank {}: peer {} of {}", rank_, peer,
-              world_size());
-  const int64_t bytes = span_bytes(block, stride);
-  BRAID_CHECK(block.row_bytes >= 0 && block.rows >= 0 && at.offset >= 0 &&
-                  (block.rows <= 1 || stride >= block.row_bytes) &&
-                  at.offset <= at.segment->bytes() - bytes,
-              "rank {}: {} rows of {} bytes, stride {}, at {} of '{}', which has {}", rank_,
-              block.rows, block.row_bytes, stride, at.offset, at.segment->name(),
-              at.segment->bytes());
+  check_range(*this, at, peer, block, stride);
   return static_cast<PeerSegment&>(*at.segment);
 }
 
@@ -131,13 +115,12 @@ uint64_t PeerEndpoint::peek(SymPtr<Signal> slot) const {
 
 Transfer PeerEndpoint::pending(int device, cudaStream_t stream, bool put, int peer, int64_t bytes,
                                Tag tag) {
-  const DeviceGuard guard(device);
-  auto event = std::make_unique<OwnEvent>();
-  event->record(stream);
+  const cuda::DeviceScope guard(device);
+  cuda::OwnedEvent event = cuda::make_event();
+  cuda::record(event, stream);
   return Transfer(std::make_unique<Pending>(
       fabric_, rank_, std::move(event),
-      fmt::format("'{}', {} of {} bytes {} rank {}", fabric_.tags_.name(tag), put ? "put" : "get",
-                  bytes, put ? "to" : "from", peer)));
+      describe_transfer(fabric_.tags_.name(tag), put ? Verb::put : Verb::get, bytes, peer)));
 }
 
 Transfer PeerEndpoint::put_async(SymPtr<std::byte> dst, int peer, const void* src,
@@ -154,8 +137,8 @@ Transfer PeerEndpoint::put_async(SymPtr<std::byte> dst, int peer, const void* sr
     link.copy(to, from, block);
     return pending(link.from_device(), link.sent(), true, peer, block.bytes(), tag);
   }
-  const DeviceGuard guard(device_);
-  const cudaStream_t stream = peers_[peer]->puts->get();
+  const cuda::DeviceScope guard(device_);
+  const cudaStream_t stream = peers_[peer]->puts.get();
   peers_[peer]->has_puts = true;
   copy_async(to, from, block, stream);
   return pending(device_, stream, true, peer, block.bytes(), tag);
@@ -174,8 +157,8 @@ Transfer PeerEndpoint::get_async(void* dst, SymPtr<std::byte> src, int peer, con
     link.copy(to, from, block);
     return pending(link.to_device(), link.arrived(), false, peer, block.bytes(), tag);
   }
-  const DeviceGuard guard(device_);
-  const cudaStream_t stream = peers_[peer]->gets->get();
+  const cuda::DeviceScope guard(device_);
+  const cudaStream_t stream = peers_[peer]->gets.get();
   copy_async(to, from, block, stream);
   return pending(device_, stream, false, peer, block.bytes(), tag);
 }
@@ -187,13 +170,13 @@ void PeerEndpoint::signal(SymPtr<Signal> slot, int peer, SignalOp op, uint64_t v
   counters_.add(tag, Verb::signal, p.link, kSignalBytes);
   const bool staged = p.link == LinkClass::cluster;
   const int device = staged ? fabric_.staged(rank_, peer).to_device() : device_;
-  const cudaStream_t stream = staged ? fabric_.staged(rank_, peer).arrived() : p.puts->get();
+  const cudaStream_t stream = staged ? fabric_.staged(rank_, peer).arrived() : p.puts.get();
   // With nothing before it in the stream the host delivers it itself.
   if (!p.has_puts.load() || cudaStreamQuery(stream) == cudaSuccess) {
     op == SignalOp::set ? word.store(value) : static_cast<void>(word.fetch_add(value));
     return;
   }
-  const DeviceGuard guard(device);
+  const cuda::DeviceScope guard(device);
   auto* const address =
       &reinterpret_cast<Signal*>(static_cast<PeerSegment&>(*slot.segment).part(peer) + slot.offset)
            ->value;
@@ -205,25 +188,16 @@ void PeerEndpoint::wait(SymPtr<Signal> slot, uint64_t value, const WaitFor& what
   if (seen.load(std::memory_order_acquire) >= value) return;
   fabric_.wait(
       rank_, what.deadline, [&] { return seen.load(std::memory_order_acquire) >= value; },
-      [&] {
-        return fmt::format(
-            "'{}', signal {} of '{}'{}: expected {}, seen {}", fabric_.tags_.name(what.tag),
-            slot.offset / int64_t{sizeof(Signal)}, slot.segment->name(),
-            what.from >= 0 ? fmt::format(" from rank {}", what.from) : "", value, seen.load());
-      });
+      [&] { return describe_wait(fabric_.tags_.name(what.tag), slot, what, value, seen.load()); });
 }
 
 std::shared_ptr<Segment> PeerEndpoint::allocate_bytes(int64_t count, int64_t elem_bytes,
                                                       std::string_view name) {
-  const auto bytes = count < 0 ? std::nullopt : checked_mul(count, elem_bytes);
-  if (!bytes) {
-    fail(ErrorCode::kInvalidArgument, "symmetric buffer '{}': {} elements of {} bytes", name, count,
-         elem_bytes);
-  }
   // Elements of a cache line are signals: nothing else has that size.
   const auto where =
       elem_bytes == sizeof(Signal) ? PeerSegment::Where::host : PeerSegment::Where::device;
-  return fabric_.allocate(rank_, next_allocation_++, *bytes, where, name);
+  return fabric_.allocate(rank_, next_allocation_++, buffer_bytes(count, elem_bytes, name), where,
+                          name);
 }
 
 }  // namespace braid::fabric

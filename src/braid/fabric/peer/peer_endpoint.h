@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "braid/backend/cuda/handles.h"
 #include "braid/fabric/fabric.h"
-#include "braid/fabric/peer/device_guard.h"
 #include "braid/fabric/peer/peer_segment.h"
 #include "braid/fabric/peer/wait_report.h"
 
@@ -50,8 +50,8 @@ class PeerEndpoint final : public Endpoint {
  private:
   struct Peer {
     LinkClass link;
-    std::unique_ptr<OwnStream> puts;
-    std::unique_ptr<OwnStream> gets;
+    cuda::OwnedStream puts;
+    cuda::OwnedStream gets;
     std::atomic<bool> has_puts{false};  // perhaps not complete
   };
   class Pending;
@@ -62,7 +62,6 @@ class PeerEndpoint final : public Endpoint {
   PeerSegment& checked(SymPtr<T> at, int peer, const Block& block, int64_t stride) const;
   std::atomic_ref<uint64_t> counter(SymPtr<Signal> slot, int rank) const;
   Transfer pending(int device, cudaStream_t stream, bool put, int peer, int64_t bytes, Tag tag);
-  std::unique_ptr<OwnEvent> take_event(int device);
 
   PeerFabric& fabric_;
   const int rank_;

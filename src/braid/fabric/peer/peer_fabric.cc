@@ -2,24 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <system_error>
-#include <thread>
 #include <utility>
 
+#include "braid/backend/cuda/device.h"
 #include "braid/fabric/peer/pace.h"
+#include "braid/fabric/rank_threads.h"
 
 namespace braid::fabric {
 namespace {
-
-std::string what_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception of unknown type";
-  }
-}
 
 void validate_devices(PeerFabricConfig& config) {
   int count = 0;
@@ -58,7 +48,7 @@ void enable_peer_access(int device, int peer) {
   if (!possible) {
     fail(ErrorCode::kUnsupported, "peer fabric: cuda:{} has no peer path to cuda:{}", device, peer);
   }
-  const DeviceGuard guard(device);
+  const cuda::DeviceScope guard(device);
   const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
   if (error == cudaErrorPeerAccessAlreadyEnabled) {
     cudaGetLastError();
@@ -100,9 +90,9 @@ PeerFabric::PeerFabric(PeerFabricConfig config) : config_(std::move(config)) {
   reports_ = make(PeerSegment::Where::host, "fabric/reports", sizeof(WaitReport));
   staged_.resize(config_.ranks * config_.ranks);
   for (int a = 0; a < config_.ranks; ++a) {
-    const DeviceGuard guard(config_.devices[a]);
+    const cuda::DeviceScope guard(config_.devices[a]);
     load_pace();
-    abort_streams_.push_back(std::make_unique<OwnStream>());
+    abort_streams_.push_back(cuda::make_stream());
     auto* const control = reinterpret_cast<PeerControl*>(control_->part(a));
     for (int b = 0; b < config_.ranks; ++b) {
       if (links.between(a, b, config_.ranks) != LinkClass::cluster) continue;
@@ -132,32 +122,17 @@ std::string PeerFabric::describe() const {
 }
 
 void PeerFabric::abort(int rank, std::exception_ptr error) {
-  {
-    std::lock_guard lock(error_mutex_);
-    if (!error_) {
-      failed_rank_ = rank;
-      error_ = error;
-      error_text_ = what_of(error);
-    }
-  }
-  aborted_.store(true, std::memory_order_seq_cst);
+  error_.set(rank, error);
   static const uint32_t kAborted = 1;
   for (int r = 0; r < config_.ranks; ++r) {
     // A lost device can take no word; its kernels wait no more either.
     cudaMemcpyAsync(control_->part(r) + offsetof(PeerControl, aborted), &kAborted, sizeof(kAborted),
-                    cudaMemcpyDefault, abort_streams_[r]->get());
+                    cudaMemcpyDefault, abort_streams_[r].get());
   }
 }
 
 void PeerFabric::rethrow_error() const {
-  std::lock_guard lock(error_mutex_);
-  if (error_) std::rethrow_exception(error_);
-}
-
-void PeerFabric::throw_aborted(int rank, const std::string& doing) const {
-  std::lock_guard lock(error_mutex_);
-  fail(ErrorCode::kAborted, "rank {}: {} aborted, rank {} failed: {}", rank, doing, failed_rank_,
-       error_text_);
+  error_.rethrow();
 }
 
 std::string PeerFabric::expired(int rank) const {
@@ -180,49 +155,23 @@ void PeerFabric::check(int rank) const {
       fail(ErrorCode::kAborted, "rank {}: work aborted, rank {} failed: {}", rank, r, other);
     }
   }
-  if (aborted_.load(std::memory_order_acquire)) throw_aborted(rank, "work");
+  error_.check(rank);
 }
 
 std::shared_ptr<PeerSegment> PeerFabric::allocate(int rank, int64_t index, int64_t bytes,
                                                   PeerSegment::Where where, std::string_view name) {
-  std::lock_guard lock(allocation_mutex_);
-  if (index == std::ssize(allocations_)) {
-    allocations_.push_back({std::make_shared<PeerSegment>(table_, config_.links, config_.devices,
-                                                          where, std::string(name), bytes),
-                            std::string(name), bytes, rank, 0});
-  }
-  Allocation& allocation = allocations_[index];
-  if (allocation.name != name || allocation.bytes != bytes) {
-    fail(ErrorCode::kInvalidArgument,
-         "symmetric allocation {}: rank {} asks for '{}' of {} bytes, rank {} for '{}' of {}",
-         index, rank, name, bytes, allocation.first_rank, allocation.name, allocation.bytes);
-  }
-  std::shared_ptr<PeerSegment> segment = allocation.segment;
-  if (++allocation.takers == config_.ranks) allocation.segment.reset();
-  return segment;
+  return allocations_.take(rank, config_.ranks, index, bytes, name, [&] {
+    return std::make_shared<PeerSegment>(table_, config_.links, config_.devices, where,
+                                         std::string(name), bytes);
+  });
 }
 
 void run_ranks(PeerFabric& fabric, const std::function<void(PeerEndpoint&)>& fn) {
-  std::vector<std::thread> threads;
-  threads.reserve(fabric.world_size());
-  const auto run = [&](int rank) {
-    try {
-      cuda::check_cuda(cudaSetDevice(fabric.endpoint(rank).device()), "choice of the device");
-      fn(fabric.endpoint(rank));
-    } catch (...) {
-      fabric.abort(rank, std::current_exception());
-    }
-  };
-  try {
-    for (int rank = 0; rank < fabric.world_size(); ++rank) threads.emplace_back(run, rank);
-  } catch (const std::system_error& error) {
-    const int rank = static_cast<int>(threads.size());
-    fabric.abort(rank, std::make_exception_ptr(Error(
-                           ErrorCode::kResource, fmt::format("rank {}: cannot start its thread: {}",
-                                                             rank, error.what()))));
-  }
-  for (std::thread& thread : threads) thread.join();
-  fabric.rethrow_error();
+  run_rank_threads(fabric, [&](int rank) {
+    PeerEndpoint& endpoint = fabric.endpoint(rank);
+    cuda::check_cuda(cudaSetDevice(endpoint.device()), "choice of the device");
+    fn(endpoint);
+  });
 }
 
 }  // namespace braid::fabric

@@ -1,17 +1,17 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "braid/fabric/allocations.h"
 #include "braid/fabric/fabric.h"
+#include "braid/fabric/job_error.h"
 #include "braid/fabric/peer/peer_endpoint.h"
 #include "braid/fabric/peer/peer_segment.h"
 #include "braid/fabric/peer/staged_link.h"
@@ -56,7 +56,6 @@ class PeerFabric final : public Fabric {
   void wait(int rank, Duration deadline, Ready&& ready, Describe&& describe);
   void check(int rank) const;
   std::string expired(int rank) const;  // the deadline error of a kernel's wait, or nothing
-  [[noreturn]] void throw_aborted(int rank, const std::string& doing) const;
   std::shared_ptr<PeerSegment> allocate(int rank, int64_t index, int64_t bytes,
                                         PeerSegment::Where where, std::string_view name);
   StagedLink& staged(int from, int to) const { return *staged_[from * config_.ranks + to]; }
@@ -64,27 +63,14 @@ class PeerFabric final : public Fabric {
   PeerFabricConfig config_;
   TagTable tags_;
   std::shared_ptr<SegmentTable> table_ = std::make_shared<SegmentTable>();
-  std::shared_ptr<PeerSegment> control_;                   // [ranks] of PeerControl, device memory
-  std::shared_ptr<PeerSegment> reports_;                   // [ranks] of WaitReport, pinned
-  std::vector<std::unique_ptr<StagedLink>> staged_;        // [ranks, ranks]; null within a machine
-  std::vector<std::unique_ptr<OwnStream>> abort_streams_;  // [ranks]
-  std::vector<std::unique_ptr<PeerEndpoint>> endpoints_;   // [ranks]
+  std::shared_ptr<PeerSegment> control_;                  // [ranks] of PeerControl, device memory
+  std::shared_ptr<PeerSegment> reports_;                  // [ranks] of WaitReport, pinned
+  std::vector<std::unique_ptr<StagedLink>> staged_;       // [ranks, ranks]; null within a machine
+  std::vector<cuda::OwnedStream> abort_streams_;          // [ranks]
+  std::vector<std::unique_ptr<PeerEndpoint>> endpoints_;  // [ranks]
 
-  std::atomic<bool> aborted_{false};
-  mutable std::mutex error_mutex_;
-  int failed_rank_ = -1;
-  std::exception_ptr error_;
-  std::string error_text_;
-
-  struct Allocation {
-    std::shared_ptr<PeerSegment> segment;  // dropped when every rank has its own share of it
-    std::string name;
-    int64_t bytes = 0;
-    int first_rank = 0;
-    int takers = 0;
-  };
-  std::mutex allocation_mutex_;
-  std::vector<Allocation> allocations_;  // by order of the calls
+  JobError error_;
+  Allocations<PeerSegment> allocations_;
 };
 
 // A GPU's word rings no bell: looks often at first, then sleeps between looks.
@@ -98,9 +84,9 @@ void PeerFabric::wait(int rank, Duration deadline, Ready&& ready, Describe&& des
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   while (!ready()) {
     const auto waited = std::chrono::steady_clock::now() - start;
-    if (aborted_.load(std::memory_order_acquire)) {
+    if (error_.is_set()) {
       if (ready()) return;
-      throw_aborted(rank, fmt::format("wait for {},", describe()));
+      error_.throw_aborted(rank, fmt::format("wait for {},", describe()));
     }
     if (waited >= deadline) {
       if (ready()) return;

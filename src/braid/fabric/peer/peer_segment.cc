@@ -4,7 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "braid/fabric/peer/device_guard.h"
+#include "braid/backend/cuda/device.h"
+#include "braid/backend/cuda/handles.h"
 
 namespace braid::fabric {
 
@@ -18,7 +19,7 @@ PeerSegment::PeerSegment(std::shared_ptr<SegmentTable> table, const LinkModel& l
   const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
   try {
     for (int device : devices_) {
-      const DeviceGuard guard(device);
+      const cuda::DeviceScope guard(device);
       void* memory = nullptr;
       const cudaError_t error =
           where == Where::device
@@ -40,7 +41,7 @@ PeerSegment::PeerSegment(std::shared_ptr<SegmentTable> table, const LinkModel& l
         std::memset(memory, 0, size);
         continue;
       }
-      const OwnStream stream;
+      const cuda::OwnedStream stream = cuda::make_stream();
       cuda::check_cuda(cudaMemsetAsync(memory, 0, size, stream.get()), "symmetric memory");
       cuda::check_cuda(cudaStreamSynchronize(stream.get()), "symmetric memory");
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "braid/backend/cuda/device.h"
 #include "braid/fabric/peer/pace.h"
 
 namespace braid::fabric {
@@ -28,14 +29,14 @@ void copy_async(std::byte* dst, const std::byte* src, const Block& block, cudaSt
 StagedLink::StagedLink(int from_device, int to_device, std::optional<Link> speed, uint64_t* port)
     : from_device_(from_device), to_device_(to_device), speed_(speed), port_(port) {
   {
-    const DeviceGuard guard(from_device_);
-    out_ = std::make_unique<OwnStream>();
-    for (Chunk& chunk : chunks_) chunk.full = std::make_unique<OwnEvent>();
+    const cuda::DeviceScope guard(from_device_);
+    out_ = cuda::make_stream();
+    for (Chunk& chunk : chunks_) chunk.full = cuda::make_event();
   }
   {
-    const DeviceGuard guard(to_device_);
-    in_ = std::make_unique<OwnStream>();
-    for (Chunk& chunk : chunks_) chunk.empty = std::make_unique<OwnEvent>();
+    const cuda::DeviceScope guard(to_device_);
+    in_ = cuda::make_stream();
+    for (Chunk& chunk : chunks_) chunk.empty = cuda::make_event();
   }
   void* ring = nullptr;
   cuda::check_cuda(
@@ -47,8 +48,8 @@ StagedLink::StagedLink(int from_device, int to_device, std::optional<Link> speed
 }
 
 StagedLink::~StagedLink() {
-  cudaStreamSynchronize(out_->get());
-  cudaStreamSynchronize(in_->get());
+  cudaStreamSynchronize(out_.get());
+  cudaStreamSynchronize(in_.get());
   cudaFreeHost(chunks_[0].memory);
 }
 
@@ -56,22 +57,22 @@ void StagedLink::copy_chunk(std::byte* dst, const std::byte* src, const Block& b
   Chunk& chunk = chunks_[next_];
   next_ = (next_ + 1) % kChunks;
   {
-    const DeviceGuard guard(from_device_);
-    chunk.empty->make_wait(out_->get());  // nothing was recorded the first time: no wait
+    const cuda::DeviceScope guard(from_device_);
+    cuda::make_wait(out_.get(), chunk.empty);  // nothing was recorded the first time: no wait
     copy_async(chunk.memory, src, {block.row_bytes, block.rows, block.row_bytes, block.src_stride},
-               out_->get());
+               out_.get());
     if (speed_) {
       const double ns = static_cast<double>(block.bytes()) / speed_->bytes_per_second * 1e9;
       launch_pace(port_, std::llround(ns), last ? std::llround(speed_->latency_seconds * 1e9) : 0,
-                  out_->get());
+                  out_.get());
     }
-    chunk.full->record(out_->get());
+    cuda::record(chunk.full, out_.get());
   }
-  const DeviceGuard guard(to_device_);
-  chunk.full->make_wait(in_->get());
+  const cuda::DeviceScope guard(to_device_);
+  cuda::make_wait(in_.get(), chunk.full);
   copy_async(dst, chunk.memory, {block.row_bytes, block.rows, block.dst_stride, block.row_bytes},
-             in_->get());
-  chunk.empty->record(in_->get());
+             in_.get());
+  cuda::record(chunk.empty, in_.get());
 }
 
 void StagedLink::copy(std::byte* dst, const std::byte* src, const Block& block) {

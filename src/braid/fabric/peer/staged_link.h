@@ -5,8 +5,8 @@
 #include <mutex>
 #include <optional>
 
+#include "braid/backend/cuda/handles.h"
 #include "braid/fabric/fabric.h"
-#include "braid/fabric/peer/device_guard.h"
 
 namespace braid::fabric {
 
@@ -28,16 +28,16 @@ class StagedLink {
   std::mutex& mutex() { return mutex_; }
   int from_device() const { return from_device_; }
   int to_device() const { return to_device_; }
-  cudaStream_t sent() const { return out_->get(); }
-  cudaStream_t arrived() const { return in_->get(); }
+  cudaStream_t sent() const { return out_.get(); }
+  cudaStream_t arrived() const { return in_.get(); }
 
  private:
   static constexpr int64_t kChunkBytes = 1 << 20;
   static constexpr int kChunks = 4;
   struct Chunk {
     std::byte* memory = nullptr;  // pinned, of the ring
-    std::unique_ptr<OwnEvent> full;
-    std::unique_ptr<OwnEvent> empty;
+    cuda::OwnedEvent full;
+    cuda::OwnedEvent empty;
   };
   void copy_chunk(std::byte* dst, const std::byte* src, const Block& block, bool last);
 
@@ -46,8 +46,8 @@ class StagedLink {
   const std::optional<Link> speed_;
   uint64_t* const port_;
   std::mutex mutex_;
-  std::unique_ptr<OwnStream> out_;  // of from_device
-  std::unique_ptr<OwnStream> in_;   // of to_device
+  cuda::OwnedStream out_;  // of from_device
+  cuda::OwnedStream in_;   // of to_device
   std::array<Chunk, kChunks> chunks_;
   int next_ = 0;
 };

@@ -58,6 +58,17 @@ __device__ inline void store_release_system(uint32_t* p, uint32_t v) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
+__device__ inline uint64_t load_acquire_system(const uint64_t* p) {
+  uint64_t x;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");
+  return x;
+}
+
+// What this thread wrote before, and what it saw others write, is visible to who sees `x`.
+__device__ inline void store_release_system(uint64_t* p, uint64_t x) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
+}
+
 // 16 bytes that this SM will not read again.
 __device__ inline uint4 load_streaming(const uint4* p) {
   uint4 v;

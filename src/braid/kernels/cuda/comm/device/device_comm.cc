@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "braid/backend/cuda/check.h"
+#include "braid/backend/cuda/device.h"
 #include "braid/base/error.h"
-#include "braid/fabric/peer/device_guard.h"
 #include "braid/kernels/cuda/comm/device/kernels.h"
 #include "braid/kernels/cuda/comm/device/norm_kernel.h"
 
@@ -59,7 +59,7 @@ DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, Devi
     fail(ErrorCode::kInvalidArgument, "comm '{}': line_bytes {}, must be 64 to 2^30", config.name,
          config.line_bytes);
   }
-  const fabric::DeviceGuard guard(endpoint.device());
+  const DeviceScope guard(endpoint.device());
   int sms = 0;
   check_cuda(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, endpoint.device()),
              "SM count");

@@ -134,16 +134,4 @@ void skinny_linear(const SkinnyParams& params, const SkinnyConfig& config, Launc
   }
 }
 
-void skinny_linear(const SkinnyParams& params, const SkinnyDevice& device, LaunchContext context) {
-  verify(params);
-  for (int first = 0, end = 0; first < params.num_parts; first = end) {
-    SkinnyParams run = params;
-    while (end < params.num_parts && params.parts[end].dtype == params.parts[first].dtype) ++end;
-    std::copy(params.parts + first, params.parts + end, run.parts);
-    run.num_parts = end - first;
-    if (first > 0) run.norm.sum = nullptr;  // the first has written it
-    skinny_linear(run, choose_skinny(skinny_shape(run), device), context);
-  }
-}
-
 }  // namespace braid::cuda

@@ -72,7 +72,4 @@ void prepare_skinny_linear();
 // in before the launch ahead of it in the stream has ended.
 void skinny_linear(const SkinnyParams& params, const SkinnyConfig& config, LaunchContext context);
 
-// With the config of choose_skinny; ungated parts of several dtypes go in several launches.
-void skinny_linear(const SkinnyParams& params, const SkinnyDevice& device, LaunchContext context);
-
 }  // namespace braid::cuda

@@ -1,29 +1,10 @@
 #pragma once
 
+#include "braid/kernels/cuda/linear/device/output.cuh"
 #include "braid/kernels/cuda/linear/device/skinny_fetch.cuh"
 
 // What happens to the sums of a tile: those of a cluster come together, then bias, gate, residual.
 namespace braid::cuda {
-
-__device__ inline float load_bias(const SkinnyPart& part, int column) {
-  if (part.bias == nullptr) return 0;
-  return load_float(part.bias, part.bias_dtype, column);
-}
-
-__device__ inline void store_y(const SkinnyPart& part, int64_t token, int column, float y) {
-  const int64_t at = token * part.y_stride + column;
-  if (part.y_dtype == DType::f32) {
-    static_cast<float*>(part.y)[at] = y;
-  } else {
-    static_cast<__nv_bfloat16*>(part.y)[at] = __float2bfloat16_rn(y);
-  }
-}
-
-__device__ inline float activate(bool gelu, float x) {
-  if (!gelu) return x / (1 + expf(-x));
-  const float inner = 0.7978845608f * (x + 0.044715f * x * x * x);
-  return .5f * x * (1 + tanhf(inner));
-}
 
 // Bias and residual of rows r and r + 8 of a tile for one token: loaded while the tile streams in.
 __device__ inline float2 skinny_addends(const SkinnyArgs& args, const SkinnyWork& work, int tile,

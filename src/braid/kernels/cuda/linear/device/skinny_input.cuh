@@ -1,17 +1,12 @@
 #pragma once
 
+#include "braid/kernels/cuda/linear/device/output.cuh"
 #include "braid/kernels/cuda/linear/device/skinny_args.h"
 #include "braid/kernels/cuda/linear/device/weight_steps.cuh"
 
 // The input of a skinny product on its way to shared memory. Activations are read past L1, which
 // does not know what an earlier launch wrote while this one was already there.
 namespace braid::cuda {
-
-__device__ inline float load_float(const void* p, DType dtype, int64_t i) {
-  if (dtype == DType::f32) return static_cast<const float*>(p)[i];
-  if (dtype == DType::f16) return __half2float(static_cast<const __half*>(p)[i]);
-  return __bfloat162float(static_cast<const __nv_bfloat16*>(p)[i]);
-}
 
 // Elements i .. i + 3 of n, zeros past the end.
 __device__ inline void load_floats(const void* p, DType dtype, int64_t i, int64_t n, float* v) {

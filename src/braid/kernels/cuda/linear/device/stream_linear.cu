@@ -1,11 +1,11 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "braid/base/error.h"
+#include "braid/kernels/cuda/linear/device/output.cuh"
 #include "braid/kernels/cuda/linear/device/stream_linear.h"
 #include "braid/kernels/cuda/ptx/barrier.h"
+#include "braid/kernels/cuda/ptx/load.h"
 #include "braid/kernels/cuda/ptx/mma.h"
-#include "braid/kernels/cuda/ptx/stream.h"
 #include "braid/ops/linear.h"
 
 namespace braid::cuda {
@@ -25,12 +25,6 @@ __device__ inline float low(uint32_t pair) {
 }
 __device__ inline float high(uint32_t pair) {
   return __uint_as_float(pair & 0xffff0000u);
-}
-
-__device__ inline float load_any(const void* p, DType dtype, int64_t i) {
-  if (dtype == DType::f32) return static_cast<const float*>(p)[i];
-  if (dtype == DType::f16) return __half2float(static_cast<const __half*>(p)[i]);
-  return __bfloat162float(static_cast<const __nv_bfloat16*>(p)[i]);
 }
 
 // Rows that a CTA has: those of units [begin, end), of a gated pair the gate's and then the up's.
@@ -171,24 +165,6 @@ __device__ inline void load_x(const Args& a, int live, uint8_t* x, int64_t pitch
   }
 }
 
-__device__ inline float activated(ops::Activation activation, float x) {
-  if (activation == ops::Activation::silu) return x / (1 + expf(-x));
-  return .5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
-}
-
-__device__ inline float bias_of(const SkinnyPart& part, int column) {
-  return part.bias == nullptr ? 0.f : load_any(part.bias, part.bias_dtype, column);
-}
-
-__device__ inline void store(const SkinnyPart& part, int token, int column, float y) {
-  const int64_t at = token * part.y_stride + column;
-  if (part.y_dtype == DType::f32) {
-    static_cast<float*>(part.y)[at] = y;
-  } else {
-    static_cast<__nv_bfloat16*>(part.y)[at] = __float2bfloat16_rn(y);
-  }
-}
-
 // Eight products with bf16 operands, in f32.
 __device__ inline float dot(const uint4& w, const uint4& x, float sum) {
   sum = fmaf(low(w.x), low(x.x), sum);
@@ -286,15 +262,16 @@ __global__ __launch_bounds__(kThreads, 4) void stream_kernel(const __grid_consta
     const SkinnyPart& part = a.p.parts[at.part];
     float y = 0;
     if (a.p.gated) {
-      y = activated(a.p.activation, total(2 * unit, token) + bias_of(part, at.column)) *
-          (total(2 * unit + 1, token) + bias_of(a.p.parts[1], at.column));
+      y = activate(a.p.activation == ops::Activation::gelu_tanh,
+                   total(2 * unit, token) + load_bias(part, at.column)) *
+          (total(2 * unit + 1, token) + load_bias(a.p.parts[1], at.column));
     } else {
-      y = total(unit, token) + bias_of(part, at.column);
+      y = total(unit, token) + load_bias(part, at.column);
     }
     if (a.p.residual != nullptr) {
       y += __ldcg(a.p.residual + token * a.p.residual_stride + at.column);
     }
-    store(part, token, at.column, y);
+    store_y(part, token, at.column, y);
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "braid/kernels/cuda/ptx/host_flag.h"
+#include "braid/kernels/cuda/ptx/system.h"
 #include "braid/kernels/cuda/sampling/device/sample.h"
 #include "braid/kernels/cuda/sampling/device/select.cuh"
 

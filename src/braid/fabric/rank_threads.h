@@ -1,0 +1,13 @@
+#pragma once
+
+#include <functional>
+
+#include "braid/fabric/fabric.h"
+
+namespace braid::fabric {
+
+// Runs fn(rank) on one thread per rank and returns when all have. The first error of any rank ends
+// the job (the others' waits throw kAborted) and is rethrown here.
+void run_rank_threads(Fabric& fabric, const std::function<void(int rank)>& fn);
+
+}  // namespace braid::fabric
