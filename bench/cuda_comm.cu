@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -65,7 +66,7 @@ class Bench {
     for (CollectiveOp op : {CollectiveOp::all_reduce, CollectiveOp::reduce_scatter,
                             CollectiveOp::all_gather, CollectiveOp::all_to_all}) {
       if (!wanted(to_string(op))) continue;
-      for (int64_t bytes = 4 << 10; bytes <= options_.max_bytes; bytes *= 2) {
+      for (int64_t bytes = 1 << 10; bytes <= options_.max_bytes; bytes *= 2) {
         // Every size of all_reduce, every fourth of the others.
         if (op != CollectiveOp::all_reduce && (bytes & 0x15555555555ll << 12) == 0) continue;
         collective_of(op, bytes);
@@ -142,9 +143,10 @@ class Bench {
     for (int data : {8, 12}) {
       for (int ctas : {1, 2, 4, 8, 16, 32, 64, 128}) {
         for (int threads : {64, 128, 256, 512}) {
-          // From a thread's unit each to sixteen of them.
+          // From a line for each thread to sixteen units.
           const int64_t units = bytes / (data == 8 ? 16 : 48);
-          if (units * 2 < int64_t{ctas} * threads || units > int64_t{16} * ctas * threads) continue;
+          if (bytes / data * 2 < int64_t{ctas} * threads || units > int64_t{16} * ctas * threads)
+            continue;
           add({.algorithm = CommAlgorithm::line,
                .ctas = ctas,
                .threads = threads,
@@ -311,8 +313,10 @@ void print(const std::vector<Row>& rows, bool sweep) {
         *same = &row;
       }
     }
-    fmt::print("| {} | {} | {} | {:.2f} | {:.2f} | {:.0f} |", rows[i].op, rows[i].bytes >> 10,
-               chosen, plain, pdl, rows[i].bytes / (pdl > 0 ? std::min(plain, pdl) : plain) * 1e-3);
+    const auto us = [](double t) { return t > 0 ? fmt::format("{:.2f}", t) : std::string(); };
+    const double least = plain > 0 && pdl > 0 ? std::min(plain, pdl) : std::max(plain, pdl);
+    fmt::print("| {} | {} | {} | {} | {} | {:.0f} |", rows[i].op, rows[i].bytes >> 10, chosen,
+               us(plain), us(pdl), rows[i].bytes / least * 1e-3);
     if (sweep) {
       for (const Row* b : best) fmt::print(" {}{} {:.2f};", b->config, b->pdl ? " pdl" : "", b->us);
       fmt::print(" |");

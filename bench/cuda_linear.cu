@@ -1,8 +1,7 @@
 // The linear layers of decode against the speed of a read-only stream, in one run: single products
-// for 1 to 32 tokens, block formats, the weights of a whole Llama-2-7B step in one graph with and
-// without programmatic dependent launch, and dequantization.
-//   bench_cuda_linear [--quick] [--stages N] [--chunk N] [--split-k 0|1] [--cluster N]
-//                     [--clusters N] [--tokens M] [--json FILE]
+// for 1 to 32 tokens beside cuBLASLt's, block formats, the weights of a whole Llama-2-7B step in
+// one graph with and without programmatic dependent launch, and dequantization.
+//   bench_cuda_linear [--quick] [--tokens M] [--kernel few|skinny] [--json FILE]
 //                     [--only stream|single|formats|step|dequantize]
 #include <algorithm>
 #include <cmath>
@@ -15,7 +14,8 @@
 #include <vector>
 
 #include "braid/kernels/cuda/linear/device/dequantize.h"
-#include "braid/kernels/cuda/linear/device/skinny.h"
+#include "braid/kernels/cuda/linear/device/few_linear.h"
+#include "braid/kernels/cuda/linear/device/gemm.h"
 
 using namespace braid;
 using namespace braid::cuda;
@@ -24,8 +24,8 @@ namespace {
 
 struct Options {
   bool quick = false;
-  int stages = 0, chunk = 0, split_k = -1, cluster = 0, clusters = 0, tokens = 0;
-  std::string only, json;
+  int tokens = 0;
+  std::string kernel = "few", only, json;
 };
 
 Options g_options;
@@ -153,23 +153,20 @@ const Layer kLayers[] = {{"qkv", 4096, {4096, 4096, 4096}},
                          {"gate_up", 4096, {11008, 11008}, true},
                          {"down", 11008, {4096}, false, true}};
 const Layer kHead = {"head", 4096, {32000}};
+// Llama-3-8B, where it differs.
+const Layer kLayers8B[] = {{"8B qkv", 4096, {4096, 1024, 1024}},
+                           {"8B gate_up", 4096, {14336, 14336}, true},
+                           {"8B down", 14336, {4096}, false, true},
+                           {"8B head", 4096, {128256}}};
 
-SkinnyConfig config_of(const SkinnyParams& p) {
-  SkinnyConfig c = choose_skinny(skinny_shape(p), g_device);
-  if (g_options.cluster != 0) {
-    c.cluster = g_options.cluster;
-    c.clusters = (c.cluster > 2 ? g_device.num_sms / 16 * 16 : g_device.num_sms) / c.cluster;
-  }
-  if (g_options.clusters != 0) c.clusters = g_options.clusters;
-  if (g_options.split_k >= 0) c.split_k = g_options.split_k;
-  if (g_options.chunk != 0) c.chunk = g_options.chunk;
-  if (g_options.stages != 0) c.stages = g_options.stages;
-  return c;
+FewConfig config_of(const SkinnyParams& p) {
+  if (g_options.kernel == "skinny") return choose_skinny(skinny_shape(p), g_device);
+  return choose_few(p, g_device);
 }
 
 // x bf16, or the norm of an f32 stream; y bf16, or f32 with the residual added.
 struct Buffers {
-  DeviceArray x{size_t{32} * 11008 * 4}, y{size_t{32} * 32000 * 4}, unit{11008 * 4};
+  DeviceArray x{size_t{32} * 14336 * 4}, y{size_t{32} * 128256 * 4}, unit{14336 * 4};
 };
 
 SkinnyParams make_params(const Layer& layer, DType dtype, const uint8_t* w, int m, const Buffers& b,
@@ -208,6 +205,28 @@ SkinnyParams make_params(const Layer& layer, DType dtype, const uint8_t* w, int 
   return p;
 }
 
+// Microseconds of a product by cuBLASLt, tuned, the parts of a layer as one; 0 where it is not.
+double library_us(const Layer& layer, int m, const DeviceArray& pool, const Buffers& buffers,
+                  int64_t count) {
+  static const std::shared_ptr<const CublasLt> library =
+      cublaslt_available() ? CublasLt::load() : nullptr;
+  if (library == nullptr) return 0;
+  Gemm gemm(library, {.m = m, .n = layer.columns(), .k = layer.k});
+  const DeviceArray workspace(std::max<size_t>(gemm.workspace_bytes(), 1));
+  GemmPointers p = {
+      .x = buffers.x.data, .w = pool.data, .y = buffers.y.data, .workspace = workspace.data};
+  gemm.prepare(p, nullptr, true);
+  return graph_us(
+             [&](cudaStream_t s) {
+               for (int64_t i = 0; i < count; ++i) {
+                 p.w = pool.data + i * layer.bytes(DType::bf16);
+                 gemm.run({s, false}, p);
+               }
+             },
+             replays()) /
+         static_cast<double>(count);
+}
+
 // Many launches on weights that rotate through the pool.
 void bench_single(const Layer& layer, DType dtype, int m, const DeviceArray& pool,
                   const Buffers& buffers, double stream) {
@@ -221,26 +240,28 @@ void bench_single(const Layer& layer, DType dtype, int m, const DeviceArray& poo
                     for (int64_t i = 0; i < count; ++i) {
                       const SkinnyParams p =
                           make_params(layer, dtype, pool.data + i * bytes, m, buffers, false);
-                      const SkinnyConfig c = config_of(p);
+                      const FewConfig c = config_of(p);
                       shown = to_string(c);
-                      skinny_linear(p, c, {s, pdl});
+                      few_linear(p, c, {s, pdl});
                     }
                   },
                   replays()) /
               count;
   }
   const std::string dtype_name(name(dtype));
-  std::printf("| %s | %s | %d | %.2f | %.1f%% | %.2f | %.1f%% | %s |\n", layer.name,
+  const double library = dtype == DType::bf16 ? library_us(layer, m, pool, buffers, count) : 0;
+  std::printf("| %s | %s | %d | %.2f | %.1f%% | %.2f | %.1f%% | %.2f | %s |\n", layer.name,
               dtype_name.c_str(), m, us[0], 100 * bytes / us[0] / stream, us[1],
-              100 * bytes / us[1] / stream, shown.c_str());
+              100 * bytes / us[1] / stream, library, shown.c_str());
   record(std::string("single.") + layer.name + "." + dtype_name + "." + std::to_string(m),
          bytes / us[1] / stream);
+  if (library > 0) record(std::string("cublaslt.") + layer.name + "." + std::to_string(m), library);
 }
 
 void bench_step(int m, const DeviceArray& pool, const Buffers& buffers, double stream) {
   int64_t bytes = 0;
   for (const bool fused : {false, true}) {
-    if (fused && m > 8) continue;
+    if (fused && m > 4) continue;
     double us[2];
     for (const bool pdl : {false, true}) {
       us[pdl] = graph_us(
@@ -248,7 +269,7 @@ void bench_step(int m, const DeviceArray& pool, const Buffers& buffers, double s
             const uint8_t* w = pool.data;
             const auto add = [&](const Layer& layer) {
               const SkinnyParams p = make_params(layer, DType::bf16, w, m, buffers, fused);
-              skinny_linear(p, config_of(p), {s, pdl});
+              few_linear(p, config_of(p), {s, pdl});
               w += layer.bytes(DType::bf16);
             };
             for (int i = 0; i < 32; ++i) {
@@ -283,12 +304,8 @@ Options parse(int argc, char** argv) {
       std::exit(1);
     }
     const std::string value = argv[++i];
-    if (key == "--stages") o.stages = std::atoi(value.c_str());
-    if (key == "--chunk") o.chunk = std::atoi(value.c_str());
-    if (key == "--split-k") o.split_k = std::atoi(value.c_str());
-    if (key == "--cluster") o.cluster = std::atoi(value.c_str());
-    if (key == "--clusters") o.clusters = std::atoi(value.c_str());
     if (key == "--tokens") o.tokens = std::atoi(value.c_str());
+    if (key == "--kernel") o.kernel = value;
     if (key == "--only") o.only = value;
     if (key == "--json") o.json = value;
   }
@@ -296,7 +313,7 @@ Options parse(int argc, char** argv) {
 }
 
 int run() {
-  prepare_skinny_linear();
+  prepare_few_linear();
   cudaDeviceProp prop;
   check_cuda(cudaGetDeviceProperties(&prop, 0), "properties");
   g_device = {10 * prop.major + prop.minor, prop.multiProcessorCount,
@@ -315,26 +332,29 @@ int run() {
   record("stream.GB_s", stream / 1e3);
   std::printf("read-only stream: %.0f GB/s on %s\n", stream / 1e3, prop.name);
 
-  std::vector<int> tokens = {1, 8, 16, 32};
+  std::vector<int> tokens = {1, 4, 8, 16, 32};
   if (g_options.tokens > 0) tokens = {g_options.tokens};
   if (wanted("single")) {
     std::printf(
         "\n| layer | weights | tokens | us | of stream | us, dependent launch | of stream | "
-        "config |\n|---|---|---|---|---|---|---|---|\n");
+        "us, cuBLASLt | config |\n|---|---|---|---|---|---|---|---|---|\n");
     for (int m : tokens) {
       for (const Layer& layer : kLayers) {
         bench_single(layer, DType::bf16, m, pool, buffers, stream);
       }
       bench_single(kHead, DType::bf16, m, pool, buffers, stream);
+      for (const Layer& layer : kLayers8B) {
+        bench_single(layer, DType::bf16, m, pool, buffers, stream);
+      }
     }
   }
   if (wanted("formats")) {
     std::printf(
         "\n| layer | weights | tokens | us | of stream | us, dependent launch | of stream | "
-        "config |\n|---|---|---|---|---|---|---|---|\n");
+        "us, cuBLASLt | config |\n|---|---|---|---|---|---|---|---|---|\n");
     for (DType dtype : {DType::f16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q8_0, DType::q4_k,
                         DType::q5_k, DType::q6_k}) {
-      for (int m : {1, 16}) {
+      for (int m : {1, 8, 16, 32}) {
         bench_single(kLayers[2], dtype, g_options.tokens > 0 ? g_options.tokens : m, pool, buffers,
                      stream);
         if (g_options.tokens > 0) break;

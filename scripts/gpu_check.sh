@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks and measures Braid on a machine with GPUs:  scripts/gpu_check.sh [unit|dist|bench|sanitize|all]
+# Checks and measures Braid on a machine with GPUs: scripts/gpu_check.sh [unit|dist|bench|sanitize|all]
 #   unit      every kernel against its reference, whole models against their goldens, on one GPU
 #   dist      collectives and models over several GPUs (skipped with one)
 #   bench     tables of the kernels and of whole models, with ratios measured in the same run
@@ -51,6 +51,8 @@ unit() {
     run "test_$family" "$bin/test_cuda_$family" --gtest_brief=1
   done
   run test_models "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter=-*RanksAgree*
+  run test_models_one_queue env CUDA_DEVICE_MAX_CONNECTIONS=1 "$bin/test_golden_cuda" --gtest_brief=1 \
+    --gtest_filter=*Loop*/smollm2:CudaStreams*
 }
 
 dist() {
@@ -59,6 +61,7 @@ dist() {
     echo "      one GPU: models over several are not run"
     return
   fi
+  run test_sequence "$bin/test_cuda_sequence" --gtest_brief=1
   run test_ranks "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter=*RanksAgree*:*Demo*
   run test_ranks_one_queue env CUDA_DEVICE_MAX_CONNECTIONS=1 "$bin/test_golden_cuda" --gtest_brief=1 \
     --gtest_filter=*RanksAgree/llama2_mha:*RanksAgree/smollm2
@@ -75,11 +78,13 @@ bench() {
   for context in 1024 4096 16384; do
     table "decode_7b_$context" "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 128 -d "$context"
   done
+  table decode_7b_batches "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 64 -d 1024 -b 8,16,32
   table prefill_8b "$bin/braid" bench "${shape[@]}" configs/llama-3-8b.json -p 8192 -n 0
   [ "$gpus" -ge 2 ] &&
     table decode_7b_tp2 "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 128 -d 1024 --tp 2
   if python3 -c 'import torch' 2>/dev/null; then
-    table peer_torch python3 tools/bench_torch.py --config configs/llama-2-7b.json --limits
+    table peer_torch python3 tools/bench_torch.py --config configs/llama-2-7b.json --limits --batch 1 16 32
+    table peer_torch_prefill python3 tools/bench_torch.py --config configs/llama-3-8b.json --batch --prefill 8192
   fi
 }
 

@@ -16,7 +16,7 @@ os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
 
 
 def sizes(op, max_bytes):
-    size = 4 << 10
+    size = 1 << 10
     while size <= max_bytes:
         # Every size of all_reduce, every fourth of the others.
         if op == "all_reduce" or (size >> 12).bit_length() % 2 == 1:

@@ -266,9 +266,11 @@ def bench_prefill(peer, tokens, results):
     compile_s = time.monotonic() - began
     ms = median_ms(run, 2.0, most=20)
     rate = s.linear_flops(tokens) / ms / 1e9
-    print(f"| prefill | 1 | {tokens} | {ms:.1f} | linear layers alone would be {rate:.0f} TFLOP/s "
-          f"| {backend} | {compile_s:.0f} |", flush=True)
+    print(f"| prefill | 1 | {tokens} | {ms:.1f} | {1e3 * tokens / ms:.0f} tokens/s; linear layers alone "
+          f"would be {rate:.0f} TFLOP/s; attention {s.layers * attention[backend]:.1f} ms | {backend} "
+          f"| {compile_s:.0f} |", flush=True)
     results.append({"what": "prefill", "tokens": tokens, "ms": ms, "backend": backend,
+                    "tokens_per_s": 1e3 * tokens / ms,
                     "attention_ms": attention, "linear_tflops_if_all": rate,
                     "compile_s": compile_s})
 

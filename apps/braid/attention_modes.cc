@@ -31,6 +31,32 @@ SequenceAttention attention_of(const AttentionBench& o, int P, DType dtype) {
   return a;
 }
 
+void add_times(ModeReport& report, const Overlap& overlap) {
+  report.compute = std::max(report.compute, overlap.computation);
+  report.exposed = std::max(report.exposed, overlap.exposed());
+  report.share += overlap.share();
+}
+
+void fill(const TensorView& view, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<float> unit(-1, 1);
+  for (int64_t i = 0; i < view.shape.elems(); ++i) view.as<float>()[i] = unit(random);
+}
+
+struct CpuRank {
+  CpuRank(fabric::Endpoint& endpoint, const Mesh& mesh, int threads, int total)
+      : table(threads), pool(threads, total), comms(endpoint, mesh), backend(table, pool) {
+    cpu::add_cpu_kernels(table);
+    cpu::add_one_sided_kernels(table, endpoint, comms);
+  }
+  cpu::KernelTable table;
+  cpu::ThreadPool pool;
+  cpu::MeshComms comms;
+  cpu::CpuBackend backend;
+};
+
+}  // namespace
+
 std::shared_ptr<const ModePlan> plan_mode(const AttentionBench& o, SpMode mode,
                                           const Topology& topology, DType dtype,
                                           const std::vector<const KernelCatalog*>& catalogs) {
@@ -63,32 +89,6 @@ ModeReport report_of(const std::shared_ptr<const ModePlan>& plan) {
   }
   return report;
 }
-
-void add_times(ModeReport& report, const Overlap& overlap) {
-  report.compute = std::max(report.compute, overlap.computation);
-  report.exposed = std::max(report.exposed, overlap.exposed());
-  report.share += overlap.share();
-}
-
-void fill(const TensorView& view, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::uniform_real_distribution<float> unit(-1, 1);
-  for (int64_t i = 0; i < view.shape.elems(); ++i) view.as<float>()[i] = unit(random);
-}
-
-struct CpuRank {
-  CpuRank(fabric::Endpoint& endpoint, const Mesh& mesh, int threads, int total)
-      : table(threads), pool(threads, total), comms(endpoint, mesh), backend(table, pool) {
-    cpu::add_cpu_kernels(table);
-    cpu::add_one_sided_kernels(table, endpoint, comms);
-  }
-  cpu::KernelTable table;
-  cpu::ThreadPool pool;
-  cpu::MeshComms comms;
-  cpu::CpuBackend backend;
-};
-
-}  // namespace
 
 ModeReport predict(const AttentionBench& o, SpMode mode, const Topology& topology,
                    const Profile& profile) {

@@ -15,7 +15,7 @@ namespace braid::app {
 // What `braid bench attention` runs.
 struct AttentionBench {
   std::string shape = "custom", machines = "1x2", mode = "all", profile;
-  std::string schedule = "sequence_parallel", plot;
+  std::string schedule = "sequence_parallel", plot, device = "cpu";
   int64_t tokens = 2048, text = 0, heads = 8, kv_heads = 0, head_dim = 64, batch = 1;
   bool causal = false, launches = false;
   int torus = 0, ulysses = 0, ring = 0;
@@ -48,7 +48,18 @@ struct ModeReport {
   std::array<double, 3> analytic{};            // by the closed form
   std::vector<std::vector<LaunchTime>> times;  // [ranks][launches]
   std::shared_ptr<const ModePlan> plan;        // what ran
+  // On GPUs only. `compute` is there what the attention launches take inside the step.
+  double alone = 0;     // the step without its communication
+  double plain = 0;     // one call over all of a rank's work; 0: not measured
+  double error = 0;     // largest difference from one GPU's result, of the sampled rows
+  bool repeats = true;  // every run gave the same bits
 };
+
+std::shared_ptr<const ModePlan> plan_mode(const AttentionBench& bench, SpMode mode,
+                                          const Topology& topology, DType dtype,
+                                          const std::vector<const KernelCatalog*>& catalogs);
+// Degrees, plan and analytic bytes.
+ModeReport report_of(const std::shared_ptr<const ModePlan>& plan);
 
 // On a cluster, by simulation.
 ModeReport predict(const AttentionBench& bench, SpMode mode, const Topology& topology,

@@ -17,6 +17,8 @@
 namespace braid::app {
 namespace {
 
+constexpr int64_t kMostSequences = 1024;
+
 struct BenchOptions {
   std::string model;
   std::string config;  // of a model whose weights are random
@@ -24,27 +26,56 @@ struct BenchOptions {
   int64_t layers = 0;  // 0: all
   int64_t prompt = 512;
   int64_t decode = 128;
+  std::vector<int64_t> batches = {1};
   int64_t depth = 0;
   int64_t chunk = 0;  // 0: the engine's
   int repetitions = 5;
   bool json = false;
   ParallelOptions parallel;
+
+  int64_t most_sequences() const { return std::ranges::max(batches); }
+};
+
+// What the machine does at most, over all ranks: bytes read and operations a second; 0: not known.
+struct Roof {
+  double bytes = 0;
+  double flops = 0;
 };
 
 struct Result {
-  std::string name;  // "pp512", "tg128 @ d1024"
-  std::vector<double> tokens_per_s;
-  double bytes_per_token = 0;  // weights and KV that a decode step must read; 0 for a prompt
+  std::string name;    // "pp512", "tg128 @ d1024"
+  int64_t tokens = 0;  // of each sequence
+  int64_t batch = 1;   // sequences that are decoded together
+  std::vector<double> seconds;
+  double bytes = 0;  // weights and KV that a decode step must read; 0 for a prompt
+  double flops = 0;  // of a decode step, or of the whole prompt
+  LoopStats loop;    // of a device's decode loop
 
+  bool decode() const { return bytes > 0; }
+  std::vector<double> tokens_per_s() const {
+    std::vector<double> rates;
+    for (double s : seconds) rates.push_back(static_cast<double>(batch * tokens) / s);
+    return rates;
+  }
   double mean() const {
-    return std::accumulate(tokens_per_s.begin(), tokens_per_s.end(), 0.0) /
-           static_cast<double>(tokens_per_s.size());
+    const std::vector<double> rates = tokens_per_s();
+    return std::accumulate(rates.begin(), rates.end(), 0.0) / static_cast<double>(rates.size());
   }
   double spread() const {  // standard deviation
     double sum = 0;
-    for (double x : tokens_per_s) sum += (x - mean()) * (x - mean());
-    const auto n = static_cast<double>(tokens_per_s.size());
+    for (double x : tokens_per_s()) sum += (x - mean()) * (x - mean());
+    const auto n = static_cast<double>(seconds.size());
     return n > 1 ? std::sqrt(sum / (n - 1)) : 0;
+  }
+  // Of a decode step, or of the prompt.
+  double step_seconds() const {
+    return static_cast<double>(batch * (decode() ? 1 : tokens)) / mean();
+  }
+  // The least time that the roof leaves it, over the time it took; 0: not known.
+  double floor_share(const Roof& roof) const {
+    const double read = roof.bytes > 0 ? bytes / roof.bytes : 0;
+    const double compute = roof.flops > 0 ? flops / roof.flops : 0;
+    return std::max(read, compute) / step_seconds();
   }
 };
 
@@ -55,73 +86,140 @@ void check(const BenchOptions& o) {
   require_at_least("-r", o.repetitions, 1);
   require_at_least("--chunk", o.chunk, 0);
   require_at_least("--layers", o.layers, 0);
+  for (int64_t batch : o.batches) {
+    require_at_least("--batch", batch, 1);
+    if (batch > kMostSequences) {
+      fail(ErrorCode::kInvalidArgument, "--batch is {}, wanted at most {}", batch, kMostSequences);
+    }
+  }
   if (o.prompt == 0 && o.decode == 0) {
     fail(ErrorCode::kInvalidArgument, "nothing to measure: -p and -n are both 0");
   }
 }
 
-Result measure(Engine& engine, const BenchOptions& o, int64_t tokens, bool decode) {
+Result measure(Engine& engine, const BenchOptions& o, int64_t tokens, bool decode, int64_t batch) {
   const int64_t chunk = decode ? 1 : engine.prefill_chunk();
-  Result result{fmt::format("{}{}", decode ? "tg" : "pp", tokens), {}};
+  Result result{
+      .name = fmt::format("{}{}", decode ? "tg" : "pp", tokens), .tokens = tokens, .batch = batch};
   if (o.depth > 0) result.name += fmt::format(" @ d{}", o.depth);
-  engine.advance(0, o.depth, engine.prefill_chunk());
-  engine.advance(o.depth, decode ? 2 : tokens, chunk);  // warm up
+  engine.advance(0, o.depth, engine.prefill_chunk(), batch);
+  engine.advance(o.depth, decode ? 3 : tokens, chunk, batch);  // warm up
   for (int i = 0; i < o.repetitions; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    engine.advance(o.depth, tokens, chunk);
+    result.loop = engine.advance(o.depth, tokens, chunk, batch);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-    result.tokens_per_s.push_back(static_cast<double>(tokens) / time.count());
+    result.seconds.push_back(time.count());
   }
   return result;
 }
 
-// Weights once (of the embedding one row) and the KV cache at mid-way.
-double decode_bytes(const Model& model, const BenchOptions& o) {
+// Parameters of the embedding, which is a table and no product, unless it is the head too.
+double table_parameters(const ModelConfig& c) {
+  return c.tied_head ? 0 : static_cast<double>(c.V * c.C);
+}
+
+// Keys that a decode step attends to, at mid-way.
+double keys_of(const BenchOptions& o) {
+  return static_cast<double>(o.depth) + static_cast<double>(o.decode) / 2;
+}
+
+// Weights once (of the embedding one row) and the KV cache of each sequence.
+double decode_bytes(const Model& model, const BenchOptions& o, int64_t batch) {
   const ModelConfig& c = model.config();
   const double embedding = c.tied_head ? 0 : static_cast<double>(model.weight_bytes("token_embd"));
-  const double keys = static_cast<double>(o.depth) + static_cast<double>(o.decode) / 2;
   return static_cast<double>(model.weight_bytes()) - embedding +
-         2 * keys * static_cast<double>(c.layers * bytes_of(model.default_kv_dtype(), c.Hkv * c.D));
+         2 * static_cast<double>(batch) * keys_of(o) *
+             static_cast<double>(c.layers * bytes_of(model.default_kv_dtype(), c.Hkv * c.D));
+}
+
+// Two for each parameter and token, four for each number of a query and its keys.
+double decode_flops(const Model& model, const BenchOptions& o, int64_t batch) {
+  const ModelConfig& c = model.config();
+  return static_cast<double>(batch) *
+         (2 * (static_cast<double>(model.parameters()) - table_parameters(c)) +
+          4 * keys_of(o) * static_cast<double>(c.layers * c.Hq * c.D));
+}
+
+// The head computes the last token alone.
+double prompt_flops(const Model& model, const BenchOptions& o) {
+  const ModelConfig& c = model.config();
+  const auto n = static_cast<double>(o.prompt), cached = static_cast<double>(o.depth);
+  const auto head = static_cast<double>(c.V * c.C);
+  const double layers = static_cast<double>(model.parameters()) - table_parameters(c) - head;
+  return n * 2 * layers + 2 * head +
+         4 * n * (cached + (n + 1) / 2) * static_cast<double>(c.layers * c.Hq * c.D);
+}
+
+// "82% of bytes 4.55 TB/s" or "64% of products 790 TFLOP/s": the nearer of the two roofs.
+std::string floor_text(const Result& r, const Roof& roof) {
+  const double read = roof.bytes > 0 ? r.bytes / roof.bytes : 0;
+  const double compute = roof.flops > 0 ? r.flops / roof.flops : 0;
+  if (read == 0 && compute == 0) {
+    return r.decode() ? fmt::format("{:.0f} GB/s", 1e-9 * r.bytes / r.step_seconds()) : "-";
+  }
+  const double share = 100 * r.floor_share(roof);
+  return read >= compute ? fmt::format("{:.0f}% of {:.1f} GB/s", share, 1e-9 * roof.bytes)
+                         : fmt::format("{:.0f}% of {:.1f} TFLOP/s", share, 1e-12 * roof.flops);
 }
 
 std::string table(const BenchOptions& o, const Engine& engine, const Model& model,
-                  const std::vector<Result>& results, double bandwidth) {
+                  const std::vector<Result>& results, const Roof& roof) {
   std::string out = fmt::format(
-      "| model | size | params | tp | threads | test | tokens/s | read of memory |\n"
-      "|---|---:|---:|---:|---:|---|---:|---:|\n");
+      "| model | size | params | tp | threads | batch | test | tokens/s | ms a step | of the roof "
+      "|\n|---|---:|---:|---:|---:|---:|---|---:|---:|---:|\n");
   for (const Result& r : results) {
-    const double rate = r.bytes_per_token * r.mean();  // bytes/s of weights and KV
-    const std::string share = rate == 0       ? "-"
-                              : bandwidth > 0 ? fmt::format("{:.0f}% of {:.1f} GB/s",
-                                                            100 * rate / bandwidth, bandwidth / 1e9)
-                                              : fmt::format("{:.0f} GB/s", rate / 1e9);
-    out += fmt::format("| {} | {:.2f} MiB | {:.2f} M | {} | {} | {} | {:.2f} ± {:.2f} | {} |\n",
-                       model.config().name.empty() ? model.config().family : model.config().name,
-                       static_cast<double>(model.weight_bytes()) / (1 << 20),
-                       static_cast<double>(model.parameters()) / 1e6, o.parallel.engine.tp,
-                       engine.threads(), r.name, r.mean(), r.spread(), share);
+    out += fmt::format(
+        "| {} | {:.2f} MiB | {:.2f} M | {} | {} | {} | {} | {:.2f} ± {:.2f} | {:.3f} | {} |\n",
+        model.config().name.empty() ? model.config().family : model.config().name,
+        static_cast<double>(model.weight_bytes()) / (1 << 20),
+        static_cast<double>(model.parameters()) / 1e6, o.parallel.engine.tp, engine.threads(),
+        r.batch, r.name, r.mean(), r.spread(), 1e3 * r.step_seconds(), floor_text(r, roof));
+  }
+  for (const Result& r : results) {
+    if (r.loop.steps == 0) continue;
+    const auto layers = static_cast<double>(model.config().layers);
+    out += fmt::format(
+        "decode loop, batch {}: {} launches a step ({:.1f} a layer), {:.1f} us of CPU time for a "
+        "replayed step\n",
+        r.batch, r.loop.launches, static_cast<double>(r.loop.launches) / layers, r.loop.cpu_us);
   }
   return out;
 }
 
 nlohmann::ordered_json json_report(const BenchOptions& o, const Engine& engine, const Model& model,
-                                   const std::vector<Result>& results, double bandwidth) {
+                                   const std::vector<Result>& results, const Roof& roof) {
   nlohmann::ordered_json tests = nlohmann::ordered_json::array();
   for (const Result& r : results) {
     nlohmann::ordered_json test = {{"name", r.name},
+                                   {"batch", r.batch},
                                    {"tokens_per_s", r.mean()},
                                    {"spread", r.spread()},
-                                   {"samples", r.tokens_per_s}};
-    if (r.bytes_per_token > 0) {
-      test["bytes_per_token"] = r.bytes_per_token;
-      if (bandwidth > 0) test["bandwidth_share"] = r.bytes_per_token * r.mean() / bandwidth;
+                                   {"samples", r.tokens_per_s()},
+                                   {"step_ms", 1e3 * r.step_seconds()},
+                                   {"flops", r.flops}};
+    if (r.decode()) {
+      test["bytes_per_token"] = r.bytes / static_cast<double>(r.batch);
+      if (roof.bytes > 0) test["bandwidth_share"] = r.bytes / roof.bytes / r.step_seconds();
+    }
+    if (r.floor_share(roof) > 0) test["floor_share"] = r.floor_share(roof);
+    if (r.loop.steps > 0) {
+      test["launches"] = r.loop.launches;
+      test["cpu_us"] = r.loop.cpu_us;
     }
     tests.push_back(std::move(test));
   }
   return {{"model", model.config().name},     {"weight_bytes", model.weight_bytes()},
           {"parameters", model.parameters()}, {"tp", o.parallel.engine.tp},
-          {"threads", engine.threads()},      {"read_bandwidth", bandwidth},
-          {"tests", std::move(tests)},        {"peak_rss_mb", peak_rss_mb()}};
+          {"threads", engine.threads()},      {"read_bandwidth", roof.bytes},
+          {"product_rate", roof.flops},       {"tests", std::move(tests)},
+          {"peak_rss_mb", peak_rss_mb()}};
+}
+
+Roof measure_roof(const Engine& engine, const EngineConfig& config) {
+  if (!config.device.cuda) return {measure_read_bandwidth(engine.threads() * config.tp), 0};
+  const DeviceRates rates =
+      measure_device_rates(config.device.ids.empty() ? 0 : config.device.ids[0]);
+  return {config.tp * rates.read_bytes, config.tp * rates.products};
 }
 
 Model open(const BenchOptions& o) {
@@ -150,20 +248,24 @@ void bench(const BenchOptions& o) {
   ParallelRun parallel(o.parallel);
   EngineConfig config = parallel.engine_config();
   config.max_context = o.depth + std::max(o.prompt, o.decode) + 1;
+  config.sequences = o.decode > 0 ? o.most_sequences() : 1;
   if (o.chunk > 0) config.prefill_chunk = o.chunk;
   Engine engine(model, nullptr, config);
   std::vector<Result> results;
-  if (o.prompt > 0) results.push_back(measure(engine, o, o.prompt, false));
-  if (o.decode > 0) {
-    results.push_back(measure(engine, o, o.decode, true));
-    results.back().bytes_per_token = decode_bytes(model, o);
+  if (o.prompt > 0) {
+    results.push_back(measure(engine, o, o.prompt, false, 1));
+    results.back().flops = prompt_flops(model, o);
   }
-  // A GPU's is measured by bench_cuda_linear.
-  const double bandwidth =
-      config.device.cuda ? 0 : measure_read_bandwidth(engine.threads() * o.parallel.engine.tp);
+  for (int64_t batch : o.batches) {
+    if (o.decode == 0) break;
+    results.push_back(measure(engine, o, o.decode, true, batch));
+    results.back().bytes = decode_bytes(model, o, batch);
+    results.back().flops = decode_flops(model, o, batch);
+  }
+  const Roof roof = measure_roof(engine, config);
   parallel.finish(engine);
-  print(o.json ? json_report(o, engine, model, results, bandwidth).dump(2) + "\n"
-               : table(o, engine, model, results, bandwidth));
+  print(o.json ? json_report(o, engine, model, results, roof).dump(2) + "\n"
+               : table(o, engine, model, results, roof));
 }
 
 }  // namespace
@@ -179,6 +281,11 @@ void add_bench(CLI::App& app) {
   command->add_option("-p", options->prompt, "tokens of the prompt (0: skip)")
       ->capture_default_str();
   command->add_option("-n", options->decode, "tokens to decode (0: skip)")->capture_default_str();
+  command
+      ->add_option("-b,--batch", options->batches,
+                   "sequences that are decoded together; several, with commas, for a row each")
+      ->delimiter(',')
+      ->capture_default_str();
   command->add_option("-d", options->depth, "tokens in the KV cache before")->capture_default_str();
   command
       ->add_option("--chunk", options->chunk,
@@ -189,7 +296,8 @@ void add_bench(CLI::App& app) {
   add_parallel(*command, options->parallel);
   command->footer(
       "Examples:\n  braid bench -m model.gguf\n"
-      "  braid bench -m model.gguf -p 0 -n 64 -d 1024 --tp 2 --threads 1");
+      "  braid bench -m model.gguf -p 0 -n 64 -d 1024 --tp 2 --threads 1\n"
+      "  braid bench --config config.json --random-weights --device cuda -p 0 -d 1024 -b 1,16,32");
   add_bench_attention(*command);
   command->require_subcommand(0, 1);
   command->callback([options, command] {

@@ -1,14 +1,17 @@
 // braid bench attention: the modes of sequence-parallel attention side by side, predicted for any
-// cluster from a profile, or measured on CPU ranks of this process.
+// cluster from a profile, or measured on CPU ranks of this process or on GPUs.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 
+#include "braid/attention_cuda.h"
 #include "braid/attention_modes.h"
+#include "braid/backend/device_spec.h"
 #include "braid/commands.h"
 #include "braid/fabric/local/local_fabric.h"
+#include "braid/schedule/exposed_bound.h"
 #include "braid/text_io.h"
 #include "braid/timeline_svg.h"
 
@@ -70,15 +73,101 @@ void write_plot(const std::string& path, const Reports& reports) {
   if (!file.flush()) fail(ErrorCode::kResource, "{}: cannot be written", path);
 }
 
+bool on_gpus(const AttentionBench& o) {
+  return parse_device(o.device).cuda;
+}
+
 std::string title_line(const AttentionBench& o, const Topology& topology) {
   return fmt::format(
       "{}: {} tokens + {} joint, {} heads ({} KV) of {}, batch {}{}, on {}x{} ranks, {}\n", o.shape,
       o.tokens, o.text, o.heads, o.kv_heads > 0 ? o.kv_heads : o.heads, o.head_dim, o.batch,
       o.causal ? ", causal" : "", topology.machines, topology.devices,
-      o.profile.empty() ? fmt::format("measured on CPU ranks of {} thread{}{}", o.threads,
-                                      o.threads == 1 ? "" : "s",
-                                      topology.machines > 1 ? ", machines emulated" : "")
-                        : fmt::format("predicted from the profile '{}'", o.profile));
+      on_gpus(o)          ? fmt::format("measured on GPUs{}, bf16",
+                               topology.machines > 1 ? ", machines emulated" : "")
+      : o.profile.empty() ? fmt::format("measured on CPU ranks of {} thread{}{}", o.threads,
+                                        o.threads == 1 ? "" : "s",
+                                        topology.machines > 1 ? ", machines emulated" : "")
+                          : fmt::format("predicted from the profile '{}'", o.profile));
+}
+
+// What the simulator says of the same run: a profile whose attention is as fast as one plain call
+// was, and whose links are as fast as they were alone.
+double predicted_seconds(const AttentionBench& o, const Topology& topology, SpMode mode,
+                         const ModeReport& r, const std::array<double, 3>& speed) {
+  Profile profile = load_profile(o.profile.empty() ? "h200" : o.profile);
+  const Program& program = r.plan->programs[0];
+  double flops = 0;
+  for (const Op& op : program.ops) {
+    if (op.def->kind != "segment_attention") continue;
+    const Work work{.extents = {.sequence = o.batch}};
+    flops += op.def->cost(op.attrs, program.input_types(op), {}, work).flops;
+  }
+  std::erase_if(profile.rates, [](const Rate& rate) { return rate.kind == "segment_attention"; });
+  profile.rates.push_back({.kind = "segment_attention",
+                           .dtype = "",
+                           .unit = Rate::Unit::flops,
+                           .includes_memory = true,
+                           .points = {{1, flops / (r.plain > 0 ? r.plain : r.compute)}}});
+  if (speed[1] > 0) profile.machine_link.bytes_per_second = speed[1];
+  if (speed[2] > 0) profile.cluster_link.bytes_per_second = speed[2];
+  return predict(o, mode, topology, profile).seconds;
+}
+
+// What the links can do at most: as measured, or as paced.
+std::array<double, 3> bounding_speed(const AttentionBench& o, const CudaModes& gpus) {
+  std::array<double, 3> speed = gpus.links().blocks;
+  if (o.link_gbps > 0 && speed[2] > 0) speed[2] = std::min(speed[2], o.link_gbps * 1e9);
+  return speed;
+}
+
+std::string cuda_table(const AttentionBench& o, const Topology& topology, const CudaModes& gpus,
+                       const Reports& reports) {
+  const auto speed = bounding_speed(o, gpus);
+  std::string out = "links, GB/s each way, both at once:";
+  for (size_t link : {1u, 2u}) {
+    if (gpus.links().blocks[link] == 0) continue;
+    out += fmt::format(" {} {:.1f} of blocks, {:.1f} of rows of half the heads; bound with {:.1f};",
+                       to_string(static_cast<LinkClass>(link)), gpus.links().blocks[link] / 1e9,
+                       gpus.links().rows[link] / 1e9, speed[link] / 1e9);
+  }
+  out.back() = '\n';
+  out +=
+      "| mode | torus x ulysses x ring | time ms | attention in it ms | exposed ms | bound ms | "
+      "hidden of hideable | attention alone ms | over one plain call | in machines MB / analytic | "
+      "between MB / analytic | predicted ms | largest difference | same bits |\n"
+      "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n";
+  for (const auto& [mode, r] : reports) {
+    const double predicted = predicted_seconds(o, topology, mode, r, speed);
+    const double bound = exposed_bound(r.plan->programs, r.plan->schedules, topology,
+                                       {.sequence = o.batch}, r.compute, speed);
+    out += fmt::format(
+        "| {} | {} x {} x {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.0f}% | {:.3f} | {} | {} | "
+        "{} | {:.3f} ({:+.1f}%) | {:.2g} | {} |\n",
+        to_string(mode), r.degrees.torus, r.degrees.ulysses, r.degrees.ring, r.seconds * 1e3,
+        r.compute * 1e3, r.exposed * 1e3, bound * 1e3, 100 * r.share, r.alone * 1e3,
+        r.plain > 0 ? fmt::format("{:+.1f}%", 100 * (r.alone / r.plain - 1)) : "-",
+        bytes_cell(r, LinkClass::machine), bytes_cell(r, LinkClass::cluster), predicted * 1e3,
+        100 * (predicted / r.seconds - 1), r.error, r.repeats ? "yes" : "NO");
+  }
+  return out;
+}
+
+std::string table(const Reports& reports) {
+  std::string out =
+      "| mode | torus x ulysses x ring | time ms | compute ms | exposed ms | hidden of hideable | "
+      "in "
+      "machines MB / analytic | between MB / analytic | over usp |\n"
+      "|---|---|---:|---:|---:|---:|---:|---:|---:|\n";
+  const auto usp = std::ranges::find(reports, SpMode::usp, &Reports::value_type::first);
+  for (const auto& [mode, r] : reports) {
+    out += fmt::format(
+        "| {} | {} x {} x {} | {:.3f} | {:.3f} | {:.3f} | {:.0f}% | {} | {} | {} |\n",
+        to_string(mode), r.degrees.torus, r.degrees.ulysses, r.degrees.ring, r.seconds * 1e3,
+        r.compute * 1e3, r.exposed * 1e3, 100 * r.share, bytes_cell(r, LinkClass::machine),
+        bytes_cell(r, LinkClass::cluster),
+        usp == reports.end() ? "-" : fmt::format("{:.2f}x", usp->second.seconds / r.seconds));
+  }
+  return out;
 }
 
 void check(const AttentionBench& o) {
@@ -114,7 +203,7 @@ void bench_attention(AttentionBench o) {
     o.kv_heads = 0;
   }
   Topology topology = parse_topology(o.machines);
-  const bool predicted = !o.profile.empty();
+  const bool predicted = !o.profile.empty() && !on_gpus(o);
   if (topology.ranks() > (predicted ? 1024 : fabric::LocalFabric::kMaxRanks)) {
     fail(ErrorCode::kInvalidArgument, "--machines {}: more ranks than this can run", o.machines);
   }
@@ -124,45 +213,41 @@ void bench_attention(AttentionBench o) {
     LinkProfile& link = topology.machines > 1 ? profile->cluster_link : profile->machine_link;
     if (o.link_gbps > 0) link.bytes_per_second = o.link_gbps * 1e9;
   }
-  const bool every = o.mode == "all" || o.mode == "auto";
+  const bool automatic = o.mode == "auto", every = automatic || o.mode == "all";
   std::vector<SpMode> modes;
   if (every) {
     modes = {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus};
   } else {
-    modes = {parse_sp_mode(o.mode)};
+    std::string_view rest = o.mode;
+    while (true) {
+      const size_t comma = rest.find(',');
+      modes.push_back(parse_sp_mode(rest.substr(0, comma)));
+      if (comma == std::string_view::npos) break;
+      rest.remove_prefix(comma + 1);
+    }
   }
   std::string out = title_line(o, topology);
-  out +=
-      "| mode | torus x ulysses x ring | time ms | compute ms | exposed ms | hidden of hideable | "
-      "in "
-      "machines MB / analytic | between MB / analytic | over usp |\n"
-      "|---|---|---:|---:|---:|---:|---:|---:|---:|\n";
+  std::unique_ptr<CudaModes> gpus;
+  if (on_gpus(o)) gpus = make_cuda_modes(o, topology);
   Reports reports;
   for (SpMode mode : modes) {
     try {
-      reports.emplace_back(
-          mode, predicted ? predict(o, mode, topology, *profile) : measure(o, mode, topology));
+      reports.emplace_back(mode, gpus        ? gpus->measure(mode)
+                                 : predicted ? predict(o, mode, topology, *profile)
+                                             : measure(o, mode, topology));
     } catch (const Error& error) {
       if (!every || error.code() != ErrorCode::kInvalidArgument) throw;
       out += fmt::format("| {} | {} |\n", to_string(mode), error.what());
     }
   }
-  const auto usp = std::ranges::find(reports, SpMode::usp, &Reports::value_type::first);
-  for (const auto& [mode, r] : reports) {
-    out += fmt::format(
-        "| {} | {} x {} x {} | {:.3f} | {:.3f} | {:.3f} | {:.0f}% | {} | {} | {} |\n",
-        to_string(mode), r.degrees.torus, r.degrees.ulysses, r.degrees.ring, r.seconds * 1e3,
-        r.compute * 1e3, r.exposed * 1e3, 100 * r.share, bytes_cell(r, LinkClass::machine),
-        bytes_cell(r, LinkClass::cluster),
-        usp == reports.end() ? "-" : fmt::format("{:.2f}x", usp->second.seconds / r.seconds));
-  }
+  out += gpus ? cuda_table(o, topology, *gpus, reports) : table(reports);
   for (const auto& [mode, r] : reports) {
     if (o.launches) {
       out += fmt::format("{}, rank 0, us:\n{}", to_string(mode), timeline(*r.plan, r.times[0]));
     }
   }
   if (!o.plot.empty()) write_plot(o.plot, reports);
-  if (o.mode == "auto" && !reports.empty()) {
+  if (automatic && !reports.empty()) {
     const auto best = std::ranges::min_element(
         reports, {}, [](const auto& report) { return report.second.seconds; });
     out += fmt::format("auto: {}, {}\n", to_string(best->first), to_string(best->second.degrees));
@@ -189,14 +274,18 @@ void add_bench_attention(CLI::App& bench) {
   command->add_option("--batch", o->batch, "sequences")->capture_default_str();
   command->add_flag("--causal", o->causal, "causal mask, zigzag layout");
   command->add_option("--machines", o->machines, "MACHINESxDEVICES")->capture_default_str();
-  command->add_option("--sp", o->mode, "ring, ulysses, usp, tas, torus, auto or all")
+  command->add_option("--device", o->device, "cpu, cuda, or cuda:0,1: a rank on each GPU")
+      ->capture_default_str();
+  command
+      ->add_option("--sp", o->mode,
+                   "ring, ulysses, usp, tas, torus, several with commas, auto or all")
       ->capture_default_str();
   command->add_option("--torus-degree", o->torus, "0: by the rule");
   command->add_option("--ulysses-degree", o->ulysses, "0: by the rule");
   command->add_option("--ring-degree", o->ring, "0: by the rule");
   command->add_option("--schedule", o->schedule, "a strategy")->capture_default_str();
   command->add_option("--profile", o->profile,
-                      "predict from this profile; else measure on the CPU");
+                      "predict from this profile; on GPUs: beside what is measured");
   command->add_option("--link-gbps", o->link_gbps,
                       "GB/s between machines (of one machine: between ranks); 0: as it is");
   command->add_option("--plot", o->plot, "write the timelines to this SVG file");
@@ -206,7 +295,8 @@ void add_bench_attention(CLI::App& bench) {
       ->capture_default_str();
   command->footer(
       "Examples:\n  braid bench attention --machines 2x2 --sp all --link-gbps 1\n"
-      "  braid bench attention --shape flux-3072 --machines 4x8 --profile a100 --sp auto");
+      "  braid bench attention --shape flux-3072 --machines 4x8 --profile a100 --sp auto\n"
+      "  braid bench attention --shape flux-3072 --device cuda:0,1 --machines 2x1 --link-gbps 25");
   command->callback([o] { bench_attention(*o); });
 }
 

@@ -25,9 +25,25 @@ Timeline timeline_of(const Runner& runner, int ranks) {
                     .model = runner.cost_model()};
   for (int r = 0; r < ranks; ++r) {
     const Runner::Step step = runner.last_step(r);
+    if (step.executor == nullptr) continue;  // it had no part in it
     timeline.ranks.push_back({&step.executor->program(), &step.executor->schedule(), step.times});
   }
   return timeline;
+}
+
+// Steps that a device ran by itself, and the host beside them: the first rank's.
+void add_loop(const LoopStats& stats, TraceWriter& trace) {
+  std::vector<TraceSpan> host, device;
+  for (size_t i = 0; i < stats.trace.size(); ++i) {
+    const LoopStep& step = stats.trace[i];
+    host.push_back({fmt::format("enqueue {}", i + 1), step.enqueue_begin, step.enqueue_end});
+    if (step.wait_end > 0) {
+      host.push_back({fmt::format("read {}", i + 1), step.wait_begin, step.wait_end});
+    }
+    device.push_back({fmt::format("step {}", i + 1), step.device_begin, step.device_end});
+  }
+  trace.add(0, "host", host);
+  trace.add(0, "decode steps", device);
 }
 
 }  // namespace
@@ -43,7 +59,7 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
   command
       .add_option("--schedule", o.engine.schedule,
                   "when operators run: sequential, overlap, nanoflow, gemm_collective, tokenweave, "
-                  "auto, or a strategy's .so file")
+                  "sequence_parallel, auto, or a strategy's .so file")
       ->capture_default_str();
   command.add_flag("--explain", o.explain, "say at the end what was planned, and why");
   command.add_option("--trace", o.trace, "write a timeline of the steps here (Perfetto)");
@@ -52,8 +68,13 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
   command.add_option("--link-us", o.link_us, "their latency in microseconds");
 }
 
+void add_sequence(CLI::App& command, ParallelOptions& o) {
+  o.sequence.emplace().add_to(command);
+}
+
 ParallelRun::ParallelRun(const ParallelOptions& options)
     : options_(options), engine_(options.engine) {
+  if (options.sequence) options.sequence->apply(engine_);
   engine_.device = parse_device(options.device);
   if (engine_.device.cuda && engine_.device.ids.empty() && usable_gpus() == 0) {
     std::fprintf(stderr, "braid: no GPU that this build can use: running on the CPU\n");
@@ -69,10 +90,12 @@ ParallelRun::ParallelRun(const ParallelOptions& options)
   if (options.link_gbps > 0) {
     engine_.links.machine_link = Link{1e9 * options.link_gbps, 1e-6 * options.link_us};
   }
-  if (engine_.schedule == "auto" && engine_.tp > 1) engine_.profile = machine_profile(engine_);
+  const bool priced = engine_.schedule == "auto" || (engine_.sp && !engine_.sp->mode);
+  if (priced && engine_.tp > 1) engine_.profile = machine_profile(engine_);
   if (options.trace.empty()) return;
   trace_ = std::make_unique<TraceWriter>(options.trace);
   engine_.on_step = [this](const Runner& runner) { trace_->add(timeline_of(runner, engine_.tp)); };
+  engine_.on_loop = [this](const LoopStats& stats) { add_loop(stats, *trace_); };
 }
 
 void ParallelRun::finish(Engine& engine) {

@@ -2,10 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "braid/engine/generate.h"
 #include "braid/schedule/trace.h"
+#include "braid/sequence_options.h"
 
 namespace braid::app {
 
@@ -29,11 +31,14 @@ struct ParallelOptions {
   double link_us = 0;
   bool explain = false;
   std::string trace;
+  std::optional<SequenceOptions> sequence;  // of commands that have them
 };
 
 // --tp, --threads, --schedule and what goes with them. Ranges are checked by the engine, which
 // knows the limits.
 void add_parallel(CLI::App& command, ParallelOptions& options);
+// --sp, --ranks and what goes with them; after add_parallel.
+void add_sequence(CLI::App& command, ParallelOptions& options);
 
 // What the options ask for around an engine's work.
 class ParallelRun {

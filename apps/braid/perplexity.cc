@@ -74,7 +74,10 @@ void add_perplexity(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
   add_parallel(*command, options->parallel);
-  command->footer("Example:\n  braid perplexity -m model.gguf -f text.txt --ctx 512");
+  add_sequence(*command, options->parallel);
+  command->footer(
+      "Examples:\n  braid perplexity -m model.gguf -f text.txt --ctx 512\n"
+      "  braid perplexity -m model.gguf -f text.txt --sp torus --machines 2x2 --threads 1");
   command->callback([options] { perplexity(*options); });
 }
 

@@ -166,13 +166,15 @@ void add_run(CLI::App& app) {
   command->add_option("-n,--max-tokens", o->tokens, "tokens to generate at most");
   add_sampling(*command, *o);
   add_parallel(*command, o->parallel);
+  add_sequence(*command, o->parallel);
   command->add_flag("--json", o->json, "print one JSON object instead of text");
   command->footer(
       "In a terminal without a prompt it is a chat; Ctrl-D ends it.\n"
       "Examples:\n"
       "  braid run -m model.gguf -p 'The capital of France is' -n 16\n"
       "  braid run -m model.gguf --chat -p 'Write a haiku about the sea.'\n"
-      "  braid run -m model.gguf -f prompt.txt --tp 2 --threads 1 --json");
+      "  braid run -m model.gguf -f prompt.txt --tp 2 --threads 1 --json\n"
+      "  braid run -m model.gguf -f long.txt -n 64 --sp ring --ranks 4");
   command->callback([o] {
     o->request.max_tokens = o->tokens.value_or(0);
     run(*o);

@@ -51,6 +51,24 @@ TEST_F(BenchRandomCliTest, MeasuresAShape) {
   }
 }
 
+TEST_F(BenchRandomCliTest, DecodesSeveralSequencesTogether) {
+  const Outcome o = braid(bench() + "--random-weights --json -d 20 -b 1,3,17 --batch 2");
+  ASSERT_EQ(o.status, 0) << o.err;
+  const json tests = json::parse(o.out)["tests"];
+  ASSERT_EQ(tests.size(), 5u);
+  const std::vector<int> batches = {1, 1, 3, 17, 2};
+  const double one = tests[1]["bytes_per_token"].get<double>();
+  for (size_t i = 0; i < tests.size(); ++i) {
+    EXPECT_EQ(tests[i]["batch"], batches[i]);
+    EXPECT_GT(tests[i]["tokens_per_s"].get<double>(), 0);
+    EXPECT_GT(tests[i]["flops"].get<double>(), 0);
+    if (batches[i] == 1) continue;
+    // Weights are read once for all, keys and values for each.
+    EXPECT_LT(tests[i]["bytes_per_token"].get<double>(), one);
+    EXPECT_EQ(tests[i]["flops"].get<double>(), batches[i] * tests[1]["flops"].get<double>());
+  }
+}
+
 TEST_F(BenchRandomCliTest, PrintsATable) {
   const Outcome o = braid(bench() + "--random-weights");
   ASSERT_EQ(o.status, 0) << o.err;
@@ -64,6 +82,8 @@ TEST_F(BenchRandomCliTest, WrongUseGetsOneLine) {
   expect_refused(bench() + "--random-weights --layers 3", 2, "shape.json has 2");
   expect_refused(bench() + "--random-weights --layers -1", 2, "--layers is -1");
   expect_refused(bench() + "--random-weights -m " + hf(), 2, "one of --model and --config");
+  expect_refused(bench() + "--random-weights -b 1,0", 2, "--batch is 0");
+  expect_refused(bench() + "--random-weights -b 5000", 2, "--batch is 5000");
   expect_refused("bench --random-weights", 2, "one of --model and --config");
   expect_refused("bench --random-weights -m " + hf(), 2, "--config");
   expect_refused("bench --layers 1 -m " + hf(), 2, "--config");

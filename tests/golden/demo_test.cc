@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
@@ -55,8 +56,9 @@ std::vector<int32_t> text_of(const DemoCase& c) {
 std::span<const float> row_of(const TensorView& logits, size_t row) {
   return {logits.row_as<float>(static_cast<int64_t>(row)), static_cast<size_t>(logits.cols())};
 }
-RunnerConfig config_of(int tp, DType kv) {
+RunnerConfig config_of(int tp, DType kv, const std::optional<SequenceParallel>& sp = {}) {
   return {.tp = tp,
+          .sp = sp,
           .cache = {.pages = 64, .page_size = 64, .pages_per_sequence = 4, .kv_dtype = kv}};
 }
 std::vector<int32_t> pages_of(size_t sequence) {
@@ -65,8 +67,9 @@ std::vector<int32_t> pages_of(size_t sequence) {
 }
 
 // All tokens of a text in one step.
-void prefill(const Model& model, const DemoGolden& golden, int tp, DType kv, const OnRow& on_row) {
-  Runner runner(model, config_of(tp, kv));
+void prefill(const Model& model, const DemoGolden& golden, int tp, DType kv, const OnRow& on_row,
+             const std::optional<SequenceParallel>& sp = {}) {
+  Runner runner(model, config_of(tp, kv, sp));
   for (const DemoCase& c : golden.cases) {
     Batch batch(64);
     batch.add(text_of(c), 0, pages_of(0), kTokens);
@@ -121,6 +124,12 @@ struct Place {
   }
 };
 
+// Ranks that divide a text's tokens.
+const std::vector<std::pair<int, SequenceParallel>> kDivisions = {
+    {3, {SpMode::ring, {}}},
+    {4, {SpMode::torus, {.torus = 2, .ulysses = 2}}},
+};
+
 // One rank and several, prefill and decode, one text in a step and twelve: along the text that
 // exact arithmetic generates the leads agree up to rounding, and the best token is the same, and
 // that of exact arithmetic, wherever its lead is larger.
@@ -139,6 +148,7 @@ TEST_F(DemoTest, RanksAgreeUpToRounding) {
       EXPECT_EQ(static_cast<int32_t>(place.best), c.greedy[t])
           << name(kv) << " cache, token " << t << " after '" << c.text << "', lead " << c.gaps[t];
     });
+    RecordProperty(fmt::format("decided_{}", name(kv)), decided);
     EXPECT_GT(decided, 0.95 * 12 * kTokens) << "most tokens are not decided by rounding";
 
     const auto agree = [&](const std::string& what, const auto& run) {
@@ -169,7 +179,11 @@ TEST_F(DemoTest, RanksAgreeUpToRounding) {
       agree(fmt::format("decode_tp{}_{}", tp, name(kv)),
             [&](const OnRow& on_row) { decode(model, golden, tp, kv, 12, on_row); });
     }
-    RecordProperty(fmt::format("decided_{}", name(kv)), decided);
+    if (kv == DType::f32) continue;  // the goldens' random models have such caches
+    for (const auto& [ranks, sp] : kDivisions) {
+      agree(fmt::format("prefill_{}{}_{}", to_string(*sp.mode), ranks, name(kv)),
+            [&](const OnRow& on_row) { prefill(model, golden, ranks, kv, on_row, sp); });
+    }
   }
 }
 
@@ -203,26 +217,30 @@ TEST_F(DemoTest, StaysCloseToExactArithmetic) {
 
 TEST_F(DemoTest, PerplexityIsThatOfExactArithmetic) {
   const DemoText text = load_demo_golden().text;
-  Engine engine(loaded_->model, loaded_->tokenizer, {.threads = 2});
   const std::vector<int32_t> ids = loaded_->tokenizer.encode(text.text);
   ASSERT_EQ(std::ssize(ids), text.ids);
-  double nll = 0, difference = 0;
-  for (size_t i = 0; i < text.nll.size(); ++i) {
-    const auto chunk =
-        std::span(ids).subspan(i * static_cast<size_t>(text.ctx), static_cast<size_t>(text.ctx));
-    const std::vector<double> scores = engine.score(chunk, text.ctx / 2);
-    for (size_t t = 0; t < scores.size(); ++t) {
-      nll -= scores[t];
-      difference += std::abs(-scores[t] - static_cast<double>(text.nll[i][t]));
+  const auto check = [&](const EngineConfig& config, const std::string& what) {
+    Engine engine(loaded_->model, loaded_->tokenizer, config);
+    double nll = 0, difference = 0;
+    for (size_t i = 0; i < text.nll.size(); ++i) {
+      const auto chunk =
+          std::span(ids).subspan(i * static_cast<size_t>(text.ctx), static_cast<size_t>(text.ctx));
+      const std::vector<double> scores = engine.score(chunk, text.ctx / 2);
+      for (size_t t = 0; t < scores.size(); ++t) {
+        nll -= scores[t];
+        difference += std::abs(-scores[t] - static_cast<double>(text.nll[i][t]));
+      }
     }
-  }
-  const auto count = static_cast<double>(text.nll.size() * static_cast<size_t>(text.ctx / 2));
-  const double perplexity = std::exp(nll / count);
-  RecordProperty("mean_logprob_difference", std::to_string(difference / count));
-  RecordProperty("perplexity", std::to_string(perplexity));
-  const double rounding = logprob_rounding(loaded_->model.config());
-  EXPECT_LT(difference / count, rounding);
-  EXPECT_NEAR(perplexity / text.perplexity, 1, kDeviations * rounding / std::sqrt(count));
+    const auto count = static_cast<double>(text.nll.size() * static_cast<size_t>(text.ctx / 2));
+    const double perplexity = std::exp(nll / count);
+    RecordProperty(what + "mean_logprob_difference", std::to_string(difference / count));
+    RecordProperty(what + "perplexity", std::to_string(perplexity));
+    const double rounding = logprob_rounding(loaded_->model.config());
+    EXPECT_LT(difference / count, rounding) << what;
+    EXPECT_NEAR(perplexity / text.perplexity, 1, kDeviations * rounding / std::sqrt(count)) << what;
+  };
+  check({.threads = 2}, "");
+  check({.tp = 2, .sp = SequenceParallel{SpMode::torus, {.torus = 2}}, .threads = 1}, "torus_");
 }
 
 }  // namespace

@@ -47,8 +47,10 @@ class StrategiesTest : public testing::TestWithParam<std::string> {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  Runner runner(int tp, const std::string& schedule) const {
+  Runner runner(int tp, const std::string& schedule,
+                const std::optional<SequenceParallel>& sp = {}) const {
     return Runner(*model_, {.tp = tp,
+                            .sp = sp,
                             .cache = {.pages = 5 * kPagesEach,
                                       .page_size = kPageSize,
                                       .pages_per_sequence = kPagesEach,
@@ -103,6 +105,30 @@ double standard_deviation(const std::vector<float>& x) {
 double order_tolerance(const ModelConfig& c) {
   const auto sums = static_cast<double>((6 * c.layers) + 1);
   return 6 * 0x1p-24 * std::sqrt(2 * sums * static_cast<double>(std::max(c.F, c.C)));
+}
+
+// Ranks that divide a sequence's tokens: steps of one sequence over all of them, in one order or
+// another, the rest on rank 0.
+TEST_P(StrategiesTest, GiveTheLogitsOfOneRankWhereTokensAreDivided) {
+  const std::vector<float> expected = logits(runner(1, "sequential"));
+  const double tolerance = order_tolerance(model_->config()) * standard_deviation(expected);
+  std::vector<std::string> names = strategy_names();
+  names.emplace_back("sequence_parallel");
+  const int most = static_cast<int>(std::min<int64_t>(model_->config().Hq, 3));
+  for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::torus}) {
+    for (const std::string& name : names) {
+      SCOPED_TRACE(fmt::format("{} attention, {}", to_string(mode), name));
+      SequenceParallel sp{mode, {}};
+      if (mode == SpMode::torus) sp.degrees.torus = most;
+      const std::vector<float> got = logits(runner(most, name, sp));
+      ASSERT_EQ(got.size(), expected.size());
+      double worst = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        worst = std::max(worst, std::abs(static_cast<double>(got[i]) - expected[i]));
+      }
+      EXPECT_LE(worst, tolerance);
+    }
+  }
 }
 
 TEST_P(StrategiesTest, GiveTheLogitsAndTokensOfSequential) {

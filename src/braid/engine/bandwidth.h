@@ -6,4 +6,12 @@ namespace braid {
 // several passes over 256 MiB. Takes a fraction of a second; the roof of decode speed.
 double measure_read_bandwidth(int threads);
 
+// What a GPU does at most, as measured: bytes per second of a read-only stream, and operations per
+// second of a bf16 product of 8192^3. 0 where there is no room, or no cuBLASLt.
+struct DeviceRates {
+  double read_bytes = 0;
+  double products = 0;
+};
+DeviceRates measure_device_rates(int device);
+
 }  // namespace braid

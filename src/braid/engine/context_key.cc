@@ -17,31 +17,46 @@ int64_t power_of_four(int64_t n) {
   return std::countr_zero(static_cast<uint64_t>(two)) % 2 == 0 ? two : 2 * two;
 }
 
+int64_t sequence_capacity(int64_t n) {
+  return n <= 1 ? 1 : 8 * power_of_four(ceil_div(n, 8));
+}
+
 }  // namespace
 
 bool ContextKey::operator==(const ContextKey& other) const {
-  return strategy == other.strategy &&
+  return strategy == other.strategy && kind == other.kind && q == other.q && kv == other.kv &&
          std::equal(micro_batches.begin(), micro_batches.end(), other.micro_batches.begin(),
                     other.micro_batches.end());
 }
 
 ContextKey key_for(const BatchCut& cut, int strategy, int ranks) {
-  ContextKey key{.strategy = strategy, .micro_batches = {}};
+  ContextKey key{.strategy = strategy, .micro_batches = {}, .q = {}, .kv = {}};
   for (size_t i = 0; i < cut.size(); ++i) {
     const Extents& n = cut.work(i).extents;
     // A multiple of the ranks: capacities of token shards then add up over micro-batches.
     const int64_t tokens = round_up(power_of_two(n.token), ranks);
     key.micro_batches.push_back(
         {.capacity = {.token = tokens,
-                      .sequence = 8 * power_of_four(ceil_div(n.sequence, 8)),
-                      .row = power_of_four(n.row),
+                      .sequence = std::min(sequence_capacity(n.sequence), tokens),
+                      .row = std::min(power_of_four(n.row), tokens),
                       .shard = ceil_div(tokens, static_cast<int64_t>(ranks))},
          .continues = cut.continues(i)});
   }
   return key;
 }
 
+ContextKey key_for_tokens(const SequenceLayout& q, const SequenceLayout& kv, int64_t rows) {
+  ContextKey key{.kind = ContextKey::Kind::tokens, .q = q, .kv = kv};
+  key.micro_batches.push_back(
+      {.capacity = {
+           .token = q.length(), .sequence = 1, .row = power_of_four(rows), .shard = q.max_rows()}});
+  return key;
+}
+
 std::string to_string(const ContextKey& key) {
+  if (key.kind == ContextKey::Kind::gather) {
+    return fmt::format("{} keys to rank 0", key.kv.length());
+  }
   std::string tokens, sequences, rows;
   for (const MicroBatch& mb : key.micro_batches) {
     const char* plus = tokens.empty() ? "" : "+";
@@ -49,7 +64,12 @@ std::string to_string(const ContextKey& key) {
     sequences += fmt::format("{}{}", plus, mb.capacity.sequence);
     rows += fmt::format("{}{}", plus, mb.capacity.row);
   }
-  return fmt::format("{} tokens, {} sequences, {} rows", tokens, sequences, rows);
+  const char* where = key.kind == ContextKey::Kind::first ? ", on rank 0" : "";
+  if (key.kind == ContextKey::Kind::tokens) {
+    return fmt::format("{} tokens over {} ranks, {} keys, {} rows", tokens, key.q.ranks.size(),
+                       key.kv.length(), rows);
+  }
+  return fmt::format("{} tokens, {} sequences, {} rows{}", tokens, sequences, rows, where);
 }
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "braid/parallel/attention/sequence_layout.h"
 #include "braid/schedule/micro_batch.h"
 
 namespace braid {
@@ -11,15 +12,28 @@ class BatchCut;
 // What a plan is made for, and found by: equal on all ranks. Sizes are capacities, rounded up so
 // that steps whose sizes change a little share a plan; lengths, positions and pages are data.
 struct ContextKey {
+  enum class Kind : uint8_t {
+    ranks,   // all ranks compute the batch as one
+    tokens,  // one sequence's tokens are divided over ranks: sizes are exact, segments are planned
+    gather,  // its keys are brought to rank 0
+    first,   // rank 0 computes the batch alone
+  };
+
   int strategy = 0;  // index into the runner's strategies
   InlineVector<MicroBatch, kMaxMicroBatches> micro_batches;
+  Kind kind = Kind::ranks;
+  SequenceLayout q, kv;  // of tokens and gather
 
   bool operator==(const ContextKey& other) const;
 };
 
 // Capacities for a cut batch on `ranks` ranks: tokens round up to a power of two; sequences, whose
-// metadata are small, to 8 times a power of four; rows to a power of four.
+// metadata are small, to 8 times a power of four unless there is one alone, as in a long prompt;
+// rows to a power of four; neither to more than the tokens.
 ContextKey key_for(const BatchCut& cut, int strategy, int ranks);
+
+// Capacities for one sequence's tokens, divided as the layouts say; rows round up as above.
+ContextKey key_for_tokens(const SequenceLayout& q, const SequenceLayout& kv, int64_t rows);
 
 // "512+512 tokens, 8+8 sequences, 1+1 rows".
 std::string to_string(const ContextKey& key);

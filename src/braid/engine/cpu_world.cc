@@ -2,6 +2,7 @@
 #include "braid/engine/world.h"
 #include "braid/fabric/comm.h"
 #include "braid/fabric/local/local_fabric.h"
+#include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cpu/register.h"
 
 namespace braid {
@@ -13,6 +14,7 @@ class CpuRank : public Rank {
   CpuRank(const Model& model, fabric::Fabric& fabric, int rank, const WorldConfig& config)
       : model_(model),
         rank_(rank),
+        endpoint_(fabric.endpoint(rank)),
         pool_(config.threads, config.ranks * config.threads),
         table_(config.threads),
         backend_(table_, pool_,
@@ -23,12 +25,15 @@ class CpuRank : public Rank {
     for (Stream stream : kStreams) {
       const auto s = static_cast<size_t>(stream);
       comms_[s] = std::make_unique<fabric::Comm>(
-          fabric.endpoint(rank), fabric::Group::world(config.ranks),
+          endpoint_, fabric::Group::world(config.ranks),
           fabric::CommConfig{.name = fmt::format("tp.{}", to_string(stream)),
                              .lanes = table_.threads(stream)});
       comms[s] = comms_[s].get();
     }
     cpu::add_comm_kernels(table_, comms);
+    if (!config.sequence) return;
+    groups_.emplace(endpoint_, *config.sequence);
+    cpu::add_one_sided_kernels(table_, endpoint_, *groups_);
   }
 
   Backend& backend() override { return backend_; }
@@ -37,13 +42,20 @@ class CpuRank : public Rank {
   TensorView weight(const Value& value, const Placement& placement) override {
     return cut(model_.weight(value.name), placement, rank_);
   }
+  // Sequence-parallel attention reaches into other ranks' values.
+  std::shared_ptr<DeviceMemory> allocate_arena(int64_t bytes) override {
+    if (!groups_) return backend_.allocate(bytes);
+    return std::make_shared<fabric::SymmetricMemory>(endpoint_, bytes, "arena");
+  }
 
  private:
   const Model& model_;
   const int rank_;
+  fabric::Endpoint& endpoint_;
   cpu::ThreadPool pool_;
   cpu::KernelTable table_;
   std::array<std::unique_ptr<fabric::Comm>, kNumStreams> comms_;
+  std::optional<cpu::MeshComms> groups_;
   cpu::CpuBackend backend_;
 };
 
@@ -51,7 +63,7 @@ class CpuWorld : public World {
  public:
   CpuWorld(const Model& model, const WorldConfig& config)
       : fabric_({.ranks = config.ranks,
-                 .threads_per_rank = config.threads,
+                 .threads_per_rank = config.threads + (config.sequence ? kNumStreams - 1 : 0),
                  .deadline = std::chrono::milliseconds(config.deadline_ms),
                  .links = config.links}) {
     for (int r = 0; r < config.ranks; ++r) {

@@ -12,12 +12,14 @@ std::vector<const Program*> PlannedForward::programs() const {
 }
 
 ForwardPlanner::ForwardPlanner(MakeForward model, const CacheShape& cache,
-                               std::vector<const KernelCatalog*> catalogs, const Topology& topology)
+                               std::vector<const KernelCatalog*> catalogs, const Topology& topology,
+                               std::optional<SequenceMesh> mesh)
     : model_(std::move(model)),
       cache_(cache),
       catalogs_(std::move(catalogs)),
       topology_(topology),
-      layout_(tensor_parallel(logical({1, 1, 1}), ranks())) {}
+      mesh_(std::move(mesh)),
+      layout_(mesh_ ? LayoutPlan{} : tensor_parallel(logical({1, 1, 1}), ranks())) {}
 
 Program ForwardPlanner::logical(const Extents& capacity) const {
   return model_({.capacity = capacity,
@@ -40,12 +42,34 @@ PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const Batch& ba
 PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const LayoutRequest& layout,
                                     std::span<const MicroBatch> micro_batches,
                                     const CostModel* model) const {
+  BRAID_CHECK(!mesh_, "a batch as a whole over ranks that divide tokens");
   Extents capacity;
   for (const MicroBatch& mb : micro_batches) capacity += mb.capacity;
   LayoutPlan layout_plan = layout_;
   layout_plan.token_sharded_residual = layout.token_sharded_residual && ranks() > 1;
+  return plan_lowered(strategy, lower(logical(capacity), layout_plan), micro_batches, model);
+}
+
+PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,
+                                           const SequenceLayout& kv, const MicroBatch& micro_batch,
+                                           const CostModel* model) const {
+  const Program program = logical(micro_batch.capacity);
+  const LayoutPlan layout = sequence_parallel(program, mesh_.value(), q, kv);
+  return plan_lowered(strategy, lower(program, layout), {&micro_batch, 1}, model);
+}
+
+PlannedForward ForwardPlanner::plan_gather(const OpScheduler& strategy,
+                                           const SequenceLayout& kv) const {
+  const MicroBatch one{.capacity = {.sequence = 1}};
+  return plan_lowered(strategy, gather_kv(logical({1, 1, 1}), kv), {&one, 1}, nullptr);
+}
+
+PlannedForward ForwardPlanner::plan_lowered(const OpScheduler& strategy,
+                                            std::vector<RankProgram> lowered,
+                                            std::span<const MicroBatch> micro_batches,
+                                            const CostModel* model) const {
   PlannedForward forward;
-  forward.lowered = lower(logical(capacity), layout_plan);
+  forward.lowered = std::move(lowered);
   std::vector<PlanRank> plan_ranks;
   for (const RankProgram& rank : forward.lowered) {
     const auto r = static_cast<size_t>(rank.rank);
@@ -70,10 +94,10 @@ PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const LayoutReq
   return forward;
 }
 
-std::vector<std::pair<ContextKey, size_t>> ForwardCache::keys() const {
-  std::vector<std::pair<ContextKey, size_t>> result;
+std::vector<std::pair<ContextKey, const Schedule*>> ForwardCache::keys() const {
+  std::vector<std::pair<ContextKey, const Schedule*>> result;
   for (const BoundForward& plan : plans_) {
-    result.emplace_back(plan.key, plan.executors[0]->schedule().launches.size());
+    result.emplace_back(plan.key, &plan.executors[0]->schedule());
   }
   return result;
 }

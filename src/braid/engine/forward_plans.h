@@ -8,6 +8,7 @@
 #include "braid/engine/context_key.h"
 #include "braid/model/family.h"
 #include "braid/parallel/lowering.h"
+#include "braid/parallel/sequence_parallel.h"
 #include "braid/runtime/executor.h"
 #include "braid/schedule/cost_model.h"
 #include "braid/schedule/op_scheduler.h"
@@ -36,17 +37,26 @@ struct PlannedForward {
 // The logical forward pass of a model for a capacity.
 using MakeForward = std::function<Program(const ForwardShape& shape)>;
 
-// Plans forward passes of one model over tensor-parallel ranks. Pure but for the catalogs.
+// Plans forward passes of one model over ranks of tensor parallelism or, with a mesh, of sequence
+// parallelism. Pure but for the catalogs.
 class ForwardPlanner {
  public:
   // Fails with kInvalidArgument where the model does not divide over the ranks.
   ForwardPlanner(MakeForward model, const CacheShape& cache,
-                 std::vector<const KernelCatalog*> catalogs, const Topology& topology);
+                 std::vector<const KernelCatalog*> catalogs, const Topology& topology,
+                 std::optional<SequenceMesh> mesh = {});
 
   int ranks() const { return static_cast<int>(catalogs_.size()); }
   const Topology& topology() const { return topology_; }
 
-  // Divides the batch as the strategy says, into `cut`, and plans for its sizes.
+  // With a mesh only: one sequence's tokens and keys as the layouts say, in one micro-batch.
+  PlannedForward plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,
+                             const SequenceLayout& kv, const MicroBatch& micro_batch,
+                             const CostModel* model = nullptr) const;
+  // With a mesh only: keys brought to rank 0 (gather_kv).
+  PlannedForward plan_gather(const OpScheduler& strategy, const SequenceLayout& kv) const;
+
+  // Without a mesh. Divides the batch as the strategy says, into `cut`, and plans for its sizes.
   PlannedForward plan(const OpScheduler& strategy, const Batch& batch, BatchCut& cut,
                       const CostModel* model = nullptr) const;
   // With a cost model, the strategy may ask what its tasks take: each micro-batch at its capacity,
@@ -57,11 +67,15 @@ class ForwardPlanner {
 
  private:
   Program logical(const Extents& capacity) const;
+  PlannedForward plan_lowered(const OpScheduler& strategy, std::vector<RankProgram> lowered,
+                              std::span<const MicroBatch> micro_batches,
+                              const CostModel* model) const;
 
   const MakeForward model_;
   const CacheShape cache_;
   const std::vector<const KernelCatalog*> catalogs_;
   const Topology topology_;
+  const std::optional<SequenceMesh> mesh_;
   LayoutPlan layout_;
 };
 
@@ -97,8 +111,8 @@ class ForwardCache {
     return plans_.front();
   }
   const Counters& counters() const { return counters_; }
-  // The keys that are held, and how many launches a rank has for each.
-  std::vector<std::pair<ContextKey, size_t>> keys() const;
+  // The keys that are held, and the first rank's Schedule for each.
+  std::vector<std::pair<ContextKey, const Schedule*>> keys() const;
 
  private:
   std::list<BoundForward> plans_;  // the most recently used in front

@@ -80,8 +80,8 @@ class StopText {
 
 EngineConfig complete(EngineConfig config, const Model& model) {
   if (config.tp < 1) {
-    fail(ErrorCode::kInvalidArgument, "tensor parallelism over {} ranks, wanted at least 1",
-         config.tp);
+    fail(ErrorCode::kInvalidArgument, "{} parallelism over {} ranks, wanted at least 1",
+         config.sp ? "sequence" : "tensor", config.tp);
   }
   if (config.threads == 0) config.threads = std::max(1, cpu::usable_cores() / config.tp);
   if (config.threads < 1 || config.threads * config.tp > cpu::ThreadPool::kMaxThreads) {
@@ -89,6 +89,7 @@ EngineConfig complete(EngineConfig config, const Model& model) {
          config.threads, config.tp, cpu::ThreadPool::kMaxThreads);
   }
   if (config.max_context == 0) config.max_context = model.config().context;
+  if (config.prefill_chunk == 0 && config.sp) config.prefill_chunk = config.max_context;
   if (config.prefill_chunk == 0) config.prefill_chunk = config.device.cuda ? 8192 : 512;
   return config;
 }
@@ -103,15 +104,16 @@ Engine::Engine(const Model& model, const Tokenizer* tokenizer, const EngineConfi
     : model_(model),
       tokenizer_(tokenizer),
       config_(complete(config, model)),
-      pages_(ceil_div(config_.max_context, kPageSize), kPageSize) {
+      pages_(config_.sequences * ceil_div(config_.max_context, kPageSize), kPageSize) {
   CacheShape cache = {.pages = pages_.total(),
                       .page_size = kPageSize,
-                      .pages_per_sequence = pages_.total(),
+                      .pages_per_sequence = ceil_div(config_.max_context, kPageSize),
                       .kv_dtype = model.default_kv_dtype()};
   if (config_.device.cuda) cache.kv_dtype = cache.activations = DType::bf16;
   runner_ = std::make_unique<Runner>(model, RunnerConfig{.device = config_.device,
                                                          .tp = config_.tp,
                                                          .threads = config_.threads,
+                                                         .sp = config_.sp,
                                                          .cache = cache,
                                                          .schedule = config_.schedule,
                                                          .links = config_.links,
@@ -133,6 +135,12 @@ void Engine::check_prompt(const Request& request) const {
            model_.config().V - 1);
     }
   }
+}
+
+LoopStats Engine::finish(const TokenLoop& loop) const {
+  LoopStats stats = loop.stats();
+  if (config_.on_loop && !stats.trace.empty()) config_.on_loop(stats);
+  return stats;
 }
 
 Generation Engine::generate(const Request& request, const OnText& on_text) {
@@ -159,15 +167,18 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
   }
   result.timings.prompt_seconds = seconds_since(start);
 
-  const auto loop = runner_->loop({.prompt = request.prompt,
-                                   .sampling = request.sampling,
-                                   .limit = limit,
-                                   .hold = [&lease](int64_t tokens) -> std::span<const int32_t> {
-                                     return lease.hold(tokens);
-                                   }});
+  const auto loop =
+      runner_->loop({.sequences = {{.prompt = request.prompt,
+                                    .sampling = request.sampling,
+                                    .hold = [&lease](int64_t tokens) -> std::span<const int32_t> {
+                                      return lease.hold(tokens);
+                                    },
+                                    .mask = request.mask}},
+                     .limit = limit,
+                     .trace = static_cast<bool>(config_.on_loop)});
   bool going = true;
   while (going && std::ssize(result.ids) < limit) {
-    SampledToken token = loop->next();
+    const SampledToken& token = loop->next()[0];
     if (result.ids.empty()) result.timings.ttft_ms = 1e3 * seconds_since(start);
     // A head may be padded with rows that no token has: such an id has no text.
     const bool known = token.id < tokenizer_->vocab_size();
@@ -180,11 +191,12 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
       result.reason = FinishReason::stop;
       going = false;
     }
-    if (request.sampling.logprobs >= 0) result.sampled.push_back(std::move(token));
+    if (request.sampling.logprobs >= 0) result.sampled.push_back(token);
   }
   if (going) text.finish(decoder.finish());
   result.text = text.take();
   result.timings.decode_seconds = seconds_since(start) - result.timings.ttft_ms / 1e3;
+  finish(*loop);
   return result;
 }
 
@@ -213,38 +225,49 @@ std::vector<double> Engine::score(std::span<const int32_t> ids, int64_t first) {
   return scores;
 }
 
-void Engine::advance(int64_t cached, int64_t tokens, int64_t chunk) {
-  BRAID_CHECK(cached + tokens <= config_.max_context);
-  Lease lease(pages_);
+LoopStats Engine::advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences) {
+  BRAID_CHECK(cached + tokens <= config_.max_context && sequences <= config_.sequences);
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < cached + tokens; ++i) {
     ids.push_back(static_cast<int32_t>(i * 7919 % model_.config().V));
   }
+  // A sequence has the same pages each time: what one call computed is there for the next.
+  std::vector<std::unique_ptr<Lease>> leases;
+  for (int64_t s = 0; s < sequences; ++s) {
+    leases.push_back(std::make_unique<Lease>(pages_));
+    if (sequences > 1) leases.back()->hold(config_.max_context);
+  }
   Batch batch(kPageSize);
-  const auto step = [&](int64_t begin, int64_t end) {
-    batch.clear();
+  const auto add = [&](Lease& lease, int64_t begin, int64_t end) {
     batch.add(std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
               begin, lease.hold(end), 1);
-    runner_->step(batch);
   };
   if (chunk == 1 && tokens > 0) {
-    // As an answer is made: the first pass, then one for each token but the last.
-    step(cached, cached + 1);
-    const auto loop =
-        runner_->loop({.prompt = std::span(ids).first(static_cast<size_t>(cached + 1)),
-                       .sampling = {},
-                       .limit = tokens,
-                       .hold = [&](int64_t n) -> std::span<const int32_t> {
-                         return lease.hold(std::min(n, cached + tokens));
-                       }});
+    // The first pass, then one for each token but the last.
+    LoopRequest request{.limit = tokens, .trace = static_cast<bool>(config_.on_loop)};
+    for (const auto& lease : leases) {
+      add(*lease, cached, cached + 1);
+      request.sequences.push_back(
+          {.prompt = std::span(ids).first(static_cast<size_t>(cached + 1)),
+           .hold = [&, held = lease.get()](int64_t n) -> std::span<const int32_t> {
+             return held->hold(std::min(n, cached + tokens));
+           }});
+    }
+    runner_->step(batch);
+    const auto loop = runner_->loop(std::move(request));
     for (int64_t i = 0; i < tokens; ++i) loop->next();
-    return;
+    return finish(*loop);
   }
-  for (int64_t done = cached; done < cached + tokens;) {
-    const int64_t end = std::min(done + chunk, cached + tokens);
-    step(done, end);
-    done = end;
+  for (const auto& lease : leases) {
+    for (int64_t done = cached; done < cached + tokens;) {
+      const int64_t end = std::min(done + chunk, cached + tokens);
+      batch.clear();
+      add(*lease, done, end);
+      runner_->step(batch);
+      done = end;
+    }
   }
+  return {};
 }
 
 }  // namespace braid

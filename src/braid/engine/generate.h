@@ -8,20 +8,26 @@
 #include "braid/engine/kv_pages.h"
 #include "braid/engine/runner.h"
 #include "braid/engine/sampling.h"
+#include "braid/engine/token_loop.h"
 #include "braid/io/tokenizer.h"
 
 namespace braid {
 
 struct EngineConfig {
   DeviceSpec device;
-  int tp = 1;
-  int threads = 0;                      // of each rank; 0: the cores of this process divided by tp
-  int64_t max_context = 0;              // tokens of one sequence; 0: what the model was made for
-  int64_t prefill_chunk = 0;            // tokens of a prompt in one step; 0: 512, on a GPU 8192
-  std::string schedule = "sequential";  // RunnerConfig says what it may be
-  fabric::LinkModel links;              // between ranks, where they are emulated
-  std::optional<Profile> profile;       // of this machine: what `auto` prices with
+  int tp = 1;                          // ranks: of tensor parallelism, or of what `sp` says
+  std::optional<SequenceParallel> sp;  // RunnerConfig says what it does
+  int threads = 0;                     // of each rank; 0: the cores of this process divided by tp
+  int64_t max_context = 0;             // tokens of one sequence; 0: what the model was made for
+  int64_t sequences = 1;               // of so many tokens that the KV cache holds
+  // Tokens of a prompt in one step; 0: 512, on a GPU 8192, with `sp` all.
+  int64_t prefill_chunk = 0;
+  std::string schedule = "sequential";         // RunnerConfig says what it may be
+  fabric::LinkModel links;                     // between ranks, where they are emulated
+  std::optional<Profile> profile;              // of this machine: what `auto` prices with
   std::function<void(const Runner&)> on_step;  // after each step, with its times; may be empty
+  // After each answer that a device made, with its steps; may be empty.
+  std::function<void(const LoopStats&)> on_loop;
 };
 
 struct Request {
@@ -30,6 +36,7 @@ struct Request {
   SamplingParams sampling;
   std::vector<std::string> stop;  // texts that end the answer and are not part of it
   bool ignore_eos = false;
+  TokenMask mask;  // which tokens may come next; empty: all. Not asked for in advance.
 };
 
 enum class FinishReason { stop, length };
@@ -73,12 +80,14 @@ class Engine {
   // Log-probability of each of ids[first..] given the ids before it: f64 [ids - first], 1 <= first.
   std::vector<double> score(std::span<const int32_t> ids, int64_t first);
 
-  // Forward passes alone, for benchmarks: `tokens` more of a sequence with `cached` ones, in steps
-  // of at most `chunk`; the sequence's tokens are arbitrary.
-  void advance(int64_t cached, int64_t tokens, int64_t chunk);
+  // Forward passes alone, for benchmarks, with arbitrary tokens: `tokens` more of each of
+  // `sequences` sequences that have `cached` ones, one sequence after the other in steps of at most
+  // `chunk` tokens; or all together, token by token as answers are made, where `chunk` is 1.
+  LoopStats advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences = 1);
 
  private:
   void check_prompt(const Request& request) const;
+  LoopStats finish(const TokenLoop& loop) const;
 
   const Model& model_;
   const Tokenizer* tokenizer_;

@@ -2,17 +2,37 @@
 
 namespace braid {
 
-SampledToken HostLoop::next() {
-  if (!generated_.empty()) {
-    const auto cached = std::ssize(request_.prompt) + std::ssize(generated_) - 1;
+HostLoop::HostLoop(Runner& runner, LoopRequest request, int64_t page_size, const TensorView& logits)
+    : runner_(runner),
+      request_(std::move(request)),
+      generated_(request_.sequences.size()),
+      tokens_(request_.sequences.size()),
+      batch_(page_size),
+      logits_(logits) {
+  for (const LoopSequence& sequence : request_.sequences) samplers_.emplace_back(sequence.sampling);
+}
+
+std::span<const SampledToken> HostLoop::next() {
+  const size_t n = request_.sequences.size();
+  if (!generated_[0].empty()) {
     batch_.clear();
-    batch_.add({&generated_.back(), 1}, cached, request_.hold(cached + 1), 1);
+    for (size_t s = 0; s < n; ++s) {
+      const LoopSequence& sequence = request_.sequences[s];
+      const auto cached = std::ssize(sequence.prompt) + std::ssize(generated_[s]) - 1;
+      batch_.add({&generated_[s].back(), 1}, cached, sequence.hold(cached + 1), 1);
+    }
     logits_ = runner_.run(batch_);
   }
-  const std::span row(logits_.as<float>(), static_cast<size_t>(logits_.cols()));
-  SampledToken token = sampler_.sample(row, request_.prompt, generated_);
-  generated_.push_back(token.id);
-  return token;
+  for (size_t s = 0; s < n; ++s) {
+    const LoopSequence& sequence = request_.sequences[s];
+    const std::span row(logits_.row_as<float>(static_cast<int64_t>(s)),
+                        static_cast<size_t>(logits_.cols()));
+    std::span<const uint32_t> allowed;
+    if (sequence.mask) allowed = sequence.mask(generated_[s]);
+    tokens_[s] = samplers_[s].sample(row, sequence.prompt, generated_[s], allowed);
+    generated_[s].push_back(tokens_[s].id);
+  }
+  return tokens_;
 }
 
 }  // namespace braid

@@ -1,5 +1,9 @@
 #include "braid/engine/rank.h"
 
+#include <algorithm>
+
+#include "braid/schedule/partition.h"
+
 namespace braid {
 
 TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
@@ -17,8 +21,11 @@ std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, 
     const Value& value = lowered.program.values[i];
     if (value.kind == ValueKind::weight) placements[value.name] = &lowered.placements[i];
   }
-  if (!arena_ || arena_->bytes() < schedule.memory.arena_bytes) {
-    arena_ = allocate_arena(schedule.memory.arena_bytes);
+  // Ranks allocate alike what others reach into: a step of one rank alone must not.
+  const bool together = std::ranges::any_of(fused.ops, communicates);
+  std::shared_ptr<DeviceMemory>& arena = together ? arena_ : arena_alone_;
+  if (const int64_t bytes = schedule.memory.arena_bytes; !arena || arena->bytes() < bytes) {
+    arena = together ? allocate_arena(bytes) : backend().allocate(bytes);
   }
   return std::make_unique<Executor>(
       std::move(fused), std::move(schedule), backend(),
@@ -26,7 +33,7 @@ std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, 
         return value.kind == ValueKind::state ? state(value)
                                               : weight(value, *placements.at(value.name));
       },
-      arena_);
+      arena);
 }
 
 // States are allocated when the first Program names them, and shared by all.

@@ -23,7 +23,8 @@ class Rank {
  protected:
   // The part of a weight that this rank keeps, where its kernels read it.
   virtual TensorView weight(const Value& value, const Placement& placement) = 0;
-  // Memory for steps to work in.
+  // Memory for steps to work in that ranks take together; a step that this rank takes alone works
+  // in the backend's.
   virtual std::shared_ptr<DeviceMemory> allocate_arena(int64_t bytes) {
     return backend().allocate(bytes);
   }
@@ -33,6 +34,7 @@ class Rank {
 
   std::map<std::string, std::unique_ptr<DeviceMemory>> states_;
   std::shared_ptr<DeviceMemory> arena_;  // the largest so far
+  std::shared_ptr<DeviceMemory> arena_alone_;
 };
 
 // The part of a weight that a rank keeps, in place.

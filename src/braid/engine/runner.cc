@@ -23,13 +23,15 @@ StrategyChoice::Strategies candidates(const RunnerConfig& config) {
   if (config.tp == 1) return {find_strategy("sequential")};  // there is nothing to hide
   StrategyChoice::Strategies all;
   for (const std::string& name : strategy_names()) all.push_back(find_strategy(name));
+  if (config.sp) all.push_back(find_strategy("sequence_parallel"));
   return all;
 }
 
 // What a rank of its own thread runs: counts with this rank's share of the tokens.
-InlineVector<Extents, kMaxMicroBatches> counts_for(const BatchCut& cut, int ranks, int rank) {
+InlineVector<Extents, kMaxMicroBatches> counts_for(std::span<const Work> works, int ranks,
+                                                   int rank) {
   InlineVector<Extents, kMaxMicroBatches> counts;
-  for (const Work& work : cut.works()) {
+  for (const Work& work : works) {
     Extents n = work.extents;
     n.shard = even_part(n.token, ranks, rank).size();
     counts.push_back(n);
@@ -37,13 +39,36 @@ InlineVector<Extents, kMaxMicroBatches> counts_for(const BatchCut& cut, int rank
   return counts;
 }
 
-std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c) {
+MakeForward forward_of(const Model& model) {
+  return [&model](const ForwardShape& shape) { return model.forward(shape); };
+}
+
+// How ranks divide sequences, where they do.
+std::optional<SequenceMesh> mesh_of(const Model& model, const RunnerConfig& c) {
+  if (!c.sp || c.tp == 1) return {};
+  if (c.device.cuda) {
+    fail(ErrorCode::kUnsupported, "sequence parallelism of a model runs on CPU ranks, not on GPUs");
+  }
+  c.links.validate(c.tp);
+  const Topology topology = topology_of(c);
+  std::optional<CostModel> cost;
+  if (c.profile) cost.emplace(*c.profile, topology);
+  return choose_mesh(*c.sp, forward_of(model), model.config().Hq, c.cache, topology,
+                     c.cache.pages * c.cache.page_size, *candidates(c).back(),
+                     cost ? &*cost : nullptr);
+}
+
+std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
+                                  const std::optional<SequenceMesh>& mesh) {
   if (!c.device.cuda && c.cache.activations != DType::f32) {
     fail(ErrorCode::kUnsupported, "activations in {}: the CPU's are f32",
          name(c.cache.activations));
   }
-  const WorldConfig config = {
-      .ranks = c.tp, .threads = c.threads, .links = c.links, .deadline_ms = c.deadline_ms};
+  const WorldConfig config = {.ranks = c.tp,
+                              .threads = c.threads,
+                              .links = c.links,
+                              .deadline_ms = c.deadline_ms,
+                              .sequence = mesh ? std::optional(mesh->mesh) : std::nullopt};
   return c.device.cuda ? make_cuda_world(model, config, c.device) : make_cpu_world(model, config);
 }
 
@@ -52,27 +77,37 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c) {
 struct Runner::Impl {
   Impl(const Model& m, const RunnerConfig& c)
       : config(c),
-        world(make_world(m, c)),
+        mesh(mesh_of(m, c)),
+        world(make_world(m, c, mesh)),
         rank_threads(c.tp, c.tp * c.threads),
         strategies(candidates(c)),
         times(static_cast<size_t>(c.tp)) {
+    if (c.profile) model.emplace(*c.profile, topology_of(c));
+    if (strategies.size() > 1 && !model) {
+      fail(ErrorCode::kInvalidArgument, "schedule 'auto' prices strategies: it needs a profile");
+    }
+    if (mesh) {
+      sequence.emplace(forward_of(m), c.cache, *mesh, strategies, *world,
+                       model ? &*model : nullptr);
+      return;
+    }
     std::vector<const KernelCatalog*> catalogs;
     for (int r = 0; r < c.tp; ++r) {
       catalogs.push_back(&world->rank(r).backend().catalog());
     }
-    planner = std::make_unique<ForwardPlanner>(
-        [&m](const ForwardShape& shape) { return m.forward(shape); }, c.cache, std::move(catalogs),
-        topology_of(c));
-    if (c.profile) model.emplace(*c.profile, planner->topology());
-    if (strategies.size() > 1) {
-      if (!model) {
-        fail(ErrorCode::kInvalidArgument, "schedule 'auto' prices strategies: it needs a profile");
-      }
-      choice.emplace(*planner, *model, strategies);
-    }
+    planner = std::make_unique<ForwardPlanner>(forward_of(m), c.cache, std::move(catalogs),
+                                               topology_of(c));
+    if (strategies.size() > 1) choice.emplace(*planner, *model, strategies);
   }
 
   BoundForward& prepare(const Batch& batch) {
+    if (sequence) {
+      return sequence->prepare(batch, cache, cut,
+                               [this](BoundForward& before, const SequenceRanks::Write& write) {
+                                 const Work work{.extents = {.sequence = 1}};
+                                 run(before, {&work, 1}, write);
+                               });
+    }
     const BatchInfo info = batch.info(config.tp);
     const int index = choice ? choice->choose(batch) : 0;
     const OpScheduler& strategy = *strategies[static_cast<size_t>(index)];
@@ -94,12 +129,26 @@ struct Runner::Impl {
     return bound;
   }
 
-  void run_rank(const cpu::Team& ranks) {
+  // On all ranks that have a part in it.
+  void run(BoundForward& bound, std::span<const Work> works, const SequenceRanks::Write& write) {
+    rank_threads.run([&](const cpu::Team& team) {
+      try {
+        run_rank(team, bound, works, write);
+      } catch (...) {
+        world->fabric().abort(team.index, std::current_exception());
+        throw;
+      }
+    });
+  }
+
+  void run_rank(const cpu::Team& ranks, BoundForward& bound, std::span<const Work> works,
+                const SequenceRanks::Write& write) {
     const auto r = static_cast<size_t>(ranks.index);
-    Executor& executor = *current->executors[r];
+    if (r >= bound.executors.size()) return;
+    Executor& executor = *bound.executors[r];
     if (config.on_step) times[r].resize(executor.schedule().launches.size());
-    cut.write(executor);
-    const auto counts = counts_for(cut, config.tp, ranks.index);
+    write(executor, ranks.index);
+    const auto counts = counts_for(works, static_cast<int>(bound.executors.size()), ranks.index);
     if (world->waits_on_device()) {
       executor.prepare({counts.begin(), counts.size()});
       ranks.barrier();
@@ -108,6 +157,7 @@ struct Runner::Impl {
   }
 
   const RunnerConfig config;
+  const std::optional<SequenceMesh> mesh;
   const std::unique_ptr<World> world;
   cpu::ThreadPool rank_threads;
   const StrategyChoice::Strategies strategies;  // more than one: `auto` chooses
@@ -115,6 +165,7 @@ struct Runner::Impl {
   std::unique_ptr<ForwardPlanner> planner;
   std::optional<CostModel> model;
   std::optional<StrategyChoice> choice;
+  std::optional<SequenceRanks> sequence;  // in place of planner and choice
   ForwardCache cache;
   BatchCut cut;
   BoundForward* current = nullptr;
@@ -130,14 +181,11 @@ void Runner::step(const Batch& batch) {
   impl_->world->fabric().rethrow_error();
   impl_->current = &impl_->prepare(batch);
   impl_->rows = batch.extents().row;
-  impl_->rank_threads.run([&](const cpu::Team& team) {
-    try {
-      impl_->run_rank(team);
-    } catch (...) {
-      impl_->world->fabric().abort(team.index, std::current_exception());
-      throw;
-    }
+  impl_->run(*impl_->current, impl_->cut.works(), [&](Executor& executor, int rank) {
+    impl_->sequence ? impl_->sequence->write(impl_->cut, executor, rank)
+                    : impl_->cut.write(executor);
   });
+  if (impl_->sequence) impl_->sequence->record(batch);
   if (impl_->config.on_step) impl_->config.on_step(*this);
 }
 
@@ -148,27 +196,36 @@ TensorView Runner::logits() {
 
 std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {
   const int64_t page_size = impl_->config.cache.page_size;
-  if (!impl_->world->samples_on_device()) {
-    return std::make_unique<HostLoop>(*this, std::move(request), page_size, logits());
+  const auto n = std::ssize(request.sequences);
+  BRAID_CHECK(n > 0 && impl_->rows == n, "a loop of {} sequences, {} rows of logits", n,
+              impl_->rows);
+  const auto step = [&]() -> World::Executors {
+    Batch batch(page_size);
+    for (const LoopSequence& sequence : request.sequences) {
+      const auto cached = std::ssize(sequence.prompt);
+      batch.add(sequence.prompt.last(1), cached - 1, sequence.hold(cached + 1), 1);
+    }
+    BoundForward& bound = impl_->prepare(batch);
+    for (int r = 0; r < impl_->config.tp; ++r) {
+      Executor& executor = *bound.executors[static_cast<size_t>(r)];
+      impl_->cut.write(executor);
+      const auto counts = counts_for(impl_->cut.works(), impl_->config.tp, r);
+      executor.set_counts({counts.begin(), counts.size()});
+    }
+    return bound.executors;
+  };
+  if (auto loop = impl_->world->loop(request, impl_->current->executors, step, page_size)) {
+    return loop;
   }
-  const auto cached = std::ssize(request.prompt);
-  Batch batch(page_size);
-  batch.add(request.prompt.last(1), cached - 1, request.hold(cached + 1), 1);
-  BoundForward& prompt = *impl_->current;
-  BoundForward& step = impl_->prepare(batch);
-  for (int r = 0; r < impl_->config.tp; ++r) {
-    Executor& executor = *step.executors[static_cast<size_t>(r)];
-    impl_->cut.write(executor);
-    const auto counts = counts_for(impl_->cut, impl_->config.tp, r);
-    executor.set_counts({counts.begin(), counts.size()});
-  }
-  return impl_->world->loop(std::move(request), prompt.executors, step.executors, page_size);
+  return std::make_unique<HostLoop>(*this, std::move(request), page_size, logits());
 }
 
 Runner::Step Runner::last_step(int rank) const {
   BRAID_CHECK(impl_->current != nullptr, "no step ran yet");
   const auto r = static_cast<size_t>(rank);
-  return {impl_->current->executors.at(r).get(), impl_->times[r]};
+  const auto& executors = impl_->current->executors;
+  if (r >= executors.size()) return {};
+  return {executors[r].get(), impl_->times[r]};
 }
 
 std::span<const Work> Runner::last_works() const {
@@ -180,16 +237,19 @@ const CostModel* Runner::cost_model() const {
 }
 
 const ForwardPlanner& Runner::planner() const {
-  return *impl_->planner;
+  return impl_->sequence ? impl_->sequence->planner() : *impl_->planner;
 }
 
 std::vector<std::string> Runner::explain() const {
   std::vector<std::string> lines;
   if (impl_->choice) lines = impl_->choice->explanations();
-  for (const auto& [key, launches] : impl_->cache.keys()) {
-    lines.push_back(fmt::format("{}: {}, {} launches", to_string(key),
-                                impl_->strategies[static_cast<size_t>(key.strategy)]->name(),
-                                launches));
+  if (impl_->mesh) {
+    lines.push_back(fmt::format("sequences over {} ranks: {} attention, {}", impl_->config.tp,
+                                to_string(impl_->mesh->mode), to_string(impl_->mesh->degrees)));
+  }
+  for (const auto& [key, schedule] : impl_->cache.keys()) {
+    lines.push_back(fmt::format("{}: {}, {} launches", to_string(key), schedule->strategy,
+                                schedule->launches.size()));
   }
   if (impl_->current != nullptr) {
     const std::string device = impl_->current->executors[0]->replay().describe();

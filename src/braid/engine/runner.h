@@ -7,6 +7,7 @@
 
 #include "braid/engine/batch.h"
 #include "braid/engine/forward_plans.h"
+#include "braid/engine/sequence_ranks.h"
 #include "braid/engine/world.h"
 #include "braid/fabric/link.h"
 #include "braid/model/model.h"
@@ -17,8 +18,9 @@ class Runner;
 
 struct RunnerConfig {
   DeviceSpec device;
-  int tp = 1;       // ranks of tensor parallelism
-  int threads = 1;  // of each rank
+  int tp = 1;                          // ranks: of tensor parallelism, or of what `sp` says
+  int threads = 1;                     // of each rank
+  std::optional<SequenceParallel> sp;  // ranks divide the tokens of a prompt, not the weights
   CacheShape cache;
   std::string schedule = "sequential";  // a strategy's name, a library's path, or "auto"
   fabric::LinkModel links;              // between ranks, where they are emulated
@@ -33,7 +35,8 @@ struct RunnerConfig {
 class Runner {
  public:
   // Fails with kInvalidArgument where the model does not divide over `tp` ranks, saying how far it
-  // does, and on an unknown strategy. `model` outlives the runner.
+  // does, or `sp` has no legal mesh over them, and on an unknown strategy. `model` outlives the
+  // runner.
   Runner(const Model& model, const RunnerConfig& config);
   ~Runner();
 
@@ -47,11 +50,12 @@ class Runner {
     return logits();
   }
 
-  // Goes on after the last step, which computed the last token of the request's prompt and its
-  // logits. No other step runs while the loop lives.
+  // Goes on after the last step, which computed the last token of each sequence's prompt, in order,
+  // and its logits and no others. No other step runs while the loop lives.
   std::unique_ptr<TokenLoop> loop(LoopRequest request);
 
-  // What the last step ran, by rank: for people and for traces. `times` need config.on_step.
+  // What the last step ran, by rank: for people and for traces. `times` need config.on_step. A rank
+  // that had no part in it has no executor.
   struct Step {
     const Executor* executor = nullptr;
     std::span<const LaunchTime> times;  // [launches]

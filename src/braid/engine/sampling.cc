@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -22,6 +23,18 @@ bool more_likely(const TokenLogprob& a, const TokenLogprob& b) {
 
 int32_t argmax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+void keep_only(std::span<const uint32_t> allowed, std::span<float> logits) {
+  BRAID_CHECK(allowed.size() == (logits.size() + 31) / 32, "a mask of {} words for {} tokens",
+              allowed.size(), logits.size());
+  bool any = false;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const bool may = (allowed[i / 32] >> (i % 32) & 1) != 0;
+    any |= may;
+    if (!may) logits[i] = -std::numeric_limits<float>::infinity();
+  }
+  if (!any) fail(ErrorCode::kInvalidArgument, "{}", kNoTokenAllowed);
 }
 
 std::vector<TokenLogprob> most_likely(std::span<const float> logits, double log_sum, int count) {
@@ -65,17 +78,20 @@ Sampler::Sampler(const SamplingParams& params) : params_(params), state_(params.
 }
 
 SampledToken Sampler::sample(std::span<float> logits, std::span<const int32_t> prompt,
-                             std::span<const int32_t> generated) {
+                             std::span<const int32_t> generated,
+                             std::span<const uint32_t> allowed) {
   const bool plain = params_.repetition_penalty == 1 && params_.frequency_penalty == 0 &&
                      params_.presence_penalty == 0;
   if (params_.logprobs < 0) {
     if (!plain) penalize(logits, prompt, generated);
+    if (!allowed.empty()) keep_only(allowed, logits);
     return {.id = params_.temperature == 0 ? argmax(logits) : draw(logits)};
   }
   const double log_sum = log_sum_exp(logits);
   SampledToken token{.top = most_likely(logits, log_sum, params_.logprobs)};
   const std::vector<float> raw(logits.begin(), logits.end());
   if (!plain) penalize(logits, prompt, generated);
+  if (!allowed.empty()) keep_only(allowed, logits);
   token.id = params_.temperature == 0 ? argmax(logits) : draw(logits);
   token.logprob = static_cast<float>(raw[static_cast<size_t>(token.id)] - log_sum);
   return token;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace braid {
@@ -38,9 +39,11 @@ class Sampler {
  public:
   explicit Sampler(const SamplingParams& params);
 
-  // `logits` [V] are overwritten. `prompt` and `generated` are the tokens so far, for penalties.
+  // `logits` [V] are overwritten. `prompt` and `generated` are the tokens so far, for penalties. Of
+  // the tokens `allowed` (bit i % 32 of word i / 32; empty: all) one is chosen; fails with
+  // kInvalidArgument where there is none. Log-probabilities are of the model's own distribution.
   SampledToken sample(std::span<float> logits, std::span<const int32_t> prompt,
-                      std::span<const int32_t> generated);
+                      std::span<const int32_t> generated, std::span<const uint32_t> allowed = {});
 
  private:
   void penalize(std::span<float> logits, std::span<const int32_t> prompt,
@@ -52,6 +55,9 @@ class Sampler {
   uint64_t state_;
   std::vector<TokenLogprob> candidates_;  // kept to spare an allocation per token
 };
+
+// What is said where a mask leaves nothing to choose.
+inline constexpr std::string_view kNoTokenAllowed = "the mask of the next token allows none";
 
 // log(sum exp(logits)), in f64.
 double log_sum_exp(std::span<const float> logits);

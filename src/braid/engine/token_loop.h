@@ -2,26 +2,60 @@
 
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "braid/engine/sampling.h"
 
 namespace braid {
 
-// One sequence that is to be continued, token by token. Its prompt is in the KV cache.
-struct LoopRequest {
+// Which tokens may come next, given those that were generated so far: id i is bit i % 32 of word
+// i / 32, ceil(V / 32) words, valid until the next call.
+using TokenMask = std::function<std::span<const uint32_t>(std::span<const int32_t> generated)>;
+
+// A sequence that is to be continued, token by token. All of its prompt is in the KV cache.
+struct LoopSequence {
   std::span<const int32_t> prompt;
   SamplingParams sampling;
-  int64_t limit = 0;  // tokens that may be asked for
   // Pages that hold this many tokens, in order; grows them. May be called one token ahead.
   std::function<std::span<const int32_t>(int64_t tokens)> hold;
+  TokenMask mask;  // empty: all tokens may come
 };
 
-// Where the next token comes from. Ends with the request that it was made for.
+struct LoopRequest {
+  std::vector<LoopSequence> sequences;  // at least one, in the order of the last step's batch
+  int64_t limit = 0;                    // steps that may be asked for
+  int mask_deadline_ms = 1000;          // from a step's logits to its masks, on a device
+  bool trace = false;                   // keep when each step was put in and ran
+};
+
+// When a step was put in, waited for, and ran; seconds of the steady clock.
+struct LoopStep {
+  double enqueue_begin = 0;  // the host, as it puts the step in
+  double enqueue_end = 0;
+  double wait_begin = 0;  // the host, as it asks for its tokens
+  double wait_end = 0;
+  double device_begin = 0;  // the device, as it computes it
+  double device_end = 0;
+};
+
+// What a loop on a device has done. One that runs on the host has nothing to say.
+struct LoopStats {
+  int64_t positions = 0;        // of tokens that are read, or in the device's queue
+  int64_t steps = 0;            // that were replayed
+  double cpu_us = 0;            // the host thread's own time for each of these, waits not counted
+  int64_t launches = 0;         // of a rank in each of these
+  std::vector<LoopStep> trace;  // all steps, where it was asked for
+};
+
+// Where the next tokens come from. Ends with the request that it was made for; a sequence that has
+// no more to say goes on until then, and its tokens are dropped.
 class TokenLoop {
  public:
   virtual ~TokenLoop() = default;
-  // At most `limit` times.
-  virtual SampledToken next() = 0;
+  // One token of each sequence, valid until the next call; at most `limit` times. Fails with
+  // kDeadline where a mask comes too late for a device, kInvalidArgument where one allows no token.
+  virtual std::span<const SampledToken> next() = 0;
+  virtual LoopStats stats() const { return {}; }
 };
 
 }  // namespace braid

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "braid/backend/device_spec.h"
@@ -8,6 +10,7 @@
 #include "braid/engine/token_loop.h"
 #include "braid/fabric/fabric.h"
 #include "braid/model/model.h"
+#include "braid/parallel/mesh.h"
 
 namespace braid {
 
@@ -15,7 +18,8 @@ struct WorldConfig {
   int ranks = 1;
   int threads = 1;  // of each rank's CPU
   fabric::LinkModel links;
-  int64_t deadline_ms = 60000;  // of a wait for another rank
+  int64_t deadline_ms = 60000;   // of a wait for another rank
+  std::optional<Mesh> sequence;  // ranks divide sequences: their groups
 };
 
 // The ranks of a job: where each computes, and how they reach each other.
@@ -29,12 +33,13 @@ class World {
 
   using Executors = std::span<const std::unique_ptr<Executor>>;  // [ranks]
   // A loop that stays on the device, null where the host samples. `prompt` has made the logits of
-  // the prompt's last token; `step` computes one token and has the inputs of that last one.
-  virtual std::unique_ptr<TokenLoop> loop(LoopRequest, Executors /*prompt*/, Executors /*step*/,
+  // the prompts' last tokens; step() gives what computes one token of each sequence and has the
+  // inputs of these last ones.
+  virtual std::unique_ptr<TokenLoop> loop(LoopRequest& /*request*/, Executors /*prompt*/,
+                                          const std::function<Executors()>& /*step*/,
                                           int64_t /*page_size*/) {
     return nullptr;
   }
-  virtual bool samples_on_device() const { return false; }
 };
 
 // Ranks that are teams of threads of this process, over the local fabric. `model` outlives them.

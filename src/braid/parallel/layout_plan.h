@@ -1,11 +1,23 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
+#include "braid/parallel/attention/sequence_layout.h"
+#include "braid/parallel/attention/sequence_mesh.h"
 #include "braid/program/program.h"
 
 namespace braid {
+
+// One sequence whose tokens are divided over ranks: how its attention is computed, and where rows
+// are. Rows of tokens are in the order of the ranks: rank r's are even_part(T, P, r) of them, at
+// the positions that `q` says.
+struct TokenSharding {
+  SequenceMesh mesh;
+  SequenceLayout q;   // tokens of this step
+  SequenceLayout kv;  // keys that each rank has in its cache, those of this step included
+};
 
 // What is pinned before propagation along one mesh axis: where weights and states live, by name.
 // Everything not named is replicated. Pure data, printable.
@@ -16,6 +28,9 @@ struct LayoutPlan {
   // Between blocks each rank keeps an even part of the tokens (reduce_scatter and all_gather), not
   // all of them (all_reduce).
   bool token_sharded_residual = false;
+  // Inputs with the token axis are divided, and all that follows from them; attention over them
+  // becomes what the mesh names.
+  std::optional<TokenSharding> tokens;
 
   Placement placement_of(const std::string& name) const {
     const auto it = pinned.find(name);

@@ -1,6 +1,12 @@
 #include "braid/parallel/lowering.h"
 
+#include <algorithm>
+
+#include "braid/ops/attention.h"
 #include "braid/ops/comm.h"
+#include "braid/ops/embedding.h"
+#include "braid/ops/sequence.h"
+#include "braid/parallel/attention/lower_attention.h"
 
 namespace braid {
 namespace {
@@ -13,7 +19,9 @@ class Lowering {
         plan_(plan),
         token_parts_(Placement::shard(0, ops::token_parts(logical.capacity.token, plan.P))) {
     Extents capacity = logical.capacity;
-    if (plan.token_sharded_residual) capacity.shard = ceil_div(capacity.token, plan.P);
+    if (plan.token_sharded_residual || plan.tokens) {
+      capacity.shard = ceil_div(capacity.token, plan.P);
+    }
     for (int r = 0; r < plan.P; ++r) {
       RankProgram& rank = ranks_.emplace_back();
       rank.rank = r;
@@ -28,11 +36,9 @@ class Lowering {
 
   std::vector<RankProgram> run() {
     for (const Value& value : logical_.values) {
-      const bool pinnable = value.kind == ValueKind::weight || value.kind == ValueKind::state;
       map_.push_back(value.kind == ValueKind::computed
                          ? kNoValue
-                         : add(value.kind, value.name, value.type,
-                               pinnable ? plan_.placement_of(value.name) : Placement(), -1));
+                         : add(value.kind, value.name, value.type, given(value), -1));
     }
     for (size_t i = 0; i < logical_.ops.size(); ++i) lower(static_cast<int>(i));
     for (ValueId output : logical_.outputs) {
@@ -60,13 +66,22 @@ class Lowering {
     return ranks_[0].placements[static_cast<size_t>(id)];
   }
 
+  // Where an input, a weight or a state is.
+  Placement given(const Value& value) const {
+    if (value.kind != ValueKind::input) return plan_.placement_of(value.name);
+    return plan_.tokens && value.type.axis == BatchAxis::token ? token_parts_ : Placement();
+  }
+
   ValueType local_type(const ValueType& whole, const Placement& placement, int rank) const {
     if (!placement.is_shard()) return whole;
     // Tokens are divided by a step's extent, which no capacity knows.
     if (whole.axis == BatchAxis::token && placement.dim == 0) {
       BRAID_CHECK(placement == token_parts_, "{} is divided as {}", to_string(whole),
                   to_string(placement));
-      return ops::token_shard_of("lowering", whole, plan_.P);
+      ValueType local = whole;
+      local.shape[0] = ceil_div(whole.shape[0], plan_.P);
+      local.axis = BatchAxis::shard;
+      return local;
     }
     ValueType local = whole;
     local.shape[placement.dim] = placement.parts[static_cast<size_t>(rank)].size();
@@ -171,6 +186,17 @@ class Lowering {
 
   void lower(int index) {
     const Op& op = logical_.ops[static_cast<size_t>(index)];
+    if (plan_.tokens && op.def == &ops::kAttention) return lower_attention_op(op, index);
+    if (plan_.tokens && op.def == &ops::kGatherRows) {
+      // Each rank picks those that it has; the sum is all of them.
+      Op pick = op;
+      pick.def = &ops::kPickRows;
+      return lower_by_rule(pick, index);
+    }
+    lower_by_rule(op, index);
+  }
+
+  void lower_by_rule(const Op& op, int index) {
     const std::vector<ValueType> types = logical_.input_types(op);
     const ShardRule rule = rule_for(op, types);
     std::vector<ValueId> inputs, outputs;
@@ -187,12 +213,70 @@ class Lowering {
     append(*op.def, op.attrs, types, rule, inputs, outputs, op);
   }
 
+  // Attention over divided tokens: what this rank keeps is one part of the keys of all.
+  void lower_attention_op(const Op& op, int index) {
+    const SequenceAttention attention = sequence_attention(op);
+    if (kv_slots_ == kNoValue) {
+      const ValueType slots{DType::i32, {attention.kv.max_rows()}, BatchAxis::none};
+      kv_slots_ = add(ValueKind::input, "kv_slots", slots, {}, -1);
+    }
+    std::vector<Builder> builders;
+    for (RankProgram& rank : ranks_) builders.emplace_back(std::move(rank.program), op.scope);
+    AttentionInputs in;
+    for (Builder& b : builders) {
+      in.q = b.op1(ops::kToSequence, Attrs::of(ops::ToSequenceAttrs{attention.head_dim}),
+                   {mapped(op.inputs[0])});
+      const auto kv = b.op(ops::kKvRead, Attrs::of(ops::KvReadAttrs{attention.dtype}),
+                           {kv_slots_, mapped(op.inputs[1]), mapped(op.inputs[2])});
+      in.k = kv[0], in.v = kv[1];
+    }
+    in.early = mapped(begins_with(op.scope));
+    const ValueId o = lower_attention(builders, attention, plan_.tokens->mesh, in).o;
+    ValueId out = kNoValue;
+    for (Builder& b : builders) out = b.op1(ops::kToTokens, {}, {o});
+    for (size_t r = 0; r < builders.size(); ++r) ranks_[r].program = builders[r].release();
+    const std::vector<Value>& values = ranks_[0].program.values;
+    for (size_t id = common_.size(); id < values.size(); ++id) {
+      common_.push_back({values[id].type, index});
+      for (RankProgram& rank : ranks_) rank.placements.emplace_back();
+    }
+    const ValueId logical = op.outputs[0];
+    map_[static_cast<size_t>(logical)] = out;
+    common(out).whole = logical_.value(logical).type;
+    for (RankProgram& rank : ranks_) rank.placements[static_cast<size_t>(out)] = token_parts_;
+  }
+
+  // What a scope computes from.
+  ValueId begins_with(const std::string& scope) const {
+    const auto first = std::ranges::find(logical_.ops, scope, &Op::scope);
+    return first->inputs[0];
+  }
+
+  SequenceAttention sequence_attention(const Op& op) const {
+    const auto& attrs = op.attrs.as<ops::AttentionAttrs>();
+    if (attrs.softcap > 0 || attrs.head_offset != 0) {
+      fail(ErrorCode::kUnsupported, "{} attention at '{}': scores with a cap of {}, wanted none",
+           to_string(plan_.tokens->mesh.mode), op.scope, attrs.softcap);
+    }
+    const ValueType& q = logical_.value(op.inputs[0]).type;
+    return {.q_heads = q.shape[1] / attrs.head_dim,
+            .kv_heads = q.shape[1] / attrs.head_dim / attrs.group,
+            .head_dim = attrs.head_dim,
+            .dtype = q.dtype,
+            .scale = attrs.scale,
+            .window_left = attrs.window > 0 ? attrs.window - 1 : -1,
+            .window_right = 0,
+            .q = plan_.tokens->q,
+            .kv = plan_.tokens->kv};
+  }
+
   const Program& logical_;
   const LayoutPlan& plan_;
   const Placement token_parts_;
   std::vector<RankProgram> ranks_;
   std::vector<Common> common_;  // [values of a rank]
   std::vector<ValueId> map_;    // logical value -> value of every rank
+  ValueId kv_slots_ = kNoValue;
 };
 
 }  // namespace

@@ -23,6 +23,15 @@ struct RankProgram {
 // A value so divided has the type [shard = ceil(T / P), C] on every rank, its Placement is
 // shard(0) of ops::token_parts at capacity, and the ranks' Programs have capacity.shard.
 //
+// With plan.tokens each rank has its own rows of every input with the token axis, and computes them
+// with whole weights; a value so divided is as above. kv_append keeps a rank's own keys, in a cache
+// with room for all. An attention becomes the lowering that the mesh names (attention/), over keys
+// that each rank reads from its cache. gather_rows becomes a sum of what each rank has of the rows
+// (ops::kPickRows). What the host writes differs over ranks: token inputs as above, the rows to
+// gather (of the rank's own tokens, -1 for those of others), and a new input
+//   kv_slots  i32 [most rows of plan.tokens->kv]: of this rank, in the order of its layout; -1 past
+//             them
+//
 // The same ops in the same order on all ranks. Fails with kUnsupported, naming the op, where the
 // rule asks for what no conversion gives. Pure; the result for each rank 0..P-1.
 std::vector<RankProgram> lower(const Program& program, const LayoutPlan& plan);

@@ -12,6 +12,10 @@ namespace braid {
 class Builder {
  public:
   Builder(std::string name, const Extents& capacity);
+  // Goes on in `scope` with a Program that another has begun: its ops come first. input, weight and
+  // state make new values.
+  Builder(Program begun, std::string scope)
+      : program_(std::move(begun)), scope_(std::move(scope)) {}
 
   const Extents& capacity() const { return program_.capacity; }
   const ValueType& type(ValueId id) const { return program_.value(id).type; }
@@ -41,6 +45,8 @@ class Builder {
   // Tags the ops that follow, until it is called again.
   void mark(std::string tag) { tag_ = std::move(tag); }
 
+  // Hands over what there is so far, for another to go on with.
+  Program release() { return std::move(program_); }
   // Verifies and hands over the Program.
   Program finish(std::vector<ValueId> outputs);
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -19,6 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr double kMicro = 1e6;
+constexpr int64_t kFirstLane = 16;  // thread ids of lanes that are no streams
 
 double first_begin(const Timeline& timeline) {
   double first = std::numeric_limits<double>::infinity();
@@ -167,8 +169,7 @@ struct TraceWriter::Impl {
 
   void add(const Timeline& timeline) {
     if (steps++ == 0) {
-      origin = first_begin(timeline);
-      ranks.resize(timeline.ranks.size());
+      if (lanes.empty()) origin = first_begin(timeline);
       about = {{"title", timeline.title}};
       if (!timeline.ranks.empty()) {
         const Schedule& schedule = *timeline.ranks[0].schedule;
@@ -178,12 +179,33 @@ struct TraceWriter::Impl {
         about["arena_bytes"] = schedule.memory.arena_bytes;
       }
     }
-    BRAID_CHECK(ranks.size() == timeline.ranks.size(), "{} ranks, {} before", timeline.ranks.size(),
-                ranks.size());
     seconds += span_of(timeline);
-    for (size_t r = 0; r < ranks.size(); ++r) {
-      if (steps == 1) name_rank(events, timeline.ranks[r], static_cast<int>(r));
+    for (size_t r = 0; r < timeline.ranks.size(); ++r) {
+      if (r == ranks.size()) {
+        ranks.emplace_back();
+        name_rank(events, timeline.ranks[r], static_cast<int>(r));
+      }
       write_rank(events, timeline, static_cast<int>(r), origin, ranks[r]);
+    }
+  }
+
+  void add(int rank, const std::string& lane, std::span<const TraceSpan> spans) {
+    if (spans.empty()) return;
+    if (steps == 0 && lanes.empty()) origin = spans[0].begin;
+    const auto [it, fresh] = lanes.try_emplace({rank, lane}, kFirstLane + std::ssize(lanes));
+    const int id = static_cast<int>(it->second);
+    if (fresh) {
+      events.name("thread_name", rank, id, {{"name", lane}});
+      events.name("thread_sort_index", rank, id, {{"sort_index", id}});
+    }
+    for (const TraceSpan& span : spans) {
+      events.add({{"name", span.name},
+                  {"cat", "loop"},
+                  {"ph", "X"},
+                  {"pid", rank},
+                  {"tid", id},
+                  {"ts", (span.begin - origin) * kMicro},
+                  {"dur", (span.end - span.begin) * kMicro}});
     }
   }
 
@@ -216,6 +238,7 @@ struct TraceWriter::Impl {
   double origin = 0;
   double seconds = 0;
   std::vector<RankTotals> ranks;
+  std::map<std::pair<int, std::string>, int64_t> lanes;  // by rank and name
   Json about = Json::object();
 };
 
@@ -243,6 +266,10 @@ TraceWriter::~TraceWriter() = default;
 
 void TraceWriter::add(const Timeline& timeline) {
   impl_->add(timeline);
+}
+
+void TraceWriter::add(int rank, const std::string& lane, std::span<const TraceSpan> spans) {
+  impl_->add(rank, lane, spans);
 }
 
 void TraceWriter::finish() {

@@ -2,6 +2,7 @@
 
 #include <iosfwd>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,13 @@ struct Timeline {
   std::vector<RankTimes> ranks;      // begins need not be at 0
   std::vector<Work> works;           // [micro-batches]
   const CostModel* model = nullptr;  // prices for wire bytes by link and for fused ops; may be null
+};
+
+// What a rank did beside its launches: "step 12".
+struct TraceSpan {
+  std::string name;
+  double begin = 0;  // seconds of the launches' clock
+  double end = 0;
 };
 
 // Writes Chrome's trace events as JSON, which Perfetto and chrome://tracing open: a process per
@@ -32,8 +40,10 @@ class TraceWriter {
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  // A step, at its own times after the first one's begin. The same ranks each time.
+  // A step, at its own times after the first one's begin. The last ranks may have no part in it.
   void add(const Timeline& timeline);
+  // Spans of a rank in a lane of their own, below its streams: "host", "device steps".
+  void add(int rank, const std::string& lane, std::span<const TraceSpan> spans);
   // Writes what comes after the last step; fails as the constructor does.
   void finish();
 

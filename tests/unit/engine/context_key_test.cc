@@ -29,7 +29,8 @@ ContextKey key(const std::vector<int64_t>& prompts, const Ranges& ranges, int ra
 
 TEST(ContextKey, CapacitiesHoldTheSizesAndAreFew) {
   for (int ranks = 1; ranks <= 5; ++ranks) {
-    std::set<int64_t> tokens, rows;
+    std::set<int64_t> tokens;
+    std::set<std::pair<int64_t, int64_t>> both;
     for (int64_t n = 1; n <= 600; ++n) {
       const ContextKey k = key({n}, {{0, n}}, ranks, n);
       const Extents& c = k.micro_batches[0].capacity;
@@ -40,20 +41,31 @@ TEST(ContextKey, CapacitiesHoldTheSizesAndAreFew) {
       ASSERT_GE(c.row, n);
       ASSERT_GE(c.sequence, 1);
       tokens.insert(c.token);
-      rows.insert(c.row);
+      both.insert({c.token, c.row});
     }
     EXPECT_LE(tokens.size(), 11u);
-    EXPECT_LE(rows.size(), 6u);
+    EXPECT_LE(both.size(), tokens.size() + 1);
   }
-  std::set<int64_t> sequences;
+  std::set<int64_t> tokens;
+  std::set<std::pair<int64_t, int64_t>> both;
   for (size_t n = 1; n <= 200; ++n) {
     const std::vector<int64_t> ones(n, 1);
-    const auto tokens = static_cast<int64_t>(n);
-    const Extents c = key(ones, {{0, tokens}}).micro_batches[0].capacity;
-    ASSERT_GE(c.sequence, tokens);
-    sequences.insert(c.sequence);
+    const auto end = static_cast<int64_t>(n);
+    const Extents c = key(ones, {{0, end}}).micro_batches[0].capacity;
+    ASSERT_GE(c.sequence, end);
+    ASSERT_LE(c.sequence, c.token);
+    ASSERT_GE(c.row, end);
+    ASSERT_LE(c.row, c.token);
+    tokens.insert(c.token);
+    both.insert({c.token, c.sequence});
   }
-  EXPECT_LE(sequences.size(), 4u);
+  EXPECT_LE(both.size(), tokens.size() + 1) << "decoding makes few plans beside those of its sizes";
+}
+
+TEST(ContextKey, APromptAloneHasNoSlotsOfOthers) {
+  EXPECT_EQ(key({1000}, {{0, 1000}}).micro_batches[0].capacity.sequence, 1);
+  EXPECT_EQ(key({800, 100}, {{0, 900}}).micro_batches[0].capacity.sequence, 8);
+  EXPECT_EQ(key(std::vector<int64_t>(9, 100), {{0, 900}}).micro_batches[0].capacity.sequence, 32);
 }
 
 TEST(ContextKey, TellsApartWhatNeedsAnotherPlan) {
@@ -66,7 +78,7 @@ TEST(ContextKey, TellsApartWhatNeedsAnotherPlan) {
   ContextKey other = base;
   other.strategy = 1;
   EXPECT_FALSE(base == other);
-  EXPECT_EQ(to_string(base), "16+16 tokens, 8+8 sequences, 1+1 rows");
+  EXPECT_EQ(to_string(base), "16+16 tokens, 1+1 sequences, 1+1 rows");
 }
 
 TEST(ContextKey, NoScoredRowsStillMakeAPlan) {

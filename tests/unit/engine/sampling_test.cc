@@ -36,6 +36,30 @@ TEST(Sampling, GreedyTakesTheFirstOfTheMostLikely) {
   EXPECT_EQ(Sampler({}).sample(logits, {}, {}).id, 1);
 }
 
+TEST(Sampling, OnlyAllowedTokensAreChosenAndProbabilitiesStayTheModels) {
+  const std::vector<uint32_t> allowed = {0b11001};  // 0, 3 and 4
+  for (const SamplingParams& params :
+       {SamplingParams{.logprobs = 2}, SamplingParams{.temperature = 2, .seed = 5, .logprobs = 2},
+        SamplingParams{.temperature = 1, .top_k = 2, .min_p = 0.01f, .logprobs = 0},
+        SamplingParams{.temperature = 1, .top_p = 0.9f}}) {
+    Sampler sampler(params);
+    std::set<int32_t> seen;
+    for (int i = 0; i < 200; ++i) {
+      std::vector<float> logits = kLogits;
+      const SampledToken token = sampler.sample(logits, {}, {}, allowed);
+      seen.insert(token.id);
+      if (params.logprobs < 0) continue;
+      EXPECT_NEAR(token.logprob, kLogits[static_cast<size_t>(token.id)] - log_sum_exp(kLogits),
+                  1e-6);
+      if (params.logprobs > 0) EXPECT_EQ(token.top[0].id, 1) << "not allowed, yet the likeliest";
+    }
+    for (int32_t id : seen) EXPECT_TRUE(id == 0 || id == 3 || id == 4) << id;
+    EXPECT_TRUE(seen.contains(4)) << "the likeliest of them";
+  }
+  std::vector<float> logits = kLogits;
+  EXPECT_THROW(Sampler({}).sample(logits, {}, {}, std::vector<uint32_t>{0}), Error);
+}
+
 TEST(Sampling, DrawsFollowTheSoftmax) {
   for (const float temperature : {0.5f, 1.0f, 2.0f}) {
     const auto seen = frequencies({.temperature = temperature, .seed = 7});

@@ -85,6 +85,20 @@ TEST(AttentionConfig, LongCallsTakeTheWideKernel) {
   }
 }
 
+TEST(AttentionConfig, CarriedStatesAreStaged) {
+  Call call({16384}, {4096});
+  for (int d : {64, 96, 128}) {
+    AttentionDesc desc = make_desc(d, 24, 24);
+    for (const AttentionConfig& c : candidates(desc, call.params(), {90, 132})) {
+      EXPECT_FALSE(c.staged) << to_string(c);  // nothing is carried
+    }
+    desc.finalize = false;
+    const AttentionConfig c = choose(desc, call.params(), {90, 132});
+    EXPECT_TRUE(c.staged) << to_string(c);
+    EXPECT_NE(to_string(c).find(" staged"), std::string::npos);
+  }
+}
+
 TEST(AttentionConfig, FewQueriesShareTheirRows) {
   Call call({4}, {4096});
   EXPECT_EQ(choose(make_desc(128, 64, 8), call.params(), {90, 132}).pack, 8);
@@ -222,6 +236,40 @@ TEST(AttentionPlan, KvSegmentsThatAreOnePieceBecomeOne) {
   EXPECT_EQ(plan().q[0].kv_end, 3);
 }
 
+TEST(AttentionPlan, KvSegmentsShareTilesWhereTheyMeetInWholePieces) {
+  Call call({64, 64}, {48, 8, 100, 40, 0, 56, 30});
+  alignas(16) static char data[7][16];
+  for (int j = 0; j < 7; ++j) call.kv[j].k = call.kv[j].v = data[j];  // apart in memory
+  const AttentionDesc desc = make_desc(64, 1, 1);
+  const auto runs = [&](AttentionDesc d, AttentionKernel kernel = AttentionKernel::kHopper) {
+    const AttentionPlan plan = make_plan(d, call.params(), {kernel, 128, 128, 1, 1, 1, 1});
+    std::vector<int> lengths;
+    int keys = 0;
+    for (int r = 0; r < plan.q[0].kv_end; ++r) {
+      lengths.push_back(plan.kv_run_length[r]);
+      for (int j = plan.kv_run_begin[r]; j < plan.kv_run_begin[r + 1]; ++j) {
+        EXPECT_EQ(plan.kv_first[j], j == plan.kv_run_begin[r] ? 0 : keys);
+        keys = plan.kv_first[j] + plan.kv[j].length;
+      }
+    }
+    return lengths;
+  };
+  EXPECT_THAT(runs(desc), testing::ElementsAre(156, 126));  // 100 is no multiple of 8
+  EXPECT_THAT(runs(desc, AttentionKernel::kGeneric),
+              testing::ElementsAre(48, 8, 100, 40, 0, 56, 30));
+  AttentionDesc causal = desc;
+  causal.window_right = 0;
+  EXPECT_THAT(runs(causal), testing::ElementsAre(156, 126));
+  call.kv[1].offset += 1;  // under a mask, positions must go on
+  EXPECT_THAT(runs(causal), testing::ElementsAre(48, 8, 100, 126));
+  EXPECT_THAT(runs(desc), testing::ElementsAre(156, 126));
+  call.q[1].kv_begin = 1;  // one query segment begins where others go on
+  EXPECT_THAT(runs(desc), testing::ElementsAre(48, 108, 126));
+  int32_t lengths = 0;
+  call.kv[5].lengths = &lengths;
+  EXPECT_THAT(runs(desc), testing::ElementsAre(48, 108, 40, 56, 30));
+}
+
 TEST(AttentionPlan, QSegmentsThatAreOnePieceBecomeOne) {
   alignas(16) static char data[3 * 100 * 256];
   Call call({100, 100, 100}, {300});
@@ -262,10 +310,12 @@ TEST(AttentionPlan, KeyTilesHoldExactlyTheVisibleKeys) {
       call.q[0].offset = 90;
       const AttentionPlan plan =
           make_plan(desc, call.params(), {AttentionKernel::kHopper, 128, 64, 1, 1, 1, 1});
+      EXPECT_EQ(plan.q[0].kv_end, 2);  // the empty segment begins a run that the third goes on
       for (int i = 0; i < plan.num_items; ++i) {
         const WorkItem item = decode_item(plan, i);
-        for (int j = 0; j < 3; ++j) {
-          const KeyTiles tiles = key_tiles(plan, item, j, 64);
+        for (int run = 0; run < 2; ++run) {
+          const KeyTiles tiles = key_tiles(plan, item, run, 64);
+          const int j = 2 * run;
           for (int tile = 0; tile * 64 < plan.kv[j].length; ++tile) {
             bool any = false;
             bool all = true;
@@ -278,10 +328,11 @@ TEST(AttentionPlan, KeyTilesHoldExactlyTheVisibleKeys) {
                 all &= sees;
               }
             }
-            EXPECT_EQ(any, tile >= tiles.begin && tile < tiles.end) << i << " " << j << " " << tile;
+            EXPECT_EQ(any, tile >= tiles.begin && tile < tiles.end)
+                << i << " " << run << " " << tile;
             if (any) {
-              EXPECT_EQ(!all,
-                        needs_mask(plan, item, plan.kv[j].offset, tile * 64, tiles.length, 64));
+              EXPECT_EQ(!all, needs_mask(plan, item, plan.kv[j].offset + tile * 64,
+                                         tiles.length - tile * 64, 64));
             }
           }
         }

@@ -63,6 +63,45 @@ TEST(CommConfig, MemoryThatPeersCannotReachGoesByLinesUpToTheStaging) {
   }
 }
 
+TEST(CommConfig, BetweenMachinesEverythingIsStaged) {
+  const CommLimits limits{.across_machines = true};
+  CollectiveDesc desc = all_reduce_of(8 << 10);
+  EXPECT_EQ(candidates(desc, limits).size(), 1u);
+  EXPECT_EQ(choose(desc, limits).algorithm, CommAlgorithm::staged);
+  EXPECT_THROW(verify(desc, {.algorithm = CommAlgorithm::line}, limits), Error);
+  EXPECT_THROW(verify(desc, {.algorithm = CommAlgorithm::staged}, {}), Error);
+  EXPECT_EQ(volume(desc, CommAlgorithm::staged, 0, 1), (CommVolume{8 << 10, 0}));
+  // Live rows are not known where the transfer is made: it is as large as any rank's part.
+  desc = {.op = CollectiveOp::reduce_scatter, .ranks = 2, .rows = 5, .cols = 8};
+  EXPECT_EQ(volume(desc, CommAlgorithm::staged, 0, 1), (CommVolume{2 * 16, 0}));
+  desc.live_rows = true;
+  EXPECT_EQ(volume(desc, CommAlgorithm::staged, 0, 1), (CommVolume{3 * 16, 0}));
+}
+
+TEST(CommConfig, WhatGoesAtOnceIsOfWhole16Bytes) {
+  const CollectiveConfig narrow{.ctas = 2, .threads = 64};
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 8), narrow), 1);
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 16), narrow), 2);
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 8, 3), narrow), 2);
+  EXPECT_EQ(lines_at_once(all_reduce_of(129 * 16), narrow), 0);
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 16 - 2), narrow), 0);
+  EXPECT_EQ(lines_at_once(all_reduce_of(0), narrow), 0);
+  const CollectiveConfig wide{.ctas = 2, .threads = 64, .line_data = 12};
+  EXPECT_EQ(lines_at_once(all_reduce_of(96 * 16), wide), 1);
+  EXPECT_EQ(lines_at_once(all_reduce_of(97 * 16), wide), 2);
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 48), wide), 4);
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 48 + 16), wide), 0);
+  // Live rows end anywhere: each is whole.
+  CollectiveDesc desc{.ranks = 2, .rows = 2, .cols = 4};
+  EXPECT_EQ(lines_at_once(desc, narrow), 1);
+  desc.live_rows = true;
+  EXPECT_EQ(lines_at_once(desc, narrow), 0);
+  desc.cols = 8;
+  EXPECT_EQ(lines_at_once(desc, narrow), 1);
+  desc.op = CollectiveOp::reduce_scatter;
+  EXPECT_EQ(lines_at_once(desc, narrow), 0);
+}
+
 TEST(CommConfig, RefusesWhatNothingMoves) {
   EXPECT_THROW(choose({.ranks = 9, .rows = 1, .cols = 1}, {}), Error);
   EXPECT_THROW(choose({.dtype = DType::i32, .ranks = 2, .rows = 1, .cols = 1}, {}), Error);

@@ -97,7 +97,8 @@ TEST(SequenceMesh, RefusesWithTheReason) {
 TEST(SequenceLayout, HoldsEachPositionOnce) {
   for (int P = 1; P <= 9; ++P) {
     for (int64_t L : {0, 1, 5, 17, 64}) {
-      for (const SequenceLayout& layout : {even_layout(L, P, 3), zigzag_layout(L, P, 3)}) {
+      for (const SequenceLayout& layout :
+           {even_layout(L, P, 3), zigzag_layout(L, P, 3), even_zigzag_layout(L, P, 3)}) {
         std::vector<int> seen(static_cast<size_t>(L), 0);
         for (int rank = 0; rank < P; ++rank) {
           for (const SequenceRun& run : layout.ranks[static_cast<size_t>(rank)]) {
@@ -125,7 +126,27 @@ TEST(SequenceLayout, ZigzagBalancesCausalAttention) {
   };
   const SequenceLayout zigzag = zigzag_layout(L, P), even = even_layout(L, P);
   for (int rank = 0; rank < P; ++rank) EXPECT_EQ(pairs(zigzag, rank), L * (L + 1) / 2 / P);
+  const SequenceLayout same = even_zigzag_layout(L, P);
+  for (int rank = 0; rank < P; ++rank) EXPECT_EQ(pairs(same, rank), pairs(zigzag, rank));
   EXPECT_GT(pairs(even, P - 1), 10 * pairs(even, 0));
+}
+
+// Rows as even_part has them whatever the length, and no rank has more pairs than the mean by more
+// than its last row.
+TEST(SequenceLayout, EvenZigzagIsEvenAndBalanced) {
+  for (int P = 1; P <= 9; ++P) {
+    for (int64_t L : {1, 5, 17, 64, 101}) {
+      const SequenceLayout layout = even_zigzag_layout(L, P);
+      for (int rank = 0; rank < P; ++rank) {
+        EXPECT_EQ(layout.rows(rank), even_part(L, P, rank).size());
+        int64_t pairs = 0;
+        for (const SequenceRun& run : layout.ranks[static_cast<size_t>(rank)]) {
+          for (int64_t i = 0; i < run.rows; ++i) pairs += run.position + i + 1;
+        }
+        EXPECT_LE(pairs, L * (L + 1) / 2 / P + 2 * L) << P << " ranks, " << L;
+      }
+    }
+  }
 }
 
 TEST(LowerAttention, RefusesWhatDoesNotFit) {

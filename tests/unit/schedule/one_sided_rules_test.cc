@@ -6,7 +6,9 @@
 
 #include "braid/ops/one_sided.h"
 #include "braid/parallel/attention/lower_attention.h"
+#include "braid/parallel/sequence_parallel.h"
 #include "braid/schedule/dependencies.h"
+#include "unit/parallel/decoder_program.h"
 
 namespace braid {
 namespace {
@@ -117,6 +119,28 @@ TEST(OneSidedRules, HoldForEveryMesh) {
         }
       }
     }
+  }
+}
+
+// Several attentions in one Program, keys of earlier steps among theirs, and what gives them to
+// rank 0.
+TEST(OneSidedRules, HoldInAModel) {
+  const Program logical = testing_decoder::decoder(9, 2);
+  for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus}) {
+    const SequenceMesh mesh =
+        sequence_mesh(mode, parse_topology("2x2"), testing_decoder::kHq,
+                      {.ulysses = mode == SpMode::tas ? std::optional(2) : std::nullopt});
+    const SequenceLayout q = even_zigzag_layout(9, 4, 12);
+    SequenceLayout kv = contiguous_layout({0, 5, 7, 0});
+    for (size_t r = 0; r < 4; ++r) {
+      kv.ranks[r].insert(kv.ranks[r].end(), q.ranks[r].begin(), q.ranks[r].end());
+    }
+    for (const RankProgram& rank : lower(logical, sequence_parallel(logical, mesh, q, kv))) {
+      EXPECT_EQ(Rules(rank.program).broken(), "") << to_string(mode);
+    }
+  }
+  for (const RankProgram& rank : gather_kv(logical, contiguous_layout({0, 5, 7}))) {
+    EXPECT_EQ(Rules(rank.program).broken(), "");
   }
 }
 

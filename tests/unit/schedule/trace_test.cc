@@ -137,6 +137,37 @@ TEST(Trace, HasALaneForEachRankAndStream) {
   EXPECT_EQ(summary.at("ranks").at(0).at("wire_bytes"), 2);
 }
 
+TEST(Trace, SpansBesideTheLaunchesHaveLanesOfTheirOwn) {
+  const toy::World world({four(), four()});
+  const CostModel model(toy::seconds_profile(), toy::machine_of(2));
+  const SimulatedStep step = simulate(world.programs, world.schedules, world.works, model);
+  std::ostringstream out;
+  TraceWriter writer(out);
+  writer.add(timeline_of(world, step.times));
+  const std::vector<TraceSpan> host = {{"enqueue 1", 6, 7}, {"enqueue 2", 7, 9}};
+  const std::vector<TraceSpan> device = {{"step 1", 6.5, 8}};
+  writer.add(0, "host", host);
+  writer.add(0, "steps", device);
+  writer.add(0, "host", device);
+  writer.finish();
+  const auto json = nlohmann::json::parse(out.str());
+  std::map<std::string, int> lanes;  // by name
+  std::map<int, std::vector<std::string>> slices;
+  for (const auto& event : json.at("traceEvents")) {
+    const int tid = event.value("tid", -1);
+    if (event.at("name") == "thread_name") lanes[event.at("args").at("name")] = tid;
+    if (event.value("cat", "") != "loop") continue;
+    slices[tid].push_back(event.at("name"));
+    if (event.at("name") != "enqueue 2") continue;
+    EXPECT_NEAR(event.at("ts").get<double>(), 7e6, 1);
+    EXPECT_NEAR(event.at("dur").get<double>(), 2e6, 1);
+  }
+  EXPECT_EQ(slices[lanes.at("host")],
+            (std::vector<std::string>{"enqueue 1", "enqueue 2", "step 1"}));
+  EXPECT_EQ(slices[lanes.at("steps")], (std::vector<std::string>{"step 1"}));
+  EXPECT_NEAR(json.at("otherData").at("step_seconds").get<double>(), 5, kNear);
+}
+
 TEST(Trace, CountsEachRanksShareOfTokens) {
   // 5 tokens of 16 bytes on 2 ranks: 3 and 2. A rank sends what is not its own.
   const auto rank = [] {

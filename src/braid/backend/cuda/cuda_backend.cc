@@ -54,7 +54,10 @@ void CudaBackend::wait(cudaEvent_t event) const {
   const auto start = Clock::now();
   for (int polls = 0;; ++polls) {
     const cudaError_t state = cudaEventQuery(event);
-    if (state == cudaSuccess) return;
+    if (state == cudaSuccess) {
+      if (watch_) watch_();  // a wait of a kernel that expired ends the stream, too
+      return;
+    }
     if (state != cudaErrorNotReady) check_cuda(state, device().name.c_str());
     if (polls % 64 != 63) continue;
     if (watch_) watch_();

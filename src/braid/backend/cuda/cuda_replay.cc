@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "braid/backend/cuda/memory.h"
 #include "braid/base/error.h"
 
 namespace braid::cuda {
@@ -24,8 +25,9 @@ int64_t free_bytes() {
 CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
     : backend_(backend), ops_(std::move(step.launches)), parts_(step.parts) {
   const DeviceScope scope(backend.device().id);
+  load_upload_inputs();
   const auto parts_bytes = static_cast<int64_t>(parts_.size_bytes());
-  host_parts_ = backend.allocate_staging(parts_bytes);
+  host_parts_ = std::make_unique<PinnedMemory>(parts_bytes);
   device_parts_ = backend.allocate(parts_bytes);
   BRAID_CHECK(step.inputs.size() < UploadList::kMaxCopies, "{} inputs", step.inputs.size());
   const auto add_copy = [&](const std::byte* from, std::byte* to, int64_t bytes) {
@@ -131,6 +133,9 @@ void CudaReplay::capture(Captured& captured, const Hooks& hooks, bool upload) {
   }
   check_cuda(cudaStreamEndCapture(main, &raw), "graph capture");
   const OwnedGraph graph(raw);
+  size_t nodes = 0;
+  check_cuda(cudaGraphGetNodes(graph.get(), nullptr, &nodes), "a graph's nodes");
+  captured.launches = static_cast<int64_t>(nodes);
   cudaGraphExec_t exec = nullptr;
   check_cuda(cudaGraphInstantiate(&exec, graph.get(), 0), "making a graph");
   captured.graph.reset(exec);

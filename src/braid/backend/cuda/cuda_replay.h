@@ -32,6 +32,9 @@ class CudaReplay : public Replay {
   void begin_loop();
   void prepare_loop(const Hooks& hooks);
   void enqueue(const Hooks& hooks);
+  // Whether the loop's next step is a graph that is there: enqueue() then waits for nothing.
+  bool loop_ready() const { return looped_.graph && !needs_graph(looped_); }
+  int64_t loop_launches() const { return looped_.launches; }  // of a step, once it is a graph
 
   // Waits for all that was put into the streams so far.
   void finish();
@@ -42,6 +45,7 @@ class CudaReplay : public Replay {
   struct Captured {
     int runs = 0;
     OwnedGraphExec graph;
+    int64_t launches = 0;          // in the graph
     std::vector<BatchPart> parts;  // of several micro-batches: their rows move with them
   };
 

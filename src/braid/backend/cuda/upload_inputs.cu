@@ -22,4 +22,9 @@ void upload_inputs(const UploadList& list, const LaunchContext& context) {
   launch_kernel({context.stream, false}, upload, dim3(kCtas), dim3(kThreads), 0, list);
 }
 
+void load_upload_inputs() {
+  cudaFuncAttributes attributes;
+  check_cuda(cudaFuncGetAttributes(&attributes, upload), "load of a kernel");
+}
+
 }  // namespace braid::cuda

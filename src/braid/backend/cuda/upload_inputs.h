@@ -21,4 +21,7 @@ struct UploadList {
 
 void upload_inputs(const UploadList& list, const LaunchContext& context);
 
+// Loads the kernel on the current device: its first launch must not, while another rank waits.
+void load_upload_inputs();
+
 }  // namespace braid::cuda

@@ -1,5 +1,10 @@
 #include "braid/engine/cuda/cuda_loop.h"
 
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+
 #include "braid/base/error.h"
 #include "braid/base/math.h"
 
@@ -10,6 +15,17 @@ CudaReplay& replay_of(Executor& executor) {
   return dynamic_cast<CudaReplay&>(executor.replay());
 }
 
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Of this thread alone.
+double cpu_now() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
 }  // namespace
 
 CudaLoop::CudaLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& first,
@@ -17,14 +33,23 @@ CudaLoop::CudaLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& f
     : ranks_(std::move(ranks)),
       request_(std::move(request)),
       page_size_(page_size),
+      tokens_(request_.sequences.size()),
+      generated_(request_.sequences.size()),
       step_(first),
       first_(first),
       read_(first) {
-  const auto cached = std::ssize(request_.prompt);
-  pages_ = ceil_div(static_cast<int64_t>(cached + 1), page_size_);
+  for (const LoopSequence& sequence : request_.sequences) {
+    pages_.push_back(ceil_div(std::ssize(sequence.prompt) + 1, page_size_));
+    masked_ |= static_cast<bool>(sequence.mask);
+  }
   for (const LoopRank& rank : ranks_) {
     const DeviceScope scope(rank.backend->device().id);
-    rank.sampler->begin(request_.sampling, request_.prompt, first_);
+    rank.sampler->begin(request_, first_);
+    if (request_.trace && !base_) {
+      base_ = make_event(true);
+      base_seconds_ = now();
+      record(base_, rank.backend->stream(Stream::compute));
+    }
     // The logits go first: the step's inputs may lie where they are.
     rank.sampler->sample(rank.prompt->output(0), {rank.backend->stream(Stream::compute)});
     replay_of(*rank.step).begin_loop();
@@ -35,6 +60,7 @@ CudaLoop::CudaLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& f
 
 CudaLoop::~CudaLoop() {
   // A step that is not wanted any more may still run, in pages that are given back after this.
+  for (const LoopRank& rank : ranks_) rank.sampler->release();
   for (const LoopRank& rank : ranks_) {
     try {
       replay_of(*rank.step).finish();
@@ -44,38 +70,115 @@ CudaLoop::~CudaLoop() {
   }
 }
 
-SampledToken CudaLoop::next() {
-  // The step after the one that is waited for is on its way first.
-  if (static_cast<int64_t>(step_ - first_) < request_.limit) enqueue();
-  return ranks_[0].sampler->wait(read_++);
+std::span<const SampledToken> CudaLoop::next() {
+  // The step after the one that is waited for is on its way first, unless that takes a look at the
+  // device, which then must not wait for us.
+  const bool more = static_cast<int64_t>(step_ - first_) < request_.limit;
+  const bool masks_first = more && !ready();
+  if (masks_first) give_masks();
+  if (more) enqueue();
+  if (!masks_first) give_masks();
+  const double wait_begin = request_.trace ? now() : 0;
+  ranks_[0].sampler->wait(read_, tokens_);
+  if (request_.trace && read_ > first_) {
+    LoopStep& times = trace_[read_ - first_ - 1].host;
+    times.wait_begin = wait_begin;
+    times.wait_end = now();
+  }
+  ++read_;
+  for (size_t s = 0; masked_ && s < tokens_.size(); ++s) generated_[s].push_back(tokens_[s].id);
+  return tokens_;
+}
+
+bool CudaLoop::ready() const {
+  return std::ranges::all_of(
+      ranks_, [](const LoopRank& rank) { return replay_of(*rank.step).loop_ready(); });
+}
+
+// Of the step that is read next.
+void CudaLoop::give_masks() {
+  if (!masked_) return;
+  for (size_t s = 0; s < request_.sequences.size(); ++s) {
+    const TokenMask& mask = request_.sequences[s].mask;
+    if (!mask) continue;
+    const std::span<const uint32_t> allowed = mask(generated_[s]);
+    for (const LoopRank& rank : ranks_) rank.sampler->allow(read_, s, allowed);
+  }
 }
 
 void CudaLoop::enqueue() {
-  reserve(std::ssize(request_.prompt) + static_cast<int64_t>(step_ - first_));
+  const bool replayed = ready();
+  const double cpu_begin = cpu_now();
+  if (request_.trace) {
+    trace_.emplace_back();
+    trace_.back().host.enqueue_begin = now();
+  }
+  for (size_t s = 0; s < request_.sequences.size(); ++s) {
+    reserve(s, std::ssize(request_.sequences[s].prompt) + static_cast<int64_t>(step_ - first_));
+  }
   // All graphs are there before any rank may wait for another.
   for (size_t r = 0; r < ranks_.size(); ++r) {
     replay_of(*ranks_[r].step).prepare_loop(hooks_[r]);
   }
+  if (request_.trace) mark(false);
   for (size_t r = 0; r < ranks_.size(); ++r) replay_of(*ranks_[r].step).enqueue(hooks_[r]);
+  if (request_.trace) {
+    mark(true);
+    trace_.back().host.enqueue_end = now();
+  }
   ++step_;
+  if (!replayed) return;
+  ++stats_.steps;
+  cpu_seconds_ += cpu_now() - cpu_begin;
+}
+
+// Where the newest step begins or ends on the first rank's device.
+void CudaLoop::mark(bool end) {
+  const CudaBackend& backend = *ranks_[0].backend;
+  const DeviceScope scope(backend.device().id);
+  OwnedEvent& event = end ? trace_.back().end : trace_.back().begin;
+  event = make_event(true);
+  record(event, backend.stream(Stream::compute));
+}
+
+LoopStats CudaLoop::stats() const {
+  LoopStats stats = stats_;
+  if (stats.steps > 0) stats.cpu_us = 1e6 * cpu_seconds_ / static_cast<double>(stats.steps);
+  stats.positions = static_cast<int64_t>(step_ - first_);
+  stats.launches = replay_of(*ranks_[0].step).loop_launches();
+  if (trace_.empty()) return stats;
+  replay_of(*ranks_[0].step).finish();
+  const auto seconds = [&](const OwnedEvent& event) {
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, base_.get(), event.get()), "an event's time");
+    return base_seconds_ + 1e-3 * static_cast<double>(ms);
+  };
+  for (const Times& times : trace_) {
+    stats.trace.push_back(times.host);
+    stats.trace.back().device_begin = seconds(times.begin);
+    stats.trace.back().device_end = seconds(times.end);
+  }
+  return stats;
 }
 
 // The page of a step's token, one step ahead.
-void CudaLoop::reserve(int64_t tokens) {
-  if (ceil_div(tokens, page_size_) <= pages_) return;
-  const std::span<const int32_t> pages = request_.hold(tokens);
+void CudaLoop::reserve(size_t sequence, int64_t tokens) {
+  int64_t& known = pages_[sequence];
+  if (ceil_div(tokens, page_size_) <= known) return;
+  const std::span<const int32_t> pages = request_.sequences[sequence].hold(tokens);
   for (const LoopRank& rank : ranks_) {
     const DeviceScope scope(rank.backend->device().id);
-    const TensorView host = rank.step->input("page_table");
-    const TensorView device = rank.step->device_input("page_table");
-    for (auto i = static_cast<size_t>(pages_); i < pages.size(); ++i) {
-      host.as<int32_t>()[i] = pages[i];
-      check_cuda(cudaMemcpyAsync(device.as<int32_t>() + i, host.as<int32_t>() + i, sizeof(int32_t),
-                                 cudaMemcpyHostToDevice, rank.backend->stream(Stream::compute)),
-                 "a page");
-    }
+    const auto row = static_cast<int64_t>(sequence);
+    auto* host = rank.step->input("page_table").row_as<int32_t>(row);
+    auto* device = rank.step->device_input("page_table").row_as<int32_t>(row);
+    const auto begin = static_cast<size_t>(known);
+    std::ranges::copy(pages.subspan(begin), host + begin);
+    check_cuda(
+        cudaMemcpyAsync(device + begin, host + begin, (pages.size() - begin) * sizeof(int32_t),
+                        cudaMemcpyHostToDevice, rank.backend->stream(Stream::compute)),
+        "a page");
   }
-  pages_ = std::ssize(pages);
+  known = std::ssize(pages);
 }
 
 CudaReplay::Hooks CudaLoop::hooks(const LoopRank& rank) const {

@@ -13,34 +13,52 @@ namespace braid::cuda {
 struct LoopRank {
   CudaBackend* backend = nullptr;
   DeviceSampler* sampler = nullptr;
-  Executor* prompt = nullptr;  // has computed the logits of the prompt's last token
-  Executor* step = nullptr;    // one token of one sequence; its inputs are written, for the first
-                               // token after the prompt
+  Executor* prompt = nullptr;  // has computed the logits of the prompts' last tokens
+  Executor* step = nullptr;    // one token of each sequence; its inputs are written, for the first
+                               // tokens after the prompts
 };
 
-// Decodes on the device: each step samples its token, and the next starts from it without the host,
-// which reads one step behind. A step is one graph a rank.
+// Decodes on the device: each step samples its tokens, and the next starts from them without the
+// host, which reads one step behind. A step is one graph a rank. The masks of a step are asked for
+// once the step after it is on its way, while it runs.
 class CudaLoop : public TokenLoop {
  public:
   // `first` is the samplers' next step; it is counted on.
   CudaLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& first, int64_t page_size);
   ~CudaLoop() override;
 
-  SampledToken next() override;
+  std::span<const SampledToken> next() override;
+  LoopStats stats() const override;
 
  private:
+  struct Times {
+    LoopStep host;
+    OwnedEvent begin, end;  // of the first rank
+  };
+
   void enqueue();
-  void reserve(int64_t tokens);
+  void give_masks();
+  void reserve(size_t sequence, int64_t tokens);
+  bool ready() const;
   CudaReplay::Hooks hooks(const LoopRank& rank) const;
+  void mark(bool end);
 
   const std::vector<LoopRank> ranks_;
   const LoopRequest request_;
   const int64_t page_size_;
-  std::vector<CudaReplay::Hooks> hooks_;  // [ranks]
-  uint64_t& step_;                        // of the next token that is sampled
+  std::vector<CudaReplay::Hooks> hooks_;         // [ranks]
+  std::vector<int64_t> pages_;                   // [S], that the device knows
+  std::vector<SampledToken> tokens_;             // [S], read last
+  std::vector<std::vector<int32_t>> generated_;  // [S], where masks ask for them
+  uint64_t& step_;                               // of the next token that is sampled
   const uint64_t first_;
   uint64_t read_;  // of the next token that is read
-  int64_t pages_ = 0;
+  bool masked_ = false;
+  LoopStats stats_;
+  double cpu_seconds_ = 0;
+  OwnedEvent base_;  // at base_seconds_ of the host's clock
+  double base_seconds_ = 0;
+  std::vector<Times> trace_;
 };
 
 }  // namespace braid::cuda

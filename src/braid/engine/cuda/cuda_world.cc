@@ -1,4 +1,4 @@
-#include <unistd.h>
+#include <map>
 
 #include "braid/backend/cuda/cuda_backend.h"
 #include "braid/backend/cuda/memory.h"
@@ -40,13 +40,14 @@ class CudaRank : public Rank {
 
   Backend& backend() override { return backend_; }
   cuda::CudaBackend& cuda_backend() { return backend_; }
-  // Made for the first loop.
-  cuda::DeviceSampler& sampler(int64_t vocab) {
-    if (!sampler_) {
+  // For steps with so many rows of logits; made for the first loop of these.
+  cuda::DeviceSampler& sampler(const Shape& logits) {
+    auto& sampler = samplers_[logits[0]];
+    if (!sampler) {
       const cuda::DeviceScope scope(table_.device().id);
-      sampler_ = std::make_unique<cuda::DeviceSampler>(backend_, vocab);
+      sampler = std::make_unique<cuda::DeviceSampler>(backend_, logits[1], logits[0]);
     }
-    return *sampler_;
+    return *sampler;
   }
 
  protected:
@@ -67,7 +68,7 @@ class CudaRank : public Rank {
   std::array<std::unique_ptr<cuda::DeviceComm>, kNumStreams> comms_;
   cuda::CudaBackend backend_;
   cuda::DeviceWeights weights_;
-  std::unique_ptr<cuda::DeviceSampler> sampler_;
+  std::map<int64_t, std::unique_ptr<cuda::DeviceSampler>> samplers_;  // by rows
 };
 
 class CudaWorld : public World {
@@ -76,6 +77,8 @@ class CudaWorld : public World {
       : fabric_({.ranks = config.ranks,
                  .devices = devices,
                  .deadline = std::chrono::milliseconds(config.deadline_ms),
+                 .device_deadline = std::min<fabric::Duration>(
+                     std::chrono::seconds(10), std::chrono::milliseconds(config.deadline_ms)),
                  .links = config.links}) {
     for (int r = 0; r < config.ranks; ++r) {
       ranks_.push_back(std::make_unique<CudaRank>(model, fabric_, r));
@@ -89,14 +92,15 @@ class CudaWorld : public World {
   fabric::Fabric& fabric() override { return fabric_; }
   Rank& rank(int rank) override { return *ranks_.at(static_cast<size_t>(rank)); }
   bool waits_on_device() const override { return ranks_.size() > 1; }
-  bool samples_on_device() const override { return true; }
 
-  std::unique_ptr<TokenLoop> loop(LoopRequest request, Executors prompt, Executors step,
+  std::unique_ptr<TokenLoop> loop(LoopRequest& request, Executors prompt,
+                                  const std::function<Executors()>& make_step,
                                   int64_t page_size) override {
+    const Executors step = make_step();
     std::vector<cuda::LoopRank> ranks;
     for (size_t r = 0; r < ranks_.size(); ++r) {
       ranks.push_back({.backend = &ranks_[r]->cuda_backend(),
-                       .sampler = &ranks_[r]->sampler(prompt[r]->output(0).cols()),
+                       .sampler = &ranks_[r]->sampler(step[r]->output(0).shape),
                        .prompt = prompt[r].get(),
                        .step = step[r].get()});
     }

@@ -1,8 +1,11 @@
 #include "braid/engine/cuda/device_sampler.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
-#include <cstring>
+#include <limits>
 
+#include "braid/base/math.h"
 #include "braid/kernels/cuda/sampling/device/counts.h"
 
 namespace braid::cuda {
@@ -11,91 +14,171 @@ namespace {
 constexpr int kMostAlternatives = 1000;
 constexpr std::chrono::milliseconds kSlice{100};
 constexpr std::chrono::seconds kDeadline{120};
+constexpr int64_t kStagedIds = 16384;
+
+SamplerParams to_device(const LoopSequence& sequence, int mask_deadline_ms) {
+  const SamplingParams& p = sequence.sampling;
+  SamplerParams params{.temperature = p.temperature,
+                       .top_k = p.top_k,
+                       .top_p = p.top_p,
+                       .repetition_penalty = p.repetition_penalty,
+                       .frequency_penalty = p.frequency_penalty,
+                       .presence_penalty = p.presence_penalty,
+                       .logprobs = p.logprobs};
+  if (p.min_p > 0) params.log_min_p = std::log(p.min_p);
+  if (sequence.mask) params.mask_wait_us = 1000 * static_cast<uint32_t>(mask_deadline_ms);
+  return params;
+}
 
 }  // namespace
 
-DeviceSampler::DeviceSampler(CudaBackend& backend, int64_t vocab)
+template <class T>
+void DeviceSampler::Mirror<T>::upload(cudaStream_t stream) const {
+  check_cuda(cudaMemcpyAsync(device(), host(), static_cast<size_t>(device_->bytes()),
+                             cudaMemcpyHostToDevice, stream),
+             "a sampler");
+}
+
+DeviceSampler::DeviceSampler(CudaBackend& backend, int64_t vocab, int64_t capacity)
     : backend_(backend),
-      desc_{.vocab = static_cast<int32_t>(vocab), .capacity = 1},
+      desc_{.vocab = static_cast<int32_t>(vocab), .capacity = static_cast<int32_t>(capacity)},
       config_(choose(desc_, sampling_device())),
-      staging_(backend.allocate_staging(sizeof(State))),
-      state_(backend.allocate(sizeof(State))),
-      counts_(backend.allocate(vocab * static_cast<int64_t>(sizeof(uint32_t)))),
+      mask_words_(static_cast<size_t>(ceil_div(vocab, 32))),
+      counters_(backend, 1),
+      params_(backend, capacity),
+      states_(backend, capacity),
+      tokens_(backend.allocate(capacity * 4)),
+      overruns_(backend.allocate(capacity * 4)),
+      counts_(backend.allocate(capacity * vocab * 4)),
+      masks_(backend.allocate_staging(capacity * static_cast<int64_t>(mask_words_) * 4)),
+      mask_ready_(backend.allocate_staging(capacity * 8)),
+      ids_(backend.allocate_staging(kStagedIds * 4)),
       workspace_(backend.allocate(static_cast<int64_t>(workspace_bytes(desc_, config_)))),
-      ring_(kRing, 1, kMostAlternatives) {
+      ring_(kRing, desc_.capacity, kMostAlternatives) {
   prepare_sampling(desc_, config_);
 }
 
-void DeviceSampler::begin(const SamplingParams& p, std::span<const int32_t> prompt,
-                          uint64_t first) {
+void DeviceSampler::begin(const LoopRequest& request, uint64_t first) {
   const cudaStream_t stream = backend_.stream(Stream::compute);
-  State state{.params = {.temperature = p.temperature,
-                         .top_k = p.top_k,
-                         .top_p = p.top_p,
-                         .repetition_penalty = p.repetition_penalty,
-                         .frequency_penalty = p.frequency_penalty,
-                         .presence_penalty = p.presence_penalty,
-                         .logprobs = p.logprobs},
-              .state = {p.seed},
-              .step = first};
-  if (p.min_p > 0) state.params.log_min_p = std::log(p.min_p);
-  logprobs_ = p.logprobs >= 0;
-  std::memcpy(staging_->data(), &state, sizeof(state));
-  const auto copy = [&](void* to, const void* from, size_t bytes) {
-    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "a sampler");
-  };
-  copy(state_->data(), staging_->data(), sizeof(state));
-  auto* counts = reinterpret_cast<uint32_t*>(counts_->data());
-  clear_counts(counts, desc_.vocab, {stream});
-  const auto ids = backend_.allocate(static_cast<int64_t>(prompt.size_bytes()));
-  copy(ids->data(), prompt.data(), prompt.size_bytes());
-  count_tokens({.counts = counts,
-                .vocab = desc_.vocab,
-                .ids = reinterpret_cast<const int32_t*>(ids->data()),
-                .n = std::ssize(prompt)},
-               {stream});
+  const size_t n = request.sequences.size();
+  BRAID_CHECK(n <= static_cast<size_t>(desc_.capacity), "{} sequences, a sampler of {}", n,
+              desc_.capacity);
+  BRAID_CHECK(0 < request.mask_deadline_ms && request.mask_deadline_ms <= 3'600'000);
+  mask_deadline_ms_ = request.mask_deadline_ms;
+  *counters_.host() = {.step = first, .rows = static_cast<int64_t>(n)};
+  for (size_t s = 0; s < n; ++s) {
+    params_.host()[s] = to_device(request.sequences[s], mask_deadline_ms_);
+    states_.host()[s] = {request.sequences[s].sampling.seed};
+    mask_ready()[s] = 0;
+  }
+  counters_.upload(stream);
+  params_.upload(stream);
+  states_.upload(stream);
+  count_prompts(request);
   check_cuda(cudaStreamSynchronize(stream), "a sampler");
+}
+
+// Kernels read the ids where they are staged; a sequence that nothing repeats for needs none.
+void DeviceSampler::count_prompts(const LoopRequest& request) const {
+  const LaunchContext context{backend_.stream(Stream::compute)};
+  auto* ids = reinterpret_cast<int32_t*>(ids_->data());
+  auto* counts = reinterpret_cast<uint32_t*>(counts_->data());
+  int64_t staged = 0;
+  for (const LoopSequence& sequence : request.sequences) {
+    clear_counts(counts, desc_.vocab, context);
+    std::span<const int32_t> left = sequence.prompt;
+    if (sequence.sampling.repetition_penalty == 1) left = {};
+    while (!left.empty()) {
+      if (staged == kStagedIds) {
+        check_cuda(cudaStreamSynchronize(context.stream), "a sampler");
+        staged = 0;
+      }
+      const auto part =
+          left.first(static_cast<size_t>(std::min<int64_t>(std::ssize(left), kStagedIds - staged)));
+      std::ranges::copy(part, ids + staged);
+      count_tokens(
+          {.counts = counts, .vocab = desc_.vocab, .ids = ids + staged, .n = std::ssize(part)},
+          context);
+      staged += std::ssize(part);
+      left = left.subspan(part.size());
+    }
+    counts += desc_.vocab;
+  }
 }
 
 void DeviceSampler::sample(const TensorView& logits, const LaunchContext& context) const {
   SampleCall call{.desc = desc_,
                   .logits = logits.as<const float>(),
                   .logits_stride = logits.cols(),
-                  .rows = &device()->rows,
-                  .params = &device()->params,
-                  .states = &device()->state,
+                  .rows = &counters_.device()->rows,
+                  .params = params_.device(),
+                  .states = states_.device(),
                   .counts = reinterpret_cast<uint32_t*>(counts_->data()),
-                  .step = &device()->step,
-                  .token_ids = &device()->token,
+                  .step = &counters_.device()->step,
+                  .mask = masks(),
+                  .mask_ready = mask_ready(),
+                  .token_ids = reinterpret_cast<int32_t*>(tokens_->data()),
                   .workspace = reinterpret_cast<float*>(workspace_->data())};
   ring_.attach(call);
   braid::cuda::sample(call, config_, context);
 }
 
 void DeviceSampler::advance(AdvanceParams inputs, const LaunchContext& context) const {
-  inputs.sampled = &device()->token;
-  inputs.overrun = &device()->overrun;
-  inputs.step = &device()->step;
-  inputs.rows = &device()->rows;
-  inputs.capacity = 1;
+  inputs.sampled = reinterpret_cast<const int32_t*>(tokens_->data());
+  inputs.overrun = reinterpret_cast<uint32_t*>(overruns_->data());
+  inputs.step = &counters_.device()->step;
+  inputs.rows = &counters_.device()->rows;
+  inputs.capacity = desc_.capacity;
   braid::cuda::advance(inputs, context);
 }
 
-SampledToken DeviceSampler::wait(uint64_t step) const {
+void DeviceSampler::allow(uint64_t step, size_t sequence, std::span<const uint32_t> mask) {
+  BRAID_CHECK(mask.size() == mask_words_, "a mask of {} words for {} tokens", mask.size(),
+              desc_.vocab);
+  std::ranges::copy(mask, masks() + sequence * mask_words_);
+  std::atomic_ref(mask_ready()[sequence]).store(step + 1, std::memory_order_release);
+}
+
+void DeviceSampler::release() {
+  for (int32_t s = 0; s < desc_.capacity; ++s) {
+    std::atomic_ref(mask_ready()[s])
+        .store(std::numeric_limits<uint64_t>::max(), std::memory_order_release);
+  }
+}
+
+void DeviceSampler::wait(uint64_t step, std::span<SampledToken> tokens) const {
   const auto end = std::chrono::steady_clock::now() + kDeadline;
-  while (!ring_.wait(step, 0, kSlice)) {
-    backend_.check();
-    if (std::chrono::steady_clock::now() > end) {
-      fail(ErrorCode::kDeadline, "cuda:{}: no token of step {} within {} s", backend_.device().id,
-           step, kDeadline.count());
+  for (size_t s = 0; s < tokens.size(); ++s) {
+    const auto row = static_cast<int32_t>(s);
+    while (!ring_.wait(step, row, kSlice)) {
+      backend_.check();
+      if (std::chrono::steady_clock::now() > end) {
+        fail(ErrorCode::kDeadline, "cuda:{}: no token of step {} within {} s", backend_.device().id,
+             step, kDeadline.count());
+      }
+    }
+    // A wait of a kernel that expired gives a token too, of void logits.
+    if (s == 0) backend_.check();
+    const SampleRecord& record = ring_.record(step, row);
+    if (params_.host()[s].mask_wait_us != 0) check_mask(record, s);
+    tokens[s].id = record.id;
+    if (params_.host()[s].logprobs < 0) continue;
+    tokens[s].logprob = record.logprob;
+    tokens[s].top.clear();
+    for (const SampleTop& top : ring_.tops(step, row)) {
+      tokens[s].top.push_back({top.id, top.logprob});
     }
   }
-  const SampleRecord& record = ring_.record(step, 0);
-  SampledToken token{.id = record.id};
-  if (!logprobs_) return token;
-  token.logprob = record.logprob;
-  for (const SampleTop& top : ring_.tops(step, 0)) token.top.push_back({top.id, top.logprob});
-  return token;
+}
+
+void DeviceSampler::check_mask(const SampleRecord& record, size_t sequence) const {
+  if (record.status & kSampleMaskLate) {
+    fail(ErrorCode::kDeadline, "cuda:{}: the mask of sequence {} did not come within {} ms",
+         backend_.device().id, sequence, mask_deadline_ms_);
+  }
+  if (record.status & kSampleNoToken) {
+    fail(ErrorCode::kInvalidArgument, "{}", kNoTokenAllowed);
+  }
 }
 
 }  // namespace braid::cuda

@@ -4,57 +4,83 @@
 #include <span>
 
 #include "braid/backend/cuda/cuda_backend.h"
-#include "braid/engine/sampling.h"
+#include "braid/engine/token_loop.h"
 #include "braid/kernels/cuda/sampling/device/advance.h"
 #include "braid/kernels/cuda/sampling/device/ring.h"
 #include "braid/kernels/cuda/sampling/device/sample.h"
 
 namespace braid::cuda {
 
-// A rank's sampler of one sequence: its state on the GPU, and the ring that its tokens come back
-// in. Made once; graphs keep its addresses. Every rank samples for itself: the same logits and
-// state give the same token.
+// A rank's sampler of up to `capacity` sequences: their state on the GPU, their masks in pinned
+// memory, and the ring that their tokens come back in. Made once; graphs keep its addresses. Every
+// rank samples for itself: the same logits and state give the same tokens.
 class DeviceSampler {
  public:
   static constexpr int kRing = 4;  // steps whose tokens are kept: at most two are in flight
 
-  DeviceSampler(CudaBackend& backend, int64_t vocab);
+  DeviceSampler(CudaBackend& backend, int64_t vocab, int64_t capacity);
 
-  // Forgets the last sequence; returns when its state is on the device. The next token chosen is
-  // that of step `first`: a ring's steps are numbered on over sequences.
-  void begin(const SamplingParams& params, std::span<const int32_t> prompt, uint64_t first);
+  // Forgets the last sequences; returns when the state of the new ones is on the device, and
+  // allocates nothing. The next tokens chosen are those of step `first`: a ring's steps are
+  // numbered on over sequences.
+  void begin(const LoopRequest& request, uint64_t first);
 
-  // Enqueues the choice of a token from `logits` f32 [1, V] on the device.
+  // Enqueues the choice of tokens from `logits` f32 [S, V] on the device.
   void sample(const TensorView& logits, const LaunchContext& context) const;
-  // Enqueues the inputs of the next step, which has the token chosen last; `inputs` says where they
-  // are.
+  // Enqueues the inputs of the next step, which has the tokens chosen last; `inputs` says where
+  // they are.
   void advance(AdvanceParams inputs, const LaunchContext& context) const;
 
-  // The token of a step, which must have been enqueued. Fails with kDeadline, or as the device did.
-  SampledToken wait(uint64_t step) const;
+  // Gives a step the mask of a sequence; the one before was used.
+  void allow(uint64_t step, size_t sequence, std::span<const uint32_t> mask);
+  // Lets go of every step that waits for a mask.
+  void release();
+
+  // Waits for the tokens of a step, which must have been enqueued. Fails with kDeadline, or as the
+  // device did.
+  void wait(uint64_t step, std::span<SampledToken> tokens) const;
 
  private:
-  // What lives on the device, in this order.
-  struct State {
-    SamplerParams params;
-    SamplerState state;
+  // Values that the host sets between requests and the device works on: [n] of each.
+  template <class T>
+  class Mirror {
+   public:
+    Mirror(CudaBackend& backend, int64_t n)
+        : host_(backend.allocate_staging(n * static_cast<int64_t>(sizeof(T)))),
+          device_(backend.allocate(n * static_cast<int64_t>(sizeof(T)))) {}
+    T* host() const { return reinterpret_cast<T*>(host_->data()); }
+    T* device() const { return reinterpret_cast<T*>(device_->data()); }
+    void upload(cudaStream_t stream) const;
+
+   private:
+    std::unique_ptr<DeviceMemory> host_, device_;
+  };
+  struct Counters {
     uint64_t step = 0;
-    int64_t rows = 1;
-    int32_t token = 0;
-    uint32_t overrun = 0;
+    int64_t rows = 0;
   };
 
-  State* device() const { return reinterpret_cast<State*>(state_->data()); }
+  uint64_t* mask_ready() const { return reinterpret_cast<uint64_t*>(mask_ready_->data()); }
+  uint32_t* masks() const { return reinterpret_cast<uint32_t*>(masks_->data()); }
+  void count_prompts(const LoopRequest& request) const;
+  void check_mask(const SampleRecord& record, size_t sequence) const;
 
   CudaBackend& backend_;
   const SamplingDesc desc_;
   const SamplingConfig config_;
-  std::unique_ptr<DeviceMemory> staging_;  // State
-  std::unique_ptr<DeviceMemory> state_;    // State
-  std::unique_ptr<DeviceMemory> counts_;   // u32 [V]
+  const size_t mask_words_;
+  const Mirror<Counters> counters_;           // [1]
+  const Mirror<SamplerParams> params_;        // [S]
+  const Mirror<SamplerState> states_;         // [S]
+  std::unique_ptr<DeviceMemory> tokens_;      // i32 [S]
+  std::unique_ptr<DeviceMemory> overruns_;    // u32 [S]
+  std::unique_ptr<DeviceMemory> counts_;      // u32 [S, V]
+  std::unique_ptr<DeviceMemory> masks_;       // pinned u32 [S, mask_words_]
+  std::unique_ptr<DeviceMemory> mask_ready_;  // pinned u64 [S]
+  std::unique_ptr<DeviceMemory> ids_;         // pinned i32 [kStagedIds]: prompts on their way
   std::unique_ptr<DeviceMemory> workspace_;
   SampleRing ring_;
-  bool logprobs_ = false;
+  int mask_deadline_ms_ = 0;
 };
 
 }  // namespace braid::cuda

@@ -1,3 +1,4 @@
+#include "braid/engine/bandwidth.h"
 #include "braid/engine/world.h"
 
 namespace braid {
@@ -8,6 +9,10 @@ std::unique_ptr<World> make_cuda_world(const Model&, const WorldConfig&, const D
 
 int usable_gpus() {
   return 0;
+}
+
+DeviceRates measure_device_rates(int) {
+  return {};
 }
 
 }  // namespace braid

@@ -94,6 +94,16 @@ std::optional<SymPtr<std::byte>> PeerEndpoint::place(const void* address) const 
   return std::nullopt;
 }
 
+std::byte* PeerEndpoint::reach(const void* local, int peer) const {
+  const auto at = place(local);
+  if (!at || !fabric_.reach_[rank_ * world_size() + peer]) return nullptr;
+  return static_cast<PeerSegment*>(at->segment)->part(peer) + at->offset;
+}
+
+std::unique_ptr<LinkProxy::Job> PeerEndpoint::make_transfer(int peer, bool put) {
+  return (put ? fabric_.proxy(rank_, peer) : fabric_.proxy(peer, rank_)).make_job();
+}
+
 template <class T>
 PeerSegment& PeerEndpoint::checked(SymPtr<T> at, int peer, const Block& block,
                                    int64_t stride) const {

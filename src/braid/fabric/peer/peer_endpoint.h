@@ -9,6 +9,7 @@
 
 #include "braid/backend/cuda/handles.h"
 #include "braid/fabric/fabric.h"
+#include "braid/fabric/peer/link_proxy.h"
 #include "braid/fabric/peer/peer_segment.h"
 #include "braid/fabric/peer/wait_report.h"
 
@@ -42,6 +43,13 @@ class PeerEndpoint final : public Endpoint {
   int device() const { return device_; }
   // The symmetric place of an address of this rank's memory, if it is in a segment of the world.
   std::optional<SymPtr<std::byte>> place(const void* address) const;
+  // Where kernels of this rank reach a peer's copy of a local symmetric address, for words that
+  // they signal with: also across emulated machines, whose data go by transfers. Null where there
+  // is no path, or the address is not symmetric.
+  std::byte* reach(const void* local, int peer) const;
+  // A transfer between this rank and one of another machine, to be asked for by kernels of this
+  // rank: its own data out, or the peer's in.
+  std::unique_ptr<LinkProxy::Job> make_transfer(int peer, bool put);
   // What kernels need for their waits; device and pinned memory of the fabric.
   PeerControl* control(int rank) const;
   WaitReport* report() const;

@@ -57,6 +57,14 @@ void enable_peer_access(int device, int peer) {
   cuda::check_cuda(error, fmt::format("peer access of cuda:{} to cuda:{}", device, peer).c_str());
 }
 
+// The same where it is not a must; whether there is such access.
+bool try_peer_access(int device, int peer) {
+  int possible = device == peer;
+  if (!possible) cuda::check_cuda(cudaDeviceCanAccessPeer(&possible, device, peer), "peer access");
+  if (possible) enable_peer_access(device, peer);
+  return possible;
+}
+
 }  // namespace
 
 PeerFabric::PeerFabric(PeerFabricConfig config) : config_(std::move(config)) {
@@ -80,6 +88,9 @@ PeerFabric::PeerFabric(PeerFabricConfig config) : config_(std::move(config)) {
     for (int b = 0; b < config_.ranks; ++b) {
       if (links.between(a, b, config_.ranks) != LinkClass::cluster) {
         enable_peer_access(config_.devices[a], config_.devices[b]);
+        reach_.push_back(true);
+      } else {  // for words that kernels signal with
+        reach_.push_back(try_peer_access(config_.devices[a], config_.devices[b]));
       }
     }
   }
@@ -100,7 +111,9 @@ PeerFabric::PeerFabric(PeerFabricConfig config) : config_(std::move(config)) {
           config_.devices[a], config_.devices[b], links.cluster_link, &control->port_free_at);
     }
   }
+  proxies_.resize(config_.ranks * config_.ranks);
   for (int rank = 0; rank < config_.ranks; ++rank) {
+    ports_.push_back(std::make_shared<LinkPort>());
     endpoints_.push_back(std::make_unique<PeerEndpoint>(*this, rank));
   }
 }
@@ -164,6 +177,17 @@ std::shared_ptr<PeerSegment> PeerFabric::allocate(int rank, int64_t index, int64
     return std::make_shared<PeerSegment>(table_, config_.links, config_.devices, where,
                                          std::string(name), bytes);
   });
+}
+
+LinkProxy& PeerFabric::proxy(int from, int to) {
+  std::lock_guard lock(proxies_mutex_);
+  auto& proxy = proxies_[from * config_.ranks + to];
+  if (!proxy) {
+    proxy = std::make_unique<LinkProxy>(
+        config_.devices[from], config_.devices[to], config_.links.cluster_link, ports_[from],
+        [this, from](std::exception_ptr error) { abort(from, std::move(error)); });
+  }
+  return *proxy;
 }
 
 void run_ranks(PeerFabric& fabric, const std::function<void(PeerEndpoint&)>& fn) {

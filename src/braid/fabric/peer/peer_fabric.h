@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "braid/fabric/allocations.h"
 #include "braid/fabric/fabric.h"
 #include "braid/fabric/job_error.h"
+#include "braid/fabric/peer/link_proxy.h"
 #include "braid/fabric/peer/peer_endpoint.h"
 #include "braid/fabric/peer/peer_segment.h"
 #include "braid/fabric/peer/staged_link.h"
@@ -59,6 +61,8 @@ class PeerFabric final : public Fabric {
   std::shared_ptr<PeerSegment> allocate(int rank, int64_t index, int64_t bytes,
                                         PeerSegment::Where where, std::string_view name);
   StagedLink& staged(int from, int to) const { return *staged_[from * config_.ranks + to]; }
+  // Started at first need; between machines.
+  LinkProxy& proxy(int from, int to);
 
   PeerFabricConfig config_;
   TagTable tags_;
@@ -67,10 +71,14 @@ class PeerFabric final : public Fabric {
   std::shared_ptr<PeerSegment> reports_;                  // [ranks] of WaitReport, pinned
   std::vector<std::unique_ptr<StagedLink>> staged_;       // [ranks, ranks]; null within a machine
   std::vector<cuda::OwnedStream> abort_streams_;          // [ranks]
+  std::vector<char> reach_;                               // [ranks, ranks]: kernels see the memory
   std::vector<std::unique_ptr<PeerEndpoint>> endpoints_;  // [ranks]
 
   JobError error_;
   Allocations<PeerSegment> allocations_;
+  std::mutex proxies_mutex_;
+  std::vector<std::shared_ptr<LinkPort>> ports_;     // [ranks]
+  std::vector<std::unique_ptr<LinkProxy>> proxies_;  // [ranks, ranks], of those in use
 };
 
 // A GPU's word rings no bell: looks often at first, then sleeps between looks.

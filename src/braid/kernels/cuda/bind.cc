@@ -7,6 +7,12 @@
 
 namespace braid::cuda {
 
+std::byte* Scratch::get(const LaunchArgs& args, int64_t bytes) {
+  auto& memory = memory_[{args.stream, bytes}];
+  if (!memory) memory = std::make_unique<CudaMemory>(args.device.id, bytes);
+  return memory->data();
+}
+
 std::shared_ptr<DeviceMemory> row_as(const LaunchArgs& args, const TensorView& row, DType dtype) {
   std::vector<std::byte> host(static_cast<size_t>(row.bytes()));
   check_cuda(cudaMemcpy(host.data(), row.data, host.size(), cudaMemcpyDeviceToHost), "a weight");

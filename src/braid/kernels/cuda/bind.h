@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string_view>
 
@@ -17,6 +18,16 @@ inline Kernel simple_kernel(std::string_view kind, BoundKernel (*bind)(const Lau
           },
       .bind = bind};
 }
+
+// Memory of zeros that kernels count in: launches of one stream that ask for the same size run one
+// after the other, and share it.
+class Scratch {
+ public:
+  std::byte* get(const LaunchArgs& args, int64_t bytes);
+
+ private:
+  std::map<std::pair<Stream, int64_t>, std::unique_ptr<DeviceMemory>> memory_;
+};
 
 // A small weight (norm, bias) in another float dtype: a copy in device memory.
 std::shared_ptr<DeviceMemory> row_as(const LaunchArgs& args, const TensorView& row, DType dtype);

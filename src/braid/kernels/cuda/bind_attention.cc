@@ -1,9 +1,7 @@
 // Binds attention: the decode kernel for few tokens, segment attention for many.
 #include <algorithm>
 #include <array>
-#include <map>
 
-#include "braid/backend/cuda/memory.h"
 #include "braid/kernels/cuda/attention/launch.h"
 #include "braid/kernels/cuda/attention/paged_call.h"
 #include "braid/kernels/cuda/bind.h"
@@ -19,20 +17,6 @@ namespace {
 constexpr int64_t kMaxDecodeTokens = 32;
 
 constexpr std::array<int64_t, 4> kSegmentHeadDims = {64, 96, 128, 256};
-
-// Memory of zeros that attention kernels count in and leave as zeros: launches of one stream that
-// ask for the same size run one after the other, and share it.
-class Scratch {
- public:
-  std::byte* get(const LaunchArgs& args, int64_t bytes) {
-    auto& memory = memory_[{args.stream, bytes}];
-    if (!memory) memory = std::make_unique<CudaMemory>(args.device.id, bytes);
-    return memory->data();
-  }
-
- private:
-  std::map<std::pair<Stream, int64_t>, std::unique_ptr<CudaMemory>> memory_;
-};
 
 enum Input : size_t { kQ, kCacheK, kCacheV, kQStart, kKvLen, kPageTable };
 

@@ -32,6 +32,7 @@ BoundKernel bind_collective(const LaunchArgs& args, DeviceComm& comm, size_t in,
   };
   CollectiveDesc desc = describe(comm, whole.op, dtype, whole.rows, whole.cols, params());
   const CollectiveConfig config = choose(desc, comm.limits());
+  prepare(comm, desc, config);
   return [&comm, desc, config, params](const LaunchContext& context) {
     collective(comm, desc, params(), config, context);
   };
@@ -59,11 +60,16 @@ BoundKernel bind_all_gather(const LaunchArgs& args, DeviceComm& comm) {
         args, comm, 0,
         {CollectiveOp::all_gather, y.shape[0], y.cols(), args.live(BatchAxis::token)});
   }
-  const int64_t begin = attrs.parts[static_cast<size_t>(comm.index())].begin;
-  return [&call, &comm, begin, live = args.live(call.axis)](const LaunchContext& context) {
-    gather_columns(comm, {.x = call.in[0], .y = call.out[0], .begin = begin, .live_rows = live},
-                   context);
+  const auto params = [&call, &attrs, &comm, live = args.live(call.axis)] {
+    return GatherColumnsParams{
+        .x = call.in[0],
+        .y = call.out[0],
+        .begin = attrs.parts[static_cast<size_t>(comm.index())].begin,
+        .parts = comm.limits().across_machines ? attrs.parts : std::vector<Range>(),
+        .live_rows = live};
   };
+  prepare_gather_columns(comm, params());
+  return [&comm, params](const LaunchContext& context) { gather_columns(comm, params(), context); };
 }
 
 BoundKernel bind_take_shard(const LaunchArgs& args, DeviceComm&) {
@@ -122,6 +128,7 @@ BoundKernel bind_reduce_norm(const LaunchArgs& args, DeviceComm& comm) {
   const CollectiveDesc desc =
       describe(comm, CollectiveOp::all_reduce, x.dtype, x.shape[0], x.cols(), reduce_params());
   const CollectiveConfig config = choose(desc, comm.limits());
+  prepare(comm, desc, config);
   const auto norm = [&call, live] {
     return RmsNormParams{.a = call.in[1],
                          .b = call.in[0],
@@ -140,7 +147,49 @@ BoundKernel bind_reduce_norm(const LaunchArgs& args, DeviceComm& comm) {
   };
 }
 
+// Where ranks are on several machines: three launches. The sum of a rank's rows goes to the front
+// of y, their norm to the front of x, which nothing else reads.
+BoundKernel bind_scatter_norm_gather_across(const LaunchArgs& args, DeviceComm& comm) {
+  const OpCall& call = args.call;
+  const TensorView& x = call.in[0];
+  const int64_t* live = args.live(call.axis);
+  BRAID_CHECK(x.dtype == call.out[1].dtype, "scattered norm of {} to {}", name(x.dtype),
+              name(call.out[1].dtype));
+  const auto params = [&call, live] {
+    return CollectiveParams{.x = call.in[0].data, .y = call.out[1].data, .live_rows = live};
+  };
+  const auto norm = [&call, rows = args.live(BatchAxis::shard)] {
+    TensorView sum = call.out[1], y = call.in[0];
+    sum.shape = call.in[1].shape;
+    y.shape = call.in[1].shape;
+    return RmsNormParams{.a = call.in[1],
+                         .b = sum,
+                         .w = call.in[2],
+                         .s = call.out[0],
+                         .y = y,
+                         .eps = call.attrs<ops::ReduceNormAttrs>().eps,
+                         .group = y.cols(),
+                         .rows = rows};
+  };
+  const CollectiveDesc scattered =
+      describe(comm, CollectiveOp::reduce_scatter, x.dtype, x.shape[0], x.cols(), params());
+  const CollectiveDesc gathered =
+      describe(comm, CollectiveOp::all_gather, x.dtype, x.shape[0], x.cols(), params());
+  const CollectiveConfig first = choose(scattered, comm.limits());
+  const CollectiveConfig second = choose(gathered, comm.limits());
+  prepare(comm, scattered, first);
+  prepare(comm, gathered, second);
+  const RowsConfig rows = choose_norm(rms_norm_desc(norm()), args.device.num_sms);
+  return [=, &comm](LaunchContext context) {
+    collective(comm, scattered, params(), first, context);
+    context.pdl = false;
+    rms_norm(norm(), rows, context);
+    collective(comm, gathered, params(), second, context);
+  };
+}
+
 BoundKernel bind_scatter_norm_gather(const LaunchArgs& args, DeviceComm& comm) {
+  if (comm.limits().across_machines) return bind_scatter_norm_gather_across(args, comm);
   const OpCall& call = args.call;
   const TensorView& x = call.in[0];
   const int64_t* live = args.live(call.axis);
@@ -188,6 +237,7 @@ BoundKernel bind_linear_all_reduce(const KernelTable& table, const LaunchArgs& a
   const CollectiveDesc desc =
       describe(comm, CollectiveOp::all_reduce, y.dtype, y.shape[0], y.cols(), params());
   const CollectiveConfig config = choose(desc, comm.limits());
+  prepare(comm, desc, config);
   return [inner, product, &comm, desc, config, params](LaunchContext context) {
     product(context);
     context.pdl = true;

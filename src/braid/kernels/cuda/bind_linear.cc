@@ -1,10 +1,9 @@
 // Binds linear, gated_linear and norm_linear: the skinny kernels for few tokens, cuBLASLt for many.
-#include <optional>
+#include <algorithm>
 
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/bind_gemm.h"
-#include "braid/kernels/cuda/linear/device/skinny.h"
-#include "braid/kernels/cuda/linear/device/stream_linear.h"
+#include "braid/kernels/cuda/linear/device/few_linear.h"
 #include "braid/ops/linear.h"
 
 namespace braid::cuda {
@@ -69,13 +68,11 @@ SkinnyParams make_skinny(const OpCall& call, size_t first, size_t n, const int64
 struct SkinnyGroup {
   size_t first = 0;
   size_t count = 1;
-  SkinnyConfig config;
-  std::optional<StreamConfig> stream;  // where the faster kernel takes it
+  FewConfig config;
 };
 
 BoundKernel bind_skinny(const LaunchArgs& args) {
-  prepare_skinny_linear();
-  prepare_stream_linear();
+  prepare_few_linear();
   const LinearOperands op(args.call);
   std::vector<SkinnyGroup> groups;
   for (size_t i = 0; i < op.weights(); ++i) {
@@ -90,29 +87,31 @@ BoundKernel bind_skinny(const LaunchArgs& args) {
   const int64_t* rows = args.live(args.call.axis);
   for (SkinnyGroup& group : groups) {
     const SkinnyParams p = make_skinny(args.call, group.first, group.count, rows);
-    if (const StreamShape shape = stream_shape(p); stream_takes(shape)) {
-      group.stream = choose_stream(shape, args.device.num_sms);
-    } else {
-      group.config = choose_skinny(skinny_shape(p), skinny_device(args.device));
-    }
+    group.config = choose_few(p, skinny_device(args.device));
   }
   return [&call = args.call, rows, groups](LaunchContext context) {
     for (const SkinnyGroup& group : groups) {
       const SkinnyParams p = make_skinny(call, group.first, group.count, rows);
-      group.stream ? stream_linear(p, *group.stream, context)
-                   : skinny_linear(p, group.config, context);
+      few_linear(p, group.config, context);
       context.pdl = true;
     }
   };
 }
 
-// Where reading the weights once beats the library: up to 16 tokens, and to 32 where the library
-// would first need them as plain numbers.
-bool few_tokens(TypeList in) {
-  constexpr int64_t kPlainTokens = 16;
-  const int64_t T = in[0].shape[0];
-  if (T <= kPlainTokens) return true;
-  return (T <= kSkinnyMaxTokens && in[1].dtype != in[0].dtype) || !gemm_available();
+// Where reading the weights once beats the library: wherever a kernel does that for so many tokens.
+bool few_tokens(TypeList in, const DeviceInfo& device) {
+  const int64_t T = in[0].shape[0], k = in[0].shape[1];
+  if (T <= kSkinnyMaxTokens || !gemm_available()) return true;
+  for (size_t i = 0; i < (in.size() - 1) / 2; ++i) {
+    const DType dtype = in[1 + i].dtype;
+    const PanelShape shape = {
+        .dtype = dtype,
+        .aligned = in[0].dtype == DType::bf16 && bytes_of(dtype, k) % 16 == 0,
+        .k = k,
+        .tokens = static_cast<int>(std::min<int64_t>(T, kPanelMaxTokens + 1))};
+    if (!panel_takes(shape, skinny_device(device))) return false;
+  }
+  return true;
 }
 
 // Gate and up of two dtypes are two products and the gate's own kernel.
@@ -125,8 +124,8 @@ bool one_product(const Op& op, TypeList in) {
 void add_linear_kernels(KernelTable& table) {
   const auto store = make_gemm_store();
   const Kernel kernel = {
-      .info = [](const Op& op, TypeList in, TypeList, const DeviceInfo&) -> KernelInfo {
-        if (few_tokens(in) && one_product(op, in)) {
+      .info = [](const Op& op, TypeList in, TypeList, const DeviceInfo& device) -> KernelInfo {
+        if (few_tokens(in, device) && one_product(op, in)) {
           return {fmt::format("{}.skinny", op.def->kind), 0};
         }
         return gemm_info(op, in);
@@ -134,7 +133,7 @@ void add_linear_kernels(KernelTable& table) {
       .bind = [store](const LaunchArgs& args) -> BoundKernel {
         std::vector<ValueType> in;
         for (const TensorView& view : args.call.in) in.push_back({view.dtype, view.shape});
-        if (few_tokens(in) && one_product(*args.call.op, in)) {
+        if (few_tokens(in, args.device) && one_product(*args.call.op, in)) {
           return bind_skinny(args);
         }
         return bind_gemm(args, *store);

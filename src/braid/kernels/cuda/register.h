@@ -4,6 +4,7 @@
 
 #include "braid/backend/cuda/kernel_table.h"
 #include "braid/kernels/cuda/comm/device/device_comm.h"
+#include "braid/kernels/cuda/comm/device/one_sided.h"
 
 namespace braid::cuda {
 
@@ -17,5 +18,10 @@ using StreamComms = std::array<DeviceComm*, kNumStreams>;
 // Fills in the communication ops over one mesh axis, and those fused with communication, after
 // add_cuda_kernels. The comms and the table outlive what is bound.
 void add_comm_kernels(KernelTable& table, const StreamComms& comms);
+
+// Fills in pull, push and sync (ops/one_sided.h), and segment attention that leaves their kernels
+// room beside it, after add_cuda_kernels. Executors of such Programs need a fabric::SymmetricMemory
+// for their arena. `comm` and the table outlive what is bound.
+void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm);
 
 }  // namespace braid::cuda

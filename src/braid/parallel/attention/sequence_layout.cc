@@ -54,4 +54,21 @@ SequenceLayout zigzag_layout(int64_t L, int P, int64_t first) {
   return layout;
 }
 
+SequenceLayout even_zigzag_layout(int64_t L, int P, int64_t first) {
+  SequenceLayout layout;
+  layout.ranks.resize(static_cast<size_t>(P));
+  const auto place = [&](int r, int64_t rows) {
+    auto& runs = layout.ranks[static_cast<size_t>(r)];
+    if (!runs.empty() && runs.back().position + runs.back().rows == first) {
+      runs.back().rows += rows;
+    } else if (rows > 0) {
+      runs.push_back({first, rows});
+    }
+    first += rows;
+  };
+  for (int r = 0; r < P; ++r) place(r, ceil_div(even_part(L, P, r).size(), 2));
+  for (int r = P - 1; r >= 0; --r) place(r, even_part(L, P, r).size() / 2);
+  return layout;
+}
+
 }  // namespace braid

@@ -29,5 +29,7 @@ SequenceLayout contiguous_layout(const std::vector<int64_t>& lengths, int64_t fi
 SequenceLayout even_layout(int64_t L, int P, int64_t first = 0);
 // Of 2 P even parts, rank r holds part r and part 2 P - 1 - r: causal attention is balanced.
 SequenceLayout zigzag_layout(int64_t L, int P, int64_t first = 0);
+// As zigzag, with parts such that rank r holds as many rows as even_part(L, P, r) has.
+SequenceLayout even_zigzag_layout(int64_t L, int P, int64_t first = 0);
 
 }  // namespace braid

@@ -1,5 +1,6 @@
 #include "braid/parallel/attention/sequence_mesh.h"
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 
@@ -44,7 +45,8 @@ SpDegrees degrees_of(SpMode mode, const Topology& topology, int64_t q_heads,
       } else if (request.ulysses && *request.ulysses > 0) {
         torus = head_groups / *request.ulysses;
       }
-      const int ulysses = request.ulysses.value_or(torus > 0 ? head_groups / torus : 1);
+      const int ulysses =
+          request.ulysses.value_or(torus > 0 ? std::max(head_groups / torus, 1) : 1);
       const int used = torus * ulysses;
       return {torus, ulysses, request.ring.value_or(used > 0 ? P / used : 1)};
     }

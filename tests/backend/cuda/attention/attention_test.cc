@@ -195,6 +195,33 @@ TEST(Attention, SegmentsShareTiles) {
   }
 }
 
+// Tiles of keys that go on from one KV segment to the next, wherever these lie.
+TEST(Attention, KeySegmentsShareTiles) {
+  REQUIRE_DEVICE();
+  for (const Dims& d : kDims) {
+    for (auto [left, right] : {std::pair{-1, -1}, {-1, 0}, {90, 40}}) {
+      for (int gap : {0, 3}) {  // in position: under a window, such segments share no tile
+        CaseSpec spec;
+        spec.desc = make_desc(d.qk, d.v, 2, 1, DType::bf16, 2);
+        spec.desc.window_left = left;
+        spec.desc.window_right = right;
+        spec.q_lengths = {130, 200};
+        spec.q_offsets = {100, 430};
+        spec.kv_lengths = {72, 8, 0, 264, 16, 136, 41, 50, 24, 19};
+        int position = 0;
+        for (int n : spec.kv_lengths) {
+          spec.kv_offsets.push_back(position);
+          position += n + gap;
+        }
+        if (left < 0 && right < 0) spec.sees = {{0, 10}, {2, 6}};  // runs end where one's keys do
+        spec.head_strided = gap > 0;
+        spec.seed = 100 + gap;
+        check_all(spec, 40);
+      }
+    }
+  }
+}
+
 // A state without keys may hold anything, and is written where a call sees no key.
 TEST(Attention, StateWithoutKeys) {
   REQUIRE_DEVICE();
@@ -255,8 +282,10 @@ TEST(Attention, CarriedState) {
         spec.q_offsets = {0, 200};
         spec.kv_lengths = {90, 100, 0, 211, 64};
         Case c(spec);
+        AttentionDesc carries = c.desc();
+        carries.load_state = true;  // kernels that are there for carried states take part
         for (const AttentionConfig& config :
-             candidates(c.desc(), c.device_params(), attention_device())) {
+             candidates(carries, c.device_params(), attention_device())) {
           for (int calls : {2, 4, 5}) {
             SCOPED_TRACE(
                 fmt::format("{} as {} in {} calls", to_string(c.desc()), to_string(config), calls));

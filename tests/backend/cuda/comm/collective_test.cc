@@ -80,6 +80,10 @@ class Ranks {
           .y = y_.data(),
           .live_rows = c.live < 0 ? nullptr : static_cast<const int64_t*>(live_.data())};
       const CollectiveDesc desc = cuda::describe(comm_, c.op, c.dtype, c.rows, c.cols, params);
+      if (c.config.algorithm == CommAlgorithm::staged) {
+        prepare(comm_, desc, c.config);
+        barrier_.wait();
+      }
       collective(comm_, desc, params, c.config, {stream_.get(), c.pdl});
       stream_.synchronize();
       comm_.check();
@@ -151,11 +155,38 @@ class Ranks {
   uint64_t call_ = 0;
 };
 
+// Two ranks on two emulated machines, one of them slow, and four on two machines.
+std::vector<fabric::PeerFabricConfig> machines() {
+  std::vector<fabric::PeerFabricConfig> all;
+  if (device_count() == 0) return all;
+  for (int ranks : {2, 2, 4}) {
+    fabric::PeerFabricConfig config = fabric_config({ranks, device_count() < ranks});
+    if (device_count() > 1) config.devices.clear();  // in turns
+    config.links.machines = 2;
+    if (all.empty()) config.links.cluster_link = Link{2e9, 10e-6};
+    all.push_back(config);
+  }
+  return all;
+}
+
 template <class Fn>
 void on_ranks(Fn&& fn) {
   if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
   for (const WorldKind& kind : worlds()) {
     fabric::PeerFabric fabric(fabric_config(kind));
+    run_ranks(fabric, [&](fabric::PeerEndpoint& endpoint) {
+      Ranks ranks(endpoint);
+      fn(ranks);
+    });
+  }
+}
+
+template <class Fn>
+void on_machines(Fn&& fn) {
+  if (machines().empty()) GTEST_SKIP() << "no CUDA device";
+  for (const fabric::PeerFabricConfig& config : machines()) {
+    fabric::PeerFabric fabric(config);
+    SCOPED_TRACE(fabric.describe());
     run_ranks(fabric, [&](fabric::PeerEndpoint& endpoint) {
       Ranks ranks(endpoint);
       fn(ranks);
@@ -256,6 +287,27 @@ TEST(Collective, LiveRowsAreReadOnTheDevice) {
   });
 }
 
+TEST(Collective, BetweenMachines) {
+  on_machines([](Ranks& ranks) {
+    constexpr CollectiveConfig kStaged{.algorithm = CommAlgorithm::staged};
+    const int64_t P = ranks.ranks();
+    for (DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+      for (auto [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {5, 577}, {17, 1000}}) {
+        for (CollectiveOp op : kSumOps) ranks.check({op, dtype, rows, cols, kStaged});
+        ranks.check({CollectiveOp::all_gather, dtype, rows, cols, kStaged});
+        ranks.check({CollectiveOp::all_to_all, dtype, rows * P, cols, kStaged});
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+    for (CollectiveOp op :
+         {CollectiveOp::all_reduce, CollectiveOp::reduce_scatter, CollectiveOp::all_gather}) {
+      for (int64_t live : {0, 1, 6, 13}) ranks.check({op, DType::bf16, 13, 264, kStaged, live});
+      ranks.check({op, DType::bf16, 257, 8192, kStaged, -1, 1});
+    }
+    ranks.check({CollectiveOp::all_reduce, DType::bf16, 9, 4096, kStaged, -1, 0, true});
+  });
+}
+
 TEST(Collective, EveryCandidateAndTheChoice) {
   on_ranks([](Ranks& ranks) {
     for (int64_t rows : {1, 48}) {
@@ -307,6 +359,44 @@ TEST(Collective, BytesCountedAreTheAnalyticVolume) {
         EXPECT_EQ(run(op, direct(2, 256, 4)), Pair(others * n / P, 0));
       }
       barrier.wait();
+    });
+  }
+}
+
+TEST(Collective, BytesBetweenMachinesAreTheAnalyticVolume) {
+  if (machines().empty()) GTEST_SKIP() << "no CUDA device";
+  for (const fabric::PeerFabricConfig& config : machines()) {
+    fabric::PeerFabric fabric(config);
+    run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
+      const int P = e.world_size();
+      DeviceComm comm(e, fabric::Group::world(P), {.name = "t"});
+      constexpr int64_t kRows = 840;
+      TestBuffer x(e, kRows * 64 * 2, "x"), y(e, kRows * 64 * 2, "y");
+      HostBarrier barrier(e);
+      x.start(kRows * 128);
+      y.start(kRows * 128);
+      TestStream stream;
+      const CollectiveParams params{.x = x.data(), .y = y.data()};
+      const int64_t n = kRows * 64 * 2;
+      const int across = P / 2, within = P / 2 - 1;  // peers
+      for (CollectiveOp op : {CollectiveOp::all_reduce, CollectiveOp::reduce_scatter,
+                              CollectiveOp::all_gather, CollectiveOp::all_to_all}) {
+        const CollectiveDesc desc = cuda::describe(comm, op, DType::bf16, kRows, 64, params);
+        const CollectiveConfig config = choose(desc, comm.limits());
+        ASSERT_EQ(config.algorithm, CommAlgorithm::staged);
+        prepare(comm, desc, config);
+        barrier.wait();
+        e.traffic().reset();
+        collective(comm, desc, params, config, {stream.get()});
+        stream.synchronize();
+        comm.check();
+        const std::string tag = "t/" + std::string(to_string(op));
+        const int64_t message = op == CollectiveOp::all_reduce ? n : n / P;
+        EXPECT_EQ(e.traffic().bytes(fabric::Verb::put, LinkClass::cluster, tag), across * message);
+        EXPECT_EQ(e.traffic().bytes(fabric::Verb::put, LinkClass::machine, tag), within * message);
+        EXPECT_EQ(e.traffic().bytes(fabric::Verb::get, LinkClass::cluster, tag), 0);
+        barrier.wait();
+      }
     });
   }
 }

@@ -45,67 +45,90 @@ CollectiveConfig draw_config(std::mt19937& random, CollectiveOp op) {
 
 // Random collectives one after the other into one y, x changing with each replay, every result
 // checked on the device, ranks kept out of step by random pauses of their threads.
+void replay_mixed(const fabric::PeerFabricConfig& fabric_cfg, int collectives, int n) {
+  fabric::PeerFabric fabric(fabric_cfg);
+  run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
+    const int P = e.world_size();
+    constexpr unsigned kSeed = 11;
+    SCOPED_TRACE(fmt::format("{}, rank {}, seed {}", fabric.describe(), e.rank(), kSeed));
+    DeviceComm comm(e, fabric::Group::world(P), {.name = "graph"});
+    constexpr int64_t kElems = kRows * kCols;
+    auto x16 = e.allocate<uint16_t>(kElems, "x16");
+    auto x32 = e.allocate<float>(kElems, "x32");
+    auto y = e.allocate<float>(kElems, "y");
+    auto counters = e.allocate<int64_t>(4, "counters");  // step of x16, of x32, wrong
+    HostBarrier barrier(e);
+    load_graph_kernels();
+    TestStream stream;
+    auto* const wrong = reinterpret_cast<unsigned long long*>(counters.data() + 2);
+
+    struct Call {
+      CollectiveDesc desc;
+      CollectiveParams params;
+      CollectiveConfig config;
+      bool pdl;
+    };
+    std::vector<Call> calls;
+    std::mt19937 random(kSeed);  // the same draws on all ranks
+    for (int k = 0; k < collectives; ++k) {
+      const auto op = static_cast<CollectiveOp>(random() % 4);
+      const bool bf16 = random() % 2;
+      int64_t rows = 1 + random() % kRows;
+      if (op == CollectiveOp::all_to_all) rows = kRows / P * P;
+      const int64_t cols = 1 + random() % kCols;
+      const CollectiveParams params{
+          .x = bf16 ? static_cast<void*>(x16.data()) : static_cast<void*>(x32.data()),
+          .y = y.data()};
+      const CollectiveDesc desc =
+          cuda::describe(comm, op, bf16 ? DType::bf16 : DType::f32, rows, cols, params);
+      const CollectiveConfig config =
+          comm.limits().across_machines ? choose(desc, comm.limits()) : draw_config(random, op);
+      prepare(comm, desc, config);
+      calls.push_back({desc, params, config, random() % 2 == 0});
+    }
+    barrier.wait();
+    const TestGraph graph(stream.get(), [&] {
+      launch_fill(counters.data(), x16.data(), true, kElems, e.rank(), P, stream.get());
+      launch_fill(counters.data() + 1, x32.data(), false, kElems, e.rank(), P, stream.get());
+      for (const Call& c : calls) {
+        collective(comm, c.desc, c.params, c.config, {stream.get(), c.pdl});
+        const bool bf16 = c.desc.dtype == DType::bf16;
+        launch_check(c.desc.op, counters.data() + (bf16 ? 0 : 1), y.data(), bf16, c.desc.rows,
+                     c.desc.cols, e.rank(), P, wrong, stream.get());
+      }
+    });
+    barrier.wait();
+    std::mt19937 jitter(kSeed * 31 + e.rank());
+    for (int i = 0; i < n; ++i) {
+      graph.launch(stream.get());
+      if (i % 2 == 1) stream.synchronize();
+      if (jitter() % 16 == 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(jitter() % 300));
+      }
+      if (i % 1000 == 0) comm.check();
+    }
+    stream.synchronize();
+    comm.check();
+    int64_t seen[3] = {};
+    check_cuda(cudaMemcpy(seen, counters.data(), sizeof(seen), cudaMemcpyDefault), "counters");
+    EXPECT_EQ(seen[0], n);
+    EXPECT_EQ(seen[2], 0) << "wrong elements";
+    barrier.wait();
+  });
+}
+
 TEST(CommGraph, ReplaysOfMixedCollectivesUnderJitter) {
   if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
   for (const WorldKind& kind : worlds()) {
-    fabric::PeerFabric fabric(fabric_config(kind));
-    run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
-      const int P = e.world_size();
-      constexpr unsigned kSeed = 11;
-      SCOPED_TRACE(fmt::format("{}, rank {}, seed {}", to_string(kind), e.rank(), kSeed));
-      DeviceComm comm(e, fabric::Group::world(P), {.name = "graph"});
-      constexpr int64_t kElems = kRows * kCols;
-      auto x16 = e.allocate<uint16_t>(kElems, "x16");
-      auto x32 = e.allocate<float>(kElems, "x32");
-      auto y = e.allocate<float>(kElems, "y");
-      auto counters = e.allocate<int64_t>(4, "counters");  // step of x16, of x32, wrong
-      HostBarrier barrier(e);
-      load_graph_kernels();
-      TestStream stream;
-      auto* const wrong = reinterpret_cast<unsigned long long*>(counters.data() + 2);
-      barrier.wait();
-
-      std::mt19937 random(kSeed);  // the same draws on all ranks
-      const TestGraph graph(stream.get(), [&] {
-        launch_fill(counters.data(), x16.data(), true, kElems, e.rank(), P, stream.get());
-        launch_fill(counters.data() + 1, x32.data(), false, kElems, e.rank(), P, stream.get());
-        for (int k = 0; k < kCollectives; ++k) {
-          const auto op = static_cast<CollectiveOp>(random() % 4);
-          const bool bf16 = random() % 2;
-          int64_t rows = 1 + random() % kRows;
-          if (op == CollectiveOp::all_to_all) rows = kRows / P * P;
-          const int64_t cols = 1 + random() % kCols;
-          const CollectiveParams params{
-              .x = bf16 ? static_cast<void*>(x16.data()) : static_cast<void*>(x32.data()),
-              .y = y.data()};
-          const CollectiveDesc desc =
-              cuda::describe(comm, op, bf16 ? DType::bf16 : DType::f32, rows, cols, params);
-          const CollectiveConfig config = draw_config(random, op);
-          collective(comm, desc, params, config, {stream.get(), random() % 2 == 0});
-          launch_check(op, counters.data() + (bf16 ? 0 : 1), y.data(), bf16, rows, cols, e.rank(),
-                       P, wrong, stream.get());
-        }
-      });
-      barrier.wait();
-      std::mt19937 jitter(kSeed * 31 + e.rank());
-      const int n = replays(kind.shared);
-      for (int i = 0; i < n; ++i) {
-        graph.launch(stream.get());
-        if (i % 2 == 1) stream.synchronize();
-        if (jitter() % 16 == 0) {
-          std::this_thread::sleep_for(std::chrono::microseconds(jitter() % 300));
-        }
-        if (i % 1000 == 0) comm.check();
-      }
-      stream.synchronize();
-      comm.check();
-      int64_t seen[3] = {};
-      check_cuda(cudaMemcpy(seen, counters.data(), sizeof(seen), cudaMemcpyDefault), "counters");
-      EXPECT_EQ(seen[0], n);
-      EXPECT_EQ(seen[2], 0) << "wrong elements";
-      barrier.wait();
-    });
+    replay_mixed(fabric_config(kind), kCollectives, replays(kind.shared));
   }
+}
+
+TEST(CommGraph, ReplaysBetweenMachines) {
+  if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
+  fabric::PeerFabricConfig config = fabric_config({2, device_count() < 2});
+  config.links.machines = 2;
+  replay_mixed(config, 20, 50);
 }
 
 // put, signal and wait in a graph: each rank writes its step into every other's slot, and reads

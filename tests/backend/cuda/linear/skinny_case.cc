@@ -353,6 +353,13 @@ std::string Case::run(const StreamConfig& config, bool pdl) {
   return check();
 }
 
+std::string Case::run(const PanelConfig& config, bool pdl) {
+  poison();
+  panel_linear(params_, config, {.stream = nullptr, .pdl = pdl});
+  check_cuda(cudaDeviceSynchronize(), "panel linear");
+  return check();
+}
+
 std::string Case::run(const SkinnyConfig& config, bool pdl) {
   poison();
   skinny_linear(params_, config, {.stream = nullptr, .pdl = pdl});

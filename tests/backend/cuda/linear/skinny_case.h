@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "braid/kernels/cuda/linear/device/panel_linear.h"
 #include "braid/kernels/cuda/linear/device/skinny.h"
 #include "braid/kernels/cuda/linear/device/stream_linear.h"
 
@@ -72,6 +73,7 @@ class Case {
   // Poisons y, runs, and compares with f64: the worst element over its bound, or "".
   std::string run(const SkinnyConfig& config, bool pdl = false);
   std::string run(const StreamConfig& config, bool pdl = false);
+  std::string run(const PanelConfig& config, bool pdl = false);
   std::vector<uint8_t> result() const;  // bytes of all y
 
  private:

@@ -206,9 +206,9 @@ class Masks {
   uint64_t* ready_ = nullptr;
 };
 
-void set_masked(SampleCase& c, const SamplingParams& p) {
+void set_masked(SampleCase& c, const SamplingParams& p, uint32_t wait_us = 1'000'000) {
   SamplerParams device = to_device(p);
-  device.masked = 1;
+  device.mask_wait_us = wait_us;
   check_cuda(cudaMemcpy(const_cast<SamplerParams*>(c.call().params) + 1, &device, sizeof(device),
                         cudaMemcpyHostToDevice),
              "masked parameters");
@@ -258,9 +258,8 @@ TEST(Sample, AMaskThatNeverComesIsReportedAtTheDeadline) {
   const SamplingParams p{.temperature = 1, .seed = 11};
   for (const SamplingConfig& config : configs(40000, 2)) {
     SampleCase c(40000, {p}, config, kSeed);
-    set_masked(c, p);
+    set_masked(c, p, 3000);
     Masks masks(c);
-    c.call().mask_timeout_ns = 3'000'000;
     c.fill_logits("normal");
     const auto start = std::chrono::steady_clock::now();
     c.launch();

@@ -20,6 +20,8 @@ bool power_of_two(int x) {
 bool hopper_takes(const AttentionDesc& desc, const AttentionParams& params,
                   const HopperVariant& v) {
   if (v.head_dim_qk != desc.head_dim_qk || v.head_dim_v != desc.head_dim_v) return false;
+  // Staging takes shared memory from the tiles and pays where a state is carried.
+  if (v.staged && !desc.load_state && desc.finalize) return false;
   if (v.cluster > 1) {
     // Shared tiles are whole boxes whose end the copy engine knows, and a cluster's items are
     // dealt out in turn, which suits tiles of equal weight.
@@ -43,13 +45,21 @@ struct Speed {
 };
 
 constexpr double kMergeUs = 4.5;  // of a split item's parts
+// Of an item that carries a state.
+constexpr double kStateUs = 3.0;
+constexpr double kStagedStateUs = 1.0;
 
 Speed speed(const AttentionDesc& desc, const AttentionConfig& c) {
   for (const HopperVariant& v : kHopperVariants) {
     if (c.kernel == AttentionKernel::kHopper && v.head_dim_qk == desc.head_dim_qk &&
         64 * v.consumers * v.cluster == c.block_m && v.block_n == c.block_n &&
-        v.cluster == c.cluster) {
-      return {v.tflops, v.ctas_per_sm == 1 ? 1. : .65, v.item_us + (c.split > 1 ? kMergeUs : 0)};
+        v.cluster == c.cluster && v.staged == c.staged) {
+      const bool carries = desc.load_state || !desc.finalize;
+      return {v.tflops, v.ctas_per_sm == 1 ? 1. : .65,
+              v.item_us + (c.split > 1 ? kMergeUs : 0) +
+                  (!carries   ? 0
+                   : c.staged ? kStagedStateUs
+                              : kStateUs)};
     }
   }
   if (desc.head_dim_qk > 128) return {140, .6, 1.5};
@@ -133,7 +143,8 @@ std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const Attenti
                           v.ctas_per_sm,
                           v.cluster,
                           1,
-                          pack};
+                          pack,
+                          v.staged};
         out.push_back(c);
         for (int split : {2, 3, 4, 8}) {
           c.split = split;
@@ -160,10 +171,10 @@ AttentionConfig choose(const AttentionDesc& desc, const AttentionParams& params,
 }
 
 std::string to_string(const AttentionConfig& c) {
-  return fmt::format("{} {}x{}{}{} pack {}",
-                     c.kernel == AttentionKernel::kHopper ? "hopper" : "generic", c.block_m,
-                     c.block_n, c.cluster > 1 ? fmt::format(" cluster {}", c.cluster) : "",
-                     c.split > 1 ? fmt::format(" split {}", c.split) : "", c.pack);
+  return fmt::format(
+      "{} {}x{}{}{}{} pack {}", c.kernel == AttentionKernel::kHopper ? "hopper" : "generic",
+      c.block_m, c.block_n, c.cluster > 1 ? fmt::format(" cluster {}", c.cluster) : "",
+      c.split > 1 ? fmt::format(" split {}", c.split) : "", c.staged ? " staged" : "", c.pack);
 }
 
 }  // namespace braid::cuda

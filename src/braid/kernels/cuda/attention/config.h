@@ -24,6 +24,7 @@ struct AttentionConfig {
   int cluster = 1;      // CTAs that share key tiles
   int split = 1;        // CTAs among which an item's keys are split, at most kMaxSplit
   int pack = 1;         // query heads of a KV head that share a tile's rows
+  bool staged = false;  // rows of O and carried states pass through shared memory
   double cost_us = 0;   // the estimate that `choose` compares
   bool operator==(const AttentionConfig&) const = default;
 };

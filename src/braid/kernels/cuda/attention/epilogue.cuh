@@ -158,6 +158,17 @@ __device__ __forceinline__ void load_state(const AttentionPlan& plan, const Carr
   __syncwarp();
 }
 
+// Scales a carried O' by alpha. Rows that came without keys may hold anything and are cleared.
+template <int kCount>
+__device__ __forceinline__ void scale_state(float (&o)[kCount], const float (&alpha)[2],
+                                            const bool (&empty)[2]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int r = i / 2 % 2;
+    o[i] = empty[r] ? 0.f : o[i] * alpha[r];
+  }
+}
+
 // Puts a loaded O' in place, scaled by alpha, as a first tile asks. Rows that came without keys may
 // hold anything and are cleared.
 template <int kDv, int kCount>
@@ -188,11 +199,7 @@ __device__ __forceinline__ void settle_state(const AttentionPlan& plan, int lane
       for (int r = 0; r < 2; ++r) pair_exchange(&o[8 * j + 2 * r], &o[8 * j + 4 + 2 * r], t);
     }
   }
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const int r = i / 2 % 2;
-    o[i] = empty[r] ? 0.f : o[i] * alpha[r];
-  }
+  scale_state(o, alpha, empty);
 }
 
 // Rows of 16-bit elements, each times its `gain`; `to` is null where there is no row.
@@ -222,6 +229,25 @@ __device__ __forceinline__ void store_rows(float (&o)[kCount], int t, const floa
       *reinterpret_cast<uint4*>(to[r] + 32 * j + 8 * t) = make_uint4(x[0], x[1], x[2], x[3]);
     }
   }
+}
+
+// What there is one of a row: lse, or l and m. `l` is the whole row's.
+__device__ __forceinline__ void write_stats(const AttentionPlan& plan, const ItemUnit& unit, int b,
+                                            int head, int warp, int lane, const float (&l)[2],
+                                            const float (&m2)[2]) {
+  const QSegment& q = plan.q[unit.segment];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const OutputRow row = output_row(plan, unit, b, head, warp * 16 + lane / 4 + 8 * r);
+    if (!row.valid || lane % 4 != 0) continue;
+    if (!plan.finalize) {
+      q.state_l[row.stat] = l[r];
+      q.state_m[row.stat] = m2[r] == -INFINITY ? -INFINITY : m2[r] * kLn2;
+    } else if (q.lse != nullptr) {
+      q.lse[row.stat] = l[r] > 0.f ? m2[r] * kLn2 + logf(l[r]) : -INFINITY;
+    }
+  }
+  __syncwarp();
 }
 
 // o: unnormalized sums; l: this thread's part of the row sums; m2: row maxima in units of log2

@@ -201,7 +201,8 @@ __global__ __launch_bounds__(kGenericThreads) void generic_attention(
 
     const KvSegment& segment = plan.kv[at.segment];
     const int key = at.tile * kBlockN;
-    const bool masked = needs_mask(plan, item, segment.offset, key, at.tiles.length, kBlockN);
+    const bool masked =
+        needs_mask(plan, item, segment.offset + key, at.tiles.length - key, kBlockN);
     uint32_t p[kUnits][kBlockN / 4];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {

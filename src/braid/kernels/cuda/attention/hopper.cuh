@@ -2,6 +2,7 @@
 
 #include "braid/kernels/cuda/attention/hopper_consumer.cuh"
 #include "braid/kernels/cuda/attention/hopper_producer.cuh"
+#include "braid/kernels/cuda/attention/staging.cuh"
 
 // Segment attention on Hopper's own units; docs/kernels.md draws the pipeline. One producer warp
 // walks work items and key tiles and feeds shared memory by bulk tensor copies; consumer
@@ -35,6 +36,16 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
       ptx::mbarrier_init(&smem.work_empty[i], kWarps);
     }
     ptx::mbarrier_init(&smem.scrub, 1);
+    if (Traits::kStaged) {
+      for (int w = 0; w < Traits::kConsumers; ++w) {
+        ptx::mbarrier_init(&smem.state_full[w], 32);
+        ptx::mbarrier_init(&smem.state_out[w], 4);
+      }
+      for (int i = 0; i < 2; ++i) {
+        ptx::mbarrier_init(&smem.next_full[i], 1);
+        ptx::mbarrier_init(&smem.next_empty[i], Traits::kConsumers);
+      }
+    }
     ptx::fence_barrier_init();
   }
   if constexpr (Traits::kOnes) {
@@ -51,7 +62,12 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
   }
   if (warp < 4) {
     ptx::set_max_registers_down<Traits::kProducerRegisters>();
-    if (warp == 0) HopperProducer<Traits>(p, smem).run();
+    if (warp == 0) {
+      HopperProducer<Traits>(p, smem).run();
+    } else if constexpr (Traits::kStaged) {
+      if (warp <= Traits::kConsumers) HopperMover<Traits>(p, smem, warp - 1).run();
+    }
+    __syncwarp();
     if (Traits::kSplit && ptx::cluster_size() > 1) {
       __syncwarp();
       ptx::cluster_sync();

@@ -4,6 +4,7 @@
 #include "braid/kernels/cuda/attention/hopper_launch.h"
 #include "braid/kernels/cuda/attention/hopper_smem.cuh"
 #include "braid/kernels/cuda/attention/softmax.cuh"
+#include "braid/kernels/cuda/attention/staging.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
 #include "braid/kernels/cuda/ptx/wgmma.h"
@@ -80,31 +81,29 @@ class HopperConsumer {
     CarriedRows carried;
     uint32_t prob[kBlockN / 4];
     int num_tiles = wait_item();
-    int slot = 0;
-    bool unfinished = false;
+    int done = -1;  // the slot of an item whose rows are still here
     while (true) {
       // Items without keys, and the end of one that no item with keys followed at once.
       while (true) {
-        if (unfinished) finish(slot, o, stats);
+        if (!swaps() || num_tiles < 0) finish(done, o, stats);
         if (num_tiles != 0) break;
         find_carried(carried);
-        begin_item(o, stats, carried);
+        begin_item(o, stats, carried, done);
         const bool empty[2] = {stats.max[0] == -INFINITY, stats.max[1] == -INFINITY};
         const float keep[2] = {1.f, 1.f};
         clear_empty(stats, empty);
-        if (plan_.load_state) settle_state<Traits::kDv>(plan_, lane_, o, keep, empty);
-        slot = work_.slot;
+        if (plan_.load_state) settle<Traits::kDv>(o, keep, empty);
+        done = work_.slot;
         work_.next();
         num_tiles = wait_item();
-        unfinished = true;
       }
       if (num_tiles < 0) return;
       find_carried(carried);
       start_item(s);
       uint32_t v;
       while (true) {
-        attend(s, o, stats, carried, prob, num_tiles);
-        slot = work_.slot;
+        attend(s, o, stats, carried, prob, num_tiles, done);
+        done = work_.slot;
         work_.next();
         num_tiles = wait_item();
         v = operands().v;
@@ -115,12 +114,11 @@ class HopperConsumer {
         find_carried(carried);
         ptx::wgmma_wait<1>();
         leave_item(o);
-        finish(slot, o, stats);
+        if (!swaps()) finish(done, o, stats);
       }
       values(o, prob, v);
       ptx::wgmma_wait<0>();
       leave_item(o);
-      unfinished = true;
     }
   }
 
@@ -283,22 +281,41 @@ class HopperConsumer {
     rows = find_state(plan_, item.unit, item.b, item.head, warp_, lane_, scale_log2_);
   }
 
-  // Sums start at zero, or where they were left.
+  // Whether an item's rows leave only when the next one's state is there.
+  __device__ __forceinline__ bool swaps() const {
+    return Traits::kStaged && plan_.load_state;
+  }
+
+  // Sums start at zero, or where they were left. The rows of the item in slot `done` leave before.
   __device__ __forceinline__ void begin_item(float (&o)[Traits::kOutN / 2], RowStats& stats,
-                                             const CarriedRows& rows) {
-    if (!carries()) {
+                                             const CarriedRows& rows, int& done) {
+    if (swaps()) {
+      if constexpr (Traits::kStaged) exchange<true>(done, o, stats);
+      done = -1;
+    } else if (!carries()) {
 #pragma unroll
       for (float& x : o) x = 0.f;
       stats.clear();
       return;
+    } else {
+      load_state<Traits::kDv>(plan_, rows, lane_ % 4, o);
     }
-    load_state<Traits::kDv>(plan_, rows, lane_ % 4, o);
     stats.take(rows.max, rows.l);
     if constexpr (Traits::kOnes) {
       o[Traits::kDv / 2] = rows.l[0];
       o[Traits::kDv / 2 + 1] = 0.f;
       o[Traits::kDv / 2 + 2] = rows.l[1];
       o[Traits::kDv / 2 + 3] = 0.f;
+    }
+  }
+
+  template <int kDv>
+  __device__ __forceinline__ void settle(float (&o)[Traits::kOutN / 2], const float (&alpha)[2],
+                                         const bool (&empty)[2]) const {
+    if constexpr (Traits::kStaged) {
+      scale_state(o, alpha, empty);
+    } else {
+      settle_state<kDv>(plan_, lane_, o, alpha, empty);
     }
   }
 
@@ -318,7 +335,7 @@ class HopperConsumer {
   // All of an item but the wait for its last product. The first scores are under way.
   __device__ __forceinline__ void attend(float (&s)[kBlockN / 2], float (&o)[Traits::kOutN / 2],
                                          RowStats& stats, const CarriedRows& carried,
-                                         uint32_t (&prob)[kBlockN / 4], int num_tiles) {
+                                         uint32_t (&prob)[kBlockN / 4], int num_tiles, int& done) {
     int position = 0;
     if (lane_ == 0) {
       const ItemUnit& unit = smem_.work[work_.slot].unit[wg_];
@@ -346,11 +363,11 @@ class HopperConsumer {
     release(smem_.k_empty, k_.slot);
     k_.next();
     if (!Traits::kQInRegisters && num_tiles == 1) release_q();
-    begin_item(o, stats, carried);
+    begin_item(o, stats, carried, done);
     const bool empty[2] = {stats.max[0] == -INFINITY, stats.max[1] == -INFINITY};
     if (plan_.load_state) clear_empty(stats, empty);
     softmax(info);
-    if (plan_.load_state) settle_state<Traits::kDv>(plan_, lane_, o, alpha, empty);
+    if (plan_.load_state) settle<Traits::kDv>(o, alpha, empty);
     ptx::wgmma_pin(o);  // one register each from here on: else copies land between products
     pack_scores<T>(s, prob);
     for (int n = 1; n < num_tiles; ++n) {
@@ -390,21 +407,90 @@ class HopperConsumer {
     v_.next();
   }
 
-  __device__ __forceinline__ void finish(int slot, float (&o)[Traits::kOutN / 2], RowStats& stats) {
-    float m2[2] = {stats.max[0] * scale_log2_, stats.max[1] * scale_log2_};
+  // The rows of the item in slot `done`, if any, leave.
+  __device__ __forceinline__ void finish(int& done, float (&o)[Traits::kOutN / 2],
+                                         RowStats& stats) {
+    if (done < 0) return;
+    if constexpr (Traits::kStaged) {
+      exchange<false>(done, o, stats);
+    } else {
+      float m2[2];
+      close_sums(o, stats, m2);
+      if (Traits::kSplit && ptx::cluster_size() > 1) {
+        put_part(o, stats.sum, m2);
+      } else {
+        const Item item = read_item(done);
+        if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
+        write_rows<T, Traits::kDv>(plan_, item.unit, item.b, item.head, warp_, lane_, o, stats.sum,
+                                   m2);
+      }
+    }
+    done = -1;
+  }
+
+  // This lane's part of the row sums, and the maxima in units of log2.
+  __device__ __forceinline__ void close_sums(const float (&o)[Traits::kOutN / 2], RowStats& stats,
+                                             float (&m2)[2]) const {
+    m2[0] = stats.max[0] * scale_log2_;
+    m2[1] = stats.max[1] * scale_log2_;
     if constexpr (Traits::kOnes) {
       const bool first = lane_ % 4 == 0;
       stats.sum[0] = first ? o[Traits::kDv / 2] : 0.f;
       stats.sum[1] = first ? o[Traits::kDv / 2 + 2] : 0.f;
     }
-    if (Traits::kSplit && ptx::cluster_size() > 1) {
-      put_part(o, stats.sum, m2);
-    } else {
-      const Item item = read_item(slot);
-      if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[slot]);
-      write_rows<T, Traits::kDv>(plan_, item.unit, item.b, item.head, warp_, lane_, o, stats.sum,
-                                 m2);
+  }
+
+  // Through shared memory: the rows of the item in slot `done` (-1: none) leave, and if kBegins the
+  // state that the next one carries comes.
+  template <bool kBegins>
+  __device__ __forceinline__ void exchange(int done, float (&o)[Traits::kOutN / 2],
+                                           RowStats& stats) {
+    using Rows = StagedRows<Traits::kDv>;
+    uint8_t* rows = smem_.state[wg_];
+    float m2[2];
+    if (done >= 0) {
+      close_sums(o, stats, m2);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        stats.sum[r] += __shfl_xor_sync(0xffffffff, stats.sum[r], 1);
+        stats.sum[r] += __shfl_xor_sync(0xffffffff, stats.sum[r], 2);
+      }
     }
+    ptx::mbarrier_wait(&smem_.state_full[wg_], state_parity_);
+    state_parity_ ^= 1;
+    if (plan_.finalize || plan_.state_bf16) {
+      uint32_t packed[Traits::kDv / 4];
+      float gain[2] = {1.f, 1.f};
+      if (plan_.finalize) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          gain[r] = stats.sum[r] > 0.f ? ptx::reciprocal(stats.sum[r]) : 0.f;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < Traits::kDv / 4; ++i) {
+        const float a = o[2 * i] * gain[i % 2];
+        const float b = o[2 * i + 1] * gain[i % 2];
+        packed[i] = plan_.finalize ? ptx::pack<T>(a, b) : ptx::pack<__nv_bfloat16>(a, b);
+      }
+      if constexpr (kBegins) {
+        if (plan_.state_bf16) {
+          Rows::take_bf16(rows, warp_, lane_, o);
+        } else {
+          Rows::template swap32<false, true>(rows, warp_, lane_, o);
+        }
+        __syncwarp();  // rows of 16 and of 32 bits lie differently
+      }
+      if (done >= 0) Rows::put16(rows, warp_, lane_, packed);
+    } else {
+      Rows::template swap32<true, kBegins>(rows, warp_, lane_, o);
+    }
+    __syncwarp();
+    if (lane_ == 0) ptx::mbarrier_arrive(&smem_.state_out[wg_]);
+    if (done < 0) return;
+    const Item item = read_item(done);
+    if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
+    write_stats(plan_, item.unit, item.b, item.head, warp_, lane_, stats.sum, m2);
   }
 
   // This CTA's part of a split item goes where keys and values were.
@@ -458,6 +544,7 @@ class HopperConsumer {
   Ring<Traits::kQStages> q_;
   Ring<Traits::kKvStages> k_;
   Ring<Traits::kKvStages> v_;
+  uint32_t state_parity_ = 0;
   uint32_t q_fragments_[Traits::kQInRegisters ? Traits::kDqk / 4 : 1];
 };
 

@@ -9,11 +9,12 @@ namespace braid::cuda {
 
 // The Hopper kernel's argument. Tensor maps, innermost dimension first:
 //   q [Dqk, pack, rows, heads / pack, B], boxes of 64 columns x 64 rows
-//   k, v [D, tokens, Hkv, B] or pages [D, BS, Hkv, NB], boxes of 64 columns x kv_box_rows
+//   k, v [D, tokens, Hkv, B] or pages [D, BS, Hkv, NB], boxes of 64 columns x kv_box_rows; for
+//   tiles that several segments of a run share, also of kPartRows and of kKeyPiece rows
 struct HopperParams {
   CUtensorMap q_map[kMaxQSegments];
-  CUtensorMap k_map[kMaxKvSegments];
-  CUtensorMap v_map[kMaxKvSegments];
+  CUtensorMap k_map[3][kMaxKvSegments];
+  CUtensorMap v_map[3][kMaxKvSegments];
   AttentionPlan plan;
   int32_t kv_box_rows;
   int32_t* counters;  // [2]: items handed out, CTAs that are done
@@ -25,7 +26,7 @@ void make_tensor_maps(const AttentionDesc& desc, const AttentionConfig& config,
                       HopperParams& params);
 
 // One per variant and dtype, each in its own translation unit.
-template <DType kDType, int kDqk, int kDv, int kConsumers, int kBlockN, int kCluster>
+template <DType kDType, int kDqk, int kDv, int kConsumers, int kBlockN, int kCluster, int kStaged>
 void launch_hopper_variant(const HopperParams& params, int split, int num_sms, cudaStream_t stream);
 
 }  // namespace braid::cuda

@@ -3,6 +3,7 @@
 #include "braid/kernels/cuda/attention/epilogue.cuh"
 #include "braid/kernels/cuda/attention/hopper_launch.h"
 #include "braid/kernels/cuda/attention/hopper_smem.cuh"
+#include "braid/kernels/cuda/attention/ragged_items.h"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
 #include "braid/kernels/cuda/ptx/tma.h"
@@ -25,7 +26,7 @@ class HopperProducer {
     // the item depends on.
     if (plan.device_lengths) ptx::grid_dependency_wait();
     int index = blockIdx.x / (Traits::kSplit ? ptx::cluster_size() : Traits::kCluster);
-    WorkItem item = decode_item(plan, index);
+    WorkItem item = next_item(index);
     int num_tiles = item.any ? count_key_tiles(plan, item, Traits::kBlockN) : 0;
     ptx::grid_dependency_wait();
     if constexpr (Traits::kSplit) {
@@ -35,16 +36,22 @@ class HopperProducer {
         // Asked for now, needed when this item's copies have been issued. The CTAs of a cluster
         // walk the same items, so these are dealt out in turn.
         int next = index + gridDim.x / Traits::kCluster;
-        if (Traits::kCluster == 1 && lane_ == 0) {
+        if (Traits::kCluster == 1 && !Traits::kStaged && lane_ == 0) {
           next = atomicAdd(&p_.counters[0], 1) + gridDim.x;
         }
         work_on(item, num_tiles);
+        if (Traits::kCluster == 1 && Traits::kStaged) {
+          next = take_next(smem_, next_, lane_);
+          next_.next();
+        }
         index = __shfl_sync(0xffffffff, next, 0);
         if (index >= plan.num_items) break;
-        item = decode_item(plan, index);
+        item = next_item(index);
+        if (!item.any && !Traits::kStaged && is_ragged(plan)) break;
         num_tiles = item.any ? count_key_tiles(plan, item, Traits::kBlockN) : 0;
       }
     }
+    load_pending_v();
     publish({}, -1);
     ptx::grid_launch_dependents();
     // The last CTA to get here leaves the counters as it found them: at zero.
@@ -58,11 +65,17 @@ class HopperProducer {
   }
 
  private:
+  // Split calls deal items out by CTA, and each of them writes what it was dealt; where states are
+  // staged, the warps that move them walk all items, too.
+  __device__ WorkItem next_item(int index) {
+    return !Traits::kSplit && !Traits::kStaged && is_ragged(p_.plan)
+               ? ragged_item(p_.plan, index, walk_)
+               : decode_item(p_.plan, index);
+  }
+
   __device__ void work_on(const WorkItem& item, int num_tiles) {
     const AttentionPlan& plan = p_.plan;
-    if (!Traits::kSplit && !item.any) return;
-    // A carried state that sees no new key stays as it is.
-    if (!Traits::kSplit && num_tiles == 0 && plan.load_state && !plan.finalize) return;
+    if (!Traits::kSplit && skips(plan, item, num_tiles)) return;
     int begin = 0;
     int end = num_tiles;
     if constexpr (Traits::kSplit) {
@@ -105,33 +118,49 @@ class HopperProducer {
     const AttentionPlan& plan = p_.plan;
     const QSegment& q = plan.q[plan.run_begin[item.run]];
     bool first = true;
-    int v_segment = 0, v_key = 0, v_length = 0;
-    int before = 0;  // tiles of the segments before
-    for (int j = q.kv_begin; j < q.kv_end && begin < end; ++j) {
-      const KeyTiles tiles = key_tiles(plan, item, j, Traits::kBlockN);
+    int before = 0;  // tiles of the runs before
+    for (int run = q.kv_begin; run < q.kv_end && begin < end; ++run) {
+      const KeyTiles tiles = key_tiles(plan, item, run, Traits::kBlockN);
+      int segment = plan.kv_run_begin[run];
       const int from = tiles.begin + (Traits::kSplit ? max_i(0, begin - before) : 0);
       const int to = Traits::kSplit ? min_i(tiles.end, tiles.begin + end - before) : tiles.end;
       before += tiles.end - tiles.begin;
+      int next_page = page_of(item, segment, from * Traits::kBlockN, tiles.length);
       for (int tile = from; tile < to; ++tile) {
         const int key = tile * Traits::kBlockN;
-        load_k(item, j, key, tiles.length);
+        const int page = next_page;
+        if (tile + 1 < to) next_page = page_of(item, segment, key + Traits::kBlockN, tiles.length);
+        const int run_end = plan.kv_run_begin[run + 1];
+        while (segment + 1 < run_end && key >= plan.kv_first[segment + 1]) ++segment;
+        const bool shared =
+            segment + 1 < run_end && key + Traits::kBlockN > plan.kv_first[segment + 1];
+        KeyTile of_k{segment,
+                     shared ? run_end : 0,
+                     key - plan.kv_first[segment],
+                     tiles.length - key,
+                     Traits::kBlockN,
+                     page};
+        if (shared) of_k.arriving = arriving_rows(of_k);
+        load_k(item, of_k, plan.kv[plan.kv_run_begin[run]].offset + key);
+        load_pending_v();
+        pending_ = of_k;
+        pending_b_ = item.b;
+        pending_head_ = item.head;
         if (first) {
           load_q(item);
-          prefetch(item);
-        } else {
-          load_v(item, v_segment, v_key, v_length);
+          if constexpr (!Traits::kStaged) prefetch(item);
         }
         first = false;
-        v_segment = j;
-        v_key = key;
-        v_length = tiles.length;
       }
     }
-    if (first) {
-      prefetch(item);
-    } else {
-      load_v(item, v_segment, v_key, v_length);
-    }
+    if (!first) return;  // its last values go behind the next item's first keys
+    load_pending_v();
+    if constexpr (!Traits::kStaged) prefetch(item);
+  }
+
+  __device__ void load_pending_v() {
+    if (pending_.valid > 0) load_v(pending_, pending_b_, pending_head_);
+    pending_.valid = 0;
   }
 
   // What the item carries is on its way to L2 while the one before it ends.
@@ -163,78 +192,184 @@ class HopperProducer {
     q_.next();
   }
 
-  // Rows of a box: a whole tile, or what of it lies in one page.
+  // Where the copy engine finds a tile of keys.
+  struct KeyTile {
+    int segment;   // of its first key
+    int run_end;   // one past the last segment of its run if it holds keys of several, else 0
+    int key;       // its first key in the segment
+    int valid;     // keys of the run from there on
+    int arriving;  // rows that boxes bring, some of them twice
+    int page;      // of its box `lane`, where keys are in pages
+  };
+
+  static constexpr int kBoxRows = Traits::kBlockN / Traits::kCluster;
+  static_assert(kBoxRows >= kPartRows);
+
+  // What of a tile lies in one segment, and the boxes that bring it: as high as they can be, the
+  // last moved up so that it ends where the part does.
+  struct Part {
+    int rows;
+    int map;
+    int height;
+    int boxes;
+  };
+  __device__ Part part_of(const KeyTile& tile, int segment, int key, int row) const {
+    Part part;
+    part.rows = Traits::kBlockN - row;
+    if (segment + 1 < tile.run_end) {
+      part.rows = min_i(part.rows, p_.plan.kv[segment].length - key);
+    }
+    if (part.rows >= kBoxRows) {
+      part.map = 0;
+      part.height = kBoxRows;
+      part.boxes = part.rows > kBoxRows ? Traits::kCluster : 1;
+    } else {
+      part.map = part.rows >= kPartRows ? 1 : 2;
+      part.height = part.map == 1 ? kPartRows : kKeyPiece;
+      part.boxes = (part.rows + part.height - 1) >> (part.map == 1 ? 5 : 3);
+    }
+    return part;
+  }
+  static_assert(kPartRows == 1 << 5 && kKeyPiece == 1 << 3 && Traits::kCluster <= 2);
+
+  // Rows that arrive for a tile.
+  __device__ int arriving_rows(const KeyTile& tile) const {
+    int rows = 0;
+    int segment = tile.segment;
+    int key = tile.key;
+    for (int row = 0; row < Traits::kBlockN; ++segment, key = 0) {
+      const Part part = part_of(tile, segment, key, row);
+      rows += part.height * part.boxes;
+      row += part.rows;
+    }
+    return rows;
+  }
+
+  // Two parts at a time, half of the lanes each.
   template <int kChunks>
-  __device__ void load_rows(const WorkItem& item, int segment, int key, int length,
-                            const CUtensorMap* map, uint8_t* smem, uint64_t* barrier) {
-    const AttentionPlan& plan = p_.plan;
-    const int head = item.head / plan.group;
-    if (Traits::kCluster > 1) {
-      // Each CTA brings its share of the rows to all.
-      constexpr int kRows = Traits::kBlockN / Traits::kCluster;
-      if (lane_ < kChunks) {
-        ptx::tma_multicast_4d(smem + lane_ * Traits::kKvChunkBytes + rank_ * kRows * 128, map,
-                              barrier, lane_ * 64, key + rank_ * kRows, head, item.b,
-                              (1 << Traits::kCluster) - 1);
+  __device__ void load_parts(int b, int head, const KeyTile& tile,
+                             const CUtensorMap (*maps)[kMaxKvSegments], uint8_t* smem,
+                             uint64_t* barrier) {
+    const int lane = lane_ % 16;
+    const int c = lane % kChunks;
+    const int box = lane / kChunks;
+    int segment = tile.segment;
+    int key = tile.key;
+    for (int row = 0; row < Traits::kBlockN;) {
+      Part part = part_of(tile, segment, key, row);
+      const int second = row + part.rows;
+      int my_segment = segment, my_key = key, my_row = row;
+      ++segment;
+      key = 0;
+      row = second;
+      if (second < Traits::kBlockN) {
+        const Part next = part_of(tile, segment, 0, second);
+        row += next.rows;
+        if (lane_ >= 16) {
+          part = next;
+          my_segment = segment;
+          my_key = 0;
+          my_row = second;
+        }
+        ++segment;
+      } else if (lane_ >= 16) {
+        part.boxes = 0;
       }
-      return;
-    }
-    if (plan.page_size == 0) {
-      if (lane_ < kChunks) {
-        ptx::tma_load_4d(smem + lane_ * Traits::kKvChunkBytes, map, barrier, lane_ * 64, key, head,
-                         item.b);
+      if (box < part.boxes && (Traits::kCluster == 1 || lane % Traits::kCluster == rank_)) {
+        const int at = min_i(box * part.height, part.rows - part.height);
+        load_box(smem + c * Traits::kKvChunkBytes + (my_row + at) * 128,
+                 maps[part.map] + my_segment, barrier, c * 64, my_key + at, head, b);
       }
-      return;
-    }
-    const KvSegment& s = plan.kv[segment];
-    const int box = p_.kv_box_rows;
-    for (int i = lane_; i < Traits::kBlockN / box * kChunks; i += 32) {
-      const int c = i % kChunks;
-      const int r = i / kChunks * box;
-      const int t = key + r;
-      const int in_page = t % plan.page_size;
-      // Past the end: a page that does not exist, so that zeros arrive.
-      const int page =
-          t < length ? s.page_table[int64_t{item.b} * s.page_table_stride + t / plan.page_size]
-                     : s.num_pages;
-      ptx::tma_load_4d(smem + c * Traits::kKvChunkBytes + r * 128, map, barrier, c * 64, in_page,
-                       head, page);
+      __syncwarp();
     }
   }
 
-  __device__ void load_k(const WorkItem& item, int segment, int key, int length) {
+  // Boxes of a whole tile, of what of it lies in one page, or in one segment.
+  template <int kChunks>
+  __device__ void load_rows(int b, int head, const KeyTile& tile,
+                            const CUtensorMap (*maps)[kMaxKvSegments], uint8_t* smem,
+                            uint64_t* barrier) {
+    const AttentionPlan& plan = p_.plan;
+    // Each CTA of a cluster brings its share of the rows to all.
+    if (plan.page_size != 0) {
+      load_pages<kChunks>(head, tile, maps[0] + tile.segment, smem, barrier);
+    } else if (tile.run_end == 0) {
+      const int row = Traits::kCluster > 1 ? rank_ * kBoxRows : 0;
+      if (lane_ < kChunks) {
+        load_box(smem + lane_ * Traits::kKvChunkBytes + row * 128, maps[0] + tile.segment, barrier,
+                 lane_ * 64, tile.key + row, head, b);
+      }
+    } else {
+      load_parts<kChunks>(b, head, tile, maps, smem, barrier);
+    }
+  }
+
+  __device__ static void load_box(uint8_t* smem, const CUtensorMap* map, uint64_t* barrier,
+                                  int column, int key, int head, int b) {
+    if constexpr (Traits::kCluster > 1) {
+      ptx::tma_multicast_4d(smem, map, barrier, column, key, head, b, (1 << Traits::kCluster) - 1);
+    } else {
+      ptx::tma_load_4d(smem, map, barrier, column, key, head, b);
+    }
+  }
+
+  // Where box `lane` of the tile from `key` on lies. Asked for a tile ahead: a look-up would hold
+  // up the copies.
+  __device__ int page_of(const WorkItem& item, int segment, int key, int length) const {
+    const int page_size = p_.plan.page_size;
+    if (page_size == 0) return 0;
+    const KvSegment& s = p_.plan.kv[segment];
+    const int t = key + lane_ * p_.kv_box_rows;
+    // Past the end: a page that does not exist, so that zeros arrive.
+    return t < length ? s.page_table[int64_t{item.b} * s.page_table_stride +
+                                     (t >> (31 - __clz(page_size)))]
+                      : s.num_pages;
+  }
+
+  template <int kChunks>
+  __device__ void load_pages(int head, const KeyTile& tile, const CUtensorMap* map, uint8_t* smem,
+                             uint64_t* barrier) {
+    static_assert(Traits::kBlockN / 16 * kChunks <= 32, "a lane for each box");
+    const int page = __shfl_sync(0xffffffff, tile.page, lane_ / kChunks);
+    const int row = lane_ / kChunks * p_.kv_box_rows;
+    if (row < Traits::kBlockN) {
+      ptx::tma_load_4d(smem + lane_ % kChunks * Traits::kKvChunkBytes + row * 128, map, barrier,
+                       lane_ % kChunks * 64, (tile.key + row) & (p_.plan.page_size - 1), head,
+                       page);
+    }
+  }
+
+  __device__ void load_k(const WorkItem& item, const KeyTile& tile, int position) {
     ptx::mbarrier_wait(&smem_.k_empty[k_.slot], k_.parity ^ 1);
     uint64_t* full = &smem_.k_full[k_.slot];
     if (lane_ == 0) {
-      const KvSegment& s = p_.plan.kv[segment];
-      smem_.tile[k_.slot] = {s.offset + key, length - key,
-                             needs_mask(p_.plan, item, s.offset, key, length, Traits::kBlockN), 0};
-      ptx::mbarrier_arrive_expect(full, Traits::kKBytes);
+      smem_.tile[k_.slot] = {position, tile.valid,
+                             needs_mask(p_.plan, item, position, tile.valid, Traits::kBlockN), 0};
+      ptx::mbarrier_arrive_expect(full, tile.arriving * Traits::kChunksQk * 128);
     }
     __syncwarp();
-    load_rows<Traits::kChunksQk>(item, segment, key, length, &p_.k_map[segment], smem_.k[k_.slot],
-                                 full);
+    load_rows<Traits::kChunksQk>(item.b, item.head / p_.plan.group, tile, p_.k_map,
+                                 smem_.k[k_.slot], full);
     k_.next();
   }
 
-  __device__ void load_v(const WorkItem& item, int segment, int key, int length) {
+  __device__ void load_v(const KeyTile& tile, int b, int q_head) {
     ptx::mbarrier_wait(&smem_.v_empty[v_.slot], v_.parity ^ 1);
     uint64_t* full = &smem_.v_full[v_.slot];
     uint8_t* smem = smem_.v[v_.slot];
     // Rows past the end multiply a zero, and must not be NaN: where the copy engine does not know
     // the end, this warp writes the zeros before the consumers hear of the tile.
-    const bool scrub = length - key < Traits::kBlockN &&
-                       (p_.plan.page_size > 0 || p_.plan.kv[segment].lengths != nullptr);
+    const bool scrub = tile.valid < Traits::kBlockN &&
+                       (p_.plan.page_size > 0 || p_.plan.kv[tile.segment].lengths != nullptr);
     uint64_t* barrier = scrub ? &smem_.scrub : full;
-    if (lane_ == 0) ptx::mbarrier_arrive_expect(barrier, Traits::kVBytes);
+    if (lane_ == 0) ptx::mbarrier_arrive_expect(barrier, tile.arriving * Traits::kChunksV * 128);
     __syncwarp();
-    load_rows<Traits::kChunksV>(item, segment, key, length, &p_.v_map[segment], smem, barrier);
+    load_rows<Traits::kChunksV>(b, q_head / p_.plan.group, tile, p_.v_map, smem, barrier);
     if (scrub) {
       ptx::mbarrier_wait(&smem_.scrub, scrub_parity_);
       scrub_parity_ ^= 1;
-      const int begin = (length - key) * 128;
       for (int c = 0; c < Traits::kChunksV; ++c) {
-        for (int i = begin + lane_ * 16; i < Traits::kKvChunkBytes; i += 32 * 16) {
+        for (int i = tile.valid * 128 + lane_ * 16; i < Traits::kKvChunkBytes; i += 32 * 16) {
           *reinterpret_cast<uint4*>(smem + c * Traits::kKvChunkBytes + i) = make_uint4(0, 0, 0, 0);
         }
       }
@@ -253,8 +388,13 @@ class HopperProducer {
   Ring<Traits::kQStages> q_;
   Ring<Traits::kKvStages> k_;
   Ring<Traits::kKvStages> v_;
+  Ring<2> next_;
+  ItemWalk walk_;
   uint32_t scrub_parity_ = 0;
   int published_ = 0;  // the slot of the item at work
+  KeyTile pending_{};  // whose keys are on their way and whose values are not yet; valid 0: none
+  int pending_b_ = 0;
+  int pending_head_ = 0;
 };
 
 }  // namespace braid::cuda

@@ -1,12 +1,14 @@
 #pragma once
 
 #include "braid/kernels/cuda/attention/plan.h"
+#include "braid/kernels/cuda/ptx/barrier.h"
 
 // An instance of the Hopper kernel, and what its warps share: tiles, barriers, items.
 namespace braid::cuda {
 
 template <class T_, int kDqk_, int kDv_, int kConsumers_, int kBlockN_, int kKvStages_,
-          int kQStages_, int kCtasPerSm_, int kCluster_, bool kQInRegisters_, bool kSplit_>
+          int kQStages_, int kCtasPerSm_, int kCluster_, bool kQInRegisters_, bool kSplit_,
+          bool kStaged_>
 struct HopperTraits {
   using T = T_;
   static constexpr int kDqk = kDqk_;
@@ -27,6 +29,9 @@ struct HopperTraits {
   // The CTAs of a cluster, 1 to 8, share the keys of one item and merge what they found; a CTA is
   // done after it.
   static constexpr bool kSplit = kSplit_;
+  // Rows of O and carried states pass through shared memory (staging.cuh).
+  static constexpr bool kStaged = kStaged_;
+  static_assert(!kStaged || (!kSplit && kConsumers <= 3));
   static constexpr bool kTakeTurns = kConsumers > 1;
   // Head dim 64: the row sums come out of the product with V, as columns of ones beside it; they
   // are the sums of the rounded probabilities. It saves the additions where instructions bound.
@@ -69,6 +74,8 @@ struct HopperSmem {
   alignas(1024) uint8_t k[Traits::kKvStages][Traits::kKBytes];
   alignas(1024) uint8_t v[Traits::kKvStages][Traits::kVBytes];
   alignas(1024) uint8_t ones[Traits::kOnes ? 2048 : 16];
+  alignas(128) uint8_t
+      state[Traits::kStaged ? Traits::kConsumers : 1][Traits::kStaged ? 64 * Traits::kDv * 4 : 16];
   KeyTileInfo tile[Traits::kKvStages];
   WorkSlot<Traits::kConsumers> work[kWorkSlots];
   uint64_t q_full[Traits::kQStages][Traits::kConsumers];
@@ -80,6 +87,11 @@ struct HopperSmem {
   uint64_t work_full[kWorkSlots];
   uint64_t work_empty[kWorkSlots];
   uint64_t scrub;
+  uint64_t state_full[Traits::kConsumers];  // what the next item carries is there
+  uint64_t state_out[Traits::kConsumers];   // it is taken, and the rows before it are there
+  uint64_t next_full[2];
+  uint64_t next_empty[2];
+  int next_index[2];  // of items, where a counter hands them out
 
   // Of a split item, in the place of its keys and values: O' by rows, m and l by rows; then, of the
   // rows that this CTA merges, each part's weight, and the row's m and l.
@@ -94,6 +106,11 @@ struct HopperSmem {
                                        Traits::kKvStages * (Traits::kKBytes + Traits::kVBytes));
 };
 
+// Whether an item is passed over: without rows, or a carried state that sees no new key.
+__device__ inline bool skips(const AttentionPlan& plan, const WorkItem& item, int num_tiles) {
+  return !item.any || (num_tiles == 0 && plan.load_state && !plan.finalize);
+}
+
 // Position in a ring of `kSlots`, with the parity that mbarrier_wait takes.
 template <int kSlots>
 struct Ring {
@@ -106,5 +123,17 @@ struct Ring {
     }
   }
 };
+
+// The next item's index from the ring, in lane 0. The caller moves on.
+template <class Traits>
+__device__ inline int take_next(HopperSmem<Traits>& smem, const Ring<2>& ring, int lane) {
+  ptx::mbarrier_wait(&smem.next_full[ring.slot], ring.parity);
+  int next = 0;
+  if (lane == 0) {
+    next = smem.next_index[ring.slot];
+    ptx::mbarrier_arrive(&smem.next_empty[ring.slot]);
+  }
+  return next;
+}
 
 }  // namespace braid::cuda

@@ -73,6 +73,14 @@ bool continues(const AttentionDesc& desc, const QSegment& a, const QSegment& b) 
   return true;
 }
 
+// Whether a tile of keys may begin in `a` and end in `b`: nobody asks for their positions, or these
+// go on, too. Pieces of tiles are 8 rows, the height of a swizzled block.
+bool shares_tiles(const AttentionDesc& desc, const KvSegment& a, const KvSegment& b) {
+  const bool windowed = desc.window_left != kUnlimited || desc.window_right != kUnlimited;
+  return desc.page_size == 0 && !a.lengths && !b.lengths && a.length % kKeyPiece == 0 &&
+         (!windowed || a.offset + a.length == b.offset);
+}
+
 // KV segments that are one piece of memory, and seen together, become one. `place[j]` is where the
 // boundary before the caller's segment j ended up.
 std::vector<KvSegment> joined(const AttentionDesc& desc, const AttentionParams& params,
@@ -91,6 +99,28 @@ std::vector<KvSegment> joined(const AttentionDesc& desc, const AttentionParams& 
   }
   place.push_back(static_cast<int>(out.size()));
   return out;
+}
+
+// Deals the segments into runs. The result is each segment's run, and one past the last.
+std::vector<int> runs_of_keys(const AttentionDesc& desc, const AttentionParams& params,
+                              const AttentionConfig& config, const std::vector<KvSegment>& kv,
+                              const std::vector<int>& place, AttentionPlan& plan) {
+  std::vector<bool> cut(kv.size() + 1);
+  for (const QSegment& q : params.q) cut[place[q.kv_begin]] = cut[place[q.kv_end]] = true;
+  std::vector<int> run_of;
+  int runs = 0;
+  for (size_t j = 0; j < kv.size(); ++j) {
+    const bool joins = j > 0 && !cut[j] && config.kernel == AttentionKernel::kHopper &&
+                       shares_tiles(desc, kv[j - 1], kv[j]) &&
+                       plan.kv_run_length[runs - 1] + kv[j].length <= kMaxRunLength;
+    if (!joins) plan.kv_run_begin[runs++] = static_cast<int32_t>(j);
+    plan.kv_first[j] = plan.kv_run_length[runs - 1];
+    plan.kv_run_length[runs - 1] += kv[j].length;
+    run_of.push_back(runs - 1);
+  }
+  plan.kv_run_begin[runs] = static_cast<int32_t>(kv.size());
+  run_of.push_back(runs);
+  return run_of;
 }
 
 // Q segments, those that can share tiles together, heaviest runs first; empty ones are left out.
@@ -149,6 +179,7 @@ AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params
   std::vector<int> place;
   const std::vector<KvSegment> kv = joined(desc, params, place);
   std::copy(kv.begin(), kv.end(), plan.kv);
+  const std::vector<int> kv_run = runs_of_keys(desc, params, config, kv, place, plan);
 
   for (const QSegment& q : params.q) plan.device_lengths |= q.starts || q.offsets;
   for (const KvSegment& kv : params.kv) plan.device_lengths |= kv.lengths != nullptr;
@@ -168,8 +199,8 @@ AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params
       }
       const int n = plan.num_q++;
       plan.q[n] = params.q[i];
-      plan.q[n].kv_begin = place[params.q[i].kv_begin];
-      plan.q[n].kv_end = place[params.q[i].kv_end];
+      plan.q[n].kv_begin = kv_run[place[params.q[i].kv_begin]];
+      plan.q[n].kv_end = kv_run[place[params.q[i].kv_end]];
       plan.source[n] = i;
       plan.unit_begin[n] = plan.run_units[r];
       plan.run_units[r] += static_cast<int32_t>(ceil_div(params.q[i].length, plan.unit_tokens));

@@ -15,6 +15,9 @@ namespace braid::cuda {
 
 constexpr int32_t kMaxTileUnits = 6;    // units of a tile: those of a cluster's CTAs together
 constexpr int32_t kNoWindow = 1 << 29;  // a window edge that no position reaches
+constexpr int32_t kKeyPiece = 8;        // rows: where segments may meet within a tile of keys
+constexpr int32_t kPartRows = 32;
+constexpr int32_t kMaxRunLength = 1 << 28;
 
 // One launch, passed to a kernel by value. Rows are dealt in units of 64; Q segments that see the
 // same keys and follow one another (or see all keys, whatever their position) form a run, whose
@@ -28,6 +31,11 @@ struct AttentionPlan {
   int32_t tiles_m[kMaxQSegments];         // tiles of run r
   int32_t item_begin[kMaxQSegments + 1];  // items of run r: [item_begin[r], item_begin[r + 1])
   int32_t source[kMaxQSegments];          // its place (its first part's) in the caller's list
+  // Keys are seen in runs, too: run r is KV segments [kv_run_begin[r], kv_run_begin[r + 1]), one
+  // sequence of keys to whoever cuts it into tiles. The segments' [kv_begin, kv_end) are runs.
+  int32_t kv_run_begin[kMaxKvSegments + 1];
+  int32_t kv_run_length[kMaxKvSegments];  // keys of run r
+  int32_t kv_first[kMaxKvSegments];       // a segment's first key in its run
   int32_t num_q;
   int32_t num_runs;
   int32_t num_items;
@@ -73,8 +81,7 @@ struct ItemUnit {
   int32_t position;  // of the sequence's token 0
 };
 
-// Tiles of keys [begin, end) of a segment that some query of the item sees; `length` is the
-// segment's own.
+// Tiles of keys [begin, end) of a run that some query of the item sees; `length` is the run's own.
 struct KeyTiles {
   int32_t begin;
   int32_t end;
@@ -148,10 +155,10 @@ BRAID_HOST_DEVICE WorkItem decode_item(const AttentionPlan& plan, int32_t index)
   return make_item(plan, run, tile, pass * plan.heads_per_pass + in_pass % pass_heads);
 }
 
-BRAID_HOST_DEVICE KeyTiles key_tiles(const AttentionPlan& plan, const WorkItem& item, int32_t kv,
+BRAID_HOST_DEVICE KeyTiles key_tiles(const AttentionPlan& plan, const WorkItem& item, int32_t run,
                                      int32_t block_n) {
-  const KvSegment& s = plan.kv[kv];
-  const int32_t length = s.lengths ? s.lengths[item.b] : s.length;
+  const KvSegment& s = plan.kv[plan.kv_run_begin[run]];
+  const int32_t length = s.lengths ? s.lengths[item.b] : plan.kv_run_length[run];
   const int32_t begin = max_i(0, item.first - s.offset - plan.window_left);
   const int32_t end = min_i(length, item.last - s.offset + plan.window_right + 1);
   if (end <= begin) return {0, 0, length};
@@ -169,13 +176,12 @@ BRAID_HOST_DEVICE int32_t count_key_tiles(const AttentionPlan& plan, const WorkI
   return n;
 }
 
-// Whether the tile holds a key that some query of the item does not see.
-BRAID_HOST_DEVICE bool needs_mask(const AttentionPlan& plan, const WorkItem& item, int32_t offset,
-                                  int32_t key, int32_t length, int32_t block_n) {
-  const int32_t first = item.first - offset;
-  const int32_t last = item.last - offset;
-  return key + block_n > length || key + block_n - 1 > first + plan.window_right ||
-         key < last - plan.window_left;
+// Whether the tile, `valid` keys of a run from `position` on, holds a key that some query of the
+// item does not see.
+BRAID_HOST_DEVICE bool needs_mask(const AttentionPlan& plan, const WorkItem& item, int32_t position,
+                                  int32_t valid, int32_t block_n) {
+  return block_n > valid || position + block_n - 1 > item.first + plan.window_right ||
+         position < item.last - plan.window_left;
 }
 
 }  // namespace braid::cuda

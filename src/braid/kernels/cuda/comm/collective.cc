@@ -28,6 +28,8 @@ std::string_view to_string(CommAlgorithm algorithm) {
       return "direct";
     case CommAlgorithm::copy_engine:
       return "copy_engine";
+    case CommAlgorithm::staged:
+      return "staged";
   }
   return "?";
 }
@@ -66,18 +68,22 @@ void verify(const CollectiveDesc& d) {
 CommVolume volume(const CollectiveDesc& d, CommAlgorithm algorithm, int rank, int peer) {
   if (rank == peer) return {};
   const int64_t row_bytes = d.cols * info(d.dtype).block_bytes;
-  const auto rows_of = [&](int r) { return even_part(d.rows, d.ranks, r).size() * row_bytes; };
+  const bool staged = algorithm == CommAlgorithm::staged;
+  const auto rows_of = [&](int r) {
+    const bool whole = staged && d.live_rows;  // the largest part that a rank may have
+    return even_part(d.rows, d.ranks, whole ? 0 : r).size() * row_bytes;
+  };
   switch (d.op) {
     case CollectiveOp::all_reduce: {
-      if (algorithm == CommAlgorithm::line) return {.put = d.bytes()};
+      if (algorithm == CommAlgorithm::line || staged) return {.put = d.bytes()};
       const int64_t elem_bytes = info(d.dtype).block_bytes;
       const int64_t part =
           direct_part(d.elems(), 16 / elem_bytes, d.ranks, rank).size() * elem_bytes;
       return {.put = part, .get = part};
     }
     case CollectiveOp::reduce_scatter:
-      return algorithm == CommAlgorithm::line ? CommVolume{.put = rows_of(peer)}
-                                              : CommVolume{.get = rows_of(rank)};
+      return algorithm == CommAlgorithm::line || staged ? CommVolume{.put = rows_of(peer)}
+                                                        : CommVolume{.get = rows_of(rank)};
     case CollectiveOp::all_gather:
       return {.put = rows_of(rank)};
     case CollectiveOp::all_to_all:

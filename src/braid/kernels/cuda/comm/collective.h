@@ -57,6 +57,9 @@ enum class CommAlgorithm : uint8_t {
   direct,
   // Copy engines between two barriers of flags; only moves, and only of fixed sizes.
   copy_engine,
+  // Between emulated machines: packed, carried through pinned host memory by copy engines, summed
+  // or put in place where it arrives. Of fixed sizes: capacities, where rows are live.
+  staged,
 };
 std::string_view to_string(CommAlgorithm algorithm);
 

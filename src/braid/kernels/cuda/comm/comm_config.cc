@@ -31,14 +31,23 @@ double sent_bytes(const CollectiveDesc& desc, CommAlgorithm algorithm) {
   return put + got_by_peers;
 }
 
+int64_t line_unit_bytes(const CollectiveConfig& c) {
+  return c.line_data == 8 ? 16 : 48;
+}
+
 // Fitted to two H200 with programmatic launch.
 double estimate_us(const CollectiveDesc& desc, const CollectiveConfig& c) {
   const double bytes = sent_bytes(desc, c.algorithm);
   const double more_ranks = .3 * std::max(0, desc.ranks - 2);
   switch (c.algorithm) {
     case CommAlgorithm::line: {
+      if (const int lines = lines_at_once(desc, c); lines > 0) {
+        return 1.35 + more_ranks + .02 * lines + .001 * c.ctas + .0003 * c.threads +
+               (c.line_data == 12 ? .02 : 0) + std::min(.25, bytes * 16e-6) +
+               bytes * 16 / c.line_data / 350e3;
+      }
       // A thread's second unit waits for its first: the whole message at once is best.
-      const int64_t units = ceil_div(line_payload(desc), c.line_data == 8 ? 16 : 48);
+      const int64_t units = ceil_div(line_payload(desc), line_unit_bytes(c));
       const int64_t passes = std::max<int64_t>(1, ceil_div(units, int64_t{c.ctas} * c.threads));
       const double wire = bytes * 16 / c.line_data;
       const double rate = std::min(280e3, 90e3 * c.ctas * c.threads / 512.);
@@ -57,6 +66,8 @@ double estimate_us(const CollectiveDesc& desc, const CollectiveConfig& c) {
       const double own = desc.own_in_place ? 0 : static_cast<double>(desc.bytes()) / desc.ranks;
       return 17. + 2. * (desc.ranks - 2) + bytes / 391e3 + own / 2.1e6;
     }
+    case CommAlgorithm::staged:
+      return 40. + bytes / 50e3;  // a host link
   }
   return 0;
 }
@@ -68,6 +79,9 @@ std::string refusal(const CollectiveDesc& desc, const CollectiveConfig& c,
   }
   if (c.threads < 32 || c.threads > kMaxCommThreads || c.threads % 32 != 0) {
     return fmt::format("{} threads, must be a multiple of 32 up to {}", c.threads, kMaxCommThreads);
+  }
+  if (limits.across_machines != (c.algorithm == CommAlgorithm::staged)) {
+    return limits.across_machines ? "ranks are on several machines" : "ranks are on one machine";
   }
   switch (c.algorithm) {
     case CommAlgorithm::line:
@@ -89,11 +103,26 @@ std::string refusal(const CollectiveDesc& desc, const CollectiveConfig& c,
       if (is_sum(desc) || desc.live_rows) return "copy engines move fixed sizes and add nothing";
       if (!direct_reaches(desc)) return "memory that peers cannot reach";
       break;
+    case CommAlgorithm::staged:
+      break;
   }
   return {};
 }
 
 }  // namespace
+
+int lines_at_once(const CollectiveDesc& desc, const CollectiveConfig& c) {
+  const int64_t row_bytes = desc.cols * info(desc.dtype).block_bytes;
+  if (desc.op != CollectiveOp::all_reduce || c.algorithm != CommAlgorithm::line ||
+      desc.bytes() == 0 || (desc.live_rows ? row_bytes : desc.bytes()) % 16 != 0) {
+    return 0;
+  }
+  const int most = c.line_data == 8 ? 2 : 4;
+  for (int lines = desc.ranks == 2 ? 1 : most; lines <= most; lines *= 2) {
+    if (ceil_div(desc.bytes(), c.line_data * lines) <= int64_t{c.ctas} * c.threads) return lines;
+  }
+  return 0;
+}
 
 int64_t line_payload(const CollectiveDesc& desc) {
   if (desc.op == CollectiveOp::all_reduce) return desc.bytes();
@@ -123,6 +152,7 @@ std::vector<CollectiveConfig> candidates(const CollectiveDesc& desc, const CommL
     add({.algorithm = CommAlgorithm::direct, .ctas = ctas, .threads = 512, .unroll = 8});
   }
   add({.algorithm = CommAlgorithm::copy_engine, .ctas = 1, .threads = 32});
+  add({.algorithm = CommAlgorithm::staged, .ctas = 1, .threads = 256});
   if (out.empty()) {
     fail(ErrorCode::kUnsupported,
          "{}: no algorithm; {} bytes from one rank to another pass the {} of the staging memory, "
@@ -154,6 +184,8 @@ std::string to_string(const CollectiveConfig& c) {
       return fmt::format("direct {}x{} u{}", c.ctas, c.threads, c.unroll);
     case CommAlgorithm::copy_engine:
       return "copy_engine";
+    case CommAlgorithm::staged:
+      return "staged";
   }
   return "?";
 }

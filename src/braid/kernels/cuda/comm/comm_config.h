@@ -36,6 +36,7 @@ constexpr int kMaxCommThreads = 512;
 struct CommLimits {
   int64_t line_bytes = 1 << 20;  // payload from one rank to another that the staging holds
   int max_ctas = 64;             // SMs that other kernels leave free
+  bool across_machines = false;  // emulated: everything is staged
 };
 
 // Everything that can move the collective, in a fixed order; throws kUnsupported where nothing can:
@@ -47,6 +48,10 @@ CollectiveConfig choose(const CollectiveDesc& desc, const CommLimits& limits);
 
 // Whether `config` can move it; throws otherwise, naming what is wrong.
 void verify(const CollectiveDesc& desc, const CollectiveConfig& config, const CommLimits& limits);
+
+// Lines of each thread, 1, 2 or 4, where an all_reduce by lines goes at once, all of whole 16
+// bytes: where x and y are aligned to as much it has a kernel of its own. 0 where it does not.
+int lines_at_once(const CollectiveDesc& desc, const CollectiveConfig& config);
 
 // Bytes that the largest line message of one rank to another takes.
 int64_t line_payload(const CollectiveDesc& desc);

@@ -98,13 +98,8 @@ int64_t skinny_k_per_cta(const SkinnyShape& shape, int cluster) {
   return ceil_div(ceil_div(shape.k, granule), cluster) * granule;
 }
 
-int skinny_token_tiles(int tokens) {
-  return tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4;
-}
-
 SkinnySmem skinny_smem(const SkinnyShape& shape, const SkinnyConfig& config) {
   const int64_t steps = skinny_k_per_cta(shape, config.cluster) / 32;
-  const int tiles = skinny_token_tiles(config.tokens);
   SkinnySmem s;
   const int64_t window = bytes_of(shape.dtype, config.chunk) + (shape.aligned ? 0 : 15);
   s.pitch = pitch_of(shape.dtype, window);
@@ -116,8 +111,8 @@ SkinnySmem skinny_smem(const SkinnyShape& shape, const SkinnyConfig& config) {
   };
   take(&s.x, steps * config.tokens * 64);
   take(&s.sums, steps * skinny_groups(shape.dtype) * (config.tokens + 1) / 2 * 8);
-  take(&s.partials, config.split_k ? int64_t{2} * kSkinnyWarps * tiles * 512 : 0);
-  take(&s.exchange, config.cluster > 1 ? int64_t{kSkinnyWarps} * tiles * 512 : 0);
+  take(&s.partials, config.split_k ? int64_t{2} * kSkinnyWarps * 512 : 0);
+  take(&s.exchange, config.cluster > 1 ? int64_t{kSkinnyWarps} * 512 : 0);
   take(&s.squares, kSkinnyWarps * kSkinnyMaxTokens * 4);
   take(&s.barriers, 8 * (2 * config.stages + 2 * kSkinnyWarps));
   s.total = static_cast<int>(std::min<int64_t>(at, 1 << 30));

@@ -16,8 +16,8 @@ namespace braid::cuda {
 
 constexpr int kSkinnyTileRows = 16;
 constexpr int kSkinnyWarps = 8;
-constexpr int kSkinnyMaxTokens = 32;  // of one launch
-constexpr int kSkinnyMinStages = 4;   // those that fill it take turns
+constexpr int kSkinnyMaxTokens = 8;  // of one launch
+constexpr int kSkinnyMinStages = 4;  // those that fill it take turns
 constexpr int kSkinnyMaxStages = 32;
 
 struct SkinnyShape {
@@ -52,10 +52,10 @@ struct SkinnyConfig {
 struct SkinnySmem {
   int pitch = 0;     // of a row in a stage
   int x = 0;         // bf16 [steps, tokens, 32], permuted
-  int sums = 0;      // f32 [steps, groups, 8 * token tiles], of x over each group that has a scale
-  int partials = 0;  // f32 [2, warps, 8 * token tiles, 8, 2] where the warps split K
+  int sums = 0;      // f32 [steps, groups, tokens], of x over each group that has a scale
+  int partials = 0;  // f32 [2, warps, 8, 8, 2] where the warps split K
   int exchange = 0;  // f32 [warps, cluster, share of a tile] in a cluster
-  int squares = 0;   // f32 [warps, 32], of the norm
+  int squares = 0;   // f32 [warps, 8], of the norm
   int barriers = 0;
   int total = 0;
 };
@@ -66,8 +66,6 @@ int skinny_granule(DType dtype);
 int skinny_groups(DType dtype);
 // Most elements of K that one CTA of the cluster takes.
 int64_t skinny_k_per_cta(const SkinnyShape& shape, int cluster);
-// Tiles of 8 tokens that a launch is compiled for: 1, 2 or 4.
-int skinny_token_tiles(int tokens);
 
 SkinnySmem skinny_smem(const SkinnyShape& shape, const SkinnyConfig& config);
 
@@ -77,7 +75,7 @@ bool skinny_fits(const SkinnyShape& shape, const SkinnyConfig& config, const Ski
 // Two CTAs share an SM where they can: the next launch fills its ring while this one drains.
 SkinnyConfig choose_skinny(const SkinnyShape& shape, const SkinnyDevice& device);
 
-// "split k, 132 ctas, 5 x 512, 1 token", "split tiles, 16 clusters of 8, 8 x 256, 32 tokens"
+// "split k, 132 ctas, 5 x 512, 1 token", "split tiles, 16 clusters of 8, 8 x 256, 8 tokens"
 std::string to_string(const SkinnyConfig& config);
 
 }  // namespace braid::cuda

@@ -9,6 +9,12 @@ __device__ inline uint32_t smem_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// The same number, of which the compiler knows nothing: what is made of it is not kept from before.
+__device__ inline int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 __device__ inline void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(barrier)), "r"(arrivals)
                : "memory");
@@ -34,6 +40,12 @@ __device__ inline void mbarrier_arrive_cluster(uint64_t* barrier, uint32_t rank)
       "}\n" ::"r"(smem_address(barrier)),
       "r"(rank)
       : "memory");
+}
+
+// Arrives when the copies (cp.async) that this thread has asked for are there.
+__device__ inline void mbarrier_arrive_copies(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(smem_address(barrier))
+               : "memory");
 }
 
 // One arrival that also announces `bytes` of copies which will complete on the barrier.

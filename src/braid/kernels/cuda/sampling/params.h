@@ -21,7 +21,8 @@ struct SamplerParams {
   float frequency_penalty = 0;
   float presence_penalty = 0;
   int32_t logprobs = -1;  // alternatives to report; -1: no log-probabilities
-  int32_t masked = 0;     // 1: each step waits for the host's mask of allowed tokens
+  // How long a step waits for the host's mask of allowed tokens, in microseconds; 0: no mask.
+  uint32_t mask_wait_us = 0;
 };
 
 // What a sequence carries from token to token; in device memory, [slots].

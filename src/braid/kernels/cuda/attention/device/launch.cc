@@ -31,11 +31,11 @@ template <DType kDType>
 void launch_hopper_any(const AttentionDesc& desc, const AttentionConfig& config,
                        const HopperParams& params, int num_sms, cudaStream_t stream) {
 #define BRAID_TRY(qk, v, consumers, n, kv_stages, q_stages, ctas, ctas_per_cluster, q_reg, splits, \
-                  ...)                                                                             \
+                  stage, ...)                                                                      \
   if (desc.head_dim_qk == qk && desc.head_dim_v == v && config.block_n == n &&                     \
       config.block_m == 64 * consumers * ctas_per_cluster && config.cluster == ctas_per_cluster && \
-      (config.split == 1 || splits))                                                               \
-    return launch_hopper_variant<kDType, qk, v, consumers, n, ctas_per_cluster>(                   \
+      config.staged == bool(stage) && (config.split == 1 || splits))                               \
+    return launch_hopper_variant<kDType, qk, v, consumers, n, ctas_per_cluster, stage>(            \
         params, config.split, num_sms, stream);
   BRAID_HOPPER_VARIANTS(BRAID_TRY)
 #undef BRAID_TRY
@@ -61,8 +61,12 @@ AttentionDevice attention_device() {
   return out;
 }
 
+int spare_sms_for_one_warp(const AttentionConfig& config) {
+  return config.kernel == AttentionKernel::kGeneric ? 0 : config.cluster;  // its CTAs come and go
+}
+
 void attention(const AttentionDesc& desc, const AttentionParams& params,
-               const AttentionConfig& config, void* workspace, cudaStream_t stream) {
+               const AttentionConfig& config, void* workspace, cudaStream_t stream, int spare_sms) {
   verify(desc, params);
   const bool bf16 = desc.dtype == DType::bf16;
   if (config.kernel == AttentionKernel::kGeneric) {
@@ -77,7 +81,7 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
   if (hopper.plan.num_items == 0) return;
   hopper.counters = static_cast<int32_t*>(workspace);
   make_tensor_maps(desc, config, hopper);
-  const int num_sms = attention_device().num_sms;
+  const int num_sms = attention_device().num_sms - spare_sms;
   bf16 ? launch_hopper_any<DType::bf16>(desc, config, hopper, num_sms, stream)
        : launch_hopper_any<DType::f16>(desc, config, hopper, num_sms, stream);
 }

@@ -78,21 +78,30 @@ void make_tensor_maps(const AttentionDesc& desc, const AttentionConfig& config,
     };
     encode(&params.q_map[i], desc.dtype, q.q, dims, "q");
   }
-  for (int j = 0; j < kMaxKvSegments; ++j) {
+  const auto encode_kv = [&](int j, int map, int box) {
     const KvSegment& kv = plan.kv[j];
-    if (kv.length == 0) continue;
     const int64_t tokens = desc.page_size ? desc.page_size : kv.length;
     const int64_t outer = desc.page_size ? kv.num_pages : desc.batch;
     const Dim k_dims[] = {{desc.head_dim_qk, 1, 64},
-                          {tokens, kv.k_stride.token, params.kv_box_rows},
+                          {tokens, kv.k_stride.token, box},
                           {desc.num_kv_heads, kv.k_stride.head, 1},
                           {outer, kv.k_stride.batch, 1}};
     const Dim v_dims[] = {{desc.head_dim_v, 1, 64},
-                          {tokens, kv.v_stride.token, params.kv_box_rows},
+                          {tokens, kv.v_stride.token, box},
                           {desc.num_kv_heads, kv.v_stride.head, 1},
                           {outer, kv.v_stride.batch, 1}};
-    encode(&params.k_map[j], desc.dtype, kv.k, k_dims, "k");
-    encode(&params.v_map[j], desc.dtype, kv.v, v_dims, "v");
+    encode(&params.k_map[map][j], desc.dtype, kv.k, k_dims, "k");
+    encode(&params.v_map[map][j], desc.dtype, kv.v, v_dims, "v");
+  };
+  int run = 0;
+  for (int j = 0; j < kMaxKvSegments; ++j) {
+    while (j >= plan.kv_run_begin[run + 1] && run + 1 < kMaxKvSegments) ++run;
+    if (plan.kv[j].length == 0) continue;
+    encode_kv(j, 0, params.kv_box_rows);
+    if (plan.kv_run_begin[run + 1] - plan.kv_run_begin[run] > 1) {
+      encode_kv(j, 1, kPartRows);
+      encode_kv(j, 2, kKeyPiece);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include "braid/kernels/cuda/comm/device/collectives.h"
 
 #include "braid/base/error.h"
+#include "braid/kernels/cuda/comm/device/across_machines.h"
 #include "braid/kernels/cuda/comm/device/kernels.h"
 #include "braid/kernels/cuda/comm/device/norm_kernel.h"
 
@@ -11,6 +12,10 @@ void require_symmetric(const CollectiveDesc& desc, const void* address, const ch
   if (address) return;
   fail(ErrorCode::kInvalidArgument, "{}: {} is not in memory that the peers can reach",
        to_string(desc), what);
+}
+
+bool is_aligned(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
 
 void launch_reduce(DeviceComm& comm, const CollectiveDesc& desc, const CollectiveParams& params,
@@ -30,8 +35,11 @@ void launch_reduce(DeviceComm& comm, const CollectiveDesc& desc, const Collectiv
     p.y[q] = comm.at_peer(params.y, q);
     require_symmetric(desc, p.y[q], "y");
   }
-  const auto kernel = direct ? direct_reduce_kernel_of(desc.dtype, comm.size(), config.unroll)
-                             : line_reduce_kernel_of(desc.dtype, config.line_data, p.scatter);
+  const int lines = is_aligned(params.x) && is_aligned(params.y) ? lines_at_once(desc, config) : 0;
+  const auto kernel =
+      direct      ? direct_reduce_kernel_of(desc.dtype, comm.size(), config.unroll)
+      : lines > 0 ? line_reduce_once_kernel_of(desc.dtype, config.line_data, lines, comm.size())
+                  : line_reduce_kernel_of(desc.dtype, config.line_data, p.scatter);
   launch_kernel(context, kernel, dim3(config.ctas), dim3(config.threads), 0,
                 comm.view(comm.tag(desc.op)), p);
 }
@@ -79,7 +87,33 @@ void launch_copies(DeviceComm& comm, const CollectiveDesc& desc, const Collectiv
   launch_kernel(plain, barrier_kernel_of(), dim3(1), dim3(32), 0, view);
 }
 
+void launch_staged(DeviceComm& comm, const CollectiveDesc& desc, const CollectiveParams& params,
+                   const LaunchContext& context) {
+  AcrossParams p{};
+  p.op = desc.op;
+  p.x = static_cast<const std::byte*>(params.x);
+  p.y = static_cast<std::byte*>(params.y);
+  p.rows = desc.rows;
+  p.row_bytes = desc.cols * info(desc.dtype).block_bytes;
+  p.live = params.live_rows;
+  const bool sums = desc.op == CollectiveOp::all_reduce || desc.op == CollectiveOp::reduce_scatter;
+  comm.across()->run(to_string(desc), p, sums ? sum_kernel_of(desc.dtype) : place_kernel_of(),
+                     comm.tag(desc.op), context);
+}
+
 }  // namespace
+
+void prepare(DeviceComm& comm, const CollectiveDesc& desc, const CollectiveConfig& config) {
+  if (config.algorithm != CommAlgorithm::staged) return;
+  verify(desc, config, comm.limits());
+  std::vector<int64_t> put;
+  for (int q = 0; q < comm.size(); ++q) {
+    put.push_back(volume(desc, config.algorithm, comm.index(), q).put);
+  }
+  comm.across()->prepare(
+      to_string(desc), put, line_payload(desc),
+      desc.op == CollectiveOp::all_reduce || desc.op == CollectiveOp::all_gather);
+}
 
 CollectiveDesc describe(const DeviceComm& comm, CollectiveOp op, DType dtype, int64_t rows,
                         int64_t cols, const CollectiveParams& params) {
@@ -103,6 +137,10 @@ void collective(DeviceComm& comm, const CollectiveDesc& desc, const CollectivePa
   if (desc.ranks != comm.size() || desc.live_rows != (params.live_rows != nullptr)) {
     fail(ErrorCode::kInvalidArgument, "{}: the comm has {} ranks, and live rows are{} given",
          to_string(desc), comm.size(), params.live_rows ? "" : " not");
+  }
+  if (config.algorithm == CommAlgorithm::staged) {
+    launch_staged(comm, desc, params, context);
+    return;
   }
   for (int q = 0; q < comm.size(); ++q) {
     comm.count(comm.tag(desc.op), q, volume(desc, config.algorithm, comm.index(), q));
@@ -147,7 +185,10 @@ void all_reduce_add_rms_norm(DeviceComm& comm, const ReduceNormParams& params,
                                  .eps = params.eps,
                                  .w_bf16 = params.w_dtype == DType::bf16,
                                  .spread = spread};
-  launch_kernel(context, reduce_norm_kernel_of(params.dtype, config.units),
+  const bool once = config.units == 1 && config.row_groups >= params.rows && params.s != params.r;
+  launch_kernel(context,
+                once ? reduce_norm_once_kernel_of(params.dtype, comm.size())
+                     : reduce_norm_kernel_of(params.dtype, config.units),
                 dim3(spread * config.row_groups), dim3(config.threads), 0,
                 comm.view(comm.norm_tag()), p);
 }

@@ -16,6 +16,10 @@ struct CollectiveParams {
   const int64_t* live_rows = nullptr;  // device, [1]: rows that count, <= desc.rows
 };
 
+// Before the first launch of a staged `desc`: memory and transfers for it. On every rank in the
+// same order, at a quiescent point; nothing for other configs.
+void prepare(DeviceComm& comm, const CollectiveDesc& desc, const CollectiveConfig& config);
+
 // What desc says, by what config says. Throws as verify does, and kInvalidArgument where memory is
 // not as desc has it.
 void collective(DeviceComm& comm, const CollectiveDesc& desc, const CollectiveParams& params,

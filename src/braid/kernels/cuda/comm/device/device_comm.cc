@@ -5,8 +5,10 @@
 #include "braid/backend/cuda/check.h"
 #include "braid/backend/cuda/device.h"
 #include "braid/base/error.h"
+#include "braid/kernels/cuda/comm/device/across_machines.h"
 #include "braid/kernels/cuda/comm/device/kernels.h"
 #include "braid/kernels/cuda/comm/device/norm_kernel.h"
+#include "braid/kernels/cuda/comm/device/one_sided_kernels.h"
 
 namespace braid::cuda {
 namespace {
@@ -30,6 +32,11 @@ void load_kernels() {
     for (int line_data : {8, 12}) {
       for (bool scatter : {false, true}) load(line_reduce_kernel_of(dtype, line_data, scatter));
     }
+    for (int line_data : {8, 12}) {
+      for (int lines : {1, 2, 4}) {
+        for (int ranks : {2, 3}) load(line_reduce_once_kernel_of(dtype, line_data, lines, ranks));
+      }
+    }
     for (int ranks : {2, 3, 4}) {
       for (int unroll : {4, 8}) load(direct_reduce_kernel_of(dtype, ranks, unroll));
     }
@@ -39,10 +46,16 @@ void load_kernels() {
       load(reduce_norm_kernel_of(dtype, units));
       load(scatter_norm_kernel_of(dtype, units));
     }
+    for (int ranks : {2, 3}) load(reduce_norm_once_kernel_of(dtype, ranks));
   }
   for (int line_data : {8, 12}) load(line_move_kernel_of(line_data));
   for (int unroll : {4, 8}) load(direct_move_kernel_of(unroll));
   load(barrier_kernel_of());
+  load(ask_kernel_of());
+  load(wait_kernel_of());
+  load(pack_kernel_of());
+  load(place_kernel_of());
+  for (DType dtype : {DType::bf16, DType::f16, DType::f32}) load(sum_kernel_of(dtype));
   load(stream_signal_kernel_of());
   load(stream_wait_kernel_of());
 }
@@ -50,7 +63,8 @@ void load_kernels() {
 DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, DeviceCommConfig config)
     : endpoint_(endpoint),
       group_(std::move(group)),
-      index_(group_.validate(endpoint.world_size(), endpoint.rank())) {
+      index_(group_.validate(endpoint.world_size(), endpoint.rank())),
+      name_(config.name) {
   if (size() > kMaxCommRanks) {
     fail(ErrorCode::kUnsupported, "comm '{}': {} ranks, at most {}", config.name, size(),
          kMaxCommRanks);
@@ -65,6 +79,10 @@ DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, Devi
              "SM count");
   limits_ = {.line_bytes = config.line_bytes,
              .max_ctas = std::clamp(config.max_ctas, 1, std::min(sms, kMaxCommCtas))};
+  for (int p = 0; p < size(); ++p) {
+    limits_.across_machines |= endpoint.link(endpoint.rank(), group_[p]) == LinkClass::cluster;
+  }
+  if (limits_.across_machines) limits_.line_bytes = 0;
   const char* const names[] = {
       "all_reduce", "reduce_scatter",          "all_gather",
       "all_to_all", "all_reduce_add_rms_norm", "reduce_scatter_add_rms_norm_all_gather",
@@ -88,10 +106,17 @@ DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, Devi
   view_.lines = lines;
   for (int p = 0; p < size(); ++p) {
     view_.world_rank[p] = group_[p];
-    view_.staging[p] = reinterpret_cast<uint4*>(staging_.peer(group_[p]));
-    view_.control[p] = control_.peer(group_[p]);
+    const auto reached = [&](const void* own) {
+      std::byte* const there = endpoint.reach(own, group_[p]);
+      if (there != nullptr) return there;
+      fail(ErrorCode::kUnsupported, "comm '{}': kernels of rank {} have no path to rank {}",
+           config.name, endpoint.rank(), group_[p]);
+    };
+    view_.staging[p] = reinterpret_cast<uint4*>(reached(staging_.data()));
+    view_.control[p] = reinterpret_cast<CommControl*>(reached(control_.data()));
     view_.peer_control[p] = endpoint.control(group_[p]);
   }
+  if (limits_.across_machines) across_ = std::make_unique<AcrossMachines>(*this);
   view_.own = view_.control[index_];
   view_.aborted = &view_.peer_control[index_]->aborted;
   view_.own_staging = view_.staging[index_];
@@ -104,6 +129,8 @@ DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, Devi
     endpoint.wait(ready_.at(p), 1, {.tag = stream_tag(), .from = p});
   }
 }
+
+DeviceComm::~DeviceComm() = default;
 
 std::byte* DeviceComm::at_peer(const void* local, int index) const {
   if (index == index_) return static_cast<std::byte*>(const_cast<void*>(local));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 
@@ -8,6 +9,8 @@
 #include "braid/kernels/cuda/comm/device/comm_view.h"
 
 namespace braid::cuda {
+
+class AcrossMachines;
 
 struct DeviceCommConfig {
   std::string name = "world";    // prefix of tags, buffers and errors
@@ -23,8 +26,11 @@ struct DeviceCommConfig {
 // each. After an error (check) the job is over.
 class DeviceComm {
  public:
-  // Throws kUnsupported where two GPUs of the group cannot reach each other.
+  // A group on several emulated machines is `across_machines`: its kernels only signal to each
+  // other, data are staged. Throws kUnsupported where two GPUs of the group cannot reach each
+  // other.
   DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, DeviceCommConfig config = {});
+  ~DeviceComm();
   DeviceComm(const DeviceComm&) = delete;
   DeviceComm& operator=(const DeviceComm&) = delete;
 
@@ -33,6 +39,8 @@ class DeviceComm {
   int size() const { return group_.size(); }
   int index() const { return index_; }  // of this rank in the group
   const CommLimits& limits() const { return limits_; }
+  const std::string& name() const { return name_; }
+  AcrossMachines* across() const { return across_.get(); }  // null on one machine
 
   // Throws kDeadline if a wait of this rank has expired, naming rank, tag, expected and seen;
   // kAborted if another rank failed. After a synchronization of the stream: results before it are
@@ -55,12 +63,14 @@ class DeviceComm {
   fabric::PeerEndpoint& endpoint_;
   const fabric::Group group_;
   const int index_;
+  const std::string name_;
   CommLimits limits_;
   fabric::Tag tags_[7];
   fabric::SymBuf<std::byte> staging_;     // [2, P, line slot]
   fabric::SymBuf<CommControl> control_;   // [1]
   fabric::SymBuf<fabric::Signal> ready_;  // [world]
   CommView view_;
+  std::unique_ptr<AcrossMachines> across_;
 };
 
 // Loads every kernel of this folder on the current device, so that no launch loads one while

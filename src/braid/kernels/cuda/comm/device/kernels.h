@@ -14,6 +14,8 @@ using BarrierKernel = void (*)(const CommView);
 using StreamSignalKernel = void (*)(const CommView, int slot, int peer);
 
 LineReduceKernel line_reduce_kernel_of(DType dtype, int line_data, bool scatter);
+// Where lines_at_once (comm_config.h) says so.
+LineReduceKernel line_reduce_once_kernel_of(DType dtype, int line_data, int lines, int ranks);
 LineMoveKernel line_move_kernel_of(int line_data);
 DirectReduceKernel direct_reduce_kernel_of(DType dtype, int ranks, int unroll);
 DirectMoveKernel direct_move_kernel_of(int unroll);

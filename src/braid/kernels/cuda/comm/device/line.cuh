@@ -27,13 +27,13 @@ __device__ __noinline__ inline void store_bytes(const uint32_t* words, int num_w
   }
 }
 
-// What a thread moves at a time: whole lines and whole 16-byte loads.
-template <int kData>
+// What a thread moves at a time: whole lines and, unless it is told otherwise, whole 16-byte loads.
+template <int kData, int kLineCount = kData == 8 ? 2 : 4>
 struct LineUnit {
   static_assert(kData == 8 || kData == 12);
-  static constexpr int kBytes = kData == 8 ? 16 : 48;
+  static constexpr int kLines = kLineCount;
+  static constexpr int kBytes = kData * kLines;
   static constexpr int kWords = kBytes / 4;
-  static constexpr int kLines = kBytes / kData;
   static constexpr int kLineWords = kData / 4;
 
   uint32_t words[kWords];

@@ -1,3 +1,6 @@
+#include <cstring>
+#include <type_traits>
+
 #include "braid/kernels/cuda/comm/device/kernels.h"
 #include "braid/kernels/cuda/comm/device/line.cuh"
 
@@ -86,6 +89,95 @@ __global__ void __launch_bounds__(kMaxCommThreads, 1)
   end_epoch(view, epoch);
 }
 
+// A unit by its widest words, those below `left` bytes, of which they are whole ones.
+template <class Unit>
+using WordsOf = std::conditional_t<Unit::kBytes % 16 == 0, uint4,
+                                   std::conditional_t<Unit::kBytes % 8 == 0, uint2, uint32_t>>;
+template <class Unit>
+__device__ void load_unit(Unit& unit, const std::byte* p, int left) {
+  using Words = WordsOf<Unit>;
+#pragma unroll
+  for (int at = 0; at < Unit::kBytes; at += sizeof(Words)) {
+    Words x = {};
+    if (at < left) x = *reinterpret_cast<const Words*>(p + at);
+    memcpy(unit.words + at / 4, &x, sizeof(x));
+  }
+}
+template <class Unit>
+__device__ void store_unit(const Unit& unit, std::byte* p, int left) {
+  using Words = WordsOf<Unit>;
+#pragma unroll
+  for (int at = 0; at < Unit::kBytes; at += sizeof(Words)) {
+    Words x;
+    memcpy(&x, unit.words + at / 4, sizeof(x));
+    if (at < left) *reinterpret_cast<Words*>(p + at) = x;
+  }
+}
+
+// all_reduce of a message that is one unit for each thread, aligned, of whole 16 bytes, as is each
+// row where rows are live: the shortest way. Addresses are made before the dependency wait (lines
+// of a slot are as far apart as the capacity says), loads after it do not depend on each other, and
+// the epoch is passed on while the peers' lines are on their way.
+template <class T, int kData, int kLines, int kRanks>
+__global__ void __launch_bounds__(kMaxCommThreads, 1)
+    line_reduce_once_kernel(const __grid_constant__ CommView view,
+                            const __grid_constant__ ReduceParams p) {
+  using Unit = LineUnit<kData, kLines>;
+  const int r = view.rank;
+  const int ranks = kRanks ? kRanks : view.ranks;
+  const int row_bytes = static_cast<int>(p.cols * sizeof(T));
+  const int bytes = static_cast<int>(p.rows * p.cols * sizeof(T));
+  const int units = (bytes + Unit::kBytes - 1) / Unit::kBytes;
+  const int u = first_unit();
+  const int left = bytes - u * Unit::kBytes;
+  const std::byte* const x = p.own_x + int64_t{u} * Unit::kBytes;
+  std::byte* const y = p.own_y + int64_t{u} * Unit::kBytes;
+  // In slots at P = 2; there are at most 2^31 lines in all.
+  const unsigned lines = static_cast<unsigned>(view.lines);
+  const unsigned bank = ranks * lines;
+  uint4* const to = view.next_staging + (r * lines + u);
+  const uint4* const from = view.own_staging + ((1 - r) * lines + u);
+  ptx::prefetch_l2(kRanks == 2 ? static_cast<const void*>(from) : x);
+  ptx::prefetch_l2(view.own->epoch + blockIdx.x);
+  ptx::grid_dependency_wait();
+  ptx::grid_launch_dependents();
+
+  Unit own;
+  load_unit(own, x, left);
+  const int live = p.live ? static_cast<int>(*p.live) : -1;
+  const uint32_t epoch = begin_epoch(view);
+  const int live_bytes = live < 0 ? bytes : min(bytes, live * row_bytes);
+  const int live_left = live_bytes - u * Unit::kBytes;
+  const bool mine = epoch != 0 && (live_left > 0 || u == 0);
+  if (mine) {
+    if constexpr (kRanks == 2) {
+      own.send(to + (epoch & 1) * bank, 0, units, epoch);
+    } else {
+      for (int k = 1; k < ranks; ++k) {
+        const int q = r + k < ranks ? r + k : r + k - ranks;
+        own.send(slot_at(view, k, q, epoch), u, units, epoch);
+      }
+    }
+  }
+  end_epoch(view, epoch);
+  if (!mine) return;
+  WordSum<T, Unit::kWords> sum;
+  bool ok = true;
+#pragma unroll
+  for (int q = 0; q < ranks; ++q) {
+    Unit unit = own;
+    if (q != r) {
+      const uint4* const slot =
+          kRanks == 2 ? from + (epoch & 1) * bank : line_slot(view, view.own_staging, q, epoch) + u;
+      ok = ok && unit.receive(view, q, slot, 0, units, epoch);
+    }
+    q == 0 ? sum.set(unit.words) : sum.add(unit.words);
+  }
+  if (!ok) return;
+  sum.get(own.words);
+  store_unit(own, y, live_left);
+}
+
 // all_gather  y_r[begin_p + i] = x_p[i];  all_to_all  y_r[p, i] = x_p[r, i]
 template <int kData>
 __global__ void __launch_bounds__(kMaxCommThreads, 1)
@@ -141,6 +233,19 @@ __global__ void __launch_bounds__(kMaxCommThreads, 1)
 }
 
 template <class T>
+LineReduceKernel line_reduce_once_of(int data, int lines, int ranks) {
+  if (ranks != 2) {
+    return data == 8 ? line_reduce_once_kernel<T, 8, 2, 0> : line_reduce_once_kernel<T, 12, 4, 0>;
+  }
+  if (data == 8) {
+    return lines == 1 ? line_reduce_once_kernel<T, 8, 1, 2> : line_reduce_once_kernel<T, 8, 2, 2>;
+  }
+  return lines == 1   ? line_reduce_once_kernel<T, 12, 1, 2>
+         : lines == 2 ? line_reduce_once_kernel<T, 12, 2, 2>
+                      : line_reduce_once_kernel<T, 12, 4, 2>;
+}
+
+template <class T>
 LineReduceKernel line_reduce_of(bool wide, bool scatter) {
   if (wide) return scatter ? line_reduce_kernel<T, 12, true> : line_reduce_kernel<T, 12, false>;
   return scatter ? line_reduce_kernel<T, 8, true> : line_reduce_kernel<T, 8, false>;
@@ -157,6 +262,17 @@ LineReduceKernel line_reduce_kernel_of(DType dtype, int line_data, bool scatter)
       return line_reduce_of<__half>(wide, scatter);
     default:
       return line_reduce_of<__nv_bfloat16>(wide, scatter);
+  }
+}
+
+LineReduceKernel line_reduce_once_kernel_of(DType dtype, int line_data, int lines, int ranks) {
+  switch (dtype) {
+    case DType::f32:
+      return line_reduce_once_of<float>(line_data, lines, ranks);
+    case DType::f16:
+      return line_reduce_once_of<__half>(line_data, lines, ranks);
+    default:
+      return line_reduce_once_of<__nv_bfloat16>(line_data, lines, ranks);
   }
 }
 

@@ -113,6 +113,33 @@ __device__ void load_weights(const void* w, bool bf16, int units, float (&out)[k
   }
 }
 
+// The same for a thread's one unit, as it lies in memory: nothing waits for it before it is used.
+struct RawWeights {
+  uint4 words[2];
+
+  __device__ void load(const void* w, bool bf16, int u) {
+    if (bf16) {
+      words[0] = static_cast<const uint4*>(w)[u];
+    } else {
+      words[0] = static_cast<const uint4*>(w)[2 * u];
+      words[1] = static_cast<const uint4*>(w)[2 * u + 1];
+    }
+  }
+  __device__ void get(bool bf16, float (&out)[kElems]) const {
+    if (bf16) {
+      WordSum<__nv_bfloat16, 4> values;
+      values.set(&words[0].x);
+#pragma unroll
+      for (int j = 0; j < kElems; ++j) out[j] = values.x[j];
+    } else {
+#pragma unroll
+      for (int j = 0; j < kElems; ++j) {
+        out[j] = __uint_as_float((&words[j / 4].x)[j % 4]);
+      }
+    }
+  }
+};
+
 // s = r + sum_p x_p;  y = s / sqrt(mean(s^2) + eps) * w
 // One shot, `spread` CTAs for a row: warp-wide groups of units go round among them.
 template <class T, int kUnits>
@@ -132,12 +159,12 @@ __global__ void __launch_bounds__(kMaxCommThreads, 1)
   const int live = static_cast<int>(p.live ? min(*p.live, p.rows) : p.rows);
   // Without a live row, one is exchanged for the protocol's sake and written nowhere.
   const int rows = live > 0 ? live : 1;
-  const int message_units = rows * units;
+  const int message_units = static_cast<int>(p.rows) * units;
   const auto is_mine = [&](int u) { return (u / 32) % p.spread == share; };
 
   NormUnit<T> own[kUnits];
   const auto load = [&](int row) {
-    if (row >= rows) return;
+    if (row >= p.rows) return;  // not the live ones: nothing waits for their number
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
       const int u = threadIdx.x + i * blockDim.x;
@@ -162,6 +189,7 @@ __global__ void __launch_bounds__(kMaxCommThreads, 1)
   bool ok = epoch != 0;
   int parity = 0;
   send(group);
+  end_epoch(view, epoch);
   for (int row = group; row < rows; row += groups, parity ^= 1) {
     float s[kUnits][kElems];
     float r[kUnits][kElems];  // loaded before the first wait
@@ -205,7 +233,85 @@ __global__ void __launch_bounds__(kMaxCommThreads, 1)
       store8(y + at, s[i]);
     }
   }
+}
+
+// The same of a row for each group of CTAs and a unit for each thread: what a step of few tokens
+// does. Addresses are made before the dependency wait, loads after it do not depend on each other.
+template <class T, int kRanks>
+__global__ void __launch_bounds__(kMaxCommThreads, 1)
+    reduce_norm_once_kernel(const __grid_constant__ CommView view,
+                            const __grid_constant__ ReduceNormKernelParams p) {
+  const int units = static_cast<int>(p.cols) / kElems;
+  const int ranks = kRanks ? kRanks : view.ranks;
+  const int row = blockIdx.x / p.spread;
+  const int u = threadIdx.x;
+  const bool inside = u < units && row < p.rows;
+  const bool share = inside && (u / 32) % p.spread == static_cast<int>(blockIdx.x) - row * p.spread;
+  RawWeights raw = {};
+  if (inside) raw.load(p.w, p.w_bf16, u);
+  const int64_t at = row * p.cols + u * kElems;
+  const T* const x = static_cast<const T*>(p.x) + at;
+  const int message_units = static_cast<int>(p.rows) * units;
+  const unsigned lines = static_cast<unsigned>(view.lines);
+  const unsigned bank = ranks * lines;
+  const int line = row * units + u;
+  uint4* const to = view.next_staging + (view.rank * lines + line);  // at P = 2
+  const uint4* const from = view.own_staging + ((1 - view.rank) * lines + line);
+  if (inside) ptx::prefetch_l2(kRanks == 2 ? static_cast<const void*>(from) : x);
+  ptx::prefetch_l2(view.own->epoch + blockIdx.x);
+  ptx::grid_dependency_wait();
+  ptx::grid_launch_dependents();
+
+  NormUnit<T> own;
+  float r[kElems];
+  if (inside) {
+    own.load(x);
+    load8(p.r + at, r);
+  }
+  const int live = p.live ? static_cast<int>(*p.live) : static_cast<int>(p.rows);
+  const uint32_t epoch = begin_epoch(view);
+  // Without a live row, one is exchanged for the protocol's sake and written nowhere.
+  const bool mine = epoch != 0 && inside && row < max(live, 1);
+  if (mine && share) {
+    if constexpr (kRanks == 2) {
+      own.send(to + (epoch & 1) * bank, 0, message_units, epoch);
+    } else {
+      for (int k = 1; k < ranks; ++k) {
+        const int q = view.rank + k < ranks ? view.rank + k : view.rank + k - ranks;
+        own.send(slot_at(view, k, q, epoch), line, message_units, epoch);
+      }
+    }
+  }
   end_epoch(view, epoch);
+  float s[kElems];
+  float squares = 0;
+  bool ok = true;
+  if (mine) {
+#pragma unroll
+    for (int q = 0; q < ranks; ++q) {
+      NormUnit<T> unit = own;
+      if (q != view.rank) {
+        const uint4* const slot = kRanks == 2 ? from + (epoch & 1) * bank
+                                              : line_slot(view, view.own_staging, q, epoch) + line;
+        ok = ok && unit.receive(view, q, slot, 0, message_units, epoch);
+      }
+      unit.add_to(s, q == 0);
+    }
+#pragma unroll
+    for (int j = 0; j < kElems; ++j) {
+      s[j] += r[j];
+      squares += s[j] * s[j];
+    }
+  }
+  const float mean = cta_sum(squares, 0) / static_cast<float>(p.cols);
+  if (!mine || !share || !ok || row >= live) return;
+  const float scale = rsqrtf(mean + p.eps);
+  store8(p.s + at, s);
+  float w[kElems];
+  raw.get(p.w_bf16, w);
+#pragma unroll
+  for (int j = 0; j < kElems; ++j) s[j] *= scale * w[j];
+  store8(static_cast<T*>(p.y) + at, s);
 }
 
 // s_r = r_r + sum_p x_p[rows of r];  y_q[rows of r] = s_r / sqrt(mean(s_r^2) + eps) * w for every q
@@ -293,6 +399,14 @@ ReduceNormKernel reduce_norm_of(int units) {
 
 ReduceNormKernel reduce_norm_kernel_of(DType dtype, int units) {
   return dtype == DType::f32 ? reduce_norm_of<float>(units) : reduce_norm_of<__nv_bfloat16>(units);
+}
+
+ReduceNormKernel reduce_norm_once_kernel_of(DType dtype, int ranks) {
+  if (dtype == DType::f32) {
+    return ranks == 2 ? reduce_norm_once_kernel<float, 2> : reduce_norm_once_kernel<float, 0>;
+  }
+  return ranks == 2 ? reduce_norm_once_kernel<__nv_bfloat16, 2>
+                    : reduce_norm_once_kernel<__nv_bfloat16, 0>;
 }
 
 ScatterNormKernel scatter_norm_kernel_of(DType dtype, int units) {

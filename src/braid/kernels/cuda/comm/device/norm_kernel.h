@@ -36,6 +36,8 @@ struct ScatterNormKernelParams {
 
 using ReduceNormKernel = void (*)(const CommView, const ReduceNormKernelParams);
 ReduceNormKernel reduce_norm_kernel_of(DType dtype, int units);
+// Of as many groups as rows, and one unit for each thread.
+ReduceNormKernel reduce_norm_once_kernel_of(DType dtype, int ranks);
 using ScatterNormKernel = void (*)(const CommView, const ScatterNormKernelParams);
 ScatterNormKernel scatter_norm_kernel_of(DType dtype, int units);
 

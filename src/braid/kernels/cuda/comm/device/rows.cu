@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "braid/base/error.h"
+#include "braid/kernels/cuda/comm/device/across_machines.h"
 #include "braid/kernels/cuda/comm/device/rows.h"
 #include "braid/kernels/cuda/comm/device/wait.cuh"
 
@@ -77,9 +78,44 @@ unsigned ctas_for(int64_t words) {
       std::clamp<int64_t>(ceil_div(words, int64_t{4 * kThreads}), 1, kMostCtas));
 }
 
+std::string columns_key(const GatherColumnsParams& p) {
+  return fmt::format("columns {} [{}, {}]", name(p.y.dtype), p.y.shape[0], p.y.cols());
+}
+
+void gather_across(DeviceComm& comm, const GatherColumnsParams& p, const LaunchContext& context) {
+  AcrossParams a{};
+  a.op = CollectiveOp::all_gather;
+  a.columns = true;
+  a.x = p.x.data;
+  a.y = p.y.data;
+  a.rows = p.y.shape[0];
+  a.row_bytes = p.y.row_bytes;
+  a.live = p.live_rows;
+  for (size_t q = 0; q < p.parts.size(); ++q) {
+    a.begin_bytes[q] = bytes_of(p.y.dtype, p.parts[q].begin);
+    a.part_bytes[q] = bytes_of(p.y.dtype, p.parts[q].size());
+  }
+  comm.across()->run(columns_key(p), a, place_kernel_of(), comm.tag(CollectiveOp::all_gather),
+                     context);
+}
+
 }  // namespace
 
+void prepare_gather_columns(DeviceComm& comm, const GatherColumnsParams& p) {
+  if (!comm.limits().across_machines) return;
+  BRAID_CHECK(std::ssize(p.parts) == comm.size(), "{} parts of columns for {} ranks",
+              p.parts.size(), comm.size());
+  int64_t most = 0;
+  for (const Range& part : p.parts) most = std::max(most, part.size());
+  const std::vector<int64_t> put(comm.size(), p.y.shape[0] * p.x.row_bytes);
+  comm.across()->prepare(columns_key(p), put, p.y.shape[0] * bytes_of(p.y.dtype, most), true);
+}
+
 void gather_columns(DeviceComm& comm, const GatherColumnsParams& p, const LaunchContext& context) {
+  if (comm.limits().across_machines) {
+    gather_across(comm, p, context);
+    return;
+  }
   ColumnArgs a{.x = p.x.data,
                .y = {},
                .x_row = p.x.row_bytes,

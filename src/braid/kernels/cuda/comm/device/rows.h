@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "braid/backend/cuda/launch.h"
 #include "braid/kernels/cuda/comm/device/device_comm.h"
 #include "braid/tensor/view.h"
@@ -13,8 +15,11 @@ struct GatherColumnsParams {
   TensorView x;                        // [T, C_r]
   TensorView y;                        // [T, C]
   int64_t begin = 0;                   // of this rank's columns
+  std::vector<Range> parts;            // [P] of all; only where ranks are on several machines
   const int64_t* live_rows = nullptr;  // device
 };
+// As for collectives (collectives.h).
+void prepare_gather_columns(DeviceComm& comm, const GatherColumnsParams& params);
 void gather_columns(DeviceComm& comm, const GatherColumnsParams& params,
                     const LaunchContext& context);
 

@@ -2,6 +2,7 @@
 
 #include "braid/kernels/cuda/comm/device/comm_view.h"
 #include "braid/kernels/cuda/ptx/barrier.h"
+#include "braid/kernels/cuda/ptx/prefetch.h"
 #include "braid/kernels/cuda/ptx/system.h"
 
 // Waits of kernels for other GPUs: bounded, reported, never trapping.
@@ -76,7 +77,8 @@ __device__ inline uint32_t begin_epoch_together(const CommView& view) {
   return __syncthreads_and(epoch != 0) ? epoch : 0;
 }
 
-// The last thing of a kernel, by all its threads.
+// By all threads of the CTA, at the end or, where sending is over, before they wait: the next
+// kernel reads it after its dependency wait.
 __device__ inline void end_epoch(const CommView& view, uint32_t epoch) {
   __syncthreads();  // all have read the epoch
   if (epoch == 0) return;

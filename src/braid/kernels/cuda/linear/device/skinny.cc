@@ -128,9 +128,8 @@ void skinny_linear(const SkinnyParams& params, const SkinnyConfig& config, Launc
   for (args.row_begin = 0; args.row_begin < params.m; args.row_begin += config.tokens) {
     args.tokens = std::min(config.tokens, params.m - args.row_begin);
     args.p.m = args.row_begin + args.tokens;
-    with_dtype(shape.dtype, [&]<DType kType>() {
-      launch_skinny<kType>(args, config.cluster * config.clusters, context);
-    });
+    with_dtype(shape.dtype,
+               [&]<DType kType>() { launch_skinny<kType>(args, config.clusters, context); });
   }
 }
 

@@ -1,15 +1,15 @@
 #pragma once
 
+#include "braid/kernels/cuda/linear/device/cluster_launch.h"
 #include "braid/kernels/cuda/linear/device/skinny_finish.cuh"
 
 namespace braid::cuda {
 
-// acc[16 rows, 8 kTiles tokens] += every step-th step of a stage from `first` on.
-template <DType kType, int kTiles>
+// acc[16 rows, 8 tokens] += every step-th step of a stage from `first` on.
+template <DType kType>
 __device__ inline void skinny_multiply(const uint8_t* row0, const uint8_t* row1, int first,
-                                       int step, int steps, const uint8_t* const (&x)[kTiles],
-                                       int x_pitch, const float* const (&sums)[kTiles],
-                                       int sums_pitch, float (&acc)[kTiles][4]) {
+                                       int step, int steps, const uint8_t* x, int x_pitch,
+                                       const float* sums, int sums_pitch, float (&acc)[4]) {
   using Step = WeightStep<kType>;
   constexpr int kGroups = Step::kGroups;
   const int t = threadIdx.x & 3;
@@ -19,52 +19,43 @@ __device__ inline void skinny_multiply(const uint8_t* row0, const uint8_t* row1,
     const uint4 w0 = Step::load(row0, s, t, scale[0], zero[0]);
     const uint4 w1 = Step::load(row1, s, t, scale[1], zero[1]);
     const uint32_t a[2][4] = {{w0.x, w1.x, w0.y, w1.y}, {w0.z, w1.z, w0.w, w1.w}};
+    const uint4 b = *reinterpret_cast<const uint4*>(x + s * x_pitch);
+    if constexpr (kGroups == 0) {
+      ptx::mma_16816<__nv_bfloat16>(acc, a[0], b.x, b.y);
+      ptx::mma_16816<__nv_bfloat16>(acc, a[1], b.z, b.w);
+    } else {
+      float part[kGroups][4] = {};
+      ptx::mma_16816<__nv_bfloat16>(part[0], a[0], b.x, b.y);
+      ptx::mma_16816<__nv_bfloat16>(part[kGroups - 1], a[1], b.z, b.w);
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
-      const uint4 b = *reinterpret_cast<const uint4*>(x[j] + s * x_pitch);
-      if constexpr (kGroups == 0) {
-        ptx::mma_16816<__nv_bfloat16>(acc[j], a[0], b.x, b.y);
-        ptx::mma_16816<__nv_bfloat16>(acc[j], a[1], b.z, b.w);
-      } else {
-        float part[kGroups][4] = {};
-        ptx::mma_16816<__nv_bfloat16>(part[0], a[0], b.x, b.y);
-        ptx::mma_16816<__nv_bfloat16>(part[kGroups - 1], a[1], b.z, b.w);
-#pragma unroll
-        for (int g = 0; g < kGroups; ++g) {
-          const float2 sum =
-              *reinterpret_cast<const float2*>(sums[j] + (s * kGroups + g) * sums_pitch);
-          acc[j][0] += scale[0][g] * part[g][0] + zero[0][g] * sum.x;
-          acc[j][1] += scale[0][g] * part[g][1] + zero[0][g] * sum.y;
-          acc[j][2] += scale[1][g] * part[g][2] + zero[1][g] * sum.x;
-          acc[j][3] += scale[1][g] * part[g][3] + zero[1][g] * sum.y;
-        }
+      for (int g = 0; g < kGroups; ++g) {
+        const float2 sum = *reinterpret_cast<const float2*>(sums + (s * kGroups + g) * sums_pitch);
+        acc[0] += scale[0][g] * part[g][0] + zero[0][g] * sum.x;
+        acc[1] += scale[0][g] * part[g][1] + zero[0][g] * sum.y;
+        acc[2] += scale[1][g] * part[g][2] + zero[1][g] * sum.x;
+        acc[3] += scale[1][g] * part[g][3] + zero[1][g] * sum.y;
       }
     }
   }
 }
 
 // The warps split K: adds up their parts of a tile, in their order.
-template <int kTiles>
 __device__ inline void skinny_join(const SkinnyArgs& args, const SkinnyWork& work, uint8_t* smem,
-                                   int tile, int live, float2 addends,
-                                   const float (&acc)[kTiles][4]) {
+                                   int tile, int live, float2 addends, const float (&acc)[4]) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   // Two buffers: a warp may be one tile ahead of the others.
-  auto* partials = reinterpret_cast<float2*>(smem + args.smem.partials) +
-                   (tile & 1) * kSkinnyWarps * 64 * kTiles;
-#pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
-    float2* to = partials + (warp * kTiles + j) * 64 + 16 * t + g;
-    to[0] = {acc[j][0], acc[j][2]};
-    to[8] = {acc[j][1], acc[j][3]};
-  }
+  auto* partials =
+      reinterpret_cast<float2*>(smem + args.smem.partials) + (tile & 1) * kSkinnyWarps * 64;
+  float2* to = partials + warp * 64 + 16 * t + g;
+  to[0] = {acc[0], acc[2]};
+  to[8] = {acc[1], acc[3]};
   ptx::named_barrier_sync(1, kConsumers);
   const int pair = threadIdx.x, token = pair >> 3;  // (token, row)
   if (token >= min(args.tokens, live)) return;
   float2 y{0, 0};
 #pragma unroll
   for (int w = 0; w < kSkinnyWarps; ++w) {
-    const float2 part = partials[w * 64 * kTiles + pair];
+    const float2 part = partials[w * 64 + pair];
     y.x += part.x;
     y.y += part.y;
   }
@@ -72,25 +63,21 @@ __device__ inline void skinny_join(const SkinnyArgs& args, const SkinnyWork& wor
 }
 
 // Each warp has tiles of its own.
-template <int kTiles>
 __device__ inline void skinny_store_own(const SkinnyArgs& args, const SkinnyWork& work,
                                         const uint8_t* smem, int tile, int live,
-                                        const float (&acc)[kTiles][4]) {
+                                        const float (&acc)[4]) {
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-  const int share = 8 * kTiles / args.cluster, rank = blockIdx.x % args.cluster;
+  const int share = 8 / args.cluster, rank = blockIdx.x % args.cluster;
 #pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int token = 8 * j + 2 * t + h;
-      if (token >= min(args.tokens, live) || token / share != rank) continue;
-      const float2 addends = skinny_addends(args, work, tile, g, args.row_begin + token);
-      skinny_scale_and_store(args, work, smem, tile, g, token, {acc[j][h], acc[j][2 + h]}, addends);
-    }
+  for (int h = 0; h < 2; ++h) {
+    const int token = 2 * t + h;
+    if (token >= min(args.tokens, live) || token / share != rank) continue;
+    const float2 addends = skinny_addends(args, work, tile, g, args.row_begin + token);
+    skinny_scale_and_store(args, work, smem, tile, g, token, {acc[h], acc[2 + h]}, addends);
   }
 }
 
-template <DType kType, int kTiles>
+template <DType kType>
 __global__ void __launch_bounds__(kSkinnyThreads, 2)
     skinny_kernel(const __grid_constant__ SkinnyArgs args) {
   using Step = WeightStep<kType>;
@@ -135,15 +122,10 @@ __global__ void __launch_bounds__(kSkinnyThreads, 2)
   const int g = lane >> 2, t = lane & 3;
   const int x_pitch = args.tokens * 64;
   const int sums_pitch = (args.tokens + 1) / 2 * 2;
-  const uint8_t* x[kTiles];
-  const float* sums[kTiles];
-#pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
-    // What columns past the end hold is not read.
-    x[j] = smem + args.smem.x + (min(8 * j + g, args.tokens - 1) * 4 + t) * 16;
-    sums[j] =
-        reinterpret_cast<const float*>(smem + args.smem.sums) + min(8 * j + 2 * t, sums_pitch - 2);
-  }
+  // What columns past the end hold is not read.
+  const uint8_t* x = smem + args.smem.x + (min(g, args.tokens - 1) * 4 + t) * 16;
+  const float* sums =
+      reinterpret_cast<const float*>(smem + args.smem.sums) + min(2 * t, sums_pitch - 2);
   const int first_step = args.split_k ? warp : 0, step = args.split_k ? kSkinnyWarps : 1;
   const int first_tile = args.split_k ? 0 : warp, tile_step = args.split_k ? 1 : kSkinnyWarps;
   [[maybe_unused]] const int depth = args.split_k ? args.stages : args.stages / kSkinnyWarps;
@@ -160,7 +142,7 @@ __global__ void __launch_bounds__(kSkinnyThreads, 2)
       addends = skinny_addends(args, work, tile, threadIdx.x & 7,
                                args.row_begin + static_cast<int>(threadIdx.x >> 3));
     }
-    float acc[kTiles][4] = {};
+    float acc[4] = {};
     for (int chunk = 0; chunk < work.num_chunks; ++chunk) {
       const int k = chunk * args.chunk;
       const int stage = args.split_k ? place.stage : place.stage * kSkinnyWarps + warp;
@@ -180,16 +162,9 @@ __global__ void __launch_bounds__(kSkinnyThreads, 2)
         row0 += (shift[0] + offset) & 15;
         row1 += (shift[1] + offset) & 15;
       }
-      const uint8_t* x_chunk[kTiles];
-      const float* sums_chunk[kTiles];
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        x_chunk[j] = x[j] + k / 32 * x_pitch;
-        sums_chunk[j] = sums[j] + k / 32 * Step::kGroups * sums_pitch;
-      }
-      skinny_multiply<kType, kTiles>(row0, row1, first_step, step,
-                                     (min(args.chunk, work.k_size - k) + 31) / 32, x_chunk, x_pitch,
-                                     sums_chunk, sums_pitch, acc);
+      skinny_multiply<kType>(row0, row1, first_step, step,
+                             (min(args.chunk, work.k_size - k) + 31) / 32, x + k / 32 * x_pitch,
+                             x_pitch, sums + k / 32 * Step::kGroups * sums_pitch, sums_pitch, acc);
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
       if (args.bulk) {
         __syncwarp();
@@ -199,15 +174,15 @@ __global__ void __launch_bounds__(kSkinnyThreads, 2)
 #endif
     }
     if (args.split_k) {
-      skinny_join<kTiles>(args, work, smem, tile, live, addends, acc);
+      skinny_join(args, work, smem, tile, live, addends, acc);
     } else {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
       if (args.cluster > 1) {
         if (use == 0) ptx::cluster_wait();  // the others are there, with their barriers
-        skinny_exchange<kTiles>(args, smem, barriers, use, acc);
+        skinny_exchange(args, smem, barriers, use, acc);
       }
 #endif
-      skinny_store_own<kTiles>(args, work, smem, tile, live, acc);
+      skinny_store_own(args, work, smem, tile, live, acc);
     }
   }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -220,52 +195,14 @@ __global__ void __launch_bounds__(kSkinnyThreads, 2)
 }
 
 template <DType kType>
-auto skinny_instance(int tokens) {
-  const int tiles = skinny_token_tiles(tokens);
-  return tiles == 1   ? skinny_kernel<kType, 1>
-         : tiles == 2 ? skinny_kernel<kType, 2>
-                      : skinny_kernel<kType, 4>;
-}
-
-template <DType kType>
-void launch_skinny(const SkinnyArgs& args, int ctas, const LaunchContext& context) {
-  cudaLaunchAttribute attributes[2];
-  int count = 0;
-  if (args.cluster > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count].val.clusterDim.x = args.cluster;
-    attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
-    ++count;
-  }
-  if (context.pdl) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(ctas);
-  config.blockDim = dim3(kSkinnyThreads);
-  config.dynamicSmemBytes = args.smem.total;
-  config.stream = context.stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
-  check_cuda(cudaLaunchKernelEx(&config, skinny_instance<kType>(args.tokens), args),
-             "skinny linear launch");
+void launch_skinny(const SkinnyArgs& args, int clusters, const LaunchContext& context) {
+  launch_clusters(context, skinny_kernel<kType>, clusters, args.cluster, kSkinnyThreads,
+                  args.smem.total, args);
 }
 
 template <DType kType>
 void allow_skinny_smem() {
-  int device = 0, most = 0;
-  check_cuda(cudaGetDevice(&device), "device");
-  check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-             "shared memory limit");
-  for (int tokens : {8, 16, 32}) {
-    auto* kernel = skinny_instance<kType>(tokens);
-    allow_shared_memory(kernel, most);
-    // A launch shares an SM with the one before only where both want the same split of L1.
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                    cudaSharedmemCarveoutMaxShared),
-               "shared memory carveout");
-  }
+  allow_all_shared_memory(skinny_kernel<kType>);
 }
 
 }  // namespace braid::cuda

@@ -5,8 +5,8 @@
 #include "braid/backend/cuda/launch.h"
 #include "braid/kernels/cuda/linear/skinny_config.h"
 
-// The linear layers of decode: y_i = x W_i^T + b_i for few tokens, at the speed at which the
-// weights can be read. Each weight is read once a launch (of at most 32 tokens).
+// The linear layers of decode: y_i = x W_i^T + b_i for few tokens, whatever the weights' format and
+// alignment. Each weight is read once a launch (of at most 8 tokens).
 namespace braid::ops {
 enum class Activation : uint8_t;  // ops/linear.h, which nvcc does not take
 }

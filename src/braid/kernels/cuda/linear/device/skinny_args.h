@@ -21,9 +21,9 @@ struct SkinnyArgs {
   bool gelu = false;  // tanh form; else silu
 };
 
-// Launches the instance for the dtype and args.tokens; defined where they are compiled.
+// Launches the instance for the dtype; defined where it is compiled.
 template <DType kType>
-void launch_skinny(const SkinnyArgs& args, int ctas, const LaunchContext& context);
+void launch_skinny(const SkinnyArgs& args, int clusters, const LaunchContext& context);
 template <DType kType>
 void allow_skinny_smem();
 

@@ -53,47 +53,39 @@ __device__ inline void skinny_scale_and_store(const SkinnyArgs& args, const Skin
 // Adds up a tile over the same warp of the cluster's CTAs, in their order. CTA c gets the sums of
 // the tokens in [c, c + 1) * share; those of the others in `acc` are of no use afterwards.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-template <int kTiles>
 __device__ inline void skinny_exchange(const SkinnyArgs& args, uint8_t* smem,
-                                       const SkinnyBarriers& barriers, int use,
-                                       float (&acc)[kTiles][4]) {
+                                       const SkinnyBarriers& barriers, int use, float (&acc)[4]) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-  const int share = 8 * kTiles / args.cluster;
+  const int share = 8 / args.cluster;
   const int rank = blockIdx.x % args.cluster;
   uint64_t* received = barriers.received + warp;
   uint64_t* consumed = barriers.consumed + warp;
   // [cluster, share, 8] of this warp
-  auto* slots = reinterpret_cast<float2*>(smem + args.smem.exchange) + warp * 64 * kTiles;
+  auto* slots = reinterpret_cast<float2*>(smem + args.smem.exchange) + warp * 64;
   if (lane == 0) ptx::mbarrier_arrive_expect(received, (args.cluster - 1) * share * 64);
   if (use > 0) ptx::mbarrier_wait_cluster(consumed, (use - 1) & 1);
 #pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int token = 8 * j + 2 * t + h, owner = token / share;
-      if (owner == rank) continue;
-      ptx::store_async_f32x2(
-          ptx::cluster_address(slots + (rank * share + token % share) * 8 + g, owner), acc[j][h],
-          acc[j][2 + h], ptx::cluster_address(received, owner));
-    }
+  for (int h = 0; h < 2; ++h) {
+    const int token = 2 * t + h, owner = token / share;
+    if (owner == rank) continue;
+    ptx::store_async_f32x2(
+        ptx::cluster_address(slots + (rank * share + token % share) * 8 + g, owner), acc[h],
+        acc[2 + h], ptx::cluster_address(received, owner));
   }
   ptx::mbarrier_wait_cluster(received, use & 1);
 #pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int token = 8 * j + 2 * t + h;
-      if (token / share != rank) continue;
-      float2 sum{0, 0};
-      for (int c = 0; c < args.cluster; ++c) {
-        const float2 part = c == rank ? float2{acc[j][h], acc[j][2 + h]}
-                                      : slots[(c * share + token % share) * 8 + g];
-        sum.x += part.x;
-        sum.y += part.y;
-      }
-      acc[j][h] = sum.x;
-      acc[j][2 + h] = sum.y;
+  for (int h = 0; h < 2; ++h) {
+    const int token = 2 * t + h;
+    if (token / share != rank) continue;
+    float2 sum{0, 0};
+    for (int c = 0; c < args.cluster; ++c) {
+      const float2 part =
+          c == rank ? float2{acc[h], acc[2 + h]} : slots[(c * share + token % share) * 8 + g];
+      sum.x += part.x;
+      sum.y += part.y;
     }
+    acc[h] = sum.x;
+    acc[2 + h] = sum.y;
   }
   __syncwarp();
   if (lane < args.cluster) ptx::mbarrier_arrive_remote(ptx::cluster_address(consumed, lane));

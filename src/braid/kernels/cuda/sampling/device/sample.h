@@ -22,8 +22,7 @@ struct SampleCall {
   // once mask_ready[s] is at least step + 1.
   const uint32_t* mask = nullptr;        // pinned host [S, ceil(V / 32)]: id i is bit i % 32
   const uint64_t* mask_ready = nullptr;  // pinned host [S]
-  uint64_t mask_timeout_ns = 1'000'000'000;
-  int32_t* token_ids = nullptr;     // [S]
+  int32_t* token_ids = nullptr;          // [S]
   SampleRecord* records = nullptr;  // pinned host [ring, S]; the step's are [step % ring]. Optional
   SampleTop* tops = nullptr;        // pinned host [ring, S, max_logprobs], most likely first
   int32_t ring = 1;

@@ -54,7 +54,7 @@ class RowSampler {
   }
 
   __device__ void run() {
-    const bool masked = p_.masked != 0 && a_.mask != nullptr && wait_for_mask();
+    const bool masked = p_.mask_wait_us != 0 && a_.mask != nullptr && wait_for_mask();
     load(masked);
     double log_sum = 0;
     int num_top = 0;
@@ -79,11 +79,12 @@ class RowSampler {
   // All CTAs agree on whether it came in time.
   __device__ bool wait_for_mask() {
     if (team_.rank() == 0 && threadIdx.x == 0) {
+      const uint64_t limit = uint64_t{1000} * p_.mask_wait_us;
       const uint64_t start = ptx::global_nanoseconds();
       bool came = false;
       do {
         came = ptx::load_acquire_system(a_.mask_ready + row_) >= step_ + 1;
-      } while (!came && ptx::global_nanoseconds() - start < a_.mask_timeout_ns);
+      } while (!came && ptx::global_nanoseconds() - start < limit);
       if (!came) status_ |= kSampleMaskLate;
       s_.mask_came = came;
     }

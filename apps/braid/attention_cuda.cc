@@ -1,0 +1,317 @@
+#include "braid/attention_cuda.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "braid/attention_links.h"
+#include "braid/attention_one_gpu.h"
+#include "braid/backend/cuda/cuda_replay.h"
+#include "braid/backend/device_spec.h"
+#include "braid/fabric/symmetric_memory.h"
+#include "braid/kernels/cuda/register.h"
+#include "braid/ops/one_sided.h"
+#include "braid/ops/segment_attention.h"
+#include "braid/runtime/executor.h"
+#include "braid/schedule/overlap.h"
+
+namespace braid::app {
+namespace {
+
+// A backend whose executors have no host memory for inputs and outputs: they stay on the GPU.
+class DeviceBackend : public cuda::CudaBackend {
+ public:
+  using CudaBackend::CudaBackend;
+  std::unique_ptr<DeviceMemory> allocate_staging(int64_t) override { return nullptr; }
+};
+
+double median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : values[(values.size() - 1) / 2];
+}
+
+// Marks the begin and the end of what a kernel puts into its stream; in a graph as nodes of their
+// own, so that the newest replay's times can be asked for.
+class Probe {
+ public:
+  explicit Probe(cuda::BoundKernel kernel) : kernel_(std::move(kernel)) {}
+  void launch(const cuda::LaunchContext& context) {
+    mark(begin_, context.stream);
+    kernel_({context.stream, false});
+    mark(end_, context.stream);
+  }
+  double seconds() const {
+    float ms = 0;
+    cuda::check_cuda(cudaEventElapsedTime(&ms, begin_.get(), end_.get()), "an event's time");
+    return 1e-3 * static_cast<double>(ms);
+  }
+
+ private:
+  static void mark(const cuda::OwnedEvent& event, cudaStream_t stream) {
+    cudaStreamCaptureStatus status{};
+    cuda::check_cuda(cudaStreamIsCapturing(stream, &status), "capture status");
+    cuda::check_cuda(
+        cudaEventRecordWithFlags(event.get(), stream,
+                                 status == cudaStreamCaptureStatusNone ? cudaEventRecordDefault
+                                                                       : cudaEventRecordExternal),
+        "an event");
+  }
+  const cuda::BoundKernel kernel_;
+  const cuda::OwnedEvent begin_ = cuda::make_event(true), end_ = cuda::make_event(true);
+};
+
+struct GpuRank {
+  GpuRank(fabric::PeerEndpoint& endpoint, const Mesh& mesh)
+      : table(cuda::device_info(endpoint.device())),
+        silent(cuda::device_info(endpoint.device())),
+        probed(cuda::device_info(endpoint.device())),
+        comm(endpoint, mesh) {
+    for (cuda::KernelTable* t : {&table, &silent, &probed}) cuda::add_one_sided_kernels(*t, comm);
+    cuda::Kernel attention = table.at(ops::kSegmentAttention.kind);
+    attention.bind = [this, bind = attention.bind](const cuda::LaunchArgs& args) {
+      const auto probe = std::make_shared<Probe>(bind(args));
+      probes.push_back(probe);
+      return [probe](const cuda::LaunchContext& context) { probe->launch(context); };
+    };
+    probed.add(ops::kSegmentAttention.kind, attention);
+    for (const OpDef* def : {&ops::kPull, &ops::kPush, &ops::kSync}) {
+      cuda::Kernel kernel = silent.at(def->kind);
+      kernel.bind = [](const cuda::LaunchArgs&) { return [](const cuda::LaunchContext&) {}; };
+      silent.add(def->kind, kernel);
+    }
+    const cuda::Watch watch = [&endpoint] { endpoint.check(); };
+    backend = std::make_unique<DeviceBackend>(table, watch);
+    silent_backend = std::make_unique<DeviceBackend>(silent, watch);
+    probed_backend = std::make_unique<DeviceBackend>(probed, watch);
+  }
+  // silent: nothing is communicated; probed: each attention launch is timed
+  cuda::KernelTable table, silent, probed;
+  cuda::OneSidedComm comm;
+  std::vector<std::shared_ptr<Probe>> probes;
+  std::unique_ptr<DeviceBackend> backend, silent_backend, probed_backend;
+};
+
+class Modes : public CudaModes {
+ public:
+  Modes(const AttentionBench& bench, const Topology& topology)
+      : o_(bench),
+        topology_(topology),
+        fabric_(config_of(bench, topology)),
+        links_(measure_links(fabric_, topology, bench.heads, bench.head_dim)) {}
+
+  const LinkSpeed& links() const override { return links_; }
+
+  ModeReport measure(SpMode mode) override {
+    const auto P = static_cast<size_t>(topology_.ranks());
+    const auto pinned = [](int degree) {
+      return degree > 0 ? std::optional<int>(degree) : std::nullopt;
+    };
+    const SequenceMesh mesh = sequence_mesh(
+        mode, topology_, o_.heads, {pinned(o_.torus), pinned(o_.ulysses), pinned(o_.ring)});
+    std::vector<std::unique_ptr<GpuRank>> ranks(P);
+    fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& e) {
+      ranks[static_cast<size_t>(e.rank())] = std::make_unique<GpuRank>(e, mesh.mesh);
+    });
+    std::vector<const KernelCatalog*> catalogs;
+    for (const auto& rank : ranks) catalogs.push_back(&rank->table);
+    const auto plan = plan_mode(o_, mode, topology_, DType::bf16, catalogs);
+    ModeReport report = report_of(plan);
+    report.times.resize(P);
+    std::vector<Samples> samples(P);
+    std::mutex mutex;
+    fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& e) {
+      const auto r = static_cast<size_t>(e.rank());
+      run_rank(e, *ranks[r], *plan, report, samples[r], mutex);
+    });
+    for (size_t r = 0; r < P; ++r) {
+      const Overlap overlap =
+          overlap_of({&plan->programs[r], &plan->schedules[r], report.times[r]});
+      report.share += overlap.share() / static_cast<double>(P);
+    }
+    // Of the slowest rank: that a faster GPU waits for a slower one is no communication.
+    report.exposed = report.seconds - report.compute;
+    check(*plan, samples, report);
+    return report;
+  }
+
+ private:
+  static fabric::PeerFabricConfig config_of(const AttentionBench& bench, const Topology& topology) {
+    fabric::PeerFabricConfig config{.ranks = topology.ranks(),
+                                    .devices = parse_device(bench.device).ids};
+    config.links.machines = topology.machines;
+    if (bench.link_gbps > 0 && topology.machines > 1) {
+      config.links.cluster_link = Link{bench.link_gbps * 1e9, 5e-6};
+    }
+    return config;
+  }
+
+  void fill(const ModePlan& plan, int rank, Executor& executor) const {
+    const SequenceAttention& a = plan.attention;
+    const auto rows = [&](const char* name, Tensor tensor, const SequenceLayout& layout) {
+      const TensorView view = executor.input(name);
+      const int64_t width = view.shape[2] * view.shape[3];
+      for (int64_t b = 0; b < a.batch; ++b) {
+        int64_t row = b * view.shape[1];
+        for (const SequenceRun& run : layout.ranks[static_cast<size_t>(rank)]) {
+          fill_rows(view.data + 2 * row * width, tensor, b, run.position, run.rows, 1, width,
+                    nullptr);
+          row += run.rows;
+        }
+      }
+    };
+    const auto joint = [&](const char* name, Tensor tensor) {
+      const TensorView view = executor.input(name);
+      const int64_t width = view.shape[2] * view.shape[3];
+      for (int64_t b = 0; b < a.batch; ++b) {
+        fill_rows(view.data + 2 * b * view.shape[1] * width, tensor, b, 0, view.shape[1], 1, width,
+                  nullptr);
+      }
+    };
+    rows("q", kQ, a.q), rows("k", kK, a.kv), rows("v", kV, a.kv);
+    if (a.joint_q > 0) joint("joint_q", kJointQ);
+    if (a.joint_kv > 0) joint("joint_k", kJointK), joint("joint_v", kJointV);
+    cuda::check_cuda(cudaDeviceSynchronize(), "inputs");
+  }
+
+  void run_rank(fabric::PeerEndpoint& e, GpuRank& rank, const ModePlan& plan, ModeReport& report,
+                Samples& samples, std::mutex& mutex) {
+    const auto r = static_cast<size_t>(e.rank());
+    const Program& program = plan.programs[r];
+    const Schedule& schedule = plan.schedules[r];
+    const auto arena =
+        std::make_shared<fabric::SymmetricMemory>(e, schedule.memory.arena_bytes, "arena");
+    Executor whole(program, schedule, *rank.backend, {}, arena);
+    Executor alone(program, schedule, *rank.silent_backend, {}, arena);
+    Executor watched(program, schedule, *rank.probed_backend, {}, arena);
+    auto& step = dynamic_cast<cuda::CudaReplay&>(whole.replay());
+    auto& computation = dynamic_cast<cuda::CudaReplay&>(alone.replay());
+    auto& probed = dynamic_cast<cuda::CudaReplay&>(watched.replay());
+    PlainCall plain(plan, e.rank(), e.device());
+    Meeting meeting(e);
+    const Extents counts{.sequence = o_.batch};
+    const auto run_once = [&] {
+      fill(plan, e.rank(), whole);
+      meeting.wait();
+      step.enqueue({});
+      step.finish();
+      meeting.wait();
+    };
+    cuda::check_cuda(cudaMemset(arena->data(), 0xff, static_cast<size_t>(arena->bytes())),
+                     "poison");
+    for (Executor* executor : {&whole, &alone, &watched}) executor->set_counts({&counts, 1});
+    for (cuda::CudaReplay* replay : {&step, &computation, &probed}) {
+      replay->begin_loop();
+      replay->finish();
+    }
+    e.traffic().reset();
+    run_once();
+    {
+      std::lock_guard lock(mutex);
+      for (const auto& entry : e.traffic().entries()) {
+        if (entry.verb == fabric::Verb::signal) continue;
+        report.bytes[static_cast<size_t>(entry.link)] += static_cast<double>(entry.bytes);
+      }
+    }
+    samples = samples_of(plan.attention, e.rank(), whole.output(0));
+    computation.enqueue({});
+    computation.finish();
+    meeting.wait();
+    probed.enqueue({});
+    probed.finish();
+    meeting.wait();
+    for (cuda::CudaReplay* replay : {&step, &computation, &probed}) replay->prepare_loop({});
+    if (plain.there()) plain.launch(rank.backend->stream(Stream::compute));
+    step.finish();
+    for (int i = 0; i < 2; ++i) {
+      run_once();
+      const Samples again = samples_of(plan.attention, e.rank(), whole.output(0));
+      std::lock_guard lock(mutex);
+      report.repeats = report.repeats && again.rows == samples.rows;
+    }
+    time_all(rank, meeting, step, computation, probed, plain, report, mutex);
+    fill(plan, e.rank(), whole);
+    report.times[r].resize(schedule.launches.size());
+    meeting.wait();
+    whole.run({&counts, 1}, report.times[r]);
+    meeting.wait();
+  }
+
+  // By turns, so that all meet the same clocks; each turn after a step that starts all ranks.
+  void time_all(GpuRank& rank, Meeting& meeting, cuda::CudaReplay& step,
+                cuda::CudaReplay& computation, cuda::CudaReplay& probed, PlainCall& plain,
+                ModeReport& report, std::mutex& mutex) {
+    const cuda::OwnedEvent begin = cuda::make_event(true), end = cuda::make_event(true);
+    const auto time = [&](const cuda::CudaBackend& backend, int n, auto&& enqueue) {
+      const cudaStream_t stream = backend.stream(Stream::compute);
+      meeting.wait();
+      enqueue();
+      cuda::record(begin, stream);
+      for (int i = 0; i < n; ++i) enqueue();
+      cuda::record(end, stream);
+      backend.wait(end.get());
+      meeting.wait();
+      float ms = 0;
+      cuda::check_cuda(cudaEventElapsedTime(&ms, begin.get(), end.get()), "a step's time");
+      return 1e-3 * static_cast<double>(ms) / n;
+    };
+    const auto run_step = [&] { step.enqueue({}); };
+    const auto run_probed = [&] { probed.enqueue({}); };
+    const auto run_computation = [&] { computation.enqueue({}); };
+    const auto run_plain = [&] { plain.launch(rank.backend->stream(Stream::compute)); };
+    // The same number on all ranks: by what the first step took on rank 0.
+    const double once = time(*rank.backend, 1, run_step);
+    {
+      std::lock_guard lock(mutex);
+      turn_ = rank.comm.endpoint().rank() == 0
+                  ? static_cast<int>(std::clamp(kTurnSeconds / once, 1., 20.))
+                  : turn_;
+    }
+    meeting.wait();
+    const int n = turn_;
+    std::vector<double> steps, attentions, computations, plains;
+    for (int i = 0; i < o_.repetitions; ++i) {
+      steps.push_back(time(*rank.backend, n, run_step));
+      time(*rank.probed_backend, n, run_probed);
+      double attention = 0;
+      for (const auto& probe : rank.probes) attention += probe->seconds();
+      attentions.push_back(attention);
+      computations.push_back(time(*rank.silent_backend, n, run_computation));
+      if (plain.there()) plains.push_back(time(*rank.backend, n, run_plain));
+    }
+    std::lock_guard lock(mutex);
+    report.seconds = std::max(report.seconds, median_of(steps));
+    report.compute = std::max(report.compute, median_of(attentions));
+    report.alone = std::max(report.alone, median_of(computations));
+    report.plain = std::max(report.plain, median_of(plains));
+  }
+
+  void check(const ModePlan& plan, const std::vector<Samples>& samples, ModeReport& report) {
+    if (plan.attention.masked()) {
+      report.error = NAN;
+      return;
+    }
+    const fabric::PeerEndpoint& e = fabric_.endpoint(0);
+    const cuda::DeviceScope scope(e.device());
+    const Samples want = one_gpu(plan.attention, e.device());
+    for (const Samples& got : samples) {
+      report.error = std::max(report.error,
+                              largest_difference(got, want, plan.attention.q_heads * o_.head_dim));
+    }
+  }
+
+  static constexpr double kTurnSeconds = 0.1;
+
+  const AttentionBench o_;
+  const Topology topology_;
+  fabric::PeerFabric fabric_;
+  const LinkSpeed links_;
+  int turn_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<CudaModes> make_cuda_modes(const AttentionBench& bench, const Topology& topology) {
+  return std::make_unique<Modes>(bench, topology);
+}
+
+}  // namespace braid::app

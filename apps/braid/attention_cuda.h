@@ -1,0 +1,32 @@
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "braid/attention_modes.h"
+
+namespace braid::app {
+
+// Bytes/s each way between two ranks, both ways at once, by LinkClass; 0 where the topology has no
+// such link.
+struct LinkSpeed {
+  std::array<double, 3> blocks{};
+  std::array<double, 3> rows{};  // of half the heads, as lowerings move them
+};
+
+// The modes of sequence-parallel attention on the GPUs of this machine, bf16, a rank on each;
+// several machines are emulated, with links through pinned host memory.
+class CudaModes {
+ public:
+  virtual ~CudaModes() = default;
+  virtual const LinkSpeed& links() const = 0;
+  // Times are of graphs that follow each other, by turns with the step without communication and
+  // with one call over the same work; all medians of `repetitions`.
+  virtual ModeReport measure(SpMode mode) = 0;
+};
+
+// Fails with kUnsupported where this build has no CUDA, with kResource where there are too few
+// GPUs.
+std::unique_ptr<CudaModes> make_cuda_modes(const AttentionBench& bench, const Topology& topology);
+
+}  // namespace braid::app

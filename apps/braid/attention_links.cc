@@ -1,0 +1,96 @@
+#include "braid/attention_links.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+
+namespace braid::app {
+
+Meeting::Meeting(fabric::PeerEndpoint& endpoint)
+    : endpoint_(endpoint),
+      slots_(endpoint.allocate<fabric::Signal>(endpoint.world_size(), "bench")) {}
+
+void Meeting::wait() {
+  ++step_;
+  for (int p = 0; p < endpoint_.world_size(); ++p) {
+    endpoint_.signal(slots_.at(endpoint_.rank()), p, fabric::SignalOp::set, step_, {});
+  }
+  for (int p = 0; p < endpoint_.world_size(); ++p) endpoint_.wait(slots_.at(p), step_, {.from = p});
+}
+
+namespace {
+
+double time_copy(Meeting& meeting, const fabric::SymBuf<std::byte>& from,
+                 const fabric::SymBuf<std::byte>& to, int peer, const fabric::Block& block,
+                 const cuda::OwnedStream& stream, int times) {
+  const cuda::OwnedEvent begin = cuda::make_event(true), end = cuda::make_event(true);
+  fabric::copy_async(to.data(), from.peer(peer), block, stream.get());
+  cuda::check_cuda(cudaStreamSynchronize(stream.get()), "a copy");
+  meeting.wait();
+  cuda::record(begin, stream.get());
+  for (int i = 0; i < times; ++i) {
+    fabric::copy_async(to.data(), from.peer(peer), block, stream.get());
+  }
+  cuda::record(end, stream.get());
+  cuda::check_cuda(cudaStreamSynchronize(stream.get()), "a copy");
+  meeting.wait();
+  float ms = 0;
+  cuda::check_cuda(cudaEventElapsedTime(&ms, begin.get(), end.get()), "a copy's time");
+  return 1e-3 * static_cast<double>(ms) / times;
+}
+
+// The host asks, as kernels do.
+double time_transfer(Meeting& meeting, fabric::PeerEndpoint& e,
+                     const fabric::SymBuf<std::byte>& from, const fabric::SymBuf<std::byte>& to,
+                     int peer, const fabric::Block& block, int times) {
+  const auto job = e.make_transfer(peer, false);
+  const auto* source = static_cast<fabric::PeerSegment*>(from.at().segment)->part(peer);
+  job->set({{to.data(), source, block}});
+  meeting.wait();
+  const auto begin = std::chrono::steady_clock::now();
+  for (uint32_t i = 1; i <= static_cast<uint32_t>(times); ++i) {
+    std::atomic_ref(*job->asked()).store(i, std::memory_order_release);
+    while (std::atomic_ref(*job->done()).load(std::memory_order_acquire) != i) e.check();
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  meeting.wait();
+  return took.count() / times;
+}
+
+}  // namespace
+
+LinkSpeed measure_links(fabric::PeerFabric& fabric, const Topology& topology, int64_t heads,
+                        int64_t head_dim) {
+  constexpr int64_t kBytes = 192 << 20;
+  constexpr int kTimes = 4;
+  const int64_t row = std::max<int64_t>(heads / 2, 1) * head_dim * 2;
+  LinkSpeed speeds;
+  std::mutex mutex;
+  fabric::run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
+    Meeting meeting(e);
+    const auto from = e.allocate<std::byte>(kBytes, "bench.from");
+    const auto to = e.allocate<std::byte>(kBytes, "bench.to");
+    const cuda::OwnedStream stream = cuda::make_stream();
+    for (int peer :
+         {(e.rank() + 1) % e.world_size(), (e.rank() + topology.devices) % e.world_size()}) {
+      if (peer == e.rank()) continue;
+      const LinkClass link = e.link(e.rank(), peer);
+      for (bool rows : {false, true}) {
+        const fabric::Block block = rows ? fabric::Block{row, kBytes / (2 * row), 2 * row, 2 * row}
+                                         : fabric::Block{.row_bytes = kBytes / 2};
+        const auto seconds = link == LinkClass::machine
+                                 ? time_copy(meeting, from, to, peer, block, stream, kTimes)
+                                 : time_transfer(meeting, e, from, to, peer, block, kTimes);
+        std::lock_guard lock(mutex);
+        double& speed = (rows ? speeds.rows : speeds.blocks)[static_cast<size_t>(link)];
+        const double found = static_cast<double>(block.bytes()) / seconds;
+        speed = speed == 0 ? found : std::min(speed, found);
+      }
+    }
+    meeting.wait();
+  });
+  return speeds;
+}
+
+}  // namespace braid::app

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "braid/attention_modes.h"
+#include "braid/backend/cuda/memory.h"
+#include "braid/kernels/cuda/attention/launch.h"
+
+// What one GPU makes of the same attention by itself, to compare with.
+namespace braid::app {
+
+enum Tensor : uint64_t { kQ = 1, kK, kV, kJointQ, kJointK, kJointV };
+
+// Rows position, position + step, ... of a tensor [L, width] of one sequence in bf16; the same
+// numbers wherever they are made.
+void fill_rows(std::byte* out, Tensor tensor, int64_t b, int64_t position, int64_t rows,
+               int64_t step, int64_t width, cudaStream_t stream);
+
+// One call over as many (query, key) pairs as a rank's calls have, in one piece each.
+class PlainCall {
+ public:
+  PlainCall(const ModePlan& plan, int rank, int device);
+  bool there() const { return there_; }  // not under a mask, or with groups of heads that are cut
+  void launch(cudaStream_t stream);
+
+ private:
+  cuda::CudaMemory workspace_;
+  std::vector<std::unique_ptr<DeviceMemory>> memory_;
+  cuda::AttentionDesc desc_;
+  cuda::QSegment q_;
+  cuda::KvSegment kv_;
+  cuda::AttentionConfig config_;
+  bool there_ = false;
+};
+
+// Every so many rows of the first sequence's result, [samples, heads * D].
+struct Samples {
+  std::vector<int64_t> positions;
+  std::vector<uint16_t> rows;
+};
+
+// Of a rank's result o [B, L, heads, D], in device memory.
+Samples samples_of(const SequenceAttention& attention, int rank, const TensorView& o);
+// By one call on the current device, which is `device`. Of attention without a mask.
+Samples one_gpu(const SequenceAttention& attention, int device);
+double largest_difference(const Samples& got, const Samples& want, int64_t width);
+
+}  // namespace braid::app

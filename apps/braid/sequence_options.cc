@@ -1,0 +1,61 @@
+#include "braid/sequence_options.h"
+
+namespace braid::app {
+namespace {
+
+constexpr const char* kWithSp[] = {"--ranks", "--machines", "--torus-degree", "--ulysses-degree",
+                                   "--ring-degree"};
+
+std::optional<int> pinned(int degree) {
+  return degree > 0 ? std::optional(degree) : std::nullopt;
+}
+
+}  // namespace
+
+void SequenceOptions::add_to(CLI::App& command) {
+  command_ = &command;
+  command.add_option("--sp", mode_,
+                     "ranks divide the tokens of a prompt, not the weights: ring, ulysses, usp, "
+                     "tas, torus or auto");
+  command.add_option("--ranks", ranks_, "with --sp: ranks");
+  command.add_option("--machines", machines_,
+                     "with --sp: MACHINESxDEVICES in place of --ranks; machines are emulated");
+  command.add_option("--torus-degree", torus_, "with --sp: 0: by the rule");
+  command.add_option("--ulysses-degree", ulysses_, "with --sp: 0: by the rule");
+  command.add_option("--ring-degree", ring_, "with --sp: 0: by the rule");
+}
+
+void SequenceOptions::apply(EngineConfig& engine) const {
+  if (mode_.empty()) {
+    for (const char* name : kWithSp) {
+      if (command_->count(name) == 0) continue;
+      fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide a prompt",
+           name);
+    }
+    return;
+  }
+  if (command_->count("--tp") > 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "--sp and --tp both say how ranks divide the work: wanted one of them");
+  }
+  for (int degree : {torus_, ulysses_, ring_}) {
+    if (degree < 0) fail(ErrorCode::kInvalidArgument, "a degree of {}, wanted at least 0", degree);
+  }
+  Topology topology{.machines = 1, .devices = ranks_};
+  if (!machines_.empty()) {
+    topology = parse_topology(machines_);
+    if (ranks_ != 0 && ranks_ != topology.ranks()) {
+      fail(ErrorCode::kInvalidArgument, "--ranks is {}, --machines {} are {}", ranks_, machines_,
+           topology.ranks());
+    }
+  } else if (command_->count("--ranks") == 0) {
+    fail(ErrorCode::kInvalidArgument, "--sp needs --ranks or --machines");
+  }
+  SequenceParallel sp{.degrees = {pinned(torus_), pinned(ulysses_), pinned(ring_)}};
+  if (mode_ != "auto") sp.mode = parse_sp_mode(mode_);
+  engine.sp = sp;
+  engine.tp = topology.ranks();
+  engine.links.machines = topology.machines;
+}
+
+}  // namespace braid::app

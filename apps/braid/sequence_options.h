@@ -1,0 +1,27 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "braid/engine/generate.h"
+
+namespace braid::app {
+
+// Ranks that divide the tokens of a prompt.
+class SequenceOptions {
+ public:
+  // --sp, --ranks, --machines and the degrees; the command has --tp already.
+  void add_to(CLI::App& command);
+  // What they ask for; nothing where --sp is not given. Fails with kInvalidArgument, naming the
+  // option, on those that do not go together.
+  void apply(EngineConfig& engine) const;
+
+ private:
+  std::string mode_;
+  int ranks_ = 0;
+  std::string machines_;
+  int torus_ = 0, ulysses_ = 0, ring_ = 0;
+  const CLI::App* command_ = nullptr;  // says which were given
+};
+
+}  // namespace braid::app

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstddef>
+
+#include "braid/backend/cuda/launch.h"
+
+namespace braid::cuda {
+
+// Reads device memory, a multiple of 16 bytes, 16-byte aligned, and nothing else: the roof of what
+// is bound by memory. `sink` is 4 bytes of device memory. One kernel; capturable.
+void read_stream(const void* data, size_t bytes, void* sink, int num_sms,
+                 const LaunchContext& context);
+
+}  // namespace braid::cuda

@@ -1,0 +1,159 @@
+#include "braid/engine/sequence_ranks.h"
+
+#include <array>
+#include <limits>
+
+#include "braid/backend/null/null_backend.h"
+#include "braid/schedule/simulator.h"
+
+namespace braid {
+namespace {
+
+constexpr std::array kModes = {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas,
+                               SpMode::torus};
+
+std::vector<const KernelCatalog*> catalogs_of(World& world, int ranks) {
+  std::vector<const KernelCatalog*> catalogs;
+  for (int r = 0; r < ranks; ++r) catalogs.push_back(&world.rank(r).backend().catalog());
+  return catalogs;
+}
+
+double simulated_seconds(const PlannedForward& planned, int64_t tokens, int64_t cached,
+                         const CostModel& cost) {
+  const Work work{.extents = {.token = tokens, .sequence = 1, .row = 1},
+                  .attended = attended_keys(cached, tokens),
+                  .kv_tokens = cached + tokens};
+  return simulate(planned.programs(), planned.schedules, {&work, 1}, cost).seconds;
+}
+
+}  // namespace
+
+SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, int64_t q_heads,
+                         const CacheShape& cache, const Topology& topology, int64_t tokens,
+                         const OpScheduler& strategy, const CostModel* cost) {
+  if (sp.mode) return sequence_mesh(*sp.mode, topology, q_heads, sp.degrees);
+  if (cost == nullptr) {
+    fail(ErrorCode::kInvalidArgument, "sp 'auto' prices modes: it needs a profile");
+  }
+  const int P = topology.ranks();
+  NullBackend backend;
+  const SequenceLayout layout = even_zigzag_layout(tokens, P);
+  const ContextKey key = key_for_tokens(layout, layout, 1);
+  std::optional<SequenceMesh> best;
+  double least = std::numeric_limits<double>::infinity();
+  std::string refused;
+  for (SpMode mode : kModes) {
+    try {
+      const SequenceMesh mesh = sequence_mesh(mode, topology, q_heads, sp.degrees);
+      const ForwardPlanner planner(
+          model, cache, std::vector(static_cast<size_t>(P), &backend.catalog()), topology, mesh);
+      const double seconds = simulated_seconds(
+          planner.plan_tokens(strategy, layout, layout, key.micro_batches[0], cost), tokens, 0,
+          *cost);
+      if (seconds >= least) continue;
+      least = seconds;
+      best = mesh;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+      refused = error.what();
+    }
+  }
+  if (!best)
+    fail(ErrorCode::kInvalidArgument, "sp 'auto': no mode is legal; the last: {}", refused);
+  return *best;
+}
+
+SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
+                             const SequenceMesh& mesh,
+                             std::vector<std::shared_ptr<const OpScheduler>> strategies,
+                             World& world, const CostModel* cost)
+    : shape_(cache),
+      mesh_(mesh),
+      strategies_(std::move(strategies)),
+      world_(world),
+      cost_(cost),
+      over_ranks_(model, cache, catalogs_of(world, mesh.ranks()), mesh.topology, mesh),
+      on_first_(model, cache, catalogs_of(world, 1), Topology{}),
+      owners_(mesh.ranks(), cache.pages * cache.page_size) {}
+
+BoundForward& SequenceRanks::prepare(const Batch& batch, ForwardCache& cache, BatchCut& cut,
+                                     const Run& run) {
+  step_.reset();
+  const OpScheduler& strategy = *strategies_[0];
+  if (batch.sequences().size() == 1 && batch.extents().token >= mesh_.ranks()) {
+    step_.emplace(batch, shape_.page_size, owners_, mesh_.ranks());
+    cut.assign(batch, {{0, batch.extents().token}}, strategy.name());
+    const ContextKey key = key_for_tokens(step_->q(), step_->kv(), batch.extents().row);
+    return cache.get(key, [&] { return bind(key, plan_tokens(key)); });
+  }
+  gather(batch, cache, run);
+  const BatchInfo info = batch.info(1);
+  cut.assign(batch, ask(strategy, [&] { return strategy.split(info); }), strategy.name());
+  ContextKey key = key_for(cut, 0, 1);
+  key.kind = ContextKey::Kind::first;
+  return cache.get(key, [&] {
+    const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
+    return bind(key, on_first_.plan(strategy, layout, std::as_const(key).micro_batches, cost_));
+  });
+}
+
+// With several strategies the one that a simulation finds fastest.
+PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
+  PlannedForward best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& strategy : strategies_) {
+    PlannedForward planned =
+        over_ranks_.plan_tokens(*strategy, key.q, key.kv, key.micro_batches[0], cost_);
+    if (strategies_.size() == 1) return planned;
+    const int64_t tokens = key.q.length();
+    const double seconds = simulated_seconds(planned, tokens, key.kv.length() - tokens, *cost_);
+    if (seconds >= least) continue;
+    least = seconds;
+    best = std::move(planned);
+  }
+  return best;
+}
+
+void SequenceRanks::gather(const Batch& batch, ForwardCache& cache, const Run& run) {
+  for (size_t s = 0; s < batch.sequences().size(); ++s) {
+    const std::span<const int32_t> pages = batch.pages_of(s);
+    const int64_t cached = batch.sequences()[s].cached;
+    bool whole = true;  // as a rule: decoding looks, and allocates nothing
+    for (int64_t i = 0; i < cached && whole; ++i) {
+      whole = owners_.on_first(slot_of(pages, shape_.page_size, i));
+    }
+    if (whole) continue;
+    const KvGather gather(slots_of(pages, shape_.page_size, cached), owners_);
+    ContextKey key{.kind = ContextKey::Kind::gather, .q = {}, .kv = gather.kv()};
+    key.micro_batches.push_back({.capacity = {.sequence = 1}});
+    BoundForward& bound =
+        cache.get(key, [&] { return bind(key, over_ranks_.plan_gather(*strategies_[0], key.kv)); });
+    run(bound, [&](Executor& executor, int rank) { gather.write(executor, rank); });
+    gather.record(owners_);
+  }
+}
+
+BoundForward SequenceRanks::bind(const ContextKey& key, PlannedForward planned) {
+  BoundForward bound{key, {}};
+  for (size_t r = 0; r < planned.fused.size(); ++r) {
+    bound.executors.push_back(world_.rank(static_cast<int>(r))
+                                  .bind(planned.lowered[r], std::move(planned.fused[r]),
+                                        std::move(planned.schedules[r])));
+  }
+  return bound;
+}
+
+void SequenceRanks::write(const BatchCut& cut, Executor& executor, int rank) const {
+  if (step_) {
+    step_->write(executor, rank);
+  } else {
+    cut.write(executor);
+  }
+}
+
+void SequenceRanks::record(const Batch& batch) {
+  if (step_) return step_->record(owners_);
+  for (int32_t slot : batch.slots()) owners_.write(slot, 0);
+}
+
+}  // namespace braid

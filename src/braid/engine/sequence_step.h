@@ -1,0 +1,59 @@
+#pragma once
+
+#include <vector>
+
+#include "braid/engine/batch.h"
+#include "braid/engine/kv_owners.h"
+#include "braid/runtime/executor.h"
+
+namespace braid {
+
+// One sequence's step whose tokens are divided over ranks: which rank computes which, and what the
+// host writes on each. New tokens are placed in zigzag, so that causal attention is balanced; keys
+// of earlier steps stay where they are.
+class SequenceStep {
+ public:
+  // `batch` has one sequence, and outlives this.
+  SequenceStep(const Batch& batch, int64_t page_size, const KvOwners& owners, int ranks);
+
+  const SequenceLayout& q() const { return q_; }
+  const SequenceLayout& kv() const { return kv_; }
+
+  // The inputs of a rank's executor.
+  void write(const Executor& executor, int rank) const;
+  // Says who has the keys when the step has run.
+  void record(KvOwners& owners) const;
+
+ private:
+  const Batch& batch_;
+  int64_t cached_;
+  std::vector<int32_t> slots_;  // of the sequence's positions from 0 on
+  SequenceLayout q_, kv_;
+  std::vector<int32_t> rows_;  // of the scored tokens, counted over the ranks in order
+};
+
+// Brings to rank 0 what it lacks of a sequence's keys.
+class KvGather {
+ public:
+  KvGather(std::vector<int32_t> slots, const KvOwners& owners)
+      : slots_(std::move(slots)), kv_(owners.missing_on_first(slots_)) {}
+
+  bool empty() const { return kv_.length() == 0; }
+  const SequenceLayout& kv() const { return kv_; }
+  void write(const Executor& executor, int rank) const;
+  void record(KvOwners& owners) const;
+
+ private:
+  std::vector<int32_t> slots_;
+  SequenceLayout kv_;
+};
+
+// The slot of a sequence's token.
+inline int32_t slot_of(std::span<const int32_t> pages, int64_t page_size, int64_t position) {
+  return static_cast<int32_t>(pages[static_cast<size_t>(position / page_size)] * page_size +
+                              position % page_size);
+}
+// The slots of the first `tokens` tokens of a sequence.
+std::vector<int32_t> slots_of(std::span<const int32_t> pages, int64_t page_size, int64_t tokens);
+
+}  // namespace braid

@@ -1,0 +1,355 @@
+// Binds segment attention to its kernel, and the one-sided ops to copy engines and small kernels.
+#include <algorithm>
+
+#include "braid/backend/cuda/handles.h"
+#include "braid/backend/cuda/memory.h"
+#include "braid/fabric/peer/staged_link.h"
+#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/register.h"
+#include "braid/ops/one_sided.h"
+#include "braid/ops/segment_attention.h"
+
+namespace braid::cuda {
+namespace {
+
+using ops::SegmentAttentionAttrs;
+constexpr size_t kQ = SegmentAttentionAttrs::kFirstQ;
+
+// A packed [B, L, heads, D] view, or [B, L, heads] with D = 1.
+Strides strides_of(const TensorView& x) {
+  const int64_t D = x.shape.rank() == 4 ? x.shape[3] : 1;
+  return {.batch = x.shape[1] * x.shape[2] * D, .token = x.shape[2] * D, .head = D};
+}
+
+std::byte* at(const TensorView& x, int64_t row, int64_t head) {
+  const Strides s = strides_of(x);
+  return x.data + bytes_of(x.dtype, row * s.token + head * s.head);
+}
+
+// Sequences that a launch works on, of a value with room for some. A step of one micro-batch may be
+// a graph, which serves every number up to the capacity: it takes all places, whose rows nobody
+// reads beyond the live ones.
+int64_t sequences_of(const OpCall& call, const TensorView& value, bool whole_batch) {
+  return whole_batch ? value.shape[0] : call.extents().sequence;
+}
+
+// Query heads that read whole, equal groups of KV heads.
+struct Heads {
+  int64_t begin = 0;
+  int64_t count = 0;
+  int64_t kv = 0;  // the first KV head
+  int64_t kv_count = 0;
+};
+
+// Heads of a call: at most a group that is cut, whole ones, and one more that is cut.
+std::vector<Heads> equal_groups(const SegmentAttentionAttrs& a) {
+  std::vector<Heads> out;
+  for (int64_t h = 0; h < a.heads;) {
+    const int64_t kv = (h + a.head_offset) / a.group;
+    const int64_t left = std::min((kv + 1) * a.group - a.head_offset, a.heads) - h;
+    const int64_t whole = left == a.group ? (a.heads - h) / a.group : 0;
+    out.push_back({h, whole > 0 ? whole * a.group : left, kv, std::max<int64_t>(whole, 1)});
+    h += out.back().count;
+  }
+  return out;
+}
+
+// What one launch of the kernel computes: some heads, at most as many segments as it takes.
+struct Part {
+  Heads heads;
+  size_t q_begin = 0, q_end = 0;
+  int kv_begin = 0, kv_end = 0;
+  bool first = true, last = true;  // of the KV segments of its queries
+};
+
+std::vector<Part> parts_of(const SegmentAttentionAttrs& a) {
+  std::vector<Part> parts;
+  const int num_kv = static_cast<int>(a.kv.size());
+  for (const Heads& heads : equal_groups(a)) {
+    for (size_t q = 0; q < a.q.size(); q += kMaxQSegments) {
+      for (int kv = 0; kv == 0 || kv < num_kv; kv += kMaxKvSegments) {
+        const int end = std::min(kv + kMaxKvSegments, num_kv);
+        parts.push_back(
+            {heads, q, std::min(q + kMaxQSegments, a.q.size()), kv, end, kv == 0, end == num_kv});
+      }
+    }
+  }
+  return parts;
+}
+
+// The kernel's own call; its spans point into it.
+struct Call {
+  AttentionDesc desc;
+  std::vector<QSegment> q;
+  std::vector<KvSegment> kv;
+  AttentionParams params() const { return {q, kv}; }
+};
+
+Call make_call(const OpCall& call, const Part& part, int64_t sequences) {
+  const auto& a = call.attrs<SegmentAttentionAttrs>();
+  const int64_t D = call.in[0].shape[3];
+  Call out;
+  AttentionDesc& d = out.desc;
+  d.dtype = call.in[kQ].dtype;
+  d.batch = static_cast<int>(sequences);
+  d.num_q_heads = static_cast<int>(part.heads.count);
+  d.num_kv_heads = static_cast<int>(part.heads.kv_count);
+  d.head_dim_qk = d.head_dim_v = static_cast<int>(D);
+  d.scale = a.scale;
+  d.window_left = static_cast<int>(a.window_left);
+  d.window_right = static_cast<int>(a.window_right);
+  d.load_state = a.load_state || !part.first;
+  d.finalize = a.finalize && part.last;
+  const auto to_int = [](int64_t x) { return static_cast<int32_t>(x); };
+  for (size_t i = part.q_begin; i < part.q_end; ++i) {
+    const ops::QSegment& s = a.q[i];
+    QSegment q;
+    q.q = at(call.in[kQ + static_cast<size_t>(s.q)], s.row, s.head + part.heads.begin);
+    q.q_stride = strides_of(call.in[kQ + static_cast<size_t>(s.q)]);
+    q.state_o = at(call.in[0], s.state_row, part.heads.begin);
+    q.state_l = reinterpret_cast<float*>(at(call.in[1], s.state_row, part.heads.begin));
+    q.state_m = reinterpret_cast<float*>(at(call.in[2], s.state_row, part.heads.begin));
+    q.state_stride = strides_of(call.in[0]);
+    q.row_stride = strides_of(call.in[1]);
+    if (d.finalize) {
+      const TensorView& o = call.in[3 + static_cast<size_t>(s.out)];
+      q.o = at(o, s.out_row, s.out_head + part.heads.begin);
+      q.o_stride = strides_of(o);
+    }
+    q.length = to_int(s.rows);
+    q.offset = to_int(s.position);
+    q.kv_begin = std::clamp(s.kv_begin, part.kv_begin, part.kv_end) - part.kv_begin;
+    q.kv_end = std::clamp(s.kv_end, part.kv_begin, part.kv_end) - part.kv_begin;
+    out.q.push_back(q);
+  }
+  for (int i = part.kv_begin; i < part.kv_end; ++i) {
+    const ops::KvSegment& s = a.kv[static_cast<size_t>(i)];
+    const size_t pair = kQ + static_cast<size_t>(a.num_q + 2 * s.kv);
+    KvSegment kv;
+    kv.k = at(call.in[pair], s.row, s.head + part.heads.kv);
+    kv.v = at(call.in[pair + 1], s.row, s.head + part.heads.kv);
+    kv.k_stride = strides_of(call.in[pair]);
+    kv.v_stride = strides_of(call.in[pair + 1]);
+    kv.length = to_int(s.rows);
+    kv.offset = to_int(s.position);
+    out.kv.push_back(kv);
+  }
+  return out;
+}
+
+// Loads the kernel of a config by a call of one query and one key: no rank may load one while it,
+// or what it waits for, could be waiting on the device.
+void load_kernel(AttentionDesc desc, const AttentionConfig& config, const DeviceInfo& device) {
+  const int64_t width = int64_t{desc.num_q_heads} * desc.head_dim_qk;
+  CudaMemory row(device.id, 4 * width), state(device.id, 4 * width),
+      stats(device.id, 8 * int64_t{desc.num_q_heads}),
+      counters(device.id, kAttentionWorkspaceBytes);
+  desc.batch = 1;
+  QSegment q;
+  q.q = row.data();
+  q.o = row.data() + 2 * width;
+  q.state_o = state.data();
+  q.state_l = reinterpret_cast<float*>(stats.data());
+  q.state_m = q.state_l + desc.num_q_heads;
+  q.q_stride = q.o_stride = q.state_stride = {width, width, desc.head_dim_qk};
+  q.row_stride = {desc.num_q_heads, desc.num_q_heads, 1};
+  q.length = 1;
+  q.kv_end = 1;
+  KvSegment kv;
+  kv.k = kv.v = row.data();
+  kv.k_stride = kv.v_stride = q.q_stride;
+  kv.length = 1;
+  const OwnedStream stream = make_stream();
+  attention(desc, {{&q, 1}, {&kv, 1}}, config, counters.data(), stream.get());
+  check_cuda(cudaStreamSynchronize(stream.get()), "load of an attention kernel");
+}
+
+BoundKernel bind_segment_attention(const LaunchArgs& args, Scratch& scratch, bool room) {
+  const OpCall& call = args.call;
+  std::byte* counters = scratch.get(args, kAttentionWorkspaceBytes);
+  struct Bound {
+    Part part;
+    AttentionConfig config;
+    int spare_sms = 0;
+  };
+  std::vector<Bound> bound;
+  for (const Part& part : parts_of(call.attrs<SegmentAttentionAttrs>())) {
+    const Call made = make_call(call, part, call.in[0].shape[0]);
+    AttentionDevice device = attention_device();
+    Bound b{part, choose(made.desc, made.params(), device)};
+    if (room) b.spare_sms = spare_sms_for_one_warp(b.config);
+    if (b.spare_sms > 0) {
+      device.num_sms -= b.spare_sms;
+      b.config = choose(made.desc, made.params(), device);
+      b.spare_sms = std::max(b.spare_sms, spare_sms_for_one_warp(b.config));
+    }
+    load_kernel(made.desc, b.config, args.device);
+    bound.push_back(b);
+  }
+  return [&call, bound, counters, whole = args.whole_batch](const LaunchContext& context) {
+    const int64_t sequences = sequences_of(call, call.in[0], whole);
+    if (sequences == 0) return;
+    for (const Bound& b : bound) {
+      const Call made = make_call(call, b.part, sequences);
+      attention(made.desc, made.params(), b.config, counters, context.stream, b.spare_sms);
+    }
+  };
+}
+
+KernelInfo segment_attention_info(const Op& op, TypeList in, TypeList, const DeviceInfo&) {
+  const int64_t D = in[0].shape[3];
+  AttentionDesc desc{.dtype = in[kQ].dtype, .num_q_heads = 1, .num_kv_heads = 1};
+  desc.head_dim_qk = desc.head_dim_v = static_cast<int>(D);
+  desc.scale = op.attrs.as<SegmentAttentionAttrs>().scale;
+  verify(desc, {});
+  return {"segment_attention.cuda", 0};
+}
+
+// How the moves of a pull or a push go.
+class Transfers {
+ public:
+  Transfers(const LaunchArgs& args, const OneSidedComm& comm, bool put)
+      : call_(args.call),
+        comm_(comm),
+        put_(put),
+        whole_(args.whole_batch),
+        tag_(comm.endpoint().tag(put ? "push" : "pull")) {
+    const fabric::PeerEndpoint& e = comm.endpoint();
+    for (const ops::Move& move : moves()) {
+      if (std::ranges::count(peers_, move.peer) == 0) peers_.push_back(move.peer);
+    }
+    for (int peer : peers_) {
+      if (e.link(e.rank(), peer) != LinkClass::cluster) continue;
+      asked_.jobs.push_back(comm.endpoint().make_transfer(peer, put));
+      asked_.peers.push_back(peer);
+    }
+    if (asked_.jobs.empty()) return;
+    counts_ = std::make_unique<CudaMemory>(args.device.id, 4 * std::ssize(asked_.jobs));
+    asked_.counts = reinterpret_cast<uint32_t*>(counts_->data());
+  }
+
+  const std::vector<int>& peers() const { return peers_; }
+
+  // What goes between machines is under way while the rest is copied.
+  void launch(const LaunchContext& context) {
+    std::vector<std::vector<fabric::LinkProxy::Piece>> asked(asked_.jobs.size());
+    std::vector<fabric::LinkProxy::Piece> copied;
+    fabric::PeerEndpoint& e = comm_.endpoint();
+    for (const ops::Move& move : moves()) {
+      const auto job = std::ranges::find(asked_.peers, move.peer);
+      auto& list = job == asked_.peers.end()
+                       ? copied
+                       : asked[static_cast<size_t>(job - asked_.peers.begin())];
+      const TensorView& src = call_.in[static_cast<size_t>(move.src)];
+      for (int64_t b = 0; b < sequences_of(call_, src, whole_); ++b) {
+        list.push_back(piece_of(move, b));
+        e.traffic().add(tag_, put_ ? fabric::Verb::put : fabric::Verb::get,
+                        e.link(e.rank(), move.peer), list.back().block.bytes());
+      }
+    }
+    for (size_t i = 0; i < asked.size(); ++i) asked_.jobs[i]->set(asked[i]);
+    comm_.ask(asked_, context);
+    for (const auto& piece : copied) {
+      fabric::copy_async(piece.dst, piece.src, piece.block, context.stream);
+    }
+    comm_.wait(asked_, context);
+  }
+
+ private:
+  const std::vector<ops::Move>& moves() const { return call_.attrs<ops::MoveAttrs>().moves; }
+
+  fabric::LinkProxy::Piece piece_of(const ops::Move& move, int64_t b) const {
+    const TensorView& src = call_.in[static_cast<size_t>(move.src)];
+    const TensorView& dst = call_.in[static_cast<size_t>(move.dst)];
+    const int64_t element = bytes_of(src.dtype, 1);
+    const Strides s = strides_of(src), d = strides_of(dst);
+    fabric::LinkProxy::Piece piece{
+        .dst = at(dst, move.dst_row, move.dst_head) + b * d.batch * element,
+        .src = at(src, move.src_row, move.src_head) + b * s.batch * element,
+        .block = {.row_bytes = move.heads * src.shape[3] * element,
+                  .rows = move.rows,
+                  .dst_stride = d.token * element,
+                  .src_stride = s.token * element}};
+    if (piece.block.row_bytes == piece.block.dst_stride &&
+        piece.block.row_bytes == piece.block.src_stride) {
+      piece.block = {.row_bytes = piece.block.bytes()};
+    }
+    // The side that is a peer's is where it has what this rank has there.
+    std::byte* const local = put_ ? piece.dst : const_cast<std::byte*>(piece.src);
+    const auto place = comm_.endpoint().place(local);
+    BRAID_CHECK(place, "{}: the arena is no symmetric memory", call_.op->def->kind);
+    auto& segment = static_cast<fabric::PeerSegment&>(*place->segment);
+    std::byte* const remote = segment.part(move.peer) + place->offset;
+    put_ ? piece.dst = remote : piece.src = remote;
+    return piece;
+  }
+
+  const OpCall& call_;
+  const OneSidedComm& comm_;
+  const bool put_, whole_;
+  const fabric::Tag tag_;
+  std::vector<int> peers_;
+  std::unique_ptr<DeviceMemory> counts_;
+  OneSidedComm::Transfers asked_;  // between machines
+};
+
+BoundKernel bind_pull(const LaunchArgs& args, const OneSidedComm& comm) {
+  const auto transfers = std::make_shared<Transfers>(args, comm, false);
+  return [transfers](const LaunchContext& context) { transfers->launch(context); };
+}
+
+// The counter follows the data in the stream: who sees it sees them.
+BoundKernel bind_push(const LaunchArgs& args, const OneSidedComm& comm) {
+  const auto transfers = std::make_shared<Transfers>(args, comm, true);
+  return [transfers, &call = args.call, &comm](const LaunchContext& context) {
+    transfers->launch(context);
+    comm.add_arrivals(call.in[0].as<const uint32_t>(), transfers->peers(), context);
+  };
+}
+
+BoundKernel bind_sync(const LaunchArgs& args, const OneSidedComm& comm) {
+  return [&call = args.call, &comm, stream = args.stream](const LaunchContext& context) {
+    const auto& a = call.attrs<ops::SyncAttrs>();
+    OneSidedComm::Sync sync{
+        .axis = a.ranks > 1 ? a.axis : "", .opened = {}, .expected = a.arrivals};
+    for (int output : a.opened_arrivals) {
+      sync.opened.push_back(call.out[static_cast<size_t>(output)].as<uint32_t>());
+    }
+    if (!a.arrivals.empty()) sync.arrivals = call.in[ops::kSyncArrivals].as<const uint32_t>();
+    comm.sync(sync, stream, context);
+  };
+}
+
+BoundKernel bind_buffers(const LaunchArgs&) {
+  return [](const LaunchContext&) {};
+}
+
+}  // namespace
+
+void add_segment_attention_kernels(KernelTable& table, bool room_for_others) {
+  const auto scratch = std::make_shared<Scratch>();
+  table.add(
+      ops::kSegmentAttention.kind,
+      {.info = segment_attention_info, .bind = [scratch, room_for_others](const LaunchArgs& args) {
+         return bind_segment_attention(args, *scratch, room_for_others);
+       }});
+  table.add(ops::kBuffers.kind, simple_kernel(ops::kBuffers.kind, bind_buffers));
+}
+
+void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm) {
+  add_segment_attention_kernels(table, true);
+  const auto add = [&](const OpDef& def, auto bind) {
+    table.add(def.kind,
+              {.info =
+                   [](const Op& op, TypeList, TypeList, const DeviceInfo&) {
+                     return KernelInfo{fmt::format("{}.peer", op.def->kind), 0};
+                   },
+               .bind = [&comm, bind](const LaunchArgs& args) { return bind(args, comm); }});
+  };
+  add(ops::kPull, bind_pull);
+  add(ops::kPush, bind_push);
+  add(ops::kSync, bind_sync);
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "braid/kernels/cuda/comm/device/params.h"
+
+namespace braid::cuda {
+
+// What collectives between machines do on a rank's own GPU, before and after the transfers.
+struct AcrossParams {
+  CollectiveOp op;
+  int rank;
+  int ranks;
+  bool columns;        // all_gather of columns: y[t, columns of q] = x_q[t, :]
+  const std::byte* x;  // own
+  std::byte* y;
+  std::byte* send;                     // [P, slot]; what all peers get alike is in slot 0
+  const std::byte* received;           // [P, slot]
+  int64_t slot;                        // bytes
+  int64_t rows;                        // of the whole value
+  int64_t row_bytes;                   // of y, where columns
+  const int64_t* live;                 // device, [1], or null
+  int64_t begin_bytes[kMaxCommRanks];  // columns of each rank, in a row of y
+  int64_t part_bytes[kMaxCommRanks];
+};
+
+using AcrossKernel = void (*)(const AcrossParams);
+AcrossKernel pack_kernel_of();            // x into `send`
+AcrossKernel place_kernel_of();           // what came, and this rank's own, into y
+AcrossKernel sum_kernel_of(DType dtype);  // y = sum of them, in the order of the ranks
+
+}  // namespace braid::cuda

@@ -1,0 +1,143 @@
+#include "braid/kernels/cuda/comm/device/one_sided.h"
+
+#include <algorithm>
+
+#include "braid/backend/cuda/device.h"
+#include "braid/base/error.h"
+#include "braid/fabric/group.h"
+#include "braid/kernels/cuda/comm/device/one_sided_kernels.h"
+
+namespace braid::cuda {
+namespace {
+
+template <class Kernel>
+void load(Kernel kernel) {
+  cudaFuncAttributes attributes;
+  check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)),
+             "load of a communication kernel");
+}
+
+template <class Kernel, class Params>
+void launch(Kernel kernel, const CommView& view, const Params& params,
+            const LaunchContext& context) {
+  launch_kernel({context.stream, false}, kernel, dim3(1), dim3(32), 0, view, params);
+}
+
+TransferParams params_of(const OneSidedComm::Transfers& transfers) {
+  TransferParams p{.counts = transfers.counts, .n = static_cast<int>(transfers.jobs.size())};
+  BRAID_CHECK(p.n <= kMaxCommRanks, "{} transfers at once", p.n);
+  for (int i = 0; i < p.n; ++i) {
+    p.peers[i] = transfers.peers[i];
+    p.asked[i] = transfers.jobs[i]->asked();
+    p.done[i] = transfers.jobs[i]->done();
+  }
+  return p;
+}
+
+}  // namespace
+
+OneSidedComm::OneSidedComm(fabric::PeerEndpoint& endpoint, const Mesh& mesh)
+    : endpoint_(endpoint),
+      sync_tag_(endpoint.tag("sync")),
+      transfer_tag_(endpoint.tag("transfer")) {
+  const int world = endpoint.world_size();
+  if (world > kMaxCommRanks) {
+    fail(ErrorCode::kUnsupported, "one-sided ops on {} GPUs, at most {}", world, kMaxCommRanks);
+  }
+  const DeviceScope guard(endpoint.device());
+  const auto add = [&](const std::string& name, std::vector<int> ranks) {
+    Axis& axis = axes_[name];
+    axis.ranks = std::move(ranks);
+    for (Stream stream : kStreams) {
+      axis.points[static_cast<size_t>(stream)] =
+          endpoint.allocate<MeetingPoint>(1, fmt::format("sp.{}.{}", name, to_string(stream)));
+    }
+  };
+  add("world", fabric::Group::world(world).ranks);
+  for (const Mesh::Axis& axis : mesh.axes()) {
+    if (axis.size > 1) add(axis.name, mesh.group(endpoint.rank(), axis.name));
+  }
+  view_.rank = endpoint.rank();
+  view_.ranks = world;
+  view_.deadline_ns = static_cast<uint64_t>(endpoint.device_deadline().count());
+  view_.report = endpoint.report();
+  for (int p = 0; p < world; ++p) {
+    view_.world_rank[p] = p;
+    view_.peer_control[p] = reinterpret_cast<fabric::PeerControl*>(
+        endpoint.reach(endpoint.control(endpoint.rank()), p));
+    if (view_.peer_control[p] == nullptr) {
+      fail(ErrorCode::kUnsupported,
+           "one-sided ops: kernels of rank {} have no path to the memory of rank {}",
+           endpoint.rank(), p);
+    }
+  }
+  view_.aborted = &view_.peer_control[view_.rank]->aborted;
+  load(sync_kernel_of());
+  load(add_kernel_of());
+  load(ask_kernel_of());
+  load(wait_kernel_of());
+  const auto ready = endpoint.allocate<fabric::Signal>(world, "sp.ready");
+  for (int p = 0; p < world; ++p) {
+    endpoint.signal(ready.at(endpoint.rank()), p, fabric::SignalOp::set, 1, sync_tag_);
+  }
+  for (int p = 0; p < world; ++p) {
+    endpoint.wait(ready.at(p), 1, {.tag = sync_tag_, .from = p});
+  }
+}
+
+CommView OneSidedComm::view(fabric::Tag tag) const {
+  CommView view = view_;
+  view.tag = tag.id;
+  return view;
+}
+
+void OneSidedComm::sync(const Sync& sync, Stream stream, const LaunchContext& context) const {
+  SyncParams p{};
+  if (!sync.axis.empty()) {
+    const auto it = axes_.find(sync.axis);
+    BRAID_CHECK(it != axes_.end(), "no group of the axis '{}'", sync.axis);
+    p.own = it->second.points[static_cast<size_t>(stream)].data();
+    for (int rank : it->second.ranks) {
+      if (rank == endpoint_.rank()) continue;
+      auto* point = reinterpret_cast<MeetingPoint*>(endpoint_.reach(p.own, rank));
+      BRAID_CHECK(point != nullptr, "no path to rank {}", rank);
+      p.flags[p.num_members] = &point->flags[endpoint_.rank()];
+      p.members[p.num_members++] = rank;
+    }
+  }
+  BRAID_CHECK(sync.opened.size() <= kMaxOpened, "{} counters", sync.opened.size());
+  for (uint32_t* counters : sync.opened) p.opened[p.num_opened++] = counters;
+  p.arrivals = sync.arrivals;
+  for (size_t from = 0; from < sync.expected.size(); ++from) {
+    p.expected[from] = static_cast<uint32_t>(sync.expected[from]);
+  }
+  launch(sync_kernel_of(), view(sync_tag_), p, context);
+}
+
+void OneSidedComm::add_arrivals(const uint32_t* counters, std::span<const int> peers,
+                                const LaunchContext& context) const {
+  if (peers.empty()) return;
+  AddParams p{};
+  for (int peer : peers) {
+    auto* at = reinterpret_cast<uint32_t*>(endpoint_.reach(counters, peer));
+    BRAID_CHECK(at != nullptr, "arrival counters are not in symmetric memory");
+    p.counter[p.num_peers++] = at + endpoint_.rank() * kCounterWords;
+    endpoint_.traffic().add(sync_tag_, fabric::Verb::signal, endpoint_.link(endpoint_.rank(), peer),
+                            4);
+  }
+  launch(add_kernel_of(), view(sync_tag_), p, context);
+}
+
+void OneSidedComm::ask(const Transfers& transfers, const LaunchContext& context) const {
+  if (!transfers.jobs.empty()) {
+    launch(ask_kernel_of(), view(transfer_tag_), params_of(transfers), context);
+  }
+}
+
+void OneSidedComm::wait(const Transfers& transfers, const LaunchContext& context) const {
+  if (!transfers.jobs.empty()) {
+    launch(wait_kernel_of(), view(transfer_tag_), params_of(transfers), context);
+  }
+}
+
+}  // namespace braid::cuda

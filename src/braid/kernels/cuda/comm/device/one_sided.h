@@ -1,0 +1,76 @@
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "braid/backend/cuda/launch.h"
+#include "braid/fabric/peer/peer_endpoint.h"
+#include "braid/kernels/cuda/comm/device/comm_view.h"
+#include "braid/parallel/mesh.h"
+#include "braid/program/stream.h"
+
+// What pull, push and sync (ops/one_sided.h) are made of on a GPU. Data go by copy engine: within a
+// machine straight into the stream, between emulated ones by a LinkProxy. All else is kernels of
+// one warp, which wait for peers while attention may run on another stream: it spares SMs for them
+// (bind_sequence.cc), so that a long computation never holds them up.
+namespace braid::cuda {
+
+// Of one rank, in its symmetric memory: where the ranks of a group meet.
+struct MeetingPoint {
+  uint32_t epoch = 0;             // own: meetings so far
+  uint32_t flags[kMaxCommRanks];  // [world], written by peers: their epochs
+};
+
+// A rank's part in the one-sided ops of a mesh: made collectively over the world, at a quiescent
+// point, as DeviceComm. Meetings of one axis on one stream run in one order, the same on every
+// rank.
+class OneSidedComm {
+ public:
+  // Throws kUnsupported where kernels cannot reach the memory of a peer for their signals.
+  OneSidedComm(fabric::PeerEndpoint& endpoint, const Mesh& mesh);
+  OneSidedComm(const OneSidedComm&) = delete;
+  OneSidedComm& operator=(const OneSidedComm&) = delete;
+
+  fabric::PeerEndpoint& endpoint() const { return endpoint_; }
+
+  // All of one sync op. Counters are i32 [world, kLineWords] of this rank's symmetric memory.
+  struct Sync {
+    std::string axis;                    // empty: nobody to meet
+    std::vector<uint32_t*> opened;       // counters that become zero before the meeting
+    const uint32_t* arrivals = nullptr;  // counters, and what they must have reached
+    std::vector<int64_t> expected;       // [world], or empty
+  };
+  void sync(const Sync& sync, Stream stream, const LaunchContext& context) const;
+
+  // Adds 1 to this rank's counter at each of `peers`, after everything before it in the stream.
+  void add_arrivals(const uint32_t* counters, std::span<const int> peers,
+                    const LaunchContext& context) const;
+
+  // Asks for transfers and waits for them, each by one kernel. `counts` is device memory of zeros,
+  // a word for each job, that nothing else uses.
+  struct Transfers {
+    std::vector<std::unique_ptr<fabric::LinkProxy::Job>> jobs;  // at most kMaxCommRanks
+    std::vector<int> peers;                                     // whose they are
+    uint32_t* counts = nullptr;
+  };
+  void ask(const Transfers& transfers, const LaunchContext& context) const;
+  void wait(const Transfers& transfers, const LaunchContext& context) const;
+
+ private:
+  struct Axis {
+    std::vector<int> ranks;  // of the world
+    std::array<fabric::SymBuf<MeetingPoint>, kNumStreams> points;
+  };
+  CommView view(fabric::Tag tag) const;
+
+  fabric::PeerEndpoint& endpoint_;
+  std::map<std::string, Axis> axes_;
+  fabric::Tag sync_tag_, transfer_tag_;
+  CommView view_{};
+};
+
+}  // namespace braid::cuda

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "braid/kernels/cuda/comm/device/one_sided.h"
+
+namespace braid::cuda {
+
+// 32-bit words between the counters of two ranks: a cache line.
+constexpr int kCounterWords = 16;
+constexpr int kMaxOpened = 4;
+
+struct SyncParams {
+  MeetingPoint* own;               // null: nobody to meet
+  uint32_t* flags[kMaxCommRanks];  // [members] this rank's flag at each
+  int32_t members[kMaxCommRanks];  // of the world, without this rank
+  int32_t num_members;
+  int32_t num_opened;
+  uint32_t* opened[kMaxOpened];      // [world * kCounterWords] each
+  const uint32_t* arrivals;          // [world * kCounterWords]
+  uint32_t expected[kMaxCommRanks];  // [world]; 0: nothing
+};
+
+struct AddParams {
+  int32_t num_peers;
+  uint32_t* counter[kMaxCommRanks];
+};
+
+struct TransferParams {
+  uint32_t* counts;  // [n]
+  int32_t n;
+  int32_t peers[kMaxCommRanks];
+  uint32_t* asked[kMaxCommRanks];
+  const uint32_t* done[kMaxCommRanks];
+};
+
+// One warp each.
+using SyncKernel = void (*)(const CommView, const SyncParams);
+using AddKernel = void (*)(const CommView, const AddParams);
+using TransferKernel = void (*)(const CommView, const TransferParams);
+SyncKernel sync_kernel_of();
+AddKernel add_kernel_of();
+TransferKernel ask_kernel_of();
+TransferKernel wait_kernel_of();
+
+}  // namespace braid::cuda

@@ -1,0 +1,121 @@
+#include "braid/kernels/cuda/linear/panel_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "braid/base/math.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int kTileBytes = 8 * kPanelXSlab * 2;
+// Shared memory of a CTA where two or three fit an SM.
+constexpr int kHalf = 112 << 10;
+constexpr int kThird = 74 << 10;
+
+int to_int(int64_t x) {
+  return static_cast<int>(x);
+}
+
+}  // namespace
+
+int64_t panel_k_stages(const PanelShape& shape, int slabs) {
+  return ceil_div(shape.k, int64_t{panel_slab(shape.dtype).elems} * slabs);
+}
+
+PanelSmem panel_smem(const PanelShape& shape, const PanelConfig& c) {
+  const PanelSlab slab = panel_slab(shape.dtype);
+  const int tiles = panel_tiles(shape.tokens);
+  PanelSmem s;
+  s.x = to_int(round_up(c.groups * c.slabs * 16 * slab.pitch, 1024));
+  s.stage = s.x + c.slabs * (slab.elems / kPanelXSlab) * tiles * kTileBytes;
+  s.pitch = 16 * c.groups + 4;  // a quad's tokens lie in banks of their own
+  const int sums = panel_ways(c.groups) * 8 * tiles * s.pitch * to_int(sizeof(float));
+  s.barriers = std::max(c.stages * s.stage, to_int(round_up(sums, 128)));
+  s.total = s.barriers + 2 * c.stages * to_int(sizeof(uint64_t));
+  return s;
+}
+
+bool panel_takes(const PanelShape& shape, const SkinnyDevice& device) {
+  return device.compute_capability >= 90 && shape.aligned && !shape.normed &&
+         panel_slab(shape.dtype).elems > 0 && shape.k % kPanelXSlab == 0 &&
+         shape.tokens <= kPanelMaxTokens;
+}
+
+bool panel_fits(const PanelShape& shape, const PanelConfig& c, const SkinnyDevice& device) {
+  if (c.groups < 1 || c.groups > kPanelMaxGroups) return false;
+  if (c.slabs < 1 || c.slabs > 8 || c.stages < 2 || c.stages > kPanelMaxStages) return false;
+  if (c.trigger < 0) return false;
+  if (c.split < 1 || c.split > 8 || c.split > panel_k_stages(shape, c.slabs)) return false;
+  return panel_smem(shape, c).total <= device.smem_per_cta;
+}
+
+int64_t panel_clusters(const PanelShape& shape, const PanelConfig& c) {
+  int64_t clusters = 0;
+  for (const int64_t groups : shape.groups) clusters += ceil_div(groups, c.groups);
+  return clusters;
+}
+
+namespace {
+
+// The fewest groups of a CTA with which there are at most so many.
+int fewest_groups(const PanelShape& shape, int ctas) {
+  int groups = 1;
+  while (groups < kPanelMaxGroups && panel_clusters(shape, {.groups = groups}) > ctas) ++groups;
+  return groups;
+}
+
+// The longest stages, from `slabs` down, of which `least` fit, and as many as fit.
+void fill_ring(const PanelShape& shape, int slabs, int least, int bytes, PanelConfig& c) {
+  const auto fits = [&](int stages) {
+    c.stages = stages;
+    return panel_smem(shape, c).total <= bytes;
+  };
+  for (c.slabs = slabs; c.slabs > 1 && !fits(least); c.slabs /= 2) continue;
+  int stages = kPanelMaxStages;
+  while (stages > 2 && !fits(stages)) --stages;
+  c.stages = stages;
+}
+
+}  // namespace
+
+// Fitted to an H200 (docs/performance.md). Two CTAs an SM, so that the next launch's come in one by
+// one as this one's leave: with one, a long launch's next puts two on some SMs and none on others.
+PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device) {
+  constexpr int64_t kShortBytes = 512 << 10;  // of a CTA's weights
+  const int tiles = panel_tiles(shape.tokens), sms = device.num_sms;
+  PanelConfig c;
+  int ctas = 2 * sms;
+  if (is_quantized(shape.dtype)) {
+    c.groups = panel_clusters(shape, {.groups = 4}) >= sms ? 4 : 1;
+  } else {
+    c.groups = fewest_groups(shape, sms);
+    if (tiles <= 2 && c.groups <= 3 &&
+        c.groups * 16 * bytes_of(shape.dtype, shape.k) <= kShortBytes) {
+      ctas = sms;
+    } else {
+      c.groups = fewest_groups(shape, ctas);
+    }
+  }
+  // x is read again for every panel.
+  if (c.groups == 1 && panel_clusters(shape, {.groups = 2}) * 2 > sms) c.groups = 2;
+  if (is_quantized(shape.dtype)) {
+    fill_ring(shape, 2, 2, kThird, c);
+  } else {
+    fill_ring(shape, c.groups <= 3 ? 4 : c.groups <= 8 ? 2 : 1, 3, kHalf, c);
+  }
+  while (c.split < 8 && panel_clusters(shape, c) * c.split * 2 <= ctas &&
+         panel_k_stages(shape, c.slabs) >= c.split * 4) {
+    c.split *= 2;
+  }
+  c.trigger = c.stages;
+  return c;
+}
+
+std::string to_string(const PanelConfig& c) {
+  return fmt::format("panel {} groups, k / {}, {} x {} slabs", c.groups, c.split, c.stages,
+                     c.slabs);
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "braid/kernels/cuda/linear/skinny_config.h"
+#include "braid/tensor/dtype.h"
+
+// How a product of 5 to 32 tokens is cut up. A CTA has a panel: up to 16 groups of 16 rows of
+// weights (of a gated pair 8 of each), over its share of K, and all tokens. The copy engine brings
+// stages of all groups x some slabs of K, and of x, to a ring in shared memory; the CTAs of a
+// cluster share K and add up their parts at the end. Pure host code.
+namespace braid::cuda {
+
+constexpr int kPanelWarps = 8;       // that multiply
+constexpr int kPanelMaxGroups = 16;  // of a CTA
+constexpr int kPanelXSlab = 64;      // elements of x: 128 bytes, the width of a swizzled row
+constexpr int kPanelMaxTokens = 32;
+constexpr int kPanelMaxStages = 16;
+
+// A row's part of one copy.
+struct PanelSlab {
+  int elems = 0;   // of K; none for dtypes that the kernel does not take
+  int stride = 0;  // bytes from slab to slab of a row
+  int pitch = 0;   // bytes in shared memory: rows of 8 in banks of their own, where that can be
+};
+
+constexpr PanelSlab panel_slab(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+    case DType::f16:
+      return {64, 128, 128};  // swizzled
+    case DType::q4_0:
+    case DType::q4_k:
+      return {256, 144, 144};
+    case DType::q4_1:
+      return {128, 80, 80};
+    case DType::q5_0:
+    case DType::q5_k:
+      return {256, 176, 176};
+    case DType::q5_1:
+      return {128, 96, 96};
+    case DType::q8_0:
+      return {256, 272, 272};
+    case DType::q6_k:
+      return {256, 210, 240};  // begins at a multiple of 16 bytes before it
+    default:
+      return {};
+  }
+}
+
+struct PanelShape {
+  DType dtype = DType::bf16;  // of the weights
+  bool aligned = true;        // bf16 x and weights whose rows start at multiples of 16 bytes
+  bool normed = false;
+  int64_t k = 0;
+  int64_t groups[3] = {};  // of each part
+  int tokens = 8;          // capacity
+};
+
+struct PanelConfig {
+  int groups = 1;  // that a CTA has, less at a part's end
+  int split = 1;   // CTAs of a cluster, which share K: 1 to 8
+  int slabs = 1;   // of a stage
+  int stages = 2;
+  int trigger = 0;  // stages left to multiply when the next launch may begin to fill its rings
+  bool operator==(const PanelConfig&) const = default;
+};
+
+// Byte offsets into a CTA's shared memory. The ring is at 0; when it is done with, f32 sums
+// [ways, 8 tiles, pitch] take its place.
+struct PanelSmem {
+  int stage = 0;  // bytes: weights [slabs, rows, slab], x [K / 64, 8 tiles, 64] swizzled
+  int x = 0;      // of x in a stage
+  int pitch = 0;  // elements from token to token of the sums
+  int barriers = 0;
+  int total = 0;
+};
+
+// Groups of 16 rows that a part of n rows takes, or the n pairs of a gate.
+constexpr int64_t panel_groups(int64_t n, bool gated) {
+  const int rows = gated ? 8 : 16;
+  return (n + rows - 1) / rows;
+}
+
+// Warps that share the K of a stage of so few groups; a warp has one group, or two of more than 8.
+constexpr int panel_ways(int groups) {
+  return groups > 4 ? 1 : groups > 2 ? 2 : groups > 1 ? 4 : 8;
+}
+
+// Tiles of 8 tokens.
+constexpr int panel_tiles(int tokens) {
+  return (tokens + 7) / 8;
+}
+
+PanelSmem panel_smem(const PanelShape& shape, const PanelConfig& config);
+
+// Whether the kernel computes it: no f32 weights, K a multiple of 64, no norm, a Hopper GPU.
+bool panel_takes(const PanelShape& shape, const SkinnyDevice& device);
+// Stages of all of K.
+int64_t panel_k_stages(const PanelShape& shape, int slabs);
+// Whether it can run `config` on that device, for a shape that it takes.
+bool panel_fits(const PanelShape& shape, const PanelConfig& config, const SkinnyDevice& device);
+
+// Clusters: each has the groups of a panel. No panel has groups of two parts.
+int64_t panel_clusters(const PanelShape& shape, const PanelConfig& config);
+
+// Of a shape that it takes, with at least one group.
+PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device);
+
+std::string to_string(const PanelConfig& config);  // "panel 16 groups, k / 2, 3 x 1 slabs"
+
+}  // namespace braid::cuda

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "braid/program/builder.h"
+
+// What sequence-parallel attention reads and writes of a model: rows of a rank's tokens as one
+// sequence [B = 1, L, heads, D], and rows of its KV cache wherever their pages are.
+namespace braid::ops {
+
+// x [n, H * D], any batch axis -> [sequence = 1, n, H, D], and back to this rank's tokens:
+// o [sequence = 1, n, H, D] -> [shard = n, H * D]. Live are the rows of the shard axis.
+struct ToSequenceAttrs {
+  int64_t head_dim = 0;
+  bool operator==(const ToSequenceAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("head_dim", head_dim);
+  }
+};
+extern const OpDef kToSequence;
+extern const OpDef kToTokens;
+
+// k[0, i] = cache k[slots[i]], v likewise: i32 [L], caches [NB, BS, Hkv, D] -> `dtype` [sequence =
+// 1, L, Hkv, D] each. A slot < 0 is no row: what stands there is undefined.
+struct KvReadAttrs {
+  DType dtype = DType::f32;
+  bool operator==(const KvReadAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("dtype", name(dtype));
+  }
+};
+extern const OpDef kKvRead;  // (slots, cache k, cache v) -> (k, v)
+
+// The reverse: cache k[slots[i]] = k[0, i].
+extern const OpDef kKvWrite;  // (k, v, slots, cache k, cache v) -> ()
+
+// y[i] = x[rows[i]], and zeros where rows[i] < 0: x [n, C], i32 [R] -> [R, C]. Of rows that each
+// are on one rank, the sum over ranks is all of them.
+extern const OpDef kPickRows;
+
+}  // namespace braid::ops

@@ -1,0 +1,102 @@
+#include "braid/parallel/sequence_parallel.h"
+
+#include "braid/ops/attention.h"
+#include "braid/ops/one_sided.h"
+#include "braid/ops/sequence.h"
+
+namespace braid {
+
+LayoutPlan sequence_parallel(const Program& program, const SequenceMesh& mesh, SequenceLayout q,
+                             SequenceLayout kv) {
+  const int P = mesh.ranks();
+  if (std::ssize(q.ranks) != P || std::ssize(kv.ranks) != P) {
+    fail(ErrorCode::kInvalidArgument, "tokens over {} ranks and keys over {}, on {} ranks",
+         q.ranks.size(), kv.ranks.size(), P);
+  }
+  for (int r = 0; r < P; ++r) {
+    if (q.rows(r) == even_part(q.length(), P, r).size()) continue;
+    fail(ErrorCode::kInvalidArgument, "{} of {} tokens on rank {}, wanted {}", q.rows(r),
+         q.length(), r, even_part(q.length(), P, r).size());
+  }
+  LayoutPlan plan{.axis = "world", .P = P, .pinned = {}, .tokens = {}};
+  plan.tokens = TokenSharding{mesh, std::move(q), std::move(kv)};
+  const auto head = program.find("lm_head");
+  if (head && program.value(*head).type.shape[0] >= P) {
+    std::vector<Range> rows;
+    for (int r = 0; r < P; ++r) {
+      rows.push_back(even_part(program.value(*head).type.shape[0], P, r));
+    }
+    plan.pinned["lm_head"] = Placement::shard(0, std::move(rows));
+  }
+  return plan;
+}
+
+namespace {
+
+// A meeting of all ranks.
+std::vector<ValueId> meet(Builder& b, int P, std::vector<ValueId> kept, std::vector<ValueId> closed,
+                          std::vector<ValueType> opens) {
+  std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
+  inputs[0] = kept[0];
+  std::ranges::copy(closed, inputs.begin() + ops::kSyncFirstClosed);
+  inputs.insert(inputs.end(), kept.begin() + 1, kept.end());
+  return b.op(ops::kSync,
+              Attrs::of(ops::SyncAttrs{.axis = "world",
+                                       .ranks = P,
+                                       .arrivals = {},
+                                       .opens = std::move(opens),
+                                       .opened_arrivals = {}}),
+              std::move(inputs));
+}
+
+// What rank 0 reads of all others.
+ops::MoveAttrs moves(const SequenceLayout& kv, int rank, int64_t heads) {
+  ops::MoveAttrs attrs{rank, {}};
+  int64_t row = 0;
+  for (int peer = 1; rank == 0 && peer < static_cast<int>(kv.ranks.size()); ++peer) {
+    const int64_t rows = kv.rows(peer);
+    for (int v = 0; v < 2 && rows > 0; ++v) {
+      attrs.moves.push_back(
+          {.peer = peer, .src = 2 + v, .dst = v, .rows = rows, .dst_row = row, .heads = heads});
+    }
+    row += rows;
+  }
+  return attrs;
+}
+
+}  // namespace
+
+std::vector<RankProgram> gather_kv(const Program& program, const SequenceLayout& kv) {
+  const int P = static_cast<int>(kv.ranks.size());
+  BRAID_CHECK(kv.rows(0) == 0 && kv.length() > 0, "keys that rank 0 has");
+  std::vector<RankProgram> ranks;
+  for (int r = 0; r < P; ++r) {
+    Builder b("gather_kv", {.sequence = 1});
+    const auto slots = [&](const char* name, int64_t rows) {
+      return b.input(name, {DType::i32, {rows}, BatchAxis::none});
+    };
+    const ValueId from = slots("kv_slots", kv.max_rows()), to = slots("to_slots", kv.length());
+    for (const Op& op : program.ops) {
+      if (op.def != &ops::kAttention) continue;
+      const auto scope = b.scope(op.scope);
+      const Value &k = program.value(op.inputs[1]), &v = program.value(op.inputs[2]);
+      const ValueId cache_k = b.state(k.name, k.type), cache_v = b.state(v.name, v.type);
+      const int64_t heads = k.type.shape[2];
+      const ValueType all{
+          k.type.dtype, {1, kv.length(), heads, k.type.shape[3]}, BatchAxis::sequence};
+      const auto own =
+          b.op(ops::kKvRead, Attrs::of(ops::KvReadAttrs{k.type.dtype}), {from, cache_k, cache_v});
+      const auto here = meet(b, P, own, {}, {all, all});
+      b.op(ops::kPull, Attrs::of(moves(kv, r, heads)), {here[0], here[1], own[0], own[1]});
+      meet(b, P, own, here, {});
+      b.op(ops::kKvWrite, {}, {here[0], here[1], to, cache_k, cache_v});
+    }
+    RankProgram& rank = ranks.emplace_back();
+    rank.rank = r;
+    rank.program = b.finish({});
+    rank.placements.resize(rank.program.values.size());
+  }
+  return ranks;
+}
+
+}  // namespace braid

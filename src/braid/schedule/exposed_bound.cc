@@ -1,0 +1,82 @@
+#include "braid/schedule/exposed_bound.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "braid/ops/one_sided.h"
+
+namespace braid {
+namespace {
+
+bool moves(const Op& op) {
+  return op.def == &ops::kPull || op.def == &ops::kPush;
+}
+
+// Bytes that a pull or a push moves, by LinkClass.
+std::array<double, 3> bytes_of_moves(const Program& program, const Op& op, const Topology& topology,
+                                     const Extents& extents) {
+  std::array<double, 3> bytes{};
+  const auto& attrs = op.attrs.as<ops::MoveAttrs>();
+  for (const ops::Move& move : attrs.moves) {
+    const ValueType& type = program.value(op.inputs[static_cast<size_t>(move.src)]).type;
+    const int64_t sequences = extents.of(type.axis, type.shape[0]);
+    bytes[static_cast<size_t>(topology.link(attrs.rank, move.peer))] +=
+        static_cast<double>(sequences * bytes_of(type.dtype, move.elems(type.shape[3])));
+  }
+  return bytes;
+}
+
+double step_seconds(const Program& program, const Schedule& schedule, const Topology& topology,
+                    const Extents& extents, double compute,
+                    const std::array<double, 3>& bytes_per_second) {
+  std::vector<double> flops;
+  double all = 0;
+  for (const Launch& launch : schedule.launches) {
+    const Op& op = schedule.op(program, launch);
+    const Work work{.extents = extents};
+    const Cost cost =
+        op.def->cost(op.attrs, program.input_types(op), program.output_types(op), work);
+    flops.push_back(cost.flops);
+    all += cost.flops;
+  }
+  std::array<double, kNumStreams> stream_free{};
+  std::array<double, 3> link_free{};
+  std::vector<double> ends;
+  for (size_t i = 0; i < schedule.launches.size(); ++i) {
+    const Launch& launch = schedule.launches[i];
+    const Op& op = schedule.op(program, launch);
+    double& free = stream_free[static_cast<size_t>(launch.stream)];
+    double begin = free;
+    for (int awaited : launch.waits) begin = std::max(begin, ends[static_cast<size_t>(awaited)]);
+    double end = begin;
+    if (all > 0) end += compute * flops[i] / all;
+    if (moves(op)) {
+      const auto bytes = bytes_of_moves(program, op, topology, extents);
+      for (const LinkClass link : {LinkClass::machine, LinkClass::cluster}) {
+        const auto l = static_cast<size_t>(link);
+        if (bytes[l] == 0) continue;
+        link_free[l] = std::max(begin, link_free[l]) + bytes[l] / bytes_per_second[l];
+        end = std::max(end, link_free[l]);
+      }
+    }
+    free = end;
+    ends.push_back(end);
+  }
+  return ends.empty() ? 0 : *std::ranges::max_element(ends);
+}
+
+}  // namespace
+
+double exposed_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
+                     const Topology& topology, const Extents& extents, double compute,
+                     const std::array<double, 3>& bytes_per_second) {
+  double worst = 0;
+  for (size_t r = 0; r < programs.size(); ++r) {
+    worst = std::max(worst, step_seconds(programs[r], schedules[r], topology, extents, compute,
+                                         bytes_per_second) -
+                                compute);
+  }
+  return worst;
+}
+
+}  // namespace braid

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "braid/parallel/topology.h"
+#include "braid/schedule/schedule.h"
+
+namespace braid {
+
+// The least communication that Schedules with one-sided transfers expose, in seconds: what a step
+// takes beyond `compute` seconds of computation of each rank, where
+//   - a rank's launches run in their order, each as soon as what it waits for has ended;
+//   - launches that compute share `compute` by their FLOP;
+//   - links move `bytes_per_second` (by LinkClass) each way, a transfer at a time;
+//   - all ranks run alike, and nothing else costs anything: no latency, no launch, no meeting, and
+//     transfers and computation do not slow each other down.
+// No run of these Schedules is faster on such links. docs/sequence-parallel.md has what it comes to
+// for each mode of attention. [ranks] of programs and schedules.
+double exposed_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
+                     const Topology& topology, const Extents& extents, double compute,
+                     const std::array<double, 3>& bytes_per_second);
+
+}  // namespace braid

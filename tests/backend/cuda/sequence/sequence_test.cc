@@ -1,0 +1,187 @@
+// Sequence-parallel attention on GPUs gives what one rank would, in f64 over the same bf16 inputs:
+// every mode, within a machine and between emulated ones, eagerly and as replayed graphs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backend/cuda/sequence/sequence_world.h"
+#include "braid/parallel/attention/traffic.h"
+
+namespace braid::testing_sp_gpu {
+namespace {
+
+struct Case {
+  const char* name;
+  int64_t L = 37, kv_L = 0;  // 0: as L
+  int64_t heads = 24, kv_heads = 24, D = 64, B = 1;
+  int64_t left = -1, right = -1;
+  int64_t joint_q = 0, joint_kv = 0;
+  enum Layout { even, uneven, zigzag } layout = even;
+  int micro_batches = 1;
+};
+
+const Case kCases[] = {
+    {.name = "24 heads", .L = 301, .D = 128},
+    {.name = "uneven lengths and heads",
+     .L = 245,
+     .heads = 9,
+     .kv_heads = 9,
+     .layout = Case::uneven},
+    {.name = "cut groups", .L = 131, .heads = 9, .kv_heads = 3, .joint_q = 7, .joint_kv = 7},
+    {.name = "gqa causal zigzag",
+     .L = 253,
+     .heads = 10,
+     .kv_heads = 2,
+     .D = 128,
+     .right = 0,
+     .layout = Case::zigzag},
+    {.name = "mqa window, two sequences",
+     .L = 161,
+     .heads = 9,
+     .kv_heads = 1,
+     .B = 2,
+     .left = 51,
+     .right = 3},
+    {.name = "micro-batches", .L = 97, .heads = 4, .kv_heads = 2, .B = 3, .micro_batches = 2},
+    {.name = "joint causal",
+     .L = 135,
+     .heads = 5,
+     .kv_heads = 5,
+     .D = 256,
+     .right = 0,
+     .joint_q = 5,
+     .joint_kv = 5,
+     .layout = Case::zigzag},
+    {.name = "cross",
+     .L = 129,
+     .kv_L = 67,
+     .heads = 9,
+     .kv_heads = 3,
+     .D = 96,
+     .joint_kv = 3,
+     .layout = Case::uneven},
+    {.name = "fewer rows than ranks", .L = 1, .heads = 8, .kv_heads = 8},
+};
+
+SequenceLayout layout_of(Case::Layout kind, int64_t L, int P, int64_t first) {
+  if (kind == Case::zigzag) return zigzag_layout(L, P, first);
+  if (kind == Case::even) return even_layout(L, P, first);
+  std::vector<int64_t> lengths(static_cast<size_t>(P), L / (2 * P));
+  lengths[0] += L - P * (L / (2 * P));
+  return contiguous_layout(lengths, first);
+}
+
+SequenceAttention attention_of(const Case& s, int P) {
+  SequenceAttention a{.batch = s.B,
+                      .q_heads = s.heads,
+                      .kv_heads = s.kv_heads,
+                      .head_dim = s.D,
+                      .dtype = DType::bf16,
+                      .scale = 1 / std::sqrt(static_cast<float>(s.D)),
+                      .window_left = s.left,
+                      .window_right = s.right};
+  a.joint_q = s.joint_q;
+  a.joint_kv = s.joint_kv;
+  a.q = layout_of(s.layout, s.L, P, s.joint_q);
+  a.kv = layout_of(s.layout, s.kv_L ? s.kv_L : s.L, P, s.joint_kv);
+  return a;
+}
+
+std::vector<SequenceMesh> meshes_of(SpMode mode, const Topology& topology, int64_t heads) {
+  std::vector<SequenceMesh> meshes;
+  const int P = topology.ranks();
+  for (int t = 1; t <= P; ++t) {
+    for (int u = 1; t * u <= P; ++u) {
+      if (P % (t * u) != 0 || t * u > heads) continue;
+      if (mode != SpMode::torus && t > 1) continue;
+      if (mode == SpMode::ring && u > 1) continue;
+      if (mode == SpMode::ulysses && u < P) continue;
+      meshes.push_back(
+          sequence_mesh(mode, topology, heads, {.torus = t, .ulysses = u, .ring = P / (t * u)}));
+    }
+  }
+  return meshes;
+}
+
+class SequenceOnGpus : public testing::TestWithParam<std::tuple<SpMode, const char*>> {};
+
+// The first step is eager, the later ones replay a graph; steps 0, 2 and 3 have one seed.
+TEST_P(SequenceOnGpus, EqualsOneRankAndRepeats) {
+  if (gpus() == 0) GTEST_SKIP() << "no GPU";
+  const auto [mode, text] = GetParam();
+  const Topology topology = parse_topology(text);
+  fabric::PeerFabric fabric(fabric_config(topology));
+  size_t turn = 0;
+  for (const Case& shape : kCases) {
+    const SequenceAttention a = attention_of(shape, topology.ranks());
+    const auto meshes = meshes_of(mode, topology, shape.heads);
+    const SequenceMesh& mesh = meshes[turn++ % meshes.size()];
+    SCOPED_TRACE(
+        fmt::format("{}: {} {} on {}", shape.name, to_string(mode), to_string(mesh.degrees), text));
+    const RunConfig config{.seeds = {1, 2, 1, 1},
+                           .strategy = turn % 4 == 3 ? "sequential" : "sequence_parallel",
+                           .micro_batches = shape.micro_batches};
+    const auto got = run(fabric, a, mesh, config);
+    expect_exact(a, got[1], 2);
+    if (HasFatalFailure()) return;
+    expect_exact(a, got[3], 1);
+    if (HasFatalFailure()) return;
+    for (size_t i : {2u, 3u}) {
+      EXPECT_TRUE(same_bits(got[i].o, got[0].o)) << "step " << i;
+      EXPECT_TRUE(same_bits(got[i].joint_o, got[0].joint_o)) << "step " << i;
+    }
+    const auto traffic = attention_traffic(a, mesh);
+    for (size_t r = 0; r < traffic.size(); ++r) {
+      EXPECT_EQ(got[0].bytes[r], traffic[r][1] + traffic[r][2]) << "rank " << r;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SequenceOnGpus,
+                         testing::Combine(testing::Values(SpMode::ring, SpMode::ulysses,
+                                                          SpMode::usp, SpMode::tas, SpMode::torus),
+                                          testing::Values("1x2", "2x1")),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", to_string(std::get<0>(info.param)),
+                                              std::get<1>(info.param));
+                         });
+
+class SequenceFaultsOnGpus : public testing::TestWithParam<const char*> {};
+
+TEST_P(SequenceFaultsOnGpus, ALateRankChangesNothing) {
+  if (gpus() == 0) GTEST_SKIP() << "no GPU";
+  const Topology topology = parse_topology(GetParam());
+  fabric::PeerFabric fabric(fabric_config(topology));
+  const SequenceAttention a = attention_of(kCases[1], topology.ranks());
+  for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::torus}) {
+    SCOPED_TRACE(to_string(mode));
+    const SequenceMesh mesh = meshes_of(mode, topology, a.q_heads).back();
+    const RunConfig config{.seeds = {3, 3, 3}, .late = std::chrono::milliseconds(30)};
+    const auto got = run(fabric, a, mesh, config);
+    expect_exact(a, got[2], 3);
+    EXPECT_TRUE(same_bits(got[2].o, got[0].o));
+  }
+}
+
+TEST_P(SequenceFaultsOnGpus, ARankThatDoesNotComeEndsTheJob) {
+  if (gpus() == 0) GTEST_SKIP() << "no GPU";
+  const Topology topology = parse_topology(GetParam());
+  for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::torus}) {
+    SCOPED_TRACE(to_string(mode));
+    fabric::PeerFabric fabric(fabric_config(topology, std::chrono::milliseconds(500)));
+    const SequenceAttention a = attention_of(kCases[1], topology.ranks());
+    const SequenceMesh mesh = meshes_of(mode, topology, a.q_heads).back();
+    try {
+      run(fabric, a, mesh, {.absent = true});
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDeadline) << error.what();
+      EXPECT_NE(std::string(error.what()).find("sync"), std::string::npos) << error.what();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SequenceFaultsOnGpus, testing::Values("1x2", "2x1"));
+
+}  // namespace
+}  // namespace braid::testing_sp_gpu

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "braid/fabric/peer/peer_fabric.h"
+#include "braid/parallel/attention/lower_attention.h"
+#include "braid/tensor/half.h"
+
+// Sequence-parallel attention on a world of GPUs, and what one rank computes in f64 from the same
+// bf16 inputs.
+namespace braid::testing_sp_gpu {
+
+int gpus();
+
+// Ranks on GPUs of their own, or together on one where there are too few.
+fabric::PeerFabricConfig fabric_config(
+    const Topology& topology, std::chrono::milliseconds device_deadline = std::chrono::seconds(3));
+
+struct Result {
+  std::vector<std::vector<bf16>> o, joint_o;  // [ranks] own rows packed
+  std::vector<int64_t> bytes;                 // [ranks] that it asked for
+};
+
+struct RunConfig {
+  std::vector<uint64_t> seeds = {1};  // of each step: the first is eager, the others are graphs
+  std::string strategy = "sequence_parallel";
+  int micro_batches = 1;
+  std::chrono::milliseconds late{0};  // rank 1 begins every step by so much later
+  bool absent = false;                // rank 1 never comes
+};
+
+// The results of each step.
+std::vector<Result> run(fabric::PeerFabric& fabric, const SequenceAttention& a,
+                        const SequenceMesh& mesh, const RunConfig& config);
+
+// Every row of short results, every 17th of long ones.
+void expect_exact(const SequenceAttention& a, const Result& got, uint64_t seed);
+
+bool same_bits(const std::vector<std::vector<bf16>>& a, const std::vector<std::vector<bf16>>& b);
+
+}  // namespace braid::testing_sp_gpu

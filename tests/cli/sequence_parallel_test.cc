@@ -1,0 +1,83 @@
+// A model over ranks that divide the tokens of a prompt.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cli/program.h"
+
+namespace braid::golden {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class SequenceParallelCliTest : public CliTest {
+ protected:
+  static std::string text() {
+    std::string text;
+    for (int i = 0; i < 120; ++i) text += fmt::format("{} and {}, ", i, i * i);
+    return text;
+  }
+};
+
+TEST_F(SequenceParallelCliTest, PerplexityAndTextAreThoseOfOneRank) {
+  const std::filesystem::path file = path("long.txt");
+  std::ofstream(file) << text();
+  const std::string score = "perplexity -m " + hf() + " --ctx 48 --json -f " + file.string();
+  const Outcome one = braid(score);
+  ASSERT_EQ(one.status, 0) << one.err;
+  const double want = json::parse(one.out).at("perplexity");
+  const std::string answer = "run -m " + gguf() + " -p '3 and 9, 4' -n 12 --json --ignore-eos ";
+  const json text_of_one = json::parse(braid(answer).out).at("text");
+  for (const char* sp :
+       {"--sp ring --ranks 3", "--sp ulysses --ranks 2", "--sp torus --machines 2x1",
+        "--sp usp --machines 2x2 --ulysses-degree 2", "--sp tas --machines 2x2 --ring-degree 2",
+        "--sp torus --ranks 4 --torus-degree 2 --ulysses-degree 2 --schedule overlap",
+        "--sp torus --ranks 2 --torus-degree 2 --schedule sequence_parallel", "--sp ring --ranks 1",
+        "--sp ring --ranks 2 --link-gbps 1"}) {
+    SCOPED_TRACE(sp);
+    const Outcome o = braid(fmt::format("{} --threads 1 {}", score, sp));
+    ASSERT_EQ(o.status, 0) << o.err;
+    EXPECT_NEAR(json::parse(o.out).at("perplexity").get<double>(), want, 1e-4 * want);
+    const Outcome run = braid(fmt::format("{} --threads 1 {}", answer, sp));
+    ASSERT_EQ(run.status, 0) << run.err;
+    EXPECT_EQ(json::parse(run.out).at("text"), text_of_one);
+  }
+}
+
+TEST_F(SequenceParallelCliTest, ExplainsAndTracesWhatRan) {
+  const std::string trace = path("sequence_trace.json");
+  const Outcome o =
+      braid("run -m " + gguf() + " -p '3 and 9, 4 and 16, 5' -n 3 --threads 1 --sp " +
+            "torus --machines 2x1 --schedule sequence_parallel --explain --ignore-eos " +
+            "--trace " + trace);
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("sequences over 2 ranks: torus attention, torus 2"));
+  EXPECT_THAT(o.err, HasSubstr("on rank 0: sequence_parallel"));
+  EXPECT_THAT(o.err, HasSubstr("keys to rank 0"));
+  EXPECT_THAT(o.err, HasSubstr("tokens over 2 ranks"));
+  const std::string written = read(trace);
+  for (const char* kind : {"segment_attention", "pull", "push", "sync", "kv_read"}) {
+    EXPECT_THAT(written, HasSubstr(kind));
+  }
+}
+
+TEST_F(SequenceParallelCliTest, WhatDoesNotGoTogetherGetsOneLine) {
+  const std::string run = "run -m " + gguf() + " -p x -n 1 --threads 1 ";
+  expect_refused(run + "--ranks 2", 2, "--ranks goes with --sp");
+  expect_refused(run + "--machines 2x1", 2, "--machines goes with --sp");
+  expect_refused(run + "--sp ring", 2, "--sp needs --ranks or --machines");
+  expect_refused(run + "--sp ring --ranks 2 --tp 2", 2, "--sp and --tp");
+  expect_refused(run + "--sp spiral --ranks 2", 2, "'spiral': there are ring, ulysses");
+  expect_refused(run + "--sp ring --ranks 0", 2, "over 0 ranks");
+  expect_refused(run + "--sp ring --ranks 2 --machines 2x2", 2, "--machines 2x2 are 4");
+  expect_refused(run + "--sp ring --machines 2", 2, "2");
+  expect_refused(run + "--sp ring --ranks 2 --ulysses-degree 2", 2, "make up 4 ranks");
+  expect_refused(run + "--sp ulysses --ranks 64", 2, "only 4 heads");
+  expect_refused(run + "--sp torus --ranks 4 --torus-degree -2", 2, "a degree of -2");
+}
+
+}  // namespace
+}  // namespace braid::golden

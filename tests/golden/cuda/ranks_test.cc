@@ -1,0 +1,118 @@
+// Models over several GPUs: ranks on emulated machines, and ranks that stop.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "braid/engine/batch_cut.h"
+#include "braid/engine/forward_plans.h"
+#include "braid/engine/loaded_model.h"
+#include "braid/engine/world.h"
+#include "braid/schedule/strategies/registry.h"
+#include "golden/support/forward.h"
+#include "golden/support/golden.h"
+#include "golden/support/random_model.h"
+
+namespace braid::golden {
+namespace {
+
+RunnerConfig config_of(const std::string& schedule, int machines) {
+  RunnerConfig config{.device = {.cuda = true, .ids = {}},
+                      .tp = 2,
+                      .cache = {.pages = kPages,
+                                .page_size = kPageSize,
+                                .pages_per_sequence = kPages,
+                                .kv_dtype = DType::bf16,
+                                .activations = DType::bf16},
+                      .schedule = schedule};
+  config.links.machines = machines;
+  return config;
+}
+
+// What goes between machines through the host is added up in another order, and rounded once more
+// where one machine adds a residual to a sum that was not rounded.
+TEST(CudaRanks, MachinesGiveTheLogitsOfOneMachine) {
+  if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  for (const std::string name : {"llama2_mha", "mistral_window"}) {
+    const Folder folder(name + "_machines");
+    write_hf_folder(load_random_model(name), folder.path());
+    const LoadedModel loaded(folder.path().string());
+    const Golden golden = load_golden(name);
+    for (const std::string schedule :
+         {"sequential", "overlap", "nanoflow", "gemm_collective", "tokenweave"}) {
+      SCOPED_TRACE(name + " " + schedule);
+      Runner one(loaded.model, config_of(schedule, 1));
+      Runner two(loaded.model, config_of(schedule, 2));
+      for (const Case& c : golden.cases) {
+        for (const size_t chunk : {512u, 7u, 1u}) {
+          const Rows expected = prompt_logits(one, c.prompt, chunk);
+          const Rows seen = prompt_logits(two, c.prompt, chunk);
+          ASSERT_EQ(seen.size(), expected.size());
+          for (size_t t = 0; t < seen.size(); ++t) {
+            ASSERT_LT(relative_distance(seen[t], expected[t]), 0.03) << "token " << t;
+          }
+        }
+      }
+    }
+  }
+}
+
+// A model bound on two ranks of which one goes on alone after `together` steps.
+void step_alone(int together) {
+  const std::string name = "llama2_mha";
+  const Folder folder(name + "_stopped");
+  write_hf_folder(load_random_model(name), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  const RunnerConfig config = config_of("sequential", 1);
+  const auto world = make_cuda_world(loaded.model, {.ranks = 2, .deadline_ms = 500}, config.device);
+  const ForwardPlanner planner(
+      [&](const ForwardShape& s) { return loaded.model.forward(s); }, config.cache,
+      {&world->rank(0).backend().catalog(), &world->rank(1).backend().catalog()}, {.devices = 2});
+  const std::vector<int32_t> ids = {1, 2, 3}, pages = {0};
+  Batch batch(kPageSize);
+  batch.add(ids, 0, pages, 1);
+  BatchCut cut;
+  PlannedForward planned = planner.plan(*sequential_strategy(), batch, cut);
+  std::vector<std::unique_ptr<Executor>> executors;
+  for (int r = 0; r < 2; ++r) {
+    const auto i = static_cast<size_t>(r);
+    executors.push_back(world->rank(r).bind(planned.lowered[i], std::move(planned.fused[i]),
+                                            std::move(planned.schedules[i])));
+    cut.write(*executors.back());
+  }
+  std::vector<Extents> counts;
+  for (const Work& work : cut.works()) counts.push_back(work.extents);
+  for (int step = 0; step < together; ++step) {
+    for (const auto& executor : executors) executor->prepare(counts);
+    std::thread other([&] { executors[1]->run(counts); });
+    executors[0]->run(counts);
+    other.join();
+  }
+  executors[0]->prepare(counts);
+  executors[0]->run(counts);
+  executors[0]->host_output(0, 1);
+}
+
+[[noreturn]] void exit_as_the_program(int together) {
+  int status = 0;
+  try {
+    step_alone(together);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "braid: error: %s\n", e.what());
+    status = 1;
+  }
+  std::exit(status);
+}
+
+// Launch by launch, and in a graph.
+TEST(CudaRanks, AStoppedRankIsADeadlineOfTheOther) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  for (const int together : {0, 3}) {
+    EXPECT_EXIT(exit_as_the_program(together), testing::ExitedWithCode(1),
+                "^braid: error: rank 0: waited 0.5 s on the device for 'tp.compute/[a-z_]+' from "
+                "rank 1: expected [0-9]+, seen [0-9]+\n$");
+  }
+}
+
+}  // namespace
+}  // namespace braid::golden

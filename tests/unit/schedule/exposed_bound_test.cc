@@ -1,0 +1,119 @@
+// The bound of exposed communication against the closed forms of two ranks.
+#include <gtest/gtest.h>
+
+#include "braid/parallel/attention/lower_attention.h"
+#include "braid/schedule/exposed_bound.h"
+#include "braid/schedule/plan.h"
+#include "braid/schedule/profile.h"
+#include "braid/schedule/simulator.h"
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid {
+namespace {
+
+// Kernels are names.
+class Catalog : public KernelCatalog {
+ public:
+  KernelInfo find(const Program&, const Op& op, Stream) const override {
+    return {std::string(op.def->kind), 0};
+  }
+};
+
+constexpr double kCompute = 1;  // seconds
+
+struct Case {
+  SequenceAttention a;
+  Topology topology;
+  std::vector<Program> programs;
+  std::vector<Schedule> schedules;
+
+  Case(SpMode mode, const char* text, double n, double t, const SpRequest& request = {})
+      : topology(parse_topology(text)) {
+    a = {.q_heads = 4, .kv_heads = 4, .head_dim = 16, .dtype = DType::bf16, .scale = 1};
+    a.joint_q = a.joint_kv = static_cast<int64_t>(t);
+    a.q = a.kv = even_layout(static_cast<int64_t>(2 * n), 2, a.joint_q);
+    const Catalog catalog;
+    programs = attention_programs(a, sequence_mesh(mode, topology, a.q_heads, request));
+    std::vector<PlanRank> ranks;
+    for (const Program& program : programs) ranks.push_back({&program, &catalog});
+    schedules =
+        plan(*find_strategy("sequence_parallel"), ranks,
+             {.micro_batches = {{.capacity = {.sequence = 1}}}, .topology = topology, .price = {}});
+  }
+  double bound(double speed) const {
+    return exposed_bound(programs, schedules, topology, {.sequence = 1}, kCompute,
+                         {0, speed, speed});
+  }
+  // Bytes of `rows` rows of `heads` heads.
+  double bytes(double rows, double heads) const { return rows * heads * 16 * 2; }
+};
+
+constexpr double kN = 500, kT = 60;  // rows of a rank, of the prefix
+constexpr double kSpeeds[] = {1e4, 1e5, 3e5, 6e5, 1e6, 1e7, 1e9};
+
+TEST(ExposedBound, RingHidesKeysUnderItsOwn) {
+  const Case c(SpMode::ring, "1x2", kN, kT);
+  const double own = kCompute * (kN + kT) / (2 * kN + kT);
+  for (double speed : kSpeeds) {
+    const double keys = 2 * c.bytes(kN, 4) / speed, joint = c.bytes(kT / 2, 4) / speed;
+    EXPECT_NEAR(c.bound(speed), std::max(0., keys - own) + joint, 1e-9) << speed;
+  }
+}
+
+TEST(ExposedBound, UlyssesExposesAll) {
+  const Case c(SpMode::ulysses, "1x2", kN, kT);
+  for (double speed : kSpeeds) {
+    EXPECT_NEAR(c.bound(speed), (4 * c.bytes(kN, 2) + c.bytes(kT, 2)) / speed, 1e-9) << speed;
+  }
+}
+
+TEST(ExposedBound, TorusWaitsForWhatAStageNeeds) {
+  const Case c(SpMode::torus, "2x1", kN, kT);
+  ASSERT_EQ(c.a.q.length(), 2 * kN);
+  const double unit = kCompute / ((2 * kN + kT) * (2 * kN + kT));
+  for (double speed : kSpeeds) {
+    const double q = c.bytes(kN, 2) / speed, joint = c.bytes(kT, 2) / speed;
+    double end = unit * (kN + kT) * (kN + kT);       // own queries, own keys
+    end = std::max(end, q) + unit * kN * (kN + kT);  // the peer's queries
+    end = std::max(end, 3 * q) + unit * (kN + kT) * kN;
+    const double sent = end + q + joint;
+    end = std::max(end + unit * kN * kN, sent);
+    EXPECT_NEAR(c.bound(speed), end - kCompute, 1e-9) << speed;
+  }
+}
+
+// Against the simulator where nothing but links and attention costs.
+TEST(ExposedBound, IsWhatAnIdealMachineTakes) {
+  for (double speed : kSpeeds) {
+    for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus}) {
+      const Case c(mode, "2x1", kN, kT);
+      Profile profile;
+      profile.memory_bytes_per_second = profile.total_memory_bytes_per_second = 1e18;
+      profile.unit_bytes_per_second = 1e18;
+      profile.machine_link = profile.cluster_link = {.bytes_per_second = speed};
+      double flops = 0;
+      std::vector<const Program*> programs;
+      for (const Program& program : c.programs) programs.push_back(&program);
+      for (const Op& op : c.programs[0].ops) {
+        const Work work{.extents = {.sequence = 1}};
+        flops +=
+            op.def
+                ->cost(op.attrs, programs[0]->input_types(op), programs[0]->output_types(op), work)
+                .flops;
+      }
+      profile.rates.push_back({.kind = "segment_attention",
+                               .dtype = "",
+                               .unit = Rate::Unit::flops,
+                               .includes_memory = true,
+                               .points = {{1, flops / kCompute}}});
+      const Work work{.extents = {.sequence = 1}};
+      const double seconds =
+          simulate(programs, c.schedules, {&work, 1}, CostModel(profile, c.topology)).seconds;
+      EXPECT_NEAR(c.bound(speed), seconds - kCompute, 1e-3 * seconds)
+          << to_string(mode) << " at " << speed;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid
