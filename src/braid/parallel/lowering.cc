@@ -151,6 +151,7 @@ class Lowering {
            value.name.empty() ? "a value" : value.name, to_string(want), to_string(have));
     }
     const int producer = common(id).producer;
+    BRAID_CHECK(producer >= 0 || consumer != nullptr, "an input that nothing reads is converted");
     const ValueType whole = common(id).whole;
     const ValueId made = add(ValueKind::computed, "", whole, want, producer);
     const Op& source = producer >= 0 ? logical_.ops[static_cast<size_t>(producer)] : *consumer;
