@@ -80,7 +80,7 @@ double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
   // Items, or shares of them, in work at a time. CTAs of a cluster are on neighbouring SMs, which
   // leaves some slots unused.
   const int clusters = device.num_sms * ctas / config.cluster;
-  const int slots = config.split > 2 ? static_cast<int>(clusters / 1.1) : clusters;
+  const int slots = config.split > 2 ? clusters * 10 / 11 : clusters;
   const double shares = double(plan.num_items) * config.split;
   // With fewer than slots, CTAs have fewer neighbours, and more of their SM each.
   const double neighbours = std::clamp(shares / slots * ctas, 1., double(ctas));
