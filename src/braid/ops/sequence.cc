@@ -26,8 +26,8 @@ std::vector<ValueType> infer_to_tokens(const Attrs&, TypeList in) {
 Cost cost_copy(const Attrs&, TypeList in, TypeList, const Work& work) {
   const ValueType& x = in[0];
   const int64_t rows = x.shape.rank() == 4 ? x.shape[1] : x.shape[0];
-  const auto bytes =
-      static_cast<double>(bytes_of(x.dtype, x.shape.elems()) / std::max<int64_t>(rows, 1));
+  const double bytes = static_cast<double>(bytes_of(x.dtype, x.shape.elems())) /
+                       static_cast<double>(std::max<int64_t>(rows, 1));
   return {.bytes = 2 * bytes * static_cast<double>(work.extents.of(BatchAxis::shard, rows))};
 }
 
