@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "braid/fabric/host_barrier.h"
 #include "braid/fabric/peer/peer_fabric.h"
 #include "braid/kernels/cuda/comm/device/collectives.h"
 
@@ -47,14 +48,14 @@ class Bench {
               {.name = "bench", .line_bytes = 2 << 20, .max_ctas = 128}),
         x_(endpoint.allocate<std::byte>(options.max_bytes, "x")),
         y_(endpoint.allocate<std::byte>(options.max_bytes, "y")),
-        ready_(endpoint.allocate<fabric::Signal>(endpoint.world_size(), "ready")),
+        ready_(endpoint),
         rows_(rows),
         times_(times) {
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
     check_cuda(cudaEventCreate(&start_), "event");
     check_cuda(cudaEventCreate(&stop_), "event");
     fill(x_.data());
-    barrier();
+    ready_.wait();
   }
   ~Bench() {
     cudaEventDestroy(start_);
@@ -99,16 +100,6 @@ class Bench {
                  "input");
     }
     check_cuda(cudaStreamSynchronize(stream_), "input");
-  }
-
-  void barrier() {
-    ++step_;
-    for (int p = 0; p < endpoint_.world_size(); ++p) {
-      endpoint_.signal(ready_.at(endpoint_.rank()), p, fabric::SignalOp::set, step_, {});
-    }
-    for (int p = 0; p < endpoint_.world_size(); ++p) {
-      endpoint_.wait(ready_.at(p), step_, {.from = p});
-    }
   }
 
   void collective_of(CollectiveOp op, int64_t bytes) {
@@ -241,7 +232,7 @@ class Bench {
   double time(int64_t bytes, const std::function<void()>& launch) {
     const int per_graph = bytes <= 1 << 20 ? 64 : bytes <= 16 << 20 ? 16 : 4;
     const int replays = bytes <= 1 << 20 ? 12 : 6;
-    barrier();
+    ready_.wait();
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
     check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
@@ -250,7 +241,7 @@ class Bench {
     check_cuda(cudaGraphInstantiate(&exec, graph, 0), "instantiation");
     check_cuda(cudaGraphUpload(exec, stream_), "upload");
     check_cuda(cudaStreamSynchronize(stream_), "upload");
-    barrier();
+    ready_.wait();
     for (int i = 0; i < 2; ++i) check_cuda(cudaGraphLaunch(exec, stream_), "launch");
     check_cuda(cudaEventRecord(start_, stream_), "event");
     for (int i = 0; i < replays; ++i) check_cuda(cudaGraphLaunch(exec, stream_), "launch");
@@ -260,9 +251,9 @@ class Bench {
     float ms = 0;
     check_cuda(cudaEventElapsedTime(&ms, start_, stop_), "time");
     times_[endpoint_.rank()] = ms * 1e3 / (replays * per_graph);
-    barrier();
+    ready_.wait();
     const double us = *std::max_element(times_.begin(), times_.end());
-    barrier();
+    ready_.wait();
     cudaGraphExecDestroy(exec);
     cudaGraphDestroy(graph);
     return us;
@@ -277,13 +268,12 @@ class Bench {
   DeviceComm comm_;
   fabric::SymBuf<std::byte> x_;
   fabric::SymBuf<std::byte> y_;
-  fabric::SymBuf<fabric::Signal> ready_;
+  fabric::HostBarrier ready_;
   std::vector<Row>& rows_;      // of rank 0
   std::vector<double>& times_;  // [ranks]
   cudaStream_t stream_ = nullptr;
   cudaEvent_t start_ = nullptr;
   cudaEvent_t stop_ = nullptr;
-  uint64_t step_ = 0;
 };
 
 // One line for each size: the chosen config with and without programmatic launch, and the best of

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "braid/backend/cuda/read_stream.h"
 #include "braid/kernels/cuda/linear/device/dequantize.h"
 #include "braid/kernels/cuda/linear/device/few_linear.h"
 #include "braid/kernels/cuda/linear/device/gemm.h"
@@ -31,10 +32,6 @@ struct Options {
 Options g_options;
 SkinnyDevice g_device;
 std::map<std::string, double> g_results;
-
-void record(const std::string& name, double value) {
-  g_results[name] = value;
-}
 
 struct DeviceArray {
   uint8_t* data = nullptr;
@@ -61,23 +58,6 @@ __global__ void fill_random(uint32_t* out, size_t words, uint32_t seed) {
 void fill(const DeviceArray& a, uint32_t seed) {
   fill_random<<<1056, 256>>>(reinterpret_cast<uint32_t*>(a.data), a.size / 4, seed);
   check_cuda(cudaGetLastError(), "fill");
-}
-
-constexpr int kLoads = 8;  // 16-byte loads of a thread in flight
-
-__global__ void __launch_bounds__(1024) read_stream(const uint4* in, size_t count, uint32_t* out) {
-  uint32_t x = 0;
-  const size_t threads = size_t{gridDim.x} * blockDim.x;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += kLoads * threads) {
-    uint4 v[kLoads];
-#pragma unroll
-    for (int j = 0; j < kLoads; ++j) {
-      v[j] = i + j * threads < count ? __ldcs(in + i + j * threads) : uint4{};
-    }
-#pragma unroll
-    for (int j = 0; j < kLoads; ++j) x ^= v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
-  }
-  if (x == 0x12345678u) *out = x;
 }
 
 // Microseconds of one run of `enqueue`, captured once; median over replays.
@@ -123,9 +103,7 @@ double stream_bytes_per_us(const DeviceArray& pool) {
   for (int ctas : {132, 264}) {
     const double us = graph_us(
         [&](cudaStream_t s) {
-          read_stream<<<ctas * g_device.num_sms / 132, 1024, 0, s>>>(
-              reinterpret_cast<const uint4*>(pool.data), bytes / 16,
-              reinterpret_cast<uint32_t*>(out.data));
+          read_stream(pool.data, bytes, out.data, ctas * g_device.num_sms / 132, {s});
         },
         replays());
     best = std::max(best, bytes / us);
@@ -253,9 +231,11 @@ void bench_single(const Layer& layer, DType dtype, int m, const DeviceArray& poo
   std::printf("| %s | %s | %d | %.2f | %.1f%% | %.2f | %.1f%% | %.2f | %s |\n", layer.name,
               dtype_name.c_str(), m, us[0], 100 * bytes / us[0] / stream, us[1],
               100 * bytes / us[1] / stream, library, shown.c_str());
-  record(std::string("single.") + layer.name + "." + dtype_name + "." + std::to_string(m),
-         bytes / us[1] / stream);
-  if (library > 0) record(std::string("cublaslt.") + layer.name + "." + std::to_string(m), library);
+  g_results[std::string("single.") + layer.name + "." + dtype_name + "." + std::to_string(m)] =
+      bytes / us[1] / stream;
+  if (library > 0) {
+    g_results[std::string("cublaslt.") + layer.name + "." + std::to_string(m)] = library;
+  }
 }
 
 void bench_step(int m, const DeviceArray& pool, const Buffers& buffers, double stream) {
@@ -283,7 +263,7 @@ void bench_step(int m, const DeviceArray& pool, const Buffers& buffers, double s
     std::printf("| %d | %s | %.1f | %.1f%% | %.1f | %.1f%% |\n", m,
                 fused ? "norm and residual" : "none", us[0], 100 * bytes / us[0] / stream, us[1],
                 100 * bytes / us[1] / stream);
-    record("step." + std::to_string(m) + (fused ? ".fused" : ""), bytes / us[1] / stream);
+    g_results["step." + std::to_string(m) + (fused ? ".fused" : "")] = bytes / us[1] / stream;
   }
 }
 
@@ -329,7 +309,7 @@ int run() {
   fill(buffers.unit, 4);
   check_cuda(cudaDeviceSynchronize(), "fill");
   const double stream = stream_bytes_per_us(pool);
-  record("stream.GB_s", stream / 1e3);
+  g_results["stream.GB_s"] = stream / 1e3;
   std::printf("read-only stream: %.0f GB/s on %s\n", stream / 1e3, prop.name);
 
   std::vector<int> tokens = {1, 4, 8, 16, 32};
@@ -385,7 +365,7 @@ int run() {
                         16;
       const double share = (step + out.size) / us / stream;
       std::printf("| %s | %.1f | %.1f%% |\n", std::string(name(dtype)).c_str(), us, 100 * share);
-      record("dequantize." + std::string(name(dtype)), share);
+      g_results["dequantize." + std::string(name(dtype))] = share;
     }
   }
   if (!g_options.json.empty()) {

@@ -8,6 +8,7 @@
 #include "braid/attention_one_gpu.h"
 #include "braid/backend/cuda/cuda_replay.h"
 #include "braid/backend/device_spec.h"
+#include "braid/fabric/host_barrier.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/ops/one_sided.h"
@@ -187,7 +188,7 @@ class Modes : public CudaModes {
     auto& computation = dynamic_cast<cuda::CudaReplay&>(alone.replay());
     auto& probed = dynamic_cast<cuda::CudaReplay&>(watched.replay());
     PlainCall plain(plan, e.rank(), e.device());
-    Meeting meeting(e);
+    fabric::HostBarrier meeting(e);
     const Extents counts{.sequence = o_.batch};
     const auto run_once = [&] {
       fill(plan, e.rank(), whole);
@@ -237,7 +238,7 @@ class Modes : public CudaModes {
   }
 
   // By turns, so that all meet the same clocks; each turn after a step that starts all ranks.
-  void time_all(GpuRank& rank, Meeting& meeting, cuda::CudaReplay& step,
+  void time_all(GpuRank& rank, fabric::HostBarrier& meeting, cuda::CudaReplay& step,
                 cuda::CudaReplay& computation, cuda::CudaReplay& probed, PlainCall& plain,
                 ModeReport& report, std::mutex& mutex) {
     const cuda::OwnedEvent begin = cuda::make_event(true), end = cuda::make_event(true);

@@ -5,23 +5,13 @@
 #include <chrono>
 #include <mutex>
 
+#include "braid/fabric/host_barrier.h"
+
 namespace braid::app {
-
-Meeting::Meeting(fabric::PeerEndpoint& endpoint)
-    : endpoint_(endpoint),
-      slots_(endpoint.allocate<fabric::Signal>(endpoint.world_size(), "bench")) {}
-
-void Meeting::wait() {
-  ++step_;
-  for (int p = 0; p < endpoint_.world_size(); ++p) {
-    endpoint_.signal(slots_.at(endpoint_.rank()), p, fabric::SignalOp::set, step_, {});
-  }
-  for (int p = 0; p < endpoint_.world_size(); ++p) endpoint_.wait(slots_.at(p), step_, {.from = p});
-}
 
 namespace {
 
-double time_copy(Meeting& meeting, const fabric::SymBuf<std::byte>& from,
+double time_copy(fabric::HostBarrier& meeting, const fabric::SymBuf<std::byte>& from,
                  const fabric::SymBuf<std::byte>& to, int peer, const fabric::Block& block,
                  const cuda::OwnedStream& stream, int times) {
   const cuda::OwnedEvent begin = cuda::make_event(true), end = cuda::make_event(true);
@@ -41,7 +31,7 @@ double time_copy(Meeting& meeting, const fabric::SymBuf<std::byte>& from,
 }
 
 // The host asks, as kernels do.
-double time_transfer(Meeting& meeting, fabric::PeerEndpoint& e,
+double time_transfer(fabric::HostBarrier& meeting, fabric::PeerEndpoint& e,
                      const fabric::SymBuf<std::byte>& from, const fabric::SymBuf<std::byte>& to,
                      int peer, const fabric::Block& block, int times) {
   const auto job = e.make_transfer(peer, false);
@@ -68,7 +58,7 @@ LinkSpeed measure_links(fabric::PeerFabric& fabric, const Topology& topology, in
   LinkSpeed speeds;
   std::mutex mutex;
   fabric::run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
-    Meeting meeting(e);
+    fabric::HostBarrier meeting(e);
     const auto from = e.allocate<std::byte>(kBytes, "bench.from");
     const auto to = e.allocate<std::byte>(kBytes, "bench.to");
     const cuda::OwnedStream stream = cuda::make_stream();

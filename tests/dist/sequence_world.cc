@@ -59,12 +59,6 @@ void fill(const TensorView& view, uint64_t seed, Tensor tensor,
   }
 }
 
-std::vector<int64_t> prefix(int64_t n) {
-  std::vector<int64_t> positions(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) positions[static_cast<size_t>(i)] = i;
-  return positions;
-}
-
 std::vector<float> own_rows(const TensorView& view, int64_t rows) {
   std::vector<float> out;
   for (int64_t b = 0; b < view.shape[0]; ++b) {

@@ -17,25 +17,16 @@
 #include "braid/schedule/plan.h"
 #include "braid/schedule/strategies/registry.h"
 #include "dist/fabric_testing.h"
+#include "dist/sequence_inputs.h"
 
 // Sequence-parallel attention on a world of threads, and what one rank computes in f64.
 namespace braid::testing_sp {
 
-// Element (sequence, position, head, d) of the whole q, k or v; the joint prefix is another tensor.
-enum Tensor : uint64_t { kQ, kK, kV, kJointQ, kJointK, kJointV };
+// Element (sequence, position, head, d) of the whole tensor.
 inline float element(uint64_t seed, Tensor tensor, int64_t b, int64_t position, int64_t head,
                      int64_t d) {
   return 2 * fabric::float_of(seed * 16 + tensor, static_cast<int>(b),
                               ((position * 64) + head) * 512 + d);
-}
-
-// The rows of `layout` that `rank` holds: position of each.
-inline std::vector<int64_t> positions_of(const SequenceLayout& layout, int rank) {
-  std::vector<int64_t> positions;
-  for (const SequenceRun& run : layout.ranks[static_cast<size_t>(rank)]) {
-    for (int64_t i = 0; i < run.rows; ++i) positions.push_back(run.position + i);
-  }
-  return positions;
 }
 
 // O of one query row, [D] in f64: all keys, joint ones at positions 0..joint_kv.

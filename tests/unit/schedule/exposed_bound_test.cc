@@ -7,17 +7,10 @@
 #include "braid/schedule/profile.h"
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
+#include "unit/schedule/names_catalog.h"
 
 namespace braid {
 namespace {
-
-// Kernels are names.
-class Catalog : public KernelCatalog {
- public:
-  KernelInfo find(const Program&, const Op& op, Stream) const override {
-    return {std::string(op.def->kind), 0};
-  }
-};
 
 constexpr double kCompute = 1;  // seconds
 
@@ -32,7 +25,7 @@ struct Case {
     a = {.q_heads = 4, .kv_heads = 4, .head_dim = 16, .dtype = DType::bf16, .scale = 1};
     a.joint_q = a.joint_kv = static_cast<int64_t>(t);
     a.q = a.kv = even_layout(static_cast<int64_t>(2 * n), 2, a.joint_q);
-    const Catalog catalog;
+    const NamesCatalog catalog;
     programs = attention_programs(a, sequence_mesh(mode, topology, a.q_heads, request));
     std::vector<PlanRank> ranks;
     for (const Program& program : programs) ranks.push_back({&program, &catalog});

@@ -6,17 +6,10 @@
 #include "braid/schedule/profile.h"
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
+#include "unit/schedule/names_catalog.h"
 
 namespace braid {
 namespace {
-
-// Kernels are names.
-class Catalog : public KernelCatalog {
- public:
-  KernelInfo find(const Program&, const Op& op, Stream) const override {
-    return {std::string(op.def->kind), 0};
-  }
-};
 
 struct Predicted {
   SimulatedStep step;
@@ -26,7 +19,7 @@ struct Predicted {
 
 Predicted predict(const SequenceAttention& attention, const SequenceMesh& mesh,
                   const std::string& strategy = "sequence_parallel") {
-  const Catalog catalog;
+  const NamesCatalog catalog;
   const std::vector<Program> programs = attention_programs(attention, mesh);
   std::vector<const Program*> pointers;
   std::vector<PlanRank> ranks;

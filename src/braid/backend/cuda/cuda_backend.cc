@@ -46,6 +46,10 @@ void CudaBackend::check() const {
     const cudaError_t state = cudaStreamQuery(stream.get());
     if (state != cudaErrorNotReady) check_cuda(state, device().name.c_str());
   }
+  check_job();
+}
+
+void CudaBackend::check_job() const {
   if (watch_) watch_();
 }
 
@@ -55,12 +59,12 @@ void CudaBackend::wait(cudaEvent_t event) const {
   for (int polls = 0;; ++polls) {
     const cudaError_t state = cudaEventQuery(event);
     if (state == cudaSuccess) {
-      if (watch_) watch_();  // a wait of a kernel that expired ends the stream, too
+      check_job();  // a wait of a kernel that expired ends the stream, too
       return;
     }
     if (state != cudaErrorNotReady) check_cuda(state, device().name.c_str());
     if (polls % 64 != 63) continue;
-    if (watch_) watch_();
+    check_job();
     const std::chrono::duration<double> waited = Clock::now() - start;
     if (waited.count() > kDeadlineSeconds) {
       fail(ErrorCode::kDeadline, "cuda:{}: a step did not end within {} s", device().id,

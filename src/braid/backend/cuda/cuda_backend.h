@@ -33,6 +33,7 @@ class CudaBackend : public Backend {
   void wait(cudaEvent_t event) const;
   // Throws what the device or the job has to report, without waiting.
   void check() const;
+  void check_job() const;  // the job's part of it: no call into the driver
   static constexpr double kDeadlineSeconds = 120;
 
  private:

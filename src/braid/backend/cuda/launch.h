@@ -32,6 +32,14 @@ void launch_kernel(const LaunchContext& context, void (*kernel)(Params...), dim3
   check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "kernel launch");
 }
 
+// Loads `kernel`, which else happens at its first launch: then no rank may be waiting on a device.
+template <class Kernel>
+void load_kernel(Kernel* kernel) {
+  cudaFuncAttributes attributes;
+  check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)),
+             "load of a kernel");
+}
+
 // Allows `kernel` that much dynamic shared memory; once, outside of capture.
 template <class Kernel>
 void allow_shared_memory(Kernel* kernel, size_t bytes) {

@@ -23,8 +23,7 @@ void upload_inputs(const UploadList& list, const LaunchContext& context) {
 }
 
 void load_upload_inputs() {
-  cudaFuncAttributes attributes;
-  check_cuda(cudaFuncGetAttributes(&attributes, upload), "load of a kernel");
+  load_kernel(upload);
 }
 
 }  // namespace braid::cuda

@@ -158,7 +158,7 @@ void DeviceSampler::wait(uint64_t step, std::span<SampledToken> tokens) const {
       }
     }
     // A wait of a kernel that expired gives a token too, of void logits.
-    if (s == 0) backend_.check();
+    if (s == 0) backend_.check_job();
     const SampleRecord& record = ring_.record(step, row);
     if (params_.host()[s].mask_wait_us != 0) check_mask(record, s);
     tokens[s].id = record.id;

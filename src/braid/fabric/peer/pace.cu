@@ -1,6 +1,6 @@
 #include <cuda/ptx>
 
-#include "braid/backend/cuda/check.h"
+#include "braid/backend/cuda/launch.h"
 #include "braid/fabric/peer/pace.h"
 
 namespace braid::fabric {
@@ -29,8 +29,7 @@ void launch_pace(uint64_t* free_at, uint64_t busy_ns, uint64_t latency_ns, cudaS
 }
 
 void load_pace() {
-  cudaFuncAttributes attributes;
-  braid::cuda::check_cuda(cudaFuncGetAttributes(&attributes, pace_kernel), "load of a kernel");
+  braid::cuda::load_kernel(pace_kernel);
 }
 
 }  // namespace braid::fabric

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "braid/fabric/host_barrier.h"
 #include "braid/fabric/peer/peer_fabric.h"
 #include "braid/kernels/cuda/comm/device/collectives.h"
 #include "braid/tensor/half.h"
@@ -123,27 +124,7 @@ class TestGraph {
   cudaGraphExec_t exec_ = nullptr;
 };
 
-// All ranks are here, on the host.
-class HostBarrier {
- public:
-  HostBarrier(fabric::PeerEndpoint& endpoint)
-      : endpoint_(endpoint),
-        slots_(endpoint.allocate<fabric::Signal>(endpoint.world_size(), "test/barrier")) {}
-  void wait() {
-    ++step_;
-    for (int p = 0; p < endpoint_.world_size(); ++p) {
-      endpoint_.signal(slots_.at(endpoint_.rank()), p, fabric::SignalOp::set, step_, {});
-    }
-    for (int p = 0; p < endpoint_.world_size(); ++p) {
-      endpoint_.wait(slots_.at(p), step_, {.from = p});
-    }
-  }
-
- private:
-  fabric::PeerEndpoint& endpoint_;
-  fabric::SymBuf<fabric::Signal> slots_;
-  uint64_t step_ = 0;
-};
+using fabric::HostBarrier;
 
 template <class Fn>
 Error error_of(Fn&& fn) {

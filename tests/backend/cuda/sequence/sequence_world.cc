@@ -7,11 +7,13 @@
 #include <thread>
 
 #include "braid/backend/cuda/cuda_backend.h"
+#include "braid/fabric/host_barrier.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/runtime/executor.h"
 #include "braid/schedule/plan.h"
 #include "braid/schedule/strategies/registry.h"
+#include "dist/sequence_inputs.h"
 
 namespace braid::testing_sp_gpu {
 
@@ -23,7 +25,7 @@ int gpus() {
 
 namespace {
 
-enum Tensor : uint64_t { kQ, kK, kV, kJointQ, kJointK, kJointV };
+using namespace testing_sp;  // sequence_inputs.h
 
 uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
@@ -36,20 +38,6 @@ bf16 element(uint64_t seed, Tensor tensor, int64_t b, int64_t position, int64_t 
   const uint64_t bits = mix(mix(seed * 16 + tensor) + static_cast<uint64_t>(b)) ^
                         static_cast<uint64_t>(((position * 64) + head) * 512 + d);
   return to_bf16(static_cast<float>(static_cast<int32_t>(mix(bits))) * 0x1p-30f);
-}
-
-std::vector<int64_t> positions_of(const SequenceLayout& layout, int rank) {
-  std::vector<int64_t> positions;
-  for (const SequenceRun& run : layout.ranks[static_cast<size_t>(rank)]) {
-    for (int64_t i = 0; i < run.rows; ++i) positions.push_back(run.position + i);
-  }
-  return positions;
-}
-
-std::vector<int64_t> prefix(int64_t n) {
-  std::vector<int64_t> positions;
-  for (int64_t i = 0; i < n; ++i) positions.push_back(i);
-  return positions;
 }
 
 // A whole tensor, [B, positions, heads, D] in f32.
@@ -135,27 +123,6 @@ struct Rank {
   std::unique_ptr<cuda::CudaBackend> backend;
 };
 
-class Meeting {
- public:
-  explicit Meeting(fabric::PeerEndpoint& endpoint)
-      : endpoint_(endpoint),
-        slots_(endpoint.allocate<fabric::Signal>(endpoint.world_size(), "test")) {}
-  void wait() {
-    ++step_;
-    for (int p = 0; p < endpoint_.world_size(); ++p) {
-      endpoint_.signal(slots_.at(endpoint_.rank()), p, fabric::SignalOp::set, step_, {});
-    }
-    for (int p = 0; p < endpoint_.world_size(); ++p) {
-      endpoint_.wait(slots_.at(p), step_, {.from = p});
-    }
-  }
-
- private:
-  fabric::PeerEndpoint& endpoint_;
-  fabric::SymBuf<fabric::Signal> slots_;
-  uint64_t step_ = 0;
-};
-
 std::vector<bf16> own_rows(const TensorView& view, int64_t rows) {
   std::vector<bf16> out;
   const int64_t width = view.shape[2] * view.shape[3];
@@ -205,7 +172,7 @@ std::vector<Result> run(fabric::PeerFabric& fabric, const SequenceAttention& a,
                      "poison");
     cuda::check_cuda(cudaDeviceSynchronize(), "poison");
     Executor executor(programs[r], schedules[r], *ranks[r]->backend, {}, arena);
-    Meeting meeting(e);
+    fabric::HostBarrier meeting(e);
     for (size_t i = 0; i < config.seeds.size(); ++i) {
       const uint64_t seed = config.seeds[i];
       fill(executor.input("q"), seed, kQ, positions_of(a.q, e.rank()));

@@ -58,10 +58,6 @@ __device__ inline void store_release_system(uint32_t* p, uint32_t v) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
-__device__ inline void store_relaxed_system(uint64_t* p, uint64_t v) {
-  asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
-}
-
 __device__ inline uint64_t load_acquire_system(const uint64_t* p) {
   uint64_t x;
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");

@@ -11,6 +11,11 @@
 // lies outside the tensor arrives as zeros and counts as bytes.
 namespace braid::cuda::ptx {
 
+// Brings a map itself near, so that the first copy by it does not wait for that.
+__device__ inline void prefetch_tensor_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 // With an L2 policy.
 __device__ inline void tma_load_2d(void* smem, const CUtensorMap* map, uint64_t* barrier, int c0,
                                    int c1, uint64_t policy) {

@@ -1,30 +1,10 @@
 #include <algorithm>
 
-#include "braid/base/error.h"
+#include "braid/backend/cuda/tensor_map.h"
 #include "braid/kernels/cuda/attention/hopper_launch.h"
 
 namespace braid::cuda {
 namespace {
-
-using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                            const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
-                            CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
-                            CUtensorMapFloatOOBfill);
-
-Encode encoder() {
-  static const Encode encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                cudaEnableDefault, &found),
-               "attention: cuTensorMapEncodeTiled");
-    if (found != cudaDriverEntryPointSuccess) {
-      fail(ErrorCode::kUnsupported, "attention: the driver has no cuTensorMapEncodeTiled");
-    }
-    return reinterpret_cast<Encode>(function);
-  }();
-  return encode;
-}
 
 struct Dim {
   int64_t size;
@@ -35,28 +15,15 @@ struct Dim {
 template <size_t kRank>
 void encode(CUtensorMap* map, DType dtype, const void* data, const Dim (&dims)[kRank],
             const char* what) {
-  cuuint64_t sizes[kRank];
-  cuuint64_t strides[kRank];
-  cuuint32_t boxes[kRank];
-  cuuint32_t steps[kRank];
+  MapDim map_dims[kRank];
   for (size_t i = 0; i < kRank; ++i) {
-    sizes[i] = dims[i].size;
     // A dimension of one element may come with any stride; the driver wants a plausible one.
     const int64_t stride = dims[i].size == 1 || dims[i].stride == 0 ? 8 : dims[i].stride;
-    if (i > 0) strides[i - 1] = 2 * stride;
-    boxes[i] = dims[i].box;
-    steps[i] = 1;
+    map_dims[i] = {dims[i].size, 2 * stride, dims[i].box};
   }
-  const CUresult result = encoder()(
-      map,
+  *map = make_tensor_map(
       dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-      kRank, const_cast<void*>(data), sizes, strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) {
-    fail(ErrorCode::kInvalidArgument, "attention: no tensor map for {} (driver error {})", what,
-         static_cast<int>(result));
-  }
+      CU_TENSOR_MAP_SWIZZLE_128B, data, map_dims, what);
 }
 
 }  // namespace
@@ -76,7 +43,7 @@ void make_tensor_maps(const AttentionDesc& desc, const AttentionConfig& config,
         {plan.num_head_items, s.head * plan.pack, 1},
         {q.starts ? 1 : desc.batch, s.batch, 1},
     };
-    encode(&params.q_map[i], desc.dtype, q.q, dims, "q");
+    encode(&params.q_map[i], desc.dtype, q.q, dims, "attention's q");
   }
   const auto encode_kv = [&](int j, int map, int box) {
     const KvSegment& kv = plan.kv[j];
@@ -90,8 +57,8 @@ void make_tensor_maps(const AttentionDesc& desc, const AttentionConfig& config,
                           {tokens, kv.v_stride.token, box},
                           {desc.num_kv_heads, kv.v_stride.head, 1},
                           {outer, kv.v_stride.batch, 1}};
-    encode(&params.k_map[map][j], desc.dtype, kv.k, k_dims, "k");
-    encode(&params.v_map[map][j], desc.dtype, kv.v, v_dims, "v");
+    encode(&params.k_map[map][j], desc.dtype, kv.k, k_dims, "attention's k");
+    encode(&params.v_map[map][j], desc.dtype, kv.v, v_dims, "attention's v");
   };
   int run = 0;
   for (int j = 0; j < kMaxKvSegments; ++j) {

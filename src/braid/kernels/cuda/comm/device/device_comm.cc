@@ -13,13 +13,6 @@
 namespace braid::cuda {
 namespace {
 
-template <class Kernel>
-void load(Kernel kernel) {
-  cudaFuncAttributes attributes;
-  check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)),
-             "load of a communication kernel");
-}
-
 // Lines of a slot that holds `bytes` as lines of 8, in whole units of either kind.
 int64_t lines_for(int64_t bytes) {
   return round_up(ceil_div(bytes, 16) * 2 + 8, 8);
@@ -30,34 +23,36 @@ int64_t lines_for(int64_t bytes) {
 void load_kernels() {
   for (DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     for (int line_data : {8, 12}) {
-      for (bool scatter : {false, true}) load(line_reduce_kernel_of(dtype, line_data, scatter));
+      for (bool scatter : {false, true})
+        load_kernel(line_reduce_kernel_of(dtype, line_data, scatter));
     }
     for (int line_data : {8, 12}) {
       for (int lines : {1, 2, 4}) {
-        for (int ranks : {2, 3}) load(line_reduce_once_kernel_of(dtype, line_data, lines, ranks));
+        for (int ranks : {2, 3})
+          load_kernel(line_reduce_once_kernel_of(dtype, line_data, lines, ranks));
       }
     }
     for (int ranks : {2, 3, 4}) {
-      for (int unroll : {4, 8}) load(direct_reduce_kernel_of(dtype, ranks, unroll));
+      for (int unroll : {4, 8}) load_kernel(direct_reduce_kernel_of(dtype, ranks, unroll));
     }
   }
   for (DType dtype : {DType::bf16, DType::f32}) {
     for (int units : {1, 2, 4}) {
-      load(reduce_norm_kernel_of(dtype, units));
-      load(scatter_norm_kernel_of(dtype, units));
+      load_kernel(reduce_norm_kernel_of(dtype, units));
+      load_kernel(scatter_norm_kernel_of(dtype, units));
     }
-    for (int ranks : {2, 3}) load(reduce_norm_once_kernel_of(dtype, ranks));
+    for (int ranks : {2, 3}) load_kernel(reduce_norm_once_kernel_of(dtype, ranks));
   }
-  for (int line_data : {8, 12}) load(line_move_kernel_of(line_data));
-  for (int unroll : {4, 8}) load(direct_move_kernel_of(unroll));
-  load(barrier_kernel_of());
-  load(ask_kernel_of());
-  load(wait_kernel_of());
-  load(pack_kernel_of());
-  load(place_kernel_of());
-  for (DType dtype : {DType::bf16, DType::f16, DType::f32}) load(sum_kernel_of(dtype));
-  load(stream_signal_kernel_of());
-  load(stream_wait_kernel_of());
+  for (int line_data : {8, 12}) load_kernel(line_move_kernel_of(line_data));
+  for (int unroll : {4, 8}) load_kernel(direct_move_kernel_of(unroll));
+  load_kernel(barrier_kernel_of());
+  load_kernel(ask_kernel_of());
+  load_kernel(wait_kernel_of());
+  load_kernel(pack_kernel_of());
+  load_kernel(place_kernel_of());
+  for (DType dtype : {DType::bf16, DType::f16, DType::f32}) load_kernel(sum_kernel_of(dtype));
+  load_kernel(stream_signal_kernel_of());
+  load_kernel(stream_wait_kernel_of());
 }
 
 DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, DeviceCommConfig config)

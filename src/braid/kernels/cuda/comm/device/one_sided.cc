@@ -10,13 +10,6 @@
 namespace braid::cuda {
 namespace {
 
-template <class Kernel>
-void load(Kernel kernel) {
-  cudaFuncAttributes attributes;
-  check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)),
-             "load of a communication kernel");
-}
-
 template <class Kernel, class Params>
 void launch(Kernel kernel, const CommView& view, const Params& params,
             const LaunchContext& context) {
@@ -72,10 +65,10 @@ OneSidedComm::OneSidedComm(fabric::PeerEndpoint& endpoint, const Mesh& mesh)
     }
   }
   view_.aborted = &view_.peer_control[view_.rank]->aborted;
-  load(sync_kernel_of());
-  load(add_kernel_of());
-  load(ask_kernel_of());
-  load(wait_kernel_of());
+  load_kernel(sync_kernel_of());
+  load_kernel(add_kernel_of());
+  load_kernel(ask_kernel_of());
+  load_kernel(wait_kernel_of());
   const auto ready = endpoint.allocate<fabric::Signal>(world, "sp.ready");
   for (int p = 0; p < world; ++p) {
     endpoint.signal(ready.at(endpoint.rank()), p, fabric::SignalOp::set, 1, sync_tag_);

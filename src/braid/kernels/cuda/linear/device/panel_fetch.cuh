@@ -2,7 +2,6 @@
 
 #include "braid/kernels/cuda/linear/device/panel_args.h"
 #include "braid/kernels/cuda/ptx/once.h"
-#include "braid/kernels/cuda/ptx/tensor_map.h"
 #include "braid/kernels/cuda/ptx/tma.h"
 
 // What a CTA of the panel product works on, and the thread that brings it to shared memory.
