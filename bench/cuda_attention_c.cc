@@ -28,6 +28,8 @@ struct BraidAttentionProblem {
   int32_t gap;        // tokens of memory between segments, in every tensor
   int32_t candidate;  // -1: choose; -2: the best generic one
   float scale;
+  int32_t* ready;  // [slots], zeros, or null: calls run into each other
+  int64_t slots;
 };
 
 // 0, or -1 with the reason in `message`; `name` is the kernel that ran.
@@ -82,6 +84,7 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
       s.length = end - begin;
       s.offset = begin + p->lk - p->lq;
     }
+    AttentionChain chain{p->ready, p->slots};
     for (int c = 0; c < p->calls; ++c) {
       AttentionDesc desc = d;
       desc.load_state = c > 0;
@@ -102,7 +105,7 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
         }
         if (p->candidate == -2) config = *best;
       }
-      attention(desc, {q, kv}, config, p->workspace, stream);
+      attention(desc, {q, kv}, config, p->workspace, stream, 0, p->ready ? &chain : nullptr);
       if (name) std::snprintf(name, name_size, "%s", to_string(config).c_str());
     }
     return 0;

@@ -10,6 +10,7 @@ import argparse
 import ctypes
 import json
 import math
+import random
 import statistics
 import sys
 
@@ -24,16 +25,17 @@ class Problem(ctypes.Structure):
         + [(n, ctypes.c_int32) for n in
            "batch lq lk hq hkv dqk dv bf16 causal state_bf16 q_segments kv_segments calls gap "
            "candidate".split()]
-        + [("scale", ctypes.c_float)])
+        + [("scale", ctypes.c_float), ("ready", ctypes.c_void_p), ("slots", ctypes.c_int64)])
 
 
 class Braid:
     def __init__(self, path):
         self.lib = ctypes.CDLL(path)
         self.workspace = torch.zeros(64, dtype=torch.int32, device="cuda")
+        self.ready = torch.zeros(1 << 20, dtype=torch.int32, device="cuda")
 
     def __call__(self, q, k, v, causal, o, state=None, q_segments=1, kv_segments=1, calls=1,
-                 candidate=-1, lse=None, gap=0):
+                 candidate=-1, lse=None, gap=0, linked=False):
         b, lq, hq, d = q.shape
         p = Problem(q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=o.data_ptr(),
                     lse=lse.data_ptr() if lse is not None else None,
@@ -44,6 +46,7 @@ class Braid:
                     hkv=k.shape[2], dqk=d, dv=v.shape[3], bf16=int(q.dtype == torch.bfloat16),
                     causal=int(causal), q_segments=q_segments, kv_segments=kv_segments,
                     calls=calls, gap=gap, candidate=candidate, scale=1 / math.sqrt(d),
+                    ready=self.ready.data_ptr() if linked else None, slots=self.ready.numel(),
                     state_bf16=int(bool(state) and state[0].dtype == torch.bfloat16))
         name = ctypes.create_string_buffer(128)
         message = ctypes.create_string_buffer(512)
@@ -83,9 +86,12 @@ def measure(runs, rounds, inner, per_graph):
                 dead[name] = str(e).splitlines()[0]
         inner = max(1, inner // per_graph)
     names = list(runs)
+    shuffle = random.Random(1).shuffle
     for r in range(rounds + 1):
-        # Who goes first changes: the power that one draws is taken from the next one's clock.
-        for name in names[r % len(names):] + names[:r % len(names)]:
+        # The power that one draws is taken from the next one's clock: turns are in random order, and
+        # every other time in the reverse of the order before.
+        names.reverse() if r % 2 else shuffle(names)
+        for name in names:
             run = runs[name]
             if name in dead:
                 continue
@@ -232,8 +238,10 @@ def main():
             runs["8x8 adjacent"] = lambda: segments(8, gap=0)
             print("# " + "; ".join(f"{n}x{n} {segments(n)}" for n in (1, 2, 8)) + "; calls "
                   + braid(q, k, v, causal, o, state, kv_segments=4, calls=4))
-            runs["4 calls"] = lambda: braid(q, k, v, causal, o, state, kv_segments=4, calls=4)
-            runs["4 calls, bf16"] = lambda: braid(q, k, v, causal, o, half, kv_segments=4, calls=4)
+            for n, s in ("4 calls", state), ("4 calls, bf16", half):
+                runs[n] = lambda s=s: braid(q, k, v, causal, o, s, kv_segments=4, calls=4)
+                runs[n + ", linked"] = lambda s=s: braid(q, k, v, causal, o, s, kv_segments=4,
+                                                         calls=4, linked=True)
         inner = max(1, round(args.ms * 1e-3 / (flops / 550e12 + 20e-6)))
         t = measure(runs, args.rounds, inner, 20 if flops < 2e11 else 1)
         base = t.get("cudnn")

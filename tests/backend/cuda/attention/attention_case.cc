@@ -248,9 +248,9 @@ Case::~Case() {
 }
 
 void Case::launch(const AttentionDesc& desc, const AttentionParams& params,
-                  const AttentionConfig& config) {
-  attention(desc, params, config, workspace_, nullptr);
-  check_cuda(cudaDeviceSynchronize(), "attention");
+                  const AttentionConfig& config, AttentionChain* chain) {
+  attention(desc, params, config, workspace_, nullptr, 0, chain);
+  if (chain == nullptr) check_cuda(cudaDeviceSynchronize(), "attention");
 }
 
 void Case::run(const AttentionConfig& config) {
@@ -261,8 +261,14 @@ void Case::run(const AttentionConfig& config) {
   check_cuda(cudaMemcpy(result_.data(), device_, arena_.size(), cudaMemcpyDeviceToHost), "fetch");
 }
 
-void Case::run_chain(const AttentionConfig& config, int calls) {
+int64_t Case::run_chain(const std::vector<AttentionConfig>& configs, int calls, bool linked) {
   chain_ = calls;
+  AttentionChain chain;
+  if (linked) {
+    chain.slots = attention_chain_slots(spec_.desc, device_params());
+    check_cuda(cudaMalloc(&chain.ready, chain.slots * sizeof(int32_t)), "chain");
+    check_cuda(cudaMemset(chain.ready, 0, chain.slots * sizeof(int32_t)), "chain");
+  }
   check_cuda(cudaMemcpy(device_, arena_.data(), arena_.size(), cudaMemcpyHostToDevice), "upload");
   const int n = static_cast<int>(kv_.size());
   for (int i = 0; i < calls; ++i) {
@@ -274,10 +280,22 @@ void Case::run_chain(const AttentionConfig& config, int calls) {
       s.kv_begin = i * n / calls;
       s.kv_end = (i + 1) * n / calls;
     }
-    launch(desc, {q, device_kv_}, config);
+    launch(desc, {q, device_kv_}, configs[static_cast<size_t>(i) % configs.size()],
+           linked ? &chain : nullptr);
+  }
+  check_cuda(cudaDeviceSynchronize(), "attention");
+  int64_t left = 0;
+  if (linked) {
+    std::vector<int32_t> counts(chain.slots);
+    check_cuda(cudaMemcpy(counts.data(), chain.ready, chain.slots * sizeof(int32_t),
+                          cudaMemcpyDeviceToHost),
+               "chain");
+    check_cuda(cudaFree(chain.ready), "chain");
+    left = std::count_if(counts.begin(), counts.end(), [](int32_t x) { return x != 0; });
   }
   result_.resize(arena_.size());
   check_cuda(cudaMemcpy(result_.data(), device_, arena_.size(), cudaMemcpyDeviceToHost), "fetch");
+  return left;
 }
 
 template <class F>

@@ -43,8 +43,10 @@ class Case {
 
   // Runs the call with fresh (poisoned or carried) outputs and fetches them.
   void run(const AttentionConfig& config);
-  // Splits the KV segments into `calls` calls that carry the state.
-  void run_chain(const AttentionConfig& config, int calls);
+  // Splits the KV segments into `calls` calls that carry the state; if `linked` as a chain whose
+  // calls may run into each other. Then the result is what is left of the chain's counts: zeros.
+  // Call i is computed as configs[i % n].
+  int64_t run_chain(const std::vector<AttentionConfig>& configs, int calls, bool linked = false);
 
   // First violation of: outputs within the error that the arithmetic allows of the f64 reference
   // on at most `max_rows` rows, and not a byte written elsewhere. Empty: none.
@@ -58,7 +60,7 @@ class Case {
  private:
   friend struct CaseBuilder;
   void launch(const AttentionDesc& desc, const AttentionParams& params,
-              const AttentionConfig& config);
+              const AttentionConfig& config, AttentionChain* chain = nullptr);
   std::string check_row(int segment, int b, int t, int h) const;
   template <class F>
   void for_each_row(F f) const;

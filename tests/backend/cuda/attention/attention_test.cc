@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -289,12 +290,54 @@ TEST(Attention, CarriedState) {
           for (int calls : {2, 4, 5}) {
             SCOPED_TRACE(
                 fmt::format("{} as {} in {} calls", to_string(c.desc()), to_string(config), calls));
-            c.run_chain(config, calls);
+            c.run_chain({config}, calls);
             ASSERT_EQ(c.check(40), "");
           }
         }
         spec.desc.finalize = false;  // what is carried is right by itself too
         check_all(spec, 40);
+      }
+    }
+  }
+}
+
+// Calls that run into each other compute what they compute one after another, bit for bit.
+TEST(Attention, ChainsRunIntoEachOther) {
+  REQUIRE_DEVICE();
+  for (const Dims& d : kDims) {
+    for (DType state : {DType::f32, DType::bf16}) {
+      for (bool causal : {false, true}) {
+        CaseSpec spec;
+        spec.desc = make_desc(d.qk, d.v, 24, 8);
+        spec.desc.state_dtype = state;
+        if (causal) spec.desc.window_right = 0;
+        spec.q_lengths = {730};  // more tiles than SMs
+        spec.kv_lengths = {170, 210, 130, 220};
+        Case c(spec);
+        AttentionDesc carries = c.desc();
+        carries.load_state = true;
+        bool waits = false;  // one kernel that waits for whole grids is enough
+        std::vector<AttentionConfig> mixed;
+        for (const AttentionConfig& config :
+             candidates(carries, c.device_params(), attention_device())) {
+          if (!config.staged && waits) continue;
+          if (!config.staged) waits = true;
+          SCOPED_TRACE(fmt::format("{} as {}", to_string(c.desc()), to_string(config)));
+          mixed.push_back(config);
+          c.run_chain({config}, 4);
+          ASSERT_EQ(c.check(16), "");
+          const std::vector<uint8_t> once = c.result();
+          ASSERT_EQ(c.run_chain({config}, 4, true), 0);
+          ASSERT_TRUE(once == c.result()) << "differs from separate calls";
+          ASSERT_EQ(c.run_chain({config}, 3, true), 0);
+          ASSERT_EQ(c.check(16), "");
+        }
+        // One that counts, and then one that does not, or has other tiles.
+        for (int turn = 0; turn < 2; ++turn) {
+          ASSERT_EQ(c.run_chain(mixed, 4, true), 0);
+          ASSERT_EQ(c.check(16), "");
+          std::reverse(mixed.begin(), mixed.end());
+        }
       }
     }
   }

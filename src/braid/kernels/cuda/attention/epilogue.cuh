@@ -231,25 +231,6 @@ __device__ __forceinline__ void store_rows(float (&o)[kCount], int t, const floa
   }
 }
 
-// What there is one of a row: lse, or l and m. `l` is the whole row's.
-__device__ __forceinline__ void write_stats(const AttentionPlan& plan, const ItemUnit& unit, int b,
-                                            int head, int warp, int lane, const float (&l)[2],
-                                            const float (&m2)[2]) {
-  const QSegment& q = plan.q[unit.segment];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const OutputRow row = output_row(plan, unit, b, head, warp * 16 + lane / 4 + 8 * r);
-    if (!row.valid || lane % 4 != 0) continue;
-    if (!plan.finalize) {
-      q.state_l[row.stat] = l[r];
-      q.state_m[row.stat] = m2[r] == -INFINITY ? -INFINITY : m2[r] * kLn2;
-    } else if (q.lse != nullptr) {
-      q.lse[row.stat] = l[r] > 0.f ? m2[r] * kLn2 + logf(l[r]) : -INFINITY;
-    }
-  }
-  __syncwarp();
-}
-
 // o: unnormalized sums; l: this thread's part of the row sums; m2: row maxima in units of log2
 // (the same in the four lanes of a row). `warp` is the warp of the 64 rows, 0..3.
 template <class T, int kDv, int kCount>

@@ -33,17 +33,13 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
     }
     for (int i = 0; i < HopperSmem<Traits>::kWorkSlots; ++i) {
       ptx::mbarrier_init(&smem.work_full[i], 1);
-      ptx::mbarrier_init(&smem.work_empty[i], kWarps);
+      ptx::mbarrier_init(&smem.work_empty[i], kWarps + (Traits::kStaged ? Traits::kConsumers : 0));
     }
     ptx::mbarrier_init(&smem.scrub, 1);
     if (Traits::kStaged) {
       for (int w = 0; w < Traits::kConsumers; ++w) {
         ptx::mbarrier_init(&smem.state_full[w], 32);
-        ptx::mbarrier_init(&smem.state_out[w], 4);
-      }
-      for (int i = 0; i < 2; ++i) {
-        ptx::mbarrier_init(&smem.next_full[i], 1);
-        ptx::mbarrier_init(&smem.next_empty[i], Traits::kConsumers);
+        ptx::mbarrier_init(&smem.state_out[w], 128);
       }
     }
     ptx::fence_barrier_init();
@@ -74,7 +70,7 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
     }
   } else {
     ptx::set_max_registers_up<Traits::kConsumerRegisters>();
-    ptx::grid_dependency_wait();
+    if (!follows<Traits>(p)) ptx::grid_dependency_wait();
     HopperConsumer<Traits> consumer(p, smem, warp / 4 - 1);
     consumer.run();
     if (Traits::kSplit && ptx::cluster_size() > 1) {

@@ -85,14 +85,14 @@ class HopperConsumer {
     while (true) {
       // Items without keys, and the end of one that no item with keys followed at once.
       while (true) {
-        if (!swaps() || num_tiles < 0) finish(done, o, stats);
+        finish(done, o, stats);
         if (num_tiles != 0) break;
         find_carried(carried);
-        begin_item(o, stats, carried, done);
+        begin_item(o, stats, carried);
         const bool empty[2] = {stats.max[0] == -INFINITY, stats.max[1] == -INFINITY};
         const float keep[2] = {1.f, 1.f};
         clear_empty(stats, empty);
-        if (plan_.load_state) settle<Traits::kDv>(o, keep, empty);
+        if (carries()) settle_state<Traits::kDv>(plan_, lane_, o, keep, empty);
         done = work_.slot;
         work_.next();
         num_tiles = wait_item();
@@ -102,7 +102,7 @@ class HopperConsumer {
       start_item(s);
       uint32_t v;
       while (true) {
-        attend(s, o, stats, carried, prob, num_tiles, done);
+        attend(s, o, stats, carried, prob, num_tiles);
         done = work_.slot;
         work_.next();
         num_tiles = wait_item();
@@ -114,7 +114,7 @@ class HopperConsumer {
         find_carried(carried);
         ptx::wgmma_wait<1>();
         leave_item(o);
-        if (!swaps()) finish(done, o, stats);
+        finish(done, o, stats);
       }
       values(o, prob, v);
       ptx::wgmma_wait<0>();
@@ -270,9 +270,10 @@ class HopperConsumer {
     }
   }
 
-  // Whether sums go on from a carried state: a split item has it in one of its parts.
+  // Whether sums go on from a carried state: a split item has it in one of its parts, a staged one
+  // meets it at its end.
   __device__ __forceinline__ bool carries() const {
-    return plan_.load_state && !(Traits::kSplit && ptx::cluster_rank() > 0);
+    return !Traits::kStaged && plan_.load_state && !(Traits::kSplit && ptx::cluster_rank() > 0);
   }
 
   __device__ __forceinline__ void find_carried(CarriedRows& rows) const {
@@ -281,41 +282,22 @@ class HopperConsumer {
     rows = find_state(plan_, item.unit, item.b, item.head, warp_, lane_, scale_log2_);
   }
 
-  // Whether an item's rows leave only when the next one's state is there.
-  __device__ __forceinline__ bool swaps() const {
-    return Traits::kStaged && plan_.load_state;
-  }
-
-  // Sums start at zero, or where they were left. The rows of the item in slot `done` leave before.
+  // Sums start at zero, or where they were left.
   __device__ __forceinline__ void begin_item(float (&o)[Traits::kOutN / 2], RowStats& stats,
-                                             const CarriedRows& rows, int& done) {
-    if (swaps()) {
-      if constexpr (Traits::kStaged) exchange<true>(done, o, stats);
-      done = -1;
-    } else if (!carries()) {
+                                             const CarriedRows& rows) {
+    if (!carries()) {
 #pragma unroll
       for (float& x : o) x = 0.f;
       stats.clear();
       return;
-    } else {
-      load_state<Traits::kDv>(plan_, rows, lane_ % 4, o);
     }
+    load_state<Traits::kDv>(plan_, rows, lane_ % 4, o);
     stats.take(rows.max, rows.l);
     if constexpr (Traits::kOnes) {
       o[Traits::kDv / 2] = rows.l[0];
       o[Traits::kDv / 2 + 1] = 0.f;
       o[Traits::kDv / 2 + 2] = rows.l[1];
       o[Traits::kDv / 2 + 3] = 0.f;
-    }
-  }
-
-  template <int kDv>
-  __device__ __forceinline__ void settle(float (&o)[Traits::kOutN / 2], const float (&alpha)[2],
-                                         const bool (&empty)[2]) const {
-    if constexpr (Traits::kStaged) {
-      scale_state(o, alpha, empty);
-    } else {
-      settle_state<kDv>(plan_, lane_, o, alpha, empty);
     }
   }
 
@@ -335,7 +317,7 @@ class HopperConsumer {
   // All of an item but the wait for its last product. The first scores are under way.
   __device__ __forceinline__ void attend(float (&s)[kBlockN / 2], float (&o)[Traits::kOutN / 2],
                                          RowStats& stats, const CarriedRows& carried,
-                                         uint32_t (&prob)[kBlockN / 4], int num_tiles, int& done) {
+                                         uint32_t (&prob)[kBlockN / 4], int num_tiles) {
     int position = 0;
     if (lane_ == 0) {
       const ItemUnit& unit = smem_.work[work_.slot].unit[wg_];
@@ -363,11 +345,11 @@ class HopperConsumer {
     release(smem_.k_empty, k_.slot);
     k_.next();
     if (!Traits::kQInRegisters && num_tiles == 1) release_q();
-    begin_item(o, stats, carried, done);
+    begin_item(o, stats, carried);
     const bool empty[2] = {stats.max[0] == -INFINITY, stats.max[1] == -INFINITY};
-    if (plan_.load_state) clear_empty(stats, empty);
+    if (carries()) clear_empty(stats, empty);
     softmax(info);
-    if (plan_.load_state) settle<Traits::kDv>(o, alpha, empty);
+    if (carries()) settle_state<Traits::kDv>(plan_, lane_, o, alpha, empty);
     ptx::wgmma_pin(o);  // one register each from here on: else copies land between products
     pack_scores<T>(s, prob);
     for (int n = 1; n < num_tiles; ++n) {
@@ -412,7 +394,7 @@ class HopperConsumer {
                                          RowStats& stats) {
     if (done < 0) return;
     if constexpr (Traits::kStaged) {
-      exchange<false>(done, o, stats);
+      leave(done, o, stats);
     } else {
       float m2[2];
       close_sums(o, stats, m2);
@@ -440,57 +422,81 @@ class HopperConsumer {
     }
   }
 
-  // Through shared memory: the rows of the item in slot `done` (-1: none) leave, and if kBegins the
-  // state that the next one carries comes.
-  template <bool kBegins>
-  __device__ __forceinline__ void exchange(int done, float (&o)[Traits::kOutN / 2],
-                                           RowStats& stats) {
+  // Through shared memory: what the item in slot `done` carries meets its sums, and the result
+  // takes its place.
+  __device__ __forceinline__ void leave(int done, float (&o)[Traits::kOutN / 2], RowStats& stats) {
     using Rows = StagedRows<Traits::kDv>;
     uint8_t* rows = smem_.state[wg_];
+    float2* row_stats = smem_.state_stats[wg_] + warp_ * 16 + lane_ / 4;
     float m2[2];
-    if (done >= 0) {
-      close_sums(o, stats, m2);
+    close_sums(o, stats, m2);
+    float keep[2] = {1.f, 1.f};
+    float take[2] = {0.f, 0.f};
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        stats.sum[r] += __shfl_xor_sync(0xffffffff, stats.sum[r], 1);
-        stats.sum[r] += __shfl_xor_sync(0xffffffff, stats.sum[r], 2);
-      }
+    for (int r = 0; r < 2; ++r) {
+      stats.sum[r] += __shfl_xor_sync(0xffffffff, stats.sum[r], 1);
+      stats.sum[r] += __shfl_xor_sync(0xffffffff, stats.sum[r], 2);
     }
     ptx::mbarrier_wait(&smem_.state_full[wg_], state_parity_);
     state_parity_ ^= 1;
-    if (plan_.finalize || plan_.state_bf16) {
-      uint32_t packed[Traits::kDv / 4];
-      float gain[2] = {1.f, 1.f};
-      if (plan_.finalize) {
+    if (plan_.load_state) {
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          gain[r] = stats.sum[r] > 0.f ? ptx::reciprocal(stats.sum[r]) : 0.f;
-        }
+      for (int r = 0; r < 2; ++r) {
+        const float2 carried = row_stats[8 * r];
+        weigh(carried.x, m2[r], keep[r], take[r]);
+        stats.sum[r] *= keep[r];
+        if (take[r] > 0.f) stats.sum[r] = fmaf(take[r], carried.y, stats.sum[r]);
       }
-#pragma unroll
-      for (int i = 0; i < Traits::kDv / 4; ++i) {
-        const float a = o[2 * i] * gain[i % 2];
-        const float b = o[2 * i + 1] * gain[i % 2];
-        packed[i] = plan_.finalize ? ptx::pack<T>(a, b) : ptx::pack<__nv_bfloat16>(a, b);
-      }
-      if constexpr (kBegins) {
-        if (plan_.state_bf16) {
-          Rows::take_bf16(rows, warp_, lane_, o);
-        } else {
-          Rows::template swap32<false, true>(rows, warp_, lane_, o);
-        }
-        __syncwarp();  // rows of 16 and of 32 bits lie differently
-      }
-      if (done >= 0) Rows::put16(rows, warp_, lane_, packed);
-    } else {
-      Rows::template swap32<true, kBegins>(rows, warp_, lane_, o);
+      __syncwarp();
     }
-    __syncwarp();
-    if (lane_ == 0) ptx::mbarrier_arrive(&smem_.state_out[wg_]);
-    if (done < 0) return;
-    const Item item = read_item(done);
+    if (plan_.finalize) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float gain = stats.sum[r] > 0.f ? ptx::reciprocal(stats.sum[r]) : 0.f;
+        keep[r] *= gain;
+        take[r] *= gain;
+      }
+      if (!plan_.load_state) {
+        Rows::template merge<float, false, false>(rows, warp_, lane_, o, keep, take);
+      } else if (plan_.state_bf16) {
+        Rows::template merge<__nv_bfloat16, true, false>(rows, warp_, lane_, o, keep, take);
+      } else {
+        Rows::template merge<float, true, false>(rows, warp_, lane_, o, keep, take);
+      }
+      __syncwarp();  // rows of 16 and of 32 bits lie differently
+      Rows::template put16<T>(rows, warp_, lane_, o);
+    } else if (plan_.state_bf16) {
+      if (plan_.load_state) {
+        Rows::template merge<__nv_bfloat16, true, true>(rows, warp_, lane_, o, keep, take);
+      } else {
+        Rows::template merge<__nv_bfloat16, false, true>(rows, warp_, lane_, o, keep, take);
+      }
+    } else if (plan_.load_state) {
+      Rows::template merge<float, true, true>(rows, warp_, lane_, o, keep, take);
+    } else {
+      Rows::template merge<float, false, true>(rows, warp_, lane_, o, keep, take);
+    }
+    if (lane_ % 4 == 0) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float m = m2[r] == -INFINITY ? -INFINITY : m2[r] * kLn2;
+        const float lse = stats.sum[r] > 0.f ? m + logf(stats.sum[r]) : -INFINITY;
+        row_stats[8 * r] = make_float2(plan_.finalize ? lse : m, stats.sum[r]);
+      }
+    }
+    ptx::mbarrier_arrive(&smem_.state_out[wg_]);
     if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
-    write_stats(plan_, item.unit, item.b, item.head, warp_, lane_, stats.sum, m2);
+    __syncwarp();
+  }
+
+  // What sums whose maximum is m2 (in units of log2) and those carried with m count together; m2
+  // becomes the maximum of both.
+  __device__ __forceinline__ static void weigh(float m, float& m2, float& keep, float& take) {
+    const float carried = m * kLog2E;
+    const float top = fmaxf(m2, carried);
+    keep = m2 == -INFINITY ? 0.f : ptx::exp2_approx(m2 - top);
+    take = carried == -INFINITY ? 0.f : ptx::exp2_approx(carried - top);
+    m2 = top;
   }
 
   // This CTA's part of a split item goes where keys and values were.

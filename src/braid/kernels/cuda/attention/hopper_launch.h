@@ -18,6 +18,12 @@ struct HopperParams {
   AttentionPlan plan;
   int32_t kv_box_rows;
   int32_t* counters;  // [2]: items handed out, CTAs that are done
+  // Of a chain: calls that are done with each unit of each head. This call waits for `ready_count`
+  // of them (0: it waits for whole grids) and, if it `signals`, counts itself.
+  int32_t* ready;
+  int32_t* late;  // waits that ran out
+  int32_t ready_count;
+  bool signals;
 };
 static_assert(sizeof(HopperParams) <= 32764);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "braid/kernels/cuda/attention/chain.cuh"
 #include "braid/kernels/cuda/attention/epilogue.cuh"
 #include "braid/kernels/cuda/attention/hopper_launch.h"
 #include "braid/kernels/cuda/attention/hopper_smem.cuh"
@@ -28,7 +29,10 @@ class HopperProducer {
     int index = blockIdx.x / (Traits::kSplit ? ptx::cluster_size() : Traits::kCluster);
     WorkItem item = next_item(index);
     int num_tiles = item.any ? count_key_tiles(plan, item, Traits::kBlockN) : 0;
-    ptx::grid_dependency_wait();
+    if (!follows<Traits>(p_)) {
+      ptx::grid_dependency_wait();
+      if (Traits::kStaged && p_.signals) ptx::grid_launch_dependents();
+    }
     if constexpr (Traits::kSplit) {
       work_on(item, num_tiles);
     } else {
@@ -36,24 +40,20 @@ class HopperProducer {
         // Asked for now, needed when this item's copies have been issued. The CTAs of a cluster
         // walk the same items, so these are dealt out in turn.
         int next = index + gridDim.x / Traits::kCluster;
-        if (Traits::kCluster == 1 && !Traits::kStaged && lane_ == 0) {
+        if (Traits::kCluster == 1 && lane_ == 0) {
           next = atomicAdd(&p_.counters[0], 1) + gridDim.x;
         }
         work_on(item, num_tiles);
-        if (Traits::kCluster == 1 && Traits::kStaged) {
-          next = take_next(smem_, next_, lane_);
-          next_.next();
-        }
         index = __shfl_sync(0xffffffff, next, 0);
         if (index >= plan.num_items) break;
         item = next_item(index);
-        if (!item.any && !Traits::kStaged && is_ragged(plan)) break;
+        if (!item.any && is_ragged(plan)) break;
         num_tiles = item.any ? count_key_tiles(plan, item, Traits::kBlockN) : 0;
       }
     }
     load_pending_v();
     publish({}, -1);
-    ptx::grid_launch_dependents();
+    if (!follows<Traits>(p_)) ptx::grid_launch_dependents();
     // The last CTA to get here leaves the counters as it found them: at zero.
     if (!Traits::kSplit && Traits::kCluster == 1 && lane_ == 0) {
       __threadfence();
@@ -65,17 +65,23 @@ class HopperProducer {
   }
 
  private:
-  // Split calls deal items out by CTA, and each of them writes what it was dealt; where states are
-  // staged, the warps that move them walk all items, too.
+  // Split calls deal items out by CTA, and each of them writes what it was dealt.
   __device__ WorkItem next_item(int index) {
-    return !Traits::kSplit && !Traits::kStaged && is_ragged(p_.plan)
-               ? ragged_item(p_.plan, index, walk_)
-               : decode_item(p_.plan, index);
+    return !Traits::kSplit && is_ragged(p_.plan) ? ragged_item(p_.plan, index, walk_)
+                                                 : decode_item(p_.plan, index);
   }
 
   __device__ void work_on(const WorkItem& item, int num_tiles) {
     const AttentionPlan& plan = p_.plan;
-    if (!Traits::kSplit && skips(plan, item, num_tiles)) return;
+    if (!Traits::kSplit && skips(plan, item, num_tiles)) {
+      const int unit = first_of_cta() + lane_;
+      if (Traits::kStaged && p_.signals && lane_ < Traits::kConsumers &&
+          item.unit + unit < plan.run_units[0]) {
+        count_ready(p_, ready_slot(plan, item) + unit);
+      }
+      __syncwarp();
+      return;
+    }
     int begin = 0;
     int end = num_tiles;
     if constexpr (Traits::kSplit) {
@@ -94,6 +100,7 @@ class HopperProducer {
       slot.num_tiles = num_tiles;
       slot.b = item.b;
       slot.head = item.head;
+      if (Traits::kStaged) slot.ready = ready_slot(p_.plan, item) + first_of_cta();
       if (num_tiles >= 0) {
         ItemUnit u = first_unit(item);
         for (int w = 0; w < Traits::kConsumers; ++w) {
@@ -110,8 +117,10 @@ class HopperProducer {
 
   // What the first consumer of this CTA works on.
   __device__ ItemUnit first_unit(const WorkItem& item) const {
-    const int skip = Traits::kCluster > 1 ? rank_ * Traits::kConsumers : 0;
-    return locate(p_.plan, item.run, item.b, item.unit + skip);
+    return locate(p_.plan, item.run, item.b, item.unit + first_of_cta());
+  }
+  __device__ int first_of_cta() const {
+    return Traits::kCluster > 1 ? rank_ * Traits::kConsumers : 0;
   }
 
   __device__ void load_item(const WorkItem& item, int begin, int end) {
@@ -388,7 +397,6 @@ class HopperProducer {
   Ring<Traits::kQStages> q_;
   Ring<Traits::kKvStages> k_;
   Ring<Traits::kKvStages> v_;
-  Ring<2> next_;
   ItemWalk walk_;
   uint32_t scrub_parity_ = 0;
   int published_ = 0;  // the slot of the item at work

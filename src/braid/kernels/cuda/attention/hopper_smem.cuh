@@ -29,7 +29,8 @@ struct HopperTraits {
   // The CTAs of a cluster, 1 to 8, share the keys of one item and merge what they found; a CTA is
   // done after it.
   static constexpr bool kSplit = kSplit_;
-  // Rows of O and carried states pass through shared memory (staging.cuh).
+  // Made for calls that carry a state: rows of O and of the state pass through shared memory
+  // (staging.cuh), and what an item carries meets its sums at its end.
   static constexpr bool kStaged = kStaged_;
   static_assert(!kStaged || (!kSplit && kConsumers <= 3));
   static constexpr bool kTakeTurns = kConsumers > 1;
@@ -55,7 +56,7 @@ struct WorkSlot {
   int num_tiles;  // of keys; -1: no item, all are done
   int b;
   int head;
-  int unused;
+  int ready;  // of the first unit: its place among AttentionChain's
   ItemUnit unit[kConsumers];
 };
 
@@ -87,11 +88,9 @@ struct HopperSmem {
   uint64_t work_full[kWorkSlots];
   uint64_t work_empty[kWorkSlots];
   uint64_t scrub;
-  uint64_t state_full[Traits::kConsumers];  // what the next item carries is there
-  uint64_t state_out[Traits::kConsumers];   // it is taken, and the rows before it are there
-  uint64_t next_full[2];
-  uint64_t next_empty[2];
-  int next_index[2];  // of items, where a counter hands them out
+  float2 state_stats[Traits::kStaged ? Traits::kConsumers : 1][64];  // m, l; or lse
+  uint64_t state_full[Traits::kConsumers];  // what the item carries is there
+  uint64_t state_out[Traits::kConsumers];   // its rows are there
 
   // Of a split item, in the place of its keys and values: O' by rows, m and l by rows; then, of the
   // rows that this CTA merges, each part's weight, and the row's m and l.
@@ -123,17 +122,5 @@ struct Ring {
     }
   }
 };
-
-// The next item's index from the ring, in lane 0. The caller moves on.
-template <class Traits>
-__device__ inline int take_next(HopperSmem<Traits>& smem, const Ring<2>& ring, int lane) {
-  ptx::mbarrier_wait(&smem.next_full[ring.slot], ring.parity);
-  int next = 0;
-  if (lane == 0) {
-    next = smem.next_index[ring.slot];
-    ptx::mbarrier_arrive(&smem.next_empty[ring.slot]);
-  }
-  return next;
-}
 
 }  // namespace braid::cuda

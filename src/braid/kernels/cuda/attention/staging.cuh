@@ -1,15 +1,17 @@
 #pragma once
 
+#include "braid/kernels/cuda/attention/chain.cuh"
 #include "braid/kernels/cuda/attention/epilogue.cuh"
 #include "braid/kernels/cuda/attention/hopper_launch.h"
 #include "braid/kernels/cuda/attention/hopper_smem.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
+#include "braid/kernels/cuda/ptx/system.h"
 
 // Rows of O, and carried states, on their way between registers and memory through shared memory.
-// A warpgroup's 64 rows have a place each. Where an item ends, its rows are left there and the next
-// item's state is taken from there, word by word in the same places; a warp of its own brings and
-// fetches them while the warpgroups multiply.
+// A warpgroup's 64 rows have a place each. What an item carries is brought there while it is worked
+// on; at its end it meets the item's sums, and the result takes its place, word by word. A warp of
+// its own brings and fetches the rows while the warpgroups multiply.
 namespace braid::cuda {
 
 // The place of 64 rows. Units of 16 bytes are permuted within a row, so that the accumulators of a
@@ -20,72 +22,79 @@ struct StagedRows {
   static constexpr int kPitch16 = (kDv * 2 + 127) / 128 * 128;
   static constexpr int kBytes = 64 * kPitch32;
 
+  // Rows of 16 bits stay where their warp's rows of 32 bits are.
+  __device__ static int row16(int row) { return row / 16 * (16 * kPitch32) + row % 16 * kPitch16; }
+
   // Of unit `u` of row `row`.
   template <bool k16Bit>
   __device__ static int offset(int row, int u) {
-    return k16Bit ? row * kPitch16 + (u ^ (row & 7)) * 16
-                  : row * kPitch32 + (u ^ (row & 3) << 1) * 16;
+    return k16Bit ? row16(row) + (u ^ (row & 7)) * 16 : row * kPitch32 + (u ^ (row & 3) << 1) * 16;
   }
 
-  // f32 rows: leaves `o` there (kOut), takes what was there (kIn).
-  template <bool kOut, bool kIn, int kCount>
-  __device__ __forceinline__ static void swap32(uint8_t* rows, int warp, int lane,
-                                                float (&o)[kCount]) {
+  // o * keep, plus what lies there * take (kIn; a row whose `take` is zero may hold anything): to
+  // `o`, and there too (kOut).
+  template <class S, bool kIn, bool kOut, int kCount>
+  __device__ __forceinline__ static void merge(uint8_t* rows, int warp, int lane,
+                                               float (&o)[kCount], const float (&keep)[2],
+                                               const float (&take)[2]) {
+    constexpr bool k16Bit = sizeof(S) == 2;
     lane = ptx::opaque(lane);  // addresses are made here, not kept
     const int row = warp * 16 + lane / 4;
-    uint8_t* base = rows + row * kPitch32 + lane % 4 * 8;
+    uint8_t* base =
+        k16Bit ? rows + row16(row) + lane % 4 * 4 : rows + row * kPitch32 + lane % 4 * 8;
 #pragma unroll
     for (int j = 0; j < kDv / 8; ++j) {
-      uint8_t* at = base + (j % 4 ^ (row & 3)) * 32 + j / 4 * 128;
+      uint8_t* at = base + (k16Bit ? (j % 8 ^ (row & 7)) * 16 + j / 8 * 128
+                                   : (j % 4 ^ (row & 3)) * 32 + j / 4 * 128);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        auto* p = reinterpret_cast<float2*>(at + r * 8 * kPitch32);
-        float2 x;
-        if (kIn) x = *p;
-        if (kOut) *p = make_float2(o[4 * j + 2 * r], o[4 * j + 2 * r + 1]);
+        uint8_t* p = at + r * 8 * (k16Bit ? kPitch16 : kPitch32);
+        float* x = &o[4 * j + 2 * r];
+        float2 in = make_float2(0.f, 0.f);
+        if (kIn && take[r] > 0.f) {
+          if constexpr (k16Bit) {
+            const uint32_t pair = *reinterpret_cast<const uint32_t*>(p);
+            in = make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
+          } else {
+            in = *reinterpret_cast<const float2*>(p);
+          }
+        }
+        x[0] *= keep[r];
+        x[1] *= keep[r];
         if (kIn) {
-          o[4 * j + 2 * r] = x.x;
-          o[4 * j + 2 * r + 1] = x.y;
+          x[0] = fmaf(in.x, take[r], x[0]);
+          x[1] = fmaf(in.y, take[r], x[1]);
+        }
+        if (kOut) {
+          if constexpr (k16Bit) {
+            *reinterpret_cast<uint32_t*>(p) = ptx::pack<S>(x[0], x[1]);
+          } else {
+            *reinterpret_cast<float2*>(p) = make_float2(x[0], x[1]);
+          }
         }
       }
     }
   }
 
-  template <int kCount>
-  __device__ __forceinline__ static void take_bf16(const uint8_t* rows, int warp, int lane,
-                                                   float (&o)[kCount]) {
-    lane = ptx::opaque(lane);
-    const int row = warp * 16 + lane / 4;
-    const uint8_t* base = rows + row * kPitch16 + lane % 4 * 4;
-#pragma unroll
-    for (int j = 0; j < kDv / 8; ++j) {
-      const uint8_t* at = base + (j % 8 ^ (row & 7)) * 16 + j / 8 * 128;
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const uint32_t x = *reinterpret_cast<const uint32_t*>(at + r * 8 * kPitch16);
-        o[4 * j + 2 * r] = __uint_as_float(x << 16);
-        o[4 * j + 2 * r + 1] = __uint_as_float(x & 0xffff0000);
-      }
-    }
-  }
-
+  template <class S, int kCount>
   __device__ __forceinline__ static void put16(uint8_t* rows, int warp, int lane,
-                                               const uint32_t (&packed)[kDv / 4]) {
+                                               const float (&o)[kCount]) {
     lane = ptx::opaque(lane);
     const int row = warp * 16 + lane / 4;
-    uint8_t* base = rows + row * kPitch16 + lane % 4 * 4;
+    uint8_t* base = rows + row16(row) + lane % 4 * 4;
 #pragma unroll
     for (int j = 0; j < kDv / 8; ++j) {
       uint8_t* at = base + (j % 8 ^ (row & 7)) * 16 + j / 8 * 128;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        *reinterpret_cast<uint32_t*>(at + r * 8 * kPitch16) = packed[2 * j + r];
+        *reinterpret_cast<uint32_t*>(at + r * 8 * kPitch16) =
+            ptx::pack<S>(o[4 * j + 2 * r], o[4 * j + 2 * r + 1]);
       }
     }
   }
 };
 
-// The warp that moves the rows of one consumer warpgroup. It walks the same items as the producer.
+// The warp that moves the rows of one consumer warpgroup.
 template <class Traits>
 class HopperMover {
   using Rows = StagedRows<Traits::kDv>;
@@ -96,73 +105,80 @@ class HopperMover {
 
   __device__ void run() {
     const AttentionPlan& plan = p_.plan;
-    ptx::grid_dependency_wait();
-    int index = blockIdx.x / Traits::kCluster;
-    int before = -1;
-    uint32_t parity = 0;
-    while (true) {
-      const bool exists = index < plan.num_items;
-      WorkItem item{};
-      if (exists) {
-        item = decode_item(plan, index);
-        if (skips(plan, item, count_key_tiles(plan, item, Traits::kBlockN))) {
-          index = next_index(index);
-          continue;
-        }
-      } else if (before < 0) {
-        break;
+    bool waits = follows<Traits>(p_);
+    if (!waits) ptx::grid_dependency_wait();
+    for (uint32_t parity = 0; take_item(); parity ^= 1) {
+      if (plan.load_state) {
+        if (follows<Traits>(p_)) wait_ready();
+        plan.state_bf16 ? load_rows<true>() : load_rows<false>();
       }
-      if (before >= 0 || plan.load_state) {
-        if (exists && plan.load_state) {
-          load(item);
-        } else {
-          ptx::mbarrier_arrive(&smem_.state_full[wg_]);
-        }
-        ptx::mbarrier_wait(&smem_.state_out[wg_], parity);
-        parity ^= 1;
+      ptx::mbarrier_arrive(&smem_.state_full[wg_]);
+      ptx::mbarrier_wait(&smem_.state_out[wg_], parity);
+      plan.finalize || plan.state_bf16 ? store_rows<true>() : store_rows<false>();
+      if (p_.signals) {
+        __syncwarp();
+        if (lane_ == 0 && exists()) count_ready(p_, slot_);
+      } else if (follows<Traits>(p_) && lane_ == 0 && exists()) {
+        p_.ready[slot_] = 0;  // as it was before the chain
       }
-      const int next = exists ? next_index(index) : 0;
-      if (before >= 0) store(decode_item(plan, before));
-      if (!exists) break;
-      before = index;
-      index = next;
+      if (waits) end_overlap();
+      waits = false;
     }
+    if (waits) end_overlap();
   }
 
  private:
-  // CTAs without clusters hear of their items from the first mover, which asks for them.
-  __device__ int next_index(int index) {
-    if (Traits::kCluster > 1) return index + gridDim.x / Traits::kCluster;
-    const int slot = next_.slot;
-    int next = 0;
-    if (wg_ == 0) {
-      ptx::mbarrier_wait(&smem_.next_empty[slot], next_.parity ^ 1);
-      if (lane_ == 0) {
-        next = atomicAdd(&p_.counters[0], 1) + gridDim.x;
-        smem_.next_index[slot] = next;
-        ptx::mbarrier_arrive(&smem_.next_full[slot]);
-      }
-    } else {
-      next = take_next(smem_, next_, lane_);
+  // At most two grids of a chain run at a time, and none ends before the one before it.
+  __device__ void end_overlap() {
+    if (wg_ != 0) return;
+    ptx::grid_dependency_wait();
+    ptx::grid_launch_dependents();
+  }
+
+  // The next item, if there is one.
+  __device__ bool take_item() {
+    const int slot = work_.slot;
+    ptx::mbarrier_wait(&smem_.work_full[slot], work_.parity);
+    int tiles = 0;
+    if (lane_ == 0) {
+      const WorkSlot<Traits::kConsumers>& work = smem_.work[slot];
+      tiles = work.num_tiles;
+      b_ = work.b;
+      head_ = work.head;
+      slot_ = work.ready + wg_;
+      unit_ = work.unit[wg_];
+      ptx::mbarrier_arrive(&smem_.work_empty[slot]);
     }
-    next_.next();
-    return __shfl_sync(0xffffffff, next, 0);
+    work_.next();
+    const auto broadcast = [](int& x) { x = __shfl_sync(0xffffffff, x, 0); };
+    broadcast(tiles);
+    broadcast(b_);
+    broadcast(head_);
+    broadcast(slot_);
+    broadcast(unit_.segment);
+    broadcast(unit_.token);
+    broadcast(unit_.length);
+    broadcast(unit_.row);
+    broadcast(unit_.position);
+    return tiles >= 0;
   }
 
-  __device__ ItemUnit unit_of(const WorkItem& item) const {
-    const int skip = Traits::kCluster > 1 ? ptx::cluster_rank() * Traits::kConsumers : 0;
-    ItemUnit u = locate(p_.plan, item.run, item.b, item.unit + skip);
-    for (int w = 0; w < wg_; ++w) u = next_unit(p_.plan, item.run, u);
-    return u;
-  }
+  // A warpgroup past the end of its run has no row, and no place among those that are ready.
+  __device__ bool exists() const { return valid_rows(unit_) > 0; }
 
-  __device__ void load(const WorkItem& item) {
-    p_.plan.state_bf16 ? load_rows<true>(item) : load_rows<false>(item);
-    ptx::mbarrier_arrive_copies(&smem_.state_full[wg_]);
-  }
-
-  __device__ void store(const WorkItem& item) {
-    p_.plan.finalize || p_.plan.state_bf16 ? store_rows<true>(item) : store_rows<false>(item);
+  // Until the calls before this one are done with the unit.
+  __device__ void wait_ready() {
+    if (lane_ == 0 && exists()) {
+      const uint64_t begin = ptx::global_nanoseconds();
+      while (ptx::load_acquire_gpu(p_.ready + slot_) < p_.ready_count) {
+        if (ptx::global_nanoseconds() - begin > kReadyTimeoutNs) {
+          atomicAdd(p_.late, 1);
+          break;
+        }
+        __nanosleep(100);
+      }
+    }
+    __syncwarp();
   }
 
   // Lanes side by side on a row's units of 16 bytes, as many whole rows at a time as fit.
@@ -206,44 +222,71 @@ class HopperMover {
   }
 
   template <bool k16Bit>
-  __device__ void load_rows(const WorkItem& item) {
+  __device__ void load_rows() {
     constexpr int kBytes = k16Bit ? 2 : 4;
-    const ItemUnit unit = unit_of(item);
-    const QSegment& q = p_.plan.q[unit.segment];
-    const int64_t at = output_row(p_.plan, unit, item.b, item.head, 0).state;
+    const QSegment& q = p_.plan.q[unit_.segment];
+    const int64_t at = output_row(p_.plan, unit_, b_, head_, 0).state;
     for_each_unit<k16Bit, 4>(
-        unit, static_cast<const char*>(q.state_o) + at * kBytes, q.state_stride.token * kBytes,
+        unit_, static_cast<const char*>(q.state_o) + at * kBytes, q.state_stride.token * kBytes,
         q.state_stride.head * kBytes,
         [](uint8_t* smem, const char* global) { ptx::cp_async_16(smem, global, true); });
-    for (int row = lane_; row < valid_rows(unit); row += 32) {
-      const OutputRow out = output_row(p_.plan, unit, item.b, item.head, row);
-      ptx::prefetch_l2(q.state_l + out.stat);
-      ptx::prefetch_l2(q.state_m + out.stat);
+    ptx::cp_async_commit();
+    load_stats();
+    ptx::cp_async_wait<0>();
+  }
+
+  __device__ void load_stats() {
+    const QSegment& q = p_.plan.q[unit_.segment];
+#pragma unroll
+    for (int row = lane_; row < 64; row += 32) {
+      const OutputRow out = output_row(p_.plan, unit_, b_, head_, row);
+      float2 stats = make_float2(-INFINITY, 0.f);
+      if (out.valid)
+        stats = make_float2(__ldcg(q.state_m + out.stat), __ldcg(q.state_l + out.stat));
+      smem_.state_stats[wg_][row] = stats;
     }
     __syncwarp();
   }
 
   template <bool k16Bit>
-  __device__ void store_rows(const WorkItem& item) {
-    const ItemUnit unit = unit_of(item);
-    const QSegment& q = p_.plan.q[unit.segment];
-    const OutputRow out = output_row(p_.plan, unit, item.b, item.head, 0);
+  __device__ void store_rows() {
+    const QSegment& q = p_.plan.q[unit_.segment];
+    const OutputRow first = output_row(p_.plan, unit_, b_, head_, 0);
     const bool finalize = p_.plan.finalize;
     const int bytes = k16Bit ? 2 : 4;
     const Strides& stride = finalize ? q.o_stride : q.state_stride;
     for_each_unit<k16Bit, 2>(
-        unit,
-        static_cast<char*>(finalize ? q.o : q.state_o) + (finalize ? out.o : out.state) * bytes,
+        unit_,
+        static_cast<char*>(finalize ? q.o : q.state_o) + (finalize ? first.o : first.state) * bytes,
         stride.token * bytes, stride.head * bytes, [](uint8_t* smem, const char* global) {
           *reinterpret_cast<uint4*>(const_cast<char*>(global)) = *reinterpret_cast<uint4*>(smem);
         });
+#pragma unroll
+    for (int row = lane_; row < 64; row += 32) {
+      const OutputRow out = output_row(p_.plan, unit_, b_, head_, row);
+      if (!out.valid) continue;
+      const float2 stats = smem_.state_stats[wg_][row];
+      if (finalize) {
+        if (q.lse != nullptr) q.lse[out.stat] = stats.x;
+      } else {
+        q.state_m[out.stat] = stats.x;
+        q.state_l[out.stat] = stats.y;
+      }
+    }
+    __syncwarp();
   }
+
+  static constexpr uint64_t kReadyTimeoutNs = 5'000'000'000;
 
   const HopperParams& p_;
   HopperSmem<Traits>& smem_;
   const int wg_;
   const int lane_;
-  Ring<2> next_;
+  Ring<HopperSmem<Traits>::kWorkSlots> work_;
+  ItemUnit unit_{};
+  int b_ = 0;
+  int head_ = 0;
+  int slot_ = 0;
 };
 
 }  // namespace braid::cuda

@@ -42,12 +42,6 @@ __device__ inline void mbarrier_arrive_cluster(uint64_t* barrier, uint32_t rank)
       : "memory");
 }
 
-// Arrives when the copies (cp.async) that this thread has asked for are there.
-__device__ inline void mbarrier_arrive_copies(uint64_t* barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(smem_address(barrier))
-               : "memory");
-}
-
 // One arrival that also announces `bytes` of copies which will complete on the barrier.
 __device__ inline void mbarrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(
