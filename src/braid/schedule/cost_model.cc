@@ -189,19 +189,25 @@ void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const
     const double bytes = static_cast<double>(work.extents.of(type.axis, type.shape[0])) *
                          static_cast<double>(bytes_of(type.dtype, move.elems(type.shape[3])));
     double latency = 0;
+    LaunchCost::Way way{.from = attrs.rank, .to = move.peer};
+    if (op.def == &ops::kPull) std::swap(way.from, way.to);
     switch (topology_.link(attrs.rank, move.peer)) {
       case LinkClass::device:
         on_device += bytes;
         break;
       case LinkClass::machine:
-        cost.machine += bytes / machine.bytes_per_second;
+        way.seconds = bytes / machine.bytes_per_second;
+        cost.machine += way.seconds;
         latency = machine.latency_seconds;
         break;
       case LinkClass::cluster:
-        cost.cluster += bytes / cluster.bytes_per_second;
+        way.cluster = true;
+        way.seconds = bytes / cluster.bytes_per_second;
+        cost.cluster += way.seconds;
         latency = cluster.latency_seconds;
         break;
     }
+    if (way.seconds > 0) cost.ways.push_back(way);
     cost.latency = std::max(cost.latency, op.def == &ops::kPull ? 2 * latency : latency);
   }
   cost.memory = 2 * on_device / profile_.memory_bytes_per_second;

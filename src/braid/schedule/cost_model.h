@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "braid/ops/kernel_catalog.h"
 #include "braid/schedule/profile.h"
@@ -21,6 +22,14 @@ struct LaunchCost {
   double units = 1;    // that it keeps busy while it computes, or copies and adds
   int ranks = 1;       // that do it together
   int tiles = 1;       // in which a fused op's computation and transfers follow each other
+
+  struct Way {
+    int from = 0;
+    int to = 0;
+    bool cluster = false;  // between machines
+    double seconds = 0;    // of the ports of both
+  };
+  std::vector<Way> ways;  // of a one-sided transfer
 
   double body() const { return compute > memory ? compute : memory; }
   double wire() const { return machine > cluster ? machine : cluster; }

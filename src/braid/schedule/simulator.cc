@@ -63,9 +63,9 @@ class Simulation {
   }
 
  private:
-  // Resources: the units and the memory of each rank's device, its ports.
-  static constexpr int kPerRank = 4;
-  enum Resource { kUnits, kMemory, kMachinePort, kClusterPort };
+  // Resources: the units and the memory of each rank's device, its ports, each way by itself.
+  static constexpr int kPerRank = 6;
+  enum Resource { kUnits, kMemory, kMachineOut, kMachineIn, kClusterOut, kClusterIn };
 
   struct Rank {
     std::array<std::vector<int>, kNumStreams> queue;
@@ -87,7 +87,8 @@ class Simulation {
     const int machine = rank / devices_ * devices_;
     int owner = rank;
     if ((kind == kUnits || kind == kMemory) && model_.profile().shared_units) owner = machine;
-    if (kind == kClusterPort && model_.cluster_link().shared_port) owner = machine;
+    const bool cluster = kind == kClusterOut || kind == kClusterIn;
+    if (cluster && model_.cluster_link().shared_port) owner = machine;
     return owner * kPerRank + kind;
   }
 
@@ -96,8 +97,7 @@ class Simulation {
     if (seconds <= 0) return;
     const Profile& profile = model_.profile();
     const auto use = [&](Resource kind, double busy) {
-      const double share = std::min(busy * part / seconds, 1.0);
-      if (share > 0) uses_.push_back({resource(rank, kind), share});
+      add_use(rank, kind, busy * part / seconds);
     };
     if (body) {
       use(kUnits, c.compute * std::min(c.units / profile.units, 1.0));
@@ -105,11 +105,15 @@ class Simulation {
           c.memory * profile.memory_bytes_per_second / profile.total_memory_bytes_per_second);
     }
     if (wire) {
-      use(kMachinePort, c.machine);
       // A port that a machine's ranks share is each one's for its part of the time.
       const double sharers = model_.cluster_link().shared_port ? std::min(c.ranks, devices_) : 1;
-      use(kClusterPort, c.cluster / sharers);
+      for (Resource port : {kMachineOut, kMachineIn}) use(port, c.machine);
+      for (Resource port : {kClusterOut, kClusterIn}) use(port, c.cluster / sharers);
     }
+  }
+
+  void add_use(int rank, Resource kind, double share) {
+    if (share > 0) uses_.push_back({resource(rank, kind), std::min(share, 1.0)});
   }
 
   void begin(double seconds, const Activity& activity) {
@@ -138,7 +142,12 @@ class Simulation {
     step_.times[static_cast<size_t>(rank)][static_cast<size_t>(launch)].begin = now_;
     const LaunchCost& c = cost(rank, launch);
     if (c.ranks == 1) {
-      add_uses(rank, c, c.seconds(), 1, true, true);  // one-sided transfers use its ports
+      add_uses(rank, c, c.seconds(), 1, true, false);
+      for (const LaunchCost::Way& way : c.ways) {  // one-sided: also the ports of who does nothing
+        const double share = way.seconds / c.seconds();
+        add_use(way.from, way.cluster ? kClusterOut : kMachineOut, share);
+        add_use(way.to, way.cluster ? kClusterIn : kMachineIn, share);
+      }
       begin(c.seconds(), {{rank, launch}});
     } else if (c.tiles > 1) {
       const double seconds = c.fixed + c.body() / c.tiles;

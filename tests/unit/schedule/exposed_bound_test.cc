@@ -24,7 +24,8 @@ struct Case {
       : topology(parse_topology(text)) {
     a = {.q_heads = 4, .kv_heads = 4, .head_dim = 16, .dtype = DType::bf16, .scale = 1};
     a.joint_q = a.joint_kv = static_cast<int64_t>(t);
-    a.q = a.kv = even_layout(static_cast<int64_t>(2 * n), 2, a.joint_q);
+    const int P = topology.ranks();
+    a.q = a.kv = even_layout(P * static_cast<int64_t>(n), P, a.joint_q);
     const NamesCatalog catalog;
     programs = attention_programs(a, sequence_mesh(mode, topology, a.q_heads, request));
     std::vector<PlanRank> ranks;
@@ -36,6 +37,29 @@ struct Case {
   double bound(double speed) const {
     return exposed_bound(programs, schedules, topology, {.sequence = 1}, kCompute,
                          {0, speed, speed});
+  }
+  // Simulated on machines whose links within and between them have these speeds and where nothing
+  // else but attention costs: `compute` seconds a rank.
+  double ideal_seconds(double machine, double cluster, double compute) const {
+    Profile profile;
+    profile.memory_bytes_per_second = profile.total_memory_bytes_per_second = 1e18;
+    profile.unit_bytes_per_second = 1e18;
+    profile.machine_link = {.bytes_per_second = machine};
+    profile.cluster_link = {.bytes_per_second = cluster};
+    const Work work{.extents = {.sequence = 1}};
+    double flops = 0;
+    std::vector<const Program*> pointers;
+    for (const Program& program : programs) pointers.push_back(&program);
+    const Program& first = programs[0];
+    for (const Op& op : first.ops) {
+      flops += op.def->cost(op.attrs, first.input_types(op), first.output_types(op), work).flops;
+    }
+    profile.rates.push_back({.kind = "segment_attention",
+                             .dtype = "",
+                             .unit = Rate::Unit::flops,
+                             .includes_memory = true,
+                             .points = {{1, flops / compute}}});
+    return simulate(pointers, schedules, {&work, 1}, CostModel(profile, topology)).seconds;
   }
   // Bytes of `rows` rows of `heads` heads.
   double bytes(double rows, double heads) const { return rows * heads * 16 * 2; }
@@ -75,37 +99,22 @@ TEST(ExposedBound, TorusWaitsForWhatAStageNeeds) {
   }
 }
 
-// Against the simulator where nothing but links and attention costs.
 TEST(ExposedBound, IsWhatAnIdealMachineTakes) {
   for (double speed : kSpeeds) {
     for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus}) {
       const Case c(mode, "2x1", kN, kT);
-      Profile profile;
-      profile.memory_bytes_per_second = profile.total_memory_bytes_per_second = 1e18;
-      profile.unit_bytes_per_second = 1e18;
-      profile.machine_link = profile.cluster_link = {.bytes_per_second = speed};
-      double flops = 0;
-      std::vector<const Program*> programs;
-      for (const Program& program : c.programs) programs.push_back(&program);
-      for (const Op& op : c.programs[0].ops) {
-        const Work work{.extents = {.sequence = 1}};
-        flops +=
-            op.def
-                ->cost(op.attrs, programs[0]->input_types(op), programs[0]->output_types(op), work)
-                .flops;
-      }
-      profile.rates.push_back({.kind = "segment_attention",
-                               .dtype = "",
-                               .unit = Rate::Unit::flops,
-                               .includes_memory = true,
-                               .points = {{1, flops / kCompute}}});
-      const Work work{.extents = {.sequence = 1}};
-      const double seconds =
-          simulate(programs, c.schedules, {&work, 1}, CostModel(profile, c.topology)).seconds;
+      const double seconds = c.ideal_seconds(speed, speed, kCompute);
       EXPECT_NEAR(c.bound(speed), seconds - kCompute, 1e-3 * seconds)
           << to_string(mode) << " at " << speed;
     }
   }
+}
+
+// Over two machines ranks 2 and 3 first read rank 0's keys, then rank 1's: each through one port.
+TEST(Simulator, ReadersOfOneRankShareItsPort) {
+  const Case c(SpMode::ring, "2x2", kN, 0);
+  const double speed = 1e4, keys = 2 * c.bytes(kN, 4) / speed;
+  EXPECT_NEAR(c.ideal_seconds(1e18, speed, 1e-9), 4 * keys, 1e-3 * keys);
 }
 
 }  // namespace
