@@ -80,30 +80,34 @@ void fill_ring(const PanelShape& shape, int slabs, int least, int bytes, PanelCo
 
 }  // namespace
 
-// Fitted to an H200 (docs/performance.md). Two CTAs an SM, so that the next launch's come in one by
-// one as this one's leave: with one, a long launch's next puts two on some SMs and none on others.
+// Fitted to an H200 (docs/performance.md): two CTAs an SM, whose next ones come in one by one as
+// they leave, where that fills the GPU with panels of few groups; else one that fills an SM.
 PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device) {
   constexpr int64_t kShortBytes = 512 << 10;  // of a CTA's weights
   const int tiles = panel_tiles(shape.tokens), sms = device.num_sms;
   PanelConfig c;
   int ctas = 2 * sms;
+  // x is read again for every panel.
+  const auto raise = [&] {
+    if (c.groups == 1 && panel_clusters(shape, {.groups = 2}) * 2 > sms) c.groups = 2;
+  };
   if (is_quantized(shape.dtype)) {
     c.groups = panel_clusters(shape, {.groups = 4}) >= sms ? 4 : 1;
-  } else {
-    c.groups = fewest_groups(shape, sms);
-    if (tiles <= 2 && c.groups <= 3 &&
-        c.groups * 16 * bytes_of(shape.dtype, shape.k) <= kShortBytes) {
-      ctas = sms;
-    } else {
-      c.groups = fewest_groups(shape, ctas);
-    }
-  }
-  // x is read again for every panel.
-  if (c.groups == 1 && panel_clusters(shape, {.groups = 2}) * 2 > sms) c.groups = 2;
-  if (is_quantized(shape.dtype)) {
+    raise();
     fill_ring(shape, 2, 2, kThird, c);
   } else {
-    fill_ring(shape, c.groups <= 3 ? 4 : c.groups <= 8 ? 2 : 1, 3, kHalf, c);
+    int bytes = kHalf;
+    c.groups = fewest_groups(shape, ctas);
+    raise();
+    if (c.groups > 3 || panel_clusters(shape, c) * 10 < 9 * ctas) {
+      ctas = sms;
+      c.groups = fewest_groups(shape, ctas);
+      raise();
+      const bool brief = tiles <= 2 && c.groups <= 3 &&
+                         c.groups * 16 * bytes_of(shape.dtype, shape.k) <= kShortBytes;
+      if (!brief) bytes = device.smem_per_cta;
+    }
+    fill_ring(shape, 4, 3, bytes, c);
   }
   while (c.split < 8 && panel_clusters(shape, c) * c.split * 2 <= ctas &&
          panel_k_stages(shape, c.slabs) >= c.split * 4) {

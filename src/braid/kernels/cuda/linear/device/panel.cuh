@@ -184,7 +184,11 @@ __global__ void __launch_bounds__(kPanelThreads, 2)
   if (warp == kPanelWarps) {
     if (lane == 0) panel_fill<kType>(a, work, smem, full, empty);
     __syncwarp();
-  } else {
+  }
+  ptx::grid_dependency_wait();
+  // Asked for long before it is needed.
+  const int live = a.p.rows ? static_cast<int>(ptx::load_in_place(a.p.rows)) : a.p.m;
+  if (warp < kPanelWarps) {
     const uint32_t ring = ptx::smem_address(smem);
     if (share.first + kPanelWarps < work.count) {
       panel_consume<kType, kTiles, 2>(a, work, share, ring, full, empty, acc);
@@ -214,8 +218,6 @@ __global__ void __launch_bounds__(kPanelThreads, 2)
       }
     }
   }
-  ptx::grid_dependency_wait();
-  const int live = a.p.rows ? static_cast<int>(ptx::load_in_place(a.p.rows)) : a.p.m;
   a.config.split > 1 ? ptx::cluster_sync() : __syncthreads();
   panel_finish(a, work, sums, way_stride, live);
   if (a.config.split > 1) ptx::cluster_sync();  // others may still read here
