@@ -26,6 +26,7 @@ class DeviceArray {
   explicit DeviceArray(size_t n) : n_(n) {
     check_cuda(cudaMalloc(&data_, bytes()), "test memory");
     check_cuda(cudaMemset(data_, 0xa5, bytes()), "test memory");
+    check_cuda(cudaStreamSynchronize(nullptr), "test memory");  // other streams do not wait for it
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) { set(values); }
   ~DeviceArray() { cudaFree(data_); }

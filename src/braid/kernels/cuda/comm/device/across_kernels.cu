@@ -11,7 +11,7 @@ __device__ int64_t live_rows(const AcrossParams& p) {
   return p.live ? min(*p.live, p.rows) : p.rows;
 }
 
-// By all threads of the grid.
+// By all threads of a row of the grid.
 __device__ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
@@ -41,6 +41,11 @@ __global__ void pack_kernel(const __grid_constant__ AcrossParams p) {
                  (part.end - part.begin) * p.row_bytes);
     }
   }
+}
+
+__global__ void push_kernel(const __grid_constant__ PushParams p) {
+  ptx::grid_dependency_wait();
+  copy_bytes(p.to[blockIdx.y], p.from[blockIdx.y], p.bytes[blockIdx.y]);
 }
 
 __global__ void place_kernel(const __grid_constant__ AcrossParams p) {
@@ -88,6 +93,9 @@ __global__ void sum_kernel(const __grid_constant__ AcrossParams p) {
 
 AcrossKernel pack_kernel_of() {
   return pack_kernel;
+}
+PushKernel push_kernel_of() {
+  return push_kernel;
 }
 AcrossKernel place_kernel_of() {
   return place_kernel;

@@ -22,8 +22,18 @@ struct AcrossParams {
   int64_t part_bytes[kMaxCommRanks];
 };
 
+// What goes to ranks of the same machine, from here into their memory.
+struct PushParams {
+  int n;
+  std::byte* to[kMaxCommRanks];
+  const std::byte* from[kMaxCommRanks];
+  int64_t bytes[kMaxCommRanks];
+};
+
 using AcrossKernel = void (*)(const AcrossParams);
+using PushKernel = void (*)(const PushParams);
 AcrossKernel pack_kernel_of();            // x into `send`
+PushKernel push_kernel_of();              // grid [CTAs, n]
 AcrossKernel place_kernel_of();           // what came, and this rank's own, into y
 AcrossKernel sum_kernel_of(DType dtype);  // y = sum of them, in the order of the ranks
 

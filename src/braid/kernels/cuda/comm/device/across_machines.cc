@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "braid/backend/cuda/device.h"
-#include "braid/backend/cuda/handles.h"
 #include "braid/base/error.h"
 #include "braid/kernels/cuda/comm/device/kernels.h"
 #include "braid/kernels/cuda/comm/device/one_sided_kernels.h"
@@ -24,17 +23,12 @@ struct AcrossMachines::Slots {
 };
 
 struct AcrossMachines::Exchange {
-  struct Copy {
-    std::byte* to;
-    const std::byte* from;
-    int64_t bytes;
-  };
   std::shared_ptr<Slots> slots;
   fabric::SymBuf<uint32_t> counts;  // [P], of transfers
   std::vector<std::unique_ptr<fabric::LinkProxy::Job>> jobs;
-  std::vector<Copy> copies;      // within the machine
   std::vector<int64_t> carried;  // [P] bytes that this rank moves to each
   TransferParams transfers{};
+  PushParams pushes{};  // within the machine
 };
 
 AcrossMachines::AcrossMachines(DeviceComm& comm) : comm_(comm) {}
@@ -64,13 +58,11 @@ void AcrossMachines::prepare(const std::string& key, std::span<const int64_t> pu
     const std::byte* const from = e.slots->send.data() + (alike ? 0 : q * e.slots->bytes);
     const std::byte* const mine = e.slots->received.data() + me * e.slots->bytes;
     if (endpoint.link(endpoint.rank(), comm_.group()[q]) != LinkClass::cluster) {
-      const Exchange::Copy copy{comm_.at_peer(mine, q), from, put[q]};
-      // The first copy on a way sets it up, which no rank may do while another one spins.
-      const OwnedStream stream = make_stream();
-      check_cuda(cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyDefault, stream.get()),
-                 "copy to a peer");
-      check_cuda(cudaStreamSynchronize(stream.get()), "copy to a peer");
-      e.copies.push_back(copy);
+      // By a kernel: a copy's first time on a stream can hold up the host while another rank spins.
+      const int i = e.pushes.n++;
+      e.pushes.to[i] = comm_.at_peer(mine, q);
+      e.pushes.from[i] = from;
+      e.pushes.bytes[i] = put[q];
       continue;
     }
     auto job = endpoint.make_transfer(comm_.group()[q], true);
@@ -104,9 +96,9 @@ void AcrossMachines::run(const std::string& key, AcrossParams p, AcrossKernel fi
   if (e.transfers.n > 0) {
     launch_kernel(plain, ask_kernel_of(), dim3(1), dim3(32), 0, view, e.transfers);
   }
-  for (const Exchange::Copy& copy : e.copies) {
-    check_cuda(cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyDefault, context.stream),
-               "copy to a peer");
+  if (e.pushes.n > 0) {
+    const auto n = static_cast<unsigned>(e.pushes.n);
+    launch_kernel(plain, push_kernel_of(), dim3(kCtas, n), dim3(kThreads), 0, e.pushes);
   }
   if (e.transfers.n > 0) {
     launch_kernel(plain, wait_kernel_of(), dim3(1), dim3(32), 0, view, e.transfers);

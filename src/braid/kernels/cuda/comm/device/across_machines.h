@@ -12,7 +12,7 @@
 
 // The way of a DeviceComm's collectives between emulated machines: every rank's message for a peer
 // lies packed in this rank's memory, is asked for by a kernel, goes by the link's proxy (paced
-// where the link has a speed) or, within a machine, by a copy engine, and lies packed in the peer's
+// where the link has a speed) or, within a machine, by a kernel, and lies packed in the peer's
 // memory. A barrier of flags before it says that all have read what came last, one after it that
 // all is there. Capturable.
 namespace braid::cuda {

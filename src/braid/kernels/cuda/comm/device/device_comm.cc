@@ -49,6 +49,7 @@ void load_kernels() {
   load_kernel(ask_kernel_of());
   load_kernel(wait_kernel_of());
   load_kernel(pack_kernel_of());
+  load_kernel(push_kernel_of());
   load_kernel(place_kernel_of());
   for (DType dtype : {DType::bf16, DType::f16, DType::f32}) load_kernel(sum_kernel_of(dtype));
   load_kernel(stream_signal_kernel_of());
