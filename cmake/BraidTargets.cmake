@@ -59,5 +59,10 @@ function(braid_test_program name folder)
   target_compile_definitions(${name} PRIVATE BRAID_TEST_DATA="${CMAKE_SOURCE_DIR}/tests"
                                              BRAID_BIN_DIR="${CMAKE_BINARY_DIR}/bin")
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 300)
+  set(environment)
+  if(ARG_LABEL STREQUAL gpu)
+    set(environment ENVIRONMENT CUDA_DEVICE_MAX_CONNECTIONS=32)  # as the program asks for
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+                       PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 300 ${environment})
 endfunction()

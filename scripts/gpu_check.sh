@@ -62,9 +62,10 @@ dist() {
     return
   fi
   run test_sequence "$bin/test_cuda_sequence" --gtest_brief=1
-  run test_ranks "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter=*RanksAgree*:*Demo*
+  run test_sequence_one_queue env CUDA_DEVICE_MAX_CONNECTIONS=1 "$bin/test_cuda_sequence" --gtest_brief=1
+  run test_ranks "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter=*RanksAgree*:*Demo*:*CudaSequence*
   run test_ranks_one_queue env CUDA_DEVICE_MAX_CONNECTIONS=1 "$bin/test_golden_cuda" --gtest_brief=1 \
-    --gtest_filter=*RanksAgree/llama2_mha:*RanksAgree/smollm2
+    --gtest_filter=*RanksAgree/llama2_mha:*RanksAgree/smollm2:*CudaSequence*llama2_mha
 }
 
 bench() {
@@ -82,6 +83,10 @@ bench() {
   table prefill_8b "$bin/braid" bench "${shape[@]}" configs/llama-3-8b.json -p 8192 -n 0
   [ "$gpus" -ge 2 ] &&
     table decode_7b_tp2 "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 128 -d 1024 --tp 2
+  for mode in ring ulysses; do
+    [ "$gpus" -ge 2 ] && table "prefill_8b_$mode" "$bin/braid" bench --random-weights --config configs/llama-3-8b.json \
+      --device cuda:0,1 --sp "$mode" -p 32768 -n 0
+  done
   if python3 -c 'import torch' 2>/dev/null; then
     table peer_torch python3 tools/bench_torch.py --config configs/llama-2-7b.json --limits --batch 1 16 32
     table peer_torch_prefill python3 tools/bench_torch.py --config configs/llama-3-8b.json --batch --prefill 8192

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sequence-parallel attention in PyTorch: Ulysses and ring over NCCL, a process for each GPU.
+"""Sequence-parallel attention in PyTorch over NCCL, two-sided, a process for each GPU.
 
 The shapes, dtype (bf16) and work are those of `braid bench attention --device cuda`: a joint prefix
 is whole on every rank and so is its result. Attention is cuDNN's, or FlashAttention's where cuDNN
@@ -7,6 +7,10 @@ has no answer; of each mode the fastest variant counts:
   ulysses  q, k, v in one all_to_all (packed first) or in three
   ring     keys and values go round by batched send and receive under the attention of those that
            are there; parts merge by their log-sum-exp
+  torus    torus attention of as many groups as ranks: queries, then keys and values by batched send
+           and receive under the attention of what is there, results under the last stage
+A rank is a machine here: topology-aware attention (ulysses across, ring inside) is then ulysses,
+and USP (ring across) is the ring. Every mode's results are compared with the first one's.
 Times are of steps that follow each other, the longest rank's, medians. NVLink multicast is off.
 --no-p2p makes NCCL go through host memory, as between machines.
 """
@@ -26,7 +30,9 @@ SHAPES = {  # tokens, joint prefix, heads, head dim
     "flux-4096": (256 * 256, 512, 24, 128),
     "cogvideox-20s": (41 * 48 * 85, 226, 24, 64),
     "cogvideox-40s": (81 * 48 * 85, 226, 24, 64),
+    "tiny": (256, 64, 4, 64),
 }
+MODES = ["ulysses", "ring", "torus"]
 
 
 def worker(rank, ranks, args):
@@ -73,9 +79,10 @@ def worker(rank, ranks, args):
         own = L // ranks + (rank < L % ranks)
         assert L % ranks == 0 and H % ranks == 0, "even parts only"
         g = torch.Generator(device="cuda").manual_seed(rank)
-        rand = lambda n: torch.randn(1, n, H, D, device="cuda", dtype=bf16, generator=g)
-        x = {n: rand(own) for n in "qkv"}
-        j = {n: rand(text) for n in "qkv"}
+        same = torch.Generator(device="cuda").manual_seed(1000)
+        rand = lambda n, g: torch.randn(1, n, H, D, device="cuda", dtype=bf16, generator=g)
+        x = {n: rand(own, g) for n in "qkv"}
+        j = {n: rand(text, same) for n in "qkv"}
         part = H // ranks
         heads = slice(rank * part, (rank + 1) * part)
         jr = slice(text * rank // ranks, text * (rank + 1) // ranks)
@@ -146,13 +153,80 @@ def worker(rank, ranks, args):
             joint = torch.empty(text, H, D, device="cuda", dtype=bf16)
             if communicate and text % ranks == 0:
                 dist.all_gather_into_tensor(joint, o[0, :rows].contiguous())
-            return joint, o[:, rows:]
+            return joint[None], o[:, rows:]
 
-        return {"ulysses packed": ulysses_packed, "ulysses three": ulysses_three, "ring": ring}, {
-            "ulysses": ulysses_alone, "ring": lambda: ring(False)}
+        queries = [torch.empty(1, own, part, D, device="cuda", dtype=bf16) for _ in range(1, ranks)]
+        keys = [[torch.empty_like(b) for b in queries] for _ in "kv"]
+
+        def join(tensors):
+            return tensors[0] if len(tensors) == 1 else torch.cat(tensors, 1)
+
+        def torus(communicate=True):
+            def exchange(names, buffers, n):  # of class n + 1: what rank - n - 1 has of these heads
+                to, source = (rank + n + 1) % ranks, (rank - n - 1) % ranks
+                ops = []
+                for name, into in zip(names, buffers):
+                    mine = x[name][:, :, to * part:(to + 1) * part].contiguous()
+                    ops += [dist.P2POp(dist.isend, mine, to), dist.P2POp(dist.irecv, into, source)]
+                return dist.batch_isend_irecv(ops) if communicate else []
+
+            def wait(works):
+                for work in works:
+                    work.wait()
+
+            jq, jk, jv = (j[n][:, :, heads] for n in "qkv")
+            q, k, v = (x[n][:, :, heads] for n in "qkv")
+            later = range(ranks - 1)
+            q_works = [exchange("q", [queries[n]], n) for n in later]
+            kv_works = [exchange("kv", [keys[0][n], keys[1][n]], n) for n in later]
+            k0, v0 = torch.cat([jk, k], 1), torch.cat([jv, v], 1)
+            o, l = attention(torch.cat([jq, q], 1), k0, v0, True)
+            own_o, own_l = o[:, text:], l[:, text:]
+            states = [(o[:, :text], l[:, :text])]  # the prefix, then the classes
+            for n in later:
+                wait(q_works[n])
+                states.append(attention(queries[n], k0, v0, True))
+            o, l = (torch.cat([state[i] for state in states], 1) for i in (0, 1))
+            q_later = torch.cat([jq] + queries, 1)
+            for n in later:
+                wait(kv_works[n])
+                o, l = merge(o, l, *attention(q_later, keys[0][n], keys[1][n], True))
+            o = o.to(bf16)
+            got = torch.empty(ranks, own, part, D, device="cuda", dtype=bf16)
+            works = []
+            for n in later:  # to whom these queries belong
+                ops = [dist.P2POp(dist.isend, o[0, text + n * own:text + (n + 1) * own],
+                                  (rank - n - 1) % ranks),
+                       dist.P2POp(dist.irecv, got[(rank + n + 1) % ranks], (rank + n + 1) % ranks)]
+                works += dist.batch_isend_irecv(ops) if communicate else []
+            own_o, _ = merge(own_o, own_l, *attention(q, join(keys[0]), join(keys[1]), True))
+            got[rank] = own_o[0].to(bf16)
+            wait(works)
+            joint = gather_heads(o[:, :text]) if communicate else o[:, :text]
+            return joint, got.permute(1, 0, 2, 3).reshape(1, own, H, D)
+
+        return {"ulysses packed": ulysses_packed, "ulysses three": ulysses_three, "ring": ring,
+                "torus": torus}, {"ulysses": ulysses_alone, "ring": lambda: ring(False),
+                                  "torus": lambda: torus(False)}
+
+    def link_speed():
+        """Bytes/s each way of blocks sent and received at once, with the right neighbour."""
+        block = torch.empty(96 << 20, device="cuda", dtype=torch.uint8)
+        into = torch.empty_like(block)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for turn in range(2):
+            begin.record()
+            for _ in range(3):
+                for work in dist.batch_isend_irecv(
+                        [dist.P2POp(dist.isend, block, (rank + 1) % ranks),
+                         dist.P2POp(dist.irecv, into, (rank - 1) % ranks)]):
+                    work.wait()
+            end.record()
+            end.synchronize()
+        return 3 * block.numel() / begin.elapsed_time(end) * 1e3
 
     def timed(run, seconds):
-        run(), run()
+        run()
         torch.cuda.synchronize()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -165,7 +239,8 @@ def worker(rank, ranks, args):
         times = []
         for _ in range(args.repetitions):
             dist.barrier()
-            run()
+            if int(n) > 1:
+                run()
             begin.record()
             for _ in range(int(n)):
                 run()
@@ -188,20 +263,33 @@ def worker(rank, ranks, args):
         print(f"# torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, NCCL "
               f"{'.'.join(map(str, torch.cuda.nccl.version()))}"
               f"{', no peer access' if args.no_p2p else ''}, {ranks} GPUs", flush=True)
-        print("| shape | mode | time ms | attention alone ms | exposed ms | variant |")
-        print("|---|---|---:|---:|---:|---|", flush=True)
-    record = {}
+    speed = link_speed()
+    if rank == 0:
+        print(f"# send and receive at once: {speed / 1e9:.1f} GB/s each way")
+        print("| shape | mode | time ms | attention alone ms | exposed ms | variant | difference |")
+        print("|---|---|---:|---:|---:|---|---:|", flush=True)
+    record = {"link": speed}
     for name in args.shape.split(","):
         runs, alone = build(SHAPES[name])
-        for mode in "ulysses", "ring":
+        first = None
+        for mode in args.mode.split(","):
             base = timed(alone[mode], args.seconds)
-            found = {n: timed(run, args.seconds) for n, run in runs.items() if n.startswith(mode)}
+            found, differs = {}, 0
+            for variant, run in runs.items():
+                if not variant.startswith(mode) or variant in args.skip.split(","):
+                    continue
+                found[variant] = timed(run, args.seconds)
+                got = run()
+                first = first or [t.clone() for t in got]
+                differs = max([differs] + [float((a.float() - b.float()).abs().max())
+                                           for a, b in zip(got, first)])
+                del got
             best = min(found, key=found.get)
-            record[f"{name} {mode}"] = {"ms": found, "alone": base}
+            record[f"{name} {mode}"] = {"ms": found, "alone": base, "difference": differs}
             if rank == 0:
                 print(f"| {name} | {mode} | {found[best]:.3f} | {base:.3f} | "
-                      f"{found[best] - base:.3f} | {best} |", flush=True)
-        del runs, alone
+                      f"{found[best] - base:.3f} | {best} | {differs:.2g} |", flush=True)
+        del runs, alone, first
         torch.cuda.empty_cache()
     if rank == 0 and args.json:
         with open(args.json, "w") as out:
@@ -215,6 +303,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ranks", type=int, default=0, help="GPUs; 0: all")
     parser.add_argument("--shape", default="flux-3072", help="comma-separated: " + ", ".join(SHAPES))
+    parser.add_argument("--mode", default=",".join(MODES), help="comma-separated")
+    parser.add_argument("--skip", default="", help="variants to leave out, comma-separated")
     parser.add_argument("--repetitions", "-r", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.1, help="of a turn")
     parser.add_argument("--no-p2p", action="store_true", help="through host memory")
@@ -230,6 +320,9 @@ def main():
     for name in args.shape.split(","):
         if name not in SHAPES:
             sys.exit(f"bench_torch_sp: shape '{name}': there are {', '.join(SHAPES)}")
+    for mode in args.mode.split(","):
+        if mode not in MODES:
+            sys.exit(f"bench_torch_sp: mode '{mode}': there are {', '.join(MODES)}")
     ranks = args.ranks or torch.cuda.device_count()
     if ranks < 2 or torch.cuda.device_count() < ranks:
         sys.exit(f"bench_torch_sp: {torch.cuda.device_count()} GPUs, needs {max(ranks, 2)}")

@@ -6,6 +6,7 @@
 
 #include "braid/attention_links.h"
 #include "braid/attention_one_gpu.h"
+#include "braid/attention_rounds.h"
 #include "braid/backend/cuda/cuda_replay.h"
 #include "braid/backend/device_spec.h"
 #include "braid/fabric/host_barrier.h"
@@ -14,6 +15,7 @@
 #include "braid/ops/one_sided.h"
 #include "braid/ops/segment_attention.h"
 #include "braid/runtime/executor.h"
+#include "braid/schedule/exposed_bound.h"
 #include "braid/schedule/overlap.h"
 
 namespace braid::app {
@@ -65,16 +67,15 @@ struct GpuRank {
   GpuRank(fabric::PeerEndpoint& endpoint, const Mesh& mesh)
       : table(cuda::device_info(endpoint.device())),
         silent(cuda::device_info(endpoint.device())),
-        probed(cuda::device_info(endpoint.device())),
         comm(endpoint, mesh) {
-    for (cuda::KernelTable* t : {&table, &silent, &probed}) cuda::add_one_sided_kernels(*t, comm);
+    for (cuda::KernelTable* t : {&table, &silent}) cuda::add_one_sided_kernels(*t, comm);
     cuda::Kernel attention = table.at(ops::kSegmentAttention.kind);
     attention.bind = [this, bind = attention.bind](const cuda::LaunchArgs& args) {
       const auto probe = std::make_shared<Probe>(bind(args));
       probes.push_back(probe);
       return [probe](const cuda::LaunchContext& context) { probe->launch(context); };
     };
-    probed.add(ops::kSegmentAttention.kind, attention);
+    table.add(ops::kSegmentAttention.kind, attention);
     for (const OpDef* def : {&ops::kPull, &ops::kPush, &ops::kSync}) {
       cuda::Kernel kernel = silent.at(def->kind);
       kernel.bind = [](const cuda::LaunchArgs&) { return [](const cuda::LaunchContext&) {}; };
@@ -83,13 +84,18 @@ struct GpuRank {
     const cuda::Watch watch = [&endpoint] { endpoint.check(); };
     backend = std::make_unique<DeviceBackend>(table, watch);
     silent_backend = std::make_unique<DeviceBackend>(silent, watch);
-    probed_backend = std::make_unique<DeviceBackend>(probed, watch);
   }
-  // silent: nothing is communicated; probed: each attention launch is timed
-  cuda::KernelTable table, silent, probed;
+  // The step, whose attention launches are timed; silent: nothing is communicated.
+  cuda::KernelTable table, silent;
   cuda::OneSidedComm comm;
   std::vector<std::shared_ptr<Probe>> probes;
-  std::unique_ptr<DeviceBackend> backend, silent_backend, probed_backend;
+  std::unique_ptr<DeviceBackend> backend, silent_backend;
+};
+
+// One step of a rank, and the attention in it.
+struct StepTime {
+  double step = 0;
+  double attention = 0;
 };
 
 class Modes : public CudaModes {
@@ -115,9 +121,10 @@ class Modes : public CudaModes {
     });
     std::vector<const KernelCatalog*> catalogs;
     for (const auto& rank : ranks) catalogs.push_back(&rank->table);
-    const auto plan = plan_mode(o_, mode, topology_, DType::bf16, catalogs);
+    const auto plan = plan_with_rounds(mode, mesh, catalogs);
     ModeReport report = report_of(plan);
     report.times.resize(P);
+    turns_.assign(static_cast<size_t>(o_.repetitions), std::vector<StepTime>(P));
     std::vector<Samples> samples(P);
     std::mutex mutex;
     fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& e) {
@@ -130,12 +137,42 @@ class Modes : public CudaModes {
       report.share += overlap.share() / static_cast<double>(P);
     }
     // Of the slowest rank: that a faster GPU waits for a slower one is no communication.
-    report.exposed = report.seconds - report.compute;
+    std::vector<StepTime> steps;
+    for (const auto& turn : turns_) {
+      StepTime& slowest = steps.emplace_back();
+      for (const StepTime& t : turn) {
+        slowest = {std::max(slowest.step, t.step), std::max(slowest.attention, t.attention)};
+      }
+    }
+    std::ranges::sort(steps, {}, &StepTime::step);
+    const StepTime median = steps[(steps.size() - 1) / 2];
+    report.seconds = median.step;
+    report.compute = median.attention;
+    report.exposed = median.step - median.attention;
     check(*plan, samples, report);
     return report;
   }
 
  private:
+  // Filled rounds move work behind later transfers, which may cost more than they save.
+  std::shared_ptr<const ModePlan> plan_with_rounds(
+      SpMode mode, const SequenceMesh& mesh, const std::vector<const KernelCatalog*>& catalogs) {
+    AttentionBench bench = o_;
+    const auto plain = plan_mode(bench, mode, topology_, DType::bf16, catalogs);
+    if (mode != SpMode::torus || !o_.fill) return plain;
+    bench.rounds = rounds_of(bench, mesh, fabric_.endpoint(0).device());
+    if (bench.rounds.tiles == 0) return plain;
+    const auto filled = plan_mode(bench, mode, topology_, DType::bf16, catalogs);
+    std::array<double, 3> speed = links_.blocks;
+    if (o_.link_gbps > 0 && speed[2] > 0) speed[2] = std::min(speed[2], o_.link_gbps * 1e9);
+    const auto seconds = [&](const ModePlan& p) {
+      const double compute = rounded_seconds(p, bench.rounds);
+      return compute + exposed_bound(p.programs, p.schedules, topology_, {.sequence = o_.batch},
+                                     compute, speed);
+    };
+    return seconds(*filled) < seconds(*plain) ? filled : plain;
+  }
+
   static fabric::PeerFabricConfig config_of(const AttentionBench& bench, const Topology& topology) {
     fabric::PeerFabricConfig config{.ranks = topology.ranks(),
                                     .devices = parse_device(bench.device).ids};
@@ -183,10 +220,8 @@ class Modes : public CudaModes {
         std::make_shared<fabric::SymmetricMemory>(e, schedule.memory.arena_bytes, "arena");
     Executor whole(program, schedule, *rank.backend, {}, arena);
     Executor alone(program, schedule, *rank.silent_backend, {}, arena);
-    Executor watched(program, schedule, *rank.probed_backend, {}, arena);
     auto& step = dynamic_cast<cuda::CudaReplay&>(whole.replay());
     auto& computation = dynamic_cast<cuda::CudaReplay&>(alone.replay());
-    auto& probed = dynamic_cast<cuda::CudaReplay&>(watched.replay());
     PlainCall plain(plan, e.rank(), e.device());
     fabric::HostBarrier meeting(e);
     const Extents counts{.sequence = o_.batch};
@@ -199,8 +234,8 @@ class Modes : public CudaModes {
     };
     cuda::check_cuda(cudaMemset(arena->data(), 0xff, static_cast<size_t>(arena->bytes())),
                      "poison");
-    for (Executor* executor : {&whole, &alone, &watched}) executor->set_counts({&counts, 1});
-    for (cuda::CudaReplay* replay : {&step, &computation, &probed}) {
+    for (Executor* executor : {&whole, &alone}) executor->set_counts({&counts, 1});
+    for (cuda::CudaReplay* replay : {&step, &computation}) {
       replay->begin_loop();
       replay->finish();
     }
@@ -217,19 +252,16 @@ class Modes : public CudaModes {
     computation.enqueue({});
     computation.finish();
     meeting.wait();
-    probed.enqueue({});
-    probed.finish();
-    meeting.wait();
-    for (cuda::CudaReplay* replay : {&step, &computation, &probed}) replay->prepare_loop({});
+    for (cuda::CudaReplay* replay : {&step, &computation}) replay->prepare_loop({});
     if (plain.there()) plain.launch(rank.backend->stream(Stream::compute));
     step.finish();
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < std::min(o_.repetitions, 2); ++i) {
       run_once();
       const Samples again = samples_of(plan.attention, e.rank(), whole.output(0));
       std::lock_guard lock(mutex);
       report.repeats = report.repeats && again.rows == samples.rows;
     }
-    time_all(rank, meeting, step, computation, probed, plain, report, mutex);
+    time_all(rank, meeting, step, computation, plain, report, mutex);
     fill(plan, e.rank(), whole);
     report.times[r].resize(schedule.launches.size());
     meeting.wait();
@@ -237,51 +269,46 @@ class Modes : public CudaModes {
     meeting.wait();
   }
 
-  // By turns, so that all meet the same clocks; each turn after a step that starts all ranks.
+  // By turns, so that all meet the same clocks; each turn after a step that starts all ranks. Of a
+  // turn's steps the last one counts, and the attention launches in that one.
   void time_all(GpuRank& rank, fabric::HostBarrier& meeting, cuda::CudaReplay& step,
-                cuda::CudaReplay& computation, cuda::CudaReplay& probed, PlainCall& plain,
-                ModeReport& report, std::mutex& mutex) {
+                cuda::CudaReplay& computation, PlainCall& plain, ModeReport& report,
+                std::mutex& mutex) {
     const cuda::OwnedEvent begin = cuda::make_event(true), end = cuda::make_event(true);
     const auto time = [&](const cuda::CudaBackend& backend, int n, auto&& enqueue) {
       const cudaStream_t stream = backend.stream(Stream::compute);
       meeting.wait();
-      enqueue();
-      cuda::record(begin, stream);
       for (int i = 0; i < n; ++i) enqueue();
+      cuda::record(begin, stream);
+      enqueue();
       cuda::record(end, stream);
       backend.wait(end.get());
       meeting.wait();
       float ms = 0;
       cuda::check_cuda(cudaEventElapsedTime(&ms, begin.get(), end.get()), "a step's time");
-      return 1e-3 * static_cast<double>(ms) / n;
+      return 1e-3 * static_cast<double>(ms);
     };
     const auto run_step = [&] { step.enqueue({}); };
-    const auto run_probed = [&] { probed.enqueue({}); };
     const auto run_computation = [&] { computation.enqueue({}); };
     const auto run_plain = [&] { plain.launch(rank.backend->stream(Stream::compute)); };
     // The same number on all ranks: by what the first step took on rank 0.
     const double once = time(*rank.backend, 1, run_step);
+    const int r = rank.comm.endpoint().rank();
     {
       std::lock_guard lock(mutex);
-      turn_ = rank.comm.endpoint().rank() == 0
-                  ? static_cast<int>(std::clamp(kTurnSeconds / once, 1., 20.))
-                  : turn_;
+      turn_ = r == 0 ? static_cast<int>(std::clamp(kTurnSeconds / once, 1., 20.)) : turn_;
     }
     meeting.wait();
     const int n = turn_;
-    std::vector<double> steps, attentions, computations, plains;
-    for (int i = 0; i < o_.repetitions; ++i) {
-      steps.push_back(time(*rank.backend, n, run_step));
-      time(*rank.probed_backend, n, run_probed);
-      double attention = 0;
-      for (const auto& probe : rank.probes) attention += probe->seconds();
-      attentions.push_back(attention);
+    std::vector<double> computations, plains;
+    for (auto& turn : turns_) {
+      StepTime& mine = turn[static_cast<size_t>(r)];
+      mine.step = time(*rank.backend, n, run_step);
+      for (const auto& probe : rank.probes) mine.attention += probe->seconds();
       computations.push_back(time(*rank.silent_backend, n, run_computation));
       if (plain.there()) plains.push_back(time(*rank.backend, n, run_plain));
     }
     std::lock_guard lock(mutex);
-    report.seconds = std::max(report.seconds, median_of(steps));
-    report.compute = std::max(report.compute, median_of(attentions));
     report.alone = std::max(report.alone, median_of(computations));
     report.plain = std::max(report.plain, median_of(plains));
   }
@@ -307,6 +334,7 @@ class Modes : public CudaModes {
   fabric::PeerFabric fabric_;
   const LinkSpeed links_;
   int turn_ = 1;
+  std::vector<std::vector<StepTime>> turns_;  // [repetitions][ranks]
 };
 
 }  // namespace

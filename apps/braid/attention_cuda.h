@@ -20,8 +20,8 @@ class CudaModes {
  public:
   virtual ~CudaModes() = default;
   virtual const LinkSpeed& links() const = 0;
-  // Times are of graphs that follow each other, by turns with the step without communication and
-  // with one call over the same work; all medians of `repetitions`.
+  // Times are of graphs that follow each other, attention's of the same step; by turns with the
+  // step without communication and with one call over the same work; all medians of `repetitions`.
   virtual ModeReport measure(SpMode mode) = 0;
 };
 

@@ -27,6 +27,7 @@ SequenceAttention attention_of(const AttentionBench& o, int P, DType dtype) {
                       .scale = 1 / std::sqrt(static_cast<float>(o.head_dim)),
                       .window_right = o.causal ? 0 : -1};
   a.joint_q = a.joint_kv = o.text;
+  a.rounds = o.rounds;
   a.q = a.kv = o.causal ? zigzag_layout(o.tokens, P, o.text) : even_layout(o.tokens, P, o.text);
   return a;
 }

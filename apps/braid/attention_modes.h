@@ -17,10 +17,11 @@ struct AttentionBench {
   std::string shape = "custom", machines = "1x2", mode = "all", profile;
   std::string schedule = "sequence_parallel", plot, device = "cpu";
   int64_t tokens = 2048, text = 0, heads = 8, kv_heads = 0, head_dim = 64, batch = 1;
-  bool causal = false, launches = false;
+  bool causal = false, launches = false, fill = true;
   int torus = 0, ulysses = 0, ring = 0;
   double link_gbps = 0;
   int threads = 1, repetitions = 5;
+  SequenceAttention::Rounds rounds;  // that calls are to fill
 };
 
 // What a mode makes of it.

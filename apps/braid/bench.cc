@@ -162,17 +162,24 @@ std::string floor_text(const Result& r, const Roof& roof) {
                          : fmt::format("{:.0f}% of {:.1f} TFLOP/s", share, 1e-12 * roof.flops);
 }
 
-std::string table(const BenchOptions& o, const Engine& engine, const Model& model,
+// "2", "2, ulysses".
+std::string ranks_text(const EngineConfig& config) {
+  const std::string text = std::to_string(config.tp);
+  if (!config.sp) return text;
+  return text + fmt::format(", {}", config.sp->mode ? to_string(*config.sp->mode) : "auto");
+}
+
+std::string table(const EngineConfig& config, const Engine& engine, const Model& model,
                   const std::vector<Result>& results, const Roof& roof) {
   std::string out = fmt::format(
-      "| model | size | params | tp | threads | batch | test | tokens/s | ms a step | of the roof "
-      "|\n|---|---:|---:|---:|---:|---:|---|---:|---:|---:|\n");
+      "| model | size | params | ranks | threads | batch | test | tokens/s | ms a step "
+      "| of the roof |\n|---|---:|---:|---:|---:|---:|---|---:|---:|---:|\n");
   for (const Result& r : results) {
     out += fmt::format(
         "| {} | {:.2f} MiB | {:.2f} M | {} | {} | {} | {} | {:.2f} ± {:.2f} | {:.3f} | {} |\n",
         model.config().name.empty() ? model.config().family : model.config().name,
         static_cast<double>(model.weight_bytes()) / (1 << 20),
-        static_cast<double>(model.parameters()) / 1e6, o.parallel.engine.tp, engine.threads(),
+        static_cast<double>(model.parameters()) / 1e6, ranks_text(config), engine.threads(),
         r.batch, r.name, r.mean(), r.spread(), 1e3 * r.step_seconds(), floor_text(r, roof));
   }
   for (const Result& r : results) {
@@ -186,8 +193,9 @@ std::string table(const BenchOptions& o, const Engine& engine, const Model& mode
   return out;
 }
 
-nlohmann::ordered_json json_report(const BenchOptions& o, const Engine& engine, const Model& model,
-                                   const std::vector<Result>& results, const Roof& roof) {
+nlohmann::ordered_json json_report(const EngineConfig& config, const Engine& engine,
+                                   const Model& model, const std::vector<Result>& results,
+                                   const Roof& roof) {
   nlohmann::ordered_json tests = nlohmann::ordered_json::array();
   for (const Result& r : results) {
     nlohmann::ordered_json test = {{"name", r.name},
@@ -209,7 +217,7 @@ nlohmann::ordered_json json_report(const BenchOptions& o, const Engine& engine, 
     tests.push_back(std::move(test));
   }
   return {{"model", model.config().name},     {"weight_bytes", model.weight_bytes()},
-          {"parameters", model.parameters()}, {"tp", o.parallel.engine.tp},
+          {"parameters", model.parameters()}, {config.sp ? "sp" : "tp", config.tp},
           {"threads", engine.threads()},      {"read_bandwidth", roof.bytes},
           {"product_rate", roof.flops},       {"tests", std::move(tests)},
           {"peak_rss_mb", peak_rss_mb()}};
@@ -264,8 +272,8 @@ void bench(const BenchOptions& o) {
   }
   const Roof roof = measure_roof(engine, config);
   parallel.finish(engine);
-  print(o.json ? json_report(o, engine, model, results, roof).dump(2) + "\n"
-               : table(o, engine, model, results, roof));
+  print(o.json ? json_report(config, engine, model, results, roof).dump(2) + "\n"
+               : table(config, engine, model, results, roof));
 }
 
 }  // namespace
@@ -294,10 +302,12 @@ void add_bench(CLI::App& app) {
   command->add_option("-r", options->repetitions, "repetitions")->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
   add_parallel(*command, options->parallel);
+  add_sequence(*command, options->parallel);
   command->footer(
       "Examples:\n  braid bench -m model.gguf\n"
       "  braid bench -m model.gguf -p 0 -n 64 -d 1024 --tp 2 --threads 1\n"
-      "  braid bench --config config.json --random-weights --device cuda -p 0 -d 1024 -b 1,16,32");
+      "  braid bench --config config.json --random-weights --device cuda -p 0 -d 1024 -b 1,16,32\n"
+      "  braid bench --config config.json --random-weights --device cuda:0,1 --sp ulysses -p 8192");
   add_bench_attention(*command);
   command->require_subcommand(0, 1);
   command->callback([options, command] {

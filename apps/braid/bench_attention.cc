@@ -56,13 +56,14 @@ std::string bytes_cell(const ModeReport& r, LinkClass link) {
 
 using Reports = std::vector<std::pair<SpMode, ModeReport>>;
 
-// A picture of all modes; of the ranks the first machine's, and at most eight.
+// A picture of all modes: of all ranks where they are at most eight, else of the first machine's.
 void write_plot(const std::string& path, const Reports& reports) {
   std::vector<Timeline> timelines;
   for (const auto& [mode, report] : reports) {
     Timeline& timeline = timelines.emplace_back();
     timeline.title = fmt::format("{}, {}", to_string(mode), to_string(report.degrees));
-    const int ranks = std::min(report.plan->mesh.topology.devices, 8);
+    const Topology& topology = report.plan->mesh.topology;
+    const int ranks = topology.ranks() <= 8 ? topology.ranks() : std::min(topology.devices, 8);
     for (size_t r = 0; r < static_cast<size_t>(ranks); ++r) {
       timeline.ranks.push_back(
           {&report.plan->programs[r], &report.plan->schedules[r], report.times[r]});
@@ -289,6 +290,9 @@ void add_bench_attention(CLI::App& bench) {
   command->add_option("--link-gbps", o->link_gbps,
                       "GB/s between machines (of one machine: between ranks); 0: as it is");
   command->add_option("--plot", o->plot, "write the timelines to this SVG file");
+  command->add_flag(
+      "--fill,!--no-fill", o->fill,
+      "on GPUs, torus: some queries go with another stage's to fill rounds of tiles (default)");
   command->add_flag("--launches", o->launches, "print when each stage of rank 0 runs");
   command->add_option("--threads", o->threads, "of each rank")->capture_default_str();
   command->add_option("-r", o->repetitions, "repetitions; the median counts")

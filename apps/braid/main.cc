@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <cstdlib>
 
 #include "braid/base/error.h"
 #include "braid/commands.h"
@@ -17,6 +18,9 @@ int report(const char* message, int status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A hardware queue for each stream: CUDA's own 8 are fewer than what several GPUs need, and a
+  // wait in a shared queue holds up others' work. What the user says stays.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   CLI::App app("Serves large language models; hides communication behind computation.", "braid");
   app.set_version_flag("--version", "braid " BRAID_VERSION);
   app.require_subcommand(1);

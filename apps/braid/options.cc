@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cctype>
+
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/calibration.h"
 #include "braid/engine/world.h"
@@ -15,6 +17,18 @@ Profile machine_profile(const EngineConfig& engine) {
   const int threads = engine.threads > 0 ? engine.threads : std::max(1, cores / engine.tp);
   if (auto profile = find_profile(cpu_profile_name(threads))) return *std::move(profile);
   return calibrate_and_save(threads, "");
+}
+
+// The profile that comes with Braid for the job's GPUs: `braid calibrate` measures the CPU.
+Profile gpu_profile(const DeviceSpec& device) {
+  const std::string gpu = gpu_name(device.ids.empty() ? 0 : device.ids[0]);
+  std::string lower;
+  for (char c : gpu) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (std::string_view name : builtin_profile_names()) {
+    if (lower.find(name) != std::string::npos) return load_profile(std::string(name));
+  }
+  fail(ErrorCode::kUnsupported, "auto: no profile of '{}' to price with; there are {}", gpu,
+       fmt::join(builtin_profile_names(), ", "));
 }
 
 // Steps as a trace shows them.
@@ -64,7 +78,8 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
   command.add_flag("--explain", o.explain, "say at the end what was planned, and why");
   command.add_option("--trace", o.trace, "write a timeline of the steps here (Perfetto)");
   command.add_option("--link-gbps", o.link_gbps,
-                     "emulate links between ranks: GB/s each way (0: the speed of memory)");
+                     "emulate links between machines (of one machine: between ranks): GB/s each "
+                     "way (0: the speed of memory)");
   command.add_option("--link-us", o.link_us, "their latency in microseconds");
 }
 
@@ -74,8 +89,8 @@ void add_sequence(CLI::App& command, ParallelOptions& o) {
 
 ParallelRun::ParallelRun(const ParallelOptions& options)
     : options_(options), engine_(options.engine) {
-  if (options.sequence) options.sequence->apply(engine_);
   engine_.device = parse_device(options.device);
+  if (options.sequence) options.sequence->apply(engine_);
   if (engine_.device.cuda && engine_.device.ids.empty() && usable_gpus() == 0) {
     std::fprintf(stderr, "braid: no GPU that this build can use: running on the CPU\n");
     engine_.device = {};
@@ -88,10 +103,14 @@ ParallelRun::ParallelRun(const ParallelOptions& options)
     fail(ErrorCode::kInvalidArgument, "--link-us needs --link-gbps");
   }
   if (options.link_gbps > 0) {
-    engine_.links.machine_link = Link{1e9 * options.link_gbps, 1e-6 * options.link_us};
+    auto& links = engine_.links;
+    (links.machines > 1 ? links.cluster_link : links.machine_link) =
+        Link{1e9 * options.link_gbps, 1e-6 * options.link_us};
   }
   const bool priced = engine_.schedule == "auto" || (engine_.sp && !engine_.sp->mode);
-  if (priced && engine_.tp > 1) engine_.profile = machine_profile(engine_);
+  if (priced && engine_.tp > 1) {
+    engine_.profile = engine_.device.cuda ? gpu_profile(engine_.device) : machine_profile(engine_);
+  }
   if (options.trace.empty()) return;
   trace_ = std::make_unique<TraceWriter>(options.trace);
   engine_.on_step = [this](const Runner& runner) { trace_->add(timeline_of(runner, engine_.tp)); };

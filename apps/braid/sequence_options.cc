@@ -3,7 +3,7 @@
 namespace braid::app {
 namespace {
 
-constexpr const char* kWithSp[] = {"--ranks", "--machines", "--torus-degree", "--ulysses-degree",
+constexpr const char* kWithSp[] = {"--ranks", "--torus-degree", "--ulysses-degree",
                                    "--ring-degree"};
 
 std::optional<int> pinned(int degree) {
@@ -17,9 +17,10 @@ void SequenceOptions::add_to(CLI::App& command) {
   command.add_option("--sp", mode_,
                      "ranks divide the tokens of a prompt, not the weights: ring, ulysses, usp, "
                      "tas, torus or auto");
-  command.add_option("--ranks", ranks_, "with --sp: ranks");
+  command.add_option("--ranks", ranks_, "with --sp: ranks (default: one for each GPU of --device)");
   command.add_option("--machines", machines_,
-                     "with --sp: MACHINESxDEVICES in place of --ranks; machines are emulated");
+                     "MACHINESxDEVICES in place of --tp, or with --sp of --ranks; machines are "
+                     "emulated");
   command.add_option("--torus-degree", torus_, "with --sp: 0: by the rule");
   command.add_option("--ulysses-degree", ulysses_, "with --sp: 0: by the rule");
   command.add_option("--ring-degree", ring_, "with --sp: 0: by the rule");
@@ -32,6 +33,14 @@ void SequenceOptions::apply(EngineConfig& engine) const {
       fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide a prompt",
            name);
     }
+    if (machines_.empty()) return;
+    const Topology topology = parse_topology(machines_);
+    if (command_->count("--tp") > 0 && engine.tp != topology.ranks()) {
+      fail(ErrorCode::kInvalidArgument, "--tp is {}, --machines {} are {}", engine.tp, machines_,
+           topology.ranks());
+    }
+    engine.tp = topology.ranks();
+    engine.links.machines = topology.machines;
     return;
   }
   if (command_->count("--tp") > 0) {
@@ -49,13 +58,21 @@ void SequenceOptions::apply(EngineConfig& engine) const {
            topology.ranks());
     }
   } else if (command_->count("--ranks") == 0) {
-    fail(ErrorCode::kInvalidArgument, "--sp needs --ranks or --machines");
+    topology.devices = static_cast<int>(engine.device.ids.size());
+    if (topology.devices == 0) {
+      fail(ErrorCode::kInvalidArgument,
+           "--sp needs --ranks or --machines, or GPUs by name: --device cuda:0,1");
+    }
   }
   SequenceParallel sp{.degrees = {pinned(torus_), pinned(ulysses_), pinned(ring_)}};
   if (mode_ != "auto") sp.mode = parse_sp_mode(mode_);
   engine.sp = sp;
   engine.tp = topology.ranks();
   engine.links.machines = topology.machines;
+  // GPUs move while they compute; on a CPU that takes threads, of which there may be none to spare.
+  if (engine.device.cuda && command_->count("--schedule") == 0) {
+    engine.schedule = "sequence_parallel";
+  }
 }
 
 }  // namespace braid::app

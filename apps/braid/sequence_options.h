@@ -7,13 +7,13 @@
 
 namespace braid::app {
 
-// Ranks that divide the tokens of a prompt.
+// Ranks that divide the tokens of a prompt, and on how many emulated machines ranks are.
 class SequenceOptions {
  public:
   // --sp, --ranks, --machines and the degrees; the command has --tp already.
   void add_to(CLI::App& command);
-  // What they ask for; nothing where --sp is not given. Fails with kInvalidArgument, naming the
-  // option, on those that do not go together.
+  // What they ask for; of tensor parallelism, where --sp is not given, the machines. Fails with
+  // kInvalidArgument, naming the option, on those that do not go together.
   void apply(EngineConfig& engine) const;
 
  private:

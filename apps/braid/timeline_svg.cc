@@ -75,6 +75,17 @@ std::string timeline_svg(std::span<const Timeline> timelines) {
       }
     }
   }
+  // A scale of round steps, about eight.
+  const double rough = longest * 1e3 / 8, power = std::pow(10, std::floor(std::log10(rough)));
+  const double step = rough > 5 * power ? 10 * power : rough > 2 * power ? 5 * power : 2 * power;
+  for (double ms = 0; ms <= longest * 1e3; ms += step) {
+    const double x = kLabel + ms / (longest * 1e3) * kWidth;
+    body += fmt::format(
+        "<line x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\" stroke=\"#999999\"/>"
+        "<text x=\"{3:.1f}\" y=\"{4}\">{5:.6g} ms</text>\n",
+        x, y + 2, y + 8, x + 2, y + 14, ms);
+  }
+  y += kLane;
   return fmt::format(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
              "font-family=\"sans-serif\" font-size=\"11\">\n",

@@ -47,7 +47,7 @@ TEST_F(BenchAttentionCliTest, MeasuresEveryModeOnTheCpu) {
   EXPECT_EQ(rows.size(), 5u) << o.out;
   expect_equal_bytes(rows);
   const std::string plot = read(path("plot.svg"));
-  for (const char* kind : {"segment_attention", "pull", "push", "sync", "rank 1 side"}) {
+  for (const char* kind : {"segment_attention", "pull", "push", "sync", "rank 3 side", "0 ms"}) {
     EXPECT_THAT(plot, HasSubstr(kind));
   }
 }

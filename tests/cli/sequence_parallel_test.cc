@@ -47,6 +47,19 @@ TEST_F(SequenceParallelCliTest, PerplexityAndTextAreThoseOfOneRank) {
   }
 }
 
+// Tensor parallelism over emulated machines.
+TEST_F(SequenceParallelCliTest, RanksOnSeveralMachinesGiveTheTextOfOne) {
+  const std::string answer = "run -m " + gguf() + " -p '3 and 9, 4' -n 12 --json --ignore-eos ";
+  const json want = json::parse(braid(answer).out).at("text");
+  for (const char* machines : {"--machines 2x1", "--tp 2 --machines 2x1", "--machines 2x2",
+                               "--machines 2x1 --link-gbps 1 --schedule overlap"}) {
+    SCOPED_TRACE(machines);
+    const Outcome run = braid(fmt::format("{} --threads 1 {}", answer, machines));
+    ASSERT_EQ(run.status, 0) << run.err;
+    EXPECT_EQ(json::parse(run.out).at("text"), want);
+  }
+}
+
 TEST_F(SequenceParallelCliTest, ExplainsAndTracesWhatRan) {
   const std::string trace = path("sequence_trace.json");
   const Outcome o =
@@ -64,10 +77,21 @@ TEST_F(SequenceParallelCliTest, ExplainsAndTracesWhatRan) {
   }
 }
 
+TEST_F(SequenceParallelCliTest, BenchTakesThem) {
+  const std::string bench =
+      "bench -m " + gguf() + " -p 24 -n 2 -r 1 --threads 1 --sp ring --ranks 2";
+  const Outcome o = braid(bench);
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("| 2, ring |"));
+  EXPECT_THAT(o.out, HasSubstr("| pp24 |"));
+  EXPECT_EQ(json::parse(braid(bench + " --json").out).at("sp"), 2);
+}
+
 TEST_F(SequenceParallelCliTest, WhatDoesNotGoTogetherGetsOneLine) {
   const std::string run = "run -m " + gguf() + " -p x -n 1 --threads 1 ";
   expect_refused(run + "--ranks 2", 2, "--ranks goes with --sp");
-  expect_refused(run + "--machines 2x1", 2, "--machines goes with --sp");
+  expect_refused(run + "--tp 2 --machines 3x1", 2, "--tp is 2, --machines 3x1 are 3");
+  expect_refused(run + "--machines 2", 2, "MACHINESxDEVICES");
   expect_refused(run + "--sp ring", 2, "--sp needs --ranks or --machines");
   expect_refused(run + "--sp ring --ranks 2 --tp 2", 2, "--sp and --tp");
   expect_refused(run + "--sp spiral --ranks 2", 2, "'spiral': there are ring, ulysses");

@@ -10,6 +10,7 @@ struct Shape {
   int64_t heads = 24, kv_heads = 24, D = 8, B = 1;
   int64_t left = -1, right = -1;
   int64_t joint_q = 0, joint_kv = 0;
+  SequenceAttention::Rounds rounds = {};
   enum Layout { even, uneven, zigzag } layout = even;
 };
 
@@ -29,6 +30,7 @@ SequenceAttention attention_of(const Shape& s, int P) {
                       .window_right = s.right};
   a.joint_q = s.joint_q;
   a.joint_kv = s.joint_kv;
+  a.rounds = s.rounds;
   a.q = layout_of(s.layout, s.L, P, s.joint_q, 3);
   a.kv = layout_of(s.layout, s.kv_L ? s.kv_L : s.L, P, s.joint_kv, s.kv_L ? 5 : 3);
   return a;
@@ -123,6 +125,28 @@ INSTANTIATE_TEST_SUITE_P(All, SequenceExactness,
                            return fmt::format("{}_{}", to_string(std::get<0>(info.param)),
                                               std::get<1>(info.param));
                          });
+
+// Calls that take along some of the queries of another stage compute the same.
+TEST(SequenceRounds, FilledCallsAreExact) {
+  const Shape plain{
+      .name = "filled", .L = 131, .heads = 9, .kv_heads = 3, .B = 2, .joint_q = 6, .joint_kv = 6};
+  for (const char* text : {"2x1", "3x1", "2x2"}) {
+    const Topology topology = parse_topology(text);
+    for (int64_t tiles : {5, 23}) {
+      for (Shape::Layout layout : {Shape::even, Shape::uneven}) {
+        Shape shape = plain;
+        shape.layout = layout;
+        shape.rounds = {.rows = 4, .tiles = tiles};
+        const SequenceAttention a = attention_of(shape, topology.ranks());
+        for (const SequenceMesh& mesh : meshes_of(SpMode::torus, topology, shape.heads)) {
+          SCOPED_TRACE(fmt::format("{} on {}, {} tiles", to_string(mesh.degrees), text, tiles));
+          expect_exact(a, run_world(a, mesh, {}), 1);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
 
 // All factorizations of the eight-rank topologies, torus being the most general lowering.
 TEST(SequenceMeshes, EveryFactorizationOfEightRanks) {

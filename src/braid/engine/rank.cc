@@ -15,7 +15,8 @@ TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
   return slice_cols(whole, part.begin, part.end);
 }
 
-std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, Schedule schedule) {
+std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, Schedule schedule,
+                                     bool beside) {
   std::map<std::string_view, const Placement*> placements;
   for (size_t i = 0; i < lowered.program.values.size(); ++i) {
     const Value& value = lowered.program.values[i];
@@ -23,7 +24,7 @@ std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, 
   }
   // Ranks allocate alike what others reach into: a step of one rank alone must not.
   const bool together = std::ranges::any_of(fused.ops, communicates);
-  std::shared_ptr<DeviceMemory>& arena = together ? arena_ : arena_alone_;
+  std::shared_ptr<DeviceMemory>& arena = !together ? arena_alone_ : beside ? arena_beside_ : arena_;
   if (const int64_t bytes = schedule.memory.arena_bytes; !arena || arena->bytes() < bytes) {
     arena = together ? allocate_arena(bytes) : backend().allocate(bytes);
   }

@@ -17,8 +17,10 @@ class Rank {
   virtual ~Rank() = default;
   virtual Backend& backend() = 0;
 
-  // Binds a rank's Program and Schedule to its weights and states.
-  std::unique_ptr<Executor> bind(const RankProgram& lowered, Program fused, Schedule schedule);
+  // Binds a rank's Program and Schedule to its weights and states. Steps that ranks take together
+  // share an arena; one `beside` them leaves what they computed as it is.
+  std::unique_ptr<Executor> bind(const RankProgram& lowered, Program fused, Schedule schedule,
+                                 bool beside = false);
 
  protected:
   // The part of a weight that this rank keeps, where its kernels read it.
@@ -34,7 +36,7 @@ class Rank {
 
   std::map<std::string, std::unique_ptr<DeviceMemory>> states_;
   std::shared_ptr<DeviceMemory> arena_;  // the largest so far
-  std::shared_ptr<DeviceMemory> arena_alone_;
+  std::shared_ptr<DeviceMemory> arena_beside_, arena_alone_;
 };
 
 // The part of a weight that a rank keeps, in place.

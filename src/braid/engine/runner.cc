@@ -46,9 +46,6 @@ MakeForward forward_of(const Model& model) {
 // How ranks divide sequences, where they do.
 std::optional<SequenceMesh> mesh_of(const Model& model, const RunnerConfig& c) {
   if (!c.sp || c.tp == 1) return {};
-  if (c.device.cuda) {
-    fail(ErrorCode::kUnsupported, "sequence parallelism of a model runs on CPU ranks, not on GPUs");
-  }
   c.links.validate(c.tp);
   const Topology topology = topology_of(c);
   std::optional<CostModel> cost;
@@ -101,19 +98,21 @@ struct Runner::Impl {
   }
 
   BoundForward& prepare(const Batch& batch) {
-    if (sequence) {
-      return sequence->prepare(batch, cache, cut,
-                               [this](BoundForward& before, const SequenceRanks::Write& write) {
-                                 const Work work{.extents = {.sequence = 1}};
-                                 run(before, {&work, 1}, write);
-                               });
-    }
+    if (sequence) return sequence->prepare(batch, cache, cut, run_before());
     const BatchInfo info = batch.info(config.tp);
     const int index = choice ? choice->choose(batch) : 0;
     const OpScheduler& strategy = *strategies[static_cast<size_t>(index)];
     cut.assign(batch, ask(strategy, [&] { return strategy.split(info); }), strategy.name());
     const ContextKey key = key_for(cut, index, config.tp);
     return cache.get(key, [&] { return bind(key, strategy, info); });
+  }
+
+  // Runs what rank 0 is given before a step.
+  SequenceRanks::Run run_before() {
+    return [this](BoundForward& before, const SequenceRanks::Write& write) {
+      const Work work{.extents = {.sequence = 1}};
+      run(before, {&work, 1}, write);
+    };
   }
 
   BoundForward bind(const ContextKey& key, const OpScheduler& strategy, const BatchInfo& info) {
@@ -149,7 +148,8 @@ struct Runner::Impl {
     if (config.on_step) times[r].resize(executor.schedule().launches.size());
     write(executor, ranks.index);
     const auto counts = counts_for(works, static_cast<int>(bound.executors.size()), ranks.index);
-    if (world->waits_on_device()) {
+    // A rank that computes alone waits for nobody.
+    if (world->waits_on_device() && std::ssize(bound.executors) == config.tp) {
       executor.prepare({counts.begin(), counts.size()});
       ranks.barrier();
     }
@@ -199,17 +199,33 @@ std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {
   const auto n = std::ssize(request.sequences);
   BRAID_CHECK(n > 0 && impl_->rows == n, "a loop of {} sequences, {} rows of logits", n,
               impl_->rows);
+  if (impl_->sequence && impl_->config.device.cuda) {
+    // A loop on the device passes by step(), which says who has the keys.
+    for (LoopSequence& sequence : request.sequences) {
+      sequence.hold = [this, hold = std::move(sequence.hold),
+                       from = std::ssize(sequence.prompt)](int64_t tokens) {
+        const std::span<const int32_t> pages = hold(tokens);
+        impl_->sequence->record_first(pages, from);
+        return pages;
+      };
+    }
+  }
   const auto step = [&]() -> World::Executors {
-    Batch batch(page_size);
+    Batch batch(page_size), next(page_size);
     for (const LoopSequence& sequence : request.sequences) {
       const auto cached = std::ssize(sequence.prompt);
-      batch.add(sequence.prompt.last(1), cached - 1, sequence.hold(cached + 1), 1);
+      const std::span<const int32_t> pages = sequence.hold(cached + 1);
+      batch.add(sequence.prompt.last(1), cached - 1, pages, 1);
+      next.add(sequence.prompt.last(1), cached, pages, 1);
     }
+    if (impl_->sequence) impl_->sequence->gather(next, impl_->cache, impl_->run_before());
     BoundForward& bound = impl_->prepare(batch);
-    for (int r = 0; r < impl_->config.tp; ++r) {
+    const auto ranks =
+        static_cast<int>(bound.executors.size());  // of those that divide sequences, 1
+    for (int r = 0; r < ranks; ++r) {
       Executor& executor = *bound.executors[static_cast<size_t>(r)];
       impl_->cut.write(executor);
-      const auto counts = counts_for(impl_->cut.works(), impl_->config.tp, r);
+      const auto counts = counts_for(impl_->cut.works(), ranks, r);
       executor.set_counts({counts.begin(), counts.size()});
     }
     return bound.executors;

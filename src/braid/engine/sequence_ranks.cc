@@ -126,19 +126,20 @@ void SequenceRanks::gather(const Batch& batch, ForwardCache& cache, const Run& r
     const KvGather gather(slots_of(pages, shape_.page_size, cached), owners_);
     ContextKey key{.kind = ContextKey::Kind::gather, .q = {}, .kv = gather.kv()};
     key.micro_batches.push_back({.capacity = {.sequence = 1}});
-    BoundForward& bound =
-        cache.get(key, [&] { return bind(key, over_ranks_.plan_gather(*strategies_[0], key.kv)); });
+    // The logits of the step before may still be wanted.
+    BoundForward& bound = cache.get(
+        key, [&] { return bind(key, over_ranks_.plan_gather(*strategies_[0], key.kv), true); });
     run(bound, [&](Executor& executor, int rank) { gather.write(executor, rank); });
     gather.record(owners_);
   }
 }
 
-BoundForward SequenceRanks::bind(const ContextKey& key, PlannedForward planned) {
+BoundForward SequenceRanks::bind(const ContextKey& key, PlannedForward planned, bool beside) {
   BoundForward bound{key, {}};
   for (size_t r = 0; r < planned.fused.size(); ++r) {
     bound.executors.push_back(world_.rank(static_cast<int>(r))
                                   .bind(planned.lowered[r], std::move(planned.fused[r]),
-                                        std::move(planned.schedules[r])));
+                                        std::move(planned.schedules[r]), beside));
   }
   return bound;
 }
@@ -154,6 +155,11 @@ void SequenceRanks::write(const BatchCut& cut, Executor& executor, int rank) con
 void SequenceRanks::record(const Batch& batch) {
   if (step_) return step_->record(owners_);
   for (int32_t slot : batch.slots()) owners_.write(slot, 0);
+}
+
+void SequenceRanks::record_first(std::span<const int32_t> pages, int64_t from) {
+  const int64_t end = std::ssize(pages) * shape_.page_size;
+  for (int64_t i = from; i < end; ++i) owners_.write(slot_of(pages, shape_.page_size, i), 0);
 }
 
 }  // namespace braid

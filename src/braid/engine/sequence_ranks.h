@@ -39,16 +39,19 @@ class SequenceRanks {
 
   // The plan for a batch, bound, and its cut. Runs what rank 0 needs to be given before.
   BoundForward& prepare(const Batch& batch, ForwardCache& cache, BatchCut& cut, const Run& run);
+  // Gives rank 0 the keys that a batch finds, as prepare() does where rank 0 computes it.
+  void gather(const Batch& batch, ForwardCache& cache, const Run& run);
   // What the host writes before the prepared batch.
   void write(const BatchCut& cut, Executor& executor, int rank) const;
   // The prepared batch was computed.
   void record(const Batch& batch);
+  // Rank 0 writes the keys of a sequence from position `from` on, into these pages.
+  void record_first(std::span<const int32_t> pages, int64_t from);
 
   const ForwardPlanner& planner() const { return over_ranks_; }
 
  private:
-  void gather(const Batch& batch, ForwardCache& cache, const Run& run);
-  BoundForward bind(const ContextKey& key, PlannedForward planned);
+  BoundForward bind(const ContextKey& key, PlannedForward planned, bool beside = false);
   PlannedForward plan_tokens(const ContextKey& key) const;
 
   const CacheShape shape_;

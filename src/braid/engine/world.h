@@ -53,4 +53,8 @@ std::unique_ptr<World> make_cuda_world(const Model& model, const WorldConfig& co
 // GPUs that this build and machine can use.
 int usable_gpus();
 
+// What the maker calls a GPU of this machine: "NVIDIA H200". Fails with kUnsupported or kResource
+// where there is no such GPU.
+std::string gpu_name(int id);
+
 }  // namespace braid

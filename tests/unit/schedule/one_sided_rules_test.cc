@@ -92,8 +92,10 @@ class Rules {
   std::vector<std::vector<bool>> after_;  // [ops][ops]: the first follows the second
 };
 
-std::vector<Program> programs_of(SpMode mode, const char* topology, const SpRequest& request) {
+std::vector<Program> programs_of(SpMode mode, const char* topology, const SpRequest& request,
+                                 const SequenceAttention::Rounds& rounds = {}) {
   SequenceAttention a{.q_heads = 8, .kv_heads = 4, .head_dim = 4};
+  a.rounds = rounds;
   a.joint_q = a.joint_kv = 3;
   const SequenceMesh mesh = sequence_mesh(mode, parse_topology(topology), 8, request);
   a.q = a.kv = zigzag_layout(37, mesh.ranks(), 3);
@@ -110,11 +112,14 @@ TEST(OneSidedRules, HoldForEveryMesh) {
                              (mode != SpMode::ring || u == 1) &&
                              (mode != SpMode::ulysses || u == P);
           if (!legal) continue;
-          for (const Program& program :
-               programs_of(mode, topology, {.torus = t, .ulysses = u, .ring = P / (t * u)})) {
-            EXPECT_EQ(Rules(program).broken(), "")
-                << to_string(mode) << " " << t << " " << u << " on " << topology << "\n"
-                << to_string(program);
+          for (int64_t tiles : {0, 5}) {
+            for (const Program& program :
+                 programs_of(mode, topology, {.torus = t, .ulysses = u, .ring = P / (t * u)},
+                             {.rows = 2, .tiles = tiles})) {
+              EXPECT_EQ(Rules(program).broken(), "")
+                  << to_string(mode) << " " << t << " " << u << " on " << topology << "\n"
+                  << to_string(program);
+            }
           }
         }
       }

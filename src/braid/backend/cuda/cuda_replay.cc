@@ -66,7 +66,7 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
 
 void CudaReplay::prepare() {
   const DeviceScope scope(backend_.device().id);
-  if (needs_graph(stepped_)) capture(stepped_, {}, true);
+  if (stale(stepped_)) capture(stepped_, {}, true);
 }
 
 void CudaReplay::run(std::span<LaunchTime> times) {
@@ -88,7 +88,7 @@ void CudaReplay::begin_loop() {
 
 void CudaReplay::prepare_loop(const Hooks& hooks) {
   const DeviceScope scope(backend_.device().id);
-  if (needs_graph(looped_)) capture(looped_, hooks, false);
+  if (looped_.runs > 0 && stale(looped_)) capture(looped_, hooks, false);
 }
 
 void CudaReplay::enqueue(const Hooks& hooks) {
@@ -100,8 +100,7 @@ void CudaReplay::set_parts() {
   std::memcpy(host_parts_->data(), parts_.data(), parts_.size_bytes());
 }
 
-bool CudaReplay::needs_graph(const Captured& captured) const {
-  if (captured.runs == 0) return false;
+bool CudaReplay::stale(const Captured& captured) const {
   if (!captured.graph) return true;
   for (size_t i = 0; i < captured.parts.size(); ++i) {
     if (!(captured.parts[i] == parts_[i])) return true;
@@ -110,10 +109,10 @@ bool CudaReplay::needs_graph(const Captured& captured) const {
 }
 
 void CudaReplay::play(Captured& captured, const Hooks& hooks, bool upload) {
-  if (captured.runs++ == 0) {
+  if (captured.runs++ == 0 && !captured.graph) {
     issue(hooks, upload, nullptr);
   } else {
-    if (needs_graph(captured)) capture(captured, hooks, upload);
+    if (stale(captured)) capture(captured, hooks, upload);
     check_cuda(cudaGraphLaunch(captured.graph.get(), stream(Stream::compute)), "a graph");
   }
 }

@@ -11,9 +11,11 @@ namespace braid::cuda {
 
 // A Schedule on one GPU. The first run puts its launches into the streams one by one, which also
 // loads every kernel and lets libraries set themselves up; from the second on they are one CUDA
-// graph. Extents are read from device memory, so one graph serves all steps up to the capacity;
-// where several micro-batches share buffers, rows move with their sizes, and new sizes make a new
-// graph. Runs with times are never graphs.
+// graph. A step that was prepared is a graph from the first run on, because making it loads its
+// kernels, and no rank may load one while another waits for it. Extents are read from device
+// memory, so one graph serves all steps up to the capacity; where several micro-batches share
+// buffers, rows move with their sizes, and new sizes make a new graph. Runs with times are never
+// graphs.
 class CudaReplay : public Replay {
  public:
   CudaReplay(CudaBackend& backend, BoundStep step);
@@ -33,7 +35,7 @@ class CudaReplay : public Replay {
   void prepare_loop(const Hooks& hooks);
   void enqueue(const Hooks& hooks);
   // Whether the loop's next step is a graph that is there: enqueue() then waits for nothing.
-  bool loop_ready() const { return looped_.graph && !needs_graph(looped_); }
+  bool loop_ready() const { return looped_.graph && !stale(looped_); }
   int64_t loop_launches() const { return looped_.launches; }  // of a step, once it is a graph
 
   // Waits for all that was put into the streams so far.
@@ -50,7 +52,7 @@ class CudaReplay : public Replay {
   };
 
   void set_parts();
-  bool needs_graph(const Captured& captured) const;
+  bool stale(const Captured& captured) const;
   void play(Captured& captured, const Hooks& hooks, bool upload);
   void issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>* events);
   void capture(Captured& captured, const Hooks& hooks, bool upload);

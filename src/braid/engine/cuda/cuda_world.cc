@@ -24,8 +24,9 @@ class CudaRank : public Rank {
     cuda::add_cuda_kernels(table_);
   }
 
-  // Joins the other ranks: collective over the world, each rank on a thread of its own.
-  void join() {
+  // Joins the other ranks: collective over the world, each rank on a thread of its own. With
+  // `sequence` they divide sequences, and reach into each other's values.
+  void join(const std::optional<Mesh>& sequence) {
     const cuda::DeviceScope scope(endpoint_.device());
     cuda::StreamComms comms{};
     for (Stream stream : kStreams) {
@@ -36,6 +37,9 @@ class CudaRank : public Rank {
       comms[s] = comms_[s].get();
     }
     cuda::add_comm_kernels(table_, comms);
+    if (!sequence) return;
+    one_sided_.emplace(endpoint_, *sequence);
+    cuda::add_one_sided_kernels(table_, *one_sided_);
   }
 
   Backend& backend() override { return backend_; }
@@ -66,6 +70,7 @@ class CudaRank : public Rank {
   const int ranks_;
   cuda::KernelTable table_;
   std::array<std::unique_ptr<cuda::DeviceComm>, kNumStreams> comms_;
+  std::optional<cuda::OneSidedComm> one_sided_;
   cuda::CudaBackend backend_;
   cuda::DeviceWeights weights_;
   std::map<int64_t, std::unique_ptr<cuda::DeviceSampler>> samplers_;  // by rows
@@ -79,13 +84,15 @@ class CudaWorld : public World {
                  .deadline = std::chrono::milliseconds(config.deadline_ms),
                  .device_deadline = std::min<fabric::Duration>(
                      std::chrono::seconds(10), std::chrono::milliseconds(config.deadline_ms)),
-                 .links = config.links}) {
+                 .links = config.links,
+                 // The plain copies of two ranks' steps were seen to wait for each other.
+                 .ask_for_copies = config.sequence.has_value()}) {
     for (int r = 0; r < config.ranks; ++r) {
       ranks_.push_back(std::make_unique<CudaRank>(model, fabric_, r));
     }
     if (config.ranks == 1) return;
     fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& endpoint) {
-      ranks_[static_cast<size_t>(endpoint.rank())]->join();
+      ranks_[static_cast<size_t>(endpoint.rank())]->join(config.sequence);
     });
   }
 
@@ -98,7 +105,7 @@ class CudaWorld : public World {
                                   int64_t page_size) override {
     const Executors step = make_step();
     std::vector<cuda::LoopRank> ranks;
-    for (size_t r = 0; r < ranks_.size(); ++r) {
+    for (size_t r = 0; r < step.size(); ++r) {  // where ranks divide sequences, the first alone
       ranks.push_back({.backend = &ranks_[r]->cuda_backend(),
                        .sampler = &ranks_[r]->sampler(step[r]->output(0).shape),
                        .prompt = prompt[r].get(),
@@ -131,6 +138,10 @@ std::unique_ptr<World> make_cuda_world(const Model& model, const WorldConfig& co
 
 int usable_gpus() {
   return cuda::device_count();
+}
+
+std::string gpu_name(int id) {
+  return cuda::device_info(id).name;
 }
 
 }  // namespace braid

@@ -11,6 +11,10 @@ int usable_gpus() {
   return 0;
 }
 
+std::string gpu_name(int) {
+  fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
+}
+
 DeviceRates measure_device_rates(int) {
   return {};
 }

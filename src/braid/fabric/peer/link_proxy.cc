@@ -28,10 +28,11 @@ LinkPort::Clock::time_point LinkPort::reserve(Clock::time_point ready, Clock::du
   return free_at_;
 }
 
-LinkProxy::LinkProxy(int from_device, int to_device, std::optional<Link> speed,
+LinkProxy::LinkProxy(int from_device, int to_device, bool direct, std::optional<Link> speed,
                      std::shared_ptr<LinkPort> port,
                      std::function<void(std::exception_ptr)> on_error)
     : from_device_(from_device),
+      direct_(direct),
       speed_(speed),
       port_(std::move(port)),
       on_error_(std::move(on_error)) {
@@ -45,12 +46,14 @@ LinkProxy::LinkProxy(int from_device, int to_device, std::optional<Link> speed,
     in_ = cuda::make_stream();
     for (Slot& slot : slots_) slot.empty = cuda::make_event();
   }
-  void* ring = nullptr;
-  cuda::check_cuda(
-      cudaHostAlloc(&ring, kSlots * kChunkBytes, cudaHostAllocPortable | cudaHostAllocMapped),
-      "pinned memory of an emulated link");
-  for (int i = 0; i < kSlots; ++i) {
-    slots_[i].memory = static_cast<std::byte*>(ring) + i * kChunkBytes;
+  if (!direct) {
+    void* ring = nullptr;
+    cuda::check_cuda(
+        cudaHostAlloc(&ring, kSlots * kChunkBytes, cudaHostAllocPortable | cudaHostAllocMapped),
+        "pinned memory of an emulated link");
+    for (int i = 0; i < kSlots; ++i) {
+      slots_[i].memory = static_cast<std::byte*>(ring) + i * kChunkBytes;
+    }
   }
   thread_ = std::thread([this] { run(); });
 }
@@ -162,10 +165,14 @@ bool LinkProxy::fetch() {
   const Piece& piece = slot.job->chunks_[slot.chunk];
   slot.begun = Clock::now();
   slot.due.reset();
-  copy_async(
-      slot.memory, piece.src,
-      {piece.block.row_bytes, piece.block.rows, piece.block.row_bytes, piece.block.src_stride},
-      out_.get());
+  if (direct_) {
+    copy_async(piece.dst, piece.src, piece.block, out_.get());
+  } else {
+    copy_async(
+        slot.memory, piece.src,
+        {piece.block.row_bytes, piece.block.rows, piece.block.row_bytes, piece.block.src_stride},
+        out_.get());
+  }
   cuda::record(slot.full, out_.get());
   ++fetched_;
   return true;
@@ -186,12 +193,14 @@ bool LinkProxy::forward() {
     }
   }
   if (Clock::now() < *slot.due) return false;
-  const Piece& piece = slot.job->chunks_[slot.chunk];
-  copy_async(
-      piece.dst, slot.memory,
-      {piece.block.row_bytes, piece.block.rows, piece.block.dst_stride, piece.block.row_bytes},
-      in_.get());
-  cuda::record(slot.empty, in_.get());
+  if (!direct_) {
+    const Piece& piece = slot.job->chunks_[slot.chunk];
+    copy_async(
+        piece.dst, slot.memory,
+        {piece.block.row_bytes, piece.block.rows, piece.block.dst_stride, piece.block.row_bytes},
+        in_.get());
+    cuda::record(slot.empty, in_.get());
+  }
   ++forwarded_;
   return true;
 }
@@ -199,7 +208,7 @@ bool LinkProxy::forward() {
 bool LinkProxy::finish() {
   if (finished_ == forwarded_) return false;
   const Slot& slot = slots_[finished_ % kSlots];
-  if (!complete(slot.empty)) return false;
+  if (!direct_ && !complete(slot.empty)) return false;
   ++finished_;
   if (slot.chunk + 1 == slot.job->chunks_.size()) {
     std::atomic_ref(*slot.job->done()).store(slot.job->started_, std::memory_order_release);

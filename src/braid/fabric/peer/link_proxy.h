@@ -32,10 +32,12 @@ class LinkPort {
 // carries out transfers when a kernel asks for them, device -> pinned host memory -> device by copy
 // engines, in chunks through a ring so that both copies run at once, at the speed of the link. No
 // SM takes part, so that what computes keeps all of them.
+// A `direct` one copies from GPU to GPU, within a machine: a copy that stands in a stream and waits
+// can hold up other ranks' copies, in a hardware queue that they share.
 class LinkProxy {
  public:
   // `on_error` gets what a copy failed with; the proxy then does nothing more.
-  LinkProxy(int from_device, int to_device, std::optional<Link> speed,
+  LinkProxy(int from_device, int to_device, bool direct, std::optional<Link> speed,
             std::shared_ptr<LinkPort> port, std::function<void(std::exception_ptr)> on_error);
   ~LinkProxy();
   LinkProxy(const LinkProxy&) = delete;
@@ -88,11 +90,12 @@ class LinkProxy {
   void run();
   bool step();  // whether there was something to do
   bool collect();
-  bool fetch();    // device -> host
+  bool fetch();    // device -> host, or all the way
   bool forward();  // host -> device
   bool finish();
 
   const int from_device_;
+  const bool direct_;
   const std::optional<Link> speed_;
   const std::shared_ptr<LinkPort> port_;
   const std::function<void(std::exception_ptr)> on_error_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <utility>
 
 #include "braid/backend/cuda/device.h"
@@ -57,6 +58,14 @@ void enable_peer_access(int device, int peer) {
   cuda::check_cuda(error, fmt::format("peer access of cuda:{} to cuda:{}", device, peer).c_str());
 }
 
+// Streams share hardware queues in which each entry waits for the one ahead.
+bool queues_are_few() {
+  constexpr int kOwn = 8;
+  const char* text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const int connections = text == nullptr ? kOwn : std::atoi(text);
+  return 0 < connections && connections < kOwn;
+}
+
 // The same where it is not a must; whether there is such access.
 bool try_peer_access(int device, int peer) {
   int possible = device == peer;
@@ -83,6 +92,7 @@ PeerFabric::PeerFabric(PeerFabricConfig config) : config_(std::move(config)) {
          config_.links.jitter ? "jitter" : "the one within a machine");
   }
   validate_devices(config_);
+  config_.ask_for_copies |= config_.ranks > 2 || queues_are_few();
   const LinkModel& links = config_.links;
   for (int a = 0; a < config_.ranks; ++a) {
     for (int b = 0; b < config_.ranks; ++b) {
@@ -159,13 +169,14 @@ std::string PeerFabric::expired(int rank) const {
       report.seen);
 }
 
-void PeerFabric::check(int rank) const {
+void PeerFabric::check(int rank) {
   if (const std::string mine = expired(rank); !mine.empty()) {
     throw Error(ErrorCode::kDeadline, mine);
   }
   for (int r = 0; r < config_.ranks; ++r) {
+    // Kernels have said so before the rank's own thread could: what ends the job is the same.
     if (const std::string other = expired(r); !other.empty()) {
-      fail(ErrorCode::kAborted, "rank {}: work aborted, rank {} failed: {}", rank, r, other);
+      error_.set(r, std::make_exception_ptr(Error(ErrorCode::kDeadline, other)));
     }
   }
   error_.check(rank);
@@ -183,8 +194,10 @@ LinkProxy& PeerFabric::proxy(int from, int to) {
   std::lock_guard lock(proxies_mutex_);
   auto& proxy = proxies_[from * config_.ranks + to];
   if (!proxy) {
+    const LinkClass link = config_.links.between(from, to, config_.ranks);
     proxy = std::make_unique<LinkProxy>(
-        config_.devices[from], config_.devices[to], config_.links.cluster_link, ports_[from],
+        config_.devices[from], config_.devices[to], link != LinkClass::cluster,
+        config_.links.speed(link), ports_[from],
         [this, from](std::exception_ptr error) { abort(from, std::move(error)); });
   }
   return *proxy;

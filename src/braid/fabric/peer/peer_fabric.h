@@ -28,6 +28,9 @@ struct PeerFabricConfig {
   Duration device_deadline = std::chrono::seconds(10);  // of waits inside kernels
   LinkModel links;             // machines and cluster_link; no other link is emulated
   bool share_devices = false;  // several ranks on one GPU: for tests
+  // Kernels ask for copies within a machine, too (PeerEndpoint::asks): so it is anyway for more
+  // than two ranks, and where CUDA_DEVICE_MAX_CONNECTIONS is less than CUDA's own 8.
+  bool ask_for_copies = false;
 };
 
 // A world whose ranks are GPUs of one machine, each driven by a thread of this process. Symmetric
@@ -56,12 +59,12 @@ class PeerFabric final : public Fabric {
 
   template <class Ready, class Describe>
   void wait(int rank, Duration deadline, Ready&& ready, Describe&& describe);
-  void check(int rank) const;
+  void check(int rank);
   std::string expired(int rank) const;  // the deadline error of a kernel's wait, or nothing
   std::shared_ptr<PeerSegment> allocate(int rank, int64_t index, int64_t bytes,
                                         PeerSegment::Where where, std::string_view name);
   StagedLink& staged(int from, int to) const { return *staged_[from * config_.ranks + to]; }
-  // Started at first need; between machines.
+  // Started at first need.
   LinkProxy& proxy(int from, int to);
 
   PeerFabricConfig config_;

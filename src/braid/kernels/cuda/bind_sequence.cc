@@ -1,11 +1,13 @@
 // Binds segment attention to its kernel, and the one-sided ops to copy engines and small kernels.
 #include <algorithm>
+#include <set>
 
 #include "braid/backend/cuda/handles.h"
 #include "braid/backend/cuda/memory.h"
 #include "braid/fabric/peer/staged_link.h"
 #include "braid/kernels/cuda/attention/launch.h"
 #include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/decode/device/plain_segments.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/ops/one_sided.h"
 #include "braid/ops/segment_attention.h"
@@ -165,16 +167,56 @@ void load_kernel(AttentionDesc desc, const AttentionConfig& config, const Device
   check_cuda(cudaStreamSynchronize(stream.get()), "load of an attention kernel");
 }
 
-BoundKernel bind_segment_attention(const LaunchArgs& args, Scratch& scratch, bool room) {
+AttentionDesc desc_of(const SegmentAttentionAttrs& attrs, const ValueType& q) {
+  AttentionDesc desc{.dtype = q.dtype, .num_q_heads = 1, .num_kv_heads = 1};
+  desc.head_dim_qk = desc.head_dim_v = static_cast<int>(q.shape[3]);
+  desc.scale = attrs.scale;
+  return desc;
+}
+
+// Whether the tensor cores take it; what they do not, a plain kernel does.
+bool is_fast(const AttentionDesc& desc) {
+  try {
+    verify(desc, {});
+    return true;
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kUnsupported) throw;
+    return false;
+  }
+}
+
+BoundKernel bind_plain_segments(const LaunchArgs& args) {
+  return [&call = args.call, parts = parts_of(args.call.attrs<SegmentAttentionAttrs>()),
+          whole = args.whole_batch](LaunchContext context) {
+    const int64_t sequences = sequences_of(call, call.in[0], whole);
+    for (const Part& part : parts) {
+      const Call made = make_call(call, part, sequences);
+      plain_segments(made.desc, made.params(), context);
+      context.pdl = true;
+    }
+  };
+}
+
+// What the launches of a GPU share.
+struct Shared {
+  Scratch scratch;
+  std::set<std::string> loaded;  // kernels
+};
+
+BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared, bool room) {
   const OpCall& call = args.call;
-  std::byte* counters = scratch.get(args, kAttentionWorkspaceBytes);
+  const auto& attrs = call.attrs<SegmentAttentionAttrs>();
+  if (!is_fast(desc_of(attrs, {call.in[kQ].dtype, call.in[kQ].shape}))) {
+    return bind_plain_segments(args);
+  }
+  std::byte* counters = shared.scratch.get(args, kAttentionWorkspaceBytes);
   struct Bound {
     Part part;
     AttentionConfig config;
     int spare_sms = 0;
   };
   std::vector<Bound> bound;
-  for (const Part& part : parts_of(call.attrs<SegmentAttentionAttrs>())) {
+  for (const Part& part : parts_of(attrs)) {
     const Call made = make_call(call, part, call.in[0].shape[0]);
     AttentionDevice device = attention_device();
     Bound b{part, choose(made.desc, made.params(), device)};
@@ -184,7 +226,9 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Scratch& scratch, boo
       b.config = choose(made.desc, made.params(), device);
       b.spare_sms = std::max(b.spare_sms, spare_sms_for_one_warp(b.config));
     }
-    load_kernel(made.desc, b.config, args.device);
+    const std::string kernel =
+        fmt::format("{} {} {}", name(made.desc.dtype), made.desc.head_dim_qk, to_string(b.config));
+    if (shared.loaded.insert(kernel).second) load_kernel(made.desc, b.config, args.device);
     bound.push_back(b);
   }
   return [&call, bound, counters, whole = args.whole_batch](const LaunchContext& context) {
@@ -198,12 +242,10 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Scratch& scratch, boo
 }
 
 KernelInfo segment_attention_info(const Op& op, TypeList in, TypeList, const DeviceInfo&) {
-  const int64_t D = in[0].shape[3];
-  AttentionDesc desc{.dtype = in[kQ].dtype, .num_q_heads = 1, .num_kv_heads = 1};
-  desc.head_dim_qk = desc.head_dim_v = static_cast<int>(D);
-  desc.scale = op.attrs.as<SegmentAttentionAttrs>().scale;
-  verify(desc, {});
-  return {"segment_attention.cuda", 0};
+  const AttentionDesc desc = desc_of(op.attrs.as<SegmentAttentionAttrs>(), in[kQ]);
+  if (is_fast(desc)) return {"segment_attention.cuda", 0};
+  verify_plain_segments(desc);
+  return {"segment_attention.plain", 0};
 }
 
 // How the moves of a pull or a push go.
@@ -220,7 +262,7 @@ class Transfers {
       if (std::ranges::count(peers_, move.peer) == 0) peers_.push_back(move.peer);
     }
     for (int peer : peers_) {
-      if (e.link(e.rank(), peer) != LinkClass::cluster) continue;
+      if (!e.asks(peer)) continue;
       asked_.jobs.push_back(comm.endpoint().make_transfer(peer, put));
       asked_.peers.push_back(peer);
     }
@@ -231,7 +273,7 @@ class Transfers {
 
   const std::vector<int>& peers() const { return peers_; }
 
-  // What goes between machines is under way while the rest is copied.
+  // What is asked for is under way while the rest is copied.
   void launch(const LaunchContext& context) {
     std::vector<std::vector<fabric::LinkProxy::Piece>> asked(asked_.jobs.size());
     std::vector<fabric::LinkProxy::Piece> copied;
@@ -291,7 +333,7 @@ class Transfers {
   const fabric::Tag tag_;
   std::vector<int> peers_;
   std::unique_ptr<DeviceMemory> counts_;
-  OneSidedComm::Transfers asked_;  // between machines
+  OneSidedComm::Transfers asked_;
 };
 
 BoundKernel bind_pull(const LaunchArgs& args, const OneSidedComm& comm) {
@@ -328,11 +370,11 @@ BoundKernel bind_buffers(const LaunchArgs&) {
 }  // namespace
 
 void add_segment_attention_kernels(KernelTable& table, bool room_for_others) {
-  const auto scratch = std::make_shared<Scratch>();
+  const auto shared = std::make_shared<Shared>();
   table.add(
       ops::kSegmentAttention.kind,
-      {.info = segment_attention_info, .bind = [scratch, room_for_others](const LaunchArgs& args) {
-         return bind_segment_attention(args, *scratch, room_for_others);
+      {.info = segment_attention_info, .bind = [shared, room_for_others](const LaunchArgs& args) {
+         return bind_segment_attention(args, *shared, room_for_others);
        }});
   table.add(ops::kBuffers.kind, simple_kernel(ops::kBuffers.kind, bind_buffers));
 }

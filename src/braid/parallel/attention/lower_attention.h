@@ -24,6 +24,12 @@ struct SequenceAttention {
   SequenceLayout kv;
   int64_t joint_q = 0;  // rows of the prefix, at positions from 0 on
   int64_t joint_kv = 0;
+  // Tiles of `rows` queries by one head that the kernel computes at once; 0: not known. Torus
+  // attention divides its queries among calls so that these end with full rounds.
+  struct Rounds {
+    int64_t rows = 0;
+    int64_t tiles = 0;
+  } rounds;
 
   int64_t group() const { return q_heads / kv_heads; }
   bool masked() const { return window_left >= 0 || window_right >= 0; }

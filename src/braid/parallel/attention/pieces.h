@@ -79,8 +79,7 @@ class AttentionPieces {
   // and, for class 0, in its own k and v.
   void pull_ring(int k, int i, ValueId class_k, ValueId class_v, ValueId dst_k, ValueId dst_v);
   // Writes this rank's rows to the buffers of class 0 of its ulysses group.
-  void push_q(ValueId arrivals, ValueId dst);
-  void push_kv(ValueId arrivals, ValueId dst_k, ValueId dst_v);
+  void push_qkv(ValueId arrivals, ValueId dst_q, ValueId dst_k, ValueId dst_v);
 
   // What is in those buffers; class 0 begins with this rank's own rows, in place.
   Chunk q_chunk(int k, ValueId buffer) const;
@@ -90,15 +89,26 @@ class AttentionPieces {
   Chunk joint_q_chunk() const;
   Chunk joint_kv_chunk() const;
 
+  // Queries of class 0 that are in the same calls: over the keys of class 0 with the queries of
+  // class `stage`, over those of the later classes with the other queries (`late`) or after them.
+  // More than one where calls can end with full rounds of tiles (SequenceAttention::rounds).
+  struct OwnQueries {
+    int stage = 0;
+    bool late = false;
+    Chunk chunk;
+  };
+  std::vector<OwnQueries> divide_own(const std::vector<Chunk>& queries, const Chunk& joint) const;
+
   // Room for the running states of all these queries, which keep their places.
   void begin_states(const std::vector<const Chunk*>& chunks);
   // One call: these queries over these keys. `first` begins their states; with `results` the call
   // finishes them, and returns the buffer of those that are other ranks' (kNoValue: none).
   ValueId attend(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv,
                  bool first, const Results* results = nullptr);
-  // Sends the finished rows of these queries to their owners, and the joint ones to all.
-  void push_o(const Results& results, const std::vector<const Chunk*>& q, ValueId send);
-  void push_joint(const Results& results);
+  // Sends the finished rows of these queries, which are in `send` (kNoValue: none), to their
+  // owners, and the joint ones to all.
+  void push_results(const Results& results, const std::vector<const Chunk*>& q, ValueId send,
+                    bool joint);
 
  private:
   using Moves = std::vector<ops::Move>;
@@ -106,6 +116,8 @@ class AttentionPieces {
                             const std::function<Attrs(int rank)>& attrs);
   void emit_push(ValueId arrivals, const std::vector<ValueId>& values,
                  const std::function<Moves(int rank)>& moves);
+  void add_rows(Moves& moves, const std::vector<const Chunk*>& q, int rank) const;
+  void add_joint(Moves& moves, int joint_o, int rank) const;
   Range q_heads(int rank) const;   // of its head group
   Range kv_heads(int rank) const;  // that these read
   int64_t most(const std::function<int64_t(int rank)>& of) const;
@@ -117,6 +129,8 @@ class AttentionPieces {
   int64_t row_in_class_0(const SequenceLayout& layout, int rank, int source) const;
   Range joint_rows(int rank) const;
   bool kept_apart(const Piece& a, const Piece& b) const;
+  int64_t tiles(const Chunk& chunk, int rank) const;  // by one head
+  static std::vector<Piece> slice(const std::vector<Piece>& pieces, int64_t begin, int64_t end);
   std::vector<ops::KvSegment> kv_segments(const std::vector<const Chunk*>& chunks, int rank,
                                           std::vector<ValueId>& k_values) const;
   std::vector<ops::QSegment> q_segments(const std::vector<const Chunk*>& chunks, int rank,

@@ -113,36 +113,18 @@ int64_t AttentionPieces::row_in_class_0(const SequenceLayout& layout, int rank, 
   return row;
 }
 
-void AttentionPieces::push_q(ValueId arrivals, ValueId dst) {
-  emit_push(arrivals, {in_.q, dst}, [&](int x) {
+void AttentionPieces::push_qkv(ValueId arrivals, ValueId dst_q, ValueId dst_k, ValueId dst_v) {
+  emit_push(arrivals, {in_.q, in_.k, in_.v, dst_q, dst_k, dst_v}, [&](int x) {
     Moves moves;
     for (int peer : sources(x, 0)) {
-      const int64_t row = row_in_class_0(a_.q, peer, x);
-      const Range heads = q_heads(peer);
-      add(moves, {.peer = peer,
-                  .src = 1,
-                  .dst = 2,
-                  .rows = a_.q.rows(x),
-                  .dst_row = row,
-                  .heads = heads.size(),
-                  .src_head = heads.begin});
-    }
-    return moves;
-  });
-}
-
-void AttentionPieces::push_kv(ValueId arrivals, ValueId dst_k, ValueId dst_v) {
-  emit_push(arrivals, {in_.k, in_.v, dst_k, dst_v}, [&](int x) {
-    Moves moves;
-    for (int peer : sources(x, 0)) {
-      const int64_t row = row_in_class_0(a_.kv, peer, x);
-      const Range heads = kv_heads(peer);
-      for (int v : {0, 1}) {
+      for (int i : {0, 1, 2}) {
+        const SequenceLayout& layout = i == 0 ? a_.q : a_.kv;
+        const Range heads = i == 0 ? q_heads(peer) : kv_heads(peer);
         add(moves, {.peer = peer,
-                    .src = 1 + v,
-                    .dst = 3 + v,
-                    .rows = a_.kv.rows(x),
-                    .dst_row = row,
+                    .src = 1 + i,
+                    .dst = 4 + i,
+                    .rows = layout.rows(x),
+                    .dst_row = row_in_class_0(layout, peer, x),
                     .heads = heads.size(),
                     .src_head = heads.begin});
       }
@@ -151,55 +133,61 @@ void AttentionPieces::push_kv(ValueId arrivals, ValueId dst_k, ValueId dst_v) {
   });
 }
 
-void AttentionPieces::push_o(const Results& results, const std::vector<const Chunk*>& q,
-                             ValueId send) {
-  if (send == kNoValue) return;
-  emit_push(results.arrivals, {send, results.o}, [&](int x) {
-    const Range heads = q_heads(x);
+void AttentionPieces::push_results(const Results& results, const std::vector<const Chunk*>& q,
+                                   ValueId send, bool joint) {
+  joint = joint && a_.joint_q > 0 && world() > 1;
+  std::vector<ValueId> values;
+  if (send != kNoValue) values = {send, results.o};
+  const int joint_o = 1 + static_cast<int>(values.size());
+  if (joint) values.push_back(results.joint_o);
+  if (values.empty()) return;
+  emit_push(results.arrivals, values, [&](int x) {
     Moves moves;
-    int64_t row = 0;
-    for (const Chunk* chunk : q) {
-      for (const Piece& piece : (*chunk)[static_cast<size_t>(x)]) {
-        if (piece.owner < 0 || piece.owner == x || piece.rows == 0) continue;
-        Move* last = moves.empty() ? nullptr : &moves.back();
-        if (last != nullptr && last->peer == piece.owner && last->src_row + last->rows == row &&
-            last->dst_row + last->rows == piece.owner_row) {
-          last->rows += piece.rows;
-        } else {
-          add(moves, {.peer = piece.owner,
-                      .src = 1,
-                      .dst = 2,
-                      .rows = piece.rows,
-                      .src_row = row,
-                      .dst_row = piece.owner_row,
-                      .heads = heads.size(),
-                      .dst_head = heads.begin});
-        }
-        row += piece.rows;
-      }
-    }
+    if (send != kNoValue) add_rows(moves, q, x);
+    if (joint) add_joint(moves, joint_o, x);
     return moves;
   });
 }
 
-void AttentionPieces::push_joint(const Results& results) {
-  if (a_.joint_q == 0 || world() == 1) return;
-  emit_push(results.arrivals, {results.joint_o}, [&](int x) {
-    const Range heads = q_heads(x), rows = joint_rows(x);
-    Moves moves;
-    for (int n = 1; n < world(); ++n) {
-      add(moves, {.peer = (x + n) % world(),
-                  .src = 1,
-                  .dst = 1,
-                  .rows = rows.size(),
-                  .src_row = rows.begin,
-                  .dst_row = rows.begin,
-                  .heads = heads.size(),
-                  .src_head = heads.begin,
-                  .dst_head = heads.begin});
+// The finished rows of others, which lie one after the other in the send buffer.
+void AttentionPieces::add_rows(Moves& moves, const std::vector<const Chunk*>& q, int x) const {
+  const Range heads = q_heads(x);
+  int64_t row = 0;
+  for (const Chunk* chunk : q) {
+    for (const Piece& piece : (*chunk)[static_cast<size_t>(x)]) {
+      if (piece.owner < 0 || piece.owner == x || piece.rows == 0) continue;
+      Move* last = moves.empty() ? nullptr : &moves.back();
+      if (last != nullptr && last->peer == piece.owner && last->src_row + last->rows == row &&
+          last->dst_row + last->rows == piece.owner_row) {
+        last->rows += piece.rows;
+      } else {
+        add(moves, {.peer = piece.owner,
+                    .src = 1,
+                    .dst = 2,
+                    .rows = piece.rows,
+                    .src_row = row,
+                    .dst_row = piece.owner_row,
+                    .heads = heads.size(),
+                    .dst_head = heads.begin});
+      }
+      row += piece.rows;
     }
-    return moves;
-  });
+  }
+}
+
+void AttentionPieces::add_joint(Moves& moves, int joint_o, int x) const {
+  const Range heads = q_heads(x), rows = joint_rows(x);
+  for (int n = 1; n < world(); ++n) {
+    add(moves, {.peer = (x + n) % world(),
+                .src = joint_o,
+                .dst = joint_o,
+                .rows = rows.size(),
+                .src_row = rows.begin,
+                .dst_row = rows.begin,
+                .heads = heads.size(),
+                .src_head = heads.begin,
+                .dst_head = heads.begin});
+  }
 }
 
 }  // namespace braid

@@ -26,7 +26,7 @@ AttentionOutputs lower_ring(AttentionPieces& p) {
       p.attend({&q, &joint_q}, {&theirs}, false, results);
     }
   }
-  p.push_joint(opened.results);
+  p.push_results(opened.results, {}, kNoValue, true);
   return p.close(opened.results, {in.q, in.k, in.v});
 }
 

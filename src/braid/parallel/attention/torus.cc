@@ -6,6 +6,7 @@
 //   pull KV  queries of classes 1..T-1 over the keys of class k = 1..T-1, the next keys on their
 //   way push O   queries of class 0 over the keys of classes 1..T-1, the other classes' results on
 //            their way to their owners
+// Some queries of class 0 may go with the others, where that fills rounds (pieces_rounds.cc).
 // Inside a stage the ring steps follow each other, the next step's keys on their way. With T = 1
 // the first stage is all there is, which is USP and TAS: they differ in where the groups lie.
 namespace braid {
@@ -32,8 +33,10 @@ class Lowering {
     for (int k = 0; k < p_.T(); ++k) queries_.push_back(p_.q_chunk(k, q_[k]));
     joint_q_ = p_.joint_q_chunk();
     joint_kv_ = p_.joint_kv_chunk();
+    own_ = p_.divide_own(queries_, joint_q_);
     std::vector<const Chunk*> states{&joint_q_};
-    for (const Chunk& chunk : queries_) states.push_back(&chunk);
+    for (const auto& part : own_) states.push_back(&part.chunk);
+    for (int k = 1; k < p_.T(); ++k) states.push_back(&queries_[k]);
     p_.begin_states(states);
     first_class();
     if (p_.T() > 1) {
@@ -117,32 +120,43 @@ class Lowering {
     }
   }
 
+  // Appends the queries of class 0 of which `in` holds.
+  template <class In>
+  void add_own(std::vector<const Chunk*>& q, In&& in) const {
+    for (const auto& part : own_) {
+      if (in(part)) q.push_back(&part.chunk);
+    }
+  }
+
   void first_class() {
-    const std::vector<const Chunk*> q{&queries_[0], &joint_q_};
+    std::vector<const Chunk*> q;
+    add_own(q, [](const auto& part) { return part.stage == 0; });
+    q.push_back(&joint_q_);
     ring(0, [&](int i, const Chunk& chunk) {
       std::vector<const Chunk*> kv{&chunk};
       if (i == 0) kv.insert(kv.begin(), &joint_kv_);
       const ValueId send = p_.attend(q, kv, i == 0, last(0, i) ? &opened_.results : nullptr);
       if (!last(0, i)) return;
-      p_.push_o(opened_.results, q, send);
-      p_.push_joint(opened_.results);
+      p_.push_results(opened_.results, q, send, true);
     });
   }
 
   void later_queries(int k) {
     std::vector<const Chunk*> kv{&joint_kv_};
     for (const Chunk& chunk : keys_[0].chunks) kv.push_back(&chunk);
-    p_.attend({&queries_[k]}, kv, true);
+    std::vector<const Chunk*> q{&queries_[k]};
+    add_own(q, [&](const auto& part) { return part.stage == k; });
+    p_.attend(q, kv, true);
   }
 
   void later_keys(int k) {
     std::vector<const Chunk*> q{&joint_q_};
     for (int n = 1; n < p_.T(); ++n) q.push_back(&queries_[n]);
+    add_own(q, [](const auto& part) { return part.late; });
     ring(k, [&](int i, const Chunk& chunk) {
       const ValueId send = p_.attend(q, {&chunk}, false, last(k, i) ? &opened_.results : nullptr);
       if (!last(k, i)) return;
-      p_.push_o(opened_.results, q, send);
-      p_.push_joint(opened_.results);
+      p_.push_results(opened_.results, q, send, true);
     });
   }
 
@@ -151,15 +165,18 @@ class Lowering {
     for (int k = 1; k < p_.T(); ++k) {
       for (const Chunk& chunk : keys_[k].chunks) kv.push_back(&chunk);
     }
-    const ValueId send = p_.attend({&queries_[0]}, kv, false, &opened_.results);
-    p_.push_o(opened_.results, {&queries_[0]}, send);
+    std::vector<const Chunk*> q;
+    add_own(q, [](const auto& part) { return !part.late; });
+    const ValueId send = p_.attend(q, kv, false, &opened_.results);
+    p_.push_results(opened_.results, q, send, false);
   }
 
   AttentionPieces& p_;
   const AttentionInputs& in_;
-  std::vector<KeyClass> keys_;  // [T]
-  std::vector<ValueId> q_;      // [T] buffers
-  std::vector<Chunk> queries_;  // [T]
+  std::vector<KeyClass> keys_;                    // [T]
+  std::vector<ValueId> q_;                        // [T] buffers
+  std::vector<Chunk> queries_;                    // [T]
+  std::vector<AttentionPieces::OwnQueries> own_;  // class 0
   Chunk joint_q_, joint_kv_;
   AttentionPieces::Opened opened_;
 };

@@ -12,8 +12,7 @@ AttentionOutputs lower_ulysses(AttentionPieces& p) {
       {in.early}, {p.q_buffer(0), p.kv_buffer(0), p.kv_buffer(0), ops::arrivals_type(p.world())});
   const ValueId q_buffer = opened.buffers[0], k_buffer = opened.buffers[1],
                 v_buffer = opened.buffers[2], arrivals = opened.buffers[3];
-  p.push_q(arrivals, q_buffer);
-  p.push_kv(arrivals, k_buffer, v_buffer);
+  p.push_qkv(arrivals, q_buffer, k_buffer, v_buffer);
   p.sync({.kept = {in.early},
           .closed = {q_buffer, k_buffer, v_buffer},
           .arrivals = arrivals,
@@ -22,8 +21,7 @@ AttentionOutputs lower_ulysses(AttentionPieces& p) {
   const Chunk joint_kv = p.joint_kv_chunk(), kv = p.kv_chunk(0, k_buffer, v_buffer);
   p.begin_states({&q, &joint_q});
   const ValueId send = p.attend({&q, &joint_q}, {&joint_kv, &kv}, true, &opened.results);
-  p.push_o(opened.results, {&q}, send);
-  p.push_joint(opened.results);
+  p.push_results(opened.results, {&q}, send, true);
   return p.close(opened.results, {in.early}, false);
 }
 

@@ -140,5 +140,32 @@ TEST(GatherRows, RowsOutsideGiveNaN) {
   EXPECT_EQ(y.row(1), x.row(0));
 }
 
+// Rows that a rank does not have are zeros, so that the sum over ranks is all of them.
+TEST(GatherRows, NoneIsZerosWhereWanted) {
+  REQUIRE_DEVICE();
+  for (int64_t cols : {1, 64, 577}) {
+    std::mt19937 rng(static_cast<uint32_t>(cols));
+    Tensor x(DType::f32, {4, cols}), index(DType::i32, {5}), y(DType::f32, {5, cols});
+    x.normal(rng);
+    index.integers({3, -1, 0, 4, 2});
+    BatchPart part;
+    part.count.row = 4;
+    const DeviceValue<BatchPart> device_part(part);
+    const GatherRowsParams params = {.x = x.device(),
+                                     .rows = index.device(),
+                                     .y = y.device(),
+                                     .part = device_part.get(),
+                                     .zeros_for_none = true};
+    gather_rows(params, choose_map(gather_rows_desc(params), 132), {});
+    check_cuda(cudaDeviceSynchronize(), "gather_rows");
+    y.download();
+    EXPECT_EQ(y.row(0), x.row(3));
+    EXPECT_EQ(y.row(1), std::vector<float>(static_cast<size_t>(cols)));
+    EXPECT_EQ(y.row(2), x.row(0));
+    for (float v : y.row(3)) EXPECT_TRUE(std::isnan(v)) << "a row outside";
+    for (float v : y.row(4)) EXPECT_TRUE(std::isnan(v)) << "a row past the live ones is untouched";
+  }
+}
+
 }  // namespace
 }  // namespace braid::cuda::test

@@ -1,4 +1,5 @@
-// The adapter of an emulated machine moves what it is asked for, bitwise, in the order of asking.
+// The adapter of an emulated machine moves what it is asked for, bitwise, in the order of asking;
+// so does one that copies directly.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int64_t kBytes = 9 << 20;
 
-class Proxy : public testing::Test {
+class Proxy : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     int count = 0;
@@ -22,9 +23,14 @@ class Proxy : public testing::Test {
     }
     PeerFabricConfig config{
         .ranks = 2, .deadline = std::chrono::seconds(10), .share_devices = count < 2};
-    config.links.machines = 2;
-    config.links.cluster_link = Link{40e9, 3e-6};
+    if (GetParam()) {
+      config.ask_for_copies = true;
+    } else {
+      config.links.machines = 2;
+      config.links.cluster_link = Link{40e9, 3e-6};
+    }
     fabric_ = std::make_unique<PeerFabric>(config);
+    ASSERT_TRUE(fabric_->endpoint(0).asks(1));
     for (int rank : {0, 1}) {
       memory_[rank] = fabric_->endpoint(rank).allocate<std::byte>(kBytes, "memory");
       std::vector<std::byte>& host = host_[rank];
@@ -60,7 +66,7 @@ class Proxy : public testing::Test {
   std::vector<std::byte> host_[2];
 };
 
-TEST_F(Proxy, MovesBlocksAndRowsOfAnySize) {
+TEST_P(Proxy, MovesBlocksAndRowsOfAnySize) {
   const auto job = fabric_->endpoint(1).make_transfer(0, false);  // rank 1 reads rank 0
   std::mt19937_64 random(11);
   for (int turn = 0; turn < 40; ++turn) {
@@ -84,7 +90,7 @@ TEST_F(Proxy, MovesBlocksAndRowsOfAnySize) {
   }
 }
 
-TEST_F(Proxy, SeveralTransfersEndInTheOrderOfAsking) {
+TEST_P(Proxy, SeveralTransfersEndInTheOrderOfAsking) {
   const auto first = fabric_->endpoint(1).make_transfer(0, false);
   const auto second = fabric_->endpoint(0).make_transfer(1, true);  // the same way
   const auto nothing = fabric_->endpoint(0).make_transfer(1, true);
@@ -111,6 +117,9 @@ TEST_F(Proxy, SeveralTransfersEndInTheOrderOfAsking) {
     write(1);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, Proxy, testing::Bool(),
+                         [](const auto& info) { return info.param ? "direct" : "staged"; });
 
 }  // namespace
 }  // namespace braid::fabric

@@ -2,6 +2,7 @@
 // every mode, within a machine and between emulated ones, eagerly and as replayed graphs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "backend/cuda/sequence/sequence_world.h"
@@ -61,6 +62,17 @@ const Case kCases[] = {
      .joint_kv = 3,
      .layout = Case::uneven},
     {.name = "fewer rows than ranks", .L = 1, .heads = 8, .kv_heads = 8},
+    {.name = "a head dim of the plain kernel",
+     .L = 83,
+     .heads = 9,
+     .kv_heads = 3,
+     .D = 20,
+     .B = 2,
+     .left = 31,
+     .right = 2,
+     .joint_q = 3,
+     .joint_kv = 3,
+     .layout = Case::zigzag},
 };
 
 SequenceLayout layout_of(Case::Layout kind, int64_t L, int P, int64_t first) {
@@ -103,13 +115,18 @@ std::vector<SequenceMesh> meshes_of(SpMode mode, const Topology& topology, int64
   return meshes;
 }
 
+// Two ranks may share a GPU, more need one each.
+bool has_gpus(const Topology& topology) {
+  return gpus() > 0 && topology.ranks() <= std::max(gpus(), 2);
+}
+
 class SequenceOnGpus : public testing::TestWithParam<std::tuple<SpMode, const char*>> {};
 
 // The first step is eager, the later ones replay a graph; steps 0, 2 and 3 have one seed.
 TEST_P(SequenceOnGpus, EqualsOneRankAndRepeats) {
-  if (gpus() == 0) GTEST_SKIP() << "no GPU";
   const auto [mode, text] = GetParam();
   const Topology topology = parse_topology(text);
+  if (!has_gpus(topology)) GTEST_SKIP() << gpus() << " GPUs";
   fabric::PeerFabric fabric(fabric_config(topology));
   size_t turn = 0;
   for (const Case& shape : kCases) {
@@ -140,7 +157,7 @@ TEST_P(SequenceOnGpus, EqualsOneRankAndRepeats) {
 INSTANTIATE_TEST_SUITE_P(All, SequenceOnGpus,
                          testing::Combine(testing::Values(SpMode::ring, SpMode::ulysses,
                                                           SpMode::usp, SpMode::tas, SpMode::torus),
-                                          testing::Values("1x2", "2x1")),
+                                          testing::Values("1x2", "2x1", "1x4", "2x2", "4x1")),
                          [](const auto& info) {
                            return fmt::format("{}_{}", to_string(std::get<0>(info.param)),
                                               std::get<1>(info.param));
@@ -149,8 +166,8 @@ INSTANTIATE_TEST_SUITE_P(All, SequenceOnGpus,
 class SequenceFaultsOnGpus : public testing::TestWithParam<const char*> {};
 
 TEST_P(SequenceFaultsOnGpus, ALateRankChangesNothing) {
-  if (gpus() == 0) GTEST_SKIP() << "no GPU";
   const Topology topology = parse_topology(GetParam());
+  if (!has_gpus(topology)) GTEST_SKIP() << gpus() << " GPUs";
   fabric::PeerFabric fabric(fabric_config(topology));
   const SequenceAttention a = attention_of(kCases[1], topology.ranks());
   for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::torus}) {
@@ -164,8 +181,8 @@ TEST_P(SequenceFaultsOnGpus, ALateRankChangesNothing) {
 }
 
 TEST_P(SequenceFaultsOnGpus, ARankThatDoesNotComeEndsTheJob) {
-  if (gpus() == 0) GTEST_SKIP() << "no GPU";
   const Topology topology = parse_topology(GetParam());
+  if (!has_gpus(topology)) GTEST_SKIP() << gpus() << " GPUs";
   for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::torus}) {
     SCOPED_TRACE(to_string(mode));
     fabric::PeerFabric fabric(fabric_config(topology, std::chrono::milliseconds(500)));
@@ -181,7 +198,7 @@ TEST_P(SequenceFaultsOnGpus, ARankThatDoesNotComeEndsTheJob) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SequenceFaultsOnGpus, testing::Values("1x2", "2x1"));
+INSTANTIATE_TEST_SUITE_P(All, SequenceFaultsOnGpus, testing::Values("1x2", "2x1", "2x2"));
 
 }  // namespace
 }  // namespace braid::testing_sp_gpu

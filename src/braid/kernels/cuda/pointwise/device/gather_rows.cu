@@ -14,15 +14,16 @@ struct GatherArgs {
   int64_t x_rows;
   int64_t y_rows;
   int words;  // of a row
+  bool zeros_for_none;
 };
 
-// All bits set: a NaN of each float type.
+// All bits set are a NaN of each float type.
 template <class Word>
-__device__ inline Word not_a_number() {
+__device__ inline Word all_bits(uint32_t bits) {
   if constexpr (std::is_same_v<Word, uint4>) {
-    return make_uint4(~0u, ~0u, ~0u, ~0u);
+    return make_uint4(bits, bits, bits, bits);
   } else {
-    return static_cast<Word>(~0u);
+    return static_cast<Word>(bits);
   }
 }
 
@@ -34,10 +35,12 @@ __global__ void __launch_bounds__(512)
   ptx::grid_dependency_wait();
   const LiveRows rows = {&args.part->count.row, args.y_rows};
   if (i >= args.y_rows) return;
-  const int64_t row = args.rows[i] - args.part->begin.token;
+  const int32_t wanted = args.rows[i];
+  const int64_t row = wanted - args.part->begin.token;
   if (rows.dead_early(i)) return;
   const int64_t live = rows.count();
   const bool known = row >= 0 && row < args.x_rows;
+  const auto none = all_bits<Word>(args.zeros_for_none && wanted == -1 ? 0 : ~0u);
   constexpr int kBatch = 4;  // words read before the first is written
   const int step = blockDim.x * gridDim.y;
   for (int first = blockIdx.y * blockDim.x + threadIdx.x; first < args.words;
@@ -46,7 +49,7 @@ __global__ void __launch_bounds__(512)
 #pragma unroll
     for (int n = 0; n < kBatch; ++n) {
       const int at = first + n * step;
-      word[n] = known && at < args.words ? x.data[row * x.stride + at] : not_a_number<Word>();
+      word[n] = known && at < args.words ? x.data[row * x.stride + at] : none;
     }
     if (i >= live) return;
 #pragma unroll
@@ -86,7 +89,8 @@ void gather_rows(const GatherRowsParams& p, const RowsConfig& config, LaunchCont
                            .part = p.part,
                            .x_rows = p.x.rows(),
                            .y_rows = p.y.rows(),
-                           .words = static_cast<int>(desc.cols)};
+                           .words = static_cast<int>(desc.cols),
+                           .zeros_for_none = p.zeros_for_none};
   const int64_t row_ctas = ceil_div(desc.rows, config.rows_per_cta);
   const int64_t col_ctas = ceil_div(desc.cols, config.lanes * config.chunks);
   if (config.chunks < 1 || config.lanes * config.rows_per_cta > 512 || col_ctas > 65535) {

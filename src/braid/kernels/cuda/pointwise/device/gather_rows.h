@@ -8,12 +8,13 @@
 namespace braid::cuda {
 
 // y[i] = x[rows[i] - part->begin.token] for i < part->count.row, the op gather_rows; a copy, bit by
-// bit. A row outside x gives a row of NaN.
+// bit. A row outside x gives a row of NaN, or one of zeros where it is -1 and `zeros_for_none`.
 struct GatherRowsParams {
   TensorView x;                     // f32, f16 or bf16 [T, C]
   TensorView rows;                  // i32 [R]: rows of the whole batch
   TensorView y;                     // as x [R, C]
   const BatchPart* part = nullptr;  // device
+  bool zeros_for_none = false;
 };
 
 // For choose_map: in words of up to 16 bytes in place of elements. Fails as the launch does.

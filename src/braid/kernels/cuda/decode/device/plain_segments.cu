@@ -1,0 +1,173 @@
+#include "braid/kernels/cuda/decode/device/plain_segments.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+
+#include "braid/base/error.h"
+#include "braid/kernels/cuda/decode/device/plain.h"
+#include "braid/kernels/cuda/ptx/barrier.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int kLanes = 32;
+constexpr int kWarps = 4;
+constexpr int kEach = kMaxPlainHeadDim / kLanes;  // columns of a lane
+
+struct Args {
+  QSegment q[kMaxQSegments];
+  KvSegment kv[kMaxKvSegments];
+  int num_q;
+  int heads;
+  int group;
+  int head_dim;
+  float scale;
+  int window_left;
+  int window_right;
+  bool load_state;
+  bool finalize;
+};
+
+__device__ inline float to_float(__half x) {
+  return __half2float(x);
+}
+__device__ inline float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+
+__device__ inline int64_t at(const Strides& s, int b, int row, int head) {
+  return b * s.batch + row * s.token + head * s.head;
+}
+
+template <class T>
+__global__ __launch_bounds__(kLanes* kWarps) void plain_segments_kernel(
+    const __grid_constant__ Args a) {
+  ptx::grid_launch_dependents();
+  ptx::grid_dependency_wait();
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int head = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / kLanes;
+  const int b = static_cast<int>(blockIdx.z);
+  if (head >= a.heads) return;
+  int row = static_cast<int>(blockIdx.x);
+  int segment = 0;
+  while (row >= a.q[segment].length) row -= a.q[segment++].length;
+  const QSegment& s = a.q[segment];
+  const int D = a.head_dim;
+  const int position = s.offset + row;
+  const int64_t stat = at(s.row_stride, b, row, head);
+
+  const T* q_row = static_cast<const T*>(s.q) + at(s.q_stride, b, row, head);
+  float* state = static_cast<float*>(s.state_o) + at(s.state_stride, b, row, head);
+  float q[kEach];
+  float sum[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int d = lane + i * kLanes;
+    q[i] = d < D ? to_float(q_row[d]) : 0.f;
+    sum[i] = d < D && a.load_state ? state[d] : 0.f;
+  }
+  float m = a.load_state ? s.state_m[stat] : -INFINITY;
+  float l = a.load_state ? s.state_l[stat] : 0.f;
+  for (int i = s.kv_begin; i < s.kv_end; ++i) {
+    const KvSegment& kv = a.kv[i];
+    const int own = position - kv.offset;  // the query's place among the keys
+    const int end =
+        a.window_right < 0 ? kv.length : min(kv.length, max(0, own + a.window_right + 1));
+    const int begin = a.window_left < 0 ? 0 : max(0, own - a.window_left);
+    for (int j = begin; j < end; ++j) {
+      const T* k = static_cast<const T*>(kv.k) + at(kv.k_stride, b, j, head / a.group);
+      const T* v = static_cast<const T*>(kv.v) + at(kv.v_stride, b, j, head / a.group);
+      float score = 0.f;
+#pragma unroll
+      for (int n = 0; n < kEach; ++n) {
+        const int d = lane + n * kLanes;
+        if (d < D) score += q[n] * to_float(k[d]);
+      }
+#pragma unroll
+      for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+        score += __shfl_xor_sync(0xffffffff, score, mask);
+      }
+      score *= a.scale;
+      const float top = fmaxf(m, score);
+      const float keep = expf(m - top);
+      const float p = expf(score - top);
+      m = top;
+      l = l * keep + p;
+#pragma unroll
+      for (int n = 0; n < kEach; ++n) {
+        const int d = lane + n * kLanes;
+        if (d < D) sum[n] = sum[n] * keep + p * to_float(v[d]);
+      }
+    }
+  }
+  if (a.finalize) {
+    T* out = static_cast<T*>(s.o) + at(s.o_stride, b, row, head);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int d = lane + i * kLanes;
+      if (d < D) out[d] = T(l > 0.f ? sum[i] / l : 0.f);
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int d = lane + i * kLanes;
+    if (d < D) state[d] = sum[i];
+  }
+  if (lane == 0) {
+    s.state_m[stat] = m;
+    s.state_l[stat] = l;
+  }
+}
+
+}  // namespace
+
+void verify_plain_segments(const AttentionDesc& d) {
+  if (d.dtype != DType::bf16 && d.dtype != DType::f16) {
+    fail(ErrorCode::kUnsupported, "plain segment attention of {} (bf16, f16)", name(d.dtype));
+  }
+  if (d.head_dim_qk != d.head_dim_v || d.head_dim_qk < 1 || d.head_dim_qk > kMaxPlainHeadDim) {
+    fail(ErrorCode::kUnsupported,
+         "plain segment attention with head dims {} / {} (both the same, at most {})",
+         d.head_dim_qk, d.head_dim_v, kMaxPlainHeadDim);
+  }
+  if (d.page_size != 0 || d.state_dtype != DType::f32) {
+    fail(ErrorCode::kUnsupported,
+         "plain segment attention over pages of {} with a state of {} (contiguous keys, f32)",
+         d.page_size, name(d.state_dtype));
+  }
+}
+
+void plain_segments(const AttentionDesc& d, const AttentionParams& params, LaunchContext context) {
+  verify_plain_segments(d);
+  if (params.q.size() > kMaxQSegments || params.kv.size() > kMaxKvSegments) {
+    fail(ErrorCode::kInvalidArgument, "plain segment attention: {} Q and {} KV segments",
+         params.q.size(), params.kv.size());
+  }
+  Args args{.num_q = static_cast<int>(params.q.size()),
+            .heads = d.num_q_heads,
+            .group = d.num_q_heads / d.num_kv_heads,
+            .head_dim = d.head_dim_qk,
+            .scale = d.scale,
+            .window_left = d.window_left,
+            .window_right = d.window_right,
+            .load_state = d.load_state,
+            .finalize = d.finalize};
+  std::ranges::copy(params.q, args.q);
+  std::ranges::copy(params.kv, args.kv);
+  int64_t rows = 0;
+  for (const QSegment& s : params.q) rows += s.length;
+  if (rows == 0 || d.batch == 0) return;
+  const dim3 grid(static_cast<unsigned>(rows),
+                  static_cast<unsigned>((d.num_q_heads + kWarps - 1) / kWarps),
+                  static_cast<unsigned>(d.batch));
+  const auto launch = [&](auto kernel) {
+    launch_kernel(context, kernel, grid, dim3(kLanes * kWarps), 0, args);
+  };
+  d.dtype == DType::bf16 ? launch(plain_segments_kernel<__nv_bfloat16>)
+                         : launch(plain_segments_kernel<__half>);
+}
+
+}  // namespace braid::cuda

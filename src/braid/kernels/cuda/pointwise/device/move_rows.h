@@ -1,0 +1,28 @@
+#pragma once
+
+#include "braid/backend/cuda/launch.h"
+#include "braid/kernels/cuda/pointwise/config.h"
+#include "braid/kernels/cuda/pointwise/device/operand.h"
+
+namespace braid::cuda {
+
+// Rows bit by bit to where they are wanted, of one value or of two at once (keys and values):
+//   y[to ? to[i] : i] = x[from ? from[i] : i],  i < n
+// A row that `from` or `to` names and that is not there (-1) is left out. Views are packed; what
+// the dimensions of a row are does not matter, only its bytes.
+struct MoveRowsParams {
+  TensorView x[2];                // [X, C]
+  TensorView y[2];                // [Y, C]
+  int num = 1;                    // values: 1 or 2, of the same sizes
+  int64_t n = 0;                  // rows to move
+  int64_t row_bytes = 0;          // of C; a multiple of 2
+  TensorView from, to;            // i32 [n], or no data: i
+  const int64_t* rows = nullptr;  // device, live ones of the n; null: all
+};
+
+// For choose_map, in words of up to 16 bytes. Fails as the launch does.
+RowsDesc move_rows_desc(const MoveRowsParams& params);
+
+void move_rows(const MoveRowsParams& params, const RowsConfig& config, LaunchContext context);
+
+}  // namespace braid::cuda

@@ -1,0 +1,267 @@
+// GPUs that divide a sequence's tokens, each with whole weights: every model in every mode gives
+// what one GPU gives, within and between emulated machines, and a rank that does not come ends the
+// job.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <thread>
+
+#include "braid/engine/generate.h"
+#include "braid/engine/loaded_model.h"
+#include "braid/engine/sequence_step.h"
+#include "braid/engine/world.h"
+#include "braid/schedule/strategies/registry.h"
+#include "golden/support/forward.h"
+#include "golden/support/golden.h"
+#include "golden/support/random_model.h"
+#include "golden/support/rounding.h"
+
+namespace braid::golden {
+namespace {
+
+struct Division {
+  SpMode mode;
+  int machines = 1;
+  SpRequest degrees;
+  std::string schedule = "sequence_parallel";
+};
+
+const std::vector<Division> kDivisions = {
+    {SpMode::ring},     {SpMode::ring, 1, {}, "sequential"},
+    {SpMode::ulysses},  {SpMode::torus, 1, {.torus = 2, .ulysses = 1}},
+    {SpMode::usp, 2},   {SpMode::tas, 2},
+    {SpMode::torus, 2},
+};
+
+std::string to_string(const Division& d) {
+  return fmt::format("{} over {} machines, {}", braid::to_string(d.mode), d.machines, d.schedule);
+}
+
+constexpr CacheShape kCache = {.pages = kPages,
+                               .page_size = kPageSize,
+                               .pages_per_sequence = kPages,
+                               .kv_dtype = DType::bf16,
+                               .activations = DType::bf16};
+
+RunnerConfig one_gpu() {
+  return {.device = {.cuda = true, .ids = {}}, .cache = kCache};
+}
+
+RunnerConfig two_gpus(const Division& d) {
+  RunnerConfig config = one_gpu();
+  config.tp = 2;
+  config.sp = SequenceParallel{d.mode, d.degrees};
+  config.schedule = d.schedule;
+  config.links.machines = d.machines;
+  return config;
+}
+
+class CudaSequence : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+    folder_.emplace(GetParam() + "_sequence");
+    write_hf_folder(load_random_model(GetParam()), folder_->path());
+    loaded_.emplace(folder_->path().string());
+    golden_ = load_golden(GetParam());
+    tolerance_ = tolerance_of(loaded_->model, golden_);
+  }
+
+  std::optional<Folder> folder_;
+  std::optional<LoadedModel> loaded_;
+  Golden golden_;
+  double tolerance_ = 0;
+};
+
+// In one step, and in chunks: keys stay where they were computed. A chunk of 7 leaves tails shorter
+// than the ranks, which rank 0 computes alone. Twice: a replayed graph gives the same bits.
+TEST_P(CudaSequence, LogitsAreThoseOfOneGpu) {
+  Runner one(loaded_->model, one_gpu());
+  int64_t divided = 0;
+  for (const Division& d : kDivisions) {
+    SCOPED_TRACE(to_string(d));
+    Runner ranks(loaded_->model, two_gpus(d));
+    for (const Case& c : golden_.cases) {
+      for (size_t chunk : {512, 7}) {
+        SCOPED_TRACE(fmt::format("{} tokens in chunks of {}", c.prompt.size(), chunk));
+        const Rows rows = prompt_logits(ranks, c.prompt, chunk);
+        expect_logits(golden_, c, rows, tolerance_);
+        const Rows want = prompt_logits(one, c.prompt, chunk);
+        ASSERT_EQ(rows.size(), want.size());
+        for (size_t t = 0; t < rows.size(); ++t) {
+          ASSERT_LT(relative_distance(rows[t], want[t]), tolerance_) << "token " << t;
+        }
+        EXPECT_TRUE(prompt_logits(ranks, c.prompt, chunk) == rows) << "the same again";
+      }
+    }
+    for (const std::string& line : ranks.explain()) {
+      divided += line.find("over 2 ranks, ") < line.size() && line.find(" keys") < line.size();
+    }
+  }
+  EXPECT_GT(divided, 3 * std::ssize(kDivisions)) << "too few steps were divided";
+}
+
+// A prompt over the GPUs, its keys to the first, and the loop there.
+TEST_P(CudaSequence, GreedyTokensAreThoseOfOneGpu) {
+  for (const Division& d : kDivisions) {
+    SCOPED_TRACE(to_string(d));
+    Engine engine(loaded_->model, loaded_->tokenizer,
+                  {.device = {.cuda = true, .ids = {}},
+                   .tp = 2,
+                   .sp = SequenceParallel{d.mode, d.degrees},
+                   .threads = 1,
+                   .schedule = d.schedule,
+                   .links = {.machines = d.machines}});
+    for (const Case& c : golden_.cases) {
+      const Request request{
+          .prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true};
+      const Generation g = engine.generate(request);
+      ASSERT_EQ(g.ids.size(), c.greedy.size());
+      EXPECT_EQ(engine.generate(request).ids, g.ids);
+      for (size_t i = 0; i < c.greedy.size(); ++i) {
+        if (c.gaps[i] < 2 * tolerance_ * std::abs(c.greedy_logits[i])) break;
+        ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i << " after " << c.prompt.size();
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaSequence, testing::ValuesIn(random_model_names()),
+                         [](const auto& info) { return info.param; });
+
+// The keys of what the loop generated are on the first GPU alone: a prompt that goes on from there,
+// over both, finds them.
+TEST(CudaSequenceTurns, APromptGoesOnAfterALoop) {
+  if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  const Folder folder("sequence_turns");
+  write_hf_folder(load_random_model("llama3_gqa"), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  const double tolerance = tolerance_of(loaded.model, load_golden("llama3_gqa"));
+  const std::vector<int32_t> pages = {5, 2, 9, 11};
+  const auto text = [&](Runner& runner) {
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < 21; ++i) ids.push_back((i * 37 + 5) % 100);
+    Batch batch(kPageSize);
+    batch.add(ids, 0, pages, 1);
+    runner.step(batch);
+    {
+      const std::vector<int32_t> prompt = ids;
+      const auto loop = runner.loop(
+          {.sequences = {{.prompt = prompt,
+                          .hold = [&](int64_t) { return std::span<const int32_t>(pages); }}},
+           .limit = 9});
+      for (int i = 0; i < 9; ++i) ids.push_back(loop->next()[0].id);
+    }
+    const auto cached = std::ssize(ids) - 1;  // the last one was not computed
+    std::vector<int32_t> more = {ids.back(), 3, 1, 4, 1, 5, 9, 2};
+    batch.clear();
+    batch.add(more, cached, pages, std::ssize(more));
+    Rows rows;
+    append_rows(runner.run(batch), rows);
+    return std::pair(ids, rows);
+  };
+  Runner one(loaded.model, one_gpu());
+  const auto want = text(one);
+  for (const Division& d : kDivisions) {
+    SCOPED_TRACE(to_string(d));
+    Runner ranks(loaded.model, two_gpus(d));
+    const auto got = text(ranks);
+    if (got.first != want.first) continue;  // two logits within rounding of each other
+    for (size_t t = 0; t < want.second.size(); ++t) {
+      EXPECT_LT(relative_distance(got.second[t], want.second[t]), 2 * tolerance) << "token " << t;
+    }
+  }
+}
+
+// A model bound on two ranks that divide a prompt: rank 1 comes `late`, or does not come.
+void step_with(const Division& d, std::optional<std::chrono::milliseconds> late) {
+  const std::string name = "llama2_mha";
+  const Folder folder(name + "_sequence_stopped");
+  write_hf_folder(load_random_model(name), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  const Topology topology{.machines = d.machines, .devices = 2 / d.machines};
+  const SequenceMesh mesh = sequence_mesh(d.mode, topology, loaded.model.config().Hq, d.degrees);
+  const RunnerConfig config = two_gpus(d);
+  const auto world = make_cuda_world(
+      loaded.model, {.ranks = 2, .links = config.links, .deadline_ms = 500, .sequence = mesh.mesh},
+      config.device);
+  const ForwardPlanner planner(
+      [&](const ForwardShape& s) { return loaded.model.forward(s); }, kCache,
+      {&world->rank(0).backend().catalog(), &world->rank(1).backend().catalog()}, topology, mesh);
+  std::vector<int32_t> ids, pages = {0, 1, 2};
+  for (int32_t i = 0; i < 41; ++i) ids.push_back(i);
+  Batch batch(kPageSize);
+  batch.add(ids, 0, pages, 1);
+  const KvOwners owners(2, kPages * kPageSize);
+  const SequenceStep step(batch, kPageSize, owners, 2);
+  const ContextKey key = key_for_tokens(step.q(), step.kv(), 1);
+  PlannedForward planned =
+      planner.plan_tokens(*find_strategy(d.schedule), step.q(), step.kv(), key.micro_batches[0]);
+  std::vector<std::unique_ptr<Executor>> executors;
+  std::vector<Extents> counts;
+  for (int r = 0; r < 2; ++r) {
+    const auto i = static_cast<size_t>(r);
+    executors.push_back(world->rank(r).bind(planned.lowered[i], std::move(planned.fused[i]),
+                                            std::move(planned.schedules[i])));
+    step.write(*executors.back(), r);
+    counts.push_back({.token = 41, .sequence = 1, .row = 1, .shard = step.q().rows(r)});
+  }
+  for (size_t r : {0u, 1u}) executors[r]->prepare({&counts[r], 1});
+  std::exception_ptr error;
+  std::thread other([&] {
+    if (!late) return;
+    std::this_thread::sleep_for(*late);
+    try {
+      executors[1]->run({&counts[1], 1});
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  try {
+    executors[0]->run({&counts[0], 1});
+    executors[0]->host_output(0, 1);
+  } catch (...) {
+    other.join();
+    throw;
+  }
+  other.join();
+  if (error) std::rethrow_exception(error);
+}
+
+[[noreturn]] void exit_as_the_program(const Division& d,
+                                      std::optional<std::chrono::milliseconds> late) {
+  int status = 0;
+  try {
+    step_with(d, late);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "braid: error: %s\n", e.what());
+    status = 1;
+  }
+  std::exit(status);
+}
+
+TEST(CudaSequenceFaults, AStoppedRankIsADeadlineOfTheOther) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  for (const Division& d : kDivisions) {
+    SCOPED_TRACE(to_string(d));
+    EXPECT_EXIT(exit_as_the_program(d, {}), testing::ExitedWithCode(1),
+                "^braid: error: rank 0: waited 0.5 s on the device for '[a-z_./]+' from rank 1: "
+                "expected [0-9]+, seen [0-9]+\n$");
+  }
+}
+
+TEST(CudaSequenceFaults, ALateRankIsWaitedFor) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  for (const Division& d : kDivisions) {
+    SCOPED_TRACE(to_string(d));
+    EXPECT_EXIT(exit_as_the_program(d, std::chrono::milliseconds(150)), testing::ExitedWithCode(0),
+                "^$");
+  }
+}
+
+}  // namespace
+}  // namespace braid::golden
