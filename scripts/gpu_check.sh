@@ -16,6 +16,7 @@ model=${BRAID_TEST_MODEL:-${XDG_CACHE_HOME:-$HOME/.cache}/braid/models/smollm2-1
 limit=${BRAID_LIMIT:-300} # seconds for one program
 mkdir -p "$out"
 failed=()
+export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32} # as braid itself asks for
 
 if [ ! -x "$bin/braid" ]; then
   cmake --preset release >/dev/null && cmake --build build/release -j "$(nproc)" || exit 1
