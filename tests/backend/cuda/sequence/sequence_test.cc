@@ -3,47 +3,55 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "backend/cuda/sequence/sequence_world.h"
 #include "braid/parallel/attention/traffic.h"
+#include "dist/sequence_shapes.h"
 
 namespace braid::testing_sp_gpu {
 namespace {
 
-struct Case {
-  const char* name;
-  int64_t L = 37, kv_L = 0;  // 0: as L
-  int64_t heads = 24, kv_heads = 24, D = 64, B = 1;
-  int64_t left = -1, right = -1;
-  int64_t joint_q = 0, joint_kv = 0;
-  enum Layout { even, uneven, zigzag } layout = even;
-  int micro_batches = 1;
-};
+using testing_sp::attention_of;
+using testing_sp::meshes_of;
+using testing_sp::Shape;
 
-const Case kCases[] = {
+const Shape kShapes[] = {
     {.name = "24 heads", .L = 301, .D = 128},
     {.name = "uneven lengths and heads",
      .L = 245,
      .heads = 9,
      .kv_heads = 9,
-     .layout = Case::uneven},
-    {.name = "cut groups", .L = 131, .heads = 9, .kv_heads = 3, .joint_q = 7, .joint_kv = 7},
+     .D = 64,
+     .layout = Shape::lopsided},
+    {.name = "cut groups",
+     .L = 131,
+     .heads = 9,
+     .kv_heads = 3,
+     .D = 64,
+     .joint_q = 7,
+     .joint_kv = 7},
     {.name = "gqa causal zigzag",
      .L = 253,
      .heads = 10,
      .kv_heads = 2,
      .D = 128,
      .right = 0,
-     .layout = Case::zigzag},
+     .layout = Shape::zigzag},
     {.name = "mqa window, two sequences",
      .L = 161,
      .heads = 9,
      .kv_heads = 1,
+     .D = 64,
      .B = 2,
      .left = 51,
      .right = 3},
-    {.name = "micro-batches", .L = 97, .heads = 4, .kv_heads = 2, .B = 3, .micro_batches = 2},
+    {.name = "micro-batches",
+     .L = 97,
+     .heads = 4,
+     .kv_heads = 2,
+     .D = 64,
+     .B = 3,
+     .micro_batches = 2},
     {.name = "joint causal",
      .L = 135,
      .heads = 5,
@@ -52,7 +60,7 @@ const Case kCases[] = {
      .right = 0,
      .joint_q = 5,
      .joint_kv = 5,
-     .layout = Case::zigzag},
+     .layout = Shape::zigzag},
     {.name = "cross",
      .L = 129,
      .kv_L = 67,
@@ -60,8 +68,8 @@ const Case kCases[] = {
      .kv_heads = 3,
      .D = 96,
      .joint_kv = 3,
-     .layout = Case::uneven},
-    {.name = "fewer rows than ranks", .L = 1, .heads = 8, .kv_heads = 8},
+     .layout = Shape::lopsided},
+    {.name = "fewer rows than ranks", .L = 1, .heads = 8, .kv_heads = 8, .D = 64},
     {.name = "a head dim of the plain kernel",
      .L = 83,
      .heads = 9,
@@ -72,48 +80,8 @@ const Case kCases[] = {
      .right = 2,
      .joint_q = 3,
      .joint_kv = 3,
-     .layout = Case::zigzag},
+     .layout = Shape::zigzag},
 };
-
-SequenceLayout layout_of(Case::Layout kind, int64_t L, int P, int64_t first) {
-  if (kind == Case::zigzag) return zigzag_layout(L, P, first);
-  if (kind == Case::even) return even_layout(L, P, first);
-  std::vector<int64_t> lengths(static_cast<size_t>(P), L / (2 * P));
-  lengths[0] += L - P * (L / (2 * P));
-  return contiguous_layout(lengths, first);
-}
-
-SequenceAttention attention_of(const Case& s, int P) {
-  SequenceAttention a{.batch = s.B,
-                      .q_heads = s.heads,
-                      .kv_heads = s.kv_heads,
-                      .head_dim = s.D,
-                      .dtype = DType::bf16,
-                      .scale = 1 / std::sqrt(static_cast<float>(s.D)),
-                      .window_left = s.left,
-                      .window_right = s.right};
-  a.joint_q = s.joint_q;
-  a.joint_kv = s.joint_kv;
-  a.q = layout_of(s.layout, s.L, P, s.joint_q);
-  a.kv = layout_of(s.layout, s.kv_L ? s.kv_L : s.L, P, s.joint_kv);
-  return a;
-}
-
-std::vector<SequenceMesh> meshes_of(SpMode mode, const Topology& topology, int64_t heads) {
-  std::vector<SequenceMesh> meshes;
-  const int P = topology.ranks();
-  for (int t = 1; t <= P; ++t) {
-    for (int u = 1; t * u <= P; ++u) {
-      if (P % (t * u) != 0 || t * u > heads) continue;
-      if (mode != SpMode::torus && t > 1) continue;
-      if (mode == SpMode::ring && u > 1) continue;
-      if (mode == SpMode::ulysses && u < P) continue;
-      meshes.push_back(
-          sequence_mesh(mode, topology, heads, {.torus = t, .ulysses = u, .ring = P / (t * u)}));
-    }
-  }
-  return meshes;
-}
 
 // Two ranks may share a GPU, more need one each.
 bool has_gpus(const Topology& topology) {
@@ -129,8 +97,8 @@ TEST_P(SequenceOnGpus, EqualsOneRankAndRepeats) {
   if (!has_gpus(topology)) GTEST_SKIP() << gpus() << " GPUs";
   fabric::PeerFabric fabric(fabric_config(topology));
   size_t turn = 0;
-  for (const Case& shape : kCases) {
-    const SequenceAttention a = attention_of(shape, topology.ranks());
+  for (const Shape& shape : kShapes) {
+    const SequenceAttention a = attention_of(shape, topology.ranks(), DType::bf16);
     const auto meshes = meshes_of(mode, topology, shape.heads);
     const SequenceMesh& mesh = meshes[turn++ % meshes.size()];
     SCOPED_TRACE(
@@ -169,7 +137,7 @@ TEST_P(SequenceFaultsOnGpus, ALateRankChangesNothing) {
   const Topology topology = parse_topology(GetParam());
   if (!has_gpus(topology)) GTEST_SKIP() << gpus() << " GPUs";
   fabric::PeerFabric fabric(fabric_config(topology));
-  const SequenceAttention a = attention_of(kCases[1], topology.ranks());
+  const SequenceAttention a = attention_of(kShapes[1], topology.ranks(), DType::bf16);
   for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::torus}) {
     SCOPED_TRACE(to_string(mode));
     const SequenceMesh mesh = meshes_of(mode, topology, a.q_heads).back();
@@ -186,7 +154,7 @@ TEST_P(SequenceFaultsOnGpus, ARankThatDoesNotComeEndsTheJob) {
   for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::torus}) {
     SCOPED_TRACE(to_string(mode));
     fabric::PeerFabric fabric(fabric_config(topology, std::chrono::milliseconds(500)));
-    const SequenceAttention a = attention_of(kCases[1], topology.ranks());
+    const SequenceAttention a = attention_of(kShapes[1], topology.ranks(), DType::bf16);
     const SequenceMesh mesh = meshes_of(mode, topology, a.q_heads).back();
     try {
       run(fabric, a, mesh, {.absent = true});
