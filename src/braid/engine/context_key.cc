@@ -17,6 +17,13 @@ int64_t power_of_four(int64_t n) {
   return std::countr_zero(static_cast<uint64_t>(two)) % 2 == 0 ? two : 2 * two;
 }
 
+// Large products compute all rows of a capacity on GPUs, small ones wait for their weights.
+int64_t token_capacity(int64_t n) {
+  constexpr int64_t kCoarse = 256;
+  const int64_t two = power_of_two(n);
+  return two <= kCoarse ? two : round_up(n, two / 16);
+}
+
 int64_t sequence_capacity(int64_t n) {
   return n <= 1 ? 1 : 8 * power_of_four(ceil_div(n, 8));
 }
@@ -34,7 +41,7 @@ ContextKey key_for(const BatchCut& cut, int strategy, int ranks) {
   for (size_t i = 0; i < cut.size(); ++i) {
     const Extents& n = cut.work(i).extents;
     // A multiple of the ranks: capacities of token shards then add up over micro-batches.
-    const int64_t tokens = round_up(power_of_two(n.token), ranks);
+    const int64_t tokens = round_up(token_capacity(n.token), ranks);
     key.micro_batches.push_back(
         {.capacity = {.token = tokens,
                       .sequence = std::min(sequence_capacity(n.sequence), tokens),

@@ -27,9 +27,9 @@ struct ContextKey {
   bool operator==(const ContextKey& other) const;
 };
 
-// Capacities for a cut batch on `ranks` ranks: tokens round up to a power of two; sequences, whose
-// metadata are small, to 8 times a power of four unless there is one alone, as in a long prompt;
-// rows to a power of four; neither to more than the tokens.
+// Capacities for a cut batch on `ranks` ranks: tokens round up to a power of two, above 256 by less
+// than an eighth; sequences, whose metadata are small, to 8 times a power of four unless there is
+// one alone, as in a long prompt; rows to a power of four; neither to more than the tokens.
 ContextKey key_for(const BatchCut& cut, int strategy, int ranks);
 
 // Capacities for one sequence's tokens, divided as the layouts say; rows round up as above.

@@ -35,7 +35,10 @@ TEST(ContextKey, CapacitiesHoldTheSizesAndAreFew) {
       const ContextKey k = key({n}, {{0, n}}, ranks, n);
       const Extents& c = k.micro_batches[0].capacity;
       ASSERT_GE(c.token, n);
-      ASSERT_LE(c.token, 2 * n + ranks);
+      ASSERT_LT(c.token, 2 * n + ranks);
+      if (n > 256) {
+        ASSERT_LT(c.token, n + n / 8 + ranks);
+      }
       ASSERT_EQ(c.token % ranks, 0);
       ASSERT_EQ(c.shard * ranks, c.token);
       ASSERT_GE(c.row, n);
@@ -43,7 +46,7 @@ TEST(ContextKey, CapacitiesHoldTheSizesAndAreFew) {
       tokens.insert(c.token);
       both.insert({c.token, c.row});
     }
-    EXPECT_LE(tokens.size(), 11u);
+    EXPECT_LE(tokens.size(), 19u);  // 9 to 256, then 8 for each power of two
     EXPECT_LE(both.size(), tokens.size() + 1);
   }
   std::set<int64_t> tokens;
@@ -60,6 +63,12 @@ TEST(ContextKey, CapacitiesHoldTheSizesAndAreFew) {
     both.insert({c.token, c.sequence});
   }
   EXPECT_LE(both.size(), tokens.size() + 1) << "decoding makes few plans beside those of its sizes";
+}
+
+TEST(ContextKey, LongPromptsAreHardlyPadded) {
+  EXPECT_EQ(key({512}, {{0, 512}}).micro_batches[0].capacity.token, 512);
+  EXPECT_EQ(key({513}, {{0, 513}}).micro_batches[0].capacity.token, 576);
+  EXPECT_EQ(key({1024}, {{0, 1024}}).micro_batches[0].capacity.token, 1024);
 }
 
 TEST(ContextKey, APromptAloneHasNoSlotsOfOthers) {
