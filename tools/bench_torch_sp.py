@@ -323,6 +323,9 @@ def main():
     for mode in args.mode.split(","):
         if mode not in MODES:
             sys.exit(f"bench_torch_sp: mode '{mode}': there are {', '.join(MODES)}")
+    for name in filter(None, args.skip.split(",")):
+        if not any(name.startswith(mode) for mode in MODES):
+            sys.exit(f"bench_torch_sp: --skip '{name}': no variant of {', '.join(MODES)} is called so")
     ranks = args.ranks or torch.cuda.device_count()
     if ranks < 2 or torch.cuda.device_count() < ranks:
         sys.exit(f"bench_torch_sp: {torch.cuda.device_count()} GPUs, needs {max(ranks, 2)}")

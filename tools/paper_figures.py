@@ -52,7 +52,7 @@ class Simulator:
         """Attention's share of a step and the rest of it, per layer, in ms."""
         others = self.others_ms(workload, machines)
         ms = {}
-        for name, mode, hidden in (("usp", "usp", True), ("usp exposed", "usp", False), ("tas", "tas", True),
+        for name, mode, hidden in (("usp", "usp", True), ("usp exposed", "usp", False),
                                    ("tas exposed", "tas", False), ("torus", "torus", True)):
             ms[name] = self.attention_ms(workload, machines, mode, ulysses, ring, hidden)[0] + others
         return ms
@@ -138,6 +138,8 @@ def update(path: pathlib.Path, tables: dict):
     """Puts each table in the place of the one with the same header."""
     lines = path.read_text().splitlines()
     for table in tables.values():
+        if table[0] not in lines:
+            sys.exit(f"paper_figures: {path}: no table '{table[0]}'")
         begin = lines.index(table[0])
         end = next((i for i in range(begin, len(lines)) if not lines[i].startswith("|")), len(lines))
         lines[begin:end] = table

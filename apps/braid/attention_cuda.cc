@@ -163,8 +163,7 @@ class Modes : public CudaModes {
     bench.rounds = rounds_of(bench, mesh, fabric_.endpoint(0).device());
     if (bench.rounds.tiles == 0) return plain;
     const auto filled = plan_mode(bench, mode, topology_, DType::bf16, catalogs);
-    std::array<double, 3> speed = links_.blocks;
-    if (o_.link_gbps > 0 && speed[2] > 0) speed[2] = std::min(speed[2], o_.link_gbps * 1e9);
+    const auto speed = links_.paced(o_.link_gbps);
     const auto seconds = [&](const ModePlan& p) {
       const double compute = rounded_seconds(p, bench.rounds);
       return compute + exposed_bound(p.programs, p.schedules, topology_, {.sequence = o_.batch},

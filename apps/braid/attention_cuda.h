@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -12,6 +13,14 @@ namespace braid::app {
 struct LinkSpeed {
   std::array<double, 3> blocks{};
   std::array<double, 3> rows{};  // of half the heads, as lowerings move them
+
+  // What the links can do at most where that between machines is paced to `gbps` (0: it is not).
+  std::array<double, 3> paced(double gbps) const {
+    std::array<double, 3> speed = blocks;
+    double& cluster = speed[static_cast<size_t>(LinkClass::cluster)];
+    if (gbps > 0 && cluster > 0) cluster = std::min(cluster, gbps * 1e9);
+    return speed;
+  }
 };
 
 // The modes of sequence-parallel attention on the GPUs of this machine, bf16, a rank on each;

@@ -8,8 +8,8 @@
 namespace braid::app {
 
 SequenceAttention::Rounds rounds_of(const AttentionBench& bench, const SequenceMesh& mesh,
-                                    int device_id) {
-  const cuda::DeviceScope scope(device_id);
+                                    int device) {
+  const cuda::DeviceScope scope(device);
   const int groups = mesh.degrees.head_groups();
   const int64_t kv_heads = bench.kv_heads > 0 ? bench.kv_heads : bench.heads;
   if (bench.heads % groups != 0 || kv_heads % groups != 0) return {};
@@ -26,17 +26,15 @@ SequenceAttention::Rounds rounds_of(const AttentionBench& bench, const SequenceM
   cuda::KvSegment kv{.k = somewhere, .v = somewhere};
   q.length = kv.length = static_cast<int32_t>(bench.tokens / mesh.ranks() * mesh.degrees.ulysses);
   q.kv_end = 1;
-  cuda::AttentionDevice device = cuda::attention_device();
-  const auto choose = [&] { return cuda::choose(desc, {{&q, 1}, {&kv, 1}}, device); };
-  device.num_sms -= cuda::spare_sms_for_one_warp(choose());
-  const cuda::AttentionConfig config = choose();
+  const cuda::AttentionDevice all = cuda::attention_device();
+  const auto [config, spare_sms] = cuda::choose_beside_one_warp(desc, {{&q, 1}, {&kv, 1}}, all);
   if (config.pack != 1 || config.split != 1) return {};
   return {.rows = config.block_m,
-          .tiles = int64_t{device.num_sms} * config.ctas_per_sm / config.cluster};
+          .tiles = int64_t{all.num_sms - spare_sms} * config.ctas_per_sm / config.cluster};
 }
 
 double rounded_seconds(const ModePlan& plan, const SequenceAttention::Rounds& rounds) {
-  constexpr double kFlopsPerSecond = 6e14;
+  constexpr double kFlopsPerSecond = 6e14;  // of attention on an H200, about
   double pairs = 0;
   for (const Op& op : plan.programs[0].ops) {
     if (op.def != &ops::kSegmentAttention) continue;

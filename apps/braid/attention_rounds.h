@@ -10,7 +10,8 @@ namespace braid::app {
 SequenceAttention::Rounds rounds_of(const AttentionBench& bench, const SequenceMesh& mesh,
                                     int device);
 
-// Seconds of rank 0's attention launches, about, each of which ends with a whole round.
+// Seconds of rank 0's attention launches at about an H200's speed, each of which ends with a whole
+// round.
 double rounded_seconds(const ModePlan& plan, const SequenceAttention::Rounds& rounds);
 
 }  // namespace braid::app

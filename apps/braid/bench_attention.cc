@@ -114,16 +114,9 @@ double predicted_seconds(const AttentionBench& o, const Topology& topology, SpMo
   return predict(o, mode, topology, profile).seconds;
 }
 
-// What the links can do at most: as measured, or as paced.
-std::array<double, 3> bounding_speed(const AttentionBench& o, const CudaModes& gpus) {
-  std::array<double, 3> speed = gpus.links().blocks;
-  if (o.link_gbps > 0 && speed[2] > 0) speed[2] = std::min(speed[2], o.link_gbps * 1e9);
-  return speed;
-}
-
 std::string cuda_table(const AttentionBench& o, const Topology& topology, const CudaModes& gpus,
                        const Reports& reports) {
-  const auto speed = bounding_speed(o, gpus);
+  const auto speed = gpus.links().paced(o.link_gbps);
   std::string out = "links, GB/s each way, both at once:";
   for (size_t link : {1u, 2u}) {
     if (gpus.links().blocks[link] == 0) continue;

@@ -22,10 +22,13 @@ Profile machine_profile(const EngineConfig& engine) {
 // The profile that comes with Braid for the job's GPUs: `braid calibrate` measures the CPU.
 Profile gpu_profile(const DeviceSpec& device) {
   const std::string gpu = gpu_name(device.ids.empty() ? 0 : device.ids[0]);
-  std::string lower;
-  for (char c : gpu) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string words = " ";  // an A1000 is no A100
+  for (unsigned char c : gpu) words += std::isalnum(c) ? static_cast<char>(std::tolower(c)) : ' ';
+  words += ' ';
   for (std::string_view name : builtin_profile_names()) {
-    if (lower.find(name) != std::string::npos) return load_profile(std::string(name));
+    if (words.find(fmt::format(" {} ", name)) != std::string::npos) {
+      return load_profile(std::string(name));
+    }
   }
   fail(ErrorCode::kUnsupported, "auto: no profile of '{}' to price with; there are {}", gpu,
        fmt::join(builtin_profile_names(), ", "));
@@ -90,11 +93,11 @@ void add_sequence(CLI::App& command, ParallelOptions& o) {
 ParallelRun::ParallelRun(const ParallelOptions& options)
     : options_(options), engine_(options.engine) {
   engine_.device = parse_device(options.device);
-  if (options.sequence) options.sequence->apply(engine_);
   if (engine_.device.cuda && engine_.device.ids.empty() && usable_gpus() == 0) {
     std::fprintf(stderr, "braid: no GPU that this build can use: running on the CPU\n");
     engine_.device = {};
   }
+  if (options.sequence) options.sequence->apply(engine_);
   if (!(options.link_gbps >= 0) || !(options.link_us >= 0)) {
     fail(ErrorCode::kInvalidArgument, "--link-gbps {} and --link-us {}: wanted at least 0",
          options.link_gbps, options.link_us);

@@ -12,7 +12,8 @@ class SequenceOptions {
  public:
   // --sp, --ranks, --machines and the degrees; the command has --tp already.
   void add_to(CLI::App& command);
-  // What they ask for; of tensor parallelism, where --sp is not given, the machines. Fails with
+  // What they ask for; of tensor parallelism, where --sp is not given, the machines. engine.device
+  // is set; on GPUs --sp also chooses the schedule where --schedule is not given. Fails with
   // kInvalidArgument, naming the option, on those that do not go together.
   void apply(EngineConfig& engine) const;
 

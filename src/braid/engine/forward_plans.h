@@ -82,7 +82,7 @@ class ForwardPlanner {
 // A plan that is bound and can run.
 struct BoundForward {
   ContextKey key;
-  std::vector<std::unique_ptr<Executor>> executors;  // [ranks]
+  std::vector<std::unique_ptr<Executor>> executors;  // [ranks that have a part]
 };
 
 // The most recently used plans.

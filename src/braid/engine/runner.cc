@@ -130,14 +130,19 @@ struct Runner::Impl {
 
   // On all ranks that have a part in it.
   void run(BoundForward& bound, std::span<const Work> works, const SequenceRanks::Write& write) {
-    rank_threads.run([&](const cpu::Team& team) {
-      try {
-        run_rank(team, bound, works, write);
-      } catch (...) {
-        world->fabric().abort(team.index, std::current_exception());
-        throw;
-      }
-    });
+    try {
+      rank_threads.run([&](const cpu::Team& team) {
+        try {
+          run_rank(team, bound, works, write);
+        } catch (...) {
+          world->fabric().abort(team.index, std::current_exception());
+          throw;
+        }
+      });
+    } catch (...) {
+      world->fabric().rethrow_error();  // what ended the job, not what a rank then saw of it
+      throw;
+    }
   }
 
   void run_rank(const cpu::Team& ranks, BoundForward& bound, std::span<const Work> works,

@@ -31,7 +31,7 @@ class World {
   // Ranks wait for each other on the device: every rank prepares a step before any runs it.
   virtual bool waits_on_device() const { return false; }
 
-  using Executors = std::span<const std::unique_ptr<Executor>>;  // [ranks]
+  using Executors = std::span<const std::unique_ptr<Executor>>;  // [ranks that have a part]
   // A loop that stays on the device, null where the host samples. `prompt` has made the logits of
   // the prompts' last tokens; step() gives what computes one token of each sequence and has the
   // inputs of these last ones.

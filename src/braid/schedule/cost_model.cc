@@ -189,25 +189,25 @@ void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const
     const double bytes = static_cast<double>(work.extents.of(type.axis, type.shape[0])) *
                          static_cast<double>(bytes_of(type.dtype, move.elems(type.shape[3])));
     double latency = 0;
-    LaunchCost::Way way{.from = attrs.rank, .to = move.peer};
-    if (op.def == &ops::kPull) std::swap(way.from, way.to);
+    LaunchCost::Transfer transfer{.from = attrs.rank, .to = move.peer};
+    if (op.def == &ops::kPull) std::swap(transfer.from, transfer.to);
     switch (topology_.link(attrs.rank, move.peer)) {
       case LinkClass::device:
         on_device += bytes;
         break;
       case LinkClass::machine:
-        way.seconds = bytes / machine.bytes_per_second;
-        cost.machine += way.seconds;
+        transfer.seconds = bytes / machine.bytes_per_second;
+        cost.machine += transfer.seconds;
         latency = machine.latency_seconds;
         break;
       case LinkClass::cluster:
-        way.cluster = true;
-        way.seconds = bytes / cluster.bytes_per_second;
-        cost.cluster += way.seconds;
+        transfer.cluster = true;
+        transfer.seconds = bytes / cluster.bytes_per_second;
+        cost.cluster += transfer.seconds;
         latency = cluster.latency_seconds;
         break;
     }
-    if (way.seconds > 0) cost.ways.push_back(way);
+    if (transfer.seconds > 0) cost.transfers.push_back(transfer);
     cost.latency = std::max(cost.latency, op.def == &ops::kPull ? 2 * latency : latency);
   }
   cost.memory = 2 * on_device / profile_.memory_bytes_per_second;

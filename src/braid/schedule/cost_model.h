@@ -23,13 +23,13 @@ struct LaunchCost {
   int ranks = 1;       // that do it together
   int tiles = 1;       // in which a fused op's computation and transfers follow each other
 
-  struct Way {
-    int from = 0;
+  struct Transfer {
+    int from = 0;  // ranks
     int to = 0;
     bool cluster = false;  // between machines
     double seconds = 0;    // of the ports of both
   };
-  std::vector<Way> ways;  // of a one-sided transfer
+  std::vector<Transfer> transfers;  // of a one-sided op
 
   double body() const { return compute > memory ? compute : memory; }
   double wire() const { return machine > cluster ? machine : cluster; }

@@ -92,23 +92,23 @@ class Simulation {
     return owner * kPerRank + kind;
   }
 
-  // What a launch uses of its rank's resources while it lasts `seconds`, for `part` of its cost.
-  void add_uses(int rank, const LaunchCost& c, double seconds, double part, bool body, bool wire) {
+  // What `part` of a launch's own work uses of its device, and its transfers of its ports, while
+  // that lasts `seconds`.
+  void add_body(int rank, const LaunchCost& c, double seconds, double part) {
     if (seconds <= 0) return;
     const Profile& profile = model_.profile();
-    const auto use = [&](Resource kind, double busy) {
-      add_use(rank, kind, busy * part / seconds);
-    };
-    if (body) {
-      use(kUnits, c.compute * std::min(c.units / profile.units, 1.0));
-      use(kMemory,
-          c.memory * profile.memory_bytes_per_second / profile.total_memory_bytes_per_second);
-    }
-    if (wire) {
-      // A port that a machine's ranks share is each one's for its part of the time.
-      const double sharers = model_.cluster_link().shared_port ? std::min(c.ranks, devices_) : 1;
-      for (Resource port : {kMachineOut, kMachineIn}) use(port, c.machine);
-      for (Resource port : {kClusterOut, kClusterIn}) use(port, c.cluster / sharers);
+    add_use(rank, kUnits, c.compute * std::min(c.units / profile.units, 1.0) * part / seconds);
+    add_use(rank, kMemory,
+            c.memory * profile.memory_bytes_per_second / profile.total_memory_bytes_per_second *
+                part / seconds);
+  }
+  void add_wire(int rank, const LaunchCost& c, double seconds) {
+    if (seconds <= 0) return;
+    // A port that a machine's ranks share is each one's for its part of the time.
+    const double sharers = model_.cluster_link().shared_port ? std::min(c.ranks, devices_) : 1;
+    for (Resource port : {kMachineOut, kMachineIn}) add_use(rank, port, c.machine / seconds);
+    for (Resource port : {kClusterOut, kClusterIn}) {
+      add_use(rank, port, c.cluster / sharers / seconds);
     }
   }
 
@@ -142,16 +142,16 @@ class Simulation {
     step_.times[static_cast<size_t>(rank)][static_cast<size_t>(launch)].begin = now_;
     const LaunchCost& c = cost(rank, launch);
     if (c.ranks == 1) {
-      add_uses(rank, c, c.seconds(), 1, true, false);
-      for (const LaunchCost::Way& way : c.ways) {  // one-sided: also the ports of who does nothing
-        const double share = way.seconds / c.seconds();
-        add_use(way.from, way.cluster ? kClusterOut : kMachineOut, share);
-        add_use(way.to, way.cluster ? kClusterIn : kMachineIn, share);
+      add_body(rank, c, c.seconds(), 1);
+      for (const LaunchCost::Transfer& t : c.transfers) {  // also ports of who does nothing
+        const double share = t.seconds / c.seconds();
+        add_use(t.from, t.cluster ? kClusterOut : kMachineOut, share);
+        add_use(t.to, t.cluster ? kClusterIn : kMachineIn, share);
       }
       begin(c.seconds(), {{rank, launch}});
     } else if (c.tiles > 1) {
       const double seconds = c.fixed + c.body() / c.tiles;
-      add_uses(rank, c, seconds, 1.0 / c.tiles, true, false);
+      add_body(rank, c, seconds, 1.0 / c.tiles);
       begin(seconds, {{rank, launch, true}});
     } else {
       meet(rank, launch);
@@ -201,8 +201,8 @@ class Simulation {
       }
       for (const auto& [rank, launch] : meeting.here) {
         const LaunchCost& c = cost(rank, launch);
-        add_uses(rank, c, seconds, c.tiles > 1 ? 1 - 1.0 / c.tiles : 1, true, false);
-        add_uses(rank, c, seconds, 1, false, true);
+        add_body(rank, c, seconds, c.tiles > 1 ? 1 - 1.0 / c.tiles : 1);
+        add_wire(rank, c, seconds);
       }
       return begin(seconds, activity);
     }

@@ -87,7 +87,7 @@ void step_alone(int together) {
     executors[0]->run(counts);
     other.join();
   }
-  executors[0]->prepare(counts);
+  if (together > 0) executors[0]->prepare(counts);  // else launch by launch
   executors[0]->run(counts);
   executors[0]->host_output(0, 1);
 }

@@ -35,7 +35,7 @@ class CudaReplay : public Replay {
   void prepare_loop(const Hooks& hooks);
   void enqueue(const Hooks& hooks);
   // Whether the loop's next step is a graph that is there: enqueue() then waits for nothing.
-  bool loop_ready() const { return looped_.graph && !stale(looped_); }
+  bool loop_ready() const { return !stale(looped_); }
   int64_t loop_launches() const { return looped_.launches; }  // of a step, once it is a graph
 
   // Waits for all that was put into the streams so far.

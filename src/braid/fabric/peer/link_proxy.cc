@@ -11,7 +11,7 @@ namespace {
 
 bool complete(const cuda::OwnedEvent& event) {
   const cudaError_t state = cudaEventQuery(event.get());
-  if (state != cudaErrorNotReady) cuda::check_cuda(state, "a copy of an emulated link");
+  if (state != cudaErrorNotReady) cuda::check_cuda(state, "a copy between GPUs");
   return state == cudaSuccess;
 }
 
@@ -41,12 +41,10 @@ LinkProxy::LinkProxy(int from_device, int to_device, bool direct, std::optional<
     out_ = cuda::make_stream();
     for (Slot& slot : slots_) slot.full = cuda::make_event();
   }
-  {
+  if (!direct) {
     const cuda::DeviceScope scope(to_device);
     in_ = cuda::make_stream();
     for (Slot& slot : slots_) slot.empty = cuda::make_event();
-  }
-  if (!direct) {
     void* ring = nullptr;
     cuda::check_cuda(
         cudaHostAlloc(&ring, kSlots * kChunkBytes, cudaHostAllocPortable | cudaHostAllocMapped),
@@ -58,11 +56,16 @@ LinkProxy::LinkProxy(int from_device, int to_device, bool direct, std::optional<
   thread_ = std::thread([this] { run(); });
 }
 
-LinkProxy::~LinkProxy() {
+void LinkProxy::stop() {
+  std::lock_guard lock(stop_mutex_);
   stop_ = true;
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+}
+
+LinkProxy::~LinkProxy() {
+  stop();
   cudaStreamSynchronize(out_.get());
-  cudaStreamSynchronize(in_.get());
+  if (!direct_) cudaStreamSynchronize(in_.get());
   cudaFreeHost(slots_[0].memory);
 }
 
@@ -82,11 +85,16 @@ LinkProxy::Job::Job(LinkProxy& proxy) : proxy_(proxy) {
 }
 
 LinkProxy::Job::~Job() {
-  // What was asked for ends by itself, soon.
-  while (!proxy_.failed_ && !proxy_.stop_ &&
-         std::atomic_ref(*asked()).load() != std::atomic_ref(*done()).load()) {
+  // What was asked for ends by itself, soon; else the proxy ends, which still knows the job.
+  const auto under_way = [&] {
+    return !proxy_.failed_ && !proxy_.stop_ &&
+           std::atomic_ref(*asked()).load() != std::atomic_ref(*done()).load();
+  };
+  const auto limit = LinkPort::Clock::now() + std::chrono::seconds(10);
+  while (under_way() && LinkPort::Clock::now() < limit) {
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
+  if (under_way()) proxy_.stop();
   {
     std::lock_guard lock(proxy_.mutex_);
     std::erase(proxy_.jobs_, this);

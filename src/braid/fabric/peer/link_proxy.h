@@ -28,12 +28,12 @@ class LinkPort {
   Clock::time_point free_at_{};
 };
 
-// The network adapter between two GPUs of different emulated machines, one way: a host thread that
-// carries out transfers when a kernel asks for them, device -> pinned host memory -> device by copy
-// engines, in chunks through a ring so that both copies run at once, at the speed of the link. No
-// SM takes part, so that what computes keeps all of them.
-// A `direct` one copies from GPU to GPU, within a machine: a copy that stands in a stream and waits
-// can hold up other ranks' copies, in a hardware queue that they share.
+// The way from one GPU to another: a host thread that carries out transfers when a kernel asks for
+// them, by copy engines, in chunks. No SM takes part, so that what computes keeps all of them.
+// Between emulated machines it is the network adapter: device -> pinned host memory -> device
+// through a ring, so that both copies run at once, at the speed of the link. A `direct` one copies
+// from GPU to GPU, within a machine: a copy that stands in a stream and waits can hold up other
+// ranks' copies, in a hardware queue that they share.
 class LinkProxy {
  public:
   // `on_error` gets what a copy failed with; the proxy then does nothing more.
@@ -88,10 +88,11 @@ class LinkProxy {
   };
 
   void run();
+  void stop();  // whatever is under way
   bool step();  // whether there was something to do
   bool collect();
   bool fetch();    // device -> host, or all the way
-  bool forward();  // host -> device
+  bool forward();  // host -> device; a direct one has nothing left to copy
   bool finish();
 
   const int from_device_;
@@ -107,6 +108,7 @@ class LinkProxy {
   std::mutex mutex_;                                     // of jobs_ and what a Job holds
   std::vector<Job*> jobs_;
   std::atomic<bool> stop_{false};
+  std::mutex stop_mutex_;
   std::atomic<bool> failed_{false};
   std::thread thread_;
 };

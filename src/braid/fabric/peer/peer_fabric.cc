@@ -42,6 +42,14 @@ void validate_devices(PeerFabricConfig& config) {
   }
 }
 
+// Streams share hardware queues in which each entry waits for the one ahead.
+bool queues_are_few() {
+  constexpr int kOwn = 8;
+  const char* text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const int connections = text == nullptr ? kOwn : std::atoi(text);
+  return 0 < connections && connections < kOwn;
+}
+
 void enable_peer_access(int device, int peer) {
   if (device == peer) return;
   int possible = 0;
@@ -56,14 +64,6 @@ void enable_peer_access(int device, int peer) {
     return;
   }
   cuda::check_cuda(error, fmt::format("peer access of cuda:{} to cuda:{}", device, peer).c_str());
-}
-
-// Streams share hardware queues in which each entry waits for the one ahead.
-bool queues_are_few() {
-  constexpr int kOwn = 8;
-  const char* text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  const int connections = text == nullptr ? kOwn : std::atoi(text);
-  return 0 < connections && connections < kOwn;
 }
 
 // The same where it is not a must; whether there is such access.

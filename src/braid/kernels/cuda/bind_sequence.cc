@@ -186,6 +186,7 @@ bool is_fast(const AttentionDesc& desc) {
 }
 
 BoundKernel bind_plain_segments(const LaunchArgs& args) {
+  load_plain_segments(args.call.in[0].dtype);
   return [&call = args.call, parts = parts_of(args.call.attrs<SegmentAttentionAttrs>()),
           whole = args.whole_batch](LaunchContext context) {
     const int64_t sequences = sequences_of(call, call.in[0], whole);
@@ -212,23 +213,17 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared, bool 
   std::byte* counters = shared.scratch.get(args, kAttentionWorkspaceBytes);
   struct Bound {
     Part part;
-    AttentionConfig config;
-    int spare_sms = 0;
+    SparingConfig choice;
   };
   std::vector<Bound> bound;
   for (const Part& part : parts_of(attrs)) {
     const Call made = make_call(call, part, call.in[0].shape[0]);
-    AttentionDevice device = attention_device();
-    Bound b{part, choose(made.desc, made.params(), device)};
-    if (room) b.spare_sms = spare_sms_for_one_warp(b.config);
-    if (b.spare_sms > 0) {
-      device.num_sms -= b.spare_sms;
-      b.config = choose(made.desc, made.params(), device);
-      b.spare_sms = std::max(b.spare_sms, spare_sms_for_one_warp(b.config));
-    }
-    const std::string kernel =
-        fmt::format("{} {} {}", name(made.desc.dtype), made.desc.head_dim_qk, to_string(b.config));
-    if (shared.loaded.insert(kernel).second) load_kernel(made.desc, b.config, args.device);
+    const AttentionDevice device = attention_device();
+    const Bound b = room ? Bound{part, choose_beside_one_warp(made.desc, made.params(), device)}
+                         : Bound{part, {choose(made.desc, made.params(), device)}};
+    const std::string kernel = fmt::format("{} {} {}", name(made.desc.dtype), made.desc.head_dim_qk,
+                                           to_string(b.choice.config));
+    if (shared.loaded.insert(kernel).second) load_kernel(made.desc, b.choice.config, args.device);
     bound.push_back(b);
   }
   return [&call, bound, counters, whole = args.whole_batch](const LaunchContext& context) {
@@ -236,7 +231,8 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared, bool 
     if (sequences == 0) return;
     for (const Bound& b : bound) {
       const Call made = make_call(call, b.part, sequences);
-      attention(made.desc, made.params(), b.config, counters, context.stream, b.spare_sms);
+      attention(made.desc, made.params(), b.choice.config, counters, context.stream,
+                b.choice.spare_sms);
     }
   };
 }

@@ -40,10 +40,16 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream,
                int spare_sms = 0, AttentionChain* chain = nullptr);
 
-// SMs that a launch must spare so that kernels of one warp that other streams launch meanwhile
-// begin at once. The persistent kernels leave no room on theirs: of 384 threads with 168 registers
-// each 256 registers are left in each quarter of an SM, which is 8 for each thread of a warp.
-int spare_sms_for_one_warp(const AttentionConfig& config);
+// The choice for a call that spares SMs, so that kernels of one warp that other streams launch
+// meanwhile begin at once. The persistent kernels leave no room on theirs: of 384 threads with 168
+// registers each 256 registers are left in each quarter of an SM, which is 8 for each thread of a
+// warp.
+struct SparingConfig {
+  AttentionConfig config;
+  int spare_sms = 0;
+};
+SparingConfig choose_beside_one_warp(const AttentionDesc& desc, const AttentionParams& params,
+                                     AttentionDevice device);
 
 // What the current device is.
 AttentionDevice attention_device();

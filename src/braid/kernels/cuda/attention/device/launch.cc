@@ -98,8 +98,18 @@ AttentionDevice attention_device() {
   return out;
 }
 
-int spare_sms_for_one_warp(const AttentionConfig& config) {
-  return config.kernel == AttentionKernel::kGeneric ? 0 : config.cluster;  // its CTAs come and go
+SparingConfig choose_beside_one_warp(const AttentionDesc& desc, const AttentionParams& params,
+                                     AttentionDevice device) {
+  const auto spare = [](const AttentionConfig& config) {
+    return config.kernel == AttentionKernel::kGeneric ? 0 : config.cluster;  // its CTAs come and go
+  };
+  SparingConfig out{choose(desc, params, device)};
+  out.spare_sms = spare(out.config);
+  if (out.spare_sms == 0) return out;
+  device.num_sms -= out.spare_sms;
+  out.config = choose(desc, params, device);
+  out.spare_sms = std::max(out.spare_sms, spare(out.config));
+  return out;
 }
 
 void attention(const AttentionDesc& desc, const AttentionParams& params,

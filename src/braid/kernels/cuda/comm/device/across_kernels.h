@@ -24,10 +24,10 @@ struct AcrossParams {
 
 // What goes to ranks of the same machine, from here into their memory.
 struct PushParams {
-  int n;
-  std::byte* to[kMaxCommRanks];
-  const std::byte* from[kMaxCommRanks];
-  int64_t bytes[kMaxCommRanks];
+  int n;                                 // rows of the grid
+  std::byte* to[kMaxCommRanks];          // [n]
+  const std::byte* from[kMaxCommRanks];  // [n]
+  int64_t bytes[kMaxCommRanks];          // [n]
 };
 
 using AcrossKernel = void (*)(const AcrossParams);

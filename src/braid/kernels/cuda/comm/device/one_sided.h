@@ -13,9 +13,9 @@
 #include "braid/parallel/mesh.h"
 #include "braid/program/stream.h"
 
-// What pull, push and sync (ops/one_sided.h) are made of on a GPU. Data go by copy engine: within a
-// machine straight into the stream, between emulated ones by a LinkProxy. All else is kernels of
-// one warp, which wait for peers while attention may run on another stream: it spares SMs for them
+// What pull, push and sync (ops/one_sided.h) are made of on a GPU. Data go by copy engine:
+// straight into the stream, or by a LinkProxy where PeerEndpoint::asks. All else is kernels of one
+// warp, which wait for peers while attention may run on another stream: it spares SMs for them
 // (bind_sequence.cc), so that a long computation never holds them up.
 namespace braid::cuda {
 

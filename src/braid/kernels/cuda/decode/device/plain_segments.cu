@@ -138,13 +138,30 @@ void verify_plain_segments(const AttentionDesc& d) {
          "plain segment attention over pages of {} with a state of {} (contiguous keys, f32)",
          d.page_size, name(d.state_dtype));
   }
+  if (d.num_kv_heads < 1 || d.num_q_heads < 1 || d.num_q_heads % d.num_kv_heads != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "plain segment attention: {} query heads over {} KV heads (a multiple)", d.num_q_heads,
+         d.num_kv_heads);
+  }
+}
+
+void load_plain_segments(DType dtype) {
+  dtype == DType::bf16 ? load_kernel(plain_segments_kernel<__nv_bfloat16>)
+                       : load_kernel(plain_segments_kernel<__half>);
 }
 
 void plain_segments(const AttentionDesc& d, const AttentionParams& params, LaunchContext context) {
   verify_plain_segments(d);
   if (params.q.size() > kMaxQSegments || params.kv.size() > kMaxKvSegments) {
-    fail(ErrorCode::kInvalidArgument, "plain segment attention: {} Q and {} KV segments",
-         params.q.size(), params.kv.size());
+    fail(ErrorCode::kInvalidArgument,
+         "plain segment attention: {} Q segments (at most {}) and {} KV segments (at most {})",
+         params.q.size(), kMaxQSegments, params.kv.size(), kMaxKvSegments);
+  }
+  const auto ragged = [](const QSegment& s) { return s.starts || s.offsets || s.lse; };
+  const auto short_keys = [](const KvSegment& s) { return s.lengths != nullptr; };
+  if (std::ranges::any_of(params.q, ragged) || std::ranges::any_of(params.kv, short_keys)) {
+    fail(ErrorCode::kUnsupported,
+         "plain segment attention: a segment with starts, offsets, lse or lengths (none)");
   }
   Args args{.num_q = static_cast<int>(params.q.size()),
             .heads = d.num_q_heads,

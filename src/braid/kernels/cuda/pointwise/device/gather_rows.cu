@@ -92,8 +92,9 @@ void gather_rows(const GatherRowsParams& p, const RowsConfig& config, LaunchCont
                            .words = static_cast<int>(desc.cols),
                            .zeros_for_none = p.zeros_for_none};
   const int64_t row_ctas = ceil_div(desc.rows, config.rows_per_cta);
-  const int64_t col_ctas = ceil_div(desc.cols, config.lanes * config.chunks);
-  if (config.chunks < 1 || config.lanes * config.rows_per_cta > 512 || col_ctas > 65535) {
+  const int64_t col_ctas =
+      config.chunks < 1 ? 0 : ceil_div(desc.cols, config.lanes * config.chunks);
+  if (col_ctas < 1 || config.lanes * config.rows_per_cta > 512 || col_ctas > 65535) {
     fail(ErrorCode::kUnsupported, "gather_rows: {} for rows of {}", to_string(config), p.x.cols());
   }
   const auto run = [&]<class Word>(Word) {

@@ -1,7 +1,5 @@
 #include "braid/kernels/cuda/pointwise/device/move_rows.h"
 
-#include <algorithm>
-
 #include "braid/base/error.h"
 #include "braid/base/math.h"
 #include "braid/kernels/cuda/pointwise/device/live.cuh"
@@ -11,12 +9,12 @@ namespace braid::cuda {
 namespace {
 
 struct MoveArgs {
-  const std::byte* x[2];
-  std::byte* y[2];
+  const std::byte* x[2];  // [x_rows, words]
+  std::byte* y[2];        // [y_rows, words]
   int64_t x_rows;
   int64_t y_rows;
-  const int32_t* from;
-  const int32_t* to;
+  const int32_t* from;  // [n], or null
+  const int32_t* to;    // [n], or null
   LiveRows live;
   int words;  // of a row
 };
@@ -70,7 +68,8 @@ int word_bytes(const MoveRowsParams& p) {
 
 RowsDesc move_rows_desc(const MoveRowsParams& p) {
   if (p.num < 1 || p.num > 2 || p.row_bytes < 2 || p.row_bytes % 2 != 0) {
-    fail(ErrorCode::kInvalidArgument, "move_rows: {} values with rows of {} bytes", p.num,
+    fail(ErrorCode::kInvalidArgument,
+         "move_rows: {} values (1 or 2) with rows of {} bytes (even, at least 2)", p.num,
          p.row_bytes);
   }
   for (int v = 0; v < p.num; ++v) {
@@ -107,8 +106,9 @@ void move_rows(const MoveRowsParams& p, const RowsConfig& config, LaunchContext 
                          .live = {p.rows, p.n},
                          .words = static_cast<int>(desc.cols)};
   const int64_t row_ctas = ceil_div(desc.rows, config.rows_per_cta);
-  const int64_t col_ctas = ceil_div(desc.cols, config.lanes * std::max(config.chunks, 1));
-  if (config.chunks < 1 || config.lanes * config.rows_per_cta > 512 || col_ctas > 65535) {
+  const int64_t col_ctas =
+      config.chunks < 1 ? 0 : ceil_div(desc.cols, config.lanes * config.chunks);
+  if (col_ctas < 1 || config.lanes * config.rows_per_cta > 512 || col_ctas > 65535) {
     fail(ErrorCode::kUnsupported, "move_rows: {} for rows of {}", to_string(config), p.row_bytes);
   }
   const auto launch = [&](auto kernel) {

@@ -11,8 +11,8 @@ namespace braid::cuda {
 // A row that `from` or `to` names and that is not there (-1) is left out. Views are packed; what
 // the dimensions of a row are does not matter, only its bytes.
 struct MoveRowsParams {
-  TensorView x[2];                // [X, C]
-  TensorView y[2];                // [Y, C]
+  TensorView x[2];                // any dtype [X, C]
+  TensorView y[2];                // as x [Y, C]
   int num = 1;                    // values: 1 or 2, of the same sizes
   int64_t n = 0;                  // rows to move
   int64_t row_bytes = 0;          // of C; a multiple of 2
