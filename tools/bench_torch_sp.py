@@ -284,6 +284,8 @@ def worker(rank, ranks, args):
                 differs = max([differs] + [float((a.float() - b.float()).abs().max())
                                            for a, b in zip(got, first)])
                 del got
+            if not found:
+                continue
             best = min(found, key=found.get)
             record[f"{name} {mode}"] = {"ms": found, "alone": base, "difference": differs}
             if rank == 0:

@@ -1,16 +1,9 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "braid/base/error.h"
-#include "braid/kernels/cuda/decode/device/plain.h"
+#include "braid/kernels/cuda/decode/device/plain.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 
 namespace braid::cuda {
 namespace {
-
-constexpr int kLanes = 32;
-constexpr int kWarps = 4;
-constexpr int kEach = kMaxPlainHeadDim / kLanes;  // columns of a lane
 
 struct Args {
   const void* q;
@@ -29,23 +22,15 @@ struct Args {
   int table_stride;
 };
 
-__device__ inline float to_float(float x) {
-  return x;
-}
-__device__ inline float to_float(__half x) {
-  return __half2float(x);
-}
-__device__ inline float to_float(__nv_bfloat16 x) {
-  return __bfloat162float(x);
-}
-
 template <class Q, class C>
-__global__ __launch_bounds__(kLanes* kWarps) void plain_kernel(const __grid_constant__ Args a) {
+__global__ __launch_bounds__(kPlainLanes* kPlainWarps) void plain_kernel(
+    const __grid_constant__ Args a) {
   ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kPlainLanes;
   const int t = static_cast<int>(blockIdx.x);
-  const int head = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / kLanes;
+  const int head =
+      static_cast<int>(blockIdx.y) * kPlainWarps + static_cast<int>(threadIdx.x) / kPlainLanes;
   if (head >= a.q_heads) return;
   const int D = static_cast<int>(a.attrs.head_dim);
   const auto sequences = static_cast<int>(*a.sequences);
@@ -62,55 +47,33 @@ __global__ __launch_bounds__(kLanes* kWarps) void plain_kernel(const __grid_cons
       (head + static_cast<int>(a.attrs.head_offset)) / static_cast<int>(a.attrs.group);
 
   const int64_t row = (static_cast<int64_t>(t) * a.q_heads + head) * D;
-  float q[kEach];
-  float sum[kEach];
+  PlainQuery query;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int d = lane + i * kLanes;
-    q[i] = d < D ? to_float(static_cast<const Q*>(a.q)[row + d]) : 0.f;
-    sum[i] = 0.f;
+  for (int i = 0; i < PlainQuery::kEach; ++i) {
+    const int d = lane + i * kPlainLanes;
+    query.q[i] = d < D ? to_float(static_cast<const Q*>(a.q)[row + d]) : 0.f;
+    query.sum[i] = 0.f;
   }
-  float m = -INFINITY;
-  float l = 0.f;
   for (int j = begin; j <= position; ++j) {
     const int64_t page = a.page_table[s * a.table_stride + j / a.page_size];
     const int64_t key = ((page * a.page_size + j % a.page_size) * a.kv_heads + kv_head) * D;
-    float score = 0.f;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int d = lane + i * kLanes;
-      if (d < D) score += q[i] * to_float(static_cast<const C*>(a.k)[key + d]);
-    }
-#pragma unroll
-    for (int mask = kLanes / 2; mask > 0; mask /= 2) {
-      score += __shfl_xor_sync(0xffffffff, score, mask);
-    }
-    score *= a.attrs.scale;
+    float score = a.attrs.scale * query.dot(static_cast<const C*>(a.k) + key, D, lane);
     if (a.attrs.softcap > 0) score = a.attrs.softcap * tanhf(score / a.attrs.softcap);
-    const float top = fmaxf(m, score);
-    const float keep = expf(m - top);
-    const float p = expf(score - top);
-    m = top;
-    l = l * keep + p;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int d = lane + i * kLanes;
-      if (d < D) sum[i] = sum[i] * keep + p * to_float(static_cast<const C*>(a.v)[key + d]);
-    }
+    query.add(score, static_cast<const C*>(a.v) + key, D, lane);
   }
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int d = lane + i * kLanes;
-    if (d < D) static_cast<Q*>(a.out)[row + d] = Q(sum[i] / l);
+  for (int i = 0; i < PlainQuery::kEach; ++i) {
+    const int d = lane + i * kPlainLanes;
+    if (d < D) static_cast<Q*>(a.out)[row + d] = Q(query.sum[i] / query.l);
   }
 }
 
 template <class Q>
 void launch_for_cache(const Args& args, DType cache, LaunchContext context) {
   const dim3 grid(static_cast<unsigned>(args.tokens),
-                  static_cast<unsigned>((args.q_heads + kWarps - 1) / kWarps));
+                  static_cast<unsigned>((args.q_heads + kPlainWarps - 1) / kPlainWarps));
   const auto launch = [&](auto kernel) {
-    launch_kernel(context, kernel, grid, dim3(kLanes * kWarps), 0, args);
+    launch_kernel(context, kernel, grid, dim3(kPlainLanes * kPlainWarps), 0, args);
   };
   switch (cache) {
     case DType::f32:

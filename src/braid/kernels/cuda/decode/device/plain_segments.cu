@@ -1,20 +1,13 @@
 #include "braid/kernels/cuda/decode/device/plain_segments.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <algorithm>
 
 #include "braid/base/error.h"
-#include "braid/kernels/cuda/decode/device/plain.h"
+#include "braid/kernels/cuda/decode/device/plain.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 
 namespace braid::cuda {
 namespace {
-
-constexpr int kLanes = 32;
-constexpr int kWarps = 4;
-constexpr int kEach = kMaxPlainHeadDim / kLanes;  // columns of a lane
 
 struct Args {
   QSegment q[kMaxQSegments];
@@ -30,24 +23,18 @@ struct Args {
   bool finalize;
 };
 
-__device__ inline float to_float(__half x) {
-  return __half2float(x);
-}
-__device__ inline float to_float(__nv_bfloat16 x) {
-  return __bfloat162float(x);
-}
-
 __device__ inline int64_t at(const Strides& s, int b, int row, int head) {
   return b * s.batch + row * s.token + head * s.head;
 }
 
 template <class T>
-__global__ __launch_bounds__(kLanes* kWarps) void plain_segments_kernel(
+__global__ __launch_bounds__(kPlainLanes* kPlainWarps) void plain_segments_kernel(
     const __grid_constant__ Args a) {
   ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int head = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kPlainLanes;
+  const int head =
+      static_cast<int>(blockIdx.y) * kPlainWarps + static_cast<int>(threadIdx.x) / kPlainLanes;
   const int b = static_cast<int>(blockIdx.z);
   if (head >= a.heads) return;
   int row = static_cast<int>(blockIdx.x);
@@ -60,16 +47,17 @@ __global__ __launch_bounds__(kLanes* kWarps) void plain_segments_kernel(
 
   const T* q_row = static_cast<const T*>(s.q) + at(s.q_stride, b, row, head);
   float* state = static_cast<float*>(s.state_o) + at(s.state_stride, b, row, head);
-  float q[kEach];
-  float sum[kEach];
+  PlainQuery query;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int d = lane + i * kLanes;
-    q[i] = d < D ? to_float(q_row[d]) : 0.f;
-    sum[i] = d < D && a.load_state ? state[d] : 0.f;
+  for (int i = 0; i < PlainQuery::kEach; ++i) {
+    const int d = lane + i * kPlainLanes;
+    query.q[i] = d < D ? to_float(q_row[d]) : 0.f;
+    query.sum[i] = d < D && a.load_state ? state[d] : 0.f;
   }
-  float m = a.load_state ? s.state_m[stat] : -INFINITY;
-  float l = a.load_state ? s.state_l[stat] : 0.f;
+  if (a.load_state) {
+    query.m = s.state_m[stat];
+    query.l = s.state_l[stat];
+  }
   for (int i = s.kv_begin; i < s.kv_end; ++i) {
     const KvSegment& kv = a.kv[i];
     const int own = position - kv.offset;  // the query's place among the keys
@@ -79,46 +67,26 @@ __global__ __launch_bounds__(kLanes* kWarps) void plain_segments_kernel(
     for (int j = begin; j < end; ++j) {
       const T* k = static_cast<const T*>(kv.k) + at(kv.k_stride, b, j, head / a.group);
       const T* v = static_cast<const T*>(kv.v) + at(kv.v_stride, b, j, head / a.group);
-      float score = 0.f;
-#pragma unroll
-      for (int n = 0; n < kEach; ++n) {
-        const int d = lane + n * kLanes;
-        if (d < D) score += q[n] * to_float(k[d]);
-      }
-#pragma unroll
-      for (int mask = kLanes / 2; mask > 0; mask /= 2) {
-        score += __shfl_xor_sync(0xffffffff, score, mask);
-      }
-      score *= a.scale;
-      const float top = fmaxf(m, score);
-      const float keep = expf(m - top);
-      const float p = expf(score - top);
-      m = top;
-      l = l * keep + p;
-#pragma unroll
-      for (int n = 0; n < kEach; ++n) {
-        const int d = lane + n * kLanes;
-        if (d < D) sum[n] = sum[n] * keep + p * to_float(v[d]);
-      }
+      query.add(a.scale * query.dot(k, D, lane), v, D, lane);
     }
   }
   if (a.finalize) {
     T* out = static_cast<T*>(s.o) + at(s.o_stride, b, row, head);
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int d = lane + i * kLanes;
-      if (d < D) out[d] = T(l > 0.f ? sum[i] / l : 0.f);
+    for (int i = 0; i < PlainQuery::kEach; ++i) {
+      const int d = lane + i * kPlainLanes;
+      if (d < D) out[d] = T(query.l > 0.f ? query.sum[i] / query.l : 0.f);
     }
     return;
   }
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int d = lane + i * kLanes;
-    if (d < D) state[d] = sum[i];
+  for (int i = 0; i < PlainQuery::kEach; ++i) {
+    const int d = lane + i * kPlainLanes;
+    if (d < D) state[d] = query.sum[i];
   }
   if (lane == 0) {
-    s.state_m[stat] = m;
-    s.state_l[stat] = l;
+    s.state_m[stat] = query.m;
+    s.state_l[stat] = query.l;
   }
 }
 
@@ -178,10 +146,10 @@ void plain_segments(const AttentionDesc& d, const AttentionParams& params, Launc
   for (const QSegment& s : params.q) rows += s.length;
   if (rows == 0 || d.batch == 0) return;
   const dim3 grid(static_cast<unsigned>(rows),
-                  static_cast<unsigned>((d.num_q_heads + kWarps - 1) / kWarps),
+                  static_cast<unsigned>((d.num_q_heads + kPlainWarps - 1) / kPlainWarps),
                   static_cast<unsigned>(d.batch));
   const auto launch = [&](auto kernel) {
-    launch_kernel(context, kernel, grid, dim3(kLanes * kWarps), 0, args);
+    launch_kernel(context, kernel, grid, dim3(kPlainLanes * kPlainWarps), 0, args);
   };
   d.dtype == DType::bf16 ? launch(plain_segments_kernel<__nv_bfloat16>)
                          : launch(plain_segments_kernel<__half>);

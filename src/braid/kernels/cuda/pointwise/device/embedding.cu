@@ -85,15 +85,10 @@ void launch(const EmbeddingParams& p, int vector, const RowsConfig& config,
                               .live = {p.rows, p.y.rows()},
                               .vectors = static_cast<int>(vectors)};
   if (p.y.rows() == 0 || vectors == 0) return;
-  const int64_t row_ctas = ceil_div(p.y.rows(), config.rows_per_cta);
-  const int64_t col_ctas = ceil_div(vectors, config.lanes * config.chunks);
-  if (config.chunks < 1 || config.lanes * config.rows_per_cta > 512 || col_ctas > 65535) {
-    fail(ErrorCode::kUnsupported, "embedding: {} for rows of {}", to_string(config), p.y.cols());
-  }
+  const dim3 grid = map_grid("embedding", config, p.y.rows(), vectors, p.y.cols());
   const auto run = [&]<int V>() {
-    launch_kernel(context, embedding_kernel<T, Y, V>,
-                  dim3(static_cast<unsigned>(row_ctas), static_cast<unsigned>(col_ctas)),
-                  dim3(config.lanes, config.rows_per_cta), 0, rows_of<Y>(p.y), args);
+    launch_kernel(context, embedding_kernel<T, Y, V>, grid, dim3(config.lanes, config.rows_per_cta),
+                  0, rows_of<Y>(p.y), args);
   };
   if constexpr (kIsBlock<T>) {
     run.template operator()<8>();

@@ -91,17 +91,10 @@ void gather_rows(const GatherRowsParams& p, const RowsConfig& config, LaunchCont
                            .y_rows = p.y.rows(),
                            .words = static_cast<int>(desc.cols),
                            .zeros_for_none = p.zeros_for_none};
-  const int64_t row_ctas = ceil_div(desc.rows, config.rows_per_cta);
-  const int64_t col_ctas =
-      config.chunks < 1 ? 0 : ceil_div(desc.cols, config.lanes * config.chunks);
-  if (col_ctas < 1 || config.lanes * config.rows_per_cta > 512 || col_ctas > 65535) {
-    fail(ErrorCode::kUnsupported, "gather_rows: {} for rows of {}", to_string(config), p.x.cols());
-  }
+  const dim3 grid = map_grid("gather_rows", config, desc.rows, desc.cols, p.x.cols());
   const auto run = [&]<class Word>(Word) {
-    launch_kernel(context, gather_rows_kernel<Word>,
-                  dim3(static_cast<unsigned>(row_ctas), static_cast<unsigned>(col_ctas)),
-                  dim3(config.lanes, config.rows_per_cta), 0, rows_of<const Word>(p.x),
-                  rows_of<Word>(p.y), args);
+    launch_kernel(context, gather_rows_kernel<Word>, grid, dim3(config.lanes, config.rows_per_cta),
+                  0, rows_of<const Word>(p.x), rows_of<Word>(p.y), args);
   };
   switch (word_bytes(p)) {
     case 16:

@@ -105,17 +105,10 @@ void move_rows(const MoveRowsParams& p, const RowsConfig& config, LaunchContext 
                          .to = p.to.as<const int32_t>(),
                          .live = {p.rows, p.n},
                          .words = static_cast<int>(desc.cols)};
-  const int64_t row_ctas = ceil_div(desc.rows, config.rows_per_cta);
-  const int64_t col_ctas =
-      config.chunks < 1 ? 0 : ceil_div(desc.cols, config.lanes * config.chunks);
-  if (col_ctas < 1 || config.lanes * config.rows_per_cta > 512 || col_ctas > 65535) {
-    fail(ErrorCode::kUnsupported, "move_rows: {} for rows of {}", to_string(config), p.row_bytes);
-  }
+  dim3 grid = map_grid("move_rows", config, desc.rows, desc.cols, p.row_bytes);
+  grid.z = static_cast<unsigned>(p.num);
   const auto launch = [&](auto kernel) {
-    launch_kernel(context, kernel,
-                  dim3(static_cast<unsigned>(row_ctas), static_cast<unsigned>(col_ctas),
-                       static_cast<unsigned>(p.num)),
-                  dim3(config.lanes, config.rows_per_cta), 0, args);
+    launch_kernel(context, kernel, grid, dim3(config.lanes, config.rows_per_cta), 0, args);
   };
   switch (word_bytes(p)) {
     case 16:

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "braid/base/error.h"
+#include "braid/base/math.h"
 
 namespace braid::cuda {
 namespace {
@@ -61,6 +62,18 @@ int vector_of(int64_t cols, std::initializer_list<TensorView> views) {
     if (cols % elems == 0 && rows_aligned(views, elems)) return elems;
   }
   return 1;
+}
+
+dim3 map_grid(std::string_view op, const RowsConfig& config, int64_t rows, int64_t words,
+              int64_t cols) {
+  constexpr int64_t kMostColumns = 65535;
+  const bool fits = config.chunks >= 1 && config.lanes * config.rows_per_cta <= 512 &&
+                    ceil_div(words, config.lanes * config.chunks) <= kMostColumns;
+  if (!fits) {
+    fail(ErrorCode::kUnsupported, "{}: {} for rows of {}", op, to_string(config), cols);
+  }
+  return dim3(static_cast<unsigned>(ceil_div(rows, config.rows_per_cta)),
+              static_cast<unsigned>(ceil_div(words, config.lanes * config.chunks)));
 }
 
 }  // namespace braid::cuda

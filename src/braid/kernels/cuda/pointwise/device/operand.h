@@ -1,10 +1,13 @@
 #pragma once
 
+#include <vector_types.h>
+
 #include <cstdint>
 #include <initializer_list>
 #include <string_view>
 #include <type_traits>
 
+#include "braid/kernels/cuda/pointwise/config.h"
 #include "braid/tensor/view.h"
 
 // What the launchers of this folder share: operands as kernels take them, and their checks.
@@ -39,6 +42,11 @@ bool rows_aligned(std::initializer_list<TensorView> views, int elems);
 // The largest of 8, 4 and 1 elements (8 only where no operand is f32) that divides `cols` and that
 // the operands' addresses allow.
 int vector_of(int64_t cols, std::initializer_list<TensorView> views);
+
+// The grid of a map over `rows` rows of `words` accesses: [rows, columns] in CTAs. Fails with
+// kUnsupported, naming op, config and `cols`, where no launch has it.
+dim3 map_grid(std::string_view op, const RowsConfig& config, int64_t rows, int64_t words,
+              int64_t cols);
 
 constexpr int kNumSms = 132;  // of an H100 or H200, where the choice of a config may assume one
 
