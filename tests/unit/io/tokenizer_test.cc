@@ -221,7 +221,15 @@ std::string random_bytes(std::mt19937& rng) {
   return text;
 }
 
-// Byte level and byte fallback lose nothing, not even bytes that are no text.
+std::string replace_all(std::string text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+// Byte level and byte fallback lose nothing, not even bytes that are no text. SentencePiece writes
+// a space as U+2581, so that one character comes back as a space.
 TEST(Tokenizer, KeepsAllBytes) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
@@ -229,13 +237,14 @@ TEST(Tokenizer, KeepsAllBytes) {
   for (const std::string family : {"gpt2", "smollm", "llama3", "llama2"}) {
     const Tokenizer tokenizer = golden_tokenizer(family);
     for (int round = 0; round < 500; ++round) {
-      const std::string text = random_bytes(rng);
+      const std::string text = random_bytes(rng) + (round % 100 == 0 ? "\u2581" : "");
       std::string joined;
       for (const int32_t id : tokenizer.encode(text, {.add_special = false})) {
         joined += tokenizer.bytes(id);
       }
-      const std::string lead = family == "llama2" && !text.empty() ? " " : "";
-      ASSERT_EQ(joined, lead + text) << family << " " << testing::PrintToString(text);
+      std::string expected = text;
+      if (family == "llama2" && !text.empty()) expected = " " + replace_all(text, "\u2581", " ");
+      ASSERT_EQ(joined, expected) << family << " " << testing::PrintToString(text);
     }
   }
 }
