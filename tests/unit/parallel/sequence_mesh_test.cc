@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -70,6 +72,45 @@ TEST(SequenceMesh, GroupsLieAsTheModeSays) {
       EXPECT_EQ(mesh.rank(mesh.t(rank), mesh.u(rank), mesh.r(rank)), rank);
     }
   }
+}
+
+// In a step every rank is read by one other, and where each machine has as many ranks of the ring,
+// all ranks read inside their machine or all across: two readers never share a port.
+TEST(SequenceMesh, RingStepsShareNoPort) {
+  int across = 0;
+  for (const char* text : {"1x1", "1x4", "4x1", "2x2", "2x4", "4x2", "3x2", "3x4", "4x8"}) {
+    const Topology topology = parse_topology(text);
+    for (int ring = 1; ring <= topology.ranks(); ++ring) {
+      if (topology.ranks() % ring != 0) continue;
+      for (SpMode mode : {SpMode::usp, SpMode::tas}) {
+        SCOPED_TRACE(fmt::format("{} {} ring {}", text, to_string(mode), ring));
+        const SequenceMesh mesh = sequence_mesh(mode, topology, 64, {.ring = ring});
+        std::map<int, int> on_machine;
+        for (int r = 0; r < ring; ++r) ++on_machine[topology.machine_of(mesh.rank(0, 0, r))];
+        const bool even = std::ranges::all_of(on_machine, [&](const auto& machine) {
+          return machine.second == on_machine.begin()->second;
+        });
+        std::set<std::pair<int, int>> pairs;
+        for (int step = 0; step < ring; ++step) {
+          std::set<int> sources;
+          std::set<LinkClass> links;
+          for (int r = 0; r < ring; ++r) {
+            const int rank = mesh.rank(0, 0, r), source = mesh.ring_source(rank, step);
+            EXPECT_EQ(mesh.u(source), 0);
+            sources.insert(source);
+            pairs.insert({rank, source});
+            links.insert(topology.link(rank, source));
+            if (step == 0) EXPECT_EQ(source, rank);
+          }
+          EXPECT_EQ(sources.size(), static_cast<size_t>(ring));
+          if (even) EXPECT_EQ(links.size(), 1u) << "step " << step;
+          if (even && links.contains(LinkClass::cluster)) ++across;
+        }
+        EXPECT_EQ(pairs.size(), static_cast<size_t>(ring * ring));
+      }
+    }
+  }
+  EXPECT_GT(across, 20);
 }
 
 TEST(SequenceMesh, RefusesWithTheReason) {

@@ -62,10 +62,6 @@ std::vector<int> AttentionPieces::sources(int rank, int k) const {
   return result;
 }
 
-int AttentionPieces::ring_peer(int rank, int i) const {
-  return mesh_.rank(mesh_.t(rank), mesh_.u(rank), (mesh_.r(rank) + i) % R());
-}
-
 int64_t AttentionPieces::buffered_rows(const SequenceLayout& layout, int rank, int k) const {
   int64_t rows = 0;
   for (int source : sources(rank, k)) rows += layout.rows(source);

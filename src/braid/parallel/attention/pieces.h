@@ -10,8 +10,8 @@
 // What the lowerings are put together from. Rank x = (t, u, r) computes head group g = t U + u for
 // the queries of the ranks (t', u', r), over the keys of all ranks. *Class* k of rank x is what the
 // ranks (t - k, u', r) hold, u' = 0..U-1: class 0 is its own torus group's, and of that its own
-// rows are used where they are. *Ring step* i of a class is the class of ring neighbour (t, u, r +
-// i).
+// rows are used where they are. *Ring step* i of a class is the class of the i-th ring neighbour
+// (t, u, r'), SequenceMesh::ring_source.
 namespace braid {
 
 // Rows of a value that a rank computes with.
@@ -123,7 +123,6 @@ class AttentionPieces {
   int64_t most(const std::function<int64_t(int rank)>& of) const;
   // Ranks of class k whose rows are in its buffer.
   std::vector<int> sources(int rank, int k) const;
-  int ring_peer(int rank, int i) const;
   int64_t buffered_rows(const SequenceLayout& layout, int rank, int k) const;
   // Where the rows of `source` begin in a rank's buffer of class 0.
   int64_t row_in_class_0(const SequenceLayout& layout, int rank, int source) const;

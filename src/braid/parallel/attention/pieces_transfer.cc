@@ -61,7 +61,7 @@ void AttentionPieces::pull_ring(int k, int i, ValueId class_k, ValueId class_v, 
   std::vector<ValueId> inputs{dst_k, dst_v, in_.k, in_.v};
   if (class_k != kNoValue) inputs.insert(inputs.end(), {class_k, class_v});
   emit(ops::kPull, inputs, kRingTag, [&](int x) {
-    const int peer = ring_peer(x, i);
+    const int peer = mesh_.ring_source(x, i);
     const Range heads = kv_heads(x);  // the peer's too: they differ in r alone
     const int64_t own = k == 0 ? a_.kv.rows(peer) : 0;
     Moves moves;

@@ -81,6 +81,20 @@ int SequenceMesh::rank(int t, int u, int r) const {
   return rank;
 }
 
+int SequenceMesh::ring_source(int rank, int step) const {
+  const int R = degrees.ring, at = r(rank);
+  const auto machine = [&](int i) { return topology.machine_of(this->rank(t(rank), u(rank), i)); };
+  int each = 1;  // ring ranks of a machine
+  while (each < R && machine(each) == machine(0)) ++each;
+  bool even = R % each == 0;
+  for (int i = each; even && i < R; ++i) {
+    even = (machine(i) == machine(i - 1)) == (i % each != 0);
+  }
+  if (!even) each = R;
+  const int source = (at / each + step / each) * each + (at + step) % each;
+  return this->rank(t(rank), u(rank), source % R);
+}
+
 SequenceMesh sequence_mesh(SpMode mode, const Topology& topology, int64_t q_heads,
                            const SpRequest& request) {
   const SpDegrees degrees = degrees_of(mode, topology, q_heads, request);
