@@ -32,7 +32,6 @@ AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAtte
   check("q", in_.q, q_type(a_));
   check("k", in_.k, kv_type(a_));
   check("v", in_.v, kv_type(a_));
-  pushes_.assign(P, std::vector<int64_t>(P, 0));
   if (in_.early == kNoValue) in_.early = in_.q;
 }
 
@@ -125,24 +124,35 @@ std::vector<ValueId> AttentionPieces::sync(const Sync& sync) {
                          .arrivals = {},
                          .opens = sync.opens,
                          .opened_arrivals = counters};
-    if (sync.arrivals != kNoValue) attrs.arrivals = pushes_[static_cast<size_t>(x)];
+    if (sync.arrivals != kNoValue) {
+      attrs.arrivals = pushes_of(sync.arrivals)[static_cast<size_t>(x)];
+    }
     return Attrs::of(attrs);
   });
-  if (sync.arrivals != kNoValue) {
-    for (auto& from : pushes_) std::ranges::fill(from, 0);
-  }
+  pushes_.erase(sync.arrivals);
   return outputs;
+}
+
+std::vector<std::vector<int64_t>>& AttentionPieces::pushes_of(ValueId arrivals) {
+  auto& pushes = pushes_[arrivals];
+  pushes.resize(static_cast<size_t>(world()), std::vector<int64_t>(static_cast<size_t>(world())));
+  return pushes;
 }
 
 AttentionPieces::Opened AttentionPieces::open(std::vector<ValueId> kept,
                                               const std::vector<ValueType>& types) {
   std::vector<ValueType> opens{ops::arrivals_type(world()), q_type(a_)};
   if (a_.joint_q > 0) opens.push_back(builders_[0].type(in_.joint_q));
+  const bool relayed = a_.joint_q > 0 && mesh_.topology.machines > 1 && mesh_.topology.devices > 1;
+  if (relayed) opens.push_back(ops::arrivals_type(world()));
   const size_t results = opens.size();
   opens.insert(opens.end(), types.begin(), types.end());
   const std::vector<ValueId> made =
       sync({.axis = "world", .kept = std::move(kept), .closed = {}, .opens = opens});
-  return {{.o = made[1], .joint_o = a_.joint_q > 0 ? made[2] : kNoValue, .arrivals = made[0]},
+  return {{.o = made[1],
+           .joint_o = a_.joint_q > 0 ? made[2] : kNoValue,
+           .arrivals = made[0],
+           .joint_arrivals = relayed ? made[3] : kNoValue},
           {made.begin() + static_cast<int64_t>(results), made.end()}};
 }
 

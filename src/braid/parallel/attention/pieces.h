@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "braid/ops/one_sided.h"
@@ -40,11 +41,13 @@ class AttentionPieces {
   int world() const { return mesh_.ranks(); }
   const AttentionInputs& inputs() const { return in_; }
 
-  // Where results and their arrival counters are; joint_o only where there is a prefix.
+  // Where results and their arrival counters are; joint_o only where there is a prefix, and with
+  // several machines of several ranks counters of its own for what comes from other machines.
   struct Results {
     ValueId o = kNoValue;
     ValueId joint_o = kNoValue;
     ValueId arrivals = kNoValue;
+    ValueId joint_arrivals = kNoValue;
   };
   // Lets all ranks meet: what is `kept` is ready, the results and the buffers of `types` are open
   // from then on.
@@ -106,7 +109,7 @@ class AttentionPieces {
   ValueId attend(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv,
                  bool first, const Results* results = nullptr);
   // Sends the finished rows of these queries, which are in `send` (kNoValue: none), to their
-  // owners, and the joint ones to all.
+  // owners, and the joint ones to all: to one rank of each other machine, which forwards them.
   void push_results(const Results& results, const std::vector<const Chunk*>& q, ValueId send,
                     bool joint);
 
@@ -114,10 +117,13 @@ class AttentionPieces {
   using Moves = std::vector<ops::Move>;
   std::vector<ValueId> emit(const OpDef& def, const std::vector<ValueId>& inputs, const char* tag,
                             const std::function<Attrs(int rank)>& attrs);
-  void emit_push(ValueId arrivals, const std::vector<ValueId>& values,
+  void emit_push(ValueId arrivals, const std::vector<ValueId>& values, const char* tag,
                  const std::function<Moves(int rank)>& moves);
   void add_rows(Moves& moves, const std::vector<const Chunk*>& q, int rank) const;
-  void add_joint(Moves& moves, int joint_o, int rank) const;
+  // What these ranks computed of the prefix, to each of these peers.
+  void add_joint(Moves& moves, int joint_o, std::span<const int> peers,
+                 std::span<const int> computed) const;
+  void relay_joint(const Results& results);
   Range q_heads(int rank) const;   // of its head group
   Range kv_heads(int rank) const;  // that these read
   int64_t most(const std::function<int64_t(int rank)>& of) const;
@@ -142,8 +148,9 @@ class AttentionPieces {
   const SequenceAttention& a_;
   const SequenceMesh& mesh_;
   AttentionInputs in_;
-  std::vector<std::vector<int64_t>> pushes_;  // [to][from] not waited for yet, of open counters
-  ValueId counters_ = kNoValue;
+  // Pushes that nobody has waited for yet, of these counters: [to][from].
+  std::vector<std::vector<int64_t>>& pushes_of(ValueId arrivals);
+  std::map<ValueId, std::vector<std::vector<int64_t>>> pushes_;
   ValueId state_o_ = kNoValue, state_l_ = kNoValue, state_m_ = kNoValue;
   std::vector<std::pair<const Chunk*, int64_t>> state_row_;
 };

@@ -1,5 +1,6 @@
 // What the pieces move: pulls of queries and keys, pushes of either and of results.
 #include <algorithm>
+#include <array>
 
 #include "braid/parallel/attention/pieces.h"
 
@@ -85,21 +86,17 @@ void AttentionPieces::pull_ring(int k, int i, ValueId class_k, ValueId class_v, 
 }
 
 void AttentionPieces::emit_push(ValueId arrivals, const std::vector<ValueId>& values,
-                                const std::function<Moves(int rank)>& moves) {
+                                const char* tag, const std::function<Moves(int rank)>& moves) {
   std::vector<ValueId> inputs{arrivals};
   inputs.insert(inputs.end(), values.begin(), values.end());
-  BRAID_CHECK(counters_ == arrivals || counters_ == kNoValue ||
-              std::ranges::all_of(pushes_, [](const auto& from) {
-                return std::ranges::all_of(from, [](int64_t n) { return n == 0; });
-              }));
-  counters_ = arrivals;
-  emit(ops::kPush, inputs, kLinkTag, [&](int x) {
+  auto& pushes = pushes_of(arrivals);
+  emit(ops::kPush, inputs, tag, [&](int x) {
     ops::MoveAttrs attrs{x, moves(x)};
     std::vector<int> peers;
     for (const Move& move : attrs.moves) {
       if (std::ranges::count(peers, move.peer) == 0) peers.push_back(move.peer);
     }
-    for (int peer : peers) ++pushes_[static_cast<size_t>(peer)][static_cast<size_t>(x)];
+    for (int peer : peers) ++pushes[static_cast<size_t>(peer)][static_cast<size_t>(x)];
     return Attrs::of(attrs);
   });
 }
@@ -114,7 +111,7 @@ int64_t AttentionPieces::row_in_class_0(const SequenceLayout& layout, int rank, 
 }
 
 void AttentionPieces::push_qkv(ValueId arrivals, ValueId dst_q, ValueId dst_k, ValueId dst_v) {
-  emit_push(arrivals, {in_.q, in_.k, in_.v, dst_q, dst_k, dst_v}, [&](int x) {
+  emit_push(arrivals, {in_.q, in_.k, in_.v, dst_q, dst_k, dst_v}, kLinkTag, [&](int x) {
     Moves moves;
     for (int peer : sources(x, 0)) {
       for (int i : {0, 1, 2}) {
@@ -136,15 +133,55 @@ void AttentionPieces::push_qkv(ValueId arrivals, ValueId dst_q, ValueId dst_k, V
 void AttentionPieces::push_results(const Results& results, const std::vector<const Chunk*>& q,
                                    ValueId send, bool joint) {
   joint = joint && a_.joint_q > 0 && world() > 1;
+  const bool relayed = joint && results.joint_arrivals != kNoValue;
+  if (relayed) relay_joint(results);
+  joint = joint && !relayed;
   std::vector<ValueId> values;
   if (send != kNoValue) values = {send, results.o};
   const int joint_o = 1 + static_cast<int>(values.size());
   if (joint) values.push_back(results.joint_o);
   if (values.empty()) return;
-  emit_push(results.arrivals, values, [&](int x) {
+  emit_push(results.arrivals, values, kLinkTag, [&](int x) {
     Moves moves;
     if (send != kNoValue) add_rows(moves, q, x);
-    if (joint) add_joint(moves, joint_o, x);
+    std::vector<int> others;
+    for (int n = 1; n < world(); ++n) others.push_back((x + n) % world());
+    if (joint) add_joint(moves, joint_o, others, std::array{x});
+    return moves;
+  });
+}
+
+// First to the ranks with this one's number on other machines, then what those have sent, and its
+// own, to the others of its machine: between machines a row goes once to each machine.
+void AttentionPieces::relay_joint(const Results& results) {
+  const Topology& topology = mesh_.topology;
+  const auto same_number = [&](int x) {  // x first
+    std::vector<int> ranks;
+    for (int n = 0; n < topology.machines; ++n) {
+      ranks.push_back((x + n * topology.devices) % world());
+    }
+    return ranks;
+  };
+  emit_push(results.joint_arrivals, {results.joint_o}, kLinkTag, [&](int x) {
+    Moves moves;
+    const std::vector<int> ranks = same_number(x);
+    add_joint(moves, 1, std::span(ranks).subspan(1), std::array{x});
+    return moves;
+  });
+  sync({.axis = "",
+        .tag = kRingTag,
+        .kept = {in_.early},
+        .closed = {results.joint_o},
+        .arrivals = results.joint_arrivals,
+        .opens = {}});
+  emit_push(results.arrivals, {results.joint_o}, kRingTag, [&](int x) {
+    Moves moves;
+    std::vector<int> others;
+    for (int n = 1; n < topology.devices; ++n) {
+      const int first = topology.machine_of(x) * topology.devices;
+      others.push_back(first + (x - first + n) % topology.devices);
+    }
+    add_joint(moves, 1, others, same_number(x));
     return moves;
   });
 }
@@ -175,18 +212,21 @@ void AttentionPieces::add_rows(Moves& moves, const std::vector<const Chunk*>& q,
   }
 }
 
-void AttentionPieces::add_joint(Moves& moves, int joint_o, int x) const {
-  const Range heads = q_heads(x), rows = joint_rows(x);
-  for (int n = 1; n < world(); ++n) {
-    add(moves, {.peer = (x + n) % world(),
-                .src = joint_o,
-                .dst = joint_o,
-                .rows = rows.size(),
-                .src_row = rows.begin,
-                .dst_row = rows.begin,
-                .heads = heads.size(),
-                .src_head = heads.begin,
-                .dst_head = heads.begin});
+void AttentionPieces::add_joint(Moves& moves, int joint_o, std::span<const int> peers,
+                                std::span<const int> computed) const {
+  for (int peer : peers) {
+    for (int by : computed) {
+      const Range heads = q_heads(by), rows = joint_rows(by);
+      add(moves, {.peer = peer,
+                  .src = joint_o,
+                  .dst = joint_o,
+                  .rows = rows.size(),
+                  .src_row = rows.begin,
+                  .dst_row = rows.begin,
+                  .heads = heads.size(),
+                  .src_head = heads.begin,
+                  .dst_head = heads.begin});
+    }
   }
 }
 

@@ -11,6 +11,10 @@ std::vector<std::array<int64_t, 3>> attention_traffic(const SequenceAttention& a
   std::vector<std::array<int64_t, 3>> bytes(static_cast<size_t>(P));
   std::vector<int64_t> ring_rows(static_cast<size_t>(mesh.degrees.ring));
   for (int z = 0; z < P; ++z) ring_rows[static_cast<size_t>(mesh.r(z))] += a.kv.rows(z);
+  const auto joint = [&](int x) {
+    return even_part(a.joint_q, mesh.degrees.ring, mesh.r(x)).size() *
+           even_part(a.q_heads, mesh.degrees.head_groups(), mesh.head_group(x)).size() * e;
+  };
   for (int x = 0; x < P; ++x) {
     const Range q = even_part(a.q_heads, mesh.degrees.head_groups(), mesh.head_group(x));
     const int64_t hq = q.size(), hkv = (q.end - 1) / a.group() + 1 - q.begin / a.group();
@@ -26,7 +30,13 @@ std::vector<std::array<int64_t, 3>> attention_traffic(const SequenceAttention& a
         // With a head group of its own, what the neighbour holds of all ranks with its r.
         own += 2 * ring_rows[static_cast<size_t>(mesh.r(y))] * hkv * e;
       }
-      own += even_part(a.joint_q, mesh.degrees.ring, mesh.r(x)).size() * hq * e;
+      // Between machines to one rank, which forwards it inside its own.
+      const int devices = mesh.topology.devices;
+      if (mesh.topology.link(x, y) == LinkClass::machine) {
+        for (int z = x % devices; z < P; z += devices) own += joint(z);
+      } else if (y % devices == x % devices) {
+        own += joint(x);
+      }
     }
   }
   return bytes;
