@@ -83,6 +83,8 @@ struct Planning {
       shape = read_model_shape(*o.config);
       cache.kv_dtype = shape.weight_dtype;
     }
+    cache.activations = model.profile().activations;
+    if (cache.activations == DType::bf16) cache.kv_dtype = DType::bf16;  // as the engine on a GPU
     planner.emplace(
         [this](const ForwardShape& s) { return weights ? weights->forward(s) : shape.forward(s); },
         cache, std::vector<const KernelCatalog*>(static_cast<size_t>(o.tp), &backend.catalog()),

@@ -30,6 +30,7 @@ class Reader {
     if (!json.is_object()) refuse("", "an object");
   }
 
+  bool has(const std::string& key) const { return json_.contains(key); }
   double number(const std::string& key, double least, double most = kMost) {
     const Json& value = at(key, "a number");
     const double x = value.is_number() ? value.get<double>() : NAN;
@@ -187,6 +188,13 @@ Profile parse_profile(std::string_view json, const std::string& origin) {
   p.device = reader.text("device");
   p.units = reader.number("units", 1, 1e6);
   p.shared_units = reader.flag("shared_units");
+  if (reader.has("activations")) {
+    const auto activations = parse_dtype(reader.text("activations"));
+    if (activations != DType::f32 && activations != DType::bf16) {
+      reader.refuse("activations", "\"f32\" or \"bf16\"");
+    }
+    p.activations = *activations;
+  }
   Reader streams = reader.object("stream_units");
   for (Stream stream : kStreams) {
     p.stream_units[static_cast<size_t>(stream)] =
@@ -235,6 +243,7 @@ std::string to_json(const Profile& p) {
       {"device", p.device},
       {"units", p.units},
       {"shared_units", p.shared_units},
+      {"activations", name(p.activations)},
       {"stream_units", streams},
       {"launch_seconds", rounded(p.launch_seconds)},
       {"step_seconds", rounded(p.step_seconds)},

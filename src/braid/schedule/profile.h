@@ -9,6 +9,7 @@
 
 #include "braid/parallel/topology.h"
 #include "braid/program/stream.h"
+#include "braid/tensor/dtype.h"
 
 namespace braid {
 
@@ -45,9 +46,10 @@ struct LinkProfile {
 // `braid calibrate`, or given (profiles/). docs/simulator.md describes the file.
 struct Profile {
   std::string name;
-  std::string device;         // for people
-  double units = 1;           // SMs of a GPU; cores of a CPU
-  bool shared_units = false;  // the ranks of a machine share units and memory, as on CPUs
+  std::string device;              // for people
+  double units = 1;                // SMs of a GPU; cores of a CPU
+  bool shared_units = false;       // the ranks of a machine share units and memory, as on CPUs
+  DType activations = DType::f32;  // what its kernels pass on: f32, bf16 on GPUs
   // Units that a kernel of each stream can have.
   std::array<double, kNumStreams> stream_units = {1, 1, 1};
   double launch_seconds = 0;                 // of each launch, whatever it does

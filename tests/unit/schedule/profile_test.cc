@@ -21,6 +21,7 @@ Profile sample() {
   p.name = "sample";
   p.device = "a \"device\"";
   p.units = 132;
+  p.activations = DType::bf16;
   p.stream_units = {132, 8, 100};
   p.launch_seconds = 1.3e-6;
   p.cluster_link = {5.5e10, 5e-6, true};
@@ -56,6 +57,7 @@ TEST(Profile, ThoseThatComeWithBraidAreSound) {
     const Profile p = load_profile(name);
     EXPECT_EQ(p.name, name);
     EXPECT_EQ(p.units, 132);
+    EXPECT_EQ(p.activations, DType::bf16);
     EXPECT_NE(p.find("linear", "bf16"), nullptr);
     EXPECT_GT(p.machine_link.bytes_per_second, p.cluster_link.bytes_per_second);
   }
@@ -64,6 +66,8 @@ TEST(Profile, ThoseThatComeWithBraidAreSound) {
 TEST(Profile, NamesTheFieldTheValueAndWhatIsAllowed) {
   EXPECT_EQ(error_of(changed("/units", 0)),
             "p.json: units is 0; wanted is a number from 1 to 1000000");
+  EXPECT_EQ(error_of(changed("/activations", "q4_0")),
+            "p.json: activations is \"q4_0\"; wanted is \"f32\" or \"bf16\"");
   EXPECT_EQ(error_of(changed("/launch_seconds", "fast")),
             "p.json: launch_seconds is \"fast\"; wanted is a number from 0 to 10");
   EXPECT_EQ(error_of(changed("/links/cluster/latency_seconds", -1)),
