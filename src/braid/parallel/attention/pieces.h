@@ -124,6 +124,8 @@ class AttentionPieces {
   void add_joint(Moves& moves, int joint_o, std::span<const int> peers,
                  std::span<const int> computed) const;
   void relay_joint(const Results& results);
+  // Pushes that nobody has waited for yet, of these counters: [to][from].
+  std::vector<std::vector<int64_t>>& pushes_of(ValueId arrivals);
   Range q_heads(int rank) const;   // of its head group
   Range kv_heads(int rank) const;  // that these read
   int64_t most(const std::function<int64_t(int rank)>& of) const;
@@ -148,9 +150,7 @@ class AttentionPieces {
   const SequenceAttention& a_;
   const SequenceMesh& mesh_;
   AttentionInputs in_;
-  // Pushes that nobody has waited for yet, of these counters: [to][from].
-  std::vector<std::vector<int64_t>>& pushes_of(ValueId arrivals);
-  std::map<ValueId, std::vector<std::vector<int64_t>>> pushes_;
+  std::map<ValueId, std::vector<std::vector<int64_t>>> pushes_;  // see pushes_of
   ValueId state_o_ = kNoValue, state_l_ = kNoValue, state_m_ = kNoValue;
   std::vector<std::pair<const Chunk*, int64_t>> state_row_;
 };
