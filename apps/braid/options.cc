@@ -110,7 +110,9 @@ ParallelRun::ParallelRun(const ParallelOptions& options)
     (links.machines > 1 ? links.cluster_link : links.machine_link) =
         Link{1e9 * options.link_gbps, 1e-6 * options.link_us};
   }
-  const bool priced = engine_.schedule == "auto" || (engine_.sp && !engine_.sp->mode);
+  // On GPUs `auto` has one strategy for --tp: nothing to price.
+  const bool choice = engine_.schedule == "auto" && (!engine_.device.cuda || engine_.sp);
+  const bool priced = choice || (engine_.sp && !engine_.sp->mode);
   if (priced && engine_.tp > 1) {
     engine_.profile = engine_.device.cuda ? gpu_profile(engine_.device) : machine_profile(engine_);
   }
