@@ -198,8 +198,10 @@ void bench_attention(AttentionBench o) {
   }
   Topology topology = parse_topology(o.machines);
   const bool predicted = !o.profile.empty() && !on_gpus(o);
-  if (topology.ranks() > (predicted ? 1024 : fabric::LocalFabric::kMaxRanks)) {
-    fail(ErrorCode::kInvalidArgument, "--machines {}: more ranks than this can run", o.machines);
+  const int most = predicted ? 1024 : fabric::LocalFabric::kMaxRanks;
+  if (topology.ranks() > most) {
+    fail(ErrorCode::kInvalidArgument, "--machines {}: {} ranks, at most {}", o.machines,
+         topology.ranks(), most);
   }
   std::optional<Profile> profile;
   if (predicted) {

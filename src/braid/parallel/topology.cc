@@ -5,6 +5,11 @@
 #include "braid/base/error.h"
 
 namespace braid {
+namespace {
+
+constexpr int64_t kMaxDevices = 1 << 16;
+
+}  // namespace
 
 std::string_view to_string(LinkClass link) {
   switch (link) {
@@ -27,6 +32,11 @@ Topology parse_topology(std::string_view text) {
   if (!has_x || devices.ec != std::errc() || devices.ptr != end || topology.machines < 1 ||
       topology.devices < 1) {
     fail(ErrorCode::kInvalidArgument, "machines '{}': wanted MACHINESxDEVICES, such as 2x4", text);
+  }
+  const int64_t all = int64_t{topology.machines} * topology.devices;
+  if (all > kMaxDevices) {
+    fail(ErrorCode::kInvalidArgument, "machines '{}': {} devices, at most {}", text, all,
+         kMaxDevices);
   }
   return topology;
 }

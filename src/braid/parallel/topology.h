@@ -30,7 +30,7 @@ struct Topology {
   }
 };
 
-// "2x4": 2 machines of 4 devices. Fails with kInvalidArgument on anything else.
+// "2x4": 2 machines of 4 devices; 65,536 at most. Fails with kInvalidArgument on anything else.
 Topology parse_topology(std::string_view text);
 std::string to_string(const Topology& topology);
 

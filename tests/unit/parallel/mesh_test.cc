@@ -41,7 +41,8 @@ TEST(TopologyTest, ParsesMachinesAndDevices) {
   EXPECT_EQ(topology.link(0, 3), LinkClass::machine);
   EXPECT_EQ(topology.link(3, 4), LinkClass::cluster);
   EXPECT_EQ(topology.link(5, 5), LinkClass::device);
-  for (const char* bad : {"", "2", "x", "2x", "x2", "0x2", "2x-1", "2x4x8", "axb"}) {
+  for (const char* bad :
+       {"", "2", "x", "2x", "x2", "0x2", "2x-1", "2x4x8", "axb", "65537x1", "100000x100000"}) {
     EXPECT_THROW(parse_topology(bad), Error) << bad;
   }
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -127,8 +128,9 @@ TEST(SequenceMesh, RefusesWithTheReason) {
   for (SpMode mode : {SpMode::ring, SpMode::usp, SpMode::torus}) {
     for (const SpRequest& request :
          {SpRequest{.ring = 0}, SpRequest{.ulysses = 0}, SpRequest{.torus = -1},
-          SpRequest{.torus = 1 << 30, .ulysses = 1 << 30, .ring = 4}}) {
-      EXPECT_NE(refusal(mode, "2x2", 8, request), "") << to_string(mode);
+          SpRequest{.torus = 1 << 30, .ulysses = 1 << 30, .ring = 4},
+          SpRequest{.ring = std::numeric_limits<int>::min()}}) {
+      EXPECT_THAT(refusal(mode, "2x2", 8, request), HasSubstr("on 2x2 ranks; wanted is 1 to 4"));
     }
   }
   EXPECT_THROW(parse_sp_mode("spiral"), Error);

@@ -27,14 +27,14 @@ SpDegrees degrees_of(SpMode mode, const Topology& topology, int64_t q_heads,
       int ulysses = groups;
       if (request.ulysses) {
         ulysses = *request.ulysses;
-      } else if (request.ring && *request.ring > 0) {
+      } else if (request.ring) {
         ulysses = P / *request.ring;
       }
-      return {torus, ulysses, request.ring.value_or(ulysses > 0 ? P / ulysses : 1)};
+      return {torus, ulysses, request.ring.value_or(P / ulysses)};
     }
     case SpMode::torus: {
       int head_groups = groups;
-      if (request.ring && *request.ring > 0) {
+      if (request.ring) {
         head_groups = P / *request.ring;
       } else if (request.torus && request.ulysses) {
         head_groups = *request.torus * *request.ulysses;
@@ -42,7 +42,7 @@ SpDegrees degrees_of(SpMode mode, const Topology& topology, int64_t q_heads,
       int torus = std::gcd(topology.machines, head_groups);
       if (request.torus) {
         torus = *request.torus;
-      } else if (request.ulysses && *request.ulysses > 0) {
+      } else if (request.ulysses) {
         torus = head_groups / *request.ulysses;
       }
       const int ulysses =
@@ -97,6 +97,12 @@ int SequenceMesh::ring_source(int rank, int step) const {
 
 SequenceMesh sequence_mesh(SpMode mode, const Topology& topology, int64_t q_heads,
                            const SpRequest& request) {
+  for (const std::optional<int>& degree : {request.torus, request.ulysses, request.ring}) {
+    if (!degree || (*degree >= 1 && *degree <= topology.ranks())) continue;
+    fail(ErrorCode::kInvalidArgument,
+         "{} attention: a degree of {} on {}x{} ranks; wanted is 1 to {}", to_string(mode), *degree,
+         topology.machines, topology.devices, topology.ranks());
+  }
   const SpDegrees degrees = degrees_of(mode, topology, q_heads, request);
   const auto refuse = [&](std::string_view why) {
     fail(ErrorCode::kInvalidArgument, "{} attention, {}, on {}x{} ranks and {} query heads: {}",
