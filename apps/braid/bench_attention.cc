@@ -184,8 +184,32 @@ void check(const AttentionBench& o) {
   }
 }
 
+// With the degrees that are fastest by simulation.
+ModeReport best_of(AttentionBench o, SpMode mode, const Topology& topology,
+                   const Profile& profile) {
+  const auto pinned = [](int degree) {
+    return degree > 0 ? std::optional<int>(degree) : std::nullopt;
+  };
+  const auto meshes = sequence_meshes(mode, topology, o.heads,
+                                      {pinned(o.torus), pinned(o.ulysses), pinned(o.ring)});
+  std::optional<ModeReport> best;
+  for (const SequenceMesh& mesh : meshes) {
+    o.torus = mesh.degrees.torus, o.ulysses = mesh.degrees.ulysses, o.ring = mesh.degrees.ring;
+    ModeReport report = predict(o, mode, topology, profile);
+    if (!best || report.seconds < best->seconds) best = std::move(report);
+  }
+  return best ? *std::move(best) : predict(o, mode, topology, profile);  // which says why not
+}
+
 void bench_attention(AttentionBench o) {
   check(o);
+  if (!o.plot.empty() && !o.plot.ends_with(".svg")) {
+    fail(ErrorCode::kInvalidArgument, "--plot {}: wanted is a name that ends in .svg", o.plot);
+  }
+  if (o.schedule == "auto") {
+    fail(ErrorCode::kInvalidArgument,
+         "--schedule auto: bench attention runs one strategy, by name");
+  }
   if (o.shape != "custom") {
     const auto it = std::ranges::find(kShapes, o.shape, &AttentionShape::name);
     if (it == std::end(kShapes)) {
@@ -212,7 +236,7 @@ void bench_attention(AttentionBench o) {
   const bool automatic = o.mode == "auto", every = automatic || o.mode == "all";
   std::vector<SpMode> modes;
   if (every) {
-    modes = {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus};
+    modes.assign(kSpModes.begin(), kSpModes.end());
   } else {
     std::string_view rest = o.mode;
     while (true) {
@@ -228,11 +252,13 @@ void bench_attention(AttentionBench o) {
   Reports reports;
   for (SpMode mode : modes) {
     try {
-      reports.emplace_back(mode, gpus        ? gpus->measure(mode)
-                                 : predicted ? predict(o, mode, topology, *profile)
-                                             : measure(o, mode, topology));
+      reports.emplace_back(mode, gpus                     ? gpus->measure(mode)
+                                 : automatic && predicted ? best_of(o, mode, topology, *profile)
+                                 : predicted              ? predict(o, mode, topology, *profile)
+                                                          : measure(o, mode, topology));
     } catch (const Error& error) {
-      if (!every || error.code() != ErrorCode::kInvalidArgument) throw;
+      const bool last = mode == modes.back() && reports.empty();
+      if (!every || last || error.code() != ErrorCode::kInvalidArgument) throw;
       out += fmt::format("| {} | {} |\n", to_string(mode), error.what());
     }
   }

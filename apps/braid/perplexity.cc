@@ -77,7 +77,8 @@ void add_perplexity(CLI::App& app) {
   add_sequence(*command, options->parallel);
   command->footer(
       "Examples:\n  braid perplexity -m model.gguf -f text.txt --ctx 512\n"
-      "  braid perplexity -m model.gguf -f text.txt --sp torus --machines 2x2 --threads 1");
+      "  braid perplexity -m model.gguf -f text.txt --sp torus --machines 2x2 --torus-degree 2 "
+      "--threads 1");
   command->callback([options] { perplexity(*options); });
 }
 

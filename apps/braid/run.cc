@@ -81,19 +81,21 @@ std::string prompt_text(const RunOptions& options) {
   return text;
 }
 
-void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine, double load_ms) {
+std::vector<int32_t> prompt_ids(const RunOptions& options, LoadedModel& loaded) {
   const std::string text = prompt_text(options);
-  Request request = options.request;
-  if (options.chat) {
-    const ChatPrompt chat(loaded);
-    std::vector<ChatMessage> messages;
-    if (options.system) messages.push_back({"system", *options.system});
-    messages.push_back({"user", text});
-    request.prompt = chat.encode(messages);
-  } else {
-    request.prompt = loaded.tokenizer.encode(text);
-  }
   if (text.empty()) fail(ErrorCode::kInvalidArgument, "the prompt is empty");
+  if (!options.chat) return loaded.tokenizer.encode(text);
+  const ChatPrompt chat(loaded);
+  std::vector<ChatMessage> messages;
+  if (options.system) messages.push_back({"system", *options.system});
+  messages.push_back({"user", text});
+  return chat.encode(messages);
+}
+
+void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine,
+              std::vector<int32_t> prompt, double load_ms) {
+  Request request = options.request;
+  request.prompt = std::move(prompt);
   const Generation g = engine.generate(request, [&](std::string_view piece) {
     if (!options.json) print(piece);
     return true;
@@ -122,10 +124,17 @@ void run(const RunOptions& options) {
   check(options.request.sampling);
   LoadedModel loaded(options.model);
   ParallelRun parallel(options.parallel);
-  Engine engine(loaded.model, loaded.tokenizer, parallel.engine_config());
-  const double load_ms = ms_since(start);
+  EngineConfig config = parallel.engine_config();
   const bool interactive = !options.prompt && !options.file && isatty(STDIN_FILENO);
-  interactive ? chat_loop(options, loaded, engine) : complete(options, loaded, engine, load_ms);
+  std::vector<int32_t> prompt;
+  if (!interactive) {
+    prompt = prompt_ids(options, loaded);
+    if (config.sp) config.sp->tokens = std::ssize(prompt);
+  }
+  Engine engine(loaded.model, loaded.tokenizer, config);
+  const double load_ms = ms_since(start);
+  interactive ? chat_loop(options, loaded, engine)
+              : complete(options, loaded, engine, std::move(prompt), load_ms);
   parallel.finish(engine);
 }
 

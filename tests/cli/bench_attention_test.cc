@@ -54,15 +54,37 @@ TEST_F(BenchAttentionCliTest, MeasuresEveryModeOnTheCpu) {
 
 TEST_F(BenchAttentionCliTest, PredictsAClusterFromAProfile) {
   const std::string command =
-      "bench attention --shape flux-3072 --machines 4x8 --profile a100 --sp auto";
+      "bench attention --shape flux-3072 --machines 4x8 --profile a100 --sp all";
   const Outcome o = braid(command);
   ASSERT_EQ(o.status, 0) << o.err;
   const auto rows = rows_of(o.out);
   EXPECT_EQ(rows.size(), 4u) << o.out;
   expect_equal_bytes(rows);
   EXPECT_THAT(o.out, HasSubstr("32 head groups"));  // why there is no ulysses
-  EXPECT_THAT(o.out, HasSubstr("auto: torus, torus 4 x ulysses 2 x ring 4"));
+  EXPECT_THAT(o.out, HasSubstr("| torus | 4 x 2 x 4 |"));
   EXPECT_EQ(braid(command).out, o.out) << "predictions are deterministic";
+}
+
+// By length, links and heads: not always torus, and not always the rule's degrees.
+TEST_F(BenchAttentionCliTest, AutoTakesTheFastestModeAndDegrees) {
+  const auto chosen = [&](const std::string& options) {
+    const Outcome o = braid("bench attention --profile a100 --sp auto " + options);
+    EXPECT_EQ(o.status, 0) << o.err;
+    const size_t at = o.out.find("auto: ");
+    return at < o.out.size() ? o.out.substr(at + 6) : "";
+  };
+  EXPECT_EQ(chosen("--heads 24 --tokens 512 --machines 2x1"),
+            "ulysses, torus 1 x ulysses 2 x ring 1\n");
+  EXPECT_EQ(chosen("--heads 24 --tokens 4096 --machines 2x1"),
+            "torus, torus 2 x ulysses 1 x ring 1\n");
+  EXPECT_EQ(chosen("--heads 24 --tokens 36864 --machines 2x1"),
+            "ring, torus 1 x ulysses 1 x ring 2\n");
+  EXPECT_EQ(chosen("--shape flux-3072 --machines 4x8"), "torus, torus 8 x ulysses 1 x ring 4\n");
+  // The rule has one group for nine heads, a ring, which takes five times as long.
+  EXPECT_EQ(chosen("--heads 9 --tokens 36864 --machines 2x8"),
+            "torus, torus 2 x ulysses 1 x ring 8\n");
+  EXPECT_EQ(chosen("--heads 9 --tokens 36864 --machines 2x8 --torus-degree 1"),
+            "usp, torus 1 x ulysses 8 x ring 2\n");
 }
 
 TEST_F(BenchAttentionCliTest, WrongUseGetsOneLine) {
@@ -75,6 +97,11 @@ TEST_F(BenchAttentionCliTest, WrongUseGetsOneLine) {
   expect_refused("bench attention --profile nope", 1, "no profile 'nope'");
   expect_refused("bench attention -r 1 --tokens 8 --plot /no/such/plot.svg", 1,
                  "/no/such/plot.svg");
+  expect_refused("bench attention --plot plot.png", 2, "ends in .svg");
+  expect_refused("bench attention --schedule nope", 2, "sequence_parallel");
+  expect_refused("bench attention --schedule auto", 2, "by name");
+  expect_refused("bench attention --heads 9 --kv-heads 4", 2, "9");
+  expect_refused("bench attention --sp auto --profile a100 --ring-degree 5", 2, "5");
 }
 
 }  // namespace

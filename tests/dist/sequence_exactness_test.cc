@@ -40,9 +40,6 @@ const Shape kShapes[] = {
     {.name = "fewer rows than ranks", .L = 3, .heads = 8, .kv_heads = 8},
 };
 
-constexpr SpMode kModes[] = {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas,
-                             SpMode::torus};
-
 class SequenceExactness : public testing::TestWithParam<std::tuple<SpMode, const char*>> {};
 
 TEST_P(SequenceExactness, EqualsOneRank) {
@@ -51,11 +48,8 @@ TEST_P(SequenceExactness, EqualsOneRank) {
   size_t turn = 0;
   for (const Shape& shape : kShapes) {
     const SequenceAttention a = attention_of(shape, topology.ranks(), DType::f32);
-    const auto meshes = meshes_of(mode, topology, shape.heads);
-    // Four meshes of up to four ranks, of more two, in turn from shape to shape.
-    const size_t most = topology.ranks() <= 4 ? 4 : 2;
-    for (size_t n = 0; n < std::min(most, meshes.size()); ++n) {
-      const SequenceMesh& mesh = meshes[turn++ % meshes.size()];
+    for (const SequenceMesh& mesh : sequence_meshes(mode, topology, shape.heads)) {
+      ++turn;
       SCOPED_TRACE(fmt::format("{}: {} {} on {}", shape.name, to_string(mode),
                                to_string(mesh.degrees), text));
       const WorldConfig config{.strategy = turn % 3 == 0 ? "sequential" : "sequence_parallel",
@@ -69,7 +63,7 @@ TEST_P(SequenceExactness, EqualsOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SequenceExactness,
-                         testing::Combine(testing::ValuesIn(kModes),
+                         testing::Combine(testing::ValuesIn(kSpModes),
                                           testing::Values("1x1", "1x2", "1x3", "1x4", "2x2", "4x1",
                                                           "1x5", "2x3", "1x7", "2x4", "4x2",
                                                           "3x2")),
@@ -90,7 +84,7 @@ TEST(SequenceRounds, FilledCallsAreExact) {
         shape.layout = layout;
         shape.rounds = {.rows = 4, .tiles = tiles};
         const SequenceAttention a = attention_of(shape, topology.ranks(), DType::f32);
-        for (const SequenceMesh& mesh : meshes_of(SpMode::torus, topology, shape.heads)) {
+        for (const SequenceMesh& mesh : sequence_meshes(SpMode::torus, topology, shape.heads)) {
           SCOPED_TRACE(fmt::format("{} on {}, {} tiles", to_string(mesh.degrees), text, tiles));
           expect_exact(a, run_world(a, mesh, {}), 1);
           if (HasFatalFailure()) return;
@@ -114,7 +108,7 @@ TEST(SequenceMeshes, EveryFactorizationOfEightRanks) {
     const Topology topology = parse_topology(text);
     const SequenceAttention a = attention_of(shape, topology.ranks(), DType::f32);
     for (SpMode mode : {SpMode::torus, SpMode::usp, SpMode::tas}) {
-      for (const SequenceMesh& mesh : meshes_of(mode, topology, shape.heads)) {
+      for (const SequenceMesh& mesh : sequence_meshes(mode, topology, shape.heads)) {
         SCOPED_TRACE(fmt::format("{} {} on {}", to_string(mode), to_string(mesh.degrees), text));
         expect_exact(a, run_world(a, mesh, {}), 1);
         if (HasFatalFailure()) return;

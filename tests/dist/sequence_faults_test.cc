@@ -40,7 +40,8 @@ std::string name_of(const Case& c, const SequenceMesh& mesh) {
 
 bool same(const WorldResult& a, const WorldResult& b) {
   const auto equal = [](const std::vector<float>& x, const std::vector<float>& y) {
-    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+    return x.size() == y.size() &&
+           (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0);
   };
   for (size_t r = 0; r < a.o.size(); ++r) {
     if (!equal(a.o[r], b.o[r]) || !equal(a.joint_o[r], b.joint_o[r])) return false;

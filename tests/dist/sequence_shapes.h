@@ -48,21 +48,4 @@ inline SequenceAttention attention_of(const Shape& s, int P, DType dtype) {
   return a;
 }
 
-// Every factorization of the mode's axes over a topology.
-inline std::vector<SequenceMesh> meshes_of(SpMode mode, const Topology& topology, int64_t heads) {
-  std::vector<SequenceMesh> meshes;
-  const int P = topology.ranks();
-  for (int t = 1; t <= P; ++t) {
-    for (int u = 1; t * u <= P; ++u) {
-      if (P % (t * u) != 0 || t * u > heads) continue;
-      if (mode != SpMode::torus && t > 1) continue;
-      if (mode == SpMode::ring && u > 1) continue;
-      if (mode == SpMode::ulysses && u < P) continue;
-      meshes.push_back(
-          sequence_mesh(mode, topology, heads, {.torus = t, .ulysses = u, .ring = P / (t * u)}));
-    }
-  }
-  return meshes;
-}
-
 }  // namespace braid::testing_sp

@@ -40,7 +40,7 @@ TEST(SequenceTraffic, CountersEqualTheGeneralFormula) {
     a.joint_q = a.joint_kv = 5;
     a.q = contiguous_layout(fabric::uneven_parts(7, P, 41), 5);
     a.kv = contiguous_layout(fabric::uneven_parts(8, P, 37), 5);
-    for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus}) {
+    for (SpMode mode : kSpModes) {
       for (int ring = 1; ring <= P; ++ring) {
         if (P % ring != 0 || (mode == SpMode::ring && ring < P)) continue;
         if (mode == SpMode::ulysses && ring > 1) continue;
@@ -92,7 +92,7 @@ TEST(SequenceTraffic, TwoMachinesAreATie) {
 TEST(SequenceTraffic, TwoMeetingsALayer) {
   const Topology topology{.machines = 2, .devices = 4};
   const SequenceAttention a = even_attention(8, 4, 16);
-  for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus}) {
+  for (SpMode mode : kSpModes) {
     const SequenceMesh mesh = sequence_mesh(mode, topology, 16, {});
     const std::vector<Program> programs = attention_programs(a, mesh);
     int world = 0, calls = 0;

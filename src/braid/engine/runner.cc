@@ -57,8 +57,7 @@ std::optional<SequenceMesh> mesh_of(const Model& model, const RunnerConfig& c) {
   std::optional<CostModel> cost;
   if (c.profile) cost.emplace(*c.profile, topology);
   return choose_mesh(*c.sp, forward_of(model), model.config().Hq, c.cache, topology,
-                     c.cache.pages * c.cache.page_size, *candidates(c).back(),
-                     cost ? &*cost : nullptr);
+                     *candidates(c).back(), cost ? &*cost : nullptr);
 }
 
 std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,

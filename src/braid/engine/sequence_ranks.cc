@@ -1,6 +1,6 @@
 #include "braid/engine/sequence_ranks.h"
 
-#include <array>
+#include <algorithm>
 #include <limits>
 
 #include "braid/backend/null/null_backend.h"
@@ -8,9 +8,6 @@
 
 namespace braid {
 namespace {
-
-constexpr std::array kModes = {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas,
-                               SpMode::torus};
 
 std::vector<const KernelCatalog*> catalogs_of(World& world, int ranks) {
   std::vector<const KernelCatalog*> catalogs;
@@ -26,25 +23,34 @@ double simulated_seconds(const PlannedForward& planned, int64_t tokens, int64_t 
   return simulate(planned.programs(), planned.schedules, {&work, 1}, cost).seconds;
 }
 
+// What ring, ulysses or tas have tried with the same groups.
+bool is_another_modes(const SequenceMesh& mesh) {
+  const SpDegrees& d = mesh.degrees;
+  const bool hybrid = mesh.mode == SpMode::usp || mesh.mode == SpMode::tas;
+  return (hybrid && (d.ulysses == 1 || d.ring == 1)) ||
+         (mesh.mode == SpMode::torus && d.torus == 1);
+}
+
 }  // namespace
 
 SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, int64_t q_heads,
-                         const CacheShape& cache, const Topology& topology, int64_t tokens,
+                         const CacheShape& cache, const Topology& topology,
                          const OpScheduler& strategy, const CostModel* cost) {
   if (sp.mode) return sequence_mesh(*sp.mode, topology, q_heads, sp.degrees);
   if (cost == nullptr) {
     fail(ErrorCode::kInvalidArgument, "sp 'auto' prices modes: it needs a profile");
   }
   const int P = topology.ranks();
+  const int64_t most = cache.pages * cache.page_size;
+  const int64_t tokens = sp.tokens > 0 ? std::clamp<int64_t>(sp.tokens, P, most) : most;
   NullBackend backend;
   const SequenceLayout layout = even_zigzag_layout(tokens, P);
   const ContextKey key = key_for_tokens(layout, layout, 1);
   std::optional<SequenceMesh> best;
   double least = std::numeric_limits<double>::infinity();
-  std::string refused;
-  for (SpMode mode : kModes) {
-    try {
-      const SequenceMesh mesh = sequence_mesh(mode, topology, q_heads, sp.degrees);
+  for (SpMode mode : kSpModes) {
+    for (const SequenceMesh& mesh : sequence_meshes(mode, topology, q_heads, sp.degrees)) {
+      if (best && is_another_modes(mesh)) continue;
       const ForwardPlanner planner(
           model, cache, std::vector(static_cast<size_t>(P), &backend.catalog()), topology, mesh);
       const double seconds = simulated_seconds(
@@ -53,13 +59,18 @@ SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, i
       if (seconds >= least) continue;
       least = seconds;
       best = mesh;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kInvalidArgument) throw;
-      refused = error.what();
     }
   }
-  if (!best)
-    fail(ErrorCode::kInvalidArgument, "sp 'auto': no mode is legal; the last: {}", refused);
+  if (!best) {
+    const auto say = [](const std::optional<int>& degree) {
+      return degree ? fmt::format("{}", *degree) : "any";
+    };
+    fail(ErrorCode::kInvalidArgument,
+         "sp 'auto': no mode divides {}x{} ranks and {} query heads with torus degree {}, ulysses "
+         "degree {}, ring degree {}",
+         topology.machines, topology.devices, q_heads, say(sp.degrees.torus),
+         say(sp.degrees.ulysses), say(sp.degrees.ring));
+  }
   return *best;
 }
 

@@ -13,14 +13,15 @@ namespace braid {
 struct SequenceParallel {
   std::optional<SpMode> mode;  // none: the one that a simulation finds fastest
   SpRequest degrees;
+  int64_t tokens = 0;  // of the prompts that it is to be fastest for; 0: as many as the cache holds
 };
 
-// The mesh that this asks for over the ranks of a topology. Without a mode, forward passes of
-// `model` over one prompt of `tokens` are planned for each that is legal with these degrees, and
-// priced by `cost`, which is needed then. Fails with kInvalidArgument and the reason where none is
-// legal.
+// The mesh that this asks for over the ranks of a topology. Without a mode, a forward pass of
+// `model` over one prompt is planned for every mode and all degrees that are legal with those
+// pinned, and priced by `cost`, which is needed then. Fails with kInvalidArgument and the reason
+// where none is legal.
 SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, int64_t q_heads,
-                         const CacheShape& cache, const Topology& topology, int64_t tokens,
+                         const CacheShape& cache, const Topology& topology,
                          const OpScheduler& strategy, const CostModel* cost);
 
 // What a job does with a batch where its ranks divide sequences. One sequence with a token for each

@@ -52,7 +52,8 @@ inline std::vector<float> random_floats(std::mt19937& random, int64_t n, float s
 }
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // The largest of (|got - want| / tolerance), NaN counting as infinite; > 1 is wrong.

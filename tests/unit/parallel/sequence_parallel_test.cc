@@ -71,7 +71,7 @@ TEST(SequenceParallel, OneLayerOpByOp) {
 TEST(SequenceParallel, AModeChangesAttentionAlone) {
   const Program logical = decoder(37, 2);
   std::vector<std::string> around;
-  for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus}) {
+  for (SpMode mode : kSpModes) {
     const SequenceMesh mesh = mesh_of(mode, "2x2");
     const SequenceLayout layout = even_zigzag_layout(37, 4);
     const auto ranks = lower(logical, sequence_parallel(logical, mesh, layout, layout));
@@ -115,7 +115,7 @@ TEST(SequenceParallel, KeysHaveALayoutOfTheirOwn) {
 TEST(SequenceParallel, MovesWhatTheClosedFormSays) {
   constexpr int kLayers = 2;
   const Program logical = decoder(11, kLayers);
-  for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus}) {
+  for (SpMode mode : kSpModes) {
     const SequenceMesh mesh = mesh_of(mode, "2x2");
     SequenceAttention a{.q_heads = kHq, .kv_heads = kHkv, .head_dim = kD};
     a.q = even_zigzag_layout(11, 4, 9);

@@ -101,7 +101,7 @@ TEST(ExposedBound, TorusWaitsForWhatAStageNeeds) {
 
 TEST(ExposedBound, IsWhatAnIdealMachineTakes) {
   for (double speed : kSpeeds) {
-    for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus}) {
+    for (SpMode mode : kSpModes) {
       const Case c(mode, "2x1", kN, kT);
       const double seconds = c.ideal_seconds(speed, speed, kCompute);
       EXPECT_NEAR(c.bound(speed), seconds - kCompute, 1e-3 * seconds)

@@ -105,7 +105,7 @@ std::vector<Program> programs_of(SpMode mode, const char* topology, const SpRequ
 TEST(OneSidedRules, HoldForEveryMesh) {
   for (const char* topology : {"1x2", "1x3", "2x2", "2x4", "4x2"}) {
     const int P = parse_topology(topology).ranks();
-    for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus}) {
+    for (SpMode mode : kSpModes) {
       for (int t = 1; t <= P; ++t) {
         for (int u = 1; t * u <= P; ++u) {
           const bool legal = P % (t * u) == 0 && (mode == SpMode::torus || t == 1) &&
@@ -131,7 +131,7 @@ TEST(OneSidedRules, HoldForEveryMesh) {
 // rank 0.
 TEST(OneSidedRules, HoldInAModel) {
   const Program logical = testing_decoder::decoder(9, 2);
-  for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus}) {
+  for (SpMode mode : kSpModes) {
     const SequenceMesh mesh =
         sequence_mesh(mode, parse_topology("2x2"), testing_decoder::kHq,
                       {.ulysses = mode == SpMode::tas ? std::optional(2) : std::nullopt});

@@ -128,4 +128,29 @@ SequenceMesh sequence_mesh(SpMode mode, const Topology& topology, int64_t q_head
   return {mode, degrees, std::move(mesh), topology};
 }
 
+std::vector<SequenceMesh> sequence_meshes(SpMode mode, const Topology& topology, int64_t q_heads,
+                                          const SpRequest& request) {
+  const auto takes = [](const std::optional<int>& pinned, int degree) {
+    return !pinned || *pinned == degree;
+  };
+  std::vector<SequenceMesh> meshes;
+  const int P = topology.ranks();
+  for (int t = 1; t <= P; ++t) {
+    for (int u = 1; t * u <= P; ++u) {
+      const int r = P / (t * u);
+      if (t * u * r != P || !takes(request.torus, t) || !takes(request.ulysses, u) ||
+          !takes(request.ring, r)) {
+        continue;
+      }
+      try {
+        meshes.push_back(
+            sequence_mesh(mode, topology, q_heads, {.torus = t, .ulysses = u, .ring = r}));
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kInvalidArgument) throw;
+      }
+    }
+  }
+  return meshes;
+}
+
 }  // namespace braid

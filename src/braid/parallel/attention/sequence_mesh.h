@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "braid/parallel/mesh.h"
 #include "braid/parallel/topology.h"
@@ -18,6 +20,8 @@ namespace braid {
 //   torus    as tas, the exchange between the torus groups in stages under the attention of what is
 //            here already (section 4.3)
 enum class SpMode : uint8_t { ring, ulysses, usp, tas, torus };
+inline constexpr std::array kSpModes = {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas,
+                                        SpMode::torus};
 std::string_view to_string(SpMode mode);
 // Fails with kInvalidArgument, naming what there is.
 SpMode parse_sp_mode(std::string_view name);
@@ -64,5 +68,9 @@ struct SequenceMesh {
 // more head groups than query heads.
 SequenceMesh sequence_mesh(SpMode mode, const Topology& topology, int64_t q_heads,
                            const SpRequest& request = {});
+
+// Every mesh of a mode that is legal with what is pinned, by torus and then ulysses degree.
+std::vector<SequenceMesh> sequence_meshes(SpMode mode, const Topology& topology, int64_t q_heads,
+                                          const SpRequest& request = {});
 
 }  // namespace braid

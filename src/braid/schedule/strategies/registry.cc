@@ -55,8 +55,10 @@ std::shared_ptr<const OpScheduler> find_strategy(const std::string& name) {
   for (const Named& strategy : kStrategies) {
     if (strategy.name == name) return strategy.make();
   }
-  fail(ErrorCode::kInvalidArgument, "strategy: '{}' is not known; there are {}, auto, and any .so",
-       name, fmt::join(strategy_names(), ", "));
+  std::string names;
+  for (const Named& strategy : kStrategies) names += fmt::format("{}, ", strategy.name);
+  fail(ErrorCode::kInvalidArgument, "strategy: '{}' is not known; there are {}auto, and any .so",
+       name, names);
 }
 
 }  // namespace braid

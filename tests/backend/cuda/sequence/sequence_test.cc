@@ -12,7 +12,6 @@ namespace braid::testing_sp_gpu {
 namespace {
 
 using testing_sp::attention_of;
-using testing_sp::meshes_of;
 using testing_sp::Shape;
 
 const Shape kShapes[] = {
@@ -99,7 +98,7 @@ TEST_P(SequenceOnGpus, EqualsOneRankAndRepeats) {
   size_t turn = 0;
   for (const Shape& shape : kShapes) {
     const SequenceAttention a = attention_of(shape, topology.ranks(), DType::bf16);
-    const auto meshes = meshes_of(mode, topology, shape.heads);
+    const auto meshes = sequence_meshes(mode, topology, shape.heads);
     const SequenceMesh& mesh = meshes[turn++ % meshes.size()];
     SCOPED_TRACE(
         fmt::format("{}: {} {} on {}", shape.name, to_string(mode), to_string(mesh.degrees), text));
@@ -140,7 +139,7 @@ TEST_P(SequenceFaultsOnGpus, ALateRankChangesNothing) {
   const SequenceAttention a = attention_of(kShapes[1], topology.ranks(), DType::bf16);
   for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::torus}) {
     SCOPED_TRACE(to_string(mode));
-    const SequenceMesh mesh = meshes_of(mode, topology, a.q_heads).back();
+    const SequenceMesh mesh = sequence_meshes(mode, topology, a.q_heads).back();
     const RunConfig config{.seeds = {3, 3, 3}, .late = std::chrono::milliseconds(30)};
     const auto got = run(fabric, a, mesh, config);
     expect_exact(a, got[2], 3);
@@ -155,7 +154,7 @@ TEST_P(SequenceFaultsOnGpus, ARankThatDoesNotComeEndsTheJob) {
     SCOPED_TRACE(to_string(mode));
     fabric::PeerFabric fabric(fabric_config(topology, std::chrono::milliseconds(500)));
     const SequenceAttention a = attention_of(kShapes[1], topology.ranks(), DType::bf16);
-    const SequenceMesh mesh = meshes_of(mode, topology, a.q_heads).back();
+    const SequenceMesh mesh = sequence_meshes(mode, topology, a.q_heads).back();
     try {
       run(fabric, a, mesh, {.absent = true});
       FAIL() << "no error";
