@@ -42,9 +42,9 @@ std::string timeline(const ModePlan& plan, std::span<const LaunchTime> times) {
   for (size_t i = 0; i < times.size(); ++i) {
     const Launch& launch = plan.schedules[0].launches[i];
     const Op& op = plan.schedules[0].op(plan.programs[0], launch);
-    out += fmt::format("  {:>10.1f} {:>10.1f}  {:<8} {} {{{}}}\n", (times[i].begin - first) * 1e6,
-                       (times[i].end - first) * 1e6, to_string(launch.stream), op.def->kind,
-                       to_string(op.attrs));
+    out += fmt::format("  {:>10.1f} {:>10.1f}  {:<8} {:<14} {} {{{}}}\n",
+                       (times[i].begin - first) * 1e6, (times[i].end - first) * 1e6,
+                       to_string(launch.stream), op.scope, op.def->kind, to_string(op.attrs));
   }
   return out;
 }

@@ -71,7 +71,14 @@ TEST_F(SequenceParallelCliTest, ExplainsAndTracesWhatRan) {
   EXPECT_THAT(o.err, HasSubstr("on rank 0: sequence_parallel"));
   EXPECT_THAT(o.err, HasSubstr("keys to rank 0"));
   EXPECT_THAT(o.err, HasSubstr("tokens over 2 ranks"));
+  for (const char* stage : {"attn.pull_q1: comm pull, compute segment_attention",
+                            "attn.pull_kv1: comm pull, compute segment_attention",
+                            "attn.push_o: comm push, compute segment_attention"}) {
+    EXPECT_THAT(o.err, HasSubstr(stage));
+  }
   const std::string written = read(trace);
+  EXPECT_THAT(written, HasSubstr("layers.0.attn.pull_kv1 pull"));
+  EXPECT_THAT(written, HasSubstr("\"attributes\""));
   for (const char* kind : {"segment_attention", "pull", "push", "sync", "kv_read"}) {
     EXPECT_THAT(written, HasSubstr(kind));
   }

@@ -94,10 +94,10 @@ PlannedForward ForwardPlanner::plan_lowered(const OpScheduler& strategy,
   return forward;
 }
 
-std::vector<std::pair<ContextKey, const Schedule*>> ForwardCache::keys() const {
-  std::vector<std::pair<ContextKey, const Schedule*>> result;
+std::vector<std::pair<ContextKey, const Executor*>> ForwardCache::keys() const {
+  std::vector<std::pair<ContextKey, const Executor*>> result;
   for (const BoundForward& plan : plans_) {
-    result.emplace_back(plan.key, &plan.executors[0]->schedule());
+    result.emplace_back(plan.key, plan.executors[0].get());
   }
   return result;
 }

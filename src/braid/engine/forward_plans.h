@@ -111,8 +111,8 @@ class ForwardCache {
     return plans_.front();
   }
   const Counters& counters() const { return counters_; }
-  // The keys that are held, and the first rank's Schedule for each.
-  std::vector<std::pair<ContextKey, const Schedule*>> keys() const;
+  // The keys that are held, and the first rank's executor for each.
+  std::vector<std::pair<ContextKey, const Executor*>> keys() const;
 
  private:
   std::list<BoundForward> plans_;  // the most recently used in front

@@ -273,9 +273,13 @@ std::vector<std::string> Runner::explain() const {
     lines.push_back(fmt::format("sequences over {} ranks: {} attention, {}", impl_->config.tp,
                                 to_string(impl_->mesh->mode), to_string(impl_->mesh->degrees)));
   }
-  for (const auto& [key, schedule] : impl_->cache.keys()) {
-    lines.push_back(fmt::format("{}: {}, {} launches", to_string(key), schedule->strategy,
-                                schedule->launches.size()));
+  for (const auto& [key, executor] : impl_->cache.keys()) {
+    const Schedule& schedule = executor->schedule();
+    lines.push_back(fmt::format("{}: {}, {} launches", to_string(key), schedule.strategy,
+                                schedule.launches.size()));
+    for (const std::string& stage : attention_stages(executor->program(), schedule)) {
+      lines.push_back("  " + stage);
+    }
   }
   if (impl_->current != nullptr) {
     const std::string device = impl_->current->executors[0]->replay().describe();

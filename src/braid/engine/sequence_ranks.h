@@ -24,6 +24,10 @@ SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, i
                          const CacheShape& cache, const Topology& topology,
                          const OpScheduler& strategy, const CostModel* cost);
 
+// The stages of the first attention that is divided over ranks, and what runs on which stream in
+// each: "layers.0.attn.ring1: side pull, compute segment_attention". None where there is none.
+std::vector<std::string> attention_stages(const Program& program, const Schedule& schedule);
+
 // What a job does with a batch where its ranks divide sequences. One sequence with a token for each
 // rank is computed by all; each keeps the keys of its own tokens. Whatever else there is, decoding
 // above all, has nothing to divide: rank 0 computes it alone, by the plans that a job of one rank

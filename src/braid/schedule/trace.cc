@@ -111,6 +111,7 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
                 {"dur", rank.times[i].seconds() * kMicro},
                 {"args",
                  {{"kernel", launch.kernel.name},
+                  {"attributes", to_string(op.attrs)},
                   {"launch", i},
                   {"micro_batch", micro_batches_of(launch)},
                   {"flops", cost.flops},

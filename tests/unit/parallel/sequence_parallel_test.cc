@@ -59,7 +59,7 @@ TEST(SequenceParallel, OneLayerOpByOp) {
         << "weights are whole";
     EXPECT_EQ(type("layers.0.k"), to_string(logical.value(*logical.find("layers.0.k")).type))
         << "a cache has room for all";
-    EXPECT_EQ(first_op(p, ops::kSegmentAttention).scope, "layers.0.attn");
+    EXPECT_EQ(first_op(p, ops::kSegmentAttention).scope, "layers.0.attn.ring0");
     const auto& attrs = first_op(p, ops::kSegmentAttention).attrs.as<ops::SegmentAttentionAttrs>();
     EXPECT_EQ(attrs.window_right, 0);
     EXPECT_EQ(attrs.window_left, ops::kUnlimited);

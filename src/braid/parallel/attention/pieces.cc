@@ -97,6 +97,7 @@ std::vector<ValueId> AttentionPieces::emit(const OpDef& def, const std::vector<V
   for (int x = 0; x < world(); ++x) {
     Builder& builder = builders_[static_cast<size_t>(x)];
     builder.mark(tag);
+    const auto scope = builder.scope(stage_);
     std::vector<ValueId> made = builder.op(def, attrs(x), inputs);
     builder.mark("");
     BRAID_CHECK(x == 0 || made == outputs, "rank {}: values differ from rank 0's", x);
@@ -158,6 +159,7 @@ AttentionPieces::Opened AttentionPieces::open(std::vector<ValueId> kept,
 
 AttentionOutputs AttentionPieces::close(const Results& results, std::vector<ValueId> kept,
                                         bool meet) {
+  stage("close");
   std::vector<ValueId> closed{results.o};
   if (results.joint_o != kNoValue) closed.push_back(results.joint_o);
   sync({.axis = meet ? "world" : "",

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "braid/ops/one_sided.h"
@@ -39,6 +40,8 @@ class AttentionPieces {
   int U() const { return mesh_.degrees.ulysses; }
   int R() const { return mesh_.degrees.ring; }
   int world() const { return mesh_.ranks(); }
+  // Names the ops that follow, in their scope: "layers.0.attn.ring1".
+  void stage(std::string name) { stage_ = std::move(name); }
   const AttentionInputs& inputs() const { return in_; }
 
   // Where results and their arrival counters are; joint_o only where there is a prefix, and with
@@ -150,6 +153,7 @@ class AttentionPieces {
   const SequenceAttention& a_;
   const SequenceMesh& mesh_;
   AttentionInputs in_;
+  std::string stage_ = "open";
   std::map<ValueId, std::vector<std::vector<int64_t>>> pushes_;  // see pushes_of
   ValueId state_o_ = kNoValue, state_l_ = kNoValue, state_m_ = kNoValue;
   std::vector<std::pair<const Chunk*, int64_t>> state_row_;

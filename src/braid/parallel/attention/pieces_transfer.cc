@@ -132,6 +132,7 @@ void AttentionPieces::push_qkv(ValueId arrivals, ValueId dst_q, ValueId dst_k, V
 
 void AttentionPieces::push_results(const Results& results, const std::vector<const Chunk*>& q,
                                    ValueId send, bool joint) {
+  stage("push_o");
   joint = joint && a_.joint_q > 0 && world() > 1;
   const bool relayed = joint && results.joint_arrivals != kNoValue;
   if (relayed) relay_joint(results);

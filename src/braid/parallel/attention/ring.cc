@@ -15,6 +15,7 @@ AttentionOutputs lower_ring(AttentionPieces& p) {
   p.begin_states({&q, &joint_q});
   const auto buffer = [&](int i) { return &opened.buffers[2 * static_cast<size_t>(i - 1)]; };
   for (int i = 0; i < p.R(); ++i) {
+    p.stage(fmt::format("ring{}", i));
     if (i + 1 < p.R()) {
       p.pull_ring(0, i + 1, kNoValue, kNoValue, buffer(i + 1)[0], buffer(i + 1)[1]);
     }

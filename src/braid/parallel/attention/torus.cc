@@ -52,6 +52,13 @@ class Lowering {
   }
 
  private:
+  // Stages 1 and 2 of the derivation; the third is "push_o".
+  static std::string queries_stage(int k) { return fmt::format("pull_q{}", k); }
+  static std::string keys_stage(int k) { return fmt::format("pull_kv{}", k); }
+  // In a ring step, where there are several.
+  std::string in_ring(const std::string& stage, int i) const {
+    return p_.R() > 1 ? fmt::format("{}_ring{}", stage, i) : stage;
+  }
   bool last(int k, int i) const { return k == p_.T() - 1 && i == p_.R() - 1; }
 
   // All ranks' q, k and v are made; what pulls fill is opened. Ring neighbours read class 0 in
@@ -82,11 +89,18 @@ class Lowering {
   // Everything is asked for at once; queries first, since keys are twice as much.
   void pull() {
     if (p_.U() > 1) {
+      p_.stage(queries_stage(0));
       p_.pull_q(0, q_[0]);
       p_.pull_kv(0, keys_[0].k, keys_[0].v);
     }
-    for (int k = 1; k < p_.T(); ++k) p_.pull_q(k, q_[k]);
-    for (int k = 1; k < p_.T(); ++k) p_.pull_kv(k, keys_[k].k, keys_[k].v);
+    for (int k = 1; k < p_.T(); ++k) {
+      p_.stage(queries_stage(k));
+      p_.pull_q(k, q_[k]);
+    }
+    for (int k = 1; k < p_.T(); ++k) {
+      p_.stage(keys_stage(k));
+      p_.pull_kv(k, keys_[k].k, keys_[k].v);
+    }
   }
 
   // The ring neighbours have fetched class k: their buffers may be read. The only meeting inside a
@@ -110,9 +124,12 @@ class Lowering {
   template <class Attend>
   void ring(int k, Attend&& attend) {
     KeyClass& keys = keys_[k];
+    const std::string stage = k == 0 ? queries_stage(0) : keys_stage(k);
+    p_.stage(stage);
     meet_ring(k);
     keys.chunks.reserve(static_cast<size_t>(p_.R()));
     for (int i = 0; i < p_.R(); ++i) {
+      p_.stage(in_ring(stage, i));
       if (i + 1 < p_.R()) p_.pull_ring(k, i + 1, keys.k, keys.v, keys.ring_k[i], keys.ring_v[i]);
       keys.chunks.push_back(i == 0 ? p_.kv_chunk(k, keys.k, keys.v)
                                    : p_.ring_chunk(k, i, keys.ring_k[i - 1], keys.ring_v[i - 1]));
@@ -146,6 +163,7 @@ class Lowering {
     for (const Chunk& chunk : keys_[0].chunks) kv.push_back(&chunk);
     std::vector<const Chunk*> q{&queries_[k]};
     add_own(q, [&](const auto& part) { return part.stage == k; });
+    p_.stage(queries_stage(k));
     p_.attend(q, kv, true);
   }
 
@@ -167,6 +185,7 @@ class Lowering {
     }
     std::vector<const Chunk*> q;
     add_own(q, [](const auto& part) { return !part.late; });
+    p_.stage("push_o");
     const ValueId send = p_.attend(q, kv, false, &opened_.results);
     p_.push_results(opened_.results, q, send, false);
   }

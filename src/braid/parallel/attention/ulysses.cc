@@ -12,6 +12,7 @@ AttentionOutputs lower_ulysses(AttentionPieces& p) {
       {in.early}, {p.q_buffer(0), p.kv_buffer(0), p.kv_buffer(0), ops::arrivals_type(p.world())});
   const ValueId q_buffer = opened.buffers[0], k_buffer = opened.buffers[1],
                 v_buffer = opened.buffers[2], arrivals = opened.buffers[3];
+  p.stage("push_qkv");
   p.push_qkv(arrivals, q_buffer, k_buffer, v_buffer);
   p.sync({.kept = {in.early},
           .closed = {q_buffer, k_buffer, v_buffer},
@@ -20,6 +21,7 @@ AttentionOutputs lower_ulysses(AttentionPieces& p) {
   const Chunk q = p.q_chunk(0, q_buffer), joint_q = p.joint_q_chunk();
   const Chunk joint_kv = p.joint_kv_chunk(), kv = p.kv_chunk(0, k_buffer, v_buffer);
   p.begin_states({&q, &joint_q});
+  p.stage("attend");
   const ValueId send = p.attend({&q, &joint_q}, {&joint_kv, &kv}, true, &opened.results);
   p.push_results(opened.results, {&q}, send, true);
   return p.close(opened.results, {in.early}, false);
