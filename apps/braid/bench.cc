@@ -80,18 +80,13 @@ struct Result {
 };
 
 void check(const BenchOptions& o) {
-  require_at_least("-p", o.prompt, 0);
-  require_at_least("-n", o.decode, 0);
-  require_at_least("-d", o.depth, 0);
-  require_at_least("-r", o.repetitions, 1);
-  require_at_least("--chunk", o.chunk, 0);
-  require_at_least("--layers", o.layers, 0);
-  for (int64_t batch : o.batches) {
-    require_at_least("--batch", batch, 1);
-    if (batch > kMostSequences) {
-      fail(ErrorCode::kInvalidArgument, "--batch is {}, wanted at most {}", batch, kMostSequences);
-    }
-  }
+  require_between("-p", o.prompt, 0, kMostTokens);
+  require_between("-n", o.decode, 0, kMostTokens);
+  require_between("-d", o.depth, 0, kMostTokens);
+  require_between("-r", o.repetitions, 1, 1000);
+  require_between("--chunk", o.chunk, 0, kMostTokens);
+  require_between("--layers", o.layers, 0, 10000);
+  for (int64_t batch : o.batches) require_between("--batch", batch, 1, kMostSequences);
   if (o.prompt == 0 && o.decode == 0) {
     fail(ErrorCode::kInvalidArgument, "nothing to measure: -p and -n are both 0");
   }

@@ -90,17 +90,25 @@ void add_sequence(CLI::App& command, ParallelOptions& o) {
   o.sequence.emplace().add_to(command);
 }
 
+void require_link_gbps(double gbps) {
+  if (gbps == 0 || (gbps >= 1e-3 && gbps <= 1e6)) return;
+  fail(ErrorCode::kInvalidArgument, "--link-gbps is {}, wanted 0.001 to 1e6, or 0: as it is", gbps);
+}
+
+DeviceSpec usable_device(const std::string& text) {
+  const DeviceSpec device = parse_device(text);
+  if (!device.cuda || !device.ids.empty() || usable_gpus() > 0) return device;
+  std::fprintf(stderr, "braid: no GPU that this build can use: running on the CPU\n");
+  return {};
+}
+
 ParallelRun::ParallelRun(const ParallelOptions& options)
     : options_(options), engine_(options.engine) {
-  engine_.device = parse_device(options.device);
-  if (engine_.device.cuda && engine_.device.ids.empty() && usable_gpus() == 0) {
-    std::fprintf(stderr, "braid: no GPU that this build can use: running on the CPU\n");
-    engine_.device = {};
-  }
+  engine_.device = usable_device(options.device);
   if (options.sequence) options.sequence->apply(engine_);
-  if (!(options.link_gbps >= 0) || !(options.link_us >= 0)) {
-    fail(ErrorCode::kInvalidArgument, "--link-gbps {} and --link-us {}: wanted at least 0",
-         options.link_gbps, options.link_us);
+  require_link_gbps(options.link_gbps);
+  if (!(options.link_us >= 0 && options.link_us <= 1e6)) {
+    fail(ErrorCode::kInvalidArgument, "--link-us is {}, wanted 0 to 1e6", options.link_us);
   }
   if (options.link_us > 0 && options.link_gbps == 0) {
     fail(ErrorCode::kInvalidArgument, "--link-us needs --link-gbps");

@@ -16,12 +16,12 @@ inline void add_model(CLI::App& command, std::string& path, bool required = true
       ->required(required);
 }
 
-// Fails with kInvalidArgument, naming the option, where its value is less.
-inline void require_at_least(std::string_view option, int64_t value, int64_t least) {
-  if (value < least) {
-    fail(ErrorCode::kInvalidArgument, "{} is {}, wanted at least {}", option, value, least);
-  }
+// Fails with kInvalidArgument, naming the option and the limits, where its value is outside.
+inline void require_between(std::string_view option, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return;
+  fail(ErrorCode::kInvalidArgument, "{} is {}, wanted {} to {}", option, value, least, most);
 }
+inline constexpr int64_t kMostTokens = int64_t{1} << 24;  // of a step or a context, for any command
 
 // How a forward pass is spread over ranks and time.
 struct ParallelOptions {
@@ -39,6 +39,11 @@ struct ParallelOptions {
 void add_parallel(CLI::App& command, ParallelOptions& options);
 // --sp, --ranks and what goes with them; after add_parallel.
 void add_sequence(CLI::App& command, ParallelOptions& options);
+
+// A link slower than that carries no layer in a day.
+void require_link_gbps(double gbps);
+// As named; the CPU, and a line that says so, where it names no GPU and there is none.
+DeviceSpec usable_device(const std::string& text);
 
 // What the options ask for around an engine's work.
 class ParallelRun {

@@ -50,10 +50,10 @@ void check(const PlanOptions& o) {
   if (o.model.has_value() == o.config.has_value()) {
     fail(ErrorCode::kInvalidArgument, "wanted is one of -m and --config");
   }
-  require_at_least("--tokens", o.tokens, 0);
-  require_at_least("--decodes", o.decodes, 0);
-  require_at_least("--depth", o.depth, 0);
-  require_at_least("--tp", o.tp, 1);
+  require_between("--tokens", o.tokens, 0, kMostTokens);
+  require_between("--decodes", o.decodes, 0, 4096);
+  require_between("--depth", o.depth, 0, kMostTokens);
+  require_between("--tp", o.tp, 1, 1024);
   if (o.tokens + o.decodes == 0) {
     fail(ErrorCode::kInvalidArgument, "nothing to plan: --tokens and --decodes are both 0");
   }

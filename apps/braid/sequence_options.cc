@@ -1,5 +1,7 @@
 #include "braid/sequence_options.h"
 
+#include "braid/options.h"
+
 namespace braid::app {
 namespace {
 
@@ -47,9 +49,9 @@ void SequenceOptions::apply(EngineConfig& engine) const {
     fail(ErrorCode::kInvalidArgument,
          "--sp and --tp both say how ranks divide the work: wanted one of them");
   }
-  for (int degree : {torus_, ulysses_, ring_}) {
-    if (degree < 0) fail(ErrorCode::kInvalidArgument, "a degree of {}, wanted at least 0", degree);
-  }
+  require_between("--torus-degree", torus_, 0, 4096);
+  require_between("--ulysses-degree", ulysses_, 0, 4096);
+  require_between("--ring-degree", ring_, 0, 4096);
   Topology topology{.machines = 1, .devices = ranks_};
   if (!machines_.empty()) {
     topology = parse_topology(machines_);

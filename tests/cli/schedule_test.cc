@@ -28,7 +28,13 @@ TEST_F(ScheduleCliTest, WrongUseGetsOneLineAndItsStatus) {
   expect_refused(plan + " --trace /no/such/trace", 1, "/no/such/trace");
   expect_refused("run -m " + hf() + " -p x --schedule ./nope.so", 2, "nope.so");
   expect_refused("run -m " + hf() + " -p x --link-us 3", 2, "--link-us needs --link-gbps");
-  expect_refused("run -m " + hf() + " -p x --link-gbps -1", 2, "wanted at least 0");
+  expect_refused("run -m " + hf() + " -p x --link-gbps -1", 2, "wanted 0.001 to 1e6");
+  expect_refused("run -m " + hf() + " -p x --tp 2 --link-gbps 1e-9", 2, "wanted 0.001 to 1e6");
+  expect_refused("plan --config " + llama() + " --tp 2000000000", 2, "--tp is 2000000000");
+  expect_refused("plan --config " + llama() + " --decodes 100000000", 2, "wanted 0 to 4096");
+  expect_refused("plan --config " + llama() + " --tokens 9223372036854775807", 2,
+                 "wanted 0 to 16777216");
+  expect_refused("plan --config " + llama() + " --depth 1000000000000", 2, "wanted 0 to 16777216");
 }
 
 TEST_F(ScheduleCliTest, StrategiesThatAreWrongAreRefusedBeforeAnythingRuns) {

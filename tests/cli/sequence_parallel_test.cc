@@ -107,7 +107,7 @@ TEST_F(SequenceParallelCliTest, WhatDoesNotGoTogetherGetsOneLine) {
   expect_refused(run + "--sp ring --machines 2", 2, "2");
   expect_refused(run + "--sp ring --ranks 2 --ulysses-degree 2", 2, "make up 4 ranks");
   expect_refused(run + "--sp ulysses --ranks 64", 2, "only 4 heads");
-  expect_refused(run + "--sp torus --ranks 4 --torus-degree -2", 2, "a degree of -2");
+  expect_refused(run + "--sp torus --ranks 4 --torus-degree -2", 2, "--torus-degree is -2");
 }
 
 }  // namespace
