@@ -319,7 +319,19 @@ void add_bench_attention(CLI::App& bench) {
       "Examples:\n  braid bench attention --machines 2x2 --sp all --link-gbps 1\n"
       "  braid bench attention --shape flux-3072 --machines 4x8 --profile a100 --sp auto\n"
       "  braid bench attention --shape flux-3072 --device cuda:0,1 --machines 2x1 --link-gbps 25");
-  command->callback([o] { bench_attention(*o); });
+  command->callback([o, command, &bench] {
+    for (const CLI::Option* option : bench.get_options()) {
+      if (option->count() == 0) continue;
+      fail(ErrorCode::kInvalidArgument, "{} before 'attention' is an option of braid bench",
+           option->get_name());
+    }
+    for (const char* name : {"--tokens", "--text", "--heads", "--kv-heads", "--head-dim"}) {
+      if (o->shape == "custom" || command->count(name) == 0) continue;
+      fail(ErrorCode::kInvalidArgument, "{} goes with --shape custom: {} has its own", name,
+           o->shape);
+    }
+    bench_attention(*o);
+  });
 }
 
 }  // namespace braid::app

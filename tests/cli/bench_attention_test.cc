@@ -100,6 +100,10 @@ TEST_F(BenchAttentionCliTest, WrongUseGetsOneLine) {
   expect_refused("bench attention --plot plot.png", 2, "ends in .svg");
   expect_refused("bench attention --schedule nope", 2, "sequence_parallel");
   expect_refused("bench attention --schedule auto", 2, "by name");
+  expect_refused("bench attention --shape flux-3072 --tokens 99", 2,
+                 "--tokens goes with --shape custom");
+  expect_refused("bench --sp ring attention", 2, "--sp before 'attention'");
+  expect_refused("bench attention --profile a100 --machines 64x64", 2, "4096 ranks, at most 256");
   expect_refused("bench attention --heads 9 --kv-heads 4", 2, "9");
   expect_refused("bench attention --sp auto --profile a100 --ring-degree 5", 2, "5");
 }
