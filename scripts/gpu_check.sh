@@ -74,7 +74,7 @@ bench() {
   for family in linear pointwise decode sampling; do
     table "bench_$family" "$bin/bench_cuda_$family" --json "$out/$family.json"
   done
-  table bench_gemm "$bin/bench_cuda_gemm"
+  table bench_gemm "$bin/bench_cuda_gemm" --json "$out/gemm.json"
   [ "$gpus" -ge 2 ] && table bench_comm "$bin/bench_cuda_comm" --json "$out/comm.json"
   local shape=(--device cuda --random-weights --config)
   for context in 1024 4096 16384; do
@@ -84,6 +84,8 @@ bench() {
   table prefill_8b "$bin/braid" bench "${shape[@]}" configs/llama-3-8b.json -p 8192 -n 0
   [ "$gpus" -ge 2 ] &&
     table decode_7b_tp2 "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 128 -d 1024 --tp 2
+  [ "$gpus" -ge 2 ] &&
+    table attention_flux "$bin/braid" bench attention --shape flux-3072 --device cuda:0,1 --sp all -r 3
   for mode in ring ulysses; do
     [ "$gpus" -ge 2 ] && table "prefill_8b_$mode" "$bin/braid" bench --random-weights --config configs/llama-3-8b.json \
       --device cuda:0,1 --sp "$mode" -p 32768 -n 0
