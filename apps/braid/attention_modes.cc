@@ -74,9 +74,12 @@ std::shared_ptr<const ModePlan> plan_mode(const AttentionBench& o, SpMode mode,
   for (size_t r = 0; r < made.programs.size(); ++r) {
     ranks.push_back({&made.programs[r], catalogs[r % catalogs.size()]});
   }
-  made.schedules = plan(
-      *find_strategy(o.schedule), ranks,
-      {.micro_batches = {{.capacity = {.sequence = o.batch}}}, .topology = topology, .price = {}});
+  PlanRequest request{.micro_batches = {}, .topology = topology, .price = {}};
+  for (int mb = 0; mb < o.micro_batches; ++mb) {
+    made.counts.push_back({.sequence = even_part(o.batch, o.micro_batches, mb).size()});
+    request.micro_batches.push_back({.capacity = made.counts.back()});
+  }
+  made.schedules = plan(*find_strategy(o.schedule), ranks, request);
   return shared;
 }
 
@@ -97,10 +100,11 @@ ModeReport predict(const AttentionBench& o, SpMode mode, const Topology& topolog
   const auto shared = plan_mode(o, mode, topology, DType::bf16, {&backend.catalog()});
   const ModePlan& made = *shared;
   ModeReport report = report_of(shared);
-  const Work work{.extents = {.sequence = o.batch}};
+  std::vector<Work> works;
+  for (const Extents& counts : made.counts) works.push_back({.extents = counts});
   const CostModel model(profile, topology);
   const auto programs = made.pointers();
-  const SimulatedStep step = simulate(programs, made.schedules, {&work, 1}, model);
+  const SimulatedStep step = simulate(programs, made.schedules, works, model);
   report.seconds = step.seconds;
   report.bytes = step.wire_bytes;
   report.times = step.times;
@@ -147,11 +151,10 @@ ModeReport measure(const AttentionBench& o, SpMode mode, const Topology& topolog
     if (o.text > 0) {
       for (const char* name : {"joint_q", "joint_k", "joint_v"}) fill(executor.input(name), 99);
     }
-    const Extents counts{.sequence = o.batch};
     for (auto& run : times) {
       run[r].resize(made.schedules[r].launches.size());
       endpoint.traffic().reset();
-      executor.run({&counts, 1}, run[r]);
+      executor.run(made.counts, run[r]);
     }
   });
   for (int r = 0; r < P; ++r) {

@@ -21,6 +21,7 @@ struct AttentionBench {
   int torus = 0, ulysses = 0, ring = 0;
   double link_gbps = 0;
   int threads = 1, repetitions = 5;
+  int micro_batches = 1;             // that the sequences are divided into
   SequenceAttention::Rounds rounds;  // that calls are to fill
 };
 
@@ -30,6 +31,7 @@ struct ModePlan {
   SequenceMesh mesh;
   std::vector<Program> programs;
   std::vector<Schedule> schedules;
+  std::vector<Extents> counts;  // [micro-batches]
 
   std::vector<const Program*> pointers() const {
     std::vector<const Program*> result;

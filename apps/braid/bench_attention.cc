@@ -172,6 +172,8 @@ void check(const AttentionBench& o) {
   require_between("--kv-heads", o.kv_heads, 0, o.heads);
   require_between("--head-dim", o.head_dim, 1, 512);
   require_between("--batch", o.batch, 1, 1024);
+  const int64_t most = on_gpus(o) ? 1 : std::min<int64_t>(o.batch, kMaxMicroBatches);
+  require_between("--micro-batches", o.micro_batches, 1, most);
   require_between("--threads", o.threads, 1, 256);
   require_between("-r", o.repetitions, 1, 1000);
   require_between("--torus-degree", o.torus, 0, 4096);
@@ -291,6 +293,10 @@ void add_bench_attention(CLI::App& bench) {
   command->add_option("--kv-heads", o->kv_heads, "custom: KV heads (0: as many)");
   command->add_option("--head-dim", o->head_dim, "custom: head dimension")->capture_default_str();
   command->add_option("--batch", o->batch, "sequences")->capture_default_str();
+  command
+      ->add_option("--micro-batches", o->micro_batches,
+                   "that the sequences are divided into, for --schedule (not on GPUs)")
+      ->capture_default_str();
   command->add_flag("--causal", o->causal, "causal mask, zigzag layout");
   command->add_option("--machines", o->machines, "MACHINESxDEVICES")->capture_default_str();
   command->add_option("--device", o->device, "cpu, cuda, or cuda:0,1: a rank on each GPU")

@@ -65,6 +65,23 @@ TEST_F(BenchAttentionCliTest, PredictsAClusterFromAProfile) {
   EXPECT_EQ(braid(command).out, o.out) << "predictions are deterministic";
 }
 
+// Strategies divide the sequences and run their stages in turns; what moves stays the same.
+TEST_F(BenchAttentionCliTest, MicroBatchesOfSequences) {
+  for (const char* strategy : {"sequence_parallel", "overlap", "nanoflow"}) {
+    for (const char* profile : {"", " --profile a100"}) {
+      const Outcome o = braid(fmt::format(
+          "bench attention --machines 2x2 --tokens 96 --text 5 --batch 3 --micro-batches 2 -r 1 "
+          "--launches --sp torus,ring --schedule {}{}",
+          strategy, profile));
+      ASSERT_EQ(o.status, 0) << o.err;
+      expect_equal_bytes(rows_of(o.out));
+      size_t finals = 0;
+      for (size_t at = 0; (at = o.out.find("finalize=true", at)) != o.out.npos; ++at) ++finals;
+      EXPECT_EQ(finals, 2u * (2 + 1)) << "each micro-batch ends torus' two parts and the ring";
+    }
+  }
+}
+
 // By length, links and heads: not always torus, and not always the rule's degrees.
 TEST_F(BenchAttentionCliTest, AutoTakesTheFastestModeAndDegrees) {
   const auto chosen = [&](const std::string& options) {
@@ -100,6 +117,7 @@ TEST_F(BenchAttentionCliTest, WrongUseGetsOneLine) {
   expect_refused("bench attention --plot plot.png", 2, "ends in .svg");
   expect_refused("bench attention --schedule nope", 2, "sequence_parallel");
   expect_refused("bench attention --schedule auto", 2, "by name");
+  expect_refused("bench attention --batch 2 --micro-batches 3", 2, "wanted 1 to 2");
   expect_refused("bench attention --shape flux-3072 --tokens 99", 2,
                  "--tokens goes with --shape custom");
   expect_refused("bench --sp ring attention", 2, "--sp before 'attention'");
