@@ -110,11 +110,7 @@ class Modes : public CudaModes {
 
   ModeReport measure(SpMode mode) override {
     const auto P = static_cast<size_t>(topology_.ranks());
-    const auto pinned = [](int degree) {
-      return degree > 0 ? std::optional<int>(degree) : std::nullopt;
-    };
-    const SequenceMesh mesh = sequence_mesh(
-        mode, topology_, o_.heads, {pinned(o_.torus), pinned(o_.ulysses), pinned(o_.ring)});
+    const SequenceMesh mesh = sequence_mesh(mode, topology_, o_.heads, o_.degrees);
     std::vector<std::unique_ptr<GpuRank>> ranks(P);
     fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& e) {
       ranks[static_cast<size_t>(e.rank())] = std::make_unique<GpuRank>(e, mesh.mesh);

@@ -61,14 +61,10 @@ struct CpuRank {
 std::shared_ptr<const ModePlan> plan_mode(const AttentionBench& o, SpMode mode,
                                           const Topology& topology, DType dtype,
                                           const std::vector<const KernelCatalog*>& catalogs) {
-  const auto pinned = [](int degree) {
-    return degree > 0 ? std::optional<int>(degree) : std::nullopt;
-  };
   auto shared = std::make_shared<ModePlan>();
   ModePlan& made = *shared;
   made.attention = attention_of(o, topology.ranks(), dtype);
-  made.mesh =
-      sequence_mesh(mode, topology, o.heads, {pinned(o.torus), pinned(o.ulysses), pinned(o.ring)});
+  made.mesh = sequence_mesh(mode, topology, o.heads, o.degrees);
   made.programs = attention_programs(made.attention, made.mesh);
   std::vector<PlanRank> ranks;
   for (size_t r = 0; r < made.programs.size(); ++r) {
@@ -116,10 +112,7 @@ ModeReport predict(const AttentionBench& o, SpMode mode, const Topology& topolog
 
 ModeReport measure(const AttentionBench& o, SpMode mode, const Topology& topology) {
   const int P = topology.ranks();
-  const SequenceMesh mesh = sequence_mesh(mode, topology, o.heads,
-                                          {o.torus ? std::optional(o.torus) : std::nullopt,
-                                           o.ulysses ? std::optional(o.ulysses) : std::nullopt,
-                                           o.ring ? std::optional(o.ring) : std::nullopt});
+  const SequenceMesh mesh = sequence_mesh(mode, topology, o.heads, o.degrees);
   fabric::LinkModel links{.machines = topology.machines};
   if (o.link_gbps > 0) {
     auto& link = topology.machines > 1 ? links.cluster_link : links.machine_link;

@@ -18,7 +18,7 @@ struct AttentionBench {
   std::string schedule = "sequence_parallel", plot, device = "cpu";
   int64_t tokens = 2048, text = 0, heads = 8, kv_heads = 0, head_dim = 64, batch = 1;
   bool causal = false, launches = false, fill = true;
-  int torus = 0, ulysses = 0, ring = 0;
+  SpRequest degrees;
   double link_gbps = 0;
   int threads = 1, repetitions = 5;
   int micro_batches = 1;             // that the sequences are divided into

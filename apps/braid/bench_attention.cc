@@ -176,23 +176,17 @@ void check(const AttentionBench& o) {
   require_between("--micro-batches", o.micro_batches, 1, most);
   require_between("--threads", o.threads, 1, 256);
   require_between("-r", o.repetitions, 1, 1000);
-  require_between("--torus-degree", o.torus, 0, 4096);
-  require_between("--ulysses-degree", o.ulysses, 0, 4096);
-  require_between("--ring-degree", o.ring, 0, 4096);
   require_link_gbps(o.link_gbps);
 }
 
 // With the degrees that are fastest by simulation.
 ModeReport best_of(AttentionBench o, SpMode mode, const Topology& topology,
                    const Profile& profile) {
-  const auto pinned = [](int degree) {
-    return degree > 0 ? std::optional<int>(degree) : std::nullopt;
-  };
-  const auto meshes = sequence_meshes(mode, topology, o.heads,
-                                      {pinned(o.torus), pinned(o.ulysses), pinned(o.ring)});
+  const auto meshes = sequence_meshes(mode, topology, o.heads, o.degrees);
   std::optional<ModeReport> best;
   for (const SequenceMesh& mesh : meshes) {
-    o.torus = mesh.degrees.torus, o.ulysses = mesh.degrees.ulysses, o.ring = mesh.degrees.ring;
+    const SpDegrees& d = mesh.degrees;
+    o.degrees = {.torus = d.torus, .ulysses = d.ulysses, .ring = d.ring};
     ModeReport report = predict(o, mode, topology, profile);
     if (!best || report.seconds < best->seconds) best = std::move(report);
   }
@@ -249,12 +243,14 @@ void bench_attention(AttentionBench o) {
   std::unique_ptr<CudaModes> gpus;
   if (on_gpus(o)) gpus = make_cuda_modes(o, topology);
   Reports reports;
+  const auto report = [&](SpMode mode) {
+    if (gpus) return gpus->measure(mode);
+    if (!predicted) return measure(o, mode, topology);
+    return automatic ? best_of(o, mode, topology, *profile) : predict(o, mode, topology, *profile);
+  };
   for (SpMode mode : modes) {
     try {
-      reports.emplace_back(mode, gpus                     ? gpus->measure(mode)
-                                 : automatic && predicted ? best_of(o, mode, topology, *profile)
-                                 : predicted              ? predict(o, mode, topology, *profile)
-                                                          : measure(o, mode, topology));
+      reports.emplace_back(mode, report(mode));
     } catch (const Error& error) {
       const bool last = mode == modes.back() && reports.empty();
       if (!every || last || error.code() != ErrorCode::kInvalidArgument) throw;
@@ -305,9 +301,8 @@ void add_bench_attention(CLI::App& bench) {
       ->add_option("--sp", o->mode,
                    "ring, ulysses, usp, tas, torus, several with commas, auto or all")
       ->capture_default_str();
-  command->add_option("--torus-degree", o->torus, "0: by the rule");
-  command->add_option("--ulysses-degree", o->ulysses, "0: by the rule");
-  command->add_option("--ring-degree", o->ring, "0: by the rule");
+  const auto degrees = std::make_shared<DegreeOptions>();
+  degrees->add_to(*command, "");
   command->add_option("--schedule", o->schedule, "a strategy")->capture_default_str();
   command->add_option("--profile", o->profile,
                       "predict from this profile; on GPUs: beside what is measured");
@@ -325,7 +320,7 @@ void add_bench_attention(CLI::App& bench) {
       "Examples:\n  braid bench attention --machines 2x2 --sp all --link-gbps 1\n"
       "  braid bench attention --shape flux-3072 --machines 4x8 --profile a100 --sp auto\n"
       "  braid bench attention --shape flux-3072 --device cuda:0,1 --machines 2x1 --link-gbps 25");
-  command->callback([o, command, &bench] {
+  command->callback([o, degrees, command, &bench] {
     for (const CLI::Option* option : bench.get_options()) {
       if (option->count() == 0) continue;
       fail(ErrorCode::kInvalidArgument, "{} before 'attention' is an option of braid bench",
@@ -336,6 +331,7 @@ void add_bench_attention(CLI::App& bench) {
       fail(ErrorCode::kInvalidArgument, "{} goes with --shape custom: {} has its own", name,
            o->shape);
     }
+    o->degrees = degrees->request();
     bench_attention(*o);
   });
 }

@@ -118,10 +118,10 @@ ParallelRun::ParallelRun(const ParallelOptions& options)
     (links.machines > 1 ? links.cluster_link : links.machine_link) =
         Link{1e9 * options.link_gbps, 1e-6 * options.link_us};
   }
-  // On GPUs `auto` has one strategy for --tp: nothing to price.
-  const bool choice = engine_.schedule == "auto" && (!engine_.device.cuda || engine_.sp);
-  const bool priced = choice || (engine_.sp && !engine_.sp->mode);
-  if (priced && engine_.tp > 1) {
+  if (needs_profile({.device = engine_.device,
+                     .tp = engine_.tp,
+                     .sp = engine_.sp,
+                     .schedule = engine_.schedule})) {
     engine_.profile = engine_.device.cuda ? gpu_profile(engine_.device) : machine_profile(engine_);
   }
   if (options.trace.empty()) return;

@@ -8,11 +8,23 @@ namespace {
 constexpr const char* kWithSp[] = {"--ranks", "--torus-degree", "--ulysses-degree",
                                    "--ring-degree"};
 
-std::optional<int> pinned(int degree) {
-  return degree > 0 ? std::optional(degree) : std::nullopt;
+}  // namespace
+
+void DegreeOptions::add_to(CLI::App& command, const std::string& when) {
+  command.add_option("--torus-degree", torus_, when + "0: by the rule");
+  command.add_option("--ulysses-degree", ulysses_, when + "0: by the rule");
+  command.add_option("--ring-degree", ring_, when + "0: by the rule");
 }
 
-}  // namespace
+SpRequest DegreeOptions::request() const {
+  const auto pinned = [](const char* option, int degree) {
+    require_between(option, degree, 0, 4096);
+    return degree > 0 ? std::optional(degree) : std::nullopt;
+  };
+  return {.torus = pinned("--torus-degree", torus_),
+          .ulysses = pinned("--ulysses-degree", ulysses_),
+          .ring = pinned("--ring-degree", ring_)};
+}
 
 void SequenceOptions::add_to(CLI::App& command) {
   command_ = &command;
@@ -23,9 +35,7 @@ void SequenceOptions::add_to(CLI::App& command) {
   command.add_option("--machines", machines_,
                      "MACHINESxDEVICES in place of --tp, or with --sp of --ranks; machines are "
                      "emulated");
-  command.add_option("--torus-degree", torus_, "with --sp: 0: by the rule");
-  command.add_option("--ulysses-degree", ulysses_, "with --sp: 0: by the rule");
-  command.add_option("--ring-degree", ring_, "with --sp: 0: by the rule");
+  degrees_.add_to(command, "with --sp: ");
 }
 
 void SequenceOptions::apply(EngineConfig& engine) const {
@@ -49,9 +59,7 @@ void SequenceOptions::apply(EngineConfig& engine) const {
     fail(ErrorCode::kInvalidArgument,
          "--sp and --tp both say how ranks divide the work: wanted one of them");
   }
-  require_between("--torus-degree", torus_, 0, 4096);
-  require_between("--ulysses-degree", ulysses_, 0, 4096);
-  require_between("--ring-degree", ring_, 0, 4096);
+  SequenceParallel sp{.degrees = degrees_.request()};
   Topology topology{.machines = 1, .devices = ranks_};
   if (!machines_.empty()) {
     topology = parse_topology(machines_);
@@ -66,7 +74,6 @@ void SequenceOptions::apply(EngineConfig& engine) const {
            "--sp needs --ranks or --machines, or GPUs by name: --device cuda:0,1");
     }
   }
-  SequenceParallel sp{.degrees = {pinned(torus_), pinned(ulysses_), pinned(ring_)}};
   if (mode_ != "auto") sp.mode = parse_sp_mode(mode_);
   engine.sp = sp;
   engine.tp = topology.ranks();

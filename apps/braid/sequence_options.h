@@ -7,6 +7,18 @@
 
 namespace braid::app {
 
+// --torus-degree, --ulysses-degree and --ring-degree.
+class DegreeOptions {
+ public:
+  // `when` begins their descriptions.
+  void add_to(CLI::App& command, const std::string& when);
+  // Those that were given; 0 is by the rule. Fails with kInvalidArgument, naming the option.
+  SpRequest request() const;
+
+ private:
+  int torus_ = 0, ulysses_ = 0, ring_ = 0;
+};
+
 // Ranks that divide the tokens of a prompt, and on how many emulated machines ranks are.
 class SequenceOptions {
  public:
@@ -21,7 +33,7 @@ class SequenceOptions {
   std::string mode_;
   int ranks_ = 0;
   std::string machines_;
-  int torus_ = 0, ulysses_ = 0, ring_ = 0;
+  DegreeOptions degrees_;
   const CLI::App* command_ = nullptr;  // says which were given
 };
 

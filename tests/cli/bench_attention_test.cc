@@ -90,18 +90,17 @@ TEST_F(BenchAttentionCliTest, AutoTakesTheFastestModeAndDegrees) {
     const size_t at = o.out.find("auto: ");
     return at < o.out.size() ? o.out.substr(at + 6) : "";
   };
-  EXPECT_EQ(chosen("--heads 24 --tokens 512 --machines 2x1"),
-            "ulysses, torus 1 x ulysses 2 x ring 1\n");
-  EXPECT_EQ(chosen("--heads 24 --tokens 4096 --machines 2x1"),
-            "torus, torus 2 x ulysses 1 x ring 1\n");
-  EXPECT_EQ(chosen("--heads 24 --tokens 36864 --machines 2x1"),
-            "ring, torus 1 x ulysses 1 x ring 2\n");
-  EXPECT_EQ(chosen("--shape flux-3072 --machines 4x8"), "torus, torus 8 x ulysses 1 x ring 4\n");
-  // The rule has one group for nine heads, a ring, which takes five times as long.
-  EXPECT_EQ(chosen("--heads 9 --tokens 36864 --machines 2x8"),
-            "torus, torus 2 x ulysses 1 x ring 8\n");
-  EXPECT_EQ(chosen("--heads 9 --tokens 36864 --machines 2x8 --torus-degree 1"),
-            "usp, torus 1 x ulysses 8 x ring 2\n");
+  const std::string nine = "--heads 9 --tokens 36864 --machines 2x8";
+  for (const auto& [options, want] : std::vector<std::pair<std::string, std::string>>{
+           {"--heads 24 --tokens 512 --machines 2x1", "ulysses, torus 1 x ulysses 2 x ring 1"},
+           {"--heads 24 --tokens 4096 --machines 2x1", "torus, torus 2 x ulysses 1 x ring 1"},
+           {"--heads 24 --tokens 36864 --machines 2x1", "ring, torus 1 x ulysses 1 x ring 2"},
+           {"--shape flux-3072 --machines 4x8", "torus, torus 8 x ulysses 1 x ring 4"},
+           // The rule has one group for nine heads, a ring, which takes five times as long.
+           {nine, "torus, torus 2 x ulysses 1 x ring 8"},
+           {nine + " --torus-degree 1", "usp, torus 1 x ulysses 8 x ring 2"}}) {
+    EXPECT_EQ(chosen(options), want + "\n") << options;
+  }
 }
 
 TEST_F(BenchAttentionCliTest, WrongUseGetsOneLine) {

@@ -76,6 +76,11 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
 
 }  // namespace
 
+bool needs_profile(const RunnerConfig& config) {
+  const bool strategies = config.schedule == "auto" && candidates(config).size() > 1;
+  return config.tp > 1 && (strategies || (config.sp && !config.sp->mode));
+}
+
 struct Runner::Impl {
   Impl(const Model& m, const RunnerConfig& c)
       : config(c),

@@ -29,6 +29,9 @@ struct RunnerConfig {
   int64_t deadline_ms = 60000;                 // of a wait for another rank
 };
 
+// Whether such a job chooses by simulation: it then needs a profile.
+bool needs_profile(const RunnerConfig& config);
+
 // Runs forward passes of one model on all ranks of this process. A step's batch is divided as its
 // strategy says, its sizes are rounded up to capacities, and the Programs and Schedules for these
 // are made once and cached.

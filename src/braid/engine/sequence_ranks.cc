@@ -24,8 +24,8 @@ double simulated_seconds(const PlannedForward& planned, int64_t tokens, int64_t 
   return simulate(planned.programs(), planned.schedules, {&work, 1}, cost).seconds;
 }
 
-// What ring, ulysses or tas have tried with the same groups.
-bool is_another_modes(const SequenceMesh& mesh) {
+// ring, ulysses or tas have the same groups.
+bool repeats_another_mode(const SequenceMesh& mesh) {
   const SpDegrees& d = mesh.degrees;
   const bool hybrid = mesh.mode == SpMode::usp || mesh.mode == SpMode::tas;
   return (hybrid && (d.ulysses == 1 || d.ring == 1)) ||
@@ -43,7 +43,7 @@ SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, i
   }
   const int P = topology.ranks();
   const int64_t most = cache.pages * cache.page_size;
-  const int64_t tokens = sp.tokens > 0 ? std::clamp<int64_t>(sp.tokens, P, most) : most;
+  const int64_t tokens = sp.tokens > 0 ? std::min(std::max<int64_t>(sp.tokens, P), most) : most;
   NullBackend backend;
   const SequenceLayout layout = even_zigzag_layout(tokens, P);
   const ContextKey key = key_for_tokens(layout, layout, 1);
@@ -51,7 +51,7 @@ SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, i
   double least = std::numeric_limits<double>::infinity();
   for (SpMode mode : kSpModes) {
     for (const SequenceMesh& mesh : sequence_meshes(mode, topology, q_heads, sp.degrees)) {
-      if (best && is_another_modes(mesh)) continue;
+      if (best && repeats_another_mode(mesh)) continue;
       const ForwardPlanner planner(
           model, cache, std::vector(static_cast<size_t>(P), &backend.catalog()), topology, mesh);
       const double seconds = simulated_seconds(

@@ -96,7 +96,8 @@ TEST(SequenceMesh, RingStepsShareNoPort) {
           std::set<int> sources;
           std::set<LinkClass> links;
           for (int r = 0; r < ring; ++r) {
-            const int rank = mesh.rank(0, 0, r), source = mesh.ring_source(rank, step);
+            const int rank = mesh.rank(0, 0, r),
+                      source = mesh.ring_sources(rank)[static_cast<size_t>(step)];
             EXPECT_EQ(mesh.u(source), 0);
             sources.insert(source);
             pairs.insert({rank, source});

@@ -33,6 +33,11 @@ AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAtte
   check("k", in_.k, kv_type(a_));
   check("v", in_.v, kv_type(a_));
   if (in_.early == kNoValue) in_.early = in_.q;
+  for (int x = 0; x < world(); ++x) ring_sources_.push_back(mesh_.ring_sources(x));
+}
+
+int AttentionPieces::ring_source(int rank, int step) const {
+  return ring_sources_[static_cast<size_t>(rank)][static_cast<size_t>(step)];
 }
 
 Range AttentionPieces::q_heads(int rank) const {

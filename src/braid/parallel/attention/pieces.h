@@ -13,7 +13,7 @@
 // the queries of the ranks (t', u', r), over the keys of all ranks. *Class* k of rank x is what the
 // ranks (t - k, u', r) hold, u' = 0..U-1: class 0 is its own torus group's, and of that its own
 // rows are used where they are. *Ring step* i of a class is the class of the i-th ring neighbour
-// (t, u, r'), SequenceMesh::ring_source.
+// (t, u, r'), SequenceMesh::ring_sources.
 namespace braid {
 
 // Rows of a value that a rank computes with.
@@ -134,6 +134,7 @@ class AttentionPieces {
   int64_t most(const std::function<int64_t(int rank)>& of) const;
   // Ranks of class k whose rows are in its buffer.
   std::vector<int> sources(int rank, int k) const;
+  int ring_source(int rank, int step) const;
   int64_t buffered_rows(const SequenceLayout& layout, int rank, int k) const;
   // Where the rows of `source` begin in a rank's buffer of class 0.
   int64_t row_in_class_0(const SequenceLayout& layout, int rank, int source) const;
@@ -154,6 +155,7 @@ class AttentionPieces {
   const SequenceMesh& mesh_;
   AttentionInputs in_;
   std::string stage_ = "open";
+  std::vector<std::vector<int>> ring_sources_;                   // [ranks][R]
   std::map<ValueId, std::vector<std::vector<int64_t>>> pushes_;  // see pushes_of
   ValueId state_o_ = kNoValue, state_l_ = kNoValue, state_m_ = kNoValue;
   std::vector<std::pair<const Chunk*, int64_t>> state_row_;

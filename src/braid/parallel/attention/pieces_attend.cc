@@ -87,7 +87,7 @@ Chunk AttentionPieces::ring_chunk(int k, int i, ValueId buffer_k, ValueId buffer
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world(); ++x) {
     auto& pieces = chunk[static_cast<size_t>(x)];
-    const int peer = mesh_.ring_source(x, i);
+    const int peer = ring_source(x, i);
     int64_t row = 0;
     if (k == 0) row = append(pieces, a_.kv, peer, buffer_k, buffer_v, row, 0);
     for (int source : sources(peer, k)) {

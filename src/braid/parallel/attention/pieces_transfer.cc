@@ -62,7 +62,7 @@ void AttentionPieces::pull_ring(int k, int i, ValueId class_k, ValueId class_v, 
   std::vector<ValueId> inputs{dst_k, dst_v, in_.k, in_.v};
   if (class_k != kNoValue) inputs.insert(inputs.end(), {class_k, class_v});
   emit(ops::kPull, inputs, kRingTag, [&](int x) {
-    const int peer = mesh_.ring_source(x, i);
+    const int peer = ring_source(x, i);
     const Range heads = kv_heads(x);  // the peer's too: they differ in r alone
     const int64_t own = k == 0 ? a_.kv.rows(peer) : 0;
     Moves moves;
@@ -134,20 +134,21 @@ void AttentionPieces::push_results(const Results& results, const std::vector<con
                                    ValueId send, bool joint) {
   stage("push_o");
   joint = joint && a_.joint_q > 0 && world() > 1;
-  const bool relayed = joint && results.joint_arrivals != kNoValue;
-  if (relayed) relay_joint(results);
-  joint = joint && !relayed;
+  const bool relayed = results.joint_arrivals != kNoValue, direct = joint && !relayed;
+  if (joint && relayed) relay_joint(results);
   std::vector<ValueId> values;
   if (send != kNoValue) values = {send, results.o};
   const int joint_o = 1 + static_cast<int>(values.size());
-  if (joint) values.push_back(results.joint_o);
+  if (direct) values.push_back(results.joint_o);
   if (values.empty()) return;
   emit_push(results.arrivals, values, kLinkTag, [&](int x) {
     Moves moves;
     if (send != kNoValue) add_rows(moves, q, x);
-    std::vector<int> others;
-    for (int n = 1; n < world(); ++n) others.push_back((x + n) % world());
-    if (joint) add_joint(moves, joint_o, others, std::array{x});
+    if (direct) {
+      std::vector<int> others;
+      for (int n = 1; n < world(); ++n) others.push_back((x + n) % world());
+      add_joint(moves, joint_o, others, std::array{x});
+    }
     return moves;
   });
 }

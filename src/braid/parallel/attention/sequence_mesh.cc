@@ -81,9 +81,10 @@ int SequenceMesh::rank(int t, int u, int r) const {
   return rank;
 }
 
-int SequenceMesh::ring_source(int rank, int step) const {
+std::vector<int> SequenceMesh::ring_sources(int rank) const {
+  const std::vector<int> ring = mesh.group(rank, "ring");
   const int R = degrees.ring, at = r(rank);
-  const auto machine = [&](int i) { return topology.machine_of(this->rank(t(rank), u(rank), i)); };
+  const auto machine = [&](int i) { return topology.machine_of(ring[static_cast<size_t>(i)]); };
   int each = 1;  // ring ranks of a machine
   while (each < R && machine(each) == machine(0)) ++each;
   bool even = R % each == 0;
@@ -91,8 +92,12 @@ int SequenceMesh::ring_source(int rank, int step) const {
     even = (machine(i) == machine(i - 1)) == (i % each != 0);
   }
   if (!even) each = R;
-  const int source = (at / each + step / each) * each + (at + step) % each;
-  return this->rank(t(rank), u(rank), source % R);
+  std::vector<int> sources;
+  for (int step = 0; step < R; ++step) {
+    const int source = (at / each + step / each) * each + (at + step) % each;
+    sources.push_back(ring[static_cast<size_t>(source % R)]);
+  }
+  return sources;
 }
 
 SequenceMesh sequence_mesh(SpMode mode, const Topology& topology, int64_t q_heads,

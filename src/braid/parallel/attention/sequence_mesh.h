@@ -55,10 +55,10 @@ struct SequenceMesh {
   int r(int rank) const { return mesh.coordinate(rank, "ring"); }
   int rank(int t, int u, int r) const;
   int head_group(int rank) const { return t(rank) * degrees.ulysses + u(rank); }
-  // Whose keys a rank reads in a ring step, 0..R-1; step 0 is its own. In each step every rank is
-  // read by one other. Where each machine has as many of the ring, its own come first, and all
-  // ranks cross between machines in the same steps: no two readers share a rank's port.
-  int ring_source(int rank, int step) const;
+  // [R], by ring step: whose keys a rank reads, its own first. In each step every rank is read by
+  // one other. Where each machine has as many of the ring, its own come first, and all ranks cross
+  // between machines in the same steps: no two readers share a rank's port.
+  std::vector<int> ring_sources(int rank) const;
 };
 
 // Where nothing is pinned: P_u = gcd(N M, H) head groups (section 4.2), of which torus takes

@@ -15,8 +15,7 @@ namespace braid {
 //   y shares r(x)                  q: Lq(y) hq(x) e   k, v: 2 Lkv(y) hkv(x) e   o: Lq(y) hq(x) e
 //   y shares t(x), u(x)            ring: 2 sum over z with r(z) = r(y) of Lkv(z) hkv(x) e
 //   y is x on another machine      joint o: Lj(r(x)) hq(x) e
-//   y is on x's machine            joint o: sum over z that are x on any machine of Lj(r(z)) hq(z)
-//   e
+//   y is on x's machine            joint o: sum over z, which are x on any machine, of the same
 // In ulysses the q, k, v terms are asked for by y, which pushes them.
 std::vector<std::array<int64_t, 3>> attention_traffic(const SequenceAttention& attention,
                                                       const SequenceMesh& mesh);
