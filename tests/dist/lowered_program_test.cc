@@ -108,7 +108,7 @@ std::vector<float> run_program(RankKernels& rank, const Program& program,
     }
     for (ValueId id : op.outputs) outs.push_back(views[static_cast<size_t>(id)]);
     const OpCall call = {&op, ins, outs, program.value(op.inputs[0]).type.axis, &part};
-    const KernelInfo info = rank.table.find(program, op, Stream::compute);
+    const KernelInfo info = rank.table.find(program, op, Stream::compute, program.capacity);
     workspace.assign(static_cast<size_t>(info.workspace_bytes) + 64, std::byte{0xff});
     std::byte* aligned = workspace.data();
     while (reinterpret_cast<uintptr_t>(aligned) % 64 != 0) ++aligned;

@@ -104,8 +104,8 @@ std::string step_with(const std::string& strategy_name, int ranks, int threads,
       Schedule schedule = shape.schedules[r];
       for (size_t i = 0; i < schedule.launches.size(); ++i) {
         Launch& l = schedule.launches[i];
-        l.kernel =
-            all[r]->catalog().find(shape.programs[r], schedule.op(shape.programs[r], l), l.stream);
+        l.kernel = all[r]->catalog().find(shape.programs[r], schedule.op(shape.programs[r], l),
+                                          l.stream, schedule.capacity(shape.programs[r], l));
         schedule.memory.workspace_offset[i] = -1;
         if (l.kernel.workspace_bytes == 0) continue;
         schedule.memory.arena_bytes = round_up(schedule.memory.arena_bytes, 64);

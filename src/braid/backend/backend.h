@@ -26,6 +26,8 @@ struct BoundOp {
   std::span<const TensorView> in;
   std::span<const TensorView> out;
   BatchAxis axis = BatchAxis::none;
+  // Rows of its outputs beyond the live ones, up to their shapes, belong to nobody else.
+  bool own_rows = true;
   const BatchPart* part = nullptr;
   std::byte* workspace = nullptr;
   DeviceMemory* arena = nullptr;  // in which the operands lie that are neither weights nor states

@@ -21,9 +21,11 @@ struct KernelInfo {
 class KernelCatalog {
  public:
   virtual ~KernelCatalog() = default;
-  // The kernel that would run `op`, whose values are the program's, on `stream`. Fails with
-  // kUnsupported, naming the op and its types, when the backend has none.
-  virtual KernelInfo find(const Program& program, const Op& op, Stream stream) const = 0;
+  // The kernel that would run `op`, whose values are the program's, on `stream` for a part of the
+  // batch of `capacity`. Fails with kUnsupported, naming the op and its types, when the backend has
+  // none.
+  virtual KernelInfo find(const Program& program, const Op& op, Stream stream,
+                          const Extents& capacity) const = 0;
   // What gains on this backend alone; applied after fusions().
   virtual std::span<const Fusion> fusions() const { return {}; }
 };

@@ -28,9 +28,10 @@ std::string line(const Program& program, const Op& op) {
   return out;
 }
 
-std::vector<ValueType> types(const Program& program, const std::vector<ValueId>& ids) {
+std::vector<ValueType> types(const Program& program, const std::vector<ValueId>& ids,
+                             const Extents& part) {
   std::vector<ValueType> result;
-  for (ValueId id : ids) result.push_back(id == kNoValue ? ValueType{} : program.value(id).type);
+  for (ValueId id : ids) result.push_back(program.type_of(id, part));
   return result;
 }
 
@@ -43,12 +44,30 @@ std::optional<ValueId> Program::find(std::string_view value_name) const {
   return std::nullopt;
 }
 
+ValueType Program::type_of(ValueId id, const Extents& part) const {
+  if (id == kNoValue) return {};
+  ValueType type = value(id).type;
+  if (type.axis == BatchAxis::none) return type;
+  // Starts of sequences have one more than there are sequences.
+  const int64_t more = type.shape[0] - capacity.of(type.axis, 0);
+  type.shape[0] = part.of(type.axis, 0) + more;
+  return type;
+}
+
 std::vector<ValueType> Program::input_types(const Op& op) const {
-  return types(*this, op.inputs);
+  return types(*this, op.inputs, capacity);
 }
 
 std::vector<ValueType> Program::output_types(const Op& op) const {
-  return types(*this, op.outputs);
+  return types(*this, op.outputs, capacity);
+}
+
+std::vector<ValueType> Program::input_types(const Op& op, const Extents& part) const {
+  return types(*this, op.inputs, part);
+}
+
+std::vector<ValueType> Program::output_types(const Op& op, const Extents& part) const {
+  return types(*this, op.outputs, part);
 }
 
 Cost Program::cost(const Op& op, const Work& work) const {

@@ -1,5 +1,7 @@
 #include "braid/runtime/executor.h"
 
+#include <algorithm>
+
 namespace braid {
 
 Executor::Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve,
@@ -18,9 +20,9 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
         schedule_.memory.offset(static_cast<ValueId>(id), 0) < 0) {
       continue;
     }
-    inputs_[value.name] = view(static_cast<ValueId>(id), 0, {});
+    inputs_[value.name] = whole(static_cast<ValueId>(id));
   }
-  for (ValueId id : program_.outputs) outputs_.push_back(view(id, 0, {}));
+  for (ValueId id : program_.outputs) outputs_.push_back(whole(id));
   parts_.resize(M * M);
   size_t operands = 0;
   for (const Launch& launch : schedule_.launches) {
@@ -33,28 +35,26 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
     const Launch& launch = schedule_.launches[i];
     const Op& op = schedule_.op(program_, launch);
     const size_t part = part_index(launch);
+    const Extents capacity = schedule_.capacity(program_, launch);
     const auto bind = [&](const std::vector<ValueId>& ids) {
       const size_t begin = views_.size();
       for (ValueId id : ids) {
-        views_.push_back(view(id, launch.micro_batch, resolve));
-        if (id == kNoValue || launch.micro_batch == 0) continue;
-        const Value& value = program_.value(id);
-        const bool in_arena = value.kind == ValueKind::input || value.kind == ValueKind::computed;
-        if (in_arena && schedule_.memory.merged[static_cast<size_t>(id)] &&
-            value.type.axis != BatchAxis::none) {
-          const TensorView& whole = views_.back();
-          moving_.push_back({.view = views_.size() - 1,
-                             .base = whole.data,
-                             .stride = whole.bytes() / whole.shape[0],
-                             .axis = value.type.axis,
-                             .part = part});
-        }
+        views_.push_back(view(id, launch.micro_batch, capacity, resolve));
+        if (launch.micro_batch == 0 || !merged(id)) continue;
+        const TensorView& rows = views_.back();
+        moving_.push_back({.view = views_.size() - 1,
+                           .base = rows.data,
+                           .stride = rows.bytes() / rows.shape[0],
+                           .axis = program_.value(id).type.axis,
+                           .part = part});
       }
       return std::span<const TensorView>(views_).subspan(begin, ids.size());
     };
     BoundOp bound{.op = &op};
     bound.in = bind(op.inputs);
     bound.out = bind(op.outputs);
+    bound.own_rows = launch.num_micro_batches == std::ssize(schedule_.micro_batches) ||
+                     std::ranges::none_of(op.outputs, [&](ValueId id) { return merged(id); });
     bound.axis = program_.value(op.inputs[0]).type.axis;
     bound.part = &parts_[part];
     bound.arena = arena_.get();
@@ -92,13 +92,23 @@ std::vector<InputCopy> Executor::stage() {
   return copies;
 }
 
-TensorView Executor::view(ValueId id, int micro_batch, const Resolver& resolve) const {
+TensorView Executor::view(ValueId id, int micro_batch, const Extents& capacity,
+                          const Resolver& resolve) const {
   if (id == kNoValue) return {};
   const Value& value = program_.value(id);
   if (value.kind == ValueKind::weight || value.kind == ValueKind::state) return resolve(value);
   const int64_t offset = schedule_.memory.offset(id, micro_batch);
   BRAID_CHECK(offset >= 0, "%{} has no place in the arena", id);
-  return make_view(arena_->data() + offset, value.type.dtype, value.type.shape);
+  return make_view(arena_->data() + offset, value.type.dtype, program_.type_of(id, capacity).shape);
+}
+
+// Whether micro-batches have rows of one buffer.
+bool Executor::merged(ValueId id) const {
+  if (id == kNoValue) return false;
+  const Value& value = program_.value(id);
+  const bool in_arena = value.kind == ValueKind::input || value.kind == ValueKind::computed;
+  return in_arena && value.type.axis != BatchAxis::none &&
+         schedule_.memory.merged[static_cast<size_t>(id)];
 }
 
 size_t Executor::part_index(const Launch& launch) const {
@@ -116,7 +126,7 @@ TensorView Executor::device_input(std::string_view name) const {
   for (size_t id = 0; id < program_.values.size(); ++id) {
     const Value& value = program_.values[id];
     if (value.kind == ValueKind::input && value.name == name) {
-      return view(static_cast<ValueId>(id), 0, {});
+      return whole(static_cast<ValueId>(id));
     }
   }
   BRAID_CHECK(false, "no input '{}'", name);

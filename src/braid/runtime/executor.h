@@ -55,7 +55,11 @@ class Executor {
     size_t part = 0;
   };
 
-  TensorView view(ValueId id, int micro_batch, const Resolver& resolve) const;
+  // The value in the first of some micro-batches, with room for their capacity.
+  TensorView view(ValueId id, int micro_batch, const Extents& capacity,
+                  const Resolver& resolve) const;
+  TensorView whole(ValueId id) const { return view(id, 0, program_.capacity, {}); }
+  bool merged(ValueId id) const;
   std::vector<InputCopy> stage();
   size_t part_index(const Launch& launch) const;
 

@@ -59,8 +59,8 @@ std::vector<Schedule> plan(const OpScheduler& strategy, std::span<const PlanRank
             make_replacement(*rank.program, readers, launch, name, schedule.strategy));
         launch.replacement = static_cast<int>(schedule.replacements.size()) - 1;
       }
-      launch.kernel =
-          rank.catalog->find(*rank.program, schedule.op(*rank.program, launch), launch.stream);
+      launch.kernel = rank.catalog->find(*rank.program, schedule.op(*rank.program, launch),
+                                         launch.stream, schedule.capacity(*rank.program, launch));
     }
     schedules.push_back(std::move(schedule));
     programs.push_back(rank.program);

@@ -27,6 +27,15 @@ std::string micro_batches_of(const Launch& launch) {
   return fmt::format("{}-{}", launch.micro_batch, launch.micro_batch_end() - 1);
 }
 
+Extents Schedule::capacity(const Program& program, const Launch& launch) const {
+  if (launch.num_micro_batches == std::ssize(micro_batches)) return program.capacity;
+  Extents sum;
+  for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
+    sum += micro_batches[static_cast<size_t>(mb)].capacity;
+  }
+  return sum;
+}
+
 std::string to_string(const Schedule& schedule, const Program& program) {
   std::string out =
       fmt::format("schedule {}: {} launches, {} micro-batches (tokens", schedule.strategy,

@@ -58,6 +58,8 @@ struct Schedule {
     return launch.replacement >= 0 ? replacements[static_cast<size_t>(launch.replacement)]
                                    : program.ops[static_cast<size_t>(launch.op)];
   }
+  // Of the micro-batches that a launch works on.
+  Extents capacity(const Program& program, const Launch& launch) const;
 };
 
 std::string micro_batches_of(const Launch& launch);  // "0", "0-1"

@@ -22,8 +22,8 @@ TEST(NullBackend, ARunReturnsAtOnceAndTakesNoTime) {
   NullBackend backend;
   const OpDef def = {.kind = "nothing"};
   const Op op = {.def = &def};
-  EXPECT_EQ(backend.catalog().find({}, op, Stream::compute).name, "nothing");
-  EXPECT_EQ(backend.catalog().find({}, op, Stream::side).workspace_bytes, 0);
+  EXPECT_EQ(backend.catalog().find({}, op, Stream::compute, {}).name, "nothing");
+  EXPECT_EQ(backend.catalog().find({}, op, Stream::side, {}).workspace_bytes, 0);
   const auto replay = backend.bind(
       {.launches = {{.op = &op}, {.op = &op, .stream = Stream::comm}}, .parts = {}, .inputs = {}});
   replay->run();

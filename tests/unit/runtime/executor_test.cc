@@ -69,6 +69,38 @@ std::vector<Extents> random_counts(const Schedule& schedule, std::mt19937_64& rn
   return counts;
 }
 
+// Kernels that compute whole capacities compute their launch's, not the batch's; the starts of
+// sequences are one more than there are sequences.
+TEST(Executor, OperandsHaveRoomForTheirMicroBatches) {
+  Bound b(merging());
+  int parts = 0, wholes = 0;
+  b.backend.watch = [&](int i, const OpCall& call) {
+    const Launch& l = b.schedule.launches[static_cast<size_t>(i)];
+    ++(l.num_micro_batches == 1 ? parts : wholes);
+    Extents n;
+    for (int mb = l.micro_batch; mb < l.micro_batch_end(); ++mb) {
+      n += b.schedule.micro_batches[static_cast<size_t>(mb)].capacity;
+    }
+    const auto check = [&](std::span<const TensorView> views, const std::vector<ValueId>& ids) {
+      for (size_t k = 0; k < ids.size(); ++k) {
+        if (ids[k] == kNoValue) continue;
+        const Value& value = b.program.value(ids[k]);
+        const int64_t more = value.name == "q_start" ? 1 : 0;
+        const int64_t rows = value.type.shape[0] - more;
+        EXPECT_EQ(views[k].shape[0], n.of(value.type.axis, rows) + more) << value.name;
+      }
+    };
+    check(call.in, call.op->inputs);
+    check(call.out, call.op->outputs);
+  };
+  std::vector<Extents> counts;
+  for (const MicroBatch& mb : b.schedule.micro_batches) counts.push_back(mb.capacity);
+  b.write(counts);
+  b.executor->run(counts);
+  EXPECT_GT(parts, 0);
+  EXPECT_GT(wholes, 0);
+}
+
 // What meets is one buffer: the micro-batches' rows of a merged value follow each other without
 // gaps at the step's sizes, and the merged launch works on them all where they lie.
 TEST(Executor, RowsOfMicroBatchesMeetWithoutGaps) {

@@ -26,7 +26,7 @@ class SerialBackend : public Backend {
 
  private:
   struct Catalog : KernelCatalog {
-    KernelInfo find(const Program&, const Op& op, Stream) const override {
+    KernelInfo find(const Program&, const Op& op, Stream, const Extents&) const override {
       return {std::string(op.def->kind), 0};
     }
   };

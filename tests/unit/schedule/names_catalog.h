@@ -9,7 +9,7 @@ namespace braid {
 // Kernels are names.
 class NamesCatalog : public KernelCatalog {
  public:
-  KernelInfo find(const Program&, const Op& op, Stream) const override {
+  KernelInfo find(const Program&, const Op& op, Stream, const Extents&) const override {
     return {std::string(op.def->kind), 0};
   }
 };

@@ -46,7 +46,7 @@ TEST(Plan, ReplacementsAreEachRanksOwn) {
 
 TEST(Plan, KernelsAreThoseOfTheLaunchsStream) {
   struct ByStream : KernelCatalog {
-    KernelInfo find(const Program&, const Op& op, Stream stream) const override {
+    KernelInfo find(const Program&, const Op& op, Stream stream, const Extents&) const override {
       return {fmt::format("{}.{}", op.def->kind, to_string(stream)), 64};
     }
   } catalog;
@@ -56,6 +56,24 @@ TEST(Plan, KernelsAreThoseOfTheLaunchsStream) {
                           {.micro_batches = {{program.capacity}}, .topology = {}, .price = {}})[0];
   for (const Launch& l : s.launches) {
     EXPECT_EQ(l.kernel.name, fmt::format("{}.{}", s.op(program, l).def->kind, to_string(l.stream)));
+  }
+}
+
+// Scratch and kernels are those of the rows that a launch can have.
+TEST(Plan, KernelsAreThoseOfTheLaunchsCapacity) {
+  struct ByTokens : KernelCatalog {
+    KernelInfo find(const Program&, const Op&, Stream, const Extents& capacity) const override {
+      return {fmt::format("{} tokens", capacity.token), 64};
+    }
+  } catalog;
+  const Program program = decoder({12, 2, 2});
+  const PlanRank rank = {&program, &catalog};
+  const Schedule s =
+      plan(merging(), {&rank, 1},
+           {.micro_batches = {{{8, 1, 1}}, {{4, 1, 1}}}, .topology = {}, .price = {}})[0];
+  for (const Launch& l : s.launches) {
+    const int64_t tokens = l.num_micro_batches == 2 ? 12 : l.micro_batch == 0 ? 8 : 4;
+    EXPECT_EQ(l.kernel.name, fmt::format("{} tokens", tokens));
   }
 }
 

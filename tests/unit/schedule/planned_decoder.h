@@ -75,7 +75,7 @@ inline Program decoder(const Extents& capacity, const DecoderShape& d = {}) {
 // Scratch of some sizes, so that it takes part in plans.
 class ScratchCatalog : public KernelCatalog {
  public:
-  KernelInfo find(const Program&, const Op& op, Stream) const override {
+  KernelInfo find(const Program&, const Op& op, Stream, const Extents&) const override {
     const bool any = op.def->kind == "attention" || op.def->kind == "linear";
     return {std::string(op.def->kind), any ? 1000 : 0};
   }

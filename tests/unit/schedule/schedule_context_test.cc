@@ -258,7 +258,7 @@ TEST(BadStrategy, IsRefusedAlsoWhenItSwallowsTheErrors) {
 TEST(BadStrategy, LeavesNoTrace) {
   struct Counting : KernelCatalog {
     mutable int asked = 0;
-    KernelInfo find(const Program&, const Op& op, Stream) const override {
+    KernelInfo find(const Program&, const Op& op, Stream, const Extents&) const override {
       ++asked;
       return {std::string(op.def->kind), 0};
     }

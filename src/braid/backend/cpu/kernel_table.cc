@@ -14,9 +14,11 @@ const Kernel& KernelTable::at(std::string_view kind) const {
   return it->second;
 }
 
-KernelInfo KernelTable::find(const Program& program, const Op& op, Stream stream) const {
+KernelInfo KernelTable::find(const Program& program, const Op& op, Stream stream,
+                             const Extents& capacity) const {
   return at(op.def->kind)
-      .info(op, program.input_types(op), program.output_types(op), threads(stream));
+      .info(op, program.input_types(op, capacity), program.output_types(op, capacity),
+            threads(stream));
 }
 
 void add_reference_kernel(KernelTable& table, const OpDef& def) {

@@ -38,7 +38,8 @@ class KernelTable : public KernelCatalog {
   int threads(Stream stream) const { return stream == Stream::compute ? threads_ : 1; }
   void add(std::string_view kind, Kernel kernel);  // replaces an earlier kernel of the kind
   const Kernel& at(std::string_view kind) const;   // fails with kUnsupported
-  KernelInfo find(const Program& program, const Op& op, Stream stream) const override;
+  KernelInfo find(const Program& program, const Op& op, Stream stream,
+                  const Extents& capacity) const override;
 
  private:
   int threads_;

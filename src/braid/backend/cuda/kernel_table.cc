@@ -33,8 +33,10 @@ const Kernel& KernelTable::at(std::string_view kind) const {
   return it->second;
 }
 
-KernelInfo KernelTable::find(const Program& program, const Op& op, Stream) const {
-  return at(op.def->kind).info(op, program.input_types(op), program.output_types(op), device_);
+KernelInfo KernelTable::find(const Program& program, const Op& op, Stream,
+                             const Extents& capacity) const {
+  return at(op.def->kind)
+      .info(op, program.input_types(op, capacity), program.output_types(op, capacity), device_);
 }
 
 }  // namespace braid::cuda

@@ -22,6 +22,7 @@ struct LaunchArgs {
   // The step is one micro-batch: its graph finds all inputs, and all keys but the new ones,
   // written.
   bool whole_batch = true;
+  bool own_rows = true;  // as of BoundOp
 
   // The live rows on an axis, for kernels: device memory.
   const int64_t* live(BatchAxis axis) const;
@@ -45,7 +46,8 @@ class KernelTable : public KernelCatalog {
   const DeviceInfo& device() const { return device_; }
   void add(std::string_view kind, Kernel kernel);  // replaces an earlier kernel of the kind
   const Kernel& at(std::string_view kind) const;   // fails with kUnsupported
-  KernelInfo find(const Program& program, const Op& op, Stream stream) const override;
+  KernelInfo find(const Program& program, const Op& op, Stream stream,
+                  const Extents& capacity) const override;
   std::span<const Fusion> fusions() const override { return few_token_fusions(); }
 
  private:

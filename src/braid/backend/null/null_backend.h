@@ -15,7 +15,7 @@ class NullBackend : public Backend {
  private:
   class Catalog : public KernelCatalog {
    public:
-    KernelInfo find(const Program&, const Op& op, Stream) const override {
+    KernelInfo find(const Program&, const Op& op, Stream, const Extents&) const override {
       return {std::string(op.def->kind), 0};
     }
   };

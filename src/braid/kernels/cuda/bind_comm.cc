@@ -228,7 +228,8 @@ BoundKernel bind_linear_all_reduce(const KernelTable& table, const LaunchArgs& a
                                          .device = args.device,
                                          .stream = args.stream,
                                          .arena = args.arena,
-                                         .whole_batch = args.whole_batch});
+                                         .whole_batch = args.whole_batch,
+                                         .own_rows = args.own_rows});
   const int64_t* live = args.live(call.axis);
   const auto params = [&call, live] {
     return CollectiveParams{.x = call.out[0].data, .y = call.out[0].data, .live_rows = live};

@@ -107,7 +107,7 @@ class BoundGemm {
         scratch_(gated_, types_of(args.call.in)),
         workspace_(args.workspace),
         rows_(args.live(args.call.axis)),
-        whole_batch_(args.whole_batch) {
+        own_rows_(args.own_rows) {
     const LinearOperands op(call_);
     for (size_t i = 0; i < op.weights(); ++i) products_.push_back(make(args, store, op, i));
     const int sms = args.device.num_sms;
@@ -138,7 +138,7 @@ class BoundGemm {
  private:
   // The library computes all rows. Those that are not live may be another micro-batch's in a
   // buffer that several share; the counts of such steps are those of the capture.
-  bool writes_in_place() const { return whole_batch_ || call_.rows() == call_.in[0].shape[0]; }
+  bool writes_in_place() const { return own_rows_ || call_.rows() == call_.in[0].shape[0]; }
 
   // The gate's product goes to the scratch, the other's to y, where the gate then meets it.
   TensorView y_of(const LinearOperands& op, size_t i) const {
@@ -204,7 +204,7 @@ class BoundGemm {
   const GemmScratch scratch_;
   std::byte* workspace_;
   const int64_t* rows_;
-  const bool whole_batch_;
+  const bool own_rows_;
   std::vector<Product> products_;
   RowsConfig gate_config_;
   std::vector<RowsConfig> copy_configs_;  // [weights]
