@@ -5,14 +5,18 @@
 
 #include "braid/backend/cuda/device.h"
 #include "braid/fabric/peer/staged_link.h"
+#include "braid/fabric/peer/stream_write.h"
 
 namespace braid::fabric {
 namespace {
 
-bool complete(const cuda::OwnedEvent& event) {
-  const cudaError_t state = cudaEventQuery(event.get());
+bool over(cudaError_t state) {
   if (state != cudaErrorNotReady) cuda::check_cuda(state, "a copy between GPUs");
   return state == cudaSuccess;
+}
+
+bool complete(const cuda::OwnedEvent& event) {
+  return over(cudaEventQuery(event.get()));
 }
 
 LinkPort::Clock::duration from_seconds(double seconds) {
@@ -39,9 +43,12 @@ LinkProxy::LinkProxy(int from_device, int to_device, bool direct, std::optional<
   {
     const cuda::DeviceScope scope(from_device);
     out_ = cuda::make_stream();
-    for (Slot& slot : slots_) slot.full = cuda::make_event();
   }
   if (!direct) {
+    {
+      const cuda::DeviceScope scope(from_device);
+      for (Slot& slot : slots_) slot.full = cuda::make_event();
+    }
     const cuda::DeviceScope scope(to_device);
     in_ = cuda::make_stream();
     for (Slot& slot : slots_) slot.empty = cuda::make_event();
@@ -103,6 +110,11 @@ LinkProxy::Job::~Job() {
 }
 
 void LinkProxy::Job::set(const std::vector<Piece>& pieces) {
+  if (proxy_.direct_) {
+    std::lock_guard lock(proxy_.mutex_);
+    chunks_ = pieces;
+    return;
+  }
   std::vector<Piece> chunks;
   for (const Piece& piece : pieces) {
     Block block = piece.block;
@@ -136,6 +148,7 @@ void LinkProxy::run() {
       if (step()) {
         busy = Clock::now();
       } else if (Clock::now() - busy > 20ms) {
+        if (direct_) over(cudaStreamQuery(out_.get()));  // or reports what failed
         std::this_thread::sleep_for(50us);  // nothing for long: a request pays for waking up
       }
     }
@@ -146,6 +159,7 @@ void LinkProxy::run() {
 }
 
 bool LinkProxy::step() {
+  if (direct_) return collect();
   const bool found = collect(), filled = fetch(), sent = forward(), ended = finish();
   return found || filled || sent || ended || finished_ < fetched_ || !queue_.empty();
 }
@@ -157,12 +171,24 @@ bool LinkProxy::collect() {
     if (std::atomic_ref(*job->asked()).load(std::memory_order_acquire) == job->started_) continue;
     ++job->started_;
     found = true;
+    if (direct_) {
+      carry_out(*job);
+      continue;
+    }
     for (size_t i = 0; i < job->chunks_.size(); ++i) queue_.emplace_back(job, i);
     if (job->chunks_.empty()) {
       std::atomic_ref(*job->done()).store(job->started_, std::memory_order_release);
     }
   }
   return found;
+}
+
+// The stream tells the device itself: no host looks for the copies' end.
+void LinkProxy::carry_out(Job& job) {
+  for (const Piece& piece : job.chunks_) {
+    if (piece.block.bytes() > 0) copy_async(piece.dst, piece.src, piece.block, out_.get());
+  }
+  stream_write(out_.get(), reinterpret_cast<uint64_t*>(job.done()), job.started_);
 }
 
 bool LinkProxy::fetch() {
@@ -173,14 +199,10 @@ bool LinkProxy::fetch() {
   const Piece& piece = slot.job->chunks_[slot.chunk];
   slot.begun = Clock::now();
   slot.due.reset();
-  if (direct_) {
-    copy_async(piece.dst, piece.src, piece.block, out_.get());
-  } else {
-    copy_async(
-        slot.memory, piece.src,
-        {piece.block.row_bytes, piece.block.rows, piece.block.row_bytes, piece.block.src_stride},
-        out_.get());
-  }
+  copy_async(
+      slot.memory, piece.src,
+      {piece.block.row_bytes, piece.block.rows, piece.block.row_bytes, piece.block.src_stride},
+      out_.get());
   cuda::record(slot.full, out_.get());
   ++fetched_;
   return true;
@@ -192,23 +214,21 @@ bool LinkProxy::forward() {
   Slot& slot = slots_[forwarded_ % kSlots];
   if (!slot.due) {
     if (!complete(slot.full)) return false;
-    const Piece& piece = slot.job->chunks_[slot.chunk];
     slot.due = slot.begun;
     if (speed_) {
-      const double seconds = static_cast<double>(piece.block.bytes()) / speed_->bytes_per_second;
+      const int64_t bytes = slot.job->chunks_[slot.chunk].block.bytes();
+      const double seconds = static_cast<double>(bytes) / speed_->bytes_per_second;
       slot.due =
           port_->reserve(slot.begun, from_seconds(seconds)) + from_seconds(speed_->latency_seconds);
     }
   }
   if (Clock::now() < *slot.due) return false;
-  if (!direct_) {
-    const Piece& piece = slot.job->chunks_[slot.chunk];
-    copy_async(
-        piece.dst, slot.memory,
-        {piece.block.row_bytes, piece.block.rows, piece.block.dst_stride, piece.block.row_bytes},
-        in_.get());
-    cuda::record(slot.empty, in_.get());
-  }
+  const Piece& piece = slot.job->chunks_[slot.chunk];
+  copy_async(
+      piece.dst, slot.memory,
+      {piece.block.row_bytes, piece.block.rows, piece.block.dst_stride, piece.block.row_bytes},
+      in_.get());
+  cuda::record(slot.empty, in_.get());
   ++forwarded_;
   return true;
 }
@@ -216,7 +236,7 @@ bool LinkProxy::forward() {
 bool LinkProxy::finish() {
   if (finished_ == forwarded_) return false;
   const Slot& slot = slots_[finished_ % kSlots];
-  if (!direct_ && !complete(slot.empty)) return false;
+  if (!complete(slot.empty)) return false;
   ++finished_;
   if (slot.chunk + 1 == slot.job->chunks_.size()) {
     std::atomic_ref(*slot.job->done()).store(slot.job->started_, std::memory_order_release);

@@ -29,11 +29,12 @@ class LinkPort {
 };
 
 // The way from one GPU to another: a host thread that carries out transfers when a kernel asks for
-// them, by copy engines, in chunks. No SM takes part, so that what computes keeps all of them.
-// Between emulated machines it is the network adapter: device -> pinned host memory -> device
+// them, by copy engines. No SM takes part, so that what computes keeps all of them. Between
+// emulated machines it is the network adapter: device -> pinned host memory -> device in chunks
 // through a ring, so that both copies run at once, at the speed of the link. A `direct` one copies
-// from GPU to GPU, within a machine: a copy that stands in a stream and waits can hold up other
-// ranks' copies, in a hardware queue that they share.
+// from GPU to GPU, within a machine, in a stream that also says when they are done: a copy that
+// stands in a stream and waits can hold up other ranks' copies, in a hardware queue that they
+// share.
 class LinkProxy {
  public:
   // `on_error` gets what a copy failed with; the proxy then does nothing more.
@@ -69,7 +70,7 @@ class LinkProxy {
     LinkProxy& proxy_;
     uint32_t* words_ = nullptr;  // pinned: asked, and a cache line later done
     uint32_t started_ = 0;
-    std::vector<Piece> chunks_;
+    std::vector<Piece> chunks_;  // of a direct transfer whole pieces
   };
   std::unique_ptr<Job> make_job();
 
@@ -91,8 +92,9 @@ class LinkProxy {
   void stop();  // whatever is under way
   bool step();  // whether there was something to do
   bool collect();
-  bool fetch();    // device -> host, or all the way
-  bool forward();  // host -> device; a direct one has nothing left to copy
+  void carry_out(Job& job);  // a direct transfer
+  bool fetch();              // device -> host
+  bool forward();            // host -> device
   bool finish();
 
   const int from_device_;
