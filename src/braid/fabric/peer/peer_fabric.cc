@@ -192,12 +192,13 @@ std::shared_ptr<PeerSegment> PeerFabric::allocate(int rank, int64_t index, int64
 
 LinkProxy& PeerFabric::proxy(int from, int to) {
   std::lock_guard lock(proxies_mutex_);
-  auto& proxy = proxies_[from * config_.ranks + to];
+  const LinkClass link = config_.links.between(from, to, config_.ranks);
+  const bool direct = link != LinkClass::cluster;
+  // Copies to several peers at once are slower than one after the other.
+  auto& proxy = proxies_[from * config_.ranks + (direct ? from : to)];
   if (!proxy) {
-    const LinkClass link = config_.links.between(from, to, config_.ranks);
     proxy = std::make_unique<LinkProxy>(
-        config_.devices[from], config_.devices[to], link != LinkClass::cluster,
-        config_.links.speed(link), ports_[from],
+        config_.devices[from], config_.devices[to], direct, config_.links.speed(link), ports_[from],
         [this, from](std::exception_ptr error) { abort(from, std::move(error)); });
   }
   return *proxy;
