@@ -84,9 +84,7 @@ class CudaWorld : public World {
                  .deadline = std::chrono::milliseconds(config.deadline_ms),
                  .device_deadline = std::min<fabric::Duration>(
                      std::chrono::seconds(10), std::chrono::milliseconds(config.deadline_ms)),
-                 .links = config.links,
-                 // The plain copies of two ranks' steps were seen to wait for each other.
-                 .ask_for_copies = config.sequence.has_value()}) {
+                 .links = config.links}) {
     for (int r = 0; r < config.ranks; ++r) {
       ranks_.push_back(std::make_unique<CudaRank>(model, fabric_, r));
     }

@@ -100,10 +100,6 @@ std::byte* PeerEndpoint::reach(const void* local, int peer) const {
   return static_cast<PeerSegment*>(at->segment)->part(peer) + at->offset;
 }
 
-bool PeerEndpoint::asks(int peer) const {
-  return link(rank_, peer) == LinkClass::cluster || fabric_.config_.ask_for_copies;
-}
-
 std::unique_ptr<LinkProxy::Job> PeerEndpoint::make_transfer(int peer, bool put) {
   return (put ? fabric_.proxy(rank_, peer) : fabric_.proxy(peer, rank_)).make_job();
 }

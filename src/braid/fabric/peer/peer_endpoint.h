@@ -47,12 +47,8 @@ class PeerEndpoint final : public Endpoint {
   // they signal with: also across emulated machines, whose data go by transfers. Null where there
   // is no path, or the address is not symmetric.
   std::byte* reach(const void* local, int peer) const;
-  // Whether data between this rank and a peer go by transfers that kernels ask for when they are
-  // due, and not by copies that stand in a stream and wait: between machines, and where several
-  // ranks' copies share a hardware queue (PeerFabricConfig::ask_for_copies).
-  bool asks(int peer) const;
-  // A transfer between this rank and a peer, to be asked for by kernels of this rank: its own data
-  // out, or the peer's in.
+  // A transfer between this rank and a peer, to be asked for by kernels of this rank when it is
+  // due: its own data out, or the peer's in.
   std::unique_ptr<LinkProxy::Job> make_transfer(int peer, bool put);
   // What kernels need for their waits; device and pinned memory of the fabric.
   PeerControl* control(int rank) const;

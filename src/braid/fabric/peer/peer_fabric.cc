@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <utility>
 
 #include "braid/backend/cuda/device.h"
@@ -40,14 +39,6 @@ void validate_devices(PeerFabricConfig& config) {
       fail(ErrorCode::kInvalidArgument, "peer fabric: cuda:{} is given to several ranks", device);
     }
   }
-}
-
-// Streams share hardware queues in which each entry waits for the one ahead.
-bool queues_are_few() {
-  constexpr int kOwn = 8;
-  const char* text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  const int connections = text == nullptr ? kOwn : std::atoi(text);
-  return 0 < connections && connections < kOwn;
 }
 
 void enable_peer_access(int device, int peer) {
@@ -92,7 +83,6 @@ PeerFabric::PeerFabric(PeerFabricConfig config) : config_(std::move(config)) {
          config_.links.jitter ? "jitter" : "the one within a machine");
   }
   validate_devices(config_);
-  config_.ask_for_copies |= config_.ranks > 2 || queues_are_few();
   const LinkModel& links = config_.links;
   for (int a = 0; a < config_.ranks; ++a) {
     for (int b = 0; b < config_.ranks; ++b) {

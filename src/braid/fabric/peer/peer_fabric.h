@@ -28,9 +28,6 @@ struct PeerFabricConfig {
   Duration device_deadline = std::chrono::seconds(10);  // of waits inside kernels
   LinkModel links;             // machines and cluster_link; no other link is emulated
   bool share_devices = false;  // several ranks on one GPU: for tests
-  // Kernels ask for copies within a machine, too (PeerEndpoint::asks): so it is anyway for more
-  // than two ranks, and where CUDA_DEVICE_MAX_CONNECTIONS is less than CUDA's own 8.
-  bool ask_for_copies = false;
 };
 
 // A world whose ranks are GPUs of one machine, each driven by a thread of this process. Symmetric

@@ -253,32 +253,22 @@ class Transfers {
         put_(put),
         whole_(args.whole_batch),
         tag_(comm.endpoint().tag(put ? "push" : "pull")) {
-    const fabric::PeerEndpoint& e = comm.endpoint();
     for (const ops::Move& move : moves()) {
-      if (std::ranges::count(peers_, move.peer) == 0) peers_.push_back(move.peer);
-    }
-    for (int peer : peers_) {
-      if (!e.asks(peer)) continue;
-      asked_.jobs.push_back(comm.endpoint().make_transfer(peer, put));
-      asked_.peers.push_back(peer);
+      if (std::ranges::count(asked_.peers, move.peer) != 0) continue;
+      asked_.jobs.push_back(comm.endpoint().make_transfer(move.peer, put));
+      asked_.peers.push_back(move.peer);
     }
     if (asked_.jobs.empty()) return;
     counts_ = std::make_unique<CudaMemory>(args.device.id, 4 * std::ssize(asked_.jobs));
     asked_.counts = reinterpret_cast<uint32_t*>(counts_->data());
   }
 
-  const std::vector<int>& peers() const { return peers_; }
-
-  // What is asked for is under way while the rest is copied.
-  void launch(const LaunchContext& context) {
+  void launch(const uint32_t* arrivals, const LaunchContext& context) {
     std::vector<std::vector<fabric::LinkProxy::Piece>> asked(asked_.jobs.size());
-    std::vector<fabric::LinkProxy::Piece> copied;
     fabric::PeerEndpoint& e = comm_.endpoint();
     for (const ops::Move& move : moves()) {
-      const auto job = std::ranges::find(asked_.peers, move.peer);
-      auto& list = job == asked_.peers.end()
-                       ? copied
-                       : asked[static_cast<size_t>(job - asked_.peers.begin())];
+      auto& list = asked[static_cast<size_t>(std::ranges::find(asked_.peers, move.peer) -
+                                             asked_.peers.begin())];
       const TensorView& src = call_.in[static_cast<size_t>(move.src)];
       for (int64_t b = 0; b < sequences_of(call_, src, whole_); ++b) {
         list.push_back(piece_of(move, b));
@@ -287,11 +277,7 @@ class Transfers {
       }
     }
     for (size_t i = 0; i < asked.size(); ++i) asked_.jobs[i]->set(asked[i]);
-    comm_.ask(asked_, context);
-    for (const auto& piece : copied) {
-      fabric::copy_async(piece.dst, piece.src, piece.block, context.stream);
-    }
-    comm_.wait(asked_, context);
+    comm_.transfer(asked_, arrivals, context);
   }
 
  private:
@@ -327,22 +313,19 @@ class Transfers {
   const OneSidedComm& comm_;
   const bool put_, whole_;
   const fabric::Tag tag_;
-  std::vector<int> peers_;
   std::unique_ptr<DeviceMemory> counts_;
   OneSidedComm::Transfers asked_;
 };
 
 BoundKernel bind_pull(const LaunchArgs& args, const OneSidedComm& comm) {
   const auto transfers = std::make_shared<Transfers>(args, comm, false);
-  return [transfers](const LaunchContext& context) { transfers->launch(context); };
+  return [transfers](const LaunchContext& context) { transfers->launch(nullptr, context); };
 }
 
-// The counter follows the data in the stream: who sees it sees them.
 BoundKernel bind_push(const LaunchArgs& args, const OneSidedComm& comm) {
   const auto transfers = std::make_shared<Transfers>(args, comm, true);
-  return [transfers, &call = args.call, &comm](const LaunchContext& context) {
-    transfers->launch(context);
-    comm.add_arrivals(call.in[0].as<const uint32_t>(), transfers->peers(), context);
+  return [transfers, &call = args.call](const LaunchContext& context) {
+    transfers->launch(call.in[0].as<const uint32_t>(), context);
   };
 }
 

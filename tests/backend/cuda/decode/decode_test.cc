@@ -232,8 +232,6 @@ TEST(Decode, WaitsForTheKernelBefore) {
       check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
       DecodeParams p = c.params(config);
       p.history_ready = history_ready;
-      p.prefetch = c.k().data();
-      p.prefetch_bytes = 4096 + 32;
       writer.poison(stream);
       // The poison is written by one kernel, the rows by the next: both before the attention.
       writer.write({stream, true});

@@ -16,17 +16,6 @@ void launch(Kernel kernel, const CommView& view, const Params& params,
   launch_kernel({context.stream, false}, kernel, dim3(1), dim3(32), 0, view, params);
 }
 
-TransferParams params_of(const OneSidedComm::Transfers& transfers) {
-  TransferParams p{.counts = transfers.counts, .n = static_cast<int>(transfers.jobs.size())};
-  BRAID_CHECK(p.n <= kMaxCommRanks, "{} transfers at once", p.n);
-  for (int i = 0; i < p.n; ++i) {
-    p.peers[i] = transfers.peers[i];
-    p.asked[i] = transfers.jobs[i]->asked();
-    p.done[i] = transfers.jobs[i]->done();
-  }
-  return p;
-}
-
 }  // namespace
 
 OneSidedComm::OneSidedComm(fabric::PeerEndpoint& endpoint, const Mesh& mesh)
@@ -66,9 +55,7 @@ OneSidedComm::OneSidedComm(fabric::PeerEndpoint& endpoint, const Mesh& mesh)
   }
   view_.aborted = &view_.peer_control[view_.rank]->aborted;
   load_kernel(sync_kernel_of());
-  load_kernel(add_kernel_of());
-  load_kernel(ask_kernel_of());
-  load_kernel(wait_kernel_of());
+  load_kernel(transfer_kernel_of());
   const auto ready = endpoint.allocate<fabric::Signal>(world, "sp.ready");
   for (int p = 0; p < world; ++p) {
     endpoint.signal(ready.at(endpoint.rank()), p, fabric::SignalOp::set, 1, sync_tag_);
@@ -107,30 +94,23 @@ void OneSidedComm::sync(const Sync& sync, Stream stream, const LaunchContext& co
   launch(sync_kernel_of(), view(sync_tag_), p, context);
 }
 
-void OneSidedComm::add_arrivals(const uint32_t* counters, std::span<const int> peers,
-                                const LaunchContext& context) const {
-  if (peers.empty()) return;
-  AddParams p{};
-  for (int peer : peers) {
-    auto* at = reinterpret_cast<uint32_t*>(endpoint_.reach(counters, peer));
+void OneSidedComm::transfer(const Transfers& transfers, const uint32_t* arrivals,
+                            const LaunchContext& context) const {
+  if (transfers.jobs.empty()) return;
+  TransferParams p{.counts = transfers.counts, .n = static_cast<int>(transfers.jobs.size())};
+  BRAID_CHECK(p.n <= kMaxCommRanks, "{} transfers at once", p.n);
+  for (int i = 0; i < p.n; ++i) {
+    const int peer = p.peers[i] = transfers.peers[static_cast<size_t>(i)];
+    p.asked[i] = transfers.jobs[static_cast<size_t>(i)]->asked();
+    p.done[i] = transfers.jobs[static_cast<size_t>(i)]->done();
+    if (arrivals == nullptr) continue;
+    auto* at = reinterpret_cast<uint32_t*>(endpoint_.reach(arrivals, peer));
     BRAID_CHECK(at != nullptr, "arrival counters are not in symmetric memory");
-    p.counter[p.num_peers++] = at + endpoint_.rank() * kCounterWords;
+    p.arrivals[i] = at + endpoint_.rank() * kCounterWords;
     endpoint_.traffic().add(sync_tag_, fabric::Verb::signal, endpoint_.link(endpoint_.rank(), peer),
                             4);
   }
-  launch(add_kernel_of(), view(sync_tag_), p, context);
-}
-
-void OneSidedComm::ask(const Transfers& transfers, const LaunchContext& context) const {
-  if (!transfers.jobs.empty()) {
-    launch(ask_kernel_of(), view(transfer_tag_), params_of(transfers), context);
-  }
-}
-
-void OneSidedComm::wait(const Transfers& transfers, const LaunchContext& context) const {
-  if (!transfers.jobs.empty()) {
-    launch(wait_kernel_of(), view(transfer_tag_), params_of(transfers), context);
-  }
+  launch(transfer_kernel_of(), view(transfer_tag_), p, context);
 }
 
 }  // namespace braid::cuda

@@ -13,10 +13,10 @@
 #include "braid/parallel/mesh.h"
 #include "braid/program/stream.h"
 
-// What pull, push and sync (ops/one_sided.h) are made of on a GPU. Data go by copy engine:
-// straight into the stream, or by a LinkProxy where PeerEndpoint::asks. All else is kernels of one
-// warp, which wait for peers while attention may run on another stream: it spares SMs for them
-// (bind_sequence.cc), so that a long computation never holds them up.
+// What pull, push and sync (ops/one_sided.h) are made of on a GPU: kernels of one warp, which ask
+// for data and wait for peers while attention may run on another stream. It spares SMs for them
+// (bind_sequence.cc), so that a long computation never holds them up. Data go by copy engine, when
+// a LinkProxy is asked for them.
 namespace braid::cuda {
 
 // Of one rank, in its symmetric memory: where the ranks of a group meet.
@@ -46,19 +46,15 @@ class OneSidedComm {
   };
   void sync(const Sync& sync, Stream stream, const LaunchContext& context) const;
 
-  // Adds 1 to this rank's counter at each of `peers`, after everything before it in the stream.
-  void add_arrivals(const uint32_t* counters, std::span<const int> peers,
-                    const LaunchContext& context) const;
-
-  // Asks for transfers and waits for them, each by one kernel. `counts` is device memory of zeros,
-  // a word for each job, that nothing else uses.
+  // Asks for transfers, waits for them, and with `arrivals` then adds 1 to this rank's counter at
+  // each peer. `counts` is device memory of zeros, a word for each job, that nothing else uses.
   struct Transfers {
     std::vector<std::unique_ptr<fabric::LinkProxy::Job>> jobs;  // at most kMaxCommRanks
     std::vector<int> peers;                                     // whose they are
     uint32_t* counts = nullptr;
   };
-  void ask(const Transfers& transfers, const LaunchContext& context) const;
-  void wait(const Transfers& transfers, const LaunchContext& context) const;
+  void transfer(const Transfers& transfers, const uint32_t* arrivals,
+                const LaunchContext& context) const;
 
  private:
   struct Axis {

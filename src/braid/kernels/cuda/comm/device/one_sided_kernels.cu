@@ -45,33 +45,43 @@ __global__ __launch_bounds__(32) void sync_kernel(const __grid_constant__ CommVi
   }
 }
 
-__global__ __launch_bounds__(32) void add_kernel(const __grid_constant__ CommView view,
-                                                 const __grid_constant__ AddParams p) {
-  ptx::grid_dependency_wait();
-  if (static_cast<int>(threadIdx.x) >= p.num_peers || is_aborted(view)) return;
-  __threadfence_system();
-  atomicAdd_system(p.counter[threadIdx.x], 1u);
+__device__ void ask(const TransferParams& p, int i) {
+  const uint32_t count = p.counts[i] + 1;
+  p.counts[i] = count;
+  ptx::store_release_system(p.asked[i], count);
+}
+
+__device__ bool wait_done(const CommView& view, const TransferParams& p, int i) {
+  const uint32_t count = p.counts[i];
+  return wait_until(
+      view, p.peers[i], count, [&] { return reached(p.done[i], count); },
+      [&] { return ptx::load_acquire_system(p.done[i]); });
 }
 
 __global__ __launch_bounds__(32) void ask_kernel(const __grid_constant__ CommView view,
                                                  const __grid_constant__ TransferParams p) {
   ptx::grid_dependency_wait();
   const int lane = threadIdx.x;
-  if (lane >= p.n || is_aborted(view)) return;
-  const uint32_t count = p.counts[lane] + 1;
-  p.counts[lane] = count;
-  ptx::store_release_system(p.asked[lane], count);
+  if (lane < p.n && !is_aborted(view)) ask(p, lane);
 }
 
 __global__ __launch_bounds__(32) void wait_kernel(const __grid_constant__ CommView view,
                                                   const __grid_constant__ TransferParams p) {
   ptx::grid_dependency_wait();
   const int lane = threadIdx.x;
+  if (lane < p.n && !is_aborted(view)) wait_done(view, p, lane);
+}
+
+// Who sees the counter sees the data: this warp has seen done, which follows them.
+__global__ __launch_bounds__(32) void transfer_kernel(const __grid_constant__ CommView view,
+                                                      const __grid_constant__ TransferParams p) {
+  ptx::grid_dependency_wait();
+  const int lane = threadIdx.x;
   if (lane >= p.n || is_aborted(view)) return;
-  const uint32_t count = p.counts[lane];
-  wait_until(
-      view, p.peers[lane], count, [&] { return reached(p.done[lane], count); },
-      [&] { return ptx::load_acquire_system(p.done[lane]); });
+  ask(p, lane);
+  if (!wait_done(view, p, lane) || p.arrivals[lane] == nullptr) return;
+  __threadfence_system();
+  atomicAdd_system(p.arrivals[lane], 1u);
 }
 
 }  // namespace
@@ -79,14 +89,14 @@ __global__ __launch_bounds__(32) void wait_kernel(const __grid_constant__ CommVi
 SyncKernel sync_kernel_of() {
   return sync_kernel;
 }
-AddKernel add_kernel_of() {
-  return add_kernel;
-}
 TransferKernel ask_kernel_of() {
   return ask_kernel;
 }
 TransferKernel wait_kernel_of() {
   return wait_kernel;
+}
+TransferKernel transfer_kernel_of() {
+  return transfer_kernel;
 }
 
 }  // namespace braid::cuda

@@ -19,26 +19,21 @@ struct SyncParams {
   uint32_t expected[kMaxCommRanks];  // [world]; 0: nothing
 };
 
-struct AddParams {
-  int32_t num_peers;
-  uint32_t* counter[kMaxCommRanks];
-};
-
 struct TransferParams {
   uint32_t* counts;  // [n]
   int32_t n;
   int32_t peers[kMaxCommRanks];
   uint32_t* asked[kMaxCommRanks];
   const uint32_t* done[kMaxCommRanks];
+  uint32_t* arrivals[kMaxCommRanks];  // this rank's counter at each peer, or null; of transfer
 };
 
 // One warp each.
 using SyncKernel = void (*)(const CommView, const SyncParams);
-using AddKernel = void (*)(const CommView, const AddParams);
 using TransferKernel = void (*)(const CommView, const TransferParams);
 SyncKernel sync_kernel_of();
-AddKernel add_kernel_of();
 TransferKernel ask_kernel_of();
 TransferKernel wait_kernel_of();
+TransferKernel transfer_kernel_of();  // asks, waits, adds to the counters
 
 }  // namespace braid::cuda

@@ -1,25 +1,11 @@
 #pragma once
 
 #include "braid/kernels/cuda/decode/device/warp.cuh"
-#include "braid/kernels/cuda/ptx/tma.h"
 
 // The kernel. Warps never wait for each other until the end, when parts of one item are added in
 // the order of their keys: warps' through shared memory, CTAs' through the workspace, by whichever
 // comes last.
 namespace braid::cuda {
-
-__device__ inline void prefetch_share(const DecodeArgs& a) {
-  constexpr int64_t kPiece = 4096;
-  const int64_t workers = gridDim.x * (blockDim.x / 32);
-  if (a.prefetch == nullptr || threadIdx.x % 32 != 0) return;
-  const int64_t worker = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-  for (int64_t at = worker * kPiece; at < a.prefetch_bytes; at += workers * kPiece) {
-#if __CUDA_ARCH__ >= 900
-    const auto bytes = static_cast<uint32_t>(min(kPiece, a.prefetch_bytes - at));
-    ptx::prefetch_l2_bulk(static_cast<const uint8_t*>(a.prefetch) + at, bytes);
-#endif
-  }
-}
 
 // Where the parts of unfinished items lie: see DecodeWorkspace.
 struct Parts {
@@ -269,7 +255,6 @@ __global__ void __launch_bounds__(256, 1) decode_kernel(const __grid_constant__ 
   const Deal of_warps(end - begin, 1 << a.warps_log2, (end - begin) >> a.warps_log2);
   DecodeWarp<T, kD>(a, smem, layout, sequences, work.live)
       .run(begin + of_warps.begin(warp), begin + of_warps.begin(warp + 1), !a.history_ready);
-  prefetch_share(a);
   __syncthreads();
   const Parts parts(a.workspace, kD, gridDim.x);
   PieceItem unfinished[2] = {{-1, 0, 0, 0}, {-1, 0, 0, 0}};

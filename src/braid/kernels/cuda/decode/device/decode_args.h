@@ -17,8 +17,6 @@ struct DecodeArgs {
   const int64_t* sequences;
   void* out;
   void* workspace;
-  const void* prefetch;
-  int64_t prefetch_bytes;
   int64_t q_stride;
   int64_t out_stride;
   uint32_t token_bytes;  // of K, all KV heads

@@ -97,8 +97,6 @@ void decode_attention(const DecodeDesc& desc, const DecodeParams& p, const Decod
   a.sequences = p.sequences;
   a.out = p.out;
   a.workspace = p.workspace;
-  a.prefetch = p.prefetch;
-  a.prefetch_bytes = p.prefetch_bytes / 16 * 16;
   a.q_stride = checked_stride(p.q_stride, packed, "q");
   a.out_stride = checked_stride(p.out_stride, packed, "out");
   a.token_bytes =

@@ -19,10 +19,6 @@ struct DecodeParams {
                               // flight uses
   int64_t q_stride = 0;       // 0: Hq * D
   int64_t out_stride = 0;     // 0: Hq * D
-  // Memory that the kernels to come will read (weights): brought into L2 once this one's keys are
-  // on their way. 16-byte aligned; null: none.
-  const void* prefetch = nullptr;
-  int64_t prefetch_bytes = 0;
   // With programmatic dependent launch a kernel runs beside those before it, until its wait. True
   // promises that q_start, kv_len, page_table, sequences and all keys but each sequence's new ones
   // (the last q_len) were written before the first kernel of the graph, or of the chain of
