@@ -22,13 +22,7 @@ StrategyChoice::Strategies candidates(const RunnerConfig& config) {
   if (config.schedule != "auto") return {find_strategy(config.schedule)};
   if (config.tp == 1) return {find_strategy("sequential")};  // there is nothing to hide
   StrategyChoice::Strategies all;
-  // A library's product on a GPU wants every SM: beside a collective it is slower than after it, of
-  // which the simulator knows nothing (docs/gpu.md).
-  if (config.device.cuda) {
-    all.push_back(find_strategy("sequential"));
-  } else {
-    for (const std::string& name : strategy_names()) all.push_back(find_strategy(name));
-  }
+  for (const std::string& name : strategy_names()) all.push_back(find_strategy(name));
   if (config.sp) all.push_back(find_strategy("sequence_parallel"));
   return all;
 }

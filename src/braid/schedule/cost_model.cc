@@ -17,7 +17,7 @@ namespace {
 
 // One shot waits for a round of messages whenever as many bytes are sent to each peer.
 constexpr double kRoundBytes = 128 << 10;
-// Tiles of a fused op: what is left over of perfect overlap is 1 / kTiles of the shorter part.
+// Tiles of a fused norm: what is left over of perfect overlap is 1 / kTiles of the shorter part.
 constexpr int kTiles = 8;
 
 // Where the weight or the KV cache stands among the inputs, whose dtype tells kernels apart.
@@ -70,7 +70,7 @@ std::string human(double x, std::string_view unit) {
 
 double LaunchCost::pipelined() const {
   const double longer = std::max(body(), wire()), shorter = std::min(body(), wire());
-  return tiles > 1 ? longer + shorter / tiles : longer;
+  return tiles > 0 ? longer + shorter / tiles : longer;
 }
 
 int communicating_ranks(const Op& op, int world) {
@@ -172,7 +172,8 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
   cost.cluster = to_cluster(wire);
   if (is_fused(*op.def)) {
     cost.compute += wire / (cost.units * profile_.unit_bytes_per_second);
-    cost.tiles = kTiles;
+    cost.tiles = op.def == &ops::kLinearAllReduce ? profile_.product_tiles : kTiles;
+    if (cost.tiles == 1) cost.fixed += profile_.launch_seconds;  // two launches
   } else {
     cost.units = movers;
     cost.compute = wire / mover_speed;
@@ -224,7 +225,7 @@ std::string CostModel::explain(const Program& program, const Op& op, const Work&
     if (seconds > longest) longest = seconds, bound = name;
   };
   compare(c.latency, "latency");
-  compare(c.compute, communicates(op) && c.tiles == 1 ? "copies" : "compute");
+  compare(c.compute, communicates(op) && c.tiles == 0 ? "copies" : "compute");
   compare(c.memory, "memory");
   compare(c.wire(), "wire");
   return fmt::format("{} {} {}: {}, {}, {} wire, {:.4g} rows: {} {:.4g} us", op.def->kind, op.scope,

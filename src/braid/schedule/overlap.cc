@@ -102,7 +102,7 @@ Overlap overlap_of(const RankTimes& rank, std::span<const LaunchCost> costs) {
     least_seconds.push_back(rank.times[i].seconds());
     if (!communicates(schedule.op(*rank.program, launch))) {
       computing.push_back(rank.times[i]);
-    } else if (!costs.empty() && costs[i].tiles > 1 && launch.stream == Stream::compute) {
+    } else if (!costs.empty() && costs[i].tiles > 0 && launch.stream == Stream::compute) {
       const double body = costs[i].body(), wire = costs[i].wire() + costs[i].latency;
       computing.push_back(rank.times[i]);
       least_seconds.back() = std::min(least_seconds.back(), std::max(body, wire));

@@ -209,6 +209,10 @@ Profile parse_profile(std::string_view json, const std::string& origin) {
   p.unit_bytes_per_second = reader.positive("unit_bytes_per_second");
   p.collective_seconds = reader.number("collective_seconds", 0, 10);
   p.emulated_message_seconds = reader.number("emulated_message_seconds", 0, 10);
+  if (reader.has("collective_units")) {
+    p.collective_units = reader.number("collective_units", 0, p.units);
+  }
+  if (reader.has("product_tiles")) p.product_tiles = reader.number("product_tiles", 1, 1e3);
   Reader links = reader.object("links");
   p.machine_link = read_link(links.object("machine"));
   p.cluster_link = read_link(links.object("cluster"));
@@ -252,6 +256,8 @@ std::string to_json(const Profile& p) {
       {"unit_bytes_per_second", rounded(p.unit_bytes_per_second)},
       {"collective_seconds", rounded(p.collective_seconds)},
       {"emulated_message_seconds", rounded(p.emulated_message_seconds)},
+      {"collective_units", p.collective_units},
+      {"product_tiles", p.product_tiles},
       {"links", {{"machine", link_json(p.machine_link)}, {"cluster", link_json(p.cluster_link)}}},
   };
   // One line for each rate: a table that people can read.

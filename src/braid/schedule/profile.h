@@ -60,6 +60,11 @@ struct Profile {
   double collective_seconds = 0;             // of each collective, beyond its links' latencies
   // The same for each message that is waited for where links are emulated: threads sleep there.
   double emulated_message_seconds = 0;
+  // Units that a collective keeps from what computes beside it, in CTAs and in power; 0: those that
+  // move its data.
+  double collective_units = 0;
+  // In how many parts a product's results are sent as they are made; 1: once all are.
+  double product_tiles = 8;
   LinkProfile machine_link;
   LinkProfile cluster_link;
   std::vector<Rate> rates;

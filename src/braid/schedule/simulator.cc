@@ -97,7 +97,9 @@ class Simulation {
   void add_body(int rank, const LaunchCost& c, double seconds, double part) {
     if (seconds <= 0) return;
     const Profile& profile = model_.profile();
-    add_use(rank, kUnits, c.compute * std::min(c.units / profile.units, 1.0) * part / seconds);
+    double units = c.compute * std::min(c.units / profile.units, 1.0) * part / seconds;
+    if (c.ranks > 1) units = std::max(units, profile.collective_units / profile.units);
+    add_use(rank, kUnits, units);
     add_use(rank, kMemory,
             c.memory * profile.memory_bytes_per_second / profile.total_memory_bytes_per_second *
                 part / seconds);
@@ -149,7 +151,7 @@ class Simulation {
         add_use(t.to, t.cluster ? kClusterIn : kMachineIn, share);
       }
       begin(c.seconds(), {{rank, launch}});
-    } else if (c.tiles > 1) {
+    } else if (c.tiles > 0) {
       const double seconds = c.fixed + c.body() / c.tiles;
       add_body(rank, c, seconds, 1.0 / c.tiles);
       begin(seconds, {{rank, launch, true}});
@@ -185,7 +187,7 @@ class Simulation {
       double seconds = 0;
       for (const auto& [rank, launch] : meeting.here) {
         const LaunchCost& c = cost(rank, launch);
-        seconds = std::max(seconds, c.latency + (c.tiles > 1 ? 0 : c.fixed));
+        seconds = std::max(seconds, c.latency + (c.tiles > 0 ? 0 : c.fixed));
       }
       return begin(seconds, activity);
     }
@@ -193,7 +195,7 @@ class Simulation {
       meeting.phase = Meeting::Phase::transfer;
       double seconds = 0;
       const auto first_tile = [](const LaunchCost& c) {
-        return c.tiles > 1 ? c.body() / c.tiles : 0;
+        return c.tiles > 0 ? c.body() / c.tiles : 0;
       };
       for (const auto& [rank, launch] : meeting.here) {
         const LaunchCost& c = cost(rank, launch);
@@ -201,7 +203,7 @@ class Simulation {
       }
       for (const auto& [rank, launch] : meeting.here) {
         const LaunchCost& c = cost(rank, launch);
-        add_body(rank, c, seconds, c.tiles > 1 ? 1 - 1.0 / c.tiles : 1);
+        add_body(rank, c, seconds, c.tiles > 0 ? 1 - 1.0 / c.tiles : 1);
         add_wire(rank, c, seconds);
       }
       return begin(seconds, activity);

@@ -53,7 +53,7 @@ class CudaLoopTest : public testing::TestWithParam<std::string> {
 constexpr float kRounding = 0.1f;
 
 TEST_P(CudaLoopTest, SequencesOfABatchGoOnAsTheyWouldAlone) {
-  for (const size_t n : {size_t{1}, size_t{3}, size_t{8}, size_t{17}, size_t{32}}) {
+  for (const size_t n : {1, 3, 8, 17, 32, 45, 130}) {
     SCOPED_TRACE(fmt::format("{} sequences", n));
     Runner runner(loaded_->model, config_for(static_cast<int64_t>(n)));
     Texts texts(runner, prompts(n));

@@ -60,6 +60,15 @@ TEST(DecodeConfig, Choice) {
   EXPECT_EQ(to_string(llama(32, 8, 16, 64)), "bf16 S16 T16 Hq32 Hkv8 D128 page64");
 }
 
+TEST(DecodeConfig, TakesStepsOfFewTokensEach) {
+  EXPECT_TRUE(few_tokens_each(1, 1));
+  EXPECT_TRUE(few_tokens_each(32, 1));
+  EXPECT_FALSE(few_tokens_each(33, 1)) << "a prompt";
+  EXPECT_TRUE(few_tokens_each(64, 64)) << "a decode step";
+  EXPECT_TRUE(few_tokens_each(320, 320));
+  EXPECT_FALSE(few_tokens_each(512, 128)) << "prompts beside decodes";
+}
+
 TEST(DecodeConfig, Refusals) {
   const DecodeDesc good = llama(32, 8, 4, 64);
   EXPECT_EQ(refusal(good), "accepted");

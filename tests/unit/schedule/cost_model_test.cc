@@ -138,7 +138,9 @@ TEST(CostModel, FusedOpsAreNeverWorseThanTheirPartsInTurn) {
   EXPECT_DOUBLE_EQ(cost.pipelined(), 8.5);
   cost.machine = 16;
   EXPECT_DOUBLE_EQ(cost.pipelined(), 17);
-  cost.tiles = 1;
+  cost.tiles = 1;  // one after the other
+  EXPECT_DOUBLE_EQ(cost.pipelined(), 24);
+  cost.tiles = 0;  // not fused
   EXPECT_DOUBLE_EQ(cost.pipelined(), 16);
 }
 

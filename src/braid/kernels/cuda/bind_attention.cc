@@ -14,7 +14,6 @@ namespace braid::cuda {
 namespace {
 
 // Up to so many tokens a step is bound by reading keys, not by multiplying.
-constexpr int64_t kMaxDecodeTokens = 32;
 
 constexpr std::array<int64_t, 4> kSegmentHeadDims = {64, 96, 128, 256};
 
@@ -63,7 +62,7 @@ bool supported(F&& f) {
 
 enum class Choice : uint8_t { segments, decode, plain };
 
-// By head dim, dtypes and how many tokens a step has.
+// By head dim, dtypes, and how many tokens a step has of how many sequences.
 Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const ValueType& out) {
   alignas(16) static std::byte somewhere[16];  // where operands lie decides nothing
   const auto view = [](const ValueType& type) {
@@ -82,9 +81,10 @@ Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const Val
            in[kCacheK].shape[1], attrs.head_dim);
     }
   };
-  if (in[kQ].shape[0] > kMaxDecodeTokens && supported(segments)) return Choice::segments;
-  if (supported([&] { verify(decode_desc(attrs, in, out)); })) return Choice::decode;
-  return Choice::plain;
+  const bool decode = supported([&] { verify(decode_desc(attrs, in, out)); });
+  if (decode && few_tokens_each(in[kQ].shape[0], in[kPageTable].shape[0])) return Choice::decode;
+  if (supported(segments)) return Choice::segments;
+  return decode ? Choice::decode : Choice::plain;
 }
 
 std::vector<ValueType> types_of(std::span<const TensorView> views) {

@@ -26,6 +26,11 @@ double estimate_us(const DecodeDesc& d, const DecodeConfig& c) {
 
 }  // namespace
 
+bool few_tokens_each(int64_t tokens, int64_t sequences) {
+  constexpr int64_t kFew = 32;
+  return tokens <= std::max(kFew, 2 * sequences);
+}
+
 std::vector<DecodeConfig> candidates(const DecodeDesc& desc, const DecodeDevice& device) {
   verify(desc);
   if (device.compute_capability < 80) {

@@ -23,6 +23,11 @@ struct DecodeConfig {
   bool operator==(const DecodeConfig&) const = default;
 };
 
+// Whether a launch of so many tokens is one for these kernels, which read a sequence's keys once
+// for 8 rows of queries, rather than for tiles of 64: few tokens, or about one of each sequence. By
+// capacities.
+bool few_tokens_each(int64_t tokens, int64_t sequences);
+
 // Everything that computes the call, in a fixed order.
 std::vector<DecodeConfig> candidates(const DecodeDesc& desc, const DecodeDevice& device);
 
