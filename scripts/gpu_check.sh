@@ -96,14 +96,25 @@ bench() {
   fi
 }
 
+# Small tests of each family; racecheck is slow, and wants a GPU alone.
+check_memory() { # tool family filter
+  run "$1_$2" compute-sanitizer --tool "$1" --error-exitcode 9 --report-api-errors no "$bin/test_$2" \
+    --gtest_filter="$3" --gtest_brief=1
+}
+
 sanitize() {
   local tool
   for tool in memcheck racecheck; do
-    run "${tool}_models" compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/test_golden_cuda" \
-      --gtest_filter=*InEveryForm/llama2_mha:*TheLoop/smollm2 --gtest_brief=1
-    run "${tool}_stream" compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/test_cuda_linear" \
-      --gtest_filter=StreamLinear.GateNormAndResidual:StreamLinear.BiasesTypesAndStrides --gtest_brief=1
+    check_memory $tool golden_cuda '*InEveryForm/llama2_mha:*TheLoop/smollm2'
+    check_memory $tool cuda_linear 'StreamLinear.GateNormAndResidual:StreamLinear.BiasesTypesAndStrides'
+    check_memory $tool cuda_pointwise "Embedding.Unknown*:GatherRows.R*:GatherRows.None*:Gated.Extremes*:Pointwise.*:RmsNorm.HeadGroups:RopeAppend.TypesAndAlignment"
+    check_memory $tool cuda_decode 'Decode.UnevenHeads:Decode.ManySequences:PagedCall.WindowsAndHeadParts'
+    check_memory $tool cuda_sampling 'DecodeLoop.*:Sample.Ties*:Sample.NotFinite*:Sample.RowsWithout*:RandomFill.*'
+    check_memory $tool cuda_attention 'Attention.StateWithoutKeys:Attention.FullyMaskedRows'
   done
+  [ "$gpus" -lt 2 ] && return
+  check_memory memcheck cuda_comm 'Collective.LiveRows*:Collective.SumsOddly*:ReduceNorm.Residual*'
+  check_memory memcheck cuda_sequence '*EqualsOneRank*/torus_1x2:*EqualsOneRank*/ulysses_2x1:*Proxy*Several*'
 }
 
 case $what in

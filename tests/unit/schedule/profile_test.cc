@@ -25,6 +25,8 @@ Profile sample() {
   p.stream_units = {132, 8, 100};
   p.launch_seconds = 1.3e-6;
   p.cluster_link = {5.5e10, 5e-6, true};
+  p.collective_units = 96;
+  p.product_tiles = 1;
   p.rates.push_back({"add", "", Rate::Unit::bytes, true, {{1, 2e9}, {32, 4.5e10}}});
   return p;
 }
@@ -79,10 +81,15 @@ TEST(Profile, NamesTheFieldTheValueAndWhatIsAllowed) {
   EXPECT_EQ(error_of(changed("/rates/1/points/1/0", 0.5)),
             "p.json: rates[1].points is [[1.0,2000000000.0],[0.5,45000000000.0]]; wanted is pairs "
             "[m, per second] above 0, m ascending");
+  EXPECT_EQ(error_of(changed("/collective_units", 1e9)).find("p.json: collective_units is "), 0);
+  EXPECT_EQ(error_of(changed("/product_tiles", 0)),
+            "p.json: product_tiles is 0; wanted is a number from 1 to 1000");
   EXPECT_EQ(error_of(changed("/turbo", true)), "p.json: turbo is no field of a profile");
   EXPECT_EQ(error_of(changed("/format", 2)), "p.json: format is 2; wanted is 1");
   EXPECT_EQ(error_of("[]"), "p.json: the profile is []; wanted is an object");
   Json json = Json::parse(to_json(sample()));
+  for (const char* later : {"activations", "collective_units", "product_tiles"}) json.erase(later);
+  EXPECT_EQ(error_of(json.dump()), "") << "profiles of before are still read";
   json.erase("memory_bytes_per_second");
   EXPECT_NE(error_of(json.dump()).find("memory_bytes_per_second is missing"), std::string::npos);
   EXPECT_NE(error_of("{").find("p.json: is no valid JSON"), std::string::npos);

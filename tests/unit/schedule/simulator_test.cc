@@ -128,6 +128,19 @@ TEST(Simulator, CommunicationTakesItsUnitsFromTheKernelsBesideIt) {
   EXPECT_NEAR(run(toy::World({rank, rank}), profile).seconds, 8, kNear);
 }
 
+TEST(Simulator, ACollectiveKeepsUnitsFromWhatComputesBesideIt) {
+  Profile profile = toy::seconds_profile();
+  profile.units = 4;
+  profile.stream_units = {4, 4, 4};
+  profile.unit_bytes_per_second = 1;
+  profile.collective_units = 3;
+  const auto beside = rank_of({{&kWork, {.flops = 4}}, {&kSend, {.wire_bytes = 4}, Stream::comm}});
+  // 4 + 3 units are wanted of 4, whatever the transfer needs.
+  EXPECT_NEAR(run(toy::World({beside, beside}), profile).seconds, 7, kNear);
+  const auto alone = rank_of({{&kSend, {.wire_bytes = 4}, Stream::comm}});
+  EXPECT_NEAR(run(toy::World({alone, alone}), profile).seconds, 4, kNear);
+}
+
 TEST(Simulator, RanksOfACpuShareIt) {
   const auto rank = rank_of({{&kCopy, {.bytes = 3}}});
   Profile profile = toy::seconds_profile();
@@ -175,6 +188,9 @@ TEST(Simulator, AFusedOpSendsTilesAsTheyAreMade) {
   EXPECT_NEAR(overlap.communication, wire, 1e-3);
   EXPECT_NEAR(overlap.hidden, body * 7 / 8, 1e-3);
   EXPECT_NEAR(overlap.hideable, body, 1e-3) << "in endless tiles";
+  profile.product_tiles = 1;  // a product, then a sum: two launches
+  profile.launch_seconds = 3;
+  EXPECT_NEAR(run(world, profile).seconds, wire + body + 6, 1e-3);
 }
 
 TEST(Simulator, SchedulesThatNeverMeetAreRefused) {
