@@ -59,8 +59,9 @@ class Replay {
   // Runs every launch and returns when all have ended. Writes when each ran to `times` unless it is
   // empty: [launches]. The first error of any launch is rethrown.
   virtual void run(std::span<LaunchTime> times = {}) = 0;
-  // What it holds on the device beside its step's values, for people; may be empty.
+  // What it holds on the device beside its step's values; for people, and in bytes.
   virtual std::string describe() const { return {}; }
+  virtual int64_t device_bytes() const { return 0; }
 };
 
 // How a rank computes: memory, kernels, and streams that run the launches.

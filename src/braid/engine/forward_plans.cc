@@ -1,5 +1,7 @@
 #include "braid/engine/forward_plans.h"
 
+#include <algorithm>
+
 #include "braid/ops/fusion.h"
 #include "braid/parallel/tensor_parallel.h"
 
@@ -92,6 +94,25 @@ PlannedForward ForwardPlanner::plan_lowered(const OpScheduler& strategy,
   }
   forward.schedules = braid::plan(strategy, plan_ranks, request);
   return forward;
+}
+
+int64_t BoundForward::device_bytes() const {
+  int64_t most = 0;
+  for (const auto& executor : executors) {
+    most = std::max(most, executor->replay().device_bytes());
+  }
+  return most;
+}
+
+void ForwardCache::make_room() {
+  int64_t bytes = 0;
+  size_t kept = 0;
+  for (auto it = plans_.begin(); it != plans_.end(); ++it, ++kept) {
+    bytes += it->device_bytes();
+    if (kept + 1 < kCapacity && bytes <= kDeviceBytes) continue;
+    plans_.erase(it, plans_.end());
+    return;
+  }
 }
 
 std::vector<std::pair<ContextKey, const Executor*>> ForwardCache::keys() const {

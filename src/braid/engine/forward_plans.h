@@ -83,12 +83,16 @@ class ForwardPlanner {
 struct BoundForward {
   ContextKey key;
   std::vector<std::unique_ptr<Executor>> executors;  // [ranks that have a part]
+
+  int64_t device_bytes() const;  // of a rank, the most: what graphs take
 };
 
-// The most recently used plans.
+// The most recently used plans: at most kCapacity, and of those before the newest no more than take
+// kDeviceBytes of a device.
 class ForwardCache {
  public:
   static constexpr size_t kCapacity = 64;
+  static constexpr int64_t kDeviceBytes = int64_t{1} << 30;
 
   struct Counters {
     int64_t hits = 0;
@@ -105,8 +109,8 @@ class ForwardCache {
       return plans_.front();
     }
     ++counters_.misses;
+    make_room();
     BoundForward made = make();
-    if (plans_.size() == kCapacity) plans_.pop_back();
     plans_.push_front(std::move(made));
     return plans_.front();
   }
@@ -115,6 +119,8 @@ class ForwardCache {
   std::vector<std::pair<ContextKey, const Executor*>> keys() const;
 
  private:
+  void make_room();
+
   std::list<BoundForward> plans_;  // the most recently used in front
   Counters counters_;
 };

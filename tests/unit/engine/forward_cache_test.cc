@@ -6,6 +6,8 @@
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/forward_plans.h"
 #include "braid/schedule/strategies/registry.h"
+#include "unit/runtime/serial_backend.h"
+#include "unit/schedule/planned_decoder.h"
 
 namespace braid {
 namespace {
@@ -99,6 +101,40 @@ TEST(ForwardCache, KeepsTheMostRecentlyUsed) {
   EXPECT_EQ(made, n + 1);
   ask(1);
   EXPECT_EQ(made, n + 2);
+}
+
+TEST(ForwardCache, LetsGoOfOldPlansWhoseGraphsTakeTooMuch) {
+  using namespace testing_schedule;
+  testing_runtime::SerialBackend backend;
+  testing_runtime::Memory memory;
+  const Program program = decoder({1, 1, 1}, {.layers = 1});
+  const PlanRank rank = {&program, &backend.catalog()};
+  const Schedule schedule =
+      plan(three_streams(), {&rank, 1},
+           {.micro_batches = {{program.capacity}}, .topology = {}, .price = {}})[0];
+  ForwardCache cache;
+  const auto made = [&](int strategy, int64_t bytes) {
+    const ContextKey key{.strategy = strategy, .micro_batches = {}};
+    bool fresh = false;
+    cache.get(key, [&] {
+      fresh = true;
+      backend.replay_bytes = bytes;
+      BoundForward bound{key, {}};
+      bound.executors.push_back(
+          std::make_unique<Executor>(program, schedule, backend, std::ref(memory)));
+      return bound;
+    });
+    return fresh;
+  };
+  constexpr int64_t kThird = ForwardCache::kDeviceBytes / 3;
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(made(i, kThird));  // three fit, and the newest
+  for (int i = 3; i >= 0; --i) EXPECT_FALSE(made(i, kThird));
+  EXPECT_TRUE(made(4, 0));  // 3, the oldest, is over the limit
+  for (int i : {0, 1, 2, 4}) EXPECT_FALSE(made(i, kThird));
+  EXPECT_TRUE(made(3, 4 * kThird));
+  EXPECT_TRUE(made(5, 0));  // 3 alone is too much, and so is all that is older
+  EXPECT_TRUE(made(4, 0));
+  EXPECT_FALSE(made(5, 0));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace braid::testing_runtime {
 class SerialBackend : public Backend {
  public:
   std::function<void(int launch, const OpCall& call)> watch;
+  int64_t replay_bytes = 0;  // that each bound step says it holds
 
   const KernelCatalog& catalog() const override { return catalog_; }
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
@@ -40,8 +41,10 @@ class SerialBackend : public Backend {
         l.op->def->reference(call);
       }
     }
+    int64_t device_bytes() const override { return bytes; }
     SerialBackend& backend;
     std::vector<BoundOp> launches;
+    const int64_t bytes = backend.replay_bytes;
   };
   Catalog catalog_;
 };

@@ -142,7 +142,7 @@ void CudaReplay::capture(Captured& captured, const Hooks& hooks, bool upload) {
   check_cuda(cudaGraphUpload(exec, main), "uploading a graph");
   captured.parts.clear();
   if (parts_.size() > 1) captured.parts.assign(parts_.begin(), parts_.end());
-  graph_bytes_ += std::max<int64_t>(0, before - free_bytes());
+  captured.bytes = std::max<int64_t>(0, captured.bytes + before - free_bytes());
   ++num_graphs_;
 }
 
@@ -181,7 +181,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
 
 std::string CudaReplay::describe() const {
   return fmt::format("{} graphs made, {:.1f} MB of device memory", num_graphs_,
-                     static_cast<double>(graph_bytes_) / 1e6);
+                     static_cast<double>(device_bytes()) / 1e6);
 }
 
 void CudaReplay::finish() {

@@ -42,12 +42,14 @@ class CudaReplay : public Replay {
   void finish();
 
   std::string describe() const override;  // "2 graphs made, 4.0 MB of device memory"
+  int64_t device_bytes() const override { return stepped_.bytes + looped_.bytes; }
 
  private:
   struct Captured {
     int runs = 0;
     OwnedGraphExec graph;
     int64_t launches = 0;          // in the graph
+    int64_t bytes = 0;             // of device memory that it took
     std::vector<BatchPart> parts;  // of several micro-batches: their rows move with them
   };
 
@@ -73,7 +75,6 @@ class CudaReplay : public Replay {
   OwnedEvent end_;
   Captured stepped_;
   Captured looped_;
-  int64_t graph_bytes_ = 0;  // device memory that its graphs took
   int num_graphs_ = 0;
 };
 
