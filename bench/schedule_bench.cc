@@ -100,8 +100,8 @@ void cached_step(benchmark::State& state, const std::string& strategy_name) {
     const BatchInfo info = batch.info(kRanks);
     cut.assign(batch, strategy->split(info), strategy->name());
     const ContextKey key = key_for(cut, 0, kRanks);
-    BoundForward& forward = cache.get(key, [&] { return world.bind(key, *strategy, info); });
-    Executor& executor = *forward.executors[0];
+    const auto forward = cache.get(key, [&] { return world.bind(key, *strategy, info); });
+    Executor& executor = *forward->executors[0];
     cut.write(executor);
     InlineVector<Extents, kMaxMicroBatches> counts;
     for (const Work& work : cut.works()) counts.push_back(work.extents);

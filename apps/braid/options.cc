@@ -19,9 +19,8 @@ Profile machine_profile(const EngineConfig& engine) {
   return calibrate_and_save(threads, "");
 }
 
-// The profile that comes with Braid for the job's GPUs: `braid calibrate` measures the CPU.
-Profile gpu_profile(const DeviceSpec& device) {
-  const std::string gpu = gpu_name(device.ids.empty() ? 0 : device.ids[0]);
+// The profile that comes with Braid for a GPU, if there is one: `braid calibrate` measures the CPU.
+std::optional<Profile> gpu_profile(const std::string& gpu) {
   std::string words = " ";  // an A1000 is no A100
   for (unsigned char c : gpu) words += std::isalnum(c) ? static_cast<char>(std::tolower(c)) : ' ';
   words += ' ';
@@ -30,8 +29,24 @@ Profile gpu_profile(const DeviceSpec& device) {
       return load_profile(std::string(name));
     }
   }
-  fail(ErrorCode::kUnsupported, "auto: no profile of '{}' to price with; there are {}", gpu,
-       fmt::join(builtin_profile_names(), ", "));
+  return {};
+}
+
+// What `auto` prices with. Without a profile strategies stay as they are written; modes of --sp
+// must be named.
+void add_profile(EngineConfig& engine) {
+  if (!engine.device.cuda) {
+    engine.profile = machine_profile(engine);
+    return;
+  }
+  const std::string gpu = gpu_name(engine.device.ids.empty() ? 0 : engine.device.ids[0]);
+  engine.profile = gpu_profile(gpu);
+  if (engine.profile) return;
+  const std::string why = fmt::format("no profile of '{}' to price with; there are {}", gpu,
+                                      fmt::join(builtin_profile_names(), ", "));
+  if (engine.sp && !engine.sp->mode) fail(ErrorCode::kUnsupported, "--sp auto: {}", why);
+  engine.schedule = engine.sp ? "sequence_parallel" : "sequential";
+  std::fprintf(stderr, "braid: --schedule auto is %s: %s\n", engine.schedule.c_str(), why.c_str());
 }
 
 // Steps as a trace shows them.
@@ -122,7 +137,7 @@ ParallelRun::ParallelRun(const ParallelOptions& options)
                      .tp = engine_.tp,
                      .sp = engine_.sp,
                      .schedule = engine_.schedule})) {
-    engine_.profile = engine_.device.cuda ? gpu_profile(engine_.device) : machine_profile(engine_);
+    add_profile(engine_);
   }
   if (options.trace.empty()) return;
   trace_ = std::make_unique<TraceWriter>(options.trace);

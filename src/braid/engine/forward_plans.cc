@@ -108,8 +108,8 @@ void ForwardCache::make_room() {
   int64_t bytes = 0;
   size_t kept = 0;
   for (auto it = plans_.begin(); it != plans_.end(); ++it, ++kept) {
-    bytes += it->device_bytes();
-    if (kept + 1 < kCapacity && bytes <= kDeviceBytes) continue;
+    bytes += (*it)->device_bytes();
+    if (kept == 0 || (kept + 1 < kCapacity && bytes <= kDeviceBytes)) continue;
     plans_.erase(it, plans_.end());
     return;
   }
@@ -117,9 +117,7 @@ void ForwardCache::make_room() {
 
 std::vector<std::pair<ContextKey, const Executor*>> ForwardCache::keys() const {
   std::vector<std::pair<ContextKey, const Executor*>> result;
-  for (const BoundForward& plan : plans_) {
-    result.emplace_back(plan.key, plan.executors[0].get());
-  }
+  for (const auto& plan : plans_) result.emplace_back(plan->key, plan->executors[0].get());
   return result;
 }
 

@@ -87,8 +87,8 @@ struct BoundForward {
   int64_t device_bytes() const;  // of a rank, the most: what graphs take
 };
 
-// The most recently used plans: at most kCapacity, and of those before the newest no more than take
-// kDeviceBytes of a device.
+// The most recently used plans: the newest, and others up to kCapacity in all whose graphs together
+// take at most kDeviceBytes of a device. A plan lives on while anybody holds it.
 class ForwardCache {
  public:
   static constexpr size_t kCapacity = 64;
@@ -99,19 +99,18 @@ class ForwardCache {
     int64_t misses = 0;
   };
 
-  // The plan for a key, made by `make` if there is none; valid until the next call.
+  // The plan for a key, made by `make` if there is none.
   template <class Make>
-  BoundForward& get(const ContextKey& key, Make&& make) {
+  std::shared_ptr<BoundForward> get(const ContextKey& key, Make&& make) {
     for (auto it = plans_.begin(); it != plans_.end(); ++it) {
-      if (!(it->key == key)) continue;
+      if (!((*it)->key == key)) continue;
       ++counters_.hits;
       plans_.splice(plans_.begin(), plans_, it);
       return plans_.front();
     }
     ++counters_.misses;
     make_room();
-    BoundForward made = make();
-    plans_.push_front(std::move(made));
+    plans_.push_front(std::make_shared<BoundForward>(make()));
     return plans_.front();
   }
   const Counters& counters() const { return counters_; }
@@ -121,7 +120,7 @@ class ForwardCache {
  private:
   void make_room();
 
-  std::list<BoundForward> plans_;  // the most recently used in front
+  std::list<std::shared_ptr<BoundForward>> plans_;  // the most recently used in front
   Counters counters_;
 };
 

@@ -101,7 +101,7 @@ struct Runner::Impl {
     if (strategies.size() > 1) choice.emplace(*planner, *model, strategies);
   }
 
-  BoundForward& prepare(const Batch& batch) {
+  std::shared_ptr<BoundForward> prepare(const Batch& batch) {
     if (sequence) return sequence->prepare(batch, cache, cut, run_before());
     const BatchInfo info = batch.info(config.tp);
     const int index = choice ? choice->choose(batch) : 0;
@@ -177,8 +177,9 @@ struct Runner::Impl {
   std::optional<SequenceRanks> sequence;  // in place of planner and choice
   ForwardCache cache;
   BatchCut cut;
-  BoundForward* current = nullptr;
-  int64_t rows = 0;  // of logits
+  std::shared_ptr<BoundForward> current;  // of the last step
+  std::shared_ptr<BoundForward> looping;  // of a loop on the device
+  int64_t rows = 0;                       // of logits
 };
 
 Runner::Runner(const Model& model, const RunnerConfig& config)
@@ -188,7 +189,7 @@ Runner::~Runner() = default;
 
 void Runner::step(const Batch& batch) {
   impl_->world->fabric().rethrow_error();
-  impl_->current = &impl_->prepare(batch);
+  impl_->current = impl_->prepare(batch);
   impl_->rows = batch.extents().row;
   impl_->run(*impl_->current, impl_->cut.works(), [&](Executor& executor, int rank) {
     impl_->sequence ? impl_->sequence->write(impl_->cut, executor, rank)
@@ -228,7 +229,8 @@ std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {
       next.add(sequence.prompt.last(1), cached, pages, 1);
     }
     if (impl_->sequence) impl_->sequence->gather(next, impl_->cache, impl_->run_before());
-    BoundForward& bound = impl_->prepare(batch);
+    impl_->looping = impl_->prepare(batch);
+    const BoundForward& bound = *impl_->looping;
     const auto ranks =
         static_cast<int>(bound.executors.size());  // of those that divide sequences, 1
     for (int r = 0; r < ranks; ++r) {

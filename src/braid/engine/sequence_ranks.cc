@@ -106,8 +106,8 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
       on_first_(model, cache, catalogs_of(world, 1), Topology{}),
       owners_(mesh.ranks(), cache.pages * cache.page_size) {}
 
-BoundForward& SequenceRanks::prepare(const Batch& batch, ForwardCache& cache, BatchCut& cut,
-                                     const Run& run) {
+std::shared_ptr<BoundForward> SequenceRanks::prepare(const Batch& batch, ForwardCache& cache,
+                                                     BatchCut& cut, const Run& run) {
   step_.reset();
   const OpScheduler& strategy = *strategies_[0];
   if (batch.sequences().size() == 1 && batch.extents().token >= mesh_.ranks()) {
@@ -157,9 +157,9 @@ void SequenceRanks::gather(const Batch& batch, ForwardCache& cache, const Run& r
     ContextKey key{.kind = ContextKey::Kind::gather, .q = {}, .kv = gather.kv()};
     key.micro_batches.push_back({.capacity = {.sequence = 1}});
     // The logits of the step before may still be wanted.
-    BoundForward& bound = cache.get(
+    const auto bound = cache.get(
         key, [&] { return bind(key, over_ranks_.plan_gather(*strategies_[0], key.kv), true); });
-    run(bound, [&](Executor& executor, int rank) { gather.write(executor, rank); });
+    run(*bound, [&](Executor& executor, int rank) { gather.write(executor, rank); });
     gather.record(owners_);
   }
 }

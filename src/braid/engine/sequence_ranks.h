@@ -43,7 +43,8 @@ class SequenceRanks {
                 const CostModel* cost);
 
   // The plan for a batch, bound, and its cut. Runs what rank 0 needs to be given before.
-  BoundForward& prepare(const Batch& batch, ForwardCache& cache, BatchCut& cut, const Run& run);
+  std::shared_ptr<BoundForward> prepare(const Batch& batch, ForwardCache& cache, BatchCut& cut,
+                                        const Run& run);
   // Gives rank 0 the keys that a batch finds, as prepare() does where rank 0 computes it.
   void gather(const Batch& batch, ForwardCache& cache, const Run& run);
   // What the host writes before the prepared batch.

@@ -50,6 +50,11 @@ std::vector<Schedule> plan(const OpScheduler& strategy, std::span<const PlanRank
                       .replacements = {},
                       .launches = recording.launches,
                       .memory = {}};
+    // Where the tokens are divided over ranks and nobody has said how many a rank has.
+    for (MicroBatch& mb : schedule.micro_batches) {
+      if (mb.capacity.shard > 0 || rank.program->capacity.shard == 0) continue;
+      mb.capacity = sharded(mb.capacity, static_cast<int>(ranks.size()));
+    }
     std::vector<int> readers;
     if (!recording.replacements.empty()) readers = count_readers(*rank.program);
     for (Launch& launch : schedule.launches) {

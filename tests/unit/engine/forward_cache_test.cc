@@ -132,9 +132,11 @@ TEST(ForwardCache, LetsGoOfOldPlansWhoseGraphsTakeTooMuch) {
   EXPECT_TRUE(made(4, 0));  // 3, the oldest, is over the limit
   for (int i : {0, 1, 2, 4}) EXPECT_FALSE(made(i, kThird));
   EXPECT_TRUE(made(3, 4 * kThird));
-  EXPECT_TRUE(made(5, 0));  // 3 alone is too much, and so is all that is older
-  EXPECT_TRUE(made(4, 0));
-  EXPECT_FALSE(made(5, 0));
+  EXPECT_TRUE(made(5, 0));  // 3 alone is too much: all that is older goes, the newest stays
+  EXPECT_FALSE(made(3, 0));
+  EXPECT_TRUE(made(4, 0));  // 5 is older than 3
+  EXPECT_TRUE(made(5, 0));
+  EXPECT_FALSE(made(4, 0));
 }
 
 }  // namespace

@@ -66,7 +66,9 @@ TEST(DecodeConfig, TakesStepsOfFewTokensEach) {
   EXPECT_FALSE(few_tokens_each(33, 1)) << "a prompt";
   EXPECT_TRUE(few_tokens_each(64, 64)) << "a decode step";
   EXPECT_TRUE(few_tokens_each(320, 320));
-  EXPECT_FALSE(few_tokens_each(512, 128)) << "prompts beside decodes";
+  EXPECT_TRUE(few_tokens_each(129, 128)) << "on three ranks";
+  EXPECT_FALSE(few_tokens_each(256, 128)) << "a prompt beside 32 decodes";
+  EXPECT_FALSE(few_tokens_each(960, 512)) << "a prompt beside 128 decodes";
 }
 
 TEST(DecodeConfig, Refusals) {

@@ -77,6 +77,19 @@ TEST(Plan, KernelsAreThoseOfTheLaunchsCapacity) {
   }
 }
 
+// Where the tokens are divided over ranks a part of the batch has its part of them.
+TEST(Plan, ShardsOfMicroBatchesAreEvenUnlessSaid) {
+  const Planned said = planned(three_streams(), {.ranks = 3, .micro_batches = 2, .sharded = true});
+  std::vector<MicroBatch> unsaid = said.micro_batches;
+  for (MicroBatch& mb : unsaid) mb.capacity.shard = 0;
+  const ScratchCatalog catalog;
+  std::vector<PlanRank> ranks;
+  for (const Program& program : said.programs) ranks.push_back({&program, &catalog});
+  const std::vector<Schedule> schedules = plan(
+      three_streams(), ranks, {.micro_batches = unsaid, .topology = {.devices = 3}, .price = {}});
+  for (const Schedule& schedule : schedules) EXPECT_EQ(schedule.micro_batches, said.micro_batches);
+}
+
 TEST(Plan, PricesReachTheStrategy) {
   const Program program = decoder({8, 2, 2});
   const ScratchCatalog catalog;

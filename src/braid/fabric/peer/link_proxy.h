@@ -28,16 +28,17 @@ class LinkPort {
   Clock::time_point free_at_{};
 };
 
-// The way from one GPU to another: a host thread that carries out transfers when a kernel asks for
-// them, by copy engines. No SM takes part, so that what computes keeps all of them. Between
-// emulated machines it is the network adapter: device -> pinned host memory -> device in chunks
-// through a ring, so that both copies run at once, at the speed of the link. A `direct` one copies
-// from GPU to GPU, within a machine, in a stream that also says when they are done: a copy that
-// stands in a stream and waits can hold up other ranks' copies, in a hardware queue that they
-// share.
+// The way from one GPU to another, a direct one to all of its machine: a host thread that carries
+// out transfers when a kernel asks for them, by copy engines. No SM takes part, so that what
+// computes keeps all of them. Between emulated machines it is the network adapter: device -> pinned
+// host memory -> device in chunks through a ring, so that both copies run at once, at the speed of
+// the link. A `direct` one copies from GPU to GPU, within a machine, in a stream that also says
+// when they are done: a copy that stands in a stream and waits can hold up other ranks' copies, in
+// a hardware queue that they share.
 class LinkProxy {
  public:
-  // `on_error` gets what a copy failed with; the proxy then does nothing more.
+  // `on_error` gets what a copy failed with; the proxy then does nothing more. A direct one has no
+  // use for `to_device`, speed and port.
   LinkProxy(int from_device, int to_device, bool direct, std::optional<Link> speed,
             std::shared_ptr<LinkPort> port, std::function<void(std::exception_ptr)> on_error);
   ~LinkProxy();

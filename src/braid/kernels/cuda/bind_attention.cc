@@ -13,8 +13,6 @@
 namespace braid::cuda {
 namespace {
 
-// Up to so many tokens a step is bound by reading keys, not by multiplying.
-
 constexpr std::array<int64_t, 4> kSegmentHeadDims = {64, 96, 128, 256};
 
 enum Input : size_t { kQ, kCacheK, kCacheV, kQStart, kKvLen, kPageTable };
@@ -62,8 +60,15 @@ bool supported(F&& f) {
 
 enum class Choice : uint8_t { segments, decode, plain };
 
+DecodeDevice decode_device_of(const DeviceInfo& device) {
+  return {.compute_capability = device.compute_capability,
+          .num_sms = device.num_sms,
+          .shared_bytes = static_cast<int>(device.shared_memory_per_cta)};
+}
+
 // By head dim, dtypes, and how many tokens a step has of how many sequences.
-Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const ValueType& out) {
+Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const ValueType& out,
+                        const DeviceInfo& device) {
   alignas(16) static std::byte somewhere[16];  // where operands lie decides nothing
   const auto view = [](const ValueType& type) {
     return make_view(somewhere, type.dtype, type.shape);
@@ -81,7 +86,8 @@ Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const Val
            in[kCacheK].shape[1], attrs.head_dim);
     }
   };
-  const bool decode = supported([&] { verify(decode_desc(attrs, in, out)); });
+  const bool decode =
+      supported([&] { choose(decode_desc(attrs, in, out), decode_device_of(device)); });
   if (decode && few_tokens_each(in[kQ].shape[0], in[kPageTable].shape[0])) return Choice::decode;
   if (supported(segments)) return Choice::segments;
   return decode ? Choice::decode : Choice::plain;
@@ -121,7 +127,7 @@ BoundKernel bind_segments(const LaunchArgs& args, Scratch& scratch) {
 BoundKernel bind_decode(const LaunchArgs& args, Scratch& scratch) {
   const DecodeDesc desc = decode_desc(args.call.attrs<ops::AttentionAttrs>(),
                                       types_of(args.call.in), types_of(args.call.out)[0]);
-  const DecodeConfig config = choose(desc, decode_device());
+  const DecodeConfig config = choose(desc, decode_device_of(args.device));
   prepare_decode_attention(desc, config);
   DecodeParams fixed{.sequences = args.live(BatchAxis::sequence),
                      .workspace = scratch.get(args, config.workspace_bytes),
@@ -159,8 +165,9 @@ BoundKernel bind_plain(const LaunchArgs& args) {
 
 void add_attention_kernels(KernelTable& table) {
   const auto scratch = std::make_shared<Scratch>();
-  const auto info = [](const Op& op, TypeList in, TypeList out, const DeviceInfo&) -> KernelInfo {
-    switch (choose_attention(op.attrs.as<ops::AttentionAttrs>(), in, out[0])) {
+  const auto info = [](const Op& op, TypeList in, TypeList out,
+                       const DeviceInfo& device) -> KernelInfo {
+    switch (choose_attention(op.attrs.as<ops::AttentionAttrs>(), in, out[0], device)) {
       case Choice::segments:
         return {"attention.segments", spans_bytes(in[kPageTable].shape)};
       case Choice::decode:
@@ -172,7 +179,7 @@ void add_attention_kernels(KernelTable& table) {
   };
   const auto bind = [scratch](const LaunchArgs& args) -> BoundKernel {
     switch (choose_attention(args.call.attrs<ops::AttentionAttrs>(), types_of(args.call.in),
-                             types_of(args.call.out)[0])) {
+                             types_of(args.call.out)[0], args.device)) {
       case Choice::segments:
         return bind_segments(args, *scratch);
       case Choice::decode:

@@ -4,7 +4,6 @@
 
 #include "braid/backend/cuda/handles.h"
 #include "braid/backend/cuda/memory.h"
-#include "braid/fabric/peer/staged_link.h"
 #include "braid/kernels/cuda/attention/launch.h"
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/decode/device/plain_segments.h"

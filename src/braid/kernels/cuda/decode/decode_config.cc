@@ -28,7 +28,7 @@ double estimate_us(const DecodeDesc& d, const DecodeConfig& c) {
 
 bool few_tokens_each(int64_t tokens, int64_t sequences) {
   constexpr int64_t kFew = 32;
-  return tokens <= std::max(kFew, 2 * sequences);
+  return tokens <= std::max(kFew, sequences + sequences / 8);
 }
 
 std::vector<DecodeConfig> candidates(const DecodeDesc& desc, const DecodeDevice& device) {

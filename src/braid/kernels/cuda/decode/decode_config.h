@@ -24,8 +24,8 @@ struct DecodeConfig {
 };
 
 // Whether a launch of so many tokens is one for these kernels, which read a sequence's keys once
-// for 8 rows of queries, rather than for tiles of 64: few tokens, or about one of each sequence. By
-// capacities.
+// for 8 rows of queries, rather than for tiles of 64: few tokens, or one of each sequence. By
+// capacities, of which a decode step's are equal but for the rounding to ranks.
 bool few_tokens_each(int64_t tokens, int64_t sequences);
 
 // Everything that computes the call, in a fixed order.
