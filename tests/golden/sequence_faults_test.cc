@@ -171,7 +171,7 @@ TEST_F(SequenceModelFaults, ARankThatDoesNotComeIsADeadlineOfTheOthers) {
     Ranks one(*loaded_, d, 100);
     expect_deadline([&] { one.prompt(late, {}); });
     if (late == 0) return;
-    Ranks two(*loaded_, d, 1000);  // here all have to come to the prompt in time
+    Ranks two(*loaded_, d, 2000);  // here all have to come to the prompt in time
     two.prompt(-1, {});
     expect_deadline([&] { two.gather(late, {}); });
   });
