@@ -116,7 +116,7 @@ void CostModel::add_computation(LaunchCost& cost, const Op& op, TypeList in,
   const OpDef& def = *op.def;
   const size_t typed = typed_input(def);
   const std::string_view dtype = typed < in.size() ? name(in[typed].dtype) : "";
-  const Rate* rate = profile_.find(def.kind, dtype);
+  const Rate* rate = profile_.find(def.kind, dtype, cost.ranks);
   if (rate == nullptr) rate = profile_.find(family_of(def), dtype);
   // Streams with fewer units are slower by as much.
   const double slower = profile_.stream_units[0] / cost.units;

@@ -105,6 +105,7 @@ Rate read_rate(Reader reader) {
   if (unit != "flops" && unit != "bytes") reader.refuse("unit", "\"flops\" or \"bytes\"");
   rate.unit = unit == "flops" ? Rate::Unit::flops : Rate::Unit::bytes;
   rate.includes_memory = reader.flag("includes_memory");
+  if (reader.has("ranks")) rate.ranks = static_cast<int>(reader.number("ranks", 1, 1e6));
   const Json& points = reader.array("points", kMaxPoints);
   if (points.empty()) reader.refuse("points", "at least one point");
   for (const Json& point : points) {
@@ -158,14 +159,15 @@ double Rate::at(double m) const {
   return a.per_second * std::pow(b.per_second / a.per_second, t);
 }
 
-const Rate* Profile::find(std::string_view kind, std::string_view dtype) const {
-  const Rate* any = nullptr;
+const Rate* Profile::find(std::string_view kind, std::string_view dtype, int ranks) const {
+  const auto fit = [&](const Rate& rate) { return std::pair(rate.dtype == dtype, rate.ranks); };
+  const Rate* best = nullptr;
   for (const Rate& rate : rates) {
-    if (rate.kind != kind) continue;
-    if (rate.dtype == dtype) return &rate;
-    if (rate.dtype.empty()) any = &rate;
+    if (rate.kind != kind || rate.ranks > ranks) continue;
+    if (rate.dtype != dtype && !rate.dtype.empty()) continue;
+    if (best == nullptr || fit(rate) > fit(*best)) best = &rate;
   }
-  return any;
+  return best;
 }
 
 Profile parse_profile(std::string_view json, const std::string& origin) {
@@ -239,6 +241,7 @@ std::string to_json(const Profile& p) {
                      {"dtype", rate.dtype},
                      {"unit", rate.unit == Rate::Unit::flops ? "flops" : "bytes"},
                      {"includes_memory", rate.includes_memory},
+                     {"ranks", rate.ranks},
                      {"points", points}});
   }
   const Json head = {

@@ -29,6 +29,7 @@ struct Rate {
   // else the slower of this and the memory counts.
   bool includes_memory = false;
   std::vector<Point> points;  // m ascends
+  int ranks = 1;              // of a collective that computes, at least
   bool operator==(const Rate&) const = default;
 
   // Between two points on the straight line of the logarithms; beyond them as at the nearest.
@@ -70,8 +71,9 @@ struct Profile {
   std::vector<Rate> rates;
   bool operator==(const Profile&) const = default;
 
-  // The rate that fits best: of the kind and dtype, else of the kind and any; null: none.
-  const Rate* find(std::string_view kind, std::string_view dtype) const;
+  // The rate that fits best: of the kind and dtype, else of the kind and any, and then of as many
+  // ranks as do not pass these; null: none.
+  const Rate* find(std::string_view kind, std::string_view dtype, int ranks = 1) const;
 };
 
 // JSON and back; numbers are written with four digits. Parsing fails with kMalformed: `origin`, the

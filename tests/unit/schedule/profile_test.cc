@@ -27,7 +27,7 @@ Profile sample() {
   p.cluster_link = {5.5e10, 5e-6, true};
   p.collective_units = 96;
   p.product_tiles = 1;
-  p.rates.push_back({"add", "", Rate::Unit::bytes, true, {{1, 2e9}, {32, 4.5e10}}});
+  p.rates.push_back({"add", "", Rate::Unit::bytes, true, {{1, 2e9}, {32, 4.5e10}}, 2});
   return p;
 }
 
@@ -50,6 +50,25 @@ std::string changed(const std::string& pointer, const Json& value) {
 
 TEST(Profile, ReadsWhatItWrote) {
   EXPECT_EQ(parse_profile(to_json(sample()), "sample"), sample());
+}
+
+TEST(Profile, TheRateThatFitsBest) {
+  Profile p = toy::seconds_profile();
+  const auto rate = [](const char* dtype, int ranks, double per_second) {
+    return Rate{"sum", dtype, Rate::Unit::bytes, false, {{1, per_second}}, ranks};
+  };
+  p.rates = {rate("", 4, 1), rate("", 1, 2), rate("", 8, 3), rate("bf16", 2, 4)};
+  const auto found = [&](const char* dtype, int ranks) {
+    return p.find("sum", dtype, ranks)->points[0].per_second;
+  };
+  EXPECT_EQ(found("f32", 1), 2);
+  EXPECT_EQ(found("f32", 3), 2);
+  EXPECT_EQ(found("f32", 4), 1);
+  EXPECT_EQ(found("f32", 9), 3);
+  EXPECT_EQ(found("bf16", 1), 2) << "that of the dtype is one of two ranks";
+  EXPECT_EQ(found("bf16", 8), 4);
+  p.rates.erase(p.rates.begin() + 1);
+  EXPECT_EQ(p.find("sum", "f32", 2), nullptr);
 }
 
 TEST(Profile, ThoseThatComeWithBraidAreSound) {
