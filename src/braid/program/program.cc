@@ -54,14 +54,6 @@ ValueType Program::type_of(ValueId id, const Extents& part) const {
   return type;
 }
 
-std::vector<ValueType> Program::input_types(const Op& op) const {
-  return types(*this, op.inputs, capacity);
-}
-
-std::vector<ValueType> Program::output_types(const Op& op) const {
-  return types(*this, op.outputs, capacity);
-}
-
 std::vector<ValueType> Program::input_types(const Op& op, const Extents& part) const {
   return types(*this, op.inputs, part);
 }

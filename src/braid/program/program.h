@@ -23,8 +23,8 @@ struct Program {
   // A value's type in a part of the batch that has this capacity.
   ValueType type_of(ValueId id, const Extents& part) const;
   // Types of an op's operands, in the whole batch or in a part; an absent input has rank 0.
-  std::vector<ValueType> input_types(const Op& op) const;
-  std::vector<ValueType> output_types(const Op& op) const;
+  std::vector<ValueType> input_types(const Op& op) const { return input_types(op, capacity); }
+  std::vector<ValueType> output_types(const Op& op) const { return output_types(op, capacity); }
   std::vector<ValueType> input_types(const Op& op, const Extents& part) const;
   std::vector<ValueType> output_types(const Op& op, const Extents& part) const;
   Cost cost(const Op& op, const Work& work) const;

@@ -32,10 +32,4 @@ int64_t bytes_of(const ValueType& type) {
   return type.shape.rows() * bytes_of(type.dtype, type.shape[-1]);
 }
 
-int64_t bytes_of(const ValueType& type, const Extents& capacity) {
-  const int64_t whole = bytes_of(type);
-  if (type.axis == BatchAxis::none || whole == 0) return whole;
-  return whole / type.shape[0] * capacity.of(type.axis, type.shape[0]);
-}
-
 }  // namespace braid

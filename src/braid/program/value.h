@@ -68,9 +68,8 @@ struct ValueType {
 
 std::string to_string(const ValueType& type);  // "f32[token=512, 576]"
 
-// Bytes of a value, packed; with `capacity` as many rows of its batch axis as that has.
+// Bytes of a value, packed.
 int64_t bytes_of(const ValueType& type);
-int64_t bytes_of(const ValueType& type, const Extents& capacity);
 
 using ValueId = int32_t;
 constexpr ValueId kNoValue = -1;

@@ -42,9 +42,8 @@ int64_t value_bytes(std::span<const Program* const> programs, ValueId id, const 
                     int ranks) {
   int64_t bytes = 0;
   for (const Program* program : programs) {
-    const ValueType& type = program->value(id).type;
-    bytes = std::max(
-        bytes, only == nullptr ? bytes_of(type) : bytes_of(type, sharded(only->capacity, ranks)));
+    const Extents part = only == nullptr ? program->capacity : sharded(only->capacity, ranks);
+    bytes = std::max(bytes, bytes_of(program->type_of(id, part)));
   }
   return round_up(bytes, MemoryPlan::kAlignment);
 }

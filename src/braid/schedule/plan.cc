@@ -42,19 +42,20 @@ std::vector<Schedule> plan(const OpScheduler& strategy, std::span<const PlanRank
                            const PlanRequest& request) {
   BRAID_CHECK(!ranks.empty() && !request.micro_batches.empty());
   const ScheduleContext::Recording recording = record(strategy, *ranks[0].program, request);
+  // Where the tokens are divided over ranks and nobody has said how many a rank has.
+  std::vector<MicroBatch> micro_batches = request.micro_batches;
+  for (MicroBatch& mb : micro_batches) {
+    if (mb.capacity.shard > 0 || ranks[0].program->capacity.shard == 0) continue;
+    mb.capacity = sharded(mb.capacity, static_cast<int>(ranks.size()));
+  }
   std::vector<Schedule> schedules;
   std::vector<const Program*> programs;
   for (const PlanRank& rank : ranks) {
     Schedule schedule{.strategy = strategy.name(),
-                      .micro_batches = request.micro_batches,
+                      .micro_batches = micro_batches,
                       .replacements = {},
                       .launches = recording.launches,
                       .memory = {}};
-    // Where the tokens are divided over ranks and nobody has said how many a rank has.
-    for (MicroBatch& mb : schedule.micro_batches) {
-      if (mb.capacity.shard > 0 || rank.program->capacity.shard == 0) continue;
-      mb.capacity = sharded(mb.capacity, static_cast<int>(ranks.size()));
-    }
     std::vector<int> readers;
     if (!recording.replacements.empty()) readers = count_readers(*rank.program);
     for (Launch& launch : schedule.launches) {

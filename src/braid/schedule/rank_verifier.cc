@@ -201,9 +201,8 @@ class RankCheck {
   }
 
   int64_t bytes_of_value(ValueId id, int mb) const {
-    const ValueType& type = program_.value(id).type;
     const bool merged = schedule_.memory.merged[static_cast<size_t>(id)];
-    return merged ? bytes_of(type) : bytes_of(type, capacity(mb));
+    return bytes_of(program_.type_of(id, merged ? program_.capacity : capacity(mb)));
   }
 
   std::string describe(const Place& place) const {
