@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "braid/backend/cuda/device.h"
+#include "braid/fabric/block_chunks.h"
 #include "braid/fabric/peer/staged_link.h"
 #include "braid/fabric/peer/stream_write.h"
 
@@ -43,12 +45,9 @@ LinkProxy::LinkProxy(int from_device, int to_device, bool direct, std::optional<
   {
     const cuda::DeviceScope scope(from_device);
     out_ = cuda::make_stream();
+    for (Slot& slot : slots_) slot.full = cuda::make_event();
   }
   if (!direct) {
-    {
-      const cuda::DeviceScope scope(from_device);
-      for (Slot& slot : slots_) slot.full = cuda::make_event();
-    }
     const cuda::DeviceScope scope(to_device);
     in_ = cuda::make_stream();
     for (Slot& slot : slots_) slot.empty = cuda::make_event();
@@ -110,29 +109,11 @@ LinkProxy::Job::~Job() {
 }
 
 void LinkProxy::Job::set(const std::vector<Piece>& pieces) {
-  if (proxy_.direct_) {
-    std::lock_guard lock(proxy_.mutex_);
-    chunks_ = pieces;
-    return;
-  }
+  constexpr int64_t kWhole = std::numeric_limits<int64_t>::max();
   std::vector<Piece> chunks;
   for (const Piece& piece : pieces) {
-    Block block = piece.block;
-    const bool packed = block.rows == 1 || (block.dst_stride == block.row_bytes &&
-                                            block.src_stride == block.row_bytes);
-    if (packed) block = {.row_bytes = block.bytes()};
-    const int64_t chunk_rows =
-        std::max<int64_t>(1, kChunkBytes / std::max<int64_t>(block.row_bytes, 1));
-    for (int64_t r = 0; r < block.rows; r += chunk_rows) {
-      const int64_t n = std::min(chunk_rows, block.rows - r);
-      for (int64_t at = 0; at < block.row_bytes; at += kChunkBytes) {  // once, unless a row is long
-        chunks.push_back({piece.dst + r * block.dst_stride + at,
-                          piece.src + r * block.src_stride + at,
-                          {.row_bytes = std::min(kChunkBytes, block.row_bytes - at),
-                           .rows = n,
-                           .dst_stride = block.dst_stride,
-                           .src_stride = block.src_stride}});
-      }
+    for (const BlockChunk& chunk : chunks_of(piece.block, proxy_.direct_ ? kWhole : kChunkBytes)) {
+      chunks.push_back({piece.dst + chunk.dst_offset, piece.src + chunk.src_offset, chunk.block});
     }
   }
   std::lock_guard lock(proxy_.mutex_);
@@ -186,7 +167,7 @@ bool LinkProxy::collect() {
 // The stream tells the device itself: no host looks for the copies' end.
 void LinkProxy::carry_out(Job& job) {
   for (const Piece& piece : job.chunks_) {
-    if (piece.block.bytes() > 0) copy_async(piece.dst, piece.src, piece.block, out_.get());
+    copy_async(piece.dst, piece.src, piece.block, out_.get());
   }
   stream_write(out_.get(), reinterpret_cast<uint64_t*>(job.done()), job.started_);
 }

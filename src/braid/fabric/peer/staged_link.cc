@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "braid/backend/cuda/device.h"
+#include "braid/fabric/block_chunks.h"
 #include "braid/fabric/peer/pace.h"
 
 namespace braid::fabric {
@@ -76,19 +77,10 @@ void StagedLink::copy_chunk(std::byte* dst, const std::byte* src, const Block& b
 }
 
 void StagedLink::copy(std::byte* dst, const std::byte* src, const Block& block) {
-  const bool packed = block.rows == 1 ||
-                      (block.dst_stride == block.row_bytes && block.src_stride == block.row_bytes);
-  const int64_t row_bytes = packed ? block.bytes() : block.row_bytes;
-  const int64_t rows = packed ? 1 : block.rows;
-  const int64_t chunk_rows = std::max<int64_t>(1, kChunkBytes / std::max<int64_t>(row_bytes, 1));
-  for (int64_t r = 0; r < rows; r += chunk_rows) {
-    const int64_t n = std::min(chunk_rows, rows - r);
-    for (int64_t at = 0; at < row_bytes; at += kChunkBytes) {  // once, unless a row is long
-      const int64_t bytes = std::min(kChunkBytes, row_bytes - at);
-      copy_chunk(
-          dst + r * block.dst_stride * !packed + at, src + r * block.src_stride * !packed + at,
-          {bytes, n, block.dst_stride, block.src_stride}, r + n >= rows && at + bytes >= row_bytes);
-    }
+  const std::vector<BlockChunk> chunks = chunks_of(block, kChunkBytes);
+  for (const BlockChunk& chunk : chunks) {
+    copy_chunk(dst + chunk.dst_offset, src + chunk.src_offset, chunk.block,
+               &chunk == &chunks.back());
   }
 }
 
