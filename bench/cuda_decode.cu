@@ -27,7 +27,8 @@ constexpr BenchShape kShapes[] = {
     {"llama-2-7b", 32, 32, 128, 1, 1024},    {"llama-2-7b", 32, 32, 128, 1, 4096},
     {"llama-2-7b", 32, 32, 128, 1, 16384},   {"llama-2-7b", 32, 32, 128, 16, 1024},
     {"llama-2-7b", 32, 32, 128, 16, 4096},   {"llama-2-7b", 32, 32, 128, 32, 1024},
-    {"llama-2-7b", 32, 32, 128, 32, 4096},   {"llama-3-8b", 32, 8, 128, 1, 1024},
+    {"llama-2-7b", 32, 32, 128, 32, 4096},   {"llama-2-7b", 32, 32, 128, 64, 1024},
+    {"llama-3-8b", 32, 8, 128, 64, 1024},    {"llama-3-8b", 32, 8, 128, 1, 1024},
     {"llama-3-8b", 32, 8, 128, 1, 4096},     {"llama-3-8b", 32, 8, 128, 1, 16384},
     {"llama-3-8b", 32, 8, 128, 16, 4096},    {"llama-3-8b", 32, 8, 128, 32, 4096},
     {"llama-3.3-70b", 64, 8, 128, 1, 1024},  {"llama-3.3-70b", 64, 8, 128, 1, 16384},
@@ -254,7 +255,9 @@ int main(int argc, char** argv) {
     } else if (arg == "--json") {
       options.json = value();
     } else {
-      std::fprintf(stderr, "bench_cuda_decode [--all] [--page N] [--only MODEL] [--json FILE]\n");
+      std::fprintf(
+          stderr,
+          "bench_cuda_decode [--all] [--page N] [--only MODEL/BATCH/CONTEXT] [--json FILE]\n");
       return 1;
     }
   }
@@ -269,7 +272,9 @@ int main(int argc, char** argv) {
         "| model | heads | batch | context | MB | floor us | plain | pdl | early | TB/s | of "
         "stream | config |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (const BenchShape& s : kShapes) {
-      if (only.empty() || std::string(s.model).find(only) != std::string::npos) bench.run(s, rate);
+      const std::string name =
+          std::string(s.model) + "/" + std::to_string(s.batch) + "/" + std::to_string(s.context);
+      if (name.find(only) != std::string::npos) bench.run(s, rate);
     }
     std::printf("\nRead-only stream again: %.2f TB/s\n", bench.stream_rate() / 1e12);
     bench.save();

@@ -1,8 +1,12 @@
 // The linear layers of decode against the speed of a read-only stream, in one run: single products
-// for 1 to 32 tokens beside cuBLASLt's, block formats, the weights of a whole Llama-2-7B step in
+// for 1 to 64 tokens beside cuBLASLt's, block formats, the weights of a whole Llama-2-7B step in
 // one graph with and without programmatic dependent launch, and dequantization.
 //   bench_cuda_linear [--quick] [--tokens M] [--kernel few|skinny] [--json FILE]
-//                     [--only stream|single|formats|step|dequantize]
+//                     [--only stream|single|formats|step|dequantize|cuts]
+// cuts: every panel of up to 16 groups, with K in 1 to 4 shares, of rings as large as an SM's
+// memory and as half of it.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,6 +21,7 @@
 #include "braid/kernels/cuda/linear/device/dequantize.h"
 #include "braid/kernels/cuda/linear/device/few_linear.h"
 #include "braid/kernels/cuda/linear/device/gemm.h"
+#include "braid/kernels/cuda/linear/device/panel_linear.h"
 
 using namespace braid;
 using namespace braid::cuda;
@@ -144,7 +149,7 @@ FewConfig config_of(const SkinnyParams& p) {
 
 // x bf16, or the norm of an f32 stream; y bf16, or f32 with the residual added.
 struct Buffers {
-  DeviceArray x{size_t{32} * 14336 * 4}, y{size_t{32} * 128256 * 4}, unit{14336 * 4};
+  DeviceArray x{size_t{64} * 14336 * 4}, y{size_t{64} * 128256 * 4}, unit{14336 * 4};
 };
 
 SkinnyParams make_params(const Layer& layer, DType dtype, const uint8_t* w, int m, const Buffers& b,
@@ -174,7 +179,7 @@ SkinnyParams make_params(const Layer& layer, DType dtype, const uint8_t* w, int 
     part.dtype = dtype;
     part.row_bytes = bytes_of(dtype, layer.k);
     part.n = layer.n[i];
-    part.y = b.y.data + column * 32 * 4;
+    part.y = b.y.data + column * m * 4;
     part.y_dtype = p.residual != nullptr ? DType::f32 : DType::bf16;
     part.y_stride = layer.n[i];
     w += layer.n[i] * part.row_bytes;
@@ -235,6 +240,40 @@ void bench_single(const Layer& layer, DType dtype, int m, const DeviceArray& poo
       bytes / us[1] / stream;
   if (library > 0) {
     g_results[std::string("cublaslt.") + layer.name + "." + std::to_string(m)] = library;
+  }
+}
+
+void bench_cuts(const Layer& layer, int m, const DeviceArray& pool, const Buffers& buffers,
+                double stream) {
+  const int64_t bytes = layer.bytes(DType::bf16);
+  const int64_t count = std::min<int64_t>(pool.size / bytes, 24);
+  const PanelShape shape =
+      panel_shape(make_params(layer, DType::bf16, pool.data, m, buffers, false));
+  std::vector<std::pair<double, std::string>> found;
+  for (const int ring : {g_device.smem_per_cta, 112 << 10}) {
+    for (int split = 1; split <= 4; split *= 2) {
+      for (int groups = 1; groups <= kPanelMaxGroups; ++groups) {
+        const PanelConfig c = panel_cut(shape, groups, split, ring);
+        if (!panel_fits(shape, c, g_device) || panel_smem(shape, c).total > ring) continue;
+        const double us = graph_us(
+                              [&](cudaStream_t s) {
+                                for (int64_t i = 0; i < count; ++i) {
+                                  const SkinnyParams p = make_params(
+                                      layer, DType::bf16, pool.data + i * bytes, m, buffers, false);
+                                  panel_linear(p, c, {s, true});
+                                }
+                              },
+                              5) /
+                          count;
+        found.emplace_back(
+            us, fmt::format("{}, {} CTAs", to_string(c), panel_clusters(shape, c) * c.split));
+      }
+    }
+  }
+  std::sort(found.begin(), found.end());
+  for (size_t i = 0; i < std::min<size_t>(found.size(), 8); ++i) {
+    std::printf("| %s | %d | %.2f | %.1f%% | %s |\n", layer.name, m, found[i].first,
+                100 * bytes / found[i].first / stream, found[i].second.c_str());
   }
 }
 
@@ -326,6 +365,15 @@ int run() {
       for (const Layer& layer : kLayers8B) {
         bench_single(layer, DType::bf16, m, pool, buffers, stream);
       }
+    }
+  }
+  if (g_options.only == "cuts") {
+    std::printf(
+        "\n| layer | tokens | us, dependent launch | of stream | config |\n"
+        "|---|---|---|---|---|\n");
+    for (int m : tokens) {
+      for (const Layer& layer : kLayers) bench_cuts(layer, m, pool, buffers, stream);
+      for (const Layer& layer : kLayers8B) bench_cuts(layer, m, pool, buffers, stream);
     }
   }
   if (wanted("formats")) {

@@ -238,6 +238,12 @@ def main():
             runs["8x8 adjacent"] = lambda: segments(8, gap=0)
             print("# " + "; ".join(f"{n}x{n} {segments(n)}" for n in (1, 2, 8)) + "; calls "
                   + braid(q, k, v, causal, o, state, kv_segments=4, calls=4))
+            if not causal:  # what is left of a chain's cost without its state
+                quarters = [slice(i * l // 4, (i + 1) * l // 4) for i in range(4)]
+                runs["4 plain calls"] = lambda: [braid(q, k[:, s], v[:, s], causal, o)
+                                                 for s in quarters]
+                runs["4 plain calls, cudnn"] = lambda: [
+                    sdpa(SDPBackend.CUDNN_ATTENTION, q, k[:, s], v[:, s], causal) for s in quarters]
             for n, s in ("4 calls", state), ("4 calls, bf16", half):
                 runs[n] = lambda s=s: braid(q, k, v, causal, o, s, kv_segments=4, calls=4)
                 runs[n + ", linked"] = lambda s=s: braid(q, k, v, causal, o, s, kv_segments=4,

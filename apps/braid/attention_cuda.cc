@@ -150,20 +150,20 @@ class Modes : public CudaModes {
   }
 
  private:
-  // Filled rounds move work behind later transfers, which may cost more than they save.
+  // Filled rounds move work behind later transfers, which may cost more than they save. Whole
+  // batches alone have rounds to fill: a Program knows nothing of its micro-batches.
   std::shared_ptr<const ModePlan> plan_with_rounds(
       SpMode mode, const SequenceMesh& mesh, const std::vector<const KernelCatalog*>& catalogs) {
     AttentionBench bench = o_;
     const auto plain = plan_mode(bench, mode, topology_, DType::bf16, catalogs);
-    if (mode != SpMode::torus || !o_.fill) return plain;
+    if (mode != SpMode::torus || !o_.fill || o_.micro_batches > 1) return plain;
     bench.rounds = rounds_of(bench, mesh, fabric_.endpoint(0).device());
     if (bench.rounds.tiles == 0) return plain;
     const auto filled = plan_mode(bench, mode, topology_, DType::bf16, catalogs);
     const auto speed = links_.paced(o_.link_gbps);
     const auto seconds = [&](const ModePlan& p) {
       const double compute = rounded_seconds(p, bench.rounds);
-      return compute + exposed_bound(p.programs, p.schedules, topology_, {.sequence = o_.batch},
-                                     compute, speed);
+      return compute + exposed_bound(p.programs, p.schedules, topology_, p.counts, compute, speed);
     };
     return seconds(*filled) < seconds(*plain) ? filled : plain;
   }
@@ -219,7 +219,6 @@ class Modes : public CudaModes {
     auto& computation = dynamic_cast<cuda::CudaReplay&>(alone.replay());
     PlainCall plain(plan, e.rank(), e.device());
     fabric::HostBarrier meeting(e);
-    const Extents counts{.sequence = o_.batch};
     const auto run_once = [&] {
       fill(plan, e.rank(), whole);
       meeting.wait();
@@ -229,7 +228,7 @@ class Modes : public CudaModes {
     };
     cuda::check_cuda(cudaMemset(arena->data(), 0xff, static_cast<size_t>(arena->bytes())),
                      "poison");
-    for (Executor* executor : {&whole, &alone}) executor->set_counts({&counts, 1});
+    for (Executor* executor : {&whole, &alone}) executor->set_counts(plan.counts);
     for (cuda::CudaReplay* replay : {&step, &computation}) {
       replay->begin_loop();
       replay->finish();
@@ -260,7 +259,7 @@ class Modes : public CudaModes {
     fill(plan, e.rank(), whole);
     report.times[r].resize(schedule.launches.size());
     meeting.wait();
-    whole.run({&counts, 1}, report.times[r]);
+    whole.run(plan.counts, report.times[r]);
     meeting.wait();
   }
 

@@ -89,7 +89,7 @@ Samples samples_of(const SequenceAttention& a, int rank, const TensorView& o) {
   const Sampling s = sampling_of(a);
   const int64_t width = a.q_heads * a.head_dim;
   Samples out;
-  int64_t row = 0;
+  int64_t row = (a.batch - 1) * o.shape[1];
   for (const SequenceRun& run : a.q.ranks[static_cast<size_t>(rank)]) {
     const int64_t skip = (s.step - (run.position - s.first) % s.step) % s.step;
     const int64_t n = run.rows > skip ? (run.rows - skip + s.step - 1) / s.step : 0;
@@ -111,16 +111,16 @@ Samples samples_of(const SequenceAttention& a, int rank, const TensorView& o) {
 Samples one_gpu(const SequenceAttention& a, int device) {
   const Sampling s = sampling_of(a);
   const int64_t width = a.q_heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;
-  const int64_t keys = a.joint_kv + a.kv.length();
+  const int64_t keys = a.joint_kv + a.kv.length(), last = a.batch - 1;
   cuda::CudaMemory q(device, 2 * s.count * width), o(device, 2 * s.count * width),
       k(device, 2 * keys * kv_width), v(device, 2 * keys * kv_width), workspace(device, 64);
-  fill_rows(q.data(), kQ, 0, s.first, s.count, s.step, width, nullptr);
-  fill_rows(k.data(), kJointK, 0, 0, a.joint_kv, 1, kv_width, nullptr);
-  fill_rows(v.data(), kJointV, 0, 0, a.joint_kv, 1, kv_width, nullptr);
+  fill_rows(q.data(), kQ, last, s.first, s.count, s.step, width, nullptr);
+  fill_rows(k.data(), kJointK, last, 0, a.joint_kv, 1, kv_width, nullptr);
+  fill_rows(v.data(), kJointV, last, 0, a.joint_kv, 1, kv_width, nullptr);
   std::byte* const own_k = k.data() + 2 * a.joint_kv * kv_width;
   std::byte* const own_v = v.data() + 2 * a.joint_kv * kv_width;
-  fill_rows(own_k, kK, 0, a.joint_kv, a.kv.length(), 1, kv_width, nullptr);
-  fill_rows(own_v, kV, 0, a.joint_kv, a.kv.length(), 1, kv_width, nullptr);
+  fill_rows(own_k, kK, last, a.joint_kv, a.kv.length(), 1, kv_width, nullptr);
+  fill_rows(own_v, kV, last, a.joint_kv, a.kv.length(), 1, kv_width, nullptr);
   cuda::AttentionDesc desc{.num_q_heads = static_cast<int>(a.q_heads),
                            .num_kv_heads = static_cast<int>(a.kv_heads)};
   desc.head_dim_qk = desc.head_dim_v = static_cast<int>(a.head_dim);

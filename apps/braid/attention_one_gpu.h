@@ -34,7 +34,7 @@ class PlainCall {
   bool there_ = false;
 };
 
-// Every so many rows of the first sequence's result, [samples, heads * D].
+// Every so many rows of the last sequence's result, [samples, heads * D].
 struct Samples {
   std::vector<int64_t> positions;
   std::vector<uint16_t> rows;

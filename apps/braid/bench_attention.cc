@@ -134,7 +134,7 @@ std::string cuda_table(const AttentionBench& o, const Topology& topology, const 
   for (const auto& [mode, r] : reports) {
     const double predicted = predicted_seconds(o, topology, mode, r, speed);
     const double bound = exposed_bound(r.plan->programs, r.plan->schedules, topology,
-                                       {.sequence = o.batch}, r.compute, speed);
+                                       r.plan->counts, r.compute, speed);
     out += fmt::format(
         "| {} | {} x {} x {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.0f}% | {:.3f} | {} | {} | "
         "{} | {:.3f} ({:+.1f}%) | {:.2g} | {} |\n",
@@ -172,7 +172,7 @@ void check(const AttentionBench& o) {
   require_between("--kv-heads", o.kv_heads, 0, o.heads);
   require_between("--head-dim", o.head_dim, 1, 512);
   require_between("--batch", o.batch, 1, 1024);
-  const int64_t most = on_gpus(o) ? 1 : std::min<int64_t>(o.batch, kMaxMicroBatches);
+  const int64_t most = std::min<int64_t>(o.batch, kMaxMicroBatches);
   require_between("--micro-batches", o.micro_batches, 1, most);
   require_between("--threads", o.threads, 1, 256);
   require_between("-r", o.repetitions, 1, 1000);
@@ -291,7 +291,7 @@ void add_bench_attention(CLI::App& bench) {
   command->add_option("--batch", o->batch, "sequences")->capture_default_str();
   command
       ->add_option("--micro-batches", o->micro_batches,
-                   "that the sequences are divided into, for --schedule (not on GPUs)")
+                   "that the sequences are divided into, for --schedule")
       ->capture_default_str();
   command->add_flag("--causal", o->causal, "causal mask, zigzag layout");
   command->add_option("--machines", o->machines, "MACHINESxDEVICES")->capture_default_str();

@@ -45,7 +45,7 @@ TEST(PanelConfig, EveryShapeThatIsTakenFits) {
     const SkinnyDevice device = {.num_sms = num_sms};
     for (const int64_t k : {64, 96, 128, 576, 1536, 4096, 5504, 11008, 14336, 28672}) {
       for (const int64_t groups : {1, 2, 3, 15, 16, 17, 36, 256, 384, 688, 1376, 1792, 8016}) {
-        for (const int tokens : {1, 5, 8, 9, 16, 17, 24, 25, 32}) {
+        for (const int tokens : {1, 5, 8, 9, 16, 17, 24, 25, 32, 33, 48, 64}) {
           for (const DType dtype : {DType::bf16, DType::q4_1, DType::q8_0, DType::q6_k}) {
             const PanelShape shape = {
                 .dtype = dtype, .k = k, .groups = {groups, tokens % 3}, .tokens = tokens};
@@ -84,7 +84,8 @@ TEST(PanelConfig, TakesFewTokensOfAllButF32) {
     change(s);
     return !panel_takes(s, {});
   };
-  EXPECT_TRUE(refuses([](PanelShape& s) { s.tokens = 33; }));
+  EXPECT_TRUE(refuses([](PanelShape& s) { s.tokens = 65; }));
+  EXPECT_FALSE(refuses([](PanelShape& s) { s.tokens = 64; }));
   EXPECT_TRUE(refuses([](PanelShape& s) { s.aligned = false; }));
   EXPECT_TRUE(refuses([](PanelShape& s) { s.normed = true; }));
   EXPECT_TRUE(refuses([](PanelShape& s) { s.k = 4096 + 32; }));
@@ -92,6 +93,8 @@ TEST(PanelConfig, TakesFewTokensOfAllButF32) {
     const auto dtype = static_cast<DType>(t);
     EXPECT_EQ(refuses([&](PanelShape& s) { s.dtype = dtype; }),
               dtype == DType::f32 || dtype == DType::i32);
+    EXPECT_EQ(refuses([&](PanelShape& s) { s.dtype = dtype, s.tokens = 33; }),
+              dtype != DType::bf16);
   }
   EXPECT_FALSE(panel_takes(good, {.compute_capability = 80}));
 }
@@ -135,6 +138,27 @@ TEST(PanelConfig, FillsTheDevice) {
       EXPECT_EQ(two_fit, two || brief);
       EXPECT_GE(c.stages, 3);
       EXPECT_EQ(c.trigger, c.stages);
+    }
+  }
+}
+
+// What lies behind a panel's last row, up to whole chunks of 64, is in the same stage.
+TEST(PanelConfig, WidePanelsReadTheirOwnStage) {
+  const SkinnyDevice device;
+  for (const auto& [groups, k, split, ctas] :
+       {std::tuple<int64_t, int64_t, int, int64_t>{256, 4096, 2, 128},
+        {256, 11008, 2, 128},
+        {768, 4096, 1, 128},
+        {1376, 4096, 1, 126},
+        {1792, 4096, 1, 256},
+        {3, 64, 1, 3}}) {
+    for (const int tokens : {33, 64}) {
+      const PanelShape shape = {.k = k, .groups = {groups}, .tokens = tokens};
+      const PanelConfig c = choose_panel(shape, device);
+      SCOPED_TRACE(fmt::format("groups {} tokens {}: {}", groups, tokens, to_string(c)));
+      EXPECT_GE(panel_smem(shape, c).stage - panel_smem(shape, c).x, 56 * 128);
+      EXPECT_EQ(c.split, split);
+      EXPECT_EQ(panel_clusters(shape, c) * c.split, ctas);
     }
   }
 }

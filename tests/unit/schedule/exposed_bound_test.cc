@@ -35,8 +35,8 @@ struct Case {
              {.micro_batches = {{.capacity = {.sequence = 1}}}, .topology = topology, .price = {}});
   }
   double bound(double speed) const {
-    return exposed_bound(programs, schedules, topology, {.sequence = 1}, kCompute,
-                         {0, speed, speed});
+    const Extents counts{.sequence = 1};
+    return exposed_bound(programs, schedules, topology, {&counts, 1}, kCompute, {0, speed, speed});
   }
   // Simulated on machines whose links within and between them have these speeds and where nothing
   // else but attention costs: `compute` seconds a rank.

@@ -27,7 +27,8 @@ Encode encoder() {
 
 }  // namespace
 
-CUtensorMap make_tensor_map(CUtensorMapDataType type, CUtensorMapSwizzle swizzle, const void* data,
+CUtensorMap make_tensor_map(CUtensorMapDataType type, CUtensorMapSwizzle swizzle,
+                            CUtensorMapL2promotion l2, const void* data,
                             std::span<const MapDim> dims, std::string_view what) {
   BRAID_CHECK(!dims.empty() && dims.size() <= kMaxRank, "a tensor map of rank {}", dims.size());
   cuuint64_t sizes[kMaxRank], strides[kMaxRank];
@@ -39,10 +40,9 @@ CUtensorMap make_tensor_map(CUtensorMapDataType type, CUtensorMapSwizzle swizzle
     steps[i] = 1;
   }
   CUtensorMap map;
-  const CUresult result =
-      encoder()(&map, type, static_cast<cuuint32_t>(dims.size()), const_cast<void*>(data), sizes,
-                strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encoder()(
+      &map, type, static_cast<cuuint32_t>(dims.size()), const_cast<void*>(data), sizes, strides,
+      boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, l2, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     fail(ErrorCode::kInvalidArgument, "no tensor map for {} (driver error {})", what,
          static_cast<int>(result));

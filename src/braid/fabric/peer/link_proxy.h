@@ -1,47 +1,24 @@
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <deque>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
-#include "braid/backend/cuda/handles.h"
 #include "braid/fabric/fabric.h"
 
 namespace braid::fabric {
 
-// The way out of a rank's emulated machine, shared by its links: transfers take turns.
-class LinkPort {
- public:
-  using Clock = std::chrono::steady_clock;
-  // When a transfer of `busy` that could begin at `ready` has left.
-  Clock::time_point reserve(Clock::time_point ready, Clock::duration busy);
-
- private:
-  std::mutex mutex_;
-  Clock::time_point free_at_{};
-};
-
-// The way from one GPU to another, a direct one to all of its machine: a host thread that carries
-// out transfers when a kernel asks for them, by copy engines. No SM takes part, so that what
-// computes keeps all of them. Between emulated machines it is the network adapter: device -> pinned
-// host memory -> device in chunks through a ring, so that both copies run at once, at the speed of
-// the link. A `direct` one copies from GPU to GPU, within a machine, in a stream that also says
-// when they are done: a copy that stands in a stream and waits can hold up other ranks' copies, in
-// a hardware queue that they share.
+// The way from one GPU to another: a host thread that carries out transfers when a kernel asks for
+// them, by copy engines. No SM takes part, so that what computes keeps all of them. DirectLink
+// copies from GPU to GPU, AdapterLink through host memory, as between machines.
 class LinkProxy {
  public:
-  // `on_error` gets what a copy failed with; the proxy then does nothing more. A direct one has no
-  // use for `to_device`, speed and port.
-  LinkProxy(int from_device, int to_device, bool direct, std::optional<Link> speed,
-            std::shared_ptr<LinkPort> port, std::function<void(std::exception_ptr)> on_error);
-  ~LinkProxy();
+  virtual ~LinkProxy() = default;
   LinkProxy(const LinkProxy&) = delete;
   LinkProxy& operator=(const LinkProxy&) = delete;
 
@@ -56,6 +33,7 @@ class LinkProxy {
   // Made and destroyed while no device waits. It lives no longer than the proxy.
   class Job {
    public:
+    explicit Job(LinkProxy& proxy);
     ~Job();
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
@@ -65,50 +43,43 @@ class LinkProxy {
     // What it moves from now on. Only while it is not asked for.
     void set(const std::vector<Piece>& pieces);
 
+    // For the proxy's thread: what one copy each moves, and how often it has begun.
+    const std::vector<Piece>& chunks() const { return chunks_; }
+    uint32_t started() const { return started_; }
+    void tell_done();  // by the host
+
    private:
     friend class LinkProxy;
-    explicit Job(LinkProxy& proxy);
     LinkProxy& proxy_;
     uint32_t* words_ = nullptr;  // pinned: asked, and a cache line later done
     uint32_t started_ = 0;
-    std::vector<Piece> chunks_;  // of a direct transfer whole pieces
+    std::vector<Piece> chunks_;
   };
-  std::unique_ptr<Job> make_job();
+  std::unique_ptr<Job> make_job() { return std::make_unique<Job>(*this); }
+
+ protected:
+  // `on_error` gets what a copy failed with; the proxy then does nothing more. Chunks have at most
+  // `chunk_bytes`.
+  LinkProxy(int from_device, int64_t chunk_bytes, std::function<void(std::exception_ptr)> on_error);
+  // By who derives from it: at the end of the constructor, and first in the destructor.
+  void start();
+  void stop();  // whatever is under way
+
+  // On the proxy's thread. `job` is asked for once more; nobody sets it until it is done.
+  virtual void begin(Job& job) = 0;
+  // Whether something is under way that wants the thread's eye.
+  virtual bool advance() = 0;
+  // Nothing has been for long: the thread is about to sleep. Throws what a copy failed with.
+  virtual void rest() {}
 
  private:
-  static constexpr int64_t kChunkBytes = 1 << 20;
-  static constexpr int kSlots = 8;
-  using Clock = LinkPort::Clock;
-  struct Slot {
-    std::byte* memory = nullptr;  // pinned, of the ring
-    cuda::OwnedEvent full;
-    cuda::OwnedEvent empty;
-    Job* job = nullptr;
-    size_t chunk = 0;
-    Clock::time_point begun{};
-    std::optional<Clock::time_point> due;
-  };
-
   void run();
-  void stop();  // whatever is under way
-  bool step();  // whether there was something to do
   bool collect();
-  void carry_out(Job& job);  // a direct transfer
-  bool fetch();              // device -> host
-  bool forward();            // host -> device
-  bool finish();
 
   const int from_device_;
-  const bool direct_;
-  const std::optional<Link> speed_;
-  const std::shared_ptr<LinkPort> port_;
+  const int64_t chunk_bytes_;
   const std::function<void(std::exception_ptr)> on_error_;
-  cuda::OwnedStream out_;  // of from_device
-  cuda::OwnedStream in_;   // of to_device
-  std::array<Slot, kSlots> slots_;
-  uint64_t fetched_ = 0, forwarded_ = 0, finished_ = 0;  // chunks so far
-  std::deque<std::pair<Job*, size_t>> queue_;            // chunks to fetch
-  std::mutex mutex_;                                     // of jobs_ and what a Job holds
+  std::mutex mutex_;  // of jobs_ and what a Job holds
   std::vector<Job*> jobs_;
   std::atomic<bool> stop_{false};
   std::mutex stop_mutex_;

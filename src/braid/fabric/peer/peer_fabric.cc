@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "braid/backend/cuda/device.h"
+#include "braid/fabric/peer/direct_link.h"
 #include "braid/fabric/peer/pace.h"
 #include "braid/fabric/rank_threads.h"
 
@@ -186,10 +187,13 @@ LinkProxy& PeerFabric::proxy(int from, int to) {
   const bool direct = link != LinkClass::cluster;
   // Copies to several peers at once are slower than one after the other.
   auto& proxy = proxies_[from * config_.ranks + (direct ? from : to)];
-  if (!proxy) {
-    proxy = std::make_unique<LinkProxy>(
-        config_.devices[from], config_.devices[to], direct, config_.links.speed(link), ports_[from],
-        [this, from](std::exception_ptr error) { abort(from, std::move(error)); });
+  if (proxy) return *proxy;
+  const auto failed = [this, from](std::exception_ptr error) { abort(from, std::move(error)); };
+  if (direct) {
+    proxy = std::make_unique<DirectLink>(config_.devices[from], failed);
+  } else {
+    proxy = std::make_unique<AdapterLink>(config_.devices[from], config_.devices[to],
+                                          config_.links.speed(link), ports_[from], failed);
   }
   return *proxy;
 }

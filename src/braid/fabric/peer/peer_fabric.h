@@ -13,7 +13,7 @@
 #include "braid/fabric/allocations.h"
 #include "braid/fabric/fabric.h"
 #include "braid/fabric/job_error.h"
-#include "braid/fabric/peer/link_proxy.h"
+#include "braid/fabric/peer/adapter_link.h"
 #include "braid/fabric/peer/peer_endpoint.h"
 #include "braid/fabric/peer/peer_segment.h"
 #include "braid/fabric/peer/staged_link.h"

@@ -29,14 +29,15 @@ struct GemmScratch {
   int64_t library = 0;
   int64_t bytes = 0;
 
-  GemmScratch(bool gated, TypeList in) {
+  GemmScratch(bool gated, TypeList in, TypeList out) {
     const ValueType& x = in[0];
     const size_t n = (in.size() - 1) / 2;
     int64_t gate_bytes = 0, y_bytes = 0, weight_bytes = 0;
     if (gated) gate_bytes = bytes_of(x.dtype, x.shape[0] * in[1].shape[0]);
     for (size_t i = 0; i < n; ++i) {
       const ValueType& w = in[1 + i];
-      y_bytes = std::max(y_bytes, bytes_of(DType::f32, x.shape[0] * w.shape[0]));
+      const DType dtype = out[gated ? 0 : i].dtype;
+      y_bytes = std::max(y_bytes, bytes_of(dtype, x.shape[0] * w.shape[0]));
       if (!taken_as_is(w.dtype, x.dtype)) {
         weight_bytes = std::max(weight_bytes, bytes_of(x.dtype, w.shape.elems()));
       }
@@ -84,9 +85,9 @@ bool gemm_available() {
   return available;
 }
 
-KernelInfo gemm_info(const Op& op, TypeList in) {
+KernelInfo gemm_info(const Op& op, TypeList in, TypeList out) {
   return {fmt::format("{}.cublaslt", op.def->kind),
-          GemmScratch(op.def == &ops::kGatedLinear, in).bytes};
+          GemmScratch(op.def == &ops::kGatedLinear, in, out).bytes};
 }
 
 namespace {
@@ -104,7 +105,7 @@ class BoundGemm {
   BoundGemm(const LaunchArgs& args, GemmStore& store)
       : call_(args.call),
         gated_(LinearOperands(args.call).gated()),
-        scratch_(gated_, types_of(args.call.in)),
+        scratch_(gated_, types_of(args.call.in), types_of(args.call.out)),
         workspace_(args.workspace),
         rows_(args.live(args.call.axis)),
         own_rows_(args.own_rows) {

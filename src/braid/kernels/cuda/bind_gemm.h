@@ -49,7 +49,7 @@ std::shared_ptr<GemmStore> make_gemm_store();
 
 // Whether this machine has the library.
 bool gemm_available();
-KernelInfo gemm_info(const Op& op, TypeList in);
+KernelInfo gemm_info(const Op& op, TypeList in, TypeList out);
 // The first bind of a shape runs its product once. The store outlives the launch.
 BoundKernel bind_gemm(const LaunchArgs& args, GemmStore& store);
 

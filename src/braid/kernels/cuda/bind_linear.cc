@@ -124,11 +124,11 @@ bool one_product(const Op& op, TypeList in) {
 void add_linear_kernels(KernelTable& table) {
   const auto store = make_gemm_store();
   const Kernel kernel = {
-      .info = [](const Op& op, TypeList in, TypeList, const DeviceInfo& device) -> KernelInfo {
+      .info = [](const Op& op, TypeList in, TypeList out, const DeviceInfo& device) -> KernelInfo {
         if (few_tokens(in, device) && one_product(op, in)) {
           return {fmt::format("{}.skinny", op.def->kind), 0};
         }
-        return gemm_info(op, in);
+        return gemm_info(op, in, out);
       },
       .bind = [store](const LaunchArgs& args) -> BoundKernel {
         std::vector<ValueType> in;

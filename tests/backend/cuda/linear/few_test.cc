@@ -29,9 +29,13 @@ std::string_view kernel_of(const SkinnyParams& p, const SkinnyDevice& device = {
 
 TEST(FewLinear, TokensAndFormatsDecide) {
   for (int m : {1, 2, 4}) EXPECT_EQ(kernel_of(call(DType::bf16, m)), "stream") << m;
-  for (int m : {5, 8, 17, 32}) EXPECT_EQ(kernel_of(call(DType::bf16, m)), "panel") << m;
+  for (int m : {5, 8, 17, 32, 33, 64}) {
+    EXPECT_EQ(kernel_of(call(DType::bf16, m)), "panel") << m;
+  }
+  EXPECT_EQ(kernel_of(call(DType::bf16, 65)), "skinny");
   for (int m : {1, 4}) EXPECT_EQ(kernel_of(call(DType::q4_0, m)), "skinny") << m;
   for (int m : {5, 32}) EXPECT_EQ(kernel_of(call(DType::q4_0, m)), "panel") << m;
+  EXPECT_EQ(kernel_of(call(DType::q4_0, 33)), "skinny") << "warpgroups multiply bf16 alone";
   EXPECT_EQ(kernel_of(call(DType::f32, 8)), "skinny") << "no copies of 16 bits";
 }
 

@@ -24,6 +24,7 @@ std::vector<PanelConfig> configs(const PanelShape& shape) {
                                                      {9, 3, 1, 4},
                                                      {8, 8, 4, 2},
                                                      {2, 1, 1, 4},
+                                                     {5, 1, 2, 2},
                                                      {3, 4, 2, 8}}) {
     const PanelConfig c{.groups = groups, .split = split, .slabs = slabs, .stages = stages};
     if (panel_fits(shape, c, this_device())) out.push_back(c);
@@ -59,9 +60,14 @@ TEST(PanelLinear, SweepOfShapesAndTokens) {
                                     {17, 16},
                                     {24, 1},
                                     {31, 31},
-                                    {32, -1}}) {
+                                    {32, -1},
+                                    {33, -1},
+                                    {48, 41},
+                                    {64, 64},
+                                    {63, 50},
+                                    {57, 0}}) {
         if (++seed % 2 == 0 && k > 576) continue;
-        check_all({.dtype = seed % 3 == 0 ? DType::f16 : DType::bf16,
+        check_all({.dtype = seed % 3 == 0 && m <= kPanelWarpTokens ? DType::f16 : DType::bf16,
                    .n = n,
                    .k = k,
                    .m = m,
@@ -107,15 +113,15 @@ TEST(PanelLinear, BlockFormats) {
 TEST(PanelLinear, BiasesTypesAndStrides) {
   REQUIRE_HOPPER();
   int seed = 1000;
-  for (const DType w : {DType::bf16, DType::f16}) {
+  for (const auto& [w, m] : {std::pair{DType::bf16, 19}, {DType::f16, 19}, {DType::bf16, 51}}) {
     for (const DType y : {DType::bf16, DType::f32}) {
       for (const int gap :
            {0, 1, 2, 4}) {  // of y: where its fours of columns can be stored at once
         check_all({.dtype = w,
                    .n = {65, 31, 18},
                    .k = 320,
-                   .m = 19,
-                   .live = 18,
+                   .m = m,
+                   .live = m - 1,
                    .bias = true,
                    .y_dtype = y,
                    .x_gap = 8,
@@ -134,8 +140,8 @@ TEST(PanelLinear, GateAndResidual) {
   int seed = 2000;
   for (const ops::Activation activation : {ops::Activation::silu, ops::Activation::gelu_tanh}) {
     for (const int n : {1, 13, 136, 512}) {
-      for (const int m : {6, 16, 32}) {
-        check_all({.dtype = n == 13 ? DType::f16 : DType::bf16,
+      for (const int m : {6, 16, 32, 50, 64}) {
+        check_all({.dtype = n == 13 && m <= kPanelWarpTokens ? DType::f16 : DType::bf16,
                    .n = {n, n},
                    .k = 576,
                    .m = m,
@@ -148,7 +154,7 @@ TEST(PanelLinear, GateAndResidual) {
       }
     }
   }
-  for (const int m : {5, 12, 32}) {
+  for (const int m : {5, 12, 32, 40, 64}) {
     check_all({.n = {129},
                .k = 768,
                .m = m,
@@ -166,7 +172,7 @@ TEST(PanelLinear, ChainsGiveTheSameBitsWithDependentLaunch) {
   REQUIRE_HOPPER();
   prepare_panel_linear();
   constexpr int kWidth = 1024, kLayers = 8;
-  for (const int m : {8, 32}) {
+  for (const int m : {8, 32, 64}) {
     std::mt19937 rng(7);
     std::vector<DeviceBytes> w, x;
     for (int i = 0; i < kLayers; ++i) {
@@ -240,7 +246,8 @@ TEST(PanelLinear, LeavesOthersWhatItCannotTake) {
   EXPECT_TRUE(refuses([](CaseSpec& s) { s.w_offset = 8; }));
   EXPECT_TRUE(refuses([](CaseSpec& s) { s.normed = true; }));
   EXPECT_TRUE(refuses([](CaseSpec& s) { s.k = 96; }));
-  EXPECT_TRUE(refuses([](CaseSpec& s) { s.m = 33; }));
+  EXPECT_TRUE(refuses([](CaseSpec& s) { s.m = 65; }));
+  EXPECT_TRUE(refuses([](CaseSpec& s) { s.dtype = DType::f16, s.m = 33; }));
 }
 
 }  // namespace

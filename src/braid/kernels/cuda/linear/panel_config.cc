@@ -31,7 +31,7 @@ PanelSmem panel_smem(const PanelShape& shape, const PanelConfig& c) {
   s.x = to_int(round_up(c.groups * c.slabs * 16 * slab.pitch, 1024));
   s.stage = s.x + c.slabs * (slab.elems / kPanelXSlab) * tiles * kTileBytes;
   s.pitch = 16 * c.groups + 4;  // a quad's tokens lie in banks of their own
-  const int sums = panel_ways(c.groups) * 8 * tiles * s.pitch * to_int(sizeof(float));
+  const int sums = panel_ways(c.groups, shape.tokens) * 8 * tiles * s.pitch * to_int(sizeof(float));
   s.barriers = std::max(c.stages * s.stage, to_int(round_up(sums, 128)));
   s.total = s.barriers + 2 * c.stages * to_int(sizeof(uint64_t));
   return s;
@@ -40,7 +40,7 @@ PanelSmem panel_smem(const PanelShape& shape, const PanelConfig& c) {
 bool panel_takes(const PanelShape& shape, const SkinnyDevice& device) {
   return device.compute_capability >= 90 && shape.aligned && !shape.normed &&
          panel_slab(shape.dtype).elems > 0 && shape.k % kPanelXSlab == 0 &&
-         shape.tokens <= kPanelMaxTokens;
+         shape.tokens <= (shape.dtype == DType::bf16 ? kPanelMaxTokens : kPanelWarpTokens);
 }
 
 bool panel_fits(const PanelShape& shape, const PanelConfig& c, const SkinnyDevice& device) {
@@ -80,9 +80,38 @@ void fill_ring(const PanelShape& shape, int slabs, int least, int bytes, PanelCo
 
 }  // namespace
 
+PanelConfig panel_cut(const PanelShape& shape, int groups, int split, int bytes) {
+  PanelConfig c{.groups = groups, .split = split};
+  fill_ring(shape, 4, 3, bytes, c);
+  while (c.slabs > 1 && split > panel_k_stages(shape, c.slabs)) c.slabs /= 2;
+  c.trigger = c.stages;
+  return c;
+}
+
+namespace {
+
+// Fitted to an H200: x comes to every panel, as large as 4 groups of weights, so panels are as tall
+// as one CTA an SM makes them, or two with tall panels each. Thin ones have K divided by two.
+PanelConfig choose_wide(const PanelShape& shape, const SkinnyDevice& device) {
+  constexpr int kTall = 6, kThin = 2;
+  const int sms = device.num_sms;
+  const int halves = fewest_groups(shape, 2 * sms);
+  const int64_t ctas = panel_clusters(shape, {.groups = halves});
+  if (halves >= kTall && ctas <= 2 * sms && ctas * 20 >= 19 * 2 * sms) {
+    return panel_cut(shape, halves, 1, kHalf);
+  }
+  const int groups = fewest_groups(shape, sms);
+  const bool thin = groups <= kThin && panel_k_stages(shape, 1) >= 8;
+  return thin ? panel_cut(shape, fewest_groups(shape, sms / 2), 2, device.smem_per_cta)
+              : panel_cut(shape, groups, 1, device.smem_per_cta);
+}
+
+}  // namespace
+
 // Fitted to an H200 (docs/performance.md): two CTAs an SM, whose next ones come in one by one as
 // they leave, where that fills the GPU with panels of few groups; else one that fills an SM.
 PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device) {
+  if (panel_wide(shape.tokens)) return choose_wide(shape, device);
   constexpr int64_t kShortBytes = 512 << 10;  // of a CTA's weights
   const int tiles = panel_tiles(shape.tokens), sms = device.num_sms;
   PanelConfig c;

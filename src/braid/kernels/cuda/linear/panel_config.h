@@ -6,16 +6,18 @@
 #include "braid/kernels/cuda/linear/skinny_config.h"
 #include "braid/tensor/dtype.h"
 
-// How a product of 5 to 32 tokens is cut up. A CTA has a panel: up to 16 groups of 16 rows of
+// How a product of 5 to 64 tokens is cut up. A CTA has a panel: up to 16 groups of 16 rows of
 // weights (of a gated pair 8 of each), over its share of K, and all tokens. The copy engine brings
 // stages of all groups x some slabs of K, and of x, to a ring in shared memory; the CTAs of a
-// cluster share K and add up their parts at the end. Pure host code.
+// cluster share K and add up their parts at the end. Up to 32 tokens warps multiply (mma), of more
+// warpgroups do (wgmma). Pure host code.
 namespace braid::cuda {
 
-constexpr int kPanelWarps = 8;       // that multiply
-constexpr int kPanelMaxGroups = 16;  // of a CTA
-constexpr int kPanelXSlab = 64;      // elements of x: 128 bytes, the width of a swizzled row
-constexpr int kPanelMaxTokens = 32;
+constexpr int kPanelWarps = 8;        // that multiply
+constexpr int kPanelMaxGroups = 16;   // of a CTA
+constexpr int kPanelXSlab = 64;       // elements of x: 128 bytes, the width of a swizzled row
+constexpr int kPanelWarpTokens = 32;  // most that warps multiply
+constexpr int kPanelMaxTokens = 64;   // of more than kPanelWarpTokens: bf16 weights alone
 constexpr int kPanelMaxStages = 16;
 
 // A row's part of one copy.
@@ -83,19 +85,26 @@ constexpr int64_t panel_groups(int64_t n, bool gated) {
   return (n + rows - 1) / rows;
 }
 
+// Whether warpgroups multiply.
+constexpr bool panel_wide(int tokens) {
+  return tokens > kPanelWarpTokens;
+}
+
 // Warps that share the K of a stage of so few groups; a warp has one group, or two of more than 8.
-constexpr int panel_ways(int groups) {
+// Warpgroups share none: each has 64 rows, or twice 64.
+constexpr int panel_ways(int groups, int tokens) {
+  if (panel_wide(tokens)) return 1;
   return groups > 4 ? 1 : groups > 2 ? 2 : groups > 1 ? 4 : 8;
 }
 
-// Tiles of 8 tokens.
+// Tiles of 8 tokens that are multiplied.
 constexpr int panel_tiles(int tokens) {
-  return (tokens + 7) / 8;
+  return panel_wide(tokens) ? kPanelMaxTokens / 8 : (tokens + 7) / 8;
 }
 
 PanelSmem panel_smem(const PanelShape& shape, const PanelConfig& config);
 
-// Whether the kernel computes it: no f32 weights, K a multiple of 64, no norm, a Hopper GPU.
+// Whether a kernel computes it: no f32 weights, K a multiple of 64, no norm, a Hopper GPU.
 bool panel_takes(const PanelShape& shape, const SkinnyDevice& device);
 // Stages of all of K.
 int64_t panel_k_stages(const PanelShape& shape, int slabs);
@@ -104,6 +113,9 @@ bool panel_fits(const PanelShape& shape, const PanelConfig& config, const Skinny
 
 // Clusters: each has the groups of a panel. No panel has groups of two parts.
 int64_t panel_clusters(const PanelShape& shape, const PanelConfig& config);
+
+// That cut with a ring of at most `bytes` of shared memory: the longest stages of which three fit.
+PanelConfig panel_cut(const PanelShape& shape, int groups, int split, int bytes);
 
 // Of a shape that it takes, with at least one group.
 PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device);

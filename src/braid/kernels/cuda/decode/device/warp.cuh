@@ -162,6 +162,11 @@ class DecodeWarp {
            page * a_.page_size;
   }
 
+  // Elements into a tile at which a key's chunk lies.
+  __device__ __forceinline__ static int place(int key, int chunk) {
+    return key * kRow + (chunk & ~7) * 8 + ((chunk ^ key) & 7) * 8;
+  }
+
   __device__ __forceinline__ int kv_head(const Walk& w) const {
     return a_.first_kv_head + w.head;
   }
@@ -175,7 +180,7 @@ class DecodeWarp {
       const int chunk = at % kChunks;
       const int key_at = __shfl_sync(kAllLanes, slot, key);
       const uint64_t offset = uint64_t{static_cast<uint32_t>(max(key_at, 0))} * a_.token_bytes;
-      ptx::cp_async_16(tile + key * kRow + chunk * 8, base + offset + chunk * 16, key_at >= 0);
+      ptx::cp_async_16(tile + place(key, chunk), base + offset + chunk * 16, key_at >= 0);
     }
   }
 
@@ -245,7 +250,7 @@ class DecodeWarp {
 #pragma unroll
       for (int t = 0; t < kKeyTiles; ++t) {
         uint32_t k[4];
-        ptx::ldmatrix_x4(k, tile + (t * 16 + lane_ % 16) * kRow + i * 16 + lane_ / 16 * 8);
+        ptx::ldmatrix_x4(k, tile + place(t * 16 + lane_ % 16, 2 * i + lane_ / 16));
         // Two chains where there would be one: each product waits for the one before it.
         float* d = kKeyTiles == 1 && i % 2 ? part[0] : s_[t];
         ptx::mma_16816<T>(d, k, q_[i][0], q_[i][1]);
@@ -315,7 +320,7 @@ class DecodeWarp {
       for (int t = 0; t < kKeyTiles; ++t) {
         uint32_t v[4];
         ptx::ldmatrix_x4_trans(
-            v, tile + (t * 16 + lane_ / 16 * 8 + lane_ % 8) * kRow + i * 16 + lane_ / 8 % 2 * 8);
+            v, tile + place(t * 16 + lane_ / 16 * 8 + lane_ % 8, 2 * i + lane_ / 8 % 2));
         ptx::mma_16816<T>(o_[i], v, p[t][0], p[t][1]);
       }
     }

@@ -12,7 +12,7 @@ namespace braid::cuda {
 // The kernels for few tokens behind one door: stream_linear, panel_linear, skinny_linear.
 using FewConfig = std::variant<StreamConfig, PanelConfig, SkinnyConfig>;
 
-// The fastest that takes the call: stream to 4 tokens, panel from 5 to 32, else skinny.
+// The fastest that takes the call: stream to 4 tokens, panel from 5 to 64, else skinny.
 FewConfig choose_few(const SkinnyParams& params, const SkinnyDevice& device);
 
 std::string to_string(const FewConfig& config);

@@ -5,7 +5,7 @@
 
 #include "braid/kernels/cuda/linear/device/cluster_launch.h"
 #include "braid/kernels/cuda/linear/device/panel_blocks.cuh"
-#include "braid/kernels/cuda/linear/device/panel_finish.cuh"
+#include "braid/kernels/cuda/linear/device/panel_wide.cuh"
 #include "braid/kernels/cuda/ptx/load.h"
 
 namespace braid::cuda {
@@ -27,7 +27,7 @@ struct PanelShare {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) & 31;
     const int matrix = lane >> 3, row = lane & 7;
     const PanelLayout layout(a, slab_of_row.pitch, plain);
-    ways = panel_ways(a.config.groups);
+    ways = panel_ways(a.config.groups, a.p.m);
     first = warp % (kPanelWarps / ways);
     way = warp / (kPanelWarps / ways);
     steps = a.config.slabs * (slab_of_row.elems / 32);
@@ -135,16 +135,16 @@ __device__ inline void panel_multiply_blocks(const PanelShare& share, int first_
 // The stages of a warp that has kGroups groups.
 template <DType kType, int kTiles, int kGroups>
 __device__ inline void panel_consume(const PanelArgs& a, const PanelWork& work,
-                                     const PanelShare& share, uint32_t ring, uint64_t* full,
-                                     uint64_t* empty, float (&acc)[kPanelWarpGroups][kTiles][4]) {
+                                     const PanelShare& share, uint32_t begin, const PanelRing& ring,
+                                     float (&acc)[kPanelWarpGroups][kTiles][4]) {
   int stage = 0;
-  uint32_t parity = 0, at = ring;
+  uint32_t parity = 0, at = begin;
   // Earlier, the next launch's weights would only delay this one's.
   const int trigger = work.k_count - a.config.trigger;
   if (trigger <= 0) ptx::grid_launch_dependents();
   for (int i = 0; i < work.k_count; ++i) {
     if (i == trigger) ptx::grid_launch_dependents();
-    ptx::mbarrier_wait(&full[stage], parity);
+    ptx::mbarrier_wait(&ring.full[stage], parity);
     if constexpr (kGroups > 0 && (kType == DType::bf16 || kType == DType::f16)) {
       panel_multiply<kType, kTiles, kGroups>(share, at, acc);
     } else if constexpr (kGroups > 0) {
@@ -152,50 +152,40 @@ __device__ inline void panel_consume(const PanelArgs& a, const PanelWork& work,
                                                     acc);
     }
     __syncwarp();
-    if ((threadIdx.x & 31) == 0) ptx::mbarrier_arrive(&empty[stage]);
+    if ((threadIdx.x & 31) == 0) ptx::mbarrier_arrive(&ring.empty[stage]);
     at += a.smem.stage;
-    if (++stage == a.config.stages) stage = 0, parity ^= 1, at = ring;
+    if (++stage == a.config.stages) stage = 0, parity ^= 1, at = begin;
   }
 }
 #endif
 
-// y[t, n] = sum_k x[t, k] W[n, k] for up to 8 kTiles tokens.
+// y[t, n] = sum_k x[t, k] W[n, k] for up to 8 kTiles tokens, by the products of warps.
 template <DType kType, int kTiles>
 __global__ void __launch_bounds__(kPanelThreads, 2)
     panel_kernel(const __grid_constant__ PanelArgs a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(1024) uint8_t smem[];
-  auto* full = reinterpret_cast<uint64_t*>(smem + a.smem.barriers);
-  uint64_t* empty = full + a.config.stages;
+  const PanelRing ring(a, smem);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) & 31;
   const PanelWork work(a);
-  if (threadIdx.x == kPanelConsumers) {
-    for (int i = 0; i < a.config.stages; ++i) {
-      ptx::mbarrier_init(&full[i], 1);
-      ptx::mbarrier_init(&empty[i], kPanelWarps);
-    }
-    ptx::fence_barrier_init();
-  }
-  __syncthreads();
-
   constexpr bool kPlain = kType == DType::bf16 || kType == DType::f16;
   const PanelShare share(a, panel_slab(kType), kPlain);
   float acc[kPanelWarpGroups][kTiles][4] = {};
   if (warp == kPanelWarps) {
-    if (lane == 0) panel_fill<kType>(a, work, smem, full, empty);
+    if (lane == 0) panel_fill<kType>(a, work, smem, ring);
     __syncwarp();
   }
   ptx::grid_dependency_wait();
   // Asked for long before it is needed.
   const int live = a.p.rows ? static_cast<int>(ptx::load_in_place(a.p.rows)) : a.p.m;
   if (warp < kPanelWarps) {
-    const uint32_t ring = ptx::smem_address(smem);
+    const uint32_t begin = ptx::smem_address(smem);
     if (share.first + kPanelWarps < work.count) {
-      panel_consume<kType, kTiles, 2>(a, work, share, ring, full, empty, acc);
+      panel_consume<kType, kTiles, 2>(a, work, share, begin, ring, acc);
     } else if (share.first < work.count) {
-      panel_consume<kType, kTiles, 1>(a, work, share, ring, full, empty, acc);
+      panel_consume<kType, kTiles, 1>(a, work, share, begin, ring, acc);
     } else {
-      panel_consume<kType, kTiles, 0>(a, work, share, ring, full, empty, acc);
+      panel_consume<kType, kTiles, 0>(a, work, share, begin, ring, acc);
     }
   }
   __syncthreads();  // nobody reads the ring any more
@@ -218,15 +208,16 @@ __global__ void __launch_bounds__(kPanelThreads, 2)
       }
     }
   }
-  a.config.split > 1 ? ptx::cluster_sync() : __syncthreads();
-  panel_finish(a, work, sums, way_stride, live);
-  if (a.config.split > 1) ptx::cluster_sync();  // others may still read here
+  panel_finish(a, work, sums, live);
 #endif
 }
 
 template <DType kType>
 auto panel_instance(int tokens) {
   const int tiles = panel_tiles(tokens);
+  if constexpr (kType == DType::bf16) {
+    if (panel_wide(tokens)) return panel_wide_kernel<kPanelMaxTokens>;
+  }
   return tiles == 1   ? panel_kernel<kType, 1>
          : tiles == 2 ? panel_kernel<kType, 2>
          : tiles == 3 ? panel_kernel<kType, 3>
@@ -241,7 +232,8 @@ void launch_panel(const PanelArgs& args, const LaunchContext& context) {
 
 template <DType kType>
 void allow_panel_smem() {
-  for (int tokens = 8; tokens <= kPanelMaxTokens; tokens += 8) {
+  constexpr int kMost = kType == DType::bf16 ? kPanelMaxTokens : kPanelWarpTokens;
+  for (int tokens = 8; tokens <= kMost; tokens += 8) {
     allow_all_shared_memory(panel_instance<kType>(tokens));
   }
 }

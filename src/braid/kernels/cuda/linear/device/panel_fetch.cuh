@@ -45,6 +45,23 @@ struct PanelLayout {
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+// The barriers of a CTA's ring, ready for all its threads.
+struct PanelRing {
+  uint64_t *full, *empty;  // [stages]
+
+  __device__ PanelRing(const PanelArgs& a, uint8_t* smem)
+      : full(reinterpret_cast<uint64_t*>(smem + a.smem.barriers)), empty(full + a.config.stages) {
+    if (threadIdx.x == kPanelConsumers) {
+      for (int i = 0; i < a.config.stages; ++i) {
+        ptx::mbarrier_init(&full[i], 1);
+        ptx::mbarrier_init(&empty[i], kPanelWarps);
+      }
+      ptx::fence_barrier_init();
+    }
+    __syncthreads();
+  }
+};
+
 // Byte of a row at which the copy of a slab begins: a multiple of 16, the slab or up to 14 before.
 template <DType kType>
 __device__ inline int panel_slab_begin(int slab) {
@@ -54,7 +71,7 @@ __device__ inline int panel_slab_begin(int slab) {
 // One thread's work. Weights are constants: the ring is full of them before the wait for x.
 template <DType kType>
 __device__ inline void panel_fill(const PanelArgs& a, const PanelWork& work, uint8_t* smem,
-                                  uint64_t* full, uint64_t* empty) {
+                                  const PanelRing& ring) {
   constexpr PanelSlab kSlab = panel_slab(kType);
   constexpr bool kSlabsInCopy = kType == DType::bf16 || kType == DType::f16;
   const int slabs = a.config.slabs, stages = a.config.stages;
@@ -67,7 +84,7 @@ __device__ inline void panel_fill(const PanelArgs& a, const PanelWork& work, uin
   const auto weights = [&](int i, int stage) {
     const int slab = (work.k_begin + i) * slabs;
     uint8_t* to = smem + stage * a.smem.stage;
-    uint64_t* barrier = &full[stage];
+    uint64_t* barrier = &ring.full[stage];
     ptx::mbarrier_arrive_expect(barrier, bytes);
     if constexpr (kSlabsInCopy) {
       ptx::tma_load_3d(to, map, barrier, 0, row, slab, policy);
@@ -86,7 +103,7 @@ __device__ inline void panel_fill(const PanelArgs& a, const PanelWork& work, uin
   };
   const int x_slabs = slabs * (kSlab.elems / kPanelXSlab);
   const auto tokens = [&](int i, int stage) {
-    ptx::tma_load_3d(smem + stage * a.smem.stage + a.smem.x, &a.maps.x, &full[stage], 0, 0,
+    ptx::tma_load_3d(smem + stage * a.smem.stage + a.smem.x, &a.maps.x, &ring.full[stage], 0, 0,
                      (work.k_begin + i) * x_slabs);
   };
   const int first = min(stages, work.k_count);
@@ -97,7 +114,7 @@ __device__ inline void panel_fill(const PanelArgs& a, const PanelWork& work, uin
   int stage = 0;
   uint32_t parity = 0;
   for (int i = first; i < work.k_count; ++i) {
-    ptx::mbarrier_wait(&empty[stage], parity);
+    ptx::mbarrier_wait(&ring.empty[stage], parity);
     weights(i, stage);
     tokens(i, stage);
     if (++stage == stages) stage = 0, parity ^= 1;

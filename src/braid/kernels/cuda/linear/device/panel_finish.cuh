@@ -57,15 +57,18 @@ __device__ inline void panel_add_parts(const float* sums, int split, int ways, i
   }
 }
 
-// Bias, gate, residual and store of this CTA's share of the cluster's columns.
+// Once all threads' sums [ways, tokens, pitch] are in place: bias, gate, residual and store of this
+// CTA's share of the cluster's columns, of `live` tokens.
 __device__ inline void panel_finish(const PanelArgs& a, const PanelWork& work, const float* sums,
-                                    int way_stride, int live) {
+                                    int live) {
   const SkinnyParams& p = a.p;
   const int split = a.config.split, rank = static_cast<int>(blockIdx.x) % split;
-  const int ways = panel_ways(a.config.groups);
+  const int ways = panel_ways(a.config.groups, p.m);
+  const int way_stride = 8 * panel_tiles(p.m) * a.smem.pitch;
   const int per_group = p.gated ? 2 : 4;  // fours of columns
   const int fours = work.count * per_group;
   const int begin = fours * rank / split, width = fours * (rank + 1) / split - begin;
+  split > 1 ? ptx::cluster_sync() : __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < width * live; i += kPanelThreads) {
     const int token = i / width, four = begin + i % width;
     const int group = four / per_group, r = 4 * (four % per_group);
@@ -95,6 +98,7 @@ __device__ inline void panel_finish(const PanelArgs& a, const PanelWork& work, c
     }
     panel_store(part, token, column, y);
   }
+  if (split > 1) ptx::cluster_sync();  // others may still read here
 }
 #endif
 

@@ -14,7 +14,8 @@ CUtensorMap slabs_map(DType dtype, const void* data, int64_t rows, int64_t row_b
                          {k / kPanelXSlab, kPanelXSlab * 2, box_slabs}};
   return make_tensor_map(
       dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      CU_TENSOR_MAP_SWIZZLE_128B, data, dims, fmt::format("a linear's {} x {}", rows, k));
+      CU_TENSOR_MAP_SWIZZLE_128B, kMapStreamed, data, dims,
+      fmt::format("a linear's {} x {}", rows, k));
 }
 
 }  // namespace
@@ -27,8 +28,9 @@ void make_panel_maps(const SkinnyParams& p, const PanelConfig& config, PanelMaps
     if (is_quantized(part.dtype)) {
       const MapDim dims[] = {{bytes_of(part.dtype, p.k) / 2, 0, slab.pitch / 2},
                              {part.n, part.row_bytes, box_rows}};
-      maps.w[i] = make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_SWIZZLE_NONE,
-                                  part.w, dims, fmt::format("a linear's {} x {}", part.n, p.k));
+      maps.w[i] =
+          make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_SWIZZLE_NONE, kMapStreamed,
+                          part.w, dims, fmt::format("a linear's {} x {}", part.n, p.k));
     } else {
       maps.w[i] =
           slabs_map(part.dtype, part.w, part.n, part.row_bytes, p.k, box_rows, config.slabs);

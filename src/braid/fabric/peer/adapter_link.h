@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <deque>
+#include <optional>
+
+#include "braid/backend/cuda/handles.h"
+#include "braid/fabric/peer/link_proxy.h"
+
+namespace braid::fabric {
+
+// The way out of a rank's emulated machine, shared by its links: transfers take turns.
+class LinkPort {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // When a transfer of `busy` that could begin at `ready` has left.
+  Clock::time_point reserve(Clock::time_point ready, Clock::duration busy);
+
+ private:
+  std::mutex mutex_;
+  Clock::time_point free_at_{};
+};
+
+// Between emulated machines, a network adapter: device -> pinned host memory -> device in chunks
+// through a ring, so that both copies run at once, at the speed of the link where one is given.
+class AdapterLink final : public LinkProxy {
+ public:
+  AdapterLink(int from_device, int to_device, std::optional<Link> speed,
+              std::shared_ptr<LinkPort> port, std::function<void(std::exception_ptr)> on_error);
+  ~AdapterLink() override;
+
+ private:
+  static constexpr int64_t kChunkBytes = 1 << 20;
+  static constexpr int kSlots = 8;
+  using Clock = LinkPort::Clock;
+  struct Slot {
+    std::byte* memory = nullptr;  // pinned, of the ring
+    cuda::OwnedEvent full;
+    cuda::OwnedEvent empty;
+    Job* job = nullptr;
+    size_t chunk = 0;
+    Clock::time_point begun{};
+    std::optional<Clock::time_point> due;
+  };
+
+  void begin(Job& job) override;
+  bool advance() override;
+  bool fetch();    // device -> host
+  bool forward();  // host -> device
+  bool finish();
+
+  const std::optional<Link> speed_;
+  const std::shared_ptr<LinkPort> port_;
+  cuda::OwnedStream out_;  // of from_device
+  cuda::OwnedStream in_;   // of to_device
+  std::array<Slot, kSlots> slots_;
+  uint64_t fetched_ = 0, forwarded_ = 0, finished_ = 0;  // chunks so far
+  std::deque<std::pair<Job*, size_t>> queue_;            // chunks to fetch
+};
+
+}  // namespace braid::fabric
