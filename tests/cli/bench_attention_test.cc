@@ -82,6 +82,27 @@ TEST_F(BenchAttentionCliTest, MicroBatchesOfSequences) {
   }
 }
 
+// One micro-batch's transfers run under the other's attention, whichever strategy takes turns.
+TEST_F(BenchAttentionCliTest, MicroBatchesHideEachOthersTransfers) {
+  const auto seconds = [&](const std::string& strategy, int micro_batches) {
+    const Outcome o = braid(fmt::format(
+        "bench attention --machines 2x1 --link-gbps 12.5 --tokens 18432 --heads 24 --head-dim 128 "
+        "--batch 2 --micro-batches {} --profile h200 --sp ring,ulysses --schedule {}",
+        micro_batches, strategy));
+    EXPECT_EQ(o.status, 0) << o.err;
+    std::map<std::string, double> times;
+    for (const auto& [mode, cells] : rows_of(o.out)) times[mode] = std::stod(cells[2]);
+    return times;
+  };
+  auto in_order = seconds("sequential", 1);
+  for (const char* strategy : {"sequence_parallel", "overlap", "nanoflow", "tokenweave"}) {
+    auto times = seconds(strategy, 2);
+    for (const char* mode : {"ring", "ulysses"}) {
+      EXPECT_LT(times[mode], 0.85 * in_order[mode]) << strategy << ", " << mode;
+    }
+  }
+}
+
 // By length, links and heads: not always torus, and not always the rule's degrees.
 TEST_F(BenchAttentionCliTest, AutoTakesTheFastestModeAndDegrees) {
   const auto chosen = [&](const std::string& options) {

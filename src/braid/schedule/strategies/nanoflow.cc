@@ -1,4 +1,5 @@
 #include "braid/schedule/strategies/registry.h"
+#include "braid/schedule/strategies/transfers.h"
 
 namespace braid {
 namespace {
@@ -14,20 +15,18 @@ class NanoFlow : public OpScheduler {
     for (const char* kind : {"attention", "all_reduce", "all_gather", "reduce_scatter"}) {
       rules.split_func({kind});
     }
+    split_transfers(rules);
   }
 
   Ranges split(const BatchInfo& batch) const override { return split_tokens(batch.tokens, 2); }
 
   void schedule(ScheduleContext& ctx) const override {
-    const auto stream_of = [](const Task& task) {
-      if (task.communicates()) return Stream::comm;
-      return task.is("attention") ? Stream::side : Stream::compute;
-    };
     while (!ctx.done()) {
       for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
-        for (const Task& task : ctx.ready(mb)) {
-          ctx.execute({task}, {.stream = stream_of(task)});
-        }
+        const std::vector<Task> ready = ctx.ready(mb);
+        if (ready.empty()) continue;
+        const bool attention = ready[0].is("attention");
+        ctx.execute({ready[0]}, {.stream = attention ? Stream::side : stream_of(ready[0])});
       }
     }
   }

@@ -1,4 +1,5 @@
 #include "braid/schedule/strategies/registry.h"
+#include "braid/schedule/strategies/transfers.h"
 
 namespace braid {
 namespace {
@@ -12,6 +13,7 @@ class Overlap : public OpScheduler {
     for (const char* kind : {"all_reduce", "all_gather", "reduce_scatter"}) {
       rules.split_func({kind});
     }
+    split_transfers(rules);
   }
 
   Ranges split(const BatchInfo& batch) const override { return split_tokens(batch.tokens, 2); }
@@ -19,9 +21,8 @@ class Overlap : public OpScheduler {
   void schedule(ScheduleContext& ctx) const override {
     while (!ctx.done()) {
       for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
-        for (const Task& task : ctx.ready(mb)) {
-          ctx.execute({task}, {.stream = task.communicates() ? Stream::comm : Stream::compute});
-        }
+        const std::vector<Task> ready = ctx.ready(mb);
+        if (!ready.empty()) ctx.execute({ready[0]}, {.stream = stream_of(ready[0])});
       }
     }
   }

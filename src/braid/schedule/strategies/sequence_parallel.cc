@@ -1,4 +1,5 @@
 #include "braid/schedule/strategies/registry.h"
+#include "braid/schedule/strategies/transfers.h"
 
 namespace braid {
 namespace {
@@ -10,16 +11,9 @@ class SequenceParallel : public OpScheduler {
  public:
   std::string name() const override { return "sequence_parallel"; }
 
-  void partition(PartitionRules& rules) const override {
-    rules.mark("sp.ring");
-    rules.mark("sp.link");
-  }
+  void partition(PartitionRules& rules) const override { split_transfers(rules); }
 
   void schedule(ScheduleContext& ctx) const override {
-    const auto stream_of = [](const Task& task) {
-      if (task.is("sp.ring")) return Stream::side;
-      return task.is("sp.link") ? Stream::comm : Stream::compute;
-    };
     // One at a time: what was recorded may have made an earlier one ready, which must not queue
     // behind a later stage's.
     while (!ctx.done()) {

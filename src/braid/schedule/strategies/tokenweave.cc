@@ -1,4 +1,5 @@
 #include "braid/schedule/strategies/registry.h"
+#include "braid/schedule/strategies/transfers.h"
 
 namespace braid {
 namespace {
@@ -18,6 +19,7 @@ class TokenWeave : public OpScheduler {
     rules.split_func({"reduce_scatter", "add_rms_norm", "all_gather"});
     rules.split_func({"reduce_scatter"});
     rules.split_func({"all_gather"});
+    split_transfers(rules);
   }
 
   Ranges split(const BatchInfo& batch) const override {
@@ -27,12 +29,11 @@ class TokenWeave : public OpScheduler {
   void schedule(ScheduleContext& ctx) const override {
     while (!ctx.done()) {
       for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
-        for (const Task& task : ctx.ready(mb)) {
-          const bool fuse = task.is("reduce_scatter+add_rms_norm+all_gather");
-          ctx.execute({task},
-                      {.stream = fuse || task.communicates() ? Stream::comm : Stream::compute,
-                       .replace = fuse ? "reduce_scatter_add_rms_norm_all_gather" : ""});
-        }
+        const std::vector<Task> ready = ctx.ready(mb);
+        if (ready.empty()) continue;
+        const bool fuse = ready[0].is("reduce_scatter+add_rms_norm+all_gather");
+        ctx.execute({ready[0]}, {.stream = fuse ? Stream::comm : stream_of(ready[0]),
+                                 .replace = fuse ? "reduce_scatter_add_rms_norm_all_gather" : ""});
       }
     }
   }

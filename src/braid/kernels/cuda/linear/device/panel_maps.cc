@@ -9,12 +9,14 @@ namespace {
 // Rows of 16-bit elements in slabs of 64.
 CUtensorMap slabs_map(DType dtype, const void* data, int64_t rows, int64_t row_bytes, int64_t k,
                       int box_rows, int box_slabs) {
+  // What lies behind a row's single slab is the next copy's.
+  const auto l2 = box_slabs == 1 ? kMapReused : kMapStreamed;
   const MapDim dims[] = {{kPanelXSlab, 0, kPanelXSlab},
                          {rows, row_bytes, box_rows},
                          {k / kPanelXSlab, kPanelXSlab * 2, box_slabs}};
   return make_tensor_map(
       dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      CU_TENSOR_MAP_SWIZZLE_128B, kMapStreamed, data, dims,
+      CU_TENSOR_MAP_SWIZZLE_128B, l2, data, dims,
       fmt::format("a linear's {} x {}", rows, k));
 }
 
