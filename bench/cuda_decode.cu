@@ -12,6 +12,7 @@
 #include "braid/backend/cuda/read_stream.h"
 #include "braid/kernels/cuda/decode/device/launch.h"
 #include "braid/kernels/cuda/ptx/barrier.h"
+#include "graph_time.h"
 
 using namespace braid;
 using namespace braid::cuda;
@@ -74,38 +75,8 @@ __global__ void small_kernel(uint32_t* out) {
   out[blockIdx.x] = blockIdx.x;
 }
 
-// Median seconds of a replay of what `record` captures.
-double replay_seconds(const std::function<void(cudaStream_t)>& record, double budget) {
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  cudaEvent_t begin, end;
-  check_cuda(cudaStreamCreate(&stream), "stream");
-  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  record(stream);
-  check_cuda(cudaStreamEndCapture(stream, &graph), "capture");
-  check_cuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
-  check_cuda(cudaEventCreate(&begin), "event");
-  check_cuda(cudaEventCreate(&end), "event");
-  std::vector<double> seconds;
-  double spent = 0;
-  for (int round = 0; round < 40 && (round < 6 || spent < budget); ++round) {
-    check_cuda(cudaEventRecord(begin, stream), "event");
-    check_cuda(cudaGraphLaunch(exec, stream), "launch");
-    check_cuda(cudaEventRecord(end, stream), "event");
-    check_cuda(cudaStreamSynchronize(stream), "decode attention");
-    float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, begin, end), "event");
-    spent += ms / 1e3;
-    if (round >= 2) seconds.push_back(ms / 1e3);
-  }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  cudaGraphExecDestroy(exec);
-  cudaGraphDestroy(graph);
-  cudaStreamDestroy(stream);
-  std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
-  return seconds[seconds.size() / 2];
+double replay_seconds(const std::function<void(cudaStream_t)>& enqueue, double budget) {
+  return 1e-6 * graph_us(enqueue, 38, budget);
 }
 
 struct Options {

@@ -12,8 +12,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@
 #include "braid/kernels/cuda/linear/device/few_linear.h"
 #include "braid/kernels/cuda/linear/device/gemm.h"
 #include "braid/kernels/cuda/linear/device/panel_linear.h"
+#include "graph_time.h"
+#include "linear_layers.h"
 
 using namespace braid;
 using namespace braid::cuda;
@@ -38,16 +41,6 @@ Options g_options;
 SkinnyDevice g_device;
 std::map<std::string, double> g_results;
 
-struct DeviceArray {
-  uint8_t* data = nullptr;
-  size_t size = 0;
-  explicit DeviceArray(size_t bytes) : size(bytes) {
-    check_cuda(cudaMalloc(&data, bytes), "bench");
-  }
-  ~DeviceArray() { cudaFree(data); }
-  DeviceArray(const DeviceArray&) = delete;
-};
-
 // Finite, varied 16-bit values: bf16 in +-2^-6 or so. Zeros would read faster than real data.
 __global__ void fill_random(uint32_t* out, size_t words, uint32_t seed) {
   const size_t stride = size_t{gridDim.x} * blockDim.x;
@@ -63,38 +56,6 @@ __global__ void fill_random(uint32_t* out, size_t words, uint32_t seed) {
 void fill(const DeviceArray& a, uint32_t seed) {
   fill_random<<<1056, 256>>>(reinterpret_cast<uint32_t*>(a.data), a.size / 4, seed);
   check_cuda(cudaGetLastError(), "fill");
-}
-
-// Microseconds of one run of `enqueue`, captured once; median over replays.
-double graph_us(const std::function<void(cudaStream_t)>& enqueue, int replays) {
-  cudaStream_t s;
-  check_cuda(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  check_cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "capture");
-  enqueue(s);
-  check_cuda(cudaStreamEndCapture(s, &graph), "capture");
-  check_cuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
-  cudaEvent_t begin, end;
-  check_cuda(cudaEventCreate(&begin), "event");
-  check_cuda(cudaEventCreate(&end), "event");
-  std::vector<double> us;
-  for (int i = 0; i < replays + 2; ++i) {
-    check_cuda(cudaEventRecord(begin, s), "event");
-    check_cuda(cudaGraphLaunch(exec, s), "graph");
-    check_cuda(cudaEventRecord(end, s), "event");
-    check_cuda(cudaStreamSynchronize(s), "bench");
-    float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, begin, end), "event");
-    if (i >= 2) us.push_back(1e3 * ms);
-  }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  check_cuda(cudaGraphExecDestroy(exec), "graph");
-  check_cuda(cudaGraphDestroy(graph), "graph");
-  check_cuda(cudaStreamDestroy(s), "stream");
-  std::sort(us.begin(), us.end());
-  return us[us.size() / 2];
 }
 
 int replays() {
@@ -116,76 +77,9 @@ double stream_bytes_per_us(const DeviceArray& pool) {
   return best;
 }
 
-struct Layer {
-  const char* name;
-  int k;
-  std::vector<int> n;
-  bool gated = false;
-  bool residual = false;
-  int64_t columns() const {
-    int64_t sum = 0;
-    for (int part : n) sum += part;
-    return sum;
-  }
-  int64_t bytes(DType dtype) const { return columns() * bytes_of(dtype, k); }
-};
-
-// Llama-2-7B; 22016 rows of gate and up.
-const Layer kLayers[] = {{"qkv", 4096, {4096, 4096, 4096}},
-                         {"o", 4096, {4096}, false, true},
-                         {"gate_up", 4096, {11008, 11008}, true},
-                         {"down", 11008, {4096}, false, true}};
-const Layer kHead = {"head", 4096, {32000}};
-// Llama-3-8B, where it differs.
-const Layer kLayers8B[] = {{"8B qkv", 4096, {4096, 1024, 1024}},
-                           {"8B gate_up", 4096, {14336, 14336}, true},
-                           {"8B down", 14336, {4096}, false, true},
-                           {"8B head", 4096, {128256}}};
-
 FewConfig config_of(const SkinnyParams& p) {
   if (g_options.kernel == "skinny") return choose_skinny(skinny_shape(p), g_device);
   return choose_few(p, g_device);
-}
-
-// x bf16, or the norm of an f32 stream; y bf16, or f32 with the residual added.
-struct Buffers {
-  DeviceArray x{size_t{64} * 14336 * 4}, y{size_t{64} * 128256 * 4}, unit{14336 * 4};
-};
-
-SkinnyParams make_params(const Layer& layer, DType dtype, const uint8_t* w, int m, const Buffers& b,
-                         bool fused) {
-  SkinnyParams p;
-  p.k = layer.k;
-  p.m = m;
-  p.x = b.x.data;
-  p.x_stride = layer.k;
-  p.num_parts = static_cast<int>(layer.n.size());
-  p.gated = layer.gated;
-  if (fused && !layer.residual) {
-    p.normed = true;
-    p.norm.a = reinterpret_cast<const float*>(b.x.data);
-    p.norm.a_stride = layer.k;
-    p.norm.w = b.unit.data;
-    p.norm.w_dtype = DType::bf16;
-  }
-  if (fused && layer.residual) {
-    p.residual = reinterpret_cast<const float*>(b.y.data);
-    p.residual_stride = layer.n[0];
-  }
-  int64_t column = 0;
-  for (int i = 0; i < p.num_parts; ++i) {
-    SkinnyPart& part = p.parts[i];
-    part.w = w;
-    part.dtype = dtype;
-    part.row_bytes = bytes_of(dtype, layer.k);
-    part.n = layer.n[i];
-    part.y = b.y.data + column * m * 4;
-    part.y_dtype = p.residual != nullptr ? DType::f32 : DType::bf16;
-    part.y_stride = layer.n[i];
-    w += layer.n[i] * part.row_bytes;
-    column += layer.n[i];
-  }
-  return p;
 }
 
 // Microseconds of a product by cuBLASLt, tuned, the parts of a layer as one; 0 where it is not.
@@ -208,6 +102,12 @@ double library_us(const Layer& layer, int m, const DeviceArray& pool, const Buff
              },
              replays()) /
          static_cast<double>(count);
+}
+
+void print_single_header() {
+  std::printf(
+      "\n| layer | weights | tokens | us | of stream | us, dependent launch | of stream | "
+      "us, cuBLASLt | config |\n|---|---|---|---|---|---|---|---|---|\n");
 }
 
 // Many launches on weights that rotate through the pool.
@@ -354,9 +254,7 @@ int run() {
   std::vector<int> tokens = {1, 4, 8, 16, 32};
   if (g_options.tokens > 0) tokens = {g_options.tokens};
   if (wanted("single")) {
-    std::printf(
-        "\n| layer | weights | tokens | us | of stream | us, dependent launch | of stream | "
-        "us, cuBLASLt | config |\n|---|---|---|---|---|---|---|---|---|\n");
+    print_single_header();
     for (int m : tokens) {
       for (const Layer& layer : kLayers) {
         bench_single(layer, DType::bf16, m, pool, buffers, stream);
@@ -377,9 +275,7 @@ int run() {
     }
   }
   if (wanted("formats")) {
-    std::printf(
-        "\n| layer | weights | tokens | us | of stream | us, dependent launch | of stream | "
-        "us, cuBLASLt | config |\n|---|---|---|---|---|---|---|---|---|\n");
+    print_single_header();
     for (DType dtype : {DType::f16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q8_0, DType::q4_k,
                         DType::q5_k, DType::q6_k}) {
       for (int m : {1, 8, 16, 32}) {
@@ -417,19 +313,12 @@ int run() {
     }
   }
   if (!g_options.json.empty()) {
-    std::FILE* f = std::fopen(g_options.json.c_str(), "w");
-    if (f == nullptr) {
+    std::ofstream file(g_options.json);
+    file << nlohmann::json(g_results).dump(2) << "\n";
+    if (!file.flush()) {
       std::fprintf(stderr, "bench_cuda_linear: cannot write %s\n", g_options.json.c_str());
       return 1;
     }
-    std::fprintf(f, "{");
-    const char* comma = "";
-    for (const auto& [key, value] : g_results) {
-      std::fprintf(f, "%s\n  \"%s\": %.5g", comma, key.c_str(), value);
-      comma = ",";
-    }
-    std::fprintf(f, "\n}\n");
-    std::fclose(f);
   }
   return 0;
 }

@@ -16,6 +16,7 @@
 #include "braid/kernels/cuda/pointwise/device/norm.h"
 #include "braid/kernels/cuda/pointwise/device/rope.h"
 #include "braid/tensor/half.h"
+#include "graph_time.h"
 
 using namespace braid;
 using namespace braid::cuda;
@@ -76,41 +77,17 @@ class Tensor {
   Device<std::byte> data_;
 };
 
-class Timer {
- public:
-  Timer() {
-    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "bench");
-    check_cuda(cudaEventCreate(&begin_), "bench");
-    check_cuda(cudaEventCreate(&end_), "bench");
-  }
-
-  // Median us of one of `launches` calls in a captured graph.
-  double us(int launches, const std::function<void(int i, const LaunchContext&)>& launch) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    check_cuda(cudaDeviceSynchronize(), "bench");
-    check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "bench");
-    for (int i = 0; i < launches; ++i) launch(i, {.stream = stream_, .pdl = pdl});
-    check_cuda(cudaStreamEndCapture(stream_, &graph), "bench");
-    check_cuda(cudaGraphInstantiate(&exec, graph, 0), "bench");
-    std::vector<float> ms(15);
-    for (int round = -2; round < static_cast<int>(ms.size()); ++round) {
-      check_cuda(cudaEventRecord(begin_, stream_), "bench");
-      check_cuda(cudaGraphLaunch(exec, stream_), "bench");
-      check_cuda(cudaEventRecord(end_, stream_), "bench");
-      check_cuda(cudaEventSynchronize(end_), "bench");
-      if (round >= 0) check_cuda(cudaEventElapsedTime(&ms[round], begin_, end_), "bench");
-    }
-    cudaGraphExecDestroy(exec);
-    cudaGraphDestroy(graph);
-    std::sort(ms.begin(), ms.end());
-    return ms[ms.size() / 2] * 1000. / launches;
+struct Timer {
+  // Us of one of `launches` calls in a captured graph.
+  double us(int launches, const std::function<void(int i, const LaunchContext&)>& launch) const {
+    return graph_us(
+               [&](cudaStream_t stream) {
+                 for (int i = 0; i < launches; ++i) launch(i, {.stream = stream, .pdl = pdl});
+               },
+               15) /
+           launches;
   }
   bool pdl = true;
-
- private:
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
 struct Row {

@@ -21,6 +21,7 @@
 #include "braid/kernels/cuda/sampling/device/advance.h"
 #include "braid/kernels/cuda/sampling/device/random_fill.h"
 #include "braid/kernels/cuda/sampling/device/ring.h"
+#include "graph_time.h"
 
 namespace braid::cuda {
 namespace {
@@ -52,35 +53,14 @@ double median(std::vector<double> times) {
   return times[times.size() / 2];
 }
 
-// Median microseconds of one of `calls` calls in a graph.
-double graph_us(int calls, const std::function<void(LaunchContext)>& call) {
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  cudaEvent_t begin, end;
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  check_cuda(cudaEventCreate(&begin), "event");
-  check_cuda(cudaEventCreate(&end), "event");
-  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  for (int i = 0; i < calls; ++i) call({stream, true});
-  check_cuda(cudaStreamEndCapture(stream, &graph), "capture");
-  check_cuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
-  std::vector<double> times;
-  for (int i = 0; i < 25; ++i) {
-    check_cuda(cudaEventRecord(begin, stream), "event");
-    check_cuda(cudaGraphLaunch(exec, stream), "replay");
-    check_cuda(cudaEventRecord(end, stream), "event");
-    check_cuda(cudaEventSynchronize(end), "replay");
-    float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, begin, end), "event");
-    if (i >= 5) times.push_back(1e3 * ms / calls);
-  }
-  cudaGraphExecDestroy(exec);
-  cudaGraphDestroy(graph);
-  cudaStreamDestroy(stream);
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return median(times);
+// Microseconds of one of `calls` calls in a graph.
+double call_us(int calls, const std::function<void(LaunchContext)>& call) {
+  return graph_us(
+             [&](cudaStream_t stream) {
+               for (int i = 0; i < calls; ++i) call({stream, true});
+             },
+             20) /
+         calls;
 }
 
 struct Mode {
@@ -168,7 +148,7 @@ void bench_sampling(Json& results, bool all_configs) {
         ring.attach(call);
         int at = 0;
         const auto time = [&](int num) {
-          return graph_us(32, [&](LaunchContext context) {
+          return call_us(32, [&](LaunchContext context) {
             call.logits = logits.data() + one * static_cast<size_t>(at++ % num);
             sample(call, config, context);
           });
@@ -211,7 +191,7 @@ void bench_advance(Json& results) {
                           .step = step.data(),
                           .rows = live.data(),
                           .capacity = rows};
-    const double us = graph_us(64, [&](LaunchContext context) { advance(p, context); });
+    const double us = call_us(64, [&](LaunchContext context) { advance(p, context); });
     std::printf("| - | %d | advance | - | %.2f | - | - |\n", rows, us);
     results.push_back({{"what", "advance"}, {"rows", rows}, {"us", us}});
   }
@@ -222,7 +202,7 @@ void bench_fill(Json& results) {
   Device<uint16_t> memory(static_cast<size_t>(n));
   TensorView view =
       make_view(reinterpret_cast<std::byte*>(memory.data()), DType::bf16, {n / 4096, 4096});
-  const double us = graph_us(2, [&](LaunchContext context) {
+  const double us = call_us(2, [&](LaunchContext context) {
     random_fill({.out = view, .index_stride = 4096, .seed = 3, .stddev = 0.02f}, context);
   });
   std::printf("\nrandom bf16 weights, 1 GiB: %.0f us, %.0f GB/s written\n", us,

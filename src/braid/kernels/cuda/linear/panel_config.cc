@@ -101,7 +101,7 @@ PanelConfig choose_wide(const PanelShape& shape, const SkinnyDevice& device) {
     return panel_cut(shape, halves, 1, kHalf);
   }
   const int groups = fewest_groups(shape, sms);
-  const bool thin = groups <= kThin && panel_k_stages(shape, 1) >= 8;
+  const bool thin = groups <= kThin && shape.k >= 8 * kPanelXSlab;
   return thin ? panel_cut(shape, fewest_groups(shape, sms / 2), 2, device.smem_per_cta)
               : panel_cut(shape, groups, 1, device.smem_per_cta);
 }

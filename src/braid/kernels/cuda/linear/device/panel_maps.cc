@@ -16,8 +16,7 @@ CUtensorMap slabs_map(DType dtype, const void* data, int64_t rows, int64_t row_b
                          {k / kPanelXSlab, kPanelXSlab * 2, box_slabs}};
   return make_tensor_map(
       dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      CU_TENSOR_MAP_SWIZZLE_128B, l2, data, dims,
-      fmt::format("a linear's {} x {}", rows, k));
+      CU_TENSOR_MAP_SWIZZLE_128B, l2, data, dims, fmt::format("a linear's {} x {}", rows, k));
 }
 
 }  // namespace
