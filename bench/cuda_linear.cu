@@ -8,10 +8,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -223,7 +221,14 @@ Options parse(int argc, char** argv) {
       std::exit(1);
     }
     const std::string value = argv[++i];
-    if (key == "--tokens") o.tokens = std::atoi(value.c_str());
+    if (key == "--tokens") {
+      o.tokens = std::atoi(value.c_str());
+      if (o.tokens < 1 || o.tokens > kPanelMaxTokens) {
+        std::fprintf(stderr, "bench_cuda_linear: --tokens %s: 1 to %d\n", value.c_str(),
+                     kPanelMaxTokens);
+        std::exit(1);
+      }
+    }
     if (key == "--kernel") o.kernel = value;
     if (key == "--only") o.only = value;
     if (key == "--json") o.json = value;
@@ -251,7 +256,7 @@ int run() {
   g_results["stream.GB_s"] = stream / 1e3;
   std::printf("read-only stream: %.0f GB/s on %s\n", stream / 1e3, prop.name);
 
-  std::vector<int> tokens = {1, 4, 8, 16, 32};
+  std::vector<int> tokens = {1, 4, 8, 16, 32, kPanelMaxTokens};
   if (g_options.tokens > 0) tokens = {g_options.tokens};
   if (wanted("single")) {
     print_single_header();

@@ -163,7 +163,7 @@ class Modes : public CudaModes {
     const auto speed = links_.paced(o_.link_gbps);
     const auto seconds = [&](const ModePlan& p) {
       const double compute = rounded_seconds(p, bench.rounds);
-      return compute + exposed_bound(p.programs, p.schedules, topology_, p.counts, compute, speed);
+      return compute + exposed_bound(p.programs, p.schedules, topology_, p.works(), compute, speed);
     };
     return seconds(*filled) < seconds(*plain) ? filled : plain;
   }

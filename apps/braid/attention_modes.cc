@@ -96,11 +96,9 @@ ModeReport predict(const AttentionBench& o, SpMode mode, const Topology& topolog
   const auto shared = plan_mode(o, mode, topology, DType::bf16, {&backend.catalog()});
   const ModePlan& made = *shared;
   ModeReport report = report_of(shared);
-  std::vector<Work> works;
-  for (const Extents& counts : made.counts) works.push_back({.extents = counts});
   const CostModel model(profile, topology);
   const auto programs = made.pointers();
-  const SimulatedStep step = simulate(programs, made.schedules, works, model);
+  const SimulatedStep step = simulate(programs, made.schedules, made.works(), model);
   report.seconds = step.seconds;
   report.bytes = step.wire_bytes;
   report.times = step.times;

@@ -33,6 +33,12 @@ struct ModePlan {
   std::vector<Schedule> schedules;
   std::vector<Extents> counts;  // [micro-batches]
 
+  std::vector<Work> works() const {
+    std::vector<Work> result;
+    for (const Extents& extents : counts) result.push_back({.extents = extents});
+    return result;
+  }
+
   std::vector<const Program*> pointers() const {
     std::vector<const Program*> result;
     for (const Program& program : programs) result.push_back(&program);

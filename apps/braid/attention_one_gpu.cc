@@ -76,11 +76,15 @@ namespace {
 
 struct Sampling {
   int64_t first, step, count;
+  int64_t length;  // of a sequence, its prefix included
+  std::vector<int64_t> sequences;
 };
 Sampling sampling_of(const SequenceAttention& a) {
   const int64_t L = a.q.length();
   const int64_t step = std::max<int64_t>(1, L / 256) | 1;
-  return {a.joint_q, step, (L + step - 1) / step};
+  Sampling s{a.joint_q, step, (L + step - 1) / step, a.joint_q + L, {0}};
+  if (a.batch > 1) s.sequences.push_back(a.batch - 1);
+  return s;
 }
 
 }  // namespace
@@ -89,38 +93,37 @@ Samples samples_of(const SequenceAttention& a, int rank, const TensorView& o) {
   const Sampling s = sampling_of(a);
   const int64_t width = a.q_heads * a.head_dim;
   Samples out;
-  int64_t row = (a.batch - 1) * o.shape[1];
-  for (const SequenceRun& run : a.q.ranks[static_cast<size_t>(rank)]) {
-    const int64_t skip = (s.step - (run.position - s.first) % s.step) % s.step;
-    const int64_t n = run.rows > skip ? (run.rows - skip + s.step - 1) / s.step : 0;
-    for (int64_t i = 0; i < n; ++i) out.positions.push_back(run.position + skip + i * s.step);
-    if (n > 0) {
-      const size_t at = out.rows.size();
-      out.rows.resize(at + static_cast<size_t>(n * width));
-      cuda::check_cuda(
-          cudaMemcpy2D(out.rows.data() + at, 2 * width, o.data + (row + skip) * 2 * width,
-                       s.step * 2 * width, 2 * width, n, cudaMemcpyDeviceToHost),
-          "reading the result");
+  for (const int64_t b : s.sequences) {
+    int64_t row = b * o.shape[1];
+    for (const SequenceRun& run : a.q.ranks[static_cast<size_t>(rank)]) {
+      const int64_t skip = (s.step - (run.position - s.first) % s.step) % s.step;
+      const int64_t n = run.rows > skip ? (run.rows - skip + s.step - 1) / s.step : 0;
+      for (int64_t i = 0; i < n; ++i) {
+        out.positions.push_back(b * s.length + run.position + skip + i * s.step);
+      }
+      if (n > 0) {
+        const size_t at = out.rows.size();
+        out.rows.resize(at + static_cast<size_t>(n * width));
+        cuda::check_cuda(
+            cudaMemcpy2D(out.rows.data() + at, 2 * width, o.data + (row + skip) * 2 * width,
+                         s.step * 2 * width, 2 * width, n, cudaMemcpyDeviceToHost),
+            "reading the result");
+      }
+      row += run.rows;
     }
-    row += run.rows;
   }
   return out;
 }
 
-// What one GPU makes of the sampled rows: all keys in one call.
+// What one GPU makes of the sampled rows: all keys of a sequence in one call.
 Samples one_gpu(const SequenceAttention& a, int device) {
   const Sampling s = sampling_of(a);
   const int64_t width = a.q_heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;
-  const int64_t keys = a.joint_kv + a.kv.length(), last = a.batch - 1;
+  const int64_t keys = a.joint_kv + a.kv.length();
   cuda::CudaMemory q(device, 2 * s.count * width), o(device, 2 * s.count * width),
       k(device, 2 * keys * kv_width), v(device, 2 * keys * kv_width), workspace(device, 64);
-  fill_rows(q.data(), kQ, last, s.first, s.count, s.step, width, nullptr);
-  fill_rows(k.data(), kJointK, last, 0, a.joint_kv, 1, kv_width, nullptr);
-  fill_rows(v.data(), kJointV, last, 0, a.joint_kv, 1, kv_width, nullptr);
   std::byte* const own_k = k.data() + 2 * a.joint_kv * kv_width;
   std::byte* const own_v = v.data() + 2 * a.joint_kv * kv_width;
-  fill_rows(own_k, kK, last, a.joint_kv, a.kv.length(), 1, kv_width, nullptr);
-  fill_rows(own_v, kV, last, a.joint_kv, a.kv.length(), 1, kv_width, nullptr);
   cuda::AttentionDesc desc{.num_q_heads = static_cast<int>(a.q_heads),
                            .num_kv_heads = static_cast<int>(a.kv_heads)};
   desc.head_dim_qk = desc.head_dim_v = static_cast<int>(a.head_dim);
@@ -133,14 +136,24 @@ Samples one_gpu(const SequenceAttention& a, int device) {
   key.k_stride = key.v_stride = {keys * kv_width, kv_width, a.head_dim};
   key.length = static_cast<int32_t>(keys);
   const cuda::AttentionParams params{{&query, 1}, {&key, 1}};
-  cuda::attention(desc, params, cuda::choose(desc, params, cuda::attention_device()),
-                  workspace.data(), nullptr);
+  const auto config = cuda::choose(desc, params, cuda::attention_device());
   Samples out;
-  out.rows.resize(static_cast<size_t>(s.count * width));
-  for (int64_t i = 0; i < s.count; ++i) out.positions.push_back(s.first + i * s.step);
-  cuda::check_cuda(
-      cudaMemcpy(out.rows.data(), o.data(), 2 * s.count * width, cudaMemcpyDeviceToHost),
-      "one GPU's result");
+  for (const int64_t b : s.sequences) {
+    fill_rows(q.data(), kQ, b, s.first, s.count, s.step, width, nullptr);
+    fill_rows(k.data(), kJointK, b, 0, a.joint_kv, 1, kv_width, nullptr);
+    fill_rows(v.data(), kJointV, b, 0, a.joint_kv, 1, kv_width, nullptr);
+    fill_rows(own_k, kK, b, a.joint_kv, a.kv.length(), 1, kv_width, nullptr);
+    fill_rows(own_v, kV, b, a.joint_kv, a.kv.length(), 1, kv_width, nullptr);
+    cuda::attention(desc, params, config, workspace.data(), nullptr);
+    const size_t at = out.rows.size();
+    out.rows.resize(at + static_cast<size_t>(s.count * width));
+    for (int64_t i = 0; i < s.count; ++i) {
+      out.positions.push_back(b * s.length + s.first + i * s.step);
+    }
+    cuda::check_cuda(
+        cudaMemcpy(out.rows.data() + at, o.data(), 2 * s.count * width, cudaMemcpyDeviceToHost),
+        "one GPU's result");
+  }
   return out;
 }
 

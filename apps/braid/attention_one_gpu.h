@@ -34,9 +34,9 @@ class PlainCall {
   bool there_ = false;
 };
 
-// Every so many rows of the last sequence's result, [samples, heads * D].
+// Every so many rows of the first and the last sequence's result, [samples, heads * D].
 struct Samples {
-  std::vector<int64_t> positions;
+  std::vector<int64_t> positions;  // over the sequences, one behind the other
   std::vector<uint16_t> rows;
 };
 

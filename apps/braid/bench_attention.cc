@@ -134,7 +134,7 @@ std::string cuda_table(const AttentionBench& o, const Topology& topology, const 
   for (const auto& [mode, r] : reports) {
     const double predicted = predicted_seconds(o, topology, mode, r, speed);
     const double bound = exposed_bound(r.plan->programs, r.plan->schedules, topology,
-                                       r.plan->counts, r.compute, speed);
+                                       r.plan->works(), r.compute, speed);
     out += fmt::format(
         "| {} | {} x {} x {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.0f}% | {:.3f} | {} | {} | "
         "{} | {:.3f} ({:+.1f}%) | {:.2g} | {} |\n",

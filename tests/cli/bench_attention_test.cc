@@ -67,7 +67,7 @@ TEST_F(BenchAttentionCliTest, PredictsAClusterFromAProfile) {
 
 // Strategies divide the sequences and run their stages in turns; what moves stays the same.
 TEST_F(BenchAttentionCliTest, MicroBatchesOfSequences) {
-  for (const char* strategy : {"sequence_parallel", "overlap", "nanoflow"}) {
+  for (const char* strategy : {"sequence_parallel", "overlap", "nanoflow", "tokenweave"}) {
     for (const char* profile : {"", " --profile a100"}) {
       const Outcome o = braid(fmt::format(
           "bench attention --machines 2x2 --tokens 96 --text 5 --batch 3 --micro-batches 2 -r 1 "

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "braid/ops/one_sided.h"
+#include "braid/schedule/simulator.h"
 
 namespace braid {
 namespace {
@@ -27,18 +28,14 @@ std::array<double, 3> bytes_of_moves(const Program& program, const Op& op, const
 }
 
 double step_seconds(const Program& program, const Schedule& schedule, const Topology& topology,
-                    std::span<const Extents> counts, double compute,
+                    std::span<const Work> works, double compute,
                     const std::array<double, 3>& bytes_per_second) {
-  const auto extents = [&](const Launch& launch) -> const Extents& {
-    return counts[static_cast<size_t>(launch.micro_batch)];
-  };
   std::vector<double> flops;
   double all = 0;
   for (const Launch& launch : schedule.launches) {
     const Op& op = schedule.op(program, launch);
-    const Work work{.extents = extents(launch)};
-    const Cost cost =
-        op.def->cost(op.attrs, program.input_types(op), program.output_types(op), work);
+    const Cost cost = op.def->cost(op.attrs, program.input_types(op), program.output_types(op),
+                                   work_of(launch, works));
     flops.push_back(cost.flops);
     all += cost.flops;
   }
@@ -54,7 +51,7 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
     double end = begin;
     if (all > 0) end += compute * flops[i] / all;
     if (moves(op)) {
-      const auto bytes = bytes_of_moves(program, op, topology, extents(launch));
+      const auto bytes = bytes_of_moves(program, op, topology, work_of(launch, works).extents);
       for (const LinkClass link : {LinkClass::machine, LinkClass::cluster}) {
         const auto l = static_cast<size_t>(link);
         if (bytes[l] == 0) continue;
@@ -71,13 +68,13 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
 }  // namespace
 
 double exposed_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
-                     const Topology& topology, std::span<const Extents> extents, double compute,
+                     const Topology& topology, std::span<const Work> works, double compute,
                      const std::array<double, 3>& bytes_per_second) {
   double worst = 0;
   for (size_t r = 0; r < programs.size(); ++r) {
-    worst = std::max(worst, step_seconds(programs[r], schedules[r], topology, extents, compute,
-                                         bytes_per_second) -
-                                compute);
+    worst = std::max(
+        worst, step_seconds(programs[r], schedules[r], topology, works, compute, bytes_per_second) -
+                   compute);
   }
   return worst;
 }

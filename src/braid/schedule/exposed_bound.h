@@ -16,9 +16,9 @@ namespace braid {
 //   - all ranks run alike, and nothing else costs anything: no latency, no launch, no meeting, and
 //     transfers and computation do not slow each other down.
 // No run of these Schedules is faster on such links. docs/sequence-parallel.md has what it comes to
-// for each mode of attention. [ranks] of programs and schedules, [micro-batches] of extents.
+// for each mode of attention. [ranks] of programs and schedules, [micro-batches] of works.
 double exposed_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
-                     const Topology& topology, std::span<const Extents> extents, double compute,
+                     const Topology& topology, std::span<const Work> works, double compute,
                      const std::array<double, 3>& bytes_per_second);
 
 }  // namespace braid

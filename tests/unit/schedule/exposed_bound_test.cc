@@ -14,29 +14,55 @@ namespace {
 
 constexpr double kCompute = 1;  // seconds
 
+// All micro-batches' stages as one launch.
+class Merged : public OpScheduler {
+ public:
+  std::string name() const override { return "merged"; }
+  void partition(PartitionRules& rules) const override {
+    rules.mark(kRingTag);
+    rules.mark(kLinkTag);
+  }
+  void schedule(ScheduleContext& ctx) const override {
+    while (!ctx.done()) {
+      const Task task = ctx.ready(0)[0];
+      std::vector<Task> all = {task};
+      for (int mb = 1; mb < ctx.micro_batches(); ++mb) all.push_back(ctx.twin(task, mb));
+      const bool moves = task.is(kRingTag) || task.is(kLinkTag);
+      ctx.execute(all, {.stream = moves ? Stream::comm : Stream::compute});
+    }
+  }
+};
+
 struct Case {
   SequenceAttention a;
   Topology topology;
   std::vector<Program> programs;
   std::vector<Schedule> schedules;
+  std::vector<Work> works;  // [micro-batches]
 
-  Case(SpMode mode, const char* text, double n, double t, const SpRequest& request = {})
+  Case(SpMode mode, const char* text, double n, double t,
+       const std::vector<int64_t>& sequences = {1},
+       const OpScheduler& strategy = *find_strategy("sequence_parallel"))
       : topology(parse_topology(text)) {
     a = {.q_heads = 4, .kv_heads = 4, .head_dim = 16, .dtype = DType::bf16, .scale = 1};
+    a.batch = 0;
+    PlanRequest request{.micro_batches = {}, .topology = topology, .price = {}};
+    for (int64_t count : sequences) {
+      a.batch += count;
+      works.push_back({.extents = {.sequence = count}});
+      request.micro_batches.push_back({.capacity = {.sequence = count}});
+    }
     a.joint_q = a.joint_kv = static_cast<int64_t>(t);
     const int P = topology.ranks();
     a.q = a.kv = even_layout(static_cast<int64_t>(P * n), P, a.joint_q);
     const NamesCatalog catalog;
-    programs = attention_programs(a, sequence_mesh(mode, topology, a.q_heads, request));
+    programs = attention_programs(a, sequence_mesh(mode, topology, a.q_heads, {}));
     std::vector<PlanRank> ranks;
     for (const Program& program : programs) ranks.push_back({&program, &catalog});
-    schedules =
-        plan(*find_strategy("sequence_parallel"), ranks,
-             {.micro_batches = {{.capacity = {.sequence = 1}}}, .topology = topology, .price = {}});
+    schedules = plan(strategy, ranks, request);
   }
   double bound(double speed) const {
-    const Extents counts{.sequence = 1};
-    return exposed_bound(programs, schedules, topology, {&counts, 1}, kCompute, {0, speed, speed});
+    return exposed_bound(programs, schedules, topology, works, kCompute, {0, speed, speed});
   }
   // Simulated on machines whose links within and between them have these speeds and where nothing
   // else but attention costs: `compute` seconds a rank.
@@ -46,7 +72,7 @@ struct Case {
     profile.unit_bytes_per_second = 1e18;
     profile.machine_link = {.bytes_per_second = machine};
     profile.cluster_link = {.bytes_per_second = cluster};
-    const Work work{.extents = {.sequence = 1}};
+    const Work work{.extents = {.sequence = a.batch}};
     double flops = 0;
     std::vector<const Program*> pointers;
     for (const Program& program : programs) pointers.push_back(&program);
@@ -59,7 +85,7 @@ struct Case {
                              .unit = Rate::Unit::flops,
                              .includes_memory = true,
                              .points = {{1, flops / compute}}});
-    return simulate(pointers, schedules, {&work, 1}, CostModel(profile, topology)).seconds;
+    return simulate(pointers, schedules, works, CostModel(profile, topology)).seconds;
   }
   // Bytes of `rows` rows of `heads` heads.
   double bytes(double rows, double heads) const { return rows * heads * 16 * 2; }
@@ -106,6 +132,23 @@ TEST(ExposedBound, IsWhatAnIdealMachineTakes) {
       const double seconds = c.ideal_seconds(speed, speed, kCompute);
       EXPECT_NEAR(c.bound(speed), seconds - kCompute, 1e-3 * seconds)
           << to_string(mode) << " at " << speed;
+    }
+  }
+}
+
+// Micro-batches by turns and as one launch, of which the second holds more.
+TEST(ExposedBound, CountsEveryMicroBatch) {
+  for (double speed : kSpeeds) {
+    for (SpMode mode : kSpModes) {
+      const Merged merged;
+      const Case turns(mode, "2x1", kN, kT, {1, 3}), whole(mode, "2x1", kN, kT, {1, 3}, merged),
+          one(mode, "2x1", kN, kT, {4}, merged);
+      const double seconds = turns.ideal_seconds(speed, speed, kCompute);
+      SCOPED_TRACE(fmt::format("{} at {}", to_string(mode), speed));
+      EXPECT_LE(turns.bound(speed), seconds - kCompute + 1e-3 * seconds);
+      EXPECT_GE(turns.bound(speed), 0.95 * (seconds - kCompute) - 1e-3 * seconds);
+      EXPECT_NEAR(whole.bound(speed), one.bound(speed), 1e-9);
+      EXPECT_GE(whole.bound(speed), turns.bound(speed) - 1e-9);
     }
   }
 }

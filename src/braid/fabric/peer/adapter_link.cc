@@ -6,12 +6,6 @@
 namespace braid::fabric {
 namespace {
 
-bool complete(const cuda::OwnedEvent& event) {
-  const cudaError_t state = cudaEventQuery(event.get());
-  if (state != cudaErrorNotReady) cuda::check_cuda(state, "a copy between GPUs");
-  return state == cudaSuccess;
-}
-
 LinkPort::Clock::duration from_seconds(double seconds) {
   return std::chrono::duration_cast<LinkPort::Clock::duration>(
       std::chrono::duration<double>(seconds));
@@ -91,7 +85,7 @@ bool AdapterLink::forward() {
   Slot& slot = slots_[forwarded_ % kSlots];
   const Piece& piece = slot.job->chunks()[slot.chunk];
   if (!slot.due) {
-    if (!complete(slot.full)) return false;
+    if (!over(cudaEventQuery(slot.full.get()))) return false;
     slot.due = slot.begun;
     if (speed_) {
       const double seconds = static_cast<double>(piece.block.bytes()) / speed_->bytes_per_second;
@@ -112,7 +106,7 @@ bool AdapterLink::forward() {
 bool AdapterLink::finish() {
   if (finished_ == forwarded_) return false;
   const Slot& slot = slots_[finished_ % kSlots];
-  if (!complete(slot.empty)) return false;
+  if (!over(cudaEventQuery(slot.empty.get()))) return false;
   ++finished_;
   if (slot.chunk + 1 == slot.job->chunks().size()) slot.job->tell_done();
   return true;

@@ -28,8 +28,7 @@ void DirectLink::begin(Job& job) {
 }
 
 void DirectLink::rest() {
-  const cudaError_t state = cudaStreamQuery(stream_.get());
-  if (state != cudaErrorNotReady) cuda::check_cuda(state, "a copy between GPUs");
+  over(cudaStreamQuery(stream_.get()));
 }
 
 }  // namespace braid::fabric

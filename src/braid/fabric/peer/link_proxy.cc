@@ -3,19 +3,20 @@
 #include <algorithm>
 #include <chrono>
 
-#include "braid/backend/cuda/check.h"
 #include "braid/fabric/block_chunks.h"
 
 namespace braid::fabric {
-namespace {
 
 using Clock = std::chrono::steady_clock;
-
-}  // namespace
 
 LinkProxy::LinkProxy(int from_device, int64_t chunk_bytes,
                      std::function<void(std::exception_ptr)> on_error)
     : from_device_(from_device), chunk_bytes_(chunk_bytes), on_error_(std::move(on_error)) {}
+
+bool LinkProxy::over(cudaError_t state) {
+  if (state != cudaErrorNotReady) cuda::check_cuda(state, "a copy between GPUs");
+  return state == cudaSuccess;
+}
 
 void LinkProxy::start() {
   thread_ = std::thread([this] { run(); });

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "braid/backend/cuda/check.h"
 #include "braid/fabric/fabric.h"
 
 namespace braid::fabric {
@@ -33,7 +34,6 @@ class LinkProxy {
   // Made and destroyed while no device waits. It lives no longer than the proxy.
   class Job {
    public:
-    explicit Job(LinkProxy& proxy);
     ~Job();
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
@@ -50,12 +50,13 @@ class LinkProxy {
 
    private:
     friend class LinkProxy;
+    explicit Job(LinkProxy& proxy);
     LinkProxy& proxy_;
     uint32_t* words_ = nullptr;  // pinned: asked, and a cache line later done
     uint32_t started_ = 0;
     std::vector<Piece> chunks_;
   };
-  std::unique_ptr<Job> make_job() { return std::make_unique<Job>(*this); }
+  std::unique_ptr<Job> make_job() { return std::unique_ptr<Job>(new Job(*this)); }
 
  protected:
   // `on_error` gets what a copy failed with; the proxy then does nothing more. Chunks have at most
@@ -64,6 +65,9 @@ class LinkProxy {
   // By who derives from it: at the end of the constructor, and first in the destructor.
   void start();
   void stop();  // whatever is under way
+
+  // Whether copies that were asked about have ended; throws what they failed with.
+  static bool over(cudaError_t state);
 
   // On the proxy's thread. `job` is asked for once more; nobody sets it until it is done.
   virtual void begin(Job& job) = 0;

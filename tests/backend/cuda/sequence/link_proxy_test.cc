@@ -116,7 +116,7 @@ TEST_P(Proxy, SeveralTransfersEndInTheOrderOfAsking) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Proxy, testing::Bool(),
-                         [](const auto& info) { return info.param ? "direct" : "staged"; });
+                         [](const auto& info) { return info.param ? "direct" : "adapter"; });
 
 }  // namespace
 }  // namespace braid::fabric

@@ -16,7 +16,7 @@ constexpr int32_t kPiecesPerWarp = 2;  // parts of items that a warp leaves unfi
 
 // Elements from key to key of a tile: whole lines of 128 bytes, in which the 16-byte chunks of a
 // key change places by its number, so that eight keys lie in different banks. (Rows padded by 16
-// bytes do that, too, but copies into them are cut at lines' ends: three times as many requests to
+// bytes do that, too, but copies into them are cut at lines' ends: 2.6 times as many requests to
 // L2.)
 constexpr BRAID_HOST_DEVICE int32_t tile_row(int32_t head_dim) {
   return (head_dim + 63) / 64 * 64;

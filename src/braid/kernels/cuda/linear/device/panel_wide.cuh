@@ -14,6 +14,7 @@ namespace braid::cuda {
 // dropped.
 struct PanelChunks {
   static constexpr int kMost = kPanelMaxGroups * 16 / 64 / 2;
+  static_assert(kPanelMaxTokens >= 64);  // x lies behind a stage's rows: there is something to read
   int count;
   uint32_t first, next;  // bytes into a stage's slab, and from chunk to chunk
 
@@ -79,7 +80,7 @@ __device__ inline void panel_consume_wide(const PanelArgs& a, const PanelWork& w
 
 // As panel_kernel, for up to kTokens tokens, by the products of warpgroups.
 template <int kTokens>
-__global__ void __launch_bounds__(kPanelThreads, 1)
+__global__ void __launch_bounds__(kPanelThreads, 2)
     panel_wide_kernel(const __grid_constant__ PanelArgs a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(1024) uint8_t smem[];
