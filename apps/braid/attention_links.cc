@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "braid/fabric/host_barrier.h"
+#include "braid/fabric/peer/copy_block.h"
 
 namespace braid::app {
 

@@ -5,9 +5,7 @@
 namespace braid::fabric {
 
 std::vector<BlockChunk> chunks_of(Block block, int64_t most) {
-  const bool packed = block.rows == 1 ||
-                      (block.dst_stride == block.row_bytes && block.src_stride == block.row_bytes);
-  if (packed) block = {.row_bytes = block.bytes()};
+  if (block.packed()) block = {.row_bytes = block.bytes()};
   const int64_t some = std::max<int64_t>(1, most / std::max<int64_t>(block.row_bytes, 1));
   std::vector<BlockChunk> chunks;
   for (int64_t r = 0; r < block.rows; r += some) {

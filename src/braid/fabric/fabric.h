@@ -35,6 +35,8 @@ struct Block {
   int64_t dst_stride = 0;
   int64_t src_stride = 0;
   int64_t bytes() const { return row_bytes * rows; }
+  // One run at both ends.
+  bool packed() const { return rows == 1 || (dst_stride == row_bytes && src_stride == row_bytes); }
 };
 
 // A put or get under way, complete when the caller's own memory is free again (put) or holds the

@@ -10,8 +10,7 @@ namespace braid::fabric {
 namespace {
 
 void copy_block(std::byte* dst, const std::byte* src, const Block& block) {
-  if (block.rows == 1 ||
-      (block.dst_stride == block.row_bytes && block.src_stride == block.row_bytes)) {
+  if (block.packed()) {
     std::memcpy(dst, src, block.bytes());
     return;
   }

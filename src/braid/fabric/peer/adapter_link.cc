@@ -1,8 +1,5 @@
 #include "braid/fabric/peer/adapter_link.h"
 
-#include "braid/backend/cuda/device.h"
-#include "braid/fabric/peer/staged_link.h"
-
 namespace braid::fabric {
 namespace {
 
@@ -22,34 +19,15 @@ LinkPort::Clock::time_point LinkPort::reserve(Clock::time_point ready, Clock::du
 AdapterLink::AdapterLink(int from_device, int to_device, std::optional<Link> speed,
                          std::shared_ptr<LinkPort> port,
                          std::function<void(std::exception_ptr)> on_error)
-    : LinkProxy(from_device, kChunkBytes, std::move(on_error)),
+    : LinkProxy(from_device, StagingRing::kSlotBytes, std::move(on_error)),
       speed_(speed),
-      port_(std::move(port)) {
-  {
-    const cuda::DeviceScope scope(from_device);
-    out_ = cuda::make_stream();
-    for (Slot& slot : slots_) slot.full = cuda::make_event();
-  }
-  {
-    const cuda::DeviceScope scope(to_device);
-    in_ = cuda::make_stream();
-    for (Slot& slot : slots_) slot.empty = cuda::make_event();
-  }
-  void* ring = nullptr;
-  cuda::check_cuda(
-      cudaHostAlloc(&ring, kSlots * kChunkBytes, cudaHostAllocPortable | cudaHostAllocMapped),
-      "pinned memory of an emulated link");
-  for (int i = 0; i < kSlots; ++i) {
-    slots_[i].memory = static_cast<std::byte*>(ring) + i * kChunkBytes;
-  }
+      port_(std::move(port)),
+      ring_(from_device, to_device, kSlots) {
   start();
 }
 
 AdapterLink::~AdapterLink() {
   stop();
-  cudaStreamSynchronize(out_.get());
-  cudaStreamSynchronize(in_.get());
-  cudaFreeHost(slots_[0].memory);
 }
 
 void AdapterLink::begin(Job& job) {
@@ -64,17 +42,15 @@ bool AdapterLink::advance() {
 
 bool AdapterLink::fetch() {
   if (queue_.empty() || fetched_ - finished_ == kSlots) return false;
-  Slot& slot = slots_[fetched_ % kSlots];
-  std::tie(slot.job, slot.chunk) = queue_.front();
+  const size_t slot = fetched_ % kSlots;
+  Passage& passage = passages_[slot];
+  std::tie(passage.job, passage.chunk) = queue_.front();
   queue_.pop_front();
-  const Piece& piece = slot.job->chunks()[slot.chunk];
-  slot.begun = Clock::now();
-  slot.due.reset();
-  copy_async(
-      slot.memory, piece.src,
-      {piece.block.row_bytes, piece.block.rows, piece.block.row_bytes, piece.block.src_stride},
-      out_.get());
-  cuda::record(slot.full, out_.get());
+  passage.begun = Clock::now();
+  passage.due.reset();
+  const Piece& piece = passage.piece();
+  ring_.fill(slot, piece.src, piece.block);
+  cuda::record(ring_.full(slot), ring_.out());
   ++fetched_;
   return true;
 }
@@ -82,33 +58,32 @@ bool AdapterLink::fetch() {
 // The port is busy from when the bytes began to leave the device, as if they were cut through.
 bool AdapterLink::forward() {
   if (forwarded_ == fetched_) return false;
-  Slot& slot = slots_[forwarded_ % kSlots];
-  const Piece& piece = slot.job->chunks()[slot.chunk];
-  if (!slot.due) {
-    if (!over(cudaEventQuery(slot.full.get()))) return false;
-    slot.due = slot.begun;
+  const size_t slot = forwarded_ % kSlots;
+  Passage& passage = passages_[slot];
+  const Piece& piece = passage.piece();
+  if (!passage.due) {
+    if (!over(cudaEventQuery(ring_.full(slot).get()))) return false;
+    passage.due = passage.begun;
     if (speed_) {
       const double seconds = static_cast<double>(piece.block.bytes()) / speed_->bytes_per_second;
-      slot.due =
-          port_->reserve(slot.begun, from_seconds(seconds)) + from_seconds(speed_->latency_seconds);
+      passage.due = port_->reserve(passage.begun, from_seconds(seconds)) +
+                    from_seconds(speed_->latency_seconds);
     }
   }
-  if (Clock::now() < *slot.due) return false;
-  copy_async(
-      piece.dst, slot.memory,
-      {piece.block.row_bytes, piece.block.rows, piece.block.dst_stride, piece.block.row_bytes},
-      in_.get());
-  cuda::record(slot.empty, in_.get());
+  if (Clock::now() < *passage.due) return false;
+  ring_.drain(slot, piece.dst, piece.block);
+  cuda::record(ring_.empty(slot), ring_.in());
   ++forwarded_;
   return true;
 }
 
 bool AdapterLink::finish() {
   if (finished_ == forwarded_) return false;
-  const Slot& slot = slots_[finished_ % kSlots];
-  if (!over(cudaEventQuery(slot.empty.get()))) return false;
+  const size_t slot = finished_ % kSlots;
+  if (!over(cudaEventQuery(ring_.empty(slot).get()))) return false;
   ++finished_;
-  if (slot.chunk + 1 == slot.job->chunks().size()) slot.job->tell_done();
+  const Passage& passage = passages_[slot];
+  if (passage.chunk + 1 == passage.job->chunks().size()) passage.job->tell_done();
   return true;
 }
 

@@ -5,8 +5,8 @@
 #include <deque>
 #include <optional>
 
-#include "braid/backend/cuda/handles.h"
 #include "braid/fabric/peer/link_proxy.h"
+#include "braid/fabric/peer/staging_ring.h"
 
 namespace braid::fabric {
 
@@ -31,17 +31,14 @@ class AdapterLink final : public LinkProxy {
   ~AdapterLink() override;
 
  private:
-  static constexpr int64_t kChunkBytes = 1 << 20;
-  static constexpr int kSlots = 8;
+  static constexpr size_t kSlots = 8;
   using Clock = LinkPort::Clock;
-  struct Slot {
-    std::byte* memory = nullptr;  // pinned, of the ring
-    cuda::OwnedEvent full;
-    cuda::OwnedEvent empty;
+  struct Passage {  // of a chunk through a slot
     Job* job = nullptr;
     size_t chunk = 0;
     Clock::time_point begun{};
     std::optional<Clock::time_point> due;
+    const Piece& piece() const { return job->chunks()[chunk]; }
   };
 
   void begin(Job& job) override;
@@ -52,9 +49,8 @@ class AdapterLink final : public LinkProxy {
 
   const std::optional<Link> speed_;
   const std::shared_ptr<LinkPort> port_;
-  cuda::OwnedStream out_;  // of from_device
-  cuda::OwnedStream in_;   // of to_device
-  std::array<Slot, kSlots> slots_;
+  StagingRing ring_;
+  std::array<Passage, kSlots> passages_;                 // [slots]
   uint64_t fetched_ = 0, forwarded_ = 0, finished_ = 0;  // chunks so far
   std::deque<std::pair<Job*, size_t>> queue_;            // chunks to fetch
 };

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "braid/backend/cuda/device.h"
-#include "braid/fabric/peer/staged_link.h"
+#include "braid/fabric/peer/copy_block.h"
 #include "braid/fabric/peer/stream_write.h"
 
 namespace braid::fabric {

@@ -4,6 +4,7 @@
 
 #include "braid/backend/cuda/device.h"
 #include "braid/fabric/endpoint_rules.h"
+#include "braid/fabric/peer/copy_block.h"
 #include "braid/fabric/peer/peer_fabric.h"
 #include "braid/fabric/peer/stream_write.h"
 

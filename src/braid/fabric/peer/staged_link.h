@@ -1,12 +1,9 @@
 #pragma once
 
-#include <array>
-#include <memory>
 #include <mutex>
 #include <optional>
 
-#include "braid/backend/cuda/handles.h"
-#include "braid/fabric/fabric.h"
+#include "braid/fabric/peer/staging_ring.h"
 
 namespace braid::fabric {
 
@@ -17,9 +14,6 @@ class StagedLink {
  public:
   // `port` is a word of `from`'s memory, its port's clock, shared by its links.
   StagedLink(int from_device, int to_device, std::optional<Link> speed, uint64_t* port);
-  ~StagedLink();
-  StagedLink(const StagedLink&) = delete;
-  StagedLink& operator=(const StagedLink&) = delete;
 
   // Enqueues the copy. The source is free once sent() has come so far, the data there once
   // arrived() has.
@@ -28,17 +22,11 @@ class StagedLink {
   std::mutex& mutex() { return mutex_; }
   int from_device() const { return from_device_; }
   int to_device() const { return to_device_; }
-  cudaStream_t sent() const { return out_.get(); }
-  cudaStream_t arrived() const { return in_.get(); }
+  cudaStream_t sent() const { return ring_.out(); }
+  cudaStream_t arrived() const { return ring_.in(); }
 
  private:
-  static constexpr int64_t kChunkBytes = 1 << 20;
-  static constexpr int kChunks = 4;
-  struct Chunk {
-    std::byte* memory = nullptr;  // pinned, of the ring
-    cuda::OwnedEvent full;
-    cuda::OwnedEvent empty;
-  };
+  static constexpr size_t kSlots = 4;
   void copy_chunk(std::byte* dst, const std::byte* src, const Block& block, bool last);
 
   const int from_device_;
@@ -46,13 +34,8 @@ class StagedLink {
   const std::optional<Link> speed_;
   uint64_t* const port_;
   std::mutex mutex_;
-  cuda::OwnedStream out_;  // of from_device
-  cuda::OwnedStream in_;   // of to_device
-  std::array<Chunk, kChunks> chunks_;
-  int next_ = 0;
+  StagingRing ring_;
+  size_t next_ = 0;  // slot
 };
-
-// dst = src in `stream`, of which either may be another GPU's or the host's.
-void copy_async(std::byte* dst, const std::byte* src, const Block& block, cudaStream_t stream);
 
 }  // namespace braid::fabric
