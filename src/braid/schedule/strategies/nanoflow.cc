@@ -1,5 +1,6 @@
 #include "braid/schedule/strategies/registry.h"
 #include "braid/schedule/strategies/transfers.h"
+#include "braid/schedule/strategies/turns.h"
 
 namespace braid {
 namespace {
@@ -21,14 +22,9 @@ class NanoFlow : public OpScheduler {
   Ranges split(const BatchInfo& batch) const override { return split_tokens(batch.tokens, 2); }
 
   void schedule(ScheduleContext& ctx) const override {
-    while (!ctx.done()) {
-      for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
-        const std::vector<Task> ready = ctx.ready(mb);
-        if (ready.empty()) continue;
-        const bool attention = ready[0].is("attention");
-        ctx.execute({ready[0]}, {.stream = attention ? Stream::side : stream_of(ready[0])});
-      }
-    }
+    take_turns(ctx, [](const Task& task) {
+      return ExecuteOptions{.stream = task.is("attention") ? Stream::side : stream_of(task)};
+    });
   }
 };
 

@@ -1,5 +1,6 @@
 #include "braid/schedule/strategies/registry.h"
 #include "braid/schedule/strategies/transfers.h"
+#include "braid/schedule/strategies/turns.h"
 
 namespace braid {
 namespace {
@@ -19,12 +20,7 @@ class Overlap : public OpScheduler {
   Ranges split(const BatchInfo& batch) const override { return split_tokens(batch.tokens, 2); }
 
   void schedule(ScheduleContext& ctx) const override {
-    while (!ctx.done()) {
-      for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
-        const std::vector<Task> ready = ctx.ready(mb);
-        if (!ready.empty()) ctx.execute({ready[0]}, {.stream = stream_of(ready[0])});
-      }
-    }
+    take_turns(ctx, [](const Task& task) { return ExecuteOptions{.stream = stream_of(task)}; });
   }
 };
 

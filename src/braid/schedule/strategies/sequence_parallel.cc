@@ -1,5 +1,6 @@
 #include "braid/schedule/strategies/registry.h"
 #include "braid/schedule/strategies/transfers.h"
+#include "braid/schedule/strategies/turns.h"
 
 namespace braid {
 namespace {
@@ -14,14 +15,7 @@ class SequenceParallel : public OpScheduler {
   void partition(PartitionRules& rules) const override { split_transfers(rules); }
 
   void schedule(ScheduleContext& ctx) const override {
-    // One at a time: what was recorded may have made an earlier one ready, which must not queue
-    // behind a later stage's.
-    while (!ctx.done()) {
-      for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
-        const std::vector<Task> ready = ctx.ready(mb);
-        if (!ready.empty()) ctx.execute({ready[0]}, {.stream = stream_of(ready[0])});
-      }
-    }
+    take_turns(ctx, [](const Task& task) { return ExecuteOptions{.stream = stream_of(task)}; });
   }
 };
 

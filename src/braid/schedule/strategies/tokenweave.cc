@@ -1,5 +1,6 @@
 #include "braid/schedule/strategies/registry.h"
 #include "braid/schedule/strategies/transfers.h"
+#include "braid/schedule/strategies/turns.h"
 
 namespace braid {
 namespace {
@@ -27,15 +28,11 @@ class TokenWeave : public OpScheduler {
   }
 
   void schedule(ScheduleContext& ctx) const override {
-    while (!ctx.done()) {
-      for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
-        const std::vector<Task> ready = ctx.ready(mb);
-        if (ready.empty()) continue;
-        const bool fuse = ready[0].is("reduce_scatter+add_rms_norm+all_gather");
-        ctx.execute({ready[0]}, {.stream = fuse ? Stream::comm : stream_of(ready[0]),
-                                 .replace = fuse ? "reduce_scatter_add_rms_norm_all_gather" : ""});
-      }
-    }
+    take_turns(ctx, [](const Task& task) {
+      const bool fuse = task.is("reduce_scatter+add_rms_norm+all_gather");
+      return ExecuteOptions{.stream = fuse ? Stream::comm : stream_of(task),
+                            .replace = fuse ? "reduce_scatter_add_rms_norm_all_gather" : ""};
+    });
   }
 };
 

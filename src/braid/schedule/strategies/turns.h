@@ -1,0 +1,19 @@
+#pragma once
+
+#include "braid/schedule/op_scheduler.h"
+
+namespace braid {
+
+// Micro-batches by turns, a task each, with what `options` says of it. One at a time: what was
+// recorded may have made an earlier task ready, which must not queue behind a later one.
+template <class Options>
+void take_turns(ScheduleContext& ctx, const Options& options) {
+  while (!ctx.done()) {
+    for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
+      const std::vector<Task> ready = ctx.ready(mb);
+      if (!ready.empty()) ctx.execute({ready[0]}, options(ready[0]));
+    }
+  }
+}
+
+}  // namespace braid
