@@ -23,7 +23,7 @@ void encode(CUtensorMap* map, DType dtype, const void* data, const Dim (&dims)[k
   }
   *map = make_tensor_map(
       dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-      CU_TENSOR_MAP_SWIZZLE_128B, kMapReused, data, map_dims, what);
+      CU_TENSOR_MAP_SWIZZLE_128B, kMapWide, data, map_dims, what);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 CUtensorMap slabs_map(DType dtype, const void* data, int64_t rows, int64_t row_bytes, int64_t k,
                       int box_rows, int box_slabs) {
   // What lies behind a row's single slab is the next copy's. x, which comes again, was measured so.
-  const auto l2 = box_slabs == 1 ? kMapReused : kMapStreamed;
+  const auto l2 = box_slabs == 1 ? kMapWide : kMapNarrow;
   const MapDim dims[] = {{kPanelXSlab, 0, kPanelXSlab},
                          {rows, row_bytes, box_rows},
                          {k / kPanelXSlab, kPanelXSlab * 2, box_slabs}};
@@ -30,7 +30,7 @@ void make_panel_maps(const SkinnyParams& p, const PanelConfig& config, PanelMaps
       const MapDim dims[] = {{bytes_of(part.dtype, p.k) / 2, 0, slab.pitch / 2},
                              {part.n, part.row_bytes, box_rows}};
       maps.w[i] =
-          make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_SWIZZLE_NONE, kMapStreamed,
+          make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_SWIZZLE_NONE, kMapNarrow,
                           part.w, dims, fmt::format("a linear's {} x {}", part.n, p.k));
     } else {
       maps.w[i] =
