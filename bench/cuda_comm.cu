@@ -164,6 +164,7 @@ class Bench {
 
   void norm_of(int64_t rows, int64_t cols) {
     const int64_t n = rows * cols;
+    if (10 * n > options_.max_bytes) return;
     auto* const y = reinterpret_cast<std::byte*>(y_.data());
     const ReduceNormParams params{.x = x_.data(),
                                   .r = reinterpret_cast<float*>(y),

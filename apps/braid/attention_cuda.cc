@@ -68,7 +68,10 @@ struct GpuRank {
       : table(cuda::device_info(endpoint.device())),
         silent(cuda::device_info(endpoint.device())),
         comm(endpoint, mesh) {
-    for (cuda::KernelTable* t : {&table, &silent}) cuda::add_one_sided_kernels(*t, comm);
+    for (cuda::KernelTable* t : {&table, &silent}) {
+      cuda::add_cuda_kernels(*t);
+      cuda::add_one_sided_kernels(*t, comm);
+    }
     cuda::Kernel attention = table.at(ops::kSegmentAttention.kind);
     attention.bind = [this, bind = attention.bind](const cuda::LaunchArgs& args) {
       const auto probe = std::make_shared<Probe>(bind(args));

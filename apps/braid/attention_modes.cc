@@ -108,14 +108,15 @@ ModeReport predict(const AttentionBench& o, SpMode mode, const Topology& topolog
   return report;
 }
 
-ModeReport measure(const AttentionBench& o, SpMode mode, const Topology& topology) {
+ModeReport measure(const AttentionBench& o, SpMode mode, Topology topology) {
   const int P = topology.ranks();
-  const SequenceMesh mesh = sequence_mesh(mode, topology, o.heads, o.degrees);
   fabric::LinkModel links{.machines = topology.machines};
   if (o.link_gbps > 0) {
     auto& link = topology.machines > 1 ? links.cluster_link : links.machine_link;
     link = Link{o.link_gbps * 1e9, 5e-6};
   }
+  topology.mapped = !links.machine_link;
+  const SequenceMesh mesh = sequence_mesh(mode, topology, o.heads, o.degrees);
   fabric::LocalFabric world(
       {.ranks = P, .threads_per_rank = o.threads + kNumStreams - 1, .links = links});
   std::vector<std::unique_ptr<CpuRank>> ranks;

@@ -74,6 +74,6 @@ ModeReport report_of(const std::shared_ptr<const ModePlan>& plan);
 ModeReport predict(const AttentionBench& bench, SpMode mode, const Topology& topology,
                    const Profile& profile);
 // On CPU ranks of this process; machines and the links between them are emulated.
-ModeReport measure(const AttentionBench& bench, SpMode mode, const Topology& topology);
+ModeReport measure(const AttentionBench& bench, SpMode mode, Topology topology);
 
 }  // namespace braid::app

@@ -39,8 +39,7 @@ double rounded_seconds(const ModePlan& plan, const SequenceAttention::Rounds& ro
   for (const Op& op : plan.programs[0].ops) {
     if (op.def != &ops::kSegmentAttention) continue;
     const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
-    int64_t tiles = 0, keys = 0;
-    for (const ops::QSegment& q : attrs.q) tiles += ceil_div(q.rows, rounds.rows) * attrs.heads;
+    int64_t tiles = attrs.row_tiles(rounds.rows) * attrs.heads, keys = 0;
     for (const ops::KvSegment& kv : attrs.kv) keys += kv.rows;
     tiles = ceil_div(tiles * plan.attention.batch, rounds.tiles) * rounds.tiles;
     pairs += static_cast<double>(tiles * rounds.rows) * static_cast<double>(keys);

@@ -95,6 +95,37 @@ TEST(SequenceRounds, FilledCallsAreExact) {
 }
 
 // All factorizations of the eight-rank topologies, torus being the most general lowering.
+// Where ranks cannot store into the memory of others, every result is pushed, to the same bits.
+TEST(SequenceStores, WhatCannotBeStoredIsPushed) {
+  for (SpMode mode : kSpModes) {
+    for (const char* text : {"1x3", "2x2"}) {
+      SequenceMesh mesh = sequence_mesh(mode, parse_topology(text), 9, {});
+      SCOPED_TRACE(fmt::format("{} on {}", to_string(mode), text));
+      const Shape shape{.name = "joint", .L = 33, .heads = 9, .kv_heads = 3, .B = 2, .joint_q = 7};
+      const SequenceAttention a = attention_of(shape, mesh.ranks(), DType::f32);
+      WorldConfig config{.steps = 2};
+      const WorldResult stored = run_world(a, mesh, config);
+      expect_exact(a, stored, config.seed + 1);
+      mesh.topology.mapped = false;
+      config.links.machine_link = Link{1e9, 1e-6};
+      const WorldResult pushed = run_world(a, mesh, config);
+      EXPECT_EQ(stored.o, pushed.o);
+      EXPECT_EQ(stored.joint_o, pushed.joint_o);
+      int64_t stores[2] = {0, 0};
+      for (int i : {0, 1}) {
+        for (const auto& rank : (i == 0 ? stored : pushed).traffic) {
+          for (const fabric::TrafficEntry& entry : rank) {
+            if (entry.tag == "store") stores[i] += entry.bytes;
+          }
+        }
+      }
+      EXPECT_EQ(stores[0] > 0, mesh.degrees.head_groups() > 1);
+      EXPECT_EQ(stores[1], 0);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST(SequenceMeshes, EveryFactorizationOfEightRanks) {
   const Shape shape{.name = "sweep",
                     .L = 43,

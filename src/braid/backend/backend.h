@@ -7,6 +7,7 @@
 
 #include "braid/ops/kernel_catalog.h"
 #include "braid/program/launch_time.h"
+#include "braid/schedule/beside.h"
 
 namespace braid {
 
@@ -33,6 +34,7 @@ struct BoundOp {
   DeviceMemory* arena = nullptr;  // in which the operands lie that are neither weights nor states
   Stream stream = Stream::compute;
   std::vector<int> waits;  // launches of other streams, by index
+  Beside beside;           // what may run at the same time
 };
 
 // Bytes that the host writes before a step, and where the launches read them.

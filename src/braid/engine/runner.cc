@@ -15,6 +15,7 @@ Topology topology_of(const RunnerConfig& config) {
   if (config.links.machine_link) topology.machine_link = *config.links.machine_link;
   if (config.links.cluster_link) topology.cluster_link = *config.links.cluster_link;
   topology.emulated = config.links.any_emulated();
+  topology.mapped = !config.links.machine_link;
   return topology;
 }
 

@@ -66,7 +66,7 @@ class SymBuf {
   T* data() const { return reinterpret_cast<T*>(segment_->map(rank_, rank_)); }
   std::span<T> local() const { return {data(), static_cast<size_t>(count_)}; }
   // Rank's part for loads and stores that bypass the verbs and their counters. Throws kUnsupported
-  // where the fabric cannot map it (another process, or an emulated link).
+  // where the fabric cannot map it (another process, or a link of an emulated speed).
   T* peer(int rank) const {
     std::byte* address = segment_->map(rank_, rank);
     if (!address) {

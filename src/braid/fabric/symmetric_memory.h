@@ -12,7 +12,7 @@ namespace braid::fabric {
 class SymmetricMemory : public DeviceMemory {
  public:
   SymmetricMemory(Endpoint& endpoint, int64_t bytes, std::string_view name)
-      : buffer_(endpoint.allocate<std::byte>(bytes > 0 ? bytes : 1, name)) {}
+      : endpoint_(endpoint), buffer_(endpoint.allocate<std::byte>(bytes > 0 ? bytes : 1, name)) {}
 
   std::byte* data() override { return buffer_.data(); }
   int64_t bytes() const override { return buffer_.size(); }
@@ -22,8 +22,14 @@ class SymmetricMemory : public DeviceMemory {
     BRAID_CHECK(0 <= offset && offset < buffer_.size(), "an address outside symmetric memory");
     return buffer_.at(offset);
   }
+  // The same place on `peer`, for stores that bypass the verbs. Throws as SymBuf::peer.
+  std::byte* on_peer(const std::byte* address, int peer) const {
+    return buffer_.peer(peer) + place(address).offset;
+  }
+  Endpoint& endpoint() const { return endpoint_; }
 
  private:
+  Endpoint& endpoint_;
   SymBuf<std::byte> buffer_;
 };
 

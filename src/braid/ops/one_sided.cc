@@ -1,5 +1,7 @@
 #include "braid/ops/one_sided.h"
 
+#include <algorithm>
+
 #include "braid/ops/rules.h"
 
 namespace braid::ops {
@@ -70,6 +72,16 @@ ShardRule sync_rule(const Attrs& attrs, TypeList in, std::span<const Placement>,
 }
 
 }  // namespace
+
+std::vector<int> MoveAttrs::peers() const {
+  std::vector<int> all;
+  const auto add = [&](int peer) {
+    if (std::ranges::count(all, peer) == 0) all.push_back(peer);
+  };
+  for (const Move& move : moves) add(move.peer);
+  for (int peer : told) add(peer);
+  return all;
+}
 
 ValueType arrivals_type(int world) {
   return {DType::i32, {world, kLineWords}, BatchAxis::none};

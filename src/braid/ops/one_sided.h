@@ -33,15 +33,15 @@ struct Move {
 struct MoveAttrs {
   int rank = 0;  // of the world: whose Program this is
   std::vector<Move> moves;
+  std::vector<int> told;  // of a push: peers whose counters it adds to as well; what they wait for
+                          // was stored by ops that it follows
+  // Of a push, each once: all whose counters it adds to.
+  std::vector<int> peers() const;
   bool operator==(const MoveAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
     f("moves", moves.size());
-    std::vector<int> peers;
-    for (const Move& move : moves) {
-      if (peers.empty() || peers.back() != move.peer) peers.push_back(move.peer);
-    }
-    f("peers", fmt::format("{}", fmt::join(peers, ",")));
+    f("peers", fmt::format("{}", fmt::join(peers(), ",")));
   }
 };
 
@@ -50,8 +50,8 @@ struct MoveAttrs {
 extern const OpDef kPull;
 
 // Writes local sources to buffers of peers, then adds 1 to this rank's arrival counter at each peer
-// that a move goes to; ends when the sources are free.
-// (arrivals, sources and destinations ...) -> ().
+// that a move goes to or that is told; ends when the sources are free.
+// (arrivals, sources and destinations, and what it follows ...) -> ().
 extern const OpDef kPush;
 
 // A value of arrival counters: one cache line for each rank of the world.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
+#include "braid/base/math.h"
 #include "braid/ops/rules.h"
 
 namespace braid::ops {
@@ -181,6 +183,17 @@ Range SegmentAttentionAttrs::visible(int64_t position, const KvSegment& segment)
     keys.begin = std::clamp<int64_t>(at - window_left, 0, keys.end);
   }
   return keys;
+}
+
+int64_t SegmentAttentionAttrs::row_tiles(int64_t tile_rows) const {
+  int64_t tiles = 0, rows = 0;
+  for (size_t i = 0; i < q.size(); ++i) {
+    const bool goes_on = i > 0 && q[i].q == q[i - 1].q && q[i].head == q[i - 1].head &&
+                         q[i].row == q[i - 1].row + q[i - 1].rows;
+    if (!goes_on) tiles += ceil_div(std::exchange(rows, 0), tile_rows);
+    rows += q[i].rows;
+  }
+  return tiles + ceil_div(rows, tile_rows);
 }
 
 const OpDef kSegmentAttention = {.kind = "segment_attention",

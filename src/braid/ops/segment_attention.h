@@ -21,7 +21,8 @@ namespace braid::ops {
 //
 // `o` is an open buffer (ops/one_sided.h): this call fills rows and heads of it that nobody else
 // writes, in no order with the others that fill it; what reads it comes after the sync that closes
-// it.
+// it. Rows of an `owner` go into that rank's `o`, at this rank's place of it; a push
+// (ops::MoveAttrs `told`) that follows the call tells the owner.
 constexpr int64_t kUnlimited = -1;
 
 struct QSegment {
@@ -35,6 +36,7 @@ struct QSegment {
   Out out = Out::o;
   int64_t out_row = 0;
   int64_t out_head = 0;
+  int owner = -1;    // with Out::o: the rank whose `o` it is, which kernels reach; -1: this one's
   int kv_begin = 0;  // KV segments [kv_begin, kv_end) are seen
   int kv_end = 0;
   bool operator==(const QSegment&) const = default;
@@ -69,6 +71,12 @@ struct SegmentAttentionAttrs {
     return (window_right == kUnlimited || key - query <= window_right) &&
            (window_left == kUnlimited || query - key <= window_left);
   }
+  // Elements that a call over `sequences` stores at `s.owner`; zero where nothing is stored.
+  int64_t stored(const QSegment& s, int64_t sequences, int64_t head_dim) const {
+    return finalize && s.owner >= 0 ? sequences * s.rows * heads * head_dim : 0;
+  }
+  // Tiles of so many rows of one head; they go on from one segment to the next where rows do.
+  int64_t row_tiles(int64_t tile_rows) const;
   // Keys of a segment that the query at `position` sees, as a range of the segment's rows.
   Range visible(int64_t position, const KvSegment& kv_segment) const;
 

@@ -21,6 +21,7 @@ struct Topology {
   Link machine_link;      // between devices of one machine
   Link cluster_link;      // between machines
   bool emulated = false;  // machines made up on one host
+  bool mapped = true;     // kernels store into the memory of their machine's other devices
 
   int ranks() const { return machines * devices; }
   int machine_of(int rank) const { return rank / devices; }

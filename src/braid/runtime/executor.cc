@@ -31,6 +31,7 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
   }
   views_.reserve(operands);  // launches keep spans into it
   std::vector<BoundOp> launches;
+  const std::vector<Beside> beside = launches_beside(program_, schedule_);
   for (size_t i = 0; i < schedule_.launches.size(); ++i) {
     const Launch& launch = schedule_.launches[i];
     const Op& op = schedule_.op(program_, launch);
@@ -60,6 +61,7 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
     bound.arena = arena_.get();
     bound.stream = launch.stream;
     bound.waits = launch.waits;
+    bound.beside = beside[i];
     if (const int64_t offset = schedule_.memory.workspace_offset[i]; offset >= 0) {
       bound.workspace = arena_->data() + offset;
     }

@@ -108,6 +108,7 @@ LaunchCost CostModel::price(const Program& program, const Op& op, const Work& gi
   if (!communicates(op) || is_fused(*op.def)) add_computation(cost, op, in, work);
   if (cost.ranks > 1) add_communication(cost, op, stream);
   if (op.def == &ops::kPull || op.def == &ops::kPush) add_transfers(cost, op, in, work);
+  if (op.def == &ops::kSegmentAttention) add_stores(cost, op, in, work, rank);
   return cost;
 }
 
@@ -211,7 +212,25 @@ void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const
     if (transfer.seconds > 0) cost.transfers.push_back(transfer);
     cost.latency = std::max(cost.latency, op.def == &ops::kPull ? 2 * latency : latency);
   }
+  if (!attrs.told.empty()) cost.latency = std::max(cost.latency, machine.latency_seconds);
   cost.memory = 2 * on_device / profile_.memory_bytes_per_second;
+}
+
+// Finished tiles of other ranks' rows leave while the next ones are computed.
+void CostModel::add_stores(LaunchCost& cost, const Op& op, TypeList in, const Work& work,
+                           int rank) const {
+  const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
+  const int64_t element = bytes_of(in[ops::SegmentAttentionAttrs::kFirstQ].dtype, 1);
+  for (const ops::QSegment& s : attrs.q) {
+    const int64_t elems =
+        attrs.stored(s, work.extents.of(in[0].axis, in[0].shape[0]), in[0].shape[3]);
+    if (elems == 0) continue;
+    const double seconds =
+        static_cast<double>(elems * element) / profile_.machine_link.bytes_per_second;
+    cost.transfers.push_back({.from = rank, .to = s.owner, .cluster = false, .seconds = seconds});
+    cost.machine += seconds;
+    cost.tiles = kTiles;
+  }
 }
 
 std::string CostModel::explain(const Program& program, const Op& op, const Work& work,

@@ -29,7 +29,7 @@ struct LaunchCost {
     bool cluster = false;  // between machines
     double seconds = 0;    // of the ports of both
   };
-  std::vector<Transfer> transfers;  // of a one-sided op
+  std::vector<Transfer> transfers;  // of a one-sided op, and of results that are stored at peers
 
   double body() const { return compute > memory ? compute : memory; }
   double wire() const { return machine > cluster ? machine : cluster; }
@@ -70,6 +70,7 @@ class CostModel {
  private:
   void add_computation(LaunchCost& cost, const Op& op, TypeList in, const Work& work) const;
   void add_communication(LaunchCost& cost, const Op& op, Stream stream) const;
+  void add_stores(LaunchCost& cost, const Op& op, TypeList in, const Work& work, int rank) const;
   void add_transfers(LaunchCost& cost, const Op& op, TypeList in, const Work& work) const;
 
   Profile profile_;

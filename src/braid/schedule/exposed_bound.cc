@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "braid/ops/one_sided.h"
+#include "braid/ops/segment_attention.h"
 #include "braid/schedule/simulator.h"
 
 namespace braid {
@@ -25,6 +26,18 @@ std::array<double, 3> bytes_of_moves(const Program& program, const Op& op, const
         static_cast<double>(sequences * bytes_of(type.dtype, move.elems(type.shape[3])));
   }
   return bytes;
+}
+
+// Bytes that an attention call stores in the memory of other ranks of its machine.
+double bytes_of_stores(const Program& program, const Op& op, const Extents& extents) {
+  const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
+  const ValueType& state = program.value(op.inputs[0]).type;
+  const DType dtype = program.value(op.inputs[ops::SegmentAttentionAttrs::kFirstQ]).type.dtype;
+  int64_t elems = 0;
+  for (const ops::QSegment& s : attrs.q) {
+    elems += attrs.stored(s, extents.of(state.axis, state.shape[0]), state.shape[3]);
+  }
+  return static_cast<double>(bytes_of(dtype, elems));
 }
 
 double step_seconds(const Program& program, const Schedule& schedule, const Topology& topology,
@@ -58,6 +71,11 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
         link_free[l] = std::max(begin, link_free[l]) + bytes[l] / bytes_per_second[l];
         end = std::max(end, link_free[l]);
       }
+    }
+    if (op.def == &ops::kSegmentAttention) {
+      const double bytes = bytes_of_stores(program, op, work_of(launch, works).extents);
+      const double speed = bytes_per_second[static_cast<size_t>(LinkClass::machine)];
+      if (bytes > 0) end = std::max(end, begin + bytes / speed);
     }
     free = end;
     ends.push_back(end);

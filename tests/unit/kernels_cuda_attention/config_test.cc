@@ -151,8 +151,8 @@ TEST(AttentionConfig, RefusesWithTheReason) {
                 c.q[0].state_o = nullptr;
               }),
               HasSubstr("state_o of segment 0 is null"));
-  EXPECT_THAT(message([](AttentionDesc&, Call& c) { c.q.resize(9, c.q[0]); }),
-              HasSubstr("9 Q segments"));
+  EXPECT_THAT(message([](AttentionDesc&, Call& c) { c.q.resize(13, c.q[0]); }),
+              HasSubstr("13 Q segments"));
 }
 
 TEST(AttentionPlan, ItemsCoverEveryRowOnce) {

@@ -29,8 +29,8 @@ int64_t weighed_rounds(const Program& program, SequenceAttention::Rounds rounds)
   for (const Op& op : program.ops) {
     if (op.def != &ops::kSegmentAttention) continue;
     const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
-    int64_t tiles = 0, keys = 0;
-    for (const ops::QSegment& q : attrs.q) tiles += ceil_div(q.rows, rounds.rows) * attrs.heads;
+    const int64_t tiles = attrs.row_tiles(rounds.rows) * attrs.heads;
+    int64_t keys = 0;
     for (const ops::KvSegment& kv : attrs.kv) keys += kv.rows;
     sum += ceil_div(tiles, rounds.tiles) * keys;
   }

@@ -128,6 +128,14 @@ TEST(SequenceParallel, MovesWhatTheClosedFormSays) {
     for (const RankProgram& rank : ranks) {
       std::array<int64_t, 3> bytes{};
       for (const Op& op : rank.program.ops) {
+        if (op.def == &ops::kSegmentAttention) {
+          const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
+          for (const ops::QSegment& s : attrs.q) {
+            if (s.owner < 0) continue;
+            bytes[static_cast<size_t>(mesh.topology.link(rank.rank, s.owner))] +=
+                bytes_of(DType::f32, attrs.stored(s, 1, kD));
+          }
+        }
         if (op.def != &ops::kPull && op.def != &ops::kPush) continue;
         for (const ops::Move& move : op.attrs.as<ops::MoveAttrs>().moves) {
           bytes[static_cast<size_t>(mesh.topology.link(rank.rank, move.peer))] +=

@@ -104,9 +104,18 @@ TEST(ExposedBound, RingHidesKeysUnderItsOwn) {
 }
 
 TEST(ExposedBound, UlyssesExposesAll) {
-  const Case c(SpMode::ulysses, "1x2", kN, kT);
+  const Case c(SpMode::ulysses, "2x1", kN, kT);
   for (double speed : kSpeeds) {
     EXPECT_NEAR(c.bound(speed), (4 * c.bytes(kN, 2) + c.bytes(kT, 2)) / speed, 1e-9) << speed;
+  }
+}
+
+// Inside a machine results leave from the attention kernel.
+TEST(ExposedBound, UlyssesHidesStoredResults) {
+  const Case c(SpMode::ulysses, "1x2", kN, kT);
+  for (double speed : kSpeeds) {
+    const double q = c.bytes(kN, 2) / speed, joint = c.bytes(kT, 2) / speed;
+    EXPECT_NEAR(c.bound(speed), 3 * q + std::max(kCompute, q) - kCompute + joint, 1e-9) << speed;
   }
 }
 

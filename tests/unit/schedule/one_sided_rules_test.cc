@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "braid/ops/one_sided.h"
+#include "braid/ops/segment_attention.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/parallel/sequence_parallel.h"
 #include "braid/schedule/dependencies.h"
@@ -32,6 +33,9 @@ class Rules {
   std::string broken() const {
     for (size_t i = 0; i < program_.ops.size(); ++i) {
       const Op& op = program_.ops[i];
+      if (op.def == &ops::kSegmentAttention) {
+        if (const std::string what = broken_store(i); !what.empty()) return what;
+      }
       if (op.def != &ops::kPull && op.def != &ops::kPush) continue;
       const auto& attrs = op.attrs.as<ops::MoveAttrs>();
       for (const ops::Move& move : attrs.moves) {
@@ -53,6 +57,26 @@ class Rules {
   }
 
  private:
+  // Rows stored at other ranks: their buffer is open, and a push that follows tells them.
+  std::string broken_store(size_t i) const {
+    const Op& op = program_.ops[i];
+    const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
+    for (const ops::QSegment& s : attrs.q) {
+      if (attrs.stored(s, 1, 1) == 0) continue;
+      const ValueId o = op.inputs[3];
+      if (!opened(i, o)) return fmt::format("R2: %{} is not open", o);
+      const auto tells = [&](size_t p) {
+        const Op& push = program_.ops[p];
+        return push.def == &ops::kPush && after_[p][i] &&
+               std::ranges::count(push.attrs.as<ops::MoveAttrs>().peers(), s.owner) > 0 &&
+               closed(p, o, push.inputs[0]);
+      };
+      bool told = false;
+      for (size_t p = i + 1; p < program_.ops.size(); ++p) told = told || tells(p);
+      if (!told) return fmt::format("R3: rank {} is not told of its rows of %{}", s.owner, o);
+    }
+    return "";
+  }
   bool is_sync(size_t i) const { return program_.ops[i].def == &ops::kSync; }
   // A sync before or after op i, of a group, that has the value among its inputs.
   bool sync_with(size_t i, ValueId value, bool later) const {

@@ -52,7 +52,8 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                                   .stream = op.stream,
                                   .arena = op.arena,
                                   .whole_batch = parts_.size() == 1,
-                                  .own_rows = op.own_rows}));
+                                  .own_rows = op.own_rows,
+                                  .beside = op.beside}));
     used_[index_of(op.stream)] = true;
     for (int awaited : op.waits) {
       OwnedEvent& event = done_[static_cast<size_t>(awaited)];

@@ -23,6 +23,7 @@ struct LaunchArgs {
   // written.
   bool whole_batch = true;
   bool own_rows = true;  // as of BoundOp
+  Beside beside;         // likewise
 
   // The live rows on an axis, for kernels: device memory.
   const int64_t* live(BatchAxis axis) const;

@@ -35,7 +35,7 @@ class LocalSegment final : public Segment {
 
   std::byte* part(int rank) const { return memory_ + rank * pitch_; }
   std::byte* map(int from, int of) const override {
-    return links_.emulated(links_.between(from, of, ranks_)) ? nullptr : part(of);
+    return links_.speed(links_.between(from, of, ranks_)) ? nullptr : part(of);
   }
 
  private:

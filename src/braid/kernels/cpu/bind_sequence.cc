@@ -1,6 +1,7 @@
 // Binds segment attention, and the one-sided ops over symmetric memory to the fabric's verbs.
 #include <atomic>
 #include <cstring>
+#include <optional>
 
 #include "braid/fabric/collectives/barrier.h"
 #include "braid/fabric/symmetric_memory.h"
@@ -29,6 +30,12 @@ int64_t scratch_bytes(int64_t head_dim) {
   return round_up(segment_scratch_floats(head_dim) * static_cast<int64_t>(sizeof(float)), 64);
 }
 
+fabric::SymmetricMemory& symmetric(const LaunchArgs& args) {
+  auto* memory = dynamic_cast<fabric::SymmetricMemory*>(args.arena);
+  BRAID_CHECK(memory != nullptr, "{}: the arena is no symmetric memory", args.call.op->def->kind);
+  return *memory;
+}
+
 // A call's work: (sequence, block of a Q segment, head), each by one thread.
 class SegmentAttention {
  public:
@@ -39,9 +46,12 @@ class SegmentAttention {
         block_(pick_isa(isa, BRAID_EACH_ISA(segment_attention_block))),
         keys_(static_cast<size_t>(args.threads)) {
     for (auto& keys : keys_) keys.resize(a_.kv.size());
+    const auto stored = [](const ops::QSegment& s) { return s.owner >= 0; };
+    if (a_.finalize && std::ranges::any_of(a_.q, stored)) owners_.emplace(args);
   }
 
   void run(const Team& team) {
+    if (owners_ && team.index == 0) count_stores();
     int64_t unit = 0;
     for (int64_t b = 0; b < call_.extents().sequence; ++b) {
       for (const ops::QSegment& s : a_.q) {
@@ -83,10 +93,22 @@ class SegmentAttention {
     if (a_.finalize) {
       const TensorView& out = call_.in[3 + static_cast<size_t>(s.out)];
       const Strides out_at(out);
-      block.out = out.as<float>() + out_at.at(b, s.out_row + row, s.out_head + h);
+      std::byte* begin = out.data;
+      if (s.owner >= 0) begin = owners_->memory.on_peer(begin, s.owner);
+      block.out = reinterpret_cast<float*>(begin) + out_at.at(b, s.out_row + row, s.out_head + h);
       block.out_stride = out_at.row;
     }
     block_(block);
+  }
+
+  void count_stores() const {
+    fabric::Endpoint& e = owners_->memory.endpoint();
+    for (const ops::QSegment& s : a_.q) {
+      if (s.owner < 0) continue;
+      const int64_t floats = call_.extents().sequence * s.rows * a_.heads * call_.in[0].shape[3];
+      e.traffic().add(owners_->tag, fabric::Verb::put, e.link(e.rank(), s.owner),
+                      bytes_of(DType::f32, floats));
+    }
   }
 
   SegmentKeys keys_of(int64_t b, int segment, int64_t h) const {
@@ -106,6 +128,13 @@ class SegmentAttention {
   std::byte* const workspace_;
   void (*const block_)(const SegmentBlock&);
   std::vector<std::vector<SegmentKeys>> keys_;  // [threads, KV segments]
+  struct Owners {
+    explicit Owners(const LaunchArgs& args)
+        : memory(symmetric(args)), tag(memory.endpoint().tag("store")) {}
+    fabric::SymmetricMemory& memory;
+    fabric::Tag tag;
+  };
+  std::optional<Owners> owners_;  // of segments whose rows are others'
 };
 
 Kernel segment_attention_kernel(Isa isa) {
@@ -124,12 +153,6 @@ Kernel segment_attention_kernel(Isa isa) {
                 const auto bound = std::make_shared<SegmentAttention>(args, isa);
                 return [bound](const Team& team) { bound->run(team); };
               }};
-}
-
-fabric::SymmetricMemory& symmetric(const LaunchArgs& args) {
-  auto* memory = dynamic_cast<fabric::SymmetricMemory*>(args.arena);
-  BRAID_CHECK(memory != nullptr, "{}: the arena is no symmetric memory", args.call.op->def->kind);
-  return *memory;
 }
 
 // What a pull or a push says to the fabric for one move of one sequence.
@@ -191,10 +214,7 @@ BoundKernel bind_push(const LaunchArgs& args, fabric::Endpoint& endpoint) {
   const OpCall& call = args.call;
   fabric::SymmetricMemory& memory = symmetric(args);
   const fabric::Tag tag = endpoint.tag("push");
-  std::vector<int> peers;
-  for (const ops::Move& move : call.attrs<ops::MoveAttrs>().moves) {
-    if (std::ranges::count(peers, move.peer) == 0) peers.push_back(move.peer);
-  }
+  const std::vector<int> peers = call.attrs<ops::MoveAttrs>().peers();
   return [&call, &memory, &endpoint, tag, peers](const Team& team) {
     if (team.index != 0) return;
     std::vector<fabric::Transfer> pending;

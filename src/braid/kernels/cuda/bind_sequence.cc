@@ -4,8 +4,10 @@
 
 #include "braid/backend/cuda/handles.h"
 #include "braid/backend/cuda/memory.h"
+#include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/attention/launch.h"
 #include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/comm/push_config.h"
 #include "braid/kernels/cuda/decode/device/plain_segments.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/ops/one_sided.h"
@@ -79,6 +81,40 @@ std::vector<Part> parts_of(const SegmentAttentionAttrs& a) {
   return parts;
 }
 
+// Where a call's finished rows of other ranks go: straight to their owners.
+class Owners {
+ public:
+  explicit Owners(const LaunchArgs& args)
+      : call_(args.call), memory_(dynamic_cast<fabric::SymmetricMemory*>(args.arena)) {
+    const auto& a = call_.attrs<SegmentAttentionAttrs>();
+    if (!a.finalize || std::ranges::none_of(a.q, stored)) memory_ = nullptr;
+    if (memory_ != nullptr) tag_ = memory_->endpoint().tag("store");
+  }
+
+  std::byte* place(std::byte* local, int owner) const {
+    BRAID_CHECK(memory_ != nullptr, "segment_attention: the arena is no symmetric memory");
+    return memory_->on_peer(local, owner);
+  }
+
+  void count(int64_t sequences) const {
+    if (memory_ == nullptr) return;
+    const auto& a = call_.attrs<SegmentAttentionAttrs>();
+    fabric::Endpoint& e = memory_->endpoint();
+    for (const ops::QSegment& s : a.q) {
+      if (!stored(s)) continue;
+      const int64_t elems = sequences * s.rows * a.heads * call_.in[0].shape[3];
+      e.traffic().add(tag_, fabric::Verb::put, e.link(e.rank(), s.owner),
+                      bytes_of(call_.in[kQ].dtype, elems));
+    }
+  }
+
+ private:
+  static bool stored(const ops::QSegment& s) { return s.owner >= 0; }
+  const OpCall& call_;
+  fabric::SymmetricMemory* memory_;
+  fabric::Tag tag_;
+};
+
 // The kernel's own call; its spans point into it.
 struct Call {
   AttentionDesc desc;
@@ -87,7 +123,7 @@ struct Call {
   AttentionParams params() const { return {q, kv}; }
 };
 
-Call make_call(const OpCall& call, const Part& part, int64_t sequences) {
+Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Owners& owners) {
   const auto& a = call.attrs<SegmentAttentionAttrs>();
   const int64_t D = call.in[0].shape[3];
   Call out;
@@ -115,7 +151,8 @@ Call make_call(const OpCall& call, const Part& part, int64_t sequences) {
     q.row_stride = strides_of(call.in[1]);
     if (d.finalize) {
       const TensorView& o = call.in[3 + static_cast<size_t>(s.out)];
-      q.o = at(o, s.out_row, s.out_head + part.heads.begin);
+      std::byte* const local = at(o, s.out_row, s.out_head + part.heads.begin);
+      q.o = s.owner < 0 ? local : owners.place(local, s.owner);
       q.o_stride = strides_of(o);
     }
     q.length = to_int(s.rows);
@@ -187,10 +224,11 @@ bool is_fast(const AttentionDesc& desc) {
 BoundKernel bind_plain_segments(const LaunchArgs& args) {
   load_plain_segments(args.call.in[0].dtype);
   return [&call = args.call, parts = parts_of(args.call.attrs<SegmentAttentionAttrs>()),
-          whole = args.whole_batch](LaunchContext context) {
+          owners = Owners(args), whole = args.whole_batch](LaunchContext context) {
     const int64_t sequences = sequences_of(call, call.in[0], whole);
+    owners.count(sequences);
     for (const Part& part : parts) {
-      const Call made = make_call(call, part, sequences);
+      const Call made = make_call(call, part, sequences, owners);
       plain_segments(made.desc, made.params(), context);
       context.pdl = true;
     }
@@ -203,7 +241,7 @@ struct Shared {
   std::set<std::string> loaded;  // kernels
 };
 
-BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared, bool room) {
+BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<SegmentAttentionAttrs>();
   if (!is_fast(desc_of(attrs, {call.in[kQ].dtype, call.in[kQ].shape}))) {
@@ -215,21 +253,24 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared, bool 
     SparingConfig choice;
   };
   std::vector<Bound> bound;
+  const Owners owners(args);
   for (const Part& part : parts_of(attrs)) {
-    const Call made = make_call(call, part, call.in[0].shape[0]);
+    const Call made = make_call(call, part, call.in[0].shape[0], owners);
     const AttentionDevice device = attention_device();
-    const Bound b = room ? Bound{part, choose_beside_one_warp(made.desc, made.params(), device)}
-                         : Bound{part, {choose(made.desc, made.params(), device)}};
+    const Bound b = args.beside.communicates
+                        ? Bound{part, choose_beside_one_warp(made.desc, made.params(), device)}
+                        : Bound{part, {choose(made.desc, made.params(), device)}};
     const std::string kernel = fmt::format("{} {} {}", name(made.desc.dtype), made.desc.head_dim_qk,
                                            to_string(b.choice.config));
     if (shared.loaded.insert(kernel).second) load_kernel(made.desc, b.choice.config, args.device);
     bound.push_back(b);
   }
-  return [&call, bound, counters, whole = args.whole_batch](const LaunchContext& context) {
+  return [&call, bound, counters, owners, whole = args.whole_batch](const LaunchContext& context) {
     const int64_t sequences = sequences_of(call, call.in[0], whole);
     if (sequences == 0) return;
+    owners.count(sequences);
     for (const Bound& b : bound) {
-      const Call made = make_call(call, b.part, sequences);
+      const Call made = make_call(call, b.part, sequences, owners);
       attention(made.desc, made.params(), b.choice.config, counters, context.stream,
                 b.choice.spare_sms);
     }
@@ -251,36 +292,64 @@ class Transfers {
         comm_(comm),
         put_(put),
         whole_(args.whole_batch),
-        tag_(comm.endpoint().tag(put ? "push" : "pull")) {
-    for (const ops::Move& move : moves()) {
-      if (std::ranges::count(asked_.peers, move.peer) != 0) continue;
-      asked_.jobs.push_back(comm.endpoint().make_transfer(move.peer, put));
-      asked_.peers.push_back(move.peer);
+        tag_(comm.endpoint().tag(put ? "push" : "pull")),
+        config_(put ? choose(describe(args.beside.computes), args.device.num_sms) : PushConfig{}) {
+    const auto& attrs = call_.attrs<ops::MoveAttrs>();
+    asked_.peers = attrs.peers();  // those that are told alone at the end
+    for (int peer : asked_.peers) {
+      const bool moves = std::ranges::count(attrs.moves, peer, &ops::Move::peer) > 0;
+      if (!moves || config_.ctas > 0) break;
+      asked_.jobs.push_back(comm.endpoint().make_transfer(peer, put));
     }
-    if (asked_.jobs.empty()) return;
-    counts_ = std::make_unique<CudaMemory>(args.device.id, 4 * std::ssize(asked_.jobs));
+    const int64_t counters = config_.ctas > 0 ? 1 : std::ssize(asked_.jobs);
+    if (counters == 0) return;
+    counts_ = std::make_unique<CudaMemory>(args.device.id, 4 * counters);
     asked_.counts = reinterpret_cast<uint32_t*>(counts_->data());
   }
 
   void launch(const uint32_t* arrivals, const LaunchContext& context) {
-    std::vector<std::vector<fabric::LinkProxy::Piece>> asked(asked_.jobs.size());
+    std::vector<fabric::LinkProxy::Piece> pieces;
+    std::vector<int> peers;  // of the pieces
     fabric::PeerEndpoint& e = comm_.endpoint();
     for (const ops::Move& move : moves()) {
-      auto& list = asked[static_cast<size_t>(std::ranges::find(asked_.peers, move.peer) -
-                                             asked_.peers.begin())];
       const TensorView& src = call_.in[static_cast<size_t>(move.src)];
       for (int64_t b = 0; b < sequences_of(call_, src, whole_); ++b) {
-        list.push_back(piece_of(move, b));
+        pieces.push_back(piece_of(move, b));
+        peers.push_back(move.peer);
         e.traffic().add(tag_, put_ ? fabric::Verb::put : fabric::Verb::get,
-                        e.link(e.rank(), move.peer), list.back().block.bytes());
+                        e.link(e.rank(), move.peer), pieces.back().block.bytes());
       }
     }
-    for (size_t i = 0; i < asked.size(); ++i) asked_.jobs[i]->set(asked[i]);
+    if (config_.ctas > 0) {
+      return comm_.store({std::move(pieces), asked_.peers, asked_.counts, config_.ctas}, arrivals,
+                         context);
+    }
+    for (size_t i = 0; i < asked_.jobs.size(); ++i) {
+      std::vector<fabric::LinkProxy::Piece> mine;
+      for (size_t n = 0; n < pieces.size(); ++n) {
+        if (peers[n] == asked_.peers[i]) mine.push_back(pieces[n]);
+      }
+      asked_.jobs[i]->set(mine);
+    }
     comm_.transfer(asked_, arrivals, context);
   }
 
  private:
   const std::vector<ops::Move>& moves() const { return call_.attrs<ops::MoveAttrs>().moves; }
+
+  // Of a push of a full batch.
+  PushDesc describe(bool computes_beside) const {
+    PushDesc desc{.computes_beside = computes_beside};
+    const fabric::PeerEndpoint& e = comm_.endpoint();
+    for (const ops::Move& move : moves()) {
+      const TensorView& src = call_.in[static_cast<size_t>(move.src)];
+      desc.pieces += src.shape[0];
+      desc.bytes += src.shape[0] * bytes_of(src.dtype, move.elems(src.shape[3]));
+      desc.words &= bytes_of(src.dtype, src.shape[3]) % 16 == 0;
+      desc.across_machines |= e.link(e.rank(), move.peer) == LinkClass::cluster;
+    }
+    return desc;
+  }
 
   fabric::LinkProxy::Piece piece_of(const ops::Move& move, int64_t b) const {
     const TensorView& src = call_.in[static_cast<size_t>(move.src)];
@@ -312,6 +381,7 @@ class Transfers {
   const OneSidedComm& comm_;
   const bool put_, whole_;
   const fabric::Tag tag_;
+  const PushConfig config_;
   std::unique_ptr<DeviceMemory> counts_;
   OneSidedComm::Transfers asked_;
 };
@@ -347,18 +417,16 @@ BoundKernel bind_buffers(const LaunchArgs&) {
 
 }  // namespace
 
-void add_segment_attention_kernels(KernelTable& table, bool room_for_others) {
+void add_segment_attention_kernels(KernelTable& table) {
   const auto shared = std::make_shared<Shared>();
-  table.add(
-      ops::kSegmentAttention.kind,
-      {.info = segment_attention_info, .bind = [shared, room_for_others](const LaunchArgs& args) {
-         return bind_segment_attention(args, *shared, room_for_others);
-       }});
+  table.add(ops::kSegmentAttention.kind,
+            {.info = segment_attention_info, .bind = [shared](const LaunchArgs& args) {
+               return bind_segment_attention(args, *shared);
+             }});
   table.add(ops::kBuffers.kind, simple_kernel(ops::kBuffers.kind, bind_buffers));
 }
 
 void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm) {
-  add_segment_attention_kernels(table, true);
   const auto add = [&](const OpDef& def, auto bind) {
     table.add(def.kind,
               {.info =

@@ -6,14 +6,14 @@ namespace braid::cuda {
 void add_pointwise_kernels(KernelTable& table);
 void add_linear_kernels(KernelTable& table);
 void add_attention_kernels(KernelTable& table);
-void add_segment_attention_kernels(KernelTable& table, bool room_for_others);
+void add_segment_attention_kernels(KernelTable& table);
 void add_token_kernels(KernelTable& table);
 
 void add_cuda_kernels(KernelTable& table) {
   add_pointwise_kernels(table);
   add_linear_kernels(table);
   add_attention_kernels(table);
-  add_segment_attention_kernels(table, false);
+  add_segment_attention_kernels(table);
   add_token_kernels(table);
 }
 

@@ -19,9 +19,9 @@ using StreamComms = std::array<DeviceComm*, kNumStreams>;
 // add_cuda_kernels. The comms and the table outlive what is bound.
 void add_comm_kernels(KernelTable& table, const StreamComms& comms);
 
-// Fills in pull, push and sync (ops/one_sided.h), and segment attention that leaves their kernels
-// room beside it, after add_cuda_kernels. Executors of such Programs need a fabric::SymmetricMemory
-// for their arena. `comm` and the table outlive what is bound.
+// Fills in pull, push and sync (ops/one_sided.h), after add_cuda_kernels. Executors of such
+// Programs need a fabric::SymmetricMemory for their arena. `comm` and the table outlive what is
+// bound.
 void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm);
 
 }  // namespace braid::cuda

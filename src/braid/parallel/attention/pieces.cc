@@ -49,6 +49,10 @@ Range AttentionPieces::kv_heads(int rank) const {
   return {q.begin / a_.group(), (q.end - 1) / a_.group() + 1};
 }
 
+bool AttentionPieces::stores(int rank, int owner) const {
+  return mesh_.topology.mapped && mesh_.topology.link(rank, owner) == LinkClass::machine;
+}
+
 int64_t AttentionPieces::most(const std::function<int64_t(int rank)>& of) const {
   int64_t most = 1;  // an empty value has a place too
   for (int x = 0; x < world(); ++x) most = std::max(most, of(x));

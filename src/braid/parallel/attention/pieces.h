@@ -108,11 +108,13 @@ class AttentionPieces {
   // Room for the running states of all these queries, which keep their places.
   void begin_states(const std::vector<const Chunk*>& chunks);
   // One call: these queries over these keys. `first` begins their states; with `results` the call
-  // finishes them, and returns the buffer of those that are other ranks' (kNoValue: none).
+  // finishes them: rows of ranks of this machine go to their owners at once, those of others into a
+  // buffer. It returns that buffer, on which push_results waits (kNoValue: no rank has others').
   ValueId attend(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv,
                  bool first, const Results* results = nullptr);
   // Sends the finished rows of these queries, which are in `send` (kNoValue: none), to their
-  // owners, and the joint ones to all: to one rank of each other machine, which forwards them.
+  // owners, tells those that have them already, and sends the joint ones to all: to one rank of
+  // each other machine, which forwards them.
   void push_results(const Results& results, const std::vector<const Chunk*>& q, ValueId send,
                     bool joint);
 
@@ -121,12 +123,15 @@ class AttentionPieces {
   std::vector<ValueId> emit(const OpDef& def, const std::vector<ValueId>& inputs, const char* tag,
                             const std::function<Attrs(int rank)>& attrs);
   void emit_push(ValueId arrivals, const std::vector<ValueId>& values, const char* tag,
-                 const std::function<Moves(int rank)>& moves);
-  void add_rows(Moves& moves, const std::vector<const Chunk*>& q, int rank) const;
+                 const std::function<void(int rank, ops::MoveAttrs&)>& fill);
+  void add_rows(ops::MoveAttrs& attrs, const std::vector<const Chunk*>& q) const;
   // What these ranks computed of the prefix, to each of these peers.
   void add_joint(Moves& moves, int joint_o, std::span<const int> peers,
                  std::span<const int> computed) const;
   void relay_joint(const Results& results);
+  // Whether calls of `rank` store finished rows of `owner`, another, where it has its results.
+  bool stores(int rank, int owner) const;
+  ops::QSegment::Out goes_to(const Piece& piece, int rank) const;
   // Pushes that nobody has waited for yet, of these counters: [to][from].
   std::vector<std::vector<int64_t>>& pushes_of(ValueId arrivals);
   Range q_heads(int rank) const;   // of its head group

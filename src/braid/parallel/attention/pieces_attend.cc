@@ -36,12 +36,12 @@ void for_each_piece(const Chunks& chunks, Fn&& fn) {
   }
 }
 
-QSegment::Out goes_to(const Piece& piece, int rank) {
-  if (piece.owner < 0) return QSegment::Out::joint;
-  return piece.owner == rank ? QSegment::Out::o : QSegment::Out::send;
-}
-
 }  // namespace
+
+QSegment::Out AttentionPieces::goes_to(const Piece& piece, int rank) const {
+  if (piece.owner < 0) return QSegment::Out::joint;
+  return piece.owner == rank || stores(rank, piece.owner) ? QSegment::Out::o : QSegment::Out::send;
+}
 
 int64_t AttentionPieces::append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner,
                                 ValueId value, ValueId value_v, int64_t row, int64_t head) const {
@@ -198,9 +198,12 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
         segment.out_row = send_row;
         segment.out_head = 0;
         send_row += piece.rows;
+      } else if (segment.out == QSegment::Out::o && piece.owner != rank) {
+        segment.owner = piece.owner;
       }
       state_row += piece.rows;
       if (last != nullptr && !kept_apart(*last, piece) && segments.back().out == segment.out &&
+          segments.back().owner == segment.owner &&
           segments.back().out_row + segments.back().rows == segment.out_row) {
         segments.back().rows += piece.rows;
       } else {
@@ -216,12 +219,13 @@ ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
                                 const Results* results) {
   std::vector<ValueId> q_values, k_values, v_values;
   std::vector<int64_t> to_send(static_cast<size_t>(world()));
-  bool joint = false, own = false;
+  bool joint = false, stored = false, others = false;
   for_each_piece(q, [&](int x, const Piece& piece) {
     index_of(q_values, piece.value);
     const QSegment::Out out = goes_to(piece, x);
     joint = joint || out == QSegment::Out::joint;
-    own = own || out == QSegment::Out::o;
+    stored = stored || out == QSegment::Out::o;
+    others = others || (piece.owner >= 0 && piece.owner != x);
     if (out == QSegment::Out::send) to_send[static_cast<size_t>(x)] += piece.rows;
   });
   for_each_piece(kv, [&](int, const Piece& piece) {
@@ -231,13 +235,13 @@ ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
   BRAID_CHECK(k_values.size() == v_values.size());
   if (q_values.empty()) q_values.push_back(in_.q);
   ValueId send = kNoValue;
-  if (const int64_t rows = std::ranges::max(to_send); results != nullptr && rows > 0) {
+  if (results != nullptr && others) {  // a row where all are stored: the push still follows it
     ValueType type = q_buffer(0);
-    type.shape[1] = rows;
+    type.shape[1] = std::max<int64_t>(std::ranges::max(to_send), 1);
     send = buffers({type})[0];
   }
   std::vector<ValueId> inputs{state_o_, state_l_,
-                              state_m_, results != nullptr && own ? results->o : kNoValue,
+                              state_m_, results != nullptr && stored ? results->o : kNoValue,
                               send,     results != nullptr && joint ? results->joint_o : kNoValue};
   inputs.insert(inputs.end(), q_values.begin(), q_values.end());
   for (size_t i = 0; i < k_values.size(); ++i) {

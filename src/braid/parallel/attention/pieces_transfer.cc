@@ -86,17 +86,15 @@ void AttentionPieces::pull_ring(int k, int i, ValueId class_k, ValueId class_v, 
 }
 
 void AttentionPieces::emit_push(ValueId arrivals, const std::vector<ValueId>& values,
-                                const char* tag, const std::function<Moves(int rank)>& moves) {
+                                const char* tag,
+                                const std::function<void(int rank, ops::MoveAttrs&)>& fill) {
   std::vector<ValueId> inputs{arrivals};
   inputs.insert(inputs.end(), values.begin(), values.end());
   auto& pushes = pushes_of(arrivals);
   emit(ops::kPush, inputs, tag, [&](int x) {
-    ops::MoveAttrs attrs{x, moves(x)};
-    std::vector<int> peers;
-    for (const Move& move : attrs.moves) {
-      if (std::ranges::count(peers, move.peer) == 0) peers.push_back(move.peer);
-    }
-    for (int peer : peers) ++pushes[static_cast<size_t>(peer)][static_cast<size_t>(x)];
+    ops::MoveAttrs attrs{.rank = x};
+    fill(x, attrs);
+    for (int peer : attrs.peers()) ++pushes[static_cast<size_t>(peer)][static_cast<size_t>(x)];
     return Attrs::of(attrs);
   });
 }
@@ -111,22 +109,21 @@ int64_t AttentionPieces::row_in_class_0(const SequenceLayout& layout, int rank, 
 }
 
 void AttentionPieces::push_qkv(ValueId arrivals, ValueId dst_q, ValueId dst_k, ValueId dst_v) {
-  emit_push(arrivals, {in_.q, in_.k, in_.v, dst_q, dst_k, dst_v}, kLinkTag, [&](int x) {
-    Moves moves;
+  const std::vector<ValueId> values{in_.q, in_.k, in_.v, dst_q, dst_k, dst_v};
+  emit_push(arrivals, values, kLinkTag, [&](int x, ops::MoveAttrs& attrs) {
     for (int peer : sources(x, 0)) {
       for (int i : {0, 1, 2}) {
         const SequenceLayout& layout = i == 0 ? a_.q : a_.kv;
         const Range heads = i == 0 ? q_heads(peer) : kv_heads(peer);
-        add(moves, {.peer = peer,
-                    .src = 1 + i,
-                    .dst = 4 + i,
-                    .rows = layout.rows(x),
-                    .dst_row = row_in_class_0(layout, peer, x),
-                    .heads = heads.size(),
-                    .src_head = heads.begin});
+        add(attrs.moves, {.peer = peer,
+                          .src = 1 + i,
+                          .dst = 4 + i,
+                          .rows = layout.rows(x),
+                          .dst_row = row_in_class_0(layout, peer, x),
+                          .heads = heads.size(),
+                          .src_head = heads.begin});
       }
     }
-    return moves;
   });
 }
 
@@ -141,15 +138,13 @@ void AttentionPieces::push_results(const Results& results, const std::vector<con
   const int joint_o = 1 + static_cast<int>(values.size());
   if (direct) values.push_back(results.joint_o);
   if (values.empty()) return;
-  emit_push(results.arrivals, values, kLinkTag, [&](int x) {
-    Moves moves;
-    if (send != kNoValue) add_rows(moves, q, x);
+  emit_push(results.arrivals, values, kLinkTag, [&](int x, ops::MoveAttrs& attrs) {
+    if (send != kNoValue) add_rows(attrs, q);
     if (direct) {
       std::vector<int> others;
       for (int n = 1; n < world(); ++n) others.push_back((x + n) % world());
-      add_joint(moves, joint_o, others, std::array{x});
+      add_joint(attrs.moves, joint_o, others, std::array{x});
     }
-    return moves;
   });
 }
 
@@ -164,11 +159,9 @@ void AttentionPieces::relay_joint(const Results& results) {
     }
     return ranks;
   };
-  emit_push(results.joint_arrivals, {results.joint_o}, kLinkTag, [&](int x) {
-    Moves moves;
+  emit_push(results.joint_arrivals, {results.joint_o}, kLinkTag, [&](int x, ops::MoveAttrs& attrs) {
     const std::vector<int> ranks = same_number(x);
-    add_joint(moves, 1, std::span(ranks).subspan(1), std::array{x});
-    return moves;
+    add_joint(attrs.moves, 1, std::span(ranks).subspan(1), std::array{x});
   });
   sync({.axis = "",
         .tag = kRingTag,
@@ -176,25 +169,30 @@ void AttentionPieces::relay_joint(const Results& results) {
         .closed = {results.joint_o},
         .arrivals = results.joint_arrivals,
         .opens = {}});
-  emit_push(results.arrivals, {results.joint_o}, kRingTag, [&](int x) {
-    Moves moves;
+  emit_push(results.arrivals, {results.joint_o}, kRingTag, [&](int x, ops::MoveAttrs& attrs) {
     std::vector<int> others;
     for (int n = 1; n < topology.devices; ++n) {
       const int first = topology.machine_of(x) * topology.devices;
       others.push_back(first + (x - first + n) % topology.devices);
     }
-    add_joint(moves, 1, others, same_number(x));
-    return moves;
+    add_joint(attrs.moves, 1, others, same_number(x));
   });
 }
 
-// The finished rows of others, which lie one after the other in the send buffer.
-void AttentionPieces::add_rows(Moves& moves, const std::vector<const Chunk*>& q, int x) const {
+// The finished rows of others: those that are not stored yet lie one after the other in the send
+// buffer.
+void AttentionPieces::add_rows(ops::MoveAttrs& attrs, const std::vector<const Chunk*>& q) const {
+  const int x = attrs.rank;
   const Range heads = q_heads(x);
+  Moves& moves = attrs.moves;
   int64_t row = 0;
   for (const Chunk* chunk : q) {
     for (const Piece& piece : (*chunk)[static_cast<size_t>(x)]) {
       if (piece.owner < 0 || piece.owner == x || piece.rows == 0) continue;
+      if (stores(x, piece.owner)) {
+        if (std::ranges::count(attrs.told, piece.owner) == 0) attrs.told.push_back(piece.owner);
+        continue;
+      }
       Move* last = moves.empty() ? nullptr : &moves.back();
       if (last != nullptr && last->peer == piece.owner && last->src_row + last->rows == row &&
           last->dst_row + last->rows == piece.owner_row) {

@@ -115,6 +115,7 @@ void fill(const TensorView& view, uint64_t seed, Tensor tensor,
 struct Rank {
   Rank(fabric::PeerEndpoint& endpoint, const Mesh& mesh)
       : table(cuda::device_info(endpoint.device())), comm(endpoint, mesh) {
+    cuda::add_cuda_kernels(table);
     cuda::add_one_sided_kernels(table, comm);
     backend = std::make_unique<cuda::CudaBackend>(table, [&endpoint] { endpoint.check(); });
   }

@@ -14,8 +14,8 @@
 // A query at position p sees the keys at positions [p - window_left, p + window_right].
 namespace braid::cuda {
 
-constexpr int kUnlimited = -1;  // of window_left, window_right
-constexpr int kMaxQSegments = 8;
+constexpr int kUnlimited = -1;     // of window_left, window_right
+constexpr int kMaxQSegments = 12;  // rows of 8 ranks, of a prefix, and some that are cut
 constexpr int kMaxKvSegments = 16;
 
 // What is the same for all segments of a call.

@@ -6,6 +6,7 @@
 #include "braid/base/error.h"
 #include "braid/fabric/group.h"
 #include "braid/kernels/cuda/comm/device/one_sided_kernels.h"
+#include "braid/kernels/cuda/comm/device/push_rows.h"
 
 namespace braid::cuda {
 namespace {
@@ -56,6 +57,7 @@ OneSidedComm::OneSidedComm(fabric::PeerEndpoint& endpoint, const Mesh& mesh)
   view_.aborted = &view_.peer_control[view_.rank]->aborted;
   load_kernel(sync_kernel_of());
   load_kernel(transfer_kernel_of());
+  load_kernel(push_rows_kernel_of());
   const auto ready = endpoint.allocate<fabric::Signal>(world, "sp.ready");
   for (int p = 0; p < world; ++p) {
     endpoint.signal(ready.at(endpoint.rank()), p, fabric::SignalOp::set, 1, sync_tag_);
@@ -96,21 +98,45 @@ void OneSidedComm::sync(const Sync& sync, Stream stream, const LaunchContext& co
 
 void OneSidedComm::transfer(const Transfers& transfers, const uint32_t* arrivals,
                             const LaunchContext& context) const {
-  if (transfers.jobs.empty()) return;
-  TransferParams p{.counts = transfers.counts, .n = static_cast<int>(transfers.jobs.size())};
+  if (transfers.peers.empty()) return;
+  TransferParams p{.counts = transfers.counts, .n = static_cast<int>(transfers.peers.size())};
   BRAID_CHECK(p.n <= kMaxCommRanks, "{} transfers at once", p.n);
   for (int i = 0; i < p.n; ++i) {
     const int peer = p.peers[i] = transfers.peers[static_cast<size_t>(i)];
-    p.asked[i] = transfers.jobs[static_cast<size_t>(i)]->asked();
-    p.done[i] = transfers.jobs[static_cast<size_t>(i)]->done();
-    if (arrivals == nullptr) continue;
-    auto* at = reinterpret_cast<uint32_t*>(endpoint_.reach(arrivals, peer));
-    BRAID_CHECK(at != nullptr, "arrival counters are not in symmetric memory");
-    p.arrivals[i] = at + endpoint_.rank() * kCounterWords;
-    endpoint_.traffic().add(sync_tag_, fabric::Verb::signal, endpoint_.link(endpoint_.rank(), peer),
-                            4);
+    if (static_cast<size_t>(i) < transfers.jobs.size()) {
+      p.asked[i] = transfers.jobs[static_cast<size_t>(i)]->asked();
+      p.done[i] = transfers.jobs[static_cast<size_t>(i)]->done();
+    }
+    if (arrivals != nullptr) p.arrivals[i] = counter_at(arrivals, peer);
   }
   launch(transfer_kernel_of(), view(transfer_tag_), p, context);
+}
+
+uint32_t* OneSidedComm::counter_at(const uint32_t* arrivals, int peer) const {
+  auto* at = reinterpret_cast<uint32_t*>(endpoint_.reach(arrivals, peer));
+  BRAID_CHECK(at != nullptr, "arrival counters are not in symmetric memory");
+  endpoint_.traffic().add(sync_tag_, fabric::Verb::signal, endpoint_.link(endpoint_.rank(), peer),
+                          4);
+  return at + endpoint_.rank() * kCounterWords;
+}
+
+void OneSidedComm::store(const Stores& stores, const uint32_t* arrivals,
+                         const LaunchContext& context) const {
+  PushRowsParams p{.ended = stores.ended};
+  BRAID_CHECK(stores.pieces.size() <= kMaxPushPieces, "{} pieces", stores.pieces.size());
+  constexpr int64_t kWord = sizeof(uint4);
+  for (const fabric::LinkProxy::Piece& piece : stores.pieces) {
+    const fabric::Block& block = piece.block;
+    p.pieces[p.num_pieces++] = {.dst = reinterpret_cast<uint4*>(piece.dst),
+                                .src = reinterpret_cast<const uint4*>(piece.src),
+                                .dst_stride = block.dst_stride / kWord,
+                                .src_stride = block.src_stride / kWord,
+                                .row_words = static_cast<uint32_t>(block.row_bytes / kWord),
+                                .rows = static_cast<uint32_t>(block.rows)};
+  }
+  for (int peer : stores.peers) p.arrivals[p.num_peers++] = counter_at(arrivals, peer);
+  launch_kernel({context.stream, false}, push_rows_kernel_of(), dim3(stores.ctas),
+                dim3(kPushThreads), 0, view(transfer_tag_), p);
 }
 
 }  // namespace braid::cuda

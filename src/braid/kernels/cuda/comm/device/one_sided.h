@@ -49,14 +49,26 @@ class OneSidedComm {
   // Asks for transfers, waits for them, and with `arrivals` then adds 1 to this rank's counter at
   // each peer. `counts` is device memory of zeros, a word for each job, that nothing else uses.
   struct Transfers {
-    std::vector<std::unique_ptr<fabric::LinkProxy::Job>> jobs;  // at most kMaxCommRanks
-    std::vector<int> peers;                                     // whose they are
+    std::vector<std::unique_ptr<fabric::LinkProxy::Job>> jobs;  // of the first peers
+    std::vector<int> peers;                                     // at most kMaxCommRanks
     uint32_t* counts = nullptr;
   };
   void transfer(const Transfers& transfers, const uint32_t* arrivals,
                 const LaunchContext& context) const;
 
+  // Stores blocks at peers by a kernel of so many CTAs (push_config.h), then adds 1 to this rank's
+  // counter at each peer. `ended` is a zero in device memory that nothing else uses.
+  struct Stores {
+    std::vector<fabric::LinkProxy::Piece> pieces;  // at most kMaxPushPieces
+    std::vector<int> peers;
+    uint32_t* ended = nullptr;
+    int ctas = 1;
+  };
+  void store(const Stores& stores, const uint32_t* arrivals, const LaunchContext& context) const;
+
  private:
+  // This rank's counter at a peer, to which a kernel is going to add.
+  uint32_t* counter_at(const uint32_t* arrivals, int peer) const;
   struct Axis {
     std::vector<int> ranks;  // of the world
     std::array<fabric::SymBuf<MeetingPoint>, kNumStreams> points;

@@ -72,14 +72,18 @@ __global__ __launch_bounds__(32) void wait_kernel(const __grid_constant__ CommVi
   if (lane < p.n && !is_aborted(view)) wait_done(view, p, lane);
 }
 
-// Who sees the counter sees the data: this warp has seen done, which follows them.
+// Who sees the counter sees the data: this warp has seen done, which follows them, or follows the
+// kernels that stored them.
 __global__ __launch_bounds__(32) void transfer_kernel(const __grid_constant__ CommView view,
                                                       const __grid_constant__ TransferParams p) {
   ptx::grid_dependency_wait();
   const int lane = threadIdx.x;
   if (lane >= p.n || is_aborted(view)) return;
-  ask(p, lane);
-  if (!wait_done(view, p, lane) || p.arrivals[lane] == nullptr) return;
+  if (p.asked[lane] != nullptr) {
+    ask(p, lane);
+    if (!wait_done(view, p, lane)) return;
+  }
+  if (p.arrivals[lane] == nullptr) return;
   __threadfence_system();
   atomicAdd_system(p.arrivals[lane], 1u);
 }

@@ -1,0 +1,52 @@
+#include "braid/kernels/cuda/comm/device/push_rows.h"
+
+#include "braid/kernels/cuda/comm/device/wait.cuh"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int kUnroll = 8;  // words in flight for each thread
+
+__device__ void copy(const RowsPiece& piece, uint32_t first, uint32_t threads) {
+  const uint32_t width = piece.row_words, words = width * piece.rows;
+  for (uint32_t i = first; i < words; i += kUnroll * threads) {
+    uint4 data[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const uint32_t j = i + u * threads;
+      if (j < words) data[u] = piece.src[j / width * piece.src_stride + j % width];
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const uint32_t j = i + u * threads;
+      if (j < words) piece.dst[j / width * piece.dst_stride + j % width] = data[u];
+    }
+  }
+}
+
+// A CTA's stores are at the peers before it counts itself as done; who is the last has all.
+__global__ __launch_bounds__(kPushThreads) void push_rows_kernel(
+    const __grid_constant__ CommView view, const __grid_constant__ PushRowsParams p) {
+  ptx::grid_dependency_wait();
+  const bool aborted = is_aborted(view);
+  if (!aborted) {
+    for (int i = 0; i < p.num_pieces; ++i) {
+      copy(p.pieces[i], blockIdx.x * kPushThreads + threadIdx.x, gridDim.x * kPushThreads);
+    }
+  }
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x > 0 || atomicAdd(p.ended, 1u) + 1 < gridDim.x) return;
+  *p.ended = 0;
+  if (aborted) return;
+  __threadfence_system();
+  for (int i = 0; i < p.num_peers; ++i) atomicAdd_system(p.arrivals[i], 1u);
+}
+
+}  // namespace
+
+PushRowsKernel push_rows_kernel_of() {
+  return push_rows_kernel;
+}
+
+}  // namespace braid::cuda

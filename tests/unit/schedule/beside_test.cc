@@ -1,0 +1,107 @@
+// What may run beside a launch, against reachability in the graph of all launches.
+#include <gtest/gtest.h>
+
+#include "braid/parallel/attention/lower_attention.h"
+#include "braid/schedule/beside.h"
+#include "braid/schedule/partition.h"
+#include "braid/schedule/plan.h"
+#include "braid/schedule/strategies/registry.h"
+#include "unit/schedule/names_catalog.h"
+
+namespace braid {
+namespace {
+
+struct Planned {
+  std::vector<Program> programs;
+  std::vector<Schedule> schedules;
+};
+
+Planned planned(SpMode mode, const char* machines, int micro_batches, const char* strategy) {
+  SequenceAttention a{.batch = micro_batches, .q_heads = 8, .kv_heads = 8, .head_dim = 8};
+  const SequenceMesh mesh = sequence_mesh(mode, parse_topology(machines), a.q_heads, {});
+  a.joint_q = a.joint_kv = 5;
+  a.q = a.kv = even_layout(60, mesh.ranks(), a.joint_q);
+  Planned made{attention_programs(a, mesh), {}};
+  PlanRequest request{.micro_batches = {}, .topology = mesh.topology, .price = {}};
+  for (int mb = 0; mb < micro_batches; ++mb) {
+    request.micro_batches.push_back({.capacity = {.sequence = 1}});
+  }
+  const NamesCatalog catalog;
+  std::vector<PlanRank> ranks;
+  for (const Program& program : made.programs) ranks.push_back({&program, &catalog});
+  made.schedules = plan(*find_strategy(strategy), ranks, request);
+  return made;
+}
+
+// after[i][j]: launch i begins when launch j has ended.
+std::vector<std::vector<bool>> reachability(const Schedule& schedule) {
+  const size_t n = schedule.launches.size();
+  std::vector after(n, std::vector<bool>(n));
+  for (size_t i = 0; i < n; ++i) {
+    const auto follow = [&](size_t j) {
+      after[i][j] = true;
+      for (size_t k = 0; k < n; ++k) after[i][k] = after[i][k] || after[j][k];
+    };
+    for (size_t j = 0; j < i; ++j) {
+      if (schedule.launches[j].stream == schedule.launches[i].stream) follow(j);
+    }
+    for (int awaited : schedule.launches[i].waits) follow(static_cast<size_t>(awaited));
+  }
+  return after;
+}
+
+TEST(Beside, IsWhatNoOrderForbids) {
+  int computes = 0, communications = 0, alone = 0;
+  for (SpMode mode : kSpModes) {
+    for (const char* machines : {"1x2", "2x1", "2x2"}) {
+      for (int micro_batches : {1, 2}) {
+        for (const char* strategy : {"sequential", "sequence_parallel", "overlap", "nanoflow"}) {
+          if (micro_batches > 1 && std::string_view(strategy) == "sequential") continue;
+          const Planned made = planned(mode, machines, micro_batches, strategy);
+          const Program& program = made.programs[0];
+          const Schedule& schedule = made.schedules[0];
+          const auto beside = launches_beside(program, schedule);
+          const auto after = reachability(schedule);
+          for (size_t i = 0; i < beside.size(); ++i) {
+            Beside want;
+            for (size_t j = 0; j < beside.size(); ++j) {
+              const Op& op = schedule.op(program, schedule.launches[j]);
+              if (i == j || after[i][j] || after[j][i] || op.def->kind == "buffers") continue;
+              (communicates(op) ? want.communicates : want.computes) = true;
+            }
+            ASSERT_EQ(beside[i].computes, want.computes) << to_string(schedule, program);
+            ASSERT_EQ(beside[i].communicates, want.communicates) << to_string(schedule, program);
+            computes += want.computes;
+            communications += want.communicates;
+            alone += !want.computes && !want.communicates;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(computes, 50);
+  EXPECT_GT(communications, 50);
+  EXPECT_GT(alone, 50);
+}
+
+// Of one batch nothing runs beside ulysses' attention, and nothing computes beside its pushes; of
+// two each hides the other's.
+TEST(Beside, UlyssesHidesNothingOfOneBatch) {
+  for (int micro_batches : {1, 2}) {
+    const Planned made = planned(SpMode::ulysses, "1x2", micro_batches, "overlap");
+    const Program& program = made.programs[0];
+    const Schedule& schedule = made.schedules[0];
+    const auto beside = launches_beside(program, schedule);
+    bool hidden = false, crowded = false;
+    for (size_t i = 0; i < beside.size(); ++i) {
+      const std::string_view kind = schedule.op(program, schedule.launches[i]).def->kind;
+      if (kind == "push") hidden = hidden || beside[i].computes;
+      if (kind == "segment_attention") crowded = crowded || beside[i].communicates;
+    }
+    EXPECT_EQ(hidden, micro_batches > 1) << to_string(schedule, program);
+    EXPECT_EQ(crowded, micro_batches > 1) << to_string(schedule, program);
+  }
+}
+
+}  // namespace
+}  // namespace braid
