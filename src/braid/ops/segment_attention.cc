@@ -146,6 +146,7 @@ void reference(const OpCall& call) {
             row[d] = static_cast<float>(!a.finalize ? acc[d] : l > 0 ? acc[d] / l : 0);
           }
           if (a.finalize) {
+            BRAID_CHECK(s.owner < 0, "the reference reaches no rows of rank {}", s.owner);
             const TensorView& out = call.in[3 + static_cast<size_t>(s.out)];
             store_row(out, row_of(out, b, s.out_row + r, s.out_head + h), row);
           } else {

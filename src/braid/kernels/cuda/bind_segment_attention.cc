@@ -1,4 +1,4 @@
-// Binds segment attention to its kernel, and the one-sided ops to copy engines and small kernels.
+// Binds segment attention to its kernel.
 #include <algorithm>
 #include <set>
 
@@ -7,10 +7,9 @@
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/attention/launch.h"
 #include "braid/kernels/cuda/bind.h"
-#include "braid/kernels/cuda/comm/push_config.h"
 #include "braid/kernels/cuda/decode/device/plain_segments.h"
 #include "braid/kernels/cuda/register.h"
-#include "braid/ops/one_sided.h"
+#include "braid/kernels/cuda/sequence_views.h"
 #include "braid/ops/segment_attention.h"
 
 namespace braid::cuda {
@@ -18,24 +17,6 @@ namespace {
 
 using ops::SegmentAttentionAttrs;
 constexpr size_t kQ = SegmentAttentionAttrs::kFirstQ;
-
-// A packed [B, L, heads, D] view, or [B, L, heads] with D = 1.
-Strides strides_of(const TensorView& x) {
-  const int64_t D = x.shape.rank() == 4 ? x.shape[3] : 1;
-  return {.batch = x.shape[1] * x.shape[2] * D, .token = x.shape[2] * D, .head = D};
-}
-
-std::byte* at(const TensorView& x, int64_t row, int64_t head) {
-  const Strides s = strides_of(x);
-  return x.data + bytes_of(x.dtype, row * s.token + head * s.head);
-}
-
-// Sequences that a launch works on, of a value with room for some. A step of one micro-batch may be
-// a graph, which serves every number up to the capacity: it takes all places, whose rows nobody
-// reads beyond the live ones.
-int64_t sequences_of(const OpCall& call, const TensorView& value, bool whole_batch) {
-  return whole_batch ? value.shape[0] : call.extents().sequence;
-}
 
 // Query heads that read whole, equal groups of KV heads.
 struct Heads {
@@ -284,133 +265,6 @@ KernelInfo segment_attention_info(const Op& op, TypeList in, TypeList, const Dev
   return {"segment_attention.plain", 0};
 }
 
-// How the moves of a pull or a push go.
-class Transfers {
- public:
-  Transfers(const LaunchArgs& args, const OneSidedComm& comm, bool put)
-      : call_(args.call),
-        comm_(comm),
-        put_(put),
-        whole_(args.whole_batch),
-        tag_(comm.endpoint().tag(put ? "push" : "pull")),
-        config_(put ? choose(describe(args.beside.computes), args.device.num_sms) : PushConfig{}) {
-    const auto& attrs = call_.attrs<ops::MoveAttrs>();
-    asked_.peers = attrs.peers();  // those that are told alone at the end
-    for (int peer : asked_.peers) {
-      const bool moves = std::ranges::count(attrs.moves, peer, &ops::Move::peer) > 0;
-      if (!moves || config_.ctas > 0) break;
-      asked_.jobs.push_back(comm.endpoint().make_transfer(peer, put));
-    }
-    const int64_t counters = config_.ctas > 0 ? 1 : std::ssize(asked_.jobs);
-    if (counters == 0) return;
-    counts_ = std::make_unique<CudaMemory>(args.device.id, 4 * counters);
-    asked_.counts = reinterpret_cast<uint32_t*>(counts_->data());
-  }
-
-  void launch(const uint32_t* arrivals, const LaunchContext& context) {
-    std::vector<fabric::LinkProxy::Piece> pieces;
-    std::vector<int> peers;  // of the pieces
-    fabric::PeerEndpoint& e = comm_.endpoint();
-    for (const ops::Move& move : moves()) {
-      const TensorView& src = call_.in[static_cast<size_t>(move.src)];
-      for (int64_t b = 0; b < sequences_of(call_, src, whole_); ++b) {
-        pieces.push_back(piece_of(move, b));
-        peers.push_back(move.peer);
-        e.traffic().add(tag_, put_ ? fabric::Verb::put : fabric::Verb::get,
-                        e.link(e.rank(), move.peer), pieces.back().block.bytes());
-      }
-    }
-    if (config_.ctas > 0) {
-      return comm_.store({std::move(pieces), asked_.peers, asked_.counts, config_.ctas}, arrivals,
-                         context);
-    }
-    for (size_t i = 0; i < asked_.jobs.size(); ++i) {
-      std::vector<fabric::LinkProxy::Piece> mine;
-      for (size_t n = 0; n < pieces.size(); ++n) {
-        if (peers[n] == asked_.peers[i]) mine.push_back(pieces[n]);
-      }
-      asked_.jobs[i]->set(mine);
-    }
-    comm_.transfer(asked_, arrivals, context);
-  }
-
- private:
-  const std::vector<ops::Move>& moves() const { return call_.attrs<ops::MoveAttrs>().moves; }
-
-  // Of a push of a full batch.
-  PushDesc describe(bool computes_beside) const {
-    PushDesc desc{.computes_beside = computes_beside};
-    const fabric::PeerEndpoint& e = comm_.endpoint();
-    for (const ops::Move& move : moves()) {
-      const TensorView& src = call_.in[static_cast<size_t>(move.src)];
-      desc.pieces += src.shape[0];
-      desc.bytes += src.shape[0] * bytes_of(src.dtype, move.elems(src.shape[3]));
-      desc.words &= bytes_of(src.dtype, src.shape[3]) % 16 == 0;
-      desc.across_machines |= e.link(e.rank(), move.peer) == LinkClass::cluster;
-    }
-    return desc;
-  }
-
-  fabric::LinkProxy::Piece piece_of(const ops::Move& move, int64_t b) const {
-    const TensorView& src = call_.in[static_cast<size_t>(move.src)];
-    const TensorView& dst = call_.in[static_cast<size_t>(move.dst)];
-    const int64_t element = bytes_of(src.dtype, 1);
-    const Strides s = strides_of(src), d = strides_of(dst);
-    fabric::LinkProxy::Piece piece{
-        .dst = at(dst, move.dst_row, move.dst_head) + b * d.batch * element,
-        .src = at(src, move.src_row, move.src_head) + b * s.batch * element,
-        .block = {.row_bytes = move.heads * src.shape[3] * element,
-                  .rows = move.rows,
-                  .dst_stride = d.token * element,
-                  .src_stride = s.token * element}};
-    if (piece.block.row_bytes == piece.block.dst_stride &&
-        piece.block.row_bytes == piece.block.src_stride) {
-      piece.block = {.row_bytes = piece.block.bytes()};
-    }
-    // The side that is a peer's is where it has what this rank has there.
-    std::byte* const local = put_ ? piece.dst : const_cast<std::byte*>(piece.src);
-    const auto place = comm_.endpoint().place(local);
-    BRAID_CHECK(place, "{}: the arena is no symmetric memory", call_.op->def->kind);
-    auto& segment = static_cast<fabric::PeerSegment&>(*place->segment);
-    std::byte* const remote = segment.part(move.peer) + place->offset;
-    put_ ? piece.dst = remote : piece.src = remote;
-    return piece;
-  }
-
-  const OpCall& call_;
-  const OneSidedComm& comm_;
-  const bool put_, whole_;
-  const fabric::Tag tag_;
-  const PushConfig config_;
-  std::unique_ptr<DeviceMemory> counts_;
-  OneSidedComm::Transfers asked_;
-};
-
-BoundKernel bind_pull(const LaunchArgs& args, const OneSidedComm& comm) {
-  const auto transfers = std::make_shared<Transfers>(args, comm, false);
-  return [transfers](const LaunchContext& context) { transfers->launch(nullptr, context); };
-}
-
-BoundKernel bind_push(const LaunchArgs& args, const OneSidedComm& comm) {
-  const auto transfers = std::make_shared<Transfers>(args, comm, true);
-  return [transfers, &call = args.call](const LaunchContext& context) {
-    transfers->launch(call.in[0].as<const uint32_t>(), context);
-  };
-}
-
-BoundKernel bind_sync(const LaunchArgs& args, const OneSidedComm& comm) {
-  return [&call = args.call, &comm, stream = args.stream](const LaunchContext& context) {
-    const auto& a = call.attrs<ops::SyncAttrs>();
-    OneSidedComm::Sync sync{
-        .axis = a.ranks > 1 ? a.axis : "", .opened = {}, .expected = a.arrivals};
-    for (int output : a.opened_arrivals) {
-      sync.opened.push_back(call.out[static_cast<size_t>(output)].as<uint32_t>());
-    }
-    if (!a.arrivals.empty()) sync.arrivals = call.in[ops::kSyncArrivals].as<const uint32_t>();
-    comm.sync(sync, stream, context);
-  };
-}
-
 BoundKernel bind_buffers(const LaunchArgs&) {
   return [](const LaunchContext&) {};
 }
@@ -424,20 +278,6 @@ void add_segment_attention_kernels(KernelTable& table) {
                return bind_segment_attention(args, *shared);
              }});
   table.add(ops::kBuffers.kind, simple_kernel(ops::kBuffers.kind, bind_buffers));
-}
-
-void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm) {
-  const auto add = [&](const OpDef& def, auto bind) {
-    table.add(def.kind,
-              {.info =
-                   [](const Op& op, TypeList, TypeList, const DeviceInfo&) {
-                     return KernelInfo{fmt::format("{}.peer", op.def->kind), 0};
-                   },
-               .bind = [&comm, bind](const LaunchArgs& args) { return bind(args, comm); }});
-  };
-  add(ops::kPull, bind_pull);
-  add(ops::kPush, bind_push);
-  add(ops::kSync, bind_sync);
 }
 
 }  // namespace braid::cuda

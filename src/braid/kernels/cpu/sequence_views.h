@@ -1,0 +1,24 @@
+#pragma once
+
+#include "braid/backend/cpu/kernel_table.h"
+#include "braid/fabric/symmetric_memory.h"
+
+// Where rows and heads of values of sequences lie, here and at peers, for what binds segment
+// attention and what binds the transfers to and from it.
+namespace braid::cpu {
+
+// Element strides of a packed [B, L, heads, D] view.
+struct Strides {
+  explicit Strides(const TensorView& x)
+      : row(x.shape[2] * x.shape[3]), batch(x.shape[1] * row), head(x.shape[3]) {}
+  int64_t at(int64_t b, int64_t r, int64_t h) const { return b * batch + r * row + h * head; }
+  int64_t row, batch, head;
+};
+
+inline fabric::SymmetricMemory& symmetric(const LaunchArgs& args) {
+  auto* memory = dynamic_cast<fabric::SymmetricMemory*>(args.arena);
+  BRAID_CHECK(memory != nullptr, "{}: the arena is no symmetric memory", args.call.op->def->kind);
+  return *memory;
+}
+
+}  // namespace braid::cpu
