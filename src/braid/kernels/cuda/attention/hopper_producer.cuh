@@ -125,14 +125,20 @@ class HopperProducer {
     return Traits::kCluster > 1 ? rank_ * Traits::kConsumers : 0;
   }
 
+  // With tiles of 64 keys the loop over tiles is as long as what consumers do meanwhile: what is
+  // the same for all tiles is asked for before it, and a run of one segment asks for nothing.
   __device__ void load_item(const WorkItem& item, int begin, int end) {
     const AttentionPlan& plan = p_.plan;
     const QSegment& q = plan.q[plan.run_begin[item.run]];
+    const int head = item.head / plan.group;  // of the keys
     bool first = true;
     int before = 0;  // tiles of the runs before
     for (int run = q.kv_begin; run < q.kv_end && begin < end; ++run) {
       const KeyTiles tiles = key_tiles(plan, item, run, Traits::kBlockN);
       int segment = plan.kv_run_begin[run];
+      int first_key = 0;  // of the segment, in the run
+      const int run_end = plan.kv_run_begin[run + 1];
+      const int position = plan.kv[segment].offset;
       const int from = tiles.begin + (Traits::kSplit ? max_i(0, begin - before) : 0);
       const int to = Traits::kSplit ? min_i(tiles.end, tiles.begin + end - before) : tiles.end;
       before += tiles.end - tiles.begin;
@@ -143,22 +149,20 @@ class HopperProducer {
         if (tile + 1 < to) {
           next_page = boxes_.page_of(item.b, segment, key + Traits::kBlockN, tiles.length);
         }
-        const int run_end = plan.kv_run_begin[run + 1];
-        while (segment + 1 < run_end && key >= plan.kv_first[segment + 1]) ++segment;
+        while (segment + 1 < run_end && key >= plan.kv_first[segment + 1]) {
+          first_key = plan.kv_first[++segment];
+        }
         const bool shared =
             segment + 1 < run_end && key + Traits::kBlockN > plan.kv_first[segment + 1];
-        KeyTile of_k{segment,
-                     shared ? run_end : 0,
-                     key - plan.kv_first[segment],
-                     tiles.length - key,
-                     Traits::kBlockN,
-                     page};
+        KeyTile of_k{segment,         shared ? run_end : 0,
+                     key - first_key, tiles.length - key,
+                     Traits::kBlockN, page};
         if (shared) of_k.arriving = boxes_.arriving_rows(of_k);
-        load_k(item, of_k, plan.kv[plan.kv_run_begin[run]].offset + key);
+        load_k(item, head, of_k, position + key);
         load_pending_v();
         pending_ = of_k;
         pending_b_ = item.b;
-        pending_head_ = item.head;
+        pending_head_ = head;
         if (first) {
           load_q(item);
           if constexpr (!Traits::kStaged) prefetch(item);
@@ -205,7 +209,7 @@ class HopperProducer {
     q_.next();
   }
 
-  __device__ void load_k(const WorkItem& item, const KeyTile& tile, int position) {
+  __device__ void load_k(const WorkItem& item, int head, const KeyTile& tile, int position) {
     ptx::mbarrier_wait(&smem_.k_empty[k_.slot], k_.parity ^ 1);
     uint64_t* full = &smem_.k_full[k_.slot];
     if (lane_ == 0) {
@@ -214,12 +218,11 @@ class HopperProducer {
       ptx::mbarrier_arrive_expect(full, tile.arriving * Traits::kChunksQk * 128);
     }
     __syncwarp();
-    boxes_.template load<Traits::kChunksQk>(item.b, item.head / p_.plan.group, tile, p_.k_map,
-                                            smem_.k[k_.slot], full);
+    boxes_.template load<Traits::kChunksQk>(item.b, head, tile, p_.k_map, smem_.k[k_.slot], full);
     k_.next();
   }
 
-  __device__ void load_v(const KeyTile& tile, int b, int q_head) {
+  __device__ void load_v(const KeyTile& tile, int b, int head) {
     ptx::mbarrier_wait(&smem_.v_empty[v_.slot], v_.parity ^ 1);
     uint64_t* full = &smem_.v_full[v_.slot];
     uint8_t* smem = smem_.v[v_.slot];
@@ -230,8 +233,7 @@ class HopperProducer {
     uint64_t* barrier = scrub ? &smem_.scrub : full;
     if (lane_ == 0) ptx::mbarrier_arrive_expect(barrier, tile.arriving * Traits::kChunksV * 128);
     __syncwarp();
-    boxes_.template load<Traits::kChunksV>(b, q_head / p_.plan.group, tile, p_.v_map, smem,
-                                           barrier);
+    boxes_.template load<Traits::kChunksV>(b, head, tile, p_.v_map, smem, barrier);
     if (scrub) {
       ptx::mbarrier_wait(&smem_.scrub, scrub_parity_);
       scrub_parity_ ^= 1;
