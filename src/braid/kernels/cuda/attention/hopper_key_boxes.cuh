@@ -59,10 +59,14 @@ class KeyBoxes {
       load_pages<kChunks>(head, tile, maps[0] + tile.segment, smem, barrier);
     } else if (tile.run_end == 0) {
       const int row = Traits::kCluster > 1 ? rank_ * kBoxRows : 0;
-      if (lane_ < kChunks) {
-        load_box(smem + lane_ * Traits::kKvChunkBytes + row * 128, maps[0] + tile.segment, barrier,
-                 lane_ * 64, tile.key + row, head, b);
+      if (ptx::elect_one()) {
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c) {
+          load_box(smem + c * Traits::kKvChunkBytes + row * 128, maps[0] + tile.segment, barrier,
+                   c * 64, tile.key + row, head, b);
+        }
       }
+      __syncwarp();
     } else {
       load_parts<kChunks>(b, head, tile, maps, smem, barrier);
     }

@@ -130,7 +130,7 @@ class HopperProducer {
   __device__ void load_item(const WorkItem& item, int begin, int end) {
     const AttentionPlan& plan = p_.plan;
     const QSegment& q = plan.q[plan.run_begin[item.run]];
-    const int head = item.head / plan.group;  // of the keys
+    const int head = divide(item.head, plan.by_group);  // of the keys
     bool first = true;
     int before = 0;  // tiles of the runs before
     for (int run = q.kv_begin; run < q.kv_end && begin < end; ++run) {

@@ -169,6 +169,12 @@ AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params
   plan.tile_units = config.block_m / 64;
   BRAID_CHECK(plan.tile_units <= kMaxTileUnits, "tile of {} rows", config.block_m);
   plan.heads_per_pass = heads_per_pass(desc, params, config.pack);
+  const int32_t heads = plan.num_head_items * plan.batch;
+  const int32_t last_heads = heads % plan.heads_per_pass;
+  plan.by_pass_heads = make_divisor(plan.heads_per_pass);
+  plan.by_last_heads = make_divisor(last_heads > 0 ? last_heads : plan.heads_per_pass);
+  plan.by_head_items = make_divisor(plan.num_head_items);
+  plan.by_group = make_divisor(plan.group);
   plan.window_left = desc.window_left == kUnlimited ? kNoWindow : desc.window_left;
   plan.window_right = desc.window_right == kUnlimited ? kNoWindow : desc.window_right;
   plan.page_size = desc.page_size;
@@ -206,6 +212,7 @@ AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params
       plan.run_units[r] += static_cast<int32_t>(ceil_div(params.q[i].length, plan.unit_tokens));
     }
     plan.tiles_m[r] = static_cast<int32_t>(ceil_div(plan.run_units[r], plan.tile_units));
+    plan.by_pass[r] = make_divisor(std::max(plan.tiles_m[r] * plan.heads_per_pass, 1));
     plan.item_begin[r] = static_cast<int32_t>(items);
     items += int64_t{plan.tiles_m[r]} * plan.num_head_items * plan.batch;
     if (items > (1 << 30)) fail(ErrorCode::kUnsupported, "attention: {} tiles in one call", items);

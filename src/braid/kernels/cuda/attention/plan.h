@@ -3,14 +3,9 @@
 #include <cstdint>
 
 #include "braid/kernels/cuda/attention/config.h"
+#include "braid/kernels/cuda/attention/divisor.h"
 
 // How a call is cut into work items, shared by the kernels (device) and the tests (host).
-#ifdef __CUDACC__
-#define BRAID_HOST_DEVICE __host__ __device__ inline
-#else
-#define BRAID_HOST_DEVICE inline
-#endif
-
 namespace braid::cuda {
 
 constexpr int32_t kMaxTileUnits = 6;    // units of a tile: those of a cluster's CTAs together
@@ -30,6 +25,7 @@ struct AttentionPlan {
   int32_t run_units[kMaxQSegments];       // units of run r
   int32_t tiles_m[kMaxQSegments];         // tiles of run r
   int32_t item_begin[kMaxQSegments + 1];  // items of run r: [item_begin[r], item_begin[r + 1])
+  Divisor by_pass[kMaxQSegments];         // items of run r in a whole pass
   int32_t source[kMaxQSegments];          // its place (its first part's) in the caller's list
   // Keys are seen in runs, too: run r is KV segments [kv_run_begin[r], kv_run_begin[r + 1]), one
   // sequence of keys to whoever cuts it into tiles. The segments' [kv_begin, kv_end) are runs.
@@ -47,7 +43,11 @@ struct AttentionPlan {
   int32_t unit_tokens;     // tokens of a unit (64 / pack)
   int32_t tile_units;
   int32_t heads_per_pass;  // heads worked on together, so that their keys stay in L2
-  int32_t window_left;     // kNoWindow if unlimited
+  Divisor by_pass_heads;   // heads of a whole pass, and of the last one
+  Divisor by_last_heads;
+  Divisor by_head_items;
+  Divisor by_group;
+  int32_t window_left;  // kNoWindow if unlimited
   int32_t window_right;
   int32_t page_size;
   float scale;
@@ -126,8 +126,8 @@ BRAID_HOST_DEVICE WorkItem make_item(const AttentionPlan& plan, int32_t run, int
                                      int32_t bh) {
   WorkItem item;
   item.run = run;
-  item.b = bh / plan.num_head_items;
-  item.head = bh % plan.num_head_items * plan.pack;
+  item.b = divide(bh, plan.by_head_items);
+  item.head = (bh - item.b * plan.num_head_items) * plan.pack;
   item.unit = tile * plan.tile_units;
   const ItemUnit begin = locate(plan, run, item.b, item.unit);
   item.any = begin.token < begin.length;
@@ -148,11 +148,14 @@ BRAID_HOST_DEVICE WorkItem decode_item(const AttentionPlan& plan, int32_t index)
   const int32_t tiles = plan.tiles_m[run];
   const int32_t heads = plan.num_head_items * plan.batch;
   const int32_t local = index - plan.item_begin[run];
-  const int32_t pass = local / (plan.heads_per_pass * tiles);
+  const int32_t pass = divide(local, plan.by_pass[run]);
   const int32_t in_pass = local - pass * plan.heads_per_pass * tiles;
-  const int32_t pass_heads = min_i(plan.heads_per_pass, heads - pass * plan.heads_per_pass);
-  const int32_t tile = tiles - 1 - in_pass / pass_heads;
-  return make_item(plan, run, tile, pass * plan.heads_per_pass + in_pass % pass_heads);
+  const int32_t left = heads - pass * plan.heads_per_pass;
+  const bool whole = left >= plan.heads_per_pass;
+  const int32_t pass_heads = whole ? plan.heads_per_pass : left;
+  const int32_t row = divide(in_pass, whole ? plan.by_pass_heads : plan.by_last_heads);
+  return make_item(plan, run, tiles - 1 - row,
+                   pass * plan.heads_per_pass + in_pass - row * pass_heads);
 }
 
 BRAID_HOST_DEVICE KeyTiles key_tiles(const AttentionPlan& plan, const WorkItem& item, int32_t run,

@@ -64,6 +64,20 @@ __device__ inline void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
+// True for one lane of a warp whose lanes are all here, always the same. The compiler knows that it
+// is one: what such a lane issues to the copy engine takes its operands from uniform registers.
+__device__ inline bool elect_one() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred one;\n"
+      "elect.sync _|one, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, one;\n"
+      "}\n"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 // Ordinary writes to shared memory become visible to wgmma and to the copy engine.
 __device__ inline void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
