@@ -63,7 +63,10 @@ class Reader {
   void done() const {
     for (const auto& [key, value] : json_.items()) {
       if (std::ranges::find(read_, key) == read_.end()) {
-        fail(ErrorCode::kMalformed, "{}: {} is no field of a profile", origin_, field(key));
+        const std::string shown =
+            Json(key).dump(-1, ' ', true);  // in quotes; nothing breaks a line
+        fail(ErrorCode::kMalformed, "{}: {} is no field of a profile", origin_,
+             field(shown.substr(1, shown.size() - 2)));
       }
     }
   }

@@ -104,6 +104,7 @@ TEST(Profile, NamesTheFieldTheValueAndWhatIsAllowed) {
   EXPECT_EQ(error_of(changed("/product_tiles", 0)),
             "p.json: product_tiles is 0; wanted is a number from 1 to 1000");
   EXPECT_EQ(error_of(changed("/turbo", true)), "p.json: turbo is no field of a profile");
+  EXPECT_EQ(error_of(changed("/tur\nbo", true)), "p.json: tur\\nbo is no field of a profile");
   EXPECT_EQ(error_of(changed("/format", 2)), "p.json: format is 2; wanted is 1");
   EXPECT_EQ(error_of("[]"), "p.json: the profile is []; wanted is an object");
   Json json = Json::parse(to_json(sample()));
