@@ -246,6 +246,7 @@ class Modes : public CudaModes {
       }
     }
     samples = samples_of(plan.attention, e.rank(), whole.output(0));
+    meeting.wait();  // attention by itself stores results at the other ranks, too
     computation.enqueue({});
     computation.finish();
     meeting.wait();

@@ -94,7 +94,6 @@ TEST(SequenceRounds, FilledCallsAreExact) {
   }
 }
 
-// All factorizations of the eight-rank topologies, torus being the most general lowering.
 // Where ranks cannot store into the memory of others, every result is pushed, to the same bits.
 TEST(SequenceStores, WhatCannotBeStoredIsPushed) {
   for (SpMode mode : kSpModes) {
@@ -126,6 +125,7 @@ TEST(SequenceStores, WhatCannotBeStoredIsPushed) {
   }
 }
 
+// All factorizations of the eight-rank topologies, torus being the most general lowering.
 TEST(SequenceMeshes, EveryFactorizationOfEightRanks) {
   const Shape shape{.name = "sweep",
                     .L = 43,

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "braid/ops/kernel_catalog.h"
+#include "braid/program/beside.h"
 #include "braid/program/launch_time.h"
-#include "braid/schedule/beside.h"
 
 namespace braid {
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "braid/schedule/beside.h"
+
 namespace braid {
 
 Executor::Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve,

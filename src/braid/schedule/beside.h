@@ -2,18 +2,13 @@
 
 #include <vector>
 
+#include "braid/program/beside.h"
 #include "braid/schedule/schedule.h"
 
 namespace braid {
 
-// What a Schedule lets run at the same time as a launch: launches of other streams that come
-// neither before nor after it.
-struct Beside {
-  bool computes = false;
-  bool communicates = false;
-};
-
-// [launches]
+// [launches] What the Schedule lets run at the same time as each: launches of other streams that
+// come neither before nor after it.
 std::vector<Beside> launches_beside(const Program& program, const Schedule& schedule);
 
 }  // namespace braid

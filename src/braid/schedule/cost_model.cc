@@ -17,7 +17,8 @@ namespace {
 
 // One shot waits for a round of messages whenever as many bytes are sent to each peer.
 constexpr double kRoundBytes = 128 << 10;
-// Tiles of a fused norm: what is left over of perfect overlap is 1 / kTiles of the shorter part.
+// Tiles of a fused norm, and of attention that stores at peers: what is left over of perfect
+// overlap is 1 / kTiles of the shorter part.
 constexpr int kTiles = 8;
 
 // Where the weight or the KV cache stands among the inputs, whose dtype tells kernels apart.

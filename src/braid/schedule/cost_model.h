@@ -21,7 +21,7 @@ struct LaunchCost {
   double cluster = 0;  // seconds of its port to other machines
   double units = 1;    // that it keeps busy while it computes, or copies and adds
   int ranks = 1;       // that do it together
-  double tiles = 0;    // of a fused op, in which its computation and transfers follow each other
+  double tiles = 0;    // of an op whose tiles are sent while the next ones are computed
 
   struct Transfer {
     int from = 0;  // ranks

@@ -12,7 +12,8 @@ namespace braid {
 // takes beyond `compute` seconds of computation of each rank, where
 //   - a rank's launches run in their order, each as soon as what it waits for has ended;
 //   - launches that compute share `compute` by their FLOP;
-//   - links move `bytes_per_second` (by LinkClass) each way, a transfer at a time;
+//   - links move `bytes_per_second` (by LinkClass) each way, a transfer at a time; what attention
+//     stores at peers has the link for itself;
 //   - all ranks run alike, and nothing else costs anything: no latency, no launch, no meeting, and
 //     transfers and computation do not slow each other down.
 // No run of these Schedules is faster on such links. docs/sequence-parallel.md has what it comes to

@@ -201,6 +201,28 @@ TEST(AttentionPlan, ItemsCoverEveryRowOnce) {
   }
 }
 
+// Keys of two heads fit the L2 cache together: passes of two heads and of the one that is left.
+TEST(AttentionPlan, PassesThatAreNotWholeCoverEveryItem) {
+  for (int batch : {1, 2}) {
+    AttentionDesc desc = make_desc(64, 6, 3);
+    desc.batch = batch;
+    desc.window_right = 0;
+    Call call({32768}, {40000});
+    const AttentionPlan plan =
+        make_plan(desc, call.params(), {AttentionKernel::kHopper, 128, 128, 1, 1, 1, 1});
+    ASSERT_EQ(plan.heads_per_pass, 4);
+    std::set<std::tuple<int, int, int>> seen;
+    for (int i = 0; i < plan.num_items; ++i) {
+      const WorkItem item = decode_item(plan, i);
+      EXPECT_TRUE(item.any);
+      EXPECT_TRUE(seen.insert({item.b, item.head, item.unit}).second);
+      EXPECT_LT(item.b, batch);
+      EXPECT_LT(item.head, 6);
+    }
+    EXPECT_EQ(seen.size(), static_cast<size_t>(256 * 6 * batch));
+  }
+}
+
 // Half a tile is left of each segment: a tile takes it up together with the next one's first half.
 TEST(AttentionPlan, TilesGoOnIntoTheNextSegment) {
   Call call({64, 64, 64, 64}, {500});

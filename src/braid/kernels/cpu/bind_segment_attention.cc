@@ -27,8 +27,8 @@ class SegmentAttention {
         block_(pick_isa(isa, BRAID_EACH_ISA(segment_attention_block))),
         keys_(static_cast<size_t>(args.threads)) {
     for (auto& keys : keys_) keys.resize(a_.kv.size());
-    const auto stored = [](const ops::QSegment& s) { return s.owner >= 0; };
-    if (a_.finalize && std::ranges::any_of(a_.q, stored)) owners_.emplace(args);
+    const auto stores = [&](const ops::QSegment& s) { return a_.stored(s, 1, 1) > 0; };
+    if (std::ranges::any_of(a_.q, stores)) owners_.emplace(args);
   }
 
   void run(const Team& team) {
@@ -85,8 +85,8 @@ class SegmentAttention {
   void count_stores() const {
     fabric::Endpoint& e = owners_->memory.endpoint();
     for (const ops::QSegment& s : a_.q) {
-      if (s.owner < 0) continue;
-      const int64_t floats = call_.extents().sequence * s.rows * a_.heads * call_.in[0].shape[3];
+      const int64_t floats = a_.stored(s, call_.extents().sequence, call_.in[0].shape[3]);
+      if (floats == 0) continue;
       e.traffic().add(owners_->tag, fabric::Verb::put, e.link(e.rank(), s.owner),
                       bytes_of(DType::f32, floats));
     }

@@ -68,7 +68,8 @@ class Owners {
   explicit Owners(const LaunchArgs& args)
       : call_(args.call), memory_(dynamic_cast<fabric::SymmetricMemory*>(args.arena)) {
     const auto& a = call_.attrs<SegmentAttentionAttrs>();
-    if (!a.finalize || std::ranges::none_of(a.q, stored)) memory_ = nullptr;
+    const auto stores = [&](const ops::QSegment& s) { return a.stored(s, 1, 1) > 0; };
+    if (std::ranges::none_of(a.q, stores)) memory_ = nullptr;
     if (memory_ != nullptr) tag_ = memory_->endpoint().tag("store");
   }
 
@@ -82,15 +83,14 @@ class Owners {
     const auto& a = call_.attrs<SegmentAttentionAttrs>();
     fabric::Endpoint& e = memory_->endpoint();
     for (const ops::QSegment& s : a.q) {
-      if (!stored(s)) continue;
-      const int64_t elems = sequences * s.rows * a.heads * call_.in[0].shape[3];
+      const int64_t elems = a.stored(s, sequences, call_.in[0].shape[3]);
+      if (elems == 0) continue;
       e.traffic().add(tag_, fabric::Verb::put, e.link(e.rank(), s.owner),
                       bytes_of(call_.in[kQ].dtype, elems));
     }
   }
 
  private:
-  static bool stored(const ops::QSegment& s) { return s.owner >= 0; }
   const OpCall& call_;
   fabric::SymmetricMemory* memory_;
   fabric::Tag tag_;

@@ -60,7 +60,7 @@ class KeyBoxes {
     } else if (tile.run_end == 0) {
       const int row = Traits::kCluster > 1 ? rank_ * kBoxRows : 0;
       if (ptx::elect_one()) {
-#pragma unroll
+#pragma unroll(kChunks < 4 ? kChunks : 1)  // four at once spill
         for (int c = 0; c < kChunks; ++c) {
           load_box(smem + c * Traits::kKvChunkBytes + row * 128, maps[0] + tile.segment, barrier,
                    c * 64, tile.key + row, head, b);

@@ -212,10 +212,10 @@ AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params
       plan.run_units[r] += static_cast<int32_t>(ceil_div(params.q[i].length, plan.unit_tokens));
     }
     plan.tiles_m[r] = static_cast<int32_t>(ceil_div(plan.run_units[r], plan.tile_units));
-    plan.by_pass[r] = make_divisor(std::max(plan.tiles_m[r] * plan.heads_per_pass, 1));
     plan.item_begin[r] = static_cast<int32_t>(items);
     items += int64_t{plan.tiles_m[r]} * plan.num_head_items * plan.batch;
     if (items > (1 << 30)) fail(ErrorCode::kUnsupported, "attention: {} tiles in one call", items);
+    plan.by_pass[r] = make_divisor(std::max(plan.tiles_m[r] * plan.heads_per_pass, 1));
   }
   plan.num_items = static_cast<int32_t>(items);
   plan.run_begin[plan.num_runs] = plan.num_q;

@@ -16,7 +16,8 @@
 // What pull, push and sync (ops/one_sided.h) are made of on a GPU: kernels of one warp, which ask
 // for data and wait for peers while attention may run on another stream. It spares SMs for them
 // (bind_segment_attention.cc), so that a long computation never holds them up. Data go by copy
-// engine, when a LinkProxy is asked for them.
+// engine, when a LinkProxy is asked for them; a push beside which nothing computes is a kernel that
+// stores them itself (push_config.h).
 namespace braid::cuda {
 
 // Of one rank, in its symmetric memory: where the ranks of a group meet.

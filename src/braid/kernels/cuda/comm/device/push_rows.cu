@@ -28,8 +28,7 @@ __device__ void copy(const RowsPiece& piece, uint32_t first, uint32_t threads) {
 __global__ __launch_bounds__(kPushThreads) void push_rows_kernel(
     const __grid_constant__ CommView view, const __grid_constant__ PushRowsParams p) {
   ptx::grid_dependency_wait();
-  const bool aborted = is_aborted(view);
-  if (!aborted) {
+  if (!is_aborted(view)) {
     for (int i = 0; i < p.num_pieces; ++i) {
       copy(p.pieces[i], blockIdx.x * kPushThreads + threadIdx.x, gridDim.x * kPushThreads);
     }
@@ -38,7 +37,7 @@ __global__ __launch_bounds__(kPushThreads) void push_rows_kernel(
   __syncthreads();
   if (threadIdx.x > 0 || atomicAdd(p.ended, 1u) + 1 < gridDim.x) return;
   *p.ended = 0;
-  if (aborted) return;
+  if (is_aborted(view)) return;  // maybe before another CTA copied
   __threadfence_system();
   for (int i = 0; i < p.num_peers; ++i) atomicAdd_system(p.arrivals[i], 1u);
 }

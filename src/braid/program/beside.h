@@ -1,0 +1,11 @@
+#pragma once
+
+namespace braid {
+
+// What may run at the same time as a launch (schedule/beside.h).
+struct Beside {
+  bool computes = false;
+  bool communicates = false;
+};
+
+}  // namespace braid
