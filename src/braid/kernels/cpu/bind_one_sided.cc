@@ -31,9 +31,7 @@ Transfer transfer_of(const OpCall& call, const ops::Move& move) {
                        .rows = move.rows,
                        .dst_stride = d.row * element,
                        .src_stride = s.row * element}};
-  if (t.block.row_bytes == t.block.dst_stride && t.block.row_bytes == t.block.src_stride) {
-    t.block = {.row_bytes = t.block.bytes()};
-  }
+  if (t.block.packed()) t.block = {.row_bytes = t.block.bytes()};
   return t;
 }
 

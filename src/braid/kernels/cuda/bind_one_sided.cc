@@ -90,10 +90,7 @@ class Transfers {
                   .rows = move.rows,
                   .dst_stride = d.token * element,
                   .src_stride = s.token * element}};
-    if (piece.block.row_bytes == piece.block.dst_stride &&
-        piece.block.row_bytes == piece.block.src_stride) {
-      piece.block = {.row_bytes = piece.block.bytes()};
-    }
+    if (piece.block.packed()) piece.block = {.row_bytes = piece.block.bytes()};
     // The side that is a peer's is where it has what this rank has there.
     std::byte* const local = put_ ? piece.dst : const_cast<std::byte*>(piece.src);
     const auto place = comm_.endpoint().place(local);
