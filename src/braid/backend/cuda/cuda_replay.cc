@@ -38,22 +38,22 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
   for (const InputCopy& in : step.inputs) add_copy(in.staging, in.device, in.bytes);
 
   calls_.reserve(ops_.size());  // bound kernels keep references into it
+  std::vector<LaunchArgs> args;
   done_.resize(ops_.size());
   for (const BoundOp& op : ops_) {
     calls_.push_back({op.op, op.in, op.out, op.axis, op.part});
     const BatchPart* part =
         reinterpret_cast<const BatchPart*>(device_parts_->data()) + (op.part - parts_.data());
-    kernels_.push_back(backend.table()
-                           .at(op.op->def->kind)
-                           .bind({.call = calls_.back(),
-                                  .part = part,
-                                  .workspace = op.workspace,
-                                  .device = backend.device(),
-                                  .stream = op.stream,
-                                  .arena = op.arena,
-                                  .whole_batch = parts_.size() == 1,
-                                  .own_rows = op.own_rows,
-                                  .beside = op.beside}));
+    args.push_back({.call = calls_.back(),
+                    .part = part,
+                    .workspace = op.workspace,
+                    .device = backend.device(),
+                    .stream = op.stream,
+                    .arena = op.arena,
+                    .whole_batch = parts_.size() == 1,
+                    .own_rows = op.own_rows,
+                    .beside = op.beside});
+    kernels_.push_back(backend.table().at(op.op->def->kind).bind(args.back()));
     used_[index_of(op.stream)] = true;
     for (int awaited : op.waits) {
       OwnedEvent& event = done_[static_cast<size_t>(awaited)];
@@ -64,6 +64,23 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
     if (s == Stream::compute || used_[index_of(s)]) fork_join_[index_of(s)] = make_event();
   }
   end_ = make_event();
+  join_launches(args);
+}
+
+void CudaReplay::join_launches(std::span<const LaunchArgs> args) {
+  joined_.resize(ops_.size());
+  const auto alone = [&](size_t i) {
+    return parts_.size() == 1 && !ops_[i].beside.computes && !ops_[i].beside.communicates;
+  };
+  for (size_t i = 0; i < ops_.size();) {
+    size_t end = i;
+    while (end < ops_.size() && alone(end) && ops_[end].stream == ops_[i].stream &&
+           (end == i || (ops_[end].waits.empty() && !done_[end - 1]))) {
+      ++end;
+    }
+    if (end > i + 1) joined_[i] = backend_.table().join(args.subspan(i, end - i));
+    i += std::max<size_t>(1, joined_[i].count);
+  }
 }
 
 void CudaReplay::prepare() {
@@ -167,8 +184,11 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     const Stream s = ops_[i].stream;
     for (int awaited : ops_[i].waits) wait(s, done_[static_cast<size_t>(awaited)]);
     if (events) record((*events)[2 * i], stream(s));
-    kernels_[i]({stream(s), chained[index_of(s)] && !events});
+    const bool joins = joined_[i].count > 0 && !events;
+    const BoundKernel& kernel = joins ? joined_[i].kernel : kernels_[i];
+    kernel({stream(s), chained[index_of(s)] && !events});
     chained[index_of(s)] = true;
+    if (joins) i += joined_[i].count - 1;
     if (events) record((*events)[2 * i + 1], stream(s));
     if (done_[i]) record(done_[i], stream(s));
   }
@@ -181,8 +201,12 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
 }
 
 std::string CudaReplay::describe() const {
-  return fmt::format("{} graphs made, {:.1f} MB of device memory", num_graphs_,
-                     static_cast<double>(device_bytes()) / 1e6);
+  std::string joined;
+  for (const JoinedLaunches& j : joined_) {
+    if (j.count > 0) joined += fmt::format("; {} launches joined in one", j.count);
+  }
+  return fmt::format("{} graphs made, {:.1f} MB of device memory{}", num_graphs_,
+                     static_cast<double>(device_bytes()) / 1e6, joined);
 }
 
 void CudaReplay::finish() {

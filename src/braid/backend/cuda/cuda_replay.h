@@ -15,7 +15,7 @@ namespace braid::cuda {
 // kernels, and no rank may load one while another waits for it. Extents are read from device
 // memory, so one graph serves all steps up to the capacity; where several micro-batches share
 // buffers, rows move with their sizes, and new sizes make a new graph. Runs with times are never
-// graphs.
+// graphs, and join no launches.
 class CudaReplay : public Replay {
  public:
   CudaReplay(CudaBackend& backend, BoundStep step);
@@ -41,7 +41,8 @@ class CudaReplay : public Replay {
   // Waits for all that was put into the streams so far.
   void finish();
 
-  std::string describe() const override;  // "2 graphs made, 4.0 MB of device memory"
+  std::string describe()
+      const override;  // "2 graphs made, 4.0 MB of device memory; 192 launches joined in one"
   int64_t device_bytes() const override { return stepped_.bytes + looped_.bytes; }
 
  private:
@@ -53,6 +54,7 @@ class CudaReplay : public Replay {
     std::vector<BatchPart> parts;  // of several micro-batches: their rows move with them
   };
 
+  void join_launches(std::span<const LaunchArgs> args);
   void set_parts();
   bool stale(const Captured& captured) const;
   void play(Captured& captured, const Hooks& hooks, bool upload);
@@ -65,6 +67,7 @@ class CudaReplay : public Replay {
   std::vector<BoundOp> ops_;
   std::vector<OpCall> calls_;
   std::vector<BoundKernel> kernels_;
+  std::vector<JoinedLaunches> joined_;  // [launches]: in the place of each and those behind it
   std::span<const BatchPart> parts_;
   std::unique_ptr<DeviceMemory> host_parts_;    // pinned copy of parts_
   std::unique_ptr<DeviceMemory> device_parts_;  // where kernels read them

@@ -39,6 +39,15 @@ struct Kernel {
   std::function<BoundKernel(const LaunchArgs& args)> bind;
 };
 
+// One kernel in the place of the first `count` of some launches.
+struct JoinedLaunches {
+  size_t count = 0;  // 0: they stay apart
+  BoundKernel kernel;
+};
+// Asked with neighbouring launches of a stream for which nothing else waits, and beside which
+// nothing runs.
+using Join = std::function<JoinedLaunches(std::span<const LaunchArgs> launches)>;
+
 // The kernels of one GPU by kind of op, filled by explicit calls (kernels/cuda/register.h).
 class KernelTable : public KernelCatalog {
  public:
@@ -47,6 +56,10 @@ class KernelTable : public KernelCatalog {
   const DeviceInfo& device() const { return device_; }
   void add(std::string_view kind, Kernel kernel);  // replaces an earlier kernel of the kind
   const Kernel& at(std::string_view kind) const;   // fails with kUnsupported
+  void set_join(Join join) { join_ = std::move(join); }
+  JoinedLaunches join(std::span<const LaunchArgs> launches) const {
+    return join_ ? join_(launches) : JoinedLaunches{};
+  }
   KernelInfo find(const Program& program, const Op& op, Stream stream,
                   const Extents& capacity) const override;
   std::span<const Fusion> fusions() const override { return few_token_fusions(); }
@@ -54,6 +67,7 @@ class KernelTable : public KernelCatalog {
  private:
   DeviceInfo device_;
   std::map<std::string, Kernel, std::less<>> kernels_;
+  Join join_;
 };
 
 }  // namespace braid::cuda

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "braid/backend/cuda/memory.h"
+#include "braid/kernels/cuda/pointwise/rope_table.h"
 #include "braid/tensor/quant.h"
 
 namespace braid::cuda {
@@ -24,6 +25,24 @@ std::shared_ptr<DeviceMemory> row_as(const LaunchArgs& args, const TensorView& r
   check_cuda(cudaMemcpy(memory->data(), host.data(), host.size(), cudaMemcpyHostToDevice),
              "a weight");
   return memory;
+}
+
+std::shared_ptr<DeviceMemory> turns_table(const LaunchArgs& args, const ops::RopeAttrs& attrs,
+                                          const TensorView& factors) {
+  std::vector<float> host(factors.data ? static_cast<size_t>(factors.cols()) : 0);
+  if (factors.data) {
+    BRAID_CHECK(factors.dtype == DType::f32, "rope factors are {}", name(factors.dtype));
+    check_cuda(
+        cudaMemcpy(host.data(), factors.data, host.size() * sizeof(float), cudaMemcpyDeviceToHost),
+        "rope factors");
+  }
+  const std::vector<uint64_t> turns = rope_turns(attrs, factors.data ? host.data() : nullptr);
+  const auto bytes = static_cast<int64_t>(turns.size() * sizeof(uint64_t));
+  auto table = std::make_shared<CudaMemory>(args.device.id, bytes);
+  check_cuda(
+      cudaMemcpy(table->data(), turns.data(), static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
+      "rope table");
+  return table;
 }
 
 }  // namespace braid::cuda

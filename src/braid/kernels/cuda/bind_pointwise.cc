@@ -98,25 +98,6 @@ BoundKernel bind_gather(const LaunchArgs& args) {
   };
 }
 
-// The table that rope kernels turn by, in device memory. `factors` is a weight there, or absent.
-std::shared_ptr<DeviceMemory> turns_table(const LaunchArgs& args, const ops::RopeAttrs& attrs,
-                                          const TensorView& factors) {
-  std::vector<float> host(factors.data ? static_cast<size_t>(factors.cols()) : 0);
-  if (factors.data) {
-    BRAID_CHECK(factors.dtype == DType::f32, "rope factors are {}", name(factors.dtype));
-    check_cuda(
-        cudaMemcpy(host.data(), factors.data, host.size() * sizeof(float), cudaMemcpyDeviceToHost),
-        "rope factors");
-  }
-  const std::vector<uint64_t> turns = rope_turns(attrs, factors.data ? host.data() : nullptr);
-  const auto bytes = static_cast<int64_t>(turns.size() * sizeof(uint64_t));
-  auto table = std::make_shared<CudaMemory>(args.device.id, bytes);
-  check_cuda(
-      cudaMemcpy(table->data(), turns.data(), static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
-      "rope table");
-  return table;
-}
-
 RopeAppendParams make_rope_append(const OpCall& call) {
   return {.q = call.in[0],
           .k = call.in[1],

@@ -1,0 +1,215 @@
+// Joins the layers of a decode step of one token in one launch: norm_linear, rope_append, attention
+// and linear, as long as each takes what the one before it made.
+#include <vector>
+
+#include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/bind_gemm.h"
+#include "braid/kernels/cuda/relay/device/relay_launch.h"
+#include "braid/ops/attention.h"
+#include "braid/ops/linear.h"
+#include "braid/ops/rope_append.h"
+
+namespace braid::cuda {
+namespace {
+
+RelayDevice relay_device(const DeviceInfo& device) {
+  return {.compute_capability = device.compute_capability,
+          .num_sms = device.num_sms,
+          .smem_per_cta = device.shared_memory_per_cta};
+}
+
+bool is_aligned(const TensorView& view) {
+  return reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
+}
+
+// A token's row of bf16, rows side by side.
+bool is_row(const TensorView& view) {
+  return view.dtype == DType::bf16 && view.shape.rank() == 2 && view.shape[0] == 1 &&
+         is_aligned(view);
+}
+
+class RelayBuilder {
+ public:
+  explicit RelayBuilder(const DeviceInfo& device) : device_(relay_device(device)) {}
+
+  // Whether the relay goes on with this launch; it is whole behind a linear or an attention.
+  bool add(const LaunchArgs& args) {
+    const OpDef* def = args.call.op->def;
+    if (!args.whole_batch) return false;
+    if (def == &ops::kNormLinear || def == &ops::kLinear) return add_linear(args);
+    if (def == &ops::kRopeAppend) return keep_rope(args);
+    return def == &ops::kAttention && add_attention(args);
+  }
+  bool whole() const { return rope_ == nullptr; }
+
+  std::optional<RelayConfig> config() const {
+    return choose_relay(linear_shapes_, attention_shapes_, device_);
+  }
+  std::shared_ptr<Relay> build(const RelayConfig& config, const LaunchArgs& first) const {
+    return std::make_shared<Relay>(steps_, caches_, tables_, config, first.live(BatchAxis::token),
+                                   first.device.id);
+  }
+
+ private:
+  bool add_linear(const LaunchArgs& args) {
+    const LinearOperands op(args.call);
+    RelayLinear s{.parts = static_cast<int32_t>(op.weights()),
+                  .k = static_cast<int32_t>(op.x().cols()),
+                  .gated = op.gated(),
+                  .gelu = op.activation() == ops::Activation::gelu_tanh,
+                  .normed = op.normed()};
+    if (!whole() || op.weights() > 3 || op.x().shape[0] != 1) return false;
+    if (op.normed() ? !take_norm(args, s) : !is_made(op.x(), 0, 1)) return false;
+    for (size_t i = 0; i < op.weights(); ++i) {
+      const TensorView &w = op.weight(i), &y = op.y(i);
+      const TensorView bias = op.bias(i);
+      if (w.dtype != DType::bf16 || w.row_bytes != 2 * s.k || !is_aligned(w) || !is_row(y)) {
+        return false;
+      }
+      if (bias.data != nullptr && !is_float(bias.dtype)) return false;
+      s.w[i] = reinterpret_cast<const uint8_t*>(w.data);
+      s.n[i] = static_cast<int32_t>(w.shape[0]);
+      s.y[i] = y.data;
+      if (s.n[i] % 2 != 0) return false;
+      if (!s.gated || i == 0) s.units += s.n[i];
+    }
+    const RelayLinearShape shape{.k = s.k, .units = s.units, .gated = s.gated, .normed = s.normed};
+    if (!relay_takes(shape, device_)) return false;
+    if (op.normed()) s.norm_w = as_f32(args, args.call.in[2]);
+    for (size_t i = 0; i < op.weights(); ++i) s.bias[i] = as_f32(args, op.bias(i));
+    if (op.normed()) residual_ = args.call.in[1].data ? args.call.out[0].data : op.x().data;
+    made_.clear();
+    for (size_t i = 0; i < (s.gated ? 1 : op.weights()); ++i) made_.push_back(op.y(i).data);
+    linear_shapes_.push_back(shape);
+    RelayStep& step = steps_.emplace_back();
+    step.linear = s;
+    return true;
+  }
+
+  // A small weight as the kernel reads it; null where there is none.
+  const float* as_f32(const LaunchArgs& args, const TensorView& row) {
+    if (row.data == nullptr || row.dtype == DType::f32) return row.as<const float>();
+    tables_.push_back(row_as(args, row, DType::f32));
+    return reinterpret_cast<const float*>(tables_.back()->data());
+  }
+
+  // The first norm is of a row in memory; each other one adds what the step before made to the sum
+  // of the norm before.
+  bool take_norm(const LaunchArgs& args, RelayLinear& s) const {
+    const TensorView &a = args.call.in[0], &b = args.call.in[1], &w = args.call.in[2];
+    if (a.dtype != DType::f32 || !is_aligned(a) || !is_float(w.dtype)) return false;
+    s.eps = args.call.attrs<ops::NormLinearAttrs>().norm.eps;
+    if (steps_.empty()) {
+      s.a = a.as<const float>();
+      return b.data == nullptr;
+    }
+    if (b.data == nullptr || a.data != residual_ || !is_made(b, 0, 1)) return false;
+    s.sum = args.call.out[0].as<float>();
+    return true;
+  }
+
+  // Whether the row is output `i` of `n` of the step before.
+  bool is_made(const TensorView& row, size_t i, size_t n) const {
+    return is_row(row) && made_.size() == n && row.data == made_[i];
+  }
+
+  bool keep_rope(const LaunchArgs& args) {
+    const OpCall& call = args.call;
+    if (!whole() || !is_row(call.out[0]) || call.in[6].dtype != DType::bf16) return false;
+    for (size_t i = 0; i < 3; ++i) {
+      if (!is_made(call.in[i], i, 3)) return false;
+    }
+    for (size_t i : {8u, 9u}) {
+      const TensorView& norm = call.in[i];
+      if (norm.data != nullptr && !is_float(norm.dtype)) return false;
+    }
+    rope_ = &args;
+    return true;
+  }
+
+  bool add_attention(const LaunchArgs& args) {
+    enum Input : size_t { kQ, kCacheK, kCacheV, kQStart, kKvLen, kPageTable };
+    const OpCall& call = args.call;
+    const auto& a = call.attrs<ops::AttentionAttrs>();
+    if (rope_ == nullptr) return false;
+    const OpCall& rope = rope_->call;
+    const auto& turns = rope.attrs<ops::RopeAppendAttrs>();
+    const TensorView &k = call.in[kCacheK], &v = call.in[kCacheV], &pages = call.in[kPageTable];
+    if (call.in[kQ].data != rope.out[0].data || k.data != rope.in[6].data ||
+        v.data != rope.in[7].data || pages.shape[0] != 1 || !is_row(call.out[0])) {
+      return false;
+    }
+    if (a.head_offset != 0 || a.softcap > 0 || turns.rope.head_dim != a.head_dim ||
+        call.in[kQ].cols() != k.shape[2] * a.group * a.head_dim) {
+      return false;
+    }
+    const RelayAttentionShape shape{.head_dim = static_cast<int>(a.head_dim),
+                                    .group = static_cast<int>(a.group),
+                                    .kv_heads = k.shape[2],
+                                    .page_size = k.shape[1]};
+    if (!relay_takes(shape, device_)) return false;
+    if (!attention_shapes_.empty() && !(shape == attention_shapes_[0])) return false;
+    tables_.push_back(turns_table(*rope_, turns.rope, rope.in[4]));
+    const uint64_t* table = reinterpret_cast<const uint64_t*>(tables_.back()->data());
+    RelayStep& step = steps_.emplace_back();
+    step.attends = true;
+    step.attention = {.position = rope.in[3].as<const int32_t>(),
+                      .slot = rope.in[5].as<const int32_t>(),
+                      .kv_len = call.in[kKvLen].as<const int32_t>(),
+                      .page_table = pages.as<const int32_t>(),
+                      .turns = table,
+                      .q_norm = as_f32(*rope_, rope.in[8]),
+                      .k_norm = as_f32(*rope_, rope.in[9]),
+                      .cache_k = k.data,
+                      .cache_v = v.data,
+                      .q = rope.out[0].data,
+                      .out = call.out[0].data,
+                      .kv_heads = static_cast<int32_t>(k.shape[2]),
+                      .group = shape.group,
+                      .pairs = static_cast<int32_t>(turns.rope.rotary_dim / 2),
+                      .page_size = static_cast<int32_t>(k.shape[1]),
+                      .num_slots = static_cast<int32_t>(k.shape[0] * k.shape[1]),
+                      .window = static_cast<int32_t>(a.window),
+                      .factor = turns.rope.attention_factor,
+                      .scale = a.scale,
+                      .eps = turns.eps,
+                      .interleaved = turns.rope.pairing == ops::RopePairing::interleaved};
+    caches_.push_back({k.data, v.data, k.shape[0] * k.shape[1], k.shape[2]});
+    attention_shapes_.push_back(shape);
+    made_ = {call.out[0].data};
+    rope_ = nullptr;
+    return true;
+  }
+
+  const RelayDevice device_;
+  std::vector<RelayStep> steps_;
+  std::vector<Relay::Cache> caches_;
+  std::vector<std::shared_ptr<DeviceMemory>> tables_;
+  std::vector<RelayLinearShape> linear_shapes_;
+  std::vector<RelayAttentionShape> attention_shapes_;
+  std::vector<const std::byte*> made_;   // outputs of the newest step
+  const std::byte* residual_ = nullptr;  // the newest norm's sum
+  const LaunchArgs* rope_ = nullptr;     // whose attention is to come
+};
+
+JoinedLaunches join_relay(std::span<const LaunchArgs> launches) {
+  RelayBuilder builder(launches[0].device);
+  size_t count = 0;  // a rope whose attention does not follow stays outside
+  for (size_t n = 0; n < launches.size() && builder.add(launches[n]);) {
+    ++n;
+    if (builder.whole()) count = n;
+  }
+  const std::optional<RelayConfig> config = builder.config();
+  if (!config) return {};
+  return {count, [relay = builder.build(*config, launches[0])](const LaunchContext& context) {
+            relay->launch(context);
+          }};
+}
+
+}  // namespace
+
+void add_relays(KernelTable& table) {
+  table.set_join(join_relay);
+}
+
+}  // namespace braid::cuda

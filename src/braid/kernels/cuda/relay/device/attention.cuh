@@ -1,0 +1,402 @@
+#pragma once
+
+#include "braid/kernels/cuda/relay/device/worker.cuh"
+
+// Attention of a relay. Keys of all heads are dealt to CTAs in units (relay_keys), a CTA's units to
+// its warps in turns. CTAs hand their parts of a head to the one that adds them up, and this one
+// the sum to all.
+namespace braid::cuda {
+
+template <int kD, int kGroup>
+class RelayAttend {
+  static constexpr int kKeys = relay_keys(kD);
+  static constexpr int kLanes = kD / 8;      // that share a key: 16 bytes each
+  static constexpr int kRows = 32 / kLanes;  // keys that a warp reads at once
+  static constexpr int kReads = kKeys / kRows;
+  static constexpr int kItems = RelayAttentionLayout::kItems;
+  static constexpr int kPieceRow = kD + 4;  // O', m, l
+  static constexpr int kPartWords = kD / 2 + 1;
+  static constexpr float kLog2E = 1.4426950408889634f;
+  static_assert(kReads == 8);
+
+ public:
+  __device__ RelayAttend(const RelayArgs& a, uint8_t* smem, const RelayLayout& layout)
+      : a_(a),
+        thread_(threadIdx.x),
+        warp_(thread_ / 32),
+        lane_(thread_ % 32),
+        dim_(lane_ % kLanes * 8) {
+    const RelayAttentionLayout at(kD, kGroup);
+    uint8_t* base = smem + layout.x;
+    q_ = reinterpret_cast<float*>(base + at.q);
+    fresh_ = reinterpret_cast<__nv_bfloat16*>(base + at.fresh);
+    raw_ = reinterpret_cast<float*>(base + at.raw);
+    pieces_ = reinterpret_cast<float*>(base + at.pieces);
+    turns_ = reinterpret_cast<float*>(smem + layout.turns);
+  }
+
+  __device__ void run(const RelayAttention& s, const RelayPlace& place, RelayRing& ring) {
+    const RelayKeys keys(__ldg(s.kv_len), s.window, s.kv_heads, kKeys, gridDim.x);
+    const int begin = keys.begin(blockIdx.x), end = keys.begin(blockIdx.x + 1);
+    const int head = begin / keys.units;  // the first of which this CTA has keys
+    const int items = end > begin ? (end - 1) / keys.units - head + 1 : 0;
+    ring.begin(end - begin);
+    if (items > 0) {
+      receive(s, place, keys, begin, end, head, items);
+      attend(s, keys, begin, end, head, ring);
+      hand_on(place, keys, head, items);
+    }
+    add_parts(s, place, keys);
+    sync_workers();
+  }
+
+ private:
+  // q of the heads at hand, and the newest key and value where they are among this CTA's.
+  __device__ void receive(const RelayAttention& s, const RelayPlace& place, const RelayKeys& keys,
+                          int begin, int end, int head, int items) {
+    for (int i = thread_; i < s.pairs; i += kRelayThreads) {
+      // As rope_append: the product modulo 2^64 is the angle modulo one turn.
+      const uint64_t angle = static_cast<uint64_t>(int64_t{__ldg(s.position)}) * __ldg(s.turns + i);
+      float sin, cos;
+      sincospif(__int2float_rn(static_cast<int>(angle >> 32)) * 0x1p-31f, &sin, &cos);
+      turns_[i] = cos * s.factor;
+      turns_[64 + i] = sin * s.factor;
+    }
+    sync_workers();
+    constexpr int kHeadWords = kD / 2;
+    const int q_words = s.kv_heads * s.group * kHeadWords, kv_words = s.kv_heads * kHeadWords;
+    const int rows = s.group + 2;
+    // A warp a row: heads of q, then k and v.
+#pragma unroll 1
+    for (int row = warp_; row < items * rows; row += kRelayWarps) {
+      const int item = row >= rows ? 1 : 0, role = row - item * rows;
+      const int kv = head + item;
+      const bool is_q = role < s.group;
+      if (!is_q && end < (kv + 1) * keys.units) continue;  // the newest key is another CTA's
+      float* raw = raw_ + (item * (kGroup + 2) + role) * kD;
+      const int at = is_q ? (kv * s.group + role) * kHeadWords
+                          : q_words + (role - s.group) * kv_words + kv * kHeadWords;
+      wait_row(place.in + at, place.in_tag, raw);
+      if (is_q) {
+        // The CTA that has a head's first keys writes its q to memory.
+        const bool writes = begin <= kv * keys.units;
+        auto* to = static_cast<__nv_bfloat16*>(s.q) + (kv * s.group + role) * kD;
+        turn(s, raw, s.q_norm, s.pairs, [&](int e, __nv_bfloat16 x) {
+          q_[(item * kGroup + role) * kD + e] = __bfloat162float(x) * s.scale * kLog2E;
+          if (writes) to[e] = x;
+        });
+      } else {
+        const bool is_v = role > s.group;
+        const int slot = __ldg(s.slot);
+        auto* cache = static_cast<__nv_bfloat16*>(is_v ? s.cache_v : s.cache_k) +
+                      (int64_t{slot} * s.kv_heads + kv) * kD;
+        const bool cached = slot >= 0 && slot < s.num_slots;
+        turn(s, raw, is_v ? nullptr : s.k_norm, is_v ? 0 : s.pairs, [&](int e, __nv_bfloat16 x) {
+          fresh_[(2 * item + is_v) * kD + e] = x;
+          if (cached) cache[e] = x;
+        });
+      }
+    }
+    sync_workers();
+  }
+
+  // A row of the step before, by one warp.
+  __device__ void wait_row(const uint2* words, uint32_t tag, float* raw) const {
+    constexpr int kWords = kD / 64;  // of a lane
+    uint2 v[kWords];
+    uint32_t tries = 0;
+    bool all;
+    do {
+      all = true;
+#pragma unroll
+      for (int j = 0; j < kWords; ++j) v[j] = ptx::load_relaxed_gpu(words + lane_ + 32 * j);
+#pragma unroll
+      for (int j = 0; j < kWords; ++j) all = all && v[j].y == tag;
+      lose_patience(tries);
+    } while (!all);
+#pragma unroll
+    for (int j = 0; j < kWords; ++j) {
+      reinterpret_cast<float2*>(raw)[lane_ + 32 * j] =
+          make_float2(low_half(v[j].x), high_half(v[j].x));
+    }
+    __syncwarp();
+  }
+
+  // A head, normed and turned by its position, element by element rounded to bf16.
+  template <class Put>
+  __device__ __forceinline__ void turn(const RelayAttention& s, const float* raw, const float* norm,
+                                       int pairs, const Put& put) const {
+    float scale = 1;
+    if (norm != nullptr) {
+      float sum = 0;
+#pragma unroll
+      for (int e = 0; e < kD; e += 32) sum += raw[e + lane_] * raw[e + lane_];
+#pragma unroll
+      for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffff, sum, mask);
+      scale = rsqrtf(sum / kD + s.eps);
+    }
+    const auto normed = [&](int e) {
+      return norm == nullptr ? raw[e] : raw[e] * (scale * __ldg(norm + e));
+    };
+#pragma unroll 1
+    for (int e = lane_; e < kD; e += 32) {
+      float x = normed(e);
+      if (e < 2 * pairs) {
+        const bool second = s.interleaved ? e % 2 == 1 : e >= pairs;
+        const int step = s.interleaved ? 1 : pairs;
+        const int pair = s.interleaved ? e / 2 : second ? e - pairs : e;
+        const float other = normed(second ? e - step : e + step);
+        const float cos = turns_[pair], sin = turns_[64 + pair];
+        x = second ? other * sin + x * cos : x * cos - other * sin;
+      }
+      put(e, __float2bfloat16_rn(x));
+    }
+  }
+
+  // This warp's units; what it has of each head ends up in the pieces.
+  __device__ void attend(const RelayAttention& s, const RelayKeys& keys, int begin, int end,
+                         int head, RelayRing& ring) {
+    const int sub = lane_ / kLanes;
+    int item = 0;
+    begin_item(item);
+#pragma unroll 1
+    for (int unit = begin + warp_; unit < end; unit += kRelayWarps) {
+      const int kv = unit < (head + 1) * keys.units ? head : head + 1;
+      if (kv - head != item) {
+        put_piece();
+        begin_item(++item);
+      }
+      const int key = (keys.first_unit + unit - kv * keys.units) * kKeys + sub;
+      const auto* slot = reinterpret_cast<const uint4*>(ring.wait()) + lane_;
+      const auto* fresh = reinterpret_cast<const uint4*>(fresh_ + 2 * item * kD + dim_);
+      const int newest = keys.length - 1;
+      float p[kGroup][kReads];
+#pragma unroll
+      for (int j = 0; j < kReads; ++j) {
+        const int at = key + j * kRows;
+        const uint4 k = at == newest ? *fresh : slot[32 * j];
+        const bool seen = at <= newest && at >= keys.first;
+#pragma unroll
+        for (int g = 0; g < kGroup; ++g) {
+          float x = dot(k, g);
+#pragma unroll
+          for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+            x += __shfl_xor_sync(0xffffffff, x, mask);
+          }
+          p[g][j] = seen ? x : -INFINITY;
+        }
+      }
+#pragma unroll
+      for (int g = 0; g < kGroup; ++g) weigh(g, p[g]);
+#pragma unroll
+      for (int j = 0; j < kReads; ++j) {
+        const int at = key + j * kRows;
+        uint4 v = at == newest ? fresh[kD / 8] : slot[kRelaySlotBytes / 32 + 32 * j];
+        if (at > newest) v = make_uint4(0, 0, 0, 0);  // anything may lie there
+#pragma unroll
+        for (int g = 0; g < kGroup; ++g) accumulate(g, p[g][j], v);
+      }
+      ring.release();
+    }
+    last_item_ = item;
+  }
+
+  __device__ void begin_item(int item) {
+#pragma unroll
+    for (int g = 0; g < kGroup; ++g) {
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        query_[g][c] = q_[(item * kGroup + g) * kD + dim_ + c];
+        o_[g][c] = 0;
+      }
+      max_[g] = -INFINITY;
+      sum_[g] = 0;
+    }
+  }
+
+  __device__ float dot(const uint4& k, int g) const {
+    float x = low_half(k.x) * query_[g][0];
+    float y = high_half(k.x) * query_[g][1];
+    x = fmaf(low_half(k.y), query_[g][2], x);
+    y = fmaf(high_half(k.y), query_[g][3], y);
+    x = fmaf(low_half(k.z), query_[g][4], x);
+    y = fmaf(high_half(k.z), query_[g][5], y);
+    x = fmaf(low_half(k.w), query_[g][6], x);
+    return fmaf(high_half(k.w), query_[g][7], y) + x;
+  }
+
+  // Scores become weights; what was summed before is scaled to the new maximum.
+  __device__ void weigh(int g, float (&p)[kReads]) {
+    float top = p[0];
+#pragma unroll
+    for (int j = 1; j < kReads; ++j) top = fmaxf(top, p[j]);
+#pragma unroll
+    for (int mask = 16; mask >= kLanes; mask /= 2) {
+      top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, mask));
+    }
+    top = fmaxf(top, max_[g]);
+    const float base = top == -INFINITY ? 0.f : top;
+    const float keep = ptx::exp2_approx(max_[g] - base);
+    max_[g] = top;
+    sum_[g] *= keep;
+#pragma unroll
+    for (int j = 0; j < kReads; ++j) {
+      p[j] = ptx::exp2_approx(p[j] - base);
+      sum_[g] += p[j];
+    }
+#pragma unroll
+    for (int c = 0; c < 8; ++c) o_[g][c] *= keep;
+  }
+
+  __device__ void accumulate(int g, float p, const uint4& v) {
+    o_[g][0] = fmaf(p, low_half(v.x), o_[g][0]);
+    o_[g][1] = fmaf(p, high_half(v.x), o_[g][1]);
+    o_[g][2] = fmaf(p, low_half(v.y), o_[g][2]);
+    o_[g][3] = fmaf(p, high_half(v.y), o_[g][3]);
+    o_[g][4] = fmaf(p, low_half(v.z), o_[g][4]);
+    o_[g][5] = fmaf(p, high_half(v.z), o_[g][5]);
+    o_[g][6] = fmaf(p, low_half(v.w), o_[g][6]);
+    o_[g][7] = fmaf(p, high_half(v.w), o_[g][7]);
+  }
+
+  // What this warp has summed of a head, its lanes' keys together.
+  __device__ void put_piece() {
+#pragma unroll
+    for (int g = 0; g < kGroup; ++g) {
+#pragma unroll
+      for (int mask = 16; mask >= kLanes; mask /= 2) {
+        sum_[g] += __shfl_xor_sync(0xffffffff, sum_[g], mask);
+#pragma unroll
+        for (int c = 0; c < 8; ++c) o_[g][c] += __shfl_xor_sync(0xffffffff, o_[g][c], mask);
+      }
+      float* piece = pieces_ + (warp_ * kGroup + g) * kPieceRow;
+      if (lane_ >= kLanes) continue;
+#pragma unroll
+      for (int c = 0; c < 8; ++c) piece[dim_ + c] = o_[g][c];
+      if (lane_ == 0) {
+        piece[kD] = max_[g];
+        piece[kD + 1] = sum_[g];
+      }
+    }
+  }
+
+  // Warps' pieces of a head together, to the CTA that adds the CTAs'.
+  __device__ void hand_on(const RelayPlace& place, const RelayKeys& keys, int head, int items) {
+#pragma unroll 1
+    for (int item = 0; item < items; ++item) {
+      if (item > last_item_) begin_item(0);  // no unit of it was this warp's: nothing to add
+      if (item > 0 || last_item_ == 0) put_piece();
+      sync_workers();
+      for (int i = thread_; i < kGroup * kPartWords; i += kRelayThreads) {
+        const int g = i / kPartWords, word = i % kPartWords;
+        const float* pieces = pieces_ + g * kPieceRow;
+        const auto piece = [&](int w) { return pieces + w * kGroup * kPieceRow; };
+        float top = -INFINITY;
+        for (int w = 0; w < kRelayWarps; ++w) top = fmaxf(top, piece(w)[kD]);
+        const float base = top == -INFINITY ? 0.f : top;
+        float2 sum = make_float2(0, 0);
+        const bool is_stats = word == kD / 2;
+        for (int w = 0; w < kRelayWarps; ++w) {
+          const float weight = ptx::exp2_approx(piece(w)[kD] - base);
+          const float2 x = reinterpret_cast<const float2*>(piece(w))[word];
+          sum.x += weight * x.x;
+          sum.y += weight * x.y;
+        }
+        if (is_stats) sum.x = top;  // beside it l
+        ptx::store_relaxed_gpu(part(blockIdx.x, item, g) + word,
+                               make_uint4(__float_as_uint(sum.x), place.out_tag,
+                                          __float_as_uint(sum.y), place.out_tag));
+      }
+      sync_workers();
+    }
+  }
+
+  __device__ uint4* part(int cta, int item, int g) const {
+    return a_.parts + ((cta * kItems + item) * kGroup + g) * kPartWords;
+  }
+
+  // Heads are dealt to CTAs, too: each adds the parts of its own in the order of the keys.
+  __device__ void add_parts(const RelayAttention& s, const RelayPlace& place,
+                            const RelayKeys& keys) const {
+    constexpr int kThreads = kD / 2;  // of a head
+    constexpr int kTogether = 4;
+    const int heads = s.kv_heads * s.group, ctas = gridDim.x;
+    const int end = relay_begin(heads, blockIdx.x + 1, ctas);
+    const int word = thread_ % kThreads;
+    for (int h = relay_begin(heads, blockIdx.x, ctas) + thread_ / kThreads; h < end;
+         h += kRelayThreads / kThreads) {
+      const int kv = h / s.group, g = h - kv * s.group;
+      const int first = keys.owner(kv * keys.units);
+      const int count = keys.owner((kv + 1) * keys.units - 1) - first + 1;
+      float top = -INFINITY, l = 0;
+      float2 o = make_float2(0, 0);
+#pragma unroll 1
+      for (int done = 0; done < count; done += kTogether) {
+        uint4 its_o[kTogether], its_stats[kTogether];
+        const uint4* from[kTogether];
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+          const int cta = first + min(done + j, count - 1);
+          from[j] = part(cta, kv - keys.begin(cta) / keys.units, g);
+        }
+        uint32_t tries = 0;
+        bool all;
+        do {
+          all = true;
+#pragma unroll
+          for (int j = 0; j < kTogether; ++j) {
+            its_o[j] = ptx::load_relaxed_gpu(from[j] + word);
+            its_stats[j] = ptx::load_relaxed_gpu(from[j] + kD / 2);
+          }
+#pragma unroll
+          for (int j = 0; j < kTogether; ++j) {
+            all = all && its_o[j].y == place.out_tag && its_o[j].w == place.out_tag &&
+                  its_stats[j].y == place.out_tag && its_stats[j].w == place.out_tag;
+          }
+          lose_patience(tries);
+        } while (!all);
+        float to = top;
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+          if (done + j < count) to = fmaxf(to, __uint_as_float(its_stats[j].x));
+        }
+        const float base = to == -INFINITY ? 0.f : to;
+        const float keep = ptx::exp2_approx(top - base);
+        top = to;
+        l *= keep;
+        o = make_float2(o.x * keep, o.y * keep);
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+          if (done + j >= count) continue;
+          const float weight = ptx::exp2_approx(__uint_as_float(its_stats[j].x) - base);
+          l += weight * __uint_as_float(its_stats[j].z);
+          o.x += weight * __uint_as_float(its_o[j].x);
+          o.y += weight * __uint_as_float(its_o[j].z);
+        }
+      }
+      const float scale = l > 0 ? 1 / l : 0;
+      const uint32_t pair = ptx::pack<__nv_bfloat16>(o.x * scale, o.y * scale);
+      ptx::store_relaxed_gpu(place.out + h * kThreads + word, make_uint2(pair, place.out_tag));
+      static_cast<uint32_t*>(s.out)[h * kThreads + word] = pair;
+    }
+  }
+
+  const RelayArgs& a_;
+  const int thread_;
+  const int warp_;
+  const int lane_;
+  const int dim_;         // the first of this lane's eight
+  float* q_;              // [items, group, D]
+  __nv_bfloat16* fresh_;  // [items, 2, D]
+  float* raw_;            // [items, group + 2, D]
+  float* pieces_;         // [warps, group, D + 4]
+  float* turns_;          // [2, 64]
+  // Of the head at work.
+  float query_[kGroup][8];
+  float o_[kGroup][8];
+  float max_[kGroup];
+  float sum_[kGroup];  // of this lane's keys
+  int last_item_ = 0;  // of this warp's units
+};
+
+}  // namespace braid::cuda

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <type_traits>
+
+#include "braid/kernels/cuda/relay/device/attention.cuh"
+#include "braid/kernels/cuda/relay/device/linear.cuh"
+#include "braid/kernels/cuda/relay/device/producer.cuh"
+#include "braid/kernels/cuda/relay/device/relay_kernel.h"
+
+// The kernel: all steps of a relay, one CTA on each SM. Two warps bring weights and keys into a
+// ring of slots, ahead of what is computed; eight warps take them out. CTAs never meet: each word
+// that one makes for the others carries a tag, and who needs it looks until the tag is there.
+namespace braid::cuda {
+
+struct RelayNoAttention {
+  __device__ RelayNoAttention(const RelayArgs&, uint8_t*, const RelayLayout&) {}
+  __device__ void run(const RelayAttention&, const RelayPlace&, RelayRing&) {}
+};
+
+// Steps as the warps that multiply read them: one ahead, through shared memory.
+class RelaySteps {
+ public:
+  __device__ RelaySteps(const RelayArgs& a, uint8_t* smem, const RelayLayout& layout)
+      : a_(a), steps_(reinterpret_cast<RelayStep*>(smem + layout.steps)) {
+    fetch(0);
+    put(0);
+    sync_workers();
+  }
+  __device__ const RelayStep& at(int i) const { return steps_[i & 1]; }
+  __device__ void fetch(int i) {
+    if (i < a_.num_steps && threadIdx.x < kWords) {
+      next_ = __ldg(reinterpret_cast<const uint4*>(a_.steps + i) + threadIdx.x);
+    }
+  }
+  // What was fetched takes the place of step i - 2.
+  __device__ void put(int i) const {
+    if (i < a_.num_steps && threadIdx.x < kWords) {
+      reinterpret_cast<uint4*>(steps_ + (i & 1))[threadIdx.x] = next_;
+    }
+  }
+
+ private:
+  static constexpr int kWords = sizeof(RelayStep) / 16;
+  const RelayArgs& a_;
+  RelayStep* const steps_;
+  uint4 next_{};
+};
+
+template <int kD, int kGroup, int kNorm>
+__global__ void __launch_bounds__(kRelayBlock, 1)
+    relay_kernel(const __grid_constant__ RelayArgs a) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(1024) uint8_t smem[];
+  const RelayLayout layout(a.x_bytes, a.slots);
+  if (__ldg(a.rows) == 0) return;
+  auto* barriers = reinterpret_cast<uint64_t*>(smem + layout.barriers);
+  if (threadIdx.x < 2 * a.slots) ptx::mbarrier_init(barriers + threadIdx.x, 1);
+  ptx::fence_barrier_init();
+  __syncthreads();
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  if (warp >= kRelayWarps) {
+    RelayProducer<kD>(a, smem, layout, warp - kRelayWarps).run();
+    return;
+  }
+  const uint32_t tag = __ldcg(a.control);
+  RelaySteps steps(a, smem, layout);
+  RelayRing ring(a, smem, layout);
+  RelayProduct<kNorm> product(smem, layout);
+  using Attend =
+      std::conditional_t<(kD > 0), RelayAttend<(kD > 0 ? kD : 64), kGroup>, RelayNoAttention>;
+  Attend attention(a, smem, layout);
+  for (int i = 0; i < a.num_steps; ++i) {
+    const RelayStep& step = steps.at(i);
+    const RelayPlace place{a.mail[(i + kRelayMail - 1) % kRelayMail], tag + i,
+                           a.mail[i % kRelayMail], tag + i + 1};
+    steps.fetch(i + 1);
+    if (step.attends) {
+      attention.run(step.attention, place, ring);
+      steps.put(i + 1);
+      sync_workers();
+      continue;
+    }
+    product.load(step.linear, place);
+    sync_workers();
+    steps.put(i + 1);
+    product.multiply(step.linear, ring);
+    sync_workers();
+    product.finish(step.linear, place);
+  }
+  sync_workers();
+  // The last CTA leaves a tag that no word carries.
+  if (threadIdx.x == 0) {
+    __threadfence();
+    if (atomicAdd(a.control + 1, 1) == gridDim.x - 1) {
+      a.control[0] = tag + a.num_steps + 1;
+      a.control[1] = 0;
+    }
+  }
+#endif
+}
+
+}  // namespace braid::cuda

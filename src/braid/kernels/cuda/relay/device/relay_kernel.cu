@@ -1,0 +1,54 @@
+#include "braid/kernels/cuda/relay/device/relay.cuh"
+#include "braid/kernels/cuda/relay/device/relay_kernel.h"
+
+namespace braid::cuda {
+namespace {
+
+using RelayKernel = void (*)(const RelayArgs);
+
+template <int kD, int kGroup>
+RelayKernel kernel_of_norm(int norm) {
+  return norm == kRelayFewNorm ? relay_kernel<kD, kGroup, kRelayFewNorm>
+                               : relay_kernel<kD, kGroup, kRelayMaxNorm>;
+}
+
+template <int kD>
+RelayKernel kernel_of_heads(const RelayConfig& c) {
+  return c.group == 1   ? kernel_of_norm<kD, 1>(c.norm)
+         : c.group == 2 ? kernel_of_norm<kD, 2>(c.norm)
+                        : kernel_of_norm<kD, 4>(c.norm);
+}
+
+RelayKernel kernel_for(const RelayConfig& c) {
+  if (c.head_dim == 0) return kernel_of_norm<0, 1>(c.norm);
+  return c.head_dim == 64 ? kernel_of_heads<64>(c) : kernel_of_heads<128>(c);
+}
+
+}  // namespace
+
+int prepare_relay_kernel(const RelayConfig& config, int num_sms) {
+  const RelayKernel kernel = kernel_for(config);
+  allow_shared_memory(kernel, static_cast<size_t>(config.shared_bytes));
+  load_kernel(kernel);
+  int fit = 0;
+  check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                 &fit, kernel, kRelayBlock, static_cast<size_t>(config.shared_bytes)),
+             "a relay's occupancy");
+  return fit * num_sms;
+}
+
+void launch_relay_kernel(const RelayConfig& config, const RelayArgs& args, cudaStream_t stream) {
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = dim3(static_cast<unsigned>(config.ctas));
+  launch.blockDim = dim3(kRelayBlock);
+  launch.dynamicSmemBytes = static_cast<size_t>(config.shared_bytes);
+  launch.stream = stream;
+  launch.attrs = &attribute;
+  launch.numAttrs = 1;
+  check_cuda(cudaLaunchKernelEx(&launch, kernel_for(config), args), "a relay");
+}
+
+}  // namespace braid::cuda

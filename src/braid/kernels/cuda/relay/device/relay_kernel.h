@@ -1,0 +1,17 @@
+#pragma once
+
+#include "braid/backend/cuda/launch.h"
+#include "braid/kernels/cuda/relay/device/relay_args.h"
+#include "braid/kernels/cuda/relay/relay_config.h"
+
+namespace braid::cuda {
+
+constexpr int kRelayBlock = 32 * (kRelayWarps + kRelayProducers);  // threads of a CTA
+
+// Loads the kernel of a config on this thread's device: how many of its CTAs fit there at once.
+int prepare_relay_kernel(const RelayConfig& config, int num_sms);
+
+// All CTAs are there at once, or the launch fails.
+void launch_relay_kernel(const RelayConfig& config, const RelayArgs& args, cudaStream_t stream);
+
+}  // namespace braid::cuda

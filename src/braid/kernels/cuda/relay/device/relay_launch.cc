@@ -1,0 +1,89 @@
+#include <algorithm>
+
+#include "braid/backend/cuda/device.h"
+#include "braid/backend/cuda/tensor_map.h"
+#include "braid/base/error.h"
+#include "braid/base/math.h"
+#include "braid/kernels/cuda/relay/device/relay_args.h"
+#include "braid/kernels/cuda/relay/device/relay_kernel.h"
+#include "braid/kernels/cuda/relay/device/relay_launch.h"
+#include "braid/kernels/cuda/relay/relay_layout.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int64_t kMapBytes = sizeof(CUtensorMap);
+
+int64_t mail_bytes(const std::vector<RelayStep>& steps, const RelayConfig& c) {
+  int64_t elems = 0;
+  for (const RelayStep& s : steps) {
+    elems = std::max<int64_t>(
+        elems, s.attends ? int64_t{s.attention.kv_heads} * s.attention.group * c.head_dim
+                         : s.linear.units);
+  }
+  return round_up(elems / 2 * 8, 256);
+}
+
+CUtensorMap map_of(void* data, const Relay::Cache& cache, int head_dim, int box) {
+  const int64_t row = 2 * head_dim;
+  const MapDim dims[] = {{head_dim, row, head_dim},
+                         {cache.kv_heads, row, 1},
+                         {cache.slots, cache.kv_heads * row, box}};
+  return make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_NONE, kMapNarrow,
+                         data, dims, "a cache");
+}
+
+}  // namespace
+
+Relay::Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
+             std::vector<std::shared_ptr<DeviceMemory>> tables, const RelayConfig& config,
+             const int64_t* rows, int device)
+    : config_(config),
+      rows_(rows),
+      num_steps_(static_cast<int>(steps.size())),
+      tables_(std::move(tables)),
+      steps_(device, std::ssize(steps) * static_cast<int64_t>(sizeof(RelayStep))),
+      maps_(device, std::max<int64_t>(1, 2 * std::ssize(caches)) * kMapBytes),
+      words_(device, 256 + kRelayMail * mail_bytes(steps, config) +
+                         int64_t{config.ctas} * RelayAttentionLayout::kItems * config.group *
+                             (config.head_dim / 2 + 1) * 16),
+      mail_bytes_(mail_bytes(steps, config)) {
+  std::vector<CUtensorMap> maps;
+  size_t cache = 0;
+  for (RelayStep& s : steps) {
+    if (!s.attends) continue;
+    const Cache& c = caches[cache++];
+    s.attention.k_map = maps_.data() + std::ssize(maps) * kMapBytes;
+    s.attention.v_map = maps_.data() + (std::ssize(maps) + 1) * kMapBytes;
+    const int box = relay_box(config.head_dim, s.attention.page_size);
+    maps.push_back(map_of(c.k, c, config.head_dim, box));
+    maps.push_back(map_of(c.v, c, config.head_dim, box));
+  }
+  const auto copy = [](std::byte* to, const void* from, size_t bytes) {
+    check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "a relay's steps");
+  };
+  copy(steps_.data(), steps.data(), steps.size() * sizeof(RelayStep));
+  if (!maps.empty()) copy(maps_.data(), maps.data(), maps.size() * sizeof(CUtensorMap));
+  const int num_sms = device_info(device).num_sms;
+  const int fit = prepare_relay_kernel(config, num_sms);
+  if (fit < config.ctas) {
+    fail(ErrorCode::kUnsupported, "relay: {} CTAs at once, of which {} SMs hold {}", config.ctas,
+         num_sms, fit);
+  }
+}
+
+void Relay::launch(const LaunchContext& context) {
+  RelayArgs args{.steps = reinterpret_cast<const RelayStep*>(steps_.data()),
+                 .rows = rows_,
+                 .parts = reinterpret_cast<uint4*>(words_.data() + 256 + kRelayMail * mail_bytes_),
+                 .control = reinterpret_cast<uint32_t*>(words_.data()),
+                 .num_steps = num_steps_,
+                 .slots = config_.slots,
+                 .x_bytes = config_.x_bytes};
+  for (int i = 0; i < kRelayMail; ++i) {
+    args.mail[i] = reinterpret_cast<uint2*>(words_.data() + 256 + i * mail_bytes_);
+  }
+  launch_relay_kernel(config_, args, context.stream);
+}
+
+}  // namespace braid::cuda

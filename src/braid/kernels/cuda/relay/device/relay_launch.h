@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "braid/backend/cuda/launch.h"
+#include "braid/backend/cuda/memory.h"
+#include "braid/kernels/cuda/relay/relay_config.h"
+#include "braid/kernels/cuda/relay/relay_steps.h"
+
+namespace braid::cuda {
+
+// Layers of a decode step of one token as one launch: a relay. Each CTA reads its part of all
+// weights and keys without a pause; what it makes for the others they take as it comes, so that no
+// seam between two steps waits for the slowest CTA's last write, the end of a grid and the begin of
+// another. Weights are read once, at about the speed of memory.
+class Relay {
+ public:
+  // Copies the steps to the device; what they point to outlives the relay. `caches` are K and V of
+  // each step that attends, in their order. Allocates; not within a capture. Fails with
+  // kUnsupported where the device does not run all CTAs at once.
+  struct Cache {
+    void* k = nullptr;  // bf16 [slots, kv_heads, head_dim]
+    void* v = nullptr;
+    int64_t slots = 0;
+    int64_t kv_heads = 0;
+  };
+  // `tables` is what the steps point to that nobody else keeps.
+  Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
+        std::vector<std::shared_ptr<DeviceMemory>> tables, const RelayConfig& config,
+        const int64_t* rows, int device);
+
+  // Capturable. Launches of one relay run one after the other. A CTA that waits for five seconds
+  // ends the launch with an error of the device.
+  void launch(const LaunchContext& context);
+
+ private:
+  const RelayConfig config_;
+  const int64_t* const rows_;  // device memory: live tokens
+  const int num_steps_;
+  const std::vector<std::shared_ptr<DeviceMemory>> tables_;
+  CudaMemory steps_;
+  CudaMemory maps_;
+  CudaMemory words_;  // zeros before the first launch
+  int64_t mail_bytes_ = 0;
+};
+
+}  // namespace braid::cuda

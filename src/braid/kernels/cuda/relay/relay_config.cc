@@ -1,0 +1,80 @@
+#include "braid/kernels/cuda/relay/relay_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "braid/base/math.h"
+#include "braid/kernels/cuda/relay/relay_layout.h"
+
+namespace braid::cuda {
+namespace {
+
+int instance_group(int group) {
+  return group <= 1 ? 1 : group <= 2 ? 2 : 4;
+}
+
+// Each CTA has at least one pair of outputs of each linear: none runs ahead of what it writes.
+int64_t ctas_for(const RelayLinearShape& shape, const RelayDevice& device) {
+  return std::min<int64_t>(device.num_sms, shape.units / 2);
+}
+
+int64_t pieces_of(const RelayLinearShape& shape, int64_t ctas) {
+  const int64_t units = 2 * ceil_div(shape.units / 2, ctas);
+  return units * (shape.gated ? 2 : 1) * ceil_div(2 * shape.k, kRelaySlotBytes);
+}
+
+}  // namespace
+
+bool relay_takes(const RelayLinearShape& s, const RelayDevice& device) {
+  if (device.compute_capability != 90 || s.k % 8 != 0 || s.units % 2 != 0 || s.units < 2) {
+    return false;
+  }
+  if (s.normed && s.k > kRelayMaxNorm) return false;
+  const RelayLayout layout(static_cast<int>(2 * s.k), kRelayWarps);
+  return layout.bytes <= device.smem_per_cta &&
+         pieces_of(s, ctas_for(s, device)) <= kRelayMaxPieces;
+}
+
+bool relay_takes(const RelayAttentionShape& s, const RelayDevice& device) {
+  return device.compute_capability == 90 && (s.head_dim == 64 || s.head_dim == 128) &&
+         s.group >= 1 && s.group <= 4 && s.kv_heads >= 1 && s.page_size >= 16 &&
+         relay_keys(s.head_dim) % relay_box(s.head_dim, s.page_size) == 0 &&
+         s.page_size % relay_box(s.head_dim, s.page_size) == 0;
+}
+
+std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linears,
+                                        std::span<const RelayAttentionShape> attention,
+                                        const RelayDevice& device) {
+  if (linears.size() + attention.size() < kRelayMinSteps || linears.empty()) return {};
+  RelayConfig config{.ctas = device.num_sms};
+  for (const RelayLinearShape& s : linears) {
+    if (!relay_takes(s, device)) return {};
+    config.ctas = std::min(config.ctas, static_cast<int>(ctas_for(s, device)));
+    config.x_bytes = std::max(config.x_bytes, static_cast<int>(round_up(2 * s.k, 16)));
+    if (s.normed && s.k > kRelayFewNorm) config.norm = kRelayMaxNorm;
+  }
+  for (const RelayLinearShape& s : linears) {
+    if (pieces_of(s, config.ctas) > kRelayMaxPieces) return {};
+  }
+  for (const RelayAttentionShape& s : attention) {
+    // A CTA has keys of at most two heads.
+    if (!relay_takes(s, device) || s.kv_heads > config.ctas) return {};
+    config.head_dim = s.head_dim;
+    config.group = instance_group(s.group);
+    config.x_bytes = std::max(config.x_bytes, RelayAttentionLayout(s.head_dim, config.group).bytes);
+  }
+  // A warp reads every kRelayWarps-th slot.
+  for (config.slots = kRelayMaxSlots; config.slots > 0; config.slots -= kRelayWarps) {
+    config.shared_bytes = RelayLayout(config.x_bytes, config.slots).bytes;
+    if (config.shared_bytes <= device.smem_per_cta) return config;
+  }
+  return {};
+}
+
+std::string to_string(const RelayConfig& c) {
+  return fmt::format("relay {} x {} slots{}", c.ctas, c.slots,
+                     c.head_dim > 0 ? fmt::format(", heads of {} x {}", c.group, c.head_dim) : "");
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+// How the layers of a decode step of one token run in one launch (docs/kernels.md). Pure host code.
+namespace braid::cuda {
+
+constexpr int kRelayWarps = 8;         // of a CTA, that multiply
+constexpr int kRelayProducers = 2;     // warps of a CTA that issue copies, in turns
+constexpr int kRelayInFlight = 3;      // copies of a producer on their way
+constexpr int kRelaySlotBytes = 8192;  // of a copy: a row of weights or a part of one, or keys
+constexpr int kRelayMaxSlots = 24;
+constexpr int kRelayMaxPieces = 1024;  // copies of a CTA for one linear
+constexpr int kRelayMaxNorm = 8192;    // elements of a normed row, which threads keep in registers
+constexpr int kRelayFewNorm = 4096;    // with which the kernel is shorter
+constexpr int kRelayMinSteps = 4;      // of a launch, for which it pays
+
+// y = x W^T, or the product of a gated pair.
+struct RelayLinearShape {
+  int64_t k = 0;
+  int64_t units = 0;  // rows of all weights that share x, or pairs of a gate's
+  bool gated = false;
+  bool normed = false;
+};
+
+struct RelayAttentionShape {
+  int head_dim = 0;
+  int group = 1;  // query heads per KV head
+  int64_t kv_heads = 0;
+  int64_t page_size = 0;
+  bool operator==(const RelayAttentionShape&) const = default;
+};
+
+struct RelayDevice {
+  int compute_capability = 90;  // 10 * major + minor
+  int num_sms = 132;
+  int64_t smem_per_cta = 232448;
+};
+
+struct RelayConfig {
+  int ctas = 0;  // one on an SM, all at the same time
+  int slots = 0;
+  int x_bytes = 0;
+  int head_dim = 0;          // 0: no attention
+  int group = 0;             // of the instance: 1, 2 or 4
+  int norm = kRelayFewNorm;  // elements that the instance has registers for
+  int shared_bytes = 0;
+  bool operator==(const RelayConfig&) const = default;
+};
+
+// Keys that share a slot: K of a head, then V.
+constexpr int relay_keys(int head_dim) {
+  return kRelaySlotBytes / (4 * head_dim);
+}
+
+// Of these, that come by one copy: they lie in one page.
+constexpr int relay_box(int head_dim, int64_t page_size) {
+  return page_size < relay_keys(head_dim) ? static_cast<int>(page_size) : relay_keys(head_dim);
+}
+
+// Whether a launch has room for the step, whatever the others are.
+bool relay_takes(const RelayLinearShape& shape, const RelayDevice& device);
+bool relay_takes(const RelayAttentionShape& shape, const RelayDevice& device);
+
+// All attention of a launch has one shape. Nothing where it takes too few steps to pay, or where
+// the steps do not fit together.
+std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linears,
+                                        std::span<const RelayAttentionShape> attention,
+                                        const RelayDevice& device);
+
+std::string to_string(const RelayConfig& config);  // "relay 132 x 24 slots, heads of 128"
+
+}  // namespace braid::cuda

@@ -1,0 +1,131 @@
+// Which layers a relay takes, how it is cut up, and that every unit has one owner.
+#include "braid/kernels/cuda/relay/relay_config.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "braid/kernels/cuda/relay/relay_layout.h"
+
+namespace braid::cuda {
+namespace {
+
+// Two layers of a dense decoder.
+struct Decoder {
+  std::vector<RelayLinearShape> linears;
+  std::vector<RelayAttentionShape> attention;
+
+  Decoder(int64_t C, int64_t F, int64_t heads, int64_t kv_heads, int head_dim,
+          int64_t page_size = 16) {
+    for (int layer = 0; layer < 2; ++layer) {
+      linears.push_back({.k = C, .units = (heads + 2 * kv_heads) * head_dim, .normed = true});
+      linears.push_back({.k = heads * head_dim, .units = C});
+      linears.push_back({.k = C, .units = F, .gated = true, .normed = true});
+      linears.push_back({.k = F, .units = C});
+      attention.push_back({.head_dim = head_dim,
+                           .group = static_cast<int>(heads / kv_heads),
+                           .kv_heads = kv_heads,
+                           .page_size = page_size});
+    }
+  }
+  std::optional<RelayConfig> choose(const RelayDevice& device = {}) const {
+    return choose_relay(linears, attention, device);
+  }
+};
+
+TEST(RelayConfig, ShapesOfTheField) {
+  EXPECT_EQ(to_string(*Decoder(4096, 11008, 32, 32, 128).choose()),
+            "relay 132 x 24 slots, heads of 1 x 128");
+  EXPECT_EQ(to_string(*Decoder(4096, 14336, 32, 8, 128).choose()),
+            "relay 132 x 24 slots, heads of 4 x 128");
+  EXPECT_EQ(to_string(*Decoder(576, 1536, 9, 3, 64, 32).choose()),
+            "relay 132 x 24 slots, heads of 4 x 64");
+  // Long rows of x leave room for fewer slots.
+  EXPECT_EQ(Decoder(8192, 28672, 64, 16, 128).choose()->slots, 16);
+  EXPECT_EQ(Decoder(8192, 28672, 64, 16, 128).choose()->norm, kRelayMaxNorm);
+}
+
+TEST(RelayConfig, NoMoreCtasThanPairsOfOutputs) {
+  EXPECT_EQ(Decoder(64, 256, 2, 1, 64, 32).choose()->ctas, 32);
+  EXPECT_EQ(Decoder(576, 1536, 9, 3, 64, 32).choose({.num_sms = 66})->ctas, 66);
+}
+
+TEST(RelayConfig, WhatItDoesNotTake) {
+  EXPECT_FALSE(Decoder(4096, 11008, 32, 32, 128).choose({.compute_capability = 80}));
+  EXPECT_FALSE(Decoder(4096, 11008, 32, 4, 128).choose());       // 8 query heads to a KV head
+  EXPECT_FALSE(Decoder(4096, 11008, 32, 32, 96).choose());       // no such instance
+  EXPECT_FALSE(Decoder(4096, 11008, 32, 32, 128, 24).choose());  // a unit of keys in two pages
+  EXPECT_FALSE(Decoder(16384, 53248, 128, 32, 128).choose());    // no registers for the norm
+  EXPECT_FALSE(Decoder(4100, 11008, 32, 32, 128).choose());      // rows at odd addresses
+  EXPECT_FALSE(Decoder(4096, 11009, 32, 32, 128).choose());      // no pairs
+  EXPECT_FALSE(Decoder(64, 256, 64, 64, 64, 32).choose());       // keys of more than two heads
+  const Decoder d(4096, 11008, 32, 32, 128);
+  EXPECT_FALSE(choose_relay(std::span(d.linears).first(3), {}, {}));  // too few to pay
+  EXPECT_FALSE(choose_relay({}, d.attention, {}));
+}
+
+TEST(RelayConfig, FitsSharedMemory) {
+  for (int64_t C = 256; C <= 8192; C += 8 * 37) {
+    for (int64_t F : {C / 8 * 16, C / 8 * 28, C / 8 * 40}) {
+      const auto config = Decoder(C, F, 8, 2, 128).choose();
+      if (!config) continue;
+      SCOPED_TRACE(to_string(*config));
+      EXPECT_LE(config->shared_bytes, 232448);
+      EXPECT_GE(config->x_bytes, 2 * std::max(C, F));
+      EXPECT_GE(config->x_bytes, RelayAttentionLayout(128, 4).bytes);
+      EXPECT_EQ(config->slots % kRelayWarps, 0);
+      EXPECT_GE(config->slots, kRelayProducers * kRelayInFlight);
+    }
+  }
+}
+
+TEST(RelaySteps, EveryUnitHasOneOwner) {
+  for (const int total : {1, 5, 131, 132, 133, 2048, 11008, 262144}) {
+    for (const int parts : {1, 7, 132}) {
+      int next = 0;
+      for (int part = 0; part < parts; ++part) {
+        const int begin = relay_begin(total, part, parts),
+                  end = relay_begin(total, part + 1, parts);
+        ASSERT_EQ(begin, next);
+        ASSERT_LE(end - begin, total / parts + 1);
+        for (int i : {begin, end - 1}) {
+          if (begin < end) {
+            ASSERT_EQ(relay_owner(total, i, parts), part);
+          }
+        }
+        next = end;
+      }
+      ASSERT_EQ(next, total);
+    }
+  }
+}
+
+TEST(RelaySteps, KeysOfAtMostTwoHeadsForACta) {
+  for (const int kv_heads : {1, 2, 3, 8, 32, 40, 132}) {
+    for (const int length : {1, 15, 16, 17, 100, 1024, 5000}) {
+      for (const int window : {0, 1, 16, 100}) {
+        const RelayKeys keys(length, window, kv_heads, 16, 132);
+        ASSERT_EQ(keys.total, kv_heads * keys.units);
+        ASSERT_LE(keys.first_unit * 16, keys.first);
+        ASSERT_GE((keys.first_unit + keys.units) * 16, length);
+        ASSERT_EQ(length - keys.first, window > 0 ? std::min(window, length) : length);
+        int next = 0;
+        for (int cta = 0; cta < 132; ++cta) {
+          const int begin = keys.begin(cta), end = keys.begin(cta + 1);
+          ASSERT_EQ(begin, next);
+          ASSERT_EQ(begin < end, cta < keys.ctas);  // nobody waits for a CTA without keys
+          if (begin < end) {
+            ASSERT_LE((end - 1) / keys.units - begin / keys.units, 1);
+            ASSERT_EQ(keys.owner(begin), cta);
+            ASSERT_EQ(keys.owner(end - 1), cta);
+          }
+          next = end;
+        }
+        ASSERT_EQ(next, keys.total);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid::cuda
