@@ -25,7 +25,8 @@ class RelayAttend {
         thread_(threadIdx.x),
         warp_(thread_ / 32),
         lane_(thread_ % 32),
-        dim_(lane_ % kLanes * 8) {
+        dim_(lane_ % kLanes * 8),
+        read_(lane_ % kLanes / (kLanes / kReads)) {
     const RelayAttentionLayout at(kD, kGroup);
     uint8_t* base = smem + layout.x;
     q_ = reinterpret_cast<float*>(base + at.q);
@@ -170,31 +171,30 @@ class RelayAttend {
       const auto* slot = reinterpret_cast<const uint4*>(ring.wait()) + lane_;
       const auto* fresh = reinterpret_cast<const uint4*>(fresh_ + 2 * item * kD + dim_);
       const int newest = keys.length - 1;
-      float p[kGroup][kReads];
+      float scores[kGroup][kReads];  // of this lane's dims
 #pragma unroll
       for (int j = 0; j < kReads; ++j) {
-        const int at = key + j * kRows;
-        const uint4 k = at == newest ? *fresh : slot[32 * j];
-        const bool seen = at <= newest && at >= keys.first;
+        const uint4 k = key + j * kRows == newest ? *fresh : slot[32 * j];
 #pragma unroll
-        for (int g = 0; g < kGroup; ++g) {
-          float x = dot(k, g);
-#pragma unroll
-          for (int mask = kLanes / 2; mask > 0; mask /= 2) {
-            x += __shfl_xor_sync(0xffffffff, x, mask);
-          }
-          p[g][j] = seen ? x : -INFINITY;
-        }
+        for (int g = 0; g < kGroup; ++g) scores[g][j] = dot(k, g);
       }
+      const int mine = key + read_ * kRows;
+      const bool seen = mine <= newest && mine >= keys.first;
+      float p[kGroup];  // of key `mine`
 #pragma unroll
-      for (int g = 0; g < kGroup; ++g) weigh(g, p[g]);
+      for (int g = 0; g < kGroup; ++g) {
+        const float score = share(scores[g]);
+        p[g] = weigh(g, seen ? score : -INFINITY);
+      }
 #pragma unroll
       for (int j = 0; j < kReads; ++j) {
         const int at = key + j * kRows;
         uint4 v = at == newest ? fresh[kD / 8] : slot[kRelaySlotBytes / 32 + 32 * j];
         if (at > newest) v = make_uint4(0, 0, 0, 0);  // anything may lie there
 #pragma unroll
-        for (int g = 0; g < kGroup; ++g) accumulate(g, p[g][j], v);
+        for (int g = 0; g < kGroup; ++g) {
+          accumulate(g, __shfl_sync(0xffffffff, p[g], lane_ / kLanes * kLanes + lane_of(j)), v);
+        }
       }
       ring.release();
     }
@@ -225,27 +225,45 @@ class RelayAttend {
     return fmaf(high_half(k.w), query_[g][7], y) + x;
   }
 
-  // Scores become weights; what was summed before is scaled to the new maximum.
-  __device__ void weigh(int g, float (&p)[kReads]) {
-    float top = p[0];
+  // Sums over the lanes that share a key, of all reads at once: each lane gets that of read_.
+  __device__ float share(float (&x)[kReads]) const {
 #pragma unroll
-    for (int j = 1; j < kReads; ++j) top = fmaxf(top, p[j]);
+    for (int half = kReads / 2; half > 0; half /= 2) {
+      const int mask = half * kLanes / kReads;
+      const bool upper = lane_ & mask;
 #pragma unroll
-    for (int mask = 16; mask >= kLanes; mask /= 2) {
+      for (int i = 0; i < half; ++i) {
+        const float other = __shfl_xor_sync(0xffffffff, upper ? x[i] : x[i + half], mask);
+        x[i] = (upper ? x[i + half] : x[i]) + other;
+      }
+    }
+#pragma unroll
+    for (int mask = kLanes / kReads / 2; mask > 0; mask /= 2) {
+      x[0] += __shfl_xor_sync(0xffffffff, x[0], mask);
+    }
+    return x[0];
+  }
+  // The lane of those that share a key which has read j.
+  __device__ static constexpr int lane_of(int j) {
+    return j * (kLanes / kReads);
+  }
+
+  // The weight of this lane's key; what was summed before is scaled to the new maximum.
+  __device__ float weigh(int g, float score) {
+    float top = score;
+#pragma unroll
+    for (int mask = 16; mask >= kLanes / kReads; mask /= 2) {
       top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, mask));
     }
     top = fmaxf(top, max_[g]);
     const float base = top == -INFINITY ? 0.f : top;
     const float keep = ptx::exp2_approx(max_[g] - base);
+    const float p = ptx::exp2_approx(score - base);
     max_[g] = top;
-    sum_[g] *= keep;
-#pragma unroll
-    for (int j = 0; j < kReads; ++j) {
-      p[j] = ptx::exp2_approx(p[j] - base);
-      sum_[g] += p[j];
-    }
+    sum_[g] = sum_[g] * keep + p;
 #pragma unroll
     for (int c = 0; c < 8; ++c) o_[g][c] *= keep;
+    return p;
   }
 
   __device__ void accumulate(int g, float p, const uint4& v) {
@@ -263,6 +281,10 @@ class RelayAttend {
   __device__ void put_piece() {
 #pragma unroll
     for (int g = 0; g < kGroup; ++g) {
+#pragma unroll
+      for (int mask = kLanes / 2; mask >= kLanes / kReads; mask /= 2) {
+        sum_[g] += __shfl_xor_sync(0xffffffff, sum_[g], mask);
+      }
 #pragma unroll
       for (int mask = 16; mask >= kLanes; mask /= 2) {
         sum_[g] += __shfl_xor_sync(0xffffffff, sum_[g], mask);
@@ -386,6 +408,7 @@ class RelayAttend {
   const int warp_;
   const int lane_;
   const int dim_;         // the first of this lane's eight
+  const int read_;        // whose key's weight this lane has
   float* q_;              // [items, group, D]
   __nv_bfloat16* fresh_;  // [items, 2, D]
   float* raw_;            // [items, group + 2, D]
@@ -395,7 +418,7 @@ class RelayAttend {
   float query_[kGroup][8];
   float o_[kGroup][8];
   float max_[kGroup];
-  float sum_[kGroup];  // of this lane's keys
+  float sum_[kGroup];  // of the keys that this lane weighed
   int last_item_ = 0;  // of this warp's units
 };
 

@@ -58,16 +58,20 @@ class RelayProduct {
       for (int w = 0; w < kRelayWarps; ++w) all += squares_[w];
       scale = rsqrtf(all / static_cast<float>(s.k) + s.eps);
     }
-    for (int pair = thread_; pair < units(s) / 2; pair += kRelayThreads) {
-      int part = 0, column = first + 2 * pair;
+    // A thread has an output, its neighbour the other of a pair.
+    const int count = units(s);
+#pragma unroll 1
+    for (int begin = 0; begin < count; begin += kRelayThreads) {
+      const int unit = min(begin + thread_, count - 1);
+      int part = 0, column = first + unit;
       if (!s.gated) {
         while (column >= s.n[part]) column -= s.n[part++];
       }
-      float y[2];
-      y[0] = output(s, sums_, part, column, 2 * pair, scale);
-      y[1] = output(s, sums_, part, column + 1, 2 * pair + 1, scale);
-      const uint32_t word = ptx::pack<__nv_bfloat16>(y[0], y[1]);
-      ptx::store_relaxed_gpu(place.out + first / 2 + pair, make_uint2(word, place.out_tag));
+      const float y = output(s, sums_, part, column, unit, scale);
+      const float other = __shfl_xor_sync(0xffffffff, y, 1);
+      if (begin + thread_ >= count || unit % 2 != 0) continue;
+      const uint32_t word = ptx::pack<__nv_bfloat16>(y, other);
+      ptx::store_relaxed_gpu(place.out + (first + unit) / 2, make_uint2(word, place.out_tag));
       reinterpret_cast<uint32_t*>(s.y[part])[column / 2] = word;
     }
   }
@@ -86,8 +90,8 @@ class RelayProduct {
     return .5f * x * (1 + tanhf(inner));
   }
 
-  __device__ __noinline__ static float output(const RelayLinear& s, const float* sums, int part,
-                                              int column, int unit, float scale) {
+  __device__ __forceinline__ static float output(const RelayLinear& s, const float* sums, int part,
+                                                 int column, int unit, float scale) {
     const int rows = s.gated ? 2 : 1;
     float y[2];
 #pragma unroll 1
