@@ -200,7 +200,7 @@ JoinedLaunches join_relay(std::span<const LaunchArgs> launches) {
     if (builder.whole()) count = n;
   }
   const std::optional<RelayConfig> config = builder.config();
-  if (!config) return {};
+  if (!config || !Relay::fits(*config, launches[0].device)) return {};
   return {count, [relay = builder.build(*config, launches[0])](const LaunchContext& context) {
             relay->launch(context);
           }};

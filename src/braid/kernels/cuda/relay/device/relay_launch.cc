@@ -1,8 +1,6 @@
 #include <algorithm>
 
-#include "braid/backend/cuda/device.h"
 #include "braid/backend/cuda/tensor_map.h"
-#include "braid/base/error.h"
 #include "braid/base/math.h"
 #include "braid/kernels/cuda/relay/device/relay_args.h"
 #include "braid/kernels/cuda/relay/device/relay_kernel.h"
@@ -35,6 +33,11 @@ CUtensorMap map_of(void* data, const Relay::Cache& cache, int head_dim, int box)
 
 }  // namespace
 
+bool Relay::fits(const RelayConfig& config, const DeviceInfo& device) {
+  const DeviceScope scope(device.id);
+  return prepare_relay_kernel(config, device.num_sms) >= config.ctas;
+}
+
 Relay::Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
              std::vector<std::shared_ptr<DeviceMemory>> tables, const RelayConfig& config,
              const int64_t* rows, int device)
@@ -64,12 +67,6 @@ Relay::Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
   };
   copy(steps_.data(), steps.data(), steps.size() * sizeof(RelayStep));
   if (!maps.empty()) copy(maps_.data(), maps.data(), maps.size() * sizeof(CUtensorMap));
-  const int num_sms = device_info(device).num_sms;
-  const int fit = prepare_relay_kernel(config, num_sms);
-  if (fit < config.ctas) {
-    fail(ErrorCode::kUnsupported, "relay: {} CTAs at once, of which {} SMs hold {}", config.ctas,
-         num_sms, fit);
-  }
 }
 
 void Relay::launch(const LaunchContext& context) {

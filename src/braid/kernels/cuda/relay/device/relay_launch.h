@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "braid/backend/cuda/device.h"
 #include "braid/backend/cuda/launch.h"
 #include "braid/backend/cuda/memory.h"
 #include "braid/kernels/cuda/relay/relay_config.h"
@@ -17,21 +18,23 @@ namespace braid::cuda {
 // another. Weights are read once, at about the speed of memory.
 class Relay {
  public:
-  // Copies the steps to the device; what they point to outlives the relay. `caches` are K and V of
-  // each step that attends, in their order. Allocates; not within a capture. Fails with
-  // kUnsupported where the device does not run all CTAs at once.
+  // Whether the device runs all its CTAs at once. Loads the kernel: not within a capture.
+  static bool fits(const RelayConfig& config, const DeviceInfo& device);
+
   struct Cache {
     void* k = nullptr;  // bf16 [slots, kv_heads, head_dim]
     void* v = nullptr;
     int64_t slots = 0;
     int64_t kv_heads = 0;
   };
-  // `tables` is what the steps point to that nobody else keeps.
+  // Copies the steps to the device; what they point to outlives the relay. `caches` are K and V of
+  // each step that attends, in their order; `tables` is what the steps point to that nobody else
+  // keeps. Allocates; not within a capture.
   Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
         std::vector<std::shared_ptr<DeviceMemory>> tables, const RelayConfig& config,
         const int64_t* rows, int device);
 
-  // Capturable. Launches of one relay run one after the other. A CTA that waits for five seconds
+  // Capturable. Launches of one relay run one after the other. A CTA that waits for some seconds
   // ends the launch with an error of the device.
   void launch(const LaunchContext& context);
 
