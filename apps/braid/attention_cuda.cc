@@ -95,6 +95,43 @@ struct GpuRank {
   std::unique_ptr<DeviceBackend> backend, silent_backend;
 };
 
+// A rank's attention by itself and one plain call of the same work, one after the other again and
+// again: a GPU that is bound by its power changes its clock from turn to turn, less from call to
+// call.
+class Alternation {
+ public:
+  explicit Alternation(const cuda::CudaBackend& backend) : backend_(backend) {}
+
+  void run(int n, cuda::CudaReplay& computation, PlainCall& plain) {
+    const cudaStream_t stream = backend_.stream(Stream::compute);
+    std::vector<cuda::OwnedEvent> events;
+    const auto mark = [&] {
+      events.push_back(cuda::make_event(true));
+      cuda::record(events.back(), stream);
+    };
+    mark();
+    for (int i = 0; i <= n; ++i) {  // the very first call begins with the host
+      computation.enqueue({});
+      mark();
+      if (plain.there()) plain.launch(stream);
+      mark();
+    }
+    backend_.wait(events.back().get());
+    for (size_t i = 2; i < events.size(); ++i) {
+      if (i % 2 == 0 && !plain.there()) continue;
+      float ms = 0;
+      cuda::check_cuda(cudaEventElapsedTime(&ms, events[i - 1].get(), events[i].get()), "a call");
+      seconds_[i % 2].push_back(1e-3 * static_cast<double>(ms));
+    }
+  }
+  double alone() const { return median_of(seconds_[1]); }
+  double plain() const { return median_of(seconds_[0]); }
+
+ private:
+  const cuda::CudaBackend& backend_;
+  std::vector<double> seconds_[2];  // plain, alone
+};
+
 // One step of a rank, and the attention in it.
 struct StepTime {
   double step = 0;
@@ -287,8 +324,6 @@ class Modes : public CudaModes {
       return 1e-3 * static_cast<double>(ms);
     };
     const auto run_step = [&] { step.enqueue({}); };
-    const auto run_computation = [&] { computation.enqueue({}); };
-    const auto run_plain = [&] { plain.launch(rank.backend->stream(Stream::compute)); };
     // The same number on all ranks: by what the first step took on rank 0.
     const double once = time(*rank.backend, 1, run_step);
     const int r = rank.comm.endpoint().rank();
@@ -298,17 +333,18 @@ class Modes : public CudaModes {
     }
     meeting.wait();
     const int n = turn_;
-    std::vector<double> computations, plains;
+    Alternation calls(*rank.silent_backend);
     for (auto& turn : turns_) {
       StepTime& mine = turn[static_cast<size_t>(r)];
       mine.step = time(*rank.backend, n, run_step);
       for (const auto& probe : rank.probes) mine.attention += probe->seconds();
-      computations.push_back(time(*rank.silent_backend, n, run_computation));
-      if (plain.there()) plains.push_back(time(*rank.backend, n, run_plain));
+      meeting.wait();
+      calls.run(n, computation, plain);
+      meeting.wait();
     }
     std::lock_guard lock(mutex);
-    report.alone = std::max(report.alone, median_of(computations));
-    report.plain = std::max(report.plain, median_of(plains));
+    report.alone = std::max(report.alone, calls.alone());
+    report.plain = std::max(report.plain, calls.plain());
   }
 
   void check(const ModePlan& plan, const std::vector<Samples>& samples, ModeReport& report) {

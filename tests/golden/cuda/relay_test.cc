@@ -18,6 +18,7 @@ struct RelayCase {
   int64_t C, F, Hq, Hkv, D;
   int64_t layers = 2;
   int64_t window = 0;
+  int tokens = 70;
 };
 
 // Widths that are no multiple of what a warp or a thread takes at once, rows longer than a slot,
@@ -35,6 +36,9 @@ const RelayCase kCases[] = {
      .Hkv = 1,
      .D = 128,
      .window = 37},
+    // So few outputs that CTAs have several units of keys, and of two heads.
+    {.name = "few_ctas", .C = 64, .F = 256, .Hq = 8, .Hkv = 8, .D = 64, .tokens = 430},
+    {.name = "few_ctas_grouped", .C = 80, .F = 256, .Hq = 12, .Hkv = 4, .D = 128, .tokens = 300},
     {.name = "long_rows", .C = 256, .F = 6008, .Hq = 2, .Hkv = 2, .D = 64},
     {.name = "wide_norm", .C = 4616, .F = 256, .Hq = 2, .Hkv = 1, .D = 128},
 };
@@ -152,7 +156,7 @@ TEST_P(CudaRelay, EqualsLaunchesApart) {
   write_hf_folder(model_of(c, spec.path()), folder.path());
   const Model model(folder.path().string());
   std::vector<int32_t> prompt;
-  for (int i = 0; i < 70; ++i) prompt.push_back((i * i * 7 + 3 * i) % 299);
+  for (int i = 0; i < c.tokens; ++i) prompt.push_back((i * i * 7 + 3 * i) % 299);
   const Rows exact = reference_rows(model, prompt, DType::f32);
   const double tolerance =
       2 * std::sqrt(2.) * largest_distance(reference_rows(model, prompt, DType::bf16), exact);

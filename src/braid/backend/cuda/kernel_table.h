@@ -44,8 +44,8 @@ struct JoinedLaunches {
   size_t count = 0;  // 0: they stay apart
   BoundKernel kernel;
 };
-// Asked with neighbouring launches of a stream for which nothing else waits, and beside which
-// nothing runs.
+// Asked with neighbouring launches of a stream beside which nothing runs: none waits for another
+// stream but the first, and no other stream waits but for the last.
 using Join = std::function<JoinedLaunches(std::span<const LaunchArgs> launches)>;
 
 // The kernels of one GPU by kind of op, filled by explicit calls (kernels/cuda/register.h).

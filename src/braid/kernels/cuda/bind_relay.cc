@@ -1,5 +1,6 @@
 // Joins the layers of a decode step of one token in one launch: norm_linear, rope_append, attention
-// and linear, as long as each takes what the one before it made.
+// and linear, as long as each takes what the one before it made. A step of one micro-batch never
+// moves its operands, so their places are read once.
 #include <vector>
 
 #include "braid/kernels/cuda/bind.h"
@@ -45,16 +46,19 @@ class RelayBuilder {
   std::optional<RelayConfig> config() const {
     return choose_relay(linear_shapes_, attention_shapes_, device_);
   }
-  std::shared_ptr<Relay> build(const RelayConfig& config, const LaunchArgs& first) const {
-    return std::make_shared<Relay>(steps_, caches_, tables_, config, first.live(BatchAxis::token),
-                                   first.device.id);
+  size_t steps() const { return steps_.size(); }
+  // Of the first `steps`.
+  std::shared_ptr<Relay> build(size_t steps, const RelayConfig& config,
+                               const LaunchArgs& first) const {
+    return std::make_shared<Relay>(
+        std::vector<RelayStep>(steps_.begin(), steps_.begin() + static_cast<int64_t>(steps)),
+        caches_, tables_, config, first.live(BatchAxis::token), first.device.id);
   }
 
  private:
   bool add_linear(const LaunchArgs& args) {
     const LinearOperands op(args.call);
-    RelayLinear s{.parts = static_cast<int32_t>(op.weights()),
-                  .k = static_cast<int32_t>(op.x().cols()),
+    RelayLinear s{.k = static_cast<int32_t>(op.x().cols()),
                   .gated = op.gated(),
                   .gelu = op.activation() == ops::Activation::gelu_tanh,
                   .normed = op.normed()};
@@ -115,7 +119,10 @@ class RelayBuilder {
 
   bool keep_rope(const LaunchArgs& args) {
     const OpCall& call = args.call;
-    if (!whole() || !is_row(call.out[0]) || call.in[6].dtype != DType::bf16) return false;
+    if (!whole() || !is_row(call.out[0])) return false;
+    for (size_t i : {6u, 7u}) {
+      if (call.in[i].dtype != DType::bf16 || !is_aligned(call.in[i])) return false;
+    }
     for (size_t i = 0; i < 3; ++i) {
       if (!is_made(call.in[i], i, 3)) return false;
     }
@@ -194,16 +201,20 @@ class RelayBuilder {
 
 JoinedLaunches join_relay(std::span<const LaunchArgs> launches) {
   RelayBuilder builder(launches[0].device);
-  size_t count = 0;  // a rope whose attention does not follow stays outside
+  // A rope whose attention does not follow stays outside, and so does what the launch has no room
+  // for.
+  size_t count = 0, steps = 0;
+  std::optional<RelayConfig> config;
   for (size_t n = 0; n < launches.size() && builder.add(launches[n]);) {
     ++n;
-    if (builder.whole()) count = n;
+    if (!builder.whole()) continue;
+    const std::optional<RelayConfig> longer = builder.config();
+    if (config && (!longer || longer->ctas < config->ctas)) break;
+    if (longer) config = longer, count = n, steps = builder.steps();
   }
-  const std::optional<RelayConfig> config = builder.config();
   if (!config || !Relay::fits(*config, launches[0].device)) return {};
-  return {count, [relay = builder.build(*config, launches[0])](const LaunchContext& context) {
-            relay->launch(context);
-          }};
+  return {count, [relay = builder.build(steps, *config, launches[0])](
+                     const LaunchContext& context) { relay->launch(context); }};
 }
 
 }  // namespace

@@ -64,6 +64,14 @@ __device__ inline void mma_16816<__half>(float* d, const uint32_t* a, uint32_t b
 }
 
 // Two floats, rounded to nearest even; `low` lands in the lower half.
+// The two bf16 of a pair.
+__device__ inline float low_half(uint32_t pair) {
+  return __uint_as_float(pair << 16);
+}
+__device__ inline float high_half(uint32_t pair) {
+  return __uint_as_float(pair & 0xffff0000u);
+}
+
 template <class T>
 __device__ inline uint32_t pack(float low, float high);
 

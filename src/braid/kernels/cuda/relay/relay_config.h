@@ -71,6 +71,6 @@ std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linear
                                         std::span<const RelayAttentionShape> attention,
                                         const RelayDevice& device);
 
-std::string to_string(const RelayConfig& config);  // "relay 132 x 24 slots, heads of 128"
+std::string to_string(const RelayConfig& config);  // "relay 132 x 24 slots, heads of 4 x 128"
 
 }  // namespace braid::cuda

@@ -12,7 +12,8 @@
 
 // What a relay's CTAs do one after the other, as they read it from device memory. A step's input is
 // the output of the step before it, word by word, as it is written; the first step is a norm of a
-// row in memory. What a step writes lies in memory, too, as separate launches would leave it.
+// row in memory. What a step makes lies in memory, too, once the launch has ended; of memory that
+// the plan gives to several outputs the last one's, as far as linears go.
 namespace braid::cuda {
 
 // y_i = x W_i^T + b_i for up to three weights, or y_0 = act(x W_0^T + b_0) * (x W_1^T + b_1). With
@@ -23,7 +24,6 @@ struct RelayLinear {
   const float* bias[3];  // [n] or null
   void* y[3];            // bf16 [n]
   int32_t n[3];
-  int32_t parts;
   int32_t k;
   int32_t units;  // rows of all weights, or pairs of a gate's
   bool gated;

@@ -20,13 +20,6 @@ struct Args {
   int starts_bytes;  // of the table of rows, in front of x in shared memory
 };
 
-__device__ inline float low(uint32_t pair) {
-  return __uint_as_float(pair << 16);
-}
-__device__ inline float high(uint32_t pair) {
-  return __uint_as_float(pair & 0xffff0000u);
-}
-
 // Rows that a CTA has: those of units [begin, end), of a gated pair the gate's and then the up's.
 struct Rows {
   int begin, end, rows;
@@ -107,7 +100,7 @@ __device__ inline float4 norm_weights(const SkinnyNorm& n, int i) {
   if (n.w_dtype == DType::f32) return static_cast<const float4*>(n.w)[i];
   if (n.w_dtype == DType::bf16) {
     const uint2 w = static_cast<const uint2*>(n.w)[i];
-    return {low(w.x), high(w.x), low(w.y), high(w.y)};
+    return {ptx::low_half(w.x), ptx::high_half(w.x), ptx::low_half(w.y), ptx::high_half(w.y)};
   }
   const auto* w = static_cast<const __half*>(n.w) + 4 * i;
   return {__half2float(w[0]), __half2float(w[1]), __half2float(w[2]), __half2float(w[3])};
@@ -146,10 +139,10 @@ __device__ inline void load_x(const Args& a, int live, uint8_t* x, int64_t pitch
       float4 v = __ldcg(first + i);
       if (second != nullptr) {
         const uint2 b = __ldcg(second + i);
-        v.x += low(b.x);
-        v.y += high(b.x);
-        v.z += low(b.y);
-        v.w += high(b.y);
+        v.x += ptx::low_half(b.x);
+        v.y += ptx::high_half(b.x);
+        v.z += ptx::low_half(b.y);
+        v.w += ptx::high_half(b.y);
       }
       sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
       if (n.sum != nullptr && blockIdx.x == 0) {
@@ -167,14 +160,14 @@ __device__ inline void load_x(const Args& a, int live, uint8_t* x, int64_t pitch
 
 // Eight products with bf16 operands, in f32.
 __device__ inline float dot(const uint4& w, const uint4& x, float sum) {
-  sum = fmaf(low(w.x), low(x.x), sum);
-  sum = fmaf(high(w.x), high(x.x), sum);
-  sum = fmaf(low(w.y), low(x.y), sum);
-  sum = fmaf(high(w.y), high(x.y), sum);
-  sum = fmaf(low(w.z), low(x.z), sum);
-  sum = fmaf(high(w.z), high(x.z), sum);
-  sum = fmaf(low(w.w), low(x.w), sum);
-  return fmaf(high(w.w), high(x.w), sum);
+  sum = fmaf(ptx::low_half(w.x), ptx::low_half(x.x), sum);
+  sum = fmaf(ptx::high_half(w.x), ptx::high_half(x.x), sum);
+  sum = fmaf(ptx::low_half(w.y), ptx::low_half(x.y), sum);
+  sum = fmaf(ptx::high_half(w.y), ptx::high_half(x.y), sum);
+  sum = fmaf(ptx::low_half(w.z), ptx::low_half(x.z), sum);
+  sum = fmaf(ptx::high_half(w.z), ptx::high_half(x.z), sum);
+  sum = fmaf(ptx::low_half(w.w), ptx::low_half(x.w), sum);
+  return fmaf(ptx::high_half(w.w), ptx::high_half(x.w), sum);
 }
 
 // y[t, n] = sum_k x[t, k] W[n, k] for kTokens tokens.

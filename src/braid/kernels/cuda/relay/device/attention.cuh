@@ -108,14 +108,14 @@ class RelayAttend {
   }
 
   __device__ float dot(const uint4& k, int g) const {
-    float x = low_half(k.x) * query_[g][0];
-    float y = high_half(k.x) * query_[g][1];
-    x = fmaf(low_half(k.y), query_[g][2], x);
-    y = fmaf(high_half(k.y), query_[g][3], y);
-    x = fmaf(low_half(k.z), query_[g][4], x);
-    y = fmaf(high_half(k.z), query_[g][5], y);
-    x = fmaf(low_half(k.w), query_[g][6], x);
-    return fmaf(high_half(k.w), query_[g][7], y) + x;
+    float x = ptx::low_half(k.x) * query_[g][0];
+    float y = ptx::high_half(k.x) * query_[g][1];
+    x = fmaf(ptx::low_half(k.y), query_[g][2], x);
+    y = fmaf(ptx::high_half(k.y), query_[g][3], y);
+    x = fmaf(ptx::low_half(k.z), query_[g][4], x);
+    y = fmaf(ptx::high_half(k.z), query_[g][5], y);
+    x = fmaf(ptx::low_half(k.w), query_[g][6], x);
+    return fmaf(ptx::high_half(k.w), query_[g][7], y) + x;
   }
 
   // Sums over the lanes that share a key, of all reads at once: each lane gets that of read_.
@@ -160,14 +160,14 @@ class RelayAttend {
   }
 
   __device__ void accumulate(int g, float p, const uint4& v) {
-    o_[g][0] = fmaf(p, low_half(v.x), o_[g][0]);
-    o_[g][1] = fmaf(p, high_half(v.x), o_[g][1]);
-    o_[g][2] = fmaf(p, low_half(v.y), o_[g][2]);
-    o_[g][3] = fmaf(p, high_half(v.y), o_[g][3]);
-    o_[g][4] = fmaf(p, low_half(v.z), o_[g][4]);
-    o_[g][5] = fmaf(p, high_half(v.z), o_[g][5]);
-    o_[g][6] = fmaf(p, low_half(v.w), o_[g][6]);
-    o_[g][7] = fmaf(p, high_half(v.w), o_[g][7]);
+    o_[g][0] = fmaf(p, ptx::low_half(v.x), o_[g][0]);
+    o_[g][1] = fmaf(p, ptx::high_half(v.x), o_[g][1]);
+    o_[g][2] = fmaf(p, ptx::low_half(v.y), o_[g][2]);
+    o_[g][3] = fmaf(p, ptx::high_half(v.y), o_[g][3]);
+    o_[g][4] = fmaf(p, ptx::low_half(v.z), o_[g][4]);
+    o_[g][5] = fmaf(p, ptx::high_half(v.z), o_[g][5]);
+    o_[g][6] = fmaf(p, ptx::low_half(v.w), o_[g][6]);
+    o_[g][7] = fmaf(p, ptx::high_half(v.w), o_[g][7]);
   }
 
   // What this warp has summed of a head, its lanes' keys together.
@@ -291,8 +291,8 @@ class RelayAttend {
       }
       const float scale = l > 0 ? 1 / l : 0;
       const uint32_t pair = ptx::pack<__nv_bfloat16>(o.x * scale, o.y * scale);
-      ptx::store_relaxed_gpu(place.out + h * kThreads + word, make_uint2(pair, place.out_tag));
       static_cast<uint32_t*>(s.out)[h * kThreads + word] = pair;
+      ptx::store_relaxed_gpu(place.out + h * kThreads + word, make_uint2(pair, place.out_tag));
     }
   }
 

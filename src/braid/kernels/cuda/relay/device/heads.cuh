@@ -94,7 +94,7 @@ class RelayHeads {
 #pragma unroll
     for (int j = 0; j < kWords; ++j) {
       reinterpret_cast<float2*>(raw)[lane_ + 32 * j] =
-          make_float2(low_half(v[j].x), high_half(v[j].x));
+          make_float2(ptx::low_half(v[j].x), ptx::high_half(v[j].x));
     }
     __syncwarp();
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "braid/kernels/cuda/linear/device/output.cuh"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
 // A linear of a relay: a CTA has neighbouring outputs, a warp every eighth piece of their weights.
@@ -39,7 +40,6 @@ class RelayProduct {
       }
 #pragma unroll 1
       for (; c * 512 + lane * 16 < bytes; ++c) add_products(w[32 * c], x[32 * c], sum);
-      __syncwarp();
       ring.release();
       float all = sum[0] + sum[1];
 #pragma unroll
@@ -71,8 +71,9 @@ class RelayProduct {
       const float other = __shfl_xor_sync(0xffffffff, y, 1);
       if (begin + thread_ >= count || unit % 2 != 0) continue;
       const uint32_t word = ptx::pack<__nv_bfloat16>(y, other);
-      ptx::store_relaxed_gpu(place.out + (first + unit) / 2, make_uint2(word, place.out_tag));
+      // Memory first: what is handed on may lead to stores to the same place.
       reinterpret_cast<uint32_t*>(s.y[part])[column / 2] = word;
+      ptx::store_relaxed_gpu(place.out + (first + unit) / 2, make_uint2(word, place.out_tag));
     }
   }
 
@@ -82,12 +83,6 @@ class RelayProduct {
   __device__ static int units(const RelayLinear& s) {
     return 2 * (relay_begin(s.units / 2, blockIdx.x + 1, gridDim.x) -
                 relay_begin(s.units / 2, blockIdx.x, gridDim.x));
-  }
-
-  __device__ static float activate(bool gelu, float x) {
-    if (!gelu) return x / (1 + expf(-x));
-    const float inner = 0.7978845608f * (x + 0.044715f * x * x * x);
-    return .5f * x * (1 + tanhf(inner));
   }
 
   __device__ __forceinline__ static float output(const RelayLinear& s, const float* sums, int part,
@@ -171,8 +166,8 @@ class RelayProduct {
       } while (!all);
 #pragma unroll
       for (int j = 0; j < kNormPairs; ++j) {
-        residual_[j].x += low_half(v[j].x);
-        residual_[j].y += high_half(v[j].x);
+        residual_[j].x += ptx::low_half(v[j].x);
+        residual_[j].y += ptx::high_half(v[j].x);
       }
     }
     float sum = 0;

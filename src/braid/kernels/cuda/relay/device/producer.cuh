@@ -163,7 +163,7 @@ class RelayProducer {
   RelayStep* const ahead_;
   const int index_;
   const int lane_;
-  // Of lane 0, which issues all copies.
+  // Of the lane that is elected, always the same.
   int turn_ = 0;
   int slot_;
   uint32_t parity_ = 1;

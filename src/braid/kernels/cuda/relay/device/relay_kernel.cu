@@ -26,15 +26,16 @@ RelayKernel kernel_for(const RelayConfig& c) {
 
 }  // namespace
 
-int prepare_relay_kernel(const RelayConfig& config, int num_sms) {
+int prepare_relay_kernel(const RelayConfig& config, int64_t most_shared) {
   const RelayKernel kernel = kernel_for(config);
-  allow_shared_memory(kernel, static_cast<size_t>(config.shared_bytes));
+  // Configs share kernels, and the newest limit counts for all.
+  allow_shared_memory(kernel, static_cast<size_t>(most_shared));
   load_kernel(kernel);
   int fit = 0;
   check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
                  &fit, kernel, kRelayBlock, static_cast<size_t>(config.shared_bytes)),
              "a relay's occupancy");
-  return fit * num_sms;
+  return fit;
 }
 
 void launch_relay_kernel(const RelayConfig& config, const RelayArgs& args, cudaStream_t stream) {

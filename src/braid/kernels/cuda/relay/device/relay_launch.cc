@@ -35,7 +35,7 @@ CUtensorMap map_of(void* data, const Relay::Cache& cache, int head_dim, int box)
 
 bool Relay::fits(const RelayConfig& config, const DeviceInfo& device) {
   const DeviceScope scope(device.id);
-  return prepare_relay_kernel(config, device.num_sms) >= config.ctas;
+  return prepare_relay_kernel(config, device.shared_memory_per_cta) * device.num_sms >= config.ctas;
 }
 
 Relay::Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,

@@ -13,23 +13,16 @@ namespace braid::cuda {
 
 constexpr int kRelayThreads = 32 * kRelayWarps;  // that multiply
 
-__device__ inline float low_half(uint32_t pair) {
-  return __uint_as_float(pair << 16);
-}
-__device__ inline float high_half(uint32_t pair) {
-  return __uint_as_float(pair & 0xffff0000u);
-}
-
 // Eight products with bf16 operands, in f32.
 __device__ inline void add_products(const uint4& w, const uint4& x, float (&sum)[2]) {
-  sum[0] = fmaf(low_half(w.x), low_half(x.x), sum[0]);
-  sum[1] = fmaf(high_half(w.x), high_half(x.x), sum[1]);
-  sum[0] = fmaf(low_half(w.y), low_half(x.y), sum[0]);
-  sum[1] = fmaf(high_half(w.y), high_half(x.y), sum[1]);
-  sum[0] = fmaf(low_half(w.z), low_half(x.z), sum[0]);
-  sum[1] = fmaf(high_half(w.z), high_half(x.z), sum[1]);
-  sum[0] = fmaf(low_half(w.w), low_half(x.w), sum[0]);
-  sum[1] = fmaf(high_half(w.w), high_half(x.w), sum[1]);
+  sum[0] = fmaf(ptx::low_half(w.x), ptx::low_half(x.x), sum[0]);
+  sum[1] = fmaf(ptx::high_half(w.x), ptx::high_half(x.x), sum[1]);
+  sum[0] = fmaf(ptx::low_half(w.y), ptx::low_half(x.y), sum[0]);
+  sum[1] = fmaf(ptx::high_half(w.y), ptx::high_half(x.y), sum[1]);
+  sum[0] = fmaf(ptx::low_half(w.z), ptx::low_half(x.z), sum[0]);
+  sum[1] = fmaf(ptx::high_half(w.z), ptx::high_half(x.z), sum[1]);
+  sum[0] = fmaf(ptx::low_half(w.w), ptx::low_half(x.w), sum[0]);
+  sum[1] = fmaf(ptx::high_half(w.w), ptx::high_half(x.w), sum[1]);
 }
 
 // Ends the launch where words do not come, because another CTA has failed: after some seconds, as a
