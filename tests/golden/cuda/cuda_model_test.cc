@@ -16,16 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-RunnerConfig runner_config(int tp) {
-  return {.device = {.cuda = true, .ids = {}},
-          .tp = tp,
-          .cache = {.pages = kPages,
-                    .page_size = kPageSize,
-                    .pages_per_sequence = kPages,
-                    .kv_dtype = DType::bf16,
-                    .activations = DType::bf16}};
-}
-
 class CudaModel : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -44,7 +34,7 @@ TEST_P(CudaModel, LogitsInEveryForm) {
     const Model model(path.string());
     const Golden golden = load_golden(GetParam(), form == "f32" ? "exact" : form);
     const double tolerance = tolerance_of(model, golden);
-    Runner runner(model, runner_config(1));
+    Runner runner(model, cuda_runner(1));
     for (const Case& c : golden.cases) {
       for (const size_t chunk : {512u, 7u, 1u}) {
         SCOPED_TRACE(chunk);
@@ -66,7 +56,7 @@ TEST_P(CudaModel, RanksAgree) {
   for (int tp = 2; tp <= most; ++tp) {
     for (const std::string schedule : {"sequential", "overlap", "nanoflow", "tokenweave"}) {
       SCOPED_TRACE(fmt::format("tp {} {}", tp, schedule));
-      RunnerConfig config = runner_config(tp);
+      RunnerConfig config = cuda_runner(tp);
       config.schedule = schedule;
       Runner runner(loaded.model, config);
       for (const Case& c : golden.cases) {
@@ -136,7 +126,7 @@ TEST_F(CudaDemo, TokensOfExactArithmetic) {
   const DemoGolden golden = load_demo_golden();
   const double rounding = demo_rounding(loaded_->model.config());
   for (int tp = 1; tp <= std::min(usable_gpus(), 3); ++tp) {
-    Runner runner(loaded_->model, runner_config(tp));
+    Runner runner(loaded_->model, cuda_runner(tp));
     int decided = 0, all = 0;
     for (const DemoCase& c : golden.cases) {
       std::vector<int32_t> text = c.ids;
@@ -161,7 +151,7 @@ TEST_F(CudaDemo, TokensOfExactArithmetic) {
 }
 
 TEST_F(CudaDemo, AThousandRunsGiveTheSameBits) {
-  Runner runner(loaded_->model, runner_config(1));
+  Runner runner(loaded_->model, cuda_runner(1));
   const std::vector<int32_t> prompt = load_demo_golden().cases[0].ids;
   for (const size_t tokens : {size_t{1}, prompt.size()}) {
     Batch batch(kPageSize);

@@ -12,15 +12,6 @@ namespace {
 
 constexpr int32_t kNoSuchPage = 1 << 24;  // of a cache of kPages: far beyond the device's memory
 
-RunnerConfig config_of() {
-  return {.device = {.cuda = true, .ids = {}},
-          .cache = {.pages = kPages,
-                    .page_size = kPageSize,
-                    .pages_per_sequence = kPages,
-                    .kv_dtype = DType::bf16,
-                    .activations = DType::bf16}};
-}
-
 const char* const kModel = "llama2_mha";
 
 class Fault : public testing::Test {
@@ -52,7 +43,7 @@ const char* const kLine = "^braid: error: [^\n]*(illegal memory access|illegal a
 
 // Attention follows a page table that names memory of nobody.
 void step_that_faults(const Model& model) {
-  Runner runner(model, config_of());
+  Runner runner(model, cuda_runner());
   const std::vector<int32_t> ids = {1, 2, 3}, good = {0};
   Batch batch(kPageSize);
   batch.add(ids, 0, good, 1);
@@ -70,7 +61,7 @@ TEST_F(Fault, InAStep) {
 
 // In the graph of a loop whose host only reads pinned memory.
 void loop_that_faults(const Model& model) {
-  Runner runner(model, config_of());
+  Runner runner(model, cuda_runner());
   const std::vector<int32_t> ids(kPageSize + 8, 3);
   std::vector<int32_t> pages = {0, 1};
   Batch batch(kPageSize);
@@ -117,7 +108,7 @@ TEST(CudaStreams, AScheduleOverSeveralGivesTheSequentialOnesLogits) {
   const Folder folder(std::string(kModel) + "_streams");
   write_hf_folder(load_random_model(kModel), folder.path());
   const LoadedModel loaded(folder.path().string());
-  const RunnerConfig config = config_of();
+  const RunnerConfig config = cuda_runner();
   const auto world = make_cuda_world(loaded.model, {}, config.device);
   const ForwardPlanner planner([&](const ForwardShape& s) { return loaded.model.forward(s); },
                                config.cache, {&world->rank(0).backend().catalog()}, {});

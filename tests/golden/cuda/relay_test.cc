@@ -108,15 +108,6 @@ RandomModel model_of(const RelayCase& c, const std::filesystem::path& folder) {
   return model;
 }
 
-RunnerConfig runner_config() {
-  return {.device = {.cuda = true, .ids = {}},
-          .cache = {.pages = kPages,
-                    .page_size = kPageSize,
-                    .pages_per_sequence = kPages,
-                    .kv_dtype = DType::bf16,
-                    .activations = DType::bf16}};
-}
-
 Rows reference_rows(const Model& model, const std::vector<int32_t>& prompt, DType activations) {
   const auto n = std::ssize(prompt);
   return reference_logits(model,
@@ -161,14 +152,14 @@ TEST_P(CudaRelay, EqualsLaunchesApart) {
   const double tolerance =
       2 * std::sqrt(2.) * largest_distance(reference_rows(model, prompt, DType::bf16), exact);
 
-  Runner runner(model, runner_config());
+  Runner runner(model, cuda_runner());
   const Rows relayed = prompt_logits(runner, prompt, 1);
   EXPECT_LT(largest_distance(relayed, exact), tolerance);
   EXPECT_TRUE(joined(runner));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(prompt_logits(runner, prompt, 1), relayed);
 
   // A run whose launches are timed keeps them apart.
-  RunnerConfig timed = runner_config();
+  RunnerConfig timed = cuda_runner();
   timed.on_step = [](const Runner&) {};
   Runner apart(model, timed);
   EXPECT_LT(largest_distance(prompt_logits(apart, prompt, 1), exact), tolerance);

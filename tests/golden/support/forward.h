@@ -36,6 +36,17 @@ class Folder {
   std::filesystem::path path_;
 };
 
+// Ranks of the tests' size on GPUs.
+inline RunnerConfig cuda_runner(int tp = 1) {
+  return {.device = {.cuda = true, .ids = {}},
+          .tp = tp,
+          .cache = {.pages = kPages,
+                    .page_size = kPageSize,
+                    .pages_per_sequence = kPages,
+                    .kv_dtype = DType::bf16,
+                    .activations = DType::bf16}};
+}
+
 using Rows = std::vector<std::vector<float>>;
 
 inline void append_rows(const TensorView& logits, Rows& rows) {

@@ -3,12 +3,7 @@
 #include <cstdint>
 
 #include "braid/base/error.h"
-
-#ifdef __CUDACC__
-#define BRAID_HOST_DEVICE __host__ __device__ inline
-#else
-#define BRAID_HOST_DEVICE inline
-#endif
+#include "braid/kernels/cuda/host_device.h"
 
 namespace braid::cuda {
 

@@ -2,17 +2,11 @@
 
 #include <cstdint>
 
+#include "braid/kernels/cuda/host_device.h"
+
 // How the keys of a step are dealt to CTAs and their warps, shared by the kernel and the tests.
 // An item is (sequence, KV head, tile of query rows); a unit is a run of keys of one item. Units
 // are numbered item after item, sequence after sequence, and each worker takes a range of them.
-#ifndef BRAID_HOST_DEVICE
-#ifdef __CUDACC__
-#define BRAID_HOST_DEVICE __host__ __device__ inline
-#else
-#define BRAID_HOST_DEVICE inline
-#endif
-#endif
-
 namespace braid::cuda {
 
 constexpr int32_t kTileRows = 8;  // query rows of a tile: rows are token * group + head in group

@@ -2,18 +2,12 @@
 
 #include <cstdint>
 
-#ifndef BRAID_HOST_DEVICE
-#ifdef __CUDACC__
-#define BRAID_HOST_DEVICE __host__ __device__ inline
-#else
-#define BRAID_HOST_DEVICE inline
-#endif
-#endif
+#include "braid/kernels/cuda/host_device.h"
 
 // What a relay's CTAs do one after the other, as they read it from device memory. A step's input is
 // the output of the step before it, word by word, as it is written; the first step is a norm of a
-// row in memory. What a step makes lies in memory, too, once the launch has ended; of memory that
-// the plan gives to several outputs the last one's, as far as linears go.
+// row in memory. Once the launch has ended what a step made lies in memory, too, unless the plan
+// gave its place to a later step.
 namespace braid::cuda {
 
 // y_i = x W_i^T + b_i for up to three weights, or y_0 = act(x W_0^T + b_0) * (x W_1^T + b_1). With
