@@ -16,14 +16,8 @@ namespace braid::golden {
 namespace {
 
 RunnerConfig config_of(const std::string& schedule, int machines) {
-  RunnerConfig config{.device = {.cuda = true, .ids = {}},
-                      .tp = 2,
-                      .cache = {.pages = kPages,
-                                .page_size = kPageSize,
-                                .pages_per_sequence = kPages,
-                                .kv_dtype = DType::bf16,
-                                .activations = DType::bf16},
-                      .schedule = schedule};
+  RunnerConfig config = cuda_runner(2);
+  config.schedule = schedule;
   config.links.machines = machines;
   return config;
 }

@@ -38,19 +38,8 @@ std::string to_string(const Division& d) {
   return fmt::format("{} over {} machines, {}", braid::to_string(d.mode), d.machines, d.schedule);
 }
 
-constexpr CacheShape kCache = {.pages = kPages,
-                               .page_size = kPageSize,
-                               .pages_per_sequence = kPages,
-                               .kv_dtype = DType::bf16,
-                               .activations = DType::bf16};
-
-RunnerConfig one_gpu() {
-  return {.device = {.cuda = true, .ids = {}}, .cache = kCache};
-}
-
 RunnerConfig two_gpus(const Division& d) {
-  RunnerConfig config = one_gpu();
-  config.tp = 2;
+  RunnerConfig config = cuda_runner(2);
   config.sp = SequenceParallel{d.mode, d.degrees};
   config.schedule = d.schedule;
   config.links.machines = d.machines;
@@ -77,7 +66,7 @@ class CudaSequence : public testing::TestWithParam<std::string> {
 // In one step, and in chunks: keys stay where they were computed. A chunk of 7 leaves tails shorter
 // than the ranks, which rank 0 computes alone. Twice: a replayed graph gives the same bits.
 TEST_P(CudaSequence, LogitsAreThoseOfOneGpu) {
-  Runner one(loaded_->model, one_gpu());
+  Runner one(loaded_->model, cuda_runner());
   int64_t divided = 0;
   for (const Division& d : kDivisions) {
     SCOPED_TRACE(to_string(d));
@@ -161,7 +150,7 @@ TEST(CudaSequenceTurns, APromptGoesOnAfterALoop) {
     append_rows(runner.run(batch), rows);
     return std::pair(ids, rows);
   };
-  Runner one(loaded.model, one_gpu());
+  Runner one(loaded.model, cuda_runner());
   const auto want = text(one);
   int compared = 0;
   for (const Division& d : kDivisions) {
@@ -190,7 +179,7 @@ void step_with(const Division& d, std::optional<std::chrono::milliseconds> late)
       loaded.model, {.ranks = 2, .links = config.links, .deadline_ms = 500, .sequence = mesh.mesh},
       config.device);
   const ForwardPlanner planner(
-      [&](const ForwardShape& s) { return loaded.model.forward(s); }, kCache,
+      [&](const ForwardShape& s) { return loaded.model.forward(s); }, config.cache,
       {&world->rank(0).backend().catalog(), &world->rank(1).backend().catalog()}, topology, mesh);
   std::vector<int32_t> ids, pages = {0, 1, 2};
   for (int32_t i = 0; i < 41; ++i) ids.push_back(i);
