@@ -90,9 +90,10 @@ class RelayBuilder {
     return true;
   }
 
-  // A small weight as the kernel reads it; null where there is none.
+  // A small weight as the kernel reads it, by pairs; null where there is none.
   const float* as_f32(const LaunchArgs& args, const TensorView& row) {
-    if (row.data == nullptr || row.dtype == DType::f32) return row.as<const float>();
+    const bool as_it_is = row.dtype == DType::f32 && is_aligned(row);
+    if (row.data == nullptr || as_it_is) return row.as<const float>();
     tables_.push_back(row_as(args, row, DType::f32));
     return reinterpret_cast<const float*>(tables_.back()->data());
   }
