@@ -41,8 +41,8 @@ class CudaReplay : public Replay {
   // Waits for all that was put into the streams so far.
   void finish();
 
-  std::string describe()
-      const override;  // "2 graphs made, 4.0 MB of device memory; 192 launches joined in one"
+  // "2 graphs made, 4.0 MB of device memory; 192 launches joined in one"
+  std::string describe() const override;
   int64_t device_bytes() const override { return stepped_.bytes + looped_.bytes; }
 
  private:

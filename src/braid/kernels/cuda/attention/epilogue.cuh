@@ -187,8 +187,8 @@ __device__ __forceinline__ void settle_state(const AttentionPlan& plan, int lane
         quad_transpose(piece, t);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          o[16 * j + 4 * i + 2 * r] = __uint_as_float(piece[i] << 16);
-          o[16 * j + 4 * i + 2 * r + 1] = __uint_as_float(piece[i] & 0xffff0000);
+          o[16 * j + 4 * i + 2 * r] = ptx::low_half(piece[i]);
+          o[16 * j + 4 * i + 2 * r + 1] = ptx::high_half(piece[i]);
         }
       }
     }

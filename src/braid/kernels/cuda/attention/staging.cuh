@@ -54,7 +54,7 @@ struct StagedRows {
         if (kIn && take[r] > 0.f) {
           if constexpr (k16Bit) {
             const uint32_t pair = *reinterpret_cast<const uint32_t*>(p);
-            in = make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
+            in = make_float2(ptx::low_half(pair), ptx::high_half(pair));
           } else {
             in = *reinterpret_cast<const float2*>(p);
           }

@@ -63,7 +63,6 @@ __device__ inline void mma_16816<__half>(float* d, const uint32_t* a, uint32_t b
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Two floats, rounded to nearest even; `low` lands in the lower half.
 // The two bf16 of a pair.
 __device__ inline float low_half(uint32_t pair) {
   return __uint_as_float(pair << 16);
@@ -72,6 +71,7 @@ __device__ inline float high_half(uint32_t pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
 
+// Two floats, rounded to nearest even; `low` lands in the lower half.
 template <class T>
 __device__ inline uint32_t pack(float low, float high);
 

@@ -209,7 +209,7 @@ class DecodeWarp {
 #pragma unroll
       for (int i = 0; i < 2 * kDimTiles; ++i) {
         const uint32_t x = q_[i / 2][i % 2];
-        q_[i / 2][i % 2] = ptx::pack<T>(__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u));
+        q_[i / 2][i % 2] = ptx::pack<T>(ptx::low_half(x), ptx::high_half(x));
       }
     }
   }

@@ -3,6 +3,7 @@
 #include "braid/kernels/cuda/linear/device/output.cuh"
 #include "braid/kernels/cuda/linear/device/skinny_args.h"
 #include "braid/kernels/cuda/linear/device/weight_steps.cuh"
+#include "braid/kernels/cuda/ptx/mma.h"
 
 // The input of a skinny product on its way to shared memory. Activations are read past L1, which
 // does not know what an earlier launch wrote while this one was already there.
@@ -28,8 +29,8 @@ __device__ inline void load_floats(const void* p, DType dtype, int64_t i, int64_
   } else {
     const uint2 h = __ldcg(reinterpret_cast<const uint2*>(address));
     if (dtype == DType::bf16) {
-      v[0] = __uint_as_float(h.x << 16), v[1] = __uint_as_float(h.x & 0xffff0000u);
-      v[2] = __uint_as_float(h.y << 16), v[3] = __uint_as_float(h.y & 0xffff0000u);
+      v[0] = ptx::low_half(h.x), v[1] = ptx::high_half(h.x);
+      v[2] = ptx::low_half(h.y), v[3] = ptx::high_half(h.y);
     } else {
       const float2 a = __half22float2(*reinterpret_cast<const __half2*>(&h.x));
       const float2 b = __half22float2(*reinterpret_cast<const __half2*>(&h.y));
@@ -46,9 +47,7 @@ __device__ inline void store_piece(const SkinnyArgs& args, uint8_t* smem, int s,
                     pack_bf16(v[6], v[7])};
   *reinterpret_cast<uint4*>(smem + args.smem.x + ((s * args.tokens + token) * 4 + t) * 16) = piece;
   if constexpr (kGroups > 0) {
-    const auto pair_sum = [](uint32_t p) {
-      return __uint_as_float(p << 16) + __uint_as_float(p & 0xffff0000u);
-    };
+    const auto pair_sum = [](uint32_t p) { return ptx::low_half(p) + ptx::high_half(p); };
     float sum[2] = {pair_sum(piece.x) + pair_sum(piece.y), pair_sum(piece.z) + pair_sum(piece.w)};
     if (kGroups == 1) sum[0] += sum[1];
     const int lane = threadIdx.x & 31;
