@@ -40,8 +40,8 @@ ContextKey key_for(const BatchCut& cut, int strategy, int ranks) {
   ContextKey key{.strategy = strategy, .micro_batches = {}, .q = {}, .kv = {}};
   for (size_t i = 0; i < cut.size(); ++i) {
     const Extents& n = cut.work(i).extents;
-    // A multiple of the ranks: capacities of token shards then add up over micro-batches.
-    const int64_t tokens = round_up(token_capacity(n.token), ranks);
+    // Where there are several a multiple of the ranks: capacities of token shards then add up.
+    const int64_t tokens = round_up(token_capacity(n.token), cut.size() > 1 ? ranks : 1);
     key.micro_batches.push_back(
         {.capacity = {.token = tokens,
                       .sequence = std::min(sequence_capacity(n.sequence), tokens),

@@ -15,6 +15,16 @@ TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
   return slice_cols(whole, part.begin, part.end);
 }
 
+namespace {
+
+bool evenly_cut(const Placement& placement) {
+  return std::ranges::all_of(placement.parts, [&](const Range& part) {
+    return part.size() == placement.parts[0].size();
+  });
+}
+
+}  // namespace
+
 std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, Schedule schedule,
                                      bool beside) {
   std::map<std::string_view, const Placement*> placements;
@@ -34,7 +44,7 @@ std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, 
         return value.kind == ValueKind::state ? state(value)
                                               : weight(value, *placements.at(value.name));
       },
-      arena);
+      arena, std::ranges::all_of(lowered.placements, evenly_cut));
 }
 
 // States are allocated when the first Program names them, and shared by all.

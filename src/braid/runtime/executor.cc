@@ -7,7 +7,7 @@
 namespace braid {
 
 Executor::Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve,
-                   std::shared_ptr<DeviceMemory> arena)
+                   std::shared_ptr<DeviceMemory> arena, bool ranks_alike)
     : program_(std::move(program)),
       schedule_(std::move(schedule)),
       backend_(backend),
@@ -69,7 +69,7 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
     }
     launches.push_back(std::move(bound));
   }
-  replay_ = backend.bind({std::move(launches), parts_, stage()});
+  replay_ = backend.bind({std::move(launches), parts_, stage(), ranks_alike});
 }
 
 // Gives inputs and outputs a place in the host's memory where the arena is not.

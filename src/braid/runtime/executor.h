@@ -19,9 +19,9 @@ class Executor {
  public:
   // `arena` holds the values, at least as many bytes as the memory plan says; null: memory of its
   // own. Executors that run one after the other may share one. Fails with kResource when memory
-  // does not suffice. The backend outlives the executor.
+  // does not suffice. The backend outlives the executor. `ranks_alike`: as of BoundStep.
   Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve,
-           std::shared_ptr<DeviceMemory> arena = nullptr);
+           std::shared_ptr<DeviceMemory> arena = nullptr, bool ranks_alike = true);
 
   const Program& program() const { return program_; }
   const Schedule& schedule() const { return schedule_; }

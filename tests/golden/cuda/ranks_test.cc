@@ -50,8 +50,8 @@ TEST(CudaRanks, MachinesGiveTheLogitsOfOneMachine) {
   }
 }
 
-// A model bound on two ranks of which one goes on alone after `together` steps.
-void step_alone(int together) {
+// A model bound on two ranks of which one goes on alone after `together` steps of some tokens.
+void step_alone(int together, size_t tokens) {
   const std::string name = "llama2_mha";
   const Folder folder(name + "_stopped");
   write_hf_folder(load_random_model(name), folder.path());
@@ -63,7 +63,7 @@ void step_alone(int together) {
       {&world->rank(0).backend().catalog(), &world->rank(1).backend().catalog()}, {.devices = 2});
   const std::vector<int32_t> ids = {1, 2, 3}, pages = {0};
   Batch batch(kPageSize);
-  batch.add(ids, 0, pages, 1);
+  batch.add(std::span(ids).first(tokens), 0, pages, 1);
   BatchCut cut;
   PlannedForward planned = planner.plan(*sequential_strategy(), batch, cut);
   std::vector<std::unique_ptr<Executor>> executors;
@@ -86,10 +86,10 @@ void step_alone(int together) {
   executors[0]->host_output(0, 1);
 }
 
-[[noreturn]] void exit_as_the_program(int together) {
+[[noreturn]] void exit_as_the_program(int together, size_t tokens) {
   int status = 0;
   try {
-    step_alone(together);
+    step_alone(together, tokens);
   } catch (const Error& e) {
     std::fprintf(stderr, "braid: error: %s\n", e.what());
     status = 1;
@@ -97,14 +97,16 @@ void step_alone(int together) {
   std::exit(status);
 }
 
-// Launch by launch, and in a graph.
+// Launch by launch, and in a graph; one token's layers in one launch.
 TEST(CudaRanks, AStoppedRankIsADeadlineOfTheOther) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
-  for (const int together : {0, 3}) {
-    EXPECT_EXIT(exit_as_the_program(together), testing::ExitedWithCode(1),
-                "^braid: error: rank 0: waited 0.5 s on the device for 'tp.compute/[a-z_]+' from "
-                "rank 1: expected [0-9]+, seen [0-9]+\n$");
+  for (const size_t tokens : {3u, 1u}) {
+    for (const int together : {0, 3}) {
+      EXPECT_EXIT(exit_as_the_program(together, tokens), testing::ExitedWithCode(1),
+                  "^braid: error: rank 0: waited 0.5 s on the device for 'tp.compute/[a-z_]+' from "
+                  "rank 1: expected [0-9]+, seen [0-9]+\n$");
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <regex>
 
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
@@ -128,10 +129,16 @@ double largest_distance(const Rows& rows, const Rows& wanted) {
   return most;
 }
 
-bool joined(const Runner& runner) {
-  return std::ranges::any_of(runner.explain(), [](const std::string& line) {
-    return line.find("launches joined in one") != std::string::npos;
-  });
+// The most launches in the place of which a plan has one.
+int joined(const Runner& runner) {
+  int most = 0;
+  for (const std::string& line : runner.explain()) {
+    std::smatch match;
+    if (std::regex_search(line, match, std::regex("([0-9]+) launches joined in one"))) {
+      most = std::max(most, std::stoi(match[1]));
+    }
+  }
+  return most;
 }
 
 class CudaRelay : public testing::TestWithParam<RelayCase> {
@@ -155,7 +162,7 @@ TEST_P(CudaRelay, EqualsLaunchesApart) {
   Runner runner(model, cuda_runner());
   const Rows relayed = prompt_logits(runner, prompt, 1);
   EXPECT_LT(largest_distance(relayed, exact), tolerance);
-  EXPECT_TRUE(joined(runner));
+  EXPECT_GT(joined(runner), 0);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(prompt_logits(runner, prompt, 1), relayed);
 
   // A run whose launches are timed keeps them apart.
@@ -163,6 +170,28 @@ TEST_P(CudaRelay, EqualsLaunchesApart) {
   timed.on_step = [](const Runner&) {};
   Runner apart(model, timed);
   EXPECT_LT(largest_distance(prompt_logits(apart, prompt, 1), exact), tolerance);
+}
+
+// Ranks whose layers are cut evenly share a relay, others have parts of theirs in relays.
+TEST_P(CudaRelay, RanksShareOne) {
+  if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  const RelayCase& c = GetParam();
+  const Folder spec(c.name + "_ranks_spec"), folder(c.name + "_ranks");
+  write_hf_folder(model_of(c, spec.path()), folder.path());
+  const Model model(folder.path().string());
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < c.tokens; ++i) prompt.push_back((i * i * 7 + 3 * i) % 299);
+  const Rows exact = reference_rows(model, prompt, DType::f32);
+  const double tolerance =
+      2 * std::sqrt(2.) * largest_distance(reference_rows(model, prompt, DType::bf16), exact);
+
+  Runner runner(model, cuda_runner(2));
+  const Rows relayed = prompt_logits(runner, prompt, 1);
+  EXPECT_LT(largest_distance(relayed, exact), tolerance);
+  if (c.Hq % 2 == 0 && c.Hkv % 2 == 0 && c.F % 16 == 0) {
+    EXPECT_EQ(joined(runner), 8 * c.layers - 1);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(prompt_logits(runner, prompt, 1), relayed);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaRelay, testing::ValuesIn(kCases),

@@ -52,7 +52,8 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                     .arena = op.arena,
                     .whole_batch = parts_.size() == 1,
                     .own_rows = op.own_rows,
-                    .beside = op.beside});
+                    .beside = op.beside,
+                    .ranks_alike = step.ranks_alike});
     kernels_.push_back(backend.table().at(op.op->def->kind).bind(args.back()));
     used_[index_of(op.stream)] = true;
     for (int awaited : op.waits) {

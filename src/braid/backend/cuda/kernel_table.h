@@ -24,6 +24,7 @@ struct LaunchArgs {
   bool whole_batch = true;
   bool own_rows = true;  // as of BoundOp
   Beside beside;         // likewise
+  bool ranks_alike = true;  // as of BoundStep
 
   // The live rows on an axis, for kernels: device memory.
   const int64_t* live(BatchAxis axis) const;

@@ -248,6 +248,8 @@ BoundKernel bind_linear_all_reduce(const KernelTable& table, const LaunchArgs& a
 
 }  // namespace
 
+void add_relays(KernelTable& table, const StreamComms& comms);
+
 void add_comm_kernels(KernelTable& table, const StreamComms& comms) {
   using Bind = BoundKernel (*)(const LaunchArgs&, DeviceComm&);
   const auto add = [&](const OpDef& def, Bind bind) {
@@ -264,6 +266,7 @@ void add_comm_kernels(KernelTable& table, const StreamComms& comms) {
   add(ops::kTakeShard, bind_take_shard);
   add(ops::kAllReduceAddRmsNorm, bind_reduce_norm);
   add(ops::kReduceScatterAddRmsNormAllGather, bind_scatter_norm_gather);
+  add_relays(table, comms);
   table.add(
       ops::kLinearAllReduce.kind,
       {.info =

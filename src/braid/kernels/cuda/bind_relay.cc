@@ -1,12 +1,15 @@
 // Joins the layers of a decode step of one token in one launch: norm_linear, rope_append, attention
-// and linear, as long as each takes what the one before it made. A step of one micro-batch never
+// and linear, or all_reduce_add_rms_norm and linear where ranks share them, as long as each takes
+// what the one before it made. A step of one micro-batch never
 // moves its operands, so their places are read once.
 #include <vector>
 
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/bind_gemm.h"
+#include "braid/kernels/cuda/register.h"
 #include "braid/kernels/cuda/relay/device/relay_launch.h"
 #include "braid/ops/attention.h"
+#include "braid/ops/fused_comm.h"
 #include "braid/ops/linear.h"
 #include "braid/ops/rope_append.h"
 
@@ -31,17 +34,22 @@ bool is_row(const TensorView& view) {
 
 class RelayBuilder {
  public:
-  explicit RelayBuilder(const DeviceInfo& device) : device_(relay_device(device)) {}
+  // `comm` of ranks that share layers, else null.
+  RelayBuilder(const DeviceInfo& device, DeviceComm* comm)
+      : device_(relay_device(device)), comm_(comm) {}
 
   // Whether the relay goes on with this launch; it is whole behind a linear or an attention.
   bool add(const LaunchArgs& args) {
     const OpDef* def = args.call.op->def;
     if (!args.whole_batch) return false;
-    if (def == &ops::kNormLinear || def == &ops::kLinear) return add_linear(args);
+    if (def == &ops::kNormLinear || def == &ops::kLinear || def == &ops::kGatedLinear) {
+      return add_linear(args);
+    }
+    if (def == &ops::kAllReduceAddRmsNorm) return keep_sum(args);
     if (def == &ops::kRopeAppend) return keep_rope(args);
     return def == &ops::kAttention && add_attention(args);
   }
-  bool whole() const { return rope_ == nullptr; }
+  bool whole() const { return rope_ == nullptr && sum_ == nullptr; }
 
   std::optional<RelayConfig> config() const {
     return choose_relay(linear_shapes_, attention_shapes_, device_);
@@ -52,7 +60,7 @@ class RelayBuilder {
                                const LaunchArgs& first) const {
     return std::make_shared<Relay>(
         std::vector<RelayStep>(steps_.begin(), steps_.begin() + static_cast<int64_t>(steps)),
-        caches_, tables_, config, first.live(BatchAxis::token), first.device.id);
+        caches_, tables_, config, first.live(BatchAxis::token), first.device.id, comm_);
   }
 
  private:
@@ -61,9 +69,10 @@ class RelayBuilder {
     RelayLinear s{.k = static_cast<int32_t>(op.x().cols()),
                   .gated = op.gated(),
                   .gelu = op.activation() == ops::Activation::gelu_tanh,
-                  .normed = op.normed()};
-    if (!whole() || op.weights() > 3 || op.x().shape[0] != 1) return false;
-    if (op.normed() ? !take_norm(args, s) : !is_made(op.x(), 0, 1)) return false;
+                  .normed = op.normed() || sum_ != nullptr,
+                  .summed = sum_ != nullptr};
+    if (rope_ != nullptr || op.weights() > 3 || op.x().shape[0] != 1) return false;
+    if (!take_input(args, op, s)) return false;
     for (size_t i = 0; i < op.weights(); ++i) {
       const TensorView &w = op.weight(i), &y = op.y(i);
       const TensorView bias = op.bias(i);
@@ -77,11 +86,16 @@ class RelayBuilder {
       if (s.n[i] % 2 != 0) return false;
       if (!s.gated || i == 0) s.units += s.n[i];
     }
-    const RelayLinearShape shape{.k = s.k, .units = s.units, .gated = s.gated, .normed = s.normed};
+    const RelayLinearShape shape{.k = s.k,
+                                 .units = s.units,
+                                 .gated = s.gated,
+                                 .normed = s.normed,
+                                 .summed = s.summed};
     if (!relay_takes(shape, device_)) return false;
-    if (op.normed()) s.norm_w = as_f32(args, args.call.in[2]);
+    if (s.normed) s.norm_w = as_f32(args, (sum_ != nullptr ? sum_ : &args)->call.in[2]);
     for (size_t i = 0; i < op.weights(); ++i) s.bias[i] = as_f32(args, op.bias(i));
-    if (op.normed()) residual_ = args.call.in[1].data ? args.call.out[0].data : op.x().data;
+    if (s.normed) residual_ = reinterpret_cast<const std::byte*>(s.sum != nullptr ? s.sum : s.a);
+    sum_ = nullptr;
     made_.clear();
     for (size_t i = 0; i < (s.gated ? 1 : op.weights()); ++i) made_.push_back(op.y(i).data);
     linear_shapes_.push_back(shape);
@@ -96,6 +110,16 @@ class RelayBuilder {
     if (row.data == nullptr || as_it_is) return row.as<const float>();
     tables_.push_back(row_as(args, row, DType::f32));
     return reinterpret_cast<const float*>(tables_.back()->data());
+  }
+
+  bool take_input(const LaunchArgs& args, const LinearOperands& op, RelayLinear& s) const {
+    if (sum_ == nullptr) return op.normed() ? take_norm(args, s) : is_made(op.x(), 0, 1);
+    const OpCall& sum = sum_->call;
+    if (op.normed() || op.x().data != sum.out[1].data) return false;
+    s.eps = sum.attrs<ops::ReduceNormAttrs>().eps;
+    s.sum = sum.out[0].as<float>();
+    s.x = sum.out[1].data;
+    return true;
   }
 
   // The first norm is of a row in memory; each other one adds what the step before made to the sum
@@ -116,6 +140,18 @@ class RelayBuilder {
   // Whether the row is output `i` of `n` of the step before.
   bool is_made(const TensorView& row, size_t i, size_t n) const {
     return is_row(row) && made_.size() == n && row.data == made_[i];
+  }
+
+  // Only where all ranks do the same.
+  bool keep_sum(const LaunchArgs& args) {
+    const OpCall& call = args.call;
+    if (!whole() || comm_ == nullptr || comm_->limits().across_machines || !args.ranks_alike ||
+        !is_made(call.in[0], 0, 1) || call.in[1].data != residual_ ||
+        !is_float(call.in[2].dtype) || !is_row(call.out[1])) {
+      return false;
+    }
+    sum_ = &args;
+    return true;
   }
 
   bool keep_rope(const LaunchArgs& args) {
@@ -190,6 +226,7 @@ class RelayBuilder {
   }
 
   const RelayDevice device_;
+  DeviceComm* const comm_;
   std::vector<RelayStep> steps_;
   std::vector<Relay::Cache> caches_;
   std::vector<std::shared_ptr<DeviceMemory>> tables_;
@@ -198,12 +235,13 @@ class RelayBuilder {
   std::vector<const std::byte*> made_;   // outputs of the newest step
   const std::byte* residual_ = nullptr;  // the newest norm's sum
   const LaunchArgs* rope_ = nullptr;     // whose attention is to come
+  const LaunchArgs* sum_ = nullptr;      // whose linear is to come
 };
 
-JoinedLaunches join_relay(std::span<const LaunchArgs> launches) {
-  RelayBuilder builder(launches[0].device);
-  // A rope whose attention does not follow stays outside, and so does what the launch has no room
-  // for.
+JoinedLaunches join_relay(std::span<const LaunchArgs> launches, DeviceComm* comm) {
+  RelayBuilder builder(launches[0].device, comm);
+  // A rope whose attention does not follow stays outside, a sum without its linear too, and what
+  // the launch has no room for.
   size_t count = 0, steps = 0;
   std::optional<RelayConfig> config;
   for (size_t n = 0; n < launches.size() && builder.add(launches[n]);) {
@@ -220,8 +258,10 @@ JoinedLaunches join_relay(std::span<const LaunchArgs> launches) {
 
 }  // namespace
 
-void add_relays(KernelTable& table) {
-  table.set_join(join_relay);
+void add_relays(KernelTable& table, const StreamComms& comms) {
+  table.set_join([comms](std::span<const LaunchArgs> launches) {
+    return join_relay(launches, comms[static_cast<size_t>(launches[0].stream)]);
+  });
 }
 
 }  // namespace braid::cuda

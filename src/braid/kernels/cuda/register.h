@@ -8,15 +8,15 @@
 
 namespace braid::cuda {
 
-// Fills the table with the CUDA kernels of all ops that compute.
-void add_cuda_kernels(KernelTable& table);
-
 // A group's DeviceComm for each stream: collectives of two streams are not ordered, so they must
 // not share one.
 using StreamComms = std::array<DeviceComm*, kNumStreams>;
 
+// Fills the table with the CUDA kernels of all ops that compute.
+void add_cuda_kernels(KernelTable& table);
+
 // Fills in the communication ops over one mesh axis, and those fused with communication, after
-// add_cuda_kernels. The comms and the table outlive what is bound.
+// add_cuda_kernels; relays go on over them. The comms and the table outlive what is bound.
 void add_comm_kernels(KernelTable& table, const StreamComms& comms);
 
 // Fills in pull, push and sync (ops/one_sided.h), after add_cuda_kernels. Executors of such

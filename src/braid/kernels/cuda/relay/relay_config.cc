@@ -53,6 +53,7 @@ std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linear
     config.ctas = std::min(config.ctas, static_cast<int>(ctas_for(s, device)));
     config.x_bytes = std::max(config.x_bytes, static_cast<int>(round_up(2 * s.k, 16)));
     if (s.normed && s.k > kRelayFewNorm) config.norm = kRelayMaxNorm;
+    config.ranked |= s.summed;
   }
   for (const RelayLinearShape& s : linears) {
     if (pieces_of(s, config.ctas) > kRelayMaxPieces) return {};
@@ -73,8 +74,9 @@ std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linear
 }
 
 std::string to_string(const RelayConfig& c) {
-  return fmt::format("relay {} x {} slots{}", c.ctas, c.slots,
-                     c.head_dim > 0 ? fmt::format(", heads of {} x {}", c.group, c.head_dim) : "");
+  return fmt::format("relay {} x {} slots{}{}", c.ctas, c.slots,
+                     c.head_dim > 0 ? fmt::format(", heads of {} x {}", c.group, c.head_dim) : "",
+                     c.ranked ? ", over ranks" : "");
 }
 
 }  // namespace braid::cuda

@@ -24,6 +24,7 @@ struct RelayLinearShape {
   int64_t units = 0;  // rows of all weights that share x, or pairs of a gate's
   bool gated = false;
   bool normed = false;
+  bool summed = false;  // its input, over ranks
 };
 
 struct RelayAttentionShape {
@@ -47,6 +48,7 @@ struct RelayConfig {
   int head_dim = 0;          // 0: no attention
   int group = 0;             // of the instance: 1, 2 or 4
   int norm = kRelayFewNorm;  // elements that the instance has registers for
+  bool ranked = false;       // ranks share steps
   int shared_bytes = 0;
   bool operator==(const RelayConfig&) const = default;
 };

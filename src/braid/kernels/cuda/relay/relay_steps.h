@@ -5,14 +5,14 @@
 #include "braid/kernels/cuda/host_device.h"
 
 // What a relay's CTAs do one after the other, as they read it from device memory. A step's input is
-// the output of the step before it, word by word, as it is written; the first step is a norm of a
-// row in memory. Once the launch has ended what a step made lies in memory, too, unless the plan
+// the output of the step before it, word by word, as it is written, or where ranks share the layers
+// the sum of what all of them wrote; the first step is a norm of a row in memory. Once the launch has ended what a step made lies in memory, too, unless the plan
 // gave its place to a later step.
 namespace braid::cuda {
 
 // y_i = x W_i^T + b_i for up to three weights, or y_0 = act(x W_0^T + b_0) * (x W_1^T + b_1). With
 // a norm x is s / sqrt(mean(s^2) + eps) * norm_w: of the first step s = a, else s is that of the
-// normed step before plus what the step before made.
+// normed step before plus what the step before made, on this rank or, `summed`, on all of them.
 struct RelayLinear {
   const uint8_t* w[3];   // bf16 [n, k], rows side by side
   const float* bias[3];  // [n] or null
@@ -23,9 +23,12 @@ struct RelayLinear {
   bool gated;
   bool gelu;
   bool normed;
+  bool summed;
+  bool shared;  // y goes to all ranks, which add it up
   const float* a;       // [k] of the first step, else null
   const float* norm_w;  // [k]
   float* sum;           // [k] receives s, or null
+  void* x;              // bf16 [k] receives x, or null
   float eps;
 };
 

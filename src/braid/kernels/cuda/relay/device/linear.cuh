@@ -1,16 +1,17 @@
 #pragma once
 
 #include "braid/kernels/cuda/linear/device/output.cuh"
-#include "braid/kernels/cuda/relay/device/worker.cuh"
+#include "braid/kernels/cuda/relay/device/sums.cuh"
 
 // A linear of a relay: a CTA has neighbouring outputs, a warp every eighth piece of their weights.
 namespace braid::cuda {
 
-template <int kNorm>
+template <int kNorm, bool kRanked>
 class RelayProduct {
  public:
-  __device__ RelayProduct(uint8_t* smem, const RelayLayout& layout)
-      : x_(smem + layout.x),
+  __device__ RelayProduct(const RelayArgs& a, uint8_t* smem, const RelayLayout& layout)
+      : ranks_(a),
+        x_(smem + layout.x),
         sums_(reinterpret_cast<float*>(smem + layout.sums)),
         squares_(reinterpret_cast<float*>(smem + layout.squares)),
         thread_(threadIdx.x) {}
@@ -25,6 +26,7 @@ class RelayProduct {
     const int per_row = (row_bytes + kRelaySlotBytes - 1) / kRelaySlotBytes;
     const int pieces = units(s) * (s.gated ? 2 : 1) * per_row;
     const int warp = thread_ / 32, lane = thread_ % 32;
+    if (kRanked && s.x != nullptr && blockIdx.x == gridDim.x - 1) write_x(s);
     ring.begin(pieces);
     int part = warp % per_row;
     for (int i = warp; i < pieces; i += kRelayWarps) {
@@ -52,12 +54,7 @@ class RelayProduct {
   // Outputs, in pairs.
   __device__ void finish(const RelayLinear& s, const RelayPlace& place) const {
     const int first = 2 * relay_begin(s.units / 2, blockIdx.x, gridDim.x);
-    float scale = 1;
-    if (s.normed) {
-      float all = 0;
-      for (int w = 0; w < kRelayWarps; ++w) all += squares_[w];
-      scale = rsqrtf(all / static_cast<float>(s.k) + s.eps);
-    }
+    const float scale = s.normed ? scale_of(s) : 1;
     // A thread has an output, its neighbour the other of a pair.
     const int count = units(s);
 #pragma unroll 1
@@ -73,9 +70,16 @@ class RelayProduct {
       const uint32_t word = ptx::pack<__nv_bfloat16>(y, other);
       // Memory first: what is handed on may lead to stores to the same place.
       reinterpret_cast<uint32_t*>(s.y[part])[column / 2] = word;
-      ptx::store_relaxed_gpu(place.out + (first + unit) / 2, make_uint2(word, place.out_tag));
+      const int pair = (first + unit) / 2;
+      if (kRanked && s.shared) {
+        ranks_.send(pair, word, place.out_tag);
+      } else {
+        ptx::store_relaxed_gpu(place.out + pair, make_uint2(word, place.out_tag));
+      }
     }
   }
+
+  __device__ const RelaySums& ranks() const { return ranks_; }
 
  private:
   static constexpr int kNormPairs = kNorm / 2 / kRelayThreads;  // of a thread
@@ -83,6 +87,23 @@ class RelayProduct {
   __device__ static int units(const RelayLinear& s) {
     return 2 * (relay_begin(s.units / 2, blockIdx.x + 1, gridDim.x) -
                 relay_begin(s.units / 2, blockIdx.x, gridDim.x));
+  }
+
+  // Of the norm.
+  __device__ float scale_of(const RelayLinear& s) const {
+    float all = 0;
+    for (int w = 0; w < kRelayWarps; ++w) all += squares_[w];
+    return rsqrtf(all / static_cast<float>(s.k) + s.eps);
+  }
+
+  __device__ void write_x(const RelayLinear& s) const {
+    const float scale = scale_of(s);
+#pragma unroll 1
+    for (int i = thread_; i < s.k / 2; i += kRelayThreads) {
+      const uint32_t x = reinterpret_cast<const uint32_t*>(x_)[i];
+      static_cast<uint32_t*>(s.x)[i] =
+          ptx::pack<__nv_bfloat16>(ptx::low_half(x) * scale, ptx::high_half(x) * scale);
+    }
   }
 
   __device__ __forceinline__ static float output(const RelayLinear& s, const float* sums, int part,
@@ -152,6 +173,8 @@ class RelayProduct {
       for (int j = 0; j < kNormPairs; ++j) {
         residual_[j] = __ldcg(reinterpret_cast<const float2*>(s.a) + place_of(j));
       }
+    } else if (kRanked && s.summed) {
+      ranks_.add_to(residual_, place.in_tag, place_of);
     } else {
       uint2 v[kNormPairs];
       uint32_t tries = 0;
@@ -188,6 +211,7 @@ class RelayProduct {
     }
   }
 
+  RelaySums ranks_;
   uint8_t* const x_;
   float* const sums_;
   float* const squares_;

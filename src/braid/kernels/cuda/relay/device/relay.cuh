@@ -46,7 +46,7 @@ class RelaySteps {
   uint4 next_{};
 };
 
-template <int kD, int kGroup, int kNorm>
+template <int kD, int kGroup, int kNorm, bool kRanked>
 __global__ void __launch_bounds__(kRelayBlock, 1)
     relay_kernel(const __grid_constant__ RelayArgs a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kRelayBlock, 1)
   const uint32_t tag = __ldcg(a.control);
   RelaySteps steps(a, smem, layout);
   RelayRing ring(a, smem, layout);
-  RelayProduct<kNorm> product(smem, layout);
+  RelayProduct<kNorm, kRanked> product(a, smem, layout);
   using Attend =
       std::conditional_t<(kD > 0), RelayAttend<(kD > 0 ? kD : 64), kGroup>, RelayNoAttention>;
   Attend attention(a, smem, layout);
@@ -94,6 +94,7 @@ __global__ void __launch_bounds__(kRelayBlock, 1)
     if (atomicAdd(a.control + 1, 1) == gridDim.x - 1) {
       a.control[0] = tag + a.num_steps + 1;
       a.control[1] = 0;
+      if (kRanked) a.control[2] = product.ranks().bank();
     }
   }
 #endif

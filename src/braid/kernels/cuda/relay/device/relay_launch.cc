@@ -40,7 +40,7 @@ bool Relay::fits(const RelayConfig& config, const DeviceInfo& device) {
 
 Relay::Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
              std::vector<std::shared_ptr<DeviceMemory>> tables, const RelayConfig& config,
-             const int64_t* rows, int device)
+             const int64_t* rows, int device, DeviceComm* comm)
     : config_(config),
       rows_(rows),
       num_steps_(static_cast<int>(steps.size())),
@@ -50,7 +50,19 @@ Relay::Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
       words_(device, 256 + kRelayMail * mail_bytes(steps, config) +
                          int64_t{config.ctas} * RelayAttentionLayout::kItems * config.group *
                              (config.head_dim / 2 + 1) * 16),
-      mail_bytes_(mail_bytes(steps, config)) {
+      mail_bytes_(mail_bytes(steps, config)),
+      comm_(comm) {
+  for (size_t i = 1; i < steps.size(); ++i) {
+    if (steps[i].attends || !steps[i].linear.summed) continue;
+    RelayLinear& from = steps[i - 1].linear;
+    from.shared = true;
+    sum_pairs_ = std::max<int64_t>(sum_pairs_, from.units / 2);
+    put_bytes_ += int64_t{2} * from.units;
+  }
+  if (sum_pairs_ > 0) {
+    sums_ = comm->endpoint().allocate<std::byte>(2 * comm->size() * sum_pairs_ * 8,
+                                                 comm->name() + "/relay");
+  }
   std::vector<CUtensorMap> maps;
   size_t cache = 0;
   for (RelayStep& s : steps) {
@@ -76,9 +88,15 @@ void Relay::launch(const LaunchContext& context) {
                  .control = reinterpret_cast<uint32_t*>(words_.data()),
                  .num_steps = num_steps_,
                  .slots = config_.slots,
-                 .x_bytes = config_.x_bytes};
+                 .x_bytes = config_.x_bytes,
+                 .sum_pairs = static_cast<int32_t>(sum_pairs_)};
   for (int i = 0; i < kRelayMail; ++i) {
     args.mail[i] = reinterpret_cast<uint2*>(words_.data() + 256 + i * mail_bytes_);
+  }
+  for (int q = 0; sum_pairs_ > 0 && q < comm_->size(); ++q) {
+    args.ranks = comm_->view(comm_->norm_tag());
+    args.sums[q] = reinterpret_cast<uint2*>(comm_->at_peer(sums_.data(), q));
+    if (q != comm_->index()) comm_->count(comm_->norm_tag(), q, {.put = put_bytes_});
   }
   launch_relay_kernel(config_, args, context.stream);
 }

@@ -7,6 +7,7 @@
 #include "braid/backend/cuda/device.h"
 #include "braid/backend/cuda/launch.h"
 #include "braid/backend/cuda/memory.h"
+#include "braid/kernels/cuda/comm/device/device_comm.h"
 #include "braid/kernels/cuda/relay/relay_config.h"
 #include "braid/kernels/cuda/relay/relay_steps.h"
 
@@ -15,7 +16,8 @@ namespace braid::cuda {
 // Layers of a decode step of one token as one launch: a relay. Each CTA reads its part of all
 // weights and keys without a pause; what it makes for the others they take as it comes, so that no
 // seam between two steps waits for the slowest CTA's last write, the end of a grid and the begin of
-// another. Weights are read once, at about the speed of memory.
+// another. Weights are read once, at about the speed of memory. What ranks add up they send each
+// other in the same way, word by word.
 class Relay {
  public:
   // Whether the device runs all its CTAs at once. Loads the kernel: not within a capture.
@@ -29,13 +31,15 @@ class Relay {
   };
   // Copies the steps to the device; what they point to outlives the relay. `caches` are K and V of
   // each step that attends, in their order; `tables` is what the steps point to that nobody else
-  // keeps. Allocates; not within a capture.
+  // keeps. With steps that are summed the ranks of `comm`, which outlives the relay, make theirs of
+  // as many steps, in the same order of all they make. Allocates; not within a capture.
   Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
         std::vector<std::shared_ptr<DeviceMemory>> tables, const RelayConfig& config,
-        const int64_t* rows, int device);
+        const int64_t* rows, int device, DeviceComm* comm);
 
-  // Capturable. Launches of one relay run one after the other. A CTA that waits for some seconds
-  // ends the launch with an error of the device.
+  // Capturable. Launches of one relay run one after the other. A CTA that waits for another for some
+  // seconds ends the launch with an error of the device; a wait for another rank has the comm's
+  // deadline, and is reported as the comm's are.
   void launch(const LaunchContext& context);
 
  private:
@@ -47,6 +51,10 @@ class Relay {
   CudaMemory maps_;
   CudaMemory words_;  // zeros before the first launch
   int64_t mail_bytes_ = 0;
+  DeviceComm* const comm_;
+  int64_t sum_pairs_ = 0;               // 0: ranks share nothing
+  int64_t put_bytes_ = 0;               // to each rank by a launch
+  fabric::SymBuf<std::byte> sums_;      // {two bf16, tag} [2, ranks, sum_pairs]
 };
 
 }  // namespace braid::cuda

@@ -1,0 +1,89 @@
+#pragma once
+
+#include "braid/kernels/cuda/comm/device/wait.cuh"
+#include "braid/kernels/cuda/relay/device/worker.cuh"
+
+// sum = sum_p y_p: what a linear made on each rank p, sent to all of them as words, is added by who
+// needs it, in the order of the ranks.
+namespace braid::cuda {
+
+// Whether a wait for `from` has lasted too long, or another has. `start`: 0 at first.
+__device__ __noinline__ inline bool give_up(const CommView& view, int from, uint32_t expected,
+                                            uint32_t seen, uint64_t& start) {
+  const uint64_t now = ptx::global_nanoseconds();
+  if (start == 0) start = now;
+  if (is_aborted(view)) return true;
+  if (now - start < view.deadline_ns) return false;
+  report_expired(view, from, expected, seen, now - start);
+  return true;
+}
+
+class RelaySums {
+ public:
+  __device__ explicit RelaySums(const RelayArgs& a) : a_(a), bank_(__ldcg(a.control + 2)) {}
+
+  __device__ void send(int pair, uint32_t word, uint32_t tag) const {
+#pragma unroll 1
+    for (int q = 0; q < a_.ranks.ranks; ++q) {
+      ptx::store_relaxed_system(words(q, a_.ranks.rank) + pair, make_uint2(word, tag));
+    }
+  }
+
+  // Adds the sum's pairs place_of(j) to s. Once a wait was too long the sums are wrong, the launch
+  // ends as ever, and the fabric says so.
+  template <int kPairs, class PlaceOf>
+  __device__ void add_to(float2 (&s)[kPairs], uint32_t tag, const PlaceOf& place_of) {
+    constexpr uint32_t kLooks = 64;              // before anything else is asked
+    constexpr int kAtOnce = kPairs > 8 ? 1 : 2;  // ranks
+    const int ranks = a_.ranks.ranks;
+#pragma unroll 1
+    for (int r = 0; r < ranks; r += kAtOnce) {
+      uint2 v[kAtOnce][kPairs];
+      uint64_t start = 0;
+      uint32_t looks = 0;
+      while (true) {
+        int missing = -1;
+        uint32_t seen = tag;
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const uint2* from = words(a_.ranks.rank, min(r + i, ranks - 1));
+#pragma unroll
+          for (int j = 0; j < kPairs; ++j) v[i][j] = ptx::load_relaxed_system(from + place_of(j));
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+          for (int j = 0; j < kPairs; ++j) {
+            if (v[i][j].y != tag) missing = r + i, seen = v[i][j].y;
+          }
+        }
+        if (missing < 0) break;
+        if (++looks % kLooks == 0 && give_up(a_.ranks, missing, tag, seen, start)) break;
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (r + i >= ranks) break;
+#pragma unroll
+        for (int j = 0; j < kPairs; ++j) {
+          s[j].x += ptx::low_half(v[i][j].x);
+          s[j].y += ptx::high_half(v[i][j].x);
+        }
+      }
+    }
+    bank_ ^= 1;
+  }
+
+  // Where the launch after this one begins.
+  __device__ uint32_t bank() const { return bank_; }
+
+ private:
+  // At rank `at`, from `from`.
+  __device__ uint2* words(int at, int from) const {
+    return a_.sums[at] + (bank_ * a_.ranks.ranks + from) * a_.sum_pairs;
+  }
+
+  const RelayArgs& a_;
+  uint32_t bank_;
+};
+
+}  // namespace braid::cuda
