@@ -18,9 +18,8 @@ TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
 namespace {
 
 bool evenly_cut(const Placement& placement) {
-  return std::ranges::all_of(placement.parts, [&](const Range& part) {
-    return part.size() == placement.parts[0].size();
-  });
+  return std::ranges::all_of(
+      placement.parts, [&](const Range& part) { return part.size() == placement.parts[0].size(); });
 }
 
 }  // namespace

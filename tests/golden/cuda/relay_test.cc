@@ -23,7 +23,7 @@ struct RelayCase {
 };
 
 // Widths that are no multiple of what a warp or a thread takes at once, rows longer than a slot,
-// one to four query heads per KV head, norms of heads, biases, windows.
+// one to eight query heads per KV head, norms of heads, biases, windows.
 const RelayCase kCases[] = {
     {.name = "heads_of_128", .C = 512, .F = 1376, .Hq = 4, .Hkv = 4, .D = 128, .layers = 3},
     {.name = "heads_of_64", .C = 576, .F = 1536, .Hq = 9, .Hkv = 3, .D = 64},
@@ -40,6 +40,8 @@ const RelayCase kCases[] = {
     // So few outputs that CTAs have several units of keys, and of two heads.
     {.name = "few_ctas", .C = 64, .F = 256, .Hq = 8, .Hkv = 8, .D = 64, .tokens = 430},
     {.name = "few_ctas_grouped", .C = 80, .F = 256, .Hq = 12, .Hkv = 4, .D = 128, .tokens = 300},
+    {.name = "eight_to_a_head", .C = 256, .F = 512, .Hq = 8, .Hkv = 1, .D = 64, .tokens = 150},
+    {.name = "six_to_a_head", .C = 320, .F = 616, .Hq = 12, .Hkv = 2, .D = 128, .tokens = 150},
     {.name = "long_rows", .C = 256, .F = 6008, .Hq = 2, .Hkv = 2, .D = 64},
     {.name = "wide_norm", .C = 4616, .F = 256, .Hq = 2, .Hkv = 1, .D = 128},
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "braid/kernels/cuda/relay/relay_layout.h"
+#include "braid/kernels/cuda/relay/relay_steps.h"
 
 namespace braid::cuda {
 namespace {
@@ -39,7 +40,7 @@ TEST(RelayConfig, ShapesOfTheField) {
   EXPECT_EQ(to_string(*Decoder(4096, 14336, 32, 8, 128).choose()),
             "relay 132 x 24 slots, heads of 4 x 128");
   EXPECT_EQ(to_string(*Decoder(576, 1536, 9, 3, 64, 32).choose()),
-            "relay 132 x 24 slots, heads of 4 x 64");
+            "relay 132 x 24 slots, heads of 3 x 64");
   // Long rows of x leave room for fewer slots.
   EXPECT_EQ(Decoder(8192, 28672, 64, 16, 128).choose()->slots, 16);
   EXPECT_EQ(Decoder(8192, 28672, 64, 16, 128).choose()->norm, kRelayMaxNorm);
@@ -50,9 +51,16 @@ TEST(RelayConfig, NoMoreCtasThanPairsOfOutputs) {
   EXPECT_EQ(Decoder(576, 1536, 9, 3, 64, 32).choose({.num_sms = 66})->ctas, 66);
 }
 
+TEST(RelayConfig, OverRanks) {
+  Decoder d(4096, 5504, 16, 16, 128);
+  EXPECT_FALSE(d.choose()->ranked);
+  d.linears[2].summed = true;
+  EXPECT_EQ(to_string(*d.choose()), "relay 132 x 24 slots, heads of 1 x 128, over ranks");
+}
+
 TEST(RelayConfig, WhatItDoesNotTake) {
   EXPECT_FALSE(Decoder(4096, 11008, 32, 32, 128).choose({.compute_capability = 80}));
-  EXPECT_FALSE(Decoder(4096, 11008, 32, 4, 128).choose());       // 8 query heads to a KV head
+  EXPECT_FALSE(Decoder(4096, 11008, 32, 2, 128).choose());       // 16 query heads to a KV head
   EXPECT_FALSE(Decoder(4096, 11008, 32, 32, 96).choose());       // no such instance
   EXPECT_FALSE(Decoder(4096, 11008, 32, 32, 128, 24).choose());  // a unit of keys in two pages
   EXPECT_FALSE(Decoder(16384, 53248, 128, 32, 128).choose());    // no registers for the norm
@@ -74,7 +82,7 @@ TEST(RelayConfig, FitsSharedMemory) {
       EXPECT_GE(config->x_bytes, 2 * std::max(C, F));
       EXPECT_GE(config->x_bytes, RelayAttentionLayout(128, 4).bytes);
       EXPECT_EQ(config->slots % kRelayWarps, 0);
-      EXPECT_GE(config->slots, kRelayProducers * kRelayInFlight);
+      EXPECT_GE(config->slots, kRelayProducers);
     }
   }
 }
@@ -82,15 +90,15 @@ TEST(RelayConfig, FitsSharedMemory) {
 TEST(RelaySteps, EveryUnitHasOneOwner) {
   for (const int total : {1, 5, 131, 132, 133, 2048, 11008, 262144}) {
     for (const int parts : {1, 7, 132}) {
+      const RelayShares shares(total, parts);
       int next = 0;
       for (int part = 0; part < parts; ++part) {
-        const int begin = relay_begin(total, part, parts),
-                  end = relay_begin(total, part + 1, parts);
+        const int begin = shares.begin(part), end = shares.end(part);
         ASSERT_EQ(begin, next);
         ASSERT_LE(end - begin, total / parts + 1);
         for (int i : {begin, end - 1}) {
           if (begin < end) {
-            ASSERT_EQ(relay_owner(total, i, parts), part);
+            ASSERT_EQ(shares.owner(i), part);
           }
         }
         next = end;
@@ -100,28 +108,79 @@ TEST(RelaySteps, EveryUnitHasOneOwner) {
   }
 }
 
+TEST(RelaySteps, EveryRowIsReadOnceForItsOutput) {
+  struct Case {
+    std::vector<int32_t> n;
+    int32_t k;
+    bool gated = false;
+  };
+  const Case cases[] = {{{4096, 1024, 1024}, 4096},
+                        {{2048, 2048, 2048}, 4096},
+                        {{4096}, 5504},
+                        {{11008, 11008}, 4096, true},
+                        {{300, 2}, 64},
+                        {{264}, 12},
+                        {{700, 700}, 264, true}};
+  for (const Case& c : cases) {
+    for (const int ctas : {1, 7, 66, 132}) {
+      RelayLinear s{.k = c.k, .gated = c.gated};
+      for (size_t i = 0; i < c.n.size(); ++i) {
+        s.n[i] = c.n[i];
+        if (!c.gated || i == 0) s.units += c.n[i];
+      }
+      if (s.units / 2 < ctas) continue;
+      cut_for(s, ctas);
+      int32_t next[kRelayWeights] = {}, outputs = 0, most = 0;
+      for (int cta = 0; cta < ctas; ++cta) {
+        const RelayOutputs mine(s.cut, cta);
+        ASSERT_EQ(mine.begin, outputs);
+        ASSERT_GE(mine.count(), 2);  // none runs ahead of what it writes
+        outputs = mine.end;
+        int32_t rows_of_all = 0, slots = 0;
+        for (int part = 0; part < kRelayWeights; ++part) {
+          const RelayRows rows(s, part, mine);
+          if (rows.count > 0) {
+            ASSERT_EQ(rows.first, next[part]);
+          }
+          next[part] += rows.count;
+          rows_of_all += rows.count;
+          slots += rows.slots(s.k);
+        }
+        ASSERT_EQ(rows_of_all, (c.gated ? 2 : 1) * mine.count());
+        most = std::max(most, rows_of_all + slots);
+      }
+      ASSERT_EQ(outputs, s.units);
+      const RelayLinearShape shape{.k = c.k, .units = s.units, .gated = c.gated};
+      const std::vector<RelayLinearShape> four(4, shape);
+      if (const auto config = choose_relay(four, {}, {.num_sms = ctas})) {
+        ASSERT_EQ(config->ctas, ctas);
+        ASSERT_LE(most, config->sums);
+      }
+      for (size_t i = 0; i < c.n.size(); ++i) ASSERT_EQ(next[i], c.n[i]);
+    }
+  }
+}
+
 TEST(RelaySteps, KeysOfAtMostTwoHeadsForACta) {
   for (const int kv_heads : {1, 2, 3, 8, 32, 40, 132}) {
     for (const int length : {1, 15, 16, 17, 100, 1024, 5000}) {
       for (const int window : {0, 1, 16, 100}) {
         const RelayKeys keys(length, window, kv_heads, 16, 132);
-        ASSERT_EQ(keys.total, kv_heads * keys.units);
         ASSERT_LE(keys.first_unit * 16, keys.first);
         ASSERT_GE((keys.first_unit + keys.units) * 16, length);
         ASSERT_EQ(length - keys.first, window > 0 ? std::min(window, length) : length);
         int next = 0;
         for (int cta = 0; cta < 132; ++cta) {
-          const int begin = keys.begin(cta), end = keys.begin(cta + 1);
+          const int begin = keys.shares.begin(cta), end = keys.shares.end(cta);
           ASSERT_EQ(begin, next);
-          ASSERT_EQ(begin < end, cta < keys.ctas);  // nobody waits for a CTA without keys
           if (begin < end) {
             ASSERT_LE((end - 1) / keys.units - begin / keys.units, 1);
-            ASSERT_EQ(keys.owner(begin), cta);
-            ASSERT_EQ(keys.owner(end - 1), cta);
+            ASSERT_EQ(keys.shares.owner(begin), cta);
+            ASSERT_EQ(keys.shares.owner(end - 1), cta);
           }
           next = end;
         }
-        ASSERT_EQ(next, keys.total);
+        ASSERT_EQ(next, kv_heads * keys.units);
       }
     }
   }

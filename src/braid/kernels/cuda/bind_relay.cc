@@ -86,11 +86,8 @@ class RelayBuilder {
       if (s.n[i] % 2 != 0) return false;
       if (!s.gated || i == 0) s.units += s.n[i];
     }
-    const RelayLinearShape shape{.k = s.k,
-                                 .units = s.units,
-                                 .gated = s.gated,
-                                 .normed = s.normed,
-                                 .summed = s.summed};
+    const RelayLinearShape shape{
+        .k = s.k, .units = s.units, .gated = s.gated, .normed = s.normed, .summed = s.summed};
     if (!relay_takes(shape, device_)) return false;
     if (s.normed) s.norm_w = as_f32(args, (sum_ != nullptr ? sum_ : &args)->call.in[2]);
     for (size_t i = 0; i < op.weights(); ++i) s.bias[i] = as_f32(args, op.bias(i));
@@ -146,8 +143,8 @@ class RelayBuilder {
   bool keep_sum(const LaunchArgs& args) {
     const OpCall& call = args.call;
     if (!whole() || comm_ == nullptr || comm_->limits().across_machines || !args.ranks_alike ||
-        !is_made(call.in[0], 0, 1) || call.in[1].data != residual_ ||
-        !is_float(call.in[2].dtype) || !is_row(call.out[1])) {
+        !is_made(call.in[0], 0, 1) || call.in[1].data != residual_ || !is_float(call.in[2].dtype) ||
+        !is_row(call.out[1])) {
       return false;
     }
     sum_ = &args;

@@ -10,18 +10,15 @@
 namespace braid::cuda {
 namespace {
 
-int instance_group(int group) {
-  return group <= 1 ? 1 : group <= 2 ? 2 : 4;
-}
-
 // Each CTA has at least one pair of outputs of each linear: none runs ahead of what it writes.
 int64_t ctas_for(const RelayLinearShape& shape, const RelayDevice& device) {
   return std::min<int64_t>(device.num_sms, shape.units / 2);
 }
 
-int64_t pieces_of(const RelayLinearShape& shape, int64_t ctas) {
-  const int64_t units = 2 * ceil_div(shape.units / 2, ctas);
-  return units * (shape.gated ? 2 : 1) * ceil_div(2 * shape.k, kRelaySlotBytes);
+// Copies and rows: each weight's last copy may be a short one.
+int64_t sums_of(const RelayLinearShape& shape, int64_t ctas) {
+  const int64_t rows = 2 * ceil_div(shape.units / 2, ctas) * (shape.gated ? 2 : 1);
+  return ceil_div(rows * 2 * shape.k, kRelaySlotBytes) + 3 + rows;
 }
 
 }  // namespace
@@ -31,14 +28,13 @@ bool relay_takes(const RelayLinearShape& s, const RelayDevice& device) {
     return false;
   }
   if (s.normed && s.k > kRelayMaxNorm) return false;
-  const RelayLayout layout(static_cast<int>(2 * s.k), kRelayWarps);
-  return layout.bytes <= device.smem_per_cta &&
-         pieces_of(s, ctas_for(s, device)) <= kRelayMaxPieces;
+  const auto sums = static_cast<int>(sums_of(s, ctas_for(s, device)));
+  return RelayLayout(static_cast<int>(2 * s.k), sums, kRelayWarps).bytes <= device.smem_per_cta;
 }
 
 bool relay_takes(const RelayAttentionShape& s, const RelayDevice& device) {
   return device.compute_capability == 90 && (s.head_dim == 64 || s.head_dim == 128) &&
-         s.group >= 1 && s.group <= 4 && s.kv_heads >= 1 && s.page_size >= 16 &&
+         s.group >= 1 && s.group <= kRelayMaxGroup && s.kv_heads >= 1 && s.page_size >= 16 &&
          relay_keys(s.head_dim) % relay_box(s.head_dim, s.page_size) == 0 &&
          s.page_size % relay_box(s.head_dim, s.page_size) == 0;
 }
@@ -56,18 +52,18 @@ std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linear
     config.ranked |= s.summed;
   }
   for (const RelayLinearShape& s : linears) {
-    if (pieces_of(s, config.ctas) > kRelayMaxPieces) return {};
+    config.sums = std::max(config.sums, static_cast<int>(sums_of(s, config.ctas)));
   }
   for (const RelayAttentionShape& s : attention) {
     // A CTA has keys of at most two heads.
     if (!relay_takes(s, device) || s.kv_heads > config.ctas) return {};
     config.head_dim = s.head_dim;
-    config.group = instance_group(s.group);
+    config.group = s.group;
     config.x_bytes = std::max(config.x_bytes, RelayAttentionLayout(s.head_dim, config.group).bytes);
   }
   // A warp reads every kRelayWarps-th slot.
   for (config.slots = kRelayMaxSlots; config.slots > 0; config.slots -= kRelayWarps) {
-    config.shared_bytes = RelayLayout(config.x_bytes, config.slots).bytes;
+    config.shared_bytes = RelayLayout(config.x_bytes, config.sums, config.slots).bytes;
     if (config.shared_bytes <= device.smem_per_cta) return config;
   }
   return {};

@@ -8,15 +8,16 @@
 // How the layers of a decode step of one token run in one launch (docs/kernels.md). Pure host code.
 namespace braid::cuda {
 
-constexpr int kRelayWarps = 8;         // of a CTA, that multiply
-constexpr int kRelayProducers = 2;     // warps of a CTA that issue copies, in turns
-constexpr int kRelayInFlight = 3;      // copies of a producer on their way
-constexpr int kRelaySlotBytes = 8192;  // of a copy: a row of weights or a part of one, or keys
+constexpr int kRelayWarps = 8;      // of a CTA, that multiply
+constexpr int kRelayProducers = 2;  // warps of a CTA that issue copies, in turns
+constexpr int kRelayInFlight = 6;   // copies of a producer on their way
+constexpr int kRelayInFlightBesideWords = 2;
+constexpr int kRelaySlotBytes = 8192;  // of a copy: rows of weights or parts of them, or keys
 constexpr int kRelayMaxSlots = 24;
-constexpr int kRelayMaxPieces = 1024;  // copies of a CTA for one linear
-constexpr int kRelayMaxNorm = 8192;    // elements of a normed row, which threads keep in registers
-constexpr int kRelayFewNorm = 4096;    // with which the kernel is shorter
-constexpr int kRelayMinSteps = 4;      // of a launch, for which it pays
+constexpr int kRelayMaxGroup = 8;    // query heads of a KV head
+constexpr int kRelayMaxNorm = 8192;  // elements of a normed row, which threads keep in registers
+constexpr int kRelayFewNorm = 4096;  // with which the kernel is shorter
+constexpr int kRelayMinSteps = 4;    // of a launch, for which it pays
 
 // y = x W^T, or the product of a gated pair.
 struct RelayLinearShape {
@@ -45,8 +46,9 @@ struct RelayConfig {
   int ctas = 0;  // one on an SM, all at the same time
   int slots = 0;
   int x_bytes = 0;
-  int head_dim = 0;          // 0: no attention
-  int group = 0;             // of the instance: 1, 2 or 4
+  int sums = 0;      // of a linear, at most
+  int head_dim = 0;  // 0: no attention
+  int group = 0;
   int norm = kRelayFewNorm;  // elements that the instance has registers for
   bool ranked = false;       // ranks share steps
   int shared_bytes = 0;

@@ -3,33 +3,64 @@
 #include <cstdint>
 
 #include "braid/kernels/cuda/host_device.h"
+#include "braid/kernels/cuda/relay/relay_config.h"
 
 // What a relay's CTAs do one after the other, as they read it from device memory. A step's input is
 // the output of the step before it, word by word, as it is written, or where ranks share the layers
-// the sum of what all of them wrote; the first step is a norm of a row in memory. Once the launch has ended what a step made lies in memory, too, unless the plan
-// gave its place to a later step.
+// the sum of what all of them wrote; the first step is a norm of a row in memory. Once the launch
+// has ended what a step made lies in memory, too, unless the plan gave its place to a later step.
 namespace braid::cuda {
+
+constexpr int kRelayWeights = 3;
+
+// [0, total) dealt to `parts` in ranges that follow each other.
+struct RelayShares {
+  int32_t each;
+  int32_t more;  // parts that have one more: the first ones
+
+  RelayShares() = default;
+  BRAID_HOST_DEVICE RelayShares(int32_t total, int32_t parts)
+      : each(total / parts), more(total - each * parts) {}
+  BRAID_HOST_DEVICE int32_t begin(int32_t part) const {
+    return part * each + (part < more ? part : more);
+  }
+  BRAID_HOST_DEVICE int32_t end(int32_t part) const { return begin(part + 1); }
+  BRAID_HOST_DEVICE int32_t owner(int32_t i) const {
+    const int32_t large = more * (each + 1);
+    return i < large ? i / (each + 1) : more + (i - large) / each;
+  }
+};
+
+// How a linear is dealt to CTAs and to a CTA's warps: worked out on the host, as a CTA has no time.
+struct RelayCut {
+  RelayShares pairs;              // of outputs
+  int32_t before[kRelayWeights];  // outputs of the weights before; of a gated pair none
+  int32_t rows_on;                // from a warp's slot to its next: rows and bytes
+  int32_t bytes_on;
+  float rows_a_byte;
+};
 
 // y_i = x W_i^T + b_i for up to three weights, or y_0 = act(x W_0^T + b_0) * (x W_1^T + b_1). With
 // a norm x is s / sqrt(mean(s^2) + eps) * norm_w: of the first step s = a, else s is that of the
 // normed step before plus what the step before made, on this rank or, `summed`, on all of them.
 struct RelayLinear {
-  const uint8_t* w[3];   // bf16 [n, k], rows side by side
-  const float* bias[3];  // [n] or null
-  void* y[3];            // bf16 [n]
-  int32_t n[3];
+  const uint8_t* w[kRelayWeights];   // bf16 [n, k], rows side by side
+  const float* bias[kRelayWeights];  // [n] or null
+  void* y[kRelayWeights];            // bf16 [n]
+  int32_t n[kRelayWeights];
   int32_t k;
   int32_t units;  // rows of all weights, or pairs of a gate's
   bool gated;
   bool gelu;
   bool normed;
   bool summed;
-  bool shared;  // y goes to all ranks, which add it up
+  bool shared;          // y goes to all ranks, which add it up
   const float* a;       // [k] of the first step, else null
   const float* norm_w;  // [k]
   float* sum;           // [k] receives s, or null
   void* x;              // bf16 [k] receives x, or null
   float eps;
+  RelayCut cut;
 };
 
 // q, k and v of one token come from the step before. Heads of q and k are normed where there is a
@@ -46,7 +77,7 @@ struct RelayAttention {
   void* cache_v;
   void* q;            // bf16 [heads, D] receives q as it attends
   void* out;          // bf16 [heads, D]
-  const void* k_map;  // CUtensorMap of the cache: boxes of relay_box keys of a head
+  const void* k_map;  // CUtensorMap of the cache, by 64 elements: relay_box keys of a head
   const void* v_map;
   int32_t kv_heads;
   int32_t group;
@@ -60,6 +91,35 @@ struct RelayAttention {
   bool interleaved;
 };
 
+// What a CTA makes of a linear: outputs [begin, end).
+struct RelayOutputs {
+  int32_t begin;
+  int32_t end;
+  BRAID_HOST_DEVICE RelayOutputs(const RelayCut& cut, int32_t cta)
+      : begin(2 * cut.pairs.begin(cta)), end(2 * cut.pairs.end(cta)) {}
+  BRAID_HOST_DEVICE int32_t count() const { return end - begin; }
+};
+
+// The rows of weight `part` that it reads for them: perhaps none.
+struct RelayRows {
+  int32_t first;
+  int32_t count;
+  BRAID_HOST_DEVICE RelayRows(const RelayLinear& s, int part, const RelayOutputs& outputs) {
+    const int32_t begin = outputs.begin - s.cut.before[part];
+    const int32_t end = outputs.end - s.cut.before[part];
+    first = begin > 0 ? begin : 0;
+    count = (end < s.n[part] ? end : s.n[part]) - first;
+    if (count < 0) count = 0;
+  }
+  // Rows lie side by side, and come in slots that do not ask where one ends.
+  BRAID_HOST_DEVICE int32_t slots(int32_t k) const {
+    return (count * 2 * k + kRelaySlotBytes - 1) / kRelaySlotBytes;
+  }
+};
+
+// Sets `cut` by the rest.
+void cut_for(RelayLinear& s, int32_t ctas);
+
 struct alignas(16) RelayStep {
   bool attends = false;
   union {
@@ -69,38 +129,23 @@ struct alignas(16) RelayStep {
   RelayStep() : linear() {}
 };
 
-// [0, total) cut into `parts` ranges whose lengths differ by one at most; total * parts < 2^32.
-BRAID_HOST_DEVICE int32_t relay_begin(uint32_t total, uint32_t part, uint32_t parts) {
-  return static_cast<int32_t>(total * part / parts);
-}
-BRAID_HOST_DEVICE int32_t relay_owner(uint32_t total, uint32_t i, uint32_t parts) {
-  return static_cast<int32_t>(((i + 1) * parts - 1) / total);
-}
-
-// The keys that a query of one token sees, in units of `unit` keys of one KV head, dealt to CTAs;
-// with fewer units than CTAs the first ones have one each.
+// The keys that a query of one token sees, in units of `unit` keys of one KV head, dealt to CTAs.
 struct RelayKeys {
   int32_t length;
   int32_t first;       // key that is seen
   int32_t first_unit;  // of a head
   int32_t units;       // of a head, at least one
-  int32_t total;
-  int32_t ctas;  // that have any
+  RelayShares shares;  // of the units of all heads
 
   BRAID_HOST_DEVICE RelayKeys(int32_t kv_len, int32_t window, int32_t kv_heads, int32_t unit,
-                              int32_t of_ctas) {
+                              int32_t ctas) {
     length = kv_len;
     first = window > 0 && kv_len > window ? kv_len - window : 0;
     first_unit = first / unit;
     units = (kv_len + unit - 1) / unit - first_unit;
     if (units < 1) units = 1;
-    total = kv_heads * units;
-    ctas = total < of_ctas ? total : of_ctas;
+    shares = RelayShares(kv_heads * units, ctas);
   }
-  BRAID_HOST_DEVICE int32_t begin(int32_t cta) const {
-    return relay_begin(total, cta < ctas ? cta : ctas, ctas);
-  }
-  BRAID_HOST_DEVICE int32_t owner(int32_t i) const { return relay_owner(total, i, ctas); }
 };
 
 }  // namespace braid::cuda

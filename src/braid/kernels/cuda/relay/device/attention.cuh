@@ -5,229 +5,230 @@
 // Attention of a relay. Keys of all heads are dealt to CTAs in units (relay_keys), a CTA's units to
 // its warps in turns. CTAs hand their parts of a head to the one that adds them up, and this one
 // the sum to all.
+//
+// Scores are q [heads of one KV head, D] times K^T, what is summed V^T times weights [keys, heads].
+// A lane, row g and columns 2 t, 2 t + 1 of a matrix, has 16 bytes of a key's row at a time:
+// elements in any order, as q has them in the same; keys in one where reads neither of K nor of V
+// meet in a bank.
 namespace braid::cuda {
 
-template <int kD, int kGroup>
+template <int kD>
 class RelayAttend {
-  static constexpr int kKeys = relay_keys(kD);
-  static constexpr int kLanes = kD / 8;      // that share a key: 16 bytes each
-  static constexpr int kRows = 32 / kLanes;  // keys that a warp reads at once
-  static constexpr int kReads = kKeys / kRows;
+  static constexpr int kKeys = relay_keys(kD);  // of a unit
+  static constexpr int kTiles = kKeys / 8;      // of keys
+  static constexpr int kReads = kD / 32;        // of 16 bytes, of a key's row by four lanes
+  static constexpr int kParts = kD / 64;        // of a row: 128 bytes, swizzled
   static constexpr int kItems = RelayAttentionLayout::kItems;
   static constexpr int kPieceRow = kD + 4;  // O', m, l
   static constexpr int kPartWords = kD / 2 + 1;
-  static_assert(kReads == 8);
 
  public:
   __device__ RelayAttend(const RelayArgs& a, uint8_t* smem, const RelayLayout& layout)
       : a_(a),
         heads_(smem, layout),
+        flow_(a, smem, layout),
+        x_(smem + layout.x),
         thread_(threadIdx.x),
         warp_(thread_ / 32),
-        lane_(thread_ % 32),
-        dim_(lane_ % kLanes * 8),
-        read_(lane_ % kLanes / (kLanes / kReads)) {
-    const RelayAttentionLayout at(kD, kGroup);
-    pieces_ = reinterpret_cast<float*>(smem + layout.x + at.pieces);
-  }
+        g_(thread_ % 32 / 4),
+        t_(thread_ % 4) {}
 
   __device__ void run(const RelayAttention& s, const RelayPlace& place, RelayRing& ring) {
     const RelayKeys keys(__ldg(s.kv_len), s.window, s.kv_heads, kKeys, gridDim.x);
-    const int begin = keys.begin(blockIdx.x), end = keys.begin(blockIdx.x + 1);
-    const int head = begin / keys.units;  // the first of which this CTA has keys
-    const int items = end > begin ? (end - 1) / keys.units - head + 1 : 0;
+    const int begin = keys.shares.begin(blockIdx.x), end = keys.shares.end(blockIdx.x);
     ring.begin(end - begin);
-    if (items > 0) {
+    if (end > begin) {
+      const int head = begin / keys.units;  // the first of which this CTA has keys
+      const int items = end > (head + 1) * keys.units ? 2 : 1;
+      pieces_ = reinterpret_cast<float*>(x_ + RelayAttentionLayout(kD, s.group).pieces);
       heads_.receive(s, place, keys, begin, end, head, items);
-      attend(s, keys, begin, end, head, ring);
-      hand_on(place, keys, head, items);
+      flow_.stream();
+      int unit = begin + warp_;
+#pragma unroll 1
+      for (int item = 0; item < items; ++item) {
+        const int first = (head + item) * keys.units, stop = min(end, first + keys.units);
+        begin_item(s, item);
+#pragma unroll 1
+        for (; unit < stop; unit += kRelayWarps) {
+          attend(s, keys, (keys.first_unit + unit - first) * kKeys, item, ring);
+        }
+        put_piece(s);
+        sync_workers();
+        if (item + 1 == items) flow_.make_way();
+        hand_on(s, place, item);
+        sync_workers();
+      }
     }
     add_parts(s, place, keys);
-    sync_workers();
   }
 
  private:
-  // This warp's units; what it has of each head ends up in the pieces.
-  __device__ void attend(const RelayAttention& s, const RelayKeys& keys, int begin, int end,
-                         int head, RelayRing& ring) {
-    const int sub = lane_ / kLanes;
-    int item = 0;
-    begin_item(item);
-#pragma unroll 1
-    for (int unit = begin + warp_; unit < end; unit += kRelayWarps) {
-      const int kv = unit < (head + 1) * keys.units ? head : head + 1;
-      if (kv - head != item) {
-        put_piece();
-        begin_item(++item);
+  // The key of a tile that is its r-th.
+  __device__ static int key_of(int r) {
+    const int b0 = r & 1, b1 = r >> 1 & 1, b2 = r >> 2;
+    return kD == 128 ? b0 << 2 | (b1 ^ b0) << 1 | b2 : (b1 ^ b0) << 2 | b2 << 1 | b0;
+  }
+  // 16 bytes of a row, K's or V's of one unit: of those that are stored swizzled.
+  __device__ static uint4 read(const uint8_t* row, int key, int part, int chunk, bool stored) {
+    const int twist = stored ? (key * kParts + part) & 7 : 0;
+    return *reinterpret_cast<const uint4*>(row + part * 128 + (chunk ^ twist) * 16);
+  }
+
+  __device__ void begin_item(const RelayAttention& s, int item) {
+    const auto* q = reinterpret_cast<const uint4*>(heads_.q(s, item, min(g_, s.group - 1)));
+#pragma unroll
+    for (int i = 0; i < kReads; ++i) {
+      const uint4 x = q[t_ + 4 * i];
+      // Rows 0 to 7 of a take words 0 and 1, rows 8 to 15 words 2 and 3.
+      q_[i][0] = x.x, q_[i][1] = x.z, q_[i][2] = x.y, q_[i][3] = x.w;
+    }
+#pragma unroll
+    for (int i = 0; i < kD / 16; ++i) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) o_[i][c] = 0;
+    }
+    max_ = -INFINITY;
+    sum_ = 0;
+  }
+
+  // A unit, whose first key is `first`.
+  __device__ __forceinline__ void attend(const RelayAttention& s, const RelayKeys& keys, int first,
+                                         int item, RelayRing& ring) {
+    const uint8_t* slot = ring.wait();
+    const auto* fresh = reinterpret_cast<const uint8_t*>(heads_.fresh(s, item));
+    const int stored = keys.length - 1 - first;  // keys of the cache; then the newest, then none
+    const float scale = s.scale * 1.4426950408889634f;
+    float p[kTiles][2];
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const int key = 8 * n + key_of(g_);
+      const bool is_stored = key < stored;
+      const uint8_t* row = is_stored ? slot + key * kD * 2 : fresh;
+      float low[4] = {}, high[4] = {};
+#pragma unroll
+      for (int i = 0; i < kReads; ++i) {
+        const uint4 k = read(row, key, i / 2, t_ + i % 2 * 4, is_stored);
+        ptx::mma_16816<__nv_bfloat16>(low, q_[i], k.x, k.y);
+        ptx::mma_16816<__nv_bfloat16>(high, q_[i], k.z, k.w);
       }
-      const int key = (keys.first_unit + unit - kv * keys.units) * kKeys + sub;
-      const auto* slot = reinterpret_cast<const uint4*>(ring.wait()) + lane_;
-      const auto* fresh = reinterpret_cast<const uint4*>(heads_.fresh(item) + dim_);
-      const int newest = keys.length - 1;
-      float scores[kGroup][kReads];  // of this lane's dims
 #pragma unroll
-      for (int j = 0; j < kReads; ++j) {
-        const uint4 k = key + j * kRows == newest ? *fresh : slot[32 * j];
-#pragma unroll
-        for (int g = 0; g < kGroup; ++g) scores[g][j] = dot(k, g);
+      for (int c = 0; c < 2; ++c) {
+        const int its_key = 8 * n + key_of(2 * t_ + c);
+        const bool seen = its_key <= stored && first + its_key >= keys.first;
+        p[n][c] = seen ? (low[c] + high[2 + c]) * scale : -INFINITY;
       }
-      const int mine = key + read_ * kRows;
-      const bool seen = mine <= newest && mine >= keys.first;
-      float p[kGroup];  // of key `mine`
+    }
+    weigh(p);
 #pragma unroll
-      for (int g = 0; g < kGroup; ++g) {
-        const float score = share(scores[g]);
-        p[g] = weigh(g, seen ? score : -INFINITY);
-      }
+    for (int m = 0; m < kTiles / 2; ++m) {
+      const uint32_t weights[2] = {ptx::pack<__nv_bfloat16>(p[2 * m][0], p[2 * m][1]),
+                                   ptx::pack<__nv_bfloat16>(p[2 * m + 1][0], p[2 * m + 1][1])};
 #pragma unroll
-      for (int j = 0; j < kReads; ++j) {
-        const int at = key + j * kRows;
-        uint4 v = at == newest ? fresh[kD / 8] : slot[kRelaySlotBytes / 32 + 32 * j];
-        if (at > newest) v = make_uint4(0, 0, 0, 0);  // anything may lie there
+      for (int part = 0; part < kParts; ++part) {
+        uint4 v[4];
 #pragma unroll
-        for (int g = 0; g < kGroup; ++g) {
-          accumulate(g, __shfl_sync(0xffffffff, p[g], lane_ / kLanes * kLanes + lane_of(j)), v);
+        for (int i = 0; i < 4; ++i) {
+          const int key = 16 * m + i / 2 * 8 + key_of(2 * t_ + i % 2);
+          const bool is_stored = key < stored;  // past the newest anything may lie there
+          const uint8_t* row =
+              is_stored ? slot + kRelaySlotBytes / 2 + key * kD * 2 : fresh + kD * 2;
+          v[i] = read(row, key, part, g_, is_stored);
         }
-      }
-      ring.release();
-    }
-    last_item_ = item;
-  }
-
-  __device__ void begin_item(int item) {
-#pragma unroll
-    for (int g = 0; g < kGroup; ++g) {
-#pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        query_[g][c] = heads_.q(item, g)[dim_ + c];
-        o_[g][c] = 0;
-      }
-      max_[g] = -INFINITY;
-      sum_[g] = 0;
-    }
-  }
-
-  __device__ float dot(const uint4& k, int g) const {
-    float x = ptx::low_half(k.x) * query_[g][0];
-    float y = ptx::high_half(k.x) * query_[g][1];
-    x = fmaf(ptx::low_half(k.y), query_[g][2], x);
-    y = fmaf(ptx::high_half(k.y), query_[g][3], y);
-    x = fmaf(ptx::low_half(k.z), query_[g][4], x);
-    y = fmaf(ptx::high_half(k.z), query_[g][5], y);
-    x = fmaf(ptx::low_half(k.w), query_[g][6], x);
-    return fmaf(ptx::high_half(k.w), query_[g][7], y) + x;
-  }
-
-  // Sums over the lanes that share a key, of all reads at once: each lane gets that of read_.
-  __device__ float share(float (&x)[kReads]) const {
-#pragma unroll
-    for (int half = kReads / 2; half > 0; half /= 2) {
-      const int mask = half * kLanes / kReads;
-      const bool upper = lane_ & mask;
-#pragma unroll
-      for (int i = 0; i < half; ++i) {
-        const float other = __shfl_xor_sync(0xffffffff, upper ? x[i] : x[i + half], mask);
-        x[i] = (upper ? x[i + half] : x[i]) + other;
+        float(*o)[4] = o_ + 4 * part;
+        add_values(o[0], weights, v[0].x, v[1].x, v[2].x, v[3].x);
+        add_values(o[1], weights, v[0].y, v[1].y, v[2].y, v[3].y);
+        add_values(o[2], weights, v[0].z, v[1].z, v[2].z, v[3].z);
+        add_values(o[3], weights, v[0].w, v[1].w, v[2].w, v[3].w);
       }
     }
-#pragma unroll
-    for (int mask = kLanes / kReads / 2; mask > 0; mask /= 2) {
-      x[0] += __shfl_xor_sync(0xffffffff, x[0], mask);
-    }
-    return x[0];
-  }
-  // The lane of those that share a key which has read j.
-  __device__ static constexpr int lane_of(int j) {
-    return j * (kLanes / kReads);
+    ring.release();
   }
 
-  // The weight of this lane's key; what was summed before is scaled to the new maximum.
-  __device__ float weigh(int g, float score) {
-    float top = score;
+  // Scores in units of log2 become weights; what was summed before is scaled to the new maximum.
+  __device__ __forceinline__ void weigh(float (&p)[kTiles][2]) {
+    float top = max_;
 #pragma unroll
-    for (int mask = 16; mask >= kLanes / kReads; mask /= 2) {
-      top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, mask));
-    }
-    top = fmaxf(top, max_[g]);
+    for (int n = 0; n < kTiles; ++n) top = fmaxf(top, fmaxf(p[n][0], p[n][1]));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
     const float base = top == -INFINITY ? 0.f : top;
-    const float keep = ptx::exp2_approx(max_[g] - base);
-    const float p = ptx::exp2_approx(score - base);
-    max_[g] = top;
-    sum_[g] = sum_[g] * keep + p;
+    const float keep = ptx::exp2_approx(max_ - base);
+    max_ = top;
+    sum_ *= keep;
 #pragma unroll
-    for (int c = 0; c < 8; ++c) o_[g][c] *= keep;
-    return p;
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        p[n][c] = ptx::exp2_approx(p[n][c] - base);
+        sum_ += p[n][c];
+      }
+    }
+    const float keeps[2] = {__shfl_sync(0xffffffff, keep, 8 * t_),
+                            __shfl_sync(0xffffffff, keep, 8 * t_ + 4)};
+#pragma unroll
+    for (int i = 0; i < kD / 16; ++i) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) o_[i][c] *= keeps[c % 2];
+    }
   }
 
-  __device__ void accumulate(int g, float p, const uint4& v) {
-    o_[g][0] = fmaf(p, ptx::low_half(v.x), o_[g][0]);
-    o_[g][1] = fmaf(p, ptx::high_half(v.x), o_[g][1]);
-    o_[g][2] = fmaf(p, ptx::low_half(v.y), o_[g][2]);
-    o_[g][3] = fmaf(p, ptx::high_half(v.y), o_[g][3]);
-    o_[g][4] = fmaf(p, ptx::low_half(v.z), o_[g][4]);
-    o_[g][5] = fmaf(p, ptx::high_half(v.z), o_[g][5]);
-    o_[g][6] = fmaf(p, ptx::low_half(v.w), o_[g][6]);
-    o_[g][7] = fmaf(p, ptx::high_half(v.w), o_[g][7]);
+  // A pair of elements of four keys: the first is row g, the second row g + 8.
+  __device__ __forceinline__ static void add_values(float (&o)[4], const uint32_t (&weights)[2],
+                                                    uint32_t v0, uint32_t v1, uint32_t v2,
+                                                    uint32_t v3) {
+    const uint32_t a[4] = {__byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632),
+                           __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632)};
+    ptx::mma_16816<__nv_bfloat16>(o, a, weights[0], weights[1]);
   }
 
-  // What this warp has summed of a head, its lanes' keys together.
-  __device__ void put_piece() {
+  // What this warp has summed of an item's heads.
+  __device__ void put_piece(const RelayAttention& s) {
+    sum_ += __shfl_xor_sync(0xffffffff, sum_, 1);
+    sum_ += __shfl_xor_sync(0xffffffff, sum_, 2);
+    float* pieces = pieces_ + warp_ * s.group * kPieceRow;
 #pragma unroll
-    for (int g = 0; g < kGroup; ++g) {
+    for (int c = 0; c < 2; ++c) {
+      if (2 * t_ + c >= s.group) break;
+      auto* to = reinterpret_cast<float4*>(pieces + (2 * t_ + c) * kPieceRow + 8 * g_);
 #pragma unroll
-      for (int mask = kLanes / 2; mask >= kLanes / kReads; mask /= 2) {
-        sum_[g] += __shfl_xor_sync(0xffffffff, sum_[g], mask);
+      for (int i = 0; i < kD / 16; i += 2) {  // 64 elements for four of o
+        to[i / 4 * 16 + i % 4 / 2] =
+            make_float4(o_[i][c], o_[i][c + 2], o_[i + 1][c], o_[i + 1][c + 2]);
       }
-#pragma unroll
-      for (int mask = 16; mask >= kLanes; mask /= 2) {
-        sum_[g] += __shfl_xor_sync(0xffffffff, sum_[g], mask);
-#pragma unroll
-        for (int c = 0; c < 8; ++c) o_[g][c] += __shfl_xor_sync(0xffffffff, o_[g][c], mask);
-      }
-      float* piece = pieces_ + (warp_ * kGroup + g) * kPieceRow;
-      if (lane_ >= kLanes) continue;
-#pragma unroll
-      for (int c = 0; c < 8; ++c) piece[dim_ + c] = o_[g][c];
-      if (lane_ == 0) {
-        piece[kD] = max_[g];
-        piece[kD + 1] = sum_[g];
-      }
+    }
+    if (t_ == 0 && g_ < s.group) {
+      pieces[g_ * kPieceRow + kD] = max_;
+      pieces[g_ * kPieceRow + kD + 1] = sum_;
     }
   }
 
   // Warps' pieces of a head together, to the CTA that adds the CTAs'.
-  __device__ void hand_on(const RelayPlace& place, const RelayKeys& keys, int head, int items) {
+  __device__ void hand_on(const RelayAttention& s, const RelayPlace& place, int item) {
 #pragma unroll 1
-    for (int item = 0; item < items; ++item) {
-      if (item > last_item_) begin_item(0);  // no unit of it was this warp's: nothing to add
-      if (item > 0 || last_item_ == 0) put_piece();
-      sync_workers();
-      for (int i = thread_; i < kGroup * kPartWords; i += kRelayThreads) {
-        const int g = i / kPartWords, word = i % kPartWords;
-        const float* pieces = pieces_ + g * kPieceRow;
-        const auto piece = [&](int w) { return pieces + w * kGroup * kPieceRow; };
-        float top = -INFINITY;
-        for (int w = 0; w < kRelayWarps; ++w) top = fmaxf(top, piece(w)[kD]);
-        const float base = top == -INFINITY ? 0.f : top;
-        float2 sum = make_float2(0, 0);
-        const bool is_stats = word == kD / 2;
-        for (int w = 0; w < kRelayWarps; ++w) {
-          const float weight = ptx::exp2_approx(piece(w)[kD] - base);
-          const float2 x = reinterpret_cast<const float2*>(piece(w))[word];
-          sum.x += weight * x.x;
-          sum.y += weight * x.y;
-        }
-        if (is_stats) sum.x = top;  // beside it l
-        ptx::store_relaxed_gpu(part(blockIdx.x, item, g) + word,
-                               make_uint4(__float_as_uint(sum.x), place.out_tag,
-                                          __float_as_uint(sum.y), place.out_tag));
+    for (int i = thread_; i < s.group * kPartWords; i += kRelayThreads) {
+      const int g = i / kPartWords, word = i % kPartWords;
+      const float* pieces = pieces_ + g * kPieceRow;
+      const auto piece = [&](int w) { return pieces + w * s.group * kPieceRow; };
+      float top = -INFINITY;
+      for (int w = 0; w < kRelayWarps; ++w) top = fmaxf(top, piece(w)[kD]);
+      const float base = top == -INFINITY ? 0.f : top;
+      float2 sum = make_float2(0, 0);
+      const bool is_stats = word == kD / 2;
+      for (int w = 0; w < kRelayWarps; ++w) {
+        const float weight = ptx::exp2_approx(piece(w)[kD] - base);
+        const float2 x = reinterpret_cast<const float2*>(piece(w))[word];
+        sum.x += weight * x.x;
+        sum.y += weight * x.y;
       }
-      sync_workers();
+      if (is_stats) sum.x = top;  // beside it l
+      ptx::store_relaxed_gpu(
+          part(s, blockIdx.x, item, g) + word,
+          make_uint4(__float_as_uint(sum.x), place.out_tag, __float_as_uint(sum.y), place.out_tag));
     }
   }
 
-  __device__ uint4* part(int cta, int item, int g) const {
-    return a_.parts + ((cta * kItems + item) * kGroup + g) * kPartWords;
+  __device__ uint4* part(const RelayAttention& s, int cta, int item, int g) const {
+    return a_.parts + ((cta * kItems + item) * s.group + g) * kPartWords;
   }
 
   // Heads are dealt to CTAs, too: each adds the parts of its own in the order of the keys.
@@ -235,41 +236,31 @@ class RelayAttend {
                             const RelayKeys& keys) const {
     constexpr int kThreads = kD / 2;  // of a head
     constexpr int kTogether = 4;
-    const int heads = s.kv_heads * s.group, ctas = gridDim.x;
-    const int end = relay_begin(heads, blockIdx.x + 1, ctas);
+    const RelayShares heads(s.kv_heads * s.group, gridDim.x);
+    const int end = heads.end(blockIdx.x);
     const int word = thread_ % kThreads;
-    for (int h = relay_begin(heads, blockIdx.x, ctas) + thread_ / kThreads; h < end;
+#pragma unroll 1
+    for (int h = heads.begin(blockIdx.x) + thread_ / kThreads; h < end;
          h += kRelayThreads / kThreads) {
       const int kv = h / s.group, g = h - kv * s.group;
-      const int first = keys.owner(kv * keys.units);
-      const int count = keys.owner((kv + 1) * keys.units - 1) - first + 1;
+      const int first = keys.shares.owner(kv * keys.units);
+      const int count = keys.shares.owner((kv + 1) * keys.units - 1) - first + 1;
       float top = -INFINITY, l = 0;
       float2 o = make_float2(0, 0);
 #pragma unroll 1
       for (int done = 0; done < count; done += kTogether) {
-        uint4 its_o[kTogether], its_stats[kTogether];
         const uint4* from[kTogether];
 #pragma unroll
         for (int j = 0; j < kTogether; ++j) {
           const int cta = first + min(done + j, count - 1);
-          from[j] = part(cta, kv - keys.begin(cta) / keys.units, g);
+          // Its first head, or its second.
+          from[j] = part(s, cta, keys.shares.begin(cta) < kv * keys.units ? 1 : 0, g);
         }
-        uint32_t tries = 0;
-        bool all;
-        do {
-          all = true;
-#pragma unroll
-          for (int j = 0; j < kTogether; ++j) {
-            its_o[j] = ptx::load_relaxed_gpu(from[j] + word);
-            its_stats[j] = ptx::load_relaxed_gpu(from[j] + kD / 2);
-          }
-#pragma unroll
-          for (int j = 0; j < kTogether; ++j) {
-            all = all && its_o[j].y == place.out_tag && its_o[j].w == place.out_tag &&
-                  its_stats[j].y == place.out_tag && its_stats[j].w == place.out_tag;
-          }
-          lose_patience(tries);
-        } while (!all);
+        uint4 its[2 * kTogether];  // o, then m and l
+        wait_words(its, place.out_tag,
+                   [&](int j) { return from[j % kTogether] + (j < kTogether ? word : kD / 2); });
+        const uint4* its_o = its;
+        const uint4* its_stats = its + kTogether;
         float to = top;
 #pragma unroll
         for (int j = 0; j < kTogether; ++j) {
@@ -297,19 +288,19 @@ class RelayAttend {
   }
 
   const RelayArgs& a_;
-  RelayHeads<kD, kGroup> heads_;
+  RelayHeads<kD> heads_;
+  const RelayFlow flow_;
+  uint8_t* const x_;
   const int thread_;
   const int warp_;
-  const int lane_;
-  const int dim_;   // the first of this lane's eight
-  const int read_;  // whose key's weight this lane has
-  float* pieces_;   // [warps, group, D + 4]
+  const int g_;
+  const int t_;
+  float* pieces_;  // [warps, group, D + 4]
   // Of the head at work.
-  float query_[kGroup][8];
-  float o_[kGroup][8];
-  float max_[kGroup];
-  float sum_[kGroup];  // of the keys that this lane weighed
-  int last_item_ = 0;  // of this warp's units
+  uint32_t q_[kReads][4];
+  float o_[kD / 16][4];  // of heads 2 t and 2 t + 1
+  float max_;
+  float sum_;  // of the keys whose weights this lane has
 };
 
 }  // namespace braid::cuda

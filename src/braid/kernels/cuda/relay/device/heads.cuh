@@ -6,23 +6,23 @@
 // linear before makes them.
 namespace braid::cuda {
 
-template <int kD, int kGroup>
+template <int kD>
 class RelayHeads {
  public:
   __device__ RelayHeads(uint8_t* smem, const RelayLayout& layout)
       : thread_(threadIdx.x), warp_(thread_ / 32), lane_(thread_ % 32) {
-    const RelayAttentionLayout at(kD, kGroup);
-    uint8_t* base = smem + layout.x;
-    q_ = reinterpret_cast<float*>(base + at.q);
-    fresh_ = reinterpret_cast<__nv_bfloat16*>(base + at.fresh);
-    raw_ = reinterpret_cast<float*>(base + at.raw);
+    base_ = smem + layout.x;
     turns_ = reinterpret_cast<float*>(smem + layout.turns);
   }
 
-  // Of head g of an item, times the scale in units of log2.
-  __device__ const float* q(int item, int g) const { return q_ + (item * kGroup + g) * kD; }
+  // Of head g of an item.
+  __device__ __nv_bfloat16* q(const RelayAttention& s, int item, int g) const {
+    return at(0) + (item * s.group + g) * kD;
+  }
   // The newest key and then the newest value of an item, where they are this CTA's.
-  __device__ const __nv_bfloat16* fresh(int item) const { return fresh_ + 2 * item * kD; }
+  __device__ __nv_bfloat16* fresh(const RelayAttention& s, int item) const {
+    return at(RelayAttentionLayout(kD, s.group).fresh) + 2 * item * kD;
+  }
 
   // q of the heads of which this CTA has units [begin, end), and the newest key and value where
   // they are among them; these go to the cache, too.
@@ -47,62 +47,48 @@ class RelayHeads {
       const int kv = head + item;
       const bool is_q = role < s.group;
       if (!is_q && end < (kv + 1) * keys.units) continue;  // the newest key is another CTA's
-      float* raw = raw_ + (item * (kGroup + 2) + role) * kD;
-      const int at = is_q ? (kv * s.group + role) * kHeadWords
-                          : q_words + (role - s.group) * kv_words + kv * kHeadWords;
-      wait_row(place.in + at, place.in_tag, raw);
-      if (is_q) {
-        // The CTA that has a head's first keys writes its q to memory.
-        const bool writes = begin <= kv * keys.units;
-        auto* to = static_cast<__nv_bfloat16*>(s.q) + (kv * s.group + role) * kD;
-        turn(s, raw, s.q_norm, s.pairs, [&](int e, __nv_bfloat16 x) {
-          q_[(item * kGroup + role) * kD + e] = __bfloat162float(x) * s.scale * kLog2E;
-          if (writes) to[e] = x;
-        });
-      } else {
-        const bool is_v = role > s.group;
-        const int slot = __ldg(s.slot);
-        auto* cache = static_cast<__nv_bfloat16*>(is_v ? s.cache_v : s.cache_k) +
-                      (int64_t{slot} * s.kv_heads + kv) * kD;
-        const bool cached = slot >= 0 && slot < s.num_slots;
-        turn(s, raw, is_v ? nullptr : s.k_norm, is_v ? 0 : s.pairs, [&](int e, __nv_bfloat16 x) {
-          fresh_[(2 * item + is_v) * kD + e] = x;
-          if (cached) cache[e] = x;
-        });
-      }
+      auto* raw =
+          reinterpret_cast<float*>(base_ + RelayAttentionLayout(kD, s.group).raw) + row * kD;
+      const int word = is_q ? (kv * s.group + role) * kHeadWords
+                            : q_words + (role - s.group) * kv_words + kv * kHeadWords;
+      wait_row(place.in + word, place.in_tag, raw);
+      const bool is_v = role > s.group;
+      const int slot = __ldg(s.slot);
+      auto* own = is_q ? q(s, item, role) : fresh(s, item) + is_v * kD;
+      // The CTA that has a head's first keys writes its q to memory.
+      const bool writes = is_q ? begin <= kv * keys.units : slot >= 0 && slot < s.num_slots;
+      auto* memory = static_cast<__nv_bfloat16*>(is_q   ? s.q
+                                                 : is_v ? s.cache_v
+                                                        : s.cache_k) +
+                     (is_q ? kv * s.group + role : int64_t{slot} * s.kv_heads + kv) * kD;
+      turn(s, raw,
+           is_q   ? s.q_norm
+           : is_v ? nullptr
+                  : s.k_norm,
+           is_v ? 0 : s.pairs, own, writes ? memory : nullptr);
     }
     sync_workers();
   }
 
  private:
-  static constexpr float kLog2E = 1.4426950408889634f;
+  __device__ __nv_bfloat16* at(int bytes) const {
+    return reinterpret_cast<__nv_bfloat16*>(base_ + bytes);
+  }
 
   // A row of the step before, by one warp.
   __device__ void wait_row(const uint2* words, uint32_t tag, float* raw) const {
-    constexpr int kWords = kD / 64;  // of a lane
-    uint2 v[kWords];
-    uint32_t tries = 0;
-    bool all;
-    do {
-      all = true;
-#pragma unroll
-      for (int j = 0; j < kWords; ++j) v[j] = ptx::load_relaxed_gpu(words + lane_ + 32 * j);
-#pragma unroll
-      for (int j = 0; j < kWords; ++j) all = all && v[j].y == tag;
-      lose_patience(tries);
-    } while (!all);
-#pragma unroll
-    for (int j = 0; j < kWords; ++j) {
-      reinterpret_cast<float2*>(raw)[lane_ + 32 * j] =
-          make_float2(ptx::low_half(v[j].x), ptx::high_half(v[j].x));
-    }
+    const int i = lane_ % (kD / 4);
+    uint4 v[1];
+    wait_words(v, tag, [&](int) { return reinterpret_cast<const uint4*>(words) + i; });
+    float4 x{};
+    add_words(x, v[0]);
+    reinterpret_cast<float4*>(raw)[i] = x;
     __syncwarp();
   }
 
-  // A head, normed and turned by its position, element by element rounded to bf16.
-  template <class Put>
+  // A head, normed and turned by its position, rounded to bf16.
   __device__ __forceinline__ void turn(const RelayAttention& s, const float* raw, const float* norm,
-                                       int pairs, const Put& put) const {
+                                       int pairs, __nv_bfloat16* own, __nv_bfloat16* memory) const {
     float scale = 1;
     if (norm != nullptr) {
       float sum = 0;
@@ -126,17 +112,16 @@ class RelayHeads {
         const float cos = turns_[pair], sin = turns_[64 + pair];
         x = second ? other * sin + x * cos : x * cos - other * sin;
       }
-      put(e, __float2bfloat16_rn(x));
+      own[e] = __float2bfloat16_rn(x);
+      if (memory != nullptr) memory[e] = own[e];
     }
   }
 
   const int thread_;
   const int warp_;
   const int lane_;
-  float* q_;              // [items, group, D]
-  __nv_bfloat16* fresh_;  // [items, 2, D]
-  float* raw_;            // [items, group + 2, D]
-  float* turns_;          // [2, 64]
+  uint8_t* base_;  // RelayAttentionLayout
+  float* turns_;   // [2, 64]
 };
 
 }  // namespace braid::cuda

@@ -21,72 +21,128 @@ class RelayProduct {
     s.normed ? load_normed(s, place) : load_words(s, place);
   }
 
+  // What this CTA makes of a linear: nothing of it waits for the input.
+  __device__ void plan(const RelayLinear& s, RelayRing& ring) {
+    const RelayOutputs outputs(s.cut, blockIdx.x);
+    begin_ = outputs.begin;
+    count_ = outputs.count();
+#pragma unroll
+    for (int part = 0; part < kRelayWeights; ++part) {
+      const RelayRows rows(s, part, outputs);
+      rows_[part] = rows.count;
+      slots_[part] = rows.slots(s.k);
+    }
+    output_ = output_of(s, min(thread_, count_ - 1));
+    ring.begin(slots_[0] + slots_[1] + slots_[2]);
+  }
+
   __device__ void multiply(const RelayLinear& s, RelayRing& ring) const {
     const int row_bytes = 2 * s.k;
-    const int per_row = (row_bytes + kRelaySlotBytes - 1) / kRelaySlotBytes;
-    const int pieces = units(s) * (s.gated ? 2 : 1) * per_row;
-    const int warp = thread_ / 32, lane = thread_ % 32;
     if (kRanked && s.x != nullptr && blockIdx.x == gridDim.x - 1) write_x(s);
-    ring.begin(pieces);
-    int part = warp % per_row;
-    for (int i = warp; i < pieces; i += kRelayWarps) {
-      const int bytes = min(kRelaySlotBytes, row_bytes - part * kRelaySlotBytes);
-      const auto* w = reinterpret_cast<const uint4*>(ring.wait()) + lane;
-      const auto* x = reinterpret_cast<const uint4*>(x_ + part * kRelaySlotBytes) + lane;
-      const int chunks = bytes / 512;
-      float sum[2] = {};
-      int c = 0;
-      for (; c + 8 <= chunks; c += 8) {
-#pragma unroll
-        for (int j = 0; j < 8; ++j) add_products(w[32 * (c + j)], x[32 * (c + j)], sum);
-      }
+    int slot = thread_ / 32;  // of this weight's; behind its last: of those after it
+    float* sums = sums_;
 #pragma unroll 1
-      for (; c * 512 + lane * 16 < bytes; ++c) add_products(w[32 * c], x[32 * c], sum);
-      ring.release();
-      float all = sum[0] + sum[1];
-#pragma unroll
-      for (int mask = 16; mask > 0; mask /= 2) all += __shfl_xor_sync(0xffffffff, all, mask);
-      if (lane == 0) sums_[i] = all;
-      part = (part + kRelayWarps) % per_row;
+    for (int part = 0; part < kRelayWeights; ++part) {
+      const int rows = part == 0 ? rows_[0] : part == 1 ? rows_[1] : rows_[2];
+      const int slots = part == 0 ? slots_[0] : part == 1 ? slots_[1] : slots_[2];
+      // Where the slot begins.
+      const int first = slot * kRelaySlotBytes;
+      int row = __float2int_rd(static_cast<float>(first) * s.cut.rows_a_byte);
+      int at = first - row * row_bytes;
+      if (at < 0) at += row_bytes, --row;
+      if (at >= row_bytes) at -= row_bytes, ++row;
+#pragma unroll 1
+      for (; slot < slots; slot += kRelayWarps) {
+        int left = min(kRelaySlotBytes, (rows - row) * row_bytes - at);
+        const uint8_t* w = ring.wait();
+        int its_row = row, its_at = at;
+#pragma unroll 1
+        while (true) {
+          const int bytes = min(left, row_bytes - its_at);
+          const float sum = product(w, x_ + its_at, bytes);
+          left -= bytes;
+          if (left == 0) ring.release();
+          put_sum(sums + slot + its_row, sum);
+          if (left == 0) break;
+          w += bytes;
+          ++its_row;
+          its_at = 0;
+        }
+        row += s.cut.rows_on;
+        at += s.cut.bytes_on;
+        if (at >= row_bytes) at -= row_bytes, ++row;
+      }
+      slot -= slots;
+      sums += rows + slots;
     }
   }
 
   // Outputs, in pairs.
   __device__ void finish(const RelayLinear& s, const RelayPlace& place) const {
-    const int first = 2 * relay_begin(s.units / 2, blockIdx.x, gridDim.x);
     const float scale = s.normed ? scale_of(s) : 1;
+    Output out = output_;
     // A thread has an output, its neighbour the other of a pair.
-    const int count = units(s);
 #pragma unroll 1
-    for (int begin = 0; begin < count; begin += kRelayThreads) {
-      const int unit = min(begin + thread_, count - 1);
-      int part = 0, column = first + unit;
-      if (!s.gated) {
-        while (column >= s.n[part]) column -= s.n[part++];
-      }
-      const float y = output(s, sums_, part, column, unit, scale);
+    for (int unit = thread_;; unit += kRelayThreads) {
+      const float y = value(s, out, scale);
       const float other = __shfl_xor_sync(0xffffffff, y, 1);
-      if (begin + thread_ >= count || unit % 2 != 0) continue;
-      const uint32_t word = ptx::pack<__nv_bfloat16>(y, other);
-      // Memory first: what is handed on may lead to stores to the same place.
-      reinterpret_cast<uint32_t*>(s.y[part])[column / 2] = word;
-      const int pair = (first + unit) / 2;
-      if (kRanked && s.shared) {
-        ranks_.send(pair, word, place.out_tag);
-      } else {
-        ptx::store_relaxed_gpu(place.out + pair, make_uint2(word, place.out_tag));
+      if (unit < count_ && unit % 2 == 0) {
+        const uint32_t word = ptx::pack<__nv_bfloat16>(y, other);
+        // Memory first: what is handed on may lead to stores to the same place.
+        static_cast<uint32_t*>(s.y[out.part])[out.column / 2] = word;
+        const int pair = (begin_ + unit) / 2;
+        if (kRanked && s.shared) {
+          ranks_.send(pair, word, place.out_tag);
+        } else {
+          ptx::store_relaxed_gpu(place.out + pair, make_uint2(word, place.out_tag));
+        }
       }
+      if (unit - thread_ + kRelayThreads >= count_) break;
+      out = output_of(s, min(unit + kRelayThreads, count_ - 1));
     }
   }
 
-  __device__ const RelaySums& ranks() const { return ranks_; }
+  __device__ const RelaySums& ranks() const {
+    return ranks_;
+  }
 
  private:
-  static constexpr int kNormPairs = kNorm / 2 / kRelayThreads;  // of a thread
+  static constexpr int kNormReads = kNorm / 4 / kRelayThreads;  // of a thread
 
-  __device__ static int units(const RelayLinear& s) {
-    return 2 * (relay_begin(s.units / 2, blockIdx.x + 1, gridDim.x) -
-                relay_begin(s.units / 2, blockIdx.x, gridDim.x));
+  // This lane's share of w * x.
+  __device__ __forceinline__ static float product(const uint8_t* w, const uint8_t* x, int bytes) {
+    constexpr int kMany = 8, kFew = 4;  // reads of a lane
+    const int lane = threadIdx.x % 32;
+    const auto* ws = reinterpret_cast<const uint4*>(w) + lane;
+    const auto* xs = reinterpret_cast<const uint4*>(x) + lane;
+    RelayDot dot;
+#pragma unroll 1
+    for (; bytes >= kMany * 512; bytes -= kMany * 512, ws += kMany * 32, xs += kMany * 32) {
+      uint4 its_w[kMany], its_x[kMany];
+#pragma unroll
+      for (int j = 0; j < kMany; ++j) its_w[j] = ws[32 * j], its_x[j] = xs[32 * j];
+#pragma unroll
+      for (int j = 0; j < kMany; ++j) dot.add(j, its_w[j], its_x[j]);
+    }
+#pragma unroll 1
+    for (int left = bytes - 16 * lane; bytes > 0;
+         bytes -= kFew * 512, left -= kFew * 512, ws += kFew * 32, xs += kFew * 32) {
+      uint4 its_w[kFew], its_x[kFew];
+#pragma unroll
+      for (int j = 0; j < kFew; ++j) {
+        its_w[j] = 512 * j < left ? ws[32 * j] : uint4{};
+        its_x[j] = 512 * j < left ? xs[32 * j] : uint4{};
+      }
+#pragma unroll
+      for (int j = 0; j < kFew; ++j) dot.add(j, its_w[j], its_x[j]);
+    }
+    return dot.share();
+  }
+
+  __device__ static void put_sum(float* to, float sum) {
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffff, sum, mask);
+    if (threadIdx.x % 32 == 0) *to = sum;
   }
 
   // Of the norm.
@@ -100,33 +156,56 @@ class RelayProduct {
     const float scale = scale_of(s);
 #pragma unroll 1
     for (int i = thread_; i < s.k / 2; i += kRelayThreads) {
-      const uint32_t x = reinterpret_cast<const uint32_t*>(x_)[i];
+      const uint32_t x = reinterpret_cast<const uint32_t*>(x_)[relay_x_word(i)];
       static_cast<uint32_t*>(s.x)[i] =
           ptx::pack<__nv_bfloat16>(ptx::low_half(x) * scale, ptx::high_half(x) * scale);
     }
   }
 
-  __device__ __forceinline__ static float output(const RelayLinear& s, const float* sums, int part,
-                                                 int column, int unit, float scale) {
-    const int rows = s.gated ? 2 : 1;
-    float y[2];
-#pragma unroll 1
-    for (int i = 0; i < rows; ++i) {
-      const float* bias = s.bias[part + i];
-      y[1] =
-          total(s, sums, rows * unit + i) * scale + (bias == nullptr ? 0.f : __ldg(bias + column));
-      if (i == 0) y[0] = y[1];
+  // An output: of which weight, and which of the sums are its own.
+  struct Output {
+    int part;
+    int column;
+    int first;
+    int sums;
+  };
+  __device__ Output output_of(const RelayLinear& s, int unit) const {
+    Output out{.part = 0, .column = begin_ + unit, .first = 0, .sums = 0};
+    int row = unit;
+#pragma unroll
+    for (int part = 0; part + 1 < kRelayWeights; ++part) {
+      if (s.gated || row < rows_[part] || out.part < part) continue;
+      row -= rows_[part];
+      out.first += rows_[part] + slots_[part];
+      out.part = part + 1;
     }
-    return s.gated ? activate(s.gelu, y[0]) * y[1] : y[0];
+    out.column -= s.cut.before[out.part];
+    const int row_bytes = 2 * s.k, at = row * row_bytes;
+    out.sums = (at + row_bytes - 1) / kRelaySlotBytes - at / kRelaySlotBytes + 1;
+    out.first += at / kRelaySlotBytes + row;
+    return out;
   }
 
-  // Of a row: its pieces' sums in their order.
-  __device__ static float total(const RelayLinear& s, const float* sums, int row) {
-    const int per_row = (2 * s.k + kRelaySlotBytes - 1) / kRelaySlotBytes;
+  __device__ float value(const RelayLinear& s, const Output& out, float scale) const {
+    const float y = sum_of(s, out, 0, scale);
+    return s.gated ? activate(s.gelu, y) * sum_of(s, out, 1, scale) : y;
+  }
+  // A row's sums in the order of the slots; `up`: of the other weight of a gated pair.
+  __device__ __forceinline__ float sum_of(const RelayLinear& s, const Output& out, int up,
+                                          float scale) const {
+    const float* sums = sums_ + out.first + (up ? rows_[0] + slots_[0] : 0);
     float all = 0;
 #pragma unroll 1
-    for (int i = 0; i < per_row; ++i) all += sums[row * per_row + i];
-    return all;
+    for (int i = 0; i < out.sums; ++i) all += sums[i];
+    const float* bias = s.bias[out.part + up];
+    return all * scale + (bias == nullptr ? 0.f : __ldg(bias + out.column));
+  }
+
+  // The i-th two pairs of x.
+  __device__ void put_x(int i, uint32_t first, uint32_t second) const {
+    auto* x = reinterpret_cast<uint32_t*>(x_);
+    x[relay_x_word(2 * i)] = first;
+    x[relay_x_word(2 * i + 1)] = second;
   }
 
   // Threads past the end do what the last one does.
@@ -136,78 +215,56 @@ class RelayProduct {
     const int last = s.k / 4 - 1;
 #pragma unroll 1
     for (int first = thread_; first <= last; first += kTogether * kRelayThreads) {
+      const auto place_of = [&](int j) { return min(first + j * kRelayThreads, last); };
       uint4 v[kTogether];
-      uint32_t tries = 0;
-      bool all;
-      do {
-        all = true;
-#pragma unroll
-        for (int j = 0; j < kTogether; ++j) {
-          v[j] = ptx::load_relaxed_gpu(from + min(first + j * kRelayThreads, last));
-        }
-#pragma unroll
-        for (int j = 0; j < kTogether; ++j) {
-          all = all && v[j].y == place.in_tag && v[j].w == place.in_tag;
-        }
-        lose_patience(tries);
-      } while (!all);
+      wait_words(v, place.in_tag, [&](int j) { return from + place_of(j); });
 #pragma unroll
       for (int j = 0; j < kTogether; ++j) {
-        reinterpret_cast<uint2*>(x_)[min(first + j * kRelayThreads, last)] =
-            make_uint2(v[j].x, v[j].z);
+        put_x(place_of(j), v[j].x, v[j].z);
       }
     }
   }
 
   // x is s times the norm's weights; its scale waits until the end.
   __device__ void load_normed(const RelayLinear& s, const RelayPlace& place) {
-    const int last = s.k / 2 - 1;
+    const int last = s.k / 4 - 1;
     const auto place_of = [&](int j) { return min(thread_ + j * kRelayThreads, last); };
-    float2 w[kNormPairs];  // here before the words
+    float4 w[kNormReads];  // here before the words
 #pragma unroll
-    for (int j = 0; j < kNormPairs; ++j) {
-      w[j] = __ldg(reinterpret_cast<const float2*>(s.norm_w) + place_of(j));
+    for (int j = 0; j < kNormReads; ++j) {
+      w[j] = __ldg(reinterpret_cast<const float4*>(s.norm_w) + place_of(j));
     }
     if (s.a != nullptr) {
 #pragma unroll
-      for (int j = 0; j < kNormPairs; ++j) {
-        residual_[j] = __ldcg(reinterpret_cast<const float2*>(s.a) + place_of(j));
+      for (int j = 0; j < kNormReads; ++j) {
+        residual_[j] = __ldcg(reinterpret_cast<const float4*>(s.a) + place_of(j));
       }
     } else if (kRanked && s.summed) {
       ranks_.add_to(residual_, place.in_tag, place_of);
     } else {
-      uint2 v[kNormPairs];
-      uint32_t tries = 0;
-      bool all;
-      do {
-        all = true;
+      const auto* from = reinterpret_cast<const uint4*>(place.in);
+      uint4 v[kNormReads];
+      wait_words(v, place.in_tag, [&](int j) { return from + place_of(j); });
 #pragma unroll
-        for (int j = 0; j < kNormPairs; ++j) v[j] = ptx::load_relaxed_gpu(place.in + place_of(j));
-#pragma unroll
-        for (int j = 0; j < kNormPairs; ++j) all = all && v[j].y == place.in_tag;
-        lose_patience(tries);
-      } while (!all);
-#pragma unroll
-      for (int j = 0; j < kNormPairs; ++j) {
-        residual_[j].x += ptx::low_half(v[j].x);
-        residual_[j].y += ptx::high_half(v[j].x);
-      }
+      for (int j = 0; j < kNormReads; ++j) add_words(residual_[j], v[j]);
     }
     float sum = 0;
 #pragma unroll
-    for (int j = 0; j < kNormPairs; ++j) {
-      const float2 r = residual_[j];
-      if (thread_ + j * kRelayThreads <= last) sum += r.x * r.x + r.y * r.y;
-      reinterpret_cast<uint32_t*>(x_)[place_of(j)] =
-          ptx::pack<__nv_bfloat16>(r.x * w[j].x, r.y * w[j].y);
+    for (int j = 0; j < kNormReads; ++j) {
+      const float4 r = residual_[j];
+      if (thread_ + j * kRelayThreads <= last) {
+        sum += r.x * r.x + r.y * r.y + r.z * r.z + r.w * r.w;
+      }
+      put_x(place_of(j), ptx::pack<__nv_bfloat16>(r.x * w[j].x, r.y * w[j].y),
+            ptx::pack<__nv_bfloat16>(r.z * w[j].z, r.w * w[j].w));
     }
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffff, sum, mask);
     if (thread_ % 32 == 0) squares_[thread_ / 32] = sum;
     if (s.sum == nullptr || blockIdx.x != 0) return;
 #pragma unroll
-    for (int j = 0; j < kNormPairs; ++j) {
-      reinterpret_cast<float2*>(s.sum)[place_of(j)] = residual_[j];
+    for (int j = 0; j < kNormReads; ++j) {
+      reinterpret_cast<float4*>(s.sum)[place_of(j)] = residual_[j];
     }
   }
 
@@ -216,7 +273,12 @@ class RelayProduct {
   float* const sums_;
   float* const squares_;
   const int thread_;
-  float2 residual_[kNormPairs] = {};  // s of the newest norm, this thread's pairs
+  int begin_ = 0;  // of this CTA's outputs
+  int count_ = 0;
+  int rows_[kRelayWeights] = {};  // of each weight
+  int slots_[kRelayWeights] = {};
+  Output output_ = {};                // this thread's first
+  float4 residual_[kNormReads] = {};  // s of the newest norm, as this thread reads it
 };
 
 }  // namespace braid::cuda

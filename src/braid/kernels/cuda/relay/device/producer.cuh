@@ -2,8 +2,7 @@
 
 #include "braid/kernels/cuda/ptx/once.h"
 #include "braid/kernels/cuda/ptx/tma.h"
-#include "braid/kernels/cuda/relay/device/relay_args.h"
-#include "braid/kernels/cuda/relay/relay_layout.h"
+#include "braid/kernels/cuda/relay/device/worker.cuh"
 
 // The warps that bring weights and keys. They wait for nothing but room: a step's weights come
 // while its input is still made.
@@ -22,6 +21,7 @@ class RelayProducer {
         lane_(threadIdx.x % 32),
         slot_(index),
         oldest_(index),
+        flow_(a, smem, layout),
         once_(ptx::evict_first_policy()) {}
 
   __device__ void run() {
@@ -32,7 +32,7 @@ class RelayProducer {
       __syncwarp();
       if (i + 1 < a_.num_steps) next = read_step(i + 1);
       if (!step.attends) {
-        if (ptx::elect_one()) load_weights(step.linear);
+        load_weights(step.linear);
       } else if constexpr (kD > 0) {
         load_keys(step.attention);
       }
@@ -48,23 +48,23 @@ class RelayProducer {
     return lane_ < kWords ? __ldg(reinterpret_cast<const uint4*>(a_.steps + i) + lane_) : uint4{};
   }
 
-  // Whether the next piece is this warp's.
-  __device__ bool mine() {
-    const bool is = turn_ == index_;
-    turn_ = turn_ + 1 == kRelayProducers ? 0 : turn_ + 1;
-    return is;
+  // Producers take turns: the first of the next `count` slots that is this one's.
+  __device__ int first_of(int count) {
+    const int first = (index_ + kRelayProducers - turn_) % kRelayProducers;
+    turn_ = (turn_ + count) % kRelayProducers;
+    return first;
   }
 
   // The next slot, once it is free; `bytes` will come. Few copies are on their way at a time: words
   // that other CTAs wait for pass through the same memory.
   __device__ uint8_t* take(int bytes) {
+    const int most = flow_.in_flight();
     ptx::mbarrier_wait(&empty_[slot_], parity_);
-    if (flying_ == kRelayInFlight) {
+    for (; flying_ >= most; --flying_) {
       ptx::mbarrier_wait(&full_[oldest_], oldest_parity_);
       step_on(oldest_, oldest_parity_);
-    } else {
-      ++flying_;
     }
+    ++flying_;
     ptx::mbarrier_arrive_expect(&full_[slot_], bytes);
     return ring_ + slot_ * kRelaySlotBytes;
   }
@@ -77,43 +77,21 @@ class RelayProducer {
   }
 
   __device__ void load_weights(const RelayLinear& s) {
-    const int pairs = s.units / 2;
-    const int end = 2 * relay_begin(pairs, blockIdx.x + 1, gridDim.x);
-    const int row_bytes = 2 * s.k;
-    int unit = 2 * relay_begin(pairs, blockIdx.x, gridDim.x);
-    int part = 0, row = unit;
-    if (!s.gated) {
-      while (row >= s.n[part]) row -= s.n[part++];
-    }
-    const uint8_t* from = s.w[part] + int64_t{row} * row_bytes;
-    const uint8_t* up = s.gated ? s.w[1] + int64_t{row} * row_bytes : nullptr;
-    const int left = s.gated ? 0 : s.n[part] - row;  // rows until the next weight begins
-    load_rows(from, up, row_bytes, s.gated || end - unit < left ? end - unit : left);
-    if (s.gated) return;
-    for (unit += left; unit < end; unit += s.n[part]) {
-      ++part;
-      load_rows(s.w[part], nullptr, row_bytes, min(s.n[part], end - unit));
-    }
-  }
-
-  // Rows that follow each other; of a gated pair by turns.
-  __device__ void load_rows(const uint8_t* from, const uint8_t* up, int row_bytes, int rows) {
+    const RelayOutputs outputs(s.cut, blockIdx.x);
+    const bool issues = ptx::elect_one();
 #pragma unroll 1
-    for (; rows > 0; --rows) {
+    for (int part = 0; part < kRelayWeights; ++part) {
+      const RelayRows rows(s, part, outputs);
+      const int bytes = rows.count * 2 * s.k;
+      const uint8_t* from = s.w[part] + int64_t{rows.first} * 2 * s.k;
+      int at = first_of(rows.slots(s.k)) * kRelaySlotBytes;
 #pragma unroll 1
-      for (int gate = up != nullptr ? 0 : 1; gate < 2; ++gate) {
-        const uint8_t* at = gate == 0 || up == nullptr ? from : up;
-#pragma unroll 1
-        for (int left = row_bytes; left > 0; left -= kRelaySlotBytes, at += kRelaySlotBytes) {
-          if (!mine()) continue;
-          const int n = min(left, kRelaySlotBytes);
-          uint8_t* to = take(n);
-          ptx::bulk_copy(to, at, n, &full_[slot_], once_);
-          step_on(slot_, parity_);
-        }
+      for (; issues && at < bytes; at += kRelayProducers * kRelaySlotBytes) {
+        const int size = min(bytes - at, kRelaySlotBytes);
+        uint8_t* to = take(size);
+        ptx::bulk_copy(to, from + at, size, &full_[slot_], once_);
+        step_on(slot_, parity_);
       }
-      from += row_bytes;
-      if (up != nullptr) up += row_bytes;
     }
   }
 
@@ -121,11 +99,15 @@ class RelayProducer {
   __device__ void load_keys(const RelayAttention& s) {
     constexpr int kKeys = relay_keys(kD > 0 ? kD : 64);
     const RelayKeys keys(__ldg(s.kv_len), s.window, s.kv_heads, kKeys, gridDim.x);
-    const int end = keys.begin(blockIdx.x + 1);
+    const int begin = keys.shares.begin(blockIdx.x), end = keys.shares.end(blockIdx.x);
     const int box = min(s.page_size, kKeys), boxes = kKeys / box, together = 32 / boxes;
+    const auto* k_map = static_cast<const CUtensorMap*>(s.k_map);
+    const auto* v_map = static_cast<const CUtensorMap*>(s.v_map);
+    const bool issues = ptx::elect_one();
 #pragma unroll 1
-    for (int first = keys.begin(blockIdx.x); first < end; first += together) {
-      const int unit = first + lane_ / boxes;
+    for (int first = begin + first_of(end - begin); first < end;
+         first += together * kRelayProducers) {
+      const int unit = first + lane_ / boxes * kRelayProducers;
       const int head = unit / keys.units;
       const int key = (keys.first_unit + unit - head * keys.units) * kKeys + lane_ % boxes * box;
       // Past the sequence's end: keys that nobody sees.
@@ -134,23 +116,20 @@ class RelayProducer {
         row = __ldg(s.page_table + key / s.page_size) * s.page_size + key % s.page_size;
       }
 #pragma unroll 1
-      for (int i = 0; i < together && first + i < end; ++i) {
-        const bool mine = ptx::elect_one() && this->mine();
-        uint8_t* to = mine ? take(kRelaySlotBytes) : nullptr;
+      for (int i = 0; i < together && first + i * kRelayProducers < end; ++i) {
+        uint8_t* to = issues ? take(kRelaySlotBytes) : nullptr;
         __syncwarp();
-        const int its_head = __shfl_sync(0xffffffff, head, i * boxes);
+        const int its_head = __shfl_sync(0xffffffff, head, i * boxes) * (kD / 64);
 #pragma unroll 1
         for (int j = 0; j < boxes; ++j) {
           const int its_row = __shfl_sync(0xffffffff, row, i * boxes + j);
-          if (!mine) continue;
-          const auto* k_map = static_cast<const CUtensorMap*>(s.k_map);
-          const auto* v_map = static_cast<const CUtensorMap*>(s.v_map);
+          if (!issues) continue;
           uint8_t* at = to + j * box * kD * 2;
           ptx::tma_load_3d(at, k_map, &full_[slot_], 0, its_head, its_row, once_);
           ptx::tma_load_3d(at + kRelaySlotBytes / 2, v_map, &full_[slot_], 0, its_head, its_row,
                            once_);
         }
-        if (mine) step_on(slot_, parity_);
+        if (issues) step_on(slot_, parity_);
         __syncwarp();
       }
     }
@@ -170,6 +149,7 @@ class RelayProducer {
   int oldest_;  // slot of the first copy that is on its way
   uint32_t oldest_parity_ = 0;
   int flying_ = 0;
+  const RelayFlow flow_;
   const uint64_t once_;
 };
 

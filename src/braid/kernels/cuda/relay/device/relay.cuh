@@ -17,45 +17,46 @@ struct RelayNoAttention {
   __device__ void run(const RelayAttention&, const RelayPlace&, RelayRing&) {}
 };
 
-// Steps as the warps that multiply read them: one ahead, through shared memory.
+// Steps as the warps that multiply read them: one ahead, in shared memory.
 class RelaySteps {
  public:
   __device__ RelaySteps(const RelayArgs& a, uint8_t* smem, const RelayLayout& layout)
       : a_(a), steps_(reinterpret_cast<RelayStep*>(smem + layout.steps)) {
     fetch(0);
-    put(0);
+    arrive();
     sync_workers();
   }
-  __device__ const RelayStep& at(int i) const { return steps_[i & 1]; }
-  __device__ void fetch(int i) {
+  __device__ const RelayStep& at(int i) const { return steps_[i % kSteps]; }
+  // Step i comes in the place of one that all warps are through with.
+  __device__ void fetch(int i) const {
     if (i < a_.num_steps && threadIdx.x < kWords) {
-      next_ = __ldg(reinterpret_cast<const uint4*>(a_.steps + i) + threadIdx.x);
+      ptx::cp_async_16(reinterpret_cast<uint4*>(steps_ + i % kSteps) + threadIdx.x,
+                       reinterpret_cast<const uint4*>(a_.steps + i) + threadIdx.x, true);
     }
+    ptx::cp_async_commit();
   }
-  // What was fetched takes the place of step i - 2.
-  __device__ void put(int i) const {
-    if (i < a_.num_steps && threadIdx.x < kWords) {
-      reinterpret_cast<uint4*>(steps_ + (i & 1))[threadIdx.x] = next_;
-    }
-  }
+  // What was fetched is there, once all have met.
+  __device__ void arrive() const { ptx::cp_async_wait<0>(); }
 
  private:
+  static constexpr int kSteps = RelayLayout::kSteps;
   static constexpr int kWords = sizeof(RelayStep) / 16;
   const RelayArgs& a_;
   RelayStep* const steps_;
-  uint4 next_{};
 };
 
-template <int kD, int kGroup, int kNorm, bool kRanked>
+template <int kD, int kNorm, bool kRanked>
 __global__ void __launch_bounds__(kRelayBlock, 1)
     relay_kernel(const __grid_constant__ RelayArgs a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(1024) uint8_t smem[];
-  const RelayLayout layout(a.x_bytes, a.slots);
+  const RelayLayout layout(a.x_bytes, a.num_sums, a.slots);
   if (__ldg(a.rows) == 0) return;
   auto* barriers = reinterpret_cast<uint64_t*>(smem + layout.barriers);
   if (threadIdx.x < 2 * a.slots) ptx::mbarrier_init(barriers + threadIdx.x, 1);
   ptx::fence_barrier_init();
+  const RelayFlow flow(a, smem, layout);
+  flow.stream();
   __syncthreads();
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   if (warp >= kRelayWarps) {
@@ -66,8 +67,7 @@ __global__ void __launch_bounds__(kRelayBlock, 1)
   RelaySteps steps(a, smem, layout);
   RelayRing ring(a, smem, layout);
   RelayProduct<kNorm, kRanked> product(a, smem, layout);
-  using Attend =
-      std::conditional_t<(kD > 0), RelayAttend<(kD > 0 ? kD : 64), kGroup>, RelayNoAttention>;
+  using Attend = std::conditional_t<(kD > 0), RelayAttend<(kD > 0 ? kD : 64)>, RelayNoAttention>;
   Attend attention(a, smem, layout);
   for (int i = 0; i < a.num_steps; ++i) {
     const RelayStep& step = steps.at(i);
@@ -76,15 +76,18 @@ __global__ void __launch_bounds__(kRelayBlock, 1)
     steps.fetch(i + 1);
     if (step.attends) {
       attention.run(step.attention, place, ring);
-      steps.put(i + 1);
+      steps.arrive();
       sync_workers();
       continue;
     }
+    product.plan(step.linear, ring);
     product.load(step.linear, place);
     sync_workers();
-    steps.put(i + 1);
+    flow.stream();
     product.multiply(step.linear, ring);
+    steps.arrive();
     sync_workers();
+    flow.make_way();
     product.finish(step.linear, place);
   }
   sync_workers();

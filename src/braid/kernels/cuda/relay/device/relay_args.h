@@ -30,6 +30,7 @@ struct RelayArgs {
   int32_t num_steps;
   int32_t slots;
   int32_t x_bytes;
+  int32_t num_sums;
   int32_t sum_pairs;
 };
 

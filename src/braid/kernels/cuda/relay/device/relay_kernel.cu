@@ -6,27 +6,21 @@ namespace {
 
 using RelayKernel = void (*)(const RelayArgs);
 
-template <int kD, int kGroup, int kNorm>
+template <int kD, int kNorm>
 RelayKernel kernel_of_ranks(const RelayConfig& c) {
-  return c.ranked ? relay_kernel<kD, kGroup, kNorm, true> : relay_kernel<kD, kGroup, kNorm, false>;
-}
-
-template <int kD, int kGroup>
-RelayKernel kernel_of_norm(const RelayConfig& c) {
-  return c.norm == kRelayFewNorm ? kernel_of_ranks<kD, kGroup, kRelayFewNorm>(c)
-                                 : kernel_of_ranks<kD, kGroup, kRelayMaxNorm>(c);
+  return c.ranked ? relay_kernel<kD, kNorm, true> : relay_kernel<kD, kNorm, false>;
 }
 
 template <int kD>
-RelayKernel kernel_of_heads(const RelayConfig& c) {
-  return c.group == 1   ? kernel_of_norm<kD, 1>(c)
-         : c.group == 2 ? kernel_of_norm<kD, 2>(c)
-                        : kernel_of_norm<kD, 4>(c);
+RelayKernel kernel_of_norm(const RelayConfig& c) {
+  return c.norm == kRelayFewNorm ? kernel_of_ranks<kD, kRelayFewNorm>(c)
+                                 : kernel_of_ranks<kD, kRelayMaxNorm>(c);
 }
 
 RelayKernel kernel_for(const RelayConfig& c) {
-  if (c.head_dim == 0) return kernel_of_norm<0, 1>(c);
-  return c.head_dim == 64 ? kernel_of_heads<64>(c) : kernel_of_heads<128>(c);
+  return c.head_dim == 0    ? kernel_of_norm<0>(c)
+         : c.head_dim == 64 ? kernel_of_norm<64>(c)
+                            : kernel_of_norm<128>(c);
 }
 
 }  // namespace

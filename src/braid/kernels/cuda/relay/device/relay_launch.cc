@@ -23,11 +23,13 @@ int64_t mail_bytes(const std::vector<RelayStep>& steps, const RelayConfig& c) {
 }
 
 CUtensorMap map_of(void* data, const Relay::Cache& cache, int head_dim, int box) {
-  const int64_t row = 2 * head_dim;
-  const MapDim dims[] = {{head_dim, row, head_dim},
-                         {cache.kv_heads, row, 1},
-                         {cache.slots, cache.kv_heads * row, box}};
-  return make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_NONE, kMapNarrow,
+  constexpr int kElems = 64;  // that are swizzled
+  const int parts = head_dim / kElems;
+  const int64_t bytes = 2 * kElems;
+  const MapDim dims[] = {{kElems, bytes, kElems},
+                         {cache.kv_heads * parts, bytes, parts},
+                         {cache.slots, cache.kv_heads * parts * bytes, box}};
+  return make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, kMapNarrow,
                          data, dims, "a cache");
 }
 
@@ -52,6 +54,9 @@ Relay::Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
                              (config.head_dim / 2 + 1) * 16),
       mail_bytes_(mail_bytes(steps, config)),
       comm_(comm) {
+  for (RelayStep& s : steps) {
+    if (!s.attends) cut_for(s.linear, config.ctas);
+  }
   for (size_t i = 1; i < steps.size(); ++i) {
     if (steps[i].attends || !steps[i].linear.summed) continue;
     RelayLinear& from = steps[i - 1].linear;
@@ -89,6 +94,7 @@ void Relay::launch(const LaunchContext& context) {
                  .num_steps = num_steps_,
                  .slots = config_.slots,
                  .x_bytes = config_.x_bytes,
+                 .num_sums = config_.sums,
                  .sum_pairs = static_cast<int32_t>(sum_pairs_)};
   for (int i = 0; i < kRelayMail; ++i) {
     args.mail[i] = reinterpret_cast<uint2*>(words_.data() + 256 + i * mail_bytes_);

@@ -37,9 +37,9 @@ class Relay {
         std::vector<std::shared_ptr<DeviceMemory>> tables, const RelayConfig& config,
         const int64_t* rows, int device, DeviceComm* comm);
 
-  // Capturable. Launches of one relay run one after the other. A CTA that waits for another for some
-  // seconds ends the launch with an error of the device; a wait for another rank has the comm's
-  // deadline, and is reported as the comm's are.
+  // Capturable. Launches of one relay run one after the other. A CTA that waits for another for
+  // some seconds ends the launch with an error of the device; a wait for another rank has the
+  // comm's deadline, and is reported as the comm's are.
   void launch(const LaunchContext& context);
 
  private:
@@ -52,9 +52,9 @@ class Relay {
   CudaMemory words_;  // zeros before the first launch
   int64_t mail_bytes_ = 0;
   DeviceComm* const comm_;
-  int64_t sum_pairs_ = 0;               // 0: ranks share nothing
-  int64_t put_bytes_ = 0;               // to each rank by a launch
-  fabric::SymBuf<std::byte> sums_;      // {two bf16, tag} [2, ranks, sum_pairs]
+  int64_t sum_pairs_ = 0;           // 0: ranks share nothing
+  int64_t put_bytes_ = 0;           // to each rank by a launch
+  fabric::SymBuf<std::byte> sums_;  // {two bf16, tag} [2, ranks, sum_pairs]
 };
 
 }  // namespace braid::cuda

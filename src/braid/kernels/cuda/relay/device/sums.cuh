@@ -29,16 +29,16 @@ class RelaySums {
     }
   }
 
-  // Adds the sum's pairs place_of(j) to s. Once a wait was too long the sums are wrong, the launch
-  // ends as ever, and the fabric says so.
-  template <int kPairs, class PlaceOf>
-  __device__ void add_to(float2 (&s)[kPairs], uint32_t tag, const PlaceOf& place_of) {
+  // Adds the sum's words at place_of(j), by fours, to s. Once a wait was too long the sums are
+  // wrong, the launch ends as ever, and the fabric says so.
+  template <int kReads, class PlaceOf>
+  __device__ void add_to(float4 (&s)[kReads], uint32_t tag, const PlaceOf& place_of) {
     constexpr uint32_t kLooks = 64;              // before anything else is asked
-    constexpr int kAtOnce = kPairs > 8 ? 1 : 2;  // ranks
+    constexpr int kAtOnce = kReads > 4 ? 1 : 2;  // ranks
     const int ranks = a_.ranks.ranks;
 #pragma unroll 1
     for (int r = 0; r < ranks; r += kAtOnce) {
-      uint2 v[kAtOnce][kPairs];
+      uint4 v[kAtOnce][kReads];
       uint64_t start = 0;
       uint32_t looks = 0;
       while (true) {
@@ -46,15 +46,17 @@ class RelaySums {
         uint32_t seen = tag;
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
-          const uint2* from = words(a_.ranks.rank, min(r + i, ranks - 1));
+          const auto* from =
+              reinterpret_cast<const uint4*>(words(a_.ranks.rank, min(r + i, ranks - 1)));
 #pragma unroll
-          for (int j = 0; j < kPairs; ++j) v[i][j] = ptx::load_relaxed_system(from + place_of(j));
+          for (int j = 0; j < kReads; ++j) v[i][j] = ptx::load_relaxed_system(from + place_of(j));
         }
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
 #pragma unroll
-          for (int j = 0; j < kPairs; ++j) {
+          for (int j = 0; j < kReads; ++j) {
             if (v[i][j].y != tag) missing = r + i, seen = v[i][j].y;
+            if (v[i][j].w != tag) missing = r + i, seen = v[i][j].w;
           }
         }
         if (missing < 0) break;
@@ -64,17 +66,16 @@ class RelaySums {
       for (int i = 0; i < kAtOnce; ++i) {
         if (r + i >= ranks) break;
 #pragma unroll
-        for (int j = 0; j < kPairs; ++j) {
-          s[j].x += ptx::low_half(v[i][j].x);
-          s[j].y += ptx::high_half(v[i][j].x);
-        }
+        for (int j = 0; j < kReads; ++j) add_words(s[j], v[i][j]);
       }
     }
     bank_ ^= 1;
   }
 
   // Where the launch after this one begins.
-  __device__ uint32_t bank() const { return bank_; }
+  __device__ uint32_t bank() const {
+    return bank_;
+  }
 
  private:
   // At rank `at`, from `from`.

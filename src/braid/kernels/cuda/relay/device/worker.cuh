@@ -13,22 +13,65 @@ namespace braid::cuda {
 
 constexpr int kRelayThreads = 32 * kRelayWarps;  // that multiply
 
-// Eight products with bf16 operands, in f32.
-__device__ inline void add_products(const uint4& w, const uint4& x, float (&sum)[2]) {
-  sum[0] = fmaf(ptx::low_half(w.x), ptx::low_half(x.x), sum[0]);
-  sum[1] = fmaf(ptx::high_half(w.x), ptx::high_half(x.x), sum[1]);
-  sum[0] = fmaf(ptx::low_half(w.y), ptx::low_half(x.y), sum[0]);
-  sum[1] = fmaf(ptx::high_half(w.y), ptx::high_half(x.y), sum[1]);
-  sum[0] = fmaf(ptx::low_half(w.z), ptx::low_half(x.z), sum[0]);
-  sum[1] = fmaf(ptx::high_half(w.z), ptx::high_half(x.z), sum[1]);
-  sum[0] = fmaf(ptx::low_half(w.w), ptx::low_half(x.w), sum[0]);
-  sum[1] = fmaf(ptx::high_half(w.w), ptx::high_half(x.w), sum[1]);
+// Sums of products of bf16, by a warp: of eight elements of each lane at a time. Four lanes' w are
+// a row of a, or two, and their x a column of b: the products that are wanted lie on the diagonal.
+class RelayDot {
+ public:
+  // x is in the order of relay_x_word.
+  __device__ void add(int i, const uint4& w, const uint4& x) {
+    const uint32_t a[4] = {w.x, w.y, w.z, w.w};
+    ptx::mma_16816<__nv_bfloat16>(d_[i % kChains][0], a, x.x, x.y);  // row g: words 0 and 2
+    ptx::mma_16816<__nv_bfloat16>(d_[i % kChains][1], a, x.z, x.w);  // row g + 8: words 1 and 3
+  }
+  // This lane's: those of all lanes add up to the sum.
+  __device__ float share() const {
+    const int lane = threadIdx.x % 32, row = lane / 4;
+    float even = 0, odd = 0;
+#pragma unroll
+    for (int i = 0; i < kChains; ++i) {
+      even += d_[i][0][0] + d_[i][1][2];
+      odd += d_[i][0][1] + d_[i][1][3];
+    }
+    return lane % 4 != row / 2 ? 0 : row % 2 == 0 ? even : odd;
+  }
+
+ private:
+  static constexpr int kChains = 2;  // sums that do not wait for each other
+  float d_[kChains][2][4] = {};
+};
+
+// Where the i-th pair of x lies.
+__device__ inline int relay_x_word(int i) {
+  return (i & ~3) | (i & 1) << 1 | (i >> 1 & 1);
+}
+
+__device__ inline void add_words(float4& s, const uint4& words) {
+  s.x += ptx::low_half(words.x);
+  s.y += ptx::high_half(words.x);
+  s.z += ptx::low_half(words.z);
+  s.w += ptx::high_half(words.z);
 }
 
 // Ends the launch where words do not come, because another CTA has failed: after some seconds, as a
 // try takes half a microsecond at least.
 __device__ inline void lose_patience(uint32_t& tries) {
   if (++tries > 1u << 23) __trap();
+}
+
+// What lies at place_of(j), once all of it has the tag.
+template <int kReads, class PlaceOf>
+__device__ __forceinline__ void wait_words(uint4 (&v)[kReads], uint32_t tag,
+                                           const PlaceOf& place_of) {
+  uint32_t tries = 0;
+  bool all;
+  do {
+    all = true;
+#pragma unroll
+    for (int j = 0; j < kReads; ++j) v[j] = ptx::load_relaxed_gpu(place_of(j));
+#pragma unroll
+    for (int j = 0; j < kReads; ++j) all = all && v[j].y == tag && v[j].w == tag;
+    lose_patience(tries);
+  } while (!all);
 }
 
 // A warp's place in the ring, whose pieces go to the warps in turns from each step's first on.
@@ -46,9 +89,7 @@ class RelayRing {
     slot_ = first_ + warp_;
     parity_ = first_parity_;
     wrap(slot_, parity_);
-    first_ += pieces % slots_;
-    first_parity_ ^= pieces / slots_ & 1;
-    wrap(first_, first_parity_);
+    for (first_ += pieces; first_ >= slots_;) wrap(first_, first_parity_);
   }
   // This warp's next piece, when it is there.
   __device__ const uint8_t* wait() const {
@@ -78,6 +119,26 @@ class RelayRing {
   uint32_t first_parity_ = 0;
   int slot_ = 0;
   uint32_t parity_ = 0;
+};
+
+// How many copies a producer may have on their way: fewer while words are, which pass through the
+// same memory.
+class RelayFlow {
+ public:
+  __device__ RelayFlow(const RelayArgs& a, uint8_t* smem, const RelayLayout& layout)
+      : in_flight_(reinterpret_cast<volatile int*>(smem + layout.in_flight)),
+        most_(min(kRelayInFlight, a.slots / kRelayProducers)) {}
+  __device__ int in_flight() const { return *in_flight_; }
+  // By one thread.
+  __device__ void stream() const { set(most_); }
+  __device__ void make_way() const { set(kRelayInFlightBesideWords); }
+
+ private:
+  __device__ void set(int n) const {
+    if (threadIdx.x == 0) *in_flight_ = n;
+  }
+  volatile int* const in_flight_;
+  const int most_;  // a producer's slots are taken in turns
 };
 
 // What a step knows of the launch.
