@@ -40,8 +40,10 @@ ContextKey key_for(const BatchCut& cut, int strategy, int ranks) {
   ContextKey key{.strategy = strategy, .micro_batches = {}, .q = {}, .kv = {}};
   for (size_t i = 0; i < cut.size(); ++i) {
     const Extents& n = cut.work(i).extents;
-    // Where there are several a multiple of the ranks: capacities of token shards then add up.
-    const int64_t tokens = round_up(token_capacity(n.token), cut.size() > 1 ? ranks : 1);
+    // A multiple of the ranks: capacities of token shards then add up over micro-batches. One token
+    // alone stays one: its step may join in one launch.
+    const bool alone = cut.size() == 1 && n.token == 1;
+    const int64_t tokens = round_up(token_capacity(n.token), alone ? 1 : ranks);
     key.micro_batches.push_back(
         {.capacity = {.token = tokens,
                       .sequence = std::min(sequence_capacity(n.sequence), tokens),
