@@ -49,7 +49,7 @@ struct BoundStep {
   std::vector<BoundOp> launches;
   std::span<const BatchPart> parts;  // what the launches' parts point into
   std::vector<InputCopy> inputs;     // none where the host writes the device's memory itself
-  bool ranks_alike = true;           // the other ranks' operands have the shapes of this one's
+  bool ranks_alike = false;          // the other ranks' operands surely have this one's shapes
 };
 
 // A bound step that runs as often as wanted: no allocation and no decision is left for run().

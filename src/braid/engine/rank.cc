@@ -17,6 +17,7 @@ TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
 
 namespace {
 
+// Asked of all values: one that is not keeps ranks from sharing launches.
 bool evenly_cut(const Placement& placement) {
   return std::ranges::all_of(
       placement.parts, [&](const Range& part) { return part.size() == placement.parts[0].size(); });

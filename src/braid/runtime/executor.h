@@ -21,7 +21,7 @@ class Executor {
   // own. Executors that run one after the other may share one. Fails with kResource when memory
   // does not suffice. The backend outlives the executor. `ranks_alike`: as of BoundStep.
   Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve,
-           std::shared_ptr<DeviceMemory> arena = nullptr, bool ranks_alike = true);
+           std::shared_ptr<DeviceMemory> arena = nullptr, bool ranks_alike = false);
 
   const Program& program() const { return program_; }
   const Schedule& schedule() const { return schedule_; }

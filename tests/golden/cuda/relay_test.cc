@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 #include <regex>
 
 #include "golden/support/forward.h"
@@ -147,53 +148,50 @@ class CudaRelay : public testing::TestWithParam<RelayCase> {
  protected:
   void SetUp() override {
     if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
+    const RelayCase& c = GetParam();
+    write_hf_folder(model_of(c, spec_.path()), folder_.path());
+    model_.emplace(folder_.path().string());
+    for (int i = 0; i < c.tokens; ++i) prompt_.push_back((i * i * 7 + 3 * i) % 299);
+    exact_ = reference_rows(*model_, prompt_, DType::f32);
+    tolerance_ =
+        2 * std::sqrt(2.) * largest_distance(reference_rows(*model_, prompt_, DType::bf16), exact_);
   }
+
+  // Token by token; the same bits each time.
+  void expect_exact(Runner& runner) {
+    const Rows rows = prompt_logits(runner, prompt_, 1);
+    EXPECT_LT(largest_distance(rows, exact_), tolerance_);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(prompt_logits(runner, prompt_, 1), rows);
+  }
+
+  const Folder spec_{GetParam().name + "_spec"}, folder_{GetParam().name + "_relay"};
+  std::optional<Model> model_;
+  std::vector<int32_t> prompt_;
+  Rows exact_;
+  double tolerance_ = 0;
 };
 
 TEST_P(CudaRelay, EqualsLaunchesApart) {
-  const RelayCase& c = GetParam();
-  const Folder spec(c.name + "_spec"), folder(c.name + "_relay");
-  write_hf_folder(model_of(c, spec.path()), folder.path());
-  const Model model(folder.path().string());
-  std::vector<int32_t> prompt;
-  for (int i = 0; i < c.tokens; ++i) prompt.push_back((i * i * 7 + 3 * i) % 299);
-  const Rows exact = reference_rows(model, prompt, DType::f32);
-  const double tolerance =
-      2 * std::sqrt(2.) * largest_distance(reference_rows(model, prompt, DType::bf16), exact);
-
-  Runner runner(model, cuda_runner());
-  const Rows relayed = prompt_logits(runner, prompt, 1);
-  EXPECT_LT(largest_distance(relayed, exact), tolerance);
+  Runner runner(*model_, cuda_runner());
+  expect_exact(runner);
   EXPECT_GT(joined(runner), 0);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(prompt_logits(runner, prompt, 1), relayed);
 
   // A run whose launches are timed keeps them apart.
   RunnerConfig timed = cuda_runner();
   timed.on_step = [](const Runner&) {};
-  Runner apart(model, timed);
-  EXPECT_LT(largest_distance(prompt_logits(apart, prompt, 1), exact), tolerance);
+  Runner apart(*model_, timed);
+  EXPECT_LT(largest_distance(prompt_logits(apart, prompt_, 1), exact_), tolerance_);
 }
 
 // Ranks whose layers are cut evenly share a relay, others have parts of theirs in relays.
 TEST_P(CudaRelay, RanksShareOne) {
   if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
   const RelayCase& c = GetParam();
-  const Folder spec(c.name + "_ranks_spec"), folder(c.name + "_ranks");
-  write_hf_folder(model_of(c, spec.path()), folder.path());
-  const Model model(folder.path().string());
-  std::vector<int32_t> prompt;
-  for (int i = 0; i < c.tokens; ++i) prompt.push_back((i * i * 7 + 3 * i) % 299);
-  const Rows exact = reference_rows(model, prompt, DType::f32);
-  const double tolerance =
-      2 * std::sqrt(2.) * largest_distance(reference_rows(model, prompt, DType::bf16), exact);
-
-  Runner runner(model, cuda_runner(2));
-  const Rows relayed = prompt_logits(runner, prompt, 1);
-  EXPECT_LT(largest_distance(relayed, exact), tolerance);
+  Runner runner(*model_, cuda_runner(2));
+  expect_exact(runner);
   if (c.Hq % 2 == 0 && c.Hkv % 2 == 0 && c.F % 16 == 0) {
     EXPECT_EQ(joined(runner), 8 * c.layers - 1);
   }
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(prompt_logits(runner, prompt, 1), relayed);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaRelay, testing::ValuesIn(kCases),

@@ -82,7 +82,7 @@ TEST(RelayConfig, FitsSharedMemory) {
       EXPECT_GE(config->x_bytes, 2 * std::max(C, F));
       EXPECT_GE(config->x_bytes, RelayAttentionLayout(128, 4).bytes);
       EXPECT_EQ(config->slots % kRelayWarps, 0);
-      EXPECT_GE(config->slots, kRelayProducers);
+      EXPECT_GE(config->slots / kRelayProducers, kRelayInFlightBesideWords);
     }
   }
 }
@@ -164,10 +164,11 @@ TEST(RelaySteps, EveryRowIsReadOnceForItsOutput) {
 TEST(RelaySteps, KeysOfAtMostTwoHeadsForACta) {
   for (const int kv_heads : {1, 2, 3, 8, 32, 40, 132}) {
     for (const int length : {1, 15, 16, 17, 100, 1024, 5000}) {
-      for (const int window : {0, 1, 16, 100}) {
-        const RelayKeys keys(length, window, kv_heads, 16, 132);
-        ASSERT_LE(keys.first_unit * 16, keys.first);
-        ASSERT_GE((keys.first_unit + keys.units) * 16, length);
+      for (const auto& [window, unit] : std::vector<std::pair<int, int>>{
+               {0, 16}, {1, 16}, {16, 16}, {100, 16}, {0, 32}, {100, 32}}) {
+        const RelayKeys keys(length, window, kv_heads, unit, 132);
+        ASSERT_LE(keys.first_unit * unit, keys.first);
+        ASSERT_GE((keys.first_unit + keys.units) * unit, length);
         ASSERT_EQ(length - keys.first, window > 0 ? std::min(window, length) : length);
         int next = 0;
         for (int cta = 0; cta < 132; ++cta) {

@@ -22,9 +22,9 @@ struct LaunchArgs {
   // The step is one micro-batch: its graph finds all inputs, and all keys but the new ones,
   // written.
   bool whole_batch = true;
-  bool own_rows = true;     // as of BoundOp
-  Beside beside;            // likewise
-  bool ranks_alike = true;  // as of BoundStep
+  bool own_rows = true;      // as of BoundOp
+  Beside beside;             // likewise
+  bool ranks_alike = false;  // as of BoundStep
 
   // The live rows on an axis, for kernels: device memory.
   const int64_t* live(BatchAxis axis) const;

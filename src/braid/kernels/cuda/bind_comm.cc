@@ -248,8 +248,6 @@ BoundKernel bind_linear_all_reduce(const KernelTable& table, const LaunchArgs& a
 
 }  // namespace
 
-void add_relays(KernelTable& table, const StreamComms& comms);
-
 void add_comm_kernels(KernelTable& table, const StreamComms& comms) {
   using Bind = BoundKernel (*)(const LaunchArgs&, DeviceComm&);
   const auto add = [&](const OpDef& def, Bind bind) {

@@ -1,7 +1,10 @@
 // Joins the layers of a decode step of one token in one launch: norm_linear, rope_append, attention
 // and linear, or all_reduce_add_rms_norm and linear where ranks share them, as long as each takes
-// what the one before it made. A step of one micro-batch never
-// moves its operands, so their places are read once.
+// what the one before it made. A step of one micro-batch never moves its operands, so their places
+// are read once.
+#include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "braid/kernels/cuda/bind.h"
@@ -143,8 +146,8 @@ class RelayBuilder {
   bool keep_sum(const LaunchArgs& args) {
     const OpCall& call = args.call;
     if (!whole() || comm_ == nullptr || comm_->limits().across_machines || !args.ranks_alike ||
-        !is_made(call.in[0], 0, 1) || call.in[1].data != residual_ || !is_float(call.in[2].dtype) ||
-        !is_row(call.out[1])) {
+        !is_made(call.in[0], 0, 1) || steps_.back().attends || call.in[1].data != residual_ ||
+        !is_float(call.in[2].dtype) || !is_row(call.out[1])) {
       return false;
     }
     sum_ = &args;

@@ -8,7 +8,6 @@ void add_linear_kernels(KernelTable& table);
 void add_attention_kernels(KernelTable& table);
 void add_segment_attention_kernels(KernelTable& table);
 void add_token_kernels(KernelTable& table);
-void add_relays(KernelTable& table, const StreamComms& comms);
 
 void add_cuda_kernels(KernelTable& table) {
   add_pointwise_kernels(table);

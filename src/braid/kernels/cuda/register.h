@@ -19,6 +19,10 @@ void add_cuda_kernels(KernelTable& table);
 // add_cuda_kernels; relays go on over them. The comms and the table outlive what is bound.
 void add_comm_kernels(KernelTable& table, const StreamComms& comms);
 
+// Joins layers of a step of one token (bind_relay.cc), over the ranks of `comms` where there are
+// any. The two above do it.
+void add_relays(KernelTable& table, const StreamComms& comms);
+
 // Fills in pull, push and sync (ops/one_sided.h), after add_cuda_kernels. Executors of such
 // Programs need a fabric::SymmetricMemory for their arena. `comm` and the table outlive what is
 // bound.

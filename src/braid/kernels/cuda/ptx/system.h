@@ -43,11 +43,6 @@ __device__ inline void store_relaxed_system(uint2* p, uint2 v) {
   const uint64_t x = uint64_t{v.y} << 32 | v.x;
   asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
 }
-__device__ inline uint2 load_relaxed_system(const uint2* p) {
-  uint64_t x;
-  asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");
-  return make_uint2(static_cast<uint32_t>(x), static_cast<uint32_t>(x >> 32));
-}
 
 __device__ inline uint32_t load_relaxed_system(const uint32_t* p) {
   uint32_t v;

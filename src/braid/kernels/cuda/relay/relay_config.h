@@ -65,7 +65,7 @@ constexpr int relay_box(int head_dim, int64_t page_size) {
   return page_size < relay_keys(head_dim) ? static_cast<int>(page_size) : relay_keys(head_dim);
 }
 
-// Whether a launch has room for the step, whatever the others are.
+// Whether a launch has room for the step, on as many CTAs as it has pairs for.
 bool relay_takes(const RelayLinearShape& shape, const RelayDevice& device);
 bool relay_takes(const RelayAttentionShape& shape, const RelayDevice& device);
 

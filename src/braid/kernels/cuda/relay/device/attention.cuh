@@ -296,7 +296,7 @@ class RelayAttend {
   const int g_;
   const int t_;
   float* pieces_;  // [warps, group, D + 4]
-  // Of the head at work.
+  // Of the item at work: all query heads of a KV head.
   uint32_t q_[kReads][4];
   float o_[kD / 16][4];  // of heads 2 t and 2 t + 1
   float max_;

@@ -88,7 +88,8 @@ class RelayProduct {
       const float other = __shfl_xor_sync(0xffffffff, y, 1);
       if (unit < count_ && unit % 2 == 0) {
         const uint32_t word = ptx::pack<__nv_bfloat16>(y, other);
-        // Memory first: what is handed on may lead to stores to the same place.
+        // Memory first: what is handed on may lead to stores to the same place, which then come a
+        // way through L2 and a meeting of warps later.
         static_cast<uint32_t*>(s.y[out.part])[out.column / 2] = word;
         const int pair = (begin_ + unit) / 2;
         if (kRanked && s.shared) {
@@ -145,7 +146,7 @@ class RelayProduct {
     if (threadIdx.x % 32 == 0) *to = sum;
   }
 
-  // Of the norm.
+  // Of the norm. Warps without outputs may read what the next norm writes: nobody has their values.
   __device__ float scale_of(const RelayLinear& s) const {
     float all = 0;
     for (int w = 0; w < kRelayWarps; ++w) all += squares_[w];

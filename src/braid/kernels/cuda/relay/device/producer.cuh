@@ -142,8 +142,8 @@ class RelayProducer {
   RelayStep* const ahead_;
   const int index_;
   const int lane_;
+  int turn_ = 0;  // whose the next slot is
   // Of the lane that is elected, always the same.
-  int turn_ = 0;
   int slot_;
   uint32_t parity_ = 1;
   int oldest_;  // slot of the first copy that is on its way

@@ -86,6 +86,16 @@ Relay::Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
   if (!maps.empty()) copy(maps_.data(), maps.data(), maps.size() * sizeof(CUtensorMap));
 }
 
+void Relay::share(RelayArgs& args) const {
+  const int ranks = comm_->size();
+  args.ranks = comm_->view(comm_->norm_tag());
+  if (ranks % 2 == 1) args.ranks.world_rank[ranks] = args.ranks.world_rank[ranks - 1];
+  for (int q = 0; q < ranks; ++q) {
+    args.sums[q] = reinterpret_cast<uint2*>(comm_->at_peer(sums_.data(), q));
+    if (q != comm_->index()) comm_->count(comm_->norm_tag(), q, {.put = put_bytes_});
+  }
+}
+
 void Relay::launch(const LaunchContext& context) {
   RelayArgs args{.steps = reinterpret_cast<const RelayStep*>(steps_.data()),
                  .rows = rows_,
@@ -99,11 +109,7 @@ void Relay::launch(const LaunchContext& context) {
   for (int i = 0; i < kRelayMail; ++i) {
     args.mail[i] = reinterpret_cast<uint2*>(words_.data() + 256 + i * mail_bytes_);
   }
-  for (int q = 0; sum_pairs_ > 0 && q < comm_->size(); ++q) {
-    args.ranks = comm_->view(comm_->norm_tag());
-    args.sums[q] = reinterpret_cast<uint2*>(comm_->at_peer(sums_.data(), q));
-    if (q != comm_->index()) comm_->count(comm_->norm_tag(), q, {.put = put_bytes_});
-  }
+  if (sum_pairs_ > 0) share(args);
   launch_relay_kernel(config_, args, context.stream);
 }
 

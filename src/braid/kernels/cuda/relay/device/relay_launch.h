@@ -13,6 +13,8 @@
 
 namespace braid::cuda {
 
+struct RelayArgs;
+
 // Layers of a decode step of one token as one launch: a relay. Each CTA reads its part of all
 // weights and keys without a pause; what it makes for the others they take as it comes, so that no
 // seam between two steps waits for the slowest CTA's last write, the end of a grid and the begin of
@@ -32,7 +34,8 @@ class Relay {
   // Copies the steps to the device; what they point to outlives the relay. `caches` are K and V of
   // each step that attends, in their order; `tables` is what the steps point to that nobody else
   // keeps. With steps that are summed the ranks of `comm`, which outlives the relay, make theirs of
-  // as many steps, in the same order of all they make. Allocates; not within a capture.
+  // as many steps, on devices of one kind, in the same order of all they make. Allocates; not
+  // within a capture.
   Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
         std::vector<std::shared_ptr<DeviceMemory>> tables, const RelayConfig& config,
         const int64_t* rows, int device, DeviceComm* comm);
@@ -43,6 +46,8 @@ class Relay {
   void launch(const LaunchContext& context);
 
  private:
+  void share(RelayArgs& args) const;
+
   const RelayConfig config_;
   const int64_t* const rows_;  // device memory: live tokens
   const int num_steps_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "braid/kernels/cuda/comm/device/wait.cuh"
+#include "braid/kernels/cuda/ptx/system.h"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
 // sum = sum_p y_p: what a linear made on each rank p, sent to all of them as words, is added by who

@@ -8,7 +8,7 @@
 #include "braid/kernels/cuda/relay/device/relay_args.h"
 #include "braid/kernels/cuda/relay/relay_layout.h"
 
-// What the warps that multiply share: slots, words from other CTAs, steps.
+// What a CTA's warps share: slots, words from other CTAs, how much is on its way.
 namespace braid::cuda {
 
 constexpr int kRelayThreads = 32 * kRelayWarps;  // that multiply
