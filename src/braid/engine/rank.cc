@@ -5,16 +5,6 @@
 #include "braid/schedule/partition.h"
 
 namespace braid {
-
-TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
-  if (!placement.is_shard()) return whole;
-  const Range& part = placement.parts[static_cast<size_t>(rank)];
-  if (placement.dim == 0) return slice_rows(whole, part.begin, part.end);
-  BRAID_CHECK(placement.dim == 1 && whole.shape.rank() == 2, "cannot cut {} along {}",
-              to_string(whole.shape), placement.dim);
-  return slice_cols(whole, part.begin, part.end);
-}
-
 namespace {
 
 // Asked of all values: one that is not keeps ranks from sharing launches.
@@ -24,6 +14,15 @@ bool evenly_cut(const Placement& placement) {
 }
 
 }  // namespace
+
+TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
+  if (!placement.is_shard()) return whole;
+  const Range& part = placement.parts[static_cast<size_t>(rank)];
+  if (placement.dim == 0) return slice_rows(whole, part.begin, part.end);
+  BRAID_CHECK(placement.dim == 1 && whole.shape.rank() == 2, "cannot cut {} along {}",
+              to_string(whole.shape), placement.dim);
+  return slice_cols(whole, part.begin, part.end);
+}
 
 std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, Schedule schedule,
                                      bool beside) {

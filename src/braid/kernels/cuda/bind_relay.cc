@@ -74,7 +74,7 @@ class RelayBuilder {
                   .gelu = op.activation() == ops::Activation::gelu_tanh,
                   .normed = op.normed() || sum_ != nullptr,
                   .summed = sum_ != nullptr};
-    if (rope_ != nullptr || op.weights() > 3 || op.x().shape[0] != 1) return false;
+    if (rope_ != nullptr || op.weights() > kRelayWeights || op.x().shape[0] != 1) return false;
     if (!take_input(args, op, s)) return false;
     for (size_t i = 0; i < op.weights(); ++i) {
       const TensorView &w = op.weight(i), &y = op.y(i);

@@ -18,7 +18,7 @@ int64_t ctas_for(const RelayLinearShape& shape, const RelayDevice& device) {
 // Copies and rows: each weight's last copy may be a short one.
 int64_t sums_of(const RelayLinearShape& shape, int64_t ctas) {
   const int64_t rows = 2 * ceil_div(shape.units / 2, ctas) * (shape.gated ? 2 : 1);
-  return ceil_div(rows * 2 * shape.k, kRelaySlotBytes) + 3 + rows;
+  return ceil_div(rows * 2 * shape.k, kRelaySlotBytes) + kRelayWeights + rows;
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include "braid/kernels/cuda/linear/device/output.cuh"
 #include "braid/kernels/cuda/relay/device/sums.cuh"
 
-// A linear of a relay: a CTA has neighbouring outputs, a warp every eighth piece of their weights.
+// A linear of a relay: a CTA has neighbouring outputs, a warp every eighth slot of their weights.
 namespace braid::cuda {
 
 template <int kNorm, bool kRanked>

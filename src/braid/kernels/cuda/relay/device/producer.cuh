@@ -55,8 +55,8 @@ class RelayProducer {
     return first;
   }
 
-  // The next slot, once it is free; `bytes` will come. Few copies are on their way at a time: words
-  // that other CTAs wait for pass through the same memory.
+  // The next slot, once it is free and no more copies are on their way than RelayFlow lets; `bytes`
+  // will come.
   __device__ uint8_t* take(int bytes) {
     const int most = flow_.in_flight();
     ptx::mbarrier_wait(&empty_[slot_], parity_);

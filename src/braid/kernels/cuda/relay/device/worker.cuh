@@ -74,7 +74,7 @@ __device__ __forceinline__ void wait_words(uint4 (&v)[kReads], uint32_t tag,
   } while (!all);
 }
 
-// A warp's place in the ring, whose pieces go to the warps in turns from each step's first on.
+// A warp's place in the ring, whose slots go to the warps in turns from each step's first on.
 class RelayRing {
  public:
   __device__ RelayRing(const RelayArgs& a, uint8_t* smem, const RelayLayout& layout)
@@ -84,14 +84,14 @@ class RelayRing {
         slots_(a.slots),
         warp_(threadIdx.x / 32) {}
 
-  // Begins a step of `pieces`.
-  __device__ void begin(int pieces) {
+  // Begins a step of `count` slots.
+  __device__ void begin(int count) {
     slot_ = first_ + warp_;
     parity_ = first_parity_;
     wrap(slot_, parity_);
-    for (first_ += pieces; first_ >= slots_;) wrap(first_, first_parity_);
+    for (first_ += count; first_ >= slots_;) wrap(first_, first_parity_);
   }
-  // This warp's next piece, when it is there.
+  // What this warp's next slot holds, when it is there.
   __device__ const uint8_t* wait() const {
     ptx::mbarrier_wait(&full_[slot_], parity_);
     return ring_ + slot_ * kRelaySlotBytes;
@@ -115,7 +115,7 @@ class RelayRing {
   uint64_t* const empty_;
   const int slots_;
   const int warp_;
-  int first_ = 0;  // slot of the next step's first piece
+  int first_ = 0;  // of the next step
   uint32_t first_parity_ = 0;
   int slot_ = 0;
   uint32_t parity_ = 0;
@@ -129,7 +129,6 @@ class RelayFlow {
       : in_flight_(reinterpret_cast<volatile int*>(smem + layout.in_flight)),
         most_(min(kRelayInFlight, a.slots / kRelayProducers)) {}
   __device__ int in_flight() const { return *in_flight_; }
-  // By one thread.
   __device__ void stream() const { set(most_); }
   __device__ void make_way() const { set(kRelayInFlightBesideWords); }
 
