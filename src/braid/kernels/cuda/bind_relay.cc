@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "braid/base/math.h"
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/bind_gemm.h"
 #include "braid/kernels/cuda/register.h"
@@ -29,10 +30,9 @@ bool is_aligned(const TensorView& view) {
   return reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
 }
 
-// A token's row of bf16, rows side by side.
-bool is_row(const TensorView& view) {
-  return view.dtype == DType::bf16 && view.shape.rank() == 2 && view.shape[0] == 1 &&
-         is_aligned(view);
+// A token's row.
+bool is_row(const TensorView& view, DType dtype = DType::bf16) {
+  return view.dtype == dtype && view.shape.rank() == 2 && view.shape[0] == 1 && is_aligned(view);
 }
 
 class RelayBuilder {
@@ -73,13 +73,15 @@ class RelayBuilder {
                   .gated = op.gated(),
                   .gelu = op.activation() == ops::Activation::gelu_tanh,
                   .normed = op.normed() || sum_ != nullptr,
+                  .f32 = op.weights() == 1 && op.y(0).dtype == DType::f32,
                   .summed = sum_ != nullptr};
     if (rope_ != nullptr || op.weights() > kRelayWeights || op.x().shape[0] != 1) return false;
     if (!take_input(args, op, s)) return false;
     for (size_t i = 0; i < op.weights(); ++i) {
       const TensorView &w = op.weight(i), &y = op.y(i);
       const TensorView bias = op.bias(i);
-      if (w.dtype != DType::bf16 || w.row_bytes != 2 * s.k || !is_aligned(w) || !is_row(y)) {
+      if (w.dtype != DType::bf16 || w.row_bytes != 2 * s.k || !is_aligned(w) ||
+          !is_row(y, s.f32 ? DType::f32 : DType::bf16)) {
         return false;
       }
       if (bias.data != nullptr && !is_float(bias.dtype)) return false;
@@ -91,16 +93,39 @@ class RelayBuilder {
     }
     const RelayLinearShape shape{
         .k = s.k, .units = s.units, .gated = s.gated, .normed = s.normed, .summed = s.summed};
-    if (!relay_takes(shape, device_)) return false;
+    if (!s.f32 && !relay_takes(shape, device_)) return false;
     if (s.normed) s.norm_w = as_f32(args, (sum_ != nullptr ? sum_ : &args)->call.in[2]);
     for (size_t i = 0; i < op.weights(); ++i) s.bias[i] = as_f32(args, op.bias(i));
     if (s.normed) residual_ = reinterpret_cast<const std::byte*>(s.sum != nullptr ? s.sum : s.a);
     sum_ = nullptr;
     made_.clear();
+    if (s.f32) return add_long(s, shape);
     for (size_t i = 0; i < (s.gated ? 1 : op.weights()); ++i) made_.push_back(op.y(i).data);
+    add_step(s, shape);
+    return true;
+  }
+
+  void add_step(const RelayLinear& s, const RelayLinearShape& shape) {
     linear_shapes_.push_back(shape);
-    RelayStep& step = steps_.emplace_back();
-    step.linear = s;
+    steps_.emplace_back().linear = s;
+  }
+
+  // A linear with perhaps many outputs, which nobody takes from here: a step for some at a time.
+  bool add_long(const RelayLinear& whole, RelayLinearShape shape) {
+    RelayLinear s = whole;
+    const int32_t parts = ceil_div(whole.units, kRelayLongRows);
+    const int32_t each = round_up(ceil_div(whole.units, parts), 2);
+    for (int32_t row = 0; row < whole.units; row += each) {
+      s.n[0] = s.units = std::min(whole.units - row, each);
+      s.w[0] = whole.w[0] + int64_t{row} * 2 * s.k;
+      s.y[0] = static_cast<float*>(whole.y[0]) + row;
+      if (s.bias[0] != nullptr) s.bias[0] = whole.bias[0] + row;
+      shape.units = s.units;
+      add_step(s, shape);
+      s.again = true;
+      s.a = nullptr, s.sum = nullptr, s.x = nullptr;
+      s.summed = shape.summed = false;
+    }
     return true;
   }
 

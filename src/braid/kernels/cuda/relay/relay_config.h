@@ -18,6 +18,7 @@ constexpr int kRelayMaxGroup = 8;    // query heads of a KV head
 constexpr int kRelayMaxNorm = 8192;  // elements of a normed row, which threads keep in registers
 constexpr int kRelayFewNorm = 4096;  // with which the kernel is shorter
 constexpr int kRelayMinSteps = 4;    // of a launch, for which it pays
+constexpr int kRelayLongRows = 1 << 14;  // of a step: a linear in f32 may have more
 
 // y = x W^T, or the product of a gated pair.
 struct RelayLinearShape {

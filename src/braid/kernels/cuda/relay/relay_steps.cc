@@ -7,6 +7,7 @@ void cut_for(RelayLinear& s, int32_t ctas) {
   const int32_t pairs = s.units / 2, row_bytes = 2 * s.k;
   s.cut = {.pairs = RelayShares(pairs, ctas),
            .before = {},
+           .x_pairs = RelayShares(s.k / 2, ctas),
            .rows_on = kOn / row_bytes,
            .bytes_on = kOn % row_bytes,
            .rows_a_byte = 1.f / static_cast<float>(row_bytes)};

@@ -7,8 +7,9 @@
 
 // What a relay's CTAs do one after the other, as they read it from device memory. A step's input is
 // the output of the step before it, word by word, as it is written, or where ranks share the layers
-// the sum of what all of them wrote; the first step is a norm of a row in memory. Once the launch
-// has ended what a step made lies in memory, too, unless the plan gave its place to a later step.
+// the sum of what all of them wrote; the first step is a norm of a row in memory, the last ones may
+// be parts of one long linear in f32. Once the launch has ended what a step made lies in memory,
+// too, unless the plan gave its place to a later step.
 namespace braid::cuda {
 
 constexpr int kRelayWeights = 3;
@@ -35,6 +36,7 @@ struct RelayShares {
 struct RelayCut {
   RelayShares pairs;              // of outputs
   int32_t before[kRelayWeights];  // outputs of the weights before; of a gated pair none
+  RelayShares x_pairs;            // that each writes to memory
   int32_t rows_on;                // from a warp's slot to its next: rows and bytes
   int32_t bytes_on;
   float rows_a_byte;
@@ -46,13 +48,15 @@ struct RelayCut {
 struct RelayLinear {
   const uint8_t* w[kRelayWeights];   // bf16 [n, k], rows side by side
   const float* bias[kRelayWeights];  // [n] or null
-  void* y[kRelayWeights];            // bf16 [n]
+  void* y[kRelayWeights];            // bf16 [n], or f32
   int32_t n[kRelayWeights];
   int32_t k;
   int32_t units;  // rows of all weights, or pairs of a gate's
   bool gated;
   bool gelu;
   bool normed;
+  bool again;  // x is that of the step before, whose words nobody takes
+  bool f32;    // y, which goes to memory alone
   bool summed;
   bool shared;          // y goes to all ranks, which add it up
   const float* a;       // [k] of the first step, else null

@@ -38,7 +38,7 @@ class RelayProduct {
 
   __device__ void multiply(const RelayLinear& s, RelayRing& ring) const {
     const int row_bytes = 2 * s.k;
-    if (kRanked && s.x != nullptr && blockIdx.x == gridDim.x - 1) write_x(s);
+    if (kRanked && s.x != nullptr) write_x(s);
     int slot = thread_ / 32;  // of this weight's; behind its last: of those after it
     float* sums = sums_;
 #pragma unroll 1
@@ -86,7 +86,9 @@ class RelayProduct {
     for (int unit = thread_;; unit += kRelayThreads) {
       const float y = value(s, out, scale);
       const float other = __shfl_xor_sync(0xffffffff, y, 1);
-      if (unit < count_ && unit % 2 == 0) {
+      if (unit < count_ && unit % 2 == 0 && s.f32) {
+        static_cast<float2*>(s.y[out.part])[out.column / 2] = make_float2(y, other);
+      } else if (unit < count_ && unit % 2 == 0) {
         const uint32_t word = ptx::pack<__nv_bfloat16>(y, other);
         // Memory first: what is handed on may lead to stores to the same place, which then come a
         // way through L2 and a meeting of warps later.
@@ -153,10 +155,12 @@ class RelayProduct {
     return rsqrtf(all / static_cast<float>(s.k) + s.eps);
   }
 
+  // A part of x is each CTA's, so that none has more to do than the others.
   __device__ void write_x(const RelayLinear& s) const {
     const float scale = scale_of(s);
+    const int end = s.cut.x_pairs.end(blockIdx.x);
 #pragma unroll 1
-    for (int i = thread_; i < s.k / 2; i += kRelayThreads) {
+    for (int i = s.cut.x_pairs.begin(blockIdx.x) + thread_; i < end; i += kRelayThreads) {
       const uint32_t x = reinterpret_cast<const uint32_t*>(x_)[relay_x_word(i)];
       static_cast<uint32_t*>(s.x)[i] =
           ptx::pack<__nv_bfloat16>(ptx::low_half(x) * scale, ptx::high_half(x) * scale);

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kRelayBlock, 1)
       continue;
     }
     product.plan(step.linear, ring);
-    product.load(step.linear, place);
+    if (!step.linear.again) product.load(step.linear, place);
     sync_workers();
     flow.stream();
     product.multiply(step.linear, ring);
