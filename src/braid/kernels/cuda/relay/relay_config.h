@@ -10,8 +10,9 @@ namespace braid::cuda {
 
 constexpr int kRelayWarps = 8;                // of a CTA, that multiply
 constexpr int kRelayProducers = 2;            // warps of a CTA that issue copies, in turns
-constexpr int kRelayInFlight = 6;             // copies of a producer on their way
-constexpr int kRelayInFlightBesideWords = 2;  // the same while words are
+constexpr int kRelayInFlight = 4;             // copies of a producer on their way
+constexpr int kRelayInFlightOverRanks = 3;    // the same where words come from other ranks, too
+constexpr int kRelayInFlightBesideWords = 2;  // while words are on theirs
 constexpr int kRelaySlotBytes = 8192;  // of a copy: rows of weights or parts of them, or keys
 constexpr int kRelayMaxSlots = 24;
 constexpr int kRelayMaxGroup = 8;    // query heads of a KV head

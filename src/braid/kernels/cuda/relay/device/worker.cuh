@@ -127,7 +127,8 @@ class RelayFlow {
  public:
   __device__ RelayFlow(const RelayArgs& a, uint8_t* smem, const RelayLayout& layout)
       : in_flight_(reinterpret_cast<volatile int*>(smem + layout.in_flight)),
-        most_(min(kRelayInFlight, a.slots / kRelayProducers)) {}
+        most_(min(a.sum_pairs > 0 ? kRelayInFlightOverRanks : kRelayInFlight,
+                  a.slots / kRelayProducers)) {}
   __device__ int in_flight() const { return *in_flight_; }
   __device__ void stream() const { set(most_); }
   __device__ void make_way() const { set(kRelayInFlightBesideWords); }
