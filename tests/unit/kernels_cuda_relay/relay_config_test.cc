@@ -40,9 +40,9 @@ TEST(RelayConfig, ShapesOfTheField) {
   EXPECT_EQ(to_string(*Decoder(4096, 14336, 32, 8, 128).choose()),
             "relay 132 x 24 slots, heads of 4 x 128");
   EXPECT_EQ(to_string(*Decoder(576, 1536, 9, 3, 64, 32).choose()),
-            "relay 132 x 24 slots, heads of 3 x 64");
+            "relay 132 x 26 slots, heads of 3 x 64");
   // Long rows of x leave room for fewer slots.
-  EXPECT_EQ(Decoder(8192, 28672, 64, 16, 128).choose()->slots, 16);
+  EXPECT_EQ(Decoder(8192, 28672, 64, 16, 128).choose()->slots, 20);
   EXPECT_EQ(Decoder(8192, 28672, 64, 16, 128).choose()->norm, kRelayMaxNorm);
 }
 
@@ -55,7 +55,7 @@ TEST(RelayConfig, OverRanks) {
   Decoder d(4096, 5504, 16, 16, 128);
   EXPECT_FALSE(d.choose()->ranked);
   d.linears[2].summed = true;
-  EXPECT_EQ(to_string(*d.choose()), "relay 132 x 24 slots, heads of 1 x 128, over ranks");
+  EXPECT_EQ(to_string(*d.choose()), "relay 132 x 26 slots, heads of 1 x 128, over ranks");
 }
 
 TEST(RelayConfig, WhatItDoesNotTake) {
@@ -81,7 +81,8 @@ TEST(RelayConfig, FitsSharedMemory) {
       EXPECT_LE(config->shared_bytes, 232448);
       EXPECT_GE(config->x_bytes, 2 * std::max(C, F));
       EXPECT_GE(config->x_bytes, RelayAttentionLayout(128, 4).bytes);
-      EXPECT_EQ(config->slots % kRelayWarps, 0);
+      EXPECT_EQ(config->slots % kRelayProducers, 0);
+      EXPECT_GE(config->slots, kRelayWarps);
       EXPECT_GE(config->slots / kRelayProducers, kRelayInFlightBesideWords);
     }
   }

@@ -10,7 +10,6 @@
 // rows, and columns 8 j + 2 (lane % 4) + {0, 1} of each.
 namespace braid::cuda {
 
-constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 
 // Where row `row` (0..63) of a unit lives.
@@ -116,7 +115,7 @@ __device__ __forceinline__ CarriedRows find_state(const AttentionPlan& plan, con
     out.l[r] = 0.f;
     if (!row.valid) continue;
     out.o[r] = static_cast<const char*>(q.state_o) + row.state * (plan.state_bf16 ? 2 : 4);
-    out.max[r] = q.state_m[row.stat] * (kLog2E / scale_log2);
+    out.max[r] = q.state_m[row.stat] * (ptx::kLog2E / scale_log2);
     if (lane % 4 == 0) out.l[r] = q.state_l[row.stat];
   }
   __syncwarp();

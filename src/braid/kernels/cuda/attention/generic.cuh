@@ -135,7 +135,7 @@ __global__ __launch_bounds__(kGenericThreads) void generic_attention(
 
   float o[kUnits][kDv / 2];
   RowStats stats[kUnits];
-  const float scale_log2 = plan.scale * kLog2E;
+  const float scale_log2 = plan.scale * ptx::kLog2E;
 #pragma unroll
   for (int u = 0; u < kUnits; ++u) {
     if (plan.load_state) {

@@ -65,7 +65,7 @@ class HopperConsumer {
         wg_(wg),
         warp_(threadIdx.x / 32 % 4),
         lane_(threadIdx.x % 32),
-        scale_log2_(p.plan.scale * kLog2E),
+        scale_log2_(p.plan.scale * ptx::kLog2E),
         k_base_(ptx::wgmma_descriptor(smem.k[0], 0)),
         v_base_(ptx::wgmma_descriptor(
             smem.v[0], Traits::kOnes ? smem.ones - smem.v[0] : Traits::kKvChunkBytes)),
@@ -492,7 +492,7 @@ class HopperConsumer {
   // What sums whose maximum is m2 (in units of log2) and those carried with m count together; m2
   // becomes the maximum of both.
   __device__ __forceinline__ static void weigh(float m, float& m2, float& keep, float& take) {
-    const float carried = m * kLog2E;
+    const float carried = m * ptx::kLog2E;
     const float top = fmaxf(m2, carried);
     keep = m2 == -INFINITY ? 0.f : ptx::exp2_approx(m2 - top);
     take = carried == -INFINITY ? 0.f : ptx::exp2_approx(carried - top);

@@ -96,6 +96,8 @@ __device__ inline float reciprocal(float x) {
   return y;
 }
 
+constexpr float kLog2E = 1.4426950408889634f;
+
 // 2^x on the special function unit; 0 for -inf.
 __device__ inline float exp2_approx(float x) {
   float y;

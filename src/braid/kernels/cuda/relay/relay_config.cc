@@ -61,8 +61,9 @@ std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linear
     config.group = s.group;
     config.x_bytes = std::max(config.x_bytes, RelayAttentionLayout(s.head_dim, config.group).bytes);
   }
-  // A warp reads every kRelayWarps-th slot.
-  for (config.slots = kRelayMaxSlots; config.slots > 0; config.slots -= kRelayWarps) {
+  // Each warp has one at a time at least, and each producer as many as the others.
+  for (config.slots = kRelayMaxSlots; config.slots >= kRelayWarps;
+       config.slots -= kRelayProducers) {
     config.shared_bytes = RelayLayout(config.x_bytes, config.sums, config.slots).bytes;
     if (config.shared_bytes <= device.smem_per_cta) return config;
   }

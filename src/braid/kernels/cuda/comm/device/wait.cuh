@@ -31,28 +31,23 @@ __device__ __noinline__ inline void report_expired(const CommView& view, int fro
   }
 }
 
-// Until poll() is true; false when the deadline has passed or the job is aborted. seen() is what
-// the report says was there.
+// Until poll() is true; false when the deadline has passed or the job is aborted. `from`, which
+// poll() may set, and seen() are what the report says was missing, and was there.
 template <class Poll, class Seen>
-__device__ bool wait_until(const CommView& view, int from, uint32_t expected, Poll&& poll,
-                           Seen&& seen) {
-  constexpr int kFree = 64;  // looks before anything else is asked
+__device__ __forceinline__ bool wait_until(const CommView& view, const int& from, uint32_t expected,
+                                           Poll&& poll, Seen&& seen) {
+  constexpr uint32_t kFree = 64;  // looks before anything else is asked
+  uint64_t start = 0;
 #pragma unroll 1
-  for (int i = 0; i < kFree; ++i) {
+  for (uint32_t looks = 1;; ++looks) {
     if (poll()) return true;
-  }
-  const uint64_t start = ptx::global_nanoseconds();
-  while (true) {
-#pragma unroll 1
-    for (int i = 0; i < kFree; ++i) {
-      if (poll()) return true;
-    }
+    if (looks % kFree != 0) continue;
     if (is_aborted(view)) return false;
-    const uint64_t waited = ptx::global_nanoseconds() - start;
-    if (waited >= view.deadline_ns) {
-      report_expired(view, from, expected, seen(), waited);
-      return false;
-    }
+    const uint64_t now = ptx::global_nanoseconds();
+    if (start == 0) start = now;
+    if (now - start < view.deadline_ns) continue;
+    report_expired(view, from, expected, seen(), now - start);
+    return false;
   }
 }
 

@@ -11,8 +11,6 @@
 // the query heads of a KV head as its 8 columns.
 namespace braid::cuda {
 
-constexpr float kLog2E = 1.4426950408889634f;
-
 template <class T, int kD>
 class DecodeWarp {
  public:
@@ -272,7 +270,7 @@ class DecodeWarp {
       for (int i = 0; i < 4; ++i) {
         float x = s_[t][i] * a_.scale;
         if (a_.softcap > 0.f) x = a_.softcap * tanhf(x * a_.softcap_inverse);
-        x *= kLog2E;
+        x *= ptx::kLog2E;
         const int at = key + 16 * t + i / 2 * 8;
         s_[t][i] = at > high_[i % 2] || at < low_[i % 2] ? -INFINITY : x;
       }

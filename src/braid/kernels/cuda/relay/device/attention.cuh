@@ -97,7 +97,7 @@ class RelayAttend {
     const uint8_t* slot = ring.wait();
     const auto* fresh = reinterpret_cast<const uint8_t*>(heads_.fresh(s, item));
     const int stored = keys.length - 1 - first;  // keys of the cache; then the newest, then none
-    const float scale = s.scale * 1.4426950408889634f;
+    const float scale = s.scale * ptx::kLog2E;
     float p[kTiles][2];
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {

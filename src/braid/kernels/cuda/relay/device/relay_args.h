@@ -23,7 +23,7 @@ struct RelayArgs {
   // writes over a sum once it had all words of the next one: those were sent by CTAs that had read
   // it.
   uint2* sums[kMaxCommRanks];
-  CommView ranks;  // behind the last of an odd number that one once more
+  CommView ranks;
   // O', m and l of each CTA's heads: {two f32, each with its tag}.
   uint4* parts;       // [ctas, 2, group, D / 2 + 1]
   uint32_t* control;  // [3]: the tag before this launch's first, CTAs that are done, sums % 2

@@ -89,7 +89,6 @@ Relay::Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
 void Relay::share(RelayArgs& args) const {
   const int ranks = comm_->size();
   args.ranks = comm_->view(comm_->norm_tag());
-  if (ranks % 2 == 1) args.ranks.world_rank[ranks] = args.ranks.world_rank[ranks - 1];
   for (int q = 0; q < ranks; ++q) {
     args.sums[q] = reinterpret_cast<uint2*>(comm_->at_peer(sums_.data(), q));
     if (q != comm_->index()) comm_->count(comm_->norm_tag(), q, {.put = put_bytes_});

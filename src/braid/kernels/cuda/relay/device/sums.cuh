@@ -8,17 +8,6 @@
 // needs it, in the order of the ranks.
 namespace braid::cuda {
 
-// Whether a wait for `from` has lasted too long, or another has. `start`: 0 at first.
-__device__ __noinline__ inline bool give_up(const CommView& view, int from, uint32_t expected,
-                                            uint32_t seen, uint64_t& start) {
-  const uint64_t now = ptx::global_nanoseconds();
-  if (start == 0) start = now;
-  if (is_aborted(view)) return true;
-  if (now - start < view.deadline_ns) return false;
-  report_expired(view, from, expected, seen, now - start);
-  return true;
-}
-
 class RelaySums {
  public:
   __device__ explicit RelaySums(const RelayArgs& a) : a_(a), bank_(__ldcg(a.control + 2)) {}
@@ -34,21 +23,19 @@ class RelaySums {
   // wrong, the launch ends as ever, and the fabric says so.
   template <int kReads, class PlaceOf>
   __device__ void add_to(float4 (&s)[kReads], uint32_t tag, const PlaceOf& place_of) {
-    constexpr uint32_t kLooks = 64;              // before anything else is asked
     constexpr int kAtOnce = kReads > 4 ? 1 : 2;  // ranks
     const int ranks = a_.ranks.ranks;
 #pragma unroll 1
     for (int r = 0; r < ranks; r += kAtOnce) {
+      const auto rank_of = [&](int i) { return min(r + i, ranks - 1); };
       uint4 v[kAtOnce][kReads];
-      uint64_t start = 0;
-      uint32_t looks = 0;
-      while (true) {
-        int missing = -1;
-        uint32_t seen = tag;
+      int missing = -1;
+      uint32_t seen = 0;
+      const auto poll = [&] {
+        missing = -1;
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
-          const auto* from =
-              reinterpret_cast<const uint4*>(words(a_.ranks.rank, min(r + i, ranks - 1)));
+          const auto* from = reinterpret_cast<const uint4*>(words(a_.ranks.rank, rank_of(i)));
 #pragma unroll
           for (int j = 0; j < kReads; ++j) v[i][j] = ptx::load_relaxed_system(from + place_of(j));
         }
@@ -56,13 +43,13 @@ class RelaySums {
         for (int i = 0; i < kAtOnce; ++i) {
 #pragma unroll
           for (int j = 0; j < kReads; ++j) {
-            if (v[i][j].y != tag) missing = r + i, seen = v[i][j].y;
-            if (v[i][j].w != tag) missing = r + i, seen = v[i][j].w;
+            if (v[i][j].y != tag) missing = rank_of(i), seen = v[i][j].y;
+            if (v[i][j].w != tag) missing = rank_of(i), seen = v[i][j].w;
           }
         }
-        if (missing < 0) break;
-        if (++looks % kLooks == 0 && give_up(a_.ranks, missing, tag, seen, start)) break;
-      }
+        return missing < 0;
+      };
+      wait_until(a_.ranks, missing, tag, poll, [&] { return seen; });
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (r + i >= ranks) break;
