@@ -43,6 +43,7 @@ const RelayCase kCases[] = {
     {.name = "few_ctas", .C = 64, .F = 256, .Hq = 8, .Hkv = 8, .D = 64, .tokens = 430},
     {.name = "few_ctas_grouped", .C = 80, .F = 256, .Hq = 12, .Hkv = 4, .D = 128, .tokens = 300},
     {.name = "eight_to_a_head", .C = 256, .F = 512, .Hq = 8, .Hkv = 1, .D = 64, .tokens = 150},
+    {.name = "eight_of_128", .C = 512, .F = 1024, .Hq = 16, .Hkv = 2, .D = 128, .tokens = 150},
     {.name = "six_to_a_head", .C = 320, .F = 616, .Hq = 12, .Hkv = 2, .D = 128, .tokens = 150},
     {.name = "long_rows", .C = 256, .F = 6008, .Hq = 2, .Hkv = 2, .D = 64},
     {.name = "wide_norm", .C = 4616, .F = 256, .Hq = 2, .Hkv = 1, .D = 128},

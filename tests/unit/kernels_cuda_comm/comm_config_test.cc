@@ -109,7 +109,7 @@ TEST(CommConfig, RefusesWhatNothingMoves) {
   EXPECT_THROW(choose({.op = CollectiveOp::all_to_all, .ranks = 2, .rows = 3, .cols = 1}, {}),
                Error);
   EXPECT_THROW(choose({.ranks = 2, .rows = int64_t{1} << 40, .cols = int64_t{1} << 40}, {}), Error);
-  EXPECT_THROW(verify(all_reduce_of(64), {.ctas = 65}, {}), Error);
+  EXPECT_THROW(verify(all_reduce_of(64), {.ctas = 129}, {}), Error);
   EXPECT_THROW(verify(all_reduce_of(64), {.threads = 33}, {}), Error);
   EXPECT_THROW(verify(all_reduce_of(64), {.algorithm = CommAlgorithm::copy_engine}, {}), Error);
 }

@@ -42,8 +42,8 @@ double estimate_us(const CollectiveDesc& desc, const CollectiveConfig& c) {
   switch (c.algorithm) {
     case CommAlgorithm::line: {
       if (const int lines = lines_at_once(desc, c); lines > 0) {
-        return 1.35 + more_ranks + .02 * lines + .001 * c.ctas + .0003 * c.threads +
-               (c.line_data == 12 ? .02 : 0) + std::min(.25, bytes * 16e-6) +
+        return 1.4 + more_ranks + .05 * lines + .0002 * c.ctas + .00015 * c.threads -
+               (c.line_data == 12 ? .03 : 0) + std::min(.25, bytes * 16e-6) +
                bytes * 16 / c.line_data / 350e3;
       }
       // A thread's second unit waits for its first: the whole message at once is best.
@@ -74,8 +74,11 @@ double estimate_us(const CollectiveDesc& desc, const CollectiveConfig& c) {
 
 std::string refusal(const CollectiveDesc& desc, const CollectiveConfig& c,
                     const CommLimits& limits) {
-  if (c.ctas < 1 || c.ctas > std::min(kMaxCommCtas, limits.max_ctas)) {
-    return fmt::format("{} CTAs, must be 1 to {}", c.ctas, std::min(kMaxCommCtas, limits.max_ctas));
+  // A message at once is over before its CTAs are in anybody's way.
+  const int most =
+      lines_at_once(desc, c) > 0 ? kMaxCommCtas : std::min(kMaxCommCtas, limits.max_ctas);
+  if (c.ctas < 1 || c.ctas > most) {
+    return fmt::format("{} CTAs, must be 1 to {}", c.ctas, most);
   }
   if (c.threads < 32 || c.threads > kMaxCommThreads || c.threads % 32 != 0) {
     return fmt::format("{} threads, must be a multiple of 32 up to {}", c.threads, kMaxCommThreads);
@@ -138,7 +141,7 @@ std::vector<CollectiveConfig> candidates(const CollectiveDesc& desc, const CommL
     out.push_back(c);
   };
   for (int line_data : {8, 12}) {
-    for (int ctas : {1, 2, 4, 8, 16, 32, 64}) {
+    for (int ctas : {1, 2, 4, 8, 16, 32, 64, 128}) {
       for (int threads : {64, 128, 256, 512}) {
         add({.algorithm = CommAlgorithm::line,
              .ctas = ctas,

@@ -31,24 +31,37 @@ __device__ __noinline__ inline void report_expired(const CommView& view, int fro
   }
 }
 
-// Until poll() is true; false when the deadline has passed or the job is aborted. `from`, which
-// poll() may set, and seen() are what the report says was missing, and was there.
+// Whether a wait for `from` has lasted too long, or another has, and the job ends; asked now and
+// then. `start` is 0 at first.
+__device__ __noinline__ inline bool give_up(const CommView& view, int from, uint32_t expected,
+                                            uint32_t seen, uint64_t& start) {
+  if (is_aborted(view)) return true;
+  const uint64_t now = ptx::global_nanoseconds();
+  if (start == 0) start = now;
+  if (now - start < view.deadline_ns) return false;
+  report_expired(view, from, expected, seen, now - start);
+  return true;
+}
+constexpr uint32_t kFreeLooks = 64;  // before it is asked
+
+// Until poll() is true; false when the deadline has passed or the job is aborted. seen() is what
+// the report says was there.
 template <class Poll, class Seen>
-__device__ __forceinline__ bool wait_until(const CommView& view, const int& from, uint32_t expected,
-                                           Poll&& poll, Seen&& seen) {
-  constexpr uint32_t kFree = 64;  // looks before anything else is asked
-  uint64_t start = 0;
+__device__ bool wait_until(const CommView& view, int from, uint32_t expected, Poll&& poll,
+                           Seen&& seen) {
+  // A loop of its own, with nothing else in it: what comes in time is seen sooner.
 #pragma unroll 1
-  for (uint32_t looks = 1;; ++looks) {
+  for (uint32_t i = 0; i < kFreeLooks; ++i) {
     if (poll()) return true;
-    if (looks % kFree != 0) continue;
-    if (is_aborted(view)) return false;
-    const uint64_t now = ptx::global_nanoseconds();
-    if (start == 0) start = now;
-    if (now - start < view.deadline_ns) continue;
-    report_expired(view, from, expected, seen(), now - start);
-    return false;
   }
+  uint64_t start = 0;
+  while (!give_up(view, from, expected, seen(), start)) {
+#pragma unroll 1
+    for (uint32_t i = 0; i < kFreeLooks; ++i) {
+      if (poll()) return true;
+    }
+  }
+  return false;
 }
 
 // Flags only grow, and wrap after 2^31 collectives.

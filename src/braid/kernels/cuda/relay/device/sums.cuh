@@ -29,10 +29,10 @@ class RelaySums {
     for (int r = 0; r < ranks; r += kAtOnce) {
       const auto rank_of = [&](int i) { return min(r + i, ranks - 1); };
       uint4 v[kAtOnce][kReads];
-      int missing = -1;
-      uint32_t seen = 0;
-      const auto poll = [&] {
-        missing = -1;
+      uint64_t start = 0;
+      for (uint32_t looks = 1;; ++looks) {
+        int missing = -1;
+        uint32_t seen = tag;
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
           const auto* from = reinterpret_cast<const uint4*>(words(a_.ranks.rank, rank_of(i)));
@@ -47,9 +47,9 @@ class RelaySums {
             if (v[i][j].w != tag) missing = rank_of(i), seen = v[i][j].w;
           }
         }
-        return missing < 0;
-      };
-      wait_until(a_.ranks, missing, tag, poll, [&] { return seen; });
+        if (missing < 0) break;
+        if (looks % kFreeLooks == 0 && give_up(a_.ranks, missing, tag, seen, start)) break;
+      }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (r + i >= ranks) break;
