@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include "braid/base/error.h"
 #include "braid/model/model.h"
 #include "braid/model/model_shape.h"
+#include "braid/ops/embedding.h"
 #include "braid/tensor/quant.h"
 
 namespace braid {
@@ -163,6 +165,19 @@ TEST(RandomModel, HasWeightsAndNoFile) {
   }
   EXPECT_EQ(parameters, model.parameters());
   EXPECT_EQ(weights, static_cast<int64_t>(model.random()->tensors().size()));
+}
+
+// One token's row is its own: nothing picks it.
+TEST(RandomModel, OneTokenPicksNoRow) {
+  const Model model(small(DType::f16), 3);
+  const auto picks = [&](const Extents& capacity) {
+    const Program program = model.forward({capacity, 8, 4, 2, DType::f16});
+    EXPECT_EQ(program.value(program.outputs.at(0)).type.shape, (Shape{capacity.row, 1009}));
+    return std::ranges::count(program.ops, &ops::kGatherRows, &Op::def);
+  };
+  EXPECT_EQ(picks({1, 1, 1}), 0);
+  EXPECT_EQ(picks({2, 1, 1}), 1);
+  EXPECT_EQ(picks({4, 2, 2}), 1);
 }
 
 // One matrix is both the embedding and the head.
