@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "braid/base/math.h"
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/bind_gemm.h"
 #include "braid/kernels/cuda/register.h"
@@ -113,10 +112,10 @@ class RelayBuilder {
   // A linear with perhaps many outputs, which nobody takes from here: a step for some at a time.
   bool add_long(const RelayLinear& whole, RelayLinearShape shape) {
     RelayLinear s = whole;
-    const int32_t parts = ceil_div(whole.units, kRelayLongRows);
-    const int32_t each = round_up(ceil_div(whole.units, parts), 2);
-    for (int32_t row = 0; row < whole.units; row += each) {
-      s.n[0] = s.units = std::min(whole.units - row, each);
+    for (int32_t row = 0; row < whole.units; row += s.units) {
+      const int32_t left = whole.units - row;  // the last two are alike: none has but a few rows
+      const int32_t half = (left / 2 + 1) / 2 * 2;
+      s.n[0] = s.units = left <= kRelayLongRows ? left : std::min(kRelayLongRows, half);
       s.w[0] = whole.w[0] + int64_t{row} * 2 * s.k;
       s.y[0] = static_cast<float*>(whole.y[0]) + row;
       if (s.bias[0] != nullptr) s.bias[0] = whole.bias[0] + row;
