@@ -282,7 +282,8 @@ class Calibration {
       const double m =
           is_attention ? static_cast<double>(work.attended) / static_cast<double>(work.kv_tokens)
                        : static_cast<double>(T);
-      if (key.kind == "gather_rows" && T > 1) continue;  // one row in all of them
+      // One row in all of them, and none where there is one token.
+      if (key.kind == "gather_rows" && T != 8) continue;
       add_point(key, by_flops ? Rate::Unit::flops : Rate::Unit::bytes, m,
                 (by_flops ? sum.flops : sum.bytes) / sum.seconds);
     }

@@ -31,7 +31,8 @@ TEST(Calibrate, MeasuresEveryKindOfOpThatAForwardPassHas) {
     }
   }
   for (const char* dtype : {"f16", "bf16", "f32"}) EXPECT_NE(p.find("attention", dtype), nullptr);
-  for (const char* kind : {"rms_norm", "add_rms_norm", "rope_append", "embedding", "add"}) {
+  for (const char* kind :
+       {"rms_norm", "add_rms_norm", "rope_append", "embedding", "add", "gather_rows"}) {
     EXPECT_NE(p.find(kind, ""), nullptr) << kind;
   }
   const Profile read = parse_profile(to_json(p), "calibrated");

@@ -110,6 +110,11 @@ TEST(CommConfig, RefusesWhatNothingMoves) {
                Error);
   EXPECT_THROW(choose({.ranks = 2, .rows = int64_t{1} << 40, .cols = int64_t{1} << 40}, {}), Error);
   EXPECT_THROW(verify(all_reduce_of(64), {.ctas = 129}, {}), Error);
+  // As many threads as fit beside others; small CTAs share SMs where all goes at once.
+  EXPECT_NO_THROW(verify(all_reduce_of(64), {.ctas = 128, .threads = 256}, {}));
+  EXPECT_THROW(verify(all_reduce_of(64), {.ctas = 65, .threads = 512}, {}), Error);
+  EXPECT_THROW(verify(all_reduce_of(1 << 20), {.ctas = 65, .threads = 64}, {}), Error);
+  EXPECT_THROW(verify(all_reduce_of(64), {.line_data = 0}, {}), Error);
   EXPECT_THROW(verify(all_reduce_of(64), {.threads = 33}, {}), Error);
   EXPECT_THROW(verify(all_reduce_of(64), {.algorithm = CommAlgorithm::copy_engine}, {}), Error);
 }

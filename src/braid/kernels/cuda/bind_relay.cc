@@ -1,7 +1,7 @@
-// Joins the layers of a decode step of one token in one launch: norm_linear, rope_append, attention
-// and linear, or all_reduce_add_rms_norm and linear where ranks share them, as long as each takes
-// what the one before it made. A step of one micro-batch never moves its operands, so their places
-// are read once.
+// Joins the layers of a decode step of one token, and its head, in one launch: norm_linear,
+// rope_append, attention and linear, or all_reduce_add_rms_norm and linear where ranks share them,
+// as long as each takes what the one before it made. A step of one micro-batch never moves its
+// operands, so their places are read once.
 #include <memory>
 #include <optional>
 #include <span>
@@ -112,6 +112,11 @@ class RelayBuilder {
   // A linear with perhaps many outputs, which nobody takes from here: a step for some at a time.
   bool add_long(const RelayLinear& whole, RelayLinearShape shape) {
     RelayLinear s = whole;
+    // Where they meet, nobody reads the sum: its memory is the outputs' already, and CTAs that are
+    // through with the step do not wait for the one that writes the sum.
+    const auto* y = static_cast<const float*>(whole.y[0]);
+    const bool meet = s.sum != nullptr && s.sum < y + whole.units && y < s.sum + s.k;
+    if (meet) s.sum = nullptr;
     for (int32_t row = 0; row < whole.units; row += s.units) {
       const int32_t left = whole.units - row;  // the last two are alike: none has but a few rows
       const int32_t half = (left / 2 + 1) / 2 * 2;

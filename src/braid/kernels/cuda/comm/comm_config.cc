@@ -72,11 +72,16 @@ double estimate_us(const CollectiveDesc& desc, const CollectiveConfig& c) {
   return 0;
 }
 
+// Of the kernel for messages that go at once several small CTAs fit an SM: as many threads in all.
+int most_ctas(const CollectiveDesc& desc, const CollectiveConfig& c, const CommLimits& limits) {
+  const int of_size =
+      lines_at_once(desc, c) > 0 ? kMaxCommThreads / std::clamp(c.threads, 1, kMaxCommThreads) : 1;
+  return std::min(kMaxCommCtas, limits.max_ctas * of_size);
+}
+
 std::string refusal(const CollectiveDesc& desc, const CollectiveConfig& c,
                     const CommLimits& limits) {
-  // A message at once is over before its CTAs are in anybody's way.
-  const int most =
-      lines_at_once(desc, c) > 0 ? kMaxCommCtas : std::min(kMaxCommCtas, limits.max_ctas);
+  const int most = most_ctas(desc, c, limits);
   if (c.ctas < 1 || c.ctas > most) {
     return fmt::format("{} CTAs, must be 1 to {}", c.ctas, most);
   }
@@ -117,7 +122,8 @@ std::string refusal(const CollectiveDesc& desc, const CollectiveConfig& c,
 int lines_at_once(const CollectiveDesc& desc, const CollectiveConfig& c) {
   const int64_t row_bytes = desc.cols * info(desc.dtype).block_bytes;
   if (desc.op != CollectiveOp::all_reduce || c.algorithm != CommAlgorithm::line ||
-      desc.bytes() == 0 || (desc.live_rows ? row_bytes : desc.bytes()) % 16 != 0) {
+      (c.line_data != 8 && c.line_data != 12) || desc.bytes() == 0 ||
+      (desc.live_rows ? row_bytes : desc.bytes()) % 16 != 0) {
     return 0;
   }
   const int most = c.line_data == 8 ? 2 : 4;

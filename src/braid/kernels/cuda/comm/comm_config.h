@@ -35,7 +35,7 @@ constexpr int kMaxCommThreads = 512;
 // What the choice may use.
 struct CommLimits {
   int64_t line_bytes = 1 << 20;  // payload from one rank to another that the staging holds
-  int max_ctas = 64;             // SMs that other kernels leave free
+  int max_ctas = 64;             // SMs that other kernels leave free, of kMaxCommThreads each
   bool across_machines = false;  // emulated: everything is staged
 };
 

@@ -61,7 +61,7 @@ struct RelayLinear {
   bool shared;          // y goes to all ranks, which add it up
   const float* a;       // [k] of the first step, else null
   const float* norm_w;  // [k]
-  float* sum;           // [k] receives s, or null
+  float* sum;           // [k] receives s, or null; its memory is not that of y
   void* x;              // bf16 [k] receives x, or null
   float eps;
   RelayCut cut;

@@ -15,11 +15,11 @@ namespace braid::cuda {
 
 struct RelayArgs;
 
-// Layers of a decode step of one token as one launch: a relay. Each CTA reads its part of all
-// weights and keys without a pause; what it makes for the others they take as it comes, so that no
-// seam between two steps waits for the slowest CTA's last write, the end of a grid and the begin of
-// another. Weights are read once, at about the speed of memory. What ranks add up they send each
-// other in the same way, word by word.
+// Layers of a decode step of one token, and its head, as one launch: a relay. Each CTA reads its
+// part of all weights and keys without a pause; what it makes for the others they take as it comes,
+// so that no seam between two steps waits for the slowest CTA's last write, the end of a grid and
+// the begin of another. Weights are read once, at about the speed of memory. What ranks add up they
+// send each other in the same way, word by word.
 class Relay {
  public:
   // Whether the device runs all its CTAs at once. Loads the kernel: not within a capture.
