@@ -88,6 +88,23 @@ TEST(RelayConfig, FitsSharedMemory) {
   }
 }
 
+TEST(RelayConfig, ALongLinearIsSeveralSteps) {
+  EXPECT_EQ(relay_parts(300), (std::vector<int32_t>{300}));
+  EXPECT_EQ(relay_parts(32000), (std::vector<int32_t>{16000, 16000}));
+  EXPECT_EQ(relay_parts(33004), (std::vector<int32_t>{16384, 8310, 8310}));
+  for (int32_t rows = 2; rows < 200000; rows += 2 * 577) {
+    SCOPED_TRACE(rows);
+    int32_t all = 0;
+    for (const int32_t part : relay_parts(rows)) {
+      all += part;
+      ASSERT_EQ(part % 2, 0);
+      ASSERT_LE(part, kRelayLongRows);
+      ASSERT_GE(part, std::min(rows, kRelayLongRows / 2 - 2));
+    }
+    ASSERT_EQ(all, rows);
+  }
+}
+
 TEST(RelaySteps, EveryUnitHasOneOwner) {
   for (const int total : {1, 5, 131, 132, 133, 2048, 11008, 262144}) {
     for (const int parts : {1, 7, 132}) {

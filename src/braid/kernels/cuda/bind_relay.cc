@@ -110,22 +110,19 @@ class RelayBuilder {
   }
 
   // A linear with perhaps many outputs, which nobody takes from here: a step for some at a time.
-  bool add_long(const RelayLinear& whole, RelayLinearShape shape) {
-    RelayLinear s = whole;
+  bool add_long(RelayLinear s, RelayLinearShape shape) {
     // Where they meet, nobody reads the sum: its memory is the outputs' already, and CTAs that are
     // through with the step do not wait for the one that writes the sum.
-    const auto* y = static_cast<const float*>(whole.y[0]);
-    const bool meet = s.sum != nullptr && s.sum < y + whole.units && y < s.sum + s.k;
+    const auto* y = static_cast<const float*>(s.y[0]);
+    const bool meet = s.sum != nullptr && s.sum < y + s.units && y < s.sum + s.k;
     if (meet) s.sum = nullptr;
-    for (int32_t row = 0; row < whole.units; row += s.units) {
-      const int32_t left = whole.units - row;  // the last two are alike: none has but a few rows
-      const int32_t half = (left / 2 + 1) / 2 * 2;
-      s.n[0] = s.units = left <= kRelayLongRows ? left : std::min(kRelayLongRows, half);
-      s.w[0] = whole.w[0] + int64_t{row} * 2 * s.k;
-      s.y[0] = static_cast<float*>(whole.y[0]) + row;
-      if (s.bias[0] != nullptr) s.bias[0] = whole.bias[0] + row;
-      shape.units = s.units;
+    for (const int32_t rows : relay_parts(s.units)) {
+      s.n[0] = s.units = rows;
+      shape.units = rows;
       add_step(s, shape);
+      s.w[0] += int64_t{rows} * 2 * s.k;
+      s.y[0] = static_cast<float*>(s.y[0]) + rows;
+      if (s.bias[0] != nullptr) s.bias[0] += rows;
       s.again = true;
       s.a = nullptr, s.sum = nullptr, s.x = nullptr;
       s.summed = shape.summed = false;

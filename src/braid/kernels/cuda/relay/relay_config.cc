@@ -70,6 +70,15 @@ std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linear
   return {};
 }
 
+std::vector<int32_t> relay_parts(int32_t rows) {
+  std::vector<int32_t> parts;
+  for (int32_t left = rows; left > 0; left -= parts.back()) {
+    const int32_t half = (left / 2 + 1) / 2 * 2;  // the last two are alike
+    parts.push_back(left <= kRelayLongRows ? left : std::min(kRelayLongRows, half));
+  }
+  return parts;
+}
+
 std::string to_string(const RelayConfig& c) {
   return fmt::format("relay {} x {} slots{}{}", c.ctas, c.slots,
                      c.head_dim > 0 ? fmt::format(", heads of {} x {}", c.group, c.head_dim) : "",

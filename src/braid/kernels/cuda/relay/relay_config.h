@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 // How the layers of a decode step of one token run in one launch (docs/kernels.md). Pure host code.
 namespace braid::cuda {
@@ -19,7 +20,7 @@ constexpr int kRelayMaxGroup = 8;    // query heads of a KV head
 constexpr int kRelayMaxNorm = 8192;  // elements of a normed row, which threads keep in registers
 constexpr int kRelayFewNorm = 4096;  // with which the kernel is shorter
 constexpr int kRelayMinSteps = 4;    // of a launch, for which it pays
-constexpr int kRelayLongRows = 1 << 14;  // of a step: a linear in f32 may have more
+constexpr int kRelayLongRows = 1 << 14;  // of a step, at most, of a linear in f32
 
 // y = x W^T, or the product of a gated pair.
 struct RelayLinearShape {
@@ -76,6 +77,10 @@ bool relay_takes(const RelayAttentionShape& shape, const RelayDevice& device);
 std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linears,
                                         std::span<const RelayAttentionShape> attention,
                                         const RelayDevice& device);
+
+// How many of a linear's rows, an even number, are each step's where they are too many for one:
+// even numbers, and none of but a few.
+std::vector<int32_t> relay_parts(int32_t rows);
 
 std::string to_string(const RelayConfig& config);  // "relay 132 x 24 slots, heads of 4 x 128"
 
