@@ -72,19 +72,8 @@ double estimate_us(const CollectiveDesc& desc, const CollectiveConfig& c) {
   return 0;
 }
 
-// Of the kernel for messages that go at once several small CTAs fit an SM: as many threads in all.
-int most_ctas(const CollectiveDesc& desc, const CollectiveConfig& c, const CommLimits& limits) {
-  const int of_size =
-      lines_at_once(desc, c) > 0 ? kMaxCommThreads / std::clamp(c.threads, 1, kMaxCommThreads) : 1;
-  return std::min(kMaxCommCtas, limits.max_ctas * of_size);
-}
-
 std::string refusal(const CollectiveDesc& desc, const CollectiveConfig& c,
                     const CommLimits& limits) {
-  const int most = most_ctas(desc, c, limits);
-  if (c.ctas < 1 || c.ctas > most) {
-    return fmt::format("{} CTAs, must be 1 to {}", c.ctas, most);
-  }
   if (c.threads < 32 || c.threads > kMaxCommThreads || c.threads % 32 != 0) {
     return fmt::format("{} threads, must be a multiple of 32 up to {}", c.threads, kMaxCommThreads);
   }
@@ -114,6 +103,12 @@ std::string refusal(const CollectiveDesc& desc, const CollectiveConfig& c,
     case CommAlgorithm::staged:
       break;
   }
+  // Of the kernel for messages that go at once several small CTAs fit an SM.
+  const int of_an_sm = lines_at_once(desc, c) > 0 ? kMaxCommThreads / c.threads : 1;
+  const int most = std::min(kMaxCommCtas, limits.max_ctas * of_an_sm);
+  if (c.ctas < 1 || c.ctas > most) {
+    return fmt::format("{} CTAs, must be 1 to {}", c.ctas, most);
+  }
   return {};
 }
 
@@ -122,8 +117,7 @@ std::string refusal(const CollectiveDesc& desc, const CollectiveConfig& c,
 int lines_at_once(const CollectiveDesc& desc, const CollectiveConfig& c) {
   const int64_t row_bytes = desc.cols * info(desc.dtype).block_bytes;
   if (desc.op != CollectiveOp::all_reduce || c.algorithm != CommAlgorithm::line ||
-      (c.line_data != 8 && c.line_data != 12) || desc.bytes() == 0 ||
-      (desc.live_rows ? row_bytes : desc.bytes()) % 16 != 0) {
+      desc.bytes() == 0 || (desc.live_rows ? row_bytes : desc.bytes()) % 16 != 0) {
     return 0;
   }
   const int most = c.line_data == 8 ? 2 : 4;
