@@ -156,22 +156,6 @@ class Ranks {
   uint64_t call_ = 0;
 };
 
-// Two ranks on two emulated machines, one of them slow, and four on two machines. Four need GPUs of
-// their own: on two they were seen to wait for each other's launches.
-std::vector<fabric::PeerFabricConfig> machines() {
-  std::vector<fabric::PeerFabricConfig> all;
-  if (device_count() == 0) return all;
-  for (int ranks : {2, 2, 4}) {
-    if (ranks > std::max(device_count(), 2)) continue;
-    fabric::PeerFabricConfig config = fabric_config({ranks, device_count() < ranks});
-    if (device_count() > 1) config.devices.clear();  // in turns
-    config.links.machines = 2;
-    if (all.empty()) config.links.cluster_link = Link{2e9, 10e-6};
-    all.push_back(config);
-  }
-  return all;
-}
-
 template <class Fn>
 void on_ranks(Fn&& fn) {
   if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
@@ -195,13 +179,6 @@ void on_machines(Fn&& fn) {
       fn(ranks);
     });
   }
-}
-
-CollectiveConfig line(int data, int ctas, int threads) {
-  return {.algorithm = CommAlgorithm::line, .ctas = ctas, .threads = threads, .line_data = data};
-}
-CollectiveConfig direct(int ctas, int threads, int unroll) {
-  return {.algorithm = CommAlgorithm::direct, .ctas = ctas, .threads = threads, .unroll = unroll};
 }
 
 const std::vector<CollectiveConfig> kSums = {line(8, 2, 64), line(12, 3, 96), direct(3, 128, 4),
@@ -321,87 +298,6 @@ TEST(Collective, EveryCandidateAndTheChoice) {
       ranks.check({desc.op, desc.dtype, rows, desc.cols, choose(desc, {})});
     }
   });
-}
-
-TEST(Collective, BytesCountedAreTheAnalyticVolume) {
-  if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
-  for (const WorldKind& kind : worlds()) {
-    fabric::PeerFabric fabric(fabric_config(kind));
-    run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
-      const int P = e.world_size();
-      DeviceComm comm(e, fabric::Group::world(P), {.name = "t"});
-      constexpr int64_t kRows = 840;  // divisible by every P
-      TestBuffer x(e, kRows * 64 * 2, "x"), y(e, kRows * 64 * 2, "y");
-      HostBarrier barrier(e);
-      x.start(kRows * 128);
-      y.start(kRows * 128);
-      TestStream stream;
-      barrier.wait();
-      const CollectiveParams params{.x = x.data(), .y = y.data()};
-      const int64_t n = kRows * 64 * 2;
-      const auto bytes = [&](fabric::Verb verb, CollectiveOp op) {
-        return e.traffic().bytes(verb, LinkClass::machine, "t/" + std::string(to_string(op)));
-      };
-      const auto run = [&](CollectiveOp op, const CollectiveConfig& config) {
-        e.traffic().reset();
-        collective(comm, cuda::describe(comm, op, DType::bf16, kRows, 64, params), params, config,
-                   {stream.get()});
-        stream.synchronize();
-        comm.check();
-        return std::pair(bytes(fabric::Verb::put, op), bytes(fabric::Verb::get, op));
-      };
-      const int64_t others = P - 1;
-      using Pair = std::pair<int64_t, int64_t>;
-      EXPECT_EQ(run(CollectiveOp::all_reduce, line(8, 2, 256)), Pair(others * n, 0));
-      EXPECT_EQ(run(CollectiveOp::all_reduce, direct(2, 256, 4)),
-                Pair(others * n / P, others * n / P));
-      EXPECT_EQ(run(CollectiveOp::reduce_scatter, line(8, 2, 256)), Pair(others * n / P, 0));
-      EXPECT_EQ(run(CollectiveOp::reduce_scatter, direct(2, 256, 4)), Pair(0, others * n / P));
-      for (CollectiveOp op : kMoveOps) {
-        EXPECT_EQ(run(op, line(12, 2, 256)), Pair(others * n / P, 0));
-        EXPECT_EQ(run(op, direct(2, 256, 4)), Pair(others * n / P, 0));
-      }
-      barrier.wait();
-    });
-  }
-}
-
-TEST(Collective, BytesBetweenMachinesAreTheAnalyticVolume) {
-  if (machines().empty()) GTEST_SKIP() << "no CUDA device";
-  for (const fabric::PeerFabricConfig& config : machines()) {
-    fabric::PeerFabric fabric(config);
-    run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
-      const int P = e.world_size();
-      DeviceComm comm(e, fabric::Group::world(P), {.name = "t"});
-      constexpr int64_t kRows = 840;
-      TestBuffer x(e, kRows * 64 * 2, "x"), y(e, kRows * 64 * 2, "y");
-      HostBarrier barrier(e);
-      x.start(kRows * 128);
-      y.start(kRows * 128);
-      TestStream stream;
-      const CollectiveParams params{.x = x.data(), .y = y.data()};
-      const int64_t n = kRows * 64 * 2;
-      const int across = P / 2, within = P / 2 - 1;  // peers
-      for (CollectiveOp op : {CollectiveOp::all_reduce, CollectiveOp::reduce_scatter,
-                              CollectiveOp::all_gather, CollectiveOp::all_to_all}) {
-        const CollectiveDesc desc = cuda::describe(comm, op, DType::bf16, kRows, 64, params);
-        const CollectiveConfig config = choose(desc, comm.limits());
-        ASSERT_EQ(config.algorithm, CommAlgorithm::staged);
-        prepare(comm, desc, config);
-        barrier.wait();
-        e.traffic().reset();
-        collective(comm, desc, params, config, {stream.get()});
-        stream.synchronize();
-        comm.check();
-        const std::string tag = "t/" + std::string(to_string(op));
-        const int64_t message = op == CollectiveOp::all_reduce ? n : n / P;
-        EXPECT_EQ(e.traffic().bytes(fabric::Verb::put, LinkClass::cluster, tag), across * message);
-        EXPECT_EQ(e.traffic().bytes(fabric::Verb::put, LinkClass::machine, tag), within * message);
-        EXPECT_EQ(e.traffic().bytes(fabric::Verb::get, LinkClass::cluster, tag), 0);
-        barrier.wait();
-      }
-    });
-  }
 }
 
 }  // namespace

@@ -38,6 +38,20 @@ float decode(DType dtype, uint32_t bits) {
   return from_bits<float>(bits);
 }
 
+std::vector<fabric::PeerFabricConfig> machines() {
+  std::vector<fabric::PeerFabricConfig> all;
+  if (device_count() == 0) return all;
+  for (int ranks : {2, 2, 4}) {
+    if (ranks > std::max(device_count(), 2)) continue;
+    fabric::PeerFabricConfig config = fabric_config({ranks, device_count() < ranks});
+    if (device_count() > 1) config.devices.clear();  // in turns
+    config.links.machines = 2;
+    if (all.empty()) config.links.cluster_link = Link{2e9, 10e-6};
+    all.push_back(config);
+  }
+  return all;
+}
+
 TestBuffer::TestBuffer(fabric::PeerEndpoint& endpoint, int64_t capacity, const std::string& name,
                        bool symmetric)
     : total_(capacity + 3 * kGuard) {

@@ -75,6 +75,17 @@ inline int64_t size_of(DType dtype) {
   return info(dtype).block_bytes;
 }
 
+// Two ranks on two emulated machines, one of them slow, and four on two machines. Four need GPUs of
+// their own: on two they were seen to wait for each other's launches.
+std::vector<fabric::PeerFabricConfig> machines();
+
+inline CollectiveConfig line(int data, int ctas, int threads) {
+  return {.algorithm = CommAlgorithm::line, .ctas = ctas, .threads = threads, .line_data = data};
+}
+inline CollectiveConfig direct(int ctas, int threads, int unroll) {
+  return {.algorithm = CommAlgorithm::direct, .ctas = ctas, .threads = threads, .unroll = unroll};
+}
+
 // Device memory of this rank, symmetric or its own, of which a case uses the first bytes; the rest
 // must stay poison. Made and destroyed where no rank spins.
 class TestBuffer {
