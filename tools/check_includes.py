@@ -47,8 +47,6 @@ LONG_FILES: dict[str, str] = {
         "one loop over key tiles: its stages share registers and barriers, and are read together",
     "src/braid/kernels/cuda/comm/device/norm_kernel.cu":
         "the reductions that end in a norm: they share the row they hold in registers",
-    "tests/backend/cuda/attention/attention_case.cc":
-        "one case of segment attention from description to comparison",
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
