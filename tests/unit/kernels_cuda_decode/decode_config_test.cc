@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "braid/base/error.h"
+#include "braid/kernels/cuda/decode/layout.h"
 
 namespace braid::cuda {
 namespace {
@@ -45,7 +46,8 @@ TEST(DecodeConfig, EachCandidateFits) {
       for (const DecodeConfig& c : all) {
         EXPECT_LE(c.shared_bytes, device.shared_bytes) << to_string(c);
         EXPECT_GT(c.workspace_bytes, 0);
-        EXPECT_EQ(c.ctas % device.num_sms, 0);
+        EXPECT_TRUE(c.ctas == device.num_sms || c.ctas == kMaxCtas);
+        EXPECT_LE(c.ctas * c.warps, 8 * device.num_sms);
         EXPECT_LE(choose(d, device).cost_us, c.cost_us);
       }
     }
@@ -57,6 +59,10 @@ TEST(DecodeConfig, Choice) {
   EXPECT_EQ(c.ctas, 132);
   EXPECT_EQ(c.warps, 8);
   EXPECT_THAT(to_string(c), HasSubstr("132 CTAs of 8 warps"));
+  // With as many heads as that, two CTAs an SM.
+  EXPECT_THAT(to_string(choose(llama(32, 32, 8, 64), {})), HasSubstr("256 CTAs of 4 warps"));
+  EXPECT_THAT(to_string(choose(llama(32, 8, 32, 64), {})), HasSubstr("256 CTAs of 4 warps"));
+  EXPECT_THAT(to_string(choose(llama(32, 8, 16, 64), {})), HasSubstr("132 CTAs of 8 warps"));
   EXPECT_EQ(to_string(llama(32, 8, 16, 64)), "bf16 S16 T16 Hq32 Hkv8 D128 page64");
 }
 

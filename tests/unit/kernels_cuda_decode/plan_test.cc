@@ -65,7 +65,14 @@ TEST(DecodePlan, WorkingCtas) {
   // Eight units keep one CTA's warps busy.
   EXPECT_EQ(working_ctas(8, 1), 1);
   EXPECT_EQ(working_ctas(0, 0), 1);
-  EXPECT_EQ(working_ctas(1000000, 4000), 132);
+  EXPECT_EQ(working_ctas(1000000, 4001), 132);
+  // 16 and 32 sequences of 1K: four and eight heads a CTA.
+  EXPECT_EQ(working_ctas(16 * 32 * 65, 16 * 32), 128);
+  EXPECT_EQ(working_ctas(32 * 32 * 65, 32 * 32), 128);
+  // 16 sequences of 8 heads, a head a CTA: nine rounds instead of eight.
+  EXPECT_EQ(working_ctas(16 * 8 * 65, 16 * 8), 128);
+  // Five heads a CTA would leave 12 of them idle.
+  EXPECT_EQ(working_ctas(600 * 65, 600), 132);
   for (int units : {1, 9, 100, 5000}) {
     for (int items : {1, 3, 40, 1000}) {
       const int n = working_ctas(units, items);

@@ -14,14 +14,20 @@ namespace {
 
 constexpr double kBytesPerUs = 4.65e6;  // of an H200
 constexpr double kUnitUs = .5;          // from a unit's arrival to the next one's, in one warp
+constexpr int kReserved = 1 << 10;      // of shared memory, for each CTA on an SM
+// Two CTAs on an SM come in one by one, beside the end of the launch ahead.
+constexpr double kLateUs = 1;  // that one of twice the size begins later
 
 // At capacity: the bytes, or what the warp with the most units takes for them.
-double estimate_us(const DecodeDesc& d, const DecodeConfig& c) {
+double estimate_us(const DecodeDesc& d, const DecodeConfig& c, const DecodeDevice& device) {
   const auto D = static_cast<int>(d.attrs.head_dim);
   const double keys =
       static_cast<double>(kv_heads_read(d).count) * d.max_sequences * d.table_stride * d.page_size;
   const double rounds = std::ceil(keys / unit_keys(D) / (static_cast<double>(c.ctas * c.warps)));
-  return std::max(keys * 4 * D / kBytesPerUs, rounds * kUnitUs);
+  // With fewer heads than CTAs more of these mean more parts to put together.
+  const int64_t heads = int64_t{kv_heads_read(d).count} * d.max_sequences;
+  const bool late = c.ctas <= device.num_sms && heads >= std::min(2 * device.num_sms, kMaxCtas);
+  return std::max(keys * 4 * D / kBytesPerUs, rounds * kUnitUs) + (late ? kLateUs : 0);
 }
 
 }  // namespace
@@ -39,16 +45,19 @@ std::vector<DecodeConfig> candidates(const DecodeDesc& desc, const DecodeDevice&
   }
   const auto D = static_cast<int>(desc.attrs.head_dim);
   std::vector<DecodeConfig> out;
-  for (int warps : {8, 4}) {
+  const auto add = [&](int warps, int on_sm) {
     DecodeConfig c;
-    c.ctas = std::min(device.num_sms, kMaxCtas);
+    c.ctas = std::min(on_sm * device.num_sms, kMaxCtas);
     c.warps = warps;
     c.shared_bytes = DecodeShared(D, warps, desc.max_sequences).bytes;
-    if (c.shared_bytes > device.shared_bytes) continue;
+    if (on_sm * (c.shared_bytes + kReserved) > device.shared_bytes + kReserved) return;
     c.workspace_bytes = DecodeWorkspace(D, c.ctas).bytes;
-    c.cost_us = estimate_us(desc, c);
+    c.cost_us = estimate_us(desc, c, device);
     out.push_back(c);
-  }
+  };
+  add(8, 1);
+  add(4, 1);
+  add(4, 2);
   if (out.empty()) {
     fail(ErrorCode::kUnsupported, "decode attention: {} does not fit {} bytes of shared memory",
          to_string(desc), device.shared_bytes);

@@ -69,19 +69,26 @@ struct Deal {
 };
 
 // `units` dealt to CTAs of 2^warps_log2 warps, at most `ctas`: with few units some stay idle, as a
-// result in fewer parts is put together sooner; and where it costs no more rounds of units each of
-// `items` is a whole number of CTAs'. Divisions are few: the kernel waits for each.
+// result in fewer parts is put together sooner; and each of `items` is a whole number of CTAs', or
+// each CTA has a whole number of items, where that costs no more rounds of units or, of many, leaves
+// at most a thirtieth of the CTAs idle, which memory does not notice. Divisions are few: the kernel
+// waits for each.
 BRAID_HOST_DEVICE Deal deal_to_ctas(int32_t units, int32_t items, int32_t ctas,
                                     int32_t warps_log2) {
   const int32_t warps = 1 << warps_log2;
   const int32_t useful = (units + warps - 1) >> warps_log2;
   const int32_t most = useful < 1 ? 1 : useful < ctas ? useful : ctas;
   const Deal all(units, most);
-  if (items > most || items < 1) return all;
+  if (items > most) {
+    const int32_t each = (items + most - 1) / most, whole = items / each;
+    return whole * each == items && most - whole <= most / 30 ? Deal(units, whole) : all;
+  }
+  if (items < 1) return all;
   const Deal even(units, most / items * items);
   const int32_t rounds = (all.share + (all.extra > 0) + warps - 1) >> warps_log2;
   const int32_t even_rounds = (even.share + (even.extra > 0) + warps - 1) >> warps_log2;
-  return rounds == even_rounds ? even : all;
+  const bool long_enough = rounds >= 8 && most - even.parts <= most / 30;
+  return rounds == even_rounds || long_enough ? even : all;
 }
 
 }  // namespace braid::cuda

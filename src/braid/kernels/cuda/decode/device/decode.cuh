@@ -49,68 +49,127 @@ __device__ __forceinline__ void write_part(float* parts, float2* stats, int part
   if (dim == 0 || threadIdx.x % 32 == 0) stats[part] = make_float2(sum.top, sum.l);
 }
 
-// Adds the warps' pieces: items that they complete go to the output, up to two others to `parts`.
+// The warps' pieces in shared memory, once all are there: those of one item are added up.
 template <int kD>
-__device__ __forceinline__ void merge_warps(const DecodeArgs& a, uint8_t* smem,
-                                            const DecodeShared& layout,
-                                            const SequenceEntry* sequences, int begin, int end,
-                                            const Parts& parts, PieceItem (&unfinished)[2]) {
-  constexpr int kQuads = kD / 4;
-  const int lane = threadIdx.x % 32;
-  const auto* items = reinterpret_cast<const int4*>(smem + layout.items);
-  const auto* stats = reinterpret_cast<const float*>(smem + layout.stats);
-  // Pieces of one item stand in a row: (warp 0, piece 0), (0, 1), (1, 0), ...; lane i looks at the
-  // i-th.
-  int4 mine = make_int4(-1, 0, 0, 0);
-  if (lane < kPiecesPerWarp << a.warps_log2) mine = items[lane];
-  const unsigned same = __match_any_sync(kAllLanes, mine.x);
-  unsigned firsts = __ballot_sync(kAllLanes, mine.x >= 0 && __ffs(same) - 1 == lane);
-  while (firsts != 0) {
-    const int first = __ffs(firsts) - 1;
-    firsts &= firsts - 1;
-    const unsigned pieces = __shfl_sync(kAllLanes, same, first);
-    PieceItem p;
-    p.begin = __shfl_sync(kAllLanes, mine.x, first);
-    p.end = __shfl_sync(kAllLanes, mine.y, first);
-    p.s = __shfl_sync(kAllLanes, mine.z, first);
-    p.item = __shfl_sync(kAllLanes, mine.w, first);
-    const ItemRows item(a, sequences, p);
-    const bool whole = p.begin >= begin && p.end <= end;
-    const int slot = p.begin >= begin ? 1 : 0;
-    for (int e = threadIdx.x; e < kTileRows * kQuads; e += blockDim.x) {
-      const int row = e / kQuads;
-      const int dim = e % kQuads * 4;
-      const QueryRow r = query_row(a, item.sequence, item.head, item.row + row);
-      if (!r.valid) continue;
-      // A warp has one piece of an item at most; where it has none, another's stands in with no
-      // weight, so that all loads go out together.
-      const float* its_stats[kMaxWarps];
-      float4 o[kMaxWarps];
-      Merge sum;
-      float m[kMaxWarps];
-#pragma unroll
-      for (int j = 0; j < kMaxWarps; ++j) {
-        const bool has = (pieces >> 2 * j & 3) != 0;
-        const int piece = has ? 2 * j + (pieces >> 2 * j & 2) / 2 : first;
-        const uint8_t* data =
-            piece % 2 ? smem + piece / 2 * ring_bytes(kD)
-                      : smem + layout.pieces + piece / 2 * kTileRows * piece_row(kD) * 4;
-        o[j] = reinterpret_cast<const float4*>(data)[(row * piece_row(kD) + dim) / 4];
-        its_stats[j] = stats + piece * 2 * kTileRows + row;
-        m[j] = has ? *its_stats[j] : -INFINITY;
-        sum.top = fmaxf(sum.top, m[j]);
-      }
-#pragma unroll
-      for (int j = 0; j < kMaxWarps; ++j) sum.add(m[j], its_stats[j][kTileRows], o[j]);
-      if (whole) {
-        store_out(a, r, kD, dim, sum.normalized());
-        continue;
-      }
-      write_part<kD>(parts.o, parts.stats, (blockIdx.x * 2 + slot) * kTileRows + row, dim, sum);
+class CtaPieces {
+ public:
+  // Of units [begin, end).
+  __device__ CtaPieces(const DecodeArgs& a, uint8_t* smem, const DecodeShared& layout,
+                       const SequenceEntry* sequences, int begin, int end)
+      : a_(a), smem_(smem), layout_(layout), sequences_(sequences), begin_(begin), end_(end) {
+    const int lane = threadIdx.x % 32;
+    mine_ = make_int4(-1, 0, 0, 0);
+    if (lane < kPiecesPerWarp << a.warps_log2) {
+      mine_ = reinterpret_cast<const int4*>(smem + layout.items)[lane];
     }
-    if (!whole) unfinished[slot] = p;
+    same_ = __match_any_sync(kAllLanes, mine_.x);
+    firsts_ = __ballot_sync(kAllLanes, mine_.x >= 0 && __ffs(same_) - 1 == lane);
   }
-}
+
+  // Up to two items that other CTAs have parts of go to `parts`; `unfinished` are those that have
+  // elements of this warp, which they have in all CTAs or in none.
+  __device__ void write_unfinished(const Parts& parts, PieceItem (&unfinished)[2]) const {
+    for_each([&](const PieceItem& p, unsigned pieces) {
+      if (is_whole(p)) return;
+      bool any = false;
+      const int slot = p.begin >= begin_ ? 1 : 0;
+      const ItemRows item(a_, sequences_, p);
+      for (int e = threadIdx.x; e < kElements; e += blockDim.x) {
+        add(item, pieces, e, [&](const QueryRow&, int row, int dim, const Merge& sum) {
+          any = true;
+          write_part<kD>(parts.o, parts.stats, (blockIdx.x * 2 + slot) * kTileRows + row, dim, sum);
+        });
+      }
+      if (__any_sync(kAllLanes, any)) unfinished[slot] = p;
+    });
+  }
+
+  // Items that this CTA has all of go to the output: warps take rows of them in turns.
+  __device__ void write_whole() const {
+    const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
+    int turn = warps - 1 - static_cast<int>(threadIdx.x) / 32;  // warp 0, which may be late, last
+    for_each([&](const PieceItem& p, unsigned pieces) {
+      if (!is_whole(p)) return;
+      const ItemRows item(a_, sequences_, p);
+      const int rows = min(kTileRows, item.sequence.q_len * a_.shape.group - item.row);
+      for (int e = 0; e < rows * kQuads; e += 32) {
+        if (turn-- > 0) continue;
+        turn = warps - 1;
+        add(item, pieces, e + lane,
+            [&](const QueryRow& r, int, int dim, const Merge& sum) {
+              store_out(a_, r, kD, dim, sum.normalized());
+            });
+      }
+    });
+  }
+
+ private:
+  static constexpr int kQuads = kD / 4;
+  static constexpr int kElements = kTileRows * kQuads;  // of an item, by fours
+
+  __device__ __forceinline__ bool is_whole(const PieceItem& p) const {
+    return p.begin >= begin_ && p.end <= end_;
+  }
+
+  // f(item, its pieces). Pieces of one item stand in a row: (warp 0, piece 0),
+  // (0, 1), (1, 0), ...; lane i looks at the i-th.
+  template <class F>
+  __device__ __forceinline__ void for_each(const F& f) const {
+    for (unsigned left = firsts_; left != 0; left &= left - 1) {
+      const int first = __ffs(left) - 1;
+      const unsigned pieces = __shfl_sync(kAllLanes, same_, first);
+      PieceItem p;
+      p.begin = __shfl_sync(kAllLanes, mine_.x, first);
+      p.end = __shfl_sync(kAllLanes, mine_.y, first);
+      p.s = __shfl_sync(kAllLanes, mine_.z, first);
+      p.item = __shfl_sync(kAllLanes, mine_.w, first);
+      f(p, pieces);
+    }
+  }
+
+  // A piece's O' [8, D + 4]; m and l [2, 8].
+  __device__ __forceinline__ const float* sums(int piece) const {
+    const uint8_t* at = piece % 2 ? smem_ + piece / 2 * ring_bytes(kD)
+                                  : smem_ + layout_.pieces +
+                                        piece / 2 * kTileRows * piece_row(kD) * 4;
+    return reinterpret_cast<const float*>(at);
+  }
+  __device__ __forceinline__ const float* stats(int piece) const {
+    return reinterpret_cast<const float*>(smem_ + layout_.stats) + piece * 2 * kTileRows;
+  }
+
+  // finish(row, its number, dim, sum) for elements `e` of an item.
+  template <class Finish>
+  __device__ __forceinline__ void add(const ItemRows& item, unsigned pieces, int e,
+                                      const Finish& finish) const {
+    const int row = e / kQuads;
+    const int dim = e % kQuads * 4;
+    const QueryRow r = query_row(a_, item.sequence, item.head, item.row + row);
+    if (row >= kTileRows || !r.valid) return;
+    // Short code: it comes from far away, once a launch.
+    Merge sum;
+#pragma unroll 1
+    for (unsigned left = pieces; left != 0; left &= left - 1) {
+      sum.top = fmaxf(sum.top, stats(__ffs(left) - 1)[row]);
+    }
+#pragma unroll 1
+    for (unsigned left = pieces; left != 0; left &= left - 1) {
+      const int piece = __ffs(left) - 1;
+      sum.add(stats(piece)[row], stats(piece)[kTileRows + row],
+              *reinterpret_cast<const float4*>(sums(piece) + row * piece_row(kD) + dim));
+    }
+    finish(r, row, dim, sum);
+  }
+
+  const DecodeArgs& a_;
+  uint8_t* const smem_;
+  const DecodeShared& layout_;
+  const SequenceEntry* const sequences_;
+  const int begin_, end_;
+  int4 mine_;        // a piece
+  unsigned same_;    // lanes with pieces of its item
+  unsigned firsts_;  // lanes with an item's first piece
+};
 
 // Adds `count` parts, part i being number number(i), into `finish(row, dim, sum)`.
 template <int kD, class Number, class Finish>
@@ -258,8 +317,10 @@ __global__ void __launch_bounds__(256, 1) decode_kernel(const __grid_constant__ 
   __syncthreads();
   const Parts parts(a.workspace, kD, gridDim.x);
   PieceItem unfinished[2] = {{-1, 0, 0, 0}, {-1, 0, 0, 0}};
-  merge_warps<kD>(a, smem, layout, sequences, begin, end, parts, unfinished);
+  const CtaPieces<kD> pieces(a, smem, layout, sequences, begin, end);
+  pieces.write_unfinished(parts, unfinished);
   combine<kD>(a, sequences, deal, parts, unfinished);
+  pieces.write_whole();
 }
 
 }  // namespace braid::cuda
