@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "braid/kernels/cuda/linear/device/skinny.h"
+#include "braid/kernels/cuda/ptx/mma.h"
 
 // What the products of few tokens do with their sums: bias, gate, store.
 namespace braid::cuda {
@@ -28,10 +29,10 @@ __device__ inline void store_y(const SkinnyPart& part, int64_t token, int column
   }
 }
 
+// silu(x) = x / (1 + e^-x), or gelu in its tanh form: x / (1 + e^-2z), as (1 + tanh z) / 2 is that.
 __device__ inline float activate(bool gelu, float x) {
-  if (!gelu) return x / (1 + expf(-x));
-  const float inner = 0.7978845608f * (x + 0.044715f * x * x * x);
-  return .5f * x * (1 + tanhf(inner));
+  const float z = gelu ? 1.5957691216f * (x + 0.044715f * x * x * x) : x;
+  return x * ptx::reciprocal(1 + ptx::exp2_approx(-ptx::kLog2E * z));
 }
 
 }  // namespace braid::cuda
