@@ -10,9 +10,14 @@ namespace braid::cuda {
 namespace {
 
 constexpr int kTileBytes = 8 * kPanelXSlab * 2;
+constexpr int kGroupSlabBytes = 16 * 128;  // of 16-bit weights
 // Shared memory of a CTA where two or three fit an SM.
 constexpr int kHalf = 112 << 10;
 constexpr int kThird = 74 << 10;
+// The same of one beside which the first CTA of a decode attention fits, and how much of its
+// weights is left when that may come: its keys fill the gap between the two.
+constexpr int kBesideAttention = 141 << 10;
+constexpr int kLeftForAttention = 384 << 10;
 
 int to_int(int64_t x) {
   return static_cast<int>(x);
@@ -112,8 +117,8 @@ PanelConfig choose_wide(const PanelShape& shape, const SkinnyDevice& device) {
 // they leave, where that fills the GPU with panels of few groups; else one that fills an SM.
 PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device) {
   if (panel_wide(shape.tokens)) return choose_wide(shape, device);
-  constexpr int64_t kShortBytes = 512 << 10;  // of a CTA's weights
-  const int tiles = panel_tiles(shape.tokens), sms = device.num_sms;
+  const int sms = device.num_sms;
+  const bool attended = shape.groups[2] > 0 && !is_quantized(shape.dtype);  // q, k and v
   PanelConfig c;
   int ctas = 2 * sms;
   // x is read again for every panel.
@@ -128,13 +133,11 @@ PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device) {
     int bytes = kHalf;
     c.groups = fewest_groups(shape, ctas);
     raise();
-    if (c.groups > 3 || panel_clusters(shape, c) * 10 < 9 * ctas) {
+    if (attended || c.groups > 3 || panel_clusters(shape, c) * 10 < 9 * ctas) {
       ctas = sms;
       c.groups = fewest_groups(shape, ctas);
       raise();
-      const bool brief = tiles <= 2 && c.groups <= 3 &&
-                         c.groups * 16 * bytes_of(shape.dtype, shape.k) <= kShortBytes;
-      if (!brief) bytes = device.smem_per_cta;
+      bytes = attended ? std::min(kBesideAttention, device.smem_per_cta) : device.smem_per_cta;
     }
     fill_ring(shape, 4, 3, bytes, c);
   }
@@ -143,6 +146,7 @@ PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device) {
     c.split *= 2;
   }
   c.trigger = c.stages;
+  if (attended) c.trigger = kLeftForAttention / (c.groups * c.slabs * kGroupSlabBytes);
   return c;
 }
 

@@ -168,13 +168,15 @@ __global__ void __launch_bounds__(kPanelThreads, 2)
   const PanelRing ring(a, smem);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) & 31;
   const PanelWork work(a);
+  const bool fetches = threadIdx.x == kPanelConsumers;
+  PanelFetch<kType> fetch(a, work, smem, ring);
+  if (fetches) fetch.begin();
+  __syncthreads();  // all see the ring's barriers
   constexpr bool kPlain = kType == DType::bf16 || kType == DType::f16;
   const PanelShare share(a, panel_slab(kType), kPlain);
   float acc[kPanelWarpGroups][kTiles][4] = {};
-  if (warp == kPanelWarps) {
-    if (lane == 0) panel_fill<kType>(a, work, smem, ring);
-    __syncwarp();
-  }
+  if (fetches) fetch.run();
+  __syncwarp();
   ptx::grid_dependency_wait();
   // Asked for long before it is needed.
   const int live = a.p.rows ? static_cast<int>(ptx::load_in_place(a.p.rows)) : a.p.m;
@@ -187,6 +189,15 @@ __global__ void __launch_bounds__(kPanelThreads, 2)
     } else {
       panel_consume<kType, kTiles, 0>(a, work, share, begin, ring, acc);
     }
+  }
+  if (share.ways == 1 && a.config.split == 1) {
+    if (warp == kPanelWarps) return;
+#pragma unroll
+    for (int u = 0; u < kPanelWarpGroups; ++u) {
+      const int group = share.first + u * kPanelWarps;
+      if (group < work.count) panel_finish_group<kTiles>(a, work, group, acc[u], live);
+    }
+    return;
   }
   __syncthreads();  // nobody reads the ring any more
 

@@ -45,20 +45,19 @@ struct PanelLayout {
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-// The barriers of a CTA's ring, ready for all its threads.
+// The barriers of a CTA's ring.
 struct PanelRing {
   uint64_t *full, *empty;  // [stages]
 
   __device__ PanelRing(const PanelArgs& a, uint8_t* smem)
-      : full(reinterpret_cast<uint64_t*>(smem + a.smem.barriers)), empty(full + a.config.stages) {
-    if (threadIdx.x == kPanelConsumers) {
-      for (int i = 0; i < a.config.stages; ++i) {
-        ptx::mbarrier_init(&full[i], 1);
-        ptx::mbarrier_init(&empty[i], kPanelWarps);
-      }
-      ptx::fence_barrier_init();
+      : full(reinterpret_cast<uint64_t*>(smem + a.smem.barriers)), empty(full + a.config.stages) {}
+  // One thread's work.
+  __device__ void init(int stages) const {
+    for (int i = 0; i < stages; ++i) {
+      ptx::mbarrier_init(&full[i], 1);
+      ptx::mbarrier_init(&empty[i], kPanelWarps);
     }
-    __syncthreads();
+    ptx::fence_barrier_init();
   }
 };
 
@@ -68,58 +67,84 @@ __device__ inline int panel_slab_begin(int slab) {
   return slab * panel_slab(kType).stride & ~15;
 }
 
-// One thread's work. Weights are constants: the ring is full of them before the wait for x.
+// One thread's work: it fills the ring.
 template <DType kType>
-__device__ inline void panel_fill(const PanelArgs& a, const PanelWork& work, uint8_t* smem,
-                                  const PanelRing& ring) {
-  constexpr PanelSlab kSlab = panel_slab(kType);
-  constexpr bool kSlabsInCopy = kType == DType::bf16 || kType == DType::f16;
-  const int slabs = a.config.slabs, stages = a.config.stages;
-  const PanelLayout layout(a, kSlab.pitch, kSlabsInCopy);
-  const int row = work.begin * (a.p.gated ? 8 : 16);
-  const auto bytes =
-      static_cast<uint32_t>(16 * a.config.groups * kSlab.pitch * slabs + a.smem.stage - a.smem.x);
-  const uint64_t policy = ptx::evict_first_policy();
-  const CUtensorMap* map = &a.maps.w[work.part];
-  const auto weights = [&](int i, int stage) {
-    const int slab = (work.k_begin + i) * slabs;
-    uint8_t* to = smem + stage * a.smem.stage;
-    uint64_t* barrier = &ring.full[stage];
-    ptx::mbarrier_arrive_expect(barrier, bytes);
+class PanelFetch {
+ public:
+  __device__ PanelFetch(const PanelArgs& a, const PanelWork& work, uint8_t* smem,
+                        const PanelRing& ring)
+      : a_(a), smem_(smem), ring_(ring), k_begin_(work.k_begin), k_count_(work.k_count) {
+    map_ = &a.maps.w[work.part];
+    row_ = work.begin * (a.p.gated ? 8 : 16);
+    bytes_ = static_cast<uint32_t>(16 * a.config.groups * kSlab.pitch * a.config.slabs +
+                                   a.smem.stage - a.smem.x);
+  }
+
+  // Before anything else: nobody needs to be ready for the first stages' weights, which are
+  // constants.
+  __device__ void begin() {
+    ring_.init(a_.config.stages);
+    for (int i = 0; i < first(); ++i) weights(i, i);
+    ptx::prefetch_tensor_map(&a_.maps.x);
+  }
+
+  // x, once the launch ahead is done, and the other stages.
+  __device__ void run() {
+    ptx::grid_dependency_wait();
+    for (int i = 0; i < first(); ++i) tokens(i, i);
+    int stage = 0;
+    uint32_t parity = 0;
+    for (int i = first(); i < k_count_; ++i) {
+      ptx::mbarrier_wait(&ring_.empty[stage], parity);
+      weights(i, stage);
+      tokens(i, stage);
+      if (++stage == a_.config.stages) stage = 0, parity ^= 1;
+    }
+  }
+
+ private:
+  static constexpr PanelSlab kSlab = panel_slab(kType);
+  static constexpr bool kSlabsInCopy = kType == DType::bf16 || kType == DType::f16;
+
+  __device__ int first() const { return min(a_.config.stages, k_count_); }
+
+  __device__ void weights(int i, int stage) {
+    const int slabs = a_.config.slabs, slab = (k_begin_ + i) * slabs;
+    const PanelLayout layout(a_, kSlab.pitch, kSlabsInCopy);
+    uint8_t* to = smem_ + stage * a_.smem.stage;
+    uint64_t* barrier = &ring_.full[stage];
+    ptx::mbarrier_arrive_expect(barrier, bytes_);
     if constexpr (kSlabsInCopy) {
-      ptx::tma_load_3d(to, map, barrier, 0, row, slab, policy);
-      if (a.p.gated) {
-        ptx::tma_load_3d(to + layout.half_bytes, &a.maps.w[1], barrier, 0, row, slab, policy);
+      ptx::tma_load_3d(to, map_, barrier, 0, row_, slab, policy_);
+      if (a_.p.gated) {
+        ptx::tma_load_3d(to + layout.half_bytes, &a_.maps.w[1], barrier, 0, row_, slab, policy_);
       }
     } else {
       for (int j = 0; j < slabs; ++j, to += layout.slab_bytes) {
         const int k = panel_slab_begin<kType>(slab + j) / 2;
-        ptx::tma_load_2d(to, map, barrier, k, row, policy);
-        if (a.p.gated) {
-          ptx::tma_load_2d(to + layout.half_bytes, &a.maps.w[1], barrier, k, row, policy);
+        ptx::tma_load_2d(to, map_, barrier, k, row_, policy_);
+        if (a_.p.gated) {
+          ptx::tma_load_2d(to + layout.half_bytes, &a_.maps.w[1], barrier, k, row_, policy_);
         }
       }
     }
-  };
-  const int x_slabs = slabs * (kSlab.elems / kPanelXSlab);
-  const auto tokens = [&](int i, int stage) {
-    ptx::tma_load_3d(smem + stage * a.smem.stage + a.smem.x, &a.maps.x, &ring.full[stage], 0, 0,
-                     (work.k_begin + i) * x_slabs);
-  };
-  const int first = min(stages, work.k_count);
-  for (int i = 0; i < first; ++i) weights(i, i);
-  ptx::prefetch_tensor_map(&a.maps.x);
-  ptx::grid_dependency_wait();
-  for (int i = 0; i < first; ++i) tokens(i, i);
-  int stage = 0;
-  uint32_t parity = 0;
-  for (int i = first; i < work.k_count; ++i) {
-    ptx::mbarrier_wait(&ring.empty[stage], parity);
-    weights(i, stage);
-    tokens(i, stage);
-    if (++stage == stages) stage = 0, parity ^= 1;
   }
-}
+
+  __device__ void tokens(int i, int stage) {
+    const int slabs = a_.config.slabs * (kSlab.elems / kPanelXSlab);
+    ptx::tma_load_3d(smem_ + stage * a_.smem.stage + a_.smem.x, &a_.maps.x, &ring_.full[stage], 0,
+                     0, (k_begin_ + i) * slabs);
+  }
+
+  const PanelArgs& a_;
+  uint8_t* const smem_;
+  const PanelRing& ring_;
+  const int k_begin_, k_count_;
+  const CUtensorMap* map_;
+  int row_;
+  uint32_t bytes_;
+  const uint64_t policy_ = ptx::evict_first_policy();
+};
 #endif
 
 }  // namespace braid::cuda

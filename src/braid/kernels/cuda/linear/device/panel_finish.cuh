@@ -33,6 +33,32 @@ __device__ inline void panel_store(const SkinnyPart& part, int64_t token, int co
   }
 }
 
+// y of a group whose sums are all in one warp, from its registers.
+template <int kTiles>
+__device__ inline void panel_finish_group(const PanelArgs& a, const PanelWork& work, int group,
+                                          const float (&acc)[kTiles][4], int live) {
+  const SkinnyParams& p = a.p;
+  const SkinnyPart& part = p.parts[work.part];
+  const int lane = static_cast<int>(threadIdx.x) & 31, g = lane >> 2, t = lane & 3;
+  const int first = (work.begin + group) * (p.gated ? 8 : 16) + g;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int column = first + 8 * half;
+    if (column >= part.n || (p.gated && half > 0)) return;
+    const float bias = load_bias(part, column);
+    const float up_bias = p.gated ? load_bias(p.parts[1], column) : 0;
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      const int token = 8 * (i / 2) + 2 * t + i % 2;
+      if (token >= live) continue;
+      float y = acc[i / 2][2 * half + i % 2] + bias;
+      if (p.gated) y = activate(a.gelu, y) * (acc[i / 2][2 + i % 2] + up_bias);
+      if (p.residual != nullptr) y += __ldcg(p.residual + token * p.residual_stride + column);
+      store_y(part, token, column, y);
+    }
+  }
+}
+
 // The sums of four neighbouring rows over the ways of the CTAs of the cluster, in their order.
 __device__ inline void panel_add_parts(const float* sums, int split, int ways, int way_stride,
                                        float (&y)[4]) {

@@ -88,12 +88,14 @@ __global__ void __launch_bounds__(kPanelThreads, 2)
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) & 31;
   const int warpgroup = __shfl_sync(0xffffffffu, warp / 4, 0);
   const PanelWork work(a);
+  const bool fetches = threadIdx.x == kPanelConsumers;
+  PanelFetch<DType::bf16> fetch(a, work, smem, ring);
+  if (fetches) fetch.begin();
+  __syncthreads();  // all see the ring's barriers
   const PanelChunks chunks(a, work, warpgroup);
   float acc[PanelChunks::kMost][kTokens / 2] = {};
-  if (warp == kPanelWarps) {
-    if (lane == 0) panel_fill<DType::bf16>(a, work, smem, ring);
-    __syncwarp();
-  }
+  if (fetches) fetch.run();
+  __syncwarp();
   ptx::grid_dependency_wait();
   const int live = a.p.rows ? static_cast<int>(ptx::load_in_place(a.p.rows)) : a.p.m;
   if (warp < kPanelWarps) {
