@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "braid/kernels/cuda/ptx/load.h"
+#include "braid/kernels/cuda/ptx/prefetch.h"
 
 namespace braid::cuda {
 
@@ -19,6 +20,9 @@ struct LiveRows {
     return capacity > kFew && rows && row >= ptx::load_in_place(rows);
   }
   __device__ int64_t count() const { return rows ? *rows : capacity; }
+  __device__ void prefetch() const {
+    if (rows) ptx::prefetch_l2(rows);
+  }
 };
 
 }  // namespace braid::cuda

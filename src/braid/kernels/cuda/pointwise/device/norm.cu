@@ -5,6 +5,7 @@
 #include "braid/kernels/cuda/pointwise/device/reduce.cuh"
 #include "braid/kernels/cuda/pointwise/device/vector.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
+#include "braid/kernels/cuda/ptx/prefetch.h"
 
 namespace braid::cuda {
 namespace {
@@ -47,7 +48,10 @@ __global__ void __launch_bounds__(1024)
     for (int i = 0; i < kChunks; ++i) {
       const int at = threadIdx.x + i * lanes;
       if (at < vectors) load_constant(args.w, args.w_dtype, at * V, w[i]);
+      // A sum lies far away by now, and was there before the launch ahead.
+      if (kAdd && at < vectors) ptx::prefetch_l2(ar + at * V);
     }
+    args.live.prefetch();
     ptx::grid_dependency_wait();
     if (lanes > 32 && args.live.dead_early(row)) return;
     const int64_t live = args.live.count();
