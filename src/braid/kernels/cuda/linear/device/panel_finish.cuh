@@ -33,28 +33,56 @@ __device__ inline void panel_store(const SkinnyPart& part, int64_t token, int co
   }
 }
 
-// y of a group whose sums are all in one warp, from its registers.
+// y of a group whose sums are all in one warp, from its registers. Everything is computed before
+// anything is stored: chains of one output after the other would take as many microseconds.
 template <int kTiles>
 __device__ inline void panel_finish_group(const PanelArgs& a, const PanelWork& work, int group,
                                           const float (&acc)[kTiles][4], int live) {
   const SkinnyParams& p = a.p;
   const SkinnyPart& part = p.parts[work.part];
-  const int lane = static_cast<int>(threadIdx.x) & 31, g = lane >> 2, t = lane & 3;
-  const int first = (work.begin + group) * (p.gated ? 8 : 16) + g;
+  const int lane = static_cast<int>(threadIdx.x) & 31, g = lane >> 2;
+  const int token = 2 * (lane & 3);  // and the next one, of each tile
+  const int64_t stride = part.y_stride;
+  const bool wide = part.y_dtype == DType::f32;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int column = first + 8 * half;
-    if (column >= part.n || (p.gated && half > 0)) return;
+    if (p.gated && half > 0) return;
+    const int column = (work.begin + group) * (p.gated ? 8 : 16) + 8 * half + g;
+    if (column >= part.n) return;
+    float y[kTiles][2];
     const float bias = load_bias(part, column);
-    const float up_bias = p.gated ? load_bias(p.parts[1], column) : 0;
 #pragma unroll
-    for (int i = 0; i < 2 * kTiles; ++i) {
-      const int token = 8 * (i / 2) + 2 * t + i % 2;
-      if (token >= live) continue;
-      float y = acc[i / 2][2 * half + i % 2] + bias;
-      if (p.gated) y = activate(a.gelu, y) * (acc[i / 2][2 + i % 2] + up_bias);
-      if (p.residual != nullptr) y += __ldcg(p.residual + token * p.residual_stride + column);
-      store_y(part, token, column, y);
+    for (int j = 0; j < kTiles; ++j) {
+      y[j][0] = acc[j][2 * half] + bias;
+      y[j][1] = acc[j][2 * half + 1] + bias;
+    }
+    if (p.gated) {
+      const float up = load_bias(p.parts[1], column);
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; ++i) {
+        float& to = y[i / 2][i % 2];
+        to = activate(a.gelu, to) * (acc[i / 2][2 + i % 2] + up);
+      }
+    }
+    // f(y, its token, from this lane's first one on)
+    const auto each = [&](auto&& f) {
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; ++i) {
+        const int on = 8 * (i / 2) + i % 2;
+        if (token + on < live) f(y[i / 2][i % 2], on);
+      }
+    };
+    if (p.residual != nullptr) {
+      const float* from = p.residual + token * p.residual_stride + column;
+      each([&](float& to, int on) { to += __ldcg(from + on * p.residual_stride); });
+    }
+    const int64_t at = token * stride + column;
+    if (wide) {
+      float* to = static_cast<float*>(part.y) + at;
+      each([&](float x, int on) { to[on * stride] = x; });
+    } else {
+      __nv_bfloat16* to = static_cast<__nv_bfloat16*>(part.y) + at;
+      each([&](float x, int on) { to[on * stride] = __float2bfloat16_rn(x); });
     }
   }
 }
