@@ -95,10 +95,9 @@ class CtaPieces {
       for (int e = 0; e < rows * kQuads; e += 32) {
         if (turn-- > 0) continue;
         turn = warps - 1;
-        add(item, pieces, e + lane,
-            [&](const QueryRow& r, int, int dim, const Merge& sum) {
-              store_out(a_, r, kD, dim, sum.normalized());
-            });
+        add(item, pieces, e + lane, [&](const QueryRow& r, int, int dim, const Merge& sum) {
+          store_out(a_, r, kD, dim, sum.normalized());
+        });
       }
     });
   }
@@ -129,9 +128,9 @@ class CtaPieces {
 
   // A piece's O' [8, D + 4]; m and l [2, 8].
   __device__ __forceinline__ const float* sums(int piece) const {
-    const uint8_t* at = piece % 2 ? smem_ + piece / 2 * ring_bytes(kD)
-                                  : smem_ + layout_.pieces +
-                                        piece / 2 * kTileRows * piece_row(kD) * 4;
+    const uint8_t* at = piece % 2
+                            ? smem_ + piece / 2 * ring_bytes(kD)
+                            : smem_ + layout_.pieces + piece / 2 * kTileRows * piece_row(kD) * 4;
     return reinterpret_cast<const float*>(at);
   }
   __device__ __forceinline__ const float* stats(int piece) const {
