@@ -16,8 +16,9 @@ void check(const PanelShape& s, const SkinnyDevice& device) {
       fmt::format("k {} groups {} tokens {}: {}", s.k, s.groups[0], s.tokens, to_string(c)));
   ASSERT_TRUE(panel_fits(s, c, device));
   const int64_t clusters = panel_clusters(s, c);
-  EXPECT_GE(clusters * c.groups, s.groups[0] + s.groups[1]) << "groups are left out";
-  EXPECT_LT((clusters - 2) * c.groups, s.groups[0] + s.groups[1]) << "a cluster without work";
+  const int64_t groups = s.groups[0] + s.groups[1] + s.groups[2];
+  EXPECT_GE(clusters * c.groups, groups) << "groups are left out";
+  EXPECT_LT((clusters - 3) * c.groups, groups) << "a cluster without work";
   EXPECT_LE(c.groups, kPanelMaxGroups);
   EXPECT_GE(c.split, 1);
   EXPECT_LE(c.split, 8) << "a portable cluster";
@@ -49,8 +50,10 @@ TEST(PanelConfig, EveryShapeThatIsTakenFits) {
       for (const int64_t groups : {1, 2, 3, 15, 16, 17, 36, 256, 384, 688, 1376, 1792, 8016}) {
         for (const int tokens : {1, 5, 8, 9, 16, 17, 24, 25, 32, 33, 48, 64}) {
           for (const DType dtype : {DType::bf16, DType::q4_1, DType::q8_0, DType::q6_k}) {
-            const PanelShape shape = {
-                .dtype = dtype, .k = k, .groups = {groups, tokens % 3}, .tokens = tokens};
+            const PanelShape shape = {.dtype = dtype,
+                                      .k = k,
+                                      .groups = {groups, tokens % 3, tokens % 2},
+                                      .tokens = tokens};
             if (k % info(dtype).block_elems != 0 || !panel_takes(shape, device)) continue;
             check(shape, device);
             ++taken;
@@ -98,7 +101,9 @@ TEST(PanelConfig, TakesFewTokensOfAllButF32) {
     EXPECT_EQ(refuses([&](PanelShape& s) { s.dtype = dtype, s.tokens = 33; }),
               dtype != DType::bf16);
   }
-  EXPECT_FALSE(panel_takes(good, {.compute_capability = 80}));
+  for (const int other : {80, 89, 100, 120}) {
+    EXPECT_FALSE(panel_takes(good, {.compute_capability = other}));
+  }
 }
 
 TEST(PanelConfig, FitsOnlyWhatIsWhole) {
@@ -143,11 +148,11 @@ TEST(PanelConfig, FillsTheDevice) {
   }
 }
 
-// q, k and v leave room for a CTA of the attention behind them, and let it in early.
+// q, k and v leave room for a CTA of four warps of the attention behind them, and let it in early.
 TEST(PanelConfig, BesideAttention) {
   const SkinnyDevice device;
   for (const auto& [q, kv] : {std::pair<int64_t, int64_t>{256, 256}, {256, 64}, {512, 64}}) {
-    for (const int tokens : {8, 16, 32}) {
+    for (const int tokens : {8, 16, 24, 32}) {
       const PanelShape shape = {.k = 4096, .groups = {q, kv, kv}, .tokens = tokens};
       const PanelConfig c = choose_panel(shape, device);
       SCOPED_TRACE(fmt::format("groups {} and {} tokens {}: {}", q, kv, tokens, to_string(c)));

@@ -14,8 +14,8 @@ constexpr int kGroupSlabBytes = 16 * 128;  // of 16-bit weights
 // Shared memory of a CTA where two or three fit an SM.
 constexpr int kHalf = 112 << 10;
 constexpr int kThird = 74 << 10;
-// The same of one beside which the first CTA of a decode attention fits, and how much of its
-// weights is left when that may come: its keys fill the gap between the two.
+// The same of one beside which a CTA of a decode attention fits that has two on an SM, and how much
+// of its weights is left when that may come: its keys fill the gap between the two.
 constexpr int kBesideAttention = 141 << 10;
 constexpr int kLeftForAttention = 384 << 10;
 
@@ -43,7 +43,7 @@ PanelSmem panel_smem(const PanelShape& shape, const PanelConfig& c) {
 }
 
 bool panel_takes(const PanelShape& shape, const SkinnyDevice& device) {
-  return device.compute_capability >= 90 && shape.aligned && !shape.normed &&
+  return device.compute_capability == 90 && shape.aligned && !shape.normed &&
          panel_slab(shape.dtype).elems > 0 && shape.k % kPanelXSlab == 0 &&
          shape.tokens <= (shape.dtype == DType::bf16 ? kPanelMaxTokens : kPanelWarpTokens);
 }

@@ -57,7 +57,7 @@ constexpr Want kWants[] = {{true, 2, 64 << 10}, {false, 1, 128 << 10}, {false, 2
 // The config of that kind with the smallest cluster; stages 0 when there is none.
 SkinnyConfig find(const SkinnyShape& shape, int tokens, const Want& want,
                   const SkinnyDevice& device) {
-  const bool bulk = shape.bulk && device.compute_capability >= 90;
+  const bool bulk = shape.bulk && device.compute_capability == 90;
   if (!bulk && !want.split_k) return {.stages = 0};
   const int limit = want.ctas_per_sm == 2 ? (device.smem_per_sm - 2048) / 2 : device.smem_per_cta;
   for (int cluster = 1; cluster <= (want.split_k ? 1 : 8); cluster *= 2) {
@@ -123,7 +123,7 @@ bool skinny_fits(const SkinnyShape& shape, const SkinnyConfig& c, const SkinnyDe
   if (c.tokens < 1 || c.tokens > kSkinnyMaxTokens || c.clusters < 1) return false;
   if (c.chunk < 256 || c.chunk % 256 != 0) return false;
   if (c.bulk) {
-    if (!shape.bulk || device.compute_capability < 90) return false;
+    if (!shape.bulk || device.compute_capability != 90) return false;
     if (c.stages < kSkinnyMinStages || c.stages > kSkinnyMaxStages) return false;
     if (!c.split_k && c.stages % kSkinnyWarps != 0) return false;
   } else if (c.stages != 1 || !c.split_k) {

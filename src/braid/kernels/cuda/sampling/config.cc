@@ -45,7 +45,7 @@ std::vector<SamplingConfig> candidates(const SamplingDesc& desc, const SamplingD
     fail(ErrorCode::kInvalidArgument, "sampling: {} rows, allowed is 1 to 65536", desc.capacity);
   }
   std::vector<SamplingConfig> found;
-  for (int cluster = 1; cluster <= (device.compute_capability >= 90 ? kMaxCluster : 1);
+  for (int cluster = 1; cluster <= (device.compute_capability == 90 ? kMaxCluster : 1);
        cluster *= 2) {
     if (cluster > 1 && desc.vocab / cluster < kLeastSlice) break;
     SamplingConfig config{.cluster = cluster, .staged = true};
