@@ -15,7 +15,7 @@ struct DecodeDevice {
 };
 
 struct DecodeConfig {
-  int ctas = 0;   // one on each SM, or two
+  int ctas = 0;   // one on each SM, or two on most
   int warps = 0;  // of a CTA; each streams its own keys
   int shared_bytes = 0;
   int64_t workspace_bytes = 0;  // zeros before the first launch; the launches keep them so

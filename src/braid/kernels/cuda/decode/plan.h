@@ -69,10 +69,10 @@ struct Deal {
 };
 
 // `units` dealt to CTAs of 2^warps_log2 warps, at most `ctas`: with few units some stay idle, as a
-// result in fewer parts is put together sooner; and each of `items` is a whole number of CTAs', or
-// each CTA has a whole number of items, where that costs no more rounds of units or, of many,
-// leaves at most a thirtieth of the CTAs idle, which memory does not notice. Divisions are few: the
-// kernel waits for each.
+// result in fewer parts is put together sooner. Each of few items is a whole number of CTAs' where
+// that costs no more rounds of units. Where at most a thirtieth of the CTAs stay idle for it, which
+// memory does not notice over many rounds, it may cost some; and of more items than CTAs each has
+// a whole number, if items are as long as each other. Divisions are few: the kernel waits for each.
 BRAID_HOST_DEVICE Deal deal_to_ctas(int32_t units, int32_t items, int32_t ctas,
                                     int32_t warps_log2) {
   const int32_t warps = 1 << warps_log2;

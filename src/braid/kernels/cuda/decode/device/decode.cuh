@@ -84,7 +84,7 @@ class CtaPieces {
     });
   }
 
-  // Items that this CTA has all of go to the output: warps take rows of them in turns.
+  // Items that this CTA has all of go to the output: warps take 32 fours of them in turns.
   __device__ void write_whole() const {
     const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
     int turn = warps - 1 - static_cast<int>(threadIdx.x) / 32;  // warp 0, which may be late, last

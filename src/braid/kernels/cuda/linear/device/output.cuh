@@ -29,7 +29,8 @@ __device__ inline void store_y(const SkinnyPart& part, int64_t token, int column
   }
 }
 
-// silu(x) = x / (1 + e^-x), or gelu in its tanh form: x / (1 + e^-2z), as (1 + tanh z) / 2 is that.
+// x / (1 + e^-z): silu with z = x, or gelu in its tanh form, as (1 + tanh z / 2) / 2 is 1 / (1 +
+// e^-z).
 __device__ inline float activate(bool gelu, float x) {
   const float z = gelu ? 1.5957691216f * (x + 0.044715f * x * x * x) : x;
   return x * ptx::reciprocal(1 + ptx::exp2_approx(-ptx::kLog2E * z));

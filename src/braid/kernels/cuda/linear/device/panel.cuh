@@ -139,7 +139,7 @@ __device__ inline void panel_consume(const PanelArgs& a, const PanelWork& work,
                                      float (&acc)[kPanelWarpGroups][kTiles][4]) {
   int stage = 0;
   uint32_t parity = 0, at = begin;
-  // Earlier, the next launch's weights would only delay this one's.
+  // Earlier, what the next launch reads would only delay this one, but for keys (panel_config.cc).
   const int trigger = work.k_count - a.config.trigger;
   if (trigger <= 0) ptx::grid_launch_dependents();
   for (int i = 0; i < work.k_count; ++i) {
