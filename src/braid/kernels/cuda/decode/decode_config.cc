@@ -18,6 +18,10 @@ constexpr int kReserved = 1 << 10;      // of shared memory, for each CTA on an 
 // Two CTAs on an SM come in one by one, beside the end of the launch ahead.
 constexpr double kLateUs = 1;  // that one of twice the size begins later
 
+int ctas_of(int on_sm, const DecodeDevice& device) {
+  return std::min(on_sm * device.num_sms, kMaxCtas);
+}
+
 // At capacity: the bytes, or what the warp with the most units takes for them.
 double estimate_us(const DecodeDesc& d, const DecodeConfig& c, const DecodeDevice& device) {
   const auto D = static_cast<int>(d.attrs.head_dim);
@@ -26,7 +30,7 @@ double estimate_us(const DecodeDesc& d, const DecodeConfig& c, const DecodeDevic
   const double rounds = std::ceil(keys / unit_keys(D) / (static_cast<double>(c.ctas * c.warps)));
   // With fewer heads than CTAs more of these mean more parts to put together.
   const int64_t heads = int64_t{kv_heads_read(d).count} * d.max_sequences;
-  const bool late = c.ctas <= device.num_sms && heads >= std::min(2 * device.num_sms, kMaxCtas);
+  const bool late = c.ctas <= device.num_sms && heads >= ctas_of(2, device);
   return std::max(keys * 4 * D / kBytesPerUs, rounds * kUnitUs) + (late ? kLateUs : 0);
 }
 
@@ -47,7 +51,7 @@ std::vector<DecodeConfig> candidates(const DecodeDesc& desc, const DecodeDevice&
   std::vector<DecodeConfig> out;
   const auto add = [&](int warps, int on_sm) {
     DecodeConfig c;
-    c.ctas = std::min(on_sm * device.num_sms, kMaxCtas);
+    c.ctas = ctas_of(on_sm, device);
     c.warps = warps;
     c.shared_bytes = DecodeShared(D, warps, desc.max_sequences).bytes;
     if (on_sm * (c.shared_bytes + kReserved) > device.shared_bytes + kReserved) return;

@@ -10,7 +10,6 @@ namespace braid::cuda {
 namespace {
 
 constexpr int kTileBytes = 8 * kPanelXSlab * 2;
-constexpr int kGroupSlabBytes = 16 * 128;  // of 16-bit weights
 // Shared memory of a CTA where two or three fit an SM.
 constexpr int kHalf = 112 << 10;
 constexpr int kThird = 74 << 10;
@@ -23,6 +22,11 @@ int to_int(int64_t x) {
   return static_cast<int>(x);
 }
 
+// Of a stage.
+int weight_bytes(const PanelShape& shape, const PanelConfig& c) {
+  return c.groups * c.slabs * 16 * panel_slab(shape.dtype).pitch;
+}
+
 }  // namespace
 
 int64_t panel_k_stages(const PanelShape& shape, int slabs) {
@@ -33,7 +37,7 @@ PanelSmem panel_smem(const PanelShape& shape, const PanelConfig& c) {
   const PanelSlab slab = panel_slab(shape.dtype);
   const int tiles = panel_tiles(shape.tokens);
   PanelSmem s;
-  s.x = to_int(round_up(c.groups * c.slabs * 16 * slab.pitch, 1024));
+  s.x = to_int(round_up(weight_bytes(shape, c), 1024));
   s.stage = s.x + c.slabs * (slab.elems / kPanelXSlab) * tiles * kTileBytes;
   s.pitch = 16 * c.groups + 4;  // a quad's tokens lie in banks of their own
   const int sums = panel_ways(c.groups, shape.tokens) * 8 * tiles * s.pitch * to_int(sizeof(float));
@@ -146,7 +150,7 @@ PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device) {
     c.split *= 2;
   }
   c.trigger = c.stages;
-  if (attended) c.trigger = kLeftForAttention / (c.groups * c.slabs * kGroupSlabBytes);
+  if (attended) c.trigger = kLeftForAttention / weight_bytes(shape, c);
   return c;
 }
 
