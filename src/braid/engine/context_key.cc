@@ -49,7 +49,8 @@ ContextKey key_for(const BatchCut& cut, int strategy, int ranks) {
                       .sequence = std::min(sequence_capacity(n.sequence), tokens),
                       .row = std::min(power_of_four(n.row), tokens),
                       .shard = ceil_div(tokens, static_cast<int64_t>(ranks))},
-         .continues = cut.continues(i)});
+         .continues = cut.continues(i),
+         .every_row = n.row == n.token});
   }
   return key;
 }

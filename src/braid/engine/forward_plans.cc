@@ -23,13 +23,14 @@ ForwardPlanner::ForwardPlanner(MakeForward model, const CacheShape& cache,
       mesh_(std::move(mesh)),
       layout_(mesh_ ? LayoutPlan{} : tensor_parallel(logical({1, 1, 1}), ranks())) {}
 
-Program ForwardPlanner::logical(const Extents& capacity) const {
+Program ForwardPlanner::logical(const Extents& capacity, bool every_row) const {
   return model_({.capacity = capacity,
                  .pages = cache_.pages,
                  .page_size = cache_.page_size,
                  .pages_per_sequence = cache_.pages_per_sequence,
                  .kv_dtype = cache_.kv_dtype,
-                 .activations = cache_.activations});
+                 .activations = cache_.activations,
+                 .every_row = every_row});
 }
 
 PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const Batch& batch, BatchCut& cut,
@@ -47,9 +48,11 @@ PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const LayoutReq
   BRAID_CHECK(!mesh_, "a batch as a whole over ranks that divide tokens");
   Extents capacity;
   for (const MicroBatch& mb : micro_batches) capacity += mb.capacity;
+  const bool every_row = std::ranges::all_of(micro_batches, &MicroBatch::every_row);
   LayoutPlan layout_plan = layout_;
   layout_plan.token_sharded_residual = layout.token_sharded_residual && ranks() > 1;
-  return plan_lowered(strategy, lower(logical(capacity), layout_plan), micro_batches, model);
+  return plan_lowered(strategy, lower(logical(capacity, every_row), layout_plan), micro_batches,
+                      model);
 }
 
 PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,

@@ -66,7 +66,7 @@ class ForwardPlanner {
                       const CostModel* model = nullptr) const;
 
  private:
-  Program logical(const Extents& capacity) const;
+  Program logical(const Extents& capacity, bool every_row = false) const;
   PlannedForward plan_lowered(const OpScheduler& strategy, std::vector<RankProgram> lowered,
                               std::span<const MicroBatch> micro_batches,
                               const CostModel* model) const;

@@ -28,8 +28,7 @@ class Forward {
 
     ValueId x = ops::embedding(b_, ids, weight("token_embd", {c_.V, c_.C}));
     for (int64_t i = 0; i < c_.layers; ++i) x = layer(i, x);
-    // The row of one token alone is that token's.
-    if (T > 1) x = ops::gather_rows(b_, x, rows);
+    if (!shape_.every_row) x = ops::gather_rows(b_, x, rows);
     x = norm("output_norm", x, c_.C);
     return b_.finish(
         {ops::linear(b_, x, ops::LinearWeights{weight("lm_head", {c_.V, c_.C})}, DType::f32)});

@@ -21,6 +21,7 @@ struct ForwardShape {
   DType kv_dtype = DType::f16;
   // Between the ops of a layer; the residual stream and the logits are f32.
   DType activations = DType::f32;
+  bool every_row = false;  // rows are tokens: none is left out
 };
 
 // The dtype that a weight has in the file, by canonical name.

@@ -70,6 +70,19 @@ TEST(ContextKey, CapacitiesHoldTheSizesAndAreFew) {
   EXPECT_LE(both.size(), tokens.size() + 1) << "decoding makes few plans beside those of its sizes";
 }
 
+TEST(ContextKey, KnowsWhenEveryTokenIsARow) {
+  for (int64_t n = 1; n <= 300; ++n) {
+    const MicroBatch all = key({n}, {{0, n}}, 1, n).micro_batches[0];
+    ASSERT_TRUE(all.every_row);
+    ASSERT_EQ(all.capacity.row, all.capacity.token);
+    ASSERT_EQ(key({n}, {{0, n}}, 1, n - 1).micro_batches[0].every_row, false);
+  }
+  EXPECT_TRUE(key({1, 1, 1}, {{0, 3}}).micro_batches[0].every_row);
+  const ContextKey mixed = key({1, 4}, {{0, 1}, {1, 5}});
+  EXPECT_TRUE(mixed.micro_batches[0].every_row);
+  EXPECT_FALSE(mixed.micro_batches[1].every_row);
+}
+
 TEST(ContextKey, LongPromptsAreHardlyPadded) {
   EXPECT_EQ(key({512}, {{0, 512}}).micro_batches[0].capacity.token, 512);
   EXPECT_EQ(key({513}, {{0, 513}}).micro_batches[0].capacity.token, 576);

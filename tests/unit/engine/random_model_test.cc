@@ -167,17 +167,23 @@ TEST(RandomModel, HasWeightsAndNoFile) {
   EXPECT_EQ(weights, static_cast<int64_t>(model.random()->tensors().size()));
 }
 
-// One token's row is its own: nothing picks it.
-TEST(RandomModel, OneTokenPicksNoRow) {
+// Where rows are tokens nothing picks them.
+TEST(RandomModel, PicksRowsWhereSomeAreLeftOut) {
   const Model model(small(DType::f16), 3);
-  const auto picks = [&](const Extents& capacity) {
-    const Program program = model.forward({capacity, 8, 4, 2, DType::f16});
+  const auto picks = [&](const Extents& capacity, bool every_row) {
+    const Program program = model.forward({.capacity = capacity,
+                                           .pages = 8,
+                                           .page_size = 4,
+                                           .pages_per_sequence = 2,
+                                           .kv_dtype = DType::f16,
+                                           .every_row = every_row});
     EXPECT_EQ(program.value(program.outputs.at(0)).type.shape, (Shape{capacity.row, 1009}));
     return std::ranges::count(program.ops, &ops::kGatherRows, &Op::def);
   };
-  EXPECT_EQ(picks({1, 1, 1}), 0);
-  EXPECT_EQ(picks({2, 1, 1}), 1);
-  EXPECT_EQ(picks({4, 2, 2}), 1);
+  EXPECT_EQ(picks({1, 1, 1}, true), 0);
+  EXPECT_EQ(picks({4, 4, 4}, true), 0);
+  EXPECT_EQ(picks({4, 4, 4}, false), 1);
+  EXPECT_EQ(picks({4, 2, 2}, false), 1);
 }
 
 // One matrix is both the embedding and the head.
