@@ -145,17 +145,28 @@ class CtaPieces {
     const int dim = e % kQuads * 4;
     const QueryRow r = query_row(a_, item.sequence, item.head, item.row + row);
     if (row >= kTileRows || !r.valid) return;
-    // Short code: it comes from far away, once a launch.
+    // A warp has one piece of an item at most; where it has none, the first stands in with no
+    // weight, so that loads of four warps go out together.
+    constexpr int kTogether = 4;
     Merge sum;
 #pragma unroll 1
-    for (unsigned left = pieces; left != 0; left &= left - 1) {
-      sum.top = fmaxf(sum.top, stats(__ffs(left) - 1)[row]);
-    }
-#pragma unroll 1
-    for (unsigned left = pieces; left != 0; left &= left - 1) {
-      const int piece = __ffs(left) - 1;
-      sum.add(stats(piece)[row], stats(piece)[kTileRows + row],
-              *reinterpret_cast<const float4*>(sums(piece) + row * piece_row(kD) + dim));
+    for (int warp = 0; warp < 1 << a_.warps_log2; warp += kTogether) {
+      float m[kTogether], l[kTogether];
+      float4 o[kTogether];
+      float top = sum.top;
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const unsigned its = pieces >> 2 * (warp + i) & 3;
+        const int piece = its ? 2 * (warp + i) + (its >> 1) : __ffs(pieces) - 1;
+        m[i] = stats(piece)[row];
+        l[i] = stats(piece)[kTileRows + row];
+        o[i] = *reinterpret_cast<const float4*>(sums(piece) + row * piece_row(kD) + dim);
+        if (its == 0) m[i] = -INFINITY;
+        top = fmaxf(top, m[i]);
+      }
+      sum.raise(top);
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) sum.add(m[i], l[i], o[i]);
     }
     finish(r, row, dim, sum);
   }
