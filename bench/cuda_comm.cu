@@ -131,11 +131,11 @@ class Bench {
       configs.push_back(c);
     };
     const int64_t bytes = line_payload(desc);
-    for (int data : {8, 12}) {
+    for (int data : {8, 12, 16}) {
       for (int ctas : {1, 2, 4, 8, 16, 32, 64, 128}) {
         for (int threads : {64, 128, 256, 512}) {
           // From a line for each thread to sixteen units.
-          const int64_t units = bytes / (data == 8 ? 16 : 48);
+          const int64_t units = bytes / (data == 8 ? 16 : data == 12 ? 48 : 64);
           if (bytes / data * 2 < int64_t{ctas} * threads || units > int64_t{16} * ctas * threads)
             continue;
           add({.algorithm = CommAlgorithm::line,

@@ -79,27 +79,31 @@ TEST(CommConfig, BetweenMachinesEverythingIsStaged) {
 }
 
 TEST(CommConfig, WhatGoesAtOnceIsOfWhole16Bytes) {
-  const CollectiveConfig narrow{.ctas = 2, .threads = 64};
-  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 8), narrow), 1);
-  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 16), narrow), 2);
-  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 8, 3), narrow), 2);
-  EXPECT_EQ(lines_at_once(all_reduce_of(129 * 16), narrow), 0);
-  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 16 - 2), narrow), 0);
-  EXPECT_EQ(lines_at_once(all_reduce_of(0), narrow), 0);
-  const CollectiveConfig wide{.ctas = 2, .threads = 64, .line_data = 12};
-  EXPECT_EQ(lines_at_once(all_reduce_of(96 * 16), wide), 1);
-  EXPECT_EQ(lines_at_once(all_reduce_of(97 * 16), wide), 2);
-  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 48), wide), 4);
-  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 48 + 16), wide), 0);
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 8), {.ctas = 2, .threads = 64}), 0);
+  const CollectiveConfig tagged{.ctas = 2, .threads = 64, .line_data = 12};
+  EXPECT_EQ(lines_at_once(all_reduce_of(96 * 16), tagged), 1);
+  EXPECT_EQ(lines_at_once(all_reduce_of(97 * 16), tagged), 2);
+  EXPECT_EQ(lines_at_once(all_reduce_of(96 * 16, 3), tagged), 4);
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 48), tagged), 4);
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 48 + 16), tagged), 0);
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 48 - 2), tagged), 0);
+  EXPECT_EQ(lines_at_once(all_reduce_of(0), tagged), 0);
+  const CollectiveConfig bare{.ctas = 2, .threads = 64, .line_data = 16};
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 16), bare), 1);
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 32), bare), 2);
+  EXPECT_EQ(lines_at_once(all_reduce_of(128 * 16, 3), bare), 4);
+  EXPECT_NO_THROW(verify(all_reduce_of(128 * 64), bare, {}));
+  EXPECT_THROW(verify(all_reduce_of(128 * 64 + 16), bare, {}), Error);
+  EXPECT_THROW(verify(all_reduce_of(62), bare, {}), Error);
   // Live rows end anywhere: each is whole.
   CollectiveDesc desc{.ranks = 2, .rows = 2, .cols = 4};
-  EXPECT_EQ(lines_at_once(desc, narrow), 1);
+  EXPECT_EQ(lines_at_once(desc, tagged), 1);
   desc.live_rows = true;
-  EXPECT_EQ(lines_at_once(desc, narrow), 0);
+  EXPECT_EQ(lines_at_once(desc, tagged), 0);
   desc.cols = 8;
-  EXPECT_EQ(lines_at_once(desc, narrow), 1);
+  EXPECT_EQ(lines_at_once(desc, tagged), 1);
   desc.op = CollectiveOp::reduce_scatter;
-  EXPECT_EQ(lines_at_once(desc, narrow), 0);
+  EXPECT_EQ(lines_at_once(desc, tagged), 0);
 }
 
 TEST(CommConfig, RefusesWhatNothingMoves) {
@@ -111,9 +115,10 @@ TEST(CommConfig, RefusesWhatNothingMoves) {
   EXPECT_THROW(choose({.ranks = 2, .rows = int64_t{1} << 40, .cols = int64_t{1} << 40}, {}), Error);
   EXPECT_THROW(verify(all_reduce_of(64), {.ctas = 129}, {}), Error);
   // As many threads as fit beside others; small CTAs share SMs where all goes at once.
-  EXPECT_NO_THROW(verify(all_reduce_of(64), {.ctas = 128, .threads = 256}, {}));
-  EXPECT_THROW(verify(all_reduce_of(64), {.ctas = 65, .threads = 512}, {}), Error);
-  EXPECT_THROW(verify(all_reduce_of(1 << 20), {.ctas = 65, .threads = 64}, {}), Error);
+  EXPECT_NO_THROW(verify(all_reduce_of(64), {.ctas = 128, .threads = 256, .line_data = 12}, {}));
+  EXPECT_THROW(verify(all_reduce_of(64), {.ctas = 65, .threads = 512, .line_data = 12}, {}), Error);
+  EXPECT_THROW(verify(all_reduce_of(1 << 20), {.ctas = 65, .threads = 64, .line_data = 12}, {}),
+               Error);
   EXPECT_THROW(verify(all_reduce_of(64), {.line_data = 0}, {}), Error);
   EXPECT_THROW(verify(all_reduce_of(64), {.threads = 33}, {}), Error);
   EXPECT_THROW(verify(all_reduce_of(64), {.algorithm = CommAlgorithm::copy_engine}, {}), Error);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "backend/cuda/comm/comm_testing.h"
 
@@ -19,12 +20,19 @@ struct Case {
   int64_t shift = 0;  // elements by which x and y are off their alignment
   bool in_place = false;
   bool pdl = false;
+  bool nans = false;  // here and there all bits of an element are set
 };
 
 std::string describe(const Case& c) {
-  return fmt::format("{} {} [{}, {}] live {} shift {}{}{} as {}", to_string(c.op), name(c.dtype),
+  return fmt::format("{} {} [{}, {}] live {} shift {}{}{}{} as {}", to_string(c.op), name(c.dtype),
                      c.rows, c.cols, c.live, c.shift, c.in_place ? " in place" : "",
-                     c.pdl ? " pdl" : "", to_string(c.config));
+                     c.pdl ? " pdl" : "", c.nans ? " NaNs" : "", to_string(c.config));
+}
+
+// Bits of element i of a rank's x.
+uint32_t input_of(const Case& c, uint64_t call, int rank, int64_t i) {
+  if (c.nans && mix(call + rank + i / 2) % 3 == 0) return size_of(c.dtype) == 4 ? ~0u : 0xffff;
+  return encode(c.dtype, value_of(call, rank, i));
 }
 
 // A rank's side of the sweeps: memory made once, cases one after the other.
@@ -62,7 +70,7 @@ class Ranks {
     for (int run = 0; run < 2; ++run) {
       std::vector<std::byte> x(x_elems * size);
       for (int64_t i = 0; i < x_elems; ++i) {
-        const uint32_t bits = encode(c.dtype, value_of(call, me(), i));
+        const uint32_t bits = input_of(c, call, me(), i);
         std::memcpy(x.data() + i * size, &bits, size);
       }
       y_.start(y_elems * size, c.shift * size);
@@ -119,7 +127,7 @@ class Ranks {
         ASSERT_EQ(bits, size == 4 ? 0xffffffffu : 0xffffu) << "past the live rows, at " << i;
         continue;
       }
-      const auto input = [&](int p, int64_t at) { return encode(c.dtype, value_of(call, p, at)); };
+      const auto input = [&](int p, int64_t at) { return input_of(c, call, p, at); };
       uint32_t expected = 0;
       if (c.op == CollectiveOp::all_reduce || c.op == CollectiveOp::reduce_scatter) {
         const int64_t at = c.op == CollectiveOp::all_reduce ? i : mine.begin * c.cols + i;
@@ -128,6 +136,10 @@ class Ranks {
         for (int p = 1; p < ranks(); ++p) {
           sum += decode(c.dtype, input(p, at));
           exact += decode(c.dtype, input(p, at));
+        }
+        if (std::isnan(sum)) {
+          ASSERT_TRUE(std::isnan(decode(c.dtype, bits))) << "at " << i;
+          continue;
         }
         expected = encode(c.dtype, sum);
         worst = std::max(worst, std::abs(decode(c.dtype, bits) - exact));
@@ -228,6 +240,30 @@ TEST(Collective, SumsOddlyPlacedAndInPlace) {
       for (int64_t cols : {1, 100, 4096}) {
         ranks.check({CollectiveOp::all_reduce, DType::bf16, 5, cols, config, -1, 0, true});
       }
+    }
+  });
+}
+
+// Bare lines are emptied by who reads them: messages of all lengths, between them some of other
+// kernels, find them so.
+TEST(Collective, SumsByBareLines) {
+  on_ranks([](Ranks& ranks) {
+    std::mt19937 random(kSeed);
+    for (DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+      for (int i = 0; i < 40; ++i) {
+        const auto rows = 1 + static_cast<int64_t>(random() % 32);
+        const auto cols = 8 * (1 + static_cast<int64_t>(random() % 64));
+        Case c{CollectiveOp::all_reduce, dtype, rows, cols, line(16, 16, 128 << random() % 3)};
+        c.pdl = random() % 2 == 0;
+        c.nans = random() % 2 == 0;
+        c.in_place = random() % 4 == 0;
+        if (random() % 2 == 0) c.live = static_cast<int64_t>(random() % (rows + 1));
+        ranks.check(c);
+        if (random() % 3 == 0) ranks.check({kSumOps[random() % 2], dtype, 3, 24, kSums[i % 4]});
+        if (random() % 3 == 0) ranks.check({kMoveOps[0], dtype, 5, 40, line(8, 2, 64)});
+        if (testing::Test::HasFailure()) return;
+      }
+      ranks.check({CollectiveOp::all_reduce, dtype, 9, 48, line(16, 4, 128), -1, 1});  // unaligned
     }
   });
 }

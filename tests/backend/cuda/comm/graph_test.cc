@@ -75,14 +75,16 @@ void replay_mixed(const fabric::PeerFabricConfig& fabric_cfg, int collectives, i
       const bool bf16 = random() % 2;
       int64_t rows = 1 + random() % kRows;
       if (op == CollectiveOp::all_to_all) rows = kRows / P * P;
-      const int64_t cols = 1 + random() % kCols;
+      const bool bare = op == CollectiveOp::all_reduce && random() % 2 == 0;
+      const int64_t cols = bare ? 8 * (1 + random() % (kCols / 8)) : 1 + random() % kCols;
       const CollectiveParams params{
           .x = bf16 ? static_cast<void*>(x16.data()) : static_cast<void*>(x32.data()),
           .y = y.data()};
       const CollectiveDesc desc =
           cuda::describe(comm, op, bf16 ? DType::bf16 : DType::f32, rows, cols, params);
-      const CollectiveConfig config =
-          comm.limits().across_machines ? choose(desc, comm.limits()) : draw_config(random, op);
+      const CollectiveConfig config = comm.limits().across_machines ? choose(desc, comm.limits())
+                                      : bare                        ? line(16, 64, 512)
+                                                                    : draw_config(random, op);
       prepare(comm, desc, config);
       calls.push_back({desc, params, config, random() % 2 == 0});
     }

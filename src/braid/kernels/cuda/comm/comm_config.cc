@@ -42,8 +42,8 @@ double estimate_us(const CollectiveDesc& desc, const CollectiveConfig& c) {
   switch (c.algorithm) {
     case CommAlgorithm::line: {
       if (const int lines = lines_at_once(desc, c); lines > 0) {
-        return 1.4 + more_ranks + .05 * lines + .0002 * c.ctas + .00015 * c.threads -
-               (c.line_data == 12 ? .03 : 0) + std::min(.25, bytes * 16e-6) +
+        return 1.38 + more_ranks + .05 * lines + .0002 * c.ctas + .00025 * c.threads +
+               (c.line_data == 16 ? .05 : 0) + std::min(.25, bytes * 16e-6) +
                bytes * 16 / c.line_data / 350e3;
       }
       // A thread's second unit waits for its first: the whole message at once is best.
@@ -82,9 +82,10 @@ std::string refusal(const CollectiveDesc& desc, const CollectiveConfig& c,
   }
   switch (c.algorithm) {
     case CommAlgorithm::line:
-      if (c.line_data != 8 && c.line_data != 12) {
-        return fmt::format("{} bytes of data in a line, must be 8 or 12", c.line_data);
+      if (c.line_data != 8 && c.line_data != 12 && c.line_data != 16) {
+        return fmt::format("{} bytes of data in a line, must be 8, 12 or 16", c.line_data);
       }
+      if (c.line_data == 16 && lines_at_once(desc, c) == 0) return "bare lines of several passes";
       if (line_payload(desc) > limits.line_bytes) {
         return fmt::format("{} bytes from one rank to another, staging holds {}",
                            line_payload(desc), limits.line_bytes);
@@ -117,11 +118,11 @@ std::string refusal(const CollectiveDesc& desc, const CollectiveConfig& c,
 int lines_at_once(const CollectiveDesc& desc, const CollectiveConfig& c) {
   const int64_t row_bytes = desc.cols * info(desc.dtype).block_bytes;
   if (desc.op != CollectiveOp::all_reduce || c.algorithm != CommAlgorithm::line ||
-      desc.bytes() == 0 || (desc.live_rows ? row_bytes : desc.bytes()) % 16 != 0) {
+      c.line_data == 8 || desc.bytes() == 0 ||
+      (desc.live_rows ? row_bytes : desc.bytes()) % 16 != 0) {
     return 0;
   }
-  const int most = c.line_data == 8 ? 2 : 4;
-  for (int lines = desc.ranks == 2 ? 1 : most; lines <= most; lines *= 2) {
+  for (int lines = desc.ranks == 2 ? 1 : 4; lines <= 4; lines *= 2) {
     if (ceil_div(desc.bytes(), c.line_data * lines) <= int64_t{c.ctas} * c.threads) return lines;
   }
   return 0;
@@ -140,7 +141,7 @@ std::vector<CollectiveConfig> candidates(const CollectiveDesc& desc, const CommL
     c.cost_us = estimate_us(desc, c);
     out.push_back(c);
   };
-  for (int line_data : {8, 12}) {
+  for (int line_data : {8, 12, 16}) {
     for (int ctas : {1, 2, 4, 8, 16, 32, 64, 128}) {
       for (int threads : {64, 128, 256, 512}) {
         add({.algorithm = CommAlgorithm::line,

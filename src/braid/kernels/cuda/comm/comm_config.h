@@ -15,14 +15,15 @@
 //   reduce_scatter, all_gather,   k + t + (P - 1) / P n / w, and t more where flags and not lines
 //   all_to_all                    say what is there
 // At P = 2 one-shot and two-shot move the same bytes: there lines lose only by what they carry
-// beside data (16 bytes for 8 or 12) and by their way through staging memory.
+// beside data (16 bytes for 8 or 12; those of 16 carry nothing, and are emptied by who reads them)
+// and by their way through staging memory.
 namespace braid::cuda {
 
 struct CollectiveConfig {
   CommAlgorithm algorithm = CommAlgorithm::line;
   int ctas = 1;        // all spin: they must be resident together
   int threads = 256;   // of a CTA, a multiple of 32
-  int line_data = 8;   // line: bytes of data in a line, 8 or 12
+  int line_data = 8;   // line: bytes of data in a line, 8, 12 or, of what goes at once, 16
   int unroll = 4;      // direct: 16-byte loads in flight for each thread and peer, 4 or 8
   double cost_us = 0;  // the estimate that `choose` compares
   bool operator==(const CollectiveConfig&) const = default;
@@ -49,8 +50,9 @@ CollectiveConfig choose(const CollectiveDesc& desc, const CommLimits& limits);
 // Whether `config` can move it; throws otherwise, naming what is wrong.
 void verify(const CollectiveDesc& desc, const CollectiveConfig& config, const CommLimits& limits);
 
-// Lines of each thread, 1, 2 or 4, where an all_reduce by lines goes at once, all of whole 16
-// bytes: where x and y are aligned to as much it has a kernel of its own. 0 where it does not.
+// Lines of each thread, 1, 2 or 4, where an all_reduce by lines of 12 or 16 bytes goes at once, all
+// of whole 16 bytes: where x and y are aligned to as much it has a kernel of its own. 0 where it
+// does not.
 int lines_at_once(const CollectiveDesc& desc, const CollectiveConfig& config);
 
 // Bytes that the largest line message of one rank to another takes.

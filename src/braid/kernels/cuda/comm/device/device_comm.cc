@@ -13,7 +13,8 @@
 namespace braid::cuda {
 namespace {
 
-// Lines of a slot that holds `bytes` as lines of 8, in whole units of either kind.
+// Lines of a slot that holds `bytes` as lines of 8, in whole units of either kind; half as many
+// hold them as bare lines.
 int64_t lines_for(int64_t bytes) {
   return round_up(ceil_div(bytes, 16) * 2 + 8, 8);
 }
@@ -26,7 +27,7 @@ void load_kernels() {
       for (bool scatter : {false, true})
         load_kernel(line_reduce_kernel_of(dtype, line_data, scatter));
     }
-    for (int line_data : {8, 12}) {
+    for (int line_data : {12, 16}) {
       for (int lines : {1, 2, 4}) {
         for (int ranks : {2, 3})
           load_kernel(line_reduce_once_kernel_of(dtype, line_data, lines, ranks));
@@ -87,8 +88,11 @@ DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, Devi
 
   const int64_t lines = lines_for(config.line_bytes);
   const int world = endpoint.world_size();
-  staging_ = endpoint.allocate<std::byte>(2 * world * lines * static_cast<int64_t>(sizeof(uint4)),
-                                          config.name + "/lines");
+  const int64_t tagged = 2 * world * lines * static_cast<int64_t>(sizeof(uint4));
+  staging_ = endpoint.allocate<std::byte>(tagged + tagged / 2, config.name + "/lines");
+  // Bare lines, which lie behind those of the group's ranks, begin empty (kNoWord).
+  check_cuda(cudaMemset(staging_.data(), 0xff, tagged + tagged / 2), "lines");
+  check_cuda(cudaDeviceSynchronize(), "lines");
   control_ = endpoint.allocate<CommControl>(1, config.name + "/control");
   ready_ = endpoint.allocate<fabric::Signal>(world, config.name + "/ready");
 

@@ -14,7 +14,7 @@ class AcrossMachines;
 
 struct DeviceCommConfig {
   std::string name = "world";    // prefix of tags, buffers and errors
-  int64_t line_bytes = 1 << 20;  // CommLimits; staging takes 4 times as much per rank of the world
+  int64_t line_bytes = 1 << 20;  // CommLimits; staging takes 6 times as much per rank of the world
   int max_ctas = 64;             // CommLimits
   fabric::Duration deadline{0};  // of each wait in a kernel; 0: the fabric's
 };
@@ -66,7 +66,7 @@ class DeviceComm {
   const std::string name_;
   CommLimits limits_;
   fabric::Tag tags_[7];
-  fabric::SymBuf<std::byte> staging_;     // [2, P, line slot]
+  fabric::SymBuf<std::byte> staging_;     // [2, P, line slot], [2, P, half of it]
   fabric::SymBuf<CommControl> control_;   // [1]
   fabric::SymBuf<fabric::Signal> ready_;  // [world]
   CommView view_;

@@ -5,8 +5,13 @@
 
 #include "braid/kernels/cuda/comm/device/wait.cuh"
 
-// Lines of staging memory: 16 bytes with kData bytes of a message and the epoch.
+// Lines of staging memory: 16 bytes with kData bytes of a message and the epoch, or 16 bytes of it.
 namespace braid::cuda {
+
+// Each word of a bare line that nobody has sent: a NaN, or two of them. Such words of a message
+// travel as other NaNs.
+constexpr uint32_t kNoWord = 0xffffffff;
+constexpr uint32_t kOtherNan = 0x7fffffff;
 
 // Words of a message at an odd address or at its end; bytes past `left` are zero, or stay. Out of
 // line, so that the way of whole units is short.
@@ -30,7 +35,8 @@ __device__ __noinline__ inline void store_bytes(const uint32_t* words, int num_w
 // What a thread moves at a time: whole lines and, unless it is told otherwise, whole 16-byte loads.
 template <int kData, int kLineCount = kData == 8 ? 2 : 4>
 struct LineUnit {
-  static_assert(kData == 8 || kData == 12);
+  static_assert(kData == 8 || kData == 12 || kData == 16);
+  static constexpr bool kBare = kData == 16;
   static constexpr int kLines = kLineCount;
   static constexpr int kBytes = kData * kLines;
   static constexpr int kWords = kBytes / 4;
@@ -90,8 +96,15 @@ struct LineUnit {
 #pragma unroll
     for (int k = 0; k < kLines; ++k) {
       const uint32_t* const d = words + k * kLineWords;
-      ptx::store_relaxed_system(slot + k * units + u,
-                                make_uint4(d[0], d[1], kData == 12 ? d[kLineWords - 1] : 0, epoch));
+      if constexpr (kBare) {
+        const auto sent = [](uint32_t w) { return w == kNoWord ? kOtherNan : w; };
+        ptx::store_relaxed_system(slot + k * units + u,
+                                  make_uint4(sent(d[0]), sent(d[1]), sent(d[2]), sent(d[3])));
+      } else {
+        ptx::store_relaxed_system(
+            slot + k * units + u,
+            make_uint4(d[0], d[1], kData == 12 ? d[kLineWords - 1] : 0, epoch));
+      }
     }
   }
 
@@ -99,6 +112,10 @@ struct LineUnit {
   __device__ bool receive(const CommView& view, int from, const uint4* slot, int u, int units,
                           uint32_t epoch) {
     uint4 lines[kLines];
+    const auto is_there = [&](const uint4& line) {
+      if constexpr (!kBare) return line.w == epoch;
+      return line.x != kNoWord && line.y != kNoWord && line.z != kNoWord && line.w != kNoWord;
+    };
     const bool ok = wait_until(
         view, from, epoch,
         [&] {
@@ -108,13 +125,15 @@ struct LineUnit {
             lines[k] = ptx::load_relaxed_system(slot + k * units + u);
           }
 #pragma unroll
-          for (int k = 0; k < kLines; ++k) all &= lines[k].w == epoch;
+          for (int k = 0; k < kLines; ++k) all &= is_there(lines[k]);
           return all;
         },
         [&] {
           uint32_t seen = epoch;
 #pragma unroll
-          for (int k = 0; k < kLines; ++k) seen = lines[k].w == epoch ? seen : lines[k].w;
+          for (int k = 0; k < kLines; ++k) {
+            if (!is_there(lines[k])) seen = kBare ? epoch - 1 : lines[k].w;
+          }
           return seen;
         });
 #pragma unroll
@@ -122,19 +141,32 @@ struct LineUnit {
       uint32_t* const d = words + k * kLineWords;
       d[0] = lines[k].x;
       d[1] = lines[k].y;
-      if (kData == 12) d[kLineWords - 1] = lines[k].z;
+      if constexpr (kData != 8) d[2] = lines[k].z;
+      if constexpr (kBare) d[3] = lines[k].w;
     }
     return ok;
+  }
+
+  // Bare lines, as if nobody had sent them.
+  __device__ static void clear(uint4* slot, int u, int units) {
+#pragma unroll
+    for (int k = 0; k < kLines; ++k) {
+      slot[k * units + u] = make_uint4(kNoWord, kNoWord, kNoWord, kNoWord);
+    }
   }
 };
 
 // The staging slot of collective `epoch` for data from rank `from`, in a rank's staging memory.
-__device__ inline uint4* line_slot(const CommView& view, uint4* staging, int from, uint32_t epoch) {
-  return staging + ((epoch & 1) * view.ranks + from) * view.lines;
+template <bool kBare = false>
+__device__ uint4* line_slot(const CommView& view, uint4* staging, int from, uint32_t epoch) {
+  const int64_t slot = (epoch & 1) * view.ranks + from;
+  if constexpr (kBare) return staging + 2 * view.ranks * view.lines + slot * (view.lines / 2);
+  return staging + slot * view.lines;
 }
 // The same at the k-th rank after this one, for data from this one.
-__device__ inline uint4* slot_at(const CommView& view, int k, int peer, uint32_t epoch) {
-  return line_slot(view, k == 1 ? view.next_staging : view.staging[peer], view.rank, epoch);
+template <bool kBare = false>
+__device__ uint4* slot_at(const CommView& view, int k, int peer, uint32_t epoch) {
+  return line_slot<kBare>(view, k == 1 ? view.next_staging : view.staging[peer], view.rank, epoch);
 }
 
 // A message of no bytes takes a unit too: the protocol counts on a line between every two ranks.

@@ -132,11 +132,12 @@ __global__ void __launch_bounds__(kMaxCommThreads, 1)
   const int left = bytes - u * Unit::kBytes;
   const std::byte* const x = p.own_x + int64_t{u} * Unit::kBytes;
   std::byte* const y = p.own_y + int64_t{u} * Unit::kBytes;
+  constexpr bool kBare = Unit::kBare;
   // In slots at P = 2; there are at most 2^31 lines in all.
-  const unsigned lines = static_cast<unsigned>(view.lines);
-  const unsigned bank = ranks * lines;
-  uint4* const to = view.next_staging + (r * lines + u);
-  const uint4* const from = view.own_staging + ((1 - r) * lines + u);
+  const unsigned tagged = static_cast<unsigned>(view.lines), lines = kBare ? tagged / 2 : tagged;
+  const unsigned bank = 2 * lines, begin = kBare ? 4 * tagged : 0;
+  uint4* const to = view.next_staging + (begin + r * lines + u);
+  uint4* const from = view.own_staging + (begin + (1 - r) * lines + u);
   ptx::prefetch_l2(kRanks == 2 ? static_cast<const void*>(from) : x);
   ptx::prefetch_l2(view.own->epoch + blockIdx.x);
   ptx::grid_dependency_wait();
@@ -155,27 +156,33 @@ __global__ void __launch_bounds__(kMaxCommThreads, 1)
     } else {
       for (int k = 1; k < ranks; ++k) {
         const int q = r + k < ranks ? r + k : r + k - ranks;
-        own.send(slot_at(view, k, q, epoch), u, units, epoch);
+        own.send(slot_at<kBare>(view, k, q, epoch), u, units, epoch);
       }
     }
   }
   end_epoch(view, epoch);
   if (!mine) return;
+  const auto slot_from = [&](int q) {
+    if constexpr (kRanks == 2) return from + (epoch & 1) * bank;
+    return line_slot<kBare>(view, view.own_staging, q, epoch) + u;
+  };
   WordSum<T, Unit::kWords> sum;
   bool ok = true;
 #pragma unroll
   for (int q = 0; q < ranks; ++q) {
     Unit unit = own;
-    if (q != r) {
-      const uint4* const slot =
-          kRanks == 2 ? from + (epoch & 1) * bank : line_slot(view, view.own_staging, q, epoch) + u;
-      ok = ok && unit.receive(view, q, slot, 0, units, epoch);
-    }
+    if (q != r) ok = ok && unit.receive(view, q, slot_from(q), 0, units, epoch);
     q == 0 ? sum.set(unit.words) : sum.add(unit.words);
   }
   if (!ok) return;
   sum.get(own.words);
   store_unit(own, y, live_left);
+  if constexpr (kBare) {
+#pragma unroll
+    for (int q = 0; q < ranks; ++q) {
+      if (q != r) Unit::clear(slot_from(q), 0, units);
+    }
+  }
 }
 
 // all_gather  y_r[begin_p + i] = x_p[i];  all_to_all  y_r[p, i] = x_p[r, i]
@@ -232,17 +239,17 @@ __global__ void __launch_bounds__(kMaxCommThreads, 1)
   end_epoch(view, epoch);
 }
 
+template <class T, int kData>
+LineReduceKernel line_reduce_once_of(int lines, int ranks) {
+  if (ranks != 2) return line_reduce_once_kernel<T, kData, 4, 0>;
+  return lines == 1   ? line_reduce_once_kernel<T, kData, 1, 2>
+         : lines == 2 ? line_reduce_once_kernel<T, kData, 2, 2>
+                      : line_reduce_once_kernel<T, kData, 4, 2>;
+}
 template <class T>
 LineReduceKernel line_reduce_once_of(int data, int lines, int ranks) {
-  if (ranks != 2) {
-    return data == 8 ? line_reduce_once_kernel<T, 8, 2, 0> : line_reduce_once_kernel<T, 12, 4, 0>;
-  }
-  if (data == 8) {
-    return lines == 1 ? line_reduce_once_kernel<T, 8, 1, 2> : line_reduce_once_kernel<T, 8, 2, 2>;
-  }
-  return lines == 1   ? line_reduce_once_kernel<T, 12, 1, 2>
-         : lines == 2 ? line_reduce_once_kernel<T, 12, 2, 2>
-                      : line_reduce_once_kernel<T, 12, 4, 2>;
+  return data == 16 ? line_reduce_once_of<T, 16>(lines, ranks)
+                    : line_reduce_once_of<T, 12>(lines, ranks);
 }
 
 template <class T>
@@ -254,7 +261,7 @@ LineReduceKernel line_reduce_of(bool wide, bool scatter) {
 }  // namespace
 
 LineReduceKernel line_reduce_kernel_of(DType dtype, int line_data, bool scatter) {
-  const bool wide = line_data == 12;
+  const bool wide = line_data != 8;  // bare lines that are not aligned have epochs
   switch (dtype) {
     case DType::f32:
       return line_reduce_of<float>(wide, scatter);
