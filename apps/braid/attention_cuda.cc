@@ -190,22 +190,32 @@ class Modes : public CudaModes {
   }
 
  private:
-  // Filled rounds move work behind later transfers, which may cost more than they save. Whole
-  // batches alone have rounds to fill: a Program knows nothing of its micro-batches.
+  // The plan that promises most. Filled rounds, and few queries that go ahead, move work behind
+  // later transfers, which may cost more than they save. Whole batches alone have rounds: a Program
+  // knows nothing of its micro-batches.
   std::shared_ptr<const ModePlan> plan_with_rounds(
       SpMode mode, const SequenceMesh& mesh, const std::vector<const KernelCatalog*>& catalogs) {
     AttentionBench bench = o_;
     const auto plain = plan_mode(bench, mode, topology_, DType::bf16, catalogs);
-    if (mode != SpMode::torus || !o_.fill || o_.micro_batches > 1) return plain;
-    bench.rounds = rounds_of(bench, mesh, fabric_.endpoint(0).device());
-    if (bench.rounds.tiles == 0) return plain;
-    const auto filled = plan_mode(bench, mode, topology_, DType::bf16, catalogs);
+    const bool divides = mode == SpMode::torus || mode == SpMode::ring;
+    if (!divides || o_.causal || !o_.fill || o_.micro_batches > 1) return plain;
+    const KernelRounds rounds = rounds_of(bench, mesh, fabric_.endpoint(0).device());
+    if (rounds.alone == 0) return plain;
     const auto speed = links_.paced(o_.link_gbps);
     const auto seconds = [&](const ModePlan& p) {
-      const double compute = rounded_seconds(p, bench.rounds);
+      const double compute = rounded_seconds(p, rounds);
       return compute + exposed_bound(p.programs, p.schedules, topology_, p.works(), compute, speed);
     };
-    return seconds(*filled) < seconds(*plain) ? filled : plain;
+    auto best = plain;
+    double least = seconds(*plain);
+    bench.rounds = rounds.beside;
+    for (int64_t ahead : {0, 1, 2, 3, 4, 5, 6, 8, 12}) {
+      bench.rounds.ahead = ahead;
+      const auto plan = plan_mode(bench, mode, topology_, DType::bf16, catalogs);
+      const double its = seconds(*plan);
+      if (its < least) best = plan, least = its;
+    }
+    return best;
   }
 
   static fabric::PeerFabricConfig config_of(const AttentionBench& bench, const Topology& topology) {

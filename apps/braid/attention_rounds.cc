@@ -4,11 +4,11 @@
 #include "braid/base/math.h"
 #include "braid/kernels/cuda/attention/launch.h"
 #include "braid/ops/segment_attention.h"
+#include "braid/schedule/beside.h"
 
 namespace braid::app {
 
-SequenceAttention::Rounds rounds_of(const AttentionBench& bench, const SequenceMesh& mesh,
-                                    int device) {
+KernelRounds rounds_of(const AttentionBench& bench, const SequenceMesh& mesh, int device) {
   const cuda::DeviceScope scope(device);
   const int groups = mesh.degrees.head_groups();
   const int64_t kv_heads = bench.kv_heads > 0 ? bench.kv_heads : bench.heads;
@@ -29,22 +29,32 @@ SequenceAttention::Rounds rounds_of(const AttentionBench& bench, const SequenceM
   const cuda::AttentionDevice all = cuda::attention_device();
   const auto [config, spare_sms] = cuda::choose_beside_one_warp(desc, {{&q, 1}, {&kv, 1}}, all);
   if (config.pack != 1 || config.split != 1) return {};
-  return {.rows = config.block_m,
-          .tiles = int64_t{all.num_sms - spare_sms} * config.ctas_per_sm / config.cluster};
+  const auto tiles = [&](int sms) { return int64_t{sms} * config.ctas_per_sm / config.cluster; };
+  return {{.rows = config.block_m, .tiles = tiles(all.num_sms - spare_sms)}, tiles(all.num_sms)};
 }
 
-double rounded_seconds(const ModePlan& plan, const SequenceAttention::Rounds& rounds) {
-  constexpr double kFlopsPerSecond = 6e14;  // of attention on an H200, about
-  double pairs = 0;
-  for (const Op& op : plan.programs[0].ops) {
+double rounded_seconds(const ModePlan& plan, const KernelRounds& rounds) {
+  constexpr double kFlopsPerSecond = 6e14;                     // of attention on an H200, about
+  constexpr double kCallSeconds = 5e-6, kStateSeconds = 3e-6;  // of a tile, of those at once
+  const Program& program = plan.programs[0];
+  const Schedule& schedule = plan.schedules[0];
+  const std::vector<Beside> beside = launches_beside(program, schedule);
+  double pairs = 0, seconds = 0;
+  for (size_t i = 0; i < schedule.launches.size(); ++i) {
+    const Op& op = schedule.op(program, schedule.launches[i]);
     if (op.def != &ops::kSegmentAttention) continue;
     const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
-    int64_t tiles = attrs.row_tiles(rounds.rows) * attrs.heads, keys = 0;
+    const int64_t rows = rounds.beside.rows;
+    const int64_t tiles = beside[i].communicates ? rounds.beside.tiles : rounds.alone;
+    const int64_t turns =
+        ceil_div(attrs.row_tiles(rows) * attrs.heads * plan.attention.batch, tiles);
+    int64_t keys = 0;
     for (const ops::KvSegment& kv : attrs.kv) keys += kv.rows;
-    tiles = ceil_div(tiles * plan.attention.batch, rounds.tiles) * rounds.tiles;
-    pairs += static_cast<double>(tiles * rounds.rows) * static_cast<double>(keys);
+    seconds += kCallSeconds;
+    if (attrs.load_state || !attrs.finalize) seconds += static_cast<double>(turns) * kStateSeconds;
+    pairs += static_cast<double>(turns * rounds.alone * rows) * static_cast<double>(keys);
   }
-  return 4 * pairs * static_cast<double>(plan.attention.head_dim) / kFlopsPerSecond;
+  return seconds + 4 * pairs * static_cast<double>(plan.attention.head_dim) / kFlopsPerSecond;
 }
 
 }  // namespace braid::app

@@ -112,7 +112,17 @@ double predicted_seconds(const AttentionBench& o, const Topology& topology, SpMo
                            .points = {{1, flops / (r.plain > 0 ? r.plain : r.compute)}}});
   if (speed[1] > 0) profile.machine_link.bytes_per_second = speed[1];
   if (speed[2] > 0) profile.cluster_link.bytes_per_second = speed[2];
-  return predict(o, mode, topology, profile).seconds;
+  AttentionBench same = o;
+  same.rounds = r.plan->attention.rounds;
+  return predict(same, mode, topology, profile).seconds;
+}
+
+// "torus, filled rounds", "ring, 3 rounds ahead".
+std::string mode_cell(SpMode mode, const SequenceAttention::Rounds& rounds) {
+  if (rounds.tiles == 0) return std::string(to_string(mode));
+  return rounds.ahead == 0 ? fmt::format("{}, filled rounds", to_string(mode))
+                           : fmt::format("{}, {} round{} ahead", to_string(mode), rounds.ahead,
+                                         rounds.ahead == 1 ? "" : "s");
 }
 
 std::string cuda_table(const AttentionBench& o, const Topology& topology, const CudaModes& gpus,
@@ -138,8 +148,9 @@ std::string cuda_table(const AttentionBench& o, const Topology& topology, const 
     out += fmt::format(
         "| {} | {} x {} x {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.0f}% | {:.3f} | {} | {} | "
         "{} | {:.3f} ({:+.1f}%) | {:.2g} | {} |\n",
-        to_string(mode), r.degrees.torus, r.degrees.ulysses, r.degrees.ring, r.seconds * 1e3,
-        r.compute * 1e3, r.exposed * 1e3, bound * 1e3, 100 * r.share, r.alone * 1e3,
+        mode_cell(mode, r.plan->attention.rounds), r.degrees.torus, r.degrees.ulysses,
+        r.degrees.ring, r.seconds * 1e3, r.compute * 1e3, r.exposed * 1e3, bound * 1e3,
+        100 * r.share, r.alone * 1e3,
         r.plain > 0 ? fmt::format("{:+.1f}%", 100 * (r.alone / r.plain - 1)) : "-",
         bytes_cell(r, LinkClass::machine), bytes_cell(r, LinkClass::cluster), predicted * 1e3,
         100 * (predicted / r.seconds - 1), r.error, r.repeats ? "yes" : "NO");
@@ -311,7 +322,8 @@ void add_bench_attention(CLI::App& bench) {
   command->add_option("--plot", o->plot, "write the timelines to this SVG file");
   command->add_flag(
       "--fill,!--no-fill", o->fill,
-      "on GPUs, torus: some queries go with another stage's to fill rounds of tiles (default)");
+      "on GPUs, ring and torus: some queries go with another stage's to fill rounds of tiles, or "
+      "a few ahead of all others, where that promises more (default)");
   command->add_flag("--launches", o->launches, "print when each stage of rank 0 runs");
   command->add_option("--threads", o->threads, "of each rank")->capture_default_str();
   command->add_option("-r", o->repetitions, "repetitions; the median counts")

@@ -72,22 +72,26 @@ INSTANTIATE_TEST_SUITE_P(All, SequenceExactness,
                                               std::get<1>(info.param));
                          });
 
-// Calls that take along some of the queries of another stage compute the same.
+// Calls that take along some of the queries of another stage compute the same, and so do few
+// queries that go ahead of all others.
 TEST(SequenceRounds, FilledCallsAreExact) {
   const Shape plain{
       .name = "filled", .L = 131, .heads = 9, .kv_heads = 3, .B = 2, .joint_q = 6, .joint_kv = 6};
   for (const char* text : {"2x1", "3x1", "2x2"}) {
     const Topology topology = parse_topology(text);
-    for (int64_t tiles : {5, 23}) {
-      for (Shape::Layout layout : {Shape::even, Shape::uneven}) {
+    for (auto [tiles, ahead] : {std::pair{5, 0}, {23, 0}, {5, 1}, {23, 2}, {65, 9}}) {
+      for (Shape::Layout layout : {Shape::even, Shape::uneven, Shape::lopsided}) {
         Shape shape = plain;
         shape.layout = layout;
-        shape.rounds = {.rows = 4, .tiles = tiles};
+        shape.rounds = {.rows = 4, .tiles = tiles, .ahead = ahead};
         const SequenceAttention a = attention_of(shape, topology.ranks(), DType::f32);
-        for (const SequenceMesh& mesh : sequence_meshes(SpMode::torus, topology, shape.heads)) {
-          SCOPED_TRACE(fmt::format("{} on {}, {} tiles", to_string(mesh.degrees), text, tiles));
-          expect_exact(a, run_world(a, mesh, {}), 1);
-          if (HasFatalFailure()) return;
+        for (SpMode mode : {SpMode::torus, SpMode::ring}) {
+          for (const SequenceMesh& mesh : sequence_meshes(mode, topology, shape.heads)) {
+            SCOPED_TRACE(fmt::format("{} {} on {}, {} tiles, {} ahead", to_string(mode),
+                                     to_string(mesh.degrees), text, tiles, ahead));
+            expect_exact(a, run_world(a, mesh, {}), 1);
+            if (HasFatalFailure()) return;
+          }
         }
       }
     }

@@ -10,9 +10,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-SequenceAttention small_attention(int P, int64_t batch = 1) {
+// Causal, or with a few queries that go ahead of the others.
+SequenceAttention small_attention(int P, int64_t batch = 1, int64_t ahead = 0) {
   SequenceAttention a{
       .batch = batch, .q_heads = 6, .kv_heads = 3, .head_dim = 8, .scale = 0.3f, .window_right = 0};
+  if (ahead > 0) {
+    a.window_right = -1;
+    a.rounds = {.rows = 2, .tiles = 6, .ahead = ahead};
+  }
   a.joint_q = a.joint_kv = 3;
   a.q = a.kv = zigzag_layout(5 * P + 1, P, 3);
   return a;
@@ -22,6 +27,7 @@ struct Case {
   SpMode mode;
   const char* topology;
   SpRequest request;
+  int64_t ahead = 0;
 };
 
 const Case kCases[] = {
@@ -32,10 +38,13 @@ const Case kCases[] = {
     {SpMode::torus, "3x1", {.torus = 3, .ulysses = 1, .ring = 1}},
     {SpMode::torus, "2x2", {.torus = 2, .ulysses = 1, .ring = 2}},
     {SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}},
+    {SpMode::ring, "1x3", {}, 1},
+    {SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}, 1},
 };
 
 std::string name_of(const Case& c, const SequenceMesh& mesh) {
-  return fmt::format("{} {} on {}", to_string(c.mode), to_string(mesh.degrees), c.topology);
+  return fmt::format("{} {} on {}, {} ahead", to_string(c.mode), to_string(mesh.degrees),
+                     c.topology, c.ahead);
 }
 
 bool same(const WorldResult& a, const WorldResult& b) {
@@ -58,7 +67,7 @@ TEST(SequenceSchedules, RandomDelaysChangeNoBit) {
     const SequenceMesh mesh = sequence_mesh(c.mode, parse_topology(c.topology), 6, c.request);
     SCOPED_TRACE(name_of(c, mesh));
     for (int micro_batches : {1, 2}) {
-      const SequenceAttention a = small_attention(mesh.ranks(), micro_batches);
+      const SequenceAttention a = small_attention(mesh.ranks(), micro_batches, c.ahead);
       WorldConfig config{.micro_batches = micro_batches, .steps = 3};
       const WorldResult want = run_world(a, mesh, config);
       expect_exact(a, want, config.seed + 2);
@@ -146,7 +155,7 @@ template <class Each>
 void for_each_stage(Each&& each) {
   for (const Case& c : kCases) {
     const SequenceMesh mesh = sequence_mesh(c.mode, parse_topology(c.topology), 6, c.request);
-    const SequenceAttention a = small_attention(mesh.ranks());
+    const SequenceAttention a = small_attention(mesh.ranks(), 1, c.ahead);
     const std::vector<Program> programs = attention_programs(a, mesh);
     for (const char* kind : {"sync", "pull", "push", "segment_attention"}) {
       for (int turn = 0; turn < launches_of(programs[0], kind); ++turn) {

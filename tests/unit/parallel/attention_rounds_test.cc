@@ -1,4 +1,5 @@
-// Torus attention fills rounds of tiles with queries of another stage.
+// Torus attention fills rounds of tiles with queries of another stage; ring and torus send a few
+// rounds of queries ahead of all others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,9 +19,9 @@ SequenceAttention attention_of(int64_t tokens, int64_t text, int64_t heads, int 
 }
 
 std::vector<Program> programs_of(SequenceAttention a, const char* machines,
-                                 SequenceAttention::Rounds rounds) {
+                                 SequenceAttention::Rounds rounds, SpMode mode = SpMode::torus) {
   a.rounds = rounds;
-  return attention_programs(a, sequence_mesh(SpMode::torus, parse_topology(machines), a.q_heads));
+  return attention_programs(a, sequence_mesh(mode, parse_topology(machines), a.q_heads));
 }
 
 // Rounds of all calls of a rank, each weighed with the keys that a tile meets.
@@ -92,10 +93,43 @@ TEST(AttentionRounds, NeverMoreRoundsNorOtherWork) {
   EXPECT_GT(better, 50);
 }
 
+// flux-3072 on two H200: of the queries alone that go ahead a state is carried, from one call to
+// one other, and no round is lost.
+TEST(AttentionRounds, FewQueriesGoAhead) {
+  const SequenceAttention a = attention_of(36864, 512, 24, 2);
+  const SequenceAttention::Rounds rounds{.rows = 256, .tiles = 65, .ahead = 3};
+  for (SpMode mode : {SpMode::ring, SpMode::torus}) {
+    const Program program = programs_of(a, "2x1", rounds, mode)[0];
+    const Program plain = programs_of(a, "2x1", {}, mode)[0];
+    EXPECT_EQ(pairs(program), pairs(plain));
+    EXPECT_EQ(calls(program), 3u);
+    int64_t carried = 0;  // tiles whose state is stored
+    for (const Op& op : program.ops) {
+      if (op.def != &ops::kSegmentAttention) continue;
+      const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
+      if (!attrs.finalize) carried += attrs.row_tiles(rounds.rows) * attrs.heads;
+    }
+    EXPECT_GT(carried, 2 * rounds.tiles) << to_string(mode);
+    EXPECT_LE(carried, 3 * rounds.tiles) << to_string(mode);
+    EXPECT_LE(weighed_rounds(program, rounds), weighed_rounds(plain, rounds));
+  }
+}
+
+// Where all would go ahead, they go stage by stage.
+TEST(AttentionRounds, AllQueriesAheadAreAsNone) {
+  const SequenceAttention a = attention_of(3000, 70, 24, 2);
+  for (SpMode mode : {SpMode::ring, SpMode::torus}) {
+    const SequenceAttention::Rounds few{.rows = 16, .tiles = 65},
+        many{.rows = 16, .tiles = 65, .ahead = 100};
+    EXPECT_EQ(to_string(programs_of(a, "2x1", few, mode)[0]),
+              to_string(programs_of(a, "2x1", many, mode)[0]));
+  }
+}
+
 TEST(AttentionRounds, MasksAndOneTorusGroupAreLeftAlone) {
   SequenceAttention causal = attention_of(3000, 0, 24, 2);
   causal.window_right = 0;
-  const SequenceAttention::Rounds rounds{.rows = 16, .tiles = 7};
+  const SequenceAttention::Rounds rounds{.rows = 16, .tiles = 7, .ahead = 1};
   const auto same = [&](const SequenceAttention& a, const char* machines) {
     const Program x = programs_of(a, machines, {})[0], y = programs_of(a, machines, rounds)[0];
     ASSERT_EQ(x.ops.size(), y.ops.size());

@@ -136,10 +136,11 @@ TEST(OneSidedRules, HoldForEveryMesh) {
                              (mode != SpMode::ring || u == 1) &&
                              (mode != SpMode::ulysses || u == P);
           if (!legal) continue;
-          for (int64_t tiles : {0, 5}) {
-            for (const Program& program :
-                 programs_of(mode, topology, {.torus = t, .ulysses = u, .ring = P / (t * u)},
-                             {.rows = 2, .tiles = tiles})) {
+          for (const SequenceAttention::Rounds& rounds : {SequenceAttention::Rounds{},
+                                                          {.rows = 2, .tiles = 5},
+                                                          {.rows = 2, .tiles = 5, .ahead = 1}}) {
+            for (const Program& program : programs_of(
+                     mode, topology, {.torus = t, .ulysses = u, .ring = P / (t * u)}, rounds)) {
               EXPECT_EQ(Rules(program).broken(), "")
                   << to_string(mode) << " " << t << " " << u << " on " << topology << "\n"
                   << to_string(program);

@@ -29,6 +29,10 @@ struct SequenceAttention {
   struct Rounds {
     int64_t rows = 0;
     int64_t tiles = 0;
+    // Where others' keys come soon, ring and torus attention send so many rounds of a rank's own
+    // queries ahead, over its own keys; all others see all keys in one call, once these are there,
+    // and need no state. 0: all queries meet the keys as they come. Torus has this without rings.
+    int64_t ahead = 0;
   } rounds;
 
   int64_t group() const { return q_heads / kv_heads; }

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,13 @@ class AttentionPieces {
   };
   std::vector<OwnQueries> divide_own(const std::vector<Chunk>& queries, const Chunk& joint) const;
 
+  // Own queries that go ahead (SequenceAttention::Rounds), and the rest; none where all wait for
+  // each other's keys as they come.
+  struct AheadQueries {
+    Chunk ahead, rest;
+  };
+  std::optional<AheadQueries> divide_ahead(const Chunk& own) const;
+
   // Room for the running states of all these queries, which keep their places.
   void begin_states(const std::vector<const Chunk*>& chunks);
   // One call: these queries over these keys. `first` begins their states; with `results` the call
@@ -112,6 +120,12 @@ class AttentionPieces {
   // buffer. It returns that buffer, on which push_results waits (kNoValue: no rank has others').
   ValueId attend(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv,
                  bool first, const Results* results = nullptr);
+  // Three calls: the queries that go ahead over the first keys, the rest and `others` over all
+  // keys, which finishes them, those ahead over the late keys, while the others' results are on
+  // their way.
+  void attend_ahead(const Results& results, const AheadQueries& divided,
+                    const std::vector<const Chunk*>& others, const std::vector<const Chunk*>& first,
+                    const std::vector<const Chunk*>& late);
   // Sends the finished rows of these queries, which are in `send` (kNoValue: none), to their
   // owners, tells those that have them already, and sends the joint ones to all: to one rank of
   // each other machine, which forwards them.

@@ -267,4 +267,22 @@ ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
   return send;
 }
 
+void AttentionPieces::attend_ahead(const Results& results, const AheadQueries& divided,
+                                   const Chunks& others, const Chunks& first, const Chunks& late) {
+  Chunks q = others, kv = first;
+  q.push_back(&divided.rest);
+  kv.insert(kv.end(), late.begin(), late.end());
+  Chunks states = q;
+  states.push_back(&divided.ahead);
+  begin_states(states);
+  stage("ahead");
+  attend({&divided.ahead}, first, true);
+  stage("all");
+  ValueId send = attend(q, kv, true, &results);
+  push_results(results, q, send, true);
+  stage("late");
+  send = attend({&divided.ahead}, late, false, &results);
+  push_results(results, {&divided.ahead}, send, false);
+}
+
 }  // namespace braid

@@ -1,5 +1,6 @@
 // Which queries of a rank's own class other calls take along, so that calls end with full rounds.
 #include <algorithm>
+#include <limits>
 
 #include "braid/base/math.h"
 #include "braid/parallel/attention/pieces.h"
@@ -105,6 +106,22 @@ std::vector<AttentionPieces::OwnQueries> AttentionPieces::divide_own(
            std::ranges::all_of(part.chunk, [](const auto& pieces) { return pieces.empty(); });
   });
   return parts;
+}
+
+std::optional<AttentionPieces::AheadQueries> AttentionPieces::divide_ahead(const Chunk& own) const {
+  if (a_.rounds.rows < 1 || a_.rounds.tiles < 1 || a_.rounds.ahead < 1 || a_.masked()) return {};
+  AheadQueries divided{Chunk(own.size()), Chunk(own.size())};
+  bool any = false;
+  for (int x = 0; x < world(); ++x) {
+    const auto r = static_cast<size_t>(x);
+    const int64_t by_head = a_.rounds.ahead * a_.rounds.tiles / (q_heads(x).size() * a_.batch);
+    const int64_t rows = std::max<int64_t>(by_head, 1) * a_.rounds.rows;
+    divided.ahead[r] = slice(own[r], 0, rows);
+    divided.rest[r] = slice(own[r], rows, std::numeric_limits<int64_t>::max());
+    any = any || !divided.rest[r].empty();
+  }
+  if (!any) return {};
+  return divided;
 }
 
 }  // namespace braid

@@ -2,7 +2,8 @@
 
 // Ring attention without a ring: each rank reads the KV of the others where they are, the next one
 // under the attention of the last (StreamFusion, Algorithm 1, RINGATTN). Between the two meetings
-// of all ranks nobody waits for anybody.
+// of all ranks nobody waits for anybody. Where transfers are short, all are asked for at once, and
+// only as many queries as hide them meet own and other keys apart.
 namespace braid {
 
 AttentionOutputs lower_ring(AttentionPieces& p) {
@@ -12,19 +13,34 @@ AttentionOutputs lower_ring(AttentionPieces& p) {
   const auto opened = p.open({in.q, in.k, in.v}, types);
   const Chunk q = p.q_chunk(0, kNoValue), joint_q = p.joint_q_chunk();
   const Chunk joint_kv = p.joint_kv_chunk(), own = p.kv_chunk(0, kNoValue, kNoValue);
-  p.begin_states({&q, &joint_q});
   const auto buffer = [&](int i) { return &opened.buffers[2 * static_cast<size_t>(i - 1)]; };
+  const auto pull = [&](int i) {
+    p.pull_ring(0, i, kNoValue, kNoValue, buffer(i)[0], buffer(i)[1]);
+  };
+  const auto theirs = [&](int i) { return p.ring_chunk(0, i, buffer(i)[0], buffer(i)[1]); };
+  const auto divided = p.R() > 1 ? p.divide_ahead(q) : std::nullopt;
+  if (divided) {
+    p.stage("ring0");
+    std::vector<Chunk> others;
+    for (int i = 1; i < p.R(); ++i) {
+      pull(i);
+      others.push_back(theirs(i));
+    }
+    std::vector<const Chunk*> late;
+    for (const Chunk& chunk : others) late.push_back(&chunk);
+    p.attend_ahead(opened.results, *divided, {&joint_q}, {&joint_kv, &own}, late);
+    return p.close(opened.results, {in.q, in.k, in.v});
+  }
+  p.begin_states({&q, &joint_q});
   for (int i = 0; i < p.R(); ++i) {
     p.stage(fmt::format("ring{}", i));
-    if (i + 1 < p.R()) {
-      p.pull_ring(0, i + 1, kNoValue, kNoValue, buffer(i + 1)[0], buffer(i + 1)[1]);
-    }
+    if (i + 1 < p.R()) pull(i + 1);
     const auto* results = i + 1 == p.R() ? &opened.results : nullptr;
     if (i == 0) {
       p.attend({&q, &joint_q}, {&joint_kv, &own}, true, results);
     } else {
-      const Chunk theirs = p.ring_chunk(0, i, buffer(i)[0], buffer(i)[1]);
-      p.attend({&q, &joint_q}, {&theirs}, false, results);
+      const Chunk keys = theirs(i);
+      p.attend({&q, &joint_q}, {&keys}, false, results);
     }
   }
   p.push_results(opened.results, {}, kNoValue, true);

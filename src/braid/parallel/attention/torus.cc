@@ -33,17 +33,8 @@ class Lowering {
     for (int k = 0; k < p_.T(); ++k) queries_.push_back(p_.q_chunk(k, q_[k]));
     joint_q_ = p_.joint_q_chunk();
     joint_kv_ = p_.joint_kv_chunk();
-    own_ = p_.divide_own(queries_, joint_q_);
-    std::vector<const Chunk*> states{&joint_q_};
-    for (const auto& part : own_) states.push_back(&part.chunk);
-    for (int k = 1; k < p_.T(); ++k) states.push_back(&queries_[k]);
-    p_.begin_states(states);
-    first_class();
-    if (p_.T() > 1) {
-      for (int k = 1; k < p_.T(); ++k) later_queries(k);
-      for (int k = 1; k < p_.T(); ++k) later_keys(k);
-      last_class();
-    }
+    const auto divided = p_.T() > 1 && p_.R() == 1 ? p_.divide_ahead(queries_[0]) : std::nullopt;
+    divided ? all_at_once(*divided) : by_stages();
     std::vector<ValueId> kept{in_.q, in_.k, in_.v};
     for (const KeyClass& keys : keys_) {
       if (p_.R() > 1 && keys.k != kNoValue) kept.insert(kept.end(), {keys.k, keys.v});
@@ -188,6 +179,32 @@ class Lowering {
     p_.stage("push_o");
     const ValueId send = p_.attend(q, kv, false, &opened_.results);
     p_.push_results(opened_.results, q, send, false);
+  }
+
+  void by_stages() {
+    own_ = p_.divide_own(queries_, joint_q_);
+    std::vector<const Chunk*> states{&joint_q_};
+    for (const auto& part : own_) states.push_back(&part.chunk);
+    for (int k = 1; k < p_.T(); ++k) states.push_back(&queries_[k]);
+    p_.begin_states(states);
+    first_class();
+    if (p_.T() == 1) return;
+    for (int k = 1; k < p_.T(); ++k) later_queries(k);
+    for (int k = 1; k < p_.T(); ++k) later_keys(k);
+    last_class();
+  }
+
+  // Where everything comes while a few own queries are with their own keys.
+  void all_at_once(const AttentionPieces::AheadQueries& divided) {
+    for (int k = 0; k < p_.T(); ++k) {
+      keys_[k].chunks.push_back(p_.kv_chunk(k, keys_[k].k, keys_[k].v));
+    }
+    std::vector<const Chunk*> others{&joint_q_}, late;
+    for (int k = 1; k < p_.T(); ++k) {
+      others.push_back(&queries_[k]);
+      late.push_back(&keys_[k].chunks[0]);
+    }
+    p_.attend_ahead(opened_.results, divided, others, {&joint_kv_, &keys_[0].chunks[0]}, late);
   }
 
   AttentionPieces& p_;

@@ -80,6 +80,14 @@ const Shape kShapes[] = {
      .joint_q = 3,
      .joint_kv = 3,
      .layout = Shape::zigzag},
+    {.name = "few queries ahead",
+     .L = 601,
+     .heads = 6,
+     .kv_heads = 6,
+     .D = 128,
+     .joint_q = 9,
+     .joint_kv = 9,
+     .rounds = {.rows = 64, .tiles = 7, .ahead = 1}},
 };
 
 // Two ranks may share a GPU, more need one each.
