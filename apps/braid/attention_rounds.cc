@@ -27,10 +27,12 @@ KernelRounds rounds_of(const AttentionBench& bench, const SequenceMesh& mesh, in
   q.length = kv.length = static_cast<int32_t>(bench.tokens / mesh.ranks() * mesh.degrees.ulysses);
   q.kv_end = 1;
   const cuda::AttentionDevice all = cuda::attention_device();
-  const auto [config, spare_sms] = cuda::choose_beside_one_warp(desc, {{&q, 1}, {&kv, 1}}, all);
+  const cuda::SparingConfig chosen = cuda::choose_beside_one_warp(desc, {{&q, 1}, {&kv, 1}}, all);
+  const cuda::AttentionConfig& config = chosen.config;
   if (config.pack != 1 || config.split != 1) return {};
   const auto tiles = [&](int sms) { return int64_t{sms} * config.ctas_per_sm / config.cluster; };
-  return {{.rows = config.block_m, .tiles = tiles(all.num_sms - spare_sms)}, tiles(all.num_sms)};
+  return {{.rows = config.block_m, .tiles = tiles(all.num_sms - chosen.spare_sms)},
+          tiles(all.num_sms)};
 }
 
 double rounded_seconds(const ModePlan& plan, const KernelRounds& rounds) {
