@@ -193,7 +193,8 @@ class Calibration {
                                              .pages = pages,
                                              .page_size = kPageSize,
                                              .pages_per_sequence = pages,
-                                             .kv_dtype = kv},
+                                             .kv_dtype = kv,
+                                             .every_row = T == 1},
                                             dtype_of),
                            fusions());
     const int64_t bytes = timed_weight_bytes(program);

@@ -43,14 +43,15 @@ ContextKey key_for(const BatchCut& cut, int strategy, int ranks) {
     // A multiple of the ranks: capacities of token shards then add up over micro-batches. One token
     // alone stays one: its step may join in one launch.
     const bool alone = cut.size() == 1 && n.token == 1;
+    const bool every_row = n.row == n.token;
     const int64_t tokens = round_up(token_capacity(n.token), alone ? 1 : ranks);
     key.micro_batches.push_back(
         {.capacity = {.token = tokens,
                       .sequence = std::min(sequence_capacity(n.sequence), tokens),
-                      .row = std::min(power_of_four(n.row), tokens),
+                      .row = every_row ? tokens : std::min(power_of_four(n.row), tokens),
                       .shard = ceil_div(tokens, static_cast<int64_t>(ranks))},
          .continues = cut.continues(i),
-         .every_row = n.row == n.token});
+         .every_row = every_row});
   }
   return key;
 }

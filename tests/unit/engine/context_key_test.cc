@@ -72,9 +72,11 @@ TEST(ContextKey, CapacitiesHoldTheSizesAndAreFew) {
 
 TEST(ContextKey, KnowsWhenEveryTokenIsARow) {
   for (int64_t n = 1; n <= 300; ++n) {
-    const MicroBatch all = key({n}, {{0, n}}, 1, n).micro_batches[0];
-    ASSERT_TRUE(all.every_row);
-    ASSERT_EQ(all.capacity.row, all.capacity.token);
+    for (int ranks = 1; ranks <= 3; ++ranks) {
+      const MicroBatch all = key({n}, {{0, n}}, ranks, n).micro_batches[0];
+      ASSERT_TRUE(all.every_row);
+      ASSERT_EQ(all.capacity.row, all.capacity.token);
+    }
     ASSERT_EQ(key({n}, {{0, n}}, 1, n - 1).micro_batches[0].every_row, false);
   }
   EXPECT_TRUE(key({1, 1, 1}, {{0, 3}}).micro_batches[0].every_row);

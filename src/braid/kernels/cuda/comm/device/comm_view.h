@@ -23,10 +23,10 @@
 //        in e - 1; q sent those after its kernel of e - 2 had ended. So q has read bank e % 2 of
 //        e - 2 before p overwrites it. A collective in which p takes nothing from q says nothing of
 //        q: there p waits for a flag instead (an empty part still sends one line).
-//   Bare lines hold data alone, 16 bytes, in slots of their own, half as long. Such a line is
-//   empty,
-//        each word kNoWord, until its words are there, and who has read it empties it: before its
-//        kernel ends, so by the same argument before the line is sent again.
+// Bare lines. They hold data alone, 16 bytes, in slots of their own, half as long. Such a line is
+// empty, each word kNoWord, until its words are there, and who has read it empties it: its store is
+// performed when its kernel has ended, so as above before the line is sent again.
+//
 // Flags. Rank p's CTA c writes 2 e - 1 (entry) and 2 e (exit) into flag (p, c) of q with release at
 // system scope, and q's CTA c waits until it sees at least that. Values only grow; p passes on to
 // e + 1 only after q's exit of e, so it is never more than one value ahead.

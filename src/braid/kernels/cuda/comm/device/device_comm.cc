@@ -88,10 +88,11 @@ DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, Devi
 
   const int64_t lines = lines_for(config.line_bytes);
   const int world = endpoint.world_size();
-  const int64_t tagged = 2 * world * lines * static_cast<int64_t>(sizeof(uint4));
-  staging_ = endpoint.allocate<std::byte>(tagged + tagged / 2, config.name + "/lines");
-  // Bare lines, which lie behind those of the group's ranks, begin empty (kNoWord).
-  check_cuda(cudaMemset(staging_.data(), 0xff, tagged + tagged / 2), "lines");
+  const int64_t bytes = 3 * world * lines * static_cast<int64_t>(sizeof(uint4));
+  staging_ = endpoint.allocate<std::byte>(bytes, config.name + "/lines");
+  // What lies behind the group's lines with epochs, its bare lines, begins empty (kNoWord).
+  const int64_t bare = bytes / (3 * world) * 2 * size();
+  check_cuda(cudaMemset(staging_.data() + bare, 0xff, bytes - bare), "lines");
   check_cuda(cudaDeviceSynchronize(), "lines");
   control_ = endpoint.allocate<CommControl>(1, config.name + "/control");
   ready_ = endpoint.allocate<fabric::Signal>(world, config.name + "/ready");
