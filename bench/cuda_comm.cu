@@ -135,7 +135,7 @@ class Bench {
       for (int ctas : {1, 2, 4, 8, 16, 32, 64, 128}) {
         for (int threads : {64, 128, 256, 512}) {
           // From a line for each thread to sixteen units.
-          const int64_t units = bytes / (data == 8 ? 16 : data == 12 ? 48 : 64);
+          const int64_t units = bytes / (data * (data == 8 ? 2 : 4));
           if (bytes / data * 2 < int64_t{ctas} * threads || units > int64_t{16} * ctas * threads)
             continue;
           add({.algorithm = CommAlgorithm::line,

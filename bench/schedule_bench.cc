@@ -25,7 +25,7 @@ struct World {
                 {.machines = 1, .devices = kRanks}) {}
 
   BoundForward bind(const ContextKey& key, const OpScheduler& strategy, const BatchInfo& info) {
-    PlannedForward planned = planner.plan(strategy, strategy.layout(info), key.micro_batches);
+    PlannedForward planned = planner.plan(strategy, strategy.layout(info), key);
     BoundForward bound{key, {}};
     for (size_t r = 0; r < planned.schedules.size(); ++r) {
       bound.executors.push_back(std::make_unique<Executor>(
@@ -70,8 +70,7 @@ void first_time(benchmark::State& state, const std::string& strategy_name) {
     BatchCut cut;
     cut.assign(batch, strategy->split(info), strategy->name());
     const ContextKey key = key_for(cut, 0, kRanks);
-    const PlannedForward planned =
-        world.planner.plan(*strategy, strategy->layout(info), key.micro_batches);
+    const PlannedForward planned = world.planner.plan(*strategy, strategy->layout(info), key);
     benchmark::DoNotOptimize(planned.schedules.data());
     state.counters["launches"] = static_cast<double>(planned.schedules[0].launches.size());
   }

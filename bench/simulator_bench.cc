@@ -128,16 +128,16 @@ void measure_speed() {
     const auto strategy = find_strategy(name);
     const SequenceInfo sequence = {.tokens = 4096, .cached = 0, .scored = 1};
     const BatchInfo info = {{&sequence, 1}, sequence.tokens, kRanks};
-    std::vector<MicroBatch> micro_batches;
+    ContextKey key;
     std::vector<Work> works;
     for (const Range& range : strategy->split(info)) {
       const bool first = range.begin == 0;
-      micro_batches.push_back({{range.size(), 1, 1}, !first});
-      works.push_back({.extents = micro_batches.back().capacity,
+      key.micro_batches.push_back({{range.size(), 1, 1}, !first});
+      works.push_back({.extents = key.micro_batches.back().capacity,
                        .attended = (range.begin + range.end) * range.size() / 2,
                        .kv_tokens = range.end});
     }
-    const PlannedForward forward = planner.plan(*strategy, strategy->layout(info), micro_batches);
+    const PlannedForward forward = planner.plan(*strategy, strategy->layout(info), key);
     const std::vector<const Program*> programs = forward.programs();
     std::vector<double> samples;
     SimulatedStep step;

@@ -31,27 +31,28 @@ int64_t sequence_capacity(int64_t n) {
 }  // namespace
 
 bool ContextKey::operator==(const ContextKey& other) const {
-  return strategy == other.strategy && kind == other.kind && q == other.q && kv == other.kv &&
+  return strategy == other.strategy && every_row == other.every_row && kind == other.kind &&
+         q == other.q && kv == other.kv &&
          std::equal(micro_batches.begin(), micro_batches.end(), other.micro_batches.begin(),
                     other.micro_batches.end());
 }
 
 ContextKey key_for(const BatchCut& cut, int strategy, int ranks) {
   ContextKey key{.strategy = strategy, .micro_batches = {}, .q = {}, .kv = {}};
+  key.every_row = std::ranges::all_of(
+      cut.works(), [](const Work& work) { return work.extents.row == work.extents.token; });
   for (size_t i = 0; i < cut.size(); ++i) {
     const Extents& n = cut.work(i).extents;
     // A multiple of the ranks: capacities of token shards then add up over micro-batches. One token
     // alone stays one: its step may join in one launch.
     const bool alone = cut.size() == 1 && n.token == 1;
-    const bool every_row = n.row == n.token;
     const int64_t tokens = round_up(token_capacity(n.token), alone ? 1 : ranks);
     key.micro_batches.push_back(
         {.capacity = {.token = tokens,
                       .sequence = std::min(sequence_capacity(n.sequence), tokens),
-                      .row = every_row ? tokens : std::min(power_of_four(n.row), tokens),
+                      .row = key.every_row ? tokens : std::min(power_of_four(n.row), tokens),
                       .shard = ceil_div(tokens, static_cast<int64_t>(ranks))},
-         .continues = cut.continues(i),
-         .every_row = every_row});
+         .continues = cut.continues(i)});
   }
   return key;
 }

@@ -21,6 +21,7 @@ struct ContextKey {
 
   int strategy = 0;  // index into the runner's strategies
   InlineVector<MicroBatch, kMaxMicroBatches> micro_batches;
+  bool every_row = false;  // logits of all tokens are wanted, as in a decode step: rows are tokens
   Kind kind = Kind::ranks;
   SequenceLayout q, kv;  // of tokens and gather
 

@@ -39,20 +39,18 @@ PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const Batch& ba
   cut.assign(batch, ask(strategy, [&] { return strategy.split(info); }), strategy.name());
   const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
   const ContextKey key = key_for(cut, 0, ranks());
-  return plan(strategy, layout, key.micro_batches, model);
+  return plan(strategy, layout, key, model);
 }
 
 PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const LayoutRequest& layout,
-                                    std::span<const MicroBatch> micro_batches,
-                                    const CostModel* model) const {
+                                    const ContextKey& key, const CostModel* model) const {
   BRAID_CHECK(!mesh_, "a batch as a whole over ranks that divide tokens");
   Extents capacity;
-  for (const MicroBatch& mb : micro_batches) capacity += mb.capacity;
-  const bool every_row = std::ranges::all_of(micro_batches, &MicroBatch::every_row);
+  for (const MicroBatch& mb : key.micro_batches) capacity += mb.capacity;
   LayoutPlan layout_plan = layout_;
   layout_plan.token_sharded_residual = layout.token_sharded_residual && ranks() > 1;
-  return plan_lowered(strategy, lower(logical(capacity, every_row), layout_plan), micro_batches,
-                      model);
+  return plan_lowered(strategy, lower(logical(capacity, key.every_row), layout_plan),
+                      key.micro_batches, model);
 }
 
 PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,

@@ -62,8 +62,7 @@ class ForwardPlanner {
   // With a cost model, the strategy may ask what its tasks take: each micro-batch at its capacity,
   // as one prompt without history.
   PlannedForward plan(const OpScheduler& strategy, const LayoutRequest& layout,
-                      std::span<const MicroBatch> micro_batches,
-                      const CostModel* model = nullptr) const;
+                      const ContextKey& key, const CostModel* model = nullptr) const;
 
  private:
   Program logical(const Extents& capacity, bool every_row = false) const;

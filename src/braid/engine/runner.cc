@@ -122,8 +122,7 @@ struct Runner::Impl {
 
   BoundForward bind(const ContextKey& key, const OpScheduler& strategy, const BatchInfo& info) {
     const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
-    PlannedForward planned =
-        planner->plan(strategy, layout, key.micro_batches, model ? &*model : nullptr);
+    PlannedForward planned = planner->plan(strategy, layout, key, model ? &*model : nullptr);
     BoundForward bound{key, {}};
     for (int i = 0; i < config.tp; ++i) {
       const auto r = static_cast<size_t>(i);

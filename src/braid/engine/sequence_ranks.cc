@@ -123,7 +123,7 @@ std::shared_ptr<BoundForward> SequenceRanks::prepare(const Batch& batch, Forward
   key.kind = ContextKey::Kind::first;
   return cache.get(key, [&] {
     const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
-    return bind(key, on_first_.plan(strategy, layout, std::as_const(key).micro_batches, cost_));
+    return bind(key, on_first_.plan(strategy, layout, key, cost_));
   });
 }
 

@@ -14,8 +14,6 @@ struct MicroBatch {
   // Its first sequence is one whose tokens begin in the micro-batch before: its attention reads
   // keys that the other one writes.
   bool continues = false;
-  // Logits of each of its tokens are wanted, as in a decode step: rows are tokens.
-  bool every_row = false;
   bool operator==(const MicroBatch&) const = default;
 };
 

@@ -73,16 +73,17 @@ TEST(ContextKey, CapacitiesHoldTheSizesAndAreFew) {
 TEST(ContextKey, KnowsWhenEveryTokenIsARow) {
   for (int64_t n = 1; n <= 300; ++n) {
     for (int ranks = 1; ranks <= 3; ++ranks) {
-      const MicroBatch all = key({n}, {{0, n}}, ranks, n).micro_batches[0];
+      const ContextKey all = key({n}, {{0, n}}, ranks, n);
       ASSERT_TRUE(all.every_row);
-      ASSERT_EQ(all.capacity.row, all.capacity.token);
+      ASSERT_EQ(all.micro_batches[0].capacity.row, all.micro_batches[0].capacity.token);
     }
-    ASSERT_EQ(key({n}, {{0, n}}, 1, n - 1).micro_batches[0].every_row, false);
+    const ContextKey some = key({n}, {{0, n}}, 1, n - 1);
+    ASSERT_FALSE(some.every_row);
+    ASSERT_FALSE(some == key({n}, {{0, n}}, 1, n));
   }
-  EXPECT_TRUE(key({1, 1, 1}, {{0, 3}}).micro_batches[0].every_row);
-  const ContextKey mixed = key({1, 4}, {{0, 1}, {1, 5}});
-  EXPECT_TRUE(mixed.micro_batches[0].every_row);
-  EXPECT_FALSE(mixed.micro_batches[1].every_row);
+  EXPECT_TRUE(key({1, 1, 1}, {{0, 3}}).every_row);
+  EXPECT_TRUE(key({1, 1, 1}, {{0, 1}, {1, 3}}).every_row);
+  EXPECT_FALSE(key({1, 4}, {{0, 1}, {1, 5}}).every_row);
 }
 
 TEST(ContextKey, LongPromptsAreHardlyPadded) {

@@ -88,10 +88,10 @@ DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, Devi
 
   const int64_t lines = lines_for(config.line_bytes);
   const int world = endpoint.world_size();
-  const int64_t bytes = 3 * world * lines * static_cast<int64_t>(sizeof(uint4));
+  const int64_t slot_bytes = lines * static_cast<int64_t>(sizeof(uint4));
+  const int64_t bytes = 3 * world * slot_bytes, bare = 2 * size() * slot_bytes;
   staging_ = endpoint.allocate<std::byte>(bytes, config.name + "/lines");
   // What lies behind the group's lines with epochs, its bare lines, begins empty (kNoWord).
-  const int64_t bare = bytes / (3 * world) * 2 * size();
   check_cuda(cudaMemset(staging_.data() + bare, 0xff, bytes - bare), "lines");
   check_cuda(cudaDeviceSynchronize(), "lines");
   control_ = endpoint.allocate<CommControl>(1, config.name + "/control");
