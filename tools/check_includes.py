@@ -43,8 +43,6 @@ ROOTS = ["src", "apps", "bench", "tests", "tools", "examples"]
 MAX_LINES = 400
 # Path from the root of the tree: why the file is better whole.
 LONG_FILES: dict[str, str] = {
-    "src/braid/kernels/cuda/attention/hopper_consumer.cuh":
-        "one loop over key tiles: its stages share registers and barriers, and are read together",
     "src/braid/kernels/cuda/comm/device/norm_kernel.cu":
         "the reductions that end in a norm: they share the row they hold in registers",
 }

@@ -3,8 +3,9 @@
 #include "braid/kernels/cuda/attention/epilogue.cuh"
 #include "braid/kernels/cuda/attention/hopper_launch.h"
 #include "braid/kernels/cuda/attention/hopper_smem.cuh"
+#include "braid/kernels/cuda/attention/hopper_split.cuh"
 #include "braid/kernels/cuda/attention/softmax.cuh"
-#include "braid/kernels/cuda/attention/staging.cuh"
+#include "braid/kernels/cuda/attention/staged_sums.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
 #include "braid/kernels/cuda/ptx/wgmma.h"
@@ -124,71 +125,10 @@ class HopperConsumer {
 
   // Second half of a split item: rows' parts come together, each CTA writes its share of the rows.
   __device__ __forceinline__ void merge() {
-    if constexpr (Traits::kSplit) {
-      constexpr int kColumns = 8;  // of a thread
-      constexpr int kPerRow = Traits::kDv / kColumns;
-      constexpr int kRows = 128 / kPerRow;
-      const int size = static_cast<int>(ptx::cluster_size());
-      const int rank = static_cast<int>(ptx::cluster_rank());
-      const int first = 64 * rank / size;
-      const int end = 64 * (rank + 1) / size;
-      const int thread = threadIdx.x % 128;
-      const Item item = read_item(0);
-      // A thread a row: what each part counts, and the row's sum.
-      if (first + thread < end) {
-        const int row = first + thread;
-        float2 stat[kMaxSplit];  // m (in units of log2), l
-        float m2 = -INFINITY;
-#pragma unroll
-        for (int i = 0; i < kMaxSplit; ++i) {
-          stat[i] = make_float2(-INFINITY, 0.f);
-          if (i < size)
-            stat[i] = ptx::load_cluster_f32x2(ptx::cluster_address(smem_.part_stats() + row, i));
-          m2 = fmaxf(m2, stat[i].x);
-        }
-        float l = 0.f;
-#pragma unroll
-        for (int i = 0; i < kMaxSplit; ++i) {
-          const float weight = stat[i].x == -INFINITY ? 0.f : ptx::exp2_approx(stat[i].x - m2);
-          smem_.part_weights()[row][i] = weight;
-          l += weight * stat[i].y;
-        }
-        smem_.part_total()[row] = make_float2(m2, l);
-      }
-      ptx::named_barrier_sync(1, 128);
-      if (thread >= kRows * kPerRow) return;
-      const int column = thread % kPerRow * kColumns;
-#pragma unroll 2
-      for (int row = first + thread / kPerRow; row < end; row += kRows) {
-        float o[kColumns] = {};
-#pragma unroll
-        for (int i = 0; i < kMaxSplit; ++i) {
-          if (i >= size) break;
-          const float weight = smem_.part_weights()[row][i];
-          const uint32_t from =
-              ptx::cluster_address(smem_.part() + row * HopperSmem<Traits>::kPartRow + column, i);
-#pragma unroll
-          for (int c = 0; c < kColumns; c += 4) {
-            const float4 x = ptx::load_cluster_f32x4(from + 4 * c);
-            o[c] += weight * x.x;
-            o[c + 1] += weight * x.y;
-            o[c + 2] += weight * x.z;
-            o[c + 3] += weight * x.w;
-          }
-        }
-        const float2 total = smem_.part_total()[row];
-        write_piece<T>(plan_, item.unit, item.b, item.head, row, column, o, total.y, total.x);
-      }
-    }
+    if constexpr (Traits::kSplit) merge_parts(plan_, smem_, read_item(0));
   }
 
  private:
-  struct Item {
-    int b;
-    int head;
-    ItemUnit unit;
-  };
-
   // An item is read where it lies and released when it is finished: registers are short.
   __device__ __forceinline__ int wait_item() {
     ptx::mbarrier_wait(&smem_.work_full[work_.slot], work_.parity);
@@ -196,12 +136,10 @@ class HopperConsumer {
   }
 
   // What the producer writes is read by the lane that will release it, for all.
-  __device__ __forceinline__ int broadcast(int x) const {
-    return __shfl_sync(0xffffffff, x, 0);
-  }
+  __device__ __forceinline__ int broadcast(int x) const { return __shfl_sync(0xffffffff, x, 0); }
 
-  __device__ __forceinline__ Item read_item(int slot) const {
-    Item item{};
+  __device__ __forceinline__ ItemPlace read_item(int slot) const {
+    ItemPlace item{};
     if (lane_ == 0) {
       item.b = smem_.work[slot].b;
       item.head = smem_.work[slot].head;
@@ -278,7 +216,7 @@ class HopperConsumer {
 
   __device__ __forceinline__ void find_carried(CarriedRows& rows) const {
     if (!carries()) return;
-    const Item item = read_item(work_.slot);
+    const ItemPlace item = read_item(work_.slot);
     rows = find_state(plan_, item.unit, item.b, item.head, warp_, lane_, scale_log2_);
   }
 
@@ -393,15 +331,17 @@ class HopperConsumer {
   __device__ __forceinline__ void finish(int& done, float (&o)[Traits::kOutN / 2],
                                          RowStats& stats) {
     if (done < 0) return;
+    float m2[2];
+    close_sums(o, stats, m2);
     if constexpr (Traits::kStaged) {
-      leave(done, o, stats);
+      staged_.leave(plan_, smem_, wg_, warp_, lane_, o, stats.sum, m2);
+      if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
+      __syncwarp();
     } else {
-      float m2[2];
-      close_sums(o, stats, m2);
       if (Traits::kSplit && ptx::cluster_size() > 1) {
-        put_part(o, stats.sum, m2);
+        put_part<Traits>(smem_, warp_, lane_, o, stats.sum, m2);
       } else {
-        const Item item = read_item(done);
+        const ItemPlace item = read_item(done);
         if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
         write_rows<T, Traits::kDv>(plan_, item.unit, item.b, item.head, warp_, lane_, o, stats.sum,
                                    m2);
@@ -419,104 +359,6 @@ class HopperConsumer {
       const bool first = lane_ % 4 == 0;
       stats.sum[0] = first ? o[Traits::kDv / 2] : 0.f;
       stats.sum[1] = first ? o[Traits::kDv / 2 + 2] : 0.f;
-    }
-  }
-
-  // Through shared memory: what the item in slot `done` carries meets its sums, and the result
-  // takes its place.
-  __device__ __forceinline__ void leave(int done, float (&o)[Traits::kOutN / 2], RowStats& stats) {
-    using Rows = StagedRows<Traits::kDv>;
-    uint8_t* rows = smem_.state[wg_];
-    float2* row_stats = smem_.state_stats[wg_] + warp_ * 16 + lane_ / 4;
-    float m2[2];
-    close_sums(o, stats, m2);
-    float keep[2] = {1.f, 1.f};
-    float take[2] = {0.f, 0.f};
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      stats.sum[r] += __shfl_xor_sync(0xffffffff, stats.sum[r], 1);
-      stats.sum[r] += __shfl_xor_sync(0xffffffff, stats.sum[r], 2);
-    }
-    ptx::mbarrier_wait(&smem_.state_full[wg_], state_parity_);
-    state_parity_ ^= 1;
-    if (plan_.load_state) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float2 carried = row_stats[8 * r];
-        weigh(carried.x, m2[r], keep[r], take[r]);
-        stats.sum[r] *= keep[r];
-        if (take[r] > 0.f) stats.sum[r] = fmaf(take[r], carried.y, stats.sum[r]);
-      }
-      __syncwarp();
-    }
-    if (plan_.finalize) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float gain = stats.sum[r] > 0.f ? ptx::reciprocal(stats.sum[r]) : 0.f;
-        keep[r] *= gain;
-        take[r] *= gain;
-      }
-      if (!plan_.load_state) {
-        Rows::template merge<float, false, false>(rows, warp_, lane_, o, keep, take);
-      } else if (plan_.state_bf16) {
-        Rows::template merge<__nv_bfloat16, true, false>(rows, warp_, lane_, o, keep, take);
-      } else {
-        Rows::template merge<float, true, false>(rows, warp_, lane_, o, keep, take);
-      }
-      __syncwarp();  // rows of 16 and of 32 bits lie differently
-      Rows::template put16<T>(rows, warp_, lane_, o);
-    } else if (plan_.state_bf16) {
-      if (plan_.load_state) {
-        Rows::template merge<__nv_bfloat16, true, true>(rows, warp_, lane_, o, keep, take);
-      } else {
-        Rows::template merge<__nv_bfloat16, false, true>(rows, warp_, lane_, o, keep, take);
-      }
-    } else if (plan_.load_state) {
-      Rows::template merge<float, true, true>(rows, warp_, lane_, o, keep, take);
-    } else {
-      Rows::template merge<float, false, true>(rows, warp_, lane_, o, keep, take);
-    }
-    if (lane_ % 4 == 0) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float m = m2[r] == -INFINITY ? -INFINITY : m2[r] * kLn2;
-        const float lse = stats.sum[r] > 0.f ? m + logf(stats.sum[r]) : -INFINITY;
-        row_stats[8 * r] = make_float2(plan_.finalize ? lse : m, stats.sum[r]);
-      }
-    }
-    ptx::mbarrier_arrive(&smem_.state_out[wg_]);
-    if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
-    __syncwarp();
-  }
-
-  // What sums whose maximum is m2 (in units of log2) and those carried with m count together; m2
-  // becomes the maximum of both.
-  __device__ __forceinline__ static void weigh(float m, float& m2, float& keep, float& take) {
-    const float carried = m * ptx::kLog2E;
-    const float top = fmaxf(m2, carried);
-    keep = m2 == -INFINITY ? 0.f : ptx::exp2_approx(m2 - top);
-    take = carried == -INFINITY ? 0.f : ptx::exp2_approx(carried - top);
-    m2 = top;
-  }
-
-  // This CTA's part of a split item goes where keys and values were.
-  __device__ __forceinline__ void put_part(float (&o)[Traits::kOutN / 2], float (&l)[2],
-                                           float (&m2)[2]) {
-    if constexpr (Traits::kSplit) {
-      ptx::named_barrier_sync(1, 128);  // all warps have multiplied
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        l[r] += __shfl_xor_sync(0xffffffff, l[r], 1);
-        l[r] += __shfl_xor_sync(0xffffffff, l[r], 2);
-        const int row = warp_ * 16 + lane_ / 4 + 8 * r;
-        if (lane_ % 4 == 0) smem_.part_stats()[row] = make_float2(m2[r], l[r]);
-        float* to = smem_.part() + row * HopperSmem<Traits>::kPartRow + 2 * (lane_ % 4);
-#pragma unroll
-        for (int j = 0; j < Traits::kDv / 8; ++j) {
-          *reinterpret_cast<float2*>(to + 8 * j) =
-              make_float2(o[4 * j + 2 * r], o[4 * j + 2 * r + 1]);
-        }
-      }
     }
   }
 
@@ -550,7 +392,7 @@ class HopperConsumer {
   Ring<Traits::kQStages> q_;
   Ring<Traits::kKvStages> k_;
   Ring<Traits::kKvStages> v_;
-  uint32_t state_parity_ = 0;
+  StagedSums<Traits> staged_;
   uint32_t q_fragments_[Traits::kQInRegisters ? Traits::kDqk / 4 : 1];
 };
 

@@ -60,6 +60,13 @@ struct WorkSlot {
   ItemUnit unit[kConsumers];
 };
 
+// Where a warpgroup's 64 rows of an item are.
+struct ItemPlace {
+  int b;
+  int head;
+  ItemUnit unit;
+};
+
 // What consumers need to know of a key tile.
 struct KeyTileInfo {
   int position;  // of column 0
