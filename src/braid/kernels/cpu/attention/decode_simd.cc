@@ -10,16 +10,6 @@ constexpr int64_t kMaxDim = 256;
 
 constexpr int kKeysAtOnce = kVectorRegisters == 32 ? 4 : 2;
 
-#if defined(__AVX512F__)
-#define BRAID_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define BRAID_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-#elif defined(__AVX2__)
-#define BRAID_LOW 0, 8, 1, 9, 2, 10, 3, 11
-#define BRAID_HIGH 4, 12, 5, 13, 6, 14, 7, 15
-#else
-#define BRAID_LOW 0, 4, 1, 5
-#define BRAID_HIGH 2, 6, 3, 7
-#endif
 // Sums lanes on the way to one vector: for N = kLanes, lane i of the result is the sum over m[i].
 // Joining kLanes vectors in two goes is the same as in one when the first takes those that lie
 // kLanes / N apart.
@@ -30,11 +20,9 @@ BRAID_INLINE Vec join(const Vec* m, int stride = 1) {
   } else {
     const Vec a = join<N / 2>(m, 2 * stride);
     const Vec b = join<N / 2>(m + stride, 2 * stride);
-    return __builtin_shufflevector(a, b, BRAID_LOW) + __builtin_shufflevector(a, b, BRAID_HIGH);
+    return interleave_low(a, b) + interleave_high(a, b);
   }
 }
-#undef BRAID_LOW
-#undef BRAID_HIGH
 
 // acc[r][i] += q[r] * key[i] on one vector of columns; `width` columns if not 0.
 template <int R, int N, class Kv>

@@ -241,31 +241,44 @@ BRAID_INLINE Vec tanh(Vec x) {
   return splat(1.0f) - splat(2.0f) / (exp(x + x) + splat(1.0f));
 }
 
-// Rows of a kLanes x kLanes matrix become its columns.
+// Lanes of a and b by turns: those of both lower halves, or of both upper ones.
 #if defined(__AVX512F__)
-#define BRAID_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define BRAID_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+BRAID_INLINE Vec interleave_low(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+BRAID_INLINE Vec interleave_high(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                 31);
+}
 #elif defined(__AVX2__)
-#define BRAID_LOW 0, 8, 1, 9, 2, 10, 3, 11
-#define BRAID_HIGH 4, 12, 5, 13, 6, 14, 7, 15
+BRAID_INLINE Vec interleave_low(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+BRAID_INLINE Vec interleave_high(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
 #else
-#define BRAID_LOW 0, 4, 1, 5
-#define BRAID_HIGH 2, 6, 3, 7
+BRAID_INLINE Vec interleave_low(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+}
+BRAID_INLINE Vec interleave_high(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
 #endif
+
+// Rows of a kLanes x kLanes matrix become its columns.
 BRAID_INLINE void transpose(Vec (&m)[kLanes]) {
 #pragma GCC unroll 4
   for (int stage = 1; stage < kLanes; stage *= 2) {  // log2(kLanes) perfect shuffles
     Vec t[kLanes];
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes / 2; ++i) {
-      t[2 * i] = __builtin_shufflevector(m[i], m[i + kLanes / 2], BRAID_LOW);
-      t[2 * i + 1] = __builtin_shufflevector(m[i], m[i + kLanes / 2], BRAID_HIGH);
+      t[2 * i] = interleave_low(m[i], m[i + kLanes / 2]);
+      t[2 * i + 1] = interleave_high(m[i], m[i + kLanes / 2]);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) m[i] = t[i];
   }
 }
-#undef BRAID_LOW
-#undef BRAID_HIGH
 
 }  // namespace braid::cpu::BRAID_ISA
