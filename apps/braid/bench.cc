@@ -98,7 +98,7 @@ Result measure(Engine& engine, const BenchOptions& o, int64_t tokens, bool decod
       .name = fmt::format("{}{}", decode ? "tg" : "pp", tokens), .tokens = tokens, .batch = batch};
   if (o.depth > 0) result.name += fmt::format(" @ d{}", o.depth);
   engine.advance(0, o.depth, engine.prefill_chunk(), batch);
-  engine.advance(o.depth, decode ? 3 : tokens, chunk, batch);  // warm up
+  engine.advance(o.depth, decode ? std::min<int64_t>(3, tokens) : tokens, chunk, batch);  // warm up
   for (int i = 0; i < o.repetitions; ++i) {
     const auto start = std::chrono::steady_clock::now();
     result.loop = engine.advance(o.depth, tokens, chunk, batch);
@@ -248,7 +248,7 @@ Model open(const BenchOptions& o) {
 void bench(const BenchOptions& o) {
   check(o);
   const Model model = open(o);
-  ParallelRun parallel(o.parallel);
+  ParallelRun parallel(o.parallel, {o.model, o.config});
   EngineConfig config = parallel.engine_config();
   config.max_context = o.depth + std::max(o.prompt, o.decode) + 1;
   config.sequences = o.decode > 0 ? o.most_sequences() : 1;
@@ -266,9 +266,9 @@ void bench(const BenchOptions& o) {
     results.back().flops = decode_flops(model, o, batch);
   }
   const Roof roof = measure_roof(engine, config);
-  parallel.finish(engine);
   print(o.json ? json_report(config, engine, model, results, roof).dump(2) + "\n"
                : table(config, engine, model, results, roof));
+  parallel.finish(engine);
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
 #include "braid/attention_cuda.h"
@@ -70,9 +72,12 @@ void write_plot(const std::string& path, const Reports& reports) {
           {&report.plan->programs[r], &report.plan->schedules[r], report.times[r]});
     }
   }
+  errno = 0;
   std::ofstream file(path);
   file << timeline_svg(timelines);
-  if (!file.flush()) fail(ErrorCode::kResource, "{}: cannot be written", path);
+  if (!file.flush()) {
+    fail(ErrorCode::kResource, "--plot {}: cannot be written: {}", path, std::strerror(errno));
+  }
 }
 
 bool on_gpus(const AttentionBench& o) {
@@ -216,8 +221,8 @@ void bench_attention(AttentionBench o) {
   if (o.shape != "custom") {
     const auto it = std::ranges::find(kShapes, o.shape, &AttentionShape::name);
     if (it == std::end(kShapes)) {
-      fail(ErrorCode::kNotFound,
-           "shape '{}': there are flux-3072, flux-4096, cogvideox-20s, cogvideox-40s, custom",
+      fail(ErrorCode::kInvalidArgument,
+           "--shape '{}': there are flux-3072, flux-4096, cogvideox-20s, cogvideox-40s, custom",
            o.shape);
     }
     o.tokens = it->tokens, o.text = it->text, o.heads = it->heads, o.head_dim = it->head_dim;
@@ -274,13 +279,13 @@ void bench_attention(AttentionBench o) {
       out += fmt::format("{}, rank 0, us:\n{}", to_string(mode), timeline(*r.plan, r.times[0]));
     }
   }
-  if (!o.plot.empty()) write_plot(o.plot, reports);
   if (automatic && !reports.empty()) {
     const auto best = std::ranges::min_element(
         reports, {}, [](const auto& report) { return report.second.seconds; });
     out += fmt::format("auto: {}, {}\n", to_string(best->first), to_string(best->second.degrees));
   }
   print(out);
+  if (!o.plot.empty()) write_plot(o.plot, reports);
 }
 
 }  // namespace

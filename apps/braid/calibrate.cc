@@ -1,8 +1,13 @@
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 
+#include "braid/backend/cpu/thread_pool.h"
 #include "braid/base/error.h"
 #include "braid/calibration.h"
 #include "braid/commands.h"
@@ -18,7 +23,9 @@ struct CalibrateOptions {
 
 }  // namespace
 
-Profile calibrate_and_save(int threads, std::string path) {
+namespace {
+
+Profile measure(int threads) {
   CalibrateConfig config{.threads = threads};
   const bool terminal = isatty(fileno(stderr)) != 0;
   if (terminal) {
@@ -28,16 +35,48 @@ Profile calibrate_and_save(int threads, std::string path) {
   }
   Profile profile = calibrate_cpu(config);
   if (terminal) std::fprintf(stderr, "\r\033[K");
-  if (path.empty()) {
-    const std::filesystem::path folder = profile_cache_folder();
-    if (folder.empty()) {
-      fail(ErrorCode::kResource,
-           "neither XDG_CACHE_HOME nor HOME is set: say where to write with -o");
-    }
-    path = (folder / (profile.name + ".json")).string();
-  }
+  return profile;
+}
+
+void save(const Profile& profile, const std::filesystem::path& path) {
   save_profile(profile, path);
   std::fprintf(stderr, "measured this machine: %s\n", path.c_str());
+}
+
+std::filesystem::path cache_file(int threads) {
+  const std::filesystem::path folder = profile_cache_folder();
+  if (folder.empty()) fail(ErrorCode::kResource, "neither XDG_CACHE_HOME nor HOME is set");
+  return folder / (cpu_profile_name(threads > 0 ? threads : cpu::usable_cores()) + ".json");
+}
+
+// Known before the machine is measured, which takes a while.
+void require_writable(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
+  const bool exists = std::filesystem::exists(path, ignored);
+  if (!std::ofstream(path, std::ios::app)) {
+    fail(ErrorCode::kResource, "cannot write the profile {}: {}", path.string(),
+         std::strerror(errno));
+  }
+  if (!exists) std::filesystem::remove(path, ignored);
+}
+
+void calibrate(const CalibrateOptions& options) {
+  const std::filesystem::path path =
+      options.out.empty() ? cache_file(options.threads) : std::filesystem::path(options.out);
+  require_writable(path);
+  save(measure(options.threads), path);
+}
+
+}  // namespace
+
+Profile calibrate_for_later(int threads) {
+  Profile profile = measure(threads);
+  try {
+    save(profile, cache_file(threads));
+  } catch (const Error& error) {  // it serves this run
+    std::fprintf(stderr, "braid: this machine will be measured again: %s\n", error.what());
+  }
   return profile;
 }
 
@@ -52,7 +91,7 @@ void add_calibrate(CLI::App& app) {
   command->footer(
       "Says where it wrote. Let nothing else run meanwhile.\n"
       "Examples:\n  braid calibrate\n  braid calibrate --threads 1 -o machine.json");
-  command->callback([options] { calibrate_and_save(options->threads, options->out); });
+  command->callback([options] { calibrate(*options); });
 }
 
 }  // namespace braid::app

@@ -1,8 +1,11 @@
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
 
 #include "braid/base/error.h"
 #include "braid/commands.h"
+#include "braid/strict_values.h"
+#include "braid/text_io.h"
 
 namespace {
 
@@ -13,6 +16,20 @@ int report(const char* message, int status) {
   std::fflush(stdout);
   std::fprintf(stderr, "braid: %s\n", message);
   return status;
+}
+
+// There is no command: names what stands where one should.
+void require_command(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  const std::vector<std::string> rest = app.remaining();
+  if (rest.empty()) {
+    braid::fail(braid::ErrorCode::kInvalidArgument, "a command is wanted: {}", names);
+  }
+  braid::fail(braid::ErrorCode::kInvalidArgument, "there is no '{}'; the commands are {}",
+              rest.front(), names);
 }
 
 }  // namespace
@@ -33,11 +50,18 @@ int main(int argc, char** argv) {
   braid::app::add_bench(app);
   braid::app::add_calibrate(app);
   braid::app::add_plan(app);
+  braid::app::require_strict_values(app);
   try {
-    app.parse(argc, argv);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::Success& e) {  // --help, --version
+      app.exit(e);
+      if (!std::cout.flush()) braid::app::print("\n");  // which says why not
+    } catch (const CLI::RequiredError&) {
+      if (app.get_subcommands().empty()) require_command(app);
+      throw;
+    }
     return 0;
-  } catch (const CLI::Success& e) {  // --help, --version
-    return app.exit(e);
   } catch (const CLI::ParseError& e) {
     return report(e.what(), kWrongUsage);
   } catch (const braid::Error& e) {

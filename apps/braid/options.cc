@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cctype>
+#include <filesystem>
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/calibration.h"
@@ -16,7 +17,7 @@ Profile machine_profile(const EngineConfig& engine) {
   const int cores = cpu::usable_cores();
   const int threads = engine.threads > 0 ? engine.threads : std::max(1, cores / engine.tp);
   if (auto profile = find_profile(cpu_profile_name(threads))) return *std::move(profile);
-  return calibrate_and_save(threads, "");
+  return calibrate_for_later(threads);
 }
 
 // The profile that comes with Braid for a GPU, if there is one: `braid calibrate` measures the CPU.
@@ -112,13 +113,29 @@ void require_link_gbps(double gbps) {
 
 DeviceSpec usable_device(const std::string& text) {
   const DeviceSpec device = parse_device(text);
-  if (!device.cuda || !device.ids.empty() || usable_gpus() > 0) return device;
+  if (!device.cuda || usable_gpus() > 0) return device;
+  if (!device.ids.empty()) {
+    fail(ErrorCode::kUnsupported, "--device {}: there is no GPU that this build can use", text);
+  }
   std::fprintf(stderr, "braid: no GPU that this build can use: running on the CPU\n");
   return {};
 }
 
-ParallelRun::ParallelRun(const ParallelOptions& options)
+void require_apart(std::string_view option, const std::string& output, const std::string& input) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path folder = fs::path(output).has_parent_path() ? fs::path(output).parent_path() : ".";
+  const bool inside = fs::is_directory(input, ignored) && fs::equivalent(folder, input, ignored);
+  if (!inside && !fs::equivalent(output, input, ignored)) return;
+  fail(ErrorCode::kInvalidArgument, "{} {} would replace what is read: {}", option, output, input);
+}
+
+ParallelRun::ParallelRun(const ParallelOptions& options,
+                         std::initializer_list<std::string_view> inputs)
     : options_(options), engine_(options.engine) {
+  for (std::string_view input : inputs) {
+    require_apart("--trace", options.trace, std::string(input));
+  }
   engine_.device = usable_device(options.device);
   if (options.sequence) options.sequence->apply(engine_);
   require_link_gbps(options.link_gbps);

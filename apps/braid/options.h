@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,10 @@ void add_parallel(CLI::App& command, ParallelOptions& options);
 // --sp, --ranks and what goes with them; after add_parallel.
 void add_sequence(CLI::App& command, ParallelOptions& options);
 
+// Fails with kInvalidArgument where a file to write, `option`'s, is one that is read, or would lie
+// in a folder that is.
+void require_apart(std::string_view option, const std::string& output, const std::string& input);
+
 // A link slower than that carries no layer in a day.
 void require_link_gbps(double gbps);
 // As named; the CPU, and a line that says so, where it names no GPU and there is none.
@@ -48,8 +53,9 @@ DeviceSpec usable_device(const std::string& text);
 // What the options ask for around an engine's work.
 class ParallelRun {
  public:
-  // Opens the trace. Measures this machine where `auto` needs its profile and there is none yet.
-  explicit ParallelRun(const ParallelOptions& options);
+  // Opens the trace, which may be none of the files that are read (`inputs`). Measures this machine
+  // where `auto` needs its profile and there is none yet.
+  ParallelRun(const ParallelOptions& options, std::initializer_list<std::string_view> inputs);
   ParallelRun(const ParallelRun&) = delete;
   ParallelRun& operator=(const ParallelRun&) = delete;
 

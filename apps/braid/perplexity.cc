@@ -26,8 +26,10 @@ void perplexity(const PerplexityOptions& options) {
     fail(ErrorCode::kInvalidArgument, "--ctx is {}, wanted at least 2", options.ctx);
   }
   const LoadedModel loaded(options.model);
-  const std::vector<int32_t> ids = loaded.tokenizer.encode(read_file(options.file));
-  ParallelRun parallel(options.parallel);
+  const std::string text = read_file(options.file);
+  require_utf8(text, options.file);
+  const std::vector<int32_t> ids = loaded.tokenizer.encode(text);
+  ParallelRun parallel(options.parallel, {options.model, options.file});
   EngineConfig config = parallel.engine_config();
   config.max_context = options.ctx;
   if (options.ctx > loaded.model.config().context) {
@@ -56,11 +58,11 @@ void perplexity(const PerplexityOptions& options) {
                         std::exp(sum / static_cast<double>(count))));
     }
   }
-  parallel.finish(engine);
   const double value = std::exp(sum / static_cast<double>(count));
   print(options.json
             ? nlohmann::ordered_json{{"perplexity", value}, {"tokens", count}}.dump() + "\n"
             : fmt::format("perplexity {:.4f} over {} tokens\n", value, count));
+  parallel.finish(engine);
 }
 
 }  // namespace

@@ -113,6 +113,9 @@ Timeline timeline_of(const PlannedForward& planned, const SimulatedStep& step, c
 
 void plan(const PlanOptions& o) {
   check(o);
+  for (const auto& input : {o.model, o.config}) {
+    if (o.trace && input) require_apart("--trace", *o.trace, *input);
+  }
   Planning planning(o);
   std::vector<int32_t> pages(static_cast<size_t>(planning.cache.pages));
   const Batch batch = make_batch(o, pages);
@@ -145,40 +148,38 @@ void plan(const PlanOptions& o) {
       std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);  // of all ranks
   const Schedule& schedule = planned.schedules[0];
   const MemoryPlan& memory = schedule.memory;
-  if (o.trace) {
-    write_trace(*o.trace, timeline_of(planned, step, cut, planning.model));
-  }
   if (o.json) {
-    print(nlohmann::ordered_json{
-              {"strategy", strategy.name()},
-              {"launches", schedule.launches.size()},
-              {"micro_batches", schedule.micro_batches.size()},
-              {"arena_bytes", memory.arena_bytes},
-              {"live_bytes", memory.live_bytes},
-              {"sequential_arena_bytes", sequential.schedules[0].memory.arena_bytes},
-              {"hash", fmt::format("{:016x}", hash_of(schedule))},
-              {"wire_bytes", std::llround(wire_bytes)},
-              {"profile", planning.model.profile().name},
-              {"simulated_ms", 1e3 * step.seconds},
-              {"sequential_ms", 1e3 * baseline.seconds},
-              {"overlap_share", overlap.share()},
-              {"explanation", explanation}}
-              .dump(2) +
-          "\n");
-    return;
+    nlohmann::ordered_json report = {
+        {"strategy", strategy.name()},
+        {"launches", schedule.launches.size()},
+        {"micro_batches", schedule.micro_batches.size()},
+        {"arena_bytes", memory.arena_bytes},
+        {"live_bytes", memory.live_bytes},
+        {"sequential_arena_bytes", sequential.schedules[0].memory.arena_bytes},
+        {"hash", fmt::format("{:016x}", hash_of(schedule))},
+        {"wire_bytes", std::llround(wire_bytes)},
+        {"profile", planning.model.profile().name},
+        {"simulated_ms", 1e3 * step.seconds},
+        {"sequential_ms", 1e3 * baseline.seconds},
+        {"overlap_share", overlap.share()},
+        {"explanation", explanation}};
+    if (o.launches) report["listing"] = to_string(schedule, planned.fused[0]);
+    print(report.dump(2) + "\n");
+  } else {
+    for (const std::string& line : explanation) print(line + "\n");
+    if (o.launches) print(to_string(schedule, planned.fused[0]));
+    print(fmt::format(
+        "{} on {} ranks: {} launches, {} micro-batches, schedule {:016x}\n"
+        "memory of a rank: arena {:.2f} MiB ({:.2f} live at most), sequential {:.2f} MiB\n"
+        "simulated on {}: {:.3f} ms, sequential {:.3f} ms ({:.2f}x)\n{}\n",
+        strategy.name(), o.tp, schedule.launches.size(), schedule.micro_batches.size(),
+        hash_of(schedule), static_cast<double>(memory.arena_bytes) / (1 << 20),
+        static_cast<double>(memory.live_bytes) / (1 << 20),
+        static_cast<double>(sequential.schedules[0].memory.arena_bytes) / (1 << 20),
+        planning.model.profile().name, 1e3 * step.seconds, 1e3 * baseline.seconds,
+        baseline.seconds / step.seconds, to_string(overlap)));
   }
-  for (const std::string& line : explanation) print(line + "\n");
-  if (o.launches) print(to_string(schedule, planned.fused[0]));
-  print(fmt::format(
-      "{} on {} ranks: {} launches, {} micro-batches, schedule {:016x}\n"
-      "memory of a rank: arena {:.2f} MiB ({:.2f} live at most), sequential {:.2f} MiB\n"
-      "simulated on {}: {:.3f} ms, sequential {:.3f} ms ({:.2f}x)\n{}\n",
-      strategy.name(), o.tp, schedule.launches.size(), schedule.micro_batches.size(),
-      hash_of(schedule), static_cast<double>(memory.arena_bytes) / (1 << 20),
-      static_cast<double>(memory.live_bytes) / (1 << 20),
-      static_cast<double>(sequential.schedules[0].memory.arena_bytes) / (1 << 20),
-      planning.model.profile().name, 1e3 * step.seconds, 1e3 * baseline.seconds,
-      baseline.seconds / step.seconds, to_string(overlap)));
+  if (o.trace) write_trace(*o.trace, timeline_of(planned, step, cut, planning.model));
 }
 
 }  // namespace
@@ -197,7 +198,8 @@ void add_plan(CLI::App& app) {
   command->add_option("--depth", o->depth, "tokens that each sequence has in the KV cache")
       ->capture_default_str();
   command->add_option("--tp", o->tp, "ranks of tensor parallelism")->capture_default_str();
-  command->add_option("--machines", o->machines, "machines x devices, 2x4 (default: one machine)");
+  command->add_option("--machines", o->machines,
+                      "MACHINESxDEVICES, in place of --tp or of as many");
   command->add_option("--profile", o->profile, "of the device: a name or a .json file")
       ->capture_default_str();
   command->add_flag("--launches", o->launches, "list every launch");
@@ -209,7 +211,12 @@ void add_plan(CLI::App& app) {
       "  braid plan -m model.gguf --tp 2 --tokens 64 --schedule overlap --launches\n"
       "  braid plan --config configs/llama-3.3-70b.json --tp 8 --schedule tokenweave --trace "
       "t.json");
-  command->callback([o] { plan(*o); });
+  command->callback([o, command] {
+    if (!o->machines.empty() && command->count("--tp") == 0) {
+      o->tp = parse_topology(o->machines).ranks();
+    }
+    plan(*o);
+  });
 }
 
 }  // namespace braid::app

@@ -113,6 +113,17 @@ void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine,
                load_ms + g.timings.ttft_ms);
 }
 
+// What a chat in the terminal, or a prompt alone, would pass over.
+void check(const RunOptions& options, bool interactive) {
+  if (interactive && (options.json || options.request.sampling.logprobs >= 0)) {
+    fail(ErrorCode::kInvalidArgument, "{} goes with a prompt (-p, -f or standard input)",
+         options.json ? "--json" : "--logprobs");
+  }
+  if (!interactive && options.system && !options.chat) {
+    fail(ErrorCode::kInvalidArgument, "--system goes with --chat");
+  }
+}
+
 void run(const RunOptions& options) {
   const auto start = Clock::now();
   if (options.prompt && options.file) {
@@ -122,10 +133,13 @@ void run(const RunOptions& options) {
     fail(ErrorCode::kInvalidArgument, "-n is {}, wanted at least 1", *options.tokens);
   }
   check(options.request.sampling);
-  LoadedModel loaded(options.model);
-  ParallelRun parallel(options.parallel);
-  EngineConfig config = parallel.engine_config();
+  if (options.system) require_utf8(*options.system, "--system");
+  for (const std::string& stop : options.request.stop) require_utf8(stop, "--stop");
   const bool interactive = !options.prompt && !options.file && isatty(STDIN_FILENO);
+  check(options, interactive);
+  LoadedModel loaded(options.model);
+  ParallelRun parallel(options.parallel, {options.model, options.file.value_or("")});
+  EngineConfig config = parallel.engine_config();
   std::vector<int32_t> prompt;
   if (!interactive) {
     prompt = prompt_ids(options, loaded);
@@ -184,7 +198,10 @@ void add_run(CLI::App& app) {
       "  braid run -m model.gguf --chat -p 'Write a haiku about the sea.'\n"
       "  braid run -m model.gguf -f prompt.txt --tp 2 --threads 1 --json\n"
       "  braid run -m model.gguf -f long.txt -n 64 --sp ring --ranks 4");
-  command->callback([o] {
+  command->callback([o, command] {
+    if (command->count("--logprobs") > 0) {
+      require_between("--logprobs", o->request.sampling.logprobs, 0, 1000);
+    }
     o->request.max_tokens = o->tokens.value_or(0);
     run(*o);
   });

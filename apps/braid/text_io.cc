@@ -19,7 +19,7 @@ std::string read_all(std::FILE* file, const std::string& name) {
   char buffer[1 << 16];
   while (const size_t n = std::fread(buffer, 1, sizeof(buffer), file)) text.append(buffer, n);
   if (std::ferror(file)) {
-    fail(ErrorCode::kInvalidArgument, "cannot read {}: {}", name, std::strerror(errno));
+    fail(ErrorCode::kResource, "cannot read {}: {}", name, std::strerror(errno));
   }
   return text;
 }

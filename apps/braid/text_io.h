@@ -8,7 +8,7 @@ namespace braid::app {
 // Writes to standard output at once; fails with kResource when the output takes no more.
 void print(std::string_view text);
 
-// The whole of a file, or of standard input. Fails with kNotFound or kInvalidArgument (a folder).
+// The whole of a file, or of standard input. Fails with kNotFound or kResource (a folder).
 std::string read_file(const std::string& path);
 std::string read_stdin();
 

@@ -47,6 +47,7 @@ void add_tokenize(CLI::App& app) {
   command->footer("Example:\n  braid tokenize -m model.gguf --json 'Hello, world'");
   command->callback([command, options] {
     if (command->count("text") == 0) options->text = read_stdin();
+    require_utf8(options->text, "the text");
     tokenize(*options);
   });
 }

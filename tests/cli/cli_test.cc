@@ -30,13 +30,13 @@ TEST_F(CliTest, HelpAndVersion) {
 }
 
 TEST_F(CliTest, WrongUseGetsOneLineAndItsStatus) {
-  expect_refused("", 2, "subcommand");
+  expect_refused("", 2, "a command is wanted: run");
   expect_refused("run -p x", 2, "--model is required");
   expect_refused("run -m " + hf() + " -p x --bogus", 2, "--bogus");
   expect_refused("run -m /no/such/model -p x", 1, "/no/such/model: no such file");
   expect_refused("run -m " + (folder_ / "hf/config.json").string() + " -p x", 2, "is not a model");
   expect_refused("run -m " + hf() + " -p x -n 0", 2, "-n is 0");
-  expect_refused("run -m " + hf() + " -p ''", 2, "prompt is empty");
+  expect_refused("run -m " + hf() + " -p ''", 2, "--prompt: its value is empty");
   expect_refused("run -m " + hf(), 2, "prompt is empty");
   expect_refused("run -m " + hf() + " -p \"$(printf 'a\\377b')\"", 2, "byte 0xff at offset 1");
   expect_refused("run -m " + hf() + " -p x --tp 100", 2, "4 query heads");

@@ -25,7 +25,6 @@ TEST_F(ScheduleCliTest, WrongUseGetsOneLineAndItsStatus) {
   expect_refused(plan + " --profile nope", 1, "no profile 'nope'");
   expect_refused(plan + " --tokens 0", 2, "nothing to plan");
   expect_refused(plan + " --schedule nope", 2, "there are sequential, overlap");
-  expect_refused(plan + " --trace /no/such/trace", 1, "/no/such/trace");
   expect_refused("run -m " + hf() + " -p x --schedule ./nope.so", 2, "nope.so");
   expect_refused("run -m " + hf() + " -p x --link-us 3", 2, "--link-us needs --link-gbps");
   expect_refused("run -m " + hf() + " -p x --link-gbps -1", 2, "wanted 0.001 to 1e6");
@@ -98,7 +97,6 @@ TEST_F(ScheduleCliTest, TracesOfRealAndSimulatedStepsHaveOneForm) {
       EXPECT_GT(rank[1], 0) << file << ": comm";
     }
   }
-  expect_refused("plan --config " + llama() + " --trace /dev/full", 1, "/dev/full");
 }
 
 }  // namespace

@@ -64,8 +64,8 @@ SpMode parse_sp_mode(std::string_view name) {
   for (size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == name) return static_cast<SpMode>(i);
   }
-  fail(ErrorCode::kInvalidArgument, "sequence parallelism '{}': there are {}", name,
-       fmt::join(kNames, ", "));
+  fail(ErrorCode::kInvalidArgument, "sequence parallelism '{}': there are {}, and auto by itself",
+       name, fmt::join(kNames, ", "));
 }
 
 std::string to_string(const SpDegrees& degrees) {

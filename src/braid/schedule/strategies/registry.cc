@@ -1,8 +1,12 @@
 #include "braid/schedule/strategies/registry.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
+#include <fstream>
 
 namespace braid {
 namespace {
@@ -22,7 +26,26 @@ constexpr std::array<Named, 6> kStrategies = {{
     {"sequence_parallel", sequence_parallel_strategy, false},
 }};
 
+// dlopen maps what a library's header names: a file cut short would end the process later.
+void require_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const auto size = static_cast<uint64_t>(std::max<std::streamoff>(file.tellg(), 0));
+  const auto read = [&](uint64_t at, auto& into) {
+    return file.seekg(static_cast<std::streamoff>(at)) &&
+           file.read(reinterpret_cast<char*>(&into), sizeof(into));
+  };
+  Elf64_Ehdr header;
+  if (!read(0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return;  // dlopen says
+  for (uint64_t i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr part;
+    const bool there = read(header.e_phoff + i * sizeof(part), part);
+    if (there && (part.p_offset <= size && part.p_filesz <= size - part.p_offset)) continue;
+    fail(ErrorCode::kMalformed, "strategy: {} is cut short: it has {} bytes", path, size);
+  }
+}
+
 std::shared_ptr<const OpScheduler> load_strategy(const std::string& path) {
+  require_whole(path);
   const std::shared_ptr<void> library(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), [](void* l) {
     if (l != nullptr) dlclose(l);
   });
