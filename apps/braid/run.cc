@@ -100,6 +100,11 @@ void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine,
     if (!options.json) print(piece);
     return true;
   });
+  const int64_t room = engine.max_context() - std::ssize(request.prompt);
+  if (g.reason == FinishReason::length && std::ssize(g.ids) >= room) {
+    std::fprintf(stderr, "braid: the answer ends where the context does: it holds %lld tokens\n",
+                 static_cast<long long>(engine.max_context()));
+  }
   if (options.json) {
     return print(json_report(request, g, load_ms).dump() + "\n");
   }

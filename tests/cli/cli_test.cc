@@ -66,6 +66,13 @@ TEST_F(CliTest, AContextThatIsTooLongSaysTheLimit) {
   expect_refused("run -m " + hf() + " -f " + prompt.string(), 2, "the context holds 512");
 }
 
+TEST_F(CliTest, AnAnswerThatFillsTheContextSaysSo) {
+  const Outcome all = braid("run -m " + gguf() + " -p x --ignore-eos --json");
+  EXPECT_THAT(all.err, HasSubstr("it holds 512 tokens"));
+  EXPECT_EQ(json::parse(all.out).at("finish_reason"), "length");
+  EXPECT_EQ(braid("run -m " + gguf() + " -p x --ignore-eos --json -n 9").err, "");
+}
+
 TEST_F(CliTest, OutputsThatTakeNothingFailTheJob) {
   const Outcome full = braid("run -m " + hf() + " -p x -n 4 --ignore-eos | true; exit 0");
   EXPECT_EQ(full.err, "") << "a pipe that closes is no error";
