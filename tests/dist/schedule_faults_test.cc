@@ -79,7 +79,7 @@ void write_inputs(const Executor& executor, int64_t tokens) {
   fill("q_start", [&](int64_t i) { return static_cast<int32_t>(i * tokens); });
   fill("kv_len", [&](int64_t i) { return static_cast<int32_t>((i + 1) * tokens); });
   fill("page_table", [](int64_t i) { return static_cast<int32_t>(i % 4); });
-  fill("rows", [&](int64_t) { return static_cast<int32_t>(2 * tokens - 1); });
+  fill("rows", [&](int64_t i) { return static_cast<int32_t>((i + 1) * tokens - 1); });
 }
 
 // Runs two steps; returns what ended them.

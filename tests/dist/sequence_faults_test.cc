@@ -86,6 +86,9 @@ TEST(SequenceSchedules, RandomDelaysChangeNoBit) {
 
 // The checker sees what it is for: without one of its meetings, a Program computes something else.
 TEST(SequenceSchedules, RandomDelaysFindAMissingSync) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "races on purpose";
+#endif
   const Case c = kCases[5];
   const SequenceMesh mesh = sequence_mesh(c.mode, parse_topology(c.topology), 6, c.request);
   const SequenceAttention a = small_attention(mesh.ranks());
