@@ -11,7 +11,7 @@
 
 namespace braid {
 
-// Memory of a device; freed with the object. Zero-filled, and committed page by page as it is
+// Memory of a device; freed with the object. Zero-filled; on CPUs committed page by page as it is
 // touched.
 class DeviceMemory {
  public:

@@ -26,7 +26,7 @@ struct RunnerConfig {
   fabric::LinkModel links;              // between ranks, where they are emulated
   std::optional<Profile> profile;       // of this machine: what `auto` prices with, and traces
   std::function<void(const Runner&)> on_step;  // after each step, with its times; may be empty
-  int64_t deadline_ms = 60000;                 // of a wait for another rank
+  int64_t deadline_ms = 60000;  // of a wait for another rank; in kernels 10 s at most
 };
 
 // Whether such a job chooses by simulation: it then needs a profile.

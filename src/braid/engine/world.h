@@ -18,7 +18,7 @@ struct WorldConfig {
   int ranks = 1;
   int threads = 1;  // of each rank's CPU
   fabric::LinkModel links;
-  int64_t deadline_ms = 60000;   // of a wait for another rank
+  int64_t deadline_ms = 60000;   // of a wait for another rank; in kernels 10 s at most
   std::optional<Mesh> sequence;  // ranks divide sequences: their groups
 };
 

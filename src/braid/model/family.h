@@ -28,9 +28,9 @@ struct ForwardShape {
 using WeightDtype = std::function<DType(std::string_view name)>;
 
 // One model family: how its files are read, and its forward pass. A family is one file of this
-// folder and one line in registry.cc. Canonical weight names: token_embd, output_norm, lm_head,
-// rope_factors, layers.N.attn_norm, layers.N.attn.{q,k,v,o}[.bias], layers.N.attn.{q,k}_norm,
-// layers.N.mlp_norm, layers.N.mlp.{gate,up,down}[.bias].
+// folder, declared below, and one line in registry.cc. Canonical weight names: token_embd,
+// output_norm, lm_head, rope_factors, layers.N.attn_norm, layers.N.attn.{q,k,v,o}[.bias],
+// layers.N.attn.{q,k}_norm, layers.N.mlp_norm, layers.N.mlp.{gate,up,down}[.bias].
 struct ModelFamily {
   std::string_view name;
   std::vector<std::string_view> gguf_architectures;  // general.architecture

@@ -7,7 +7,8 @@
 
 namespace braid::cuda {
 
-// Two counters; zeros before the first launch, and again after each.
+// Two pairs of counters, which calls of a chain use by turns; zeros before the first launch, and
+// again after each.
 constexpr size_t kAttentionWorkspaceBytes = 16;
 
 // Calls that carry one state on from each to the next, the last with `finalize`. They follow each
@@ -30,7 +31,7 @@ struct AttentionChain {
 int64_t attention_chain_slots(const AttentionDesc& desc, const AttentionParams& params);
 
 // Runs the call on `stream`: no allocation, no synchronization, capturable; parameters and tensor
-// maps (up to 17 KB) travel by value, so `params` may go when it returns. `workspace` is
+// maps (up to 18 KB) travel by value, so `params` may go when it returns. `workspace` is
 // kAttentionWorkspaceBytes of device memory that no other launch in flight uses. The Hopper kernel
 // is launched while the kernel before it in the stream ends (programmatic dependent launch) and
 // waits for that one's memory before it touches any. It leaves `spare_sms` SMs to others. `chain`,

@@ -16,7 +16,7 @@ struct PagedOperands {
   TensorView page_table;  // i32 [S, P]
   TensorView out;         // [T, Hq * D], as q
   // i32 [3 S + 1]: what query_spans (decode/device/query_spans.h) makes of q_start, kv_len and the
-  // live sequences, once a step.
+  // live sequences, once before each call.
   const int32_t* spans = nullptr;
 };
 

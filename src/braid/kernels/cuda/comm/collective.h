@@ -51,7 +51,8 @@ constexpr Range direct_part(int64_t elems, int64_t elems_per_unit, int ranks, in
 }
 
 enum class CommAlgorithm : uint8_t {
-  // Data and epoch in one 16-byte line, stored into a peer's staging memory; one latency.
+  // Lines of 16 bytes, stored into a peer's staging memory, that say themselves that they are
+  // there: by an epoch, or (bare) by not being empty; one latency.
   line,
   // Loads from and stores to the peers' own x and y between two barriers of flags.
   direct,
