@@ -37,6 +37,13 @@ class HopperProducer {
     }
     if constexpr (Traits::kSplit) {
       work_on(item, num_tiles);
+    } else if constexpr (Traits::kLooksAhead) {
+      next_ = {item, num_tiles, index};
+      publish_next();
+      while (next_.tiles >= 0) {
+        const WorkItem now = next_.item;
+        load_item(now, 0, next_.tiles);
+      }
     } else {
       while (true) {
         // Asked for now, needed when this item's copies have been issued. The CTAs of a cluster
@@ -54,7 +61,7 @@ class HopperProducer {
       }
     }
     load_pending_v();
-    publish({}, -1);
+    if (!Traits::kLooksAhead) publish({}, -1);
     if (!follows<Traits>(p_)) ptx::grid_launch_dependents();
     // The last CTA to get here leaves the counters as it found them: at zero.
     if (!Traits::kSplit && Traits::kCluster == 1 && lane_ == 0) {
@@ -73,17 +80,45 @@ class HopperProducer {
                                                  : decode_item(p_.plan, index);
   }
 
+  // Nothing is to be done for the item but to say so.
+  __device__ void pass_over(const WorkItem& item) const {
+    const int unit = first_of_cta() + lane_;
+    if (Traits::kStaged && p_.signals && lane_ < Traits::kConsumers &&
+        item.unit + unit < p_.plan.run_units[0]) {
+      count_ready(p_, ready_slot(p_.plan, item) + unit);
+    }
+    __syncwarp();
+  }
+
+  // Called while an item's keys are still wanted, so that at its end the copies for the next one's
+  // begin can go at once.
+  __device__ void look_ahead() {
+    advance();
+    publish_next();
+  }
+
+  __device__ void advance() {
+    static_assert(!Traits::kLooksAhead || Traits::kCluster == 1);
+    if (lane_ == 0) next_.index = atomicAdd(&p_.counters[0], 1) + gridDim.x;
+    next_.index = __shfl_sync(0xffffffff, next_.index, 0);
+    next_.tiles = -1;
+    if (next_.index >= p_.plan.num_items) return;
+    next_.item = next_item(next_.index);
+    if (!next_.item.any && is_ragged(p_.plan)) return;
+    next_.tiles = next_.item.any ? count_key_tiles(p_.plan, next_.item, Traits::kBlockN) : 0;
+  }
+
+  __device__ void publish_next() {
+    while (next_.tiles >= 0 && skips(p_.plan, next_.item, next_.tiles)) {
+      pass_over(next_.item);
+      advance();
+    }
+    publish(next_.item, next_.tiles);
+  }
+
   __device__ void work_on(const WorkItem& item, int num_tiles) {
     const AttentionPlan& plan = p_.plan;
-    if (!Traits::kSplit && skips(plan, item, num_tiles)) {
-      const int unit = first_of_cta() + lane_;
-      if (Traits::kStaged && p_.signals && lane_ < Traits::kConsumers &&
-          item.unit + unit < plan.run_units[0]) {
-        count_ready(p_, ready_slot(plan, item) + unit);
-      }
-      __syncwarp();
-      return;
-    }
+    if (!Traits::kSplit && skips(plan, item, num_tiles)) return pass_over(item);
     int begin = 0;
     int end = num_tiles;
     if constexpr (Traits::kSplit) {
@@ -132,6 +167,8 @@ class HopperProducer {
     const QSegment& q = plan.q[plan.run_begin[item.run]];
     const int head = divide(item.head, plan.by_group);  // of the keys
     bool first = true;
+    int issued = 0;  // tiles; the ring is full with two
+    const int ahead_at = min_i(end - begin, 2);
     int before = 0;  // tiles of the runs before
     for (int run = q.kv_begin; run < q.kv_end && begin < end; ++run) {
       const KeyTiles tiles = key_tiles(plan, item, run, Traits::kBlockN);
@@ -168,11 +205,13 @@ class HopperProducer {
           if constexpr (!Traits::kStaged) prefetch(item);
         }
         first = false;
+        if (Traits::kLooksAhead && ++issued == ahead_at) look_ahead();
       }
     }
     if (!first) return;  // its last values go behind the next item's first keys
     load_pending_v();
     if constexpr (!Traits::kStaged) prefetch(item);
+    if constexpr (Traits::kLooksAhead) look_ahead();
   }
 
   __device__ void load_pending_v() {
@@ -259,6 +298,11 @@ class HopperProducer {
   Ring<Traits::kKvStages> k_;
   Ring<Traits::kKvStages> v_;
   ItemWalk walk_;
+  struct {
+    WorkItem item;
+    int tiles;  // of keys; -1: there is none
+    int index;
+  } next_{};  // of those that look ahead
   uint32_t scrub_parity_ = 0;
   int published_ = 0;  // the slot of the item at work
   KeyTile pending_{};  // whose keys are on their way and whose values are not yet; valid 0: none

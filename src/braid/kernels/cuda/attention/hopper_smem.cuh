@@ -21,9 +21,9 @@ struct HopperTraits {
   static constexpr int kCluster = kCluster_;  // CTAs that share key tiles by multicast: 1 or 2
   static_assert(kCluster == 1 || kCluster == 2);
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 24;
+  static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : kConsumers == 2 ? 40 : 24;
   static constexpr int kConsumerRegisters = kConsumers == 3                      ? 160
-                                            : kConsumers == 1 && kCtasPerSm == 2 ? 232
+                                            : kConsumers == 2 || kCtasPerSm == 2 ? 232
                                                                                  : 240;
   static constexpr bool kQInRegisters = kQInRegisters_;
   // The CTAs of a cluster, 1 to 8, share the keys of one item and merge what they found; a CTA is
@@ -33,6 +33,8 @@ struct HopperTraits {
   // (staging.cuh), and what an item carries meets its sums at its end.
   static constexpr bool kStaged = kStaged_;
   static_assert(!kStaged || (!kSplit && kConsumers <= 3));
+  // The next item is looked up while an item is worked on, which takes registers.
+  static constexpr bool kLooksAhead = kStaged && kProducerRegisters >= 40;
   static constexpr bool kTakeTurns = kConsumers > 1;
   // Head dim 64: the row sums come out of the product with V, as columns of ones beside it; they
   // are the sums of the rounded probabilities. It saves the additions where instructions bound.
@@ -77,7 +79,7 @@ struct KeyTileInfo {
 
 template <class Traits>
 struct HopperSmem {
-  static constexpr int kWorkSlots = 2;
+  static constexpr int kWorkSlots = Traits::kLooksAhead ? 3 : 2;
   alignas(1024) uint8_t q[Traits::kQStages][Traits::kConsumers][Traits::kQBytes];
   alignas(1024) uint8_t k[Traits::kKvStages][Traits::kKBytes];
   alignas(1024) uint8_t v[Traits::kKvStages][Traits::kVBytes];
