@@ -21,8 +21,15 @@ struct HopperTraits {
   static constexpr int kCluster = kCluster_;  // CTAs that share key tiles by multicast: 1 or 2
   static_assert(kCluster == 1 || kCluster == 2);
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : kConsumers == 2 ? 40 : 24;
-  static constexpr int kConsumerRegisters = kConsumers == 3                      ? 160
+  // Three consumers leave more to the warps that copy only where 152 are enough: heads of 96,
+  // staged.
+  static constexpr bool kFewer = kConsumers == 3 && kStaged_ && kDqk == 96;
+  static constexpr int kProducerRegisters = kFewer            ? 56
+                                            : kConsumers == 3 ? 32
+                                            : kConsumers == 2 ? 40
+                                                              : 24;
+  static constexpr int kConsumerRegisters = kFewer                               ? 152
+                                            : kConsumers == 3                    ? 160
                                             : kConsumers == 2 || kCtasPerSm == 2 ? 232
                                                                                  : 240;
   static constexpr bool kQInRegisters = kQInRegisters_;
