@@ -43,8 +43,6 @@ ROOTS = ["src", "apps", "bench", "tests", "tools", "examples"]
 MAX_LINES = 400
 # Path from the root of the tree: why the file is better whole.
 LONG_FILES: dict[str, str] = {
-    "src/braid/kernels/cuda/comm/device/norm_kernel.cu":
-        "the reductions that end in a norm: they share the row they hold in registers",
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
