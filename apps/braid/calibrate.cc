@@ -21,10 +21,6 @@ struct CalibrateOptions {
   int threads = 0;
 };
 
-}  // namespace
-
-namespace {
-
 Profile measure(int threads) {
   CalibrateConfig config{.threads = threads};
   const bool terminal = isatty(fileno(stderr)) != 0;
@@ -45,7 +41,10 @@ void save(const Profile& profile, const std::filesystem::path& path) {
 
 std::filesystem::path cache_file(int threads) {
   const std::filesystem::path folder = profile_cache_folder();
-  if (folder.empty()) fail(ErrorCode::kResource, "neither XDG_CACHE_HOME nor HOME is set");
+  if (folder.empty()) {
+    fail(ErrorCode::kResource,
+         "neither XDG_CACHE_HOME nor HOME says where to keep a profile; `braid calibrate -o` does");
+  }
   return folder / (cpu_profile_name(threads > 0 ? threads : cpu::usable_cores()) + ".json");
 }
 

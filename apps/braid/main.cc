@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -5,7 +7,6 @@
 #include "braid/base/error.h"
 #include "braid/commands.h"
 #include "braid/strict_values.h"
-#include "braid/text_io.h"
 
 namespace {
 
@@ -18,18 +19,15 @@ int report(const char* message, int status) {
   return status;
 }
 
-// There is no command: names what stands where one should.
-void require_command(const CLI::App& app) {
+// What to say where there is no command.
+std::string wanted_command(const CLI::App& app) {
   std::string names;
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
     names += (names.empty() ? "" : ", ") + command->get_name();
   }
   const std::vector<std::string> rest = app.remaining();
-  if (rest.empty()) {
-    braid::fail(braid::ErrorCode::kInvalidArgument, "a command is wanted: {}", names);
-  }
-  braid::fail(braid::ErrorCode::kInvalidArgument, "there is no '{}'; the commands are {}",
-              rest.front(), names);
+  return rest.empty() ? fmt::format("a command is wanted: {}", names)
+                      : fmt::format("there is no '{}'; the commands are {}", rest[0], names);
 }
 
 }  // namespace
@@ -52,16 +50,14 @@ int main(int argc, char** argv) {
   braid::app::add_plan(app);
   braid::app::require_strict_values(app);
   try {
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::Success& e) {  // --help, --version
-      app.exit(e);
-      if (!std::cout.flush()) braid::app::print("\n");  // which says why not
-    } catch (const CLI::RequiredError&) {
-      if (app.get_subcommands().empty()) require_command(app);
-      throw;
-    }
+    app.parse(argc, argv);
     return 0;
+  } catch (const CLI::Success& e) {  // --help, --version
+    app.exit(e);
+    return std::cout.flush() ? 0 : report("cannot write to the output", kJobFailed);
+  } catch (const CLI::RequiredError& e) {
+    const bool named = !app.get_subcommands().empty();
+    return report(named ? e.what() : wanted_command(app).c_str(), kWrongUsage);
   } catch (const CLI::ParseError& e) {
     return report(e.what(), kWrongUsage);
   } catch (const braid::Error& e) {

@@ -124,18 +124,16 @@ DeviceSpec usable_device(const std::string& text) {
 void require_apart(std::string_view option, const std::string& output, const std::string& input) {
   namespace fs = std::filesystem;
   std::error_code ignored;
+  if (!fs::exists(output, ignored)) return;
   const fs::path folder = fs::path(output).has_parent_path() ? fs::path(output).parent_path() : ".";
-  const bool inside = fs::is_directory(input, ignored) && fs::equivalent(folder, input, ignored);
-  if (!inside && !fs::equivalent(output, input, ignored)) return;
+  const fs::path replaced = fs::is_directory(input, ignored) ? folder : fs::path(output);
+  if (!fs::equivalent(replaced, input, ignored)) return;
   fail(ErrorCode::kInvalidArgument, "{} {} would replace what is read: {}", option, output, input);
 }
 
-ParallelRun::ParallelRun(const ParallelOptions& options,
-                         std::initializer_list<std::string_view> inputs)
+ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<std::string> inputs)
     : options_(options), engine_(options.engine) {
-  for (std::string_view input : inputs) {
-    require_apart("--trace", options.trace, std::string(input));
-  }
+  for (const std::string& input : inputs) require_apart("--trace", options.trace, input);
   engine_.device = usable_device(options.device);
   if (options.sequence) options.sequence->apply(engine_);
   require_link_gbps(options.link_gbps);

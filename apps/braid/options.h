@@ -41,8 +41,8 @@ void add_parallel(CLI::App& command, ParallelOptions& options);
 // --sp, --ranks and what goes with them; after add_parallel.
 void add_sequence(CLI::App& command, ParallelOptions& options);
 
-// Fails with kInvalidArgument where a file to write, `option`'s, is one that is read, or would lie
-// in a folder that is.
+// Fails with kInvalidArgument where a file to write, `option`'s, is there and is the input, or is
+// in the folder that is.
 void require_apart(std::string_view option, const std::string& output, const std::string& input);
 
 // A link slower than that carries no layer in a day.
@@ -55,7 +55,7 @@ class ParallelRun {
  public:
   // Opens the trace, which may be none of the files that are read (`inputs`). Measures this machine
   // where `auto` needs its profile and there is none yet.
-  ParallelRun(const ParallelOptions& options, std::initializer_list<std::string_view> inputs);
+  ParallelRun(const ParallelOptions& options, std::initializer_list<std::string> inputs);
   ParallelRun(const ParallelRun&) = delete;
   ParallelRun& operator=(const ParallelRun&) = delete;
 

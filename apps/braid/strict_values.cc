@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 #include <type_traits>
 
@@ -14,11 +13,12 @@ template <class T>
 std::string whole_number(const std::string& text) {
   const char* end = text.data() + text.size();
   T value = 0;
-  if (std::is_unsigned_v<T> && text[0] == '-') return fmt::format("{}, wanted from 0 on", text);
+  if (std::is_unsigned_v<T> && text.starts_with('-'))
+    return fmt::format("{}, wanted from 0 on", text);
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc::result_out_of_range) return fmt::format("{} is out of range", text);
-  const bool octal =
-      text.find_first_not_of("-0") != std::string::npos && text[text[0] == '-'] == '0';
+  const std::string digits = text.substr(text.starts_with('-') ? 1 : 0);
+  const bool octal = digits.size() > 1 && digits.starts_with('0');
   if (error != std::errc{} || stop != end || octal) {
     return fmt::format("'{}' is not a whole number", text);
   }

@@ -105,6 +105,12 @@ TEST_F(BadValues, OutputsDoNotReplaceInputs) {
       "perplexity -m " + hf() + " -f " + path("text.txt") + " --trace " + path("text.txt"), 2,
       "would replace");
   EXPECT_EQ(read(gguf()), before);
+  // Of a model in the working folder new files do not replace any.
+  const std::string here = fmt::format("cd {} && {}/braid ", hf(), BRAID_BIN_DIR);
+  EXPECT_EQ(std::system((here + "run -m . -p x -n 1 > /dev/null 2>&1").c_str()), 0);
+  EXPECT_EQ(std::system((here + "run -m . -p x -n 1 --trace new.json > /dev/null 2>&1").c_str()),
+            0);
+  fs::remove(hf() + "/new.json");
 }
 
 TEST_F(BadValues, AStrategyThatWasCutShortIsRefused) {
