@@ -11,6 +11,7 @@ struct KeyTile {
   int segment;   // of its first key
   int run_end;   // one past the last segment of its run if it holds keys of several, else 0
   int key;       // its first key in the segment
+  int first;     // rows of that segment, where there are others
   int valid;     // keys of the run from there on
   int arriving;  // rows that boxes bring, some of them twice
   int page;      // of its box `lane`, where keys are in pages
@@ -87,7 +88,9 @@ class KeyBoxes {
   __device__ Part part_of(const KeyTile& tile, int segment, int key, int row) const {
     Part part;
     part.rows = Traits::kBlockN - row;
-    if (segment + 1 < tile.run_end) {
+    if (row == 0) {
+      part.rows = tile.first;
+    } else if (segment + 1 < tile.run_end) {
       part.rows = min_i(part.rows, p_.plan.kv[segment].length - key);
     }
     if (part.rows >= kBoxRows) {

@@ -175,6 +175,9 @@ class HopperProducer {
       int segment = plan.kv_run_begin[run];
       int first_key = 0;  // of the segment, in the run
       const int run_end = plan.kv_run_begin[run + 1];
+      // Where the next segment begins in the run.
+      const auto end_of = [&](int s) { return s + 1 < run_end ? plan.kv_first[s + 1] : INT32_MAX; };
+      int next_first = end_of(segment);
       const int position = plan.kv[segment].offset;
       const int from = tiles.begin + (Traits::kSplit ? max_i(0, begin - before) : 0);
       const int to = Traits::kSplit ? min_i(tiles.end, tiles.begin + end - before) : tiles.end;
@@ -186,14 +189,18 @@ class HopperProducer {
         if (tile + 1 < to) {
           next_page = boxes_.page_of(item.b, segment, key + Traits::kBlockN, tiles.length);
         }
-        while (segment + 1 < run_end && key >= plan.kv_first[segment + 1]) {
-          first_key = plan.kv_first[++segment];
+        while (key >= next_first) {
+          first_key = next_first;
+          next_first = end_of(++segment);
         }
-        const bool shared =
-            segment + 1 < run_end && key + Traits::kBlockN > plan.kv_first[segment + 1];
-        KeyTile of_k{segment,         shared ? run_end : 0,
-                     key - first_key, tiles.length - key,
-                     Traits::kBlockN, page};
+        const bool shared = key + Traits::kBlockN > next_first;
+        KeyTile of_k{segment,
+                     shared ? run_end : 0,
+                     key - first_key,
+                     next_first - key,
+                     tiles.length - key,
+                     Traits::kBlockN,
+                     page};
         if (shared) of_k.arriving = boxes_.arriving_rows(of_k);
         load_k(item, head, of_k, position + key);
         load_pending_v();
