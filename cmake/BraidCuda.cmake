@@ -8,10 +8,14 @@ set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_ARCHITECTURES OFF)
 find_package(CUDAToolkit REQUIRED)
 
-# Hopper first; sm_80 code runs on what lies between.
+# Hopper first; every other GPU from sm_80 runs code for that. Without the first, a Hopper GPU does, too.
+option(BRAID_CUDA_HOPPER "Code for Hopper beside that for any GPU from sm_80" ON)
 set(BRAID_CUDA_ARCHITECTURES
-    $<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_80,code=[sm_80,compute_80]>
-    $<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a>)
+    $<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_80,code=[sm_80,compute_80]>)
+if(BRAID_CUDA_HOPPER)
+  list(APPEND BRAID_CUDA_ARCHITECTURES
+       $<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a>)
+endif()
 
 # fmt 9 takes constexpr away from nvcc and leaves consteval: give it both.
 add_compile_definitions($<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)

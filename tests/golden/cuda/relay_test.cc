@@ -7,6 +7,7 @@
 #include <optional>
 #include <regex>
 
+#include "braid/backend/cuda/device.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
@@ -149,7 +150,9 @@ int joined(const Runner& runner) {
 class CudaRelay : public testing::TestWithParam<RelayCase> {
  protected:
   void SetUp() override {
-    if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
+    if (usable_gpus() == 0 || cuda::device_info(0).compute_capability != 90) {
+      GTEST_SKIP() << "no Hopper GPU";
+    }
     const RelayCase& c = GetParam();
     write_hf_folder(model_of(c, spec_.path()), folder_.path());
     model_.emplace(folder_.path().string());

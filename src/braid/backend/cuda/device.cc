@@ -29,11 +29,16 @@ DeviceInfo device_info(int id) {
   if (id < 0 || id >= count) {
     fail(ErrorCode::kResource, "cuda:{}: this machine has GPUs 0 to {}", id, count - 1);
   }
+  const DeviceScope scope(id);
   cudaDeviceProp properties{};
   check_cuda(cudaGetDeviceProperties(&properties, id), "device properties");
+  if (properties.major < 8) {
+    fail(ErrorCode::kUnsupported, "cuda:{}: {} has compute capability {}.{} (wanted 8.0 or more)",
+         id, properties.name, properties.major, properties.minor);
+  }
   return {.id = id,
           .name = properties.name,
-          .compute_capability = (10 * properties.major) + properties.minor,
+          .compute_capability = code_capability(),
           .num_sms = properties.multiProcessorCount,
           .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
           .shared_memory_per_sm = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, id),

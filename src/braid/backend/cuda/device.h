@@ -9,7 +9,7 @@ namespace braid::cuda {
 struct DeviceInfo {
   int id = 0;
   std::string name;
-  int compute_capability = 0;  // 10 * major + minor
+  int compute_capability = 0;  // as of code_capability()
   int num_sms = 0;
   int64_t memory_bytes = 0;
   int64_t shared_memory_per_sm = 0;
@@ -18,6 +18,11 @@ struct DeviceInfo {
 
 // GPUs that this process sees; 0 without a driver.
 int device_count();
+
+// 10 * major + minor that the kernels which run on the thread's device were compiled for: 90 on
+// Hopper, 80 on every other GPU and where the build has no code for Hopper. Kernels are chosen by
+// it, and what they cannot do is not asked of them: clusters, bulk copies, starting early.
+int code_capability();
 
 // Fails with kResource where the machine has no such GPU, saying what it has.
 DeviceInfo device_info(int id);

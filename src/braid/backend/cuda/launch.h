@@ -3,15 +3,18 @@
 #include <cstddef>
 
 #include "braid/backend/cuda/check.h"
+#include "braid/backend/cuda/device.h"
 
 namespace braid::cuda {
 
 // Where a kernel is launched. With `pdl` it may start while the kernel before it in the stream ends
 // (programmatic dependent launch): it then waits for that one's memory itself, through
-// ptx::grid_dependency_wait, before it touches anything that is not constant.
+// ptx::grid_dependency_wait, before it touches anything that is not constant. Code older than
+// Hopper's does not wait and never starts early.
 struct LaunchContext {
   cudaStream_t stream = nullptr;
   bool pdl = false;
+  bool starts_early() const { return pdl && code_capability() >= 90; }
 };
 
 // Launches kernel<<<grid, block, smem>>>(args...); more than 48 KB of `smem` must have been allowed
@@ -28,7 +31,7 @@ void launch_kernel(const LaunchContext& context, void (*kernel)(Params...), dim3
   config.dynamicSmemBytes = smem;
   config.stream = context.stream;
   config.attrs = &attribute;
-  config.numAttrs = context.pdl ? 1 : 0;
+  config.numAttrs = context.starts_early() ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "kernel launch");
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "braid/backend/cuda/device.h"
 #include "braid/base/math.h"
 #include "braid/ops/linear.h"
 #include "braid/tensor/quant.h"
@@ -21,11 +22,10 @@ bool has_device() {
 SkinnyDevice this_device() {
   static const SkinnyDevice device = [] {
     prepare_skinny_linear();
-    cudaDeviceProp p;
-    check_cuda(cudaGetDeviceProperties(&p, 0), "properties");
-    return SkinnyDevice{10 * p.major + p.minor, p.multiProcessorCount,
-                        static_cast<int>(p.sharedMemPerBlockOptin),
-                        static_cast<int>(p.sharedMemPerMultiprocessor)};
+    const DeviceInfo info = device_info(0);
+    return SkinnyDevice{info.compute_capability, info.num_sms,
+                        static_cast<int>(info.shared_memory_per_cta),
+                        static_cast<int>(info.shared_memory_per_sm)};
   }();
   return device;
 }

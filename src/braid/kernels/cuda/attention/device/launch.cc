@@ -1,5 +1,6 @@
 #include "braid/kernels/cuda/attention/launch.h"
 
+#include "braid/backend/cuda/device.h"
 #include "braid/base/error.h"
 #include "braid/base/math.h"
 #include "braid/kernels/cuda/attention/generic_launch.h"
@@ -85,16 +86,10 @@ int64_t attention_chain_slots(const AttentionDesc& desc, const AttentionParams& 
 AttentionDevice attention_device() {
   int device = 0;
   AttentionDevice out;
-  int major = 0;
-  int minor = 0;
   check_cuda(cudaGetDevice(&device), "attention: device");
-  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-             "attention: compute capability");
-  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-             "attention: compute capability");
   check_cuda(cudaDeviceGetAttribute(&out.num_sms, cudaDevAttrMultiProcessorCount, device),
              "attention: SM count");
-  out.compute_capability = 10 * major + minor;
+  out.compute_capability = code_capability();
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "braid/backend/cuda/device.h"
 #include "braid/base/error.h"
 #include "braid/kernels/cuda/decode/device/instances.h"
 
@@ -43,20 +44,14 @@ int64_t checked_stride(int64_t stride, int64_t packed, const char* what) {
 
 DecodeDevice decode_device() {
   int device = 0;
-  int major = 0;
-  int minor = 0;
   DecodeDevice out;
   check_cuda(cudaGetDevice(&device), "decode attention: device");
-  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-             "decode attention: compute capability");
-  check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-             "decode attention: compute capability");
   check_cuda(cudaDeviceGetAttribute(&out.num_sms, cudaDevAttrMultiProcessorCount, device),
              "decode attention: SM count");
   check_cuda(
       cudaDeviceGetAttribute(&out.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
       "decode attention: shared memory");
-  out.compute_capability = 10 * major + minor;
+  out.compute_capability = code_capability();
   return out;
 }
 

@@ -16,7 +16,7 @@ void launch_clusters(const LaunchContext& context, void (*kernel)(const Args), i
     attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
     ++count;
   }
-  if (context.pdl) {
+  if (context.starts_early()) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }

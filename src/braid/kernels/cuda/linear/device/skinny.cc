@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "braid/backend/cuda/device.h"
 #include "braid/kernels/cuda/linear/device/skinny_args.h"
 #include "braid/kernels/cuda/linear/device/with_dtype.h"
 #include "braid/ops/linear.h"
@@ -106,13 +107,13 @@ void skinny_linear(const SkinnyParams& params, const SkinnyConfig& config, Launc
     fail(ErrorCode::kUnsupported, "linear: weights of {} and {} in one launch (one dtype)",
          name(shape.dtype), name(params.parts[i].dtype));
   }
-  int device = 0, major = 0, most = 0;
+  int device = 0, most = 0;
   check_cuda(cudaGetDevice(&device), "device");
-  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "device");
   check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
              "device");
-  BRAID_CHECK(skinny_fits(shape, config, {.compute_capability = 10 * major, .smem_per_cta = most}),
-              "config {}", to_string(config));
+  BRAID_CHECK(
+      skinny_fits(shape, config, {.compute_capability = code_capability(), .smem_per_cta = most}),
+      "config {}", to_string(config));
   SkinnyArgs args;
   args.p = params;
   args.smem = skinny_smem(shape, config);

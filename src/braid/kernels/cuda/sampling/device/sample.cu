@@ -61,8 +61,7 @@ int attribute_of(cudaDeviceAttr attribute) {
 }  // namespace
 
 SamplingDevice sampling_device() {
-  return {.compute_capability = 10 * attribute_of(cudaDevAttrComputeCapabilityMajor) +
-                                attribute_of(cudaDevAttrComputeCapabilityMinor),
+  return {.compute_capability = code_capability(),
           .num_sms = attribute_of(cudaDevAttrMultiProcessorCount),
           .shared_bytes = attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin)};
 }
@@ -99,7 +98,7 @@ void sample(const SampleCall& call, const SamplingConfig& config, LaunchContext 
     attributes[launch.numAttrs].id = cudaLaunchAttributeClusterDimension;
     attributes[launch.numAttrs++].val.clusterDim = {static_cast<unsigned>(config.cluster), 1, 1};
   }
-  if (context.pdl) {
+  if (context.starts_early()) {
     attributes[launch.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[launch.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
