@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(1024)
       const int at = threadIdx.x + i * lanes;
       if (at < vectors) load_constant(args.w, args.w_dtype, at * V, w[i]);
       // A sum lies far away by now, and was there before the launch ahead.
-      if (kAdd && at < vectors) ptx::prefetch_l2(ar + at * V);
+      if (kAdd && at < vectors && args.live.few()) ptx::prefetch_l2(ar + at * V);
     }
     args.live.prefetch();
     ptx::grid_dependency_wait();

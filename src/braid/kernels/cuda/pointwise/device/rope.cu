@@ -141,8 +141,8 @@ __global__ void __launch_bounds__(256)
     from[n] = data + token * stride + index[n] * args.head_dim;
   }
   Y* const to_y = y.data + token * y.stride;
-  if (args.pairs > 0) ptx::prefetch_l2(args.positions + token);
-  if (args.kv_heads > 0) ptx::prefetch_l2(args.slots + token);
+  if (args.pairs > 0 && args.live.few()) ptx::prefetch_l2(args.positions + token);
+  if (args.kv_heads > 0 && args.live.few()) ptx::prefetch_l2(args.slots + token);
   args.live.prefetch();
   ptx::grid_dependency_wait();
   const int32_t position = args.pairs > 0 ? args.positions[token] : 0;
