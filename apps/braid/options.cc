@@ -8,14 +8,18 @@
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/calibration.h"
 #include "braid/engine/world.h"
+#include "braid/schedule/strategies/registry.h"
 
 namespace braid::app {
 namespace {
 
-// Of the threads that a rank will have.
+// Of a rank.
+int threads_of(const EngineConfig& engine) {
+  return engine.threads > 0 ? engine.threads : std::max(1, cpu::usable_cores() / engine.tp);
+}
+
 Profile machine_profile(const EngineConfig& engine) {
-  const int cores = cpu::usable_cores();
-  const int threads = engine.threads > 0 ? engine.threads : std::max(1, cores / engine.tp);
+  const int threads = threads_of(engine);
   if (auto profile = find_profile(cpu_profile_name(threads))) return *std::move(profile);
   return calibrate_for_later(threads);
 }
@@ -33,6 +37,17 @@ std::optional<Profile> gpu_profile(const std::string& gpu) {
   return {};
 }
 
+std::string gpu_of(const EngineConfig& engine) {
+  return gpu_name(engine.device.ids.empty() ? 0 : engine.device.ids[0]);
+}
+
+// What a strategy of the user's own may ask for (ScheduleContext::estimate), if it is there:
+// nothing is measured for it.
+void offer_profile(EngineConfig& engine) {
+  engine.profile = engine.device.cuda ? gpu_profile(gpu_of(engine))
+                                      : find_profile(cpu_profile_name(threads_of(engine)));
+}
+
 // What `auto` prices with. Without a profile strategies stay as they are written; modes of --sp
 // must be named.
 void add_profile(EngineConfig& engine) {
@@ -40,7 +55,7 @@ void add_profile(EngineConfig& engine) {
     engine.profile = machine_profile(engine);
     return;
   }
-  const std::string gpu = gpu_name(engine.device.ids.empty() ? 0 : engine.device.ids[0]);
+  const std::string gpu = gpu_of(engine);
   engine.profile = gpu_profile(gpu);
   if (engine.profile) return;
   const std::string why = fmt::format("no profile of '{}' to price with; there are {}", gpu,
@@ -91,8 +106,9 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
       ->capture_default_str();
   command
       .add_option("--schedule", o.engine.schedule,
-                  "when operators run: sequential, overlap, nanoflow, gemm_collective, tokenweave, "
-                  "sequence_parallel, auto, or a strategy's .so file")
+                  fmt::format("when operators run: {}, sequence_parallel, auto, or a strategy's "
+                              ".so file",
+                              fmt::join(strategy_names(), ", ")))
       ->capture_default_str();
   command.add_flag("--explain", o.explain, "say at the end what was planned, and why");
   command.add_option("--trace", o.trace, "write a timeline of the steps here (Perfetto)");
@@ -153,6 +169,8 @@ ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<s
                      .sp = engine_.sp,
                      .schedule = engine_.schedule})) {
     add_profile(engine_);
+  } else if (is_strategy_file(engine_.schedule)) {
+    offer_profile(engine_);
   }
   if (options.trace.empty()) return;
   trace_ = std::make_unique<TraceWriter>(options.trace);

@@ -140,10 +140,11 @@ void plan(const PlanOptions& o) {
       simulate(planned.programs(), planned.schedules, cut.works(), planning.model);
   const SimulatedStep baseline =
       simulate(sequential.programs(), sequential.schedules, whole.works(), planning.model);
-  Overlap overlap;
+  Overlap overlap;  // of a rank in the mean
   for (const Overlap& rank : overlaps_of(planned.programs(), planned.schedules, step)) {
     overlap += rank;
   }
+  overlap /= o.tp;
   const double wire_bytes =
       std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);  // of all ranks
   const Schedule& schedule = planned.schedules[0];
@@ -161,6 +162,8 @@ void plan(const PlanOptions& o) {
         {"profile", planning.model.profile().name},
         {"simulated_ms", 1e3 * step.seconds},
         {"sequential_ms", 1e3 * baseline.seconds},
+        {"communication_ms", 1e3 * overlap.communication},
+        {"exposed_ms", 1e3 * overlap.exposed()},
         {"overlap_share", overlap.share()},
         {"explanation", explanation}};
     if (o.launches) report["listing"] = to_string(schedule, planned.fused[0]);
@@ -171,7 +174,8 @@ void plan(const PlanOptions& o) {
     print(fmt::format(
         "{} on {} ranks: {} launches, {} micro-batches, schedule {:016x}\n"
         "memory of a rank: arena {:.2f} MiB ({:.2f} live at most), sequential {:.2f} MiB\n"
-        "simulated on {}: {:.3f} ms, sequential {:.3f} ms ({:.2f}x)\n{}\n",
+        "simulated on {}: {:.3f} ms, sequential {:.3f} ms ({:.2f}x)\n"
+        "per rank: {}\n",
         strategy.name(), o.tp, schedule.launches.size(), schedule.micro_batches.size(),
         hash_of(schedule), static_cast<double>(memory.arena_bytes) / (1 << 20),
         static_cast<double>(memory.live_bytes) / (1 << 20),

@@ -27,7 +27,7 @@ int StrategyChoice::choose(const Batch& batch) {
   const auto best = std::ranges::min_element(seconds);
   const bool pays = *best < seconds[0] * (1 - kLeastGain);
   const int strategy = pays ? static_cast<int>(best - seconds.begin()) : 0;
-  std::string line = fmt::format("{} (about {} keys each): {}", to_string(key), mean_kv,
+  std::string line = fmt::format("{} (at most {} keys each): {}", to_string(key), mean_kv,
                                  strategies_[static_cast<size_t>(strategy)]->name());
   for (size_t i = 0; i < seconds.size(); ++i) {
     line += fmt::format("{} {} {:.3f} ms", i == 0 ? ";" : ",", strategies_[i]->name(),

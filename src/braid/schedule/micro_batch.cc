@@ -5,6 +5,10 @@
 namespace braid {
 
 Ranges split_tokens(int64_t tokens, int n, int64_t least, int64_t multiple) {
+  if (n < 1 || n > kMaxMicroBatches) {
+    fail(ErrorCode::kInvalidArgument, "split_tokens: {} micro-batches, wanted 1 to {}", n,
+         kMaxMicroBatches);
+  }
   const int64_t units = ceil_div(tokens, multiple);
   const int64_t smallest = std::max<int64_t>(ceil_div(least, multiple), 1);
   int64_t parts = std::clamp<int64_t>(units / smallest, 1, n);

@@ -89,6 +89,11 @@ Overlap& Overlap::operator+=(const Overlap& other) {
   return *this;
 }
 
+Overlap& Overlap::operator/=(double n) {
+  for (double* x : {&communication, &hidden, &hideable, &computation}) *x /= n;
+  return *this;
+}
+
 Overlap overlap_of(const RankTimes& rank, std::span<const LaunchCost> costs) {
   const Schedule& schedule = *rank.schedule;
   BRAID_CHECK(rank.times.size() == schedule.launches.size(), "{} times of {} launches",
@@ -130,12 +135,12 @@ Overlap overlap_of(const RankTimes& rank, std::span<const LaunchCost> costs) {
 std::string to_string(const Overlap& o) {
   if (o.communication <= 0) return "no communication";
   if (o.hideable <= 0) {
-    return fmt::format("communication {:.3g} ms, none of which could be hidden",
+    return fmt::format("communication {:.2f} ms, none of which could be hidden",
                        o.communication * 1e3);
   }
   return fmt::format(
-      "communication {:.3g} ms, {:.3g} ms of the {:.3g} ms that could be are hidden ({:.0f}%), "
-      "{:.3g} ms exposed",
+      "communication {:.2f} ms, {:.2f} ms of the {:.2f} ms that could be are hidden ({:.0f}%), "
+      "{:.2f} ms exposed",
       o.communication * 1e3, o.hidden * 1e3, o.hideable * 1e3, o.share() * 100, o.exposed() * 1e3);
 }
 

@@ -38,6 +38,7 @@ struct Overlap {
   // 0..1; nothing to hide counts as all of it hidden.
   double share() const { return hideable > 0 ? (hidden < hideable ? hidden / hideable : 1) : 1; }
   Overlap& operator+=(const Overlap& other);
+  Overlap& operator/=(double n);
 };
 
 // Of any timeline, measured or simulated. `costs` of each launch split the fused ones; empty: fused

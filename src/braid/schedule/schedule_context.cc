@@ -23,8 +23,8 @@ ScheduleContext::ScheduleContext(const Program& program, std::vector<MicroBatch>
       strategy_(std::move(strategy)),
       price_(std::move(price)),
       dependencies_(dependencies_of(program)),
-      unlocks_(partitions.size()),
-      unlocks_next_(partitions.size()),
+      readers_(partitions.size()),
+      readers_in_next_(partitions.size()),
       ready_(micro_batches_.size()) {
   const size_t M = micro_batches_.size();
   const int count = static_cast<int>(partitions.size());
@@ -35,7 +35,7 @@ ScheduleContext::ScheduleContext(const Program& program, std::vector<MicroBatch>
       partition_of[static_cast<size_t>(op)] = p;
     }
   }
-  missing_.assign(partitions.size() * M, 0);
+  inputs_left_.assign(partitions.size() * M, 0);
   executed_.assign(partitions.size() * M, false);
   launch_of_.assign(program.ops.size() * M, -1);
   tasks_left_ = partitions.size() * M;
@@ -50,20 +50,21 @@ ScheduleContext::ScheduleContext(const Program& program, std::vector<MicroBatch>
         add_once(continued, partition_of[static_cast<size_t>(need)]);
       }
     }
-    for (int q : same) unlocks_[static_cast<size_t>(q)].push_back(p);
-    for (int q : continued) unlocks_next_[static_cast<size_t>(q)].push_back(p);
+    for (int q : same) readers_[static_cast<size_t>(q)].push_back(p);
+    for (int q : continued) readers_in_next_[static_cast<size_t>(q)].push_back(p);
     int chain = 0;  // micro-batches that this one continues
     for (int mb = 0; mb < static_cast<int>(M); ++mb) {
       chain = micro_batches_[static_cast<size_t>(mb)].continues ? chain + 1 : 0;
-      missing_[at(p, mb)] =
+      inputs_left_[at(p, mb)] =
           static_cast<int>(same.size()) + (static_cast<int>(continued.size()) * chain);
-      if (missing_[at(p, mb)] == 0) ready_[static_cast<size_t>(mb)].push_back(p);
+      if (inputs_left_[at(p, mb)] == 0) ready_[static_cast<size_t>(mb)].push_back(p);
     }
   }
 }
 
 const Extents& ScheduleContext::capacity(int micro_batch) const {
-  return micro_batches_.at(static_cast<size_t>(micro_batch)).capacity;
+  check_micro_batch("capacity", micro_batch);
+  return micro_batches_[static_cast<size_t>(micro_batch)].capacity;
 }
 
 bool ScheduleContext::done() {
@@ -73,10 +74,7 @@ bool ScheduleContext::done() {
 
 std::vector<Task> ScheduleContext::ready(int micro_batch) {
   count_call();
-  if (micro_batch < 0 || micro_batch >= micro_batches()) {
-    fail(ErrorCode::kInvalidArgument, "schedule '{}': ready({}): there are {} micro-batches",
-         strategy_, micro_batch, micro_batches());
-  }
+  check_micro_batch("ready", micro_batch);
   std::vector<Task> tasks;
   for (int p : ready_[static_cast<size_t>(micro_batch)]) {
     tasks.push_back({&partitions_[static_cast<size_t>(p)], p, micro_batch});
@@ -85,9 +83,10 @@ std::vector<Task> ScheduleContext::ready(int micro_batch) {
 }
 
 Task ScheduleContext::twin(const Task& task, int micro_batch) const {
+  check(task);
+  check_micro_batch("twin", micro_batch);
   Task other = task;
   other.micro_batch = micro_batch;
-  check(other);
   return other;
 }
 
@@ -121,6 +120,10 @@ void ScheduleContext::execute(const std::vector<Task>& tasks, const ExecuteOptio
     return;
   }
   for (const Task& task : tasks) check(task);
+  if (static_cast<size_t>(options.stream) >= kNumStreams) {
+    fail(ErrorCode::kInvalidArgument, "schedule '{}': execute() on stream {}: there are {}",
+         strategy_, static_cast<int>(options.stream), kNumStreams);
+  }
   const std::vector<Group> groups = grouped(tasks);
   if (options.replace.empty()) {
     for (const Group& group : groups) {
@@ -155,7 +158,7 @@ void ScheduleContext::begin(const Group& group) {
   for (int mb = group.first; mb < group.first + group.count; ++mb) {
     const size_t self = at(group.partition, mb);
     if (executed_[self]) refuse(op, mb, "every op runs once, and this one ran before");
-    if (missing_[self] != 0) {
+    if (inputs_left_[self] != 0) {
       refuse(op, mb, "inputs are made before they are read, and some of this one's are not");
     }
     executed_[self] = true;
@@ -163,14 +166,14 @@ void ScheduleContext::begin(const Group& group) {
     ready.erase(std::ranges::find(ready, group.partition));
     --tasks_left_;
     const auto unlock = [&](int partition, int in) {
-      if (--missing_[at(partition, in)] > 0) return;
+      if (--inputs_left_[at(partition, in)] > 0) return;
       auto& list = ready_[static_cast<size_t>(in)];
       list.insert(std::ranges::lower_bound(list, partition), partition);
     };
-    for (int p : unlocks_[static_cast<size_t>(group.partition)]) unlock(p, mb);
+    for (int p : readers_[static_cast<size_t>(group.partition)]) unlock(p, mb);
     for (int next = mb + 1; next < micro_batches(); ++next) {
       if (!micro_batches_[static_cast<size_t>(next)].continues) break;
-      for (int p : unlocks_next_[static_cast<size_t>(group.partition)]) unlock(p, next);
+      for (int p : readers_in_next_[static_cast<size_t>(group.partition)]) unlock(p, next);
     }
   }
   idle_calls_ = 0;
@@ -228,6 +231,12 @@ ScheduleContext::Recording ScheduleContext::finish() {
     }
   }
   return std::move(recording_);
+}
+
+void ScheduleContext::check_micro_batch(std::string_view call, int micro_batch) const {
+  if (micro_batch >= 0 && micro_batch < micro_batches()) return;
+  fail(ErrorCode::kInvalidArgument, "schedule '{}': {}({}): there are {} micro-batches", strategy_,
+       call, micro_batch, micro_batches());
 }
 
 void ScheduleContext::check(const Task& task) const {

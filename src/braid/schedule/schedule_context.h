@@ -73,6 +73,7 @@ class ScheduleContext {
     return (static_cast<size_t>(index) * micro_batches_.size()) + static_cast<size_t>(micro_batch);
   }
   bool is_ready(int partition, int micro_batch) const;
+  void check_micro_batch(std::string_view call, int micro_batch) const;
   void check(const Task& task) const;
   // Tasks that are one launch: a partition of adjacent micro-batches.
   struct Group {
@@ -94,12 +95,12 @@ class ScheduleContext {
   const std::string strategy_;
   const std::function<double(const Op&, int)> price_;
   const Dependencies dependencies_;
-  std::vector<int> missing_;                    // [partitions, micro-batches] partitions not done
-  std::vector<std::vector<int>> unlocks_;       // [partitions] in the same micro-batch
-  std::vector<std::vector<int>> unlocks_next_;  // [partitions] in those that continue it
-  std::vector<bool> executed_;                  // [partitions, micro-batches]
-  std::vector<std::vector<int>> ready_;         // [micro-batches] partitions
-  std::vector<int> launch_of_;                  // [ops, micro-batches]; -1: none
+  std::vector<int> inputs_left_;           // [partitions, micro-batches] partitions not done
+  std::vector<std::vector<int>> readers_;  // [partitions] in the same micro-batch
+  std::vector<std::vector<int>> readers_in_next_;  // [partitions] in those that continue it
+  std::vector<bool> executed_;                     // [partitions, micro-batches]
+  std::vector<std::vector<int>> ready_;            // [micro-batches] partitions
+  std::vector<int> launch_of_;                     // [ops, micro-batches]; -1: none
   LaunchOrder order_;
   Recording recording_;
   size_t tasks_left_ = 0;

@@ -35,6 +35,7 @@ TEST(SplitTokens, PartsCoverAllTokensEvenlyAndNoneIsTooSmall) {
 
 TEST(SplitTokens, AsManyPartsAsFit) {
   EXPECT_EQ(split_tokens(1, 2).size(), 1u);
+  for (int n : {0, kMaxMicroBatches + 1}) EXPECT_THROW(split_tokens(64, n), Error);
   EXPECT_EQ(split_tokens(2, 2).size(), 2u);
   EXPECT_EQ(split_tokens(7, 3).size(), 3u);
   EXPECT_EQ(split_tokens(63, 2, 32, 32).size(), 1u) << "31 would be left";

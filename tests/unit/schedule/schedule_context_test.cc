@@ -97,7 +97,6 @@ TEST(BadStrategy, Throws) {
   refused(strategy([](ScheduleContext&) { throw std::runtime_error("out of ideas"); }), kTwo,
           {"the strategy threw: out of ideas"});
   refused(strategy([](ScheduleContext&) { throw 42; }), kTwo, {"threw"});
-  refused(strategy([](ScheduleContext& ctx) { ctx.capacity(7); }), kTwo, {"threw"});
   TestStrategy rules = strategy(rest);
   rules.rules = [](PartitionRules&) { throw std::logic_error("no rules"); };
   refused(rules, kTwo, {"the strategy threw: no rules"});
@@ -215,7 +214,13 @@ TEST(BadStrategy, TasksOfNobody) {
   refused(changed([](Task& t) { t.index = 1; }), kTwo, {"not from ready()"});
   refused(changed([](Task& t) { t.index = -1; }), kTwo, {"not from ready()"});
   refused(strategy([](ScheduleContext& ctx) { ctx.twin(ctx.ready(0)[0], 2); }), kTwo,
-          {"not from ready()"});
+          {"twin(2): there are 2 micro-batches"});
+  refused(strategy([](ScheduleContext& ctx) { ctx.capacity(7); }), kTwo,
+          {"capacity(7): there are 2 micro-batches"});
+  refused(strategy([](ScheduleContext& ctx) {
+            ctx.execute({ctx.ready(0)[0]}, {.stream = static_cast<Stream>(9)});
+          }),
+          kTwo, {"on stream 9: there are 3"});
   refused(strategy([](ScheduleContext& ctx) { ctx.estimate(Task{}); }), kTwo, {"not from ready()"});
   // Kept from the planning before.
   std::vector<Task> kept;

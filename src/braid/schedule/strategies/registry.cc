@@ -4,7 +4,6 @@
 #include <elf.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <fstream>
 
@@ -17,14 +16,11 @@ struct Named {
   bool general = true;  // for any Program
 };
 
-constexpr std::array<Named, 6> kStrategies = {{
-    {"sequential", sequential_strategy},
-    {"overlap", overlap_strategy},
-    {"nanoflow", nanoflow_strategy},
-    {"gemm_collective", gemm_collective_strategy},
-    {"tokenweave", tokenweave_strategy},
-    {"sequence_parallel", sequence_parallel_strategy, false},
-}};
+constexpr Named kStrategies[] = {
+    {"sequential", sequential_strategy}, {"overlap", overlap_strategy},
+    {"nanoflow", nanoflow_strategy},     {"gemm_collective", gemm_collective_strategy},
+    {"tokenweave", tokenweave_strategy}, {"sequence_parallel", sequence_parallel_strategy, false},
+};
 
 // dlopen maps what a library's header names: a file cut short would end the process later.
 void require_whole(const std::string& path) {
@@ -44,7 +40,9 @@ void require_whole(const std::string& path) {
   }
 }
 
-std::shared_ptr<const OpScheduler> load_strategy(const std::string& path) {
+std::shared_ptr<const OpScheduler> load_strategy(const std::string& name) {
+  // A name without a slash would be looked for among the system's libraries.
+  const std::string path = name.find('/') == std::string::npos ? "./" + name : name;
   require_whole(path);
   const std::shared_ptr<void> library(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), [](void* l) {
     if (l != nullptr) dlclose(l);
@@ -73,8 +71,12 @@ std::vector<std::string> strategy_names() {
   return names;
 }
 
+bool is_strategy_file(std::string_view name) {
+  return name.find('/') != std::string_view::npos || name.ends_with(".so");
+}
+
 std::shared_ptr<const OpScheduler> find_strategy(const std::string& name) {
-  if (name.find('/') != std::string::npos || name.ends_with(".so")) return load_strategy(name);
+  if (is_strategy_file(name)) return load_strategy(name);
   for (const Named& strategy : kStrategies) {
     if (strategy.name == name) return strategy.make();
   }

@@ -20,7 +20,10 @@ std::unique_ptr<OpScheduler> sequence_parallel_strategy();
 // sequence-parallel attention.
 std::vector<std::string> strategy_names();
 
-// A strategy by name, or from a shared library where the name holds a slash or ends in ".so"
+// Whether it names a shared library: it holds a slash or ends in ".so".
+bool is_strategy_file(std::string_view name);
+
+// A strategy by name, or from a shared library
 // (BRAID_STRATEGY in op_scheduler.h); the library stays loaded as long as the strategy. Fails with
 // kInvalidArgument, listing the names that are known, and with kUnsupported on a library that was
 // built for another version.
