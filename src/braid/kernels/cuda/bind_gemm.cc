@@ -20,11 +20,21 @@ bool taken_as_is(DType weight, DType x) {
   return weight == x;
 }
 
-// A launch's scratch: the product of the gate, a product whose dead rows must not reach y, one
-// weight as plain numbers, the library's own.
+// The last two weights, k and v of a projection, are one launch of the library where they are
+// alike: each alone is too few tiles for the GPU.
+bool last_are_alike(bool gated, TypeList in) {
+  const size_t n = (in.size() - 1) / 2;
+  if (gated || n < 2) return false;
+  const ValueType &a = in[n - 1], &b = in[n];
+  return a.dtype == b.dtype && a.shape == b.shape && taken_as_is(a.dtype, in[0].dtype);
+}
+
+// A launch's scratch: the product of the gate, products whose dead rows must not reach y (the last
+// of a pair apart), one weight as plain numbers, the library's own.
 struct GemmScratch {
   int64_t gate = 0;
   int64_t y = 0;
+  int64_t y2 = 0;
   int64_t weight = 0;
   int64_t library = 0;
   int64_t bytes = 0;
@@ -32,7 +42,7 @@ struct GemmScratch {
   GemmScratch(bool gated, TypeList in, TypeList out) {
     const ValueType& x = in[0];
     const size_t n = (in.size() - 1) / 2;
-    int64_t gate_bytes = 0, y_bytes = 0, weight_bytes = 0;
+    int64_t gate_bytes = 0, y_bytes = 0, y2_bytes = 0, weight_bytes = 0;
     if (gated) gate_bytes = bytes_of(x.dtype, x.shape[0] * in[1].shape[0]);
     for (size_t i = 0; i < n; ++i) {
       const ValueType& w = in[1 + i];
@@ -42,8 +52,12 @@ struct GemmScratch {
         weight_bytes = std::max(weight_bytes, bytes_of(x.dtype, w.shape.elems()));
       }
     }
+    if (last_are_alike(gated, in)) {
+      y2_bytes = bytes_of(out[n - 1].dtype, x.shape[0] * in[n].shape[0]);
+    }
     y = round_up(gate_bytes, kAlignment);
-    weight = y + round_up(y_bytes, kAlignment);
+    y2 = y + round_up(y_bytes, kAlignment);
+    weight = y2 + round_up(y2_bytes, kAlignment);
     library = weight + round_up(weight_bytes, kAlignment);
     bytes = library + kLibraryScratch;
   }
@@ -92,6 +106,13 @@ KernelInfo gemm_info(const Op& op, TypeList in, TypeList out) {
 
 namespace {
 
+// Two products of one launch: which weights, the one at the lower address first.
+struct Pair {
+  std::shared_ptr<Gemm> gemm;  // none: there is no pair
+  size_t first = 0;
+  size_t second = 0;
+};
+
 // One weight's product.
 struct Product {
   std::shared_ptr<Gemm> gemm;
@@ -112,6 +133,7 @@ class BoundGemm {
     const LinearOperands op(call_);
     for (size_t i = 0; i < op.weights(); ++i) products_.push_back(make(args, store, op, i));
     const int sms = args.device.num_sms;
+    if (last_are_alike(gated_, types_of(call_.in))) make_pair(store, op, sms);
     if (gated_) {
       gate_config_ = choose_map(gated_desc(gate_params()), sms);
     } else {
@@ -123,7 +145,9 @@ class BoundGemm {
 
   void operator()(LaunchContext context) const {
     const LinearOperands op(call_);
-    for (size_t i = 0; i < products_.size(); ++i) {
+    const bool paired = pair_.gemm && y_of(op, pair_.first).data < y_of(op, pair_.second).data;
+    const size_t alone = products_.size() - (paired ? 2 : 0);
+    for (size_t i = 0; i < alone; ++i) {
       const Product& product = products_[i];
       if (product.plain.w) dequantize(product.plain, context);
       GemmPointers p = product.pointers;
@@ -131,7 +155,12 @@ class BoundGemm {
       p.y = y_of(op, i).data;
       product.gemm->run(context, p);
       context.pdl = true;
-      if (!gated_ && !writes_in_place()) convert(copy_params(i), copy_configs_[i], context);
+      finish(i, context);
+    }
+    if (paired) {
+      pair_.gemm->run(context, pair_pointers(op, [&](size_t i) { return y_of(op, i).data; }));
+      context.pdl = true;
+      for (size_t i = alone; i < products_.size(); ++i) finish(i, context);
     }
     if (gated_) gated(gate_params(), gate_config_, context);
   }
@@ -141,18 +170,26 @@ class BoundGemm {
   // buffer that several share; the counts of such steps are those of the capture.
   bool writes_in_place() const { return own_rows_ || call_.rows() == call_.in[0].shape[0]; }
 
+  void finish(size_t i, const LaunchContext& context) const {
+    if (!gated_ && !writes_in_place()) convert(copy_params(i), copy_configs_[i], context);
+  }
+
+  TensorView in_scratch(const LinearOperands& op, size_t i) const {
+    const TensorView& y = op.y(i);
+    const bool second = pair_.gemm && i == pair_.second;
+    return make_view(workspace_ + (second ? scratch_.y2 : scratch_.y), y.dtype, y.shape);
+  }
+
   // The gate's product goes to the scratch, the other's to y, where the gate then meets it.
   TensorView y_of(const LinearOperands& op, size_t i) const {
     const TensorView& y = op.y(i);
     if (gated_ && i == 0) return make_view(workspace_ + scratch_.gate, y.dtype, y.shape);
-    if (writes_in_place()) return y;
-    return make_view(workspace_ + scratch_.y, y.dtype, y.shape);
+    return writes_in_place() ? y : in_scratch(op, i);
   }
 
   ConvertParams copy_params(size_t i) const {
     const LinearOperands op(call_);
-    const TensorView& y = op.y(i);
-    return {.x = make_view(workspace_ + scratch_.y, y.dtype, y.shape), .y = y, .rows = rows_};
+    return {.x = in_scratch(op, i), .y = op.y(i), .rows = rows_};
   }
 
   GatedParams gate_params() const {
@@ -200,6 +237,30 @@ class BoundGemm {
     return product;
   }
 
+  template <class Y>
+  GemmPointers pair_pointers(const LinearOperands& op, const Y& y) const {
+    GemmPointers p = products_[pair_.first].pointers;
+    p.x = op.x().data;
+    p.w2 = products_[pair_.second].pointers.w;
+    p.y = y(pair_.first);
+    p.y2 = y(pair_.second);
+    return p;
+  }
+
+  void make_pair(GemmStore& store, const LinearOperands& op, int sms) {
+    const size_t n = products_.size();
+    GemmDesc desc = products_[n - 1].gemm->desc();
+    constexpr int64_t kTile = 128;  // of the library's, about
+    if (ceil_div(desc.m, kTile) * ceil_div(desc.n, kTile) > sms) return;
+    if (products_[n - 1].pointers.bias || products_[n - 2].pointers.bias) return;
+    desc.pair = true;
+    const bool ascending = products_[n - 2].pointers.w < products_[n - 1].pointers.w;
+    pair_ = {.first = ascending ? n - 2 : n - 1, .second = ascending ? n - 1 : n - 2};
+    const GemmPointers p = pair_pointers(
+        op, [&](size_t i) { return workspace_ + (i == pair_.second ? scratch_.y2 : scratch_.y); });
+    pair_.gemm = store.get(desc, p);
+  }
+
   const OpCall& call_;
   const bool gated_;
   const GemmScratch scratch_;
@@ -207,6 +268,7 @@ class BoundGemm {
   const int64_t* rows_;
   const bool own_rows_;
   std::vector<Product> products_;
+  Pair pair_;
   RowsConfig gate_config_;
   std::vector<RowsConfig> copy_configs_;  // [weights]
 };

@@ -190,6 +190,70 @@ TEST(Gemm, TypesAndEpilogues) {
   }
 }
 
+// Against the same products one by one; what lies between the two stays.
+TEST(Gemm, Pairs) {
+  REQUIRE_LIBRARY(lt);
+  std::mt19937 rng(5);
+  for (auto [m, n, k, gap] : {std::array<int64_t, 4>{96, 1024, 512, 0},
+                              {130, 72, 320, 4096},
+                              {1, 8, 64, 48},
+                              {257, 200, 1000, 1 << 20}}) {
+    for (DType y_dtype : {DType::bf16, DType::f32}) {
+      const GemmDesc one = {.m = m, .n = n, .k = k, .y_dtype = y_dtype};
+      GemmDesc both = one;
+      both.pair = true;
+      SCOPED_TRACE(to_string(both));
+      const auto apart = static_cast<size_t>(gap);
+      const size_t of_w = bytes(DType::bf16, n, k) + apart, of_y = bytes(y_dtype, m, n) + apart;
+      const auto up = [](size_t x) { return (x + 15) / 16 * 16; };
+      Array x(bytes(DType::bf16, m, k)), w(up(of_w) + bytes(DType::bf16, n, k));
+      Array y(up(of_y) + bytes(y_dtype, m, n)), workspace(32 << 20);
+      x.fill(DType::bf16, m, k, k, rng);
+      w.fill(DType::bf16, n, k, k, rng);
+      for (size_t at = 0; at < bytes(DType::bf16, n, k); ++at) {
+        w.host[up(of_w) + at] = w.host[bytes(DType::bf16, n, k) - 2 - at / 2 * 2 + at % 2];
+      }
+      w.upload();
+      const GemmPointers p = {.x = x.device,
+                              .w = w.device,
+                              .y = y.device,
+                              .w2 = w.device + up(of_w),
+                              .y2 = y.device + up(of_y),
+                              .workspace = workspace.device};
+      Gemm gemm(lt, both), single(lt, one);
+      gemm.prepare(p, nullptr, m > 100);
+      single.prepare(p, nullptr, false);
+      y.host.assign(y.host.size(), 0xff);
+      y.upload();
+      gemm.run({}, p);
+      check_cuda(cudaDeviceSynchronize(), "test");
+      y.download();
+      const std::vector<uint8_t> got = y.host;
+      for (size_t at = bytes(y_dtype, m, n); at < up(of_y); ++at) ASSERT_EQ(got[at], 0xff);
+      for (bool second : {false, true}) {
+        GemmPointers alone = p;
+        if (second) alone.w = p.w2;
+        single.run({}, alone);
+        check_cuda(cudaDeviceSynchronize(), "test");
+        y.download();
+        Array of_pair(y.host.size());
+        of_pair.host.assign(got.begin() + static_cast<int64_t>(second ? up(of_y) : 0), got.end());
+        for (int64_t r = 0; r < m; ++r) {
+          const std::vector<float> a = y.row(y_dtype, n, r, n), b = of_pair.row(y_dtype, n, r, n);
+          for (size_t c = 0; c < a.size(); ++c) {
+            // Sums of k terms in another order, about sqrt(k) large, and one rounding.
+            const double allowed = 0x1p-7 * std::abs(a[c]) + 0x1p-14 * std::sqrt(double(k));
+            ASSERT_NEAR(a[c], b[c], allowed) << (second ? "second" : "first") << " row " << r;
+          }
+        }
+      }
+      GemmPointers wrong = p;
+      std::swap(wrong.y, wrong.y2);
+      EXPECT_THROW(gemm.run({}, wrong), Error);
+    }
+  }
+}
+
 TEST(Gemm, StridesAndTuning) {
   check({.m = 130,
          .n = 256,

@@ -48,6 +48,7 @@ class CublasLt {
   X(MatmulDescSetAttribute)         \
   X(MatrixLayoutCreate)             \
   X(MatrixLayoutDestroy)            \
+  X(MatrixLayoutSetAttribute)       \
   X(MatmulPreferenceCreate)         \
   X(MatmulPreferenceDestroy)        \
   X(MatmulPreferenceSetAttribute)

@@ -26,6 +26,9 @@ GemmDesc checked(GemmDesc desc) {
     fail(ErrorCode::kInvalidArgument, "gemm: {} with row strides {}, {}, {}", to_string(desc),
          desc.x_stride, desc.w_stride, desc.y_stride);
   }
+  if (desc.pair && (desc.bias || desc.residual)) {
+    fail(ErrorCode::kUnsupported, "gemm: {}: a pair has none", to_string(desc));
+  }
   const bool half = desc.dtype == DType::bf16 || desc.dtype == DType::f16;
   if (!half || (desc.y_dtype != desc.dtype && desc.y_dtype != DType::f32)) {
     fail(ErrorCode::kUnsupported, "gemm: {}; x and W are bf16 or f16, y the same or f32",
@@ -66,8 +69,8 @@ class Event {
 }  // namespace
 
 std::string to_string(const GemmDesc& desc) {
-  return fmt::format("{} {}x{}x{} -> {}{}{}", name(desc.dtype), desc.m, desc.n, desc.k,
-                     name(desc.y_dtype), desc.bias ? " +bias" : "",
+  return fmt::format("{} {}{}x{}x{} -> {}{}{}", name(desc.dtype), desc.pair ? "2 x " : "", desc.m,
+                     desc.n, desc.k, name(desc.y_dtype), desc.bias ? " +bias" : "",
                      desc.residual ? " +residual" : "");
 }
 
@@ -87,6 +90,13 @@ struct Gemm::Impl {
     layout(x, in, desc.k, desc.m, desc.x_stride);
     layout(y, result, desc.n, desc.m, desc.y_stride);
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (desc.pair) {
+      for (const auto* layout : {&w, &x, &y}) {
+        set(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t{2});
+      }
+      set(x, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, int64_t{0});
+      set_distances(desc.n * desc.w_stride, desc.m * desc.y_stride);  // as if side by side
+    }
     if (desc.bias) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       // For the heuristics, which look at its alignment.
@@ -105,6 +115,19 @@ struct Gemm::Impl {
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
     lt->check(lt->MatmulDescSetAttribute(operation.get(), attribute, &value, sizeof(value)),
               "gemm: attribute");
+  }
+
+  template <class T>
+  void set(const Owned<cublasLtMatrixLayout_t>& of, cublasLtMatrixLayoutAttribute_t attribute,
+           const T& value) {
+    lt->check(lt->MatrixLayoutSetAttribute(of.get(), attribute, &value, sizeof(value)),
+              "gemm: layout");
+  }
+
+  // Of a pair, in elements.
+  void set_distances(int64_t of_w, int64_t of_y) {
+    set(w, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, of_w);
+    set(y, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, of_y);
   }
 
   void find(const GemmOptions& options) {
@@ -145,6 +168,12 @@ struct Gemm::Impl {
                         cudaStream_t stream) {
     const float one = 1, beta = desc.residual ? 1.f : 0.f;
     if (desc.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    if (desc.pair) {
+      const auto distance = [](const void* from, const void* to, DType dtype) {
+        return (static_cast<const char*>(to) - static_cast<const char*>(from)) / bytes_of(dtype, 1);
+      };
+      set_distances(distance(p.w, p.w2, desc.dtype), distance(p.y, p.y2, desc.y_dtype));
+    }
     return lt->Matmul(lt->handle(), operation.get(), &one, p.w, w.get(), p.x, x.get(), &beta,
                       desc.residual ? p.residual : p.y, y.get(), p.y, y.get(), &algorithm.algo,
                       p.workspace, algorithm.workspaceSize, stream);
@@ -154,8 +183,13 @@ struct Gemm::Impl {
     const bool missing = !p.x || !p.w || !p.y || (desc.bias && !p.bias) ||
                          (desc.residual && !p.residual) || (workspace > 0 && !p.workspace);
     if (missing) fail(ErrorCode::kInvalidArgument, "gemm: {}: an operand is null", to_string(desc));
-    for (const void* pointer : {p.x, p.w, p.bias, p.residual, static_cast<const void*>(p.y),
-                                static_cast<const void*>(p.workspace)}) {
+    if (desc.pair && (p.w2 <= p.w || p.y2 <= p.y)) {
+      fail(ErrorCode::kInvalidArgument, "gemm: {}: the second of a pair lies behind the first",
+           to_string(desc));
+    }
+    for (const void* pointer :
+         {p.x, p.w, p.w2, p.bias, p.residual, static_cast<const void*>(p.y),
+          static_cast<const void*>(p.y2), static_cast<const void*>(p.workspace)}) {
       if (reinterpret_cast<uintptr_t>(pointer) % kAlignment != 0) {
         fail(ErrorCode::kInvalidArgument, "gemm: an operand at {} is not {}-byte aligned",
              fmt::ptr(pointer), kAlignment);

@@ -18,6 +18,7 @@ struct GemmDesc {
   DType y_dtype = DType::bf16;  // y, residual and bias: x's, or f32
   bool bias = false;
   bool residual = false;
+  bool pair = false;     // two such products of one x in one launch; no bias, no residual
   int64_t x_stride = 0;  // elements from row to row; 0: packed
   int64_t w_stride = 0;
   int64_t y_stride = 0;  // of y and residual
@@ -33,6 +34,8 @@ struct GemmPointers {
   const void* bias = nullptr;      // y_dtype [N]
   const void* residual = nullptr;  // y_dtype [M, N]; may be y
   void* y = nullptr;               // y_dtype [M, N]
+  const void* w2 = nullptr;        // of a pair: the other weight, at a higher address,
+  void* y2 = nullptr;              // and the other product, likewise
   void* workspace = nullptr;       // workspace_bytes()
 };
 
