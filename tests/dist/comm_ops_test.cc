@@ -95,6 +95,35 @@ TEST_P(CommOps, PartsOfTokensAreSummedTakenAndGathered) {
   });
 }
 
+TEST_P(CommOps, ColumnsAreTaken) {
+  run_ranks(fabric(), [&](fabric::Endpoint& endpoint) {
+    SCOPED_TRACE(seed_text());
+    const int P = endpoint.world_size(), me = endpoint.rank();
+    RankKernels rank(endpoint, this->rank(256));
+    for (int64_t C : {1, 7, 64}) {
+      std::vector<Range> parts;  // each with a column of the next rank's, where there is one
+      for (int r = 0; r < P; ++r) {
+        const Range part = even_part(C, P, r);
+        parts.push_back({part.begin, std::min(part.end + 1, C)});
+      }
+      const Range mine = parts[static_cast<size_t>(me)];
+      BoundOp take(rank, ops::kTakeShard, Attrs::of(ops::TakeShardAttrs{"tp", P, me, parts}),
+                   {tokens_by(C)}, {nullptr});
+      for (int64_t n : kTokens) {
+        SCOPED_TRACE(testing::Message() << n << " tokens of " << C);
+        Guarded<float> x(kCapacity * C), taken(kCapacity * mine.size()),
+            want(kCapacity * mine.size());
+        fill(x, seed_, me, n * C);
+        for (int64_t i = 0; i < n * mine.size(); ++i) {
+          want[i] = x[i / mine.size() * C + mine.begin + i % mine.size()];
+        }
+        take.run(n, {x.data()}, {taken.data()});
+        expect_same(taken, want, n * mine.size(), "take_shard");
+      }
+    }
+  });
+}
+
 TEST_P(CommOps, FusedNormsGiveTheBitsOfTheirParts) {
   run_ranks(fabric(), [&](fabric::Endpoint& endpoint) {
     SCOPED_TRACE(seed_text());

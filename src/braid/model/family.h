@@ -30,7 +30,10 @@ using WeightDtype = std::function<DType(std::string_view name)>;
 // One model family: how its files are read, and its forward pass. A family is one file of this
 // folder, declared below, and one line in registry.cc. Canonical weight names: token_embd,
 // output_norm, lm_head, rope_factors, layers.N.attn_norm, layers.N.attn.{q,k,v,o}[.bias],
-// layers.N.attn.{q,k}_norm, layers.N.mlp_norm, layers.N.mlp.{gate,up,down}[.bias].
+// layers.N.attn.{q,k}_norm, layers.N.mlp_norm, layers.N.mlp.{gate,up,down}[.bias]. The
+// head is `lm_head`: a tied one is read from the tensor of `token_embd`, and ranks that divide
+// tokens divide its rows. Other names are the family's own, as long as gguf_name and hf_name know
+// them: what tensor parallelism divides follows from the ops (parallel/tensor_parallel.h).
 struct ModelFamily {
   std::string_view name;
   std::vector<std::string_view> gguf_architectures;  // general.architecture

@@ -1,9 +1,14 @@
 #include "braid/model/model.h"
 
+#include <algorithm>
 #include <set>
+
+#include "braid/ops/linear.h"
 
 namespace braid {
 namespace {
+
+const ForwardShape kSmallest = {{1, 1, 1}, 1, 1, 1, DType::f32};
 
 ModelConfig read_config(const ModelFile& file, const ModelFamily& family) {
   const auto* gguf = std::get_if<GgufFile>(&file);
@@ -70,8 +75,7 @@ Program Model::forward(const ForwardShape& shape) const {
 }
 
 void Model::check_weights() {
-  const ForwardShape smallest = {{1, 1, 1}, 1, 1, 1, DType::f32};
-  const Program program = forward(smallest);
+  const Program program = forward(kSmallest);
   std::set<std::string, std::less<>> used;
   for (const Value& value : program.values) {
     if (value.kind != ValueKind::weight) continue;
@@ -89,8 +93,10 @@ void Model::check_weights() {
 }
 
 DType Model::default_kv_dtype() const {
-  const DType weights = random_ ? random_->tensors().find("layers.0.attn.k")->second.dtype
-                                : weight("layers.0.attn.k").dtype;
+  const Program program = forward(kSmallest);
+  const auto linear = std::ranges::find(program.ops, &ops::kLinear, &Op::def);
+  BRAID_CHECK(linear != program.ops.end(), "a {} model has no linear", family_.name);
+  const DType weights = program.value(linear->inputs[1]).type.dtype;
   return is_float(weights) ? weights : DType::f16;
 }
 

@@ -33,8 +33,8 @@ class Model {
   // Its bytes, without touching them.
   int64_t weight_bytes(std::string_view canonical) const;
 
-  // What the KV cache is kept in unless asked otherwise: as precise as the weights, f16 at most for
-  // quantized ones.
+  // What the KV cache is kept in unless asked otherwise: as precise as the weights (the first that
+  // a linear has), f16 at most for quantized ones.
   DType default_kv_dtype() const;
 
   int64_t parameters() const { return parameters_; }

@@ -42,12 +42,17 @@ std::vector<Range> heads_of(const Placement& columns, int64_t head_dim) {
 
 ShardRule shard_append(const Attrs& attrs, TypeList, std::span<const Placement> placed, int) {
   ShardRule rule = replicate_all(5, 0);
+  const int64_t head_dim = attrs.as<KvAppendAttrs>().head_dim;
+  if (placed[3].is_shard(2)) {  // the heads that a rank's cache keeps
+    rule.inputs[0] = rule.inputs[1] = Placement::shard(1, scale_parts(placed[3].parts, head_dim));
+    rule.inputs[3] = rule.inputs[4] = placed[3];
+    return rule;
+  }
   if (placed[0].is_shard(0)) {  // of its own tokens, into a cache with room for all
     rule.inputs[0] = rule.inputs[1] = rule.inputs[2] = placed[0];
     return rule;
   }
   if (!placed[0].is_shard(1)) return rule;
-  const int64_t head_dim = attrs.as<KvAppendAttrs>().head_dim;
   rule.inputs[0] = rule.inputs[1] = placed[0];
   rule.inputs[3] = rule.inputs[4] = Placement::shard(2, heads_of(placed[0], head_dim));
   return rule;

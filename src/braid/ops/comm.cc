@@ -33,7 +33,15 @@ std::vector<ValueType> infer_reduce_scatter(const Attrs& attrs, TypeList in) {
 }
 
 std::vector<ValueType> infer_take_shard(const Attrs& attrs, TypeList in) {
-  return {token_shard_of("take_shard", in[0], attrs.as<TakeShardAttrs>().ranks)};
+  const auto& a = attrs.as<TakeShardAttrs>();
+  if (a.columns.empty()) return {token_shard_of("take_shard", in[0], a.ranks)};
+  require_rank("take_shard", "x", in[0], 2);
+  const Range part = a.columns.at(static_cast<size_t>(a.rank));
+  if (part.end > in[0].shape[1]) {
+    fail(ErrorCode::kInvalidArgument, "take_shard: x is {}, wanted columns {}..{}",
+         to_string(in[0]), part.begin, part.end);
+  }
+  return {{in[0].dtype, {in[0].shape[0], part.size()}, in[0].axis}};
 }
 
 double ranks(const Attrs& attrs) {
@@ -76,10 +84,13 @@ Attrs localize_take_shard(const Attrs& attrs, TypeList, const ShardRule&, int ra
 
 void reference_take_shard(const OpCall& call) {
   const auto& a = call.attrs<TakeShardAttrs>();
-  const Range rows = even_part(call.rows(), a.ranks, a.rank);
+  const bool rows_alone = a.columns.empty();
+  const Range rows = rows_alone ? even_part(call.rows(), a.ranks, a.rank) : Range{0, call.rows()};
+  const int64_t column = rows_alone ? 0 : a.columns[static_cast<size_t>(a.rank)].begin;
   for (int64_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(call.out[0].row(i), call.in[0].row(rows.begin + i),
-                static_cast<size_t>(bytes_of(call.in[0].dtype, call.in[0].cols())));
+    std::memcpy(call.out[0].row(i),
+                call.in[0].row(rows.begin + i) + bytes_of(call.in[0].dtype, column),
+                static_cast<size_t>(bytes_of(call.out[0].dtype, call.out[0].cols())));
   }
 }
 

@@ -35,18 +35,20 @@ extern const OpDef kAllGather;
 // y_r = sum_p x_p[rows of r, :]: [token = T, C] -> [shard = ceil(T / P), C], as all_reduce.
 extern const OpDef kReduceScatter;
 
-// y_r = x[rows of r, :], a local copy of a value that every rank holds:
-// [token = T, C] -> [shard = ceil(T / P), C].
+// y_r = x[rows of r, :] or, with columns, x[:, columns[r]]: a local copy of a value that every rank
+// holds. [token = T, C] -> [shard = ceil(T / P), C]; [T, C] -> [T, C_r].
 struct TakeShardAttrs {
   std::string axis;
   int ranks = 1;
-  int rank = 0;  // set for each rank by the lowering
+  int rank = 0;                // set for each rank by the lowering
+  std::vector<Range> columns;  // [P], or none: rows. Parts may overlap
   bool operator==(const TakeShardAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
     f("axis", axis);
     f("ranks", ranks);
     f("rank", rank);
+    if (!columns.empty()) f("to", to_string(Placement::shard(1, columns)));
   }
 };
 extern const OpDef kTakeShard;

@@ -13,6 +13,9 @@ std::string to_string(const LayoutPlan& plan) {
   for (const auto& [name, placement] : plan.pinned) {
     out += fmt::format("  {}: {}\n", name, to_string(placement));
   }
+  for (const auto& [name, placement] : plan.queries) {
+    out += fmt::format("  q over {}: {}\n", name, to_string(placement));
+  }
   return out;
 }
 

@@ -25,6 +25,8 @@ struct LayoutPlan {
   std::string axis = "tp";
   int P = 1;
   std::map<std::string, Placement, std::less<>> pinned;
+  // Which columns of q [T, Hq * D] a rank's attention takes, by the name of the cache of its keys.
+  std::map<std::string, Placement, std::less<>> queries;
   // Between blocks each rank keeps an even part of the tokens (reduce_scatter and all_gather), not
   // all of them (all_reduce).
   bool token_sharded_residual = false;

@@ -116,6 +116,15 @@ class Lowering {
            whole.shape[0] == logical_.capacity.token;
   }
 
+  // Columns that several ranks have are gathered from none.
+  static bool overlaps(const Placement& placement) {
+    const std::vector<Range>& parts = placement.parts;
+    for (size_t r = 1; r < parts.size(); ++r) {
+      if (parts[r].begin < parts[r - 1].end) return true;
+    }
+    return false;
+  }
+
   // The value placed as wanted, by communication where it is not there already. `consumer` is null
   // for an output of the program.
   ValueId convert(ValueId id, const Placement& want, const Op* consumer) {
@@ -132,6 +141,10 @@ class Lowering {
     }
     const Placement have = placed(id);
     const Value& value = ranks_[0].program.value(id);
+    const bool to_columns = want.is_shard(1) && value.kind == ValueKind::computed;
+    if (to_columns && have.is_shard()) {
+      return convert(convert(id, Placement::replicated(), consumer), want, consumer);
+    }
     const OpDef* def = nullptr;
     Attrs attrs = Attrs::of(ops::CommAttrs{plan_.axis, plan_.P});
     if (to_parts && have.is_replicated()) {
@@ -139,7 +152,10 @@ class Lowering {
       attrs = Attrs::of(ops::TakeShardAttrs{plan_.axis, plan_.P});
     } else if (to_parts && have.is_partial()) {
       def = &ops::kReduceScatter;
-    } else if (want.is_replicated() && value.kind == ValueKind::computed) {
+    } else if (to_columns && have.is_replicated()) {
+      def = &ops::kTakeShard;
+      attrs = Attrs::of(ops::TakeShardAttrs{plan_.axis, plan_.P, 0, want.parts});
+    } else if (want.is_replicated() && value.kind == ValueKind::computed && !overlaps(have)) {
       def = have.is_partial() ? &ops::kAllReduce : &ops::kAllGather;
       if (have.is_shard()) {
         attrs = Attrs::of(ops::CommAttrs{plan_.axis, plan_.P, have.dim, have.parts});
@@ -165,6 +181,10 @@ class Lowering {
     std::vector<Placement> placements;
     for (ValueId id : op.inputs) {
       placements.push_back(id == kNoValue ? Placement::replicated() : placed(mapped(id)));
+    }
+    if (op.def == &ops::kAttention) {
+      const auto it = plan_.queries.find(logical_.value(op.inputs[1]).name);
+      if (it != plan_.queries.end()) placements[0] = it->second;
     }
     ShardRule rule = op.def->shard(op.attrs, types, placements, plan_.P);
     if (!plan_.token_sharded_residual) return rule;

@@ -13,8 +13,9 @@ struct RankProgram {
 
 // Walks the logical Program once and propagates the plan: each op's sharding rule says where its
 // inputs must be and where its outputs are. A partial sum that is needed whole becomes an
-// all_reduce, a shard an all_gather; where placements agree there is no communication. Program
-// outputs are whole on every rank.
+// all_reduce, a shard an all_gather; a value that is whole and wanted by columns is cut by
+// take_shard; where placements agree there is no communication. Program outputs are whole on every
+// rank.
 //
 // With token_sharded_residual a partial sum of tokens becomes a reduce_scatter wherever its reader
 // works on rows of tokens alone (add, rms_norm), and so do the readers behind it, until one needs

@@ -1,9 +1,12 @@
 #include "braid/parallel/tensor_parallel.h"
 
+#include <algorithm>
 #include <numeric>
-#include <unordered_map>
+#include <unordered_set>
 
 #include "braid/ops/attention.h"
+#include "braid/ops/fusion.h"
+#include "braid/ops/linear.h"
 
 namespace braid {
 namespace {
@@ -31,75 +34,181 @@ std::vector<Range> divide(int64_t n, int64_t granule, int P, std::string_view wh
   return parts;
 }
 
+// One product of a linear.
+struct Product {
+  const Op* linear = nullptr;
+  size_t index = 0;
+
+  ValueId w() const { return linear->inputs[1 + index]; }
+  ValueId bias() const { return linear->inputs[1 + linear->outputs.size() + index]; }
+};
+
+// What a value is made of, over ops that keep its columns: products and results of attention.
+struct Origin {
+  std::vector<Product> products;
+  std::vector<const Op*> attentions;
+  std::vector<const Op*> between;
+  bool other = false;  // something else is in it: the residual stream, for one
+};
+
 class Planner {
  public:
-  Planner(const Program& program, int P) : program_(program) {
+  Planner(const Program& program, int P)
+      : program_(program), readers_(count_readers(program)), producer_(program.values.size()) {
     plan_.P = P;
-    for (const Value& value : program.values) {
-      if (!value.name.empty()) by_name_.emplace(value.name, &value);
+    for (const Op& op : program.ops) {
+      for (ValueId id : op.outputs) producer_[static_cast<size_t>(id)] = &op;
     }
   }
 
   LayoutPlan run() {
     for (const Op& op : program_.ops) {
+      if (op.def != &ops::kLinear || op.outputs.size() != 1) continue;
+      Origin x = origin(op.inputs[0]);
+      if (!x.other) joins_.push_back({{&op, 0}, std::move(x)});
+    }
+    for (const Op& op : program_.ops) {
       if (op.def == &ops::kAttention) divide_heads(op);
     }
-    for (const Value& value : program_.values) {
-      if (value.kind == ValueKind::weight && value.name.ends_with(".mlp.down")) {
-        divide_ffn(value);
-      }
-    }
-    if (const Value* head = find("lm_head")) {
-      pin("lm_head",
-          Placement::shard(0, divide(head->type.shape[0], 1, plan_.P, "vocabulary rows")));
+    for (ValueId output : program_.outputs) divide_head(output);
+    for (const auto& [down, x] : joins_) {
+      if (x.attentions.empty()) divide_ffn(down, x);
     }
     return plan_;
   }
 
  private:
-  const Value* find(std::string_view name) const {
-    const auto it = by_name_.find(name);
-    return it == by_name_.end() ? nullptr : it->second;
+  // Whether an op's output has the columns of this input.
+  bool keeps_columns(const Op& op, ValueId input) const {
+    if (input == kNoValue) return false;
+    const Value& x = program_.value(input);
+    return x.kind != ValueKind::weight && x.type.shape.rank() == 2 &&
+           x.type.shape[1] == program_.value(op.outputs[0]).type.shape[1];
   }
-  void pin(const std::string& name, Placement placement) {
-    if (find(name)) plan_.pinned[name] = std::move(placement);
+
+  Origin origin(ValueId id) const {
+    Origin found;
+    std::vector<ValueId> open = {id};
+    std::unordered_set<ValueId> seen = {id};
+    while (!open.empty()) {
+      const ValueId value = open.back();
+      open.pop_back();
+      const Op* op = producer_[static_cast<size_t>(value)];
+      if (op != nullptr && op->def == &ops::kLinear) {
+        const auto at = std::ranges::find(op->outputs, value) - op->outputs.begin();
+        found.products.push_back({op, static_cast<size_t>(at)});
+      } else if (op != nullptr && op->def == &ops::kAttention) {
+        found.attentions.push_back(op);
+      } else {
+        bool keeps = false;
+        for (size_t i = 0; op != nullptr && i < op->inputs.size(); ++i) {
+          if (!keeps_columns(*op, op->inputs[i])) continue;
+          keeps = true;
+          if (seen.insert(op->inputs[i]).second) open.push_back(op->inputs[i]);
+        }
+        found.other |= !keeps;
+        if (keeps) found.between.push_back(op);
+      }
+    }
+    return found;
+  }
+
+  // Whether an op works on a rank's columns alone.
+  bool passes(const Op& op, const Placement& columns) const {
+    std::vector<Placement> placed;
+    for (ValueId id : op.inputs) {
+      placed.push_back(keeps_columns(op, id) ? columns : Placement::replicated());
+    }
+    return op.def->shard(op.attrs, program_.input_types(op), placed, plan_.P).inputs == placed;
+  }
+
+  // What several ops read is left whole: they may want it differently.
+  bool divides(ValueId weight) const {
+    return program_.value(weight).kind == ValueKind::weight &&
+           readers_[static_cast<size_t>(weight)] == 1;
+  }
+  void pin(ValueId weight, Placement placement) {
+    plan_.pinned.emplace(program_.value(weight).name, std::move(placement));
+  }
+  void pin_rows(const Product& product, const std::vector<Range>& parts) {
+    const bool biased = product.bias() != kNoValue;
+    if (!divides(product.w()) || (biased && !divides(product.bias()))) return;
+    pin(product.w(), Placement::shard(0, parts));
+    if (biased) pin(product.bias(), Placement::shard(0, parts));
+  }
+  void pin_columns(const Product& product, const std::vector<Range>& parts) {
+    if (divides(product.w())) pin(product.w(), Placement::shard(1, parts));
+  }
+
+  // What makes q, k or v [T, H * D].
+  void divide_projection(ValueId id, const std::vector<Range>& parts, int64_t D) {
+    const Origin from = origin(id);
+    if (from.other || !from.attentions.empty()) return;
+    const Placement columns = Placement::shard(1, parts);
+    const bool passed =
+        std::ranges::all_of(from.between, [&](const Op* op) { return passes(*op, columns); });
+    // A norm over all heads wants it gathered: each column is made once.
+    std::vector<Range> once;
+    const int64_t width = program_.value(id).type.shape[1], unit = width / D < plan_.P ? 1 : D;
+    for (int r = 0; r < plan_.P; ++r) once.push_back(even_part(width / unit, plan_.P, r));
+    once = scale_parts(once, unit);
+    for (const Product& product : from.products) pin_rows(product, passed ? parts : once);
   }
 
   void divide_heads(const Op& op) {
     const auto& attrs = op.attrs.as<ops::AttentionAttrs>();
     const int64_t D = attrs.head_dim;
     const int64_t heads = program_.value(op.inputs[0]).type.shape[1] / D;
-    const Value* o = find(op.scope + ".o");
-    BRAID_CHECK(o != nullptr, "{} has no output projection", op.scope);
-    const int64_t granule = units_per_cut(o->type.dtype, D);
+    std::vector<const std::pair<Product, Origin>*> readers;
+    int64_t granule = 1;
+    for (const auto& join : joins_) {
+      if (join.second.attentions != std::vector{&op}) continue;
+      readers.push_back(&join);
+      const DType dtype = program_.value(join.first.w()).type.dtype;
+      granule = std::lcm(granule, units_per_cut(dtype, D));
+    }
     const std::vector<Range> q = divide(heads, granule, plan_.P, "query heads");
+    const std::vector<Range> columns = scale_parts(q, D);
     std::vector<Range> kv;
     for (const Range& part : q) {
       kv.push_back({part.begin / attrs.group, (part.end - 1) / attrs.group + 1});
     }
-    for (const char* suffix : {"", ".bias"}) {
-      pin(op.scope + ".q" + suffix, Placement::shard(0, scale_parts(q, D)));
-      pin(op.scope + ".k" + suffix, Placement::shard(0, scale_parts(kv, D)));
-      pin(op.scope + ".v" + suffix, Placement::shard(0, scale_parts(kv, D)));
+    for (const auto* reader : readers) {
+      pin_columns(reader->first, columns);
+      for (const Product& gate : reader->second.products) pin_rows(gate, columns);
     }
-    pin(op.scope + ".o", Placement::shard(1, scale_parts(q, D)));
-    for (int i : {1, 2}) {
-      pin(program_.value(op.inputs[static_cast<size_t>(i)]).name, Placement::shard(2, kv));
+    divide_projection(op.inputs[0], columns, D);
+    plan_.queries[program_.value(op.inputs[1]).name] = Placement::shard(1, columns);
+    for (const Op& append : program_.ops) {
+      if (append.def != &ops::kKvAppend || append.inputs[3] != op.inputs[1]) continue;
+      for (size_t i : {0u, 1u}) divide_projection(append.inputs[i], scale_parts(kv, D), D);
+    }
+    for (size_t i : {1u, 2u}) pin(op.inputs[i], Placement::shard(2, kv));
+  }
+
+  void divide_head(ValueId logits) {
+    const Origin from = origin(logits);
+    if (from.other || !from.attentions.empty()) return;
+    for (const Product& head : from.products) {
+      const int64_t rows = program_.value(head.w()).type.shape[0];
+      pin_rows(head, divide(rows, 1, plan_.P, "vocabulary rows"));
     }
   }
 
-  void divide_ffn(const Value& down) {
-    const std::string scope = down.name.substr(0, down.name.size() - std::string(".down").size());
-    const std::vector<Range> parts = divide(down.type.shape[1], info(down.type.dtype).block_elems,
-                                            plan_.P, "feed-forward columns");
-    for (const char* name : {".gate", ".up", ".gate.bias", ".up.bias"}) {
-      pin(scope + name, Placement::shard(0, parts));
-    }
-    pin(down.name, Placement::shard(1, parts));
+  // Products that only another one reads: the rows of their weights meet its columns.
+  void divide_ffn(const Product& down, const Origin& x) {
+    const Value& w = program_.value(down.w());
+    if (plan_.pinned.contains(w.name) || !divides(down.w())) return;
+    const std::vector<Range> parts =
+        divide(w.type.shape[1], info(w.type.dtype).block_elems, plan_.P, "feed-forward columns");
+    pin_columns(down, parts);
+    for (const Product& product : x.products) pin_rows(product, parts);
   }
 
   const Program& program_;
-  std::unordered_map<std::string_view, const Value*> by_name_;
+  const std::vector<int> readers_;
+  std::vector<const Op*> producer_;                // [values]
+  std::vector<std::pair<Product, Origin>> joins_;  // linears that read nothing else
   LayoutPlan plan_;
 };
 

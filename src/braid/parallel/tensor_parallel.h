@@ -10,7 +10,14 @@ namespace braid {
 // unit is a head, widened until it is whole quantization blocks of the weight that is cut along its
 // columns.
 //
-// Reads the weights' canonical names: attn.{q,k,v,o}, mlp.{gate,up,down}, lm_head.
+// What is divided follows from the ops, whatever weights are called. Over ops that keep columns (a
+// norm, rope, gated):
+//   q, k, v   the linears that an attention's q and what is appended to its caches are made of
+//   o         the linear of one weight that reads an attention; a gate that it reads with it
+//   up, down  a linear of one weight, and the linears that it reads, where it reads nothing else
+//   head      the linears that the program's outputs are made of
+// Other weights are whole on every rank, and so are those that several ops read. A value that is
+// wanted whole on the way (q or k normed over all heads at once) is gathered, and cut again.
 // Fails with kInvalidArgument when there are fewer units than ranks, saying how many there are.
 LayoutPlan tensor_parallel(const Program& program, int P);
 

@@ -172,6 +172,37 @@ TEST(TakeShard, ReferenceCopiesThisRanksRows) {
   }
 }
 
+TEST(TakeShard, CutsColumnsThatMayOverlap) {
+  const std::vector<Range> parts = {{0, 3}, {2, 5}, {5, 5}};
+  std::vector<float> x(10 * 5);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+  const TensorView in = make_view(reinterpret_cast<std::byte*>(x.data()), DType::f32, {10, 5});
+  const ValueType whole = {DType::f32, {10, 5}, BatchAxis::token};
+  for (int r = 0; r < kP; ++r) {
+    const Range part = parts[static_cast<size_t>(r)];
+    const Attrs attrs =
+        ops::kTakeShard.localize(Attrs::of(ops::TakeShardAttrs{"tp", kP, 0, parts}), {}, {}, r);
+    const ValueType type = infer(ops::kTakeShard, attrs, {whole})[0];
+    EXPECT_EQ(type, (ValueType{DType::f32, {10, part.size()}, BatchAxis::token}));
+    std::vector<float> y(31, -1);
+    const TensorView out =
+        make_view(reinterpret_cast<std::byte*>(y.data()), DType::f32, type.shape);
+    const Op op = {.def = &ops::kTakeShard, .attrs = attrs};
+    const BatchPart live = {{}, {.token = 4}};
+    ops::kTakeShard.reference({&op, {&in, 1}, {&out, 1}, BatchAxis::token, &live});
+    for (int64_t i = 0; i < std::ssize(y); ++i) {
+      const bool copied = i < 4 * part.size();
+      const int64_t from = copied ? i / part.size() * 5 + part.begin + i % part.size() : 0;
+      EXPECT_EQ(y[static_cast<size_t>(i)], copied ? static_cast<float>(from) : -1);
+    }
+  }
+  EXPECT_THAT(error_of([&] {
+                infer(ops::kTakeShard, Attrs::of(ops::TakeShardAttrs{"tp", kP, 1, parts}),
+                      {{DType::f32, {10, 4}, BatchAxis::token}});
+              }),
+              HasSubstr("take_shard: x is f32[token=10, 4], wanted columns 2..5"));
+}
+
 // A reduction, an add and a norm, as a lowering leaves them.
 struct ReducedBlock {
   Builder b{"t", {.token = 10, .sequence = 1, .row = 1, .shard = 4}};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "braid/ops/attention.h"
 #include "braid/ops/comm.h"
@@ -20,9 +21,10 @@ using testing::HasSubstr;
 struct Sizes {
   int64_t Hq = 9, Hkv = 3, D = 64, C = 576, F = 1536, V = 1001;
   DType dtype = DType::q4_1;
+  bool normed = false;  // q and k over all heads at once, and what is between up and down
 };
 
-// One layer without norms and RoPE: enough to be divided.
+// One layer without the usual norms and RoPE: enough to be divided.
 Program layer(const Sizes& s) {
   Builder b("t", {8, 2, 2});
   const ValueId ids = b.input("ids", {DType::i32, {8}, BatchAxis::token});
@@ -33,6 +35,11 @@ Program layer(const Sizes& s) {
   const auto w = [&](const std::string& name, int64_t n, int64_t k) {
     return ops::LinearWeights{b.weight(name, {s.dtype, {n, k}})};
   };
+  const auto normed = [&](ValueId x, const char* name) {
+    const int64_t width = b.type(x).shape[1];
+    return s.normed ? ops::rms_norm(b, x, b.weight(name, {DType::f32, {width}}), {.group = width})
+                    : x;
+  };
   ValueId x = ops::embedding(b, ids, b.weight("token_embd", {s.dtype, {s.V, s.C}}));
   {
     const auto layer_scope = b.scope("layers.0");
@@ -41,18 +48,18 @@ Program layer(const Sizes& s) {
         ops::linear(b, x,
                     {w("layers.0.attn.q", s.Hq * s.D, s.C), w("layers.0.attn.k", s.Hkv * s.D, s.C),
                      w("layers.0.attn.v", s.Hkv * s.D, s.C)});
+    const ValueId q = normed(qkv[0], "q_norm"), k = normed(qkv[1], "k_norm");
     const ValueType cache = {DType::f16, {4, 16, s.Hkv, s.D}};
     const ops::KvCache kv = {b.state("k", cache), b.state("v", cache)};
-    ops::kv_append(b, qkv[1], qkv[2], meta, kv, s.D);
-    const ValueId out =
-        ops::attention(b, qkv[0], kv, meta, {.head_dim = s.D, .group = s.Hq / s.Hkv});
+    ops::kv_append(b, k, qkv[2], meta, kv, s.D);
+    const ValueId out = ops::attention(b, q, kv, meta, {.head_dim = s.D, .group = s.Hq / s.Hkv});
     x = ops::add(b, x, ops::linear(b, out, w("layers.0.attn.o", s.C, s.Hq * s.D)));
   }
   {
     const auto scope = b.scope("layers.0.mlp");
     const auto up =
         ops::linear(b, x, {w("layers.0.mlp.gate", s.F, s.C), w("layers.0.mlp.up", s.F, s.C)});
-    const ValueId y = ops::gated(b, up[0], up[1], {});
+    const ValueId y = normed(ops::gated(b, up[0], up[1], {}), "gate_norm");
     x = ops::add(b, x, ops::linear(b, y, w("layers.0.mlp.down", s.C, s.F)));
   }
   return b.finish({ops::linear(b, x, w("lm_head", s.V, s.C))});
@@ -105,6 +112,66 @@ TEST(TensorParallel, LoweringPutsInOneReductionPerBlock) {
     }
     EXPECT_EQ(heads, 9);
   }
+}
+
+TEST(TensorParallel, WeightsAreFoundWhateverTheyAreCalled) {
+  Program logical = layer({});
+  const LayoutPlan plan = tensor_parallel(logical, 3);
+  EXPECT_EQ(plan.pinned.size(), 10u);
+  std::map<std::string, std::string> called;
+  for (Value& value : logical.values) {
+    if (value.kind != ValueKind::weight) continue;
+    const std::string name = fmt::format("w{}", called.size());
+    called[name] = value.name;
+    value.name = name;
+  }
+  for (Op& op : logical.ops) op.scope = "";
+  std::map<std::string, Placement, std::less<>> pinned;
+  for (const auto& [name, placement] : tensor_parallel(logical, 3).pinned) {
+    pinned[called.contains(name) ? called[name] : name] = placement;
+  }
+  EXPECT_EQ(pinned, plan.pinned);
+}
+
+// Projections are divided all the same; what is made on the way is gathered and cut again, k from
+// parts that do not overlap to parts that do.
+TEST(TensorParallel, NormsOverAllHeadsGatherThem) {
+  const Program logical = layer({.normed = true});
+  const LayoutPlan plan = tensor_parallel(logical, 2);
+  EXPECT_EQ(parts_of(plan, "layers.0.attn.q"), (std::vector<Range>{{0, 320}, {320, 576}}));
+  EXPECT_EQ(parts_of(plan, "layers.0.attn.k"), (std::vector<Range>{{0, 128}, {128, 192}}));
+  EXPECT_EQ(parts_of(plan, "layers.0.attn.v"), (std::vector<Range>{{0, 128}, {64, 192}}));
+  EXPECT_EQ(parts_of(tensor_parallel(logical, 4), "layers.0.attn.k"),
+            (std::vector<Range>{{0, 48}, {48, 96}, {96, 144}, {144, 192}}))
+      << "more ranks than heads";
+  for (const RankProgram& rank : lower(logical, plan)) {
+    std::vector<std::string> kinds;
+    for (const Op& op : rank.program.ops) kinds.emplace_back(op.def->kind);
+    EXPECT_THAT(kinds,
+                testing::ElementsAre("embedding", "linear", "all_gather", "rms_norm", "all_gather",
+                                     "rms_norm", "take_shard", "kv_append", "take_shard",
+                                     "attention", "linear", "all_reduce", "add", "linear", "gated",
+                                     "all_gather", "rms_norm", "take_shard", "linear", "all_reduce",
+                                     "add", "linear", "all_gather"));
+    for (const Op& op : rank.program.ops) {
+      if (op.def != &ops::kAttention) continue;
+      EXPECT_EQ(rank.program.value(op.inputs[0]).type.shape, Shape({8, rank.rank ? 256 : 320}));
+      EXPECT_EQ(op.attrs.as<ops::AttentionAttrs>().head_offset, rank.rank ? 2 : 0);
+    }
+  }
+}
+
+// A weight that two ops read stays whole, and ranks take their part of what it makes.
+TEST(TensorParallel, SharedWeightsAreWhole) {
+  Program logical = layer({});
+  const ValueId k = *logical.find("layers.0.attn.k");
+  for (Op& op : logical.ops) {
+    std::ranges::replace(op.inputs, *logical.find("layers.0.attn.v"), k);
+  }
+  const LayoutPlan plan = tensor_parallel(logical, 2);
+  EXPECT_TRUE(plan.placement_of("layers.0.attn.k").is_replicated());
+  const RankProgram rank = lower(logical, plan)[1];
+  EXPECT_EQ(std::ranges::count(rank.program.ops, &ops::kTakeShard, &Op::def), 2);
 }
 
 TEST(TensorParallel, CutsFollowQuantizationBlocks) {

@@ -208,6 +208,21 @@ TEST(TokenSharded, WholeWeightsTakeDividedTokens) {
   EXPECT_EQ(to_string(made_by(p, ops::kReduceScatter).type), "f32[shard=4, 32]");
 }
 
+// Where the next weight is divided by its columns they are gathered and cut.
+TEST(TokenSharded, TokensBecomeColumns) {
+  PartialSum t;
+  const ValueId y = ops::linear(t.b, t.norm(t.x),
+                                ops::LinearWeights{t.b.weight("w_out", {DType::f32, {24, 32}})});
+  LayoutPlan plan{.axis = "tp", .P = 2, .pinned = {}, .token_sharded_residual = true};
+  plan.pinned["w_in"] = Placement::shard(0, {{0, 32}, {32, 64}});
+  plan.pinned["w_x"] = Placement::shard(1, {{0, 32}, {32, 64}});
+  plan.pinned["w_out"] = Placement::shard(1, {{0, 20}, {20, 32}});
+  const Program p = lower(t.b.finish({y}), plan)[1].program;
+  EXPECT_THAT(kinds(p), ElementsAre("linear", "linear", "reduce_scatter", "rms_norm", "all_gather",
+                                    "take_shard", "linear", "all_reduce"));
+  EXPECT_EQ(to_string(made_by(p, ops::kTakeShard).type), "f32[token=8, 12]");
+}
+
 // A sum is not scattered over columns.
 TEST(TokenSharded, RefusesWhatNoConversionGives) {
   PartialSum t;

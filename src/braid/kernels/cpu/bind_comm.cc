@@ -97,6 +97,17 @@ BoundKernel bind_reduce_scatter(const LaunchArgs& args, fabric::Comm& comm) {
 BoundKernel bind_take_shard(const LaunchArgs& args) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<ops::TakeShardAttrs>();
+  if (!attrs.columns.empty()) {
+    const DType dtype = call.in[0].dtype;
+    const int64_t begin = bytes_of(dtype, attrs.columns[static_cast<size_t>(attrs.rank)].begin);
+    const auto bytes = static_cast<size_t>(bytes_of(dtype, call.out[0].cols()));
+    return [&call, begin, bytes](const Team& team) {
+      const Range rows = team.share(call.rows());
+      for (int64_t i = rows.begin; i < rows.end; ++i) {
+        std::memcpy(call.out[0].row(i), call.in[0].row(i) + begin, bytes);
+      }
+    };
+  }
   return [&call, ranks = attrs.ranks, rank = attrs.rank](const Team& team) {
     const Range rows = even_part(call.extents().token, ranks, rank);
     require_part(call, ranks, rank);

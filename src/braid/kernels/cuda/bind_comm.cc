@@ -74,6 +74,13 @@ BoundKernel bind_all_gather(const LaunchArgs& args, DeviceComm& comm) {
 
 BoundKernel bind_take_shard(const LaunchArgs& args, DeviceComm&) {
   const OpCall& call = args.call;
+  const auto& attrs = call.attrs<ops::TakeShardAttrs>();
+  if (!attrs.columns.empty()) {
+    const int64_t begin = attrs.columns[static_cast<size_t>(attrs.rank)].begin;
+    return [&call, begin, live = args.live(call.axis)](const LaunchContext& context) {
+      take_columns({.x = call.in[0], .y = call.out[0], .begin = begin, .live_rows = live}, context);
+    };
+  }
   return [&call, live = args.live(BatchAxis::token)](const LaunchContext& context) {
     const auto& attrs = call.attrs<ops::TakeShardAttrs>();
     take_shard({.x = call.in[0],
