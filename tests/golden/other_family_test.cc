@@ -102,7 +102,7 @@ ModelShape other_shape(DType dtype) {
 }
 
 constexpr int64_t kPageSize = 16;
-constexpr int64_t kPagesEach = 6;
+constexpr int64_t kPagesEach = 8;
 
 // Logits of two sequences: a prompt each, of which one is in chunks, then steps of both.
 std::vector<float> logits(const Model& model, int tp, const std::string& schedule) {
@@ -115,7 +115,7 @@ std::vector<float> logits(const Model& model, int tp, const std::string& schedul
                         .schedule = schedule});
   std::vector<float> all;
   std::vector<int64_t> cached(2, 0);
-  const std::vector<std::vector<int64_t>> steps = {{37, 0}, {1, 33}, {1, 30}, {1, 1}, {1, 0}};
+  const std::vector<std::vector<int64_t>> steps = {{37, 0}, {1, 33}, {66, 71}, {1, 1}, {1, 0}};
   Batch batch(kPageSize);
   for (const auto& step : steps) {
     batch.clear();
