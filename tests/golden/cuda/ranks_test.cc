@@ -10,6 +10,7 @@
 #include "braid/schedule/strategies/registry.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
+#include "golden/support/other_family.h"
 #include "golden/support/random_model.h"
 
 namespace braid::golden {
@@ -44,6 +45,33 @@ TEST(CudaRanks, MachinesGiveTheLogitsOfOneMachine) {
           for (size_t t = 0; t < seen.size(); ++t) {
             ASSERT_LT(relative_distance(seen[t], expected[t]), 0.03) << "token " << t;
           }
+        }
+      }
+    }
+  }
+}
+
+// Heads normed together are gathered, and each GPU cuts its own out again.
+TEST(CudaRanks, NormsOverAllHeadsGiveTheLogitsOfOne) {
+  const int gpus = usable_gpus();
+  if (gpus < 2) GTEST_SKIP() << "needs two GPUs";
+  const Model model(other_shape(DType::bf16), 11);
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 75; ++i) prompt.push_back((i * 17 + 5) % 271);
+  Runner one(model, cuda_runner(1));
+  for (int tp = 2; tp <= std::min(gpus, 4); ++tp) {
+    for (const std::string schedule :
+         {"sequential", "overlap", "nanoflow", "gemm_collective", "tokenweave"}) {
+      SCOPED_TRACE(fmt::format("{} on {} GPUs", schedule, tp));
+      RunnerConfig config = cuda_runner(tp);
+      config.schedule = schedule;
+      Runner ranks(model, config);
+      for (const size_t chunk : {512u, 7u, 1u}) {
+        const Rows expected = prompt_logits(one, prompt, chunk);
+        const Rows seen = prompt_logits(ranks, prompt, chunk);
+        ASSERT_EQ(seen.size(), expected.size());
+        for (size_t t = 0; t < seen.size(); ++t) {
+          ASSERT_LT(relative_distance(seen[t], expected[t]), 0.03) << "token " << t;
         }
       }
     }
