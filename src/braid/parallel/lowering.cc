@@ -142,7 +142,7 @@ class Lowering {
     const Placement have = placed(id);
     const Value& value = ranks_[0].program.value(id);
     const bool to_columns = want.is_shard(1) && value.kind == ValueKind::computed;
-    if (to_columns && have.is_shard()) {
+    if (to_columns && !have.is_replicated()) {
       return convert(convert(id, Placement::replicated(), consumer), want, consumer);
     }
     const OpDef* def = nullptr;
@@ -152,7 +152,7 @@ class Lowering {
       attrs = Attrs::of(ops::TakeShardAttrs{plan_.axis, plan_.P});
     } else if (to_parts && have.is_partial()) {
       def = &ops::kReduceScatter;
-    } else if (to_columns && have.is_replicated()) {
+    } else if (to_columns) {
       def = &ops::kTakeShard;
       attrs = Attrs::of(ops::TakeShardAttrs{plan_.axis, plan_.P, 0, want.parts});
     } else if (want.is_replicated() && value.kind == ValueKind::computed && !overlaps(have)) {

@@ -13,7 +13,7 @@ struct RankProgram {
 
 // Walks the logical Program once and propagates the plan: each op's sharding rule says where its
 // inputs must be and where its outputs are. A partial sum that is needed whole becomes an
-// all_reduce, a shard an all_gather; a value that is whole and wanted by columns is cut by
+// all_reduce, a shard an all_gather; what is wanted in other columns is made whole and cut by
 // take_shard; where placements agree there is no communication. Program outputs are whole on every
 // rank.
 //

@@ -122,10 +122,11 @@ class Planner {
     return op.def->shard(op.attrs, program_.input_types(op), placed, plan_.P).inputs == placed;
   }
 
-  // What several ops read is left whole: they may want it differently.
+  // What several ops read is left whole: they may want it differently. What is divided stays so.
   bool divides(ValueId weight) const {
-    return program_.value(weight).kind == ValueKind::weight &&
-           readers_[static_cast<size_t>(weight)] == 1;
+    const Value& value = program_.value(weight);
+    return value.kind == ValueKind::weight && readers_[static_cast<size_t>(weight)] == 1 &&
+           !plan_.pinned.contains(value.name);
   }
   void pin(ValueId weight, Placement placement) {
     plan_.pinned.emplace(program_.value(weight).name, std::move(placement));
@@ -198,7 +199,8 @@ class Planner {
   // Products that only another one reads: the rows of their weights meet its columns.
   void divide_ffn(const Product& down, const Origin& x) {
     const Value& w = program_.value(down.w());
-    if (plan_.pinned.contains(w.name) || !divides(down.w())) return;
+    const auto whole = [&](const Product& product) { return divides(product.w()); };
+    if (!divides(down.w()) || !std::ranges::all_of(x.products, whole)) return;
     const std::vector<Range> parts =
         divide(w.type.shape[1], info(w.type.dtype).block_elems, plan_.P, "feed-forward columns");
     pin_columns(down, parts);

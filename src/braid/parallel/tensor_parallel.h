@@ -14,7 +14,8 @@ namespace braid {
 // norm, rope, gated):
 //   q, k, v   the linears that an attention's q and what is appended to its caches are made of
 //   o         the linear of one weight that reads an attention; a gate that it reads with it
-//   up, down  a linear of one weight, and the linears that it reads, where it reads nothing else
+//   up, down  a linear of one weight, and the linears that it reads, where it reads nothing
+//             else and none of them is divided already
 //   head      the linears that the program's outputs are made of
 // Other weights are whole on every rank, and so are those that several ops read. A value that is
 // wanted whole on the way (q or k normed over all heads at once) is gathered, and cut again.

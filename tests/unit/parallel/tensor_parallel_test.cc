@@ -161,6 +161,25 @@ TEST(TensorParallel, NormsOverAllHeadsGatherThem) {
   }
 }
 
+// Of three linears in a row two are a pair, and the third is whole.
+TEST(TensorParallel, ChainsOfLinearsAreDividedInPairs) {
+  Builder b("t", {8, 2, 2});
+  const ValueId ids = b.input("ids", {DType::i32, {8}, BatchAxis::token});
+  const ValueId x = ops::embedding(b, ids, b.weight("token_embd", {DType::f32, {20, 16}}));
+  ValueId y = x;
+  for (const char* name : {"a", "b", "c"}) {
+    const ValueId bias = b.weight(fmt::format("{}.bias", name), {DType::f32, {16}});
+    y = ops::linear(b, y, ops::LinearWeights{b.weight(name, {DType::f32, {16, 16}}), bias});
+  }
+  const Program logical = b.finish({ops::add(b, x, y)});
+  const LayoutPlan plan = tensor_parallel(logical, 2);
+  EXPECT_EQ(plan.pinned.size(), 3u) << to_string(plan);
+  EXPECT_EQ(plan.placement_of("a"), Placement::shard(0, {{0, 8}, {8, 16}}));
+  EXPECT_EQ(plan.placement_of("a.bias"), plan.placement_of("a"));
+  EXPECT_EQ(plan.placement_of("b"), Placement::shard(1, {{0, 8}, {8, 16}}));
+  EXPECT_EQ(lower(logical, plan)[1].program.ops.size(), logical.ops.size() + 1) << "one sum";
+}
+
 // A weight that two ops read stays whole, and ranks take their part of what it makes.
 TEST(TensorParallel, SharedWeightsAreWhole) {
   Program logical = layer({});

@@ -223,8 +223,8 @@ TEST(TokenSharded, TokensBecomeColumns) {
   EXPECT_EQ(to_string(made_by(p, ops::kTakeShard).type), "f32[token=8, 12]");
 }
 
-// A sum is not scattered over columns.
-TEST(TokenSharded, RefusesWhatNoConversionGives) {
+// A sum is not scattered over columns: it is made whole and cut.
+TEST(TokenSharded, SumsBecomeColumns) {
   PartialSum t;
   const ValueId normed = t.norm(t.x);
   const ValueId columns =
@@ -233,14 +233,24 @@ TEST(TokenSharded, RefusesWhatNoConversionGives) {
   plan.pinned["w_in"] = Placement::shard(0, {{0, 32}, {32, 64}});
   plan.pinned["w_x"] = Placement::shard(1, {{0, 32}, {32, 64}});
   plan.pinned["w_cols"] = Placement::shard(0, {{0, 16}, {16, 32}});
-  const Program logical = t.b.finish({ops::add(t.b, columns, t.x)});
+  const Program p = lower(t.b.finish({ops::add(t.b, columns, t.x)}), plan)[1].program;
+  EXPECT_THAT(kinds(p), ElementsAre("linear", "linear", "reduce_scatter", "rms_norm", "all_gather",
+                                    "linear", "all_gather", "take_shard", "add", "all_gather"));
+}
+
+// Columns that two ranks have are gathered from neither.
+TEST(TokenSharded, RefusesWhatNoConversionGives) {
+  PartialSum t;
+  LayoutPlan plan{.axis = "tp", .P = 2, .pinned = {}};
+  plan.pinned["w_up"] = Placement::shard(0, {{0, 12}, {8, 20}});
+  const Program logical = t.b.finish({t.up(t.x)});
   try {
     lower(logical, plan);
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
-    EXPECT_THAT(e.what(), testing::HasSubstr("add at '' needs a value as shard(1: 0..16 16..32)"));
-    EXPECT_THAT(e.what(), testing::HasSubstr("it is partial(sum)"));
+    EXPECT_THAT(e.what(), testing::HasSubstr("output at '' needs a value as replicated"));
+    EXPECT_THAT(e.what(), testing::HasSubstr("it is shard(1: 0..12 8..20)"));
   }
 }
 
