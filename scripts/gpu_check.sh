@@ -71,7 +71,8 @@ dist() {
 
 bench() {
   local family context
-  for family in linear pointwise decode sampling; do
+  table bench_pointwise "$bin/bench_cuda_pointwise" --require 0.75 --json "$out/pointwise.json"
+  for family in linear decode sampling; do
     table "bench_$family" "$bin/bench_cuda_$family" --json "$out/$family.json"
   done
   table bench_gemm "$bin/bench_cuda_gemm" --json "$out/gemm.json"

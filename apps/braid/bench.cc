@@ -156,7 +156,9 @@ std::string floor_text(const Result& r, const Roof& roof) {
     return r.decode() ? fmt::format("{:.0f} GB/s", 1e-9 * r.bytes / r.step_seconds()) : "-";
   }
   const double share = 100 * r.floor_share(roof);
-  return read >= compute ? fmt::format("{:.0f}% of {:.1f} GB/s", share, 1e-9 * roof.bytes)
+  // What fits in the caches is read faster than the roof's large buffers.
+  return read >= compute ? fmt::format("{:.0f}% of {:.1f} GB/s{}", share, 1e-9 * roof.bytes,
+                                       share > 105 ? ", cached" : "")
                          : fmt::format("{:.0f}% of {:.1f} TFLOP/s", share, 1e-12 * roof.flops);
 }
 

@@ -30,8 +30,7 @@ class Forward {
     for (int64_t i = 0; i < c_.layers; ++i) x = layer(i, x);
     if (!shape_.every_row) x = ops::gather_rows(b_, x, rows);
     x = norm("output_norm", x, c_.C);
-    return b_.finish(
-        {ops::linear(b_, x, ops::LinearWeights{weight("lm_head", {c_.V, c_.C})}, DType::f32)});
+    return b_.finish({ops::linear(b_, x, {weight("lm_head", {c_.V, c_.C})}, DType::f32)});
   }
 
  private:
@@ -46,11 +45,11 @@ class Forward {
     const auto scope = b_.scope("attn");
     const std::string name = layer + ".attn";
     const int64_t q_dim = c_.Hq * c_.D, kv_dim = c_.Hkv * c_.D;
-    const auto qkv = ops::linear(b_, x,
-                                 {weights(name + ".q", {q_dim, c_.C}, c_.qkv_bias),
-                                  weights(name + ".k", {kv_dim, c_.C}, c_.qkv_bias),
-                                  weights(name + ".v", {kv_dim, c_.C}, c_.qkv_bias)},
-                                 shape_.activations);
+    const auto qkv = ops::linears(b_, x,
+                                  {weights(name + ".q", {q_dim, c_.C}, c_.qkv_bias),
+                                   weights(name + ".k", {kv_dim, c_.C}, c_.qkv_bias),
+                                   weights(name + ".v", {kv_dim, c_.C}, c_.qkv_bias)},
+                                  shape_.activations);
     ValueId q = qkv[0], k = qkv[1];
     if (c_.qk_norm) {
       q = norm(name + ".q_norm", q, c_.D);
@@ -73,10 +72,10 @@ class Forward {
   ValueId mlp(const std::string& layer, ValueId x) {
     const auto scope = b_.scope("mlp");
     const std::string name = layer + ".mlp";
-    const auto gate_up = ops::linear(b_, x,
-                                     {weights(name + ".gate", {c_.F, c_.C}, c_.mlp_bias),
-                                      weights(name + ".up", {c_.F, c_.C}, c_.mlp_bias)},
-                                     shape_.activations);
+    const auto gate_up = ops::linears(b_, x,
+                                      {weights(name + ".gate", {c_.F, c_.C}, c_.mlp_bias),
+                                       weights(name + ".up", {c_.F, c_.C}, c_.mlp_bias)},
+                                      shape_.activations);
     const ValueId y = ops::gated(b_, gate_up[0], gate_up[1], {c_.activation});
     return ops::linear(b_, y, weights(name + ".down", {c_.C, c_.F}, c_.mlp_bias),
                        shape_.activations);

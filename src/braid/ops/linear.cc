@@ -179,8 +179,8 @@ std::string_view to_string(Activation activation) {
   return activation == Activation::silu ? "silu" : "gelu_tanh";
 }
 
-std::vector<ValueId> linear(Builder& b, ValueId x, const std::vector<LinearWeights>& weights,
-                            DType dtype) {
+std::vector<ValueId> linears(Builder& b, ValueId x, const std::vector<LinearWeights>& weights,
+                             DType dtype) {
   std::vector<ValueId> inputs = {x};
   for (const LinearWeights& w : weights) inputs.push_back(w.w);
   for (const LinearWeights& w : weights) inputs.push_back(w.bias);
@@ -190,7 +190,7 @@ std::vector<ValueId> linear(Builder& b, ValueId x, const std::vector<LinearWeigh
 }
 
 ValueId linear(Builder& b, ValueId x, LinearWeights weights, DType dtype) {
-  return linear(b, x, std::vector{weights}, dtype)[0];
+  return linears(b, x, {weights}, dtype)[0];
 }
 
 ValueId gated(Builder& b, ValueId gate, ValueId up, GatedAttrs attrs) {

@@ -31,8 +31,8 @@ struct LinearWeights {
   ValueId w = kNoValue;
   ValueId bias = kNoValue;
 };
-std::vector<ValueId> linear(Builder& b, ValueId x, const std::vector<LinearWeights>& weights,
-                            DType dtype = DType::f32);
+std::vector<ValueId> linears(Builder& b, ValueId x, const std::vector<LinearWeights>& weights,
+                             DType dtype = DType::f32);
 ValueId linear(Builder& b, ValueId x, LinearWeights weights, DType dtype = DType::f32);
 
 // The gate of a feed-forward block: y = act(gate) * up, [T, F] each.

@@ -51,9 +51,9 @@ struct Origin {
   bool other = false;  // something else is in it: the residual stream, for one
 };
 
-class Planner {
+class WeightDivision {
  public:
-  Planner(const Program& program, int P)
+  WeightDivision(const Program& program, int P)
       : program_(program), readers_(count_readers(program)), producer_(program.values.size()) {
     plan_.P = P;
     for (const Op& op : program.ops) {
@@ -217,7 +217,7 @@ class Planner {
 }  // namespace
 
 LayoutPlan tensor_parallel(const Program& program, int P) {
-  return P == 1 ? LayoutPlan{} : Planner(program, P).run();
+  return P == 1 ? LayoutPlan{} : WeightDivision(program, P).run();
 }
 
 }  // namespace braid

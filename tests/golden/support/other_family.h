@@ -34,7 +34,7 @@ class OtherForward {
   ValueId layer(const std::string& name, ValueId x) {
     const auto scope = b_.scope(name);
     x = ops::add(b_, x, normed(name + ".after", attention(name, x)));
-    const auto both = ops::linear(
+    const auto both = ops::linears(
         b_, x, {linear(name + ".ffn.a", c_.F, c_.C), linear(name + ".ffn.b", c_.F, c_.C)});
     const ValueId y = normed(name + ".between", ops::gated(b_, both[0], both[1], {}));
     return ops::add(b_, x, ops::linear(b_, y, linear(name + ".ffn.c", c_.C, c_.F)));

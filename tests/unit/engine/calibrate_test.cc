@@ -48,8 +48,7 @@ TEST(TimedStep, TimesEachLaunchOfAProgram) {
   Builder b("two", {64, 1, 1});
   const ValueId x = b.input("x", {DType::f32, {64, 256}, BatchAxis::token});
   const ValueId y = ops::rms_norm(b, x, b.weight("norm", {DType::f32, {256}}), {1e-5f, 256});
-  Program program =
-      b.finish({ops::linear(b, y, ops::LinearWeights{b.weight("w", {DType::f32, {512, 256}})})});
+  Program program = b.finish({ops::linear(b, y, {b.weight("w", {DType::f32, {512, 256}})})});
   const int64_t bytes = timed_weight_bytes(program);
   EXPECT_EQ(bytes, 512 * 256 * 4) << "vectors are ones and take nothing";
   std::vector<std::byte> weights(static_cast<size_t>(bytes));

@@ -32,7 +32,7 @@ TEST(ActivationDtype, IsWhatTheOpSays) {
   Block t;
   const ValueId x = t.norm(t.x("a", DType::f32), DType::bf16);
   EXPECT_EQ(t.type(x), "bf16[token=3, 64]");
-  const auto y = ops::linear(t.b, x, {t.weight("q", 96), t.weight("k", 10)}, DType::f16);
+  const auto y = ops::linears(t.b, x, {t.weight("q", 96), t.weight("k", 10)}, DType::f16);
   EXPECT_EQ(t.type(y[0]), "f16[token=3, 96]");
   EXPECT_EQ(t.type(y[1]), "f16[token=3, 10]");
   const std::string text = to_string(t.b.finish(y));
@@ -71,7 +71,7 @@ TEST(ActivationDtype, OfAGateIsThatOfItsInput) {
   for (const DType x : {DType::f32, DType::bf16}) {
     for (const DType y : {DType::f32, DType::bf16}) {
       Block t;
-      const auto up = ops::linear(t.b, t.x("a", x), {t.weight("gate", 96), t.weight("up", 96)}, y);
+      const auto up = ops::linears(t.b, t.x("a", x), {t.weight("gate", 96), t.weight("up", 96)}, y);
       const ValueId gated = ops::gated(t.b, up[0], up[1], {});
       const Program program = fuse(t.b.finish({gated}), fusions());
       Kinds kinds;

@@ -270,7 +270,7 @@ TEST(Replacements, LeaveWhatSomebodyElseReads) {
   {
     ReducedBlock t;  // two weights
     const ops::LinearWeights w = {t.b.weight("a", {DType::f32, {64, 64}})};
-    const auto y = ops::linear(t.b, t.x, {w, w});
+    const auto y = ops::linears(t.b, t.x, {w, w});
     const ValueId sum = t.b.op1(ops::kAllReduce, comm(), {y[0]});
     EXPECT_THAT(kinds(replaced(t.b.finish({sum, y[1]}), "linear_all_reduce")),
                 testing::ElementsAre("linear", "all_reduce"));

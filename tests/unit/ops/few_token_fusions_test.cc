@@ -67,7 +67,7 @@ struct Block {
     return {b.weight(name, {dtype, {96, 64}})};
   }
   ValueId gate(ValueId x, DType gate, DType up, DType dtype) {
-    const auto y = ops::linear(b, x, {weight("W0", gate), weight("W1", up)}, dtype);
+    const auto y = ops::linears(b, x, {weight("W0", gate), weight("W1", up)}, dtype);
     return ops::gated(b, y[0], y[1], {});
   }
 };

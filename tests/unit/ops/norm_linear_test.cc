@@ -51,7 +51,7 @@ Program program_of(const Form& f) {
     const bool bias = f.bias && (f.gated || i != 1);
     weights.push_back({W, bias ? b.weight(fmt::format("b{}", i), {f.dtype, {N}}) : kNoValue});
   }
-  std::vector<ValueId> y = ops::linear(b, x, weights, f.dtype);
+  std::vector<ValueId> y = ops::linears(b, x, weights, f.dtype);
   if (f.gated) y = {ops::gated(b, y[0], y[1], {ops::Activation::gelu_tanh})};
   if (f.adds) y.insert(y.begin(), sum);
   return b.finish(y);

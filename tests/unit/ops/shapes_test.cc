@@ -29,7 +29,7 @@ TEST(ShapeRules, LinearNamesTheDimension) {
   Builder b("t", {4, 1, 1});
   const ValueId x = b.input("x", kX);
   const ValueId w = b.weight("w", {DType::q4_1, {96, 32}});
-  EXPECT_THAT(error_of([&] { ops::linear(b, x, ops::LinearWeights{w}); }),
+  EXPECT_THAT(error_of([&] { ops::linear(b, x, {w}); }),
               HasSubstr("linear: w is q4_1[96, 32], wanted 64 in dimension 1"));
 }
 
@@ -37,7 +37,7 @@ TEST(ShapeRules, LinearKeepsTheBatchAxis) {
   Builder b("t", {4, 1, 1});
   const std::vector<ops::LinearWeights> weights = {{b.weight("a", {DType::f16, {96, 64}})},
                                                    {b.weight("b", {DType::f16, {10, 64}})}};
-  const auto y = ops::linear(b, b.input("x", kX), weights);
+  const auto y = ops::linears(b, b.input("x", kX), weights);
   EXPECT_EQ(to_string(b.type(y[0])), "f32[token=4, 96]");
   EXPECT_EQ(to_string(b.type(y[1])), "f32[token=4, 10]");
 }
@@ -124,7 +124,7 @@ TEST(AttrsTest, ComparePrintAndRefuseAnotherType) {
 TEST(CostTest, LinearCountsEachWeightOnceAndLiveTokens) {
   Builder b("t", {512, 1, 1});
   const ValueId x = b.input("x", {DType::f32, {512, 64}, BatchAxis::token});
-  const ValueId y = ops::linear(b, x, ops::LinearWeights{b.weight("w", {DType::q8_0, {96, 64}})});
+  const ValueId y = ops::linear(b, x, {b.weight("w", {DType::q8_0, {96, 64}})});
   const Program program = b.finish({y});
   const Cost cost = program.cost(program.ops[0], {.extents = {3, 1, 1}});
   EXPECT_EQ(cost.flops, 2.0 * 3 * 64 * 96);

@@ -39,9 +39,9 @@ inline Program decoder(int64_t T, int layers) {
       const ValueId normed = norm(layer + ".attn_norm", x);
       const auto scope = b.scope("attn");
       const auto qkv =
-          ops::linear(b, normed,
-                      {w(layer + ".attn.q", kHq * kD, kC), w(layer + ".attn.k", kHkv * kD, kC),
-                       w(layer + ".attn.v", kHkv * kD, kC)});
+          ops::linears(b, normed,
+                       {w(layer + ".attn.q", kHq * kD, kC), w(layer + ".attn.k", kHkv * kD, kC),
+                        w(layer + ".attn.v", kHkv * kD, kC)});
       const ops::RopeAttrs rope = {.head_dim = kD, .rotary_dim = kD};
       const ValueId q = ops::rope(b, qkv[0], positions, kNoValue, rope);
       const ValueId k = ops::rope(b, qkv[1], positions, kNoValue, rope);
@@ -54,7 +54,7 @@ inline Program decoder(int64_t T, int layers) {
     const ValueId normed = norm(layer + ".mlp_norm", x);
     const auto scope = b.scope("mlp");
     const auto up =
-        ops::linear(b, normed, {w(layer + ".mlp.gate", kF, kC), w(layer + ".mlp.up", kF, kC)});
+        ops::linears(b, normed, {w(layer + ".mlp.gate", kF, kC), w(layer + ".mlp.up", kF, kC)});
     const ValueId y = ops::gated(b, up[0], up[1], {});
     x = ops::add(b, x, ops::linear(b, y, w(layer + ".mlp.down", kC, kF)));
   }

@@ -45,9 +45,9 @@ Program layer(const Sizes& s) {
     const auto layer_scope = b.scope("layers.0");
     const auto scope = b.scope("attn");
     const auto qkv =
-        ops::linear(b, x,
-                    {w("layers.0.attn.q", s.Hq * s.D, s.C), w("layers.0.attn.k", s.Hkv * s.D, s.C),
-                     w("layers.0.attn.v", s.Hkv * s.D, s.C)});
+        ops::linears(b, x,
+                     {w("layers.0.attn.q", s.Hq * s.D, s.C), w("layers.0.attn.k", s.Hkv * s.D, s.C),
+                      w("layers.0.attn.v", s.Hkv * s.D, s.C)});
     const ValueId q = normed(qkv[0], "q_norm"), k = normed(qkv[1], "k_norm");
     const ValueType cache = {DType::f16, {4, 16, s.Hkv, s.D}};
     const ops::KvCache kv = {b.state("k", cache), b.state("v", cache)};
@@ -58,7 +58,7 @@ Program layer(const Sizes& s) {
   {
     const auto scope = b.scope("layers.0.mlp");
     const auto up =
-        ops::linear(b, x, {w("layers.0.mlp.gate", s.F, s.C), w("layers.0.mlp.up", s.F, s.C)});
+        ops::linears(b, x, {w("layers.0.mlp.gate", s.F, s.C), w("layers.0.mlp.up", s.F, s.C)});
     const ValueId y = normed(ops::gated(b, up[0], up[1], {}), "gate_norm");
     x = ops::add(b, x, ops::linear(b, y, w("layers.0.mlp.down", s.C, s.F)));
   }
@@ -169,7 +169,7 @@ TEST(TensorParallel, ChainsOfLinearsAreDividedInPairs) {
   ValueId y = x;
   for (const char* name : {"a", "b", "c"}) {
     const ValueId bias = b.weight(fmt::format("{}.bias", name), {DType::f32, {16}});
-    y = ops::linear(b, y, ops::LinearWeights{b.weight(name, {DType::f32, {16, 16}}), bias});
+    y = ops::linear(b, y, {b.weight(name, {DType::f32, {16, 16}}), bias});
   }
   const Program logical = b.finish({ops::add(b, x, y)});
   const LayoutPlan plan = tensor_parallel(logical, 2);

@@ -157,7 +157,7 @@ struct PartialSum {
   }
 
   ValueId up(ValueId value) {
-    return ops::linear(b, value, ops::LinearWeights{b.weight("w_up", {DType::f32, {20, 32}})});
+    return ops::linear(b, value, {b.weight("w_up", {DType::f32, {20, 32}})});
   }
   ValueId norm(ValueId value) {
     return ops::rms_norm(b, value, b.weight("norm", {DType::f32, {32}}), {.group = 32});
@@ -202,7 +202,7 @@ TEST(TokenSharded, OtherBatchAxesAreNotDivided) {
 TEST(TokenSharded, WholeWeightsTakeDividedTokens) {
   PartialSum t;
   const ValueId w = t.b.weight("w_whole", {DType::f32, {24, 32}});
-  const Program p = t.lowered({ops::linear(t.b, t.norm(t.x), ops::LinearWeights{w})});
+  const Program p = t.lowered({ops::linear(t.b, t.norm(t.x), {w})});
   EXPECT_THAT(kinds(p), ElementsAre("linear", "linear", "reduce_scatter", "rms_norm", "linear",
                                     "all_gather"));
   EXPECT_EQ(to_string(made_by(p, ops::kReduceScatter).type), "f32[shard=4, 32]");
@@ -227,8 +227,7 @@ TEST(TokenSharded, TokensBecomeColumns) {
 TEST(TokenSharded, SumsBecomeColumns) {
   PartialSum t;
   const ValueId normed = t.norm(t.x);
-  const ValueId columns =
-      ops::linear(t.b, normed, ops::LinearWeights{t.b.weight("w_cols", {DType::f32, {32, 32}})});
+  const ValueId columns = ops::linear(t.b, normed, {t.b.weight("w_cols", {DType::f32, {32, 32}})});
   LayoutPlan plan{.axis = "tp", .P = 2, .pinned = {}, .token_sharded_residual = true};
   plan.pinned["w_in"] = Placement::shard(0, {{0, 32}, {32, 64}});
   plan.pinned["w_x"] = Placement::shard(1, {{0, 32}, {32, 64}});

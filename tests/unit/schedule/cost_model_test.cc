@@ -18,7 +18,7 @@ Program product(DType dtype, int64_t tokens) {
   const ValueId x = b.input("x", {DType::f32, {tokens, kK}, BatchAxis::token});
   const ValueId w = b.weight("w", {dtype, {kN, kK}});
   const auto scope = b.scope("layers.0.mlp");
-  return b.finish({ops::linear(b, x, ops::LinearWeights{w})});
+  return b.finish({ops::linear(b, x, {w})});
 }
 
 Profile profile_with(std::vector<Rate> rates) {

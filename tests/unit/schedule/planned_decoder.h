@@ -50,7 +50,7 @@ inline Program decoder(const Extents& capacity, const DecoderShape& d = {}) {
     const auto layer_scope = b.scope(layer);
     {
       const auto scope = b.scope("attn");
-      const auto qkv = ops::linear(
+      const auto qkv = ops::linears(
           b, norm(layer + ".attn_norm", x),
           {w(layer + ".attn.q", d.Hq * d.D, d.C), w(layer + ".attn.k", d.Hkv * d.D, d.C),
            w(layer + ".attn.v", d.Hkv * d.D, d.C)});
@@ -63,8 +63,9 @@ inline Program decoder(const Extents& capacity, const DecoderShape& d = {}) {
       x = ops::add(b, x, ops::linear(b, out, w(layer + ".attn.o", d.C, d.Hq * d.D)));
     }
     const auto scope = b.scope("mlp");
-    const auto up = ops::linear(b, norm(layer + ".mlp_norm", x),
-                                {w(layer + ".mlp.gate", d.F, d.C), w(layer + ".mlp.up", d.F, d.C)});
+    const auto up =
+        ops::linears(b, norm(layer + ".mlp_norm", x),
+                     {w(layer + ".mlp.gate", d.F, d.C), w(layer + ".mlp.up", d.F, d.C)});
     const ValueId y = ops::gated(b, up[0], up[1], {});
     x = ops::add(b, x, ops::linear(b, y, w(layer + ".mlp.down", d.C, d.F)));
   }
