@@ -13,9 +13,10 @@
 namespace braid::app {
 namespace {
 
-// Of a rank.
+// Of a rank. What --tp says is checked later.
 int threads_of(const EngineConfig& engine) {
-  return engine.threads > 0 ? engine.threads : std::max(1, cpu::usable_cores() / engine.tp);
+  if (engine.threads > 0) return engine.threads;
+  return std::max(1, cpu::usable_cores() / std::max(1, engine.tp));
 }
 
 Profile machine_profile(const EngineConfig& engine) {

@@ -46,6 +46,9 @@ TEST_F(ScheduleCliTest, StrategiesThatAreWrongAreRefusedBeforeAnythingRuns) {
   refused("drops_an_op", 2,
           "at 'layers.0.mlp', micro-batch 0: every op runs once, and this one was never executed");
   refused("other_abi", 1, "was built for version 999");
+  expect_refused(
+      fmt::format("run -m {} -p x --tp 0 --schedule {}/throws_in_split.so", hf(), BRAID_STRATEGIES),
+      2, "over 0 ranks, wanted at least 1");
 }
 
 // Less than 3% is no reason to leave the order of the Program.
