@@ -99,7 +99,7 @@ Result measure(Engine& engine, const BenchOptions& o, int64_t tokens, bool decod
   if (o.depth > 0) result.name += fmt::format(" @ d{}", o.depth);
   engine.advance(0, o.depth, engine.prefill_chunk(), batch);
   // Warm up. On a GPU a step's first run loads kernels, its second becomes a graph.
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < (o.parallel.device == "cpu" ? 1 : 2); ++i) {
     engine.advance(o.depth, decode ? std::min<int64_t>(3, tokens) : tokens, chunk, batch);
   }
   for (int i = 0; i < o.repetitions; ++i) {

@@ -142,7 +142,7 @@ class Lowering {
     const Placement have = placed(id);
     const Value& value = ranks_[0].program.value(id);
     const bool to_columns = want.is_shard(1) && value.kind == ValueKind::computed;
-    if (to_columns && !have.is_replicated()) {
+    if ((to_columns && !have.is_replicated()) || (to_parts && have.is_shard())) {
       return convert(convert(id, Placement::replicated(), consumer), want, consumer);
     }
     const OpDef* def = nullptr;
@@ -172,6 +172,7 @@ class Lowering {
     const ValueId made = add(ValueKind::computed, "", whole, want, producer);
     const Op& source = producer >= 0 ? logical_.ops[static_cast<size_t>(producer)] : *consumer;
     append(*def, attrs, {&whole, 1}, {{have}, {want}}, {id}, {made}, source);
+    if (to_columns) return made;
     return (to_parts ? common(id).token_parts : common(id).replicated) = made;
   }
 

@@ -201,8 +201,10 @@ class WeightDivision {
     const Value& w = program_.value(down.w());
     const auto whole = [&](const Product& product) { return divides(product.w()); };
     if (!divides(down.w()) || !std::ranges::all_of(x.products, whole)) return;
-    const std::vector<Range> parts =
-        divide(w.type.shape[1], info(w.type.dtype).block_elems, plan_.P, "feed-forward columns");
+    const int64_t out = w.type.shape[0], in = w.type.shape[1],
+                  block = info(w.type.dtype).block_elems;
+    if (in < out && ceil_div(in, block) < plan_.P) return;  // a bottleneck
+    const std::vector<Range> parts = divide(in, block, plan_.P, "feed-forward columns");
     pin_columns(down, parts);
     for (const Product& product : x.products) pin_rows(product, parts);
   }

@@ -17,7 +17,8 @@ namespace braid {
 //   up, down  a linear of one weight, and the linears that it reads, where it reads nothing
 //             else and none of them is divided already
 //   head      the linears that the program's outputs are made of
-// Other weights are whole on every rank, and so are those that several ops read. A value that is
+// Other weights are whole on every rank, and so are those that several ops read and a down with
+// fewer units than ranks that is narrower than what it makes (an adapter). A value that is
 // wanted whole on the way (q or k normed over all heads at once) is gathered, and cut again.
 // Fails with kInvalidArgument when there are fewer units than ranks, saying how many there are.
 LayoutPlan tensor_parallel(const Program& program, int P);

@@ -135,12 +135,12 @@ Overlap overlap_of(const RankTimes& rank, std::span<const LaunchCost> costs) {
 std::string to_string(const Overlap& o) {
   if (o.communication <= 0) return "no communication";
   if (o.hideable <= 0) {
-    return fmt::format("communication {:.2f} ms, none of which could be hidden",
+    return fmt::format("communication {:.3f} ms, none of which could be hidden",
                        o.communication * 1e3);
   }
   return fmt::format(
-      "communication {:.2f} ms, {:.2f} ms of the {:.2f} ms that could be are hidden ({:.0f}%), "
-      "{:.2f} ms exposed",
+      "communication {:.3f} ms, {:.3f} ms of the {:.3f} ms that could be are hidden ({:.0f}%), "
+      "{:.3f} ms exposed",
       o.communication * 1e3, o.hidden * 1e3, o.hideable * 1e3, o.share() * 100, o.exposed() * 1e3);
 }
 

@@ -34,6 +34,13 @@ class OtherForward {
   ValueId layer(const std::string& name, ValueId x) {
     const auto scope = b_.scope(name);
     x = ops::add(b_, x, normed(name + ".after", attention(name, x)));
+    // Read by a linear, and by the residual stream.
+    const ValueId side = ops::linear(b_, x, linear(name + ".side.a", c_.C, c_.C));
+    x = ops::add(b_, x, side);
+    x = ops::add(b_, x, ops::linear(b_, side, linear(name + ".side.b", c_.C, c_.C)));
+    // Of three columns.
+    const ValueId narrow = ops::linear(b_, x, linear(name + ".narrow.a", 3, c_.C));
+    x = ops::add(b_, x, ops::linear(b_, narrow, linear(name + ".narrow.b", c_.C, 3)));
     const auto both = ops::linears(
         b_, x, {linear(name + ".ffn.a", c_.F, c_.C), linear(name + ".ffn.b", c_.F, c_.C)});
     const ValueId y = normed(name + ".between", ops::gated(b_, both[0], both[1], {}));

@@ -252,9 +252,10 @@ class BoundGemm {
     GemmDesc desc = products_[n - 1].gemm->desc();
     constexpr int64_t kTile = 128;  // of the library's, about
     if (ceil_div(desc.m, kTile) * ceil_div(desc.n, kTile) > sms) return;
-    if (products_[n - 1].pointers.bias || products_[n - 2].pointers.bias) return;
+    const GemmPointers &a = products_[n - 2].pointers, &b = products_[n - 1].pointers;
+    if (a.bias || b.bias || a.w == b.w) return;
     desc.pair = true;
-    const bool ascending = products_[n - 2].pointers.w < products_[n - 1].pointers.w;
+    const bool ascending = a.w < b.w;
     pair_ = {.first = ascending ? n - 2 : n - 1, .second = ascending ? n - 1 : n - 2};
     const GemmPointers p = pair_pointers(
         op, [&](size_t i) { return workspace_ + (i == pair_.second ? scratch_.y2 : scratch_.y); });
