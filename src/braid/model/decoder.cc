@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "braid/ops/attention.h"
+#include "braid/model/forward_inputs.h"
 #include "braid/ops/embedding.h"
 #include "braid/ops/norm.h"
 
@@ -12,23 +12,18 @@ namespace {
 class Forward {
  public:
   Forward(const ModelConfig& config, const ForwardShape& shape, const WeightDtype& dtype_of)
-      : c_(config), shape_(shape), dtype_of_(dtype_of), b_(config.family, shape.capacity) {}
+      : c_(config),
+        shape_(shape),
+        dtype_of_(dtype_of),
+        b_(config.family, shape.capacity),
+        in_(forward_inputs(b_, shape)) {}
 
   Program run() {
-    const int64_t T = shape_.capacity.token, S = shape_.capacity.sequence;
-    const ValueId ids = b_.input("token_ids", {DType::i32, {T}, BatchAxis::token});
-    positions_ = b_.input("positions", {DType::i32, {T}, BatchAxis::token});
-    meta_ = {.slots = b_.input("slots", {DType::i32, {T}, BatchAxis::token}),
-             .q_start = b_.input("q_start", {DType::i32, {S + 1}, BatchAxis::sequence}),
-             .kv_len = b_.input("kv_len", {DType::i32, {S}, BatchAxis::sequence}),
-             .page_table = b_.input(
-                 "page_table", {DType::i32, {S, shape_.pages_per_sequence}, BatchAxis::sequence})};
-    const ValueId rows = b_.input("rows", {DType::i32, {shape_.capacity.row}, BatchAxis::row});
     if (c_.rope_factors) factors_ = weight("rope_factors", {c_.rope.rotary_dim / 2});
 
-    ValueId x = ops::embedding(b_, ids, weight("token_embd", {c_.V, c_.C}));
+    ValueId x = ops::embedding(b_, in_.token_ids, weight("token_embd", {c_.V, c_.C}));
     for (int64_t i = 0; i < c_.layers; ++i) x = layer(i, x);
-    if (!shape_.every_row) x = ops::gather_rows(b_, x, rows);
+    if (!shape_.every_row) x = ops::gather_rows(b_, x, in_.rows);
     x = norm("output_norm", x, c_.C);
     return b_.finish({ops::linear(b_, x, {weight("lm_head", {c_.V, c_.C})}, DType::f32)});
   }
@@ -55,13 +50,13 @@ class Forward {
       q = norm(name + ".q_norm", q, c_.D);
       k = norm(name + ".k_norm", k, c_.D);
     }
-    q = ops::rope(b_, q, positions_, factors_, c_.rope);
-    k = ops::rope(b_, k, positions_, factors_, c_.rope);
+    q = ops::rope(b_, q, in_.positions, factors_, c_.rope);
+    k = ops::rope(b_, k, in_.positions, factors_, c_.rope);
     const ValueType cache = {shape_.kv_dtype, {shape_.pages, shape_.page_size, c_.Hkv, c_.D}};
     const ops::KvCache kv = {b_.state(layer + ".kv.k", cache), b_.state(layer + ".kv.v", cache)};
-    ops::kv_append(b_, k, qkv[2], meta_, kv, c_.D);
+    ops::kv_append(b_, k, qkv[2], in_.meta, kv, c_.D);
     const ValueId out =
-        ops::attention(b_, q, kv, meta_,
+        ops::attention(b_, q, kv, in_.meta,
                        {.head_dim = c_.D,
                         .group = c_.Hq / c_.Hkv,
                         .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c_.D))),
@@ -97,9 +92,8 @@ class Forward {
   const ForwardShape& shape_;
   const WeightDtype& dtype_of_;
   Builder b_;
-  ValueId positions_ = kNoValue;
+  const ForwardInputs in_;
   ValueId factors_ = kNoValue;
-  ops::AttentionMeta meta_;
 };
 
 }  // namespace

@@ -43,9 +43,8 @@ struct ModelFamily {
   // The name in the file of a canonical weight.
   std::string (*gguf_name)(std::string_view canonical);
   std::string (*hf_name)(std::string_view canonical);
-  // The logical forward pass: inputs token_ids and positions i32 [T], slots, q_start, kv_len,
-  // page_table (ops/attention.h) and rows i32 [R]; states layers.N.kv.{k,v}; output logits f32 [R,
-  // V]. A capacity of one token has one row, that token's, whatever `rows` says.
+  // The logical forward pass: the inputs of forward_inputs.h; states layers.N.kv.{k,v}; output
+  // logits f32 [R, V]. A capacity of one token has one row, that token's, whatever `rows` says.
   Program (*forward)(const ModelConfig& config, const ForwardShape& shape,
                      const WeightDtype& dtype_of);
 };

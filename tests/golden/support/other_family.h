@@ -1,7 +1,7 @@
 #pragma once
 
+#include "braid/model/forward_inputs.h"
 #include "braid/model/model.h"
-#include "braid/ops/attention.h"
 #include "braid/ops/embedding.h"
 #include "braid/ops/norm.h"
 
@@ -12,21 +12,16 @@ namespace braid::golden {
 class OtherForward {
  public:
   OtherForward(const ModelConfig& config, const ForwardShape& shape, const WeightDtype& dtype_of)
-      : c_(config), shape_(shape), dtype_of_(dtype_of), b_("other", shape.capacity) {}
+      : c_(config),
+        shape_(shape),
+        dtype_of_(dtype_of),
+        b_("other", shape.capacity),
+        in_(forward_inputs(b_, shape)) {}
 
   Program run() {
-    const int64_t T = shape_.capacity.token, S = shape_.capacity.sequence;
-    const ValueId ids = b_.input("token_ids", {DType::i32, {T}, BatchAxis::token});
-    positions_ = b_.input("positions", {DType::i32, {T}, BatchAxis::token});
-    meta_ = {.slots = b_.input("slots", {DType::i32, {T}, BatchAxis::token}),
-             .q_start = b_.input("q_start", {DType::i32, {S + 1}, BatchAxis::sequence}),
-             .kv_len = b_.input("kv_len", {DType::i32, {S}, BatchAxis::sequence}),
-             .page_table = b_.input(
-                 "page_table", {DType::i32, {S, shape_.pages_per_sequence}, BatchAxis::sequence})};
-    const ValueId rows = b_.input("rows", {DType::i32, {shape_.capacity.row}, BatchAxis::row});
-    ValueId x = ops::embedding(b_, ids, weight("token_embd", {c_.V, c_.C}));
+    ValueId x = ops::embedding(b_, in_.token_ids, weight("token_embd", {c_.V, c_.C}));
     for (int64_t i = 0; i < c_.layers; ++i) x = layer(fmt::format("block{}", i), x);
-    if (!shape_.every_row) x = ops::gather_rows(b_, x, rows);
+    if (!shape_.every_row) x = ops::gather_rows(b_, x, in_.rows);
     return b_.finish({ops::linear(b_, normed("norm", x), linear("out", c_.V, c_.C))});
   }
 
@@ -51,13 +46,15 @@ class OtherForward {
     const auto project = [&](const char* part, int64_t heads) {
       return ops::linear(b_, x, linear(name + part, heads * c_.D, c_.C));
     };
-    const auto turned = [&](ValueId y) { return ops::rope(b_, y, positions_, kNoValue, c_.rope); };
+    const auto turned = [&](ValueId y) {
+      return ops::rope(b_, y, in_.positions, kNoValue, c_.rope);
+    };
     const ValueId q = turned(normed(name + ".query_norm", project(".query", c_.Hq)));
     const ValueId k = turned(normed(name + ".key_norm", project(".key", c_.Hkv)));
     const ValueType cache = {shape_.kv_dtype, {shape_.pages, shape_.page_size, c_.Hkv, c_.D}};
     const ops::KvCache kv = {b_.state(name + ".keys", cache), b_.state(name + ".values", cache)};
-    ops::kv_append(b_, k, project(".value", c_.Hkv), meta_, kv, c_.D);
-    const ValueId out = ops::attention(b_, q, kv, meta_,
+    ops::kv_append(b_, k, project(".value", c_.Hkv), in_.meta, kv, c_.D);
+    const ValueId out = ops::attention(b_, q, kv, in_.meta,
                                        {.head_dim = c_.D, .group = c_.Hq / c_.Hkv, .scale = 0.25f});
     return ops::linear(b_, out, linear(name + ".back", c_.C, c_.Hq * c_.D));
   }
@@ -77,8 +74,7 @@ class OtherForward {
   const ForwardShape& shape_;
   const WeightDtype& dtype_of_;
   Builder b_;
-  ValueId positions_ = kNoValue;
-  ops::AttentionMeta meta_;
+  const ForwardInputs in_;
 };
 
 inline const ModelFamily kOther = {
