@@ -2,6 +2,7 @@
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/comm/device/collectives.h"
 #include "braid/kernels/cuda/comm/device/rows.h"
+#include "braid/kernels/cuda/pointwise/device/add.h"
 #include "braid/kernels/cuda/pointwise/device/norm.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/ops/comm.h"
@@ -76,10 +77,13 @@ BoundKernel bind_take_shard(const LaunchArgs& args, DeviceComm&) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<ops::TakeShardAttrs>();
   if (!attrs.columns.empty()) {
-    const int64_t begin = attrs.columns[static_cast<size_t>(attrs.rank)].begin;
-    return [&call, begin, live = args.live(call.axis)](const LaunchContext& context) {
-      take_columns({.x = call.in[0], .y = call.out[0], .begin = begin, .live_rows = live}, context);
+    const Range part = attrs.columns[static_cast<size_t>(attrs.rank)];
+    const auto copy = [&call, part, live = args.live(call.axis)] {
+      return ConvertParams{
+          .x = slice_cols(call.in[0], part.begin, part.end), .y = call.out[0], .rows = live};
     };
+    return [copy, config = choose_map(convert_desc(copy()), args.device.num_sms)](
+               const LaunchContext& context) { convert(copy(), config, context); };
   }
   return [&call, live = args.live(BatchAxis::token)](const LaunchContext& context) {
     const auto& attrs = call.attrs<ops::TakeShardAttrs>();

@@ -21,16 +21,16 @@ struct ColumnArgs {
   const int64_t* live;
 };
 
-// `bytes` of each row, in words of 4 bytes, or 2 where they are odd.
+// A row's columns in words of 4 bytes, or 2 where they are odd.
 template <class Word>
-__device__ void copy_columns(const std::byte* x, int64_t x_row, std::byte* y, int64_t y_row,
-                             int64_t bytes, int64_t rows) {
-  const int64_t words = bytes / static_cast<int64_t>(sizeof(Word));
+__device__ void store_columns(const ColumnArgs& a, std::byte* y, int64_t rows) {
+  const int64_t words = a.x_row / static_cast<int64_t>(sizeof(Word));
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < rows * words; i += step) {
     const int64_t t = i / words;
     const int64_t w = i - t * words;
-    reinterpret_cast<Word*>(y + t * y_row)[w] = reinterpret_cast<const Word*>(x + t * x_row)[w];
+    reinterpret_cast<Word*>(y + t * a.y_row + a.begin)[w] =
+        reinterpret_cast<const Word*>(a.x + t * a.x_row)[w];
   }
 }
 
@@ -43,8 +43,7 @@ __global__ __launch_bounds__(kThreads) void gather_columns_kernel(
   const uint32_t epoch = begin_epoch_together(view);
   if (epoch != 0 && barrier_with_peers(view, 2 * epoch - 1)) {
     for (int k = 1; k <= view.ranks; ++k) {
-      copy_columns<Word>(a.x, a.x_row, a.y[(view.rank + k) % view.ranks] + a.begin, a.y_row,
-                         a.x_row, rows);
+      store_columns<Word>(a, a.y[(view.rank + k) % view.ranks], rows);
     }
     barrier_with_peers(view, 2 * epoch);
   }
@@ -72,23 +71,6 @@ __global__ __launch_bounds__(kThreads) void take_shard_kernel(const __grid_const
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < words; i += step) {
     to[i] = from[i];
   }
-}
-
-struct OwnColumnArgs {
-  const std::byte* x;  // at the first column
-  std::byte* y;
-  int64_t x_row;  // bytes
-  int64_t y_row;
-  int64_t rows;
-  const int64_t* live;
-};
-
-template <class Word>
-__global__ __launch_bounds__(kThreads) void take_columns_kernel(
-    const __grid_constant__ OwnColumnArgs a) {
-  ptx::grid_launch_dependents();
-  ptx::grid_dependency_wait();
-  copy_columns<Word>(a.x, a.x_row, a.y, a.y_row, a.y_row, a.live ? min(*a.live, a.rows) : a.rows);
 }
 
 unsigned ctas_for(int64_t words) {
@@ -165,19 +147,6 @@ void take_shard(const TakeShardParams& p, const LaunchContext& context) {
                     .rank = p.rank};
   launch_kernel(context, take_shard_kernel, dim3(4 * ctas_for(p.y.bytes() / 2)), dim3(kThreads), 0,
                 a);
-}
-
-void take_columns(const TakeColumnsParams& p, const LaunchContext& context) {
-  const int64_t begin = bytes_of(p.x.dtype, p.begin);
-  const OwnColumnArgs a{.x = p.x.data + begin,
-                        .y = p.y.data,
-                        .x_row = p.x.row_bytes,
-                        .y_row = p.y.row_bytes,
-                        .rows = p.y.shape[0],
-                        .live = p.live_rows};
-  const bool words = begin % 4 == 0 && a.x_row % 4 == 0 && a.y_row % 4 == 0;
-  launch_kernel(context, words ? take_columns_kernel<uint32_t> : take_columns_kernel<uint16_t>,
-                dim3(4 * ctas_for(p.y.bytes() / (words ? 4 : 2))), dim3(kThreads), 0, a);
 }
 
 }  // namespace braid::cuda

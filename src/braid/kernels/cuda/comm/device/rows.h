@@ -33,14 +33,4 @@ struct TakeShardParams {
 };
 void take_shard(const TakeShardParams& params, const LaunchContext& context);
 
-// y[t, j] = x[t, begin + j] for the columns of y, whose elements have 2 or 4 bytes; on this rank
-// alone.
-struct TakeColumnsParams {
-  TensorView x;  // [T, C]
-  TensorView y;  // [T, C_r]
-  int64_t begin = 0;
-  const int64_t* live_rows = nullptr;  // device
-};
-void take_columns(const TakeColumnsParams& params, const LaunchContext& context);
-
 }  // namespace braid::cuda
