@@ -8,14 +8,19 @@
 namespace braid {
 namespace {
 
-const ForwardShape kSmallest = {{1, 1, 1}, 1, 1, 1, DType::f32};
-
 ModelConfig read_config(const ModelFile& file, const ModelFamily& family) {
   const auto* gguf = std::get_if<GgufFile>(&file);
   ModelConfig config =
       gguf ? family.gguf_config(*gguf) : family.hf_config(std::get<HfFolder>(file).config());
   config.family = family.name;
   return config;
+}
+
+DType kv_dtype_of(const Program& program) {
+  const auto linear = std::ranges::find(program.ops, &ops::kLinear, &Op::def);
+  BRAID_CHECK(linear != program.ops.end(), "{} has no linear", program.name);
+  const DType weights = program.value(linear->inputs[1]).type.dtype;
+  return is_float(weights) ? weights : DType::f16;
 }
 
 // Tables that some converters leave in a file and that the engine computes itself.
@@ -29,7 +34,9 @@ Model::Model(const std::string& path)
     : file_(open_model_file(path)),
       family_(family_of(*file_)),
       config_(read_config(*file_, family_)) {
-  check_weights();
+  const Program program = smallest_forward();
+  check_weights(program);
+  default_kv_dtype_ = kv_dtype_of(program);
 }
 
 Model::Model(const ModelShape& shape, uint64_t seed)
@@ -41,6 +48,7 @@ Model::Model(const ModelShape& shape, uint64_t seed)
     parameters_ += tensor.shape.elems();
     weight_bytes_ += bytes_of(tensor.dtype, tensor.shape.elems());
   }
+  default_kv_dtype_ = kv_dtype_of(smallest_forward());
 }
 
 const ModelFile& Model::file() const {
@@ -74,8 +82,11 @@ Program Model::forward(const ForwardShape& shape) const {
   });
 }
 
-void Model::check_weights() {
-  const Program program = forward(kSmallest);
+Program Model::smallest_forward() const {
+  return forward({{1, 1, 1}, 1, 1, 1, DType::f32});
+}
+
+void Model::check_weights(const Program& program) {
   std::set<std::string, std::less<>> used;
   for (const Value& value : program.values) {
     if (value.kind != ValueKind::weight) continue;
@@ -90,14 +101,6 @@ void Model::check_weights() {
     fail(ErrorCode::kUnsupported, "{}: a {} model has no use for tensor '{}'", source().path(),
          family_.name, name);
   }
-}
-
-DType Model::default_kv_dtype() const {
-  const Program program = forward(kSmallest);
-  const auto linear = std::ranges::find(program.ops, &ops::kLinear, &Op::def);
-  BRAID_CHECK(linear != program.ops.end(), "a {} model has no linear", family_.name);
-  const DType weights = program.value(linear->inputs[1]).type.dtype;
-  return is_float(weights) ? weights : DType::f16;
 }
 
 }  // namespace braid

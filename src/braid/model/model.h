@@ -35,14 +35,15 @@ class Model {
 
   // What the KV cache is kept in unless asked otherwise: as precise as the weights (the first that
   // a linear has), f16 at most for quantized ones.
-  DType default_kv_dtype() const;
+  DType default_kv_dtype() const { return default_kv_dtype_; }
 
   int64_t parameters() const { return parameters_; }
   int64_t weight_bytes() const { return weight_bytes_; }
 
  private:
   std::string file_name(std::string_view canonical) const;
-  void check_weights();
+  Program smallest_forward() const;
+  void check_weights(const Program& program);
 
   std::optional<ModelFile> file_;
   std::unique_ptr<RandomWeights> random_;
@@ -50,6 +51,7 @@ class Model {
   ModelConfig config_;
   int64_t parameters_ = 0;
   int64_t weight_bytes_ = 0;
+  DType default_kv_dtype_ = DType::f16;
 };
 
 }  // namespace braid

@@ -47,8 +47,8 @@ constexpr int kMaxMicroBatches = 8;
 using Ranges = InlineVector<Range, kMaxMicroBatches>;
 
 // `tokens` in n parts, as even as `multiple` allows: cuts fall on its multiples. Fewer parts where
-// a part would have fewer than `least` tokens. Fails with kInvalidArgument where n is above
-// kMaxMicroBatches.
+// a part would have fewer than `least` tokens. Fails with kInvalidArgument where n is not 1
+// to kMaxMicroBatches.
 Ranges split_tokens(int64_t tokens, int n, int64_t least = 1, int64_t multiple = 1);
 
 }  // namespace braid

@@ -17,9 +17,12 @@ struct Named {
 };
 
 constexpr Named kStrategies[] = {
-    {"sequential", sequential_strategy}, {"overlap", overlap_strategy},
-    {"nanoflow", nanoflow_strategy},     {"gemm_collective", gemm_collective_strategy},
-    {"tokenweave", tokenweave_strategy}, {"sequence_parallel", sequence_parallel_strategy, false},
+    {.name = "sequential", .make = sequential_strategy},
+    {.name = "overlap", .make = overlap_strategy},
+    {.name = "nanoflow", .make = nanoflow_strategy},
+    {.name = "gemm_collective", .make = gemm_collective_strategy},
+    {.name = "tokenweave", .make = tokenweave_strategy},
+    {.name = "sequence_parallel", .make = sequence_parallel_strategy, .general = false},
 };
 
 // dlopen maps what a library's header names: a file cut short would end the process later.
