@@ -28,8 +28,9 @@ struct BraidAttentionProblem {
   int32_t gap;        // tokens of memory between segments, in every tensor
   int32_t candidate;  // -1: choose; -2: the best generic one
   float scale;
-  int32_t* ready;  // [slots], zeros, or null: calls run into each other
-  int64_t slots;
+  uint32_t* arrived;  // [2], zeros, or null: KV segments are stages that arrive during one call
+  void* sums;
+  int64_t sums_bytes;
 };
 
 // 0, or -1 with the reason in `message`; `name` is the kernel that ran.
@@ -61,6 +62,7 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
       kv[j].v = at(p->v, first * kv[j].v_stride.token, 2);
       kv[j].length = end - begin;
       kv[j].offset = begin;
+      if (p->arrived) kv[j].stage = j;
     }
     std::vector<QSegment> q(p->q_segments);
     for (int i = 0; i < p->q_segments; ++i) {
@@ -84,7 +86,7 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
       s.length = end - begin;
       s.offset = begin + p->lk - p->lq;
     }
-    AttentionChain chain{p->ready, p->slots};
+    AttentionArrivals arrivals{p->arrived, p->sums, static_cast<size_t>(p->sums_bytes)};
     for (int c = 0; c < p->calls; ++c) {
       AttentionDesc desc = d;
       desc.load_state = c > 0;
@@ -105,7 +107,7 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
         }
         if (p->candidate == -2) config = *best;
       }
-      attention(desc, {q, kv}, config, p->workspace, stream, 0, p->ready ? &chain : nullptr);
+      attention(desc, {q, kv}, config, p->workspace, stream, 0, p->arrived ? &arrivals : nullptr);
       if (name) std::snprintf(name, name_size, "%s", to_string(config).c_str());
     }
     return 0;

@@ -54,12 +54,34 @@ TEST(AttentionConfig, CarriedStatesAreStaged) {
   for (int d : {64, 96, 128}) {
     AttentionDesc desc = make_desc(d, 24, 24);
     for (const AttentionConfig& c : candidates(desc, call.params(), {90, 132})) {
-      EXPECT_FALSE(c.staged) << to_string(c);  // nothing is carried
+      EXPECT_EQ(c.form, HopperForm::kWhole) << to_string(c);  // nothing is carried
     }
     desc.finalize = false;
     const AttentionConfig c = choose(desc, call.params(), {90, 132});
-    EXPECT_TRUE(c.staged) << to_string(c);
+    EXPECT_EQ(c.form, HopperForm::kStaged) << to_string(c);
     EXPECT_NE(to_string(c).find(" staged"), std::string::npos);
+  }
+}
+
+TEST(AttentionConfig, KeysThatArriveHaveTheirOwnKernels) {
+  for (int d : {64, 96, 128, 256}) {
+    Call call({4096}, {1024, 1024});
+    call.kv[1].stage = 1;
+    const AttentionDesc desc = make_desc(d, 24, 24);
+    const AttentionDevice device{90, 132};
+    const auto all = candidates(desc, call.params(), device);
+    ASSERT_FALSE(all.empty());
+    for (const AttentionConfig& c : all) {
+      EXPECT_EQ(c.form, HopperForm::kArriving) << to_string(c);
+      const size_t each = attention_sums_bytes(desc, c) * (device.num_sms / c.cluster);
+      const size_t bytes = attention_sums_bytes(desc, call.params(), c, device);
+      EXPECT_GE(bytes, 2 * each) << to_string(c);  // an SM has several of the items
+      EXPECT_EQ(bytes % each, 0u) << to_string(c);
+    }
+    EXPECT_THAT(message_of([&] {
+                  candidates(desc, call.params(), {80, 108});
+                }),
+                HasSubstr("keys that arrive, compute capability 80 (90)"));
   }
 }
 
@@ -115,6 +137,17 @@ TEST(AttentionConfig, RefusesWithTheReason) {
                 c.q[0].state_o = nullptr;
               }),
               HasSubstr("state_o of segment 0 is null"));
+  EXPECT_THAT(message([](AttentionDesc&, Call& c) {
+                c.kv.resize(2, c.kv[0]);
+                c.kv[0].stage = 2;
+                c.kv[1].stage = 1;
+              }),
+              HasSubstr("stage 1 of KV segment 1 after stage 2"));
+  EXPECT_THAT(message([](AttentionDesc& d, Call& c) {
+                d.finalize = false;
+                c.kv[0].stage = 1;
+              }),
+              HasSubstr("keys arrive in 2 stages (only in calls without a carried state"));
   EXPECT_THAT(message([](AttentionDesc&, Call& c) { c.q.resize(13, c.q[0]); }),
               HasSubstr("13 Q segments"));
 }

@@ -148,6 +148,25 @@ TEST(AttentionPlan, KvSegmentsShareTilesWhereTheyMeetInWholePieces) {
   EXPECT_THAT(runs(desc), testing::ElementsAre(48, 108, 40, 56, 30));
 }
 
+// However the segments lie in memory: which stages a tile waits for is never a question.
+TEST(AttentionPlan, TilesOfKeysEndWithTheirStage) {
+  Call call({64}, {64, 64, 64, 64});
+  for (bool apart : {false, true}) {
+    for (int j = 0; j < 4; ++j) {
+      call.kv[j].k_stride = call.kv[j].v_stride = {64 * 256, 64, 64};
+      call.kv[j].k = call.kv[j].v = call.data + (apart ? 0 : j * 64 * 64 * 2);
+      call.kv[j].stage = j / 2;
+    }
+    const AttentionPlan plan = make_plan(make_desc(64, 1, 1), call.params(),
+                                         {AttentionKernel::kHopper, 128, 128, 1, 1, 1, 1});
+    ASSERT_EQ(plan.q[0].kv_end, 2);
+    for (int r = 0; r < 2; ++r) {
+      EXPECT_EQ(plan.kv_run_length[r], 128);
+      EXPECT_EQ(plan.kv_stage[r], r);
+    }
+  }
+}
+
 TEST(AttentionPlan, QSegmentsThatAreOnePieceBecomeOne) {
   alignas(16) static char data[3 * 100 * 256];
   Call call({100, 100, 100}, {300});

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <random>
+#include <thread>
 
 #include "backend/cuda/attention/case_builder.h"
 #include "braid/base/error.h"
@@ -36,27 +39,25 @@ Case::~Case() {
 }
 
 void Case::launch(const AttentionDesc& desc, const AttentionParams& params,
-                  const AttentionConfig& config, AttentionChain* chain) {
-  attention(desc, params, config, workspace_, nullptr, 0, chain);
-  if (chain == nullptr) check_cuda(cudaDeviceSynchronize(), "attention");
+                  const AttentionConfig& config, const AttentionArrivals* arrivals) {
+  attention(desc, params, config, workspace_, nullptr, 0, arrivals);
+}
+
+void Case::fetch() {
+  check_cuda(cudaDeviceSynchronize(), "attention");
+  result_.resize(arena_.size());
+  check_cuda(cudaMemcpy(result_.data(), device_, arena_.size(), cudaMemcpyDeviceToHost), "fetch");
 }
 
 void Case::run(const AttentionConfig& config) {
   chain_ = 1;
   check_cuda(cudaMemcpy(device_, arena_.data(), arena_.size(), cudaMemcpyHostToDevice), "upload");
   launch(spec_.desc, device_params(), config);
-  result_.resize(arena_.size());
-  check_cuda(cudaMemcpy(result_.data(), device_, arena_.size(), cudaMemcpyDeviceToHost), "fetch");
+  fetch();
 }
 
-int64_t Case::run_chain(const std::vector<AttentionConfig>& configs, int calls, bool linked) {
+void Case::run_chain(const AttentionConfig& config, int calls) {
   chain_ = calls;
-  AttentionChain chain;
-  if (linked) {
-    chain.slots = attention_chain_slots(spec_.desc, device_params());
-    check_cuda(cudaMalloc(&chain.ready, chain.slots * sizeof(int32_t)), "chain");
-    check_cuda(cudaMemset(chain.ready, 0, chain.slots * sizeof(int32_t)), "chain");
-  }
   check_cuda(cudaMemcpy(device_, arena_.data(), arena_.size(), cudaMemcpyHostToDevice), "upload");
   const int n = static_cast<int>(kv_.size());
   for (int i = 0; i < calls; ++i) {
@@ -68,22 +69,56 @@ int64_t Case::run_chain(const std::vector<AttentionConfig>& configs, int calls, 
       s.kv_begin = i * n / calls;
       s.kv_end = (i + 1) * n / calls;
     }
-    launch(desc, {q, device_kv_}, configs[static_cast<size_t>(i) % configs.size()],
-           linked ? &chain : nullptr);
+    launch(desc, {q, device_kv_}, config);
   }
-  check_cuda(cudaDeviceSynchronize(), "attention");
-  int64_t left = 0;
-  if (linked) {
-    std::vector<int32_t> counts(chain.slots);
-    check_cuda(cudaMemcpy(counts.data(), chain.ready, chain.slots * sizeof(int32_t),
-                          cudaMemcpyDeviceToHost),
-               "chain");
-    check_cuda(cudaFree(chain.ready), "chain");
-    left = std::count_if(counts.begin(), counts.end(), [](int32_t x) { return x != 0; });
+  fetch();
+}
+
+std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, uint64_t seed,
+                                                 bool withheld) {
+  chain_ = 1;
+  std::mt19937_64 rng(seed);
+  const AttentionDesc& d = spec_.desc;
+  const auto each_tensor = [&](auto f) {  // of the keys that arrive
+    for (const KvSegment& kv : kv_) {
+      const size_t k_bytes = static_cast<size_t>(d.batch * kv.k_stride.batch) * 2;
+      const size_t v_bytes = static_cast<size_t>(d.batch * kv.v_stride.batch) * 2;
+      if (kv.stage > 0) f(kv.stage, static_cast<const uint8_t*>(kv.k) - arena_.data(), k_bytes);
+      if (kv.stage > 0) f(kv.stage, static_cast<const uint8_t*>(kv.v) - arena_.data(), v_bytes);
+    }
+  };
+  std::vector<uint8_t> early = arena_;
+  each_tensor([&](int, size_t at, size_t bytes) { std::fill_n(&early[at], bytes, kPoison); });
+  check_cuda(cudaMemcpy(device_, early.data(), early.size(), cudaMemcpyHostToDevice), "upload");
+
+  const size_t most = attention_sums_bytes(d, device_params(), config, attention_device());
+  const size_t least = attention_sums_bytes(d, config) * attention_device().num_sms;
+  AttentionArrivals arrivals;
+  arrivals.sums_bytes = least + (most > least ? rng() % (most - least) : 0);
+  check_cuda(cudaMalloc(&arrivals.sums, arrivals.sums_bytes), "sums");
+  check_cuda(cudaMalloc(&arrivals.arrived, 8), "arrived");
+  check_cuda(cudaMemset(arrivals.arrived, 0, 8), "arrived");
+  cudaStream_t side;
+  check_cuda(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), "side stream");
+  launch(d, device_params(), config, &arrivals);
+  const int stages = kv_.back().stage + (withheld ? 0 : 1);
+  for (int s = 1; s < stages; ++s) {
+    std::this_thread::sleep_for(std::chrono::microseconds(rng() % 150));
+    each_tensor([&](int stage, size_t at, size_t bytes) {
+      if (stage != s) return;
+      check_cuda(cudaMemcpyAsync(device_ + at, &arena_[at], bytes, cudaMemcpyHostToDevice, side),
+                 "keys");
+    });
+    check_cuda(cudaMemcpyAsync(arrivals.arrived, &s, 4, cudaMemcpyHostToDevice, side), "arrived");
+    check_cuda(cudaStreamSynchronize(side), "keys");
   }
-  result_.resize(arena_.size());
-  check_cuda(cudaMemcpy(result_.data(), device_, arena_.size(), cudaMemcpyDeviceToHost), "fetch");
-  return left;
+  fetch();
+  check_cuda(cudaStreamDestroy(side), "side stream");
+  uint32_t left[2];
+  check_cuda(cudaMemcpy(left, arrivals.arrived, 8, cudaMemcpyDeviceToHost), "arrived");
+  check_cuda(cudaFree(arrivals.sums), "sums");
+  check_cuda(cudaFree(arrivals.arrived), "arrived");
+  return {left[0], left[1]};
 }
 
 template <class F>

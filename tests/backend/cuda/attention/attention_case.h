@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "braid/kernels/cuda/attention/launch.h"
@@ -24,6 +26,7 @@ struct CaseSpec {
   std::vector<int> q_offsets;  // empty: zeros
   std::vector<int> kv_lengths;
   std::vector<int> kv_offsets;            // empty: one after the other from 0
+  std::vector<int> kv_stages;             // empty: zeros
   std::vector<std::pair<int, int>> sees;  // KV segments of each Q segment; empty: all
   bool head_strided = false;              // [B, H, L, D] in place of [B, L, H, D]
   bool device_lengths = false;            // KV lengths are read from device memory and vary with b
@@ -43,10 +46,13 @@ class Case {
 
   // Runs the call with fresh (poisoned or carried) outputs and fetches them.
   void run(const AttentionConfig& config);
-  // Splits the KV segments into `calls` calls that carry the state; if `linked` as a chain whose
-  // calls may run into each other. Then the result is what is left of the chain's counts: zeros.
-  // Call i is computed as configs[i % n].
-  int64_t run_chain(const std::vector<AttentionConfig>& configs, int calls, bool linked = false);
+  // Splits the KV segments into `calls` calls that carry the state.
+  void run_chain(const AttentionConfig& config, int calls);
+  // A call whose keys arrive (CaseSpec::kv_stages): NaN until they do, after a random time each,
+  // and with a random number of places for sums. What is left of AttentionArrivals::arrived: zeros,
+  // unless the last stage is `withheld`.
+  std::pair<uint32_t, uint32_t> run_arriving(const AttentionConfig& config, uint64_t seed,
+                                             bool withheld = false);
 
   // First violation of: outputs within the error that the arithmetic allows of the f64 reference
   // on at most `max_rows` rows, and not a byte written elsewhere. Empty: none.
@@ -60,7 +66,8 @@ class Case {
  private:
   friend struct CaseBuilder;
   void launch(const AttentionDesc& desc, const AttentionParams& params,
-              const AttentionConfig& config, AttentionChain* chain = nullptr);
+              const AttentionConfig& config, const AttentionArrivals* arrivals = nullptr);
+  void fetch();
   std::string check_row(int segment, int b, int t, int h) const;
   template <class F>
   void for_each_row(F f) const;
@@ -74,5 +81,31 @@ class Case {
   void* workspace_ = nullptr;
   int chain_ = 1;  // calls of the last run
 };
+
+inline bool has_device() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+#define REQUIRE_DEVICE() \
+  if (!has_device()) GTEST_SKIP() << "no CUDA device"
+
+inline AttentionDesc make_desc(int qk, int v, int hq, int hkv, DType dtype = DType::bf16,
+                               int batch = 1) {
+  AttentionDesc d;
+  d.dtype = dtype;
+  d.batch = batch;
+  d.num_q_heads = hq;
+  d.num_kv_heads = hkv;
+  d.head_dim_qk = qk;
+  d.head_dim_v = v;
+  d.scale = 1.f / std::sqrt(static_cast<float>(qk));
+  return d;
+}
+
+struct Dims {
+  int qk, v;
+};
+constexpr Dims kDims[] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
 
 }  // namespace braid::cuda::test

@@ -128,6 +128,7 @@ struct CaseBuilder {
       kv.length = spec.kv_lengths[j];
       kv.offset = spec.kv_offsets.empty() ? next : spec.kv_offsets[j];
       next += kv.length;
+      if (!spec.kv_stages.empty()) kv.stage = spec.kv_stages[j];
       std::vector<int> lengths(d.batch, kv.length);
       if (spec.device_lengths) {
         for (int b = 1; b < d.batch; ++b) lengths[b] = static_cast<int>(rng() % (kv.length + 1));

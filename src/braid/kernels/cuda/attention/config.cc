@@ -20,8 +20,9 @@ bool power_of_two(int x) {
 bool hopper_takes(const AttentionDesc& desc, const AttentionParams& params,
                   const HopperVariant& v) {
   if (v.head_dim_qk != desc.head_dim_qk || v.head_dim_v != desc.head_dim_v) return false;
-  // Staging takes shared memory from the tiles and pays where a state is carried.
-  if (v.staged && !desc.load_state && desc.finalize) return false;
+  const bool carries = v.form == HopperForm::kCarrying || v.form == HopperForm::kStaged;
+  if (carries != carries_state(desc)) return false;
+  if ((v.form == HopperForm::kArriving) != keys_arrive(params)) return false;
   if (v.cluster > 1) {
     // Shared tiles are whole boxes whose end the copy engine knows, and a cluster's items are
     // dealt out in turn, which suits tiles of equal weight.
@@ -53,13 +54,12 @@ Speed speed(const AttentionDesc& desc, const AttentionConfig& c) {
   for (const HopperVariant& v : kHopperVariants) {
     if (c.kernel == AttentionKernel::kHopper && v.head_dim_qk == desc.head_dim_qk &&
         64 * v.consumers * v.cluster == c.block_m && v.block_n == c.block_n &&
-        v.cluster == c.cluster && v.staged == c.staged) {
-      const bool carries = desc.load_state || !desc.finalize;
+        v.cluster == c.cluster && v.form == c.form) {
+      const double state_us = v.form == HopperForm::kCarrying ? kStateUs
+                              : v.form == HopperForm::kStaged ? kStagedStateUs
+                                                              : 0;
       return {v.tflops, v.ctas_per_sm == 1 ? 1. : .65,
-              v.item_us + (c.split > 1 ? kMergeUs : 0) +
-                  (!carries   ? 0
-                   : c.staged ? kStagedStateUs
-                              : kStateUs)};
+              v.item_us + state_us + (c.split > 1 ? kMergeUs : 0)};
     }
   }
   if (desc.head_dim_qk > 128) return {140, .6, 1.5};
@@ -129,6 +129,10 @@ std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const Attenti
     fail(ErrorCode::kUnsupported, "attention: compute capability {} (80 or more)",
          device.compute_capability);
   }
+  if (keys_arrive(params) && device.compute_capability != 90) {
+    fail(ErrorCode::kUnsupported, "attention: keys that arrive, compute capability {} (90)",
+         device.compute_capability);
+  }
   const int group = desc.num_q_heads / desc.num_kv_heads;
   // Heads that share keys share tiles where nothing else decides: fewer keys are read.
   std::vector<int> packs = {1};
@@ -145,7 +149,7 @@ std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const Attenti
                           v.cluster,
                           1,
                           pack,
-                          v.staged};
+                          v.form};
         out.push_back(c);
         for (int split : {2, 3, 4, 8}) {
           c.split = split;
@@ -153,6 +157,7 @@ std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const Attenti
         }
       }
     }
+    if (keys_arrive(params)) continue;
     for (int block_m : {128, 64}) {
       if (block_m == 128 && desc.head_dim_qk > 128) continue;
       const int ctas = block_m == 128 ? 2 : 3;
@@ -171,11 +176,28 @@ AttentionConfig choose(const AttentionDesc& desc, const AttentionParams& params,
                            [](const auto& a, const auto& b) { return a.cost_us < b.cost_us; });
 }
 
+size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionConfig& config) {
+  // A thread's accumulators, its rows' maxima and its part of their sums.
+  const int columns = desc.head_dim_v + (desc.head_dim_v == 64 ? 8 : 0);
+  const size_t units = static_cast<size_t>(columns) / 8 + 1;
+  return static_cast<size_t>(config.block_m / 64) * 128 * 16 * units;
+}
+
+size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& params,
+                            const AttentionConfig& config, const AttentionDevice& device) {
+  const int items = make_plan(desc, params, config).num_items;
+  const int clusters = std::clamp(items, 1, device.num_sms / config.cluster);
+  const int places = std::min<int>(kMaxHeld, ceil_div(items, clusters));
+  return attention_sums_bytes(desc, config) * clusters * places;
+}
+
 std::string to_string(const AttentionConfig& c) {
-  return fmt::format(
-      "{} {}x{}{}{}{} pack {}", c.kernel == AttentionKernel::kHopper ? "hopper" : "generic",
-      c.block_m, c.block_n, c.cluster > 1 ? fmt::format(" cluster {}", c.cluster) : "",
-      c.split > 1 ? fmt::format(" split {}", c.split) : "", c.staged ? " staged" : "", c.pack);
+  constexpr const char* kForms[] = {"", " carrying", " staged", " arriving"};
+  return fmt::format("{} {}x{}{}{}{} pack {}",
+                     c.kernel == AttentionKernel::kHopper ? "hopper" : "generic", c.block_m,
+                     c.block_n, c.cluster > 1 ? fmt::format(" cluster {}", c.cluster) : "",
+                     c.split > 1 ? fmt::format(" split {}", c.split) : "",
+                     kForms[static_cast<int>(c.form)], c.pack);
 }
 
 }  // namespace braid::cuda

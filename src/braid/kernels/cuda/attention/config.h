@@ -16,6 +16,15 @@ enum class AttentionKernel {
 
 constexpr int kMaxSplit = 8;
 
+// What a Hopper kernel is made for. Code for more costs registers: it took up to 13% of short
+// calls.
+enum class HopperForm {
+  kWhole,     // calls that start from nothing and finalize
+  kCarrying,  // carried states, loaded into and stored from accumulators
+  kStaged,    // carried states and rows of O, through shared memory
+  kArriving,  // whole calls whose keys arrive while they run
+};
+
 struct AttentionConfig {
   AttentionKernel kernel = AttentionKernel::kGeneric;
   int block_m = 0;      // rows of a tile: a CTA's, or those of a cluster's CTAs together
@@ -24,8 +33,8 @@ struct AttentionConfig {
   int cluster = 1;      // CTAs that share key tiles
   int split = 1;        // CTAs among which an item's keys are split, at most kMaxSplit
   int pack = 1;         // query heads of a KV head that share a tile's rows
-  bool staged = false;  // rows of O and carried states pass through shared memory
-  double cost_us = 0;   // the estimate that `choose` compares
+  HopperForm form = HopperForm::kWhole;  // kHopper's
+  double cost_us = 0;                    // the estimate that `choose` compares
   bool operator==(const AttentionConfig&) const = default;
 };
 
@@ -42,6 +51,12 @@ std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const Attenti
 // The candidate with the least estimated cost.
 AttentionConfig choose(const AttentionDesc& desc, const AttentionParams& params,
                        const AttentionDevice& device);
+
+// Device memory for the sums of items that a call whose keys arrive leaves: of one item, and of as
+// many as its CTAs may come to leave.
+size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionConfig& config);
+size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& params,
+                            const AttentionConfig& config, const AttentionDevice& device);
 
 // "hopper 256x176 cluster 2 pack 1", "hopper 64x64 split 3 pack 1"
 std::string to_string(const AttentionConfig& config);

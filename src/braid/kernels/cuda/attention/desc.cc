@@ -87,6 +87,16 @@ void verify_kv(const AttentionDesc& d, const KvSegment& s, size_t i) {
           s.page_table_stride, d.page_size);
 }
 
+void verify_arrivals(const AttentionDesc& d, const AttentionParams& params) {
+  bool device_lengths = false;
+  for (const QSegment& q : params.q) device_lengths |= q.starts || q.offsets;
+  for (const KvSegment& kv : params.kv) device_lengths |= kv.lengths != nullptr;
+  require(!carries_state(d) && d.page_size == 0 && !device_lengths,
+          "attention: keys arrive in {} stages (only in calls without a carried state, without "
+          "pages and of lengths that the host knows)",
+          params.kv.back().stage + 1);
+}
+
 }  // namespace
 
 void verify(const AttentionDesc& desc, const AttentionParams& params) {
@@ -96,7 +106,21 @@ void verify(const AttentionDesc& desc, const AttentionParams& params) {
   require(params.kv.size() <= kMaxKvSegments, "attention: {} KV segments (at most {})",
           params.kv.size(), kMaxKvSegments);
   for (size_t i = 0; i < params.q.size(); ++i) verify_q(desc, params.q[i], i, params.kv.size());
-  for (size_t i = 0; i < params.kv.size(); ++i) verify_kv(desc, params.kv[i], i);
+  for (size_t i = 0; i < params.kv.size(); ++i) {
+    verify_kv(desc, params.kv[i], i);
+    const int32_t before = i > 0 ? params.kv[i - 1].stage : 0;
+    require(params.kv[i].stage >= before, "attention: stage {} of KV segment {} after stage {}",
+            params.kv[i].stage, i, before);
+  }
+  if (keys_arrive(params)) verify_arrivals(desc, params);
+}
+
+bool carries_state(const AttentionDesc& desc) {
+  return desc.load_state || !desc.finalize;
+}
+
+bool keys_arrive(const AttentionParams& params) {
+  return !params.kv.empty() && params.kv.back().stage > 0;
 }
 
 std::string to_string(const AttentionDesc& d) {

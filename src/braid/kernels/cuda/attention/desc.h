@@ -76,12 +76,18 @@ struct KvSegment {
   int32_t num_pages = 0;  // NB
   int32_t length = 0;     // S; paged: at most page_table_stride * BS
   int32_t offset = 0;     // position of key 0
+  int32_t stage = 0;      // 0: there before the call; else when it arrives (AttentionArrivals)
 };
 
 struct AttentionParams {
   std::span<const QSegment> q;
   std::span<const KvSegment> kv;
 };
+
+// Whether the call starts from a state or leaves one.
+bool carries_state(const AttentionDesc& desc);
+// Whether keys arrive while the call runs.
+bool keys_arrive(const AttentionParams& params);
 
 // Refuses what no kernel computes: kUnsupported or kInvalidArgument, naming the field, its value
 // and what is allowed.

@@ -231,8 +231,9 @@ __device__ __forceinline__ void store_rows(float (&o)[kCount], int t, const floa
 }
 
 // o: unnormalized sums; l: this thread's part of the row sums; m2: row maxima in units of log2
-// (the same in the four lanes of a row). `warp` is the warp of the 64 rows, 0..3.
-template <class T, int kDv, int kCount>
+// (the same in the four lanes of a row). `warp` is the warp of the 64 rows, 0..3. Without kCarries
+// the call finalizes.
+template <class T, int kDv, bool kCarries, int kCount>
 __device__ __forceinline__ void write_rows(const AttentionPlan& plan, const ItemUnit& unit, int b,
                                            int head, int warp, int lane, float (&o)[kCount],
                                            float (&l)[2], float (&m2)[2]) {
@@ -245,7 +246,8 @@ __device__ __forceinline__ void write_rows(const AttentionPlan& plan, const Item
     l[r] += __shfl_xor_sync(0xffffffff, l[r], 2);
     row[r] = output_row(plan, unit, b, head, warp * 16 + lane / 4 + 8 * r);
   }
-  if (plan.finalize) {
+  const bool finalize = !kCarries || plan.finalize;
+  if (finalize) {
     const float gain[2] = {l[0] > 0.f ? ptx::reciprocal(l[0]) : 0.f,
                            l[1] > 0.f ? ptx::reciprocal(l[1]) : 0.f};
     T* to[2];
@@ -280,7 +282,7 @@ __device__ __forceinline__ void write_rows(const AttentionPlan& plan, const Item
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     if (!row[r].valid || t != 0) continue;
-    if (!plan.finalize) {
+    if (!finalize) {
       q.state_l[row[r].stat] = l[r];
       q.state_m[row[r].stat] = m2[r] == -INFINITY ? -INFINITY : m2[r] * kLn2;
     } else if (q.lse != nullptr) {

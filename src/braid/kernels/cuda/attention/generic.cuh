@@ -242,7 +242,7 @@ __global__ __launch_bounds__(kGenericThreads) void generic_attention(
 #pragma unroll
   for (int u = 0; u < kUnits; ++u) {
     float m2[2] = {stats[u].max[0] * scale_log2, stats[u].max[1] * scale_log2};
-    write_rows<T, kDv>(plan, unit[u], item.b, item.head, warp, lane, o[u], stats[u].sum, m2);
+    write_rows<T, kDv, true>(plan, unit[u], item.b, item.head, warp, lane, o[u], stats[u].sum, m2);
   }
 }
 

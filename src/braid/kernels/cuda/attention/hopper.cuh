@@ -36,6 +36,12 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
       ptx::mbarrier_init(&smem.work_empty[i], kWarps + (Traits::kStaged ? Traits::kConsumers : 0));
     }
     ptx::mbarrier_init(&smem.scrub, 1);
+    if (Traits::kArrives && Traits::kCluster > 1) {
+      for (int i = 0; i < 2; ++i) {
+        ptx::mbarrier_init(&smem.told_full[i], 1);
+        ptx::mbarrier_init(&smem.told_empty[i], 1);
+      }
+    }
     if (Traits::kStaged) {
       for (int w = 0; w < Traits::kConsumers; ++w) {
         ptx::mbarrier_init(&smem.state_full[w], 32);
@@ -70,7 +76,7 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
     }
   } else {
     ptx::set_max_registers_up<Traits::kConsumerRegisters>();
-    if (!follows<Traits>(p)) ptx::grid_dependency_wait();
+    ptx::grid_dependency_wait();
     HopperConsumer<Traits> consumer(p, smem, warp / 4 - 1);
     consumer.run();
     if (Traits::kSplit && ptx::cluster_size() > 1) {

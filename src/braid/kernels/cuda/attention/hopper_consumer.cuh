@@ -1,58 +1,19 @@
 #pragma once
 
 #include "braid/kernels/cuda/attention/epilogue.cuh"
+#include "braid/kernels/cuda/attention/held_items.cuh"
 #include "braid/kernels/cuda/attention/hopper_launch.h"
+#include "braid/kernels/cuda/attention/hopper_products.cuh"
 #include "braid/kernels/cuda/attention/hopper_smem.cuh"
 #include "braid/kernels/cuda/attention/hopper_split.cuh"
 #include "braid/kernels/cuda/attention/softmax.cuh"
 #include "braid/kernels/cuda/attention/staged_sums.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
-#include "braid/kernels/cuda/ptx/wgmma.h"
 
 // The warpgroups that multiply: 64 rows of an item each, with wgmma, taking turns at the tensor
 // cores.
 namespace braid::cuda {
-
-// s = q k^T for 64 rows, asynchronously.
-template <class Traits>
-__device__ __forceinline__ void issue_scores(float (&s)[Traits::kBlockN / 2], uint32_t q,
-                                             uint32_t k) {
-  ptx::wgmma_fence();
-#pragma unroll
-  for (int kk = 0; kk < Traits::kDqk / 16; ++kk) {
-    const int q_at = kk / 4 * Traits::kQChunkBytes + kk % 4 * 32;
-    const int k_at = kk / 4 * Traits::kKvChunkBytes + kk % 4 * 32;
-    ptx::Wgmma<typename Traits::T, Traits::kBlockN>::ss(s, q + q_at / 16, k + k_at / 16, kk > 0);
-  }
-  ptx::wgmma_commit();
-}
-
-// The same with the queries in registers.
-template <class Traits>
-__device__ __forceinline__ void issue_scores_rk(float (&s)[Traits::kBlockN / 2],
-                                                const uint32_t (&q)[Traits::kDqk / 4], uint32_t k) {
-  ptx::wgmma_fence();
-#pragma unroll
-  for (int kk = 0; kk < Traits::kDqk / 16; ++kk) {
-    const int k_at = kk / 4 * Traits::kKvChunkBytes + kk % 4 * 32;
-    ptx::Wgmma<typename Traits::T, Traits::kBlockN>::rk(s, q + 4 * kk, k + k_at / 16, kk > 0);
-  }
-  ptx::wgmma_commit();
-}
-
-// o += p v, asynchronously. `v_step` advances the descriptor by 16 keys.
-template <class Traits>
-__device__ __forceinline__ void issue_values(float (&o)[Traits::kOutN / 2],
-                                             const uint32_t (&p)[Traits::kBlockN / 4], uint32_t v,
-                                             uint32_t v_step) {
-  ptx::wgmma_fence();
-#pragma unroll
-  for (int kk = 0; kk < Traits::kBlockN / 16; ++kk) {
-    ptx::Wgmma<typename Traits::T, Traits::kOutN>::rs(o, p + 4 * kk, v + kk * v_step, 1);
-  }
-  ptx::wgmma_commit();
-}
 
 template <class Traits>
 class HopperConsumer {
@@ -61,7 +22,8 @@ class HopperConsumer {
 
  public:
   __device__ __forceinline__ HopperConsumer(const HopperParams& p, HopperSmem<Traits>& smem, int wg)
-      : plan_(p.plan),
+      : p_(p),
+        plan_(p.plan),
         smem_(smem),
         wg_(wg),
         warp_(threadIdx.x / 32 % 4),
@@ -159,7 +121,7 @@ class HopperConsumer {
   __device__ __forceinline__ KeyTileInfo read_tile() const {
     KeyTileInfo info{};
     if (lane_ == 0) info = smem_.tile[k_.slot];
-    info.masked = broadcast(info.masked);
+    info.masked = __any_sync(0xffffffff, info.masked);
     return info;
   }
 
@@ -211,7 +173,7 @@ class HopperConsumer {
   // Whether sums go on from a carried state: a split item has it in one of its parts, a staged one
   // meets it at its end.
   __device__ __forceinline__ bool carries() const {
-    return !Traits::kStaged && plan_.load_state && !(Traits::kSplit && ptx::cluster_rank() > 0);
+    return Traits::kCarries && plan_.load_state && !(Traits::kSplit && ptx::cluster_rank() > 0);
   }
 
   __device__ __forceinline__ void find_carried(CarriedRows& rows) const {
@@ -227,6 +189,10 @@ class HopperConsumer {
 #pragma unroll
       for (float& x : o) x = 0.f;
       stats.clear();
+      if constexpr (Traits::kArrives) {
+        const int place = broadcast(lane_ == 0 ? smem_.work[work_.slot].resume : 0);
+        if (place >= 0) take_up<Traits>(p_, place, wg_, o, stats);
+      }
       return;
     }
     load_state<Traits::kDv>(plan_, rows, lane_ % 4, o);
@@ -267,7 +233,7 @@ class HopperConsumer {
     const int position1 = position + ((row + 8) * plan_.pack_inverse >> 16);
     float alpha[2];
     const auto softmax = [&](KeyTileInfo info) {
-      if (info.masked) {
+      if (info.masked) [[unlikely]] {
         info.position = broadcast(info.position);
         info.valid = broadcast(info.valid);
         int low[2], high[2];
@@ -288,6 +254,7 @@ class HopperConsumer {
     if (carries()) clear_empty(stats, empty);
     softmax(info);
     if (carries()) settle_state<Traits::kDv>(plan_, lane_, o, alpha, empty);
+    if constexpr (Traits::kArrives) rescale(o, alpha);
     ptx::wgmma_pin(o);  // one register each from here on: else copies land between products
     pack_scores<T>(s, prob);
     for (int n = 1; n < num_tiles; ++n) {
@@ -331,6 +298,16 @@ class HopperConsumer {
   __device__ __forceinline__ void finish(int& done, float (&o)[Traits::kOutN / 2],
                                          RowStats& stats) {
     if (done < 0) return;
+    if constexpr (Traits::kArrives) {
+      const int place = broadcast(lane_ == 0 ? smem_.work[done].leave : 0);
+      if (place >= 0) {
+        put_down<Traits>(p_, place, wg_, o, stats);
+        if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
+        __syncwarp();
+        done = -1;
+        return;
+      }
+    }
     float m2[2];
     close_sums(o, stats, m2);
     if constexpr (Traits::kStaged) {
@@ -343,8 +320,8 @@ class HopperConsumer {
       } else {
         const ItemPlace item = read_item(done);
         if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
-        write_rows<T, Traits::kDv>(plan_, item.unit, item.b, item.head, warp_, lane_, o, stats.sum,
-                                   m2);
+        write_rows<T, Traits::kDv, Traits::kCarries>(plan_, item.unit, item.b, item.head, warp_,
+                                                     lane_, o, stats.sum, m2);
       }
     }
     done = -1;
@@ -379,6 +356,7 @@ class HopperConsumer {
     return 1 + (wg_ + 1) % Traits::kConsumers;
   }
 
+  const HopperParams& p_;
   const AttentionPlan& plan_;
   HopperSmem<Traits>& smem_;
   const int wg_;

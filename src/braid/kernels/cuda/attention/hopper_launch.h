@@ -18,12 +18,12 @@ struct HopperParams {
   AttentionPlan plan;
   int32_t kv_box_rows;
   int32_t* counters;  // [2]: items handed out, CTAs that are done
-  // Of a chain: calls that are done with each unit of each head. This call waits for `ready_count`
-  // of them (0: it waits for whole grids) and, if it `signals`, counts itself.
-  int32_t* ready;
-  int32_t* late;  // waits that ran out
-  int32_t ready_count;
-  bool signals;
+  // Of a call whose keys arrive: [2], how many stages are there and waits that ran out; each CTA's
+  // places for sums that it leaves.
+  uint32_t* arrived;
+  float4* sums;
+  int32_t places;
+  int32_t last_stage;
 };
 static_assert(sizeof(HopperParams) <= 32764);
 
@@ -32,7 +32,7 @@ void make_tensor_maps(const AttentionDesc& desc, const AttentionConfig& config,
                       HopperParams& params);
 
 // One per variant and dtype, each in its own translation unit.
-template <DType kDType, int kDqk, int kDv, int kConsumers, int kBlockN, int kCluster, int kStaged>
+template <DType kDType, int kDqk, int kDv, int kConsumers, int kBlockN, int kCluster, int kForm>
 void launch_hopper_variant(const HopperParams& params, int split, int num_sms, cudaStream_t stream);
 
 }  // namespace braid::cuda

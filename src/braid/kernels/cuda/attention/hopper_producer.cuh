@@ -1,7 +1,7 @@
 #pragma once
 
-#include "braid/kernels/cuda/attention/chain.cuh"
 #include "braid/kernels/cuda/attention/epilogue.cuh"
+#include "braid/kernels/cuda/attention/held_items.cuh"
 #include "braid/kernels/cuda/attention/hopper_key_boxes.cuh"
 #include "braid/kernels/cuda/attention/hopper_launch.h"
 #include "braid/kernels/cuda/attention/hopper_smem.cuh"
@@ -21,7 +21,8 @@ class HopperProducer {
         smem_(smem),
         lane_(threadIdx.x % 32),
         rank_(Traits::kCluster > 1 || Traits::kSplit ? ptx::cluster_rank() : 0),
-        boxes_(p, lane_, rank_) {}
+        boxes_(p, lane_, rank_),
+        held_(p, smem, lane_, rank_) {}
 
   __device__ void run() {
     const AttentionPlan& plan = p_.plan;
@@ -31,12 +32,19 @@ class HopperProducer {
     int index = blockIdx.x / (Traits::kSplit ? ptx::cluster_size() : Traits::kCluster);
     WorkItem item = next_item(index);
     int num_tiles = item.any ? count_key_tiles(plan, item, Traits::kBlockN) : 0;
-    if (!follows<Traits>(p_)) {
-      ptx::grid_dependency_wait();
-      if (Traits::kStaged && p_.signals) ptx::grid_launch_dependents();
-    }
+    ptx::grid_dependency_wait();
     if constexpr (Traits::kSplit) {
       work_on(item, num_tiles);
+    } else if constexpr (Traits::kArrives) {
+      held_.pick(true);
+      while (held_.any()) {
+        if (held_.picked()) {
+          visit();
+        } else {
+          held_.pause();
+          held_.pick(false);
+        }
+      }
     } else if constexpr (Traits::kLooksAhead) {
       next_ = {item, num_tiles, index};
       publish_next();
@@ -62,13 +70,14 @@ class HopperProducer {
     }
     load_pending_v();
     if (!Traits::kLooksAhead) publish({}, -1);
-    if (!follows<Traits>(p_)) ptx::grid_launch_dependents();
+    ptx::grid_launch_dependents();
     // The last CTA to get here leaves the counters as it found them: at zero.
-    if (!Traits::kSplit && Traits::kCluster == 1 && lane_ == 0) {
+    if (!Traits::kSplit && (Traits::kCluster == 1 || Traits::kArrives) && lane_ == 0) {
       __threadfence();
       if (atomicAdd(&p_.counters[1], 1) == static_cast<int>(gridDim.x) - 1) {
         p_.counters[0] = 0;
         p_.counters[1] = 0;
+        if constexpr (Traits::kArrives) held_.reset();
       }
     }
   }
@@ -80,14 +89,46 @@ class HopperProducer {
                                                  : decode_item(p_.plan, index);
   }
 
-  // Nothing is to be done for the item but to say so.
-  __device__ void pass_over(const WorkItem& item) const {
-    const int unit = first_of_cta() + lane_;
-    if (Traits::kStaged && p_.signals && lane_ < Traits::kConsumers &&
-        item.unit + unit < p_.plan.run_units[0]) {
-      count_ready(p_, ready_slot(p_.plan, item) + unit);
+  // Takes the item that was picked through the stages that are there.
+  __device__ void visit() {
+    const AttentionPlan& plan = p_.plan;
+    const bool is_new = held_.is_new();
+    HeldItem now = held_.take();
+    const WorkItem item = decode_item(plan, now.index);
+    const QSegment& q = plan.q[plan.run_begin[item.run]];
+    const int begin = is_new ? q.kv_begin : now.run;
+    int left = q.kv_end;  // the first run that is seen and has not arrived
+    int tiles = 0;
+    for (int run = begin; run < q.kv_end; ++run) {
+      const KeyTiles seen = key_tiles(plan, item, run, Traits::kBlockN);
+      if (seen.end == seen.begin) continue;
+      now.last_stage = plan.kv_stage[run];
+      if (held_.arrived(now.last_stage)) {
+        tiles += seen.end - seen.begin;
+      } else if (left == q.kv_end) {
+        left = run;
+        now.stage = now.last_stage;
+      }
+    }
+    const bool leaves = left < q.kv_end;
+    const int place = held_.place();
+    const int resume = now.begun ? place : -1;
+    const bool idle = leaves && tiles == 0;
+    now.run = left;
+    now.begun |= !idle;
+    held_.put(leaves, now);
+    if (idle) return end_visit();
+    publish(item, tiles, resume, leaves ? place : -1);
+    if (resume >= 0 && lane_ < Traits::kConsumers) {
+      ptx::prefetch_l2_bulk(sums_of<Traits>(p_, place, lane_), Traits::kSumUnits * 128 * 16);
     }
     __syncwarp();
+    load_item(item, 0, tiles, begin, left);
+  }
+
+  __device__ void end_visit() {
+    held_.end_visit();
+    held_.pick(true);
   }
 
   // Called while an item's keys are still wanted, so that at its end the copies for the next one's
@@ -109,16 +150,13 @@ class HopperProducer {
   }
 
   __device__ void publish_next() {
-    while (next_.tiles >= 0 && skips(p_.plan, next_.item, next_.tiles)) {
-      pass_over(next_.item);
-      advance();
-    }
+    while (next_.tiles >= 0 && skips(p_.plan, next_.item, next_.tiles)) advance();
     publish(next_.item, next_.tiles);
   }
 
   __device__ void work_on(const WorkItem& item, int num_tiles) {
     const AttentionPlan& plan = p_.plan;
-    if (!Traits::kSplit && skips(plan, item, num_tiles)) return pass_over(item);
+    if (!Traits::kSplit && skips(plan, item, num_tiles)) return;
     int begin = 0;
     int end = num_tiles;
     if constexpr (Traits::kSplit) {
@@ -130,14 +168,17 @@ class HopperProducer {
     load_item(item, begin, end);
   }
 
-  __device__ void publish(const WorkItem& item, int num_tiles) {
+  __device__ void publish(const WorkItem& item, int num_tiles, int resume = -1, int leave = -1) {
     ptx::mbarrier_wait(&smem_.work_empty[work_.slot], work_.parity ^ 1);
     if (lane_ == 0) {
       auto& slot = smem_.work[work_.slot];
       slot.num_tiles = num_tiles;
       slot.b = item.b;
       slot.head = item.head;
-      if (Traits::kStaged) slot.ready = ready_slot(p_.plan, item) + first_of_cta();
+      if constexpr (Traits::kArrives) {
+        slot.resume = resume;
+        slot.leave = leave;
+      }
       if (num_tiles >= 0) {
         ItemUnit u = first_unit(item);
         for (int w = 0; w < Traits::kConsumers; ++w) {
@@ -163,14 +204,17 @@ class HopperProducer {
   // With tiles of 64 keys the loop over tiles is as long as what consumers do meanwhile: what is
   // the same for all tiles is asked for before it, and a run of one segment asks for nothing.
   __device__ void load_item(const WorkItem& item, int begin, int end) {
+    const QSegment& q = p_.plan.q[p_.plan.run_begin[item.run]];
+    load_item(item, begin, end, q.kv_begin, q.kv_end);
+  }
+  __device__ void load_item(const WorkItem& item, int begin, int end, int run, int last_run) {
     const AttentionPlan& plan = p_.plan;
-    const QSegment& q = plan.q[plan.run_begin[item.run]];
     const int head = divide(item.head, plan.by_group);  // of the keys
     bool first = true;
     int issued = 0;  // tiles; the ring is full with two
     const int ahead_at = min_i(end - begin, 2);
     int before = 0;  // tiles of the runs before
-    for (int run = q.kv_begin; run < q.kv_end && begin < end; ++run) {
+    for (; run < last_run && begin < end; ++run) {
       const KeyTiles tiles = key_tiles(plan, item, run, Traits::kBlockN);
       int segment = plan.kv_run_begin[run];
       int first_key = 0;  // of the segment, in the run
@@ -209,15 +253,19 @@ class HopperProducer {
         pending_head_ = head;
         if (first) {
           load_q(item);
-          if constexpr (!Traits::kStaged) prefetch(item);
+          if constexpr (Traits::kCarries) prefetch(item);
         }
         first = false;
         if (Traits::kLooksAhead && ++issued == ahead_at) look_ahead();
       }
     }
+    if constexpr (Traits::kArrives) {
+      end_visit();
+      first |= !held_.picked();
+    }
     if (!first) return;  // its last values go behind the next item's first keys
     load_pending_v();
-    if constexpr (!Traits::kStaged) prefetch(item);
+    if constexpr (Traits::kCarries) prefetch(item);
     if constexpr (Traits::kLooksAhead) look_ahead();
   }
 
@@ -300,6 +348,7 @@ class HopperProducer {
   const int lane_;
   const int rank_;
   KeyBoxes<Traits> boxes_;
+  HeldItems<Traits> held_;
   Ring<HopperSmem<Traits>::kWorkSlots> work_;
   Ring<Traits::kQStages> q_;
   Ring<Traits::kKvStages> k_;

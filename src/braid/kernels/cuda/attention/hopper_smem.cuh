@@ -8,7 +8,7 @@ namespace braid::cuda {
 
 template <class T_, int kDqk_, int kDv_, int kConsumers_, int kBlockN_, int kKvStages_,
           int kQStages_, int kCtasPerSm_, int kCluster_, bool kQInRegisters_, bool kSplit_,
-          bool kStaged_>
+          int kForm_>
 struct HopperTraits {
   using T = T_;
   static constexpr int kDqk = kDqk_;
@@ -20,10 +20,18 @@ struct HopperTraits {
   static constexpr int kCtasPerSm = kCtasPerSm_;
   static constexpr int kCluster = kCluster_;  // CTAs that share key tiles by multicast: 1 or 2
   static_assert(kCluster == 1 || kCluster == 2);
+  static constexpr HopperForm kForm = HopperForm(kForm_);
+  // An item's sums may start from a carried state, and become one.
+  static constexpr bool kCarries = kForm == HopperForm::kCarrying;
+  // Rows of O and of the state pass through shared memory (staging.cuh), and what an item carries
+  // meets its sums at its end.
+  static constexpr bool kStaged = kForm == HopperForm::kStaged;
+  // A CTA leaves an item whose next keys are not there, and comes back to it (held_items.cuh).
+  static constexpr bool kArrives = kForm == HopperForm::kArriving;
   static constexpr int kThreads = 128 * (kConsumers + 1);
   // Three consumers leave more to the warps that copy only where 152 are enough: heads of 96,
   // staged.
-  static constexpr bool kFewer = kConsumers == 3 && kStaged_ && kDqk == 96;
+  static constexpr bool kFewer = kConsumers == 3 && kStaged && kDqk == 96;
   static constexpr int kProducerRegisters = kFewer            ? 56
                                             : kConsumers == 3 ? 32
                                             : kConsumers == 2 ? 40
@@ -36,10 +44,7 @@ struct HopperTraits {
   // The CTAs of a cluster, 1 to 8, share the keys of one item and merge what they found; a CTA is
   // done after it.
   static constexpr bool kSplit = kSplit_;
-  // Made for calls that carry a state: rows of O and of the state pass through shared memory
-  // (staging.cuh), and what an item carries meets its sums at its end.
-  static constexpr bool kStaged = kStaged_;
-  static_assert(!kStaged || (!kSplit && kConsumers <= 3));
+  static_assert(!kSplit || (!kStaged && !kArrives));
   // The next item is looked up while an item is worked on, which takes registers.
   static constexpr bool kLooksAhead = kStaged && kProducerRegisters >= 40;
   static constexpr bool kTakeTurns = kConsumers > 1;
@@ -57,6 +62,8 @@ struct HopperTraits {
   static constexpr int kKvChunkBytes = kBlockN * 128;
   static constexpr int kKBytes = kChunksQk * kKvChunkBytes;
   static constexpr int kVBytes = kChunksV * kKvChunkBytes;
+  // Units of 16 bytes a thread that sums and row statistics take.
+  static constexpr int kSumUnits = kOutN / 8 + 1;
 };
 
 // What consumers need to know of an item.
@@ -65,8 +72,9 @@ struct WorkSlot {
   int num_tiles;  // of keys; -1: no item, all are done
   int b;
   int head;
-  int ready;  // of the first unit: its place among AttentionChain's
   ItemUnit unit[kConsumers];
+  int resume;  // the place of the sums that it goes on from; -1: none
+  int leave;   // the place where its sums are left; -1: it is finished
 };
 
 // Where a warpgroup's 64 rows of an item are.
@@ -74,6 +82,15 @@ struct ItemPlace {
   int b;
   int head;
   ItemUnit unit;
+};
+
+// An item that a CTA has looked at and not finished.
+struct HeldItem {
+  int index;
+  int run;         // of keys, the first that is left
+  int stage;       // when that arrives
+  int last_stage;  // when the last does
+  bool begun;      // it has left sums
 };
 
 // What consumers need to know of a key tile.
@@ -107,6 +124,10 @@ struct HopperSmem {
   float2 state_stats[Traits::kStaged ? Traits::kConsumers : 1][64];  // m, l; or lse
   uint64_t state_full[Traits::kConsumers];  // what the item carries is there
   uint64_t state_out[Traits::kConsumers];   // its rows are there
+  HeldItem held[Traits::kArrives ? kMaxHeld : 1];
+  int told[2];  // to the other CTA of a cluster: stages that the first one has seen
+  uint64_t told_full[2];
+  uint64_t told_empty[2];
 
   // Of a split item, in the place of its keys and values: O' by rows, m and l by rows; then, of the
   // rows that this CTA merges, each part's weight, and the row's m and l.

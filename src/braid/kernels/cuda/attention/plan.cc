@@ -46,8 +46,8 @@ bool follows(const void* x, const Strides& s, const void* y, const Strides& t, i
 
 // Whether `b` goes on where `a` ends, in memory and in position.
 bool continues(const AttentionDesc& desc, const KvSegment& a, const KvSegment& b) {
-  return desc.page_size == 0 && !a.lengths && !b.lengths && a.length > 0 && b.length > 0 &&
-         a.offset + a.length == b.offset &&
+  return desc.page_size == 0 && a.stage == b.stage && !a.lengths && !b.lengths && a.length > 0 &&
+         b.length > 0 && a.offset + a.length == b.offset &&
          follows(a.k, a.k_stride, b.k, b.k_stride, a.length, 2) &&
          follows(a.v, a.v_stride, b.v, b.v_stride, a.length, 2);
 }
@@ -77,8 +77,8 @@ bool continues(const AttentionDesc& desc, const QSegment& a, const QSegment& b) 
 // go on, too. Pieces of tiles are 8 rows, the height of a swizzled block.
 bool shares_tiles(const AttentionDesc& desc, const KvSegment& a, const KvSegment& b) {
   const bool windowed = desc.window_left != kUnlimited || desc.window_right != kUnlimited;
-  return desc.page_size == 0 && !a.lengths && !b.lengths && a.length % kKeyPiece == 0 &&
-         (!windowed || a.offset + a.length == b.offset);
+  return desc.page_size == 0 && a.stage == b.stage && !a.lengths && !b.lengths &&
+         a.length % kKeyPiece == 0 && (!windowed || a.offset + a.length == b.offset);
 }
 
 // KV segments that are one piece of memory, and seen together, become one. `place[j]` is where the
@@ -113,7 +113,10 @@ std::vector<int> runs_of_keys(const AttentionDesc& desc, const AttentionParams& 
     const bool joins = j > 0 && !cut[j] && config.kernel == AttentionKernel::kHopper &&
                        shares_tiles(desc, kv[j - 1], kv[j]) &&
                        plan.kv_run_length[runs - 1] + kv[j].length <= kMaxRunLength;
-    if (!joins) plan.kv_run_begin[runs++] = static_cast<int32_t>(j);
+    if (!joins) {
+      plan.kv_stage[runs] = kv[j].stage;
+      plan.kv_run_begin[runs++] = static_cast<int32_t>(j);
+    }
     plan.kv_first[j] = plan.kv_run_length[runs - 1];
     plan.kv_run_length[runs - 1] += kv[j].length;
     run_of.push_back(runs - 1);

@@ -13,6 +13,7 @@ constexpr int32_t kNoWindow = 1 << 29;  // a window edge that no position reache
 constexpr int32_t kKeyPiece = 8;        // rows: where segments may meet within a tile of keys
 constexpr int32_t kPartRows = 32;
 constexpr int32_t kMaxRunLength = 1 << 28;
+constexpr int32_t kMaxHeld = 32;  // items that a CTA has begun and left
 
 // One launch, passed to a kernel by value. Rows are dealt in units of 64; Q segments that see the
 // same keys and follow one another (or see all keys, whatever their position) form a run, whose
@@ -32,6 +33,7 @@ struct AttentionPlan {
   int32_t kv_run_begin[kMaxKvSegments + 1];
   int32_t kv_run_length[kMaxKvSegments];  // keys of run r
   int32_t kv_first[kMaxKvSegments];       // a segment's first key in its run
+  int32_t kv_stage[kMaxKvSegments];       // of run r: when it arrives
   int32_t num_q;
   int32_t num_runs;
   int32_t num_items;

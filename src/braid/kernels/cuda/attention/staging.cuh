@@ -1,12 +1,10 @@
 #pragma once
 
-#include "braid/kernels/cuda/attention/chain.cuh"
 #include "braid/kernels/cuda/attention/epilogue.cuh"
 #include "braid/kernels/cuda/attention/hopper_launch.h"
 #include "braid/kernels/cuda/attention/hopper_smem.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
-#include "braid/kernels/cuda/ptx/system.h"
 
 // Rows of O, and carried states, on their way between registers and memory through shared memory.
 // A warpgroup's 64 rows have a place each. What an item carries is brought there while it is worked
@@ -105,36 +103,16 @@ class HopperMover {
 
   __device__ void run() {
     const AttentionPlan& plan = p_.plan;
-    bool waits = follows<Traits>(p_);
-    if (!waits) ptx::grid_dependency_wait();
+    ptx::grid_dependency_wait();
     for (uint32_t parity = 0; take_item(); parity ^= 1) {
-      if (plan.load_state) {
-        if (follows<Traits>(p_)) wait_ready();
-        plan.state_bf16 ? load_rows<true>() : load_rows<false>();
-      }
+      if (plan.load_state) plan.state_bf16 ? load_rows<true>() : load_rows<false>();
       ptx::mbarrier_arrive(&smem_.state_full[wg_]);
       ptx::mbarrier_wait(&smem_.state_out[wg_], parity);
       plan.finalize || plan.state_bf16 ? store_rows<true>() : store_rows<false>();
-      if (p_.signals) {
-        __syncwarp();
-        if (lane_ == 0 && exists()) count_ready(p_, slot_);
-      } else if (follows<Traits>(p_) && lane_ == 0 && exists()) {
-        p_.ready[slot_] = 0;  // as it was before the chain
-      }
-      if (waits) end_overlap();
-      waits = false;
     }
-    if (waits) end_overlap();
   }
 
  private:
-  // At most two grids of a chain run at a time, and none ends before the one before it.
-  __device__ void end_overlap() {
-    if (wg_ != 0) return;
-    ptx::grid_dependency_wait();
-    ptx::grid_launch_dependents();
-  }
-
   // The next item, if there is one.
   __device__ bool take_item() {
     const int slot = work_.slot;
@@ -145,7 +123,6 @@ class HopperMover {
       tiles = work.num_tiles;
       b_ = work.b;
       head_ = work.head;
-      slot_ = work.ready + wg_;
       unit_ = work.unit[wg_];
       ptx::mbarrier_arrive(&smem_.work_empty[slot]);
     }
@@ -154,31 +131,12 @@ class HopperMover {
     broadcast(tiles);
     broadcast(b_);
     broadcast(head_);
-    broadcast(slot_);
     broadcast(unit_.segment);
     broadcast(unit_.token);
     broadcast(unit_.length);
     broadcast(unit_.row);
     broadcast(unit_.position);
     return tiles >= 0;
-  }
-
-  // A warpgroup past the end of its run has no row, and no place among those that are ready.
-  __device__ bool exists() const { return valid_rows(unit_) > 0; }
-
-  // Until the calls before this one are done with the unit.
-  __device__ void wait_ready() {
-    if (lane_ == 0 && exists()) {
-      const uint64_t begin = ptx::global_nanoseconds();
-      while (ptx::load_acquire_gpu(p_.ready + slot_) < p_.ready_count) {
-        if (ptx::global_nanoseconds() - begin > kReadyTimeoutNs) {
-          atomicAdd(p_.late, 1);
-          break;
-        }
-        __nanosleep(100);
-      }
-    }
-    __syncwarp();
   }
 
   // Lanes side by side on a row's units of 16 bytes, as many whole rows at a time as fit.
@@ -276,8 +234,6 @@ class HopperMover {
     __syncwarp();
   }
 
-  static constexpr uint64_t kReadyTimeoutNs = 5'000'000'000;
-
   const HopperParams& p_;
   HopperSmem<Traits>& smem_;
   const int wg_;
@@ -286,7 +242,6 @@ class HopperMover {
   ItemUnit unit_{};
   int b_ = 0;
   int head_ = 0;
-  int slot_ = 0;
 };
 
 }  // namespace braid::cuda

@@ -57,4 +57,17 @@ __device__ inline float2 load_cluster_f32x2(uint32_t address) {
   return x;
 }
 
+// Puts x into the shared memory of CTA `rank`, and counts its four bytes as arrived there.
+__device__ inline void store_async_cluster(int* at, int x, uint64_t* barrier, uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote, full;\n"
+      "mapa.shared::cluster.u32 remote, %0, %3;\n"
+      "mapa.shared::cluster.u32 full, %2, %3;\n"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.s32 [remote], %1, [full];\n"
+      "}\n" ::"r"(smem_address(at)),
+      "r"(x), "r"(smem_address(barrier)), "r"(rank)
+      : "memory");
+}
+
 }  // namespace braid::cuda::ptx

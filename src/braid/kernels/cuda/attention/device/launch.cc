@@ -1,5 +1,7 @@
 #include "braid/kernels/cuda/attention/launch.h"
 
+#include <algorithm>
+
 #include "braid/backend/cuda/device.h"
 #include "braid/base/error.h"
 #include "braid/base/math.h"
@@ -33,11 +35,11 @@ template <DType kDType>
 void launch_hopper_any(const AttentionDesc& desc, const AttentionConfig& config,
                        const HopperParams& params, int num_sms, cudaStream_t stream) {
 #define BRAID_TRY(qk, v, consumers, n, kv_stages, q_stages, ctas, ctas_per_cluster, q_reg, splits, \
-                  stage, ...)                                                                      \
+                  made_for, ...)                                                                   \
   if (desc.head_dim_qk == qk && desc.head_dim_v == v && config.block_n == n &&                     \
       config.block_m == 64 * consumers * ctas_per_cluster && config.cluster == ctas_per_cluster && \
-      config.staged == bool(stage) && (config.split == 1 || splits))                               \
-    return launch_hopper_variant<kDType, qk, v, consumers, n, ctas_per_cluster, stage>(            \
+      config.form == HopperForm(made_for) && (config.split == 1 || splits))                        \
+    return launch_hopper_variant<kDType, qk, v, consumers, n, ctas_per_cluster, made_for>(         \
         params, config.split, num_sms, stream);
   BRAID_HOPPER_VARIANTS(BRAID_TRY)
 #undef BRAID_TRY
@@ -45,43 +47,22 @@ void launch_hopper_any(const AttentionDesc& desc, const AttentionConfig& config,
        to_string(config));
 }
 
-// The calls before are waited for as a whole.
-void restart(AttentionChain& chain, cudaStream_t stream) {
-  if (chain.calls == 0) return;
-  check_cuda(cudaMemsetAsync(chain.ready, 0, (chain.slots - 1) * sizeof(int32_t), stream),
-             "attention: chain");
-  chain.calls = 0;
-}
-
-// The call's place in its chain: what it waits for, and whether the next may follow it.
-void join_chain(AttentionChain& chain, const AttentionConfig& config, cudaStream_t stream,
-                HopperParams& params) {
-  const AttentionPlan& plan = params.plan;
-  const int32_t heads = plan.num_head_items * plan.batch;
-  const int32_t units = plan.run_units[0];
-  const bool fits = config.staged && plan.num_q == 1 && !plan.device_lengths &&
-                    int64_t{heads} * units < chain.slots;
-  params.ready = chain.ready;
-  params.late = chain.ready + chain.slots - 1;
-  if (!fits || !plan.load_state || chain.units != units || chain.heads != heads) {
-    restart(chain, stream);
+void join_arrivals(const AttentionDesc& desc, const AttentionParams& params,
+                   const AttentionConfig& config, int num_sms, const AttentionArrivals* arrivals,
+                   HopperParams& hopper) {
+  const int clusters = std::min(hopper.plan.num_items, num_sms / config.cluster);
+  const size_t each = attention_sums_bytes(desc, config) * clusters;
+  if (arrivals == nullptr || arrivals->sums_bytes < each) {
+    fail(ErrorCode::kInvalidArgument, "attention: {} bytes for sums that are left (at least {})",
+         arrivals == nullptr ? 0 : arrivals->sums_bytes, each);
   }
-  params.ready_count = chain.calls;
-  params.signals = fits && !plan.finalize;
-  params.counters += 2 * (chain.calls % 2);
-  chain.calls = params.signals ? chain.calls + 1 : 0;
-  chain.units = units;
-  chain.heads = heads;
+  hopper.arrived = arrivals->arrived;
+  hopper.sums = static_cast<float4*>(arrivals->sums);
+  hopper.places = static_cast<int32_t>(std::min<size_t>(arrivals->sums_bytes / each, kMaxHeld));
+  hopper.last_stage = params.kv.back().stage;
 }
 
 }  // namespace
-
-int64_t attention_chain_slots(const AttentionDesc& desc, const AttentionParams& params) {
-  int64_t tokens = 0;
-  for (const QSegment& q : params.q) tokens += q.length;
-  // Of a packed unit's 64 rows at least 33 are tokens' heads.
-  return int64_t{desc.batch} * desc.num_q_heads * (ceil_div(tokens, 33) + 1) + 1;
-}
 
 AttentionDevice attention_device() {
   int device = 0;
@@ -109,24 +90,29 @@ SparingConfig choose_beside_one_warp(const AttentionDesc& desc, const AttentionP
 
 void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream, int spare_sms,
-               AttentionChain* chain) {
+               const AttentionArrivals* arrivals) {
   verify(desc, params);
   const bool bf16 = desc.dtype == DType::bf16;
   if (config.kernel == AttentionKernel::kGeneric) {
-    if (chain != nullptr) restart(*chain, stream);
     const AttentionPlan plan = make_plan(desc, params, config);
     if (plan.num_items == 0) return;
     bf16 ? launch_generic_any<DType::bf16>(desc, config, plan, stream)
          : launch_generic_any<DType::f16>(desc, config, plan, stream);
     return;
   }
+  const bool carrying = config.form == HopperForm::kCarrying || config.form == HopperForm::kStaged;
+  if ((carries_state(desc) && !carrying) ||
+      keys_arrive(params) != (config.form == HopperForm::kArriving)) {
+    fail(ErrorCode::kUnsupported, "attention: {} as {}", to_string(desc), to_string(config));
+  }
   HopperParams hopper{};
   hopper.plan = make_plan(desc, params, config);
   if (hopper.plan.num_items == 0) return;
   hopper.counters = static_cast<int32_t*>(workspace);
   make_tensor_maps(desc, config, hopper);
-  if (chain != nullptr) join_chain(*chain, config, stream, hopper);
   const int num_sms = attention_device().num_sms - spare_sms;
+  if (config.form == HopperForm::kArriving)
+    join_arrivals(desc, params, config, num_sms, arrivals, hopper);
   bf16 ? launch_hopper_any<DType::bf16>(desc, config, hopper, num_sms, stream)
        : launch_hopper_any<DType::f16>(desc, config, hopper, num_sms, stream);
 }

@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "backend/cuda/attention/attention_case.h"
+
+namespace braid::cuda::test {
+namespace {
+
+// Whatever time keys take to arrive, the result is the same, and right.
+class KeysArriveOf : public testing::TestWithParam<Dims> {};
+INSTANTIATE_TEST_SUITE_P(Dims, KeysArriveOf, testing::ValuesIn(kDims));
+
+TEST_P(KeysArriveOf, AtAnyTime) {
+  REQUIRE_DEVICE();
+  if (attention_device().compute_capability != 90) GTEST_SKIP() << "keys arrive on Hopper";
+  const Dims d = GetParam();
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    for (bool causal : {false, true}) {
+      CaseSpec spec;
+      spec.desc = make_desc(d.qk, d.v, 24, 8, dtype, 2);
+      if (causal) spec.desc.window_right = 0;
+      spec.q_lengths = {130, 600};  // more tiles than SMs
+      spec.q_offsets = {600, 0};
+      spec.kv_lengths = {170, 80, 0, 210, 50, 220};
+      spec.kv_stages = {0, 0, 1, 2, 2, 3};
+      spec.seed = d.qk + 1000 * causal;
+      Case c(spec);
+      for (const AttentionConfig& config :
+           candidates(c.desc(), c.device_params(), attention_device())) {
+        std::vector<uint8_t> first;
+        for (uint64_t seed = 1; seed <= 6; ++seed) {
+          SCOPED_TRACE(
+              fmt::format("{} as {}, seed {}", to_string(c.desc()), to_string(config), seed));
+          ASSERT_EQ(c.run_arriving(config, seed), std::pair(0u, 0u));
+          if (first.empty()) {
+            ASSERT_EQ(c.check(16), "");
+            first = c.result();
+          }
+          ASSERT_TRUE(first == c.result()) << "another result at another time";
+        }
+      }
+    }
+  }
+}
+
+// Keys that never come end the wait, and are told of.
+TEST(KeysArrive, ThoseThatDoNotAreCounted) {
+  REQUIRE_DEVICE();
+  if (attention_device().compute_capability != 90) GTEST_SKIP() << "keys arrive on Hopper";
+  CaseSpec spec;
+  spec.desc = make_desc(128, 128, 8, 8);
+  spec.q_lengths = {200};
+  spec.kv_lengths = {200, 200};
+  spec.kv_stages = {0, 1};
+  Case c(spec);
+  const AttentionConfig config = choose(c.desc(), c.device_params(), attention_device());
+  EXPECT_GT(c.run_arriving(config, 1, true).second, 0u);
+  EXPECT_EQ(c.run_arriving(config, 1), std::pair(0u, 0u));  // and the next call is right
+  EXPECT_EQ(c.check(16), "");
+}
+
+}  // namespace
+}  // namespace braid::cuda::test
