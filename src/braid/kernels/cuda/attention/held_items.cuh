@@ -114,6 +114,7 @@ class HeldItems {
   __device__ HeldItem take() {
     if (!picks_new_) {
       HeldItem item = smem_.held[place()];
+      __syncwarp();  // `put` writes there
       item.index = uniform(item.index);
       item.run = uniform(item.run);
       item.begun = uniform(item.begun);
