@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cuda/attention/attention_case.h"
+#include "braid/base/error.h"
 
 namespace braid::cuda::test {
 namespace {
@@ -40,6 +41,33 @@ TEST_P(KeysArriveOf, AtAnyTime) {
         }
       }
     }
+  }
+}
+
+// What would compute something else is refused, not launched.
+TEST(KeysArrive, OtherKernelsRefuse) {
+  REQUIRE_DEVICE();
+  CaseSpec spec;
+  spec.desc = make_desc(128, 128, 8, 8);
+  spec.q_lengths = {64};
+  spec.kv_lengths = {64, 64};
+  Case there(spec);
+  spec.kv_stages = {0, 1};
+  Case arriving(spec);
+  for (AttentionConfig config :
+       candidates(there.desc(), there.device_params(), attention_device())) {
+    EXPECT_THROW(arriving.run(config), Error) << to_string(config);
+    if (config.kernel == AttentionKernel::kGeneric) continue;
+    config.form = HopperForm::kArriving;
+    EXPECT_THROW(there.run(config), Error) << to_string(config);
+  }
+  spec.kv_stages = {};
+  spec.desc.finalize = false;
+  Case carrying(spec);
+  for (const AttentionConfig& config :
+       candidates(there.desc(), there.device_params(), attention_device())) {
+    if (config.kernel == AttentionKernel::kGeneric) continue;
+    EXPECT_THROW(carrying.run(config), Error) << to_string(config);
   }
 }
 

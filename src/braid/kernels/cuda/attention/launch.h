@@ -18,8 +18,9 @@ constexpr size_t kAttentionWorkspaceBytes = 8;
 // spare SMs.
 struct AttentionArrivals {
   // Device [2]. Whoever brings stage s writes s to the first after its keys: by a copy that follows
-  // theirs, or released at system scope. Zero before the call, and again after it. The second
-  // counts waits that ran out after 5 s: results are wrong if it is not zero.
+  // theirs, or released at system scope. Zero before the call, and again after it: nobody writes
+  // for the next one before this one has ended. The second counts waits that ran out after 5 s:
+  // results are wrong if it is not zero.
   uint32_t* arrived = nullptr;
   void* sums = nullptr;   // device, 16-byte aligned
   size_t sums_bytes = 0;  // attention_sums_bytes is as much as is used, a 32nd of it the least
@@ -30,7 +31,7 @@ struct AttentionArrivals {
 // kAttentionWorkspaceBytes of device memory that no other launch in flight uses. The Hopper kernel
 // is launched while the kernel before it in the stream ends (programmatic dependent launch) and
 // waits for that one's memory before it touches any. It leaves `spare_sms` SMs to others.
-// `arrivals` go with a config that `arrives`. Fails as `verify` does, and with kUnsupported if no
+// `arrivals` go with a config of kArriving. Fails as `verify` does, and with kUnsupported if no
 // kernel is built for `config`.
 void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream,

@@ -92,6 +92,12 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream, int spare_sms,
                const AttentionArrivals* arrivals) {
   verify(desc, params);
+  const bool carries = config.kernel == AttentionKernel::kGeneric ||
+                       config.form == HopperForm::kCarrying || config.form == HopperForm::kStaged;
+  if ((carries_state(desc) && !carries) ||
+      keys_arrive(params) != (config.form == HopperForm::kArriving)) {
+    fail(ErrorCode::kUnsupported, "attention: {} as {}", to_string(desc), to_string(config));
+  }
   const bool bf16 = desc.dtype == DType::bf16;
   if (config.kernel == AttentionKernel::kGeneric) {
     const AttentionPlan plan = make_plan(desc, params, config);
@@ -99,11 +105,6 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
     bf16 ? launch_generic_any<DType::bf16>(desc, config, plan, stream)
          : launch_generic_any<DType::f16>(desc, config, plan, stream);
     return;
-  }
-  const bool carrying = config.form == HopperForm::kCarrying || config.form == HopperForm::kStaged;
-  if ((carries_state(desc) && !carrying) ||
-      keys_arrive(params) != (config.form == HopperForm::kArriving)) {
-    fail(ErrorCode::kUnsupported, "attention: {} as {}", to_string(desc), to_string(config));
   }
   HopperParams hopper{};
   hopper.plan = make_plan(desc, params, config);
