@@ -20,8 +20,7 @@ bool power_of_two(int x) {
 bool hopper_takes(const AttentionDesc& desc, const AttentionParams& params,
                   const HopperVariant& v) {
   if (v.head_dim_qk != desc.head_dim_qk || v.head_dim_v != desc.head_dim_v) return false;
-  const bool carries = v.form == HopperForm::kCarrying || v.form == HopperForm::kStaged;
-  if (carries != carries_state(desc)) return false;
+  if (carries_state(v.form) != carries_state(desc)) return false;
   if ((v.form == HopperForm::kArriving) != keys_arrive(params)) return false;
   if (v.cluster > 1) {
     // Shared tiles are whole boxes whose end the copy engine knows, and a cluster's items are
@@ -177,10 +176,7 @@ AttentionConfig choose(const AttentionDesc& desc, const AttentionParams& params,
 }
 
 size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionConfig& config) {
-  // A thread's accumulators, its rows' maxima and its part of their sums.
-  const int columns = desc.head_dim_v + (desc.head_dim_v == 64 ? 8 : 0);
-  const size_t units = static_cast<size_t>(columns) / 8 + 1;
-  return static_cast<size_t>(config.block_m / 64) * 128 * 16 * units;
+  return static_cast<size_t>(config.block_m / 64) * 128 * 16 * sum_units(desc.head_dim_v);
 }
 
 size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& params,

@@ -24,6 +24,9 @@ enum class HopperForm {
   kStaged,    // carried states and rows of O, through shared memory
   kArriving,  // whole calls whose keys arrive while they run
 };
+constexpr bool carries_state(HopperForm form) {
+  return form == HopperForm::kCarrying || form == HopperForm::kStaged;
+}
 
 struct AttentionConfig {
   AttentionKernel kernel = AttentionKernel::kGeneric;
@@ -51,6 +54,12 @@ std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const Attenti
 // The candidate with the least estimated cost.
 AttentionConfig choose(const AttentionDesc& desc, const AttentionParams& params,
                        const AttentionDevice& device);
+
+// What a thread leaves of an item, in units of 16 bytes: its accumulators (heads of 64 have eight
+// more columns, for row sums), its rows' maxima and its part of their sums.
+constexpr int sum_units(int head_dim_v) {
+  return (head_dim_v + (head_dim_v == 64 ? 8 : 0)) / 8 + 1;
+}
 
 // Device memory for the sums of items that a call whose keys arrive leaves: of one item, and of as
 // many as its CTAs may come to leave.

@@ -62,8 +62,8 @@ struct HopperTraits {
   static constexpr int kKvChunkBytes = kBlockN * 128;
   static constexpr int kKBytes = kChunksQk * kKvChunkBytes;
   static constexpr int kVBytes = kChunksV * kKvChunkBytes;
-  // Units of 16 bytes a thread that sums and row statistics take.
-  static constexpr int kSumUnits = kOutN / 8 + 1;
+  static constexpr int kSumUnits = sum_units(kDv);
+  static_assert(kSumUnits == kOutN / 8 + 1);
 };
 
 // What consumers need to know of an item.

@@ -20,7 +20,7 @@ struct AttentionArrivals {
   // Device [2]. Whoever brings stage s writes s to the first after its keys: by a copy that follows
   // theirs, or released at system scope. Zero before the call, and again after it: nobody writes
   // for the next one before this one has ended. The second counts waits that ran out after 5 s:
-  // results are wrong if it is not zero.
+  // results are wrong if it is not zero. A call without queries touches neither.
   uint32_t* arrived = nullptr;
   void* sums = nullptr;   // device, 16-byte aligned
   size_t sums_bytes = 0;  // attention_sums_bytes is as much as is used, a 32nd of it the least

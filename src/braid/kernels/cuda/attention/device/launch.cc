@@ -92,8 +92,7 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream, int spare_sms,
                const AttentionArrivals* arrivals) {
   verify(desc, params);
-  const bool carries = config.kernel == AttentionKernel::kGeneric ||
-                       config.form == HopperForm::kCarrying || config.form == HopperForm::kStaged;
+  const bool carries = config.kernel == AttentionKernel::kGeneric || carries_state(config.form);
   if ((carries_state(desc) && !carries) ||
       keys_arrive(params) != (config.form == HopperForm::kArriving)) {
     fail(ErrorCode::kUnsupported, "attention: {} as {}", to_string(desc), to_string(config));
@@ -112,8 +111,7 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
   hopper.counters = static_cast<int32_t*>(workspace);
   make_tensor_maps(desc, config, hopper);
   const int num_sms = attention_device().num_sms - spare_sms;
-  if (config.form == HopperForm::kArriving)
-    join_arrivals(desc, params, config, num_sms, arrivals, hopper);
+  if (keys_arrive(params)) join_arrivals(desc, params, config, num_sms, arrivals, hopper);
   bf16 ? launch_hopper_any<DType::bf16>(desc, config, hopper, num_sms, stream)
        : launch_hopper_any<DType::f16>(desc, config, hopper, num_sms, stream);
 }
