@@ -1,29 +1,12 @@
 #include "braid/backend/cuda/tensor_map.h"
 
-#include "braid/backend/cuda/check.h"
+#include "braid/backend/cuda/driver_function.h"
 #include "braid/base/error.h"
 
 namespace braid::cuda {
 namespace {
 
 constexpr size_t kMaxRank = 5;
-
-using Encode = decltype(&cuTensorMapEncodeTiled);
-
-Encode encoder() {
-  static const Encode encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                cudaEnableDefault, &found),
-               "cuTensorMapEncodeTiled");
-    if (found != cudaDriverEntryPointSuccess) {
-      fail(ErrorCode::kUnsupported, "the driver has no cuTensorMapEncodeTiled");
-    }
-    return reinterpret_cast<Encode>(function);
-  }();
-  return encode;
-}
 
 }  // namespace
 
@@ -40,7 +23,9 @@ CUtensorMap make_tensor_map(CUtensorMapDataType type, CUtensorMapSwizzle swizzle
     steps[i] = 1;
   }
   CUtensorMap map;
-  const CUresult result = encoder()(
+  static auto* const encode =
+      driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
+  const CUresult result = encode(
       &map, type, static_cast<cuuint32_t>(dims.size()), const_cast<void*>(data), sizes, strides,
       boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, l2, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
