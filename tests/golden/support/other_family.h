@@ -30,38 +30,40 @@ class OtherForward {
     const auto scope = b_.scope(name);
     x = ops::add(b_, x, normed(name + ".after", attention(name, x)));
     // Read by a linear, and by the residual stream.
-    const ValueId side = ops::linear(b_, x, linear(name + ".side.a", c_.C, c_.C));
+    const ValueId side = project(x, name + ".side.a", c_.C);
     x = ops::add(b_, x, side);
-    x = ops::add(b_, x, ops::linear(b_, side, linear(name + ".side.b", c_.C, c_.C)));
+    x = ops::add(b_, x, project(side, name + ".side.b", c_.C));
     // Of three columns.
-    const ValueId narrow = ops::linear(b_, x, linear(name + ".narrow.a", 3, c_.C));
-    x = ops::add(b_, x, ops::linear(b_, narrow, linear(name + ".narrow.b", c_.C, 3)));
+    const ValueId narrow = project(x, name + ".narrow.a", 3);
+    x = ops::add(b_, x, project(narrow, name + ".narrow.b", c_.C));
     const auto both = ops::linears(
-        b_, x, {linear(name + ".ffn.a", c_.F, c_.C), linear(name + ".ffn.b", c_.F, c_.C)});
+        b_, x, {linear(name + ".ffn.a", c_.F, c_.C), linear(name + ".ffn.b", c_.F, c_.C)},
+        shape_.activations);
     const ValueId y = normed(name + ".between", ops::gated(b_, both[0], both[1], {}));
-    return ops::add(b_, x, ops::linear(b_, y, linear(name + ".ffn.c", c_.C, c_.F)));
+    return ops::add(b_, x, project(y, name + ".ffn.c", c_.C));
   }
 
   ValueId attention(const std::string& name, ValueId x) {
-    const auto project = [&](const char* part, int64_t heads) {
-      return ops::linear(b_, x, linear(name + part, heads * c_.D, c_.C));
-    };
     const auto turned = [&](ValueId y) {
       return ops::rope(b_, y, in_.positions, kNoValue, c_.rope);
     };
-    const ValueId q = turned(normed(name + ".query_norm", project(".query", c_.Hq)));
-    const ValueId k = turned(normed(name + ".key_norm", project(".key", c_.Hkv)));
+    const ValueId q =
+        turned(normed(name + ".query_norm", project(x, name + ".query", c_.Hq * c_.D)));
+    const ValueId k = turned(normed(name + ".key_norm", project(x, name + ".key", c_.Hkv * c_.D)));
     const ValueType cache = {shape_.kv_dtype, {shape_.pages, shape_.page_size, c_.Hkv, c_.D}};
     const ops::KvCache kv = {b_.state(name + ".keys", cache), b_.state(name + ".values", cache)};
-    ops::kv_append(b_, k, project(".value", c_.Hkv), in_.meta, kv, c_.D);
+    ops::kv_append(b_, k, project(x, name + ".value", c_.Hkv * c_.D), in_.meta, kv, c_.D);
     const ValueId out = ops::attention(b_, q, kv, in_.meta,
                                        {.head_dim = c_.D, .group = c_.Hq / c_.Hkv, .scale = 0.25f});
-    return ops::linear(b_, out, linear(name + ".back", c_.C, c_.Hq * c_.D));
+    return project(out, name + ".back", c_.C);
   }
 
   ValueId normed(const std::string& name, ValueId x) {
     const int64_t width = b_.type(x).shape[1];
     return ops::rms_norm(b_, x, weight(name, {width}), {c_.eps, width, shape_.activations});
+  }
+  ValueId project(ValueId x, const std::string& name, int64_t n) {
+    return ops::linear(b_, x, linear(name, n, b_.type(x).shape[1]), shape_.activations);
   }
   ops::LinearWeights linear(const std::string& name, int64_t n, int64_t k) {
     return {weight(name, {n, k})};

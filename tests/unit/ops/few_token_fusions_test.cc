@@ -29,7 +29,7 @@ Kinds kinds(const Program& program) {
 TEST(FewTokenFusions, TakeEveryNormOfADecoder) {
   for (const int64_t T : {int64_t{1}, kFewTokens}) {
     EXPECT_THAT(
-        kinds(fused(testing_decoder::decoder(T, 2))),
+        kinds(fused(testing_decoder::decoder(T, 2, DType::bf16))),
         ElementsAre("embedding", "norm_linear", "rope_append", "attention", "linear", "norm_linear",
                     "linear", "norm_linear", "rope_append", "attention", "linear", "norm_linear",
                     "linear", "add", "gather_rows", "norm_linear"));
@@ -40,7 +40,7 @@ TEST(FewTokenFusions, LeaveMoreTokens) {
   for (const int64_t T : {kFewTokens + 1, int64_t{64}}) {
     // Of the head there are three rows.
     EXPECT_THAT(
-        kinds(fused(testing_decoder::decoder(T, 1))),
+        kinds(fused(testing_decoder::decoder(T, 1, DType::bf16))),
         ElementsAre("embedding", "rms_norm", "linear", "rope_append", "attention", "linear",
                     "add_rms_norm", "gated_linear", "linear", "add", "gather_rows", "norm_linear"));
   }
@@ -86,7 +86,7 @@ TEST(FewTokenFusions, LeaveANormThatSomebodyElseReads) {
   for (const bool adds : {false, true}) {
     for (const Reader reader : {Reader::none, Reader::output, Reader::op}) {
       Block t;
-      const ValueId s = adds ? ops::add(t.b, t.a, t.a) : t.a;
+      const ValueId s = adds ? ops::add(t.b, t.a, t.tokens_of("b", DType::bf16)) : t.a;
       const ValueId x = t.norm(s);
       std::vector<ValueId> outputs = {ops::linear(t.b, x, t.weight("W0", DType::f16))};
       if (adds) outputs.push_back(s);  // which the fused op makes
@@ -115,6 +115,18 @@ TEST(FewTokenFusions, LeaveWhatDoesNotFit) {
     const ValueId x = ops::rms_norm(t.b, t.a, w, {.group = 16});
     const ValueId y = ops::linear(t.b, x, t.weight("W0", DType::f16));
     EXPECT_THAT(kinds(fused(t.b.finish({y}))), ElementsAre("rms_norm", "linear"));
+  }
+  {
+    Block t;  // no residual stream
+    const ValueId x = t.norm(t.tokens_of("x", DType::bf16), DType::bf16);
+    const ValueId y = ops::linear(t.b, x, t.weight("W0", DType::f16));
+    EXPECT_THAT(kinds(fused(t.b.finish({y}))), ElementsAre("rms_norm", "linear"));
+  }
+  {
+    Block t;  // what is added to it was not rounded
+    const ValueId s = ops::add(t.b, t.a, t.tokens_of("b", DType::f32));
+    const ValueId y = ops::linear(t.b, t.norm(s), t.weight("W0", DType::f16));
+    EXPECT_THAT(kinds(fused(t.b.finish({y, s}))), ElementsAre("add_rms_norm", "linear"));
   }
 }
 

@@ -40,7 +40,7 @@ Program program_of(const Form& f) {
   Builder b("t", {.token = f.T, .sequence = 1, .row = 1});
   ValueId x = b.input("a", {DType::f32, {f.T, f.K}, BatchAxis::token});
   const ValueId sum =
-      f.adds ? ops::add(b, x, b.input("b", {f.dtype, {f.T, f.K}, BatchAxis::token})) : kNoValue;
+      f.adds ? ops::add(b, x, b.input("b", {DType::bf16, {f.T, f.K}, BatchAxis::token})) : kNoValue;
   if (f.adds) x = sum;
   const ValueId w = b.weight("w", {f.dtype, {f.K}});
   x = ops::rms_norm(b, x, w, {.eps = 1e-3f, .group = f.K, .dtype = f.dtype});

@@ -16,8 +16,13 @@ namespace {
 constexpr int64_t kLibraryScratch = int64_t{32} << 20;
 constexpr int64_t kAlignment = 256;
 
+// Of the library's operands: an x in f32, as of a model that norms after its layers, is rounded.
+DType product_dtype(DType x) {
+  return x == DType::f32 ? DType::bf16 : x;
+}
+
 bool taken_as_is(DType weight, DType x) {
-  return weight == x;
+  return weight == product_dtype(x);
 }
 
 // The last two weights, k and v of a projection, are one launch of the library where they are
@@ -30,11 +35,12 @@ bool last_are_alike(bool gated, TypeList in) {
 }
 
 // A launch's scratch: the product of the gate, products whose dead rows must not reach y (the last
-// of a pair apart), one weight as plain numbers, the library's own.
+// of a pair apart), x rounded, one weight as plain numbers, the library's own.
 struct GemmScratch {
   int64_t gate = 0;
   int64_t y = 0;
   int64_t y2 = 0;
+  int64_t rounded_x = 0;
   int64_t weight = 0;
   int64_t library = 0;
   int64_t bytes = 0;
@@ -42,6 +48,8 @@ struct GemmScratch {
   GemmScratch(bool gated, TypeList in, TypeList out) {
     const ValueType& x = in[0];
     const size_t n = (in.size() - 1) / 2;
+    const DType product = product_dtype(x.dtype);
+    const int64_t x_bytes = x.dtype == product ? 0 : bytes_of(product, x.shape.elems());
     int64_t gate_bytes = 0, y_bytes = 0, y2_bytes = 0, weight_bytes = 0;
     if (gated) gate_bytes = bytes_of(x.dtype, x.shape[0] * in[1].shape[0]);
     for (size_t i = 0; i < n; ++i) {
@@ -49,7 +57,7 @@ struct GemmScratch {
       const DType dtype = out[gated ? 0 : i].dtype;
       y_bytes = std::max(y_bytes, bytes_of(dtype, x.shape[0] * w.shape[0]));
       if (!taken_as_is(w.dtype, x.dtype)) {
-        weight_bytes = std::max(weight_bytes, bytes_of(x.dtype, w.shape.elems()));
+        weight_bytes = std::max(weight_bytes, bytes_of(product, w.shape.elems()));
       }
     }
     if (last_are_alike(gated, in)) {
@@ -57,7 +65,8 @@ struct GemmScratch {
     }
     y = round_up(gate_bytes, kAlignment);
     y2 = y + round_up(y_bytes, kAlignment);
-    weight = y2 + round_up(y2_bytes, kAlignment);
+    rounded_x = y2 + round_up(y2_bytes, kAlignment);
+    weight = rounded_x + round_up(x_bytes, kAlignment);
     library = weight + round_up(weight_bytes, kAlignment);
     bytes = library + kLibraryScratch;
   }
@@ -133,6 +142,7 @@ class BoundGemm {
     const LinearOperands op(call_);
     for (size_t i = 0; i < op.weights(); ++i) products_.push_back(make(args, store, op, i));
     const int sms = args.device.num_sms;
+    if (rounds_x()) x_config_ = choose_map(convert_desc(rounding()), sms);
     if (last_are_alike(gated_, types_of(call_.in))) make_pair(store, op, sms);
     if (gated_) {
       gate_config_ = choose_map(gated_desc(gate_params()), sms);
@@ -147,11 +157,15 @@ class BoundGemm {
     const LinearOperands op(call_);
     const bool paired = pair_.gemm && y_of(op, pair_.first).data < y_of(op, pair_.second).data;
     const size_t alone = products_.size() - (paired ? 2 : 0);
+    if (rounds_x()) {
+      convert(rounding(), x_config_, context);
+      context.pdl = true;
+    }
     for (size_t i = 0; i < alone; ++i) {
       const Product& product = products_[i];
       if (product.plain.w) dequantize(product.plain, context);
       GemmPointers p = product.pointers;
-      p.x = op.x().data;
+      p.x = x_of(op).data;
       p.y = y_of(op, i).data;
       product.gemm->run(context, p);
       context.pdl = true;
@@ -172,6 +186,19 @@ class BoundGemm {
 
   void finish(size_t i, const LaunchContext& context) const {
     if (!gated_ && !writes_in_place()) convert(copy_params(i), copy_configs_[i], context);
+  }
+
+  bool rounds_x() const {
+    const DType x = LinearOperands(call_).x().dtype;
+    return product_dtype(x) != x;
+  }
+  TensorView x_of(const LinearOperands& op) const {
+    if (!rounds_x()) return op.x();
+    return make_view(workspace_ + scratch_.rounded_x, product_dtype(op.x().dtype), op.x().shape);
+  }
+  ConvertParams rounding() const {
+    const LinearOperands op(call_);
+    return {.x = op.x(), .y = x_of(op), .rows = rows_};
   }
 
   TensorView in_scratch(const LinearOperands& op, size_t i) const {
@@ -202,7 +229,7 @@ class BoundGemm {
   }
 
   Product make(const LaunchArgs& args, GemmStore& store, const LinearOperands& op, size_t i) const {
-    const TensorView &x = op.x(), &w = op.weight(i), bias = op.bias(i), y = y_of(op, i);
+    const TensorView x = x_of(op), w = op.weight(i), bias = op.bias(i), y = y_of(op, i);
     Product product;
     GemmPointers& p = product.pointers;
     p.x = x.data;
@@ -240,7 +267,7 @@ class BoundGemm {
   template <class Y>
   GemmPointers pair_pointers(const LinearOperands& op, const Y& y) const {
     GemmPointers p = products_[pair_.first].pointers;
-    p.x = op.x().data;
+    p.x = x_of(op).data;
     p.w2 = products_[pair_.second].pointers.w;
     p.y = y(pair_.first);
     p.y2 = y(pair_.second);
@@ -270,6 +297,7 @@ class BoundGemm {
   const bool own_rows_;
   std::vector<Product> products_;
   Pair pair_;
+  RowsConfig x_config_;
   RowsConfig gate_config_;
   std::vector<RowsConfig> copy_configs_;  // [weights]
 };
