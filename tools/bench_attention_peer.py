@@ -75,8 +75,8 @@ class Arrival:
         self.to = self.from_host.cuda()
         self.stream = torch.cuda.Stream()
 
-    def at_once(self, run):
-        self.arrived.copy_(self.stage[3:], non_blocking=True)
+    def at_once(self, run, told=True):
+        (self.arrived if told else self.nobody).copy_(self.stage[3:], non_blocking=True)
         return run()
 
     def by_and_by(self, run, us, told=True):
@@ -109,22 +109,42 @@ def capture(run, times):
     return graph.replay
 
 
-NOT_IN_GRAPHS = ("4 stages", "1 call beside")
+def seconds(run, inner):
+    begin = torch.cuda.Event(enable_timing=True)
+    end = torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(inner):
+        run()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1e3 / inner
+
+
+def ratios(pairs, rounds, inner):
+    """How much faster the first of each pair is than the second, the median over rounds: neighbours
+    in time have the same clock, and take turns to be first."""
+    out = {}
+    for name, (run, base) in pairs.items():
+        out[name] = []
+        for r in range(rounds + 1):
+            order = (base, run) if r % 2 else (run, base)
+            times = [seconds(f, inner) for f in order]
+            out[name].append(times[1] / times[0] if r % 2 == 0 else times[0] / times[1])
+        out[name] = statistics.median(out[name][1:])
+    return out
 
 
 def measure(runs, rounds, inner, per_graph):
     """Median seconds of each of `runs`, in turns; a run that raises is left out."""
     times = {name: [] for name in runs}
     dead = {}
-    graphs = {name for name in runs if per_graph > 1 and not name.startswith(NOT_IN_GRAPHS)}
-    if graphs:
-        for name in graphs:
+    if per_graph > 1:
+        for name in runs:
             try:
                 runs[name] = capture(runs[name], per_graph)
             except RuntimeError as e:
                 dead[name] = str(e).splitlines()[0]
         inner = max(1, inner // per_graph)
-    per_run = {name: per_graph if name in graphs else 1 for name in runs}
     names = list(runs)
     shuffle = random.Random(1).shuffle
     for r in range(rounds + 1):
@@ -136,15 +156,9 @@ def measure(runs, rounds, inner, per_graph):
             if name in dead:
                 continue
             try:
-                begin = torch.cuda.Event(enable_timing=True)
-                end = torch.cuda.Event(enable_timing=True)
-                begin.record()
-                for _ in range(inner):
-                    run()
-                end.record()
-                end.synchronize()
+                time = seconds(run, inner) / per_graph
                 if r > 0:
-                    times[name].append(begin.elapsed_time(end) / 1e3 / inner / per_run[name])
+                    times[name].append(time)
             except RuntimeError as e:
                 dead[name] = str(e).splitlines()[0]
     for name, why in dead.items():
@@ -272,29 +286,31 @@ def main():
             def segments(n, gap=GAP):
                 return braid(wide[0][:, :l], wide[1][:, :l], wide[2], causal, o, q_segments=n,
                              kv_segments=n, gap=gap)
-            runs["1x1"] = lambda: segments(1)
-            runs["2x2"] = lambda: segments(2)
-            runs["8x8"] = lambda: segments(8)
-            runs["8x8 adjacent"] = lambda: segments(8, gap=0)
+            one = lambda: segments(1)
+            cuts = {"1x1 again": (one, one), "2x2": (lambda: segments(2), one),
+                    "8x8": (lambda: segments(8), one),
+                    "8x8 adjacent": (lambda: segments(8, gap=0), one)}
             print("# " + "; ".join(f"{n}x{n} {segments(n)}" for n in (1, 2, 8)) + "; calls "
                   + braid(q, k, v, causal, o, state, kv_segments=4, calls=4))
             if not causal:  # what is left of a chain's cost without its state
                 quarters = [slice(i * l // 4, (i + 1) * l // 4) for i in range(4)]
-                runs["4 plain calls"] = lambda: [braid(q, k[:, s], v[:, s], causal, o)
-                                                 for s in quarters]
-                runs["4 plain calls, cudnn"] = lambda: [
-                    sdpa(SDPBackend.CUDNN_ATTENTION, q, k[:, s], v[:, s], causal) for s in quarters]
+                cuts["4 plain calls"] = (lambda: [braid(q, k[:, s], v[:, s], causal, o)
+                                                  for s in quarters], one)
+                cuts["4 plain calls, cudnn"] = (
+                    lambda: [sdpa(SDPBackend.CUDNN_ATTENTION, q, k[:, s], v[:, s], causal)
+                             for s in quarters], runs["cudnn"])
             for n, s in ("4 calls", state), ("4 calls, bf16", half):
-                runs[n] = lambda s=s: braid(q, k, v, causal, o, s, kv_segments=4, calls=4)
+                cuts[n] = (lambda s=s: braid(q, k, v, causal, o, s, kv_segments=4, calls=4), one)
             arrival = Arrival(braid.arrived)
             stage_us = 2 * b * l / 4 * hkv * (d + v.shape[3]) / LINK_BYTES_PER_US
 
             def stages():
                 return braid(q, k, v, causal, o, kv_segments=4, arriving=True)
-            runs["4 stages, there"] = lambda: arrival.at_once(stages)
-            runs["4 stages, arriving"] = lambda: arrival.by_and_by(stages, stage_us)
-            runs["1 call beside copies"] = lambda: arrival.by_and_by(
-                lambda: braid(q, k, v, causal, o), stage_us, told=False)
+            cuts["4 stages, there"] = (lambda: arrival.at_once(stages),
+                                       lambda: arrival.at_once(one, told=False))
+            cuts["4 stages, arriving"] = (
+                lambda: arrival.by_and_by(stages, stage_us),
+                lambda: arrival.by_and_by(one, stage_us, told=False))
         inner = max(1, round(args.ms * 1e-3 / (flops / 550e12 + 20e-6)))
         t = measure(runs, args.rounds, inner, 20 if flops < 2e11 else 1)
         base = t.get("cudnn")
@@ -302,6 +318,11 @@ def main():
         cells = "  ".join(f"{n} {flops / s / 1e12:.0f}" + (f" ({base / s:.3f})" if base else "")
                           for n, s in t.items())
         print(f"{label:24s} {cells}   [{chosen}]", flush=True)
+        if args.segments and flops >= 5e10:  # else launching is what it would measure
+            found = ratios(cuts, 2 * args.rounds, inner)
+            record[label] |= {n: r - 1 for n, r in found.items()}
+            print(" " * 24 + "  ".join(f"{n} {100 * (r - 1):+.1f}%" for n, r in found.items()),
+                  flush=True)
         del q, k, v, o
     if args.json:
         with open(args.json, "w") as f:
