@@ -51,20 +51,21 @@ unit() {
   for family in linear pointwise decode sampling attention; do
     run "test_$family" "$bin/test_cuda_$family" --gtest_brief=1
   done
-  run test_models "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter=-*RanksAgree*
+  run test_models "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter=-*RanksAgree*:*CudaSequence*:CudaRanks*:*RanksShareOne*
   run test_models_one_queue env CUDA_DEVICE_MAX_CONNECTIONS=1 "$bin/test_golden_cuda" --gtest_brief=1 \
     --gtest_filter=*Loop*/smollm2:CudaStreams*
 }
 
 dist() {
   run test_comm "$bin/test_cuda_comm" --gtest_brief=1
+  run test_sequence "$bin/test_cuda_sequence" --gtest_brief=1
+  run test_ranks "$bin/test_golden_cuda" --gtest_brief=1 \
+    --gtest_filter=*RanksAgree*:*Demo*:*CudaSequence*:CudaRanks*:*RanksShareOne*
   if [ "$gpus" -lt 2 ]; then
-    echo "      one GPU: models over several are not run"
+    echo "      one GPU: ranks shared it, and with one queue they cannot"
     return
   fi
-  run test_sequence "$bin/test_cuda_sequence" --gtest_brief=1
   run test_sequence_one_queue env CUDA_DEVICE_MAX_CONNECTIONS=1 "$bin/test_cuda_sequence" --gtest_brief=1
-  run test_ranks "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter=*RanksAgree*:*Demo*:*CudaSequence*
   run test_ranks_one_queue env CUDA_DEVICE_MAX_CONNECTIONS=1 "$bin/test_golden_cuda" --gtest_brief=1 \
     --gtest_filter=*RanksAgree/llama2_mha:*RanksAgree/smollm2:*CudaSequence*llama2_mha
 }

@@ -31,8 +31,7 @@ KernelRounds rounds_of(const AttentionBench& bench, const SequenceMesh& mesh, in
   const cuda::AttentionConfig& config = chosen.config;
   if (config.pack != 1 || config.split != 1) return {};
   const auto tiles = [&](int sms) { return int64_t{sms} * config.ctas_per_sm / config.cluster; };
-  return {{.rows = config.block_m, .tiles = tiles(all.num_sms - chosen.spare_sms)},
-          tiles(all.num_sms)};
+  return {{.rows = config.block_m, .tiles = tiles(chosen.num_sms)}, tiles(all.num_sms)};
 }
 
 double rounded_seconds(const ModePlan& plan, const KernelRounds& rounds) {

@@ -227,7 +227,8 @@ Roof measure_roof(const Engine& engine, const EngineConfig& config) {
   if (!config.device.cuda) return {measure_read_bandwidth(engine.threads() * config.tp), 0};
   const DeviceRates rates =
       measure_device_rates(config.device.ids.empty() ? 0 : config.device.ids[0]);
-  return {config.tp * rates.read_bytes, config.tp * rates.products};
+  const int gpus = config.device.num_gpus(config.tp);
+  return {gpus * rates.read_bytes, gpus * rates.products};
 }
 
 Model open(const BenchOptions& o) {

@@ -100,7 +100,8 @@ void add_loop(const LoopStats& stats, TraceWriter& trace) {
 void add_parallel(CLI::App& command, ParallelOptions& o) {
   command
       .add_option("--device", o.device,
-                  "where to compute: cpu, cuda (the first GPUs, one for each rank), cuda:0,1")
+                  "where to compute: cpu, cuda (the first GPUs, one for each rank), cuda:0,1, or "
+                  "cuda:0,0: ranks that divide a GPU")
       ->capture_default_str();
   command.add_option("--tp", o.engine.tp, "ranks of tensor parallelism")->capture_default_str();
   command.add_option("--threads", o.engine.threads, "threads of each rank (0: cores / tp)")

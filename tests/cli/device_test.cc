@@ -20,8 +20,7 @@ class DeviceCliTest : public CliTest {
 };
 
 TEST_F(DeviceCliTest, ThatIsNoneIsWrongUsage) {
-  for (const char* device :
-       {"nonsense", "gpu", "cpu:0", "cuda:", "cuda:x", "cuda:0,0", "cuda:-1"}) {
+  for (const char* device : {"nonsense", "gpu", "cpu:0", "cuda:", "cuda:x", "cuda:0,", "cuda:-1"}) {
     const std::string message = fmt::format("device '{}': wanted cpu, cuda", device);
     expect_refused(run() + "--device " + device, 2, message);
     expect_refused("bench -m " + hf() + " -p 1 -n 1 -r 1 --device " + device, 2, message);

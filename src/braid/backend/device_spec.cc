@@ -1,16 +1,21 @@
 #include "braid/backend/device_spec.h"
 
-#include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "braid/base/error.h"
 
 namespace braid {
 
+int DeviceSpec::num_gpus(int ranks) const {
+  if (ids.empty()) return ranks;
+  return static_cast<int>(std::set(ids.begin(), ids.end()).size());
+}
+
 DeviceSpec parse_device(std::string_view text) {
   const auto refuse = [&] {
     fail(ErrorCode::kInvalidArgument,
-         "device '{}': wanted cpu, cuda, or cuda: with GPU numbers, each once (cuda:0,1)", text);
+         "device '{}': wanted cpu, cuda, or cuda: with GPU numbers (cuda:0,1)", text);
   };
   if (text == "cpu") return {};
   if (text == "cuda") return {.cuda = true, .ids = {}};
@@ -21,7 +26,7 @@ DeviceSpec parse_device(std::string_view text) {
   while (true) {
     int id = -1;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), id);
-    if (error != std::errc{} || id < 0 || std::ranges::count(spec.ids, id) > 0) refuse();
+    if (error != std::errc{} || id < 0) refuse();
     spec.ids.push_back(id);
     rest.remove_prefix(static_cast<size_t>(end - rest.data()));
     if (rest.empty()) return spec;

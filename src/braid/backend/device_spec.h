@@ -7,10 +7,11 @@
 namespace braid {
 
 // Where ranks compute, as a user names it: "cpu", "cuda" (GPUs 0..ranks-1), "cuda:2,0" (rank 0 on
-// GPU 2, rank 1 on GPU 0).
+// GPU 2, rank 1 on GPU 0). Ranks on one GPU ("cuda:0,0") divide its SMs.
 struct DeviceSpec {
   bool cuda = false;
-  std::vector<int> ids;  // empty: the first ones
+  std::vector<int> ids;           // empty: the first ones
+  int num_gpus(int ranks) const;  // that so many ranks are on
   bool operator==(const DeviceSpec&) const = default;
 };
 

@@ -192,12 +192,15 @@ TEST_P(CudaRelay, EqualsLaunchesApart) {
 
 // Ranks whose layers are cut evenly share a relay, others have parts of theirs in relays.
 TEST_P(CudaRelay, RanksShareOne) {
-  if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  if (const char* why = no_ranks_here()) GTEST_SKIP() << why;
   const RelayCase& c = GetParam();
-  Runner runner(*model_, cuda_runner(2));
-  expect_exact(runner);
-  if (c.Hq % 2 == 0 && c.Hkv % 2 == 0 && c.F % 16 == 0) {
-    EXPECT_EQ(joined(runner), 8 * c.layers + 1);
+  for (int ranks = 2; ranks <= std::min<int64_t>(c.Hq, 4); ++ranks) {
+    SCOPED_TRACE(fmt::format("{} ranks", ranks));
+    Runner runner(*model_, cuda_runner(ranks));
+    expect_exact(runner);
+    if (c.Hq % ranks == 0 && c.Hkv % ranks == 0 && c.F % (8 * ranks) == 0) {
+      EXPECT_EQ(joined(runner), 8 * c.layers + 1);
+    }
   }
 }
 

@@ -25,6 +25,7 @@ struct Division {
   int machines = 1;
   SpRequest degrees;
   std::string schedule = "sequence_parallel";
+  int ranks = 2;
 };
 
 const std::vector<Division> kDivisions = {
@@ -33,13 +34,22 @@ const std::vector<Division> kDivisions = {
     {SpMode::usp, 2},   {SpMode::tas, 2},
     {SpMode::torus, 2},
 };
+const std::vector<Division> kOverFour = {
+    {.mode = SpMode::ring, .ranks = 4},
+    {.mode = SpMode::ulysses, .ranks = 4},
+    {.mode = SpMode::torus, .machines = 2, .ranks = 4},
+    {.mode = SpMode::torus, .degrees = {.torus = 2, .ulysses = 1}, .ranks = 4},
+    {.mode = SpMode::usp, .machines = 2, .ranks = 4},
+    {.mode = SpMode::tas, .machines = 2, .ranks = 4},
+};
 
 std::string to_string(const Division& d) {
-  return fmt::format("{} over {} machines, {}", braid::to_string(d.mode), d.machines, d.schedule);
+  return fmt::format("{} of {} ranks over {} machines, {}", braid::to_string(d.mode), d.ranks,
+                     d.machines, d.schedule);
 }
 
-RunnerConfig two_gpus(const Division& d) {
-  RunnerConfig config = cuda_runner(2);
+RunnerConfig divided(const Division& d) {
+  RunnerConfig config = cuda_runner(d.ranks);
   config.sp = SequenceParallel{d.mode, d.degrees};
   config.schedule = d.schedule;
   config.links.machines = d.machines;
@@ -49,7 +59,7 @@ RunnerConfig two_gpus(const Division& d) {
 class CudaSequence : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+    if (const char* why = no_ranks_here()) GTEST_SKIP() << why;
     folder_.emplace(GetParam() + "_sequence");
     write_hf_folder(load_random_model(GetParam()), folder_->path());
     loaded_.emplace(folder_->path().string());
@@ -67,10 +77,14 @@ class CudaSequence : public testing::TestWithParam<std::string> {
 // than the ranks, which rank 0 computes alone. Twice: a replayed graph gives the same bits.
 TEST_P(CudaSequence, LogitsAreThoseOfOneGpu) {
   Runner one(loaded_->model, cuda_runner());
-  int64_t divided = 0;
-  for (const Division& d : kDivisions) {
+  std::vector<Division> divisions = kDivisions;
+  divisions.insert(divisions.end(), kOverFour.begin(), kOverFour.end());
+  int64_t steps = 0;
+  for (const Division& d : divisions) {
+    if (d.mode == SpMode::ulysses && loaded_->model.config().Hq < d.ranks) continue;
     SCOPED_TRACE(to_string(d));
-    Runner ranks(loaded_->model, two_gpus(d));
+    Runner ranks(loaded_->model, divided(d));
+    const std::string over = fmt::format("over {} ranks, ", d.ranks);
     for (const Case& c : golden_.cases) {
       for (size_t chunk : {512, 7}) {
         SCOPED_TRACE(fmt::format("{} tokens in chunks of {}", c.prompt.size(), chunk));
@@ -85,10 +99,10 @@ TEST_P(CudaSequence, LogitsAreThoseOfOneGpu) {
       }
     }
     for (const std::string& line : ranks.explain()) {
-      divided += line.find("over 2 ranks, ") < line.size() && line.find(" keys") < line.size();
+      steps += line.find(over) < line.size() && line.find(" keys") < line.size();
     }
   }
-  EXPECT_GT(divided, 3 * std::ssize(kDivisions)) << "too few steps were divided";
+  EXPECT_GT(steps, 3 * std::ssize(divisions)) << "too few steps were divided";
 }
 
 // A prompt over the GPUs, its keys to the first, and the loop there.
@@ -96,7 +110,7 @@ TEST_P(CudaSequence, GreedyTokensAreThoseOfOneGpu) {
   for (const Division& d : kDivisions) {
     SCOPED_TRACE(to_string(d));
     Engine engine(loaded_->model, loaded_->tokenizer,
-                  {.device = {.cuda = true, .ids = {}},
+                  {.device = gpus_for(2),
                    .tp = 2,
                    .sp = SequenceParallel{d.mode, d.degrees},
                    .threads = 1,
@@ -122,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaSequence, testing::ValuesIn(random_model_na
 // The keys of what the loop generated are on the first GPU alone: a prompt that goes on from there,
 // over both, finds them.
 TEST(CudaSequenceTurns, APromptGoesOnAfterALoop) {
-  if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  if (const char* why = no_ranks_here()) GTEST_SKIP() << why;
   const Folder folder("sequence_turns");
   write_hf_folder(load_random_model("llama3_gqa"), folder.path());
   const LoadedModel loaded(folder.path().string());
@@ -155,7 +169,7 @@ TEST(CudaSequenceTurns, APromptGoesOnAfterALoop) {
   int compared = 0;
   for (const Division& d : kDivisions) {
     SCOPED_TRACE(to_string(d));
-    Runner ranks(loaded.model, two_gpus(d));
+    Runner ranks(loaded.model, divided(d));
     const auto got = text(ranks);
     if (got.first != want.first) continue;  // two logits within rounding of each other
     ++compared;
@@ -174,7 +188,7 @@ void step_with(const Division& d, std::optional<std::chrono::milliseconds> late)
   const LoadedModel loaded(folder.path().string());
   const Topology topology{.machines = d.machines, .devices = 2 / d.machines};
   const SequenceMesh mesh = sequence_mesh(d.mode, topology, loaded.model.config().Hq, d.degrees);
-  const RunnerConfig config = two_gpus(d);
+  const RunnerConfig config = divided(d);
   const auto world = make_cuda_world(
       loaded.model, {.ranks = 2, .links = config.links, .deadline_ms = 500, .sequence = mesh.mesh},
       config.device);
@@ -235,7 +249,7 @@ void step_with(const Division& d, std::optional<std::chrono::milliseconds> late)
 
 TEST(CudaSequenceFaults, AStoppedRankIsADeadlineOfTheOther) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  if (const char* why = no_ranks_here()) GTEST_SKIP() << why;
   for (const Division& d : kDivisions) {
     SCOPED_TRACE(to_string(d));
     EXPECT_EXIT(exit_as_the_program(d, {}), testing::ExitedWithCode(1),
@@ -246,7 +260,7 @@ TEST(CudaSequenceFaults, AStoppedRankIsADeadlineOfTheOther) {
 
 TEST(CudaSequenceFaults, ALateRankIsWaitedFor) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  if (usable_gpus() < 2) GTEST_SKIP() << "needs two GPUs";
+  if (const char* why = no_ranks_here()) GTEST_SKIP() << why;
   for (const Division& d : kDivisions) {
     SCOPED_TRACE(to_string(d));
     EXPECT_EXIT(exit_as_the_program(d, std::chrono::milliseconds(150)), testing::ExitedWithCode(0),

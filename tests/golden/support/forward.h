@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -12,6 +14,7 @@
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/kv_pages.h"
 #include "braid/engine/runner.h"
+#include "braid/engine/world.h"
 #include "braid/schedule/plan.h"
 #include "braid/schedule/strategies/registry.h"
 
@@ -36,9 +39,24 @@ class Folder {
   std::filesystem::path path_;
 };
 
+// A GPU for each rank; where there are fewer, ranks divide the SMs of one.
+inline DeviceSpec gpus_for(int ranks) {
+  DeviceSpec device{.cuda = true, .ids = {}};
+  for (int r = 0; r < ranks; ++r) device.ids.push_back(r % std::max(1, usable_gpus()));
+  return device;
+}
+
+// Why several ranks cannot run on GPUs here, or null.
+inline const char* no_ranks_here() {
+  if (usable_gpus() == 0) return "no GPU";
+  const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (usable_gpus() > 1 || queues == nullptr || std::string(queues) != "1") return nullptr;
+  return "ranks that share a GPU would wait for each other in its only queue";
+}
+
 // Ranks of the tests' size on GPUs.
 inline RunnerConfig cuda_runner(int tp = 1) {
-  return {.device = {.cuda = true, .ids = {}},
+  return {.device = gpus_for(tp),
           .tp = tp,
           .cache = {.pages = kPages,
                     .page_size = kPageSize,

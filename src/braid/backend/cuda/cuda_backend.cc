@@ -9,11 +9,12 @@
 
 namespace braid::cuda {
 
-CudaBackend::CudaBackend(const KernelTable& table, Watch watch)
+CudaBackend::CudaBackend(const KernelTable& table, Watch watch, const SmPartition* part)
     : table_(table), watch_(std::move(watch)) {
   const DeviceScope scope(device().id);
   for (size_t s = 0; s < kNumStreams; ++s) {
-    streams_[s] = make_stream(static_cast<Stream>(s) != Stream::compute);
+    const bool urgent = static_cast<Stream>(s) != Stream::compute;
+    streams_[s] = part ? part->make_stream(urgent) : make_stream(urgent);
   }
   read_ = make_event();
 }

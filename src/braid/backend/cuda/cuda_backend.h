@@ -6,6 +6,7 @@
 #include "braid/backend/backend.h"
 #include "braid/backend/cuda/handles.h"
 #include "braid/backend/cuda/kernel_table.h"
+#include "braid/backend/cuda/sm_partition.h"
 
 namespace braid::cuda {
 
@@ -16,7 +17,9 @@ using Watch = std::function<void()>;
 // One thread at a time. The table outlives the backend, and that what it bound.
 class CudaBackend : public Backend {
  public:
-  explicit CudaBackend(const KernelTable& table, Watch watch = {});
+  // Its kernels run on the SMs of `part`, which outlives it, where there is one.
+  explicit CudaBackend(const KernelTable& table, Watch watch = {},
+                       const SmPartition* part = nullptr);
 
   const KernelCatalog& catalog() const override { return table_; }
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;

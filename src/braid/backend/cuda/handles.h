@@ -22,14 +22,18 @@ using OwnedEvent = Owned<cudaEvent_t>;
 using OwnedGraph = Owned<cudaGraph_t>;
 using OwnedGraphExec = Owned<cudaGraphExec_t>;
 
-// A stream that does not wait for the default stream; `urgent` gets SMs before the others.
-inline OwnedStream make_stream(bool urgent = false) {
+// Of a stream whose kernels get SMs before those of others where it is `urgent`.
+inline int stream_priority(bool urgent) {
   int least = 0, greatest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities");
+  return urgent ? greatest : least;
+}
+
+// A stream that does not wait for the default stream.
+inline OwnedStream make_stream(bool urgent = false) {
   cudaStream_t stream = nullptr;
-  check_cuda(
-      cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least),
-      "a stream");
+  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, stream_priority(urgent)),
+             "a stream");
   return OwnedStream(stream);
 }
 

@@ -14,11 +14,12 @@ namespace {
 
 class CudaRank : public Rank {
  public:
-  CudaRank(const Model& model, fabric::PeerFabric& fabric, int rank)
+  CudaRank(const Model& model, fabric::PeerFabric& fabric, int rank, const cuda::SmPartition* part)
       : endpoint_(fabric.endpoint(rank)),
         ranks_(fabric.world_size()),
-        table_(cuda::device_info(endpoint_.device())),
-        backend_(table_, [this] { endpoint_.check(); }),
+        table_(cuda::device_info(endpoint_.device(), part)),
+        backend_(
+            table_, [this] { endpoint_.check(); }, part),
         weights_(model, rank, backend_) {
     const cuda::DeviceScope scope(endpoint_.device());
     cuda::add_cuda_kernels(table_);
@@ -84,9 +85,12 @@ class CudaWorld : public World {
                  .deadline = std::chrono::milliseconds(config.deadline_ms),
                  .device_deadline = std::min<fabric::Duration>(
                      std::chrono::seconds(10), std::chrono::milliseconds(config.deadline_ms)),
-                 .links = config.links}) {
+                 .links = config.links,
+                 .share_devices = true}),
+        parts_(cuda::divide_gpus(devices)) {
     for (int r = 0; r < config.ranks; ++r) {
-      ranks_.push_back(std::make_unique<CudaRank>(model, fabric_, r));
+      const cuda::SmPartition* part = parts_[static_cast<size_t>(r)].get();
+      ranks_.push_back(std::make_unique<CudaRank>(model, fabric_, r, part));
     }
     if (config.ranks == 1) return;
     fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& endpoint) {
@@ -115,6 +119,7 @@ class CudaWorld : public World {
 
  private:
   fabric::PeerFabric fabric_;
+  const std::vector<cuda::OwnedPartition> parts_;  // [ranks]
   std::vector<std::unique_ptr<CudaRank>> ranks_;
   uint64_t next_step_ = 0;  // of the samplers
 };
@@ -128,8 +133,8 @@ std::unique_ptr<World> make_cuda_world(const Model& model, const WorldConfig& co
     for (int id = 0; id < config.ranks; ++id) ids.push_back(id);
   }
   if (std::ssize(ids) != config.ranks) {
-    fail(ErrorCode::kInvalidArgument, "{} ranks on {} GPUs: wanted a GPU for each rank",
-         config.ranks, ids.size());
+    fail(ErrorCode::kInvalidArgument, "{} GPUs are named for {} ranks: wanted one for each",
+         ids.size(), config.ranks);
   }
   return std::make_unique<CudaWorld>(model, config, ids);
 }

@@ -111,16 +111,17 @@ BoundKernel bind_segments(const LaunchArgs& args, Scratch& scratch) {
   PagedOperands operands = paged_operands(call);
   operands.spans = spans;
   const PagedCall paged = make_paged_call(attrs, operands);
-  const AttentionConfig config = choose(paged.desc, paged.params(), attention_device());
+  const AttentionConfig config = choose(paged.desc, paged.params(), attention_device(args.device));
   const int64_t* sequences = args.live(BatchAxis::sequence);
-  return [&call, attrs, spans, counters, config, sequences](const LaunchContext& context) {
+  return [&call, attrs, spans, counters, config, sequences,
+          num_sms = args.device.num_sms](const LaunchContext& context) {
     const auto max_sequences = static_cast<int>(call.in[kPageTable].shape[0]);
     query_spans(call.in[kQStart].as<const int32_t>(), call.in[kKvLen].as<const int32_t>(),
                 sequences, max_sequences, spans, context);
     PagedOperands operands = paged_operands(call);
     operands.spans = spans;
     const PagedCall paged = make_paged_call(attrs, operands);
-    attention(paged.desc, paged.params(), config, counters, context.stream);
+    attention(paged.desc, paged.params(), config, counters, context.stream, num_sms);
   };
 }
 

@@ -237,10 +237,10 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   const Owners owners(args);
   for (const Part& part : parts_of(attrs)) {
     const Call made = make_call(call, part, call.in[0].shape[0], owners);
-    const AttentionDevice device = attention_device();
+    const AttentionDevice device = attention_device(args.device);
     const Bound b = args.beside.communicates
                         ? Bound{part, choose_beside_one_warp(made.desc, made.params(), device)}
-                        : Bound{part, {choose(made.desc, made.params(), device)}};
+                        : Bound{part, {choose(made.desc, made.params(), device), device.num_sms}};
     const std::string kernel = fmt::format("{} {} {}", name(made.desc.dtype), made.desc.head_dim_qk,
                                            to_string(b.choice.config));
     if (shared.loaded.insert(kernel).second) load_kernel(made.desc, b.choice.config, args.device);
@@ -253,7 +253,7 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
     for (const Bound& b : bound) {
       const Call made = make_call(call, b.part, sequences, owners);
       attention(made.desc, made.params(), b.choice.config, counters, context.stream,
-                b.choice.spare_sms);
+                b.choice.num_sms);
     }
   };
 }

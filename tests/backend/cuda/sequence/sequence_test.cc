@@ -90,9 +90,9 @@ const Shape kShapes[] = {
      .rounds = {.rows = 64, .tiles = 7, .ahead = 1}},
 };
 
-// Two ranks may share a GPU, more need one each.
+// Five ranks may share an H200.
 bool has_gpus(const Topology& topology) {
-  return gpus() > 0 && topology.ranks() <= std::max(gpus(), 2);
+  return gpus() > 0 && topology.ranks() <= std::max(gpus(), 5);
 }
 
 class SequenceOnGpus : public testing::TestWithParam<std::tuple<SpMode, const char*>> {};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -26,6 +27,9 @@ int gpus() {
 namespace {
 
 using namespace testing_sp;  // sequence_inputs.h
+
+// As braid asks for: ranks that share a GPU share its queues.
+[[maybe_unused]] const int kQueues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
@@ -113,11 +117,12 @@ void fill(const TensorView& view, uint64_t seed, Tensor tensor,
 }
 
 struct Rank {
-  Rank(fabric::PeerEndpoint& endpoint, const Mesh& mesh)
-      : table(cuda::device_info(endpoint.device())), comm(endpoint, mesh) {
+  Rank(fabric::PeerEndpoint& endpoint, const Mesh& mesh, const cuda::SmPartition* part)
+      : table(cuda::device_info(endpoint.device(), part)), comm(endpoint, mesh) {
     cuda::add_cuda_kernels(table);
     cuda::add_one_sided_kernels(table, comm);
-    backend = std::make_unique<cuda::CudaBackend>(table, [&endpoint] { endpoint.check(); });
+    backend = std::make_unique<cuda::CudaBackend>(
+        table, [&endpoint] { endpoint.check(); }, part);
   }
   cuda::KernelTable table;
   cuda::OneSidedComm comm;
@@ -149,9 +154,13 @@ std::vector<Result> run(fabric::PeerFabric& fabric, const SequenceAttention& a,
                         const SequenceMesh& mesh, const RunConfig& config) {
   const std::vector<Program> programs = attention_programs(a, mesh);
   const auto P = static_cast<size_t>(mesh.ranks());
+  std::vector<int> devices;
+  for (int r = 0; r < mesh.ranks(); ++r) devices.push_back(fabric.endpoint(r).device());
+  const auto parts = cuda::divide_gpus(devices);
   std::vector<std::unique_ptr<Rank>> ranks(P);
   fabric::run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
-    ranks[static_cast<size_t>(e.rank())] = std::make_unique<Rank>(e, mesh.mesh);
+    const auto r = static_cast<size_t>(e.rank());
+    ranks[r] = std::make_unique<Rank>(e, mesh.mesh, parts[r].get());
   });
   std::vector<PlanRank> plan_ranks;
   for (size_t r = 0; r < P; ++r) plan_ranks.push_back({&programs[r], &ranks[r]->table});

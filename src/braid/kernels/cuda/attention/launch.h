@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "braid/backend/cuda/check.h"
+#include "braid/backend/cuda/device.h"
 #include "braid/kernels/cuda/attention/plan.h"
 
 namespace braid::cuda {
@@ -30,25 +31,26 @@ struct AttentionArrivals {
 // maps (up to 18 KB) travel by value, so `params` may go when it returns. `workspace` is
 // kAttentionWorkspaceBytes of device memory that no other launch in flight uses. The Hopper kernel
 // is launched while the kernel before it in the stream ends (programmatic dependent launch) and
-// waits for that one's memory before it touches any. It leaves `spare_sms` SMs to others.
+// waits for that one's memory before it touches any. It takes at most `num_sms` SMs (0: all).
 // `arrivals` go with a config of kArriving. Fails as `verify` does, and with kUnsupported if no
 // kernel is built for `config`.
 void attention(const AttentionDesc& desc, const AttentionParams& params,
-               const AttentionConfig& config, void* workspace, cudaStream_t stream,
-               int spare_sms = 0, const AttentionArrivals* arrivals = nullptr);
+               const AttentionConfig& config, void* workspace, cudaStream_t stream, int num_sms = 0,
+               const AttentionArrivals* arrivals = nullptr);
 
-// The choice for a call that spares SMs, so that kernels of one warp that other streams launch
-// meanwhile begin at once. The persistent kernels leave no room on theirs: of 384 threads with 168
-// registers each 256 registers are left in each quarter of an SM, which is 8 for each thread of a
-// warp.
+// The choice for a call that spares SMs of `device`, so that kernels of one warp that other streams
+// launch meanwhile begin at once. The persistent kernels leave no room on theirs: of 384 threads
+// with 168 registers each 256 registers are left in each quarter of an SM, which is 8 for each
+// thread of a warp.
 struct SparingConfig {
   AttentionConfig config;
-  int spare_sms = 0;
+  int num_sms = 0;  // that it may take
 };
 SparingConfig choose_beside_one_warp(const AttentionDesc& desc, const AttentionParams& params,
                                      AttentionDevice device);
 
-// What the current device is.
+// What the current device is, and what a rank has of one.
 AttentionDevice attention_device();
+AttentionDevice attention_device(const DeviceInfo& device);
 
 }  // namespace braid::cuda

@@ -74,22 +74,25 @@ AttentionDevice attention_device() {
   return out;
 }
 
+AttentionDevice attention_device(const DeviceInfo& device) {
+  return {.compute_capability = device.compute_capability, .num_sms = device.num_sms};
+}
+
 SparingConfig choose_beside_one_warp(const AttentionDesc& desc, const AttentionParams& params,
                                      AttentionDevice device) {
   const auto spare = [](const AttentionConfig& config) {
     return config.kernel == AttentionKernel::kGeneric ? 0 : config.cluster;  // its CTAs come and go
   };
-  SparingConfig out{choose(desc, params, device)};
-  out.spare_sms = spare(out.config);
-  if (out.spare_sms == 0) return out;
-  device.num_sms -= out.spare_sms;
-  out.config = choose(desc, params, device);
-  out.spare_sms = std::max(out.spare_sms, spare(out.config));
-  return out;
+  const AttentionConfig alone = choose(desc, params, device);
+  if (spare(alone) == 0) return {alone, device.num_sms};
+  const int all = device.num_sms;
+  device.num_sms -= spare(alone);
+  const AttentionConfig beside = choose(desc, params, device);
+  return {beside, all - std::max(spare(alone), spare(beside))};
 }
 
 void attention(const AttentionDesc& desc, const AttentionParams& params,
-               const AttentionConfig& config, void* workspace, cudaStream_t stream, int spare_sms,
+               const AttentionConfig& config, void* workspace, cudaStream_t stream, int num_sms,
                const AttentionArrivals* arrivals) {
   verify(desc, params);
   const bool carries = config.kernel == AttentionKernel::kGeneric || carries_state(config.form);
@@ -110,7 +113,7 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
   if (hopper.plan.num_items == 0) return;
   hopper.counters = static_cast<int32_t*>(workspace);
   make_tensor_maps(desc, config, hopper);
-  const int num_sms = attention_device().num_sms - spare_sms;
+  if (num_sms == 0) num_sms = attention_device().num_sms;
   if (keys_arrive(params)) join_arrivals(desc, params, config, num_sms, arrivals, hopper);
   bf16 ? launch_hopper_any<DType::bf16>(desc, config, hopper, num_sms, stream)
        : launch_hopper_any<DType::f16>(desc, config, hopper, num_sms, stream);

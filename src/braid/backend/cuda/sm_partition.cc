@@ -1,0 +1,96 @@
+#include "braid/backend/cuda/sm_partition.h"
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <map>
+
+#include "braid/backend/cuda/driver_function.h"
+#include "braid/base/error.h"
+
+// A function of the driver by its own name.
+#define BRAID_DRIVER(name) driver_function<decltype(name)>(#name, 12050)
+
+namespace braid::cuda {
+namespace {
+
+// Parts with fewer may have no processing cluster that holds 16 CTAs together, as samplers want.
+constexpr unsigned kLeastSms = 24;
+
+void check_driver(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return;
+  fail(ErrorCode::kResource, "{}: driver error {}", what, static_cast<int>(result));
+}
+
+std::vector<OwnedPartition> divide_gpu(int device, unsigned parts) {
+  const DeviceScope scope(device);
+  CUdevResource all{};
+  check_driver(BRAID_DRIVER(cuDeviceGetDevResource)(device, &all, CU_DEV_RESOURCE_TYPE_SM),
+               "SMs of a GPU");
+  const unsigned step = std::max(all.sm.minSmPartitionSize, all.sm.smCoscheduledAlignment);
+  const unsigned sms = all.sm.smCount / parts / step * step;
+  std::vector<CUdevResource> groups(parts);
+  unsigned made = sms < kLeastSms ? 0 : parts;
+  if (made > 0) {
+    check_driver(BRAID_DRIVER(cuDevSmResourceSplitByCount)(
+                     groups.data(), &made, &all, nullptr,
+                     CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE, sms),
+                 "parts of a GPU's SMs");
+  }
+  if (made < parts) {
+    fail(ErrorCode::kUnsupported, "cuda:{}: {} ranks cannot share its {} SMs (wanted {} for each)",
+         device, parts, all.sm.smCount, kLeastSms);
+  }
+  std::vector<OwnedPartition> out;
+  for (CUdevResource& group : groups) {
+    CUdevResourceDesc desc = nullptr;
+    check_driver(BRAID_DRIVER(cuDevResourceGenerateDesc)(&desc, &group, 1), "a part of the SMs");
+    CUgreenCtx context = nullptr;
+    check_driver(
+        BRAID_DRIVER(cuGreenCtxCreate)(&context, desc, device, CU_GREEN_CTX_DEFAULT_STREAM),
+        "a context for a part of the SMs");
+    out.push_back(std::make_unique<SmPartition>(context, static_cast<int>(group.sm.smCount)));
+  }
+  return out;
+}
+
+}  // namespace
+
+SmPartition::SmPartition(void* context, int num_sms) : context_(context), num_sms_(num_sms) {}
+
+void SmPartition::Destroy::operator()(void* context) const {
+  BRAID_DRIVER(cuGreenCtxDestroy)(static_cast<CUgreenCtx>(context));
+}
+
+OwnedStream SmPartition::make_stream(bool urgent) const {
+  cudaStream_t stream = nullptr;
+  check_driver(
+      BRAID_DRIVER(cuGreenCtxStreamCreate)(&stream, static_cast<CUgreenCtx>(context_.get()),
+                                           CU_STREAM_NON_BLOCKING, stream_priority(urgent)),
+      "a stream of some SMs");
+  return OwnedStream(stream);
+}
+
+std::vector<OwnedPartition> divide_gpus(const std::vector<int>& devices) {
+  std::map<int, std::vector<OwnedPartition>> left;  // by GPU
+  std::vector<OwnedPartition> out(devices.size());
+  for (size_t r = 0; r < devices.size(); ++r) {
+    const auto sharing = std::ranges::count(devices, devices[r]);
+    if (sharing == 1) continue;
+    auto& parts = left[devices[r]];
+    if (parts.empty()) parts = divide_gpu(devices[r], static_cast<unsigned>(sharing));
+    out[r] = std::move(parts.back());
+    parts.pop_back();
+  }
+  return out;
+}
+
+DeviceInfo device_info(int id, const SmPartition* part) {
+  DeviceInfo info = device_info(id);
+  if (part) info.num_sms = part->num_sms();
+  return info;
+}
+
+}  // namespace braid::cuda
+
+#undef BRAID_DRIVER
