@@ -166,10 +166,17 @@ def measure(runs, rounds, inner, per_graph):
     return {n: statistics.median(t) for n, t in times.items() if t}
 
 
-def errors(braid, shape, causal, inputs):
-    """Root mean square and largest error against f64 on one head's first rows."""
+def errors(braid, shape, causal, inputs, seeds=8):
+    """Against f64, on up to 512 rows of one head: the root of the mean square, and the largest, over
+    several inputs (of the largest the mean: one draw's is luck)."""
+    drawn = [drawn_errors(braid, shape, causal, inputs, seed) for seed in range(1, seeds + 1)]
+    return {name: (math.sqrt(statistics.mean(d[name][0] for d in drawn)),
+                   statistics.mean(d[name][1] for d in drawn)) for name in drawn[0]}
+
+
+def drawn_errors(braid, shape, causal, inputs, seed):
     b, l, hq, hkv, d = shape[:5]
-    q, k, v = make(shape)
+    q, k, v = make(shape, seed=seed)
     if inputs == "large logits":
         q, k = q * 8, k * 8
     if inputs == "dominant key":
@@ -186,13 +193,13 @@ def errors(braid, shape, causal, inputs):
     for name, got in [("braid", o), ("cudnn", sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, causal)
                                      .transpose(1, 2))]:
         e = (got[0, rows, 0].double() - want).abs()
-        out[name] = (e.square().mean().sqrt().item(), e.max().item())
+        out[name] = (e.square().mean().item(), e.max().item())
     return out
 
 
-def make(shape, spare=0):
+def make(shape, spare=0, seed=1):
     b, l, hq, hkv, d = shape[:5]
-    g = torch.Generator(device="cuda").manual_seed(1)
+    g = torch.Generator(device="cuda").manual_seed(seed)
     rand = lambda h, d: torch.randn(b, l + spare, h, d, device="cuda", dtype=torch.bfloat16,
                                     generator=g)
     return rand(hq, d), rand(hkv, d), rand(hkv, shape[-1])
