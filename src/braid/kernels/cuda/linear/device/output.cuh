@@ -3,8 +3,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "braid/kernels/cuda/activation.cuh"
 #include "braid/kernels/cuda/linear/device/skinny.h"
-#include "braid/kernels/cuda/ptx/mma.h"
 
 // What the products of few tokens do with their sums: bias, gate, store.
 namespace braid::cuda {
@@ -27,13 +27,6 @@ __device__ inline void store_y(const SkinnyPart& part, int64_t token, int column
   } else {
     static_cast<__nv_bfloat16*>(part.y)[at] = __float2bfloat16_rn(y);
   }
-}
-
-// x / (1 + e^-z): silu with z = x, or gelu in its tanh form, as (1 + tanh z / 2) / 2 is 1 / (1 +
-// e^-z).
-__device__ inline float activate(bool gelu, float x) {
-  const float z = gelu ? 1.5957691216f * (x + 0.044715f * x * x * x) : x;
-  return x * ptx::reciprocal(1 + ptx::exp2_approx(-ptx::kLog2E * z));
 }
 
 }  // namespace braid::cuda

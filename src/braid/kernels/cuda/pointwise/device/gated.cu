@@ -1,27 +1,15 @@
 #include "braid/kernels/cuda/pointwise/device/gated.h"
 
+#include "braid/kernels/cuda/activation.cuh"
 #include "braid/kernels/cuda/pointwise/device/map.cuh"
 
 namespace braid::cuda {
 namespace {
 
-// x times the logistic function of z.
-__device__ inline float times_logistic(float x, float z) {
-  return __fdividef(x, 1 + __expf(-z));
-}
-
-struct Silu {
+template <bool kGelu>
+struct Gate {
   static constexpr bool kBinary = true;
-  __device__ static float apply(float gate, float up) { return times_logistic(gate, gate) * up; }
-};
-
-// 0.5 (1 + tanh u) is the logistic function of 2u.
-struct GeluTanh {
-  static constexpr bool kBinary = true;
-  __device__ static float apply(float gate, float up) {
-    const float u = 0.7978845608f * (gate + 0.044715f * gate * gate * gate);
-    return times_logistic(gate, 2 * u) * up;
-  }
+  __device__ static float apply(float gate, float up) { return activate(kGelu, gate) * up; }
 };
 
 template <class F>
@@ -50,8 +38,8 @@ RowsDesc gated_desc(const GatedParams& p) {
 
 void gated(const GatedParams& p, const RowsConfig& config, LaunchContext context) {
   const int vector = gated_desc(p).vector;
-  p.activation == ops::Activation::silu ? launch<Silu>(p, vector, config, context)
-                                        : launch<GeluTanh>(p, vector, config, context);
+  p.activation == ops::Activation::silu ? launch<Gate<false>>(p, vector, config, context)
+                                        : launch<Gate<true>>(p, vector, config, context);
 }
 
 }  // namespace braid::cuda
