@@ -297,7 +297,7 @@ class Modes : public CudaModes {
     computation.enqueue({});
     computation.finish();
     meeting.wait();
-    for (cuda::CudaReplay* replay : {&step, &computation}) replay->prepare_loop({});
+    for (cuda::CudaReplay* replay : {&step, &computation}) replay->prepare_loop({}, false);
     if (plain.there()) plain.launch(rank.backend->stream(Stream::compute));
     step.finish();
     for (int i = 0; i < std::min(o_.repetitions, 2); ++i) {

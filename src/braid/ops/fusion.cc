@@ -87,7 +87,8 @@ std::optional<Op> make_linear_all_reduce(const Program&, std::span<const Op> run
 }
 
 // The op for a reduction whose result is added to a residual and normalized: outputs[0] of `reduce`
-// is one of the summands, the other is the residual; that and the new one are f32.
+// is one of the summands, the other is the residual; that and the new one are f32. What is reduced
+// has the type of what comes out.
 std::optional<Op> reduce_norm(const Program& program, const OpDef& def, const Op& reduce,
                               const Op& norm, ValueId normalized) {
   const ValueId sum = reduce.outputs[0];
@@ -99,6 +100,7 @@ std::optional<Op> reduce_norm(const Program& program, const OpDef& def, const Op
   }
   const auto& comm = reduce.attrs.as<ops::CommAttrs>();
   const auto& attrs = norm.attrs.as<ops::RmsNormAttrs>();
+  if (program.value(reduce.inputs[0]).type.dtype != attrs.dtype) return std::nullopt;
   return Op{&def,
             Attrs::of(ops::ReduceNormAttrs{comm.axis, comm.ranks, attrs.eps, attrs.dtype}),
             {reduce.inputs[0], residual, norm.inputs[2]},

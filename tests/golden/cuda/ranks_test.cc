@@ -37,7 +37,7 @@ void expect_near(const Rows& seen, const Rows& expected) {
 // What goes between machines through the host is added up in another order, and rounded once more
 // where one machine adds a residual to a sum that was not rounded.
 TEST(CudaRanks, MachinesGiveTheLogitsOfOneMachine) {
-  if (const char* why = no_ranks_here()) GTEST_SKIP() << why;
+  if (const char* why = cannot_run(2)) GTEST_SKIP() << why;
   for (const std::string name : {"llama2_mha", "mistral_window"}) {
     const Folder folder(name + "_machines");
     write_hf_folder(load_random_model(name), folder.path());
@@ -61,7 +61,7 @@ TEST(CudaRanks, MachinesGiveTheLogitsOfOneMachine) {
 // Heads normed together are gathered, and each GPU cuts its own out again. The family's linears
 // read the residual stream itself, which is f32.
 TEST(CudaRanks, NormsOverAllHeadsGiveTheLogitsOfOne) {
-  if (const char* why = no_ranks_here()) GTEST_SKIP() << why;
+  if (const char* why = cannot_run(2)) GTEST_SKIP() << why;
   const Model model(other_shape(DType::bf16), 11);
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < 75; ++i) prompt.push_back((i * 17 + 5) % 271);
@@ -71,7 +71,7 @@ TEST(CudaRanks, NormsOverAllHeadsGiveTheLogitsOfOne) {
     SCOPED_TRACE(chunk);
     const Rows expected = prompt_logits(one, prompt, chunk);
     expect_near(expected, scalar);
-    for (int tp = 2; tp <= 4; ++tp) {
+    for (int tp = 2; tp <= 4 && !cannot_run(tp); ++tp) {
       for (const std::string schedule :
            {"sequential", "overlap", "nanoflow", "gemm_collective", "tokenweave"}) {
         SCOPED_TRACE(fmt::format("{} on {} GPUs", schedule, tp));
@@ -134,7 +134,7 @@ void step_alone(int together, size_t tokens) {
 // Launch by launch, and in a graph; one token's layers in one launch.
 TEST(CudaRanks, AStoppedRankIsADeadlineOfTheOther) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  if (const char* why = no_ranks_here()) GTEST_SKIP() << why;
+  if (const char* why = cannot_run(2)) GTEST_SKIP() << why;
   for (const size_t tokens : {3u, 1u}) {
     for (const int together : {0, 3}) {
       EXPECT_EXIT(exit_as_the_program(together, tokens), testing::ExitedWithCode(1),

@@ -192,9 +192,9 @@ TEST_P(CudaRelay, EqualsLaunchesApart) {
 
 // Ranks whose layers are cut evenly share a relay, others have parts of theirs in relays.
 TEST_P(CudaRelay, RanksShareOne) {
-  if (const char* why = no_ranks_here()) GTEST_SKIP() << why;
+  if (const char* why = cannot_run(2)) GTEST_SKIP() << why;
   const RelayCase& c = GetParam();
-  for (int ranks = 2; ranks <= std::min<int64_t>(c.Hq, 4); ++ranks) {
+  for (int ranks = 2; ranks <= std::min<int64_t>(c.Hq, 4) && !cannot_run(ranks); ++ranks) {
     SCOPED_TRACE(fmt::format("{} ranks", ranks));
     Runner runner(*model_, cuda_runner(ranks));
     expect_exact(runner);

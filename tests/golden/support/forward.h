@@ -46,11 +46,11 @@ inline DeviceSpec gpus_for(int ranks) {
   return device;
 }
 
-// Why several ranks cannot run on GPUs here, or null.
-inline const char* no_ranks_here() {
+// Why so many ranks cannot run on GPUs here, or null.
+inline const char* cannot_run(int ranks) {
   if (usable_gpus() == 0) return "no GPU";
   const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  if (usable_gpus() > 1 || queues == nullptr || std::string(queues) != "1") return nullptr;
+  if (ranks <= usable_gpus() || queues == nullptr || std::string(queues) != "1") return nullptr;
   return "ranks that share a GPU would wait for each other in its only queue";
 }
 

@@ -144,23 +144,22 @@ TEST(FewTokenFusions, TakeTheNormIntoTheAllReduceBeforeIt) {
   }
 }
 
-// The fused op's residual is f32.
-TEST(FewTokenFusions, LeaveAResidualThatIsNotF32) {
-  for (const bool first : {false, true}) {
-    for (const DType x : {DType::f32, DType::bf16}) {
-      for (const DType r : {DType::f32, DType::bf16}) {
-        SCOPED_TRACE(fmt::format("{} + {}, {}", name(x), name(r), first));
-        Block t;
-        const ValueId sum =
-            t.b.op1(ops::kAllReduce, Attrs::of(ops::CommAttrs{.axis = "tp", .ranks = 2}),
-                    {t.tokens_of("x", x)});
-        const ValueId residual = t.tokens_of("r", r);
-        const ValueId s = first ? ops::add(t.b, sum, residual) : ops::add(t.b, residual, sum);
-        const bool fits = r == DType::f32 && t.b.type(s).dtype == DType::f32;
-        EXPECT_EQ(kinds(fused(t.b.finish({t.norm(s), s}))),
-                  (fits ? Kinds{"all_reduce_add_rms_norm"} : Kinds{"all_reduce", "add_rms_norm"}));
-      }
-    }
+// The fused op's residual is f32, and it reduces what has the type of its result.
+TEST(FewTokenFusions, LeaveAReductionOfOtherTypes) {
+  for (int form = 0; form < 16; ++form) {
+    const auto dtype = [&](int bit) { return form >> bit & 1 ? DType::bf16 : DType::f32; };
+    const DType x = dtype(0), r = dtype(1), normed = dtype(2);
+    const bool first = form >= 8;
+    SCOPED_TRACE(fmt::format("{} + {} -> {}, {}", name(x), name(r), name(normed), first));
+    Block t;
+    const ValueId sum =
+        t.b.op1(ops::kAllReduce, Attrs::of(ops::CommAttrs{.axis = "tp", .ranks = 2}),
+                {t.tokens_of("x", x)});
+    const ValueId residual = t.tokens_of("r", r);
+    const ValueId s = first ? ops::add(t.b, sum, residual) : ops::add(t.b, residual, sum);
+    const bool fits = r == DType::f32 && t.b.type(s).dtype == DType::f32 && x == normed;
+    EXPECT_EQ(kinds(fused(t.b.finish({t.norm(s, normed), s}))),
+              (fits ? Kinds{"all_reduce_add_rms_norm"} : Kinds{"all_reduce", "add_rms_norm"}));
   }
 }
 

@@ -106,9 +106,9 @@ void CudaReplay::begin_loop() {
   upload_inputs(uploads_, {stream(Stream::compute)});
 }
 
-void CudaReplay::prepare_loop(const Hooks& hooks) {
+void CudaReplay::prepare_loop(const Hooks& hooks, bool at_once) {
   const DeviceScope scope(backend_.device().id);
-  if (looped_.runs > 0 && stale(looped_)) capture(looped_, hooks, false);
+  if ((at_once || looped_.runs > 0) && stale(looped_)) capture(looped_, hooks, false);
 }
 
 void CudaReplay::enqueue(const Hooks& hooks) {

@@ -30,9 +30,10 @@ class CudaReplay : public Replay {
   };
   // A step without the host: no inputs are copied, and the hooks, the same each time, run with it.
   // Returns without waiting. begin_loop() copies the inputs that the host has written;
-  // prepare_loop() makes the graph from the second step on, and waits for what came before.
+  // prepare_loop() makes the graph from the second step on, or `at_once`, and waits for what came
+  // before.
   void begin_loop();
-  void prepare_loop(const Hooks& hooks);
+  void prepare_loop(const Hooks& hooks, bool at_once);
   void enqueue(const Hooks& hooks);
   // Whether the loop's next step is a graph that is there: enqueue() then waits for nothing.
   bool loop_ready() const { return !stale(looped_); }

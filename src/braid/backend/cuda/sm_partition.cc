@@ -14,12 +14,12 @@
 namespace braid::cuda {
 namespace {
 
-// Parts with fewer may have no processing cluster that holds 16 CTAs together, as samplers want.
+// Of kernels for Hopper, which want clusters of up to 16 CTAs: smaller parts may hold none.
 constexpr unsigned kLeastSms = 24;
 
 void check_driver(CUresult result, const char* what) {
   if (result == CUDA_SUCCESS) return;
-  fail(ErrorCode::kResource, "{}: driver error {}", what, static_cast<int>(result));
+  fail(ErrorCode::kUnsupported, "{}: driver error {}", what, static_cast<int>(result));
 }
 
 std::vector<OwnedPartition> divide_gpu(int device, unsigned parts) {
@@ -29,17 +29,19 @@ std::vector<OwnedPartition> divide_gpu(int device, unsigned parts) {
                "SMs of a GPU");
   const unsigned step = std::max(all.sm.minSmPartitionSize, all.sm.smCoscheduledAlignment);
   const unsigned sms = all.sm.smCount / parts / step * step;
+  const bool clusters = code_capability() == 90;
+  const unsigned least = clusters ? std::max(kLeastSms, step) : step;
   std::vector<CUdevResource> groups(parts);
-  unsigned made = sms < kLeastSms ? 0 : parts;
+  unsigned made = sms < least ? 0 : parts;
   if (made > 0) {
     check_driver(BRAID_DRIVER(cuDevSmResourceSplitByCount)(
                      groups.data(), &made, &all, nullptr,
-                     CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE, sms),
+                     clusters ? CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE : 0, sms),
                  "parts of a GPU's SMs");
   }
   if (made < parts) {
     fail(ErrorCode::kUnsupported, "cuda:{}: {} ranks cannot share its {} SMs (wanted {} for each)",
-         device, parts, all.sm.smCount, kLeastSms);
+         device, parts, all.sm.smCount, least);
   }
   std::vector<OwnedPartition> out;
   for (CUdevResource& group : groups) {
@@ -56,18 +58,14 @@ std::vector<OwnedPartition> divide_gpu(int device, unsigned parts) {
 
 }  // namespace
 
-SmPartition::SmPartition(void* context, int num_sms) : context_(context), num_sms_(num_sms) {}
-
-void SmPartition::Destroy::operator()(void* context) const {
-  BRAID_DRIVER(cuGreenCtxDestroy)(static_cast<CUgreenCtx>(context));
-}
+SmPartition::SmPartition(CUgreenCtx_st* context, int num_sms)
+    : context_(context, BRAID_DRIVER(cuGreenCtxDestroy)), num_sms_(num_sms) {}
 
 OwnedStream SmPartition::make_stream(bool urgent) const {
   cudaStream_t stream = nullptr;
-  check_driver(
-      BRAID_DRIVER(cuGreenCtxStreamCreate)(&stream, static_cast<CUgreenCtx>(context_.get()),
-                                           CU_STREAM_NON_BLOCKING, stream_priority(urgent)),
-      "a stream of some SMs");
+  check_driver(BRAID_DRIVER(cuGreenCtxStreamCreate)(&stream, context_.get(), CU_STREAM_NON_BLOCKING,
+                                                    stream_priority(urgent)),
+               "a stream of some SMs");
   return OwnedStream(stream);
 }
 

@@ -116,9 +116,9 @@ void CudaLoop::enqueue() {
   for (size_t s = 0; s < request_.sequences.size(); ++s) {
     reserve(s, std::ssize(request_.sequences[s].prompt) + static_cast<int64_t>(step_ - first_));
   }
-  // All graphs are there before any rank may wait for another.
+  // All graphs are there before any rank may wait for another: loading a kernel may wait for that.
   for (size_t r = 0; r < ranks_.size(); ++r) {
-    replay_of(*ranks_[r].step).prepare_loop(hooks_[r]);
+    replay_of(*ranks_[r].step).prepare_loop(hooks_[r], ranks_.size() > 1);
   }
   if (request_.trace) mark(false);
   for (size_t r = 0; r < ranks_.size(); ++r) replay_of(*ranks_[r].step).enqueue(hooks_[r]);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 
 #include "braid/backend/cuda/cuda_backend.h"
@@ -14,10 +15,11 @@ namespace {
 
 class CudaRank : public Rank {
  public:
-  CudaRank(const Model& model, fabric::PeerFabric& fabric, int rank, const cuda::SmPartition* part)
+  CudaRank(const Model& model, fabric::PeerFabric& fabric, int rank, cuda::DeviceInfo device,
+           const cuda::SmPartition* part)
       : endpoint_(fabric.endpoint(rank)),
         ranks_(fabric.world_size()),
-        table_(cuda::device_info(endpoint_.device(), part)),
+        table_(std::move(device)),
         backend_(
             table_, [this] { endpoint_.check(); }, part),
         weights_(model, rank, backend_) {
@@ -30,11 +32,13 @@ class CudaRank : public Rank {
   void join(const std::optional<Mesh>& sequence) {
     const cuda::DeviceScope scope(endpoint_.device());
     cuda::StreamComms comms{};
+    cuda::DeviceCommConfig config;
+    config.max_ctas = std::min(config.max_ctas, table_.device().num_sms);
     for (Stream stream : kStreams) {
       const auto s = static_cast<size_t>(stream);
-      comms_[s] = std::make_unique<cuda::DeviceComm>(
-          endpoint_, fabric::Group::world(ranks_),
-          cuda::DeviceCommConfig{.name = fmt::format("tp.{}", to_string(stream))});
+      config.name = fmt::format("tp.{}", to_string(stream));
+      comms_[s] =
+          std::make_unique<cuda::DeviceComm>(endpoint_, fabric::Group::world(ranks_), config);
       comms[s] = comms_[s].get();
     }
     cuda::add_comm_kernels(table_, comms);
@@ -88,9 +92,16 @@ class CudaWorld : public World {
                  .links = config.links,
                  .share_devices = true}),
         parts_(cuda::divide_gpus(devices)) {
-    for (int r = 0; r < config.ranks; ++r) {
-      const cuda::SmPartition* part = parts_[static_cast<size_t>(r)].get();
-      ranks_.push_back(std::make_unique<CudaRank>(model, fabric_, r, part));
+    std::vector<cuda::DeviceInfo> infos;
+    for (size_t r = 0; r < devices.size(); ++r) {
+      infos.push_back(cuda::device_info(devices[r], parts_[r].get()));
+    }
+    // All ranks choose alike what waits for each other's CTAs, so by the SMs that each has.
+    const int sms = std::ranges::min(infos, {}, &cuda::DeviceInfo::num_sms).num_sms;
+    for (size_t r = 0; r < devices.size(); ++r) {
+      infos[r].num_sms = sms;
+      ranks_.push_back(std::make_unique<CudaRank>(model, fabric_, static_cast<int>(r), infos[r],
+                                                  parts_[r].get()));
     }
     if (config.ranks == 1) return;
     fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& endpoint) {

@@ -42,7 +42,7 @@ void DeviceSampler::Mirror<T>::upload(cudaStream_t stream) const {
 DeviceSampler::DeviceSampler(CudaBackend& backend, int64_t vocab, int64_t capacity)
     : backend_(backend),
       desc_{.vocab = static_cast<int32_t>(vocab), .capacity = static_cast<int32_t>(capacity)},
-      config_(choose(desc_, sampling_device())),
+      config_(choose(desc_, sampling_device(backend.device()))),
       mask_words_(static_cast<size_t>(ceil_div(vocab, 32))),
       counters_(backend, 1),
       params_(backend, capacity),

@@ -27,7 +27,7 @@ struct PeerFabricConfig {
   Duration deadline = std::chrono::seconds(60);         // of each host wait that names none
   Duration device_deadline = std::chrono::seconds(10);  // of waits inside kernels
   LinkModel links;             // machines and cluster_link; no other link is emulated
-  bool share_devices = false;  // several ranks on one GPU: for tests
+  bool share_devices = false;  // several ranks may be on one GPU
 };
 
 // A world whose ranks are GPUs of one machine, each driven by a thread of this process. Symmetric
@@ -36,7 +36,8 @@ struct PeerFabricConfig {
 // kernel has made must be complete in its stream before a verb is called. Between emulated machines
 // they go through pinned host memory.
 //
-// The constructor refuses in one line: no GPU, fewer than ranks, two GPUs without a peer path.
+// The constructor refuses in one line: no GPU, fewer than ranks (unless they share), two GPUs
+// without a peer path.
 class PeerFabric final : public Fabric {
  public:
   static constexpr int kMaxRanks = 8;

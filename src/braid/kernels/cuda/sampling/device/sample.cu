@@ -66,6 +66,12 @@ SamplingDevice sampling_device() {
           .shared_bytes = attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin)};
 }
 
+SamplingDevice sampling_device(const DeviceInfo& device) {
+  return {.compute_capability = device.compute_capability,
+          .num_sms = device.num_sms,
+          .shared_bytes = static_cast<int>(device.shared_memory_per_cta)};
+}
+
 void prepare_sampling(const SamplingDesc& desc, const SamplingConfig& config) {
   const Kernel kernel = kernel_of(config);
   cudaFuncAttributes attributes;

@@ -39,7 +39,8 @@ void prepare_sampling(const SamplingDesc& desc, const SamplingConfig& config);
 // configuration. One kernel; capturable; it waits for nothing but the masks asked for.
 void sample(const SampleCall& call, const SamplingConfig& config, LaunchContext context);
 
-// What the current device is.
+// What the current device is, and what a rank has of one.
 SamplingDevice sampling_device();
+SamplingDevice sampling_device(const DeviceInfo& device);
 
 }  // namespace braid::cuda
