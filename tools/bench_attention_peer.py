@@ -125,12 +125,16 @@ def ratios(pairs, rounds, inner):
     in time have the same clock, and take turns to be first."""
     out = {}
     for name, (run, base) in pairs.items():
-        out[name] = []
-        for r in range(rounds + 1):
-            order = (base, run) if r % 2 else (run, base)
-            times = [seconds(f, inner) for f in order]
-            out[name].append(times[1] / times[0] if r % 2 == 0 else times[0] / times[1])
-        out[name] = statistics.median(out[name][1:])
+        found = []
+        try:
+            for r in range(rounds + 1):
+                order = (base, run) if r % 2 else (run, base)
+                times = [seconds(f, inner) for f in order]
+                found.append(times[1] / times[0] if r % 2 == 0 else times[0] / times[1])
+        except RuntimeError as e:
+            print(f"#   {name}: {str(e).splitlines()[0]}", file=sys.stderr)
+            continue
+        out[name] = statistics.median(found[1:])
     return out
 
 

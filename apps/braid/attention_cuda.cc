@@ -222,8 +222,9 @@ class Modes : public CudaModes {
     fabric::PeerFabricConfig config{.ranks = topology.ranks(),
                                     .devices = parse_device(bench.device).ids};
     config.links.machines = topology.machines;
-    if (bench.link_gbps > 0 && topology.machines > 1) {
-      config.links.cluster_link = Link{bench.link_gbps * 1e9, 5e-6};
+    if (bench.link_gbps > 0) {
+      auto& link = topology.machines > 1 ? config.links.cluster_link : config.links.machine_link;
+      link = Link{bench.link_gbps * 1e9, 5e-6};
     }
     return config;
   }

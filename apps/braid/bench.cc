@@ -172,7 +172,7 @@ std::string ranks_text(const EngineConfig& config) {
 std::string table(const EngineConfig& config, const Engine& engine, const Model& model,
                   const std::vector<Result>& results, const Roof& roof) {
   std::string out = fmt::format(
-      "| model | size | params | ranks | threads | batch | test | tokens/s | ms a step "
+      "| model | size | params | ranks | threads | batch | test | tokens/s | ms a step, a prompt "
       "| of the roof |\n|---|---:|---:|---:|---:|---:|---|---:|---:|---:|\n");
   for (const Result& r : results) {
     out += fmt::format(

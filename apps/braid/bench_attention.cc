@@ -189,7 +189,7 @@ void check(const AttentionBench& o) {
   require_between("--head-dim", o.head_dim, 1, 512);
   require_between("--batch", o.batch, 1, 1024);
   const int64_t most = std::min<int64_t>(o.batch, kMaxMicroBatches);
-  require_between("--micro-batches", o.micro_batches, 1, most);
+  require_between("--micro-batches, of --batch sequences,", o.micro_batches, 1, most);
   require_between("--threads", o.threads, 1, 256);
   require_between("-r", o.repetitions, 1, 1000);
   require_link_gbps(o.link_gbps);
@@ -259,6 +259,7 @@ void bench_attention(AttentionBench o) {
   std::unique_ptr<CudaModes> gpus;
   if (on_gpus(o)) gpus = make_cuda_modes(o, topology);
   Reports reports;
+  std::string refused;
   const auto report = [&](SpMode mode) {
     if (gpus) return gpus->measure(mode);
     if (!predicted) return measure(o, mode, topology);
@@ -270,10 +271,11 @@ void bench_attention(AttentionBench o) {
     } catch (const Error& error) {
       const bool last = mode == modes.back() && reports.empty();
       if (!every || last || error.code() != ErrorCode::kInvalidArgument) throw;
-      out += fmt::format("| {} | {} |\n", to_string(mode), error.what());
+      refused += fmt::format("{}: {}\n", to_string(mode), error.what());
     }
   }
   out += gpus ? cuda_table(o, topology, *gpus, reports) : table(reports);
+  out += refused;
   for (const auto& [mode, r] : reports) {
     if (o.launches) {
       out += fmt::format("{}, rank 0, us:\n{}", to_string(mode), timeline(*r.plan, r.times[0]));
@@ -323,7 +325,8 @@ void add_bench_attention(CLI::App& bench) {
   command->add_option("--profile", o->profile,
                       "predict from this profile; on GPUs: beside what is measured");
   command->add_option("--link-gbps", o->link_gbps,
-                      "GB/s between machines (of one machine: between ranks); 0: as it is");
+                      "GB/s between machines (of one machine: between ranks on the CPU), with 5 us "
+                      "a transfer; 0: as it is");
   command->add_option("--plot", o->plot, "write the timelines to this SVG file");
   command->add_flag(
       "--fill,!--no-fill", o->fill,

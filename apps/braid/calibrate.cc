@@ -70,6 +70,7 @@ void calibrate(const CalibrateOptions& options) {
 }  // namespace
 
 Profile calibrate_for_later(int threads) {
+  std::fprintf(stderr, "no profile of this machine: measuring it, some ten seconds\n");
   Profile profile = measure(threads);
   try {
     save(profile, cache_file(threads));

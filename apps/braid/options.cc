@@ -115,8 +115,8 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
   command.add_flag("--explain", o.explain, "say at the end what was planned, and why");
   command.add_option("--trace", o.trace, "write a timeline of the steps here (Perfetto)");
   command.add_option("--link-gbps", o.link_gbps,
-                     "emulate links between machines (of one machine: between ranks): GB/s each "
-                     "way (0: the speed of memory)");
+                     "emulate links between machines (of one machine: between ranks on the CPU): "
+                     "GB/s each way (0: the speed of memory)");
   command.add_option("--link-us", o.link_us, "their latency in microseconds");
 }
 

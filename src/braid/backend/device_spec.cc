@@ -15,7 +15,7 @@ int DeviceSpec::num_gpus(int ranks) const {
 DeviceSpec parse_device(std::string_view text) {
   const auto refuse = [&] {
     fail(ErrorCode::kInvalidArgument,
-         "device '{}': wanted cpu, cuda, or cuda: with GPU numbers (cuda:0,1)", text);
+         "device '{}': wanted cpu, cuda, or cuda: with a GPU for each rank (cuda:0,1)", text);
   };
   if (text == "cpu") return {};
   if (text == "cuda") return {.cuda = true, .ids = {}};

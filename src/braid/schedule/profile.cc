@@ -314,8 +314,9 @@ std::optional<Profile> find_profile(const std::string& name) {
 Profile load_profile(const std::string& name) {
   if (std::optional<Profile> profile = find_profile(name)) return *std::move(profile);
   if (is_path(name)) fail(ErrorCode::kNotFound, "cannot open the profile {}", name);
-  fail(ErrorCode::kNotFound, "no profile '{}' in {}, and none such comes with Braid (they are: {})",
-       name, profile_cache_folder().string(), fmt::join(builtin_profile_names(), ", "));
+  const std::string folder = profile_cache_folder().string();
+  fail(ErrorCode::kNotFound, "no profile '{}'{}, and none such comes with Braid (they are: {})",
+       name, folder.empty() ? "" : " in " + folder, fmt::join(builtin_profile_names(), ", "));
 }
 
 void save_profile(const Profile& profile, const std::filesystem::path& path) {

@@ -73,8 +73,8 @@ TEST(DeviceSpec, RefusesAnythingElseAndNamesIt) {
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
       EXPECT_EQ(std::string(e.what()), "device '" + std::string(text) +
-                                           "': wanted cpu, cuda, or cuda: with GPU numbers "
-                                           "(cuda:0,1)");
+                                           "': wanted cpu, cuda, or cuda: with a GPU for each "
+                                           "rank (cuda:0,1)");
     }
   }
 }

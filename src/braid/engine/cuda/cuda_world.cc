@@ -144,8 +144,8 @@ std::unique_ptr<World> make_cuda_world(const Model& model, const WorldConfig& co
     for (int id = 0; id < config.ranks; ++id) ids.push_back(id);
   }
   if (std::ssize(ids) != config.ranks) {
-    fail(ErrorCode::kInvalidArgument, "{} GPUs are named for {} ranks: wanted one for each",
-         ids.size(), config.ranks);
+    fail(ErrorCode::kInvalidArgument, "{} rank{}, and the device has places for {}", config.ranks,
+         config.ranks == 1 ? "" : "s", ids.size());
   }
   return std::make_unique<CudaWorld>(model, config, ids);
 }
