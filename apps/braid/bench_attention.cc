@@ -214,6 +214,7 @@ void bench_attention(AttentionBench o) {
   if (!o.plot.empty() && !o.plot.ends_with(".svg")) {
     fail(ErrorCode::kInvalidArgument, "--plot {}: wanted is a name that ends in .svg", o.plot);
   }
+  if (!o.plot.empty()) require_writable("--plot", o.plot);
   if (o.schedule == "auto") {
     fail(ErrorCode::kInvalidArgument,
          "--schedule auto: bench attention runs one strategy, by name");

@@ -1,10 +1,7 @@
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "braid/backend/cpu/thread_pool.h"
@@ -12,6 +9,7 @@
 #include "braid/calibration.h"
 #include "braid/commands.h"
 #include "braid/engine/calibrate.h"
+#include "braid/text_io.h"
 
 namespace braid::app {
 namespace {
@@ -48,22 +46,14 @@ std::filesystem::path cache_file(int threads) {
   return folder / (cpu_profile_name(threads > 0 ? threads : cpu::usable_cores()) + ".json");
 }
 
-// Known before the machine is measured, which takes a while.
-void require_writable(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
-  const bool exists = std::filesystem::exists(path, ignored);
-  if (!std::ofstream(path, std::ios::app)) {
-    fail(ErrorCode::kResource, "cannot write the profile {}: {}", path.string(),
-         std::strerror(errno));
-  }
-  if (!exists) std::filesystem::remove(path, ignored);
-}
-
 void calibrate(const CalibrateOptions& options) {
-  const std::filesystem::path path =
-      options.out.empty() ? cache_file(options.threads) : std::filesystem::path(options.out);
-  require_writable(path);
+  std::filesystem::path path = options.out;
+  if (options.out.empty()) {
+    path = cache_file(options.threads);
+    std::error_code ignored;  // what cannot be written says so
+    std::filesystem::create_directories(path.parent_path(), ignored);
+  }
+  require_writable("the profile", path);
   save(measure(options.threads), path);
 }
 

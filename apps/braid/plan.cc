@@ -116,6 +116,7 @@ void plan(const PlanOptions& o) {
   for (const auto& input : {o.model, o.config}) {
     if (o.trace && input) require_apart("--trace", *o.trace, *input);
   }
+  if (o.trace) require_writable("--trace", *o.trace);
   Planning planning(o);
   std::vector<int32_t> pages(static_cast<size_t>(planning.cache.pages));
   const Batch batch = make_batch(o, pages);
@@ -173,7 +174,7 @@ void plan(const PlanOptions& o) {
     if (o.launches) print(to_string(schedule, planned.fused[0]));
     print(fmt::format(
         "{} on {} ranks: {} launches, {} micro-batches, schedule {:016x}\n"
-        "memory of a rank: arena {:.2f} MiB ({:.2f} live at most), sequential {:.2f} MiB\n"
+        "activations of a rank: arena {:.2f} MiB ({:.2f} live at most), sequential {:.2f} MiB\n"
         "simulated on {}: {:.3f} ms, sequential {:.3f} ms ({:.2f}x)\n"
         "per rank: {}\n",
         strategy.name(), o.tp, schedule.launches.size(), schedule.micro_batches.size(),

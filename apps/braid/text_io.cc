@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
 
 #include "braid/base/error.h"
@@ -41,6 +42,16 @@ std::string read_file(const std::string& path) {
 
 std::string read_stdin() {
   return read_all(stdin, "standard input");
+}
+
+void require_writable(std::string_view what, const std::filesystem::path& path) {
+  std::error_code ignored;
+  const bool exists = std::filesystem::exists(path, ignored);
+  errno = 0;
+  if (!std::ofstream(path, std::ios::app)) {
+    fail(ErrorCode::kResource, "cannot write {} {}: {}", what, path.string(), std::strerror(errno));
+  }
+  if (!exists) std::filesystem::remove(path, ignored);
 }
 
 void require_utf8(std::string_view text, std::string_view what) {

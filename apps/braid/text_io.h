@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,10 @@ void print(std::string_view text);
 // The whole of a file, or of standard input. Fails with kNotFound or kResource (a folder).
 std::string read_file(const std::string& path);
 std::string read_stdin();
+
+// Fails with kResource, naming `what`, where a file could not be written: before the work whose
+// result it is to hold. Leaves the file as it is.
+void require_writable(std::string_view what, const std::filesystem::path& path);
 
 // Fails with kInvalidArgument, naming `what` and the place of the first byte that is not UTF-8.
 void require_utf8(std::string_view text, std::string_view what);

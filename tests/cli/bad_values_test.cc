@@ -86,12 +86,14 @@ TEST_F(BadValues, ResultsComeBeforeFilesThatCannotBeWritten) {
     EXPECT_THAT(o.out, HasSubstr(result)) << command;
     EXPECT_THAT(o.err, HasSubstr("/dev/full: No space left on device")) << command;
   }
+  std::filesystem::create_symlink("/dev/full", path("full.svg"));
   const Outcome o = braid(
       "bench attention --shape custom --tokens 32 --text 0 --heads 2 --head-dim 16 --sp ring "
-      "--machines 1x2 -r 1 --plot /no/such/folder/x.svg");
+      "--machines 1x2 -r 1 --plot " +
+      path("full.svg"));
   EXPECT_EQ(o.status, 1);
   EXPECT_THAT(o.out, HasSubstr("| ring |"));
-  EXPECT_THAT(o.err, HasSubstr("x.svg: cannot be written: No such file"));
+  EXPECT_THAT(o.err, HasSubstr("full.svg: cannot be written: No space left"));
 }
 
 TEST_F(BadValues, OutputsDoNotReplaceInputs) {
@@ -133,6 +135,9 @@ TEST_F(BadValues, HelpThatNobodyGetsIsAnError) {
 TEST_F(BadValues, AProfileThatCannotBeWrittenIsKnownAtOnce) {
   expect_refused("calibrate -o " + path(""), 1, "Is a directory");
   expect_refused("calibrate -o /proc/profile.json", 1, "cannot write the profile");
+  expect_refused("calibrate -o " + path("none/profile.json"), 1, "cannot write the profile");
+  EXPECT_FALSE(std::filesystem::exists(path("none")));
+  expect_refused("bench attention --plot " + path("none/x.svg"), 1, "cannot write --plot");
 }
 
 }  // namespace
