@@ -211,10 +211,12 @@ ModeReport best_of(AttentionBench o, SpMode mode, const Topology& topology,
 
 void bench_attention(AttentionBench o) {
   check(o);
-  if (!o.plot.empty() && !o.plot.ends_with(".svg")) {
-    fail(ErrorCode::kInvalidArgument, "--plot {}: wanted is a name that ends in .svg", o.plot);
+  if (!o.plot.empty()) {
+    if (!o.plot.ends_with(".svg")) {
+      fail(ErrorCode::kInvalidArgument, "--plot {}: wanted is a name that ends in .svg", o.plot);
+    }
+    require_writable("--plot", o.plot);
   }
-  if (!o.plot.empty()) require_writable("--plot", o.plot);
   if (o.schedule == "auto") {
     fail(ErrorCode::kInvalidArgument,
          "--schedule auto: bench attention runs one strategy, by name");

@@ -17,9 +17,6 @@
 namespace braid::golden {
 namespace {
 
-// As braid asks for: ranks that share a GPU share its queues.
-[[maybe_unused]] const int kQueues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-
 RunnerConfig config_of(const std::string& schedule, int machines) {
   RunnerConfig config = cuda_runner(2);
   config.schedule = schedule;

@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "backend/cuda/queues.h"
 #include "braid/backend/cpu/cpu_backend.h"
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/kv_pages.h"
@@ -49,8 +49,7 @@ inline DeviceSpec gpus_for(int ranks) {
 // Why so many ranks cannot run on GPUs here, or null.
 inline const char* cannot_run(int ranks) {
   if (usable_gpus() == 0) return "no GPU";
-  const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  if (ranks <= usable_gpus() || queues == nullptr || std::string(queues) != "1") return nullptr;
+  if (ranks <= usable_gpus() || testing_cuda::ranks_may_share()) return nullptr;
   return "ranks that share a GPU would wait for each other in its only queue";
 }
 

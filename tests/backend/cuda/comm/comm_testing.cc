@@ -1,15 +1,12 @@
 #include "backend/cuda/comm/comm_testing.h"
 
 #include <algorithm>
-#include <cstdlib>
+
+#include "backend/cuda/queues.h"
 
 namespace braid::cuda::test {
 
 namespace {
-
-// Ranks that share a GPU must not share its queues: the next launch of one would stand before the
-// one that it waits for of another.
-[[maybe_unused]] const int kQueues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 template <class T>
 uint32_t bits_of(T x) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/queues.h"
 #include "backend/cuda/sequence/sequence_world.h"
 #include "braid/parallel/attention/traffic.h"
 #include "dist/sequence_shapes.h"
@@ -92,8 +93,7 @@ const Shape kShapes[] = {
 
 // Ranks may share a GPU, but not its only queue.
 bool has_gpus(const Topology& topology) {
-  const std::string queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");  // sequence_world.cc
-  return gpus() > 0 && (topology.ranks() <= gpus() || queues != "1");
+  return gpus() > 0 && (topology.ranks() <= gpus() || testing_cuda::ranks_may_share());
 }
 
 class SequenceOnGpus : public testing::TestWithParam<std::tuple<SpMode, const char*>> {};

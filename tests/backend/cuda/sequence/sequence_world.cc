@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -27,9 +26,6 @@ int gpus() {
 namespace {
 
 using namespace testing_sp;  // sequence_inputs.h
-
-// As braid asks for: ranks that share a GPU share its queues.
-[[maybe_unused]] const int kQueues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
