@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <span>
 
 #include "braid/attention_links.h"
 #include "braid/attention_one_gpu.h"
-#include "braid/attention_rounds.h"
 #include "braid/backend/cuda/cuda_replay.h"
+#include "braid/backend/cuda/sm_partition.h"
 #include "braid/backend/device_spec.h"
 #include "braid/fabric/host_barrier.h"
 #include "braid/fabric/symmetric_memory.h"
@@ -64,9 +65,9 @@ class Probe {
 };
 
 struct GpuRank {
-  GpuRank(fabric::PeerEndpoint& endpoint, const Mesh& mesh)
-      : table(cuda::device_info(endpoint.device())),
-        silent(cuda::device_info(endpoint.device())),
+  GpuRank(fabric::PeerEndpoint& endpoint, const Mesh& mesh, const cuda::SmPartition* part)
+      : table(cuda::device_info(endpoint.device(), part)),
+        silent(cuda::device_info(endpoint.device(), part)),
         comm(endpoint, mesh) {
     for (cuda::KernelTable* t : {&table, &silent}) {
       cuda::add_cuda_kernels(*t);
@@ -85,8 +86,8 @@ struct GpuRank {
       silent.add(def->kind, kernel);
     }
     const cuda::Watch watch = [&endpoint] { endpoint.check(); };
-    backend = std::make_unique<DeviceBackend>(table, watch);
-    silent_backend = std::make_unique<DeviceBackend>(silent, watch);
+    backend = std::make_unique<DeviceBackend>(table, watch, part);
+    silent_backend = std::make_unique<DeviceBackend>(silent, watch, part);
   }
   // The step, whose attention launches are timed; silent: nothing is communicated.
   cuda::KernelTable table, silent;
@@ -144,6 +145,7 @@ class Modes : public CudaModes {
       : o_(bench),
         topology_(topology),
         fabric_(config_of(bench, topology)),
+        parts_(cuda::divide_gpus(gpus_of(fabric_))),
         links_(measure_links(fabric_, topology, bench.heads, bench.head_dim)) {}
 
   const LinkSpeed& links() const override { return links_; }
@@ -153,11 +155,12 @@ class Modes : public CudaModes {
     const SequenceMesh mesh = sequence_mesh(mode, topology_, o_.heads, o_.degrees);
     std::vector<std::unique_ptr<GpuRank>> ranks(P);
     fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& e) {
-      ranks[static_cast<size_t>(e.rank())] = std::make_unique<GpuRank>(e, mesh.mesh);
+      const auto r = static_cast<size_t>(e.rank());
+      ranks[r] = std::make_unique<GpuRank>(e, mesh.mesh, parts_[r].get());
     });
     std::vector<const KernelCatalog*> catalogs;
     for (const auto& rank : ranks) catalogs.push_back(&rank->table);
-    const auto plan = plan_with_rounds(mode, mesh, catalogs);
+    const auto plan = plan_mode(o_, mode, topology_, DType::bf16, catalogs);
     ModeReport report = report_of(plan);
     report.times.resize(P);
     turns_.assign(static_cast<size_t>(o_.repetitions), std::vector<StepTime>(P));
@@ -183,44 +186,47 @@ class Modes : public CudaModes {
     std::ranges::sort(steps, {}, &StepTime::step);
     const StepTime median = steps[(steps.size() - 1) / 2];
     report.seconds = median.step;
-    report.compute = median.attention;
-    report.exposed = median.step - median.attention;
+    report.compute = plan->waits_inside() ? report.alone : median.attention;
+    report.exposed = median.step - report.compute;
     check(*plan, samples, report);
     return report;
   }
 
  private:
-  // The plan that promises most. Filled rounds, and few queries that go ahead, move work behind
-  // later transfers, which may cost more than they save. Whole batches alone have rounds: a Program
-  // knows nothing of its micro-batches.
-  std::shared_ptr<const ModePlan> plan_with_rounds(
-      SpMode mode, const SequenceMesh& mesh, const std::vector<const KernelCatalog*>& catalogs) {
-    AttentionBench bench = o_;
-    const auto plain = plan_mode(bench, mode, topology_, DType::bf16, catalogs);
-    const bool divides = mode == SpMode::torus || mode == SpMode::ring;
-    if (!divides || o_.causal || !o_.fill || o_.micro_batches > 1) return plain;
-    const KernelRounds rounds = rounds_of(bench, mesh, fabric_.endpoint(0).device());
-    if (rounds.alone == 0) return plain;
-    const auto speed = links_.paced(o_.link_gbps);
-    const auto seconds = [&](const ModePlan& p) {
-      const double compute = rounded_seconds(p, rounds);
-      return compute + exposed_bound(p.programs, p.schedules, topology_, p.works(), compute, speed);
-    };
-    auto best = plain;
-    double least = seconds(*plain);
-    bench.rounds = rounds.beside;
-    for (int64_t ahead : {0, 1, 2, 3, 4, 5, 6, 8, 12}) {
-      bench.rounds.ahead = ahead;
-      const auto plan = plan_mode(bench, mode, topology_, DType::bf16, catalogs);
-      const double its = seconds(*plan);
-      if (its < least) best = plan, least = its;
+  // Two ranks of different machines may share a GPU: what they send goes through the host's memory.
+  // More would have more streams than CUDA has queues, and wait for each other in those.
+  static std::vector<int> devices_of(const AttentionBench& bench, const Topology& topology) {
+    const std::vector<int> ids = parse_device(bench.device).ids;
+    for (int r = 0; r < std::min<int>(topology.ranks(), std::ssize(ids)); ++r) {
+      const auto before = std::span(ids).first(static_cast<size_t>(r));
+      const auto it = std::ranges::find(before, ids[static_cast<size_t>(r)]);
+      if (it == before.end()) continue;
+      const auto other = static_cast<int>(it - before.begin());
+      if (std::ranges::count(before, *it) > 1) {
+        fail(ErrorCode::kUnsupported,
+             "--device {}: {} ranks on cuda:{} (bench attention: at most 2)", bench.device,
+             std::ranges::count(ids, *it), *it);
+      }
+      if (topology.machine_of(r) == topology.machine_of(other)) {
+        fail(ErrorCode::kInvalidArgument,
+             "--device {}: ranks {} and {} of one machine share a GPU, and no link is between them "
+             "to measure (--machines {}x1 makes them machines)",
+             bench.device, other, r, topology.ranks());
+      }
     }
-    return best;
+    return ids;
+  }
+
+  static std::vector<int> gpus_of(fabric::PeerFabric& fabric) {
+    std::vector<int> gpus;
+    for (int r = 0; r < fabric.world_size(); ++r) gpus.push_back(fabric.endpoint(r).device());
+    return gpus;
   }
 
   static fabric::PeerFabricConfig config_of(const AttentionBench& bench, const Topology& topology) {
     fabric::PeerFabricConfig config{.ranks = topology.ranks(),
-                                    .devices = parse_device(bench.device).ids};
+                                    .devices = devices_of(bench, topology)};
+    config.share_devices = !config.devices.empty();
     config.links.machines = topology.machines;
     if (bench.link_gbps > 0) {
       auto& link = topology.machines > 1 ? config.links.cluster_link : config.links.machine_link;
@@ -268,7 +274,7 @@ class Modes : public CudaModes {
     Executor alone(program, schedule, *rank.silent_backend, {}, arena);
     auto& step = dynamic_cast<cuda::CudaReplay&>(whole.replay());
     auto& computation = dynamic_cast<cuda::CudaReplay&>(alone.replay());
-    PlainCall plain(plan, e.rank(), e.device());
+    PlainCall plain(plan, e.rank(), rank.table.device());
     fabric::HostBarrier meeting(e);
     const auto run_once = [&] {
       fill(plan, e.rank(), whole);
@@ -377,6 +383,7 @@ class Modes : public CudaModes {
   const AttentionBench o_;
   const Topology topology_;
   fabric::PeerFabric fabric_;
+  const std::vector<cuda::OwnedPartition> parts_;  // [ranks]
   const LinkSpeed links_;
   int turn_ = 1;
   std::vector<std::vector<StepTime>> turns_;  // [repetitions][ranks]

@@ -27,7 +27,6 @@ SequenceAttention attention_of(const AttentionBench& o, int P, DType dtype) {
                       .scale = 1 / std::sqrt(static_cast<float>(o.head_dim)),
                       .window_right = o.causal ? 0 : -1};
   a.joint_q = a.joint_kv = o.text;
-  a.rounds = o.rounds;
   a.q = a.kv = o.causal ? zigzag_layout(o.tokens, P, o.text) : even_layout(o.tokens, P, o.text);
   return a;
 }
@@ -65,7 +64,8 @@ std::shared_ptr<const ModePlan> plan_mode(const AttentionBench& o, SpMode mode,
   ModePlan& made = *shared;
   made.attention = attention_of(o, topology.ranks(), dtype);
   made.mesh = sequence_mesh(mode, topology, o.heads, o.degrees);
-  made.programs = attention_programs(made.attention, made.mesh);
+  const ops::TakesStages takes = o.by_stages ? ops::TakesStages{} : stages_of(catalogs);
+  made.programs = attention_programs(made.attention, made.mesh, takes);
   std::vector<PlanRank> ranks;
   for (size_t r = 0; r < made.programs.size(); ++r) {
     ranks.push_back({&made.programs[r], catalogs[r % catalogs.size()]});

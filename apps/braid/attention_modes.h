@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
@@ -17,12 +18,11 @@ struct AttentionBench {
   std::string shape = "custom", machines = "1x2", mode = "all", profile;
   std::string schedule = "sequence_parallel", plot, device = "cpu";
   int64_t tokens = 2048, text = 0, heads = 8, kv_heads = 0, head_dim = 64, batch = 1;
-  bool causal = false, launches = false, fill = true;
+  bool causal = false, launches = false, by_stages = false;
   SpRequest degrees;
   double link_gbps = 0;
   int threads = 1, repetitions = 5;
-  int micro_batches = 1;             // that the sequences are divided into
-  SequenceAttention::Rounds rounds;  // that calls are to fill
+  int micro_batches = 1;  // that the sequences are divided into
 };
 
 // What a mode makes of it.
@@ -37,6 +37,12 @@ struct ModePlan {
     std::vector<Work> result;
     for (const Extents& extents : counts) result.push_back({.extents = extents});
     return result;
+  }
+
+  // Whether calls wait for late inputs themselves.
+  bool waits_inside() const {
+    return std::ranges::any_of(schedules[0].launches,
+                               [](const Launch& launch) { return !launch.late.empty(); });
   }
 
   std::vector<const Program*> pointers() const {
@@ -57,7 +63,8 @@ struct ModeReport {
   std::array<double, 3> analytic{};            // by the closed form
   std::vector<std::vector<LaunchTime>> times;  // [ranks][launches]
   std::shared_ptr<const ModePlan> plan;        // what ran
-  // On GPUs only. `compute` is there what the attention launches take inside the step.
+  // On GPUs only. `compute` is there what the attention launches take inside the step; where one
+  // waits for late inputs itself, `alone`.
   double alone = 0;     // the step without its communication
   double plain = 0;     // one call over all of a rank's work; 0: not measured
   double error = 0;     // largest difference from one GPU's result, of the sampled rows

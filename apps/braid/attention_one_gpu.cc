@@ -19,7 +19,8 @@ void fill_rows(std::byte* out, Tensor tensor, int64_t b, int64_t position, int64
                     {stream});
 }
 
-PlainCall::PlainCall(const ModePlan& plan, int rank, int device) : workspace_(device, 64) {
+PlainCall::PlainCall(const ModePlan& plan, int rank, const cuda::DeviceInfo& device)
+    : workspace_(device.id, 64), num_sms_(device.num_sms) {
   const Program& program = plan.programs[static_cast<size_t>(rank)];
   const SequenceAttention& a = plan.attention;
   int64_t pairs = 0, heads = 0, kv_heads = 0;
@@ -38,7 +39,7 @@ PlainCall::PlainCall(const ModePlan& plan, int rank, int device) : workspace_(de
   if (queries == 0 || heads % kv_heads != 0 || a.masked()) return;
   const auto room = [&](int64_t rows, int64_t h) {
     memory_.push_back(
-        std::make_unique<cuda::CudaMemory>(device, 2 * a.batch * rows * h * a.head_dim));
+        std::make_unique<cuda::CudaMemory>(device.id, 2 * a.batch * rows * h * a.head_dim));
     return memory_.back()->data();
   };
   const auto strides = [&](int64_t rows, int64_t h) {
@@ -65,11 +66,11 @@ PlainCall::PlainCall(const ModePlan& plan, int rank, int device) : workspace_(de
               nullptr);
   }
   cuda::check_cuda(cudaDeviceSynchronize(), "inputs");
-  config_ = cuda::choose(desc_, {{&q_, 1}, {&kv_, 1}}, cuda::attention_device());
+  config_ = cuda::choose(desc_, {{&q_, 1}, {&kv_, 1}}, cuda::attention_device(device));
   there_ = true;
 }
 void PlainCall::launch(cudaStream_t stream) {
-  cuda::attention(desc_, {{&q_, 1}, {&kv_, 1}}, config_, workspace_.data(), stream);
+  cuda::attention(desc_, {{&q_, 1}, {&kv_, 1}}, config_, workspace_.data(), stream, num_sms_);
 }
 
 namespace {

@@ -20,7 +20,7 @@ void fill_rows(std::byte* out, Tensor tensor, int64_t b, int64_t position, int64
 // One call over as many (query, key) pairs as a rank's calls have, in one piece each.
 class PlainCall {
  public:
-  PlainCall(const ModePlan& plan, int rank, int device);
+  PlainCall(const ModePlan& plan, int rank, const cuda::DeviceInfo& device);
   bool there() const { return there_; }  // not under a mask, or with groups of heads that are cut
   void launch(cudaStream_t stream);
 
@@ -31,6 +31,7 @@ class PlainCall {
   cuda::QSegment q_;
   cuda::KvSegment kv_;
   cuda::AttentionConfig config_;
+  const int num_sms_;
   bool there_ = false;
 };
 

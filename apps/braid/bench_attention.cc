@@ -15,6 +15,7 @@
 #include "braid/fabric/local/local_fabric.h"
 #include "braid/options.h"
 #include "braid/schedule/exposed_bound.h"
+#include "braid/schedule/simulator.h"
 #include "braid/text_io.h"
 #include "braid/timeline_svg.h"
 
@@ -99,8 +100,8 @@ std::string title_line(const AttentionBench& o, const Topology& topology) {
 
 // What the simulator says of the same run: a profile whose attention is as fast as one plain call
 // was, and whose links are as fast as they were alone.
-double predicted_seconds(const AttentionBench& o, const Topology& topology, SpMode mode,
-                         const ModeReport& r, const std::array<double, 3>& speed) {
+double predicted_seconds(const AttentionBench& o, const Topology& topology, const ModeReport& r,
+                         const std::array<double, 3>& speed) {
   Profile profile = load_profile(o.profile.empty() ? "h200" : o.profile);
   const Program& program = r.plan->programs[0];
   double flops = 0;
@@ -117,17 +118,13 @@ double predicted_seconds(const AttentionBench& o, const Topology& topology, SpMo
                            .points = {{1, flops / (r.plain > 0 ? r.plain : r.compute)}}});
   if (speed[1] > 0) profile.machine_link.bytes_per_second = speed[1];
   if (speed[2] > 0) profile.cluster_link.bytes_per_second = speed[2];
-  AttentionBench same = o;
-  same.rounds = r.plan->attention.rounds;
-  return predict(same, mode, topology, profile).seconds;
+  const CostModel model(profile, topology);
+  return simulate(r.plan->pointers(), r.plan->schedules, r.plan->works(), model).seconds;
 }
 
-// "torus, filled rounds", "ring, 3 rounds ahead".
-std::string mode_cell(SpMode mode, const SequenceAttention::Rounds& rounds) {
-  if (rounds.tiles == 0) return std::string(to_string(mode));
-  return rounds.ahead == 0 ? fmt::format("{}, filled rounds", to_string(mode))
-                           : fmt::format("{}, {} round{} ahead", to_string(mode), rounds.ahead,
-                                         rounds.ahead == 1 ? "" : "s");
+// "torus", "torus, as keys come".
+std::string mode_cell(SpMode mode, const ModePlan& plan) {
+  return fmt::format("{}{}", to_string(mode), plan.waits_inside() ? ", as keys come" : "");
 }
 
 std::string cuda_table(const AttentionBench& o, const Topology& topology, const CudaModes& gpus,
@@ -147,16 +144,15 @@ std::string cuda_table(const AttentionBench& o, const Topology& topology, const 
       "between MB / analytic | predicted ms | largest difference | same bits |\n"
       "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n";
   for (const auto& [mode, r] : reports) {
-    const double predicted = predicted_seconds(o, topology, mode, r, speed);
+    const double predicted = predicted_seconds(o, topology, r, speed);
     const double bound = exposed_bound(r.plan->programs, r.plan->schedules, topology,
                                        r.plan->works(), r.compute, speed);
     out += fmt::format(
         "| {} | {} x {} x {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.0f}% | {:.3f} | {} | {} | "
         "{} | {:.3f} ({:+.1f}%) | {:.2g} | {} |\n",
-        mode_cell(mode, r.plan->attention.rounds), r.degrees.torus, r.degrees.ulysses,
-        r.degrees.ring, r.seconds * 1e3, r.compute * 1e3, r.exposed * 1e3, bound * 1e3,
-        100 * r.share, r.alone * 1e3,
-        r.plain > 0 ? fmt::format("{:+.1f}%", 100 * (r.alone / r.plain - 1)) : "-",
+        mode_cell(mode, *r.plan), r.degrees.torus, r.degrees.ulysses, r.degrees.ring,
+        r.seconds * 1e3, r.compute * 1e3, r.exposed * 1e3, bound * 1e3, 100 * r.share,
+        r.alone * 1e3, r.plain > 0 ? fmt::format("{:+.1f}%", 100 * (r.alone / r.plain - 1)) : "-",
         bytes_cell(r, LinkClass::machine), bytes_cell(r, LinkClass::cluster), predicted * 1e3,
         100 * (predicted / r.seconds - 1), r.error, r.repeats ? "yes" : "NO");
   }
@@ -331,10 +327,9 @@ void add_bench_attention(CLI::App& bench) {
                       "GB/s between machines (of one machine: between ranks on the CPU), with 5 us "
                       "a transfer; 0: as it is");
   command->add_option("--plot", o->plot, "write the timelines to this SVG file");
-  command->add_flag(
-      "--fill,!--no-fill", o->fill,
-      "on GPUs, ring and torus: some queries go with another stage's to fill rounds of tiles, or "
-      "a few ahead of all others, where that promises more (default)");
+  command->add_flag("--by-stages", o->by_stages,
+                    "on GPUs, ring and torus: each stage is a call of its own, also where one call "
+                    "takes keys as they come");
   command->add_flag("--launches", o->launches, "print when each stage of rank 0 runs");
   command->add_option("--threads", o->threads, "of each rank")->capture_default_str();
   command->add_option("-r", o->repetitions, "repetitions; the median counts")

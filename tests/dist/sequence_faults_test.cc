@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "braid/ops/one_sided.h"
+#include "dist/sequence_shapes.h"
 #include "dist/sequence_world.h"
 
 namespace braid::testing_sp {
@@ -10,14 +11,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Causal, or with a few queries that go ahead of the others.
-SequenceAttention small_attention(int P, int64_t batch = 1, int64_t ahead = 0) {
+SequenceAttention small_attention(int P, int64_t batch = 1) {
   SequenceAttention a{
       .batch = batch, .q_heads = 6, .kv_heads = 3, .head_dim = 8, .scale = 0.3f, .window_right = 0};
-  if (ahead > 0) {
-    a.window_right = -1;
-    a.rounds = {.rows = 2, .tiles = 6, .ahead = ahead};
-  }
   a.joint_q = a.joint_kv = 3;
   a.q = a.kv = zigzag_layout(5 * P + 1, P, 3);
   return a;
@@ -27,7 +23,7 @@ struct Case {
   SpMode mode;
   const char* topology;
   SpRequest request;
-  int64_t ahead = 0;
+  ops::TakesStages takes = {};
 };
 
 const Case kCases[] = {
@@ -38,13 +34,14 @@ const Case kCases[] = {
     {SpMode::torus, "3x1", {.torus = 3, .ulysses = 1, .ring = 1}},
     {SpMode::torus, "2x2", {.torus = 2, .ulysses = 1, .ring = 2}},
     {SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}},
-    {SpMode::ring, "1x3", {}, 1},
-    {SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}, 1},
+    {SpMode::ring, "1x3", {}, any_stages},
+    {SpMode::torus, "1x3", {.torus = 3, .ulysses = 1, .ring = 1}, any_stages},
+    {SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}, any_stages},
 };
 
 std::string name_of(const Case& c, const SequenceMesh& mesh) {
-  return fmt::format("{} {} on {}, {} ahead", to_string(c.mode), to_string(mesh.degrees),
-                     c.topology, c.ahead);
+  return fmt::format("{} {} on {}{}", to_string(c.mode), to_string(mesh.degrees), c.topology,
+                     c.takes ? ", stages in one call" : "");
 }
 
 bool same(const WorldResult& a, const WorldResult& b) {
@@ -67,8 +64,8 @@ TEST(SequenceSchedules, RandomDelaysChangeNoBit) {
     const SequenceMesh mesh = sequence_mesh(c.mode, parse_topology(c.topology), 6, c.request);
     SCOPED_TRACE(name_of(c, mesh));
     for (int micro_batches : {1, 2}) {
-      const SequenceAttention a = small_attention(mesh.ranks(), micro_batches, c.ahead);
-      WorldConfig config{.micro_batches = micro_batches, .steps = 3};
+      const SequenceAttention a = small_attention(mesh.ranks(), micro_batches);
+      WorldConfig config{.micro_batches = micro_batches, .steps = 3, .takes = c.takes};
       const WorldResult want = run_world(a, mesh, config);
       expect_exact(a, want, config.seed + 2);
       if (HasFatalFailure()) return;
@@ -158,12 +155,12 @@ template <class Each>
 void for_each_stage(Each&& each) {
   for (const Case& c : kCases) {
     const SequenceMesh mesh = sequence_mesh(c.mode, parse_topology(c.topology), 6, c.request);
-    const SequenceAttention a = small_attention(mesh.ranks(), 1, c.ahead);
-    const std::vector<Program> programs = attention_programs(a, mesh);
+    const SequenceAttention a = small_attention(mesh.ranks());
+    const std::vector<Program> programs = attention_programs(a, mesh, c.takes);
     for (const char* kind : {"sync", "pull", "push", "segment_attention"}) {
       for (int turn = 0; turn < launches_of(programs[0], kind); ++turn) {
         SCOPED_TRACE(fmt::format("{}: {} {}", name_of(c, mesh), kind, turn));
-        each(a, mesh, kind, turn);
+        each(a, mesh, c.takes, kind, turn);
         if (testing::Test::HasFatalFailure()) return;
       }
     }
@@ -171,64 +168,64 @@ void for_each_stage(Each&& each) {
 }
 
 TEST(SequenceFaults, ALateRankChangesNothing) {
-  for_each_stage(
-      [](const SequenceAttention& a, const SequenceMesh& mesh, const char* kind, int turn) {
-        WorldConfig config{.steps = 2};
-        const WorldResult want = run_world(a, mesh, config);
-        config.adjust = [&](fabric::Endpoint& endpoint, cpu::KernelTable& table) {
-          if (endpoint.rank() != mesh.ranks() / 2) return;
-          disturb(
-              table, kind, turn, [] { std::this_thread::sleep_for(milliseconds(5)); }, false);
-        };
-        ASSERT_TRUE(same(run_world(a, mesh, config), want));
-      });
+  for_each_stage([](const SequenceAttention& a, const SequenceMesh& mesh,
+                    const ops::TakesStages& takes, const char* kind, int turn) {
+    WorldConfig config{.steps = 2, .takes = takes};
+    const WorldResult want = run_world(a, mesh, config);
+    config.adjust = [&](fabric::Endpoint& endpoint, cpu::KernelTable& table) {
+      if (endpoint.rank() != mesh.ranks() / 2) return;
+      disturb(
+          table, kind, turn, [] { std::this_thread::sleep_for(milliseconds(5)); }, false);
+    };
+    ASSERT_TRUE(same(run_world(a, mesh, config), want));
+  });
 }
 
 TEST(SequenceFaults, ADeadRankEndsAllWithItsError) {
-  for_each_stage(
-      [](const SequenceAttention& a, const SequenceMesh& mesh, const char* kind, int turn) {
-        WorldConfig config{.steps = 2};
-        config.adjust = [&](fabric::Endpoint& endpoint, cpu::KernelTable& table) {
-          if (endpoint.rank() != mesh.ranks() / 2) return;
-          disturb(
-              table, kind, turn, [] { throw Died("died"); }, false);
-        };
-        EXPECT_THROW(run_world(a, mesh, config), Died);
-      });
+  for_each_stage([](const SequenceAttention& a, const SequenceMesh& mesh,
+                    const ops::TakesStages& takes, const char* kind, int turn) {
+    WorldConfig config{.steps = 2, .takes = takes};
+    config.adjust = [&](fabric::Endpoint& endpoint, cpu::KernelTable& table) {
+      if (endpoint.rank() != mesh.ranks() / 2) return;
+      disturb(
+          table, kind, turn, [] { throw Died("died"); }, false);
+    };
+    EXPECT_THROW(run_world(a, mesh, config), Died);
+  });
 }
 
 // A rank that stops in a stage never comes to what the others wait for.
 TEST(SequenceFaults, AStoppedRankGivesTheDeadline) {
-  for_each_stage(
-      [](const SequenceAttention& a, const SequenceMesh& mesh, const char* kind, int turn) {
-        // The end of ulysses is for nobody but the rank itself.
-        const bool last = turn == (mesh.topology.machines > 1 ? 3 : 2);
-        if (mesh.mode == SpMode::ulysses && std::string_view(kind) == "sync" && last) return;
-        WorldConfig config{.deadline = milliseconds(15)};
-        config.adjust = [&](fabric::Endpoint& endpoint, cpu::KernelTable& table) {
-          if (endpoint.rank() != mesh.ranks() / 2) return;
-          // Stopped until the others have given up, which ends the job.
-          disturb(
-              table, kind, turn,
-              [&endpoint] {
-                for (int i = 0; i < 2000; ++i) {
-                  std::this_thread::sleep_for(milliseconds(1));
-                  endpoint.check();
-                }
-                throw Died("nobody noticed");
-              },
-              false);
-        };
-        try {
-          run_world(a, mesh, config);
-          ADD_FAILURE() << "no error";
-        } catch (const Died& error) {
-          ADD_FAILURE() << error.what();
-        } catch (const Error& error) {
-          EXPECT_EQ(error.code(), ErrorCode::kDeadline) << error.what();
-          EXPECT_NE(std::string(error.what()).find("expected"), std::string::npos) << error.what();
-        }
-      });
+  for_each_stage([](const SequenceAttention& a, const SequenceMesh& mesh,
+                    const ops::TakesStages& takes, const char* kind, int turn) {
+    // The end of ulysses is for nobody but the rank itself.
+    const bool last = turn == (mesh.topology.machines > 1 ? 3 : 2);
+    if (mesh.mode == SpMode::ulysses && std::string_view(kind) == "sync" && last) return;
+    WorldConfig config{.deadline = milliseconds(15), .takes = takes};
+    config.adjust = [&](fabric::Endpoint& endpoint, cpu::KernelTable& table) {
+      if (endpoint.rank() != mesh.ranks() / 2) return;
+      // Stopped until the others have given up, which ends the job.
+      disturb(
+          table, kind, turn,
+          [&endpoint] {
+            for (int i = 0; i < 2000; ++i) {
+              std::this_thread::sleep_for(milliseconds(1));
+              endpoint.check();
+            }
+            throw Died("nobody noticed");
+          },
+          false);
+    };
+    try {
+      run_world(a, mesh, config);
+      ADD_FAILURE() << "no error";
+    } catch (const Died& error) {
+      ADD_FAILURE() << error.what();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDeadline) << error.what();
+      EXPECT_NE(std::string(error.what()).find("expected"), std::string::npos) << error.what();
+    }
+  });
 }
 
 // A push whose signal is lost: its target says whom it waits for. Rank 3 waits for the first one,

@@ -34,6 +34,7 @@ struct BoundOp {
   DeviceMemory* arena = nullptr;  // in which the operands lie that are neither weights nor states
   Stream stream = Stream::compute;
   std::vector<int> waits;  // launches of other streams, by index
+  std::vector<int> late;   // as of Launch: a backend may also wait for them before it begins
   Beside beside;           // what may run at the same time
 };
 

@@ -57,7 +57,8 @@ PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const Se
                                            const SequenceLayout& kv, const MicroBatch& micro_batch,
                                            const CostModel* model) const {
   const Program program = logical(micro_batch.capacity);
-  const LayoutPlan layout = sequence_parallel(program, mesh_.value(), q, kv);
+  LayoutPlan layout = sequence_parallel(program, mesh_.value(), q, kv);
+  layout.tokens->takes_stages = stages_of(catalogs_);
   return plan_lowered(strategy, lower(program, layout), {&micro_batch, 1}, model);
 }
 

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "braid/ops/fusion.h"
+#include "braid/ops/segment_attention.h"
 #include "braid/program/program.h"
 #include "braid/program/stream.h"
 
@@ -26,8 +29,21 @@ class KernelCatalog {
   // none.
   virtual KernelInfo find(const Program& program, const Op& op, Stream stream,
                           const Extents& capacity) const = 0;
+  // As of ops::TakesStages.
+  virtual bool takes_stages(const ops::SegmentAttentionAttrs&, const ValueType&) const {
+    return false;
+  }
   // What gains on this backend alone; applied after fusions().
   virtual std::span<const Fusion> fusions() const { return {}; }
 };
+
+// What the kernels of all these take; they outlive it.
+inline ops::TakesStages stages_of(std::vector<const KernelCatalog*> catalogs) {
+  return [catalogs = std::move(catalogs)](const ops::SegmentAttentionAttrs& attrs,
+                                          const ValueType& q) {
+    return std::ranges::all_of(
+        catalogs, [&](const KernelCatalog* catalog) { return catalog->takes_stages(attrs, q); });
+  };
+}
 
 }  // namespace braid

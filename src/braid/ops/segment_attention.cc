@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "braid/base/math.h"
 #include "braid/ops/rules.h"
@@ -48,13 +47,16 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
     BRAID_CHECK(0 <= s.q && s.q < a.num_q && 0 <= s.kv_begin && s.kv_begin <= s.kv_end &&
                 s.kv_end <= static_cast<int>(a.kv.size()));
     require_rows("q", in[SegmentAttentionAttrs::kFirstQ + s.q], s.row, s.rows, s.head, a.heads, D);
-    require_rows("the state", in[0], s.state_row, s.rows, 0, a.heads, D);
+    if (a.carries_state()) require_rows("the state", in[0], s.state_row, s.rows, 0, a.heads, D);
     if (!a.finalize) continue;
     const ValueType& out = in[3 + static_cast<size_t>(s.out)];
     require_rows("the result", out, s.out_row, s.rows, s.out_head, a.heads, D);
   }
+  int stage = 0;
   for (const KvSegment& s : a.kv) {
-    BRAID_CHECK(0 <= s.kv && s.kv < pairs, "pair {} of {}", s.kv, pairs);
+    BRAID_CHECK(0 <= s.kv && s.kv < pairs && s.stage >= stage, "pair {} of {}, stage {} after {}",
+                s.kv, pairs, s.stage, stage);
+    stage = s.stage;
     for (int i : {0, 1}) {
       const size_t index = SegmentAttentionAttrs::kFirstQ + a.num_q + 2 * s.kv + i;
       require_rows(i == 0 ? "k" : "v", in[index], s.row, s.rows, s.head, a.kv_heads, D);
@@ -69,19 +71,8 @@ Cost cost(const Attrs& attrs, TypeList in, TypeList, const Work& work) {
   const auto D = static_cast<double>(in[0].shape[3]);
   const double element = static_cast<double>(bytes_of(in[SegmentAttentionAttrs::kFirstQ].dtype, 1));
   double pairs = 0, rows = 0, keys = 0;
-  for (const QSegment& q : a.q) {
-    rows += static_cast<double>(q.rows);
-    for (int i = q.kv_begin; i < q.kv_end; ++i) {
-      const KvSegment& kv = a.kv[static_cast<size_t>(i)];
-      if (a.window_left == kUnlimited && a.window_right == kUnlimited) {
-        pairs += static_cast<double>(q.rows) * static_cast<double>(kv.rows);
-        continue;
-      }
-      for (int64_t r = 0; r < q.rows; ++r) {
-        pairs += static_cast<double>(a.visible(q.position + r, kv).size());
-      }
-    }
-  }
+  for (double n : a.pairs()) pairs += n;
+  for (const QSegment& q : a.q) rows += static_cast<double>(q.rows);
   for (const KvSegment& kv : a.kv) keys += static_cast<double>(kv.rows);
   const double state = (a.load_state ? 1 : 0) + (a.finalize ? 0 : 1);
   const auto H = static_cast<double>(a.heads);
@@ -186,15 +177,42 @@ Range SegmentAttentionAttrs::visible(int64_t position, const KvSegment& segment)
   return keys;
 }
 
-int64_t SegmentAttentionAttrs::row_tiles(int64_t tile_rows) const {
-  int64_t tiles = 0, rows = 0;
-  for (size_t i = 0; i < q.size(); ++i) {
-    const bool goes_on = i > 0 && q[i].q == q[i - 1].q && q[i].head == q[i - 1].head &&
-                         q[i].row == q[i - 1].row + q[i - 1].rows;
-    if (!goes_on) tiles += ceil_div(std::exchange(rows, 0), tile_rows);
-    rows += q[i].rows;
+int SegmentAttentionAttrs::last_stage() const {
+  int last = 0;
+  for (const QSegment& s : q) last = std::max(last, s.stage);
+  for (const KvSegment& s : kv) last = std::max(last, s.stage);
+  return last;
+}
+
+int SegmentAttentionAttrs::stage_of(size_t input) const {
+  int stage = -1;
+  const auto take = [&](bool reads, int its) {
+    if (reads) stage = stage < 0 ? its : std::min(stage, its);
+  };
+  const size_t pairs_begin = kFirstQ + static_cast<size_t>(num_q);
+  for (const QSegment& s : q) take(input == kFirstQ + static_cast<size_t>(s.q), s.stage);
+  for (const KvSegment& s : kv) {
+    take(input >= pairs_begin && (input - pairs_begin) / 2 == static_cast<size_t>(s.kv), s.stage);
   }
-  return tiles + ceil_div(rows, tile_rows);
+  return input < kFirstQ ? 0 : stage;
+}
+
+std::vector<double> SegmentAttentionAttrs::pairs() const {
+  std::vector<double> pairs(static_cast<size_t>(last_stage()) + 1);
+  for (const QSegment& s : q) {
+    for (int i = s.kv_begin; i < s.kv_end; ++i) {
+      const KvSegment& keys = kv[static_cast<size_t>(i)];
+      double& sum = pairs[static_cast<size_t>(std::max(s.stage, keys.stage))];
+      if (window_left == kUnlimited && window_right == kUnlimited) {
+        sum += static_cast<double>(s.rows) * static_cast<double>(keys.rows);
+        continue;
+      }
+      for (int64_t r = 0; r < s.rows; ++r) {
+        sum += static_cast<double>(visible(s.position + r, keys).size());
+      }
+    }
+  }
+  return pairs;
 }
 
 const OpDef kSegmentAttention = {.kind = "segment_attention",

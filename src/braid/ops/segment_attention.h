@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "braid/program/builder.h"
 
 namespace braid::ops {
@@ -16,13 +18,19 @@ namespace braid::ops {
 //   0 state_o f32 [B, rows, H, D]   1 state_l f32 [B, rows, H]   2 state_m f32 [B, rows, H]
 //   3 o, 4 send, 5 joint            where finished rows go; any may be absent
 //   6 .. 6 + num_q                  q values, then a k and a v value for each pair
-// The state is read if load_state (else the call begins it) and written unless finalize. A call
-// that finalizes writes O = O' / l, and zeros where a query saw no key.
+// The state is read if load_state (else the call begins it) and written unless finalize; of a call
+// that does neither a kernel may use it in between, unless it says that it takes the call's stages
+// (TakesStages): then no rows need be there. A call that finalizes writes O = O' / l, and zeros
+// where a query saw no key.
 //
 // `o` is an open buffer (ops/one_sided.h): this call fills rows and heads of it that nobody else
 // writes, in no order with the others that fill it; what reads it comes after the sync that closes
 // it. Rows of an `owner` go into that rank's `o`, at this rank's place of it; a push
 // (ops::MoveAttrs `told`) that follows the call tells the owner.
+//
+// Segments of stage s > 0 are rows that the s-th of the pulls brings that this call follows. What
+// it computes does not depend on stages: a kernel that knows when they are there may begin before,
+// and others wait for all (Launch::late). KV segments are in the order of their stages.
 constexpr int64_t kUnlimited = -1;
 
 struct QSegment {
@@ -39,6 +47,7 @@ struct QSegment {
   int owner = -1;    // with Out::o: the rank whose `o` it is, which kernels reach; -1: this one's
   int kv_begin = 0;  // KV segments [kv_begin, kv_end) are seen
   int kv_end = 0;
+  int stage = 0;
   bool operator==(const QSegment&) const = default;
 };
 
@@ -48,6 +57,7 @@ struct KvSegment {
   int64_t head = 0;  // of that value: KV heads from here on
   int64_t rows = 0;
   int64_t position = 0;
+  int stage = 0;
   bool operator==(const KvSegment&) const = default;
 };
 
@@ -67,6 +77,7 @@ struct SegmentAttentionAttrs {
   std::vector<QSegment> q;
   std::vector<KvSegment> kv;
 
+  bool carries_state() const { return load_state || !finalize; }
   bool sees(int64_t query, int64_t key) const {
     return (window_right == kUnlimited || key - query <= window_right) &&
            (window_left == kUnlimited || query - key <= window_left);
@@ -75,10 +86,14 @@ struct SegmentAttentionAttrs {
   int64_t stored(const QSegment& s, int64_t sequences, int64_t head_dim) const {
     return finalize && s.owner >= 0 ? sequences * s.rows * heads * head_dim : 0;
   }
-  // Tiles of so many rows of one head; they go on from one segment to the next where rows do.
-  int64_t row_tiles(int64_t tile_rows) const;
   // Keys of a segment that the query at `position` sees, as a range of the segment's rows.
   Range visible(int64_t position, const KvSegment& kv_segment) const;
+  int last_stage() const;
+  // Of the rows that the call reads of an input: the first one's. -1: it reads none.
+  int stage_of(size_t input) const;
+  // Pairs of a query and a key that it sees, by the stage from which both are there:
+  // [last_stage() + 1].
+  std::vector<double> pairs() const;
 
   bool operator==(const SegmentAttentionAttrs&) const = default;
   template <class F>
@@ -91,8 +106,13 @@ struct SegmentAttentionAttrs {
     if (window_right != kUnlimited) f("window_right", window_right);
     f("load_state", load_state);
     f("finalize", finalize);
+    if (last_stage() > 0) f("stages", last_stage() + 1);
   }
 };
+
+// Whether a kernel takes these segments, of a q value of this type, in one call and knows itself
+// when those of later stages are there.
+using TakesStages = std::function<bool(const SegmentAttentionAttrs& attrs, const ValueType& q)>;
 
 extern const OpDef kSegmentAttention;
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "braid/ops/segment_attention.h"
 #include "braid/parallel/attention/sequence_layout.h"
 #include "braid/parallel/attention/sequence_mesh.h"
 #include "braid/program/program.h"
@@ -17,6 +18,7 @@ struct TokenSharding {
   SequenceMesh mesh;
   SequenceLayout q;   // tokens of this step
   SequenceLayout kv;  // keys that each rank has in its cache, those of this step included
+  ops::TakesStages takes_stages = {};  // of the ranks' kernels
 };
 
 // What is pinned before propagation along one mesh axis: where weights and states live, by name.

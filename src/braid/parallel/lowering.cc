@@ -253,7 +253,8 @@ class Lowering {
       in.k = kv[0], in.v = kv[1];
     }
     in.early = mapped(begins_with(op.scope));
-    const ValueId o = lower_attention(builders, attention, plan_.tokens->mesh, in).o;
+    const TokenSharding& tokens = *plan_.tokens;
+    const ValueId o = lower_attention(builders, attention, tokens.mesh, in, tokens.takes_stages).o;
     ValueId out = kNoValue;
     for (Builder& b : builders) out = b.op1(ops::kToTokens, {}, {o});
     for (size_t r = 0; r < builders.size(); ++r) ranks_[r].program = builders[r].release();

@@ -5,6 +5,7 @@
 
 #include "braid/ops/one_sided.h"
 #include "braid/ops/segment_attention.h"
+#include "braid/schedule/late_inputs.h"
 #include "braid/schedule/simulator.h"
 
 namespace braid {
@@ -62,7 +63,11 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
     double begin = free;
     for (int awaited : launch.waits) begin = std::max(begin, ends[static_cast<size_t>(awaited)]);
     double end = begin;
-    if (all > 0) end += compute * flops[i] / all;
+    const std::vector<double> shares = stage_shares(op, launch);
+    for (size_t s = 0; s < shares.size(); ++s) {
+      if (s > 0) end = std::max(end, ends[static_cast<size_t>(launch.late[s - 1])]);
+      if (all > 0) end += compute * flops[i] / all * shares[s];
+    }
     if (moves(op)) {
       const auto bytes = bytes_of_moves(program, op, topology, work_of(launch, works).extents);
       for (const LinkClass link : {LinkClass::machine, LinkClass::cluster}) {

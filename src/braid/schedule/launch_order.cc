@@ -7,7 +7,7 @@
 namespace braid {
 
 LaunchOrder::LaunchOrder(std::span<const Launch> launches) {
-  for (const Launch& launch : launches) add(launch.stream, launch.waits);
+  for (const Launch& launch : launches) add(launch.stream, launch.waits, launch.late);
 }
 
 LaunchOrder::Pending LaunchOrder::begin(Stream stream) const {
@@ -24,21 +24,21 @@ bool LaunchOrder::Pending::wait_for(int launch) {
 }
 
 void LaunchOrder::join(Clock& clock, int launch) const {
-  const Clock& other = clock_[static_cast<size_t>(launch)];
+  const Clock& other = end_[static_cast<size_t>(launch)];
   for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], other[i]);
-  auto& own = clock[static_cast<size_t>(stream(launch))];
-  own = std::max(own, position(launch) + 1);
 }
 
-void LaunchOrder::add(Stream stream, std::span<const int> waits) {
+void LaunchOrder::add(Stream stream, std::span<const int> waits, std::span<const int> late) {
   const auto s = static_cast<size_t>(stream);
   Clock clock = next_[s];
   for (int wait : waits) join(clock, wait);
   stream_.push_back(stream);
   position_.push_back(next_[s][s]);
   clock_.push_back(clock);
+  for (int awaited : late) join(clock, awaited);
+  ++clock[s];
+  end_.push_back(clock);
   next_[s] = clock;
-  ++next_[s][s];
 }
 
 }  // namespace braid

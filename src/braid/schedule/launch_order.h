@@ -11,7 +11,8 @@ namespace braid {
 struct Launch;
 
 // Which launches of a rank are known to have ended when another begins: streams run in order, and
-// waits join them. One vector clock per launch; a query costs one comparison.
+// waits join them; what a launch waits for while it runs (Launch::late) has ended when it has. Two
+// vector clocks per launch; a query costs one comparison.
 class LaunchOrder {
  public:
   LaunchOrder() = default;
@@ -36,7 +37,7 @@ class LaunchOrder {
   Pending begin(Stream stream) const;
 
   // The next launch in recorded order; waits are indexes of earlier launches.
-  void add(Stream stream, std::span<const int> waits);
+  void add(Stream stream, std::span<const int> waits, std::span<const int> late = {});
 
   // Launch a has ended before launch b begins.
   bool before(int a, int b) const { return ended(a, clock_[static_cast<size_t>(b)]); }
@@ -56,6 +57,7 @@ class LaunchOrder {
   std::vector<Stream> stream_;             // [launches]
   std::vector<int> position_;              // [launches]
   std::vector<Clock> clock_;               // [launches] when it begins
+  std::vector<Clock> end_;                 // [launches] when it ends, itself included
   std::array<Clock, kNumStreams> next_{};  // when the stream's next launch would begin
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "braid/schedule/dependencies.h"
+#include "braid/schedule/late_inputs.h"
 #include "braid/schedule/launch_order.h"
 
 namespace braid {
@@ -37,6 +38,7 @@ class RankCheck {
     order_ = LaunchOrder(schedule_.launches);
     check_every_op_once();
     check_replacements();
+    check_late();
     check_inputs_are_made();
     check_states();
     check_merged();
@@ -71,10 +73,12 @@ class RankCheck {
         fail(ErrorCode::kInvalidArgument, "schedule '{}': launch {} names ops [{}, {}) of {}",
              schedule_.strategy, i, l.op, l.op_end(), program_.ops.size());
       }
-      for (int wait : l.waits) {
-        if (0 <= wait && wait < i) continue;
-        refuse(op(i), l.micro_batch,
-               fmt::format("waits: launch {} waits for {}, which is not earlier", i, wait));
+      for (const auto* awaited : {&l.waits, &l.late}) {
+        for (int wait : *awaited) {
+          if (0 <= wait && wait < i) continue;
+          refuse(op(i), l.micro_batch,
+                 fmt::format("waits: launch {} waits for {}, which is not earlier", i, wait));
+        }
       }
     }
   }
@@ -98,6 +102,19 @@ class RankCheck {
         if (launch_of_[at(static_cast<int>(o), mb)] < 0) {
           refuse(program_.ops[o], mb, "every op once: no launch runs it");
         }
+      }
+    }
+  }
+
+  // What a launch waits for while it runs can run by then.
+  void check_late() const {
+    for (int i = 0; i < launches(); ++i) {
+      for (int before : before_late(schedule_.launches, launch(i).late)) {
+        if (order_.before(before, i)) continue;
+        refuse(op(i), launch(i).micro_batch,
+               fmt::format("late inputs: launch {} may hold what launch {} ({}) needs, which comes "
+                           "before what it waits for while it runs",
+                           i, before, op(before).def->kind));
       }
     }
   }

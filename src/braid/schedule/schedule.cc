@@ -50,6 +50,7 @@ std::string to_string(const Schedule& schedule, const Program& program) {
     out += fmt::format("{:4} {:7} mb {:3} {:36} {}", i, to_string(launch.stream),
                        micro_batches_of(launch), launch.kernel.name, op.scope);
     for (int wait : launch.waits) out += fmt::format(" after {}", wait);
+    for (int awaited : launch.late) out += fmt::format(" beside {}", awaited);
     out += "\n";
   }
   return out + fmt::format("arena {} bytes, {} live at most\n", schedule.memory.arena_bytes,
@@ -73,6 +74,7 @@ uint64_t hash_of(const Schedule& schedule) {
     }
     for (int wait : launch.waits) hash.add(wait);
     hash.add(-1);
+    for (int awaited : launch.late) hash.add(-2 - awaited);
   }
   for (int64_t offset : schedule.memory.value_offset) hash.add(offset);
   for (bool merged : schedule.memory.merged) hash.add(static_cast<int64_t>(merged));

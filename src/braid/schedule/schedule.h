@@ -19,6 +19,10 @@ struct Launch {
   int num_micro_batches = 1;
   Stream stream = Stream::compute;
   std::vector<int> waits;  // launches of other streams that end before this one begins
+  // Launches of another stream that may still run when this one begins, and end before it ends: the
+  // s-th brings stage s + 1 of its inputs (ops/segment_attention.h). All that these wait for has
+  // ended before, so they need nothing of what this launch may hold while it waits.
+  std::vector<int> late;
   KernelInfo kernel;
 
   int op_end() const { return op + num_ops; }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "braid/schedule/late_inputs.h"
+
 namespace braid {
 namespace {
 
@@ -203,6 +205,9 @@ void ScheduleContext::launch(int op, int num_ops, int replacement, const Group& 
               .micro_batch = group.first,
               .num_micro_batches = group.count,
               .stream = stream};
+  made.late = late_launches(program_, recording_.launches, made, needs);
+  std::erase_if(needs, [&](int other) { return std::ranges::count(made.late, other) > 0; });
+  for (int other : before_late(recording_.launches, made.late)) needs.push_back(other);
   // The latest first: what it waited for need not be waited for again.
   std::ranges::sort(needs, std::greater<>());
   LaunchOrder::Pending pending = order_.begin(stream);
@@ -210,7 +215,7 @@ void ScheduleContext::launch(int op, int num_ops, int replacement, const Group& 
     if (pending.wait_for(other)) made.waits.push_back(other);
   }
   std::ranges::sort(made.waits);
-  order_.add(stream, made.waits);
+  order_.add(stream, made.waits, made.late);
   recording_.launches.push_back(std::move(made));
 }
 

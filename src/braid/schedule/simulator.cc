@@ -5,6 +5,7 @@
 
 #include "braid/base/error.h"
 #include "braid/schedule/fair_share.h"
+#include "braid/schedule/late_inputs.h"
 #include "braid/schedule/partition.h"
 
 namespace braid {
@@ -15,6 +16,7 @@ struct Job {
   int rank = 0;  // a collective: its first
   int launch = 0;
   bool fused_tile = false;  // a fused op computes its first tile before it sends
+  size_t stage = 0;         // of its inputs, whose work is being done
 };
 
 // One meeting of ranks: the n-th communication of a stream.
@@ -41,6 +43,8 @@ class Simulation {
       step.times[r].resize(n);
       left_ += n;
       for (size_t i = 0; i < n; ++i) {
+        const Launch& launch = schedules[r].launches[i];
+        ranks_[r].shares.push_back(stage_shares(schedules[r].op(*programs[r], launch), launch));
         ranks_[r].queue[static_cast<size_t>(schedules[r].launches[i].stream)].push_back(
             static_cast<int>(i));
       }
@@ -73,6 +77,8 @@ class Simulation {
     std::array<bool, kNumStreams> busy{};
     std::array<int, kNumStreams> communications{};
     std::vector<bool> ended;
+    std::vector<std::vector<double>> shares;  // [launches] by stage of their inputs
+    std::vector<Job> held;                    // whose next stage is not there
   };
   // What an activity of share_ stands for: a launch, or a meeting.
   struct Activity {
@@ -82,6 +88,9 @@ class Simulation {
 
   const LaunchCost& cost(int rank, int launch) const {
     return step_.costs[static_cast<size_t>(rank)][static_cast<size_t>(launch)];
+  }
+  const std::vector<double>& shares(const Job& job) const {
+    return ranks_[static_cast<size_t>(job.rank)].shares[static_cast<size_t>(job.launch)];
   }
   int resource(int rank, Resource kind) const {
     const int machine = rank / devices_ * devices_;
@@ -128,6 +137,7 @@ class Simulation {
   void start_what_can(int rank) {
     Rank& state = ranks_[static_cast<size_t>(rank)];
     const Schedule& schedule = schedules_[static_cast<size_t>(rank)];
+    for (const Job& job : std::exchange(state.held, {})) work_on(job);
     for (size_t s = 0; s < kNumStreams; ++s) {
       if (state.busy[s] || state.next[s] == state.queue[s].size()) continue;
       const int i = state.queue[s][state.next[s]];
@@ -144,13 +154,7 @@ class Simulation {
     step_.times[static_cast<size_t>(rank)][static_cast<size_t>(launch)].begin = now_;
     const LaunchCost& c = cost(rank, launch);
     if (c.ranks == 1) {
-      add_body(rank, c, c.seconds(), 1);
-      for (const LaunchCost::Transfer& t : c.transfers) {  // also ports of who does nothing
-        const double share = t.seconds / c.seconds();
-        add_use(t.from, t.cluster ? kClusterOut : kMachineOut, share);
-        add_use(t.to, t.cluster ? kClusterIn : kMachineIn, share);
-      }
-      begin(c.seconds(), {{rank, launch}});
+      work_on({.rank = rank, .launch = launch});
     } else if (c.tiles > 0) {
       const double seconds = c.fixed + c.body() / c.tiles;
       add_body(rank, c, seconds, 1.0 / c.tiles);
@@ -158,6 +162,26 @@ class Simulation {
     } else {
       meet(rank, launch);
     }
+  }
+
+  // What a launch does alone: the stages of its inputs one after the other, each when it is there.
+  void work_on(Job job) {
+    Rank& state = ranks_[static_cast<size_t>(job.rank)];
+    const auto i = static_cast<size_t>(job.launch);
+    const Launch& launch = schedules_[static_cast<size_t>(job.rank)].launches[i];
+    if (job.stage > 0 && !state.ended[static_cast<size_t>(launch.late[job.stage - 1])]) {
+      state.held.push_back(job);
+      return;
+    }
+    const LaunchCost& c = cost(job.rank, job.launch);
+    const double share = shares(job)[job.stage];
+    add_body(job.rank, c, c.seconds() * share, share);
+    for (const LaunchCost::Transfer& t : c.transfers) {  // also ports of who does nothing
+      const double of_port = t.seconds / c.seconds();
+      add_use(t.from, t.cluster ? kClusterOut : kMachineOut, of_port);
+      add_use(t.to, t.cluster ? kClusterIn : kMachineIn, of_port);
+    }
+    begin(c.seconds() * share, {job});
   }
 
   void meet(int rank, int launch) {
@@ -214,12 +238,15 @@ class Simulation {
 
   void finish(int handle) {
     const Activity activity = activities_[static_cast<size_t>(handle)];
+    const Job& job = activity.job;
     if (activity.meeting >= 0) {
       go_on(activity.meeting);
-    } else if (activity.job.fused_tile) {
-      meet(activity.job.rank, activity.job.launch);
+    } else if (job.stage + 1 < shares(job).size()) {
+      work_on({.rank = job.rank, .launch = job.launch, .stage = job.stage + 1});
+    } else if (job.fused_tile) {
+      meet(job.rank, job.launch);
     } else {
-      end(activity.job.rank, activity.job.launch);
+      end(job.rank, job.launch);
     }
   }
 

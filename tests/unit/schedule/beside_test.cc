@@ -16,12 +16,16 @@ struct Planned {
   std::vector<Schedule> schedules;
 };
 
-Planned planned(SpMode mode, const char* machines, int micro_batches, const char* strategy) {
+Planned planned(SpMode mode, const char* machines, int micro_batches, const char* strategy,
+                bool stages = false) {
   SequenceAttention a{.batch = micro_batches, .q_heads = 8, .kv_heads = 8, .head_dim = 8};
   const SequenceMesh mesh = sequence_mesh(mode, parse_topology(machines), a.q_heads, {});
   a.joint_q = a.joint_kv = 5;
   a.q = a.kv = even_layout(60, mesh.ranks(), a.joint_q);
-  Planned made{attention_programs(a, mesh), {}};
+  const auto takes = [stages](const ops::SegmentAttentionAttrs&, const ValueType&) {
+    return stages;
+  };
+  Planned made{attention_programs(a, mesh, takes), {}};
   PlanRequest request{.micro_batches = {}, .topology = mesh.topology, .price = {}};
   for (int mb = 0; mb < micro_batches; ++mb) {
     request.micro_batches.push_back({.capacity = {.sequence = 1}});
@@ -41,6 +45,11 @@ std::vector<std::vector<bool>> reachability(const Schedule& schedule) {
     const auto follow = [&](size_t j) {
       after[i][j] = true;
       for (size_t k = 0; k < n; ++k) after[i][k] = after[i][k] || after[j][k];
+      for (int late : schedule.launches[j].late) {
+        const auto l = static_cast<size_t>(late);
+        after[i][l] = true;
+        for (size_t k = 0; k < n; ++k) after[i][k] = after[i][k] || after[l][k];
+      }
     };
     for (size_t j = 0; j < i; ++j) {
       if (schedule.launches[j].stream == schedule.launches[i].stream) follow(j);
@@ -51,13 +60,13 @@ std::vector<std::vector<bool>> reachability(const Schedule& schedule) {
 }
 
 TEST(Beside, IsWhatNoOrderForbids) {
-  int computes = 0, communications = 0, alone = 0;
+  int computes = 0, communications = 0, alone = 0, turn = 0;
   for (SpMode mode : kSpModes) {
     for (const char* machines : {"1x2", "2x1", "2x2"}) {
       for (int micro_batches : {1, 2}) {
         for (const char* strategy : {"sequential", "sequence_parallel", "overlap", "nanoflow"}) {
           if (micro_batches > 1 && std::string_view(strategy) == "sequential") continue;
-          const Planned made = planned(mode, machines, micro_batches, strategy);
+          const Planned made = planned(mode, machines, micro_batches, strategy, ++turn % 2 == 0);
           const Program& program = made.programs[0];
           const Schedule& schedule = made.schedules[0];
           const auto beside = launches_beside(program, schedule);

@@ -12,6 +12,7 @@ namespace {
 struct Random {
   std::vector<Launch> launches;
   std::vector<std::vector<bool>> before;  // [b][a]: a ends before b begins, by plain closure
+  std::vector<std::vector<bool>> by_end;  // [b][a]: a ends before b ends
 };
 
 Random random_launches(std::mt19937_64& rng) {
@@ -22,19 +23,22 @@ Random random_launches(std::mt19937_64& rng) {
     for (size_t w = rng() % 3; i > 0 && w > 0; --w) {
       launch.waits.push_back(static_cast<int>(rng() % i));
     }
+    if (i > 0 && rng() % 4 == 0) launch.late.push_back(static_cast<int>(rng() % i));
     std::vector<bool> known(n, false);
     const auto add = [&](size_t a) {
       known[a] = true;
       for (size_t b = 0; b < n; ++b) {
-        if (r.before[a][b]) known[b] = true;
+        if (r.by_end[a][b]) known[b] = true;
       }
     };
     for (size_t a = 0; a < i; ++a) {
       if (r.launches[a].stream == launch.stream) add(a);
     }
     for (int wait : launch.waits) add(static_cast<size_t>(wait));
-    r.launches.push_back(launch);
     r.before.push_back(known);
+    for (int late : launch.late) add(static_cast<size_t>(late));
+    r.launches.push_back(launch);
+    r.by_end.push_back(known);
   }
   return r;
 }

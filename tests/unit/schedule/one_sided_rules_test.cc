@@ -117,13 +117,16 @@ class Rules {
 };
 
 std::vector<Program> programs_of(SpMode mode, const char* topology, const SpRequest& request,
-                                 const SequenceAttention::Rounds& rounds = {}) {
+                                 const ops::TakesStages& takes = {}) {
   SequenceAttention a{.q_heads = 8, .kv_heads = 4, .head_dim = 4};
-  a.rounds = rounds;
   a.joint_q = a.joint_kv = 3;
   const SequenceMesh mesh = sequence_mesh(mode, parse_topology(topology), 8, request);
   a.q = a.kv = zigzag_layout(37, mesh.ranks(), 3);
-  return attention_programs(a, mesh);
+  return attention_programs(a, mesh, takes);
+}
+
+bool any_stages(const ops::SegmentAttentionAttrs&, const ValueType&) {
+  return true;
 }
 
 TEST(OneSidedRules, HoldForEveryMesh) {
@@ -136,11 +139,9 @@ TEST(OneSidedRules, HoldForEveryMesh) {
                              (mode != SpMode::ring || u == 1) &&
                              (mode != SpMode::ulysses || u == P);
           if (!legal) continue;
-          for (const SequenceAttention::Rounds& rounds : {SequenceAttention::Rounds{},
-                                                          {.rows = 2, .tiles = 5},
-                                                          {.rows = 2, .tiles = 5, .ahead = 1}}) {
+          for (const ops::TakesStages& takes : {ops::TakesStages{}, ops::TakesStages{any_stages}}) {
             for (const Program& program : programs_of(
-                     mode, topology, {.torus = t, .ulysses = u, .ring = P / (t * u)}, rounds)) {
+                     mode, topology, {.torus = t, .ulysses = u, .ring = P / (t * u)}, takes)) {
               EXPECT_EQ(Rules(program).broken(), "")
                   << to_string(mode) << " " << t << " " << u << " on " << topology << "\n"
                   << to_string(program);

@@ -74,6 +74,7 @@ void CpuReplay::walk(Stream stream, const Team& team) {
   for (int i : queue.launches) {
     const auto index = static_cast<size_t>(i);
     for (int wait : ops_[index].waits) wait_for(wait);
+    for (int wait : ops_[index].late) wait_for(wait);
     if (!times_.empty() && team.index == 0) times_[index].begin = now();
     kernels_[index](team);
     team.barrier();

@@ -37,10 +37,12 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
   add_copy(host_parts_->data(), device_parts_->data(), parts_bytes);
   for (const InputCopy& in : step.inputs) add_copy(in.staging, in.device, in.bytes);
 
+  give_stages();
   calls_.reserve(ops_.size());  // bound kernels keep references into it
   std::vector<LaunchArgs> args;
   done_.resize(ops_.size());
   for (const BoundOp& op : ops_) {
+    const int late = late_launch_[calls_.size()];
     calls_.push_back({op.op, op.in, op.out, op.axis, op.part});
     const BatchPart* part =
         reinterpret_cast<const BatchPart*>(device_parts_->data()) + (op.part - parts_.data());
@@ -53,12 +55,15 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                     .whole_batch = parts_.size() == 1,
                     .own_rows = op.own_rows,
                     .beside = op.beside,
-                    .ranks_alike = step.ranks_alike});
+                    .ranks_alike = step.ranks_alike,
+                    .arrived = late < 0 ? nullptr : stages_->of(late)});
     kernels_.push_back(backend.table().at(op.op->def->kind).bind(args.back()));
     used_[index_of(op.stream)] = true;
-    for (int awaited : op.waits) {
-      OwnedEvent& event = done_[static_cast<size_t>(awaited)];
-      if (!event) event = make_event();
+    for (const auto* awaited : {&op.waits, &op.late}) {
+      for (int i : *awaited) {
+        OwnedEvent& event = done_[static_cast<size_t>(i)];
+        if (!event) event = make_event();
+      }
     }
   }
   for (Stream s : kStreams) {
@@ -68,10 +73,32 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
   join_launches(args);
 }
 
+// Launches whose kernels take late inputs in stages are told of them; others wait for all.
+void CudaReplay::give_stages() {
+  brings_.resize(ops_.size());
+  late_launch_.assign(ops_.size(), -1);
+  int count = 0;
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    if (ops_[i].late.empty()) continue;
+    const TensorView& q = ops_[i].in[ops::SegmentAttentionAttrs::kFirstQ];
+    if (!backend_.table().takes_stages(ops_[i].op->attrs.as<ops::SegmentAttentionAttrs>(),
+                                       {q.dtype, q.shape})) {
+      continue;
+    }
+    late_launch_[i] = count++;
+    for (size_t s = 0; s < ops_[i].late.size(); ++s) {
+      brings_[static_cast<size_t>(ops_[i].late[s])] = {late_launch_[i],
+                                                       static_cast<uint32_t>(s) + 1};
+    }
+  }
+  if (count > 0) stages_ = std::make_unique<StageWords>(backend_, count);
+}
+
 void CudaReplay::join_launches(std::span<const LaunchArgs> args) {
   joined_.resize(ops_.size());
   const auto alone = [&](size_t i) {
-    return parts_.size() == 1 && !ops_[i].beside.computes && !ops_[i].beside.communicates;
+    return parts_.size() == 1 && !ops_[i].beside.computes && !ops_[i].beside.communicates &&
+           ops_[i].late.empty();
   };
   for (size_t i = 0; i < ops_.size();) {
     size_t end = i;
@@ -174,6 +201,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     chained[index_of(s)] = false;
   };
   if (upload) upload_inputs(uploads_, {main});
+  if (stages_) stages_->reset(main);
   if (hooks.before) hooks.before({main, false});
   record(fork_join_[index_of(Stream::compute)], main);
   for (Stream s : kStreams) {
@@ -183,15 +211,23 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
   }
   for (size_t i = 0; i < ops_.size(); ++i) {
     const Stream s = ops_[i].stream;
+    const auto wait_for_late = [&] {
+      if (!ops_[i].late.empty()) wait(s, done_[static_cast<size_t>(ops_[i].late.back())]);
+    };
     for (int awaited : ops_[i].waits) wait(s, done_[static_cast<size_t>(awaited)]);
+    if (late_launch_[i] < 0) wait_for_late();
     if (events) record((*events)[2 * i], stream(s));
     const bool joins = joined_[i].count > 0 && !events;
     const BoundKernel& kernel = joins ? joined_[i].kernel : kernels_[i];
     kernel({stream(s), chained[index_of(s)] && !events});
     chained[index_of(s)] = true;
+    if (brings_[i].stage > 0) {
+      stages_->write(brings_[i].late_launch, brings_[i].stage, {stream(s)});
+    }
     if (joins) i += joined_[i].count - 1;
     if (events) record((*events)[2 * i + 1], stream(s));
     if (done_[i]) record(done_[i], stream(s));
+    if (late_launch_[i] >= 0) wait_for_late();  // it may have had no rows to wait with
   }
   for (Stream s : kStreams) {
     if (s == Stream::compute || !used_[index_of(s)]) continue;
@@ -199,6 +235,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     wait(Stream::compute, fork_join_[index_of(s)]);
   }
   if (hooks.after) hooks.after({main, chained[index_of(Stream::compute)]});
+  if (stages_) stages_->fetch(main);
 }
 
 std::string CudaReplay::describe() const {
@@ -213,6 +250,7 @@ std::string CudaReplay::describe() const {
 void CudaReplay::finish() {
   record(end_, stream(Stream::compute));
   backend_.wait(end_.get());
+  if (stages_) stages_->check();
 }
 
 void CudaReplay::run_timed(std::span<LaunchTime> times) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "braid/backend/cuda/cuda_backend.h"
+#include "braid/backend/cuda/stage_words.h"
 #include "braid/backend/cuda/upload_inputs.h"
 
 namespace braid::cuda {
@@ -55,6 +56,7 @@ class CudaReplay : public Replay {
     std::vector<BatchPart> parts;  // of several micro-batches: their rows move with them
   };
 
+  void give_stages();
   void join_launches(std::span<const LaunchArgs> args);
   void set_parts();
   bool stale(const Captured& captured) const;
@@ -75,6 +77,13 @@ class CudaReplay : public Replay {
   UploadList uploads_;
   std::array<bool, kNumStreams> used_{};
   std::vector<OwnedEvent> done_;  // [launches], of those that another stream waits for
+  struct Brings {
+    int late_launch = -1;  // of stages_; -1: nothing
+    uint32_t stage = 0;
+  };
+  std::vector<Brings> brings_;          // [launches]
+  std::vector<int> late_launch_;        // [launches] its number in stages_; -1: none
+  std::unique_ptr<StageWords> stages_;  // null where all inputs are there before their launches
   std::array<OwnedEvent, kNumStreams> fork_join_;
   OwnedEvent end_;
   Captured stepped_;

@@ -25,6 +25,9 @@ struct LaunchArgs {
   bool own_rows = true;      // as of BoundOp
   Beside beside;             // likewise
   bool ranks_alike = false;  // as of BoundStep
+  // Device [2], where the launch has late inputs and its kernel takes them in stages (StageWords):
+  // how many are there. Null: all inputs are there before it.
+  uint32_t* arrived = nullptr;
 
   // The live rows on an axis, for kernels: device memory.
   const int64_t* live(BatchAxis axis) const;
@@ -61,6 +64,10 @@ class KernelTable : public KernelCatalog {
   JoinedLaunches join(std::span<const LaunchArgs> launches) const {
     return join_ ? join_(launches) : JoinedLaunches{};
   }
+  void set_takes_stages(ops::TakesStages takes) { takes_stages_ = std::move(takes); }
+  bool takes_stages(const ops::SegmentAttentionAttrs& attrs, const ValueType& q) const override {
+    return takes_stages_ && takes_stages_(attrs, q);
+  }
   KernelInfo find(const Program& program, const Op& op, Stream stream,
                   const Extents& capacity) const override;
   std::span<const Fusion> fusions() const override { return few_token_fusions(); }
@@ -69,6 +76,7 @@ class KernelTable : public KernelCatalog {
   DeviceInfo device_;
   std::map<std::string, Kernel, std::less<>> kernels_;
   Join join_;
+  ops::TakesStages takes_stages_;
 };
 
 }  // namespace braid::cuda

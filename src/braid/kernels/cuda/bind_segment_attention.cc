@@ -1,9 +1,12 @@
 // Binds segment attention to its kernel.
 #include <algorithm>
+#include <chrono>
 #include <set>
 
 #include "braid/backend/cuda/handles.h"
 #include "braid/backend/cuda/memory.h"
+#include "braid/base/math.h"
+#include "braid/fabric/peer/peer_endpoint.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/attention/launch.h"
 #include "braid/kernels/cuda/bind.h"
@@ -104,7 +107,9 @@ struct Call {
   AttentionParams params() const { return {q, kv}; }
 };
 
-Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Owners& owners) {
+// With `stages` some of it comes while the kernel runs.
+Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Owners& owners,
+               bool stages = false) {
   const auto& a = call.attrs<SegmentAttentionAttrs>();
   const int64_t D = call.in[0].shape[3];
   Call out;
@@ -140,6 +145,7 @@ Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Ow
     q.offset = to_int(s.position);
     q.kv_begin = std::clamp(s.kv_begin, part.kv_begin, part.kv_end) - part.kv_begin;
     q.kv_end = std::clamp(s.kv_end, part.kv_begin, part.kv_end) - part.kv_begin;
+    if (stages) q.stage = s.stage;
     out.q.push_back(q);
   }
   for (int i = part.kv_begin; i < part.kv_end; ++i) {
@@ -152,6 +158,7 @@ Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Ow
     kv.v_stride = strides_of(call.in[pair + 1]);
     kv.length = to_int(s.rows);
     kv.offset = to_int(s.position);
+    if (stages) kv.stage = s.stage;
     out.kv.push_back(kv);
   }
   return out;
@@ -164,6 +171,9 @@ void load_kernel(AttentionDesc desc, const AttentionConfig& config, const Device
   CudaMemory row(device.id, 4 * width), state(device.id, 4 * width),
       stats(device.id, 8 * int64_t{desc.num_q_heads}),
       counters(device.id, kAttentionWorkspaceBytes);
+  CudaMemory sums(device.id,
+                  static_cast<int64_t>(attention_sums_bytes(desc, config)) * desc.num_q_heads);
+  CudaMemory arrived(device.id, 2 * sizeof(uint32_t));
   desc.batch = 1;
   QSegment q;
   q.q = row.data();
@@ -179,8 +189,14 @@ void load_kernel(AttentionDesc desc, const AttentionConfig& config, const Device
   kv.k = kv.v = row.data();
   kv.k_stride = kv.v_stride = q.q_stride;
   kv.length = 1;
+  kv.stage = config.form == HopperForm::kArriving ? 1 : 0;  // and it is there
+  AttentionArrivals arrivals{reinterpret_cast<uint32_t*>(arrived.data()), sums.data(),
+                             static_cast<size_t>(sums.bytes())};
   const OwnedStream stream = make_stream();
-  attention(desc, {{&q, 1}, {&kv, 1}}, config, counters.data(), stream.get());
+  check_cuda(cudaMemcpyAsync(arrivals.arrived, &kv.stage, sizeof(kv.stage), cudaMemcpyDefault,
+                             stream.get()),
+             "a stage");
+  attention(desc, {{&q, 1}, {&kv, 1}}, config, counters.data(), stream.get(), 0, &arrivals);
   check_cuda(cudaStreamSynchronize(stream.get()), "load of an attention kernel");
 }
 
@@ -200,6 +216,38 @@ bool is_fast(const AttentionDesc& desc) {
     if (e.code() != ErrorCode::kUnsupported) throw;
     return false;
   }
+}
+
+bool takes_stages(const SegmentAttentionAttrs& attrs, const ValueType& q) {
+  return !attrs.carries_state() && is_fast(desc_of(attrs, q)) && parts_of(attrs).size() == 1;
+}
+
+bool has_state_rows(const OpCall& call) {
+  return std::ranges::all_of(call.attrs<SegmentAttentionAttrs>().q, [&](const ops::QSegment& s) {
+    return s.state_row + s.rows <= call.in[0].shape[1];
+  });
+}
+
+// As much as the sums are that a call may leave at once, where tiles are as large as they get.
+int64_t bytes_of_sums(const SegmentAttentionAttrs& attrs, const ValueType& q, int num_sms) {
+  if (attrs.last_stage() == 0 || !takes_stages(attrs, q)) return 0;
+  int64_t units = 0;
+  for (const ops::QSegment& s : attrs.q) units += round_up(s.rows, 64 * kMaxTileUnits) / 64;
+  units = units * attrs.heads * q.shape[0] + int64_t{num_sms} * kMaxTileUnits;
+  const int64_t unit = int64_t{128} * 16 * sum_units(static_cast<int>(q.shape[3]));
+  return units * (unit + static_cast<int64_t>(kHeldItemBytes));
+}
+
+// Of a call that takes its inputs in stages.
+AttentionArrivals arrivals_of(const LaunchArgs& args, int64_t sums_bytes) {
+  if (args.arrived == nullptr) return {};
+  // Longer than the pulls that bring them may wait: these say more of what went wrong.
+  const auto& memory = dynamic_cast<fabric::SymmetricMemory&>(*args.arena);
+  const auto& endpoint = dynamic_cast<fabric::PeerEndpoint&>(memory.endpoint());
+  using std::chrono::milliseconds;
+  const auto deadline = std::chrono::duration_cast<milliseconds>(endpoint.device_deadline());
+  return {args.arrived, args.workspace, static_cast<size_t>(sums_bytes),
+          2 * static_cast<uint32_t>(deadline.count())};
 }
 
 BoundKernel bind_plain_segments(const LaunchArgs& args) {
@@ -225,9 +273,11 @@ struct Shared {
 BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<SegmentAttentionAttrs>();
-  if (!is_fast(desc_of(attrs, {call.in[kQ].dtype, call.in[kQ].shape}))) {
-    return bind_plain_segments(args);
-  }
+  const ValueType q{call.in[kQ].dtype, call.in[kQ].shape};
+  if (!is_fast(desc_of(attrs, q))) return bind_plain_segments(args);
+  const bool stages = args.arrived != nullptr;
+  const AttentionArrivals arrivals =
+      arrivals_of(args, bytes_of_sums(attrs, q, args.device.num_sms));
   std::byte* counters = shared.scratch.get(args, kAttentionWorkspaceBytes);
   struct Bound {
     Part part;
@@ -236,7 +286,8 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   std::vector<Bound> bound;
   const Owners owners(args);
   for (const Part& part : parts_of(attrs)) {
-    const Call made = make_call(call, part, call.in[0].shape[0], owners);
+    BRAID_CHECK((part.first && part.last) || has_state_rows(call), "a cut call without a state");
+    const Call made = make_call(call, part, call.in[0].shape[0], owners, stages);
     const AttentionDevice device = attention_device(args.device);
     const Bound b = args.beside.communicates
                         ? Bound{part, choose_beside_one_warp(made.desc, made.params(), device)}
@@ -246,21 +297,25 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
     if (shared.loaded.insert(kernel).second) load_kernel(made.desc, b.choice.config, args.device);
     bound.push_back(b);
   }
-  return [&call, bound, counters, owners, whole = args.whole_batch](const LaunchContext& context) {
+  return [&call, bound, counters, owners, stages, arrivals,
+          whole = args.whole_batch](const LaunchContext& context) {
     const int64_t sequences = sequences_of(call, call.in[0], whole);
     if (sequences == 0) return;
     owners.count(sequences);
     for (const Bound& b : bound) {
-      const Call made = make_call(call, b.part, sequences, owners);
+      const Call made = make_call(call, b.part, sequences, owners, stages);
       attention(made.desc, made.params(), b.choice.config, counters, context.stream,
-                b.choice.num_sms);
+                b.choice.num_sms, &arrivals);
     }
   };
 }
 
-KernelInfo segment_attention_info(const Op& op, TypeList in, TypeList, const DeviceInfo&) {
-  const AttentionDesc desc = desc_of(op.attrs.as<SegmentAttentionAttrs>(), in[kQ]);
-  if (is_fast(desc)) return {"segment_attention.cuda", 0};
+KernelInfo segment_attention_info(const Op& op, TypeList in, TypeList, const DeviceInfo& device) {
+  const auto& attrs = op.attrs.as<SegmentAttentionAttrs>();
+  const AttentionDesc desc = desc_of(attrs, in[kQ]);
+  if (is_fast(desc)) {
+    return {"segment_attention.cuda", bytes_of_sums(attrs, in[kQ], device.num_sms)};
+  }
   verify_plain_segments(desc);
   return {"segment_attention.plain", 0};
 }
@@ -277,6 +332,7 @@ void add_segment_attention_kernels(KernelTable& table) {
             {.info = segment_attention_info, .bind = [shared](const LaunchArgs& args) {
                return bind_segment_attention(args, *shared);
              }});
+  if (table.device().compute_capability == 90) table.set_takes_stages(takes_stages);
   table.add(ops::kBuffers.kind, simple_kernel(ops::kBuffers.kind, bind_buffers));
 }
 

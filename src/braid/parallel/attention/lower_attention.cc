@@ -17,8 +17,9 @@ ValueType kv_type(const SequenceAttention& a) {
 }
 
 AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
-                                 const SequenceMesh& mesh, const AttentionInputs& inputs) {
-  AttentionPieces pieces(builders, attention, mesh, inputs);
+                                 const SequenceMesh& mesh, const AttentionInputs& inputs,
+                                 const ops::TakesStages& takes) {
+  AttentionPieces pieces(builders, attention, mesh, inputs, takes);
   switch (mesh.mode) {
     case SpMode::ring:
       return lower_ring(pieces);
@@ -33,7 +34,8 @@ AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAtte
   return {};
 }
 
-std::vector<Program> attention_programs(const SequenceAttention& a, const SequenceMesh& mesh) {
+std::vector<Program> attention_programs(const SequenceAttention& a, const SequenceMesh& mesh,
+                                        const ops::TakesStages& takes) {
   std::vector<Builder> builders;
   AttentionInputs in;
   for (int x = 0; x < mesh.ranks(); ++x) {
@@ -52,7 +54,7 @@ std::vector<Program> attention_programs(const SequenceAttention& a, const Sequen
       in.joint_v = b.input("joint_v", joint);
     }
   }
-  const AttentionOutputs out = lower_attention(builders, a, mesh, in);
+  const AttentionOutputs out = lower_attention(builders, a, mesh, in, takes);
   std::vector<Program> programs;
   for (Builder& b : builders) {
     programs.push_back(b.finish(out.joint_o == kNoValue

@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "braid/ops/segment_attention.h"
 #include "braid/parallel/attention/sequence_layout.h"
 #include "braid/parallel/attention/sequence_mesh.h"
 #include "braid/program/builder.h"
@@ -24,16 +25,6 @@ struct SequenceAttention {
   SequenceLayout kv;
   int64_t joint_q = 0;  // rows of the prefix, at positions from 0 on
   int64_t joint_kv = 0;
-  // Tiles of `rows` queries by one head that the kernel computes at once; 0: not known. Torus
-  // attention divides its queries among calls so that these end with full rounds.
-  struct Rounds {
-    int64_t rows = 0;
-    int64_t tiles = 0;
-    // Where others' keys come soon, ring and torus attention send so many rounds of a rank's own
-    // queries ahead, over its own keys; all others see all keys in one call, once these are there,
-    // and need no state. 0: all queries meet the keys as they come. Torus has this without rings.
-    int64_t ahead = 0;
-  } rounds;
 
   int64_t group() const { return q_heads / kv_heads; }
   bool masked() const { return window_left >= 0 || window_right >= 0; }
@@ -65,10 +56,12 @@ ValueType kv_type(const SequenceAttention& attention);
 // Appends attention to every rank's Program: `builders` [ranks], which have the same values so far.
 // Exact: each (query, key) pair is computed once, on one rank, and merged by the running state.
 // Ops have the tags kRingTag (traffic inside the ring groups, and the prefix' results inside a
-// machine), kLinkTag (all other) or none. Fails with kInvalidArgument where layouts, heads and mesh
-// do not fit, with the reason.
+// machine), kLinkTag (all other) or none. Where `takes` says so, stages that pulls bring are one
+// call, which carries no state; else each is a call of its own. Fails with kInvalidArgument where
+// layouts, heads and mesh do not fit, with the reason.
 AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
-                                 const SequenceMesh& mesh, const AttentionInputs& inputs);
+                                 const SequenceMesh& mesh, const AttentionInputs& inputs,
+                                 const ops::TakesStages& takes = {});
 
 inline constexpr const char* kRingTag = "sp.ring";
 inline constexpr const char* kLinkTag = "sp.link";
@@ -76,6 +69,7 @@ inline constexpr const char* kLinkTag = "sp.link";
 // The Programs of one attention by itself, with inputs q, k, v (joint_q, joint_k, joint_v) and
 // outputs o (joint_o). [ranks]
 std::vector<Program> attention_programs(const SequenceAttention& attention,
-                                        const SequenceMesh& mesh);
+                                        const SequenceMesh& mesh,
+                                        const ops::TakesStages& takes = {});
 
 }  // namespace braid

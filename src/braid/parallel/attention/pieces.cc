@@ -5,8 +5,9 @@
 namespace braid {
 
 AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAttention& attention,
-                                 const SequenceMesh& mesh, const AttentionInputs& inputs)
-    : builders_(builders), a_(attention), mesh_(mesh), in_(inputs) {
+                                 const SequenceMesh& mesh, const AttentionInputs& inputs,
+                                 const ops::TakesStages& takes)
+    : builders_(builders), a_(attention), mesh_(mesh), takes_(takes), in_(inputs) {
   const auto P = static_cast<size_t>(world());
   BRAID_CHECK(builders.size() == P, "{} programs of {} ranks", builders.size(), P);
   if (a_.q.ranks.size() != P || a_.kv.ranks.size() != P) {

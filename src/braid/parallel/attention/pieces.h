@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,15 +26,19 @@ struct Piece {
   int64_t position = 0;
   int owner = -1;         // the rank whose rows these are; -1: the joint prefix
   int64_t owner_row = 0;  // where it has them
+  int stage = 0;          // of a call that takes stages: when they come
 };
 // [ranks]; the values are the same on all.
 using Chunk = std::vector<std::vector<Piece>>;
+// The same, of which what is in `buffer` comes at this stage.
+Chunk at_stage(Chunk chunk, ValueId buffer, int stage);
 
 class AttentionPieces {
  public:
   // Checks that attention, mesh and builders fit.
   AttentionPieces(std::span<Builder> builders, const SequenceAttention& attention,
-                  const SequenceMesh& mesh, const AttentionInputs& inputs);
+                  const SequenceMesh& mesh, const AttentionInputs& inputs,
+                  const ops::TakesStages& takes);
 
   int T() const { return mesh_.degrees.torus; }
   int U() const { return mesh_.degrees.ulysses; }
@@ -96,36 +99,20 @@ class AttentionPieces {
   Chunk joint_q_chunk() const;
   Chunk joint_kv_chunk() const;
 
-  // Queries of class 0 that are in the same calls: over the keys of class 0 with the queries of
-  // class `stage`, over those of the later classes with the other queries (`late`) or after them.
-  // More than one where calls can end with full rounds of tiles (SequenceAttention::rounds).
-  struct OwnQueries {
-    int stage = 0;
-    bool late = false;
-    Chunk chunk;
-  };
-  std::vector<OwnQueries> divide_own(const std::vector<Chunk>& queries, const Chunk& joint) const;
+  // Whether one call takes all of it on every rank, each stage when it comes: a call that begins
+  // the states of these queries and finishes them.
+  bool takes_stages(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv) const;
+  // Whether a call that finishes these queries leaves rows to send.
+  bool sends(const std::vector<const Chunk*>& q) const;
 
-  // Own queries that go ahead (SequenceAttention::Rounds), and the rest; none where all wait for
-  // each other's keys as they come.
-  struct AheadQueries {
-    Chunk ahead, rest;
-  };
-  std::optional<AheadQueries> divide_ahead(const Chunk& own) const;
-
-  // Room for the running states of all these queries, which keep their places.
+  // Room for the running states of all these queries, which keep their places. Queries whose stages
+  // one call takes need none.
   void begin_states(const std::vector<const Chunk*>& chunks);
   // One call: these queries over these keys. `first` begins their states; with `results` the call
   // finishes them: rows of ranks of this machine go to their owners at once, those of others into a
   // buffer. It returns that buffer, on which push_results waits (kNoValue: no rank has others').
   ValueId attend(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv,
                  bool first, const Results* results = nullptr);
-  // Three calls: the queries that go ahead over the first keys, the rest and `others` over all
-  // keys, which finishes them, those ahead over the late keys, while the others' results are on
-  // their way.
-  void attend_ahead(const Results& results, const AheadQueries& divided,
-                    const std::vector<const Chunk*>& others, const std::vector<const Chunk*>& first,
-                    const std::vector<const Chunk*>& late);
   // Sends the finished rows of these queries, which are in `send` (kNoValue: none), to their
   // owners, tells those that have them already, and sends the joint ones to all: to one rank of
   // each other machine, which forwards them.
@@ -159,12 +146,15 @@ class AttentionPieces {
   int64_t row_in_class_0(const SequenceLayout& layout, int rank, int source) const;
   Range joint_rows(int rank) const;
   bool kept_apart(const Piece& a, const Piece& b) const;
-  int64_t tiles(const Chunk& chunk, int rank) const;  // by one head
-  static std::vector<Piece> slice(const std::vector<Piece>& pieces, int64_t begin, int64_t end);
   std::vector<ops::KvSegment> kv_segments(const std::vector<const Chunk*>& chunks, int rank,
                                           std::vector<ValueId>& k_values) const;
   std::vector<ops::QSegment> q_segments(const std::vector<const Chunk*>& chunks, int rank,
-                                        std::vector<ValueId>& q_values, int num_kv) const;
+                                        std::vector<ValueId>& q_values, int num_kv,
+                                        bool whole) const;
+  ops::SegmentAttentionAttrs attention_attrs(const std::vector<const Chunk*>& q,
+                                             const std::vector<const Chunk*>& kv, int rank,
+                                             bool first, bool last, std::vector<ValueId>& q_values,
+                                             std::vector<ValueId>& k_values) const;
   // Appends the runs of `owner`, which lie in `value` from row `row` on.
   int64_t append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner, ValueId value,
                  ValueId value_v, int64_t row, int64_t head) const;
@@ -172,6 +162,7 @@ class AttentionPieces {
   std::span<Builder> builders_;
   const SequenceAttention& a_;
   const SequenceMesh& mesh_;
+  const ops::TakesStages& takes_;
   AttentionInputs in_;
   std::string stage_ = "open";
   std::vector<std::vector<int>> ring_sources_;                   // [ranks][R]

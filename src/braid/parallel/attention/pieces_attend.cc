@@ -143,7 +143,7 @@ void AttentionPieces::begin_states(const std::vector<const Chunk*>& chunks) {
 
 // Two neighbours are one segment where nothing tells their rows apart.
 bool AttentionPieces::kept_apart(const Piece& a, const Piece& b) const {
-  return a.value != b.value || a.row + a.rows != b.row || a.head != b.head ||
+  return a.value != b.value || a.row + a.rows != b.row || a.head != b.head || a.stage != b.stage ||
          (a_.masked() && a.position + a.rows != b.position);
 }
 
@@ -162,7 +162,8 @@ std::vector<ops::KvSegment> AttentionPieces::kv_segments(const Chunks& chunks, i
                             .row = piece.row,
                             .head = piece.head,
                             .rows = piece.rows,
-                            .position = piece.position});
+                            .position = piece.position,
+                            .stage = piece.stage});
       }
       last = &piece;
     }
@@ -172,15 +173,16 @@ std::vector<ops::KvSegment> AttentionPieces::kv_segments(const Chunks& chunks, i
 
 // The Q segments of a rank, each of which sees all `num_kv` KV segments.
 std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank,
-                                                  std::vector<ValueId>& q_values,
-                                                  int num_kv) const {
+                                                  std::vector<ValueId>& q_values, int num_kv,
+                                                  bool whole) const {
   std::vector<QSegment> segments;
   int64_t send_row = 0;
   for (const Chunk* chunk : chunks) {
     const auto state =
         std::ranges::find(state_row_, chunk, &std::pair<const Chunk*, int64_t>::first);
-    BRAID_CHECK(state != state_row_.end(), "queries without a state");
-    int64_t state_row = state->second;
+    const bool has_state = state != state_row_.end();
+    BRAID_CHECK(whole || has_state, "queries without a state");
+    int64_t state_row = has_state ? state->second : 0;
     const Piece* last = nullptr;
     for (const Piece& piece : (*chunk)[static_cast<size_t>(rank)]) {
       if (piece.rows == 0) continue;
@@ -193,7 +195,8 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
                        .out = goes_to(piece, rank),
                        .out_row = piece.owner_row,
                        .out_head = q_heads(rank).begin,
-                       .kv_end = num_kv};
+                       .kv_end = num_kv,
+                       .stage = piece.stage};
       if (segment.out == QSegment::Out::send) {
         segment.out_row = send_row;
         segment.out_head = 0;
@@ -201,7 +204,7 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
       } else if (segment.out == QSegment::Out::o && piece.owner != rank) {
         segment.owner = piece.owner;
       }
-      state_row += piece.rows;
+      if (has_state) state_row += piece.rows;
       if (last != nullptr && !kept_apart(*last, piece) && segments.back().out == segment.out &&
           segments.back().owner == segment.owner &&
           segments.back().out_row + segments.back().rows == segment.out_row) {
@@ -248,41 +251,59 @@ ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
     inputs.insert(inputs.end(), {k_values[i], v_values[i]});
   }
   emit(ops::kSegmentAttention, inputs, "", [&](int x) {
-    const Range heads = q_heads(x);
-    ops::SegmentAttentionAttrs attrs{.heads = heads.size(),
-                                     .kv_heads = kv_heads(x).size(),
-                                     .group = a_.group(),
-                                     .head_offset = heads.begin % a_.group(),
-                                     .scale = a_.scale,
-                                     .window_left = a_.window_left,
-                                     .window_right = a_.window_right,
-                                     .load_state = !first,
-                                     .finalize = results != nullptr,
-                                     .num_q = static_cast<int>(q_values.size()),
-                                     .q = {},
-                                     .kv = kv_segments(kv, x, k_values)};
-    attrs.q = q_segments(q, x, q_values, static_cast<int>(attrs.kv.size()));
-    return Attrs::of(attrs);
+    return Attrs::of(attention_attrs(q, kv, x, first, results != nullptr, q_values, k_values));
   });
   return send;
 }
 
-void AttentionPieces::attend_ahead(const Results& results, const AheadQueries& divided,
-                                   const Chunks& others, const Chunks& first, const Chunks& late) {
-  Chunks q = others, kv = first;
-  q.push_back(&divided.rest);
-  kv.insert(kv.end(), late.begin(), late.end());
-  Chunks states = q;
-  states.push_back(&divided.ahead);
-  begin_states(states);
-  stage("ahead");
-  attend({&divided.ahead}, first, true);
-  stage("all");
-  ValueId send = attend(q, kv, true, &results);
-  push_results(results, q, send, true);
-  stage("late");
-  send = attend({&divided.ahead}, late, false, &results);
-  push_results(results, {&divided.ahead}, send, false);
+// Values that are new are put at the ends of the lists.
+ops::SegmentAttentionAttrs AttentionPieces::attention_attrs(const Chunks& q, const Chunks& kv,
+                                                            int rank, bool first, bool last,
+                                                            std::vector<ValueId>& q_values,
+                                                            std::vector<ValueId>& k_values) const {
+  const Range heads = q_heads(rank);
+  ops::SegmentAttentionAttrs attrs{.heads = heads.size(),
+                                   .kv_heads = kv_heads(rank).size(),
+                                   .group = a_.group(),
+                                   .head_offset = heads.begin % a_.group(),
+                                   .scale = a_.scale,
+                                   .window_left = a_.window_left,
+                                   .window_right = a_.window_right,
+                                   .load_state = !first,
+                                   .finalize = last,
+                                   .q = {},
+                                   .kv = kv_segments(kv, rank, k_values)};
+  attrs.q = q_segments(q, rank, q_values, static_cast<int>(attrs.kv.size()), first && last);
+  attrs.num_q = static_cast<int>(q_values.size());
+  return attrs;
+}
+
+Chunk at_stage(Chunk chunk, ValueId buffer, int stage) {
+  for (std::vector<Piece>& pieces : chunk) {
+    for (Piece& piece : pieces) {
+      if (piece.value == buffer) piece.stage = stage;
+    }
+  }
+  return chunk;
+}
+
+bool AttentionPieces::takes_stages(const Chunks& q, const Chunks& kv) const {
+  if (!takes_) return false;
+  for (int x = 0; x < world(); ++x) {
+    std::vector<ValueId> q_values, k_values;
+    if (!takes_(attention_attrs(q, kv, x, true, true, q_values, k_values), q_type(a_))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool AttentionPieces::sends(const Chunks& q) const {
+  bool sends = false;
+  for_each_piece(q, [&](int x, const Piece& piece) {
+    sends = sends || goes_to(piece, x) == QSegment::Out::send;
+  });
+  return sends;
 }
 
 }  // namespace braid

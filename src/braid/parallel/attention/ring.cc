@@ -2,8 +2,7 @@
 
 // Ring attention without a ring: each rank reads the KV of the others where they are, the next one
 // under the attention of the last (StreamFusion, Algorithm 1, RINGATTN). Between the two meetings
-// of all ranks nobody waits for anybody. Where transfers are short, all are asked for at once, and
-// only as many queries as hide them meet own and other keys apart.
+// of all ranks nobody waits for anybody. Where one call takes all keys as they come, it does.
 namespace braid {
 
 AttentionOutputs lower_ring(AttentionPieces& p) {
@@ -17,30 +16,32 @@ AttentionOutputs lower_ring(AttentionPieces& p) {
   const auto pull = [&](int i) {
     p.pull_ring(0, i, kNoValue, kNoValue, buffer(i)[0], buffer(i)[1]);
   };
-  const auto theirs = [&](int i) { return p.ring_chunk(0, i, buffer(i)[0], buffer(i)[1]); };
-  const auto divided = p.R() > 1 ? p.divide_ahead(q) : std::nullopt;
-  if (divided) {
-    p.stage("ring0");
-    std::vector<Chunk> others;
-    for (int i = 1; i < p.R(); ++i) {
-      pull(i);
-      others.push_back(theirs(i));
-    }
-    std::vector<const Chunk*> late;
-    for (const Chunk& chunk : others) late.push_back(&chunk);
-    p.attend_ahead(opened.results, *divided, {&joint_q}, {&joint_kv, &own}, late);
-    return p.close(opened.results, {in.q, in.k, in.v});
+  std::vector<Chunk> theirs, staged;  // [R - 1]
+  for (int i = 1; i < p.R(); ++i) {
+    theirs.push_back(p.ring_chunk(0, i, buffer(i)[0], buffer(i)[1]));
+    staged.push_back(at_stage(theirs.back(), buffer(i)[0], i));
   }
-  p.begin_states({&q, &joint_q});
-  for (int i = 0; i < p.R(); ++i) {
-    p.stage(fmt::format("ring{}", i));
-    if (i + 1 < p.R()) pull(i + 1);
-    const auto* results = i + 1 == p.R() ? &opened.results : nullptr;
-    if (i == 0) {
-      p.attend({&q, &joint_q}, {&joint_kv, &own}, true, results);
-    } else {
-      const Chunk keys = theirs(i);
-      p.attend({&q, &joint_q}, {&keys}, false, results);
+  std::vector<const Chunk*> all{&joint_kv, &own};
+  for (const Chunk& chunk : staged) all.push_back(&chunk);
+  if (p.R() > 1 && p.takes_stages({&q, &joint_q}, all)) {
+    for (int i = 1; i < p.R(); ++i) {
+      p.stage(fmt::format("ring{}", i));
+      pull(i);
+    }
+    p.stage("attend");
+    p.begin_states({});
+    p.attend({&q, &joint_q}, all, true, &opened.results);
+  } else {
+    p.begin_states({&q, &joint_q});
+    for (int i = 0; i < p.R(); ++i) {
+      p.stage(fmt::format("ring{}", i));
+      if (i + 1 < p.R()) pull(i + 1);
+      const auto* results = i + 1 == p.R() ? &opened.results : nullptr;
+      if (i == 0) {
+        p.attend({&q, &joint_q}, {&joint_kv, &own}, true, results);
+      } else {
+        p.attend({&q, &joint_q}, {&theirs[static_cast<size_t>(i - 1)]}, false, results);
+      }
     }
   }
   p.push_results(opened.results, {}, kNoValue, true);

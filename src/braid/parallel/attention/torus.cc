@@ -4,9 +4,11 @@
 // docs/sequence-parallel.md). Of rank (t, u, r), class k is what torus group t - k holds:
 //   pull Q   queries of class k = 0..T-1 over the keys of class 0, the next queries on their way
 //   pull KV  queries of classes 1..T-1 over the keys of class k = 1..T-1, the next keys on their
-//   way push O   queries of class 0 over the keys of classes 1..T-1, the other classes' results on
+//            way
+//   push O   queries of class 0 over the keys of classes 1..T-1, the other classes' results on
 //            their way to their owners
-// Some queries of class 0 may go with the others, where that fills rounds (pieces_rounds.cc).
+// Where one call takes queries and keys as they come (at_once), the others' queries are one call,
+// and so is everything where no results have to be sent.
 // Inside a stage the ring steps follow each other, the next step's keys on their way. With T = 1
 // the first stage is all there is, which is USP and TAS: they differ in where the groups lie.
 namespace braid {
@@ -33,8 +35,8 @@ class Lowering {
     for (int k = 0; k < p_.T(); ++k) queries_.push_back(p_.q_chunk(k, q_[k]));
     joint_q_ = p_.joint_q_chunk();
     joint_kv_ = p_.joint_kv_chunk();
-    const auto divided = p_.T() > 1 && p_.R() == 1 ? p_.divide_ahead(queries_[0]) : std::nullopt;
-    divided ? all_at_once(*divided) : by_stages();
+    const bool whole = p_.T() == 1 ? ring_at_once() : p_.R() == 1 && torus_at_once();
+    if (!whole) by_stages();
     std::vector<ValueId> kept{in_.q, in_.k, in_.v};
     for (const KeyClass& keys : keys_) {
       if (p_.R() > 1 && keys.k != kNoValue) kept.insert(kept.end(), {keys.k, keys.v});
@@ -98,7 +100,7 @@ class Lowering {
   // layer, of one ring group.
   void meet_ring(int k) {
     KeyClass& keys = keys_[k];
-    if (p_.R() == 1 || keys.k == kNoValue) return;
+    if (p_.R() == 1 || keys.k == kNoValue || !keys.ring_k.empty()) return;
     const auto made = p_.sync(
         {.axis = "ring",
          .tag = kRingTag,
@@ -128,18 +130,8 @@ class Lowering {
     }
   }
 
-  // Appends the queries of class 0 of which `in` holds.
-  template <class In>
-  void add_own(std::vector<const Chunk*>& q, In&& in) const {
-    for (const auto& part : own_) {
-      if (in(part)) q.push_back(&part.chunk);
-    }
-  }
-
   void first_class() {
-    std::vector<const Chunk*> q;
-    add_own(q, [](const auto& part) { return part.stage == 0; });
-    q.push_back(&joint_q_);
+    const std::vector<const Chunk*> q{&queries_[0], &joint_q_};
     ring(0, [&](int i, const Chunk& chunk) {
       std::vector<const Chunk*> kv{&chunk};
       if (i == 0) kv.insert(kv.begin(), &joint_kv_);
@@ -152,16 +144,13 @@ class Lowering {
   void later_queries(int k) {
     std::vector<const Chunk*> kv{&joint_kv_};
     for (const Chunk& chunk : keys_[0].chunks) kv.push_back(&chunk);
-    std::vector<const Chunk*> q{&queries_[k]};
-    add_own(q, [&](const auto& part) { return part.stage == k; });
     p_.stage(queries_stage(k));
-    p_.attend(q, kv, true);
+    p_.attend({&queries_[k]}, kv, true);
   }
 
   void later_keys(int k) {
     std::vector<const Chunk*> q{&joint_q_};
     for (int n = 1; n < p_.T(); ++n) q.push_back(&queries_[n]);
-    add_own(q, [](const auto& part) { return part.late; });
     ring(k, [&](int i, const Chunk& chunk) {
       const ValueId send = p_.attend(q, {&chunk}, false, last(k, i) ? &opened_.results : nullptr);
       if (!last(k, i)) return;
@@ -174,17 +163,13 @@ class Lowering {
     for (int k = 1; k < p_.T(); ++k) {
       for (const Chunk& chunk : keys_[k].chunks) kv.push_back(&chunk);
     }
-    std::vector<const Chunk*> q;
-    add_own(q, [](const auto& part) { return !part.late; });
     p_.stage("push_o");
-    const ValueId send = p_.attend(q, kv, false, &opened_.results);
-    p_.push_results(opened_.results, q, send, false);
+    const ValueId send = p_.attend({&queries_[0]}, kv, false, &opened_.results);
+    p_.push_results(opened_.results, {&queries_[0]}, send, false);
   }
 
   void by_stages() {
-    own_ = p_.divide_own(queries_, joint_q_);
-    std::vector<const Chunk*> states{&joint_q_};
-    for (const auto& part : own_) states.push_back(&part.chunk);
+    std::vector<const Chunk*> states{&joint_q_, &queries_[0]};
     for (int k = 1; k < p_.T(); ++k) states.push_back(&queries_[k]);
     p_.begin_states(states);
     first_class();
@@ -194,25 +179,82 @@ class Lowering {
     last_class();
   }
 
-  // Where everything comes while a few own queries are with their own keys.
-  void all_at_once(const AttentionPieces::AheadQueries& divided) {
+  // One call of all ring steps of the only class, if it takes them.
+  bool ring_at_once() {
+    if (p_.R() == 1) return false;
+    KeyClass& keys = keys_[0];
+    p_.stage(queries_stage(0));
+    meet_ring(0);
+    std::vector<Chunk> chunks{p_.kv_chunk(0, keys.k, keys.v)};
+    for (int i = 1; i < p_.R(); ++i) {
+      const ValueId k = keys.ring_k[i - 1];
+      chunks.push_back(at_stage(p_.ring_chunk(0, i, k, keys.ring_v[i - 1]), k, i));
+    }
+    const std::vector<const Chunk*> q{&queries_[0], &joint_q_};
+    std::vector<const Chunk*> kv{&joint_kv_};
+    for (const Chunk& chunk : chunks) kv.push_back(&chunk);
+    if (!p_.takes_stages(q, kv)) return false;
+    for (int i = 1; i < p_.R(); ++i) {
+      p_.stage(in_ring(queries_stage(0), i));
+      p_.pull_ring(0, i, keys.k, keys.v, keys.ring_k[i - 1], keys.ring_v[i - 1]);
+    }
+    p_.begin_states({});
+    finish(q, kv, true);
+    return true;
+  }
+
+  // What pulls bring is numbered in their order. Where results have to be sent, the others' queries
+  // are one call, and their results leave under a rank's own over the late keys.
+  bool torus_at_once() {
+    std::vector<const Chunk*> all;
+    for (const Chunk& chunk : queries_) all.push_back(&chunk);
+    const bool sends = p_.sends(all);
+    int stage = 0;
+    const auto next = [&](bool own) { return own && sends ? 0 : ++stage; };
+    std::vector<Chunk> queries, keys;
+    const bool pulls_own = p_.U() > 1;
+    const int first_q = pulls_own ? next(true) : 0, first_k = pulls_own ? next(true) : 0;
+    queries.push_back(at_stage(queries_[0], q_[0], first_q));
+    for (int k = 1; k < p_.T(); ++k) queries.push_back(at_stage(queries_[k], q_[k], next(false)));
     for (int k = 0; k < p_.T(); ++k) {
-      keys_[k].chunks.push_back(p_.kv_chunk(k, keys_[k].k, keys_[k].v));
+      keys.push_back(at_stage(p_.kv_chunk(k, keys_[k].k, keys_[k].v), keys_[k].k,
+                              k == 0 ? first_k : next(false)));
     }
-    std::vector<const Chunk*> others{&joint_q_}, late;
-    for (int k = 1; k < p_.T(); ++k) {
-      others.push_back(&queries_[k]);
-      late.push_back(&keys_[k].chunks[0]);
+    std::vector<const Chunk*> q{&joint_q_}, first{&joint_kv_, &keys[0]}, late;
+    for (int k = sends ? 1 : 0; k < p_.T(); ++k) q.push_back(&queries[static_cast<size_t>(k)]);
+    for (int k = 1; k < p_.T(); ++k) late.push_back(&keys[static_cast<size_t>(k)]);
+    std::vector<const Chunk*> kv = first;
+    kv.insert(kv.end(), late.begin(), late.end());
+    if (!p_.takes_stages(q, kv)) return false;
+    if (!sends) {
+      p_.begin_states({});
+      finish(q, kv, true);
+      return true;
     }
-    p_.attend_ahead(opened_.results, divided, others, {&joint_kv_, &keys_[0].chunks[0]}, late);
+    p_.begin_states({&queries_[0]});
+    p_.stage("own");
+    p_.attend({&queries_[0]}, first, true);
+    finish(q, kv, true);
+    for (int k = 1; k < p_.T(); ++k)
+      keys[static_cast<size_t>(k)] = p_.kv_chunk(k, keys_[k].k, keys_[k].v);
+    p_.stage("late");
+    const ValueId send = p_.attend({&queries_[0]}, late, false, &opened_.results);
+    p_.push_results(opened_.results, {&queries_[0]}, send, false);
+    return true;
+  }
+
+  // The call that is all there is for these queries.
+  void finish(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv, bool joint) {
+    p_.stage("attend");
+    const ValueId send = p_.attend(q, kv, true, &opened_.results);
+    p_.push_results(opened_.results, q, send, joint);
   }
 
   AttentionPieces& p_;
   const AttentionInputs& in_;
-  std::vector<KeyClass> keys_;                    // [T]
-  std::vector<ValueId> q_;                        // [T] buffers
-  std::vector<Chunk> queries_;                    // [T]
-  std::vector<AttentionPieces::OwnQueries> own_;  // class 0
+  std::vector<KeyClass> keys_;  // [T]
+  std::vector<ValueId> q_;      // [T] buffers
+  std::vector<Chunk> queries_;  // [T]
   Chunk joint_q_, joint_kv_;
   AttentionPieces::Opened opened_;
 };

@@ -79,7 +79,11 @@ std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, 
   chain_ = 1;
   std::mt19937_64 rng(seed);
   const AttentionDesc& d = spec_.desc;
-  const auto each_tensor = [&](auto f) {  // of the keys that arrive
+  const auto each_tensor = [&](auto f) {  // of what arrives
+    for (const QSegment& q : q_) {
+      const size_t bytes = static_cast<size_t>(d.batch * q.q_stride.batch) * 2;
+      if (q.stage > 0) f(q.stage, static_cast<const uint8_t*>(q.q) - arena_.data(), bytes);
+    }
     for (const KvSegment& kv : kv_) {
       const size_t k_bytes = static_cast<size_t>(d.batch * kv.k_stride.batch) * 2;
       const size_t v_bytes = static_cast<size_t>(d.batch * kv.v_stride.batch) * 2;

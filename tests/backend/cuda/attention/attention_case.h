@@ -24,6 +24,7 @@ struct CaseSpec {
   AttentionDesc desc;
   std::vector<int> q_lengths;
   std::vector<int> q_offsets;  // empty: zeros
+  std::vector<int> q_stages;   // empty: zeros
   std::vector<int> kv_lengths;
   std::vector<int> kv_offsets;            // empty: one after the other from 0
   std::vector<int> kv_stages;             // empty: zeros
@@ -48,9 +49,9 @@ class Case {
   void run(const AttentionConfig& config);
   // Splits the KV segments into `calls` calls that carry the state.
   void run_chain(const AttentionConfig& config, int calls);
-  // A call whose keys arrive (CaseSpec::kv_stages): NaN until they do, after a random time each,
-  // and with a random number of places for sums. What is left of AttentionArrivals::arrived: zeros,
-  // unless the last stage is `withheld`.
+  // A call whose keys and queries arrive (kv_stages, q_stages): NaN until they do, after a random
+  // time each, and with a random number of places for sums. What is left of
+  // AttentionArrivals::arrived: zeros, unless the last stage is `withheld`.
   std::pair<uint32_t, uint32_t> run_arriving(const AttentionConfig& config, uint64_t seed,
                                              bool withheld = false);
 

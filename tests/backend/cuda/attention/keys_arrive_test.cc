@@ -7,7 +7,7 @@
 namespace braid::cuda::test {
 namespace {
 
-// Whatever time keys take to arrive, the result is the same, and right.
+// Whatever time keys and queries take to arrive, the result is the same, and right.
 class KeysArriveOf : public testing::TestWithParam<Dims> {};
 INSTANTIATE_TEST_SUITE_P(Dims, KeysArriveOf, testing::ValuesIn(kDims));
 
@@ -20,8 +20,9 @@ TEST_P(KeysArriveOf, AtAnyTime) {
       CaseSpec spec;
       spec.desc = make_desc(d.qk, d.v, 24, 8, dtype, 2);
       if (causal) spec.desc.window_right = 0;
-      spec.q_lengths = {130, 600};  // more tiles than SMs
-      spec.q_offsets = {600, 0};
+      spec.q_lengths = {130, 400, 200};  // more tiles than SMs
+      spec.q_offsets = {600, 0, 400};
+      spec.q_stages = {0, 2, 1};
       spec.kv_lengths = {170, 80, 0, 210, 50, 220};
       spec.kv_stages = {0, 0, 1, 2, 2, 3};
       spec.seed = d.qk + 1000 * causal;

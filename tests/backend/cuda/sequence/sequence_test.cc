@@ -81,14 +81,13 @@ const Shape kShapes[] = {
      .joint_q = 3,
      .joint_kv = 3,
      .layout = Shape::zigzag},
-    {.name = "few queries ahead",
-     .L = 601,
-     .heads = 6,
-     .kv_heads = 6,
-     .D = 128,
+    {.name = "many tiles",
+     .L = 1201,
+     .heads = 24,
+     .kv_heads = 8,
+     .D = 64,
      .joint_q = 9,
-     .joint_kv = 9,
-     .rounds = {.rows = 64, .tiles = 7, .ahead = 1}},
+     .joint_kv = 9},
 };
 
 // Ranks may share a GPU, but not its only queue.
@@ -113,7 +112,8 @@ TEST_P(SequenceOnGpus, EqualsOneRankAndRepeats) {
         fmt::format("{}: {} {} on {}", shape.name, to_string(mode), to_string(mesh.degrees), text));
     const RunConfig config{.seeds = {1, 2, 1, 1},
                            .strategy = turn % 4 == 3 ? "sequential" : "sequence_parallel",
-                           .micro_batches = shape.micro_batches};
+                           .micro_batches = shape.micro_batches,
+                           .by_stages = turn % 3 == 0};
     const auto got = run(fabric, a, mesh, config);
     expect_exact(a, got[1], 2);
     if (HasFatalFailure()) return;

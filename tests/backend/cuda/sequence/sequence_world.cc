@@ -148,7 +148,6 @@ fabric::PeerFabricConfig fabric_config(const Topology& topology,
 
 std::vector<Result> run(fabric::PeerFabric& fabric, const SequenceAttention& a,
                         const SequenceMesh& mesh, const RunConfig& config) {
-  const std::vector<Program> programs = attention_programs(a, mesh);
   const auto P = static_cast<size_t>(mesh.ranks());
   std::vector<int> devices;
   for (int r = 0; r < mesh.ranks(); ++r) devices.push_back(fabric.endpoint(r).device());
@@ -158,8 +157,12 @@ std::vector<Result> run(fabric::PeerFabric& fabric, const SequenceAttention& a,
     const auto r = static_cast<size_t>(e.rank());
     ranks[r] = std::make_unique<Rank>(e, mesh.mesh, parts[r].get());
   });
+  std::vector<const KernelCatalog*> catalogs;
+  for (const auto& rank : ranks) catalogs.push_back(&rank->table);
+  const std::vector<Program> programs =
+      attention_programs(a, mesh, config.by_stages ? ops::TakesStages{} : stages_of(catalogs));
   std::vector<PlanRank> plan_ranks;
-  for (size_t r = 0; r < P; ++r) plan_ranks.push_back({&programs[r], &ranks[r]->table});
+  for (size_t r = 0; r < P; ++r) plan_ranks.push_back({&programs[r], catalogs[r]});
   PlanRequest request{.micro_batches = {}, .topology = mesh.topology, .price = {}};
   std::vector<Extents> counts;
   for (int mb = 0; mb < config.micro_batches; ++mb) {

@@ -27,6 +27,7 @@ struct RunConfig {
   std::vector<uint64_t> seeds = {1};  // of each step: the first is eager, the others are graphs
   std::string strategy = "sequence_parallel";
   int micro_batches = 1;
+  bool by_stages = false;             // each stage a call of its own, whatever kernels take
   std::chrono::milliseconds late{0};  // rank 1 begins every step by so much later
   bool absent = false;                // rank 1 never comes
 };

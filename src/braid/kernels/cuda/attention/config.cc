@@ -176,15 +176,15 @@ AttentionConfig choose(const AttentionDesc& desc, const AttentionParams& params,
 }
 
 size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionConfig& config) {
-  return static_cast<size_t>(config.block_m / 64) * 128 * 16 * sum_units(desc.head_dim_v);
+  return static_cast<size_t>(config.block_m / 64) * 128 * 16 * sum_units(desc.head_dim_v) +
+         static_cast<size_t>(config.cluster) * kHeldItemBytes;
 }
 
 size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& params,
                             const AttentionConfig& config, const AttentionDevice& device) {
   const int items = make_plan(desc, params, config).num_items;
   const int clusters = std::clamp(items, 1, device.num_sms / config.cluster);
-  const int places = std::min<int>(kMaxHeld, ceil_div(items, clusters));
-  return attention_sums_bytes(desc, config) * clusters * places;
+  return attention_sums_bytes(desc, config) * clusters * ceil_div(items, clusters);
 }
 
 std::string to_string(const AttentionConfig& c) {

@@ -61,8 +61,9 @@ constexpr int sum_units(int head_dim_v) {
   return (head_dim_v + (head_dim_v == 64 ? 8 : 0)) / 8 + 1;
 }
 
-// Device memory for the sums of items that a call whose keys arrive leaves: of one item, and of as
-// many as its CTAs may come to leave.
+// Device memory for the items that a call whose keys arrive leaves, with their sums: for one, and
+// for as many as its CTAs may come to leave.
+constexpr size_t kHeldItemBytes = 32;
 size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionConfig& config);
 size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& params,
                             const AttentionConfig& config, const AttentionDevice& device);

@@ -112,6 +112,12 @@ void verify(const AttentionDesc& desc, const AttentionParams& params) {
     require(params.kv[i].stage >= before, "attention: stage {} of KV segment {} after stage {}",
             params.kv[i].stage, i, before);
   }
+  const int32_t last = params.kv.empty() ? 0 : params.kv.back().stage;
+  for (size_t i = 0; i < params.q.size(); ++i) {
+    require(0 <= params.q[i].stage && params.q[i].stage <= last,
+            "attention: stage {} of Q segment {} (KV segments arrive in stages 0 to {})",
+            params.q[i].stage, i, last);
+  }
   if (keys_arrive(params)) verify_arrivals(desc, params);
 }
 

@@ -63,6 +63,7 @@ struct QSegment {
   int32_t offset = 0;                // position of token 0
   int32_t kv_begin = 0;              // KV segments [kv_begin, kv_end) are seen
   int32_t kv_end = 0;
+  int32_t stage = 0;  // as of KvSegment, and at most the last one's: when the queries arrive
 };
 
 struct KvSegment {
@@ -86,7 +87,7 @@ struct AttentionParams {
 
 // Whether the call starts from a state or leaves one.
 bool carries_state(const AttentionDesc& desc);
-// Whether keys arrive while the call runs.
+// Whether keys (and perhaps queries) arrive while the call runs.
 bool keys_arrive(const AttentionParams& params);
 
 // Refuses what no kernel computes: kUnsupported or kInvalidArgument, naming the field, its value

@@ -13,8 +13,6 @@
 // are in registers.
 namespace braid::cuda {
 
-constexpr uint32_t kArrivalTimeoutMs = 5'000;
-
 // How many of the first stages are there. All lanes ask, and nothing here is a loop: what one lane
 // does alone, or as often as it takes, keeps the walk around it out of uniform registers.
 class ArrivedStages {
@@ -38,14 +36,14 @@ class ArrivedStages {
   __device__ void reset() {
     const uint64_t start = ptx::global_nanoseconds();
     while (static_cast<int>(ptx::load_acquire_system(p_.arrived)) < p_.last_stage &&
-           ptx::global_nanoseconds() - start < kArrivalTimeoutMs * uint64_t{1'000'000}) {
+           ptx::global_nanoseconds() - start < p_.timeout_ms * uint64_t{1'000'000}) {
       __nanosleep(200);
     }
     p_.arrived[0] = 0;
   }
 
-  // Between two looks that found nothing new. Waits end after 5 s and are counted: the results are
-  // wrong then.
+  // Between two looks that found nothing new. Waits that run out are counted: the results are wrong
+  // then.
   __device__ void pause() {
     __nanosleep(200);
     const auto ms = static_cast<uint32_t>(ptx::global_nanoseconds() / 1'000'000);
@@ -54,7 +52,7 @@ class ArrivedStages {
       waits_after_ = there_;
       since_ = now;
     }
-    if (now - since_ < kArrivalTimeoutMs) return;
+    if (now - since_ < p_.timeout_ms) return;
     if (ptx::elect_one()) atomicAdd(p_.arrived + 1, 1);
     there_ = p_.last_stage;
   }
@@ -66,7 +64,9 @@ class ArrivedStages {
   uint32_t since_ = 0;
 };
 
-// The items that a CTA has begun and left, each in a place, and those that nobody has begun.
+// The items that a CTA has begun and left, a ring in the order in which it has left them, and those
+// that nobody has begun. Whoever was left before waits for no later stage, as a rule, so only the
+// first of the ring is looked at.
 template <class Traits>
 class HeldItems {
  public:
@@ -76,10 +76,11 @@ class HeldItems {
         lane_(lane),
         rank_(rank),
         stages_(p),
+        held_(p.held + int64_t{blockIdx.x} * p.places),
         new_(blockIdx.x / Traits::kCluster) {}
 
-  __device__ bool any() const { return held_ != 0 || new_ < p_.plan.num_items; }
-  __device__ bool picked() const { return choice_ != 0; }
+  __device__ bool any() const { return count_ != 0 || new_ < p_.plan.num_items; }
+  __device__ bool picked() const { return picks_new_ || picks_held_; }
   __device__ bool arrived(int stage) const { return stages_.has(stage); }
 
   // What can be finished comes first, then what nobody has begun, then what can go on a stage. The
@@ -91,14 +92,15 @@ class HeldItems {
     } else {
       stages_.look();
     }
-    const bool holds = held_ >> lane_ & 1;
-    const HeldItem& mine = smem_.held[lane_];
-    const uint32_t ends = __ballot_sync(0xffffffff, holds && stages_.has(mine.last_stage));
-    const uint32_t moves = __ballot_sync(0xffffffff, holds && stages_.has(mine.stage));
-    const uint32_t places = 0xffffffffu >> (kMaxHeld - p_.places);
-    picks_new_ = new_ < p_.plan.num_items && ends == 0 && held_ != places;
-    choice_ = picks_new_ ? ~held_ : ends != 0 ? ends : moves;
-    if (Traits::kCluster > 1 && rank_ == 0 && (tells || choice_ != 0)) tell(stages_.there());
+    const AttentionPlan& plan = p_.plan;
+    while (new_run_ + 1 < plan.num_runs && new_ >= plan.item_begin[new_run_ + 1]) ++new_run_;
+    const HeldItem& oldest = held_[first_];
+    const bool ends = count_ != 0 && __any_sync(0xffffffff, stages_.has(oldest.last_stage));
+    const bool moves = count_ != 0 && __any_sync(0xffffffff, stages_.has(oldest.stage));
+    picks_new_ = !ends && new_ < plan.num_items && count_ < p_.places &&
+                 stages_.has(plan.q[plan.run_begin[new_run_]].stage);
+    picks_held_ = !picks_new_ && moves;
+    if (Traits::kCluster > 1 && rank_ == 0 && (tells || picked())) tell(stages_.there());
   }
 
   __device__ void reset() { stages_.reset(); }
@@ -108,27 +110,33 @@ class HeldItems {
     if (rank_ == 0) stages_.pause();
   }
 
-  // The item that was picked, and its place. A new one asks for the one after it.
-  __device__ int place() const { return __ffs(static_cast<int>(choice_)) - 1; }
+  // Takes the item that was picked, which `place` says where its sums are. A new one asks for the
+  // one after it.
   __device__ bool is_new() const { return picks_new_; }
-  __device__ HeldItem take() {
+  __device__ HeldItem take(int& place) {
+    place = first_;
     if (!picks_new_) {
-      HeldItem item = smem_.held[place()];
-      __syncwarp();  // `put` writes there
+      HeldItem item = held_[first_];
+      __syncwarp();  // `put` may write there
+      first_ = after(first_);
+      --count_;
       item.index = uniform(item.index);
       item.run = uniform(item.run);
       item.begun = uniform(item.begun);
       return item;
     }
     if (Traits::kCluster == 1 && lane_ == 0) claimed_ = atomicAdd(&p_.counters[0], 1) + gridDim.x;
-    return {new_, 0, 0, 0, false};
+    return {new_, 0, 0, 0, 0};
   }
 
-  // The item that was taken is left as `item` says, or done with.
-  __device__ void put(bool leaves, const HeldItem& item) {
-    held_ = (held_ & ~(1u << place())) | uint32_t{leaves} << place();
-    if (leaves && lane_ == 0) smem_.held[place()] = item;
+  // Leaves it as `item` says. The result is the place for its sums.
+  __device__ int put(const HeldItem& item) {
+    int place = first_ + count_;
+    if (place >= p_.places) place -= p_.places;
+    if (lane_ == 0) held_[place] = item;
+    ++count_;
     __syncwarp();
+    return place;
   }
 
   // Before the next pick, and long after `take`: the claim is there.
@@ -142,6 +150,7 @@ class HeldItems {
   }
 
  private:
+  __device__ int after(int place) const { return place + 1 < p_.places ? place + 1 : 0; }
   // Told to the compiler, which else parts the lanes at each branch.
   __device__ static int uniform(int x) { return __reduce_or_sync(0xffffffff, x); }
 
@@ -171,11 +180,14 @@ class HeldItems {
   const int lane_;
   const int rank_;
   ArrivedStages stages_;
+  HeldItem* const held_;  // [places] of this CTA
+  int first_ = 0;         // the oldest of the ring, which has
+  int count_ = 0;
   int new_;          // the next item that nobody has begun
+  int new_run_ = 0;  // the run of queries that it is of
   int claimed_ = 0;  // lane 0's: the one after it
-  uint32_t held_ = 0;
-  uint32_t choice_ = 0;  // places, of which the first counts
   bool picks_new_ = false;
+  bool picks_held_ = false;
   Ring<2> told_;
 };
 

@@ -7,6 +7,16 @@
 
 namespace braid::cuda {
 
+// An item that a CTA has looked at and not finished.
+struct HeldItem {
+  int32_t index;
+  int32_t run;         // of keys, the first that is left
+  int32_t stage;       // when that arrives
+  int32_t last_stage;  // when the last does
+  int32_t begun;       // 1: it has left sums
+};
+static_assert(sizeof(HeldItem) <= kHeldItemBytes);
+
 // The Hopper kernel's argument. Tensor maps, innermost dimension first:
 //   q [Dqk, pack, rows, heads / pack, B], boxes of 64 columns x 64 rows
 //   k, v [D, tokens, Hkv, B] or pages [D, BS, Hkv, NB], boxes of 64 columns x kv_box_rows; for
@@ -19,11 +29,13 @@ struct HopperParams {
   int32_t kv_box_rows;
   int32_t* counters;  // [2]: items handed out, CTAs that are done
   // Of a call whose keys arrive: [2], how many stages are there and waits that ran out; each CTA's
-  // places for sums that it leaves.
+  // places for items that it leaves, and for their sums.
   uint32_t* arrived;
   float4* sums;
+  HeldItem* held;
   int32_t places;
   int32_t last_stage;
+  uint32_t timeout_ms;  // of a wait for the next stage
 };
 static_assert(sizeof(HopperParams) <= 32764);
 

@@ -93,7 +93,8 @@ class HopperProducer {
   __device__ void visit() {
     const AttentionPlan& plan = p_.plan;
     const bool is_new = held_.is_new();
-    HeldItem now = held_.take();
+    int place;
+    HeldItem now = held_.take(place);
     const WorkItem item = decode_item(plan, now.index);
     const QSegment& q = plan.q[plan.run_begin[item.run]];
     const int begin = is_new ? q.kv_begin : now.run;
@@ -102,7 +103,7 @@ class HopperProducer {
     for (int run = begin; run < q.kv_end; ++run) {
       const KeyTiles seen = key_tiles(plan, item, run, Traits::kBlockN);
       if (seen.end == seen.begin) continue;
-      now.last_stage = plan.kv_stage[run];
+      now.last_stage = max_i(plan.kv_stage[run], q.stage);
       if (held_.arrived(now.last_stage)) {
         tiles += seen.end - seen.begin;
       } else if (left == q.kv_end) {
@@ -111,14 +112,13 @@ class HopperProducer {
       }
     }
     const bool leaves = left < q.kv_end;
-    const int place = held_.place();
     const int resume = now.begun ? place : -1;
     const bool idle = leaves && tiles == 0;
     now.run = left;
-    now.begun |= !idle;
-    held_.put(leaves, now);
+    now.begun |= static_cast<int>(!idle);
+    const int leave = leaves ? held_.put(now) : -1;
     if (idle) return end_visit();
-    publish(item, tiles, resume, leaves ? place : -1);
+    publish(item, tiles, resume, leave);
     if (resume >= 0 && lane_ < Traits::kConsumers) {
       ptx::prefetch_l2_bulk(sums_of<Traits>(p_, place, lane_), Traits::kSumUnits * 128 * 16);
     }

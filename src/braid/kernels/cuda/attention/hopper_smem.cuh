@@ -84,15 +84,6 @@ struct ItemPlace {
   ItemUnit unit;
 };
 
-// An item that a CTA has looked at and not finished.
-struct HeldItem {
-  int index;
-  int run;         // of keys, the first that is left
-  int stage;       // when that arrives
-  int last_stage;  // when the last does
-  bool begun;      // it has left sums
-};
-
 // What consumers need to know of a key tile.
 struct KeyTileInfo {
   int position;  // of column 0
@@ -124,7 +115,6 @@ struct HopperSmem {
   float2 state_stats[Traits::kStaged ? Traits::kConsumers : 1][64];  // m, l; or lse
   uint64_t state_full[Traits::kConsumers];  // what the item carries is there
   uint64_t state_out[Traits::kConsumers];   // its rows are there
-  HeldItem held[Traits::kArrives ? kMaxHeld : 1];
   int told[2];  // to the other CTA of a cluster: stages that the first one has seen
   uint64_t told_full[2];
   uint64_t told_empty[2];

@@ -11,20 +11,23 @@ namespace braid::cuda {
 // Counters: zeros before the first launch, and again after each.
 constexpr size_t kAttentionWorkspaceBytes = 8;
 
-// Keys that arrive while a call runs. KV segments are of stages (KvSegment::stage); those of stage
-// 0 are there before the call, and the others arrive in order. Where an item's next keys are not
-// there the call leaves the item's sums, works on others, and comes back: the results are, bit for
-// bit, those of the same call (and config) with all keys there. It ends when the last stage has
-// arrived and holds its SMs until then, so what brings the keys must be copy engines, or kernels on
-// spare SMs.
+// Keys and queries that arrive while a call runs. Segments are of stages (KvSegment::stage,
+// QSegment::stage); those of stage 0 are there before the call, and the others arrive in order.
+// Where what an item needs next is not there the call leaves the item's sums, works on others, and
+// comes back: the results are, bit for bit, those of the same call (and config) with all keys
+// there. It ends when the last stage has arrived and holds its SMs until then, so what brings the
+// keys must be copy engines, or kernels on spare SMs.
 struct AttentionArrivals {
   // Device [2]. Whoever brings stage s writes s to the first after its keys: by a copy that follows
   // theirs, or released at system scope. Zero before the call, and again after it: nobody writes
-  // for the next one before this one has ended. The second counts waits that ran out after 5 s:
-  // results are wrong if it is not zero. A call without queries touches neither.
+  // for the next one before this one has ended. The second counts waits that ran out: results are
+  // wrong if it is not zero. A call without queries touches neither.
   uint32_t* arrived = nullptr;
-  void* sums = nullptr;   // device, 16-byte aligned
-  size_t sums_bytes = 0;  // attention_sums_bytes is as much as is used, a 32nd of it the least
+  // Device, 16-byte aligned: room for one item of each cluster of CTAs at least, and for as many as
+  // attention_sums_bytes says at most.
+  void* sums = nullptr;
+  size_t sums_bytes = 0;
+  uint32_t timeout_ms = 5'000;  // of a wait for the next stage
 };
 
 // Runs the call on `stream`: no allocation, no synchronization, capturable; parameters and tensor

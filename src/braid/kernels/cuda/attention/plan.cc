@@ -126,7 +126,8 @@ std::vector<int> runs_of_keys(const AttentionDesc& desc, const AttentionParams& 
   return run_of;
 }
 
-// Q segments, those that can share tiles together, heaviest runs first; empty ones are left out.
+// Q segments, those that can share tiles together; empty ones are left out. Runs that arrive first
+// come first, and of those of a stage the heaviest.
 std::vector<std::vector<int>> runs_of(const AttentionDesc& desc, const AttentionParams& params) {
   std::vector<int> order;
   for (size_t i = 0; i < params.q.size(); ++i) {
@@ -135,23 +136,24 @@ std::vector<std::vector<int>> runs_of(const AttentionDesc& desc, const Attention
   const bool windowed = desc.window_left != kUnlimited || desc.window_right != kUnlimited;
   const auto key = [&](int i) {
     const QSegment& q = params.q[i];
-    return std::tuple(q.kv_begin, q.kv_end, windowed ? q.offset : 0);
+    return std::tuple(q.stage, q.kv_begin, q.kv_end, windowed ? q.offset : 0);
   };
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return key(a) < key(b); });
   std::vector<std::vector<int>> runs;
   for (int i : order) {
     const QSegment& q = params.q[i];
     const QSegment* before = runs.empty() ? nullptr : &params.q[runs.back().back()];
-    const bool joins = before != nullptr && before->kv_begin == q.kv_begin &&
-                       before->kv_end == q.kv_end && !before->starts && !q.starts &&
-                       !before->offsets && !q.offsets &&
+    const bool joins = before != nullptr && before->stage == q.stage &&
+                       before->kv_begin == q.kv_begin && before->kv_end == q.kv_end &&
+                       !before->starts && !q.starts && !before->offsets && !q.offsets &&
                        (!windowed || before->offset + before->length == q.offset);
     if (!joins) runs.emplace_back();
     runs.back().push_back(i);
   }
   std::stable_sort(runs.begin(), runs.end(), [&](const auto& a, const auto& b) {
-    return keys_seen(desc, params, params.q[a.back()]) >
-           keys_seen(desc, params, params.q[b.back()]);
+    const QSegment &x = params.q[a.back()], &y = params.q[b.back()];
+    return std::pair(x.stage, -keys_seen(desc, params, x)) <
+           std::pair(y.stage, -keys_seen(desc, params, y));
   });
   return runs;
 }

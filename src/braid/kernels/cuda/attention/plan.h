@@ -13,11 +13,10 @@ constexpr int32_t kNoWindow = 1 << 29;  // a window edge that no position reache
 constexpr int32_t kKeyPiece = 8;        // rows: where segments may meet within a tile of keys
 constexpr int32_t kPartRows = 32;
 constexpr int32_t kMaxRunLength = 1 << 28;
-constexpr int32_t kMaxHeld = 32;  // items that a CTA has begun and left
 
 // One launch, passed to a kernel by value. Rows are dealt in units of 64; Q segments that see the
 // same keys and follow one another (or see all keys, whatever their position) form a run, whose
-// tiles go on from one segment to the next. Runs are ordered heaviest first.
+// tiles go on from one segment to the next. Runs are ordered by stage, then heaviest first.
 struct AttentionPlan {
   QSegment q[kMaxQSegments];
   KvSegment kv[kMaxKvSegments];

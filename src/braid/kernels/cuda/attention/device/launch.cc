@@ -57,9 +57,14 @@ void join_arrivals(const AttentionDesc& desc, const AttentionParams& params,
          arrivals == nullptr ? 0 : arrivals->sums_bytes, each);
   }
   hopper.arrived = arrivals->arrived;
+  const size_t places = std::min<size_t>(arrivals->sums_bytes / each, hopper.plan.num_items);
+  const size_t ctas = static_cast<size_t>(clusters) * config.cluster;
+  hopper.places = static_cast<int32_t>(places);
   hopper.sums = static_cast<float4*>(arrivals->sums);
-  hopper.places = static_cast<int32_t>(std::min<size_t>(arrivals->sums_bytes / each, kMaxHeld));
+  hopper.held = reinterpret_cast<HeldItem*>(static_cast<std::byte*>(arrivals->sums) +
+                                            places * (each - ctas * kHeldItemBytes));
   hopper.last_stage = params.kv.back().stage;
+  hopper.timeout_ms = arrivals->timeout_ms;
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+
+#include "braid/backend/backend.h"
+#include "braid/backend/cuda/launch.h"
+
+namespace braid::cuda {
+
+class CudaBackend;
+
+// How launches learn, while they run, which stages of their inputs are there (BoundOp::late): two
+// words of device memory for each, the number of stages and a count of its waits that ran out.
+class StageWords {
+ public:
+  StageWords(CudaBackend& backend, int launches);
+
+  uint32_t* of(int launch) const {
+    return reinterpret_cast<uint32_t*>(words_->data()) + 2 * launch;
+  }
+  // In streams, capturable: at a step's begin no stage is there; this one is, once all before it in
+  // the stream is done; at the step's end the host is told of waits that ran out.
+  void reset(cudaStream_t stream) const;
+  void write(int launch, uint32_t stage, const LaunchContext& context) const;
+  void fetch(cudaStream_t stream) const;
+  // After a step: fails with kDeadline if a wait ran out.
+  void check() const;
+
+ private:
+  const int launches_;
+  std::unique_ptr<DeviceMemory> words_;  // u32 [launches, 2]
+  std::unique_ptr<DeviceMemory> copy_;   // the same in pinned host memory
+};
+
+}  // namespace braid::cuda

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "braid/program/program.h"
+#include "braid/schedule/launch_order.h"
+#include "braid/schedule/schedule.h"
+
+namespace braid {
+
+// What a launch may wait for while it runs (Launch::late): of `needs`, the pulls that bring the
+// later stages of its inputs, in order. All of them or none: none where they do not run one after
+// the other on another stream than the launch's, or bring anything else that it touches. `launches`
+// are those before it.
+std::vector<int> late_launches(const Program& program, std::span<const Launch> launches,
+                               const Launch& launch, std::span<const int> needs);
+
+// The launches that have to end before these may run: what those wait for, and those before them on
+// their stream.
+std::vector<int> before_late(std::span<const Launch> launches, std::span<const int> late);
+
+// How a launch's work divides over the stages of its inputs, from what is there when it begins on:
+// [late + 1], 1 in all.
+std::vector<double> stage_shares(const Op& op, const Launch& launch);
+
+}  // namespace braid

@@ -1,0 +1,125 @@
+// Where one call takes keys and queries as they come: which calls there are, and what they carry.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "braid/ops/one_sided.h"
+#include "braid/parallel/attention/lower_attention.h"
+
+namespace braid {
+namespace {
+
+SequenceAttention attention_of(int ranks, bool causal = false) {
+  SequenceAttention a{.q_heads = 8, .kv_heads = 4, .head_dim = 64, .window_right = causal ? 0 : -1};
+  a.joint_q = a.joint_kv = 70;
+  a.q = a.kv = causal ? zigzag_layout(1001, ranks, 70) : even_layout(1001, ranks, 70);
+  return a;
+}
+
+bool always(const ops::SegmentAttentionAttrs&, const ValueType&) {
+  return true;
+}
+
+std::vector<const ops::SegmentAttentionAttrs*> calls(const Program& program) {
+  std::vector<const ops::SegmentAttentionAttrs*> result;
+  for (const Op& op : program.ops) {
+    if (op.def != &ops::kSegmentAttention) continue;
+    result.push_back(&op.attrs.as<ops::SegmentAttentionAttrs>());
+  }
+  return result;
+}
+
+double pairs(const Program& program) {
+  double sum = 0;
+  for (const auto* call : calls(program)) {
+    for (double n : call->pairs()) sum += n * static_cast<double>(call->heads);
+  }
+  return sum;
+}
+
+struct Want {
+  SpMode mode;
+  const char* machines;
+  SpRequest request;
+  int calls;
+  int stages;  // of the call with the most
+};
+
+class AttentionStages : public testing::TestWithParam<Want> {};
+
+TEST_P(AttentionStages, AreOneCall) {
+  const Want& want = GetParam();
+  for (bool causal : {false, true}) {
+    const SequenceMesh mesh =
+        sequence_mesh(want.mode, parse_topology(want.machines), 8, want.request);
+    const SequenceAttention a = attention_of(mesh.ranks(), causal);
+    const auto plain = attention_programs(a, mesh), staged = attention_programs(a, mesh, always);
+    for (size_t r = 0; r < plain.size(); ++r) {
+      EXPECT_EQ(pairs(staged[r]), pairs(plain[r]));
+      const auto made = calls(staged[r]);
+      EXPECT_EQ(static_cast<int>(made.size()), want.calls);
+      int stages = 0;
+      for (const auto* call : made) {
+        stages = std::max(stages, call->last_stage());
+        // What takes stages carries no state.
+        if (call->last_stage() > 0) EXPECT_TRUE(!call->load_state && call->finalize);
+      }
+      EXPECT_EQ(stages, want.stages);
+      for (const auto* call : calls(plain[r])) EXPECT_EQ(call->last_stage(), 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, AttentionStages,
+    testing::Values(Want{SpMode::ring, "1x4", {}, 1, 3}, Want{SpMode::ring, "2x2", {}, 1, 3},
+                    Want{SpMode::ulysses, "1x4", {}, 1, 0},
+                    Want{SpMode::usp, "2x2", {.ring = 2}, 1, 1},
+                    // One class' queries and keys, all stored at their owners.
+                    Want{SpMode::torus, "1x2", {.torus = 2, .ulysses = 1, .ring = 1}, 1, 2},
+                    Want{SpMode::torus, "1x4", {.torus = 2, .ulysses = 2, .ring = 1}, 1, 4},
+                    // Results are sent: own, others', own again.
+                    Want{SpMode::torus, "2x1", {.torus = 2, .ulysses = 1, .ring = 1}, 3, 2},
+                    Want{SpMode::torus, "3x1", {.torus = 3, .ulysses = 1, .ring = 1}, 3, 4},
+                    Want{SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}, 3, 2},
+                    // Rings inside a torus meet between their stages.
+                    Want{SpMode::torus, "2x2", {.torus = 2, .ulysses = 1, .ring = 2}, 6, 0}));
+
+// Stage s is what the s-th pull brings.
+TEST(AttentionStages, AreNumberedByPulls) {
+  for (const char* machines : {"1x4", "4x1", "2x2"}) {
+    const SequenceMesh mesh = sequence_mesh(SpMode::torus, parse_topology(machines), 8,
+                                            {.torus = 4, .ulysses = 1, .ring = 1});
+    for (const Program& program : attention_programs(attention_of(4), mesh, always)) {
+      std::vector<std::vector<ValueId>> brought;
+      for (const Op& op : program.ops) {
+        if (op.def == &ops::kPull) brought.push_back({op.inputs[0], op.inputs[1]});
+        if (op.def != &ops::kSegmentAttention) continue;
+        const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
+        if (attrs.last_stage() == 0) continue;
+        EXPECT_EQ(attrs.last_stage(), 6);
+        for (size_t i = ops::SegmentAttentionAttrs::kFirstQ; i < op.inputs.size(); ++i) {
+          const int stage = attrs.stage_of(i);
+          if (stage < 1) continue;
+          const auto& values = brought[static_cast<size_t>(stage) - 1];
+          EXPECT_EQ(std::ranges::count(values, op.inputs[i]), 1) << "input " << i;
+        }
+      }
+      EXPECT_EQ(brought.size(), 6u);
+    }
+  }
+}
+
+// A call that the kernels of one rank do not take is made stage by stage on all.
+TEST(AttentionStages, WhatOneRankDoesNotTakeIsApart) {
+  const auto few = [](const ops::SegmentAttentionAttrs& attrs, const ValueType&) {
+    return attrs.kv.size() <= 3;
+  };
+  const SequenceMesh mesh = sequence_mesh(SpMode::ring, parse_topology("1x4"), 8, {});
+  const SequenceAttention a = attention_of(4);
+  const auto plain = attention_programs(a, mesh), made = attention_programs(a, mesh, few);
+  for (size_t r = 0; r < plain.size(); ++r) EXPECT_EQ(to_string(made[r]), to_string(plain[r]));
+}
+
+}  // namespace
+}  // namespace braid
