@@ -7,10 +7,10 @@
 //            way
 //   push O   queries of class 0 over the keys of classes 1..T-1, the other classes' results on
 //            their way to their owners
-// Where one call takes queries and keys as they come (at_once), the others' queries are one call,
-// and so is everything where no results have to be sent.
-// Inside a stage the ring steps follow each other, the next step's keys on their way. With T = 1
-// the first stage is all there is, which is USP and TAS: they differ in where the groups lie.
+// Where one call takes queries and keys as they come (torus_at_once, ring_at_once), the others'
+// queries are one call, and so is everything where no results have to be sent. Inside a stage the
+// ring steps follow each other, the next step's keys on their way. With T = 1 the first stage is
+// all there is, which is USP and TAS: they differ in where the groups lie.
 namespace braid {
 namespace {
 
@@ -199,7 +199,7 @@ class Lowering {
       p_.pull_ring(0, i, keys.k, keys.v, keys.ring_k[i - 1], keys.ring_v[i - 1]);
     }
     p_.begin_states({});
-    finish(q, kv, true);
+    finish(q, kv);
     return true;
   }
 
@@ -228,15 +228,16 @@ class Lowering {
     if (!p_.takes_stages(q, kv)) return false;
     if (!sends) {
       p_.begin_states({});
-      finish(q, kv, true);
+      finish(q, kv);
       return true;
     }
     p_.begin_states({&queries_[0]});
     p_.stage("own");
     p_.attend({&queries_[0]}, first, true);
-    finish(q, kv, true);
-    for (int k = 1; k < p_.T(); ++k)
+    finish(q, kv);
+    for (int k = 1; k < p_.T(); ++k) {  // there by then
       keys[static_cast<size_t>(k)] = p_.kv_chunk(k, keys_[k].k, keys_[k].v);
+    }
     p_.stage("late");
     const ValueId send = p_.attend({&queries_[0]}, late, false, &opened_.results);
     p_.push_results(opened_.results, {&queries_[0]}, send, false);
@@ -244,10 +245,10 @@ class Lowering {
   }
 
   // The call that is all there is for these queries.
-  void finish(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv, bool joint) {
+  void finish(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv) {
     p_.stage("attend");
     const ValueId send = p_.attend(q, kv, true, &opened_.results);
-    p_.push_results(opened_.results, q, send, joint);
+    p_.push_results(opened_.results, q, send, true);
   }
 
   AttentionPieces& p_;
