@@ -39,6 +39,7 @@ class KernelCatalog {
 
 // What the kernels of all these take; they outlive it.
 inline ops::TakesStages stages_of(std::vector<const KernelCatalog*> catalogs) {
+  if (catalogs.empty()) return {};
   return [catalogs = std::move(catalogs)](const ops::SegmentAttentionAttrs& attrs,
                                           const ValueType& q) {
     return std::ranges::all_of(

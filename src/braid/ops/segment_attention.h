@@ -28,9 +28,10 @@ namespace braid::ops {
 // it. Rows of an `owner` go into that rank's `o`, at this rank's place of it; a push
 // (ops::MoveAttrs `told`) that follows the call tells the owner.
 //
-// Segments of stage s > 0 are rows that the s-th of the pulls brings that this call follows. What
-// it computes does not depend on stages: a kernel that knows when they are there may begin before,
-// and others wait for all (Launch::late). KV segments are in the order of their stages.
+// Segments of stage 0 are there before the call; those of stage s > 0 are what the s-th of the
+// pulls brings whose rows it takes late. What it computes does not depend on stages: a kernel that
+// knows when they are there may begin before, and others wait for all (Launch::late). KV segments
+// are in the order of their stages.
 constexpr int64_t kUnlimited = -1;
 
 struct QSegment {

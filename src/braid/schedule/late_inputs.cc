@@ -9,68 +9,84 @@
 namespace braid {
 namespace {
 
-// The stage that all that `pull` brings to `op` is of; 0 where that is not one later stage.
+const Op& op_of(const Program& program, const Launch& launch) {
+  return program.ops[static_cast<size_t>(launch.op)];
+}
+
+// The stage that all that `pull` brings to `op` is of; -1 where that is not one, or not known.
 int stage_brought(const Op& op, const Op& pull) {
   const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
   int stage = -1;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     for (size_t k = 0; k < pull.inputs.size(); ++k) {
       if (op.inputs[i] == kNoValue || op.inputs[i] != pull.inputs[k]) continue;
-      if (mutates(op, i)) return 0;
+      if (mutates(op, i)) return -1;
       if (!mutates(pull, k)) continue;
       const int its = attrs.stage_of(i);
-      if (its < 1 || (stage >= 0 && stage != its)) return 0;
+      if (its < 0 || (stage >= 0 && stage != its)) return -1;
       stage = its;
     }
   }
-  return std::max(stage, 0);
+  return stage;
 }
 
 }  // namespace
 
+int last_stage(const Op& op) {
+  return op.def == &ops::kSegmentAttention ? op.attrs.as<ops::SegmentAttentionAttrs>().last_stage()
+                                           : 0;
+}
+
 std::vector<int> late_launches(const Program& program, std::span<const Launch> launches,
                                const Launch& launch, std::span<const int> needs) {
-  const auto op_of = [&](const Launch& of) -> const Op& {
-    return program.ops[static_cast<size_t>(of.op)];
-  };
-  const Op& op = op_of(launch);
-  if (op.def != &ops::kSegmentAttention || launch.replacement >= 0) return {};
-  std::vector<int> late(static_cast<size_t>(op.attrs.as<ops::SegmentAttentionAttrs>().last_stage()),
-                        -1);
+  const Op& op = op_of(program, launch);
+  if (launch.replacement >= 0) return {};
+  std::vector<int> late(static_cast<size_t>(last_stage(op)), -1);
+  if (late.empty()) return {};
   for (int need : needs) {
-    const Launch& other = launches[static_cast<size_t>(need)];
-    if (op_of(other).def != &ops::kPull || other.stream == launch.stream) continue;
-    const int stage = stage_brought(op, op_of(other));
+    const Launch& pull = launches[static_cast<size_t>(need)];
+    if (op_of(program, pull).def != &ops::kPull) continue;
+    const int stage = stage_brought(op, op_of(program, pull));
     if (stage == 0) continue;
+    const bool alike = stage > 0 && pull.stream != launch.stream &&
+                       pull.micro_batch == launch.micro_batch &&
+                       pull.num_micro_batches == launch.num_micro_batches;
+    if (!alike) return {};
     int& brings = late[static_cast<size_t>(stage) - 1];
     if (brings >= 0 && brings != need) return {};
     brings = need;
   }
   for (size_t s = 0; s < late.size(); ++s) {
-    const bool follows =
-        late[s] >= 0 &&
-        (s == 0 || (late[s - 1] < late[s] && launches[static_cast<size_t>(late[s])].stream ==
-                                                 launches[static_cast<size_t>(late[0])].stream));
-    if (!follows) return {};
+    if (late[s] < 0 || (s > 0 && late[s] < late[s - 1])) return {};
+    if (launches[static_cast<size_t>(late[s])].stream !=
+        launches[static_cast<size_t>(late[0])].stream) {
+      return {};
+    }
+    const auto brought = [&](const Launch& other) {
+      return std::ranges::count(other.late, late[s]) > 0;
+    };
+    if (std::ranges::any_of(launches, brought)) return {};
   }
   return late;
 }
 
-std::vector<int> before_late(std::span<const Launch> launches, std::span<const int> late) {
+std::vector<int> before_late(const Program& program, std::span<const Launch> launches,
+                             std::span<const int> late) {
   std::vector<int> before;
+  if (late.empty()) return before;
   const auto add = [&](int launch) {
     const bool known = std::ranges::count(late, launch) + std::ranges::count(before, launch) > 0;
     if (!known) before.push_back(launch);
   };
-  for (int i : late) {
+  const Stream stream = launches[static_cast<size_t>(late.back())].stream;
+  for (int i = late.back(); i >= 0; --i) {
     const Launch& launch = launches[static_cast<size_t>(i)];
-    for (int awaited : launch.waits) add(awaited);
-    for (int awaited : launch.late) add(awaited);
-    for (int k = i; k-- > 0;) {
-      if (launches[static_cast<size_t>(k)].stream != launch.stream) continue;
-      add(k);
+    if (launch.stream != stream) continue;
+    if (op_of(program, launch).def != &ops::kPull) {
+      add(i);
       break;
     }
+    for (int awaited : launch.waits) add(awaited);
   }
   return before;
 }

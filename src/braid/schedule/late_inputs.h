@@ -4,21 +4,26 @@
 #include <vector>
 
 #include "braid/program/program.h"
-#include "braid/schedule/launch_order.h"
 #include "braid/schedule/schedule.h"
 
 namespace braid {
 
 // What a launch may wait for while it runs (Launch::late): of `needs`, the pulls that bring the
 // later stages of its inputs, in order. All of them or none: none where they do not run one after
-// the other on another stream than the launch's, or bring anything else that it touches. `launches`
-// are those before it.
+// the other on another stream than the launch's, bring anything else that it touches or inputs of
+// which this rank reads no rows (others may), or are late for another launch. `launches` are those
+// before it.
 std::vector<int> late_launches(const Program& program, std::span<const Launch> launches,
                                const Launch& launch, std::span<const int> needs);
 
-// The launches that have to end before these may run: what those wait for, and those before them on
-// their stream.
-std::vector<int> before_late(std::span<const Launch> launches, std::span<const int> late);
+// The launches that have to end before these pulls may run: what they wait for, and what is before
+// them on their stream; of other pulls there what those wait for, since pulls take no SM from
+// anybody.
+std::vector<int> before_late(const Program& program, std::span<const Launch> launches,
+                             std::span<const int> late);
+
+// The last stage of an op's inputs on this rank; 0: all are of one.
+int last_stage(const Op& op);
 
 // How a launch's work divides over the stages of its inputs, from what is there when it begins on:
 // [late + 1], 1 in all.

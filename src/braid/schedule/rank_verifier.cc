@@ -109,7 +109,13 @@ class RankCheck {
   // What a launch waits for while it runs can run by then.
   void check_late() const {
     for (int i = 0; i < launches(); ++i) {
-      for (int before : before_late(schedule_.launches, launch(i).late)) {
+      if (const auto stages = std::ssize(launch(i).late);
+          stages > 0 && last_stage(op(i)) > stages) {
+        refuse(op(i), launch(i).micro_batch,
+               fmt::format("late inputs: launch {} waits for {} stages and is told of {}", i,
+                           last_stage(op(i)), stages));
+      }
+      for (int before : before_late(program_, schedule_.launches, launch(i).late)) {
         if (order_.before(before, i)) continue;
         refuse(op(i), launch(i).micro_batch,
                fmt::format("late inputs: launch {} may hold what launch {} ({}) needs, which comes "

@@ -89,11 +89,45 @@ TEST(LateInputs, AreNoneWhereNothingRunsBeside) {
   }
 }
 
+// The pulls of several micro-batches take turns on a stream; none keeps a call from its begin.
 TEST(LateInputs, OfEachMicroBatch) {
-  const Planned made = planned(SpMode::ring, "1x2", "sequence_parallel", true, 2);
+  const Planned made = planned(SpMode::ring, "1x4", "sequence_parallel", true, 2);
+  const LaunchOrder order(made.schedules[0].launches);
   for (int call : made.all(ops::kSegmentAttention)) {
-    ASSERT_EQ(made.launch(call).late.size(), 1u);
-    EXPECT_EQ(made.launch(made.launch(call).late[0]).micro_batch, made.launch(call).micro_batch);
+    ASSERT_EQ(made.launch(call).late.size(), 3u);
+    for (int pull : made.launch(call).late) {
+      EXPECT_EQ(made.launch(pull).micro_batch, made.launch(call).micro_batch);
+    }
+  }
+  for (int pull : made.all(ops::kPull)) {
+    EXPECT_FALSE(order.before(pull, made.all(ops::kSegmentAttention)[0]));
+  }
+}
+
+// Ranks have different rows: what one does not read another may wait for.
+TEST(LateInputs, AreNoneWhereARankReadsNothing) {
+  for (int64_t tokens : {1, 2, 3, 4}) {
+    const Planned made = planned(SpMode::ring, "1x4", "sequence_parallel", true, 1, tokens);
+    verify(made.pointers(), made.schedules);
+    for (int call : made.all(ops::kSegmentAttention)) {
+      EXPECT_EQ(made.launch(call).late.size(), tokens < 4 ? 0u : 3u) << tokens << " tokens";
+    }
+  }
+}
+
+// A rank that would wait for a stage that nobody announces is refused.
+TEST(LateInputs, EveryStageIsAnnounced) {
+  Planned made = planned(SpMode::ring, "1x4", "sequence_parallel");
+  for (Schedule& schedule : made.schedules) {
+    for (Launch& launch : schedule.launches) {
+      if (!launch.late.empty()) launch.late.pop_back();
+    }
+  }
+  try {
+    verify(made.pointers(), made.schedules);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("is told of 2"), std::string::npos) << error.what();
   }
 }
 

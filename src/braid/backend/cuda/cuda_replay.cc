@@ -87,8 +87,9 @@ void CudaReplay::give_stages() {
     }
     late_launch_[i] = count++;
     for (size_t s = 0; s < ops_[i].late.size(); ++s) {
-      brings_[static_cast<size_t>(ops_[i].late[s])] = {late_launch_[i],
-                                                       static_cast<uint32_t>(s) + 1};
+      Brings& brings = brings_[static_cast<size_t>(ops_[i].late[s])];
+      BRAID_CHECK(brings.stage == 0, "a pull that is late for two launches");
+      brings = {late_launch_[i], static_cast<uint32_t>(s) + 1};
     }
   }
   if (count > 0) stages_ = std::make_unique<StageWords>(backend_, count);
@@ -226,8 +227,8 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     }
     if (joins) i += joined_[i].count - 1;
     if (events) record((*events)[2 * i + 1], stream(s));
-    if (done_[i]) record(done_[i], stream(s));
     if (late_launch_[i] >= 0) wait_for_late();  // it may have had no rows to wait with
+    if (done_[i]) record(done_[i], stream(s));
   }
   for (Stream s : kStreams) {
     if (s == Stream::compute || !used_[index_of(s)]) continue;

@@ -18,8 +18,9 @@ class StageWords {
   uint32_t* of(int launch) const {
     return reinterpret_cast<uint32_t*>(words_->data()) + 2 * launch;
   }
-  // In streams, capturable: at a step's begin no stage is there; this one is, once all before it in
-  // the stream is done; at the step's end the host is told of waits that ran out.
+  // In streams, capturable: at a step's begin no stage is there (a call leaves zero, but a rank
+  // without rows of the last stages hears of them after it); this one is, once all before it in the
+  // stream is done; at the step's end the host is told of waits that ran out.
   void reset(cudaStream_t stream) const;
   void write(int launch, uint32_t stage, const LaunchContext& context) const;
   void fetch(cudaStream_t stream) const;

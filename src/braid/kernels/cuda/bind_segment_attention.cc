@@ -219,7 +219,9 @@ bool is_fast(const AttentionDesc& desc) {
 }
 
 bool takes_stages(const SegmentAttentionAttrs& attrs, const ValueType& q) {
-  return !attrs.carries_state() && is_fast(desc_of(attrs, q)) && parts_of(attrs).size() == 1;
+  const int last_keys = attrs.kv.empty() ? 0 : attrs.kv.back().stage;
+  return !attrs.carries_state() && attrs.last_stage() == last_keys && is_fast(desc_of(attrs, q)) &&
+         parts_of(attrs).size() == 1;
 }
 
 bool has_state_rows(const OpCall& call) {
@@ -276,6 +278,7 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   const ValueType q{call.in[kQ].dtype, call.in[kQ].shape};
   if (!is_fast(desc_of(attrs, q))) return bind_plain_segments(args);
   const bool stages = args.arrived != nullptr;
+  BRAID_CHECK(!stages || args.beside.communicates, "late inputs whose pulls have no SM to run on");
   const AttentionArrivals arrivals =
       arrivals_of(args, bytes_of_sums(attrs, q, args.device.num_sms));
   std::byte* counters = shared.scratch.get(args, kAttentionWorkspaceBytes);

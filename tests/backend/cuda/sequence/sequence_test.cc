@@ -70,6 +70,7 @@ const Shape kShapes[] = {
      .joint_kv = 3,
      .layout = Shape::lopsided},
     {.name = "fewer rows than ranks", .L = 1, .heads = 8, .kv_heads = 8, .D = 64},
+    {.name = "a rank without rows", .L = 3, .heads = 8, .kv_heads = 8, .D = 64},
     {.name = "a head dim of the plain kernel",
      .L = 83,
      .heads = 9,
