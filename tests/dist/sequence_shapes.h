@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "any_stages.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "dist/fabric_testing.h"
 
@@ -44,11 +45,6 @@ inline SequenceAttention attention_of(const Shape& s, int P, DType dtype) {
   a.q = layout_of(s.layout, s.L, P, s.joint_q, 3);
   a.kv = layout_of(s.layout, s.kv_L ? s.kv_L : s.L, P, s.joint_kv, s.kv_L ? 5 : 3);
   return a;
-}
-
-// What says that kernels take every call's stages as they come.
-inline bool any_stages(const ops::SegmentAttentionAttrs&, const ValueType&) {
-  return true;
 }
 
 }  // namespace braid::testing_sp

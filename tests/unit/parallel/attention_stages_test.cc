@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "any_stages.h"
 #include "braid/ops/one_sided.h"
 #include "braid/parallel/attention/lower_attention.h"
 
@@ -14,10 +15,6 @@ SequenceAttention attention_of(int ranks, bool causal = false) {
   a.joint_q = a.joint_kv = 70;
   a.q = a.kv = causal ? zigzag_layout(1001, ranks, 70) : even_layout(1001, ranks, 70);
   return a;
-}
-
-bool always(const ops::SegmentAttentionAttrs&, const ValueType&) {
-  return true;
 }
 
 std::vector<const ops::SegmentAttentionAttrs*> calls(const Program& program) {
@@ -53,7 +50,8 @@ TEST_P(AttentionStages, AreOneCall) {
     const SequenceMesh mesh =
         sequence_mesh(want.mode, parse_topology(want.machines), 8, want.request);
     const SequenceAttention a = attention_of(mesh.ranks(), causal);
-    const auto plain = attention_programs(a, mesh), staged = attention_programs(a, mesh, always);
+    const auto plain = attention_programs(a, mesh),
+               staged = attention_programs(a, mesh, any_stages);
     for (size_t r = 0; r < plain.size(); ++r) {
       EXPECT_EQ(pairs(staged[r]), pairs(plain[r]));
       const auto made = calls(staged[r]);
@@ -90,7 +88,7 @@ TEST(AttentionStages, AreNumberedByPulls) {
   for (const char* machines : {"1x4", "4x1", "2x2"}) {
     const SequenceMesh mesh = sequence_mesh(SpMode::torus, parse_topology(machines), 8,
                                             {.torus = 4, .ulysses = 1, .ring = 1});
-    for (const Program& program : attention_programs(attention_of(4), mesh, always)) {
+    for (const Program& program : attention_programs(attention_of(4), mesh, any_stages)) {
       std::vector<std::vector<ValueId>> brought;
       for (const Op& op : program.ops) {
         if (op.def == &ops::kPull) brought.push_back({op.inputs[0], op.inputs[1]});

@@ -1,41 +1,12 @@
 // What may run beside a launch, against reachability in the graph of all launches.
 #include <gtest/gtest.h>
 
-#include "braid/parallel/attention/lower_attention.h"
 #include "braid/schedule/beside.h"
 #include "braid/schedule/partition.h"
-#include "braid/schedule/plan.h"
-#include "braid/schedule/strategies/registry.h"
-#include "unit/schedule/names_catalog.h"
+#include "unit/schedule/planned_attention.h"
 
 namespace braid {
 namespace {
-
-struct Planned {
-  std::vector<Program> programs;
-  std::vector<Schedule> schedules;
-};
-
-Planned planned(SpMode mode, const char* machines, int micro_batches, const char* strategy,
-                bool stages = false) {
-  SequenceAttention a{.batch = micro_batches, .q_heads = 8, .kv_heads = 8, .head_dim = 8};
-  const SequenceMesh mesh = sequence_mesh(mode, parse_topology(machines), a.q_heads, {});
-  a.joint_q = a.joint_kv = 5;
-  a.q = a.kv = even_layout(60, mesh.ranks(), a.joint_q);
-  const auto takes = [stages](const ops::SegmentAttentionAttrs&, const ValueType&) {
-    return stages;
-  };
-  Planned made{attention_programs(a, mesh, takes), {}};
-  PlanRequest request{.micro_batches = {}, .topology = mesh.topology, .price = {}};
-  for (int mb = 0; mb < micro_batches; ++mb) {
-    request.micro_batches.push_back({.capacity = {.sequence = 1}});
-  }
-  const NamesCatalog catalog;
-  std::vector<PlanRank> ranks;
-  for (const Program& program : made.programs) ranks.push_back({&program, &catalog});
-  made.schedules = plan(*find_strategy(strategy), ranks, request);
-  return made;
-}
 
 // after[i][j]: launch i begins when launch j has ended.
 std::vector<std::vector<bool>> reachability(const Schedule& schedule) {
@@ -66,7 +37,12 @@ TEST(Beside, IsWhatNoOrderForbids) {
       for (int micro_batches : {1, 2}) {
         for (const char* strategy : {"sequential", "sequence_parallel", "overlap", "nanoflow"}) {
           if (micro_batches > 1 && std::string_view(strategy) == "sequential") continue;
-          const Planned made = planned(mode, machines, micro_batches, strategy, ++turn % 2 == 0);
+          const PlannedAttention made = planned_attention({.mode = mode,
+                                                           .machines = machines,
+                                                           .strategy = strategy,
+                                                           .stages = ++turn % 2 == 0,
+                                                           .micro_batches = micro_batches,
+                                                           .text = 5});
           const Program& program = made.programs[0];
           const Schedule& schedule = made.schedules[0];
           const auto beside = launches_beside(program, schedule);
@@ -97,7 +73,11 @@ TEST(Beside, IsWhatNoOrderForbids) {
 // two each hides the other's.
 TEST(Beside, UlyssesHidesNothingOfOneBatch) {
   for (int micro_batches : {1, 2}) {
-    const Planned made = planned(SpMode::ulysses, "1x2", micro_batches, "overlap");
+    const PlannedAttention made = planned_attention({.mode = SpMode::ulysses,
+                                                     .machines = "1x2",
+                                                     .strategy = "overlap",
+                                                     .micro_batches = micro_batches,
+                                                     .text = 5});
     const Program& program = made.programs[0];
     const Schedule& schedule = made.schedules[0];
     const auto beside = launches_beside(program, schedule);

@@ -7,31 +7,16 @@
 
 #include "braid/base/error.h"
 #include "braid/ops/one_sided.h"
-#include "braid/parallel/attention/lower_attention.h"
 #include "braid/schedule/exposed_bound.h"
-#include "braid/schedule/plan.h"
 #include "braid/schedule/simulator.h"
-#include "braid/schedule/strategies/registry.h"
 #include "braid/schedule/verifier.h"
-#include "unit/schedule/names_catalog.h"
+#include "unit/schedule/planned_attention.h"
 
 namespace braid {
 namespace {
 
-bool always(const ops::SegmentAttentionAttrs&, const ValueType&) {
-  return true;
-}
-
-struct Planned {
-  SequenceMesh mesh;
-  std::vector<Program> programs;
-  std::vector<Schedule> schedules;
-
-  std::vector<const Program*> pointers() const {
-    std::vector<const Program*> result;
-    for (const Program& program : programs) result.push_back(&program);
-    return result;
-  }
+// Rank 0's.
+struct Planned : PlannedAttention {
   const Op& op(int launch) const {
     return schedules[0].op(programs[0], schedules[0].launches[static_cast<size_t>(launch)]);
   }
@@ -46,26 +31,12 @@ struct Planned {
   const Launch& launch(int i) const { return schedules[0].launches[static_cast<size_t>(i)]; }
 };
 
-Planned planned(SpMode mode, const char* machines, const char* strategy, bool stages = true,
-                int micro_batches = 1, int64_t tokens = 4096) {
-  Planned made{sequence_mesh(mode, parse_topology(machines), 8, {}), {}, {}};
-  SequenceAttention a{
-      .batch = micro_batches, .q_heads = 8, .kv_heads = 8, .head_dim = 64, .dtype = DType::bf16};
-  a.q = a.kv = even_layout(tokens, made.mesh.ranks());
-  made.programs = attention_programs(a, made.mesh, stages ? always : ops::TakesStages{});
-  PlanRequest request{.micro_batches = {}, .topology = made.mesh.topology, .price = {}};
-  for (int mb = 0; mb < micro_batches; ++mb) {
-    request.micro_batches.push_back({.capacity = {.sequence = 1}});
-  }
-  const NamesCatalog catalog;
-  std::vector<PlanRank> ranks;
-  for (const Program& program : made.programs) ranks.push_back({&program, &catalog});
-  made.schedules = plan(*find_strategy(strategy), ranks, request);
-  return made;
+Planned planned(const AttentionPlanCase& c) {
+  return {planned_attention(c)};
 }
 
 TEST(LateInputs, AttentionBeginsBesideItsPulls) {
-  const Planned made = planned(SpMode::ring, "1x4", "sequence_parallel");
+  const Planned made = planned({.stages = true});
   const auto pulls = made.all(ops::kPull);
   const int call = made.all(ops::kSegmentAttention).at(0);
   const LaunchOrder order(made.schedules[0].launches);
@@ -83,15 +54,14 @@ TEST(LateInputs, AttentionBeginsBesideItsPulls) {
 
 // On one stream there is nothing to wait for; without stages nobody is told.
 TEST(LateInputs, AreNoneWhereNothingRunsBeside) {
-  for (const Planned& made : {planned(SpMode::ring, "1x4", "sequential"),
-                              planned(SpMode::ring, "1x4", "sequence_parallel", false)}) {
+  for (const Planned& made : {planned({.strategy = "sequential", .stages = true}), planned({})}) {
     for (const Launch& launch : made.schedules[0].launches) EXPECT_TRUE(launch.late.empty());
   }
 }
 
 // The pulls of several micro-batches take turns on a stream; none keeps a call from its begin.
 TEST(LateInputs, OfEachMicroBatch) {
-  const Planned made = planned(SpMode::ring, "1x4", "sequence_parallel", true, 2);
+  const Planned made = planned({.stages = true, .micro_batches = 2});
   const LaunchOrder order(made.schedules[0].launches);
   for (int call : made.all(ops::kSegmentAttention)) {
     ASSERT_EQ(made.launch(call).late.size(), 3u);
@@ -107,7 +77,7 @@ TEST(LateInputs, OfEachMicroBatch) {
 // Ranks have different rows: what one does not read another may wait for.
 TEST(LateInputs, AreNoneWhereARankReadsNothing) {
   for (int64_t tokens : {1, 2, 3, 4}) {
-    const Planned made = planned(SpMode::ring, "1x4", "sequence_parallel", true, 1, tokens);
+    const Planned made = planned({.stages = true, .tokens = tokens});
     verify(made.pointers(), made.schedules);
     for (int call : made.all(ops::kSegmentAttention)) {
       EXPECT_EQ(made.launch(call).late.size(), tokens < 4 ? 0u : 3u) << tokens << " tokens";
@@ -117,7 +87,7 @@ TEST(LateInputs, AreNoneWhereARankReadsNothing) {
 
 // A rank that would wait for a stage that nobody announces is refused.
 TEST(LateInputs, EveryStageIsAnnounced) {
-  Planned made = planned(SpMode::ring, "1x4", "sequence_parallel");
+  Planned made = planned({.stages = true});
   for (Schedule& schedule : made.schedules) {
     for (Launch& launch : schedule.launches) {
       if (!launch.late.empty()) launch.late.pop_back();
@@ -133,7 +103,7 @@ TEST(LateInputs, EveryStageIsAnnounced) {
 
 // A launch that holds what its late inputs' makers still need is refused.
 TEST(LateInputs, WhatTheyNeedHasEnded) {
-  Planned made = planned(SpMode::ring, "1x4", "sequence_parallel");
+  Planned made = planned({.stages = true});
   const auto programs = made.pointers();
   verify(programs, made.schedules);
   const int call = made.all(ops::kSegmentAttention).at(0);
@@ -151,8 +121,8 @@ TEST(LateInputs, WhatTheyNeedHasEnded) {
 // Work goes on stage by stage: as long as the longer of transfers and work where they are even, and
 // never longer than the stages as calls of their own.
 TEST(LateInputs, AreWorkedOnAsTheyCome) {
-  const Planned one = planned(SpMode::ring, "1x4", "sequence_parallel", true, 1, 16384);
-  const Planned apart = planned(SpMode::ring, "1x4", "sequence_parallel", false, 1, 16384);
+  const Planned one = planned({.stages = true, .tokens = 16384});
+  const Planned apart = planned({.tokens = 16384});
   const Work work{.extents = {.sequence = 1}};
   const std::array<double, 3> fast{1e15, 1e15, 1e15}, slow{1e9, 1e9, 1e9};
   const double compute = 3e-3;

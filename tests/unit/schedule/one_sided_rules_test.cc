@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "any_stages.h"
 #include "braid/ops/one_sided.h"
 #include "braid/ops/segment_attention.h"
 #include "braid/parallel/attention/lower_attention.h"
@@ -123,10 +124,6 @@ std::vector<Program> programs_of(SpMode mode, const char* topology, const SpRequ
   const SequenceMesh mesh = sequence_mesh(mode, parse_topology(topology), 8, request);
   a.q = a.kv = zigzag_layout(37, mesh.ranks(), 3);
   return attention_programs(a, mesh, takes);
-}
-
-bool any_stages(const ops::SegmentAttentionAttrs&, const ValueType&) {
-  return true;
 }
 
 TEST(OneSidedRules, HoldForEveryMesh) {

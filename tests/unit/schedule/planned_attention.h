@@ -1,0 +1,54 @@
+#pragma once
+
+#include <vector>
+
+#include "any_stages.h"
+#include "braid/parallel/attention/lower_attention.h"
+#include "braid/schedule/plan.h"
+#include "braid/schedule/strategies/registry.h"
+#include "unit/schedule/names_catalog.h"
+
+namespace braid {
+
+// One attention over ranks, planned.
+struct PlannedAttention {
+  SequenceMesh mesh;
+  std::vector<Program> programs;
+  std::vector<Schedule> schedules;
+
+  std::vector<const Program*> pointers() const {
+    std::vector<const Program*> result;
+    for (const Program& program : programs) result.push_back(&program);
+    return result;
+  }
+};
+
+struct AttentionPlanCase {
+  SpMode mode = SpMode::ring;
+  const char* machines = "1x4";
+  const char* strategy = "sequence_parallel";
+  bool stages = false;  // in one call
+  int micro_batches = 1;
+  int64_t tokens = 60;
+  int64_t text = 0;
+};
+
+inline PlannedAttention planned_attention(const AttentionPlanCase& c) {
+  PlannedAttention made{sequence_mesh(c.mode, parse_topology(c.machines), 8, {}), {}, {}};
+  SequenceAttention a{
+      .batch = c.micro_batches, .q_heads = 8, .kv_heads = 8, .head_dim = 64, .dtype = DType::bf16};
+  a.joint_q = a.joint_kv = c.text;
+  a.q = a.kv = even_layout(c.tokens, made.mesh.ranks(), c.text);
+  made.programs = attention_programs(a, made.mesh, c.stages ? any_stages : ops::TakesStages{});
+  PlanRequest request{.micro_batches = {}, .topology = made.mesh.topology, .price = {}};
+  for (int mb = 0; mb < c.micro_batches; ++mb) {
+    request.micro_batches.push_back({.capacity = {.sequence = 1}});
+  }
+  const NamesCatalog catalog;
+  std::vector<PlanRank> ranks;
+  for (const Program& program : made.programs) ranks.push_back({&program, &catalog});
+  made.schedules = plan(*find_strategy(c.strategy), ranks, request);
+  return made;
+}
+
+}  // namespace braid
