@@ -111,11 +111,13 @@ void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine,
   print("\n");
   print_logprobs(loaded.tokenizer, g);
   const Speed speed = speed_of(request, g);
-  std::fprintf(stderr,
-               "\nprompt %zu tokens, %.1f tokens/s; answer %zu tokens, %.1f tokens/s; "
-               "first token after %.0f ms\n",
-               request.prompt.size(), speed.prompt, g.ids.size(), speed.decode,
-               load_ms + g.timings.ttft_ms);
+  // One token has no speed: it is the first.
+  const std::string decode = g.ids.size() > 1 ? fmt::format(", {:.1f} tokens/s", speed.decode) : "";
+  std::fprintf(
+      stderr,
+      "\nprompt %zu tokens, %.1f tokens/s; answer %zu tokens%s; first token after %.0f ms\n",
+      request.prompt.size(), speed.prompt, g.ids.size(), decode.c_str(),
+      load_ms + g.timings.ttft_ms);
 }
 
 // What a chat in the terminal, or a prompt alone, would pass over.
