@@ -194,7 +194,7 @@ class Modes : public CudaModes {
 
  private:
   // Two ranks of different machines may share a GPU: what they send goes through the host's memory.
-  // More would have more streams than CUDA has queues, and wait for each other in those.
+  // Of four one waited for another to the deadline: together they have more streams than queues.
   static std::vector<int> devices_of(const AttentionBench& bench, const Topology& topology) {
     const std::vector<int> ids = parse_device(bench.device).ids;
     for (int r = 0; r < std::min<int>(topology.ranks(), std::ssize(ids)); ++r) {
