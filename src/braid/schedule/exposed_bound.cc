@@ -64,9 +64,10 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
     for (int awaited : launch.waits) begin = std::max(begin, ends[static_cast<size_t>(awaited)]);
     double end = begin;
     const std::vector<double> shares = stage_shares(op, launch);
-    for (size_t s = 0; s < shares.size(); ++s) {
-      if (s > 0) end = std::max(end, ends[static_cast<size_t>(launch.late[s - 1])]);
-      if (all > 0) end += compute * flops[i] / all * shares[s];
+    const double alone = all > 0 ? compute * flops[i] / all : 0;
+    end += alone * (shares.empty() ? 1 : shares[0]);
+    for (size_t s = 0; s < launch.late.size(); ++s) {
+      end = std::max(end, ends[static_cast<size_t>(launch.late[s])]) + alone * shares[s + 1];
     }
     if (moves(op)) {
       const auto bytes = bytes_of_moves(program, op, topology, work_of(launch, works).extents);

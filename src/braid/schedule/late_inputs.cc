@@ -92,7 +92,7 @@ std::vector<int> before_late(const Program& program, std::span<const Launch> lau
 }
 
 std::vector<double> stage_shares(const Op& op, const Launch& launch) {
-  if (launch.late.empty()) return {1};
+  if (launch.late.empty()) return {};
   std::vector<double> shares = op.attrs.as<ops::SegmentAttentionAttrs>().pairs();
   shares.resize(launch.late.size() + 1);  // a rank may have no rows of the last stages
   double all = 0;

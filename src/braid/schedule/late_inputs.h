@@ -26,7 +26,7 @@ std::vector<int> before_late(const Program& program, std::span<const Launch> lau
 int last_stage(const Op& op);
 
 // How a launch's work divides over the stages of its inputs, from what is there when it begins on:
-// [late + 1], 1 in all.
+// [late + 1], 1 in all. Empty where nothing is late.
 std::vector<double> stage_shares(const Op& op, const Launch& launch);
 
 }  // namespace braid

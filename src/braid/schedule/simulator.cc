@@ -77,7 +77,7 @@ class Simulation {
     std::array<bool, kNumStreams> busy{};
     std::array<int, kNumStreams> communications{};
     std::vector<bool> ended;
-    std::vector<std::vector<double>> shares;  // [launches] by stage of their inputs
+    std::vector<std::vector<double>> shares;  // [launches] as of stage_shares
     std::vector<Job> held;                    // whose next stage is not there
   };
   // What an activity of share_ stands for: a launch, or a meeting.
@@ -174,7 +174,7 @@ class Simulation {
       return;
     }
     const LaunchCost& c = cost(job.rank, job.launch);
-    const double share = shares(job)[job.stage];
+    const double share = shares(job).empty() ? 1 : shares(job)[job.stage];
     add_body(job.rank, c, c.seconds() * share, share);
     for (const LaunchCost::Transfer& t : c.transfers) {  // also ports of who does nothing
       const double of_port = t.seconds / c.seconds();

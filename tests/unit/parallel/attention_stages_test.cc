@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "any_stages.h"
 #include "braid/ops/one_sided.h"
@@ -83,11 +84,15 @@ INSTANTIATE_TEST_SUITE_P(
                     // Rings inside a torus meet between their stages.
                     Want{SpMode::torus, "2x2", {.torus = 2, .ulysses = 1, .ring = 2}, 6, 0}));
 
-// Stage s is what the s-th pull brings.
+// Stage s is what the s-th pull brings; what others have of a rank's own class comes first.
 TEST(AttentionStages, AreNumberedByPulls) {
-  for (const char* machines : {"1x4", "4x1", "2x2"}) {
-    const SequenceMesh mesh = sequence_mesh(SpMode::torus, parse_topology(machines), 8,
-                                            {.torus = 4, .ulysses = 1, .ring = 1});
+  const SpRequest classes{.torus = 4, .ulysses = 1, .ring = 1};
+  const SpRequest groups{.torus = 2, .ulysses = 2, .ring = 1};
+  for (const auto& [machines, request, stages] : {std::tuple{"1x4", classes, 6},
+                                                  {"4x1", classes, 6},
+                                                  {"2x2", classes, 6},
+                                                  {"1x4", groups, 4}}) {
+    const SequenceMesh mesh = sequence_mesh(SpMode::torus, parse_topology(machines), 8, request);
     for (const Program& program : attention_programs(attention_of(4), mesh, any_stages)) {
       std::vector<std::vector<ValueId>> brought;
       for (const Op& op : program.ops) {
@@ -95,7 +100,7 @@ TEST(AttentionStages, AreNumberedByPulls) {
         if (op.def != &ops::kSegmentAttention) continue;
         const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
         if (attrs.last_stage() == 0) continue;
-        EXPECT_EQ(attrs.last_stage(), 6);
+        EXPECT_EQ(attrs.last_stage(), stages);
         for (size_t i = ops::SegmentAttentionAttrs::kFirstQ; i < op.inputs.size(); ++i) {
           const int stage = attrs.stage_of(i);
           if (stage < 1) continue;
@@ -103,7 +108,7 @@ TEST(AttentionStages, AreNumberedByPulls) {
           EXPECT_EQ(std::ranges::count(values, op.inputs[i]), 1) << "input " << i;
         }
       }
-      EXPECT_EQ(brought.size(), 6u);
+      EXPECT_EQ(static_cast<int>(brought.size()), stages);
     }
   }
 }

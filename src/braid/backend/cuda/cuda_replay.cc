@@ -98,8 +98,7 @@ void CudaReplay::give_stages() {
 void CudaReplay::join_launches(std::span<const LaunchArgs> args) {
   joined_.resize(ops_.size());
   const auto alone = [&](size_t i) {
-    return parts_.size() == 1 && !ops_[i].beside.computes && !ops_[i].beside.communicates &&
-           ops_[i].late.empty();
+    return parts_.size() == 1 && !ops_[i].beside.computes && !ops_[i].beside.communicates;
   };
   for (size_t i = 0; i < ops_.size();) {
     size_t end = i;

@@ -209,22 +209,19 @@ class Lowering {
     std::vector<const Chunk*> all;
     for (const Chunk& chunk : queries_) all.push_back(&chunk);
     const bool sends = p_.sends(all);
-    int stage = 0;
-    const auto next = [&](bool own) { return own && sends ? 0 : ++stage; };
-    std::vector<Chunk> queries, keys;
-    const bool pulls_own = p_.U() > 1;
-    const int first_q = pulls_own ? next(true) : 0, first_k = pulls_own ? next(true) : 0;
-    queries.push_back(at_stage(queries_[0], q_[0], first_q));
-    for (int k = 1; k < p_.T(); ++k) queries.push_back(at_stage(queries_[k], q_[k], next(false)));
+    const bool own_late = p_.U() > 1 && !sends;  // what others have of class 0 comes first
+    int stage = own_late ? 2 : 0;
+    std::vector<Chunk> queries{at_stage(queries_[0], q_[0], own_late ? 1 : 0)};
+    for (int k = 1; k < p_.T(); ++k) queries.push_back(at_stage(queries_[k], q_[k], ++stage));
+    std::vector<Chunk> keys, staged;  // [T]
     for (int k = 0; k < p_.T(); ++k) {
-      keys.push_back(at_stage(p_.kv_chunk(k, keys_[k].k, keys_[k].v), keys_[k].k,
-                              k == 0 ? first_k : next(false)));
+      const int comes = k > 0 ? ++stage : own_late ? 2 : 0;
+      keys.push_back(p_.kv_chunk(k, keys_[k].k, keys_[k].v));
+      staged.push_back(at_stage(keys.back(), keys_[k].k, comes));
     }
-    std::vector<const Chunk*> q{&joint_q_}, first{&joint_kv_, &keys[0]}, late;
+    std::vector<const Chunk*> q{&joint_q_}, kv{&joint_kv_};
     for (int k = sends ? 1 : 0; k < p_.T(); ++k) q.push_back(&queries[static_cast<size_t>(k)]);
-    for (int k = 1; k < p_.T(); ++k) late.push_back(&keys[static_cast<size_t>(k)]);
-    std::vector<const Chunk*> kv = first;
-    kv.insert(kv.end(), late.begin(), late.end());
+    for (const Chunk& chunk : staged) kv.push_back(&chunk);
     if (!p_.takes_stages(q, kv)) return false;
     if (!sends) {
       p_.begin_states({});
@@ -233,11 +230,10 @@ class Lowering {
     }
     p_.begin_states({&queries_[0]});
     p_.stage("own");
-    p_.attend({&queries_[0]}, first, true);
+    p_.attend({&queries_[0]}, {&joint_kv_, &keys[0]}, true);
     finish(q, kv);
-    for (int k = 1; k < p_.T(); ++k) {  // there by then
-      keys[static_cast<size_t>(k)] = p_.kv_chunk(k, keys_[k].k, keys_[k].v);
-    }
+    std::vector<const Chunk*> late;  // and there by then
+    for (int k = 1; k < p_.T(); ++k) late.push_back(&keys[static_cast<size_t>(k)]);
     p_.stage("late");
     const ValueId send = p_.attend({&queries_[0]}, late, false, &opened_.results);
     p_.push_results(opened_.results, {&queries_[0]}, send, false);

@@ -110,8 +110,8 @@ class HeldItems {
     if (rank_ == 0) stages_.pause();
   }
 
-  // Takes the item that was picked, which `place` says where its sums are. A new one asks for the
-  // one after it.
+  // Takes the item that was picked; if it was left with sums, they are at `place`. A new one asks
+  // for the one after it.
   __device__ bool is_new() const { return picks_new_; }
   __device__ HeldItem take(int& place) {
     place = first_;
@@ -181,11 +181,11 @@ class HeldItems {
   const int rank_;
   ArrivedStages stages_;
   HeldItem* const held_;  // [places] of this CTA
-  int first_ = 0;         // the oldest of the ring, which has
-  int count_ = 0;
-  int new_;          // the next item that nobody has begun
-  int new_run_ = 0;  // the run of queries that it is of
-  int claimed_ = 0;  // lane 0's: the one after it
+  int first_ = 0;         // of the ring, the oldest
+  int count_ = 0;         // items in it
+  int new_;               // the next item that nobody has begun
+  int new_run_ = 0;       // the run of queries that it is of
+  int claimed_ = 0;       // lane 0's: the one after it
   bool picks_new_ = false;
   bool picks_held_ = false;
   Ring<2> told_;
