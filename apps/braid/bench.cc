@@ -23,7 +23,8 @@ struct BenchOptions {
   std::string model;
   std::string config;  // of a model whose weights are random
   bool random_weights = false;
-  int64_t layers = 0;  // 0: all
+  std::string weights;  // their type; "": bf16
+  int64_t layers = 0;   // 0: all
   int64_t prompt = 512;
   int64_t decode = 128;
   std::vector<int64_t> batches = {1};
@@ -233,8 +234,9 @@ Roof measure_roof(const Engine& engine, const EngineConfig& config) {
 
 Model open(const BenchOptions& o) {
   if (o.config.empty()) {
-    if (o.random_weights || o.layers > 0) {
-      fail(ErrorCode::kInvalidArgument, "--random-weights and --layers go with --config, not -m");
+    if (o.random_weights || !o.weights.empty() || o.layers > 0) {
+      fail(ErrorCode::kInvalidArgument,
+           "--random-weights, --weights and --layers go with --config, not -m");
     }
     return Model(o.model);
   }
@@ -242,7 +244,13 @@ Model open(const BenchOptions& o) {
     fail(ErrorCode::kInvalidArgument,
          "--config names a shape without weights: add --random-weights");
   }
-  ModelShape shape = read_model_shape(o.config);
+  const std::optional<DType> weights = parse_dtype(o.weights.empty() ? "bf16" : o.weights);
+  if (!weights || (!is_float(*weights) && !is_quantized(*weights))) {
+    fail(ErrorCode::kInvalidArgument,
+         "--weights '{}': f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k or q6_k",
+         o.weights);
+  }
+  ModelShape shape = read_model_shape(o.config, *weights);
   if (o.layers > shape.config.layers) {
     fail(ErrorCode::kInvalidArgument, "--layers is {}, {} has {}", o.layers, o.config,
          shape.config.layers);
@@ -284,8 +292,10 @@ void add_bench(CLI::App& app) {
   const auto options = std::make_shared<BenchOptions>();
   add_model(*command, options->model, false);  // `bench attention` has none
   command->add_option("--config", options->config,
-                      "a config.json in place of -m, with --random-weights (bf16)");
+                      "a config.json in place of -m, with --random-weights");
   command->add_flag("--random-weights", options->random_weights, "measure without a download");
+  command->add_option("--weights", options->weights,
+                      "with --config: their type (bf16), also GGUF's blocks, like q4_k");
   command->add_option("--layers", options->layers, "with --config: the first layers only (0: all)");
   command->add_option("-p", options->prompt, "tokens of the prompt (0: skip)")
       ->capture_default_str();

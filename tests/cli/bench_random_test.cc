@@ -51,6 +51,16 @@ TEST_F(BenchRandomCliTest, MeasuresAShape) {
   }
 }
 
+TEST_F(BenchRandomCliTest, MeasuresBlocks) {
+  const Outcome o = braid(bench() + "--random-weights --json --weights q8_0");
+  ASSERT_EQ(o.status, 0) << o.err;
+  const json report = json::parse(o.out);
+  const int64_t vectors = kC + kLayers * 2 * kC;  // norms in f32
+  const int64_t matrices = report["parameters"].get<int64_t>() - vectors;
+  EXPECT_EQ(report["weight_bytes"], matrices / 32 * 34 + 4 * vectors);
+  for (const json& test : report["tests"]) EXPECT_GT(test["tokens_per_s"].get<double>(), 0);
+}
+
 TEST_F(BenchRandomCliTest, DecodesSeveralSequencesTogether) {
   const Outcome o = braid(bench() + "--random-weights --json -d 20 -b 1,3,17 --batch 2");
   ASSERT_EQ(o.status, 0) << o.err;
@@ -84,6 +94,10 @@ TEST_F(BenchRandomCliTest, WrongUseGetsOneLine) {
   expect_refused(bench() + "--random-weights -m " + hf(), 2, "one of --model and --config");
   expect_refused(bench() + "--random-weights -b 1,0", 2, "--batch is 0");
   expect_refused(bench() + "--random-weights -b 5000", 2, "--batch is 5000");
+  expect_refused(bench() + "--random-weights --weights q3", 2, "--weights 'q3': f32, f16, bf16");
+  expect_refused(bench() + "--random-weights --weights i32", 2, "--weights 'i32': f32, f16, bf16");
+  expect_refused(bench() + "--random-weights --weights q4_k", 2, "no whole blocks of q4_k (256)");
+  expect_refused("bench --weights q8_0 -m " + hf(), 2, "--weights");
   expect_refused("bench --random-weights", 2, "one of --model and --config");
   expect_refused("bench --random-weights -m " + hf(), 2, "--config");
   expect_refused("bench --layers 1 -m " + hf(), 2, "--config");

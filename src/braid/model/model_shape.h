@@ -10,10 +10,13 @@ namespace braid {
 struct ModelShape {
   const ModelFamily* family = nullptr;
   ModelConfig config;
-  DType weight_dtype = DType::bf16;
+  DType weight_dtype = DType::bf16;  // beside blocks norms and biases are f32
 
   Program forward(const ForwardShape& shape) const {
-    return family->forward(config, shape, [this](std::string_view) { return weight_dtype; });
+    return family->forward(config, shape, [this](std::string_view name) {
+      const bool row = name.ends_with("norm") || name.ends_with(".bias");
+      return row && is_quantized(weight_dtype) ? DType::f32 : weight_dtype;
+    });
   }
 };
 

@@ -1,6 +1,8 @@
 #include "braid/model/random_weights.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 
 #include "braid/base/error.h"
@@ -27,11 +29,69 @@ float normal(uint64_t seed, uint64_t index) {
   return std::sqrt(-2.f * std::log(u)) * (index % 2 ? std::sin(angle) : std::cos(angle));
 }
 
+// Of `count` neighbouring integers, each as likely as the others.
+float deviation_of(int count) {
+  return std::sqrt(static_cast<float>(count * count - 1) / 12);
+}
+
+// Scales for integers 0 .. count - 1 in steps of d, whose middle is zero.
+template <class Block>
+void set_scale(Block& b, int count, float stddev) {
+  b.d = to_f16(stddev / deviation_of(count));
+  if constexpr (requires { b.m; }) b.m = to_f16(-to_float(b.d) * static_cast<float>(count - 1) / 2);
+}
+
+// The same where each group has a scale and a minimum of its own: all are 8.
+template <class Block>
+void set_scales(Block& b, int count, float stddev) {
+  std::fill_n(b.scales, 8, uint8_t{8});
+  std::fill_n(b.scales + 8, 4, uint8_t{0x88});
+  b.d = to_f16(stddev / deviation_of(count) / 8);
+  b.dmin = to_f16(to_float(b.d) * static_cast<float>(count - 1) / 2);
+}
+
+// Random bits, but for the scales.
+void make_scales(DType dtype, std::byte* row, int64_t blocks, float stddev) {
+  const auto each = [&](auto* b, const auto& set) { std::for_each_n(b, blocks, set); };
+  switch (dtype) {
+    case DType::q4_0:
+      return each(reinterpret_cast<BlockQ4_0*>(row), [&](auto& b) { set_scale(b, 16, stddev); });
+    case DType::q4_1:
+      return each(reinterpret_cast<BlockQ4_1*>(row), [&](auto& b) { set_scale(b, 16, stddev); });
+    case DType::q5_0:
+      return each(reinterpret_cast<BlockQ5_0*>(row), [&](auto& b) { set_scale(b, 32, stddev); });
+    case DType::q5_1:
+      return each(reinterpret_cast<BlockQ5_1*>(row), [&](auto& b) { set_scale(b, 32, stddev); });
+    case DType::q8_0:
+      return each(reinterpret_cast<BlockQ8_0*>(row), [&](auto& b) { set_scale(b, 256, stddev); });
+    case DType::q4_k:
+      return each(reinterpret_cast<BlockQ4_K*>(row), [&](auto& b) { set_scales(b, 16, stddev); });
+    case DType::q5_k:
+      return each(reinterpret_cast<BlockQ5_K*>(row), [&](auto& b) { set_scales(b, 32, stddev); });
+    case DType::q6_k:
+      return each(reinterpret_cast<BlockQ6_K*>(row), [&](auto& b) {
+        std::fill_n(b.scales, 16, int8_t{8});
+        b.d = to_f16(stddev / deviation_of(64) / 8);
+      });
+    default:
+      BRAID_CHECK(false, "{} has no blocks", name(dtype));
+  }
+}
+
+void fill_blocks(const TensorView& view, uint64_t seed, float stddev) {
+  const int64_t bytes = view.bytes();
+  for (int64_t at = 0; at < bytes; at += 8) {
+    const uint64_t bits = mixed(seed, static_cast<uint64_t>(at / 8));
+    std::memcpy(view.data + at, &bits, static_cast<size_t>(std::min<int64_t>(8, bytes - at)));
+  }
+  make_scales(view.dtype, view.data, bytes / info(view.dtype).block_bytes, stddev);
+}
+
 }  // namespace
 
 RandomWeights::RandomWeights(const ModelShape& shape, uint64_t seed) {
-  if (!is_float(shape.weight_dtype)) {
-    fail(ErrorCode::kUnsupported, "random weights of type {}, allowed are f32, f16 and bf16",
+  if (!is_float(shape.weight_dtype) && !is_quantized(shape.weight_dtype)) {
+    fail(ErrorCode::kUnsupported, "random weights of type {} (a float type or blocks)",
          name(shape.weight_dtype));
   }
   const Program program = shape.forward({{1, 1, 1}, 1, 1, 1, DType::f32});
@@ -39,6 +99,11 @@ RandomWeights::RandomWeights(const ModelShape& shape, uint64_t seed) {
   for (const Value& value : program.values) {
     if (value.kind != ValueKind::weight) continue;
     Tensor tensor{value.type.dtype, value.type.shape, mixed(seed, index++), {0, kStddev}};
+    const int64_t block = info(tensor.dtype).block_elems, cols = tensor.shape[-1];
+    if (cols % block != 0) {
+      fail(ErrorCode::kInvalidArgument, "{}: rows of {} elements are no whole blocks of {} ({})",
+           value.name, cols, name(tensor.dtype), block);
+    }
     if (value.type.shape.rank() == 1) tensor.draw = {value.name.ends_with(".bias") ? 0.f : 1.f, 0};
     tensors_.emplace(value.name, tensor);
   }
@@ -58,6 +123,10 @@ TensorView RandomWeights::get(std::string_view name) const {
   if (fresh) bytes.resize(static_cast<size_t>(packed.bytes()));
   const TensorView view = make_view(bytes.data(), tensor.dtype, tensor.shape);
   if (!fresh) return view;
+  if (is_quantized(view.dtype)) {
+    fill_blocks(view, tensor.seed, tensor.draw.stddev);
+    return view;
+  }
   std::vector<float> row(static_cast<size_t>(view.cols()));
   for (int64_t r = 0; r < view.rows(); ++r) {
     for (size_t c = 0; c < row.size(); ++c) {

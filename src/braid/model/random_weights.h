@@ -11,7 +11,8 @@
 
 namespace braid {
 
-// How a random weight is drawn: norms are ones, biases zeros, matrices normal numbers.
+// How a random weight is drawn: norms are ones, biases zeros, matrices normal numbers, or blocks of
+// random bits with scales that give them the same deviation.
 struct RandomWeight {
   float mean = 0;
   float stddev = 0;
@@ -21,7 +22,8 @@ struct RandomWeight {
 // place alone. The host's copy of a tensor is made when it is first asked for. Thread-safe.
 class RandomWeights {
  public:
-  // Weights of the shape's forward pass, by canonical name; f32, f16 or bf16.
+  // Weights of the shape's forward pass, by canonical name. Fails with
+  // kInvalidArgument where a row is no whole number of the type's blocks.
   RandomWeights(const ModelShape& shape, uint64_t seed);
 
   struct Tensor {

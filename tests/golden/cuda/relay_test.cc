@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "braid/backend/cuda/device.h"
+#include "braid/model/model_shape.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
@@ -23,6 +24,7 @@ struct RelayCase {
   int64_t window = 0;
   int64_t V = 600;
   int tokens = 70;
+  DType weights = DType::bf16;
 };
 
 // Widths that are no multiple of what a warp or a thread takes at once, rows longer than a slot,
@@ -49,6 +51,65 @@ const RelayCase kCases[] = {
     {.name = "long_rows", .C = 256, .F = 6008, .Hq = 2, .Hkv = 2, .D = 64},
     {.name = "wide_norm", .C = 4616, .F = 256, .Hq = 2, .Hkv = 1, .D = 128},
     {.name = "long_head", .C = 264, .F = 512, .Hq = 2, .Hkv = 2, .D = 128, .V = 33004},
+};
+
+// Blocks: of every format, rows that begin between multiples of 16 bytes, that fill a slot or go on
+// in the next, few blocks a row and many.
+const RelayCase kBlockCases[] = {
+    {.name = "q4_0", .C = 576, .F = 1536, .Hq = 9, .Hkv = 3, .D = 64, .weights = DType::q4_0},
+    {.name = "q4_0_long", .C = 256, .F = 16384, .Hq = 2, .Hkv = 2, .D = 64, .weights = DType::q4_0},
+    {.name = "q4_0_few_ctas",
+     .C = 64,
+     .F = 256,
+     .Hq = 8,
+     .Hkv = 8,
+     .D = 64,
+     .weights = DType::q4_0},
+    {.name = "q4_1", .C = 512, .F = 1376, .Hq = 4, .Hkv = 4, .D = 128, .weights = DType::q4_1},
+    {.name = "q4_1_heads_of_64",
+     .C = 576,
+     .F = 1536,
+     .Hq = 9,
+     .Hkv = 3,
+     .D = 64,
+     .weights = DType::q4_1},
+    {.name = "q5_0",
+     .family = "qwen3",
+     .C = 320,
+     .F = 672,
+     .Hq = 4,
+     .Hkv = 2,
+     .D = 128,
+     .weights = DType::q5_0},
+    {.name = "q5_1",
+     .family = "qwen2",
+     .C = 352,
+     .F = 928,
+     .Hq = 8,
+     .Hkv = 2,
+     .D = 64,
+     .weights = DType::q5_1},
+    {.name = "q8_0", .C = 576, .F = 1536, .Hq = 9, .Hkv = 3, .D = 64, .weights = DType::q8_0},
+    {.name = "q8_0_long_head",
+     .C = 288,
+     .F = 512,
+     .Hq = 2,
+     .Hkv = 2,
+     .D = 128,
+     .V = 33004,
+     .weights = DType::q8_0},
+    {.name = "q4_k", .C = 768, .F = 2304, .Hq = 6, .Hkv = 2, .D = 128, .weights = DType::q4_k},
+    {.name = "q4_k_wide_norm",
+     .C = 4608,
+     .F = 256,
+     .Hq = 2,
+     .Hkv = 1,
+     .D = 128,
+     .weights = DType::q4_k},
+    {.name = "q4_k_long", .C = 256, .F = 14592, .Hq = 4, .Hkv = 4, .D = 64, .weights = DType::q4_k},
+    {.name = "q5_k", .C = 768, .F = 1280, .Hq = 12, .Hkv = 4, .D = 64, .weights = DType::q5_k},
+    {.name = "q6_k", .C = 768, .F = 2304, .Hq = 6, .Hkv = 2, .D = 128, .weights = DType::q6_k},
+    {.name = "q6_k_long", .C = 256, .F = 8192, .Hq = 4, .Hkv = 4, .D = 64, .weights = DType::q6_k},
 };
 
 void PrintTo(const RelayCase& c, std::ostream* out) {
@@ -154,8 +215,13 @@ class CudaRelay : public testing::TestWithParam<RelayCase> {
       GTEST_SKIP() << "no Hopper GPU";
     }
     const RelayCase& c = GetParam();
-    write_hf_folder(model_of(c, spec_.path()), folder_.path());
-    model_.emplace(folder_.path().string());
+    const RandomModel random = model_of(c, spec_.path());
+    if (is_quantized(c.weights)) {
+      model_.emplace(read_model_shape((spec_.path() / "config.json").string(), c.weights), 42);
+    } else {
+      write_hf_folder(random, folder_.path());
+      model_.emplace(folder_.path().string());
+    }
     for (int i = 0; i < c.tokens; ++i) prompt_.push_back((i * i * 7 + 3 * i) % 299);
     exact_ = reference_rows(*model_, prompt_, DType::f32);
     tolerance_ =
@@ -194,16 +260,58 @@ TEST_P(CudaRelay, EqualsLaunchesApart) {
 TEST_P(CudaRelay, RanksShareOne) {
   if (const char* why = cannot_run(2)) GTEST_SKIP() << why;
   const RelayCase& c = GetParam();
-  for (int ranks = 2; ranks <= std::min<int64_t>(c.Hq, 4) && !cannot_run(ranks); ++ranks) {
+  const int64_t whole = std::max(8, info(c.weights).block_elems);
+  const int64_t most = std::min({c.Hq, c.Hq * c.D / whole, int64_t{4}});
+  for (int ranks = 2; ranks <= most && !cannot_run(ranks); ++ranks) {
     SCOPED_TRACE(fmt::format("{} ranks", ranks));
     Runner runner(*model_, cuda_runner(ranks));
     expect_exact(runner);
-    if (c.Hq % ranks == 0 && c.Hkv % ranks == 0 && c.F % (8 * ranks) == 0) {
+    if (c.Hq % ranks == 0 && c.Hkv % ranks == 0 && c.F % (whole * ranks) == 0 &&
+        c.Hq * c.D % (whole * ranks) == 0) {
       EXPECT_EQ(joined(runner), 8 * c.layers + 1);
     }
   }
 }
 
+// A GGUF whose weights have many formats, also those of one linear, in heads of 64.
+TEST(CudaRelayOfFormats, EqualsReference) {
+  if (usable_gpus() == 0 || cuda::device_info(0).compute_capability != 90) {
+    GTEST_SKIP() << "no Hopper GPU";
+  }
+  RandomModel random = load_random_model("llama_k256");
+  const std::map<std::string, int> heads = {{"llama.attention.head_count", 4},
+                                            {"llama.attention.head_count_kv", 1},
+                                            {"llama.rope.dimension_count", 64}};
+  for (nlohmann::json& key : random.gguf["keys"]) {
+    if (const auto it = heads.find(key[0]); it != heads.end()) key[2] = it->second;
+  }
+  for (nlohmann::json& tensor : random.gguf["tensors"]) {
+    if (tensor["name"] == "blk.0.attn_q.weight") tensor["permute_heads"] = 4;
+    if (tensor["name"] == "blk.0.attn_k.weight") tensor["permute_heads"] = 1;
+  }
+  const Folder folder("relay_of_formats");
+  for (const auto& [gate, head] : {std::pair{"q4_1", "bf16"}, {"q5_0", "q6_k"}, {"q4_0", "q8_0"}}) {
+    SCOPED_TRACE(gate);
+    random.gguf["forms"]["mixed"]["formats"].update(
+        {{"ffn_gate", gate}, {"ffn_up", gate}, {"output", head}});
+    const std::filesystem::path path = folder.path() / (std::string(gate) + ".gguf");
+    write_gguf(random, "mixed", path);
+    const Model model(path.string());
+    std::vector<int32_t> prompt;
+    for (int i = 0; i < 70; ++i) prompt.push_back((i * i * 7 + 3 * i) % 251);
+    const Rows exact = reference_rows(model, prompt, DType::f32);
+    const double tolerance =
+        2 * std::sqrt(2.) * largest_distance(reference_rows(model, prompt, DType::bf16), exact);
+    Runner runner(model, cuda_runner());
+    const Rows rows = prompt_logits(runner, prompt, 1);
+    EXPECT_LT(largest_distance(rows, exact), tolerance);
+    EXPECT_EQ(prompt_logits(runner, prompt, 1), rows);
+    EXPECT_EQ(joined(runner), 7);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Blocks, CudaRelay, testing::ValuesIn(kBlockCases),
+                         [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaRelay, testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
 

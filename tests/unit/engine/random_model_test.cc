@@ -112,14 +112,46 @@ TEST(RandomWeights, MatricesAreNormal) {
   EXPECT_NEAR(two_sigma, 0.0455, error * 0.21);
 }
 
+// Blocks: every integer as likely as the others, with the same deviation; vectors are f32.
+TEST(RandomWeights, BlocksDeviateAsMuch) {
+  for (const DType dtype : {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0,
+                            DType::q4_k, DType::q5_k, DType::q6_k}) {
+    SCOPED_TRACE(name(dtype));
+    ModelShape shape = small(dtype);
+    shape.config.C = 256, shape.config.F = 512, shape.config.D = 128;
+    const RandomWeights weights(shape, 7), again(shape, 7);
+    const TensorView view = weights.get("layers.1.mlp.down");
+    ASSERT_EQ(view.dtype, dtype);
+    const std::vector<float> x = floats(view);
+    EXPECT_EQ(x, floats(again.get("layers.1.mlp.down")));
+    const auto n = static_cast<double>(x.size());
+    double mean = 0, squares = 0, step = 1;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double z = x[i] / 0.02;
+      mean += z / n, squares += z * z / n;
+      if (const double apart = std::abs(x[i] - x[0]) / 0.02; apart > 1e-6)
+        step = std::min(step, apart);
+    }
+    EXPECT_NEAR(mean, 0, step / 2 + 5 / std::sqrt(n));  // integers of even count have no middle
+    EXPECT_NEAR(squares, 1, step * step / 4 + 0.01);
+    EXPECT_EQ(weights.get("layers.0.attn_norm").dtype, DType::f32);
+    EXPECT_THAT(floats(weights.get("layers.0.attn.q.bias")), Each(0.f));
+  }
+}
+
 TEST(RandomWeights, RefuseWhatTheyCannotDraw) {
-  for (const DType dtype : {DType::q4_0, DType::q8_0, DType::q6_k, DType::i32}) {
+  const std::pair<DType, const char*> refused[] = {
+      {DType::i32, "random weights of type i32"},
+      {DType::q4_0, "mlp.down: rows of 130 elements are no whole blocks of q4_0 (32)"},
+      {DType::q6_k, "rows of 96 elements are no whole blocks of q6_k (256)"}};
+  for (const auto& [dtype, line] : refused) {
     try {
       RandomWeights(small(dtype), 1);
       ADD_FAILURE() << "accepted " << name(dtype);
     } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
-      EXPECT_THAT(e.what(), HasSubstr(fmt::format("random weights of type {}", name(dtype))));
+      EXPECT_EQ(e.code(),
+                dtype == DType::i32 ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument);
+      EXPECT_THAT(e.what(), HasSubstr(line));
     }
   }
   try {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <vector>
 
 #include "braid/kernels/cuda/relay/relay_layout.h"
@@ -46,6 +49,21 @@ TEST(RelayConfig, ShapesOfTheField) {
   EXPECT_EQ(Decoder(8192, 28672, 64, 16, 128).choose()->norm, kRelayMaxNorm);
 }
 
+TEST(RelayConfig, Blocks) {
+  Decoder d(4096, 14336, 32, 8, 128);
+  d.linears[3].weights[0] = DType::q6_k;
+  const RelayConfig config = *d.choose();
+  EXPECT_EQ(to_string(config), "relay 132 x 22 slots of blocks, heads of 4 x 128");
+  EXPECT_EQ(config.x_bytes, relay_x_bytes(14336, true));
+  d.linears[0].weights[2] = DType::i32;
+  EXPECT_FALSE(d.choose());
+  EXPECT_FALSE(relay_takes(DType::f16));
+  Decoder odd(4096 + 8, 11008, 32, 32, 128);  // of bf16 beside blocks, no whole 32
+  EXPECT_TRUE(odd.choose());
+  odd.linears[1].weights[0] = DType::q8_0;
+  EXPECT_FALSE(odd.choose());
+}
+
 TEST(RelayConfig, NoMoreCtasThanPairsOfOutputs) {
   EXPECT_EQ(Decoder(64, 256, 2, 1, 64, 32).choose()->ctas, 32);
   EXPECT_EQ(Decoder(576, 1536, 9, 3, 64, 32).choose({.num_sms = 66})->ctas, 66);
@@ -82,8 +100,7 @@ TEST(RelayConfig, FitsSharedMemory) {
       EXPECT_GE(config->x_bytes, 2 * std::max(C, F));
       EXPECT_GE(config->x_bytes, RelayAttentionLayout(128, 4).bytes);
       EXPECT_EQ(config->slots % kRelayProducers, 0);
-      EXPECT_GE(config->slots, kRelayWarps);
-      EXPECT_GE(config->slots / kRelayProducers, kRelayInFlightBesideWords);
+      EXPECT_GE(relay_in_flight(config->slots), kRelayInFlightBesideWords);
     }
   }
 }
@@ -131,6 +148,7 @@ TEST(RelaySteps, EveryRowIsReadOnceForItsOutput) {
     std::vector<int32_t> n;
     int32_t k;
     bool gated = false;
+    std::vector<DType> dtypes = {};  // none: bf16
   };
   const Case cases[] = {{{4096, 1024, 1024}, 4096},
                         {{2048, 2048, 2048}, 4096},
@@ -138,12 +156,18 @@ TEST(RelaySteps, EveryRowIsReadOnceForItsOutput) {
                         {{11008, 11008}, 4096, true},
                         {{300, 2}, 64},
                         {{264}, 12},
-                        {{700, 700}, 264, true}};
+                        {{700, 700}, 264, true},
+                        {{4096, 1024, 1024}, 4096, false, {DType::q4_k, DType::q4_k, DType::q6_k}},
+                        {{11008, 11008}, 4096, true, {DType::q4_0, DType::q8_0}},
+                        {{576}, 1536, false, {DType::q4_1}},
+                        {{300, 2, 2}, 256, false, {DType::q5_k, DType::q5_0, DType::bf16}},
+                        {{264, 264}, 288, true, {DType::q5_1, DType::q5_1}}};
   for (const Case& c : cases) {
     for (const int ctas : {1, 7, 66, 132}) {
       RelayLinear s{.k = c.k, .gated = c.gated};
       for (size_t i = 0; i < c.n.size(); ++i) {
         s.n[i] = c.n[i];
+        if (!c.dtypes.empty()) s.dtype[i] = c.dtypes[i];
         if (!c.gated || i == 0) s.units += c.n[i];
       }
       if (s.units / 2 < ctas) continue;
@@ -154,7 +178,7 @@ TEST(RelaySteps, EveryRowIsReadOnceForItsOutput) {
         ASSERT_EQ(mine.begin, outputs);
         ASSERT_GE(mine.count(), 2);  // none runs ahead of what it writes
         outputs = mine.end;
-        int32_t rows_of_all = 0, slots = 0;
+        int32_t rows_of_all = 0, slots = 0, tiles = 0;
         for (int part = 0; part < kRelayWeights; ++part) {
           const RelayRows rows(s, part, mine);
           if (rows.count > 0) {
@@ -162,13 +186,16 @@ TEST(RelaySteps, EveryRowIsReadOnceForItsOutput) {
           }
           next[part] += rows.count;
           rows_of_all += rows.count;
-          slots += rows.slots(s.k);
+          slots += rows.slots(c.k);
+          tiles += rows.tiles();
         }
         ASSERT_EQ(rows_of_all, (c.gated ? 2 : 1) * mine.count());
-        most = std::max(most, rows_of_all + slots);
+        most = std::max(
+            most, c.dtypes.empty() ? rows_of_all + slots : tiles * kRelayTileRows * kRelayWarps);
       }
       ASSERT_EQ(outputs, s.units);
-      const RelayLinearShape shape{.k = c.k, .units = s.units, .gated = c.gated};
+      RelayLinearShape shape{.k = c.k, .units = s.units, .gated = c.gated};
+      std::ranges::copy(s.dtype, shape.weights.begin());
       const std::vector<RelayLinearShape> four(4, shape);
       if (const auto config = choose_relay(four, {}, {.num_sms = ctas})) {
         ASSERT_EQ(config->ctas, ctas);
@@ -177,6 +204,34 @@ TEST(RelaySteps, EveryRowIsReadOnceForItsOutput) {
       for (size_t i = 0; i < c.n.size(); ++i) ASSERT_EQ(next[i], c.n[i]);
     }
   }
+}
+
+// Chunks are whole blocks and whole steps, a tile's fit a slot, and all together are a row.
+TEST(RelaySteps, TilesCoverRows) {
+  for (const DType dtype : {DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1,
+                            DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k}) {
+    for (const int k : {256, 768, 4096, 14336, 32, 576, 1376}) {
+      if (k % info(dtype).block_elems != 0) continue;
+      for (const int rows : {2, 16, 30, 46, 218}) {
+        for (const bool boxed : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} k {} rows {} boxed {}", name(dtype), k, rows, boxed));
+          const RelayTiles t = relay_tiles(dtype, k, rows, boxed);
+          ASSERT_EQ(t.row_bytes, bytes_of(dtype, k));
+          ASSERT_EQ(t.chunk_bytes, bytes_of(dtype, t.chunk_elems));
+          ASSERT_TRUE(t.chunks == 1 || t.chunk_elems % 128 == 0);
+          ASSERT_LT((t.chunks - 1) * t.chunk_elems, k);
+          ASSERT_GE(t.chunks * t.chunk_elems, k);
+          ASSERT_EQ(t.stride % 32, 0);
+          ASSERT_GE(t.stride, t.chunk_bytes + (boxed && t.chunk_bytes % 16 == 0 ? 0 : 15));
+          ASSERT_LE(kRelayTileRows * t.stride, kRelaySlotBytes);
+          ASSERT_LE(t.stride / 2, 256);  // of a box
+        }
+      }
+    }
+  }
+  // Eight warps have as much to do as each other.
+  EXPECT_EQ(relay_tiles(DType::q4_k, 4096, 32, true).chunks, 8);
+  EXPECT_EQ(relay_tiles(DType::q4_k, 14336, 32, true).chunks, 28);
 }
 
 TEST(RelaySteps, KeysOfAtMostTwoHeadsForACta) {

@@ -12,7 +12,10 @@ constexpr int64_t kSlack = 256;
 }  // namespace
 
 TensorView DeviceWeights::get(const Value& value, const Placement& placement) {
-  if (model_.random()) return random(value, placement);
+  if (model_.random()) {
+    const RandomWeights::Tensor& tensor = model_.random()->tensors().find(value.name)->second;
+    if (tensor.draw.stddev > 0 && is_float(tensor.dtype)) return random(tensor, placement);
+  }
   const TensorView host = cut(model_.weight(value.name), placement, rank_);
   const std::string key =
       fmt::format("{} {}", static_cast<const void*>(host.data), to_string(host.shape));
@@ -30,20 +33,12 @@ TensorView DeviceWeights::allocate(DType dtype, const Shape& shape) {
 }
 
 // Made on the GPU, the same numbers at the same places however the tensor is divided.
-TensorView DeviceWeights::random(const Value& value, const Placement& placement) {
-  const RandomWeights::Tensor& tensor = model_.random()->tensors().find(value.name)->second;
+TensorView DeviceWeights::random(const RandomWeights::Tensor& tensor, const Placement& placement) {
   const std::string key = fmt::format("{} {}", tensor.seed, to_string(placement));
   if (const auto it = views_.find(key); it != views_.end()) return it->second;
   const TensorView whole = make_view(nullptr, tensor.dtype, tensor.shape);
   const TensorView part = cut(whole, placement, rank_);
   const TensorView view = allocate(part.dtype, part.shape);
-  if (tensor.draw.stddev == 0) {
-    const TensorView host = cut(model_.weight(value.name), placement, rank_);
-    check_cuda(
-        cudaMemcpy(view.data, host.data, static_cast<size_t>(view.bytes()), cudaMemcpyHostToDevice),
-        "copying a weight");
-    return views_[key] = view;
-  }
   const auto elems = (part.data - whole.data) / info(tensor.dtype).block_bytes;
   random_fill({.out = view,
                .first = elems,

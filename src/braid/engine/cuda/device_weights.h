@@ -23,7 +23,7 @@ class DeviceWeights {
 
  private:
   TensorView allocate(DType dtype, const Shape& shape);
-  TensorView random(const Value& value, const Placement& placement);
+  TensorView random(const RandomWeights::Tensor& tensor, const Placement& placement);
 
   const Model& model_;
   const int rank_;

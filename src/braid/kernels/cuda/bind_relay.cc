@@ -2,6 +2,7 @@
 // rope_append, attention and linear, or all_reduce_add_rms_norm and linear where ranks share them,
 // as long as each takes what the one before it made. A step of one micro-batch never moves its
 // operands, so their places are read once.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -79,19 +80,21 @@ class RelayBuilder {
     for (size_t i = 0; i < op.weights(); ++i) {
       const TensorView &w = op.weight(i), &y = op.y(i);
       const TensorView bias = op.bias(i);
-      if (w.dtype != DType::bf16 || w.row_bytes != 2 * s.k || !is_aligned(w) ||
+      if (!relay_takes(w.dtype) || !w.contiguous() || !is_aligned(w) ||
           !is_row(y, s.f32 ? DType::f32 : DType::bf16)) {
         return false;
       }
       if (bias.data != nullptr && !is_float(bias.dtype)) return false;
       s.w[i] = reinterpret_cast<const uint8_t*>(w.data);
+      s.dtype[i] = w.dtype;
       s.n[i] = static_cast<int32_t>(w.shape[0]);
       s.y[i] = y.data;
       if (s.n[i] % 2 != 0) return false;
       if (!s.gated || i == 0) s.units += s.n[i];
     }
-    const RelayLinearShape shape{
+    RelayLinearShape shape{
         .k = s.k, .units = s.units, .gated = s.gated, .normed = s.normed, .summed = s.summed};
+    std::ranges::copy(s.dtype, shape.weights.begin());
     if (!s.f32 && !relay_takes(shape, device_)) return false;
     if (s.normed) s.norm_w = as_f32(args, (sum_ != nullptr ? sum_ : &args)->call.in[2]);
     for (size_t i = 0; i < op.weights(); ++i) s.bias[i] = as_f32(args, op.bias(i));
@@ -120,7 +123,7 @@ class RelayBuilder {
       s.n[0] = s.units = rows;
       shape.units = rows;
       add_step(s, shape);
-      s.w[0] += int64_t{rows} * 2 * s.k;
+      s.w[0] += rows * bytes_of(s.dtype[0], s.k);
       s.y[0] = static_cast<float*>(s.y[0]) + rows;
       if (s.bias[0] != nullptr) s.bias[0] += rows;
       s.again = true;

@@ -15,21 +15,36 @@ int64_t ctas_for(const RelayLinearShape& shape, const RelayDevice& device) {
   return std::min<int64_t>(device.num_sms, shape.units / 2);
 }
 
-// Copies and rows: each weight's last copy may be a short one.
-int64_t sums_of(const RelayLinearShape& shape, int64_t ctas) {
+bool has_blocks(const RelayLinearShape& shape) {
+  return std::ranges::any_of(shape.weights, [](DType w) { return w != DType::bf16; });
+}
+
+// Of rows in bf16 copies and rows, as each weight's last copy may be a short one; of tiles each
+// warp's, of which each weight's last may be a short one.
+int64_t sums_of(const RelayLinearShape& shape, int64_t ctas, bool blocks) {
   const int64_t rows = 2 * ceil_div(shape.units / 2, ctas) * (shape.gated ? 2 : 1);
-  return ceil_div(rows * 2 * shape.k, kRelaySlotBytes) + kRelayWeights + rows;
+  if (!blocks) return ceil_div(rows * 2 * shape.k, kRelaySlotBytes) + kRelayWeights + rows;
+  return (ceil_div(rows, kRelayTileRows) + kRelayWeights) * kRelayTileRows * kRelayWarps;
 }
 
 }  // namespace
+
+bool relay_takes(DType weights) {
+  return weights == DType::bf16 || is_quantized(weights);
+}
 
 bool relay_takes(const RelayLinearShape& s, const RelayDevice& device) {
   if (device.compute_capability != 90 || s.k % 8 != 0 || s.units % 2 != 0 || s.units < 2) {
     return false;
   }
+  for (const DType w : s.weights) {
+    if (!relay_takes(w) || s.k % info(w).block_elems != 0) return false;
+  }
+  if (s.gated && s.weights[0] != s.weights[1]) return false;
   if (s.normed && s.k > kRelayMaxNorm) return false;
-  const auto sums = static_cast<int>(sums_of(s, ctas_for(s, device)));
-  return RelayLayout(static_cast<int>(2 * s.k), sums, kRelayWarps).bytes <= device.smem_per_cta;
+  const auto sums = static_cast<int>(sums_of(s, ctas_for(s, device), has_blocks(s)));
+  const auto x = static_cast<int>(relay_x_bytes(s.k, has_blocks(s)));
+  return RelayLayout(x, sums, kRelayWarps).bytes <= device.smem_per_cta;
 }
 
 bool relay_takes(const RelayAttentionShape& s, const RelayDevice& device) {
@@ -43,16 +58,17 @@ std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linear
                                         std::span<const RelayAttentionShape> attention,
                                         const RelayDevice& device) {
   if (linears.size() + attention.size() < kRelayMinSteps || linears.empty()) return {};
-  RelayConfig config{.ctas = device.num_sms};
+  RelayConfig config{.ctas = device.num_sms, .blocks = std::ranges::any_of(linears, has_blocks)};
   for (const RelayLinearShape& s : linears) {
-    if (!relay_takes(s, device)) return {};
+    // Beside blocks bf16 is read by 32 elements, too.
+    if (!relay_takes(s, device) || (config.blocks && s.k % 32 != 0)) return {};
     config.ctas = std::min(config.ctas, static_cast<int>(ctas_for(s, device)));
-    config.x_bytes = std::max(config.x_bytes, static_cast<int>(round_up(2 * s.k, 16)));
+    config.x_bytes = std::max(config.x_bytes, static_cast<int>(relay_x_bytes(s.k, config.blocks)));
     if (s.normed && s.k > kRelayFewNorm) config.norm = kRelayMaxNorm;
     config.ranked |= s.summed;
   }
   for (const RelayLinearShape& s : linears) {
-    config.sums = std::max(config.sums, static_cast<int>(sums_of(s, config.ctas)));
+    config.sums = std::max(config.sums, static_cast<int>(sums_of(s, config.ctas, config.blocks)));
   }
   for (const RelayAttentionShape& s : attention) {
     // A CTA has keys of at most two heads.
@@ -61,8 +77,8 @@ std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linear
     config.group = s.group;
     config.x_bytes = std::max(config.x_bytes, RelayAttentionLayout(s.head_dim, config.group).bytes);
   }
-  // Each warp has one at a time at least, and each producer as many as the others.
-  for (config.slots = kRelayMaxSlots; config.slots >= kRelayWarps;
+  // Each producer has as many as the others.
+  for (config.slots = kRelayMaxSlots; relay_in_flight(config.slots) >= kRelayInFlightBesideWords;
        config.slots -= kRelayProducers) {
     config.shared_bytes = RelayLayout(config.x_bytes, config.sums, config.slots).bytes;
     if (config.shared_bytes <= device.smem_per_cta) return config;
@@ -80,7 +96,7 @@ std::vector<int32_t> relay_parts(int32_t rows) {
 }
 
 std::string to_string(const RelayConfig& c) {
-  return fmt::format("relay {} x {} slots{}{}", c.ctas, c.slots,
+  return fmt::format("relay {} x {} slots{}{}{}", c.ctas, c.slots, c.blocks ? " of blocks" : "",
                      c.head_dim > 0 ? fmt::format(", heads of {} x {}", c.group, c.head_dim) : "",
                      c.ranked ? ", over ranks" : "");
 }

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "braid/tensor/dtype.h"
 
 // How the layers of a decode step of one token run in one launch (docs/kernels.md). Pure host code.
 namespace braid::cuda {
@@ -21,6 +24,18 @@ constexpr int kRelayMaxNorm = 8192;  // elements of a normed row, which threads 
 constexpr int kRelayFewNorm = 4096;  // with which the kernel is shorter
 constexpr int kRelayMinSteps = 4;    // of a launch, for which it pays
 constexpr int kRelayLongRows = 1 << 14;  // of a step, at most, of a linear in f32
+constexpr int kRelayWeights = 3;         // that share x
+
+// Rows of blocks come as tiles, a chunk of each of 16 rows in a slot: products of them share x.
+constexpr int kRelayTileRows = 16;
+
+// Whether weights may be so: bf16 or blocks (tensor/quant.h).
+bool relay_takes(DType weights);
+
+// Bytes of x in shared memory. Where weights are blocks, f32 [k / 16] follow: sums of as many.
+constexpr int64_t relay_x_bytes(int64_t k, bool blocks) {
+  return (2 * k + (blocks ? k / 16 * 4 : 0) + 15) / 16 * 16;
+}
 
 // y = x W^T, or the product of a gated pair.
 struct RelayLinearShape {
@@ -29,6 +44,8 @@ struct RelayLinearShape {
   bool gated = false;
   bool normed = false;
   bool summed = false;  // its input, over ranks
+  // Of each weight; those that there are not are bf16.
+  std::array<DType, kRelayWeights> weights = {DType::bf16, DType::bf16, DType::bf16};
 };
 
 struct RelayAttentionShape {
@@ -54,9 +71,17 @@ struct RelayConfig {
   int group = 0;
   int norm = kRelayFewNorm;  // elements that the instance has registers for
   bool ranked = false;       // ranks share steps
+  bool blocks = false;       // some weights are
   int shared_bytes = 0;
   bool operator==(const RelayConfig&) const = default;
 };
+
+// Copies of a producer that may be on their way with so many slots. A warp that has taken slot m
+// out waits for m + kRelayWarps by its place's phase. What was last put there, a ring's length
+// before, must have come by then, or the phase before that would be taken for it.
+constexpr int relay_in_flight(int slots) {
+  return (slots - kRelayWarps) / kRelayProducers;
+}
 
 // Keys that share a slot: K of a head, then V.
 constexpr int relay_keys(int head_dim) {

@@ -12,8 +12,6 @@
 // too, unless the plan gave its place to a later step.
 namespace braid::cuda {
 
-constexpr int kRelayWeights = 3;
-
 // [0, total) dealt to `parts` in ranges that follow each other.
 struct RelayShares {
   int32_t each;
@@ -32,6 +30,20 @@ struct RelayShares {
   }
 };
 
+// How a weight's rows come as tiles: slot i has chunk i % chunks of tile i / chunks. A row's part
+// is at a multiple of `stride`, from the multiple of 16 bytes on before which it does not begin.
+struct RelayTiles {
+  int32_t row_bytes;
+  int32_t chunk_bytes;  // of a row; its last chunk may be short
+  int32_t chunk_elems;
+  int32_t chunks;  // of a row
+  int32_t stride;
+  bool boxed;  // a tile's chunk is one copy, else each row's: rows begin between multiples of 16
+};
+
+// The least time for as many rows in a CTA.
+RelayTiles relay_tiles(DType dtype, int32_t k, int32_t rows, bool boxed);
+
 // How a linear is dealt to CTAs and to a CTA's warps: worked out on the host, as a CTA has no time.
 struct RelayCut {
   RelayShares pairs;              // of outputs
@@ -40,15 +52,18 @@ struct RelayCut {
   int32_t rows_on;                // from a warp's slot to its next: rows and bytes
   int32_t bytes_on;
   float rows_a_byte;
+  RelayTiles tiles[kRelayWeights];  // where some weights are blocks
 };
 
 // y_i = x W_i^T + b_i for up to three weights, or y_0 = act(x W_0^T + b_0) * (x W_1^T + b_1). With
 // a norm x is s / sqrt(mean(s^2) + eps) * norm_w: of the first step s = a, else s is that of the
 // normed step before plus what the step before made, on this rank or, `summed`, on all of them.
 struct RelayLinear {
-  const uint8_t* w[kRelayWeights];   // bf16 [n, k], rows side by side
+  const uint8_t* w[kRelayWeights];   // dtype [n, k], rows side by side
+  const void* map[kRelayWeights];    // CUtensorMap of w where its tiles are boxed
   const float* bias[kRelayWeights];  // [n] or null
   void* y[kRelayWeights];            // bf16 [n], or f32
+  DType dtype[kRelayWeights] = {DType::bf16, DType::bf16, DType::bf16};  // or blocks
   int32_t n[kRelayWeights];
   int32_t k;
   int32_t units;  // rows of all weights, or pairs of a gate's
@@ -119,6 +134,12 @@ struct RelayRows {
   BRAID_HOST_DEVICE int32_t slots(int32_t k) const {
     return (count * 2 * k + kRelaySlotBytes - 1) / kRelaySlotBytes;
   }
+  // The last bits of where the first one begins.
+  BRAID_HOST_DEVICE uint32_t start(const RelayLinear& s, int part) const {
+    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(s.w[part])) +
+           static_cast<uint32_t>(first) * static_cast<uint32_t>(s.cut.tiles[part].row_bytes);
+  }
+  BRAID_HOST_DEVICE int32_t tiles() const { return (count + kRelayTileRows - 1) / kRelayTileRows; }
 };
 
 // Sets `cut` by the rest.

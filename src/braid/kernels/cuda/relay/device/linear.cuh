@@ -2,11 +2,13 @@
 
 #include "braid/kernels/cuda/linear/device/output.cuh"
 #include "braid/kernels/cuda/relay/device/sums.cuh"
+#include "braid/kernels/cuda/relay/device/tiles.cuh"
 
 // A linear of a relay: a CTA has neighbouring outputs, a warp every eighth slot of their weights.
+// Where some of the launch's weights are blocks (kBlocks) slots hold tiles.
 namespace braid::cuda {
 
-template <int kNorm, bool kRanked>
+template <int kNorm, bool kRanked, bool kBlocks>
 class RelayProduct {
  public:
   __device__ RelayProduct(const RelayArgs& a, uint8_t* smem, const RelayLayout& layout)
@@ -30,15 +32,56 @@ class RelayProduct {
     for (int part = 0; part < kRelayWeights; ++part) {
       const RelayRows rows(s, part, outputs);
       rows_[part] = rows.count;
-      slots_[part] = rows.slots(s.k);
+      slots_[part] = kBlocks ? rows.tiles() * s.cut.tiles[part].chunks : rows.slots(s.k);
+      if (kBlocks) starts_[part] = rows.start(s, part);
     }
     output_ = output_of(s, min(thread_, count_ - 1));
     ring.begin(slots_[0] + slots_[1] + slots_[2]);
   }
 
   __device__ void multiply(const RelayLinear& s, RelayRing& ring) const {
-    const int row_bytes = 2 * s.k;
     if (kRanked && s.x != nullptr) write_x(s);
+    kBlocks ? multiply_tiles(s, ring) : multiply_rows(s, ring);
+  }
+
+  // Outputs, in pairs.
+  __device__ void finish(const RelayLinear& s, const RelayPlace& place) const {
+    const float scale = s.normed ? scale_of(s) : 1;
+    Output out = output_;
+    // A thread has an output, its neighbour the other of a pair.
+#pragma unroll 1
+    for (int unit = thread_;; unit += kRelayThreads) {
+      const float y = value(s, out, scale);
+      const float other = __shfl_xor_sync(0xffffffff, y, 1);
+      if (unit < count_ && unit % 2 == 0 && s.f32) {
+        static_cast<float2*>(s.y[out.part])[out.column / 2] = make_float2(y, other);
+      } else if (unit < count_ && unit % 2 == 0) {
+        const uint32_t word = ptx::pack<__nv_bfloat16>(y, other);
+        // Memory first: what is handed on may lead to stores to the same place, which then come a
+        // way through L2 and a meeting of warps later.
+        static_cast<uint32_t*>(s.y[out.part])[out.column / 2] = word;
+        const int pair = (begin_ + unit) / 2;
+        if (kRanked && s.shared) {
+          ranks_.send(pair, word, place.out_tag);
+        } else {
+          ptx::store_relaxed_gpu(place.out + pair, make_uint2(word, place.out_tag));
+        }
+      }
+      if (unit - thread_ + kRelayThreads >= count_) break;
+      out = output_of(s, min(unit + kRelayThreads, count_ - 1));
+    }
+  }
+
+  __device__ const RelaySums& ranks() const {
+    return ranks_;
+  }
+
+ private:
+  static constexpr int kNormReads = kNorm / 4 / kRelayThreads;  // of a thread
+  static constexpr int kTileSums = kRelayTileRows * kRelayWarps;
+
+  __device__ void multiply_rows(const RelayLinear& s, RelayRing& ring) const {
+    const int row_bytes = 2 * s.k;
     int slot = thread_ / 32;  // of this weight's; behind its last: of those after it
     float* sums = sums_;
 #pragma unroll 1
@@ -77,40 +120,51 @@ class RelayProduct {
     }
   }
 
-  // Outputs, in pairs.
-  __device__ void finish(const RelayLinear& s, const RelayPlace& place) const {
-    const float scale = s.normed ? scale_of(s) : 1;
-    Output out = output_;
-    // A thread has an output, its neighbour the other of a pair.
+  // A warp adds up what it has of a tile.
+  __device__ void multiply_tiles(const RelayLinear& s, RelayRing& ring) const {
+    const int warp = thread_ / 32, lane = thread_ % 32;
+    int slot = warp;  // of this weight's; behind its last: of those after it
+    float* sums = sums_ + warp * kRelayTileRows + lane / 4;
 #pragma unroll 1
-    for (int unit = thread_;; unit += kRelayThreads) {
-      const float y = value(s, out, scale);
-      const float other = __shfl_xor_sync(0xffffffff, y, 1);
-      if (unit < count_ && unit % 2 == 0 && s.f32) {
-        static_cast<float2*>(s.y[out.part])[out.column / 2] = make_float2(y, other);
-      } else if (unit < count_ && unit % 2 == 0) {
-        const uint32_t word = ptx::pack<__nv_bfloat16>(y, other);
-        // Memory first: what is handed on may lead to stores to the same place, which then come a
-        // way through L2 and a meeting of warps later.
-        static_cast<uint32_t*>(s.y[out.part])[out.column / 2] = word;
-        const int pair = (begin_ + unit) / 2;
-        if (kRanked && s.shared) {
-          ranks_.send(pair, word, place.out_tag);
-        } else {
-          ptx::store_relaxed_gpu(place.out + pair, make_uint2(word, place.out_tag));
+    for (int part = 0; part < kRelayWeights; ++part) {
+      const RelayTiles& cut = s.cut.tiles[part];
+      const int slots = part == 0 ? slots_[0] : part == 1 ? slots_[1] : slots_[2];
+      const int row_bytes = cut.row_bytes, chunks = cut.chunks;
+      if (slots == 0) continue;
+      int tile = slot / chunks, chunk = slot - tile * chunks;
+      float sum[2] = {};
+      uint32_t start = part == 0 ? starts_[0] : part == 1 ? starts_[1] : starts_[2];
+      start += tile * kRelayTileRows * row_bytes;
+#pragma unroll 1
+      while (slot < slots) {
+        const int at = chunk * cut.chunk_bytes, elem = chunk * cut.chunk_elems;
+        const uint8_t* slab = ring.wait();
+        const auto row = [&](int r) {
+          return slab + r * cut.stride + ((start + r * row_bytes + at) & 15);
+        };
+        multiply_tile(s.dtype[part], row(lane / 4), row(lane / 4 + 8),
+                      min(cut.chunk_bytes, row_bytes - at), x_ + 2 * elem, x_sums(s) + elem / 16,
+                      sum);
+        ring.release();
+        slot += kRelayWarps;
+        chunk += kRelayWarps;
+        if (chunk < chunks && slot < slots) continue;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 1);
+          sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 2);
+          if (lane % 4 == 0) sums[tile * kTileSums + 8 * r] = sum[r];
+          sum[r] = 0;
+        }
+        for (; chunk >= chunks; chunk -= chunks) {
+          ++tile;
+          start += kRelayTileRows * row_bytes;
         }
       }
-      if (unit - thread_ + kRelayThreads >= count_) break;
-      out = output_of(s, min(unit + kRelayThreads, count_ - 1));
+      slot -= slots;
+      sums += slots / chunks * kTileSums;
     }
   }
-
-  __device__ const RelaySums& ranks() const {
-    return ranks_;
-  }
-
- private:
-  static constexpr int kNormReads = kNorm / 4 / kRelayThreads;  // of a thread
 
   // This lane's share of w * x.
   __device__ __forceinline__ static float product(const uint8_t* w, const uint8_t* x, int bytes) {
@@ -161,7 +215,7 @@ class RelayProduct {
     const int end = s.cut.x_pairs.end(blockIdx.x);
 #pragma unroll 1
     for (int i = s.cut.x_pairs.begin(blockIdx.x) + thread_; i < end; i += kRelayThreads) {
-      const uint32_t x = reinterpret_cast<const uint32_t*>(x_)[relay_x_word(i)];
+      const uint32_t x = reinterpret_cast<const uint32_t*>(x_)[word_of(i)];
       static_cast<uint32_t*>(s.x)[i] =
           ptx::pack<__nv_bfloat16>(ptx::low_half(x) * scale, ptx::high_half(x) * scale);
     }
@@ -173,18 +227,27 @@ class RelayProduct {
     int column;
     int first;
     int sums;
+    int warp = 0;  // of a tile, that has its first chunk
   };
   __device__ Output output_of(const RelayLinear& s, int unit) const {
     Output out{.part = 0, .column = begin_ + unit, .first = 0, .sums = 0};
-    int row = unit;
+    int row = unit, before = 0;  // slots of the weights before
 #pragma unroll
     for (int part = 0; part + 1 < kRelayWeights; ++part) {
       if (s.gated || row < rows_[part] || out.part < part) continue;
       row -= rows_[part];
-      out.first += rows_[part] + slots_[part];
+      out.first += sums_of_part(s, part);
+      before += slots_[part];
       out.part = part + 1;
     }
     out.column -= s.cut.before[out.part];
+    if constexpr (kBlocks) {
+      const int chunks = s.cut.tiles[out.part].chunks, tile = row / kRelayTileRows;
+      out.first += tile * kTileSums + row % kRelayTileRows;
+      out.sums = min(chunks, kRelayWarps);
+      out.warp = (before + tile * chunks) % kRelayWarps;
+      return out;
+    }
     const int row_bytes = 2 * s.k, at = row * row_bytes;
     out.sums = (at + row_bytes - 1) / kRelaySlotBytes - at / kRelaySlotBytes + 1;
     out.first += at / kRelaySlotBytes + row;
@@ -198,34 +261,64 @@ class RelayProduct {
   // A row's sums in the order of the slots; `up`: of the other weight of a gated pair.
   __device__ __forceinline__ float sum_of(const RelayLinear& s, const Output& out, int up,
                                           float scale) const {
-    const float* sums = sums_ + out.first + (up ? rows_[0] + slots_[0] : 0);
+    const float* sums = sums_ + out.first + (up ? sums_of_part(s, 0) : 0);
     float all = 0;
+    if constexpr (kBlocks) {
+      const int warp = out.warp + (up ? slots_[0] : 0);
+#pragma unroll
+      for (int i = 0; i < kRelayWarps; ++i) {
+        if (i < out.sums) all += sums[(warp + i) % kRelayWarps * kRelayTileRows];
+      }
+    } else {
 #pragma unroll 1
-    for (int i = 0; i < out.sums; ++i) all += sums[i];
+      for (int i = 0; i < out.sums; ++i) all += sums[i];
+    }
     const float* bias = s.bias[out.part + up];
     return all * scale + (bias == nullptr ? 0.f : __ldg(bias + out.column));
   }
 
-  // The i-th two pairs of x.
-  __device__ void put_x(int i, uint32_t first, uint32_t second) const {
-    auto* x = reinterpret_cast<uint32_t*>(x_);
-    x[relay_x_word(2 * i)] = first;
-    x[relay_x_word(2 * i + 1)] = second;
+  // Sums of a weight's rows.
+  __device__ int sums_of_part(const RelayLinear& s, int part) const {
+    if constexpr (kBlocks) return (rows_[part] + kRelayTileRows - 1) / kRelayTileRows * kTileSums;
+    return rows_[part] + slots_[part];
   }
 
-  // Threads past the end do what the last one does.
+  // Where the i-th pair of x lies: in order, or as RelayDot takes it.
+  __device__ static int word_of(int i) {
+    return kBlocks ? i : relay_x_word(i);
+  }
+  __device__ float* x_sums(const RelayLinear& s) const {
+    return reinterpret_cast<float*>(x_ + 2 * s.k);
+  }
+
+  // The i-th two pairs of x; threads past the end put the last ones again. Beside blocks four
+  // threads put their sum, too.
+  __device__ void put_x(const RelayLinear& s, int i, uint32_t first, uint32_t second) const {
+    auto* x = reinterpret_cast<uint32_t*>(x_);
+    x[word_of(2 * i)] = first;
+    x[word_of(2 * i + 1)] = second;
+    if constexpr (kBlocks) {
+      float sum = ptx::low_half(first) + ptx::high_half(first) + ptx::low_half(second) +
+                  ptx::high_half(second);
+      sum += __shfl_xor_sync(0xffffffff, sum, 1);
+      sum += __shfl_xor_sync(0xffffffff, sum, 2);
+      if (i % 4 == 0) x_sums(s)[i / 4] = sum;
+    }
+  }
+
+  // Threads past the end do what the last one does, so that a warp stays together.
   __device__ void load_words(const RelayLinear& s, const RelayPlace& place) const {
     constexpr int kTogether = 4;
     const auto* from = reinterpret_cast<const uint4*>(place.in);
     const int last = s.k / 4 - 1;
 #pragma unroll 1
-    for (int first = thread_; first <= last; first += kTogether * kRelayThreads) {
+    for (int first = thread_; first - thread_ % 32 <= last; first += kTogether * kRelayThreads) {
       const auto place_of = [&](int j) { return min(first + j * kRelayThreads, last); };
       uint4 v[kTogether];
       wait_words(v, place.in_tag, [&](int j) { return from + place_of(j); });
 #pragma unroll
       for (int j = 0; j < kTogether; ++j) {
-        put_x(place_of(j), v[j].x, v[j].z);
+        put_x(s, place_of(j), v[j].x, v[j].z);
       }
     }
   }
@@ -260,7 +353,7 @@ class RelayProduct {
       if (thread_ + j * kRelayThreads <= last) {
         sum += r.x * r.x + r.y * r.y + r.z * r.z + r.w * r.w;
       }
-      put_x(place_of(j), ptx::pack<__nv_bfloat16>(r.x * w[j].x, r.y * w[j].y),
+      put_x(s, place_of(j), ptx::pack<__nv_bfloat16>(r.x * w[j].x, r.y * w[j].y),
             ptx::pack<__nv_bfloat16>(r.z * w[j].z, r.w * w[j].w));
     }
 #pragma unroll
@@ -282,8 +375,9 @@ class RelayProduct {
   int count_ = 0;
   int rows_[kRelayWeights] = {};  // of each weight
   int slots_[kRelayWeights] = {};
-  Output output_ = {};                // this thread's first
-  float4 residual_[kNormReads] = {};  // s of the newest norm, as this thread reads it
+  uint32_t starts_[kRelayWeights] = {};  // the last bits of where rows begin
+  Output output_ = {};                   // this thread's first
+  float4 residual_[kNormReads] = {};     // s of the newest norm, as this thread reads it
 };
 
 }  // namespace braid::cuda

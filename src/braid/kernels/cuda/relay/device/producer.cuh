@@ -8,7 +8,7 @@
 // while its input is still made.
 namespace braid::cuda {
 
-template <int kD>
+template <int kD, bool kBlocks>
 class RelayProducer {
  public:
   __device__ RelayProducer(const RelayArgs& a, uint8_t* smem, const RelayLayout& layout, int index)
@@ -32,7 +32,7 @@ class RelayProducer {
       __syncwarp();
       if (i + 1 < a_.num_steps) next = read_step(i + 1);
       if (!step.attends) {
-        load_weights(step.linear);
+        kBlocks ? load_tiles(step.linear) : load_weights(step.linear);
       } else if constexpr (kD > 0) {
         load_keys(step.attention);
       }
@@ -93,6 +93,73 @@ class RelayProducer {
         step_on(slot_, parity_);
       }
     }
+  }
+
+  __device__ void load_tiles(const RelayLinear& s) {
+    const RelayOutputs outputs(s.cut, blockIdx.x);
+    const bool issues = ptx::elect_one();
+#pragma unroll 1
+    for (int part = 0; part < kRelayWeights; ++part) {
+      const RelayRows rows(s, part, outputs);
+      const RelayTiles& cut = s.cut.tiles[part];
+      const int chunk = first_of(rows.tiles() * cut.chunks);
+      if (!cut.boxed) {
+        load_rows(s.w[part], rows, cut, chunk, issues);
+      } else if (issues) {
+        load_boxes(static_cast<const CUtensorMap*>(s.map[part]), rows, cut, chunk);
+      }
+    }
+  }
+
+  // This producer's slots of a weight, from `chunk` of the first tile on: f(tile, chunk).
+  template <class F>
+  __device__ __forceinline__ static void for_slots(const RelayRows& rows, const RelayTiles& cut,
+                                                   int chunk, const F& f) {
+    const int chunks = cut.chunks, tiles = rows.tiles();
+    int tile = 0;
+#pragma unroll 1
+    while (true) {
+      for (; tile < tiles && chunk >= chunks; chunk -= chunks) ++tile;
+      if (tile >= tiles) return;
+      f(tile, chunk);
+      chunk += kRelayProducers;
+    }
+  }
+
+  // One copy for a tile's chunk.
+  __device__ void load_boxes(const CUtensorMap* map, const RelayRows& rows, const RelayTiles& cut,
+                             int first) {
+    const int bytes = kRelayTileRows * cut.stride, chunk_bytes = cut.chunk_bytes;
+    for_slots(rows, cut, first, [&](int tile, int chunk) {
+      uint8_t* to = take(bytes);
+      ptx::tma_load_2d(to, map, &full_[slot_], chunk * chunk_bytes / 16 * 8,
+                       rows.first + tile * kRelayTileRows, once_);
+      step_on(slot_, parity_);
+    });
+  }
+
+  // A copy for each row's, which its lane sends.
+  __device__ void load_rows(const uint8_t* w, const RelayRows& rows, const RelayTiles& cut,
+                            int first, bool issues) {
+    const int issuer = __ffs(__ballot_sync(0xffffffff, issues)) - 1;
+    for_slots(rows, cut, first, [&](int tile, int chunk) {
+      const int row = tile * kRelayTileRows + lane_, at = chunk * cut.chunk_bytes;
+      const uint8_t* from = w + int64_t{rows.first + row} * cut.row_bytes + at;
+      const auto skew = static_cast<int>(reinterpret_cast<uintptr_t>(from) % 16);
+      const bool is_there = lane_ < kRelayTileRows && row < rows.count;
+      const int its = min(cut.chunk_bytes, cut.row_bytes - at);
+      const int size = is_there ? (skew + its + 15) / 16 * 16 : 0;
+      const int bytes = __reduce_add_sync(0xffffffff, size);
+      if (issues) take(bytes);
+      __syncwarp();
+      const int slot = __shfl_sync(0xffffffff, slot_, issuer);
+      if (is_there) {
+        ptx::bulk_copy(ring_ + slot * kRelaySlotBytes + lane_ * cut.stride, from - skew, size,
+                       &full_[slot], once_);
+      }
+      if (issues) step_on(slot_, parity_);
+      __syncwarp();
+    });
   }
 
   // Each lane looks the page of one copy up, for as many units at a time.

@@ -45,7 +45,7 @@ class RelaySteps {
   RelayStep* const steps_;
 };
 
-template <int kD, int kNorm, bool kRanked>
+template <int kD, int kNorm, bool kRanked, bool kBlocks>
 __global__ void __launch_bounds__(kRelayBlock, 1)
     relay_kernel(const __grid_constant__ RelayArgs a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -60,13 +60,13 @@ __global__ void __launch_bounds__(kRelayBlock, 1)
   __syncthreads();
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   if (warp >= kRelayWarps) {
-    RelayProducer<kD>(a, smem, layout, warp - kRelayWarps).run();
+    RelayProducer<kD, kBlocks>(a, smem, layout, warp - kRelayWarps).run();
     return;
   }
   const uint32_t tag = __ldcg(a.control);
   RelaySteps steps(a, smem, layout);
   RelayRing ring(a, smem, layout);
-  RelayProduct<kNorm, kRanked> product(a, smem, layout);
+  RelayProduct<kNorm, kRanked, kBlocks> product(a, smem, layout);
   using Attend = std::conditional_t<(kD > 0), RelayAttend<(kD > 0 ? kD : 64)>, RelayNoAttention>;
   Attend attention(a, smem, layout);
   for (int i = 0; i < a.num_steps; ++i) {

@@ -6,9 +6,15 @@ namespace {
 
 using RelayKernel = void (*)(const RelayArgs);
 
+template <int kD, int kNorm, bool kRanked>
+RelayKernel kernel_of_weights(const RelayConfig& c) {
+  return c.blocks ? relay_kernel<kD, kNorm, kRanked, true>
+                  : relay_kernel<kD, kNorm, kRanked, false>;
+}
+
 template <int kD, int kNorm>
 RelayKernel kernel_of_ranks(const RelayConfig& c) {
-  return c.ranked ? relay_kernel<kD, kNorm, true> : relay_kernel<kD, kNorm, false>;
+  return c.ranked ? kernel_of_weights<kD, kNorm, true>(c) : kernel_of_weights<kD, kNorm, false>(c);
 }
 
 template <int kD>

@@ -33,6 +33,15 @@ CUtensorMap map_of(void* data, const Relay::Cache& cache, int head_dim, int box)
                          data, dims, "a cache");
 }
 
+// Of a weight's rows, by 2 bytes.
+CUtensorMap map_of(const RelayLinear& s, int part) {
+  const RelayTiles& t = s.cut.tiles[part];
+  const MapDim dims[] = {{t.row_bytes / 2, 2, t.stride / 2},
+                         {s.n[part], t.row_bytes, kRelayTileRows}};
+  return make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_SWIZZLE_NONE, kMapNarrow,
+                         s.w[part], dims, "a weight");
+}
+
 }  // namespace
 
 bool Relay::fits(const RelayConfig& config, const DeviceInfo& device) {
@@ -48,7 +57,7 @@ Relay::Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
       num_steps_(static_cast<int>(steps.size())),
       tables_(std::move(tables)),
       steps_(device, std::ssize(steps) * static_cast<int64_t>(sizeof(RelayStep))),
-      maps_(device, std::max<int64_t>(1, 2 * std::ssize(caches)) * kMapBytes),
+      maps_(device, (kRelayWeights * std::ssize(steps) + 1) * kMapBytes),
       words_(device, 256 + kRelayMail * mail_bytes(steps, config) +
                          int64_t{config.ctas} * RelayAttentionLayout::kItems * config.group *
                              (config.head_dim / 2 + 1) * 16),
@@ -69,15 +78,22 @@ Relay::Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
                                                  comm->name() + "/relay");
   }
   std::vector<CUtensorMap> maps;
+  const auto add = [&](const CUtensorMap& map) {
+    maps.push_back(map);
+    return maps_.data() + (std::ssize(maps) - 1) * kMapBytes;
+  };
   size_t cache = 0;
   for (RelayStep& s : steps) {
-    if (!s.attends) continue;
-    const Cache& c = caches[cache++];
-    s.attention.k_map = maps_.data() + std::ssize(maps) * kMapBytes;
-    s.attention.v_map = maps_.data() + (std::ssize(maps) + 1) * kMapBytes;
-    const int box = relay_box(config.head_dim, s.attention.page_size);
-    maps.push_back(map_of(c.k, c, config.head_dim, box));
-    maps.push_back(map_of(c.v, c, config.head_dim, box));
+    if (s.attends) {
+      const Cache& c = caches[cache++];
+      const int box = relay_box(config.head_dim, s.attention.page_size);
+      s.attention.k_map = add(map_of(c.k, c, config.head_dim, box));
+      s.attention.v_map = add(map_of(c.v, c, config.head_dim, box));
+      continue;
+    }
+    for (int part = 0; config.blocks && part < kRelayWeights; ++part) {
+      if (s.linear.cut.tiles[part].boxed) s.linear.map[part] = add(map_of(s.linear, part));
+    }
   }
   const auto copy = [](std::byte* to, const void* from, size_t bytes) {
     check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "a relay's steps");

@@ -128,7 +128,7 @@ class RelayFlow {
   __device__ RelayFlow(const RelayArgs& a, uint8_t* smem, const RelayLayout& layout)
       : in_flight_(reinterpret_cast<volatile int*>(smem + layout.in_flight)),
         most_(min(a.sum_pairs > 0 ? kRelayInFlightOverRanks : kRelayInFlight,
-                  a.slots / kRelayProducers)) {}
+                  relay_in_flight(a.slots))) {}
   __device__ int in_flight() const { return *in_flight_; }
   __device__ void stream() const { set(most_); }
   __device__ void make_way() const { set(kRelayInFlightBesideWords); }
@@ -138,7 +138,7 @@ class RelayFlow {
     if (threadIdx.x == 0) *in_flight_ = n;
   }
   volatile int* const in_flight_;
-  const int most_;  // a producer's slots are taken in turns
+  const int most_;
 };
 
 // What a step knows of the launch.
