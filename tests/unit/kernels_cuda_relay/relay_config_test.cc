@@ -51,16 +51,20 @@ TEST(RelayConfig, ShapesOfTheField) {
 
 TEST(RelayConfig, Blocks) {
   Decoder d(4096, 14336, 32, 8, 128);
-  d.linears[3].weights[0] = DType::q6_k;
+  d.linears[3].weights[0] = DType::q6_k;  // the others stay bf16
   const RelayConfig config = *d.choose();
   EXPECT_EQ(to_string(config), "relay 132 x 22 slots of blocks, heads of 4 x 128");
   EXPECT_EQ(config.x_bytes, relay_x_bytes(14336, true));
-  d.linears[0].weights[2] = DType::i32;
+  d.linears[0].weights = {DType::q4_k, DType::q8_0, DType::q6_k};  // of one linear
+  EXPECT_TRUE(d.choose());
+  d.linears[0].weights = {DType::bf16, DType::bf16, DType::q6_k};
+  EXPECT_FALSE(d.choose());
+  d.linears[0].weights = {DType::q4_k, DType::i32, DType::q4_k};
   EXPECT_FALSE(d.choose());
   EXPECT_FALSE(relay_takes(DType::f16));
-  Decoder odd(4096 + 8, 11008, 32, 32, 128);  // of bf16 beside blocks, no whole 32
+  Decoder odd(4096 + 8, 11008, 32, 32, 128);  // no whole blocks
   EXPECT_TRUE(odd.choose());
-  odd.linears[1].weights[0] = DType::q8_0;
+  odd.linears[0].weights = {DType::q8_0, DType::q8_0, DType::q8_0};
   EXPECT_FALSE(odd.choose());
 }
 
@@ -160,7 +164,7 @@ TEST(RelaySteps, EveryRowIsReadOnceForItsOutput) {
                         {{4096, 1024, 1024}, 4096, false, {DType::q4_k, DType::q4_k, DType::q6_k}},
                         {{11008, 11008}, 4096, true, {DType::q4_0, DType::q8_0}},
                         {{576}, 1536, false, {DType::q4_1}},
-                        {{300, 2, 2}, 256, false, {DType::q5_k, DType::q5_0, DType::bf16}},
+                        {{300, 2, 2}, 256, false, {DType::q5_k, DType::q5_0, DType::q8_0}},
                         {{264, 264}, 288, true, {DType::q5_1, DType::q5_1}}};
   for (const Case& c : cases) {
     for (const int ctas : {1, 7, 66, 132}) {
@@ -208,8 +212,8 @@ TEST(RelaySteps, EveryRowIsReadOnceForItsOutput) {
 
 // Chunks are whole blocks and whole steps, a tile's fit a slot, and all together are a row.
 TEST(RelaySteps, TilesCoverRows) {
-  for (const DType dtype : {DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1,
-                            DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k}) {
+  for (const DType dtype : {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q8_0,
+                            DType::q4_k, DType::q5_k, DType::q6_k}) {
     for (const int k : {256, 768, 4096, 14336, 32, 576, 1376}) {
       if (k % info(dtype).block_elems != 0) continue;
       for (const int rows : {2, 16, 30, 46, 218}) {
@@ -218,7 +222,7 @@ TEST(RelaySteps, TilesCoverRows) {
           const RelayTiles t = relay_tiles(dtype, k, rows, boxed);
           ASSERT_EQ(t.row_bytes, bytes_of(dtype, k));
           ASSERT_EQ(t.chunk_bytes, bytes_of(dtype, t.chunk_elems));
-          ASSERT_TRUE(t.chunks == 1 || t.chunk_elems % 128 == 0);
+          ASSERT_TRUE(t.chunks == 1 || t.chunk_elems % 256 == 0);
           ASSERT_LT((t.chunks - 1) * t.chunk_elems, k);
           ASSERT_GE(t.chunks * t.chunk_elems, k);
           ASSERT_EQ(t.stride % 32, 0);

@@ -87,6 +87,7 @@ class RelayBuilder {
       if (bias.data != nullptr && !is_float(bias.dtype)) return false;
       s.w[i] = reinterpret_cast<const uint8_t*>(w.data);
       s.dtype[i] = w.dtype;
+      if (is_quantized(w.dtype) != s.tiled()) return false;
       s.n[i] = static_cast<int32_t>(w.shape[0]);
       s.y[i] = y.data;
       if (s.n[i] % 2 != 0) return false;

@@ -63,6 +63,23 @@ __device__ inline void mma_16816<__half>(float* d, const uint32_t* a, uint32_t b
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// d[16, 8] += a[16, 32] b[32, 8] in integers of 8 bits; those of a have a sign or not.
+template <bool kSigned>
+__device__ inline void mma_16832(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                 uint32_t b1) {
+  if constexpr (kSigned) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
 // The two bf16 of a pair.
 __device__ inline float low_half(uint32_t pair) {
   return __uint_as_float(pair << 16);

@@ -16,14 +16,15 @@ int64_t ctas_for(const RelayLinearShape& shape, const RelayDevice& device) {
 }
 
 bool has_blocks(const RelayLinearShape& shape) {
-  return std::ranges::any_of(shape.weights, [](DType w) { return w != DType::bf16; });
+  return shape.weights[0] != DType::bf16;
 }
 
 // Of rows in bf16 copies and rows, as each weight's last copy may be a short one; of tiles each
 // warp's, of which each weight's last may be a short one.
-int64_t sums_of(const RelayLinearShape& shape, int64_t ctas, bool blocks) {
+int64_t sums_of(const RelayLinearShape& shape, int64_t ctas) {
   const int64_t rows = 2 * ceil_div(shape.units / 2, ctas) * (shape.gated ? 2 : 1);
-  if (!blocks) return ceil_div(rows * 2 * shape.k, kRelaySlotBytes) + kRelayWeights + rows;
+  if (!has_blocks(shape))
+    return ceil_div(rows * 2 * shape.k, kRelaySlotBytes) + kRelayWeights + rows;
   return (ceil_div(rows, kRelayTileRows) + kRelayWeights) * kRelayTileRows * kRelayWarps;
 }
 
@@ -39,10 +40,11 @@ bool relay_takes(const RelayLinearShape& s, const RelayDevice& device) {
   }
   for (const DType w : s.weights) {
     if (!relay_takes(w) || s.k % info(w).block_elems != 0) return false;
+    if (w != DType::bf16 && !has_blocks(s)) return false;
   }
   if (s.gated && s.weights[0] != s.weights[1]) return false;
   if (s.normed && s.k > kRelayMaxNorm) return false;
-  const auto sums = static_cast<int>(sums_of(s, ctas_for(s, device), has_blocks(s)));
+  const auto sums = static_cast<int>(sums_of(s, ctas_for(s, device)));
   const auto x = static_cast<int>(relay_x_bytes(s.k, has_blocks(s)));
   return RelayLayout(x, sums, kRelayWarps).bytes <= device.smem_per_cta;
 }
@@ -60,15 +62,14 @@ std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linear
   if (linears.size() + attention.size() < kRelayMinSteps || linears.empty()) return {};
   RelayConfig config{.ctas = device.num_sms, .blocks = std::ranges::any_of(linears, has_blocks)};
   for (const RelayLinearShape& s : linears) {
-    // Beside blocks bf16 is read by 32 elements, too.
-    if (!relay_takes(s, device) || (config.blocks && s.k % 32 != 0)) return {};
+    if (!relay_takes(s, device)) return {};
     config.ctas = std::min(config.ctas, static_cast<int>(ctas_for(s, device)));
-    config.x_bytes = std::max(config.x_bytes, static_cast<int>(relay_x_bytes(s.k, config.blocks)));
+    config.x_bytes = std::max(config.x_bytes, static_cast<int>(relay_x_bytes(s.k, has_blocks(s))));
     if (s.normed && s.k > kRelayFewNorm) config.norm = kRelayMaxNorm;
     config.ranked |= s.summed;
   }
   for (const RelayLinearShape& s : linears) {
-    config.sums = std::max(config.sums, static_cast<int>(sums_of(s, config.ctas, config.blocks)));
+    config.sums = std::max(config.sums, static_cast<int>(sums_of(s, config.ctas)));
   }
   for (const RelayAttentionShape& s : attention) {
     // A CTA has keys of at most two heads.

@@ -32,9 +32,10 @@ constexpr int kRelayTileRows = 16;
 // Whether weights may be so: bf16 or blocks (tensor/quant.h).
 bool relay_takes(DType weights);
 
-// Bytes of x in shared memory. Where weights are blocks, f32 [k / 16] follow: sums of as many.
+// Bytes of x in shared memory: bf16 or, for blocks, planes with sums and scales
+// (device/planes.cuh).
 constexpr int64_t relay_x_bytes(int64_t k, bool blocks) {
-  return (2 * k + (blocks ? k / 16 * 4 : 0) + 15) / 16 * 16;
+  return (2 * k + (blocks ? k / 16 * 4 + k / 32 * 4 : 0) + 15) / 16 * 16;
 }
 
 // y = x W^T, or the product of a gated pair.
@@ -44,7 +45,7 @@ struct RelayLinearShape {
   bool gated = false;
   bool normed = false;
   bool summed = false;  // its input, over ranks
-  // Of each weight; those that there are not are bf16.
+  // Of each weight: all bf16, or all blocks. Those that there are not are bf16.
   std::array<DType, kRelayWeights> weights = {DType::bf16, DType::bf16, DType::bf16};
 };
 

@@ -11,7 +11,7 @@ namespace braid::cuda {
 struct RelayLayout {
   static constexpr int kSteps = 3;  // one that warps end, one they are at, one that comes
   int ring;                         // [slots, kRelaySlotBytes]
-  int x;                            // bf16 [k], or what attention has in its place
+  int x;                            // relay_x_bytes, or what attention has in its place
   int barriers;                     // u64 [2, slots]: full, empty
   int steps;                        // RelayStep [kSteps]: of the warps that multiply
   int ahead;                        // RelayStep [producers, 2]

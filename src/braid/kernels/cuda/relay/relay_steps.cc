@@ -17,17 +17,15 @@ int32_t stride_of(int32_t bytes) {
 }  // namespace
 
 RelayTiles relay_tiles(DType dtype, int32_t k, int32_t rows, bool boxed) {
-  // 256 elements are a warp's step, or what is left of a row; a tile of as many in bf16 is too
-  // long.
-  const int32_t step = dtype == DType::bf16 ? 128 : 256;
+  constexpr int32_t kStep = 256;  // elements that a warp takes at once, or what is left of a row
   constexpr double kBesideSteps = .4;  // of a slot, in steps
   const auto bytes = [&](int32_t elems) { return static_cast<int32_t>(bytes_of(dtype, elems)); };
-  const int32_t steps = (k + step - 1) / step;
+  const int32_t steps = (k + kStep - 1) / kStep;
   const int64_t tiles = ceil_div(std::max(rows, 1), kRelayTileRows);
   RelayTiles best{.row_bytes = bytes(k), .boxed = boxed};
   double best_cost = 0;
   for (int32_t n = 1; n <= steps; ++n) {
-    const int32_t elems = std::min(n * step, k), chunk = bytes(elems);
+    const int32_t elems = std::min(n * kStep, k), chunk = bytes(elems);
     const int32_t stride = stride_of(chunk + (boxed && chunk % 16 == 0 ? 0 : 15));
     if (kRelayTileRows * stride > kRelaySlotBytes) break;
     const auto chunks = static_cast<int32_t>(ceil_div(steps, n));
@@ -52,7 +50,7 @@ void cut_for(RelayLinear& s, int32_t ctas) {
            .rows_a_byte = 1.f / static_cast<float>(row_bytes),
            .tiles = {}};
   const int32_t most = 2 * (s.cut.pairs.each + (s.cut.pairs.more > 0 ? 1 : 0));
-  for (int part = 0; part < kRelayWeights && s.n[part] > 0; ++part) {
+  for (int part = 0; s.tiled() && part < kRelayWeights && s.n[part] > 0; ++part) {
     const int64_t bytes = bytes_of(s.dtype[part], s.k);
     const bool boxed = (bytes | reinterpret_cast<int64_t>(s.w[part])) % 16 == 0;
     s.cut.tiles[part] = relay_tiles(s.dtype[part], s.k, std::min(most, s.n[part]), boxed);

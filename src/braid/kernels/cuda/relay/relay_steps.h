@@ -52,7 +52,7 @@ struct RelayCut {
   int32_t rows_on;                // from a warp's slot to its next: rows and bytes
   int32_t bytes_on;
   float rows_a_byte;
-  RelayTiles tiles[kRelayWeights];  // where some weights are blocks
+  RelayTiles tiles[kRelayWeights];  // of blocks
 };
 
 // y_i = x W_i^T + b_i for up to three weights, or y_0 = act(x W_0^T + b_0) * (x W_1^T + b_1). With
@@ -63,7 +63,7 @@ struct RelayLinear {
   const void* map[kRelayWeights];    // CUtensorMap of w where its tiles are boxed
   const float* bias[kRelayWeights];  // [n] or null
   void* y[kRelayWeights];            // bf16 [n], or f32
-  DType dtype[kRelayWeights] = {DType::bf16, DType::bf16, DType::bf16};  // or blocks
+  DType dtype[kRelayWeights] = {DType::bf16, DType::bf16, DType::bf16};  // or all are blocks
   int32_t n[kRelayWeights];
   int32_t k;
   int32_t units;  // rows of all weights, or pairs of a gate's
@@ -80,6 +80,8 @@ struct RelayLinear {
   void* x;              // bf16 [k] receives x, or null
   float eps;
   RelayCut cut;
+
+  BRAID_HOST_DEVICE bool tiled() const { return dtype[0] != DType::bf16; }
 };
 
 // q, k and v of one token come from the step before. Heads of q and k are normed where there is a

@@ -5,7 +5,7 @@
 #include "braid/kernels/cuda/relay/device/tiles.cuh"
 
 // A linear of a relay: a CTA has neighbouring outputs, a warp every eighth slot of their weights.
-// Where some of the launch's weights are blocks (kBlocks) slots hold tiles.
+// Where weights are blocks, as some of the launch's are with kBlocks, slots hold tiles.
 namespace braid::cuda {
 
 template <int kNorm, bool kRanked, bool kBlocks>
@@ -32,8 +32,8 @@ class RelayProduct {
     for (int part = 0; part < kRelayWeights; ++part) {
       const RelayRows rows(s, part, outputs);
       rows_[part] = rows.count;
-      slots_[part] = kBlocks ? rows.tiles() * s.cut.tiles[part].chunks : rows.slots(s.k);
-      if (kBlocks) starts_[part] = rows.start(s, part);
+      slots_[part] = tiled(s) ? rows.tiles() * s.cut.tiles[part].chunks : rows.slots(s.k);
+      if (tiled(s)) starts_[part] = rows.start(s, part);
     }
     output_ = output_of(s, min(thread_, count_ - 1));
     ring.begin(slots_[0] + slots_[1] + slots_[2]);
@@ -41,7 +41,7 @@ class RelayProduct {
 
   __device__ void multiply(const RelayLinear& s, RelayRing& ring) const {
     if (kRanked && s.x != nullptr) write_x(s);
-    kBlocks ? multiply_tiles(s, ring) : multiply_rows(s, ring);
+    tiled(s) ? multiply_tiles(s, ring) : multiply_rows(s, ring);
   }
 
   // Outputs, in pairs.
@@ -79,6 +79,10 @@ class RelayProduct {
  private:
   static constexpr int kNormReads = kNorm / 4 / kRelayThreads;  // of a thread
   static constexpr int kTileSums = kRelayTileRows * kRelayWarps;
+
+  __device__ static bool tiled(const RelayLinear& s) {
+    return kBlocks && s.tiled();
+  }
 
   __device__ void multiply_rows(const RelayLinear& s, RelayRing& ring) const {
     const int row_bytes = 2 * s.k;
@@ -125,6 +129,7 @@ class RelayProduct {
     const int warp = thread_ / 32, lane = thread_ % 32;
     int slot = warp;  // of this weight's; behind its last: of those after it
     float* sums = sums_ + warp * kRelayTileRows + lane / 4;
+    const RelayPlanes x(x_, s.k);
 #pragma unroll 1
     for (int part = 0; part < kRelayWeights; ++part) {
       const RelayTiles& cut = s.cut.tiles[part];
@@ -143,8 +148,7 @@ class RelayProduct {
           return slab + r * cut.stride + ((start + r * row_bytes + at) & 15);
         };
         multiply_tile(s.dtype[part], row(lane / 4), row(lane / 4 + 8),
-                      min(cut.chunk_bytes, row_bytes - at), x_ + 2 * elem, x_sums(s) + elem / 16,
-                      sum);
+                      min(cut.chunk_bytes, row_bytes - at), x, elem, sum);
         ring.release();
         slot += kRelayWarps;
         chunk += kRelayWarps;
@@ -215,9 +219,8 @@ class RelayProduct {
     const int end = s.cut.x_pairs.end(blockIdx.x);
 #pragma unroll 1
     for (int i = s.cut.x_pairs.begin(blockIdx.x) + thread_; i < end; i += kRelayThreads) {
-      const uint32_t x = reinterpret_cast<const uint32_t*>(x_)[word_of(i)];
-      static_cast<uint32_t*>(s.x)[i] =
-          ptx::pack<__nv_bfloat16>(ptx::low_half(x) * scale, ptx::high_half(x) * scale);
+      const float2 x = pair_of_x(s, i);
+      static_cast<uint32_t*>(s.x)[i] = ptx::pack<__nv_bfloat16>(x.x * scale, x.y * scale);
     }
   }
 
@@ -241,7 +244,7 @@ class RelayProduct {
       out.part = part + 1;
     }
     out.column -= s.cut.before[out.part];
-    if constexpr (kBlocks) {
+    if (tiled(s)) {
       const int chunks = s.cut.tiles[out.part].chunks, tile = row / kRelayTileRows;
       out.first += tile * kTileSums + row % kRelayTileRows;
       out.sums = min(chunks, kRelayWarps);
@@ -263,7 +266,7 @@ class RelayProduct {
                                           float scale) const {
     const float* sums = sums_ + out.first + (up ? sums_of_part(s, 0) : 0);
     float all = 0;
-    if constexpr (kBlocks) {
+    if (tiled(s)) {
       const int warp = out.warp + (up ? slots_[0] : 0);
 #pragma unroll
       for (int i = 0; i < kRelayWarps; ++i) {
@@ -279,34 +282,29 @@ class RelayProduct {
 
   // Sums of a weight's rows.
   __device__ int sums_of_part(const RelayLinear& s, int part) const {
-    if constexpr (kBlocks) return (rows_[part] + kRelayTileRows - 1) / kRelayTileRows * kTileSums;
+    if (tiled(s)) return (rows_[part] + kRelayTileRows - 1) / kRelayTileRows * kTileSums;
     return rows_[part] + slots_[part];
   }
 
-  // Where the i-th pair of x lies: in order, or as RelayDot takes it.
-  __device__ static int word_of(int i) {
-    return kBlocks ? i : relay_x_word(i);
-  }
-  __device__ float* x_sums(const RelayLinear& s) const {
-    return reinterpret_cast<float*>(x_ + 2 * s.k);
-  }
-
-  // The i-th two pairs of x; threads past the end put the last ones again. Beside blocks four
-  // threads put their sum, too.
-  __device__ void put_x(const RelayLinear& s, int i, uint32_t first, uint32_t second) const {
-    auto* x = reinterpret_cast<uint32_t*>(x_);
-    x[word_of(2 * i)] = first;
-    x[word_of(2 * i + 1)] = second;
-    if constexpr (kBlocks) {
-      float sum = ptx::low_half(first) + ptx::high_half(first) + ptx::low_half(second) +
-                  ptx::high_half(second);
-      sum += __shfl_xor_sync(0xffffffff, sum, 1);
-      sum += __shfl_xor_sync(0xffffffff, sum, 2);
-      if (i % 4 == 0) x_sums(s)[i / 4] = sum;
+  // The i-th two pairs of x, as RelayDot takes them, or planes. Threads past the end have those of
+  // `place`, the last ones, and put them again, or nothing.
+  __device__ void put_x(const RelayLinear& s, int i, int place, uint32_t first,
+                        uint32_t second) const {
+    if (tiled(s)) {
+      RelayPlanes(x_, s.k).put(i, first, second);
+    } else {
+      auto* x = reinterpret_cast<uint32_t*>(x_);
+      x[relay_x_word(2 * place)] = first;
+      x[relay_x_word(2 * place + 1)] = second;
     }
   }
+  __device__ float2 pair_of_x(const RelayLinear& s, int i) const {
+    if (tiled(s)) return RelayPlanes(x_, s.k).pair(i);
+    const uint32_t x = reinterpret_cast<const uint32_t*>(x_)[relay_x_word(i)];
+    return {ptx::low_half(x), ptx::high_half(x)};
+  }
 
-  // Threads past the end do what the last one does, so that a warp stays together.
+  // Threads past the end read what the last one does, so that a warp stays together.
   __device__ void load_words(const RelayLinear& s, const RelayPlace& place) const {
     constexpr int kTogether = 4;
     const auto* from = reinterpret_cast<const uint4*>(place.in);
@@ -318,7 +316,7 @@ class RelayProduct {
       wait_words(v, place.in_tag, [&](int j) { return from + place_of(j); });
 #pragma unroll
       for (int j = 0; j < kTogether; ++j) {
-        put_x(s, place_of(j), v[j].x, v[j].z);
+        put_x(s, first + j * kRelayThreads, place_of(j), v[j].x, v[j].z);
       }
     }
   }
@@ -353,7 +351,8 @@ class RelayProduct {
       if (thread_ + j * kRelayThreads <= last) {
         sum += r.x * r.x + r.y * r.y + r.z * r.z + r.w * r.w;
       }
-      put_x(s, place_of(j), ptx::pack<__nv_bfloat16>(r.x * w[j].x, r.y * w[j].y),
+      put_x(s, thread_ + j * kRelayThreads, place_of(j),
+            ptx::pack<__nv_bfloat16>(r.x * w[j].x, r.y * w[j].y),
             ptx::pack<__nv_bfloat16>(r.z * w[j].z, r.w * w[j].w));
     }
 #pragma unroll

@@ -32,7 +32,8 @@ class RelayProducer {
       __syncwarp();
       if (i + 1 < a_.num_steps) next = read_step(i + 1);
       if (!step.attends) {
-        kBlocks ? load_tiles(step.linear) : load_weights(step.linear);
+        const bool tiled = kBlocks && step.linear.tiled();
+        tiled ? load_tiles(step.linear) : load_weights(step.linear);
       } else if constexpr (kD > 0) {
         load_keys(step.attention);
       }

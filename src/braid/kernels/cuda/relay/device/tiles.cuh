@@ -1,245 +1,296 @@
 #pragma once
 
 #include "braid/kernels/cuda/linear/device/weight_steps.cuh"
+#include "braid/kernels/cuda/relay/device/planes.cuh"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
-// Products of x with tiles of 16 rows in blocks, by a warp, 256 elements at a time. A group of 32
-// elements of all rows is a, with integers that are exact in bf16. The eight groups' x are the
-// columns of b: group j's products stand in column j, so a lane gets those of two groups, whose
-// scales it looks up for two rows. What all elements of a group have in common meets sums of x.
+// Products of x with tiles of 16 rows in blocks, by a warp, in steps of 256 elements and eight
+// mma's. a are 32 integers of each row; the columns of b are the two planes of x (RelayPlanes) of
+// four groups of 32 elements, of which those that a does not belong to are zeros. So all products
+// add up where they stand: lane t of the four that have a row ends up with those of groups t and
+// 4 + t, whose scales it alone looks up.
 namespace braid::cuda {
 
-// Lane t of the four that have a row knows groups 2t and 2t + 1.
-struct RelayLane {
-  int g, t;
-  __device__ RelayLane() : g(threadIdx.x % 32 / 4), t(threadIdx.x % 4) {}
+// How a lane's a and b meet, where it has eight bytes of a row from 8t on. `kSums`: what it ends up
+// with; b is read kReads times a step, and what of it counts is one of kMasks.
+struct RelayGroups {  // 32 elements
+  static constexpr int kSums = 2, kReads = 2, kMasks = 4;
+  static constexpr int sum(int i) { return i / 4; }
+  static constexpr int read(int i) { return i / 4; }
+  static constexpr int mask(int i) { return i % 4; }
+  static constexpr int place(int read) { return 256 * read; }
+  __device__ static int column(int n, int t) { return 32 * n + 8 * t; }
+  __device__ static bool meets(int n, int, int mask) { return n / 2 == mask; }
 };
 
-// A lane's products of a row: of two groups, in one or in two halves.
-template <bool kHalves>
-struct RelayGroups {
-  float of[2][kHalves ? 2 : 1];
+// Nibbles of the low or the high elements of a group, and of the next one in lanes 2 and 3.
+struct RelayPairs {
+  static constexpr int kSums = 2, kReads = 4, kMasks = 2;
+  static constexpr int sum(int i) { return i / 4; }
+  static constexpr int read(int i) { return i / 4 * 2 + i % 2; }
+  static constexpr int mask(int i) { return i / 2 % 2; }
+  static constexpr int place(int read) { return read / 2 * 256 + read % 2 * 16; }
+  __device__ static int column(int n, int t) { return 32 * n + 8 * (t % 2); }
+  __device__ static bool meets(int n, int t, int mask) { return n / 2 == 2 * mask + t / 2; }
 };
 
-// x of 256 elements as columns of b, for the first and for the second 16 elements that a lane and
-// its neighbours have of each group: neighbouring eights, or fours of both halves.
-struct RelayColumns {
-  uint32_t first[2], second[2];
-  __device__ RelayColumns(const uint8_t* x, bool split, RelayLane lane) {
-    const uint8_t* group = x + 64 * lane.g;
-    if (split) {
-      const uint2 low = *reinterpret_cast<const uint2*>(group + 8 * lane.t);
-      const uint2 high = *reinterpret_cast<const uint2*>(group + 32 + 8 * lane.t);
-      first[0] = low.x, first[1] = low.y, second[0] = high.x, second[1] = high.y;
-    } else {
-      const uint4 both = *reinterpret_cast<const uint4*>(group + 16 * lane.t);
-      first[0] = both.x, first[1] = both.y, second[0] = both.z, second[1] = both.w;
-    }
+// A group's halves have products of their own, lane t those of halves t, 4 + t and so on.
+struct RelayHalves {
+  static constexpr int kSums = 4, kReads = 4, kMasks = 2;
+  static constexpr int sum(int i) { return i / 2; }
+  static constexpr int read(int i) { return i / 2; }
+  static constexpr int mask(int i) { return i % 2; }
+  static constexpr int place(int read) { return 128 * read; }
+  __device__ static int column(int n, int t) { return n / 4 * 64 + n % 2 * 32 + 8 * t; }
+  __device__ static bool meets(int n, int t, int mask) {
+    return n / 4 == mask && n / 2 % 2 == t / 2;
   }
 };
 
-__device__ __forceinline__ uint4 bytes_to_pairs(uint32_t low, uint32_t high) {
-  return join(bytes_plus_128(low), bytes_plus_128(high));
-}
+// Eight bytes from an even address on, or from a multiple of 4.
+template <bool kWords>
+class RelayBytes {
+ public:
+  __device__ explicit RelayBytes(const uint8_t* p)
+      : words_(p - (kWords ? 0 : reinterpret_cast<uintptr_t>(p) & 2)),
+        order_(reinterpret_cast<uintptr_t>(p) & 2 ? 0x5432 : 0x3210) {}
+  // `offset` is a multiple of 4.
+  __device__ uint2 at(int offset) const {
+    const auto* w = reinterpret_cast<const uint32_t*>(words_ + offset);
+    if constexpr (kWords) return {w[0], w[1]};
+    return {__byte_perm(w[0], w[1], order_), __byte_perm(w[1], w[2], order_)};
+  }
 
-// Byte i of bytes as a float.
-__device__ __forceinline__ float byte_as_float(uint32_t bytes, int i) {
-  return static_cast<float>(bytes >> 8 * i & 255);
-}
+ private:
+  const uint8_t* words_;
+  uint32_t order_;
+};
 
-// A format: 256 elements of a row are kBytes. `pairs` are a lane's share of group j; `weigh` is
-// what its two groups come to, `sums` those of x, four of 16 elements, and `groups` how many there
-// are.
-template <DType kType, class Block>
-struct RelayBlocks {
+// A format: 256 elements of a row are kBytes; `a` is a lane's share of the i-th mma and `weigh`
+// what its sums p come to, with sums of x as these are and for as many groups as there are.
+
+template <class Block>
+struct RelayNibbles {
+  using Columns = RelayPairs;
   static constexpr int kBytes = 8 * sizeof(Block);
-  static constexpr bool kSplit = true;
-  static constexpr bool kHalves = false;
+  static constexpr bool kSigned = false;
+  static constexpr bool kMin = requires(Block b) { b.m; };
+  static constexpr bool kFifth = requires(Block b) { b.qh; };
+  static constexpr bool kWords = sizeof(Block) % 4 == 0;
+  static constexpr float kMiddle = kFifth ? 16 : 8;
 
   struct Row {
     const uint8_t* at;
-    __device__ Row(const uint8_t* w, RelayLane) : at(w) {}
-    __device__ uint4 pairs(int j, RelayLane lane) const {
-      float scale, zero;
-      return WeightStep<kType>::load(at, j, lane.t, &scale, &zero);
+    const uint8_t* mine;  // this lane's block of the first two
+    RelayBytes<kWords> q;
+    int t;
+    __device__ Row(const uint8_t* w, int t)
+        : at(w), mine(w + t / 2 * sizeof(Block)), q(mine + offsetof(Block, qs) + t % 2 * 8), t(t) {}
+    __device__ uint2 a(int i) const {
+      const int offset = i / 2 * 2 * static_cast<int>(sizeof(Block));
+      uint2 v = q.at(offset);
+      if (i % 2) v.x >>= 4, v.y >>= 4;
+      v.x &= 0x0f0f0f0fu, v.y &= 0x0f0f0f0fu;
+      if constexpr (kFifth) {
+        const uint8_t* qh = mine + offset + offsetof(Block, qh);
+        const uint32_t bits = (kWords ? *reinterpret_cast<const uint32_t*>(qh) : load_u16x2(qh)) >>
+                              (i % 2 * 16 + t % 2 * 8);
+        v.x |= spread_fifth_bits(bits), v.y |= spread_fifth_bits(bits >> 4);
+      }
+      return v;
     }
-    __device__ float weigh(const RelayGroups<false>& s, const float4& sums, int groups,
-                           RelayLane lane) const {
-      float scale[2], zero[2];
+    __device__ float weigh(const float (&p)[2], const float (&sums)[2], int groups) const {
+      float all = 0;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        WeightStep<kType>::load(at, 2 * lane.t + i, lane.t, &scale[i], &zero[i]);
+        const int j = 4 * i + t;
+        const uint8_t* block = at + j * static_cast<int>(sizeof(Block));
+        const float d = f16_at(block + offsetof(Block, d));
+        float y;
+        if constexpr (kMin) {
+          y = d * p[i] + f16_at(block + offsetof(Block, m)) * sums[i];
+        } else {
+          y = d * (p[i] - kMiddle * sums[i]);
+        }
+        all += j < groups ? y : 0;
       }
-      const float first = scale[0] * s.of[0][0] + zero[0] * (sums.x + sums.y);
-      const float second = scale[1] * s.of[1][0] + zero[1] * (sums.z + sums.w);
-      return (2 * lane.t < groups ? first : 0) + (2 * lane.t + 1 < groups ? second : 0);
+      return all;
     }
   };
 };
 
-template <>
-struct RelayBlocks<DType::bf16, uint16_t> {
-  static constexpr int kBytes = 512;
-  static constexpr bool kSplit = false;
-  static constexpr bool kHalves = false;
+struct RelayQ8 {
+  using Columns = RelayGroups;
+  static constexpr int kBytes = 8 * sizeof(BlockQ8_0);
+  static constexpr bool kSigned = true;
 
   struct Row {
     const uint8_t* at;
-    __device__ Row(const uint8_t* w, RelayLane) : at(w) {}
-    __device__ uint4 pairs(int j, RelayLane lane) const {
-      return *reinterpret_cast<const uint4*>(at + 64 * j + 16 * lane.t);
+    RelayBytes<false> even, odd;
+    int t;
+    __device__ Row(const uint8_t* w, int t)
+        : at(w), even(w + 2 + 8 * t), odd(w + sizeof(BlockQ8_0) + 2 + 8 * t), t(t) {}
+    __device__ uint2 a(int i) const {
+      const int offset = i / 2 * 2 * static_cast<int>(sizeof(BlockQ8_0));
+      return i % 2 ? odd.at(offset) : even.at(offset);
     }
-    __device__ float weigh(const RelayGroups<false>& s, const float4&, int groups,
-                           RelayLane lane) const {
-      return (2 * lane.t < groups ? s.of[0][0] : 0) + (2 * lane.t + 1 < groups ? s.of[1][0] : 0);
+    __device__ float weigh(const float (&p)[2], const float (&)[2], int groups) const {
+      float all = 0;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int j = 4 * i + t;
+        const float y = f16_at(at + j * static_cast<int>(sizeof(BlockQ8_0))) * p[i];
+        all += j < groups ? y : 0;
+      }
+      return all;
     }
   };
 };
 
-template <class Block, bool kFifth>
+// High nibbles stay 16 times too large, where there is no fifth bit.
+template <class Block>
 struct RelaySuperBlocks {
+  using Columns = RelayGroups;
   static constexpr int kBytes = sizeof(Block);
-  static constexpr bool kSplit = false;
-  static constexpr bool kHalves = false;
+  static constexpr bool kSigned = false;
+  static constexpr bool kFifth = requires(Block b) { b.qh; };
 
   struct Row {
     const uint8_t* at;
+    int t;
     uint2 fifth = {};
-    __device__ Row(const uint8_t* w, RelayLane lane) : at(w) {
-      if constexpr (kFifth) fifth = *reinterpret_cast<const uint2*>(at + 16 + 8 * lane.t);
+    __device__ Row(const uint8_t* w, int t) : at(w), t(t) {
+      if constexpr (kFifth) fifth = *reinterpret_cast<const uint2*>(at + 16 + 8 * t);
     }
-    __device__ uint4 pairs(int j, RelayLane lane) const {
-      const uint2 q =
-          *reinterpret_cast<const uint2*>(at + offsetof(Block, qs) + j / 2 * 32 + 8 * lane.t);
-      uint32_t low = q.x >> j % 2 * 4 & 0x0f0f0f0fu, high = q.y >> j % 2 * 4 & 0x0f0f0f0fu;
+    __device__ static uint32_t bits(uint32_t fifth, int i) {
+      return (i < 4 ? fifth << (4 - i) : fifth >> (i - 4)) & 0x10101010u;
+    }
+    __device__ uint2 a(int i) const {
+      uint2 v = *reinterpret_cast<const uint2*>(at + offsetof(Block, qs) + i / 2 * 32 + 8 * t);
       if constexpr (kFifth) {
-        low |= (fifth.x >> j & 0x01010101u) << 4;
-        high |= (fifth.y >> j & 0x01010101u) << 4;
+        if (i % 2) v.x >>= 4, v.y >>= 4;
+        return {(v.x & 0x0f0f0f0fu) | bits(fifth.x, i), (v.y & 0x0f0f0f0fu) | bits(fifth.y, i)};
       }
-      return bytes_to_pairs(low, high);
+      const uint32_t nibbles = i % 2 ? 0xf0f0f0f0u : 0x0f0f0f0fu;
+      return {v.x & nibbles, v.y & nibbles};
     }
-    // Of groups 2t and 2t + 1 alone: byte i of scales and mins.
-    __device__ float weigh(const RelayGroups<false>& s, const float4& sums, int,
-                           RelayLane lane) const {
+    __device__ float weigh(const float (&p)[2], const float (&sums)[2], int) const {
       const uint4 head = *reinterpret_cast<const uint4*>(at);
-      const int shift = lane.t % 2 * 16;
-      const uint32_t a = head.y >> shift, b = head.z >> shift, c = head.w >> shift;
-      const bool late = lane.t >= 2;
-      const uint32_t scales = late ? (c & 0x0f0fu) | (a >> 2 & 0x3030u) : a & 0x3f3fu;
-      const uint32_t mins = late ? (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u) : b & 0x3f3fu;
-      const float x0 = sums.x + sums.y, x1 = sums.z + sums.w;
-      const float scaled = byte_as_float(scales, 0) * (s.of[0][0] - 128 * x0) +
-                           byte_as_float(scales, 1) * (s.of[1][0] - 128 * x1);
-      const float least = byte_as_float(mins, 0) * x0 + byte_as_float(mins, 1) * x1;
+      const uint32_t a = head.y >> 8 * t, b = head.z >> 8 * t, c = head.w >> 8 * t;
+      const float scales[2] = {static_cast<float>(a & 63),
+                               static_cast<float>((c & 15) | (a >> 2 & 48))};
+      const float mins[2] = {static_cast<float>(b & 63),
+                             static_cast<float>((c >> 4 & 15) | (b >> 2 & 48))};
       const float2 d = __half22float2(*reinterpret_cast<const __half2*>(&head.x));
-      return d.x * scaled - d.y * least;
+      const float share = !kFifth && t % 2 ? 0x1p-4f : 1.f;
+      return d.x * share * (scales[0] * p[0] + scales[1] * p[1]) -
+             d.y * (mins[0] * sums[0] + mins[1] * sums[1]);
     }
   };
 };
 
-struct RelayQ6Blocks {
+struct RelayQ6 {
+  using Columns = RelayHalves;
   static constexpr int kBytes = sizeof(BlockQ6_K);
-  static constexpr bool kSplit = true;
-  static constexpr bool kHalves = true;
+  static constexpr bool kSigned = false;
 
   struct Row {
     const uint8_t* at;
-    __device__ Row(const uint8_t* w, RelayLane) : at(w) {}
-    __device__ uint4 pairs(int j, RelayLane lane) const {
-      const int quarter = j % 4;
-      const uint8_t* ql = at + j / 4 * 64 + quarter % 2 * 32 + 4 * lane.t;
-      const uint8_t* qh = at + offsetof(BlockQ6_K, qh) + j / 4 * 32 + 4 * lane.t;
-      const auto half = [&](int i) {
-        const uint32_t low = load_u16x2(ql + 16 * i) >> quarter / 2 * 4 & 0x0f0f0f0fu;
-        return low | (load_u16x2(qh + 16 * i) >> 2 * quarter & 0x03030303u) << 4;
+    RelayBytes<false> low, high;
+    int t;
+    __device__ Row(const uint8_t* w, int t)
+        : at(w), low(w + 8 * t), high(w + offsetof(BlockQ6_K, qh) + 8 * t), t(t) {}
+    __device__ uint2 a(int i) const {
+      const int half = i / 4, quarter = i % 4;
+      const uint2 q = low.at(64 * half + quarter % 2 * 32), h = high.at(32 * half);
+      const auto join = [&](uint32_t q, uint32_t h) {
+        const uint32_t bits = quarter < 2 ? h << (4 - 2 * quarter) : h >> (2 * quarter - 4);
+        return (q >> quarter / 2 * 4 & 0x0f0f0f0fu) | (bits & 0x30303030u);
       };
-      return bytes_to_pairs(half(0), half(1));
+      return {join(q.x, h.x), join(q.y, h.y)};
     }
-    __device__ float weigh(const RelayGroups<true>& s, const float4& sums, int,
-                           RelayLane lane) const {
-      const auto* scales =
-          reinterpret_cast<const int8_t*>(at + offsetof(BlockQ6_K, scales) + 4 * lane.t);
-      const float sum = static_cast<float>(scales[0]) * (s.of[0][0] - 160 * sums.x) +
-                        static_cast<float>(scales[1]) * (s.of[0][1] - 160 * sums.y) +
-                        static_cast<float>(scales[2]) * (s.of[1][0] - 160 * sums.z) +
-                        static_cast<float>(scales[3]) * (s.of[1][1] - 160 * sums.w);
-      return f16_at(at + offsetof(BlockQ6_K, d)) * sum;
+    __device__ float weigh(const float (&p)[4], const float (&sums)[4], int) const {
+      const auto* scales = reinterpret_cast<const int8_t*>(at + offsetof(BlockQ6_K, scales) + t);
+      float all = 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) all += static_cast<float>(scales[4 * i]) * (p[i] - 32 * sums[i]);
+      return f16_at(at + offsetof(BlockQ6_K, d)) * all;
     }
   };
 };
 
-// Group j of both rows, g and g + 8.
-template <class Format>
-__device__ __forceinline__ void multiply_group(int j, const typename Format::Row& row,
-                                               const typename Format::Row& other,
-                                               const RelayColumns& x, RelayLane lane,
-                                               RelayGroups<Format::kHalves> (&s)[2]) {
-  const uint4 w = row.pairs(j, lane), v = other.pairs(j, lane);
-  const uint32_t first[4] = {w.x, v.x, w.y, v.y}, second[4] = {w.z, v.z, w.w, v.w};
-  constexpr int kSums = Format::kHalves ? 2 : 1;
-  float c[kSums][4] = {};
-  ptx::mma_16816<__nv_bfloat16>(c[0], first, x.first[0], x.first[1]);
-  ptx::mma_16816<__nv_bfloat16>(c[kSums - 1], second, x.second[0], x.second[1]);
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float product = j % 2 ? c[i][2 * r + 1] : c[i][2 * r];
-      float& its = j % 2 ? s[r].of[1][i] : s[r].of[0][i];
-      its = lane.t == j / 2 ? product : its;
-    }
-  }
-}
-
-// Adds this lane's share of `bytes` of rows g and g + 8 times x to sum; x [bytes' elements] and its
-// sums are where the rows' parts begin.
+// Adds this lane's share of `bytes` of rows g and g + 8 times x, from its element `elem` on, to
+// sum. Rows may end within a step: what lies behind is computed and not counted.
 template <class Format>
 __device__ __forceinline__ void multiply_tile(const uint8_t* row, const uint8_t* other, int bytes,
-                                              const uint8_t* x, const float* x_sums,
-                                              float (&sum)[2]) {
-  constexpr int kGroupBytes = Format::kBytes / 8;
-  const RelayLane lane;
+                                              const RelayPlanes& x, int elem, float (&sum)[2]) {
+  using Columns = typename Format::Columns;
+  constexpr int kSums = Columns::kSums;
+  const int lane = threadIdx.x % 32, n = lane / 4, t = lane % 4;
+  uint32_t masks[Columns::kMasks];
+#pragma unroll
+  for (int i = 0; i < Columns::kMasks; ++i) masks[i] = Columns::meets(n, t, i);
+  const uint8_t* columns = x.bytes + 2 * elem + Columns::column(n, t);
 #pragma unroll 1
   for (; bytes > 0; bytes -= Format::kBytes) {
-    const RelayColumns columns(x, Format::kSplit, lane);
-    const float4 sums = reinterpret_cast<const float4*>(x_sums)[lane.t];
-    const typename Format::Row rows[2] = {{row, lane}, {other, lane}};
-    RelayGroups<Format::kHalves> s[2] = {};
-    const int groups = min(bytes / kGroupBytes, 8);
-    if (bytes >= Format::kBytes) {
+    const typename Format::Row rows[2] = {{row, t}, {other, t}};
+    uint2 b[Columns::kReads];
 #pragma unroll
-      for (int j = 0; j < 8; ++j) multiply_group<Format>(j, rows[0], rows[1], columns, lane, s);
-    } else {
-#pragma unroll 1
-      for (int j = 0; j < groups; ++j) {
-        multiply_group<Format>(j, rows[0], rows[1], columns, lane, s);
+    for (int i = 0; i < Columns::kReads; ++i) {
+      b[i] = *reinterpret_cast<const uint2*>(columns + Columns::place(i));
+    }
+    int32_t c[kSums][4] = {};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint2 w = rows[0].a(i), v = rows[1].a(i), its = b[Columns::read(i)];
+      const uint32_t mask = masks[Columns::mask(i)], a[4] = {w.x, v.x, w.y, v.y};
+      ptx::mma_16832<Format::kSigned>(c[Columns::sum(i)], a, its.x * mask, its.y * mask);
+    }
+    float scales[kSums], sums[kSums];
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) {
+      const int part = elem / (kSums == 4 ? 16 : 32) + 4 * i + t;
+      scales[i] = x.scales[kSums == 4 ? part / 2 : part];
+      if constexpr (kSums == 4) {
+        sums[i] = x.sums[part];
+      } else {
+        const float2 halves = reinterpret_cast<const float2*>(x.sums)[part];
+        sums[i] = halves.x + halves.y;
       }
     }
+    const int groups = bytes / (Format::kBytes / 8);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) sum[r] += rows[r].weigh(s[r], sums, groups, lane);
+    for (int r = 0; r < 2; ++r) {
+      float p[kSums];
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) {
+        p[i] = static_cast<float>(256 * c[i][2 * r] + c[i][2 * r + 1]) * scales[i];
+      }
+      sum[r] += rows[r].weigh(p, sums, groups);
+    }
     row += Format::kBytes, other += Format::kBytes;
-    x += 512, x_sums += 16;
+    columns += 512, elem += 256;
   }
 }
 
 // A slot's rows by their dtype.
 __device__ __forceinline__ void multiply_tile(DType dtype, const uint8_t* row, const uint8_t* other,
-                                              int bytes, const uint8_t* x, const float* x_sums,
+                                              int bytes, const RelayPlanes& x, int elem,
                                               float (&sum)[2]) {
 #define BRAID_RELAY_TILE(type, ...) \
   case DType::type:                 \
-    return multiply_tile<__VA_ARGS__>(row, other, bytes, x, x_sums, sum)
+    return multiply_tile<__VA_ARGS__>(row, other, bytes, x, elem, sum)
   switch (dtype) {
-    BRAID_RELAY_TILE(q4_0, RelayBlocks<DType::q4_0, BlockQ4_0>);
-    BRAID_RELAY_TILE(q4_1, RelayBlocks<DType::q4_1, BlockQ4_1>);
-    BRAID_RELAY_TILE(q5_0, RelayBlocks<DType::q5_0, BlockQ5_0>);
-    BRAID_RELAY_TILE(q5_1, RelayBlocks<DType::q5_1, BlockQ5_1>);
-    BRAID_RELAY_TILE(q8_0, RelayBlocks<DType::q8_0, BlockQ8_0>);
-    BRAID_RELAY_TILE(q4_k, RelaySuperBlocks<BlockQ4_K, false>);
-    BRAID_RELAY_TILE(q5_k, RelaySuperBlocks<BlockQ5_K, true>);
-    BRAID_RELAY_TILE(q6_k, RelayQ6Blocks);
+    BRAID_RELAY_TILE(q4_0, RelayNibbles<BlockQ4_0>);
+    BRAID_RELAY_TILE(q4_1, RelayNibbles<BlockQ4_1>);
+    BRAID_RELAY_TILE(q5_0, RelayNibbles<BlockQ5_0>);
+    BRAID_RELAY_TILE(q5_1, RelayNibbles<BlockQ5_1>);
+    BRAID_RELAY_TILE(q8_0, RelayQ8);
+    BRAID_RELAY_TILE(q4_k, RelaySuperBlocks<BlockQ4_K>);
+    BRAID_RELAY_TILE(q5_k, RelaySuperBlocks<BlockQ5_K>);
+    BRAID_RELAY_TILE(q6_k, RelayQ6);
     default:
-      return multiply_tile<RelayBlocks<DType::bf16, uint16_t>>(row, other, bytes, x, x_sums, sum);
+      __trap();
   }
 #undef BRAID_RELAY_TILE
 }
