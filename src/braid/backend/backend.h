@@ -35,6 +35,7 @@ struct BoundOp {
   Stream stream = Stream::compute;
   std::vector<int> waits;  // launches of other streams, by index
   std::vector<int> late;   // as of Launch: a backend may also wait for them before it begins
+  int early = -1;          // likewise
   Beside beside;           // what may run at the same time
 };
 

@@ -197,9 +197,14 @@ int SegmentAttentionAttrs::stage_of(size_t input) const {
   return input < kFirstQ ? 0 : stage;
 }
 
-std::vector<double> SegmentAttentionAttrs::pairs() const {
+bool SegmentAttentionAttrs::has_early() const {
+  return std::ranges::any_of(q, &QSegment::early);
+}
+
+std::vector<double> SegmentAttentionAttrs::pairs(bool early_alone) const {
   std::vector<double> pairs(static_cast<size_t>(last_stage()) + 1);
   for (const QSegment& s : q) {
+    if (early_alone && !s.early) continue;
     for (int i = s.kv_begin; i < s.kv_end; ++i) {
       const KvSegment& keys = kv[static_cast<size_t>(i)];
       double& sum = pairs[static_cast<size_t>(std::max(s.stage, keys.stage))];

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 
 #include "braid/program/builder.h"
@@ -32,6 +33,9 @@ namespace braid::ops {
 // pulls brings whose rows it takes late. What it computes does not depend on stages: a kernel that
 // knows when they are there may begin before, and others wait for all (Launch::late). KV segments
 // are in the order of their stages.
+//
+// What comes of `early` segments is wanted before the call ends: a push that takes nothing else of
+// it may begin beside the call, and send once a kernel says that all of it is there.
 constexpr int64_t kUnlimited = -1;
 
 struct QSegment {
@@ -49,6 +53,7 @@ struct QSegment {
   int kv_begin = 0;  // KV segments [kv_begin, kv_end) are seen
   int kv_end = 0;
   int stage = 0;
+  bool early = false;
   bool operator==(const QSegment&) const = default;
 };
 
@@ -92,9 +97,10 @@ struct SegmentAttentionAttrs {
   int last_stage() const;
   // Of the rows that the call reads of an input: the first one's. -1: it reads none.
   int stage_of(size_t input) const;
+  bool has_early() const;
   // Pairs of a query and a key that it sees, by the stage from which both are there:
-  // [last_stage() + 1].
-  std::vector<double> pairs() const;
+  // [last_stage() + 1]; of early segments alone.
+  std::vector<double> pairs(bool early_alone = false) const;
 
   bool operator==(const SegmentAttentionAttrs&) const = default;
   template <class F>
@@ -108,6 +114,7 @@ struct SegmentAttentionAttrs {
     f("load_state", load_state);
     f("finalize", finalize);
     if (last_stage() > 0) f("stages", last_stage() + 1);
+    if (has_early()) f("early", std::ranges::count(q, true, &QSegment::early));
   }
 };
 

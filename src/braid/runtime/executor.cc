@@ -64,6 +64,7 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
     bound.stream = launch.stream;
     bound.waits = launch.waits;
     bound.late = launch.late;
+    bound.early = launch.early;
     bound.beside = beside[i];
     if (const int64_t offset = schedule_.memory.workspace_offset[i]; offset >= 0) {
       bound.workspace = arena_->data() + offset;

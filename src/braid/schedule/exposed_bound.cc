@@ -55,13 +55,14 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
   }
   std::array<double, kNumStreams> stream_free{};
   std::array<double, 3> link_free{};
-  std::vector<double> ends;
+  std::vector<double> ends, early;  // [launches]
   for (size_t i = 0; i < schedule.launches.size(); ++i) {
     const Launch& launch = schedule.launches[i];
     const Op& op = schedule.op(program, launch);
     double& free = stream_free[static_cast<size_t>(launch.stream)];
     double begin = free;
     for (int awaited : launch.waits) begin = std::max(begin, ends[static_cast<size_t>(awaited)]);
+    if (launch.early >= 0) begin = std::max(begin, early[static_cast<size_t>(launch.early)]);
     double end = begin;
     const std::vector<double> shares = stage_shares(op, launch);
     const double alone = all > 0 ? compute * flops[i] / all : 0;
@@ -69,6 +70,8 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
     for (size_t s = 0; s < launch.late.size(); ++s) {
       end = std::max(end, ends[static_cast<size_t>(launch.late[s])]) + alone * shares[s + 1];
     }
+    early.push_back(end);
+    if (shares.size() > launch.late.size() + 1) end += alone * shares.back();
     if (moves(op)) {
       const auto bytes = bytes_of_moves(program, op, topology, work_of(launch, works).extents);
       for (const LinkClass link : {LinkClass::machine, LinkClass::cluster}) {

@@ -32,6 +32,41 @@ int stage_brought(const Op& op, const Op& pull) {
 
 }  // namespace
 
+bool takes_early(const Op& push, const Op& attention) {
+  if (push.def != &ops::kPush || attention.def != &ops::kSegmentAttention) return false;
+  using Out = ops::QSegment::Out;
+  const auto& attrs = attention.attrs.as<ops::SegmentAttentionAttrs>();
+  const auto& moves = push.attrs.as<ops::MoveAttrs>();
+  const auto takes = [&](Out out) {
+    const ValueId id = attention.inputs[3 + static_cast<size_t>(out)];
+    return id != kNoValue && std::ranges::count(push.inputs, id) > 0;
+  };
+  const bool sends = takes(Out::send), joint = takes(Out::joint);
+  return attrs.has_early() && attrs.finalize &&
+         std::ranges::all_of(attrs.q, [&](const ops::QSegment& s) {
+           const bool taken = (s.out == Out::send && sends) || (s.out == Out::joint && joint) ||
+                              (s.owner >= 0 && std::ranges::count(moves.told, s.owner) > 0);
+           return s.early || !taken;
+         });
+}
+
+int early_launch(const Program& program, std::span<const Launch> launches, const Launch& launch,
+                 std::span<const int> needs) {
+  int found = -1;
+  for (int need : needs) {
+    const Launch& other = launches[static_cast<size_t>(need)];
+    if (other.late.empty() || other.stream == launch.stream || launch.replacement >= 0 ||
+        other.micro_batch != launch.micro_batch ||
+        other.num_micro_batches != launch.num_micro_batches ||
+        !takes_early(op_of(program, launch), op_of(program, other))) {
+      continue;
+    }
+    if (found >= 0 && found != need) return -1;
+    found = need;
+  }
+  return found;
+}
+
 int last_stage(const Op& op) {
   return op.def == &ops::kSegmentAttention ? op.attrs.as<ops::SegmentAttentionAttrs>().last_stage()
                                            : 0;
@@ -93,8 +128,15 @@ std::vector<int> before_late(const Program& program, std::span<const Launch> lau
 
 std::vector<double> stage_shares(const Op& op, const Launch& launch) {
   if (launch.late.empty()) return {};
-  std::vector<double> shares = op.attrs.as<ops::SegmentAttentionAttrs>().pairs();
+  const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
+  std::vector<double> shares = attrs.pairs();
   shares.resize(launch.late.size() + 1);  // a rank may have no rows of the last stages
+  if (attrs.has_early()) {
+    std::vector<double> early = attrs.pairs(true);
+    early.resize(shares.size());
+    shares.push_back(shares.back() - early.back());
+    shares[shares.size() - 2] = early.back();
+  }
   double all = 0;
   for (double pairs : shares) all += pairs;
   if (all == 0) shares[0] = all = 1;

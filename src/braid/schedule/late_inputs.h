@@ -25,8 +25,16 @@ std::vector<int> before_late(const Program& program, std::span<const Launch> lau
 // The last stage of an op's inputs on this rank; 0: all are of one.
 int last_stage(const Op& op);
 
+// Whether all that the push takes of what the attention makes is early.
+bool takes_early(const Op& push, const Op& attention);
+// The attention with late inputs, one of `needs`, of which the launch takes nothing else
+// (Launch::early); -1: there is none.
+int early_launch(const Program& program, std::span<const Launch> launches, const Launch& launch,
+                 std::span<const int> needs);
+
 // How a launch's work divides over the stages of its inputs, from what is there when it begins on:
-// [late + 1], 1 in all. Empty where nothing is late.
+// [late + 1], 1 in all; where results are early [late + 2], and they are there before the last.
+// Empty where nothing is late.
 std::vector<double> stage_shares(const Op& op, const Launch& launch);
 
 }  // namespace braid

@@ -80,6 +80,10 @@ class RankCheck {
                  fmt::format("waits: launch {} waits for {}, which is not earlier", i, wait));
         }
       }
+      if (l.early >= i || l.early < -1) {
+        refuse(op(i), l.micro_batch,
+               fmt::format("waits: launch {} takes of {}, which is not earlier", i, l.early));
+      }
     }
   }
 
@@ -106,7 +110,7 @@ class RankCheck {
     }
   }
 
-  // What a launch waits for while it runs can run by then.
+  // What a launch waits for while it runs can run by then, and what it takes early is there.
   void check_late() const {
     for (int i = 0; i < launches(); ++i) {
       if (const auto stages = std::ssize(launch(i).late);
@@ -114,6 +118,12 @@ class RankCheck {
         refuse(op(i), launch(i).micro_batch,
                fmt::format("late inputs: launch {} waits for {} stages and is told of {}", i,
                            last_stage(op(i)), stages));
+      }
+      if (const int early = launch(i).early; early >= 0 && !takes_early(op(i), op(early))) {
+        refuse(op(i), launch(i).micro_batch,
+               fmt::format("early results: launch {} begins beside launch {} ({}), which has not "
+                           "made what it takes",
+                           i, early, op(early).def->kind));
       }
       for (int before : before_late(program_, schedule_.launches, launch(i).late)) {
         if (order_.before(before, i)) continue;

@@ -1,5 +1,7 @@
 #include "braid/schedule/schedule.h"
 
+#include <limits>
+
 namespace braid {
 namespace {
 
@@ -51,6 +53,7 @@ std::string to_string(const Schedule& schedule, const Program& program) {
                        micro_batches_of(launch), launch.kernel.name, op.scope);
     for (int wait : launch.waits) out += fmt::format(" after {}", wait);
     for (int awaited : launch.late) out += fmt::format(" beside {}", awaited);
+    if (launch.early >= 0) out += fmt::format(" early of {}", launch.early);
     out += "\n";
   }
   return out + fmt::format("arena {} bytes, {} live at most\n", schedule.memory.arena_bytes,
@@ -75,6 +78,7 @@ uint64_t hash_of(const Schedule& schedule) {
     for (int wait : launch.waits) hash.add(wait);
     hash.add(-1);
     for (int awaited : launch.late) hash.add(-2 - awaited);
+    if (launch.early >= 0) hash.add(std::numeric_limits<int>::min() + launch.early);
   }
   for (int64_t offset : schedule.memory.value_offset) hash.add(offset);
   for (bool merged : schedule.memory.merged) hash.add(static_cast<int64_t>(merged));

@@ -23,6 +23,9 @@ struct Launch {
   // s-th brings stage s + 1 of its inputs (ops/segment_attention.h). All that these wait for has
   // ended before, so they need nothing of what this launch may hold while it waits.
   std::vector<int> late;
+  // A launch of another stream of which only early results are taken: it may still run when this
+  // one begins, and when it ends. -1: none.
+  int early = -1;
   KernelInfo kernel;
 
   int op_end() const { return op + num_ops; }

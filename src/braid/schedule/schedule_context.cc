@@ -206,7 +206,10 @@ void ScheduleContext::launch(int op, int num_ops, int replacement, const Group& 
               .num_micro_batches = group.count,
               .stream = stream};
   made.late = late_launches(program_, recording_.launches, made, needs);
-  std::erase_if(needs, [&](int other) { return std::ranges::count(made.late, other) > 0; });
+  made.early = early_launch(program_, recording_.launches, made, needs);
+  std::erase_if(needs, [&](int other) {
+    return other == made.early || std::ranges::count(made.late, other) > 0;
+  });
   for (int other : before_late(program_, recording_.launches, made.late)) needs.push_back(other);
   // The latest first: what it waited for need not be waited for again.
   std::ranges::sort(needs, std::greater<>());

@@ -40,6 +40,7 @@ class Simulation {
     for (size_t r = 0; r < schedules.size(); ++r) {
       const size_t n = schedules[r].launches.size();
       ranks_[r].ended.assign(n, false);
+      ranks_[r].early.assign(n, false);
       step.times[r].resize(n);
       left_ += n;
       for (size_t i = 0; i < n; ++i) {
@@ -77,6 +78,7 @@ class Simulation {
     std::array<bool, kNumStreams> busy{};
     std::array<int, kNumStreams> communications{};
     std::vector<bool> ended;
+    std::vector<bool> early;                  // [launches] whose early results are there
     std::vector<std::vector<double>> shares;  // [launches] as of stage_shares
     std::vector<Job> held;                    // whose next stage is not there
   };
@@ -144,6 +146,7 @@ class Simulation {
       const Launch& launch = schedule.launches[static_cast<size_t>(i)];
       const auto ended = [&](int wait) { return state.ended[static_cast<size_t>(wait)]; };
       if (!std::ranges::all_of(launch.waits, ended)) continue;
+      if (launch.early >= 0 && !state.early[static_cast<size_t>(launch.early)]) continue;
       ++state.next[s];
       state.busy[s] = true;
       start(rank, i);
@@ -169,7 +172,8 @@ class Simulation {
     Rank& state = ranks_[static_cast<size_t>(job.rank)];
     const auto i = static_cast<size_t>(job.launch);
     const Launch& launch = schedules_[static_cast<size_t>(job.rank)].launches[i];
-    if (job.stage > 0 && !state.ended[static_cast<size_t>(launch.late[job.stage - 1])]) {
+    if (job.stage > 0 && job.stage <= launch.late.size() &&
+        !state.ended[static_cast<size_t>(launch.late[job.stage - 1])]) {
       state.held.push_back(job);
       return;
     }
@@ -242,6 +246,12 @@ class Simulation {
     if (activity.meeting >= 0) {
       go_on(activity.meeting);
     } else if (job.stage + 1 < shares(job).size()) {
+      Rank& state = ranks_[static_cast<size_t>(job.rank)];
+      const auto i = static_cast<size_t>(job.launch);
+      if (job.stage == schedules_[static_cast<size_t>(job.rank)].launches[i].late.size()) {
+        state.early[i] = true;
+        woken_.push_back(job.rank);
+      }
       work_on({.rank = job.rank, .launch = job.launch, .stage = job.stage + 1});
     } else if (job.fused_tile) {
       meet(job.rank, job.launch);
@@ -255,7 +265,7 @@ class Simulation {
     const auto i = static_cast<size_t>(launch);
     const Launch& what = schedules_[static_cast<size_t>(rank)].launches[i];
     step_.times[static_cast<size_t>(rank)][i].end = now_;
-    state.ended[i] = true;
+    state.ended[i] = state.early[i] = true;
     state.busy[static_cast<size_t>(what.stream)] = false;
     woken_.push_back(rank);
     --left_;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "any_stages.h"
@@ -40,7 +41,8 @@ struct Want {
   const char* machines;
   SpRequest request;
   int calls;
-  int stages;  // of the call with the most
+  int stages;     // of the call with the most
+  int early = 0;  // ranks whose rows leave before the call ends
 };
 
 class AttentionStages : public testing::TestWithParam<Want> {};
@@ -62,6 +64,15 @@ TEST_P(AttentionStages, AreOneCall) {
         stages = std::max(stages, call->last_stage());
         // What takes stages carries no state.
         if (call->last_stage() > 0) EXPECT_TRUE(!call->load_state && call->finalize);
+        // What leaves early is all that is not this rank's, and comes after its own.
+        std::set<int64_t> early;
+        for (const ops::QSegment& s : call->q) {
+          if (!s.early) continue;
+          EXPECT_NE(s.out, ops::QSegment::Out::o);
+          EXPECT_GT(s.stage, call->q.front().stage);
+          if (s.out == ops::QSegment::Out::send) early.insert(s.out_row);
+        }
+        EXPECT_EQ(early.empty(), want.early == 0);
       }
       EXPECT_EQ(stages, want.stages);
       for (const auto* call : calls(plain[r])) EXPECT_EQ(call->last_stage(), 0);
@@ -77,10 +88,10 @@ INSTANTIATE_TEST_SUITE_P(
                     // One class' queries and keys, all stored at their owners.
                     Want{SpMode::torus, "1x2", {.torus = 2, .ulysses = 1, .ring = 1}, 1, 2},
                     Want{SpMode::torus, "1x4", {.torus = 2, .ulysses = 2, .ring = 1}, 1, 4},
-                    // Results are sent: own, others', own again.
-                    Want{SpMode::torus, "2x1", {.torus = 2, .ulysses = 1, .ring = 1}, 3, 2},
-                    Want{SpMode::torus, "3x1", {.torus = 3, .ulysses = 1, .ring = 1}, 3, 4},
-                    Want{SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}, 3, 2},
+                    // Results that are sent leave early.
+                    Want{SpMode::torus, "2x1", {.torus = 2, .ulysses = 1, .ring = 1}, 1, 2, 1},
+                    Want{SpMode::torus, "3x1", {.torus = 3, .ulysses = 1, .ring = 1}, 1, 4, 2},
+                    Want{SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}, 1, 4, 2},
                     // Rings inside a torus meet between their stages.
                     Want{SpMode::torus, "2x2", {.torus = 2, .ulysses = 1, .ring = 2}, 6, 0}));
 
@@ -94,6 +105,8 @@ TEST(AttentionStages, AreNumberedByPulls) {
                                                   {"1x4", groups, 4}}) {
     const SequenceMesh mesh = sequence_mesh(SpMode::torus, parse_topology(machines), 8, request);
     for (const Program& program : attention_programs(attention_of(4), mesh, any_stages)) {
+      const auto input = std::ranges::find(program.values, "joint_q", &Value::name);
+      const auto joint_q = static_cast<ValueId>(input - program.values.begin());
       std::vector<std::vector<ValueId>> brought;
       for (const Op& op : program.ops) {
         if (op.def == &ops::kPull) brought.push_back({op.inputs[0], op.inputs[1]});
@@ -103,7 +116,7 @@ TEST(AttentionStages, AreNumberedByPulls) {
         EXPECT_EQ(attrs.last_stage(), stages);
         for (size_t i = ops::SegmentAttentionAttrs::kFirstQ; i < op.inputs.size(); ++i) {
           const int stage = attrs.stage_of(i);
-          if (stage < 1) continue;
+          if (stage < 1 || op.inputs[i] == joint_q) continue;  // that waits for others' queries
           const auto& values = brought[static_cast<size_t>(stage) - 1];
           EXPECT_EQ(std::ranges::count(values, op.inputs[i]), 1) << "input " << i;
         }

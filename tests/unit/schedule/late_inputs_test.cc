@@ -118,6 +118,75 @@ TEST(LateInputs, WhatTheyNeedHasEnded) {
   }
 }
 
+// What others' queries come to leaves under what is left of the call; what follows the push follows
+// the call, too.
+TEST(LateInputs, APushBeginsBesideTheAttentionWhoseEarlyResultsItSends) {
+  for (const char* machines : {"2x1", "4x1", "2x2"}) {
+    Planned made = planned(
+        {.mode = SpMode::torus, .machines = machines, .stages = true, .tokens = 600, .text = 12});
+    verify(made.pointers(), made.schedules);
+    const int call = made.all(ops::kSegmentAttention).at(0);
+    const LaunchOrder order(made.schedules[0].launches);
+    int beside = 0;
+    for (int push : made.all(ops::kPush)) {
+      const bool tells_alone = made.op(push).attrs.as<ops::MoveAttrs>().moves.empty();
+      if (made.launch(push).early < 0) {
+        EXPECT_TRUE(order.before(call, push)) << machines;
+        continue;
+      }
+      ++beside;
+      EXPECT_FALSE(tells_alone) << machines;
+      EXPECT_EQ(made.launch(push).early, call) << machines;
+      EXPECT_FALSE(order.before(call, push)) << machines;
+    }
+    EXPECT_GT(beside, 0) << machines;
+    EXPECT_TRUE(order.before(call, made.all(ops::kSync).back())) << machines;
+  }
+}
+
+// A push that takes what is not early is refused beside the call.
+TEST(LateInputs, APushWaitsForWhatIsNotEarly) {
+  Planned made = planned({.mode = SpMode::torus, .machines = "2x1", .stages = true, .tokens = 600});
+  verify(made.pointers(), made.schedules);
+  for (Program& program : made.programs) {
+    for (Op& op : program.ops) {
+      if (op.def != &ops::kSegmentAttention) continue;
+      auto attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
+      for (ops::QSegment& s : attrs.q) s.early = false;
+      op.attrs = Attrs::of(attrs);
+    }
+  }
+  try {
+    verify(made.pointers(), made.schedules);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("has not made what it takes"), std::string::npos)
+        << error.what();
+  }
+}
+
+// Results that leave early hide as much as in stages of their own.
+TEST(LateInputs, EarlyResultsLeaveUnderTheRest) {
+  const AttentionPlanCase c{.mode = SpMode::torus, .machines = "2x1", .tokens = 16384, .text = 256};
+  AttentionPlanCase together = c;
+  together.stages = true;
+  const Planned one = planned(together), apart = planned(c);
+  const Work work{.extents = {.sequence = 1}};
+  const auto bound = [&](const Planned& made, double speed) {
+    return exposed_bound(made.programs, made.schedules, made.mesh.topology, {&work, 1}, 3e-3,
+                         {speed, speed, speed});
+  };
+  for (double speed : {1e9, 1e10, 2e10, 1e12}) {
+    EXPECT_LE(bound(one, speed), bound(apart, speed) + 1e-6) << speed;
+    EXPECT_GE(bound(one, speed), 0) << speed;
+  }
+  const CostModel model(load_profile("h200"), one.mesh.topology);
+  const double seconds = simulate(one.pointers(), one.schedules, {&work, 1}, model).seconds;
+  const double stages = simulate(apart.pointers(), apart.schedules, {&work, 1}, model).seconds;
+  EXPECT_LE(seconds, stages * 1.001);
+  EXPECT_GT(seconds, stages / 2);
+}
+
 // Work goes on stage by stage: as long as the longer of transfers and work where they are even, and
 // never longer than the stages as calls of their own.
 TEST(LateInputs, AreWorkedOnAsTheyCome) {

@@ -75,6 +75,7 @@ void CpuReplay::walk(Stream stream, const Team& team) {
     const auto index = static_cast<size_t>(i);
     for (int wait : ops_[index].waits) wait_for(wait);
     for (int wait : ops_[index].late) wait_for(wait);
+    if (ops_[index].early >= 0) wait_for(ops_[index].early);
     if (!times_.empty() && team.index == 0) times_[index].begin = now();
     kernels_[index](team);
     team.barrier();

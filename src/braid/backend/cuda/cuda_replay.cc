@@ -42,7 +42,7 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
   std::vector<LaunchArgs> args;
   done_.resize(ops_.size());
   for (const BoundOp& op : ops_) {
-    const int late = late_launch_[calls_.size()];
+    const int late = late_launch_[calls_.size()], early = early_[calls_.size()];
     calls_.push_back({op.op, op.in, op.out, op.axis, op.part});
     const BatchPart* part =
         reinterpret_cast<const BatchPart*>(device_parts_->data()) + (op.part - parts_.data());
@@ -56,15 +56,17 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                     .own_rows = op.own_rows,
                     .beside = op.beside,
                     .ranks_alike = step.ranks_alike,
-                    .arrived = late < 0 ? nullptr : stages_->of(late)});
+                    .arrived = late < 0 ? nullptr : stages_->of(late),
+                    .early = early < 0 ? nullptr : stages_->of(early)});
     kernels_.push_back(backend.table().at(op.op->def->kind).bind(args.back()));
     used_[index_of(op.stream)] = true;
-    for (const auto* awaited : {&op.waits, &op.late}) {
-      for (int i : *awaited) {
-        OwnedEvent& event = done_[static_cast<size_t>(i)];
-        if (!event) event = make_event();
-      }
-    }
+    const auto make_done = [&](int i) {
+      OwnedEvent& event = done_[static_cast<size_t>(i)];
+      if (!event) event = make_event();
+    };
+    std::ranges::for_each(op.waits, make_done);
+    std::ranges::for_each(op.late, make_done);
+    if (op.early >= 0) make_done(op.early);
   }
   for (Stream s : kStreams) {
     if (s == Stream::compute || used_[index_of(s)]) fork_join_[index_of(s)] = make_event();
@@ -73,19 +75,25 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
   join_launches(args);
 }
 
-// Launches whose kernels take late inputs in stages are told of them; others wait for all.
+// Launches whose kernels take late inputs in stages are told of them, and tell of early results;
+// others wait for all.
 void CudaReplay::give_stages() {
   brings_.resize(ops_.size());
   late_launch_.assign(ops_.size(), -1);
+  early_.assign(ops_.size(), -1);
+  waits_early_.assign(ops_.size(), -1);
   int count = 0;
   for (size_t i = 0; i < ops_.size(); ++i) {
+    if (ops_[i].early >= 0) waits_early_[i] = early_[static_cast<size_t>(ops_[i].early)];
     if (ops_[i].late.empty()) continue;
     const TensorView& q = ops_[i].in[ops::SegmentAttentionAttrs::kFirstQ];
-    if (!backend_.table().takes_stages(ops_[i].op->attrs.as<ops::SegmentAttentionAttrs>(),
-                                       {q.dtype, q.shape})) {
-      continue;
-    }
+    const auto& attrs = ops_[i].op->attrs.as<ops::SegmentAttentionAttrs>();
+    if (!backend_.table().takes_stages(attrs, {q.dtype, q.shape})) continue;
     late_launch_[i] = count++;
+    if (attrs.has_early()) {
+      early_[i] = count;
+      count += 2;
+    }
     for (size_t s = 0; s < ops_[i].late.size(); ++s) {
       Brings& brings = brings_[static_cast<size_t>(ops_[i].late[s])];
       BRAID_CHECK(brings.stage == 0, "a pull that is late for two launches");
@@ -216,6 +224,12 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     };
     for (int awaited : ops_[i].waits) wait(s, done_[static_cast<size_t>(awaited)]);
     if (late_launch_[i] < 0) wait_for_late();
+    if (waits_early_[i] >= 0) {
+      stages_->wait(waits_early_[i], {stream(s)});
+      chained[index_of(s)] = false;
+    } else if (ops_[i].early >= 0) {
+      wait(s, done_[static_cast<size_t>(ops_[i].early)]);
+    }
     if (events) record((*events)[2 * i], stream(s));
     const bool joins = joined_[i].count > 0 && !events;
     const BoundKernel& kernel = joins ? joined_[i].kernel : kernels_[i];
@@ -226,6 +240,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     }
     if (joins) i += joined_[i].count - 1;
     if (events) record((*events)[2 * i + 1], stream(s));
+    if (early_[i] >= 0) stages_->write(early_[i], 1, {stream(s)});  // likewise
     if (late_launch_[i] >= 0) wait_for_late();  // it may have had no rows to wait with
     if (done_[i]) record(done_[i], stream(s));
   }

@@ -78,11 +78,13 @@ class CudaReplay : public Replay {
   std::array<bool, kNumStreams> used_{};
   std::vector<OwnedEvent> done_;  // [launches], of those that another stream waits for
   struct Brings {
-    int late_launch = -1;  // of stages_; -1: nothing
+    int late_launch = -1;  // its pair in stages_; -1: nothing
     uint32_t stage = 0;
   };
   std::vector<Brings> brings_;          // [launches]
-  std::vector<int> late_launch_;        // [launches] its number in stages_; -1: none
+  std::vector<int> late_launch_;        // [launches] its pair in stages_; -1: none
+  std::vector<int> early_;              // [launches] likewise, that tells of its early results
+  std::vector<int> waits_early_;        // [launches] likewise, that it waits for
   std::unique_ptr<StageWords> stages_;  // null where all inputs are there before their launches
   std::array<OwnedEvent, kNumStreams> fork_join_;
   OwnedEvent end_;

@@ -28,6 +28,8 @@ struct LaunchArgs {
   // Device [2], where the launch has late inputs and its kernel takes them in stages (StageWords):
   // how many are there. Null: all inputs are there before it.
   uint32_t* arrived = nullptr;
+  // Device [3], of such a launch with early results: AttentionArrivals::early.
+  uint32_t* early = nullptr;
 
   // The live rows on an axis, for kernels: device memory.
   const int64_t* live(BatchAxis axis) const;

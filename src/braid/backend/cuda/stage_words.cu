@@ -1,6 +1,7 @@
 #include "braid/backend/cuda/stage_words.h"
 
 #include <cuda/atomic>
+#include <cuda/std/chrono>
 
 #include "braid/backend/cuda/cuda_backend.h"
 #include "braid/backend/cuda/memory.h"
@@ -9,7 +10,20 @@
 namespace braid::cuda {
 namespace {
 
-constexpr size_t kWordBytes = sizeof(uint32_t), kLaunchBytes = 2 * kWordBytes;
+constexpr size_t kPairBytes = 2 * sizeof(uint32_t);
+
+// Kernels, not copies: a copy that stands in a stream may share a hardware queue with those that
+// bring a stage, and holds them up until its turn comes.
+__global__ void reset_words(uint32_t* words, int pairs) {
+  for (int i = static_cast<int>(threadIdx.x); i < pairs; i += static_cast<int>(blockDim.x)) {
+    words[2 * i] = 0;
+  }
+}
+__global__ void report_words(uint32_t* host, const uint32_t* words, int pairs) {
+  for (int i = static_cast<int>(threadIdx.x); i < 2 * pairs; i += static_cast<int>(blockDim.x)) {
+    host[i] = words[i];
+  }
+}
 
 // One thread: it finds room on an SM that a launch spares.
 __global__ void write_word(uint32_t* word, uint32_t value) {
@@ -17,34 +31,51 @@ __global__ void write_word(uint32_t* word, uint32_t value) {
       value, ::cuda::memory_order_release);
 }
 
+__global__ void wait_for_word(uint32_t* word) {
+  const ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system> seen(*word);
+  using Clock = ::cuda::std::chrono::system_clock;
+  const auto start = Clock::now();
+  while (seen.load(::cuda::memory_order_acquire) == 0) {
+    if (Clock::now() - start > ::cuda::std::chrono::minutes(1)) {
+      atomicAdd(word + 1, 1);
+      return;
+    }
+    __nanosleep(200);
+  }
+}
+
 }  // namespace
 
-StageWords::StageWords(CudaBackend& backend, int launches)
-    : launches_(launches),
-      words_(backend.allocate(launches * static_cast<int64_t>(kLaunchBytes))),
-      copy_(std::make_unique<PinnedMemory>(launches * static_cast<int64_t>(kLaunchBytes))) {
+StageWords::StageWords(CudaBackend& backend, int pairs)
+    : pairs_(pairs),
+      words_(backend.allocate(pairs * static_cast<int64_t>(kPairBytes))),
+      copy_(std::make_unique<PinnedMemory>(pairs * static_cast<int64_t>(kPairBytes))) {
+  load_kernel(reset_words);
+  load_kernel(report_words);
   load_kernel(write_word);
+  load_kernel(wait_for_word);
 }
 
 void StageWords::reset(cudaStream_t stream) const {
-  check_cuda(cudaMemset2DAsync(words_->data(), kLaunchBytes, 0, kWordBytes,
-                               static_cast<size_t>(launches_), stream),
-             "stages of late inputs");
+  launch_kernel({stream, false}, reset_words, dim3(1), dim3(32), 0, of(0), pairs_);
 }
 
-void StageWords::write(int launch, uint32_t stage, const LaunchContext& context) const {
-  launch_kernel({context.stream, false}, write_word, dim3(1), dim3(1), 0, of(launch), stage);
+void StageWords::write(int pair, uint32_t stage, const LaunchContext& context) const {
+  launch_kernel({context.stream, false}, write_word, dim3(1), dim3(1), 0, of(pair), stage);
+}
+
+void StageWords::wait(int pair, const LaunchContext& context) const {
+  launch_kernel({context.stream, false}, wait_for_word, dim3(1), dim3(1), 0, of(pair));
 }
 
 void StageWords::fetch(cudaStream_t stream) const {
-  check_cuda(cudaMemcpyAsync(copy_->data(), words_->data(), launches_ * kLaunchBytes,
-                             cudaMemcpyDeviceToHost, stream),
-             "stages of late inputs");
+  launch_kernel({stream, false}, report_words, dim3(1), dim3(32), 0,
+                reinterpret_cast<uint32_t*>(copy_->data()), of(0), pairs_);
 }
 
 void StageWords::check() const {
   const auto* words = reinterpret_cast<const uint32_t*>(copy_->data());
-  for (int i = 0; i < launches_; ++i) {
+  for (int i = 0; i < pairs_; ++i) {
     if (words[2 * i + 1] == 0) continue;
     fail(ErrorCode::kDeadline, "a launch's late inputs did not come: {} waits of it ran out",
          words[2 * i + 1]);

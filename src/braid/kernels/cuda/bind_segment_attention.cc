@@ -145,7 +145,7 @@ Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Ow
     q.offset = to_int(s.position);
     q.kv_begin = std::clamp(s.kv_begin, part.kv_begin, part.kv_end) - part.kv_begin;
     q.kv_end = std::clamp(s.kv_end, part.kv_begin, part.kv_end) - part.kv_begin;
-    if (stages) q.stage = s.stage;
+    if (stages) q.stage = s.stage, q.early = s.early;
     out.q.push_back(q);
   }
   for (int i = part.kv_begin; i < part.kv_end; ++i) {
@@ -249,7 +249,7 @@ AttentionArrivals arrivals_of(const LaunchArgs& args, int64_t sums_bytes) {
   using std::chrono::milliseconds;
   const auto deadline = std::chrono::duration_cast<milliseconds>(endpoint.device_deadline());
   return {args.arrived, args.workspace, static_cast<size_t>(sums_bytes),
-          2 * static_cast<uint32_t>(deadline.count())};
+          2 * static_cast<uint32_t>(deadline.count()), args.early};
 }
 
 BoundKernel bind_plain_segments(const LaunchArgs& args) {

@@ -27,11 +27,14 @@ struct Piece {
   int owner = -1;         // the rank whose rows these are; -1: the joint prefix
   int64_t owner_row = 0;  // where it has them
   int stage = 0;          // of a call that takes stages: when they come
+  bool early = false;     // of such a call: its results leave before it ends
 };
 // [ranks]; the values are the same on all.
 using Chunk = std::vector<std::vector<Piece>>;
 // The same, of which what is in `buffer` comes at this stage.
 Chunk at_stage(Chunk chunk, ValueId buffer, int stage);
+// The same, whose results leave early.
+Chunk early(Chunk chunk);
 
 class AttentionPieces {
  public:

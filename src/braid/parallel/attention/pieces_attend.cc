@@ -144,7 +144,7 @@ void AttentionPieces::begin_states(const std::vector<const Chunk*>& chunks) {
 // Two neighbours are one segment where nothing tells their rows apart.
 bool AttentionPieces::kept_apart(const Piece& a, const Piece& b) const {
   return a.value != b.value || a.row + a.rows != b.row || a.head != b.head || a.stage != b.stage ||
-         (a_.masked() && a.position + a.rows != b.position);
+         a.early != b.early || (a_.masked() && a.position + a.rows != b.position);
 }
 
 // The KV segments of a rank; their pairs are numbered by `k_values`.
@@ -196,7 +196,8 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
                        .out_row = piece.owner_row,
                        .out_head = q_heads(rank).begin,
                        .kv_end = num_kv,
-                       .stage = piece.stage};
+                       .stage = piece.stage,
+                       .early = piece.early};
       if (segment.out == QSegment::Out::send) {
         segment.out_row = send_row;
         segment.out_head = 0;
@@ -283,6 +284,13 @@ Chunk at_stage(Chunk chunk, ValueId buffer, int stage) {
     for (Piece& piece : pieces) {
       if (piece.value == buffer) piece.stage = stage;
     }
+  }
+  return chunk;
+}
+
+Chunk early(Chunk chunk) {
+  for (std::vector<Piece>& pieces : chunk) {
+    for (Piece& piece : pieces) piece.early = true;
   }
   return chunk;
 }

@@ -7,10 +7,10 @@
 //            way
 //   push O   queries of class 0 over the keys of classes 1..T-1, the other classes' results on
 //            their way to their owners
-// Where one call takes queries and keys as they come (torus_at_once, ring_at_once), the others'
-// queries are one call, and so is everything where no results have to be sent. Inside a stage the
-// ring steps follow each other, the next step's keys on their way. With T = 1 the first stage is
-// all there is, which is USP and TAS: they differ in where the groups lie.
+// Where one call takes queries and keys as they come (torus_at_once, ring_at_once), all of it is
+// one call. Inside a stage the ring steps follow each other, the next step's keys on their way.
+// With T = 1 the first stage is all there is, which is USP and TAS: they differ in where the groups
+// lie.
 namespace braid {
 namespace {
 
@@ -203,40 +203,42 @@ class Lowering {
     return true;
   }
 
-  // What pulls bring is numbered in their order. Where results have to be sent, the others' queries
-  // are one call, and their results leave under a rank's own over the late keys.
+  // What pulls bring is numbered in their order. Results that have to be sent leave early, under
+  // what is left of the call; they are the others' queries' alone.
   bool torus_at_once() {
-    std::vector<const Chunk*> all;
-    for (const Chunk& chunk : queries_) all.push_back(&chunk);
-    const bool sends = p_.sends(all);
-    const bool own_late = p_.U() > 1 && !sends;  // what others have of class 0 comes first
+    std::vector<const Chunk*> others;
+    for (int k = 1; k < p_.T(); ++k) others.push_back(&queries_[static_cast<size_t>(k)]);
+    const bool sends = p_.sends(others);
+    if (p_.sends({&queries_[0]})) return false;
+    const bool own_late = p_.U() > 1;  // what others have of class 0 comes first
     int stage = own_late ? 2 : 0;
-    std::vector<Chunk> queries{at_stage(queries_[0], q_[0], own_late ? 1 : 0)};
-    for (int k = 1; k < p_.T(); ++k) queries.push_back(at_stage(queries_[k], q_[k], ++stage));
-    std::vector<Chunk> keys, staged;  // [T]
+    const Chunk own = at_stage(queries_[0], q_[0], own_late ? 1 : 0);
+    std::vector<Chunk> queries;  // joint, then those of classes 1..T-1
+    queries.push_back(sends ? early(at_stage(joint_q_, in_.joint_q, stage + 1)) : joint_q_);
+    for (int k = 1; k < p_.T(); ++k) {
+      const Chunk chunk = at_stage(queries_[k], q_[k], ++stage);
+      queries.push_back(sends ? early(chunk) : chunk);
+    }
+    std::vector<Chunk> keys{joint_kv_};
     for (int k = 0; k < p_.T(); ++k) {
       const int comes = k > 0 ? ++stage : own_late ? 2 : 0;
-      keys.push_back(p_.kv_chunk(k, keys_[k].k, keys_[k].v));
-      staged.push_back(at_stage(keys.back(), keys_[k].k, comes));
+      keys.push_back(at_stage(p_.kv_chunk(k, keys_[k].k, keys_[k].v), keys_[k].k, comes));
     }
-    std::vector<const Chunk*> q{&joint_q_}, kv{&joint_kv_};
-    for (int k = sends ? 1 : 0; k < p_.T(); ++k) q.push_back(&queries[static_cast<size_t>(k)]);
-    for (const Chunk& chunk : staged) kv.push_back(&chunk);
-    if (!p_.takes_stages(q, kv)) return false;
+    std::vector<const Chunk*> q, kv;
+    for (const Chunk& chunk : queries) q.push_back(&chunk);
+    for (const Chunk& chunk : keys) kv.push_back(&chunk);
+    std::vector<const Chunk*> all{&own};
+    all.insert(all.end(), q.begin(), q.end());
+    if (!p_.takes_stages(all, kv)) return false;
+    p_.begin_states({});
     if (!sends) {
-      p_.begin_states({});
-      finish(q, kv);
+      finish(all, kv);
       return true;
     }
-    p_.begin_states({&queries_[0]});
-    p_.stage("own");
-    p_.attend({&queries_[0]}, {&joint_kv_, &keys[0]}, true);
-    finish(q, kv);
-    std::vector<const Chunk*> late;  // and there by then
-    for (int k = 1; k < p_.T(); ++k) late.push_back(&keys[static_cast<size_t>(k)]);
-    p_.stage("late");
-    const ValueId send = p_.attend({&queries_[0]}, late, false, &opened_.results);
-    p_.push_results(opened_.results, {&queries_[0]}, send, false);
+    p_.stage("attend");
+    const ValueId send = p_.attend(all, kv, true, &opened_.results);
+    p_.push_results(opened_.results, q, send, true);
+    if (own_late) p_.push_results(opened_.results, {&own}, send, false);  // which tells alone
     return true;
   }
 

@@ -102,6 +102,8 @@ std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, 
   check_cuda(cudaMalloc(&arrivals.sums, arrivals.sums_bytes), "sums");
   check_cuda(cudaMalloc(&arrivals.arrived, 8), "arrived");
   check_cuda(cudaMemset(arrivals.arrived, 0, 8), "arrived");
+  check_cuda(cudaMalloc(&arrivals.early, 12), "early");
+  check_cuda(cudaMemset(arrivals.early, 0, 12), "early");
   cudaStream_t side;
   check_cuda(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), "side stream");
   launch(d, device_params(), config, &arrivals);
@@ -116,7 +118,21 @@ std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, 
     check_cuda(cudaMemcpyAsync(arrivals.arrived, &s, 4, cudaMemcpyHostToDevice, side), "arrived");
     check_cuda(cudaStreamSynchronize(side), "keys");
   }
+  // Early rows, as they are when the call says that all are there.
+  std::vector<uint8_t> seen(arena_.size());
+  uint32_t told = 0;
+  const bool asks =
+      !withheld && std::ranges::any_of(q_, [](const QSegment& q) { return q.early != 0; });
+  for (int tries = 0; asks && told == 0 && tries < 100'000; ++tries) {
+    check_cuda(cudaMemcpyAsync(&told, arrivals.early, 4, cudaMemcpyDeviceToHost, side), "early");
+    check_cuda(cudaStreamSynchronize(side), "early");
+  }
+  check_cuda(cudaMemcpyAsync(seen.data(), device_, seen.size(), cudaMemcpyDeviceToHost, side),
+             "early rows");
+  check_cuda(cudaStreamSynchronize(side), "early rows");
   fetch();
+  early_missing_ = !asks ? 0 : told == 0 ? -1 : early_rows_that_differ(seen);
+  check_cuda(cudaFree(arrivals.early), "early");
   check_cuda(cudaStreamDestroy(side), "side stream");
   uint32_t left[2];
   check_cuda(cudaMemcpy(left, arrivals.arrived, 8, cudaMemcpyDeviceToHost), "arrived");
@@ -135,6 +151,20 @@ void Case::for_each_row(F f) const {
       }
     }
   }
+}
+
+int Case::early_rows_that_differ(const std::vector<uint8_t>& seen) const {
+  int differ = 0;
+  for_each_row([&](int i, int b, int t, int h) {
+    const QSegment& q = q_[static_cast<size_t>(i)];
+    if (q.early == 0) return;
+    const Strides& s = q.o_stride;
+    const int64_t at = (static_cast<const uint8_t*>(q.o) - arena_.data()) +
+                       2 * (b * s.batch + t * s.token + h * s.head);
+    differ += std::memcmp(&seen[static_cast<size_t>(at)], &result_[static_cast<size_t>(at)],
+                          size_t{2} * static_cast<size_t>(spec_.desc.head_dim_v)) != 0;
+  });
+  return differ;
 }
 
 std::string Case::check_row(int i, int b, int t, int h) const {

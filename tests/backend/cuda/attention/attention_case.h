@@ -25,6 +25,7 @@ struct CaseSpec {
   std::vector<int> q_lengths;
   std::vector<int> q_offsets;  // empty: zeros
   std::vector<int> q_stages;   // empty: zeros
+  std::vector<int> q_early;    // empty: zeros
   std::vector<int> kv_lengths;
   std::vector<int> kv_offsets;            // empty: one after the other from 0
   std::vector<int> kv_stages;             // empty: zeros
@@ -54,6 +55,8 @@ class Case {
   // AttentionArrivals::arrived: zeros, unless the last stage is `withheld`.
   std::pair<uint32_t, uint32_t> run_arriving(const AttentionConfig& config, uint64_t seed,
                                              bool withheld = false);
+  // Early rows of the last such run that were not there when it said that all were; -1: it did not.
+  int early_rows_missing() const { return early_missing_; }
 
   // First violation of: outputs within the error that the arithmetic allows of the f64 reference
   // on at most `max_rows` rows, and not a byte written elsewhere. Empty: none.
@@ -70,6 +73,7 @@ class Case {
               const AttentionConfig& config, const AttentionArrivals* arrivals = nullptr);
   void fetch();
   std::string check_row(int segment, int b, int t, int h) const;
+  int early_rows_that_differ(const std::vector<uint8_t>& seen) const;
   template <class F>
   void for_each_row(F f) const;
 
@@ -81,6 +85,7 @@ class Case {
   uint8_t* device_ = nullptr;
   void* workspace_ = nullptr;
   int chain_ = 1;  // calls of the last run
+  int early_missing_ = 0;
 };
 
 inline bool has_device() {

@@ -88,6 +88,7 @@ struct CaseBuilder {
       q.length = spec.q_lengths[i];
       q.offset = spec.q_offsets.empty() ? 0 : spec.q_offsets[i];
       if (!spec.q_stages.empty()) q.stage = spec.q_stages[i];
+      if (!spec.q_early.empty()) q.early = spec.q_early[i];
       q.kv_begin = spec.sees.empty() ? 0 : spec.sees[i].first;
       q.kv_end = spec.sees.empty() ? static_cast<int>(spec.kv_lengths.size()) : spec.sees[i].second;
       int64_t outer = d.batch;

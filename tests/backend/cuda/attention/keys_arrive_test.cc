@@ -23,6 +23,7 @@ TEST_P(KeysArriveOf, AtAnyTime) {
       spec.q_lengths = {130, 400, 200};  // more tiles than SMs
       spec.q_offsets = {600, 0, 400};
       spec.q_stages = {0, 2, 1};
+      spec.q_early = {0, 1, 0};
       spec.kv_lengths = {170, 80, 0, 210, 50, 220};
       spec.kv_stages = {0, 0, 1, 2, 2, 3};
       spec.seed = d.qk + 1000 * causal;
@@ -34,6 +35,7 @@ TEST_P(KeysArriveOf, AtAnyTime) {
           SCOPED_TRACE(
               fmt::format("{} as {}, seed {}", to_string(c.desc()), to_string(config), seed));
           ASSERT_EQ(c.run_arriving(config, seed), std::pair(0u, 0u));
+          ASSERT_EQ(c.early_rows_missing(), 0);
           if (first.empty()) {
             ASSERT_EQ(c.check(16), "");
             first = c.result();

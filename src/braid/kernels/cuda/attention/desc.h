@@ -64,6 +64,7 @@ struct QSegment {
   int32_t kv_begin = 0;              // KV segments [kv_begin, kv_end) are seen
   int32_t kv_end = 0;
   int32_t stage = 0;  // as of KvSegment, and at most the last one's: when the queries arrive
+  int32_t early = 0;  // 1: what comes of it is wanted first (AttentionArrivals::early)
 };
 
 struct KvSegment {

@@ -64,9 +64,22 @@ class ArrivedStages {
   uint32_t since_ = 0;
 };
 
+// By each warp behind its rows of an item: the last one says that all early rows are there.
+__device__ __forceinline__ void tell_early(const HopperParams& p, int segment, int lane) {
+  if (p.early_warps == 0 || p.plan.q[segment].early == 0) return;
+  if (lane == 0) {
+    __threadfence_system();
+    if (atomicAdd(p.early + 2, 1u) + 1 == p.early_warps) {
+      __threadfence_system();
+      ptx::store_release_system(p.early, 1u);
+    }
+  }
+  __syncwarp();
+}
+
 // The items that a CTA has begun and left, a ring in the order in which it has left them, and those
 // that nobody has begun. Whoever was left before waits for no later stage, as a rule, so only the
-// first of the ring is looked at.
+// first of the ring is looked at. Early items are put at its end, and finished from there.
 template <class Traits>
 class HeldItems {
  public:
@@ -83,9 +96,9 @@ class HeldItems {
   __device__ bool picked() const { return picks_new_ || picks_held_; }
   __device__ bool arrived(int stage) const { return stages_.has(stage); }
 
-  // What can be finished comes first, then what nobody has begun, then what can go on a stage. The
-  // CTAs of a cluster pick the same: the first tells the other what it has seen (`tells`: also if
-  // that is nothing to do).
+  // What can be finished comes first, then what nobody has begun, then what can go on a stage;
+  // early items, also those that nobody has begun, before all others. The CTAs of a cluster pick
+  // the same: the first tells the other what it has seen (`tells`: also if that is nothing to do).
   __device__ void pick(bool tells) {
     if (Traits::kCluster > 1 && rank_ > 0) {
       stages_.take(hear());
@@ -94,12 +107,14 @@ class HeldItems {
     }
     const AttentionPlan& plan = p_.plan;
     while (new_run_ + 1 < plan.num_runs && new_ >= plan.item_begin[new_run_ + 1]) ++new_run_;
-    const HeldItem& oldest = held_[first_];
+    const HeldItem &oldest = held_[first_], &newest = held_[last()];
+    from_end_ = count_ != 0 && __any_sync(0xffffffff, newest.index >= p_.early_begin &&
+                                                          stages_.has(newest.last_stage));
     const bool ends = count_ != 0 && __any_sync(0xffffffff, stages_.has(oldest.last_stage));
     const bool moves = count_ != 0 && __any_sync(0xffffffff, stages_.has(oldest.stage));
-    picks_new_ = !ends && new_ < plan.num_items && count_ < p_.places &&
-                 stages_.has(plan.q[plan.run_begin[new_run_]].stage);
-    picks_held_ = !picks_new_ && moves;
+    picks_new_ = !from_end_ && (!ends || new_ >= p_.early_begin) && new_ < plan.num_items &&
+                 count_ < p_.places && stages_.has(plan.q[plan.run_begin[new_run_]].stage);
+    picks_held_ = !picks_new_ && (from_end_ || moves);
     if (Traits::kCluster > 1 && rank_ == 0 && (tells || picked())) tell(stages_.there());
   }
 
@@ -114,11 +129,11 @@ class HeldItems {
   // for the one after it.
   __device__ bool is_new() const { return picks_new_; }
   __device__ HeldItem take(int& place) {
-    place = first_;
+    place = from_end_ ? last() : first_;
     if (!picks_new_) {
-      HeldItem item = held_[first_];
+      HeldItem item = held_[place];
       __syncwarp();  // `put` may write there
-      first_ = after(first_);
+      if (!from_end_) first_ = after(first_);
       --count_;
       item.index = uniform(item.index);
       item.run = uniform(item.run);
@@ -151,6 +166,10 @@ class HeldItems {
 
  private:
   __device__ int after(int place) const { return place + 1 < p_.places ? place + 1 : 0; }
+  __device__ int last() const {
+    const int place = first_ + max_i(count_ - 1, 0);
+    return place < p_.places ? place : place - p_.places;
+  }
   // Told to the compiler, which else parts the lanes at each branch.
   __device__ static int uniform(int x) { return __reduce_or_sync(0xffffffff, x); }
 
@@ -188,6 +207,7 @@ class HeldItems {
   int claimed_ = 0;       // lane 0's: the one after it
   bool picks_new_ = false;
   bool picks_held_ = false;
+  bool from_end_ = false;  // of the ring
   Ring<2> told_;
 };
 

@@ -322,6 +322,7 @@ class HopperConsumer {
         if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
         write_rows<T, Traits::kDv, Traits::kCarries>(plan_, item.unit, item.b, item.head, warp_,
                                                      lane_, o, stats.sum, m2);
+        if constexpr (Traits::kArrives) tell_early(p_, item.unit.segment, lane_);
       }
     }
     done = -1;

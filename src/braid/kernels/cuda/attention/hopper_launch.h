@@ -35,7 +35,10 @@ struct HopperParams {
   HeldItem* held;
   int32_t places;
   int32_t last_stage;
-  uint32_t timeout_ms;  // of a wait for the next stage
+  uint32_t timeout_ms;   // of a wait for the next stage
+  uint32_t* early;       // AttentionArrivals::early
+  int32_t early_begin;   // items from this one on are early
+  uint32_t early_warps;  // that write rows of early items, counted for each item; 0: nobody asks
 };
 static_assert(sizeof(HopperParams) <= 32764);
 

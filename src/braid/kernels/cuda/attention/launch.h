@@ -28,6 +28,10 @@ struct AttentionArrivals {
   void* sums = nullptr;
   size_t sums_bytes = 0;
   uint32_t timeout_ms = 5'000;  // of a wait for the next stage
+  // Device [3], optional, of a call with early Q segments, which arrive after all others: once all
+  // their rows are written the first becomes 1, released at system scope, as long as there are
+  // rows. The third is a count. Both are zero before the call, and nobody zeroes them after it.
+  uint32_t* early = nullptr;
 };
 
 // Runs the call on `stream`: no allocation, no synchronization, capturable; parameters and tensor

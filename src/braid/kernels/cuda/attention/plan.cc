@@ -143,7 +143,7 @@ std::vector<std::vector<int>> runs_of(const AttentionDesc& desc, const Attention
   for (int i : order) {
     const QSegment& q = params.q[i];
     const QSegment* before = runs.empty() ? nullptr : &params.q[runs.back().back()];
-    const bool joins = before != nullptr && before->stage == q.stage &&
+    const bool joins = before != nullptr && before->stage == q.stage && before->early == q.early &&
                        before->kv_begin == q.kv_begin && before->kv_end == q.kv_end &&
                        !before->starts && !q.starts && !before->offsets && !q.offsets &&
                        (!windowed || before->offset + before->length == q.offset);

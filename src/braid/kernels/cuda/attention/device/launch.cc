@@ -47,6 +47,21 @@ void launch_hopper_any(const AttentionDesc& desc, const AttentionConfig& config,
        to_string(config));
 }
 
+void join_early(const AttentionConfig& config, const AttentionArrivals& arrivals,
+                HopperParams& hopper) {
+  const AttentionPlan& plan = hopper.plan;
+  hopper.early_begin = plan.num_items;
+  for (int r = plan.num_runs - 1; r >= 0 && arrivals.early != nullptr; --r) {
+    if (plan.q[plan.run_begin[r]].early == 0) continue;
+    BRAID_CHECK(hopper.early_begin == plan.item_begin[r + 1], "early queries before others");
+    hopper.early_begin = plan.item_begin[r];
+  }
+  hopper.early = arrivals.early;
+  constexpr int kWarps = 4;  // of 64 rows
+  hopper.early_warps = static_cast<uint32_t>(plan.num_items - hopper.early_begin) *
+                       static_cast<uint32_t>(kWarps * config.block_m / 64);
+}
+
 void join_arrivals(const AttentionDesc& desc, const AttentionParams& params,
                    const AttentionConfig& config, int num_sms, const AttentionArrivals* arrivals,
                    HopperParams& hopper) {
@@ -65,6 +80,7 @@ void join_arrivals(const AttentionDesc& desc, const AttentionParams& params,
                                             places * (each - ctas * kHeldItemBytes));
   hopper.last_stage = params.kv.back().stage;
   hopper.timeout_ms = arrivals->timeout_ms;
+  join_early(config, *arrivals, hopper);
 }
 
 }  // namespace
