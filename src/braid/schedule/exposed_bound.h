@@ -11,7 +11,8 @@ namespace braid {
 // The least communication that Schedules with one-sided transfers expose, in seconds: what a step
 // takes beyond `compute` seconds of computation of each rank, where
 //   - a rank's launches run in their order, each as soon as what it waits for has ended;
-//   - launches that compute share `compute` by their FLOP;
+//   - launches that compute share `compute` by their FLOP, stage by stage, and early results are
+//     what they do first of the last one;
 //   - links move `bytes_per_second` (by LinkClass) each way, a transfer at a time; what attention
 //     stores at peers has the link for itself;
 //   - all ranks run alike, and nothing else costs anything: no latency, no launch, no meeting, and

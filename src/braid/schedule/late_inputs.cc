@@ -13,6 +13,10 @@ const Op& op_of(const Program& program, const Launch& launch) {
   return program.ops[static_cast<size_t>(launch.op)];
 }
 
+bool has_early(const Op& op) {
+  return op.def == &ops::kSegmentAttention && op.attrs.as<ops::SegmentAttentionAttrs>().has_early();
+}
+
 // The stage that all that `pull` brings to `op` is of; -1 where that is not one, or not known.
 int stage_brought(const Op& op, const Op& pull) {
   const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
@@ -32,8 +36,12 @@ int stage_brought(const Op& op, const Op& pull) {
 
 }  // namespace
 
-bool takes_early(const Op& push, const Op& attention) {
-  if (push.def != &ops::kPush || attention.def != &ops::kSegmentAttention) return false;
+bool takes_early(const Program& program, const Launch& launch, const Launch& beside) {
+  const Op &push = op_of(program, launch), &attention = op_of(program, beside);
+  const bool alike = launch.stream != beside.stream && launch.micro_batch == beside.micro_batch &&
+                     launch.num_micro_batches == beside.num_micro_batches &&
+                     launch.replacement < 0 && beside.replacement < 0;
+  if (!alike || push.def != &ops::kPush || attention.def != &ops::kSegmentAttention) return false;
   using Out = ops::QSegment::Out;
   const auto& attrs = attention.attrs.as<ops::SegmentAttentionAttrs>();
   const auto& moves = push.attrs.as<ops::MoveAttrs>();
@@ -42,8 +50,7 @@ bool takes_early(const Op& push, const Op& attention) {
     return id != kNoValue && std::ranges::count(push.inputs, id) > 0;
   };
   const bool sends = takes(Out::send), joint = takes(Out::joint);
-  return attrs.has_early() && attrs.finalize &&
-         std::ranges::all_of(attrs.q, [&](const ops::QSegment& s) {
+  return attrs.finalize && std::ranges::all_of(attrs.q, [&](const ops::QSegment& s) {
            const bool taken = (s.out == Out::send && sends) || (s.out == Out::joint && joint) ||
                               (s.owner >= 0 && std::ranges::count(moves.told, s.owner) > 0);
            return s.early || !taken;
@@ -55,10 +62,8 @@ int early_launch(const Program& program, std::span<const Launch> launches, const
   int found = -1;
   for (int need : needs) {
     const Launch& other = launches[static_cast<size_t>(need)];
-    if (other.late.empty() || other.stream == launch.stream || launch.replacement >= 0 ||
-        other.micro_batch != launch.micro_batch ||
-        other.num_micro_batches != launch.num_micro_batches ||
-        !takes_early(op_of(program, launch), op_of(program, other))) {
+    if (other.late.empty() || !has_early(op_of(program, other)) ||
+        !takes_early(program, launch, other)) {
       continue;
     }
     if (found >= 0 && found != need) return -1;

@@ -25,8 +25,9 @@ std::vector<int> before_late(const Program& program, std::span<const Launch> lau
 // The last stage of an op's inputs on this rank; 0: all are of one.
 int last_stage(const Op& op);
 
-// Whether all that the push takes of what the attention makes is early.
-bool takes_early(const Op& push, const Op& attention);
+// Whether a push of the same micro-batch, on another stream than the attention, takes nothing of it
+// that is not early.
+bool takes_early(const Program& program, const Launch& push, const Launch& attention);
 // The attention with late inputs, one of `needs`, of which the launch takes nothing else
 // (Launch::early); -1: there is none.
 int early_launch(const Program& program, std::span<const Launch> launches, const Launch& launch,

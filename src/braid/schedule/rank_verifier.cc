@@ -119,7 +119,8 @@ class RankCheck {
                fmt::format("late inputs: launch {} waits for {} stages and is told of {}", i,
                            last_stage(op(i)), stages));
       }
-      if (const int early = launch(i).early; early >= 0 && !takes_early(op(i), op(early))) {
+      const int early = launch(i).early;
+      if (early >= 0 && !takes_early(program_, launch(i), launch(early))) {
         refuse(op(i), launch(i).micro_batch,
                fmt::format("early results: launch {} begins beside launch {} ({}), which has not "
                            "made what it takes",

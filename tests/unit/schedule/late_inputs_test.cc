@@ -144,6 +144,18 @@ TEST(LateInputs, APushBeginsBesideTheAttentionWhoseEarlyResultsItSends) {
   }
 }
 
+// A rank without early rows follows the same launches, and its push takes nothing.
+TEST(LateInputs, EarlyResultsOfSomeRanksAlone) {
+  for (const std::vector<int64_t>& rows : {std::vector<int64_t>{0, 5}, {5, 0}, {3, 400}}) {
+    const Planned made =
+        planned({.mode = SpMode::torus, .machines = "2x1", .stages = true, .rows = rows});
+    verify(made.pointers(), made.schedules);
+    const Work work{.extents = {.sequence = 1}};
+    const CostModel model(load_profile("h200"), made.mesh.topology);
+    EXPECT_GT(simulate(made.pointers(), made.schedules, {&work, 1}, model).seconds, 0);
+  }
+}
+
 // A push that takes what is not early is refused beside the call.
 TEST(LateInputs, APushWaitsForWhatIsNotEarly) {
   Planned made = planned({.mode = SpMode::torus, .machines = "2x1", .stages = true, .tokens = 600});

@@ -31,6 +31,7 @@ struct AttentionPlanCase {
   int micro_batches = 1;
   int64_t tokens = 60;
   int64_t text = 0;
+  std::vector<int64_t> rows = {};  // of each rank; empty: even parts of `tokens`
 };
 
 inline PlannedAttention planned_attention(const AttentionPlanCase& c) {
@@ -38,7 +39,8 @@ inline PlannedAttention planned_attention(const AttentionPlanCase& c) {
   SequenceAttention a{
       .batch = c.micro_batches, .q_heads = 8, .kv_heads = 8, .head_dim = 64, .dtype = DType::bf16};
   a.joint_q = a.joint_kv = c.text;
-  a.q = a.kv = even_layout(c.tokens, made.mesh.ranks(), c.text);
+  a.q = a.kv = c.rows.empty() ? even_layout(c.tokens, made.mesh.ranks(), c.text)
+                              : contiguous_layout(c.rows, c.text);
   made.programs = attention_programs(a, made.mesh, c.stages ? any_stages : ops::TakesStages{});
   PlanRequest request{.micro_batches = {}, .topology = made.mesh.topology, .price = {}};
   for (int mb = 0; mb < c.micro_batches; ++mb) {

@@ -240,7 +240,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     }
     if (joins) i += joined_[i].count - 1;
     if (events) record((*events)[2 * i + 1], stream(s));
-    if (early_[i] >= 0) stages_->write(early_[i], 1, {stream(s)});  // likewise
+    if (early_[i] >= 0) stages_->write(early_[i], 1, {stream(s)});  // where it has no rows
     if (late_launch_[i] >= 0) wait_for_late();  // it may have had no rows to wait with
     if (done_[i]) record(done_[i], stream(s));
   }

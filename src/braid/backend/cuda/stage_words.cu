@@ -77,7 +77,8 @@ void StageWords::check() const {
   const auto* words = reinterpret_cast<const uint32_t*>(copy_->data());
   for (int i = 0; i < pairs_; ++i) {
     if (words[2 * i + 1] == 0) continue;
-    fail(ErrorCode::kDeadline, "a launch's late inputs did not come: {} waits of it ran out",
+    fail(ErrorCode::kDeadline,
+         "a launch's late inputs or early results did not come: {} waits for them ran out",
          words[2 * i + 1]);
   }
 }
