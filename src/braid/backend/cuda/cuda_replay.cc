@@ -81,10 +81,8 @@ void CudaReplay::give_stages() {
   brings_.resize(ops_.size());
   late_launch_.assign(ops_.size(), -1);
   early_.assign(ops_.size(), -1);
-  waits_early_.assign(ops_.size(), -1);
   int count = 0;
   for (size_t i = 0; i < ops_.size(); ++i) {
-    if (ops_[i].early >= 0) waits_early_[i] = early_[static_cast<size_t>(ops_[i].early)];
     if (ops_[i].late.empty()) continue;
     const TensorView& q = ops_[i].in[ops::SegmentAttentionAttrs::kFirstQ];
     const auto& attrs = ops_[i].op->attrs.as<ops::SegmentAttentionAttrs>();
@@ -224,11 +222,14 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     };
     for (int awaited : ops_[i].waits) wait(s, done_[static_cast<size_t>(awaited)]);
     if (late_launch_[i] < 0) wait_for_late();
-    if (waits_early_[i] >= 0) {
-      stages_->wait(waits_early_[i], {stream(s)});
-      chained[index_of(s)] = false;
-    } else if (ops_[i].early >= 0) {
-      wait(s, done_[static_cast<size_t>(ops_[i].early)]);
+    if (ops_[i].early >= 0) {
+      const auto early = static_cast<size_t>(ops_[i].early);
+      if (early_[early] < 0) {
+        wait(s, done_[early]);
+      } else {
+        stages_->wait(early_[early], {stream(s)});
+        chained[index_of(s)] = false;
+      }
     }
     if (events) record((*events)[2 * i], stream(s));
     const bool joins = joined_[i].count > 0 && !events;

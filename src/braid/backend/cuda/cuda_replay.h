@@ -84,7 +84,6 @@ class CudaReplay : public Replay {
   std::vector<Brings> brings_;          // [launches]
   std::vector<int> late_launch_;        // [launches] its pair in stages_; -1: none
   std::vector<int> early_;              // [launches] likewise, that tells of its early results
-  std::vector<int> waits_early_;        // [launches] likewise, that it waits for
   std::unique_ptr<StageWords> stages_;  // null where all inputs are there before their launches
   std::array<OwnedEvent, kNumStreams> fork_join_;
   OwnedEvent end_;
