@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "braid/ops/one_sided.h"
 #include "braid/ops/segment_attention.h"
 #include "braid/schedule/launch_order.h"
 #include "braid/schedule/partition.h"
@@ -21,8 +22,10 @@ std::vector<Beside> launches_beside(const Program& program, const Schedule& sche
         if (order.before(i, j)) break;  // it, and so all after it, follow
         const Op& op = schedule.op(program, schedule.launches[static_cast<size_t>(j)]);
         if (op.def == &ops::kBuffers) continue;  // nothing runs
+        if (schedule.launches[static_cast<size_t>(j)].early == i) continue;
         Beside& its = beside[static_cast<size_t>(i)];
-        (communicates(op) ? its.communicates : its.computes) = true;
+        const bool pulls = op.def == &ops::kPull;
+        (pulls ? its.pulls : communicates(op) ? its.communicates : its.computes) = true;
       }
     }
   }

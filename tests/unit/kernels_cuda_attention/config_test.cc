@@ -148,8 +148,8 @@ TEST(AttentionConfig, RefusesWithTheReason) {
                 c.kv[0].stage = 1;
               }),
               HasSubstr("keys arrive in 2 stages (only in calls without a carried state"));
-  EXPECT_THAT(message([](AttentionDesc&, Call& c) { c.q.resize(13, c.q[0]); }),
-              HasSubstr("13 Q segments"));
+  EXPECT_THAT(message([](AttentionDesc&, Call& c) { c.q.resize(kMaxQSegments + 1, c.q[0]); }),
+              HasSubstr("21 Q segments"));
 }
 
 // Two calls that carry the state give what one call gives.

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "any_stages.h"
+#include "braid/kernels/cuda/attention/desc.h"
 #include "braid/ops/one_sided.h"
 #include "braid/parallel/attention/lower_attention.h"
 
@@ -122,6 +123,22 @@ TEST(AttentionStages, AreNumberedByPulls) {
         }
       }
       EXPECT_EQ(static_cast<int>(brought.size()), stages);
+    }
+  }
+}
+
+// Eight ranks, each with two runs of rows and of keys of every other's.
+TEST(AttentionStages, OfEightRanksAreOneCallOfTheKernels) {
+  const auto fits = [](const ops::SegmentAttentionAttrs& attrs, const ValueType&) {
+    return attrs.q.size() <= cuda::kMaxQSegments && attrs.kv.size() <= cuda::kMaxKvSegments;
+  };
+  for (bool causal : {false, true}) {
+    for (const char* machines : {"8x1", "1x8"}) {
+      const SpRequest request{.torus = 8, .ulysses = 1, .ring = 1};
+      const SequenceMesh mesh = sequence_mesh(SpMode::torus, parse_topology(machines), 8, request);
+      for (const Program& program : attention_programs(attention_of(8, causal), mesh, fits)) {
+        EXPECT_EQ(calls(program).size(), 1) << machines << (causal ? ", causal" : "");
+      }
     }
   }
 }

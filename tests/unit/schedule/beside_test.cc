@@ -31,7 +31,7 @@ std::vector<std::vector<bool>> reachability(const Schedule& schedule) {
 }
 
 TEST(Beside, IsWhatNoOrderForbids) {
-  int computes = 0, communications = 0, alone = 0, turn = 0;
+  int computes = 0, communications = 0, pulls = 0, alone = 0, turn = 0;
   for (SpMode mode : kSpModes) {
     for (const char* machines : {"1x2", "2x1", "2x2"}) {
       for (int micro_batches : {1, 2}) {
@@ -52,13 +52,17 @@ TEST(Beside, IsWhatNoOrderForbids) {
             for (size_t j = 0; j < beside.size(); ++j) {
               const Op& op = schedule.op(program, schedule.launches[j]);
               if (i == j || after[i][j] || after[j][i] || op.def->kind == "buffers") continue;
-              (communicates(op) ? want.communicates : want.computes) = true;
+              if (schedule.launches[j].early == static_cast<int>(i)) continue;
+              const bool pulls = op.def->kind == "pull";
+              (pulls ? want.pulls : communicates(op) ? want.communicates : want.computes) = true;
             }
             ASSERT_EQ(beside[i].computes, want.computes) << to_string(schedule, program);
             ASSERT_EQ(beside[i].communicates, want.communicates) << to_string(schedule, program);
+            ASSERT_EQ(beside[i].pulls, want.pulls) << to_string(schedule, program);
             computes += want.computes;
             communications += want.communicates;
-            alone += !want.computes && !want.communicates;
+            pulls += want.pulls;
+            alone += !want.computes && !want.communicates && !want.pulls;
           }
         }
       }
@@ -66,6 +70,7 @@ TEST(Beside, IsWhatNoOrderForbids) {
   }
   EXPECT_GT(computes, 50);
   EXPECT_GT(communications, 50);
+  EXPECT_GT(pulls, 50);
   EXPECT_GT(alone, 50);
 }
 
@@ -89,6 +94,28 @@ TEST(Beside, UlyssesHidesNothingOfOneBatch) {
     }
     EXPECT_EQ(hidden, micro_batches > 1) << to_string(schedule, program);
     EXPECT_EQ(crowded, micro_batches > 1) << to_string(schedule, program);
+  }
+}
+
+// Attention that takes its stages as they come has nothing beside it that needs an SM: pulls take
+// none, and what leaves early is asked for by the attention itself.
+TEST(Beside, OneCallOfAllStagesSharesTheDeviceWithPullsAlone) {
+  for (SpMode mode : {SpMode::ring, SpMode::torus}) {
+    for (const char* machines : {"1x2", "2x1"}) {
+      const PlannedAttention made = planned_attention({.mode = mode,
+                                                       .machines = machines,
+                                                       .strategy = "sequence_parallel",
+                                                       .stages = true,
+                                                       .text = 5});
+      const Program& program = made.programs[0];
+      const Schedule& schedule = made.schedules[0];
+      const auto beside = launches_beside(program, schedule);
+      for (size_t i = 0; i < beside.size(); ++i) {
+        if (schedule.launches[i].late.empty()) continue;
+        EXPECT_TRUE(beside[i].pulls) << to_string(schedule, program);
+        EXPECT_FALSE(beside[i].communicates) << to_string(schedule, program);
+      }
+    }
   }
 }
 

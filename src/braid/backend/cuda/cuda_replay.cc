@@ -5,7 +5,9 @@
 #include <cstring>
 
 #include "braid/backend/cuda/memory.h"
+#include "braid/backend/cuda/stream_words.h"
 #include "braid/base/error.h"
+#include "braid/ops/one_sided.h"
 
 namespace braid::cuda {
 namespace {
@@ -23,7 +25,10 @@ int64_t free_bytes() {
 }  // namespace
 
 CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
-    : backend_(backend), ops_(std::move(step.launches)), parts_(step.parts) {
+    : backend_(backend),
+      by_stream_(backend.table().streams_wait()),
+      ops_(std::move(step.launches)),
+      parts_(step.parts) {
   const DeviceScope scope(backend.device().id);
   load_upload_inputs();
   const auto parts_bytes = static_cast<int64_t>(parts_.size_bytes());
@@ -42,7 +47,7 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
   std::vector<LaunchArgs> args;
   done_.resize(ops_.size());
   for (const BoundOp& op : ops_) {
-    const int late = late_launch_[calls_.size()], early = early_[calls_.size()];
+    const int late = late_launch_[calls_.size()];
     calls_.push_back({op.op, op.in, op.out, op.axis, op.part});
     const BatchPart* part =
         reinterpret_cast<const BatchPart*>(device_parts_->data()) + (op.part - parts_.data());
@@ -57,7 +62,9 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                     .beside = op.beside,
                     .ranks_alike = step.ranks_alike,
                     .arrived = late < 0 ? nullptr : stages_->of(late),
-                    .early = early < 0 ? nullptr : stages_->of(early)});
+                    .tells = early_[calls_.size() - 1].get(),
+                    .told = op.early < 0 ? nullptr : early_[static_cast<size_t>(op.early)].get(),
+                    .by_stream = by_stream_});
     kernels_.push_back(backend.table().at(op.op->def->kind).bind(args.back()));
     used_[index_of(op.stream)] = true;
     const auto make_done = [&](int i) {
@@ -72,7 +79,15 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
     if (s == Stream::compute || used_[index_of(s)]) fork_join_[index_of(s)] = make_event();
   }
   end_ = make_event();
+  for (const auto& early : early_) {
+    if (early) early->upload();
+  }
   join_launches(args);
+}
+
+// Every wait in a stream ends by itself: of a kernel by its deadline, of a word by its proxy's.
+CudaReplay::~CudaReplay() {
+  for (Stream s : kStreams) cudaStreamSynchronize(stream(s));
 }
 
 // Launches whose kernels take late inputs in stages are told of them, and tell of early results;
@@ -80,7 +95,7 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
 void CudaReplay::give_stages() {
   brings_.resize(ops_.size());
   late_launch_.assign(ops_.size(), -1);
-  early_.assign(ops_.size(), -1);
+  early_.resize(ops_.size());
   int count = 0;
   for (size_t i = 0; i < ops_.size(); ++i) {
     if (ops_[i].late.empty()) continue;
@@ -88,23 +103,21 @@ void CudaReplay::give_stages() {
     const auto& attrs = ops_[i].op->attrs.as<ops::SegmentAttentionAttrs>();
     if (!backend_.table().takes_stages(attrs, {q.dtype, q.shape})) continue;
     late_launch_[i] = count++;
-    if (attrs.has_early()) {
-      early_[i] = count;
-      count += 2;
-    }
+    if (by_stream_ && attrs.has_early()) early_[i] = std::make_unique<EarlyResults>(backend_);
     for (size_t s = 0; s < ops_[i].late.size(); ++s) {
       Brings& brings = brings_[static_cast<size_t>(ops_[i].late[s])];
       BRAID_CHECK(brings.stage == 0, "a pull that is late for two launches");
       brings = {late_launch_[i], static_cast<uint32_t>(s) + 1};
     }
   }
-  if (count > 0) stages_ = std::make_unique<StageWords>(backend_, count);
+  if (count > 0) stages_ = std::make_unique<StageWords>(backend_, count, by_stream_);
 }
 
 void CudaReplay::join_launches(std::span<const LaunchArgs> args) {
   joined_.resize(ops_.size());
   const auto alone = [&](size_t i) {
-    return parts_.size() == 1 && !ops_[i].beside.computes && !ops_[i].beside.communicates;
+    const Beside& beside = ops_[i].beside;
+    return parts_.size() == 1 && !beside.computes && !beside.communicates && !beside.pulls;
   };
   for (size_t i = 0; i < ops_.size();) {
     size_t end = i;
@@ -222,26 +235,19 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     };
     for (int awaited : ops_[i].waits) wait(s, done_[static_cast<size_t>(awaited)]);
     if (late_launch_[i] < 0) wait_for_late();
-    if (ops_[i].early >= 0) {
-      const auto early = static_cast<size_t>(ops_[i].early);
-      if (early_[early] < 0) {
-        wait(s, done_[early]);
-      } else {
-        stages_->wait(early_[early], {stream(s)});
-        chained[index_of(s)] = false;
-      }
-    }
+    // What takes early results was told of them by their launch, and has only its end to see.
+    if (ops_[i].early >= 0) wait(s, done_[static_cast<size_t>(ops_[i].early)]);
+    if (early_[i]) early_[i]->prepare();
     if (events) record((*events)[2 * i], stream(s));
     const bool joins = joined_[i].count > 0 && !events;
     const BoundKernel& kernel = joins ? joined_[i].kernel : kernels_[i];
     kernel({stream(s), chained[index_of(s)] && !events});
-    chained[index_of(s)] = true;
+    chained[index_of(s)] = ops_[i].op->def != &ops::kPull;  // which may be no kernel
     if (brings_[i].stage > 0) {
       stages_->write(brings_[i].late_launch, brings_[i].stage, {stream(s)});
     }
     if (joins) i += joined_[i].count - 1;
     if (events) record((*events)[2 * i + 1], stream(s));
-    if (early_[i] >= 0) stages_->write(early_[i], 1, {stream(s)});  // where it has no rows
     if (late_launch_[i] >= 0) wait_for_late();  // it may have had no rows to wait with
     if (done_[i]) record(done_[i], stream(s));
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "braid/backend/cuda/cuda_backend.h"
+#include "braid/backend/cuda/early_results.h"
 #include "braid/backend/cuda/stage_words.h"
 #include "braid/backend/cuda/upload_inputs.h"
 
@@ -20,6 +21,7 @@ namespace braid::cuda {
 class CudaReplay : public Replay {
  public:
   CudaReplay(CudaBackend& backend, BoundStep step);
+  ~CudaReplay() override;  // waits for its streams: what it holds they may still use
 
   void prepare() override;
   void run(std::span<LaunchTime> times) override;
@@ -67,6 +69,7 @@ class CudaReplay : public Replay {
   cudaStream_t stream(Stream s) const { return backend_.stream(s); }
 
   CudaBackend& backend_;
+  const bool by_stream_;  // words are written and waited for without kernels
   std::vector<BoundOp> ops_;
   std::vector<OpCall> calls_;
   std::vector<BoundKernel> kernels_;
@@ -81,9 +84,9 @@ class CudaReplay : public Replay {
     int late_launch = -1;  // its pair in stages_; -1: nothing
     uint32_t stage = 0;
   };
-  std::vector<Brings> brings_;          // [launches]
-  std::vector<int> late_launch_;        // [launches] its pair in stages_; -1: none
-  std::vector<int> early_;              // [launches] likewise, that tells of its early results
+  std::vector<Brings> brings_;                        // [launches]
+  std::vector<int> late_launch_;                      // [launches] its pair in stages_; -1: none
+  std::vector<std::unique_ptr<EarlyResults>> early_;  // [launches] of those that tell of them
   std::unique_ptr<StageWords> stages_;  // null where all inputs are there before their launches
   std::array<OwnedEvent, kNumStreams> fork_join_;
   OwnedEvent end_;

@@ -5,6 +5,7 @@
 
 #include "braid/backend/backend.h"
 #include "braid/backend/cuda/device.h"
+#include "braid/backend/cuda/early_results.h"
 #include "braid/backend/cuda/launch.h"
 
 namespace braid::cuda {
@@ -28,8 +29,11 @@ struct LaunchArgs {
   // Device [2], where the launch has late inputs and its kernel takes them in stages (StageWords):
   // how many are there. Null: all inputs are there before it.
   uint32_t* arrived = nullptr;
-  // Device [3], of such a launch with early results: AttentionArrivals::early.
-  uint32_t* early = nullptr;
+  // Of such a launch with early results: whom it tells. Of one that takes them: who asks for what
+  // it moves as soon as they are there.
+  EarlyResults* tells = nullptr;
+  EarlyResults* told = nullptr;
+  bool by_stream = false;  // streams may write and wait for words (KernelTable::streams_wait)
 
   // The live rows on an axis, for kernels: device memory.
   const int64_t* live(BatchAxis axis) const;
@@ -66,6 +70,9 @@ class KernelTable : public KernelCatalog {
   JoinedLaunches join(std::span<const LaunchArgs> launches) const {
     return join_ ? join_(launches) : JoinedLaunches{};
   }
+  // Whether streams may write and wait for words (stream_words.h) beside what else there is.
+  void set_streams_wait(bool wait) { streams_wait_ = wait; }
+  bool streams_wait() const { return streams_wait_; }
   void set_takes_stages(ops::TakesStages takes) { takes_stages_ = std::move(takes); }
   bool takes_stages(const ops::SegmentAttentionAttrs& attrs, const ValueType& q) const override {
     return takes_stages_ && takes_stages_(attrs, q);
@@ -78,6 +85,7 @@ class KernelTable : public KernelCatalog {
   DeviceInfo device_;
   std::map<std::string, Kernel, std::less<>> kernels_;
   Join join_;
+  bool streams_wait_ = false;
   ops::TakesStages takes_stages_;
 };
 

@@ -1,10 +1,10 @@
 #include "braid/backend/cuda/stage_words.h"
 
 #include <cuda/atomic>
-#include <cuda/std/chrono>
 
 #include "braid/backend/cuda/cuda_backend.h"
 #include "braid/backend/cuda/memory.h"
+#include "braid/backend/cuda/stream_words.h"
 #include "braid/base/error.h"
 
 namespace braid::cuda {
@@ -31,29 +31,16 @@ __global__ void write_word(uint32_t* word, uint32_t value) {
       value, ::cuda::memory_order_release);
 }
 
-__global__ void wait_for_word(uint32_t* word) {
-  const ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system> seen(*word);
-  using Clock = ::cuda::std::chrono::system_clock;
-  const auto start = Clock::now();
-  while (seen.load(::cuda::memory_order_acquire) == 0) {
-    if (Clock::now() - start > ::cuda::std::chrono::minutes(1)) {
-      atomicAdd(word + 1, 1);
-      return;
-    }
-    __nanosleep(200);
-  }
-}
-
 }  // namespace
 
-StageWords::StageWords(CudaBackend& backend, int pairs)
+StageWords::StageWords(CudaBackend& backend, int pairs, bool by_stream)
     : pairs_(pairs),
+      by_stream_(by_stream),
       words_(backend.allocate(pairs * static_cast<int64_t>(kPairBytes))),
       copy_(std::make_unique<PinnedMemory>(pairs * static_cast<int64_t>(kPairBytes))) {
   load_kernel(reset_words);
   load_kernel(report_words);
   load_kernel(write_word);
-  load_kernel(wait_for_word);
 }
 
 void StageWords::reset(cudaStream_t stream) const {
@@ -61,11 +48,11 @@ void StageWords::reset(cudaStream_t stream) const {
 }
 
 void StageWords::write(int pair, uint32_t stage, const LaunchContext& context) const {
+  if (by_stream_) {
+    const StreamWord word{StreamWord::Does::write, of(pair), stage};
+    return put_words(context.stream, {&word, 1});
+  }
   launch_kernel({context.stream, false}, write_word, dim3(1), dim3(1), 0, of(pair), stage);
-}
-
-void StageWords::wait(int pair, const LaunchContext& context) const {
-  launch_kernel({context.stream, false}, wait_for_word, dim3(1), dim3(1), 0, of(pair));
 }
 
 void StageWords::fetch(cudaStream_t stream) const {
@@ -77,8 +64,7 @@ void StageWords::check() const {
   const auto* words = reinterpret_cast<const uint32_t*>(copy_->data());
   for (int i = 0; i < pairs_; ++i) {
     if (words[2 * i + 1] == 0) continue;
-    fail(ErrorCode::kDeadline,
-         "a launch's late inputs or early results did not come: {} waits for them ran out",
+    fail(ErrorCode::kDeadline, "a launch's late inputs did not come: {} waits for them ran out",
          words[2 * i + 1]);
   }
 }

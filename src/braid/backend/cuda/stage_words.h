@@ -10,27 +10,25 @@ namespace braid::cuda {
 class CudaBackend;
 
 // How launches learn, while they run, which stages of their inputs are there (BoundOp::late): two
-// words of device memory for each, the number of stages and a count of its waits that ran out. A
-// launch with early results has two pairs more, for those that wait for these and for a count.
+// words of device memory for each, the number of stages and a count of its waits that ran out.
 class StageWords {
  public:
-  StageWords(CudaBackend& backend, int pairs);
+  // With `by_stream` the streams write them themselves (stream_words.h), else kernels do.
+  StageWords(CudaBackend& backend, int pairs, bool by_stream);
 
   uint32_t* of(int pair) const { return reinterpret_cast<uint32_t*>(words_->data()) + 2 * pair; }
   // In streams, capturable: at a step's begin no stage is there (a call leaves zero, but a rank
   // without rows of the last stages hears of them after it); this one is, once all before it in the
-  // stream is done; the stream goes on once the first is, or after a minute, by when waits of the
-  // launch itself, whose errors say more, have ended; at the step's end the host is told of waits
-  // that ran out.
+  // stream is done; at the step's end the host is told of waits that ran out.
   void reset(cudaStream_t stream) const;
   void write(int pair, uint32_t stage, const LaunchContext& context) const;
-  void wait(int pair, const LaunchContext& context) const;
   void fetch(cudaStream_t stream) const;
   // After a step: fails with kDeadline if a wait ran out.
   void check() const;
 
  private:
   const int pairs_;
+  const bool by_stream_;
   std::unique_ptr<DeviceMemory> words_;  // u32 [pairs, 2]
   std::unique_ptr<DeviceMemory> copy_;   // the same in pinned host memory
 };

@@ -1,5 +1,7 @@
 #include "braid/fabric/peer/adapter_link.h"
 
+#include "braid/fabric/peer/stream_write.h"
+
 namespace braid::fabric {
 namespace {
 
@@ -16,13 +18,12 @@ LinkPort::Clock::time_point LinkPort::reserve(Clock::time_point ready, Clock::du
   return free_at_;
 }
 
-AdapterLink::AdapterLink(int from_device, int to_device, std::optional<Link> speed,
-                         std::shared_ptr<LinkPort> port,
-                         std::function<void(std::exception_ptr)> on_error)
-    : LinkProxy(from_device, StagingRing::kSlotBytes, std::move(on_error)),
+AdapterLink::AdapterLink(const Sender& sender, int to_device, std::optional<Link> speed,
+                         std::shared_ptr<LinkPort> port)
+    : LinkProxy(sender, StagingRing::kSlotBytes),
       speed_(speed),
       port_(std::move(port)),
-      ring_(from_device, to_device, kSlots) {
+      ring_(sender.device, to_device, kSlots) {
   start();
 }
 
@@ -72,6 +73,10 @@ bool AdapterLink::forward() {
   }
   if (Clock::now() < *passage.due) return false;
   ring_.drain(slot, piece.dst, piece.block);
+  if (passage.chunk + 1 == passage.job->chunks().size()) {
+    stream_write(ring_.in(), reinterpret_cast<uint64_t*>(passage.job->done()),
+                 passage.job->answer());
+  }
   cuda::record(ring_.empty(slot), ring_.in());
   ++forwarded_;
   return true;
@@ -82,8 +87,6 @@ bool AdapterLink::finish() {
   const size_t slot = finished_ % kSlots;
   if (!over(cudaEventQuery(ring_.empty(slot).get()))) return false;
   ++finished_;
-  const Passage& passage = passages_[slot];
-  if (passage.chunk + 1 == passage.job->chunks().size()) passage.job->tell_done();
   return true;
 }
 

@@ -26,8 +26,8 @@ class LinkPort {
 // through a ring, so that both copies run at once, at the speed of the link where one is given.
 class AdapterLink final : public LinkProxy {
  public:
-  AdapterLink(int from_device, int to_device, std::optional<Link> speed,
-              std::shared_ptr<LinkPort> port, std::function<void(std::exception_ptr)> on_error);
+  AdapterLink(const Sender& sender, int to_device, std::optional<Link> speed,
+              std::shared_ptr<LinkPort> port);
   ~AdapterLink() override;
 
  private:

@@ -8,9 +8,9 @@
 
 namespace braid::fabric {
 
-DirectLink::DirectLink(int from_device, std::function<void(std::exception_ptr)> on_error)
-    : LinkProxy(from_device, std::numeric_limits<int64_t>::max(), std::move(on_error)) {
-  const cuda::DeviceScope scope(from_device);
+DirectLink::DirectLink(const Sender& sender)
+    : LinkProxy(sender, std::numeric_limits<int64_t>::max()) {
+  const cuda::DeviceScope scope(sender.device);
   stream_ = cuda::make_stream();
   start();
 }
@@ -24,7 +24,7 @@ void DirectLink::begin(Job& job) {
   for (const Piece& piece : job.chunks()) {
     copy_async(piece.dst, piece.src, piece.block, stream_.get());
   }
-  stream_write(stream_.get(), reinterpret_cast<uint64_t*>(job.done()), job.started());
+  stream_write(stream_.get(), reinterpret_cast<uint64_t*>(job.done()), job.answer());
 }
 
 void DirectLink::rest() {

@@ -10,7 +10,7 @@ namespace braid::fabric {
 // ranks' copies, in a hardware queue that they share.
 class DirectLink final : public LinkProxy {
  public:
-  DirectLink(int from_device, std::function<void(std::exception_ptr)> on_error);
+  explicit DirectLink(const Sender& sender);
   ~DirectLink() override;
 
  private:
@@ -18,7 +18,7 @@ class DirectLink final : public LinkProxy {
   bool advance() override { return false; }
   void rest() override;
 
-  cuda::OwnedStream stream_;  // of from_device
+  cuda::OwnedStream stream_;  // of the sender's device
 };
 
 }  // namespace braid::fabric

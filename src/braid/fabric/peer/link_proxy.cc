@@ -1,17 +1,17 @@
 #include "braid/fabric/peer/link_proxy.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "braid/base/error.h"
 #include "braid/fabric/block_chunks.h"
 
 namespace braid::fabric {
 
 using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
 
-LinkProxy::LinkProxy(int from_device, int64_t chunk_bytes,
-                     std::function<void(std::exception_ptr)> on_error)
-    : from_device_(from_device), chunk_bytes_(chunk_bytes), on_error_(std::move(on_error)) {}
+LinkProxy::LinkProxy(const Sender& sender, int64_t chunk_bytes)
+    : sender_(sender), chunk_bytes_(chunk_bytes) {}
 
 bool LinkProxy::over(cudaError_t state) {
   if (state != cudaErrorNotReady) cuda::check_cuda(state, "a copy between GPUs");
@@ -19,13 +19,16 @@ bool LinkProxy::over(cudaError_t state) {
 }
 
 void LinkProxy::start() {
-  thread_ = std::thread([this] { run(); });
+  moves_ = true;
+  mover_ = std::thread([this] { move(); });
+  watcher_ = std::thread([this] { watch(); });
 }
 
 void LinkProxy::stop() {
-  std::lock_guard lock(stop_mutex_);
   stop_ = true;
-  if (thread_.joinable()) thread_.join();
+  for (std::thread* thread : {&mover_, &watcher_}) {
+    if (thread->joinable()) thread->join();
+  }
 }
 
 LinkProxy::Job::Job(LinkProxy& proxy) : proxy_(proxy) {
@@ -39,21 +42,37 @@ LinkProxy::Job::Job(LinkProxy& proxy) : proxy_(proxy) {
 }
 
 LinkProxy::Job::~Job() {
-  // What was asked for ends by itself, soon; else the proxy ends, which still knows the job.
-  const auto under_way = [&] {
-    return !proxy_.failed_ && !proxy_.stop_ &&
-           std::atomic_ref(*asked()).load() != std::atomic_ref(*done()).load();
-  };
-  const auto limit = Clock::now() + std::chrono::seconds(10);
-  while (under_way() && Clock::now() < limit) {
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
-  if (under_way()) proxy_.stop();
+  while (in_use()) std::this_thread::sleep_for(20us);  // at most until its deadline
   {
     std::lock_guard lock(proxy_.mutex_);
     std::erase(proxy_.jobs_, this);
   }
   cudaFreeHost(words_);
+}
+
+bool LinkProxy::Job::in_use() const {
+  std::lock_guard lock(proxy_.mutex_);
+  // Once the job has failed an answer does not say that the first thread is through with this.
+  return proxy_.moves_ && (is_asked() || is_under_way() || proxy_.sender_.job.is_set());
+}
+
+bool LinkProxy::Job::is_asked() const {
+  return std::atomic_ref(*asked()).load(std::memory_order_acquire) != 0;
+}
+
+bool LinkProxy::Job::is_under_way() const {
+  return std::atomic_ref(done()[1]).load(std::memory_order_acquire) != started_;
+}
+
+void LinkProxy::Job::take() {
+  ++started_;
+  std::atomic_ref(*asked()).store(0);
+}
+
+int64_t LinkProxy::Job::bytes() const {
+  int64_t sum = 0;
+  for (const Piece& chunk : chunks_) sum += chunk.block.bytes();
+  return sum;
 }
 
 void LinkProxy::Job::set(const std::vector<Piece>& pieces) {
@@ -68,15 +87,14 @@ void LinkProxy::Job::set(const std::vector<Piece>& pieces) {
 }
 
 void LinkProxy::Job::tell_done() {
-  std::atomic_ref(*done()).store(started_, std::memory_order_release);
+  std::atomic_ref(*reinterpret_cast<uint64_t*>(done())).store(answer(), std::memory_order_release);
 }
 
-void LinkProxy::run() {
-  using namespace std::chrono_literals;
-  Clock::time_point busy = Clock::now();
+void LinkProxy::move() {
   try {
-    cuda::check_cuda(cudaSetDevice(from_device_), "choice of the device");
-    while (!stop_) {
+    Clock::time_point busy = Clock::now();
+    cuda::check_cuda(cudaSetDevice(sender_.device), "choice of the device");
+    while (!stop_ && !sender_.job.is_set()) {
       const bool found = collect(), moving = advance();
       if (found || moving) {
         busy = Clock::now();
@@ -86,21 +104,60 @@ void LinkProxy::run() {
       }
     }
   } catch (...) {
-    failed_ = true;
-    on_error_(std::current_exception());
+    sender_.job.set(sender_.rank, std::current_exception());
   }
+  moves_ = false;
 }
 
 bool LinkProxy::collect() {
-  std::lock_guard lock(mutex_);
-  bool found = false;
-  for (Job* job : jobs_) {
-    if (std::atomic_ref(*job->asked()).load(std::memory_order_acquire) == job->started_) continue;
-    ++job->started_;
-    found = true;
-    begin(*job);
+  taken_.clear();
+  {
+    std::lock_guard lock(mutex_);
+    for (Job* job : jobs_) {
+      if (!job->is_asked() || job->is_under_way()) continue;
+      job->take();
+      taken_.push_back(job);
+    }
   }
-  return found;
+  for (Job* job : taken_) begin(*job);
+  return !taken_.empty();
+}
+
+void LinkProxy::watch() {
+  while (!stop_) {
+    const bool failed = sender_.job.is_set();
+    try {
+      failed ? answer_all() : check_deadlines();
+    } catch (...) {
+      sender_.job.set(sender_.rank, std::current_exception());
+    }
+    std::this_thread::sleep_for(failed ? 50us : 5000us);
+  }
+}
+
+void LinkProxy::check_deadlines() {
+  std::lock_guard lock(mutex_);
+  for (Job* job : jobs_) {
+    // Requests are numbered: the one that waits to be begun, or is under way.
+    const bool asked = job->is_asked();
+    if (!asked && !job->is_under_way()) continue;
+    const uint32_t request = job->started_ + asked;
+    if (request != job->seen_) {
+      job->seen_ = request;
+      job->seen_at_ = Clock::now();
+    } else if (Clock::now() - job->seen_at_ > sender_.deadline) {
+      fail(ErrorCode::kDeadline, "a transfer of {} bytes from cuda:{} has not ended in {:.3g} s",
+           job->bytes(), sender_.device, std::chrono::duration<double>(sender_.deadline).count());
+    }
+  }
+}
+
+void LinkProxy::answer_all() {
+  std::lock_guard lock(mutex_);
+  for (Job* job : jobs_) {
+    if (job->is_asked()) job->take();
+    if (job->is_under_way()) job->tell_done();
+  }
 }
 
 }  // namespace braid::fabric

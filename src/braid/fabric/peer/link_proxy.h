@@ -1,9 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
-#include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -11,17 +10,29 @@
 
 #include "braid/backend/cuda/check.h"
 #include "braid/fabric/fabric.h"
+#include "braid/fabric/job_error.h"
 
 namespace braid::fabric {
 
-// The way from one GPU to another: a host thread that carries out transfers when a kernel asks for
+// The way from one GPU to another: a host thread that carries out transfers when a device asks for
 // them, by copy engines. No SM takes part, so that what computes keeps all of them. DirectLink
-// copies from GPU to GPU, AdapterLink through host memory, as between machines.
+// copies from GPU to GPU, AdapterLink through host memory, as between machines. Every request is
+// answered: one that takes longer than the deadline ends the job, as a copy that fails does, and
+// once the job has failed nothing is moved. A second thread sees to that, which calls no CUDA: the
+// first can be held up by whoever frees memory, who waits for a stream that waits for an answer.
 class LinkProxy {
  public:
   virtual ~LinkProxy() = default;
   LinkProxy(const LinkProxy&) = delete;
   LinkProxy& operator=(const LinkProxy&) = delete;
+
+  // Whose way out it is.
+  struct Sender {
+    int rank = 0;
+    int device = 0;
+    std::chrono::nanoseconds deadline{};  // of one request
+    JobError& job;                        // lives longer than the proxy
+  };
 
   struct Piece {
     std::byte* dst = nullptr;
@@ -29,9 +40,9 @@ class LinkProxy {
     Block block;
   };
 
-  // A transfer that can be asked for again and again, one at a time: who asks adds one to asked(),
-  // with release at system scope, and has the data once done() is as much. Both are pinned words.
-  // Made and destroyed while no device waits. It lives no longer than the proxy.
+  // A transfer that can be asked for again and again, one at a time: who asks stores 1 to asked(),
+  // with release at system scope, has the data once done() is 1, and stores 0 there. Both are
+  // pinned words. Made and destroyed while no device waits. It lives no longer than the proxy.
   class Job {
    public:
     ~Job();
@@ -43,25 +54,32 @@ class LinkProxy {
     // What it moves from now on. Only while it is not asked for.
     void set(const std::vector<Piece>& pieces);
 
-    // For the proxy's thread: what one copy each moves, and how often it has begun.
+    // For the proxy: what one copy each moves; who answers writes 64 bits at done(), behind the
+    // data, by a stream or by the host.
     const std::vector<Piece>& chunks() const { return chunks_; }
-    uint32_t started() const { return started_; }
+    int64_t bytes() const;
+    uint64_t answer() const { return uint64_t{started_} << 32 | 1; }
     void tell_done();  // by the host
 
    private:
     friend class LinkProxy;
     explicit Job(LinkProxy& proxy);
+    bool is_asked() const;
+    bool is_under_way() const;  // begun, and not answered
+    void take();                // what is asked for is under way
+    bool in_use() const;
     LinkProxy& proxy_;
-    uint32_t* words_ = nullptr;  // pinned: asked, and a cache line later done
-    uint32_t started_ = 0;
+    uint32_t* words_ = nullptr;  // pinned: asked, and a cache line later done and answers so far
+    std::atomic<uint32_t> started_{0};
     std::vector<Piece> chunks_;
+    uint32_t seen_ = 0;  // the request that the second thread saw last, and when first
+    std::chrono::steady_clock::time_point seen_at_{};
   };
   std::unique_ptr<Job> make_job() { return std::unique_ptr<Job>(new Job(*this)); }
 
  protected:
-  // `on_error` gets what a copy failed with; the proxy then does nothing more. Chunks have at most
-  // `chunk_bytes`.
-  LinkProxy(int from_device, int64_t chunk_bytes, std::function<void(std::exception_ptr)> on_error);
+  // Chunks have at most `chunk_bytes`.
+  LinkProxy(const Sender& sender, int64_t chunk_bytes);
   // By who derives from it: at the end of the constructor, and first in the destructor.
   void start();
   void stop();  // whatever is under way
@@ -69,7 +87,7 @@ class LinkProxy {
   // Whether copies that were asked about have ended; throws what they failed with.
   static bool over(cudaError_t state);
 
-  // On the proxy's thread. `job` is asked for once more; nobody sets it until it is done.
+  // On the proxy's first thread. `job` is asked for once more; nobody sets it until it is done.
   virtual void begin(Job& job) = 0;
   // Whether something is under way that wants the thread's eye.
   virtual bool advance() = 0;
@@ -77,18 +95,19 @@ class LinkProxy {
   virtual void rest() {}
 
  private:
-  void run();
+  void move();  // the first thread
   bool collect();
+  void watch();  // the second
+  void check_deadlines();
+  void answer_all();
 
-  const int from_device_;
+  const Sender sender_;
   const int64_t chunk_bytes_;
-  const std::function<void(std::exception_ptr)> on_error_;
-  std::mutex mutex_;  // of jobs_ and what a Job holds
+  std::mutex mutex_;  // of jobs_ and what is under way; not held while CUDA is called
   std::vector<Job*> jobs_;
-  std::atomic<bool> stop_{false};
-  std::mutex stop_mutex_;
-  std::atomic<bool> failed_{false};
-  std::thread thread_;
+  std::vector<Job*> taken_;  // collect()'s
+  std::atomic<bool> moves_{false}, stop_{false};
+  std::thread mover_, watcher_;
 };
 
 }  // namespace braid::fabric

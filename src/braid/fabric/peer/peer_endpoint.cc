@@ -1,5 +1,6 @@
 #include "braid/fabric/peer/peer_endpoint.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "braid/backend/cuda/device.h"
@@ -37,21 +38,26 @@ class PeerEndpoint::Pending final : public Transfer::Pending {
 
 PeerEndpoint::PeerEndpoint(PeerFabric& fabric, int rank)
     : fabric_(fabric), rank_(rank), device_(fabric.config_.devices[rank]), counters_(fabric.tags_) {
-  const cuda::DeviceScope guard(device_);
   for (int peer = 0; peer < fabric.config_.ranks; ++peer) {
     auto p = std::make_unique<Peer>();
     p->link = fabric.config_.links.between(rank, peer, fabric.config_.ranks);
-    p->puts = cuda::make_stream();
-    p->gets = cuda::make_stream();
     peers_.push_back(std::move(p));
   }
 }
 
 PeerEndpoint::~PeerEndpoint() {
   for (const auto& peer : peers_) {
-    cudaStreamSynchronize(peer->puts.get());
-    cudaStreamSynchronize(peer->gets.get());
+    for (const cuda::OwnedStream* stream : {&peer->puts, &peer->gets}) {
+      if (*stream) cudaStreamSynchronize(stream->get());
+    }
   }
+}
+
+cudaStream_t PeerEndpoint::made(cuda::OwnedStream& stream) {
+  std::lock_guard lock(streams_mutex_);
+  const cuda::DeviceScope guard(device_);
+  if (!stream) stream = cuda::make_stream();
+  return stream.get();
 }
 
 LinkClass PeerEndpoint::link(int from, int to) const {
@@ -76,6 +82,10 @@ PeerControl* PeerEndpoint::control(int rank) const {
 
 WaitReport* PeerEndpoint::report() const {
   return reinterpret_cast<WaitReport*>(fabric_.reports_->part(rank_));
+}
+
+bool PeerEndpoint::shares_gpu() const {
+  return std::ranges::count(fabric_.config_.devices, device_) > 1;
 }
 
 Duration PeerEndpoint::device_deadline() const {
@@ -149,7 +159,7 @@ Transfer PeerEndpoint::put_async(SymPtr<std::byte> dst, int peer, const void* sr
     return pending(link.from_device(), link.sent(), true, peer, block.bytes(), tag);
   }
   const cuda::DeviceScope guard(device_);
-  const cudaStream_t stream = peers_[peer]->puts.get();
+  const cudaStream_t stream = made(peers_[peer]->puts);
   peers_[peer]->has_puts = true;
   copy_async(to, from, block, stream);
   return pending(device_, stream, true, peer, block.bytes(), tag);
@@ -169,7 +179,7 @@ Transfer PeerEndpoint::get_async(void* dst, SymPtr<std::byte> src, int peer, con
     return pending(link.to_device(), link.arrived(), false, peer, block.bytes(), tag);
   }
   const cuda::DeviceScope guard(device_);
-  const cudaStream_t stream = peers_[peer]->gets.get();
+  const cudaStream_t stream = made(peers_[peer]->gets);
   copy_async(to, from, block, stream);
   return pending(device_, stream, false, peer, block.bytes(), tag);
 }
@@ -179,14 +189,15 @@ void PeerEndpoint::signal(SymPtr<Signal> slot, int peer, SignalOp op, uint64_t v
   std::atomic_ref<uint64_t> word = counter(slot, peer);
   Peer& p = *peers_[peer];
   counters_.add(tag, Verb::signal, p.link, kSignalBytes);
+  // With nothing before it in the stream the host delivers it itself.
+  const auto deliver = [&] {
+    op == SignalOp::set ? word.store(value) : static_cast<void>(word.fetch_add(value));
+  };
+  if (!p.has_puts.load()) return deliver();
   const bool staged = p.link == LinkClass::cluster;
   const int device = staged ? fabric_.staged(rank_, peer).to_device() : device_;
-  const cudaStream_t stream = staged ? fabric_.staged(rank_, peer).arrived() : p.puts.get();
-  // With nothing before it in the stream the host delivers it itself.
-  if (!p.has_puts.load() || cudaStreamQuery(stream) == cudaSuccess) {
-    op == SignalOp::set ? word.store(value) : static_cast<void>(word.fetch_add(value));
-    return;
-  }
+  const cudaStream_t stream = staged ? fabric_.staged(rank_, peer).arrived() : made(p.puts);
+  if (cudaStreamQuery(stream) == cudaSuccess) return deliver();
   const cuda::DeviceScope guard(device);
   auto* const address =
       &reinterpret_cast<Signal*>(static_cast<PeerSegment&>(*slot.segment).part(peer) + slot.offset)

@@ -41,6 +41,7 @@ class PeerEndpoint final : public Endpoint {
   TrafficCounters& traffic() override { return counters_; }
 
   int device() const { return device_; }
+  bool shares_gpu() const;
   // The symmetric place of an address of this rank's memory, if it is in a segment of the world.
   std::optional<SymPtr<std::byte>> place(const void* address) const;
   // Where kernels of this rank reach a peer's copy of a local symmetric address, for words that
@@ -58,11 +59,11 @@ class PeerEndpoint final : public Endpoint {
  private:
   struct Peer {
     LinkClass link;
-    cuda::OwnedStream puts;
-    cuda::OwnedStream gets;
+    cuda::OwnedStream puts, gets;       // made at first need
     std::atomic<bool> has_puts{false};  // perhaps not complete
   };
   class Pending;
+  cudaStream_t made(cuda::OwnedStream& stream);
 
   std::shared_ptr<Segment> allocate_bytes(int64_t count, int64_t elem_bytes,
                                           std::string_view name) override;
@@ -75,6 +76,7 @@ class PeerEndpoint final : public Endpoint {
   const int rank_;
   const int device_;
   std::vector<std::unique_ptr<Peer>> peers_;  // [world]
+  std::mutex streams_mutex_;                  // of making them
   TrafficCounters counters_;
   int64_t next_allocation_ = 0;
 };

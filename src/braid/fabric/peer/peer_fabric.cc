@@ -105,12 +105,6 @@ PeerFabric::PeerFabric(PeerFabricConfig config) : config_(std::move(config)) {
     const cuda::DeviceScope guard(config_.devices[a]);
     load_pace();
     abort_streams_.push_back(cuda::make_stream());
-    auto* const control = reinterpret_cast<PeerControl*>(control_->part(a));
-    for (int b = 0; b < config_.ranks; ++b) {
-      if (links.between(a, b, config_.ranks) != LinkClass::cluster) continue;
-      staged_[a * config_.ranks + b] = std::make_unique<StagedLink>(
-          config_.devices[a], config_.devices[b], links.cluster_link, &control->port_free_at);
-    }
   }
   proxies_.resize(config_.ranks * config_.ranks);
   for (int rank = 0; rank < config_.ranks; ++rank) {
@@ -162,7 +156,9 @@ std::string PeerFabric::expired(int rank) const {
 
 void PeerFabric::check(int rank) {
   if (const std::string mine = expired(rank); !mine.empty()) {
-    throw Error(ErrorCode::kDeadline, mine);
+    const Error error(ErrorCode::kDeadline, mine);
+    error_.set(rank, std::make_exception_ptr(error));
+    throw error;
   }
   for (int r = 0; r < config_.ranks; ++r) {
     // Kernels have said so before the rank's own thread could: what ends the job is the same.
@@ -181,19 +177,30 @@ std::shared_ptr<PeerSegment> PeerFabric::allocate(int rank, int64_t index, int64
   });
 }
 
+StagedLink& PeerFabric::staged(int from, int to) {
+  std::lock_guard lock(links_mutex_);
+  auto& link = staged_[from * config_.ranks + to];
+  if (!link) {
+    auto* const control = reinterpret_cast<PeerControl*>(control_->part(from));
+    link = std::make_unique<StagedLink>(config_.devices[from], config_.devices[to],
+                                        config_.links.cluster_link, &control->port_free_at);
+  }
+  return *link;
+}
+
 LinkProxy& PeerFabric::proxy(int from, int to) {
-  std::lock_guard lock(proxies_mutex_);
+  std::lock_guard lock(links_mutex_);
   const LinkClass link = config_.links.between(from, to, config_.ranks);
   const bool direct = link != LinkClass::cluster;
   // Copies to several peers at once are slower than one after the other.
   auto& proxy = proxies_[from * config_.ranks + (direct ? from : to)];
   if (proxy) return *proxy;
-  const auto failed = [this, from](std::exception_ptr error) { abort(from, std::move(error)); };
+  const LinkProxy::Sender sender{from, config_.devices[from], config_.device_deadline, error_};
   if (direct) {
-    proxy = std::make_unique<DirectLink>(config_.devices[from], failed);
+    proxy = std::make_unique<DirectLink>(sender);
   } else {
-    proxy = std::make_unique<AdapterLink>(config_.devices[from], config_.devices[to],
-                                          config_.links.speed(link), ports_[from], failed);
+    proxy = std::make_unique<AdapterLink>(sender, config_.devices[to], config_.links.speed(link),
+                                          ports_[from]);
   }
   return *proxy;
 }

@@ -61,8 +61,8 @@ class PeerFabric final : public Fabric {
   std::string expired(int rank) const;  // the deadline error of a kernel's wait, or nothing
   std::shared_ptr<PeerSegment> allocate(int rank, int64_t index, int64_t bytes,
                                         PeerSegment::Where where, std::string_view name);
-  StagedLink& staged(int from, int to) const { return *staged_[from * config_.ranks + to]; }
-  // Started at first need.
+  // Made at first need.
+  StagedLink& staged(int from, int to);
   LinkProxy& proxy(int from, int to);
 
   PeerFabricConfig config_;
@@ -70,14 +70,14 @@ class PeerFabric final : public Fabric {
   std::shared_ptr<SegmentTable> table_ = std::make_shared<SegmentTable>();
   std::shared_ptr<PeerSegment> control_;                  // [ranks] of PeerControl, device memory
   std::shared_ptr<PeerSegment> reports_;                  // [ranks] of WaitReport, pinned
-  std::vector<std::unique_ptr<StagedLink>> staged_;       // [ranks, ranks]; null within a machine
   std::vector<cuda::OwnedStream> abort_streams_;          // [ranks]
   std::vector<char> reach_;                               // [ranks, ranks]: kernels see the memory
   std::vector<std::unique_ptr<PeerEndpoint>> endpoints_;  // [ranks]
 
   JobError error_;
   Allocations<PeerSegment> allocations_;
-  std::mutex proxies_mutex_;
+  std::mutex links_mutex_;
+  std::vector<std::unique_ptr<StagedLink>> staged_;  // [ranks, ranks], of those in use
   std::vector<std::shared_ptr<LinkPort>> ports_;     // [ranks]
   std::vector<std::unique_ptr<LinkProxy>> proxies_;  // [ranks, ranks], of those in use
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "braid/backend/cuda/memory.h"
+#include "braid/backend/cuda/stream_words.h"
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/comm/push_config.h"
 #include "braid/kernels/cuda/register.h"
@@ -11,7 +12,7 @@
 namespace braid::cuda {
 namespace {
 
-// How the moves of a pull or a push go.
+// How the moves of a pull or a push go. Bound, it stays where it is.
 class Transfers {
  public:
   Transfers(const LaunchArgs& args, const OneSidedComm& comm, bool put)
@@ -19,6 +20,7 @@ class Transfers {
         comm_(comm),
         put_(put),
         whole_(args.whole_batch),
+        by_stream_(args.by_stream),
         tag_(comm.endpoint().tag(put ? "push" : "pull")),
         config_(put ? choose(describe(args.beside.computes), args.device.num_sms) : PushConfig{}) {
     const auto& attrs = call_.attrs<ops::MoveAttrs>();
@@ -28,36 +30,25 @@ class Transfers {
       if (!moves || config_.ctas > 0) break;
       asked_.jobs.push_back(comm.endpoint().make_transfer(peer, put));
     }
-    const int64_t counters = config_.ctas > 0 ? 1 : std::ssize(asked_.jobs);
-    if (counters == 0) return;
-    counts_ = std::make_unique<CudaMemory>(args.device.id, 4 * counters);
-    asked_.counts = reinterpret_cast<uint32_t*>(counts_->data());
+    if (config_.ctas > 0) ended_ = std::make_unique<CudaMemory>(args.device.id, sizeof(uint32_t));
+    asked_.asked = args.told != nullptr;
+    for (size_t i = 0; asked_.asked && i < asked_.jobs.size(); ++i) {
+      args.told->add(asked_.jobs[i]->asked(), [this, i] { set_pieces(i); });
+    }
   }
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
 
   void launch(const uint32_t* arrivals, const LaunchContext& context) {
-    std::vector<fabric::LinkProxy::Piece> pieces;
-    std::vector<int> peers;  // of the pieces
-    fabric::PeerEndpoint& e = comm_.endpoint();
-    for (const ops::Move& move : moves()) {
-      const TensorView& src = call_.in[static_cast<size_t>(move.src)];
-      for (int64_t b = 0; b < sequences_of(call_, src, whole_); ++b) {
-        pieces.push_back(piece_of(move, b));
-        peers.push_back(move.peer);
-        e.traffic().add(tag_, put_ ? fabric::Verb::put : fabric::Verb::get,
-                        e.link(e.rank(), move.peer), pieces.back().block.bytes());
-      }
-    }
+    count();
     if (config_.ctas > 0) {
-      return comm_.store({std::move(pieces), asked_.peers, asked_.counts, config_.ctas}, arrivals,
-                         context);
+      std::vector<fabric::LinkProxy::Piece> pieces;
+      for (int peer : asked_.peers) append_pieces(peer, pieces);
+      auto* const ended = reinterpret_cast<uint32_t*>(ended_->data());
+      return comm_.store({std::move(pieces), asked_.peers, ended, config_.ctas}, arrivals, context);
     }
-    for (size_t i = 0; i < asked_.jobs.size(); ++i) {
-      std::vector<fabric::LinkProxy::Piece> mine;
-      for (size_t n = 0; n < pieces.size(); ++n) {
-        if (peers[n] == asked_.peers[i]) mine.push_back(pieces[n]);
-      }
-      asked_.jobs[i]->set(mine);
-    }
+    for (size_t i = 0; !asked_.asked && i < asked_.jobs.size(); ++i) set_pieces(i);
+    if (!put_ && by_stream_) return comm_.fetch(asked_, context);
     comm_.transfer(asked_, arrivals, context);
   }
 
@@ -76,6 +67,32 @@ class Transfers {
       desc.across_machines |= e.link(e.rank(), move.peer) == LinkClass::cluster;
     }
     return desc;
+  }
+
+  void count() const {
+    fabric::PeerEndpoint& e = comm_.endpoint();
+    for (const ops::Move& move : moves()) {
+      const TensorView& src = call_.in[static_cast<size_t>(move.src)];
+      const int64_t elems = move.elems(src.shape[3]) * sequences_of(call_, src, whole_);
+      e.traffic().add(tag_, put_ ? fabric::Verb::put : fabric::Verb::get,
+                      e.link(e.rank(), move.peer), bytes_of(src.dtype, elems));
+    }
+  }
+
+  void set_pieces(size_t job) {
+    std::vector<fabric::LinkProxy::Piece> pieces;
+    append_pieces(asked_.peers[job], pieces);
+    asked_.jobs[job]->set(pieces);
+  }
+
+  void append_pieces(int peer, std::vector<fabric::LinkProxy::Piece>& pieces) const {
+    for (const ops::Move& move : moves()) {
+      if (move.peer != peer) continue;
+      const TensorView& src = call_.in[static_cast<size_t>(move.src)];
+      for (int64_t b = 0; b < sequences_of(call_, src, whole_); ++b) {
+        pieces.push_back(piece_of(move, b));
+      }
+    }
   }
 
   fabric::LinkProxy::Piece piece_of(const ops::Move& move, int64_t b) const {
@@ -103,10 +120,10 @@ class Transfers {
 
   const OpCall& call_;
   const OneSidedComm& comm_;
-  const bool put_, whole_;
+  const bool put_, whole_, by_stream_;
   const fabric::Tag tag_;
   const PushConfig config_;
-  std::unique_ptr<DeviceMemory> counts_;
+  std::unique_ptr<DeviceMemory> ended_;  // of stores
   OneSidedComm::Transfers asked_;
 };
 
@@ -149,6 +166,8 @@ void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm) {
   add(ops::kPull, bind_pull);
   add(ops::kPush, bind_push);
   add(ops::kSync, bind_sync);
+  // Of ranks that share a GPU one's words have held up what the other waited for.
+  table.set_streams_wait(has_queues_for_words() && !comm.endpoint().shares_gpu());
 }
 
 }  // namespace braid::cuda

@@ -235,7 +235,8 @@ int64_t bytes_of_sums(const SegmentAttentionAttrs& attrs, const ValueType& q, in
   if (attrs.last_stage() == 0 || !takes_stages(attrs, q)) return 0;
   int64_t units = 0;
   for (const ops::QSegment& s : attrs.q) units += round_up(s.rows, 64 * kMaxTileUnits) / 64;
-  units = units * attrs.heads * q.shape[0] + int64_t{num_sms} * kMaxTileUnits;
+  const int more = attrs.has_early() ? 2 : 1;  // of early items and others each
+  units = units * attrs.heads * q.shape[0] + int64_t{num_sms} * kMaxTileUnits * more;
   const int64_t unit = int64_t{128} * 16 * sum_units(static_cast<int>(q.shape[3]));
   return units * (unit + static_cast<int64_t>(kHeldItemBytes));
 }
@@ -249,7 +250,8 @@ AttentionArrivals arrivals_of(const LaunchArgs& args, int64_t sums_bytes) {
   using std::chrono::milliseconds;
   const auto deadline = std::chrono::duration_cast<milliseconds>(endpoint.device_deadline());
   return {args.arrived, args.workspace, static_cast<size_t>(sums_bytes),
-          2 * static_cast<uint32_t>(deadline.count()), args.early};
+          2 * static_cast<uint32_t>(deadline.count()),
+          args.tells != nullptr ? args.tells->device() : nullptr};
 }
 
 BoundKernel bind_plain_segments(const LaunchArgs& args) {
@@ -278,7 +280,6 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   const ValueType q{call.in[kQ].dtype, call.in[kQ].shape};
   if (!is_fast(desc_of(attrs, q))) return bind_plain_segments(args);
   const bool stages = args.arrived != nullptr;
-  BRAID_CHECK(!stages || args.beside.communicates, "late inputs whose pulls have no SM to run on");
   const AttentionArrivals arrivals =
       arrivals_of(args, bytes_of_sums(attrs, q, args.device.num_sms));
   std::byte* counters = shared.scratch.get(args, kAttentionWorkspaceBytes);
@@ -288,11 +289,14 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   };
   std::vector<Bound> bound;
   const Owners owners(args);
+  const bool spares = args.beside.communicates || (args.beside.pulls && !args.by_stream);
+  // Whom no kernel tells of early results, its stream does.
+  const EarlyResults* tells = args.tells;
   for (const Part& part : parts_of(attrs)) {
     BRAID_CHECK((part.first && part.last) || has_state_rows(call), "a cut call without a state");
     const Call made = make_call(call, part, call.in[0].shape[0], owners, stages);
     const AttentionDevice device = attention_device(args.device);
-    const Bound b = args.beside.communicates
+    const Bound b = spares
                         ? Bound{part, choose_beside_one_warp(made.desc, made.params(), device)}
                         : Bound{part, {choose(made.desc, made.params(), device), device.num_sms}};
     const std::string kernel = fmt::format("{} {} {}", name(made.desc.dtype), made.desc.head_dim_qk,
@@ -300,9 +304,12 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
     if (shared.loaded.insert(kernel).second) load_kernel(made.desc, b.choice.config, args.device);
     bound.push_back(b);
   }
-  return [&call, bound, counters, owners, stages, arrivals,
+  const bool has_early =
+      std::ranges::any_of(attrs.q, [](const ops::QSegment& s) { return s.early && s.rows > 0; });
+  return [&call, bound, counters, owners, stages, arrivals, tells, has_early,
           whole = args.whole_batch](const LaunchContext& context) {
     const int64_t sequences = sequences_of(call, call.in[0], whole);
+    if (tells != nullptr && (sequences == 0 || !has_early)) tells->tell(context.stream);
     if (sequences == 0) return;
     owners.count(sequences);
     for (const Bound& b : bound) {

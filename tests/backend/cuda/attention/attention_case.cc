@@ -96,14 +96,23 @@ std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, 
   check_cuda(cudaMemcpy(device_, early.data(), early.size(), cudaMemcpyHostToDevice), "upload");
 
   const size_t most = attention_sums_bytes(d, device_params(), config, attention_device());
-  const size_t least = attention_sums_bytes(d, config) * attention_device().num_sms;
+  const size_t least = attention_sums_bytes(d, config) * attention_device().num_sms * 2;
   AttentionArrivals arrivals;
   arrivals.sums_bytes = least + (most > least ? rng() % (most - least) : 0);
   check_cuda(cudaMalloc(&arrivals.sums, arrivals.sums_bytes), "sums");
   check_cuda(cudaMalloc(&arrivals.arrived, 8), "arrived");
   check_cuda(cudaMemset(arrivals.arrived, 0, 8), "arrived");
-  check_cuda(cudaMalloc(&arrivals.early, 12), "early");
-  check_cuda(cudaMemset(arrivals.early, 0, 12), "early");
+  // Two words are told, which lie behind their list.
+  struct Early {
+    EarlyWords list;
+    uint32_t told[2] = {};
+  } asked;
+  Early* device_early = nullptr;
+  check_cuda(cudaMalloc(&device_early, sizeof(Early)), "early");
+  asked.list.num_words = 2;
+  for (int i : {0, 1}) asked.list.words[i] = &device_early->told[i];
+  check_cuda(cudaMemcpy(device_early, &asked, sizeof(Early), cudaMemcpyHostToDevice), "early");
+  arrivals.early = &device_early->list;
   cudaStream_t side;
   check_cuda(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), "side stream");
   launch(d, device_params(), config, &arrivals);
@@ -120,19 +129,22 @@ std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, 
   }
   // Early rows, as they are when the call says that all are there.
   std::vector<uint8_t> seen(arena_.size());
-  uint32_t told = 0;
+  const auto all_told = [&] { return asked.told[0] == 1 && asked.told[1] == 1; };
   const bool asks =
       !withheld && std::ranges::any_of(q_, [](const QSegment& q) { return q.early != 0; });
-  for (int tries = 0; asks && told == 0 && tries < 100'000; ++tries) {
-    check_cuda(cudaMemcpyAsync(&told, arrivals.early, 4, cudaMemcpyDeviceToHost, side), "early");
+  for (int tries = 0; asks && !all_told() && tries < 100'000; ++tries) {
+    check_cuda(cudaMemcpyAsync(&asked, device_early, sizeof(Early), cudaMemcpyDeviceToHost, side),
+               "early");
     check_cuda(cudaStreamSynchronize(side), "early");
   }
   check_cuda(cudaMemcpyAsync(seen.data(), device_, seen.size(), cudaMemcpyDeviceToHost, side),
              "early rows");
   check_cuda(cudaStreamSynchronize(side), "early rows");
   fetch();
-  early_missing_ = !asks ? 0 : told == 0 ? -1 : early_rows_that_differ(seen);
-  check_cuda(cudaFree(arrivals.early), "early");
+  check_cuda(cudaMemcpy(&asked, device_early, sizeof(Early), cudaMemcpyDeviceToHost), "early");
+  const bool told = all_told() && asked.list.count == 0;
+  early_missing_ = !asks ? 0 : !told ? -1 : early_rows_that_differ(seen);
+  check_cuda(cudaFree(device_early), "early");
   check_cuda(cudaStreamDestroy(side), "side stream");
   uint32_t left[2];
   check_cuda(cudaMemcpy(left, arrivals.arrived, 8, cudaMemcpyDeviceToHost), "arrived");

@@ -1,11 +1,14 @@
 // The adapter of an emulated machine moves what it is asked for, bitwise, in the order of asking;
-// so does one that copies directly.
+// so does one that copies directly. Streams and their graphs ask and wait by themselves.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstring>
 #include <random>
 
+#include "backend/cuda/queues.h"
+#include "braid/backend/cuda/device.h"
+#include "braid/backend/cuda/stream_words.h"
 #include "braid/fabric/peer/peer_fabric.h"
 
 namespace braid::fabric {
@@ -21,8 +24,10 @@ class Proxy : public testing::TestWithParam<bool> {
       cudaGetLastError();
       GTEST_SKIP() << "no GPU";
     }
-    PeerFabricConfig config{
-        .ranks = 2, .deadline = std::chrono::seconds(10), .share_devices = count < 2};
+    PeerFabricConfig config{.ranks = 2,
+                            .deadline = std::chrono::seconds(10),
+                            .device_deadline = std::chrono::seconds(3),
+                            .share_devices = count < 2};
     if (!GetParam()) {
       config.links.machines = 2;
       config.links.cluster_link = Link{40e9, 3e-6};
@@ -48,14 +53,17 @@ class Proxy : public testing::TestWithParam<bool> {
                      "read");
     return out;
   }
-  static void ask(LinkProxy::Job& job) { std::atomic_ref(*job.asked()).fetch_add(1); }
+  static void ask(LinkProxy::Job& job) { std::atomic_ref(*job.asked()).store(1); }
+  static bool is_done(LinkProxy::Job& job) {
+    return std::atomic_ref(*job.done()).load(std::memory_order_acquire) == 1;
+  }
   void wait(LinkProxy::Job& job) {
     const auto start = std::chrono::steady_clock::now();
-    while (std::atomic_ref(*job.done()).load(std::memory_order_acquire) !=
-           std::atomic_ref(*job.asked()).load()) {
+    while (!is_done(job)) {
       fabric_->endpoint(0).check();
       ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << "no answer";
     }
+    std::atomic_ref(*job.done()).store(0);
   }
 
   std::unique_ptr<PeerFabric> fabric_;
@@ -98,14 +106,13 @@ TEST_P(Proxy, SeveralTransfersEndInTheOrderOfAsking) {
     second->set({{to + (1 << 20), memory_[0].data(), {.row_bytes = 100}},
                  {to + (3 << 20), memory_[0].data() + 5, {.row_bytes = 1 << 20}}});
     ask(*first);
-    while (std::atomic_ref(*first->done()).load() + 1 < std::atomic_ref(*first->asked()).load()) {
-    }
     std::this_thread::sleep_for(std::chrono::microseconds(turn * 20));
     ask(*second);
     ask(*nothing);
     wait(*nothing);
     wait(*second);
-    ASSERT_EQ(std::atomic_ref(*first->done()).load(), std::atomic_ref(*first->asked()).load());
+    ASSERT_TRUE(is_done(*first));
+    wait(*first);
     std::vector<std::byte> want = host_[1];
     std::memcpy(want.data(), host_[0].data(), 4 << 20);
     std::memcpy(want.data() + (1 << 20), host_[0].data(), 100);
@@ -115,8 +122,110 @@ TEST_P(Proxy, SeveralTransfersEndInTheOrderOfAsking) {
   }
 }
 
+// Asked by a stream, and by a graph of it, while the words stand between other work.
+TEST_P(Proxy, AStreamAsksAndWaitsWithoutAKernel) {
+  if (!cuda::has_queues_for_words()) GTEST_SKIP() << "too few queues";
+  const auto job = fabric_->endpoint(1).make_transfer(0, false);
+  job->set({{memory_[1].data(), memory_[0].data(), {.row_bytes = kBytes}}});
+  const cuda::DeviceScope scope(fabric_->endpoint(1).device());
+  const cuda::OwnedStream stream = cuda::make_stream();
+  std::vector<std::byte> got(kBytes);
+  std::byte* pinned = nullptr;
+  cuda::check_cuda(cudaMallocHost(&pinned, kBytes), "pinned");
+  const auto issue = [&] {
+    cuda::check_cuda(cudaMemsetAsync(memory_[1].data(), 0x5a, kBytes, stream.get()), "poison");
+    using Does = cuda::StreamWord::Does;
+    const cuda::StreamWord words[] = {{Does::write, job->asked(), 1},
+                                      {Does::wait, job->done(), 1},
+                                      {Does::write, job->done(), 0}};
+    cuda::put_words(stream.get(), words);
+    cuda::check_cuda(
+        cudaMemcpyAsync(pinned, memory_[1].data(), kBytes, cudaMemcpyDeviceToHost, stream.get()),
+        "read");
+  };
+  const auto expect = [&] {
+    cuda::check_cuda(cudaStreamSynchronize(stream.get()), "stream");
+    ASSERT_EQ(std::memcmp(pinned, host_[0].data(), kBytes), 0);
+    std::memset(pinned, 0, kBytes);
+  };
+  issue();
+  expect();
+  cuda::check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "begin");
+  issue();
+  cudaGraph_t raw = nullptr;
+  cuda::check_cuda(cudaStreamEndCapture(stream.get(), &raw), "end");
+  const cuda::OwnedGraph graph(raw);
+  cudaGraphExec_t exec = nullptr;
+  cuda::check_cuda(cudaGraphInstantiate(&exec, raw, 0), "graph");
+  const cuda::OwnedGraphExec owned(exec);
+  for (int turn = 0; turn < 20; ++turn) {
+    cuda::check_cuda(cudaGraphLaunch(exec, stream.get()), "graph");
+    expect();
+  }
+  cuda::check_cuda(cudaFreeHost(pinned), "pinned");
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Proxy, testing::Bool(),
                          [](const auto& info) { return info.param ? "direct" : "adapter"; });
+
+// A link that is too slow ends the job, and who waits without a deadline goes on all the same.
+TEST(ProxyDeadline, IsAnErrorAndAnAnswer) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    GTEST_SKIP() << "no GPU";
+  }
+  PeerFabricConfig config{
+      .ranks = 2, .device_deadline = std::chrono::milliseconds(200), .share_devices = count < 2};
+  config.links.machines = 2;
+  config.links.cluster_link = Link{1e6, 0};  // 9 s
+  PeerFabric fabric(config);
+  SymBuf<std::byte> memory[2];
+  for (int rank : {0, 1}) {
+    memory[rank] = fabric.endpoint(rank).allocate<std::byte>(kBytes, "memory");
+  }
+  const auto job = fabric.endpoint(0).make_transfer(1, true);
+  job->set({{memory[1].data(), memory[0].data(), {.row_bytes = kBytes}}});
+  for (int turn = 0; turn < 3; ++turn) {
+    std::atomic_ref(*job->asked()).store(1);
+    const auto start = std::chrono::steady_clock::now();
+    while (std::atomic_ref(*job->done()).load(std::memory_order_acquire) == 0) {
+      ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << "no answer";
+    }
+    std::atomic_ref(*job->done()).store(0);
+    try {
+      fabric.rethrow_error();
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDeadline) << error.what();
+      EXPECT_NE(std::string(error.what()).find("9437184 bytes"), std::string::npos) << error.what();
+    }
+  }
+}
+
+// Who frees memory waits for the stream, with the lock that the proxy's copies want: a deadlock, if
+// the answer came from the thread that copies alone.
+TEST_P(Proxy, AFreeThatWaitsForTheAnswerEnds) {
+  if (!cuda::has_queues_for_words()) GTEST_SKIP() << "too few queues";
+  const auto job = fabric_->endpoint(1).make_transfer(0, false);
+  job->set({{memory_[1].data(), memory_[0].data(), {.row_bytes = kBytes}}});
+  const cuda::DeviceScope scope(fabric_->endpoint(1).device());
+  const cuda::OwnedStream stream = cuda::make_stream();
+  std::byte* pinned = nullptr;
+  cuda::check_cuda(cudaMallocHost(&pinned, kBytes), "pinned");
+  const cuda::StreamWord word{cuda::StreamWord::Does::wait, job->done(), 1};
+  cuda::put_words(stream.get(), {&word, 1});
+  std::thread frees([&] { cudaFreeHost(pinned); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ask(*job);
+  frees.join();
+  try {
+    fabric_->rethrow_error();  // moved after all
+    ASSERT_TRUE(read(1) == host_[0]);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDeadline) << error.what();
+  }
+}
 
 }  // namespace
 }  // namespace braid::fabric

@@ -184,7 +184,9 @@ size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& pa
                             const AttentionConfig& config, const AttentionDevice& device) {
   const int items = make_plan(desc, params, config).num_items;
   const int clusters = std::clamp(items, 1, device.num_sms / config.cluster);
-  return attention_sums_bytes(desc, config) * clusters * ceil_div(items, clusters);
+  const bool early = std::ranges::any_of(params.q, [](const QSegment& q) { return q.early != 0; });
+  return attention_sums_bytes(desc, config) * clusters *
+         (ceil_div(items, clusters) + (early ? 1 : 0));
 }
 
 std::string to_string(const AttentionConfig& c) {

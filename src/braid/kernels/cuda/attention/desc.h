@@ -15,8 +15,8 @@
 namespace braid::cuda {
 
 constexpr int kUnlimited = -1;     // of window_left, window_right
-constexpr int kMaxQSegments = 12;  // rows of 8 ranks, of a prefix, and some that are cut
-constexpr int kMaxKvSegments = 16;
+constexpr int kMaxQSegments = 20;  // 8 ranks of two runs of rows each, a prefix, some that are cut
+constexpr int kMaxKvSegments = 20;
 
 // What is the same for all segments of a call.
 struct AttentionDesc {

@@ -67,19 +67,24 @@ class ArrivedStages {
 // By each warp behind its rows of an item: the last one says that all early rows are there.
 __device__ __forceinline__ void tell_early(const HopperParams& p, int segment, int lane) {
   if (p.early_warps == 0 || p.plan.q[segment].early == 0) return;
-  if (lane == 0) {
-    __threadfence_system();
-    if (atomicAdd(p.early + 2, 1u) + 1 == p.early_warps) {
-      __threadfence_system();
-      ptx::store_release_system(p.early, 1u);
-    }
+  __threadfence_system();
+  __syncwarp();
+  uint32_t before = 0;
+  if (lane == 0) before = atomicAdd(&p.early->count, 1u);
+  before = __shfl_sync(0xffffffff, before, 0);
+  if (before + 1 < p.early_warps) return;
+  __threadfence_system();
+  if (lane == 0) p.early->count = 0;
+  if (lane < static_cast<int>(p.early->num_words)) {
+    ptx::store_release_system(p.early->words[lane], 1u);
   }
   __syncwarp();
 }
 
 // The items that a CTA has begun and left, a ring in the order in which it has left them, and those
 // that nobody has begun. Whoever was left before waits for no later stage, as a rule, so only the
-// first of the ring is looked at. Early items are put at its end, and finished from there.
+// first of the ring is looked at. Early items have a ring and a count of their own: lane 1 keeps
+// their books, lane 0 those of all others.
 template <class Traits>
 class HeldItems {
  public:
@@ -90,15 +95,17 @@ class HeldItems {
         rank_(rank),
         stages_(p),
         held_(p.held + int64_t{blockIdx.x} * p.places),
-        new_(blockIdx.x / Traits::kCluster) {}
+        next_(first_item() + turn_of(first_item())) {}
 
-  __device__ bool any() const { return count_ != 0 || new_ < p_.plan.num_items; }
-  __device__ bool picked() const { return picks_new_ || picks_held_; }
+  __device__ bool any() const {
+    return __any_sync(0xffffffff, count_ != 0 || next_ < end_of_items());
+  }
+  __device__ bool picked() const { return picked_; }
   __device__ bool arrived(int stage) const { return stages_.has(stage); }
 
-  // What can be finished comes first, then what nobody has begun, then what can go on a stage;
-  // early items, also those that nobody has begun, before all others. The CTAs of a cluster pick
-  // the same: the first tells the other what it has seen (`tells`: also if that is nothing to do).
+  // What can be finished comes first, then what nobody has begun, in both of these early items
+  // before others; then what can go on a stage. The CTAs of a cluster pick the same: the first
+  // tells the other what it has seen (`tells`: also if that is nothing to do).
   __device__ void pick(bool tells) {
     if (Traits::kCluster > 1 && rank_ > 0) {
       stages_.take(hear());
@@ -106,15 +113,20 @@ class HeldItems {
       stages_.look();
     }
     const AttentionPlan& plan = p_.plan;
-    while (new_run_ + 1 < plan.num_runs && new_ >= plan.item_begin[new_run_ + 1]) ++new_run_;
-    const HeldItem &oldest = held_[first_], &newest = held_[last()];
-    from_end_ = count_ != 0 && __any_sync(0xffffffff, newest.index >= p_.early_begin &&
-                                                          stages_.has(newest.last_stage));
-    const bool ends = count_ != 0 && __any_sync(0xffffffff, stages_.has(oldest.last_stage));
-    const bool moves = count_ != 0 && __any_sync(0xffffffff, stages_.has(oldest.stage));
-    picks_new_ = !from_end_ && (!ends || new_ >= p_.early_begin) && new_ < plan.num_items &&
-                 count_ < p_.places && stages_.has(plan.q[plan.run_begin[new_run_]].stage);
-    picks_held_ = !picks_new_ && (from_end_ || moves);
+    const auto run_ends = [&] {
+      return run_ + 1 < plan.num_runs && next_ >= plan.item_begin[run_ + 1];
+    };
+    while (__any_sync(0xffffffff, run_ends())) run_ += static_cast<int>(run_ends());
+    const HeldItem& oldest = held_[ring_begin() + first_];
+    const uint32_t ends = ballot(count_ != 0 && stages_.has(oldest.last_stage));
+    const uint32_t moves = ballot(count_ != 0 && stages_.has(oldest.stage));
+    const uint32_t begins = ballot(next_ < end_of_items() && count_ < ring_size() &&
+                                   stages_.has(plan.q[plan.run_begin[run_]].stage));
+    const uint32_t now = ends | begins;
+    const uint32_t from = now != 0 ? now : moves;
+    picked_ = from != 0;
+    who_ = static_cast<int>(from >> 1);
+    picks_new_ = (((begins & ~ends) >> who_) & 1) != 0;
     if (Traits::kCluster > 1 && rank_ == 0 && (tells || picked())) tell(stages_.there());
   }
 
@@ -129,49 +141,67 @@ class HeldItems {
   // for the one after it.
   __device__ bool is_new() const { return picks_new_; }
   __device__ HeldItem take(int& place) {
-    place = from_end_ ? last() : first_;
+    place = of_who(ring_begin() + first_);
     if (!picks_new_) {
       HeldItem item = held_[place];
       __syncwarp();  // `put` may write there
-      if (!from_end_) first_ = after(first_);
-      --count_;
+      if (lane_ == who_) {
+        first_ = first_ + 1 < ring_size() ? first_ + 1 : 0;
+        --count_;
+      }
       item.index = uniform(item.index);
       item.run = uniform(item.run);
       item.begun = uniform(item.begun);
       return item;
     }
-    if (Traits::kCluster == 1 && lane_ == 0) claimed_ = atomicAdd(&p_.counters[0], 1) + gridDim.x;
-    return {new_, 0, 0, 0, 0};
+    const int index = of_who(next_);
+    if (Traits::kCluster == 1 && lane_ == who_) {
+      next_ = first_item() + static_cast<int>(gridDim.x) + atomicAdd(&p_.counters[2 * lane_], 1);
+    }
+    return {index, 0, 0, 0, 0};
   }
 
   // Leaves it as `item` says. The result is the place for its sums.
   __device__ int put(const HeldItem& item) {
-    int place = first_ + count_;
-    if (place >= p_.places) place -= p_.places;
-    if (lane_ == 0) held_[place] = item;
-    ++count_;
+    int at = first_ + count_;
+    if (at >= ring_size()) at -= ring_size();
+    const int place = of_who(ring_begin() + at);
+    if (lane_ == who_) {
+      held_[place] = item;
+      ++count_;
+    }
     __syncwarp();
     return place;
   }
 
-  // Before the next pick, and long after `take`: the claim is there.
+  // Before the next pick, and long after `take`: a claim is there.
   __device__ void end_visit() {
-    if (!picks_new_) return;
-    if constexpr (Traits::kCluster > 1) {
-      new_ += gridDim.x / Traits::kCluster;
-    } else {
-      new_ = uniform(lane_ == 0 ? claimed_ : 0);
+    if (Traits::kCluster > 1 && picks_new_ && lane_ == who_) {
+      next_ += static_cast<int>(gridDim.x) / Traits::kCluster;
     }
   }
 
  private:
-  __device__ int after(int place) const { return place + 1 < p_.places ? place + 1 : 0; }
-  __device__ int last() const {
-    const int place = first_ + max_i(count_ - 1, 0);
-    return place < p_.places ? place : place - p_.places;
+  // Of this lane's kind.
+  __device__ int first_item() const { return lane_ == 1 ? p_.early_begin : 0; }
+  // Clusters take items in turns; the early ones go on where the others end, so that all have as
+  // many.
+  __device__ static int turn_of(int item) {
+    const int clusters = static_cast<int>(gridDim.x) / Traits::kCluster;
+    const int ahead = static_cast<int>(blockIdx.x) / Traits::kCluster - item % clusters;
+    return ahead < 0 ? ahead + clusters : ahead;
   }
+  __device__ int end_of_items() const {
+    return lane_ == 0 ? p_.early_begin : lane_ == 1 ? p_.plan.num_items : 0;
+  }
+  __device__ int ring_begin() const { return lane_ == 1 ? p_.places - p_.early_places : 0; }
+  __device__ int ring_size() const {
+    return lane_ == 1 ? p_.early_places : p_.places - p_.early_places;
+  }
+  __device__ static uint32_t ballot(bool x) { return __ballot_sync(0xffffffff, x); }
   // Told to the compiler, which else parts the lanes at each branch.
   __device__ static int uniform(int x) { return __reduce_or_sync(0xffffffff, x); }
+  __device__ int of_who(int x) const { return uniform(lane_ == who_ ? x : 0); }
 
   __device__ void tell(int there) {
     ptx::mbarrier_wait(&smem_.told_empty[told_.slot], told_.parity ^ 1);
@@ -200,14 +230,15 @@ class HeldItems {
   const int rank_;
   ArrivedStages stages_;
   HeldItem* const held_;  // [places] of this CTA
-  int first_ = 0;         // of the ring, the oldest
-  int count_ = 0;         // items in it
-  int new_;               // the next item that nobody has begun
-  int new_run_ = 0;       // the run of queries that it is of
-  int claimed_ = 0;       // lane 0's: the one after it
+  // By lanes 0 and 1.
+  int first_ = 0;  // of the ring, the oldest
+  int count_ = 0;  // items in it
+  int next_;       // item that nobody has begun
+  int run_ = 0;    // the run of queries that it is of
+  // What was picked: by whose books, and whether it is new.
+  int who_ = 0;
+  bool picked_ = false;
   bool picks_new_ = false;
-  bool picks_held_ = false;
-  bool from_end_ = false;  // of the ring
   Ring<2> told_;
 };
 

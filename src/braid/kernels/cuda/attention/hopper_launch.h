@@ -27,16 +27,17 @@ struct HopperParams {
   CUtensorMap v_map[3][kMaxKvSegments];
   AttentionPlan plan;
   int32_t kv_box_rows;
-  int32_t* counters;  // [2]: items handed out, CTAs that are done
+  int32_t* counters;  // [3]: items handed out, CTAs that are done, early items handed out
   // Of a call whose keys arrive: [2], how many stages are there and waits that ran out; each CTA's
   // places for items that it leaves, and for their sums.
   uint32_t* arrived;
   float4* sums;
   HeldItem* held;
   int32_t places;
+  int32_t early_places;  // the last ones, for early items
   int32_t last_stage;
   uint32_t timeout_ms;   // of a wait for the next stage
-  uint32_t* early;       // AttentionArrivals::early
+  EarlyWords* early;     // AttentionArrivals::early
   int32_t early_begin;   // items from this one on are early
   uint32_t early_warps;  // that write rows of early items, counted for each item; 0: nobody asks
 };

@@ -77,7 +77,10 @@ class HopperProducer {
       if (atomicAdd(&p_.counters[1], 1) == static_cast<int>(gridDim.x) - 1) {
         p_.counters[0] = 0;
         p_.counters[1] = 0;
-        if constexpr (Traits::kArrives) held_.reset();
+        if constexpr (Traits::kArrives) {
+          p_.counters[2] = 0;
+          held_.reset();
+        }
       }
     }
   }

@@ -4,12 +4,13 @@
 
 #include "braid/backend/cuda/check.h"
 #include "braid/backend/cuda/device.h"
+#include "braid/backend/cuda/early_words.h"
 #include "braid/kernels/cuda/attention/plan.h"
 
 namespace braid::cuda {
 
 // Counters: zeros before the first launch, and again after each.
-constexpr size_t kAttentionWorkspaceBytes = 8;
+constexpr size_t kAttentionWorkspaceBytes = 12;
 
 // Keys and queries that arrive while a call runs. Segments are of stages (KvSegment::stage,
 // QSegment::stage); those of stage 0 are there before the call, and the others arrive in order.
@@ -23,15 +24,14 @@ struct AttentionArrivals {
   // for the next one before this one has ended. The second counts waits that ran out: results are
   // wrong if it is not zero. A call without queries touches neither.
   uint32_t* arrived = nullptr;
-  // Device, 16-byte aligned: room for one item of each cluster of CTAs at least, and for as many as
-  // attention_sums_bytes says at most.
+  // Device, 16-byte aligned: room for one item of each cluster of CTAs at least, for two in a call
+  // that tells of early rows, and for as many as attention_sums_bytes says at most.
   void* sums = nullptr;
   size_t sums_bytes = 0;
   uint32_t timeout_ms = 5'000;  // of a wait for the next stage
-  // Device [3], optional, of a call with early Q segments, which arrive after all others: once all
-  // their rows are written the first becomes 1, released at system scope, as long as there are
-  // rows. The third is a count. Both are zero before the call, and nobody zeroes them after it.
-  uint32_t* early = nullptr;
+  // Device, optional, of a call with early Q segments, which arrive after all others: who is told
+  // once all their rows are written, as long as there are rows.
+  EarlyWords* early = nullptr;
 };
 
 // Runs the call on `stream`: no allocation, no synchronization, capturable; parameters and tensor

@@ -67,20 +67,25 @@ void join_arrivals(const AttentionDesc& desc, const AttentionParams& params,
                    HopperParams& hopper) {
   const int clusters = std::min(hopper.plan.num_items, num_sms / config.cluster);
   const size_t each = attention_sums_bytes(desc, config) * clusters;
-  if (arrivals == nullptr || arrivals->sums_bytes < each) {
+  if (arrivals != nullptr) join_early(config, *arrivals, hopper);
+  const int early_items = hopper.plan.num_items - hopper.early_begin;
+  const size_t least = each * (early_items > 0 && hopper.early_begin > 0 ? 2 : 1);
+  if (arrivals == nullptr || arrivals->sums_bytes < least) {
     fail(ErrorCode::kInvalidArgument, "attention: {} bytes for sums that are left (at least {})",
-         arrivals == nullptr ? 0 : arrivals->sums_bytes, each);
+         arrivals == nullptr ? 0 : arrivals->sums_bytes, least);
   }
   hopper.arrived = arrivals->arrived;
   const size_t places = std::min<size_t>(arrivals->sums_bytes / each, hopper.plan.num_items);
   const size_t ctas = static_cast<size_t>(clusters) * config.cluster;
   hopper.places = static_cast<int32_t>(places);
+  const int64_t share = ceil_div(int64_t{hopper.places} * early_items, hopper.plan.num_items);
+  hopper.early_places =
+      static_cast<int32_t>(std::min<int64_t>(share, hopper.places - (hopper.early_begin > 0)));
   hopper.sums = static_cast<float4*>(arrivals->sums);
   hopper.held = reinterpret_cast<HeldItem*>(static_cast<std::byte*>(arrivals->sums) +
                                             places * (each - ctas * kHeldItemBytes));
   hopper.last_stage = params.kv.back().stage;
   hopper.timeout_ms = arrivals->timeout_ms;
-  join_early(config, *arrivals, hopper);
 }
 
 }  // namespace

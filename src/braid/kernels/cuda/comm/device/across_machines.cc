@@ -24,7 +24,6 @@ struct AcrossMachines::Slots {
 
 struct AcrossMachines::Exchange {
   std::shared_ptr<Slots> slots;
-  fabric::SymBuf<uint32_t> counts;  // [P], of transfers
   std::vector<std::unique_ptr<fabric::LinkProxy::Job>> jobs;
   std::vector<int64_t> carried;  // [P] bytes that this rank moves to each
   TransferParams transfers{};
@@ -50,7 +49,6 @@ void AcrossMachines::prepare(const std::string& key, std::span<const int64_t> pu
   exchange = std::make_unique<Exchange>();
   Exchange& e = *exchange;
   e.slots = slots_;
-  e.counts = endpoint.allocate<uint32_t>(P, comm_.name() + "/transfers");
   e.carried.assign(P, 0);
   for (int q = 0; q < P; ++q) {
     if (q == me || put[q] == 0) continue;
@@ -76,7 +74,6 @@ void AcrossMachines::prepare(const std::string& key, std::span<const int64_t> pu
     e.transfers.done[i] = job->done();
     e.jobs.push_back(std::move(job));
   }
-  e.transfers.counts = e.counts.data();
 }
 
 void AcrossMachines::run(const std::string& key, AcrossParams p, AcrossKernel finish,

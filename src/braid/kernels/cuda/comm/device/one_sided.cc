@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "braid/backend/cuda/device.h"
+#include "braid/backend/cuda/stream_words.h"
 #include "braid/base/error.h"
 #include "braid/fabric/group.h"
 #include "braid/kernels/cuda/comm/device/one_sided_kernels.h"
@@ -99,17 +100,27 @@ void OneSidedComm::sync(const Sync& sync, Stream stream, const LaunchContext& co
 void OneSidedComm::transfer(const Transfers& transfers, const uint32_t* arrivals,
                             const LaunchContext& context) const {
   if (transfers.peers.empty()) return;
-  TransferParams p{.counts = transfers.counts, .n = static_cast<int>(transfers.peers.size())};
+  TransferParams p{.n = static_cast<int>(transfers.peers.size())};
   BRAID_CHECK(p.n <= kMaxCommRanks, "{} transfers at once", p.n);
   for (int i = 0; i < p.n; ++i) {
     const int peer = p.peers[i] = transfers.peers[static_cast<size_t>(i)];
     if (static_cast<size_t>(i) < transfers.jobs.size()) {
-      p.asked[i] = transfers.jobs[static_cast<size_t>(i)]->asked();
-      p.done[i] = transfers.jobs[static_cast<size_t>(i)]->done();
+      const fabric::LinkProxy::Job& job = *transfers.jobs[static_cast<size_t>(i)];
+      if (!transfers.asked) p.asked[i] = job.asked();
+      p.done[i] = job.done();
     }
     if (arrivals != nullptr) p.arrivals[i] = counter_at(arrivals, peer);
   }
   launch(transfer_kernel_of(), view(transfer_tag_), p, context);
+}
+
+void OneSidedComm::fetch(const Transfers& transfers, const LaunchContext& context) const {
+  using Does = StreamWord::Does;
+  std::vector<StreamWord> words;
+  for (const auto& job : transfers.jobs) words.push_back({Does::write, job->asked(), 1});
+  for (const auto& job : transfers.jobs) words.push_back({Does::wait, job->done(), 1});
+  for (const auto& job : transfers.jobs) words.push_back({Does::write, job->done(), 0});
+  put_words(context.stream, words);
 }
 
 uint32_t* OneSidedComm::counter_at(const uint32_t* arrivals, int peer) const {

@@ -13,11 +13,12 @@
 #include "braid/parallel/mesh.h"
 #include "braid/program/stream.h"
 
-// What pull, push and sync (ops/one_sided.h) are made of on a GPU: kernels of one warp, which ask
-// for data and wait for peers while attention may run on another stream. It spares SMs for them
-// (bind_segment_attention.cc), so that a long computation never holds them up. Data go by copy
-// engine, when a LinkProxy is asked for them; a push beside which nothing computes is a kernel that
-// stores them itself (push_config.h).
+// What pull, push and sync (ops/one_sided.h) are made of on a GPU. Data go by copy engine, when a
+// LinkProxy is asked for them; a push beside which nothing computes is a kernel that stores them
+// itself (push_config.h). Pulls ask and wait by words that the stream itself writes and waits for
+// (stream_words.h), and take no SM. Counters and meetings take kernels of one warp, for which
+// attention on another stream spares SMs (bind_segment_attention.cc), so that a long computation
+// never holds them up.
 namespace braid::cuda {
 
 // Of one rank, in its symmetric memory: where the ranks of a group meet.
@@ -47,15 +48,18 @@ class OneSidedComm {
   };
   void sync(const Sync& sync, Stream stream, const LaunchContext& context) const;
 
-  // Asks for transfers, waits for them, and with `arrivals` then adds 1 to this rank's counter at
-  // each peer. `counts` is device memory of zeros, a word for each job, that nothing else uses.
+  // Asks for transfers, unless something before it in the stream has, waits for them, and with
+  // `arrivals` then adds 1 to this rank's counter at each peer: a kernel.
   struct Transfers {
     std::vector<std::unique_ptr<fabric::LinkProxy::Job>> jobs;  // of the first peers
     std::vector<int> peers;                                     // at most kMaxCommRanks
-    uint32_t* counts = nullptr;
+    bool asked = false;
   };
   void transfer(const Transfers& transfers, const uint32_t* arrivals,
                 const LaunchContext& context) const;
+  // Asks for transfers and waits for them without a kernel, where there are queues for it
+  // (KernelTable::streams_wait).
+  void fetch(const Transfers& transfers, const LaunchContext& context) const;
 
   // Stores blocks at peers by a kernel of so many CTAs (push_config.h), then adds 1 to this rank's
   // counter at each peer. `ended` is a zero in device memory that nothing else uses.

@@ -46,16 +46,15 @@ __global__ __launch_bounds__(32) void sync_kernel(const __grid_constant__ CommVi
 }
 
 __device__ void ask(const TransferParams& p, int i) {
-  const uint32_t count = p.counts[i] + 1;
-  p.counts[i] = count;
-  ptx::store_release_system(p.asked[i], count);
+  ptx::store_release_system(p.asked[i], 1u);
 }
 
 __device__ bool wait_done(const CommView& view, const TransferParams& p, int i) {
-  const uint32_t count = p.counts[i];
-  return wait_until(
-      view, p.peers[i], count, [&] { return reached(p.done[i], count); },
+  const bool done = wait_until(
+      view, p.peers[i], 1, [&] { return reached(p.done[i], 1); },
       [&] { return ptx::load_acquire_system(p.done[i]); });
+  if (done) ptx::store_relaxed_system(p.done[i], 0u);
+  return done;
 }
 
 __global__ __launch_bounds__(32) void ask_kernel(const __grid_constant__ CommView view,
@@ -79,10 +78,8 @@ __global__ __launch_bounds__(32) void transfer_kernel(const __grid_constant__ Co
   ptx::grid_dependency_wait();
   const int lane = threadIdx.x;
   if (lane >= p.n || is_aborted(view)) return;
-  if (p.asked[lane] != nullptr) {
-    ask(p, lane);
-    if (!wait_done(view, p, lane)) return;
-  }
+  if (p.asked[lane] != nullptr) ask(p, lane);
+  if (p.done[lane] != nullptr && !wait_done(view, p, lane)) return;
   if (p.arrivals[lane] == nullptr) return;
   __threadfence_system();
   atomicAdd_system(p.arrivals[lane], 1u);

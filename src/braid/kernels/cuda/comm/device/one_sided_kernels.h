@@ -20,11 +20,10 @@ struct SyncParams {
 };
 
 struct TransferParams {
-  uint32_t* counts;  // [n]
   int32_t n;
   int32_t peers[kMaxCommRanks];
-  uint32_t* asked[kMaxCommRanks];
-  const uint32_t* done[kMaxCommRanks];
+  uint32_t* asked[kMaxCommRanks];     // null: by somebody before, or nothing moves
+  uint32_t* done[kMaxCommRanks];      // null: nothing moves
   uint32_t* arrivals[kMaxCommRanks];  // this rank's counter at each peer, or null; of transfer
 };
 
