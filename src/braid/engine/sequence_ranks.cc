@@ -36,7 +36,8 @@ bool repeats_another_mode(const SequenceMesh& mesh) {
 
 SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, int64_t q_heads,
                          const CacheShape& cache, const Topology& topology,
-                         const OpScheduler& strategy, const CostModel* cost) {
+                         const OpScheduler& strategy, const ops::TakesStages& takes,
+                         const CostModel* cost) {
   if (sp.mode) return sequence_mesh(*sp.mode, topology, q_heads, sp.degrees);
   if (cost == nullptr) {
     fail(ErrorCode::kInvalidArgument, "sp 'auto' prices modes: it needs a profile");
@@ -44,7 +45,7 @@ SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, i
   const int P = topology.ranks();
   const int64_t most = cache.pages * cache.page_size;
   const int64_t tokens = sp.tokens > 0 ? std::min(std::max<int64_t>(sp.tokens, P), most) : most;
-  NullBackend backend;
+  NullBackend backend(takes);
   const SequenceLayout layout = even_zigzag_layout(tokens, P);
   const ContextKey key = key_for_tokens(layout, layout, 1);
   std::optional<SequenceMesh> best;

@@ -18,11 +18,12 @@ struct SequenceParallel {
 
 // The mesh that this asks for over the ranks of a topology. Without a mode, a forward pass of
 // `model` over one prompt is planned for every mode and all degrees that are legal with those
-// pinned, and priced by `cost`, which is needed then. Fails with kInvalidArgument and the reason
-// where none is legal.
+// pinned, and priced by `cost`, which is needed then; kernels take stages as `takes` says. Fails
+// with kInvalidArgument and the reason where none is legal.
 SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, int64_t q_heads,
                          const CacheShape& cache, const Topology& topology,
-                         const OpScheduler& strategy, const CostModel* cost);
+                         const OpScheduler& strategy, const ops::TakesStages& takes,
+                         const CostModel* cost);
 
 // The stages of the first attention that is divided over ranks, and what runs on which stream in
 // each: "layers.0.attn.ring1: side pull, compute segment_attention". None where there is none.

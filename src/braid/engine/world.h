@@ -10,6 +10,7 @@
 #include "braid/engine/token_loop.h"
 #include "braid/fabric/fabric.h"
 #include "braid/model/model.h"
+#include "braid/ops/segment_attention.h"
 #include "braid/parallel/mesh.h"
 
 namespace braid {
@@ -56,5 +57,9 @@ int usable_gpus();
 // What the maker calls a GPU of this machine: "NVIDIA H200". Fails with kUnsupported or kResource
 // where there is no such GPU.
 std::string gpu_name(int id);
+
+// What its kernels take of segment attention whose inputs come in stages, for plans before there
+// is a world. Fails likewise.
+ops::TakesStages stages_of_gpu(int id);
 
 }  // namespace braid

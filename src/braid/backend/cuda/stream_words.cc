@@ -38,8 +38,7 @@ CUstreamBatchMemOpParams operation(const StreamWord& w) {
 // Streams that are captured take no such operations: the node is made by hand.
 void add_node(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t* after, size_t count,
               std::vector<CUstreamBatchMemOpParams>& operations) {
-  static auto* const current =
-      driver_function<decltype(cuCtxGetCurrent)>("cuCtxGetCurrent");
+  static auto* const current = driver_function<decltype(cuCtxGetCurrent)>("cuCtxGetCurrent");
   static auto* const add =
       driver_function<decltype(cuGraphAddBatchMemOpNode)>("cuGraphAddBatchMemOpNode");
   CUDA_BATCH_MEM_OP_NODE_PARAMS params{};

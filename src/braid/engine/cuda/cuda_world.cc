@@ -158,4 +158,8 @@ std::string gpu_name(int id) {
   return cuda::device_info(id).name;
 }
 
+ops::TakesStages stages_of_gpu(int id) {
+  return cuda::stages_taken(cuda::device_info(id));
+}
+
 }  // namespace braid

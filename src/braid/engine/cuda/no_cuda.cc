@@ -15,6 +15,10 @@ std::string gpu_name(int) {
   fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
 }
 
+ops::TakesStages stages_of_gpu(int) {
+  fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
+}
+
 DeviceRates measure_device_rates(int) {
   return {};
 }

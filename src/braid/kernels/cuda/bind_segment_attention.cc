@@ -336,13 +336,18 @@ BoundKernel bind_buffers(const LaunchArgs&) {
 
 }  // namespace
 
+ops::TakesStages stages_taken(const DeviceInfo& device) {
+  if (device.compute_capability != 90) return {};
+  return takes_stages;
+}
+
 void add_segment_attention_kernels(KernelTable& table) {
   const auto shared = std::make_shared<Shared>();
   table.add(ops::kSegmentAttention.kind,
             {.info = segment_attention_info, .bind = [shared](const LaunchArgs& args) {
                return bind_segment_attention(args, *shared);
              }});
-  if (table.device().compute_capability == 90) table.set_takes_stages(takes_stages);
+  table.set_takes_stages(stages_taken(table.device()));
   table.add(ops::kBuffers.kind, simple_kernel(ops::kBuffers.kind, bind_buffers));
 }
 

@@ -35,7 +35,7 @@ struct AttentionArrivals {
 };
 
 // Runs the call on `stream`: no allocation, no synchronization, capturable; parameters and tensor
-// maps (up to 18 KB) travel by value, so `params` may go when it returns. `workspace` is
+// maps (up to 25 KB) travel by value, so `params` may go when it returns. `workspace` is
 // kAttentionWorkspaceBytes of device memory that no other launch in flight uses. The Hopper kernel
 // is launched while the kernel before it in the stream ends (programmatic dependent launch) and
 // waits for that one's memory before it touches any. It takes at most `num_sms` SMs (0: all).
