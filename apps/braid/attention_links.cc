@@ -31,7 +31,7 @@ double time_copy(fabric::HostBarrier& meeting, const fabric::SymBuf<std::byte>& 
   return 1e-3 * static_cast<double>(ms) / times;
 }
 
-// The host asks, as kernels do.
+// The host asks.
 double time_transfer(fabric::HostBarrier& meeting, fabric::PeerEndpoint& e,
                      const fabric::SymBuf<std::byte>& from, const fabric::SymBuf<std::byte>& to,
                      int peer, const fabric::Block& block, int times) {

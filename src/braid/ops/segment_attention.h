@@ -34,8 +34,8 @@ namespace braid::ops {
 // knows when they are there may begin before, and others wait for all (Launch::late). KV segments
 // are in the order of their stages.
 //
-// What comes of `early` segments is wanted before the call ends: a push that takes nothing else of
-// it may begin beside the call, and send once a kernel says that all of it is there.
+// What comes of `early` segments is wanted before the call ends: what a push that takes nothing
+// else of it moves may be asked for as soon as a kernel has made all of it.
 constexpr int64_t kUnlimited = -1;
 
 struct QSegment {

@@ -207,6 +207,11 @@ void ScheduleContext::launch(int op, int num_ops, int replacement, const Group& 
               .stream = stream};
   made.late = late_launches(program_, recording_.launches, made, needs);
   made.early = early_launch(program_, recording_.launches, made, needs);
+  // Early results may be sent for while their launch runs: all else has ended before that.
+  const bool ended = made.early < 0 || std::ranges::all_of(needs, [&](int other) {
+                       return other == made.early || order_.before(other, made.early);
+                     });
+  if (!ended) made.early = -1;
   std::erase_if(needs, [&](int other) {
     return other == made.early || std::ranges::count(made.late, other) > 0;
   });

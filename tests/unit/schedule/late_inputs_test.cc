@@ -144,6 +144,25 @@ TEST(LateInputs, APushBeginsBesideTheAttentionWhoseEarlyResultsItSends) {
   }
 }
 
+// What moves is asked for by the attention: a push that needs what ends later, as what a pull
+// brings while the attention runs, is asked for when that has.
+TEST(LateInputs, APushWaitsForWhatEndsAfterTheAttentionHasBegun) {
+  const auto takes_keys = [](Program& program) {
+    const auto pull = std::ranges::find(program.ops, &ops::kPull, &Op::def);
+    for (Op& op : program.ops) {
+      if (op.def == &ops::kPush) op.inputs.push_back(pull->inputs[0]);
+    }
+  };
+  AttentionPlanCase c{.mode = SpMode::torus, .machines = "2x1", .stages = true, .tokens = 600};
+  for (bool needs_more : {false, true}) {
+    if (needs_more) c.change = takes_keys;
+    const Planned made = planned(c);
+    int early = 0;
+    for (const Launch& launch : made.schedules[0].launches) early += launch.early >= 0;
+    EXPECT_EQ(early, needs_more ? 0 : 1);
+  }
+}
+
 // A rank without early rows follows the same launches, and its push takes nothing.
 TEST(LateInputs, EarlyResultsOfSomeRanksAlone) {
   for (const std::vector<int64_t>& rows : {std::vector<int64_t>{0, 5}, {5, 0}, {3, 400}}) {

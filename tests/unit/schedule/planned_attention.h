@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "any_stages.h"
@@ -31,7 +33,8 @@ struct AttentionPlanCase {
   int micro_batches = 1;
   int64_t tokens = 60;
   int64_t text = 0;
-  std::vector<int64_t> rows = {};  // of each rank; empty: even parts of `tokens`
+  std::vector<int64_t> rows = {};                     // of each rank; empty: even parts of `tokens`
+  std::function<void(Program& program)> change = {};  // before it is planned
 };
 
 inline PlannedAttention planned_attention(const AttentionPlanCase& c) {
@@ -42,6 +45,7 @@ inline PlannedAttention planned_attention(const AttentionPlanCase& c) {
   a.q = a.kv = c.rows.empty() ? even_layout(c.tokens, made.mesh.ranks(), c.text)
                               : contiguous_layout(c.rows, c.text);
   made.programs = attention_programs(a, made.mesh, c.stages ? any_stages : ops::TakesStages{});
+  if (c.change) std::ranges::for_each(made.programs, c.change);
   PlanRequest request{.micro_batches = {}, .topology = made.mesh.topology, .price = {}};
   for (int mb = 0; mb < c.micro_batches; ++mb) {
     request.micro_batches.push_back({.capacity = {.sequence = 1}});

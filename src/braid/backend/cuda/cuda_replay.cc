@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "braid/backend/cuda/memory.h"
-#include "braid/backend/cuda/stream_words.h"
 #include "braid/base/error.h"
 #include "braid/ops/one_sided.h"
 

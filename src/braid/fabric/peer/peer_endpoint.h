@@ -48,8 +48,8 @@ class PeerEndpoint final : public Endpoint {
   // they signal with: also across emulated machines, whose data go by transfers. Null where there
   // is no path, or the address is not symmetric.
   std::byte* reach(const void* local, int peer) const;
-  // A transfer between this rank and a peer, to be asked for by kernels of this rank when it is
-  // due: its own data out, or the peer's in.
+  // A transfer between this rank and a peer, to be asked for by this rank's streams, kernels or
+  // host when it is due: its own data out, or the peer's in.
   std::unique_ptr<LinkProxy::Job> make_transfer(int peer, bool put);
   // What kernels need for their waits; device and pinned memory of the fabric.
   PeerControl* control(int rank) const;

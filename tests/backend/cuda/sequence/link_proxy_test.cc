@@ -129,7 +129,6 @@ TEST_P(Proxy, AStreamAsksAndWaitsWithoutAKernel) {
   job->set({{memory_[1].data(), memory_[0].data(), {.row_bytes = kBytes}}});
   const cuda::DeviceScope scope(fabric_->endpoint(1).device());
   const cuda::OwnedStream stream = cuda::make_stream();
-  std::vector<std::byte> got(kBytes);
   std::byte* pinned = nullptr;
   cuda::check_cuda(cudaMallocHost(&pinned, kBytes), "pinned");
   const auto issue = [&] {

@@ -103,9 +103,10 @@ class HeldItems {
   __device__ bool picked() const { return picked_; }
   __device__ bool arrived(int stage) const { return stages_.has(stage); }
 
-  // What can be finished comes first, then what nobody has begun, in both of these early items
-  // before others; then what can go on a stage. The CTAs of a cluster pick the same: the first
-  // tells the other what it has seen (`tells`: also if that is nothing to do).
+  // Early items that can be finished or that nobody has begun come first, then others that can be
+  // finished, then others that nobody has begun; then what can go on a stage, early ones first. The
+  // CTAs of a cluster pick the same: the first tells the other what it has seen (`tells`: also if
+  // that is nothing to do).
   __device__ void pick(bool tells) {
     if (Traits::kCluster > 1 && rank_ > 0) {
       stages_.take(hear());

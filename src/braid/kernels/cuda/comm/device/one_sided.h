@@ -16,9 +16,9 @@
 // What pull, push and sync (ops/one_sided.h) are made of on a GPU. Data go by copy engine, when a
 // LinkProxy is asked for them; a push beside which nothing computes is a kernel that stores them
 // itself (push_config.h). Pulls ask and wait by words that the stream itself writes and waits for
-// (stream_words.h), and take no SM. Counters and meetings take kernels of one warp, for which
-// attention on another stream spares SMs (bind_segment_attention.cc), so that a long computation
-// never holds them up.
+// (stream_words.h), and take no SM, where streams may (KernelTable::streams_wait). Counters and
+// meetings take kernels of one warp, for which attention on another stream spares SMs
+// (bind_segment_attention.cc), so that a long computation never holds them up.
 namespace braid::cuda {
 
 // Of one rank, in its symmetric memory: where the ranks of a group meet.
