@@ -1,7 +1,6 @@
 #include "braid/attention_links.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <mutex>
 
@@ -41,9 +40,8 @@ double time_transfer(fabric::HostBarrier& meeting, fabric::PeerEndpoint& e,
   meeting.wait();
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < times; ++i) {
-    std::atomic_ref(*job->asked()).store(1, std::memory_order_release);
-    while (std::atomic_ref(*job->done()).load(std::memory_order_acquire) == 0) e.check();
-    std::atomic_ref(*job->done()).store(0);
+    job->ask();
+    while (!job->take_answer()) e.check();
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   meeting.wait();

@@ -226,8 +226,7 @@ nlohmann::ordered_json json_report(const EngineConfig& config, const Engine& eng
 
 Roof measure_roof(const Engine& engine, const EngineConfig& config) {
   if (!config.device.cuda) return {measure_read_bandwidth(engine.threads() * config.tp), 0};
-  const DeviceRates rates =
-      measure_device_rates(config.device.ids.empty() ? 0 : config.device.ids[0]);
+  const DeviceRates rates = measure_device_rates(config.device.first_gpu());
   const int gpus = config.device.num_gpus(config.tp);
   return {gpus * rates.read_bytes, gpus * rates.products};
 }

@@ -39,7 +39,7 @@ std::optional<Profile> gpu_profile(const std::string& gpu) {
 }
 
 std::string gpu_of(const EngineConfig& engine) {
-  return gpu_name(engine.device.ids.empty() ? 0 : engine.device.ids[0]);
+  return gpu_name(engine.device.first_gpu());
 }
 
 // What a strategy of the user's own may ask for (ScheduleContext::estimate), if it is there:

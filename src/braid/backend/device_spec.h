@@ -12,6 +12,7 @@ struct DeviceSpec {
   bool cuda = false;
   std::vector<int> ids;           // empty: the first ones
   int num_gpus(int ranks) const;  // that so many ranks are on
+  int first_gpu() const { return ids.empty() ? 0 : ids.front(); }
   bool operator==(const DeviceSpec&) const = default;
 };
 

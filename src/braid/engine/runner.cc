@@ -51,8 +51,8 @@ std::optional<SequenceMesh> mesh_of(const Model& model, const RunnerConfig& c) {
   const Topology topology = topology_of(c);
   std::optional<CostModel> cost;
   if (c.profile) cost.emplace(*c.profile, topology);
-  const int gpu = c.device.ids.empty() ? 0 : c.device.ids.front();
-  const ops::TakesStages takes = c.device.cuda && !c.sp->mode ? stages_of_gpu(gpu) : nullptr;
+  ops::TakesStages takes;
+  if (c.device.cuda && !c.sp->mode) takes = stages_of_gpu(c.device.first_gpu());
   return choose_mesh(*c.sp, forward_of(model), model.config().Hq, c.cache, topology,
                      *candidates(c).back(), takes, cost ? &*cost : nullptr);
 }

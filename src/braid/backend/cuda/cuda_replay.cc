@@ -243,7 +243,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     kernel({stream(s), chained[index_of(s)] && !events});
     chained[index_of(s)] = ops_[i].op->def != &ops::kPull;  // which may be no kernel
     if (brings_[i].stage > 0) {
-      stages_->write(brings_[i].late_launch, brings_[i].stage, {stream(s)});
+      stages_->write(brings_[i].late_launch, brings_[i].stage, stream(s));
     }
     if (joins) i += joined_[i].count - 1;
     if (events) record((*events)[2 * i + 1], stream(s));

@@ -3,6 +3,7 @@
 #include <cuda/atomic>
 
 #include "braid/backend/cuda/cuda_backend.h"
+#include "braid/backend/cuda/launch.h"
 #include "braid/backend/cuda/memory.h"
 #include "braid/backend/cuda/stream_words.h"
 #include "braid/base/error.h"
@@ -47,12 +48,12 @@ void StageWords::reset(cudaStream_t stream) const {
   launch_kernel({stream, false}, reset_words, dim3(1), dim3(32), 0, of(0), pairs_);
 }
 
-void StageWords::write(int pair, uint32_t stage, const LaunchContext& context) const {
+void StageWords::write(int pair, uint32_t stage, cudaStream_t stream) const {
   if (by_stream_) {
     const StreamWord word{StreamWord::Does::write, of(pair), stage};
-    return put_words(context.stream, {&word, 1});
+    return put_words(stream, {&word, 1});
   }
-  launch_kernel({context.stream, false}, write_word, dim3(1), dim3(1), 0, of(pair), stage);
+  launch_kernel({stream, false}, write_word, dim3(1), dim3(1), 0, of(pair), stage);
 }
 
 void StageWords::fetch(cudaStream_t stream) const {

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <memory>
 
 #include "braid/backend/backend.h"
-#include "braid/backend/cuda/launch.h"
 
 namespace braid::cuda {
 
@@ -21,7 +22,7 @@ class StageWords {
   // without rows of the last stages hears of them after it); this one is, once all before it in the
   // stream is done; at the step's end the host is told of waits that ran out.
   void reset(cudaStream_t stream) const;
-  void write(int pair, uint32_t stage, const LaunchContext& context) const;
+  void write(int pair, uint32_t stage, cudaStream_t stream) const;
   void fetch(cudaStream_t stream) const;
   // After a step: fails with kDeadline if a wait ran out.
   void check() const;

@@ -50,10 +50,21 @@ LinkProxy::Job::~Job() {
   cudaFreeHost(words_);
 }
 
+void LinkProxy::Job::ask() {
+  std::atomic_ref(*asked()).store(1, std::memory_order_release);
+}
+
+bool LinkProxy::Job::take_answer() {
+  const std::atomic_ref<uint32_t> answered(*done());
+  if (answered.load(std::memory_order_acquire) == 0) return false;
+  answered.store(0);
+  return true;
+}
+
 bool LinkProxy::Job::in_use() const {
   std::lock_guard lock(proxy_.mutex_);
   // Once the job has failed an answer does not say that the first thread is through with this.
-  return proxy_.moves_ && (is_asked() || is_under_way() || proxy_.sender_.job.is_set());
+  return proxy_.moves_ && (is_asked() || is_under_way() || proxy_.sender_.error.is_set());
 }
 
 bool LinkProxy::Job::is_asked() const {
@@ -94,7 +105,7 @@ void LinkProxy::move() {
   try {
     Clock::time_point busy = Clock::now();
     cuda::check_cuda(cudaSetDevice(sender_.device), "choice of the device");
-    while (!stop_ && !sender_.job.is_set()) {
+    while (!stop_ && !sender_.error.is_set()) {
       const bool found = collect(), moving = advance();
       if (found || moving) {
         busy = Clock::now();
@@ -104,7 +115,7 @@ void LinkProxy::move() {
       }
     }
   } catch (...) {
-    sender_.job.set(sender_.rank, std::current_exception());
+    sender_.error.set(sender_.rank, std::current_exception());
   }
   moves_ = false;
 }
@@ -125,11 +136,11 @@ bool LinkProxy::collect() {
 
 void LinkProxy::watch() {
   while (!stop_) {
-    const bool failed = sender_.job.is_set();
+    const bool failed = sender_.error.is_set();
     try {
       failed ? answer_all() : check_deadlines();
     } catch (...) {
-      sender_.job.set(sender_.rank, std::current_exception());
+      sender_.error.set(sender_.rank, std::current_exception());
     }
     std::this_thread::sleep_for(failed ? 50us : 5000us);
   }

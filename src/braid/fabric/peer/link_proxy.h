@@ -31,7 +31,7 @@ class LinkProxy {
     int rank = 0;
     int device = 0;
     std::chrono::nanoseconds deadline{};  // of one request
-    JobError& job;                        // lives longer than the proxy
+    JobError& error;                      // of the job; lives longer than the proxy
   };
 
   struct Piece {
@@ -51,6 +51,8 @@ class LinkProxy {
 
     uint32_t* asked() const { return words_; }
     uint32_t* done() const { return words_ + 16; }
+    void ask();          // as above, by the host
+    bool take_answer();  // by who asked: whether it is done
     // What it moves from now on. Only while it is not asked for.
     void set(const std::vector<Piece>& pieces);
 

@@ -196,7 +196,7 @@ void PeerEndpoint::signal(SymPtr<Signal> slot, int peer, SignalOp op, uint64_t v
   if (!p.has_puts.load()) return deliver();
   const bool staged = p.link == LinkClass::cluster;
   const int device = staged ? fabric_.staged(rank_, peer).to_device() : device_;
-  const cudaStream_t stream = staged ? fabric_.staged(rank_, peer).arrived() : made(p.puts);
+  const cudaStream_t stream = staged ? fabric_.staged(rank_, peer).arrived() : p.puts.get();
   if (cudaStreamQuery(stream) == cudaSuccess) return deliver();
   const cuda::DeviceScope guard(device);
   auto* const address =

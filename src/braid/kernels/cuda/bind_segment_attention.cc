@@ -290,8 +290,6 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   std::vector<Bound> bound;
   const Owners owners(args);
   const bool spares = args.beside.communicates || (args.beside.pulls && !args.by_stream);
-  // Whom no kernel tells of early results, its stream does.
-  const EarlyResults* tells = args.tells;
   for (const Part& part : parts_of(attrs)) {
     BRAID_CHECK((part.first && part.last) || has_state_rows(call), "a cut call without a state");
     const Call made = make_call(call, part, call.in[0].shape[0], owners, stages);
@@ -306,9 +304,10 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   }
   const bool has_early =
       std::ranges::any_of(attrs.q, [](const ops::QSegment& s) { return s.early && s.rows > 0; });
-  return [&call, bound, counters, owners, stages, arrivals, tells, has_early,
+  return [&call, bound, counters, owners, stages, arrivals, tells = args.tells, has_early,
           whole = args.whole_batch](const LaunchContext& context) {
     const int64_t sequences = sequences_of(call, call.in[0], whole);
+    // Whom no kernel tells of early results, its stream does.
     if (tells != nullptr && (sequences == 0 || !has_early)) tells->tell(context.stream);
     if (sequences == 0) return;
     owners.count(sequences);

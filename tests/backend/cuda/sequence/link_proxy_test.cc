@@ -2,36 +2,30 @@
 // so does one that copies directly. Streams and their graphs ask and wait by themselves.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstring>
 #include <random>
 
 #include "backend/cuda/queues.h"
+#include "backend/cuda/sequence/sequence_world.h"
 #include "braid/backend/cuda/device.h"
+#include "braid/backend/cuda/memory.h"
 #include "braid/backend/cuda/stream_words.h"
-#include "braid/fabric/peer/peer_fabric.h"
 
 namespace braid::fabric {
 namespace {
+
+using testing_sp_gpu::fabric_config;
+using testing_sp_gpu::gpus;
 
 constexpr int64_t kBytes = 9 << 20;
 
 class Proxy : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-      cudaGetLastError();
-      GTEST_SKIP() << "no GPU";
-    }
-    PeerFabricConfig config{.ranks = 2,
-                            .deadline = std::chrono::seconds(10),
-                            .device_deadline = std::chrono::seconds(3),
-                            .share_devices = count < 2};
-    if (!GetParam()) {
-      config.links.machines = 2;
-      config.links.cluster_link = Link{40e9, 3e-6};
-    }
+    if (gpus() == 0) GTEST_SKIP() << "no GPU";
+    PeerFabricConfig config = fabric_config(parse_topology(GetParam() ? "1x2" : "2x1"));
+    config.deadline = std::chrono::seconds(10);
+    if (!GetParam()) config.links.cluster_link = Link{40e9, 3e-6};
     fabric_ = std::make_unique<PeerFabric>(config);
     for (int rank : {0, 1}) {
       memory_[rank] = fabric_->endpoint(rank).allocate<std::byte>(kBytes, "memory");
@@ -53,17 +47,18 @@ class Proxy : public testing::TestWithParam<bool> {
                      "read");
     return out;
   }
-  static void ask(LinkProxy::Job& job) { std::atomic_ref(*job.asked()).store(1); }
-  static bool is_done(LinkProxy::Job& job) {
-    return std::atomic_ref(*job.done()).load(std::memory_order_acquire) == 1;
-  }
   void wait(LinkProxy::Job& job) {
     const auto start = std::chrono::steady_clock::now();
-    while (!is_done(job)) {
+    while (!job.take_answer()) {
       fabric_->endpoint(0).check();
       ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << "no answer";
     }
-    std::atomic_ref(*job.done()).store(0);
+  }
+  // All of rank 0's memory to rank 1, for streams of that.
+  std::unique_ptr<LinkProxy::Job> whole() {
+    auto job = fabric_->endpoint(1).make_transfer(0, false);
+    job->set({{memory_[1].data(), memory_[0].data(), {.row_bytes = kBytes}}});
+    return job;
   }
 
   std::unique_ptr<PeerFabric> fabric_;
@@ -89,7 +84,7 @@ TEST_P(Proxy, MovesBlocksAndRowsOfAnySize) {
                   static_cast<size_t>(row));
     }
     job->set({{memory_[1].data(), memory_[0].data(), {row, rows, dst_stride, src_stride}}});
-    ask(*job);
+    job->ask();
     wait(*job);
     ASSERT_TRUE(read(1) == want);
   }
@@ -105,14 +100,13 @@ TEST_P(Proxy, SeveralTransfersEndInTheOrderOfAsking) {
     // Over a part of what the first wrote.
     second->set({{to + (1 << 20), memory_[0].data(), {.row_bytes = 100}},
                  {to + (3 << 20), memory_[0].data() + 5, {.row_bytes = 1 << 20}}});
-    ask(*first);
+    first->ask();
     std::this_thread::sleep_for(std::chrono::microseconds(turn * 20));
-    ask(*second);
-    ask(*nothing);
+    second->ask();
+    nothing->ask();
     wait(*nothing);
     wait(*second);
-    ASSERT_TRUE(is_done(*first));
-    wait(*first);
+    ASSERT_TRUE(first->take_answer());
     std::vector<std::byte> want = host_[1];
     std::memcpy(want.data(), host_[0].data(), 4 << 20);
     std::memcpy(want.data() + (1 << 20), host_[0].data(), 100);
@@ -125,12 +119,10 @@ TEST_P(Proxy, SeveralTransfersEndInTheOrderOfAsking) {
 // Asked by a stream, and by a graph of it, while the words stand between other work.
 TEST_P(Proxy, AStreamAsksAndWaitsWithoutAKernel) {
   if (!cuda::has_queues_for_words()) GTEST_SKIP() << "too few queues";
-  const auto job = fabric_->endpoint(1).make_transfer(0, false);
-  job->set({{memory_[1].data(), memory_[0].data(), {.row_bytes = kBytes}}});
+  const auto job = whole();
   const cuda::DeviceScope scope(fabric_->endpoint(1).device());
   const cuda::OwnedStream stream = cuda::make_stream();
-  std::byte* pinned = nullptr;
-  cuda::check_cuda(cudaMallocHost(&pinned, kBytes), "pinned");
+  cuda::PinnedMemory pinned(kBytes);
   const auto issue = [&] {
     cuda::check_cuda(cudaMemsetAsync(memory_[1].data(), 0x5a, kBytes, stream.get()), "poison");
     using Does = cuda::StreamWord::Does;
@@ -138,14 +130,14 @@ TEST_P(Proxy, AStreamAsksAndWaitsWithoutAKernel) {
                                       {Does::wait, job->done(), 1},
                                       {Does::write, job->done(), 0}};
     cuda::put_words(stream.get(), words);
-    cuda::check_cuda(
-        cudaMemcpyAsync(pinned, memory_[1].data(), kBytes, cudaMemcpyDeviceToHost, stream.get()),
-        "read");
+    cuda::check_cuda(cudaMemcpyAsync(pinned.data(), memory_[1].data(), kBytes,
+                                     cudaMemcpyDeviceToHost, stream.get()),
+                     "read");
   };
   const auto expect = [&] {
     cuda::check_cuda(cudaStreamSynchronize(stream.get()), "stream");
-    ASSERT_EQ(std::memcmp(pinned, host_[0].data(), kBytes), 0);
-    std::memset(pinned, 0, kBytes);
+    ASSERT_EQ(std::memcmp(pinned.data(), host_[0].data(), kBytes), 0);
+    std::memset(pinned.data(), 0, kBytes);
   };
   issue();
   expect();
@@ -161,7 +153,6 @@ TEST_P(Proxy, AStreamAsksAndWaitsWithoutAKernel) {
     cuda::check_cuda(cudaGraphLaunch(exec, stream.get()), "graph");
     expect();
   }
-  cuda::check_cuda(cudaFreeHost(pinned), "pinned");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Proxy, testing::Bool(),
@@ -169,14 +160,8 @@ INSTANTIATE_TEST_SUITE_P(All, Proxy, testing::Bool(),
 
 // A link that is too slow ends the job, and who waits without a deadline goes on all the same.
 TEST(ProxyDeadline, IsAnErrorAndAnAnswer) {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-    cudaGetLastError();
-    GTEST_SKIP() << "no GPU";
-  }
-  PeerFabricConfig config{
-      .ranks = 2, .device_deadline = std::chrono::milliseconds(200), .share_devices = count < 2};
-  config.links.machines = 2;
+  if (gpus() == 0) GTEST_SKIP() << "no GPU";
+  PeerFabricConfig config = fabric_config(parse_topology("2x1"), std::chrono::milliseconds(200));
   config.links.cluster_link = Link{1e6, 0};  // 9 s
   PeerFabric fabric(config);
   SymBuf<std::byte> memory[2];
@@ -186,12 +171,11 @@ TEST(ProxyDeadline, IsAnErrorAndAnAnswer) {
   const auto job = fabric.endpoint(0).make_transfer(1, true);
   job->set({{memory[1].data(), memory[0].data(), {.row_bytes = kBytes}}});
   for (int turn = 0; turn < 3; ++turn) {
-    std::atomic_ref(*job->asked()).store(1);
+    job->ask();
     const auto start = std::chrono::steady_clock::now();
-    while (std::atomic_ref(*job->done()).load(std::memory_order_acquire) == 0) {
+    while (!job->take_answer()) {
       ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << "no answer";
     }
-    std::atomic_ref(*job->done()).store(0);
     try {
       fabric.rethrow_error();
       FAIL() << "no error";
@@ -206,17 +190,15 @@ TEST(ProxyDeadline, IsAnErrorAndAnAnswer) {
 // the answer came from the thread that copies alone.
 TEST_P(Proxy, AFreeThatWaitsForTheAnswerEnds) {
   if (!cuda::has_queues_for_words()) GTEST_SKIP() << "too few queues";
-  const auto job = fabric_->endpoint(1).make_transfer(0, false);
-  job->set({{memory_[1].data(), memory_[0].data(), {.row_bytes = kBytes}}});
+  const auto job = whole();
   const cuda::DeviceScope scope(fabric_->endpoint(1).device());
   const cuda::OwnedStream stream = cuda::make_stream();
-  std::byte* pinned = nullptr;
-  cuda::check_cuda(cudaMallocHost(&pinned, kBytes), "pinned");
+  auto pinned = std::make_unique<cuda::PinnedMemory>(kBytes);
   const cuda::StreamWord word{cuda::StreamWord::Does::wait, job->done(), 1};
   cuda::put_words(stream.get(), {&word, 1});
-  std::thread frees([&] { cudaFreeHost(pinned); });
+  std::thread frees([&] { pinned.reset(); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  ask(*job);
+  job->ask();
   frees.join();
   try {
     fabric_->rethrow_error();  // moved after all
