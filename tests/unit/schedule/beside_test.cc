@@ -8,7 +8,8 @@
 namespace braid {
 namespace {
 
-// after[i][j]: launch i begins when launch j has ended.
+// after[i][j]: launch i begins when launch j has ended. What takes early results begins after the
+// launch that they come of has.
 std::vector<std::vector<bool>> reachability(const Schedule& schedule) {
   const size_t n = schedule.launches.size();
   std::vector after(n, std::vector<bool>(n));
@@ -26,6 +27,10 @@ std::vector<std::vector<bool>> reachability(const Schedule& schedule) {
       if (schedule.launches[j].stream == schedule.launches[i].stream) follow(j);
     }
     for (int awaited : schedule.launches[i].waits) follow(static_cast<size_t>(awaited));
+    const int early = schedule.launches[i].early;
+    for (size_t k = 0; k < n && early >= 0; ++k) {
+      after[i][k] = after[i][k] || after[static_cast<size_t>(early)][k];
+    }
   }
   return after;
 }
