@@ -28,8 +28,9 @@ struct BraidAttentionProblem {
   int32_t gap;        // tokens of memory between segments, in every tensor
   int32_t candidate;  // -1: choose; -2: the best generic one
   float scale;
-  uint32_t* arrived;  // [2], zeros, or null: KV segments are stages that arrive during one call
-  void* sums;
+  uint32_t* arrived;  // [3], zeros, or null: KV segments are stages that arrive during one call
+  int32_t chained;    // 1: KV segments are stages, each a launch
+  void* sums;         // of both
   int64_t sums_bytes;
 };
 
@@ -47,6 +48,7 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
     d.scale = p->scale;
     if (p->causal) d.window_right = 0;
     if (p->state_bf16) d.state_dtype = DType::bf16;
+    d.chained = p->chained != 0;
     const auto at = [](const void* base, int64_t elements, int bytes) {
       return static_cast<char*>(const_cast<void*>(base)) + elements * bytes;
     };
@@ -62,7 +64,7 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
       kv[j].v = at(p->v, first * kv[j].v_stride.token, 2);
       kv[j].length = end - begin;
       kv[j].offset = begin;
-      if (p->arrived) kv[j].stage = j;
+      if (p->arrived || p->chained) kv[j].stage = j;
     }
     std::vector<QSegment> q(p->q_segments);
     for (int i = 0; i < p->q_segments; ++i) {
@@ -89,11 +91,12 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
     AttentionArrivals arrivals{p->arrived, p->sums, static_cast<size_t>(p->sums_bytes)};
     for (int c = 0; c < p->calls; ++c) {
       AttentionDesc desc = d;
-      desc.load_state = c > 0;
-      desc.finalize = c == p->calls - 1;
+      const AttentionLink link{c, c + 1, p->sums, static_cast<size_t>(p->sums_bytes)};
+      desc.load_state = c > 0 && !p->chained;
+      desc.finalize = c == p->calls - 1 || p->chained;
       for (QSegment& s : q) {
-        s.kv_begin = p->kv_segments * c / p->calls;
-        s.kv_end = p->kv_segments * (c + 1) / p->calls;
+        s.kv_begin = p->chained ? 0 : p->kv_segments * c / p->calls;
+        s.kv_end = p->chained ? p->kv_segments : p->kv_segments * (c + 1) / p->calls;
       }
       static const AttentionDevice device = attention_device();
       AttentionConfig config = choose(desc, {q, kv}, device);
@@ -107,7 +110,7 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
         }
         if (p->candidate == -2) config = *best;
       }
-      attention(desc, {q, kv}, config, p->workspace, stream, 0, p->arrived ? &arrivals : nullptr);
+      attention(desc, {q, kv}, config, p->workspace, stream, 0, &arrivals, &link);
       if (name) std::snprintf(name, name_size, "%s", to_string(config).c_str());
     }
     return 0;

@@ -7,6 +7,7 @@
 
 #include "braid/attention_links.h"
 #include "braid/attention_one_gpu.h"
+#include "braid/attention_probe.h"
 #include "braid/backend/cuda/cuda_replay.h"
 #include "braid/backend/cuda/sm_partition.h"
 #include "braid/backend/device_spec.h"
@@ -34,36 +35,6 @@ double median_of(std::vector<double> values) {
   return values.empty() ? 0 : values[(values.size() - 1) / 2];
 }
 
-// Marks the begin and the end of what a kernel puts into its stream; in a graph as nodes of their
-// own, so that the newest replay's times can be asked for.
-class Probe {
- public:
-  explicit Probe(cuda::BoundKernel kernel) : kernel_(std::move(kernel)) {}
-  void launch(const cuda::LaunchContext& context) {
-    mark(begin_, context.stream);
-    kernel_({context.stream, false});
-    mark(end_, context.stream);
-  }
-  double seconds() const {
-    float ms = 0;
-    cuda::check_cuda(cudaEventElapsedTime(&ms, begin_.get(), end_.get()), "an event's time");
-    return 1e-3 * static_cast<double>(ms);
-  }
-
- private:
-  static void mark(const cuda::OwnedEvent& event, cudaStream_t stream) {
-    cudaStreamCaptureStatus status{};
-    cuda::check_cuda(cudaStreamIsCapturing(stream, &status), "capture status");
-    cuda::check_cuda(
-        cudaEventRecordWithFlags(event.get(), stream,
-                                 status == cudaStreamCaptureStatusNone ? cudaEventRecordDefault
-                                                                       : cudaEventRecordExternal),
-        "an event");
-  }
-  const cuda::BoundKernel kernel_;
-  const cuda::OwnedEvent begin_ = cuda::make_event(true), end_ = cuda::make_event(true);
-};
-
 struct GpuRank {
   GpuRank(fabric::PeerEndpoint& endpoint, const Mesh& mesh, const cuda::SmPartition* part)
       : table(cuda::device_info(endpoint.device(), part)),
@@ -77,6 +48,7 @@ struct GpuRank {
     attention.bind = [this, bind = attention.bind](const cuda::LaunchArgs& args) {
       const auto probe = std::make_shared<Probe>(bind(args));
       probes.push_back(probe);
+      if (args.arrived != nullptr) waits.push_back(args.arrived + 2);
       return [probe](const cuda::LaunchContext& context) { probe->launch(context); };
     };
     table.add(ops::kSegmentAttention.kind, attention);
@@ -93,6 +65,19 @@ struct GpuRank {
   cuda::KernelTable table, silent;
   cuda::OneSidedComm comm;
   std::vector<std::shared_ptr<Probe>> probes;
+  std::vector<const uint32_t*> waits;  // StageWords: microseconds of the newest step's CTAs
+
+  // In the newest step: the attention launches, less what an SM of theirs waited for keys.
+  double attention_seconds() const {
+    double seconds = 0;
+    for (const auto& probe : probes) seconds += probe->seconds();
+    for (const uint32_t* wait : waits) {
+      uint32_t us = 0;
+      cuda::check_cuda(cudaMemcpy(&us, wait, sizeof(us), cudaMemcpyDeviceToHost), "waits");
+      seconds -= 1e-6 * us / table.device().num_sms;
+    }
+    return seconds;
+  }
   std::unique_ptr<DeviceBackend> backend, silent_backend;
 };
 
@@ -186,7 +171,7 @@ class Modes : public CudaModes {
     std::ranges::sort(steps, {}, &StepTime::step);
     const StepTime median = steps[(steps.size() - 1) / 2];
     report.seconds = median.step;
-    report.compute = plan->waits_inside() ? report.alone : median.attention;
+    report.compute = median.attention;
     report.exposed = median.step - report.compute;
     check(*plan, samples, report);
     return report;
@@ -354,7 +339,7 @@ class Modes : public CudaModes {
     for (auto& turn : turns_) {
       StepTime& mine = turn[static_cast<size_t>(r)];
       mine.step = time(*rank.backend, n, run_step);
-      for (const auto& probe : rank.probes) mine.attention += probe->seconds();
+      mine.attention = rank.attention_seconds();
       meeting.wait();
       calls.run(n, computation, plain);
       meeting.wait();

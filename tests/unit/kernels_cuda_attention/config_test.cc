@@ -78,10 +78,25 @@ TEST(AttentionConfig, KeysThatArriveHaveTheirOwnKernels) {
       EXPECT_GE(bytes, 2 * each) << to_string(c);  // an SM has several of the items
       EXPECT_EQ(bytes % each, 0u) << to_string(c);
     }
+    AttentionDesc chained = desc;
+    chained.chained = true;
+    const AttentionConfig link = choose(chained, call.params(), device);
+    EXPECT_EQ(link.form, HopperForm::kChained) << to_string(link);
+    EXPECT_NE(to_string(link).find(" chained"), std::string::npos);
     EXPECT_THAT(message_of([&] {
                   candidates(desc, call.params(), {80, 108});
                 }),
                 HasSubstr("keys that arrive, compute capability 80 (90)"));
+  }
+}
+
+// An item of a cluster costs more to leave and to take up, and its tiles less.
+TEST(AttentionConfig, ClustersTakeKeysThatArriveWhereThereAreMany) {
+  for (auto [length, cluster] : {std::pair{4096, 1}, {131072, 2}}) {
+    Call call({length}, {length / 2, length / 2});
+    call.kv[1].stage = 1;
+    const AttentionConfig c = choose(make_desc(64, 24, 24), call.params(), {90, 132});
+    EXPECT_EQ(c.cluster, cluster) << to_string(c);
   }
 }
 

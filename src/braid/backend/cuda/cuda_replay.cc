@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "braid/backend/cuda/memory.h"
 #include "braid/base/error.h"
@@ -41,12 +42,16 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
   add_copy(host_parts_->data(), device_parts_->data(), parts_bytes);
   for (const InputCopy& in : step.inputs) add_copy(in.staging, in.device, in.bytes);
 
+  requests_.resize(ops_.size());
+  asked_by_.assign(ops_.size(), -1);
   give_stages();
+  if (by_stream_) ask_ahead();
   calls_.reserve(ops_.size());  // bound kernels keep references into it
   std::vector<LaunchArgs> args;
   done_.resize(ops_.size());
   for (const BoundOp& op : ops_) {
-    const int late = late_launch_[calls_.size()];
+    const size_t i = calls_.size();
+    const int late = late_launch_[i];
     calls_.push_back({op.op, op.in, op.out, op.axis, op.part});
     const BatchPart* part =
         reinterpret_cast<const BatchPart*>(device_parts_->data()) + (op.part - parts_.data());
@@ -61,8 +66,10 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                     .beside = op.beside,
                     .ranks_alike = step.ranks_alike,
                     .arrived = late < 0 ? nullptr : stages_->of(late),
-                    .tells = early_[calls_.size() - 1].get(),
-                    .told = op.early < 0 ? nullptr : early_[static_cast<size_t>(op.early)].get(),
+                    .requests = requests_[i].get(),
+                    .asked_by = asked_by_[i] < 0
+                                    ? nullptr
+                                    : requests_[static_cast<size_t>(asked_by_[i])].get(),
                     .by_stream = by_stream_});
     kernels_.push_back(backend.table().at(op.op->def->kind).bind(args.back()));
     used_[index_of(op.stream)] = true;
@@ -78,8 +85,8 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
     if (s == Stream::compute || used_[index_of(s)]) fork_join_[index_of(s)] = make_event();
   }
   end_ = make_event();
-  for (const auto& early : early_) {
-    if (early) early->upload();
+  for (const auto& requests : requests_) {
+    if (requests) requests->upload();
   }
   join_launches(args);
 }
@@ -89,12 +96,11 @@ CudaReplay::~CudaReplay() {
   for (Stream s : kStreams) cudaStreamSynchronize(stream(s));
 }
 
-// Launches whose kernels take late inputs in stages are told of them, and tell of early results;
-// others wait for all.
+// Launches whose kernels take late inputs in stages are told of them, and ask for the pushes of
+// early results; others wait for all.
 void CudaReplay::give_stages() {
   brings_.resize(ops_.size());
   late_launch_.assign(ops_.size(), -1);
-  early_.resize(ops_.size());
   int count = 0;
   for (size_t i = 0; i < ops_.size(); ++i) {
     if (ops_[i].late.empty()) continue;
@@ -102,14 +108,36 @@ void CudaReplay::give_stages() {
     const auto& attrs = ops_[i].op->attrs.as<ops::SegmentAttentionAttrs>();
     if (!backend_.table().takes_stages(attrs, {q.dtype, q.shape})) continue;
     late_launch_[i] = count++;
-    if (by_stream_ && attrs.has_early()) early_[i] = std::make_unique<EarlyResults>(backend_);
+    if (by_stream_ && attrs.has_early()) requests_[i] = std::make_unique<Requests>(backend_);
     for (size_t s = 0; s < ops_[i].late.size(); ++s) {
       Brings& brings = brings_[static_cast<size_t>(ops_[i].late[s])];
       BRAID_CHECK(brings.stage == 0, "a pull that is late for two launches");
       brings = {late_launch_[i], static_cast<uint32_t>(s) + 1};
     }
   }
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    if (ops_[i].early >= 0 && requests_[static_cast<size_t>(ops_[i].early)]) {
+      asked_by_[i] = ops_[i].early;
+    }
+  }
   if (count > 0) stages_ = std::make_unique<StageWords>(backend_, count, by_stream_);
+}
+
+// A pull that follows another on its stream, and waits for nothing else, is asked for with it: what
+// both fill was opened before (ops::kBuffers), and so is what they read.
+void CudaReplay::ask_ahead() {
+  std::array<int, kNumStreams> newest;
+  newest.fill(-1);
+  const auto pulls = [&](int i) {
+    return i >= 0 && ops_[static_cast<size_t>(i)].op->def == &ops::kPull;
+  };
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    int& before = newest[index_of(ops_[i].stream)];
+    const int first = std::exchange(before, static_cast<int>(i));
+    if (!pulls(first) || !pulls(before) || !ops_[i].waits.empty()) continue;
+    requests_[static_cast<size_t>(first)] = std::make_unique<Requests>(backend_);
+    asked_by_[i] = first;
+  }
 }
 
 void CudaReplay::join_launches(std::span<const LaunchArgs> args) {
@@ -234,9 +262,9 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     };
     for (int awaited : ops_[i].waits) wait(s, done_[static_cast<size_t>(awaited)]);
     if (late_launch_[i] < 0) wait_for_late();
-    // What takes early results was told of them by their launch, and has only its end to see.
+    // What takes early results was asked for by their launch, and has only its end to see.
     if (ops_[i].early >= 0) wait(s, done_[static_cast<size_t>(ops_[i].early)]);
-    if (early_[i]) early_[i]->prepare();
+    if (requests_[i]) requests_[i]->prepare();
     if (events) record((*events)[2 * i], stream(s));
     const bool joins = joined_[i].count > 0 && !events;
     const BoundKernel& kernel = joins ? joined_[i].kernel : kernels_[i];

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "braid/backend/cuda/cuda_backend.h"
-#include "braid/backend/cuda/early_results.h"
+#include "braid/backend/cuda/requests.h"
 #include "braid/backend/cuda/stage_words.h"
 #include "braid/backend/cuda/upload_inputs.h"
 
@@ -59,6 +59,7 @@ class CudaReplay : public Replay {
   };
 
   void give_stages();
+  void ask_ahead();
   void join_launches(std::span<const LaunchArgs> args);
   void set_parts();
   bool stale(const Captured& captured) const;
@@ -81,12 +82,13 @@ class CudaReplay : public Replay {
   std::array<bool, kNumStreams> used_{};
   std::vector<OwnedEvent> done_;  // [launches], of those that another stream waits for
   struct Brings {
-    int late_launch = -1;  // its pair in stages_; -1: nothing
+    int late_launch = -1;  // its words in stages_; -1: nothing
     uint32_t stage = 0;
   };
-  std::vector<Brings> brings_;                        // [launches]
-  std::vector<int> late_launch_;                      // [launches] its pair in stages_; -1: none
-  std::vector<std::unique_ptr<EarlyResults>> early_;  // [launches] of those that tell of them
+  std::vector<Brings> brings_;                       // [launches]
+  std::vector<int> late_launch_;                     // [launches] its words in stages_; -1: none
+  std::vector<std::unique_ptr<Requests>> requests_;  // [launches] null: none in others' place
+  std::vector<int> asked_by_;                        // [launches] a launch; -1: itself
   std::unique_ptr<StageWords> stages_;  // null where all inputs are there before their launches
   std::array<OwnedEvent, kNumStreams> fork_join_;
   OwnedEvent end_;

@@ -5,8 +5,8 @@
 
 #include "braid/backend/backend.h"
 #include "braid/backend/cuda/device.h"
-#include "braid/backend/cuda/early_results.h"
 #include "braid/backend/cuda/launch.h"
+#include "braid/backend/cuda/requests.h"
 
 namespace braid::cuda {
 
@@ -26,14 +26,12 @@ struct LaunchArgs {
   bool own_rows = true;      // as of BoundOp
   Beside beside;             // likewise
   bool ranks_alike = false;  // as of BoundStep
-  // Device [2], where the launch has late inputs and its kernel takes them in stages (StageWords):
-  // how many are there. Null: all inputs are there before it.
+  // Device [StageWords::kWords], where the launch has late inputs and its kernel takes them in
+  // stages: how many are there. Null: all inputs are there before it.
   uint32_t* arrived = nullptr;
-  // Of such a launch with early results: whom it tells. Of one that takes them: who asks for what
-  // it moves as soon as they are there.
-  EarlyResults* tells = nullptr;
-  EarlyResults* told = nullptr;
-  bool by_stream = false;  // streams may write and wait for words (KernelTable::streams_wait)
+  Requests* requests = nullptr;  // what it asks for in others' place; null: nothing
+  Requests* asked_by = nullptr;  // who asks for what it moves; null: it does
+  bool by_stream = false;        // streams may write and wait for words (KernelTable::streams_wait)
 
   // The live rows on an axis, for kernels: device memory.
   const int64_t* live(BatchAxis axis) const;

@@ -11,17 +11,21 @@
 namespace braid::cuda {
 namespace {
 
-constexpr size_t kPairBytes = 2 * sizeof(uint32_t);
+constexpr int kWords = StageWords::kWords;
+
+int64_t bytes_of_words(int launches) {
+  return int64_t{launches} * kWords * static_cast<int64_t>(sizeof(uint32_t));
+}
 
 // Kernels, not copies: a copy that stands in a stream may share a hardware queue with those that
 // bring a stage, and holds them up until its turn comes.
-__global__ void reset_words(uint32_t* words, int pairs) {
-  for (int i = static_cast<int>(threadIdx.x); i < pairs; i += static_cast<int>(blockDim.x)) {
-    words[2 * i] = 0;
+__global__ void reset_words(uint32_t* words, int launches) {
+  for (int i = static_cast<int>(threadIdx.x); i < launches; i += static_cast<int>(blockDim.x)) {
+    words[kWords * i] = words[kWords * i + 2] = 0;
   }
 }
-__global__ void report_words(uint32_t* host, const uint32_t* words, int pairs) {
-  for (int i = static_cast<int>(threadIdx.x); i < 2 * pairs; i += static_cast<int>(blockDim.x)) {
+__global__ void report_words(uint32_t* host, const uint32_t* words, int count) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
     host[i] = words[i];
   }
 }
@@ -34,39 +38,39 @@ __global__ void write_word(uint32_t* word, uint32_t value) {
 
 }  // namespace
 
-StageWords::StageWords(CudaBackend& backend, int pairs, bool by_stream)
-    : pairs_(pairs),
+StageWords::StageWords(CudaBackend& backend, int launches, bool by_stream)
+    : launches_(launches),
       by_stream_(by_stream),
-      words_(backend.allocate(pairs * static_cast<int64_t>(kPairBytes))),
-      copy_(std::make_unique<PinnedMemory>(pairs * static_cast<int64_t>(kPairBytes))) {
+      words_(backend.allocate(bytes_of_words(launches))),
+      copy_(std::make_unique<PinnedMemory>(bytes_of_words(launches))) {
   load_kernel(reset_words);
   load_kernel(report_words);
   load_kernel(write_word);
 }
 
 void StageWords::reset(cudaStream_t stream) const {
-  launch_kernel({stream, false}, reset_words, dim3(1), dim3(32), 0, of(0), pairs_);
+  launch_kernel({stream, false}, reset_words, dim3(1), dim3(32), 0, of(0), launches_);
 }
 
-void StageWords::write(int pair, uint32_t stage, cudaStream_t stream) const {
+void StageWords::write(int launch, uint32_t stage, cudaStream_t stream) const {
   if (by_stream_) {
-    const StreamWord word{StreamWord::Does::write, of(pair), stage};
+    const StreamWord word{StreamWord::Does::write, of(launch), stage};
     return put_words(stream, {&word, 1});
   }
-  launch_kernel({stream, false}, write_word, dim3(1), dim3(1), 0, of(pair), stage);
+  launch_kernel({stream, false}, write_word, dim3(1), dim3(1), 0, of(launch), stage);
 }
 
 void StageWords::fetch(cudaStream_t stream) const {
   launch_kernel({stream, false}, report_words, dim3(1), dim3(32), 0,
-                reinterpret_cast<uint32_t*>(copy_->data()), of(0), pairs_);
+                reinterpret_cast<uint32_t*>(copy_->data()), of(0), kWords * launches_);
 }
 
 void StageWords::check() const {
   const auto* words = reinterpret_cast<const uint32_t*>(copy_->data());
-  for (int i = 0; i < pairs_; ++i) {
-    if (words[2 * i + 1] == 0) continue;
+  for (int i = 0; i < launches_; ++i) {
+    if (words[kWords * i + 1] == 0) continue;
     fail(ErrorCode::kDeadline, "a launch's late inputs did not come: {} waits for them ran out",
-         words[2 * i + 1]);
+         words[kWords * i + 1]);
   }
 }
 

@@ -10,27 +10,31 @@ namespace braid::cuda {
 
 class CudaBackend;
 
-// How launches learn, while they run, which stages of their inputs are there (BoundOp::late): two
-// words of device memory for each, the number of stages and a count of its waits that ran out.
+// How launches learn, while they run, which stages of their inputs are there (BoundOp::late): words
+// of device memory for each, the number of stages, a count of its waits that ran out, and how long
+// the newest step's took, in microseconds of all its CTAs together.
 class StageWords {
  public:
+  static constexpr int kWords = 3;
   // With `by_stream` the streams write them themselves (stream_words.h), else kernels do.
-  StageWords(CudaBackend& backend, int pairs, bool by_stream);
+  StageWords(CudaBackend& backend, int launches, bool by_stream);
 
-  uint32_t* of(int pair) const { return reinterpret_cast<uint32_t*>(words_->data()) + 2 * pair; }
+  uint32_t* of(int launch) const {
+    return reinterpret_cast<uint32_t*>(words_->data()) + kWords * launch;
+  }
   // In streams, capturable: at a step's begin no stage is there (a call leaves zero, but a rank
   // without rows of the last stages hears of them after it); this one is, once all before it in the
   // stream is done; at the step's end the host is told of waits that ran out.
   void reset(cudaStream_t stream) const;
-  void write(int pair, uint32_t stage, cudaStream_t stream) const;
+  void write(int launch, uint32_t stage, cudaStream_t stream) const;
   void fetch(cudaStream_t stream) const;
   // After a step: fails with kDeadline if a wait ran out.
   void check() const;
 
  private:
-  const int pairs_;
+  const int launches_;
   const bool by_stream_;
-  std::unique_ptr<DeviceMemory> words_;  // u32 [pairs, 2]
+  std::unique_ptr<DeviceMemory> words_;  // u32 [launches, kWords]
   std::unique_ptr<DeviceMemory> copy_;   // the same in pinned host memory
 };
 

@@ -41,6 +41,11 @@ bool AdapterLink::advance() {
   return filled || sent || ended || finished_ < fetched_ || !queue_.empty();
 }
 
+void AdapterLink::drain() {
+  cudaStreamSynchronize(ring_.out());
+  cudaStreamSynchronize(ring_.in());
+}
+
 bool AdapterLink::fetch() {
   if (queue_.empty() || fetched_ - finished_ == kSlots) return false;
   const size_t slot = fetched_ % kSlots;

@@ -43,6 +43,7 @@ class AdapterLink final : public LinkProxy {
 
   void begin(Job& job) override;
   bool advance() override;
+  void drain() override;
   bool fetch();    // device -> host
   bool forward();  // host -> device
   bool finish();

@@ -17,7 +17,6 @@ DirectLink::DirectLink(const Sender& sender)
 
 DirectLink::~DirectLink() {
   stop();
-  cudaStreamSynchronize(stream_.get());
 }
 
 void DirectLink::begin(Job& job) {
@@ -29,6 +28,10 @@ void DirectLink::begin(Job& job) {
 
 void DirectLink::rest() {
   over(cudaStreamQuery(stream_.get()));
+}
+
+void DirectLink::drain() {
+  cudaStreamSynchronize(stream_.get());
 }
 
 }  // namespace braid::fabric

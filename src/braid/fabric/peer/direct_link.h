@@ -17,6 +17,7 @@ class DirectLink final : public LinkProxy {
   void begin(Job& job) override;
   bool advance() override { return false; }
   void rest() override;
+  void drain() override;
 
   cuda::OwnedStream stream_;  // of the sender's device
 };

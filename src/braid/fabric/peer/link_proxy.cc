@@ -93,6 +93,14 @@ void LinkProxy::Job::set(const std::vector<Piece>& pieces) {
       chunks.push_back({piece.dst + chunk.dst_offset, piece.src + chunk.src_offset, chunk.block});
     }
   }
+  // What a chunk's last step takes behind all others' is short if the last chunks are.
+  if (chunks.size() > 1) {
+    const Piece last = chunks.back();
+    chunks.pop_back();
+    for (const BlockChunk& chunk : chunks_of(last.block, proxy_.chunk_bytes_ / 4)) {
+      chunks.push_back({last.dst + chunk.dst_offset, last.src + chunk.src_offset, chunk.block});
+    }
+  }
   std::lock_guard lock(proxy_.mutex_);
   chunks_ = std::move(chunks);
 }
@@ -117,6 +125,7 @@ void LinkProxy::move() {
   } catch (...) {
     sender_.error.set(sender_.rank, std::current_exception());
   }
+  drain();
   moves_ = false;
 }
 

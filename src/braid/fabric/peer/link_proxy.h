@@ -95,6 +95,8 @@ class LinkProxy {
   virtual bool advance() = 0;
   // Nothing has been for long: the thread is about to sleep. Throws what a copy failed with.
   virtual void rest() {}
+  // The thread ends: what its copies still write has been written behind this.
+  virtual void drain() = 0;
 
  private:
   void move();  // the first thread

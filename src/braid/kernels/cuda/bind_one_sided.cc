@@ -21,6 +21,7 @@ class Transfers {
         put_(put),
         whole_(args.whole_batch),
         by_stream_(args.by_stream),
+        ahead_(args.requests),
         tag_(comm.endpoint().tag(put ? "push" : "pull")),
         config_(put ? choose(describe(args.beside.computes), args.device.num_sms) : PushConfig{}) {
     const auto& attrs = call_.attrs<ops::MoveAttrs>();
@@ -31,9 +32,9 @@ class Transfers {
       asked_.jobs.push_back(comm.endpoint().make_transfer(peer, put));
     }
     if (config_.ctas > 0) ended_ = std::make_unique<CudaMemory>(args.device.id, sizeof(uint32_t));
-    asked_.asked = args.told != nullptr;
+    asked_.asked = args.asked_by != nullptr;
     for (size_t i = 0; asked_.asked && i < asked_.jobs.size(); ++i) {
-      args.told->add(asked_.jobs[i]->asked(), [this, i] { set_pieces(i); });
+      args.asked_by->add(asked_.jobs[i]->asked(), [this, i] { set_pieces(i); });
     }
   }
   Transfers(const Transfers&) = delete;
@@ -48,7 +49,9 @@ class Transfers {
       return comm_.store({std::move(pieces), asked_.peers, ended, config_.ctas}, arrivals, context);
     }
     for (size_t i = 0; !asked_.asked && i < asked_.jobs.size(); ++i) set_pieces(i);
-    if (!put_ && by_stream_) return comm_.fetch(asked_, context);
+    if (!put_ && by_stream_) {
+      return comm_.fetch(asked_, ahead_ ? ahead_->words() : std::span<uint32_t* const>{}, context);
+    }
     comm_.transfer(asked_, arrivals, context);
   }
 
@@ -121,6 +124,7 @@ class Transfers {
   const OpCall& call_;
   const OneSidedComm& comm_;
   const bool put_, whole_, by_stream_;
+  const Requests* const ahead_;  // of the pull behind this one, perhaps
   const fabric::Tag tag_;
   const PushConfig config_;
   std::unique_ptr<DeviceMemory> ended_;  // of stores

@@ -5,6 +5,7 @@
 
 #include "braid/backend/cuda/handles.h"
 #include "braid/backend/cuda/memory.h"
+#include "braid/backend/cuda/stage_words.h"
 #include "braid/base/math.h"
 #include "braid/fabric/peer/peer_endpoint.h"
 #include "braid/fabric/symmetric_memory.h"
@@ -173,7 +174,7 @@ void load_kernel(AttentionDesc desc, const AttentionConfig& config, const Device
       counters(device.id, kAttentionWorkspaceBytes);
   CudaMemory sums(device.id,
                   static_cast<int64_t>(attention_sums_bytes(desc, config)) * desc.num_q_heads);
-  CudaMemory arrived(device.id, 2 * sizeof(uint32_t));
+  CudaMemory arrived(device.id, StageWords::kWords * sizeof(uint32_t));
   desc.batch = 1;
   QSegment q;
   q.q = row.data();
@@ -251,7 +252,7 @@ AttentionArrivals arrivals_of(const LaunchArgs& args, int64_t sums_bytes) {
   const auto deadline = std::chrono::duration_cast<milliseconds>(endpoint.device_deadline());
   return {args.arrived, args.workspace, static_cast<size_t>(sums_bytes),
           2 * static_cast<uint32_t>(deadline.count()),
-          args.tells != nullptr ? args.tells->device() : nullptr};
+          args.requests != nullptr ? args.requests->device() : nullptr};
 }
 
 BoundKernel bind_plain_segments(const LaunchArgs& args) {
@@ -304,11 +305,11 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   }
   const bool has_early =
       std::ranges::any_of(attrs.q, [](const ops::QSegment& s) { return s.early && s.rows > 0; });
-  return [&call, bound, counters, owners, stages, arrivals, tells = args.tells, has_early,
+  return [&call, bound, counters, owners, stages, arrivals, requests = args.requests, has_early,
           whole = args.whole_batch](const LaunchContext& context) {
     const int64_t sequences = sequences_of(call, call.in[0], whole);
-    // Whom no kernel tells of early results, its stream does.
-    if (tells != nullptr && (sequences == 0 || !has_early)) tells->tell(context.stream);
+    // What no kernel asks for, its stream does.
+    if (requests != nullptr && (sequences == 0 || !has_early)) requests->write(context.stream);
     if (sequences == 0) return;
     owners.count(sequences);
     for (const Bound& b : bound) {

@@ -74,25 +74,61 @@ void Case::run_chain(const AttentionConfig& config, int calls) {
   fetch();
 }
 
+// What is of a stage: its number, where it lies in the arena, its bytes.
+template <class F>
+void Case::for_each_arriving(F f) const {
+  const auto tensor = [&](int stage, const void* data, const Strides& stride) {
+    f(stage, static_cast<size_t>(static_cast<const uint8_t*>(data) - arena_.data()),
+      static_cast<size_t>(spec_.desc.batch * stride.batch) * 2);
+  };
+  for (const QSegment& q : q_) tensor(q.stage, q.q, q.q_stride);
+  for (const KvSegment& kv : kv_) {
+    tensor(kv.stage, kv.k, kv.k_stride);
+    tensor(kv.stage, kv.v, kv.v_stride);
+  }
+}
+
+void Case::run_links(const AttentionConfig& config, uint64_t seed) {
+  chain_ = 1;
+  std::mt19937_64 rng(seed);
+  AttentionLink link;
+  link.sums_bytes = attention_sums_bytes(spec_.desc, device_params(), config, attention_device());
+  check_cuda(cudaMalloc(&link.sums, link.sums_bytes), "sums");
+  check_cuda(cudaMemset(link.sums, kPoison, link.sums_bytes), "sums");
+  check_cuda(cudaMemcpy(device_, arena_.data(), arena_.size(), cudaMemcpyHostToDevice), "upload");
+  const int stages = kv_.back().stage + 1;
+  const uint8_t* keys = static_cast<const uint8_t*>(kv_[0].k);  // queries lie before all keys
+  for (link.begin = 0; link.begin < stages; link.begin = link.end) {
+    link.end =
+        link.begin + 1 + static_cast<int>(rng() % static_cast<uint64_t>(stages - link.begin));
+    const bool new_queries = std::ranges::any_of(
+        q_, [&](const QSegment& q) { return q.stage >= link.begin && q.stage < link.end; });
+    for_each_arriving([&](int stage, size_t at, size_t bytes) {
+      const bool wanted = stage >= link.begin || new_queries || &arena_[at] < keys;
+      const bool there = stage < link.end && wanted;
+      check_cuda(there ? cudaMemcpy(device_ + at, &arena_[at], bytes, cudaMemcpyHostToDevice)
+                       : cudaMemset(device_ + at, kPoison, bytes),
+                 "stages");
+    });
+    attention(spec_.desc, device_params(), config, workspace_, nullptr, 0, nullptr, &link);
+    check_cuda(cudaDeviceSynchronize(), "attention");
+  }
+  for_each_arriving([&](int, size_t at, size_t bytes) {
+    check_cuda(cudaMemcpy(device_ + at, &arena_[at], bytes, cudaMemcpyHostToDevice), "stages");
+  });
+  fetch();
+  check_cuda(cudaFree(link.sums), "sums");
+}
+
 std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, uint64_t seed,
                                                  bool withheld) {
   chain_ = 1;
   std::mt19937_64 rng(seed);
   const AttentionDesc& d = spec_.desc;
-  const auto each_tensor = [&](auto f) {  // of what arrives
-    for (const QSegment& q : q_) {
-      const size_t bytes = static_cast<size_t>(d.batch * q.q_stride.batch) * 2;
-      if (q.stage > 0) f(q.stage, static_cast<const uint8_t*>(q.q) - arena_.data(), bytes);
-    }
-    for (const KvSegment& kv : kv_) {
-      const size_t k_bytes = static_cast<size_t>(d.batch * kv.k_stride.batch) * 2;
-      const size_t v_bytes = static_cast<size_t>(d.batch * kv.v_stride.batch) * 2;
-      if (kv.stage > 0) f(kv.stage, static_cast<const uint8_t*>(kv.k) - arena_.data(), k_bytes);
-      if (kv.stage > 0) f(kv.stage, static_cast<const uint8_t*>(kv.v) - arena_.data(), v_bytes);
-    }
-  };
   std::vector<uint8_t> early = arena_;
-  each_tensor([&](int, size_t at, size_t bytes) { std::fill_n(&early[at], bytes, kPoison); });
+  for_each_arriving([&](int stage, size_t at, size_t bytes) {
+    if (stage > 0) std::fill_n(&early[at], bytes, kPoison);
+  });
   check_cuda(cudaMemcpy(device_, early.data(), early.size(), cudaMemcpyHostToDevice), "upload");
 
   const size_t most = attention_sums_bytes(d, device_params(), config, attention_device());
@@ -100,8 +136,8 @@ std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, 
   AttentionArrivals arrivals;
   arrivals.sums_bytes = least + (most > least ? rng() % (most - least) : 0);
   check_cuda(cudaMalloc(&arrivals.sums, arrivals.sums_bytes), "sums");
-  check_cuda(cudaMalloc(&arrivals.arrived, 8), "arrived");
-  check_cuda(cudaMemset(arrivals.arrived, 0, 8), "arrived");
+  check_cuda(cudaMalloc(&arrivals.arrived, 12), "arrived");
+  check_cuda(cudaMemset(arrivals.arrived, 0, 12), "arrived");
   // Two words are told, which lie behind their list.
   struct Early {
     EarlyWords list;
@@ -119,7 +155,7 @@ std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, 
   const int stages = kv_.back().stage + (withheld ? 0 : 1);
   for (int s = 1; s < stages; ++s) {
     std::this_thread::sleep_for(std::chrono::microseconds(rng() % 150));
-    each_tensor([&](int stage, size_t at, size_t bytes) {
+    for_each_arriving([&](int stage, size_t at, size_t bytes) {
       if (stage != s) return;
       check_cuda(cudaMemcpyAsync(device_ + at, &arena_[at], bytes, cudaMemcpyHostToDevice, side),
                  "keys");

@@ -50,6 +50,9 @@ class Case {
   void run(const AttentionConfig& config);
   // Splits the KV segments into `calls` calls that carry the state.
   void run_chain(const AttentionConfig& config, int calls);
+  // The stages (kv_stages, q_stages) as a chain, some launches of one and some of several. What a
+  // launch must not read is NaN while it runs, also keys of stages before.
+  void run_links(const AttentionConfig& config, uint64_t seed);
   // A call whose keys and queries arrive (kv_stages, q_stages): NaN until they do, after a random
   // time each, and with a random number of places for sums. What is left of
   // AttentionArrivals::arrived: zeros, unless the last stage is `withheld`.
@@ -76,6 +79,8 @@ class Case {
   int early_rows_that_differ(const std::vector<uint8_t>& seen) const;
   template <class F>
   void for_each_row(F f) const;
+  template <class F>
+  void for_each_arriving(F f) const;
 
   CaseSpec spec_;
   std::vector<uint8_t> arena_;   // inputs, and poison where outputs go

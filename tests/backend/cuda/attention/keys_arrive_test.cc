@@ -7,6 +7,20 @@
 namespace braid::cuda::test {
 namespace {
 
+CaseSpec in_stages(Dims d, DType dtype, bool causal) {
+  CaseSpec spec;
+  spec.desc = make_desc(d.qk, d.v, 24, 8, dtype, 2);
+  if (causal) spec.desc.window_right = 0;
+  spec.q_lengths = {130, 400, 200};  // more tiles than SMs
+  spec.q_offsets = {600, 0, 400};
+  spec.q_stages = {0, 2, 1};
+  spec.q_early = {0, 1, 0};
+  spec.kv_lengths = {170, 80, 0, 210, 50, 220};
+  spec.kv_stages = {0, 0, 1, 2, 2, 3};
+  spec.seed = static_cast<uint64_t>(d.qk + 1000 * causal);
+  return spec;
+}
+
 // Whatever time keys and queries take to arrive, the result is the same, and right.
 class KeysArriveOf : public testing::TestWithParam<Dims> {};
 INSTANTIATE_TEST_SUITE_P(Dims, KeysArriveOf, testing::ValuesIn(kDims));
@@ -14,20 +28,9 @@ INSTANTIATE_TEST_SUITE_P(Dims, KeysArriveOf, testing::ValuesIn(kDims));
 TEST_P(KeysArriveOf, AtAnyTime) {
   REQUIRE_DEVICE();
   if (attention_device().compute_capability != 90) GTEST_SKIP() << "keys arrive on Hopper";
-  const Dims d = GetParam();
   for (DType dtype : {DType::bf16, DType::f16}) {
     for (bool causal : {false, true}) {
-      CaseSpec spec;
-      spec.desc = make_desc(d.qk, d.v, 24, 8, dtype, 2);
-      if (causal) spec.desc.window_right = 0;
-      spec.q_lengths = {130, 400, 200};  // more tiles than SMs
-      spec.q_offsets = {600, 0, 400};
-      spec.q_stages = {0, 2, 1};
-      spec.q_early = {0, 1, 0};
-      spec.kv_lengths = {170, 80, 0, 210, 50, 220};
-      spec.kv_stages = {0, 0, 1, 2, 2, 3};
-      spec.seed = d.qk + 1000 * causal;
-      Case c(spec);
+      Case c(in_stages(GetParam(), dtype, causal));
       for (const AttentionConfig& config :
            candidates(c.desc(), c.device_params(), attention_device())) {
         std::vector<uint8_t> first;
@@ -43,6 +46,45 @@ TEST_P(KeysArriveOf, AtAnyTime) {
           ASSERT_TRUE(first == c.result()) << "another result at another time";
         }
       }
+    }
+  }
+}
+
+// However many stages the launches of a chain take, the result is that of one call of the same
+// tiles whose keys arrive, and nothing of other stages is read.
+TEST_P(KeysArriveOf, LaunchByLaunch) {
+  REQUIRE_DEVICE();
+  if (attention_device().compute_capability != 90) GTEST_SKIP() << "keys arrive on Hopper";
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    for (bool causal : {false, true}) {
+      CaseSpec spec = in_stages(GetParam(), dtype, causal);
+      Case one(spec);
+      spec.desc.chained = true;
+      Case c(spec);
+      int as_one = 0;
+      for (const AttentionConfig& config :
+           candidates(c.desc(), c.device_params(), attention_device())) {
+        std::vector<uint8_t> first;
+        for (const AttentionConfig& arriving :
+             candidates(one.desc(), one.device_params(), attention_device())) {
+          if (arriving.block_m != config.block_m || arriving.block_n != config.block_n ||
+              arriving.pack != config.pack) {
+            continue;
+          }
+          ASSERT_EQ(one.run_arriving(arriving, 1), std::pair(0u, 0u));
+          first = one.result();
+          ++as_one;
+        }
+        for (uint64_t seed = 1; seed <= 6; ++seed) {
+          SCOPED_TRACE(
+              fmt::format("{} as {}, seed {}", to_string(c.desc()), to_string(config), seed));
+          c.run_links(config, seed);
+          if (seed == 1) ASSERT_EQ(c.check(16), "");
+          if (first.empty()) first = c.result();
+          ASSERT_TRUE(first == c.result()) << "another result";
+        }
+      }
+      EXPECT_GT(as_one, 0);
     }
   }
 }
@@ -64,7 +106,16 @@ TEST(KeysArrive, OtherKernelsRefuse) {
     config.form = HopperForm::kArriving;
     EXPECT_THROW(there.run(config), Error) << to_string(config);
   }
+  spec.desc.chained = true;
+  Case chained(spec);
+  if (attention_device().compute_capability == 90) {
+    const AttentionConfig config =
+        choose(chained.desc(), chained.device_params(), attention_device());
+    EXPECT_THROW(chained.run(config), Error) << to_string(config);  // no AttentionLink
+    EXPECT_THROW(arriving.run(config), Error) << to_string(config);
+  }
   spec.kv_stages = {};
+  spec.desc.chained = false;
   spec.desc.finalize = false;
   Case carrying(spec);
   for (const AttentionConfig& config :

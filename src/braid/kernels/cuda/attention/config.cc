@@ -21,7 +21,8 @@ bool hopper_takes(const AttentionDesc& desc, const AttentionParams& params,
                   const HopperVariant& v) {
   if (v.head_dim_qk != desc.head_dim_qk || v.head_dim_v != desc.head_dim_v) return false;
   if (carries_state(v.form) != carries_state(desc)) return false;
-  if ((v.form == HopperForm::kArriving) != keys_arrive(params)) return false;
+  if (in_stages(v.form) != keys_arrive(params)) return false;
+  if (in_stages(v.form) && (v.form == HopperForm::kChained) != desc.chained) return false;
   if (v.cluster > 1) {
     // Shared tiles are whole boxes whose end the copy engine knows, and a cluster's items are
     // dealt out in turn, which suits tiles of equal weight.
@@ -66,6 +67,19 @@ Speed speed(const AttentionDesc& desc, const AttentionConfig& c) {
   return {150, .45, 1.5};
 }
 
+// How often an item is begun: in a chain by each stage of which it sees keys, as a launch each.
+int visits(const AttentionPlan& plan, const WorkItem& item, const AttentionConfig& config) {
+  if (config.form != HopperForm::kChained) return 1;
+  const QSegment& q = plan.q[plan.run_begin[item.run]];
+  int n = 0, last = -1;
+  for (int run = q.kv_begin; run < q.kv_end; ++run) {
+    const KeyTiles seen = key_tiles(plan, item, run, config.block_n);
+    const int stage = std::max(plan.kv_stage[run], q.stage);
+    if (seen.end > seen.begin && stage != last) last = stage, ++n;
+  }
+  return std::max(n, 1);
+}
+
 // Least time in which the device can work off the items, heaviest first.
 double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
                    const AttentionConfig& config, const AttentionDevice& device) {
@@ -94,8 +108,10 @@ double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
   double shortest = 1e30;
   for (int run = 0; run < plan.num_runs; ++run) {
     for (int m = 0; m < plan.tiles_m[run]; ++m) {
-      const int tiles = count_key_tiles(plan, make_item(plan, run, m, 0), config.block_n);
-      const double us = s.item_us + ceil_div(tiles, config.split) * flops_per_tile / flops_per_us;
+      const WorkItem item = make_item(plan, run, m, 0);
+      const int tiles = count_key_tiles(plan, item, config.block_n);
+      const double us = s.item_us * visits(plan, item, config) +
+                        ceil_div(tiles, config.split) * flops_per_tile / flops_per_us;
       total += us * heads * config.split;
       longest = std::max(longest, us);
       shortest = std::min(shortest, us);
@@ -190,7 +206,7 @@ size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& pa
 }
 
 std::string to_string(const AttentionConfig& c) {
-  constexpr const char* kForms[] = {"", " carrying", " staged", " arriving"};
+  constexpr const char* kForms[] = {"", " carrying", " staged", " arriving", " chained"};
   return fmt::format("{} {}x{}{}{}{} pack {}",
                      c.kernel == AttentionKernel::kHopper ? "hopper" : "generic", c.block_m,
                      c.block_n, c.cluster > 1 ? fmt::format(" cluster {}", c.cluster) : "",

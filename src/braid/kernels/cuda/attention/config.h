@@ -23,9 +23,15 @@ enum class HopperForm {
   kCarrying,  // carried states, loaded into and stored from accumulators
   kStaged,    // carried states and rows of O, through shared memory
   kArriving,  // whole calls whose keys arrive while they run
+  kChained,   // launches that take up the sums that the one before has left
 };
 constexpr bool carries_state(HopperForm form) {
   return form == HopperForm::kCarrying || form == HopperForm::kStaged;
+}
+
+// Keys come in stages.
+constexpr bool in_stages(HopperForm form) {
+  return form == HopperForm::kArriving || form == HopperForm::kChained;
 }
 
 struct AttentionConfig {
@@ -62,7 +68,7 @@ constexpr int sum_units(int head_dim_v) {
 }
 
 // Device memory for the items that a call whose keys arrive leaves, with their sums: for one, and
-// for as many as its CTAs may come to leave.
+// for as many as its CTAs may come to leave; as much is enough for a chain.
 constexpr size_t kHeldItemBytes = 32;
 size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionConfig& config);
 size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& params,

@@ -137,6 +137,7 @@ std::string to_string(const AttentionDesc& d) {
   if (d.page_size) mask += fmt::format(" paged{}", d.page_size);
   if (d.load_state) mask += fmt::format(" load({})", name(d.state_dtype));
   if (!d.finalize) mask += fmt::format(" carry({})", name(d.state_dtype));
+  if (d.chained) mask += " chained";
   const std::string dim = d.head_dim_qk == d.head_dim_v
                               ? fmt::format("D{}", d.head_dim_qk)
                               : fmt::format("D{}/{}", d.head_dim_qk, d.head_dim_v);

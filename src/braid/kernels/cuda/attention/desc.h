@@ -33,6 +33,7 @@ struct AttentionDesc {
   DType state_dtype = DType::f32;  // O': f32 or bf16; l and m are f32
   bool load_state = false;         // merge with the state that the segments hold
   bool finalize = true;            // write o and lse; else write the state back
+  bool chained = false;            // each KV stage is a launch of its own (AttentionLink)
 };
 
 // Strides are in elements; the innermost dimension is contiguous. Pointers of q, k and v are
@@ -88,7 +89,7 @@ struct AttentionParams {
 
 // Whether the call starts from a state or leaves one.
 bool carries_state(const AttentionDesc& desc);
-// Whether keys (and perhaps queries) arrive while the call runs.
+// Whether keys (and perhaps queries) come in stages: while the call runs, or launch by launch.
 bool keys_arrive(const AttentionParams& params);
 
 // Refuses what no kernel computes: kUnsupported or kInvalidArgument, naming the field, its value

@@ -43,25 +43,30 @@ class ArrivedStages {
   }
 
   // Between two looks that found nothing new. Waits that run out are counted: the results are wrong
-  // then.
-  __device__ void pause() {
+  // then. So is how long `ctas` of them waited.
+  __device__ void pause(int ctas) {
     __nanosleep(200);
-    const auto ms = static_cast<uint32_t>(ptx::global_nanoseconds() / 1'000'000);
-    const uint32_t now = __reduce_min_sync(0xffffffff, ms);
+    const auto us = static_cast<uint32_t>(ptx::global_nanoseconds() / 1'000);
+    const uint32_t now = __reduce_min_sync(0xffffffff, us);
+    if (paused_at_ != 0 && ptx::elect_one()) atomicAdd(p_.arrived + 2, ctas * (now - paused_at_));
+    paused_at_ = now;
     if (waits_after_ != there_) {
       waits_after_ = there_;
       since_ = now;
     }
-    if (now - since_ < p_.timeout_ms) return;
+    if (now - since_ < p_.timeout_ms * 1000) return;
     if (ptx::elect_one()) atomicAdd(p_.arrived + 1, 1);
     there_ = p_.last_stage;
   }
+  // There was something to do.
+  __device__ void go_on() { paused_at_ = 0; }
 
  private:
   const HopperParams& p_;
   int there_ = 0;
   int waits_after_ = -1;
-  uint32_t since_ = 0;
+  uint32_t since_ = 0;      // microseconds
+  uint32_t paused_at_ = 0;  // likewise; 0: there was something to do
 };
 
 // By each warp behind its rows of an item: the last one says that all early rows are there.
@@ -74,6 +79,7 @@ __device__ __forceinline__ void tell_early(const HopperParams& p, int segment, i
   before = __shfl_sync(0xffffffff, before, 0);
   if (before + 1 < p.early_warps) return;
   __threadfence_system();
+  __syncwarp();
   if (lane == 0) p.early->count = 0;
   if (lane < static_cast<int>(p.early->num_words)) {
     ptx::store_release_system(p.early->words[lane], 1u);
@@ -135,13 +141,14 @@ class HeldItems {
 
   // Nothing was picked.
   __device__ void pause() {
-    if (rank_ == 0) stages_.pause();
+    if (rank_ == 0) stages_.pause(Traits::kCluster);
   }
 
   // Takes the item that was picked; if it was left with sums, they are at `place`. A new one asks
-  // for the one after it.
+  // for the one after it, which is there long before the next pick.
   __device__ bool is_new() const { return picks_new_; }
   __device__ HeldItem take(int& place) {
+    stages_.go_on();
     place = of_who(ring_begin() + first_);
     if (!picks_new_) {
       HeldItem item = held_[place];
@@ -156,8 +163,10 @@ class HeldItems {
       return item;
     }
     const int index = of_who(next_);
-    if (Traits::kCluster == 1 && lane_ == who_) {
-      next_ = first_item() + static_cast<int>(gridDim.x) + atomicAdd(&p_.counters[2 * lane_], 1);
+    if (lane_ == who_) {
+      const int ctas = static_cast<int>(gridDim.x);
+      next_ = Traits::kCluster == 1 ? first_item() + ctas + atomicAdd(&p_.counters[2 * lane_], 1)
+                                    : next_ + ctas / Traits::kCluster;
     }
     return {index, 0, 0, 0, 0};
   }
@@ -173,13 +182,6 @@ class HeldItems {
     }
     __syncwarp();
     return place;
-  }
-
-  // Before the next pick, and long after `take`: a claim is there.
-  __device__ void end_visit() {
-    if (Traits::kCluster > 1 && picks_new_ && lane_ == who_) {
-      next_ += static_cast<int>(gridDim.x) / Traits::kCluster;
-    }
   }
 
  private:
@@ -243,11 +245,12 @@ class HeldItems {
   Ring<2> told_;
 };
 
-// Where a consumer warpgroup leaves its sums of an item: each thread its own registers.
+// Where a consumer warpgroup leaves its sums of an item: each thread its own registers. Of a chain
+// the place is the item.
 template <class Traits>
 __device__ inline float4* sums_of(const HopperParams& p, int place, int wg) {
-  return p.sums + ((int64_t{blockIdx.x} * p.places + place) * Traits::kConsumers + wg) *
-                      (Traits::kSumUnits * 128);
+  const int64_t first = Traits::kChained ? 0 : int64_t{blockIdx.x} * p.places;
+  return p.sums + ((first + place) * Traits::kConsumers + wg) * (Traits::kSumUnits * 128);
 }
 
 template <class Traits>

@@ -189,7 +189,7 @@ class HopperConsumer {
 #pragma unroll
       for (float& x : o) x = 0.f;
       stats.clear();
-      if constexpr (Traits::kArrives) {
+      if constexpr (Traits::kLeaves) {
         const int place = broadcast(lane_ == 0 ? smem_.work[work_.slot].resume : 0);
         if (place >= 0) take_up<Traits>(p_, place, wg_, o, stats);
       }
@@ -254,7 +254,7 @@ class HopperConsumer {
     if (carries()) clear_empty(stats, empty);
     softmax(info);
     if (carries()) settle_state<Traits::kDv>(plan_, lane_, o, alpha, empty);
-    if constexpr (Traits::kArrives) rescale(o, alpha);
+    if constexpr (Traits::kLeaves) rescale(o, alpha);
     ptx::wgmma_pin(o);  // one register each from here on: else copies land between products
     pack_scores<T>(s, prob);
     for (int n = 1; n < num_tiles; ++n) {
@@ -298,7 +298,7 @@ class HopperConsumer {
   __device__ __forceinline__ void finish(int& done, float (&o)[Traits::kOutN / 2],
                                          RowStats& stats) {
     if (done < 0) return;
-    if constexpr (Traits::kArrives) {
+    if constexpr (Traits::kLeaves) {
       const int place = broadcast(lane_ == 0 ? smem_.work[done].leave : 0);
       if (place >= 0) {
         put_down<Traits>(p_, place, wg_, o, stats);

@@ -28,8 +28,8 @@ struct HopperParams {
   AttentionPlan plan;
   int32_t kv_box_rows;
   int32_t* counters;  // [3]: items handed out, CTAs that are done, early items handed out
-  // Of a call whose keys arrive: [2], how many stages are there and waits that ran out; each CTA's
-  // places for items that it leaves, and for their sums.
+  // Of a call whose keys arrive: [3], as of AttentionArrivals; each CTA's places for items that it
+  // leaves, and for their sums.
   uint32_t* arrived;
   float4* sums;
   HeldItem* held;
@@ -40,6 +40,8 @@ struct HopperParams {
   EarlyWords* early;     // AttentionArrivals::early
   int32_t early_begin;   // items from this one on are early
   uint32_t early_warps;  // that write rows of early items, counted for each item; 0: nobody asks
+  int32_t link_begin;    // AttentionLink: stages [begin, end); `sums` has a place for each item
+  int32_t link_end;
 };
 static_assert(sizeof(HopperParams) <= 32764);
 

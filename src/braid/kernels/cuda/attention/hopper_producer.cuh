@@ -26,8 +26,7 @@ class HopperProducer {
 
   __device__ void run() {
     const AttentionPlan& plan = p_.plan;
-    // The first item is looked up while the grid before this one still runs, unless it wrote what
-    // the item depends on.
+    // Looked up while the grid before this one still runs, unless that wrote what an item needs.
     if (plan.device_lengths) ptx::grid_dependency_wait();
     int index = blockIdx.x / (Traits::kSplit ? ptx::cluster_size() : Traits::kCluster);
     WorkItem item = next_item(index);
@@ -54,13 +53,16 @@ class HopperProducer {
       }
     } else {
       while (true) {
-        // Asked for now, needed when this item's copies have been issued. The CTAs of a cluster
-        // walk the same items, so these are dealt out in turn.
+        // Needed when this item's copies have been issued; a cluster's CTAs take the same in turn.
         int next = index + gridDim.x / Traits::kCluster;
         if (Traits::kCluster == 1 && lane_ == 0) {
           next = atomicAdd(&p_.counters[0], 1) + gridDim.x;
         }
-        work_on(item, num_tiles);
+        if constexpr (Traits::kChained) {
+          take_share(item, index);
+        } else {
+          work_on(item, num_tiles);
+        }
         index = __shfl_sync(0xffffffff, next, 0);
         if (index >= plan.num_items) break;
         item = next_item(index);
@@ -120,22 +122,49 @@ class HopperProducer {
     now.run = left;
     now.begun |= static_cast<int>(!idle);
     const int leave = leaves ? held_.put(now) : -1;
-    if (idle) return end_visit();
+    if (idle) return held_.pick(true);
     publish(item, tiles, resume, leave);
-    if (resume >= 0 && lane_ < Traits::kConsumers) {
-      ptx::prefetch_l2_bulk(sums_of<Traits>(p_, place, lane_), Traits::kSumUnits * 128 * 16);
-    }
-    __syncwarp();
+    prefetch_sums(resume);
     load_item(item, 0, tiles, begin, left);
   }
 
-  __device__ void end_visit() {
-    held_.end_visit();
-    held_.pick(true);
+  // Takes an item through the stages of this launch of a chain.
+  __device__ void take_share(const WorkItem& item, int index) {
+    const AttentionPlan& plan = p_.plan;
+    const QSegment& q = plan.q[plan.run_begin[item.run]];
+    int begin = q.kv_end, end = q.kv_end;  // runs of keys
+    int tiles = 0, resume = -1, leave = -1;
+    for (int run = q.kv_end - 1; run >= q.kv_begin; --run) {
+      const KeyTiles seen = key_tiles(plan, item, run, Traits::kBlockN);
+      const int stage = max_i(plan.kv_stage[run], q.stage);
+      if (stage >= p_.link_begin) begin = run;
+      if (stage >= p_.link_end) end = run;
+      if (seen.end == seen.begin) continue;
+      if (stage >= p_.link_end) {
+        leave = index;
+      } else if (stage >= p_.link_begin) {
+        tiles += seen.end - seen.begin;
+      } else {
+        resume = index;
+      }
+    }
+    // Without a key it is finished before, or comes later; if it sees none at all, it is now.
+    const bool is_new = q.stage >= p_.link_begin && q.stage < p_.link_end;
+    if (tiles == 0 && (leave >= 0 || !is_new)) return;
+    publish(item, tiles, resume, leave);
+    prefetch_sums(resume);
+    load_item(item, 0, tiles, begin, end);
   }
 
-  // Called while an item's keys are still wanted, so that at its end the copies for the next one's
-  // begin can go at once.
+  // What the item goes on from is on its way to L2 while the one before it ends.
+  __device__ void prefetch_sums(int place) const {
+    if (place >= 0 && lane_ < Traits::kConsumers) {
+      ptx::prefetch_l2_bulk(sums_of<Traits>(p_, place, lane_), Traits::kSumUnits * 128 * 16);
+    }
+    __syncwarp();
+  }
+
+  // While an item's keys are still wanted, so that at its end the next one's copies go at once.
   __device__ void look_ahead() {
     advance();
     publish_next();
@@ -178,7 +207,7 @@ class HopperProducer {
       slot.num_tiles = num_tiles;
       slot.b = item.b;
       slot.head = item.head;
-      if constexpr (Traits::kArrives) {
+      if constexpr (Traits::kLeaves) {
         slot.resume = resume;
         slot.leave = leave;
       }
@@ -204,8 +233,8 @@ class HopperProducer {
     return Traits::kCluster > 1 ? rank_ * Traits::kConsumers : 0;
   }
 
-  // With tiles of 64 keys the loop over tiles is as long as what consumers do meanwhile: what is
-  // the same for all tiles is asked for before it, and a run of one segment asks for nothing.
+  // With tiles of 64 keys the loop is as long as what consumers do: what is the same for all tiles
+  // is asked for before it.
   __device__ void load_item(const WorkItem& item, int begin, int end) {
     const QSegment& q = p_.plan.q[p_.plan.run_begin[item.run]];
     load_item(item, begin, end, q.kv_begin, q.kv_end);
@@ -263,7 +292,7 @@ class HopperProducer {
       }
     }
     if constexpr (Traits::kArrives) {
-      end_visit();
+      held_.pick(true);
       first |= !held_.picked();
     }
     if (!first) return;  // its last values go behind the next item's first keys
@@ -323,8 +352,7 @@ class HopperProducer {
     ptx::mbarrier_wait(&smem_.v_empty[v_.slot], v_.parity ^ 1);
     uint64_t* full = &smem_.v_full[v_.slot];
     uint8_t* smem = smem_.v[v_.slot];
-    // Rows past the end multiply a zero, and must not be NaN: where the copy engine does not know
-    // the end, this warp writes the zeros before the consumers hear of the tile.
+    // Rows past the end must not be NaN: where the copy engine does not know it, this warp zeroes.
     const bool scrub = tile.valid < Traits::kBlockN &&
                        (p_.plan.page_size > 0 || p_.plan.kv[tile.segment].lengths != nullptr);
     uint64_t* barrier = scrub ? &smem_.scrub : full;

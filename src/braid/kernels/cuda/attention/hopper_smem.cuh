@@ -28,6 +28,9 @@ struct HopperTraits {
   static constexpr bool kStaged = kForm == HopperForm::kStaged;
   // A CTA leaves an item whose next keys are not there, and comes back to it (held_items.cuh).
   static constexpr bool kArrives = kForm == HopperForm::kArriving;
+  // A launch takes up items that the one before has left, each by whoever comes to it.
+  static constexpr bool kChained = kForm == HopperForm::kChained;
+  static constexpr bool kLeaves = kArrives || kChained;
   static constexpr int kThreads = 128 * (kConsumers + 1);
   // Three consumers leave more to the warps that copy only where 152 are enough: heads of 96,
   // staged.
@@ -44,7 +47,8 @@ struct HopperTraits {
   // The CTAs of a cluster, 1 to 8, share the keys of one item and merge what they found; a CTA is
   // done after it.
   static constexpr bool kSplit = kSplit_;
-  static_assert(!kSplit || (!kStaged && !kArrives));
+  static_assert(!kSplit || (!kStaged && !kLeaves));
+  static_assert(!kChained || kCluster == 1);
   // The next item is looked up while an item is worked on, which takes registers.
   static constexpr bool kLooksAhead = kStaged && kProducerRegisters >= 40;
   static constexpr bool kTakeTurns = kConsumers > 1;

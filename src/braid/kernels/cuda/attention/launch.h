@@ -19,10 +19,11 @@ constexpr size_t kAttentionWorkspaceBytes = 12;
 // there. It ends when the last stage has arrived and holds its SMs until then, so what brings the
 // keys must be copy engines, or kernels on spare SMs.
 struct AttentionArrivals {
-  // Device [2]. Whoever brings stage s writes s to the first after its keys: by a copy that follows
+  // Device [3]. Whoever brings stage s writes s to the first after its keys: by a copy that follows
   // theirs, or released at system scope. Zero before the call, and again after it: nobody writes
   // for the next one before this one has ended. The second counts waits that ran out: results are
-  // wrong if it is not zero. A call without queries touches neither.
+  // wrong if it is not zero. To the third is added how long CTAs had nothing to do for want of a
+  // stage, in microseconds, of all CTAs together. A call without queries touches none.
   uint32_t* arrived = nullptr;
   // Device, 16-byte aligned: room for one item of each cluster of CTAs at least, for two in a call
   // that tells of early rows, and for as many as attention_sums_bytes says at most.
@@ -34,16 +35,29 @@ struct AttentionArrivals {
   EarlyWords* early = nullptr;
 };
 
+// One launch of a chain (AttentionDesc::chained): all items go through the keys of stages
+// [begin, end); sums of those that see keys of later stages are left in `sums`, as they are in
+// registers (f32), and rows whose last keys have come are written. A chain's launches have desc,
+// params, config and `sums` in common and take all stages, in order. Nothing of later stages is
+// read, and keys of earlier ones only where queries are of [begin, end). Results are, bit for bit,
+// those of the same tiles in one call whose keys arrive, whatever stages a launch takes.
+struct AttentionLink {
+  int32_t begin = 0;
+  int32_t end = 0;
+  void* sums = nullptr;   // device, 16-byte aligned; nobody else's until the chain has ended
+  size_t sums_bytes = 0;  // attention_sums_bytes, at least
+};
+
 // Runs the call on `stream`: no allocation, no synchronization, capturable; parameters and tensor
 // maps (up to 25 KB) travel by value, so `params` may go when it returns. `workspace` is
 // kAttentionWorkspaceBytes of device memory that no other launch in flight uses. The Hopper kernel
 // is launched while the kernel before it in the stream ends (programmatic dependent launch) and
 // waits for that one's memory before it touches any. It takes at most `num_sms` SMs (0: all).
-// `arrivals` go with a config of kArriving. Fails as `verify` does, and with kUnsupported if no
-// kernel is built for `config`.
+// `arrivals` go with a config of kArriving, `link` with one of kChained. Fails as `verify` does,
+// and with kUnsupported if no kernel is built for `config`.
 void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream, int num_sms = 0,
-               const AttentionArrivals* arrivals = nullptr);
+               const AttentionArrivals* arrivals = nullptr, const AttentionLink* link = nullptr);
 
 // The choice for a call that spares SMs of `device`, so that kernels of one warp that other streams
 // launch meanwhile begin at once. The persistent kernels leave no room on theirs: of 384 threads

@@ -88,6 +88,25 @@ void join_arrivals(const AttentionDesc& desc, const AttentionParams& params,
   hopper.timeout_ms = arrivals->timeout_ms;
 }
 
+void join_link(const AttentionDesc& desc, const AttentionParams& params,
+               const AttentionConfig& config, const AttentionLink* link, HopperParams& hopper) {
+  const int32_t stages = params.kv.back().stage + 1;
+  const size_t least = static_cast<size_t>(hopper.plan.num_items) *
+                       static_cast<size_t>(config.block_m / 64) * 128 * 16 *
+                       static_cast<size_t>(sum_units(desc.head_dim_v));
+  if (link == nullptr || link->begin < 0 || link->begin >= link->end || link->end > stages) {
+    fail(ErrorCode::kInvalidArgument, "attention: a launch of stages [{}, {}) of a chain of {}",
+         link == nullptr ? 0 : link->begin, link == nullptr ? 0 : link->end, stages);
+  }
+  if (link->sums_bytes < least) {
+    fail(ErrorCode::kInvalidArgument, "attention: {} bytes for a chain's sums (at least {})",
+         link->sums_bytes, least);
+  }
+  hopper.sums = static_cast<float4*>(link->sums);
+  hopper.link_begin = link->begin;
+  hopper.link_end = link->end;
+}
+
 }  // namespace
 
 AttentionDevice attention_device() {
@@ -119,11 +138,11 @@ SparingConfig choose_beside_one_warp(const AttentionDesc& desc, const AttentionP
 
 void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream, int num_sms,
-               const AttentionArrivals* arrivals) {
+               const AttentionArrivals* arrivals, const AttentionLink* link) {
   verify(desc, params);
   const bool carries = config.kernel == AttentionKernel::kGeneric || carries_state(config.form);
-  if ((carries_state(desc) && !carries) ||
-      keys_arrive(params) != (config.form == HopperForm::kArriving)) {
+  if ((carries_state(desc) && !carries) || keys_arrive(params) != in_stages(config.form) ||
+      (in_stages(config.form) && desc.chained != (config.form == HopperForm::kChained))) {
     fail(ErrorCode::kUnsupported, "attention: {} as {}", to_string(desc), to_string(config));
   }
   const bool bf16 = desc.dtype == DType::bf16;
@@ -140,7 +159,10 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
   hopper.counters = static_cast<int32_t*>(workspace);
   make_tensor_maps(desc, config, hopper);
   if (num_sms == 0) num_sms = attention_device().num_sms;
-  if (keys_arrive(params)) join_arrivals(desc, params, config, num_sms, arrivals, hopper);
+  if (config.form == HopperForm::kArriving) {
+    join_arrivals(desc, params, config, num_sms, arrivals, hopper);
+  }
+  if (config.form == HopperForm::kChained) join_link(desc, params, config, link, hopper);
   bf16 ? launch_hopper_any<DType::bf16>(desc, config, hopper, num_sms, stream)
        : launch_hopper_any<DType::f16>(desc, config, hopper, num_sms, stream);
 }

@@ -114,10 +114,14 @@ void OneSidedComm::transfer(const Transfers& transfers, const uint32_t* arrivals
   launch(transfer_kernel_of(), view(transfer_tag_), p, context);
 }
 
-void OneSidedComm::fetch(const Transfers& transfers, const LaunchContext& context) const {
+void OneSidedComm::fetch(const Transfers& transfers, std::span<uint32_t* const> ahead,
+                         const LaunchContext& context) const {
   using Does = StreamWord::Does;
   std::vector<StreamWord> words;
-  for (const auto& job : transfers.jobs) words.push_back({Does::write, job->asked(), 1});
+  for (const auto& job : transfers.jobs) {
+    if (!transfers.asked) words.push_back({Does::write, job->asked(), 1});
+  }
+  for (uint32_t* asked : ahead) words.push_back({Does::write, asked, 1});
   for (const auto& job : transfers.jobs) words.push_back({Does::wait, job->done(), 1});
   for (const auto& job : transfers.jobs) words.push_back({Does::write, job->done(), 0});
   put_words(context.stream, words);

@@ -57,9 +57,10 @@ class OneSidedComm {
   };
   void transfer(const Transfers& transfers, const uint32_t* arrivals,
                 const LaunchContext& context) const;
-  // Asks for transfers and waits for them without a kernel, where there are queues for it
-  // (KernelTable::streams_wait).
-  void fetch(const Transfers& transfers, const LaunchContext& context) const;
+  // Asks for transfers, unless something has, and for those `ahead`, and waits for the first
+  // without a kernel, where there are queues for it (KernelTable::streams_wait).
+  void fetch(const Transfers& transfers, std::span<uint32_t* const> ahead,
+             const LaunchContext& context) const;
 
   // Stores blocks at peers by a kernel of so many CTAs (push_config.h), then adds 1 to this rank's
   // counter at each peer. `ended` is a zero in device memory that nothing else uses.

@@ -1,4 +1,4 @@
-#include "braid/backend/cuda/early_results.h"
+#include "braid/backend/cuda/requests.h"
 
 #include "braid/backend/cuda/check.h"
 #include "braid/backend/cuda/cuda_backend.h"
@@ -7,32 +7,30 @@
 
 namespace braid::cuda {
 
-EarlyResults::EarlyResults(CudaBackend& backend) : copy_(backend.allocate(sizeof(EarlyWords))) {}
+Requests::Requests(CudaBackend& backend) : copy_(backend.allocate(sizeof(EarlyWords))) {}
 
-void EarlyResults::add(uint32_t* word, std::function<void()> ready) {
+void Requests::add(uint32_t* word, std::function<void()> ready) {
   BRAID_CHECK(words_.num_words < EarlyWords::kMaxWords, "{} words", words_.num_words);
   words_.words[words_.num_words++] = word;
   ready_.push_back(std::move(ready));
 }
 
-void EarlyResults::upload() const {
+void Requests::upload() const {
   check_cuda(cudaMemcpy(copy_->data(), &words_, sizeof(words_), cudaMemcpyHostToDevice),
-             "words of early results");
+             "words of requests");
 }
 
-void EarlyResults::prepare() const {
+void Requests::prepare() const {
   for (const auto& ready : ready_) ready();
 }
 
-void EarlyResults::tell(cudaStream_t stream) const {
+void Requests::write(cudaStream_t stream) const {
   std::vector<StreamWord> writes;
-  for (uint32_t i = 0; i < words_.num_words; ++i) {
-    writes.push_back({StreamWord::Does::write, words_.words[i], 1});
-  }
+  for (uint32_t* word : words()) writes.push_back({StreamWord::Does::write, word, 1});
   put_words(stream, writes);
 }
 
-EarlyWords* EarlyResults::device() const {
+EarlyWords* Requests::device() const {
   return reinterpret_cast<EarlyWords*>(copy_->data());
 }
 

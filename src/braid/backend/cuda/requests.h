@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "braid/backend/backend.h"
+#include "braid/backend/cuda/early_words.h"
+
+namespace braid::cuda {
+
+class CudaBackend;
+
+// Transfers of other launches that a launch asks for, each by a word: a push of its early results
+// (BoundOp::early), once these are there; the pull behind a pull, so that its link does not rest
+// while the stream hears that the first is done.
+class Requests {
+ public:
+  explicit Requests(CudaBackend& backend);
+
+  // While the step is bound. `ready` is called by the host before each time that the launch is put
+  // into a stream.
+  void add(uint32_t* word, std::function<void()> ready);
+  void upload() const;   // at its end
+  void prepare() const;  // before the launch is issued
+  // By the launch: a stream that writes the words, what they are, and the same for a kernel.
+  void write(cudaStream_t stream) const;
+  std::span<uint32_t* const> words() const { return {words_.words, words_.num_words}; }
+  EarlyWords* device() const;
+
+ private:
+  EarlyWords words_;
+  std::vector<std::function<void()>> ready_;
+  std::unique_ptr<DeviceMemory> copy_;  // of words_, on the device
+};
+
+}  // namespace braid::cuda
