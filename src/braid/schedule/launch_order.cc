@@ -7,7 +7,7 @@
 namespace braid {
 
 LaunchOrder::LaunchOrder(std::span<const Launch> launches) {
-  for (const Launch& launch : launches) add(launch.stream, launch.waits, launch.late);
+  for (const Launch& launch : launches) add(launch.stream, launch.waits, launch.late, launch.early);
 }
 
 LaunchOrder::Pending LaunchOrder::begin(Stream stream) const {
@@ -19,23 +19,24 @@ LaunchOrder::Pending LaunchOrder::begin(Stream stream) const {
 
 bool LaunchOrder::Pending::wait_for(int launch) {
   if (order_->ended(launch, clock_)) return false;
-  order_->join(clock_, launch);
+  join(clock_, order_->end_[static_cast<size_t>(launch)]);
   return true;
 }
 
-void LaunchOrder::join(Clock& clock, int launch) const {
-  const Clock& other = end_[static_cast<size_t>(launch)];
+void LaunchOrder::join(Clock& clock, const Clock& other) {
   for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], other[i]);
 }
 
-void LaunchOrder::add(Stream stream, std::span<const int> waits, std::span<const int> late) {
+void LaunchOrder::add(Stream stream, std::span<const int> waits, std::span<const int> late,
+                      int early) {
   const auto s = static_cast<size_t>(stream);
   Clock clock = next_[s];
-  for (int wait : waits) join(clock, wait);
+  for (int wait : waits) join(clock, end_[static_cast<size_t>(wait)]);
+  if (early >= 0) join(clock, clock_[static_cast<size_t>(early)]);
   stream_.push_back(stream);
   position_.push_back(next_[s][s]);
   clock_.push_back(clock);
-  for (int awaited : late) join(clock, awaited);
+  for (int awaited : late) join(clock, end_[static_cast<size_t>(awaited)]);
   ++clock[s];
   end_.push_back(clock);
   next_[s] = clock;

@@ -11,8 +11,9 @@ namespace braid {
 struct Launch;
 
 // Which launches of a rank are known to have ended when another begins: streams run in order, and
-// waits join them; what a launch waits for while it runs (Launch::late) has ended when it has. Two
-// vector clocks per launch; a query costs one comparison.
+// waits join them; what a launch waits for while it runs (Launch::late) has ended when it has; what
+// takes a launch's early results (Launch::early) begins no sooner than that. Two vector clocks per
+// launch; a query costs one comparison.
 class LaunchOrder {
  public:
   LaunchOrder() = default;
@@ -36,8 +37,9 @@ class LaunchOrder {
   };
   Pending begin(Stream stream) const;
 
-  // The next launch in recorded order; waits are indexes of earlier launches.
-  void add(Stream stream, std::span<const int> waits, std::span<const int> late = {});
+  // The next launch in recorded order; waits, late and early (-1: none) are earlier launches.
+  void add(Stream stream, std::span<const int> waits, std::span<const int> late = {},
+           int early = -1);
 
   // Launch a has ended before launch b begins.
   bool before(int a, int b) const { return ended(a, clock_[static_cast<size_t>(b)]); }
@@ -52,7 +54,7 @@ class LaunchOrder {
   bool ended(int a, const Clock& clock) const {
     return clock[static_cast<size_t>(stream(a))] > position(a);
   }
-  void join(Clock& clock, int launch) const;
+  static void join(Clock& clock, const Clock& other);
 
   std::vector<Stream> stream_;             // [launches]
   std::vector<int> position_;              // [launches]

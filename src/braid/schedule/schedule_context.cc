@@ -223,7 +223,7 @@ void ScheduleContext::launch(int op, int num_ops, int replacement, const Group& 
     if (pending.wait_for(other)) made.waits.push_back(other);
   }
   std::ranges::sort(made.waits);
-  order_.add(stream, made.waits, made.late);
+  order_.add(stream, made.waits, made.late, made.early);
   recording_.launches.push_back(std::move(made));
 }
 

@@ -35,6 +35,12 @@ Random random_launches(std::mt19937_64& rng) {
       if (r.launches[a].stream == launch.stream) add(a);
     }
     for (int wait : launch.waits) add(static_cast<size_t>(wait));
+    if (i > 0 && rng() % 4 == 0) {
+      launch.early = static_cast<int>(rng() % i);
+      for (size_t b = 0; b < i; ++b) {
+        if (r.before[static_cast<size_t>(launch.early)][b]) known[b] = true;
+      }
+    }
     r.before.push_back(known);
     for (int late : launch.late) add(static_cast<size_t>(late));
     r.launches.push_back(launch);
