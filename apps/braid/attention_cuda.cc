@@ -10,6 +10,7 @@
 #include "braid/attention_probe.h"
 #include "braid/backend/cuda/cuda_replay.h"
 #include "braid/backend/cuda/sm_partition.h"
+#include "braid/backend/cuda/stage_words.h"
 #include "braid/backend/device_spec.h"
 #include "braid/fabric/host_barrier.h"
 #include "braid/fabric/symmetric_memory.h"
@@ -48,7 +49,7 @@ struct GpuRank {
     attention.bind = [this, bind = attention.bind](const cuda::LaunchArgs& args) {
       const auto probe = std::make_shared<Probe>(bind(args));
       probes.push_back(probe);
-      if (args.arrived != nullptr) waits.push_back(args.arrived + 2);
+      if (args.arrived != nullptr) waits.push_back(args.arrived + cuda::StageWords::kWaited);
       return [probe](const cuda::LaunchContext& context) { probe->launch(context); };
     };
     table.add(ops::kSegmentAttention.kind, attention);
@@ -66,6 +67,7 @@ struct GpuRank {
   cuda::OneSidedComm comm;
   std::vector<std::shared_ptr<Probe>> probes;
   std::vector<const uint32_t*> waits;  // StageWords: microseconds of the newest step's CTAs
+  std::unique_ptr<DeviceBackend> backend, silent_backend;
 
   // In the newest step: the attention launches, less what an SM of theirs waited for keys.
   double attention_seconds() const {
@@ -78,7 +80,6 @@ struct GpuRank {
     }
     return seconds;
   }
-  std::unique_ptr<DeviceBackend> backend, silent_backend;
 };
 
 // A rank's attention by itself and one plain call of the same work, one after the other again and

@@ -21,7 +21,7 @@ int64_t bytes_of_words(int launches) {
 // bring a stage, and holds them up until its turn comes.
 __global__ void reset_words(uint32_t* words, int launches) {
   for (int i = static_cast<int>(threadIdx.x); i < launches; i += static_cast<int>(blockDim.x)) {
-    words[kWords * i] = words[kWords * i + 2] = 0;
+    words[kWords * i] = words[kWords * i + StageWords::kWaited] = 0;
   }
 }
 __global__ void report_words(uint32_t* host, const uint32_t* words, int count) {
@@ -68,9 +68,10 @@ void StageWords::fetch(cudaStream_t stream) const {
 void StageWords::check() const {
   const auto* words = reinterpret_cast<const uint32_t*>(copy_->data());
   for (int i = 0; i < launches_; ++i) {
-    if (words[kWords * i + 1] == 0) continue;
+    const uint32_t ran_out = words[kWords * i + kRanOut];
+    if (ran_out == 0) continue;
     fail(ErrorCode::kDeadline, "a launch's late inputs did not come: {} waits for them ran out",
-         words[kWords * i + 1]);
+         ran_out);
   }
 }
 

@@ -15,7 +15,7 @@ class CudaBackend;
 // the newest step's took, in microseconds of all its CTAs together.
 class StageWords {
  public:
-  static constexpr int kWords = 3;
+  static constexpr int kRanOut = 1, kWaited = 2, kWords = 3;  // the first: the number of stages
   // With `by_stream` the streams write them themselves (stream_words.h), else kernels do.
   StageWords(CudaBackend& backend, int launches, bool by_stream);
 

@@ -88,18 +88,17 @@ int64_t LinkProxy::Job::bytes() const {
 
 void LinkProxy::Job::set(const std::vector<Piece>& pieces) {
   std::vector<Piece> chunks;
-  for (const Piece& piece : pieces) {
-    for (const BlockChunk& chunk : chunks_of(piece.block, proxy_.chunk_bytes_)) {
+  const auto cut = [&](const Piece& piece, int64_t most) {
+    for (const BlockChunk& chunk : chunks_of(piece.block, most)) {
       chunks.push_back({piece.dst + chunk.dst_offset, piece.src + chunk.src_offset, chunk.block});
     }
-  }
-  // What a chunk's last step takes behind all others' is short if the last chunks are.
+  };
+  for (const Piece& piece : pieces) cut(piece, proxy_.chunk_bytes_);
+  // The last chunk's second copy hides under no other's first: it is short.
   if (chunks.size() > 1) {
     const Piece last = chunks.back();
     chunks.pop_back();
-    for (const BlockChunk& chunk : chunks_of(last.block, proxy_.chunk_bytes_ / 4)) {
-      chunks.push_back({last.dst + chunk.dst_offset, last.src + chunk.src_offset, chunk.block});
-    }
+    cut(last, proxy_.chunk_bytes_ / 4);
   }
   std::lock_guard lock(proxy_.mutex_);
   chunks_ = std::move(chunks);

@@ -21,8 +21,7 @@ bool hopper_takes(const AttentionDesc& desc, const AttentionParams& params,
                   const HopperVariant& v) {
   if (v.head_dim_qk != desc.head_dim_qk || v.head_dim_v != desc.head_dim_v) return false;
   if (carries_state(v.form) != carries_state(desc)) return false;
-  if (in_stages(v.form) != keys_arrive(params)) return false;
-  if (in_stages(v.form) && (v.form == HopperForm::kChained) != desc.chained) return false;
+  if (!takes_stages_of(v.form, desc, params)) return false;
   if (v.cluster > 1) {
     // Shared tiles are whole boxes whose end the copy engine knows, and a cluster's items are
     // dealt out in turn, which suits tiles of equal weight.
@@ -136,6 +135,12 @@ bool can_split(const AttentionParams& params, const AttentionConfig& config) {
 }
 
 }  // namespace
+
+bool takes_stages_of(HopperForm form, const AttentionDesc& desc, const AttentionParams& params) {
+  const bool in_stages = form == HopperForm::kArriving || form == HopperForm::kChained;
+  if (!keys_arrive(params)) return !in_stages;
+  return form == (desc.chained ? HopperForm::kChained : HopperForm::kArriving);
+}
 
 std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const AttentionParams& params,
                                         const AttentionDevice& device) {

@@ -29,10 +29,8 @@ constexpr bool carries_state(HopperForm form) {
   return form == HopperForm::kCarrying || form == HopperForm::kStaged;
 }
 
-// Keys come in stages.
-constexpr bool in_stages(HopperForm form) {
-  return form == HopperForm::kArriving || form == HopperForm::kChained;
-}
+// Whether a kernel of this form takes the call's keys as they come: at once, or in stages.
+bool takes_stages_of(HopperForm form, const AttentionDesc& desc, const AttentionParams& params);
 
 struct AttentionConfig {
   AttentionKernel kernel = AttentionKernel::kGeneric;

@@ -91,9 +91,8 @@ void join_arrivals(const AttentionDesc& desc, const AttentionParams& params,
 void join_link(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, const AttentionLink* link, HopperParams& hopper) {
   const int32_t stages = params.kv.back().stage + 1;
-  const size_t least = static_cast<size_t>(hopper.plan.num_items) *
-                       static_cast<size_t>(config.block_m / 64) * 128 * 16 *
-                       static_cast<size_t>(sum_units(desc.head_dim_v));
+  const size_t least =
+      attention_sums_bytes(desc, config) * static_cast<size_t>(hopper.plan.num_items);
   if (link == nullptr || link->begin < 0 || link->begin >= link->end || link->end > stages) {
     fail(ErrorCode::kInvalidArgument, "attention: a launch of stages [{}, {}) of a chain of {}",
          link == nullptr ? 0 : link->begin, link == nullptr ? 0 : link->end, stages);
@@ -141,8 +140,7 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionArrivals* arrivals, const AttentionLink* link) {
   verify(desc, params);
   const bool carries = config.kernel == AttentionKernel::kGeneric || carries_state(config.form);
-  if ((carries_state(desc) && !carries) || keys_arrive(params) != in_stages(config.form) ||
-      (in_stages(config.form) && desc.chained != (config.form == HopperForm::kChained))) {
+  if ((carries_state(desc) && !carries) || !takes_stages_of(config.form, desc, params)) {
     fail(ErrorCode::kUnsupported, "attention: {} as {}", to_string(desc), to_string(config));
   }
   const bool bf16 = desc.dtype == DType::bf16;
