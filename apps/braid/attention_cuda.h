@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "braid/attention_modes.h"
+#include "braid/schedule/profile.h"
 
 namespace braid::app {
 
@@ -12,14 +13,16 @@ namespace braid::app {
 // such link.
 struct LinkSpeed {
   std::array<double, 3> blocks{};
-  std::array<double, 3> rows{};  // of half the heads, as lowerings move them
+  std::array<double, 3> rows{};     // of half the heads, as lowerings move them
+  std::array<double, 3> seconds{};  // of a transfer of 4 KiB
 
   // What the links can do at most where that between machines is paced to `gbps` (0: it is not).
-  std::array<double, 3> paced(double gbps) const {
-    std::array<double, 3> speed = blocks;
-    double& cluster = speed[static_cast<size_t>(LinkClass::cluster)];
+  std::array<LinkProfile, 3> paced(double gbps) const {
+    std::array<LinkProfile, 3> links;
+    for (size_t i = 0; i < 3; ++i) links[i] = {blocks[i], seconds[i]};
+    double& cluster = links[static_cast<size_t>(LinkClass::cluster)].bytes_per_second;
     if (gbps > 0 && cluster > 0) cluster = std::min(cluster, gbps * 1e9);
-    return speed;
+    return links;
   }
 };
 

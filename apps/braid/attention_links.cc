@@ -54,6 +54,8 @@ LinkSpeed measure_links(fabric::PeerFabric& fabric, const Topology& topology, in
                         int64_t head_dim) {
   constexpr int64_t kBytes = 192 << 20;
   constexpr int kTimes = 4;
+  constexpr int64_t kLeastBytes = 4 << 10;
+  constexpr int kLeastTimes = 64;
   const int64_t row = std::max<int64_t>(heads / 2, 1) * head_dim * 2;
   LinkSpeed speeds;
   std::mutex mutex;
@@ -66,17 +68,22 @@ LinkSpeed measure_links(fabric::PeerFabric& fabric, const Topology& topology, in
          {(e.rank() + 1) % e.world_size(), (e.rank() + topology.devices) % e.world_size()}) {
       if (peer == e.rank()) continue;
       const LinkClass link = e.link(e.rank(), peer);
+      const auto time = [&](const fabric::Block& block, int times) {
+        return link == LinkClass::machine ? time_copy(meeting, from, to, peer, block, stream, times)
+                                          : time_transfer(meeting, e, from, to, peer, block, times);
+      };
       for (bool rows : {false, true}) {
         const fabric::Block block = rows ? fabric::Block{row, kBytes / (2 * row), 2 * row, 2 * row}
                                          : fabric::Block{.row_bytes = kBytes / 2};
-        const auto seconds = link == LinkClass::machine
-                                 ? time_copy(meeting, from, to, peer, block, stream, kTimes)
-                                 : time_transfer(meeting, e, from, to, peer, block, kTimes);
+        const double found = static_cast<double>(block.bytes()) / time(block, kTimes);
         std::lock_guard lock(mutex);
         double& speed = (rows ? speeds.rows : speeds.blocks)[static_cast<size_t>(link)];
-        const double found = static_cast<double>(block.bytes()) / seconds;
         speed = speed == 0 ? found : std::min(speed, found);
       }
+      const double least = time({.row_bytes = kLeastBytes}, kLeastTimes);
+      std::lock_guard lock(mutex);
+      double& seconds = speeds.seconds[static_cast<size_t>(link)];
+      seconds = seconds == 0 ? least : std::min(seconds, least);
     }
     meeting.wait();
   });

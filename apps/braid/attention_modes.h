@@ -15,7 +15,8 @@ namespace braid::app {
 
 // What `braid bench attention` runs.
 struct AttentionBench {
-  std::string shape = "custom", machines = "1x2", mode = "all", profile;
+  std::string shape = "custom", mode = "all", profile;
+  std::string machines;  // MxD; empty: one machine, of the GPUs that are named or of two ranks
   std::string schedule = "sequence_parallel", plot, device = "cpu";
   int64_t tokens = 2048, text = 0, heads = 8, kv_heads = 0, head_dim = 64, batch = 1;
   bool causal = false, launches = false, by_stages = false;

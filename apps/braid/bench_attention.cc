@@ -101,7 +101,7 @@ std::string title_line(const AttentionBench& o, const Topology& topology) {
 // What the simulator says of the same run: a profile whose attention is as fast as one plain call
 // was, and whose links are as fast as they were alone.
 double predicted_seconds(const AttentionBench& o, const Topology& topology, const ModeReport& r,
-                         const std::array<double, 3>& speed) {
+                         const std::array<LinkProfile, 3>& links) {
   Profile profile = load_profile(o.profile.empty() ? "h200" : o.profile);
   const Program& program = r.plan->programs[0];
   double flops = 0;
@@ -116,8 +116,11 @@ double predicted_seconds(const AttentionBench& o, const Topology& topology, cons
                            .unit = Rate::Unit::flops,
                            .includes_memory = true,
                            .points = {{1, flops / (r.plain > 0 ? r.plain : r.compute)}}});
-  if (speed[1] > 0) profile.machine_link.bytes_per_second = speed[1];
-  if (speed[2] > 0) profile.cluster_link.bytes_per_second = speed[2];
+  const LinkProfile& machine = links[1];
+  const LinkProfile& cluster = links[2];
+  if (machine.bytes_per_second > 0)
+    profile.machine_link.bytes_per_second = machine.bytes_per_second;
+  if (cluster.bytes_per_second > 0) profile.cluster_link = cluster;
   const CostModel model(profile, topology);
   return simulate(r.plan->pointers(), r.plan->schedules, r.plan->works(), model).seconds;
 }
@@ -129,13 +132,16 @@ std::string mode_cell(SpMode mode, const ModePlan& plan) {
 
 std::string cuda_table(const AttentionBench& o, const Topology& topology, const CudaModes& gpus,
                        const Reports& reports) {
-  const auto speed = gpus.links().paced(o.link_gbps);
+  const LinkSpeed& speeds = gpus.links();
+  const auto links = speeds.paced(o.link_gbps);
   std::string out = "links, GB/s each way, both at once:";
   for (size_t link : {1u, 2u}) {
-    if (gpus.links().blocks[link] == 0) continue;
-    out += fmt::format(" {} {:.1f} of blocks, {:.1f} of rows of half the heads; bound with {:.1f};",
-                       to_string(static_cast<LinkClass>(link)), gpus.links().blocks[link] / 1e9,
-                       gpus.links().rows[link] / 1e9, speed[link] / 1e9);
+    if (speeds.blocks[link] == 0) continue;
+    out += fmt::format(
+        " {} {:.1f} of blocks, {:.1f} of rows of half the heads, {:.1f} us at least; bound with "
+        "{:.1f};",
+        to_string(static_cast<LinkClass>(link)), speeds.blocks[link] / 1e9, speeds.rows[link] / 1e9,
+        speeds.seconds[link] * 1e6, links[link].bytes_per_second / 1e9);
   }
   out.back() = '\n';
   out +=
@@ -144,9 +150,9 @@ std::string cuda_table(const AttentionBench& o, const Topology& topology, const 
       "between MB / analytic | predicted ms | largest difference | same bits |\n"
       "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n";
   for (const auto& [mode, r] : reports) {
-    const double predicted = predicted_seconds(o, topology, r, speed);
+    const double predicted = predicted_seconds(o, topology, r, links);
     const double bound = exposed_bound(r.plan->programs, r.plan->schedules, topology,
-                                       r.plan->works(), r.compute, speed);
+                                       r.plan->works(), r.compute, links);
     out += fmt::format(
         "| {} | {} x {} x {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.0f}% | {:.3f} | {} | {} | "
         "{} | {:.3f} ({:+.1f}%) | {:.2g} | {} |\n",
@@ -228,6 +234,10 @@ void bench_attention(AttentionBench o) {
     o.kv_heads = 0;
   }
   if (!usable_device(o.device).cuda) o.device = "cpu";
+  if (o.machines.empty()) {
+    const size_t gpus = parse_device(o.device).ids.size();
+    o.machines = fmt::format("1x{}", gpus > 1 ? gpus : 2);
+  }
   Topology topology = parse_topology(o.machines);
   const bool predicted = !o.profile.empty() && !on_gpus(o);
   constexpr int kMost = fabric::LocalFabric::kMaxRanks;  // a prediction's time grows with the cube
@@ -311,7 +321,8 @@ void add_bench_attention(CLI::App& bench) {
                    "that the sequences are divided into, for --schedule")
       ->capture_default_str();
   command->add_flag("--causal", o->causal, "causal mask, zigzag layout");
-  command->add_option("--machines", o->machines, "MACHINESxDEVICES")->capture_default_str();
+  command->add_option("--machines", o->machines,
+                      "MACHINESxDEVICES; else one machine, of --device's GPUs or of two ranks");
   command->add_option("--device", o->device, "cpu, cuda, or cuda:0,1: a rank on each GPU")
       ->capture_default_str();
   command

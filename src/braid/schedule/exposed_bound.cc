@@ -43,7 +43,7 @@ double bytes_of_stores(const Program& program, const Op& op, const Extents& exte
 
 double step_seconds(const Program& program, const Schedule& schedule, const Topology& topology,
                     std::span<const Work> works, double compute,
-                    const std::array<double, 3>& bytes_per_second) {
+                    const std::array<LinkProfile, 3>& links) {
   std::vector<double> flops;
   double all = 0;
   for (const Launch& launch : schedule.launches) {
@@ -53,14 +53,16 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
     flops.push_back(cost.flops);
     all += cost.flops;
   }
-  std::array<double, kNumStreams> stream_free{};
+  // Of a stream: when its last launch ended, and when a transfer behind it may be asked for, which
+  // is together with a transfer before it.
+  std::array<double, kNumStreams> stream_free{}, stream_asks{};
   std::array<double, 3> link_free{};
   std::vector<double> ends, early;  // [launches]
   for (size_t i = 0; i < schedule.launches.size(); ++i) {
     const Launch& launch = schedule.launches[i];
     const Op& op = schedule.op(program, launch);
-    double& free = stream_free[static_cast<size_t>(launch.stream)];
-    double begin = free;
+    const auto stream = static_cast<size_t>(launch.stream);
+    double begin = moves(op) ? stream_asks[stream] : stream_free[stream];
     for (int awaited : launch.waits) begin = std::max(begin, ends[static_cast<size_t>(awaited)]);
     if (launch.early >= 0) begin = std::max(begin, early[static_cast<size_t>(launch.early)]);
     double end = begin;
@@ -77,16 +79,17 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
       for (const LinkClass link : {LinkClass::machine, LinkClass::cluster}) {
         const auto l = static_cast<size_t>(link);
         if (bytes[l] == 0) continue;
-        link_free[l] = std::max(begin, link_free[l]) + bytes[l] / bytes_per_second[l];
-        end = std::max(end, link_free[l]);
+        link_free[l] = std::max(begin, link_free[l]) + bytes[l] / links[l].bytes_per_second;
+        end = std::max(end, link_free[l] + links[l].latency_seconds);
       }
     }
     if (op.def == &ops::kSegmentAttention) {
       const double bytes = bytes_of_stores(program, op, work_of(launch, works).extents);
-      const double speed = bytes_per_second[static_cast<size_t>(LinkClass::machine)];
+      const double speed = links[static_cast<size_t>(LinkClass::machine)].bytes_per_second;
       if (bytes > 0) end = std::max(end, begin + bytes / speed);
     }
-    free = end;
+    stream_free[stream] = end;
+    stream_asks[stream] = moves(op) ? begin : end;
     ends.push_back(end);
   }
   return ends.empty() ? 0 : *std::ranges::max_element(ends);
@@ -96,12 +99,11 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
 
 double exposed_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
                      const Topology& topology, std::span<const Work> works, double compute,
-                     const std::array<double, 3>& bytes_per_second) {
+                     const std::array<LinkProfile, 3>& links) {
   double worst = 0;
   for (size_t r = 0; r < programs.size(); ++r) {
     worst = std::max(
-        worst, step_seconds(programs[r], schedules[r], topology, works, compute, bytes_per_second) -
-                   compute);
+        worst, step_seconds(programs[r], schedules[r], topology, works, compute, links) - compute);
   }
   return worst;
 }

@@ -4,23 +4,26 @@
 #include <span>
 
 #include "braid/parallel/topology.h"
+#include "braid/schedule/profile.h"
 #include "braid/schedule/schedule.h"
 
 namespace braid {
 
 // The least communication that Schedules with one-sided transfers expose, in seconds: what a step
 // takes beyond `compute` seconds of computation of each rank, where
-//   - a rank's launches run in their order, each as soon as what it waits for has ended;
+//   - a rank's launches run in their order, each as soon as what it waits for has ended, and a
+//     transfer behind a transfer goes with it;
 //   - launches that compute share `compute` by their FLOP, stage by stage, and early results are
 //     what they do first of the last one;
-//   - links move `bytes_per_second` (by LinkClass) each way, a transfer at a time; what attention
-//     stores at peers has the link for itself;
-//   - all ranks run alike, and nothing else costs anything: no latency, no launch, no meeting, and
-//     transfers and computation do not slow each other down.
+//   - links (by LinkClass) move their bytes_per_second each way, a transfer at a time, and whoever
+//     waits for one does so latency_seconds longer; what attention stores at peers has the link for
+//     itself;
+//   - all ranks run alike, and nothing else costs anything: no launch, no meeting, and transfers
+//     and computation do not slow each other down.
 // No run of these Schedules is faster on such links. docs/sequence-parallel.md has what it comes to
 // for each mode of attention. [ranks] of programs and schedules, [micro-batches] of works.
 double exposed_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
                      const Topology& topology, std::span<const Work> works, double compute,
-                     const std::array<double, 3>& bytes_per_second);
+                     const std::array<LinkProfile, 3>& links);
 
 }  // namespace braid

@@ -61,8 +61,13 @@ struct Case {
     for (const Program& program : programs) ranks.push_back({&program, &catalog});
     schedules = plan(strategy, ranks, request);
   }
-  double bound(double speed) const {
-    return exposed_bound(programs, schedules, topology, works, kCompute, {0, speed, speed});
+  double bound(double speed, double latency = 0) const {
+    const LinkProfile link{.bytes_per_second = speed, .latency_seconds = latency};
+    return bound(link, link);
+  }
+  double bound(const LinkProfile& machine, const LinkProfile& cluster) const {
+    return exposed_bound(programs, schedules, topology, works, kCompute,
+                         {LinkProfile{}, machine, cluster});
   }
   // Simulated on machines whose links within and between them have these speeds and where nothing
   // else but attention costs: `compute` seconds a rank.
@@ -107,6 +112,33 @@ TEST(ExposedBound, UlyssesExposesAll) {
   const Case c(SpMode::ulysses, "2x1", kN, kT);
   for (double speed : kSpeeds) {
     EXPECT_NEAR(c.bound(speed), (4 * c.bytes(kN, 2) + c.bytes(kT, 2)) / speed, 1e-9) << speed;
+  }
+}
+
+// Who waits for a transfer waits for its way, too: ulysses for inputs and for results. Transfers
+// that follow each other do not.
+TEST(ExposedBound, CountsLatencyOfWhatIsWaitedFor) {
+  const Case ulysses(SpMode::ulysses, "2x1", kN, kT), ring(SpMode::ring, "1x2", kN, kT);
+  const Case torus(SpMode::torus, "2x1", kN, kT);
+  for (double latency : {1e-3, 1e-2}) {
+    for (double speed : kSpeeds) {
+      EXPECT_NEAR(ulysses.bound(speed, latency), ulysses.bound(speed) + 2 * latency, 1e-9) << speed;
+      EXPECT_GE(ring.bound(speed, latency), ring.bound(speed) + latency - 1e-9) << speed;
+      EXPECT_LE(ring.bound(speed, latency), ring.bound(speed) + 2 * latency + 1e-9) << speed;
+    }
+    // All keys late: of all transfers the last keys' way is waited for, and the last results'.
+    EXPECT_NEAR(torus.bound(1e4, latency), torus.bound(1e4) + 2 * latency, 1e-9);
+  }
+}
+
+// Of a ring over two machines of two the keys of two ranks cross; the neighbour's come meanwhile.
+TEST(ExposedBound, OtherLinksGoTogether) {
+  const Case c(SpMode::ring, "2x2", kN, 0);
+  for (double speed : {1e4, 1e5}) {
+    const double crossing = 2 * 2 * c.bytes(kN, 4) / speed;
+    EXPECT_NEAR(c.bound(LinkProfile{speed}, LinkProfile{speed}), crossing + kCompute / 4 - kCompute,
+                1e-9)
+        << speed;
   }
 }
 

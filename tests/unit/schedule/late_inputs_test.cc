@@ -205,7 +205,7 @@ TEST(LateInputs, EarlyResultsLeaveUnderTheRest) {
   const Work work{.extents = {.sequence = 1}};
   const auto bound = [&](const Planned& made, double speed) {
     return exposed_bound(made.programs, made.schedules, made.mesh.topology, {&work, 1}, 3e-3,
-                         {speed, speed, speed});
+                         {LinkProfile{speed}, {speed}, {speed}});
   };
   for (double speed : {1e9, 1e10, 2e10, 1e12}) {
     EXPECT_LE(bound(one, speed), bound(apart, speed) + 1e-6) << speed;
@@ -224,11 +224,11 @@ TEST(LateInputs, AreWorkedOnAsTheyCome) {
   const Planned one = planned({.stages = true, .tokens = 16384});
   const Planned apart = planned({.tokens = 16384});
   const Work work{.extents = {.sequence = 1}};
-  const std::array<double, 3> fast{1e15, 1e15, 1e15}, slow{1e9, 1e9, 1e9};
+  const LinkProfile fast{1e15}, slow{1e9};
   const double compute = 3e-3;
-  const auto bound = [&](const Planned& made, const std::array<double, 3>& speed) {
+  const auto bound = [&](const Planned& made, const LinkProfile& link) {
     return exposed_bound(made.programs, made.schedules, made.mesh.topology, {&work, 1}, compute,
-                         speed);
+                         {link, link, link});
   };
   EXPECT_NEAR(bound(one, fast), 0, 1e-6);
   // The transfers and the last quarter of the work.

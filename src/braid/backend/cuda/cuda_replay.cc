@@ -123,18 +123,22 @@ void CudaReplay::give_stages() {
   if (count > 0) stages_ = std::make_unique<StageWords>(backend_, count, by_stream_);
 }
 
-// A pull that follows another on its stream, and waits for nothing else, is asked for with it: what
-// both fill was opened before (ops::kBuffers), and so is what they read.
+// A pull that follows another on its stream, and waits for nothing else, is asked for with it if
+// both may be under way: what they fill was opened before (ops::kBuffers), and so is what they
+// read.
 void CudaReplay::ask_ahead() {
   std::array<int, kNumStreams> newest;
   newest.fill(-1);
-  const auto pulls = [&](int i) {
-    return i >= 0 && ops_[static_cast<size_t>(i)].op->def == &ops::kPull;
+  const auto moves_of = [&](int i) {
+    const bool pulls = i >= 0 && ops_[static_cast<size_t>(i)].op->def == &ops::kPull;
+    return pulls ? &ops_[static_cast<size_t>(i)].op->attrs.as<ops::MoveAttrs>() : nullptr;
   };
   for (size_t i = 0; i < ops_.size(); ++i) {
-    int& before = newest[index_of(ops_[i].stream)];
-    const int first = std::exchange(before, static_cast<int>(i));
-    if (!pulls(first) || !pulls(before) || !ops_[i].waits.empty()) continue;
+    int& newer = newest[index_of(ops_[i].stream)];
+    const int first = std::exchange(newer, static_cast<int>(i));
+    const ops::MoveAttrs *before = moves_of(first), *pull = moves_of(newer);
+    if (before == nullptr || pull == nullptr || !ops_[i].waits.empty()) continue;
+    if (!backend_.table().goes_ahead(*before, *pull)) continue;
     requests_[static_cast<size_t>(first)] = std::make_unique<Requests>(backend_);
     asked_by_[i] = first;
   }

@@ -7,6 +7,7 @@
 #include "braid/backend/cuda/device.h"
 #include "braid/backend/cuda/launch.h"
 #include "braid/backend/cuda/requests.h"
+#include "braid/ops/one_sided.h"
 
 namespace braid::cuda {
 
@@ -71,6 +72,12 @@ class KernelTable : public KernelCatalog {
   // Whether streams may write and wait for words (stream_words.h) beside what else there is.
   void set_streams_wait(bool wait) { streams_wait_ = wait; }
   bool streams_wait() const { return streams_wait_; }
+  // Whether a pull may be under way with the one before it in its stream.
+  using GoesAhead = std::function<bool(const ops::MoveAttrs& before, const ops::MoveAttrs& pull)>;
+  void set_goes_ahead(GoesAhead goes) { goes_ahead_ = std::move(goes); }
+  bool goes_ahead(const ops::MoveAttrs& before, const ops::MoveAttrs& pull) const {
+    return goes_ahead_ && goes_ahead_(before, pull);
+  }
   void set_takes_stages(ops::TakesStages takes) { takes_stages_ = std::move(takes); }
   bool takes_stages(const ops::SegmentAttentionAttrs& attrs, const ValueType& q) const override {
     return takes_stages_ && takes_stages_(attrs, q);
@@ -84,6 +91,7 @@ class KernelTable : public KernelCatalog {
   std::map<std::string, Kernel, std::less<>> kernels_;
   Join join_;
   bool streams_wait_ = false;
+  GoesAhead goes_ahead_;
   ops::TakesStages takes_stages_;
 };
 

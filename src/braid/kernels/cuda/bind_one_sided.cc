@@ -156,6 +156,18 @@ BoundKernel bind_sync(const LaunchArgs& args, const OneSidedComm& comm) {
   };
 }
 
+// Transfers of one peer follow each other, and links of other classes have other ports. Pulls of
+// other peers keep to their order, in which no two ranks read through one port at a time.
+bool shares_no_port(const fabric::PeerEndpoint& e, const ops::MoveAttrs& before,
+                    const ops::MoveAttrs& pull) {
+  const auto link = [&](const ops::Move& m) { return e.link(e.rank(), m.peer); };
+  return std::ranges::all_of(pull.moves, [&](const ops::Move& m) {
+    const auto& known = before.moves;
+    return std::ranges::count(known, m.peer, &ops::Move::peer) > 0 ||
+           std::ranges::count(known, link(m), link) == 0;
+  });
+}
+
 }  // namespace
 
 void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm) {
@@ -172,6 +184,9 @@ void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm) {
   add(ops::kSync, bind_sync);
   // Of ranks that share a GPU one's words have held up what the other waited for.
   table.set_streams_wait(has_queues_for_words() && !comm.endpoint().shares_gpu());
+  table.set_goes_ahead([&comm](const ops::MoveAttrs& before, const ops::MoveAttrs& pull) {
+    return shares_no_port(comm.endpoint(), before, pull);
+  });
 }
 
 }  // namespace braid::cuda
