@@ -29,9 +29,10 @@ struct BraidAttentionProblem {
   int32_t candidate;  // -1: choose; -2: the best generic one
   float scale;
   uint32_t* arrived;  // [3], zeros, or null: KV segments are stages that arrive during one call
-  int32_t chained;    // 1: KV segments are stages, each a launch
+  int32_t chained;    // KV segments are stages, each a launch; 2: that follows the one before
   void* sums;         // of both
   int64_t sums_bytes;
+  uint32_t* words;  // of chains: zeros
 };
 
 // 0, or -1 with the reason in `message`; `name` is the kernel that ran.
@@ -91,7 +92,9 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
     AttentionArrivals arrivals{p->arrived, p->sums, static_cast<size_t>(p->sums_bytes)};
     for (int c = 0; c < p->calls; ++c) {
       AttentionDesc desc = d;
-      const AttentionLink link{c, c + 1, p->sums, static_cast<size_t>(p->sums_bytes)};
+      const AttentionLink link{c,        c + 1,
+                               p->sums,  static_cast<size_t>(p->sums_bytes),
+                               p->words, c > 0 && p->chained == 2};
       desc.load_state = c > 0 && !p->chained;
       desc.finalize = c == p->calls - 1 || p->chained;
       for (QSegment& s : q) {

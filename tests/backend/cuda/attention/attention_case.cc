@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <stdexcept>
 #include <thread>
 
 #include "backend/cuda/attention/case_builder.h"
@@ -88,36 +89,47 @@ void Case::for_each_arriving(F f) const {
   }
 }
 
-void Case::run_links(const AttentionConfig& config, uint64_t seed) {
+void Case::run_links(const AttentionConfig& config, uint64_t seed, bool follows) {
   chain_ = 1;
   std::mt19937_64 rng(seed);
   AttentionLink link;
   link.sums_bytes = attention_sums_bytes(spec_.desc, device_params(), config, attention_device());
+  const size_t words = attention_link_words(spec_.desc, device_params(), config);
   check_cuda(cudaMalloc(&link.sums, link.sums_bytes), "sums");
   check_cuda(cudaMemset(link.sums, kPoison, link.sums_bytes), "sums");
+  check_cuda(cudaMalloc(&link.words, words * 4), "words");
+  check_cuda(cudaMemset(link.words, 0, words * 4), "words");
   check_cuda(cudaMemcpy(device_, arena_.data(), arena_.size(), cudaMemcpyHostToDevice), "upload");
   const int stages = kv_.back().stage + 1;
   const uint8_t* keys = static_cast<const uint8_t*>(kv_[0].k);  // queries lie before all keys
   for (link.begin = 0; link.begin < stages; link.begin = link.end) {
     link.end =
         link.begin + 1 + static_cast<int>(rng() % static_cast<uint64_t>(stages - link.begin));
+    link.follows = follows && link.begin > 0;
     const bool new_queries = std::ranges::any_of(
         q_, [&](const QSegment& q) { return q.stage >= link.begin && q.stage < link.end; });
-    for_each_arriving([&](int stage, size_t at, size_t bytes) {
-      const bool wanted = stage >= link.begin || new_queries || &arena_[at] < keys;
-      const bool there = stage < link.end && wanted;
-      check_cuda(there ? cudaMemcpy(device_ + at, &arena_[at], bytes, cudaMemcpyHostToDevice)
-                       : cudaMemset(device_ + at, kPoison, bytes),
-                 "stages");
-    });
+    if (!follows) {
+      for_each_arriving([&](int stage, size_t at, size_t bytes) {
+        const bool wanted = stage >= link.begin || new_queries || &arena_[at] < keys;
+        const bool there = stage < link.end && wanted;
+        check_cuda(there ? cudaMemcpy(device_ + at, &arena_[at], bytes, cudaMemcpyHostToDevice)
+                         : cudaMemset(device_ + at, kPoison, bytes),
+                   "stages");
+      });
+    }
     attention(spec_.desc, device_params(), config, workspace_, nullptr, 0, nullptr, &link);
-    check_cuda(cudaDeviceSynchronize(), "attention");
+    if (!follows) check_cuda(cudaDeviceSynchronize(), "attention");
   }
+  check_cuda(cudaDeviceSynchronize(), "attention");
   for_each_arriving([&](int, size_t at, size_t bytes) {
     check_cuda(cudaMemcpy(device_ + at, &arena_[at], bytes, cudaMemcpyHostToDevice), "stages");
   });
   fetch();
+  std::vector<uint32_t> left(words);
+  check_cuda(cudaMemcpy(left.data(), link.words, words * 4, cudaMemcpyDeviceToHost), "words");
+  if (left != std::vector<uint32_t>(words)) throw std::runtime_error("words are not zero again");
   check_cuda(cudaFree(link.sums), "sums");
+  check_cuda(cudaFree(link.words), "words");
 }
 
 std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, uint64_t seed,

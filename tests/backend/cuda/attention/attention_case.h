@@ -51,8 +51,9 @@ class Case {
   // Splits the KV segments into `calls` calls that carry the state.
   void run_chain(const AttentionConfig& config, int calls);
   // The stages (kv_stages, q_stages) as a chain, some launches of one and some of several. What a
-  // launch must not read is NaN while it runs, also keys of stages before.
-  void run_links(const AttentionConfig& config, uint64_t seed);
+  // launch must not read is NaN while it runs, also keys of stages before; or all is there and each
+  // launch begins while the one before ends (`follows`).
+  void run_links(const AttentionConfig& config, uint64_t seed, bool follows);
   // A call whose keys and queries arrive (kv_stages, q_stages): NaN until they do, after a random
   // time each, and with a random number of places for sums. What is left of
   // AttentionArrivals::arrived: zeros, unless the last stage is `withheld`.

@@ -210,6 +210,11 @@ size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& pa
          (ceil_div(items, clusters) + (early ? 1 : 0));
 }
 
+size_t attention_link_words(const AttentionDesc& desc, const AttentionParams& params,
+                            const AttentionConfig& config) {
+  return kLinkCounters + static_cast<size_t>(make_plan(desc, params, config).num_items);
+}
+
 std::string to_string(const AttentionConfig& c) {
   constexpr const char* kForms[] = {"", " carrying", " staged", " arriving", " chained"};
   return fmt::format("{} {}x{}{}{}{} pack {}",

@@ -72,6 +72,11 @@ size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionConfig& co
 size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& params,
                             const AttentionConfig& config, const AttentionDevice& device);
 
+// Words of a chain: its launches' counters, and one for each item (AttentionLink::words).
+constexpr size_t kLinkCounters = 2 * kMaxKvSegments;
+size_t attention_link_words(const AttentionDesc& desc, const AttentionParams& params,
+                            const AttentionConfig& config);
+
 // "hopper 256x176 cluster 2 pack 1", "hopper 64x64 split 3 pack 1"
 std::string to_string(const AttentionConfig& config);
 

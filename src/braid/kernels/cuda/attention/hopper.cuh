@@ -1,5 +1,6 @@
 #pragma once
 
+#include "braid/kernels/cuda/attention/chain_keeper.cuh"
 #include "braid/kernels/cuda/attention/hopper_consumer.cuh"
 #include "braid/kernels/cuda/attention/hopper_producer.cuh"
 #include "braid/kernels/cuda/attention/staging.cuh"
@@ -33,7 +34,9 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
     }
     for (int i = 0; i < HopperSmem<Traits>::kWorkSlots; ++i) {
       ptx::mbarrier_init(&smem.work_full[i], 1);
-      ptx::mbarrier_init(&smem.work_empty[i], kWarps + (Traits::kStaged ? Traits::kConsumers : 0));
+      ptx::mbarrier_init(&smem.work_empty[i], kWarps + (Traits::kStaged ? Traits::kConsumers : 0) +
+                                                  (Traits::kChained ? 1 : 0));
+      if (Traits::kChained) ptx::mbarrier_init(&smem.sums_full[i], 1);
     }
     ptx::mbarrier_init(&smem.scrub, 1);
     if (Traits::kArrives && Traits::kCluster > 1) {
@@ -68,6 +71,8 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
       HopperProducer<Traits>(p, smem).run();
     } else if constexpr (Traits::kStaged) {
       if (warp <= Traits::kConsumers) HopperMover<Traits>(p, smem, warp - 1).run();
+    } else if constexpr (Traits::kChained) {
+      if (warp == 1) ChainKeeper<Traits>(p, smem).run();
     }
     __syncwarp();
     if (Traits::kSplit && ptx::cluster_size() > 1) {
@@ -76,7 +81,7 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
     }
   } else {
     ptx::set_max_registers_up<Traits::kConsumerRegisters>();
-    ptx::grid_dependency_wait();
+    if (!Traits::kChained || !p.link.follows) ptx::grid_dependency_wait();
     HopperConsumer<Traits> consumer(p, smem, warp / 4 - 1);
     consumer.run();
     if (Traits::kSplit && ptx::cluster_size() > 1) {

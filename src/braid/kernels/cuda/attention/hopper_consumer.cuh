@@ -191,7 +191,10 @@ class HopperConsumer {
       stats.clear();
       if constexpr (Traits::kLeaves) {
         const int place = broadcast(lane_ == 0 ? smem_.work[work_.slot].resume : 0);
-        if (place >= 0) take_up<Traits>(p_, place, wg_, o, stats);
+        if (place >= 0) {
+          if (Traits::kChained) ptx::mbarrier_wait(&smem_.sums_full[work_.slot], work_.parity);
+          take_up<Traits>(p_, place, wg_, o, stats);
+        }
       }
       return;
     }
@@ -302,6 +305,7 @@ class HopperConsumer {
       const int place = broadcast(lane_ == 0 ? smem_.work[done].leave : 0);
       if (place >= 0) {
         put_down<Traits>(p_, place, wg_, o, stats);
+        if constexpr (Traits::kChained) __syncwarp();  // all lanes' sums are told of
         if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
         __syncwarp();
         done = -1;

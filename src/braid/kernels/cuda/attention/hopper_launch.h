@@ -17,6 +17,16 @@ struct HeldItem {
 };
 static_assert(sizeof(HeldItem) <= kHeldItemBytes);
 
+// Of a launch of a chain: stages [begin_stage, end_stage).
+struct LinkParams {
+  int32_t begin_stage;
+  int32_t end_stage;
+  bool last;
+  bool follows;     // AttentionLink::follows
+  uint32_t* words;  // of each place of sums (chain_keeper.cuh)
+  SumPlaces places;
+};
+
 // The Hopper kernel's argument. Tensor maps, innermost dimension first:
 //   q [Dqk, pack, rows, heads / pack, B], boxes of 64 columns x 64 rows
 //   k, v [D, tokens, Hkv, B] or pages [D, BS, Hkv, NB], boxes of 64 columns x kv_box_rows; for
@@ -40,8 +50,7 @@ struct HopperParams {
   EarlyWords* early;     // AttentionArrivals::early
   int32_t early_begin;   // items from this one on are early
   uint32_t early_warps;  // that write rows of early items, counted for each item; 0: nobody asks
-  int32_t link_begin;    // AttentionLink: stages [begin, end); `sums` has a place for each item
-  int32_t link_end;
+  LinkParams link;       // of a chain; `sums` has a place for each item of all launches
 };
 static_assert(sizeof(HopperParams) <= 32764);
 

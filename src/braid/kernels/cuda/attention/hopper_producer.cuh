@@ -31,7 +31,9 @@ class HopperProducer {
     int index = blockIdx.x / (Traits::kSplit ? ptx::cluster_size() : Traits::kCluster);
     WorkItem item = next_item(index);
     int num_tiles = item.any ? count_key_tiles(plan, item, Traits::kBlockN) : 0;
-    ptx::grid_dependency_wait();
+    if (!Traits::kChained || !p_.link.follows) ptx::grid_dependency_wait();
+    // The next launch takes all but sums to be there, so not before they are.
+    if (Traits::kChained && !p_.link.last) ptx::grid_launch_dependents();
     if constexpr (Traits::kSplit) {
       work_on(item, num_tiles);
     } else if constexpr (Traits::kArrives) {
@@ -59,7 +61,7 @@ class HopperProducer {
           next = atomicAdd(&p_.counters[0], 1) + gridDim.x;
         }
         if constexpr (Traits::kChained) {
-          take_share(item, index);
+          take_share(item);
         } else {
           work_on(item, num_tiles);
         }
@@ -72,6 +74,8 @@ class HopperProducer {
     }
     load_pending_v();
     if (!Traits::kLooksAhead) publish({}, -1);
+    // Who comes after this launch finds the rows of those before, too.
+    if (Traits::kChained && p_.link.follows) ptx::grid_dependency_wait();
     ptx::grid_launch_dependents();
     // The last CTA to get here leaves the counters as it found them: at zero.
     if (!Traits::kSplit && (Traits::kCluster == 1 || Traits::kArrives) && lane_ == 0) {
@@ -129,31 +133,14 @@ class HopperProducer {
   }
 
   // Takes an item through the stages of this launch of a chain.
-  __device__ void take_share(const WorkItem& item, int index) {
-    const AttentionPlan& plan = p_.plan;
-    const QSegment& q = plan.q[plan.run_begin[item.run]];
-    int begin = q.kv_end, end = q.kv_end;  // runs of keys
-    int tiles = 0, resume = -1, leave = -1;
-    for (int run = q.kv_end - 1; run >= q.kv_begin; --run) {
-      const KeyTiles seen = key_tiles(plan, item, run, Traits::kBlockN);
-      const int stage = max_i(plan.kv_stage[run], q.stage);
-      if (stage >= p_.link_begin) begin = run;
-      if (stage >= p_.link_end) end = run;
-      if (seen.end == seen.begin) continue;
-      if (stage >= p_.link_end) {
-        leave = index;
-      } else if (stage >= p_.link_begin) {
-        tiles += seen.end - seen.begin;
-      } else {
-        resume = index;
-      }
-    }
-    // Without a key it is finished before, or comes later; if it sees none at all, it is now.
-    const bool is_new = q.stage >= p_.link_begin && q.stage < p_.link_end;
-    if (tiles == 0 && (leave >= 0 || !is_new)) return;
-    publish(item, tiles, resume, leave);
-    prefetch_sums(resume);
-    load_item(item, 0, tiles, begin, end);
+  __device__ void take_share(const WorkItem& item) {
+    const KeyShare share =
+        key_share(p_.plan, item, Traits::kBlockN, p_.link.begin_stage, p_.link.end_stage);
+    if (!share.any) return;
+    const int place = place_of(p_.plan, p_.link.places, item, Traits::kConsumers);
+    publish(item, share.tiles, share.before > 0 ? place : -1, share.later ? place : -1,
+            share.before, share.now);
+    load_item(item, 0, share.tiles, share.run_begin, share.run_end);
   }
 
   // What the item goes on from is on its way to L2 while the one before it ends.
@@ -200,7 +187,8 @@ class HopperProducer {
     load_item(item, begin, end);
   }
 
-  __device__ void publish(const WorkItem& item, int num_tiles, int resume = -1, int leave = -1) {
+  __device__ void publish(const WorkItem& item, int num_tiles, int resume = -1, int leave = -1,
+                          int before = 0, int now = 0) {
     ptx::mbarrier_wait(&smem_.work_empty[work_.slot], work_.parity ^ 1);
     if (lane_ == 0) {
       auto& slot = smem_.work[work_.slot];
@@ -210,6 +198,10 @@ class HopperProducer {
       if constexpr (Traits::kLeaves) {
         slot.resume = resume;
         slot.leave = leave;
+      }
+      if constexpr (Traits::kChained) {
+        slot.before = before;
+        slot.now = now;
       }
       if (num_tiles >= 0) {
         ItemUnit u = first_unit(item);

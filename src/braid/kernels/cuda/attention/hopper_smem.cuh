@@ -79,6 +79,8 @@ struct WorkSlot {
   ItemUnit unit[kConsumers];
   int resume;  // the place of the sums that it goes on from; -1: none
   int leave;   // the place where its sums are left; -1: it is finished
+  int before;  // of a chain, as of KeyShare
+  int now;
 };
 
 // Where a warpgroup's 64 rows of an item are.
@@ -115,6 +117,7 @@ struct HopperSmem {
   uint64_t v_empty[Traits::kKvStages];
   uint64_t work_full[kWorkSlots];
   uint64_t work_empty[kWorkSlots];
+  uint64_t sums_full[kWorkSlots];  // of a chain: what the item goes on from is there
   uint64_t scrub;
   float2 state_stats[Traits::kStaged ? Traits::kConsumers : 1][64];  // m, l; or lse
   uint64_t state_full[Traits::kConsumers];  // what the item carries is there

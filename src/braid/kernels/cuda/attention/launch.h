@@ -38,23 +38,29 @@ struct AttentionArrivals {
 // One launch of a chain (AttentionDesc::chained): all items go through the keys of stages
 // [begin, end); sums of those that see keys of later stages are left in `sums`, as they are in
 // registers (f32), and rows whose last keys have come are written. A chain's launches have desc,
-// params, config and `sums` in common and take all stages, in order. Nothing of later stages is
-// read, and keys of earlier ones only where queries are of [begin, end). Results are, bit for bit,
-// those of the same tiles in one call whose keys arrive, whatever stages a launch takes.
+// params, config, `sums` and `words` in common and take all stages, in order. Nothing of later
+// stages is read, and keys of earlier ones only where queries are of [begin, end). Results are, bit
+// for bit, those of the same tiles in one call whose keys arrive, whatever stages a launch takes.
 struct AttentionLink {
   int32_t begin = 0;
   int32_t end = 0;
   void* sums = nullptr;   // device, 16-byte aligned; nobody else's until the chain has ended
   size_t sums_bytes = 0;  // attention_sums_bytes, at least
+  // Device [attention_link_words]: zero before a chain, and again after its last launch.
+  uint32_t* words = nullptr;
+  // Not of the first: the kernel before this one in the stream is the chain's launch before, so
+  // this one begins while that one ends, and takes an item up as soon as it is left. Copies and
+  // waits may stand between (and are waited for).
+  bool follows = false;
 };
 
 // Runs the call on `stream`: no allocation, no synchronization, capturable; parameters and tensor
 // maps (up to 25 KB) travel by value, so `params` may go when it returns. `workspace` is
-// kAttentionWorkspaceBytes of device memory that no other launch in flight uses. The Hopper kernel
-// is launched while the kernel before it in the stream ends (programmatic dependent launch) and
-// waits for that one's memory before it touches any. It takes at most `num_sms` SMs (0: all).
-// `arrivals` go with a config of kArriving, `link` with one of kChained. Fails as `verify` does,
-// and with kUnsupported if no kernel is built for `config`.
+// kAttentionWorkspaceBytes of device memory that no other launch in flight uses (a chain has its
+// `words` instead). The Hopper kernel is launched while the kernel before it in the stream ends
+// (programmatic dependent launch) and waits for that one's memory before it touches any. It takes
+// at most `num_sms` SMs (0: all). `arrivals` go with a config of kArriving, `link` with one of
+// kChained. Fails as `verify` does, and with kUnsupported if no kernel is built for `config`.
 void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream, int num_sms = 0,
                const AttentionArrivals* arrivals = nullptr, const AttentionLink* link = nullptr);

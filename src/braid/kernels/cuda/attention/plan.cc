@@ -158,6 +158,19 @@ std::vector<std::vector<int>> runs_of(const AttentionDesc& desc, const Attention
   return runs;
 }
 
+// Numbers the items, run by run.
+void deal_items(AttentionPlan& plan) {
+  int64_t items = 0;
+  for (int r = 0; r < plan.num_runs; ++r) {
+    plan.item_begin[r] = static_cast<int32_t>(items);
+    items += int64_t{plan.tiles_m[r]} * plan.num_head_items * plan.batch;
+    if (items > (1 << 30)) fail(ErrorCode::kUnsupported, "attention: {} tiles in one call", items);
+    plan.by_pass[r] = make_divisor(std::max(plan.tiles_m[r] * plan.heads_per_pass, 1));
+  }
+  plan.num_items = static_cast<int32_t>(items);
+  plan.item_begin[plan.num_runs] = plan.num_items;
+}
+
 }  // namespace
 
 AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params,
@@ -196,7 +209,6 @@ AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params
   for (const KvSegment& kv : params.kv) plan.device_lengths |= kv.lengths != nullptr;
 
   const std::vector<std::vector<int>> runs = runs_of(desc, params);
-  int64_t items = 0;
   for (const std::vector<int>& run : runs) {
     const int r = plan.num_runs++;
     plan.run_begin[r] = plan.num_q;
@@ -217,15 +229,36 @@ AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params
       plan.run_units[r] += static_cast<int32_t>(ceil_div(params.q[i].length, plan.unit_tokens));
     }
     plan.tiles_m[r] = static_cast<int32_t>(ceil_div(plan.run_units[r], plan.tile_units));
-    plan.item_begin[r] = static_cast<int32_t>(items);
-    items += int64_t{plan.tiles_m[r]} * plan.num_head_items * plan.batch;
-    if (items > (1 << 30)) fail(ErrorCode::kUnsupported, "attention: {} tiles in one call", items);
-    plan.by_pass[r] = make_divisor(std::max(plan.tiles_m[r] * plan.heads_per_pass, 1));
   }
-  plan.num_items = static_cast<int32_t>(items);
   plan.run_begin[plan.num_runs] = plan.num_q;
-  plan.item_begin[plan.num_runs] = plan.num_items;
+  deal_items(plan);
   return plan;
+}
+
+SumPlaces keep_tiles_of(int32_t begin, int32_t end, int32_t block_n, AttentionPlan& plan) {
+  SumPlaces places{};
+  std::copy_n(plan.item_begin, plan.num_runs, places.first);
+  std::copy_n(plan.tiles_m, plan.num_runs, places.per_head);
+  AttentionPlan kept = plan;
+  SumPlaces kept_places = places;
+  for (int r = 0; r < plan.num_runs; ++r) {
+    const auto any = [&](int32_t tile) {
+      return key_share(plan, make_item(plan, r, tile, 0), block_n, begin, end).any;
+    };
+    int32_t first = 0;
+    int32_t last = plan.tiles_m[r];
+    while (first < last && !any(first)) ++first;
+    while (first < last && !any(last - 1)) --last;
+    const int32_t units = first * plan.tile_units;
+    kept_places.first[r] += first;
+    kept.tiles_m[r] = last - first;
+    kept.run_units[r] = std::min(last * plan.tile_units, plan.run_units[r]) - units;
+    for (int i = plan.run_begin[r]; i < plan.run_begin[r + 1]; ++i) kept.unit_begin[i] -= units;
+  }
+  deal_items(kept);
+  if (kept.num_items == 0) return places;
+  plan = kept;
+  return kept_places;
 }
 
 }  // namespace braid::cuda

@@ -180,6 +180,61 @@ BRAID_HOST_DEVICE int32_t count_key_tiles(const AttentionPlan& plan, const WorkI
   return n;
 }
 
+// What a chain's launch of stages [begin, end) does with an item.
+struct KeyShare {
+  int32_t run_begin;  // of keys [run_begin, run_end)
+  int32_t run_end;
+  int32_t tiles;
+  int32_t before;  // 1 + the last stage of which it saw keys in launches before; 0: it is begun
+  int32_t now;     // the same with this launch
+  bool later;      // it sees keys of later stages, too
+  bool any;        // it is worked on: it has keys here, or none at all and its queries came
+};
+
+BRAID_HOST_DEVICE KeyShare key_share(const AttentionPlan& plan, const WorkItem& item,
+                                     int32_t block_n, int32_t begin, int32_t end) {
+  const QSegment& q = plan.q[plan.run_begin[item.run]];
+  KeyShare share{q.kv_end, q.kv_end, 0, 0, 0, false, false};
+  for (int32_t run = q.kv_end - 1; run >= q.kv_begin; --run) {
+    const KeyTiles seen = key_tiles(plan, item, run, block_n);
+    const int32_t stage = max_i(plan.kv_stage[run], q.stage);
+    if (stage >= begin) share.run_begin = run;
+    if (stage >= end) share.run_end = run;
+    if (seen.end == seen.begin) continue;
+    if (stage >= end) {
+      share.later = true;
+    } else {
+      share.now = max_i(share.now, stage + 1);
+      if (stage >= begin) {
+        share.tiles += seen.end - seen.begin;
+      } else {
+        share.before = max_i(share.before, stage + 1);
+      }
+    }
+  }
+  const bool is_new = q.stage >= begin && q.stage < end;
+  share.any = share.tiles > 0 || (is_new && !share.later);
+  return share;
+}
+
+// Where a chain has an item's sums, the same in all its launches: heads outside, tiles of a run of
+// queries inside.
+struct SumPlaces {
+  int32_t first[kMaxQSegments];     // of the first head, of the first tile in the launch's plan
+  int32_t per_head[kMaxQSegments];  // tiles in the chain's plan
+};
+
+BRAID_HOST_DEVICE int32_t place_of(const AttentionPlan& plan, const SumPlaces& places,
+                                   const WorkItem& item, int32_t tile_units) {
+  const int32_t head = plan.pack == 1 ? item.head : item.head / plan.pack;
+  return places.first[item.run] +
+         (item.b * plan.num_head_items + head) * places.per_head[item.run] + item.unit / tile_units;
+}
+
+// Leaves in a chain's plan, of each run, the tiles of queries from the first to the last that the
+// launch of stages [begin, end) works on. One without any such tile stays whole.
+SumPlaces keep_tiles_of(int32_t begin, int32_t end, int32_t block_n, AttentionPlan& plan);
+
 // Whether the tile, `valid` keys of a run from `position` on, holds a key that some query of the
 // item does not see.
 BRAID_HOST_DEVICE bool needs_mask(const AttentionPlan& plan, const WorkItem& item, int32_t position,

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// Memory that other GPUs and the host read and write: accesses of system scope, and the clock.
+// Memory that other CTAs, GPUs and the host read and write meanwhile; and the clock.
 namespace braid::cuda::ptx {
 
 // 16 bytes that are seen as a whole or not at all (a 128-bit scalar of the PTX memory model,
@@ -73,6 +73,17 @@ __device__ inline uint64_t load_acquire_system(const uint64_t* p) {
 // What this thread wrote before, and what it saw others write, is visible to who sees `x`.
 __device__ inline void store_release_system(uint64_t* p, uint64_t x) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
+}
+
+// The same among the threads of this GPU.
+__device__ inline uint32_t load_acquire(const uint32_t* p) {
+  uint32_t x;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+  return x;
+}
+
+__device__ inline void store_release(uint32_t* p, uint32_t x) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory");
 }
 
 // 16 bytes that this SM will not read again.

@@ -101,9 +101,18 @@ void join_link(const AttentionDesc& desc, const AttentionParams& params,
     fail(ErrorCode::kInvalidArgument, "attention: {} bytes for a chain's sums (at least {})",
          link->sums_bytes, least);
   }
+  if (link->words == nullptr || (link->follows && link->begin == 0)) {
+    fail(ErrorCode::kInvalidArgument, "attention: a launch of stages [{}, {}) of a chain {}",
+         link->begin, link->end, link->follows ? "that follows none" : "without words");
+  }
   hopper.sums = static_cast<float4*>(link->sums);
-  hopper.link_begin = link->begin;
-  hopper.link_end = link->end;
+  hopper.counters = reinterpret_cast<int32_t*>(link->words + 2 * link->begin);
+  hopper.link = {link->begin,
+                 link->end,
+                 link->end == stages,
+                 link->follows,
+                 link->words + kLinkCounters,
+                 keep_tiles_of(link->begin, link->end, config.block_n, hopper.plan)};
 }
 
 }  // namespace

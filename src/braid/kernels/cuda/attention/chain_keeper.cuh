@@ -1,0 +1,83 @@
+#pragma once
+
+#include "braid/kernels/cuda/attention/held_items.cuh"
+#include "braid/kernels/cuda/attention/hopper_launch.h"
+#include "braid/kernels/cuda/attention/hopper_smem.cuh"
+#include "braid/kernels/cuda/ptx/barrier.h"
+#include "braid/kernels/cuda/ptx/system.h"
+#include "braid/kernels/cuda/ptx/tma.h"
+
+// Launches of a chain (AttentionLink) that begin while the one before ends: an item's word says how
+// far it has come: 1 + the last stage of which it saw keys, as soon as its sums are in their place;
+// 0 before it is begun and when it is finished. A warp of its own reads and writes the words, since
+// what the producer waits for everybody does.
+namespace braid::cuda {
+
+template <class Traits>
+class ChainKeeper {
+ public:
+  __device__ ChainKeeper(const HopperParams& p, HopperSmem<Traits>& smem)
+      : p_(p), smem_(smem), lane_(threadIdx.x % 32) {}
+
+  // Of each item: its sums are there, and, when the next item's are, its own have been left.
+  __device__ void run() {
+    Ring<HopperSmem<Traits>::kWorkSlots> work, before;
+    int leave = -1;
+    uint32_t now = 0;
+    while (true) {
+      ptx::mbarrier_wait(&smem_.work_full[work.slot], work.parity);
+      // Read by the lane that will release it, for all.
+      const auto& slot = smem_.work[work.slot];
+      const auto of_slot = [&](const int& x) {
+        return __shfl_sync(0xffffffff, lane_ == 0 ? x : 0, 0);
+      };
+      const bool ends = of_slot(slot.num_tiles) < 0;
+      const int resume = of_slot(slot.resume);
+      const int next_leave = of_slot(slot.leave);
+      const auto next_now = static_cast<uint32_t>(of_slot(slot.now));
+      if (resume >= 0) {
+        await(resume, static_cast<uint32_t>(of_slot(slot.before)), next_leave >= 0);
+      }
+      __syncwarp();
+      if (lane_ == 0) {
+        ptx::mbarrier_arrive(&smem_.sums_full[work.slot]);
+        ptx::mbarrier_arrive(&smem_.work_empty[work.slot]);
+      }
+      if (leave >= 0) {
+        ptx::mbarrier_wait(&smem_.work_empty[before.slot], before.parity);
+        if (lane_ == 0) ptx::store_release(p_.link.words + leave, now);
+        __syncwarp();
+      }
+      if (ends) return;
+      leave = next_leave;
+      now = next_now;
+      before = work;
+      work.next();
+    }
+  }
+
+ private:
+  // Far beyond any launch: one that takes up what none has left is a caller's mistake.
+  static constexpr uint64_t kDeadlineNs = 10'000'000'000;
+
+  // Until the launches before have left the item; their CTAs are all running. Then its sums are on
+  // their way to L2.
+  __device__ void await(int place, uint32_t before, bool leaves) const {
+    uint32_t* word = p_.link.words + place;
+    const uint64_t start = ptx::global_nanoseconds();
+    while (__reduce_max_sync(0xffffffff, ptx::load_acquire(word)) != before) {
+      __nanosleep(100);
+      if (ptx::global_nanoseconds() - start > kDeadlineNs) __trap();
+    }
+    if (!leaves && lane_ == 0) *word = 0;
+    if (lane_ < Traits::kConsumers) {
+      ptx::prefetch_l2_bulk(sums_of<Traits>(p_, place, lane_), Traits::kSumUnits * 128 * 16);
+    }
+  }
+
+  const HopperParams& p_;
+  HopperSmem<Traits>& smem_;
+  const int lane_;
+};
+
+}  // namespace braid::cuda
