@@ -4,6 +4,7 @@
 #include "braid/backend/cuda/memory.h"
 #include "braid/backend/cuda/stream_words.h"
 #include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/comm/pull_order.h"
 #include "braid/kernels/cuda/comm/push_config.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/kernels/cuda/sequence_views.h"
@@ -156,16 +157,10 @@ BoundKernel bind_sync(const LaunchArgs& args, const OneSidedComm& comm) {
   };
 }
 
-// Transfers of one peer follow each other, and links of other classes have other ports. Pulls of
-// other peers keep to their order, in which no two ranks read through one port at a time.
-bool shares_no_port(const fabric::PeerEndpoint& e, const ops::MoveAttrs& before,
-                    const ops::MoveAttrs& pull) {
-  const auto link = [&](const ops::Move& m) { return e.link(e.rank(), m.peer); };
-  return std::ranges::all_of(pull.moves, [&](const ops::Move& m) {
-    const auto& known = before.moves;
-    return std::ranges::count(known, m.peer, &ops::Move::peer) > 0 ||
-           std::ranges::count(known, link(m), link) == 0;
-  });
+std::vector<PulledFrom> pulled_from(const fabric::PeerEndpoint& e, const ops::MoveAttrs& pull) {
+  std::vector<PulledFrom> from;
+  for (const ops::Move& m : pull.moves) from.push_back({m.peer, e.link(e.rank(), m.peer)});
+  return from;
 }
 
 }  // namespace
@@ -185,7 +180,8 @@ void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm) {
   // Of ranks that share a GPU one's words have held up what the other waited for.
   table.set_streams_wait(has_queues_for_words() && !comm.endpoint().shares_gpu());
   table.set_goes_ahead([&comm](const ops::MoveAttrs& before, const ops::MoveAttrs& pull) {
-    return shares_no_port(comm.endpoint(), before, pull);
+    const fabric::PeerEndpoint& e = comm.endpoint();
+    return shares_no_port(pulled_from(e, before), pulled_from(e, pull));
   });
 }
 
