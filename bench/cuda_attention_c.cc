@@ -33,6 +33,7 @@ struct BraidAttentionProblem {
   void* sums;         // of both
   int64_t sums_bytes;
   uint32_t* words;  // of chains: zeros
+  int64_t num_words;
 };
 
 // 0, or -1 with the reason in `message`; `name` is the kernel that ran.
@@ -92,9 +93,13 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
     AttentionArrivals arrivals{p->arrived, p->sums, static_cast<size_t>(p->sums_bytes)};
     for (int c = 0; c < p->calls; ++c) {
       AttentionDesc desc = d;
-      const AttentionLink link{c,        c + 1,
-                               p->sums,  static_cast<size_t>(p->sums_bytes),
-                               p->words, c > 0 && p->chained == 2};
+      const AttentionLink link{.begin = c,
+                               .end = c + 1,
+                               .sums = p->sums,
+                               .sums_bytes = static_cast<size_t>(p->sums_bytes),
+                               .words = p->words,
+                               .num_words = static_cast<size_t>(p->num_words),
+                               .follows = c > 0 && p->chained == 2};
       desc.load_state = c > 0 && !p->chained;
       desc.finalize = c == p->calls - 1 || p->chained;
       for (QSegment& s : q) {

@@ -27,7 +27,7 @@ class Problem(ctypes.Structure):
            "candidate".split()]
         + [("scale", ctypes.c_float), ("arrived", ctypes.c_void_p), ("chained", ctypes.c_int32),
            ("sums", ctypes.c_void_p), ("sums_bytes", ctypes.c_int64),
-           ("words", ctypes.c_void_p)])
+           ("words", ctypes.c_void_p), ("num_words", ctypes.c_int64)])
 
 
 class Braid:
@@ -52,7 +52,7 @@ class Braid:
                     calls=calls, gap=gap, candidate=candidate, scale=1 / math.sqrt(d),
                     arrived=self.arrived.data_ptr() if arriving else None, chained=chained,
                     sums=self.sums.data_ptr(), sums_bytes=self.sums.numel(),
-                    words=self.words.data_ptr(),
+                    words=self.words.data_ptr(), num_words=self.words.numel(),
                     state_bf16=int(bool(state) and state[0].dtype == torch.bfloat16))
         name = ctypes.create_string_buffer(128)
         message = ctypes.create_string_buffer(512)

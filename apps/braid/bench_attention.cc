@@ -120,7 +120,10 @@ double predicted_seconds(const AttentionBench& o, const Topology& topology, cons
   const LinkProfile& cluster = links[2];
   if (machine.bytes_per_second > 0)
     profile.machine_link.bytes_per_second = machine.bytes_per_second;
-  if (cluster.bytes_per_second > 0) profile.cluster_link = cluster;
+  if (cluster.bytes_per_second > 0) {
+    profile.cluster_link.bytes_per_second = cluster.bytes_per_second;
+    profile.cluster_link.latency_seconds = cluster.latency_seconds;
+  }
   const CostModel model(profile, topology);
   return simulate(r.plan->pointers(), r.plan->schedules, r.plan->works(), model).seconds;
 }

@@ -158,8 +158,11 @@ TEST(AttentionConfig, RefusesWithTheReason) {
                 c.kv[1].stage = 1;
               }),
               HasSubstr("stage 1 of KV segment 1 after stage 2"));
-  EXPECT_THAT(message([](AttentionDesc&, Call& c) { c.kv[0].stage = 20; }),
-              HasSubstr("arrive in stages 0 to 20 (at most 19)"));
+  EXPECT_THAT(message([](AttentionDesc& d, Call& c) {
+                d.chained = true;
+                c.kv[0].stage = 20;
+              }),
+              HasSubstr("a chain of stages 0 to 20 (at most 19)"));
   EXPECT_THAT(message([](AttentionDesc& d, Call& c) {
                 d.finalize = false;
                 c.kv[0].stage = 1;

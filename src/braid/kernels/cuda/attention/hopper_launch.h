@@ -21,7 +21,7 @@ static_assert(sizeof(HeldItem) <= kHeldItemBytes);
 struct LinkParams {
   int32_t begin_stage;
   int32_t end_stage;
-  bool last;
+  bool last;        // no launch begins before it ends: the last one, or one that spares SMs
   bool follows;     // AttentionLink::follows
   uint32_t* words;  // of each place of sums (chain_keeper.cuh)
   SumPlaces places;

@@ -46,11 +46,14 @@ struct AttentionLink {
   int32_t end = 0;
   void* sums = nullptr;   // device, 16-byte aligned; nobody else's until the chain has ended
   size_t sums_bytes = 0;  // attention_sums_bytes, at least
-  // Device [attention_link_words]: zero before a chain, and again after its last launch.
+  // Device, attention_link_words of them at least: zero before a chain, and again after its last
+  // launch. A chain that has not come to its end leaves them to be zeroed.
   uint32_t* words = nullptr;
-  // Not of the first: the kernel before this one in the stream is the chain's launch before, so
-  // this one begins while that one ends, and takes an item up as soon as it is left. Copies and
-  // waits may stand between (and are waited for).
+  size_t num_words = 0;
+  // Not of the first: in the stream the chain's launch before comes right before this one, with
+  // nothing between, so this one begins while that one ends, and takes an item up as soon as it is
+  // left. Its keys were there before the chain began. Where a launch spares SMs, the next one
+  // begins no earlier than it does without.
   bool follows = false;
 };
 
@@ -58,9 +61,10 @@ struct AttentionLink {
 // maps (up to 25 KB) travel by value, so `params` may go when it returns. `workspace` is
 // kAttentionWorkspaceBytes of device memory that no other launch in flight uses (a chain has its
 // `words` instead). The Hopper kernel is launched while the kernel before it in the stream ends
-// (programmatic dependent launch) and waits for that one's memory before it touches any. It takes
-// at most `num_sms` SMs (0: all). `arrivals` go with a config of kArriving, `link` with one of
-// kChained. Fails as `verify` does, and with kUnsupported if no kernel is built for `config`.
+// (programmatic dependent launch) and waits for that one's memory before it touches any, or, if it
+// follows in a chain, before it ends. It takes at most `num_sms` SMs (0: all). `arrivals` go with a
+// config of kArriving, `link` with one of kChained. Fails as `verify` does, and with kUnsupported
+// if no kernel is built for `config`.
 void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream, int num_sms = 0,
                const AttentionArrivals* arrivals = nullptr, const AttentionLink* link = nullptr);

@@ -89,7 +89,8 @@ void join_arrivals(const AttentionDesc& desc, const AttentionParams& params,
 }
 
 void join_link(const AttentionDesc& desc, const AttentionParams& params,
-               const AttentionConfig& config, const AttentionLink* link, HopperParams& hopper) {
+               const AttentionConfig& config, bool spares, const AttentionLink* link,
+               HopperParams& hopper) {
   const int32_t stages = params.kv.back().stage + 1;
   const size_t least =
       attention_sums_bytes(desc, config) * static_cast<size_t>(hopper.plan.num_items);
@@ -101,15 +102,19 @@ void join_link(const AttentionDesc& desc, const AttentionParams& params,
     fail(ErrorCode::kInvalidArgument, "attention: {} bytes for a chain's sums (at least {})",
          link->sums_bytes, least);
   }
-  if (link->words == nullptr || (link->follows && link->begin == 0)) {
-    fail(ErrorCode::kInvalidArgument, "attention: a launch of stages [{}, {}) of a chain {}",
-         link->begin, link->end, link->follows ? "that follows none" : "without words");
+  const size_t words = kLinkCounters + static_cast<size_t>(hopper.plan.num_items);
+  if (link->words == nullptr || link->num_words < words) {
+    fail(ErrorCode::kInvalidArgument, "attention: {} words of a chain (at least {})",
+         link->words == nullptr ? 0 : link->num_words, words);
+  }
+  if (link->follows && link->begin == 0) {
+    fail(ErrorCode::kInvalidArgument, "attention: the first launch of a chain follows none");
   }
   hopper.sums = static_cast<float4*>(link->sums);
   hopper.counters = reinterpret_cast<int32_t*>(link->words + 2 * link->begin);
   hopper.link = {link->begin,
                  link->end,
-                 link->end == stages,
+                 link->end == stages || spares,
                  link->follows,
                  link->words + kLinkCounters,
                  keep_tiles_of(link->begin, link->end, config.block_n, hopper.plan)};
@@ -169,7 +174,10 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
   if (config.form == HopperForm::kArriving) {
     join_arrivals(desc, params, config, num_sms, arrivals, hopper);
   }
-  if (config.form == HopperForm::kChained) join_link(desc, params, config, link, hopper);
+  if (config.form == HopperForm::kChained) {
+    const bool spares = num_sms < attention_device().num_sms;
+    join_link(desc, params, config, spares, link, hopper);
+  }
   bf16 ? launch_hopper_any<DType::bf16>(desc, config, hopper, num_sms, stream)
        : launch_hopper_any<DType::f16>(desc, config, hopper, num_sms, stream);
 }
