@@ -5,7 +5,6 @@
 #include "braid/kernels/cuda/attention/hopper_smem.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/system.h"
-#include "braid/kernels/cuda/ptx/tma.h"
 
 // Launches of a chain (AttentionLink) that begin while the one before ends: an item's word says how
 // far it has come: 1 + the last stage of which it saw keys, as soon as its sums are in their place;
@@ -70,9 +69,7 @@ class ChainKeeper {
       if (ptx::global_nanoseconds() - start > kDeadlineNs) __trap();
     }
     if (!leaves && lane_ == 0) *word = 0;
-    if (lane_ < Traits::kConsumers) {
-      ptx::prefetch_l2_bulk(sums_of<Traits>(p_, place, lane_), Traits::kSumUnits * 128 * 16);
-    }
+    prefetch_sums<Traits>(p_, place, lane_);
   }
 
   const HopperParams& p_;

@@ -212,7 +212,7 @@ size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& pa
 
 size_t attention_link_words(const AttentionDesc& desc, const AttentionParams& params,
                             const AttentionConfig& config) {
-  return kLinkCounters + static_cast<size_t>(make_plan(desc, params, config).num_items);
+  return link_words(make_plan(desc, params, config).num_items);
 }
 
 std::string to_string(const AttentionConfig& c) {

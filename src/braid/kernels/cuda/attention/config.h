@@ -74,6 +74,9 @@ size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& pa
 
 // Words of a chain: its launches' counters, and one for each item (AttentionLink::words).
 constexpr size_t kLinkCounters = 2 * kMaxKvSegments;
+constexpr size_t link_words(int32_t items) {
+  return kLinkCounters + static_cast<size_t>(items);
+}
 size_t attention_link_words(const AttentionDesc& desc, const AttentionParams& params,
                             const AttentionConfig& config);
 

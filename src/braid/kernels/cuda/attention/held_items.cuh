@@ -6,6 +6,7 @@
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
 #include "braid/kernels/cuda/ptx/system.h"
+#include "braid/kernels/cuda/ptx/tma.h"
 
 // Calls whose keys arrive while they run (AttentionArrivals): what a CTA works on next. An item
 // whose next keys are not there is left, with its sums, and taken up again. How many stages it is
@@ -251,6 +252,13 @@ template <class Traits>
 __device__ inline float4* sums_of(const HopperParams& p, int place, int wg) {
   const int64_t first = Traits::kChained ? 0 : int64_t{blockIdx.x} * p.places;
   return p.sums + ((first + place) * Traits::kConsumers + wg) * (Traits::kSumUnits * 128);
+}
+
+// By one warp: what an item goes on from is on its way to L2 while the one before it ends.
+template <class Traits>
+__device__ __forceinline__ void prefetch_sums(const HopperParams& p, int place, int lane) {
+  if (lane >= Traits::kConsumers) return;
+  ptx::prefetch_l2_bulk(sums_of<Traits>(p, place, lane), Traits::kSumUnits * 128 * 16);
 }
 
 template <class Traits>

@@ -128,7 +128,8 @@ class HopperProducer {
     const int leave = leaves ? held_.put(now) : -1;
     if (idle) return held_.pick(true);
     publish(item, tiles, resume, leave);
-    prefetch_sums(resume);
+    if (resume >= 0) prefetch_sums<Traits>(p_, resume, lane_);
+    __syncwarp();
     load_item(item, 0, tiles, begin, left);
   }
 
@@ -141,14 +142,6 @@ class HopperProducer {
     publish(item, share.tiles, share.before > 0 ? place : -1, share.later ? place : -1,
             share.before, share.now);
     load_item(item, 0, share.tiles, share.run_begin, share.run_end);
-  }
-
-  // What the item goes on from is on its way to L2 while the one before it ends.
-  __device__ void prefetch_sums(int place) const {
-    if (place >= 0 && lane_ < Traits::kConsumers) {
-      ptx::prefetch_l2_bulk(sums_of<Traits>(p_, place, lane_), Traits::kSumUnits * 128 * 16);
-    }
-    __syncwarp();
   }
 
   // While an item's keys are still wanted, so that at its end the next one's copies go at once.

@@ -102,7 +102,7 @@ void join_link(const AttentionDesc& desc, const AttentionParams& params,
     fail(ErrorCode::kInvalidArgument, "attention: {} bytes for a chain's sums (at least {})",
          link->sums_bytes, least);
   }
-  const size_t words = kLinkCounters + static_cast<size_t>(hopper.plan.num_items);
+  const size_t words = link_words(hopper.plan.num_items);
   if (link->words == nullptr || link->num_words < words) {
     fail(ErrorCode::kInvalidArgument, "attention: {} words of a chain (at least {})",
          link->words == nullptr ? 0 : link->num_words, words);
