@@ -1,6 +1,7 @@
 #include "braid/schedule/exposed_bound.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "braid/ops/one_sided.h"
@@ -41,6 +42,32 @@ double bytes_of_stores(const Program& program, const Op& op, const Extents& exte
   return static_cast<double>(bytes_of(dtype, elems));
 }
 
+// When a launch's work ends of which stage s is there from there[s] on, early work first: its early
+// results, and all.
+struct Ends {
+  double early = 0;
+  double all = 0;
+};
+Ends work_through(const StageShares& shares, double alone, std::span<const double> there) {
+  double now = there[0], early = 0, rest = 0;
+  Ends ends{.early = now, .all = 0};
+  for (size_t s = 0; s < there.size(); ++s) {
+    now = std::max(now, there[s]);
+    const double next = s + 1 < there.size() ? there[s + 1] : INFINITY;
+    early += shares.early.empty() ? 0 : alone * shares.early[s];
+    rest += shares.rest.empty() ? alone : alone * shares.rest[s];
+    for (double* work : {&early, &rest}) {
+      const double done = std::clamp(next - now, 0., *work);
+      *work -= done;
+      now += done;
+      if (work == &early && done > 0) ends.early = now;
+    }
+  }
+  ends.all = now;
+  if (shares.early.empty()) ends.early = now;
+  return ends;
+}
+
 double step_seconds(const Program& program, const Schedule& schedule, const Topology& topology,
                     std::span<const Work> works, double compute,
                     const std::array<LinkProfile, 3>& links) {
@@ -65,15 +92,12 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
     double begin = moves(op) ? stream_asks[stream] : stream_free[stream];
     for (int awaited : launch.waits) begin = std::max(begin, ends[static_cast<size_t>(awaited)]);
     if (launch.early >= 0) begin = std::max(begin, early[static_cast<size_t>(launch.early)]);
-    double end = begin;
-    const std::vector<double> shares = stage_shares(op, launch);
+    std::vector<double> there{begin};
+    for (int late : launch.late) there.push_back(std::max(begin, ends[static_cast<size_t>(late)]));
     const double alone = all > 0 ? compute * flops[i] / all : 0;
-    end += alone * (shares.empty() ? 1 : shares[0]);
-    for (size_t s = 0; s < launch.late.size(); ++s) {
-      end = std::max(end, ends[static_cast<size_t>(launch.late[s])]) + alone * shares[s + 1];
-    }
-    early.push_back(end);
-    if (shares.size() > launch.late.size() + 1) end += alone * shares.back();
+    const Ends worked = work_through(stage_shares(op, launch), alone, there);
+    double end = worked.all;
+    early.push_back(worked.early);
     if (moves(op)) {
       const auto bytes = bytes_of_moves(program, op, topology, work_of(launch, works).extents);
       for (const LinkClass link : {LinkClass::machine, LinkClass::cluster}) {

@@ -13,8 +13,8 @@ namespace braid {
 // takes beyond `compute` seconds of computation of each rank, where
 //   - a rank's launches run in their order, each as soon as what it waits for has ended, and a
 //     transfer behind a transfer goes with it;
-//   - launches that compute share `compute` by their FLOP, stage by stage, and early results are
-//     what they do first of the last one;
+//   - launches that compute share `compute` by their FLOP, and do what is there of it, early work
+//     first;
 //   - links (by LinkClass) move their bytes_per_second each way, a transfer at a time, and whoever
 //     waits for one does so latency_seconds longer; what attention stores at peers has the link for
 //     itself;

@@ -131,21 +131,25 @@ std::vector<int> before_late(const Program& program, std::span<const Launch> lau
   return before;
 }
 
-std::vector<double> stage_shares(const Op& op, const Launch& launch) {
-  if (launch.late.empty()) return {};
+StageShares stage_shares(const Op& op, const Launch& launch) {
+  StageShares shares;
+  if (launch.late.empty()) return shares;
   const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
-  std::vector<double> shares = attrs.pairs();
-  shares.resize(launch.late.size() + 1);  // a rank may have no rows of the last stages
-  if (attrs.has_early()) {
-    std::vector<double> early = attrs.pairs(true);
-    early.resize(shares.size());
-    shares.push_back(shares.back() - early.back());
-    shares[shares.size() - 2] = early.back();
-  }
+  const size_t stages = launch.late.size() + 1;  // a rank may have no rows of the last ones
+  shares.rest = attrs.pairs();
+  shares.rest.resize(stages);
   double all = 0;
-  for (double pairs : shares) all += pairs;
-  if (all == 0) shares[0] = all = 1;
-  for (double& share : shares) share /= all;
+  for (double pairs : shares.rest) all += pairs;
+  if (all == 0) shares.rest[0] = all = 1;
+  if (attrs.has_early()) {
+    shares.early = attrs.pairs(true);
+    shares.early.resize(stages);
+  }
+  for (size_t s = 0; s < stages; ++s) {
+    if (!shares.early.empty()) shares.rest[s] -= shares.early[s];
+    if (!shares.early.empty()) shares.early[s] /= all;
+    shares.rest[s] /= all;
+  }
   return shares;
 }
 

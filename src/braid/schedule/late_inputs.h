@@ -34,8 +34,11 @@ int early_launch(const Program& program, std::span<const Launch> launches, const
                  std::span<const int> needs);
 
 // How a launch's work divides over the stages of its inputs, from what is there when it begins on:
-// [late + 1], 1 in all; where results are early [late + 2], and they are there before the last.
-// Empty where nothing is late.
-std::vector<double> stage_shares(const Op& op, const Launch& launch);
+// 1 in all. Of what is there, early work is done first. Both are empty where nothing is late.
+struct StageShares {
+  std::vector<double> early;  // [late + 1], or none
+  std::vector<double> rest;   // [late + 1]
+};
+StageShares stage_shares(const Op& op, const Launch& launch);
 
 }  // namespace braid

@@ -16,7 +16,9 @@ struct Job {
   int rank = 0;  // a collective: its first
   int launch = 0;
   bool fused_tile = false;  // a fused op computes its first tile before it sends
-  size_t stage = 0;         // of its inputs, whose work is being done
+  // Stages of its inputs whose work is done or being done; how much of the next of `rest` is.
+  size_t early = 0, rest = 0;
+  double part = 0;
 };
 
 // One meeting of ranks: the n-th communication of a stream.
@@ -70,6 +72,7 @@ class Simulation {
  private:
   // Resources: the units and the memory of each rank's device, its ports, each way by itself.
   static constexpr int kPerRank = 6;
+  static constexpr double kSlice = 1. / 16;
   enum Resource { kUnits, kMemory, kMachineOut, kMachineIn, kClusterOut, kClusterIn };
 
   struct Rank {
@@ -78,9 +81,9 @@ class Simulation {
     std::array<bool, kNumStreams> busy{};
     std::array<int, kNumStreams> communications{};
     std::vector<bool> ended;
-    std::vector<bool> early;                  // [launches] whose early results are there
-    std::vector<std::vector<double>> shares;  // [launches] as of stage_shares
-    std::vector<Job> held;                    // whose next stage is not there
+    std::vector<bool> early;          // [launches] whose early results are there
+    std::vector<StageShares> shares;  // [launches]
+    std::vector<Job> held;            // of which nothing more is there
   };
   // What an activity of share_ stands for: a launch, or a meeting.
   struct Activity {
@@ -91,9 +94,10 @@ class Simulation {
   const LaunchCost& cost(int rank, int launch) const {
     return step_.costs[static_cast<size_t>(rank)][static_cast<size_t>(launch)];
   }
-  const std::vector<double>& shares(const Job& job) const {
+  const StageShares& shares(const Job& job) const {
     return ranks_[static_cast<size_t>(job.rank)].shares[static_cast<size_t>(job.launch)];
   }
+  size_t stages_of(const Job& job) const { return std::max<size_t>(shares(job).rest.size(), 1); }
   int resource(int rank, Resource kind) const {
     const int machine = rank / devices_ * devices_;
     int owner = rank;
@@ -167,18 +171,30 @@ class Simulation {
     }
   }
 
-  // What a launch does alone: the stages of its inputs one after the other, each when it is there.
+  // What a launch does alone: the stages of its inputs, each when it is there, early work first. It
+  // comes between slices of the rest.
   void work_on(Job job) {
     Rank& state = ranks_[static_cast<size_t>(job.rank)];
     const auto i = static_cast<size_t>(job.launch);
     const Launch& launch = schedules_[static_cast<size_t>(job.rank)].launches[i];
-    if (job.stage > 0 && job.stage <= launch.late.size() &&
-        !state.ended[static_cast<size_t>(launch.late[job.stage - 1])]) {
+    const StageShares& work = shares(job);
+    const auto there = [&](size_t stage) {
+      return stage == 0 || state.ended[static_cast<size_t>(launch.late[stage - 1])];
+    };
+    double share = 0;
+    if (job.early < work.early.size() && there(job.early)) {
+      share = work.early[job.early++];
+    } else if (job.rest < stages_of(job) && there(job.rest)) {
+      const bool sliced = job.early < work.early.size() && job.part + kSlice < 1;
+      const double part = sliced ? kSlice : 1 - job.part;
+      share = (work.rest.empty() ? 1 : work.rest[job.rest]) * part;
+      job.part += part;
+      if (!sliced) job.part = 0, ++job.rest;
+    } else {
       state.held.push_back(job);
       return;
     }
     const LaunchCost& c = cost(job.rank, job.launch);
-    const double share = shares(job).empty() ? 1 : shares(job)[job.stage];
     add_body(job.rank, c, c.seconds() * share, share);
     for (const LaunchCost::Transfer& t : c.transfers) {  // also ports of who does nothing
       const double of_port = t.seconds / c.seconds();
@@ -245,19 +261,25 @@ class Simulation {
     const Job& job = activity.job;
     if (activity.meeting >= 0) {
       go_on(activity.meeting);
-    } else if (job.stage + 1 < shares(job).size()) {
-      Rank& state = ranks_[static_cast<size_t>(job.rank)];
-      const auto i = static_cast<size_t>(job.launch);
-      if (job.stage == schedules_[static_cast<size_t>(job.rank)].launches[i].late.size()) {
-        state.early[i] = true;
-        woken_.push_back(job.rank);
-      }
-      work_on({.rank = job.rank, .launch = job.launch, .stage = job.stage + 1});
     } else if (job.fused_tile) {
       meet(job.rank, job.launch);
     } else {
-      end(job.rank, job.launch);
+      go_on(job);
     }
+  }
+
+  void go_on(Job job) {
+    Rank& state = ranks_[static_cast<size_t>(job.rank)];
+    const auto i = static_cast<size_t>(job.launch);
+    const std::vector<double>& early = shares(job).early;
+    while (job.early < early.size() && early[job.early] == 0) ++job.early;
+    const bool early_done = job.early == early.size();
+    if (early_done && job.rest == stages_of(job)) return end(job.rank, job.launch);
+    if (early_done && !early.empty() && !state.early[i]) {
+      state.early[i] = true;
+      woken_.push_back(job.rank);
+    }
+    work_on(job);
   }
 
   void end(int rank, int launch) {
