@@ -64,8 +64,9 @@ std::shared_ptr<const ModePlan> plan_mode(const AttentionBench& o, SpMode mode,
   ModePlan& made = *shared;
   made.attention = attention_of(o, topology.ranks(), dtype);
   made.mesh = sequence_mesh(mode, topology, o.heads, o.degrees);
-  const ops::TakesStages takes = o.by_stages ? ops::TakesStages{} : stages_of(catalogs);
-  made.programs = attention_programs(made.attention, made.mesh, takes);
+  AttentionStages stages{.takes = stages_of(catalogs), .most_parts = o.pull_parts};
+  if (o.by_stages) stages.takes = {};
+  made.programs = attention_programs(made.attention, made.mesh, stages);
   std::vector<PlanRank> ranks;
   for (size_t r = 0; r < made.programs.size(); ++r) {
     ranks.push_back({&made.programs[r], catalogs[r % catalogs.size()]});

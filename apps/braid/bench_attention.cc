@@ -196,6 +196,7 @@ void check(const AttentionBench& o) {
   const int64_t most = std::min<int64_t>(o.batch, kMaxMicroBatches);
   require_between("--micro-batches, of --batch sequences,", o.micro_batches, 1, most);
   require_between("--threads", o.threads, 1, 256);
+  require_between("--pull-parts", o.pull_parts, 1, 8);
   require_between("-r", o.repetitions, 1, 1000);
   require_link_gbps(o.link_gbps);
 }
@@ -344,6 +345,10 @@ void add_bench_attention(CLI::App& bench) {
   command->add_flag("--by-stages", o->by_stages,
                     "on GPUs, ring and torus: each stage is a call of its own, also where one call "
                     "takes keys as they come");
+  command
+      ->add_option("--pull-parts", o->pull_parts,
+                   "on GPUs, ring and torus between machines: keys come in up to so many parts")
+      ->capture_default_str();
   command->add_flag("--launches", o->launches, "print when each stage of rank 0 runs");
   command->add_option("--threads", o->threads, "of each rank")->capture_default_str();
   command->add_option("-r", o->repetitions, "repetitions; the median counts")

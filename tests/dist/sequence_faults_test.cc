@@ -156,7 +156,8 @@ void for_each_stage(Each&& each) {
   for (const Case& c : kCases) {
     const SequenceMesh mesh = sequence_mesh(c.mode, parse_topology(c.topology), 6, c.request);
     const SequenceAttention a = small_attention(mesh.ranks());
-    const std::vector<Program> programs = attention_programs(a, mesh, c.takes);
+    const std::vector<Program> programs =
+        attention_programs(a, mesh, {.takes = c.takes, .least_rows = 1});
     for (const char* kind : {"sync", "pull", "push", "segment_attention"}) {
       for (int turn = 0; turn < launches_of(programs[0], kind); ++turn) {
         SCOPED_TRACE(fmt::format("{}: {} {}", name_of(c, mesh), kind, turn));

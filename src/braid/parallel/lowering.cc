@@ -254,7 +254,8 @@ class Lowering {
     }
     in.early = mapped(begins_with(op.scope));
     const TokenSharding& tokens = *plan_.tokens;
-    const ValueId o = lower_attention(builders, attention, tokens.mesh, in, tokens.takes_stages).o;
+    const ValueId o =
+        lower_attention(builders, attention, tokens.mesh, in, {tokens.takes_stages}).o;
     ValueId out = kNoValue;
     for (Builder& b : builders) out = b.op1(ops::kToTokens, {}, {o});
     for (size_t r = 0; r < builders.size(); ++r) ranks_[r].program = builders[r].release();

@@ -46,16 +46,16 @@ struct Want {
   int early = 0;  // ranks whose rows leave before the call ends
 };
 
-class AttentionStages : public testing::TestWithParam<Want> {};
+class AttentionStagesOf : public testing::TestWithParam<Want> {};
 
-TEST_P(AttentionStages, AreOneCall) {
+TEST_P(AttentionStagesOf, AreOneCall) {
   const Want& want = GetParam();
   for (bool causal : {false, true}) {
     const SequenceMesh mesh =
         sequence_mesh(want.mode, parse_topology(want.machines), 8, want.request);
     const SequenceAttention a = attention_of(mesh.ranks(), causal);
     const auto plain = attention_programs(a, mesh),
-               staged = attention_programs(a, mesh, any_stages);
+               staged = attention_programs(a, mesh, {any_stages});
     for (size_t r = 0; r < plain.size(); ++r) {
       EXPECT_EQ(pairs(staged[r]), pairs(plain[r]));
       const auto made = calls(staged[r]);
@@ -82,7 +82,7 @@ TEST_P(AttentionStages, AreOneCall) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Modes, AttentionStages,
+    Modes, AttentionStagesOf,
     testing::Values(Want{SpMode::ring, "1x4", {}, 1, 3}, Want{SpMode::ring, "2x2", {}, 1, 3},
                     Want{SpMode::ulysses, "1x4", {}, 1, 0},
                     Want{SpMode::usp, "2x2", {.ring = 2}, 1, 1},
@@ -105,7 +105,7 @@ TEST(AttentionStages, AreNumberedByPulls) {
                                                   {"2x2", classes, 6},
                                                   {"1x4", groups, 4}}) {
     const SequenceMesh mesh = sequence_mesh(SpMode::torus, parse_topology(machines), 8, request);
-    for (const Program& program : attention_programs(attention_of(4), mesh, any_stages)) {
+    for (const Program& program : attention_programs(attention_of(4), mesh, {any_stages})) {
       const auto input = std::ranges::find(program.values, "joint_q", &Value::name);
       const auto joint_q = static_cast<ValueId>(input - program.values.begin());
       std::vector<std::vector<ValueId>> brought;
@@ -127,6 +127,60 @@ TEST(AttentionStages, AreNumberedByPulls) {
   }
 }
 
+// Each part is half of the one before, none is empty, and all together are the same pairs.
+TEST(AttentionStages, KeysOfOtherMachinesComeInParts) {
+  const SpRequest classes{.torus = 2, .ulysses = 1, .ring = 1};
+  const SpRequest groups{.torus = 2, .ulysses = 2, .ring = 1};
+  for (const auto& [mode, machines, request, stages, crossing] :
+       {std::tuple{SpMode::ring, "2x1", SpRequest{}, 1, 1},
+        {SpMode::ring, "2x2", SpRequest{}, 3, 2},
+        {SpMode::torus, "2x1", classes, 2, 1},
+        {SpMode::torus, "2x2", groups, 4, 1}}) {
+    for (bool causal : {false, true}) {
+      const SequenceMesh mesh = sequence_mesh(mode, parse_topology(machines), 8, request);
+      const SequenceAttention a = attention_of(mesh.ranks(), causal);
+      const auto plain = attention_programs(a, mesh);
+      for (int parts = 1; parts <= 5; ++parts) {
+        const auto made = attention_programs(
+            a, mesh, {.takes = any_stages, .most_parts = parts, .least_rows = 1});
+        for (size_t r = 0; r < made.size(); ++r) {
+          EXPECT_EQ(pairs(made[r]), pairs(plain[r]));
+          const auto& call = *calls(made[r]).at(0);
+          ASSERT_EQ(call.last_stage(), stages + crossing * (parts - 1));
+          std::vector<int64_t> rows(static_cast<size_t>(call.last_stage()) + 1);
+          for (const auto& s : call.kv) rows[static_cast<size_t>(s.stage)] += s.rows;
+          for (size_t n = rows.size() - static_cast<size_t>(parts) + 1; n < rows.size(); ++n) {
+            EXPECT_NEAR(2 * static_cast<double>(rows[n]), static_cast<double>(rows[n - 1]), 6);
+            EXPECT_GT(rows[n], 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Fewer where parts would be short, where the kernels take no more segments, and inside a machine.
+TEST(AttentionStages, PartsAreAsManyAsFit) {
+  const auto stages = [](const char* machines, const AttentionStages& how) {
+    const SequenceMesh mesh = sequence_mesh(SpMode::ring, parse_topology(machines), 8, {});
+    return calls(attention_programs(attention_of(mesh.ranks()), mesh, how)[0]).at(0)->last_stage();
+  };
+  const auto up_to = [](size_t most) {
+    return [most](const ops::SegmentAttentionAttrs& attrs, const ValueType&) {
+      return attrs.kv.size() <= most;
+    };
+  };
+  EXPECT_EQ(stages("2x1", {.takes = any_stages, .least_rows = 33}),
+            4);  // of 500 and 501 rows: 33 are one of 15 parts
+  EXPECT_EQ(stages("2x1", {.takes = any_stages, .least_rows = 34}), 3);
+  EXPECT_EQ(stages("2x1", {.takes = any_stages, .least_rows = 256}), 1);
+  EXPECT_EQ(stages("2x1", {.takes = up_to(5), .least_rows = 1}),
+            3);  // beside the prefix' and the own ones
+  EXPECT_EQ(stages("2x1", {.takes = up_to(2), .least_rows = 1}), 0);
+  EXPECT_EQ(stages("4x1", {.takes = up_to(10), .least_rows = 1}), 8);  // two, two and four
+  EXPECT_EQ(stages("1x2", {.takes = any_stages, .least_rows = 1}), 1);
+}
+
 // Eight ranks, each with two runs of rows and of keys of every other's.
 TEST(AttentionStages, OfEightRanksAreOneCallOfTheKernels) {
   const auto fits = [](const ops::SegmentAttentionAttrs& attrs, const ValueType&) {
@@ -136,7 +190,7 @@ TEST(AttentionStages, OfEightRanksAreOneCallOfTheKernels) {
     for (const char* machines : {"8x1", "1x8"}) {
       const SpRequest request{.torus = 8, .ulysses = 1, .ring = 1};
       const SequenceMesh mesh = sequence_mesh(SpMode::torus, parse_topology(machines), 8, request);
-      for (const Program& program : attention_programs(attention_of(8, causal), mesh, fits)) {
+      for (const Program& program : attention_programs(attention_of(8, causal), mesh, {fits})) {
         EXPECT_EQ(calls(program).size(), 1) << machines << (causal ? ", causal" : "");
       }
     }
@@ -150,7 +204,7 @@ TEST(AttentionStages, WhatOneRankDoesNotTakeIsApart) {
   };
   const SequenceMesh mesh = sequence_mesh(SpMode::ring, parse_topology("1x4"), 8, {});
   const SequenceAttention a = attention_of(4);
-  const auto plain = attention_programs(a, mesh), made = attention_programs(a, mesh, few);
+  const auto plain = attention_programs(a, mesh), made = attention_programs(a, mesh, {few});
   for (size_t r = 0; r < plain.size(); ++r) EXPECT_EQ(to_string(made[r]), to_string(plain[r]));
 }
 

@@ -121,9 +121,13 @@ TEST(LateInputs, WhatTheyNeedHasEnded) {
 // What others' queries come to leaves under what is left of the call; what follows the push follows
 // the call, too.
 TEST(LateInputs, APushBeginsBesideTheAttentionWhoseEarlyResultsItSends) {
-  for (const char* machines : {"2x1", "4x1", "2x2"}) {
-    Planned made = planned(
-        {.mode = SpMode::torus, .machines = machines, .stages = true, .tokens = 600, .text = 12});
+  for (const auto& [mode, machines] : {std::pair{SpMode::torus, "2x1"},
+                                       {SpMode::torus, "4x1"},
+                                       {SpMode::torus, "2x2"},
+                                       {SpMode::ring, "2x1"},
+                                       {SpMode::ring, "2x2"}}) {
+    Planned made =
+        planned({.mode = mode, .machines = machines, .stages = true, .tokens = 600, .text = 12});
     verify(made.pointers(), made.schedules);
     const int call = made.all(ops::kSegmentAttention).at(0);
     const LaunchOrder order(made.schedules[0].launches);
@@ -242,6 +246,53 @@ TEST(LateInputs, AreWorkedOnAsTheyCome) {
     EXPECT_LE(together, stages) << profile;
     EXPECT_GT(together, stages / 2) << profile;
   }
+}
+
+// What is left to do once the last keys are there is their last part; the first one may come late.
+TEST(LateInputs, PartsAreWorkedOnAsTheyCome) {
+  const AttentionPlanCase c{.machines = "2x1", .stages = true, .tokens = 16384};
+  const Planned parts = planned(c);
+  const Work work{.extents = {.sequence = 1}};
+  const double compute = 3e-3, bytes = 2.0 * 8192 * 8 * 64 * 2;
+  for (double speed : {1e9, 5e9, bytes / compute / 0.96, 1e10, 1e15}) {
+    const double bound = exposed_bound(parts.programs, parts.schedules, parts.mesh.topology,
+                                       {&work, 1}, compute, {LinkProfile{speed}, {speed}, {speed}});
+    const double last = 8192 / 15 / 8192. * compute / 2;
+    const double first = bytes / speed * 8 / 15 - compute / 2;
+    EXPECT_NEAR(bound, std::max({0., first, bytes / speed + last - compute}), 2e-6) << speed;
+  }
+}
+
+// Steps that take a little longer to come than their work leave no gap each.
+TEST(LateInputs, PartsOfEachStepCloseGaps) {
+  const Planned parts = planned({.machines = "4x1", .stages = true, .tokens = 16384});
+  const Work work{.extents = {.sequence = 1}};
+  const double compute = 3e-3, bytes = 2.0 * 4096 * 8 * 64 * 2, speed = bytes / (1.2 * compute / 4);
+  EXPECT_LT(exposed_bound(parts.programs, parts.schedules, parts.mesh.topology, {&work, 1}, compute,
+                          {LinkProfile{speed}, {speed}, {speed}}),
+            0.02 * compute);  // whole steps: two gaps of 5%
+}
+
+// Early work comes between slices of the rest, and what takes its results does not wait for pulls
+// that bring none of it.
+TEST(LateInputs, SimulatedEarlyWorkIsDoneFirst) {
+  const Planned made =
+      planned({.mode = SpMode::torus, .machines = "2x1", .stages = true, .tokens = 65536});
+  Profile profile = load_profile("h200");
+  profile.cluster_link.bytes_per_second = 1e15;
+  const CostModel model(profile, made.mesh.topology);
+  const Work work{.extents = {.sequence = 1}};
+  const SimulatedStep step = simulate(made.pointers(), made.schedules, {&work, 1}, model);
+  const int call = made.all(ops::kSegmentAttention).at(0), push = made.all(ops::kPush).at(0);
+  ASSERT_EQ(made.launch(push).early, call);
+  const StageShares shares = stage_shares(made.op(call), made.launch(call));
+  double early = 0;
+  for (double share : shares.early) early += share;
+  const auto& times = step.times[0];
+  const LaunchTime& all = times[static_cast<size_t>(call)];
+  const double share = (times[static_cast<size_t>(push)].begin - all.begin) / (all.end - all.begin);
+  EXPECT_GT(share, early);
+  EXPECT_LT(share, early + shares.rest[0] / 8);
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ std::vector<Program> programs_of(SpMode mode, const char* topology, const SpRequ
   a.joint_q = a.joint_kv = 3;
   const SequenceMesh mesh = sequence_mesh(mode, parse_topology(topology), 8, request);
   a.q = a.kv = zigzag_layout(37, mesh.ranks(), 3);
-  return attention_programs(a, mesh, takes);
+  return attention_programs(a, mesh, {.takes = takes, .least_rows = 1});
 }
 
 TEST(OneSidedRules, HoldForEveryMesh) {

@@ -18,8 +18,8 @@ ValueType kv_type(const SequenceAttention& a) {
 
 AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
-                                 const ops::TakesStages& takes) {
-  AttentionPieces pieces(builders, attention, mesh, inputs, takes);
+                                 const AttentionStages& stages) {
+  AttentionPieces pieces(builders, attention, mesh, inputs, stages);
   switch (mesh.mode) {
     case SpMode::ring:
       return lower_ring(pieces);
@@ -35,7 +35,7 @@ AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAtte
 }
 
 std::vector<Program> attention_programs(const SequenceAttention& a, const SequenceMesh& mesh,
-                                        const ops::TakesStages& takes) {
+                                        const AttentionStages& stages) {
   std::vector<Builder> builders;
   AttentionInputs in;
   for (int x = 0; x < mesh.ranks(); ++x) {
@@ -54,7 +54,7 @@ std::vector<Program> attention_programs(const SequenceAttention& a, const Sequen
       in.joint_v = b.input("joint_v", joint);
     }
   }
-  const AttentionOutputs out = lower_attention(builders, a, mesh, in, takes);
+  const AttentionOutputs out = lower_attention(builders, a, mesh, in, stages);
   std::vector<Program> programs;
   for (Builder& b : builders) {
     programs.push_back(b.finish(out.joint_o == kNoValue

@@ -45,6 +45,16 @@ struct AttentionInputs {
   ValueId early = kNoValue;
 };
 
+// How the lowering may cut an attention into calls and transfers.
+struct AttentionStages {
+  ops::TakesStages takes = {};  // whether one call takes stages as they come
+  // Ring and torus: keys that such a call gets from other machines come in up to so many parts (1
+  // to 16), each half of the one before and of at least so many rows (1 or more): it goes on with
+  // one while the next ones come.
+  int most_parts = 4;
+  int64_t least_rows = 256;
+};
+
 struct AttentionOutputs {
   ValueId o = kNoValue;        // as q
   ValueId joint_o = kNoValue;  // as joint_q, whole on every rank
@@ -56,12 +66,12 @@ ValueType kv_type(const SequenceAttention& attention);
 // Appends attention to every rank's Program: `builders` [ranks], which have the same values so far.
 // Exact: each (query, key) pair is computed once, on one rank, and merged by the running state.
 // Ops have the tags kRingTag (traffic inside the ring groups, and the prefix' results inside a
-// machine), kLinkTag (all other) or none. Where `takes` says so, stages that pulls bring are one
-// call, which carries no state; else each is a call of its own. Fails with kInvalidArgument where
+// machine), kLinkTag (all other) or none. Where `stages` says so, what pulls bring is one call's,
+// which carries no state; else each is a call of its own. Fails with kInvalidArgument where
 // layouts, heads and mesh do not fit, with the reason.
 AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
-                                 const ops::TakesStages& takes = {});
+                                 const AttentionStages& stages = {});
 
 inline constexpr const char* kRingTag = "sp.ring";
 inline constexpr const char* kLinkTag = "sp.link";
@@ -70,6 +80,6 @@ inline constexpr const char* kLinkTag = "sp.link";
 // outputs o (joint_o). [ranks]
 std::vector<Program> attention_programs(const SequenceAttention& attention,
                                         const SequenceMesh& mesh,
-                                        const ops::TakesStages& takes = {});
+                                        const AttentionStages& stages = {});
 
 }  // namespace braid

@@ -1,13 +1,22 @@
 #include "braid/parallel/attention/pieces.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace braid {
 
+Range KeyPart::of(int64_t rows) const {
+  const auto end = [&](int parts) {
+    const int64_t all = (int64_t{1} << count) - 1, left = (int64_t{1} << (count - parts)) - 1;
+    return rows - rows * left / all;
+  };
+  return {end(index), end(index + 1)};
+}
+
 AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAttention& attention,
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
-                                 const ops::TakesStages& takes)
-    : builders_(builders), a_(attention), mesh_(mesh), takes_(takes), in_(inputs) {
+                                 const AttentionStages& stages)
+    : builders_(builders), a_(attention), mesh_(mesh), stages_(stages), in_(inputs) {
   const auto P = static_cast<size_t>(world());
   BRAID_CHECK(builders.size() == P, "{} programs of {} ranks", builders.size(), P);
   if (a_.q.ranks.size() != P || a_.kv.ranks.size() != P) {
@@ -25,6 +34,7 @@ AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAtte
          "sequence-parallel attention: {} head groups of {} query heads: a rank would have none",
          mesh.degrees.head_groups(), a_.q_heads);
   }
+  BRAID_CHECK(stages.most_parts >= 1 && stages.most_parts <= 16 && stages.least_rows >= 1);
   const auto check = [&](const char* name, ValueId id, ValueType want) {
     if (builders_[0].type(id) == want) return;
     fail(ErrorCode::kInvalidArgument, "sequence-parallel attention: {} is {}, wanted {}", name,
@@ -71,10 +81,44 @@ std::vector<int> AttentionPieces::sources(int rank, int k) const {
   return result;
 }
 
-int64_t AttentionPieces::buffered_rows(const SequenceLayout& layout, int rank, int k) const {
+int64_t AttentionPieces::buffered_rows(const SequenceLayout& layout, int rank, int k,
+                                       KeyPart part) const {
   int64_t rows = 0;
-  for (int source : sources(rank, k)) rows += layout.rows(source);
+  for (int source : sources(rank, k)) rows += part.of(layout.rows(source)).size();
   return rows;
+}
+
+// Every rank gets rows of every part.
+int AttentionPieces::parts(const std::function<std::vector<int>(int rank)>& sources) const {
+  bool crosses = false;
+  int64_t rows = std::numeric_limits<int64_t>::max();
+  for (int x = 0; x < world(); ++x) {
+    for (int source : sources(x)) {
+      crosses = crosses || mesh_.topology.link(x, source) == LinkClass::cluster;
+      rows = std::min(rows, a_.kv.rows(source));
+    }
+  }
+  int count = crosses ? stages_.most_parts : 1;
+  while (count > 1 && KeyPart{count - 1, count}.of(rows).size() < stages_.least_rows) --count;
+  return count;
+}
+
+bool AttentionPieces::fit_parts(int most, const std::function<bool(int others, int last)>& takes) {
+  for (int others = most; others > 1; --others) {
+    if (takes(others, most)) return true;
+  }
+  for (int last = most; last > 0; --last) {
+    if (takes(1, last)) return true;
+  }
+  return false;
+}
+
+int AttentionPieces::parts_of_class(int k) const {
+  return parts([&](int x) { return sources(x, k); });
+}
+
+int AttentionPieces::parts_of_ring(int i) const {
+  return parts([&](int x) { return std::vector{ring_source(x, i)}; });
 }
 
 Range AttentionPieces::joint_rows(int rank) const {
@@ -87,16 +131,17 @@ ValueType AttentionPieces::q_buffer(int k) const {
   return {a_.dtype, {a_.batch, rows, heads, a_.head_dim}, BatchAxis::sequence};
 }
 
-ValueType AttentionPieces::kv_buffer(int k) const {
-  const int64_t rows = most([&](int x) { return buffered_rows(a_.kv, x, k); });
+ValueType AttentionPieces::kv_buffer(int k, KeyPart part) const {
+  const int64_t rows = most([&](int x) { return buffered_rows(a_.kv, x, k, part); });
   const int64_t heads = most([&](int x) { return kv_heads(x).size(); });
   return {a_.dtype, {a_.batch, rows, heads, a_.head_dim}, BatchAxis::sequence};
 }
 
-ValueType AttentionPieces::ring_buffer(int k) const {
+ValueType AttentionPieces::ring_buffer(int k, KeyPart part) const {
   ValueType type = kv_buffer(k);
-  type.shape[1] =
-      most([&](int x) { return buffered_rows(a_.kv, x, k) + (k == 0 ? a_.kv.rows(x) : 0); });
+  type.shape[1] = most([&](int x) {
+    return buffered_rows(a_.kv, x, k) + (k == 0 ? part.of(a_.kv.rows(x)).size() : 0);
+  });
   return type;
 }
 

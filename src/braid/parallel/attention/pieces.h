@@ -16,6 +16,14 @@
 // (t, u, r'), SequenceMesh::ring_sources.
 namespace braid {
 
+// One of `count` parts of some rows, each half of the one before: what is left to do once the last
+// one is there is little.
+struct KeyPart {
+  int index = 0;
+  int count = 1;
+  Range of(int64_t rows) const;
+};
+
 // Rows of a value that a rank computes with.
 struct Piece {
   ValueId value = kNoValue;  // q or k
@@ -36,17 +44,22 @@ Chunk at_stage(Chunk chunk, ValueId buffer, int stage);
 // The same, whose results leave early.
 Chunk early(Chunk chunk);
 
+// Pointers to `first`, and to what is in a list.
+std::vector<const Chunk*> pointers(std::vector<const Chunk*> first,
+                                   const std::vector<Chunk>& chunks);
+
 class AttentionPieces {
  public:
   // Checks that attention, mesh and builders fit.
   AttentionPieces(std::span<Builder> builders, const SequenceAttention& attention,
                   const SequenceMesh& mesh, const AttentionInputs& inputs,
-                  const ops::TakesStages& takes);
+                  const AttentionStages& stages);
 
   int T() const { return mesh_.degrees.torus; }
   int U() const { return mesh_.degrees.ulysses; }
   int R() const { return mesh_.degrees.ring; }
   int world() const { return mesh_.ranks(); }
+  int machines() const { return mesh_.topology.machines; }
   // Names the ops that follow, in their scope: "layers.0.attn.ring1".
   void stage(std::string name) { stage_ = std::move(name); }
   const AttentionInputs& inputs() const { return in_; }
@@ -71,8 +84,17 @@ class AttentionPieces {
 
   // A buffer with room for class k on any rank: of queries or of keys of one head group.
   ValueType q_buffer(int k) const;
-  ValueType kv_buffer(int k) const;
-  ValueType ring_buffer(int k) const;
+  ValueType kv_buffer(int k, KeyPart part = {}) const;
+  // For ring steps; parts are of class 0 where no buffer has any of it.
+  ValueType ring_buffer(int k, KeyPart part = {}) const;
+  // Parts that keys of class k, or of ring step i, may come in: one where no rank gets them from
+  // another machine. Inside one, what links bring comes faster than attention goes on.
+  int parts_of_class(int k) const;
+  int parts_of_ring(int i) const;
+  // Calls `takes` with limits for the parts of a step's keys, of the last step's and of all
+  // others', from `most` down to one until it is true, the last step's at last: what is left to do
+  // at the end depends on those. False: it was not, and was called with one and one.
+  static bool fit_parts(int most, const std::function<bool(int others, int last)>& takes);
 
   struct Sync {
     const char* axis = "";  // "world", "ring", or none: arrivals alone
@@ -87,23 +109,24 @@ class AttentionPieces {
 
   // Reads class k of the queries or keys from where they are; nothing of this rank's own.
   void pull_q(int k, ValueId dst);
-  void pull_kv(int k, ValueId dst_k, ValueId dst_v);
+  void pull_kv(int k, ValueId dst_k, ValueId dst_v, KeyPart part = {});
   // Ring step i of class k, which the neighbour has in class_k, class_v (kNoValue: none needed)
   // and, for class 0, in its own k and v.
-  void pull_ring(int k, int i, ValueId class_k, ValueId class_v, ValueId dst_k, ValueId dst_v);
+  void pull_ring(int k, int i, ValueId class_k, ValueId class_v, ValueId dst_k, ValueId dst_v,
+                 KeyPart part = {});
   // Writes this rank's rows to the buffers of class 0 of its ulysses group.
   void push_qkv(ValueId arrivals, ValueId dst_q, ValueId dst_k, ValueId dst_v);
 
   // What is in those buffers; class 0 begins with this rank's own rows, in place.
   Chunk q_chunk(int k, ValueId buffer) const;
-  Chunk kv_chunk(int k, ValueId buffer_k, ValueId buffer_v) const;
-  Chunk ring_chunk(int k, int i, ValueId buffer_k, ValueId buffer_v) const;
+  Chunk kv_chunk(int k, ValueId buffer_k, ValueId buffer_v, KeyPart part = {}) const;
+  Chunk ring_chunk(int k, int i, ValueId buffer_k, ValueId buffer_v, KeyPart part = {}) const;
   // This rank's share of the joint queries, whole keys; empty where there is no prefix.
   Chunk joint_q_chunk() const;
   Chunk joint_kv_chunk() const;
 
   // Whether one call takes all of it on every rank, each stage when it comes: a call that begins
-  // the states of these queries and finishes them.
+  // the states of these queries and finishes them. Values may be ones that nobody has made.
   bool takes_stages(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv) const;
   // Whether a call that finishes these queries leaves rows to send.
   bool sends(const std::vector<const Chunk*>& q) const;
@@ -144,7 +167,8 @@ class AttentionPieces {
   // Ranks of class k whose rows are in its buffer.
   std::vector<int> sources(int rank, int k) const;
   int ring_source(int rank, int step) const;
-  int64_t buffered_rows(const SequenceLayout& layout, int rank, int k) const;
+  int64_t buffered_rows(const SequenceLayout& layout, int rank, int k, KeyPart part = {}) const;
+  int parts(const std::function<std::vector<int>(int rank)>& sources) const;
   // Where the rows of `source` begin in a rank's buffer of class 0.
   int64_t row_in_class_0(const SequenceLayout& layout, int rank, int source) const;
   Range joint_rows(int rank) const;
@@ -158,14 +182,14 @@ class AttentionPieces {
                                              const std::vector<const Chunk*>& kv, int rank,
                                              bool first, bool last, std::vector<ValueId>& q_values,
                                              std::vector<ValueId>& k_values) const;
-  // Appends the runs of `owner`, which lie in `value` from row `row` on.
+  // Appends the runs of `owner`, or of a part of its rows, which lie in `value` from row `row` on.
   int64_t append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner, ValueId value,
-                 ValueId value_v, int64_t row, int64_t head) const;
+                 ValueId value_v, int64_t row, int64_t head, KeyPart part = {}) const;
 
   std::span<Builder> builders_;
   const SequenceAttention& a_;
   const SequenceMesh& mesh_;
-  const ops::TakesStages& takes_;
+  const AttentionStages& stages_;
   AttentionInputs in_;
   std::string stage_ = "open";
   std::vector<std::vector<int>> ring_sources_;                   // [ranks][R]

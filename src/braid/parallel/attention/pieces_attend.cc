@@ -44,20 +44,26 @@ QSegment::Out AttentionPieces::goes_to(const Piece& piece, int rank) const {
 }
 
 int64_t AttentionPieces::append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner,
-                                ValueId value, ValueId value_v, int64_t row, int64_t head) const {
-  int64_t owner_row = 0;
+                                ValueId value, ValueId value_v, int64_t row, int64_t head,
+                                KeyPart part) const {
+  const Range wanted = part.of(layout.rows(owner));
+  int64_t run_row = 0;  // of the owner's
   for (const SequenceRun& run : layout.ranks[static_cast<size_t>(owner)]) {
-    pieces.push_back({.value = value,
-                      .value_v = value_v,
-                      .row = row + owner_row,
-                      .head = head,
-                      .rows = run.rows,
-                      .position = run.position,
-                      .owner = owner,
-                      .owner_row = owner_row});
-    owner_row += run.rows;
+    const int64_t begin = std::max(run_row, wanted.begin);
+    const int64_t end = std::min(run_row + run.rows, wanted.end);
+    if (begin < end) {
+      pieces.push_back({.value = value,
+                        .value_v = value_v,
+                        .row = row + begin - wanted.begin,
+                        .head = head,
+                        .rows = end - begin,
+                        .position = run.position + begin - run_row,
+                        .owner = owner,
+                        .owner_row = begin});
+    }
+    run_row += run.rows;
   }
-  return row + owner_row;
+  return row + wanted.size();
 }
 
 Chunk AttentionPieces::q_chunk(int k, ValueId buffer) const {
@@ -71,25 +77,27 @@ Chunk AttentionPieces::q_chunk(int k, ValueId buffer) const {
   return chunk;
 }
 
-Chunk AttentionPieces::kv_chunk(int k, ValueId buffer_k, ValueId buffer_v) const {
+Chunk AttentionPieces::kv_chunk(int k, ValueId buffer_k, ValueId buffer_v, KeyPart part) const {
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world(); ++x) {
     auto& pieces = chunk[static_cast<size_t>(x)];
     if (k == 0) append(pieces, a_.kv, x, in_.k, in_.v, 0, kv_heads(x).begin);
     int64_t row = 0;
-    for (int source : sources(x, k))
-      row = append(pieces, a_.kv, source, buffer_k, buffer_v, row, 0);
+    for (int source : sources(x, k)) {
+      row = append(pieces, a_.kv, source, buffer_k, buffer_v, row, 0, part);
+    }
   }
   return chunk;
 }
 
-Chunk AttentionPieces::ring_chunk(int k, int i, ValueId buffer_k, ValueId buffer_v) const {
+Chunk AttentionPieces::ring_chunk(int k, int i, ValueId buffer_k, ValueId buffer_v,
+                                  KeyPart part) const {
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world(); ++x) {
     auto& pieces = chunk[static_cast<size_t>(x)];
     const int peer = ring_source(x, i);
     int64_t row = 0;
-    if (k == 0) row = append(pieces, a_.kv, peer, buffer_k, buffer_v, row, 0);
+    if (k == 0) row = append(pieces, a_.kv, peer, buffer_k, buffer_v, row, 0, part);
     for (int source : sources(peer, k)) {
       row = append(pieces, a_.kv, source, buffer_k, buffer_v, row, 0);
     }
@@ -288,6 +296,12 @@ Chunk at_stage(Chunk chunk, ValueId buffer, int stage) {
   return chunk;
 }
 
+std::vector<const Chunk*> pointers(std::vector<const Chunk*> first,
+                                   const std::vector<Chunk>& chunks) {
+  for (const Chunk& chunk : chunks) first.push_back(&chunk);
+  return first;
+}
+
 Chunk early(Chunk chunk) {
   for (std::vector<Piece>& pieces : chunk) {
     for (Piece& piece : pieces) piece.early = true;
@@ -296,10 +310,10 @@ Chunk early(Chunk chunk) {
 }
 
 bool AttentionPieces::takes_stages(const Chunks& q, const Chunks& kv) const {
-  if (!takes_) return false;
+  if (!stages_.takes) return false;
   for (int x = 0; x < world(); ++x) {
     std::vector<ValueId> q_values, k_values;
-    if (!takes_(attention_attrs(q, kv, x, true, true, q_values, k_values), q_type(a_))) {
+    if (!stages_.takes(attention_attrs(q, kv, x, true, true, q_values, k_values), q_type(a_))) {
       return false;
     }
   }

@@ -35,42 +35,45 @@ void AttentionPieces::pull_q(int k, ValueId dst) {
   });
 }
 
-void AttentionPieces::pull_kv(int k, ValueId dst_k, ValueId dst_v) {
+void AttentionPieces::pull_kv(int k, ValueId dst_k, ValueId dst_v, KeyPart part) {
   emit(ops::kPull, {dst_k, dst_v, in_.k, in_.v}, kLinkTag, [&](int x) {
     const Range heads = kv_heads(x);
     Moves moves;
     int64_t row = 0;
     for (int source : sources(x, k)) {
-      const int64_t rows = a_.kv.rows(source);
+      const Range rows = part.of(a_.kv.rows(source));
       for (int v : {0, 1}) {
         add(moves, {.peer = source,
                     .src = 2 + v,
                     .dst = v,
-                    .rows = rows,
+                    .rows = rows.size(),
+                    .src_row = rows.begin,
                     .dst_row = row,
                     .heads = heads.size(),
                     .src_head = heads.begin});
       }
-      row += rows;
+      row += rows.size();
     }
     return Attrs::of(ops::MoveAttrs{x, moves});
   });
 }
 
 void AttentionPieces::pull_ring(int k, int i, ValueId class_k, ValueId class_v, ValueId dst_k,
-                                ValueId dst_v) {
+                                ValueId dst_v, KeyPart part) {
+  BRAID_CHECK(part.count == 1 || class_k == kNoValue, "parts of what a buffer has");
   std::vector<ValueId> inputs{dst_k, dst_v, in_.k, in_.v};
   if (class_k != kNoValue) inputs.insert(inputs.end(), {class_k, class_v});
   emit(ops::kPull, inputs, kRingTag, [&](int x) {
     const int peer = ring_source(x, i);
     const Range heads = kv_heads(x);  // the peer's too: they differ in r alone
-    const int64_t own = k == 0 ? a_.kv.rows(peer) : 0;
+    const Range own = k == 0 ? part.of(a_.kv.rows(peer)) : Range{};
     Moves moves;
     for (int v : {0, 1}) {
       add(moves, {.peer = peer,
                   .src = 2 + v,
                   .dst = v,
-                  .rows = own,
+                  .rows = own.size(),
+                  .src_row = own.begin,
                   .heads = heads.size(),
                   .src_head = heads.begin});
       if (class_k == kNoValue) continue;
@@ -78,7 +81,7 @@ void AttentionPieces::pull_ring(int k, int i, ValueId class_k, ValueId class_v, 
                   .src = 4 + v,
                   .dst = v,
                   .rows = buffered_rows(a_.kv, peer, k),
-                  .dst_row = own,
+                  .dst_row = own.size(),
                   .heads = heads.size()});
     }
     return Attrs::of(ops::MoveAttrs{x, moves});

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "braid/parallel/attention/pieces.h"
 
 // Torus attention (StreamFusion, section 4.3 and Algorithm 1, derived again in
@@ -7,18 +9,23 @@
 //            way
 //   push O   queries of class 0 over the keys of classes 1..T-1, the other classes' results on
 //            their way to their owners
-// Where one call takes queries and keys as they come (torus_at_once, ring_at_once), all of it is
-// one call. Inside a stage the ring steps follow each other, the next step's keys on their way.
-// With T = 1 the first stage is all there is, which is USP and TAS: they differ in where the groups
-// lie.
+// Where one call takes queries and keys as they come (attend_at_once, ring_at_once), all of it is
+// one call, and keys from other machines come in parts. Inside a stage the ring steps follow each
+// other, the next step's keys on their way. With T = 1 the first stage is all there is, which is
+// USP and TAS: they differ in where the groups lie.
 namespace braid {
 namespace {
 
 // The keys of one class on this rank: its own ring step, then those of the ring neighbours.
 struct KeyClass {
-  ValueId k = kNoValue, v = kNoValue;   // the class' buffers; none where all rows are its own
+  // The class' buffers, by the parts in which it comes: of several where one call takes them; none
+  // where all rows are its own.
+  std::vector<ValueId> k, v;
   std::vector<ValueId> ring_k, ring_v;  // [R - 1]
   std::vector<Chunk> chunks;            // [R]
+
+  ValueId whole_k() const { return k.empty() ? kNoValue : k[0]; }
+  ValueId whole_v() const { return v.empty() ? kNoValue : v[0]; }
 };
 
 class Lowering {
@@ -30,16 +37,20 @@ class Lowering {
         q_(static_cast<size_t>(p.T()), kNoValue) {}
 
   AttentionOutputs run() {
-    open();
-    pull();
-    for (int k = 0; k < p_.T(); ++k) queries_.push_back(p_.q_chunk(k, q_[k]));
     joint_q_ = p_.joint_q_chunk();
     joint_kv_ = p_.joint_kv_chunk();
-    const bool whole = p_.T() == 1 ? ring_at_once() : p_.R() == 1 && torus_at_once();
-    if (!whole) by_stages();
+    const bool at_once = choose_parts();
+    open();
+    pull();
+    queries_ = query_chunks();
+    if (at_once) {
+      attend_at_once();
+    } else if (!ring_at_once()) {
+      by_stages();
+    }
     std::vector<ValueId> kept{in_.q, in_.k, in_.v};
     for (const KeyClass& keys : keys_) {
-      if (p_.R() > 1 && keys.k != kNoValue) kept.insert(kept.end(), {keys.k, keys.v});
+      if (p_.R() > 1 && !keys.k.empty()) kept.insert(kept.end(), {keys.k[0], keys.v[0]});
     }
     return p_.close(opened_.results, kept);
   }
@@ -54,13 +65,51 @@ class Lowering {
   }
   bool last(int k, int i) const { return k == p_.T() - 1 && i == p_.R() - 1; }
 
+  int first_fetched() const { return p_.U() > 1 ? 0 : 1; }
+
+  // Whether one call takes queries and keys of all classes, the latter in as many parts as fit.
+  bool choose_parts() {
+    make_up_buffers(1, 1);
+    if (p_.T() == 1 || p_.R() > 1) return false;
+    int most = 1;
+    for (int k = 1; k < p_.T(); ++k) most = std::max(most, p_.parts_of_class(k));
+    return AttentionPieces::fit_parts(most, [&](int others, int last) {
+      make_up_buffers(others, last);
+      queries_ = query_chunks();
+      return takes_at_once();
+    });
+  }
+
+  // Values that nobody has made, where `open` puts those that are.
+  void make_up_buffers(int most_parts, int most_of_last) {
+    ValueId next = kNoValue;
+    for (int k = first_fetched(); k < p_.T(); ++k) {
+      const int most = k + 1 == p_.T() ? most_of_last : most_parts;
+      const int parts = k > 0 ? std::min(most, p_.parts_of_class(k)) : 1;
+      q_[k] = --next;
+      keys_[k].k.clear(), keys_[k].v.clear();
+      for (int n = 0; n < parts; ++n) {
+        keys_[k].k.push_back(--next);
+        keys_[k].v.push_back(--next);
+      }
+    }
+  }
+
+  std::vector<Chunk> query_chunks() const {
+    std::vector<Chunk> chunks;
+    for (int k = 0; k < p_.T(); ++k) chunks.push_back(p_.q_chunk(k, q_[k]));
+    return chunks;
+  }
+
   // All ranks' q, k and v are made; what pulls fill is opened. Ring neighbours read class 0 in
   // place where no part of it had to be fetched.
   void open() {
     std::vector<ValueType> types;
-    const int first = p_.U() > 1 ? 0 : 1;
+    const int first = first_fetched();
     for (int k = first; k < p_.T(); ++k) {
-      types.insert(types.end(), {p_.q_buffer(k), p_.kv_buffer(k), p_.kv_buffer(k)});
+      types.push_back(p_.q_buffer(k));
+      const int count = static_cast<int>(keys_[k].k.size());
+      for (int n = 0; n < count; ++n) types.insert(types.end(), 2, p_.kv_buffer(k, {n, count}));
     }
     const size_t ring = types.size();
     if (first == 1) {
@@ -70,8 +119,10 @@ class Lowering {
     size_t n = 0;
     for (int k = first; k < p_.T(); ++k) {
       q_[k] = opened_.buffers[n++];
-      keys_[k].k = opened_.buffers[n++];
-      keys_[k].v = opened_.buffers[n++];
+      for (size_t i = 0; i < keys_[k].k.size(); ++i) {
+        keys_[k].k[i] = opened_.buffers[n++];
+        keys_[k].v[i] = opened_.buffers[n++];
+      }
     }
     for (n = ring; n < opened_.buffers.size(); n += 2) {
       keys_[0].ring_k.push_back(opened_.buffers[n]);
@@ -84,15 +135,19 @@ class Lowering {
     if (p_.U() > 1) {
       p_.stage(queries_stage(0));
       p_.pull_q(0, q_[0]);
-      p_.pull_kv(0, keys_[0].k, keys_[0].v);
+      p_.pull_kv(0, keys_[0].k[0], keys_[0].v[0]);
     }
     for (int k = 1; k < p_.T(); ++k) {
       p_.stage(queries_stage(k));
       p_.pull_q(k, q_[k]);
     }
     for (int k = 1; k < p_.T(); ++k) {
-      p_.stage(keys_stage(k));
-      p_.pull_kv(k, keys_[k].k, keys_[k].v);
+      const KeyClass& keys = keys_[k];
+      const int count = static_cast<int>(keys.k.size());
+      for (int n = 0; n < count; ++n) {
+        p_.stage(count > 1 ? fmt::format("{}_part{}", keys_stage(k), n) : keys_stage(k));
+        p_.pull_kv(k, keys.k[n], keys.v[n], {n, count});
+      }
     }
   }
 
@@ -100,11 +155,11 @@ class Lowering {
   // layer, of one ring group.
   void meet_ring(int k) {
     KeyClass& keys = keys_[k];
-    if (p_.R() == 1 || keys.k == kNoValue || !keys.ring_k.empty()) return;
+    if (p_.R() == 1 || keys.k.empty() || !keys.ring_k.empty()) return;
     const auto made = p_.sync(
         {.axis = "ring",
          .tag = kRingTag,
-         .kept = {keys.k, keys.v},
+         .kept = {keys.k[0], keys.v[0]},
          .closed = {},
          .opens = std::vector<ValueType>(2 * static_cast<size_t>(p_.R() - 1), p_.ring_buffer(k))});
     for (size_t n = 0; n < made.size(); n += 2) {
@@ -123,8 +178,10 @@ class Lowering {
     keys.chunks.reserve(static_cast<size_t>(p_.R()));
     for (int i = 0; i < p_.R(); ++i) {
       p_.stage(in_ring(stage, i));
-      if (i + 1 < p_.R()) p_.pull_ring(k, i + 1, keys.k, keys.v, keys.ring_k[i], keys.ring_v[i]);
-      keys.chunks.push_back(i == 0 ? p_.kv_chunk(k, keys.k, keys.v)
+      if (i + 1 < p_.R()) {
+        p_.pull_ring(k, i + 1, keys.whole_k(), keys.whole_v(), keys.ring_k[i], keys.ring_v[i]);
+      }
+      keys.chunks.push_back(i == 0 ? p_.kv_chunk(k, keys.whole_k(), keys.whole_v())
                                    : p_.ring_chunk(k, i, keys.ring_k[i - 1], keys.ring_v[i - 1]));
       attend(i, keys.chunks.back());
     }
@@ -181,11 +238,11 @@ class Lowering {
 
   // One call of all ring steps of the only class, if it takes them.
   bool ring_at_once() {
-    if (p_.R() == 1) return false;
+    if (p_.T() > 1 || p_.R() == 1) return false;
     KeyClass& keys = keys_[0];
     p_.stage(queries_stage(0));
     meet_ring(0);
-    std::vector<Chunk> chunks{p_.kv_chunk(0, keys.k, keys.v)};
+    std::vector<Chunk> chunks{p_.kv_chunk(0, keys.whole_k(), keys.whole_v())};
     for (int i = 1; i < p_.R(); ++i) {
       const ValueId k = keys.ring_k[i - 1];
       chunks.push_back(at_stage(p_.ring_chunk(0, i, k, keys.ring_v[i - 1]), k, i));
@@ -196,50 +253,69 @@ class Lowering {
     if (!p_.takes_stages(q, kv)) return false;
     for (int i = 1; i < p_.R(); ++i) {
       p_.stage(in_ring(queries_stage(0), i));
-      p_.pull_ring(0, i, keys.k, keys.v, keys.ring_k[i - 1], keys.ring_v[i - 1]);
+      p_.pull_ring(0, i, keys.whole_k(), keys.whole_v(), keys.ring_k[i - 1], keys.ring_v[i - 1]);
     }
     p_.begin_states({});
     finish(q, kv);
     return true;
   }
 
-  // What pulls bring is numbered in their order. Results that have to be sent leave early, under
-  // what is left of the call; they are the others' queries' alone.
-  bool torus_at_once() {
+  // The call that takes queries and keys as they come. What pulls bring is numbered in their order.
+  // Results that have to be sent leave early, under what is left of the call; they are the others'
+  // queries' alone.
+  struct AtOnce {
+    Chunk own;              // queries of class 0
+    std::vector<Chunk> q;   // joint, then those of classes 1..T-1
+    std::vector<Chunk> kv;  // joint, then each class, by parts
+    bool sends = false;
+    bool own_late = false;  // what others have of class 0 comes first
+
+    std::vector<const Chunk*> others() const { return pointers({}, q); }
+    std::vector<const Chunk*> queries() const { return pointers({&own}, q); }
+    std::vector<const Chunk*> keys() const { return pointers({}, kv); }
+  };
+
+  AtOnce at_once() const {
+    AtOnce call;
     std::vector<const Chunk*> others;
-    for (int k = 1; k < p_.T(); ++k) others.push_back(&queries_[static_cast<size_t>(k)]);
-    const bool sends = p_.sends(others);
-    if (p_.sends({&queries_[0]})) return false;
-    const bool own_late = p_.U() > 1;  // what others have of class 0 comes first
-    int stage = own_late ? 2 : 0;
-    const Chunk own = at_stage(queries_[0], q_[0], own_late ? 1 : 0);
-    std::vector<Chunk> queries;  // joint, then those of classes 1..T-1
-    queries.push_back(sends ? early(at_stage(joint_q_, in_.joint_q, stage + 1)) : joint_q_);
+    for (int k = 1; k < p_.T(); ++k) others.push_back(&queries_[k]);
+    call.sends = p_.sends(others);
+    call.own_late = p_.U() > 1;
+    int stage = call.own_late ? 2 : 0;
+    call.own = at_stage(queries_[0], q_[0], call.own_late ? 1 : 0);
+    call.q.push_back(call.sends ? early(at_stage(joint_q_, in_.joint_q, stage + 1)) : joint_q_);
     for (int k = 1; k < p_.T(); ++k) {
       const Chunk chunk = at_stage(queries_[k], q_[k], ++stage);
-      queries.push_back(sends ? early(chunk) : chunk);
+      call.q.push_back(call.sends ? early(chunk) : chunk);
     }
-    std::vector<Chunk> keys{joint_kv_};
-    for (int k = 0; k < p_.T(); ++k) {
-      const int comes = k > 0 ? ++stage : own_late ? 2 : 0;
-      keys.push_back(at_stage(p_.kv_chunk(k, keys_[k].k, keys_[k].v), keys_[k].k, comes));
+    call.kv = {joint_kv_, at_stage(p_.kv_chunk(0, keys_[0].whole_k(), keys_[0].whole_v()),
+                                   keys_[0].whole_k(), call.own_late ? 2 : 0)};
+    for (int k = 1; k < p_.T(); ++k) {
+      const KeyClass& keys = keys_[k];
+      const int count = static_cast<int>(keys.k.size());
+      for (int n = 0; n < count; ++n) {
+        const Chunk part = p_.kv_chunk(k, keys.k[n], keys.v[n], {n, count});
+        call.kv.push_back(at_stage(part, keys.k[n], ++stage));
+      }
     }
-    std::vector<const Chunk*> q, kv;
-    for (const Chunk& chunk : queries) q.push_back(&chunk);
-    for (const Chunk& chunk : keys) kv.push_back(&chunk);
-    std::vector<const Chunk*> all{&own};
-    all.insert(all.end(), q.begin(), q.end());
-    if (!p_.takes_stages(all, kv)) return false;
+    return call;
+  }
+
+  bool takes_at_once() const {
+    const AtOnce call = at_once();
+    return !p_.sends({&queries_[0]}) && p_.takes_stages(call.queries(), call.keys());
+  }
+
+  void attend_at_once() {
+    const AtOnce call = at_once();
     p_.begin_states({});
-    if (!sends) {
-      finish(all, kv);
-      return true;
-    }
+    if (!call.sends) return finish(call.queries(), call.keys());
     p_.stage("attend");
-    const ValueId send = p_.attend(all, kv, true, &opened_.results);
-    p_.push_results(opened_.results, q, send, true);
-    if (own_late) p_.push_results(opened_.results, {&own}, send, false);  // which tells alone
-    return true;
+    const ValueId send = p_.attend(call.queries(), call.keys(), true, &opened_.results);
+    p_.push_results(opened_.results, call.others(), send, true);
+    if (call.own_late) {  // which tells alone
+      p_.push_results(opened_.results, {&call.own}, send, false);
+    }
   }
 
   // The call that is all there is for these queries.

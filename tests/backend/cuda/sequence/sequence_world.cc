@@ -159,8 +159,9 @@ std::vector<Result> run(fabric::PeerFabric& fabric, const SequenceAttention& a,
   });
   std::vector<const KernelCatalog*> catalogs;
   for (const auto& rank : ranks) catalogs.push_back(&rank->table);
-  const std::vector<Program> programs =
-      attention_programs(a, mesh, config.by_stages ? ops::TakesStages{} : stages_of(catalogs));
+  AttentionStages stages{.takes = stages_of(catalogs), .least_rows = 1};
+  if (config.by_stages) stages.takes = {};
+  const std::vector<Program> programs = attention_programs(a, mesh, stages);
   std::vector<PlanRank> plan_ranks;
   for (size_t r = 0; r < P; ++r) plan_ranks.push_back({&programs[r], catalogs[r]});
   PlanRequest request{.micro_batches = {}, .topology = mesh.topology, .price = {}};
