@@ -5,7 +5,7 @@
 
 #include "braid/kernels/cuda/attention/launch.h"
 
-// A C entry to segment attention for tools/bench_attention_peer.py: one [B, L, H, D] problem, cut
+// C entries to segment attention for tools/bench_attention_peer.py: one [B, L, H, D] problem, cut
 // into segments or into a chain of calls on request.
 using namespace braid;
 using namespace braid::cuda;
@@ -121,6 +121,18 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
       attention(desc, {q, kv}, config, p->workspace, stream, 0, &arrivals, &link);
       if (name) std::snprintf(name, name_size, "%s", to_string(config).c_str());
     }
+    return 0;
+  } catch (const std::exception& e) {
+    std::snprintf(message, message_size, "%s", e.what());
+    return -1;
+  }
+}
+
+// The next call of a chain whose first one had `arrived`.
+int braid_attention_continue(uint32_t* arrived, int32_t stage, cudaStream_t stream, char* message,
+                             int message_size) {
+  try {
+    continue_attention({arrived}, stage, stream);
     return 0;
   } catch (const std::exception& e) {
     std::snprintf(message, message_size, "%s", e.what());

@@ -62,6 +62,30 @@ class Braid:
         return name.value.decode()
 
 
+class Chain:
+    """Four calls: `first` launches, the others go into a stream of their own and tell it to go on
+    (or nobody). It ends after what it is told, so only who captures has to join."""
+
+    def __init__(self, braid, first, told=True):
+        self.braid = braid
+        self.first = first
+        self.arrived = braid.arrived if told else torch.zeros_like(braid.arrived)
+        self.stream = torch.cuda.Stream()
+
+    def __call__(self):
+        self.stream.wait_stream(torch.cuda.current_stream())  # the chain before has ended
+        self.first()
+        for stage in range(1, 4):
+            message = ctypes.create_string_buffer(512)
+            if self.braid.lib.braid_attention_continue(
+                    ctypes.c_void_p(self.arrived.data_ptr()), stage,
+                    ctypes.c_void_p(self.stream.cuda_stream), message, 512):
+                raise RuntimeError(message.value.decode())
+
+    def join(self):
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+
 LINK_BYTES_PER_US = 4e5  # of an NVLink pair, one way
 HOST_BYTES_PER_US = 5.5e4
 
@@ -109,6 +133,8 @@ def capture(run, times):
     with torch.cuda.graph(graph):
         for _ in range(times):
             run()
+        if isinstance(run, Chain):
+            run.join()
     return graph.replay
 
 
@@ -245,6 +271,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", required=True)
     parser.add_argument("--only", default="", help="comma-separated parts of shape names")
+    parser.add_argument("--cuts", default="", help="of --segments: comma-separated parts of names")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ms", type=float, default=60, help="time of a turn")
     parser.add_argument("--all", action="store_true", help="every candidate kernel, not the choice")
@@ -324,11 +351,16 @@ def main():
 
             def stages():
                 return braid(q, k, v, causal, o, kv_segments=4, arriving=True)
+            chain = Chain(braid, stages)
+            cuts["4 calls, in one launch"] = (chain, one)
+            cuts["4 calls, in one launch, beside words"] = (chain, Chain(braid, one, told=False))
             cuts["4 stages, there"] = (lambda: arrival.at_once(stages),
                                        lambda: arrival.at_once(one, told=False))
             cuts["4 stages, arriving"] = (
                 lambda: arrival.by_and_by(stages, stage_us),
                 lambda: arrival.by_and_by(one, stage_us, told=False))
+            cuts = {n: pair for n, pair in cuts.items()
+                    if not args.cuts or any(part in n for part in args.cuts.split(","))}
         inner = max(1, round(args.ms * 1e-3 / (flops / 550e12 + 20e-6)))
         t = measure(runs, args.rounds, inner, 20 if flops < 2e11 else 1)
         base = t.get("cudnn")

@@ -174,7 +174,11 @@ std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, 
       check_cuda(cudaMemcpyAsync(device_ + at, &arena_[at], bytes, cudaMemcpyHostToDevice, side),
                  "keys");
     });
-    check_cuda(cudaMemcpyAsync(arrivals.arrived, &s, 4, cudaMemcpyHostToDevice, side), "arrived");
+    if (rng() % 2 == 0) {
+      continue_attention(arrivals, s, side);
+    } else {
+      check_cuda(cudaMemcpyAsync(arrivals.arrived, &s, 4, cudaMemcpyHostToDevice, side), "arrived");
+    }
     check_cuda(cudaStreamSynchronize(side), "keys");
   }
   // Early rows, as they are when the call says that all are there.

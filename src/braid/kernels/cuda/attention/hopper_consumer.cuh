@@ -186,6 +186,7 @@ class HopperConsumer {
   __device__ __forceinline__ void begin_item(float (&o)[Traits::kOutN / 2], RowStats& stats,
                                              const CarriedRows& rows) {
     if (!carries()) {
+      if (Traits::kArrives && goes_on_) return;
 #pragma unroll
       for (float& x : o) x = 0.f;
       stats.clear();
@@ -297,14 +298,18 @@ class HopperConsumer {
     v_.next();
   }
 
-  // The rows of the item in slot `done`, if any, leave.
+  // The rows of the item in slot `done`, if any, leave; where the next one goes on with it, its
+  // sums stay.
   __device__ __forceinline__ void finish(int& done, float (&o)[Traits::kOutN / 2],
                                          RowStats& stats) {
     if (done < 0) return;
     if constexpr (Traits::kLeaves) {
       const int place = broadcast(lane_ == 0 ? smem_.work[done].leave : 0);
+      if constexpr (Traits::kArrives) {
+        goes_on_ = place >= 0 && broadcast(lane_ == 0 ? smem_.work[work_.slot].resume : 0) == place;
+      }
       if (place >= 0) {
-        put_down<Traits>(p_, place, wg_, o, stats);
+        if (!goes_on_) put_down<Traits>(p_, place, wg_, o, stats);
         if constexpr (Traits::kChained) __syncwarp();  // all lanes' sums are told of
         if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
         __syncwarp();
@@ -376,6 +381,7 @@ class HopperConsumer {
   Ring<Traits::kKvStages> k_;
   Ring<Traits::kKvStages> v_;
   StagedSums<Traits> staged_;
+  bool goes_on_ = false;  // with the sums that are here
   uint32_t q_fragments_[Traits::kQInRegisters ? Traits::kDqk / 4 : 1];
 };
 

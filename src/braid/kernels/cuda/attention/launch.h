@@ -19,11 +19,12 @@ constexpr size_t kAttentionWorkspaceBytes = 12;
 // there. It ends when the last stage has arrived and holds its SMs until then, so what brings the
 // keys must be copy engines, or kernels on spare SMs.
 struct AttentionArrivals {
-  // Device [3]. Whoever brings stage s writes s to the first after its keys: by a copy that follows
-  // theirs, or released at system scope. Zero before the call, and again after it: nobody writes
-  // for the next one before this one has ended. The second counts waits that ran out: results are
-  // wrong if it is not zero. To the third is added how long CTAs had nothing to do for want of a
-  // stage, in microseconds, of all CTAs together. A call without queries touches none.
+  // Device [3]. Whoever brings stage s writes s to the first after its keys: by
+  // `continue_attention`, by a copy that follows theirs, or released at system scope. Zero before
+  // the call, and again after it: nobody writes for the next one before this one has ended. The
+  // second counts waits that ran out: results are wrong if it is not zero. To the third is added
+  // how long CTAs had nothing to do for want of a stage, in microseconds, of all CTAs together. A
+  // call without queries touches none.
   uint32_t* arrived = nullptr;
   // Device, 16-byte aligned: room for one item of each cluster of CTAs at least, for two in a call
   // that tells of early rows, and for as many as attention_sums_bytes says at most.
@@ -68,6 +69,14 @@ struct AttentionLink {
 void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream, int num_sms = 0,
                const AttentionArrivals* arrivals = nullptr, const AttentionLink* link = nullptr);
+
+// A call of a chain whose first one is an `attention` with these arrivals, in flight: what is in
+// `stream`, another one, before this has brought all stages up to `stage`. The sums are where that
+// call has them, so this is a word that the stream writes: no launch, no SM, capturable. Between a
+// chain's calls other streams may run what needs no SM of the call's (copies, kernels on spared
+// SMs); where it needs them, a chain is of launches (AttentionLink). Fails with kInvalidArgument if
+// `stage` is less than 1.
+void continue_attention(const AttentionArrivals& arrivals, int32_t stage, cudaStream_t stream);
 
 // The choice for a call that spares SMs of `device`, so that kernels of one warp that other streams
 // launch meanwhile begin at once. The persistent kernels leave no room on theirs: of 384 threads

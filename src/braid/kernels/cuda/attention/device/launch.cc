@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "braid/backend/cuda/device.h"
+#include "braid/backend/cuda/stream_words.h"
 #include "braid/base/error.h"
 #include "braid/base/math.h"
 #include "braid/kernels/cuda/attention/generic_launch.h"
@@ -180,6 +181,14 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
   }
   bf16 ? launch_hopper_any<DType::bf16>(desc, config, hopper, num_sms, stream)
        : launch_hopper_any<DType::f16>(desc, config, hopper, num_sms, stream);
+}
+
+void continue_attention(const AttentionArrivals& arrivals, int32_t stage, cudaStream_t stream) {
+  if (stage < 1) {
+    fail(ErrorCode::kInvalidArgument, "attention: stage {} arrives (wanted: 1 or more)", stage);
+  }
+  const StreamWord word{StreamWord::Does::write, arrivals.arrived, static_cast<uint32_t>(stage)};
+  put_words(stream, {&word, 1});
 }
 
 }  // namespace braid::cuda
