@@ -98,17 +98,25 @@ int AttentionPieces::parts(const std::function<std::vector<int>(int rank)>& sour
       rows = std::min(rows, a_.kv.rows(source));
     }
   }
-  int count = crosses ? stages_.most_parts : 1;
+  int count = crosses && stages_.takes ? stages_.most_parts : 1;
   while (count > 1 && KeyPart{count - 1, count}.of(rows).size() < stages_.least_rows) --count;
   return count;
 }
 
-bool AttentionPieces::fit_parts(int most, const std::function<bool(int others, int last)>& takes) {
+bool AttentionPieces::fit_parts(const std::vector<int>& wanted,
+                                const std::function<bool(const std::vector<int>& parts)>& takes) {
+  const int most = wanted.empty() ? 1 : std::ranges::max(wanted);
+  const auto fits = [&](int others, int last) {
+    std::vector<int> parts;
+    for (int n : wanted) parts.push_back(std::min(n, others));
+    if (!parts.empty()) parts.back() = std::min(wanted.back(), last);
+    return takes(parts);
+  };
   for (int others = most; others > 1; --others) {
-    if (takes(others, most)) return true;
+    if (fits(others, most)) return true;
   }
   for (int last = most; last > 0; --last) {
-    if (takes(1, last)) return true;
+    if (fits(1, last)) return true;
   }
   return false;
 }

@@ -88,13 +88,15 @@ class AttentionPieces {
   // For ring steps; parts are of class 0 where no buffer has any of it.
   ValueType ring_buffer(int k, KeyPart part = {}) const;
   // Parts that keys of class k, or of ring step i, may come in: one where no rank gets them from
-  // another machine. Inside one, what links bring comes faster than attention goes on.
+  // another machine, or no call takes stages. Inside a machine, what links bring comes faster than
+  // attention goes on.
   int parts_of_class(int k) const;
   int parts_of_ring(int i) const;
-  // Calls `takes` with limits for the parts of a step's keys, of the last step's and of all
-  // others', from `most` down to one until it is true, the last step's at last: what is left to do
-  // at the end depends on those. False: it was not, and was called with one and one.
-  static bool fit_parts(int most, const std::function<bool(int others, int last)>& takes);
+  // Calls `takes` with the parts of each step, at first as many as are wanted, then fewer and fewer
+  // until it is true, of the last step last: what is left to do at the end depends on those. False:
+  // it was not, also with one of each.
+  static bool fit_parts(const std::vector<int>& wanted,
+                        const std::function<bool(const std::vector<int>& parts)>& takes);
 
   struct Sync {
     const char* axis = "";  // "world", "ring", or none: arrivals alone

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "braid/parallel/attention/pieces.h"
 
 // Ring attention without a ring: each rank reads the KV of the others where they are, the next one
@@ -16,16 +14,14 @@ struct Coming {
   ValueId k = kNoValue, v = kNoValue;
 };
 
-// All of it, in values that nobody has made.
-std::vector<Coming> coming_in(const AttentionPieces& p, int most_parts, int most_of_last) {
+// All of it, in so many parts of each step, in values that nobody has made.
+std::vector<Coming> coming_in(const std::vector<int>& parts) {
   std::vector<Coming> all;
   ValueId next = kNoValue;
-  for (int i = 1; i < p.R(); ++i) {
-    const int most = i + 1 == p.R() ? most_of_last : most_parts;
-    const int count = std::min(most, p.parts_of_ring(i));
-    for (int n = 0; n < count; ++n) {
-      all.push_back({.step = i, .part = {n, count}, .k = next - 1, .v = next - 2});
-      next -= 2;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (int n = 0; n < parts[i]; ++n) {
+      const ValueId k = --next, v = --next;
+      all.push_back({.step = static_cast<int>(i) + 1, .part = {n, parts[i]}, .k = k, .v = v});
     }
   }
   return all;
@@ -50,10 +46,10 @@ AttentionOutputs lower_ring(AttentionPieces& p) {
   const Chunk early_joint_q = p.machines() > 1 ? early(at_stage(joint_q, in.joint_q, 1)) : joint_q;
   const Chunk joint_kv = p.joint_kv_chunk(), own = p.kv_chunk(0, kNoValue, kNoValue);
   std::vector<Coming> coming;
-  int most = 1;
-  for (int i = 1; i < p.R(); ++i) most = std::max(most, p.parts_of_ring(i));
-  const bool whole = AttentionPieces::fit_parts(most, [&](int others, int last) {
-    coming = coming_in(p, others, last);
+  std::vector<int> wanted;  // [R - 1]
+  for (int i = 1; i < p.R(); ++i) wanted.push_back(p.parts_of_ring(i));
+  const bool whole = AttentionPieces::fit_parts(wanted, [&](const std::vector<int>& parts) {
+    coming = coming_in(parts);
     return p.R() > 1 && p.takes_stages({&q, &early_joint_q},
                                        pointers({&joint_kv, &own}, chunks_of(p, coming, true)));
   });

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "braid/parallel/attention/pieces.h"
 
 // Torus attention (StreamFusion, section 4.3 and Algorithm 1, derived again in
@@ -69,26 +67,23 @@ class Lowering {
 
   // Whether one call takes queries and keys of all classes, the latter in as many parts as fit.
   bool choose_parts() {
-    make_up_buffers(1, 1);
-    if (p_.T() == 1 || p_.R() > 1) return false;
-    int most = 1;
-    for (int k = 1; k < p_.T(); ++k) most = std::max(most, p_.parts_of_class(k));
-    return AttentionPieces::fit_parts(most, [&](int others, int last) {
-      make_up_buffers(others, last);
+    std::vector<int> wanted;  // [T - 1]
+    const bool may = p_.T() > 1 && p_.R() == 1;
+    for (int k = 1; k < p_.T(); ++k) wanted.push_back(may ? p_.parts_of_class(k) : 1);
+    return AttentionPieces::fit_parts(wanted, [&](const std::vector<int>& parts) {
+      make_up_buffers(parts);
       queries_ = query_chunks();
-      return takes_at_once();
+      return may && takes_at_once();
     });
   }
 
-  // Values that nobody has made, where `open` puts those that are.
-  void make_up_buffers(int most_parts, int most_of_last) {
+  // Values that nobody has made, where `open` puts those that are; `parts` of classes 1..T-1.
+  void make_up_buffers(const std::vector<int>& parts) {
     ValueId next = kNoValue;
     for (int k = first_fetched(); k < p_.T(); ++k) {
-      const int most = k + 1 == p_.T() ? most_of_last : most_parts;
-      const int parts = k > 0 ? std::min(most, p_.parts_of_class(k)) : 1;
       q_[k] = --next;
       keys_[k].k.clear(), keys_[k].v.clear();
-      for (int n = 0; n < parts; ++n) {
+      for (int n = 0; n < (k > 0 ? parts[k - 1] : 1); ++n) {
         keys_[k].k.push_back(--next);
         keys_[k].v.push_back(--next);
       }
