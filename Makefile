@@ -3,47 +3,69 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PRESET ?= release
 BUILD := build/$(PRESET)
-JOBS ?= $(shell nproc)
-MODEL ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/braid/models/smollm2-135m-instruct-q4_1.gguf
+# One job a core, and no more than one for each 1.5 GB of free memory.
+JOBS ?= $(shell awk -v n=$$(nproc) '/MemAvailable/ { m = int($$2 / 1500000) } \
+	END { print m < 1 ? 1 : m < n ? m : n }' /proc/meminfo)
+PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
+DEMO := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/braid/models/smollm2-135m-instruct-q4_1.gguf
+MODEL ?= $(DEMO)
 PROMPT ?= Explain in three sentences why the sky is blue.
+SETUP ?= yes
+# Options of CMake's own, as in CMAKE_ARGS='-DCMAKE_CXX_COMPILER=clang++-16 -DBRAID_BENCH=OFF'.
+CMAKE_ARGS ?=
+cmake_args = $(if $(BRAID_CUDA),-DBRAID_CUDA=$(BRAID_CUDA)) \
+	$(if $(CMAKE_CUDA_ARCHITECTURES),'-DCMAKE_CUDA_ARCHITECTURES=$(CMAKE_CUDA_ARCHITECTURES)') $(CMAKE_ARGS)
 SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'apps/*.h' 'apps/*.cc' \
 	'tests/*.h' 'tests/*.cc' 'tests/*.cu' 'bench/*.h' 'bench/*.cc' 'bench/*.cu' 'examples/*.cc')
 
-.PHONY: help setup configure build model run test bench format lint clean
+.PHONY: help setup configure build model run test bench install uninstall format lint clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@echo
+	@echo "  BRAID_CUDA=OFF leaves CUDA out, CMAKE_CUDA_ARCHITECTURES=all builds for every GPU, CMAKE_ARGS='-D...'"
+	@echo "  goes to CMake, JOBS=N bounds the compilers at once, SETUP=no installs no packages."
 
 setup:  ## install the packages that a build needs (asks for root)
-	@scripts/setup.sh
+	@if [ "$(SETUP)" != no ]; then scripts/setup.sh; fi
 
 configure: setup
-	@cmake --preset $(PRESET) > $(or $(TMPDIR),/tmp)/braid-configure.log 2>&1 || \
-		{ cat $(or $(TMPDIR),/tmp)/braid-configure.log; exit 1; }
+	@mkdir -p $(BUILD)
+	@cmake --preset $(PRESET) $(cmake_args) > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; \
+		echo "configure: failed; Braid needs what Debian calls $$(scripts/setup.sh list)" >&2; exit 1; }
+	@sed -n 's/^-- Braid/Braid/p' $(BUILD)/configure.log
 
 build: configure  ## build everything into build/release (PRESET=debug|asan|tsan for others)
-	@echo "building $(BUILD)"
 	@cmake --build $(BUILD) -j $(JOBS)
 
 model:  ## fetch the demo model (about 90 MB, once)
-	@python3 tools/fetch_model.py
+	@if [ "$(MODEL)" = "$(DEMO)" ]; then python3 tools/fetch_model.py; fi
 
 run: configure model  ## build, fetch the demo model and chat with it once
-	@echo "building $(BUILD)"
 	@cmake --build $(BUILD) -j $(JOBS) --target braid
 	@$(BUILD)/bin/braid run -m "$(MODEL)" --chat -p "$(PROMPT)" -n 200
 
 test: build model  ## build and run all tests
-	@BRAID_TEST_MODEL="$(MODEL)" ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure
+	@BRAID_TEST_MODEL="$(MODEL)" python3 scripts/run_tests.py $(BUILD) -j $(JOBS)
 
 bench: configure model  ## measure prompt and decode speed of the demo model
 	@cmake --build $(BUILD) -j $(JOBS) --target braid
 	@$(BUILD)/bin/braid bench -m "$(MODEL)"
 
+install: configure  ## install below PREFIX (/usr/local for root, else ~/.local)
+	@cmake --build $(BUILD) -j $(JOBS) --target installed
+	@cmake --install $(BUILD) --prefix "$(PREFIX)" > $(BUILD)/install.log || { tail -5 $(BUILD)/install.log; exit 1; }
+	@mv $(BUILD)/install_manifest.txt $(BUILD)/installed_files.txt
+	@echo "installed below $(PREFIX): $$(grep -c . $(BUILD)/installed_files.txt) files"
+
+uninstall:  ## remove what `make install` installed last
+	@cmake -DMANIFEST=$(BUILD)/installed_files.txt -P $(BUILD)/uninstall.cmake
+
 format:  ## format all sources
 	@clang-format-14 -i $(SOURCES)
 
 lint:  ## check format, includes and clang-tidy's findings
+	@if [ "$(SETUP)" != no ]; then scripts/setup.sh lint; fi
 	@scripts/lint.sh
 
 clean:  ## remove all build folders

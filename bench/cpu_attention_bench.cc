@@ -12,6 +12,7 @@
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/kernels/cpu/attention/attention.h"
+#include "report.h"
 
 namespace braid::cpu {
 namespace {
@@ -153,8 +154,6 @@ void register_all() {
 }  // namespace braid::cpu
 
 int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   braid::cpu::register_all();
-  benchmark::RunSpecifiedBenchmarks();
+  return braid::run_benchmarks(argc, argv);
 }

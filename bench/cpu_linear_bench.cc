@@ -26,6 +26,7 @@
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/base/error.h"
 #include "braid/kernels/cpu/linear/linear.h"
+#include "report.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -327,8 +328,6 @@ int main(int argc, char** argv) {
     std::rotate(argv + 1, argv + 2, argv + argc);
     --argc;
   }
-  benchmark::Initialize(&argc, argv);
   braid::cpu::register_all(threads);
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return braid::run_benchmarks(argc, argv);
 }

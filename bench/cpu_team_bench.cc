@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "braid/backend/cpu/thread_pool.h"
+#include "report.h"
 
 namespace braid::cpu {
 namespace {
@@ -67,4 +68,6 @@ BENCHMARK(ranks)->Args({2, 1})->Args({2, 2})->Args({2, 3})->Args({4, 2})->UseRea
 }  // namespace
 }  // namespace braid::cpu
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  return braid::run_benchmarks(argc, argv);
+}

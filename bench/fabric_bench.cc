@@ -9,6 +9,7 @@
 #include "braid/fabric/collectives/barrier.h"
 #include "braid/fabric/collectives/broadcast.h"
 #include "braid/fabric/local/run_ranks.h"
+#include "report.h"
 
 namespace braid::fabric {
 namespace {
@@ -100,4 +101,6 @@ BENCHMARK(BM_all_gather)->UseRealTime()->ArgsProduct({{2, 3, 4}, {1 << 12, 1 << 
 }  // namespace
 }  // namespace braid::fabric
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  return braid::run_benchmarks(argc, argv);
+}

@@ -18,6 +18,7 @@
 #include "braid/kernels/cpu/comm/reduce_norm.h"
 #include "braid/kernels/cpu/pointwise/norm.h"
 #include "braid/tensor/quant.h"
+#include "report.h"
 
 namespace braid::cpu {
 namespace {
@@ -179,4 +180,6 @@ BENCHMARK(BM_reduce_scatter_add_rms_norm_all_gather)
 }  // namespace
 }  // namespace braid::cpu
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  return braid::run_benchmarks(argc, argv);
+}

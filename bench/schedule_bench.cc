@@ -9,6 +9,7 @@
 #include "braid/engine/forward_plans.h"
 #include "braid/model/model_shape.h"
 #include "braid/schedule/strategies/registry.h"
+#include "report.h"
 
 namespace braid {
 namespace {
@@ -120,4 +121,6 @@ BENCHMARK_CAPTURE(cached_step, tokenweave, "tokenweave")
 }  // namespace
 }  // namespace braid
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  return braid::run_benchmarks(argc, argv);
+}

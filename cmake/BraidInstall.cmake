@@ -36,8 +36,10 @@ install(TARGETS ${libraries} braid_strategy EXPORT braidTargets)
 install(TARGETS braid)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/braid DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h" PATTERN "cuda" EXCLUDE)
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/configs ${CMAKE_SOURCE_DIR}/profiles
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/configs ${CMAKE_SOURCE_DIR}/profiles ${CMAKE_SOURCE_DIR}/examples
         DESTINATION ${CMAKE_INSTALL_DATADIR}/braid)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/braid)
 install(EXPORT braidTargets NAMESPACE braid:: DESTINATION ${package})
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/braidConfig.cmake.in
@@ -46,3 +48,36 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/braidConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/braidConfig.cmake ${CMAKE_BINARY_DIR}/braidConfigVersion.cmake
         DESTINATION ${package})
+
+# `make install` builds these first; a build of the program alone has not all of them.
+add_custom_target(installed DEPENDS braid ${libraries})
+# cmake -DMANIFEST=install_manifest.txt -P uninstall.cmake: removes what the manifest lists.
+file(WRITE ${CMAKE_BINARY_DIR}/uninstall.cmake [[
+if(NOT EXISTS "${MANIFEST}")
+  message(FATAL_ERROR "uninstall: no list of files, ${MANIFEST}: nothing was installed from this build")
+endif()
+file(STRINGS ${MANIFEST} files)
+foreach(file ${files})
+  file(REMOVE $ENV{DESTDIR}${file})
+endforeach()
+# Folders named braid, and below them, that are empty now; the deepest first.
+set(folders)
+foreach(file ${files})
+  cmake_path(GET file PARENT_PATH folder)
+  while(folder MATCHES "/braid(/|$)")
+    list(APPEND folders ${folder})
+    cmake_path(GET folder PARENT_PATH folder)
+  endwhile()
+endforeach()
+list(REMOVE_DUPLICATES folders)
+list(SORT folders ORDER DESCENDING)
+foreach(folder ${folders})
+  file(GLOB left $ENV{DESTDIR}${folder}/*)
+  if(NOT left)
+    file(REMOVE_RECURSE $ENV{DESTDIR}${folder})
+  endif()
+endforeach()
+list(LENGTH files count)
+file(REMOVE ${MANIFEST})
+message(STATUS "removed ${count} files")
+]])

@@ -40,6 +40,7 @@ function(braid_library name)
     add_library(braid_${name} STATIC ${sources})
     set(scope PUBLIC)
   endif()
+  target_compile_features(braid_${name} ${scope} cxx_std_20)  # its headers' users need it
   target_include_directories(braid_${name} ${scope} $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>
                                                     $<INSTALL_INTERFACE:include>)
   list(TRANSFORM ARG_DEPENDS PREPEND braid_)
@@ -47,9 +48,9 @@ function(braid_library name)
 endfunction()
 
 # braid_test_program(test_unit_io LABEL unit LIBRARIES braid_io): one GoogleTest program from the
-# *.cc and *.cu of `folder`, each of its tests known to ctest under the label.
+# *.cc and *.cu of `folder`, each of its tests known to ctest under the label, with these PROPERTIES.
 function(braid_test_program name folder)
-  cmake_parse_arguments(ARG "" "LABEL" "LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "LABEL" "LIBRARIES;PROPERTIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/*.cu)
   if(NOT sources)
     return()
@@ -64,5 +65,5 @@ function(braid_test_program name folder)
     set(environment ENVIRONMENT CUDA_DEVICE_MAX_CONNECTIONS=32)  # as the program asks for
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 300 ${environment})
+                       PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 300 ${environment} ${ARG_PROPERTIES})
 endfunction()

@@ -14,9 +14,12 @@ import random
 import statistics
 import sys
 
-import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+except ImportError as error:
+    sys.exit(f"bench_attention_peer: needs the packages of tools/requirements.txt ({error})")
 
 
 class Problem(ctypes.Structure):

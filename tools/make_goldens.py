@@ -23,12 +23,15 @@ import tempfile
 sys.dont_write_bytecode = True
 os.environ["TQDM_DISABLE"] = "1"
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import transformers  # noqa: E402
-from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
+try:
+    import numpy as np
+    import torch
+    import transformers
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-from goldens import compute, demo, families, generator, gguf_form, hf_form, tokenizer  # noqa: E402
+    from goldens import compute, demo, families, generator, gguf_form, hf_form, tokenizer
+except ImportError as error:
+    sys.exit(f"make_goldens: needs the packages of tools/requirements.txt ({error})")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIN_GAP = 0.02  # between the two best logits at every golden step

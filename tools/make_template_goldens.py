@@ -17,10 +17,13 @@ import pathlib
 import re
 import sys
 
-import jinja2
-import jinja2.ext
-import jinja2.nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+try:
+    import jinja2
+    import jinja2.ext
+    import jinja2.nodes
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+except ImportError as error:
+    sys.exit(f"make_template_goldens: needs the package jinja2 ({error})")
 
 from template_goldens import chats, randomized, snippets
 

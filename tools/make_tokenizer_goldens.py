@@ -18,12 +18,16 @@ import json
 import pathlib
 import pydoc_data.topics
 import random
+import sys
 
-import gguf
-import sentencepiece
-from sentencepiece import sentencepiece_model_pb2
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, trainers
-from tokenizers import decoders, pre_tokenizers, processors
+try:
+    import gguf
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+    from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, trainers
+    from tokenizers import decoders, pre_tokenizers, processors
+except ImportError as error:
+    sys.exit(f"make_tokenizer_goldens: needs the packages tokenizers, sentencepiece, protobuf and gguf ({error})")
 
 from tokenizer_goldens.texts import TEXTS, WORLD, random_texts
 

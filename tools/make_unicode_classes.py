@@ -6,9 +6,13 @@ pre-tokenizers must equal; the Unicode version is the one it carries. Run from t
 """
 
 import pathlib
+import sys
 
-import tokenizers
-from tokenizers import Regex, pre_tokenizers
+try:
+    import tokenizers
+    from tokenizers import Regex, pre_tokenizers
+except ImportError as error:
+    sys.exit(f"make_unicode_classes: needs the packages of tools/requirements.txt ({error})")
 
 TARGET = pathlib.Path("src/braid/io/tokenizer_classes.inc")
 CODES = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]

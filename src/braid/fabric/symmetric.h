@@ -45,7 +45,9 @@ struct SymPtr {
   SymPtr<U> as() const {
     return {segment, offset};
   }
-  operator SymPtr<std::byte>() const requires(!std::is_same_v<T, std::byte>) {
+  template <class Byte>
+  requires(std::is_same_v<Byte, std::byte> && !std::is_same_v<T, std::byte>) operator SymPtr<Byte>()
+      const {
     return {segment, offset};
   }
 };

@@ -1,6 +1,7 @@
 #include "braid/backend/cuda/driver_function.h"
 
 #include "braid/backend/cuda/check.h"
+#include "braid/backend/cuda/toolkit.h"
 #include "braid/base/error.h"
 
 namespace braid::cuda {
@@ -8,10 +9,10 @@ namespace braid::cuda {
 void* driver_function(const char* name, unsigned version) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  check_cuda(cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault, &found),
-             name);
+  check_cuda(toolkit::get_driver_function(name, version, &function, &found), name);
   if (found != cudaDriverEntryPointSuccess) {
-    fail(ErrorCode::kUnsupported, "the CUDA driver has no {}", name);
+    fail(ErrorCode::kUnsupported, "the CUDA driver has no {} for a build with CUDA {}.{}", name,
+         CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   }
   return function;
 }

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <map>
 
+#include "braid/backend/cuda/check.h"
 #include "braid/backend/cuda/driver_function.h"
+#include "braid/backend/cuda/toolkit.h"
 #include "braid/base/error.h"
 
 // A function of the driver by its own name.
@@ -27,17 +29,20 @@ std::vector<OwnedPartition> divide_gpu(int device, unsigned parts) {
   CUdevResource all{};
   check_driver(BRAID_DRIVER(cuDeviceGetDevResource)(device, &all, CU_DEV_RESOURCE_TYPE_SM),
                "SMs of a GPU");
-  const unsigned step = std::max(all.sm.minSmPartitionSize, all.sm.smCoscheduledAlignment);
+  int major = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+             "compute capability");
+  const unsigned step = toolkit::sm_step(all, major);
   const unsigned sms = all.sm.smCount / parts / step * step;
   const bool clusters = code_capability() == 90;
   const unsigned least = clusters ? std::max(kLeastSms, step) : step;
   std::vector<CUdevResource> groups(parts);
   unsigned made = sms < least ? 0 : parts;
   if (made > 0) {
-    check_driver(BRAID_DRIVER(cuDevSmResourceSplitByCount)(
-                     groups.data(), &made, &all, nullptr,
-                     clusters ? CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE : 0, sms),
-                 "parts of a GPU's SMs");
+    check_driver(
+        BRAID_DRIVER(cuDevSmResourceSplitByCount)(groups.data(), &made, &all, nullptr,
+                                                  clusters ? toolkit::kSplitForClusters : 0, sms),
+        "parts of a GPU's SMs");
   }
   if (made < parts) {
     fail(ErrorCode::kUnsupported, "cuda:{}: {} ranks cannot share its {} SMs (wanted {} for each)",
@@ -63,8 +68,8 @@ SmPartition::SmPartition(CUgreenCtx_st* context, int num_sms)
 
 OwnedStream SmPartition::make_stream(bool urgent) const {
   cudaStream_t stream = nullptr;
-  check_driver(BRAID_DRIVER(cuGreenCtxStreamCreate)(&stream, context_.get(), CU_STREAM_NON_BLOCKING,
-                                                    stream_priority(urgent)),
+  auto* const create = driver_function<toolkit::GreenStreamCreate>("cuGreenCtxStreamCreate", 12050);
+  check_driver(create(&stream, context_.get(), CU_STREAM_NON_BLOCKING, stream_priority(urgent)),
                "a stream of some SMs");
   return OwnedStream(stream);
 }

@@ -7,6 +7,7 @@
 
 #include "braid/backend/cuda/check.h"
 #include "braid/backend/cuda/driver_function.h"
+#include "braid/backend/cuda/toolkit.h"
 #include "braid/base/error.h"
 
 namespace braid::cuda {
@@ -36,7 +37,7 @@ CUstreamBatchMemOpParams operation(const StreamWord& w) {
 }
 
 // Streams that are captured take no such operations: the node is made by hand.
-void add_node(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t* after, size_t count,
+void add_node(cudaStream_t stream, const toolkit::Capture& capture,
               std::vector<CUstreamBatchMemOpParams>& operations) {
   static auto* const current = driver_function<decltype(cuCtxGetCurrent)>("cuCtxGetCurrent");
   static auto* const add =
@@ -46,10 +47,9 @@ void add_node(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t* aft
   params.count = static_cast<unsigned>(operations.size());
   params.paramArray = operations.data();
   CUgraphNode node = nullptr;
-  check_driver(add(&node, graph, after, count, &params), "cuGraphAddBatchMemOpNode");
-  check_cuda(cudaStreamUpdateCaptureDependencies(stream, &node, nullptr, 1,
-                                                 cudaStreamSetCaptureDependencies),
-             "words of a captured stream");
+  check_driver(add(&node, capture.graph, capture.after, capture.count, &params),
+               "cuGraphAddBatchMemOpNode");
+  check_cuda(toolkit::continue_capture(stream, node), "words of a captured stream");
 }
 
 }  // namespace
@@ -58,15 +58,9 @@ void put_words(cudaStream_t stream, std::span<const StreamWord> words) {
   if (words.empty()) return;
   std::vector<CUstreamBatchMemOpParams> operations;
   for (const StreamWord& w : words) operations.push_back(operation(w));
-  cudaStreamCaptureStatus status{};
-  cudaGraph_t graph = nullptr;
-  const cudaGraphNode_t* after = nullptr;
-  size_t count = 0;
-  check_cuda(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, &after, nullptr, &count),
-             "whether a stream is captured");
-  if (status != cudaStreamCaptureStatusNone) {
-    return add_node(stream, graph, after, count, operations);
-  }
+  toolkit::Capture capture;
+  check_cuda(toolkit::get_capture(stream, capture), "whether a stream is captured");
+  if (capture.status != cudaStreamCaptureStatusNone) return add_node(stream, capture, operations);
   static auto* const put = driver_function<decltype(cuStreamBatchMemOp)>("cuStreamBatchMemOp");
   check_driver(put(stream, static_cast<unsigned>(operations.size()), operations.data(), 0),
                "cuStreamBatchMemOp");

@@ -86,12 +86,13 @@ __device__ __forceinline__ void online_softmax(float (&s)[kCount], RowStats& sta
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     s[i] = ptx::exp2_approx(fmaf(s[i], scale_log2, -base[i / 2 % 2]));
-    if (kSum) part[i % 4] += s[i];
+    if constexpr (kSum) part[i % 4] += s[i];
   }
-  if (!kSum) return;
+  if constexpr (kSum) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    stats.sum[r] = fmaf(stats.sum[r], alpha[r], part[2 * r] + part[2 * r + 1]);
+    for (int r = 0; r < 2; ++r) {
+      stats.sum[r] = fmaf(stats.sum[r], alpha[r], part[2 * r] + part[2 * r + 1]);
+    }
   }
 }
 

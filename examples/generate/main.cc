@@ -1,0 +1,18 @@
+// generate MODEL PROMPT: completes a prompt with 16 tokens, from a program of one's own.
+#include <braid/base/error.h>
+#include <braid/engine/generate.h>
+#include <braid/engine/loaded_model.h>
+
+#include <cstdio>
+
+int main(int argc, char** argv) try {
+  if (argc != 3) return 2;
+  braid::LoadedModel loaded(argv[1]);
+  braid::Engine engine(loaded.model, loaded.tokenizer, braid::EngineConfig{});
+  const auto answer =
+      engine.generate({.prompt = loaded.tokenizer.encode(argv[2]), .max_tokens = 16});
+  std::puts(answer.text.c_str());
+} catch (const braid::Error& error) {
+  std::fprintf(stderr, "generate: %s\n", error.what());
+  return 1;
+}
