@@ -3,7 +3,7 @@
 #include <braid/engine/generate.h>
 #include <braid/engine/loaded_model.h>
 
-#include <cstdio>
+#include <iostream>
 
 int main(int argc, char** argv) try {
   if (argc != 3) return 2;
@@ -11,8 +11,8 @@ int main(int argc, char** argv) try {
   braid::Engine engine(loaded.model, loaded.tokenizer, braid::EngineConfig{});
   const auto answer =
       engine.generate({.prompt = loaded.tokenizer.encode(argv[2]), .max_tokens = 16});
-  std::puts(answer.text.c_str());
+  std::cout << answer.text << '\n';
 } catch (const braid::Error& error) {
-  std::fprintf(stderr, "generate: %s\n", error.what());
+  std::cerr << "generate: " << error.what() << '\n';
   return 1;
 }
