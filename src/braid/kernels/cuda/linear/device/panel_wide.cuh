@@ -52,8 +52,8 @@ __device__ inline void panel_consume_wide(const PanelArgs& a, const PanelWork& w
     ptx::mbarrier_wait(&ring.full[stage], parity);
     if constexpr (kChunks > 0) {
       uint32_t w = at + chunks.first / 16, x = at + a.smem.x / 16;
+      ptx::wgmma_fence();
       for (int slab = 0; slab < a.config.slabs; ++slab) {
-        ptx::wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
 #pragma unroll
