@@ -18,7 +18,7 @@ cmake_args = $(if $(BRAID_CUDA),-DBRAID_CUDA=$(BRAID_CUDA)) \
 SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'apps/*.h' 'apps/*.cc' \
 	'tests/*.h' 'tests/*.cc' 'tests/*.cu' 'bench/*.h' 'bench/*.cc' 'bench/*.cu' 'examples/*.cc')
 
-.PHONY: help setup configure build model run test bench install uninstall format lint clean
+.PHONY: help setup configure program build model run test bench install uninstall format lint clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -41,15 +41,16 @@ build: configure  ## build everything into build/release (PRESET=debug|asan|tsan
 model:  ## fetch the demo model (about 90 MB, once)
 	@if [ "$(MODEL)" = "$(DEMO)" ]; then python3 tools/fetch_model.py; fi
 
-run: configure model  ## build, fetch the demo model and chat with it once
+program: configure
 	@cmake --build $(BUILD) -j $(JOBS) --target braid
+
+run: program model  ## build, fetch the demo model and chat with it once
 	@$(BUILD)/bin/braid run -m "$(MODEL)" --chat -p "$(PROMPT)" -n 200
 
 test: build model  ## build and run all tests
 	@BRAID_TEST_MODEL="$(MODEL)" python3 scripts/run_tests.py $(BUILD) -j $(JOBS)
 
-bench: configure model  ## measure prompt and decode speed of the demo model
-	@cmake --build $(BUILD) -j $(JOBS) --target braid
+bench: program model  ## measure prompt and decode speed of the demo model
 	@$(BUILD)/bin/braid bench -m "$(MODEL)"
 
 install: configure  ## install below PREFIX (/usr/local for root, else ~/.local)
