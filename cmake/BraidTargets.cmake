@@ -23,6 +23,10 @@ add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-
                     # -Wrestrict misfires on std::string (gcc bug 105329).
                     $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>
                     $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  # It takes what a temporary handle (JsonNode) refers to for a part of the handle.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-dangling-reference>)
+endif()
 if(BRAID_SANITIZE)
   add_compile_options(-fsanitize=${BRAID_SANITIZE} -fno-omit-frame-pointer
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)

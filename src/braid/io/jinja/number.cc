@@ -146,9 +146,9 @@ Value integers(Runtime& runtime, Arithmetic op, int64_t a, int64_t b) {
     case Arithmetic::mod:
       return floor_divide(runtime, a, b).remainder;
     case Arithmetic::pow:
-      return integer_power(runtime, a, b);
+      break;
   }
-  return {};
+  return integer_power(runtime, a, b);
 }
 
 Value floats(Runtime& runtime, Arithmetic op, double a, double b) {
@@ -167,9 +167,9 @@ Value floats(Runtime& runtime, Arithmetic op, double a, double b) {
     case Arithmetic::mod:
       return python_fmod(runtime, a, b);
     case Arithmetic::pow:
-      return float_power(runtime, a, b);
+      break;
   }
-  return {};
+  return float_power(runtime, a, b);
 }
 
 std::string fixed_notation(const std::string& digits, int exponent) {
