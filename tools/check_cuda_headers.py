@@ -30,18 +30,20 @@ def packages(version):
 
 
 def fetch(target, names):
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", target,
-                    *names], check=True)
+    """pip's packages, below `target` alone; nothing where they are there."""
+    if not target.is_dir():
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", target, *names],
+                       check=True)
+    return sorted(target.glob("nvidia/*/include"))
 
 
 def headers(version, folder, cublas):
-    """The include folders of a toolkit, fetched if they are not there."""
-    target = folder / version
-    if not any(target.glob("nvidia/*/include/cuda_runtime.h")):
-        fetch(target, packages(version))
-    if cublas and not any(target.glob("nvidia/*/include/cublasLt.h")):
-        fetch(target, [f"nvidia-cublas{'-cu12' if version.startswith('12.') else ''}=={version}.*"])
-    return sorted(target.glob("nvidia/*/include"))
+    """The include folders of a toolkit."""
+    found = fetch(folder / version, packages(version))
+    if cublas:
+        suffix = "-cu12" if version.startswith("12.") else ""
+        found += fetch(folder / f"{version}-cublas", [f"nvidia-cublas{suffix}=={version}.*"])
+    return found
 
 
 def sources():
