@@ -5,6 +5,7 @@
 
 #include "braid/base/error.h"
 #include "braid/io/quoted.h"
+#include "braid/io/tokenizer_flags.h"
 #include "braid/io/tokenizer_json_node.h"
 #include "braid/io/tokenizer_load.h"
 #include "braid/io/tokenizer_split.h"
@@ -42,25 +43,43 @@ void read_normalizer(const JsonNode& node, std::vector<NormalizeStep>& steps) {
 }
 
 SplitStep read_split(const JsonNode& node) {
-  if (node["behavior"].text() != "Isolated") unsupported(node["behavior"], "Isolated");
-  if (node["invert"].boolean(false)) unsupported(node["invert"], "false");
+  using enum SplitStep::Behavior;
+  static constexpr std::pair<std::string_view, SplitStep::Behavior> kBehaviors[] = {
+      {"Isolated", kIsolated},
+      {"Removed", kRemoved},
+      {"MergedWithPrevious", kMergedWithPrevious},
+      {"MergedWithNext", kMergedWithNext},
+      {"Contiguous", kContiguous}};
+  const auto* behavior =
+      std::ranges::find(kBehaviors, std::string_view(node["behavior"].text()),
+                        &std::pair<std::string_view, SplitStep::Behavior>::first);
+  if (behavior == std::end(kBehaviors)) {
+    unsupported(node["behavior"],
+                "Contiguous, Isolated, MergedWithNext, MergedWithPrevious, Removed");
+  }
+  SplitStep step{.kind = SplitStep::Kind::kRegex,
+                 .behavior = behavior->second,
+                 .invert = node["invert"].boolean(false)};
   const JsonNode pattern = node["pattern"];
   if (pattern["Regex"].is_null()) {
-    std::string quoted_text;  // no character of a string is special behind a backslash
+    // No character of a string is special behind a backslash.
     for (const char c : string_pattern(pattern)) {
       if (static_cast<unsigned char>(c) < 128 && !std::isalnum(static_cast<unsigned char>(c))) {
-        quoted_text += '\\';
+        step.text += '\\';
       }
-      quoted_text += c;
+      step.text += c;
     }
-    return {.kind = SplitStep::Kind::kRegex, .text = quoted_text};
+    return step;
   }
   const std::string& regex = pattern["Regex"].text();
   for (const auto kind :
        {SplitStep::Kind::kGpt2, SplitStep::Kind::kLlama3, SplitStep::Kind::kQwen2}) {
-    if (regex == pattern_of(kind)) return {.kind = kind};
+    // These match every character: dropping their gaps drops nothing.
+    const bool isolated = step.behavior == kIsolated || (step.behavior == kRemoved && step.invert);
+    if (isolated && regex == pattern_of(kind)) return {.kind = kind};
   }
-  return {.kind = SplitStep::Kind::kRegex, .text = regex};
+  step.text = regex;
+  return step;
 }
 
 SplitStep read_metaspace(const JsonNode& node) {
@@ -324,6 +343,23 @@ const std::string* token_text(const JsonNode& node) {
   return &(node.value().is_object() ? node["content"].text() : node.text());
 }
 
+// Texts that tokenizer_config.json names as special tokens: every "..._token" and the lists.
+std::vector<const std::string*> named_texts(const JsonNode& config) {
+  std::vector<const std::string*> texts;
+  const auto add = [&](const JsonNode& node) {
+    const auto& value = node.value();
+    const auto& text = value.is_object() && value.contains("content") ? value["content"] : value;
+    if (text.is_string()) texts.push_back(text.get_ptr<const std::string*>());
+  };
+  for (const auto& [key, value] : config.object()) {
+    if (key.ends_with("_token")) add(config[key]);
+    const bool list = key == "additional_special_tokens" || key == "extra_special_tokens";
+    if (!list || !value.is_structured()) continue;
+    for (const auto& token : value) add({token, key});
+  }
+  return texts;
+}
+
 }  // namespace
 
 TokenizerSpec tokenizer_from_json(std::string_view tokenizer_json,
@@ -356,6 +392,17 @@ TokenizerSpec tokenizer_from_json(std::string_view tokenizer_json,
     if (id < 0 && required) config[key].expected("a token of the vocabulary");
     return id;
   };
+  for (const std::string* text : named_texts(config)) {
+    const int32_t id = find(*text);
+    if (id < 0 || is_spelling(spec.pieces[id], spec)) continue;
+    const auto at = std::ranges::find(spec.added, id, &AddedToken::id);
+    if (at == spec.added.end()) {
+      spec.added.push_back({.id = id, .text = spec.pieces[id], .special = true});
+    } else {
+      at->special = true;
+    }
+    spec.types[id] = TokenType::kControl;
+  }
   spec.special = {.bos = named("bos_token", true),
                   .eos = named("eos_token", true),
                   .unk = named("unk_token", false),
