@@ -21,7 +21,7 @@ TEST_F(PromptTest, MayBeTokenIds) {
   expect_refused("run -m " + hf() + " --prompt-ids 1,x", 2, "--prompt-ids has 'x'");
   expect_refused("run -m " + hf() + " --prompt-ids 1,99999999999", 2, "'99999999999'");
   expect_refused("run -m " + hf() + " --prompt-ids 1,272", 2, "token id 272 in the prompt");
-  expect_refused("run -m " + hf() + " --prompt-ids ''", 2, "the prompt is empty");
+  expect_refused("run -m " + hf() + " --prompt-ids '[]'", 2, "the prompt is empty");
   expect_refused("run -m " + hf() + " --prompt-ids 1 -p x", 2, "--prompt-ids goes without -p");
 }
 

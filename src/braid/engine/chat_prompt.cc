@@ -58,10 +58,12 @@ std::vector<int32_t> ChatPrompt::encode(const std::vector<ChatMessage>& messages
                              {.add_special = false, .parse_special = true, .mark = mark});
   };
   auto ids = encoded([&](const std::string& text) { return tokenizer_.defuse(text, mark); });
-  // A template may change or extend what it is given until it spells a special token. With every
-  // character marked it cannot: only the template's own tokens are left.
+  // A template may change or extend what it is given until it spells a special token. With a mark
+  // on both sides of every character it cannot: only the template's own tokens are left. The mark
+  // in front stands behind a character that no token has, not behind the template's text.
   const auto own = encoded([&](const std::string& text) {
-    return mark_own(text, std::string(text.size(), '\1'), mark);
+    if (text.empty()) return text;
+    return "\uFFFE" + mark + mark_own(text, std::string(text.size(), '\1'), mark);
   });
   if (specials(tokenizer_, ids) != specials(tokenizer_, own)) {
     fail(ErrorCode::kInvalidArgument,
