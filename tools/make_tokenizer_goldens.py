@@ -4,7 +4,8 @@
 For each family it trains a vocabulary of some hundred pieces under exactly the normalizer,
 pre-tokenizer, post-processor and decoder of the real models, and records the ids and texts that
 Hugging Face's `tokenizers` and Google's `sentencepiece` give for texts that are easy to get wrong.
-Two families are also written as GGUF files without tensors.
+Two families are also written as GGUF files without tensors. patterns.json has what Split makes of
+texts under patterns of Oniguruma's dialect.
 
     python3 tools/make_tokenizer_goldens.py [--model smollm2.gguf]
 
@@ -29,6 +30,7 @@ try:
 except ImportError as error:
     sys.exit(f"make_tokenizer_goldens: needs the packages tokenizers, sentencepiece, protobuf and gguf ({error})")
 
+from tokenizer_goldens.patterns import pattern_cases
 from tokenizer_goldens.texts import TEXTS, WORLD, random_texts
 
 FOLDER = pathlib.Path("tests/golden/tokenizer")
@@ -353,6 +355,7 @@ def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
     texts = TEXTS + list(random_texts(25, 40))
     dump("texts.json", texts)
+    dump("patterns.json", pattern_cases(200))
     spm = sentencepiece_model()
     families = {
         "gpt2": (gpt2(), True, False),

@@ -279,7 +279,7 @@ void bench(const BenchOptions& o) {
     results.back().flops = decode_flops(model, o, batch);
   }
   const Roof roof = measure_roof(engine, config);
-  print(o.json ? json_report(config, engine, model, results, roof).dump(2) + "\n"
+  print(o.json ? json_text(json_report(config, engine, model, results, roof), 2) + "\n"
                : table(config, engine, model, results, roof));
   parallel.finish(engine);
 }

@@ -15,8 +15,10 @@ struct RunOptions {
   std::string model;
   std::optional<std::string> prompt;
   std::optional<std::string> file;
+  std::optional<std::string> prompt_ids;
   std::optional<std::string> system;
   std::optional<int64_t> tokens;
+  bool parse_special = false;
   bool chat = false;
   bool json = false;
   ParallelOptions parallel;

@@ -54,7 +54,7 @@ void print_json(const Model& model) {
       {"config", config_json(model.config())}, {"parameters", model.parameters()},
       {"weight_bytes", model.weight_bytes()},  {"metadata", metadata_json(model.file())},
       {"tensors", std::move(tensors)}};
-  print(out.dump(2) + "\n");
+  print(json_text(out, 2) + "\n");
 }
 
 void print_text(const Model& model) {

@@ -168,7 +168,7 @@ void plan(const PlanOptions& o) {
         {"overlap_share", overlap.share()},
         {"explanation", explanation}};
     if (o.launches) report["listing"] = to_string(schedule, planned.fused[0]);
-    print(report.dump(2) + "\n");
+    print(json_text(report, 2) + "\n");
   } else {
     for (const std::string& line : explanation) print(line + "\n");
     if (o.launches) print(to_string(schedule, planned.fused[0]));

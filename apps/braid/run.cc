@@ -8,6 +8,7 @@
 #include "braid/chat.h"
 #include "braid/commands.h"
 #include "braid/options.h"
+#include "braid/prompt.h"
 #include "braid/text_io.h"
 
 namespace braid::app {
@@ -61,41 +62,24 @@ Json json_report(const Request& request, const Generation& g, double load_ms) {
 }
 
 void print_logprobs(const Tokenizer& tokenizer, const Generation& g) {
+  // A head may be padded with rows that no token has.
+  const auto piece = [&](int32_t id) {
+    return id < tokenizer.vocab_size() ? std::string(tokenizer.piece(id)) : fmt::format("#{}", id);
+  };
   for (const SampledToken& token : g.sampled) {
-    std::string line = fmt::format("{:10.4f}  {}", token.logprob, tokenizer.piece(token.id));
+    std::string line = fmt::format("{:10.4f}  {}", token.logprob, piece(token.id));
     for (const TokenLogprob& t : token.top) {
-      line += fmt::format("  [{} {:.4f}]", tokenizer.piece(t.id), t.logprob);
+      line += fmt::format("  [{} {:.4f}]", piece(t.id), t.logprob);
     }
     print(line + "\n");
   }
-}
-
-std::string prompt_text(const RunOptions& options) {
-  std::string text;
-  if (options.prompt) {
-    text = *options.prompt;
-  } else {
-    text = options.file ? read_file(*options.file) : read_stdin();
-  }
-  require_utf8(text, options.prompt ? "the prompt" : options.file ? *options.file : "the input");
-  return text;
-}
-
-std::vector<int32_t> prompt_ids(const RunOptions& options, LoadedModel& loaded) {
-  const std::string text = prompt_text(options);
-  if (text.empty()) fail(ErrorCode::kInvalidArgument, "the prompt is empty");
-  if (!options.chat) return loaded.tokenizer.encode(text);
-  const ChatPrompt chat(loaded);
-  std::vector<ChatMessage> messages;
-  if (options.system) messages.push_back({"system", *options.system});
-  messages.push_back({"user", text});
-  return chat.encode(messages);
 }
 
 void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine,
               std::vector<int32_t> prompt, double load_ms) {
   Request request = options.request;
   request.prompt = std::move(prompt);
+  request.continuation = !options.chat;
   const Generation g = engine.generate(request, [&](std::string_view piece) {
     if (!options.json) print(piece);
     return true;
@@ -106,7 +90,7 @@ void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine,
                  static_cast<long long>(engine.max_context()));
   }
   if (options.json) {
-    return print(json_report(request, g, load_ms).dump() + "\n");
+    return print(json_text(json_report(request, g, load_ms)) + "\n");
   }
   print("\n");
   print_logprobs(loaded.tokenizer, g);
@@ -133,16 +117,14 @@ void check(const RunOptions& options, bool interactive) {
 
 void run(const RunOptions& options) {
   const auto start = Clock::now();
-  if (options.prompt && options.file) {
-    fail(ErrorCode::kInvalidArgument, "-p and -f both give a prompt: wanted one of them");
-  }
+  check_prompt_options(options);
   if (options.tokens && *options.tokens < 1) {
     fail(ErrorCode::kInvalidArgument, "-n is {}, wanted at least 1", *options.tokens);
   }
   check(options.request.sampling);
   if (options.system) require_utf8(*options.system, "--system");
   for (const std::string& stop : options.request.stop) require_utf8(stop, "--stop");
-  const bool interactive = !options.prompt && !options.file && isatty(STDIN_FILENO);
+  const bool interactive = !has_prompt(options) && isatty(STDIN_FILENO);
   check(options, interactive);
   LoadedModel loaded(options.model);
   ParallelRun parallel(options.parallel, {options.model, options.file.value_or("")});
@@ -191,6 +173,9 @@ void add_run(CLI::App& app) {
   add_model(*command, o->model);
   command->add_option("-p,--prompt", o->prompt, "the prompt; standard input when absent");
   command->add_option("-f,--file", o->file, "a file with the prompt");
+  command->add_option("--prompt-ids", o->prompt_ids, "the prompt as token ids: 1,2,3");
+  command->add_flag("--parse-special", o->parse_special,
+                    "take the text of special tokens in the prompt for those tokens");
   command->add_flag("--chat", o->chat, "the prompt is a user's message: answer as an assistant");
   command->add_option("--system", o->system, "the system message of a chat");
   command->add_option("-n,--max-tokens", o->tokens, "tokens to generate at most");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,9 @@ namespace braid::app {
 
 // Writes to standard output at once; fails with kResource when the output takes no more.
 void print(std::string_view text);
+
+// JSON as text; bytes that are not UTF-8, of a path or a name out of a file, become U+FFFD.
+std::string json_text(const nlohmann::ordered_json& json, int indent = -1);
 
 // The whole of a file, or of standard input. Fails with kNotFound or kResource (a folder).
 std::string read_file(const std::string& path);

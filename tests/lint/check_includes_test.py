@@ -78,7 +78,7 @@ add_subdirectory(ops)  # BAD: cmake
     "src/braid/ops/CMakeLists.txt": "braid_library(ops DEPENDS tensor program)\n",
     "src/braid/io/CMakeLists.txt": """\
 braid_library(io DEPENDS tensor
-              LIBRARIES PkgConfig::PCRE2)
+              LIBRARIES PkgConfig::ONIGURUMA)
 braid_library(io DEPENDS ops)  # BAD: cmake
 """,
 }

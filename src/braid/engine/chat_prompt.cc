@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "braid/io/tokenizer_normalize.h"
 #include "braid/io/tokenizer_utf8.h"
 
 namespace braid {
@@ -14,15 +15,6 @@ std::string source_of(const LoadedModel& loaded) {
          loaded.model.source().path());
   }
   return *std::move(source);
-}
-
-// The texts that a template knows as bos_token and eos_token.
-nlohmann::ordered_json special_tokens(const Tokenizer& tokenizer) {
-  const auto text = [&](int32_t id) {
-    return id < 0 ? std::string() : std::string(tokenizer.piece(id));
-  };
-  return {{"bos_token", text(tokenizer.special().bos)},
-          {"eos_token", text(tokenizer.special().eos)}};
 }
 
 // A Unicode noncharacter that none of the messages has.
@@ -39,20 +31,45 @@ std::string free_mark(const std::vector<ChatMessage>& messages) {
   fail(ErrorCode::kInvalidArgument, "the messages use all 32 noncharacters U+FDD0 to U+FDEF");
 }
 
+// Those of the ids that are special tokens; the unknown one may come from any text.
+std::vector<int32_t> specials(const Tokenizer& tokenizer, std::vector<int32_t> ids) {
+  std::erase_if(
+      ids, [&](int32_t id) { return !tokenizer.is_special(id) || id == tokenizer.special().unk; });
+  return ids;
+}
+
 }  // namespace
 
 ChatPrompt::ChatPrompt(const LoadedModel& loaded)
     : tokenizer_(loaded.tokenizer),
-      template_(source_of(loaded), special_tokens(loaded.tokenizer)) {}
+      template_(source_of(loaded), template_tokens(loaded.model.file(), loaded.tokenizer)) {}
+
+ChatPrompt::ChatPrompt(const Tokenizer& tokenizer, ChatTemplate chat_template)
+    : tokenizer_(tokenizer), template_(std::move(chat_template)) {}
 
 std::vector<int32_t> ChatPrompt::encode(const std::vector<ChatMessage>& messages) const {
   const std::string mark = free_mark(messages);
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const ChatMessage& m : messages) {
-    list.push_back({{"role", m.role}, {"content", tokenizer_.defuse(m.content, mark)}});
+  const auto encoded = [&](auto marked) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const ChatMessage& m : messages) {
+      list.push_back({{"role", m.role}, {"content", marked(m.content)}});
+    }
+    return tokenizer_.encode(template_.render({.messages = std::move(list)}),
+                             {.add_special = false, .parse_special = true, .mark = mark});
+  };
+  auto ids = encoded([&](const std::string& text) { return tokenizer_.defuse(text, mark); });
+  // A template may change or extend what it is given until it spells a special token. With a mark
+  // on both sides of every character it cannot: only the template's own tokens are left. The mark
+  // in front stands behind a character that no token has, not behind the template's text.
+  const auto own = encoded([&](const std::string& text) {
+    if (text.empty()) return text;
+    return "\uFFFE" + mark + mark_own(text, std::string(text.size(), '\1'), mark);
+  });
+  if (specials(tokenizer_, ids) != specials(tokenizer_, own)) {
+    fail(ErrorCode::kInvalidArgument,
+         "the chat template makes special tokens out of the text of a message");
   }
-  return tokenizer_.encode(template_.render({.messages = std::move(list)}),
-                           {.add_special = false, .parse_special = true, .mark = mark});
+  return ids;
 }
 
 }  // namespace braid

@@ -5,6 +5,7 @@
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/base/math.h"
+#include "braid/engine/stop_text.h"
 
 namespace braid {
 namespace {
@@ -34,48 +35,6 @@ class Lease {
  private:
   KvPages& pages_;
   std::vector<int32_t> held_;
-};
-
-// Collects the text of an answer: gives out what cannot become part of a stop text any more.
-class StopText {
- public:
-  StopText(const std::vector<std::string>& stops, const Engine::OnText& on_text)
-      : stops_(stops), on_text_(on_text) {}
-
-  // False when a stop text was completed or the listener has had enough.
-  bool push(std::string_view piece) {
-    text_ += piece;
-    size_t hold = 0;
-    for (const std::string& stop : stops_) {
-      const size_t from = given_ - std::min(given_, stop.size());
-      if (const size_t at = text_.find(stop, from); at != std::string::npos) {
-        text_.resize(at);
-        give(text_.size());
-        return false;
-      }
-      for (size_t n = std::min(stop.size() - 1, text_.size()); n > hold; --n) {
-        if (text_.ends_with(std::string_view(stop).substr(0, n))) hold = n;
-      }
-    }
-    return give(text_.size() - hold);
-  }
-  void finish(std::string_view rest) {
-    if (push(rest)) give(text_.size());
-  }
-  std::string take() { return std::move(text_); }
-
- private:
-  bool give(size_t end) {
-    if (end <= given_) return true;
-    const std::string_view fresh = std::string_view(text_).substr(given_, end - given_);
-    given_ = end;
-    return !on_text_ || on_text_(fresh);
-  }
-
-  const std::vector<std::string>& stops_;
-  const Engine::OnText& on_text_;
-  std::string text_;
-  size_t given_ = 0;
 };
 
 EngineConfig complete(EngineConfig config, const Model& model) {
@@ -151,7 +110,7 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
   const int64_t room = config_.max_context - prompt_size;
   const int64_t limit = request.max_tokens > 0 ? std::min(request.max_tokens, room) : room;
 
-  StreamDecoder decoder(*tokenizer_, {.skip_special = true, .continuation = false});
+  StreamDecoder decoder(*tokenizer_, {.skip_special = true, .continuation = request.continuation});
   StopText text(request.stop, on_text);
   Lease lease(pages_);
   Batch batch(kPageSize);

@@ -34,7 +34,8 @@ struct Request {
   std::vector<int32_t> prompt;  // at least one id
   int64_t max_tokens = 0;       // 0: until the context is full
   SamplingParams sampling;
-  std::vector<std::string> stop;  // texts that end the answer and are not part of it
+  std::vector<std::string> stop;  // texts that end the answer, at the first; not part of it
+  bool continuation = false;      // the answer goes on from the prompt's text: keep its first space
   bool ignore_eos = false;
   TokenMask mask;  // which tokens may come next; empty: all. Not asked for in advance.
 };

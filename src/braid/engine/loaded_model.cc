@@ -18,11 +18,23 @@ std::string read_text(const std::string& path) {
   return std::move(text).str();
 }
 
+// tokenizer_config.json. Where it lists no added tokens, special_tokens_map.json names the special
+// ones: folders older than that list have both.
+nlohmann::ordered_json tokenizer_config(const HfFolder& folder) {
+  nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  if (const auto path = folder.find_file("tokenizer_config.json")) {
+    config = JsonObject::read(*path).value();
+  }
+  const auto map = folder.find_file("special_tokens_map.json");
+  if (map && !config.contains("added_tokens_decoder")) {
+    config.update(nlohmann::ordered_json(JsonObject::read(*map).value()));
+  }
+  return config;
+}
+
 Tokenizer from_folder(const HfFolder& folder) {
-  const auto config_path = folder.find_file("tokenizer_config.json");
-  const std::string config = config_path ? read_text(*config_path) : "";
   const std::string path = folder.file("tokenizer.json");
-  TokenizerSpec spec = tokenizer_from_json(read_text(path), config, path);
+  TokenizerSpec spec = tokenizer_from_json(read_text(path), tokenizer_config(folder).dump(), path);
   for (const JsonObject* json : {&folder.generation_config(), &folder.config()}) {
     const auto ids = json->get_or<std::vector<int64_t>>("eos_token_id", {});
     for (int64_t id : ids) spec.end_of_generation.push_back(static_cast<int32_t>(id));
@@ -38,6 +50,18 @@ Tokenizer load_tokenizer(const ModelFile& file) {
     return Tokenizer(tokenizer_from_gguf(gguf->metadata(), gguf->path()));
   }
   return from_folder(std::get<HfFolder>(file));
+}
+
+nlohmann::ordered_json template_tokens(const ModelFile& file, const Tokenizer& tokenizer) {
+  if (const auto* folder = std::get_if<HfFolder>(&file)) {
+    return find_special_tokens(tokenizer_config(*folder));
+  }
+  const SpecialIds& ids = tokenizer.special();
+  const auto text = [&](int32_t id) { return id < 0 ? "" : std::string(tokenizer.piece(id)); };
+  nlohmann::ordered_json tokens = {{"bos_token", text(ids.bos)}, {"eos_token", text(ids.eos)}};
+  if (ids.unk >= 0) tokens["unk_token"] = text(ids.unk);
+  if (ids.pad >= 0) tokens["pad_token"] = text(ids.pad);
+  return tokens;
 }
 
 std::optional<std::string> chat_template_source(const ModelFile& file) {

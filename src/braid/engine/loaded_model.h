@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "braid/io/tokenizer.h"
@@ -13,6 +14,12 @@ Tokenizer load_tokenizer(const ModelFile& file);
 
 // The chat template's source, if the model brings one.
 std::optional<std::string> chat_template_source(const ModelFile& file);
+
+// The texts of tokens that a chat template may name: bos_token, eos_token, unk_token, pad_token
+// and, for a folder, every one of tokenizer_config.json (or special_tokens_map.json) as in Hugging
+// Face. Those that the model does not have are left out; a GGUF file's bos_token and eos_token are
+// empty.
+nlohmann::ordered_json template_tokens(const ModelFile& file, const Tokenizer& tokenizer);
 
 // A model and its tokenizer.
 struct LoadedModel {

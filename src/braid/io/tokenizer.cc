@@ -1,7 +1,6 @@
 #include "braid/io/tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "braid/base/error.h"
@@ -9,19 +8,15 @@
 #include "braid/io/tokenizer_added.h"
 #include "braid/io/tokenizer_alphabet.h"
 #include "braid/io/tokenizer_bpe.h"
+#include "braid/io/tokenizer_flags.h"
 #include "braid/io/tokenizer_impl.h"
+#include "braid/io/tokenizer_normalize.h"
 #include "braid/io/tokenizer_split.h"
 #include "braid/io/tokenizer_utf8.h"
 #include "braid/io/tokenizer_vocab.h"
 
 namespace braid {
 namespace {
-
-// Texts of tokens that end an answer in the model families that chat.
-constexpr std::array<std::string_view, 8> kEndTexts = {
-    "<|im_end|>",    "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
-    "<|endoftext|>", "<|end|>",    "<|eot|>",    "<end_of_turn>",
-};
 
 void check_id(int32_t id, size_t vocab, std::string_view what) {
   if (id < 0 || static_cast<size_t>(id) >= vocab) {
@@ -62,74 +57,49 @@ void check(const TokenizerSpec& spec) {
   optional(spec.special.pad, "the padding token");
 }
 
-// `text` less every occurrence of `mark`; empty where there is no mark.
-std::string without(std::string_view text, std::string_view mark) {
-  std::string out;
-  if (mark.empty()) return out;
-  for (size_t at; (at = text.find(mark)) != text.npos; text.remove_prefix(at + mark.size())) {
-    out.append(text, 0, at);
-  }
-  return out.append(text);
-}
-
 std::string normalized(std::string_view text, const std::vector<NormalizeStep>& steps) {
-  std::string out(text);
-  for (const NormalizeStep& step : steps) {
-    switch (step.kind) {
-      case NormalizeStep::Kind::kNfc:
-        out = to_nfc(out);
-        break;
-      case NormalizeStep::Kind::kPrepend:
-        if (!out.empty()) out.insert(0, step.to);
-        break;
-      case NormalizeStep::Kind::kReplace: {
-        std::string replaced;
-        size_t done = 0;
-        for (size_t at; (at = out.find(step.from, done)) != out.npos;
-             done = at + step.from.size()) {
-          replaced.append(out, done, at - done).append(step.to);
-        }
-        out = std::move(replaced.append(out, done));
-        break;
-      }
-    }
-  }
-  return out;
+  MarkedText marked{std::string(text), {}};
+  normalize(marked, steps);
+  return std::move(marked.text);
 }
 
 }  // namespace
 
 Tokenizer::Impl::Impl(TokenizerSpec given)
     : spec((check(given), std::move(given))),
+      flags(token_flags(spec)),
       vocab(spec.pieces),
       splitter(spec.split),
-      bpe(spec, vocab),
-      flags(spec.pieces.size()) {
+      bpe(spec, vocab, flags) {
   for (const NormalizeStep& step : spec.normalize) {
     if (step.kind == NormalizeStep::Kind::kReplace && step.from.empty()) {
       fail(ErrorCode::kMalformed, "a normalizer replaces the empty text");
     }
   }
-  std::vector<AddedToken> tokens[2];
-  std::vector<std::string> texts[2];
-  for (const AddedToken& token : spec.added) {
-    if (token.special) flags[token.id] |= kSpecial;
-    tokens[token.normalized].push_back(token);
-    texts[token.normalized].push_back(token.normalized ? normalized(token.text, spec.normalize)
-                                                       : std::string(token.text));
-    if (std::ranges::count(kEndTexts, token.text) > 0) flags[token.id] |= kEnd;
-  }
-  raw_added = AddedTokens(std::move(tokens[0]), texts[0]);
-  normalized_added = AddedTokens(std::move(tokens[1]), texts[1]);
-  for (size_t id = 0; id < spec.types.size(); ++id) {
-    if (spec.types[id] == TokenType::kControl || spec.types[id] == TokenType::kUnknown) {
-      flags[id] |= kSpecial;
+  struct Found {
+    std::vector<AddedToken> tokens;
+    std::vector<std::string> texts;
+    void add(const AddedToken& token, std::string text) {
+      tokens.push_back(token);
+      texts.push_back(std::move(text));
     }
+    AddedTokens made() { return {std::move(tokens), texts}; }
+  };
+  Found raw, in_normalized, specials, normalized_specials;
+  for (const AddedToken& token : spec.added) {
+    if (token.special) specials.add(token, std::string(token.text));
+    if (!token.normalized) {
+      raw.add(token, std::string(token.text));
+      continue;
+    }
+    const std::string text = normalized(token.text, spec.normalize);
+    in_normalized.add(token, text);
+    if (token.special) normalized_specials.add(token, text);
   }
-  for (const int32_t id : {spec.special.eos, spec.special.eot}) {
-    if (id >= 0) flags[id] |= kEnd;
-  }
-  for (const int32_t id : spec.end_of_generation) flags[id] |= kEnd;
+  raw_added = raw.made();
+  normalized_added = in_normalized.made();
+  special_texts = specials.made();
+  normalized_special_texts = normalized_specials.made();
   spec.merges = {};  // in `bpe` from here on
 }
 
@@ -203,25 +173,38 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
   if (options.add_special) ids = impl_->spec.prefix;
   BpeScratch scratch(text.size());
   std::vector<AddedCut> raw, cuts;
-  impl_->raw_added.cut(text, options.parse_special, raw);
+  MarkedText unmarked, buffer;
+  std::string_view own;
+  if (!options.mark.empty()) {
+    unmarked = unmark(text, options.mark);
+    text = unmarked.text;
+    own = unmarked.own;
+  }
+  impl_->raw_added.cut(text, options.parse_special, own, raw);
   for (const AddedCut& part : raw) {
     if (part.id >= 0) {
       ids.push_back(part.id);
       continue;
     }
-    std::string buffer;
-    std::string_view plain = part.text;
-    if (!impl_->spec.normalize.empty()) plain = buffer = normalized(plain, impl_->spec.normalize);
+    std::string_view plain = part.text, plain_own;
+    if (!own.empty()) {
+      plain_own = own.substr(static_cast<size_t>(plain.data() - text.data()), plain.size());
+    }
+    if (!impl_->spec.normalize.empty()) {
+      buffer = {std::string(plain), std::string(plain_own)};
+      normalize(buffer, impl_->spec.normalize);
+      plain = buffer.text;
+      plain_own = buffer.own;
+    }
     cuts.clear();
-    impl_->normalized_added.cut(plain, options.parse_special, cuts);
+    impl_->normalized_added.cut(plain, options.parse_special, plain_own, cuts);
     for (const AddedCut& cut : cuts) {
       if (cut.id >= 0) {
         ids.push_back(cut.id);
         continue;
       }
       const bool first = part.text.data() == text.data() && cut.text.data() == plain.data();
-      const std::string unmarked = without(cut.text, options.mark);
-      impl_->splitter.split(options.mark.empty() ? cut.text : unmarked, first,
+      impl_->splitter.split(cut.text, first,
                             [&](std::string_view word) { impl_->bpe.encode(word, scratch, ids); });
     }
   }
@@ -232,23 +215,13 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
 }
 
 std::string Tokenizer::defuse(std::string_view text, std::string_view mark) const {
-  std::string out(text);
-  std::vector<AddedCut> cuts;
-  for (bool found = true; found;) {  // what follows a mark may spell another, shorter token
-    found = false;
-    cuts.clear();
-    impl_->raw_added.cut(out, true, cuts);
-    std::string next;
-    for (const AddedCut& cut : cuts) {
-      const bool special = cut.id >= 0 && is_special(cut.id);
-      const size_t first = special ? decode_utf8(cut.text, 0).size : 0;
-      next.append(cut.text.substr(0, first)).append(special ? mark : "");
-      next.append(cut.text.substr(first));
-      found |= special;
-    }
-    out = std::move(next);
-  }
-  return out;
+  std::string own(text.size(), '\0');
+  impl_->special_texts.cover(text, own);
+  // Which characters a normalizer makes a token of is not known: all are marked then.
+  const std::string plain = normalized(text, impl_->spec.normalize);
+  std::string found(plain.size(), '\0');
+  if (impl_->normalized_special_texts.cover(plain, found)) own.assign(text.size(), '\1');
+  return mark_own(text, own, mark);
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions& options) const {
@@ -285,12 +258,12 @@ TokenType Tokenizer::type(int32_t id) const {
 
 bool Tokenizer::is_special(int32_t id) const {
   impl_->check_range(id);
-  return impl_->flags[id] & Impl::kSpecial;
+  return impl_->flags[id] & kSpecialFlag;
 }
 
 bool Tokenizer::is_end_of_generation(int32_t id) const {
   impl_->check_range(id);
-  return impl_->flags[id] & Impl::kEnd;
+  return impl_->flags[id] & kEndFlag;
 }
 
 std::optional<int32_t> Tokenizer::find(std::string_view piece) const {

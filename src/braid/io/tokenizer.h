@@ -15,7 +15,8 @@ namespace braid {
 struct EncodeOptions {
   bool add_special = true;     // put the model's prefix and suffix (BOS, EOS) around the text
   bool parse_special = false;  // take the text of special tokens in `text` for those tokens
-  // Dropped from the text once special tokens have been looked for (see Tokenizer::defuse).
+  // A character directly before this mark takes no part in a special token; the marks themselves
+  // are dropped (see Tokenizer::defuse). Empty: there are none.
   std::string_view mark = {};
 };
 
@@ -43,8 +44,9 @@ class Tokenizer {
 
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-  // `text` with `mark` put inside everything that spells a special token: encoded with that mark it
-  // stays plain text, even with parse_special. `mark` occurs neither in the text nor in any token.
+  // `text` with `mark` behind each character of what spells a special token, by itself or once
+  // normalized: encoded with that mark it stays plain text, even with parse_special. `mark` is one
+  // character that occurs neither in the text nor in any token.
   std::string defuse(std::string_view text, std::string_view mark) const;
 
   // The text of ids, always valid UTF-8: bytes that do not form a character become U+FFFD.

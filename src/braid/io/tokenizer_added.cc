@@ -24,6 +24,10 @@ bool is_word(const Utf8Char& c) {
   return c.status == Utf8Status::kValid && is_word_char(c.code);
 }
 
+bool any_own(std::string_view own, size_t begin, size_t end) {
+  return !own.empty() && own.substr(begin, end - begin).find('\1') != own.npos;
+}
+
 }  // namespace
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& texts) {
@@ -54,7 +58,20 @@ const AddedTokens::Entry* AddedTokens::longest(std::string_view text) const {
   }
 }
 
-void AddedTokens::cut(std::string_view text, bool special, std::vector<AddedCut>& out) const {
+bool AddedTokens::cover(std::string_view text, std::string& own) const {
+  bool found = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const Entry* entry =
+        starts_[static_cast<uint8_t>(text[at])] ? longest(text.substr(at)) : nullptr;
+    if (!entry) continue;
+    own.replace(at, entry->text.size(), entry->text.size(), '\1');
+    found = true;
+  }
+  return found;
+}
+
+void AddedTokens::cut(std::string_view text, bool special, std::string_view own,
+                      std::vector<AddedCut>& out) const {
   size_t done = 0;
   for (size_t at = 0; at < text.size() && (special || any_plain_);) {
     const Entry* entry =
@@ -67,7 +84,7 @@ void AddedTokens::cut(std::string_view text, bool special, std::vector<AddedCut>
     size_t end = at + entry->text.size();
     at = end;
     const AddedToken& token = entry->token;
-    if (token.special && !special) continue;
+    if (token.special && (!special || any_own(own, begin, end))) continue;
     if (token.single_word && ((begin > 0 && is_word(last_char(text.substr(0, begin)))) ||
                               (end < text.size() && is_word(decode_utf8(text, end))))) {
       continue;

@@ -23,9 +23,15 @@ class AddedTokens {
   // texts[i] is what tokens[i] looks like in the text to be searched; an empty one never matches.
   AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& texts);
 
-  // Special tokens are cut out only where `special` is set; where it is not, their text still hides
-  // shorter tokens inside it.
-  void cut(std::string_view text, bool special, std::vector<AddedCut>& out) const;
+  // Special tokens are cut out only where `special` is set and no byte of them is a user's own:
+  // `own` is as in MarkedText, or empty. Where they are not, their text still hides shorter tokens
+  // inside it.
+  void cut(std::string_view text, bool special, std::string_view own,
+           std::vector<AddedCut>& out) const;
+
+  // Sets own[i] to 1 for each byte of each occurrence of a token, wherever it starts.
+  // True where there is one. `own` is [bytes of text].
+  bool cover(std::string_view text, std::string& own) const;
 
  private:
   struct Entry {

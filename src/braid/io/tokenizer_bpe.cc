@@ -9,6 +9,7 @@
 
 #include "braid/base/error.h"
 #include "braid/io/tokenizer_alphabet.h"
+#include "braid/io/tokenizer_flags.h"
 #include "braid/io/tokenizer_utf8.h"
 
 namespace braid {
@@ -44,8 +45,8 @@ BpeScratch::BpeScratch(size_t text_bytes) {
   if (text_bytes >= kCachePays) cache_.resize(kCacheEntries);
 }
 
-Bpe::Bpe(const TokenizerSpec& spec, const Vocabulary& vocab)
-    : spec_(spec), vocab_(vocab), merges_(spec.merges, vocab) {
+Bpe::Bpe(const TokenizerSpec& spec, const Vocabulary& vocab, std::span<const uint8_t> flags)
+    : spec_(spec), vocab_(vocab), flags_(flags), merges_(spec.merges, vocab, flags) {
   for (const float score : spec.scores) {
     if (std::isnan(score)) {
       fail(ErrorCode::kMalformed, "the score of piece {} is not a number", score_ranks_.size());
@@ -67,8 +68,13 @@ Bpe::Bpe(const TokenizerSpec& spec, const Vocabulary& vocab)
   }
   for (int c = 0; c < 128; ++c) {
     const char text = static_cast<char>(c);
-    ascii_[c] = vocab.find({&text, 1});
+    ascii_[c] = plain({&text, 1});
   }
+}
+
+int32_t Bpe::plain(std::string_view piece) const {
+  const int32_t id = vocab_.find(piece);
+  return id >= 0 && flags_[id] & kSpecialFlag ? -1 : id;
 }
 
 // The word as symbols, one for each byte or character.
@@ -105,7 +111,7 @@ void Bpe::spell(std::string_view word, std::vector<Symbol>& symbols) const {
       const Utf8Char c = decode_utf8(word, at);
       if (c.status == Utf8Status::kValid) {
         size = c.size;
-        id = vocab_.find(word.substr(at, size));
+        id = plain(word.substr(at, size));
       }
     }
     if (id >= 0) {
@@ -126,7 +132,7 @@ Merge Bpe::find(std::string_view word, const Symbol& left, const Symbol& right) 
   if (score_ranks_.empty()) return merges_.find(left.id, right.id);
   const size_t size = left.size + right.size;
   if (size > longest_piece_ || left.begin + left.size != right.begin) return {};
-  const int32_t id = vocab_.find(word.substr(left.begin, size));
+  const int32_t id = plain(word.substr(left.begin, size));
   if (id < 0) return {};
   const TokenType type = spec_.types.empty() ? TokenType::kNormal : spec_.types[id];
   if (type != TokenType::kNormal && type != TokenType::kUserDefined) return {};
@@ -195,11 +201,11 @@ void Bpe::merge_long(std::string_view word, BpeScratch& scratch) const {
 int32_t Bpe::whole_word(std::string_view word) const {
   int32_t id = -1;
   if (!spec_.byte_level) {
-    id = vocab_.find(word);
+    id = plain(word);
   } else if (word.size() <= longest_piece_) {
     std::string spelled;
     for (const char c : word) spelled += byte_alphabet()[static_cast<uint8_t>(c)];
-    id = vocab_.find(spelled);
+    id = plain(spelled);
   }
   if (id < 0 || spec_.types.empty()) return id;
   const TokenType type = spec_.types[id];

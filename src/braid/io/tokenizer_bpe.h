@@ -50,10 +50,12 @@ class BpeScratch {
 // Source: Sennrich et al., 2016, section 3.2; scores and byte fallback: SentencePiece.
 class Bpe {
  public:
-  // `spec` and `vocab` must outlive the model. Fails with kMalformed as MergeTable does.
-  Bpe(const TokenizerSpec& spec, const Vocabulary& vocab);
+  // `spec`, `vocab` and `flags` (TokenFlags, [V]) must outlive the model. Fails with kMalformed as
+  // MergeTable does.
+  Bpe(const TokenizerSpec& spec, const Vocabulary& vocab, std::span<const uint8_t> flags);
 
-  // Appends the ids of `text`, one word of the pre-tokenizer. O(n log n) in its bytes.
+  // Appends the ids of `text`, one word of the pre-tokenizer; no special token is among them but
+  // the unknown one. O(n log n) in its bytes.
   void encode(std::string_view text, BpeScratch& scratch, std::vector<int32_t>& ids) const;
 
  private:
@@ -64,9 +66,11 @@ class Bpe {
   void merge_short(std::string_view word, BpeScratch& scratch) const;
   void merge_long(std::string_view word, BpeScratch& scratch) const;
   int32_t whole_word(std::string_view word) const;
+  int32_t plain(std::string_view piece) const;  // its id; -1: there is none, or it is special
 
   const TokenizerSpec& spec_;
   const Vocabulary& vocab_;
+  std::span<const uint8_t> flags_;
   MergeTable merges_;
   std::vector<uint32_t> score_ranks_;  // [V]; empty: merges_ ranks
   size_t longest_piece_ = 0;

@@ -4,6 +4,7 @@
 
 #include "braid/base/error.h"
 #include "braid/io/quoted.h"
+#include "braid/io/tokenizer_flags.h"
 #include "braid/io/tokenizer_load.h"
 
 namespace braid {
@@ -90,6 +91,12 @@ void add_sentences(const GgufMetadata& metadata, TokenizerSpec& spec) {
   spec.normalize.push_back({NormalizeStep::Kind::kReplace, " ", kMark});
 }
 
+// -1 where the file names no token: the key is absent, or holds -1, also as u32.
+int32_t special_id(const GgufMetadata& metadata, const char* key) {
+  const auto value = metadata.find<int64_t>(key);
+  return !value || *value == UINT32_MAX ? -1 : metadata.get<int32_t>(key);
+}
+
 }  // namespace
 
 TokenizerSpec tokenizer_from_gguf(const GgufMetadata& metadata, std::string_view name) {
@@ -104,12 +111,16 @@ TokenizerSpec tokenizer_from_gguf(const GgufMetadata& metadata, std::string_view
       spec.types.push_back(static_cast<TokenType>(type < 0 || type > 255 ? 0 : type));
     }
   }
-  const auto id = [&](const char* key) { return metadata.get_or<int32_t>(key, -1); };
+  const auto id = [&](const char* key) { return special_id(metadata, key); };
+  const auto id_in_range = [&](const char* key) {
+    const int32_t value = id(key);
+    return value < std::ssize(spec.pieces) ? value : -1;
+  };
   spec.special = {.bos = id("tokenizer.ggml.bos_token_id"),
                   .eos = id("tokenizer.ggml.eos_token_id"),
                   .eot = id("tokenizer.ggml.eot_token_id"),
-                  .unk = id("tokenizer.ggml.unknown_token_id"),
-                  .pad = id("tokenizer.ggml.padding_token_id")};
+                  .unk = id_in_range("tokenizer.ggml.unknown_token_id"),
+                  .pad = id_in_range("tokenizer.ggml.padding_token_id")};
   bool add_bos = false;
   if (model == "gpt2") {
     add_bos = add_words(metadata, spec);
@@ -135,8 +146,11 @@ TokenizerSpec tokenizer_from_gguf(const GgufMetadata& metadata, std::string_view
   if (const int32_t eom = id("tokenizer.ggml.eom_token_id"); eom != -1) {
     spec.end_of_generation.push_back(eom);
   }
+  // Converters have typed names of end tokens as normal: as in llama.cpp they are control tokens.
+  if (spec.types.empty()) spec.types.resize(spec.pieces.size(), TokenType::kNormal);
   for (size_t i = 0; i < std::min(spec.types.size(), spec.pieces.size()); ++i) {
-    const TokenType type = spec.types[i];
+    TokenType& type = spec.types[i];
+    if (type == TokenType::kNormal && is_end_text(spec.pieces[i])) type = TokenType::kControl;
     if (type != TokenType::kControl && type != TokenType::kUserDefined &&
         type != TokenType::kUnknown) {
       continue;

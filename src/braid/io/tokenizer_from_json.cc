@@ -5,167 +5,13 @@
 
 #include "braid/base/error.h"
 #include "braid/io/quoted.h"
+#include "braid/io/tokenizer_flags.h"
 #include "braid/io/tokenizer_json_node.h"
+#include "braid/io/tokenizer_json_steps.h"
 #include "braid/io/tokenizer_load.h"
-#include "braid/io/tokenizer_split.h"
 
 namespace braid {
 namespace {
-
-[[noreturn]] void unsupported(const JsonNode& node, std::string_view known) {
-  fail(ErrorCode::kUnsupported, "{} is {}, which is not supported; known: {}", node.place(),
-       node.shown(), known);
-}
-
-// {"String": text} of a pattern.
-const std::string& string_pattern(const JsonNode& pattern) {
-  if (pattern["String"].is_null()) unsupported(pattern["Regex"], "a String pattern");
-  return pattern["String"].text();
-}
-
-void read_normalizer(const JsonNode& node, std::vector<NormalizeStep>& steps) {
-  if (node.is_null()) return;
-  const std::string& type = node["type"].text();
-  if (type == "Sequence") {
-    const JsonNode parts = node["normalizers"];
-    for (size_t i = 0; i < parts.array_size(); ++i) read_normalizer(parts.at(i), steps);
-  } else if (type == "NFC") {
-    steps.push_back({NormalizeStep::Kind::kNfc, {}, {}});
-  } else if (type == "Prepend") {
-    steps.push_back({NormalizeStep::Kind::kPrepend, {}, node["prepend"].text()});
-  } else if (type == "Replace") {
-    steps.push_back(
-        {NormalizeStep::Kind::kReplace, string_pattern(node["pattern"]), node["content"].text()});
-  } else {
-    unsupported(node["type"], "NFC, Prepend, Replace, Sequence");
-  }
-}
-
-SplitStep read_split(const JsonNode& node) {
-  if (node["behavior"].text() != "Isolated") unsupported(node["behavior"], "Isolated");
-  if (node["invert"].boolean(false)) unsupported(node["invert"], "false");
-  const JsonNode pattern = node["pattern"];
-  if (pattern["Regex"].is_null()) {
-    std::string quoted_text;  // no character of a string is special behind a backslash
-    for (const char c : string_pattern(pattern)) {
-      if (static_cast<unsigned char>(c) < 128 && !std::isalnum(static_cast<unsigned char>(c))) {
-        quoted_text += '\\';
-      }
-      quoted_text += c;
-    }
-    return {.kind = SplitStep::Kind::kRegex, .text = quoted_text};
-  }
-  const std::string& regex = pattern["Regex"].text();
-  for (const auto kind :
-       {SplitStep::Kind::kGpt2, SplitStep::Kind::kLlama3, SplitStep::Kind::kQwen2}) {
-    if (regex == pattern_of(kind)) return {.kind = kind};
-  }
-  return {.kind = SplitStep::Kind::kRegex, .text = regex};
-}
-
-SplitStep read_metaspace(const JsonNode& node) {
-  SplitStep step{.kind = SplitStep::Kind::kMetaspace, .text = node["replacement"].text()};
-  if (step.text.empty()) node["replacement"].expected("a character");
-  const std::string scheme =
-      node["prepend_scheme"].text(node["add_prefix_space"].boolean(true) ? "always" : "never");
-  if (scheme == "always") {
-    step.prepend = SplitStep::Prepend::kAlways;
-  } else if (scheme == "first") {
-    step.prepend = SplitStep::Prepend::kFirst;
-  } else if (scheme != "never") {
-    unsupported(node["prepend_scheme"], "always, first, never");
-  }
-  step.split = node["split"].boolean(true);
-  return step;
-}
-
-void read_pre_tokenizer(const JsonNode& node, TokenizerSpec& spec) {
-  if (node.is_null()) return;
-  const std::string& type = node["type"].text();
-  if (spec.byte_level) {
-    fail(ErrorCode::kUnsupported, "{} comes after ByteLevel, which must be last", node.place());
-  }
-  if (type == "Sequence") {
-    const JsonNode parts = node["pretokenizers"];
-    for (size_t i = 0; i < parts.array_size(); ++i) read_pre_tokenizer(parts.at(i), spec);
-  } else if (type == "Split") {
-    spec.split.push_back(read_split(node));
-  } else if (type == "Digits") {
-    spec.split.push_back({.kind = node["individual_digits"].boolean(false)
-                                      ? SplitStep::Kind::kDigits
-                                      : SplitStep::Kind::kDigitRuns});
-  } else if (type == "Metaspace") {
-    spec.split.push_back(read_metaspace(node));
-  } else if (type == "ByteLevel") {
-    spec.byte_level = true;
-    if (node["add_prefix_space"].boolean(true)) {
-      spec.split.push_back({.kind = SplitStep::Kind::kPrefixSpace});
-    }
-    if (node["use_regex"].boolean(true)) spec.split.push_back({.kind = SplitStep::Kind::kGpt2});
-  } else {
-    unsupported(node["type"], "ByteLevel, Digits, Metaspace, Sequence, Split");
-  }
-}
-
-// `fused`: a Fuse step came before, so that the next one sees the text as a whole.
-void read_decoder(const JsonNode& node, DecodeRule& rule, bool& fused) {
-  const std::string& type = node["type"].text();
-  if (type == "Sequence") {
-    const JsonNode parts = node["decoders"];
-    for (size_t i = 0; i < parts.array_size(); ++i) read_decoder(parts.at(i), rule, fused);
-  } else if (type == "ByteLevel") {
-    rule.byte_level = true;
-  } else if (type == "ByteFallback") {
-    rule.byte_fallback = true;
-  } else if (type == "Fuse") {
-    fused = true;
-  } else if (type == "Replace") {
-    if (node["content"].text() != " " || fused) unsupported(node["content"], "' ', before Fuse");
-    rule.space = string_pattern(node["pattern"]);
-  } else if (type == "Strip") {
-    if (node["content"].text() != " ") unsupported(node["content"], "' '");
-    if (node["stop"].id(INT32_MAX) != 0 || !fused) unsupported(node["stop"], "0, after Fuse");
-    rule.strip_left = node["start"].id(INT32_MAX);
-  } else if (type == "Metaspace") {
-    const SplitStep step = read_metaspace(node);
-    rule.space = step.text;
-    rule.strip_first = step.prepend != SplitStep::Prepend::kNever;
-  } else {
-    unsupported(node["type"], "ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip");
-  }
-}
-
-// Gives true where a template says what goes around the text.
-bool read_post_processor(const JsonNode& node, TokenizerSpec& spec) {
-  if (node.is_null()) return false;
-  const std::string& type = node["type"].text();
-  if (type == "ByteLevel") return false;  // changes offsets, not ids
-  if (type == "Sequence") {
-    const JsonNode parts = node["processors"];
-    bool found = false;
-    for (size_t i = 0; i < parts.array_size(); ++i) found |= read_post_processor(parts.at(i), spec);
-    return found;
-  }
-  if (type != "TemplateProcessing") {
-    unsupported(node["type"], "ByteLevel, Sequence, TemplateProcessing");
-  }
-  const JsonNode parts = node["single"];
-  bool behind = false;
-  for (size_t i = 0; i < parts.array_size(); ++i) {
-    const JsonNode part = parts.at(i);
-    if (!part["Sequence"].is_null()) {
-      if (behind) unsupported(part["Sequence"], "one Sequence");
-      behind = true;
-      continue;
-    }
-    const JsonNode ids = node["special_tokens"][part["SpecialToken"]["id"].text()]["ids"];
-    if (ids.array_size() == 0) ids.expected("a list of token ids");
-    for (size_t k = 0; k < ids.array_size(); ++k) {
-      (behind ? spec.suffix : spec.prefix).push_back(ids.at(k).id(INT32_MAX));
-    }
-  }
-  return true;
-}
 
 AddedToken read_added(const JsonNode& node, int32_t id) {
   const bool special = node["special"].boolean(false);
@@ -305,13 +151,13 @@ void read_vocabulary(const JsonNode& model, const JsonNode& root, const JsonNode
 
 void read_model(const JsonNode& root, const JsonNode& config, TokenizerSpec& spec) {
   const JsonNode model = root["model"];
-  if (!model["type"].is_null() && model["type"].text() != "BPE") unsupported(model["type"], "BPE");
+  if (!model["type"].is_null() && model["type"].text() != "BPE") model["type"].unsupported("BPE");
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     static const std::string kNone;
-    if (!model[affix].text(kNone).empty()) unsupported(model[affix], "none");
+    if (!model[affix].text(kNone).empty()) model[affix].unsupported("none");
   }
   const JsonNode dropout = model["dropout"];
-  if (!dropout.is_null() && dropout.value() != 0) unsupported(dropout, "none");
+  if (!dropout.is_null() && dropout.value() != 0) dropout.unsupported("none");
   spec.byte_fallback = model["byte_fallback"].boolean(false);
   spec.fuse_unk = model["fuse_unk"].boolean(false);
   spec.ignore_merges = model["ignore_merges"].boolean(false);
@@ -322,6 +168,23 @@ void read_model(const JsonNode& root, const JsonNode& config, TokenizerSpec& spe
 const std::string* token_text(const JsonNode& node) {
   if (node.is_null()) return nullptr;
   return &(node.value().is_object() ? node["content"].text() : node.text());
+}
+
+// Texts that tokenizer_config.json names as special tokens: every "..._token" and the lists.
+std::vector<const std::string*> named_texts(const JsonNode& config) {
+  std::vector<const std::string*> texts;
+  const auto add = [&](const JsonNode& node) {
+    const auto& value = node.value();
+    const auto& text = value.is_object() && value.contains("content") ? value["content"] : value;
+    if (text.is_string()) texts.push_back(text.get_ptr<const std::string*>());
+  };
+  for (const auto& [key, value] : config.object()) {
+    if (key.ends_with("_token")) add(config[key]);
+    const bool list = key == "additional_special_tokens" || key == "extra_special_tokens";
+    if (!list || !value.is_structured()) continue;
+    for (const auto& token : value) add({token, key});
+  }
+  return texts;
 }
 
 }  // namespace
@@ -356,6 +219,17 @@ TokenizerSpec tokenizer_from_json(std::string_view tokenizer_json,
     if (id < 0 && required) config[key].expected("a token of the vocabulary");
     return id;
   };
+  for (const std::string* text : named_texts(config)) {
+    const int32_t id = find(*text);
+    if (id < 0 || is_spelling(spec.pieces[id], spec)) continue;
+    const auto at = std::ranges::find(spec.added, id, &AddedToken::id);
+    if (at == spec.added.end()) {
+      spec.added.push_back({.id = id, .text = spec.pieces[id], .special = true});
+    } else {
+      at->special = true;
+    }
+    spec.types[id] = TokenType::kControl;
+  }
   spec.special = {.bos = named("bos_token", true),
                   .eos = named("eos_token", true),
                   .unk = named("unk_token", false),

@@ -23,15 +23,15 @@ struct Tokenizer::Impl {
   // Of an id in range; `space` is what DecodeRule::space becomes.
   void append_bytes(int32_t id, std::string_view space, std::string& out) const;
 
-  enum Flag : uint8_t { kSpecial = 1, kEnd = 2 };
-
   TokenizerSpec spec;
+  std::vector<uint8_t> flags;  // [V], of TokenFlag
   Vocabulary vocab;
   PreTokenizer splitter;
   Bpe bpe;
-  std::vector<uint8_t> flags;  // [V], of Flag
   AddedTokens raw_added;
   AddedTokens normalized_added;
+  AddedTokens special_texts;             // all special tokens, by their own text
+  AddedTokens normalized_special_texts;  // those looked for in normalized text, as found there
 };
 
 }  // namespace braid

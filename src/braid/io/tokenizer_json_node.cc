@@ -67,6 +67,11 @@ void JsonNode::expected(std::string_view what) const {
   fail(ErrorCode::kMalformed, "{} is {}, {} is expected", place_, shown(), what);
 }
 
+void JsonNode::unsupported(std::string_view known) const {
+  fail(ErrorCode::kUnsupported, "{} is {}, which is not supported; known: {}", place_, shown(),
+       known);
+}
+
 nlohmann::json parse_json_object(std::string_view text, std::string_view name) {
   try {
     auto document = nlohmann::json::parse(text);

@@ -33,6 +33,8 @@ class JsonNode {
 
   std::string shown() const;  // the value for a message, cut short
   [[noreturn]] void expected(std::string_view what) const;
+  // Fails with kUnsupported: the value, and those that are known.
+  [[noreturn]] void unsupported(std::string_view known) const;
 
  private:
   const Json* value_;

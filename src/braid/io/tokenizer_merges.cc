@@ -5,6 +5,7 @@
 
 #include "braid/base/error.h"
 #include "braid/io/quoted.h"
+#include "braid/io/tokenizer_flags.h"
 
 namespace braid {
 namespace {
@@ -18,7 +19,8 @@ uint64_t slot_hash(uint64_t key) {
 
 }  // namespace
 
-MergeTable::MergeTable(std::span<const MergePair> merges, const Vocabulary& vocab)
+MergeTable::MergeTable(std::span<const MergePair> merges, const Vocabulary& vocab,
+                       std::span<const uint8_t> flags)
     : slots_(std::bit_ceil(merges.size() + merges.size() / 2 + 1)), mask_(slots_.size() - 1) {
   std::string whole;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
@@ -32,6 +34,7 @@ MergeTable::MergeTable(std::span<const MergePair> merges, const Vocabulary& voca
                   : r < 0 ? right
                           : whole));
     }
+    if (flags[w] & kSpecialFlag) continue;
     const uint64_t key = static_cast<uint64_t>(l) << 32 | static_cast<uint32_t>(r);
     uint64_t at = slot_hash(key) & mask_;
     for (size_t probes = 0; slots_[at].key != UINT64_MAX && slots_[at].key != key; ++probes) {

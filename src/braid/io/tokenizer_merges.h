@@ -19,8 +19,10 @@ struct Merge {
 class MergeTable {
  public:
   // A later pair replaces an equal earlier one, as in Hugging Face. Fails with kMalformed where the
-  // vocabulary lacks a part or the whole.
-  MergeTable(std::span<const MergePair> merges, const Vocabulary& vocab);
+  // vocabulary lacks a part or the whole. Pairs that make a special token are left out: `flags` are
+  // TokenFlags, [V].
+  MergeTable(std::span<const MergePair> merges, const Vocabulary& vocab,
+             std::span<const uint8_t> flags);
   Merge find(int32_t left, int32_t right) const;
 
  private:

@@ -49,15 +49,24 @@ struct SplitStep {
     kQwen2,        // Llama-3's with digits one by one
     kDigits,       // every digit by itself
     kDigitRuns,    // runs of digits apart from the rest
-    kRegex,        // `text` is a pattern; matches and the gaps between them are pieces
+    kRegex,        // `text` is a pattern; `behavior` says what becomes of its matches
     kPrefixSpace,  // a space in front of a piece without one
     kMetaspace,    // spaces become `text`, which also starts each word
   };
   enum class Prepend : uint8_t { kNever, kFirst, kAlways };
+  enum class Behavior : uint8_t {
+    kIsolated,            // matches and the gaps between them are pieces
+    kRemoved,             // gaps are pieces, matches are dropped
+    kMergedWithPrevious,  // a match ends the piece of the gap before it
+    kMergedWithNext,      // a match begins the piece of the gap behind it
+    kContiguous,          // neighbouring matches are one piece
+  };
   Kind kind = Kind::kGpt2;
   std::string text;
-  Prepend prepend = Prepend::kNever;  // kMetaspace: where `text` is put in front
-  bool split = false;                 // kMetaspace: cut in front of each `text`
+  Behavior behavior = Behavior::kIsolated;  // kRegex
+  bool invert = false;                      // kRegex: gaps count as matches, matches as gaps
+  Prepend prepend = Prepend::kNever;        // kMetaspace: where `text` is put in front
+  bool split = false;                       // kMetaspace: cut in front of each `text`
 };
 
 // How pieces become text again.

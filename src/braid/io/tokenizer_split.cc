@@ -159,6 +159,45 @@ std::string_view pattern_of(SplitStep::Kind kind) {
   }
 }
 
+namespace {
+
+// Joins neighbours as `behavior` says; none is dropped.
+std::vector<RegexCut> merged(const std::vector<RegexCut>& cuts, SplitStep::Behavior behavior) {
+  using enum SplitStep::Behavior;
+  std::vector<RegexCut> out;
+  const bool backward = behavior == kMergedWithNext;
+  bool before = false;  // what was joined last ends with a match
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    const RegexCut& cut = cuts[backward ? cuts.size() - 1 - i : i];
+    const bool join = behavior == kContiguous ? cut.match == before : cut.match && !before;
+    before = cut.match;
+    if (!join || out.empty()) {
+      out.push_back({cut.text, false});
+      continue;
+    }
+    const std::string_view first = backward ? cut.text : out.back().text;
+    out.back().text = {first.data(), out.back().text.size() + cut.text.size()};
+  }
+  if (backward) std::ranges::reverse(out);
+  return out;
+}
+
+}  // namespace
+
+void PreTokenizer::run_regex(const Stage& stage, std::string_view text, const Word& next) {
+  using enum SplitStep::Behavior;
+  const SplitStep& step = stage.step;
+  std::vector<RegexCut> cuts;
+  stage.regex->cut(text, cuts);
+  if (step.invert) {
+    for (RegexCut& cut : cuts) cut.match = !cut.match;
+  }
+  if (step.behavior != kIsolated && step.behavior != kRemoved) cuts = merged(cuts, step.behavior);
+  for (const RegexCut& cut : cuts) {
+    if (!cut.text.empty() && !(step.behavior == kRemoved && cut.match)) next(cut.text);
+  }
+}
+
 PreTokenizer::PreTokenizer(const std::vector<SplitStep>& steps) {
   for (const SplitStep& step : steps) {
     Stage& stage = stages_.emplace_back(Stage{step, std::nullopt});
@@ -179,7 +218,7 @@ void PreTokenizer::run(size_t stage, std::string_view text, bool first, const Wo
   };
   switch (step.kind) {
     case SplitStep::Kind::kRegex:
-      stages_[stage].regex->split(text, next);
+      run_regex(stages_[stage], text, next);
       return;
     case SplitStep::Kind::kPrefixSpace:
       text.starts_with(' ') ? next(text) : next(" " + std::string(text));

@@ -45,6 +45,7 @@ class PreTokenizer {
   using Word = std::function<void(std::string_view)>;
   static bool is_pattern(SplitStep::Kind kind) { return kind <= SplitStep::Kind::kDigitRuns; }
   void run(size_t stage, std::string_view text, bool first, const Word& word) const;
+  static void run_regex(const Stage& stage, std::string_view text, const Word& next);
 
   std::vector<Stage> stages_;
 };

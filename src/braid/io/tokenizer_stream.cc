@@ -1,3 +1,4 @@
+#include "braid/io/tokenizer_flags.h"
 #include "braid/io/tokenizer_impl.h"
 #include "braid/io/tokenizer_utf8.h"
 
@@ -15,7 +16,7 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, const DecodeOptions& op
 
 void StreamDecoder::append(int32_t id, std::string& out) {
   impl_->check_range(id);
-  if (options_.skip_special && (impl_->flags[id] & Tokenizer::Impl::kSpecial)) return;
+  if (options_.skip_special && (impl_->flags[id] & kSpecialFlag)) return;
   const DecodeRule& rule = impl_->spec.decode;
   const bool strip_all = first_ && rule.strip_first && !options_.continuation;
   impl_->append_bytes(id, strip_all ? "" : " ", pending_);

@@ -90,7 +90,8 @@ void compare_with_reference(bool scores, const std::vector<std::string>& letters
   for (int round = 0; round < 60; ++round) {
     const RandomModel model(rng, scores, letters);
     const Vocabulary vocab(model.spec.pieces);
-    const Bpe bpe(model.spec, vocab);
+    const std::vector<uint8_t> flags(model.spec.pieces.size());
+    const Bpe bpe(model.spec, vocab, flags);
     for (const size_t length : {1, 2, 3, 7, 23, 24, 25, 26, 60}) {
       for (int repeat = 0; repeat < 3; ++repeat) {
         std::string word;
@@ -126,7 +127,8 @@ TEST(Bpe, CutsAtMarksWhereNoPieceCrossesThem) {
   spec.pieces = {"▁", "a", "▁a", "aa", "▁▁", "▁▁▁▁"};
   spec.scores = {0, 0, -1, -2, -3, -4};
   const Vocabulary vocab(spec.pieces);
-  const Bpe bpe(spec, vocab);
+  const std::vector<uint8_t> flags(spec.pieces.size());
+  const Bpe bpe(spec, vocab, flags);
   BpeScratch scratch(0);
   Ids ids;
   bpe.encode("▁aa▁▁▁a▁▁▁▁", scratch, ids);
@@ -139,7 +141,8 @@ TEST(Bpe, RememberedWordsEqualFreshOnes) {
   std::mt19937 rng(seed);
   const RandomModel model(rng, false, {"a", "b", "c"});
   const Vocabulary vocab(model.spec.pieces);
-  const Bpe bpe(model.spec, vocab);
+  const std::vector<uint8_t> flags(model.spec.pieces.size());
+  const Bpe bpe(model.spec, vocab, flags);
   BpeScratch remembers(1 << 20);
   for (int i = 0; i < 20000; ++i) {
     std::string word;
@@ -158,7 +161,8 @@ Ids encode(const TokenizerSpec& spec, std::string_view word) {
   const Vocabulary vocab(spec.pieces);
   BpeScratch scratch(0);
   Ids ids;
-  Bpe(spec, vocab).encode(word, scratch, ids);
+  const std::vector<uint8_t> flags(spec.pieces.size());
+  Bpe(spec, vocab, flags).encode(word, scratch, ids);
   return ids;
 }
 

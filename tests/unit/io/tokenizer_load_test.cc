@@ -72,16 +72,22 @@ TEST(TokenizerJson, ConfigNamesSpecialTokens) {
   const json config = json::parse(R"({
     "bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "ab", "pad_token": "absent",
     "add_bos_token": true, "add_eos_token": true,
+    "image_token": "<i>", "additional_special_tokens": [{"content": "<j>"}],
     "added_tokens_decoder": {"4": {"content": "<s>", "special": false},
-                             "5": {"content": "<new>", "special": true}}})");
+                             "5": {"content": "<new>", "special": true},
+                             "6": {"content": "<i>"}, "7": {"content": "<j>"},
+                             "8": {"content": "<plain>", "normalized": false}}})");
   const Tokenizer tokenizer(load(small(), config));
   EXPECT_EQ(tokenizer.special().bos, 4);
   EXPECT_EQ(tokenizer.special().eos, 2);
   EXPECT_EQ(tokenizer.special().pad, -1);
-  EXPECT_EQ(tokenizer.type(4), TokenType::kUserDefined);
-  EXPECT_EQ(tokenizer.type(5), TokenType::kControl);
+  for (const int32_t id : {2, 4, 5, 6, 7, 8}) EXPECT_EQ(tokenizer.is_special(id), id != 8) << id;
+  EXPECT_EQ(tokenizer.type(8), TokenType::kUserDefined);
   EXPECT_TRUE(tokenizer.is_end_of_generation(2));
-  EXPECT_THAT(tokenizer.encode("a<s>"), ElementsAre(4, 0, 4, 2));
+  // What is named as special is none in plain text, whatever the file says of it elsewhere.
+  EXPECT_THAT(tokenizer.encode("a<s><i><j>ab<plain>"), ElementsAre(4, 0, 0, 1, 8, 2));
+  EXPECT_THAT(tokenizer.encode("<s>ab<j>", {.add_special = false, .parse_special = true}),
+              ElementsAre(4, 2, 7));
 }
 
 TEST(TokenizerJson, TemplateGoesBeforeConfig) {
@@ -168,8 +174,8 @@ TEST(TokenizerJson, RefusesWhatIsNotSupported) {
               {"'a+'", "String"});
   unsupported("/pre_tokenizer", {{"type", "Whitespace"}}, {"'Whitespace'", "ByteLevel"});
   unsupported("/pre_tokenizer",
-              json::parse(R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Removed"})"),
-              {"'Removed'", "Isolated"});
+              json::parse(R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Dropped"})"),
+              {"'Dropped'", "Isolated"});
   unsupported(
       "/pre_tokenizer",
       json::parse(R"({"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"})"),
@@ -263,6 +269,39 @@ TEST(TokenizerGgufKeys, DecideAboutBosAndSpaces) {
   EXPECT_THAT(ids(spm, "a b"), ElementsAre(4, 3, 2, 1));
   spm.more.entry("tokenizer.ggml.add_space_prefix", 7, encoded<uint8_t>(0));
   EXPECT_THAT(ids(spm, "a b"), ElementsAre(4, 0, 2, 1));
+}
+
+TEST(TokenizerGgufKeys, TokensThatNothingNeedsMayBeMissing) {
+  const test::TempFolder folder;
+  const auto special = [&](const char* key, uint32_t id) {
+    GgufCase given;
+    given.more.u32(key, id);
+    const GgufFile file = given.write(folder);
+    const Tokenizer tokenizer(tokenizer_from_gguf(file.metadata()));
+    EXPECT_THAT(tokenizer.encode("ab"), ElementsAre(2));
+    return tokenizer.special();
+  };
+  for (const uint32_t id : {5u, 100000u, UINT32_MAX}) {
+    EXPECT_EQ(special("tokenizer.ggml.padding_token_id", id).pad, -1);
+    EXPECT_EQ(special("tokenizer.ggml.unknown_token_id", id).unk, -1);
+  }
+  EXPECT_EQ(special("tokenizer.ggml.padding_token_id", 4).pad, 4);
+  EXPECT_EQ(special("tokenizer.ggml.bos_token_id", UINT32_MAX).bos, -1);
+}
+
+// Whatever its type, the name of an end token is one, and no text spells it.
+TEST(TokenizerGgufKeys, NamesOfEndTokensAreControlTokens) {
+  const test::TempFolder folder;
+  for (const std::vector<int32_t>& types :
+       {std::vector<int32_t>{1, 1, 1, 1, 3}, {1, 1, 1, 1, 1}, {}}) {
+    GgufCase given{.tokens = {"a", "b", "ab", "Ġ", "<|im_end|>"}, .types = types};
+    const GgufFile file = given.write(folder);
+    const Tokenizer tokenizer(tokenizer_from_gguf(file.metadata()));
+    EXPECT_TRUE(tokenizer.is_special(4));
+    EXPECT_TRUE(tokenizer.is_end_of_generation(4));
+    EXPECT_THAT(tokenizer.encode("ab<|im_end|>", {.parse_special = true}), ElementsAre(2, 4));
+    EXPECT_THAT(tokenizer.encode("ab<|im_end|>"), ElementsAre(2));
+  }
 }
 
 TEST(TokenizerGgufKeys, RefusesWhatIsWrong) {

@@ -88,12 +88,17 @@ std::optional<std::string> find_chat_template(const ordered_json& tokenizer_conf
 
 ordered_json find_special_tokens(const ordered_json& tokenizer_config) {
   ordered_json tokens = ordered_json::object();
-  for (const auto& [name, value] : tokenizer_config.items()) {
-    if (!name.ends_with("_token")) continue;
+  const auto add = [&](const std::string& name, const ordered_json& value) {
     if (value.is_string()) tokens[name] = value;
     if (value.is_object() && value.contains("content") && value["content"].is_string()) {
       tokens[name] = value["content"];
     }
+  };
+  for (const auto& [name, value] : tokenizer_config.items()) {
+    if (name.ends_with("_token")) add(name, value);
+    const bool named = name == "extra_special_tokens" || name == "model_specific_special_tokens";
+    if (!named || !value.is_object()) continue;
+    for (const auto& [own_name, token] : value.items()) add(own_name, token);
   }
   return tokens;
 }

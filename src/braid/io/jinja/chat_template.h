@@ -39,8 +39,8 @@ class ChatTemplate {
 // names, "tool_use" serves requests with tools, "default" the others.
 std::optional<std::string> find_chat_template(const nlohmann::ordered_json& tokenizer_config,
                                               bool with_tools);
-// Its special tokens as ChatTemplate takes them: members named *_token, strings or {"content":
-// ...}.
+// Its special tokens as ChatTemplate takes them: members named *_token, and those that
+// extra_special_tokens or model_specific_special_tokens name; strings or {"content": ...}.
 nlohmann::ordered_json find_special_tokens(const nlohmann::ordered_json& tokenizer_config);
 
 }  // namespace braid

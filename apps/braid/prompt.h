@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "braid/chat.h"
+#include "braid/engine/loaded_model.h"
+
+namespace braid::app {
+
+// True where options give a prompt that standard input need not hold.
+bool has_prompt(const RunOptions& options);
+
+// Fails with kInvalidArgument on options of the prompt that exclude each other, before a model is
+// read.
+void check_prompt_options(const RunOptions& options);
+
+// The prompt as token ids: those of --prompt-ids, or of the text of -p, -f or standard input, which
+// is a user's message with --chat. Fails with kInvalidArgument on text that is empty or not UTF-8,
+// and on ids that are no numbers.
+std::vector<int32_t> prompt_ids(const RunOptions& options, LoadedModel& loaded);
+
+}  // namespace braid::app

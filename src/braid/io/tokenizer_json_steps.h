@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "braid/io/tokenizer_json_node.h"
+#include "braid/io/tokenizer_spec.h"
+
+namespace braid {
+
+// The steps of a tokenizer.json around its model, each a node of the field of that name. All fail
+// with kUnsupported on a step that is not known, listing those that are.
+void read_normalizer(const JsonNode& node, std::vector<NormalizeStep>& steps);
+void read_pre_tokenizer(const JsonNode& node, TokenizerSpec& spec);
+// `fused`: a Fuse step came before, so that the next one sees the text as a whole.
+void read_decoder(const JsonNode& node, DecodeRule& rule, bool& fused);
+// Gives true where a template says what goes around the text.
+bool read_post_processor(const JsonNode& node, TokenizerSpec& spec);
+
+}  // namespace braid

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "braid/io/tokenizer_spec.h"
+
+namespace braid {
+
+// Text, and which of its bytes a user wrote who must not spell special tokens.
+struct MarkedText {
+  std::string text;
+  std::string own;  // [bytes of text], 1 where a user wrote the byte; empty: nowhere
+};
+
+// `text` less its marks: a character with a mark directly behind it is a user's own.
+MarkedText unmark(std::string_view text, std::string_view mark);
+
+// `text` with `mark` behind every character whose first byte `own` has set.
+std::string mark_own(std::string_view text, std::string_view own, std::string_view mark);
+
+// Applies the steps in order. What is made of a user's own characters, even in part, is own.
+void normalize(MarkedText& text, const std::vector<NormalizeStep>& steps);
+
+}  // namespace braid
