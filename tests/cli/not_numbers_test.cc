@@ -80,7 +80,8 @@ TEST_F(NotNumbersTest, ACacheThatIsTooNarrowIsNamedAndAWiderOneIsRight) {
 TEST_F(NotNumbersTest, ACacheIsAsPreciseAsItsDtype) {
   const auto logprobs = [](const std::string& dtype) {
     std::vector<double> all;
-    for (const json& token : run(hf(), "--logprobs 0 --kv-dtype " + dtype)["logprobs"]) {
+    const json result = run(hf(), "--logprobs 0 --kv-dtype " + dtype);
+    for (const json& token : result["logprobs"]) {
       all.push_back(token["logprob"]);
     }
     return all;

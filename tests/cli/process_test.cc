@@ -66,7 +66,7 @@ TEST_F(ProcessTest, EachChunkOfAPerplexityBeginsAsATextDoes) {
          {{"id", "<|endoftext|>"}, {"ids", {256}}, {"tokens", {"<|endoftext|>"}}}}}}};
   std::ofstream(path("bos/tokenizer.json")) << tokenizer.dump();
   std::string text;
-  for (int i = 0; i < 24; ++i) text += "abcdefg ";
+  for (int i = 0; i < 24; ++i) text += "xbcdfgj ";
   std::ofstream(path("text.txt")) << text;
   const auto chunks = [&](const std::string& model) {
     const Outcome o = braid("perplexity --ctx 64 -m " + model + " -f " + path("text.txt"));

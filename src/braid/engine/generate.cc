@@ -90,7 +90,7 @@ EngineConfig complete(EngineConfig config, const Model& model) {
          config.threads, config.tp, cpu::ThreadPool::kMaxThreads);
   }
   config.kv_dtype = choose_kv_dtype(config.kv_dtype, model.default_kv_dtype(), config.device.cuda,
-                                    config.sp.has_value());
+                                    config.sp && config.tp > 1);
   if (config.max_context == 0) config.max_context = model.config().context;
   if (config.prefill_chunk == 0 && config.sp) config.prefill_chunk = config.max_context;
   if (config.prefill_chunk == 0) config.prefill_chunk = config.device.cuda ? 8192 : 512;
@@ -221,8 +221,9 @@ std::vector<double> Engine::score(std::span<const int32_t> ids, int64_t first) {
     const TensorView logits = runner_->run(batch);
     for (int64_t r = 0; r < logits.shape[0]; ++r) {
       const std::span row(logits.row_as<float>(r), static_cast<size_t>(logits.cols()));
-      if (!usable(row))
+      if (!usable(row)) {
         throw not_numbers(fmt::format("score of token {}", done + r + 2), done + r + 1, kv_dtype());
+      }
       const int32_t next = ids[static_cast<size_t>(done + r + 1)];
       scores.push_back(row[static_cast<size_t>(next)] - log_sum_exp(row));
     }

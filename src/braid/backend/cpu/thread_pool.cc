@@ -38,8 +38,9 @@ int usable_cores() {
   cpu_set_t set;
   int cores = static_cast<int>(std::thread::hardware_concurrency());
   if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
-  if (const auto quota = cpu_quota())
+  if (const std::optional<double> quota = cpu_quota()) {
     cores = static_cast<int>(std::min<double>(cores, std::ceil(*quota)));
+  }
   return std::max(1, cores);
 }
 
