@@ -17,6 +17,7 @@ import mmap
 import os
 import pathlib
 import platform
+import resource
 import shlex
 import statistics
 import subprocess
@@ -85,6 +86,11 @@ class Runner:
         if child.returncode != 0 or not byte:
             raise BenchError(f"{shlex.join(map(str, command))}: ended with {child.returncode}, "
                              f"{'some' if byte else 'no'} output")
+        # A child's peak counts what it was before exec: a copy of this program.
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if usage.ru_maxrss <= own:
+            raise BenchError(f"{command[0]}: a peak of {usage.ru_maxrss} KiB cannot be told from "
+                             f"this program's own, {own} KiB")
         return seconds, usage.ru_maxrss * 1024 / 1e6
 
 

@@ -123,12 +123,12 @@ double keys_of(const BenchOptions& o) {
 }
 
 // Weights once (of the embedding one row) and the KV cache of each sequence.
-double decode_bytes(const Model& model, const BenchOptions& o, int64_t batch) {
+double decode_bytes(const Model& model, DType kv_dtype, const BenchOptions& o, int64_t batch) {
   const ModelConfig& c = model.config();
   const double embedding = c.tied_head ? 0 : static_cast<double>(model.weight_bytes("token_embd"));
   return static_cast<double>(model.weight_bytes()) - embedding +
          2 * static_cast<double>(batch) * keys_of(o) *
-             static_cast<double>(c.layers * bytes_of(model.default_kv_dtype(), c.Hkv * c.D));
+             static_cast<double>(c.layers * bytes_of(kv_dtype, c.Hkv * c.D));
 }
 
 // Two for each parameter and token, four for each number of a query and its keys.
@@ -173,15 +173,17 @@ std::string ranks_text(const EngineConfig& config) {
 std::string table(const EngineConfig& config, const Engine& engine, const Model& model,
                   const std::vector<Result>& results, const Roof& roof) {
   std::string out = fmt::format(
-      "| model | size | params | ranks | threads | batch | test | tokens/s | ms a step, a prompt "
-      "| of the roof |\n|---|---:|---:|---:|---:|---:|---|---:|---:|---:|\n");
+      "| model | size | params | KV | ranks | threads | batch | test | tokens/s "
+      "| ms a step, a prompt | of the roof |\n"
+      "|---|---:|---:|---|---:|---:|---:|---|---:|---:|---:|\n");
   for (const Result& r : results) {
     out += fmt::format(
-        "| {} | {:.2f} MiB | {:.2f} M | {} | {} | {} | {} | {:.2f} ± {:.2f} | {:.3f} | {} |\n",
+        "| {} | {:.2f} MiB | {:.2f} M | {} | {} | {} | {} | {} | {:.2f} ± {:.2f} | {:.3f} | {} |\n",
         model.config().name.empty() ? model.config().family : model.config().name,
         static_cast<double>(model.weight_bytes()) / (1 << 20),
-        static_cast<double>(model.parameters()) / 1e6, ranks_text(config), engine.threads(),
-        r.batch, r.name, r.mean(), r.spread(), 1e3 * r.step_seconds(), floor_text(r, roof));
+        static_cast<double>(model.parameters()) / 1e6, name(engine.kv_dtype()), ranks_text(config),
+        engine.threads(), r.batch, r.name, r.mean(), r.spread(), 1e3 * r.step_seconds(),
+        floor_text(r, roof));
   }
   for (const Result& r : results) {
     if (r.loop.steps == 0) continue;
@@ -219,9 +221,9 @@ nlohmann::ordered_json json_report(const EngineConfig& config, const Engine& eng
   }
   return {{"model", model.config().name},     {"weight_bytes", model.weight_bytes()},
           {"parameters", model.parameters()}, {config.sp ? "sp" : "tp", config.tp},
-          {"threads", engine.threads()},      {"read_bandwidth", roof.bytes},
-          {"product_rate", roof.flops},       {"tests", std::move(tests)},
-          {"peak_rss_mb", peak_rss_mb()}};
+          {"threads", engine.threads()},      {"kv_dtype", name(engine.kv_dtype())},
+          {"read_bandwidth", roof.bytes},     {"product_rate", roof.flops},
+          {"tests", std::move(tests)},        {"peak_rss_mb", peak_rss_mb()}};
 }
 
 Roof measure_roof(const Engine& engine, const EngineConfig& config) {
@@ -275,7 +277,7 @@ void bench(const BenchOptions& o) {
   for (int64_t batch : o.batches) {
     if (o.decode == 0) break;
     results.push_back(measure(engine, o, o.decode, true, batch));
-    results.back().bytes = decode_bytes(model, o, batch);
+    results.back().bytes = decode_bytes(model, engine.kv_dtype(), o, batch);
     results.back().flops = decode_flops(model, o, batch);
   }
   const Roof roof = measure_roof(engine, config);

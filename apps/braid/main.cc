@@ -6,6 +6,7 @@
 
 #include "braid/base/error.h"
 #include "braid/commands.h"
+#include "braid/io/mapping_fault.h"
 #include "braid/strict_values.h"
 
 namespace {
@@ -36,6 +37,7 @@ int main(int argc, char** argv) {
   // A hardware queue for each stream: CUDA's own 8 are fewer than what several GPUs need, and a
   // wait in a shared queue holds up others' work. What the user says stays.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  braid::report_mapping_faults();
   CLI::App app("Serves large language models; hides communication behind computation.", "braid");
   app.set_version_flag("--version", "braid " BRAID_VERSION);
   app.require_subcommand(1);

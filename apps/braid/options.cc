@@ -66,6 +66,13 @@ void add_profile(EngineConfig& engine) {
   std::fprintf(stderr, "braid: --schedule auto is %s: %s\n", engine.schedule.c_str(), why.c_str());
 }
 
+std::optional<DType> parse_kv_dtype(const std::string& text) {
+  if (text == "auto") return {};
+  const std::optional<DType> dtype = parse_dtype(text);
+  if (dtype && is_float(*dtype)) return dtype;
+  fail(ErrorCode::kInvalidArgument, "--kv-dtype '{}': wanted auto, f16, bf16 or f32", text);
+}
+
 // Steps as a trace shows them.
 Timeline timeline_of(const Runner& runner, int ranks) {
   Timeline timeline{.title = "measured",
@@ -105,6 +112,11 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
       ->capture_default_str();
   command.add_option("--tp", o.engine.tp, "ranks of tensor parallelism")->capture_default_str();
   command.add_option("--threads", o.engine.threads, "threads of each rank (0: cores / tp)")
+      ->capture_default_str();
+  command
+      .add_option("--kv-dtype", o.kv_dtype,
+                  "what the KV cache is kept in: f16, bf16, f32, or auto: as the model's weights "
+                  "are (f16 where they are quantized), on a GPU bf16")
       ->capture_default_str();
   command
       .add_option("--schedule", o.engine.schedule,
@@ -152,6 +164,7 @@ void require_apart(std::string_view option, const std::string& output, const std
 ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<std::string> inputs)
     : options_(options), engine_(options.engine) {
   for (const std::string& input : inputs) require_apart("--trace", options.trace, input);
+  engine_.kv_dtype = parse_kv_dtype(options.kv_dtype);
   engine_.device = usable_device(options.device);
   if (options.sequence) options.sequence->apply(engine_);
   require_link_gbps(options.link_gbps);

@@ -28,6 +28,7 @@ inline constexpr int64_t kMostTokens = int64_t{1} << 24;  // of a step or a cont
 struct ParallelOptions {
   std::string device = "cpu";
   EngineConfig engine;
+  std::string kv_dtype = "auto";
   double link_gbps = 0;  // GB/s; 0: the speed of memory
   double link_us = 0;
   bool explain = false;
@@ -35,8 +36,8 @@ struct ParallelOptions {
   std::optional<SequenceOptions> sequence;  // of commands that have them
 };
 
-// --tp, --threads, --schedule and what goes with them. Ranges are checked by the engine, which
-// knows the limits.
+// --tp, --threads, --kv-dtype, --schedule and what goes with them. Ranges are checked by the
+// engine, which knows the limits.
 void add_parallel(CLI::App& command, ParallelOptions& options);
 // --sp, --ranks and what goes with them; after add_parallel.
 void add_sequence(CLI::App& command, ParallelOptions& options);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,6 +20,24 @@ struct PerplexityOptions {
   bool json = false;
   ParallelOptions parallel;
 };
+
+// What a text of its own begins with (BOS) stands in place of a chunk's first ids, as in llama.cpp.
+std::vector<int32_t> chunk_of(std::span<const int32_t> ids, int64_t ctx, int64_t index,
+                              std::span<const int32_t> prefix) {
+  const auto n = static_cast<size_t>(ctx);
+  const auto part = ids.subspan(static_cast<size_t>(index) * n, n);
+  std::vector<int32_t> chunk(part.begin(), part.end());
+  std::copy_n(prefix.begin(), std::min(prefix.size(), n), chunk.begin());
+  return chunk;
+}
+
+std::vector<double> score(Engine& engine, std::span<const int32_t> chunk, int64_t number) {
+  try {
+    return engine.score(chunk, std::ssize(chunk) / 2);
+  } catch (const Error& error) {
+    fail(error.code(), "chunk {}: {}", number, error.what());
+  }
+}
 
 // Chunks of ctx ids without overlap; the second half of each is scored.
 void perplexity(const PerplexityOptions& options) {
@@ -45,10 +64,9 @@ void perplexity(const PerplexityOptions& options) {
   double sum = 0;
   int64_t count = 0;
   for (int64_t i = 0; i < chunks; ++i) {
-    const auto chunk = std::span(ids).subspan(static_cast<size_t>(i * options.ctx),
-                                              static_cast<size_t>(options.ctx));
     double chunk_sum = 0;
-    const std::vector<double> scores = engine.score(chunk, options.ctx / 2);
+    const std::vector<double> scores =
+        score(engine, chunk_of(ids, options.ctx, i, loaded.tokenizer.prefix()), i + 1);
     for (double score : scores) chunk_sum -= score;
     sum += chunk_sum;
     count += std::ssize(scores);
@@ -59,9 +77,12 @@ void perplexity(const PerplexityOptions& options) {
     }
   }
   const double value = std::exp(sum / static_cast<double>(count));
-  print(options.json
-            ? nlohmann::ordered_json{{"perplexity", value}, {"tokens", count}}.dump() + "\n"
-            : fmt::format("perplexity {:.4f} over {} tokens\n", value, count));
+  print(options.json ? nlohmann::ordered_json{{"perplexity", value},
+                                              {"tokens", count},
+                                              {"kv_dtype", name(engine.kv_dtype())}}
+                               .dump() +
+                           "\n"
+                     : fmt::format("perplexity {:.4f} over {} tokens\n", value, count));
   parallel.finish(engine);
 }
 
@@ -72,7 +93,11 @@ void add_perplexity(CLI::App& app) {
   const auto options = std::make_shared<PerplexityOptions>();
   add_model(*command, options->model);
   command->add_option("-f,--file", options->file, "the text")->required();
-  command->add_option("--ctx", options->ctx, "ids in a chunk; the second half of each is scored")
+  command
+      ->add_option(
+          "--ctx", options->ctx,
+          "ids in a chunk; the second half of each is scored, and what a text of its own begins "
+          "with (BOS) is put in place of its first id")
       ->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
   add_parallel(*command, options->parallel);

@@ -8,6 +8,7 @@
 
 #include "braid/backend/null/null_backend.h"
 #include "braid/commands.h"
+#include "braid/engine/kv_dtype.h"
 #include "braid/engine/strategy_choice.h"
 #include "braid/model/model_shape.h"
 #include "braid/options.h"
@@ -78,13 +79,12 @@ struct Planning {
     cache.pages_per_sequence = cache.pages;
     if (o.model) {
       weights.emplace(*o.model);
-      cache.kv_dtype = weights->default_kv_dtype();
     } else {
       shape = read_model_shape(*o.config);
-      cache.kv_dtype = shape.weight_dtype;
     }
     cache.activations = model.profile().activations;
-    if (cache.activations == DType::bf16) cache.kv_dtype = DType::bf16;  // as the engine on a GPU
+    cache.kv_dtype = choose_kv_dtype({}, weights ? weights->default_kv_dtype() : shape.weight_dtype,
+                                     cache.activations == DType::bf16, false);
     planner.emplace(
         [this](const ForwardShape& s) { return weights ? weights->forward(s) : shape.forward(s); },
         cache, std::vector<const KernelCatalog*>(static_cast<size_t>(o.tp), &backend.catalog()),

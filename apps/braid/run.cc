@@ -36,7 +36,8 @@ Speed speed_of(const Request& request, const Generation& g) {
                      g.timings.decode_seconds)};
 }
 
-Json json_report(const Request& request, const Generation& g, double load_ms) {
+Json json_report(const Request& request, const Generation& g, const Engine& engine,
+                 double load_ms) {
   Json out = {{"prompt_ids", request.prompt},
               {"output_ids", g.ids},
               {"text", g.text},
@@ -57,6 +58,7 @@ Json json_report(const Request& request, const Generation& g, double load_ms) {
                     {"ttft_ms", load_ms + g.timings.ttft_ms},
                     {"prompt_tps", speed.prompt},
                     {"decode_tps", speed.decode}};
+  out["kv_dtype"] = name(engine.kv_dtype());
   out["peak_rss_mb"] = peak_rss_mb();
   return out;
 }
@@ -90,7 +92,7 @@ void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine,
                  static_cast<long long>(engine.max_context()));
   }
   if (options.json) {
-    return print(json_text(json_report(request, g, load_ms)) + "\n");
+    return print(json_text(json_report(request, g, engine, load_ms)) + "\n");
   }
   print("\n");
   print_logprobs(loaded.tokenizer, g);

@@ -24,7 +24,7 @@ void require_writable(std::string_view what, const std::filesystem::path& path);
 // Fails with kInvalidArgument, naming `what` and the place of the first byte that is not UTF-8.
 void require_utf8(std::string_view text, std::string_view what);
 
-// Largest resident memory of this process so far.
+// Largest resident memory of this process so far, without that of the program that started it.
 double peak_rss_mb();
 
 }  // namespace braid::app

@@ -3,6 +3,7 @@
 
 #include "braid/engine/loaded_model.h"
 #include "golden/support/golden.h"
+#include "golden/support/poisoned.h"
 #include "golden/support/random_model.h"
 #include "golden/support/texts.h"
 
@@ -75,7 +76,33 @@ TEST_F(TokenLoopTest, MasksSeeTheTokensSoFarAndBind) {
     std::ranges::fill(mask, 0u);
     return std::span<const uint32_t>(mask);
   };
-  EXPECT_THROW(runner.loop(request)->next(), Error);
+  const auto loop = runner.loop(request);
+  const std::span<const SampledToken> tokens = loop->next();
+  EXPECT_FALSE(tokens[0].error);
+  EXPECT_EQ(tokens[0].id, golden_.cases[0].greedy[0]);
+  ASSERT_TRUE(tokens[1].error);
+  EXPECT_EQ(tokens[1].error->code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(TokenLoop, AnErrorOfOneSequenceIsItsOwn) {
+  const Golden golden = load_golden("llama2_mha");
+  const int32_t poison = unused_token(golden);
+  const Folder folder("poisoned");
+  write_hf_folder(poisoned_by("llama2_mha", poison), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  for (const int tp : {1, 2}) {
+    for (const DType kv : {DType::f32, DType::f16, DType::bf16}) {
+      for (const float temperature : {0.0f, 0.8f}) {
+        SCOPED_TRACE(fmt::format("tp {}, KV in {}, temperature {}", tp, name(kv), temperature));
+        Runner runner(loaded.model, {.tp = tp,
+                                     .cache = {.pages = 4 * kSequencePages,
+                                               .page_size = kPageSize,
+                                               .pages_per_sequence = kSequencePages,
+                                               .kv_dtype = kv}});
+        expect_errors_of_their_own(runner, golden, poison, temperature);
+      }
+    }
+  }
 }
 
 }  // namespace

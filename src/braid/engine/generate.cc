@@ -5,6 +5,7 @@
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/base/math.h"
+#include "braid/engine/kv_dtype.h"
 #include "braid/engine/stop_text.h"
 
 namespace braid {
@@ -47,6 +48,8 @@ EngineConfig complete(EngineConfig config, const Model& model) {
     fail(ErrorCode::kInvalidArgument, "{} threads on each of {} ranks, allowed are 1 to {} in all",
          config.threads, config.tp, cpu::ThreadPool::kMaxThreads);
   }
+  config.kv_dtype = choose_kv_dtype(config.kv_dtype, model.default_kv_dtype(), config.device.cuda,
+                                    config.sp && config.tp > 1);
   if (config.max_context == 0) config.max_context = model.config().context;
   if (config.prefill_chunk == 0 && config.sp) config.prefill_chunk = config.max_context;
   if (config.prefill_chunk == 0) config.prefill_chunk = config.device.cuda ? 8192 : 512;
@@ -67,8 +70,8 @@ Engine::Engine(const Model& model, const Tokenizer* tokenizer, const EngineConfi
   CacheShape cache = {.pages = pages_.total(),
                       .page_size = kPageSize,
                       .pages_per_sequence = ceil_div(config_.max_context, kPageSize),
-                      .kv_dtype = model.default_kv_dtype()};
-  if (config_.device.cuda) cache.kv_dtype = cache.activations = DType::bf16;
+                      .kv_dtype = *config_.kv_dtype};
+  if (config_.device.cuda) cache.activations = DType::bf16;
   runner_ = std::make_unique<Runner>(model, RunnerConfig{.device = config_.device,
                                                          .tp = config_.tp,
                                                          .threads = config_.threads,
@@ -138,6 +141,7 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
   bool going = true;
   while (going && std::ssize(result.ids) < limit) {
     const SampledToken& token = loop->next()[0];
+    if (token.error) throw Error(*token.error);
     if (result.ids.empty()) result.timings.ttft_ms = 1e3 * seconds_since(start);
     // A head may be padded with rows that no token has: such an id has no text.
     const bool known = token.id < tokenizer_->vocab_size();
@@ -176,6 +180,9 @@ std::vector<double> Engine::score(std::span<const int32_t> ids, int64_t first) {
     const TensorView logits = runner_->run(batch);
     for (int64_t r = 0; r < logits.shape[0]; ++r) {
       const std::span row(logits.row_as<float>(r), static_cast<size_t>(logits.cols()));
+      if (!usable(row)) {
+        throw not_numbers(fmt::format("score of token {}", done + r + 2), done + r + 1, kv_dtype());
+      }
       const int32_t next = ids[static_cast<size_t>(done + r + 1)];
       scores.push_back(row[static_cast<size_t>(next)] - log_sum_exp(row));
     }
@@ -214,7 +221,11 @@ LoopStats Engine::advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t
     }
     runner_->step(batch);
     const auto loop = runner_->loop(std::move(request));
-    for (int64_t i = 0; i < tokens; ++i) loop->next();
+    for (int64_t i = 0; i < tokens; ++i) {
+      for (const SampledToken& token : loop->next()) {
+        if (token.error) throw Error(*token.error);
+      }
+    }
     return finish(*loop);
   }
   for (const auto& lease : leases) {

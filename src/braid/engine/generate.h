@@ -20,6 +20,8 @@ struct EngineConfig {
   int threads = 0;                     // of each rank; 0: the cores of this process divided by tp
   int64_t max_context = 0;             // tokens of one sequence; 0: what the model was made for
   int64_t sequences = 1;               // of so many tokens that the KV cache holds
+  // What the KV cache is kept in (kv_dtype.h says what may be); nothing: as the model asks.
+  std::optional<DType> kv_dtype;
   // Tokens of a prompt in one step; 0: 512, on a GPU 8192, with `sp` all.
   int64_t prefill_chunk = 0;
   std::string schedule = "sequential";         // RunnerConfig says what it may be
@@ -68,6 +70,7 @@ class Engine {
   int threads() const { return config_.threads; }
   int64_t max_context() const { return config_.max_context; }
   int64_t prefill_chunk() const { return config_.prefill_chunk; }
+  DType kv_dtype() const { return *config_.kv_dtype; }
   Runner& runner() { return *runner_; }
 
   // Called with each piece of text as it is made; never half a character. False ends the
@@ -75,10 +78,12 @@ class Engine {
   using OnText = std::function<bool(std::string_view text)>;
 
   // Continues the prompt. Fails with kInvalidArgument on an empty prompt, ids outside the
-  // vocabulary, or a prompt that leaves no room in the context.
+  // vocabulary, or a prompt that leaves no room in the context; as a token's error says
+  // (token_loop.h).
   Generation generate(const Request& request, const OnText& on_text = {});
 
   // Log-probability of each of ids[first..] given the ids before it: f64 [ids - first], 1 <= first.
+  // Fails with kMalformed where logits are not numbers.
   std::vector<double> score(std::span<const int32_t> ids, int64_t first);
 
   // Forward passes alone, for benchmarks, with arbitrary tokens: `tokens` more of each of

@@ -24,15 +24,28 @@ std::span<const SampledToken> HostLoop::next() {
     logits_ = runner_.run(batch_);
   }
   for (size_t s = 0; s < n; ++s) {
-    const LoopSequence& sequence = request_.sequences[s];
-    const std::span row(logits_.row_as<float>(static_cast<int64_t>(s)),
-                        static_cast<size_t>(logits_.cols()));
-    std::span<const uint32_t> allowed;
-    if (sequence.mask) allowed = sequence.mask(generated_[s]);
-    tokens_[s] = samplers_[s].sample(row, sequence.prompt, generated_[s], allowed);
+    if (!tokens_[s].error) tokens_[s] = sample(s);
     generated_[s].push_back(tokens_[s].id);
   }
   return tokens_;
+}
+
+SampledToken HostLoop::sample(size_t s) {
+  const LoopSequence& sequence = request_.sequences[s];
+  const std::span row(logits_.row_as<float>(static_cast<int64_t>(s)),
+                      static_cast<size_t>(logits_.cols()));
+  if (!usable(row)) {
+    const auto done = std::ssize(generated_[s]);
+    return {.error = not_numbers(fmt::format("step {}", done + 1),
+                                 std::ssize(sequence.prompt) + done, request_.kv_dtype)};
+  }
+  try {
+    std::span<const uint32_t> allowed;
+    if (sequence.mask) allowed = sequence.mask(generated_[s]);
+    return samplers_[s].sample(row, sequence.prompt, generated_[s], allowed);
+  } catch (const Error& error) {
+    return {.error = error};
+  }
 }
 
 }  // namespace braid

@@ -14,6 +14,8 @@ class HostLoop : public TokenLoop {
   std::span<const SampledToken> next() override;
 
  private:
+  SampledToken sample(size_t sequence);
+
   Runner& runner_;
   const LoopRequest request_;
   std::vector<Sampler> samplers_;                // [S]

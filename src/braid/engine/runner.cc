@@ -208,6 +208,7 @@ TensorView Runner::logits() {
 
 std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {
   const int64_t page_size = impl_->config.cache.page_size;
+  request.kv_dtype = impl_->config.cache.kv_dtype;
   const auto n = std::ssize(request.sequences);
   BRAID_CHECK(n > 0 && impl_->rows == n, "a loop of {} sequences, {} rows of logits", n,
               impl_->rows);

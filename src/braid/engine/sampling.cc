@@ -11,6 +11,9 @@
 namespace braid {
 namespace {
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLargest = std::numeric_limits<float>::max();
+
 void require(bool ok, std::string_view parameter, double value, std::string_view allowed) {
   if (!ok) {
     fail(ErrorCode::kInvalidArgument, "{} is {}, allowed is {}", parameter, value, allowed);
@@ -31,8 +34,8 @@ void keep_only(std::span<const uint32_t> allowed, std::span<float> logits) {
   bool any = false;
   for (size_t i = 0; i < logits.size(); ++i) {
     const bool may = (allowed[i / 32] >> (i % 32) & 1) != 0;
-    any |= may;
-    if (!may) logits[i] = -std::numeric_limits<float>::infinity();
+    any |= may && logits[i] > -kInfinity;
+    if (!may) logits[i] = -kInfinity;
   }
   if (!any) fail(ErrorCode::kInvalidArgument, "{}", kNoTokenAllowed);
 }
@@ -64,6 +67,17 @@ void check(const SamplingParams& p) {
   require(std::abs(p.presence_penalty) <= 100, "presence-penalty", p.presence_penalty,
           "-100 to 100");
   require(p.logprobs >= -1 && p.logprobs <= 1000, "logprobs", p.logprobs, "0 to 1000");
+}
+
+// Whole passes without a branch, which compilers turn into vector code.
+bool usable(std::span<const float> logits) {
+  int bad = 0;
+  int finite = 0;
+  for (const float x : logits) {
+    bad |= static_cast<int>(!(x < kInfinity));
+    finite |= static_cast<int>(x > -kInfinity);
+  }
+  return bad == 0 && finite != 0;
 }
 
 double log_sum_exp(std::span<const float> logits) {
@@ -110,15 +124,17 @@ void Sampler::penalize(std::span<float> logits, std::span<const int32_t> prompt,
   if (params_.repetition_penalty == 1) return;
   for (int32_t id : seen) {
     float& logit = logits[static_cast<size_t>(id)];
+    if (logit == -kInfinity) continue;
     logit = logit > 0 ? logit / params_.repetition_penalty : logit * params_.repetition_penalty;
+    logit = std::clamp(logit, -kLargest, kLargest);
   }
 }
 
 int32_t Sampler::draw(std::span<const float> logits) {
   // min-p first: a plain threshold on logits, which leaves few candidates to sort.
   const float top = *std::max_element(logits.begin(), logits.end());
-  const float floor = params_.min_p > 0 ? top + params_.temperature * std::log(params_.min_p)
-                                        : -std::numeric_limits<float>::infinity();
+  const float floor =
+      params_.min_p > 0 ? top + params_.temperature * std::log(params_.min_p) : -kInfinity;
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
     if (logits[i] >= floor) candidates_.push_back({static_cast<int32_t>(i), logits[i]});
@@ -130,6 +146,7 @@ int32_t Sampler::draw(std::span<const float> logits) {
   } else if (params_.top_p < 1) {
     std::sort(candidates_.begin(), candidates_.end(), more_likely);
   }
+  BRAID_CHECK(!candidates_.empty(), "logits of which none is a number");
   double total = 0;
   for (TokenLogprob& c : candidates_) {
     c.logprob = std::exp((c.logprob - top) / params_.temperature);

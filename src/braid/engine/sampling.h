@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
+
+#include "braid/base/error.h"
 
 namespace braid {
 
@@ -32,16 +35,22 @@ struct SampledToken {
   int32_t id = 0;
   float logprob = 0;
   std::vector<TokenLogprob> top;  // most likely first; ties by id
+  // Of a loop's token (token_loop.h): why its sequence has none, and will have none.
+  std::optional<Error> error;
 };
+
+// Whether a token can be chosen by logits [V]: none is NaN or +inf, and not all are -inf.
+bool usable(std::span<const float> logits);
 
 // Chooses tokens for one sequence. Deterministic: the same seed and logits give the same tokens.
 class Sampler {
  public:
   explicit Sampler(const SamplingParams& params);
 
-  // `logits` [V] are overwritten. `prompt` and `generated` are the tokens so far, for penalties. Of
-  // the tokens `allowed` (bit i % 32 of word i / 32; empty: all) one is chosen; fails with
-  // kInvalidArgument where there is none. Log-probabilities are of the model's own distribution.
+  // `logits` [V] are usable, and are overwritten. `prompt` and `generated` are the tokens so far,
+  // for penalties. Of the tokens `allowed` (bit i % 32 of word i / 32; empty: all) one is chosen;
+  // fails with kInvalidArgument where there is none. Log-probabilities are of the model's own
+  // distribution.
   SampledToken sample(std::span<float> logits, std::span<const int32_t> prompt,
                       std::span<const int32_t> generated, std::span<const uint32_t> allowed = {});
 

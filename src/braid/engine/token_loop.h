@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "braid/engine/sampling.h"
+#include "braid/tensor/dtype.h"
 
 namespace braid {
 
@@ -26,7 +27,12 @@ struct LoopRequest {
   int64_t limit = 0;                    // steps that may be asked for
   int mask_deadline_ms = 1000;          // from a step's logits to its masks, on a device
   bool trace = false;                   // keep when each step was put in and ran
+  DType kv_dtype = DType::f32;          // of the KV cache, for what errors say; the runner sets it
 };
+
+// kMalformed: what a model computed after so many tokens of a sequence is not usable (sampling.h).
+// Names the place, such as "step 3", and what may be the cause.
+Error not_numbers(std::string_view place, int64_t tokens, DType kv_dtype);
 
 // When a step was put in, waited for, and ran; seconds of the steady clock.
 struct LoopStep {
@@ -48,12 +54,13 @@ struct LoopStats {
 };
 
 // Where the next tokens come from. Ends with the request that it was made for; a sequence that has
-// no more to say goes on until then, and its tokens are dropped.
+// no more to say goes on until then, and its tokens are dropped. An error of one sequence is its
+// token's, then and from then on, and the others go on: logits that are not numbers (kMalformed), a
+// mask that allows no token (kInvalidArgument), fails, or comes too late for a device (kDeadline).
 class TokenLoop {
  public:
   virtual ~TokenLoop() = default;
-  // One token of each sequence, valid until the next call; at most `limit` times. Fails with
-  // kDeadline where a mask comes too late for a device, kInvalidArgument where one allows no token.
+  // One token of each sequence, or its error, valid until the next call; at most `limit` times.
   virtual std::span<const SampledToken> next() = 0;
   virtual LoopStats stats() const { return {}; }
 };

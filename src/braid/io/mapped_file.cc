@@ -66,26 +66,29 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   if (address == MAP_FAILED) {
     fail(ErrorCode::kResource, "{}: {} bytes cannot be mapped: {}", path, size, reason(errno));
   }
-  bytes_ = {static_cast<const std::byte*>(address), size};
+  mapping_ =
+      std::make_unique<KnownMapping>(path, std::span(static_cast<const std::byte*>(address), size));
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (!mapping_) return;
+  const std::span<const std::byte> bytes = mapping_->bytes();
+  mapping_.reset();  // before others may map something there
+  ::munmap(const_cast<std::byte*>(bytes.data()), bytes.size());
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+MappedFile::MappedFile(MappedFile&& other) noexcept = default;
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
-  std::swap(bytes_, other.bytes_);
+  std::swap(mapping_, other.mapping_);
   return *this;
 }
 
 void MappedFile::advise(int64_t offset, int64_t length, Advice advice) const {
   BRAID_CHECK(0 <= offset && 0 <= length && offset <= size() - length, "{} bytes at {} of {}",
               length, offset, path_);
-  braid::advise(bytes_.subspan(static_cast<size_t>(offset), static_cast<size_t>(length)), advice);
+  braid::advise(bytes().subspan(static_cast<size_t>(offset), static_cast<size_t>(length)), advice);
 }
 
 void advise(std::span<const std::byte> bytes, Advice advice) {

@@ -231,6 +231,10 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions&
   return text += decoder.finish();
 }
 
+std::span<const int32_t> Tokenizer::prefix() const {
+  return impl_->spec.prefix;
+}
+
 int32_t Tokenizer::vocab_size() const {
   return static_cast<int32_t>(impl_->spec.pieces.size());
 }

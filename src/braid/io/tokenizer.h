@@ -53,6 +53,8 @@ class Tokenizer {
   // Fails with kInvalidArgument on an id outside [0, vocab_size()).
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
+  // What EncodeOptions::add_special puts in front of a text: BOS, or nothing, or more.
+  std::span<const int32_t> prefix() const;
   int32_t vocab_size() const;
   const SpecialIds& special() const;
 

@@ -44,6 +44,28 @@ TEST_P(CudaModel, LogitsInEveryForm) {
   }
 }
 
+// Caches that are more precise than activations are not further from exact.
+TEST_P(CudaModel, LogitsWithCachesOfOtherDtypes) {
+  const Folder folder(GetParam() + "_kv");
+  write_hf_folder(load_random_model(GetParam()), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  const Golden golden = load_golden(GetParam());
+  const double tolerance = tolerance_of(loaded.model, golden);
+  for (const DType kv : {DType::f16, DType::f32}) {
+    for (int tp = 1; tp <= 2 && !cannot_run(tp); ++tp) {
+      SCOPED_TRACE(fmt::format("{}, tp {}", name(kv), tp));
+      RunnerConfig config = cuda_runner(tp);
+      config.cache.kv_dtype = kv;
+      Runner runner(loaded.model, config);
+      for (const Case& c : golden.cases) {
+        for (const size_t chunk : {512u, 7u, 1u}) {
+          expect_logits(golden, c, prompt_logits(runner, c.prompt, chunk), tolerance);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(CudaModel, RanksAgree) {
   if (const char* why = cannot_run(2)) GTEST_SKIP() << why;
   const Folder folder(GetParam() + "_tp");
@@ -122,13 +144,20 @@ double demo_rounding(const ModelConfig& config) {
 }
 
 // The best token is that of exact arithmetic wherever its lead is larger than rounding, in prefill
-// and token by token, on one GPU and on several.
+// and token by token, on one GPU and on several, in caches of each dtype.
 TEST_F(CudaDemo, TokensOfExactArithmetic) {
   constexpr size_t kTokens = 48;
   const DemoGolden golden = load_demo_golden();
   const double rounding = demo_rounding(loaded_->model.config());
-  for (int tp = 1; tp <= 3 && !cannot_run(tp); ++tp) {
-    Runner runner(loaded_->model, cuda_runner(tp));
+  std::vector<RunnerConfig> configs;
+  for (int tp = 1; tp <= 3 && !cannot_run(tp); ++tp) configs.push_back(cuda_runner(tp));
+  for (const DType kv : {DType::f16, DType::f32}) {
+    configs.push_back(cuda_runner(1));
+    configs.back().cache.kv_dtype = kv;
+  }
+  for (const RunnerConfig& config : configs) {
+    const std::string what = fmt::format("tp {}, KV in {}", config.tp, name(config.cache.kv_dtype));
+    Runner runner(loaded_->model, config);
     int decided = 0, all = 0;
     for (const DemoCase& c : golden.cases) {
       std::vector<int32_t> text = c.ids;
@@ -142,12 +171,12 @@ TEST_F(CudaDemo, TokensOfExactArithmetic) {
           ++decided;
           const auto best = std::max_element(row.begin(), row.end()) - row.begin();
           EXPECT_EQ(static_cast<int32_t>(best), c.greedy[t])
-              << "tp " << tp << ", chunk " << chunk << ", token " << t << " after '" << c.text
+              << what << ", chunk " << chunk << ", token " << t << " after '" << c.text
               << "', lead " << c.gaps[t];
         }
       }
     }
-    std::printf("tp %d: %d of %d places decided by more than rounding\n", tp, decided, all);
+    std::printf("%s: %d of %d places decided by more than rounding\n", what.c_str(), decided, all);
     EXPECT_GT(decided, all / 2);
   }
 }

@@ -6,9 +6,11 @@
 #include <random>
 #include <thread>
 
+#include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
+#include "golden/support/poisoned.h"
 #include "golden/support/random_model.h"
 #include "golden/support/texts.h"
 
@@ -156,12 +158,13 @@ TEST_P(CudaLoopTest, AMaskedTokenIsTheBestThatIsAllowed) {
   }
 }
 
+// Of the first sequence's error.
 ErrorCode code_of(TokenLoop& loop, int64_t tokens, std::string& text) {
-  try {
-    for (int64_t i = 0; i < tokens; ++i) loop.next();
-  } catch (const Error& e) {
-    text = e.what();
-    return e.code();
+  for (int64_t i = 0; i < tokens; ++i) {
+    const SampledToken& token = loop.next()[0];
+    if (!token.error) continue;
+    text = token.error->what();
+    return token.error->code();
   }
   return {};
 }
@@ -203,6 +206,59 @@ TEST_P(CudaLoopTest, AMaskThatIsLateEndsTheRequestAndNothingElse) {
   // And the runner goes on.
   texts.prefill();
   EXPECT_EQ(texts.run(texts.request(6))[0], want);
+}
+
+TEST(CudaLoopErrors, AnErrorOfOneSequenceIsItsOwn) {
+  if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
+  for (const std::string model : {"llama2_mha", "llama3_gqa"}) {
+    const Golden golden = load_golden(model);
+    const int32_t poison = unused_token(golden);
+    const Folder folder(model + "_poisoned");
+    write_hf_folder(poisoned_by(model, poison), folder.path());
+    const LoadedModel loaded(folder.path().string());
+    for (int tp = 1; tp <= 2 && !cannot_run(tp); ++tp) {
+      for (const DType kv : {DType::bf16, DType::f16, DType::f32}) {
+        for (const float temperature : {0.0f, 0.8f}) {
+          SCOPED_TRACE(
+              fmt::format("{}, tp {}, KV in {}, temperature {}", model, tp, name(kv), temperature));
+          RunnerConfig config = config_for(4);
+          config.device = gpus_for(tp);
+          config.tp = tp;
+          config.cache.kv_dtype = kv;
+          Runner runner(loaded.model, config);
+          expect_errors_of_their_own(runner, golden, poison, temperature);
+        }
+      }
+    }
+  }
+}
+
+// One sequence alone runs through other kernels than several.
+TEST(CudaLoopErrors, OneSequenceAloneEndsByItsErrorToo) {
+  if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
+  const Golden golden = load_golden("llama2_mha");
+  const int32_t poison = unused_token(golden);
+  const Folder folder("alone_poisoned");
+  write_hf_folder(poisoned_by("llama2_mha", poison), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  Engine engine(loaded.model, loaded.tokenizer,
+                {.device = {.cuda = true, .ids = {}}, .threads = 1});
+  std::vector<int32_t> bad = golden.cases[0].prompt;
+  bad.push_back(poison);
+  const Request good{.prompt = golden.cases[0].prompt, .max_tokens = 8, .ignore_eos = true};
+  const std::vector<int32_t> want = engine.generate(good).ids;
+  for (const float temperature : {0.0f, 0.8f}) {
+    try {
+      engine.generate({.prompt = bad, .sampling = {.temperature = temperature}});
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kMalformed);
+      EXPECT_TRUE(std::string_view(error.what())
+                      .starts_with(fmt::format("step 1, after {} tokens", bad.size())))
+          << error.what();
+    }
+    EXPECT_EQ(engine.generate(good).ids, want);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaLoopTest,

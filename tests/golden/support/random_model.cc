@@ -40,7 +40,9 @@ void write_safetensors(const fs::path& path, const RandomModel& model,
   nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
   std::vector<std::byte> data;
   for (const TensorSpec& spec : specs) {
-    const auto bytes = quantize_blocks(model.dtype, random_tensor(model.seed, spec));
+    std::vector<float> values = random_tensor(model.seed, spec);
+    if (model.edit) model.edit(spec, values);
+    const auto bytes = quantize_blocks(model.dtype, values);
     const size_t begin = data.size();
     data.insert(data.end(), bytes.begin(), bytes.end());
     header[spec.name] = {{"dtype", safetensors_name(model.dtype)},

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,8 @@ struct RandomModel {
   std::vector<TensorSpec> tensors;        // in the order of weights.json
   std::map<std::string, Checksum> files;  // safetensors files by name
   nlohmann::json gguf;                    // gguf.json
+  // Changes the values of a tensor that write_hf_folder writes; may be empty.
+  std::function<void(const TensorSpec& spec, std::span<float> values)> edit;
 
   // f32 values as the safetensors file holds them, rounded to `dtype`.
   std::vector<float> values(const TensorSpec& spec) const;

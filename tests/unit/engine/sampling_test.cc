@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -34,6 +35,63 @@ std::vector<double> softmax(double temperature) {
 TEST(Sampling, GreedyTakesTheFirstOfTheMostLikely) {
   std::vector<float> logits = {1, 3, 3, 2};
   EXPECT_EQ(Sampler({}).sample(logits, {}, {}).id, 1);
+}
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+TEST(Sampling, LogitsThatAreNumbersAreUsable) {
+  for (const size_t n : {size_t{1}, size_t{7}, size_t{1000}, size_t{49153}}) {
+    std::vector<float> logits(n, -3);
+    EXPECT_TRUE(usable(logits));
+    for (const size_t at : {size_t{0}, n / 2, n - 1}) {
+      for (const float bad : {NAN, -NAN, kInfinity}) {
+        logits[at] = bad;
+        EXPECT_FALSE(usable(logits)) << bad << " at " << at << " of " << n;
+      }
+      logits[at] = std::numeric_limits<float>::max();
+      EXPECT_TRUE(usable(logits));
+      std::vector<float> one(n, -kInfinity);
+      EXPECT_FALSE(usable(one));
+      one[at] = std::numeric_limits<float>::lowest();
+      EXPECT_TRUE(usable(one));
+    }
+  }
+}
+
+// Logits at the ends of what f32 holds, penalties and temperatures at the ends of what is allowed.
+TEST(Sampling, WhatIsAtTheEndsOfItsRangeIsDrawnFrom) {
+  const float most = std::numeric_limits<float>::max();
+  const float least = std::numeric_limits<float>::min();
+  const std::vector<float> row = {-kInfinity, -most, -1, 0, 1, most / 2};
+  const std::vector<int32_t> seen = {0, 1, 2, 3, 4, 5};
+  for (const float penalty : {least, 1.0f, most}) {
+    for (const float temperature : {0.0f, least, 1.0f, most}) {
+      for (const float top_p : {least, 0.5f, 1.0f}) {
+        for (const float min_p : {0.0f, least, 1.0f}) {
+          Sampler sampler({.temperature = temperature,
+                           .top_p = top_p,
+                           .min_p = min_p,
+                           .repetition_penalty = penalty,
+                           .frequency_penalty = 100,
+                           .logprobs = 2});
+          std::vector<float> logits = row;
+          const SampledToken token = sampler.sample(logits, seen, seen);
+          EXPECT_GE(token.id, 1) << penalty << " " << temperature << " " << top_p << " " << min_p;
+          EXPECT_LT(token.id, 6);
+          EXPECT_LE(token.logprob, 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(Sampling, AMaskThatLeavesOnlyWhatIsImpossibleAllowsNone) {
+  const std::vector<uint32_t> allowed = {0b101};
+  std::vector<float> logits = {-kInfinity, 1, -kInfinity};
+  for (const float temperature : {0.0f, 1.0f}) {
+    std::vector<float> row = logits;
+    EXPECT_THROW(Sampler({.temperature = temperature}).sample(row, {}, {}, allowed), Error);
+  }
 }
 
 TEST(Sampling, OnlyAllowedTokensAreChosenAndProbabilitiesStayTheModels) {

@@ -3,9 +3,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
 #include <system_error>
 #include <utility>
 
+#include "braid/backend/cpu/cpu_quota.h"
 #include "braid/base/error.h"
 
 namespace braid::cpu {
@@ -34,8 +36,12 @@ WaitPolicy policy_for(int threads, int total_threads, const WaitPolicy& dedicate
 
 int usable_cores() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
+  int cores = static_cast<int>(std::thread::hardware_concurrency());
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
+  if (const std::optional<double> quota = cpu_quota()) {
+    cores = static_cast<int>(std::min<double>(cores, std::ceil(*quota)));
+  }
+  return std::max(1, cores);
 }
 
 ThreadPool::ThreadPool(int threads, int total_threads)

@@ -62,7 +62,8 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
-// Cores that this process may run on (its affinity mask, at least 1).
+// Cores that this process can keep busy: those of its affinity mask, at most as many as its control
+// groups' CPU quota pays for (rounded up), at least 1.
 int usable_cores();
 
 }  // namespace braid::cpu

@@ -7,6 +7,7 @@
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
+#include "braid/kernels/cuda/sampling/params.h"
 
 namespace braid::cuda {
 namespace {
@@ -34,6 +35,8 @@ CudaLoop::CudaLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& f
       request_(std::move(request)),
       page_size_(page_size),
       tokens_(request_.sequences.size()),
+      status_(request_.sequences.size()),
+      errors_(request_.sequences.size()),
       generated_(request_.sequences.size()),
       step_(first),
       first_(first),
@@ -41,6 +44,9 @@ CudaLoop::CudaLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& f
   for (const LoopSequence& sequence : request_.sequences) {
     pages_.push_back(ceil_div(std::ssize(sequence.prompt) + 1, page_size_));
     masked_ |= static_cast<bool>(sequence.mask);
+  }
+  if (masked_) {
+    all_.assign(static_cast<size_t>(ceil_div(ranks_[0].step->output(0).cols(), 32)), ~0u);
   }
   for (const LoopRank& rank : ranks_) {
     const DeviceScope scope(rank.backend->device().id);
@@ -79,15 +85,37 @@ std::span<const SampledToken> CudaLoop::next() {
   if (more) enqueue();
   if (!masks_first) give_masks();
   const double wait_begin = request_.trace ? now() : 0;
-  ranks_[0].sampler->wait(read_, tokens_);
+  ranks_[0].sampler->wait(read_, tokens_, status_);
   if (request_.trace && read_ > first_) {
     LoopStep& times = trace_[read_ - first_ - 1].host;
     times.wait_begin = wait_begin;
     times.wait_end = now();
   }
+  for (size_t s = 0; s < tokens_.size(); ++s) {
+    if (!errors_[s]) errors_[s] = error_of(s, status_[s]);
+    tokens_[s].error = errors_[s];
+    if (masked_) generated_[s].push_back(tokens_[s].id);
+  }
   ++read_;
-  for (size_t s = 0; masked_ && s < tokens_.size(); ++s) generated_[s].push_back(tokens_[s].id);
   return tokens_;
+}
+
+std::optional<Error> CudaLoop::error_of(size_t s, uint32_t status) const {
+  const LoopSequence& sequence = request_.sequences[s];
+  if (status & kSampleMaskLate) {
+    return Error(ErrorCode::kDeadline,
+                 fmt::format("cuda:{}: the mask of sequence {} did not come within {} ms",
+                             ranks_[0].backend->device().id, s, request_.mask_deadline_ms));
+  }
+  if (status & kSampleNotFinite || (status & kSampleNoToken && !sequence.mask)) {
+    const auto done = static_cast<int64_t>(read_ - first_);
+    return not_numbers(fmt::format("step {}", done + 1), std::ssize(sequence.prompt) + done,
+                       request_.kv_dtype);
+  }
+  if (status & kSampleNoToken) {
+    return Error(ErrorCode::kInvalidArgument, std::string(kNoTokenAllowed));
+  }
+  return {};
 }
 
 bool CudaLoop::ready() const {
@@ -95,13 +123,19 @@ bool CudaLoop::ready() const {
       ranks_, [](const LoopRank& rank) { return replay_of(*rank.step).loop_ready(); });
 }
 
-// Of the step that is read next.
+// Of the step that is read next. The device waits for a mask of each sequence that has any, also
+// of one that has ended by an error.
 void CudaLoop::give_masks() {
   if (!masked_) return;
   for (size_t s = 0; s < request_.sequences.size(); ++s) {
     const TokenMask& mask = request_.sequences[s].mask;
     if (!mask) continue;
-    const std::span<const uint32_t> allowed = mask(generated_[s]);
+    std::span<const uint32_t> allowed = all_;
+    try {
+      if (!errors_[s]) allowed = mask(generated_[s]);
+    } catch (const Error& error) {
+      errors_[s] = error;
+    }
     for (const LoopRank& rank : ranks_) rank.sampler->allow(read_, s, allowed);
   }
 }

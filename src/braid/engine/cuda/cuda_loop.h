@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "braid/backend/cuda/cuda_replay.h"
@@ -38,6 +39,7 @@ class CudaLoop : public TokenLoop {
 
   void enqueue();
   void give_masks();
+  std::optional<Error> error_of(size_t sequence, uint32_t status) const;
   void reserve(size_t sequence, int64_t tokens);
   bool ready() const;
   CudaReplay::Hooks hooks(const LoopRank& rank) const;
@@ -49,11 +51,14 @@ class CudaLoop : public TokenLoop {
   std::vector<CudaReplay::Hooks> hooks_;         // [ranks]
   std::vector<int64_t> pages_;                   // [S], that the device knows
   std::vector<SampledToken> tokens_;             // [S], read last
+  std::vector<uint32_t> status_;                 // [S], of these: SampleStatus bits
+  std::vector<std::optional<Error>> errors_;     // [S], of sequences that have ended by one
   std::vector<std::vector<int32_t>> generated_;  // [S], where masks ask for them
   uint64_t& step_;                               // of the next token that is sampled
   const uint64_t first_;
   uint64_t read_;  // of the next token that is read
   bool masked_ = false;
+  std::vector<uint32_t> all_;  // a mask that allows all, where there are masks
   LoopStats stats_;
   double cpu_seconds_ = 0;
   OwnedEvent base_;  // at base_seconds_ of the host's clock

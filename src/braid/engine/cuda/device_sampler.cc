@@ -64,10 +64,9 @@ void DeviceSampler::begin(const LoopRequest& request, uint64_t first) {
   BRAID_CHECK(n <= static_cast<size_t>(desc_.capacity), "{} sequences, a sampler of {}", n,
               desc_.capacity);
   BRAID_CHECK(0 < request.mask_deadline_ms && request.mask_deadline_ms <= 3'600'000);
-  mask_deadline_ms_ = request.mask_deadline_ms;
   *counters_.host() = {.step = first, .rows = static_cast<int64_t>(n)};
   for (size_t s = 0; s < n; ++s) {
-    params_.host()[s] = to_device(request.sequences[s], mask_deadline_ms_);
+    params_.host()[s] = to_device(request.sequences[s], request.mask_deadline_ms);
     states_.host()[s] = {request.sequences[s].sampling.seed};
     mask_ready()[s] = 0;
   }
@@ -146,7 +145,8 @@ void DeviceSampler::release() {
   }
 }
 
-void DeviceSampler::wait(uint64_t step, std::span<SampledToken> tokens) const {
+void DeviceSampler::wait(uint64_t step, std::span<SampledToken> tokens,
+                         std::span<uint32_t> status) const {
   const auto end = std::chrono::steady_clock::now() + kDeadline;
   for (size_t s = 0; s < tokens.size(); ++s) {
     const auto row = static_cast<int32_t>(s);
@@ -160,7 +160,7 @@ void DeviceSampler::wait(uint64_t step, std::span<SampledToken> tokens) const {
     // A wait of a kernel that expired gives a token too, of void logits.
     if (s == 0) backend_.check_job();
     const SampleRecord& record = ring_.record(step, row);
-    if (params_.host()[s].mask_wait_us != 0) check_mask(record, s);
+    status[s] = record.status;
     tokens[s].id = record.id;
     if (params_.host()[s].logprobs < 0) continue;
     tokens[s].logprob = record.logprob;
@@ -168,16 +168,6 @@ void DeviceSampler::wait(uint64_t step, std::span<SampledToken> tokens) const {
     for (const SampleTop& top : ring_.tops(step, row)) {
       tokens[s].top.push_back({top.id, top.logprob});
     }
-  }
-}
-
-void DeviceSampler::check_mask(const SampleRecord& record, size_t sequence) const {
-  if (record.status & kSampleMaskLate) {
-    fail(ErrorCode::kDeadline, "cuda:{}: the mask of sequence {} did not come within {} ms",
-         backend_.device().id, sequence, mask_deadline_ms_);
-  }
-  if (record.status & kSampleNoToken) {
-    fail(ErrorCode::kInvalidArgument, "{}", kNoTokenAllowed);
   }
 }
 

@@ -36,9 +36,9 @@ class DeviceSampler {
   // Lets go of every step that waits for a mask.
   void release();
 
-  // Waits for the tokens of a step, which must have been enqueued. Fails with kDeadline, or as the
-  // device did.
-  void wait(uint64_t step, std::span<SampledToken> tokens) const;
+  // Waits for the tokens [S] of a step, which must have been enqueued, and SampleStatus bits [S]
+  // with them. Fails with kDeadline, or as the device did.
+  void wait(uint64_t step, std::span<SampledToken> tokens, std::span<uint32_t> status) const;
 
  private:
   // Values that the host sets between requests and the device works on: [n] of each.
@@ -63,7 +63,6 @@ class DeviceSampler {
   uint64_t* mask_ready() const { return reinterpret_cast<uint64_t*>(mask_ready_->data()); }
   uint32_t* masks() const { return reinterpret_cast<uint32_t*>(masks_->data()); }
   void count_prompts(const LoopRequest& request) const;
-  void check_mask(const SampleRecord& record, size_t sequence) const;
 
   CudaBackend& backend_;
   const SamplingDesc desc_;
@@ -80,7 +79,6 @@ class DeviceSampler {
   std::unique_ptr<DeviceMemory> ids_;         // pinned i32 [kStagedIds]: prompts on their way
   std::unique_ptr<DeviceMemory> workspace_;
   SampleRing ring_;
-  int mask_deadline_ms_ = 0;
 };
 
 }  // namespace braid::cuda

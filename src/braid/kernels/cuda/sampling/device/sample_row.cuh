@@ -34,8 +34,9 @@ __device__ inline float penalized(float x, uint32_t seen, const SamplerParams& p
     x = __fsub_rn(x, __fadd_rn(__fmul_rn(p.frequency_penalty, static_cast<float>(times)),
                                p.presence_penalty));
   }
-  if (seen == 0 || p.repetition_penalty == 1) return x;
-  return x > 0 ? __fdiv_rn(x, p.repetition_penalty) : __fmul_rn(x, p.repetition_penalty);
+  if (seen == 0 || p.repetition_penalty == 1 || x == -INFINITY) return x;
+  x = x > 0 ? __fdiv_rn(x, p.repetition_penalty) : __fmul_rn(x, p.repetition_penalty);
+  return fminf(fmaxf(x, -FLT_MAX), FLT_MAX);
 }
 
 template <bool kCluster>
