@@ -1,0 +1,135 @@
+#include "braid/schedule/schedule_bound.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "braid/ops/one_sided.h"
+#include "braid/ops/segment_attention.h"
+#include "braid/schedule/late_inputs.h"
+#include "braid/schedule/simulator.h"
+
+namespace braid {
+namespace {
+
+bool moves(const Op& op) {
+  return op.def == &ops::kPull || op.def == &ops::kPush;
+}
+
+// Bytes that a pull or a push moves, by LinkClass.
+std::array<double, 3> bytes_of_moves(const Program& program, const Op& op, const Topology& topology,
+                                     const Extents& extents) {
+  std::array<double, 3> bytes{};
+  const auto& attrs = op.attrs.as<ops::MoveAttrs>();
+  for (const ops::Move& move : attrs.moves) {
+    const ValueType& type = program.value(op.inputs[static_cast<size_t>(move.src)]).type;
+    const int64_t sequences = extents.of(type.axis, type.shape[0]);
+    bytes[static_cast<size_t>(topology.link(attrs.rank, move.peer))] +=
+        static_cast<double>(sequences * bytes_of(type.dtype, move.elems(type.shape[3])));
+  }
+  return bytes;
+}
+
+// Bytes that an attention call stores in the memory of other ranks of its machine.
+double bytes_of_stores(const Program& program, const Op& op, const Extents& extents) {
+  const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
+  const ValueType& state = program.value(op.inputs[0]).type;
+  const DType dtype = program.value(op.inputs[ops::SegmentAttentionAttrs::kFirstQ]).type.dtype;
+  int64_t elems = 0;
+  for (const ops::QSegment& s : attrs.q) {
+    elems += attrs.stored(s, extents.of(state.axis, state.shape[0]), state.shape[3]);
+  }
+  return static_cast<double>(bytes_of(dtype, elems));
+}
+
+// When a launch's work ends of which stage s is there from there[s] on, early work first: its early
+// results, and all.
+struct Ends {
+  double early = 0;
+  double all = 0;
+};
+Ends work_through(const StageShares& shares, double alone, std::span<const double> there) {
+  double now = there[0], early = 0, rest = 0;
+  Ends ends{.early = now, .all = 0};
+  for (size_t s = 0; s < there.size(); ++s) {
+    now = std::max(now, there[s]);
+    const double next = s + 1 < there.size() ? there[s + 1] : INFINITY;
+    early += shares.early.empty() ? 0 : alone * shares.early[s];
+    rest += shares.rest.empty() ? alone : alone * shares.rest[s];
+    for (double* work : {&early, &rest}) {
+      const double done = std::clamp(next - now, 0., *work);
+      *work -= done;
+      now += done;
+      if (work == &early && done > 0) ends.early = now;
+    }
+  }
+  ends.all = now;
+  if (shares.early.empty()) ends.early = now;
+  return ends;
+}
+
+double step_seconds(const Program& program, const Schedule& schedule, const Topology& topology,
+                    std::span<const Work> works, double compute,
+                    const std::array<LinkProfile, 3>& links) {
+  std::vector<double> flops;
+  double all = 0;
+  for (const Launch& launch : schedule.launches) {
+    const Op& op = schedule.op(program, launch);
+    const Cost cost = op.def->cost(op.attrs, program.input_types(op), program.output_types(op),
+                                   work_of(launch, works));
+    flops.push_back(cost.flops);
+    all += cost.flops;
+  }
+  // Of a stream: when its last launch ended, and when a transfer behind it may be asked for, which
+  // is together with a transfer before it.
+  std::array<double, kNumStreams> stream_free{}, stream_asks{};
+  std::array<double, 3> link_free{};
+  std::vector<double> ends, early;  // [launches]
+  for (size_t i = 0; i < schedule.launches.size(); ++i) {
+    const Launch& launch = schedule.launches[i];
+    const Op& op = schedule.op(program, launch);
+    const auto stream = static_cast<size_t>(launch.stream);
+    double begin = moves(op) ? stream_asks[stream] : stream_free[stream];
+    for (int awaited : launch.waits) begin = std::max(begin, ends[static_cast<size_t>(awaited)]);
+    if (launch.early >= 0) begin = std::max(begin, early[static_cast<size_t>(launch.early)]);
+    std::vector<double> there{begin};
+    for (int late : launch.late) there.push_back(std::max(begin, ends[static_cast<size_t>(late)]));
+    const double alone = all > 0 ? compute * flops[i] / all : 0;
+    const Ends worked = work_through(stage_shares(op, launch), alone, there);
+    double end = worked.all;
+    early.push_back(worked.early);
+    if (moves(op)) {
+      const auto bytes = bytes_of_moves(program, op, topology, work_of(launch, works).extents);
+      for (const LinkClass link : {LinkClass::machine, LinkClass::cluster}) {
+        const auto l = static_cast<size_t>(link);
+        if (bytes[l] == 0) continue;
+        link_free[l] = std::max(begin, link_free[l]) + bytes[l] / links[l].bytes_per_second;
+        end = std::max(end, link_free[l] + links[l].latency_seconds);
+      }
+    }
+    if (op.def == &ops::kSegmentAttention) {
+      const double bytes = bytes_of_stores(program, op, work_of(launch, works).extents);
+      const double speed = links[static_cast<size_t>(LinkClass::machine)].bytes_per_second;
+      if (bytes > 0) end = std::max(end, begin + bytes / speed);
+    }
+    stream_free[stream] = end;
+    stream_asks[stream] = moves(op) ? begin : end;
+    ends.push_back(end);
+  }
+  return ends.empty() ? 0 : *std::ranges::max_element(ends);
+}
+
+}  // namespace
+
+double schedule_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
+                     const Topology& topology, std::span<const Work> works, double compute,
+                     const std::array<LinkProfile, 3>& links) {
+  double worst = 0;
+  for (size_t r = 0; r < programs.size(); ++r) {
+    worst = std::max(
+        worst, step_seconds(programs[r], schedules[r], topology, works, compute, links) - compute);
+  }
+  return worst;
+}
+
+}  // namespace braid
