@@ -350,9 +350,11 @@ std::vector<LaunchCost> price_launches(const Program& program, const Schedule& s
   return costs;
 }
 
-SimulatedStep simulate(std::span<const Program* const> programs,
-                       std::span<const Schedule> schedules, std::span<const Work> works,
-                       const CostModel& model) {
+namespace {
+
+SimulatedStep simulate_step(std::span<const Program* const> programs,
+                            std::span<const Schedule> schedules, std::span<const Work> works,
+                            const CostModel& model, bool communication) {
   BRAID_CHECK(programs.size() == schedules.size());
   BRAID_CHECK(static_cast<int>(schedules.size()) == model.topology().ranks(),
               "{} ranks on a topology of {}", schedules.size(), to_string(model.topology()));
@@ -361,6 +363,10 @@ SimulatedStep simulate(std::span<const Program* const> programs,
   for (size_t r = 0; r < schedules.size(); ++r) {
     step.costs.push_back(
         price_launches(*programs[r], schedules[r], works, model, static_cast<int>(r)));
+    for (size_t i = 0; !communication && i < step.costs[r].size(); ++i) {
+      const Op& op = schedules[r].op(*programs[r], schedules[r].launches[i]);
+      step.costs[r][i] = without_communication(op, std::move(step.costs[r][i]));
+    }
     step.arena_bytes = std::max(step.arena_bytes, schedules[r].memory.arena_bytes);
     for (const LaunchCost& cost : step.costs[r]) {
       const double far = cost.machine + cost.cluster > 0 && cost.ranks > 1
@@ -382,13 +388,18 @@ SimulatedStep simulate(std::span<const Program* const> programs,
   return step;
 }
 
-std::vector<Overlap> overlaps_of(std::span<const Program* const> programs,
-                                 std::span<const Schedule> schedules, const SimulatedStep& step) {
-  std::vector<Overlap> overlaps;
-  for (size_t r = 0; r < schedules.size(); ++r) {
-    overlaps.push_back(overlap_of({programs[r], &schedules[r], step.times[r]}, step.costs[r]));
-  }
-  return overlaps;
+}  // namespace
+
+SimulatedStep simulate(std::span<const Program* const> programs,
+                       std::span<const Schedule> schedules, std::span<const Work> works,
+                       const CostModel& model) {
+  return simulate_step(programs, schedules, works, model, true);
+}
+
+SimulatedStep simulate_without_communication(std::span<const Program* const> programs,
+                                             std::span<const Schedule> schedules,
+                                             std::span<const Work> works, const CostModel& model) {
+  return simulate_step(programs, schedules, works, model, false);
 }
 
 }  // namespace braid
