@@ -323,35 +323,6 @@ class Simulation {
   size_t left_ = 0;
 };
 
-}  // namespace
-
-Work work_of(const Launch& launch, std::span<const Work> works) {
-  Work sum;
-  for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
-    const Work& work = works[static_cast<size_t>(mb)];
-    sum.extents += work.extents;
-    sum.attended += work.attended;
-    sum.kv_tokens += work.kv_tokens;
-  }
-  return sum;
-}
-
-std::vector<LaunchCost> price_launches(const Program& program, const Schedule& schedule,
-                                       std::span<const Work> works, const CostModel& model,
-                                       int rank) {
-  BRAID_CHECK(works.size() == schedule.micro_batches.size(), "work of {} micro-batches of {}",
-              works.size(), schedule.micro_batches.size());
-  std::vector<LaunchCost> costs;
-  costs.reserve(schedule.launches.size());
-  for (const Launch& launch : schedule.launches) {
-    costs.push_back(model.price(program, schedule.op(program, launch), work_of(launch, works),
-                                launch.stream, rank));
-  }
-  return costs;
-}
-
-namespace {
-
 SimulatedStep simulate_step(std::span<const Program* const> programs,
                             std::span<const Schedule> schedules, std::span<const Work> works,
                             const CostModel& model, bool communication) {
@@ -361,14 +332,17 @@ SimulatedStep simulate_step(std::span<const Program* const> programs,
   SimulatedStep step;
   step.times.resize(schedules.size());
   for (size_t r = 0; r < schedules.size(); ++r) {
-    step.costs.push_back(
-        price_launches(*programs[r], schedules[r], works, model, static_cast<int>(r)));
-    for (size_t i = 0; !communication && i < step.costs[r].size(); ++i) {
-      const Op& op = schedules[r].op(*programs[r], schedules[r].launches[i]);
-      step.costs[r][i] = without_communication(op, std::move(step.costs[r][i]));
+    BRAID_CHECK(works.size() == schedules[r].micro_batches.size(), "work of {} micro-batches of {}",
+                works.size(), schedules[r].micro_batches.size());
+    std::vector<LaunchCost>& costs = step.costs.emplace_back();
+    for (const Launch& launch : schedules[r].launches) {
+      const Op& op = schedules[r].op(*programs[r], launch);
+      costs.push_back(model.price(*programs[r], op, work_of(launch, works), launch.stream,
+                                  static_cast<int>(r)));
+      if (!communication) costs.back() = without_communication(op, std::move(costs.back()));
     }
     step.arena_bytes = std::max(step.arena_bytes, schedules[r].memory.arena_bytes);
-    for (const LaunchCost& cost : step.costs[r]) {
+    for (const LaunchCost& cost : costs) {
       const double far = cost.machine + cost.cluster > 0 && cost.ranks > 1
                              ? std::max(0, cost.ranks - model.topology().devices) /
                                    static_cast<double>(cost.ranks - 1)
@@ -389,6 +363,17 @@ SimulatedStep simulate_step(std::span<const Program* const> programs,
 }
 
 }  // namespace
+
+Work work_of(const Launch& launch, std::span<const Work> works) {
+  Work sum;
+  for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
+    const Work& work = works[static_cast<size_t>(mb)];
+    sum.extents += work.extents;
+    sum.attended += work.attended;
+    sum.kv_tokens += work.kv_tokens;
+  }
+  return sum;
+}
 
 SimulatedStep simulate(std::span<const Program* const> programs,
                        std::span<const Schedule> schedules, std::span<const Work> works,

@@ -42,9 +42,4 @@ SimulatedStep simulate_without_communication(std::span<const Program* const> pro
 // The work of a launch: of all its micro-batches together.
 Work work_of(const Launch& launch, std::span<const Work> works);
 
-// What every launch of a rank costs alone, [launches].
-std::vector<LaunchCost> price_launches(const Program& program, const Schedule& schedule,
-                                       std::span<const Work> works, const CostModel& model,
-                                       int rank = 0);
-
 }  // namespace braid
