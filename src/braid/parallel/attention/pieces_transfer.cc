@@ -105,7 +105,7 @@ void AttentionPieces::pull_ring_once(int k, int i, ValueId class_k, ValueId clas
   std::vector<ValueId> inputs{buffer(ring_k, i), buffer(ring_v, i), in_.k, in_.v};
   if (class_fetched) inputs.insert(inputs.end(), {class_k, class_v});
   const int first_handed = static_cast<int>(inputs.size());
-  const std::vector<int> steps = fetched(i);
+  const std::vector<int>& steps = fetched(i);
   for (int step : steps) {
     inputs.insert(inputs.end(), {buffer(ring_k, step), buffer(ring_v, step)});
   }
@@ -113,8 +113,8 @@ void AttentionPieces::pull_ring_once(int k, int i, ValueId class_k, ValueId clas
   for (int x = 0; x < world(); ++x) {
     crosses = crosses || mesh_.topology.link(x, ring_step(x, i).from) == LinkClass::cluster;
   }
-  // On the links' stream a fetch does not queue behind what is handed on inside machines. With a
-  // torus, keys of later classes are there.
+  // A fetch does not queue behind keys that are handed on. With a torus it stays in the ring's
+  // stream, since the links' stream carries later classes first.
   const bool apart = crosses && hands_on() && T() == 1;
   emit(ops::kPull, inputs, apart ? kLinkTag : kRingTag, [&](int x) {
     const SequenceMesh::RingStep& step = ring_step(x, i);

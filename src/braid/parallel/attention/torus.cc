@@ -12,8 +12,9 @@
 //            their way to their owners
 // Where one call takes queries and keys as they come (attend_at_once, ring_at_once), all of it is
 // one call, and keys from other machines come in parts. Inside a stage the ring steps follow each
-// other, the next step's keys on their way. With T = 1 the first stage is all there is, which is
-// USP and TAS: they differ in where the groups lie.
+// other, the next step's keys on their way; keys of other machines come to a machine once and
+// are handed on inside it. With T = 1 the first stage is all there is, which is USP and TAS: they
+// differ in where the groups lie.
 namespace braid {
 namespace {
 
@@ -190,21 +191,18 @@ class Lowering {
   void meet_to_hand_on(int k, int i) {
     KeyClass& keys = keys_[k];
     if (keys.ring_k[i - 1] != kNoValue) return;
-    std::vector<ValueId> ready;
-    const auto known = [&](const std::vector<ValueId>& list, int step) {
-      return std::ranges::count(list, keys.ring_k[step - 1]) > 0;
+    const auto handed_on = [&](int step) {
+      return std::ranges::count(keys.handed_on, keys.ring_k[step - 1]) > 0;
     };
+    std::vector<ValueId> ready;
     for (int step : p_.fetched(i)) {
-      if (known(keys.handed_on, step)) continue;
+      if (handed_on(step)) continue;
       ready.insert(ready.end(), {keys.ring_k[step - 1], keys.ring_v[step - 1]});
     }
     keys.handed_on.insert(keys.handed_on.end(), ready.begin(), ready.end());
     std::vector<int> steps;
     for (int j = i; j < p_.R(); ++j) {
-      const std::vector<int>& from = p_.fetched(j);
-      if (keys.ring_k[j - 1] == kNoValue && std::ranges::all_of(from, [&](int step) {
-            return step < i && known(keys.handed_on, step);
-          })) {
+      if (keys.ring_k[j - 1] == kNoValue && std::ranges::all_of(p_.fetched(j), handed_on)) {
         steps.push_back(j);
       }
     }
