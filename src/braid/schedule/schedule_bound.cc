@@ -122,8 +122,8 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
 }  // namespace
 
 double schedule_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
-                     const Topology& topology, std::span<const Work> works, double compute,
-                     const std::array<LinkProfile, 3>& links) {
+                      const Topology& topology, std::span<const Work> works, double compute,
+                      const std::array<LinkProfile, 3>& links) {
   double worst = 0;
   for (size_t r = 0; r < programs.size(); ++r) {
     worst = std::max(

@@ -21,9 +21,9 @@ struct RankTimes {
 
 // A step's timeline on all ranks, measured or simulated: what a trace file shows.
 struct Timeline {
-  std::string title;                 // "measured", "simulated on h100"
-  std::vector<RankTimes> ranks;      // begins need not be at 0
-  std::vector<Work> works;           // [micro-batches]
+  std::string title;             // "measured", "simulated on h100"
+  std::vector<RankTimes> ranks;  // begins need not be at 0
+  std::vector<Work> works;       // [micro-batches]
 };
 
 // What a rank did beside its launches: "step 12".
