@@ -74,26 +74,17 @@ void compare(const Model& model, const Profile& profile, const Options& o, Ratio
     }
     std::vector<const Program*> programs;
     std::vector<Schedule> schedules;
-    Overlap measured;
     const std::span<const Work> works = runner.last_works();
     for (int r = 0; r < o.tp; ++r) {
       const Runner::Step step = runner.last_step(r);
       programs.push_back(&step.executor->program());
       schedules.push_back(step.executor->schedule());
-      measured += overlap_of(RankTimes{programs.back(), &schedules.back(), step.times},
-                             price_launches(*programs.back(), schedules.back(), works, costs));
     }
     const SimulatedStep step = simulate(programs, schedules, works, costs);
     const double seconds = median(real);
     std::printf("  %-30s real %9.3f ms  simulated %9.3f ms  ratio %.3f\n", w.name, seconds * 1e3,
                 step.seconds * 1e3, step.seconds / seconds);
     ratios[w.name].push_back(step.seconds / seconds);
-    if (o.tp > 1) {
-      Overlap simulated;
-      for (const Overlap& rank : overlaps_of(programs, schedules, step)) simulated += rank;
-      std::printf("      real:      %s\n      simulated: %s\n", to_string(measured).c_str(),
-                  to_string(simulated).c_str());
-    }
     if (!o.kinds) continue;
     std::map<std::string, std::pair<double, double>> kinds;
     for (size_t t = 0; t < launches.size(); ++t) {
@@ -147,11 +138,9 @@ void measure_speed() {
       samples.push_back(
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
-    Overlap overlap;
-    for (const Overlap& o : overlaps_of(programs, forward.schedules, step)) overlap += o;
-    std::printf("%-16s %zu launches x %d ranks: simulated in %.0f us; step %.3f ms, %s\n",
-                name.c_str(), forward.schedules[0].launches.size(), kRanks, median(samples) * 1e6,
-                step.seconds * 1e3, to_string(overlap).c_str());
+    std::printf("%-16s %zu launches x %d ranks: simulated in %.0f us; step %.3f ms\n", name.c_str(),
+                forward.schedules[0].launches.size(), kRanks, median(samples) * 1e6,
+                step.seconds * 1e3);
   }
 }
 

@@ -15,11 +15,8 @@
 #include "braid/fabric/host_barrier.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/register.h"
-#include "braid/ops/one_sided.h"
 #include "braid/ops/segment_attention.h"
 #include "braid/runtime/executor.h"
-#include "braid/schedule/exposed_bound.h"
-#include "braid/schedule/overlap.h"
 
 namespace braid::app {
 namespace {
@@ -53,11 +50,7 @@ struct GpuRank {
       return [probe](const cuda::LaunchContext& context) { probe->launch(context); };
     };
     table.add(ops::kSegmentAttention.kind, attention);
-    for (const OpDef* def : {&ops::kPull, &ops::kPush, &ops::kSync}) {
-      cuda::Kernel kernel = silent.at(def->kind);
-      kernel.bind = [](const cuda::LaunchArgs&) { return [](const cuda::LaunchContext&) {}; };
-      silent.add(def->kind, kernel);
-    }
+    cuda::drop_communication(silent);
     const cuda::Watch watch = [&endpoint] { endpoint.check(); };
     backend = std::make_unique<DeviceBackend>(table, watch, part);
     silent_backend = std::make_unique<DeviceBackend>(silent, watch, part);
@@ -156,11 +149,6 @@ class Modes : public CudaModes {
       const auto r = static_cast<size_t>(e.rank());
       run_rank(e, *ranks[r], *plan, report, samples[r], mutex);
     });
-    for (size_t r = 0; r < P; ++r) {
-      const Overlap overlap =
-          overlap_of({&plan->programs[r], &plan->schedules[r], report.times[r]});
-      report.share += overlap.share() / static_cast<double>(P);
-    }
     // Of the slowest rank: that a faster GPU waits for a slower one is no communication.
     std::vector<StepTime> steps;
     for (const auto& turn : turns_) {

@@ -6,6 +6,7 @@
 
 #include "braid/backend/cpu/cpu_backend.h"
 #include "braid/backend/null/null_backend.h"
+#include "braid/fabric/host_barrier.h"
 #include "braid/fabric/local/run_ranks.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cpu/register.h"
@@ -31,10 +32,16 @@ SequenceAttention attention_of(const AttentionBench& o, int P, DType dtype) {
   return a;
 }
 
-void add_times(ModeReport& report, const Overlap& overlap) {
-  report.compute = std::max(report.compute, overlap.computation);
-  report.exposed = std::max(report.exposed, overlap.exposed());
-  report.share += overlap.share();
+// From the first launch to the last.
+double span_of(std::span<const std::vector<LaunchTime>> ranks) {
+  double begin = INFINITY, end = 0;
+  for (const auto& rank : ranks) {
+    for (const LaunchTime& t : rank) {
+      begin = std::min(begin, t.begin);
+      end = std::max(end, t.end);
+    }
+  }
+  return end - begin;
 }
 
 void fill(const TensorView& view, uint64_t seed) {
@@ -45,14 +52,22 @@ void fill(const TensorView& view, uint64_t seed) {
 
 struct CpuRank {
   CpuRank(fabric::Endpoint& endpoint, const Mesh& mesh, int threads, int total)
-      : table(threads), pool(threads, total), comms(endpoint, mesh), backend(table, pool) {
-    cpu::add_cpu_kernels(table);
-    cpu::add_one_sided_kernels(table, endpoint, comms);
+      : table(threads),
+        silent(threads),
+        pool(threads, total),
+        comms(endpoint, mesh),
+        backend(table, pool),
+        silent_backend(silent, pool) {
+    for (cpu::KernelTable* t : {&table, &silent}) {
+      cpu::add_cpu_kernels(*t);
+      cpu::add_one_sided_kernels(*t, endpoint, comms);
+    }
+    cpu::drop_communication(silent);
   }
-  cpu::KernelTable table;
+  cpu::KernelTable table, silent;  // silent: nothing is communicated
   cpu::ThreadPool pool;
   cpu::MeshComms comms;
-  cpu::CpuBackend backend;
+  cpu::CpuBackend backend, silent_backend;
 };
 
 }  // namespace
@@ -103,9 +118,9 @@ ModeReport predict(const AttentionBench& o, SpMode mode, const Topology& topolog
   report.seconds = step.seconds;
   report.bytes = step.wire_bytes;
   report.times = step.times;
-  const auto overlaps = overlaps_of(programs, made.schedules, step);
-  for (const Overlap& overlap : overlaps) add_times(report, overlap);
-  report.share /= static_cast<double>(overlaps.size());
+  report.compute =
+      simulate_without_communication(programs, made.schedules, made.works(), model).seconds;
+  report.exposed = report.seconds - report.compute;
   return report;
 }
 
@@ -131,14 +146,18 @@ ModeReport measure(const AttentionBench& o, SpMode mode, Topology topology) {
   const ModePlan& made = *shared;
   ModeReport report = report_of(shared);
   // [repetitions][ranks][launches]; the first run warms up.
-  std::vector<std::vector<std::vector<LaunchTime>>> times(
-      static_cast<size_t>(o.repetitions) + 1,
-      std::vector<std::vector<LaunchTime>>(static_cast<size_t>(P)));
+  using Runs = std::vector<std::vector<std::vector<LaunchTime>>>;
+  Runs times(static_cast<size_t>(o.repetitions) + 1,
+             std::vector<std::vector<LaunchTime>>(static_cast<size_t>(P)));
+  Runs silent_times = times;
+  std::vector<std::array<double, 3>> bytes(static_cast<size_t>(P));  // of the last run
   fabric::run_ranks(world, [&](fabric::Endpoint& endpoint) {
     const auto r = static_cast<size_t>(endpoint.rank());
-    Executor executor(made.programs[r], made.schedules[r], ranks[r]->backend, {},
-                      std::make_unique<fabric::SymmetricMemory>(
-                          endpoint, made.schedules[r].memory.arena_bytes, "arena"));
+    const auto arena = std::make_shared<fabric::SymmetricMemory>(
+        endpoint, made.schedules[r].memory.arena_bytes, "arena");
+    Executor executor(made.programs[r], made.schedules[r], ranks[r]->backend, {}, arena);
+    Executor silent(made.programs[r], made.schedules[r], ranks[r]->silent_backend, {}, arena);
+    fabric::HostBarrier meeting(endpoint);
     uint64_t seed = r;
     for (const char* name : {"q", "k", "v"}) fill(executor.input(name), ++seed);
     if (o.text > 0) {
@@ -149,33 +168,30 @@ ModeReport measure(const AttentionBench& o, SpMode mode, Topology topology) {
       endpoint.traffic().reset();
       executor.run(made.counts, run[r]);
     }
-  });
-  for (int r = 0; r < P; ++r) {
-    for (const auto& entry : world.endpoint(r).traffic().entries()) {
+    for (const auto& entry : endpoint.traffic().entries()) {
       if (entry.verb == fabric::Verb::signal) continue;
-      report.bytes[static_cast<size_t>(entry.link)] += static_cast<double>(entry.bytes);
+      bytes[r][static_cast<size_t>(entry.link)] += static_cast<double>(entry.bytes);
     }
-  }
-  // The median run, from the first launch of any rank to the last.
-  std::vector<std::pair<double, size_t>> runs;
-  for (size_t i = 1; i < times.size(); ++i) {
-    double begin = INFINITY, end = 0;
-    for (const auto& rank : times[i]) {
-      for (const LaunchTime& t : rank) {
-        begin = std::min(begin, t.begin);
-        end = std::max(end, t.end);
-      }
+    for (auto& run : silent_times) {
+      run[r].resize(made.schedules[r].launches.size());
+      meeting.wait();
+      silent.run(made.counts, run[r]);
     }
-    runs.emplace_back(end - begin, i);
+  });
+  for (const auto& rank : bytes) {
+    for (size_t link = 0; link < rank.size(); ++link) report.bytes[link] += rank[link];
   }
-  std::ranges::sort(runs);
-  const auto [seconds, index] = runs[runs.size() / 2];
+  const auto median_run = [](const Runs& all) {
+    std::vector<std::pair<double, size_t>> runs;
+    for (size_t i = 1; i < all.size(); ++i) runs.emplace_back(span_of(all[i]), i);
+    std::ranges::sort(runs);
+    return runs[runs.size() / 2];
+  };
+  const auto [seconds, index] = median_run(times);
   report.seconds = seconds;
   report.times = times[index];
-  for (size_t r = 0; r < static_cast<size_t>(P); ++r) {
-    add_times(report, overlap_of({&made.programs[r], &made.schedules[r], times[index][r]}));
-  }
-  report.share /= P;
+  report.compute = median_run(silent_times).first;
+  report.exposed = report.seconds - report.compute;
   return report;
 }
 

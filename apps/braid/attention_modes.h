@@ -57,15 +57,13 @@ struct ModePlan {
 struct ModeReport {
   SpDegrees degrees;
   double seconds = 0;
-  double compute = 0;  // of a rank's attention launches
-  double exposed = 0;
-  double share = 0;                            // of what could be hidden
+  double compute = 0;                          // the step with communication that takes no time
+  double exposed = 0;                          // seconds - compute
   std::array<double, 3> bytes{};               // by link class, counted or simulated, of all ranks
   std::array<double, 3> analytic{};            // by the closed form
   std::vector<std::vector<LaunchTime>> times;  // [ranks][launches]
   std::shared_ptr<const ModePlan> plan;        // what ran
-  // On GPUs only. `compute` is there what the attention launches take inside the step; where one
-  // waits for late inputs itself, `alone`.
+  // On GPUs only. `compute` is there what the attention launches take inside the step.
   double alone = 0;     // the step without its communication
   double plain = 0;     // one call over all of a rank's work; 0: not measured
   double error = 0;     // largest difference from one GPU's result, of the sampled rows

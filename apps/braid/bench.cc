@@ -32,6 +32,7 @@ struct BenchOptions {
   int64_t chunk = 0;  // 0: the engine's
   int repetitions = 5;
   bool json = false;
+  bool no_communication = false;
   ParallelOptions parallel;
 
   int64_t most_sequences() const { return std::ranges::max(batches); }
@@ -98,6 +99,7 @@ Result measure(Engine& engine, const BenchOptions& o, int64_t tokens, bool decod
   Result result{
       .name = fmt::format("{}{}", decode ? "tg" : "pp", tokens), .tokens = tokens, .batch = batch};
   if (o.depth > 0) result.name += fmt::format(" @ d{}", o.depth);
+  if (o.no_communication) result.name += ", no communication";
   engine.advance(0, o.depth, engine.prefill_chunk(), batch);
   // Warm up. On a GPU a step's first run loads kernels, its second becomes a graph.
   for (int i = 0; i < (o.parallel.device == "cpu" ? 1 : 2); ++i) {
@@ -185,6 +187,9 @@ std::string table(const EngineConfig& config, const Engine& engine, const Model&
         engine.threads(), r.batch, r.name, r.mean(), r.spread(), 1e3 * r.step_seconds(),
         floor_text(r, roof));
   }
+  if (!config.communication) {
+    out += "ranks exchange nothing: results are wrong, times alone mean something\n";
+  }
   for (const Result& r : results) {
     if (r.loop.steps == 0) continue;
     const auto layers = static_cast<double>(model.config().layers);
@@ -219,11 +224,17 @@ nlohmann::ordered_json json_report(const EngineConfig& config, const Engine& eng
     }
     tests.push_back(std::move(test));
   }
-  return {{"model", model.config().name},     {"weight_bytes", model.weight_bytes()},
-          {"parameters", model.parameters()}, {config.sp ? "sp" : "tp", config.tp},
-          {"threads", engine.threads()},      {"kv_dtype", name(engine.kv_dtype())},
-          {"read_bandwidth", roof.bytes},     {"product_rate", roof.flops},
-          {"tests", std::move(tests)},        {"peak_rss_mb", peak_rss_mb()}};
+  return {{"model", model.config().name},
+          {"communication", config.communication},
+          {"weight_bytes", model.weight_bytes()},
+          {"parameters", model.parameters()},
+          {config.sp ? "sp" : "tp", config.tp},
+          {"threads", engine.threads()},
+          {"kv_dtype", name(engine.kv_dtype())},
+          {"read_bandwidth", roof.bytes},
+          {"product_rate", roof.flops},
+          {"tests", std::move(tests)},
+          {"peak_rss_mb", peak_rss_mb()}};
 }
 
 Roof measure_roof(const Engine& engine, const EngineConfig& config) {
@@ -268,6 +279,11 @@ void bench(const BenchOptions& o) {
   config.max_context = o.depth + std::max(o.prompt, o.decode) + 1;
   config.sequences = o.decode > 0 ? o.most_sequences() : 1;
   if (o.chunk > 0) config.prefill_chunk = o.chunk;
+  if (o.no_communication && config.tp == 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "--no-communication: one rank has none; --tp, --sp with --ranks, or GPUs make several");
+  }
+  config.communication = !o.no_communication;
   Engine engine(model, nullptr, config);
   std::vector<Result> results;
   if (o.prompt > 0) {
@@ -313,6 +329,9 @@ void add_bench(CLI::App& app) {
       ->capture_default_str();
   command->add_option("-r", options->repetitions, "repetitions")->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
+  command->add_flag(
+      "--no-communication", options->no_communication,
+      "communication does nothing: what free communication would give; wrong results");
   add_parallel(*command, options->parallel);
   add_sequence(*command, options->parallel);
   command->footer(

@@ -77,8 +77,7 @@ std::optional<DType> parse_kv_dtype(const std::string& text) {
 Timeline timeline_of(const Runner& runner, int ranks) {
   Timeline timeline{.title = "measured",
                     .ranks = {},
-                    .works = {runner.last_works().begin(), runner.last_works().end()},
-                    .model = runner.cost_model()};
+                    .works = {runner.last_works().begin(), runner.last_works().end()}};
   for (int r = 0; r < ranks; ++r) {
     const Runner::Step step = runner.last_step(r);
     if (step.executor == nullptr) continue;  // it had no part in it

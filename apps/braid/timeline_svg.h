@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "braid/schedule/overlap.h"
+#include "braid/schedule/trace.h"
 
 namespace braid::app {
 

@@ -79,6 +79,38 @@ TEST_F(BenchRandomCliTest, DecodesSeveralSequencesTogether) {
   }
 }
 
+// The third number of the gain, for tensor and sequence parallelism.
+TEST_F(BenchRandomCliTest, RunsWithoutCommunication) {
+  for (const char* ranks : {"--tp 2", "--sp ring --ranks 2", "--sp ulysses --ranks 2"}) {
+    SCOPED_TRACE(ranks);
+    const std::string command =
+        bench() + "--random-weights --threads 1 --no-communication " + ranks;
+    const Outcome o = braid(command + " --json");
+    ASSERT_EQ(o.status, 0) << o.err;
+    const json report = json::parse(o.out);
+    EXPECT_EQ(report["communication"], false);
+    for (const json& test : report["tests"]) {
+      EXPECT_THAT(test["name"].get<std::string>(), testing::HasSubstr(", no communication"));
+    }
+    const Outcome text = braid(command);
+    ASSERT_EQ(text.status, 0) << text.err;
+    EXPECT_THAT(text.out, testing::HasSubstr("results are wrong"));
+  }
+}
+
+// With messages of a fifth of a second each, five in a step.
+TEST_F(BenchRandomCliTest, WithoutCommunicationNoMessageIsWaitedFor) {
+  const std::string command =
+      bench() + "--random-weights --threads 1 --tp 2 --link-gbps 1 --link-us 2e5 --json ";
+  const json with = json::parse(braid(command).out);
+  const json without = json::parse(braid(command + "--no-communication").out);
+  EXPECT_EQ(with["communication"], true);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_LT(without["tests"][i]["step_ms"].get<double>(),
+              with["tests"][i]["step_ms"].get<double>() / 2);
+  }
+}
+
 TEST_F(BenchRandomCliTest, PrintsATable) {
   const Outcome o = braid(bench() + "--random-weights");
   ASSERT_EQ(o.status, 0) << o.err;
@@ -98,6 +130,9 @@ TEST_F(BenchRandomCliTest, WrongUseGetsOneLine) {
   expect_refused(bench() + "--random-weights --weights i32", 2, "--weights 'i32': f32, f16, bf16");
   expect_refused(bench() + "--random-weights --weights q4_k", 2, "no whole blocks of q4_k (256)");
   expect_refused("bench --weights q8_0 -m " + hf(), 2, "--weights");
+  const std::string silent = bench() + "--random-weights --no-communication ";
+  expect_refused(silent, 2, "--no-communication: one rank has none");
+  expect_refused(silent + "--tp 2 --schedule gemm_collective", 1, "'linear_all_reduce'");
   expect_refused("bench --random-weights", 2, "one of --model and --config");
   expect_refused("bench --random-weights -m " + hf(), 2, "--config");
   expect_refused("bench --layers 1 -m " + hf(), 2, "--config");

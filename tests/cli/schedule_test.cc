@@ -61,8 +61,13 @@ TEST_F(ScheduleCliTest, PlanPricesEveryStrategyAndAutoTakesTheCheapest) {
       const Outcome o = braid(fmt::format(
           "plan --config {} --tp 4 --tokens {} --schedule {} --json", llama(), tokens, name));
       ASSERT_EQ(o.status, 0) << o.err;
-      const double ms = json::parse(o.out).at("simulated_ms");
+      const json report = json::parse(o.out);
+      const double ms = report.at("simulated_ms");
       EXPECT_GT(ms, 0);
+      const double in_order = report.at("sequential_ms");
+      const double without = report.at("sequential_without_communication_ms");
+      EXPECT_LT(without, in_order);
+      EXPECT_NEAR(report.at("communication_gain"), (in_order - ms) / (in_order - without), 1e-9);
       if (name == "sequential") sequential = ms;
       if (name == "auto") {
         chosen = ms;

@@ -31,9 +31,11 @@ class CpuRank : public Rank {
       comms[s] = comms_[s].get();
     }
     cpu::add_comm_kernels(table_, comms);
-    if (!config.sequence) return;
-    groups_.emplace(endpoint_, *config.sequence);
-    cpu::add_one_sided_kernels(table_, endpoint_, *groups_);
+    if (config.sequence) {
+      groups_.emplace(endpoint_, *config.sequence);
+      cpu::add_one_sided_kernels(table_, endpoint_, *groups_);
+    }
+    if (!config.communication) cpu::drop_communication(table_);
   }
 
   Backend& backend() override { return backend_; }

@@ -80,7 +80,8 @@ Engine::Engine(const Model& model, const Tokenizer* tokenizer, const EngineConfi
                                                          .schedule = config_.schedule,
                                                          .links = config_.links,
                                                          .profile = config_.profile,
-                                                         .on_step = config_.on_step});
+                                                         .on_step = config_.on_step,
+                                                         .communication = config_.communication});
 }
 
 void Engine::check_prompt(const Request& request) const {

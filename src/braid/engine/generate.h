@@ -30,6 +30,7 @@ struct EngineConfig {
   std::function<void(const Runner&)> on_step;  // after each step, with its times; may be empty
   // After each answer that a device made, with its steps; may be empty.
   std::function<void(const LoopStats&)> on_loop;
+  bool communication = true;  // WorldConfig says what false does: wrong results
 };
 
 struct Request {

@@ -67,7 +67,8 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
                               .threads = c.threads,
                               .links = c.links,
                               .deadline_ms = c.deadline_ms,
-                              .sequence = mesh ? std::optional(mesh->mesh) : std::nullopt};
+                              .sequence = mesh ? std::optional(mesh->mesh) : std::nullopt,
+                              .communication = c.communication};
   return c.device.cuda ? make_cuda_world(model, config, c.device) : make_cpu_world(model, config);
 }
 
@@ -260,10 +261,6 @@ Runner::Step Runner::last_step(int rank) const {
 
 std::span<const Work> Runner::last_works() const {
   return impl_->cut.works();
-}
-
-const CostModel* Runner::cost_model() const {
-  return impl_->model ? &*impl_->model : nullptr;
 }
 
 const ForwardPlanner& Runner::planner() const {

@@ -22,11 +22,12 @@ struct RunnerConfig {
   int threads = 1;                     // of each rank
   std::optional<SequenceParallel> sp;  // ranks divide the tokens of a prompt, not the weights
   CacheShape cache;
-  std::string schedule = "sequential";  // a strategy's name, a library's path, or "auto"
-  fabric::LinkModel links;              // between ranks, where they are emulated
-  std::optional<Profile> profile;       // of this machine: what `auto` prices with, and traces
+  std::string schedule = "sequential";         // a strategy's name, a library's path, or "auto"
+  fabric::LinkModel links;                     // between ranks, where they are emulated
+  std::optional<Profile> profile;              // of this machine: what `auto` prices with
   std::function<void(const Runner&)> on_step;  // after each step, with its times; may be empty
   int64_t deadline_ms = 60000;  // of a wait for another rank; in kernels 10 s at most
+  bool communication = true;    // as of WorldConfig
 };
 
 // Whether such a job chooses by simulation: it then needs a profile.
@@ -65,7 +66,6 @@ class Runner {
   };
   Step last_step(int rank) const;
   std::span<const Work> last_works() const;  // [micro-batches]
-  const CostModel* cost_model() const;       // null without config.profile
 
   // What was planned so far: for `auto` what each candidate would take, then each plan in the
   // cache.

@@ -21,6 +21,10 @@ struct WorldConfig {
   fabric::LinkModel links;
   int64_t deadline_ms = 60000;   // of a wait for another rank; in kernels 10 s at most
   std::optional<Mesh> sequence;  // ranks divide sequences: their groups
+  // False: communication ops do nothing, so that ranks wait for nobody and results are wrong. It
+  // says what a step takes without them. Ops that compute and communicate in one kernel fail with
+  // kUnsupported.
+  bool communication = true;
 };
 
 // The ranks of a job: where each computes, and how they reach each other.

@@ -74,6 +74,14 @@ double LaunchCost::pipelined() const {
   return tiles > 0 ? longer + shorter / tiles : longer;
 }
 
+LaunchCost without_communication(const Op& op, LaunchCost cost) {
+  if (communicates(op) && !is_fused(*op.def)) return {};
+  cost.latency = cost.machine = cost.cluster = cost.tiles = 0;
+  cost.ranks = 1;
+  cost.transfers.clear();
+  return cost;
+}
+
 int communicating_ranks(const Op& op, int world) {
   if (!communicates(op) || op.def->one_sided) return 1;
   if (op.def == &ops::kSync) return op.attrs.as<ops::SyncAttrs>().ranks;

@@ -38,6 +38,10 @@ struct LaunchCost {
   double seconds() const { return fixed + latency + pipelined(); }
 };
 
+// The same launch where communication takes no time: nothing of an op that only communicates, all
+// computation of another.
+LaunchCost without_communication(const Op& op, LaunchCost cost);
+
 // Prices launches by a profile: a roofline whose rates are functions of the op's kind, the dtype of
 // its weight or KV cache, and its rows, where these were measured. Immutable; any thread may ask.
 //

@@ -323,46 +323,26 @@ class Simulation {
   size_t left_ = 0;
 };
 
-}  // namespace
-
-Work work_of(const Launch& launch, std::span<const Work> works) {
-  Work sum;
-  for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
-    const Work& work = works[static_cast<size_t>(mb)];
-    sum.extents += work.extents;
-    sum.attended += work.attended;
-    sum.kv_tokens += work.kv_tokens;
-  }
-  return sum;
-}
-
-std::vector<LaunchCost> price_launches(const Program& program, const Schedule& schedule,
-                                       std::span<const Work> works, const CostModel& model,
-                                       int rank) {
-  BRAID_CHECK(works.size() == schedule.micro_batches.size(), "work of {} micro-batches of {}",
-              works.size(), schedule.micro_batches.size());
-  std::vector<LaunchCost> costs;
-  costs.reserve(schedule.launches.size());
-  for (const Launch& launch : schedule.launches) {
-    costs.push_back(model.price(program, schedule.op(program, launch), work_of(launch, works),
-                                launch.stream, rank));
-  }
-  return costs;
-}
-
-SimulatedStep simulate(std::span<const Program* const> programs,
-                       std::span<const Schedule> schedules, std::span<const Work> works,
-                       const CostModel& model) {
+SimulatedStep simulate_step(std::span<const Program* const> programs,
+                            std::span<const Schedule> schedules, std::span<const Work> works,
+                            const CostModel& model, bool communication) {
   BRAID_CHECK(programs.size() == schedules.size());
   BRAID_CHECK(static_cast<int>(schedules.size()) == model.topology().ranks(),
               "{} ranks on a topology of {}", schedules.size(), to_string(model.topology()));
   SimulatedStep step;
   step.times.resize(schedules.size());
   for (size_t r = 0; r < schedules.size(); ++r) {
-    step.costs.push_back(
-        price_launches(*programs[r], schedules[r], works, model, static_cast<int>(r)));
+    BRAID_CHECK(works.size() == schedules[r].micro_batches.size(), "work of {} micro-batches of {}",
+                works.size(), schedules[r].micro_batches.size());
+    std::vector<LaunchCost>& costs = step.costs.emplace_back();
+    for (const Launch& launch : schedules[r].launches) {
+      const Op& op = schedules[r].op(*programs[r], launch);
+      costs.push_back(model.price(*programs[r], op, work_of(launch, works), launch.stream,
+                                  static_cast<int>(r)));
+      if (!communication) costs.back() = without_communication(op, std::move(costs.back()));
+    }
     step.arena_bytes = std::max(step.arena_bytes, schedules[r].memory.arena_bytes);
-    for (const LaunchCost& cost : step.costs[r]) {
+    for (const LaunchCost& cost : costs) {
       const double far = cost.machine + cost.cluster > 0 && cost.ranks > 1
                              ? std::max(0, cost.ranks - model.topology().devices) /
                                    static_cast<double>(cost.ranks - 1)
@@ -382,13 +362,29 @@ SimulatedStep simulate(std::span<const Program* const> programs,
   return step;
 }
 
-std::vector<Overlap> overlaps_of(std::span<const Program* const> programs,
-                                 std::span<const Schedule> schedules, const SimulatedStep& step) {
-  std::vector<Overlap> overlaps;
-  for (size_t r = 0; r < schedules.size(); ++r) {
-    overlaps.push_back(overlap_of({programs[r], &schedules[r], step.times[r]}, step.costs[r]));
+}  // namespace
+
+Work work_of(const Launch& launch, std::span<const Work> works) {
+  Work sum;
+  for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
+    const Work& work = works[static_cast<size_t>(mb)];
+    sum.extents += work.extents;
+    sum.attended += work.attended;
+    sum.kv_tokens += work.kv_tokens;
   }
-  return overlaps;
+  return sum;
+}
+
+SimulatedStep simulate(std::span<const Program* const> programs,
+                       std::span<const Schedule> schedules, std::span<const Work> works,
+                       const CostModel& model) {
+  return simulate_step(programs, schedules, works, model, true);
+}
+
+SimulatedStep simulate_without_communication(std::span<const Program* const> programs,
+                                             std::span<const Schedule> schedules,
+                                             std::span<const Work> works, const CostModel& model) {
+  return simulate_step(programs, schedules, works, model, false);
 }
 
 }  // namespace braid

@@ -4,7 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "braid/schedule/overlap.h"
+#include "braid/program/launch_time.h"
+#include "braid/schedule/cost_model.h"
+#include "braid/schedule/schedule.h"
 
 namespace braid {
 
@@ -31,16 +33,13 @@ SimulatedStep simulate(std::span<const Program* const> programs,
                        std::span<const Schedule> schedules, std::span<const Work> works,
                        const CostModel& model);
 
+// The same with communication that takes no time: communication ops cost nothing and wait for no
+// rank, fused ops and attention that stores at peers cost their computation.
+SimulatedStep simulate_without_communication(std::span<const Program* const> programs,
+                                             std::span<const Schedule> schedules,
+                                             std::span<const Work> works, const CostModel& model);
+
 // The work of a launch: of all its micro-batches together.
 Work work_of(const Launch& launch, std::span<const Work> works);
-
-// What every launch of a rank costs alone, [launches].
-std::vector<LaunchCost> price_launches(const Program& program, const Schedule& schedule,
-                                       std::span<const Work> works, const CostModel& model,
-                                       int rank = 0);
-
-// The overlap of each rank of a simulated step, [ranks].
-std::vector<Overlap> overlaps_of(std::span<const Program* const> programs,
-                                 std::span<const Schedule> schedules, const SimulatedStep& step);
 
 }  // namespace braid

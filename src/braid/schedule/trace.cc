@@ -48,13 +48,6 @@ class Events {
   bool first_ = true;
 };
 
-std::vector<LaunchCost> costs_of(const Timeline& timeline, size_t rank) {
-  if (timeline.model == nullptr) return {};
-  const RankTimes& r = timeline.ranks[rank];
-  return price_launches(*r.program, *r.schedule, timeline.works, *timeline.model,
-                        static_cast<int>(rank));
-}
-
 // Where tokens are divided over ranks, this rank has its part of each micro-batch.
 Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
   const RankTimes& r = timeline.ranks[rank];
@@ -74,7 +67,6 @@ Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
 struct RankTotals {
   std::array<double, kNumStreams> busy{};
   double wire_bytes = 0;
-  Overlap overlap;
 };
 
 void name_rank(Events& events, const RankTimes& rank, int pid) {
@@ -120,7 +112,6 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
     totals.busy[static_cast<size_t>(launch.stream)] += rank.times[i].seconds();
     if (cost.wire_bytes > 0) sent.push_back({rank.times[i].end, cost.wire_bytes});
   }
-  totals.overlap += overlap_of(rank, costs_of(timeline, static_cast<size_t>(pid)));
   std::ranges::stable_sort(sent, {}, &Sent::at);
   const auto count = [&](double at) {
     events.add({{"name", "wire bytes"},
@@ -136,14 +127,6 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
   }
 }
 
-Json overlap_json(const Overlap& o) {
-  return {{"communication_seconds", o.communication},
-          {"hidden_seconds", o.hidden},
-          {"hideable_seconds", o.hideable},
-          {"exposed_seconds", o.exposed()},
-          {"overlap_share", o.share()}};
-}
-
 }  // namespace
 
 double span_of(const Timeline& timeline) {
@@ -153,14 +136,6 @@ double span_of(const Timeline& timeline) {
     for (const LaunchTime& t : rank.times) last = std::max(last, t.end);
   }
   return last - first;
-}
-
-Overlap overlap_of(const Timeline& timeline) {
-  Overlap all;
-  for (size_t r = 0; r < timeline.ranks.size(); ++r) {
-    all += overlap_of(timeline.ranks[r], costs_of(timeline, r));
-  }
-  return all;
 }
 
 struct TraceWriter::Impl {
@@ -211,21 +186,16 @@ struct TraceWriter::Impl {
   }
 
   void finish() {
-    Overlap all;
     Json list = Json::array();
     for (const RankTotals& rank : ranks) {
-      all += rank.overlap;
       Json busy;
       for (Stream stream : kStreams) {
         busy[std::string(to_string(stream))] = rank.busy[static_cast<size_t>(stream)];
       }
-      Json entry = {{"busy_seconds", std::move(busy)}, {"wire_bytes", rank.wire_bytes}};
-      entry.update(overlap_json(rank.overlap));
-      list.push_back(std::move(entry));
+      list.push_back({{"busy_seconds", std::move(busy)}, {"wire_bytes", rank.wire_bytes}});
     }
     about["steps"] = steps;
     about["step_seconds"] = seconds;
-    about.update(overlap_json(all));
     about["ranks"] = std::move(list);
     out << "\n],\n\"otherData\": " << about.dump(1, ' ', false, Json::error_handler_t::replace)
         << "}\n";

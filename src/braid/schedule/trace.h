@@ -6,16 +6,24 @@
 #include <string>
 #include <vector>
 
-#include "braid/schedule/overlap.h"
+#include "braid/program/launch_time.h"
+#include "braid/schedule/cost_model.h"
+#include "braid/schedule/schedule.h"
 
 namespace braid {
 
+// When each launch of one rank ran, or would have run.
+struct RankTimes {
+  const Program* program = nullptr;
+  const Schedule* schedule = nullptr;
+  std::span<const LaunchTime> times;  // [launches]
+};
+
 // A step's timeline on all ranks, measured or simulated: what a trace file shows.
 struct Timeline {
-  std::string title;                 // "measured", "simulated on h100"
-  std::vector<RankTimes> ranks;      // begins need not be at 0
-  std::vector<Work> works;           // [micro-batches]
-  const CostModel* model = nullptr;  // prices for wire bytes by link and for fused ops; may be null
+  std::string title;             // "measured", "simulated on h100"
+  std::vector<RankTimes> ranks;  // begins need not be at 0
+  std::vector<Work> works;       // [micro-batches]
 };
 
 // What a rank did beside its launches: "step 12".
@@ -28,8 +36,7 @@ struct TraceSpan {
 // Writes Chrome's trace events as JSON, which Perfetto and chrome://tracing open: a process per
 // rank, a thread per stream, a slice per launch ("layers.3.mlp linear") with its kernel,
 // operations, bytes, wire bytes and micro-batch, the wire bytes sent so far as a counter, and under
-// otherData the steps' seconds, each stream's busy time and the overlap. docs/simulator.md has the
-// fields.
+// otherData the steps' seconds and each stream's busy time. docs/simulator.md has the fields.
 class TraceWriter {
  public:
   // `out` outlives the writer.
@@ -58,8 +65,5 @@ void write_trace(const std::string& path, const Timeline& timeline);
 
 // Seconds from the first begin to the last end, over all ranks.
 double span_of(const Timeline& timeline);
-
-// The overlap of all ranks together.
-Overlap overlap_of(const Timeline& timeline);
 
 }  // namespace braid

@@ -7,7 +7,7 @@
 
 #include "braid/base/error.h"
 #include "braid/ops/one_sided.h"
-#include "braid/schedule/exposed_bound.h"
+#include "braid/schedule/schedule_bound.h"
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/verifier.h"
 #include "unit/schedule/planned_attention.h"
@@ -208,8 +208,8 @@ TEST(LateInputs, EarlyResultsLeaveUnderTheRest) {
   const Planned one = planned(together), apart = planned(c);
   const Work work{.extents = {.sequence = 1}};
   const auto bound = [&](const Planned& made, double speed) {
-    return exposed_bound(made.programs, made.schedules, made.mesh.topology, {&work, 1}, 3e-3,
-                         {LinkProfile{speed}, {speed}, {speed}});
+    return schedule_bound(made.programs, made.schedules, made.mesh.topology, {&work, 1}, 3e-3,
+                          {LinkProfile{speed}, {speed}, {speed}});
   };
   for (double speed : {1e9, 1e10, 2e10, 1e12}) {
     EXPECT_LE(bound(one, speed), bound(apart, speed) + 1e-6) << speed;
@@ -231,8 +231,8 @@ TEST(LateInputs, AreWorkedOnAsTheyCome) {
   const LinkProfile fast{1e15}, slow{1e9};
   const double compute = 3e-3;
   const auto bound = [&](const Planned& made, const LinkProfile& link) {
-    return exposed_bound(made.programs, made.schedules, made.mesh.topology, {&work, 1}, compute,
-                         {link, link, link});
+    return schedule_bound(made.programs, made.schedules, made.mesh.topology, {&work, 1}, compute,
+                          {link, link, link});
   };
   EXPECT_NEAR(bound(one, fast), 0, 1e-6);
   // The transfers and the last quarter of the work.
@@ -255,8 +255,9 @@ TEST(LateInputs, PartsAreWorkedOnAsTheyCome) {
   const Work work{.extents = {.sequence = 1}};
   const double compute = 3e-3, bytes = 2.0 * 8192 * 8 * 64 * 2;
   for (double speed : {1e9, 5e9, bytes / compute / 0.96, 1e10, 1e15}) {
-    const double bound = exposed_bound(parts.programs, parts.schedules, parts.mesh.topology,
-                                       {&work, 1}, compute, {LinkProfile{speed}, {speed}, {speed}});
+    const double bound =
+        schedule_bound(parts.programs, parts.schedules, parts.mesh.topology, {&work, 1}, compute,
+                       {LinkProfile{speed}, {speed}, {speed}});
     const double last = 8192 / 15 / 8192. * compute / 2;
     const double first = bytes / speed * 8 / 15 - compute / 2;
     EXPECT_NEAR(bound, std::max({0., first, bytes / speed + last - compute}), 2e-6) << speed;
@@ -268,8 +269,8 @@ TEST(LateInputs, PartsOfEachStepCloseGaps) {
   const Planned parts = planned({.machines = "4x1", .stages = true, .tokens = 16384});
   const Work work{.extents = {.sequence = 1}};
   const double compute = 3e-3, bytes = 2.0 * 4096 * 8 * 64 * 2, speed = bytes / (1.2 * compute / 4);
-  EXPECT_LT(exposed_bound(parts.programs, parts.schedules, parts.mesh.topology, {&work, 1}, compute,
-                          {LinkProfile{speed}, {speed}, {speed}}),
+  EXPECT_LT(schedule_bound(parts.programs, parts.schedules, parts.mesh.topology, {&work, 1},
+                           compute, {LinkProfile{speed}, {speed}, {speed}}),
             0.02 * compute);  // whole steps: two gaps of 5%
 }
 

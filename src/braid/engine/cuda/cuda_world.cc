@@ -27,9 +27,9 @@ class CudaRank : public Rank {
     cuda::add_cuda_kernels(table_);
   }
 
-  // Joins the other ranks: collective over the world, each rank on a thread of its own. With
-  // `sequence` they divide sequences, and reach into each other's values.
-  void join(const std::optional<Mesh>& sequence) {
+  // Joins the other ranks: collective over the world, each rank on a thread of its own. With a
+  // `sequence` mesh they divide sequences, and reach into each other's values.
+  void join(const WorldConfig& world) {
     const cuda::DeviceScope scope(endpoint_.device());
     cuda::StreamComms comms{};
     cuda::DeviceCommConfig config;
@@ -42,9 +42,11 @@ class CudaRank : public Rank {
       comms[s] = comms_[s].get();
     }
     cuda::add_comm_kernels(table_, comms);
-    if (!sequence) return;
-    one_sided_.emplace(endpoint_, *sequence);
-    cuda::add_one_sided_kernels(table_, *one_sided_);
+    if (world.sequence) {
+      one_sided_.emplace(endpoint_, *world.sequence);
+      cuda::add_one_sided_kernels(table_, *one_sided_);
+    }
+    if (!world.communication) cuda::drop_communication(table_);
   }
 
   Backend& backend() override { return backend_; }
@@ -105,7 +107,7 @@ class CudaWorld : public World {
     }
     if (config.ranks == 1) return;
     fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& endpoint) {
-      ranks_[static_cast<size_t>(endpoint.rank())]->join(config.sequence);
+      ranks_[static_cast<size_t>(endpoint.rank())]->join(config);
     });
   }
 

@@ -12,6 +12,7 @@
 #include "braid/kernels/cpu/register.h"
 #include "braid/ops/comm.h"
 #include "braid/ops/fused_comm.h"
+#include "braid/ops/one_sided.h"
 
 namespace braid::cpu {
 namespace {
@@ -237,6 +238,29 @@ void add_comm_kernels(KernelTable& table, const StreamComms& comms, Isa cap) {
              [cap](const LaunchArgs& args, fabric::Comm& comm) {
                return bind_reduce_norm(args, comm, true, cap);
              });
+}
+
+void drop_communication(KernelTable& table) {
+  const auto add = [&](const OpDef& def, auto bind) {
+    table.add(def.kind, {.info =
+                             [](const Op&, TypeList, TypeList, int) {
+                               return KernelInfo{"none", 0};
+                             },
+                         .bind = bind});
+  };
+  for (const OpDef* def : {&ops::kAllReduce, &ops::kAllGather, &ops::kReduceScatter, &ops::kPull,
+                           &ops::kPush, &ops::kSync}) {
+    add(*def, [](const LaunchArgs&) { return [](const Team&) {}; });
+  }
+  for (const OpDef* def : {&ops::kLinearAllReduce, &ops::kAllReduceAddRmsNorm,
+                           &ops::kReduceScatterAddRmsNormAllGather}) {
+    add(*def, [](const LaunchArgs& args) -> BoundKernel {
+      fail(ErrorCode::kUnsupported,
+           "without communication: '{}' computes and communicates in one kernel; prompts with "
+           "--schedule sequential have no such op",
+           args.call.op->def->kind);
+    });
+  }
 }
 
 }  // namespace braid::cpu

@@ -24,6 +24,10 @@ using StreamComms = std::array<fabric::Comm*, kNumStreams>;
 // the same for both, or fused and unfused ops may differ in their last bits.
 void add_comm_kernels(KernelTable& table, const StreamComms& comms, Isa cap = detected_isa());
 
+// Replaces communication ops, those of add_one_sided_kernels included, by kernels that do nothing.
+// To bind an op that is fused with communication then fails with kUnsupported.
+void drop_communication(KernelTable& table);
+
 // A rank's groups for sync ops: the world, and each axis of a mesh, on every stream. Made
 // collectively, as Comm says.
 class MeshComms {

@@ -8,6 +8,7 @@
 #include "braid/ops/comm.h"
 #include "braid/ops/fused_comm.h"
 #include "braid/ops/linear.h"
+#include "braid/ops/one_sided.h"
 
 namespace braid::cuda {
 namespace {
@@ -288,6 +289,29 @@ void add_comm_kernels(KernelTable& table, const StreamComms& comms) {
            [&table, comms](const LaunchArgs& args) {
              return bind_linear_all_reduce(table, args, *comms[static_cast<size_t>(args.stream)]);
            }});
+}
+
+void drop_communication(KernelTable& table) {
+  const auto add = [&](const OpDef& def, auto bind) {
+    table.add(def.kind, {.info =
+                             [](const Op&, TypeList, TypeList, const DeviceInfo&) {
+                               return KernelInfo{"none", 0};
+                             },
+                         .bind = bind});
+  };
+  for (const OpDef* def : {&ops::kAllReduce, &ops::kAllGather, &ops::kReduceScatter, &ops::kPull,
+                           &ops::kPush, &ops::kSync}) {
+    add(*def, [](const LaunchArgs&) { return [](const LaunchContext&) {}; });
+  }
+  for (const OpDef* def : {&ops::kLinearAllReduce, &ops::kAllReduceAddRmsNorm,
+                           &ops::kReduceScatterAddRmsNormAllGather}) {
+    add(*def, [](const LaunchArgs& args) -> BoundKernel {
+      fail(ErrorCode::kUnsupported,
+           "without communication: '{}' computes and communicates in one kernel; prompts with "
+           "--schedule sequential have no such op",
+           args.call.op->def->kind);
+    });
+  }
 }
 
 }  // namespace braid::cuda

@@ -22,6 +22,10 @@ ops::TakesStages stages_taken(const DeviceInfo& device);
 // add_cuda_kernels; relays go on over them. The comms and the table outlive what is bound.
 void add_comm_kernels(KernelTable& table, const StreamComms& comms);
 
+// Replaces communication ops, those of add_one_sided_kernels included, by kernels that do nothing.
+// To bind an op that is fused with communication then fails with kUnsupported.
+void drop_communication(KernelTable& table);
+
 // Joins layers of a step of one token (bind_relay.cc), over the ranks of `comms` where there are
 // any. The two above do it.
 void add_relays(KernelTable& table, const StreamComms& comms);

@@ -66,9 +66,9 @@ ValueType kv_type(const SequenceAttention& attention);
 // Appends attention to every rank's Program: `builders` [ranks], which have the same values so far.
 // Exact: each (query, key) pair is computed once, on one rank, and merged by the running state.
 // Ops have the tags kRingTag (traffic inside the ring groups, and the prefix' results inside a
-// machine), kLinkTag (all other) or none. Where `stages` says so, what pulls bring is one call's,
-// which carries no state; else each is a call of its own. Fails with kInvalidArgument where
-// layouts, heads and mesh do not fit, with the reason.
+// machine), kLinkTag (all other, and keys that are fetched once for a machine) or none. Where
+// `stages` says so, what pulls bring is one call's, which carries no state; else each is a call of
+// its own. Fails with kInvalidArgument where layouts, heads and mesh do not fit, with the reason.
 AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
                                  const AttentionStages& stages = {});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 namespace braid {
 
@@ -44,11 +45,27 @@ AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAtte
   check("k", in_.k, kv_type(a_));
   check("v", in_.v, kv_type(a_));
   if (in_.early == kNoValue) in_.early = in_.q;
-  for (int x = 0; x < world(); ++x) ring_sources_.push_back(mesh_.ring_sources(x));
+  ring_steps_ = mesh_.ring_steps();
+  for (int i = 0; i < R(); ++i) {
+    std::set<int> steps;
+    for (int x = 0; x < world(); ++x) {
+      if (ring_step(x, i).handed_on()) steps.insert(ring_step(x, i).fetched);
+    }
+    fetched_.emplace_back(steps.begin(), steps.end());
+  }
+}
+
+const SequenceMesh::RingStep& AttentionPieces::ring_step(int rank, int step) const {
+  return ring_steps_[static_cast<size_t>(rank)][static_cast<size_t>(step)];
 }
 
 int AttentionPieces::ring_source(int rank, int step) const {
-  return ring_sources_[static_cast<size_t>(rank)][static_cast<size_t>(step)];
+  return ring_step(rank, step).source;
+}
+
+bool AttentionPieces::hands_on() const {
+  return std::ranges::any_of(fetched_,
+                             [](const std::vector<int>& steps) { return !steps.empty(); });
 }
 
 Range AttentionPieces::q_heads(int rank) const {
@@ -147,10 +164,12 @@ ValueType AttentionPieces::kv_buffer(int k, KeyPart part) const {
 
 ValueType AttentionPieces::ring_buffer(int k, KeyPart part) const {
   ValueType type = kv_buffer(k);
-  type.shape[1] = most([&](int x) {
-    return buffered_rows(a_.kv, x, k) + (k == 0 ? part.of(a_.kv.rows(x)).size() : 0);
-  });
+  type.shape[1] = most([&](int x) { return ring_rows(x, k, part); });
   return type;
+}
+
+int64_t AttentionPieces::ring_rows(int source, int k, KeyPart part) const {
+  return buffered_rows(a_.kv, source, k) + (k == 0 ? part.of(a_.kv.rows(source)).size() : 0);
 }
 
 std::vector<ValueId> AttentionPieces::emit(const OpDef& def, const std::vector<ValueId>& inputs,

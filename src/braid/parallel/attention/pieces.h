@@ -116,6 +116,15 @@ class AttentionPieces {
   // and, for class 0, in its own k and v.
   void pull_ring(int k, int i, ValueId class_k, ValueId class_v, ValueId dst_k, ValueId dst_v,
                  KeyPart part = {});
+  // The same into ring_k[i - 1] and ring_v[i - 1], where keys of other machines are fetched once
+  // for each machine: other ranks take them from the buffer of the rank that fetched them. A ring
+  // meeting before that pull keeps the buffers of fetched(i) and opens those of step i.
+  void pull_ring_once(int k, int i, ValueId class_k, ValueId class_v,
+                      const std::vector<ValueId>& ring_k, const std::vector<ValueId>& ring_v);
+  // The ring steps, ascending, whose buffers ranks hand on in step i.
+  const std::vector<int>& fetched(int i) const { return fetched_[static_cast<size_t>(i)]; }
+  // Whether any step hands on.
+  bool hands_on() const;
   // Writes this rank's rows to the buffers of class 0 of its ulysses group.
   void push_qkv(ValueId arrivals, ValueId dst_q, ValueId dst_k, ValueId dst_v);
 
@@ -158,6 +167,7 @@ class AttentionPieces {
   void add_joint(Moves& moves, int joint_o, std::span<const int> peers,
                  std::span<const int> computed) const;
   void relay_joint(const Results& results);
+  Moves ring_moves(int x, int k, int i, bool class_fetched, KeyPart part) const;
   // Whether calls of `rank` store finished rows of `owner`, another, where it has its results.
   bool stores(int rank, int owner) const;
   ops::QSegment::Out goes_to(const Piece& piece, int rank) const;
@@ -169,7 +179,10 @@ class AttentionPieces {
   // Ranks of class k whose rows are in its buffer.
   std::vector<int> sources(int rank, int k) const;
   int ring_source(int rank, int step) const;
+  const SequenceMesh::RingStep& ring_step(int rank, int step) const;
   int64_t buffered_rows(const SequenceLayout& layout, int rank, int k, KeyPart part = {}) const;
+  // Rows of class k of `source`, its own included where it is class 0.
+  int64_t ring_rows(int source, int k, KeyPart part = {}) const;
   int parts(const std::function<std::vector<int>(int rank)>& sources) const;
   // Where the rows of `source` begin in a rank's buffer of class 0.
   int64_t row_in_class_0(const SequenceLayout& layout, int rank, int source) const;
@@ -194,7 +207,8 @@ class AttentionPieces {
   const AttentionStages& stages_;
   AttentionInputs in_;
   std::string stage_ = "open";
-  std::vector<std::vector<int>> ring_sources_;                   // [ranks][R]
+  std::vector<std::vector<SequenceMesh::RingStep>> ring_steps_;  // [ranks][R]
+  std::vector<std::vector<int>> fetched_;                        // [R]
   std::map<ValueId, std::vector<std::vector<int64_t>>> pushes_;  // see pushes_of
   ValueId state_o_ = kNoValue, state_l_ = kNoValue, state_m_ = kNoValue;
   std::vector<std::pair<const Chunk*, int64_t>> state_row_;

@@ -58,31 +58,77 @@ void AttentionPieces::pull_kv(int k, ValueId dst_k, ValueId dst_v, KeyPart part)
   });
 }
 
+// Ring step i of class k from the rank whose class it is.
+std::vector<Move> AttentionPieces::ring_moves(int x, int k, int i, bool class_fetched,
+                                              KeyPart part) const {
+  const int peer = ring_source(x, i);
+  const Range heads = kv_heads(x);  // the peer's too: they differ in r alone
+  const Range own = k == 0 ? part.of(a_.kv.rows(peer)) : Range{};
+  Moves moves;
+  for (int v : {0, 1}) {
+    add(moves, {.peer = peer,
+                .src = 2 + v,
+                .dst = v,
+                .rows = own.size(),
+                .src_row = own.begin,
+                .heads = heads.size(),
+                .src_head = heads.begin});
+    if (!class_fetched) continue;
+    add(moves, {.peer = peer,
+                .src = 4 + v,
+                .dst = v,
+                .rows = buffered_rows(a_.kv, peer, k),
+                .dst_row = own.size(),
+                .heads = heads.size()});
+  }
+  return moves;
+}
+
 void AttentionPieces::pull_ring(int k, int i, ValueId class_k, ValueId class_v, ValueId dst_k,
                                 ValueId dst_v, KeyPart part) {
-  BRAID_CHECK(part.count == 1 || class_k == kNoValue, "parts of what a buffer has");
+  const bool class_fetched = class_k != kNoValue;
+  BRAID_CHECK(part.count == 1 || !class_fetched, "parts of what a buffer has");
   std::vector<ValueId> inputs{dst_k, dst_v, in_.k, in_.v};
-  if (class_k != kNoValue) inputs.insert(inputs.end(), {class_k, class_v});
+  if (class_fetched) inputs.insert(inputs.end(), {class_k, class_v});
   emit(ops::kPull, inputs, kRingTag, [&](int x) {
-    const int peer = ring_source(x, i);
-    const Range heads = kv_heads(x);  // the peer's too: they differ in r alone
-    const Range own = k == 0 ? part.of(a_.kv.rows(peer)) : Range{};
+    return Attrs::of(ops::MoveAttrs{x, ring_moves(x, k, i, class_fetched, part)});
+  });
+}
+
+void AttentionPieces::pull_ring_once(int k, int i, ValueId class_k, ValueId class_v,
+                                     const std::vector<ValueId>& ring_k,
+                                     const std::vector<ValueId>& ring_v) {
+  const bool class_fetched = class_k != kNoValue;
+  const auto buffer = [](const std::vector<ValueId>& ring, int step) {
+    return ring[static_cast<size_t>(step - 1)];
+  };
+  std::vector<ValueId> inputs{buffer(ring_k, i), buffer(ring_v, i), in_.k, in_.v};
+  if (class_fetched) inputs.insert(inputs.end(), {class_k, class_v});
+  const int first_handed = static_cast<int>(inputs.size());
+  const std::vector<int>& steps = fetched(i);
+  for (int step : steps) {
+    inputs.insert(inputs.end(), {buffer(ring_k, step), buffer(ring_v, step)});
+  }
+  bool crosses = false;
+  for (int x = 0; x < world(); ++x) {
+    crosses = crosses || mesh_.topology.link(x, ring_step(x, i).from) == LinkClass::cluster;
+  }
+  // A fetch does not queue behind keys that are handed on. With a torus it stays in the ring's
+  // stream, since the links' stream carries later classes first.
+  const bool apart = crosses && hands_on() && T() == 1;
+  emit(ops::kPull, inputs, apart ? kLinkTag : kRingTag, [&](int x) {
+    const SequenceMesh::RingStep& step = ring_step(x, i);
+    if (!step.handed_on()) {
+      return Attrs::of(ops::MoveAttrs{x, ring_moves(x, k, i, class_fetched, {})});
+    }
+    const int at = static_cast<int>(std::ranges::find(steps, step.fetched) - steps.begin());
     Moves moves;
     for (int v : {0, 1}) {
-      add(moves, {.peer = peer,
-                  .src = 2 + v,
+      add(moves, {.peer = step.from,
+                  .src = first_handed + 2 * at + v,
                   .dst = v,
-                  .rows = own.size(),
-                  .src_row = own.begin,
-                  .heads = heads.size(),
-                  .src_head = heads.begin});
-      if (class_k == kNoValue) continue;
-      add(moves, {.peer = peer,
-                  .src = 4 + v,
-                  .dst = v,
-                  .rows = buffered_rows(a_.kv, peer, k),
-                  .dst_row = own.size(),
-                  .heads = heads.size()});
+                  .rows = ring_rows(step.source, k),
+                  .heads = kv_heads(x).size()});
     }
     return Attrs::of(ops::MoveAttrs{x, moves});
   });

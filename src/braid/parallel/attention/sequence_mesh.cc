@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
 
 #include "braid/base/error.h"
@@ -98,6 +99,28 @@ std::vector<int> SequenceMesh::ring_sources(int rank) const {
     sources.push_back(ring[static_cast<size_t>(source % R)]);
   }
   return sources;
+}
+
+std::vector<std::vector<SequenceMesh::RingStep>> SequenceMesh::ring_steps() const {
+  const int R = degrees.ring;
+  std::vector<std::vector<RingStep>> steps(static_cast<size_t>(ranks()),
+                                           std::vector<RingStep>(static_cast<size_t>(R)));
+  std::map<std::array<int, 3>, RingStep> fetched;  // by reader's machine, source, head group
+  std::vector<std::vector<int>> sources;
+  for (int x = 0; x < ranks(); ++x) sources.push_back(ring_sources(x));
+  for (int i = 0; i < R; ++i) {
+    for (int x = 0; x < ranks(); ++x) {
+      const int source = sources[static_cast<size_t>(x)][static_cast<size_t>(i)];
+      RingStep& step = steps[static_cast<size_t>(x)][static_cast<size_t>(i)];
+      step = {.source = source, .from = source};
+      if (topology.link(x, source) != LinkClass::cluster) continue;
+      const auto [it, first] =
+          fetched.try_emplace({topology.machine_of(x), source, head_group(x)},
+                              RingStep{.source = source, .from = x, .fetched = i});
+      if (!first) step = it->second;
+    }
+  }
+  return steps;
 }
 
 SequenceMesh sequence_mesh(SpMode mode, const Topology& topology, int64_t q_heads,

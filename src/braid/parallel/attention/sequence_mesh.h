@@ -59,6 +59,18 @@ struct SequenceMesh {
   // one other. Where each machine has as many of the ring, its own come first, and all ranks cross
   // between machines in the same steps: no two readers share a rank's port.
   std::vector<int> ring_sources(int rank) const;
+
+  // Where a rank reads the keys of one ring step.
+  struct RingStep {
+    int source = 0;   // the rank whose class the keys are
+    int from = 0;     // `source` itself, or a rank of the reader's machine that has fetched them
+    int fetched = 0;  // in the latter case: the ring step in which `from` fetched them
+    bool handed_on() const { return from != source; }
+  };
+  // [ranks][R]: the order of ring_sources. The first rank of a machine to read keys of another
+  // machine fetches them; later readers of that machine take them from its buffer, so keys cross
+  // between two machines once for each head group.
+  std::vector<std::vector<RingStep>> ring_steps() const;
 };
 
 // Where nothing is pinned: P_u = gcd(N M, H) head groups (section 4.2), of which torus takes

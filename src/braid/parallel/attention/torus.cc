@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <span>
+
 #include "braid/parallel/attention/pieces.h"
 
 // Torus attention (StreamFusion, section 4.3 and Algorithm 1, derived again in
@@ -9,8 +12,9 @@
 //            their way to their owners
 // Where one call takes queries and keys as they come (attend_at_once, ring_at_once), all of it is
 // one call, and keys from other machines come in parts. Inside a stage the ring steps follow each
-// other, the next step's keys on their way. With T = 1 the first stage is all there is, which is
-// USP and TAS: they differ in where the groups lie.
+// other, the next step's keys on their way; keys of other machines come to a machine once and
+// are handed on inside it. With T = 1 the first stage is all there is, which is USP and TAS: they
+// differ in where the groups lie.
 namespace braid {
 namespace {
 
@@ -19,7 +23,8 @@ struct KeyClass {
   // The class' buffers, by the parts in which it comes: of several where one call takes them; none
   // where all rows are its own.
   std::vector<ValueId> k, v;
-  std::vector<ValueId> ring_k, ring_v;  // [R - 1]
+  std::vector<ValueId> ring_k, ring_v;  // [R - 1], kNoValue: not open yet
+  std::vector<ValueId> handed_on;       // those of them that other ranks of a machine read
   std::vector<Chunk> chunks;            // [R]
 
   ValueId whole_k() const { return k.empty() ? kNoValue : k[0]; }
@@ -32,7 +37,11 @@ class Lowering {
       : p_(p),
         in_(p.inputs()),
         keys_(static_cast<size_t>(p.T())),
-        q_(static_cast<size_t>(p.T()), kNoValue) {}
+        q_(static_cast<size_t>(p.T()), kNoValue) {
+    for (KeyClass& keys : keys_) {
+      keys.ring_k = keys.ring_v = std::vector<ValueId>(static_cast<size_t>(p.R() - 1), kNoValue);
+    }
+  }
 
   AttentionOutputs run() {
     joint_q_ = p_.joint_q_chunk();
@@ -49,6 +58,7 @@ class Lowering {
     std::vector<ValueId> kept{in_.q, in_.k, in_.v};
     for (const KeyClass& keys : keys_) {
       if (p_.R() > 1 && !keys.k.empty()) kept.insert(kept.end(), {keys.k[0], keys.v[0]});
+      kept.insert(kept.end(), keys.handed_on.begin(), keys.handed_on.end());
     }
     return p_.close(opened_.results, kept);
   }
@@ -107,9 +117,8 @@ class Lowering {
       for (int n = 0; n < count; ++n) types.insert(types.end(), 2, p_.kv_buffer(k, {n, count}));
     }
     const size_t ring = types.size();
-    if (first == 1) {
-      for (int i = 1; i < p_.R(); ++i) types.insert(types.end(), 2, p_.ring_buffer(0));
-    }
+    const std::vector<int> steps = first == 1 ? read_at_source() : std::vector<int>{};
+    types.insert(types.end(), 2 * steps.size(), p_.ring_buffer(0));
     opened_ = p_.open({in_.q, in_.k, in_.v}, types);
     size_t n = 0;
     for (int k = first; k < p_.T(); ++k) {
@@ -119,10 +128,35 @@ class Lowering {
         keys_[k].v[i] = opened_.buffers[n++];
       }
     }
-    for (n = ring; n < opened_.buffers.size(); n += 2) {
-      keys_[0].ring_k.push_back(opened_.buffers[n]);
-      keys_[0].ring_v.push_back(opened_.buffers[n + 1]);
+    set_ring(keys_[0], steps, std::span(opened_.buffers).subspan(ring));
+  }
+
+  // Ring steps whose keys no rank hands on.
+  std::vector<int> read_at_source() const {
+    std::vector<int> steps;
+    for (int i = 1; i < p_.R(); ++i) {
+      if (p_.fetched(i).empty()) steps.push_back(i);
     }
+    return steps;
+  }
+
+  static void set_ring(KeyClass& keys, const std::vector<int>& steps,
+                       std::span<const ValueId> opened) {
+    for (size_t n = 0; n < steps.size(); ++n) {
+      keys.ring_k[steps[n] - 1] = opened[2 * n];
+      keys.ring_v[steps[n] - 1] = opened[2 * n + 1];
+    }
+  }
+
+  // A ring group meets: these values are ready, and buffers of these steps are open.
+  void meet(int k, const std::vector<ValueId>& ready, const std::vector<int>& steps) {
+    const auto opened =
+        p_.sync({.axis = "ring",
+                 .tag = kRingTag,
+                 .kept = ready,
+                 .closed = {},
+                 .opens = std::vector<ValueType>(2 * steps.size(), p_.ring_buffer(k))});
+    set_ring(keys_[k], steps, opened);
   }
 
   // Everything is asked for at once; queries first, since keys are twice as much.
@@ -146,21 +180,39 @@ class Lowering {
     }
   }
 
-  // The ring neighbours have fetched class k: their buffers may be read. The only meeting inside a
-  // layer, of one ring group.
+  // The ring neighbours have fetched class k: their buffers may be read.
   void meet_ring(int k) {
+    const KeyClass& keys = keys_[k];
+    if (p_.R() == 1 || keys.k.empty() || keys.ring_k[0] != kNoValue) return;
+    meet(k, {keys.k[0], keys.v[0]}, read_at_source());
+  }
+
+  // Keys that step i hands on have been fetched: they may be read, by it and by later steps.
+  void meet_to_hand_on(int k, int i) {
     KeyClass& keys = keys_[k];
-    if (p_.R() == 1 || keys.k.empty() || !keys.ring_k.empty()) return;
-    const auto made = p_.sync(
-        {.axis = "ring",
-         .tag = kRingTag,
-         .kept = {keys.k[0], keys.v[0]},
-         .closed = {},
-         .opens = std::vector<ValueType>(2 * static_cast<size_t>(p_.R() - 1), p_.ring_buffer(k))});
-    for (size_t n = 0; n < made.size(); n += 2) {
-      keys.ring_k.push_back(made[n]);
-      keys.ring_v.push_back(made[n + 1]);
+    if (keys.ring_k[i - 1] != kNoValue) return;
+    const auto handed_on = [&](int step) {
+      return std::ranges::count(keys.handed_on, keys.ring_k[step - 1]) > 0;
+    };
+    std::vector<ValueId> ready;
+    for (int step : p_.fetched(i)) {
+      if (handed_on(step)) continue;
+      ready.insert(ready.end(), {keys.ring_k[step - 1], keys.ring_v[step - 1]});
     }
+    keys.handed_on.insert(keys.handed_on.end(), ready.begin(), ready.end());
+    std::vector<int> steps;
+    for (int j = i; j < p_.R(); ++j) {
+      if (keys.ring_k[j - 1] == kNoValue && std::ranges::all_of(p_.fetched(j), handed_on)) {
+        steps.push_back(j);
+      }
+    }
+    meet(k, ready, steps);
+  }
+
+  void pull_ring(int k, int i) {
+    const KeyClass& keys = keys_[k];
+    meet_to_hand_on(k, i);
+    p_.pull_ring_once(k, i, keys.whole_k(), keys.whole_v(), keys.ring_k, keys.ring_v);
   }
 
   // The ring steps of class k; `attend` gets each when it is here.
@@ -173,9 +225,7 @@ class Lowering {
     keys.chunks.reserve(static_cast<size_t>(p_.R()));
     for (int i = 0; i < p_.R(); ++i) {
       p_.stage(in_ring(stage, i));
-      if (i + 1 < p_.R()) {
-        p_.pull_ring(k, i + 1, keys.whole_k(), keys.whole_v(), keys.ring_k[i], keys.ring_v[i]);
-      }
+      if (i + 1 < p_.R()) pull_ring(k, i + 1);
       keys.chunks.push_back(i == 0 ? p_.kv_chunk(k, keys.whole_k(), keys.whole_v())
                                    : p_.ring_chunk(k, i, keys.ring_k[i - 1], keys.ring_v[i - 1]));
       attend(i, keys.chunks.back());
@@ -233,7 +283,7 @@ class Lowering {
 
   // One call of all ring steps of the only class, if it takes them.
   bool ring_at_once() {
-    if (p_.T() > 1 || p_.R() == 1) return false;
+    if (p_.T() > 1 || p_.R() == 1 || p_.hands_on()) return false;
     KeyClass& keys = keys_[0];
     p_.stage(queries_stage(0));
     meet_ring(0);
@@ -248,7 +298,7 @@ class Lowering {
     if (!p_.takes_stages(q, kv)) return false;
     for (int i = 1; i < p_.R(); ++i) {
       p_.stage(in_ring(queries_stage(0), i));
-      p_.pull_ring(0, i, keys.whole_k(), keys.whole_v(), keys.ring_k[i - 1], keys.ring_v[i - 1]);
+      pull_ring(0, i);
     }
     p_.begin_states({});
     finish(q, kv);

@@ -4,40 +4,63 @@
 
 namespace braid {
 
-std::vector<std::array<int64_t, 3>> attention_traffic(const SequenceAttention& a,
-                                                      const SequenceMesh& mesh) {
-  const int P = mesh.ranks();
+std::vector<AttentionRows> attention_rows(const SequenceAttention& a, const SequenceMesh& mesh) {
+  using What = AttentionRows::What;
+  const Topology& topology = mesh.topology;
+  const int P = mesh.ranks(), devices = topology.devices;
   const int64_t e = a.batch * bytes_of(a.dtype, a.head_dim);
-  std::vector<std::array<int64_t, 3>> bytes(static_cast<size_t>(P));
+  const auto q_heads = [&](int x) {
+    return even_part(a.q_heads, mesh.degrees.head_groups(), mesh.head_group(x));
+  };
+  const auto joint = [&](int x) {
+    return even_part(a.joint_q, mesh.degrees.ring, mesh.r(x)).size() * q_heads(x).size() * e;
+  };
   std::vector<int64_t> ring_rows(static_cast<size_t>(mesh.degrees.ring));
   for (int z = 0; z < P; ++z) ring_rows[static_cast<size_t>(mesh.r(z))] += a.kv.rows(z);
-  const auto joint = [&](int x) {
-    return even_part(a.joint_q, mesh.degrees.ring, mesh.r(x)).size() *
-           even_part(a.q_heads, mesh.degrees.head_groups(), mesh.head_group(x)).size() * e;
+  const auto steps = mesh.ring_steps();
+  std::vector<AttentionRows> moves;
+  const auto add = [&](What what, int from, int to, int64_t bytes) {
+    if (bytes > 0) moves.push_back({what, from, to, bytes});
   };
   for (int x = 0; x < P; ++x) {
-    const Range q = even_part(a.q_heads, mesh.degrees.head_groups(), mesh.head_group(x));
+    const Range q = q_heads(x);
     const int64_t hq = q.size(), hkv = (q.end - 1) / a.group() + 1 - q.begin / a.group();
+    for (const SequenceMesh::RingStep& step : steps[static_cast<size_t>(x)]) {
+      if (step.source == x) continue;
+      // What the neighbour holds of all ranks with its r.
+      const int64_t rows = ring_rows[static_cast<size_t>(mesh.r(step.source))];
+      add(What::kv, mesh.mode == SpMode::ring ? step.source : step.from, x, 2 * rows * hkv * e);
+    }
     for (int y = 0; y < P; ++y) {
       if (y == x) continue;
-      const auto link = static_cast<size_t>(mesh.topology.link(x, y));
-      auto& own = bytes[static_cast<size_t>(x)][link];
       if (mesh.r(y) == mesh.r(x)) {
-        const int asker = mesh.mode == SpMode::ulysses ? y : x;
-        bytes[static_cast<size_t>(asker)][link] += (a.q.rows(y) * hq + 2 * a.kv.rows(y) * hkv) * e;
-        own += a.q.rows(y) * hq * e;
-      } else if (mesh.t(y) == mesh.t(x) && mesh.u(y) == mesh.u(x)) {
-        // With a head group of its own, what the neighbour holds of all ranks with its r.
-        own += 2 * ring_rows[static_cast<size_t>(mesh.r(y))] * hkv * e;
+        add(What::q, y, x, a.q.rows(y) * hq * e);
+        add(What::kv, y, x, 2 * a.kv.rows(y) * hkv * e);
+        add(What::o, x, y, a.q.rows(y) * hq * e);
       }
       // Between machines to one rank, which forwards it inside its own.
-      const int devices = mesh.topology.devices;
-      if (mesh.topology.link(x, y) == LinkClass::machine) {
-        for (int z = x % devices; z < P; z += devices) own += joint(z);
+      if (topology.link(x, y) == LinkClass::machine) {
+        add(What::joint_o, x, y, joint(x));
+        for (int z = x % devices; z < P; z += devices) {
+          if (z != x) add(What::forwarded_o, x, y, joint(z));
+        }
       } else if (y % devices == x % devices) {
-        own += joint(x);
+        add(What::joint_o, x, y, joint(x));
       }
     }
+  }
+  return moves;
+}
+
+std::vector<std::array<int64_t, 3>> attention_traffic(const SequenceAttention& a,
+                                                      const SequenceMesh& mesh) {
+  using What = AttentionRows::What;
+  std::vector<std::array<int64_t, 3>> bytes(static_cast<size_t>(mesh.ranks()));
+  for (const AttentionRows& move : attention_rows(a, mesh)) {
+    const bool input = move.what == What::q || move.what == What::kv;
+    const int asks = input && mesh.mode != SpMode::ulysses ? move.to : move.from;
+    const LinkClass link = mesh.topology.link(move.from, move.to);
+    bytes[static_cast<size_t>(asks)][static_cast<size_t>(link)] += move.bytes;
   }
   return bytes;
 }

@@ -20,10 +20,11 @@ namespace braid {
 //     itself;
 //   - all ranks run alike, and nothing else costs anything: no launch, no meeting, and transfers
 //     and computation do not slow each other down.
-// No run of these Schedules is faster on such links. docs/sequence-parallel.md has what it comes to
-// for each mode of attention. [ranks] of programs and schedules, [micro-batches] of works.
-double exposed_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
-                     const Topology& topology, std::span<const Work> works, double compute,
-                     const std::array<LinkProfile, 3>& links);
+// No run of these Schedules is faster on such links; another Schedule of the same mode may be, down
+// to mode_bound. docs/sequence-parallel.md has what it comes to for each mode of attention. [ranks]
+// of programs and schedules, [micro-batches] of works.
+double schedule_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
+                      const Topology& topology, std::span<const Work> works, double compute,
+                      const std::array<LinkProfile, 3>& links);
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-#include "braid/schedule/exposed_bound.h"
+#include "braid/schedule/schedule_bound.h"
 
 #include <algorithm>
 #include <cmath>
@@ -121,9 +121,9 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
 
 }  // namespace
 
-double exposed_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
-                     const Topology& topology, std::span<const Work> works, double compute,
-                     const std::array<LinkProfile, 3>& links) {
+double schedule_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
+                      const Topology& topology, std::span<const Work> works, double compute,
+                      const std::array<LinkProfile, 3>& links) {
   double worst = 0;
   for (size_t r = 0; r < programs.size(); ++r) {
     worst = std::max(

@@ -1,10 +1,12 @@
 // The bound of exposed communication against the closed forms of two ranks.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "braid/parallel/attention/lower_attention.h"
-#include "braid/schedule/exposed_bound.h"
 #include "braid/schedule/plan.h"
 #include "braid/schedule/profile.h"
+#include "braid/schedule/schedule_bound.h"
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
 #include "unit/schedule/names_catalog.h"
@@ -42,7 +44,8 @@ struct Case {
 
   Case(SpMode mode, const char* text, double n, double t,
        const std::vector<int64_t>& sequences = {1},
-       const OpScheduler& strategy = *find_strategy("sequence_parallel"))
+       const OpScheduler& strategy = *find_strategy("sequence_parallel"),
+       const std::optional<SequenceLayout>& layout = {})
       : topology(parse_topology(text)) {
     a = {.q_heads = 4, .kv_heads = 4, .head_dim = 16, .dtype = DType::bf16, .scale = 1};
     a.batch = 0;
@@ -54,7 +57,7 @@ struct Case {
     }
     a.joint_q = a.joint_kv = static_cast<int64_t>(t);
     const int P = topology.ranks();
-    a.q = a.kv = even_layout(static_cast<int64_t>(P * n), P, a.joint_q);
+    a.q = a.kv = layout.value_or(even_layout(static_cast<int64_t>(P * n), P, a.joint_q));
     const NamesCatalog catalog;
     programs = attention_programs(a, sequence_mesh(mode, topology, a.q_heads, {}));
     std::vector<PlanRank> ranks;
@@ -66,8 +69,8 @@ struct Case {
     return bound(link, link);
   }
   double bound(const LinkProfile& machine, const LinkProfile& cluster) const {
-    return exposed_bound(programs, schedules, topology, works, kCompute,
-                         {LinkProfile{}, machine, cluster});
+    return schedule_bound(programs, schedules, topology, works, kCompute,
+                          {LinkProfile{}, machine, cluster});
   }
   // Simulated on machines whose links within and between them have these speeds and where nothing
   // else but attention costs: `compute` seconds a rank.
@@ -99,7 +102,7 @@ struct Case {
 constexpr double kN = 500, kT = 60;  // rows of a rank, of the prefix
 constexpr double kSpeeds[] = {1e4, 1e5, 3e5, 6e5, 1e6, 1e7, 1e9};
 
-TEST(ExposedBound, RingHidesKeysUnderItsOwn) {
+TEST(ScheduleBound, RingHidesKeysUnderItsOwn) {
   const Case c(SpMode::ring, "1x2", kN, kT);
   const double own = kCompute * (kN + kT) / (2 * kN + kT);
   for (double speed : kSpeeds) {
@@ -108,7 +111,7 @@ TEST(ExposedBound, RingHidesKeysUnderItsOwn) {
   }
 }
 
-TEST(ExposedBound, UlyssesExposesAll) {
+TEST(ScheduleBound, UlyssesExposesAll) {
   const Case c(SpMode::ulysses, "2x1", kN, kT);
   for (double speed : kSpeeds) {
     EXPECT_NEAR(c.bound(speed), (4 * c.bytes(kN, 2) + c.bytes(kT, 2)) / speed, 1e-9) << speed;
@@ -117,7 +120,7 @@ TEST(ExposedBound, UlyssesExposesAll) {
 
 // Who waits for a transfer waits for its way, too: ulysses for inputs and for results. Transfers
 // that follow each other do not.
-TEST(ExposedBound, CountsLatencyOfWhatIsWaitedFor) {
+TEST(ScheduleBound, CountsLatencyOfWhatIsWaitedFor) {
   const Case ulysses(SpMode::ulysses, "2x1", kN, kT), ring(SpMode::ring, "1x2", kN, kT);
   const Case torus(SpMode::torus, "2x1", kN, kT);
   for (double latency : {1e-3, 1e-2}) {
@@ -132,7 +135,7 @@ TEST(ExposedBound, CountsLatencyOfWhatIsWaitedFor) {
 }
 
 // Of a ring over two machines of two the keys of two ranks cross; the neighbour's come meanwhile.
-TEST(ExposedBound, OtherLinksGoTogether) {
+TEST(ScheduleBound, OtherLinksGoTogether) {
   const Case c(SpMode::ring, "2x2", kN, 0);
   for (double speed : {1e4, 1e5}) {
     const double crossing = 2 * 2 * c.bytes(kN, 4) / speed;
@@ -143,7 +146,7 @@ TEST(ExposedBound, OtherLinksGoTogether) {
 }
 
 // Inside a machine results leave from the attention kernel.
-TEST(ExposedBound, UlyssesHidesStoredResults) {
+TEST(ScheduleBound, UlyssesHidesStoredResults) {
   const Case c(SpMode::ulysses, "1x2", kN, kT);
   for (double speed : kSpeeds) {
     const double q = c.bytes(kN, 2) / speed, joint = c.bytes(kT, 2) / speed;
@@ -151,7 +154,7 @@ TEST(ExposedBound, UlyssesHidesStoredResults) {
   }
 }
 
-TEST(ExposedBound, TorusWaitsForWhatAStageNeeds) {
+TEST(ScheduleBound, TorusWaitsForWhatAStageNeeds) {
   const Case c(SpMode::torus, "2x1", kN, kT);
   ASSERT_EQ(c.a.q.length(), 2 * kN);
   const double unit = kCompute / ((2 * kN + kT) * (2 * kN + kT));
@@ -166,7 +169,7 @@ TEST(ExposedBound, TorusWaitsForWhatAStageNeeds) {
   }
 }
 
-TEST(ExposedBound, IsWhatAnIdealMachineTakes) {
+TEST(ScheduleBound, IsWhatAnIdealMachineTakes) {
   for (double speed : kSpeeds) {
     for (SpMode mode : kSpModes) {
       const Case c(mode, "2x1", kN, kT);
@@ -178,7 +181,7 @@ TEST(ExposedBound, IsWhatAnIdealMachineTakes) {
 }
 
 // Micro-batches by turns and as one launch, of which the second holds more.
-TEST(ExposedBound, CountsEveryMicroBatch) {
+TEST(ScheduleBound, CountsEveryMicroBatch) {
   for (double speed : kSpeeds) {
     for (SpMode mode : kSpModes) {
       const Merged merged;
@@ -201,6 +204,16 @@ TEST(Simulator, ReadersOfOneRankShareItsPort) {
   ASSERT_EQ(c.a.kv.length(), 1);
   const double speed = 1e4, keys = 2 * c.bytes(1, 4) / speed;
   EXPECT_NEAR(c.ideal_seconds(1e18, speed, 1e-9), 2 * keys, 1e-3 * keys);
+}
+
+// Rank 0 has two of four heads and no rows: ranks 1 and 2 push three heads of each of their rows of
+// q, k and v, two of them to rank 0, whose port takes four. One port for each sender alone would be
+// done with three, and with one head of results, after ten.
+TEST(Simulator, SendersToOneRankShareItsPort) {
+  const Case c(SpMode::ulysses, "3x1", kN, 0, {1}, *find_strategy("sequence_parallel"),
+               contiguous_layout({0, 500, 500}));
+  const double speed = 1e4, head = c.bytes(kN, 1) / speed;
+  EXPECT_GE(c.ideal_seconds(1e18, speed, 1e-9), 3 * 4 * head);
 }
 
 // Over two machines the steps of a ring leave each port one reader.

@@ -1,0 +1,80 @@
+#include "braid/schedule/mode_bound.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "braid/parallel/attention/traffic.h"
+
+namespace braid {
+namespace {
+
+// Bytes of a rank over one class of links.
+struct PortBytes {
+  double in = 0, out = 0;
+  double keys = 0;     // of `in`
+  double results = 0;  // of `out`: own results, which need all keys
+};
+
+}  // namespace
+
+double mode_bound(const SequenceAttention& a, const SequenceMesh& mesh, double compute,
+                  const std::array<LinkProfile, 3>& links) {
+  using What = AttentionRows::What;
+  const Topology& topology = mesh.topology;
+  const auto P = static_cast<size_t>(mesh.ranks());
+  std::array<std::vector<PortBytes>, 3> ports;  // [classes][ranks]
+  for (auto& ranks : ports) ranks.resize(P);
+  for (const AttentionRows& move : attention_rows(a, mesh)) {
+    auto& ranks = ports[static_cast<size_t>(topology.link(move.from, move.to))];
+    PortBytes& from = ranks[static_cast<size_t>(move.from)];
+    PortBytes& to = ranks[static_cast<size_t>(move.to)];
+    const auto bytes = static_cast<double>(move.bytes);
+    from.out += bytes;
+    to.in += bytes;
+    if (move.what == What::kv) to.keys += bytes;
+    if (move.what == What::o || move.what == What::joint_o) from.results += bytes;
+  }
+  double least = compute;
+  const auto seconds = [&](LinkClass link, double bytes) {
+    return bytes > 0 ? bytes / links[static_cast<size_t>(link)].bytes_per_second : 0;
+  };
+  const auto latency = [&](LinkClass link, double bytes) {
+    return bytes > 0 ? links[static_cast<size_t>(link)].latency_seconds : 0;
+  };
+  for (const LinkClass link : {LinkClass::machine, LinkClass::cluster}) {
+    const auto l = static_cast<size_t>(link);
+    const size_t sharers = links[l].shared_port ? static_cast<size_t>(topology.devices) : 1;
+    for (size_t first = 0; first < P; first += sharers) {
+      double in = 0, out = 0;
+      for (size_t x = first; x < first + sharers; ++x) {
+        in += ports[l][x].in;
+        out += ports[l][x].out;
+      }
+      for (const double bytes : {in, out}) {
+        least = std::max(least, seconds(link, bytes) + latency(link, bytes));
+      }
+    }
+  }
+  if (a.masked()) return least - compute;
+  // Heads and sequences need keys of their own alone: one of them comes last, one leaves first.
+  for (size_t x = 0; x < P; ++x) {
+    const Range q =
+        even_part(a.q_heads, mesh.degrees.head_groups(), mesh.head_group(static_cast<int>(x)));
+    const int64_t hkv = (q.end - 1) / a.group() + 1 - q.begin / a.group();
+    const auto key_parts = static_cast<double>(a.batch * hkv);
+    const auto result_parts = static_cast<double>(a.batch * q.size());
+    for (const LinkClass in : {LinkClass::machine, LinkClass::cluster}) {
+      for (const LinkClass out : {LinkClass::machine, LinkClass::cluster}) {
+        const double keys = ports[static_cast<size_t>(in)][x].keys;
+        const double results = ports[static_cast<size_t>(out)][x].results;
+        if (keys == 0 || results == 0) continue;
+        const double come = seconds(in, keys), leave = seconds(out, results);
+        least = std::max(least, std::max(come + leave / result_parts, come / key_parts + leave) +
+                                    latency(in, keys) + latency(out, results));
+      }
+    }
+  }
+  return least - compute;
+}
+
+}  // namespace braid
