@@ -33,6 +33,10 @@ void print(std::string_view text) {
   }
 }
 
+void print_remarks(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) std::fprintf(stderr, "braid: %s\n", line.c_str());
+}
+
 std::string read_file(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              std::fclose);

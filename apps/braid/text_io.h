@@ -3,11 +3,15 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace braid::app {
 
 // Writes to standard output at once; fails with kResource when the output takes no more.
 void print(std::string_view text);
+
+// Each line on standard error, behind the program's name.
+void print_remarks(const std::vector<std::string>& lines);
 
 // The whole of a file, or of standard input. Fails with kNotFound or kResource (a folder).
 std::string read_file(const std::string& path);
