@@ -3,7 +3,7 @@
 docs/model-files.md: keys of every family, missing, null, in odd places, with values of other families.
 
   tools/walk_configs.py --braid build/release/bin/braid --count 400 --seed 1
-  tools/walk_configs.py --goldens tests/golden/configs.json --count 24 --seed 7
+  tools/walk_configs.py --goldens tests/golden/configs.json --count 20 --seed 7
 
 For each configuration both must run, with log-probabilities (f32) that differ by 2e-5 at most, or
 Braid must refuse it in one line. --goldens writes what transformers computes for configurations that
@@ -41,8 +41,9 @@ PROMPT = "The quick brown fox jumps over the lazy dog and then goes home"
 TOKENS = 16
 GOLDEN_PROMPT = 41  # token ids
 ABSENT = object()
+ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
 # What Braid refuses by name though transformers runs it, by docs/model-files.md.
-REFUSED = ("is_causal is", "RoPE scaling 'proportional'", "hidden_act '", "RoPE for '")
+REFUSED = ("is_causal is", "layer_types is", "RoPE scaling 'proportional'", "hidden_act '")
 
 
 def pick(rng, *choices):
@@ -80,7 +81,7 @@ def rope_values(rng, kind, context):
 def add_rope(rng, config):
     """rope_theta, rope_scaling and rope_parameters, in the ways in which files have them."""
     context = config["max_position_embeddings"]
-    kinds = ["default", "linear", "dynamic", "llama3", "yarn", "yarn", "yarn", "proportional"]
+    kinds = ROPE_TYPES * 2 + ("yarn", "yarn", "yarn", "proportional")
     rope = rope_values(rng, rng.choice(kinds), context)
     theta = pick(rng, 10000.0, 500000.0, 1000, 100.0)
     place = rng.random()
@@ -117,7 +118,7 @@ def random_config(rng, family):
         "num_attention_heads": heads, "num_key_value_heads": kv_heads,
         "vocab_size": pick(rng, 272, 277, 320), "max_position_embeddings": pick(rng, 128, 256),
         "rms_norm_eps": pick(rng, 1e-5, 1e-6, 1e-3), "hidden_act": pick(
-            rng, "silu", "silu", "swish", "gelu_pytorch_tanh", "gelu_new", "gelu"),
+            rng, *["silu"] * 8, "swish", "gelu_pytorch_tanh", "gelu_new", "gelu"),
         "bos_token_id": 256, "eos_token_id": 258, "tie_word_embeddings": rng.random() < 0.3,
         "torch_dtype": "float32",
     }
@@ -154,10 +155,11 @@ def random_config(rng, family):
 
 
 def tensor_specs(model):
-    """Specifications for all tensors of a transformers model; a tied head is not one."""
+    """Specifications for all tensors of a transformers model; a tied head is not one. Scales are so
+    that f32 stays well within WORST of f64, and a key that is read wrongly does not."""
     hidden = model.config.hidden_size
     tied = model.config.tie_word_embeddings
-    logit_scale = (2.5 if tied else 4) * (3 / hidden) ** 0.5
+    logit_scale = 2 * (3 / hidden) ** 0.5
     specs = []
     for name, tensor in model.state_dict().items():
         shape = list(tensor.shape)
@@ -170,7 +172,7 @@ def tensor_specs(model):
         elif "embed" in name or "lm_head" in name:
             base, scale = 0.0, logit_scale if tied or "lm_head" in name else 1.0
         else:
-            base, scale = 0.0, 1.4 * (3 / shape[-1]) ** 0.5
+            base, scale = 0.0, (3 / shape[-1]) ** 0.5
         specs.append(generator.TensorSpec(name, shape, base, round(scale * 4096) / 4096))
     return specs
 
@@ -206,6 +208,8 @@ def worst_difference(result, model):
     worst = 0.0
     for row, token in zip(rows, result["logprobs"]):
         for entry in token["top"]:
+            if entry["logprob"] is None:  # not a number
+                return float("inf")
             worst = max(worst, abs(entry["logprob"] - float(row[entry["id"]])))
     return worst
 
@@ -295,7 +299,7 @@ def write_goldens(args, scratch):
         kind = (family, model.config.rope_parameters["rope_type"])
         refused = kind[1] == "proportional" or config.get("is_causal") is False or \
             config.get("hidden_act") == "gelu"
-        if refused or seen[kind] >= args.count // 16:
+        if refused or seen[kind] >= max(1, args.count // len(ROPE_TYPES) // len(ARCHITECTURES)):
             continue
         seen[kind] += 1
         cases.append({"config": config, "seed": seed,

@@ -57,6 +57,7 @@ TEST(RandomConfigs, GiveTheLogitsOfTransformers) {
 class Heads : public testing::Test {
  protected:
   void write_model(const std::string& name) {
+    fs::remove_all(folder_.path());
     write_hf_folder(load_random_model(name), folder_.path());
     golden_ = load_golden(name);
   }

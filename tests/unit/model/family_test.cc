@@ -43,7 +43,7 @@ TEST(ModelFamily, IsNamedByArchitecturesOrModelType) {
   expect_error(ErrorCode::kUnsupported, {"'gpt2'", "llama, mistral, qwen2, qwen3"}, [] {
     family({{"model_type", "gpt2"}});
   });
-  expect_error(ErrorCode::kUnsupported, {"no architectures", "''"}, [] { family({}); });
+  expect_error(ErrorCode::kUnsupported, {"no architectures", "''"}, [] { family(json::object()); });
   expect_error(ErrorCode::kUnsupported, {"'LlamaForSequenceClassification'"}, [] {
     family({{"model_type", "llama"}, {"architectures", {"LlamaForSequenceClassification"}}});
   });
@@ -54,7 +54,7 @@ TEST(HfConfig, WindowsFollowTheFamily) {
   EXPECT_THAT(read("llama", window).windows, ElementsAre(0, 0, 0));
   EXPECT_THAT(read("mistral", window).windows, ElementsAre(8, 8, 8));
   EXPECT_THAT(read("mistral", {{"sliding_window", nullptr}}).windows, ElementsAre(0, 0, 0));
-  EXPECT_THAT(read("mistral", {}).windows, ElementsAre(4096, 4096, 4096));
+  EXPECT_THAT(read("mistral", json::object()).windows, ElementsAre(4096, 4096, 4096));
   EXPECT_THAT(read("qwen2", window).windows, ElementsAre(0, 0, 0));
   const json on = {{"sliding_window", 8}, {"use_sliding_window", true}};
   EXPECT_THAT(read("qwen2", on).windows, ElementsAre(0, 0, 0)) << "28 layers come before a window";
@@ -85,7 +85,7 @@ TEST(HfConfig, YarnsAttentionFactor) {
     return read("qwen2", {{"rope_scaling", rope}}).rope.attention_factor;
   };
   const auto mscale = [](double m) { return 0.1 * m * std::log(16.0) + 1; };
-  EXPECT_FLOAT_EQ(factor({}), mscale(1));
+  EXPECT_FLOAT_EQ(factor(json::object()), mscale(1));
   EXPECT_FLOAT_EQ(factor({{"mscale", 1.0}, {"mscale_all_dim", 1.0}}), 1);
   EXPECT_FLOAT_EQ(factor({{"mscale", 0.7}, {"mscale_all_dim", 1.5}}), mscale(0.7) / mscale(1.5));
   EXPECT_FLOAT_EQ(factor({{"mscale", 0.7}}), mscale(1));
