@@ -274,6 +274,7 @@ Model open(const BenchOptions& o) {
 void bench(const BenchOptions& o) {
   check(o);
   const Model model = open(o);
+  print_remarks(model.config().remarks);
   ParallelRun parallel(o.parallel, {o.model, o.config});
   EngineConfig config = parallel.engine_config();
   config.max_context = o.depth + std::max(o.prompt, o.decode) + 1;

@@ -94,6 +94,7 @@ void add_inspect(CLI::App& app) {
   command->footer("Example:\n  braid inspect model.gguf");
   command->callback([path, json] {
     const Model model(*path);
+    print_remarks(model.config().remarks);
     *json ? print_json(model) : print_text(model);
   });
 }

@@ -45,6 +45,7 @@ void perplexity(const PerplexityOptions& options) {
     fail(ErrorCode::kInvalidArgument, "--ctx is {}, wanted at least 2", options.ctx);
   }
   const LoadedModel loaded(options.model);
+  print_remarks(loaded.model.config().remarks);
   const std::string text = read_file(options.file);
   require_utf8(text, options.file);
   const std::vector<int32_t> ids = loaded.tokenizer.encode(text);

@@ -129,6 +129,7 @@ void run(const RunOptions& options) {
   const bool interactive = !has_prompt(options) && isatty(STDIN_FILENO);
   check(options, interactive);
   LoadedModel loaded(options.model);
+  print_remarks(loaded.model.config().remarks);
   ParallelRun parallel(options.parallel, {options.model, options.file.value_or("")});
   EngineConfig config = parallel.engine_config();
   std::vector<int32_t> prompt;

@@ -37,6 +37,10 @@ std::string json_text(const nlohmann::ordered_json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+void print_remarks(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) std::fprintf(stderr, "braid: %s\n", line.c_str());
+}
+
 std::string read_file(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              std::fclose);

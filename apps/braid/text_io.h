@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace braid::app {
 
@@ -12,6 +13,8 @@ void print(std::string_view text);
 
 // JSON as text; bytes that are not UTF-8, of a path or a name out of a file, become U+FFFD.
 std::string json_text(const nlohmann::ordered_json& json, int indent = -1);
+// Each line on standard error, behind the program's name.
+void print_remarks(const std::vector<std::string>& lines);
 
 // The whole of a file, or of standard input. Fails with kNotFound or kResource (a folder).
 std::string read_file(const std::string& path);

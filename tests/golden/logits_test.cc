@@ -102,7 +102,7 @@ TEST_P(LogitsTest, GgufInEveryForm) {
     write_gguf(random, form, path);
     const Model model(path.string());
     const bool exact = form == "f32";
-    const Golden golden = load_golden(GetParam(), exact ? "exact" : form);
+    const Golden golden = load_golden(GetParam(), form);
     const double tolerance = exact ? kF32Tolerance : activation_tolerance(model.config());
     Runner runner(model, runner_config(model, 1));
     for (const Case& c : golden.cases) {
@@ -122,7 +122,7 @@ TEST_P(LogitsTest, ReferenceKernelsAreExactInEveryForm) {
     const fs::path path = folder.path() / (form + ".gguf");
     write_gguf(random, form, path);
     const Model model(path.string());
-    const Golden golden = load_golden(GetParam(), form == "f32" ? "exact" : form);
+    const Golden golden = load_golden(GetParam(), form);
     const Case& c = golden.cases.front();
     const auto n = std::ssize(c.prompt);
     const Program plain = model.forward({.capacity = {n, 1, n},

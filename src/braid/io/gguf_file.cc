@@ -19,7 +19,13 @@ GgufFile::GgufFile(MappedFile file)
 std::optional<TensorView> GgufFile::find(std::string_view name) const {
   const TensorRecord* record = contents_.tensors.find(name);
   if (record == nullptr) return std::nullopt;
-  return contents_.tensors.view(*record, file_.bytes());
+  return copies_.aligned(contents_.tensors.view(*record, file_.bytes()));
+}
+
+std::optional<TensorType> GgufFile::find_type(std::string_view name) const {
+  const TensorRecord* record = contents_.tensors.find(name);
+  if (record == nullptr) return std::nullopt;
+  return contents_.tensors.type(*record);
 }
 
 std::vector<TensorInfo> GgufFile::tensors() const {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "braid/io/aligned_copies.h"
 #include "braid/io/gguf_parser.h"
 #include "braid/io/mapped_file.h"
 #include "braid/io/weight_source.h"
@@ -22,6 +23,7 @@ class GgufFile final : public WeightSource {
   const MappedFile& file() const { return file_; }
 
   std::optional<TensorView> find(std::string_view name) const override;
+  std::optional<TensorType> find_type(std::string_view name) const override;
   std::vector<TensorInfo> tensors() const override;
   const std::string& path() const override { return file_.path(); }
   std::string description() const override;
@@ -29,6 +31,7 @@ class GgufFile final : public WeightSource {
  private:
   MappedFile file_;
   GgufContents contents_;
+  mutable AlignedCopies copies_;
 };
 
 }  // namespace braid

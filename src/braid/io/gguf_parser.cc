@@ -203,7 +203,7 @@ GgufContents parse_gguf(const std::string& file, std::span<const std::byte> byte
   contents.data_offset = round_up(cursor.offset(), contents.alignment);
   const auto file_bytes = static_cast<int64_t>(bytes.size());
   for (TensorRecord& record : records) place(record, file, contents.data_offset, file_bytes);
-  contents.tensors = TensorTable(file, std::move(records));
+  contents.tensors = TensorTable(file, std::move(records), readable_gguf_types());
   return contents;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "braid/tensor/dtype.h"
@@ -42,5 +43,8 @@ struct GgufTensorType {
 
 // Nothing where the id is none of the format's.
 const GgufTensorType* gguf_tensor_type(uint32_t id);
+
+// The names of those with a dtype, for messages: "f32, f16, q4_0, ...".
+std::string readable_gguf_types();
 
 }  // namespace braid

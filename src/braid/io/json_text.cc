@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "braid/base/error.h"
+#include "braid/io/foreign_file.h"
 #include "braid/io/mapped_file.h"
 #include "braid/io/quoted.h"
 
@@ -68,6 +69,9 @@ std::string json_error_text(const std::exception& error) {
 }
 
 json parse_json(std::string_view text, const std::string& origin, const JsonLimits& limits) {
+  if (const auto what = foreign_file(std::as_bytes(std::span(text)))) {
+    fail(ErrorCode::kMalformed, "{}: is {}", origin, *what);
+  }
   if (static_cast<int64_t>(text.size()) > limits.bytes) {
     fail(ErrorCode::kMalformed, "{}: {} bytes of JSON, at most {} are allowed", origin, text.size(),
          limits.bytes);

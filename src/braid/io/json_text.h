@@ -14,8 +14,9 @@ struct JsonLimits {
 };
 
 // JSON from a file that is not trusted, strictly: UTF-8, no key twice in one object, no NUL,
-// numbers in range, within the limits. Fails with kMalformed, "ORIGIN: is no valid JSON: ...". The
-// parsed value may take some ten times the text's memory: give a limit that fits.
+// numbers in range, within the limits. Fails with kMalformed, "ORIGIN: is no valid JSON: ...", or
+// by the name that foreign_file() knows. The parsed value may take some ten times the text's
+// memory: give a limit that fits.
 nlohmann::json parse_json(std::string_view text, const std::string& origin,
                           const JsonLimits& limits = {});
 // As parse_json; fails as MappedFile does where the file cannot be read.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "braid/base/error.h"
+#include "braid/io/foreign_file.h"
 
 namespace braid {
 namespace {
@@ -26,6 +27,9 @@ GgufFile open_gguf(const std::string& path) {
   if (path.ends_with(".safetensors")) {
     fail(ErrorCode::kInvalidArgument,
          "{}: a safetensors file alone is no model; name its folder: {}", path, kAccepted);
+  }
+  if (const auto what = foreign_file(file.bytes())) {
+    fail(ErrorCode::kInvalidArgument, "{}: is not a model, but {}", path, *what);
   }
   fail(ErrorCode::kInvalidArgument, "{}: is not a model: it begins with {}; {}", path,
        hex(file.bytes()), kAccepted);

@@ -42,6 +42,14 @@ const ElementType* element_type(std::string_view name) {
   return at == kTypes.end() ? nullptr : at;
 }
 
+std::string readable_types() {
+  std::string names;
+  for (const ElementType& type : kTypes) {
+    if (type.dtype) names += fmt::format("{}{}", names.empty() ? "" : ", ", type.name);
+  }
+  return names;
+}
+
 // The JSON text; its length and first byte are checked.
 std::string_view header_text(const std::string& file, std::span<const std::byte> bytes) {
   const auto size = static_cast<int64_t>(bytes.size());
@@ -140,7 +148,8 @@ SafetensorsHeader parse_safetensors(const std::string& file, std::span<const std
   for (SafetensorsEntry& entry : parsed.entries) {
     records.push_back(to_record(file, std::move(entry), data_offset, file_bytes));
   }
-  SafetensorsHeader header{std::move(parsed.metadata), TensorTable(file, std::move(records))};
+  SafetensorsHeader header{std::move(parsed.metadata),
+                           TensorTable(file, std::move(records), readable_types())};
   check_contiguous(file, header.tensors, data_offset, file_bytes);
   return header;
 }

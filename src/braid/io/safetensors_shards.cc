@@ -62,11 +62,22 @@ SafetensorsShards::SafetensorsShards(const std::string& index_path) : path_(inde
   }
 }
 
-std::optional<TensorView> SafetensorsShards::find(std::string_view name) const {
+const SafetensorsShards::Entry* SafetensorsShards::entry(std::string_view name) const {
   const auto at = std::ranges::lower_bound(
       entries_, name, {}, [](const Entry& e) -> std::string_view { return e.name; });
-  if (at == entries_.end() || at->name != name) return std::nullopt;
-  return at->file->header().tensors.view(*at->record, at->file->file().bytes());
+  return at == entries_.end() || at->name != name ? nullptr : &*at;
+}
+
+std::optional<TensorView> SafetensorsShards::find(std::string_view name) const {
+  const Entry* found = entry(name);
+  if (found == nullptr) return std::nullopt;
+  return found->file->view(*found->record);
+}
+
+std::optional<TensorType> SafetensorsShards::find_type(std::string_view name) const {
+  const Entry* found = entry(name);
+  if (found == nullptr) return std::nullopt;
+  return found->file->header().tensors.type(*found->record);
 }
 
 std::vector<TensorInfo> SafetensorsShards::tensors() const {

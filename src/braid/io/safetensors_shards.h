@@ -19,6 +19,7 @@ class SafetensorsShards final : public WeightSource {
   size_t num_files() const { return files_.size(); }
 
   std::optional<TensorView> find(std::string_view name) const override;
+  std::optional<TensorType> find_type(std::string_view name) const override;
   std::vector<TensorInfo> tensors() const override;  // in the order of names
   const std::string& path() const override { return path_; }
   std::string description() const override;
@@ -29,6 +30,8 @@ class SafetensorsShards final : public WeightSource {
     const SafetensorsFile* file = nullptr;
     const TensorRecord* record = nullptr;
   };
+
+  const Entry* entry(std::string_view name) const;
 
   std::string path_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;

@@ -16,11 +16,6 @@ auto name_in(const std::vector<TensorRecord>& records) {
   return [&records](size_t i) -> std::string_view { return records[i].name; };
 }
 
-// Blocks hold 16-bit scales and bytes: two bytes align them all.
-int64_t alignment_of(DType dtype) {
-  return is_quantized(dtype) ? 2 : info(dtype).block_bytes;
-}
-
 }  // namespace
 
 std::optional<int64_t> checked_elems(std::span<const int64_t> shape) {
@@ -35,8 +30,9 @@ std::optional<int64_t> checked_elems(std::span<const int64_t> shape) {
   return empty ? 0 : product;
 }
 
-TensorTable::TensorTable(std::string file, std::vector<TensorRecord> records)
+TensorTable::TensorTable(std::string file, std::vector<TensorRecord> records, std::string readable)
     : file_(std::move(file)),
+      readable_(std::move(readable)),
       records_(std::move(records)),
       index_(records_.size(), name_in(records_)) {
   if (const auto name = index_.duplicate(name_in(records_))) {
@@ -56,11 +52,13 @@ const TensorRecord* TensorTable::find(std::string_view name) const {
   return at ? &records_[*at] : nullptr;
 }
 
-TensorView TensorTable::view(const TensorRecord& record, std::span<const std::byte> bytes) const {
+TensorType TensorTable::type(const TensorRecord& record) const {
   const auto unsupported = [&](const std::string& why) {
     fail(ErrorCode::kUnsupported, "{}: tensor {}: {}", file_, quoted(record.name), why);
   };
-  if (!record.dtype) unsupported(fmt::format("type {} is not supported", quoted(record.type)));
+  if (!record.dtype) {
+    unsupported(fmt::format("type {} is not supported, {} are", quoted(record.type), readable_));
+  }
   if (record.shape.size() > Shape::kMaxRank) {
     unsupported(fmt::format("has {} dimensions, at most {} are supported", record.shape.size(),
                             Shape::kMaxRank));
@@ -73,15 +71,13 @@ TensorView TensorTable::view(const TensorRecord& record, std::span<const std::by
     }
     shape.push_back(dim);
   }
-  const int64_t alignment = alignment_of(*record.dtype);
-  if (record.offset % alignment != 0) {
-    unsupported(
-        fmt::format("its data at byte {} is not aligned to {} bytes: save the file anew "
-                    "with a current writer",
-                    record.offset, alignment));
-  }
+  return {*record.dtype, shape};
+}
+
+TensorView TensorTable::view(const TensorRecord& record, std::span<const std::byte> bytes) const {
+  const TensorType known = type(record);
   // The view is read-only by convention; a write would fault on the read-only mapping.
-  return make_view(const_cast<std::byte*>(bytes.data()) + record.offset, *record.dtype, shape);
+  return make_view(const_cast<std::byte*>(bytes.data()) + record.offset, known.dtype, known.shape);
 }
 
 }  // namespace braid

@@ -24,6 +24,16 @@ struct TensorRecord {
   int64_t bytes = 0;
 };
 
+// What a tensor is, without its data.
+struct TensorType {
+  DType dtype = DType::f32;
+  Shape shape;
+
+  int64_t bytes() const {
+    return shape.rows() * bytes_of(dtype, shape.rank() == 0 ? 1 : shape[-1]);
+  }
+};
+
 // What a file says of one tensor; for listings; valid while its source lives.
 struct TensorInfo {
   std::string_view name;
@@ -43,20 +53,25 @@ class TensorTable {
   static constexpr int64_t kMaxDim = INT32_MAX;  // kernels index one dimension with 32 bits
 
   TensorTable() = default;
-  // Fails with kMalformed where two tensors share a name.
-  TensorTable(std::string file, std::vector<TensorRecord> records);
+  // Fails with kMalformed where two tensors share a name. `readable` lists the types that Braid
+  // computes with, as the file's format calls them, for messages.
+  TensorTable(std::string file, std::vector<TensorRecord> records, std::string readable);
 
   const std::vector<TensorRecord>& records() const { return records_; }  // in the file's order
   std::vector<TensorInfo> infos() const;
   const TensorRecord* find(std::string_view name) const;
 
-  // The tensor in place over the whole file's `bytes`; elements are aligned for their type. Fails
-  // with kUnsupported for what the file may hold and Braid cannot use: another type, more than
-  // Shape::kMaxRank dimensions, one over kMaxDim, data that is not aligned to its elements.
+  // Fails with kUnsupported for what the file may hold and Braid cannot use: another type, more
+  // than Shape::kMaxRank dimensions, one over kMaxDim.
+  TensorType type(const TensorRecord& record) const;
+
+  // The tensor in place over the whole file's `bytes`, at whatever address it lies. Fails as type()
+  // does.
   TensorView view(const TensorRecord& record, std::span<const std::byte> bytes) const;
 
  private:
   std::string file_;
+  std::string readable_;
   std::vector<TensorRecord> records_;
   NameIndex index_;
 };

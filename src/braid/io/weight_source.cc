@@ -16,13 +16,18 @@ TensorView WeightSource::get(std::string_view name) const {
   fail(ErrorCode::kNotFound, "{}: there is no tensor {}", path(), quoted(name));
 }
 
-TensorView WeightSource::get(std::string_view name, const Shape& expected) const {
-  const TensorView view = get(name);
-  if (view.shape != expected) {
+TensorType WeightSource::type(std::string_view name) const {
+  if (const auto type = find_type(name)) return *type;
+  fail(ErrorCode::kNotFound, "{}: there is no tensor {}", path(), quoted(name));
+}
+
+TensorType WeightSource::type(std::string_view name, const Shape& expected) const {
+  const TensorType found = type(name);
+  if (found.shape != expected) {
     fail(ErrorCode::kMalformed, "{}: tensor {} has shape {}, the model wants {}", path(),
-         quoted(name), to_string(view.shape), to_string(expected));
+         quoted(name), to_string(found.shape), to_string(expected));
   }
-  return view;
+  return found;
 }
 
 }  // namespace braid

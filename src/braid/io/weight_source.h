@@ -10,25 +10,29 @@
 
 namespace braid {
 
-// Named weights in mapped files, whatever the format. Views point straight into the mapping: they
-// are read-only, live as long as the source, and nothing is read before it is touched. Safe to use
-// from several threads.
+// Named weights in mapped files, whatever the format. Views point straight into the mapping, or
+// into a copy for tensors at odd addresses; they are read-only and live as long as the source.
+// Nothing is read before it is touched or copied. Safe to use from several threads.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
 
   // The tensor, or nothing where there is none of that name. Fails with kUnsupported where it is
-  // there and Braid cannot use it (type, rank, alignment).
+  // there and Braid cannot use it (type, rank). Where its address does not suit its elements, the
+  // first call copies it.
   virtual std::optional<TensorView> find(std::string_view name) const = 0;
+  // Type and shape alone; fails as find() does, and touches no data.
+  virtual std::optional<TensorType> find_type(std::string_view name) const = 0;
   virtual std::vector<TensorInfo> tensors() const = 0;  // in the order of the file
   virtual const std::string& path() const = 0;
   virtual std::string description() const = 0;  // "GGUF v3, 272 tensors"
 
   std::vector<std::string_view> names() const;
-  // As find(); fails with kNotFound where there is none, and with kMalformed where its shape is not
-  // the expected one.
+  // As find() and find_type(); fail with kNotFound where there is none.
   TensorView get(std::string_view name) const;
-  TensorView get(std::string_view name, const Shape& expected) const;
+  TensorType type(std::string_view name) const;
+  // Fails with kMalformed, too, where the shape is not the expected one.
+  TensorType type(std::string_view name, const Shape& expected) const;
 };
 
 }  // namespace braid

@@ -1,5 +1,7 @@
 #include "braid/model/config.h"
 
+#include <cmath>
+
 namespace braid {
 namespace {
 
@@ -10,6 +12,34 @@ constexpr int64_t kMaxHeadDim = 256;
 void check(const std::string& origin, std::string_view field, int64_t value, int64_t limit) {
   if (value < 1 || value > limit) {
     fail(ErrorCode::kMalformed, "{}: {} is {}, allowed are 1 to {}", origin, field, value, limit);
+  }
+}
+
+void check_rope(const std::string& origin, const ops::RopeAttrs& rope) {
+  const auto wanted = [&](bool holds, std::string_view what, double value, std::string_view range) {
+    if (holds && std::isfinite(value)) return;
+    fail(ErrorCode::kMalformed, "{}: the {} of RoPE is {}, wanted is {}", origin, what, value,
+         range);
+  };
+  wanted(rope.theta > 0, "base", rope.theta, "a positive number");
+  wanted(rope.factor > 0, "scaling factor", rope.factor, "a positive number");
+  wanted(true, "attention factor", rope.attention_factor, "a number");
+  if (rope.rotary_dim % 2 != 0) {
+    fail(ErrorCode::kMalformed, "{}: the rotary dimension is {}, wanted is an even number", origin,
+         rope.rotary_dim);
+  }
+  if (rope.scaling == ops::RopeScaling::yarn || rope.scaling == ops::RopeScaling::llama3) {
+    check(origin, "the original context length", rope.original_context, INT32_MAX);
+  }
+  if (rope.scaling == ops::RopeScaling::yarn) {
+    wanted(rope.theta > 1, "base", rope.theta, "a number above 1 for YaRN");
+    wanted(rope.beta_fast > 0, "beta_fast", rope.beta_fast, "a positive number");
+    wanted(rope.beta_slow > 0, "beta_slow", rope.beta_slow, "a positive number");
+  }
+  if (rope.scaling == ops::RopeScaling::llama3) {
+    wanted(true, "low_freq_factor", rope.low_freq_factor, "a number");
+    wanted(rope.high_freq_factor != rope.low_freq_factor, "high_freq_factor", rope.high_freq_factor,
+           "a number other than low_freq_factor");
   }
 }
 
@@ -36,10 +66,7 @@ void check_config(const ModelConfig& c, const std::string& origin) {
     fail(ErrorCode::kMalformed, "{}: the norm's epsilon is {}, wanted between 0 and 1", origin,
          c.eps);
   }
-  if (!(c.rope.theta > 0) || !(c.rope.factor > 0)) {
-    fail(ErrorCode::kMalformed, "{}: RoPE with base {} and factor {}, both must be positive",
-         origin, c.rope.theta, c.rope.factor);
-  }
+  check_rope(origin, c.rope);
 }
 
 }  // namespace braid

@@ -30,10 +30,14 @@ struct ModelConfig {
   bool qk_norm = false;
   bool tied_head = false;  // lm_head is token_embd
   ops::Activation activation = ops::Activation::silu;
+  std::vector<std::string> remarks;  // for the user, a line each: what a file says in vain
+
+  bool operator==(const ModelConfig&) const = default;
 };
 
 // Fails with kMalformed, naming `origin`, the field and its value, where the numbers make no model:
-// sizes below 1 or beyond sane limits, query heads that are no multiple of KV heads.
+// sizes below 1 or beyond sane limits, query heads that are no multiple of KV heads, RoPE whose
+// frequencies would be no numbers.
 void check_config(const ModelConfig& config, const std::string& origin);
 
 }  // namespace braid

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "braid/model/config_keys.h"
 #include "braid/model/family.h"
 
 // What the dense decoder families share: one forward pass whose differences are fields of
@@ -8,14 +9,24 @@ namespace braid::decoder {
 
 Program forward(const ModelConfig& config, const ForwardShape& shape, const WeightDtype& dtype_of);
 
-// `<architecture>.*` keys of GGUF; biases and QK-norm by the tensors that are there. Rotary pairs
-// are `pairing`: llama.cpp's converter interleaves Llama's, and leaves the others'.
-ModelConfig gguf_config(const GgufFile& file, ops::RopePairing pairing);
+// In what the GGUF files of an architecture differ.
+struct GgufTraits {
+  // llama.cpp's converter interleaves the rotary pairs of Llama, and leaves the others'.
+  ops::RopePairing pairing = ops::RopePairing::half;
+  bool qk_norm = false;
+  bool rope_factors = false;  // a tensor of frequency divisors may be there
+};
 
-// config.json in the forms of transformers 4 (rope_scaling) and 5 (rope_parameters). A
-// sliding_window counts where use_sliding_window says so, or `slides_unless_told` where the file
-// does not say.
-ModelConfig hf_config(const JsonObject& config, bool slides_unless_told);
+// The `<architecture>.*` keys of GGUF, as gguf_keys() has them; biases by the tensors that are
+// there.
+ModelConfig gguf_config(const GgufFile& file, const GgufTraits& traits);
+
+// config.json in the forms of transformers 4 (rope_scaling) and 5 (rope_parameters), as hf_keys()
+// has it for the family.
+ModelConfig hf_config(const JsonObject& config, std::string_view family);
+
+// Its RoPE, for the head dimension and context of `c`, whose remarks it may add to.
+ops::RopeAttrs hf_rope(const JsonObject& config, const TableReader& keys, ModelConfig& c);
 
 std::string gguf_name(std::string_view canonical);
 std::string hf_name(std::string_view canonical);

@@ -1,66 +1,118 @@
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "braid/io/quoted.h"
 #include "braid/model/decoder.h"
 
 namespace braid::decoder {
 namespace {
 
-// The `<architecture>.<key>` entries of one file.
+// The `<architecture>.<key>` entries of one file, as gguf_keys() has them.
 class Keys {
  public:
   explicit Keys(const GgufFile& file)
-      : metadata_(file.metadata()),
-        prefix_(std::string(metadata_.get<std::string_view>("general.architecture")) + ".") {}
+      : file_(file),
+        metadata_(file.metadata()),
+        architecture_(metadata_.get<std::string_view>("general.architecture")) {
+    for (const ConfigKey& key : gguf_keys().keys) check_refused(key);
+  }
 
-  template <class T>
-  T get(std::string_view key) const {
-    return metadata_.get<T>(prefix_ + std::string(key));
-  }
-  template <class T>
-  T get_or(std::string_view key, T otherwise) const {
-    return metadata_.get_or<T>(prefix_ + std::string(key), otherwise);
-  }
   template <class T>
   std::optional<T> find(std::string_view key) const {
-    return metadata_.find<T>(prefix_ + std::string(key));
+    const KeyCell cell = gguf_keys().cell(key, architecture_);
+    BRAID_CHECK(cell.use == KeyUse::read, "{} is no key to read", key);
+    if (cell.wanted) return metadata_.get<T>(full(key));
+    if (auto value = metadata_.find<T>(full(key))) return value;
+    if (cell.otherwise.empty()) return std::nullopt;
+    if constexpr (std::is_same_v<T, std::string_view>) {
+      return cell.otherwise.substr(1, cell.otherwise.size() - 2);  // without its quotes
+    } else {
+      return nlohmann::json::parse(cell.otherwise).get<T>();
+    }
+  }
+  template <class T>
+  T get(std::string_view key) const {
+    auto value = find<T>(key);
+    BRAID_CHECK(value.has_value(), "{} has no default", key);
+    return *std::move(value);
   }
 
+  // A number, or an array of it for each of `layers` layers.
+  std::optional<int64_t> find_per_layer(std::string_view key, int64_t layers) const {
+    const GgufValue* value = metadata_.value(full(key));
+    if (value == nullptr || !value->is_array) return find<int64_t>(key);
+    const auto all = metadata_.get<std::vector<int64_t>>(full(key));
+    if (static_cast<int64_t>(all.size()) != layers) {
+      fail(ErrorCode::kMalformed, "{}: metadata {} has {} entries for {} layers", file_.path(),
+           braid::quoted(full(key)), all.size(), layers);
+    }
+    for (const int64_t x : all) {
+      if (x == all[0]) continue;
+      fail(ErrorCode::kUnsupported, "{}: metadata {} is {}: layers that differ are not supported",
+           file_.path(), braid::quoted(full(key)), preview(*value));
+    }
+    return all.empty() ? std::nullopt : std::optional(all[0]);
+  }
+
+  std::string full(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
+
  private:
+  void check_refused(const ConfigKey& key) const {
+    const KeyCell cell = gguf_keys().cell(key.name, architecture_);
+    const GgufValue* value = metadata_.value(full(key.name));
+    if (cell.use != KeyUse::refused || value == nullptr) return;
+    if (preview(*value) == cell.otherwise) return;
+    fail(ErrorCode::kUnsupported, "{}: {} is {}, which is not supported: {}", file_.path(),
+         full(key.name), preview(*value), key.note);
+  }
+
+  const GgufFile& file_;
   const GgufMetadata& metadata_;
-  std::string prefix_;
+  std::string_view architecture_;
 };
 
 ops::RopeAttrs read_rope(const Keys& keys, const std::string& path, int64_t head_dim,
                          int64_t context) {
   ops::RopeAttrs rope{.head_dim = head_dim};
-  rope.rotary_dim = keys.get_or<int64_t>("rope.dimension_count", head_dim);
-  rope.theta = keys.get_or<float>("rope.freq_base", 10000.0f);
-  const auto type = keys.get_or<std::string_view>("rope.scaling.type", "none");
-  if (type == "none") {
-    // Files from before rope.scaling.* have linear scaling in this key alone.
-    rope.factor = keys.get_or<float>("rope.scale_linear", 1.0f);
-    if (rope.factor != 1.0f) rope.scaling = ops::RopeScaling::linear;
-    return rope;
-  }
-  rope.factor = keys.get<float>("rope.scaling.factor");
+  rope.rotary_dim = keys.find<int64_t>("rope.dimension_count").value_or(head_dim);
+  rope.theta = keys.get<float>("rope.freq_base");
+  rope.attention_factor = keys.get<float>("rope.scaling.attn_factor");
+  const auto type = keys.get<std::string_view>("rope.scaling.type");
+  if (type == "none") return rope;
+  auto factor = keys.find<float>("rope.scaling.factor");
+  if (!factor) factor = keys.find<float>("rope.scale_linear");
+  rope.factor = factor.value_or(0) == 0 ? 1 : *factor;
   if (type == "linear") {
-    rope.scaling = ops::RopeScaling::linear;
+    if (rope.factor != 1) rope.scaling = ops::RopeScaling::linear;
   } else if (type == "yarn") {
     rope.scaling = ops::RopeScaling::yarn;
-    rope.original_context = keys.get_or<int64_t>("rope.scaling.original_context_length", context);
-    rope.beta_fast = keys.get_or<float>("rope.scaling.yarn_beta_fast", 32.0f);
-    rope.beta_slow = keys.get_or<float>("rope.scaling.yarn_beta_slow", 1.0f);
-    rope.attention_factor =
-        keys.get_or<float>("rope.scaling.attn_factor", 1.0f) * (1 + 0.1f * std::log(rope.factor));
+    rope.original_context = keys.find<int64_t>("rope.scaling.original_context_length").value_or(0);
+    if (rope.original_context == 0) rope.original_context = context;
+    if (rope.factor > 1) rope.attention_factor *= 1 + 0.1f * std::log(rope.factor);
   } else {
-    fail(ErrorCode::kUnsupported, "{}: RoPE scaling '{}' (known: none, linear, yarn)", path, type);
+    fail(ErrorCode::kUnsupported,
+         "{}: RoPE scaling {} is not supported (known: none, linear, yarn)", path, braid::quoted(type));
   }
   return rope;
 }
 
+void check_heads(const Keys& keys, const ModelConfig& c, const std::string& path) {
+  const int64_t values = keys.find<int64_t>("attention.value_length").value_or(c.D);
+  if (values != c.D) {
+    fail(ErrorCode::kUnsupported,
+         "{}: {} is {}, keys have {}: heads of two sizes are not supported", path,
+         keys.full("attention.value_length"), values, c.D);
+  }
+  // llama.cpp refuses this as well.
+  if (c.rope.pairing == ops::RopePairing::interleaved && c.rope.rotary_dim != c.D) {
+    fail(ErrorCode::kUnsupported, "{}: {} is {}, a llama turns whole heads of {}", path,
+         keys.full("rope.dimension_count"), c.rope.rotary_dim, c.D);
+  }
+}
+
 }  // namespace
 
-ModelConfig gguf_config(const GgufFile& file, ops::RopePairing pairing) {
+ModelConfig gguf_config(const GgufFile& file, const GgufTraits& traits) {
   const Keys keys(file);
   const auto has = [&](std::string_view canonical) {
     return file.contents().tensors.find(gguf_name(canonical)) != nullptr;
@@ -69,24 +121,24 @@ ModelConfig gguf_config(const GgufFile& file, ops::RopePairing pairing) {
   c.name = file.metadata().get_or<std::string_view>("general.name", "");
   c.layers = keys.get<int64_t>("block_count");
   c.C = keys.get<int64_t>("embedding_length");
-  c.F = keys.get<int64_t>("feed_forward_length");
-  c.Hq = keys.get<int64_t>("attention.head_count");
-  c.Hkv = keys.get_or<int64_t>("attention.head_count_kv", c.Hq);
-  c.D = keys.get_or<int64_t>("attention.key_length", c.Hq > 0 ? c.C / c.Hq : 0);
+  c.F = keys.find_per_layer("feed_forward_length", c.layers).value_or(0);
+  c.Hq = keys.find_per_layer("attention.head_count", c.layers).value_or(0);
+  c.Hkv = keys.find_per_layer("attention.head_count_kv", c.layers).value_or(c.Hq);
+  c.D = keys.find<int64_t>("attention.key_length").value_or(c.Hq > 0 ? c.C / c.Hq : 0);
   c.context = keys.get<int64_t>("context_length");
   c.eps = keys.get<float>("attention.layer_norm_rms_epsilon");
-  c.V = file.get(gguf_name("token_embd")).shape[0];
+  c.V = file.type(gguf_name("token_embd")).shape[0];
   c.rope = read_rope(keys, file.path(), c.D, c.context);
-  c.rope.pairing = pairing;
-  c.rope_factors = has("rope_factors");
+  c.rope.pairing = traits.pairing;
+  c.rope_factors = traits.rope_factors && has("rope_factors");
   c.qkv_bias = has("layers.0.attn.q.bias");
   c.o_bias = has("layers.0.attn.o.bias");
   c.mlp_bias = has("layers.0.mlp.up.bias");
-  c.qk_norm = has("layers.0.attn.q_norm");
+  c.qk_norm = traits.qk_norm;
   c.tied_head = !has("lm_head");
   check_config(c, file.path());
-  c.windows.assign(static_cast<size_t>(c.layers),
-                   keys.get_or<int64_t>("attention.sliding_window", 0));
+  check_heads(keys, c, file.path());
+  c.windows.assign(static_cast<size_t>(c.layers), 0);
   return c;
 }
 

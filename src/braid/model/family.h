@@ -35,7 +35,7 @@ using WeightDtype = std::function<DType(std::string_view name)>;
 // tokens divide its rows. Other names are the family's own, as long as gguf_name and hf_name know
 // them: what tensor parallelism divides follows from the ops (parallel/tensor_parallel.h).
 struct ModelFamily {
-  std::string_view name;
+  std::string_view name;                             // model_type of config.json
   std::vector<std::string_view> gguf_architectures;  // general.architecture
   std::vector<std::string_view> hf_architectures;    // config.json: architectures
   ModelConfig (*gguf_config)(const GgufFile& file);
@@ -56,7 +56,9 @@ extern const ModelFamily kQwen3;
 
 const std::vector<const ModelFamily*>& model_families();
 
-// The family of a file; fails with kUnsupported, listing the known architectures.
+// The family of a file; fails with kUnsupported, listing the known architectures. config.json names
+// it by architectures, by model_type where these are missing, and by both alike where both are
+// there.
 const ModelFamily& family_of(const ModelFile& file);
 const ModelFamily& family_of(const JsonObject& config, const std::string& path);
 

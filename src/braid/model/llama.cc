@@ -7,12 +7,13 @@ namespace braid {
 const ModelFamily kLlama = {
     .name = "llama",
     .gguf_architectures = {"llama"},
-    .hf_architectures = {"LlamaForCausalLM"},
+    .hf_architectures = {"LlamaForCausalLM", "LLaMAForCausalLM"},
     .gguf_config =
         [](const GgufFile& file) {
-          return decoder::gguf_config(file, ops::RopePairing::interleaved);
+          return decoder::gguf_config(
+              file, {.pairing = ops::RopePairing::interleaved, .rope_factors = true});
         },
-    .hf_config = [](const JsonObject& config) { return decoder::hf_config(config, true); },
+    .hf_config = [](const JsonObject& config) { return decoder::hf_config(config, "llama"); },
     .gguf_name = decoder::gguf_name,
     .hf_name = decoder::hf_name,
     .forward = decoder::forward,

@@ -1,4 +1,5 @@
-// Mistral: Llama with a sliding window and a head dimension of its own.
+// Mistral: Llama with a sliding window and a head dimension of its own. Its GGUF files are those of
+// a Llama, whose window llama.cpp does not read.
 #include "braid/model/decoder.h"
 
 namespace braid {
@@ -8,7 +9,7 @@ const ModelFamily kMistral = {
     .gguf_architectures = {},  // llama.cpp's converter writes Mistral as "llama"
     .hf_architectures = {"MistralForCausalLM"},
     .gguf_config = nullptr,
-    .hf_config = [](const JsonObject& config) { return decoder::hf_config(config, true); },
+    .hf_config = [](const JsonObject& config) { return decoder::hf_config(config, "mistral"); },
     .gguf_name = decoder::gguf_name,
     .hf_name = decoder::hf_name,
     .forward = decoder::forward,

@@ -1,6 +1,8 @@
 #include "braid/model/model.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <set>
 
 #include "braid/ops/linear.h"
@@ -23,6 +25,38 @@ DType kv_dtype_of(const Program& program) {
   return is_float(weights) ? weights : DType::f16;
 }
 
+// Whether two matrices differ in any of a few rows, spread over all: what is not a copy differs
+// everywhere, and no more than these rows is read.
+bool rows_differ(const TensorView& x, const TensorView& y) {
+  if (x.dtype != y.dtype || x.shape != y.shape) return true;
+  constexpr int64_t kRows = 64;
+  const int64_t step = std::max<int64_t>(1, x.rows() / kRows);
+  for (int64_t i = 0; i < x.rows(); i += step) {
+    if (std::memcmp(x.row(i), y.row(i), static_cast<size_t>(x.row_bytes)) != 0) return true;
+  }
+  return false;
+}
+
+// Fails where tensors stand in the place of the missing weight `name` that quantizers of other
+// engines write.
+void check_not_packed(const WeightSource& source, const std::string& name) {
+  constexpr auto kPacked = std::to_array<std::pair<std::string_view, std::string_view>>({
+      {"qweight", "GPTQ or AWQ"},
+      {"weight_packed", "compressed-tensors"},
+      {"B", "Marlin"},
+  });
+  const std::string stem = name.substr(0, name.rfind('.') + 1);
+  for (const std::string_view other : source.names()) {
+    for (const auto& [suffix, what] : kPacked) {
+      if (other != stem + std::string(suffix)) continue;
+      fail(ErrorCode::kUnsupported,
+           "{}: tensor '{}' is one of {}, which is not supported: use the model in f32, f16 or "
+           "bf16, or a GGUF file",
+           source.path(), other, what);
+    }
+  }
+}
+
 // Tables that some converters leave in a file and that the engine computes itself.
 bool is_derived(std::string_view name) {
   return name.ends_with("rotary_emb.inv_freq");
@@ -34,6 +68,7 @@ Model::Model(const std::string& path)
     : file_(open_model_file(path)),
       family_(family_of(*file_)),
       config_(read_config(*file_, family_)) {
+  find_head();
   const Program program = smallest_forward();
   check_weights(program);
   default_kv_dtype_ = kv_dtype_of(program);
@@ -57,7 +92,7 @@ const ModelFile& Model::file() const {
 }
 
 std::string Model::file_name(std::string_view canonical) const {
-  if (canonical == "lm_head" && config_.tied_head) canonical = "token_embd";
+  if (config_.tied_head && (canonical == "lm_head" || canonical == "token_embd")) canonical = tied_;
   return std::holds_alternative<GgufFile>(*file_) ? family_.gguf_name(canonical)
                                                   : family_.hf_name(canonical);
 }
@@ -70,32 +105,57 @@ TensorView Model::weight(std::string_view canonical) const {
   return source().get(file_name(canonical));
 }
 
+TensorType Model::weight_type(std::string_view canonical) const {
+  if (!random_) return source().type(file_name(canonical));
+  const bool tied = canonical == "lm_head" && config_.tied_head;
+  const RandomWeights::Tensor& tensor =
+      random_->tensors().find(tied ? "token_embd" : canonical)->second;
+  return {tensor.dtype, tensor.shape};
+}
+
 int64_t Model::weight_bytes(std::string_view canonical) const {
-  if (!random_) return weight(canonical).bytes();
-  const RandomWeights::Tensor& tensor = random_->tensors().find(canonical)->second;
-  return bytes_of(tensor.dtype, tensor.shape.elems());
+  return weight_type(canonical).bytes();
 }
 
 Program Model::forward(const ForwardShape& shape) const {
-  return family_.forward(config_, shape, [this](std::string_view name) {
-    return random_ ? random_->tensors().find(name)->second.dtype : weight(name).dtype;
-  });
+  return family_.forward(config_, shape,
+                         [this](std::string_view name) { return weight_type(name).dtype; });
 }
 
 Program Model::smallest_forward() const {
   return forward({{1, 1, 1}, 1, 1, 1, DType::f32});
 }
 
+// Whatever the flag says, a folder's head is the one that is stored: tied only where one of the two
+// tensors is missing.
+void Model::find_head() {
+  if (!config_.tied_head || !std::holds_alternative<HfFolder>(*file_)) return;
+  const std::string head = family_.hf_name("lm_head"), embedding = family_.hf_name("token_embd");
+  if (!source().find_type(head)) return;
+  if (!source().find_type(embedding)) {
+    tied_ = "lm_head";
+    return;
+  }
+  config_.tied_head = false;
+  if (rows_differ(source().get(head), source().get(embedding))) {
+    config_.remarks.push_back(
+        fmt::format("{}: tie_word_embeddings is true, but '{}' is stored beside '{}' and differs: "
+                    "both are used",
+                    source().path(), head, embedding));
+  }
+}
+
 void Model::check_weights(const Program& program) {
   std::set<std::string, std::less<>> used;
   for (const Value& value : program.values) {
     if (value.kind != ValueKind::weight) continue;
-    const TensorView view = source().get(file_name(value.name), value.type.shape);
-    if (!used.insert(file_name(value.name)).second) continue;
-    parameters_ += view.shape.elems();
-    weight_bytes_ += view.bytes();
+    const std::string name = file_name(value.name);
+    if (!source().find_type(name)) check_not_packed(source(), name);
+    const TensorType type = source().type(name, value.type.shape);
+    if (!used.insert(name).second) continue;
+    parameters_ += type.shape.elems();
+    weight_bytes_ += type.bytes();
   }
-  if (config_.tied_head) used.insert(family_.hf_name("lm_head"));  // a copy that some files keep
   for (std::string_view name : source().names()) {
     if (used.contains(name) || is_derived(name)) continue;
     fail(ErrorCode::kUnsupported, "{}: a {} model has no use for tensor '{}'", source().path(),

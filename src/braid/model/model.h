@@ -30,7 +30,8 @@ class Model {
   // A weight in place, by canonical name.
   TensorView weight(std::string_view canonical) const;
 
-  // Its bytes, without touching them.
+  // Its type and its bytes, without touching them.
+  TensorType weight_type(std::string_view canonical) const;
   int64_t weight_bytes(std::string_view canonical) const;
 
   // What the KV cache is kept in unless asked otherwise: as precise as the weights (the first that
@@ -43,12 +44,14 @@ class Model {
  private:
   std::string file_name(std::string_view canonical) const;
   Program smallest_forward() const;
+  void find_head();
   void check_weights(const Program& program);
 
   std::optional<ModelFile> file_;
   std::unique_ptr<RandomWeights> random_;
   const ModelFamily& family_;
   ModelConfig config_;
+  std::string_view tied_ = "token_embd";  // which weight of a tied pair the file holds
   int64_t parameters_ = 0;
   int64_t weight_bytes_ = 0;
   DType default_kv_dtype_ = DType::f16;

@@ -5,9 +5,8 @@ namespace braid {
 namespace {
 
 ModelConfig hf_config(const JsonObject& config) {
-  ModelConfig c = decoder::hf_config(config, false);
+  ModelConfig c = decoder::hf_config(config, "qwen2");
   c.qkv_bias = true;
-  c.o_bias = false;
   return c;
 }
 
@@ -17,8 +16,7 @@ const ModelFamily kQwen2 = {
     .name = "qwen2",
     .gguf_architectures = {"qwen2"},
     .hf_architectures = {"Qwen2ForCausalLM"},
-    .gguf_config =
-        [](const GgufFile& file) { return decoder::gguf_config(file, ops::RopePairing::half); },
+    .gguf_config = [](const GgufFile& file) { return decoder::gguf_config(file, {}); },
     .hf_config = hf_config,
     .gguf_name = decoder::gguf_name,
     .hf_name = decoder::hf_name,

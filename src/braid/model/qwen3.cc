@@ -5,7 +5,7 @@ namespace braid {
 namespace {
 
 ModelConfig hf_config(const JsonObject& config) {
-  ModelConfig c = decoder::hf_config(config, false);
+  ModelConfig c = decoder::hf_config(config, "qwen3");
   c.qk_norm = true;
   return c;
 }
@@ -17,7 +17,7 @@ const ModelFamily kQwen3 = {
     .gguf_architectures = {"qwen3"},
     .hf_architectures = {"Qwen3ForCausalLM"},
     .gguf_config =
-        [](const GgufFile& file) { return decoder::gguf_config(file, ops::RopePairing::half); },
+        [](const GgufFile& file) { return decoder::gguf_config(file, {.qk_norm = true}); },
     .hf_config = hf_config,
     .gguf_name = decoder::gguf_name,
     .hf_name = decoder::hf_name,

@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 
 #include "braid/model/family.h"
@@ -39,8 +40,22 @@ const ModelFamily& family_of(const ModelFile& file) {
 }
 
 const ModelFamily& family_of(const JsonObject& config, const std::string& path) {
-  const auto names = config.get<std::vector<std::string>>("architectures");
-  return find_family(path, names.empty() ? "" : names[0], &ModelFamily::hf_architectures);
+  const auto names = config.get_or<std::vector<std::string>>("architectures", {});
+  const auto type = config.find<std::string>("model_type");
+  const auto typed = std::ranges::find_if(
+      model_families(), [&](const ModelFamily* family) { return type && family->name == *type; });
+  if (names.empty()) {
+    if (typed != model_families().end()) return **typed;
+    fail(ErrorCode::kUnsupported, "{}: no architectures, and model_type '{}' (known: {})", path,
+         type.value_or(""),
+         fmt::join(model_families() | std::views::transform(&ModelFamily::name), ", "));
+  }
+  const ModelFamily& family = find_family(path, names[0], &ModelFamily::hf_architectures);
+  if (type && family.name != *type) {
+    fail(ErrorCode::kUnsupported, "{}: architectures says '{}', model_type says '{}'", path,
+         names[0], *type);
+  }
+  return family;
 }
 
 }  // namespace braid

@@ -23,7 +23,7 @@ struct RopeAttrs {
   float high_freq_factor = 4;    // llama3
   float beta_fast = 32;          // yarn
   float beta_slow = 1;           // yarn
-  float attention_factor = 1;    // yarn: multiplies sin and cos
+  float attention_factor = 1;    // multiplies sin and cos
   bool truncate = true;          // yarn: round the ramp's ends to whole dimensions
   bool operator==(const RopeAttrs&) const = default;
   template <class F>
@@ -32,18 +32,21 @@ struct RopeAttrs {
     f("rotary_dim", rotary_dim);
     f("pairing", to_string(pairing));
     f("theta", theta);
-    if (scaling == RopeScaling::none) return;
-    f("scaling", to_string(scaling));
-    f("factor", factor);
-    f("original_context", original_context);
+    if (scaling != RopeScaling::none) {
+      f("scaling", to_string(scaling));
+      f("factor", factor);
+      f("original_context", original_context);
+    }
     if (scaling == RopeScaling::llama3) {
       f("low_freq_factor", low_freq_factor);
       f("high_freq_factor", high_freq_factor);
     } else if (scaling == RopeScaling::yarn) {
       f("beta_fast", beta_fast);
       f("beta_slow", beta_slow);
-      f("attention_factor", attention_factor);
+      f("truncate", truncate);
     }
+    if (scaling == RopeScaling::yarn || attention_factor != 1)
+      f("attention_factor", attention_factor);
   }
 };
 

@@ -32,7 +32,7 @@ TEST_P(CudaModel, LogitsInEveryForm) {
     const fs::path path = folder.path() / (form + ".gguf");
     write_gguf(random, form, path);
     const Model model(path.string());
-    const Golden golden = load_golden(GetParam(), form == "f32" ? "exact" : form);
+    const Golden golden = load_golden(GetParam(), form);
     const double tolerance = tolerance_of(model, golden);
     Runner runner(model, cuda_runner(1));
     for (const Case& c : golden.cases) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "golden/support/random_weights.h"
+
 namespace braid::golden {
 
 // What Hugging Face's transformers computes (f32, attention eager) for one prompt.
@@ -27,9 +29,20 @@ struct Golden {
   std::vector<Case> cases;
 };
 
-// models/<name>/golden.json. form: "exact" for the safetensors folder and for GGUF in f32, else a
-// form of gguf_forms(), with the weights rounded as in that file.
+// models/<name>/golden.json. form: "exact" for the safetensors folder, else a form of gguf_forms(),
+// with the weights rounded, and keys left out, as in that file.
 Golden load_golden(const std::string& model, const std::string& form = "exact");
+
+// A model with a random configuration, and the logits [V] after a prompt. configs.json.
+struct ConfigCase {
+  std::string config;  // config.json
+  uint64_t seed = 0;
+  std::vector<TensorSpec> tensors;
+  std::vector<int32_t> prompt;
+  std::vector<float> last;
+};
+
+std::vector<ConfigCase> load_config_cases();
 
 // The demo model after one prompt.
 struct DemoCase {

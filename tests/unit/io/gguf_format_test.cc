@@ -90,7 +90,7 @@ TEST(GgufFormat, TypesOutOfRangeAreRefused) {
     list.array("k", type, {std::string(8, '\0')});
     expect_refused(list, {"'k'", "type " + std::to_string(type)});
   }
-  for (const uint32_t type : {4u, 5u, 9u, 15u, 31u, 36u, 42u, 0x80000000u, UINT32_MAX}) {
+  for (const uint32_t type : {42u, 255u, 0x80000000u, UINT32_MAX}) {
     GgufWriter w;
     w.tensor("x", {32}, type, std::string(128, '\0'));
     expect_refused(w, {"'x'", "type " + std::to_string(type)}, ErrorCode::kUnsupported);

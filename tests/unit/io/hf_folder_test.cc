@@ -168,8 +168,10 @@ TEST(ModelFile, WhatIsNoModelIsRefused) {
   refused(ErrorCode::kInvalidArgument, "", {"no model is named", ".gguf"});
   refused(ErrorCode::kNotFound, folder.path(), {"no config.json"});
   refused(ErrorCode::kInvalidArgument, folder.write("empty", ""), {"empty"});
+  refused(ErrorCode::kInvalidArgument, folder.write("a.txt", "PL\3\4 and so on"),
+          {"a.txt", "50 4c 03 04", ".gguf file", "config.json"});
   refused(ErrorCode::kInvalidArgument, folder.write("a.zip", "PK\3\4 and so on"),
-          {"a.zip", "50 4b 03 04", ".gguf file", "config.json"});
+          {"a.zip", "ZIP or PyTorch archive"});
   refused(ErrorCode::kInvalidArgument, folder.write("b", "G"), {"begins with 47;"});
   refused(ErrorCode::kInvalidArgument, folder.write("c.safetensors", weights()),
           {"c.safetensors", "name its folder"});

@@ -1,0 +1,304 @@
+// Walks the tables of keys: each key has the effect that its cell says, in every family.
+#include "braid/model/config_keys.h"
+
+#include <gtest/gtest-spi.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "braid/model/family.h"
+#include "unit/io/gguf_writer.h"
+#include "unit/io/temp_folder.h"
+#include "unit/model/walk.h"
+
+namespace braid {
+namespace {
+
+using test::json;
+using test::Outcome;
+using test::Trial;
+using test::with;
+using testing::HasSubstr;
+
+const ModelFamily& family_named(std::string_view name) {
+  for (const ModelFamily* family : model_families()) {
+    if (family->name == name) return *family;
+  }
+  throw std::logic_error("no such family");
+}
+
+json hf_base() {
+  return {{"hidden_size", 64},
+          {"intermediate_size", 96},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"vocab_size", 272},
+          {"head_dim", 16},
+          {"rms_norm_eps", 1e-5},
+          {"tie_word_embeddings", false},
+          {"max_position_embeddings", 512}};
+}
+
+json yarn() {
+  return {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}};
+}
+
+Outcome read_hf(std::string_view family, const json& keys) {
+  return test::outcome(
+      [&] { return family_named(family).hf_config(JsonObject("config.json", keys)); });
+}
+
+std::map<std::string, Trial> hf_trials() {
+  const json window = {
+      {"sliding_window", 8}, {"use_sliding_window", true}, {"max_window_layers", 0}};
+  std::map<std::string, Trial> trials = {
+      {"vocab_size", {300}},
+      {"hidden_size", {128}},
+      {"intermediate_size", {112}},
+      {"num_hidden_layers", {3}},
+      {"num_attention_heads", {8}},
+      {"num_key_value_heads", {1}},
+      {"head_dim", {32}},
+      {"hidden_act", {"gelu_new"}},
+      {"max_position_embeddings", {256}},
+      {"rms_norm_eps", {1e-3}},
+      {"tie_word_embeddings", {true}},
+      {"attention_bias", {true}},
+      {"mlp_bias", {true}},
+      {"sliding_window", {8, window}},
+      {"use_sliding_window", {true, window}},
+      {"max_window_layers", {1, window}},
+      {"layer_types", {{"full_attention", "sliding_attention"}, window}},
+      {"rope_theta", {500.0}},
+      {"rope_scaling", {{{"rope_type", "linear"}, {"factor", 2.0}}}},
+      {"rope_parameters", {{{"rope_type", "linear"}, {"factor", 2.0}}}},
+      {"original_max_position_embeddings", {32, {{"rope_scaling", yarn()}}}},
+      {"is_causal", {false}},
+      {"per_layer_config", {{{"0", {{"intermediate_size", 8}}}}}},
+      {"text_config", {{{"hidden_size", 32}}}},
+      {"quantization_config", {{{"quant_method", "awq"}, {"bits", 4}}}},
+      {"torch_dtype", {"float16"}},
+      {"dtype", {"float16"}},
+      {"hidden_activation", {"relu"}},
+  };
+  for (const ConfigKey& key : hf_keys().keys) {
+    trials.try_emplace(std::string(key.name), Trial{0.5});  // of keys that no family reads
+  }
+  return trials;
+}
+
+std::map<std::string, Trial> rope_trials() {
+  return {
+      {"rope_theta", {500.0}},
+      {"factor", {3.0}},
+      {"original_max_position_embeddings", {32}},
+      {"low_freq_factor", {2.0}},
+      {"high_freq_factor", {8.0}},
+      {"attention_factor", {1.5}},
+      {"mscale", {0.5, {{"mscale_all_dim", 1.0}}}},
+      {"mscale_all_dim", {0.5, {{"mscale", 1.0}}}},
+      {"beta_fast", {8.0}},
+      {"beta_slow", {2.0}},
+      {"truncate", {false}},
+      {"partial_rotary_factor", {0.5}},
+      {"short_factor", {{1.0, 2.0}}},
+      {"long_factor", {{1.0, 2.0}}},
+      {"mrope_section", {{4, 2, 2}}},
+  };
+}
+
+TEST(ConfigKeys, ConfigJsonIsReadAsTheTableSays) {
+  for (const std::string_view family : hf_keys().columns) {
+    const auto read = [&](const json& keys) { return read_hf(family, keys); };
+    ASSERT_TRUE(std::holds_alternative<ModelConfig>(read(hf_base())));
+    test::walk(hf_keys(), family, hf_base(), hf_trials(), read);
+    test::walk_null(hf_keys(), family, hf_base(), hf_trials(), read);
+  }
+}
+
+TEST(ConfigKeys, RopeParametersAreReadAsTheTableSays) {
+  for (const std::string_view type : hf_rope_keys().columns) {
+    for (const std::string_view family : hf_keys().columns) {
+      const auto read = [&](const json& keys) {
+        return read_hf(family, with(hf_base(), {{"rope_parameters", keys}}));
+      };
+      const json base = {{"rope_type", type},
+                         {"factor", 4.0},
+                         {"low_freq_factor", 1.0},
+                         {"high_freq_factor", 4.0}};
+      ASSERT_TRUE(std::holds_alternative<ModelConfig>(read(base)));
+      test::walk(hf_rope_keys(), type, base, rope_trials(), read);
+      test::walk_null(hf_rope_keys(), type, base, rope_trials(), read);
+    }
+  }
+}
+
+class GgufKeys : public testing::TestWithParam<std::string_view> {
+ protected:
+  // Integers as u32, other numbers as f32.
+  static void add(test::GgufWriter& w, const std::string& key, const json& value) {
+    using test::encoded;
+    if (value.is_string()) {
+      w.text(key, value.get<std::string>());
+    } else if (value.is_boolean()) {
+      w.entry(key, 7, encoded<uint8_t>(value.get<bool>()));
+    } else if (value.is_number_integer()) {
+      w.u32(key, value.get<uint32_t>());
+    } else if (value.is_number()) {
+      w.entry(key, 6, encoded(value.get<float>()));
+    } else {
+      std::vector<std::string> elements;
+      for (const json& x : value) elements.push_back(encoded(x.get<int32_t>()));
+      w.array(key, 5, elements);
+    }
+  }
+
+  Outcome read(const json& keys, const std::vector<std::string>& more_tensors = {}) const {
+    test::GgufWriter w;
+    w.text("general.architecture", GetParam());
+    for (const auto& [key, value] : keys.items())
+      add(w, fmt::format("{}.{}", GetParam(), key), value);
+    w.tensor("token_embd.weight", {272, 64}, 0, std::string(272 * 64 * 4, '\0'));
+    for (const std::string& name : more_tensors) w.tensor(name, {8}, 0, std::string(32, '\0'));
+    const GgufFile file(folder_.write("m.gguf", w.build()));
+    return test::outcome([&] { return family_named(GetParam()).gguf_config(file); });
+  }
+
+  static json base() {
+    return {{"block_count", 2},          {"context_length", 512},
+            {"embedding_length", 64},    {"feed_forward_length", 96},
+            {"attention.head_count", 4}, {"attention.layer_norm_rms_epsilon", 1e-5}};
+  }
+
+  const test::TempFolder folder_;
+};
+
+TEST_P(GgufKeys, AreReadAsTheTableSays) {
+  std::map<std::string, Trial> trials = {
+      {"block_count", {3}},
+      {"context_length", {256}},
+      {"embedding_length", {128}},
+      {"feed_forward_length", {112}},
+      {"attention.head_count", {8}},
+      {"attention.head_count_kv", {2}},
+      {"attention.key_length", {32}},
+      {"attention.layer_norm_rms_epsilon", {1e-3}},
+      {"rope.freq_base", {500.0}},
+      {"rope.scaling.type", {"yarn"}},
+      {"rope.scaling.factor", {3.0}},
+      {"rope.scale_linear", {3.0}},
+      {"rope.scaling.original_context_length", {64, {{"rope.scaling.type", "yarn"}}}},
+      {"rope.scaling.attn_factor", {1.5}},
+      {"attention.causal", {false}},
+      {"expert_count", {8}},
+      {"expert_used_count", {2}},
+      {"rope.scaling.finetuned", {true}},
+      {"tensor_data_layout", {"Meta AI original pth"}},
+      {"rope.dimension_sections", {{4, 2, 2}}},
+  };
+  for (const ConfigKey& key : gguf_keys().keys) trials.try_emplace(std::string(key.name), Trial{8});
+  // These are read to be compared: another value is refused, by name.
+  for (const char* key : {"attention.value_length", "rope.dimension_count"}) {
+    if (GetParam() != "llama" && key == std::string("rope.dimension_count")) continue;
+    EXPECT_THAT(test::text_of(read(with(base(), {{key, 8}}))), HasSubstr(key));
+    EXPECT_EQ(read(with(base(), {{key, 16}})), read(base()));
+  }
+  std::vector<ConfigKey> walked;
+  for (const ConfigKey& key : gguf_keys().keys) {
+    const bool compared = key.name == "attention.value_length" ||
+                          (key.name == "rope.dimension_count" && GetParam() == "llama");
+    if (!compared) walked.push_back(key);
+  }
+  const KeyTable table = {gguf_keys().title, gguf_keys().columns, walked};
+  test::walk(table, GetParam(), base(), trials, [&](const json& keys) { return read(keys); });
+}
+
+TEST_P(GgufKeys, ArraysOfEqualValuesAreNumbers) {
+  const Outcome plain = read(with(base(), {{"attention.head_count_kv", 2}}));
+  ASSERT_TRUE(std::holds_alternative<ModelConfig>(plain));
+  EXPECT_EQ(read(with(base(), {{"attention.head_count_kv", {2, 2}},
+                               {"attention.head_count", {4, 4}},
+                               {"feed_forward_length", {96, 96}}})),
+            plain);
+  for (const char* key :
+       {"attention.head_count_kv", "attention.head_count", "feed_forward_length"}) {
+    EXPECT_THAT(
+        test::text_of(read(with(base(), {{key, {4, 2}}}))),
+        testing::AllOf(HasSubstr(key), HasSubstr("[4, 2]"), HasSubstr("layers that differ")));
+    EXPECT_THAT(test::text_of(read(with(base(), {{key, {4, 4, 4}}}))),
+                HasSubstr("3 entries for 2"));
+    EXPECT_THAT(test::text_of(read(with(base(), {{key, json::array()}}))), HasSubstr("0 entries"));
+  }
+  EXPECT_THAT(test::text_of(read(with(base(), {{"context_length", {512, 512}}}))),
+              HasSubstr("context_length"));
+}
+
+TEST_P(GgufKeys, RopeScalingIsWhatLlamaCppMakesOfIt) {
+  const auto rope = [&](const json& keys) {
+    return std::get<ModelConfig>(read(with(base(), keys))).rope;
+  };
+  const ops::RopeAttrs plain = rope({});
+  EXPECT_EQ(plain.scaling, ops::RopeScaling::none);
+  EXPECT_EQ(rope({{"rope.scaling.type", "linear"}}), plain);
+  EXPECT_EQ(rope({{"rope.scaling.factor", 0.0}}), plain);
+  EXPECT_EQ(rope({{"rope.scaling.type", "none"}, {"rope.scaling.factor", 4.0}}), plain);
+  const ops::RopeAttrs linear = rope({{"rope.scaling.factor", 4.0}});
+  EXPECT_EQ(linear.scaling, ops::RopeScaling::linear);
+  EXPECT_EQ(linear.factor, 4);
+  EXPECT_EQ(rope({{"rope.scale_linear", 4.0}}), linear);
+  EXPECT_EQ(rope({{"rope.scaling.factor", 4.0}, {"rope.scale_linear", 2.0}}), linear);
+  EXPECT_EQ(rope({{"rope.scaling.attn_factor", 1.5}}).attention_factor, 1.5f);
+  const json yarn = {{"rope.scaling.type", "yarn"}, {"rope.scaling.factor", 4.0}};
+  EXPECT_EQ(rope(yarn).original_context, 512);
+  EXPECT_FLOAT_EQ(rope(yarn).attention_factor, 1 + 0.1f * std::log(4.0f));
+  EXPECT_FLOAT_EQ(rope(with(yarn, {{"rope.scaling.factor", 0.5}})).attention_factor, 1);
+  EXPECT_FLOAT_EQ(rope(with(yarn, {{"rope.scaling.attn_factor", 2.0}})).attention_factor,
+                  2 + 0.2f * std::log(4.0f));
+  EXPECT_THAT(test::text_of(read(with(base(), {{"rope.scaling.type", "longrope"}}))),
+              HasSubstr("'longrope' is not supported (known: none, linear, yarn)"));
+}
+
+TEST_P(GgufKeys, TensorsOfOtherFamiliesChangeNothing) {
+  const auto config =
+      std::get<ModelConfig>(read(base(), {"blk.0.attn_q_norm.weight", "rope_freqs.weight"}));
+  EXPECT_EQ(config.qk_norm, GetParam() == "qwen3");
+  EXPECT_EQ(config.rope_factors, GetParam() == "llama");
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, GgufKeys, testing::Values("llama", "qwen2", "qwen3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(ConfigKeys, DocsShowTheTables) {
+  std::ifstream file(BRAID_TEST_DATA "/../docs/model-files.md");
+  const std::string docs{std::istreambuf_iterator<char>(file), {}};
+  for (const KeyTable* table : {&hf_keys(), &hf_rope_keys(), &gguf_keys()}) {
+    EXPECT_NE(docs.find(to_markdown(*table)), std::string::npos)
+        << "docs/model-files.md lacks this table:\n"
+        << to_markdown(*table);
+  }
+}
+
+// The walk sees what it is for: cells that do not tell the truth.
+TEST(ConfigKeys, TheWalkCatchesWrongCells) {
+  const auto read = [](const json& keys) { return read_hf("llama", keys); };
+  constexpr auto kColumns = std::to_array<std::string_view>({"llama"});
+  for (const auto& [key, cell] : {std::pair("sliding_window", "4096"),
+                                  {"vocab_size", "-"},
+                                  {"mlp_bias", "!"},
+                                  {"vocab_size", "31999"},
+                                  {"rms_norm_eps", "*"}}) {
+    const ConfigKey wrong = {key, {cell}, ""};
+    const KeyTable table = {"wrong", kColumns, {&wrong, 1}};
+    testing::TestPartResultArray failures;
+    {
+      testing::ScopedFakeTestPartResultReporter reporter(
+          testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
+      test::walk(table, "llama", hf_base(), hf_trials(), read);
+    }
+    EXPECT_GE(failures.size(), 1) << key << " " << cell;
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,148 @@
+// Which family a config.json names, and what its windows and RoPE come to.
+#include "braid/model/family.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "unit/io/expect_error.h"
+
+namespace braid {
+namespace {
+
+using nlohmann::json;
+using test::expect_error;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const ModelFamily& family(const json& config) {
+  return family_of(JsonObject("config.json", config), "config.json");
+}
+
+ModelConfig read(std::string_view type, json config) {
+  config["model_type"] = type;
+  config.update({{"hidden_size", 64},
+                 {"num_attention_heads", 4},
+                 {"num_key_value_heads", 2},
+                 {"head_dim", 16},
+                 {"num_hidden_layers", 3},
+                 {"max_position_embeddings", 256}});
+  return family(config).hf_config(JsonObject("config.json", config));
+}
+
+TEST(ModelFamily, IsNamedByArchitecturesOrModelType) {
+  EXPECT_EQ(&family({{"architectures", {"Qwen3ForCausalLM"}}}), &kQwen3);
+  EXPECT_EQ(&family({{"model_type", "mistral"}}), &kMistral);
+  EXPECT_EQ(&family({{"model_type", "llama"}, {"architectures", nullptr}}), &kLlama);
+  EXPECT_EQ(&family({{"model_type", "llama"}, {"architectures", {"LLaMAForCausalLM"}}}), &kLlama);
+  expect_error(ErrorCode::kUnsupported, {"'LlamaForCausalLM'", "'mistral'"}, [] {
+    family({{"model_type", "mistral"}, {"architectures", {"LlamaForCausalLM"}}});
+  });
+  expect_error(ErrorCode::kUnsupported, {"'gpt2'", "llama, mistral, qwen2, qwen3"}, [] {
+    family({{"model_type", "gpt2"}});
+  });
+  expect_error(ErrorCode::kUnsupported, {"no architectures", "''"}, [] { family(json::object()); });
+  expect_error(ErrorCode::kUnsupported, {"'LlamaForSequenceClassification'"}, [] {
+    family({{"model_type", "llama"}, {"architectures", {"LlamaForSequenceClassification"}}});
+  });
+}
+
+TEST(HfConfig, WindowsFollowTheFamily) {
+  const json window = {{"sliding_window", 8}};
+  EXPECT_THAT(read("llama", window).windows, ElementsAre(0, 0, 0));
+  EXPECT_THAT(read("mistral", window).windows, ElementsAre(8, 8, 8));
+  EXPECT_THAT(read("mistral", {{"sliding_window", nullptr}}).windows, ElementsAre(0, 0, 0));
+  EXPECT_THAT(read("mistral", json::object()).windows, ElementsAre(4096, 4096, 4096));
+  EXPECT_THAT(read("qwen2", window).windows, ElementsAre(0, 0, 0));
+  const json on = {{"sliding_window", 8}, {"use_sliding_window", true}};
+  EXPECT_THAT(read("qwen2", on).windows, ElementsAre(0, 0, 0)) << "28 layers come before a window";
+  json some = on;
+  some["max_window_layers"] = 1;
+  EXPECT_THAT(read("qwen3", some).windows, ElementsAre(0, 8, 8));
+  some["layer_types"] = {"sliding_attention", "attention", "full_attention"};
+  EXPECT_THAT(read("qwen3", some).windows, ElementsAre(8, 0, 0));
+  some["use_sliding_window"] = false;
+  expect_error(ErrorCode::kMalformed, {"layer_types", "layer 0"}, [&] { read("qwen3", some); });
+  expect_error(ErrorCode::kUnsupported, {"'chunked_attention'"}, [&] {
+    read("qwen2", {{"layer_types", {"chunked_attention", "attention", "attention"}}});
+  });
+  expect_error(ErrorCode::kMalformed, {"layer_types", "1 entries for 3"}, [&] {
+    read("qwen2", {{"layer_types", {"full_attention"}}});
+  });
+  for (const int64_t bad : {int64_t{0}, int64_t{-4}, int64_t{1} << 40}) {
+    expect_error(ErrorCode::kMalformed, {"sliding_window", std::to_string(bad)}, [&] {
+      read("mistral", {{"sliding_window", bad}});
+    });
+  }
+}
+
+TEST(HfConfig, YarnsAttentionFactor) {
+  const auto factor = [](const json& keys) {
+    json rope = {{"type", "yarn"}, {"factor", 16.0}, {"original_max_position_embeddings", 64}};
+    rope.update(keys);
+    return read("qwen2", {{"rope_scaling", rope}}).rope.attention_factor;
+  };
+  const auto mscale = [](double m) { return 0.1 * m * std::log(16.0) + 1; };
+  EXPECT_FLOAT_EQ(factor(json::object()), mscale(1));
+  EXPECT_FLOAT_EQ(factor({{"mscale", 1.0}, {"mscale_all_dim", 1.0}}), 1);
+  EXPECT_FLOAT_EQ(factor({{"mscale", 0.7}, {"mscale_all_dim", 1.5}}), mscale(0.7) / mscale(1.5));
+  EXPECT_FLOAT_EQ(factor({{"mscale", 0.7}}), mscale(1));
+  EXPECT_FLOAT_EQ(factor({{"mscale", 0.7}, {"mscale_all_dim", 0}}), mscale(1));
+  EXPECT_FLOAT_EQ(factor({{"mscale", 0.7}, {"mscale_all_dim", 1.5}, {"attention_factor", 1.25}}),
+                  1.25);
+  EXPECT_FLOAT_EQ(factor({{"factor", 0.5}}), 1);
+  EXPECT_FLOAT_EQ(factor({{"factor", nullptr}}), 0.1 * std::log(4.0) + 1) << "256 / 64";
+}
+
+TEST(HfConfig, RopeScalingStandsForAllOfRopeParameters) {
+  const json scaling = {{"rope_type", "linear"}, {"factor", 2.0}};
+  const ModelConfig both =
+      read("qwen2", {{"rope_scaling", scaling},
+                     {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}});
+  EXPECT_EQ(both.rope.factor, 2);
+  EXPECT_EQ(both.rope.theta, 10000);
+  ASSERT_EQ(both.remarks.size(), 1u);
+  EXPECT_THAT(both.remarks[0], HasSubstr("rope_theta is 10000.0, not 1000000.0"));
+  const ModelConfig top = read(
+      "qwen2",
+      {{"rope_theta", 1e6}, {"rope_scaling", scaling}, {"rope_parameters", {{"rope_theta", 1e6}}}});
+  EXPECT_EQ(top.rope.theta, 1e6f);
+  EXPECT_TRUE(top.remarks.empty());
+  const ModelConfig empty =
+      read("qwen2", {{"rope_scaling", json::object()}, {"rope_parameters", {{"rope_theta", 1e6}}}});
+  EXPECT_EQ(empty.rope.theta, 1e6f);
+}
+
+TEST(HfConfig, WhatIsNotSupportedIsNamed) {
+  const auto refused = [](ErrorCode code, const std::vector<std::string>& parts,
+                          const json& config) {
+    expect_error(code, parts, [&] { read("llama", config); });
+  };
+  const auto rope = [](json keys) { return json{{"rope_scaling", std::move(keys)}}; };
+  const ErrorCode unsupported = ErrorCode::kUnsupported, malformed = ErrorCode::kMalformed;
+  refused(unsupported, {"RoPE scaling 'longrope'", "default, linear, dynamic, llama3, yarn"},
+          rope({{"rope_type", "longrope"}, {"short_factor", {1.0}}}));
+  refused(unsupported, {"'full_attention' layers alone"},
+          {{"rope_parameters", {{"full_attention", {{"rope_theta", 1.0}}}}}});
+  refused(unsupported, {"'gptq'", "quantization_config", "GGUF"},
+          {{"quantization_config", {{"quant_method", "gptq"}}}});
+  refused(unsupported, {"'an unnamed method'"}, {{"quantization_config", json::object()}});
+  refused(malformed, {"scaling factor of RoPE is 0"}, rope({{"type", "linear"}, {"factor", 0}}));
+  refused(malformed, {"scaling factor of RoPE is inf"},
+          rope({{"type", "linear"}, {"factor", 1e300}}));
+  refused(malformed, {"base of RoPE is 1", "YaRN"},
+          {{"rope_theta", 1.0}, {"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}}});
+  refused(malformed, {"original context length is 0"},
+          rope({{"type", "yarn"}, {"factor", 2.0}, {"original_max_position_embeddings", 0}}));
+  refused(malformed, {"beta_fast of RoPE is -1"},
+          rope({{"type", "yarn"}, {"factor", 2.0}, {"beta_fast", -1}}));
+  refused(
+      malformed, {"high_freq_factor"},
+      rope({{"type", "llama3"}, {"factor", 2.0}, {"low_freq_factor", 2}, {"high_freq_factor", 2}}));
+  refused(malformed, {"'rope_scaling'", "JSON object"}, {{"rope_scaling", "yarn"}});
+}
+
+}  // namespace
+}  // namespace braid
