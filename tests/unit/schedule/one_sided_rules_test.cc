@@ -83,7 +83,7 @@ class Rules {
   bool sync_with(size_t i, ValueId value, bool later) const {
     for (size_t s = 0; s < program_.ops.size(); ++s) {
       const Op& op = program_.ops[s];
-      if (is_sync(s) && op.attrs.as<ops::SyncAttrs>().ranks > 1 &&
+      if (is_sync(s) && op.attrs.as<ops::SyncAttrs>().ranks() > 1 &&
           std::ranges::count(op.inputs, value) > 0 && (later ? after_[s][i] : after_[i][s])) {
         return true;
       }
@@ -94,7 +94,7 @@ class Rules {
   bool opened(size_t i, ValueId value) const {
     for (size_t s = 0; s < i; ++s) {
       if (is_sync(s) && std::ranges::count(program_.ops[s].outputs, value) > 0) {
-        return after_[i][s] && program_.ops[s].attrs.as<ops::SyncAttrs>().ranks > 1;
+        return after_[i][s] && program_.ops[s].attrs.as<ops::SyncAttrs>().ranks() > 1;
       }
     }
     return false;
