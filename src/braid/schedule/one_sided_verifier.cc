@@ -96,16 +96,20 @@ class OneSidedCheck {
       Remote at{.by = rank.rank(), .launch = i, .micro_batch = mb};
       if (op.def == &ops::kPush) check_counters(at, op);
       if (op.def == &ops::kPull) check_filled(at, op, blocks);
-      // By owner and input: several blocks stand between the same syncs.
-      std::vector<CopyAccess> known(static_cast<size_t>(P_) * op.inputs.size(), {.from = -1});
+      // Blocks of one owner and input stand between the same syncs.
+      std::vector<int> known(static_cast<size_t>(P_) * op.inputs.size(), -1);
+      std::vector<CopyAccess> between;
       for (const ops::BlockAccess& block : blocks) {
         if (block.rank == ops::BlockAccess::kSelf) continue;
         check_rank(at, block.rank);
         at.owner = block.rank;
         at.id = op.inputs[block.input];
-        CopyAccess& access =
-            known[static_cast<size_t>(block.rank) * op.inputs.size() + block.input];
-        if (access.from < 0) access = block.writes ? write_of(at) : read_of(at);
+        int& index = known[static_cast<size_t>(block.rank) * op.inputs.size() + block.input];
+        if (index < 0) {
+          index = static_cast<int>(between.size());
+          between.push_back(block.writes ? write_of(at) : read_of(at));
+        }
+        CopyAccess& access = between[static_cast<size_t>(index)];
         access.block = block;
         shared_[static_cast<size_t>(at.id)] = true;
         accesses(at.owner, at.id, mb).push_back(access);

@@ -92,7 +92,10 @@ void SyncOps::check_arrivals(const SyncOp& sync, ValueId counters, const std::ve
                               from.name(push), from.name(wait)));
     }
     for (int q : op(p, o).attrs.as<ops::MoveAttrs>().peers()) {
-      if (0 <= q && q < P) ++told[static_cast<size_t>(q)];
+      if (q < 0 || q >= P) {
+        from.refuse(op(p, o), 0, fmt::format("one-sided: op {} names rank {} of {}", o, q, P));
+      }
+      ++told[static_cast<size_t>(q)];
     }
   }
   for (int q = 0; q < P; ++q) {
