@@ -49,6 +49,26 @@ TEST(OneSidedRules, HoldForEveryMesh) {
   }
 }
 
+// Keys that are pulled and that no query reads are kept as long as others are.
+TEST(OneSidedRules, HoldWithoutQueries) {
+  for (const char* machines : {"1x2", "2x1", "2x2"}) {
+    const Topology topology = parse_topology(machines);
+    const int P = topology.ranks();
+    for (SpMode mode : kSpModes) {
+      for (const SequenceMesh& mesh : sequence_meshes(mode, topology, 8)) {
+        SequenceAttention a{.q_heads = 8, .kv_heads = 4, .head_dim = 4};
+        a.q = contiguous_layout(std::vector<int64_t>(static_cast<size_t>(P), 0));
+        a.kv = even_layout(37, P);
+        for (const ops::TakesStages& takes : {ops::TakesStages{}, ops::TakesStages{any_stages}}) {
+          EXPECT_NO_THROW(
+              plan_all(attention_programs(a, mesh, {.takes = takes, .least_rows = 1}), topology))
+              << to_string(mode) << " " << to_string(mesh.degrees) << " on " << machines;
+        }
+      }
+    }
+  }
+}
+
 // Several attentions in one Program, keys of earlier steps among theirs, and what gives them to
 // rank 0.
 TEST(OneSidedRules, HoldInAModel) {
