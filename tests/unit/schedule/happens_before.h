@@ -27,14 +27,9 @@ class HappensBefore {
     close();
   }
 
-  bool has_cycle() const { return cycle_; }
   // Launch a has ended when launch b begins, on one rank.
   bool before(size_t rank, int a, int b) const {
     return reaches(event(rank, a).end, event(rank, b).begin);
-  }
-  // Launch a has ended when launch b ends.
-  bool before_end(size_t rank, int a, int b) const {
-    return reaches(event(rank, a).end, event(rank, b).end);
   }
 
   // The first two accesses of common bytes in no order, one a write, or in the wrong one.

@@ -252,7 +252,8 @@ ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
     type.shape[1] = std::max<int64_t>(std::ranges::max(to_send), 1);
     send = buffers({type})[0];
   }
-  // Also a call without queries names a result: the sync that closes it follows the pulls so.
+  // A call without queries names the result, too: the sync that closes the result so follows the
+  // pulls of the keys.
   const bool names_o = stored || (!joint && !others);
   std::vector<ValueId> inputs{state_o_, state_l_,
                               state_m_, results != nullptr && names_o ? results->o : kNoValue,
