@@ -1,16 +1,18 @@
 #pragma once
 
+#include <algorithm>
+
 #include "braid/program/builder.h"
 
 // Values of other ranks, read and written one-sidedly. A value has one type and one place in
 // symmetric memory on all ranks of a step, so that a rank names a peer's copy by its own. The
-// lowerings of parallel/ put these ops in; docs/sequence-parallel.md proves that a Program that
-// follows three rules reads and writes nothing too early or too late:
-//   1. what peers read (a source of their pulls) is an input of a sync before, and of one after,
-//   all
-//      of these pulls;
-//   2. what peers write, and what is pulled into, is an output of a sync before (it *opens* it);
-//   3. what peers write is a mutated input of a sync after (it *closes* it).
+// lowerings of parallel/ put these ops in. docs/sequence-parallel.md proves that a Program that
+// follows three rules reads and writes nothing too early or too late; schedule/verifier.h checks
+// the rules:
+//   1. a value that peers pull from is an input of a sync before, and of a sync after, these pulls;
+//   2. a value that peers write, or that a pull fills, is an output of a sync before (the sync
+//      *opens* the value);
+//   3. a value that peers write is a mutated input of a sync after (the sync *closes* the value).
 namespace braid::ops {
 
 // Rows and heads of one [B, L, H, D] value to another's, for each live sequence b:
@@ -65,18 +67,19 @@ ValueType arrivals_type(int world);
 //   closed  buffers that are complete when it ends; also what may be written again afterwards
 //   opened  buffers that peers may write and that pulls may fill from then on; opened values of
 //           arrivals_type start at zero
-// Without a group (`ranks` = 1) it waits for arrivals alone.
+// Without a group it waits for arrivals alone.
 struct SyncAttrs {
-  std::string axis;  // of the mesh, or "world"; empty: no group
-  int ranks = 1;
+  std::string axis;        // of the mesh, or "world"; empty: no group
+  std::vector<int> group;  // the ranks of the world that meet, this rank among them; empty: none
   std::vector<int64_t> arrivals;  // [world], or empty
   std::vector<ValueType> opens;
   std::vector<int> opened_arrivals;  // which outputs are counters
+  int ranks() const { return std::max(1, static_cast<int>(group.size())); }
   bool operator==(const SyncAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
     f("axis", axis);
-    f("ranks", ranks);
+    f("ranks", ranks());
     int64_t pushes = 0;
     for (int64_t n : arrivals) pushes += n;
     if (pushes > 0) f("pushes", pushes);

@@ -1,5 +1,7 @@
 #include "braid/parallel/sequence_parallel.h"
 
+#include <numeric>
+
 #include "braid/ops/attention.h"
 #include "braid/ops/one_sided.h"
 #include "braid/ops/sequence.h"
@@ -40,9 +42,11 @@ std::vector<ValueId> meet(Builder& b, int P, std::vector<ValueId> kept, std::vec
   inputs[0] = kept[0];
   std::ranges::copy(closed, inputs.begin() + ops::kSyncFirstClosed);
   inputs.insert(inputs.end(), kept.begin() + 1, kept.end());
+  std::vector<int> world(static_cast<size_t>(P));
+  std::iota(world.begin(), world.end(), 0);
   return b.op(ops::kSync,
               Attrs::of(ops::SyncAttrs{.axis = "world",
-                                       .ranks = P,
+                                       .group = std::move(world),
                                        .arrivals = {},
                                        .opens = std::move(opens),
                                        .opened_arrivals = {}}),

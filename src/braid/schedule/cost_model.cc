@@ -84,7 +84,7 @@ LaunchCost without_communication(const Op& op, LaunchCost cost) {
 
 int communicating_ranks(const Op& op, int world) {
   if (!communicates(op) || op.def->one_sided) return 1;
-  if (op.def == &ops::kSync) return op.attrs.as<ops::SyncAttrs>().ranks;
+  if (op.def == &ops::kSync) return op.attrs.as<ops::SyncAttrs>().ranks();
   if (op.def == &ops::kAllReduce || op.def == &ops::kAllGather || op.def == &ops::kReduceScatter) {
     return op.attrs.as<ops::CommAttrs>().ranks;
   }

@@ -77,6 +77,12 @@ int last_stage(const Op& op) {
                                            : 0;
 }
 
+int first_stage(const Op& op, size_t index) {
+  return op.def == &ops::kSegmentAttention
+             ? op.attrs.as<ops::SegmentAttentionAttrs>().stage_of(index)
+             : 0;
+}
+
 std::vector<int> late_launches(const Program& program, std::span<const Launch> launches,
                                const Launch& launch, std::span<const int> needs) {
   const Op& op = op_of(program, launch);

@@ -25,6 +25,9 @@ std::vector<int> before_late(const Program& program, std::span<const Launch> lau
 // The last stage of an op's inputs on this rank; 0: all are of one.
 int last_stage(const Op& op);
 
+// The stage in which an op first accesses its input at `index`; -1: this rank accesses none of it.
+int first_stage(const Op& op, size_t index);
+
 // Whether a push of the same micro-batch, on another stream than the attention, takes nothing of it
 // that is not early.
 bool takes_early(const Program& program, const Launch& push, const Launch& attention);

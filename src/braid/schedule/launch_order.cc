@@ -36,10 +36,25 @@ void LaunchOrder::add(Stream stream, std::span<const int> waits, std::span<const
   stream_.push_back(stream);
   position_.push_back(next_[s][s]);
   clock_.push_back(clock);
-  for (int awaited : late) join(clock, end_[static_cast<size_t>(awaited)]);
+  std::vector<Clock>& phases = phase_.emplace_back();
+  if (early >= 0 || !late.empty()) {
+    phases.push_back(early >= 0 ? access_clock(early) : clock);
+  }
+  for (int awaited : late) {
+    join(clock, end_[static_cast<size_t>(awaited)]);
+    Clock phase = phases[0];
+    join(phase, end_[static_cast<size_t>(awaited)]);
+    phases.push_back(phase);
+  }
   ++clock[s];
   end_.push_back(clock);
   next_[s] = clock;
+}
+
+const LaunchOrder::Clock& LaunchOrder::access_clock(int b, int phase) const {
+  const std::vector<Clock>& phases = phase_[static_cast<size_t>(b)];
+  if (phases.empty()) return clock_[static_cast<size_t>(b)];
+  return phases[std::min(static_cast<size_t>(phase), phases.size() - 1)];
 }
 
 }  // namespace braid

@@ -10,10 +10,10 @@ namespace braid {
 
 struct Launch;
 
-// Which launches of a rank are known to have ended when another begins: streams run in order, and
-// waits join them; what a launch waits for while it runs (Launch::late) has ended when it has; what
-// takes a launch's early results (Launch::early) begins no sooner than that. Two vector clocks per
-// launch; a query costs one comparison.
+// Which launches of a rank are known to have ended when another begins. Streams run in order, and
+// waits join them. A launch ends after the launches that it waits for while it runs (Launch::late).
+// A launch that takes early results (Launch::early) begins after the begin of their launch. Two
+// vector clocks per launch, and one for each late launch; a query costs one comparison.
 class LaunchOrder {
  public:
   LaunchOrder() = default;
@@ -43,6 +43,13 @@ class LaunchOrder {
 
   // Launch a has ended before launch b begins.
   bool before(int a, int b) const { return ended(a, clock_[static_cast<size_t>(b)]); }
+  // Launches of each stream that have ended before launch b accesses memory in its `phase`. Phase 0
+  // is the begin; phase n follows the end of the n-th late launch. The transfers of a launch that
+  // takes early results are started by the launch that makes the results, so they may begin with
+  // that launch.
+  const std::array<int, kNumStreams>& access_clock(int b, int phase = 0) const;
+  // Launch a has ended before launch b accesses memory in this phase.
+  bool before_access(int a, int b, int phase = 0) const { return ended(a, access_clock(b, phase)); }
   // Place of a launch in its stream.
   int position(int launch) const { return position_[static_cast<size_t>(launch)]; }
   Stream stream(int launch) const { return stream_[static_cast<size_t>(launch)]; }
@@ -59,6 +66,7 @@ class LaunchOrder {
   std::vector<Stream> stream_;             // [launches]
   std::vector<int> position_;              // [launches]
   std::vector<Clock> clock_;               // [launches] when it begins
+  std::vector<std::vector<Clock>> phase_;  // [launches][late + 1]; none: accesses begin with it
   std::vector<Clock> end_;                 // [launches] when it ends, itself included
   std::array<Clock, kNumStreams> next_{};  // when the stream's next launch would begin
 };

@@ -1,10 +1,11 @@
 #pragma once
 
-#include "braid/schedule/schedule.h"
+#include "braid/schedule/rank_view.h"
 
 namespace braid {
 
-// The rules of verify() that concern one rank of `ranks` alone (verifier.h).
-void verify_rank(const Program& program, const Schedule& schedule, int ranks);
+// The rules of verify() that concern one rank alone (verifier.h). Finds the order and the launches
+// of the view.
+void verify_rank(RankView& rank);
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "braid/schedule/one_sided_verifier.h"
 #include "braid/schedule/partition.h"
 #include "braid/schedule/rank_verifier.h"
 
@@ -122,10 +123,15 @@ class WorldCheck {
 
 void verify(std::span<const Program* const> programs, std::span<const Schedule> schedules) {
   BRAID_CHECK(!programs.empty() && programs.size() == schedules.size());
-  for (size_t r = 0; r < programs.size(); ++r) {
-    verify_rank(*programs[r], schedules[r], static_cast<int>(programs.size()));
+  const int P = static_cast<int>(programs.size());
+  std::vector<RankView> ranks;
+  ranks.reserve(programs.size());
+  for (int r = 0; r < P; ++r) {
+    const auto at = static_cast<size_t>(r);
+    verify_rank(ranks.emplace_back(*programs[at], schedules[at], r, P));
   }
   WorldCheck(programs, schedules).run();
+  verify_one_sided(ranks);
 }
 
 }  // namespace braid

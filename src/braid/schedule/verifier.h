@@ -7,14 +7,20 @@
 namespace braid {
 
 // Proves, over all ranks together, that the Schedules compute what the Programs say whatever the
-// timing. Independent of how they were made: it reads launches, waits and offsets only. Rules, each
-// named by the error where it is broken:
+// timing. The proof reads launches, waits and offsets, not how they were made. An error names the
+// op, the micro-batch, the launches, the value and the rule that is broken:
 //   every op once     each (op, micro-batch) is in exactly one launch
 //   merged batches    what divides tokens over ranks works on one micro-batch
 //   waits             are for earlier launches
+//   late inputs       the launches that a launch waits for while it runs follow each other on one
+//                     stream, bring all its stages, and need nothing that the launch may hold
+//   early results     a launch that begins beside another takes only what the other makes early
 //   inputs are made   the launch that makes a value ends before one that reads it begins (RAW)
-//   states in order   conflicting accesses of a state by one micro-batch, or by one that continues
-//                     another, happen in program order
+//   accesses in order accesses of a value that ops write after it was made (send buffers,
+//                     destinations of pulls, running states) happen in program order (RAW, WAR,
+//                     WAW). Each begins with its launch, or with the phase of the launch that reads
+//                     what a late launch brings
+//   states in order   the same of states, also from a micro-batch to one that continues it
 //   memory            two values, or a value and scratch, that share bytes of the arena are ordered
 //                     (WAR, WAW), each place lies inside it, aligned, and what a merged launch
 //                     touches is merged and has rows for all micro-batches
@@ -23,8 +29,18 @@ namespace braid {
 //   no deadlock       ranks that run their launches one at a time in recorded order all end, and so
 //                     do ranks whose streams run beside each other
 //   same offsets      values of equal index lie at equal offsets on all ranks
+// and of accesses of other ranks' copies (ops/one_sided.h), whose syncs name the same values and
+// ranks on all ranks:
+//   R1                a rank reads another's copy between two meetings of both that have the value
+//                     as an input, and nobody writes the rows in between
+//   R2                a rank writes to another's copy, or a pull fills a buffer, after a meeting
+//                     that opened it
+//   R3                the owner closes what others write with a sync that counts their pushes, all
+//                     of them, and reads it after that; rows of a copy have one writer
+//   no deadlock       no sync counts more pushes than come, or one that is launched after it
 // A step ends with all streams joined, so a Schedule may follow itself or any other that shares its
-// arena and states. Fails with kInvalidArgument, naming the op, the micro-batch and the rule.
+// arena and states. A wait that others imply may be missing. Fails with kInvalidArgument. Cost:
+// about linear in launches and moves.
 void verify(std::span<const Program* const> programs, std::span<const Schedule> schedules);
 
 }  // namespace braid

@@ -101,6 +101,41 @@ TEST(LateInputs, EveryStageIsAnnounced) {
   }
 }
 
+std::string refusal(const Planned& made) {
+  try {
+    verify(made.pointers(), made.schedules);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// Stage s is what the s-th pull brings: others, and pulls that overtake each other, are refused.
+TEST(LateInputs, FollowEachOtherInTheOrderOfStages) {
+  const Planned good = planned({.stages = true});
+  const auto call = static_cast<size_t>(good.all(ops::kSegmentAttention).at(0));
+  Planned turned = good, apart = good;
+  for (Schedule& schedule : turned.schedules) std::ranges::reverse(schedule.launches[call].late);
+  EXPECT_NE(refusal(turned).find("do not follow each other on one stream"), std::string::npos);
+  for (Schedule& schedule : apart.schedules) {
+    schedule.launches[static_cast<size_t>(good.launch(static_cast<int>(call)).late[1])].stream =
+        Stream::comm;
+  }
+  EXPECT_NE(refusal(apart).find("do not follow each other on one stream"), std::string::npos);
+}
+
+// An attention that is told of no pull reads what may not be there.
+TEST(LateInputs, WithoutThemTheAttentionWaits) {
+  Planned made = planned({.stages = true});
+  for (Schedule& schedule : made.schedules) {
+    for (Launch& launch : schedule.launches) launch.late.clear();
+  }
+  const std::string message = refusal(made);
+  EXPECT_NE(message.find("segment_attention at 'attend'"), std::string::npos) << message;
+  EXPECT_NE(message.find("accesses in order (RAW)"), std::string::npos) << message;
+  EXPECT_NE(message.find("(pull at 'ring1')"), std::string::npos) << message;
+}
+
 // A launch that holds what its late inputs' makers still need is refused.
 TEST(LateInputs, WhatTheyNeedHasEnded) {
   Planned made = planned({.stages = true});

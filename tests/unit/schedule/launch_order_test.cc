@@ -13,6 +13,8 @@ struct Random {
   std::vector<Launch> launches;
   std::vector<std::vector<bool>> before;  // [b][a]: a ends before b begins, by plain closure
   std::vector<std::vector<bool>> by_end;  // [b][a]: a ends before b ends
+  // [b][phase][a]: a ends before b accesses memory in the phase.
+  std::vector<std::vector<std::vector<bool>>> by_access;
 };
 
 Random random_launches(std::mt19937_64& rng) {
@@ -23,7 +25,9 @@ Random random_launches(std::mt19937_64& rng) {
     for (size_t w = rng() % 3; i > 0 && w > 0; --w) {
       launch.waits.push_back(static_cast<int>(rng() % i));
     }
-    if (i > 0 && rng() % 4 == 0) launch.late.push_back(static_cast<int>(rng() % i));
+    for (size_t w = rng() % 6; i > 0 && w > 3; --w) {
+      launch.late.push_back(static_cast<int>(rng() % i));
+    }
     std::vector<bool> known(n, false);
     const auto add = [&](size_t a) {
       known[a] = true;
@@ -42,7 +46,18 @@ Random random_launches(std::mt19937_64& rng) {
       }
     }
     r.before.push_back(known);
-    for (int late : launch.late) add(static_cast<size_t>(late));
+    const std::vector<bool> begin =
+        launch.early < 0 ? known : r.by_access[static_cast<size_t>(launch.early)][0];
+    r.by_access.push_back({begin});
+    for (int late : launch.late) {
+      std::vector<bool> phase = begin;
+      for (size_t b = 0; b < n; ++b) {
+        if (r.by_end[static_cast<size_t>(late)][b]) phase[b] = true;
+      }
+      phase[static_cast<size_t>(late)] = true;
+      r.by_access.back().push_back(phase);
+      add(static_cast<size_t>(late));
+    }
     r.launches.push_back(launch);
     r.by_end.push_back(known);
   }
@@ -61,6 +76,12 @@ TEST(LaunchOrder, KnowsWhatStreamsAndWaitsImply) {
       for (int a = 0; a < order.size(); ++a) {
         ASSERT_EQ(order.before(a, b), r.before[static_cast<size_t>(b)][static_cast<size_t>(a)])
             << a << " before " << b;
+        for (int phase = 0; phase < 3; ++phase) {
+          const auto& phases = r.by_access[static_cast<size_t>(b)];
+          const auto last = std::min(static_cast<size_t>(phase), phases.size() - 1);
+          ASSERT_EQ(order.before_access(a, b, phase), phases[last][static_cast<size_t>(a)])
+              << a << " before phase " << phase << " of " << b;
+        }
       }
     }
   }

@@ -66,7 +66,7 @@ TEST_P(VerifierRules, InputsAreMade) {
   on_all(plan, [&](Schedule& s) { at(s, reader).waits.clear(); });
   expect_refused([&] { plan.verify(); },
                  {"linear at 'layers.0.attn'", fmt::format("micro-batch {}", last()),
-                  "inputs are made", "(attention)"});
+                  "inputs are made (RAW)", "(attention at 'layers.0.attn')"});
 }
 
 TEST_P(VerifierRules, InputsAreMadeNowhere) {

@@ -92,9 +92,10 @@ BoundKernel bind_sync(const LaunchArgs& args, fabric::Endpoint& endpoint, const 
   const OpCall& call = args.call;
   const auto& a = call.attrs<ops::SyncAttrs>();
   fabric::SymmetricMemory& memory = symmetric(args);
-  fabric::Comm* comm = a.ranks > 1 ? &comms.at(a.axis, args.stream) : nullptr;
-  BRAID_CHECK(comm == nullptr || comm->size() == a.ranks, "sync of {} ranks on a group of {}",
-              a.ranks, comm->size());
+  fabric::Comm* comm = a.ranks() > 1 ? &comms.at(a.axis, args.stream) : nullptr;
+  BRAID_CHECK(comm == nullptr || comm->group().ranks == a.group,
+              "a sync of ranks {} on a group of {}", fmt::join(a.group, ", "),
+              fmt::join(comm->group().ranks, ", "));
   const fabric::Tag tag = endpoint.tag("sync");
   return [&call, &a, &memory, &endpoint, comm, tag](const Team& team) {
     if (team.index == 0) {

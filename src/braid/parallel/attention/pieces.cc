@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <set>
 
 namespace braid {
@@ -196,14 +197,13 @@ std::vector<ValueId> AttentionPieces::sync(const Sync& sync) {
   std::ranges::copy(sync.closed, inputs.begin() + ops::kSyncFirstClosed);
   inputs.insert(inputs.end(), sync.kept.begin() + 1, sync.kept.end());
   const std::string axis = sync.axis;
-  const int ranks = axis == "world" ? world() : axis.empty() ? 1 : mesh_.mesh.size(axis);
   std::vector<int> counters;
   for (size_t i = 0; i < sync.opens.size(); ++i) {
     if (sync.opens[i] == ops::arrivals_type(world())) counters.push_back(static_cast<int>(i));
   }
   const auto outputs = emit(ops::kSync, inputs, sync.tag, [&](int x) {
     ops::SyncAttrs attrs{.axis = axis,
-                         .ranks = ranks,
+                         .group = group(x, axis),
                          .arrivals = {},
                          .opens = sync.opens,
                          .opened_arrivals = counters};
@@ -214,6 +214,14 @@ std::vector<ValueId> AttentionPieces::sync(const Sync& sync) {
   });
   pushes_.erase(sync.arrivals);
   return outputs;
+}
+
+std::vector<int> AttentionPieces::group(int rank, const std::string& axis) const {
+  if (axis.empty()) return {};
+  if (axis != "world") return mesh_.mesh.group(rank, axis);
+  std::vector<int> all(static_cast<size_t>(world()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 std::vector<std::vector<int64_t>>& AttentionPieces::pushes_of(ValueId arrivals) {

@@ -171,6 +171,8 @@ class AttentionPieces {
   // Whether calls of `rank` store finished rows of `owner`, another, where it has its results.
   bool stores(int rank, int owner) const;
   ops::QSegment::Out goes_to(const Piece& piece, int rank) const;
+  // The ranks that meet `rank` on an axis of the mesh, or on "world"; "": none.
+  std::vector<int> group(int rank, const std::string& axis) const;
   // Pushes that nobody has waited for yet, of these counters: [to][from].
   std::vector<std::vector<int64_t>>& pushes_of(ValueId arrivals);
   Range q_heads(int rank) const;   // of its head group

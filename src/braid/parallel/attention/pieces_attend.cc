@@ -252,8 +252,11 @@ ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
     type.shape[1] = std::max<int64_t>(std::ranges::max(to_send), 1);
     send = buffers({type})[0];
   }
+  // A call without queries names the result, too: the sync that closes the result so follows the
+  // pulls of the keys.
+  const bool names_o = stored || (!joint && !others);
   std::vector<ValueId> inputs{state_o_, state_l_,
-                              state_m_, results != nullptr && stored ? results->o : kNoValue,
+                              state_m_, results != nullptr && names_o ? results->o : kNoValue,
                               send,     results != nullptr && joint ? results->joint_o : kNoValue};
   inputs.insert(inputs.end(), q_values.begin(), q_values.end());
   for (size_t i = 0; i < k_values.size(); ++i) {

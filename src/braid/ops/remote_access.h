@@ -1,0 +1,33 @@
+#pragma once
+
+#include <vector>
+
+#include "braid/program/op.h"
+
+namespace braid::ops {
+
+// Rows and heads of one rank's copy of an operand, [B, rows, heads, D] of all sequences, that an op
+// reads or writes.
+struct BlockAccess {
+  static constexpr int kSelf = -1;
+  int rank = kSelf;  // the rank whose copy it is; kSelf: this rank's own
+  size_t input = 0;  // of the op
+  bool writes = false;
+  int64_t row = 0;
+  int64_t rows = 0;
+  int64_t head = 0;
+  int64_t heads = 0;
+};
+
+// True if two accesses of one operand have an element in common.
+bool overlap(const BlockAccess& a, const BlockAccess& b);
+
+// The accesses of a pull, a push or a segment attention that OpDef::mutated_inputs does not tell:
+// sources and destinations of the moves, and the rows of results. Other ops have none; they access
+// whole operands of their own rank.
+std::vector<BlockAccess> block_accesses(const Op& op);
+
+// True if block_accesses() says all about this input, and OpDef::mutated_inputs nothing more.
+bool accessed_by_blocks(const Op& op, size_t input);
+
+}  // namespace braid::ops

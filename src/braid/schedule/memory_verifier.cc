@@ -1,0 +1,193 @@
+#include "braid/schedule/memory_verifier.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "braid/schedule/partition.h"
+
+namespace braid {
+namespace {
+
+// Bytes that a value or a launch's scratch has in the arena, and when they are in use.
+struct Place {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int launch = -1;           // one that accesses it, -1: none
+  int last_launch = -1;      // the last that was noted
+  bool before_step = false;  // written by the host before the step
+  bool after_step = false;   // kept to its end
+  // Per stream: launches that have ended before any access begins, and positions + 1 of the last
+  // accesses. All accesses of a precede those of b where a.last <= b.first on every stream.
+  std::array<int, kNumStreams> first{};
+  std::array<int, kNumStreams> last{};
+};
+
+class MemoryCheck {
+ public:
+  explicit MemoryCheck(const RankView& rank)
+      : rank_(rank),
+        program_(rank.program()),
+        memory_(rank.schedule().memory),
+        M_(rank.micro_batches()) {
+    for (int mb = 0; mb < M_; ++mb) batch_ += capacity(mb);
+    is_output_.assign(program_.values.size(), false);
+    for (ValueId id : program_.outputs) is_output_[static_cast<size_t>(id)] = true;
+  }
+
+  void run() {
+    std::vector<Place> all = places();
+    std::ranges::sort(all, {}, &Place::begin);
+    for (size_t i = 0; i < all.size(); ++i) {
+      for (size_t j = i + 1; j < all.size() && all[j].begin < all[i].end; ++j) {
+        if (done_before(all[i], all[j]) || done_before(all[j], all[i])) continue;
+        fail(ErrorCode::kInvalidArgument,
+             "schedule '{}': {}: memory: bytes [{}, {}) are shared with {} and neither is done "
+             "with before the other begins",
+             rank_.schedule().strategy, describe(all[i]), all[j].begin,
+             std::min(all[i].end, all[j].end), describe(all[j]));
+      }
+    }
+  }
+
+ private:
+  size_t at(ValueId id, int mb) const {
+    return (static_cast<size_t>(id) * static_cast<size_t>(M_)) + static_cast<size_t>(mb);
+  }
+  bool merged(ValueId id) const { return memory_.merged[static_cast<size_t>(id)]; }
+
+  // With the largest part of its tokens that a rank can have.
+  Extents capacity(int mb) const {
+    return sharded(rank_.schedule().micro_batches[static_cast<size_t>(mb)].capacity, rank_.ranks());
+  }
+
+  int64_t bytes_of_value(ValueId id, int mb) const {
+    return bytes_of(program_.type_of(id, merged(id) ? program_.capacity : capacity(mb)));
+  }
+
+  std::string describe(const Place& place) const {
+    if (place.launch < 0) return "an input of the host's";
+    return fmt::format("{} at '{}', micro-batch {}", rank_.op(place.launch).def->kind,
+                       rank_.op(place.launch).scope, rank_.launch(place.launch).micro_batch);
+  }
+
+  bool in_arena(const Place& place) const {
+    return place.begin >= 0 && place.begin % MemoryPlan::kAlignment == 0 &&
+           place.end <= memory_.arena_bytes;
+  }
+
+  void note(Place& place, int i) const {
+    if (place.last_launch == i) return;
+    const auto& clock = rank_.order().access_clock(i);
+    if (place.launch < 0) {
+      place.launch = i;
+      place.first = clock;
+    }
+    place.last_launch = i;
+    for (size_t s = 0; s < clock.size(); ++s) place.first[s] = std::min(place.first[s], clock[s]);
+    int& last = place.last[static_cast<size_t>(rank_.order().stream(i))];
+    last = std::max(last, rank_.order().position(i) + 1);
+  }
+
+  static bool done_before(const Place& a, const Place& b) {
+    if (a.after_step || b.before_step) return false;
+    for (size_t s = 0; s < a.last.size(); ++s) {
+      if (a.last[s] > b.first[s]) return false;
+    }
+    return true;
+  }
+
+  // Notes that launch i accesses a value, which has to lie where launches find it.
+  void use(std::vector<Place>& values, ValueId id, int mb, int i) const {
+    const ValueKind kind = program_.value(id).kind;
+    if (kind == ValueKind::weight || kind == ValueKind::state) return;
+    Place& place = values[at(id, merged(id) ? 0 : mb)];
+    const auto refuse = [&](const std::string& rule) { rank_.refuse(rank_.op(i), mb, rule); };
+    if (rank_.launch(i).num_micro_batches > 1 && !merged(id)) {
+      refuse(fmt::format("memory: a merged launch uses %{}, which is not", id));
+    }
+    if (merged(id) && memory_.offset(id, mb) != memory_.offset(id, 0)) {
+      refuse(fmt::format("memory: %{} is merged and has two places", id));
+    }
+    if (place.launch < 0) {
+      place.begin = memory_.offset(id, mb);
+      place.end = place.begin + bytes_of_value(id, mb);
+      if (!in_arena(place)) {
+        refuse(fmt::format("memory: %{} lies at [{}, {}) in an arena of {} bytes", id, place.begin,
+                           place.end, memory_.arena_bytes));
+      }
+      const ValueType& type = program_.value(id).type;
+      if (merged(id) && batch_.of(type.axis, 0) > type.shape[0]) {
+        refuse(fmt::format("memory: %{} has {} rows for {} of all micro-batches", id, type.shape[0],
+                           batch_.of(type.axis, 0)));
+      }
+      const bool hosts = kind == ValueKind::input || is_output_[static_cast<size_t>(id)];
+      if (hosts && !merged(id)) {
+        refuse(fmt::format("memory: %{} is the host's and is not merged", id));
+      }
+    }
+    note(place, i);
+  }
+
+  std::vector<Place> places() const {
+    std::vector<Place> values(program_.values.size() * static_cast<size_t>(M_));
+    std::vector<Place> scratch;
+    for (int i = 0; i < rank_.launches(); ++i) {
+      const Launch& l = rank_.launch(i);
+      const Op& op = rank_.op(i);
+      for (int mb = l.micro_batch; mb < l.micro_batch_end(); ++mb) {
+        for (ValueId id : op.inputs) {
+          if (id != kNoValue) use(values, id, mb, i);
+        }
+        for (ValueId id : op.outputs) {
+          use(values, id, mb, i);
+          const bool one = merged(id) && program_.value(id).type.axis == BatchAxis::none;
+          if (one && l.num_micro_batches < M_) {
+            rank_.refuse(
+                op, mb,
+                fmt::format("memory: %{} has no rows that each micro-batch could write", id));
+          }
+        }
+      }
+      if (l.kernel.workspace_bytes == 0) continue;
+      Place& place = scratch.emplace_back();
+      place.begin = memory_.workspace_offset[static_cast<size_t>(i)];
+      place.end = place.begin + l.kernel.workspace_bytes;
+      note(place, i);
+      if (!in_arena(place)) {
+        rank_.refuse(op, l.micro_batch,
+                     fmt::format("memory: scratch lies at [{}, {}) in an arena of {} bytes",
+                                 place.begin, place.end, memory_.arena_bytes));
+      }
+    }
+    for (size_t v = 0; v < program_.values.size(); ++v) {
+      if (program_.values[v].kind != ValueKind::input) continue;
+      const auto id = static_cast<ValueId>(v);
+      Place& place = values[at(id, 0)];
+      place.before_step = place.after_step = true;
+      place.begin = memory_.offset(id, 0);  // the host writes also what no op reads
+      place.end = place.begin < 0 ? place.begin : place.begin + bytes_of_value(id, 0);
+    }
+    for (ValueId id : program_.outputs) values[at(id, 0)].after_step = true;
+    std::erase_if(values, [](const Place& place) {
+      return place.launch < 0 && (!place.before_step || place.begin < 0);
+    });
+    values.insert(values.end(), scratch.begin(), scratch.end());
+    return values;
+  }
+
+  const RankView& rank_;
+  const Program& program_;
+  const MemoryPlan& memory_;
+  const int M_;
+  Extents batch_;                // capacities of all micro-batches together
+  std::vector<bool> is_output_;  // [values]
+};
+
+}  // namespace
+
+void verify_memory(const RankView& rank) {
+  MemoryCheck(rank).run();
+}
+
+}  // namespace braid

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "braid/schedule/rank_view.h"
+
+namespace braid {
+
+// The rule "memory" of verify() on one rank.
+void verify_memory(const RankView& rank);
+
+}  // namespace braid

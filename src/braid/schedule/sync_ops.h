@@ -1,0 +1,68 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "braid/ops/one_sided.h"
+#include "braid/schedule/rank_view.h"
+
+namespace braid {
+
+// One sync of the Programs, which has the same operands on all ranks.
+struct SyncOp {
+  int op = 0;                                // index into Program::ops
+  std::vector<const ops::SyncAttrs*> attrs;  // [ranks]
+  const std::vector<ValueId>* inputs = nullptr;
+  const std::vector<ValueId>* outputs = nullptr;
+
+  // Both ranks are of one group, which meets in the sync.
+  bool meets(int a, int b) const;
+  bool has_input(ValueId id) const;
+  bool opens(ValueId id) const;
+  // The sync waits for the pushes that these counters count, and closes the value.
+  bool closes(ValueId id, ValueId counters) const;
+};
+
+// All syncs of a Program.
+class SyncOps {
+ public:
+  explicit SyncOps(std::span<const RankView> ranks);
+
+  // Fails where ranks do not agree on who meets in a sync.
+  void check_groups() const;
+  // Fails where a sync does not wait for all pushes before it, waits for more, or waits for a push
+  // that is launched after the sync.
+  void check_arrivals() const;
+
+  // The first or the last sync, among those that have a value as an operand, for which `is` holds;
+  // null: none.
+  template <class Is>
+  const SyncOp* first(ValueId id, Is&& is) const {
+    for (int s : named_by_[static_cast<size_t>(id)]) {
+      if (const SyncOp& sync = syncs_[static_cast<size_t>(s)]; is(sync)) return &sync;
+    }
+    return nullptr;
+  }
+  template <class Is>
+  const SyncOp* last(ValueId id, Is&& is) const {
+    const std::vector<int>& by = named_by_[static_cast<size_t>(id)];
+    for (auto s = by.rbegin(); s != by.rend(); ++s) {
+      if (const SyncOp& sync = syncs_[static_cast<size_t>(*s)]; is(sync)) return &sync;
+    }
+    return nullptr;
+  }
+  const std::vector<SyncOp>& all() const { return syncs_; }
+
+ private:
+  const Op& op(int rank, int index) const {
+    return ranks_[static_cast<size_t>(rank)].program().ops[static_cast<size_t>(index)];
+  }
+  void check_arrivals(const SyncOp& sync, ValueId counters, const std::vector<int>& pushes,
+                      const RankView& from) const;
+
+  std::span<const RankView> ranks_;
+  std::vector<SyncOp> syncs_;               // in program order
+  std::vector<std::vector<int>> named_by_;  // [values] syncs_
+};
+
+}  // namespace braid
