@@ -96,7 +96,7 @@ struct RunArgs {
   int64_t M, K;
   int64_t chunk;       // rows of x per work item, a multiple of every tile
   int64_t k_block;     // columns unpacked at a time
-  std::byte* scratch;  // of this thread alone: panel, then two f32 [chunk][panel_rows]
+  std::byte* scratch;  // of this thread alone: sums, then unpacked panels
 };
 
 // One machine's kernels. Work items of a run are numbered weight by weight; inside a weight chunk

@@ -87,8 +87,9 @@ struct Packs {
 int64_t panel_scratch_bytes(const LinearConfig& config, Kind kind, Gate gate) {
   const int rows = linear_detail::kMaxPanelRows;
   const int64_t block = round_up(config.k_block, 32) / 32;
-  const int64_t sums = config.chunk * rows * 4 * (gate == Gate::none ? 1 : 2);
-  return round_up(sums + block * linear_detail::panel_block_bytes(kind, rows), 64);
+  const int64_t sums = config.chunk * rows * 4;
+  return (gate == Gate::none ? 1 : 2) *
+         round_up(sums + block * linear_detail::panel_block_bytes(kind, rows), 64);
 }
 
 struct Scratch {

@@ -286,42 +286,105 @@ const TileFn* tiles_of(Kind kind) {
   return kCodeTiles<Kind::halves>.by_rows;
 }
 
+// Asks for the lines of the rows below a panel, a share at a time while the panel is multiplied: no
+// hardware prefetcher follows the unpacking of many rows at once.
+class NextPanel {
+ public:
+  NextPanel(const WeightArgs& w, int64_t n0, int64_t steps)
+      : next_(w.data + n0 * w.stride),
+        end_(w.data + (n0 + kPanelRows < w.N ? n0 + kPanelRows : w.N) * w.stride),
+        share_((kPanelRows * w.stride / 64 + steps) / steps * 64) {}
+  void step() {
+    const std::byte* stop = end_ - next_ > share_ ? next_ + share_ : end_;
+    for (; next_ < stop; next_ += 64) __builtin_prefetch(next_, 0, 2);
+  }
+
+ private:
+  const std::byte* next_;
+  const std::byte* end_;
+  int64_t share_;
+};
+
+// Asks for what finish() will touch of rows [t0, t1), while the rows are multiplied.
+void prefetch_outputs(const RunArgs& args, const Item& item, int64_t t0, int64_t t1) {
+  const WeightArgs& w = args.weights[item.weight];
+  for (int64_t t = t0; t < t1; ++t) {
+    for (int lane = 0; lane < item.valid; lane += 16) {
+      __builtin_prefetch(w.y + t * w.ldy + item.n0 + lane, 1);
+      if (args.residual) {
+        __builtin_prefetch(args.residual + t * args.ld_residual + item.n0 + lane);
+      }
+    }
+  }
+}
+
+// A weight in the run of an item: its unpacked rows and its sums.
+struct Part {
+  const WeightArgs& w;
+  std::byte* panel;
+  float* out;  // [rows][kPanelRows]
+
+  Kind kind() const { return linear_detail::kind_of(w.dtype); }
+  void unpack_columns(const Item& item, int64_t k0, int64_t cols) const {
+    unpack(w.dtype, {.w = w.data + item.n0 * w.stride,
+                     .stride = w.stride,
+                     .valid = item.valid,
+                     .k0 = k0,
+                     .cols = cols,
+                     .panel = panel});
+  }
+  // The products of rows [t0, t1) of x with columns [k0, k0 + cols) of K; t0 starts a tile.
+  void multiply(int64_t t0, int64_t t1, int64_t k0, int64_t cols, int64_t K, float* sums) const {
+    const int64_t tile = kind() == Kind::real ? kRealTile : kCodeTile;
+    const int64_t row_bytes = linear_detail::packed_bytes_per_row(kind(), Codes::words, K);
+    const int64_t skipped = linear_detail::packed_bytes_per_row(kind(), Codes::words, k0);
+    const TileFn* tiles = tiles_of(kind());
+    for (int64_t t = t0; t < t1; t += tile) {
+      const int64_t rows = t1 - t < tile ? t1 - t : tile;
+      tiles[rows](panel, cols, w.packed + t * row_bytes + rows * skipped, sums, k0 > 0);
+      sums += rows * kPanelRows;
+    }
+  }
+};
+
 }  // namespace
 
+// A gate and its partner are unpacked together, so that each group of rows of x is read once. Sums
+// of a group leave the first-level cache only where K takes several unpackings.
 void linear_run_panels(const RunArgs& args, int64_t item_begin, int64_t item_end) {
+  constexpr int64_t kGroup = linear_detail::kTileMultiple;
   const int64_t chunks = (args.M + args.chunk - 1) / args.chunk;
   const int parts = args.gate == Activation::none ? 1 : 2;
-  float* out[2] = {reinterpret_cast<float*>(args.scratch)};
-  out[1] = out[0] + args.chunk * kPanelRows;
-  std::byte* panel = reinterpret_cast<std::byte*>(out[1] + (parts - 1) * args.chunk * kPanelRows);
+  const bool whole = args.k_block >= args.K;
+  const int64_t sums = (whole ? kGroup : args.chunk) * kPanelRows;
+  float* out = reinterpret_cast<float*>(args.scratch);
+  std::byte* panels = reinterpret_cast<std::byte*>(out + parts * sums);
   const auto rows_of = [](int) { return kPanelRows; };
   for_items(args, chunks, item_begin, item_end, rows_of, [&](const Item& item) {
+    const WeightArgs& w = args.weights[item.weight];
+    const WeightArgs& partner = args.weights[item.weight + parts - 1];
+    const int64_t panel_bytes =
+        (args.k_block + 31) / 32 *
+        linear_detail::panel_block_bytes(linear_detail::kind_of(w.dtype), kPanelRows);
+    const Part part[2] = {{w, panels, out}, {partner, panels + panel_bytes, out + sums}};
     const int64_t t0 = item.chunk * args.chunk;
     const int64_t t1 = t0 + args.chunk < args.M ? t0 + args.chunk : args.M;
-    for (int part = 0; part < parts; ++part) {
-      const WeightArgs& w = args.weights[item.weight + part];
-      const Kind kind = linear_detail::kind_of(w.dtype);
-      const int64_t tile = kind == Kind::real ? kRealTile : kCodeTile;
-      const int64_t x_row_bytes = linear_detail::packed_bytes_per_row(kind, Codes::words, args.K);
-      const TileFn* tiles = tiles_of(kind);
-      for (int64_t k0 = 0; k0 < args.K; k0 += args.k_block) {
-        const int64_t cols = args.K - k0 < args.k_block ? args.K - k0 : args.k_block;
-        unpack(w.dtype, {.w = w.data + item.n0 * w.stride,
-                         .stride = w.stride,
-                         .valid = item.valid,
-                         .k0 = k0,
-                         .cols = cols,
-                         .panel = panel});
-        const bool last = k0 + cols == args.K && part == parts - 1;
-        for (int64_t t = t0; t < t1; t += tile) {
-          const int64_t rows = t1 - t < tile ? t1 - t : tile;
-          const std::byte* x = w.packed + t * x_row_bytes +
-                               rows * linear_detail::packed_bytes_per_row(kind, Codes::words, k0);
-          float* a = out[0] + (t - t0) * kPanelRows;
-          float* b = out[1] + (t - t0) * kPanelRows;
-          tiles[rows](panel, cols, x, part == 0 ? a : b, k0 > 0);
-          if (last) finish(args, item, t, rows, a, b, kPanelRows);
+    const int64_t steps = (t1 - t0 + kGroup - 1) / kGroup;
+    NextPanel next[2] = {NextPanel(w, item.n0 + kPanelRows, steps),
+                         NextPanel(partner, item.n0 + kPanelRows, steps)};
+    for (int64_t k0 = 0; k0 < args.K; k0 += args.k_block) {
+      const int64_t cols = args.K - k0 < args.k_block ? args.K - k0 : args.k_block;
+      for (int i = 0; i < parts; ++i) part[i].unpack_columns(item, k0, cols);
+      const bool last = k0 + cols == args.K;
+      for (int64_t t = t0; t < t1; t += kGroup) {
+        const int64_t end = t + kGroup < t1 ? t + kGroup : t1;
+        const int64_t at = whole ? 0 : (t - t0) * kPanelRows;
+        if (last) prefetch_outputs(args, item, t, end);
+        for (int i = 0; i < parts; ++i) {
+          part[i].multiply(t, end, k0, cols, args.K, part[i].out + at);
+          if (last) next[i].step();
         }
+        if (last) finish(args, item, t, end - t, out + at, out + sums + at, kPanelRows);
       }
     }
   });
