@@ -157,11 +157,15 @@ BRAID_INLINE void for_tile(Fn fn) {
   }
 }
 
+// Without VNNI dot2 is a product and an addition. GCC moves the products of unrolled steps ahead of
+// all additions, and they spill.
+constexpr int kUnrolledSteps = kWideCodes ? 16 : 1;
+
 // products = those of words [kSteps][2][kLanes][2] of w and 2 * kSteps columns of x, codes [T][32].
 template <int T, int kSteps>
 BRAID_INLINE void dot_words(const std::byte* words, const std::byte* x, VecI (&products)[T][2]) {
   for_tile<T>([&](int t, int v) __attribute__((always_inline)) { products[t][v] = VecI{}; });
-#pragma GCC unroll 16
+#pragma GCC unroll kUnrolledSteps
   for (int i = 0; i < kSteps; ++i) {
     const VecI w0 = load_i(words + 2 * i * kVecBytes);
     const VecI w1 = load_i(words + (2 * i + 1) * kVecBytes);
