@@ -109,7 +109,8 @@ struct BlockCodes {
     const float inverse = max == 0 ? 0 : kMax / max;
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) codes[i] = round_to_int(v[i] * splat(inverse));
-    scale = max * (1 / kMax);
+    // NaN where x is infinite: digits and words of such codes differ.
+    scale = max * (1 / kMax) + (max - max);
   }
 
   BRAID_INLINE int32_t sum() const {
@@ -187,9 +188,10 @@ void pack_digits(const PackArgs& args, int shift, int64_t t0, int64_t rows, std:
   }
 }
 
-void pack_words(const PackArgs& args, bool sums, int64_t t0, int64_t rows, std::byte* tile) {
+void pack_words(const PackArgs& args, Kind kind, int64_t t0, int64_t rows, std::byte* tile) {
   constexpr int kCodeBytes = linear_detail::kCodeBytes;
-  const int64_t block_bytes = rows * (kCodeBytes + (sums ? 8 : 4));
+  const bool sums = kind == Kind::minimum;
+  const int64_t block_bytes = rows * (kCodeBytes + 4 * linear_detail::stats_of(kind, Codes::words));
   for (int64_t t = 0; t < rows; ++t) {
     const float* x = args.x + (t0 + t) * args.ldx;
     std::byte* words = tile + kCodeBytes * t;
@@ -234,7 +236,7 @@ void linear_pack(const PackArgs& args, int64_t tile_begin, int64_t tile_end) {
     const int64_t rows = args.M - t0 < args.tile ? args.M - t0 : args.tile;
     std::byte* tile = args.packed + t0 * row_bytes;
     if (kind != Kind::real && args.codes == Codes::words) {
-      pack_words(args, kind == Kind::minimum, t0, rows, tile);
+      pack_words(args, kind, t0, rows, tile);
       continue;
     }
     switch (kind) {
