@@ -113,6 +113,8 @@ TEST_P(LinearTest, LongRowsCrossTheUnpackedBlock) {
   const int64_t K = 4096 + 512 + (is_quantized(GetParam()) ? 0 : 5);
   check(GetParam(), {.M = 11, .N = 35, .K = K / info(GetParam()).block_elems}, rng);
   check(GetParam(), {.M = 1, .N = 35, .K = K / info(GetParam()).block_elems, .threads = 3}, rng);
+  check(GetParam(), {.M = 61, .N = 35, .K = K / info(GetParam()).block_elems, .gate = Gate::silu},
+        rng);
 }
 
 TEST_P(LinearTest, RandomCases) {

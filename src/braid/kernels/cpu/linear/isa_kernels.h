@@ -7,6 +7,7 @@
 namespace braid::cpu::BRAID_ISA {
 
 using linear_detail::Activation;
+using linear_detail::Codes;
 using linear_detail::kMaxTile;
 using linear_detail::PackArgs;
 using linear_detail::RunArgs;

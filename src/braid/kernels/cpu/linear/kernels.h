@@ -36,11 +36,15 @@ enum class Kind : uint8_t { real, offset, minimum, halves };
 
 // Packed x: tiles of T rows of x (the last tile may have fewer), one after the other.
 //   real: per 16 columns f32 [T][16], zeros behind K
-//   else: per block of 32 columns int8 high digits [T][32], low digits [T][32], where a code is
-//         kDigitBase * high + low; then dwords [stats][T]:
+//   else: per block of 32 columns the codes, then dwords [stats][T].
+//
+// Codes as digits, for the stream path, whose weight codes stay bytes: int8 high digits [T][32],
+// low digits [T][32], where a code is kDigitBase * high + low. Stats:
 //         f32 scale and offset:  i32 bias = -constant * sum of codes
 //                       minimum: f32 sum  = scale * sum of codes
 //                       halves:  i32 bias of the first and of the second 16
+// Codes as words, for the panel path, whose unpacked weights are words without the constant: int16
+// [T][32], of each four columns in the order 0, 2, 1, 3. Stats: f32 scale; minimum: f32 sum.
 //
 // An odd base makes digits of -127..127 stand for every code up to kMaxCode exactly once; -128
 // would have no negative, which the signed product of lanes.h needs. A block's sum of products with
@@ -49,14 +53,16 @@ enum class Kind : uint8_t { real, offset, minimum, halves };
 constexpr int kRealBlock = 16;
 constexpr int kDigitBase = 255;
 constexpr int kMaxCode = 127 * kDigitBase + 127;  // 32512
-constexpr int kDigitBytes = 64;                   // of both digits of a row's block
-[[gnu::always_inline]] constexpr int stats_of(Kind kind) {
+constexpr int kCodeBytes = 64;                    // of a row's block, digits or words
+enum class Codes : uint8_t { digits, words };
+[[gnu::always_inline]] constexpr int stats_of(Kind kind, Codes codes) {
+  if (codes == Codes::words) return kind == Kind::minimum ? 2 : 1;
   return kind == Kind::halves ? 3 : 2;
 }
 // K is any number of columns for real, else a multiple of 32.
-[[gnu::always_inline]] constexpr int64_t packed_bytes_per_row(Kind kind, int64_t K) {
+[[gnu::always_inline]] constexpr int64_t packed_bytes_per_row(Kind kind, Codes codes, int64_t K) {
   return kind == Kind::real ? (K + kRealBlock - 1) / kRealBlock * kRealBlock * 4
-                            : K / 32 * (kDigitBytes + 4 * stats_of(kind));
+                            : K / 32 * (kCodeBytes + 4 * stats_of(kind, codes));
 }
 
 struct PackArgs {
@@ -64,6 +70,7 @@ struct PackArgs {
   int64_t ldx, M, K;
   int64_t tile;  // rows of x per tile
   DType dtype;   // of the weight that x will meet
+  Codes codes;
   std::byte* packed;
 };
 
@@ -89,7 +96,7 @@ struct RunArgs {
   int64_t M, K;
   int64_t chunk;       // rows of x per work item, a multiple of every tile
   int64_t k_block;     // columns unpacked at a time
-  std::byte* scratch;  // of this thread alone: panel, then two f32 [chunk][panel_rows]
+  std::byte* scratch;  // of this thread alone: sums, then unpacked panels
 };
 
 // One machine's kernels. Work items of a run are numbered weight by weight; inside a weight chunk
@@ -110,10 +117,10 @@ constexpr int kMaxTile = 12;
 constexpr int kMaxStreamRows = 8;  // of x
 constexpr int kTileMultiple = 24;  // a multiple of every tile
 
-// Bytes of an unpacked panel per 32 columns: 32 codes per row and up to two f32 vectors.
+// Bytes of an unpacked panel per 32 columns: 32 words per row and up to two f32 vectors.
 [[gnu::always_inline]] constexpr int64_t panel_block_bytes(Kind kind, int rows) {
   return kind == Kind::real ? int64_t{128} * rows
-                            : int64_t{32 + 4 * (kind == Kind::offset ? 1 : 2)} * rows;
+                            : int64_t{64 + 4 * (kind == Kind::offset ? 1 : 2)} * rows;
 }
 
 }  // namespace braid::cpu::linear_detail

@@ -103,6 +103,39 @@ BRAID_INLINE VecI dot4(VecI acc, VecI codes, VecI x) {
 #endif
 }
 
+typedef int16_t VecS __attribute__((vector_size(kLanes * 4)));
+
+// acc[i] += the sum over both words j of w[i][j] * x[i][j], signed.
+BRAID_INLINE VecI dot2(VecI acc, VecI w, VecI x) {
+#if defined(__AVX512VNNI__)
+  return (VecI)_mm512_dpwssd_epi32((__m512i)acc, (__m512i)w, (__m512i)x);
+#elif defined(__AVXVNNI__)
+  return (VecI)_mm256_dpwssd_avx_epi32((__m256i)acc, (__m256i)w, (__m256i)x);
+#elif defined(__AVX512F__)
+  return acc + (VecI)_mm512_madd_epi16((__m512i)w, (__m512i)x);
+#elif defined(__AVX2__)
+  return acc + (VecI)_mm256_madd_epi16((__m256i)w, (__m256i)x);
+#elif defined(__SSE2__)
+  return acc + (VecI)_mm_madd_epi16((__m128i)w, (__m128i)x);
+#else
+  return acc + ((w << 16) >> 16) * ((x << 16) >> 16) + (w >> 16) * (x >> 16);
+#endif
+}
+
+// Codes of four columns, a byte each, as words: columns 0 and 2 in `even`, 1 and 3 in `odd`, less a
+// constant.
+template <bool kSigned>
+BRAID_INLINE void to_words(VecI codes, int16_t constant, VecI& even, VecI& odd) {
+  const VecS bytes = reinterpret_cast<VecS>(codes);
+  if constexpr (kSigned) {
+    even = reinterpret_cast<VecI>((bytes << 8) >> 8);
+    odd = reinterpret_cast<VecI>(bytes >> 8);
+  } else {
+    even = reinterpret_cast<VecI>((bytes & 0xff) - constant);
+    odd = reinterpret_cast<VecI>(((bytes >> 8) & 0xff) - constant);
+  }
+}
+
 // Without VNNI dot4 takes three instructions, two of them to add in 32 bits. Products of codes of
 // up to 6 bits are added in 16 bits first, kPairSteps steps of two each: 2 * 2 * 63 * 127 < 2^15.
 // More steps of narrower codes measured slower.
@@ -118,7 +151,6 @@ BRAID_INLINE VecI add_pairs(VecI pairs, VecI codes, VecI x) {
 #elif defined(__AVX2__)
   return (VecI)_mm256_add_epi16((__m256i)pairs, _mm256_maddubs_epi16((__m256i)codes, (__m256i)x));
 #else
-  typedef int16_t VecS __attribute__((vector_size(kLanes * 4)));
   const VecS c = (VecS)codes, y = (VecS)x;  // codes below 128: no sign to mind
   return (VecI)((VecS)pairs + (c & 0xff) * ((y << 8) >> 8) + (c >> 8) * (y >> 8));
 #endif

@@ -13,6 +13,7 @@ namespace {
 static_assert(kMaxStreamRows == linear_detail::kMaxStreamRows);
 
 using linear_detail::Activation;
+using linear_detail::Codes;
 using linear_detail::Kernels;
 using linear_detail::Kind;
 using linear_detail::kind_of;
@@ -41,8 +42,8 @@ const Kernels& kernels(LinearIsa isa) {
 
 // Quantizing x costs about a cycle per 4 elements, a barrier as much as some thousand of them.
 constexpr int64_t kSharedPackElems = 16384;
-// An unpacked panel of 32 rows of 4096 codes takes 160 KiB, of 1024 floats 128 KiB: inside L2.
-constexpr int64_t kCodeColumns = 4096, kRealColumns = 1024;
+// An unpacked panel of 32 rows of 2048 codes takes 144 KiB, of 1024 floats 128 KiB: inside L2.
+constexpr int64_t kCodeColumns = 2048, kRealColumns = 1024;
 constexpr int64_t kMaxChunk = 1008;
 // Work items of unequal number per thread are accepted up to this much idle time.
 constexpr double kMaxIdle = 0.1;
@@ -60,6 +61,7 @@ Kind panel_kind(const LinearDesc& desc) {
 
 // dtypes that need a packed x of their own, in order of first appearance.
 struct Packs {
+  Codes codes = Codes::digits;
   std::array<DType, kMaxLinearWeights> dtypes{};
   int count = 0;
 
@@ -78,15 +80,16 @@ struct Packs {
     return sum;
   }
   int64_t pack_bytes(int i, int64_t M, int64_t K) const {
-    return round_up(M * packed_bytes_per_row(kind_of(dtypes[i]), K), 64);
+    return round_up(M * packed_bytes_per_row(kind_of(dtypes[i]), codes, K), 64);
   }
 };
 
 int64_t panel_scratch_bytes(const LinearConfig& config, Kind kind, Gate gate) {
   const int rows = linear_detail::kMaxPanelRows;
   const int64_t block = round_up(config.k_block, 32) / 32;
-  const int64_t sums = config.chunk * rows * 4 * (gate == Gate::none ? 1 : 2);
-  return round_up(sums + block * linear_detail::panel_block_bytes(kind, rows), 64);
+  const int64_t sums = config.chunk * rows * 4;
+  return (gate == Gate::none ? 1 : 2) *
+         round_up(sums + block * linear_detail::panel_block_bytes(kind, rows), 64);
 }
 
 struct Scratch {
@@ -234,6 +237,7 @@ void linear(const LinearParams& params, const LinearConfig& config, std::byte* s
   const Kernels& k = kernels(config.isa);
   const int64_t M = params.M, K = params.K;
   const bool stream = config.path == LinearPath::stream;
+  const Codes codes = stream ? Codes::digits : Codes::words;
   BRAID_CHECK(!stream || M <= kMaxStreamRows, "stream path with M {}", M);
   BRAID_CHECK(stream || (config.chunk > 0 && config.chunk % kTileMultiple == 0 &&
                          config.k_block > 0 && (config.k_block >= K || config.k_block % 256 == 0)),
@@ -243,7 +247,7 @@ void linear(const LinearParams& params, const LinearConfig& config, std::byte* s
   std::array<WeightArgs, kMaxLinearWeights> weights;
   RunArgs args = run_args(params, config, weights);
   std::array<int, kMaxLinearWeights> pack_of;
-  Packs packs;
+  Packs packs{.codes = codes};
   Kind kind = Kind::minimum;
   int64_t panels = 0;
   for (int i = 0; i < count; ++i) {
@@ -266,6 +270,7 @@ void linear(const LinearParams& params, const LinearConfig& config, std::byte* s
             .K = K,
             .tile = tile,
             .dtype = packs.dtypes[i],
+            .codes = codes,
             .packed = pack},
            mine.begin, mine.end);
     for (int j = 0; j < count; ++j) {

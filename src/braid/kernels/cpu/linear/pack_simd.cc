@@ -57,32 +57,85 @@ BRAID_INLINE int32_t sum16(const std::byte* codes) {
 #endif
 }
 
-// Codes round(x / scale), scale = max |x| / kMaxCode, as digits; returns scale. Largest magnitudes
-// are compared as integers, so that a NaN is the largest of all and comes out as the scale.
-BRAID_INLINE float quantize(const float* x, std::byte* high, std::byte* low) {
-  constexpr int kBase = linear_detail::kDigitBase;
-  constexpr float kMax = linear_detail::kMaxCode;
-  Vec v[kVectors];
-  VecI largest{};
-#pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) {
-    v[i] = load(x + i * kLanes);
-    const VecI magnitude = reinterpret_cast<VecI>(v[i]) & splat_i(0x7fffffff);
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  float max = __builtin_bit_cast(float, max_lane_i(largest));
-  if (max < 1e-33f) max = 0;  // its inverse could overflow, its scale be subnormal
-  const float inverse = max == 0 ? 0 : kMax / max;
-#pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) {
-    const VecI code = round_to_int(v[i] * splat(inverse));
-    // No code is half way between two multiples of an odd base: f32 always finds the nearest.
-    const VecI digit = round_to_int(to_f32(code) * splat(1.0f / kBase));
-    store_bytes(high + i * kLanes, digit);
-    store_bytes(low + i * kLanes, code - next_digit(digit));
-  }
-  return max * (1 / kMax);
+constexpr int column_of_word(int i) {
+  return i % 4 == 1 || i % 4 == 2 ? i ^ 3 : i;
 }
+
+// The low words of a block's codes, of each four columns in the order 0, 2, 1, 3.
+BRAID_INLINE void store_words(std::byte* out, const VecI (&codes)[kVectors]) {
+#if defined(__AVX512F__)
+  const VecS order = [] {
+    VecS v;
+    for (int i = 0; i < 32; ++i) v[i] = static_cast<int16_t>(2 * column_of_word(i));
+    return v;
+  }();
+  _mm512_storeu_si512(
+      out, _mm512_permutex2var_epi16((__m512i)codes[0], (__m512i)order, (__m512i)codes[1]));
+#elif defined(__AVX2__)
+  for (int i = 0; i < kVectors; i += 2) {
+    // Packing keeps the halves of both vectors apart.
+    __m256i words = _mm256_packs_epi32((__m256i)codes[i], (__m256i)codes[i + 1]);
+    words = _mm256_permute4x64_epi64(words, 0xd8);
+    words = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, 0xd8), 0xd8);
+    store_i(out + 16 * i, (VecI)words);
+  }
+#else
+  for (int i = 0; i < 32; ++i) {
+    const int column = column_of_word(i);
+    const auto word = static_cast<int16_t>(codes[column / kLanes][column % kLanes]);
+    std::memcpy(out + 2 * i, &word, 2);
+  }
+#endif
+}
+
+// A block's codes round(x / scale), with scale = max |x| / kMaxCode. Largest magnitudes are
+// compared as integers, so that a NaN is the largest of all and comes out as the scale.
+struct BlockCodes {
+  VecI codes[kVectors];
+  float scale;
+
+  BRAID_INLINE explicit BlockCodes(const float* x) {
+    constexpr float kMax = linear_detail::kMaxCode;
+    Vec v[kVectors];
+    VecI largest{};
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      v[i] = load(x + i * kLanes);
+      const VecI magnitude = reinterpret_cast<VecI>(v[i]) & splat_i(0x7fffffff);
+      largest = magnitude > largest ? magnitude : largest;
+    }
+    float max = __builtin_bit_cast(float, max_lane_i(largest));
+    if (max < 1e-33f) max = 0;  // its inverse could overflow, its scale be subnormal
+    const float inverse = max == 0 ? 0 : kMax / max;
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) codes[i] = round_to_int(v[i] * splat(inverse));
+    // NaN where x is infinite: digits and words of such codes differ.
+    scale = max * (1 / kMax) + (max - max);
+  }
+
+  BRAID_INLINE int32_t sum() const {
+    VecI all = codes[0];
+    for (int i = 1; i < kVectors; ++i) all += codes[i];
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_epi32((__m512i)all);
+#else
+    int32_t total = all[0];
+    for (int i = 1; i < kLanes; ++i) total += all[i];
+    return total;
+#endif
+  }
+
+  BRAID_INLINE void store_digits(std::byte* high, std::byte* low) const {
+    constexpr int kBase = linear_detail::kDigitBase;
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      // No code is half way between two multiples of an odd base: f32 always finds the nearest.
+      const VecI digit = round_to_int(to_f32(codes[i]) * splat(1.0f / kBase));
+      store_bytes(high + i * kLanes, digit);
+      store_bytes(low + i * kLanes, codes[i] - next_digit(digit));
+    }
+  }
+};
 
 // The logarithm of the constant that is subtracted from each code, or -1.
 int shift_of(DType dtype) {
@@ -101,17 +154,20 @@ int shift_of(DType dtype) {
 }
 
 template <Kind kind>
-void pack_codes(const PackArgs& args, int shift, int64_t t0, int64_t rows, std::byte* tile) {
-  constexpr int kDigitBytes = linear_detail::kDigitBytes;
-  const int64_t block_bytes = rows * (kDigitBytes + 4 * linear_detail::stats_of(kind));
+void pack_digits(const PackArgs& args, int shift, int64_t t0, int64_t rows, std::byte* tile) {
+  constexpr int kCodeBytes = linear_detail::kCodeBytes;
+  const int64_t block_bytes =
+      rows * (kCodeBytes + 4 * linear_detail::stats_of(kind, Codes::digits));
   const auto bias = [&](int32_t sum) { return shift < 0 ? 0 : -sum * (1 << shift); };
   for (int64_t t = 0; t < rows; ++t) {
     const float* x = args.x + (t0 + t) * args.ldx;
     std::byte* high_digits = tile + 32 * t;
-    std::byte* stats = tile + kDigitBytes * rows + 4 * t;
+    std::byte* stats = tile + kCodeBytes * rows + 4 * t;
     for (int64_t k = 0; k < args.K; k += 32, high_digits += block_bytes, stats += block_bytes) {
       std::byte* low_digits = high_digits + 32 * rows;
-      const float scale = quantize(x + k, high_digits, low_digits);
+      const BlockCodes block(x + k);
+      block.store_digits(high_digits, low_digits);
+      const float scale = block.scale;
       const auto sum = [&](int i) {
         return linear_detail::kDigitBase * sum16(high_digits + i) + sum16(low_digits + i);
       };
@@ -127,6 +183,26 @@ void pack_codes(const PackArgs& args, int shift, int64_t t0, int64_t rows, std::
         const int32_t biases[2] = {bias(low), bias(high)};
         std::memcpy(stats + 4 * rows, &biases[0], 4);
         std::memcpy(stats + 8 * rows, &biases[1], 4);
+      }
+    }
+  }
+}
+
+void pack_words(const PackArgs& args, Kind kind, int64_t t0, int64_t rows, std::byte* tile) {
+  constexpr int kCodeBytes = linear_detail::kCodeBytes;
+  const bool sums = kind == Kind::minimum;
+  const int64_t block_bytes = rows * (kCodeBytes + 4 * linear_detail::stats_of(kind, Codes::words));
+  for (int64_t t = 0; t < rows; ++t) {
+    const float* x = args.x + (t0 + t) * args.ldx;
+    std::byte* words = tile + kCodeBytes * t;
+    std::byte* stats = tile + kCodeBytes * rows + 4 * t;
+    for (int64_t k = 0; k < args.K; k += 32, words += block_bytes, stats += block_bytes) {
+      const BlockCodes block(x + k);
+      store_words(words, block.codes);
+      std::memcpy(stats, &block.scale, 4);
+      if (sums) {
+        const float sum = block.scale * static_cast<float>(block.sum());
+        std::memcpy(stats + 4 * rows, &sum, 4);
       }
     }
   }
@@ -154,23 +230,27 @@ void pack_floats(const PackArgs& args, int64_t t0, int64_t rows, std::byte* tile
 void linear_pack(const PackArgs& args, int64_t tile_begin, int64_t tile_end) {
   const Kind kind = linear_detail::kind_of(args.dtype);
   const int shift = shift_of(args.dtype);
-  const int64_t row_bytes = linear_detail::packed_bytes_per_row(kind, args.K);
+  const int64_t row_bytes = linear_detail::packed_bytes_per_row(kind, args.codes, args.K);
   for (int64_t i = tile_begin; i < tile_end; ++i) {
     const int64_t t0 = i * args.tile;
     const int64_t rows = args.M - t0 < args.tile ? args.M - t0 : args.tile;
     std::byte* tile = args.packed + t0 * row_bytes;
+    if (kind != Kind::real && args.codes == Codes::words) {
+      pack_words(args, kind, t0, rows, tile);
+      continue;
+    }
     switch (kind) {
       case Kind::real:
         pack_floats(args, t0, rows, tile);
         break;
       case Kind::offset:
-        pack_codes<Kind::offset>(args, shift, t0, rows, tile);
+        pack_digits<Kind::offset>(args, shift, t0, rows, tile);
         break;
       case Kind::minimum:
-        pack_codes<Kind::minimum>(args, shift, t0, rows, tile);
+        pack_digits<Kind::minimum>(args, shift, t0, rows, tile);
         break;
       case Kind::halves:
-        pack_codes<Kind::halves>(args, shift, t0, rows, tile);
+        pack_digits<Kind::halves>(args, shift, t0, rows, tile);
         break;
     }
   }

@@ -3,20 +3,20 @@
 // y[t, n] = sum over k of w[n, k] x[t, k] for many rows t: kPanelRows rows of w are unpacked to a
 // buffer in the order that the register tile of 2 vectors by T rows of x reads it.
 //
-// Unpacked, per 32 columns: codes [8][2][kLanes][4], f32 scale [2][kLanes], f32 second [2][kLanes]
-// where the Kind has one; of floats per column: f32 [2][kLanes].
+// Unpacked, per 32 columns: words [16][2][kLanes][2] of the codes less their constant, where words
+// 2i and 2i + 1 are columns 4i, 4i + 2 and 4i + 1, 4i + 3; f32 scale [2][kLanes], f32 second
+// [2][kLanes] where the Kind has one. Of floats per column: f32 [2][kLanes].
 namespace braid::cpu::BRAID_ISA {
 namespace {
 
 [[gnu::always_inline]] constexpr bool has_second(Kind kind) {
   return kind == Kind::minimum || kind == Kind::halves;
 }
-using linear_detail::kDigitBytes;
 
 constexpr int kVecBytes = 4 * kLanes;
-constexpr int kCodeBytes = 16 * kVecBytes;
+constexpr int kWordBytes = 32 * kVecBytes;
 constexpr int unpacked_block_bytes(Kind kind) {
-  return kCodeBytes + (has_second(kind) ? 4 : 2) * kVecBytes;
+  return kWordBytes + (has_second(kind) ? 4 : 2) * kVecBytes;
 }
 
 // Columns [k0, k0 + cols) of a panel of rows; k0 and cols are whole units of the format, but for
@@ -32,6 +32,7 @@ struct UnpackArgs {
 template <class F, class Rows>
 void unpack_codes(const UnpackArgs& a) {
   constexpr int kBlockBytes = unpacked_block_bytes(F::kKind);
+  constexpr int16_t kConstant = F::kKind == Kind::minimum || F::kSigned ? 0 : 1 << F::kShift;
   for (int v = 0; v < 2; ++v) {
     Rows rows(a.w + a.k0 / (32 * F::kBlocks) * F::kBytes, a.stride, v * kLanes, a.valid);
     std::byte* unit = a.panel;
@@ -41,10 +42,15 @@ void unpack_codes(const UnpackArgs& a) {
                     __attribute__((always_inline)) {
                       std::byte* out = unit + block * kBlockBytes + v * kVecBytes;
 #pragma GCC unroll 8
-                      for (int i = 0; i < 8; ++i) store_i(out + 2 * i * kVecBytes, codes[i]);
-                      store(reinterpret_cast<float*>(out + kCodeBytes), first);
+                      for (int i = 0; i < 8; ++i) {
+                        VecI even, odd;
+                        to_words<F::kSigned>(codes[i], kConstant, even, odd);
+                        store_i(out + 4 * i * kVecBytes, even);
+                        store_i(out + (4 * i + 2) * kVecBytes, odd);
+                      }
+                      store(reinterpret_cast<float*>(out + kWordBytes), first);
                       if constexpr (has_second(F::kKind)) {
-                        store(reinterpret_cast<float*>(out + kCodeBytes + 2 * kVecBytes), second);
+                        store(reinterpret_cast<float*>(out + kWordBytes + 2 * kVecBytes), second);
                       }
                     });
       rows.advance(F::kBytes);
@@ -141,23 +147,6 @@ BRAID_INLINE void store_sums(const Vec (&sum)[T][2], float* out) {
   }
 }
 
-// sums = sum(sums, codes [steps][2][kLanes][4], x [T][32]) for steps first..last - 1.
-template <int T, class Sum>
-BRAID_INLINE void add_steps(const std::byte* codes, const std::byte* x, int first, int last,
-                            VecI (&sums)[T][2], Sum sum) {
-#pragma GCC unroll 8
-  for (int i = first; i < last; ++i) {
-    const VecI w0 = load_i(codes + 2 * i * kVecBytes);
-    const VecI w1 = load_i(codes + (2 * i + 1) * kVecBytes);
-#pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) {
-      const VecI xt = broadcast_i(x + 32 * t + 4 * i);
-      sums[t][0] = sum(sums[t][0], w0, xt);
-      sums[t][1] = sum(sums[t][1], w1, xt);
-    }
-  }
-}
-
 // Calls fn on every sum of a tile.
 template <int T, class Fn>
 BRAID_INLINE void for_tile(Fn fn) {
@@ -168,40 +157,25 @@ BRAID_INLINE void for_tile(Fn fn) {
   }
 }
 
-// products = those of both digits of x [2][T][32] with 4 * steps columns of codes.
-template <class C, int T, int kSteps>
-BRAID_INLINE void dot_digits(const std::byte* codes, const std::byte* x, VecI (&products)[T][2]) {
-  for_tile<T>([&](int t, int v) __attribute__((always_inline)) { products[t][v] = VecI{}; });
-  if constexpr (C::kAddsPairs) {
-#pragma GCC unroll 2
-    for (int digit = 0; digit < 2; ++digit) {
-#pragma GCC unroll 4
-      for (int i = 0; i < kSteps; i += kPairSteps) {
-        VecI pairs[T][2];
-        for_tile<T>([&](int t, int v) __attribute__((always_inline)) { pairs[t][v] = VecI{}; });
-        add_steps<T>(codes, x + 32 * T * digit, i, i + kPairSteps, pairs, add_pairs);
-        for_tile<T>([&](int t, int v) __attribute__((always_inline)) {
-          products[t][v] =
-              widen_pairs(products[t][v], pairs[t][v], digit == 0 ? linear_detail::kDigitBase : 1);
-        });
-      }
-    }
-  } else {
-    const auto dot = [](VecI acc, VecI w, VecI xt) __attribute__((always_inline)) {
-      return dot4<C::kSigned>(acc, w, xt);
-    };
-    add_steps<T>(codes, x, 0, kSteps, products, dot);
-    for_tile<T>([&](int t, int v) __attribute__((always_inline)) {
-      products[t][v] = next_digit(products[t][v]);
-    });
-    add_steps<T>(codes, x + 32 * T, 0, kSteps, products, dot);
-  }
-}
+// Without VNNI dot2 is a product and an addition. GCC moves the products of unrolled steps ahead of
+// all additions, and they spill.
+constexpr int kUnrolledSteps = kWideCodes ? 16 : 1;
 
-template <int T>
-BRAID_INLINE void add_bias(const std::byte* bias, VecI (&products)[T][2]) {
-  for_tile<T>([&](int t, int v)
-                  __attribute__((always_inline)) { products[t][v] += broadcast_i(bias + 4 * t); });
+// products = those of words [kSteps][2][kLanes][2] of w and 2 * kSteps columns of x, codes [T][32].
+template <int T, int kSteps>
+BRAID_INLINE void dot_words(const std::byte* words, const std::byte* x, VecI (&products)[T][2]) {
+  for_tile<T>([&](int t, int v) __attribute__((always_inline)) { products[t][v] = VecI{}; });
+#pragma GCC unroll kUnrolledSteps
+  for (int i = 0; i < kSteps; ++i) {
+    const VecI w0 = load_i(words + 2 * i * kVecBytes);
+    const VecI w1 = load_i(words + (2 * i + 1) * kVecBytes);
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+      const VecI xt = broadcast_i(x + 64 * t + 4 * i);
+      products[t][0] = dot2(products[t][0], w0, xt);
+      products[t][1] = dot2(products[t][1], w1, xt);
+    }
+  }
 }
 
 // sums += products * scale of w * scale of x
@@ -218,37 +192,24 @@ BRAID_INLINE void add_scaled(const VecI (&products)[T][2], const std::byte* scal
   }
 }
 
-// What a tile has to know of a format; formats of equal codes share their tiles.
-template <Kind kind, bool is_signed, bool pairs>
-struct Codes {
-  static constexpr Kind kKind = kind;
-  static constexpr bool kSigned = is_signed;
-  static constexpr bool kAddsPairs = pairs;
-};
-template <class F>
-using CodesOf = Codes<F::kKind, F::kSigned, adds_pairs(F::kCodeBits)>;
-
-template <class C, int T>
+// Formats of one Kind share their tiles.
+template <Kind kind, int T>
 void code_tile(const std::byte* panel, int64_t cols, const std::byte* x, float* out,
                bool accumulate) {
-  constexpr Kind kind = C::kKind;
   Vec sum[T][2];
   load_sums<T>(sum, out, accumulate);
   for (int64_t k = 0; k < cols; k += 32) {
-    const std::byte* scales = panel + kCodeBytes;
+    const std::byte* scales = panel + kWordBytes;
     const std::byte* seconds = scales + 2 * kVecBytes;
-    const std::byte* stats = x + kDigitBytes * T;
+    const std::byte* stats = x + linear_detail::kCodeBytes * T;
     VecI products[T][2];
     if constexpr (kind == Kind::halves) {
-      dot_digits<C, T, 4>(panel, x, products);
-      add_bias<T>(stats + 4 * T, products);
+      dot_words<T, 8>(panel, x, products);
       add_scaled<T>(products, scales, stats, sum);
-      dot_digits<C, T, 4>(panel + kCodeBytes / 2, x + 16, products);
-      add_bias<T>(stats + 8 * T, products);
+      dot_words<T, 8>(panel + kWordBytes / 2, x + 32, products);
       add_scaled<T>(products, seconds, stats, sum);
     } else {
-      dot_digits<C, T, 8>(panel, x, products);
-      if constexpr (kind == Kind::offset) add_bias<T>(stats + 4 * T, products);
+      dot_words<T, 16>(panel, x, products);
       add_scaled<T>(products, scales, stats, sum);
       if constexpr (kind == Kind::minimum) {
         const Vec min0 = load(reinterpret_cast<const float*>(seconds));
@@ -262,7 +223,7 @@ void code_tile(const std::byte* panel, int64_t cols, const std::byte* x, float* 
       }
     }
     panel += unpacked_block_bytes(kind);
-    x += T * (kDigitBytes + 4 * linear_detail::stats_of(kind));
+    x += T * (linear_detail::kCodeBytes + 4 * linear_detail::stats_of(kind, Codes::words));
   }
   store_sums<T>(sum, out);
 }
@@ -306,74 +267,128 @@ struct RealTile {
   template <int T>
   static constexpr TileFn run = real_tile<T>;
 };
-template <class C>
+template <Kind kind>
 struct CodeTile {
   template <int T>
-  static constexpr TileFn run = code_tile<C, T>;
+  static constexpr TileFn run = code_tile<kind, T>;
 };
 constexpr Tiles<kRealTile, RealTile> kRealTiles;
-template <class C>
-constexpr Tiles<kCodeTile, CodeTile<C>> kCodeTiles;
+template <Kind kind>
+constexpr Tiles<kCodeTile, CodeTile<kind>> kCodeTiles;
 
-const TileFn* tiles_of(DType dtype) {
-  switch (dtype) {
-    case DType::q8_0:
-      return kCodeTiles<CodesOf<FormatQ8_0>>.by_rows;
-    case DType::q4_0:
-      return kCodeTiles<CodesOf<FormatQ4_0>>.by_rows;
-    case DType::q4_1:
-      return kCodeTiles<CodesOf<FormatQ4_1>>.by_rows;
-    case DType::q5_0:
-      return kCodeTiles<CodesOf<FormatQ5_0>>.by_rows;
-    case DType::q5_1:
-      return kCodeTiles<CodesOf<FormatQ5_1>>.by_rows;
-    case DType::q4_k:
-      return kCodeTiles<CodesOf<FormatQ4_K>>.by_rows;
-    case DType::q5_k:
-      return kCodeTiles<CodesOf<FormatQ5_K>>.by_rows;
-    case DType::q6_k:
-      return kCodeTiles<CodesOf<FormatQ6_K>>.by_rows;
-    default:
+const TileFn* tiles_of(Kind kind) {
+  switch (kind) {
+    case Kind::real:
       return kRealTiles.by_rows;
+    case Kind::offset:
+      return kCodeTiles<Kind::offset>.by_rows;
+    case Kind::minimum:
+      return kCodeTiles<Kind::minimum>.by_rows;
+    case Kind::halves:
+      break;
+  }
+  return kCodeTiles<Kind::halves>.by_rows;
+}
+
+// Asks for the lines of the rows below a panel, a share at a time while the panel is multiplied: no
+// hardware prefetcher follows the unpacking of many rows at once.
+class NextPanel {
+ public:
+  NextPanel(const WeightArgs& w, int64_t n0, int64_t steps)
+      : next_(w.data + n0 * w.stride),
+        end_(w.data + (n0 + kPanelRows < w.N ? n0 + kPanelRows : w.N) * w.stride),
+        share_((kPanelRows * w.stride / 64 + steps) / steps * 64) {}
+  void step() {
+    const std::byte* stop = end_ - next_ > share_ ? next_ + share_ : end_;
+    for (; next_ < stop; next_ += 64) __builtin_prefetch(next_, 0, 2);
+  }
+
+ private:
+  const std::byte* next_;
+  const std::byte* end_;
+  int64_t share_;
+};
+
+// Asks for what finish() will touch of rows [t0, t1), while the rows are multiplied.
+void prefetch_outputs(const RunArgs& args, const Item& item, int64_t t0, int64_t t1) {
+  const WeightArgs& w = args.weights[item.weight];
+  for (int64_t t = t0; t < t1; ++t) {
+    for (int lane = 0; lane < item.valid; lane += 16) {
+      __builtin_prefetch(w.y + t * w.ldy + item.n0 + lane, 1);
+      if (args.residual) {
+        __builtin_prefetch(args.residual + t * args.ld_residual + item.n0 + lane);
+      }
+    }
   }
 }
 
+// A weight in the run of an item: its unpacked rows and its sums.
+struct Part {
+  const WeightArgs& w;
+  std::byte* panel;
+  float* out;  // [rows][kPanelRows]
+
+  Kind kind() const { return linear_detail::kind_of(w.dtype); }
+  void unpack_columns(const Item& item, int64_t k0, int64_t cols) const {
+    unpack(w.dtype, {.w = w.data + item.n0 * w.stride,
+                     .stride = w.stride,
+                     .valid = item.valid,
+                     .k0 = k0,
+                     .cols = cols,
+                     .panel = panel});
+  }
+  // The products of rows [t0, t1) of x with columns [k0, k0 + cols) of K; t0 starts a tile.
+  void multiply(int64_t t0, int64_t t1, int64_t k0, int64_t cols, int64_t K, float* sums) const {
+    const int64_t tile = kind() == Kind::real ? kRealTile : kCodeTile;
+    const int64_t row_bytes = linear_detail::packed_bytes_per_row(kind(), Codes::words, K);
+    const int64_t skipped = linear_detail::packed_bytes_per_row(kind(), Codes::words, k0);
+    const TileFn* tiles = tiles_of(kind());
+    for (int64_t t = t0; t < t1; t += tile) {
+      const int64_t rows = t1 - t < tile ? t1 - t : tile;
+      tiles[rows](panel, cols, w.packed + t * row_bytes + rows * skipped, sums, k0 > 0);
+      sums += rows * kPanelRows;
+    }
+  }
+};
+
 }  // namespace
 
+// A gate and its partner are unpacked together, so that each group of rows of x is read once. Sums
+// of a group leave the first-level cache only where K takes several unpackings.
 void linear_run_panels(const RunArgs& args, int64_t item_begin, int64_t item_end) {
+  constexpr int64_t kGroup = linear_detail::kTileMultiple;
   const int64_t chunks = (args.M + args.chunk - 1) / args.chunk;
   const int parts = args.gate == Activation::none ? 1 : 2;
-  float* out[2] = {reinterpret_cast<float*>(args.scratch)};
-  out[1] = out[0] + args.chunk * kPanelRows;
-  std::byte* panel = reinterpret_cast<std::byte*>(out[1] + (parts - 1) * args.chunk * kPanelRows);
+  const bool whole = args.k_block >= args.K;
+  const int64_t sums = (whole ? kGroup : args.chunk) * kPanelRows;
+  float* out = reinterpret_cast<float*>(args.scratch);
+  std::byte* panels = reinterpret_cast<std::byte*>(out + parts * sums);
   const auto rows_of = [](int) { return kPanelRows; };
   for_items(args, chunks, item_begin, item_end, rows_of, [&](const Item& item) {
+    const WeightArgs& w = args.weights[item.weight];
+    const WeightArgs& partner = args.weights[item.weight + parts - 1];
+    const int64_t panel_bytes =
+        (args.k_block + 31) / 32 *
+        linear_detail::panel_block_bytes(linear_detail::kind_of(w.dtype), kPanelRows);
+    const Part part[2] = {{w, panels, out}, {partner, panels + panel_bytes, out + sums}};
     const int64_t t0 = item.chunk * args.chunk;
     const int64_t t1 = t0 + args.chunk < args.M ? t0 + args.chunk : args.M;
-    for (int part = 0; part < parts; ++part) {
-      const WeightArgs& w = args.weights[item.weight + part];
-      const Kind kind = linear_detail::kind_of(w.dtype);
-      const int64_t tile = kind == Kind::real ? kRealTile : kCodeTile;
-      const int64_t x_row_bytes = linear_detail::packed_bytes_per_row(kind, args.K);
-      const TileFn* tiles = tiles_of(w.dtype);
-      for (int64_t k0 = 0; k0 < args.K; k0 += args.k_block) {
-        const int64_t cols = args.K - k0 < args.k_block ? args.K - k0 : args.k_block;
-        unpack(w.dtype, {.w = w.data + item.n0 * w.stride,
-                         .stride = w.stride,
-                         .valid = item.valid,
-                         .k0 = k0,
-                         .cols = cols,
-                         .panel = panel});
-        const bool last = k0 + cols == args.K && part == parts - 1;
-        for (int64_t t = t0; t < t1; t += tile) {
-          const int64_t rows = t1 - t < tile ? t1 - t : tile;
-          const std::byte* x =
-              w.packed + t * x_row_bytes + rows * linear_detail::packed_bytes_per_row(kind, k0);
-          float* a = out[0] + (t - t0) * kPanelRows;
-          float* b = out[1] + (t - t0) * kPanelRows;
-          tiles[rows](panel, cols, x, part == 0 ? a : b, k0 > 0);
-          if (last) finish(args, item, t, rows, a, b, kPanelRows);
+    const int64_t steps = (t1 - t0 + kGroup - 1) / kGroup;
+    NextPanel next[2] = {NextPanel(w, item.n0 + kPanelRows, steps),
+                         NextPanel(partner, item.n0 + kPanelRows, steps)};
+    for (int64_t k0 = 0; k0 < args.K; k0 += args.k_block) {
+      const int64_t cols = args.K - k0 < args.k_block ? args.K - k0 : args.k_block;
+      for (int i = 0; i < parts; ++i) part[i].unpack_columns(item, k0, cols);
+      const bool last = k0 + cols == args.K;
+      for (int64_t t = t0; t < t1; t += kGroup) {
+        const int64_t end = t + kGroup < t1 ? t + kGroup : t1;
+        const int64_t at = whole ? 0 : (t - t0) * kPanelRows;
+        if (last) prefetch_outputs(args, item, t, end);
+        for (int i = 0; i < parts; ++i) {
+          part[i].multiply(t, end, k0, cols, args.K, part[i].out + at);
+          if (last) next[i].step();
         }
+        if (last) finish(args, item, t, end - t, out + at, out + sums + at, kPanelRows);
       }
     }
   });

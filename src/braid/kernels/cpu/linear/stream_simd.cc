@@ -106,8 +106,9 @@ BRAID_INLINE Vec add_block(Vec acc, const VecI (&codes)[8], Vec scale, Vec secon
 template <class F, class Rows, bool kOneRow>
 void code_panel(const PanelArgs& a) {
   const int64_t M = kOneRow ? 1 : a.M;
-  constexpr int kDigitBytes = linear_detail::kDigitBytes;
-  const int64_t block_bytes = M * (kDigitBytes + 4 * linear_detail::stats_of(F::kKind));
+  constexpr int kCodeBytes = linear_detail::kCodeBytes;
+  const int64_t block_bytes =
+      M * (kCodeBytes + 4 * linear_detail::stats_of(F::kKind, Codes::digits));
   Rows rows(a.w, a.stride, 0, a.valid);
   Prefetcher prefetch = a.prefetcher(kLanes);
   Vec acc{};
@@ -124,12 +125,12 @@ void code_panel(const PanelArgs& a) {
                     prefetch.step(block == 0 ? F::kBytes - (F::kBlocks - 1) * kShare : kShare);
                     const std::byte* xb = x + block * block_bytes;
                     if constexpr (kOneRow) {
-                      acc = add_block<F>(acc, codes, scale, second, xb, xb + kDigitBytes, 1);
+                      acc = add_block<F>(acc, codes, scale, second, xb, xb + kCodeBytes, 1);
                     } else {
                       for (int64_t t = 0; t < M; ++t) {
                         float* sum = a.out + t * a.ld;
                         store(sum, add_block<F>(load(sum), codes, scale, second, xb + 32 * t,
-                                                xb + kDigitBytes * M + 4 * t, M));
+                                                xb + kCodeBytes * M + 4 * t, M));
                       }
                     }
                   });
