@@ -34,6 +34,13 @@ bool spells_byte(std::string_view piece, const TokenizerSpec& spec) {
   return spec.byte_level && is_one_character(piece) && byte_of(decode_utf8(piece, 0).code) >= 0;
 }
 
+// <...> or [...]: the ids of BOS and of end tokens in a file may be stale, and name a piece that
+// text needs.
+bool looks_special(std::string_view piece) {
+  return piece.size() > 2 && ((piece.front() == '<' && piece.back() == '>') ||
+                              (piece.front() == '[' && piece.back() == ']'));
+}
+
 }  // namespace
 
 bool is_end_text(std::string_view text) {
@@ -56,14 +63,14 @@ std::vector<uint8_t> token_flags(TokenizerSpec& spec) {
     if (is_end_text(token.text)) end(token.id);
   }
 
+  std::vector<bool> known(spec.pieces.size());
+  for (const AddedToken& token : spec.added) known[token.id] = true;
   std::vector<bool> named(spec.pieces.size());  // special because of what it is for
   for (size_t id = 0; id < flags.size(); ++id) {
     const bool bos = static_cast<int32_t>(id) == spec.special.bos;
-    named[id] = (bos || flags[id] & kEndFlag) && !is_spelling(spec.pieces[id], spec);
+    named[id] = (bos || flags[id] & kEndFlag) && (known[id] || looks_special(spec.pieces[id]));
   }
-  std::vector<bool> known(spec.pieces.size());
   for (AddedToken& token : spec.added) {
-    known[token.id] = true;
     token.special = token.special || named[token.id];
     if (token.special) flags[token.id] |= kSpecialFlag;
   }

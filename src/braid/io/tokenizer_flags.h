@@ -20,9 +20,9 @@ bool is_end_text(std::string_view text);
 // piece becomes no special token because a file names it as BOS, EOS or the like.
 bool is_spelling(std::string_view piece, const TokenizerSpec& spec);
 
-// TokenFlags of each token: u8 [V]. Tokens that end an answer, and BOS, are special, whatever the
-// file says of their type: they join `spec.added` as special tokens. A piece that spells one byte,
-// in the alphabet of byte-level BPE or as a byte fallback, is never special.
+// TokenFlags of each token: u8 [V]. Added tokens, and pieces like <...>, that end an answer or
+// are BOS are special, whatever the file says of their type: they join `spec.added` so. A piece
+// that spells one byte, in the alphabet of byte-level BPE or as a byte fallback, is never special.
 std::vector<uint8_t> token_flags(TokenizerSpec& spec);
 
 }  // namespace braid

@@ -124,6 +124,27 @@ TEST(Tokenizer, EndOfGenerationMayBeGiven) {
   }
 }
 
+// config.json may name any piece as the end of text: what text needs stays text.
+TEST(Tokenizer, PiecesOfTextThatEndAnAnswerAreStillSpelled) {
+  for (const std::string family : {"gpt2", "llama3", "llama2"}) {
+    const Tokenizer plain = golden_tokenizer(family);
+    TokenizerSpec spec = tokenizer_from_json(golden_text(family + ".json"));
+    for (int32_t id = 0; id < plain.vocab_size(); ++id) {
+      if (plain.type(id) == TokenType::kNormal) spec.end_of_generation.push_back(id);
+    }
+    ASSERT_GT(spec.end_of_generation.size(), 200u);
+    const Tokenizer named(spec);
+    for (const std::string& text : golden_texts()) {
+      EXPECT_EQ(named.encode(text), plain.encode(text)) << family << " " << text;
+    }
+  }
+  auto spec = letters({});
+  spec.pieces.push_back("</s>");
+  spec.special.eos = 9;
+  EXPECT_THAT(encode(spec, "a</s>"), ElementsAre(0, 9));
+  EXPECT_THAT(encode(spec, "a</s>", false), ElementsAre(0));
+}
+
 TEST(Tokenizer, RefusesIdsOutOfRange) {
   const Tokenizer tokenizer(letters({}));
   for (const int32_t id : {-1, 9, INT32_MAX, INT32_MIN}) {
