@@ -149,11 +149,9 @@ std::string cuda_table(const AttentionBench& o, const Topology& topology, const 
   }
   out.back() = '\n';
   out +=
-      "| mode | torus x ulysses x ring | time ms | attention in it ms | exposed ms | bound ms: of "
-      "the "
-      "Schedule | of the mode | attention alone ms | over one plain call | in machines MB / "
-      "analytic | "
-      "between MB / analytic | predicted ms | largest difference | same bits |\n"
+      "| mode | torus x ulysses x ring | time ms | attention in it ms | exposed ms | bound ms | "
+      "bound of the mode ms | attention alone ms | over one plain call | in machines MB / analytic "
+      "| between MB / analytic | predicted ms | largest difference | same bits |\n"
       "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n";
   for (const auto& [mode, r] : reports) {
     const double predicted = predicted_seconds(o, topology, r, links);
