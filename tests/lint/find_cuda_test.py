@@ -61,6 +61,13 @@ class FindCuda(unittest.TestCase):
         self.assertIn("nvcc does not run", text)
         self.assertIn("decided: OFF", text)
 
+    def test_a_compiler_that_the_toolkit_does_not_take(self):
+        nvcc = self.program("nvcc", "case $* in *--version*) echo release 12.8,;; *) exit 1;; esac")
+        for _ in range(2):  # the second configuration looks again
+            status, text = self.configure()
+            self.assertEqual(status, 0)
+            self.assertIn(f"{nvcc} (CUDA 12.8) does not work with g++-x 99", text)
+
     def test_off_asks_for_nothing(self):
         self.nvcc("13.0")
         status, text = self.configure("-DBRAID_CUDA=OFF")
