@@ -113,9 +113,10 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
   command.add_option("--threads", o.engine.threads, "threads of each rank (0: cores / tp)")
       ->capture_default_str();
   command
-      .add_option("--kv-dtype", o.kv_dtype,
-                  "what the KV cache is kept in: f16, bf16, f32, or auto: as the model's weights "
-                  "are (f16 where they are quantized), on a GPU bf16")
+      .add_option(
+          "--kv-dtype", o.kv_dtype,
+          "dtype of the KV cache: f16, bf16, f32, or auto: that of the model's weights (f16 "
+          "where they are quantized), on a GPU bf16")
       ->capture_default_str();
   command
       .add_option("--schedule", o.engine.schedule,

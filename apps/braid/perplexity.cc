@@ -21,7 +21,7 @@ struct PerplexityOptions {
   ParallelOptions parallel;
 };
 
-// What a text of its own begins with (BOS) stands in place of a chunk's first ids, as in llama.cpp.
+// A chunk of the text. The tokenizer's prefix (BOS) replaces the first ids, as in llama.cpp.
 std::vector<int32_t> chunk_of(std::span<const int32_t> ids, int64_t ctx, int64_t index,
                               std::span<const int32_t> prefix) {
   const auto n = static_cast<size_t>(ctx);
@@ -97,8 +97,8 @@ void add_perplexity(CLI::App& app) {
   command
       ->add_option(
           "--ctx", options->ctx,
-          "ids in a chunk; the second half of each is scored, and what a text of its own begins "
-          "with (BOS) is put in place of its first id")
+          "ids in a chunk; the second half of each is scored, and BOS, where the model's texts "
+          "begin with it, replaces the first")
       ->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
   add_parallel(*command, options->parallel);

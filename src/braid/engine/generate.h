@@ -20,7 +20,7 @@ struct EngineConfig {
   int threads = 0;                     // of each rank; 0: the cores of this process divided by tp
   int64_t max_context = 0;             // tokens of one sequence; 0: what the model was made for
   int64_t sequences = 1;               // of so many tokens that the KV cache holds
-  // What the KV cache is kept in (kv_dtype.h says what may be); nothing: as the model asks.
+  // Of the KV cache; empty: the default of the model and the device (kv_dtype.h).
   std::optional<DType> kv_dtype;
   // Tokens of a prompt in one step; 0: 512, on a GPU 8192, with `sp` all.
   int64_t prefill_chunk = 0;
@@ -79,7 +79,7 @@ class Engine {
   using OnText = std::function<bool(std::string_view text)>;
 
   // Continues the prompt. Fails with kInvalidArgument on an empty prompt, ids outside the
-  // vocabulary, or a prompt that leaves no room in the context; as a token's error says
+  // vocabulary, or a prompt that leaves no room in the context; with a token's error
   // (token_loop.h).
   Generation generate(const Request& request, const OnText& on_text = {});
 

@@ -35,7 +35,7 @@ struct SampledToken {
   int32_t id = 0;
   float logprob = 0;
   std::vector<TokenLogprob> top;  // most likely first; ties by id
-  // Of a loop's token (token_loop.h): why its sequence has none, and will have none.
+  // Set by a loop (token_loop.h) whose sequence has ended by an error: the id then means nothing.
   std::optional<Error> error;
 };
 

@@ -27,11 +27,11 @@ struct LoopRequest {
   int64_t limit = 0;                    // steps that may be asked for
   int mask_deadline_ms = 1000;          // from a step's logits to its masks, on a device
   bool trace = false;                   // keep when each step was put in and ran
-  DType kv_dtype = DType::f32;          // of the KV cache, for what errors say; the runner sets it
+  DType kv_dtype = DType::f32;          // of the KV cache, for errors; the runner sets it
 };
 
-// kMalformed: what a model computed after so many tokens of a sequence is not usable (sampling.h).
-// Names the place, such as "step 3", and what may be the cause.
+// The error (kMalformed) of a sequence whose logits after `tokens` tokens are not usable
+// (sampling.h). The message names `place`, such as "step 3", and the likely cause.
 Error not_numbers(std::string_view place, int64_t tokens, DType kv_dtype);
 
 // When a step was put in, waited for, and ran; seconds of the steady clock.
@@ -54,9 +54,10 @@ struct LoopStats {
 };
 
 // Where the next tokens come from. Ends with the request that it was made for; a sequence that has
-// no more to say goes on until then, and its tokens are dropped. An error of one sequence is its
-// token's, then and from then on, and the others go on: logits that are not numbers (kMalformed), a
-// mask that allows no token (kInvalidArgument), fails, or comes too late for a device (kDeadline).
+// no more to say goes on until then, and its tokens are dropped. A sequence ends by an error of its
+// own, which all its later tokens carry, while the others go on: logits that are not numbers
+// (kMalformed), a mask that allows no token (kInvalidArgument), throws an Error, or comes too late
+// for a device (kDeadline).
 class TokenLoop {
  public:
   virtual ~TokenLoop() = default;
