@@ -1,4 +1,4 @@
-#include <cuda/ptx>
+#include <cuda/std/chrono>
 
 #include "braid/backend/cuda/launch.h"
 #include "braid/fabric/peer/pace.h"
@@ -6,18 +6,25 @@
 namespace braid::fabric {
 namespace {
 
+// The GPU's clock that all its SMs share.
+__device__ unsigned long long now_ns() {
+  namespace chrono = ::cuda::std::chrono;
+  const auto now = chrono::system_clock::now().time_since_epoch();
+  return static_cast<unsigned long long>(chrono::duration_cast<chrono::nanoseconds>(now).count());
+}
+
 __global__ void pace_kernel(unsigned long long* free_at, uint64_t busy_ns, uint64_t latency_ns) {
   unsigned long long seen = *free_at;
   unsigned long long end;
   while (true) {
-    const unsigned long long now = ::cuda::ptx::get_sreg_globaltimer();
+    const unsigned long long now = now_ns();
     end = (seen > now ? seen : now) + busy_ns;
     const unsigned long long before = atomicCAS(free_at, seen, end);
     if (before == seen) break;
     seen = before;
   }
   // Bounded: the port's queue is what the host has enqueued.
-  while (::cuda::ptx::get_sreg_globaltimer() < end + latency_ns) __nanosleep(200);
+  while (now_ns() < end + latency_ns) __nanosleep(200);
 }
 
 }  // namespace
