@@ -11,8 +11,12 @@
 #include "braid/engine/bandwidth.h"
 #include "braid/engine/generate.h"
 #include "braid/model/model_shape.h"
+#include "braid/model_option.h"
 #include "braid/options.h"
+#include "braid/progress.h"
+#include "braid/table.h"
 #include "braid/text_io.h"
+#include "braid/version.h"
 
 namespace braid::app {
 namespace {
@@ -20,7 +24,8 @@ namespace {
 constexpr int64_t kMostSequences = 1024;
 
 struct BenchOptions {
-  std::string model;
+  ModelOption model;
+  std::string path;    // of the model; "": it has random weights
   std::string config;  // of a model whose weights are random
   bool random_weights = false;
   std::string weights;  // their type; "": bf16
@@ -94,18 +99,22 @@ void check(const BenchOptions& o) {
   }
 }
 
-Result measure(Engine& engine, const BenchOptions& o, int64_t tokens, bool decode, int64_t batch) {
+Result measure(Engine& engine, const BenchOptions& o, int64_t tokens, bool decode, int64_t batch,
+               int warm_ups) {
   const int64_t chunk = decode ? 1 : engine.prefill_chunk();
   Result result{
       .name = fmt::format("{}{}", decode ? "tg" : "pp", tokens), .tokens = tokens, .batch = batch};
   if (o.depth > 0) result.name += fmt::format(" @ d{}", o.depth);
   if (o.no_communication) result.name += ", no communication";
+  Progress progress;
+  progress.announce(result.name + ": warming up");
   engine.advance(0, o.depth, engine.prefill_chunk(), batch);
   // Warm up. On a GPU a step's first run loads kernels, its second becomes a graph.
-  for (int i = 0; i < (o.parallel.device == "cpu" ? 1 : 2); ++i) {
+  for (int i = 0; i < warm_ups; ++i) {
     engine.advance(o.depth, decode ? std::min<int64_t>(3, tokens) : tokens, chunk, batch);
   }
   for (int i = 0; i < o.repetitions; ++i) {
+    progress.announce(fmt::format("{}: {} of {}", result.name, i + 1, o.repetitions));
     const auto start = std::chrono::steady_clock::now();
     result.loop = engine.advance(o.depth, tokens, chunk, batch);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
@@ -174,19 +183,20 @@ std::string ranks_text(const EngineConfig& config) {
 
 std::string table(const EngineConfig& config, const Engine& engine, const Model& model,
                   const std::vector<Result>& results, const Roof& roof) {
-  std::string out = fmt::format(
-      "| model | size | params | KV | ranks | threads | batch | test | tokens/s "
-      "| ms a step, a prompt | of the roof |\n"
-      "|---|---:|---:|---|---:|---:|---:|---|---:|---:|---:|\n");
+  std::vector<std::vector<std::string>> rows = {{"model", "size", "params", "KV", "device", "ranks",
+                                                 "threads", "batch", "test", "tokens/s",
+                                                 "ms a step, a prompt", "of the roof"}};
   for (const Result& r : results) {
-    out += fmt::format(
-        "| {} | {:.2f} MiB | {:.2f} M | {} | {} | {} | {} | {} | {:.2f} ± {:.2f} | {:.3f} | {} |\n",
-        model.config().name.empty() ? model.config().family : model.config().name,
-        static_cast<double>(model.weight_bytes()) / (1 << 20),
-        static_cast<double>(model.parameters()) / 1e6, name(engine.kv_dtype()), ranks_text(config),
-        engine.threads(), r.batch, r.name, r.mean(), r.spread(), 1e3 * r.step_seconds(),
-        floor_text(r, roof));
+    rows.push_back(
+        {model.config().name.empty() ? model.config().family : model.config().name,
+         fmt::format("{:.2f} MiB", static_cast<double>(model.weight_bytes()) / (1 << 20)),
+         fmt::format("{:.2f} M", static_cast<double>(model.parameters()) / 1e6),
+         config.device.cuda ? "cuda" : "cpu", ranks_text(config), std::to_string(engine.threads()),
+         std::to_string(r.batch), r.name, fmt::format("{:.2f} ± {:.2f}", r.mean(), r.spread()),
+         fmt::format("{:.3f}", 1e3 * r.step_seconds()), floor_text(r, roof)});
   }
+  std::string out = table_text(
+      rows, {false, true, true, false, false, true, true, true, false, true, true, true});
   if (!config.communication) {
     out += "ranks exchange nothing: results are wrong, times alone mean something\n";
   }
@@ -229,6 +239,7 @@ nlohmann::ordered_json json_report(const EngineConfig& config, const Engine& eng
           {"weight_bytes", model.weight_bytes()},
           {"parameters", model.parameters()},
           {config.sp ? "sp" : "tp", config.tp},
+          {"device", config.device.cuda ? gpu_name(config.device.first_gpu()) : "cpu"},
           {"threads", engine.threads()},
           {"kv_dtype", name(engine.kv_dtype())},
           {"read_bandwidth", roof.bytes},
@@ -250,7 +261,7 @@ Model open(const BenchOptions& o) {
       fail(ErrorCode::kInvalidArgument,
            "--random-weights, --weights and --layers go with --config, not -m");
     }
-    return Model(o.model);
+    return Model(o.path);
   }
   if (!o.random_weights) {
     fail(ErrorCode::kInvalidArgument,
@@ -268,6 +279,8 @@ Model open(const BenchOptions& o) {
          shape.config.layers);
   }
   if (o.layers > 0) shape.config.layers = o.layers;
+  Progress progress;
+  progress.announce("making random weights for " + o.config);
   return Model(shape, 1);
 }
 
@@ -275,7 +288,7 @@ void bench(const BenchOptions& o) {
   check(o);
   const Model model = open(o);
   print_remarks(model.config().remarks);
-  ParallelRun parallel(o.parallel, {o.model, o.config});
+  ParallelRun parallel(o.parallel, {o.path, o.config});
   EngineConfig config = parallel.engine_config();
   config.max_context = o.depth + std::max(o.prompt, o.decode) + 1;
   config.sequences = o.decode > 0 ? o.most_sequences() : 1;
@@ -286,17 +299,21 @@ void bench(const BenchOptions& o) {
   }
   config.communication = !o.no_communication;
   Engine engine(model, nullptr, config);
+  parallel.announce();
+  parallel.watch_cores();
+  const int warm_ups = config.device.cuda ? 2 : 1;
   std::vector<Result> results;
   if (o.prompt > 0) {
-    results.push_back(measure(engine, o, o.prompt, false, 1));
+    results.push_back(measure(engine, o, o.prompt, false, 1, warm_ups));
     results.back().flops = prompt_flops(model, o);
   }
   for (int64_t batch : o.batches) {
     if (o.decode == 0) break;
-    results.push_back(measure(engine, o, o.decode, true, batch));
+    results.push_back(measure(engine, o, o.decode, true, batch, warm_ups));
     results.back().bytes = decode_bytes(model, engine.kv_dtype(), o, batch);
     results.back().flops = decode_flops(model, o, batch);
   }
+  if (!o.json) parallel.report_cores();
   const Roof roof = measure_roof(engine, config);
   print(o.json ? json_text(json_report(config, engine, model, results, roof), 2) + "\n"
                : table(config, engine, model, results, roof));
@@ -308,7 +325,7 @@ void bench(const BenchOptions& o) {
 void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measures prompt and decode speed");
   const auto options = std::make_shared<BenchOptions>();
-  add_model(*command, options->model, false);  // `bench attention` has none
+  options->model.add_with_argument(*command);
   command->add_option("--config", options->config,
                       "a config.json in place of -m, with --random-weights");
   command->add_flag("--random-weights", options->random_weights, "measure without a download");
@@ -344,9 +361,12 @@ void add_bench(CLI::App& app) {
   command->require_subcommand(0, 1);
   command->callback([options, command] {
     if (!command->get_subcommands().empty()) return;
-    if (options->model.empty() == options->config.empty()) {
+    options->model.rest(0);
+    const bool shape = !options->config.empty();
+    if (shape ? options->model.named() : options->random_weights && !options->model.named()) {
       throw CLI::RequiredError("one of --model and --config");
     }
+    if (!shape) options->path = options->model.path();
     bench(*options);
   });
 }

@@ -7,25 +7,32 @@
 #include "braid/engine/chat_prompt.h"
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
+#include "braid/model_option.h"
 #include "braid/options.h"
+#include "braid/sampling_options.h"
+#include "braid/speed.h"
 
 namespace braid::app {
 
 struct RunOptions {
-  std::string model;
+  ModelOption model;
+  SamplingOptions sampling;
   std::optional<std::string> prompt;
   std::optional<std::string> file;
   std::optional<std::string> prompt_ids;
   std::optional<std::string> system;
   std::optional<int64_t> tokens;
   bool parse_special = false;
+  std::optional<int64_t> context;
   bool chat = false;
   bool json = false;
   ParallelOptions parallel;
   Request request;
 };
 
-// Reads a message a line from the terminal and answers, until the end of input.
-void chat_loop(const RunOptions& options, LoadedModel& loaded, Engine& engine);
+// A chat in the terminal (docs/guide/chat.md): reads messages and answers, until the end of input.
+// Of a model without a chat template: continues what is written.
+void chat_loop(const RunOptions& options, LoadedModel& loaded, Engine& engine,
+               ParallelRun& parallel);
 
 }  // namespace braid::app

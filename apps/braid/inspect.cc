@@ -6,6 +6,7 @@
 
 #include "braid/commands.h"
 #include "braid/model/model.h"
+#include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/text_io.h"
 
@@ -87,13 +88,14 @@ void print_text(const Model& model) {
 
 void add_inspect(CLI::App& app) {
   auto* command = app.add_subcommand("inspect", "Shows what a model file holds");
-  const auto path = std::make_shared<std::string>();
+  const auto option = std::make_shared<ModelOption>();
   const auto json = std::make_shared<bool>(false);
-  command->add_option("model", *path, "a .gguf file or a Hugging Face folder")->required();
+  option->add_with_argument(*command);
   command->add_flag("--json", *json, "print one JSON object");
   command->footer("Example:\n  braid inspect model.gguf");
-  command->callback([path, json] {
-    const Model model(*path);
+  command->callback([option, json] {
+    option->rest(0);
+    const Model model(option->path());
     print_remarks(model.config().remarks);
     *json ? print_json(model) : print_text(model);
   });

@@ -1,34 +1,40 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 
 #include "braid/base/error.h"
 #include "braid/commands.h"
+#include "braid/help.h"
+#include "braid/interrupt.h"
 #include "braid/io/mapping_fault.h"
+#include "braid/spelling.h"
 #include "braid/strict_values.h"
+#include "braid/text_io.h"
+#include "braid/version.h"
 
 namespace {
 
 constexpr int kJobFailed = 1;
 constexpr int kWrongUsage = 2;
+constexpr int kInterrupted = 130;  // as shells say of Ctrl-C
 
-int report(const char* message, int status) {
+int report(const std::string& message, int status) {
   std::fflush(stdout);
-  std::fprintf(stderr, "braid: %s\n", message);
+  std::fprintf(stderr, "braid: %s\n", message.c_str());
   return status;
 }
 
-// What to say where there is no command.
-std::string wanted_command(const CLI::App& app) {
-  std::string names;
-  for (const CLI::App* command : app.get_subcommands(nullptr)) {
-    names += (names.empty() ? "" : ", ") + command->get_name();
-  }
-  const std::vector<std::string> rest = app.remaining();
-  return rest.empty() ? fmt::format("a command is wanted: {}", names)
-                      : fmt::format("there is no '{}'; the commands are {}", rest[0], names);
+void add_print_flag(CLI::App& app, const char* name, const char* what, std::string (*text)()) {
+  app.add_flag_callback(
+      name,
+      [text] {
+        braid::app::print(text());
+        throw CLI::Success();
+      },
+      what);
 }
 
 }  // namespace
@@ -38,10 +44,11 @@ int main(int argc, char** argv) {
   // wait in a shared queue holds up others' work. What the user says stays.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   braid::report_mapping_faults();
-  CLI::App app("Serves large language models; hides communication behind computation.", "braid");
-  app.set_version_flag("--version", "braid " BRAID_VERSION);
+  CLI::App app("Runs large language models; hides communication behind computation.", "braid");
   app.require_subcommand(1);
-  app.footer("braid COMMAND --help shows a command's options and examples.");
+  app.footer(
+      "braid help COMMAND shows a command's options and examples.\n"
+      "braid -m MODEL -p TEXT is braid run -m MODEL -p TEXT.");
   braid::app::add_run(app);
   braid::app::add_tokenize(app);
   braid::app::add_detokenize(app);
@@ -50,18 +57,34 @@ int main(int argc, char** argv) {
   braid::app::add_bench(app);
   braid::app::add_calibrate(app);
   braid::app::add_plan(app);
+  braid::app::add_completion(app);
+  braid::app::add_man(app);
+  // These print and end, whatever else is said.
+  add_print_flag(app, "--version", "version, commit, CUDA, instruction sets, devices",
+                 braid::app::version_text);
+  add_print_flag(app, "--list-devices", "what --device may name", braid::app::device_list);
   braid::app::require_strict_values(app);
+  braid::app::use_our_help(app);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> arguments =
+        braid::app::in_our_spelling({argv + std::min(argc, 1), argv + argc}, app);
+    std::ranges::reverse(arguments);  // as the parser takes them
+    app.parse(std::move(arguments));
     return 0;
   } catch (const CLI::Success& e) {  // --help, --version
     app.exit(e);
     return std::cout.flush() ? 0 : report("cannot write to the output", kJobFailed);
+  } catch (const CLI::ExtrasError&) {
+    return report(braid::app::about_leftovers(app), kWrongUsage);
   } catch (const CLI::RequiredError& e) {
-    const bool named = !app.get_subcommands().empty();
-    return report(named ? e.what() : wanted_command(app).c_str(), kWrongUsage);
+    const CLI::App& command = braid::app::chosen_command(app);
+    if (&command == &app) return report(braid::app::about_leftovers(app), kWrongUsage);
+    return report(fmt::format("{} ({} --help says more)", e.what(), braid::app::full_name(command)),
+                  kWrongUsage);
   } catch (const CLI::ParseError& e) {
     return report(e.what(), kWrongUsage);
+  } catch (const braid::app::Interrupted&) {
+    return kInterrupted;
   } catch (const braid::Error& e) {
     const bool usage = e.code() == braid::ErrorCode::kInvalidArgument;
     return report(e.what(), usage ? kWrongUsage : kJobFailed);

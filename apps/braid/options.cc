@@ -73,6 +73,13 @@ std::optional<DType> parse_kv_dtype(const std::string& text) {
   fail(ErrorCode::kInvalidArgument, "--kv-dtype '{}': wanted auto, f16, bf16 or f32", text);
 }
 
+// --device, where -ngl does not speak for it.
+std::string device_text(const ParallelOptions& o) {
+  if (!o.gpu_layers || o.device != "auto") return o.device;
+  require_between("--gpu-layers", *o.gpu_layers, -1, 1 << 20);
+  return *o.gpu_layers == 0 ? "cpu" : "auto";
+}
+
 // Steps as a trace shows them.
 Timeline timeline_of(const Runner& runner, int ranks) {
   Timeline timeline{.title = "measured",
@@ -106,11 +113,14 @@ void add_loop(const LoopStats& stats, TraceWriter& trace) {
 void add_parallel(CLI::App& command, ParallelOptions& o) {
   command
       .add_option("--device", o.device,
-                  "where to compute: cpu, cuda (the first GPUs, one for each rank), cuda:0,1, or "
-                  "cuda:0,0: ranks that divide a GPU")
+                  "where to compute: auto (GPUs if there are enough, else the CPU), cpu, cuda (the "
+                  "first GPUs, one for each rank), cuda:0,1, or cuda:0,0: ranks that divide a GPU")
       ->capture_default_str();
-  command.add_option("--tp", o.engine.tp, "ranks of tensor parallelism")->capture_default_str();
-  command.add_option("--threads", o.engine.threads, "threads of each rank (0: cores / tp)")
+  command
+      .add_option("--gpu-layers,--n-gpu-layers", o.gpu_layers,
+                  "0: --device cpu; else --device auto, which puts all layers on a GPU (-ngl)")
+      ->group("");
+  command.add_option("-t,--threads", o.engine.threads, "threads of each rank (0: cores / ranks)")
       ->capture_default_str();
   command
       .add_option(
@@ -119,17 +129,26 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
           "where they are quantized), on a GPU bf16")
       ->capture_default_str();
   command
+      .add_option("--tp,--tensor-parallel-size", o.engine.tp, "ranks of tensor parallelism (-tp)")
+      ->capture_default_str()
+      ->group(kRanks);
+  command
       .add_option("--schedule", o.engine.schedule,
                   fmt::format("when operators run: {}, sequence_parallel, auto, or a strategy's "
                               ".so file",
                               fmt::join(strategy_names(), ", ")))
-      ->capture_default_str();
-  command.add_flag("--explain", o.explain, "say at the end what was planned, and why");
-  command.add_option("--trace", o.trace, "write a timeline of the steps here (Perfetto)");
-  command.add_option("--link-gbps", o.link_gbps,
-                     "emulate links between machines (of one machine: between ranks on the CPU): "
-                     "GB/s each way (0: the speed of memory)");
-  command.add_option("--link-us", o.link_us, "their latency in microseconds");
+      ->capture_default_str()
+      ->group(kSchedules);
+  command.add_flag("--explain", o.explain, "say at the end what was planned, and why")
+      ->group(kSchedules);
+  command.add_option("--trace", o.trace, "write a timeline of the steps here (Perfetto)")
+      ->group(kSchedules);
+  command
+      .add_option("--link-gbps", o.link_gbps,
+                  "emulate links between machines (of one machine: between ranks on the CPU): "
+                  "GB/s each way (0: the speed of memory)")
+      ->group(kEmulation);
+  command.add_option("--link-us", o.link_us, "their latency in microseconds")->group(kEmulation);
 }
 
 void add_sequence(CLI::App& command, ParallelOptions& o) {
@@ -141,14 +160,8 @@ void require_link_gbps(double gbps) {
   fail(ErrorCode::kInvalidArgument, "--link-gbps is {}, wanted 0.001 to 1e6, or 0: as it is", gbps);
 }
 
-DeviceSpec usable_device(const std::string& text) {
-  const DeviceSpec device = parse_device(text);
-  if (!device.cuda || usable_gpus() > 0) return device;
-  if (!device.ids.empty()) {
-    fail(ErrorCode::kUnsupported, "--device {}: there is no GPU that this build can use", text);
-  }
-  std::fprintf(stderr, "braid: no GPU that this build can use: running on the CPU\n");
-  return {};
+DeviceChoice usable_device(const std::string& text, int ranks) {
+  return choose_device(text, ranks, text == "cpu" ? GpuState{} : gpu_state());
 }
 
 void require_apart(std::string_view option, const std::string& output, const std::string& input) {
@@ -165,8 +178,16 @@ ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<s
     : options_(options), engine_(options.engine) {
   for (const std::string& input : inputs) require_apart("--trace", options.trace, input);
   engine_.kv_dtype = parse_kv_dtype(options.kv_dtype);
-  engine_.device = usable_device(options.device);
-  if (options.sequence) options.sequence->apply(engine_);
+  const std::string device = device_text(options);
+  const GpuState gpus = device == "cpu" ? GpuState{} : gpu_state();
+  // What --sp counts its ranks by.
+  if (device != "auto") engine_.device = choose_device(device, 1, gpus).device;
+  if (options.sequence) options.sequence->apply(engine_, gpus.gpus);
+  DeviceChoice choice = choose_device(device, engine_.tp, gpus);
+  engine_.device = choice.device;
+  why_cpu_ = std::move(choice.reason);
+  if (device == "auto" && engine_.device.cuda) auto_gpu_ = gpus.first;
+  if (options.sequence) options.sequence->choose_schedule(engine_);
   require_link_gbps(options.link_gbps);
   if (!(options.link_us >= 0 && options.link_us <= 1e6)) {
     fail(ErrorCode::kInvalidArgument, "--link-us is {}, wanted 0 to 1e6", options.link_us);
@@ -189,8 +210,33 @@ ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<s
   }
   if (options.trace.empty()) return;
   trace_ = std::make_unique<TraceWriter>(options.trace);
-  engine_.on_step = [this](const Runner& runner) { trace_->add(timeline_of(runner, engine_.tp)); };
+  interrupt_.emplace();
+  engine_.on_step = [this](const Runner& runner) {
+    trace_->add(timeline_of(runner, engine_.tp));
+    if (interrupt_->asked()) throw Interrupted();
+  };
   engine_.on_loop = [this](const LoopStats& stats) { add_loop(stats, *trace_); };
+}
+
+bool ParallelRun::report_cores() const {
+  if (engine_.device.cuda) return false;
+  const std::string complaint = cores_.complaint(threads_of(engine_) * engine_.tp);
+  if (!complaint.empty()) std::fprintf(stderr, "braid: %s\n", complaint.c_str());
+  return !complaint.empty();
+}
+
+void ParallelRun::announce() const {
+  const int threads = threads_of(engine_), all = threads * engine_.tp, cores = cpu::usable_cores();
+  std::fflush(stdout);
+  if (!auto_gpu_.empty()) std::fprintf(stderr, "braid: on cuda:0, %s\n", auto_gpu_.c_str());
+  if (!why_cpu_.empty()) {
+    std::fprintf(stderr, "braid: on the CPU, %d thread%s: %s\n", all, all == 1 ? "" : "s",
+                 why_cpu_.c_str());
+  }
+  if (!engine_.device.cuda && all > cores && engine_.threads > 0) {
+    std::fprintf(stderr, "braid: %d threads on %d core%s take turns: --threads %d is faster\n", all,
+                 cores, cores == 1 ? "" : "s", std::max(1, cores / engine_.tp));
+  }
 }
 
 void ParallelRun::finish(Engine& engine) {

@@ -6,16 +6,14 @@
 #include <optional>
 #include <string>
 
+#include "braid/core_watch.h"
+#include "braid/engine/device_choice.h"
 #include "braid/engine/generate.h"
+#include "braid/interrupt.h"
 #include "braid/schedule/trace.h"
 #include "braid/sequence_options.h"
 
 namespace braid::app {
-
-inline void add_model(CLI::App& command, std::string& path, bool required = true) {
-  command.add_option("-m,--model", path, "a .gguf file or a Hugging Face folder")
-      ->required(required);
-}
 
 // Fails with kInvalidArgument, naming the option and the limits, where its value is outside.
 inline void require_between(std::string_view option, int64_t value, int64_t least, int64_t most) {
@@ -26,7 +24,8 @@ inline constexpr int64_t kMostTokens = int64_t{1} << 24;  // of a step or a cont
 
 // How a forward pass is spread over ranks and time.
 struct ParallelOptions {
-  std::string device = "cpu";
+  std::string device = "auto";
+  std::optional<int> gpu_layers;
   EngineConfig engine;
   std::string kv_dtype = "auto";
   double link_gbps = 0;  // GB/s; 0: the speed of memory
@@ -35,6 +34,11 @@ struct ParallelOptions {
   std::string trace;
   std::optional<SequenceOptions> sequence;  // of commands that have them
 };
+
+// Groups of options in help texts, after the common ones.
+inline constexpr const char* kRanks = "Several ranks";
+inline constexpr const char* kSchedules = "Schedules";
+inline constexpr const char* kEmulation = "Emulated machines and links";
 
 // --tp, --threads, --kv-dtype, --schedule and what goes with them. Ranges are checked by the
 // engine, which knows the limits.
@@ -48,8 +52,8 @@ void require_apart(std::string_view option, const std::string& output, const std
 
 // A link slower than that carries no layer in a day.
 void require_link_gbps(double gbps);
-// As named; the CPU, and a line that says so, where it names no GPU and there is none.
-DeviceSpec usable_device(const std::string& text);
+// choose_device() on this machine.
+DeviceChoice usable_device(const std::string& text, int ranks);
 
 // What the options ask for around an engine's work.
 class ParallelRun {
@@ -62,13 +66,25 @@ class ParallelRun {
 
   // For engines that live no longer than this.
   const EngineConfig& engine_config() const { return engine_; }
+  // "cpu", "cuda".
+  const char* device_name() const { return engine_.device.cuda ? "cuda" : "cpu"; }
+  // Says where it runs, where a user did not, and what will be slow; before the work, after what
+  // may refuse it.
+  void announce() const;
+  // Around work on the CPU: says whether other programs used the cores meanwhile. False: they did
+  // not, or it is on GPUs.
+  void watch_cores() { cores_ = CoreWatch(); }
+  bool report_cores() const;
   // Completes the trace and prints what --explain asks for.
   void finish(Engine& engine);
 
  private:
   const ParallelOptions& options_;
   EngineConfig engine_;
+  CoreWatch cores_;
+  std::string why_cpu_, auto_gpu_;  // of --device auto
   std::unique_ptr<TraceWriter> trace_;
+  std::optional<Interrupt> interrupt_;  // that a trace survives
 };
 
 }  // namespace braid::app

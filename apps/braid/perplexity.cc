@@ -7,6 +7,7 @@
 
 #include "braid/commands.h"
 #include "braid/engine/loaded_model.h"
+#include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/text_io.h"
 
@@ -14,7 +15,7 @@ namespace braid::app {
 namespace {
 
 struct PerplexityOptions {
-  std::string model;
+  ModelOption model;
   std::string file;
   int64_t ctx = 512;
   bool json = false;
@@ -44,12 +45,14 @@ void perplexity(const PerplexityOptions& options) {
   if (options.ctx < 2) {
     fail(ErrorCode::kInvalidArgument, "--ctx is {}, wanted at least 2", options.ctx);
   }
-  const LoadedModel loaded(options.model);
+  options.model.rest(0);
+  const std::string path = options.model.path();
+  const LoadedModel loaded(path);
   print_remarks(loaded.model.config().remarks);
   const std::string text = read_file(options.file);
   require_utf8(text, options.file);
   const std::vector<int32_t> ids = loaded.tokenizer.encode(text);
-  ParallelRun parallel(options.parallel, {options.model, options.file});
+  ParallelRun parallel(options.parallel, {path, options.file});
   EngineConfig config = parallel.engine_config();
   config.max_context = options.ctx;
   if (options.ctx > loaded.model.config().context) {
@@ -62,6 +65,7 @@ void perplexity(const PerplexityOptions& options) {
          ids.size(), options.ctx);
   }
   Engine engine(loaded.model, loaded.tokenizer, config);
+  parallel.announce();
   double sum = 0;
   int64_t count = 0;
   for (int64_t i = 0; i < chunks; ++i) {
@@ -92,11 +96,11 @@ void perplexity(const PerplexityOptions& options) {
 void add_perplexity(CLI::App& app) {
   auto* command = app.add_subcommand("perplexity", "Scores a text: how surprised the model is");
   const auto options = std::make_shared<PerplexityOptions>();
-  add_model(*command, options->model);
+  options->model.add_with_argument(*command);
   command->add_option("-f,--file", options->file, "the text")->required();
   command
       ->add_option(
-          "--ctx", options->ctx,
+          "-c,--ctx,--ctx-size", options->ctx,
           "ids in a chunk; the second half of each is scored, and BOS, where the model's texts "
           "begin with it, replaces the first")
       ->capture_default_str();

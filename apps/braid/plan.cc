@@ -11,6 +11,7 @@
 #include "braid/engine/kv_dtype.h"
 #include "braid/engine/strategy_choice.h"
 #include "braid/model/model_shape.h"
+#include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/schedule/communication_gain.h"
 #include "braid/schedule/simulator.h"
@@ -190,7 +191,8 @@ void plan(const PlanOptions& o) {
 void add_plan(CLI::App& app) {
   auto* command = app.add_subcommand("plan", "Shows how a step would run, without running it");
   const auto o = std::make_shared<PlanOptions>();
-  command->add_option("-m,--model", o->model, "a .gguf file or a Hugging Face folder");
+  const auto model = std::make_shared<ModelOption>();
+  model->add_with_argument(*command);
   command->add_option("--config", o->config, "a config.json instead: no weights are needed (bf16)");
   command->add_option("--schedule", o->schedule, "a strategy, its .so file, or auto")
       ->capture_default_str();
@@ -200,7 +202,8 @@ void add_plan(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--depth", o->depth, "tokens that each sequence has in the KV cache")
       ->capture_default_str();
-  command->add_option("--tp", o->tp, "ranks of tensor parallelism")->capture_default_str();
+  command->add_option("--tp,--tensor-parallel-size", o->tp, "ranks of tensor parallelism")
+      ->capture_default_str();
   command->add_option("--machines", o->machines,
                       "MACHINESxDEVICES, in place of --tp or of as many");
   command->add_option("--profile", o->profile, "of the device: a name or a .json file")
@@ -214,7 +217,9 @@ void add_plan(CLI::App& app) {
       "  braid plan -m model.gguf --tp 2 --tokens 64 --schedule overlap --launches\n"
       "  braid plan --config configs/llama-3.3-70b.json --tp 8 --schedule tokenweave --trace "
       "t.json");
-  command->callback([o, command] {
+  command->callback([o, model, command] {
+    model->rest(0);
+    if (model->named()) o->model = model->path();
     if (!o->machines.empty() && command->count("--tp") == 0) {
       o->tp = parse_topology(o->machines).ranks();
     }

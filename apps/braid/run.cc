@@ -4,12 +4,17 @@
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "braid/chat.h"
 #include "braid/commands.h"
+#include "braid/engine/sampling_defaults.h"
+#include "braid/interrupt.h"
 #include "braid/options.h"
+#include "braid/progress.h"
 #include "braid/prompt.h"
 #include "braid/text_io.h"
+#include "braid/version.h"
 
 namespace braid::app {
 namespace {
@@ -21,23 +26,8 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-double per_second(double count, double seconds) {
-  return seconds > 0 ? count / seconds : 0;
-}
-
-struct Speed {
-  double prompt = 0;
-  double decode = 0;
-};
-
-Speed speed_of(const Request& request, const Generation& g) {
-  return {per_second(static_cast<double>(request.prompt.size()), g.timings.prompt_seconds),
-          per_second(static_cast<double>(g.ids.empty() ? 0 : g.ids.size() - 1),
-                     g.timings.decode_seconds)};
-}
-
-Json json_report(const Request& request, const Generation& g, const Engine& engine,
-                 double load_ms) {
+Json json_report(const Request& request, const Generation& g, double load_ms, const Engine& engine,
+                 const ParallelRun& parallel, const std::string& model) {
   Json out = {{"prompt_ids", request.prompt},
               {"output_ids", g.ids},
               {"text", g.text},
@@ -58,6 +48,15 @@ Json json_report(const Request& request, const Generation& g, const Engine& engi
                     {"ttft_ms", load_ms + g.timings.ttft_ms},
                     {"prompt_tps", speed.prompt},
                     {"decode_tps", speed.decode}};
+  out["usage"] = {{"prompt_tokens", request.prompt.size()},
+                  {"completion_tokens", g.ids.size()},
+                  {"total_tokens", request.prompt.size() + g.ids.size()}};
+  out["model"] = model;
+  out["device"] = parallel.device_name();
+  out["ranks"] = parallel.engine_config().tp;
+  out["threads"] = engine.threads();
+  out["context"] = engine.max_context();
+  out["version"] = version_line();
   out["kv_dtype"] = name(engine.kv_dtype());
   out["peak_rss_mb"] = peak_rss_mb();
   return out;
@@ -77,61 +76,97 @@ void print_logprobs(const Tokenizer& tokenizer, const Generation& g) {
   }
 }
 
-void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine,
+void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine, ParallelRun& parallel,
               std::vector<int32_t> prompt, double load_ms) {
   Request request = options.request;
   request.prompt = std::move(prompt);
   request.continuation = !options.chat;
+  engine.check_prompt(request);
+  parallel.announce();
+  parallel.watch_cores();
+  Interrupt interrupt;
+  Progress progress;
+  request.on_prompt = [&](int64_t done) {
+    progress.show(fmt::format("reading: {} of {} tokens", done, request.prompt.size()));
+    return !interrupt.asked();
+  };
   const Generation g = engine.generate(request, [&](std::string_view piece) {
+    progress.clear();
     if (!options.json) print(piece);
-    return true;
+    return !interrupt.asked();
   });
+  progress.clear();
   const int64_t room = engine.max_context() - std::ssize(request.prompt);
   if (g.reason == FinishReason::length && std::ssize(g.ids) >= room) {
     std::fprintf(stderr, "braid: the answer ends where the context does: it holds %lld tokens\n",
                  static_cast<long long>(engine.max_context()));
   }
   if (options.json) {
-    return print(json_text(json_report(request, g, engine, load_ms)) + "\n");
+    print(json_text(
+              json_report(request, g, load_ms, engine, parallel, loaded.model.source().path())) +
+          "\n");
+  } else {
+    print("\n");
+    print_logprobs(loaded.tokenizer, g);
+    std::fprintf(stderr, "\n%s\n", speed_line(request, g, load_ms).c_str());
   }
-  print("\n");
-  print_logprobs(loaded.tokenizer, g);
-  const Speed speed = speed_of(request, g);
-  // One token has no speed: it is the first.
-  const std::string decode = g.ids.size() > 1 ? fmt::format(", {:.1f} tokens/s", speed.decode) : "";
-  std::fprintf(
-      stderr,
-      "\nprompt %zu tokens, %.1f tokens/s; answer %zu tokens%s; first token after %.0f ms\n",
-      request.prompt.size(), speed.prompt, g.ids.size(), decode.c_str(),
-      load_ms + g.timings.ttft_ms);
+  if (!options.json) parallel.report_cores();
+  if (interrupt.asked()) throw Interrupted();
 }
 
 // What a chat in the terminal, or a prompt alone, would pass over.
 void check(const RunOptions& options, bool interactive) {
-  if (interactive && (options.json || options.request.sampling.logprobs >= 0)) {
+  if (interactive && (options.json || options.sampling.logprobs)) {
     fail(ErrorCode::kInvalidArgument, "{} goes with a prompt (-p, -f or standard input)",
          options.json ? "--json" : "--logprobs");
   }
   if (!interactive && options.system && !options.chat) {
-    fail(ErrorCode::kInvalidArgument, "--system goes with --chat");
+    fail(ErrorCode::kInvalidArgument,
+         "--system goes with --chat: without it a prompt is completed, and has no messages");
   }
 }
 
-void run(const RunOptions& options) {
+void run(RunOptions& options) {
   const auto start = Clock::now();
-  check_prompt_options(options);
-  if (options.tokens && *options.tokens < 1) {
-    fail(ErrorCode::kInvalidArgument, "-n is {}, wanted at least 1", *options.tokens);
+  if (const std::vector<std::string> words = options.model.rest(1); !words.empty()) {
+    if (has_prompt(options)) {
+      fail(ErrorCode::kInvalidArgument, "'{}' is one argument too many: {} gives the prompt",
+           words[0],
+           options.prompt ? "-p"
+           : options.file ? "-f"
+                          : "--prompt-ids");
+    }
+    options.prompt = words[0];
   }
-  check(options.request.sampling);
+  check_prompt_options(options);
+  // llama.cpp's way to say that nothing but the context bounds an answer.
+  if (options.tokens == -1)
+    options.tokens = 0;
+  else if (options.tokens && *options.tokens < 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "-n is {}, wanted at least 1, or -1: to the end of the context", *options.tokens);
+  }
+  options.request.max_tokens = options.tokens.value_or(0);
+  options.sampling.over({});  // whatever the model recommends, a wrong value is refused now
   if (options.system) require_utf8(*options.system, "--system");
   for (const std::string& stop : options.request.stop) require_utf8(stop, "--stop");
   const bool interactive = !has_prompt(options) && isatty(STDIN_FILENO);
   check(options, interactive);
-  LoadedModel loaded(options.model);
+  const std::string path = options.model.path();
+  Progress progress;
+  progress.announce("loading " + path);
+  LoadedModel loaded(path);
+  progress.clear();
   print_remarks(loaded.model.config().remarks);
-  ParallelRun parallel(options.parallel, {options.model, options.file.value_or("")});
+  const bool chat = options.chat || (interactive && chat_template_source(loaded.model.file()));
+  options.request.sampling = options.sampling.over(default_sampling(loaded.model.file(), chat));
+  if (interactive && !options.sampling.seed) options.request.sampling.seed = std::random_device()();
+  ParallelRun parallel(options.parallel, {path, options.file.value_or("")});
   EngineConfig config = parallel.engine_config();
+  if (options.context) {
+    require_between("--ctx", *options.context, 2, loaded.model.config().context);
+    config.max_context = *options.context;
+  }
   std::vector<int32_t> prompt;
   if (!interactive) {
     prompt = prompt_ids(options, loaded);
@@ -139,67 +174,63 @@ void run(const RunOptions& options) {
   }
   Engine engine(loaded.model, loaded.tokenizer, config);
   const double load_ms = ms_since(start);
-  interactive ? chat_loop(options, loaded, engine)
-              : complete(options, loaded, engine, std::move(prompt), load_ms);
+  progress.clear();
+  if (!options.context && engine.max_context() < loaded.model.config().context) {
+    std::fprintf(stderr,
+                 "braid: the context is %lld of the model's %lld tokens: what the GPU has "
+                 "room for\n",
+                 static_cast<long long>(engine.max_context()),
+                 static_cast<long long>(loaded.model.config().context));
+  }
+  if (interactive) {
+    parallel.announce();
+    chat_loop(options, loaded, engine, parallel);
+  } else {
+    complete(options, loaded, engine, parallel, std::move(prompt), load_ms);
+  }
   parallel.finish(engine);
-}
-
-void add_sampling(CLI::App& command, RunOptions& o) {
-  SamplingParams& s = o.request.sampling;
-  command.add_option("--temperature", s.temperature, "0: always the most likely token")
-      ->capture_default_str();
-  command.add_option("--top-k", s.top_k, "choose among the K most likely tokens (0: all)")
-      ->capture_default_str();
-  command.add_option("--top-p", s.top_p, "choose among tokens that make up this probability")
-      ->capture_default_str();
-  command.add_option("--min-p", s.min_p, "drop tokens less likely than this share of the best")
-      ->capture_default_str();
-  command.add_option("--repetition-penalty", s.repetition_penalty, "1: none")
-      ->capture_default_str();
-  command.add_option("--frequency-penalty", s.frequency_penalty, "for each earlier occurrence")
-      ->capture_default_str();
-  command.add_option("--presence-penalty", s.presence_penalty, "for tokens that occurred")
-      ->capture_default_str();
-  command.add_option("--seed", s.seed, "same seed, same text")->capture_default_str();
-  command.add_option("--stop", o.request.stop, "a text that ends the answer; may be repeated")
-      ->take_all();
-  command.add_option("--logprobs", s.logprobs,
-                     "log-probability of each token, and of the K most likely ones");
-  command.add_flag("--ignore-eos", o.request.ignore_eos, "go on after an end-of-text token");
 }
 
 }  // namespace
 
 void add_run(CLI::App& app) {
-  auto* command = app.add_subcommand("run", "Generates text: completes a prompt, or chats");
+  auto* command =
+      app.add_subcommand("run", "Generates text: completes a prompt, or chats")->alias("chat");
   const auto o = std::make_shared<RunOptions>();
-  add_model(*command, o->model);
+  o->model.add_with_argument(
+      *command, "the model, in place of -m, and the prompt, in place of -p: run MODEL 'TEXT'");
   command->add_option("-p,--prompt", o->prompt, "the prompt; standard input when absent");
   command->add_option("-f,--file", o->file, "a file with the prompt");
   command->add_option("--prompt-ids", o->prompt_ids, "the prompt as token ids: 1,2,3");
   command->add_flag("--parse-special", o->parse_special,
                     "take the text of special tokens in the prompt for those tokens");
-  command->add_flag("--chat", o->chat, "the prompt is a user's message: answer as an assistant");
-  command->add_option("--system", o->system, "the system message of a chat");
-  command->add_option("-n,--max-tokens", o->tokens, "tokens to generate at most");
-  add_sampling(*command, *o);
+  command->add_flag("--chat,--conversation", o->chat,
+                    "the prompt is a user's message: answer as an assistant");
+  command->add_option("--system,--system-prompt", o->system, "the system message of a chat");
+  command->add_option("-n,--max-tokens,--n-predict,--predict", o->tokens,
+                      "tokens to generate at most (default and -1: to the end of the context)");
+  command->add_option("-c,--ctx,--ctx-size,--max-model-len", o->context,
+                      "tokens that the context holds (default: what the model was made for, on a "
+                      "GPU what fits beside the weights)");
+  o->sampling.add_to(*command);
   add_parallel(*command, o->parallel);
-  add_sequence(*command, o->parallel);
   command->add_flag("--json", o->json, "print one JSON object instead of text");
+  command->add_option("--stop", o->request.stop, "a text that ends the answer; may be repeated")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group("Sampling");
+  command->add_flag("--ignore-eos", o->request.ignore_eos, "go on after an end-of-text token")
+      ->group("Sampling");
+  add_sequence(*command, o->parallel);
   command->footer(
-      "In a terminal without a prompt it is a chat; Ctrl-D ends it.\n"
+      "In a terminal without a prompt it is a chat: /help there lists its commands.\n"
       "Examples:\n"
+      "  braid run -m model.gguf\n"
       "  braid run -m model.gguf -p 'The capital of France is' -n 16\n"
       "  braid run -m model.gguf --chat -p 'Write a haiku about the sea.'\n"
       "  braid run -m model.gguf -f prompt.txt --tp 2 --threads 1 --json\n"
       "  braid run -m model.gguf -f long.txt -n 64 --sp ring --ranks 4");
-  command->callback([o, command] {
-    if (command->count("--logprobs") > 0) {
-      require_between("--logprobs", o->request.sampling.logprobs, 0, 1000);
-    }
-    o->request.max_tokens = o->tokens.value_or(0);
-    run(*o);
-  });
+  command->callback([o] { run(*o); });
 }
 
 }  // namespace braid::app

@@ -11,9 +11,13 @@ constexpr const char* kWithSp[] = {"--ranks", "--torus-degree", "--ulysses-degre
 }  // namespace
 
 void DegreeOptions::add_to(CLI::App& command, const std::string& when) {
-  command.add_option("--torus-degree", torus_, when + "0: by the rule");
-  command.add_option("--ulysses-degree", ulysses_, when + "0: by the rule");
-  command.add_option("--ring-degree", ring_, when + "0: by the rule");
+  command.add_option("--torus-degree", torus_, when + "ranks of the torus (0: by the rule)")
+      ->group(kRanks);
+  command
+      .add_option("--ulysses-degree", ulysses_, when + "ranks that exchange heads (0: by the rule)")
+      ->group(kRanks);
+  command.add_option("--ring-degree", ring_, when + "ranks of a ring (0: by the rule)")
+      ->group(kRanks);
 }
 
 SpRequest DegreeOptions::request() const {
@@ -28,17 +32,22 @@ SpRequest DegreeOptions::request() const {
 
 void SequenceOptions::add_to(CLI::App& command) {
   command_ = &command;
-  command.add_option("--sp", mode_,
-                     "ranks divide the tokens of a prompt, not the weights: ring, ulysses, usp, "
-                     "tas, torus or auto");
-  command.add_option("--ranks", ranks_, "with --sp: ranks (default: one for each GPU of --device)");
-  command.add_option("--machines", machines_,
-                     "MACHINESxDEVICES in place of --tp, or with --sp of --ranks; machines are "
-                     "emulated");
+  command
+      .add_option("--sp", mode_,
+                  "ranks divide the tokens of a prompt, not the weights: ring, ulysses, usp, "
+                  "tas, torus or auto")
+      ->group(kRanks);
+  command.add_option("--ranks", ranks_, "with --sp: ranks (default: one for each GPU of --device)")
+      ->group(kRanks);
+  command
+      .add_option("--machines", machines_,
+                  "MACHINESxDEVICES in place of --tp, or with --sp of --ranks; machines are "
+                  "emulated")
+      ->group(kEmulation);
   degrees_.add_to(command, "with --sp: ");
 }
 
-void SequenceOptions::apply(EngineConfig& engine) const {
+void SequenceOptions::apply(EngineConfig& engine, int gpus) const {
   if (mode_.empty()) {
     for (const char* name : kWithSp) {
       if (command_->count(name) == 0) continue;
@@ -68,18 +77,24 @@ void SequenceOptions::apply(EngineConfig& engine) const {
            topology.ranks());
     }
   } else if (command_->count("--ranks") == 0) {
-    topology.devices = static_cast<int>(engine.device.ids.size());
+    topology.devices =
+        engine.device.ids.empty() ? gpus : static_cast<int>(engine.device.ids.size());
     if (topology.devices == 0) {
       fail(ErrorCode::kInvalidArgument,
-           "--sp needs --ranks or --machines, or GPUs by name: --device cuda:0,1");
+           "--sp {} divides a prompt over ranks, and there is no GPU to be one: --ranks N says how "
+           "many, as threads of the CPU",
+           mode_);
     }
   }
   if (mode_ != "auto") sp.mode = parse_sp_mode(mode_);
   engine.sp = sp;
   engine.tp = topology.ranks();
   engine.links.machines = topology.machines;
+}
+
+void SequenceOptions::choose_schedule(EngineConfig& engine) const {
   // GPUs move while they compute; on a CPU that takes threads, of which there may be none to spare.
-  if (engine.device.cuda && command_->count("--schedule") == 0) {
+  if (engine.sp && engine.device.cuda && command_->count("--schedule") == 0) {
     engine.schedule = "sequence_parallel";
   }
 }

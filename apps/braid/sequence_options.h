@@ -24,10 +24,12 @@ class SequenceOptions {
  public:
   // --sp, --ranks, --machines and the degrees; the command has --tp already.
   void add_to(CLI::App& command);
-  // What they ask for; of tensor parallelism, where --sp is not given, the machines. engine.device
-  // is set; on GPUs --sp also chooses the schedule where --schedule is not given. Fails with
+  // What they ask for; of tensor parallelism, where --sp is not given, the machines. Without
+  // --ranks --sp takes the GPUs of engine.device, or all of this machine's. Fails with
   // kInvalidArgument, naming the option, on those that do not go together.
-  void apply(EngineConfig& engine) const;
+  void apply(EngineConfig& engine, int gpus) const;
+  // On GPUs --sp chooses the schedule, where --schedule is not given.
+  void choose_schedule(EngineConfig& engine) const;
 
  private:
   std::string mode_;

@@ -6,6 +6,7 @@
 
 #include "braid/commands.h"
 #include "braid/engine/loaded_model.h"
+#include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/text_io.h"
 
@@ -13,22 +14,22 @@ namespace braid::app {
 namespace {
 
 struct TokenizeOptions {
-  std::string model;
+  ModelOption model;
   std::string text;
   bool json = false;
   EncodeOptions encode;
 };
 
 void tokenize(const TokenizeOptions& options) {
-  const ModelFile file = open_model_file(options.model);
+  const ModelFile file = open_model_file(options.model.path());
   const Tokenizer tokenizer = load_tokenizer(file);
   const std::vector<int32_t> ids = tokenizer.encode(options.text, options.encode);
   if (options.json) return print(nlohmann::json(ids).dump() + "\n");
   for (int32_t id : ids) print(fmt::format("{:6}  {}\n", id, tokenizer.piece(id)));
 }
 
-void detokenize(const std::string& model, const std::vector<int32_t>& ids) {
-  const ModelFile file = open_model_file(model);
+void detokenize(const ModelOption& model, const std::vector<int32_t>& ids) {
+  const ModelFile file = open_model_file(model.path());
   print(load_tokenizer(file).decode(ids, {.skip_special = false}) + "\n");
 }
 
@@ -37,7 +38,7 @@ void detokenize(const std::string& model, const std::vector<int32_t>& ids) {
 void add_tokenize(CLI::App& app) {
   auto* command = app.add_subcommand("tokenize", "Turns text into token ids");
   const auto options = std::make_shared<TokenizeOptions>();
-  add_model(*command, options->model);
+  options->model.add_to(*command);
   command->add_option("text", options->text, "the text; standard input when absent");
   command->add_flag("--json", options->json, "print one list of ids");
   command->add_flag("--parse-special", options->encode.parse_special,
@@ -54,9 +55,9 @@ void add_tokenize(CLI::App& app) {
 
 void add_detokenize(CLI::App& app) {
   auto* command = app.add_subcommand("detokenize", "Turns token ids into text");
-  const auto model = std::make_shared<std::string>();
+  const auto model = std::make_shared<ModelOption>();
   const auto ids = std::make_shared<std::vector<int32_t>>();
-  add_model(*command, *model);
+  model->add_to(*command);
   command->add_option("ids", *ids, "token ids")->required();
   command->footer("Example:\n  braid detokenize -m model.gguf 19556 28 905");
   command->callback([model, ids] { detokenize(*model, *ids); });

@@ -20,18 +20,26 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 TEST_F(CliTest, HelpAndVersion) {
-  EXPECT_THAT(braid("--version").out, HasSubstr("braid 0."));
+  const std::string version = braid("--version").out;
+  for (const char* part : {"braid 0.", "CUDA: ", "instruction sets: ", "cpu  "}) {
+    EXPECT_THAT(version, HasSubstr(part));
+  }
+  EXPECT_EQ(braid("version").out, version);
+  EXPECT_THAT(braid("--list-devices").out, HasSubstr("cpu  "));
   for (const char* command :
        {"run", "tokenize", "detokenize", "perplexity", "inspect", "bench", "plan", "calibrate"}) {
     const Outcome o = braid(fmt::format("{} --help", command));
     EXPECT_EQ(o.status, 0);
     EXPECT_THAT(o.out, HasSubstr("Example")) << command;
+    EXPECT_EQ(braid(fmt::format("help {}", command)).out, o.out);
   }
 }
 
 TEST_F(CliTest, WrongUseGetsOneLineAndItsStatus) {
   expect_refused("", 2, "a command is wanted: run");
-  expect_refused("run -p x", 2, "--model is required");
+  setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  expect_refused("run -p x", 2, "no model is named (-m)");
+  unsetenv("XDG_CACHE_HOME");
   expect_refused("run -m " + hf() + " -p x --bogus", 2, "--bogus");
   expect_refused("run -m /no/such/model -p x", 1, "/no/such/model: no such file");
   expect_refused("run -m " + (folder_ / "hf/config.json").string() + " -p x", 2, "is not a model");
@@ -71,11 +79,12 @@ TEST_F(CliTest, AnAnswerThatFillsTheContextSaysSo) {
   const Outcome all = braid("run -m " + gguf() + " -p x --ignore-eos --json");
   EXPECT_THAT(all.err, HasSubstr("it holds 512 tokens"));
   EXPECT_EQ(json::parse(all.out).at("finish_reason"), "length");
-  EXPECT_EQ(braid("run -m " + gguf() + " -p x --ignore-eos --json -n 9").err, "");
+  EXPECT_EQ(braid("run -m " + gguf() + " -p x --ignore-eos --json -n 9 --device cpu").err, "");
 }
 
 TEST_F(CliTest, OutputsThatTakeNothingFailTheJob) {
-  const Outcome full = braid("run -m " + hf() + " -p x -n 4 --ignore-eos | true; exit 0");
+  const Outcome full =
+      braid("run -m " + hf() + " -p x -n 4 --ignore-eos --device cpu | true; exit 0");
   EXPECT_EQ(full.err, "") << "a pipe that closes is no error";
   const std::string command = fmt::format("{}/braid inspect {} > /dev/full 2> {}", BRAID_BIN_DIR,
                                           gguf(), (folder_ / "err").string());

@@ -28,21 +28,23 @@ TEST_F(DeviceCliTest, ThatIsNoneIsWrongUsage) {
   expect_refused(run() + "--device ''", 2, "device");
 }
 
-TEST_F(DeviceCliTest, CudaWithoutAGpuRunsOnTheCpuAndSaysSo) {
+TEST_F(DeviceCliTest, AutoTakesTheCpuWithoutAGpuAndSaysSo) {
   const Outcome cpu = braid(run() + "--device cpu --json");
-  const Outcome cuda = braid(run() + "--device cuda --json");
   ASSERT_EQ(cpu.status, 0) << cpu.err;
-  ASSERT_EQ(cuda.status, 0) << cuda.err;
   EXPECT_EQ(cpu.err, "");
-  EXPECT_EQ(cuda.err, "braid: no GPU that this build can use: running on the CPU\n");
-  EXPECT_EQ(json::parse(cuda.out)["output_ids"], json::parse(cpu.out)["output_ids"]);
-  EXPECT_EQ(json::parse(braid(run() + "--json").out)["output_ids"],
-            json::parse(cpu.out)["output_ids"])
-      << "cpu is the default";
+  for (const char* device : {"", "--device auto", "-ngl 99"}) {
+    const Outcome o = braid(run() + "--json " + device);
+    ASSERT_EQ(o.status, 0) << o.err;
+    EXPECT_THAT(o.err, testing::StartsWith("braid: on the CPU, ")) << device;
+    EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
+    EXPECT_EQ(json::parse(o.out)["output_ids"], json::parse(cpu.out)["output_ids"]) << device;
+    EXPECT_EQ(json::parse(o.out)["device"], "cpu");
+  }
+  EXPECT_EQ(braid(run() + "-ngl 0").err.find("braid: on"), std::string::npos);
 }
 
 TEST_F(DeviceCliTest, AGpuThatIsNotThereFailsTheJob) {
-  for (const char* device : {"cuda:0", "cuda:7", "cuda:0,1 --tp 2"}) {
+  for (const char* device : {"cuda", "cuda:0", "cuda:7", "cuda:0,1 --tp 2", "cuda --sp ring"}) {
     const Outcome o = braid(run() + "--device " + device);
     EXPECT_EQ(o.status, 1) << device;
     EXPECT_EQ(o.out, "");

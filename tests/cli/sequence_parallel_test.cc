@@ -99,7 +99,7 @@ TEST_F(SequenceParallelCliTest, WhatDoesNotGoTogetherGetsOneLine) {
   expect_refused(run + "--ranks 2", 2, "--ranks goes with --sp");
   expect_refused(run + "--tp 2 --machines 3x1", 2, "--tp is 2, --machines 3x1 are 3");
   expect_refused(run + "--machines 2", 2, "MACHINESxDEVICES");
-  expect_refused(run + "--sp ring", 2, "--sp needs --ranks or --machines");
+  expect_refused(run + "--sp ring", 2, "--ranks N says how many");
   expect_refused(run + "--sp ring --ranks 2 --tp 2", 2, "--sp and --tp");
   expect_refused(run + "--sp spiral --ranks 2", 2, "'spiral': there are ring, ulysses");
   expect_refused(run + "--sp ring --ranks 0", 2, "over 0 ranks");

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/base/math.h"
+#include "braid/engine/context_fit.h"
 #include "braid/engine/kv_dtype.h"
 #include "braid/engine/stop_text.h"
 
@@ -20,23 +22,27 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Pages of one sequence, given back at the end of a scope.
-class Lease {
- public:
-  explicit Lease(KvPages& pages) : pages_(pages) {}
-  ~Lease() { pages_.release(held_); }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-
-  const std::vector<int32_t>& hold(int64_t tokens) {
-    pages_.reserve(held_, tokens);
-    return held_;
+// The context that the fullest GPU has room for.
+int64_t gpu_context(const EngineConfig& config, const Model& model) {
+  const ModelConfig& c = model.config();
+  std::map<int, int> ranks;  // on each GPU
+  for (int r = 0; r < config.tp; ++r) {
+    const auto& ids = config.device.ids;
+    ++ranks[ids.empty() ? r : ids[static_cast<size_t>(r) % ids.size()]];
   }
-
- private:
-  KvPages& pages_;
-  std::vector<int32_t> held_;
-};
+  const int parts = config.sp ? 1 : config.tp;
+  int64_t context = c.context;
+  for (const auto& [id, on_it] : ranks) {
+    const GpuMemory memory = gpu_memory(id);
+    const ContextRoom room = {
+        .free = memory.free,
+        .total = memory.total,
+        .weights = on_it * ceil_div(model.weight_bytes(), parts),
+        .token = on_it * c.layers * 2 * bytes_of(*config.kv_dtype, ceil_div(c.Hkv, parts) * c.D)};
+    context = std::min(context, context_that_fits(room, c.context, kPageSize));
+  }
+  return context;
+}
 
 EngineConfig complete(EngineConfig config, const Model& model) {
   if (config.tp < 1) {
@@ -50,7 +56,9 @@ EngineConfig complete(EngineConfig config, const Model& model) {
   }
   config.kv_dtype = choose_kv_dtype(config.kv_dtype, model.default_kv_dtype(), config.device.cuda,
                                     config.sp && config.tp > 1);
-  if (config.max_context == 0) config.max_context = model.config().context;
+  if (config.max_context == 0) {
+    config.max_context = config.device.cuda ? gpu_context(config, model) : model.config().context;
+  }
   if (config.prefill_chunk == 0 && config.sp) config.prefill_chunk = config.max_context;
   if (config.prefill_chunk == 0) config.prefill_chunk = config.device.cuda ? 8192 : 512;
   return config;
@@ -116,17 +124,31 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
 
   StreamDecoder decoder(*tokenizer_, {.skip_special = true, .continuation = request.continuation});
   StopText text(request.stop, on_text);
-  Lease lease(pages_);
+  std::optional<Conversation> own;
+  Conversation& kept = request.conversation ? *request.conversation : own.emplace(pages_);
+  KvLease& lease = kept.lease_;
   Batch batch(kPageSize);
   Generation result;
 
-  for (int64_t done = 0; done < prompt_size;) {
+  // The last token is computed in any case: its logits are wanted.
+  const auto shared =
+      std::ranges::mismatch(kept.ids_, std::span(request.prompt).first(request.prompt.size() - 1));
+  kept.ids_.erase(shared.in1, kept.ids_.end());
+  result.reused = std::ssize(kept.ids_);
+  for (int64_t done = result.reused; done < prompt_size;) {
     const int64_t n = std::min(config_.prefill_chunk, prompt_size - done);
     batch.clear();
     batch.add(std::span(request.prompt).subspan(static_cast<size_t>(done), static_cast<size_t>(n)),
               done, lease.hold(done + n), done + n == prompt_size ? 1 : 0);
     runner_->step(batch);
+    kept.ids_.insert(kept.ids_.end(), request.prompt.begin() + done,
+                     request.prompt.begin() + done + n);
     done += n;
+    if (done < prompt_size && request.on_prompt && !request.on_prompt(done)) {
+      result.reason = FinishReason::stop;
+      result.timings.prompt_seconds = seconds_since(start);
+      return result;
+    }
   }
   result.timings.prompt_seconds = seconds_since(start);
 
@@ -150,6 +172,8 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
       result.reason = FinishReason::stop;
       break;
     }
+    // The keys of a token are there once the next one was made.
+    if (!result.ids.empty()) kept.ids_.push_back(result.ids.back());
     result.ids.push_back(token.id);
     if (!text.push(known ? decoder.push(token.id) : "")) {
       result.reason = FinishReason::stop;
@@ -167,7 +191,7 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
 std::vector<double> Engine::score(std::span<const int32_t> ids, int64_t first) {
   const auto n = static_cast<int64_t>(ids.size());
   BRAID_CHECK(1 <= first && first <= n && n <= config_.max_context);
-  Lease lease(pages_);
+  KvLease lease(pages_);
   Batch batch(kPageSize);
   std::vector<double> scores;
   // Token i is scored by the logits of token i - 1; the last token is not computed.
@@ -199,13 +223,13 @@ LoopStats Engine::advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t
     ids.push_back(static_cast<int32_t>(i * 7919 % model_.config().V));
   }
   // A sequence has the same pages each time: what one call computed is there for the next.
-  std::vector<std::unique_ptr<Lease>> leases;
+  std::vector<std::unique_ptr<KvLease>> leases;
   for (int64_t s = 0; s < sequences; ++s) {
-    leases.push_back(std::make_unique<Lease>(pages_));
+    leases.push_back(std::make_unique<KvLease>(pages_));
     if (sequences > 1) leases.back()->hold(config_.max_context);
   }
   Batch batch(kPageSize);
-  const auto add = [&](Lease& lease, int64_t begin, int64_t end) {
+  const auto add = [&](KvLease& lease, int64_t begin, int64_t end) {
     batch.add(std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
               begin, lease.hold(end), 1);
   };

@@ -18,8 +18,9 @@ struct EngineConfig {
   int tp = 1;                          // ranks: of tensor parallelism, or of what `sp` says
   std::optional<SequenceParallel> sp;  // RunnerConfig says what it does
   int threads = 0;                     // of each rank; 0: the cores of this process divided by tp
-  int64_t max_context = 0;             // tokens of one sequence; 0: what the model was made for
-  int64_t sequences = 1;               // of so many tokens that the KV cache holds
+  // Tokens of one sequence; 0: what the model was made for, on GPUs as many of these as fit.
+  int64_t max_context = 0;
+  int64_t sequences = 1;  // of so many tokens that the KV cache holds
   // Of the KV cache; empty: the default of the model and the device (kv_dtype.h).
   std::optional<DType> kv_dtype;
   // Tokens of a prompt in one step; 0: 512, on a GPU 8192, with `sp` all.
@@ -33,6 +34,21 @@ struct EngineConfig {
   bool communication = true;  // WorldConfig says what false does: wrong results
 };
 
+// Keys of a sequence that stay in the KV cache between requests: a request that is given the
+// conversation computes only what follows the ids that its prompt and the cache both begin with.
+// Holds pages as long as it lives, which is no longer than its engine.
+class Conversation {
+ public:
+  explicit Conversation(KvPages& pages) : lease_(pages) {}
+  // Ids whose keys are there.
+  const std::vector<int32_t>& ids() const { return ids_; }
+
+ private:
+  friend class Engine;
+  KvLease lease_;
+  std::vector<int32_t> ids_;
+};
+
 struct Request {
   std::vector<int32_t> prompt;  // at least one id
   int64_t max_tokens = 0;       // 0: until the context is full
@@ -41,6 +57,10 @@ struct Request {
   bool continuation = false;      // the answer goes on from the prompt's text: keep its first space
   bool ignore_eos = false;
   TokenMask mask;  // which tokens may come next; empty: all. Not asked for in advance.
+  Conversation* conversation = nullptr;  // whose keys are used and added to; null: none stay
+  // Told after each step of the prompt but the last how many of its tokens are done; false ends the
+  // generation, which then has no ids. May be empty.
+  std::function<bool(int64_t done)> on_prompt;
 };
 
 enum class FinishReason { stop, length };
@@ -56,6 +76,7 @@ struct Generation {
   std::vector<int32_t> ids;  // an end-of-generation token that stopped it is not among them
   std::string text;
   FinishReason reason = FinishReason::length;
+  int64_t reused = 0;                 // tokens of the prompt whose keys the conversation had
   std::vector<SampledToken> sampled;  // [ids], where log-probabilities were asked for
   Timings timings;
 };
@@ -73,6 +94,12 @@ class Engine {
   int64_t prefill_chunk() const { return config_.prefill_chunk; }
   DType kv_dtype() const { return *config_.kv_dtype; }
   Runner& runner() { return *runner_; }
+
+  // For requests of this engine, one at a time. Other requests find its pages taken.
+  Conversation conversation() { return Conversation(pages_); }
+
+  // Fails as generate() would on a prompt, before anything is computed.
+  void check_prompt(const Request& request) const;
 
   // Called with each piece of text as it is made; never half a character. False ends the
   // generation.
@@ -93,7 +120,6 @@ class Engine {
   LoopStats advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences = 1);
 
  private:
-  void check_prompt(const Request& request) const;
   LoopStats finish(const TokenLoop& loop) const;
 
   const Model& model_;

@@ -28,4 +28,23 @@ class KvPages {
   std::vector<int32_t> free_;  // a heap, the lowest page on top
 };
 
+// Pages of one sequence, given back at the end of its life. `pages` outlive it.
+class KvLease {
+ public:
+  explicit KvLease(KvPages& pages) : pages_(pages) {}
+  ~KvLease() { pages_.release(held_); }
+  KvLease(const KvLease&) = delete;
+  KvLease& operator=(const KvLease&) = delete;
+
+  // Those of so many tokens at least, in order. Fails as reserve() does.
+  const std::vector<int32_t>& hold(int64_t tokens) {
+    pages_.reserve(held_, tokens);
+    return held_;
+  }
+
+ private:
+  KvPages& pages_;
+  std::vector<int32_t> held_;
+};
+
 }  // namespace braid

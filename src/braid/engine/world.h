@@ -58,6 +58,13 @@ std::unique_ptr<World> make_cuda_world(const Model& model, const WorldConfig& co
 // GPUs that this build and machine can use.
 int usable_gpus();
 
+// Of a GPU of this machine, in bytes. Fails with kUnsupported or kResource where there is none.
+struct GpuMemory {
+  int64_t free = 0;
+  int64_t total = 0;
+};
+GpuMemory gpu_memory(int id);
+
 // What the maker calls a GPU of this machine: "NVIDIA H200". Fails with kUnsupported or kResource
 // where there is no such GPU.
 std::string gpu_name(int id);

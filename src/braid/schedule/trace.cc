@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -203,6 +205,7 @@ struct TraceWriter::Impl {
 
   std::unique_ptr<std::ofstream> file;  // where `out` is one of its own
   std::string path;
+  std::string part;  // of it, until it is whole
   std::ostream& out;
   Events events;
   int steps = 0;
@@ -226,14 +229,26 @@ TraceWriter::TraceWriter(std::ostream& out) : impl_(std::make_unique<Impl>(out))
 
 TraceWriter::TraceWriter(const std::string& path) : impl_(nullptr) {
   errno = 0;
-  auto file = std::make_unique<std::ofstream>(path, std::ios::binary | std::ios::trunc);
+  std::error_code ignored;
+  // Of what is no plain file ("/dev/stdout") there is no part beside it.
+  const bool plain =
+      !std::filesystem::exists(path, ignored) || std::filesystem::is_regular_file(path, ignored);
+  const std::string part = plain ? path + ".part" : path;
+  auto file = std::make_unique<std::ofstream>(part, std::ios::binary | std::ios::trunc);
   if (!*file) cannot_write(path);
   impl_ = std::make_unique<Impl>(*file);
   impl_->file = std::move(file);
   impl_->path = path;
+  impl_->part = part;
 }
 
-TraceWriter::~TraceWriter() = default;
+TraceWriter::~TraceWriter() {
+  if (!impl_->file || !impl_->file->is_open()) return;
+  try {
+    finish();  // a job that was stopped leaves a whole file of what it did
+  } catch (const Error&) {
+  }
+}
 
 void TraceWriter::add(const Timeline& timeline) {
   impl_->add(timeline);
@@ -248,7 +263,9 @@ void TraceWriter::finish() {
   impl_->finish();
   if (!impl_->file) return;
   impl_->file->close();
-  if (!*impl_->file) cannot_write(impl_->path);
+  const bool moved =
+      impl_->part == impl_->path || std::rename(impl_->part.c_str(), impl_->path.c_str()) == 0;
+  if (!*impl_->file || !moved) cannot_write(impl_->path);
 }
 
 void write_trace(std::ostream& out, const Timeline& timeline) {

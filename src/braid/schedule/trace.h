@@ -41,7 +41,8 @@ class TraceWriter {
  public:
   // `out` outlives the writer.
   explicit TraceWriter(std::ostream& out);
-  // To a file; fails with kResource, naming the path and the cause.
+  // To a file, as FILE.part until finish() or the end of the writer; fails with kResource, naming
+  // the path and the cause.
   explicit TraceWriter(const std::string& path);
   ~TraceWriter();
   TraceWriter(const TraceWriter&) = delete;

@@ -1,11 +1,12 @@
 #include "braid/backend/cpu/wake_counter.h"
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <climits>
+
+#include "braid/backend/cpu/yield.h"
 
 namespace braid::cpu {
 namespace {
@@ -55,9 +56,9 @@ bool WakeCounter::wait_past(uint32_t seen, const WaitPolicy& policy,
       pause();
     }
   }
-  for (int i = 0; i < policy.yields; ++i) {
+  for (int i = 0, yields = yields_now(policy.yields); i < yields; ++i) {
     if (load() != seen) return true;
-    sched_yield();
+    if (!yield_core()) break;
   }
 
   sleepers_.fetch_add(1, std::memory_order_seq_cst);

@@ -29,6 +29,12 @@ void check_cuda(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   const bool lost = loses_device(error);
   if (!lost) cudaGetLastError();  // else the next launch would report it again
+  // CUDA says the same where there is no driver at all.
+  int driver = 0;
+  if (error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess &&
+      driver == 0) {
+    fail(ErrorCode::kResource, "this machine has no NVIDIA driver: a GPU is needed here");
+  }
   fail(ErrorCode::kResource, "{}: {}{}", what, cudaGetErrorString(error),
        lost ? " (the device is lost to this process)" : "");
 }

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include "braid/backend/cuda/cuda_backend.h"
 #include "braid/backend/cuda/memory.h"
 #include "braid/engine/cuda/cuda_loop.h"
 #include "braid/engine/cuda/device_weights.h"
+#include "braid/engine/device_choice.h"
 #include "braid/engine/world.h"
 #include "braid/fabric/peer/peer_fabric.h"
 #include "braid/fabric/symmetric_memory.h"
@@ -158,6 +160,44 @@ int usable_gpus() {
 
 std::string gpu_name(int id) {
   return cuda::device_info(id).name;
+}
+
+GpuMemory gpu_memory(int id) {
+  const cuda::DeviceScope scope(cuda::device_info(id).id);
+  size_t free = 0, total = 0;
+  cuda::check_cuda(cudaMemGetInfo(&free, &total), "free memory");
+  return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+}
+
+GpuState gpu_state() {
+  GpuState state{.built = true};
+  if (cudaRuntimeGetVersion(&state.runtime_version) != cudaSuccess) state.runtime_version = 0;
+  if (cudaDriverGetVersion(&state.driver_version) != cudaSuccess) state.driver_version = 0;
+  const cudaError_t error = cudaGetDeviceCount(&state.gpus);
+  if (error != cudaSuccess) {
+    state.gpus = 0;
+    if (error != cudaErrorNoDevice) state.error = cudaGetErrorString(error);
+    cudaGetLastError();
+  }
+  state.hidden = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
+  if (state.gpus == 0) return state;
+  try {
+    state.first = cuda::device_info(0).name;
+  } catch (const Error& unusable) {  // too old for the kernels of this build
+    state.gpus = 0;
+    state.error = unusable.what();
+  }
+  return state;
+}
+
+std::string describe_gpu(int id) {
+  try {
+    const cuda::DeviceInfo info = cuda::device_info(id);
+    return fmt::format("cuda:{}  {}, {:.1f} GiB, {} SMs", id, info.name,
+                       static_cast<double>(info.memory_bytes) / (1 << 30), info.num_sms);
+  } catch (const Error& unusable) {
+    return unusable.what();
+  }
 }
 
 ops::TakesStages stages_of_gpu(int id) {

@@ -1,4 +1,5 @@
 #include "braid/engine/bandwidth.h"
+#include "braid/engine/device_choice.h"
 #include "braid/engine/world.h"
 
 namespace braid {
@@ -12,6 +13,18 @@ int usable_gpus() {
 }
 
 std::string gpu_name(int) {
+  fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
+}
+
+GpuMemory gpu_memory(int) {
+  fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
+}
+
+GpuState gpu_state() {
+  return {};
+}
+
+std::string describe_gpu(int) {
   fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
 }
 

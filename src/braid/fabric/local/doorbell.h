@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <thread>
 
 #include "braid/backend/cpu/wake_counter.h"
+#include "braid/backend/cpu/yield.h"
 
 namespace braid::fabric {
 
@@ -48,9 +48,9 @@ bool Doorbell::wait(const cpu::WaitPolicy& policy, Clock::time_point deadline, R
       spin_pause();
     }
   } while (Clock::now() - start < policy.spin);
-  for (int i = 0; i < policy.yields; ++i) {
+  for (int i = 0, yields = cpu::yields_now(policy.yields); i < yields; ++i) {
     if (ready()) return true;
-    std::this_thread::yield();
+    if (!cpu::yield_core()) break;
   }
 
   bool done = false;

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace braid::app {
+
+// How much of the cores that it wanted a piece of work on the CPU got.
+class CoreWatch {
+ public:
+  CoreWatch();
+  // "other programs use the cores: ...", where `threads` that computed all the time since the
+  // beginning had less than three fifths of their cores; else empty.
+  std::string complaint(int threads) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Clock::time_point start_ = Clock::now();
+  double cpu_seconds_ = 0;  // of this process before
+};
+
+}  // namespace braid::app

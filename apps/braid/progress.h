@@ -1,0 +1,30 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace braid::app {
+
+// A line on standard error that says how far long work is, where that is a terminal. Nothing is
+// shown in the first second, and the line is gone afterwards.
+class Progress {
+ public:
+  Progress();
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(const std::string& what);
+  // Shown at once: before work that does not say how far it is.
+  void announce(const std::string& what);
+  void clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const bool terminal_;
+  Clock::time_point next_;
+  bool shown_ = false;
+};
+
+}  // namespace braid::app

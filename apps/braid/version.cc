@@ -1,0 +1,64 @@
+#include "braid/version.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "braid/backend/cpu/thread_pool.h"
+#include "braid/commit.h"
+#include "braid/engine/device_choice.h"
+#include "braid/kernels/cpu/isa.h"
+
+namespace braid::app {
+namespace {
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const size_t at = line.find(':');
+    if (at != std::string::npos && at + 2 < line.size()) return line.substr(at + 2);
+  }
+  return "CPU";
+}
+
+std::string instruction_sets() {
+  const cpu::CpuFeatures& f = cpu::cpu_features();
+  std::string text(cpu::name(f.isa));
+  if (f.avx_vnni) text += ", avx-vnni";
+  if (f.avx512_vnni) text += ", avx512-vnni";
+  if (f.avx512_bf16) text += ", avx512-bf16";
+  if (f.amx_int8) text += ", amx-int8";
+  if (f.amx_bf16) text += ", amx-bf16";
+  return text;
+}
+
+}  // namespace
+
+std::string version_line() {
+  const std::string commit = BRAID_COMMIT;
+  return "braid " BRAID_VERSION + (commit.empty() ? "" : " (" + commit + ")");
+}
+
+std::string version_text() {
+  const GpuState gpus = gpu_state();
+  std::string cuda = "none in this build";
+  if (gpus.built) {
+    cuda = cuda_version(gpus.runtime_version);
+    if (gpus.driver_version > 0) cuda += ", driver serves " + cuda_version(gpus.driver_version);
+  }
+  return fmt::format("{}\nCUDA: {}\ninstruction sets: {}\n{}", version_line(), cuda,
+                     instruction_sets(), device_list());
+}
+
+std::string device_list() {
+  const int cores = cpu::usable_cores();
+  std::string out =
+      fmt::format("cpu     {}, {} core{}\n", cpu_model(), cores, cores == 1 ? "" : "s");
+  const GpuState gpus = gpu_state();
+  for (int id = 0; id < gpus.gpus; ++id) out += describe_gpu(id) + "\n";
+  if (gpus.gpus == 0) out += fmt::format("no GPU: {}\n", why_no_gpu(gpus));
+  return out;
+}
+
+}  // namespace braid::app

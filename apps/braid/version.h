@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+namespace braid::app {
+
+std::string version_line();  // "braid 0.1.0 (cdae3b6)"
+// What this build and machine are: version, CUDA, instruction sets, devices; several lines.
+std::string version_text();
+// A line for each device that --device may name; why there is no GPU.
+std::string device_list();
+
+}  // namespace braid::app

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "braid/backend/device_spec.h"
+
+namespace braid {
+
+// What this build and machine say of GPUs. CUDA versions are 1000 * major + 10 * minor.
+struct GpuState {
+  bool built = false;       // this build has CUDA
+  int runtime_version = 0;  // of the CUDA that it was built with
+  int driver_version = 0;   // the newest CUDA that the driver serves; 0: there is no driver
+  int gpus = 0;             // that can be used
+  std::string first;        // "NVIDIA H100 80GB HBM3"
+  std::string error;        // why CUDA counts none, in its own words
+  bool hidden = false;      // CUDA_VISIBLE_DEVICES is set
+};
+
+GpuState gpu_state();
+
+// Why no GPU can be used: "this machine has no NVIDIA driver". Empty where one can.
+std::string why_no_gpu(const GpuState& state);
+
+// "13.0" of 13000.
+std::string cuda_version(int version);
+
+struct DeviceChoice {
+  DeviceSpec device;
+  std::string reason;  // why `auto` took the CPU; empty: it took GPUs, or was not asked
+};
+
+// The device for so many ranks that a user names: "cpu", "cuda", "cuda:0,1", or "auto": the first
+// GPUs where there are enough, else the CPU. Fails with kInvalidArgument on any other text, with
+// kUnsupported (this build) or kResource (this machine) and the cause where a named GPU cannot be
+// had.
+DeviceChoice choose_device(std::string_view text, int ranks, const GpuState& state);
+
+// GPUs that a user may name: "cuda:0  NVIDIA H100 80GB HBM3, 79.6 GiB, 132 SMs". One that cannot be
+// used says why.
+std::string describe_gpu(int id);
+
+}  // namespace braid

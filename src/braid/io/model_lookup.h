@@ -1,0 +1,36 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace braid {
+
+// The folders in which programs keep models. One that is not there is empty of models.
+struct ModelStores {
+  std::filesystem::path braid;                // Braid's own: model files
+  std::filesystem::path hub;                  // Hugging Face's cache of repositories
+  std::vector<std::filesystem::path> ollama;  // ollama's: manifests and blobs
+  bool hub_client = false;                    // Hugging Face's `hf` program is on the PATH
+};
+
+using Environment = std::function<const char*(const char* name)>;  // as std::getenv
+
+// As the environment says: XDG_CACHE_HOME, HF_HUB_CACHE, HF_HOME, OLLAMA_MODELS, HOME, PATH.
+ModelStores model_stores(const Environment& environment);
+
+// The path of the model that a user names, by the first of these that fits:
+//   a path                            of a model file or folder, or of a repository in the cache
+//   ORG/REPO, ORG/REPO@REVISION       in Hugging Face's cache; with :NAME the GGUF file among
+//   several NAME                              a file or folder in Braid's cache, its ending may
+//   lack NAME, NAME:TAG, hf.co/ORG/REPO    in ollama's store
+// Nothing is downloaded. Fails with kNotFound, naming the places and the command that fetches it,
+// and with kInvalidArgument where several files fit.
+std::string find_model(const std::string& name, const ModelStores& stores);
+
+// The model that `make model` fetches, if it is there.
+std::optional<std::string> demo_model(const ModelStores& stores);
+
+}  // namespace braid
