@@ -123,7 +123,7 @@ TEST_F(CliTest, JsonHoldsEverythingThatIsPromised) {
 TEST_F(CliTest, RanksThreadsAndFormatsGiveTheSameTokens) {
   const std::string rest = " -p 'The quick brown fox' -n 16 --ignore-eos --json";
   const json one = json::parse(braid("run -m " + hf() + rest).out)["output_ids"];
-  for (const std::string& options :
+  for (const std::string options :
        {"--tp 2", "--tp 4 --threads 1", "--threads 3", "--tp 3 --threads 2"}) {
     EXPECT_EQ(json::parse(braid("run -m " + hf() + rest + " " + options).out)["output_ids"], one)
         << options;

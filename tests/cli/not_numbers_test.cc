@@ -50,7 +50,7 @@ class NotNumbersTest : public CliTest {
 
 TEST_F(NotNumbersTest, AreOneLineThatNamesTheStepAndTheCause) {
   for (const std::string& model : {path("nan_norm"), path("nan_head")}) {
-    for (const std::string& sampling :
+    for (const std::string sampling :
          {"--temperature 0", "--temperature 0.8", "--temperature 1 --min-p 0.1 --logprobs 3",
           "--temperature 1 --top-k 5", "--temperature 1 --top-p 0.5 --tp 2"}) {
       const std::string command = "run -m " + model + " -p abc -n 4 --json " + sampling;
@@ -66,7 +66,7 @@ TEST_F(NotNumbersTest, AreOneLineThatNamesTheStepAndTheCause) {
 TEST_F(NotNumbersTest, ACacheThatIsTooNarrowIsNamedAndAWiderOneIsRight) {
   expect_refused("run -m " + path("large") + " -p abc -n 4 --kv-dtype f16 --json", 1,
                  "65504, the most that the KV cache holds in f16 (--kv-dtype bf16 or f32");
-  for (const std::string& options :
+  for (const std::string options :
        {"--kv-dtype f32", "--kv-dtype bf16", "--kv-dtype auto", "--kv-dtype bf16 --tp 2",
         "--kv-dtype f32 --sp ring --ranks 2 "
         "--threads 1"}) {
@@ -101,7 +101,7 @@ TEST_F(NotNumbersTest, ACacheIsAsPreciseAsItsDtype) {
 }
 
 TEST_F(NotNumbersTest, TheDtypeIsCheckedAndShown) {
-  for (const std::string& dtype : {"q8_0", "f64", "F16", "i32"}) {
+  for (const std::string dtype : {"q8_0", "f64", "F16", "i32"}) {
     expect_refused("run -m " + hf() + " -p a --kv-dtype " + dtype, 2,
                    "--kv-dtype '" + dtype + "': wanted auto, f16, bf16 or f32");
   }

@@ -16,7 +16,7 @@ class ProcessTest : public CliTest {};
 
 // The prompt comes from a pipe that is opened when the model is there already.
 TEST_F(ProcessTest, AModelFileThatIsCutWhileItIsUsedIsOneLine) {
-  for (const std::string& options : {"--threads 1", "--threads 2", "--tp 2 --threads 1"}) {
+  for (const std::string options : {"--threads 1", "--threads 2", "--tp 2 --threads 1"}) {
     fs::copy_file(gguf(), path("cut.gguf"), fs::copy_options::overwrite_existing);
     const std::string script = fmt::format(
         "cd {}; rm -f pipe; mkfifo pipe; timeout 60 {}/braid run -m cut.gguf -f pipe -n 4 {} "

@@ -109,7 +109,9 @@ TEST(Sampling, OnlyAllowedTokensAreChosenAndProbabilitiesStayTheModels) {
       if (params.logprobs < 0) continue;
       EXPECT_NEAR(token.logprob, kLogits[static_cast<size_t>(token.id)] - log_sum_exp(kLogits),
                   1e-6);
-      if (params.logprobs > 0) EXPECT_EQ(token.top[0].id, 1) << "not allowed, yet the likeliest";
+      if (params.logprobs > 0) {
+        EXPECT_EQ(token.top[0].id, 1) << "not allowed, yet the likeliest";
+      }
     }
     for (int32_t id : seen) EXPECT_TRUE(id == 0 || id == 3 || id == 4) << id;
     EXPECT_TRUE(seen.contains(4)) << "the likeliest of them";

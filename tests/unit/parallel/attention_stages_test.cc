@@ -64,7 +64,9 @@ TEST_P(AttentionStagesOf, AreOneCall) {
       for (const auto* call : made) {
         stages = std::max(stages, call->last_stage());
         // What takes stages carries no state.
-        if (call->last_stage() > 0) EXPECT_TRUE(!call->load_state && call->finalize);
+        if (call->last_stage() > 0) {
+          EXPECT_TRUE(!call->load_state && call->finalize);
+        }
         // What leaves early is all that is not this rank's, and comes after its own.
         std::set<int64_t> early;
         for (const ops::QSegment& s : call->q) {

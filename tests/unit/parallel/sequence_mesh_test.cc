@@ -102,10 +102,14 @@ TEST(SequenceMesh, RingStepsShareNoPort) {
             sources.insert(source);
             pairs.insert({rank, source});
             links.insert(topology.link(rank, source));
-            if (step == 0) EXPECT_EQ(source, rank);
+            if (step == 0) {
+              EXPECT_EQ(source, rank);
+            }
           }
           EXPECT_EQ(sources.size(), static_cast<size_t>(ring));
-          if (even) EXPECT_EQ(links.size(), 1u) << "step " << step;
+          if (even) {
+            EXPECT_EQ(links.size(), 1u) << "step " << step;
+          }
           if (even && links.contains(LinkClass::cluster)) ++across;
         }
         EXPECT_EQ(pairs.size(), static_cast<size_t>(ring * ring));

@@ -19,8 +19,12 @@ TEST(SplitTokens, PartsCoverAllTokensEvenlyAndNoneIsTooSmall) {
           for (const Range& range : ranges) {
             ASSERT_EQ(range.begin, end);
             ASSERT_GT(range.size(), 0);
-            if (ranges.size() > 1) ASSERT_GE(range.size(), least);
-            if (range.end != tokens) ASSERT_EQ(range.end % multiple, 0);
+            if (ranges.size() > 1) {
+              ASSERT_GE(range.size(), least);
+            }
+            if (range.end != tokens) {
+              ASSERT_EQ(range.end % multiple, 0);
+            }
             end = range.end;
             most = std::max(most, range.size());
             fewest = std::min(fewest, range.size());

@@ -159,7 +159,7 @@ TEST(Trace, NamesOfAnyBytesStayJson) {
   write_trace(out, {.title = "\xc3",
                     .ranks = {{&rank.program, &rank.schedule, times}},
                     .works = {{.extents = {1, 1, 1}}}});
-  EXPECT_NO_THROW((void)nlohmann::json::parse(out.str()));
+  EXPECT_TRUE(nlohmann::json::accept(out.str()));
 }
 
 }  // namespace

@@ -108,8 +108,12 @@ TEST(HalfTest, EveryF16AndBf16RoundTrips) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const f16 h{static_cast<uint16_t>(bits)};
     const bf16 b{static_cast<uint16_t>(bits)};
-    if (!std::isnan(to_float(h))) EXPECT_EQ(to_f16(to_float(h)).bits, bits);
-    if (!std::isnan(to_float(b))) EXPECT_EQ(to_bf16(to_float(b)).bits, bits);
+    if (!std::isnan(to_float(h))) {
+      EXPECT_EQ(to_f16(to_float(h)).bits, bits);
+    }
+    if (!std::isnan(to_float(b))) {
+      EXPECT_EQ(to_bf16(to_float(b)).bits, bits);
+    }
   }
   EXPECT_TRUE(std::isnan(to_float(to_bf16(NAN))));
 }
