@@ -191,8 +191,9 @@ std::string table(const EngineConfig& config, const Engine& engine, const Model&
         {model.config().name.empty() ? model.config().family : model.config().name,
          fmt::format("{:.2f} MiB", static_cast<double>(model.weight_bytes()) / (1 << 20)),
          fmt::format("{:.2f} M", static_cast<double>(model.parameters()) / 1e6),
-         config.device.cuda ? "cuda" : "cpu", ranks_text(config), std::to_string(engine.threads()),
-         std::to_string(r.batch), r.name, fmt::format("{:.2f} ± {:.2f}", r.mean(), r.spread()),
+         std::string(name(engine.kv_dtype())), config.device.cuda ? "cuda" : "cpu",
+         ranks_text(config), std::to_string(engine.threads()), std::to_string(r.batch), r.name,
+         fmt::format("{:.2f} ± {:.2f}", r.mean(), r.spread()),
          fmt::format("{:.3f}", 1e3 * r.step_seconds()), floor_text(r, roof)});
   }
   std::string out = table_text(
@@ -299,7 +300,6 @@ void bench(const BenchOptions& o) {
   }
   config.communication = !o.no_communication;
   Engine engine(model, nullptr, config);
-  parallel.announce();
   parallel.watch_cores();
   const int warm_ups = config.device.cuda ? 2 : 1;
   std::vector<Result> results;
@@ -313,6 +313,7 @@ void bench(const BenchOptions& o) {
     results.back().bytes = decode_bytes(model, engine.kv_dtype(), o, batch);
     results.back().flops = decode_flops(model, o, batch);
   }
+  parallel.announce();
   if (!o.json) parallel.report_cores();
   const Roof roof = measure_roof(engine, config);
   print(o.json ? json_text(json_report(config, engine, model, results, roof), 2) + "\n"

@@ -65,7 +65,6 @@ void perplexity(const PerplexityOptions& options) {
          ids.size(), options.ctx);
   }
   Engine engine(loaded.model, loaded.tokenizer, config);
-  parallel.announce();
   double sum = 0;
   int64_t count = 0;
   for (int64_t i = 0; i < chunks; ++i) {
@@ -73,6 +72,7 @@ void perplexity(const PerplexityOptions& options) {
     const std::vector<double> scores =
         score(engine, chunk_of(ids, options.ctx, i, loaded.tokenizer.prefix()), i + 1);
     for (double score : scores) chunk_sum -= score;
+    if (i == 0) parallel.announce();  // until then an error is one line
     sum += chunk_sum;
     count += std::ssize(scores);
     if (!options.json) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <utility>
 
 #include "braid/chat.h"
 #include "braid/commands.h"
@@ -82,7 +83,6 @@ void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine, Pa
   request.prompt = std::move(prompt);
   request.continuation = !options.chat;
   engine.check_prompt(request);
-  parallel.announce();
   parallel.watch_cores();
   Interrupt interrupt;
   Progress progress;
@@ -90,12 +90,19 @@ void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine, Pa
     progress.show(fmt::format("reading: {} of {} tokens", done, request.prompt.size()));
     return !interrupt.asked();
   };
+  // Once there is an answer: until then an error is one line.
+  bool announced = false;
+  const auto announce = [&] {
+    if (!std::exchange(announced, true)) parallel.announce();
+  };
   const Generation g = engine.generate(request, [&](std::string_view piece) {
     progress.clear();
+    announce();
     if (!options.json) print(piece);
     return !interrupt.asked();
   });
   progress.clear();
+  announce();
   const int64_t room = engine.max_context() - std::ssize(request.prompt);
   if (g.reason == FinishReason::length && std::ssize(g.ids) >= room) {
     std::fprintf(stderr, "braid: the answer ends where the context does: it holds %lld tokens\n",

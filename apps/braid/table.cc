@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "braid/base/error.h"
+
 namespace braid::app {
 namespace {
 
@@ -16,6 +18,7 @@ size_t width(const std::string& text) {
 std::string table_text(const std::vector<std::vector<std::string>>& rows,
                        const std::vector<bool>& right) {
   std::vector<size_t> widths(right.size(), 3);
+  for (const auto& row : rows) BRAID_CHECK(row.size() == right.size());
   for (const auto& row : rows) {
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width(row[c]));
   }

@@ -20,7 +20,7 @@ std::string changed(const std::string& folder, const fs::path& copy, const json&
 
 TEST_F(CliTest, AHeadBesideATiedFlagIsUsedAndSaidOnce) {
   const std::string tied = changed(hf(), folder_ / "tied", {{"tie_word_embeddings", true}});
-  const std::string options = " -p x -n 4 --ignore-eos --json --temperature 0";
+  const std::string options = " -p x -n 4 --ignore-eos --json --temperature 0 --device cpu";
   const Outcome o = braid("run -m " + tied + options);
   EXPECT_EQ(o.status, 0);
   EXPECT_THAT(o.err, HasSubstr("tie_word_embeddings is true, but 'lm_head.weight' is stored"));
