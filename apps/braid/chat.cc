@@ -71,11 +71,12 @@ class Chat {
   }
 
   // A message, over several lines where it says so. False at the end of input.
-  static bool read(LineEditor& editor, std::string& text) {
+  bool read(LineEditor& editor, std::string& text) {
     constexpr std::string_view kQuotes = "\"\"\"";
     text.clear();
     bool quoted = false, first = true;
     for (std::string line;;) {
+      interrupt_.clear();
       const LineEditor::Outcome outcome = editor.read(first ? "> " : "... ", line);
       if (outcome == LineEditor::Outcome::end) {
         print("\n");
@@ -211,7 +212,7 @@ class Chat {
   }
 
   void answer(const std::string& text) {
-    Interrupt interrupt(kPatience);
+    interrupt_.clear();
     Progress progress;
     parallel_.watch_cores();
     std::vector<ChatMessage> messages = messages_;
@@ -231,22 +232,22 @@ class Chat {
       request.continuation = !template_;
       request.on_prompt = [&](int64_t done) {
         progress.show(fmt::format("reading: {} of {} tokens", done, request.prompt.size()));
-        return !interrupt.asked();
+        return !interrupt_.asked();
       };
       const Generation g = engine_.generate(request, [&](std::string_view piece) {
         progress.clear();
         print(piece);
-        return !interrupt.asked();
+        return !interrupt_.asked();
       });
       progress.clear();
-      if (interrupt.asked() && g.ids.empty()) {  // the message was not read
+      if (interrupt_.asked() && g.ids.empty()) {  // the message was not read
         note("(stopped)");
         return;
       }
       messages.push_back({"assistant", g.text});
       messages_ = std::move(messages);
       print("\n");
-      report(request, g, interrupt.asked());
+      report(request, g, interrupt_.asked());
       if (!complained_) complained_ = parallel_.report_cores();
     } catch (const Error& error) {  // the conversation goes on without the message
       if (error.code() != ErrorCode::kInvalidArgument) throw;
@@ -279,6 +280,7 @@ class Chat {
   Conversation conversation_;
   std::optional<ChatPrompt> template_;
   std::vector<ChatMessage> messages_;
+  Interrupt interrupt_{kPatience};  // between answers, too: Ctrl-C ends no chat
   int64_t answers_ = 0;
   bool complained_ = false;  // of busy cores: once
   int64_t prompt_tokens_ = 0, reused_tokens_ = 0, answer_tokens_ = 0, decoded_ = 0;

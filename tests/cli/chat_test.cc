@@ -61,6 +61,7 @@ TEST_F(ChatTest, ItSaysWhatItIsAndHowToGoOn) {
   EXPECT_THAT(terminal.see("/exit"), HasSubstr("/clear"));
   terminal.type("/clr\r");
   terminal.see("did you mean /clear?");
+  terminal.see(kPrompt);
   terminal.type("\x04");
   EXPECT_EQ(terminal.status(), 0);
 }
@@ -106,12 +107,13 @@ TEST_F(ChatTest, CtrlCStopsAnAnswerAndKeepsTheChat) {
   terminal.see(kPrompt);
   terminal.type("half a line\x03");
   terminal.see("^C");
+  terminal.see(kPrompt);
   terminal.type("\x03");
   terminal.see("Ctrl-D or /exit ends the chat");
   terminal.see(kPrompt);
   terminal.type("Talk without end\r");
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-  terminal.type("\x03");
+  terminal.press("\x03");
   terminal.see("(stopped)");
   terminal.see(kStatistics);
   terminal.type("/stats\r");
@@ -171,6 +173,7 @@ TEST_F(ChatTest, ABaseModelContinuesTheText) {
   terminal.see(kStatistics);
   terminal.type("/system x\r");
   terminal.see("takes no system message");
+  terminal.see(kPrompt);
   terminal.type("\x04");
   EXPECT_EQ(terminal.status(), 0);
 }

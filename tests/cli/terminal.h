@@ -6,6 +6,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -36,7 +37,15 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
+  // Keys for the line that is being edited: once the program reads key by key.
   void type(const std::string& keys) {
+    termios mode{};
+    const auto end = Clock::now() + kPatience;
+    while (tcgetattr(fd_, &mode) == 0 && (mode.c_lflag & ICANON) != 0 && Clock::now() < end) more();
+    press(keys);
+  }
+  // Keys at once, whatever the program does.
+  void press(const std::string& keys) {
     ASSERT_EQ(write(fd_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
   }
   // What is shown from here on, up to and with `text`.
@@ -71,7 +80,7 @@ class Terminal {
 
   bool more() {
     pollfd wait = {.fd = fd_, .events = POLLIN, .revents = 0};
-    if (poll(&wait, 1, 200) <= 0) return true;
+    if (poll(&wait, 1, 20) <= 0) return true;
     char buffer[4096];
     const ssize_t n = ::read(fd_, buffer, sizeof(buffer));
     if (n <= 0) return false;
