@@ -191,8 +191,9 @@ std::string table(const EngineConfig& config, const Engine& engine, const Model&
         {model.config().name.empty() ? model.config().family : model.config().name,
          fmt::format("{:.2f} MiB", static_cast<double>(model.weight_bytes()) / (1 << 20)),
          fmt::format("{:.2f} M", static_cast<double>(model.parameters()) / 1e6),
-         config.device.cuda ? "cuda" : "cpu", ranks_text(config), std::to_string(engine.threads()),
-         std::to_string(r.batch), r.name, fmt::format("{:.2f} ± {:.2f}", r.mean(), r.spread()),
+         std::string(name(engine.kv_dtype())), config.device.cuda ? "cuda" : "cpu",
+         ranks_text(config), std::to_string(engine.threads()), std::to_string(r.batch), r.name,
+         fmt::format("{:.2f} ± {:.2f}", r.mean(), r.spread()),
          fmt::format("{:.3f}", 1e3 * r.step_seconds()), floor_text(r, roof)});
   }
   std::string out = table_text(
