@@ -7,7 +7,10 @@ in bash, in one folder for the page: `braid` is on the PATH, $MODEL is the demo 
 tools of the source are there. A command has to end with status 0 and print the lines shown, in which
 
   - any number stands for any other number, and a run of spaces or dashes for any other;
-  - "..." stands for anything in a line, and alone in its line for any lines.
+  - "..." stands for anything in a line, and alone in its line for any lines;
+  - empty lines do not count, nor does the line that says that other programs use the cores.
+
+A command that ends because the next in its pipe wants no more (status 141) did not fail. GPUs are hidden.
 
 A block that shows no output compares none. Words behind `console` change this:
 
@@ -34,6 +37,8 @@ import tempfile
 NOT_RUN = {"gpu": "needs a GPU", "root": "needs an administrator", "network": "needs the network",
            "terminal": "needs a terminal", "clone": "needs a whole clone", "later": "is not in the program yet"}
 DEADLINE_S = 300  # of a command
+BROKEN_PIPE = 141
+BUSY = "braid: other programs use the cores"
 SKIPPED = 77
 NUMBER = r"[-+]?[0-9](?:[0-9,.]*[0-9])?(?:e[-+]?[0-9]+)?"
 PIECE = re.compile(rf"(?P<any>\.\.\.)|(?P<hex>\b[0-9a-f]{{16}}\b)|(?P<number>{NUMBER})|(?P<space>\s+)|(?P<rule>-{{2,}})")
@@ -134,7 +139,7 @@ def pattern_of(line, exact):
 def difference(shown, printed, exact):
     """Why `printed` is not what `shown` says, in a line; None where it is."""
     shown = [line for line in shown if line.strip()]
-    printed = [line for line in printed if line.strip()]
+    printed = [line for line in printed if line.strip() and not line.startswith(BUSY)]
     at, free = 0, False  # free: any lines may come before the next
     for line in shown:
         if line.strip() == "...":
@@ -163,7 +168,8 @@ class Place:
         (folder / "bin").mkdir()
         (folder / "bin" / "braid").symlink_to(braid)
         self.environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ.get('PATH', '')}", "HOME": str(folder),
-                            "XDG_CACHE_HOME": str(folder / ".cache"), "LC_ALL": "C.UTF-8", "COLUMNS": "100"}
+                            "XDG_CACHE_HOME": str(folder / ".cache"), "LC_ALL": "C.UTF-8", "COLUMNS": "100",
+                            "CUDA_VISIBLE_DEVICES": ""}
         if model:
             models = folder / ".cache" / "braid" / "models"
             models.mkdir(parents=True)
@@ -182,7 +188,7 @@ class Place:
         except subprocess.TimeoutExpired:
             return f"did not end in {DEADLINE_S} s", ""
         printed = done.stdout.decode("utf-8", "replace")
-        if done.returncode != command.status:
+        if done.returncode != command.status and not (done.returncode == BROKEN_PIPE and command.status == 0):
             return f"ended with {done.returncode}, wanted {command.status}", printed
         if not command.shown or "varies" in command.words:
             return None, printed
