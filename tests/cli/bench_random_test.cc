@@ -115,7 +115,8 @@ TEST_F(BenchRandomCliTest, PrintsATable) {
   const Outcome o = braid(bench() + "--random-weights");
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, testing::HasSubstr("| llama |"));
-  EXPECT_THAT(o.out, testing::HasSubstr("| tg2 |"));
+  EXPECT_THAT(o.out, testing::HasSubstr("| bf16 | cpu    |     1 |"));  // under KV, device, ranks
+  EXPECT_THAT(o.out, testing::HasSubstr("| tg2  |"));
 }
 
 TEST_F(BenchRandomCliTest, WrongUseGetsOneLine) {
