@@ -3,8 +3,8 @@
 
 A fenced block whose language is `console` holds commands, each a line that begins with "$ " (a backslash at its end
 continues it), and below each command what it prints, standard output and standard error together. Every command runs
-in bash, in one folder for the page: `braid` is on the PATH, $MODEL is the demo model, and configs, examples, tests and
-tools of the source are there. A command has to end with status 0 and print the lines shown, in which
+in bash, in one folder for the page: `braid` is on the PATH, $MODEL is the demo model, and configs, docs, examples,
+tests and tools of the source are there. A command has to end with status 0 and print the lines shown, in which
 
   - any number stands for any other number, and a run of spaces or dashes for any other;
   - "..." stands for anything in a line, and alone in its line for any lines;
@@ -163,7 +163,7 @@ class Place:
 
     def __init__(self, folder, braid, model, source, build):
         self.folder = folder
-        for name in ("configs", "examples", "tests", "tools"):
+        for name in ("configs", "docs", "examples", "tests", "tools"):
             (folder / name).symlink_to(source / name)
         (folder / "bin").mkdir()
         (folder / "bin" / "braid").symlink_to(braid)
