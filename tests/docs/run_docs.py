@@ -176,8 +176,10 @@ class Place:
             (models / model.name).symlink_to(model)
             self.environment["MODEL"] = str(models / model.name)
         if build:  # what `make install PREFIX=~/braid` leaves
-            subprocess.run(["cmake", "--install", build, "--prefix", folder / "braid"], check=True,
-                           stdout=subprocess.DEVNULL)
+            done = subprocess.run(["cmake", "--install", build, "--prefix", folder / "braid"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S)
+            if done.returncode != 0:
+                sys.exit(f"cmake --install {build} ended with {done.returncode}:\n{done.stdout[-1000:]}")
 
     def run(self, command):
         """(what is wrong or None, what was printed)"""
