@@ -9,19 +9,48 @@
 namespace braid::app {
 namespace {
 
-constexpr double kLabel = 110, kWidth = 1200, kLane = 16, kTitle = 28;
+constexpr double kLabel = 130, kWidth = 1200, kLane = 16, kTitle = 28;
+
+struct Kind {
+  std::string_view name, color, meaning;
+};
+constexpr std::array<Kind, 5> kKinds = {{{"segment_attention", "#3b6ea5", "attention computes"},
+                                         {"pull", "#d98032", "pull: rows of other ranks come in"},
+                                         {"push", "#7a9a3a", "push: rows go to other ranks"},
+                                         {"sync", "#b03a48", "sync: ranks meet"},
+                                         {"buffers", "#999999", "buffers are opened"}}};
 
 std::string_view color_of(std::string_view kind) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kColors = {
-      {{"segment_attention", "#3b6ea5"},
-       {"pull", "#d98032"},
-       {"push", "#7a9a3a"},
-       {"sync", "#b03a48"},
-       {"buffers", "#999999"}}};
-  for (const auto& [name, color] : kColors) {
-    if (name == kind) return color;
+  const auto at = std::ranges::find(kKinds, kind, &Kind::name);
+  return at == kKinds.end() ? "#666666" : at->color;
+}
+
+std::string legend() {
+  std::string line;
+  double x = 4;
+  for (const Kind& kind : kKinds) {
+    line += fmt::format("<rect x=\"{}\" y=\"8\" width=\"12\" height=\"12\" fill=\"{}\"/>", x,
+                        kind.color);
+    line += fmt::format("<text x=\"{}\" y=\"18\">{}</text>\n", x + 16, kind.meaning);
+    x += 36 + 6.2 * static_cast<double>(kind.meaning.size());
   }
-  return "#666666";
+  return line;
+}
+
+// Whether two ranks run launches of the same kinds at the same times, to a tenth of a microsecond.
+bool alike(const RankTimes& a, const RankTimes& b) {
+  const auto& x = a.schedule->launches;
+  const auto& y = b.schedule->launches;
+  const auto near = [](double s, double t) { return std::abs(s - t) < 1e-7; };
+  if (x.size() != y.size()) return false;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (x[i].stream != y[i].stream || !near(a.times[i].begin, b.times[i].begin) ||
+        !near(a.times[i].end, b.times[i].end) ||
+        a.schedule->op(*a.program, x[i]).def != b.schedule->op(*b.program, y[i]).def) {
+      return false;
+    }
+  }
+  return true;
 }
 
 struct Span {
@@ -42,7 +71,7 @@ Span span_of(const Timeline& timeline) {
 }  // namespace
 
 std::string timeline_svg(std::span<const Timeline> timelines) {
-  double longest = 1e-9, y = 0;
+  double longest = 1e-9, y = kLane;
   for (const Timeline& timeline : timelines) {
     const Span span = span_of(timeline);
     longest = std::max(longest, span.end - span.begin);
@@ -53,13 +82,16 @@ std::string timeline_svg(std::span<const Timeline> timelines) {
     const Span span = span_of(timeline);
     body += fmt::format("<text x=\"4\" y=\"{}\" font-weight=\"bold\">{}, {:.3f} ms</text>\n", y - 8,
                         timeline.title, (span.end - span.begin) * 1e3);
-    for (size_t r = 0; r < timeline.ranks.size(); ++r) {
+    for (size_t r = 0, next = 0; r < timeline.ranks.size(); r = next) {
       const RankTimes& rank = timeline.ranks[r];
+      for (next = r + 1; next < timeline.ranks.size() && alike(rank, timeline.ranks[next]);) ++next;
+      const std::string who =
+          next == r + 1 ? fmt::format("rank {}", r) : fmt::format("ranks {} to {}", r, next - 1);
       const auto& launches = rank.schedule->launches;
       for (Stream stream : kStreams) {
         if (std::ranges::count(launches, stream, &Launch::stream) == 0) continue;
         body +=
-            fmt::format("<text x=\"4\" y=\"{}\">rank {} {}</text>\n", y + 12, r, to_string(stream));
+            fmt::format("<text x=\"4\" y=\"{}\">{} {}</text>\n", y + 12, who, to_string(stream));
         for (size_t i = 0; i < launches.size(); ++i) {
           if (launches[i].stream != stream) continue;
           const Op& op = rank.schedule->op(*rank.program, launches[i]);
@@ -88,9 +120,10 @@ std::string timeline_svg(std::span<const Timeline> timelines) {
   y += kLane;
   return fmt::format(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
-             "font-family=\"sans-serif\" font-size=\"11\">\n",
+             "font-family=\"sans-serif\" font-size=\"11\">\n"
+             "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
              kLabel + kWidth + 8, y + 8) +
-         body + "</svg>\n";
+         legend() + body + "</svg>\n";
 }
 
 }  // namespace braid::app

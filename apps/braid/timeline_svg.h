@@ -8,8 +8,9 @@
 
 namespace braid::app {
 
-// Timelines as one SVG picture: for each a title, then a lane for every rank and stream in use, on
-// one scale of time. Launches are boxes in the color of their kind, with what they are as tooltips.
+// Timelines as one SVG picture: a legend, then for each timeline a title and a lane for every rank
+// and stream in use, on one scale of time. Launches are boxes in the color of their kind, with what
+// they are as tooltips. Neighbouring ranks that run alike share their lanes.
 struct Timeline {
   std::string title;
   std::vector<RankTimes> ranks;

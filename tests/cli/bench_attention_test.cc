@@ -62,7 +62,13 @@ TEST_F(BenchAttentionCliTest, PredictsAClusterFromAProfile) {
   expect_equal_bytes(rows);
   EXPECT_THAT(o.out, HasSubstr("32 head groups"));  // why there is no ulysses
   EXPECT_THAT(o.out, HasSubstr("| torus | 4 x 2 x 4 |"));
-  EXPECT_EQ(braid(command).out, o.out) << "predictions are deterministic";
+  EXPECT_EQ(braid(command + " --plot " + path("cluster.svg")).out, o.out)
+      << "predictions are deterministic";
+  const std::string plot = read(path("cluster.svg"));
+  for (const char* text : {"sync: ranks meet", "ranks 0 to 7 compute"}) {
+    EXPECT_THAT(plot, HasSubstr(text));
+  }
+  EXPECT_THAT(plot, testing::Not(HasSubstr(">rank ")));
 }
 
 // Strategies divide the sequences and run their stages in turns; what moves stays the same.
