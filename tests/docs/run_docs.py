@@ -30,6 +30,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -183,13 +184,15 @@ class Place:
 
     def run(self, command):
         """(what is wrong or None, what was printed)"""
-        try:
-            done = subprocess.run(["bash", "-o", "pipefail", "-c", command.text], cwd=self.folder, env=self.environment,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  timeout=DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            return f"did not end in {DEADLINE_S} s", ""
-        printed = done.stdout.decode("utf-8", "replace")
+        with subprocess.Popen(["bash", "-o", "pipefail", "-c", command.text], cwd=self.folder, env=self.environment,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              start_new_session=True) as done:
+            try:
+                output = done.communicate(timeout=DEADLINE_S)[0]
+            except subprocess.TimeoutExpired:
+                os.killpg(done.pid, signal.SIGKILL)  # with all that it started
+                return f"did not end in {DEADLINE_S} s", done.communicate()[0].decode("utf-8", "replace")
+        printed = output.decode("utf-8", "replace")
         if done.returncode != command.status and not (done.returncode == BROKEN_PIPE and command.status == 0):
             return f"ended with {done.returncode}, wanted {command.status}", printed
         if not command.shown or "varies" in command.words:

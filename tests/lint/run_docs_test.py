@@ -56,6 +56,12 @@ class RunDocs(unittest.TestCase):
         self.assertEqual(self.run_on(block("$ braid fail\nbraid: no", "console exit=2"))[0], 0)
         self.assertEqual(self.run_on(block("$ braid run 1", "console exit=2"))[0], 1)
 
+    def test_a_command_that_does_not_end(self):
+        with unittest.mock.patch.object(run_docs, "DEADLINE_S", 0.5):
+            status, output = self.run_on(block("$ sleep 600 & echo begun; sleep 600"))
+        self.assertEqual(status, 1)
+        self.assertIn("did not end in 0.5 s\nbegun", output)
+
     def test_output_that_differs(self):
         for shown in ("took 1 s", "took ms", "took 1 ms\nand more", "took 1 ms extra"):
             self.assertEqual(self.run_on(block(f"$ braid run 1\n{shown}"))[0], 1, shown)
