@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "braid/engine/kv_pages.h"
+#include "braid/engine/kv/kv_pages.h"
 #include "braid/engine/runner.h"
 #include "braid/engine/sampling.h"
 #include "braid/engine/token_loop.h"

@@ -66,6 +66,10 @@ void check(const SamplingParams& p) {
           "-100 to 100");
   require(std::abs(p.presence_penalty) <= 100, "presence-penalty", p.presence_penalty,
           "-100 to 100");
+  for (const auto& [id, bias] : p.logit_bias) {
+    require(id >= 0, "logit-bias", id, "an id of the vocabulary");
+    require(std::abs(bias) <= 100, "logit-bias", bias, "-100 to 100");
+  }
   require(p.logprobs >= -1 && p.logprobs <= 1000, "logprobs", p.logprobs, "0 to 1000");
 }
 
@@ -87,6 +91,13 @@ double log_sum_exp(std::span<const float> logits) {
   return top + std::log(sum);
 }
 
+SampledToken log_probability(std::span<const float> logits, int32_t id, int count) {
+  const double log_sum = log_sum_exp(logits);
+  return {.id = id,
+          .logprob = static_cast<float>(logits[static_cast<size_t>(id)] - log_sum),
+          .top = most_likely(logits, log_sum, count)};
+}
+
 Sampler::Sampler(const SamplingParams& params) : params_(params), state_(params.seed) {
   check(params);
 }
@@ -95,7 +106,7 @@ SampledToken Sampler::sample(std::span<float> logits, std::span<const int32_t> p
                              std::span<const int32_t> generated,
                              std::span<const uint32_t> allowed) {
   const bool plain = params_.repetition_penalty == 1 && params_.frequency_penalty == 0 &&
-                     params_.presence_penalty == 0;
+                     params_.presence_penalty == 0 && params_.logit_bias.empty();
   if (params_.logprobs < 0) {
     if (!plain) penalize(logits, prompt, generated);
     if (!allowed.empty()) keep_only(allowed, logits);
@@ -113,6 +124,9 @@ SampledToken Sampler::sample(std::span<float> logits, std::span<const int32_t> p
 
 void Sampler::penalize(std::span<float> logits, std::span<const int32_t> prompt,
                        std::span<const int32_t> generated) const {
+  for (const auto& [id, bias] : params_.logit_bias) {
+    if (static_cast<size_t>(id) < logits.size()) logits[static_cast<size_t>(id)] += bias;
+  }
   std::unordered_map<int32_t, int> counts;
   for (int32_t id : generated) ++counts[id];
   std::unordered_set<int32_t> seen(prompt.begin(), prompt.end());

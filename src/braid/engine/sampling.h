@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "braid/base/error.h"
@@ -21,6 +22,7 @@ struct SamplingParams {
   float presence_penalty = 0;    // subtracted once if a token was generated at all
   uint64_t seed = 0;
   int logprobs = -1;  // alternatives to report with each token; -1: no log-probabilities
+  std::vector<std::pair<int32_t, float>> logit_bias;  // added to the logits of these ids
 };
 
 // Fails with kInvalidArgument naming the parameter, its value and what is allowed.
@@ -67,6 +69,9 @@ class Sampler {
 
 // What is said where a mask leaves nothing to choose.
 inline constexpr std::string_view kNoTokenAllowed = "the mask of the next token allows none";
+
+// A token that the logits [V] were followed by, with the `count` most likely ones beside.
+SampledToken log_probability(std::span<const float> logits, int32_t id, int count);
 
 // log(sum exp(logits)), in f64.
 double log_sum_exp(std::span<const float> logits);

@@ -12,7 +12,7 @@
 #include "backend/cuda/queues.h"
 #include "braid/backend/cpu/cpu_backend.h"
 #include "braid/engine/batch_cut.h"
-#include "braid/engine/kv_pages.h"
+#include "braid/engine/kv/kv_pages.h"
 #include "braid/engine/runner.h"
 #include "braid/engine/world.h"
 #include "braid/schedule/plan.h"

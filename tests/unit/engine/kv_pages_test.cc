@@ -1,4 +1,4 @@
-#include "braid/engine/kv_pages.h"
+#include "braid/engine/kv/kv_pages.h"
 
 #include <gtest/gtest.h>
 

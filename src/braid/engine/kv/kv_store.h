@@ -1,0 +1,67 @@
+#pragma once
+
+#include <string_view>
+
+#include "braid/engine/kv/kv_pages.h"
+#include "braid/engine/kv/prefix_tree.h"
+
+namespace braid {
+
+// The KV pages of one sequence, in order: full pages of the tree, shared with others, then pages
+// of the sequence's own.
+struct KvHolding {
+  std::vector<int32_t> pages;           // all of them
+  std::vector<PrefixTree::Node*> path;  // nodes of the first path.size() pages
+  PrefixTree::Node* root = nullptr;     // null: nothing is held
+
+  bool empty() const { return root == nullptr; }
+};
+
+// Who has which page of the KV cache: a sequence, the prefix cache, or nobody. Pages that hold a
+// prefix stay cached when their last sequence ends, until room is needed. Not for several threads.
+class KvStore {
+ public:
+  // Without `share` nothing is cached and every sequence computes all its keys.
+  KvStore(int64_t pages, int64_t page_size, bool share);
+
+  struct Counts {
+    int64_t free = 0;    // hold nothing
+    int64_t cached = 0;  // hold a prefix, in no sequence's hands
+    int64_t held = 0;    // in the hands of sequences
+  };
+  Counts counts() const;
+  int64_t total() const { return pages_.total(); }
+  int64_t page_size() const { return pages_.page_size(); }
+  int64_t available() const { return pages_.available() + tree_.evictable(); }
+  int64_t evictions() const { return evictions_; }  // cached pages given up so far
+
+  // Holds nothing but a place in the tree, for a sequence of this salt.
+  KvHolding open(std::string_view salt);
+
+  // Takes the pages that the cache has of `ids` behind those that are held, which are all full and
+  // shared. The last token is never among them: a step has to compute it, for its logits. Returns
+  // the tokens held.
+  int64_t find(KvHolding& holding, std::span<const int32_t> ids);
+
+  // Extends `holding` until it has room for `tokens` tokens; gives up cached pages as needed.
+  // False, and nothing changed, where too few pages are left.
+  bool grow(KvHolding& holding, int64_t tokens);
+
+  // The keys of ids[0, computed) are in the cache, by a step that ended without an error: full
+  // pages among them can be shared from now on.
+  void keep(KvHolding& holding, std::span<const int32_t> ids, int64_t computed);
+
+  // Gives all pages back; shared ones stay cached.
+  void close(KvHolding& holding);
+
+  // Fails with a broken invariant unless every page is exactly in one place, given all holdings.
+  void check(std::span<const KvHolding* const> holdings) const;
+
+ private:
+  KvPages pages_;
+  PrefixTree tree_;
+  const bool share_;
+  int64_t evictions_ = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace braid {
+
+// Full pages of the KV cache by the tokens that they hold. The path from a root to a node spells
+// the beginning of a sequence, one page per node; sequences with equal beginnings share nodes.
+// Token ids are compared, no hash decides. Not for several threads.
+class PrefixTree {
+ public:
+  struct Node {
+    Node* parent = nullptr;    // null: a root, which has no page
+    std::vector<int32_t> ids;  // [page_size]
+    int32_t page = -1;         // number of the page in the KV cache
+    int64_t holders = 0;       // sequences that hold this node; each holds all its ancestors too
+    uint64_t last_use = 0;     // when the last holder let go, in calls
+    std::string_view salt;     // of a root
+    std::unordered_multimap<uint64_t, std::unique_ptr<Node>> children;  // by hash of their ids
+  };
+
+  explicit PrefixTree(int64_t page_size) : page_size_(page_size) {}
+
+  // Holds and returns the root of all sequences with this salt: those of others share nothing with
+  // them.
+  Node* root(std::string_view salt);
+
+  // Goes down from `path`'s last node, or from `root`, as long as a node spells the next page of
+  // `ids`, which are the whole sequence. Holds the nodes and appends them to `path`, up to
+  // `max_pages` in all.
+  void descend(Node* root, std::span<const int32_t> ids, int64_t max_pages,
+               std::vector<Node*>& path);
+
+  // A child of `parent`, which is held, for one full page; the child is held. Where a child with
+  // these ids exists, that one: its page is another than `page`, which stays the caller's.
+  Node* extend(Node* parent, std::span<const int32_t> ids, int32_t page);
+
+  // Lets go of a root and of a path below it.
+  void release(Node* root, std::span<Node* const> path);
+
+  // Forgets the least recently used leaf that nobody holds and returns its page.
+  std::optional<int32_t> evict();
+
+  int64_t pages() const { return pages_; }          // nodes with a page
+  int64_t evictable() const { return evictable_; }  // of these, the ones nobody holds
+
+ private:
+  Node* find(const Node& parent, std::span<const int32_t> ids) const;
+  void hold(Node& node);
+  void release(Node& node);
+  void forget_root(Node& root);
+  // Leaves that nobody holds wait here for eviction.
+  void offer(Node& node);
+
+  const int64_t page_size_;
+  std::map<std::string, Node, std::less<>> roots_;  // by salt
+  std::set<std::pair<uint64_t, Node*>> leaves_;     // by last use
+  uint64_t calls_ = 0;
+  int64_t pages_ = 0;
+  int64_t evictable_ = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "braid/base/error.h"
+#include "braid/engine/sampling.h"
+#include "braid/engine/token_loop.h"
+
+namespace braid {
+
+// A prompt, how it is to be continued, and on whose behalf.
+struct AnswerRequest {
+  std::vector<int32_t> prompt;  // at least one id
+  int64_t max_tokens = 0;       // of the answer; 0: until the context is full
+  int64_t min_tokens = 0;       // before these an end-of-generation token cannot be chosen
+  SamplingParams sampling;
+  std::vector<std::string> stop;  // texts that end the answer; none is empty
+  std::vector<int32_t> stop_ids;  // ids that end the answer, as the end-of-generation token does
+  bool include_stop = false;      // the stop text is part of the answer
+  bool ignore_eos = false;
+  bool skip_special = true;  // special tokens have no text
+  int prompt_logprobs = -1;  // alternatives to report with each prompt token; -1: none
+  TokenMask mask;            // which tokens may come next; empty: all
+  std::string key;           // whose request it is: keys share the steps evenly
+  std::string salt;          // requests of different salts share no cached keys
+};
+
+enum class AnswerReason {
+  stop,    // an end-of-generation token, a stop id or a stop text
+  length,  // max_tokens, or the context is full
+  abort,   // cancelled by its caller
+  error,
+};
+std::string_view to_string(AnswerReason reason);
+
+// A piece of an answer: text that cannot become part of a stop text any more, whole characters, and
+// the tokens since the piece before. Valid during the call.
+struct AnswerPiece {
+  std::string_view text;
+  std::span<const SampledToken> tokens;
+};
+
+// When things happened to a request: seconds of the steady clock; 0: never.
+struct AnswerTimes {
+  double arrival = 0;
+  double begin = 0;  // its first step
+  double first_token = 0;
+  double last_token = 0;
+  double end = 0;
+};
+
+struct AnswerEnd {
+  AnswerReason reason = AnswerReason::stop;
+  std::optional<Error> error;  // of AnswerReason::error
+  std::string stop;            // the stop text that ended it
+  std::optional<int32_t> stop_id;
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompt, whose keys were there
+  int64_t answer_tokens = 0;  // sampled, what ended the answer among them
+  int64_t preemptions = 0;
+  AnswerTimes times;
+};
+
+// Who receives an answer. Calls come in order, from one thread of the engine, and must not block:
+// a sink that has to wait for somebody keeps what it is given and returns.
+class AnswerSink {
+ public:
+  virtual ~AnswerSink() = default;
+  // Log-probabilities of the prompt's tokens from the second on, before the first piece; only where
+  // they were asked for.
+  virtual void on_prompt(std::span<const SampledToken> /*tokens*/) {}
+  // False ends the request, with AnswerReason::abort.
+  virtual bool on_piece(const AnswerPiece& piece) = 0;
+  // Once, last.
+  virtual void on_end(const AnswerEnd& end) = 0;
+};
+
+}  // namespace braid

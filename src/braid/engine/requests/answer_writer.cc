@@ -1,0 +1,83 @@
+#include "braid/engine/requests/answer_writer.h"
+
+#include <chrono>
+
+namespace braid {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+std::string_view to_string(AnswerReason reason) {
+  switch (reason) {
+    case AnswerReason::stop:
+      return "stop";
+    case AnswerReason::length:
+      return "length";
+    case AnswerReason::abort:
+      return "abort";
+    case AnswerReason::error:
+      return "error";
+  }
+  return "error";
+}
+
+AnswerWriter::AnswerWriter(const AnswerRequest& request, const Tokenizer& tokenizer,
+                           std::shared_ptr<AnswerSink> sink)
+    : tokenizer_(tokenizer),
+      sink_(std::move(sink)),
+      logprobs_(request.sampling.logprobs >= 0),
+      decoder_(tokenizer, {.skip_special = request.skip_special, .continuation = false}),
+      text_(request.stop, request.include_stop) {}
+
+void AnswerWriter::give(std::string_view text) {
+  if (text.empty() && tokens_.empty()) return;
+  const bool wanted = sink_->on_piece({text, tokens_});
+  tokens_.clear();
+  if (!wanted && !closed()) closed_.store(true, std::memory_order_release);
+}
+
+void AnswerWriter::token(const SampledToken& token, AnswerEnd so_far) {
+  if (closed()) return;
+  // A head may be padded with rows that no token has: such an id has no text.
+  const bool known = token.id < tokenizer_.vocab_size();
+  const std::string text = text_.push(known ? decoder_.push(token.id) : "");
+  if (logprobs_) tokens_.push_back(token);
+  if (!text_.found()) {
+    if (!text.empty()) give(text);
+    if (closed()) {
+      so_far.reason = AnswerReason::abort;
+      close(std::move(so_far));
+    }
+    return;
+  }
+  give(text);
+  so_far.reason = AnswerReason::stop;
+  so_far.stop = *text_.found();
+  close(std::move(so_far));
+}
+
+void AnswerWriter::end(AnswerEnd end) {
+  if (closed()) return;
+  if (end.reason == AnswerReason::stop || end.reason == AnswerReason::length) {
+    std::string rest = text_.push(decoder_.finish());
+    if (text_.found()) {
+      end.reason = AnswerReason::stop;
+      end.stop = *text_.found();
+    }
+    rest += text_.finish();
+    give(rest);
+  }
+  close(std::move(end));
+}
+
+void AnswerWriter::close(AnswerEnd end) {
+  end.times.end = now();
+  closed_.store(true, std::memory_order_release);
+  sink_->on_end(end);
+}
+
+}  // namespace braid

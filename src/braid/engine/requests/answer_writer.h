@@ -1,0 +1,41 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "braid/engine/requests/answer.h"
+#include "braid/engine/requests/answer_text.h"
+#include "braid/engine/requests/scheduler.h"
+
+namespace braid {
+
+// Makes the text of one request's answer and hands it to the sink. The loop's thread says which
+// tokens came; all else happens on the writer's thread.
+class AnswerWriter {
+ public:
+  AnswerWriter(const AnswerRequest& request, const Tokenizer& tokenizer,
+               std::shared_ptr<AnswerSink> sink);
+
+  // The writer's thread.
+  void prompt(std::span<const SampledToken> tokens) { sink_->on_prompt(tokens); }
+  void token(const SampledToken& token, AnswerEnd so_far);
+  // The loop ends the answer; without effect where a stop text or the sink ended it before.
+  void end(AnswerEnd end);
+
+  // Any thread: the answer has ended by its text or its sink; the loop need not go on.
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+
+ private:
+  void give(std::string_view text);
+  void close(AnswerEnd end);
+
+  const Tokenizer& tokenizer_;
+  const std::shared_ptr<AnswerSink> sink_;
+  const bool logprobs_;
+  StreamDecoder decoder_;
+  StopText text_;
+  std::vector<SampledToken> tokens_;  // since the last piece, where log-probabilities are wanted
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace braid

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+
+namespace braid {
+
+// Hands values from threads that make them to one that takes them, `capacity` at most. Closed, it
+// hands out what is left and then nothing.
+template <class T>
+class BoundedQueue {
+ public:
+  explicit BoundedQueue(size_t capacity) : capacity_(capacity) {}
+
+  // Waits for room. False, and the value is dropped, once the queue is closed.
+  bool push(T value) {
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [&] { return values_.size() < capacity_ || closed_; });
+    if (closed_) return false;
+    values_.push_back(std::move(value));
+    lock.unlock();
+    filled_.notify_one();
+    return true;
+  }
+
+  // Waits for a value; nothing once the queue is closed and empty.
+  std::optional<T> pop() {
+    std::unique_lock lock(mutex_);
+    filled_.wait(lock, [&] { return !values_.empty() || closed_; });
+    if (values_.empty()) return {};
+    std::optional<T> value(std::move(values_.front()));
+    values_.pop_front();
+    lock.unlock();
+    room_.notify_one();
+    return value;
+  }
+
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    room_.notify_all();
+    filled_.notify_all();
+  }
+
+ private:
+  const size_t capacity_;
+  std::mutex mutex_;
+  std::condition_variable room_, filled_;
+  std::deque<T> values_;
+  bool closed_ = false;
+};
+
+}  // namespace braid

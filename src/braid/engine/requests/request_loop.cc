@@ -1,0 +1,431 @@
+#include "braid/engine/requests/request_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <variant>
+
+#include "braid/base/math.h"
+#include "braid/engine/requests/answer_writer.h"
+#include "braid/engine/requests/bounded_queue.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kOutputs = 4096;  // tokens whose text is still to be made
+constexpr std::chrono::milliseconds kIdleTurn{200};
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Active {
+  Active(RequestId request_id, AnswerRequest r, const Tokenizer& tokenizer,
+         std::shared_ptr<AnswerSink> sink)
+      : id(request_id),
+        request(std::move(r)),
+        writer(request, tokenizer, std::move(sink)),
+        sampler(request.sampling) {}
+
+  const RequestId id;
+  const AnswerRequest request;
+  AnswerWriter writer;
+  // The loop's thread.
+  Sampler sampler;
+  AnswerEnd facts;                   // as far as they are known
+  std::vector<SampledToken> prompt;  // log-probabilities
+  std::vector<uint32_t> allowed;     // a mask, where ends of generation are forbidden
+};
+
+struct PromptOutput {};
+using OutputOf = std::variant<PromptOutput, SampledToken, AnswerEnd>;
+
+struct Output {
+  std::shared_ptr<Active> active;
+  OutputOf what;
+  AnswerEnd facts;
+};
+
+}  // namespace
+
+struct RequestLoop::Impl {
+  Impl(Runner& r, const Tokenizer& t, int64_t v, const SchedulerConfig& c)
+      : runner(r), tokenizer(t), vocabulary(v), config(c), scheduler(c), batch(c.page_size) {
+    for (int32_t id = 0; id < tokenizer.vocab_size() && id < vocabulary; ++id) {
+      if (tokenizer.is_end_of_generation(id)) ends.push_back(id);
+    }
+    published.last_turn = now();
+    writer_thread = std::thread([this] { write(); });
+    loop_thread = std::thread([this] { loop(); });
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    wake.notify_all();
+    loop_thread.join();
+    outputs.close();
+    writer_thread.join();
+  }
+
+  // The loop's thread.
+  void loop();
+  bool take_inbox();
+  void start(std::shared_ptr<Active> active);
+  void end(RequestId id, AnswerReason reason, std::optional<Error> error = {});
+  void turn();
+  void compute(const Step& step);
+  // The next token of a row, or nothing where the request ended by a fault of its own.
+  std::optional<SampledToken> sample(Active& active, std::span<float> logits);
+  std::span<const uint32_t> allowed(Active& active, std::span<const int32_t> generated);
+  void score_prompt(Active& active, const StepRow& row, const TensorView& logits, int64_t first);
+  void after_token(const std::shared_ptr<Active>& active, const SampledToken& token);
+  void publish();
+  void put(Output output) { outputs.push(std::move(output)); }
+  // The writer's thread.
+  void write();
+
+  Runner& runner;
+  const Tokenizer& tokenizer;
+  const int64_t vocabulary;
+  const SchedulerConfig config;
+  std::vector<int32_t> ends;  // end-of-generation ids
+
+  // The loop's thread alone.
+  Scheduler scheduler;
+  Batch batch;
+  StepCostFit fit;
+  std::map<RequestId, std::shared_ptr<Active>> active;
+  RequestStats stats;
+
+  BoundedQueue<Output> outputs{kOutputs};
+
+  mutable std::mutex mutex;
+  std::condition_variable wake, idle;
+  std::vector<std::shared_ptr<Active>> inbox;
+  std::vector<RequestId> cancels;
+  RequestId last_id = 0;
+  int64_t open = 0;  // requests whose on_end has not been called
+  bool stopping = false;
+  bool draining = false;
+  RequestStats published;
+
+  std::thread loop_thread, writer_thread;
+};
+
+void RequestLoop::Impl::loop() {
+  try {
+    while (take_inbox()) turn();
+    while (!active.empty()) end(active.begin()->first, AnswerReason::abort);
+  } catch (const std::exception& error) {
+    // A rank failed or a step ran past its deadline: the runner is of no more use.
+    const Error aborted(ErrorCode::kAborted, error.what());
+    stats.error = error.what();
+    publish();
+    take_inbox();
+    while (!active.empty()) end(active.begin()->first, AnswerReason::error, aborted);
+  }
+}
+
+// False once the loop is to end. Waits while there is nothing to do.
+bool RequestLoop::Impl::take_inbox() {
+  std::vector<std::shared_ptr<Active>> fresh;
+  std::vector<RequestId> gone;
+  {
+    std::unique_lock lock(mutex);
+    const auto due = [&] { return stopping || !inbox.empty() || !cancels.empty(); };
+    if (active.empty() && published.error.empty()) {
+      while (!wake.wait_for(lock, kIdleTurn, due)) published.last_turn = now();
+    }
+    fresh.swap(inbox);
+    gone.swap(cancels);
+    if (stopping && fresh.empty() && gone.empty()) return false;
+  }
+  for (auto& request : fresh) start(std::move(request));
+  for (const RequestId id : gone) end(id, AnswerReason::abort);
+  std::erase_if(gone, [](RequestId) { return true; });
+  for (const auto& [id, request] : active) {
+    if (request->writer.closed()) gone.push_back(id);
+  }
+  for (const RequestId id : gone) end(id, AnswerReason::abort);
+  const std::lock_guard lock(mutex);
+  return !stopping;
+}
+
+void RequestLoop::Impl::start(std::shared_ptr<Active> request) {
+  const RequestId id = request->id;
+  const AnswerRequest& r = request->request;
+  active.emplace(id, request);
+  try {
+    scheduler.submit({.id = id,
+                      .ids = r.prompt,
+                      .max_tokens = r.max_tokens > 0 ? r.max_tokens : config.max_context,
+                      .key = r.key,
+                      .salt = r.salt,
+                      .score_prompt = r.prompt_logprobs >= 0,
+                      .arrival = request->facts.times.arrival});
+  } catch (const Error& error) {
+    end(id, AnswerReason::error, error);
+  }
+}
+
+void RequestLoop::Impl::end(RequestId id, AnswerReason reason, std::optional<Error> error) {
+  const auto it = active.find(id);
+  if (it == active.end()) return;
+  const std::shared_ptr<Active> request = it->second;
+  if (scheduler.contains(id)) {
+    request->facts.preemptions = scheduler.preemptions(id);
+    scheduler.end(id);
+  }
+  active.erase(it);
+  request->facts.reason = reason;
+  request->facts.error = std::move(error);
+  put({request, request->facts, {}});
+}
+
+void RequestLoop::Impl::turn() {
+  const double begin = now();
+  const Step step = scheduler.next(begin);
+  for (const RequestId id : step.expired) {
+    end(id, AnswerReason::error,
+        Error(ErrorCode::kDeadline,
+              fmt::format("the request waited for {} s, which is the queue's time limit",
+                          config.queue_timeout_s)));
+  }
+  if (!step.empty()) {
+    compute(step);
+  } else if (!active.empty()) {
+    BRAID_CHECK(
+        std::ranges::all_of(active, [](const auto& a) { return a.second->writer.closed(); }),
+        "requests wait and no step computes any");
+  }
+  stats.last_turn = now();
+  publish();
+}
+
+void RequestLoop::Impl::compute(const Step& step) {
+  const double begin = now();
+  batch.clear();
+  for (const StepRow& row : step.rows) {
+    const Sequence& sequence = scheduler.sequence(row.id);
+    Active& request = *active.at(row.id);
+    if (request.facts.times.begin == 0) {
+      request.facts.times.begin = begin;
+      request.facts.cached_tokens = scheduler.cached_tokens(row.id);
+    }
+    batch.add(
+        std::span(sequence.ids)
+            .subspan(static_cast<size_t>(row.begin), static_cast<size_t>(row.end - row.begin)),
+        row.begin, scheduler.pages_of(row.id), row.scored);
+  }
+  const double stepping = now();
+  runner.step(batch);
+  const double stepped = now();
+  fit.add(step.tokens, step.attended, 1e3 * (stepped - stepping));
+  scheduler.set_cost(fit.cost());
+
+  const TensorView logits = batch.extents().row > 0 ? runner.logits() : TensorView{};
+  std::vector<std::pair<RequestId, std::optional<SampledToken>>> sampled;
+  std::vector<int32_t> ids;
+  int64_t next = 0;  // row of the logits
+  for (const StepRow& row : step.rows) {
+    Active& request = *active.at(row.id);
+    if (request.request.prompt_logprobs >= 0 && request.facts.times.first_token == 0) {
+      score_prompt(request, row, logits, next);
+    }
+    next += row.scored;
+    if (!row.sample) continue;
+    sampled.emplace_back(row.id, sample(request, {logits.row_as<float>(next - 1),
+                                                  static_cast<size_t>(logits.cols())}));
+    ids.push_back(sampled.back().second ? sampled.back().second->id : 0);
+  }
+  const double sampled_at = now();
+  scheduler.step_done(step, ids);
+  for (const auto& [id, token] : sampled) {
+    const auto it = active.find(id);
+    if (it == active.end()) continue;
+    const std::shared_ptr<Active> request = it->second;
+    if (token) {
+      after_token(request, *token);
+    } else {
+      end(id, AnswerReason::error, request->facts.error);
+    }
+  }
+  ++stats.steps;
+  stats.step_tokens = step.tokens;
+  stats.answer_tokens += std::ssize(ids);
+  stats.prompt_tokens += step.tokens - std::ssize(ids);
+  stats.step_seconds += stepped - stepping;
+  stats.sample_seconds += sampled_at - stepped;
+  stats.host_seconds += (stepping - begin) + (now() - sampled_at);
+}
+
+std::span<const uint32_t> RequestLoop::Impl::allowed(Active& request,
+                                                     std::span<const int32_t> generated) {
+  std::span<const uint32_t> mask;
+  if (request.request.mask) mask = request.request.mask(generated);
+  if (std::ssize(generated) >= request.request.min_tokens) return mask;
+  auto& words = request.allowed;
+  if (mask.empty()) {
+    words.assign(static_cast<size_t>(ceil_div(vocabulary, 32)), ~uint32_t{0});
+  } else {
+    words.assign(mask.begin(), mask.end());
+  }
+  const auto forbid = [&](int32_t id) {
+    words[static_cast<size_t>(id / 32)] &= ~(uint32_t{1} << (id % 32));
+  };
+  for (const int32_t id : ends) forbid(id);
+  for (const int32_t id : request.request.stop_ids) forbid(id);
+  return words;
+}
+
+std::optional<SampledToken> RequestLoop::Impl::sample(Active& request, std::span<float> logits) {
+  const std::span<const int32_t> ids = scheduler.sequence(request.id).ids;
+  const std::span<const int32_t> generated = ids.subspan(request.request.prompt.size());
+  try {
+    return request.sampler.sample(logits, request.request.prompt, generated,
+                                  allowed(request, generated));
+  } catch (const Error& error) {
+    request.facts.error = error;  // its own fault: nobody else is touched
+    return {};
+  }
+}
+
+void RequestLoop::Impl::score_prompt(Active& request, const StepRow& row, const TensorView& logits,
+                                     int64_t first) {
+  const std::vector<int32_t>& prompt = request.request.prompt;
+  if (row.begin == 0) request.prompt.clear();  // it was preempted, and begins again
+  for (int64_t i = 0; i < row.scored; ++i) {
+    const int64_t next = row.end - row.scored + i + 1;
+    if (next >= std::ssize(prompt)) break;
+    const std::span<const float> values(logits.row_as<float>(first + i),
+                                        static_cast<size_t>(logits.cols()));
+    request.prompt.push_back(log_probability(values, prompt[static_cast<size_t>(next)],
+                                             request.request.prompt_logprobs));
+  }
+}
+
+void RequestLoop::Impl::after_token(const std::shared_ptr<Active>& request,
+                                    const SampledToken& token) {
+  const AnswerRequest& r = request->request;
+  AnswerEnd& facts = request->facts;
+  const double time = now();
+  if (facts.times.first_token == 0) {
+    facts.times.first_token = time;
+    if (r.prompt_logprobs >= 0) put({request, PromptOutput{}, {}});
+  }
+  facts.times.last_token = time;
+  ++facts.answer_tokens;
+  const bool known = token.id < tokenizer.vocab_size();
+  const bool end_id = std::ranges::find(r.stop_ids, token.id) != r.stop_ids.end();
+  if (end_id || (!r.ignore_eos && known && tokenizer.is_end_of_generation(token.id))) {
+    if (end_id) facts.stop_id = token.id;
+    return end(request->id, AnswerReason::stop);
+  }
+  put({request, token, facts});
+  const Sequence& sequence = scheduler.sequence(request->id);
+  if (std::ssize(sequence.ids) - std::ssize(r.prompt) >= sequence.max_tokens) {
+    end(request->id, AnswerReason::length);
+  }
+}
+
+void RequestLoop::Impl::publish() {
+  stats.scheduler = scheduler.counts();
+  stats.oldest_wait = scheduler.oldest_wait(now());
+  stats.cost = fit.cost();
+  const std::lock_guard lock(mutex);
+  published = stats;
+}
+
+void RequestLoop::Impl::write() {
+  while (std::optional<Output> output = outputs.pop()) {
+    Active& request = *output->active;
+    if (std::holds_alternative<PromptOutput>(output->what)) {
+      request.writer.prompt(request.prompt);
+    } else if (const auto* token = std::get_if<SampledToken>(&output->what)) {
+      request.writer.token(*token, std::move(output->facts));
+    } else {
+      request.writer.end(std::get<AnswerEnd>(std::move(output->what)));
+      {
+        const std::lock_guard lock(mutex);
+        --open;
+      }
+      idle.notify_all();
+    }
+    wake.notify_one();
+  }
+}
+
+RequestLoop::RequestLoop(Runner& runner, const Tokenizer& tokenizer, int64_t vocabulary,
+                         const SchedulerConfig& config)
+    : impl_(std::make_unique<Impl>(runner, tokenizer, vocabulary, config)) {}
+
+RequestLoop::~RequestLoop() = default;
+
+RequestId RequestLoop::submit(AnswerRequest request, std::shared_ptr<AnswerSink> sink) {
+  check(request.sampling);
+  Scheduler::check_prompt(impl_->config, std::ssize(request.prompt));
+  for (const int32_t id : request.prompt) {
+    if (id < 0 || id >= impl_->vocabulary) {
+      fail(ErrorCode::kInvalidArgument, "token id {} in the prompt, the vocabulary has 0 to {}", id,
+           impl_->vocabulary - 1);
+    }
+  }
+  for (const int32_t id : request.stop_ids) {
+    if (id < 0 || id >= impl_->vocabulary) {
+      fail(ErrorCode::kInvalidArgument, "stop token id {}, the vocabulary has 0 to {}", id,
+           impl_->vocabulary - 1);
+    }
+  }
+  for (const std::string& stop : request.stop) {
+    if (stop.empty()) fail(ErrorCode::kInvalidArgument, "a stop text is empty");
+  }
+  std::unique_lock lock(impl_->mutex);
+  const RequestStats& stats = impl_->published;
+  if (!stats.error.empty()) fail(ErrorCode::kAborted, "the engine has ended: {}", stats.error);
+  if (impl_->draining || impl_->stopping) {
+    fail(ErrorCode::kAborted, "the engine takes no new requests: it is ending");
+  }
+  const auto waiting = stats.scheduler.waiting + std::ssize(impl_->inbox);
+  if (waiting >= impl_->config.max_waiting) {
+    fail(ErrorCode::kResource, "{} requests wait already, the queue holds {}", waiting,
+         impl_->config.max_waiting);
+  }
+  const RequestId id = ++impl_->last_id;
+  const auto active =
+      std::make_shared<Active>(id, std::move(request), impl_->tokenizer, std::move(sink));
+  active->facts.times.arrival = now();
+  active->facts.prompt_tokens = std::ssize(active->request.prompt);
+  impl_->inbox.push_back(active);
+  ++impl_->open;
+  lock.unlock();
+  impl_->wake.notify_one();
+  return id;
+}
+
+void RequestLoop::cancel(RequestId id) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->cancels.push_back(id);
+  }
+  impl_->wake.notify_one();
+}
+
+bool RequestLoop::drain(double seconds) {
+  std::unique_lock lock(impl_->mutex);
+  impl_->draining = true;
+  return impl_->idle.wait_for(lock, std::chrono::duration<double>(seconds),
+                              [&] { return impl_->open == 0; });
+}
+
+RequestStats RequestLoop::stats() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->published;
+}
+
+}  // namespace braid

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <memory>
+
+#include "braid/engine/requests/answer.h"
+#include "braid/engine/requests/scheduler.h"
+#include "braid/engine/runner.h"
+#include "braid/io/tokenizer.h"
+
+namespace braid {
+
+// What a loop does and has done, for metrics and health.
+struct RequestStats {
+  Scheduler::Counts scheduler;
+  int64_t steps = 0;
+  int64_t prompt_tokens = 0;  // computed, so far
+  int64_t answer_tokens = 0;  // sampled, so far
+  int64_t step_tokens = 0;    // of the last step
+  double step_seconds = 0;    // of all steps: the runner's time
+  double host_seconds = 0;    // of all steps: this thread's time beside the runner's and sampling
+  double sample_seconds = 0;  // of all steps: choosing tokens
+  double last_turn = 0;       // when the loop last ended a step or an idle turn, steady clock
+  double oldest_wait = 0;     // seconds
+  StepCost cost;
+  std::string error;  // what ended the loop; empty: it lives
+};
+
+// Answers many requests at once: one thread owns the runner, the KV pages and the order of steps;
+// a second one makes text of tokens while the next step computes. All functions may be called from
+// any thread.
+class RequestLoop {
+ public:
+  // `config`'s pages, page size and context are those of the runner's cache. Runner and tokenizer
+  // outlive the loop; nobody else steps the runner meanwhile. `vocabulary`: rows of the model's
+  // head.
+  RequestLoop(Runner& runner, const Tokenizer& tokenizer, int64_t vocabulary,
+              const SchedulerConfig& config);
+  // Ends all requests with AnswerReason::abort.
+  ~RequestLoop();
+
+  // Accepts a request; the sink hears of it from now on until on_end. Fails, and the sink hears
+  // nothing: with kInvalidArgument where the request is wrong or can never fit, with kResource
+  // where too many requests wait, with kAborted where the loop drains or has ended.
+  RequestId submit(AnswerRequest request, std::shared_ptr<AnswerSink> sink);
+
+  // Ends a request with AnswerReason::abort, before the next step. Unknown ids are no fault: a
+  // request may have ended meanwhile.
+  void cancel(RequestId id);
+
+  // Takes no new requests and waits until all have ended. False: they had not after `seconds`.
+  bool drain(double seconds);
+
+  RequestStats stats() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace braid

@@ -1,0 +1,350 @@
+#include "braid/engine/requests/scheduler.h"
+
+#include <algorithm>
+
+#include "braid/base/error.h"
+#include "braid/base/math.h"
+
+namespace braid {
+namespace {
+
+constexpr int kPatience = 3;          // steps that may pass without a token of a prompt
+constexpr double kMeanWeight = 0.05;  // of one more answer in the mean length of answers
+
+int64_t keys_attended(int64_t begin, int64_t end) {
+  return (end - begin) * (begin + end + 1) / 2;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerConfig& config)
+    : config_(config), store_(config.pages, config.page_size, config.prefix_cache) {
+  BRAID_CHECK(config.pages > 0 && config.page_size > 0 && config.max_context > 0);
+  if (config.max_running < 1) {
+    fail(ErrorCode::kInvalidArgument, "{} sequences at once, wanted at least 1",
+         config.max_running);
+  }
+  if (config.max_step_tokens < config.max_running + config.page_size) {
+    fail(ErrorCode::kInvalidArgument,
+         "a step of {} tokens at most, wanted at least {}: one for each of {} sequences and a page "
+         "of {} of a prompt",
+         config.max_step_tokens, config.max_running + config.page_size, config.max_running,
+         config.page_size);
+  }
+}
+
+Scheduler::Entry& Scheduler::at(RequestId id) {
+  const auto it = entries_.find(id);
+  BRAID_CHECK(it != entries_.end(), "no request {}", id);
+  return it->second;
+}
+
+const Scheduler::Entry& Scheduler::at(RequestId id) const {
+  return const_cast<Scheduler*>(this)->at(id);
+}
+
+void Scheduler::check_prompt(const SchedulerConfig& config, int64_t prompt) {
+  if (prompt == 0) fail(ErrorCode::kInvalidArgument, "the prompt is empty: it has no tokens");
+  if (prompt < config.room()) return;
+  fail(ErrorCode::kInvalidArgument,
+       "the prompt has {} tokens, the {} holds {}: at most {} fit with room for an answer", prompt,
+       config.room() < config.max_context ? "KV cache" : "context", config.room(),
+       config.room() - 1);
+}
+
+void Scheduler::submit(Sequence sequence) {
+  const int64_t prompt = std::ssize(sequence.ids);
+  check_prompt(config_, prompt);
+  BRAID_CHECK(sequence.max_tokens > 0 && !entries_.contains(sequence.id) &&
+              (entries_.empty() || entries_.rbegin()->first < sequence.id));
+  const int64_t waiting =
+      std::ranges::count_if(entries_, [](const auto& entry) { return !entry.second.running(); });
+  if (waiting >= config_.max_waiting) {
+    fail(ErrorCode::kResource, "{} requests wait already, the queue holds {}", waiting,
+         config_.max_waiting);
+  }
+  sequence.max_tokens = std::min(sequence.max_tokens, config_.room() - prompt);
+  if (!served_.contains(sequence.key)) {
+    // A key that comes later starts level with the one that was served least.
+    const auto least =
+        std::ranges::min_element(served_, {}, [](const auto& entry) { return entry.second; });
+    served_[sequence.key] = least == served_.end() ? 0 : least->second;
+  }
+  const RequestId id = sequence.id;
+  entries_.emplace(id, Entry{.sequence = std::move(sequence), .holding = {}, .prompt = prompt});
+}
+
+bool Scheduler::end(RequestId id) {
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return false;
+  Entry& entry = it->second;
+  if (entry.begun) {
+    mean_answer_ += kMeanWeight * (static_cast<double>(entry.answer()) - mean_answer_);
+  }
+  store_.close(entry.holding);
+  const std::string key = entry.sequence.key;
+  entries_.erase(it);
+  const auto same_key = [&](const auto& other) { return other.second.sequence.key == key; };
+  if (std::ranges::none_of(entries_, same_key)) served_.erase(key);
+  return true;
+}
+
+Step Scheduler::next(double now) {
+  Step step;
+  preempted_now_ = false;
+  expire(now, step);
+  add_decodes(step);
+  add_prompts(step);
+  return step;
+}
+
+void Scheduler::expire(double now, Step& step) {
+  if (config_.queue_timeout_s <= 0) return;
+  for (const auto& [id, entry] : entries_) {
+    if (!entry.begun && now - entry.sequence.arrival > config_.queue_timeout_s) {
+      step.expired.push_back(id);
+    }
+  }
+  for (const RequestId id : step.expired) end(id);
+}
+
+bool Scheduler::preempt() {
+  Entry* victim = nullptr;
+  bool oldest = true;
+  for (auto& [id, entry] : entries_) {
+    if (!entry.running()) continue;
+    if (!oldest && (victim == nullptr || entry.computed <= victim->computed)) victim = &entry;
+    oldest = false;
+  }
+  if (victim == nullptr) return false;
+  store_.close(victim->holding);
+  victim->computed = 0;
+  ++victim->preemptions;
+  ++counts_.preemptions;
+  preempted_now_ = true;
+  return true;
+}
+
+void Scheduler::add_decodes(Step& step) {
+  for (auto& [id, entry] : entries_) {
+    if (!entry.decodes() || entry.done()) continue;
+    while (entry.running() && !store_.grow(entry.holding, entry.computed + 1)) {
+      BRAID_CHECK(preempt(), "one sequence alone does not fit in {} pages", config_.pages);
+    }
+  }
+  for (auto& [id, entry] : entries_) {
+    if (entry.decodes() && !entry.done()) add_row(step, entry, 1);
+  }
+}
+
+std::vector<Scheduler::Entry*> Scheduler::prompts_by_age() {
+  std::vector<Entry*> prompts;
+  for (auto& [id, entry] : entries_) {
+    if (!entry.decodes() && !entry.done()) prompts.push_back(&entry);
+  }
+  std::ranges::stable_sort(prompts, {},
+                           [&](const Entry* entry) { return served_.at(entry->sequence.key); });
+  return prompts;
+}
+
+int64_t Scheduler::promised_pages() const {
+  int64_t pages = 0;
+  for (const auto& [id, entry] : entries_) {
+    if (!entry.running()) continue;
+    pages += std::max<int64_t>(
+        0, ceil_div(entry.size(), config_.page_size) - std::ssize(entry.holding.pages));
+  }
+  return pages;
+}
+
+int64_t Scheduler::expected_growth() const {
+  int64_t pages = 0;
+  for (const auto& [id, entry] : entries_) {
+    if (!entry.running()) continue;
+    const int64_t more = std::clamp<int64_t>(static_cast<int64_t>(mean_answer_) - entry.answer(), 1,
+                                             entry.sequence.max_tokens);
+    pages += ceil_div(entry.size() + more, config_.page_size) -
+             ceil_div(entry.size(), config_.page_size);
+  }
+  return pages;
+}
+
+bool Scheduler::reuses(const Entry& entry) {
+  return !entry.sequence.score_prompt || entry.answer() > 0;
+}
+
+bool Scheduler::admit(Entry& entry) {
+  if (preempted_now_) return false;  // those that run need what there is
+  const auto running =
+      std::ranges::count_if(entries_, [](const auto& other) { return other.second.running(); });
+  if (running >= config_.max_running) return false;
+  const int64_t others = promised_pages() + (running == 0 ? 0 : expected_growth());
+  KvHolding found = store_.open(entry.sequence.salt);
+  const int64_t computed = reuses(entry) ? store_.find(found, entry.sequence.ids) : 0;
+  const int64_t wanted = ceil_div(entry.size() + 1, config_.page_size) - std::ssize(found.pages);
+  if (wanted + others > store_.available()) {
+    store_.close(found);
+    return false;
+  }
+  entry.holding = std::move(found);
+  entry.computed = computed;
+  if (!entry.begun) {
+    entry.cached = computed;
+    counts_.prefix_queries += entry.size();
+    counts_.prefix_hits += computed;
+  }
+  return true;
+}
+
+bool Scheduler::follows(Entry& entry, std::span<Entry* const> others) {
+  if (!config_.prefix_cache || !reuses(entry)) return false;
+  if (entry.computed % config_.page_size != 0) return false;
+  const int64_t before = entry.computed;
+  entry.computed = std::max(before, store_.find(entry.holding, entry.sequence.ids));
+  if (!entry.begun) entry.cached = entry.computed;
+  counts_.prefix_hits += entry.computed - before;
+  const auto page = [&](const Entry& e) {
+    return std::span(e.sequence.ids)
+        .subspan(static_cast<size_t>(e.computed))
+        .first(static_cast<size_t>(std::min(config_.page_size, e.left())));
+  };
+  if (entry.left() <= config_.page_size) return false;
+  return std::ranges::any_of(others, [&](const Entry* other) {
+    return other->computed == entry.computed && other->holding.root == entry.holding.root &&
+           other->holding.path == entry.holding.path &&
+           std::ranges::equal(page(*other), page(entry));
+  });
+}
+
+int64_t Scheduler::chunk_of(const Entry& entry, int64_t given, int64_t share,
+                            const Step& planned) const {
+  const int64_t begin = entry.computed + given;
+  int64_t end = std::min(begin + share, entry.size());
+  if (!reuses(entry)) {
+    end = std::min({end, entry.computed + config_.max_scored, entry.prompt});
+  }
+  const auto too_long = [&] {
+    return config_.max_step_ms > 0 &&
+           cost_.of(planned.tokens + end - begin, planned.attended + keys_attended(begin, end)) >
+               config_.max_step_ms;
+  };
+  // A chunk ends on a page border or with the sequence, wherever a prompt is cut.
+  const auto border = [&](int64_t token) { return token / config_.page_size * config_.page_size; };
+  if (end < entry.size()) end = border(end);
+  while (end > begin && too_long()) end = border(end - 1);
+  return std::max<int64_t>(end - begin, 0);
+}
+
+void Scheduler::add_prompts(Step& step) {
+  std::vector<Entry*> by_age = prompts_by_age();
+  // Whoever finds no pages keeps those behind from taking them.
+  bool blocked = false;
+  std::erase_if(by_age, [&](Entry* entry) {
+    if (entry->running()) return false;
+    blocked = blocked || !admit(*entry);
+    return blocked;
+  });
+  std::vector<Entry*> fresh;
+  for (Entry* entry : by_age) {
+    if (!follows(*entry, fresh)) fresh.push_back(entry);
+  }
+  if (fresh.empty()) return;
+
+  std::vector<Entry*> by_left = fresh;
+  std::ranges::stable_sort(by_left, {}, [](const Entry* entry) { return entry->left(); });
+  std::map<const Entry*, int64_t> chunks;
+  int64_t left = std::max(config_.max_step_tokens - step.tokens, config_.page_size);
+  Step planned = {.tokens = step.tokens, .attended = step.attended};
+  const auto deal = [&](std::span<Entry* const> prompts, int64_t share) {
+    for (Entry* entry : prompts) {
+      int64_t& chunk = chunks[entry];
+      const int64_t n = chunk_of(*entry, chunk, std::min(share, left), planned);
+      const int64_t begin = entry->computed + chunk;
+      chunk += n;
+      share -= n;
+      left -= n;
+      planned.tokens += n;
+      planned.attended += keys_attended(begin, begin + n);
+    }
+  };
+  deal(by_left, left / 2);
+  deal(fresh, left);
+
+  const int64_t before = step.tokens;
+  for (Entry* entry : fresh) {
+    if (chunks[entry] > 0) add_row(step, *entry, chunks[entry]);
+  }
+  steps_without_prompt_ = step.tokens > before ? 0 : steps_without_prompt_ + 1;
+  if (steps_without_prompt_ > kPatience || step.rows.empty()) force_prompt(step, fresh);
+}
+
+void Scheduler::force_prompt(Step& step, std::span<Entry* const> prompts) {
+  for (Entry* entry : prompts) {
+    if (!entry->running()) continue;
+    const int64_t n =
+        std::min(config_.page_size - entry->computed % config_.page_size, entry->left());
+    while (!add_row(step, *entry, n)) {
+      // Prompts hold all pages and none is done: one gives its own up, for the oldest.
+      if (!step.rows.empty() || !preempt() || !entry->running()) break;
+    }
+    if (!step.rows.empty()) break;
+  }
+  steps_without_prompt_ = 0;
+}
+
+bool Scheduler::add_row(Step& step, Entry& entry, int64_t tokens) {
+  const int64_t end = entry.computed + tokens;
+  if (!store_.grow(entry.holding, end)) return false;
+  const bool last = end == entry.size();
+  const bool scored = !reuses(entry) && entry.computed < entry.prompt;
+  step.rows.push_back({.id = entry.sequence.id,
+                       .begin = entry.computed,
+                       .end = end,
+                       .scored = scored ? tokens
+                                 : last ? 1
+                                        : 0,
+                       .sample = last});
+  step.tokens += tokens;
+  step.attended += keys_attended(entry.computed, end);
+  entry.begun = true;
+  return true;
+}
+
+void Scheduler::step_done(const Step& step, std::span<const int32_t> tokens) {
+  size_t next = 0;
+  for (const StepRow& row : step.rows) {
+    Entry& entry = at(row.id);
+    BRAID_CHECK(entry.computed == row.begin, "request {} has {} computed tokens, not {}", row.id,
+                entry.computed, row.begin);
+    entry.computed = row.end;
+    store_.keep(entry.holding, entry.sequence.ids, row.end);
+    served_.at(entry.sequence.key) += static_cast<double>(row.end - row.begin);
+    if (row.sample) entry.sequence.ids.push_back(tokens[next++]);
+  }
+  BRAID_CHECK(next == tokens.size(), "{} tokens for {} rows that sample", tokens.size(), next);
+}
+
+Scheduler::Counts Scheduler::counts() const {
+  Counts counts = counts_;
+  for (const auto& [id, entry] : entries_) ++(entry.running() ? counts.running : counts.waiting);
+  counts.evictions = store_.evictions();
+  counts.pages = store_.counts();
+  return counts;
+}
+
+double Scheduler::oldest_wait(double now) const {
+  for (const auto& [id, entry] : entries_) {
+    if (!entry.running()) return now - entry.sequence.arrival;
+  }
+  return 0;
+}
+
+void Scheduler::check() const {
+  std::vector<const KvHolding*> holdings;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.running()) holdings.push_back(&entry.holding);
+  }
+  store_.check(holdings);
+}
+
+}  // namespace braid

@@ -1,0 +1,164 @@
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "braid/engine/kv/kv_store.h"
+#include "braid/engine/requests/step_cost.h"
+
+namespace braid {
+
+using RequestId = uint64_t;
+
+struct SchedulerConfig {
+  int64_t pages = 0;         // of the KV cache
+  int64_t page_size = 64;    // tokens
+  int64_t max_context = 0;   // tokens of one sequence
+  int64_t max_running = 32;  // sequences that have pages, at most
+  int64_t max_step_tokens = 512;
+  double max_step_ms = 0;      // what a step may take by its StepCost; 0: no such limit
+  int64_t max_waiting = 1024;  // requests that wait for pages, at most
+  double queue_timeout_s = 0;  // a request that waited longer for its first step ends; 0: never
+  int64_t max_scored = 64;     // rows of logits of a scored prompt, in one step
+  bool prefix_cache = true;
+
+  // Tokens that one sequence can have.
+  int64_t room() const { return std::min(max_context, pages * page_size); }
+};
+
+// What the order of steps depends on, of one request.
+struct Sequence {
+  RequestId id = 0;
+  std::vector<int32_t> ids;   // the prompt, then the answer
+  int64_t max_tokens = 0;     // of the answer, at least 1
+  std::string key;            // of whom it is: steps are shared fairly among keys
+  std::string salt;           // sequences of different salts share no pages
+  bool score_prompt = false;  // logits of every token of the prompt are wanted
+  double arrival = 0;         // seconds
+};
+
+// One sequence's part of a step: tokens [begin, end) of its ids.
+struct StepRow {
+  RequestId id = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t scored = 0;   // logits of the last `scored` tokens are wanted
+  bool sample = false;  // the token after `end` is chosen from the last logits
+};
+
+struct Step {
+  std::vector<StepRow> rows;       // decodes first
+  std::vector<RequestId> expired;  // ended here: they waited too long
+  int64_t tokens = 0;
+  int64_t attended = 0;  // keys that the tokens attend to, in all
+
+  bool empty() const { return rows.empty(); }
+};
+
+// The order of steps over many requests: which sequences compute which tokens next, given the free
+// pages. Knows no model, no clock and no thread: the caller gives the time and computes the steps.
+// Each step: decodes first; what is left of the budget goes to prompts in chunks that end on page
+// borders, half of it to the oldest prompts and half to those with the fewest tokens left. Short of
+// pages, cached prefixes go first; then whoever has the fewest computed tokens gives up all of its
+// pages, never the oldest, and computes them again later. Not for several threads.
+class Scheduler {
+ public:
+  explicit Scheduler(const SchedulerConfig& config);
+
+  // Fails with kInvalidArgument where a prompt of so many tokens can never fit.
+  static void check_prompt(const SchedulerConfig& config, int64_t prompt);
+
+  // Accepts a request. Fails with kInvalidArgument where it can never fit, saying what would, and
+  // with kResource where too many requests wait.
+  void submit(Sequence sequence);
+
+  // Ends a request at any time between steps; its full pages stay cached. False: no such request.
+  bool end(RequestId id);
+
+  // What to compute now. Call step_done() before the next call.
+  Step next(double now);
+
+  // The step ended without an error; `tokens` [rows that sample] are their next tokens. Sequences
+  // stay until end() even when they have all their tokens: they get no further row.
+  void step_done(const Step& step, std::span<const int32_t> tokens);
+
+  void set_cost(const StepCost& cost) { cost_ = cost; }
+
+  const Sequence& sequence(RequestId id) const { return at(id).sequence; }
+  std::span<const int32_t> pages_of(RequestId id) const { return at(id).holding.pages; }
+  int64_t cached_tokens(RequestId id) const { return at(id).cached; }  // found when it first began
+  int64_t preemptions(RequestId id) const { return at(id).preemptions; }
+  bool contains(RequestId id) const { return entries_.contains(id); }
+
+  struct Counts {
+    int64_t running = 0;
+    int64_t waiting = 0;
+    int64_t preemptions = 0;     // so far
+    int64_t prefix_queries = 0;  // tokens looked for in the prefix cache, so far
+    int64_t prefix_hits = 0;     // and found
+    int64_t evictions = 0;       // cached pages given up, so far
+    KvStore::Counts pages;
+  };
+  Counts counts() const;
+  // The longest wait of a request that has not begun, seconds; 0 where none waits.
+  double oldest_wait(double now) const;
+  // Fails with a broken invariant unless every page is exactly in one place.
+  void check() const;
+
+ private:
+  struct Entry {
+    Sequence sequence;
+    KvHolding holding;     // empty: it waits
+    int64_t prompt = 0;    // tokens of the prompt
+    int64_t computed = 0;  // tokens whose keys are in the cache
+    int64_t cached = 0;
+    int64_t preemptions = 0;
+    bool begun = false;  // had a row in some step
+
+    int64_t size() const { return std::ssize(sequence.ids); }
+    int64_t left() const { return size() - computed; }
+    int64_t answer() const { return size() - prompt; }
+    bool done() const { return answer() >= sequence.max_tokens; }
+    bool running() const { return !holding.empty(); }
+    bool decodes() const { return running() && left() == 1 && answer() > 0; }
+  };
+
+  Entry& at(RequestId id);
+  const Entry& at(RequestId id) const;
+  // Requests that compute a prompt or wait to, in the order of their keys' shares, then of age.
+  std::vector<Entry*> prompts_by_age();
+  void expire(double now, Step& step);
+  void add_decodes(Step& step);
+  void add_prompts(Step& step);
+  // Gives up the pages of the sequence that loses least. False: only the oldest is left.
+  bool preempt();
+  bool admit(Entry& entry);
+  // Takes pages that others have computed since; then whether one of `others`, which are in this
+  // step, computes the very next page.
+  bool follows(Entry& entry, std::span<Entry* const> others);
+  // Whether a prompt's tokens may come from the prefix cache: not where their logits are wanted.
+  static bool reuses(const Entry& entry);
+  int64_t promised_pages() const;
+  int64_t expected_growth() const;
+  // How many of `share` tokens a prompt can use behind the `given` ones that it has in this step.
+  int64_t chunk_of(const Entry& entry, int64_t given, int64_t share, const Step& planned) const;
+  // A step without a token of a prompt, once too often: the oldest that can gets a page's worth.
+  void force_prompt(Step& step, std::span<Entry* const> prompts);
+  // False, and nothing changed, where too few pages are left.
+  bool add_row(Step& step, Entry& entry, int64_t tokens);
+
+  const SchedulerConfig config_;
+  StepCost cost_;
+  KvStore store_;
+  std::map<RequestId, Entry> entries_;    // by age: ids rise
+  std::map<std::string, double> served_;  // tokens computed, by key, of keys with requests
+  double mean_answer_ = 128;              // tokens of answers that ended, lately
+  Counts counts_;                         // what only adds up
+  bool preempted_now_ = false;            // the step at hand took pages from a sequence
+  int steps_without_prompt_ = 0;          // in a row, while prompts were there
+};
+
+}  // namespace braid

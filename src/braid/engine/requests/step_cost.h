@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+namespace braid {
+
+// What a step takes, as a linear model of its size: milliseconds.
+struct StepCost {
+  double step_ms = 0;   // of a step, whatever its size
+  double token_ms = 0;  // of each token
+  double key_ms = 0;    // of each key that a token attends to
+
+  double of(int64_t tokens, int64_t attended) const {
+    return step_ms + token_ms * static_cast<double>(tokens) +
+           key_ms * static_cast<double>(attended);
+  }
+};
+
+// Fits a StepCost to steps that ran, the latest counting most. Least squares with forgetting, all
+// coefficients at least 0; before the first steps all are 0.
+class StepCostFit {
+ public:
+  void add(int64_t tokens, int64_t attended, double ms);
+  const StepCost& cost() const { return cost_; }
+
+ private:
+  static constexpr double kKeep = 0.98;  // weight of what was known, per step
+
+  double products_[3][3] = {};  // sums of x x^T, x = (1, tokens, attended)
+  double answers_[3] = {};      // sums of x ms
+  StepCost cost_;
+};
+
+}  // namespace braid
