@@ -44,6 +44,8 @@ int64_t gpu_context(const EngineConfig& config, const Model& model) {
   return context;
 }
 
+}  // namespace
+
 EngineConfig complete(EngineConfig config, const Model& model) {
   if (config.tp < 1) {
     fail(ErrorCode::kInvalidArgument, "{} parallelism over {} ranks, wanted at least 1",
@@ -64,7 +66,28 @@ EngineConfig complete(EngineConfig config, const Model& model) {
   return config;
 }
 
-}  // namespace
+CacheShape cache_shape(const EngineConfig& config, const Model& model) {
+  const int64_t pages = ceil_div(config.max_context, kPageSize);
+  CacheShape cache = {.pages = config.sequences * pages,
+                      .page_size = kPageSize,
+                      .pages_per_sequence = pages,
+                      .kv_dtype = *config.kv_dtype};
+  if (config.device.cuda) cache.activations = DType::bf16;
+  return cache;
+}
+
+RunnerConfig runner_config(const EngineConfig& config, const CacheShape& cache) {
+  return {.device = config.device,
+          .tp = config.tp,
+          .threads = config.threads,
+          .sp = config.sp,
+          .cache = cache,
+          .schedule = config.schedule,
+          .links = config.links,
+          .profile = config.profile,
+          .on_step = config.on_step,
+          .communication = config.communication};
+}
 
 std::string_view to_string(FinishReason reason) {
   return reason == FinishReason::stop ? "stop" : "length";
@@ -75,21 +98,7 @@ Engine::Engine(const Model& model, const Tokenizer* tokenizer, const EngineConfi
       tokenizer_(tokenizer),
       config_(complete(config, model)),
       pages_(config_.sequences * ceil_div(config_.max_context, kPageSize), kPageSize) {
-  CacheShape cache = {.pages = pages_.total(),
-                      .page_size = kPageSize,
-                      .pages_per_sequence = ceil_div(config_.max_context, kPageSize),
-                      .kv_dtype = *config_.kv_dtype};
-  if (config_.device.cuda) cache.activations = DType::bf16;
-  runner_ = std::make_unique<Runner>(model, RunnerConfig{.device = config_.device,
-                                                         .tp = config_.tp,
-                                                         .threads = config_.threads,
-                                                         .sp = config_.sp,
-                                                         .cache = cache,
-                                                         .schedule = config_.schedule,
-                                                         .links = config_.links,
-                                                         .profile = config_.profile,
-                                                         .on_step = config_.on_step,
-                                                         .communication = config_.communication});
+  runner_ = std::make_unique<Runner>(model, runner_config(config_, cache_shape(config_, model)));
 }
 
 void Engine::check_prompt(const Request& request) const {
@@ -123,7 +132,7 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
   const int64_t limit = request.max_tokens > 0 ? std::min(request.max_tokens, room) : room;
 
   StreamDecoder decoder(*tokenizer_, {.skip_special = true, .continuation = request.continuation});
-  StopText text(request.stop, on_text);
+  StopText text(request.stop);
   std::optional<Conversation> own;
   Conversation& kept = request.conversation ? *request.conversation : own.emplace(pages_);
   KvLease& lease = kept.lease_;
@@ -161,6 +170,11 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
                                     .mask = request.mask}},
                      .limit = limit,
                      .trace = static_cast<bool>(config_.on_loop)});
+  // False once the listener has had enough.
+  const auto give = [&](const std::string& piece) {
+    result.text += piece;
+    return piece.empty() || !on_text || on_text(piece);
+  };
   bool going = true;
   while (going && std::ssize(result.ids) < limit) {
     const SampledToken& token = loop->next()[0];
@@ -175,14 +189,16 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
     // The keys of a token are there once the next one was made.
     if (!result.ids.empty()) kept.ids_.push_back(result.ids.back());
     result.ids.push_back(token.id);
-    if (!text.push(known ? decoder.push(token.id) : "")) {
+    if (!give(text.push(known ? decoder.push(token.id) : "")) || text.found()) {
       result.reason = FinishReason::stop;
       going = false;
     }
     if (request.sampling.logprobs >= 0) result.sampled.push_back(token);
   }
-  if (going) text.finish(decoder.finish());
-  result.text = text.take();
+  if (going) {
+    give(text.push(decoder.finish()));
+    give(text.finish());
+  }
   result.timings.decode_seconds = seconds_since(start) - result.timings.ttft_ms / 1e3;
   finish(*loop);
   return result;

@@ -49,6 +49,13 @@ class Conversation {
   std::vector<int32_t> ids_;
 };
 
+// A configuration with nothing left to choose. Fails with kInvalidArgument on ranks or threads that
+// cannot be.
+EngineConfig complete(EngineConfig config, const Model& model);
+// The cache of one sequence at full context, `sequences` times.
+CacheShape cache_shape(const EngineConfig& complete, const Model& model);
+RunnerConfig runner_config(const EngineConfig& complete, const CacheShape& cache);
+
 struct Request {
   std::vector<int32_t> prompt;  // at least one id
   int64_t max_tokens = 0;       // 0: until the context is full

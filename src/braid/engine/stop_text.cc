@@ -2,33 +2,44 @@
 
 #include <algorithm>
 
+#include "braid/base/error.h"
+
 namespace braid {
 
-bool StopText::push(std::string_view piece) {
-  text_ += piece;
-  size_t first = std::string::npos;
-  size_t hold = 0;  // bytes at the end that may be the start of a stop text
+StopText::StopText(std::vector<std::string> stops, bool include)
+    : stops_(std::move(stops)), include_(include) {
+  for (const std::string& stop : stops_) BRAID_CHECK(!stop.empty(), "an empty stop text");
+}
+
+std::string StopText::push(std::string_view piece) {
+  if (found_) return {};
+  held_ += piece;
+  size_t at = std::string::npos;
   for (const std::string& stop : stops_) {
-    first = std::min(first, text_.find(stop, given_ - std::min(given_, stop.size())));
-    for (size_t n = std::min(stop.size() - 1, text_.size()); n > hold; --n) {
-      if (text_.ends_with(std::string_view(stop).substr(0, n))) hold = n;
+    const size_t begin = held_.find(stop);
+    if (begin < at || (begin == at && begin != std::string::npos && stop.size() < found_->size())) {
+      at = begin;
+      found_ = stop;
     }
   }
-  if (first == std::string::npos) return give(text_.size() - hold);
-  text_.resize(first);
-  give(first);
-  return false;
+  if (found_) {
+    held_.resize(at + (include_ ? found_->size() : 0));
+    return std::exchange(held_, {});
+  }
+  // The longest end of the text with which a stop text may begin stays.
+  size_t hold = 0;
+  for (const std::string& stop : stops_) {
+    for (size_t n = std::min(stop.size() - 1, held_.size()); n > hold; --n) {
+      if (held_.ends_with(std::string_view(stop).substr(0, n))) hold = n;
+    }
+  }
+  std::string certain = held_.substr(0, held_.size() - hold);
+  held_.erase(0, certain.size());
+  return certain;
 }
 
-void StopText::finish(std::string_view rest) {
-  if (push(rest)) give(text_.size());
-}
-
-bool StopText::give(size_t end) {
-  if (end <= given_) return true;
-  const std::string_view fresh = std::string_view(text_).substr(given_, end - given_);
-  given_ = end;
-  return !on_text_ || on_text_(fresh);
+std::string StopText::finish() {
+  return std::exchange(held_, {});
 }
 
 }  // namespace braid

@@ -1,35 +1,33 @@
 #pragma once
 
-#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace braid {
 
-// Collects the text of an answer: gives out what cannot become part of a stop text any more. Of
-// stop texts that the same piece completes the one that begins first ends the answer.
+// Cuts an answer's text, which comes piece by piece, at its first stop text. Of stop texts that the
+// same piece completes the one that begins first ends the answer, of those the shortest. Gives out
+// text as soon as it cannot become part of a stop text any more.
 class StopText {
  public:
-  using OnText = std::function<bool(std::string_view text)>;  // false: enough
+  // No stop text is empty. With `include` the one that ends the answer is part of it.
+  explicit StopText(std::vector<std::string> stops, bool include = false);
 
-  // `stops` and `on_text`, which may be empty, outlive it.
-  StopText(const std::vector<std::string>& stops, const OnText& on_text)
-      : stops_(stops), on_text_(on_text) {}
+  // Text that is certain now. After a stop text was found there is no more.
+  std::string push(std::string_view piece);
+  // The answer ends without a stop text: what was held back.
+  std::string finish();
 
-  // False when a stop text was completed or the listener has had enough.
-  bool push(std::string_view piece);
-  // The last piece, behind which nothing comes: all of the text is given out.
-  void finish(std::string_view rest);
-  std::string take() { return std::move(text_); }
+  // The stop text that ended the answer.
+  const std::optional<std::string>& found() const { return found_; }
 
  private:
-  bool give(size_t end);
-
-  const std::vector<std::string>& stops_;
-  const OnText& on_text_;
-  std::string text_;
-  size_t given_ = 0;
+  const std::vector<std::string> stops_;
+  const bool include_;
+  std::string held_;  // text not given out yet
+  std::optional<std::string> found_;
 };
 
 }  // namespace braid

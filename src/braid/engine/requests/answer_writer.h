@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "braid/engine/requests/answer.h"
-#include "braid/engine/requests/answer_text.h"
-#include "braid/engine/requests/scheduler.h"
+#include "braid/engine/stop_text.h"
+#include "braid/io/tokenizer.h"
 
 namespace braid {
 

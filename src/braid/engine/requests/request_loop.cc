@@ -183,6 +183,7 @@ void RequestLoop::Impl::end(RequestId id, AnswerReason reason, std::optional<Err
     scheduler.end(id);
   }
   active.erase(it);
+  publish();  // before the sink hears of it: whoever then asks sees its pages free
   request->facts.reason = reason;
   request->facts.error = std::move(error);
   put({request, request->facts, {}});

@@ -1,0 +1,160 @@
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "braid/commands.h"
+#include "braid/engine/requests/kv_room.h"
+#include "braid/options.h"
+#include "braid/server/server.h"
+#include "braid/text_io.h"
+
+namespace braid::app {
+namespace {
+
+struct ServeOptions {
+  server::ServerConfig server;
+  ParallelOptions parallel;
+  std::string kv_memory = "auto", log = "text", key_file;
+  bool no_prefix_cache = false;
+};
+
+void say(const std::string& line) {
+  std::fprintf(stderr, "braid: %s\n", line.c_str());
+}
+
+// Signals that end the server arrive here, whichever thread is running.
+class EndSignals {
+ public:
+  EndSignals() {
+    sigemptyset(&set_);
+    for (const int signal : {SIGINT, SIGTERM}) sigaddset(&set_, signal);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+  }
+  // The signal that came within `ms`; 0: none.
+  int wait(int ms) {
+    const timespec time{ms / 1000, ms % 1000 * 1000000L};
+    const int signal = sigtimedwait(&set_, nullptr, &time);
+    return signal > 0 ? signal : 0;
+  }
+
+ private:
+  sigset_t set_;
+};
+
+void serve(ServeOptions& options) {
+  EndSignals signals;  // before any thread is made, so that all of them leave these signals alone
+  server::ServerConfig& config = options.server;
+  const auto bytes = parse_size(options.kv_memory);
+  if (!bytes) {
+    fail(ErrorCode::kInvalidArgument,
+         "--kv-memory is '{}', wanted auto or a size such as 512M or 8G", options.kv_memory);
+  }
+  config.kv_bytes = *bytes;
+  if (options.log == "json") config.log = server::LogFormat::json;
+  if (options.log == "none") config.log = server::LogFormat::none;
+  if (!options.key_file.empty()) config.keys = server::read_api_keys(options.key_file);
+  config.scheduler.prefix_cache = !options.no_prefix_cache;
+  config.version = BRAID_VERSION;
+  ParallelRun parallel(options.parallel, {config.model});
+  const int64_t context = config.engine.max_context;
+  config.engine = parallel.engine_config();
+  config.engine.max_context = context;
+  server::Server server(config, say);
+  say(fmt::format("listening at http://{}:{}, loading {}", config.http.host, server.port(),
+                  config.model));
+  server.load();
+  say("ready");
+  int signal = 0;
+  while (signal == 0) {
+    signal = signals.wait(100);
+    if (const std::string error = server.error(); !error.empty()) {
+      fail(ErrorCode::kAborted, "the engine has ended: {}", error);
+    }
+  }
+  say(fmt::format("ending: running answers have {} s, a second signal ends them",
+                  config.drain_seconds));
+  std::thread second([&] {
+    while (signals.wait(1000) == 0) {
+    }
+    std::_Exit(1);
+  });
+  second.detach();
+  if (!server.drain()) say("some answers were cut off");
+  std::fflush(nullptr);
+  std::_Exit(0);
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app) {
+  auto* command = app.add_subcommand("serve", "Serves a model over HTTP, as OpenAI's API");
+  const auto o = std::make_shared<ServeOptions>();
+  server::ServerConfig& c = o->server;
+  c.http.port = 8000;
+  add_model(*command, c.model);
+  command->add_option("--host", c.http.host, "address to listen at; 0.0.0.0: all")
+      ->capture_default_str();
+  command->add_option("--port", c.http.port, "0: any free one")->capture_default_str();
+  command->add_option("--served-model-name", c.name, "the model's name for clients");
+  command->add_option("--api-key-file", o->key_file,
+                      "keys, one a line: \"name: key\" or a key alone");
+  command
+      ->add_option("--max-running,--max-num-seqs", c.scheduler.max_running,
+                   "sequences computed at once")
+      ->capture_default_str();
+  command
+      ->add_option("--max-step-tokens,--max-num-batched-tokens", c.scheduler.max_step_tokens,
+                   "tokens of one step at most")
+      ->capture_default_str();
+  command
+      ->add_option("--max-step-ms", c.scheduler.max_step_ms,
+                   "time of one step at most, as far as prompts can be cut; 0: no limit")
+      ->capture_default_str();
+  command
+      ->add_option("--max-model-len", c.engine.max_context,
+                   "tokens of one sequence; 0: what the model and the memory allow")
+      ->capture_default_str();
+  command
+      ->add_option("--kv-memory", o->kv_memory,
+                   "of the KV cache: auto (a quarter of what is free) or a size, 8G")
+      ->capture_default_str();
+  command
+      ->add_option("--max-waiting,--max-num-queued-reqs", c.scheduler.max_waiting,
+                   "requests that wait at most; more get 429")
+      ->capture_default_str();
+  command
+      ->add_option("--queue-timeout", c.scheduler.queue_timeout_s,
+                   "seconds that a request may wait to begin, then 503; 0: no limit")
+      ->capture_default_str();
+  command
+      ->add_option("--drain-timeout", c.drain_seconds, "seconds for running answers after SIGTERM")
+      ->capture_default_str();
+  command->add_flag("--no-prefix-cache", o->no_prefix_cache, "compute every prompt whole");
+  command->add_option("--log", o->log, "text, json or none")->capture_default_str();
+  command
+      ->add_option("--metrics-prefix", c.metrics_prefix,
+                   "of /metrics; vllm makes its dashboards fit")
+      ->capture_default_str();
+  add_parallel(*command, o->parallel);
+  command->footer(
+      "Examples:\n"
+      "  braid serve -m model.gguf\n"
+      "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+      "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]}'");
+  command->callback([o] {
+    require_between("--port", o->server.http.port, 0, 65535);
+    require_between("--max-running", o->server.scheduler.max_running, 1, 4096);
+    require_between("--max-step-tokens", o->server.scheduler.max_step_tokens, 1, kMostTokens);
+    require_between("--max-model-len", o->server.engine.max_context, 0, kMostTokens);
+    require_between("--max-waiting", o->server.scheduler.max_waiting, 1, 1 << 20);
+    if (o->log != "text" && o->log != "json" && o->log != "none") {
+      fail(ErrorCode::kInvalidArgument, "--log is '{}', wanted text, json or none", o->log);
+    }
+    serve(*o);
+  });
+}
+
+}  // namespace braid::app

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "braid/model/model.h"
+
+namespace braid {
+
+// What a KV cache for many requests is given, and what follows from it.
+struct KvRoomRequest {
+  int64_t bytes_free = 0;      // of the memory where it will lie
+  int64_t bytes_wanted = 0;    // for the cache; 0: at most a quarter of what is free
+  int64_t token_bytes = 0;     // keys and values of one token, all layers
+  int64_t page_size = 64;      // tokens
+  int64_t context = 0;         // tokens of one sequence, wanted or the model's
+  bool context_named = false;  // the user asked for this context
+  int64_t sequences = 1;       // at once
+};
+
+struct KvRoom {
+  int64_t pages = 0;
+  int64_t context = 0;  // tokens of one sequence: no more than the pages hold
+};
+
+// Pages for all sequences at full context, or as many as fit. Fails with kResource where not even a
+// sequence of two pages fits, or less than a context that the user named: says what a context of
+// this length takes, what is there, and which options change either.
+KvRoom kv_room(const KvRoomRequest& request);
+
+// Bytes of keys and values of one token over all layers.
+int64_t kv_token_bytes(const ModelConfig& config, DType dtype);
+
+// Memory that this process can still take: what the machine has available, less where its cgroup
+// allows less.
+int64_t available_memory();
+
+// "512M", "4GiB", "1.5g" or bytes; 0 for "auto". Nothing where the text is no size.
+std::optional<int64_t> parse_size(std::string_view text);
+
+}  // namespace braid

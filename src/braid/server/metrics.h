@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "braid/engine/requests/request_loop.h"
+
+namespace braid::server {
+
+// Counters and histograms for Prometheus. Names and buckets are vLLM's behind a prefix, so that
+// dashboards made for vLLM fit. Any thread.
+class Metrics {
+ public:
+  // `prefix` without its colon: "braid" gives braid:num_requests_running.
+  Metrics(const std::string& prefix, const std::string& model);
+  ~Metrics();
+
+  void rejected();                           // a request that was not accepted
+  void accepted(int n, int64_t max_tokens);  // a request's choices and limit
+  void token_gap(double seconds);            // between two pieces of one answer
+  void ended(const AnswerEnd& end);
+
+  // The text format, with the loop's own numbers as they are now.
+  std::string text(const RequestStats& stats);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace braid::server

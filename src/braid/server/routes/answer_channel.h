@@ -1,0 +1,63 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "braid/engine/requests/answer.h"
+
+namespace braid::server {
+
+// A piece of one of the answers to a request, or its end.
+struct AnswerEvent {
+  int index = 0;  // of the choice
+  std::string text;
+  std::vector<SampledToken> tokens;
+  std::vector<SampledToken> prompt;  // log-probabilities of the prompt, once
+  std::optional<AnswerEnd> end;
+};
+
+// Brings events from the engine's threads to the connection that waits for them. Holds at most
+// `max_bytes` of text: whoever reads slower loses its request, not the server's memory.
+class AnswerChannel {
+ public:
+  AnswerChannel(int64_t max_bytes, std::function<void()> wake)
+      : max_bytes_(max_bytes), wake_(std::move(wake)) {}
+
+  // False once the limit is passed.
+  bool push(AnswerEvent event);
+  std::optional<AnswerEvent> pop();
+  bool overflown() const;
+
+ private:
+  const int64_t max_bytes_;
+  const std::function<void()> wake_;
+  mutable std::mutex mutex_;
+  std::deque<AnswerEvent> events_;
+  int64_t bytes_ = 0;
+  bool overflown_ = false;
+};
+
+// Puts one choice's answer into the channel.
+class ChannelSink : public AnswerSink {
+ public:
+  ChannelSink(std::shared_ptr<AnswerChannel> channel, int index,
+              std::function<void(double gap)> on_gap)
+      : channel_(std::move(channel)), index_(index), on_gap_(std::move(on_gap)) {}
+
+  void on_prompt(std::span<const SampledToken> tokens) override;
+  bool on_piece(const AnswerPiece& piece) override;
+  void on_end(const AnswerEnd& end) override;
+
+ private:
+  const std::shared_ptr<AnswerChannel> channel_;
+  const int index_;
+  const std::function<void(double)> on_gap_;
+  double last_ = 0;  // when the last piece came
+};
+
+}  // namespace braid::server

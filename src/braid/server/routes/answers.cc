@@ -1,0 +1,237 @@
+#include "braid/server/routes/answers.h"
+
+#include <fmt/format.h>
+
+#include "braid/server/routes/answer_form.h"
+#include "braid/server/routes/request_parts.h"
+#include "braid/server/schema/endpoints.h"
+
+namespace braid::server {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr int64_t kMaxBuffered = int64_t{4} << 20;  // bytes that a slow reader may leave unread
+constexpr double kCommentSeconds = 5;               // proxies close a connection that says nothing
+
+struct StreamOptions {
+  bool stream = false;
+  bool usage = false;
+  bool usage_always = false;
+};
+
+StreamOptions stream_options(const Body& body) {
+  StreamOptions options{.stream = body.boolean("stream", false)};
+  const Json* given = body.find("stream_options");
+  if (given == nullptr) return options;
+  if (!options.stream) Body::fail("stream_options", "stream_options goes with stream: true");
+  const auto flag = [&](const char* name) {
+    const auto it = given->find(name);
+    if (it == given->end() || it->is_null()) return false;
+    if (!it->is_boolean())
+      Body::fail("stream_options", fmt::format("stream_options.{} is no boolean", name));
+    return it->get<bool>();
+  };
+  options.usage = flag("include_usage");
+  options.usage_always = flag("continuous_usage_stats");
+  return options;
+}
+
+// Requests of one exchange; those that have not ended are cancelled when it ends.
+class Submitted {
+ public:
+  explicit Submitted(RequestLoop& loop) : loop_(loop) {}
+  ~Submitted() {
+    for (const auto& [index, id] : open_) loop_.cancel(id);
+  }
+  Submitted(const Submitted&) = delete;
+  Submitted& operator=(const Submitted&) = delete;
+
+  void add(int index, RequestId id) { open_[index] = id; }
+  void ended(int index) { open_.erase(index); }
+  bool empty() const { return open_.empty(); }
+
+ private:
+  RequestLoop& loop_;
+  std::map<int, RequestId> open_;
+};
+
+// A finish_reason as clients know it.
+std::string_view reason_of(const AnswerEnd& end) {
+  return end.reason == AnswerReason::length ? "length" : "stop";
+}
+
+// Computes all choices and answers, whole or as a stream.
+asio::awaitable<void> run(Service& service, Exchange& exchange, std::vector<AnswerRequest> requests,
+                          int choices_per_prompt, StreamOptions options, const AnswerForm& form) {
+  std::vector<Choice> choices(requests.size());
+  const auto channel = std::make_shared<AnswerChannel>(kMaxBuffered, exchange.waker());
+  Submitted submitted(service.loop);
+  service.metrics.accepted(choices_per_prompt, requests[0].max_tokens);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const int index = static_cast<int>(i);
+    const auto sink = std::make_shared<ChannelSink>(
+        channel, index, [&metrics = service.metrics](double gap) { metrics.token_gap(gap); });
+    try {
+      submitted.add(index, service.loop.submit(std::move(requests[i]), sink));
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kResource) service.metrics.rejected();
+      throw;
+    }
+  }
+  const auto chunk = [&](Json choice) -> std::string {
+    Json object = form.head(true);
+    object["choices"] = Json::array({std::move(choice)});
+    if (options.usage_always) {
+      object["usage"] = usage_of(choices, choices_per_prompt);
+    } else if (options.usage) {
+      object["usage"] = nullptr;
+    }
+    return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  bool begun = false;
+  // The stream begins with the first event, so that whatever fails before has a status of its own.
+  const auto begin = [&]() -> asio::awaitable<void> {
+    begun = true;
+    co_await exchange.begin_events();
+    for (size_t i = 0; i < choices.size(); ++i) {
+      Json first = form.first(static_cast<int>(i));
+      if (!first.is_null()) co_await exchange.event(chunk(std::move(first)));
+    }
+  };
+
+  while (!submitted.empty()) {
+    std::optional<AnswerEvent> event = channel->pop();
+    if (!event) {
+      co_await exchange.wait(kCommentSeconds);
+      if (exchange.gone()) co_return;
+      if (channel->overflown()) throw ApiError(503, "the client reads too slowly");
+      event = channel->pop();
+    }
+    if (!event) {
+      // Nothing came for a while: proxies have to see a sign of life.
+      if (options.stream && !begun) co_await begin();
+      if (options.stream) co_await exchange.comment();
+      continue;
+    }
+    const int index = event->index;
+    Choice& choice = choices[static_cast<size_t>(index)];
+    if (event->end) {
+      submitted.ended(index);
+      choice.end = event->end;
+      service.metrics.ended(*event->end);
+      if (event->end->error) throw ApiError(*event->end->error);
+      if (event->end->reason == AnswerReason::abort)
+        throw ApiError(503, "the request was ended by the server");
+      if (!options.stream) continue;
+      if (!begun) co_await begin();
+      co_await exchange.event(chunk(form.last(index, reason_of(*choice.end))));
+      continue;
+    }
+    choice.text += event->text;
+    if (options.stream) {
+      if (!begun) co_await begin();
+      Json piece = form.piece(index, *event, choice);
+      if (!piece.is_null()) co_await exchange.event(chunk(std::move(piece)));
+      continue;
+    }
+    choice.tokens.insert(choice.tokens.end(), event->tokens.begin(), event->tokens.end());
+    if (!event->prompt.empty()) choice.prompt_tokens = std::move(event->prompt);
+  }
+  const Json usage = usage_of(choices, choices_per_prompt);
+  exchange.note =
+      fmt::format("prompt {} tokens ({} cached), answer {}", usage["prompt_tokens"].get<int64_t>(),
+                  usage["prompt_tokens_details"]["cached_tokens"].get<int64_t>(),
+                  usage["completion_tokens"].get<int64_t>());
+  if (options.stream) {
+    if (options.usage) {
+      Json last = form.head(true);
+      last["choices"] = Json::array();
+      last["usage"] = usage;
+      co_await exchange.event(last.dump());
+    }
+    co_await exchange.event("[DONE]");
+    co_await exchange.end_events();
+    co_return;
+  }
+  Json object = form.head(false);
+  object["choices"] = Json::array();
+  for (size_t i = 0; i < choices.size(); ++i) {
+    object["choices"].push_back(
+        form.whole(static_cast<int>(i), choices[i], reason_of(*choices[i].end)));
+  }
+  object["usage"] = usage;
+  co_await exchange.json(200, object);
+}
+
+// A request for each choice of each prompt. Every choice of a seed has a seed of its own.
+std::vector<AnswerRequest> choices_of(const AnswerRequest& base,
+                                      std::vector<std::vector<int32_t>> prompts, int n) {
+  constexpr uint64_t kSeedStep = 0x9e3779b97f4a7c55u;
+  std::vector<AnswerRequest> all;
+  for (std::vector<int32_t>& prompt : prompts) {
+    for (int i = 0; i < n; ++i) {
+      all.push_back(base);
+      all.back().prompt = prompt;
+      all.back().sampling.seed = base.sampling.seed + static_cast<uint64_t>(i) * kSeedStep;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+asio::awaitable<void> chat_completions(Service& service, Exchange& exchange) {
+  const Body body(exchange.body(), chat_fields());
+  check_model(service, body);
+  const StreamOptions options = stream_options(body);
+  AnswerRequest base = answer_request(service, body);
+  base.key = exchange.client;
+  const bool logprobs = body.boolean("logprobs", false);
+  if (logprobs) base.sampling.logprobs = static_cast<int>(body.integer("top_logprobs", 0));
+  if (!logprobs && body.integer("top_logprobs", 0) > 0) {
+    Body::fail("top_logprobs", "top_logprobs goes with logprobs: true");
+  }
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    if (body.integer(name) == 0) Body::fail(name, fmt::format("{} is 0, wanted at least 1", name));
+  }
+  const int n = static_cast<int>(body.integer("n", 1));
+  const ChatForm form(service, exchange.id, logprobs);
+  std::vector<std::vector<int32_t>> prompts(1, chat_prompt(service, body));
+  co_await run(service, exchange, choices_of(base, std::move(prompts), n), n, options, form);
+}
+
+asio::awaitable<void> completions(Service& service, Exchange& exchange) {
+  const Body body(exchange.body(), completion_fields());
+  check_model(service, body);
+  const StreamOptions options = stream_options(body);
+  AnswerRequest base = answer_request(service, body);
+  base.key = exchange.client;
+  const auto logprobs = body.integer("logprobs");
+  const bool echo = body.boolean("echo", false);
+  const bool answer = body.integer("max_tokens") != 0;
+  if (!answer && !echo)
+    Body::fail("max_tokens", "max_tokens is 0: without echo there is nothing to answer");
+  if (!answer) base.max_tokens = 1;  // a step has to end the prompt; its token is dropped
+  if (logprobs) base.sampling.logprobs = static_cast<int>(*logprobs);
+  if (logprobs && echo) base.prompt_logprobs = static_cast<int>(*logprobs);
+  std::vector<std::vector<int32_t>> prompts;
+  TextForm::Echo echoes;
+  for (TextPrompt& prompt : text_prompts(service, *body.find("prompt"))) {
+    if (echo) {
+      echoes.texts.push_back(std::move(prompt.text));
+      echoes.ids.push_back(prompt.ids);
+    }
+    prompts.push_back(std::move(prompt.ids));
+  }
+  const int n = static_cast<int>(body.integer("n", 1));
+  if (prompts.size() * static_cast<size_t>(n) > 2048) {
+    Body::fail("n",
+               fmt::format("{} prompts with {} choices each: at most 2048 answers in one request",
+                           prompts.size(), n));
+  }
+  const TextForm form(service, exchange.id, logprobs.has_value(), n, std::move(echoes), answer);
+  co_await run(service, exchange, choices_of(base, std::move(prompts), n), n, options, form);
+}
+
+}  // namespace braid::server

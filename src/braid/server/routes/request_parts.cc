@@ -1,0 +1,187 @@
+#include "braid/server/routes/request_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <random>
+
+namespace braid::server {
+namespace {
+
+constexpr size_t kMostStops = 16;
+constexpr size_t kMostPrompts = 2048;
+
+std::string text_of(const Json& content, const std::string& where) {
+  if (content.is_string()) return content.get<std::string>();
+  if (content.is_null()) return "";
+  if (!content.is_array())
+    Body::fail("messages", where + ".content is neither a text nor a list of parts");
+  std::string text;
+  for (const Json& part : content) {
+    const std::string type = part.is_object() && part.contains("type") && part["type"].is_string()
+                                 ? part["type"].get<std::string>()
+                                 : "";
+    if (type != "text") {
+      Body::fail("messages",
+                 fmt::format("{}.content has a part of type '{}': this model takes text alone",
+                             where, type));
+    }
+    const auto it = part.find("text");
+    if (it == part.end() || !it->is_string())
+      Body::fail("messages", where + ".content has a text part without text");
+    text += it->get<std::string>();
+  }
+  return text;
+}
+
+std::vector<std::string> stops_of(const Body& body) {
+  const Json* stop = body.find("stop");
+  if (stop == nullptr) return {};
+  std::vector<std::string> stops;
+  for (const Json& text : stop->is_array() ? *stop : Json::array({*stop})) {
+    if (!text.is_string() || text.get<std::string>().empty()) {
+      Body::fail("stop", "stop has something other than texts of at least one character");
+    }
+    stops.push_back(text.get<std::string>());
+  }
+  if (stops.size() > kMostStops)
+    Body::fail("stop",
+               fmt::format("stop has {} texts, at most {} are allowed", stops.size(), kMostStops));
+  return stops;
+}
+
+std::vector<std::pair<int32_t, float>> bias_of(const Body& body, int64_t vocabulary) {
+  const Json* bias = body.find("logit_bias");
+  if (bias == nullptr) return {};
+  std::vector<std::pair<int32_t, float>> all;
+  for (const auto& [key, value] : bias->items()) {
+    int32_t id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0 || id >= vocabulary) {
+      Body::fail("logit_bias",
+                 fmt::format("logit_bias names the token '{}', wanted ids from 0 to {}", key,
+                             vocabulary - 1));
+    }
+    if (!value.is_number() || !(value.get<double>() >= -100 && value.get<double>() <= 100)) {
+      Body::fail("logit_bias",
+                 fmt::format("logit_bias of token {} is no number from -100 to 100", key));
+    }
+    all.emplace_back(id, value.get<float>());
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<ChatMessage> messages_of(const Json& messages) {
+  if (messages.empty()) Body::fail("messages", "messages is empty, wanted at least one");
+  std::vector<ChatMessage> all;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json& message = messages[i];
+    const std::string where = fmt::format("messages[{}]", i);
+    if (!message.is_object()) Body::fail("messages", where + " is no object");
+    const auto role = message.find("role");
+    if (role == message.end() || !role->is_string())
+      Body::fail("messages", where + ".role is missing");
+    std::string name = role->get<std::string>();
+    static constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant",
+                                                  "tool"};
+    if (std::ranges::find(kRoles, name) == std::end(kRoles)) {
+      Body::fail("messages",
+                 fmt::format("{}.role is '{}', wanted system, developer, user, assistant or tool",
+                             where, name));
+    }
+    if (const auto calls = message.find("tool_calls");
+        calls != message.end() && !calls->is_null() && !calls->empty()) {
+      Body::fail("messages", where + ".tool_calls: this server does not support tools");
+    }
+    if (name == "developer") name = "system";  // templates do not know the newer name
+    const auto content = message.find("content");
+    if (content == message.end()) Body::fail("messages", where + ".content is missing");
+    all.push_back({std::move(name), text_of(*content, where)});
+  }
+  return all;
+}
+
+std::vector<int32_t> chat_prompt(const Service& service, const Body& body) {
+  if (service.chat == nullptr) {
+    throw ApiError(400, "the model " + service.name + " has no chat template: use /v1/completions");
+  }
+  if (const Json* kwargs = body.find("chat_template_kwargs");
+      kwargs != nullptr && !kwargs->empty()) {
+    Body::fail("chat_template_kwargs",
+               "chat_template_kwargs: this server does not support variables of the template");
+  }
+  return service.chat->encode(messages_of(*body.find("messages")));
+}
+
+std::vector<TextPrompt> text_prompts(const Service& service, const Json& prompt) {
+  const auto of_text = [&](const Json& text) {
+    return TextPrompt{service.tokenizer().encode(text.get<std::string>()), text.get<std::string>()};
+  };
+  const auto of_ids = [&](const Json& list) {
+    TextPrompt one{ids_of(list, "prompt", service.vocabulary()), ""};
+    for (const int32_t id : one.ids) {
+      if (id >= service.tokenizer().vocab_size()) continue;
+      one.text += service.tokenizer().bytes(id);
+    }
+    return one;
+  };
+  if (prompt.is_string()) return {of_text(prompt)};
+  if (prompt.empty()) Body::fail("prompt", "prompt is an empty list");
+  if (prompt.size() > kMostPrompts && !prompt[0].is_number()) {
+    Body::fail("prompt", fmt::format("prompt has {} prompts, at most {} are allowed", prompt.size(),
+                                     kMostPrompts));
+  }
+  if (prompt[0].is_number()) return {of_ids(prompt)};
+  std::vector<TextPrompt> all;
+  for (const Json& one : prompt) {
+    if (one.is_string()) {
+      all.push_back(of_text(one));
+    } else if (one.is_array() && !one.empty()) {
+      all.push_back(of_ids(one));
+    } else {
+      Body::fail("prompt", "prompt has something other than texts and lists of token ids");
+    }
+  }
+  return all;
+}
+
+AnswerRequest answer_request(const Service& service, const Body& body) {
+  const SamplingParams& otherwise = service.defaults;
+  AnswerRequest request;
+  SamplingParams& s = request.sampling;
+  s.temperature = static_cast<float>(body.number("temperature", otherwise.temperature));
+  s.top_p = static_cast<float>(body.number("top_p", otherwise.top_p));
+  s.top_k = static_cast<int32_t>(std::max<int64_t>(0, body.integer("top_k", otherwise.top_k)));
+  s.min_p = static_cast<float>(body.number("min_p", otherwise.min_p));
+  s.frequency_penalty = static_cast<float>(body.number("frequency_penalty", 0));
+  s.presence_penalty = static_cast<float>(body.number("presence_penalty", 0));
+  s.repetition_penalty =
+      static_cast<float>(body.number("repetition_penalty", otherwise.repetition_penalty));
+  s.logit_bias = bias_of(body, service.vocabulary());
+  // A seed that nobody named differs each time.
+  s.seed = body.integer("seed") ? static_cast<uint64_t>(*body.integer("seed"))
+                                : (uint64_t{std::random_device{}()} << 32 | std::random_device{}());
+  request.min_tokens = body.integer("min_tokens", 0);
+  request.max_tokens = body.integer("max_completion_tokens", body.integer("max_tokens", 0));
+  request.stop = stops_of(body);
+  if (const Json* ids = body.find("stop_token_ids"))
+    request.stop_ids = ids_of(*ids, "stop_token_ids", service.vocabulary());
+  request.include_stop = body.boolean("include_stop_str_in_output", false);
+  request.ignore_eos = body.boolean("ignore_eos", false);
+  request.skip_special = body.boolean("skip_special_tokens", true);
+  request.salt = body.string("cache_salt").value_or("");
+  return request;
+}
+
+void check_model(const Service& service, const Body& body) {
+  const auto name = body.string("model");
+  if (!name || name->empty() || *name == service.name) return;
+  throw ApiError(
+      404, fmt::format("the model '{}' is not here; the served one is '{}'", *name, service.name),
+      "model");
+}
+
+}  // namespace braid::server

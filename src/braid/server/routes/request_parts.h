@@ -1,0 +1,28 @@
+#pragma once
+
+#include "braid/server/schema/fields.h"
+#include "braid/server/service.h"
+
+namespace braid::server {
+
+// The messages of a body as the chat template takes them. Fails with ApiError 400 on a role or a
+// content that is not known, naming the message.
+std::vector<ChatMessage> messages_of(const Json& messages);
+
+// Prompt ids of messages. Fails with ApiError 400 where the model has no chat template.
+std::vector<int32_t> chat_prompt(const Service& service, const Body& body);
+
+// A prompt of a completion: its ids and, for echo, its text.
+struct TextPrompt {
+  std::vector<int32_t> ids;
+  std::string text;
+};
+std::vector<TextPrompt> text_prompts(const Service& service, const Json& prompt);
+
+// What answers have in common, by the body's fields: all but the prompt.
+AnswerRequest answer_request(const Service& service, const Body& body);
+
+// Fails with ApiError 404 where a body names another model than the served one.
+void check_model(const Service& service, const Body& body);
+
+}  // namespace braid::server

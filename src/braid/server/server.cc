@@ -1,0 +1,174 @@
+#include "braid/server/server.h"
+
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "braid/base/math.h"
+#include "braid/engine/requests/kv_room.h"
+
+namespace braid::server {
+namespace {
+
+constexpr int64_t kPageSize = 64;
+
+std::string now_text() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  std::tm tm{};
+  gmtime_r(&seconds, &tm);
+  char text[32];
+  const size_t n = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
+  return fmt::format("{}.{:03}Z", std::string_view(text, n), ms);
+}
+
+// A model's own name: of its folder or file, without the ending.
+std::string name_of(const std::string& path) {
+  const std::filesystem::path p = std::filesystem::path(path).lexically_normal();
+  const std::filesystem::path last = p.has_filename() ? p.filename() : p.parent_path().filename();
+  return last.extension() == ".gguf" ? last.stem().string() : last.string();
+}
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(ServerConfig c, Say s)
+      : config(std::move(c)),
+        say(std::move(s)),
+        router(config.keys, config.version),
+        http(std::make_unique<HttpServer>(
+            config.http, [this](Exchange& exchange) { return router.handle(exchange); },
+            [this](const Exchange& exchange, int status, double seconds) {
+              log(exchange, status, seconds);
+            })) {}
+  ~Impl() {
+    http.reset();     // no exchange asks for anything any more
+    service.reset();  // before the loop that it names
+  }
+
+  void load();
+  void log(const Exchange& exchange, int status, double seconds);
+
+  ServerConfig config;
+  const Say say;
+  Router router;
+  std::unique_ptr<HttpServer> http;
+  std::optional<LoadedModel> loaded;
+  std::unique_ptr<Runner> runner;
+  std::optional<Metrics> metrics;
+  std::unique_ptr<RequestLoop> loop;
+  std::optional<Service> service;
+  std::mutex log_mutex;
+};
+
+void Server::Impl::load() {
+  if (config.engine.sp) {
+    fail(ErrorCode::kUnsupported, "the server does not divide prompts over ranks: leave --sp out");
+  }
+  loaded.emplace(config.model);
+  const Model& model = loaded->model;
+  EngineConfig engine = complete(config.engine, model);
+  CacheShape cache = cache_shape(engine, model);
+  const bool named = config.engine.max_context > 0;
+  const KvRoom room = kv_room({.bytes_free = available_memory(),
+                               .bytes_wanted = config.kv_bytes,
+                               .token_bytes = kv_token_bytes(model.config(), cache.kv_dtype),
+                               .page_size = kPageSize,
+                               .context = engine.max_context,
+                               .context_named = named,
+                               .sequences = config.scheduler.max_running});
+  cache.pages = room.pages;
+  cache.page_size = kPageSize;
+  cache.pages_per_sequence = ceil_div(room.context, kPageSize);
+  SchedulerConfig limits = config.scheduler;
+  limits.pages = room.pages;
+  limits.page_size = kPageSize;
+  limits.max_context = room.context;
+  runner = std::make_unique<Runner>(model, runner_config(engine, cache));
+  loop = std::make_unique<RequestLoop>(*runner, loaded->tokenizer, model.config().V, limits);
+  const std::string name = config.name.empty() ? name_of(config.model) : config.name;
+  metrics.emplace(config.metrics_prefix, name);
+  service.emplace(Service{
+      .loaded = *loaded,
+      .loop = *loop,
+      .chat = chat_template_source(model.file()) ? std::make_unique<ChatPrompt>(*loaded) : nullptr,
+      .name = name,
+      .max_context = room.context,
+      .defaults = config.defaults,
+      .metrics = *metrics,
+      .created = std::chrono::duration_cast<std::chrono::seconds>(
+                     std::chrono::system_clock::now().time_since_epoch())
+                     .count()});
+  say(fmt::format(
+      "model {}: context {} tokens, KV cache {} pages of {} tokens ({:.1f} MiB), {} sequences at "
+      "once, steps of {} tokens at most{}",
+      name, room.context, room.pages, kPageSize,
+      static_cast<double>(room.pages * kPageSize * kv_token_bytes(model.config(), cache.kv_dtype)) /
+          (1 << 20),
+      limits.max_running, limits.max_step_tokens, limits.prefix_cache ? "" : ", no prefix cache"));
+  const SamplingParams& d = config.defaults;
+  say(
+      fmt::format("sampling unless a request says otherwise: temperature {}, top_p {}, top_k {}, "
+                  "min_p {}, repetition_penalty {}",
+                  d.temperature, d.top_p, d.top_k, d.min_p, d.repetition_penalty));
+  if (service->chat == nullptr)
+    say("the model has no chat template: /v1/chat/completions answers 400");
+  router.serve(*service);
+}
+
+void Server::Impl::log(const Exchange& exchange, int status, double seconds) {
+  if (config.log == LogFormat::none) return;
+  const std::string_view traceparent = exchange.header("traceparent");
+  std::string line;
+  if (config.log == LogFormat::json) {
+    Json entry = {{"time", now_text()}, {"method", exchange.method()}, {"path", exchange.path()},
+                  {"status", status},   {"seconds", seconds},          {"request_id", exchange.id}};
+    if (!exchange.client.empty()) entry["client"] = exchange.client;
+    if (!exchange.note.empty()) entry["note"] = exchange.note;
+    if (!traceparent.empty()) entry["traceparent"] = traceparent;
+    line = entry.dump(-1, ' ', false, Json::error_handler_t::replace);
+  } else {
+    line = fmt::format("{} {} {} {} {:.3f} s {}{}{}", now_text(), exchange.method(),
+                       exchange.path(), status, seconds, exchange.id,
+                       exchange.client.empty() ? "" : " " + exchange.client,
+                       exchange.note.empty() ? "" : ": " + exchange.note);
+  }
+  const std::lock_guard lock(log_mutex);
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+Server::Server(ServerConfig config, Say say)
+    : impl_(std::make_unique<Impl>(std::move(config), std::move(say))) {}
+
+Server::~Server() = default;
+
+int Server::port() const {
+  return impl_->http->port();
+}
+
+void Server::load() {
+  impl_->load();
+}
+
+bool Server::drain() {
+  impl_->router.drain();
+  if (impl_->loop == nullptr) return true;
+  const bool ended = impl_->loop->drain(impl_->config.drain_seconds);
+  // Answers that were made have to reach their clients.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  impl_->http->stop_accepting();
+  while (impl_->http->busy() > 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return ended;
+}
+
+std::string Server::error() const {
+  return impl_->loop == nullptr ? "" : impl_->loop->stats().error;
+}
+
+}  // namespace braid::server

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "braid/engine/generate.h"
+#include "braid/engine/requests/scheduler.h"
+#include "braid/server/http/http_server.h"
+#include "braid/server/routes/router.h"
+
+namespace braid::server {
+
+enum class LogFormat { text, json, none };
+
+struct ServerConfig {
+  std::string model;  // a file or folder
+  std::string name;   // as clients see it; empty: the file's own name
+  std::string version;
+  HttpConfig http;
+  std::vector<ApiKey> keys;  // none: no key is asked for
+  LogFormat log = LogFormat::text;
+  std::string metrics_prefix = "braid";
+  EngineConfig engine;        // device, ranks, threads, strategy; max_context 0: what fits
+  SchedulerConfig scheduler;  // limits; pages and context are worked out here
+  int64_t kv_bytes = 0;       // of the KV cache; 0: a quarter of the memory that is free
+  double drain_seconds = 30;  // for running answers, once the server is to end
+  SamplingParams defaults{.temperature = 1};
+};
+
+// A server from its first line to its last. Listens at once and answers 503 until the model is
+// there.
+class Server {
+ public:
+  // Tells people how far it is, a line each.
+  using Say = std::function<void(const std::string& line)>;
+
+  // Listens. Fails with kResource where the address cannot be had.
+  Server(ServerConfig config, Say say);
+  ~Server();
+
+  int port() const;
+  // Loads the model and answers from then on. Fails as Model and Runner do.
+  void load();
+  // Takes no new requests, and waits until those that are there have ended, `drain_seconds` at
+  // most. False where some had to be cut off.
+  bool drain();
+  // What ended the engine; empty: it lives.
+  std::string error() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace braid::server

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+
+#include "braid/engine/chat_prompt.h"
+#include "braid/engine/requests/request_loop.h"
+#include "braid/server/metrics.h"
+
+namespace braid::server {
+
+// What a server answers with: a model, its loop of requests, and what the operator chose.
+struct Service {
+  const LoadedModel& loaded;
+  RequestLoop& loop;
+  std::unique_ptr<const ChatPrompt> chat;  // null where the model brings no chat template
+  std::string name;                        // of the model, as clients see it
+  int64_t max_context = 0;                 // tokens of one sequence
+  SamplingParams defaults;                 // of fields that a request leaves out
+  Metrics& metrics;
+  int64_t created = 0;  // seconds of the Unix epoch, when the model was there
+
+  const Tokenizer& tokenizer() const { return loaded.tokenizer; }
+  int64_t vocabulary() const { return loaded.model.config().V; }
+};
+
+}  // namespace braid::server

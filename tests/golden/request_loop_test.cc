@@ -1,0 +1,301 @@
+// Many requests in time against each of them alone: equal answers, whatever else runs.
+#include "braid/engine/requests/request_loop.h"
+
+#include <gmock/gmock.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "braid/engine/loaded_model.h"
+#include "golden/support/golden.h"
+#include "golden/support/random_model.h"
+#include "golden/support/texts.h"
+
+namespace braid::golden {
+namespace {
+
+using testing::HasSubstr;
+
+// Keeps what it is given.
+class Collector : public AnswerSink {
+ public:
+  // With `most` pieces it has had enough; 0: never.
+  explicit Collector(int most = 0) : most_(most) {}
+
+  void on_prompt(std::span<const SampledToken> tokens) override {
+    prompt.assign(tokens.begin(), tokens.end());
+  }
+  bool on_piece(const AnswerPiece& piece) override {
+    text += piece.text;
+    tokens.insert(tokens.end(), piece.tokens.begin(), piece.tokens.end());
+    return ++pieces_ != most_;
+  }
+  void on_end(const AnswerEnd& end) override {
+    {
+      const std::lock_guard lock(mutex_);
+      EXPECT_FALSE(end_.has_value()) << "ended twice";
+      end_ = end;
+    }
+    ended_.notify_all();
+  }
+  const AnswerEnd& wait() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(ended_.wait_for(lock, std::chrono::minutes(2), [&] { return end_.has_value(); }));
+    return *end_;
+  }
+
+  std::string text;
+  std::vector<SampledToken> tokens, prompt;
+
+ private:
+  const int most_;
+  int pieces_ = 0;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::optional<AnswerEnd> end_;
+};
+
+class RequestLoopTest : public testing::Test {
+ protected:
+  RequestLoopTest() : folder_("request_loop") {
+    write_hf_folder(load_random_model("smollm2"), folder_.path());
+    loaded_ = std::make_unique<LoadedModel>(folder_.path().string());
+  }
+
+  SchedulerConfig config(int64_t pages = 96) const {
+    return {.pages = pages,
+            .page_size = kPageSize,
+            .max_context = kSequencePages * kPageSize,
+            .max_running = 6,
+            .max_step_tokens = 64};
+  }
+  std::unique_ptr<Runner> runner(const SchedulerConfig& c, int tp = 1) const {
+    return std::make_unique<Runner>(loaded_->model,
+                                    RunnerConfig{.tp = tp,
+                                                 .cache = {.pages = c.pages,
+                                                           .page_size = c.page_size,
+                                                           .pages_per_sequence = kSequencePages,
+                                                           .kv_dtype = DType::f32}});
+  }
+  int64_t vocabulary() const { return loaded_->model.config().V; }
+
+  AnswerRequest random_request(std::mt19937& random) const {
+    const auto pick = [&](int from, int to) {
+      return std::uniform_int_distribution<int>(from, to)(random);
+    };
+    AnswerRequest request;
+    const int length = pick(1, 90), same = pick(0, length);
+    for (int i = 0; i < length; ++i) {
+      request.prompt.push_back(i < same ? 5 + i % 7 : pick(0, static_cast<int>(vocabulary()) - 1));
+    }
+    request.max_tokens = pick(1, 40);
+    request.ignore_eos = pick(0, 1) == 0;
+    if (pick(0, 1) == 0) {
+      request.sampling.temperature = 0.9f;
+      request.sampling.seed = random();
+      request.sampling.frequency_penalty = pick(0, 1) == 0 ? 0.5f : 0;
+    }
+    if (pick(0, 2) == 0) request.sampling.logprobs = 2;
+    if (pick(0, 3) == 0) request.prompt_logprobs = 1;
+    if (pick(0, 3) == 0) request.stop = {"e", "the"};
+    return request;
+  }
+
+  Folder folder_;
+  std::unique_ptr<LoadedModel> loaded_;
+};
+
+struct Answer {
+  std::string text;
+  AnswerEnd end;
+  std::vector<SampledToken> tokens, prompt;
+};
+
+Answer answer(RequestLoop& loop, const AnswerRequest& request) {
+  const auto sink = std::make_shared<Collector>();
+  loop.submit(request, sink);
+  const AnswerEnd end = sink->wait();
+  return {sink->text, end, sink->tokens, sink->prompt};
+}
+
+void expect_equal(const Answer& got, const Answer& want) {
+  EXPECT_EQ(got.text, want.text);
+  EXPECT_EQ(got.end.reason, want.end.reason);
+  EXPECT_EQ(got.end.answer_tokens, want.end.answer_tokens);
+  for (const auto& [a, b] :
+       {std::pair(&got.tokens, &want.tokens), std::pair(&got.prompt, &want.prompt)}) {
+    ASSERT_EQ(a->size(), b->size());
+    for (size_t i = 0; i < a->size(); ++i) {
+      EXPECT_EQ((*a)[i].id, (*b)[i].id);
+      EXPECT_NEAR((*a)[i].logprob, (*b)[i].logprob, 1e-4);
+      EXPECT_EQ((*a)[i].top.size(), (*b)[i].top.size());
+    }
+  }
+}
+
+TEST_F(RequestLoopTest, AnswersAreThoseOfEachRequestAlone) {
+  const uint32_t seed = 11;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  for (const int tp : {1, 2}) {
+    for (const int64_t pages : {96, 14}) {  // plenty, and so few that requests are preempted
+      std::mt19937 random(seed);
+      const SchedulerConfig c = config(pages);
+      const auto run = runner(c, tp);
+      std::vector<AnswerRequest> requests;
+      std::vector<Answer> want;
+      for (int i = 0; i < (tp == 1 ? 40 : 8); ++i) requests.push_back(random_request(random));
+      {
+        SchedulerConfig one = c;
+        one.prefix_cache = false;
+        RequestLoop alone(*run, loaded_->tokenizer, vocabulary(), one);
+        for (const AnswerRequest& request : requests) want.push_back(answer(alone, request));
+      }
+      RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+      // After many short answers, short ones are expected: pages run out.
+      for (int i = 0; i < 80; ++i) answer(loop, {.prompt = {1}, .max_tokens = 1});
+      std::vector<std::shared_ptr<Collector>> sinks;
+      std::vector<bool> cancelled;
+      for (const AnswerRequest& request : requests) {
+        sinks.push_back(std::make_shared<Collector>());
+        const RequestId id = loop.submit(request, sinks.back());
+        cancelled.push_back(random() % 8 == 0);
+        if (cancelled.back()) loop.cancel(id);
+      }
+      for (size_t i = 0; i < requests.size(); ++i) {
+        SCOPED_TRACE(testing::Message()
+                     << "request " << i << " of " << pages << " pages, tp " << tp);
+        const AnswerEnd end = sinks[i]->wait();
+        if (cancelled[i] && end.reason == AnswerReason::abort) continue;
+        expect_equal({sinks[i]->text, end, sinks[i]->tokens, sinks[i]->prompt}, want[i]);
+      }
+      ASSERT_TRUE(loop.drain(60));
+      const Scheduler::Counts counts = loop.stats().scheduler;
+      EXPECT_EQ(counts.pages.held, 0);
+      EXPECT_EQ(counts.pages.free + counts.pages.cached, pages);
+      if (tp == 1) EXPECT_GT(counts.prefix_hits, 0);
+      if (pages == 14) {
+        EXPECT_GT(counts.preemptions, 0);
+      }
+    }
+  }
+}
+
+TEST_F(RequestLoopTest, TheGoldenAnswersComeOut) {
+  const Golden golden = load_golden("smollm2");
+  const SchedulerConfig c = config();
+  const auto run = runner(c);
+  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (const auto& test : golden.cases) {
+    AnswerRequest request{
+        .prompt = test.prompt, .max_tokens = 8, .sampling = {.logprobs = 0}, .ignore_eos = true};
+    sinks.push_back(std::make_shared<Collector>());
+    loop.submit(request, sinks.back());
+  }
+  for (size_t i = 0; i < golden.cases.size(); ++i) {
+    EXPECT_EQ(sinks[i]->wait().reason, AnswerReason::length);
+    std::vector<int32_t> ids;
+    for (const SampledToken& token : sinks[i]->tokens) ids.push_back(token.id);
+    const std::vector<int32_t>& greedy = golden.cases[i].greedy;
+    EXPECT_EQ(ids, std::vector(greedy.begin(), greedy.begin() + 8));
+  }
+}
+
+TEST_F(RequestLoopTest, AFaultOfOneRequestEndsItAlone) {
+  const SchedulerConfig c = config();
+  const auto run = runner(c);
+  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+  AnswerRequest good{.prompt = {1, 2, 3}, .max_tokens = 30, .ignore_eos = true};
+  const Answer want = answer(loop, good);
+  std::vector<uint32_t> nothing(static_cast<size_t>(ceil_div(vocabulary(), 32)));
+  AnswerRequest bad = good;
+  bad.mask = [&](std::span<const int32_t> generated) -> std::span<const uint32_t> {
+    if (generated.size() < 3) return {};
+    return nothing;
+  };
+  const auto first = std::make_shared<Collector>(), second = std::make_shared<Collector>(),
+             third = std::make_shared<Collector>(2);
+  loop.submit(bad, first);
+  loop.submit(good, second);
+  loop.submit(good, third);  // its sink has had enough after two pieces
+  EXPECT_EQ(first->wait().reason, AnswerReason::error);
+  EXPECT_THAT(first->wait().error->what(), HasSubstr(kNoTokenAllowed));
+  EXPECT_EQ(second->wait().reason, AnswerReason::length);
+  EXPECT_EQ(second->text, want.text);
+  EXPECT_EQ(third->wait().reason, AnswerReason::abort);
+  EXPECT_TRUE(want.text.starts_with(third->text));
+}
+
+TEST_F(RequestLoopTest, WhatIsWrongIsRefusedAndTheSinkHearsNothing) {
+  const SchedulerConfig c = config();
+  const auto run = runner(c);
+  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+  const auto refused = [&](const AnswerRequest& request) -> std::string {
+    try {
+      loop.submit(request, std::make_shared<Collector>());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(refused({}), HasSubstr("the prompt is empty"));
+  EXPECT_THAT(refused({.prompt = {1, -1}}), HasSubstr("token id -1"));
+  EXPECT_THAT(refused({.prompt = std::vector<int32_t>(3000, 1)}), HasSubstr("3000 tokens"));
+  EXPECT_THAT(refused({.prompt = {1}, .sampling = {.top_p = 0}}), HasSubstr("top-p is 0"));
+  EXPECT_THAT(refused({.prompt = {1}, .stop = {""}}), HasSubstr("a stop text is empty"));
+  EXPECT_THAT(refused({.prompt = {1}, .stop_ids = {1 << 20}}), HasSubstr("stop token id 1048576"));
+  ASSERT_TRUE(loop.drain(10));
+  EXPECT_THAT(refused({.prompt = {1}}), HasSubstr("it is ending"));
+}
+
+TEST_F(RequestLoopTest, BiasMinimumAndStopIdsBind) {
+  const SchedulerConfig c = config();
+  const auto run = runner(c);
+  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+  AnswerRequest request{
+      .prompt = {4, 5, 6}, .max_tokens = 6, .sampling = {.logprobs = 0}, .ignore_eos = true};
+  request.sampling.logit_bias = {{77, 100.0f}};
+  const Answer biased = answer(loop, request);
+  ASSERT_EQ(biased.tokens.size(), 6u);
+  for (const SampledToken& token : biased.tokens) EXPECT_EQ(token.id, 77);
+  request.stop_ids = {77};
+  const Answer stopped = answer(loop, request);
+  EXPECT_EQ(stopped.end.reason, AnswerReason::stop);
+  EXPECT_EQ(stopped.end.stop_id, 77);
+  EXPECT_EQ(stopped.end.answer_tokens, 1);
+  request.min_tokens = 3;
+  const Answer later = answer(loop, request);
+  EXPECT_EQ(later.end.answer_tokens, 4);
+}
+
+TEST_F(RequestLoopTest, ALoopThatEndsTellsEveryRequest) {
+  const SchedulerConfig c = config();
+  const auto run = runner(c);
+  std::vector<std::shared_ptr<Collector>> sinks;
+  {
+    RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+    for (int i = 0; i < 20; ++i) {
+      sinks.push_back(std::make_shared<Collector>());
+      loop.submit({.prompt = {1, 2}, .max_tokens = 1500, .ignore_eos = true}, sinks.back());
+    }
+  }
+  for (const auto& sink : sinks) EXPECT_EQ(sink->wait().reason, AnswerReason::abort);
+}
+
+TEST_F(RequestLoopTest, ASecondTurnComputesOnlyWhatIsNew) {
+  const SchedulerConfig c = config();
+  const auto run = runner(c);
+  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+  AnswerRequest request{
+      .prompt = std::vector<int32_t>(10 * kPageSize + 3, 9), .max_tokens = 5, .ignore_eos = true};
+  EXPECT_EQ(answer(loop, request).end.cached_tokens, 0);
+  request.prompt.insert(request.prompt.end(), 7, 8);
+  EXPECT_EQ(answer(loop, request).end.cached_tokens, 10 * kPageSize);
+  request.salt = "another";
+  EXPECT_EQ(answer(loop, request).end.cached_tokens, 0);
+}
+
+}  // namespace
+}  // namespace braid::golden
