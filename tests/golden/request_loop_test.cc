@@ -149,10 +149,10 @@ TEST_F(RequestLoopTest, AnswersAreThoseOfEachRequestAlone) {
       {
         SchedulerConfig one = c;
         one.prefix_cache = false;
-        RequestLoop alone(*run, loaded_->tokenizer, vocabulary(), one);
+        RequestLoop alone(*run, loaded_->tokenizer, vocabulary(), DType::f32, one);
         for (const AnswerRequest& request : requests) want.push_back(answer(alone, request));
       }
-      RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+      RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
       // After many short answers, short ones are expected: pages run out.
       for (int i = 0; i < 80; ++i) answer(loop, {.prompt = {1}, .max_tokens = 1});
       std::vector<std::shared_ptr<Collector>> sinks;
@@ -186,7 +186,7 @@ TEST_F(RequestLoopTest, TheGoldenAnswersComeOut) {
   const Golden golden = load_golden("smollm2");
   const SchedulerConfig c = config();
   const auto run = runner(c);
-  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
   std::vector<std::shared_ptr<Collector>> sinks;
   for (const auto& test : golden.cases) {
     AnswerRequest request{
@@ -206,7 +206,7 @@ TEST_F(RequestLoopTest, TheGoldenAnswersComeOut) {
 TEST_F(RequestLoopTest, AFaultOfOneRequestEndsItAlone) {
   const SchedulerConfig c = config();
   const auto run = runner(c);
-  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
   AnswerRequest good{.prompt = {1, 2, 3}, .max_tokens = 30, .ignore_eos = true};
   const Answer want = answer(loop, good);
   std::vector<uint32_t> nothing(static_cast<size_t>(ceil_div(vocabulary(), 32)));
@@ -231,7 +231,7 @@ TEST_F(RequestLoopTest, AFaultOfOneRequestEndsItAlone) {
 TEST_F(RequestLoopTest, WhatIsWrongIsRefusedAndTheSinkHearsNothing) {
   const SchedulerConfig c = config();
   const auto run = runner(c);
-  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
   const auto refused = [&](const AnswerRequest& request) -> std::string {
     try {
       loop.submit(request, std::make_shared<Collector>());
@@ -245,7 +245,8 @@ TEST_F(RequestLoopTest, WhatIsWrongIsRefusedAndTheSinkHearsNothing) {
   EXPECT_THAT(refused({.prompt = std::vector<int32_t>(3000, 1)}), HasSubstr("3000 tokens"));
   EXPECT_THAT(refused({.prompt = {1}, .sampling = {.top_p = 0}}), HasSubstr("top-p is 0"));
   EXPECT_THAT(refused({.prompt = {1}, .stop = {""}}), HasSubstr("a stop text is empty"));
-  EXPECT_THAT(refused({.prompt = {1}, .stop_ids = {1 << 20}}), HasSubstr("stop token id 1048576"));
+  EXPECT_THAT(refused({.prompt = {1}, .stop_ids = {1 << 20}}),
+              HasSubstr("token id 1048576 that stops"));
   ASSERT_TRUE(loop.drain(10));
   EXPECT_THAT(refused({.prompt = {1}}), HasSubstr("it is ending"));
 }
@@ -253,7 +254,7 @@ TEST_F(RequestLoopTest, WhatIsWrongIsRefusedAndTheSinkHearsNothing) {
 TEST_F(RequestLoopTest, BiasMinimumAndStopIdsBind) {
   const SchedulerConfig c = config();
   const auto run = runner(c);
-  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
   AnswerRequest request{
       .prompt = {4, 5, 6}, .max_tokens = 6, .sampling = {.logprobs = 0}, .ignore_eos = true};
   request.sampling.logit_bias = {{77, 100.0f}};
@@ -275,7 +276,7 @@ TEST_F(RequestLoopTest, ALoopThatEndsTellsEveryRequest) {
   const auto run = runner(c);
   std::vector<std::shared_ptr<Collector>> sinks;
   {
-    RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+    RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
     for (int i = 0; i < 20; ++i) {
       sinks.push_back(std::make_shared<Collector>());
       loop.submit({.prompt = {1, 2}, .max_tokens = 1500, .ignore_eos = true}, sinks.back());
@@ -287,7 +288,7 @@ TEST_F(RequestLoopTest, ALoopThatEndsTellsEveryRequest) {
 TEST_F(RequestLoopTest, ASecondTurnComputesOnlyWhatIsNew) {
   const SchedulerConfig c = config();
   const auto run = runner(c);
-  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), c);
+  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
   AnswerRequest request{
       .prompt = std::vector<int32_t>(10 * kPageSize + 3, 9), .max_tokens = 5, .ignore_eos = true};
   EXPECT_EQ(answer(loop, request).end.cached_tokens, 0);

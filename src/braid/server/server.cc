@@ -89,7 +89,8 @@ void Server::Impl::load() {
   limits.page_size = kPageSize;
   limits.max_context = room.context;
   runner = std::make_unique<Runner>(model, runner_config(engine, cache));
-  loop = std::make_unique<RequestLoop>(*runner, loaded->tokenizer, model.config().V, limits);
+  loop = std::make_unique<RequestLoop>(*runner, loaded->tokenizer, model.config().V, cache.kv_dtype,
+                                       limits);
   const std::string name = config.name.empty() ? name_of(config.model) : config.name;
   metrics.emplace(config.metrics_prefix, name);
   service.emplace(Service{

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <variant>
 
 #include "braid/base/math.h"
+#include "braid/engine/requests/answer_sampler.h"
 #include "braid/engine/requests/answer_writer.h"
 #include "braid/engine/requests/bounded_queue.h"
 
@@ -24,21 +24,28 @@ double now() {
 
 struct Active {
   Active(RequestId request_id, AnswerRequest r, const Tokenizer& tokenizer,
-         std::shared_ptr<AnswerSink> sink)
+         std::span<const int32_t> ends, DType kv_dtype, std::shared_ptr<AnswerSink> sink)
       : id(request_id),
         request(std::move(r)),
         writer(request, tokenizer, std::move(sink)),
-        sampler(request.sampling) {}
+        sampler(request, ends, kv_dtype) {}
 
   const RequestId id;
   const AnswerRequest request;
   AnswerWriter writer;
   // The loop's thread.
-  Sampler sampler;
+  AnswerSampler sampler;
   AnswerEnd facts;                   // as far as they are known
   std::vector<SampledToken> prompt;  // log-probabilities
-  std::vector<uint32_t> allowed;     // a mask, where ends of generation are forbidden
 };
+
+void check_ids(std::string_view where, std::span<const int32_t> ids, int64_t vocabulary) {
+  for (const int32_t id : ids) {
+    if (id >= 0 && id < vocabulary) continue;
+    fail(ErrorCode::kInvalidArgument, "token id {} {}, the vocabulary has 0 to {}", id, where,
+         vocabulary - 1);
+  }
+}
 
 struct PromptOutput {};
 using OutputOf = std::variant<PromptOutput, SampledToken, AnswerEnd>;
@@ -52,8 +59,14 @@ struct Output {
 }  // namespace
 
 struct RequestLoop::Impl {
-  Impl(Runner& r, const Tokenizer& t, int64_t v, const SchedulerConfig& c)
-      : runner(r), tokenizer(t), vocabulary(v), config(c), scheduler(c), batch(c.page_size) {
+  Impl(Runner& r, const Tokenizer& t, int64_t v, DType kv, const SchedulerConfig& c)
+      : runner(r),
+        tokenizer(t),
+        vocabulary(v),
+        kv_dtype(kv),
+        config(c),
+        scheduler(c),
+        batch(c.page_size) {
     for (int32_t id = 0; id < tokenizer.vocab_size() && id < vocabulary; ++id) {
       if (tokenizer.is_end_of_generation(id)) ends.push_back(id);
     }
@@ -80,9 +93,6 @@ struct RequestLoop::Impl {
   void end(RequestId id, AnswerReason reason, std::optional<Error> error = {});
   void turn();
   void compute(const Step& step);
-  // The next token of a row, or nothing where the request ended by a fault of its own.
-  std::optional<SampledToken> sample(Active& active, std::span<float> logits);
-  std::span<const uint32_t> allowed(Active& active, std::span<const int32_t> generated);
   void score_prompt(Active& active, const StepRow& row, const TensorView& logits, int64_t first);
   void after_token(const std::shared_ptr<Active>& active, const SampledToken& token);
   void publish();
@@ -93,6 +103,7 @@ struct RequestLoop::Impl {
   Runner& runner;
   const Tokenizer& tokenizer;
   const int64_t vocabulary;
+  const DType kv_dtype;
   const SchedulerConfig config;
   std::vector<int32_t> ends;  // end-of-generation ids
 
@@ -231,7 +242,7 @@ void RequestLoop::Impl::compute(const Step& step) {
   scheduler.set_cost(fit.cost());
 
   const TensorView logits = batch.extents().row > 0 ? runner.logits() : TensorView{};
-  std::vector<std::pair<RequestId, std::optional<SampledToken>>> sampled;
+  std::vector<std::pair<RequestId, SampledToken>> sampled;
   std::vector<int32_t> ids;
   int64_t next = 0;  // row of the logits
   for (const StepRow& row : step.rows) {
@@ -241,9 +252,9 @@ void RequestLoop::Impl::compute(const Step& step) {
     }
     next += row.scored;
     if (!row.sample) continue;
-    sampled.emplace_back(row.id, sample(request, {logits.row_as<float>(next - 1),
-                                                  static_cast<size_t>(logits.cols())}));
-    ids.push_back(sampled.back().second ? sampled.back().second->id : 0);
+    const std::span last(logits.row_as<float>(next - 1), static_cast<size_t>(logits.cols()));
+    sampled.emplace_back(row.id, request.sampler.sample(last, scheduler.sequence(row.id).ids));
+    ids.push_back(sampled.back().second.id);
   }
   const double sampled_at = now();
   scheduler.step_done(step, ids);
@@ -251,10 +262,10 @@ void RequestLoop::Impl::compute(const Step& step) {
     const auto it = active.find(id);
     if (it == active.end()) continue;
     const std::shared_ptr<Active> request = it->second;
-    if (token) {
-      after_token(request, *token);
+    if (token.error) {
+      end(id, AnswerReason::error, token.error);
     } else {
-      end(id, AnswerReason::error, request->facts.error);
+      after_token(request, token);
     }
   }
   ++stats.steps;
@@ -264,37 +275,6 @@ void RequestLoop::Impl::compute(const Step& step) {
   stats.step_seconds += stepped - stepping;
   stats.sample_seconds += sampled_at - stepped;
   stats.host_seconds += (stepping - begin) + (now() - sampled_at);
-}
-
-std::span<const uint32_t> RequestLoop::Impl::allowed(Active& request,
-                                                     std::span<const int32_t> generated) {
-  std::span<const uint32_t> mask;
-  if (request.request.mask) mask = request.request.mask(generated);
-  if (std::ssize(generated) >= request.request.min_tokens) return mask;
-  auto& words = request.allowed;
-  if (mask.empty()) {
-    words.assign(static_cast<size_t>(ceil_div(vocabulary, 32)), ~uint32_t{0});
-  } else {
-    words.assign(mask.begin(), mask.end());
-  }
-  const auto forbid = [&](int32_t id) {
-    words[static_cast<size_t>(id / 32)] &= ~(uint32_t{1} << (id % 32));
-  };
-  for (const int32_t id : ends) forbid(id);
-  for (const int32_t id : request.request.stop_ids) forbid(id);
-  return words;
-}
-
-std::optional<SampledToken> RequestLoop::Impl::sample(Active& request, std::span<float> logits) {
-  const std::span<const int32_t> ids = scheduler.sequence(request.id).ids;
-  const std::span<const int32_t> generated = ids.subspan(request.request.prompt.size());
-  try {
-    return request.sampler.sample(logits, request.request.prompt, generated,
-                                  allowed(request, generated));
-  } catch (const Error& error) {
-    request.facts.error = error;  // its own fault: nobody else is touched
-    return {};
-  }
 }
 
 void RequestLoop::Impl::score_prompt(Active& request, const StepRow& row, const TensorView& logits,
@@ -363,26 +343,16 @@ void RequestLoop::Impl::write() {
 }
 
 RequestLoop::RequestLoop(Runner& runner, const Tokenizer& tokenizer, int64_t vocabulary,
-                         const SchedulerConfig& config)
-    : impl_(std::make_unique<Impl>(runner, tokenizer, vocabulary, config)) {}
+                         DType kv_dtype, const SchedulerConfig& config)
+    : impl_(std::make_unique<Impl>(runner, tokenizer, vocabulary, kv_dtype, config)) {}
 
 RequestLoop::~RequestLoop() = default;
 
 RequestId RequestLoop::submit(AnswerRequest request, std::shared_ptr<AnswerSink> sink) {
   check(request.sampling);
   Scheduler::check_prompt(impl_->config, std::ssize(request.prompt));
-  for (const int32_t id : request.prompt) {
-    if (id < 0 || id >= impl_->vocabulary) {
-      fail(ErrorCode::kInvalidArgument, "token id {} in the prompt, the vocabulary has 0 to {}", id,
-           impl_->vocabulary - 1);
-    }
-  }
-  for (const int32_t id : request.stop_ids) {
-    if (id < 0 || id >= impl_->vocabulary) {
-      fail(ErrorCode::kInvalidArgument, "stop token id {}, the vocabulary has 0 to {}", id,
-           impl_->vocabulary - 1);
-    }
-  }
+  check_ids("in the prompt", request.prompt, impl_->vocabulary);
+  check_ids("that stops", request.stop_ids, impl_->vocabulary);
   for (const std::string& stop : request.stop) {
     if (stop.empty()) fail(ErrorCode::kInvalidArgument, "a stop text is empty");
   }
@@ -398,8 +368,8 @@ RequestId RequestLoop::submit(AnswerRequest request, std::shared_ptr<AnswerSink>
          impl_->config.max_waiting);
   }
   const RequestId id = ++impl_->last_id;
-  const auto active =
-      std::make_shared<Active>(id, std::move(request), impl_->tokenizer, std::move(sink));
+  const auto active = std::make_shared<Active>(id, std::move(request), impl_->tokenizer,
+                                               impl_->ends, impl_->kv_dtype, std::move(sink));
   active->facts.times.arrival = now();
   active->facts.prompt_tokens = std::ssize(active->request.prompt);
   impl_->inbox.push_back(active);

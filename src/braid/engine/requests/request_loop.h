@@ -33,7 +33,7 @@ class RequestLoop {
   // `config`'s pages, page size and context are those of the runner's cache. Runner and tokenizer
   // outlive the loop; nobody else steps the runner meanwhile. `vocabulary`: rows of the model's
   // head.
-  RequestLoop(Runner& runner, const Tokenizer& tokenizer, int64_t vocabulary,
+  RequestLoop(Runner& runner, const Tokenizer& tokenizer, int64_t vocabulary, DType kv_dtype,
               const SchedulerConfig& config);
   // Ends all requests with AnswerReason::abort.
   ~RequestLoop();

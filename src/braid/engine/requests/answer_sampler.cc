@@ -1,0 +1,40 @@
+#include "braid/engine/requests/answer_sampler.h"
+
+namespace braid {
+
+AnswerSampler::AnswerSampler(const AnswerRequest& request, std::span<const int32_t> ends,
+                             DType kv_dtype)
+    : request_(request), ends_(ends), kv_dtype_(kv_dtype), sampler_(request.sampling) {}
+
+SampledToken AnswerSampler::sample(std::span<float> logits, std::span<const int32_t> ids) {
+  const std::span<const int32_t> generated = ids.subspan(request_.prompt.size());
+  if (!usable(logits)) {
+    return {.error = not_numbers(fmt::format("token {} of the answer", generated.size() + 1),
+                                 std::ssize(ids), kv_dtype_)};
+  }
+  try {
+    return sampler_.sample(logits, request_.prompt, generated, allowed(generated, logits.size()));
+  } catch (const Error& error) {
+    return {.error = error};
+  }
+}
+
+std::span<const uint32_t> AnswerSampler::allowed(std::span<const int32_t> generated,
+                                                 size_t vocabulary) {
+  std::span<const uint32_t> mask;
+  if (request_.mask) mask = request_.mask(generated);
+  if (std::ssize(generated) >= request_.min_tokens) return mask;
+  if (mask.empty()) {
+    words_.assign((vocabulary + 31) / 32, ~uint32_t{0});
+  } else {
+    words_.assign(mask.begin(), mask.end());
+  }
+  for (const std::span<const int32_t> list : {ends_, std::span<const int32_t>(request_.stop_ids)}) {
+    for (const int32_t id : list) {
+      words_[static_cast<size_t>(id / 32)] &= ~(uint32_t{1} << (id % 32));
+    }
+  }
+  return words_;
+}
+
+}  // namespace braid

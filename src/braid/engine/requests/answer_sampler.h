@@ -1,0 +1,30 @@
+#pragma once
+
+#include "braid/engine/requests/answer.h"
+#include "braid/tensor/dtype.h"
+
+namespace braid {
+
+// Chooses the tokens of one answer as its request says: sampling, mask, and the tokens that cannot
+// come before min_tokens.
+class AnswerSampler {
+ public:
+  // `request` outlives it. `ends`: the vocabulary's end-of-generation ids. `kv_dtype`: the cache's,
+  // for messages.
+  AnswerSampler(const AnswerRequest& request, std::span<const int32_t> ends, DType kv_dtype);
+
+  // The next token of a sequence of `ids`, which begin with the prompt; `logits` [V] are
+  // overwritten. A fault of the request's own is in the token's `error`.
+  SampledToken sample(std::span<float> logits, std::span<const int32_t> ids);
+
+ private:
+  std::span<const uint32_t> allowed(std::span<const int32_t> generated, size_t vocabulary);
+
+  const AnswerRequest& request_;
+  const std::span<const int32_t> ends_;
+  const DType kv_dtype_;
+  Sampler sampler_;
+  std::vector<uint32_t> words_;  // a mask, where ends of generation are forbidden
+};
+
+}  // namespace braid
