@@ -7,15 +7,17 @@
 
 #include "braid/commands.h"
 #include "braid/engine/requests/kv_room.h"
+#include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/server/server.h"
-#include "braid/text_io.h"
+#include "braid/version.h"
 
 namespace braid::app {
 namespace {
 
 struct ServeOptions {
   server::ServerConfig server;
+  ModelOption model;
   ParallelOptions parallel;
   std::string kv_memory = "auto", log = "text", key_file;
   bool no_prefix_cache = false;
@@ -45,6 +47,8 @@ class EndSignals {
 };
 
 void serve(ServeOptions& options) {
+  options.model.rest(0);
+  options.server.model = options.model.path();
   EndSignals signals;  // before any thread is made, so that all of them leave these signals alone
   server::ServerConfig& config = options.server;
   const auto bytes = parse_size(options.kv_memory);
@@ -57,12 +61,13 @@ void serve(ServeOptions& options) {
   if (options.log == "none") config.log = server::LogFormat::none;
   if (!options.key_file.empty()) config.keys = server::read_api_keys(options.key_file);
   config.scheduler.prefix_cache = !options.no_prefix_cache;
-  config.version = BRAID_VERSION;
+  config.version = version_line();
   ParallelRun parallel(options.parallel, {config.model});
   const int64_t context = config.engine.max_context;
   config.engine = parallel.engine_config();
   config.engine.max_context = context;
   server::Server server(config, say);
+  parallel.announce();
   say(fmt::format("listening at http://{}:{}, loading {}", config.http.host, server.port(),
                   config.model));
   server.load();
@@ -94,7 +99,7 @@ void add_serve(CLI::App& app) {
   const auto o = std::make_shared<ServeOptions>();
   server::ServerConfig& c = o->server;
   c.http.port = 8000;
-  add_model(*command, c.model);
+  o->model.add_with_argument(*command);
   command->add_option("--host", c.http.host, "address to listen at; 0.0.0.0: all")
       ->capture_default_str();
   command->add_option("--port", c.http.port, "0: any free one")->capture_default_str();

@@ -33,7 +33,7 @@ ServerConfig config_for(const std::string& model) {
   config.engine.max_context = 512;
   config.scheduler.max_running = 8;
   config.scheduler.max_step_tokens = 256;
-  config.defaults.temperature = 0;
+  config.defaults = SamplingParams{};
   return config;
 }
 

@@ -22,8 +22,9 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The context that the fullest GPU has room for.
-int64_t gpu_context(const EngineConfig& config, const Model& model) {
+}  // namespace
+
+int64_t gpu_tokens(const EngineConfig& config, const Model& model, int64_t most) {
   const ModelConfig& c = model.config();
   std::map<int, int> ranks;  // on each GPU
   for (int r = 0; r < config.tp; ++r) {
@@ -31,7 +32,7 @@ int64_t gpu_context(const EngineConfig& config, const Model& model) {
     ++ranks[ids.empty() ? r : ids[static_cast<size_t>(r) % ids.size()]];
   }
   const int parts = config.sp ? 1 : config.tp;
-  int64_t context = c.context;
+  int64_t tokens = most;
   for (const auto& [id, on_it] : ranks) {
     const GpuMemory memory = gpu_memory(id);
     const ContextRoom room = {
@@ -39,12 +40,10 @@ int64_t gpu_context(const EngineConfig& config, const Model& model) {
         .total = memory.total,
         .weights = on_it * ceil_div(model.weight_bytes(), parts),
         .token = on_it * c.layers * 2 * bytes_of(*config.kv_dtype, ceil_div(c.Hkv, parts) * c.D)};
-    context = std::min(context, context_that_fits(room, c.context, kPageSize));
+    tokens = std::min(tokens, context_that_fits(room, most, kPageSize));
   }
-  return context;
+  return tokens;
 }
-
-}  // namespace
 
 EngineConfig complete(EngineConfig config, const Model& model) {
   if (config.tp < 1) {
@@ -59,7 +58,8 @@ EngineConfig complete(EngineConfig config, const Model& model) {
   config.kv_dtype = choose_kv_dtype(config.kv_dtype, model.default_kv_dtype(), config.device.cuda,
                                     config.sp && config.tp > 1);
   if (config.max_context == 0) {
-    config.max_context = config.device.cuda ? gpu_context(config, model) : model.config().context;
+    config.max_context = config.device.cuda ? gpu_tokens(config, model, model.config().context)
+                                            : model.config().context;
   }
   if (config.prefill_chunk == 0 && config.sp) config.prefill_chunk = config.max_context;
   if (config.prefill_chunk == 0) config.prefill_chunk = config.device.cuda ? 8192 : 512;

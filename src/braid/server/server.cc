@@ -8,6 +8,7 @@
 
 #include "braid/base/math.h"
 #include "braid/engine/requests/kv_room.h"
+#include "braid/engine/sampling_defaults.h"
 
 namespace braid::server {
 namespace {
@@ -51,6 +52,8 @@ struct Server::Impl {
   }
 
   void load();
+  // OpenAI's defaults, unless the model's file recommends others.
+  SamplingParams defaults_of(const ModelFile& file) const;
   void log(const Exchange& exchange, int status, double seconds);
 
   ServerConfig config;
@@ -65,6 +68,13 @@ struct Server::Impl {
   std::mutex log_mutex;
 };
 
+SamplingParams Server::Impl::defaults_of(const ModelFile& file) const {
+  if (config.defaults) return *config.defaults;
+  SamplingParams defaults = default_sampling(file, false);
+  if (defaults.temperature == 0) defaults.temperature = 1;
+  return defaults;
+}
+
 void Server::Impl::load() {
   if (config.engine.sp) {
     fail(ErrorCode::kUnsupported, "the server does not divide prompts over ranks: leave --sp out");
@@ -74,9 +84,13 @@ void Server::Impl::load() {
   EngineConfig engine = complete(config.engine, model);
   CacheShape cache = cache_shape(engine, model);
   const bool named = config.engine.max_context > 0;
+  const int64_t token_bytes = kv_token_bytes(model.config(), cache.kv_dtype);
+  const int64_t all = config.scheduler.max_running * engine.max_context;
+  int64_t bytes = config.kv_bytes;
+  if (bytes == 0 && engine.device.cuda) bytes = token_bytes * gpu_tokens(engine, model, all);
   const KvRoom room = kv_room({.bytes_free = available_memory(),
-                               .bytes_wanted = config.kv_bytes,
-                               .token_bytes = kv_token_bytes(model.config(), cache.kv_dtype),
+                               .bytes_wanted = bytes,
+                               .token_bytes = token_bytes,
                                .page_size = kPageSize,
                                .context = engine.max_context,
                                .context_named = named,
@@ -99,7 +113,7 @@ void Server::Impl::load() {
       .chat = chat_template_source(model.file()) ? std::make_unique<ChatPrompt>(*loaded) : nullptr,
       .name = name,
       .max_context = room.context,
-      .defaults = config.defaults,
+      .defaults = defaults_of(model.file()),
       .metrics = *metrics,
       .created = std::chrono::duration_cast<std::chrono::seconds>(
                      std::chrono::system_clock::now().time_since_epoch())
@@ -108,10 +122,9 @@ void Server::Impl::load() {
       "model {}: context {} tokens, KV cache {} pages of {} tokens ({:.1f} MiB), {} sequences at "
       "once, steps of {} tokens at most{}",
       name, room.context, room.pages, kPageSize,
-      static_cast<double>(room.pages * kPageSize * kv_token_bytes(model.config(), cache.kv_dtype)) /
-          (1 << 20),
-      limits.max_running, limits.max_step_tokens, limits.prefix_cache ? "" : ", no prefix cache"));
-  const SamplingParams& d = config.defaults;
+      static_cast<double>(room.pages * kPageSize * token_bytes) / (1 << 20), limits.max_running,
+      limits.max_step_tokens, limits.prefix_cache ? "" : ", no prefix cache"));
+  const SamplingParams& d = service->defaults;
   say(
       fmt::format("sampling unless a request says otherwise: temperature {}, top_p {}, top_k {}, "
                   "min_p {}, repetition_penalty {}",

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,7 @@ struct ServerConfig {
   SchedulerConfig scheduler;  // limits; pages and context are worked out here
   int64_t kv_bytes = 0;       // of the KV cache; 0: a quarter of the memory that is free
   double drain_seconds = 30;  // for running answers, once the server is to end
-  SamplingParams defaults{.temperature = 1};
+  std::optional<SamplingParams> defaults;  // of requests; none: the model's, else OpenAI's
 };
 
 // A server from its first line to its last. Listens at once and answers 503 until the model is

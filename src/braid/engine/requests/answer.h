@@ -21,6 +21,7 @@ struct AnswerRequest {
   std::vector<std::string> stop;  // texts that end the answer; none is empty
   std::vector<int32_t> stop_ids;  // ids that end the answer, as the end-of-generation token does
   bool include_stop = false;      // the stop text is part of the answer
+  bool continuation = false;      // the answer goes on from the prompt's text: keep its first space
   bool ignore_eos = false;
   bool skip_special = true;  // special tokens have no text
   int prompt_logprobs = -1;  // alternatives to report with each prompt token; -1: none

@@ -30,7 +30,8 @@ AnswerWriter::AnswerWriter(const AnswerRequest& request, const Tokenizer& tokeni
     : tokenizer_(tokenizer),
       sink_(std::move(sink)),
       logprobs_(request.sampling.logprobs >= 0),
-      decoder_(tokenizer, {.skip_special = request.skip_special, .continuation = false}),
+      decoder_(tokenizer,
+               {.skip_special = request.skip_special, .continuation = request.continuation}),
       text_(request.stop, request.include_stop) {}
 
 void AnswerWriter::give(std::string_view text) {

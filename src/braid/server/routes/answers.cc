@@ -207,6 +207,7 @@ asio::awaitable<void> completions(Service& service, Exchange& exchange) {
   const StreamOptions options = stream_options(body);
   AnswerRequest base = answer_request(service, body);
   base.key = exchange.client;
+  base.continuation = true;
   const auto logprobs = body.integer("logprobs");
   const bool echo = body.boolean("echo", false);
   const bool answer = body.integer("max_tokens") != 0;
