@@ -94,7 +94,7 @@ struct RequestLoop::Impl {
   void turn();
   void compute(const Step& step);
   void score_prompt(Active& active, const StepRow& row, const TensorView& logits, int64_t first);
-  void after_token(const std::shared_ptr<Active>& active, const SampledToken& token);
+  void after_token(std::shared_ptr<Active> active, const SampledToken& token);
   void publish();
   void put(Output output) { outputs.push(std::move(output)); }
   // The writer's thread.
@@ -159,7 +159,7 @@ bool RequestLoop::Impl::take_inbox() {
   }
   for (auto& request : fresh) start(std::move(request));
   for (const RequestId id : gone) end(id, AnswerReason::abort);
-  std::erase_if(gone, [](RequestId) { return true; });
+  gone.clear();
   for (const auto& [id, request] : active) {
     if (request->writer.closed()) gone.push_back(id);
   }
@@ -259,13 +259,10 @@ void RequestLoop::Impl::compute(const Step& step) {
   const double sampled_at = now();
   scheduler.step_done(step, ids);
   for (const auto& [id, token] : sampled) {
-    const auto it = active.find(id);
-    if (it == active.end()) continue;
-    const std::shared_ptr<Active> request = it->second;
     if (token.error) {
       end(id, AnswerReason::error, token.error);
     } else {
-      after_token(request, token);
+      after_token(active.at(id), token);
     }
   }
   ++stats.steps;
@@ -291,7 +288,7 @@ void RequestLoop::Impl::score_prompt(Active& request, const StepRow& row, const 
   }
 }
 
-void RequestLoop::Impl::after_token(const std::shared_ptr<Active>& request,
+void RequestLoop::Impl::after_token(std::shared_ptr<Active> request,
                                     const SampledToken& token) {
   const AnswerRequest& r = request->request;
   AnswerEnd& facts = request->facts;
