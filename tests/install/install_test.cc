@@ -80,6 +80,18 @@ TEST_F(InstallTest, AProgramLinksTheEngine) {
   EXPECT_EQ(read(path("own.txt")), read(path("braid.txt")));
 }
 
+TEST_F(InstallTest, AProgramAnswersManyRequests) {
+  install();
+  build_example("many_requests");
+  write_hf_folder(load_random_model("llama2_mha"), folder_ / "model");
+  run(fmt::format("timeout 60 {} {} 'a b c' 'a b c' > {}", path("build/many_requests"),
+                  path("model"), path("own.txt")));
+  const std::string text = read(path("own.txt"));
+  const std::string line = text.substr(0, text.find('\n') + 1);
+  EXPECT_TRUE(line.starts_with("a b c") && line.size() > 7) << text;
+  EXPECT_EQ(text, line + line);
+}
+
 TEST_F(InstallTest, WhatIsInstalledAndRemoved) {
   install();
   for (const char* file :
@@ -104,6 +116,7 @@ TEST_F(InstallTest, WhatIsInstalledAndRemoved) {
 TEST_F(InstallTest, TheExamplesAreShort) {
   for (const auto& [file, most] : {std::pair{"my_strategy/my_strategy.cc", 40},
                                    {"generate/main.cc", 20},
+                                   {"many_requests/main.cc", 40},
                                    {"generate/CMakeLists.txt", 12}}) {
     const std::string text = read(fmt::format("{}/examples/{}", BRAID_SOURCE_DIR, file));
     const auto lines = std::ranges::count(text, '\n');
