@@ -61,10 +61,9 @@ bool Client::more() {
   return true;
 }
 
-std::string Client::read_some(size_t least) {
-  while (buffer_.size() < least && more()) {
+void Client::wait_for(size_t bytes) {
+  while (buffer_.size() < bytes && more()) {
   }
-  return std::exchange(buffer_, {});
 }
 
 bool Client::ended() {

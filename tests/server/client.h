@@ -30,10 +30,10 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   void send(std::string_view bytes);
-  void half_close();                    // nothing more is sent
-  Reply read();                         // the next whole reply
-  std::string read_some(size_t least);  // as it comes; shorter where the connection ends
-  bool ended();                         // waits until the server closes; false after a minute
+  void half_close();            // nothing more is sent
+  Reply read();                 // the next whole reply
+  void wait_for(size_t bytes);  // until so many bytes are there to read, or the connection ends
+  bool ended();                 // waits until the server closes; false after a minute
 
   Reply get(std::string_view path, std::string_view fields = "");
   Reply post(std::string_view path, std::string_view body,

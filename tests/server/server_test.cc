@@ -69,7 +69,13 @@ TEST_F(ServerTest, StopTextsNeverLeakAndCountAsGenerated) {
   const Json plain = complete({{"prompt", "abc"}, {"max_tokens", 30}, {"ignore_eos", true}});
   const std::string text = plain["choices"][0]["text"];
   ASSERT_GT(text.size(), 12u);
-  const std::string stop = text.substr(text.size() / 2, 3);
+  // Whole characters from the middle of the answer.
+  const auto border = [&](size_t i) {
+    while (i < text.size() && (text[i] & 0xc0) == 0x80) ++i;
+    return i;
+  };
+  const size_t begin = border(text.size() / 2);
+  const std::string stop = text.substr(begin, border(begin + 2) - begin);
   const size_t at = text.find(stop);
   Json body = {{"prompt", "abc"}, {"max_tokens", 30}, {"ignore_eos", true}, {"stop", stop}};
   const Json cut = complete(body);

@@ -87,17 +87,13 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
     co_return false;
   }
 
-  // A client that ends a connection between requests hears nothing; a broken request, why.
+  // A client that ends a connection, or takes too long, hears nothing; a broken request, why.
   asio::awaitable<void> refuse(error_code error) {
     int status = 400;
     if (error == http::error::end_of_stream || error == asio::error::operation_aborted ||
         error == asio::error::connection_reset || error == asio::error::eof ||
-        error == http::error::partial_message) {
+        error == http::error::partial_message || error == beast::error::timeout) {
       co_return;
-    }
-    if (error == beast::error::timeout) {
-      if (!parser_->got_some()) co_return;
-      status = 408;
     }
     if (error == http::error::body_limit) status = 413;
     if (error == http::error::header_limit) status = 431;
@@ -106,7 +102,6 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
     const std::string why =
         status == 413   ? fmt::format("the body is longer than {} bytes", config_.max_body)
         : status == 431 ? fmt::format("the header is longer than {} bytes", config_.max_header)
-        : status == 408 ? fmt::format("the request did not come within {} s", config_.read_seconds)
                         : "the request is no valid HTTP: " + error.message();
     co_await json(status, ApiError(status, why).json());
   }

@@ -102,7 +102,11 @@ Body::Body(std::string_view text, std::span<const Field> fields) {
   }
   if (!json_.is_object())
     throw ApiError(400, fmt::format("the body is {}, wanted an object", shown(json_)));
-  for (auto it = json_.begin(); it != json_.end();) it = it->is_null() ? json_.erase(it) : it + 1;
+  std::vector<std::string> absent;
+  for (const auto& [name, value] : json_.items()) {
+    if (value.is_null()) absent.push_back(name);
+  }
+  for (const std::string& name : absent) json_.erase(name);
   for (const auto& [name, value] : json_.items()) {
     const auto field = std::ranges::find(fields, std::string_view(name), &Field::name);
     if (field == fields.end()) {
