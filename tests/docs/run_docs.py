@@ -17,7 +17,7 @@ A block that shows no output compares none. Words behind `console` change this:
   exact       numbers are compared, too: the output does not depend on the machine
   exit=N      the last command of the block ends with status N
   varies      what is printed is an example and not compared: text that a model writes
-  gpu, root, network, terminal, clone, later
+  gpu, root, network, terminal, clone
               not run: it needs a GPU, an administrator, the network, a person at a terminal, a whole clone of the
               source, or what the program does not have yet
 
@@ -36,7 +36,7 @@ import sys
 import tempfile
 
 NOT_RUN = {"gpu": "needs a GPU", "root": "needs an administrator", "network": "needs the network",
-           "terminal": "needs a terminal", "clone": "needs a whole clone", "later": "is not in the program yet"}
+           "terminal": "needs a terminal", "clone": "needs a whole clone"}
 DEADLINE_S = 300  # of a command
 BROKEN_PIPE = 141
 BUSY = "braid: other programs use the cores"
