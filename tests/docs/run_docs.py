@@ -18,8 +18,8 @@ A block that shows no output compares none. Words behind `console` change this:
   exit=N      the last command of the block ends with status N
   varies      what is printed is an example and not compared: text that a model writes
   gpu, root, network, terminal, clone
-              not run: it needs a GPU, an administrator, the network, a person at a terminal, a whole clone of the
-              source, or what the program does not have yet
+              not run: it needs a GPU, an administrator, the network, a person at a terminal, or a whole clone of
+              the source
 
 A block without a language, an indented block and a word that is not known are errors, so that no command escapes.
 Ends with 0, 1 if a command failed, 77 (skipped) if the page needs a model and --model names none.
