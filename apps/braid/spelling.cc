@@ -139,9 +139,6 @@ std::string about_leftovers(const CLI::App& app) {
     const std::vector<std::string> names = command_names(app);
     const std::string list = fmt::format("{}", fmt::join(names, ", "));
     if (rest.empty()) return fmt::format("a command is wanted: {} (braid help run)", list);
-    if (rest[0] == "serve" || rest[0] == "server") {
-      return "there is no server yet: braid run answers in the terminal, with --json for programs";
-    }
     const auto near = nearest_name(rest[0], names);
     return fmt::format("there is no '{}'{}; the commands are {}", rest[0],
                        near ? fmt::format(", did you mean {}?", *near) : "", list);

@@ -52,7 +52,7 @@ TEST_F(BadValues, OptionsThatWouldDoNothingAreRefused) {
 }
 
 TEST_F(BadValues, CommandsAreNamed) {
-  expect_refused("foo", 2, "there is no 'foo'; the commands are run, tokenize");
+  expect_refused("foo", 2, "there is no 'foo'; the commands are run, serve");
   expect_refused("--bogus", 2, "braid run has no option --bogus");
 }
 

@@ -66,7 +66,7 @@ TEST_F(MistakesTest, WhatIsMisspelledNamesWhatIsNear) {
   hint(run() + "-p x --bogus-thing 3", "braid run has no option --bogus-thing; braid run --help");
   hint(run() + "-p x -fa on", "leave -fa out");
   hint("rum -m x", "there is no 'rum', did you mean run?");
-  hint("serve", "no server yet");
+  hint("server", "there is no 'server', did you mean serve?");
   hint("run " + hf() + " one two", "'two' is one argument too many");
   hint(run() + "-p x more", "'more' is one argument too many: -p gives the prompt");
   hint(run() + "-p x -n -2", "wanted at least 1, or -1");
