@@ -64,8 +64,8 @@ class TableReader {
               std::string_view column);
 
   // The value, or the column's default; nothing where the column does not read the key, or where it
-  // is null. Fails with kMalformed on null where null is no value, and on another type; with kNotFound
-  // where a wanted key is missing.
+  // is null. Fails with kMalformed on null where null is no value, and on another type; with
+  // kNotFound where a wanted key is missing.
   template <class T>
   std::optional<T> find(std::string_view key) const;
   template <class T>

@@ -91,7 +91,8 @@ ops::RopeAttrs read_rope(const Keys& keys, const std::string& path, int64_t head
     if (rope.factor > 1) rope.attention_factor *= 1 + 0.1f * std::log(rope.factor);
   } else {
     fail(ErrorCode::kUnsupported,
-         "{}: RoPE scaling {} is not supported (known: none, linear, yarn)", path, braid::quoted(type));
+         "{}: RoPE scaling {} is not supported (known: none, linear, yarn)", path,
+         braid::quoted(type));
   }
   return rope;
 }

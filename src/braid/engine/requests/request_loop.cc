@@ -288,8 +288,7 @@ void RequestLoop::Impl::score_prompt(Active& request, const StepRow& row, const 
   }
 }
 
-void RequestLoop::Impl::after_token(std::shared_ptr<Active> request,
-                                    const SampledToken& token) {
+void RequestLoop::Impl::after_token(std::shared_ptr<Active> request, const SampledToken& token) {
   const AnswerRequest& r = request->request;
   AnswerEnd& facts = request->facts;
   const double time = now();
