@@ -216,7 +216,6 @@ void RequestLoop::Impl::turn() {
         std::ranges::all_of(active, [](const auto& a) { return a.second->writer.closed(); }),
         "requests wait and no step computes any");
   }
-  stats.last_turn = now();
   publish();
 }
 
@@ -312,6 +311,7 @@ void RequestLoop::Impl::after_token(std::shared_ptr<Active> request, const Sampl
 }
 
 void RequestLoop::Impl::publish() {
+  stats.last_turn = now();
   stats.scheduler = scheduler.counts();
   stats.oldest_wait = scheduler.oldest_wait(now());
   stats.cost = fit.cost();
