@@ -1,16 +1,8 @@
 #include "braid/engine/requests/answer_writer.h"
 
-#include <chrono>
+#include "braid/base/clock.h"
 
 namespace braid {
-namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
-
 std::string_view to_string(AnswerReason reason) {
   switch (reason) {
     case AnswerReason::stop:
@@ -76,7 +68,7 @@ void AnswerWriter::end(AnswerEnd end) {
 }
 
 void AnswerWriter::close(AnswerEnd end) {
-  end.times.end = now();
+  end.times.end = steady_seconds();
   closed_.store(true, std::memory_order_release);
   sink_->on_end(end);
 }

@@ -7,6 +7,7 @@
 #include <thread>
 #include <variant>
 
+#include "braid/base/clock.h"
 #include "braid/base/math.h"
 #include "braid/engine/requests/answer_sampler.h"
 #include "braid/engine/requests/answer_writer.h"
@@ -17,10 +18,6 @@ namespace {
 
 constexpr size_t kOutputs = 4096;  // tokens whose text is still to be made
 constexpr std::chrono::milliseconds kIdleTurn{200};
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 struct Active {
   Active(RequestId request_id, AnswerRequest r, const Tokenizer& tokenizer,
@@ -70,7 +67,7 @@ struct RequestLoop::Impl {
     for (int32_t id = 0; id < tokenizer.vocab_size() && id < vocabulary; ++id) {
       if (tokenizer.is_end_of_generation(id)) ends.push_back(id);
     }
-    published.last_turn = now();
+    published.last_turn = steady_seconds();
     writer_thread = std::thread([this] { write(); });
     loop_thread = std::thread([this] { loop(); });
   }
@@ -151,7 +148,7 @@ bool RequestLoop::Impl::take_inbox() {
     std::unique_lock lock(mutex);
     const auto due = [&] { return stopping || !inbox.empty() || !cancels.empty(); };
     if (active.empty() && published.error.empty()) {
-      while (!wake.wait_for(lock, kIdleTurn, due)) published.last_turn = now();
+      while (!wake.wait_for(lock, kIdleTurn, due)) published.last_turn = steady_seconds();
     }
     fresh.swap(inbox);
     gone.swap(cancels);
@@ -201,7 +198,7 @@ void RequestLoop::Impl::end(RequestId id, AnswerReason reason, std::optional<Err
 }
 
 void RequestLoop::Impl::turn() {
-  const double begin = now();
+  const double begin = steady_seconds();
   const Step step = scheduler.next(begin);
   for (const RequestId id : step.expired) {
     end(id, AnswerReason::error,
@@ -220,7 +217,7 @@ void RequestLoop::Impl::turn() {
 }
 
 void RequestLoop::Impl::compute(const Step& step) {
-  const double begin = now();
+  const double begin = steady_seconds();
   batch.clear();
   for (const StepRow& row : step.rows) {
     const Sequence& sequence = scheduler.sequence(row.id);
@@ -234,9 +231,9 @@ void RequestLoop::Impl::compute(const Step& step) {
             .subspan(static_cast<size_t>(row.begin), static_cast<size_t>(row.end - row.begin)),
         row.begin, scheduler.pages_of(row.id), row.scored);
   }
-  const double stepping = now();
+  const double stepping = steady_seconds();
   runner.step(batch);
-  const double stepped = now();
+  const double stepped = steady_seconds();
   fit.add(step.tokens, step.attended, 1e3 * (stepped - stepping));
   scheduler.set_cost(fit.cost());
 
@@ -255,7 +252,7 @@ void RequestLoop::Impl::compute(const Step& step) {
     sampled.emplace_back(row.id, request.sampler.sample(last, scheduler.sequence(row.id).ids));
     ids.push_back(sampled.back().second.id);
   }
-  const double sampled_at = now();
+  const double sampled_at = steady_seconds();
   scheduler.step_done(step, ids);
   for (const auto& [id, token] : sampled) {
     if (token.error) {
@@ -270,7 +267,7 @@ void RequestLoop::Impl::compute(const Step& step) {
   stats.prompt_tokens += step.tokens - std::ssize(ids);
   stats.step_seconds += stepped - stepping;
   stats.sample_seconds += sampled_at - stepped;
-  stats.host_seconds += (stepping - begin) + (now() - sampled_at);
+  stats.host_seconds += (stepping - begin) + (steady_seconds() - sampled_at);
 }
 
 void RequestLoop::Impl::score_prompt(Active& request, const StepRow& row, const TensorView& logits,
@@ -290,7 +287,7 @@ void RequestLoop::Impl::score_prompt(Active& request, const StepRow& row, const 
 void RequestLoop::Impl::after_token(std::shared_ptr<Active> request, const SampledToken& token) {
   const AnswerRequest& r = request->request;
   AnswerEnd& facts = request->facts;
-  const double time = now();
+  const double time = steady_seconds();
   if (facts.times.first_token == 0) {
     facts.times.first_token = time;
     if (r.prompt_logprobs >= 0) put({request, PromptOutput{}, {}});
@@ -311,9 +308,9 @@ void RequestLoop::Impl::after_token(std::shared_ptr<Active> request, const Sampl
 }
 
 void RequestLoop::Impl::publish() {
-  stats.last_turn = now();
+  stats.last_turn = steady_seconds();
   stats.scheduler = scheduler.counts();
-  stats.oldest_wait = scheduler.oldest_wait(now());
+  stats.oldest_wait = scheduler.oldest_wait(steady_seconds());
   stats.cost = fit.cost();
   const std::lock_guard lock(mutex);
   published = stats;
@@ -366,7 +363,7 @@ RequestId RequestLoop::submit(AnswerRequest request, std::shared_ptr<AnswerSink>
   const RequestId id = ++impl_->last_id;
   const auto active = std::make_shared<Active>(id, std::move(request), impl_->tokenizer,
                                                impl_->ends, impl_->kv_dtype, std::move(sink));
-  active->facts.times.arrival = now();
+  active->facts.times.arrival = steady_seconds();
   active->facts.prompt_tokens = std::ssize(active->request.prompt);
   impl_->inbox.push_back(active);
   ++impl_->open;

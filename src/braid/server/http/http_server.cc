@@ -375,10 +375,6 @@ int HttpServer::port() const {
   return impl_->acceptor.local_endpoint().port();
 }
 
-int HttpServer::connections() const {
-  return impl_->open;
-}
-
 int HttpServer::busy() const {
   return impl_->busy;
 }

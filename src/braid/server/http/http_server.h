@@ -34,7 +34,6 @@ class HttpServer {
   ~HttpServer();
 
   int port() const;
-  int connections() const;
   int busy() const;  // requests that are being answered
   // Takes no new connections from now on; those that are there go on.
   void stop_accepting();

@@ -1,6 +1,6 @@
 #include "braid/server/routes/answer_channel.h"
 
-#include <chrono>
+#include "braid/base/clock.h"
 
 namespace braid::server {
 namespace {
@@ -43,8 +43,7 @@ void ChannelSink::on_prompt(std::span<const SampledToken> tokens) {
 }
 
 bool ChannelSink::on_piece(const AnswerPiece& piece) {
-  const double now =
-      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  const double now = steady_seconds();
   if (last_ > 0 && on_gap_) on_gap_(now - last_);
   last_ = now;
   return channel_->push({.index = index_,

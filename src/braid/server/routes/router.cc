@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 
+#include "braid/base/clock.h"
 #include "braid/server/routes/answers.h"
 #include "braid/server/routes/request_parts.h"
 #include "braid/server/schema/endpoints.h"
@@ -138,9 +138,7 @@ asio::awaitable<void> Router::health(Exchange& exchange, bool ready) {
     throw ApiError(503, "the model is being loaded");
   }
   const RequestStats stats = service->loop.stats();
-  const double silent =
-      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count() -
-      stats.last_turn;
+  const double silent = steady_seconds() - stats.last_turn;
   if (!stats.error.empty()) throw ApiError(503, "the engine has ended: " + stats.error);
   if (silent > kTurnSeconds)
     throw ApiError(503, fmt::format("the engine has ended no step for {:.0f} s", silent));
