@@ -14,7 +14,9 @@ echo "includes"
 python3 tools/check_includes.py || status=1
 
 if [ -f build/release/compile_commands.json ]; then
-  mapfile -t units < <(git ls-files 'src/braid/*.cc' 'apps/*.cc' | grep -v '_simd\.cc$')
+  # clang-tidy 14 does not read the C++20 coroutines of libstdc++ that the server's HTTP is made of.
+  mapfile -t units < <(git ls-files 'src/braid/*.cc' 'apps/*.cc' |
+    grep -vE '_simd\.cc$|^src/braid/server/((http|routes)/|server\.cc)|^apps/braid/serve\.cc')
   if [ "${TIDY:-changed}" != all ]; then
     base=${LINT_BASE:-$(git rev-list -1 HEAD~1 2>/dev/null || git rev-parse HEAD)}
     mapfile -t changed < <(git diff --name-only "$base" -- 'src/braid/*.cc' 'apps/*.cc')
