@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
 #include "braid/schedule/trace.h"
+#include "braid/table.h"
 #include "braid/text_io.h"
 
 namespace braid::app {
@@ -112,78 +114,162 @@ Timeline timeline_of(const PlannedForward& planned, const SimulatedStep& step, c
   return timeline;
 }
 
+// A strategy's step: planned for all ranks and simulated.
+struct SimulatedPlan {
+  std::shared_ptr<const OpScheduler> strategy;
+  BatchCut cut;
+  PlannedForward planned;
+  SimulatedStep step;
+
+  SimulatedPlan(std::shared_ptr<const OpScheduler> s, const Planning& planning, const Batch& batch)
+      : strategy(std::move(s)),
+        planned(planning.planner->plan(*strategy, batch, cut, &planning.model)),
+        step(simulate(planned.programs(), planned.schedules, cut.works(), planning.model)) {}
+
+  const Schedule& schedule() const { return planned.schedules[0]; }
+  double wire_bytes() const {  // of all ranks
+    return std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);
+  }
+};
+
+// The step of each strategy, `sequential` first.
+struct SimulatedPlans {
+  std::vector<SimulatedPlan> plans;
+  size_t chosen = 0;
+  std::vector<std::string> explanation;  // of `auto`
+  double without = 0;  // seconds of `sequential` with communication that does nothing
+
+  const SimulatedPlan& sequential() const { return plans[0]; }
+  const SimulatedPlan& plan() const { return plans[chosen]; }
+  CommunicationGain gain_of(const SimulatedPlan& p) const {
+    return {.sequential = sequential().step.seconds, .without = without, .seconds = p.step.seconds};
+  }
+};
+
+std::string strategies_text(const SimulatedPlans& all) {
+  std::vector<std::vector<std::string>> rows;
+  for (const SimulatedPlan& plan : all.plans) {
+    const std::optional<double> share = all.gain_of(plan).share();
+    rows.push_back({std::string(plan.strategy->name()),
+                    std::to_string(plan.schedule().micro_batches.size()),
+                    std::to_string(plan.schedule().launches.size()),
+                    fmt::format("{:.3f}", 1e3 * plan.step.seconds),
+                    fmt::format("{:.2f}x", all.sequential().step.seconds / plan.step.seconds),
+                    share ? fmt::format("{:.0f}%", 100 * *share) : "-"});
+  }
+  return table_text({{"strategy"},
+                     {"micro-batches", true},
+                     {"launches", true},
+                     {"ms", true},
+                     {"speed-up", true},
+                     {"gain", true}},
+                    rows);
+}
+
+// Says it where a strategy loses; else empty.
+std::string loss_text(const SimulatedPlan& plan, const SimulatedPlan& sequential) {
+  if (plan.step.seconds <= sequential.step.seconds) return "";
+  const size_t parts = plan.schedule().micro_batches.size();
+  return fmt::format(
+      "{} is slower than sequential here: {} more than it hides; --schedule auto takes a strategy "
+      "only where it pays\n",
+      plan.strategy->name(),
+      parts > 1 ? fmt::format("dividing the batch in {} costs", parts) : "its kernels cost");
+}
+
+// The strategies that come with Braid, and behind them the one that was named if it is of a file.
+SimulatedPlans simulate_strategies(const PlanOptions& o, const Planning& planning,
+                                   const Batch& batch) {
+  SimulatedPlans all;
+  StrategyChoice::Strategies strategies;
+  for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
+  if (o.schedule == "auto") {
+    StrategyChoice choice(*planning.planner, planning.model, strategies);
+    all.chosen = static_cast<size_t>(choice.choose(batch));
+    all.explanation = choice.explanations();
+  } else {
+    const std::shared_ptr<const OpScheduler> named = find_strategy(o.schedule);
+    const auto at =
+        std::ranges::find_if(strategies, [&](const auto& s) { return s->name() == named->name(); });
+    all.chosen = static_cast<size_t>(at - strategies.begin());
+    if (at == strategies.end()) strategies.push_back(named);
+  }
+  for (const auto& strategy : strategies) all.plans.emplace_back(strategy, planning, batch);
+  const SimulatedPlan& sequential = all.sequential();
+  all.without =
+      simulate_without_communication(sequential.planned.programs(), sequential.planned.schedules,
+                                     sequential.cut.works(), planning.model)
+          .seconds;
+  return all;
+}
+
+nlohmann::ordered_json json_report(const SimulatedPlans& all, const Planning& planning) {
+  const SimulatedPlan& plan = all.plan();
+  const MemoryPlan& memory = plan.schedule().memory;
+  nlohmann::ordered_json report = {
+      {"strategy", plan.strategy->name()},
+      {"launches", plan.schedule().launches.size()},
+      {"micro_batches", plan.schedule().micro_batches.size()},
+      {"arena_bytes", memory.arena_bytes},
+      {"live_bytes", memory.live_bytes},
+      {"sequential_arena_bytes", all.sequential().schedule().memory.arena_bytes},
+      {"hash", fmt::format("{:016x}", hash_of(plan.schedule()))},
+      {"wire_bytes", std::llround(plan.wire_bytes())},
+      {"profile", planning.model.profile().name},
+      {"simulated_ms", 1e3 * plan.step.seconds},
+      {"sequential_ms", 1e3 * all.sequential().step.seconds},
+      {"sequential_without_communication_ms", 1e3 * all.without},
+      {"explanation", all.explanation}};
+  if (const auto share = all.gain_of(plan).share()) report["communication_gain"] = *share;
+  nlohmann::ordered_json& rows = report["strategies"] = nlohmann::ordered_json::array();
+  for (const SimulatedPlan& p : all.plans) {
+    rows.push_back({{"strategy", p.strategy->name()},
+                    {"micro_batches", p.schedule().micro_batches.size()},
+                    {"launches", p.schedule().launches.size()},
+                    {"simulated_ms", 1e3 * p.step.seconds}});
+    if (const auto share = all.gain_of(p).share()) rows.back()["communication_gain"] = *share;
+  }
+  return report;
+}
+
+std::string text_report(const SimulatedPlans& all, const Planning& planning) {
+  const SimulatedPlan& plan = all.plan();
+  const MemoryPlan& memory = plan.schedule().memory;
+  return fmt::format(
+      "{}\n{} on {} ranks: {} launches, {} micro-batches, schedule {:016x}\n"
+      "activations of a rank: arena {:.2f} MiB ({:.2f} live at most), sequential {:.2f} MiB\n"
+      "simulated on {}: {:.3f} ms, sequential {:.3f} ms, without communication {:.3f} ms\n"
+      "{}{}\n",
+      strategies_text(all), plan.strategy->name(), planning.model.topology().ranks(),
+      plan.schedule().launches.size(), plan.schedule().micro_batches.size(),
+      hash_of(plan.schedule()), static_cast<double>(memory.arena_bytes) / (1 << 20),
+      static_cast<double>(memory.live_bytes) / (1 << 20),
+      static_cast<double>(all.sequential().schedule().memory.arena_bytes) / (1 << 20),
+      planning.model.profile().name, 1e3 * plan.step.seconds, 1e3 * all.sequential().step.seconds,
+      1e3 * all.without, loss_text(plan, all.sequential()), to_string(all.gain_of(plan)));
+}
+
 void plan(const PlanOptions& o) {
   check(o);
   for (const auto& input : {o.model, o.config}) {
     if (o.trace && input) require_apart("--trace", *o.trace, *input);
   }
   if (o.trace) require_writable("--trace", *o.trace);
-  Planning planning(o);
+  const Planning planning(o);
   std::vector<int32_t> pages(static_cast<size_t>(planning.cache.pages));
-  const Batch batch = make_batch(o, pages);
-  StrategyChoice::Strategies strategies;
-  std::vector<std::string> explanation;
-  size_t chosen = 0;
-  if (o.schedule == "auto") {
-    for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
-    StrategyChoice choice(*planning.planner, planning.model, strategies);
-    chosen = static_cast<size_t>(choice.choose(batch));
-    explanation = choice.explanations();
-  } else {
-    strategies.push_back(find_strategy(o.schedule));
-  }
-  const OpScheduler& strategy = *strategies[chosen];
-  const ForwardPlanner& planner = *planning.planner;
-  BatchCut cut, whole;
-  const PlannedForward planned = planner.plan(strategy, batch, cut, &planning.model);
-  const PlannedForward sequential =
-      planner.plan(*sequential_strategy(), batch, whole, &planning.model);
-  const SimulatedStep step =
-      simulate(planned.programs(), planned.schedules, cut.works(), planning.model);
-  const SimulatedStep baseline =
-      simulate(sequential.programs(), sequential.schedules, whole.works(), planning.model);
-  const SimulatedStep without = simulate_without_communication(
-      sequential.programs(), sequential.schedules, whole.works(), planning.model);
-  const CommunicationGain gain{
-      .sequential = baseline.seconds, .without = without.seconds, .seconds = step.seconds};
-  const double wire_bytes =
-      std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);  // of all ranks
-  const Schedule& schedule = planned.schedules[0];
-  const MemoryPlan& memory = schedule.memory;
+  const SimulatedPlans all = simulate_strategies(o, planning, make_batch(o, pages));
+  const SimulatedPlan& plan = all.plan();
+  const std::string launches = o.launches ? to_string(plan.schedule(), plan.planned.fused[0]) : "";
   if (o.json) {
-    nlohmann::ordered_json report = {
-        {"strategy", strategy.name()},
-        {"launches", schedule.launches.size()},
-        {"micro_batches", schedule.micro_batches.size()},
-        {"arena_bytes", memory.arena_bytes},
-        {"live_bytes", memory.live_bytes},
-        {"sequential_arena_bytes", sequential.schedules[0].memory.arena_bytes},
-        {"hash", fmt::format("{:016x}", hash_of(schedule))},
-        {"wire_bytes", std::llround(wire_bytes)},
-        {"profile", planning.model.profile().name},
-        {"simulated_ms", 1e3 * step.seconds},
-        {"sequential_ms", 1e3 * baseline.seconds},
-        {"sequential_without_communication_ms", 1e3 * without.seconds},
-        {"explanation", explanation}};
-    if (const auto share = gain.share()) report["communication_gain"] = *share;
-    if (o.launches) report["listing"] = to_string(schedule, planned.fused[0]);
+    nlohmann::ordered_json report = json_report(all, planning);
+    if (o.launches) report["listing"] = launches;
     print(json_text(report, 2) + "\n");
   } else {
-    for (const std::string& line : explanation) print(line + "\n");
-    if (o.launches) print(to_string(schedule, planned.fused[0]));
-    print(fmt::format(
-        "{} on {} ranks: {} launches, {} micro-batches, schedule {:016x}\n"
-        "activations of a rank: arena {:.2f} MiB ({:.2f} live at most), sequential {:.2f} MiB\n"
-        "simulated on {}: {:.3f} ms, sequential {:.3f} ms, without communication {:.3f} ms\n"
-        "{}\n",
-        strategy.name(), o.tp, schedule.launches.size(), schedule.micro_batches.size(),
-        hash_of(schedule), static_cast<double>(memory.arena_bytes) / (1 << 20),
-        static_cast<double>(memory.live_bytes) / (1 << 20),
-        static_cast<double>(sequential.schedules[0].memory.arena_bytes) / (1 << 20),
-        planning.model.profile().name, 1e3 * step.seconds, 1e3 * baseline.seconds,
-        1e3 * without.seconds, to_string(gain)));
+    print(launches + text_report(all, planning));
   }
-  if (o.trace) write_trace(*o.trace, timeline_of(planned, step, cut, planning.model));
+  if (o.trace) {
+    write_trace(*o.trace, timeline_of(plan.planned, plan.step, plan.cut, planning.model));
+  }
 }
 
 }  // namespace

@@ -5,9 +5,19 @@
 
 namespace braid::app {
 
-// A Markdown table whose columns line up in a terminal. The first row is the head; `right` says
-// which columns hold numbers.
-std::string table_text(const std::vector<std::vector<std::string>>& rows,
-                       const std::vector<bool>& right);
+struct TableColumn {
+  std::string name;
+  bool right = false;  // numbers end at one edge
+  size_t width = 0;    // characters, at least those of the name and 3
+
+  void widen(const std::string& cell);
+};
+
+// A Markdown table whose columns line up in a terminal, whole or row by row. A cell that is wider
+// than its column moves the rest of its row.
+std::string table_head(const std::vector<TableColumn>& columns);
+std::string table_row(const std::vector<TableColumn>& columns, const std::vector<std::string>& row);
+std::string table_text(std::vector<TableColumn> columns,
+                       const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace braid::app

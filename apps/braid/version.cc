@@ -51,10 +51,13 @@ std::string version_text() {
                      instruction_sets(), device_list());
 }
 
-std::string device_list() {
+std::string cpu_line() {
   const int cores = cpu::usable_cores();
-  std::string out =
-      fmt::format("cpu     {}, {} core{}\n", cpu_model(), cores, cores == 1 ? "" : "s");
+  return fmt::format("{}, {} core{}", cpu_model(), cores, cores == 1 ? "" : "s");
+}
+
+std::string device_list() {
+  std::string out = fmt::format("cpu     {}\n", cpu_line());
   const GpuState gpus = gpu_state();
   for (int id = 0; id < gpus.gpus; ++id) out += describe_gpu(id) + "\n";
   if (gpus.gpus == 0) out += fmt::format("no GPU: {}\n", why_no_gpu(gpus));

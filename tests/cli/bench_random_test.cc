@@ -1,4 +1,8 @@
 // braid bench --config --random-weights: a shape without a download.
+#include <algorithm>
+#include <set>
+#include <sstream>
+
 #include "cli/program.h"
 
 namespace braid::golden {
@@ -61,6 +65,53 @@ TEST_F(BenchRandomCliTest, MeasuresBlocks) {
   for (const json& test : report["tests"]) EXPECT_GT(test["tokens_per_s"].get<double>(), 0);
 }
 
+// Lists make a row for each combination; each line of JSON says all by itself.
+TEST_F(BenchRandomCliTest, ListsMakeRows) {
+  const std::string sizes = "--random-weights -p 0,3,5 -n 2 -d 0,7 -b 1,2 -r 1 -o ";
+  const Outcome o = braid("bench --config " + config() + " " + sizes + "jsonl");
+  ASSERT_EQ(o.status, 0) << o.err;
+  std::vector<std::string> names;
+  std::istringstream lines(o.out);
+  for (std::string line; std::getline(lines, line);) {
+    const json row = json::parse(line);
+    names.push_back(row["name"]);
+    EXPECT_GT(row["tokens_per_s"].get<double>(), 0);
+    for (const char* key : {"version", "machine", "device", "threads", "family", "weight_type",
+                            "schedule", "kv_dtype", "depth", "batch", "bytes_per_token"}) {
+      EXPECT_TRUE(row.contains(key)) << key;
+    }
+  }
+  const std::vector<std::string> wanted = {"pp3",      "pp5",      "tg2",      "tg2",
+                                           "pp3 @ d7", "pp5 @ d7", "tg2 @ d7", "tg2 @ d7"};
+  EXPECT_EQ(names, wanted);
+
+  const Outcome csv = braid("bench --config " + config() + " " + sizes + "csv");
+  ASSERT_EQ(csv.status, 0) << csv.err;
+  EXPECT_EQ(std::ranges::count(csv.out, '\n'), 1 + 8) << csv.out;
+  EXPECT_TRUE(csv.out.starts_with("date,version,machine,model,")) << csv.out;
+
+  const Outcome table = braid("bench --config " + config() + " " + sizes + "table");
+  ASSERT_EQ(table.status, 0) << table.err;
+  std::istringstream rows(table.out);
+  std::set<size_t> edges;  // where the last column ends, in characters
+  for (std::string row; std::getline(rows, row) && row.starts_with("|");) {
+    edges.insert(static_cast<size_t>(
+        std::ranges::count_if(row, [](unsigned char c) { return (c & 0xC0) != 0x80; })));
+  }
+  EXPECT_EQ(edges.size(), 1u) << table.out;
+}
+
+TEST_F(BenchRandomCliTest, RefusesRowsAndFormats) {
+  const Outcome format = braid(bench() + "--random-weights -o xml");
+  EXPECT_EQ(format.status, 2);
+  EXPECT_NE(format.err.find("--output 'xml': table, json, jsonl or csv"), std::string::npos);
+  std::string many = "1";
+  for (int i = 0; i < 120; ++i) many += ",1";
+  const Outcome rows = braid(bench() + "--random-weights -d " + many + " -b " + many);
+  EXPECT_EQ(rows.status, 2);
+  EXPECT_NE(rows.err.find("make 14762 rows, the most is 10000"), std::string::npos) << rows.err;
+}
+
 TEST_F(BenchRandomCliTest, DecodesSeveralSequencesTogether) {
   const Outcome o = braid(bench() + "--random-weights --json -d 20 -b 1,3,17 --batch 2");
   ASSERT_EQ(o.status, 0) << o.err;
@@ -114,8 +165,8 @@ TEST_F(BenchRandomCliTest, WithoutCommunicationNoMessageIsWaitedFor) {
 TEST_F(BenchRandomCliTest, PrintsATable) {
   const Outcome o = braid(bench() + "--random-weights");
   ASSERT_EQ(o.status, 0) << o.err;
-  EXPECT_THAT(o.out, testing::HasSubstr("| llama |"));
-  EXPECT_THAT(o.out, testing::HasSubstr("| tg2  |"));
+  EXPECT_THAT(o.out, testing::HasSubstr("| llama bf16 |"));
+  EXPECT_THAT(o.out, testing::HasSubstr("| tg2  "));
 }
 
 TEST_F(BenchRandomCliTest, WrongUseGetsOneLine) {

@@ -90,7 +90,7 @@ TEST_F(SequenceParallelCliTest, BenchTakesThem) {
   const Outcome o = braid(bench);
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("| 2, ring |"));
-  EXPECT_THAT(o.out, HasSubstr("| pp24 |"));
+  EXPECT_THAT(o.out, HasSubstr("| pp24 "));
   EXPECT_EQ(json::parse(braid(bench + " --json").out).at("sp"), 2);
 }
 
