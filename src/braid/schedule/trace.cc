@@ -83,6 +83,24 @@ void name_rank(Events& events, const RankTimes& rank, int pid) {
   }
 }
 
+// "layers.0.attn linear", and in a divided batch the micro-batch behind: "layers.0.attn linear, mb
+// 1".
+std::string slice_name(const Schedule& schedule, const Launch& launch, const Op& op) {
+  std::string name(op.def->kind);
+  if (!op.scope.empty()) name = fmt::format("{} {}", op.scope, name);
+  if (schedule.micro_batches.size() > 1) name += ", mb " + micro_batches_of(launch);
+  return name;
+}
+
+// A viewer's name of a colour: each micro-batch has its own for computation, all share that of
+// communication.
+std::string_view slice_color(const Launch& launch, const Op& op) {
+  constexpr std::array<std::string_view, 4> kColors = {"thread_state_running", "rail_response",
+                                                       "thread_state_runnable", "rail_animation"};
+  if (communicates(op)) return "rail_load";
+  return kColors[static_cast<size_t>(launch.micro_batch) % kColors.size()];
+}
+
 void write_rank(Events& events, const Timeline& timeline, int pid, double origin,
                 RankTotals& totals) {
   const RankTimes& rank = timeline.ranks[static_cast<size_t>(pid)];
@@ -95,9 +113,9 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
     const Op& op = rank.schedule->op(*rank.program, launch);
     const Cost cost = cost_of(timeline, static_cast<size_t>(pid), launch);
     const double begin = (rank.times[i].begin - origin) * kMicro;
-    events.add({{"name", op.scope.empty() ? std::string(op.def->kind)
-                                          : fmt::format("{} {}", op.scope, op.def->kind)},
+    events.add({{"name", slice_name(*rank.schedule, launch, op)},
                 {"cat", communicates(op) ? "communication" : "computation"},
+                {"cname", slice_color(launch, op)},
                 {"ph", "X"},
                 {"pid", pid},
                 {"tid", static_cast<int>(launch.stream)},

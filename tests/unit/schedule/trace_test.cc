@@ -37,6 +37,29 @@ Timeline timeline_of(const toy::World& world, const std::vector<std::vector<Laun
   return timeline;
 }
 
+// In a divided batch equal ops of two micro-batches differ by name and colour.
+TEST(Trace, SlicesNameTheirMicroBatch) {
+  toy::World world({four()});
+  Schedule& schedule = world.schedules[0];
+  schedule.micro_batches.resize(2);
+  schedule.launches[2].micro_batch = 1;
+  world.works.push_back(world.works[0]);
+  const std::vector<LaunchTime> times = {{0, 1}, {1, 3}, {1, 4}, {4, 5}};
+  std::ostringstream out;
+  write_trace(out, timeline_of(world, {times}));
+  std::vector<std::string> names;
+  std::set<std::string> colours;
+  const auto json = nlohmann::json::parse(out.str());
+  for (const auto& event : json.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    names.push_back(event.at("name"));
+    colours.insert(event.at("cname"));
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"step0 work, mb 0", "step1 send, mb 0",
+                                             "step2 work, mb 1", "step3 work, mb 0"}));
+  EXPECT_EQ(colours.size(), 3u) << "two micro-batches, and communication";
+}
+
 TEST(Trace, HasALaneForEachRankAndStream) {
   const toy::World world({four(), four()});
   const CostModel model(toy::seconds_profile(), toy::machine_of(2));
