@@ -358,11 +358,7 @@ void add_bench_attention(CLI::App& bench) {
       "  braid bench attention --shape flux-3072 --machines 4x8 --profile a100 --sp auto\n"
       "  braid bench attention --shape flux-3072 --device cuda:0,1 --machines 2x1 --link-gbps 25");
   command->callback([o, degrees, command, &bench] {
-    for (const CLI::Option* option : bench.get_options()) {
-      if (option->count() == 0) continue;
-      fail(ErrorCode::kInvalidArgument, "{} before 'attention' is an option of braid bench",
-           option->get_name());
-    }
+    require_no_options(bench, "attention");
     for (const char* name : {"--tokens", "--text", "--heads", "--kv-heads", "--head-dim"}) {
       if (o->shape == "custom" || command->count(name) == 0) continue;
       fail(ErrorCode::kInvalidArgument, "{} goes with --shape custom: {} has its own", name,

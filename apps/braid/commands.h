@@ -14,6 +14,7 @@ void add_perplexity(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_bench_attention(CLI::App& bench);  // a subcommand of bench
+void add_bench_serve(CLI::App& bench);      // another
 void add_calibrate(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_completion(CLI::App& app);

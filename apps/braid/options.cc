@@ -155,6 +155,14 @@ void add_sequence(CLI::App& command, ParallelOptions& o) {
   o.sequence.emplace().add_to(command);
 }
 
+void require_no_options(const CLI::App& command, std::string_view subcommand) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0) continue;
+    fail(ErrorCode::kInvalidArgument, "{} before '{}' is an option of braid {}", option->get_name(),
+         subcommand, command.get_name());
+  }
+}
+
 void require_link_gbps(double gbps) {
   if (gbps == 0 || (gbps >= 1e-3 && gbps <= 1e6)) return;
   fail(ErrorCode::kInvalidArgument, "--link-gbps is {}, wanted 0.001 to 1e6, or 0: as it is", gbps);

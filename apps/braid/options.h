@@ -20,6 +20,8 @@ inline void require_between(std::string_view option, int64_t value, int64_t leas
   if (value >= least && value <= most) return;
   fail(ErrorCode::kInvalidArgument, "{} is {}, wanted {} to {}", option, value, least, most);
 }
+// Fails with kInvalidArgument where an option of `command` was given before its subcommand.
+void require_no_options(const CLI::App& command, std::string_view subcommand);
 inline constexpr int64_t kMostTokens = int64_t{1} << 24;  // of a step or a context, for any command
 
 // How a forward pass is spread over ranks and time.
