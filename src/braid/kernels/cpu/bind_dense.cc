@@ -1,0 +1,16 @@
+// Binds the ops of networks without a KV cache: dense_attention, layer_norm, gated_add, unary.
+#include "braid/kernels/cpu/bind.h"
+#include "braid/ops/dense_attention.h"
+#include "braid/ops/layer_norm.h"
+#include "braid/ops/unary.h"
+
+namespace braid::cpu {
+
+void add_dense_kernels(KernelTable& table, Isa) {
+  for (const OpDef* def :
+       {&ops::kDenseAttention, &ops::kLayerNorm, &ops::kGatedAdd, &ops::kUnary}) {
+    add_reference_kernel(table, *def);
+  }
+}
+
+}  // namespace braid::cpu
