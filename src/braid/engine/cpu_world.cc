@@ -11,8 +11,8 @@ namespace {
 class CpuRank : public Rank {
  public:
   // An error of this rank ends the job at once.
-  CpuRank(const Model& model, fabric::Fabric& fabric, int rank, const WorldConfig& config)
-      : model_(model),
+  CpuRank(const WeightOf& weight, fabric::Fabric& fabric, int rank, const WorldConfig& config)
+      : weight_(weight),
         rank_(rank),
         endpoint_(fabric.endpoint(rank)),
         pool_(config.threads, config.ranks * config.threads),
@@ -42,7 +42,7 @@ class CpuRank : public Rank {
 
  protected:
   TensorView weight(const Value& value, const Placement& placement) override {
-    return cut(model_.weight(value.name), placement, rank_);
+    return cut(weight_(value.name), placement, rank_);
   }
   // Sequence-parallel attention reaches into other ranks' values.
   std::shared_ptr<DeviceMemory> allocate_arena(int64_t bytes) override {
@@ -51,7 +51,7 @@ class CpuRank : public Rank {
   }
 
  private:
-  const Model& model_;
+  const WeightOf& weight_;
   const int rank_;
   fabric::Endpoint& endpoint_;
   cpu::ThreadPool pool_;
@@ -63,13 +63,14 @@ class CpuRank : public Rank {
 
 class CpuWorld : public World {
  public:
-  CpuWorld(const Model& model, const WorldConfig& config)
-      : fabric_({.ranks = config.ranks,
+  CpuWorld(WeightOf weight, const WorldConfig& config)
+      : weight_(std::move(weight)),
+        fabric_({.ranks = config.ranks,
                  .threads_per_rank = config.threads + (config.sequence ? kNumStreams - 1 : 0),
                  .deadline = std::chrono::milliseconds(config.deadline_ms),
                  .links = config.links}) {
     for (int r = 0; r < config.ranks; ++r) {
-      ranks_.push_back(std::make_unique<CpuRank>(model, fabric_, r, config));
+      ranks_.push_back(std::make_unique<CpuRank>(weight_, fabric_, r, config));
     }
   }
 
@@ -77,6 +78,7 @@ class CpuWorld : public World {
   Rank& rank(int rank) override { return *ranks_.at(static_cast<size_t>(rank)); }
 
  private:
+  const WeightOf weight_;
   fabric::LocalFabric fabric_;
   std::vector<std::unique_ptr<CpuRank>> ranks_;
 };
@@ -84,7 +86,11 @@ class CpuWorld : public World {
 }  // namespace
 
 std::unique_ptr<World> make_cpu_world(const Model& model, const WorldConfig& config) {
-  return std::make_unique<CpuWorld>(model, config);
+  return make_cpu_world([&model](std::string_view name) { return model.weight(name); }, config);
+}
+
+std::unique_ptr<World> make_cpu_world(WeightOf weight, const WorldConfig& config) {
+  return std::make_unique<CpuWorld>(std::move(weight), config);
 }
 
 }  // namespace braid

@@ -47,8 +47,13 @@ class World {
   }
 };
 
+// A whole weight in the host's memory, by the name that Programs call it.
+using WeightOf = std::function<TensorView(std::string_view name)>;
+
 // Ranks that are teams of threads of this process, over the local fabric. `model` outlives them.
 std::unique_ptr<World> make_cpu_world(const Model& model, const WorldConfig& config);
+// The same with weights of any origin, which outlive them.
+std::unique_ptr<World> make_cpu_world(WeightOf weight, const WorldConfig& config);
 
 // Ranks on GPUs of this machine, over the peer fabric. Fails with kUnsupported where this build has
 // no CUDA, with kResource where there are too few GPUs or no path between two of them.

@@ -8,16 +8,17 @@
 // Segment attention on the CPU: ops/segment_attention.h says what it computes.
 namespace braid::cpu {
 
-constexpr int64_t kSegmentRows = 32;  // queries of a block
+constexpr int64_t kSegmentRows = 32;  // queries of a block, where its caller asks for no more
 constexpr int64_t kSegmentKeys = 64;  // keys converted at a time
 constexpr int64_t kSegmentPad = 32;   // head_dim is padded to its multiples: two vectors
 
 constexpr int64_t padded_head(int64_t head_dim) {
   return (head_dim + kSegmentPad - 1) / kSegmentPad * kSegmentPad;
 }
-constexpr int64_t segment_scratch_floats(int64_t head_dim) {
+// `room` is a multiple of 4.
+constexpr int64_t segment_scratch_floats(int64_t head_dim, int64_t room = kSegmentRows) {
   const int64_t padded = padded_head(head_dim);
-  return kSegmentRows * (2 * padded + 16) + 2 * kSegmentKeys * padded + 4 * kSegmentKeys;
+  return room * (2 * padded + 16) + 2 * kSegmentKeys * padded + 4 * kSegmentKeys;
 }
 
 // Keys and values of one sequence and head.
@@ -27,9 +28,13 @@ struct SegmentKeys {
   int64_t stride = 0;
   int64_t rows = 0;
   int64_t position = 0;  // of the first
+  // Added to the scaled scores: [queries of the block, rows], rows bias_stride apart. Null:
+  // nothing.
+  const float* bias = nullptr;
+  int64_t bias_stride = 0;
 };
 
-// Up to kSegmentRows queries of one sequence and head over several segments of keys.
+// Up to `room` queries of one sequence and head over several segments of keys.
 struct SegmentBlock {
   const float* q = nullptr;  // [rows, D], rows q_stride apart
   int64_t q_stride = 0;
@@ -48,7 +53,8 @@ struct SegmentBlock {
   bool load_state = false;
   float* out = nullptr;  // [rows, D], rows out_stride apart; null: the state is written instead
   int64_t out_stride = 0;
-  float* scratch = nullptr;  // segment_scratch_floats(D), 64-byte aligned
+  int64_t room = kSegmentRows;
+  float* scratch = nullptr;  // segment_scratch_floats(D, room), 64-byte aligned
 };
 BRAID_DECLARE_PER_ISA(void segment_attention_block(const SegmentBlock& b))
 

@@ -35,26 +35,26 @@ BRAID_INLINE void multiply(const float* a, int64_t a_stride, const float* b, int
 }
 
 struct Scratch {
-  float* q;    // [kSegmentRows, padded]
-  float* acc;  // [kSegmentRows, padded]
-  float* m;    // [kSegmentRows]
-  float* l;    // [kSegmentRows]
+  float* q;    // [room, padded]
+  float* acc;  // [room, padded]
+  float* m;    // [room]
+  float* l;    // [room]
   float* kt;   // [D, kSegmentKeys]
   float* v;    // [kSegmentKeys, padded]
   float* s;    // [kTile, kSegmentKeys]
 };
 
-Scratch carve(float* at, int64_t padded) {
+Scratch carve(float* at, int64_t padded, int64_t room) {
   Scratch s{};
   const auto take = [&](int64_t n) {
     float* here = at;
     at += n;
     return here;
   };
-  s.q = take(kSegmentRows * padded);
-  s.acc = take(kSegmentRows * padded);
-  s.m = take(kSegmentRows);
-  s.l = take(kSegmentRows);
+  s.q = take(room * padded);
+  s.acc = take(room * padded);
+  s.m = take(room);
+  s.l = take(room);
   s.kt = take(kSegmentKeys * padded);
   s.v = take(kSegmentKeys * padded);
   s.s = take(kTile * kSegmentKeys);
@@ -71,11 +71,16 @@ Range visible(const SegmentBlock& b, const SegmentKeys& keys, int64_t position) 
 }
 
 // One row of scores against keys [begin, begin + kSegmentKeys): their weights, and the new state.
-void softmax_row(float* s, const Range& seen, float scale, float& m, float& l, float* acc,
-                 int64_t padded) {
+// `bias` is that of the first key, or null.
+void softmax_row(float* s, const Range& seen, float scale, const float* bias, float& m, float& l,
+                 float* acc, int64_t padded) {
   Vec top = splat(kNone);
   for (int64_t j = 0; j < kSegmentKeys; ++j) {
     s[j] = seen.begin <= j && j < seen.end ? s[j] * scale : kNone;
+  }
+  if (bias != nullptr) {
+    const int64_t end = std::min(seen.end, kSegmentKeys);
+    for (int64_t j = std::max<int64_t>(seen.begin, 0); j < end; ++j) s[j] += bias[j];
   }
   for (int64_t j = 0; j < kSegmentKeys; j += kLanes) top = max(top, load(s + j));
   const float new_m = std::max(m, max_lane(top));
@@ -110,7 +115,8 @@ void pack_keys(const SegmentBlock& b, const SegmentKeys& keys, int64_t begin, in
 }
 
 void begin_state(const SegmentBlock& b, int64_t padded, const Scratch& w) {
-  for (int64_t r = 0; r < kSegmentRows; ++r) {
+  const int64_t tiles_end = (b.rows + kTile - 1) / kTile * kTile;
+  for (int64_t r = 0; r < tiles_end; ++r) {
     const bool live = r < b.rows;
     for (int64_t d = 0; d < padded; ++d) {
       const bool inside = live && d < b.head_dim;
@@ -140,7 +146,7 @@ void end_state(const SegmentBlock& b, int64_t padded, const Scratch& w) {
 
 void segment_attention_block(const SegmentBlock& b) {
   const int64_t padded = padded_head(b.head_dim);
-  const Scratch w = carve(b.scratch, padded);
+  const Scratch w = carve(b.scratch, padded, b.room);
   begin_state(b, padded, w);
   for (const SegmentKeys& keys : b.keys) {
     const int64_t first = visible(b, keys, b.position).begin;
@@ -154,7 +160,9 @@ void segment_attention_block(const SegmentBlock& b) {
           Range seen = visible(b, keys, b.position + row + i);
           seen = {seen.begin - begin, std::min(seen.end, end) - begin};
           if (row + i >= b.rows) seen = {0, 0};
-          softmax_row(w.s + i * kSegmentKeys, seen, b.scale, w.m[row + i], w.l[row + i],
+          const bool biased = keys.bias != nullptr && row + i < b.rows;
+          const float* bias = biased ? keys.bias + (row + i) * keys.bias_stride + begin : nullptr;
+          softmax_row(w.s + i * kSegmentKeys, seen, b.scale, bias, w.m[row + i], w.l[row + i],
                       w.acc + (row + i) * padded, padded);
         }
         multiply(w.s, kSegmentKeys, w.v, padded, w.acc + row * padded, padded, kSegmentKeys, padded,

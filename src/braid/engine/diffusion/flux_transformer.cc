@@ -1,0 +1,88 @@
+#include "braid/engine/diffusion/flux_transformer.h"
+
+#include <algorithm>
+
+namespace braid {
+namespace {
+
+std::string key_of(const FluxShape& s) {
+  return fmt::format("step {} x ({} + {})", s.batch, s.text, s.image);
+}
+
+}  // namespace
+
+FluxTransformer::FluxTransformer(const JsonObject& config, const WeightSource& weights, int threads)
+    : config_(read_flux_config(config)), network_("transformer", weights, threads) {
+  const WeightDtype dtype_of = network_.dtype_of();
+  const Program programs[] = {flux_text(config_, 1, dtype_of),
+                              flux_modulation(config_, 1, dtype_of),
+                              flux_step(config_, {.text = 1, .image = 1}, dtype_of)};
+  network_.check(programs);
+}
+
+void FluxTransformer::begin(const FluxInputs& in) {
+  const int64_t rows = std::ssize(in.text) / config_.text_dim;
+  BRAID_CHECK(in.batch > 0 && rows * config_.text_dim == std::ssize(in.text) &&
+                  rows % in.batch == 0 && std::ssize(in.pooled) == in.batch * config_.pooled_dim,
+              "{} text values, {} pooled ones of {} images", in.text.size(), in.pooled.size(),
+              in.batch);
+  shape_ = {.batch = in.batch, .text = rows / in.batch, .image = in.token_rows * in.token_columns};
+  BoundNetwork& text = network_.plan(fmt::format("text {}", rows),
+                                     [&] { return flux_text(config_, rows, network_.dtype_of()); });
+  text.write("text_states", in.text);
+  text.run();
+  text_.assign(text.output(0).begin(), text.output(0).end());
+  rope_ = flux_rope_table(config_, in.token_rows, in.token_columns);
+  modulate(in);
+}
+
+void FluxTransformer::modulate(const FluxInputs& in) {
+  const auto steps = std::ssize(in.sigmas);
+  const int64_t n = steps * in.batch;
+  // A timestep is what a pipeline makes of sigma, and the model of that, rounded each time.
+  std::vector<float> timestep, pooled;
+  for (float sigma : in.sigmas) {
+    const float t = sigma * 1000;
+    timestep.insert(timestep.end(), static_cast<size_t>(in.batch), t / 1000 * 1000);
+    pooled.insert(pooled.end(), in.pooled.begin(), in.pooled.end());
+  }
+  BoundNetwork& network = network_.plan(fmt::format("modulation {}", n), [&] {
+    return flux_modulation(config_, n, network_.dtype_of());
+  });
+  network.write("timestep", timestep);
+  if (config_.guidance) {
+    network.write("guidance", std::vector<float>(static_cast<size_t>(n), in.guidance * 1000));
+  }
+  network.write("pooled", pooled);
+  network.run();
+  const int64_t M = FluxModulation(config_).columns;
+  modulation_.resize(static_cast<size_t>(n * M));
+  int64_t column = 0;
+  for (size_t i = 0; i < network.executor().program().outputs.size(); ++i) {
+    const std::span<const float> part = network.output(i);
+    const int64_t width = std::ssize(part) / n;
+    for (int64_t r = 0; r < n; ++r) {
+      std::ranges::copy(part.subspan(static_cast<size_t>(r * width), static_cast<size_t>(width)),
+                        modulation_.begin() + (r * M) + column);
+    }
+    column += width;
+  }
+  BRAID_CHECK(column == M, "{} columns of modulation, wanted {}", column, M);
+}
+
+std::span<const float> FluxTransformer::velocity(int64_t step, std::span<const float> latents) {
+  const auto per_step = static_cast<size_t>(shape_.batch * FluxModulation(config_).columns);
+  BRAID_CHECK(step >= 0 && (static_cast<size_t>(step) + 1) * per_step <= modulation_.size(),
+              "step {}", step);
+  BoundNetwork& network = network_.plan(
+      key_of(shape_), [&] { return flux_step(config_, shape_, network_.dtype_of()); });
+  network.write("latents", latents);
+  network.write("text", text_);
+  network.write("modulation",
+                std::span(modulation_).subspan(static_cast<size_t>(step) * per_step, per_step));
+  network.write("rope", rope_);
+  network.run();
+  return network.output(0);
+}
+
+}  // namespace braid

@@ -1,0 +1,141 @@
+#include "braid/ops/concat.h"
+
+#include <cstring>
+
+#include "braid/ops/rules.h"
+
+namespace braid::ops {
+namespace {
+
+void require_part(std::string_view op, const ValueType& part, const ValueType& first) {
+  require_rank(op, "part", part, 2);
+  require_float(op, "part", part);
+  require_dtype(op, "part", part, first.dtype);
+}
+
+void require_sequences(std::string_view op, const ValueType& type, int64_t batch) {
+  if (batch > 0 && type.shape[0] % batch == 0) return;
+  fail(ErrorCode::kInvalidArgument, "{}: {} has no whole rows for each of {} sequences", op,
+       to_string(type), batch);
+}
+
+std::vector<ValueType> infer_rows(const Attrs& attrs, TypeList in) {
+  ValueType out = in[0];
+  out.shape[0] = 0;
+  for (const ValueType& part : in) {
+    require_part("concat_rows", part, in[0]);
+    require_dim("concat_rows", "part", part, 1, in[0].shape[1]);
+    require_sequences("concat_rows", part, attrs.as<SequenceRowsAttrs>().batch);
+    out.shape[0] += part.shape[0];
+  }
+  return {out};
+}
+
+std::vector<ValueType> infer_take(const Attrs& attrs, TypeList in) {
+  const auto& a = attrs.as<TakeRowsAttrs>();
+  require_part("take_rows", in[0], in[0]);
+  require_sequences("take_rows", in[0], a.batch);
+  const int64_t L = in[0].shape[0] / a.batch;
+  if (a.begin < 0 || a.rows < 0 || a.begin + a.rows > L) {
+    fail(ErrorCode::kInvalidArgument, "take_rows: rows {}..{} of {} in each sequence of {}",
+         a.begin, a.begin + a.rows, L, to_string(in[0]));
+  }
+  return {{in[0].dtype, {a.batch * a.rows, in[0].shape[1]}, in[0].axis}};
+}
+
+std::vector<ValueType> infer_columns(const Attrs&, TypeList in) {
+  ValueType out = in[0];
+  out.shape[1] = 0;
+  for (const ValueType& part : in) {
+    require_part("concat_columns", part, in[0]);
+    require_dim("concat_columns", "part", part, 0, in[0].shape[0]);
+    out.shape[1] += part.shape[1];
+  }
+  return {out};
+}
+
+Cost cost(const Attrs&, TypeList, TypeList out, const Work& work) {
+  return {.bytes = 2 * live_bytes(out[0], work)};
+}
+
+ShardRule whole(const Attrs&, TypeList in, std::span<const Placement>, int) {
+  return replicate_all(in.size(), 1);
+}
+
+// Rows of the joined value may lie on any rank where each part's rows do.
+ShardRule shard_columns(const Attrs&, TypeList in, std::span<const Placement> placed, int) {
+  if (!placed[0].is_shard(0)) return replicate_all(in.size(), 1);
+  return {std::vector<Placement>(in.size(), placed[0]), {placed[0]}};
+}
+
+void copy_rows(const TensorView& from, int64_t begin, const TensorView& to, int64_t at,
+               int64_t rows) {
+  std::memcpy(to.row(at), from.row(begin), static_cast<size_t>(rows * from.row_bytes));
+}
+
+void reference_rows(const OpCall& call) {
+  const int64_t batch = call.attrs<SequenceRowsAttrs>().batch;
+  int64_t at = 0;
+  for (int64_t b = 0; b < batch; ++b) {
+    for (const TensorView& part : call.in) {
+      const int64_t L = part.shape[0] / batch;
+      copy_rows(part, b * L, call.out[0], at, L);
+      at += L;
+    }
+  }
+}
+
+void reference_take(const OpCall& call) {
+  const auto& a = call.attrs<TakeRowsAttrs>();
+  const int64_t L = call.in[0].shape[0] / a.batch;
+  for (int64_t b = 0; b < a.batch; ++b) {
+    copy_rows(call.in[0], (b * L) + a.begin, call.out[0], b * a.rows, a.rows);
+  }
+}
+
+void reference_columns(const OpCall& call) {
+  for (int64_t t = 0; t < call.rows(); ++t) {
+    std::byte* to = call.out[0].row(t);
+    for (const TensorView& part : call.in) {
+      std::memcpy(to, part.row(t), static_cast<size_t>(part.row_bytes));
+      to += part.row_bytes;
+    }
+  }
+}
+
+}  // namespace
+
+const OpDef kConcatRows = {.kind = "concat_rows",
+                           .infer = infer_rows,
+                           .mutated_inputs = {},
+                           .cost = cost,
+                           .shard = whole,
+                           .reference = reference_rows};
+
+const OpDef kTakeRows = {.kind = "take_rows",
+                         .infer = infer_take,
+                         .mutated_inputs = {},
+                         .cost = cost,
+                         .shard = whole,
+                         .reference = reference_take};
+
+const OpDef kConcatColumns = {.kind = "concat_columns",
+                              .infer = infer_columns,
+                              .mutated_inputs = {},
+                              .cost = cost,
+                              .shard = shard_columns,
+                              .reference = reference_columns};
+
+ValueId concat_rows(Builder& b, const std::vector<ValueId>& parts, int64_t batch) {
+  return b.op1(kConcatRows, Attrs::of(SequenceRowsAttrs{batch}), parts);
+}
+
+ValueId take_rows(Builder& b, ValueId x, const TakeRowsAttrs& attrs) {
+  return b.op1(kTakeRows, Attrs::of(attrs), {x});
+}
+
+ValueId concat_columns(Builder& b, const std::vector<ValueId>& parts) {
+  return b.op1(kConcatColumns, {}, parts);
+}
+
+}  // namespace braid::ops

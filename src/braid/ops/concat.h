@@ -1,0 +1,43 @@
+#pragma once
+
+#include <vector>
+
+#include "braid/program/builder.h"
+
+// Moves that join and cut rows and columns; nothing is computed.
+namespace braid::ops {
+
+// Of B sequences, one after another: for each, the rows of every part.
+// x_i [B * L_i, C] -> [B * sum L_i, C].
+struct SequenceRowsAttrs {
+  int64_t batch = 1;  // B
+  bool operator==(const SequenceRowsAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("batch", batch);
+  }
+};
+extern const OpDef kConcatRows;
+ValueId concat_rows(Builder& b, const std::vector<ValueId>& parts, int64_t batch);
+
+// Rows begin .. begin + rows - 1 of each sequence: x [B * L, C] -> [B * rows, C].
+struct TakeRowsAttrs {
+  int64_t batch = 1;  // B
+  int64_t begin = 0;
+  int64_t rows = 0;
+  bool operator==(const TakeRowsAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("batch", batch);
+    f("begin", begin);
+    f("rows", rows);
+  }
+};
+extern const OpDef kTakeRows;
+ValueId take_rows(Builder& b, ValueId x, const TakeRowsAttrs& attrs);
+
+// x_i [n, C_i] -> [n, sum C_i].
+extern const OpDef kConcatColumns;
+ValueId concat_columns(Builder& b, const std::vector<ValueId>& parts);
+
+}  // namespace braid::ops

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <vector>
+
+#include "braid/program/builder.h"
+
+namespace braid::ops {
+
+// Attention without a cache, over B sequences of one length: for each sequence and head
+//   out = softmax(scale * q k^T + bias) v
+// A sequence may come in parts that follow each other, as the text and the image of a two-stream
+// transformer do: part i of the queries is [B * Lq_i, H * D], sequence after sequence. Keys have
+// parts of their own, [B * Lk_i, Hkv * D], so that cross-attention is the same op. Query head h
+// reads KV head h / (H / Hkv).
+//
+// Inputs: q_0 .. q_{q_parts-1}, k_0 .., v_0 .. (any float, all of one dtype), then two that may be
+// absent:
+//   bias     f32 [H, Lq, Lk]: added to the scores of every sequence
+//   key_len  i32 [B]: keys of sequence b from key_len[b] on are not seen
+// Outputs: one for each part of the queries, with its type. A query that sees no key gets zeros.
+// Sharding: whole heads, where queries have as many as keys.
+struct DenseAttentionAttrs {
+  int64_t head_dim = 0;  // D
+  int64_t batch = 1;     // B
+  int q_parts = 1;
+  int kv_parts = 1;
+  float scale = 1;
+  bool causal = false;  // query i sees keys 0 .. i; Lq = Lk
+  bool operator==(const DenseAttentionAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("head_dim", head_dim);
+    if (batch != 1) f("batch", batch);
+    if (q_parts != 1) f("q_parts", q_parts);
+    if (kv_parts != 1) f("kv_parts", kv_parts);
+    f("scale", scale);
+    if (causal) f("causal", causal);
+  }
+
+  size_t first_key() const { return static_cast<size_t>(q_parts); }
+  size_t first_value() const { return static_cast<size_t>(q_parts + kv_parts); }
+  size_t bias() const { return static_cast<size_t>(q_parts + (2 * kv_parts)); }
+  size_t key_len() const { return bias() + 1; }
+};
+
+extern const OpDef kDenseAttention;
+
+struct DenseAttentionInputs {
+  std::vector<ValueId> q;
+  std::vector<ValueId> k;
+  std::vector<ValueId> v;
+  ValueId bias = kNoValue;
+  ValueId key_len = kNoValue;
+};
+// Sets q_parts and kv_parts itself.
+std::vector<ValueId> dense_attention(Builder& b, const DenseAttentionInputs& in,
+                                     DenseAttentionAttrs attrs);
+
+}  // namespace braid::ops

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/diffusion: what diffusers computes with the pipelines of make_tiny_pipeline.py.
+
+  tools/make_diffusion_goldens.py            all files
+  tools/make_diffusion_goldens.py --only X   those whose name contains X
+
+Needs diffusers beside the packages of tools/requirements.txt. Everything runs in f32 on the CPU;
+tests/golden/README.md says what each file holds.
+"""
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import sys
+import tempfile
+import warnings
+
+sys.dont_write_bytecode = True
+os.environ["TQDM_DISABLE"] = "1"
+warnings.filterwarnings("ignore")
+
+try:
+    import numpy as np
+    import torch
+    from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
+    from diffusers.pipelines.flux.pipeline_flux import calculate_shift
+    from safetensors.torch import save_file
+
+    import make_tiny_pipeline
+except ImportError as error:
+    sys.exit(f"make_diffusion_goldens: needs diffusers and tools/requirements.txt ({error})")
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "diffusion"
+
+# Sizes in pixels; a token is 8 x 8 of them in the guided pipeline, 4 x 4 in the fast one.
+CASES = [
+    {"name": "guided", "kind": "guided", "prompts": ["a red circle On the big sea"], "width": 64,
+     "height": 48, "steps": 4, "guidance": 3.5, "seeds": [7], "text": 16},
+    {"name": "guided_odd", "kind": "guided", "prompts": ["small cat"], "width": 24, "height": 40,
+     "steps": 2, "guidance": 1.25, "seeds": [123456789012], "text": 1},
+    {"name": "guided_two", "kind": "guided",
+     "prompts": ["a dog in a box, with a hat!", "light"], "width": 40, "height": 24, "steps": 3,
+     "guidance": 3.5, "seeds": [3, 4], "text": 77},
+    {"name": "guided_long", "kind": "guided", "prompts": ["tree house on the dark round sea"],
+     "width": 16, "height": 16, "steps": 1, "guidance": 7.0, "seeds": [0], "text": 512},
+    {"name": "fast", "kind": "fast", "prompts": ["blue sun and green tree"], "width": 52,
+     "height": 36, "steps": 4, "guidance": 0.0, "seeds": [42], "text": 11},
+    {"name": "fast_two", "kind": "fast", "prompts": ["", "a square house with light"],
+     "width": 20, "height": 12, "steps": 2, "guidance": 0.0, "seeds": [1, 2], "text": 256},
+]
+
+
+@contextlib.contextmanager
+def pipelines():
+    with tempfile.TemporaryDirectory() as root:
+        loaded = {}
+        for kind, spec in make_tiny_pipeline.KINDS.items():
+            folder = pathlib.Path(root) / kind
+            make_tiny_pipeline.make(folder, kind)
+            loaded[kind] = FluxPipeline.from_pretrained(
+                folder, torch_dtype=torch.float32, variant=spec["transformer"]["variant"] or None)
+        yield loaded
+
+
+def run_case(pipe, case):
+    generators = [torch.Generator().manual_seed(seed) for seed in case["seeds"]]
+    text, pooled, _ = pipe.encode_prompt(case["prompts"], case["prompts"],
+                                         max_sequence_length=case["text"])
+    n = len(case["prompts"])
+    channels = pipe.transformer.config.in_channels // 4
+    noise, _ = pipe.prepare_latents(n, channels, case["height"], case["width"], torch.float32,
+                                    torch.device("cpu"),
+                                    [torch.Generator().manual_seed(seed) for seed in case["seeds"]])
+    steps = []
+
+    def keep(_pipe, _step, _timestep, kwargs):
+        steps.append(kwargs["latents"].clone())
+        return kwargs
+
+    image = pipe(case["prompts"], width=case["width"], height=case["height"],
+                 num_inference_steps=case["steps"], guidance_scale=case["guidance"],
+                 generator=generators, max_sequence_length=case["text"], output_type="np",
+                 callback_on_step_end=keep, callback_on_step_end_tensor_inputs=["latents"]).images
+    clip_ids = pipe.tokenizer(case["prompts"], padding="max_length", max_length=77,
+                              truncation=True, return_tensors="pt").input_ids
+    t5_ids = pipe.tokenizer_2(case["prompts"], padding="max_length", max_length=case["text"],
+                              truncation=True, return_tensors="pt").input_ids
+    return {"text": text, "pooled": pooled, "noise": noise, "latents": torch.stack(steps),
+            "clip_ids": clip_ids.to(torch.int32), "t5_ids": t5_ids.to(torch.int32),
+            "sigmas": pipe.scheduler.sigmas.clone(),
+            "pixels": torch.from_numpy((image * 255).round().astype(np.int32))}
+
+
+def sampler_tables():
+    """Noise levels of many configurations."""
+    configs = [
+        {"shift": 1.0}, {"shift": 3.0},
+        {"shift": 3.0, "use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 1.15,
+         "base_image_seq_len": 256, "max_image_seq_len": 4096},
+        {"use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 0.9,
+         "base_image_seq_len": 256, "max_image_seq_len": 8192, "shift_terminal": 0.02},
+        {"use_dynamic_shifting": True, "time_shift_type": "linear"},
+    ]
+    tables = []
+    for config in configs:
+        for steps in (1, 2, 4, 28, 50):
+            for tokens in (16, 256, 1024, 4096, 65536):
+                if steps == 1 and config.get("shift_terminal"):
+                    continue  # 0 / 0 in the reference
+                scheduler = FlowMatchEulerDiscreteScheduler(**config)
+                mu = calculate_shift(tokens, scheduler.config.base_image_seq_len,
+                                     scheduler.config.max_image_seq_len,
+                                     scheduler.config.base_shift, scheduler.config.max_shift)
+                scheduler.set_timesteps(sigmas=np.linspace(1.0, 1 / steps, steps), mu=mu)
+                tables.append({"config": {"_class_name": "FlowMatchEulerDiscreteScheduler",
+                                          **config},
+                               "steps": steps, "tokens": tokens,
+                               "sigmas": [float(s) for s in scheduler.sigmas]})
+    return tables
+
+
+def random_numbers():
+    """Draws of one generator after another; floats as they are in f32."""
+    draws = []
+    for seed in (0, 42, 1234567890, (1 << 32) + 5, (1 << 63) - 1):
+        generator = torch.Generator().manual_seed(seed)
+        calls = []
+        for count in (16, 1, 2, 5, 15, 17, 31, 64, 1000):
+            x = torch.randn(count, generator=generator)
+            calls.append({"count": count, "first": x[:16].tolist(), "last": x[-16:].tolist()})
+        uniform = torch.rand(8, generator=torch.Generator().manual_seed(seed))
+        draws.append({"seed": str(seed), "low_24_bits": [int(u * (1 << 24)) for u in uniform],
+                      "normals": calls})
+    return draws
+
+
+def full_size_names():
+    """Names and shapes of Flux.1 dev's and schnell's transformers; made without memory."""
+    out = {}
+    for name, guidance in (("dev", True), ("schnell", False)):
+        with torch.device("meta"):
+            model = FluxTransformer2DModel(guidance_embeds=guidance)
+        config = {k: v for k, v in model.config.items() if not k.startswith("_")}
+        out[name] = {"config": {"_class_name": "FluxTransformer2DModel", **config},
+                     "tensors": {k: list(v.shape) for k, v in model.state_dict().items()}}
+    return out
+
+
+def compact(value):
+    """One line per entry of the outer list or object."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    lines = [(f"{json.dumps(k)}: " if isinstance(value, dict) else "") + json.dumps(v)
+             for k, v in pairs]
+    ends = "{}" if isinstance(value, dict) else "[]"
+    return ends[0] + "\n" + ",\n".join(lines) + "\n" + ends[1] + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    ROOT.mkdir(parents=True, exist_ok=True)
+    tables = {"flow_match.json": sampler_tables, "torch_random.json": random_numbers,
+              "flux_names.json": full_size_names}
+    for name, make in tables.items():
+        if options.only in name:
+            (ROOT / name).write_text(compact(make()))
+    (ROOT / "cases.json").write_text(compact(CASES))
+    with pipelines() as loaded:
+        for case in CASES:
+            if options.only in case["name"] + ".safetensors":
+                tensors = run_case(loaded[case["kind"]], case)
+                save_file({k: v.contiguous() for k, v in tensors.items()},
+                          ROOT / f"{case['name']}.safetensors")
+
+
+if __name__ == "__main__":
+    main()
