@@ -7,10 +7,14 @@ Hugging Face's `tokenizers` and Google's `sentencepiece` give for texts that are
 Two families are also written as GGUF files without tensors. patterns.json has what Split makes of
 texts under patterns of Oniguruma's dialect.
 
-    python3 tools/make_tokenizer_goldens.py [--model smollm2.gguf]
+    python3 tools/make_tokenizer_goldens.py [--model smollm2.gguf] [--prompts] [--clip MERGES FOLDER]
 
 With --model it also records the ids of the demo model's tokenizer, rebuilt from its GGUF metadata.
-Needs the PyPI packages tokenizers, sentencepiece, protobuf and gguf. Run from the repository root.
+With --prompts it makes the tokenizers of image prompts alone (tokenizer_goldens/prompts.py);
+--clip, with bpe_simple_vocab_16e6.txt.gz of the package open_clip_torch, writes the real CLIP
+tokenizer and its cases into a folder, which a test reads where BRAID_TEST_CLIP names it.
+Needs the PyPI packages tokenizers, sentencepiece, protobuf, gguf and transformers. Run from the
+repository root.
 """
 
 import argparse
@@ -30,6 +34,7 @@ try:
 except ImportError as error:
     sys.exit(f"make_tokenizer_goldens: needs the packages tokenizers, sentencepiece, protobuf and gguf ({error})")
 
+from tokenizer_goldens import prompts
 from tokenizer_goldens.patterns import pattern_cases
 from tokenizer_goldens.texts import TEXTS, WORLD, random_texts
 
@@ -351,9 +356,16 @@ def demo_model(path, texts):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="the demo model's GGUF file")
+    parser.add_argument("--prompts", action="store_true", help="tokenizers of image prompts alone")
+    parser.add_argument("--clip", nargs=2, type=pathlib.Path, help="the real CLIP merges, a folder")
     arguments = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     texts = TEXTS + list(random_texts(25, 40))
+    prompts.write(FOLDER, corpus(), texts, dump)
+    if arguments.clip:
+        prompts.write_real_clip(*arguments.clip, texts)
+    if arguments.prompts:
+        return
     dump("texts.json", texts)
     dump("patterns.json", pattern_cases(200))
     spm = sentencepiece_model()

@@ -1,14 +1,17 @@
 // Input that starts with '{' is taken for a tokenizer.json: it is refused, or makes a tokenizer
 // that works. Input that starts with '/' is a pattern, and behind its first newline a text: the
-// pattern is refused, or cuts the text and loses nothing. Other input is text: its bytes survive
+// pattern is refused, or cuts the text and loses nothing. Input that starts with a newline is taken
+// for a SentencePiece model, as JSON is. Other input is text: its bytes survive
 // every family, and valid text survives decoding too. No text becomes a special token.
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "braid/base/error.h"
+#include "braid/io/padded_prompt.h"
 #include "braid/io/tokenizer.h"
 #include "braid/io/tokenizer_load.h"
 #include "braid/io/tokenizer_regex.h"
@@ -90,6 +93,19 @@ const Tokenizer& family(const std::string& name) {
   return made.emplace(name, Tokenizer(tokenizer_from_json(golden(name + ".json")))).first->second;
 }
 
+// Tokenizers of image prompts, which change the text.
+const std::vector<Tokenizer>& prompt_tokenizers() {
+  static const std::vector<Tokenizer> made = [] {
+    std::vector<Tokenizer> tokenizers;
+    for (const char* name : {"clip", "t5", "t5_json"}) {
+      tokenizers.emplace_back(
+          tokenizer_from_folder(BRAID_TEST_DATA "/golden/tokenizer/" + std::string(name)));
+    }
+    return tokenizers;
+  }();
+  return made;
+}
+
 bool is_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = decode_utf8(text, at);
@@ -128,11 +144,18 @@ void try_text(std::string_view text, bool parse_special) {
   }
   static const std::vector<Tokenizer> leaky = made_to_leak();
   for (const Tokenizer& tokenizer : leaky) expect_no_special(tokenizer, text);
+  for (const Tokenizer& tokenizer : prompt_tokenizers()) {
+    expect_no_special(tokenizer, text);
+    round_trip(tokenizer, text, parse_special);
+    const PaddedPrompt prompt = padded_prompt(tokenizer, text, 77);
+    BRAID_CHECK(prompt.ids.size() == 77 && prompt.tokens <= 77);
+  }
 }
 
-void try_json(const std::string& text) {
+void try_file(const std::string& text) {
   try {
-    const Tokenizer tokenizer(tokenizer_from_json(text));
+    const Tokenizer tokenizer(text.starts_with('{') ? tokenizer_from_json(text)
+                                                    : tokenizer_from_sentencepiece(text));
     for (const char* sample :
          {"", " a b\n\n12'S", "<s>ab\u00e9\u6f22\xff <|im_end|>", "\u0301\t  x"}) {
       round_trip(tokenizer, sample, true);
@@ -151,8 +174,8 @@ void try_json(const std::string& text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  if (text.starts_with('{')) {
-    try_json(text);
+  if (text.starts_with('{') || text.starts_with('\n')) {
+    try_file(text);
   } else if (text.starts_with('/')) {
     const size_t end = std::min(text.find('\n'), text.size());
     try_pattern(text.substr(1, end - 1), std::string_view(text).substr(end));
@@ -160,6 +183,32 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     try_text(text, size % 2 == 0);
   }
   return 0;
+}
+
+// A SentencePiece model of few pieces, whose character map makes "b" of "A".
+std::string small_sentencepiece() {
+  const auto message = [](int number, const std::string& bytes) {
+    return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+  };
+  const std::string score("\x15\x00\x00\x80\xbf", 5);  // -1
+  std::string model;
+  for (const char* piece : {"<pad>", "</s>", "<unk>", "\u2581", "a", "ab", "\u2581a", "b"}) {
+    model += message(1, message(1, piece) + score);
+  }
+  model += message(2, std::string("\x18\x01\xc0\x02\x02", 5));  // unigram, unk_id 2
+  // Units: the root's offset 1 << 10, 'A' at 1 ^ 0x41 with a leaf at offset 0x41, its value 0.
+  std::string units(4 * 128, '\0');
+  const auto put = [&](size_t unit, uint32_t value) { std::memcpy(&units[4 * unit], &value, 4); };
+  put(0, 1 << 10);
+  put(1 ^ 0x41, 1 << 10 | 1 << 8 | 0x41);
+  put(1 ^ 0x41 ^ 1, 1u << 31);
+  const std::string map = std::string("\x00\x02\x00\x00", 4) + units + std::string("b\0", 2);
+  std::string normalizer = {'\x12', static_cast<char>(0x80 | (map.size() & 0x7f)),
+                            static_cast<char>(map.size() >> 7)};
+  normalizer += map;
+  model += {'\x1a', static_cast<char>(0x80 | (normalizer.size() & 0x7f)),
+            static_cast<char>(normalizer.size() >> 7)};
+  return model + normalizer;
 }
 
 std::vector<std::string> fuzz_seeds() {
@@ -185,6 +234,11 @@ std::vector<std::string> fuzz_seeds() {
     model["merges"] = nlohmann::json::array();
     for (int copies = 0; copies < 12; ++copies) seeds.push_back(document.dump());
   }
+  for (const auto& text : nlohmann::json::parse(golden("prompts.json"))) seeds.push_back(text);
+  BRAID_CHECK(Tokenizer(tokenizer_from_sentencepiece(small_sentencepiece())).encode("aA x") ==
+              std::vector<int32_t>({3, 5, 3, 2, 1}));
+  seeds.push_back(golden("t5_json/tokenizer.json"));
+  for (int copies = 0; copies < 12; ++copies) seeds.push_back(small_sentencepiece());
   seeds.push_back(R"({"model":{"vocab":{"a":0,"b":1,"ab":2,"Ġ":3},"merges":["a b",["ab","a"]]},)"
                   R"("decoder":{"type":"ByteLevel"},"pre_tokenizer":{"type":"ByteLevel"}})");
   return seeds;

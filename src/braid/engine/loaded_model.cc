@@ -1,40 +1,20 @@
 #include "braid/engine/loaded_model.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "braid/io/jinja/chat_template.h"
+#include "braid/io/json_object.h"
+#include "braid/io/text_file.h"
+#include "braid/io/tokenizer_folder.h"
 #include "braid/io/tokenizer_load.h"
 
 namespace braid {
 namespace {
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ErrorCode::kNotFound, "cannot open {}", path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
-}
-
-// tokenizer_config.json. Where it lists no added tokens, special_tokens_map.json names the special
-// ones: folders older than that list have both.
-nlohmann::ordered_json tokenizer_config(const HfFolder& folder) {
-  nlohmann::ordered_json config = nlohmann::ordered_json::object();
-  if (const auto path = folder.find_file("tokenizer_config.json")) {
-    config = JsonObject::read(*path).value();
-  }
-  const auto map = folder.find_file("special_tokens_map.json");
-  if (map && !config.contains("added_tokens_decoder")) {
-    config.update(nlohmann::ordered_json(JsonObject::read(*map).value()));
-  }
-  return config;
-}
-
 Tokenizer from_folder(const HfFolder& folder) {
   const std::string path = folder.file("tokenizer.json");
-  TokenizerSpec spec = tokenizer_from_json(read_text(path), tokenizer_config(folder).dump(), path);
+  TokenizerSpec spec =
+      tokenizer_from_json(read_text(path), tokenizer_config(folder.path()).dump(), path);
   for (const JsonObject* json : {&folder.generation_config(), &folder.config()}) {
     const auto ids = json->get_or<std::vector<int64_t>>("eos_token_id", {});
     for (int64_t id : ids) spec.end_of_generation.push_back(static_cast<int32_t>(id));
@@ -54,7 +34,7 @@ Tokenizer load_tokenizer(const ModelFile& file) {
 
 nlohmann::ordered_json template_tokens(const ModelFile& file, const Tokenizer& tokenizer) {
   if (const auto* folder = std::get_if<HfFolder>(&file)) {
-    return find_special_tokens(tokenizer_config(*folder));
+    return find_special_tokens(tokenizer_config(folder->path()));
   }
   const SpecialIds& ids = tokenizer.special();
   const auto text = [&](int32_t id) { return id < 0 ? "" : std::string(tokenizer.piece(id)); };

@@ -36,6 +36,7 @@ void check(const TokenizerSpec& spec) {
   };
   same(spec.types.size(), "token types");
   same(spec.scores.size(), "scores");
+  same(spec.log_probs.size(), "log probabilities");
   for (size_t id = 0; id < spec.types.size(); ++id) {
     const int type = static_cast<int>(spec.types[id]);
     if (type < static_cast<int>(TokenType::kNormal) || type > static_cast<int>(TokenType::kByte)) {
@@ -57,9 +58,9 @@ void check(const TokenizerSpec& spec) {
   optional(spec.special.pad, "the padding token");
 }
 
-std::string normalized(std::string_view text, const std::vector<NormalizeStep>& steps) {
+std::string normalized(std::string_view text, const Normalizer& normalizer) {
   MarkedText marked{std::string(text), {}};
-  normalize(marked, steps);
+  normalizer.apply(marked);
   return std::move(marked.text);
 }
 
@@ -69,13 +70,10 @@ Tokenizer::Impl::Impl(TokenizerSpec given)
     : spec((check(given), std::move(given))),
       flags(token_flags(spec)),
       vocab(spec.pieces),
+      normalizer(spec.normalize),
       splitter(spec.split),
       bpe(spec, vocab, flags) {
-  for (const NormalizeStep& step : spec.normalize) {
-    if (step.kind == NormalizeStep::Kind::kReplace && step.from.empty()) {
-      fail(ErrorCode::kMalformed, "a normalizer replaces the empty text");
-    }
-  }
+  if (!spec.log_probs.empty()) unigram.emplace(spec, flags);
   struct Found {
     std::vector<AddedToken> tokens;
     std::vector<std::string> texts;
@@ -92,7 +90,7 @@ Tokenizer::Impl::Impl(TokenizerSpec given)
       raw.add(token, std::string(token.text));
       continue;
     }
-    const std::string text = normalized(token.text, spec.normalize);
+    const std::string text = normalized(token.text, normalizer);
     in_normalized.add(token, text);
     if (token.special) normalized_specials.add(token, text);
   }
@@ -111,7 +109,20 @@ void Tokenizer::Impl::check_range(int32_t id) const {
 }
 
 void Tokenizer::Impl::append_bytes(int32_t id, std::string_view space, std::string& out) const {
-  const std::string_view piece = spec.pieces[id];
+  std::string_view piece = spec.pieces[id];
+  const DecodeRule& rule = spec.decode;
+  if (!rule.end_of_word.empty() && piece.ends_with(rule.end_of_word) &&
+      !(flags[id] & kSpecialFlag)) {
+    piece.remove_suffix(rule.end_of_word.size());
+    append_spelled(piece, space, out);
+    out += ' ';
+  } else {
+    append_spelled(piece, space, out);
+  }
+}
+
+void Tokenizer::Impl::append_spelled(std::string_view piece, std::string_view space,
+                                     std::string& out) const {
   const DecodeRule& rule = spec.decode;
   if (rule.byte_level) {
     const size_t before = out.size();
@@ -190,9 +201,9 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
     if (!own.empty()) {
       plain_own = own.substr(static_cast<size_t>(plain.data() - text.data()), plain.size());
     }
-    if (!impl_->spec.normalize.empty()) {
+    if (!impl_->normalizer.empty()) {
       buffer = {std::string(plain), std::string(plain_own)};
-      normalize(buffer, impl_->spec.normalize);
+      impl_->normalizer.apply(buffer);
       plain = buffer.text;
       plain_own = buffer.own;
     }
@@ -204,8 +215,13 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
         continue;
       }
       const bool first = part.text.data() == text.data() && cut.text.data() == plain.data();
-      impl_->splitter.split(cut.text, first,
-                            [&](std::string_view word) { impl_->bpe.encode(word, scratch, ids); });
+      impl_->splitter.split(cut.text, first, [&](std::string_view word) {
+        if (impl_->unigram) {
+          impl_->unigram->encode(word, ids);
+        } else {
+          impl_->bpe.encode(word, scratch, ids);
+        }
+      });
     }
   }
   if (options.add_special) {
@@ -218,7 +234,7 @@ std::string Tokenizer::defuse(std::string_view text, std::string_view mark) cons
   std::string own(text.size(), '\0');
   impl_->special_texts.cover(text, own);
   // Which characters a normalizer makes a token of is not known: all are marked then.
-  const std::string plain = normalized(text, impl_->spec.normalize);
+  const std::string plain = normalized(text, impl_->normalizer);
   std::string found(plain.size(), '\0');
   if (impl_->normalized_special_texts.cover(plain, found)) own.assign(text.size(), '\1');
   return mark_own(text, own, mark);
@@ -233,6 +249,10 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions&
 
 std::span<const int32_t> Tokenizer::prefix() const {
   return impl_->spec.prefix;
+}
+
+std::span<const int32_t> Tokenizer::suffix() const {
+  return impl_->spec.suffix;
 }
 
 int32_t Tokenizer::vocab_size() const {

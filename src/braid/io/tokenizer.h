@@ -25,13 +25,15 @@ struct DecodeOptions {
   bool continuation = false;  // the text goes on from other text: keep its leading space
 };
 
-// Text to token ids and back, for byte-level BPE (GPT-2, SmolLM, Llama-3, Qwen2) and SentencePiece
-// BPE (Llama-2, Mistral). Equal to Hugging Face's `tokenizers` for valid UTF-8. Bytes that are not
-// UTF-8 are kept: byte-level BPE spells them like any byte and byte fallback as <0xNN>. What the
-// vocabulary cannot spell becomes its unknown token, or is dropped where it has none (21 bytes that
-// no UTF-8 text holds, or hardly any, are missing in SmolLM2's). Immutable: threads may share one.
+// Text to token ids and back, for byte-level BPE (GPT-2, SmolLM, Llama-3, Qwen2), BPE with marked
+// ends of words (CLIP), SentencePiece BPE (Llama-2, Mistral) and SentencePiece unigram (T5). Equal
+// to Hugging Face's `tokenizers` for valid UTF-8. Bytes that are not UTF-8 are kept: byte-level BPE
+// spells them like any byte and byte fallback as <0xNN>. What the vocabulary cannot spell becomes
+// its unknown token, or is dropped where it has none (21 bytes that no UTF-8 text holds, or hardly
+// any, are missing in SmolLM2's). Immutable: threads may share one.
 //
-// Cost: encode is O(n log n) in the bytes of the text, whatever the text. Text of 2 GiB or more is
+// Cost: encode is O(n log n) in the bytes of the text, whatever the text; for unigram n times the
+// longest piece. Text of 2 GiB or more is
 // refused (kInvalidArgument).
 class Tokenizer {
  public:
@@ -53,8 +55,10 @@ class Tokenizer {
   // Fails with kInvalidArgument on an id outside [0, vocab_size()).
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
-  // What EncodeOptions::add_special puts in front of a text: BOS, or nothing, or more.
+  // What EncodeOptions::add_special puts in front of a text, and behind it: BOS and EOS, or nothing,
+  // or more.
   std::span<const int32_t> prefix() const;
+  std::span<const int32_t> suffix() const;
   int32_t vocab_size() const;
   const SpecialIds& special() const;
 

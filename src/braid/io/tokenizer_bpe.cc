@@ -53,15 +53,18 @@ Bpe::Bpe(const TokenizerSpec& spec, const Vocabulary& vocab, std::span<const uin
     }
     score_ranks_.push_back(rank_of(score));
   }
-  cut_at_marks_ = !spec.byte_level && !spec.ignore_merges && vocab.find(kMark) >= 0;
+  cut_at_marks_ =
+      !spec.byte_level && !spec.ignore_merges && spec.end_of_word.empty() && vocab.find(kMark) >= 0;
   for (const std::string_view piece : spec.pieces) {
     longest_piece_ = std::max(longest_piece_, piece.size());
     cut_at_marks_ = cut_at_marks_ && next_mark(piece, 0) == piece.size();
   }
   bytes_.fill(-1);
+  ends_.fill(-1);
   for (int b = 0; b < 256; ++b) {
     if (spec.byte_level) {
       bytes_[b] = vocab.find(byte_alphabet()[b]);
+      ends_[b] = plain(std::string(byte_alphabet()[b]) + spec.end_of_word);
     } else if (spec.byte_fallback) {
       bytes_[b] = vocab.find(fmt::format("<0x{:02X}>", b));
     }
@@ -104,7 +107,8 @@ void Bpe::spell(std::string_view word, std::vector<Symbol>& symbols) const {
     size_t size = 1;
     int32_t id = -1;
     if (spec_.byte_level) {
-      id = bytes_[lead];
+      const bool marked = !spec_.end_of_word.empty() && at + 1 == word.size();
+      id = marked ? ends_[lead] : bytes_[lead];
     } else if (lead < 128) {
       id = ascii_[lead];
     } else {

@@ -79,6 +79,7 @@ class Bpe {
   bool cut_at_marks_ = false;
   std::array<int32_t, 256> bytes_;  // byte level: id of each byte; byte fallback: id of <0xNN>
   std::array<int32_t, 128> ascii_;  // id of each ASCII character
+  std::array<int32_t, 256> ends_;   // byte level: id of each byte at the end of a word
 };
 
 }  // namespace braid

@@ -93,18 +93,37 @@ void read_merges(const JsonNode& merges, Arena& arena, std::vector<MergePair>& o
   }
 }
 
+// Calls piece(text, id node) for each entry of a BPE vocabulary, {"text": id}; and for a unigram
+// one,
+// [["text", log probability]], piece(text, place).
+template <class BpePiece, class UnigramPiece>
+void each_piece(const JsonNode& vocab, const BpePiece& bpe, const UnigramPiece& unigram) {
+  if (vocab.value().is_array()) {
+    for (size_t i = 0; i < vocab.array_size(); ++i) {
+      const JsonNode entry = vocab.at(i);
+      if (entry.array_size() != 2) entry.expected("a piece and its log probability");
+      unigram(entry.at(0).text(), entry.at(1));
+    }
+    return;
+  }
+  for (const auto& [piece, id] : vocab.object()) {
+    bpe(piece, JsonNode(id, fmt::format("{}[{}]", vocab.place(), braid::quoted(piece))));
+  }
+}
+
 void read_vocabulary(const JsonNode& model, const JsonNode& root, const JsonNode& config,
                      TokenizerSpec& spec) {
-  const auto& vocab = model["vocab"].object();
+  const JsonNode vocab = model["vocab"];
   const JsonNode merges = model["merges"];
   // Ids may have gaps, but may not ask for memory that the file does not pay for.
   const int64_t limit = std::min<int64_t>(
-      2 * static_cast<int64_t>(vocab.size() + root["added_tokens"].array_size()) + 65536,
+      2 * static_cast<int64_t>(vocab.value().size() + root["added_tokens"].array_size()) + 65536,
       INT32_MAX);
   std::vector<AddedToken> added = read_added_tokens(root, config, limit);
 
   size_t bytes = 0;
-  for (const auto& [piece, id] : vocab) bytes += piece.size();
+  const auto count = [&](const std::string& piece, const JsonNode&) { bytes += piece.size(); };
+  each_piece(vocab, count, count);
   for (const AddedToken& token : added) bytes += token.text.size();
   for (size_t i = 0; i < merges.array_size(); ++i) {
     const auto& value = merges.value()[i];
@@ -132,18 +151,29 @@ void read_vocabulary(const JsonNode& model, const JsonNode& root, const JsonNode
     return spec.pieces[id].empty() ? spec.pieces[id] = arena.put(piece) : spec.pieces[id];
   };
   const bool fallback = model["byte_fallback"].boolean(false);
-  for (const auto& [piece, value] : vocab) {
-    const JsonNode node(value, fmt::format("{}[{}]", model["vocab"].place(), braid::quoted(piece)));
-    const int32_t id = node.id(limit);
+  const auto place_piece = [&](int32_t id, const std::string& piece, const JsonNode& node) {
     place(id, piece, node.place());
     if (fallback && piece.size() == 6 && piece.starts_with("<0x") && piece.ends_with('>')) {
       spec.types[id] = TokenType::kByte;
     }
-  }
+  };
+  each_piece(
+      vocab,
+      [&](const std::string& piece, const JsonNode& node) {
+        place_piece(node.id(limit), piece, node);
+      },
+      [&](const std::string& piece, const JsonNode& node) {
+        place_piece(static_cast<int32_t>(spec.log_probs.size()), piece, node);
+        if (!node.value().is_number()) node.expected("a log probability");
+        spec.log_probs.push_back(node.value().get<double>());
+      });
   for (AddedToken& token : added) {
     token.text = place(token.id, token.text, root["added_tokens"].place());
     spec.types[token.id] = token.special ? TokenType::kControl : TokenType::kUserDefined;
   }
+  // Added tokens behind a unigram vocabulary are no pieces of its model: they are special or found
+  // in the text itself, before it is asked.
+  if (!spec.log_probs.empty()) spec.log_probs.resize(spec.pieces.size());
   spec.added = std::move(added);
   read_merges(merges, arena, spec.merges);
   spec.storage = arena.share();
@@ -151,17 +181,28 @@ void read_vocabulary(const JsonNode& model, const JsonNode& root, const JsonNode
 
 void read_model(const JsonNode& root, const JsonNode& config, TokenizerSpec& spec) {
   const JsonNode model = root["model"];
-  if (!model["type"].is_null() && model["type"].text() != "BPE") model["type"].unsupported("BPE");
-  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    static const std::string kNone;
-    if (!model[affix].text(kNone).empty()) model[affix].unsupported("none");
+  const bool unigram = model["vocab"].value().is_array();
+  const std::string_view known = unigram ? "Unigram" : "BPE";
+  if (!model["type"].is_null() && model["type"].text() != known) {
+    model["type"].unsupported("BPE with an object as vocab, Unigram with an array");
   }
+  static const std::string kNone;
+  if (!model["continuing_subword_prefix"].text(kNone).empty()) {
+    model["continuing_subword_prefix"].unsupported("none");
+  }
+  spec.end_of_word = model["end_of_word_suffix"].text(kNone);
+  spec.decode.end_of_word = spec.end_of_word;
   const JsonNode dropout = model["dropout"];
   if (!dropout.is_null() && dropout.value() != 0) dropout.unsupported("none");
   spec.byte_fallback = model["byte_fallback"].boolean(false);
   spec.fuse_unk = model["fuse_unk"].boolean(false);
   spec.ignore_merges = model["ignore_merges"].boolean(false);
   read_vocabulary(model, root, config, spec);
+  if (!spec.end_of_word.empty() && spec.ignore_merges) model["ignore_merges"].unsupported("false");
+  if (unigram && !model["unk_id"].is_null()) {
+    spec.unknown = model["unk_id"].id(static_cast<int64_t>(spec.pieces.size()));
+    spec.types[spec.unknown] = TokenType::kUnknown;
+  }
 }
 
 // The content of "bos_token" and the like: a string or an added token.
@@ -191,7 +232,11 @@ std::vector<const std::string*> named_texts(const JsonNode& config) {
 
 TokenizerSpec tokenizer_from_json(std::string_view tokenizer_json,
                                   std::string_view tokenizer_config_json, std::string_view name) {
-  const nlohmann::json document = parse_json_object(tokenizer_json, name);
+  return read_tokenizer(parse_json_object(tokenizer_json, name), tokenizer_config_json, name);
+}
+
+TokenizerSpec read_tokenizer(const nlohmann::json& document, std::string_view tokenizer_config_json,
+                             std::string_view name) {
   const nlohmann::json config_document =
       tokenizer_config_json.empty()
           ? nlohmann::json::object()
@@ -238,8 +283,8 @@ TokenizerSpec tokenizer_from_json(std::string_view tokenizer_json,
     spec.unknown = find(*unknown);
     if (spec.unknown < 0) root["model"]["unk_token"].expected("a piece of the vocabulary");
     spec.types[spec.unknown] = TokenType::kUnknown;
-    if (spec.special.unk < 0) spec.special.unk = spec.unknown;
   }
+  if (spec.special.unk < 0) spec.special.unk = spec.unknown;
   if (!has_template) {
     if (config["add_bos_token"].boolean(false) && spec.special.bos >= 0) {
       spec.prefix.push_back(spec.special.bos);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,7 +9,9 @@
 #include "braid/io/tokenizer.h"
 #include "braid/io/tokenizer_added.h"
 #include "braid/io/tokenizer_bpe.h"
+#include "braid/io/tokenizer_normalize.h"
 #include "braid/io/tokenizer_split.h"
+#include "braid/io/tokenizer_unigram.h"
 #include "braid/io/tokenizer_vocab.h"
 
 namespace braid {
@@ -22,11 +25,14 @@ struct Tokenizer::Impl {
   void check_range(int32_t id) const;
   // Of an id in range; `space` is what DecodeRule::space becomes.
   void append_bytes(int32_t id, std::string_view space, std::string& out) const;
+  void append_spelled(std::string_view piece, std::string_view space, std::string& out) const;
 
   TokenizerSpec spec;
   std::vector<uint8_t> flags;  // [V], of TokenFlag
   Vocabulary vocab;
+  Normalizer normalizer;
   PreTokenizer splitter;
+  std::optional<Unigram> unigram;  // else `bpe`
   Bpe bpe;
   AddedTokens raw_added;
   AddedTokens normalized_added;

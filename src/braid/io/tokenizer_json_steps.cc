@@ -4,6 +4,7 @@
 #include <string>
 
 #include "braid/base/error.h"
+#include "braid/io/base64.h"
 #include "braid/io/tokenizer_split.h"
 
 namespace braid {
@@ -84,10 +85,27 @@ void read_normalizer(const JsonNode& node, std::vector<NormalizeStep>& steps) {
   } else if (type == "Prepend") {
     steps.push_back({NormalizeStep::Kind::kPrepend, {}, node["prepend"].text()});
   } else if (type == "Replace") {
-    steps.push_back(
-        {NormalizeStep::Kind::kReplace, string_pattern(node["pattern"]), node["content"].text()});
+    const JsonNode regex = node["pattern"]["Regex"];
+    if (regex.is_null()) {
+      steps.push_back(
+          {NormalizeStep::Kind::kReplace, string_pattern(node["pattern"]), node["content"].text()});
+    } else {
+      steps.push_back({NormalizeStep::Kind::kReplaceMatches, regex.text(), node["content"].text()});
+    }
+  } else if (type == "Lowercase") {
+    steps.push_back({NormalizeStep::Kind::kLowercase, {}, {}});
+  } else if (type == "Strip") {
+    if (node["strip_left"].boolean(true))
+      steps.push_back({NormalizeStep::Kind::kStripLeft, {}, {}});
+    if (node["strip_right"].boolean(true)) {
+      steps.push_back({NormalizeStep::Kind::kStripRight, {}, {}});
+    }
+  } else if (type == "Precompiled") {
+    const auto map = decode_base64(node["precompiled_charsmap"].text());
+    if (!map) node["precompiled_charsmap"].expected("base64");
+    if (!map->empty()) steps.push_back({NormalizeStep::Kind::kCharMap, *map, {}});
   } else {
-    node["type"].unsupported("NFC, Prepend, Replace, Sequence");
+    node["type"].unsupported("Lowercase, NFC, Precompiled, Prepend, Replace, Sequence, Strip");
   }
 }
 
@@ -108,6 +126,8 @@ void read_pre_tokenizer(const JsonNode& node, TokenizerSpec& spec) {
                                       : SplitStep::Kind::kDigitRuns});
   } else if (type == "Metaspace") {
     spec.split.push_back(read_metaspace(node));
+  } else if (type == "WhitespaceSplit") {
+    spec.split.push_back({.kind = SplitStep::Kind::kWhitespace});
   } else if (type == "ByteLevel") {
     spec.byte_level = true;
     if (node["add_prefix_space"].boolean(true)) {
@@ -115,7 +135,7 @@ void read_pre_tokenizer(const JsonNode& node, TokenizerSpec& spec) {
     }
     if (node["use_regex"].boolean(true)) spec.split.push_back({.kind = SplitStep::Kind::kGpt2});
   } else {
-    node["type"].unsupported("ByteLevel, Digits, Metaspace, Sequence, Split");
+    node["type"].unsupported("ByteLevel, Digits, Metaspace, Sequence, Split, WhitespaceSplit");
   }
 }
 
@@ -156,8 +176,17 @@ bool read_post_processor(const JsonNode& node, TokenizerSpec& spec) {
     for (size_t i = 0; i < parts.array_size(); ++i) found |= read_post_processor(parts.at(i), spec);
     return found;
   }
+  if (type == "RobertaProcessing") {  // ["</s>", id] and ["<s>", id]
+    const auto id = [&](const char* key) {
+      if (node[key].array_size() != 2) node[key].expected("a token and its id");
+      return node[key].at(1).id(INT32_MAX);
+    };
+    spec.prefix.push_back(id("cls"));
+    spec.suffix.push_back(id("sep"));
+    return true;
+  }
   if (type != "TemplateProcessing") {
-    node["type"].unsupported("ByteLevel, Sequence, TemplateProcessing");
+    node["type"].unsupported("ByteLevel, RobertaProcessing, Sequence, TemplateProcessing");
   }
   const JsonNode parts = node["single"];
   bool behind = false;

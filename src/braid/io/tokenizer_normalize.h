@@ -1,9 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "braid/io/tokenizer_char_map.h"
+#include "braid/io/tokenizer_regex.h"
 #include "braid/io/tokenizer_spec.h"
 
 namespace braid {
@@ -20,7 +23,24 @@ MarkedText unmark(std::string_view text, std::string_view mark);
 // `text` with `mark` behind every character whose first byte `own` has set.
 std::string mark_own(std::string_view text, std::string_view own, std::string_view mark);
 
-// Applies the steps in order. What is made of a user's own characters, even in part, is own.
-void normalize(MarkedText& text, const std::vector<NormalizeStep>& steps);
+// Steps that change a text before its tokens are looked for, made ready.
+class Normalizer {
+ public:
+  // Fails with kMalformed on a step that replaces the empty text or has a broken map, with
+  // kUnsupported on a pattern that does not compile.
+  explicit Normalizer(const std::vector<NormalizeStep>& steps);
+
+  bool empty() const { return stages_.empty(); }
+  // Applies the steps in order. What is made of a user's own characters, even in part, is own.
+  void apply(MarkedText& text) const;
+
+ private:
+  struct Stage {
+    NormalizeStep step;
+    std::optional<Regex> regex;
+    std::optional<CharMap> map;
+  };
+  std::vector<Stage> stages_;
+};
 
 }  // namespace braid

@@ -32,9 +32,14 @@ struct AddedToken {
 // One step of the normalizer, in order.
 struct NormalizeStep {
   enum class Kind : uint8_t {
-    kNfc,      // Unicode normalization form C
-    kPrepend,  // `to` in front of text that is not empty
-    kReplace,  // each `from` by `to`
+    kNfc,             // Unicode normalization form C
+    kPrepend,         // `to` in front of text that is not empty
+    kReplace,         // each `from` by `to`
+    kReplaceMatches,  // each match of the pattern `from` by `to`
+    kLowercase,
+    kStripLeft,   // white space at the start goes
+    kStripRight,  // white space at the end goes
+    kCharMap,     // SentencePiece's character map `from` (tokenizer_char_map.h)
   };
   Kind kind = Kind::kNfc;
   std::string from;
@@ -52,6 +57,7 @@ struct SplitStep {
     kRegex,        // `text` is a pattern; `behavior` says what becomes of its matches
     kPrefixSpace,  // a space in front of a piece without one
     kMetaspace,    // spaces become `text`, which also starts each word
+    kWhitespace,   // cuts at white space, which is dropped
   };
   enum class Prepend : uint8_t { kNever, kFirst, kAlways };
   enum class Behavior : uint8_t {
@@ -76,6 +82,7 @@ struct DecodeRule {
   std::string space;           // what stands for a space ("▁"); empty: nothing does
   int strip_left = 0;          // so many spaces are cut from the start of the text
   bool strip_first = false;    // every `space` of the first token is cut (Metaspace)
+  std::string end_of_word;     // at the end of a piece it is a space (CLIP's "</w>"); or empty
 };
 
 struct MergePair {
@@ -100,6 +107,8 @@ struct TokenizerSpec {
   std::vector<TokenType> types;          // [V], or empty: all kNormal
   std::vector<float> scores;             // [V]: merge by score (SentencePiece); or empty
   std::vector<MergePair> merges;         // by rank, used when there are no scores
+  std::vector<double> log_probs;         // [V]: unigram model instead of BPE; or empty
+  std::string end_of_word;     // what the last character of a word has behind it; or empty
   bool byte_level = false;     // the text is spelled in GPT-2's byte alphabet; else in characters
   bool byte_fallback = false;  // characters without a piece are spelled as <0x41> bytes
   int32_t unknown = -1;        // what other characters become; -1: they are dropped

@@ -239,6 +239,15 @@ void PreTokenizer::run(size_t stage, std::string_view text, bool first, const Wo
       }
       return;
     }
+    case SplitStep::Kind::kWhitespace:
+      for (size_t at = 0; at < text.size();) {
+        const size_t begin = at;
+        ClassedChar c = classed_char(text, at);
+        while (c.kind != kSpace && (at += c.size) < text.size()) c = classed_char(text, at);
+        if (at > begin) next(text.substr(begin, at - begin));
+        if (at < text.size()) at += c.size;
+      }
+      return;
     default:
       for (size_t at = 0; at < text.size();) {
         const size_t end = piece_end(step.kind, text, at);

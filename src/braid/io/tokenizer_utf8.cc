@@ -24,6 +24,16 @@ constexpr ClassRange kClasses[] = {
 #include "braid/io/tokenizer_classes.inc"
 };
 
+struct LowerRange {
+  uint32_t begin;
+  uint32_t end;
+  uint32_t step;
+  int32_t delta;
+};
+constexpr LowerRange kLower[] = {
+#include "braid/io/tokenizer_lower.inc"
+};
+
 CharClass find_class(char32_t code) {
   const auto* at = std::ranges::lower_bound(kClasses, code, {}, &ClassRange::end);
   return at != std::end(kClasses) && at->begin <= code ? at->kind : kOther;
@@ -108,6 +118,34 @@ void append_utf8(char32_t code, std::string& out) {
   const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
   out += static_cast<char>((0xf00 >> (more + 1)) | (code >> (6 * more)));
   for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | ((code >> (6 * i)) & 0x3f));
+}
+
+void append_lower(char32_t code, std::string& out) {
+  if (code == 0x130) {  // capital i with a dot: two characters
+    out += "i\u0307";
+    return;
+  }
+  const auto* at = std::ranges::lower_bound(kLower, code, {}, &LowerRange::end);
+  const bool found =
+      at != std::end(kLower) && at->begin <= code && (code - at->begin) % at->step == 0;
+  append_utf8(found ? code + static_cast<char32_t>(at->delta) : code, out);
+}
+
+size_t grapheme_end(std::string_view text, size_t at) {
+  Utf8Char c = decode_utf8(text, at);
+  utf8proc_int32_t state = 0;
+  while (c.status == Utf8Status::kValid) {
+    at += c.size;
+    if (at == text.size()) return at;
+    const Utf8Char next = decode_utf8(text, at);
+    if (next.status != Utf8Status::kValid ||
+        utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(c.code),
+                                         static_cast<utf8proc_int32_t>(next.code), &state)) {
+      return at;
+    }
+    c = next;
+  }
+  return at + c.size;
 }
 
 CharClass char_class(char32_t code) {

@@ -21,6 +21,13 @@ Utf8Char decode_utf8(std::string_view text, size_t at);  // at < text.size()
 
 void append_utf8(char32_t code, std::string& out);
 
+// Appends the lower case of `code`, by itself: a final sigma is like any other.
+void append_lower(char32_t code, std::string& out);
+
+// The end of the grapheme cluster that starts at `at` < text.size(); bytes that are not UTF-8 are
+// clusters of their own.
+size_t grapheme_end(std::string_view text, size_t at);
+
 // The general categories that pre-tokenizers tell apart: \p{L}, \p{N}, \s, and the rest.
 enum class CharClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 CharClass char_class(char32_t code);

@@ -167,11 +167,8 @@ TEST(TokenizerJson, RefusesWhatIsNotSupported) {
   };
   unsupported("/model/type", "Unigram", {"model.type is 'Unigram'", "known: BPE"});
   unsupported("/model/dropout", 0.1, {"model.dropout is 0.1"});
-  unsupported("/model/end_of_word_suffix", "</w>", {"end_of_word_suffix is '</w>'"});
-  unsupported("/normalizer", {{"type", "Lowercase"}}, {"normalizer.type is 'Lowercase'", "NFC"});
-  unsupported("/normalizer",
-              json::parse(R"({"type": "Replace", "pattern": {"Regex": "a+"}, "content": ""})"),
-              {"'a+'", "String"});
+  unsupported("/model/continuing_subword_prefix", "##", {"continuing_subword_prefix is '##'"});
+  unsupported("/normalizer", {{"type", "NFKC"}}, {"normalizer.type is 'NFKC'", "NFC"});
   unsupported("/pre_tokenizer", {{"type", "Whitespace"}}, {"'Whitespace'", "ByteLevel"});
   unsupported("/pre_tokenizer",
               json::parse(R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Dropped"})"),

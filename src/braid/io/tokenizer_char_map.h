@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+
+// The character map of a SentencePiece model: texts of a few characters, and what each becomes
+// (nmt_nfkc has full-width letters, ligatures, white space). A trie in one array of units (Darts
+// double array), and the results behind it as one string.
+class CharMap {
+ public:
+  // `blob` is the model's precompiled_charsmap: the trie's size in bytes as u32, the trie's units
+  // u32 [size / 4], texts that end in 0. It is copied. Fails with kMalformed where the sizes do not
+  // fit.
+  explicit CharMap(std::string_view blob);
+
+  // What the shortest entry that `text` begins with stands for; nothing where there is no entry.
+  std::optional<std::string_view> find(std::string_view text) const;
+
+ private:
+  std::vector<uint32_t> units_;
+  std::string texts_;
+};
+
+}  // namespace braid
