@@ -12,6 +12,7 @@
 
 #include "braid/kernels/cuda/attention/launch.h"
 #include "braid/tensor/half.h"
+#include "gpu_main.h"
 
 using namespace braid;
 using namespace braid::cuda;
@@ -182,33 +183,36 @@ int main(int argc, char** argv) {
     all |= !std::strcmp(argv[i], "--all");
     segments |= !std::strcmp(argv[i], "--segments");
   }
-  const AttentionDevice device = attention_device();
-  const Normal normal;
-  for (const Shape& shape : kShapes) {
-    Problem problem(shape, normal);
-    const auto report = [&](const char* what, const AttentionConfig& config) {
-      const double s = median_seconds(problem.flops(), [&] { problem.run(config); });
-      std::printf("  %-16s %-34s %9.1f us %6.0f TFLOP/s\n", what, to_string(config).c_str(),
-                  s * 1e6, problem.flops() / s / 1e12);
-      std::fflush(stdout);
-    };
-    problem.cut(1, 1, 1);
-    std::printf("%s L %d\n", to_string(problem.desc()).c_str(), shape.length);
-    const AttentionConfig chosen = choose(problem.desc(), problem.params(), device);
-    report("chosen", chosen);
-    if (all) {
-      for (const auto& config : candidates(problem.desc(), problem.params(), device)) {
-        report("candidate", config);
+  return gpu_main("bench_cuda_attention", [&] {
+    const AttentionDevice device = attention_device();
+    const Normal normal;
+    for (const Shape& shape : kShapes) {
+      Problem problem(shape, normal);
+      const auto report = [&](const char* what, const AttentionConfig& config) {
+        const double s = median_seconds(problem.flops(), [&] { problem.run(config); });
+        std::printf("  %-16s %-34s %9.1f us %6.0f TFLOP/s\n", what, to_string(config).c_str(),
+                    s * 1e6, problem.flops() / s / 1e12);
+        std::fflush(stdout);
+      };
+      problem.cut(1, 1, 1);
+      std::printf("%s L %d\n", to_string(problem.desc()).c_str(), shape.length);
+      const AttentionConfig chosen = choose(problem.desc(), problem.params(), device);
+      report("chosen", chosen);
+      if (all) {
+        for (const auto& config : candidates(problem.desc(), problem.params(), device)) {
+          report("candidate", config);
+        }
+      }
+      if (segments && shape.length >= 4096) {
+        for (int parts : {2, 8}) {
+          problem.cut(parts, parts, 1);
+          report(parts == 2 ? "2 x 2 segments" : "8 x 8 segments",
+                 choose(problem.desc(), problem.params(), device));
+        }
+        problem.cut(1, 4, 4);
+        report("chain of 4", choose(problem.desc(), problem.params(), device));
       }
     }
-    if (segments && shape.length >= 4096) {
-      for (int parts : {2, 8}) {
-        problem.cut(parts, parts, 1);
-        report(parts == 2 ? "2 x 2 segments" : "8 x 8 segments",
-               choose(problem.desc(), problem.params(), device));
-      }
-      problem.cut(1, 4, 4);
-      report("chain of 4", choose(problem.desc(), problem.params(), device));
-    }
-  }
+    return 0;
+  });
 }

@@ -16,6 +16,7 @@
 #include "braid/fabric/host_barrier.h"
 #include "braid/fabric/peer/peer_fabric.h"
 #include "braid/kernels/cuda/comm/device/collectives.h"
+#include "gpu_main.h"
 
 namespace braid::cuda {
 namespace {
@@ -377,10 +378,5 @@ int run(int argc, char** argv) {
 }  // namespace braid::cuda
 
 int main(int argc, char** argv) {
-  try {
-    return braid::cuda::run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_cuda_comm: %s\n", error.what());
-    return 1;
-  }
+  return braid::cuda::gpu_main("bench_cuda_comm", [&] { return braid::cuda::run(argc, argv); });
 }

@@ -12,6 +12,7 @@
 #include "braid/backend/cuda/read_stream.h"
 #include "braid/kernels/cuda/decode/device/launch.h"
 #include "braid/kernels/cuda/ptx/barrier.h"
+#include "gpu_main.h"
 #include "graph_time.h"
 
 using namespace braid;
@@ -232,7 +233,7 @@ int main(int argc, char** argv) {
       return 1;
     }
   }
-  try {
+  return gpu_main("bench_cuda_decode", [&] {
     Bench bench(options);
     const double rate = bench.stream_rate();
     std::printf(
@@ -249,9 +250,6 @@ int main(int argc, char** argv) {
     }
     std::printf("\nRead-only stream again: %.2f TB/s\n", bench.stream_rate() / 1e12);
     bench.save();
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

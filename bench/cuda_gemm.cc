@@ -11,6 +11,7 @@
 #include "braid/base/error.h"
 #include "braid/kernels/cuda/linear/device/gemm.h"
 #include "braid/tensor/half.h"
+#include "gpu_main.h"
 
 using namespace braid;
 using namespace braid::cuda;
@@ -118,7 +119,7 @@ Result measure(Case& reference, Case& c, const std::string& product) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return gpu_main("bench_cuda_gemm", [&] {
     int64_t m = 8192;
     const char* json = nullptr;
     for (int i = 1; i + 1 < argc; ++i) {
@@ -164,8 +165,6 @@ int main(int argc, char** argv) {
       std::fprintf(file, "\n]\n");
       std::fclose(file);
     }
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_cuda_gemm: %s\n", error.what());
-    return 1;
-  }
+    return 0;
+  });
 }

@@ -21,6 +21,7 @@
 #include "braid/kernels/cuda/linear/device/few_linear.h"
 #include "braid/kernels/cuda/linear/device/gemm.h"
 #include "braid/kernels/cuda/linear/device/panel_linear.h"
+#include "gpu_main.h"
 #include "graph_time.h"
 #include "linear_layers.h"
 
@@ -331,11 +332,8 @@ int run() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return gpu_main("bench_cuda_linear", [&] {
     g_options = parse(argc, argv);
     return run();
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "bench_cuda_linear: %s\n", e.what());
-    return 1;
-  }
+  });
 }

@@ -17,6 +17,7 @@
 #include "braid/kernels/cuda/pointwise/device/norm.h"
 #include "braid/kernels/cuda/pointwise/device/rope.h"
 #include "braid/tensor/half.h"
+#include "gpu_main.h"
 #include "graph_time.h"
 
 using namespace braid;
@@ -354,7 +355,7 @@ int count_slow(const Bench& bench, double share) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return gpu_main("bench_cuda_pointwise", [&] {
     Bench bench;
     const char* json = nullptr;
     double require = 0;
@@ -371,8 +372,5 @@ int main(int argc, char** argv) {
     for (int64_t t : tokens) bench_tokens(bench, t);
     if (json) write_json(bench, json);
     return count_slow(bench, require) > 0 ? 1 : 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_cuda_pointwise: %s\n", error.what());
-    return 1;
-  }
+  });
 }

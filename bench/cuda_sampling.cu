@@ -21,6 +21,7 @@
 #include "braid/kernels/cuda/sampling/device/advance.h"
 #include "braid/kernels/cuda/sampling/device/random_fill.h"
 #include "braid/kernels/cuda/sampling/device/ring.h"
+#include "gpu_main.h"
 #include "graph_time.h"
 
 namespace braid::cuda {
@@ -279,11 +280,6 @@ int run(int argc, char** argv) {
       return 2;
     }
   }
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::printf("no CUDA device: nothing to measure\n");
-    return 0;
-  }
   Json results = Json::array();
   bench_sampling(results, all_configs);
   bench_advance(results);
@@ -305,10 +301,5 @@ int run(int argc, char** argv) {
 }  // namespace braid::cuda
 
 int main(int argc, char** argv) {
-  try {
-    return braid::cuda::run(argc, argv);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  return braid::cuda::gpu_main("bench_cuda_sampling", [&] { return braid::cuda::run(argc, argv); });
 }

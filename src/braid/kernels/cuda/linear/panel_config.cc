@@ -117,7 +117,7 @@ PanelConfig choose_wide(const PanelShape& shape, const SkinnyDevice& device) {
 
 }  // namespace
 
-// Fitted to an H200 (docs/performance.md): two CTAs an SM, whose next ones come in one by one as
+// Fitted to an H200 (docs/log/measurements.md): two CTAs an SM, whose next ones come in one by one as
 // they leave, where that fills the GPU with panels of few groups; else one that fills an SM.
 PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device) {
   if (panel_wide(shape.tokens)) return choose_wide(shape, device);
