@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format, inclusion order and clang-tidy. Each prints what it found; the exit status says if any did.
+# Format, inclusion order, links of pages and clang-tidy. Each prints what it found; the exit status says if any did.
 # TIDY=all checks every source file, else those that differ from the base revision (LINT_BASE).
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +12,9 @@ clang-format-14 --dry-run -Werror "${sources[@]}" || status=1
 
 echo "includes"
 python3 tools/check_includes.py || status=1
+
+echo "links"
+python3 tools/check_links.py || status=1
 
 if [ -f build/release/compile_commands.json ]; then
   # clang-tidy 14 does not read the C++20 coroutines of libstdc++ that the server's HTTP is made of.
