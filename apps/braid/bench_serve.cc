@@ -8,6 +8,7 @@
 #include "braid/commands.h"
 #include "braid/options.h"
 #include "braid/server/load/load_run.h"
+#include "braid/settings.h"
 #include "braid/table.h"
 #include "braid/text_io.h"
 
@@ -149,6 +150,7 @@ std::string text_of(const server::Json& report) {
 
 void bench_serve(BenchServeOptions& o) {
   complete(o);
+  raise_file_limit();
   const server::LoadRun run = server::run_load(o.load);
   const server::Json report = server::load_report(run, o.details);
   print(o.json || o.details ? json_text(report, 2) + "\n" : text_of(report));

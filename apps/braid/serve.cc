@@ -10,6 +10,7 @@
 #include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/server/server.h"
+#include "braid/settings.h"
 #include "braid/version.h"
 
 namespace braid::app {
@@ -19,7 +20,7 @@ struct ServeOptions {
   server::ServerConfig server;
   ModelOption model;
   ParallelOptions parallel;
-  std::string kv_memory = "auto", log = "text", key_file;
+  std::string kv_memory = "auto", log = "text", key_file, settings;
   bool no_prefix_cache = false;
 };
 
@@ -46,9 +47,11 @@ class EndSignals {
   sigset_t set_;
 };
 
-void serve(ServeOptions& options) {
+// `settings`: the values in effect.
+void serve(ServeOptions& options, const std::string& settings) {
   options.model.rest(0);
   options.server.model = options.model.path();
+  raise_file_limit();
   EndSignals signals;  // before any thread is made, so that all of them leave these signals alone
   server::ServerConfig& config = options.server;
   const auto bytes = parse_size(options.kv_memory);
@@ -68,6 +71,7 @@ void serve(ServeOptions& options) {
   config.engine.max_context = context;
   server::Server server(config, say);
   parallel.announce();
+  say("settings: " + settings);
   say(fmt::format("listening at http://{}:{}, loading {}", config.http.host, server.port(),
                   config.model));
   server.load();
@@ -143,13 +147,16 @@ void add_serve(CLI::App& app) {
       ->add_option("--metrics-prefix", c.metrics_prefix,
                    "of /metrics; vllm makes its dashboards fit")
       ->capture_default_str();
+  command->add_option("--settings", o->settings,
+                      "a TOML file with values for these options, by their long names");
   add_parallel(*command, o->parallel);
   command->footer(
       "Examples:\n"
       "  braid serve -m model.gguf\n"
       "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]}'");
-  command->callback([o] {
+  command->callback([o, command] {
+    if (!o->settings.empty()) apply_settings(*command, o->settings);
     require_between("--port", o->server.http.port, 0, 65535);
     require_between("--max-running", o->server.scheduler.max_running, 1, 4096);
     require_between("--max-step-tokens", o->server.scheduler.max_step_tokens, 1, kMostTokens);
@@ -158,7 +165,7 @@ void add_serve(CLI::App& app) {
     if (o->log != "text" && o->log != "json" && o->log != "none") {
       fail(ErrorCode::kInvalidArgument, "--log is '{}', wanted text, json or none", o->log);
     }
-    serve(*o);
+    serve(*o, settings_text(*command));
   });
 }
 
