@@ -7,7 +7,7 @@
 set -euo pipefail
 packages=(
   g++ cmake ninja-build ccache pkg-config git make python3 python3-pip python3-venv
-  libfmt-dev nlohmann-json3-dev libcli11-dev libonig-dev libutf8proc-dev libedit-dev
+  libfmt-dev nlohmann-json3-dev libcli11-dev libonig-dev libpng-dev libutf8proc-dev libedit-dev
   libboost-dev prometheus-cpp-dev libtomlplusplus-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )

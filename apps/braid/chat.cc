@@ -9,6 +9,7 @@
 #include "braid/base/similar.h"
 #include "braid/engine/chat_window.h"
 #include "braid/interrupt.h"
+#include "braid/io/text_file.h"
 #include "braid/line_editor.h"
 #include "braid/progress.h"
 #include "braid/text_io.h"

@@ -62,17 +62,6 @@ void require_writable(std::string_view what, const std::filesystem::path& path) 
   if (!exists) std::filesystem::remove(path, ignored);
 }
 
-void write_file(const std::string& path, std::string_view text) {
-  const std::string part = path + ".part";
-  std::ofstream out(part, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (out && std::rename(part.c_str(), path.c_str()) == 0) return;
-  const int cause = errno;
-  std::remove(part.c_str());
-  fail(ErrorCode::kResource, "cannot write {}: {}", path, std::strerror(cause));
-}
-
 void require_utf8(std::string_view text, std::string_view what) {
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = decode_utf8(text, at);

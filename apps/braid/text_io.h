@@ -24,10 +24,6 @@ std::string read_stdin();
 // result it is to hold. Leaves the file as it is.
 void require_writable(std::string_view what, const std::filesystem::path& path);
 
-// Writes a whole file, or leaves what was there: the text goes to FILE.part first. Fails with
-// kResource.
-void write_file(const std::string& path, std::string_view text);
-
 // Fails with kInvalidArgument, naming `what` and the place of the first byte that is not UTF-8.
 void require_utf8(std::string_view text, std::string_view what);
 

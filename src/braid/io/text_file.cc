@@ -1,5 +1,8 @@
 #include "braid/io/text_file.h"
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -13,6 +16,18 @@ std::string read_text(const std::string& path) {
   std::ostringstream text;
   text << file.rdbuf();
   return std::move(text).str();
+}
+
+void write_file(const std::string& path, std::string_view bytes) {
+  const std::string part = path + ".part";
+  errno = 0;
+  std::ofstream out(part, std::ios::binary | std::ios::trunc);
+  out << bytes;
+  out.close();
+  if (out && std::rename(part.c_str(), path.c_str()) == 0) return;
+  const int cause = errno;
+  std::remove(part.c_str());
+  fail(ErrorCode::kResource, "cannot write {}: {}", path, std::strerror(cause));
 }
 
 }  // namespace braid

@@ -1,10 +1,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace braid {
 
 // The bytes of a whole file; fails with kNotFound where it cannot be opened.
 std::string read_text(const std::string& path);
+
+// Writes a whole file, or leaves what was there: the bytes go to PATH.part first. Fails with
+// kResource.
+void write_file(const std::string& path, std::string_view bytes);
 
 }  // namespace braid
