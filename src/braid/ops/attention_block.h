@@ -1,0 +1,69 @@
+#pragma once
+
+#include "braid/ops/attention.h"
+#include "braid/ops/fusion.h"
+#include "braid/ops/norm_linear.h"
+#include "braid/ops/rope_append.h"
+
+namespace braid::ops {
+
+// Fused norm_linear of q, k and v, rope_append, attention and, where it projects, the linear that
+// alone reads attention's result. Inputs, absent ones without a value:
+//   a [T, C], b [T, C], norm w [C]                          of norm_linear
+//   W_q, W_k, W_v [N, C], their biases [N]
+//   positions, factors, slots, cache k, cache v, q_norm, k_norm     of rope_append
+//   q_start, kv_len, page_table                                     of attention
+//   W_o [M, Hq * D], its bias [M]                                   where it projects
+// Outputs: a + b where there is a b; attention's result [T, Hq * D], or the projection's [T, M].
+// For backends with a kernel for all of it. Appears after lowering only.
+struct AttentionBlockAttrs {
+  NormLinearAttrs qkv;
+  RopeAppendAttrs rope;
+  AttentionAttrs attention;
+  bool projects = false;
+  LinearAttrs out;  // where it projects
+  bool operator==(const AttentionBlockAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    qkv.fields(f);
+    rope.fields(f);
+    attention.fields(f);
+    if (projects) f("projects", projects);
+    if (projects) out.fields(f);
+  }
+};
+
+// The operands of an attention block, in the order of its inputs.
+enum class BlockInput : uint8_t {
+  a,
+  b,
+  norm,
+  wq,
+  wk,
+  wv,
+  bq,
+  bk,
+  bv,
+  positions,
+  factors,
+  slots,
+  cache_k,
+  cache_v,
+  q_norm,
+  k_norm,
+  q_start,
+  kv_len,
+  page_table,
+  wo,
+  bo,
+};
+constexpr size_t kBlockInputs = 19;  // without the projection
+constexpr size_t kProjectedBlockInputs = 21;
+
+extern const OpDef kAttentionBlock;
+
+// norm_linear, rope_append, attention, or these and linear, as one attention_block: for a strategy
+// or a backend that wants them so. The first fits what few_token_fusions() makes.
+const std::vector<Fusion>& attention_block_fusions(bool projects);
+
+}  // namespace braid::ops
