@@ -189,32 +189,45 @@ class Bench {
         "Clusters of N CTAs with an SM each (%d KB of shared memory), and what a ring of "
         "%d copies of 8 KB on so many CTAs reads:\n\n",
         kAllShared >> 10, kMaxSlots);
-    std::printf("| N | clusters | CTAs | GB/s | of all SMs' |\n|---|---|---|---|---|\n");
+    std::printf(
+        "| N | clusters | CTAs | GB/s | of all SMs' | 32 clusters | 16 | 8 |\n"
+        "|---|---|---|---|---|---|---|---|\n");
     double all = 0;
     for (int size = 1; size <= kMaxCluster; ++size) {
       const int smem = kAllShared - 1024;
       const int clusters =
           max_active_clusters(reinterpret_cast<const void*>(stream_kernel), size, kBlock, smem);
       if (clusters == 0) {
-        std::printf("| %d | 0 | 0 | | |\n", size);
+        std::printf("| %d | 0 | 0 | | | | | |\n", size);
         results.push_back({{"what", "clusters"}, {"n", size}, {"clusters", 0}});
         continue;
       }
-      const int ctas = clusters * size;
-      const StreamArgs args{reinterpret_cast<const uint8_t*>(data_.data()),
-                            kDataBytes / kSlot / ctas, kMaxSlots};
-      const double gbps = rate(
-          [&](cudaStream_t s) {
-            launch_clusters({s}, stream_kernel, clusters, size, kBlock, smem, args);
-          },
-          args.copies * ctas * kSlot);
+      const auto stream = [&](int count) {
+        const int ctas = count * size;
+        const StreamArgs args{reinterpret_cast<const uint8_t*>(data_.data()),
+                              kDataBytes / kSlot / ctas, kMaxSlots};
+        return rate(
+            [&](cudaStream_t s) {
+              launch_clusters({s}, stream_kernel, count, size, kBlock, smem, args);
+            },
+            args.copies * ctas * kSlot);
+      };
+      const double gbps = stream(clusters);
       if (size == 1) all = gbps;
-      std::printf("| %d | %d | %d | %.0f | %.3f |\n", size, clusters, ctas, gbps, gbps / all);
-      results.push_back({{"what", "clusters"},
-                         {"n", size},
-                         {"clusters", clusters},
-                         {"gb_per_s", gbps},
-                         {"of_all", gbps / all}});
+      std::printf("| %d | %d | %d | %.0f | %.3f |", size, clusters, clusters * size, gbps,
+                  gbps / all);
+      Json row = {{"what", "clusters"},
+                  {"n", size},
+                  {"clusters", clusters},
+                  {"gb_per_s", gbps},
+                  {"of_all", gbps / all}};
+      for (const int count : {32, 16, 8}) {
+        const double its = count <= clusters ? stream(count) : 0;
+        std::printf(its > 0 ? " %.0f |" : " |", its);
+        row[fmt::format("gb_per_s_of_{}", count)] = its;
+      }
+      std::printf("\n");
+      results.push_back(row);
     }
     std::fflush(stdout);
   }

@@ -5,7 +5,15 @@
 namespace braid::cuda {
 
 int max_active_clusters(const void* kernel, int size, int threads, int smem) {
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem),
+  // All that there is: a later, smaller launch of the kernel leaves an earlier one its own.
+  int device = 0, most = 0;
+  check_cuda(cudaGetDevice(&device), "device");
+  check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+             "shared memory limit");
+  cudaFuncAttributes is{};
+  check_cuda(cudaFuncGetAttributes(&is, kernel), "load of a kernel");
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  most - static_cast<int>(is.sharedSizeBytes)),
              "shared memory of a kernel");
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
              "large clusters of a kernel");

@@ -1,0 +1,127 @@
+#pragma once
+
+#include "braid/kernels/cuda/fused_attention/device/fused_ring.cuh"
+#include "braid/kernels/cuda/ptx/mma.h"
+
+// Attention of a CTA's units of keys for all query heads of one KV head, by FMA: eight columns of a
+// row are a lane's, and lanes side by side have the rest of the row, then other keys.
+namespace braid::cuda {
+
+__device__ inline void unpack_bf16x8(const uint4& x, float (&f)[8]) {
+  f[0] = ptx::low_half(x.x), f[1] = ptx::high_half(x.x);
+  f[2] = ptx::low_half(x.y), f[3] = ptx::high_half(x.y);
+  f[4] = ptx::low_half(x.z), f[5] = ptx::high_half(x.z);
+  f[6] = ptx::low_half(x.w), f[7] = ptx::high_half(x.w);
+}
+
+template <int kD, int kGroup>
+class FusedAttend {
+  static constexpr int kKeys = relay_keys(kD);   // of a unit
+  static constexpr int kLanes = kD / 8;          // of a key's row
+  static constexpr int kTogether = 32 / kLanes;  // keys of a warp's read
+  static constexpr int kSteps = kKeys / kTogether;
+  static constexpr int kPieceRow = kD + 4;
+
+ public:
+  // q [group, D] f32, with the scale; heads past `group` are zeros.
+  __device__ FusedAttend(const float* q, int group) : lane_(threadIdx.x % 32), group_(group) {
+#pragma unroll
+    for (int g = 0; g < kGroup; ++g) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        q_[g][j] = g < group ? q[g * kD + lane_ % kLanes * 8 + j] : 0.f;
+        o_[g][j] = 0;
+      }
+      max_[g] = -INFINITY;
+      sum_[g] = 0;
+    }
+  }
+
+  // The unit whose first key is `first`: K and V of the cache in `slot`; the newest key and value,
+  // which memory may not have yet, in `fresh` [2, D].
+  __device__ void add(const uint8_t* slot, const uint8_t* fresh, int first, const RelayKeys& keys) {
+    const int stored = keys.length - 1 - first;  // keys of the cache; then the newest, then none
+    const int column = lane_ % kLanes * 16, mine = lane_ / kLanes;
+    float p[kSteps][kGroup];
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int key = i * kTogether + mine;
+      const uint8_t* row = key < stored ? slot + key * kD * 2 : fresh;
+      float k[8];
+      unpack_bf16x8(*reinterpret_cast<const uint4*>(row + column), k);
+      const bool seen = key <= stored && first + key >= keys.first;
+#pragma unroll
+      for (int g = 0; g < kGroup; ++g) {
+        float s = 0;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) s += q_[g][j] * k[j];
+#pragma unroll
+        for (int d = 1; d < kLanes; d *= 2) s += __shfl_xor_sync(0xffffffff, s, d);
+        p[i][g] = seen ? s : -INFINITY;
+      }
+    }
+#pragma unroll
+    for (int g = 0; g < kGroup; ++g) {
+      float top = max_[g];
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) top = fmaxf(top, p[i][g]);
+#pragma unroll
+      for (int d = kLanes; d < 32; d *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, d));
+      const float base = top == -INFINITY ? 0.f : top;
+      const float keep = ptx::exp2_approx(max_[g] - base);
+      max_[g] = top;
+      sum_[g] *= keep;
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        p[i][g] = ptx::exp2_approx(p[i][g] - base);
+        sum_[g] += p[i][g];
+      }
+#pragma unroll
+      for (int j = 0; j < 8; ++j) o_[g][j] *= keep;
+    }
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int key = i * kTogether + mine;
+      const uint8_t* row =
+          key < stored ? slot + kFusedSlotBytes / 2 + key * kD * 2 : fresh + kD * 2;
+      float v[8];
+      unpack_bf16x8(*reinterpret_cast<const uint4*>(row + column), v);
+#pragma unroll
+      for (int g = 0; g < kGroup; ++g) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) o_[g][j] += p[i][g] * v[j];
+      }
+    }
+  }
+
+  // What this warp has summed: [group, D + 4] of O', m and l.
+  __device__ void put(float* piece) {
+#pragma unroll
+    for (int g = 0; g < kGroup; ++g) {
+#pragma unroll
+      for (int d = kLanes; d < 32; d *= 2) {
+        sum_[g] += __shfl_xor_sync(0xffffffff, sum_[g], d);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) o_[g][j] += __shfl_xor_sync(0xffffffff, o_[g][j], d);
+      }
+      if (g >= group_ || lane_ >= kLanes) continue;
+      auto* to = reinterpret_cast<float4*>(piece + g * kPieceRow + lane_ * 8);
+      to[0] = make_float4(o_[g][0], o_[g][1], o_[g][2], o_[g][3]);
+      to[1] = make_float4(o_[g][4], o_[g][5], o_[g][6], o_[g][7]);
+      if (lane_ == 0) {
+        piece[g * kPieceRow + kD] = max_[g];
+        piece[g * kPieceRow + kD + 1] = sum_[g];
+      }
+    }
+  }
+
+ private:
+  const int lane_;
+  const int group_;
+  float q_[kGroup][8];
+  float o_[kGroup][8];
+  float max_[kGroup];  // in units of log2, the same in all lanes
+  float sum_[kGroup];  // of the keys that this lane has
+};
+
+}  // namespace braid::cuda

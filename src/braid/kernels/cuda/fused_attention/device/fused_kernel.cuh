@@ -1,0 +1,378 @@
+#pragma once
+
+#include "braid/kernels/cuda/cluster/device/exchange.cuh"
+#include "braid/kernels/cuda/fused_attention/device/fused_attend.cuh"
+#include "braid/kernels/cuda/relay/device/worker.cuh"
+
+// The kernel of a fused attention block: SplitToken, for one token. Each CTA of a cluster makes
+// some rows of its KV head's q, k and v, has all of them by an exchange, attends to its part of the
+// keys, and has all parts by a second one. Where the block projects, CTAs hand attention's result
+// on as tagged words in memory, and each makes some outputs of the projection.
+namespace braid::cuda {
+
+template <int kD, int kGroup, ExchangePath kPath>
+class FusedBlock {
+  static constexpr int kPieceRow = kD + 4;
+
+ public:
+  __device__ FusedBlock(const FusedArgs& a, uint8_t* smem, const FusedLayout& layout, uint32_t tag)
+      : a_(a),
+        plan_(a, kD),
+        smem_(smem),
+        layout_(layout),
+        ring_(smem, layout, a.slots),
+        tag_(tag),
+        thread_(threadIdx.x),
+        warp_(thread_ / 32),
+        lane_(thread_ % 32),
+        exchange_(
+            {smem + layout.inbox, a.inbox_bytes,
+             reinterpret_cast<uint64_t*>(smem + layout.arrivals),
+             a.mail == nullptr ? nullptr : a.mail + blockIdx.x / a.cluster * (a.mail_bytes / 16),
+             tag + 1},
+            {thread_, kFusedThreads, 1}, blockIdx.x % a.cluster, a.cluster) {}
+
+  // The other warps of the CTA arrive and open, too.
+  __device__ void arrive() const { exchange_.arrive(); }
+
+  __device__ void run() {
+    load_x();
+    turn_table();
+    sync();
+    multiply(plan_.end_of_rows, plan_.rows.form);
+    sync();
+    put_rows();
+    exchange_.open();
+    const auto* rows =
+        exchange_.gather(floats(layout_.part), 2 * plan_.rows.most(), ExchangeForm::direct);
+    make_heads(rows);
+    sync();
+    attend();
+    sync();
+    put_part();
+    if (a_.outputs > 0) set_flow(a_.in_flight_words);
+    const auto* parts = reinterpret_cast<const float*>(
+        exchange_.gather(floats(layout_.part), a_.group * kPieceRow * 4, ExchangeForm::direct));
+    put_attended(parts);
+    if (a_.outputs == 0) return;
+    load_words();
+    sync();
+    set_flow(a_.in_flight);
+    multiply(plan_.end_of_out, plan_.out_form);
+    sync();
+    put_outputs();
+  }
+
+ private:
+  __device__ float* floats(int at) const { return reinterpret_cast<float*>(smem_ + at); }
+  __device__ static void sync() { ptx::named_barrier_sync(1, kFusedThreads); }
+  __device__ void set_flow(int copies) const {
+    if (thread_ == 0) *reinterpret_cast<volatile int*>(smem_ + layout_.flow) = copies;
+  }
+
+  // x is (a + b) times the norm's weights; its scale waits until the end.
+  __device__ void load_x() const {
+    auto* x = reinterpret_cast<uint32_t*>(smem_ + layout_.x);
+    float squares = 0;
+#pragma unroll 4
+    for (int i = thread_; i < a_.width / 4; i += kFusedThreads) {
+      float4 s = __ldcg(reinterpret_cast<const float4*>(a_.a) + i);
+      if (a_.b != nullptr) {
+        const uint2 b = __ldcg(reinterpret_cast<const uint2*>(a_.b) + i);
+        s.x += ptx::low_half(b.x), s.y += ptx::high_half(b.x);
+        s.z += ptx::low_half(b.y), s.w += ptx::high_half(b.y);
+      }
+      const float4 w = __ldg(reinterpret_cast<const float4*>(a_.norm_w) + i);
+      squares += s.x * s.x + s.y * s.y + s.z * s.z + s.w * s.w;
+      x[relay_x_word(2 * i)] = ptx::pack<__nv_bfloat16>(s.x * w.x, s.y * w.y);
+      x[relay_x_word(2 * i + 1)] = ptx::pack<__nv_bfloat16>(s.z * w.z, s.w * w.w);
+      if (a_.sum != nullptr && blockIdx.x == 0) reinterpret_cast<float4*>(a_.sum)[i] = s;
+    }
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(0xffffffff, squares, d);
+    if (lane_ == 0) floats(layout_.squares)[warp_] = squares;
+  }
+  __device__ float norm_scale() const {
+    float all = 0;
+#pragma unroll
+    for (int w = 0; w < kFusedWarps; ++w) all += floats(layout_.squares)[w];
+    return rsqrtf(all / static_cast<float>(a_.width) + a_.eps);
+  }
+
+  __device__ void turn_table() const {
+    float* turns = floats(layout_.turns);
+    for (int i = thread_; i < a_.pairs; i += kFusedThreads) {
+      // As rope_append: the product modulo 2^64 is the angle modulo one turn.
+      const uint64_t angle =
+          static_cast<uint64_t>(int64_t{__ldg(a_.position)}) * __ldg(a_.turns + i);
+      float sin, cos;
+      sincospif(__int2float_rn(static_cast<int>(angle >> 32)) * 0x1p-31f, &sin, &cos);
+      turns[i] = cos * a_.factor;
+      turns[64 + i] = sin * a_.factor;
+    }
+  }
+
+  // Sums of this warp's slots before `end`, to [rows, parts].
+  __device__ void multiply(int end, const FusedRows& form) {
+    const int begin = end == plan_.end_of_rows ? 0 : plan_.end_of_keys;
+    const uint8_t* x = smem_ + layout_.x;
+    float* sums = floats(layout_.sums);
+#pragma unroll 1
+    while (ring_.at() < end) {
+      const int i = ring_.at() - begin;
+      const uint8_t* slot = ring_.wait();
+      const int part = i % form.parts;
+      const int bytes = min(form.row_bytes - part * kFusedSlotBytes, kFusedSlotBytes);
+      float* to = sums + i / form.parts * form.rows * form.parts + part;
+#pragma unroll 1
+      for (int r = 0; r < form.rows; ++r) {
+        float sum = product(slot + r * bytes, x + part * kFusedSlotBytes, bytes / 16);
+#pragma unroll
+        for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffff, sum, d);
+        if (lane_ == 0) to[r * form.parts] = sum;
+      }
+      ring_.release();
+    }
+  }
+  // This lane's share of w * x, of so many lines of 16 bytes.
+  __device__ float product(const uint8_t* w, const uint8_t* x, int lines) const {
+    constexpr int kTogether = 4;
+    const auto* ws = reinterpret_cast<const uint4*>(w);
+    const auto* xs = reinterpret_cast<const uint4*>(x);
+    RelayDot dot;
+#pragma unroll 1
+    for (int first = lane_; first - lane_ < lines; first += kTogether * 32) {
+      uint4 its_w[kTogether], its_x[kTogether];
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+        const bool is_there = first + 32 * j < lines;
+        its_w[j] = is_there ? ws[first + 32 * j] : uint4{};
+        its_x[j] = is_there ? xs[first + 32 * j] : uint4{};
+      }
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) dot.add(j, its_w[j], its_x[j]);
+    }
+    return dot.share();
+  }
+  __device__ float sum_of(int row, int parts) const {
+    const float* sums = floats(layout_.sums) + row * parts;
+    float all = 0;
+    for (int i = 0; i < parts; ++i) all += sums[i];
+    return all;
+  }
+
+  // This CTA's rows of q, k and v, as the others get them.
+  __device__ void put_rows() const {
+    const float scale = norm_scale();
+    auto* to = reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.part);
+    const int of_q = a_.group * kD;
+    for (int i = thread_; i < plan_.num_rows; i += kFusedThreads) {
+      const int row = plan_.first_row + i;
+      const int which = row < of_q ? 0 : row < of_q + kD ? 1 : 2;
+      const int its =
+          which == 0 ? plan_.head * of_q + row : plan_.head * kD + row - of_q - (which - 1) * kD;
+      const float bias = a_.bias[which] == nullptr ? 0.f : __ldg(a_.bias[which] + its);
+      to[i] = __float2bfloat16_rn(sum_of(i, plan_.rows.form.parts) * scale + bias);
+    }
+  }
+
+  // Heads of q and the newest key, normed and turned by their position, and the newest value.
+  __device__ void make_heads(const uint8_t* gathered) const {
+    const int stride = (2 * plan_.rows.most() + 15) / 16 * 16;
+    const int slot = __ldg(a_.slot);
+    const bool writes = plan_.rank == 0 && slot >= 0 && slot < a_.num_slots;
+#pragma unroll 1
+    for (int role = warp_; role < a_.group + 2; role += kFusedWarps) {
+      const auto raw = [&](int e) {
+        const int row = role * kD + e;
+        const int rank = plan_.rows.groups.owner(row / plan_.rows.form.rows);
+        const int i = row - plan_.rows.begin(rank);
+        return __bfloat162float(
+            reinterpret_cast<const __nv_bfloat16*>(gathered + rank * stride)[i]);
+      };
+      const bool is_q = role<a_.group, is_v = role> a_.group;
+      const float* norm = is_q ? a_.q_norm : is_v ? nullptr : a_.k_norm;
+      float norm_scale = 1;
+      if (norm != nullptr) {
+        float sum = 0;
+        for (int e = lane_; e < kD; e += 32) sum += raw(e) * raw(e);
+#pragma unroll
+        for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffff, sum, d);
+        norm_scale = rsqrtf(sum / kD + a_.qk_eps);
+      }
+      const auto normed = [&](int e) {
+        return norm == nullptr ? raw(e) : raw(e) * (norm_scale * __ldg(norm + e));
+      };
+      const float* turns = floats(layout_.turns);
+      const int pairs = is_v ? 0 : a_.pairs;
+#pragma unroll 1
+      for (int e = lane_; e < kD; e += 32) {
+        float x = normed(e);
+        if (e < 2 * pairs) {
+          const bool second = a_.interleaved ? e % 2 == 1 : e >= pairs;
+          const int step = a_.interleaved ? 1 : pairs;
+          const int pair = a_.interleaved ? e / 2 : second ? e - pairs : e;
+          const float other = normed(second ? e - step : e + step);
+          const float cos = turns[pair], sin = turns[64 + pair];
+          x = second ? other * sin + x * cos : x * cos - other * sin;
+        }
+        const __nv_bfloat16 rounded = __float2bfloat16_rn(x);
+        if (is_q) {
+          floats(layout_.q)[role * kD + e] = __bfloat162float(rounded) * (a_.scale * ptx::kLog2E);
+          continue;
+        }
+        reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.fresh)[is_v * kD + e] = rounded;
+        if (writes) {
+          (is_v ? a_.cache_v : a_.cache_k)[(int64_t{slot} * a_.kv_heads + plan_.head) * kD + e] =
+              rounded;
+        }
+      }
+    }
+  }
+
+  __device__ void attend() {
+    FusedAttend<kD, kGroup> attend(floats(layout_.q), a_.group);
+#pragma unroll 1
+    while (ring_.at() < plan_.end_of_keys) {
+      const int unit = plan_.keys.first_unit + plan_.first_unit + ring_.at() - plan_.end_of_rows;
+      attend.add(ring_.wait(), smem_ + layout_.fresh, unit * relay_keys(kD), plan_.keys);
+      ring_.release();
+    }
+    attend.put(floats(layout_.pieces) + warp_ * a_.group * kPieceRow);
+  }
+
+  // O', m and l of `count` parts of head g that are `stride` floats apart: element e, with D those
+  // two.
+  struct Merged {
+    float o;
+    float max;
+    float sum;
+  };
+  __device__ static Merged merge(const float* parts, int stride, int count, int g, int e) {
+    const float* first = parts + g * kPieceRow;
+    float top = -INFINITY;
+    for (int i = 0; i < count; ++i) top = fmaxf(top, first[i * stride + kD]);
+    const float base = top == -INFINITY ? 0.f : top;
+    Merged m{0, top, 0};
+    for (int i = 0; i < count; ++i) {
+      const float weight = ptx::exp2_approx(first[i * stride + kD] - base);
+      m.o += weight * first[i * stride + e];
+      m.sum += weight * first[i * stride + kD + 1];
+    }
+    return m;
+  }
+
+  // This CTA's part of attention, of all its warps.
+  __device__ void put_part() const {
+    float* part = floats(layout_.part);
+    for (int i = thread_; i < a_.group * kD; i += kFusedThreads) {
+      const int g = i / kD, e = i % kD;
+      const Merged m = merge(floats(layout_.pieces), a_.group * kPieceRow, kFusedWarps, g, e);
+      part[g * kPieceRow + e] = m.o;
+      if (e == 0) {
+        part[g * kPieceRow + kD] = m.max;
+        part[g * kPieceRow + kD + 1] = m.sum;
+      }
+    }
+  }
+
+  // This CTA's share of attention's result.
+  __device__ void put_attended(const float* parts) const {
+    const int pairs = a_.group * kD / 2;
+    const RelayShares shares(pairs, a_.cluster);
+    const int end = shares.end(plan_.rank);
+    for (int i = shares.begin(plan_.rank) + thread_; i < end; i += kFusedThreads) {
+      const int g = 2 * i / kD, e = 2 * i % kD;
+      const int stride = (a_.group * kPieceRow * 4 + 15) / 16 * 4;
+      const Merged low = merge(parts, stride, a_.cluster, g, e);
+      const Merged high = merge(parts, stride, a_.cluster, g, e + 1);
+      const float scale = low.sum > 0 ? 1 / low.sum : 0;
+      const uint32_t pair = ptx::pack<__nv_bfloat16>(low.o * scale, high.o * scale);
+      const int at = plan_.head * pairs + i;
+      if (a_.outputs == 0) {
+        reinterpret_cast<uint32_t*>(a_.out)[at] = pair;
+      } else {
+        ptx::store_relaxed_gpu(a_.words + at, make_uint2(pair, tag_ + 1));
+      }
+    }
+  }
+
+  // Attention's result of all heads. Threads past the end read what the last one does.
+  __device__ void load_words() const {
+    constexpr int kTogether = 4;
+    const auto* from = reinterpret_cast<const uint4*>(a_.words);
+    auto* x = reinterpret_cast<uint32_t*>(smem_ + layout_.x);
+    const int last = a_.kv_heads * a_.group * kD / 4 - 1;
+#pragma unroll 1
+    for (int first = thread_; first <= last; first += kTogether * kFusedThreads) {
+      const auto place = [&](int j) { return min(first + j * kFusedThreads, last); };
+      uint4 v[kTogether];
+      wait_words(v, tag_ + 1, [&](int j) { return from + place(j); });
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+        x[relay_x_word(2 * place(j))] = v[j].x;
+        x[relay_x_word(2 * place(j) + 1)] = v[j].z;
+      }
+    }
+  }
+
+  __device__ void put_outputs() const {
+    for (int i = thread_; i < plan_.num_out; i += kFusedThreads) {
+      const int row = plan_.first_out + i;
+      const float bias = a_.bias[3] == nullptr ? 0.f : __ldg(a_.bias[3] + row);
+      a_.out[row] = __float2bfloat16_rn(sum_of(i, plan_.out_form.parts) + bias);
+    }
+  }
+
+  const FusedArgs& a_;
+  const FusedPlan plan_;
+  uint8_t* const smem_;
+  const FusedLayout& layout_;
+  FusedRing ring_;
+  const uint32_t tag_;
+  const int thread_;
+  const int warp_;
+  const int lane_;
+  ClusterExchange<kPath> exchange_;
+};
+
+template <int kD, int kGroup, ExchangePath kPath>
+__global__ void __launch_bounds__(kFusedBlock, 1)
+    fused_kernel(const __grid_constant__ FusedArgs a) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) uint8_t smem[];
+  const FusedLayout layout(a.slots, a.inbox_bytes, a.x_elems, a.num_sums, a.group, kD,
+                           FusedHeadRows(a.width, a.group, kD, a.cluster).most());
+  ptx::grid_launch_dependents();
+  if (__ldg(a.rows) == 0) return;
+  auto* barriers = reinterpret_cast<uint64_t*>(smem + layout.barriers);
+  if (threadIdx.x < 2 * a.slots) ptx::mbarrier_init(barriers + threadIdx.x, 1);
+  if (threadIdx.x == 0) *reinterpret_cast<volatile int*>(smem + layout.flow) = a.in_flight;
+  ptx::fence_barrier_init();
+  __syncthreads();
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  using Exchange = ClusterExchange<kPath>;
+  if (warp >= kFusedWarps) {
+    Exchange::arrive();
+    FusedProducer<kD>(a, smem, layout, warp - kFusedWarps).run();
+    Exchange::open();
+    return;
+  }
+  const uint32_t tag = __ldcg(a.control);
+  FusedBlock<kD, kGroup, kPath> block(a, smem, layout, tag);
+  block.arrive();
+  ptx::grid_dependency_wait();
+  block.run();
+  // The last CTA leaves a tag that no word carries.
+  ptx::named_barrier_sync(1, kFusedThreads);
+  if (threadIdx.x == 0) {
+    __threadfence();
+    if (atomicAdd(a.control + 1, 1) == gridDim.x - 1) {
+      a.control[0] = tag + kFusedTags;
+      a.control[1] = 0;
+    }
+  }
+#endif
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,114 @@
+#include "braid/kernels/cuda/fused_attention/device/fused_launch.h"
+
+#include <algorithm>
+
+#include "braid/backend/cuda/tensor_map.h"
+#include "braid/base/math.h"
+#include "braid/kernels/cuda/cluster/device/cluster_fit.h"
+#include "braid/kernels/cuda/fused_attention/device/fused_kernels.h"
+#include "braid/kernels/cuda/fused_attention/fused_layout.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int kControlBytes = 256;
+constexpr int kInFlight = 4, kInFlightWords = 2;
+
+FusedKernel kernel_for(int head_dim, int group, ExchangePath path) {
+  return head_dim == 64 ? fused_kernel_64(group, path) : fused_kernel_128(group, path);
+}
+
+CUtensorMap map_of(void* cache, const FusedShape& s, int num_slots) {
+  const int64_t row = int64_t{2} * s.head_dim;
+  const MapDim dims[] = {{s.head_dim, 2, s.head_dim},
+                         {s.kv_heads, row, 1},
+                         {num_slots, s.kv_heads * row, relay_box(s.head_dim, s.page_size)}};
+  return make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_NONE, kMapNarrow,
+                         cache, dims, "a cache");
+}
+
+int64_t words_bytes(const FusedShape& s) {
+  return kControlBytes + round_up(s.kv_heads * s.group * s.head_dim / 2 * 8, 256);
+}
+
+}  // namespace
+
+FusedDevice fused_device(const DeviceInfo& device, int head_dim) {
+  const DeviceScope scope(device.id);
+  FusedDevice result{.compute_capability = device.compute_capability,
+                     .smem_per_cta = device.shared_memory_per_cta};
+  if (result.compute_capability != 90) return result;
+  for (int size = 1; size <= kMaxCluster; ++size) {
+    result.clusters[static_cast<size_t>(size)] = max_active_clusters(
+        reinterpret_cast<const void*>(kernel_for(head_dim, 1, ExchangePath::chip)), size,
+        kFusedBlock, static_cast<int>(device.shared_memory_per_cta));
+  }
+  return result;
+}
+
+FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const FusedArgs& operands,
+                               int device)
+    : config_(c),
+      head_dim_(s.head_dim),
+      args_(operands),
+      words_(device, words_bytes(s)),
+      mail_(device, c.path == ExchangePath::memory
+                        ? s.kv_heads * exchange_mail_bytes(c.cluster, c.inbox_bytes)
+                        : 16) {
+  const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, c.cluster);
+  const bool projects = c.scope == FusedScope::projected;
+  const int64_t attended = s.kv_heads * s.group * s.head_dim;
+  args_.k_map = map_of(args_.cache_k, s, args_.num_slots);
+  args_.v_map = map_of(args_.cache_v, s, args_.num_slots);
+  args_.control = reinterpret_cast<uint32_t*>(words_.data());
+  args_.words = reinterpret_cast<uint2*>(words_.data() + kControlBytes);
+  args_.mail = c.path == ExchangePath::memory ? reinterpret_cast<uint4*>(mail_.data()) : nullptr;
+  args_.mail_bytes = exchange_mail_bytes(c.cluster, c.inbox_bytes);
+  args_.width = static_cast<int32_t>(s.width);
+  args_.outputs = projects ? static_cast<int32_t>(s.outputs) : 0;
+  args_.kv_heads = static_cast<int32_t>(s.kv_heads);
+  args_.group = s.group;
+  args_.cluster = c.cluster;
+  args_.slots = c.slots;
+  args_.inbox_bytes = c.inbox_bytes;
+  args_.x_elems = static_cast<int32_t>(projects ? std::max(s.width, attended) : s.width);
+  args_.num_sums = fused_sums(s, c.scope, c.cluster);
+  args_.page_size = static_cast<int32_t>(s.page_size);
+  set_in_flight(kInFlight, kInFlightWords);
+  const FusedKernel kernel = kernel_for(s.head_dim, s.group, c.path);
+  const DeviceScope scope(device);
+  if (max_active_clusters(reinterpret_cast<const void*>(kernel), c.cluster, kFusedBlock,
+                          c.shared_bytes) < s.kv_heads) {
+    fail(ErrorCode::kUnsupported, "{}: the GPU does not run {} such clusters at once", to_string(c),
+         s.kv_heads);
+  }
+}
+
+void FusedAttention::set_in_flight(int in_flight, int in_flight_words) {
+  // The oldest copy under way has its place in the ring still.
+  const int most = config_.slots / kFusedProducers - 1;
+  args_.in_flight = std::min(in_flight, most);
+  args_.in_flight_words = std::min(in_flight_words, most);
+}
+
+void FusedAttention::launch(const LaunchContext& context) const {
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = static_cast<unsigned>(args_.cluster);
+  attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(config_.ctas));
+  config.blockDim = dim3(kFusedBlock);
+  config.dynamicSmemBytes = static_cast<size_t>(config_.shared_bytes);
+  config.stream = context.stream;
+  config.attrs = attributes;
+  config.numAttrs = context.starts_early() ? 2 : 1;
+  const FusedKernel kernel = kernel_for(head_dim_, args_.group, config_.path);
+  void* arguments[] = {const_cast<FusedArgs*>(&args_)};
+  check_cuda(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments),
+             "a fused attention block");
+}
+
+}  // namespace braid::cuda

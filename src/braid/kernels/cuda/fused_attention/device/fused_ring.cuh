@@ -1,0 +1,221 @@
+#pragma once
+
+#include "braid/kernels/cuda/fused_attention/device/fused_args.h"
+#include "braid/kernels/cuda/fused_attention/fused_layout.h"
+#include "braid/kernels/cuda/ptx/once.h"
+#include "braid/kernels/cuda/ptx/tma.h"
+
+// The ring of a fused block: weights of q, k and v, keys and values, and weights of the output
+// projection come through the same slots without a pause. Slot i of the launch goes to warp i %
+// kFusedWarps, and lies at i % slots; slots are a multiple of the warps, so that one warp takes
+// all that comes to a place, in order.
+namespace braid::cuda {
+
+// What a CTA reads, in slots: [0, heads) of q, k and v, [heads, keys) of the cache, then of o.
+struct FusedPlan {
+  FusedHeadRows rows;
+  FusedRows out_form;
+  RelayShares out_groups;  // of all CTAs
+  RelayKeys keys;          // of one KV head, dealt to its cluster
+  int head;
+  int rank;
+  int first_row;  // of the head's rows that are this CTA's
+  int num_rows;
+  int first_unit;  // of the head's units of keys
+  int num_units;
+  int first_out;  // row of o
+  int num_out;
+  int end_of_rows;  // slots
+  int end_of_keys;
+  int end_of_out;
+
+  __device__ FusedPlan(const FusedArgs& a, int head_dim)
+      : rows(a.width, a.group, head_dim, a.cluster),
+        out_form(fused_rows(a.kv_heads * a.group * head_dim)),
+        out_groups((a.outputs + out_form.rows - 1) / out_form.rows, a.kv_heads * a.cluster),
+        keys(__ldg(a.kv_len), a.window, 1, relay_keys(head_dim), a.cluster),
+        head(blockIdx.x / a.cluster),
+        rank(blockIdx.x % a.cluster) {
+    first_row = rows.begin(rank);
+    num_rows = rows.end(rank) - first_row;
+    first_unit = keys.shares.begin(rank);
+    num_units = keys.shares.end(rank) - first_unit;
+    first_out = out_groups.begin(blockIdx.x) * out_form.rows;
+    num_out = min(out_groups.end(blockIdx.x) * out_form.rows, a.outputs) - first_out;
+    if (num_out < 0) num_out = 0;
+    end_of_rows = num_rows / rows.form.rows * rows.form.parts;
+    end_of_keys = end_of_rows + num_units;
+    end_of_out = end_of_keys + (num_out + out_form.rows - 1) / out_form.rows * out_form.parts;
+  }
+};
+
+// A warp's place in the ring.
+class FusedRing {
+ public:
+  __device__ FusedRing(uint8_t* smem, const FusedLayout& layout, int slots)
+      : ring_(smem + layout.ring),
+        full_(reinterpret_cast<uint64_t*>(smem + layout.barriers)),
+        empty_(full_ + slots),
+        slots_(slots),
+        slot_(threadIdx.x / 32) {}
+  // The number of this warp's next slot.
+  __device__ int at() const { return at_ + static_cast<int>(threadIdx.x) / 32; }
+  __device__ const uint8_t* wait() const {
+    ptx::mbarrier_wait(&full_[slot_], parity_);
+    return ring_ + slot_ * kFusedSlotBytes;
+  }
+  __device__ void release() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&empty_[slot_]);
+    at_ += kFusedWarps;
+    slot_ += kFusedWarps;
+    if (slot_ >= slots_) slot_ -= slots_, parity_ ^= 1;
+  }
+
+ private:
+  uint8_t* const ring_;
+  uint64_t* const full_;
+  uint64_t* const empty_;
+  const int slots_;
+  int at_ = 0;
+  int slot_;
+  uint32_t parity_ = 0;
+};
+
+// A warp that brings every kFusedProducers-th slot. It waits for nothing but room.
+template <int kD>
+class FusedProducer {
+ public:
+  __device__ FusedProducer(const FusedArgs& a, uint8_t* smem, const FusedLayout& layout, int index)
+      : a_(a),
+        plan_(a, kD),
+        ring_(smem + layout.ring),
+        full_(reinterpret_cast<uint64_t*>(smem + layout.barriers)),
+        empty_(full_ + a.slots),
+        flow_(reinterpret_cast<volatile int*>(smem + layout.flow)),
+        lane_(threadIdx.x % 32),
+        at_(index),
+        slot_(index),
+        oldest_(index),
+        once_(ptx::evict_first_policy()) {}
+
+  __device__ void run() {
+    const bool issues = ptx::elect_one();
+    if (issues) load_head();
+    __syncwarp();
+    // The lane that issues knows where it is.
+    at_ = __shfl_sync(0xffffffff, at_, __ffs(__ballot_sync(0xffffffff, issues)) - 1);
+    load_keys(issues);
+    if (issues) load_out();
+    __syncwarp();
+  }
+
+ private:
+  __device__ uint8_t* take(int bytes) {
+    const int most = *flow_;
+    ptx::mbarrier_wait(&empty_[slot_], parity_);
+    for (; flying_ >= most; --flying_) {
+      ptx::mbarrier_wait(&full_[oldest_], oldest_parity_);
+      step_on(oldest_, oldest_parity_);
+    }
+    ++flying_;
+    ptx::mbarrier_arrive_expect(&full_[slot_], bytes);
+    return ring_ + slot_ * kFusedSlotBytes;
+  }
+  __device__ void step_on(int& slot, uint32_t& parity) const {
+    slot += kFusedProducers;
+    if (slot >= a_.slots) slot -= a_.slots, parity ^= 1;
+  }
+  __device__ void next() {
+    at_ += kFusedProducers;
+    step_on(slot_, parity_);
+  }
+
+  // Of `row`, and those behind it that share the slot.
+  __device__ void copy(const __nv_bfloat16* w, int64_t row, int rows, int part,
+                       const FusedRows& form) {
+    const int begin = part * kFusedSlotBytes;
+    const int bytes =
+        form.parts == 1 ? rows * form.row_bytes : min(kFusedSlotBytes, form.row_bytes - begin);
+    uint8_t* to = take(bytes);
+    ptx::bulk_copy(to, reinterpret_cast<const uint8_t*>(w) + row * form.row_bytes + begin, bytes,
+                   &full_[slot_], once_);
+  }
+
+  // Rows of a head: of q, then k, then v. A slot has rows of one of them.
+  __device__ void load_head() {
+    const FusedRows form = plan_.rows.form;
+    const int of_q = a_.group * kD;
+#pragma unroll 1
+    for (; at_ < plan_.end_of_rows; next()) {
+      const int row = plan_.first_row + at_ / form.parts * form.rows;
+      const int which = row < of_q ? 0 : row < of_q + kD ? 1 : 2;
+      const int64_t its = which == 0 ? int64_t{plan_.head} * of_q + row
+                                     : int64_t{plan_.head} * kD + row - of_q - (which - 1) * kD;
+      copy(a_.w[which], its, form.rows, at_ % form.parts, form);
+    }
+  }
+
+  __device__ void load_out() {
+    const FusedRows form = plan_.out_form;
+#pragma unroll 1
+    for (; at_ < plan_.end_of_out; next()) {
+      const int i = at_ - plan_.end_of_keys;
+      const int row = i / form.parts * form.rows;
+      copy(a_.w[3], plan_.first_out + row, min(form.rows, plan_.num_out - row), i % form.parts,
+           form);
+    }
+  }
+
+  // Each lane looks the page of one copy up, for as many units at a time.
+  __device__ void load_keys(bool issues) {
+    constexpr int kKeys = relay_keys(kD);
+    const int box = min(a_.page_size, kKeys), boxes = kKeys / box, together = 32 / boxes;
+#pragma unroll 1
+    while (at_ < plan_.end_of_keys) {
+      const int unit = at_ - plan_.end_of_rows + lane_ / boxes * kFusedProducers;
+      const int key =
+          (plan_.keys.first_unit + plan_.first_unit + unit) * kKeys + lane_ % boxes * box;
+      // Past the sequence's end: keys that nobody sees.
+      int row = 0;
+      if (unit < plan_.num_units && key < plan_.keys.length) {
+        row = __ldg(a_.page_table + key / a_.page_size) * a_.page_size + key % a_.page_size;
+      }
+#pragma unroll 1
+      for (int i = 0; i < together && at_ < plan_.end_of_keys; ++i) {
+        uint8_t* to = issues ? take(kFusedSlotBytes) : nullptr;
+        __syncwarp();
+#pragma unroll 1
+        for (int j = 0; j < boxes; ++j) {
+          const int its_row = __shfl_sync(0xffffffff, row, i * boxes + j);
+          if (!issues) continue;
+          uint8_t* at = to + j * box * kD * 2;
+          ptx::tma_load_3d(at, &a_.k_map, &full_[slot_], 0, plan_.head, its_row, once_);
+          ptx::tma_load_3d(at + kFusedSlotBytes / 2, &a_.v_map, &full_[slot_], 0, plan_.head,
+                           its_row, once_);
+        }
+        if (issues) step_on(slot_, parity_);
+        at_ += kFusedProducers;
+        __syncwarp();
+      }
+    }
+  }
+
+  const FusedArgs& a_;
+  const FusedPlan plan_;
+  uint8_t* const ring_;
+  uint64_t* const full_;
+  uint64_t* const empty_;
+  const volatile int* const flow_;
+  const int lane_;
+  int at_;  // of all slots
+  // Of the lane that is elected, always the same.
+  int slot_;
+  uint32_t parity_ = 1;
+  int oldest_;  // slot of the first copy that is on its way
+  uint32_t oldest_parity_ = 0;
+  int flying_ = 0;
+  const uint64_t once_;
+};
+
+}  // namespace braid::cuda

@@ -1,0 +1,135 @@
+#include "braid/kernels/cuda/fused_attention/fused_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "braid/base/math.h"
+#include "braid/kernels/cuda/fused_attention/fused_layout.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int kMostSlots = 24, kLeastSlots = 8;
+
+constexpr std::array kWeightNames = {"q", "k", "v", "o"};
+
+FusedLayout layout_of(const FusedShape& s, FusedScope scope, const FusedConfig& c) {
+  const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, c.cluster);
+  const int64_t attended = s.kv_heads * s.group * s.head_dim;
+  const auto x =
+      static_cast<int>(scope == FusedScope::projected ? std::max(s.width, attended) : s.width);
+  return {c.slots, c.inbox_bytes, x,          fused_sums(s, scope, c.cluster),
+          s.group, s.head_dim,    rows.most()};
+}
+
+}  // namespace
+
+std::string why_not_fused(const FusedShape& s, FusedScope scope, const FusedDevice& device) {
+  if (device.compute_capability != 90) {
+    return fmt::format("a GPU of compute capability {}.{} has no clusters: 9.0",
+                       device.compute_capability / 10, device.compute_capability % 10);
+  }
+  if (s.tokens != 1) return fmt::format("{} tokens a step: 1 at most", s.tokens);
+  if (s.head_dim != 64 && s.head_dim != 128) {
+    return fmt::format("head dim {}: 64 or 128", s.head_dim);
+  }
+  if (s.group < 1 || s.group > kFusedMaxGroup) {
+    return fmt::format("{} query heads for a KV head: 1 to {}", s.group, kFusedMaxGroup);
+  }
+  if (!s.even_heads) return "heads of which a rank has part of a group: whole groups only";
+  if (s.softcap) return "scores with a softcap: none";
+  for (size_t i = 0; i < s.weights.size(); ++i) {
+    if (scope == FusedScope::qkv && i == 3) break;
+    if (s.weights[i] != DType::bf16) {
+      return fmt::format("weight {} is {}: bf16", kWeightNames[i], name(s.weights[i]));
+    }
+  }
+  if (s.cache != DType::bf16) return fmt::format("a cache in {}: bf16", name(s.cache));
+  if (s.width % 8 != 0 || s.width < 8 || s.width > kFusedMaxNorm) {
+    return fmt::format("rows of {} elements: multiples of 8 up to {}", s.width, kFusedMaxNorm);
+  }
+  const int keys = relay_keys(s.head_dim), box = relay_box(s.head_dim, s.page_size);
+  if (s.page_size < 16 || keys % box != 0 || s.page_size % box != 0) {
+    return fmt::format("pages of {} keys: multiples of {}, or 16", s.page_size, keys);
+  }
+  if (scope == FusedScope::projected && (s.outputs < 2 || s.outputs % 2 != 0)) {
+    return fmt::format("a projection to {} elements: an even number", s.outputs);
+  }
+  return "";
+}
+
+std::string why_not_fused(const FusedShape& s, FusedScope scope, int cluster,
+                          const FusedDevice& device) {
+  if (cluster < 1 || cluster > kMaxCluster) {
+    return fmt::format("clusters of {} CTAs: 1 to {}", cluster, kMaxCluster);
+  }
+  if (std::string why = why_not_fused(s, scope, device); !why.empty()) return why;
+  const int at_once = device.clusters[static_cast<size_t>(cluster)];
+  if (at_once < s.kv_heads) {
+    return fmt::format("{} KV heads as clusters of {} CTAs: the GPU runs {} at once", s.kv_heads,
+                       cluster, at_once);
+  }
+  const FusedConfig config = fused_config(s, scope, ExchangePath::chip, cluster, device);
+  if (config.slots == 0) {
+    return fmt::format("{} bytes of shared memory beside {} slots: {} at most",
+                       config.shared_bytes - kLeastSlots * kFusedSlotBytes, kLeastSlots,
+                       device.smem_per_cta - kLeastSlots * kFusedSlotBytes);
+  }
+  return "";
+}
+
+FusedConfig fused_config(const FusedShape& s, FusedScope scope, ExchangePath path, int cluster,
+                         const FusedDevice& device) {
+  FusedConfig c{.cluster = cluster,
+                .ctas = static_cast<int>(s.kv_heads) * cluster,
+                .scope = scope,
+                .path = path};
+  const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, cluster);
+  const int64_t part =
+      std::max<int64_t>(round_up(2 * rows.most(), 16), int64_t{4} * s.group * (s.head_dim + 4));
+  c.inbox_bytes = static_cast<int>(cluster * part);
+  for (c.slots = kMostSlots; c.slots > 0; c.slots -= kFusedWarps) {
+    c.shared_bytes = layout_of(s, scope, c).bytes;
+    if (c.shared_bytes <= device.smem_per_cta) return c;
+  }
+  return c;
+}
+
+std::vector<FusedConfig> fused_candidates(const FusedShape& s, FusedScope scope, ExchangePath path,
+                                          const FusedDevice& device) {
+  std::vector<FusedConfig> result;
+  for (int cluster = kMaxCluster; cluster >= 1; --cluster) {
+    if (why_not_fused(s, scope, cluster, device).empty()) {
+      result.push_back(fused_config(s, scope, path, cluster, device));
+    }
+  }
+  return result;
+}
+
+int fused_sums(const FusedShape& s, FusedScope scope, int cluster) {
+  const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, cluster);
+  int sums = rows.most() * rows.form.parts;
+  if (scope == FusedScope::projected) {
+    const FusedRows form = fused_rows(s.kv_heads * s.group * s.head_dim);
+    const auto groups =
+        static_cast<int>(ceil_div(ceil_div(s.outputs, form.rows), s.kv_heads * cluster));
+    sums = std::max(sums, groups * form.rows * form.parts);
+  }
+  return sums;
+}
+
+int64_t fused_bytes(const FusedShape& s, FusedScope scope, int64_t context) {
+  const int64_t heads = s.kv_heads * s.group;
+  int64_t weights = (heads + 2 * s.kv_heads) * s.head_dim * s.width;
+  if (scope == FusedScope::projected) weights += heads * s.head_dim * s.outputs;
+  return 2 * (weights + 2 * context * s.kv_heads * s.head_dim);
+}
+
+std::string to_string(const FusedConfig& c) {
+  return fmt::format("fused:cluster={},split=token,scope={}{}", c.cluster,
+                     c.scope == FusedScope::qkv ? "qkv" : "projected",
+                     c.path == ExchangePath::memory ? ",exchange=memory" : "");
+}
+
+}  // namespace braid::cuda

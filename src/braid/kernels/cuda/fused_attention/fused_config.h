@@ -1,0 +1,96 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "braid/kernels/cuda/cluster/exchange.h"
+#include "braid/kernels/cuda/relay/relay_config.h"
+#include "braid/tensor/dtype.h"
+
+// Norm, q k v, rope, cache and attention of one token as one launch, a cluster of CTAs for each KV
+// head, with the output projection or without (docs/cluster-fusion.md). Pure host code.
+namespace braid::cuda {
+
+constexpr int kFusedWarps = 8;      // of a CTA, that multiply
+constexpr int kFusedProducers = 2;  // warps of a CTA that issue copies, in turns
+constexpr int kFusedThreads = 32 * kFusedWarps;
+constexpr int kFusedBlock = kFusedThreads + 32 * kFusedProducers;
+constexpr int kFusedSlotBytes = kRelaySlotBytes;
+constexpr int kFusedMaxGroup = 4;  // query heads of a KV head
+constexpr int kFusedMaxNorm = 8192;
+
+enum class FusedScope { qkv, projected };  // up to attention, or with the output projection
+
+// What a block of one layer is, the same on all ranks.
+struct FusedShape {
+  int64_t tokens = 1;
+  int64_t width = 0;  // C, which is normed
+  int64_t kv_heads = 0;
+  int group = 1;  // query heads of a KV head
+  int head_dim = 0;
+  int64_t page_size = 0;
+  int64_t outputs = 0;  // M of the projection
+  std::array<DType, 4> weights = {DType::bf16, DType::bf16, DType::bf16, DType::bf16};  // q k v o
+  DType cache = DType::bf16;
+  bool softcap = false;
+  bool even_heads = true;  // no head offset: each KV head has its whole group here
+};
+
+struct FusedDevice {
+  int compute_capability = 90;
+  int64_t smem_per_cta = 232448;
+  // Clusters of each size that run at once with all of an SM's shared memory; [0] unused.
+  std::array<int, kMaxCluster + 1> clusters = {};
+};
+
+struct FusedConfig {
+  int cluster = 0;  // CTAs of a KV head
+  int ctas = 0;
+  FusedScope scope = FusedScope::qkv;
+  ExchangePath path = ExchangePath::chip;
+  int slots = 0;  // of the ring, a multiple of kFusedWarps
+  int inbox_bytes = 0;
+  int shared_bytes = 0;
+  bool operator==(const FusedConfig&) const = default;
+};
+
+// How rows of k elements come in slots: whole rows, or parts of one.
+struct FusedRows {
+  int rows = 0;   // of a slot, a power of two, at least one
+  int parts = 0;  // slots of a row, at least one
+  int row_bytes = 0;
+};
+BRAID_HOST_DEVICE constexpr FusedRows fused_rows(int64_t k) {
+  FusedRows r{1, 1, static_cast<int>(2 * k)};
+  while (2 * r.rows * r.row_bytes <= kFusedSlotBytes && r.rows < 32) r.rows *= 2;
+  r.parts = (r.row_bytes + kFusedSlotBytes - 1) / kFusedSlotBytes;
+  return r;
+}
+
+// Why the kernel does not take the block, in one line that names the thing, the value and the
+// limit; empty where it does.
+std::string why_not_fused(const FusedShape& shape, FusedScope scope, const FusedDevice& device);
+
+// Likewise with clusters of a given size.
+std::string why_not_fused(const FusedShape& shape, FusedScope scope, int cluster,
+                          const FusedDevice& device);
+
+// With clusters of that size; only where why_not_fused says nothing.
+FusedConfig fused_config(const FusedShape& shape, FusedScope scope, ExchangePath path, int cluster,
+                         const FusedDevice& device);
+
+// All sizes of clusters that fit, the most CTAs first.
+std::vector<FusedConfig> fused_candidates(const FusedShape& shape, FusedScope scope,
+                                          ExchangePath path, const FusedDevice& device);
+
+// Sums of rows, or parts of rows, in shared memory: of the phase with the most.
+int fused_sums(const FusedShape& shape, FusedScope scope, int cluster);
+
+// Bytes of weights and keys that a launch reads from memory, of a context of so many keys.
+int64_t fused_bytes(const FusedShape& shape, FusedScope scope, int64_t context);
+
+std::string to_string(const FusedConfig& config);  // "fused:cluster=4,split=token,scope=qkv"
+
+}  // namespace braid::cuda
