@@ -48,7 +48,7 @@ table() {
 
 unit() {
   local family
-  for family in linear pointwise decode sampling attention; do
+  for family in linear pointwise decode cluster fused_attention sampling attention; do
     run "test_$family" "$bin/test_cuda_$family" --gtest_brief=1
   done
   run test_models "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter=-*RanksAgree*:*Demo*:*CudaSequence*:CudaRanks*:*RanksShareOne*
@@ -73,7 +73,7 @@ dist() {
 bench() {
   local family context
   table bench_pointwise "$bin/bench_cuda_pointwise" --require 0.75 --json "$out/pointwise.json"
-  for family in linear decode sampling; do
+  for family in linear decode cluster fused_attention sampling; do
     table "bench_$family" "$bin/bench_cuda_$family" --json "$out/$family.json"
   done
   table bench_gemm "$bin/bench_cuda_gemm" --json "$out/gemm.json"
@@ -114,10 +114,12 @@ sanitize() {
     check_memory $tool cuda_linear 'StreamLinear.GateNormAndResidual:StreamLinear.BiasesTypesAndStrides'
     check_memory $tool cuda_pointwise "Embedding.Unknown*:GatherRows.R*:GatherRows.None*:Gated.Extremes*:Pointwise.*:RmsNorm.HeadGroups:RopeAppend.TypesAndAlignment"
     check_memory $tool cuda_decode 'Decode.UnevenHeads:Decode.ManySequences:PagedCall.WindowsAndHeadParts'
+    check_memory $tool cuda_cluster 'Exchange.NotFinite:Exchange.Pieces'
     check_memory $tool cuda_sampling 'DecodeLoop.*:Sample.Ties*:Sample.NotFinite*:Sample.RowsWithout*:RandomFill.*'
     check_memory $tool cuda_attention 'Attention.StateWithoutKeys:Attention.FullyMaskedRows'
   done
   # CTAs of a relay wait for each other: too long under racecheck.
+  check_memory memcheck cuda_fused_attention 'FusedAttention.ScoresFar*:FusedAttention.CheckTells*'
   check_memory memcheck golden_cuda '*CudaRelay*heads_of_64:*CudaRelay*window:*CudaRelay*wide*'
   check_memory memcheck cuda_comm 'Collective.LiveRows*:Collective.SumsOddly*:ReduceNorm.Residual*'
   check_memory memcheck cuda_sequence '*EqualsOneRank*/torus_1x2:*EqualsOneRank*/ulysses_2x1:*Proxy*Several*'

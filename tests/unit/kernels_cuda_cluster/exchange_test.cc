@@ -62,6 +62,34 @@ TEST(ExchangeTraffic, OfOtherClusters) {
   EXPECT_EQ(exchange_traffic({ExchangeKind::reduce, 1, 16}, ExchangeForm::tree), 0);
 }
 
+// The measured points of docs/cluster-fusion.md: an H100's fastest form, rings full and not.
+TEST(ExchangeChoice, IsTheMeasuredOne) {
+  struct Point {
+    int ctas;
+    int64_t bytes;
+    ExchangeForm best;
+  };
+  for (const Point& p : {Point{2, 2048, ExchangeForm::direct},
+                         {2, 16384, ExchangeForm::direct},
+                         {2, 65536, ExchangeForm::tree},
+                         {3, 8192, ExchangeForm::direct},
+                         {4, 4096, ExchangeForm::direct},
+                         {4, 8192, ExchangeForm::scatter},
+                         {4, 65536, ExchangeForm::scatter},
+                         {6, 2048, ExchangeForm::direct},
+                         {6, 4096, ExchangeForm::scatter},
+                         {8, 2048, ExchangeForm::direct},
+                         {8, 4096, ExchangeForm::scatter},
+                         {12, 1024, ExchangeForm::direct},
+                         {12, 2048, ExchangeForm::scatter},
+                         {16, 1024, ExchangeForm::direct},
+                         {16, 4096, ExchangeForm::scatter}}) {
+    const ExchangeDesc desc{ExchangeKind::reduce, p.ctas, p.bytes};
+    EXPECT_EQ(choose_exchange(desc), p.best) << to_string(desc);
+  }
+  EXPECT_EQ(choose_exchange({ExchangeKind::gather, 16, 4096}), ExchangeForm::direct);
+}
+
 TEST(ExchangeNames, Read) {
   for (const ExchangeForm form : kForms) EXPECT_EQ(exchange_form(to_string(form)), form);
   EXPECT_FALSE(exchange_form("ring"));

@@ -50,9 +50,11 @@ int64_t exchange_traffic(const ExchangeDesc& d, ExchangeForm form) {
 }
 
 ExchangeForm choose_exchange(const ExchangeDesc& d) {
-  if (d.kind == ExchangeKind::gather) return ExchangeForm::direct;
-  return d.bytes * (d.ctas - 1) <= (int64_t{16} << 10) ? ExchangeForm::direct
-                                                       : ExchangeForm::scatter;
+  constexpr int64_t kDirectBytes = 16 << 10;  // that a CTA gets, up to which one round is fastest
+  if (d.kind == ExchangeKind::gather || d.bytes * (d.ctas - 1) <= kDirectBytes) {
+    return ExchangeForm::direct;
+  }
+  return d.ctas == 2 ? ExchangeForm::tree : ExchangeForm::scatter;
 }
 
 std::string_view to_string(ExchangeForm form) {

@@ -12,7 +12,8 @@ namespace braid::cuda {
 namespace {
 
 constexpr int kControlBytes = 256;
-constexpr int kInFlight = 4, kInFlightWords = 2;
+// Copies of all producers on their way, in twos; few CTAs have more of them each.
+constexpr int kInFlight = 400, kLeastInFlight = 3, kInFlightWords = 2;
 
 FusedKernel kernel_for(int head_dim, int group, ExchangePath path) {
   return head_dim == 64 ? fused_kernel_64(group, path) : fused_kernel_128(group, path);
@@ -74,7 +75,7 @@ FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const 
   args_.x_elems = static_cast<int32_t>(projects ? std::max(s.width, attended) : s.width);
   args_.num_sums = fused_sums(s, c.scope, c.cluster);
   args_.page_size = static_cast<int32_t>(s.page_size);
-  set_in_flight(kInFlight, kInFlightWords);
+  set_in_flight(std::max(kLeastInFlight, kInFlight / c.ctas), kInFlightWords);
   const FusedKernel kernel = kernel_for(s.head_dim, s.group, c.path);
   const DeviceScope scope(device);
   if (max_active_clusters(reinterpret_cast<const void*>(kernel), c.cluster, kFusedBlock,

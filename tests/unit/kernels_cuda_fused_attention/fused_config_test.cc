@@ -1,0 +1,111 @@
+// Which blocks the fused kernel takes, why not the others, and how rows and memory are dealt.
+#include "braid/kernels/cuda/fused_attention/fused_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "braid/kernels/cuda/fused_attention/fused_layout.h"
+
+namespace braid::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+FusedShape llama_7b() {
+  return {
+      .width = 4096, .kv_heads = 32, .group = 1, .head_dim = 128, .page_size = 64, .outputs = 4096};
+}
+
+// Of an H100 as it was measured.
+FusedDevice h100() {
+  return {.clusters = {0, 132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7}};
+}
+
+TEST(FusedConfig, TakesClustersThatFitAtOnce) {
+  std::vector<int> sizes;
+  for (const FusedConfig& c :
+       fused_candidates(llama_7b(), FusedScope::projected, ExchangePath::chip, h100())) {
+    sizes.push_back(c.cluster);
+    EXPECT_EQ(c.ctas, 32 * c.cluster);
+    EXPECT_EQ(c.slots % kFusedWarps, 0);
+    EXPECT_LE(c.shared_bytes, h100().smem_per_cta);
+  }
+  EXPECT_THAT(sizes, testing::ElementsAre(3, 2, 1));
+  EXPECT_EQ(why_not_fused(llama_7b(), FusedScope::projected, 4, h100()),
+            "32 KV heads as clusters of 4 CTAs: the GPU runs 30 at once");
+  EXPECT_EQ(why_not_fused(llama_7b(), FusedScope::projected, 17, h100()),
+            "clusters of 17 CTAs: 1 to 16");
+  EXPECT_EQ(why_not_fused(llama_7b(), FusedScope::projected, 0, h100()),
+            "clusters of 0 CTAs: 1 to 16");
+}
+
+TEST(FusedConfig, SaysWhyNot) {
+  const auto why = [](auto change, FusedScope scope = FusedScope::projected) {
+    FusedShape s = llama_7b();
+    change(s);
+    return why_not_fused(s, scope, h100());
+  };
+  EXPECT_EQ(why([](FusedShape&) {}), "");
+  EXPECT_EQ(why([](FusedShape& s) { s.tokens = 17; }), "17 tokens a step: 1 at most");
+  EXPECT_EQ(why([](FusedShape& s) { s.head_dim = 80; }), "head dim 80: 64 or 128");
+  EXPECT_EQ(why([](FusedShape& s) { s.group = 32; }), "32 query heads for a KV head: 1 to 4");
+  EXPECT_EQ(why([](FusedShape& s) { s.weights[1] = DType::q4_k; }), "weight k is q4_k: bf16");
+  EXPECT_EQ(why([](FusedShape& s) { s.weights[3] = DType::q8_0; }), "weight o is q8_0: bf16");
+  EXPECT_EQ(why([](FusedShape& s) { s.weights[3] = DType::q8_0; }, FusedScope::qkv), "");
+  EXPECT_EQ(why([](FusedShape& s) { s.cache = DType::f32; }), "a cache in f32: bf16");
+  EXPECT_EQ(why([](FusedShape& s) { s.width = 9000; }),
+            "rows of 9000 elements: multiples of 8 up to 8192");
+  EXPECT_THAT(why([](FusedShape& s) { s.page_size = 24; }), HasSubstr("pages of 24 keys"));
+  EXPECT_THAT(why([](FusedShape& s) { s.softcap = true; }), HasSubstr("softcap"));
+  EXPECT_THAT(why([](FusedShape& s) { s.even_heads = false; }), HasSubstr("whole groups"));
+  FusedDevice old = h100();
+  old.compute_capability = 80;
+  EXPECT_EQ(why_not_fused(llama_7b(), FusedScope::qkv, old),
+            "a GPU of compute capability 8.0 has no clusters: 9.0");
+}
+
+TEST(FusedConfig, RowsFillSlots) {
+  EXPECT_EQ(fused_rows(4096).rows, 1);
+  EXPECT_EQ(fused_rows(4096).parts, 1);
+  EXPECT_EQ(fused_rows(1024).rows, 4);
+  EXPECT_EQ(fused_rows(1536).rows, 2);
+  EXPECT_EQ(fused_rows(5120).parts, 2);
+  for (int64_t k = 8; k <= 16384; k += 8) {
+    const FusedRows r = fused_rows(k);
+    EXPECT_LE(r.parts == 1 ? r.rows * r.row_bytes : 0, kFusedSlotBytes) << k;
+    EXPECT_TRUE(r.rows == 1 || r.parts == 1) << k;
+  }
+}
+
+// Every row of q, k and v has one owner, and no slot has rows of two weights.
+TEST(FusedConfig, EveryRowHasOneOwner) {
+  for (const int width : {256, 1000, 1024, 2048, 4096, 5120}) {
+    for (const int head_dim : {64, 128}) {
+      for (int group = 1; group <= kFusedMaxGroup; ++group) {
+        for (int cluster = 1; cluster <= kMaxCluster; ++cluster) {
+          const FusedHeadRows rows(width, group, head_dim, cluster);
+          EXPECT_EQ(head_dim % rows.form.rows, 0);
+          int next = 0;
+          for (int rank = 0; rank < cluster; ++rank) {
+            EXPECT_EQ(rows.begin(rank), next);
+            next = rows.end(rank);
+            EXPECT_LE(next - rows.begin(rank), rows.most());
+            for (int row = rows.begin(rank); row < next; ++row) {
+              ASSERT_EQ(rows.groups.owner(row / rows.form.rows), rank);
+            }
+          }
+          EXPECT_EQ(next, rows.total);
+        }
+      }
+    }
+  }
+}
+
+TEST(FusedConfig, BytesAreThoseOfWeightsAndKeys) {
+  EXPECT_EQ(fused_bytes(llama_7b(), FusedScope::qkv, 0), int64_t{2} * 3 * 4096 * 4096);
+  EXPECT_EQ(fused_bytes(llama_7b(), FusedScope::projected, 1024),
+            int64_t{2} * 4 * 4096 * 4096 + int64_t{2} * 2 * 1024 * 4096);
+}
+
+}  // namespace
+}  // namespace braid::cuda
