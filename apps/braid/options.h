@@ -8,6 +8,7 @@
 
 #include "braid/backend/cpu/core_watch.h"
 #include "braid/engine/device_choice.h"
+#include "braid/engine/limits.h"
 #include "braid/engine/parallel_choice.h"
 #include "braid/engine/step_trace.h"
 #include "braid/interrupt.h"
@@ -15,14 +16,8 @@
 
 namespace braid::app {
 
-// Fails with kInvalidArgument, naming the option and the limits, where its value is outside.
-inline void require_between(std::string_view option, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return;
-  fail(ErrorCode::kInvalidArgument, "{} is {}, wanted {} to {}", option, value, least, most);
-}
 // Fails with kInvalidArgument where an option of `command` was given before its subcommand.
 void require_no_options(const CLI::App& command, std::string_view subcommand);
-inline constexpr int64_t kMostTokens = int64_t{1} << 24;  // of a step or a context, for any command
 
 // How a forward pass is spread over ranks and time.
 struct ParallelOptions {

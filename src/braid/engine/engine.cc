@@ -1,5 +1,6 @@
 #include "braid/engine/engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <deque>
@@ -94,19 +95,25 @@ Answer Engine::generate(AnswerRequest request, const OnText& on_text) {
   return answer;
 }
 
-std::vector<Answer> Engine::generate(std::vector<AnswerRequest> requests) {
-  // Half of the queue is left to others.
-  const auto most = static_cast<size_t>(limits_.max_running + limits_.max_waiting / 2);
+std::vector<Answer> Engine::generate_all(std::vector<AnswerRequest> requests) {
+  const auto most = static_cast<size_t>(std::max<int64_t>(1, limits_.max_waiting / 2));
   std::vector<Answer> answers;
   std::deque<std::unique_ptr<AnswerStream>> open;
-  for (AnswerRequest& request : requests) {
-    if (open.size() >= most) {
-      answers.push_back(open.front()->rest());
-      open.pop_front();
+  const auto take_oldest = [&] {
+    answers.push_back(open.front()->rest());
+    open.pop_front();
+  };
+  for (size_t next = 0; next < requests.size();) {
+    if (open.size() >= most) take_oldest();
+    try {
+      open.push_back(std::make_unique<AnswerStream>(*loop_, requests[next]));
+      ++next;
+    } catch (const Error& error) {  // others fill the queue
+      if (error.code() != ErrorCode::kResource || open.empty()) throw;
+      take_oldest();
     }
-    open.push_back(std::make_unique<AnswerStream>(*loop_, std::move(request)));
   }
-  for (const auto& stream : open) answers.push_back(stream->rest());
+  while (!open.empty()) take_oldest();
   return answers;
 }
 

@@ -66,9 +66,9 @@ class Engine {
   using OnText = std::function<bool(std::string_view text)>;
   // Answers and waits. Fails as submit() does, or with the answer's error.
   Answer generate(AnswerRequest request, const OnText& on_text = {});
-  // Answers to all, in their order; more requests than the engine queues wait here. The first error
-  // cancels the others.
-  std::vector<Answer> generate(std::vector<AnswerRequest> requests);
+  // Answers to all, in their order. At most half of the engine's queue is taken at a time; the
+  // first error cancels the rest.
+  std::vector<Answer> generate_all(std::vector<AnswerRequest> requests);
   // Log-probability of each of ids[1..] given the ids before it: f64 [ids - 1]; at least two ids.
   // Fails with kMalformed where logits are not numbers.
   std::vector<double> score(std::span<const int32_t> ids);
