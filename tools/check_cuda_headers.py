@@ -19,8 +19,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = ["src/braid/backend/cuda/*.cc", "src/braid/fabric/peer/*.cc", "src/braid/kernels/cuda/**/*.cc",
-           "src/braid/engine/cuda/*.cc", "apps/braid/attention_*.cc"]
-NO_CUDA = {"no_cuda.cc", "attention_no_cuda.cc"}
+           "src/braid/engine/cuda/*.cc", "src/braid/engine/attention/cuda/*.cc"]
+NO_CUDA = {"no_cuda.cc"}
 
 
 def packages(version):

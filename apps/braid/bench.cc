@@ -31,7 +31,7 @@ struct BenchOptions {
   std::vector<int64_t> decodes = {128};
   std::vector<int64_t> batches = {1};
   std::vector<int64_t> depths = {0};
-  int64_t chunk = 0;  // 0: the engine's
+  int64_t chunk = 0;  // 0: the generator's
   int repetitions = 5;
   std::string output = "table";
   bool no_communication = false;
@@ -74,21 +74,21 @@ void check(const BenchOptions& o) {
   }
 }
 
-void measure(Engine& engine, const BenchOptions& o, int warm_ups, BenchResult& row) {
+void measure(Generator& generator, const BenchOptions& o, int warm_ups, BenchResult& row) {
   const bool decode = row.decode > 0;
   const int64_t tokens = row.prompt + row.decode;
-  const int64_t chunk = decode ? 1 : engine.prefill_chunk();
+  const int64_t chunk = decode ? 1 : generator.prefill_chunk();
   Progress progress;
   progress.announce(row.name() + ": warming up");
-  engine.advance(0, row.depth, engine.prefill_chunk(), row.batch);
+  generator.advance(0, row.depth, generator.prefill_chunk(), row.batch);
   // Warm up. On a GPU a step's first run loads kernels, its second becomes a graph.
   for (int i = 0; i < warm_ups; ++i) {
-    engine.advance(row.depth, decode ? std::min<int64_t>(3, tokens) : tokens, chunk, row.batch);
+    generator.advance(row.depth, decode ? std::min<int64_t>(3, tokens) : tokens, chunk, row.batch);
   }
   for (int i = 0; i < o.repetitions; ++i) {
     progress.announce(fmt::format("{}: {} of {}", row.name(), i + 1, o.repetitions));
     const double start = steady_seconds();
-    row.loop = engine.advance(row.depth, tokens, chunk, row.batch);
+    row.loop = generator.advance(row.depth, tokens, chunk, row.batch);
     row.seconds.push_back(steady_seconds() - start);
   }
 }
@@ -130,8 +130,8 @@ double prompt_flops(const Model& model, const BenchResult& row) {
          4 * n * (cached + (n + 1) / 2) * static_cast<double>(c.layers * c.Hq * c.D);
 }
 
-Roof measure_roof(const Engine& engine, const EngineConfig& config) {
-  if (!config.device.cuda) return {measure_read_bandwidth(engine.threads() * config.tp), 0};
+Roof measure_roof(const Generator& generator, const EngineConfig& config) {
+  if (!config.device.cuda) return {measure_read_bandwidth(generator.threads() * config.tp), 0};
   const DeviceRates rates = measure_device_rates(config.device.first_gpu());
   const int gpus = config.device.num_gpus(config.tp);
   return {gpus * rates.read_bytes, gpus * rates.products};
@@ -184,19 +184,19 @@ void bench(const BenchOptions& o) {
          "--no-communication: one rank has none; --tp, --sp with --ranks, or GPUs make several");
   }
   config.communication = !o.no_communication;
-  Engine engine(model, nullptr, config);
-  BenchReport report(format, config, engine, model, measure_roof(engine, config));
+  Generator generator(model, nullptr, config);
+  BenchReport report(format, config, generator, model, measure_roof(generator, config));
   parallel.watch_cores();
   for (BenchResult& row : rows) {
-    measure(engine, o, config.device.cuda ? 2 : 1, row);
-    if (row.decode > 0) row.bytes = decode_bytes(model, engine.kv_dtype(), row);
+    measure(generator, o, config.device.cuda ? 2 : 1, row);
+    if (row.decode > 0) row.bytes = decode_bytes(model, generator.kv_dtype(), row);
     row.flops = row.decode > 0 ? decode_flops(model, row) : prompt_flops(model, row);
     if (&row == rows.data()) parallel.announce();  // behind all that may refuse the work
     report.add(row);
   }
   report.finish();
   if (format == BenchFormat::table) parallel.report_cores();
-  parallel.finish(engine);
+  parallel.finish(generator);
 }
 
 }  // namespace

@@ -8,20 +8,22 @@
 #include <cstring>
 #include <fstream>
 
-#include "braid/attention_cuda.h"
-#include "braid/attention_modes.h"
 #include "braid/backend/device_spec.h"
 #include "braid/commands.h"
+#include "braid/engine/attention/attention_cuda.h"
+#include "braid/engine/attention/attention_modes.h"
 #include "braid/fabric/local/local_fabric.h"
 #include "braid/options.h"
 #include "braid/schedule/mode_bound.h"
 #include "braid/schedule/schedule_bound.h"
 #include "braid/schedule/simulator.h"
+#include "braid/schedule/timeline_svg.h"
 #include "braid/text_io.h"
-#include "braid/timeline_svg.h"
 
 namespace braid::app {
 namespace {
+
+using namespace attention_modes;
 
 struct AttentionShape {
   std::string_view name;

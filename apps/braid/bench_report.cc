@@ -65,8 +65,8 @@ const std::vector<TableColumn> kColumns = {{"model", false, 0},
                                            {"ms a step, a prompt", true, 0},
                                            {"of the roof", true, 18}};
 
-std::vector<std::string> cells(const EngineConfig& config, const Engine& engine, const Model& model,
-                               const BenchResult& r, const Roof& roof) {
+std::vector<std::string> cells(const EngineConfig& config, const Generator& engine,
+                               const Model& model, const BenchResult& r, const Roof& roof) {
   return {model_name(model),
           fmt::format("{:.2f} MiB", static_cast<double>(model.weight_bytes()) / (1 << 20)),
           fmt::format("{:.2f} M", static_cast<double>(model.parameters()) / 1e6),
@@ -148,7 +148,7 @@ BenchFormat parse_bench_format(const std::string& text) {
   fail(ErrorCode::kInvalidArgument, "--output '{}': table, json, jsonl or csv", text);
 }
 
-BenchReport::BenchReport(BenchFormat format, const EngineConfig& config, const Engine& engine,
+BenchReport::BenchReport(BenchFormat format, const EngineConfig& config, const Generator& engine,
                          const Model& model, const Roof& roof)
     : format_(format), config_(config), engine_(engine), model_(model), roof_(roof) {}
 

@@ -44,7 +44,7 @@ BenchFormat parse_bench_format(const std::string& text);
 // JSON or CSV for each row that says all by itself (machine, commit, model, parameters).
 class BenchReport {
  public:
-  BenchReport(BenchFormat format, const EngineConfig& config, const Engine& engine,
+  BenchReport(BenchFormat format, const EngineConfig& config, const Generator& engine,
               const Model& model, const Roof& roof);
   void add(const BenchResult& result);
   void finish();
@@ -56,7 +56,7 @@ class BenchReport {
 
   const BenchFormat format_;
   const EngineConfig& config_;
-  const Engine& engine_;
+  const Generator& engine_;
   const Model& model_;
   const Roof roof_;
   std::vector<BenchResult> results_;

@@ -1,14 +1,10 @@
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 
-#include "braid/backend/cpu/thread_pool.h"
-#include "braid/base/error.h"
-#include "braid/calibration.h"
 #include "braid/commands.h"
-#include "braid/engine/calibrate.h"
+#include "braid/engine/profile_choice.h"
+#include "braid/options.h"
 #include "braid/text_io.h"
 
 namespace braid::app {
@@ -19,56 +15,19 @@ struct CalibrateOptions {
   int threads = 0;
 };
 
-Profile measure(int threads) {
-  CalibrateConfig config{.threads = threads};
-  const bool terminal = isatty(fileno(stderr)) != 0;
-  if (terminal) {
-    config.progress = [](const std::string& what) {
-      std::fprintf(stderr, "\r\033[Kmeasuring %s", what.c_str());
-    };
-  }
-  Profile profile = calibrate_cpu(config);
-  if (terminal) std::fprintf(stderr, "\r\033[K");
-  return profile;
-}
-
-void save(const Profile& profile, const std::filesystem::path& path) {
-  save_profile(profile, path);
-  std::fprintf(stderr, "measured this machine: %s\n", path.c_str());
-}
-
-std::filesystem::path cache_file(int threads) {
-  const std::filesystem::path folder = profile_cache_folder();
-  if (folder.empty()) {
-    fail(ErrorCode::kResource,
-         "neither XDG_CACHE_HOME nor HOME says where to keep a profile; `braid calibrate -o` does");
-  }
-  return folder / (cpu_profile_name(threads > 0 ? threads : cpu::usable_cores()) + ".json");
-}
-
 void calibrate(const CalibrateOptions& options) {
   std::filesystem::path path = options.out;
   if (options.out.empty()) {
-    path = cache_file(options.threads);
+    path = profile_cache_file(options.threads);
     std::error_code ignored;  // what cannot be written says so
     std::filesystem::create_directories(path.parent_path(), ignored);
   }
   require_writable("the profile", path);
-  save(measure(options.threads), path);
+  save_profile(measure_profile(options.threads, terminal_notes()), path);
+  std::fprintf(stderr, "measured this machine: %s\n", path.c_str());
 }
 
 }  // namespace
-
-Profile calibrate_for_later(int threads) {
-  std::fprintf(stderr, "no profile of this machine: measuring it, some ten seconds\n");
-  Profile profile = measure(threads);
-  try {
-    save(profile, cache_file(threads));
-  } catch (const Error& error) {  // it serves this run
-    std::fprintf(stderr, "braid: this machine will be measured again: %s\n", error.what());
-  }
-  return profile;
-}
 
 void add_calibrate(CLI::App& app) {
   auto* command = app.add_subcommand(

@@ -37,12 +37,12 @@ void note(fmt::format_string<Args...> format, Args&&... args) {
 
 class Chat {
  public:
-  Chat(const RunOptions& options, LoadedModel& loaded, Engine& engine, ParallelRun& parallel)
+  Chat(const RunOptions& options, LoadedModel& loaded, Generator& generator, ParallelRun& parallel)
       : options_(options),
         loaded_(loaded),
-        engine_(engine),
+        generator_(generator),
         parallel_(parallel),
-        conversation_(engine.conversation()) {
+        conversation_(generator.conversation()) {
     if (chat_template_source(loaded.model.file())) template_.emplace(loaded);
     if (options.system) set_system(*options.system);
   }
@@ -66,7 +66,7 @@ class Chat {
     const ModelConfig& c = loaded_.model.config();
     note("{}, {:.0f} M parameters; the context holds {} tokens{}",
          c.name.empty() ? loaded_.model.source().path() : c.name,
-         static_cast<double>(loaded_.model.parameters()) / 1e6, engine_.max_context(),
+         static_cast<double>(loaded_.model.parameters()) / 1e6, generator_.max_context(),
          template_ ? "" : "\nIt has no chat template: it continues what you write.");
     note("/help lists commands; Ctrl-C stops an answer, Ctrl-D ends the chat");
   }
@@ -170,7 +170,7 @@ class Chat {
   void stats() const {
     const SamplingParams& s = options_.request.sampling;
     note("{} messages, {} of {} tokens of the context", messages_.size(),
-         conversation_.ids().size(), engine_.max_context());
+         conversation_.ids().size(), generator_.max_context());
     note(
         "{} tokens of prompts computed, {} kept from earlier turns; {} tokens of answers, {:.1f} "
         "tokens/s",
@@ -207,7 +207,7 @@ class Chat {
 
   // The tokens that a prompt may have, so that there is room for an answer.
   int64_t most_prompt() const {
-    const int64_t context = engine_.max_context();
+    const int64_t context = generator_.max_context();
     const int64_t wanted = options_.request.max_tokens > 0 ? options_.request.max_tokens : 512;
     return context - std::max<int64_t>(1, std::min(wanted, context / 4));
   }
@@ -223,10 +223,10 @@ class Chat {
       Request request = options_.request;
       const int dropped = drop_oldest_turns(
           messages, most_prompt(), [this](const auto& all) { return encode(all); }, request.prompt);
-      engine_.check_prompt(request);
+      generator_.check_prompt(request);
       if (dropped > 0) {
         note("(the context of {} tokens is full: the {} oldest messages are dropped)",
-             engine_.max_context(), dropped);
+             generator_.max_context(), dropped);
       }
       request.sampling.seed += static_cast<uint64_t>(answers_++);
       request.conversation = &conversation_;
@@ -235,7 +235,7 @@ class Chat {
         progress.show(fmt::format("reading: {} of {} tokens", done, request.prompt.size()));
         return !interrupt_.asked();
       };
-      const Generation g = engine_.generate(request, [&](std::string_view piece) {
+      const Generation g = generator_.generate(request, [&](std::string_view piece) {
         progress.clear();
         print(piece);
         return !interrupt_.asked();
@@ -266,17 +266,17 @@ class Chat {
     decoded_ += decoded;
     decode_seconds_ += g.timings.decode_seconds;
     if (stopped) note("(stopped)");
-    if (g.reason == FinishReason::length && size + std::ssize(g.ids) >= engine_.max_context()) {
+    if (g.reason == FinishReason::length && size + std::ssize(g.ids) >= generator_.max_context()) {
       note("(the context of {} tokens is full: the answer ends here; /clear begins anew)",
-           engine_.max_context());
+           generator_.max_context());
     }
     note("{}; context {} of {}\n", speed_line(request, g), size + std::ssize(g.ids),
-         engine_.max_context());
+         generator_.max_context());
   }
 
   const RunOptions& options_;
   LoadedModel& loaded_;
-  Engine& engine_;
+  Generator& generator_;
   ParallelRun& parallel_;
   Conversation conversation_;
   std::optional<ChatPrompt> template_;
@@ -290,9 +290,9 @@ class Chat {
 
 }  // namespace
 
-void chat_loop(const RunOptions& options, LoadedModel& loaded, Engine& engine,
+void chat_loop(const RunOptions& options, LoadedModel& loaded, Generator& generator,
                ParallelRun& parallel) {
-  Chat(options, loaded, engine, parallel).run();
+  Chat(options, loaded, generator, parallel).run();
 }
 
 }  // namespace braid::app

@@ -32,7 +32,7 @@ struct RunOptions {
 
 // A chat in the terminal (docs/guide/chat.md): reads messages and answers, until the end of input.
 // Of a model without a chat template: continues what is written.
-void chat_loop(const RunOptions& options, LoadedModel& loaded, Engine& engine,
+void chat_loop(const RunOptions& options, LoadedModel& loaded, Generator& generator,
                ParallelRun& parallel);
 
 }  // namespace braid::app

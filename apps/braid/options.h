@@ -6,23 +6,18 @@
 #include <optional>
 #include <string>
 
-#include "braid/core_watch.h"
+#include "braid/backend/cpu/core_watch.h"
 #include "braid/engine/device_choice.h"
-#include "braid/engine/generate.h"
+#include "braid/engine/limits.h"
+#include "braid/engine/parallel_choice.h"
+#include "braid/engine/step_trace.h"
 #include "braid/interrupt.h"
-#include "braid/schedule/trace.h"
 #include "braid/sequence_options.h"
 
 namespace braid::app {
 
-// Fails with kInvalidArgument, naming the option and the limits, where its value is outside.
-inline void require_between(std::string_view option, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return;
-  fail(ErrorCode::kInvalidArgument, "{} is {}, wanted {} to {}", option, value, least, most);
-}
 // Fails with kInvalidArgument where an option of `command` was given before its subcommand.
 void require_no_options(const CLI::App& command, std::string_view subcommand);
-inline constexpr int64_t kMostTokens = int64_t{1} << 24;  // of a step or a context, for any command
 
 // How a forward pass is spread over ranks and time.
 struct ParallelOptions {
@@ -52,10 +47,11 @@ void add_sequence(CLI::App& command, ParallelOptions& options);
 // in the folder that is.
 void require_apart(std::string_view option, const std::string& output, const std::string& input);
 
-// A link slower than that carries no layer in a day.
-void require_link_gbps(double gbps);
 // choose_device() on this machine.
 DeviceChoice usable_device(const std::string& text, int ranks);
+
+// Lines on standard error; progress on a terminal.
+Notes terminal_notes();
 
 // What the options ask for around an engine's work.
 class ParallelRun {
@@ -75,17 +71,17 @@ class ParallelRun {
   void announce() const;
   // Around work on the CPU: says whether other programs used the cores meanwhile. False: they did
   // not, or it is on GPUs.
-  void watch_cores() { cores_ = CoreWatch(); }
+  void watch_cores() { cores_ = cpu::CoreWatch(); }
   bool report_cores() const;
   // Completes the trace and prints what --explain asks for.
-  void finish(Engine& engine);
+  void finish(Generator& generator);
 
  private:
   const ParallelOptions& options_;
   EngineConfig engine_;
-  CoreWatch cores_;
-  std::string why_cpu_, auto_gpu_;  // of --device auto
-  std::unique_ptr<TraceWriter> trace_;
+  std::vector<std::string> remarks_;
+  cpu::CoreWatch cores_;
+  std::unique_ptr<StepTrace> trace_;
   std::optional<Interrupt> interrupt_;  // that a trace survives
 };
 

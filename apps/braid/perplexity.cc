@@ -32,9 +32,9 @@ std::vector<int32_t> chunk_of(std::span<const int32_t> ids, int64_t ctx, int64_t
   return chunk;
 }
 
-std::vector<double> score(Engine& engine, std::span<const int32_t> chunk, int64_t number) {
+std::vector<double> score(Generator& generator, std::span<const int32_t> chunk, int64_t number) {
   try {
-    return engine.score(chunk, std::ssize(chunk) / 2);
+    return generator.score(chunk, std::ssize(chunk) / 2);
   } catch (const Error& error) {
     fail(error.code(), "chunk {}: {}", number, error.what());
   }
@@ -64,13 +64,13 @@ void perplexity(const PerplexityOptions& options) {
     fail(ErrorCode::kInvalidArgument, "{} has {} tokens, one chunk takes {}", options.file,
          ids.size(), options.ctx);
   }
-  Engine engine(loaded.model, loaded.tokenizer, config);
+  Generator generator(loaded.model, loaded.tokenizer, config);
   double sum = 0;
   int64_t count = 0;
   for (int64_t i = 0; i < chunks; ++i) {
     double chunk_sum = 0;
     const std::vector<double> scores =
-        score(engine, chunk_of(ids, options.ctx, i, loaded.tokenizer.prefix()), i + 1);
+        score(generator, chunk_of(ids, options.ctx, i, loaded.tokenizer.prefix()), i + 1);
     for (double score : scores) chunk_sum -= score;
     if (i == 0) parallel.announce();  // until then an error is one line
     sum += chunk_sum;
@@ -84,11 +84,11 @@ void perplexity(const PerplexityOptions& options) {
   const double value = std::exp(sum / static_cast<double>(count));
   print(options.json ? nlohmann::ordered_json{{"perplexity", value},
                                               {"tokens", count},
-                                              {"kv_dtype", name(engine.kv_dtype())}}
+                                              {"kv_dtype", name(generator.kv_dtype())}}
                                .dump() +
                            "\n"
                      : fmt::format("perplexity {:.4f} over {} tokens\n", value, count));
-  parallel.finish(engine);
+  parallel.finish(generator);
 }
 
 }  // namespace

@@ -27,8 +27,9 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-Json json_report(const Request& request, const Generation& g, double load_ms, const Engine& engine,
-                 const ParallelRun& parallel, const std::string& model) {
+Json json_report(const Request& request, const Generation& g, double load_ms,
+                 const Generator& generator, const ParallelRun& parallel,
+                 const std::string& model) {
   Json out = {{"prompt_ids", request.prompt},
               {"output_ids", g.ids},
               {"text", g.text},
@@ -55,10 +56,10 @@ Json json_report(const Request& request, const Generation& g, double load_ms, co
   out["model"] = model;
   out["device"] = parallel.device_name();
   out["ranks"] = parallel.engine_config().tp;
-  out["threads"] = engine.threads();
-  out["context"] = engine.max_context();
+  out["threads"] = generator.threads();
+  out["context"] = generator.max_context();
   out["version"] = version_line();
-  out["kv_dtype"] = name(engine.kv_dtype());
+  out["kv_dtype"] = name(generator.kv_dtype());
   out["peak_rss_mb"] = peak_rss_mb();
   return out;
 }
@@ -77,12 +78,12 @@ void print_logprobs(const Tokenizer& tokenizer, const Generation& g) {
   }
 }
 
-void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine, ParallelRun& parallel,
-              std::vector<int32_t> prompt, double load_ms) {
+void complete(const RunOptions& options, LoadedModel& loaded, Generator& generator,
+              ParallelRun& parallel, std::vector<int32_t> prompt, double load_ms) {
   Request request = options.request;
   request.prompt = std::move(prompt);
   request.continuation = !options.chat;
-  engine.check_prompt(request);
+  generator.check_prompt(request);
   parallel.watch_cores();
   Interrupt interrupt;
   Progress progress;
@@ -95,7 +96,7 @@ void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine, Pa
   const auto announce = [&] {
     if (!std::exchange(announced, true)) parallel.announce();
   };
-  const Generation g = engine.generate(request, [&](std::string_view piece) {
+  const Generation g = generator.generate(request, [&](std::string_view piece) {
     progress.clear();
     announce();
     if (!options.json) print(piece);
@@ -103,14 +104,14 @@ void complete(const RunOptions& options, LoadedModel& loaded, Engine& engine, Pa
   });
   progress.clear();
   announce();
-  const int64_t room = engine.max_context() - std::ssize(request.prompt);
+  const int64_t room = generator.max_context() - std::ssize(request.prompt);
   if (g.reason == FinishReason::length && std::ssize(g.ids) >= room) {
     std::fprintf(stderr, "braid: the answer ends where the context does: it holds %lld tokens\n",
-                 static_cast<long long>(engine.max_context()));
+                 static_cast<long long>(generator.max_context()));
   }
   if (options.json) {
     print(json_text(
-              json_report(request, g, load_ms, engine, parallel, loaded.model.source().path())) +
+              json_report(request, g, load_ms, generator, parallel, loaded.model.source().path())) +
           "\n");
   } else {
     print("\n");
@@ -179,23 +180,23 @@ void run(RunOptions& options) {
     prompt = prompt_ids(options, loaded);
     if (config.sp) config.sp->tokens = std::ssize(prompt);
   }
-  Engine engine(loaded.model, loaded.tokenizer, config);
+  Generator generator(loaded.model, loaded.tokenizer, config);
   const double load_ms = ms_since(start);
   progress.clear();
-  if (!options.context && engine.max_context() < loaded.model.config().context) {
+  if (!options.context && generator.max_context() < loaded.model.config().context) {
     std::fprintf(stderr,
                  "braid: the context is %lld of the model's %lld tokens: what the GPU has "
                  "room for\n",
-                 static_cast<long long>(engine.max_context()),
+                 static_cast<long long>(generator.max_context()),
                  static_cast<long long>(loaded.model.config().context));
   }
   if (interactive) {
     parallel.announce();
-    chat_loop(options, loaded, engine, parallel);
+    chat_loop(options, loaded, generator, parallel);
   } else {
-    complete(options, loaded, engine, parallel, std::move(prompt), load_ms);
+    complete(options, loaded, generator, parallel, std::move(prompt), load_ms);
   }
-  parallel.finish(engine);
+  parallel.finish(generator);
 }
 
 }  // namespace

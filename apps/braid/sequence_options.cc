@@ -47,56 +47,19 @@ void SequenceOptions::add_to(CLI::App& command) {
   degrees_.add_to(command, "with --sp: ");
 }
 
-void SequenceOptions::apply(EngineConfig& engine, int gpus) const {
-  if (mode_.empty()) {
-    for (const char* name : kWithSp) {
-      if (command_->count(name) == 0) continue;
-      fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide a prompt",
-           name);
-    }
-    if (machines_.empty()) return;
-    const Topology topology = parse_topology(machines_);
-    if (command_->count("--tp") > 0 && engine.tp != topology.ranks()) {
-      fail(ErrorCode::kInvalidArgument, "--tp is {}, --machines {} are {}", engine.tp, machines_,
-           topology.ranks());
-    }
-    engine.tp = topology.ranks();
-    engine.links.machines = topology.machines;
-    return;
+SequenceRequest SequenceOptions::request() const {
+  for (const char* name : kWithSp) {
+    if (!mode_.empty() || command_->count(name) == 0) continue;
+    fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide a prompt",
+         name);
   }
-  if (command_->count("--tp") > 0) {
-    fail(ErrorCode::kInvalidArgument,
-         "--sp and --tp both say how ranks divide the work: wanted one of them");
-  }
-  SequenceParallel sp{.degrees = degrees_.request()};
-  Topology topology{.machines = 1, .devices = ranks_};
-  if (!machines_.empty()) {
-    topology = parse_topology(machines_);
-    if (ranks_ != 0 && ranks_ != topology.ranks()) {
-      fail(ErrorCode::kInvalidArgument, "--ranks is {}, --machines {} are {}", ranks_, machines_,
-           topology.ranks());
-    }
-  } else if (command_->count("--ranks") == 0) {
-    topology.devices =
-        engine.device.ids.empty() ? gpus : static_cast<int>(engine.device.ids.size());
-    if (topology.devices == 0) {
-      fail(ErrorCode::kInvalidArgument,
-           "--sp {} divides a prompt over ranks, and there is no GPU to be one: --ranks N says how "
-           "many, as threads of the CPU",
-           mode_);
-    }
-  }
-  if (mode_ != "auto") sp.mode = parse_sp_mode(mode_);
-  engine.sp = sp;
-  engine.tp = topology.ranks();
-  engine.links.machines = topology.machines;
-}
-
-void SequenceOptions::choose_schedule(EngineConfig& engine) const {
-  // GPUs move while they compute; on a CPU that takes threads, of which there may be none to spare.
-  if (engine.sp && engine.device.cuda && command_->count("--schedule") == 0) {
-    engine.schedule = "sequence_parallel";
-  }
+  SequenceRequest request{.mode = mode_,
+                          .machines = machines_,
+                          .tp_named = command_->count("--tp") > 0,
+                          .schedule_named = command_->count("--schedule") > 0};
+  if (command_->count("--ranks") > 0) request.ranks = ranks_;
+  if (!mode_.empty()) request.degrees = degrees_.request();
+  return request;
 }
 
 }  // namespace braid::app

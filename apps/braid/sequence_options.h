@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "braid/engine/generate.h"
+#include "braid/engine/sequence_request.h"
 
 namespace braid::app {
 
@@ -24,12 +24,8 @@ class SequenceOptions {
  public:
   // --sp, --ranks, --machines and the degrees; the command has --tp already.
   void add_to(CLI::App& command);
-  // What they ask for; of tensor parallelism, where --sp is not given, the machines. Without
-  // --ranks --sp takes the GPUs of engine.device, or all of this machine's. Fails with
-  // kInvalidArgument, naming the option, on those that do not go together.
-  void apply(EngineConfig& engine, int gpus) const;
-  // On GPUs --sp chooses the schedule, where --schedule is not given.
-  void choose_schedule(EngineConfig& engine) const;
+  // What was given. Fails with kInvalidArgument, naming the option, on one that goes with --sp.
+  SequenceRequest request() const;
 
  private:
   std::string mode_;

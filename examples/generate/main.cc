@@ -8,9 +8,9 @@
 int main(int argc, char** argv) try {
   if (argc != 3) return 2;
   braid::LoadedModel loaded(argv[1]);
-  braid::Engine engine(loaded.model, loaded.tokenizer, braid::EngineConfig{});
+  braid::Generator generator(loaded.model, loaded.tokenizer, braid::EngineConfig{});
   const auto answer =
-      engine.generate({.prompt = loaded.tokenizer.encode(argv[2]), .max_tokens = 16});
+      generator.generate({.prompt = loaded.tokenizer.encode(argv[2]), .max_tokens = 16});
   std::cout << answer.text << '\n';
 } catch (const braid::Error& error) {
   std::cerr << "generate: " << error.what() << '\n';

@@ -20,18 +20,19 @@ class ConversationTest : public testing::Test {
     loaded_ = std::make_unique<LoadedModel>(folder_.path().string());
   }
 
-  // Turns that each begin with all before, of one engine, with and without the conversation's keys.
+  // Turns that each begin with all before, of one generator, with and without the conversation's
+  // keys.
   void expect_same_tokens(const EngineConfig& config) {
-    Engine engine(loaded_->model, loaded_->tokenizer, config);
-    Engine fresh(loaded_->model, loaded_->tokenizer, config);
-    Conversation conversation = engine.conversation();
+    Generator generator(loaded_->model, loaded_->tokenizer, config);
+    Generator fresh(loaded_->model, loaded_->tokenizer, config);
+    Conversation conversation = generator.conversation();
     std::vector<int32_t> prompt = golden_.cases.back().prompt;
     for (int turn = 0; turn < 4; ++turn) {
       Request request{.prompt = prompt, .max_tokens = 5, .ignore_eos = true};
       const Generation want = fresh.generate(request);
       EXPECT_EQ(want.reused, 0);
       request.conversation = &conversation;
-      const Generation got = engine.generate(request);
+      const Generation got = generator.generate(request);
       EXPECT_EQ(got.ids, want.ids) << "turn " << turn;
       // All but the last token that was made, and what the turn adds.
       const auto before = static_cast<int64_t>(prompt.size());
@@ -44,11 +45,11 @@ class ConversationTest : public testing::Test {
     Request request{.prompt = prompt, .max_tokens = 5, .ignore_eos = true};
     const Generation want = fresh.generate(request);
     request.conversation = &conversation;
-    const Generation got = engine.generate(request);
+    const Generation got = generator.generate(request);
     EXPECT_EQ(got.reused, 2);
     EXPECT_EQ(got.ids, want.ids);
     // The same prompt again: its last token is computed.
-    const Generation again = engine.generate(request);
+    const Generation again = generator.generate(request);
     EXPECT_EQ(again.reused, static_cast<int64_t>(prompt.size()) - 1);
     EXPECT_EQ(again.ids, want.ids);
   }
@@ -73,36 +74,36 @@ TEST_F(ConversationTest, WhereRanksDivideThePrompt) {
 
 TEST_F(ConversationTest, PagesAreGivenBack) {
   const EngineConfig config = {.threads = 1, .max_context = 64};
-  Engine engine(loaded_->model, loaded_->tokenizer, config);
+  Generator generator(loaded_->model, loaded_->tokenizer, config);
   Request request{.prompt = golden_.cases[0].prompt, .max_tokens = 2, .ignore_eos = true};
-  const Generation want = engine.generate(request);
+  const Generation want = generator.generate(request);
   for (int i = 0; i < 3; ++i) {
-    Conversation conversation = engine.conversation();
+    Conversation conversation = generator.conversation();
     request.conversation = &conversation;
-    EXPECT_EQ(engine.generate(request).ids, want.ids);
+    EXPECT_EQ(generator.generate(request).ids, want.ids);
   }
   request.conversation = nullptr;
-  EXPECT_EQ(engine.generate(request).ids, want.ids);
+  EXPECT_EQ(generator.generate(request).ids, want.ids);
 }
 
 TEST_F(ConversationTest, APromptThatIsStoppedKeepsWhatIsDone) {
-  Engine engine(loaded_->model, loaded_->tokenizer, {.threads = 1, .prefill_chunk = 3});
-  Conversation conversation = engine.conversation();
+  Generator generator(loaded_->model, loaded_->tokenizer, {.threads = 1, .prefill_chunk = 3});
+  Conversation conversation = generator.conversation();
   Request request{.prompt = golden_.cases.back().prompt, .max_tokens = 3, .ignore_eos = true};
   ASSERT_GT(request.prompt.size(), 7u);
-  const Generation want = engine.generate(request);
+  const Generation want = generator.generate(request);
   request.conversation = &conversation;
   std::vector<int64_t> told;
   request.on_prompt = [&](int64_t done) {
     told.push_back(done);
     return done < 6;
   };
-  const Generation stopped = engine.generate(request);
+  const Generation stopped = generator.generate(request);
   EXPECT_TRUE(stopped.ids.empty());
   EXPECT_EQ(told, (std::vector<int64_t>{3, 6}));
   EXPECT_EQ(conversation.ids().size(), 6u);
   request.on_prompt = {};
-  const Generation got = engine.generate(request);
+  const Generation got = generator.generate(request);
   EXPECT_EQ(got.reused, 6);
   EXPECT_EQ(got.ids, want.ids);
 }

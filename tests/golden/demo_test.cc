@@ -195,12 +195,12 @@ double logprob_rounding(const ModelConfig& config) {
 
 TEST_F(DemoTest, StaysCloseToExactArithmetic) {
   const DemoGolden golden = load_demo_golden();
-  Engine engine(loaded_->model, loaded_->tokenizer, {.threads = 2});
+  Generator generator(loaded_->model, loaded_->tokenizer, {.threads = 2});
   double sum = 0;
   int count = 0;
   for (const DemoCase& c : golden.cases) {
     SamplingParams sampling{.logprobs = 1000};
-    const Generation g = engine.generate(
+    const Generation g = generator.generate(
         {.prompt = c.ids, .max_tokens = 1, .sampling = sampling, .ignore_eos = true});
     for (size_t k = 0; k < 5; ++k) {  // of the likeliest
       for (const TokenLogprob& t : g.sampled[0].top) {
@@ -220,12 +220,12 @@ TEST_F(DemoTest, PerplexityIsThatOfExactArithmetic) {
   const std::vector<int32_t> ids = loaded_->tokenizer.encode(text.text);
   ASSERT_EQ(std::ssize(ids), text.ids);
   const auto check = [&](const EngineConfig& config, const std::string& what) {
-    Engine engine(loaded_->model, loaded_->tokenizer, config);
+    Generator generator(loaded_->model, loaded_->tokenizer, config);
     double nll = 0, difference = 0;
     for (size_t i = 0; i < text.nll.size(); ++i) {
       const auto chunk =
           std::span(ids).subspan(i * static_cast<size_t>(text.ctx), static_cast<size_t>(text.ctx));
-      const std::vector<double> scores = engine.score(chunk, text.ctx / 2);
+      const std::vector<double> scores = generator.score(chunk, text.ctx / 2);
       for (size_t t = 0; t < scores.size(); ++t) {
         nll -= scores[t];
         difference += std::abs(-scores[t] - static_cast<double>(text.nll[i][t]));

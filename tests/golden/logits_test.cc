@@ -53,9 +53,9 @@ void expect_logits(const Golden& golden, const Case& c, const std::vector<std::v
 }
 
 // Greedy tokens agree up to the first step whose two best logits are closer than rounding.
-void expect_greedy(Engine& engine, const Case& c, double tolerance) {
+void expect_greedy(Generator& generator, const Case& c, double tolerance) {
   Request request{.prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true};
-  const Generation g = engine.generate(request);
+  const Generation g = generator.generate(request);
   ASSERT_EQ(g.ids.size(), c.greedy.size());
   for (size_t i = 0; i < c.greedy.size(); ++i) {
     if (c.gaps[i] < 2 * tolerance * std::abs(c.greedy_logits[i])) break;
@@ -85,11 +85,11 @@ TEST_P(LogitsTest, GreedyTokens) {
   const Folder folder(GetParam() + "_greedy");
   write_hf_folder(load_random_model(GetParam()), folder.path());
   const LoadedModel loaded(folder.path().string());
-  Engine engine(loaded.model, loaded.tokenizer, {.threads = 2});
+  Generator generator(loaded.model, loaded.tokenizer, {.threads = 2});
   // 16-bit models keep a 16-bit KV cache: one more rounding of 2^-9 at most per key and value.
   const bool f32 = loaded.model.default_kv_dtype() == DType::f32;
   for (const Case& c : load_golden(GetParam()).cases) {
-    expect_greedy(engine, c, f32 ? kF32Tolerance : 1e-2);
+    expect_greedy(generator, c, f32 ? kF32Tolerance : 1e-2);
   }
 }
 

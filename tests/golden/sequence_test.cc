@@ -108,14 +108,14 @@ TEST_P(SequenceTest, GreedyTokensAreThoseOfOneRank) {
   for (const Division& d : kDivisions) {
     if (!legal(d)) continue;
     SCOPED_TRACE(to_string(d));
-    Engine engine(loaded_->model, loaded_->tokenizer,
-                  {.tp = d.machines * d.devices,
-                   .sp = SequenceParallel{d.mode, d.degrees},
-                   .threads = 1,
-                   .schedule = d.schedule,
-                   .links = {.machines = d.machines}});
+    Generator generator(loaded_->model, loaded_->tokenizer,
+                        {.tp = d.machines * d.devices,
+                         .sp = SequenceParallel{d.mode, d.degrees},
+                         .threads = 1,
+                         .schedule = d.schedule,
+                         .links = {.machines = d.machines}});
     for (const Case& c : load_golden(GetParam()).cases) {
-      const Generation g = engine.generate(
+      const Generation g = generator.generate(
           {.prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true});
       ASSERT_EQ(g.ids.size(), c.greedy.size());
       for (size_t i = 0; i < c.greedy.size(); ++i) {

@@ -92,12 +92,27 @@ TEST_F(InstallTest, AProgramAnswersManyRequests) {
   EXPECT_EQ(text, line + line);
 }
 
+TEST_F(InstallTest, AProgramChatsAndPlans) {
+  install();
+  build_example("chat");
+  write_hf_folder(load_random_model("llama2_mha"), folder_ / "model");
+  run(fmt::format("printf 'a b c\\nd e f\\n' | timeout 60 {} {} {} > {} 2> {}", path("build/chat"),
+                  path("model"), path("plan.svg"), path("own.txt"), path("told.txt")));
+  const std::string text = read(path("own.txt"));
+  EXPECT_GE(std::ranges::count(text, '\n'), 2) << text;
+  EXPECT_GT(text.size(), 10u);
+  EXPECT_THAT(read(path("told.txt")), testing::HasSubstr("; 32 made"));
+  const std::string svg = read(path("plan.svg"));
+  EXPECT_TRUE(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+  EXPECT_THAT(svg, testing::HasSubstr("all_reduce"));
+}
+
 TEST_F(InstallTest, WhatIsInstalledAndRemoved) {
   install();
   for (const char* file :
        {"share/doc/braid/LICENSE", "share/doc/braid/README.md",
         "share/doc/braid/docs/architecture.md", "share/braid/examples/generate/main.cc",
-        "share/braid/configs/llama-3-8b.json", "include/braid/engine/generate.h"}) {
+        "share/braid/configs/llama-3-8b.json", "include/braid/braid.h"}) {
     EXPECT_TRUE(fs::exists(folder_ / "installed" / file)) << file;
   }
   std::ofstream(folder_ / "installed/share/braid/of_another") << "stays";
@@ -116,7 +131,8 @@ TEST_F(InstallTest, WhatIsInstalledAndRemoved) {
 TEST_F(InstallTest, TheExamplesAreShort) {
   for (const auto& [file, most] : {std::pair{"my_strategy/my_strategy.cc", 40},
                                    {"generate/main.cc", 20},
-                                   {"many_requests/main.cc", 40},
+                                   {"many_requests/main.cc", 20},
+                                   {"chat/main.cc", 40},
                                    {"generate/CMakeLists.txt", 12}}) {
     const std::string text = read(fmt::format("{}/examples/{}", BRAID_SOURCE_DIR, file));
     const auto lines = std::ranges::count(text, '\n');

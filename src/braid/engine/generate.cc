@@ -66,7 +66,7 @@ EngineConfig complete(EngineConfig config, const Model& model) {
   return config;
 }
 
-CacheShape cache_shape(const EngineConfig& config, const Model& model) {
+CacheShape cache_shape(const EngineConfig& config, const Model& /*model*/) {
   const int64_t pages = ceil_div(config.max_context, kPageSize);
   CacheShape cache = {.pages = config.sequences * pages,
                       .page_size = kPageSize,
@@ -93,7 +93,7 @@ std::string_view to_string(FinishReason reason) {
   return reason == FinishReason::stop ? "stop" : "length";
 }
 
-Engine::Engine(const Model& model, const Tokenizer* tokenizer, const EngineConfig& config)
+Generator::Generator(const Model& model, const Tokenizer* tokenizer, const EngineConfig& config)
     : model_(model),
       tokenizer_(tokenizer),
       config_(complete(config, model)),
@@ -101,7 +101,7 @@ Engine::Engine(const Model& model, const Tokenizer* tokenizer, const EngineConfi
   runner_ = std::make_unique<Runner>(model, runner_config(config_, cache_shape(config_, model)));
 }
 
-void Engine::check_prompt(const Request& request) const {
+void Generator::check_prompt(const Request& request) const {
   const auto n = static_cast<int64_t>(request.prompt.size());
   if (n == 0) fail(ErrorCode::kInvalidArgument, "the prompt is empty: it has no tokens");
   if (n >= config_.max_context) {
@@ -117,13 +117,13 @@ void Engine::check_prompt(const Request& request) const {
   }
 }
 
-LoopStats Engine::finish(const TokenLoop& loop) const {
+LoopStats Generator::finish(const TokenLoop& loop) const {
   LoopStats stats = loop.stats();
   if (config_.on_loop && !stats.trace.empty()) config_.on_loop(stats);
   return stats;
 }
 
-Generation Engine::generate(const Request& request, const OnText& on_text) {
+Generation Generator::generate(const Request& request, const OnText& on_text) {
   BRAID_CHECK(tokenizer_ != nullptr, "an engine without a tokenizer makes no text");
   check_prompt(request);
   const auto start = Clock::now();
@@ -204,7 +204,7 @@ Generation Engine::generate(const Request& request, const OnText& on_text) {
   return result;
 }
 
-std::vector<double> Engine::score(std::span<const int32_t> ids, int64_t first) {
+std::vector<double> Generator::score(std::span<const int32_t> ids, int64_t first) {
   const auto n = static_cast<int64_t>(ids.size());
   BRAID_CHECK(1 <= first && first <= n && n <= config_.max_context);
   KvLease lease(pages_);
@@ -232,7 +232,7 @@ std::vector<double> Engine::score(std::span<const int32_t> ids, int64_t first) {
   return scores;
 }
 
-LoopStats Engine::advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences) {
+LoopStats Generator::advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences) {
   BRAID_CHECK(cached + tokens <= config_.max_context && sequences <= config_.sequences);
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < cached + tokens; ++i) {

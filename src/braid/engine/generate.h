@@ -36,7 +36,7 @@ struct EngineConfig {
 
 // Keys of a sequence that stay in the KV cache between requests: a request that is given the
 // conversation computes only what follows the ids that its prompt and the cache both begin with.
-// Holds pages as long as it lives, which is no longer than its engine.
+// Holds pages as long as it lives, which is no longer than its generator.
 class Conversation {
  public:
   explicit Conversation(KvPages& pages) : lease_(pages) {}
@@ -44,7 +44,7 @@ class Conversation {
   const std::vector<int32_t>& ids() const { return ids_; }
 
  private:
-  friend class Engine;
+  friend class Generator;
   KvLease lease_;
   std::vector<int32_t> ids_;
 };
@@ -91,13 +91,16 @@ struct Generation {
   Timings timings;
 };
 
-// One model, ready to generate. One request at a time; not for several threads.
-class Engine {
+// Answers one request at a time; not for several threads. Beside Engine (engine.h), which answers
+// many, this is the road of --sp, of conversations whose keys stay token by token, and of sampling
+// on GPUs.
+class Generator {
  public:
-  // `model` and `tokenizer` outlive the engine. A null tokenizer is enough for score and advance.
-  Engine(const Model& model, const Tokenizer* tokenizer, const EngineConfig& config);
-  Engine(const Model& model, const Tokenizer& tokenizer, const EngineConfig& config)
-      : Engine(model, &tokenizer, config) {}
+  // `model` and `tokenizer` outlive the generator. A null tokenizer is enough for score and
+  // advance.
+  Generator(const Model& model, const Tokenizer* tokenizer, const EngineConfig& config);
+  Generator(const Model& model, const Tokenizer& tokenizer, const EngineConfig& config)
+      : Generator(model, &tokenizer, config) {}
 
   int threads() const { return config_.threads; }
   int64_t max_context() const { return config_.max_context; }
@@ -105,7 +108,7 @@ class Engine {
   DType kv_dtype() const { return *config_.kv_dtype; }
   Runner& runner() { return *runner_; }
 
-  // For requests of this engine, one at a time. Other requests find its pages taken.
+  // For requests of this generator, one at a time. Other requests find its pages taken.
   Conversation conversation() { return Conversation(pages_); }
 
   // Fails as generate() would on a prompt, before anything is computed.

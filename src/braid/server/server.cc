@@ -6,14 +6,10 @@
 #include <optional>
 #include <thread>
 
-#include "braid/base/math.h"
-#include "braid/engine/requests/kv_room.h"
-#include "braid/engine/sampling_defaults.h"
+#include "braid/engine/engine.h"
 
 namespace braid::server {
 namespace {
-
-constexpr int64_t kPageSize = 64;
 
 std::string now_text() {
   const auto now = std::chrono::system_clock::now();
@@ -48,82 +44,54 @@ struct Server::Impl {
             })) {}
   ~Impl() {
     http.reset();     // no exchange asks for anything any more
-    service.reset();  // before the loop that it names
+    service.reset();  // before the engine that it names
   }
 
   void load();
   // OpenAI's defaults, unless the model's file recommends others.
-  SamplingParams defaults_of(const ModelFile& file) const;
+  SamplingParams defaults_of(const Engine& model) const;
   void log(const Exchange& exchange, int status, double seconds);
 
   ServerConfig config;
   const Say say;
   Router router;
   std::unique_ptr<HttpServer> http;
-  std::optional<LoadedModel> loaded;
-  std::unique_ptr<Runner> runner;
   std::optional<Metrics> metrics;
-  std::unique_ptr<RequestLoop> loop;
+  std::unique_ptr<Engine> engine;
   std::optional<Service> service;
   std::mutex log_mutex;
 };
 
-SamplingParams Server::Impl::defaults_of(const ModelFile& file) const {
+SamplingParams Server::Impl::defaults_of(const Engine& model) const {
   if (config.defaults) return *config.defaults;
-  SamplingParams defaults = default_sampling(file, false);
+  SamplingParams defaults = model.default_sampling(false);
   if (defaults.temperature == 0) defaults.temperature = 1;
   return defaults;
 }
 
 void Server::Impl::load() {
-  if (config.engine.sp) {
-    fail(ErrorCode::kUnsupported, "the server does not divide prompts over ranks: leave --sp out");
-  }
-  loaded.emplace(config.model);
-  const Model& model = loaded->model;
-  EngineConfig engine = complete(config.engine, model);
-  CacheShape cache = cache_shape(engine, model);
-  const bool named = config.engine.max_context > 0;
-  const int64_t token_bytes = kv_token_bytes(model.config(), cache.kv_dtype);
-  const int64_t all = config.scheduler.max_running * engine.max_context;
-  int64_t bytes = config.kv_bytes;
-  if (bytes == 0 && engine.device.cuda) bytes = token_bytes * gpu_tokens(engine, model, all);
-  const KvRoom room = kv_room({.bytes_free = available_memory(),
-                               .bytes_wanted = bytes,
-                               .token_bytes = token_bytes,
-                               .page_size = kPageSize,
-                               .context = engine.max_context,
-                               .context_named = named,
-                               .sequences = config.scheduler.max_running});
-  cache.pages = room.pages;
-  cache.page_size = kPageSize;
-  cache.pages_per_sequence = ceil_div(room.context, kPageSize);
-  SchedulerConfig limits = config.scheduler;
-  limits.pages = room.pages;
-  limits.page_size = kPageSize;
-  limits.max_context = room.context;
-  runner = std::make_unique<Runner>(model, runner_config(engine, cache));
-  loop = std::make_unique<RequestLoop>(*runner, loaded->tokenizer, model.config().V, cache.kv_dtype,
-                                       limits);
+  engine = std::make_unique<Engine>(
+      config.model, config.engine,
+      RequestLimits{.scheduler = config.scheduler, .kv_bytes = config.kv_bytes});
+  const SchedulerConfig& limits = engine->limits();
   const std::string name = config.name.empty() ? name_of(config.model) : config.name;
   metrics.emplace(config.metrics_prefix, name);
-  service.emplace(Service{
-      .loaded = *loaded,
-      .loop = *loop,
-      .chat = chat_template_source(model.file()) ? std::make_unique<ChatPrompt>(*loaded) : nullptr,
-      .name = name,
-      .max_context = room.context,
-      .defaults = defaults_of(model.file()),
-      .metrics = *metrics,
-      .created = std::chrono::duration_cast<std::chrono::seconds>(
-                     std::chrono::system_clock::now().time_since_epoch())
-                     .count()});
+  service.emplace(Service{.loaded = engine->loaded(),
+                          .loop = engine->requests(),
+                          .chat = engine->chat(),
+                          .name = name,
+                          .max_context = engine->max_context(),
+                          .defaults = defaults_of(*engine),
+                          .metrics = *metrics,
+                          .created = std::chrono::duration_cast<std::chrono::seconds>(
+                                         std::chrono::system_clock::now().time_since_epoch())
+                                         .count()});
   say(fmt::format(
       "model {}: context {} tokens, KV cache {} pages of {} tokens ({:.1f} MiB), {} sequences at "
       "once, steps of {} tokens at most{}",
-      name, room.context, room.pages, kPageSize,
-      static_cast<double>(room.pages * kPageSize * token_bytes) / (1 << 20), limits.max_running,
-      limits.max_step_tokens, limits.prefix_cache ? "" : ", no prefix cache"));
+      name, limits.max_context, limits.pages, limits.page_size,
+      static_cast<double>(limits.pages * limits.page_size * engine->kv_token_bytes()) / (1 << 20),
+      limits.max_running, limits.max_step_tokens, limits.prefix_cache ? "" : ", no prefix cache"));
   const SamplingParams& d = service->defaults;
   say(
       fmt::format("sampling unless a request says otherwise: temperature {}, top_p {}, top_k {}, "
@@ -170,8 +138,8 @@ void Server::load() {
 
 bool Server::drain() {
   impl_->router.drain();
-  if (impl_->loop == nullptr) return true;
-  const bool ended = impl_->loop->drain(impl_->config.drain_seconds);
+  if (impl_->engine == nullptr) return true;
+  const bool ended = impl_->engine->drain(impl_->config.drain_seconds);
   // Answers that were made have to reach their clients.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   impl_->http->stop_accepting();
@@ -182,7 +150,7 @@ bool Server::drain() {
 }
 
 std::string Server::error() const {
-  return impl_->loop == nullptr ? "" : impl_->loop->stats().error;
+  return impl_->engine == nullptr ? "" : impl_->engine->stats().error;
 }
 
 }  // namespace braid::server

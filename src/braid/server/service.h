@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-
 #include "braid/engine/chat_prompt.h"
 #include "braid/engine/requests/request_loop.h"
 #include "braid/server/metrics.h"
@@ -12,10 +10,10 @@ namespace braid::server {
 struct Service {
   const LoadedModel& loaded;
   RequestLoop& loop;
-  std::unique_ptr<const ChatPrompt> chat;  // null where the model brings no chat template
-  std::string name;                        // of the model, as clients see it
-  int64_t max_context = 0;                 // tokens of one sequence
-  SamplingParams defaults;                 // of fields that a request leaves out
+  const ChatPrompt* chat = nullptr;  // null where the model brings no chat template
+  std::string name;                  // of the model, as clients see it
+  int64_t max_context = 0;           // tokens of one sequence
+  SamplingParams defaults;           // of fields that a request leaves out
   Metrics& metrics;
   int64_t created = 0;  // seconds of the Unix epoch, when the model was there
 

@@ -97,12 +97,13 @@ TEST_P(CudaModel, GreedyTokensOfTheLoop) {
   const int most = static_cast<int>(std::min<int64_t>(loaded.model.config().Hq, 3));
   for (int tp = 1; tp <= most && !cannot_run(tp); ++tp) {
     SCOPED_TRACE(fmt::format("tp {}", tp));
-    Engine engine(loaded.model, loaded.tokenizer, {.device = gpus_for(tp), .tp = tp, .threads = 1});
+    Generator generator(loaded.model, loaded.tokenizer,
+                        {.device = gpus_for(tp), .tp = tp, .threads = 1});
     for (const Case& c : golden.cases) {
       Request request{.prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true};
-      const Generation g = engine.generate(request);
+      const Generation g = generator.generate(request);
       ASSERT_EQ(g.ids.size(), c.greedy.size());
-      EXPECT_EQ(engine.generate(request).ids, g.ids);
+      EXPECT_EQ(generator.generate(request).ids, g.ids);
       for (size_t i = 0; i < c.greedy.size(); ++i) {
         if (c.gaps[i] < 2 * tolerance * std::abs(c.greedy_logits[i])) break;
         ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i;
@@ -199,15 +200,15 @@ TEST_F(CudaDemo, AThousandRunsGiveTheSameBits) {
 
 TEST_F(CudaDemo, SamplingOnTheGpuIsThatOfTheHost) {
   const std::vector<int32_t> prompt = load_demo_golden().cases[1].ids;
-  Engine engine(loaded_->model, loaded_->tokenizer,
-                {.device = {.cuda = true, .ids = {}}, .threads = 1});
-  Runner& runner = engine.runner();
+  Generator generator(loaded_->model, loaded_->tokenizer,
+                      {.device = {.cuda = true, .ids = {}}, .threads = 1});
+  Runner& runner = generator.runner();
   for (const SamplingParams& params :
        {SamplingParams{}, SamplingParams{.temperature = 0.8f, .top_k = 40, .seed = 3},
         SamplingParams{.temperature = 1, .top_p = 0.9f, .seed = 4, .logprobs = 3},
         SamplingParams{.temperature = 1.2f, .min_p = 0.05f, .repetition_penalty = 1.1f, .seed = 5},
         SamplingParams{.frequency_penalty = 0.5f, .presence_penalty = 0.3f}}) {
-    const Generation g = engine.generate(
+    const Generation g = generator.generate(
         {.prompt = prompt, .max_tokens = 40, .sampling = params, .ignore_eos = true});
     // The host's sampler on the logits of the same tokens.
     Sampler sampler(params);

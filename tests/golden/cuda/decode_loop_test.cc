@@ -241,15 +241,15 @@ TEST(CudaLoopErrors, OneSequenceAloneEndsByItsErrorToo) {
   const Folder folder("alone_poisoned");
   write_hf_folder(poisoned_by("llama2_mha", poison), folder.path());
   const LoadedModel loaded(folder.path().string());
-  Engine engine(loaded.model, loaded.tokenizer,
-                {.device = {.cuda = true, .ids = {}}, .threads = 1});
+  Generator generator(loaded.model, loaded.tokenizer,
+                      {.device = {.cuda = true, .ids = {}}, .threads = 1});
   std::vector<int32_t> bad = golden.cases[0].prompt;
   bad.push_back(poison);
   const Request good{.prompt = golden.cases[0].prompt, .max_tokens = 8, .ignore_eos = true};
-  const std::vector<int32_t> want = engine.generate(good).ids;
+  const std::vector<int32_t> want = generator.generate(good).ids;
   for (const float temperature : {0.0f, 0.8f}) {
     try {
-      engine.generate({.prompt = bad, .sampling = {.temperature = temperature}});
+      generator.generate({.prompt = bad, .sampling = {.temperature = temperature}});
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kMalformed);
@@ -257,7 +257,7 @@ TEST(CudaLoopErrors, OneSequenceAloneEndsByItsErrorToo) {
                       .starts_with(fmt::format("step 1, after {} tokens", bad.size())))
           << error.what();
     }
-    EXPECT_EQ(engine.generate(good).ids, want);
+    EXPECT_EQ(generator.generate(good).ids, want);
   }
 }
 

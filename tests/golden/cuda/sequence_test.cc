@@ -110,19 +110,19 @@ TEST_P(CudaSequence, LogitsAreThoseOfOneGpu) {
 TEST_P(CudaSequence, GreedyTokensAreThoseOfOneGpu) {
   for (const Division& d : kDivisions) {
     SCOPED_TRACE(to_string(d));
-    Engine engine(loaded_->model, loaded_->tokenizer,
-                  {.device = gpus_for(2),
-                   .tp = 2,
-                   .sp = SequenceParallel{d.mode, d.degrees},
-                   .threads = 1,
-                   .schedule = d.schedule,
-                   .links = {.machines = d.machines}});
+    Generator generator(loaded_->model, loaded_->tokenizer,
+                        {.device = gpus_for(2),
+                         .tp = 2,
+                         .sp = SequenceParallel{d.mode, d.degrees},
+                         .threads = 1,
+                         .schedule = d.schedule,
+                         .links = {.machines = d.machines}});
     for (const Case& c : golden_.cases) {
       const Request request{
           .prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true};
-      const Generation g = engine.generate(request);
+      const Generation g = generator.generate(request);
       ASSERT_EQ(g.ids.size(), c.greedy.size());
-      EXPECT_EQ(engine.generate(request).ids, g.ids);
+      EXPECT_EQ(generator.generate(request).ids, g.ids);
       for (size_t i = 0; i < c.greedy.size(); ++i) {
         if (c.gaps[i] < 2 * tolerance_ * std::abs(c.greedy_logits[i])) break;
         ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i << " after " << c.prompt.size();

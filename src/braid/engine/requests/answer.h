@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,9 +26,16 @@ struct AnswerRequest {
   bool ignore_eos = false;
   bool skip_special = true;  // special tokens have no text
   int prompt_logprobs = -1;  // alternatives to report with each prompt token; -1: none
-  TokenMask mask;            // which tokens may come next; empty: all
-  std::string key;           // whose request it is: keys share the steps evenly
-  std::string salt;          // requests of different salts share no cached keys
+  bool list_tokens = false;  // pieces list their tokens, also without log-probabilities
+  // Logits f32 [V] of each token of the prompt, in order, from the engine's thread; the span is
+  // valid during the call. Empty: none are wanted.
+  std::function<void(int64_t position, std::span<const float> logits)> on_logits;
+  TokenMask mask;    // which tokens may come next; empty: all
+  std::string key;   // whose request it is: keys share the steps evenly
+  std::string salt;  // requests of different salts share no cached keys
+
+  // Every token of the prompt is computed, and its logits are looked at.
+  bool scores_prompt() const { return prompt_logprobs >= 0 || on_logits; }
 };
 
 enum class AnswerReason {

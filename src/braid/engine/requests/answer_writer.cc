@@ -21,7 +21,7 @@ AnswerWriter::AnswerWriter(const AnswerRequest& request, const Tokenizer& tokeni
                            std::shared_ptr<AnswerSink> sink)
     : tokenizer_(tokenizer),
       sink_(std::move(sink)),
-      logprobs_(request.sampling.logprobs >= 0),
+      list_tokens_(request.list_tokens || request.sampling.logprobs >= 0),
       decoder_(tokenizer,
                {.skip_special = request.skip_special, .continuation = request.continuation}),
       text_(request.stop, request.include_stop) {}
@@ -38,7 +38,7 @@ void AnswerWriter::token(const SampledToken& token, AnswerEnd so_far) {
   // A head may be padded with rows that no token has: such an id has no text.
   const bool known = token.id < tokenizer_.vocab_size();
   const std::string text = text_.push(known ? decoder_.push(token.id) : "");
-  if (logprobs_) tokens_.push_back(token);
+  if (list_tokens_) tokens_.push_back(token);
   if (!text_.found()) {
     if (!text.empty()) give(text);
     if (closed()) {

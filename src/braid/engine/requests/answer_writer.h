@@ -31,10 +31,10 @@ class AnswerWriter {
 
   const Tokenizer& tokenizer_;
   const std::shared_ptr<AnswerSink> sink_;
-  const bool logprobs_;
+  const bool list_tokens_;
   StreamDecoder decoder_;
   StopText text_;
-  std::vector<SampledToken> tokens_;  // since the last piece, where log-probabilities are wanted
+  std::vector<SampledToken> tokens_;  // since the last piece, where they are wanted
   std::atomic<bool> closed_{false};
 };
 

@@ -175,7 +175,7 @@ void RequestLoop::Impl::start(std::shared_ptr<Active> request) {
                       .max_tokens = r.max_tokens > 0 ? r.max_tokens : config.max_context,
                       .key = r.key,
                       .salt = r.salt,
-                      .score_prompt = r.prompt_logprobs >= 0,
+                      .score_prompt = r.scores_prompt(),
                       .arrival = request->facts.times.arrival});
   } catch (const Error& error) {
     end(id, AnswerReason::error, error);
@@ -243,7 +243,7 @@ void RequestLoop::Impl::compute(const Step& step) {
   int64_t next = 0;  // row of the logits
   for (const StepRow& row : step.rows) {
     Active& request = *active.at(row.id);
-    if (request.request.prompt_logprobs >= 0 && request.facts.times.first_token == 0) {
+    if (request.request.scores_prompt() && request.facts.times.first_token == 0) {
       score_prompt(request, row, logits, next);
     }
     next += row.scored;
@@ -276,9 +276,10 @@ void RequestLoop::Impl::score_prompt(Active& request, const StepRow& row, const 
   if (row.begin == 0) request.prompt.clear();  // it was preempted, and begins again
   for (int64_t i = 0; i < row.scored; ++i) {
     const int64_t next = row.end - row.scored + i + 1;
-    if (next >= std::ssize(prompt)) break;
     const std::span<const float> values(logits.row_as<float>(first + i),
                                         static_cast<size_t>(logits.cols()));
+    if (request.request.on_logits) request.request.on_logits(next - 1, values);
+    if (next >= std::ssize(prompt) || request.request.prompt_logprobs < 0) continue;
     request.prompt.push_back(log_probability(values, prompt[static_cast<size_t>(next)],
                                              request.request.prompt_logprobs));
   }

@@ -6,7 +6,7 @@
 #include "braid/backend/cuda/handles.h"
 #include "braid/backend/cuda/kernel_table.h"
 
-namespace braid::app {
+namespace braid::attention_modes {
 
 // Marks the begin and the end of what a kernel puts into its stream; in a graph as nodes of their
 // own, so that the newest replay's times can be asked for.
@@ -38,4 +38,4 @@ class Probe {
   const cuda::OwnedEvent begin_ = cuda::make_event(true), end_ = cuda::make_event(true);
 };
 
-}  // namespace braid::app
+}  // namespace braid::attention_modes

@@ -1,4 +1,4 @@
-#include "braid/attention_links.h"
+#include "braid/engine/attention/cuda/attention_links.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include "braid/fabric/host_barrier.h"
 #include "braid/fabric/peer/copy_block.h"
 
-namespace braid::app {
+namespace braid::attention_modes {
 
 namespace {
 
@@ -90,4 +90,4 @@ LinkSpeed measure_links(fabric::PeerFabric& fabric, const Topology& topology, in
   return speeds;
 }
 
-}  // namespace braid::app
+}  // namespace braid::attention_modes

@@ -1,4 +1,4 @@
-#include "braid/attention_modes.h"
+#include "braid/engine/attention/attention_modes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
 
-namespace braid::app {
+namespace braid::attention_modes {
 namespace {
 
 SequenceAttention attention_of(const AttentionBench& o, int P, DType dtype) {
@@ -195,4 +195,4 @@ ModeReport measure(const AttentionBench& o, SpMode mode, Topology topology) {
   return report;
 }
 
-}  // namespace braid::app
+}  // namespace braid::attention_modes

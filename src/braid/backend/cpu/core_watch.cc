@@ -1,11 +1,11 @@
-#include "braid/core_watch.h"
+#include "braid/backend/cpu/core_watch.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
 
 #include "braid/backend/cpu/thread_pool.h"
 
-namespace braid::app {
+namespace braid::cpu {
 namespace {
 
 constexpr double kEnough = 0.6;
@@ -26,7 +26,7 @@ CoreWatch::CoreWatch() : cpu_seconds_(cpu_seconds()) {}
 
 std::string CoreWatch::complaint(int threads) const {
   const double wall = std::chrono::duration<double>(Clock::now() - start_).count();
-  if (wall < kLongEnough || threads > cpu::usable_cores()) return {};
+  if (wall < kLongEnough || threads > usable_cores()) return {};
   const double share = (cpu_seconds() - cpu_seconds_) / (wall * threads);
   if (share >= kEnough) return {};
   return fmt::format(
@@ -35,4 +35,4 @@ std::string CoreWatch::complaint(int threads) const {
       threads, threads == 1 ? "" : "s", 100 * share, threads == 1 ? "its core" : "theirs");
 }
 
-}  // namespace braid::app
+}  // namespace braid::cpu

@@ -3,12 +3,12 @@
 #include <memory>
 #include <vector>
 
-#include "braid/attention_modes.h"
 #include "braid/backend/cuda/memory.h"
+#include "braid/engine/attention/attention_modes.h"
 #include "braid/kernels/cuda/attention/launch.h"
 
 // What one GPU makes of the same attention by itself, to compare with.
-namespace braid::app {
+namespace braid::attention_modes {
 
 enum Tensor : uint64_t { kQ = 1, kK, kV, kJointQ, kJointK, kJointV };
 
@@ -47,4 +47,4 @@ Samples samples_of(const SequenceAttention& attention, int rank, const TensorVie
 Samples one_gpu(const SequenceAttention& attention, int device);
 double largest_difference(const Samples& got, const Samples& want, int64_t width);
 
-}  // namespace braid::app
+}  // namespace braid::attention_modes

@@ -4,10 +4,10 @@
 #include <array>
 #include <memory>
 
-#include "braid/attention_modes.h"
+#include "braid/engine/attention/attention_modes.h"
 #include "braid/schedule/profile.h"
 
-namespace braid::app {
+namespace braid::attention_modes {
 
 // Bytes/s each way between two ranks, both ways at once, by LinkClass; 0 where the topology has no
 // such link.
@@ -41,4 +41,4 @@ class CudaModes {
 // GPUs.
 std::unique_ptr<CudaModes> make_cuda_modes(const AttentionBench& bench, const Topology& topology);
 
-}  // namespace braid::app
+}  // namespace braid::attention_modes

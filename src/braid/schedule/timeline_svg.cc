@@ -1,4 +1,4 @@
-#include "braid/timeline_svg.h"
+#include "braid/schedule/timeline_svg.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-namespace braid::app {
+namespace braid {
 namespace {
 
 constexpr double kLabel = 130, kWidth = 1200, kLane = 16, kTitle = 28;
@@ -53,12 +53,12 @@ bool alike(const RankTimes& a, const RankTimes& b) {
   return true;
 }
 
-struct Span {
+struct Extent {
   double begin = INFINITY, end = 0;
 };
 
-Span span_of(const Timeline& timeline) {
-  Span span;
+Extent extent_of(const Timeline& timeline) {
+  Extent span;
   for (const RankTimes& rank : timeline.ranks) {
     for (const LaunchTime& t : rank.times) {
       span.begin = std::min(span.begin, t.begin);
@@ -73,13 +73,13 @@ Span span_of(const Timeline& timeline) {
 std::string timeline_svg(std::span<const Timeline> timelines) {
   double longest = 1e-9, y = kLane;
   for (const Timeline& timeline : timelines) {
-    const Span span = span_of(timeline);
+    const Extent span = extent_of(timeline);
     longest = std::max(longest, span.end - span.begin);
   }
   std::string body;
   for (const Timeline& timeline : timelines) {
     y += kTitle;
-    const Span span = span_of(timeline);
+    const Extent span = extent_of(timeline);
     body += fmt::format("<text x=\"4\" y=\"{}\" font-weight=\"bold\">{}, {:.3f} ms</text>\n", y - 8,
                         timeline.title, (span.end - span.begin) * 1e3);
     for (size_t r = 0, next = 0; r < timeline.ranks.size(); r = next) {
@@ -126,4 +126,4 @@ std::string timeline_svg(std::span<const Timeline> timelines) {
          legend() + body + "</svg>\n";
 }
 
-}  // namespace braid::app
+}  // namespace braid

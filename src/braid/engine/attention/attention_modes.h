@@ -11,7 +11,7 @@
 #include "braid/schedule/profile.h"
 #include "braid/schedule/schedule.h"
 
-namespace braid::app {
+namespace braid::attention_modes {
 
 // What `braid bench attention` runs.
 struct AttentionBench {
@@ -82,4 +82,4 @@ ModeReport predict(const AttentionBench& bench, SpMode mode, const Topology& top
 // On CPU ranks of this process; machines and the links between them are emulated.
 ModeReport measure(const AttentionBench& bench, SpMode mode, Topology topology);
 
-}  // namespace braid::app
+}  // namespace braid::attention_modes

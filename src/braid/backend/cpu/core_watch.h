@@ -3,7 +3,7 @@
 #include <chrono>
 #include <string>
 
-namespace braid::app {
+namespace braid::cpu {
 
 // How much of the cores that it wanted a piece of work on the CPU got.
 class CoreWatch {
@@ -20,4 +20,4 @@ class CoreWatch {
   double cpu_seconds_ = 0;  // of this process before
 };
 
-}  // namespace braid::app
+}  // namespace braid::cpu

@@ -1,24 +1,24 @@
-#include "braid/attention_cuda.h"
+#include "braid/engine/attention/attention_cuda.h"
 
 #include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <span>
 
-#include "braid/attention_links.h"
-#include "braid/attention_one_gpu.h"
-#include "braid/attention_probe.h"
 #include "braid/backend/cuda/cuda_replay.h"
 #include "braid/backend/cuda/sm_partition.h"
 #include "braid/backend/cuda/stage_words.h"
 #include "braid/backend/device_spec.h"
+#include "braid/engine/attention/cuda/attention_links.h"
+#include "braid/engine/attention/cuda/attention_one_gpu.h"
+#include "braid/engine/attention/cuda/attention_probe.h"
 #include "braid/fabric/host_barrier.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/ops/segment_attention.h"
 #include "braid/runtime/executor.h"
 
-namespace braid::app {
+namespace braid::attention_modes {
 namespace {
 
 // A backend whose executors have no host memory for inputs and outputs: they stay on the GPU.
@@ -369,4 +369,4 @@ std::unique_ptr<CudaModes> make_cuda_modes(const AttentionBench& bench, const To
   return std::make_unique<Modes>(bench, topology);
 }
 
-}  // namespace braid::app
+}  // namespace braid::attention_modes

@@ -1,4 +1,4 @@
-#include "braid/attention_one_gpu.h"
+#include "braid/engine/attention/cuda/attention_one_gpu.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "braid/ops/segment_attention.h"
 #include "braid/tensor/half.h"
 
-namespace braid::app {
+namespace braid::attention_modes {
 
 void fill_rows(std::byte* out, Tensor tensor, int64_t b, int64_t position, int64_t rows,
                int64_t step, int64_t width, cudaStream_t stream) {
@@ -173,4 +173,4 @@ double largest_difference(const Samples& got, const Samples& want, int64_t width
   return worst;
 }
 
-}  // namespace braid::app
+}  // namespace braid::attention_modes

@@ -1,0 +1,148 @@
+#include "braid/engine/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <deque>
+
+#include "braid/base/math.h"
+#include "braid/engine/requests/kv_room.h"
+#include "braid/engine/sampling_defaults.h"
+#include "braid/io/model_lookup.h"
+
+namespace braid {
+
+std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
+  const ModelStores stores = model_stores([](const char* name) { return std::getenv(name); });
+  const std::string path = find_model(options.model, stores);
+  return std::make_unique<Engine>(path, choose_parallel(options.parallel).engine, options.limits);
+}
+
+Engine::Engine(const std::string& path, const EngineConfig& config, const RequestLimits& limits)
+    : limits_(limits.scheduler) {
+  if (config.sp) {
+    fail(ErrorCode::kUnsupported,
+         "an engine of many requests does not divide a prompt over ranks: leave --sp out");
+  }
+  loaded_ = std::make_unique<LoadedModel>(path);
+  const Model& model = loaded_->model;
+  if (chat_template_source(model.file())) chat_ = std::make_unique<ChatPrompt>(*loaded_);
+  config_ = complete(config, model);
+  CacheShape cache = cache_shape(config_, model);
+  const int64_t token_bytes = kv_token_bytes();
+  int64_t bytes = limits.kv_bytes;
+  if (bytes == 0 && config_.device.cuda) {
+    bytes = token_bytes * gpu_tokens(config_, model, limits_.max_running * config_.max_context);
+  }
+  const KvRoom room = kv_room({.bytes_free = available_memory(),
+                               .bytes_wanted = bytes,
+                               .token_bytes = token_bytes,
+                               .page_size = cache.page_size,
+                               .context = config_.max_context,
+                               .context_named = config.max_context > 0,
+                               .sequences = limits_.max_running});
+  cache.pages = room.pages;
+  cache.pages_per_sequence = ceil_div(room.context, cache.page_size);
+  limits_.pages = room.pages;
+  limits_.page_size = cache.page_size;
+  limits_.max_context = room.context;
+  runner_ = std::make_unique<Runner>(model, runner_config(config_, cache));
+  loop_ = std::make_unique<RequestLoop>(*runner_, loaded_->tokenizer, model.config().V,
+                                        cache.kv_dtype, limits_);
+}
+
+Engine::~Engine() = default;
+
+int64_t Engine::kv_token_bytes() const {
+  return braid::kv_token_bytes(model_config(), *config_.kv_dtype);
+}
+
+SamplingParams Engine::default_sampling(bool chat) const {
+  return braid::default_sampling(loaded_->model.file(), chat);
+}
+
+RequestId Engine::submit(AnswerRequest request, std::shared_ptr<AnswerSink> sink) {
+  return loop_->submit(std::move(request), std::move(sink));
+}
+
+void Engine::cancel(RequestId id) {
+  loop_->cancel(id);
+}
+
+bool Engine::drain(double seconds) {
+  return loop_->drain(seconds);
+}
+
+RequestStats Engine::stats() const {
+  return loop_->stats();
+}
+
+Answer Engine::generate(AnswerRequest request, const OnText& on_text) {
+  AnswerStream stream(*loop_, std::move(request));
+  if (!on_text) return stream.rest();
+  Answer answer;
+  while (std::optional<AnswerText> piece = stream.next()) {
+    answer.text += piece->text;
+    std::ranges::move(piece->tokens, std::back_inserter(answer.tokens));
+    if (!piece->text.empty() && !on_text(piece->text)) {
+      stream.cancel();
+      break;
+    }
+  }
+  Answer rest = stream.rest();  // of an answer that was cancelled: its end
+  answer.prompt = std::move(rest.prompt);
+  answer.end = std::move(rest.end);
+  return answer;
+}
+
+std::vector<Answer> Engine::generate_all(std::vector<AnswerRequest> requests) {
+  const auto most = static_cast<size_t>(std::max<int64_t>(1, limits_.max_waiting / 2));
+  std::vector<Answer> answers;
+  std::deque<std::unique_ptr<AnswerStream>> open;
+  const auto take_oldest = [&] {
+    answers.push_back(open.front()->rest());
+    open.pop_front();
+  };
+  for (size_t next = 0; next < requests.size();) {
+    if (open.size() >= most) take_oldest();
+    try {
+      open.push_back(std::make_unique<AnswerStream>(*loop_, requests[next]));
+      ++next;
+    } catch (const Error& error) {  // others fill the queue
+      if (error.code() != ErrorCode::kResource || open.empty()) throw;
+      take_oldest();
+    }
+  }
+  while (!open.empty()) take_oldest();
+  return answers;
+}
+
+std::vector<double> Engine::score(std::span<const int32_t> ids) {
+  if (ids.size() < 2) {
+    fail(ErrorCode::kInvalidArgument, "a score of {} ids, wanted at least 2", ids.size());
+  }
+  const Answer answer =
+      generate({.prompt = {ids.begin(), ids.end()}, .max_tokens = 1, .prompt_logprobs = 0});
+  std::vector<double> scores;
+  for (const SampledToken& token : answer.prompt) {
+    if (!std::isfinite(token.logprob)) {
+      const int64_t n = std::ssize(scores) + 1;
+      throw not_numbers(fmt::format("score of token {}", n + 1), n, *config_.kv_dtype);
+    }
+    scores.push_back(token.logprob);
+  }
+  return scores;
+}
+
+std::vector<float> Engine::logits(std::span<const int32_t> ids) {
+  const auto V = static_cast<size_t>(model_config().V);
+  std::vector<float> rows(ids.size() * V);
+  generate({.prompt = {ids.begin(), ids.end()},
+            .max_tokens = 1,
+            .on_logits = [&](int64_t position, std::span<const float> row) {
+              std::ranges::copy(row, rows.begin() + position * std::ssize(row));
+            }});
+  return rows;
+}
+
+}  // namespace braid

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string_view>
+
+#include "braid/base/error.h"
+
+namespace braid {
+
+// Fails with kInvalidArgument, naming the option and the limits, where its value is outside.
+inline void require_between(std::string_view option, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return;
+  fail(ErrorCode::kInvalidArgument, "{} is {}, wanted {} to {}", option, value, least, most);
+}
+
+inline constexpr int64_t kMostTokens = int64_t{1} << 24;  // of a step or a context
+
+}  // namespace braid

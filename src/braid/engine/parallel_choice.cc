@@ -1,0 +1,75 @@
+#include "braid/engine/parallel_choice.h"
+
+#include "braid/backend/cpu/thread_pool.h"
+#include "braid/engine/device_choice.h"
+#include "braid/engine/profile_choice.h"
+
+namespace braid {
+namespace {
+
+std::optional<DType> parse_kv_dtype(const std::string& text) {
+  if (text == "auto") return {};
+  const std::optional<DType> dtype = parse_dtype(text);
+  if (dtype && is_float(*dtype)) return dtype;
+  fail(ErrorCode::kInvalidArgument, "--kv-dtype '{}': wanted auto, f16, bf16 or f32", text);
+}
+
+void set_links(const ParallelRequest& request, fabric::LinkModel& links) {
+  require_link_gbps(request.link_gbps);
+  if (!(request.link_us >= 0 && request.link_us <= 1e6)) {
+    fail(ErrorCode::kInvalidArgument, "--link-us is {}, wanted 0 to 1e6", request.link_us);
+  }
+  if (request.link_us > 0 && request.link_gbps == 0) {
+    fail(ErrorCode::kInvalidArgument, "--link-us needs --link-gbps");
+  }
+  if (request.link_gbps == 0) return;
+  (links.machines > 1 ? links.cluster_link : links.machine_link) =
+      Link{1e9 * request.link_gbps, 1e-6 * request.link_us};
+}
+
+std::vector<std::string> remarks_on(const EngineConfig& engine, const std::string& auto_gpu,
+                                    const std::string& why_cpu) {
+  std::vector<std::string> lines;
+  const int threads = threads_of(engine), all = threads * engine.tp, cores = cpu::usable_cores();
+  if (!auto_gpu.empty()) lines.push_back("on cuda:0, " + auto_gpu);
+  if (!why_cpu.empty()) {
+    lines.push_back(fmt::format("on the CPU, {} thread{}: {}", all, all == 1 ? "" : "s", why_cpu));
+  }
+  if (!engine.device.cuda && all > cores && engine.threads > 0) {
+    lines.push_back(fmt::format("{} threads on {} core{} take turns: --threads {} is faster", all,
+                                cores, cores == 1 ? "" : "s", std::max(1, cores / engine.tp)));
+  }
+  return lines;
+}
+
+}  // namespace
+
+ParallelChoice choose_parallel(const ParallelRequest& request, const Notes& notes) {
+  ParallelChoice choice{.engine = request.engine};
+  EngineConfig& engine = choice.engine;
+  engine.kv_dtype = parse_kv_dtype(request.kv_dtype);
+  const GpuState gpus = request.device == "cpu" ? GpuState{} : gpu_state();
+  // What --sp counts its ranks by.
+  if (request.device != "auto") engine.device = choose_device(request.device, 1, gpus).device;
+  if (request.sequence) request.sequence->apply(engine, gpus.gpus);
+  const DeviceChoice device = choose_device(request.device, engine.tp, gpus);
+  engine.device = device.device;
+  if (request.sequence) request.sequence->choose_schedule(engine);
+  set_links(request, engine.links);
+  choose_profile(engine, notes);
+  const bool auto_gpu = request.device == "auto" && engine.device.cuda;
+  choice.remarks = remarks_on(engine, auto_gpu ? gpus.first : "", device.reason);
+  return choice;
+}
+
+int threads_of(const EngineConfig& engine) {
+  if (engine.threads > 0) return engine.threads;
+  return std::max(1, cpu::usable_cores() / std::max(1, engine.tp));
+}
+
+void require_link_gbps(double gbps) {
+  if (gbps == 0 || (gbps >= 1e-3 && gbps <= 1e6)) return;
+  fail(ErrorCode::kInvalidArgument, "--link-gbps is {}, wanted 0.001 to 1e6, or 0: as it is", gbps);
+}
+
+}  // namespace braid

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "braid/engine/generate.h"
+#include "braid/engine/sequence_request.h"
+
+namespace braid {
+
+// How a forward pass is spread over devices, ranks and time, as a user names it. Messages name the
+// options of the program.
+struct ParallelRequest {
+  std::string device = "auto";  // auto, cpu, cuda, cuda:0,1
+  EngineConfig engine;          // its device, kv_dtype, links and profile are chosen
+  std::string kv_dtype = "auto";
+  double link_gbps = 0;  // GB/s of links that are emulated; 0: the speed of memory
+  double link_us = 0;    // their latency
+  std::optional<SequenceRequest> sequence;
+};
+
+// Who hears of what takes long or is worth a line; both may be empty.
+struct Notes {
+  std::function<void(const std::string& line)> say;
+  // What is being done now; an empty text: it has ended.
+  std::function<void(const std::string& what)> progress;
+};
+
+struct ParallelChoice {
+  EngineConfig engine;
+  // Where it runs, where the user did not say, and what will be slow: lines for people.
+  std::vector<std::string> remarks;
+};
+
+// Chooses devices, the KV cache's dtype, links and profile. Measures this machine where a strategy
+// `auto` needs its profile and there is none yet: some ten seconds. Fails with kInvalidArgument,
+// naming the option, its value and the limits; as choose_device where a device cannot be had.
+ParallelChoice choose_parallel(const ParallelRequest& request, const Notes& notes = {});
+
+// Threads of each rank; `engine`'s tp may still be wrong.
+int threads_of(const EngineConfig& engine);
+
+// A link slower than that carries no layer in a day.
+void require_link_gbps(double gbps);
+
+}  // namespace braid

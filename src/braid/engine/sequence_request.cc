@@ -1,0 +1,50 @@
+#include "braid/engine/sequence_request.h"
+
+namespace braid {
+
+void SequenceRequest::apply(EngineConfig& engine, int gpus) const {
+  if (mode.empty()) {
+    if (machines.empty()) return;
+    const Topology topology = parse_topology(machines);
+    if (tp_named && engine.tp != topology.ranks()) {
+      fail(ErrorCode::kInvalidArgument, "--tp is {}, --machines {} are {}", engine.tp, machines,
+           topology.ranks());
+    }
+    engine.tp = topology.ranks();
+    engine.links.machines = topology.machines;
+    return;
+  }
+  if (tp_named) {
+    fail(ErrorCode::kInvalidArgument,
+         "--sp and --tp both say how ranks divide the work: wanted one of them");
+  }
+  SequenceParallel sp{.degrees = degrees};
+  Topology topology{.machines = 1, .devices = ranks.value_or(0)};
+  if (!machines.empty()) {
+    topology = parse_topology(machines);
+    if (ranks.value_or(0) != 0 && *ranks != topology.ranks()) {
+      fail(ErrorCode::kInvalidArgument, "--ranks is {}, --machines {} are {}", *ranks, machines,
+           topology.ranks());
+    }
+  } else if (!ranks) {
+    topology.devices =
+        engine.device.ids.empty() ? gpus : static_cast<int>(engine.device.ids.size());
+    if (topology.devices == 0) {
+      fail(ErrorCode::kInvalidArgument,
+           "--sp {} divides a prompt over ranks, and there is no GPU to be one: --ranks N says how "
+           "many, as threads of the CPU",
+           mode);
+    }
+  }
+  if (mode != "auto") sp.mode = parse_sp_mode(mode);
+  engine.sp = sp;
+  engine.tp = topology.ranks();
+  engine.links.machines = topology.machines;
+}
+
+void SequenceRequest::choose_schedule(EngineConfig& engine) const {
+  // GPUs move while they compute; on a CPU that takes threads, of which there may be none to spare.
+  if (engine.sp && engine.device.cuda && !schedule_named) engine.schedule = "sequence_parallel";
+}
+
+}  // namespace braid

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "braid/engine/generate.h"
+
+namespace braid {
+
+// Ranks that divide the tokens of a prompt, and on how many emulated machines ranks are, as a user
+// names both.
+struct SequenceRequest {
+  std::string mode;             // ring, ulysses, usp, tas, torus or auto; empty: none
+  std::optional<int> ranks;     // of `mode`; none: the GPUs of the device, or all of this machine's
+  std::string machines;         // MACHINESxDEVICES in place of tp or of ranks; empty: one machine
+  SpRequest degrees;            // those that are named
+  bool tp_named = false;        // the user gave tp
+  bool schedule_named = false;  // the user gave a schedule
+
+  // Writes what the request asks for into `engine`: sp, or of tensor parallelism the machines.
+  // `gpus` of this machine can be used. Fails with kInvalidArgument, naming the option, on options
+  // that do not go together.
+  void apply(EngineConfig& engine, int gpus) const;
+  // On GPUs sp chooses the schedule, where the user gave none.
+  void choose_schedule(EngineConfig& engine) const;
+};
+
+}  // namespace braid

@@ -1,0 +1,194 @@
+#include "braid/engine/step_plans.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "braid/backend/null/null_backend.h"
+#include "braid/base/math.h"
+#include "braid/engine/kv_dtype.h"
+#include "braid/engine/limits.h"
+#include "braid/engine/strategy_choice.h"
+#include "braid/model/model.h"
+#include "braid/model/model_shape.h"
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kPageSize = 64;
+
+void check(const StepRequest& r) {
+  if (r.model.empty() == r.config.empty()) {
+    fail(ErrorCode::kInvalidArgument, "wanted is one of -m and --config");
+  }
+  require_between("--tokens", r.tokens, 0, kMostTokens);
+  require_between("--decodes", r.decodes, 0, 4096);
+  require_between("--depth", r.depth, 0, kMostTokens);
+  require_between("--tp", r.tp, 1, 1024);
+  if (r.tokens + r.decodes == 0) {
+    fail(ErrorCode::kInvalidArgument, "nothing to plan: --tokens and --decodes are both 0");
+  }
+}
+
+Topology topology_of(const StepRequest& r) {
+  Topology topology{.machines = 1, .devices = r.tp};
+  if (!r.machines.empty()) topology = parse_topology(r.machines);
+  if (topology.ranks() != r.tp) {
+    fail(ErrorCode::kInvalidArgument, "--machines {} has {} devices, --tp is {}", r.machines,
+         topology.ranks(), r.tp);
+  }
+  return topology;
+}
+
+}  // namespace
+
+double SimulatedPlan::wire_bytes() const {
+  return std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);
+}
+
+// A forward pass as it would be planned on a device that is not there.
+struct StepPlans::Planning {
+  explicit Planning(const StepRequest& r)
+      : request((check(r), r)),
+        cache{.pages = ceil_div(r.depth + std::max<int64_t>(r.tokens, 1), kPageSize),
+              .page_size = kPageSize},
+        model(load_profile(r.profile), topology_of(r)) {
+    cache.pages_per_sequence = cache.pages;
+    if (!r.model.empty()) {
+      weights.emplace(r.model);
+    } else {
+      shape = read_model_shape(r.config);
+    }
+    cache.activations = model.profile().activations;
+    cache.kv_dtype = choose_kv_dtype({}, weights ? weights->default_kv_dtype() : shape.weight_dtype,
+                                     cache.activations == DType::bf16, false);
+    planner.emplace(
+        [this](const ForwardShape& s) { return weights ? weights->forward(s) : shape.forward(s); },
+        cache, std::vector<const KernelCatalog*>(static_cast<size_t>(r.tp), &backend.catalog()),
+        model.topology());
+  }
+
+  Batch batch(std::span<const int32_t> pages) const {
+    Batch batch(kPageSize);
+    const std::vector<int32_t> ids(static_cast<size_t>(std::max<int64_t>(request.tokens, 1)), 0);
+    for (int64_t i = 0; i < request.decodes; ++i) {
+      batch.add({ids.data(), 1}, request.depth, pages, 1);
+    }
+    if (request.tokens > 0) {
+      batch.add({ids.data(), static_cast<size_t>(request.tokens)}, request.depth, pages, 1);
+    }
+    return batch;
+  }
+
+  SimulatedPlan plan(std::shared_ptr<const OpScheduler> strategy, const Batch& batch) const {
+    SimulatedPlan made{.strategy = std::move(strategy)};
+    made.planned = planner->plan(*made.strategy, batch, made.cut, &model);
+    made.step = simulate(made.planned.programs(), made.planned.schedules, made.cut.works(), model);
+    return made;
+  }
+
+  const StepRequest request;
+  NullBackend backend;
+  CacheShape cache;
+  CostModel model;
+  std::optional<Model> weights;
+  ModelShape shape;
+  std::optional<ForwardPlanner> planner;
+};
+
+StepPlans::StepPlans(const StepRequest& request)
+    : planning_(std::make_unique<const Planning>(request)) {
+  const Planning& planning = *planning_;
+  const std::vector<int32_t> pages(static_cast<size_t>(planning.cache.pages));
+  const Batch batch = planning.batch(pages);
+  StrategyChoice::Strategies strategies;
+  for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
+  if (!request.own && request.schedule == "auto") {
+    StrategyChoice choice(*planning.planner, planning.model, strategies);
+    chosen_ = static_cast<size_t>(choice.choose(batch));
+    explanation_ = choice.explanations();
+  } else {
+    const auto named = request.own ? request.own : find_strategy(request.schedule);
+    auto at = strategies.end();
+    if (!request.own) {
+      at = std::ranges::find_if(strategies,
+                                [&](const auto& s) { return s->name() == named->name(); });
+    }
+    chosen_ = static_cast<size_t>(at - strategies.begin());
+    if (at == strategies.end()) strategies.push_back(named);
+  }
+  if (!request.compare) {
+    strategies = chosen_ == 0 ? StrategyChoice::Strategies{strategies[0]}
+                              : StrategyChoice::Strategies{strategies[0], strategies[chosen_]};
+    chosen_ = strategies.size() - 1;
+  }
+  for (auto& strategy : strategies) plans_.push_back(planning.plan(std::move(strategy), batch));
+  without_ = simulate_without_communication(sequential().planned.programs(),
+                                            sequential().planned.schedules,
+                                            sequential().cut.works(), planning.model)
+                 .seconds;
+}
+
+StepPlans::~StepPlans() = default;
+StepPlans::StepPlans(StepPlans&&) noexcept = default;
+
+CommunicationGain StepPlans::gain_of(const SimulatedPlan& plan) const {
+  return {
+      .sequential = sequential().step.seconds, .without = without_, .seconds = plan.step.seconds};
+}
+
+const Profile& StepPlans::profile() const {
+  return planning_->model.profile();
+}
+
+int StepPlans::ranks() const {
+  return planning_->model.topology().ranks();
+}
+
+Timeline StepPlans::timeline() const {
+  const SimulatedPlan& plan = chosen();
+  Timeline timeline{.title = fmt::format("simulated on {}", profile().name),
+                    .ranks = {},
+                    .works = {plan.cut.works().begin(), plan.cut.works().end()}};
+  for (size_t r = 0; r < plan.planned.schedules.size(); ++r) {
+    timeline.ranks.push_back(
+        {&plan.planned.fused[r], &plan.planned.schedules[r], plan.step.times[r]});
+  }
+  return timeline;
+}
+
+std::string StepPlans::listing() const {
+  return to_string(chosen().schedule(), chosen().planned.fused[0]);
+}
+
+nlohmann::ordered_json StepPlans::json() const {
+  const SimulatedPlan& plan = chosen();
+  const MemoryPlan& memory = plan.schedule().memory;
+  nlohmann::ordered_json report = {
+      {"strategy", plan.strategy->name()},
+      {"launches", plan.schedule().launches.size()},
+      {"micro_batches", plan.schedule().micro_batches.size()},
+      {"arena_bytes", memory.arena_bytes},
+      {"live_bytes", memory.live_bytes},
+      {"sequential_arena_bytes", sequential().schedule().memory.arena_bytes},
+      {"hash", fmt::format("{:016x}", hash_of(plan.schedule()))},
+      {"wire_bytes", std::llround(plan.wire_bytes())},
+      {"profile", profile().name},
+      {"simulated_ms", 1e3 * plan.step.seconds},
+      {"sequential_ms", 1e3 * sequential().step.seconds},
+      {"sequential_without_communication_ms", 1e3 * without_},
+      {"explanation", explanation_}};
+  if (const auto share = gain_of(plan).share()) report["communication_gain"] = *share;
+  nlohmann::ordered_json& rows = report["strategies"] = nlohmann::ordered_json::array();
+  for (const SimulatedPlan& p : plans_) {
+    rows.push_back({{"strategy", p.strategy->name()},
+                    {"micro_batches", p.schedule().micro_batches.size()},
+                    {"launches", p.schedule().launches.size()},
+                    {"simulated_ms", 1e3 * p.step.seconds}});
+    if (const auto share = gain_of(p).share()) rows.back()["communication_gain"] = *share;
+  }
+  return report;
+}
+
+}  // namespace braid

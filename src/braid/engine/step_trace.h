@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+
+#include "braid/engine/runner.h"
+#include "braid/schedule/trace.h"
+
+namespace braid {
+
+// A trace file of the steps of a runner (schedule/trace.h), for EngineConfig::on_step and on_loop.
+class StepTrace {
+ public:
+  // Fails with kResource where the file cannot be written.
+  explicit StepTrace(const std::string& path) : writer_(path) {}
+
+  // The runner's last step, on `ranks` ranks.
+  void add(const Runner& runner, int ranks);
+  // Steps that a device ran by itself, and the first rank's host beside them.
+  void add(const LoopStats& stats);
+  // Completes the file.
+  void finish() { writer_.finish(); }
+
+ private:
+  TraceWriter writer_;
+};
+
+// A runner's last step as it was measured.
+Timeline measured_timeline(const Runner& runner, int ranks);
+
+}  // namespace braid

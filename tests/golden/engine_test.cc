@@ -1,0 +1,142 @@
+// The facade against the road of one request at a time.
+#include "braid/braid.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "golden/support/forward.h"
+#include "golden/support/golden.h"
+#include "golden/support/random_model.h"
+
+namespace braid::golden {
+namespace {
+
+using testing::HasSubstr;
+
+class EngineTest : public testing::Test {
+ protected:
+  EngineTest() : folder_("engine") {
+    write_hf_folder(load_random_model("smollm2"), folder_.path());
+    config_.threads = 1;
+    config_.max_context = 256;
+    config_.kv_dtype = DType::f32;
+    limits_.scheduler.max_running = 4;
+    limits_.scheduler.max_step_tokens = 128;
+    engine_ = std::make_unique<Engine>(folder_.path().string(), config_, limits_);
+  }
+
+  Generator generator() const { return {engine_->loaded().model, engine_->tokenizer(), config_}; }
+  static std::vector<int32_t> ids_of(const Answer& answer) {
+    std::vector<int32_t> ids;
+    for (const SampledToken& token : answer.tokens) ids.push_back(token.id);
+    return ids;
+  }
+
+  Folder folder_;
+  EngineConfig config_;
+  RequestLimits limits_;
+  std::unique_ptr<Engine> engine_;
+  const std::vector<int32_t> prompt_ = {5, 9, 17, 4, 40, 3};
+};
+
+TEST_F(EngineTest, OpensByPathAndSaysWhatItChose) {
+  const auto opened = Engine::open({.model = folder_.path().string(),
+                                    .parallel = {.device = "cpu", .engine = config_},
+                                    .limits = limits_});
+  EXPECT_EQ(opened->max_context(), 256);
+  EXPECT_EQ(opened->config().threads, 1);
+  EXPECT_EQ(opened->limits().pages, 4 * 256 / 64);
+  ASSERT_NE(opened->chat(), nullptr);
+  EXPECT_FALSE(opened->chat()->encode({{"user", "a"}}).empty());
+  try {
+    Engine::open({.model = (folder_.path() / "nothing.gguf").string()});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  }
+}
+
+TEST_F(EngineTest, AnAnswerIsThatOfTheOtherRoad) {
+  Generator one = generator();
+  const Generation want = one.generate({.prompt = prompt_, .max_tokens = 20, .ignore_eos = true});
+  std::string streamed;
+  const Answer got = engine_->generate(
+      {.prompt = prompt_, .max_tokens = 20, .ignore_eos = true, .list_tokens = true},
+      [&](std::string_view text) {
+        streamed += text;
+        return true;
+      });
+  EXPECT_EQ(got.text, want.text);
+  EXPECT_EQ(streamed, want.text);
+  EXPECT_EQ(ids_of(got), want.ids);
+  EXPECT_EQ(got.end.reason, AnswerReason::length);
+}
+
+TEST_F(EngineTest, ManyRequestsWaitTheirTurn) {
+  limits_.scheduler.max_waiting = 3;  // fewer than there are requests
+  engine_ = std::make_unique<Engine>(folder_.path().string(), config_, limits_);
+  std::vector<AnswerRequest> requests;
+  for (int i = 0; i < 30; ++i) {
+    requests.push_back({.prompt = {5 + i, 9, 4}, .max_tokens = 5 + i % 3, .ignore_eos = true});
+  }
+  const std::vector<Answer> answers = engine_->generate_all(requests);
+  ASSERT_EQ(answers.size(), requests.size());
+  for (size_t i = 0; i < answers.size(); ++i) {
+    EXPECT_EQ(answers[i].text, engine_->generate(requests[i]).text) << i;
+    EXPECT_EQ(answers[i].end.answer_tokens, requests[i].max_tokens);
+  }
+}
+
+TEST_F(EngineTest, ACallerLeavesAnAnswer) {
+  int pieces = 0;
+  const Answer answer =
+      engine_->generate({.prompt = prompt_, .max_tokens = 200, .ignore_eos = true},
+                        [&](std::string_view) { return ++pieces < 2; });
+  EXPECT_EQ(pieces, 2);
+  EXPECT_EQ(answer.end.reason, AnswerReason::abort);
+  { AnswerStream left(engine_->requests(), {.prompt = prompt_, .max_tokens = 200}); }
+  EXPECT_TRUE(engine_->drain(60));
+  EXPECT_EQ(engine_->stats().scheduler.running, 0);
+}
+
+TEST_F(EngineTest, ScoresAndLogitsAreThoseOfTheOtherRoad) {
+  Generator one = generator();
+  const std::vector<double> want = one.score(prompt_, 1);
+  const std::vector<double> got = engine_->score(prompt_);
+  const std::vector<float> logits = engine_->logits(prompt_);
+  const auto V = static_cast<size_t>(engine_->model_config().V);
+  ASSERT_EQ(logits.size(), prompt_.size() * V);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    const std::span<const float> row(&logits[i * V], V);
+    EXPECT_NEAR(got[i], want[i], 1e-4);
+    EXPECT_NEAR(row[static_cast<size_t>(prompt_[i + 1])] - log_sum_exp(row), want[i], 1e-4);
+  }
+  const std::span<const float> last(&logits[(prompt_.size() - 1) * V], V);
+  const Generation next = one.generate({.prompt = prompt_, .max_tokens = 1, .ignore_eos = true});
+  EXPECT_EQ(std::ranges::max_element(last) - last.begin(), next.ids[0]);
+}
+
+TEST_F(EngineTest, WhatCannotBeDoneIsSaid) {
+  const auto fails = [](auto&& call, ErrorCode code, const char* text) {
+    try {
+      call();
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code);
+      EXPECT_THAT(error.what(), HasSubstr(text));
+    }
+  };
+  fails([&] { engine_->generate(AnswerRequest{}); }, ErrorCode::kInvalidArgument, "is empty");
+  fails([&] { engine_->generate({.prompt = {1 << 20}}); }, ErrorCode::kInvalidArgument,
+        "token id 1048576");
+  fails([&] { engine_->score(std::vector<int32_t>{3}); }, ErrorCode::kInvalidArgument,
+        "wanted at least 2");
+  EngineConfig sp = config_;
+  sp.sp.emplace();
+  fails([&] { Engine(folder_.path().string(), sp); }, ErrorCode::kUnsupported, "--sp");
+}
+
+}  // namespace
+}  // namespace braid::golden
