@@ -109,7 +109,7 @@ Timeline timeline_of(const PlannedForward& planned, const SimulatedStep& step, c
                     .ranks = {},
                     .works = {cut.works().begin(), cut.works().end()}};
   for (size_t r = 0; r < planned.schedules.size(); ++r) {
-    timeline.ranks.push_back({&planned.fused[r], &planned.schedules[r], step.times[r]});
+    timeline.ranks.push_back({&planned.programs[r], &planned.schedules[r], step.times[r]});
   }
   return timeline;
 }
@@ -124,7 +124,7 @@ struct SimulatedPlan {
   SimulatedPlan(std::shared_ptr<const OpScheduler> s, const Planning& planning, const Batch& batch)
       : strategy(std::move(s)),
         planned(planning.planner->plan(*strategy, batch, cut, &planning.model)),
-        step(simulate(planned.programs(), planned.schedules, cut.works(), planning.model)) {}
+        step(simulate(planned, cut.works(), planning.model)) {}
 
   const Schedule& schedule() const { return planned.schedules[0]; }
   double wire_bytes() const {  // of all ranks
@@ -197,8 +197,7 @@ SimulatedPlans simulate_strategies(const PlanOptions& o, const Planning& plannin
   for (const auto& strategy : strategies) all.plans.emplace_back(strategy, planning, batch);
   const SimulatedPlan& sequential = all.sequential();
   all.without =
-      simulate_without_communication(sequential.planned.programs(), sequential.planned.schedules,
-                                     sequential.cut.works(), planning.model)
+      simulate_without_communication(sequential.planned, sequential.cut.works(), planning.model)
           .seconds;
   return all;
 }
@@ -259,7 +258,8 @@ void plan(const PlanOptions& o) {
   std::vector<int32_t> pages(static_cast<size_t>(planning.cache.pages));
   const SimulatedPlans all = simulate_strategies(o, planning, make_batch(o, pages));
   const SimulatedPlan& plan = all.plan();
-  const std::string launches = o.launches ? to_string(plan.schedule(), plan.planned.fused[0]) : "";
+  const std::string launches =
+      o.launches ? to_string(plan.schedule(), plan.planned.programs[0]) : "";
   if (o.json) {
     nlohmann::ordered_json report = json_report(all, planning);
     if (o.launches) report["listing"] = launches;
