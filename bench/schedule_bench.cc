@@ -30,7 +30,7 @@ struct World {
     BoundForward bound{key, {}};
     for (size_t r = 0; r < planned.schedules.size(); ++r) {
       bound.executors.push_back(std::make_unique<Executor>(
-          std::move(planned.fused[r]), std::move(planned.schedules[r]), backend,
+          std::move(planned.programs[r]), std::move(planned.schedules[r]), backend,
           [](const Value& value) {
             return make_view(nullptr, value.type.dtype, value.type.shape);
           }));

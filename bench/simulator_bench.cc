@@ -72,15 +72,14 @@ void compare(const Model& model, const Profile& profile, const Options& o, Ratio
       launches.resize(times.size());
       for (size_t t = 0; t < times.size(); ++t) launches[t].push_back(times[t].seconds());
     }
-    std::vector<const Program*> programs;
-    std::vector<Schedule> schedules;
+    Plan plan;
     const std::span<const Work> works = runner.last_works();
     for (int r = 0; r < o.tp; ++r) {
       const Runner::Step step = runner.last_step(r);
-      programs.push_back(&step.executor->program());
-      schedules.push_back(step.executor->schedule());
+      plan.programs.push_back(step.executor->program());
+      plan.schedules.push_back(step.executor->schedule());
     }
-    const SimulatedStep step = simulate(programs, schedules, works, costs);
+    const SimulatedStep step = simulate(plan, works, costs);
     const double seconds = median(real);
     std::printf("  %-30s real %9.3f ms  simulated %9.3f ms  ratio %.3f\n", w.name, seconds * 1e3,
                 step.seconds * 1e3, step.seconds / seconds);
@@ -88,11 +87,11 @@ void compare(const Model& model, const Profile& profile, const Options& o, Ratio
     if (!o.kinds) continue;
     std::map<std::string, std::pair<double, double>> kinds;
     for (size_t t = 0; t < launches.size(); ++t) {
-      const Launch& launch = schedules[0].launches[t];
-      const Op& op = schedules[0].op(*programs[0], launch);
+      const Launch& launch = plan.schedules[0].launches[t];
+      const Op& op = plan.schedules[0].op(plan.programs[0], launch);
       auto& [measured, simulated] = kinds[fmt::format(
           "{} {}", op.def->kind,
-          op.inputs.size() > 1 ? to_string(programs[0]->value(op.inputs[1]).type) : "")];
+          op.inputs.size() > 1 ? to_string(plan.programs[0].value(op.inputs[1]).type) : "")];
       measured += median(launches[t]);
       simulated += step.times[0][t].seconds();
     }
@@ -129,12 +128,11 @@ void measure_speed() {
                        .kv_tokens = range.end});
     }
     const PlannedForward forward = planner.plan(*strategy, strategy->layout(info), key);
-    const std::vector<const Program*> programs = forward.programs();
     std::vector<double> samples;
     SimulatedStep step;
     for (int i = 0; i < 21; ++i) {
       const auto start = std::chrono::steady_clock::now();
-      step = simulate(programs, forward.schedules, works, model);
+      step = simulate(forward, works, model);
       samples.push_back(
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }

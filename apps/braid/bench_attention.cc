@@ -128,7 +128,7 @@ double predicted_seconds(const AttentionBench& o, const Topology& topology, cons
     profile.cluster_link.latency_seconds = cluster.latency_seconds;
   }
   const CostModel model(profile, topology);
-  return simulate(r.plan->pointers(), r.plan->schedules, r.plan->works(), model).seconds;
+  return simulate(*r.plan, r.plan->works(), model).seconds;
 }
 
 // "torus", "torus, as keys come".
@@ -157,8 +157,7 @@ std::string cuda_table(const AttentionBench& o, const Topology& topology, const 
       "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n";
   for (const auto& [mode, r] : reports) {
     const double predicted = predicted_seconds(o, topology, r, links);
-    const double bound = schedule_bound(r.plan->programs, r.plan->schedules, topology,
-                                        r.plan->works(), r.compute, links);
+    const double bound = schedule_bound(*r.plan, topology, r.plan->works(), r.compute, links);
     const double of_mode = mode_bound(r.plan->attention, r.plan->mesh, r.compute, links);
     out += fmt::format(
         "| {} | {} x {} x {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {} | {} | "

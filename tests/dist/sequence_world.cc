@@ -72,8 +72,7 @@ std::vector<float> own_rows(const TensorView& view, int64_t rows) {
 
 WorldResult run_world(const SequenceAttention& a, const SequenceMesh& mesh,
                       const WorldConfig& config) {
-  const std::vector<Program> programs =
-      attention_programs(a, mesh, {.takes = config.takes, .least_rows = 1});
+  Plan plan{attention_programs(a, mesh, {.takes = config.takes, .least_rows = 1}), {}};
   const auto P = static_cast<size_t>(mesh.ranks());
   WorldResult result;
   result.o.resize(P);
@@ -93,7 +92,7 @@ WorldResult run_world(const SequenceAttention& a, const SequenceMesh& mesh,
     cpu::CpuBackend backend;
   };
   std::vector<std::unique_ptr<Rank>> ranks;
-  std::vector<PlanRank> plan_ranks;
+  PlanRequest request{.catalogs = {}, .micro_batches = {}, .topology = mesh.topology, .price = {}};
   for (size_t r = 0; r < P; ++r) {
     ranks.push_back(std::make_unique<Rank>(config.threads, 64));
     fabric::Endpoint& endpoint = world.endpoint(static_cast<int>(r));
@@ -101,18 +100,18 @@ WorldResult run_world(const SequenceAttention& a, const SequenceMesh& mesh,
     cpu::add_cpu_kernels(ranks[r]->table);
     cpu::add_one_sided_kernels(ranks[r]->table, endpoint, *ranks[r]->comms);
     if (config.adjust) config.adjust(endpoint, ranks[r]->table);
-    plan_ranks.push_back({&programs[r], &ranks[r]->table});
+    request.catalogs.push_back(&ranks[r]->table);
   }
-  PlanRequest request{.micro_batches = {}, .topology = mesh.topology, .price = {}};
   for (int mb = 0; mb < config.micro_batches; ++mb) {
     request.micro_batches.push_back(
         {.capacity = {.sequence = even_part(a.batch, config.micro_batches, mb).size()}});
   }
-  result.schedules = plan(*find_strategy(config.strategy), plan_ranks, request);
+  plan_schedules(plan, *find_strategy(config.strategy), request);
+  result.schedules = plan.schedules;
   fabric::run_ranks(world, [&](fabric::Endpoint& endpoint) {
     const auto r = static_cast<size_t>(endpoint.rank());
-    const int64_t arena = result.schedules[r].memory.arena_bytes;
-    Executor executor(programs[r], result.schedules[r], ranks[r]->backend, {},
+    const int64_t arena = plan.schedules[r].memory.arena_bytes;
+    Executor executor(plan.programs[r], plan.schedules[r], ranks[r]->backend, {},
                       std::make_unique<fabric::SymmetricMemory>(endpoint, arena, "arena"));
     std::vector<Extents> counts;
     for (const MicroBatch& mb : request.micro_batches) counts.push_back(mb.capacity);

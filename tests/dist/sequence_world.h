@@ -14,7 +14,7 @@
 #include "braid/kernels/cpu/register.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/runtime/executor.h"
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
 #include "dist/fabric_testing.h"
 #include "dist/sequence_inputs.h"

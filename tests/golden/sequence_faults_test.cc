@@ -46,8 +46,8 @@ class Ranks {
                                              .links = {.machines = mesh_.topology.machines},
                                              .deadline_ms = deadline_ms,
                                              .sequence = mesh_.mesh})),
-        planner_([&](const ForwardShape& s) { return loaded.model.forward(s); }, kCache, catalogs(),
-                 mesh_.topology, mesh_),
+        planner_([&](const ForwardShape& s) { return loaded.model.forward(s); }, kCache,
+                 world_->catalogs(mesh_.ranks()), mesh_.topology, mesh_),
         strategy_(find_strategy(d.schedule)),
         owners_(mesh_.ranks(), kPages * kPageSize) {
     for (int32_t i = 0; i < kTokens; ++i) ids_.push_back(i % 7);
@@ -60,9 +60,8 @@ class Ranks {
   // Rank `late` comes after the others, or not at all.
   void prompt(int late, std::optional<milliseconds> by) {
     const ContextKey key = key_for_tokens(step_->q(), step_->kv(), 1);
-    const auto executors =
-        bind(planner_.plan_tokens(*strategy_, step_->q(), step_->kv(), key.micro_batches[0]),
-             [&](Executor& executor, int rank) { step_->write(executor, rank); });
+    const auto executors = bind(
+        planner_.plan_tokens(*strategy_, step_->q(), step_->kv(), key.micro_batches[0]), *step_);
     run(executors, late, by, [&](int rank) {
       return Extents{.token = kTokens, .sequence = 1, .row = 1, .shard = step_->q().rows(rank)};
     });
@@ -73,9 +72,7 @@ class Ranks {
   void gather(int late, std::optional<milliseconds> by) {
     const KvGather gather(slots_of(pages_, kPageSize, kTokens), owners_);
     ASSERT_FALSE(gather.empty());
-    const auto executors =
-        bind(planner_.plan_gather(*strategy_, gather.kv()),
-             [&](Executor& executor, int rank) { gather.write(executor, rank); });
+    const auto executors = bind(planner_.plan_gather(*strategy_, gather.kv()), gather);
     run(executors, late, by, [](int) { return Extents{.sequence = 1}; });
   }
   const std::vector<float>& logits() const { return logits_; }
@@ -83,22 +80,9 @@ class Ranks {
  private:
   using Executors = std::vector<std::unique_ptr<Executor>>;
 
-  std::vector<const KernelCatalog*> catalogs() {
-    std::vector<const KernelCatalog*> result;
-    for (int r = 0; r < mesh_.ranks(); ++r) {
-      result.push_back(&world_->rank(r).backend().catalog());
-    }
-    return result;
-  }
-  template <class Write>
-  Executors bind(PlannedForward planned, Write&& write) {
-    Executors executors;
-    for (int r = 0; r < ranks(); ++r) {
-      const auto i = static_cast<size_t>(r);
-      executors.push_back(world_->rank(r).bind(planned.lowered[i], std::move(planned.fused[i]),
-                                               std::move(planned.schedules[i])));
-      write(*executors.back(), r);
-    }
+  Executors bind(PlannedForward planned, const StepInputs& inputs) {
+    Executors executors = world_->bind(std::move(planned));
+    for (int r = 0; r < ranks(); ++r) inputs.write(*executors[static_cast<size_t>(r)], r);
     return executors;
   }
   template <class Counts>

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "braid/ops/input_names.h"
+
 namespace braid {
 namespace {
 
@@ -67,13 +69,13 @@ void BatchCut::assign(const Batch& batch, const Ranges& ranges, std::string_view
 }
 
 void BatchCut::write(const Executor& executor) const {
-  write_input(executor, "token_ids", batch_->tokens());
-  write_input(executor, "positions", batch_->positions());
-  write_input(executor, "slots", batch_->slots());
-  write_input(executor, "q_start", q_start_);
-  write_input(executor, "kv_len", kv_len_);
-  write_input(executor, "rows", batch_->rows());
-  const TensorView table = executor.input("page_table");
+  write_input(executor, inputs::kTokenIds, batch_->tokens());
+  write_input(executor, inputs::kPositions, batch_->positions());
+  write_input(executor, inputs::kSlots, batch_->slots());
+  write_input(executor, inputs::kQStart, q_start_);
+  write_input(executor, inputs::kKvLen, kv_len_);
+  write_input(executor, inputs::kRows, batch_->rows());
+  const TensorView table = executor.input(inputs::kPageTable);
   for (size_t s = 0; s < sequence_.size(); ++s) {
     const std::span<const int32_t> pages = batch_->pages_of(sequence_[s]);
     BRAID_CHECK(std::ssize(pages) <= table.cols(), "{} pages in a table of {}", pages.size(),

@@ -2,15 +2,14 @@
 
 #include <vector>
 
-#include "braid/engine/batch.h"
-#include "braid/runtime/executor.h"
+#include "braid/engine/step_planner.h"
 
 namespace braid {
 
 // A batch divided into micro-batches, between sequences or inside one: what the host writes before
 // a step. A sequence that is cut is one sequence in each of its micro-batches; the later one sees
 // the keys of the earlier.
-class BatchCut {
+class BatchCut : public StepInputs {
  public:
   // `batch` outlives the cut. Fails with kInvalidArgument, naming `strategy`, unless the ranges are
   // adjacent, not empty, and cover the batch's tokens.
@@ -22,8 +21,9 @@ class BatchCut {
   // Its first sequence goes on where the micro-batch before ends.
   bool continues(size_t micro_batch) const { return continues_[micro_batch]; }
 
-  // Writes the inputs of an executor whose capacity is large enough.
+  // Writes the inputs of an executor whose capacity is large enough, alike on all ranks.
   void write(const Executor& executor) const;
+  void write(const Executor& executor, int /*rank*/) const override { write(executor); }
 
  private:
   const Batch* batch_ = nullptr;

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 
+#include "braid/engine/attention_stages.h"
+#include "braid/engine/batch_cut.h"
 #include "braid/ops/fusion.h"
 #include "braid/parallel/tensor_parallel.h"
+#include "braid/schedule/plan_schedules.h"
 
 namespace braid {
-
-std::vector<const Program*> PlannedForward::programs() const {
-  std::vector<const Program*> result;
-  for (const Program& program : fused) result.push_back(&program);
-  return result;
-}
 
 ForwardPlanner::ForwardPlanner(MakeForward model, const CacheShape& cache,
                                std::vector<const KernelCatalog*> catalogs, const Topology& topology,
@@ -74,27 +71,24 @@ PlannedForward ForwardPlanner::plan_lowered(const OpScheduler& strategy,
                                             const CostModel* model) const {
   PlannedForward forward;
   forward.lowered = std::move(lowered);
-  std::vector<PlanRank> plan_ranks;
   for (const RankProgram& rank : forward.lowered) {
-    const auto r = static_cast<size_t>(rank.rank);
-    forward.fused.push_back(fuse(fuse(rank.program, fusions()), catalogs_[r]->fusions()));
+    const KernelCatalog& catalog = *catalogs_[static_cast<size_t>(rank.rank)];
+    forward.programs.push_back(fuse(fuse(rank.program, fusions()), catalog.fusions()));
   }
-  for (size_t r = 0; r < forward.fused.size(); ++r) {
-    plan_ranks.push_back({&forward.fused[r], catalogs_[r]});
-  }
-  PlanRequest request{.micro_batches = {micro_batches.begin(), micro_batches.end()},
+  PlanRequest request{.catalogs = catalogs_,
+                      .micro_batches = {micro_batches.begin(), micro_batches.end()},
                       .topology = topology_,
                       .price = {}};
   if (model != nullptr) {
     request.price = [&](const Op& op, int mb) {
       const Extents& capacity = micro_batches[static_cast<size_t>(mb)].capacity;
-      return model->seconds(forward.fused[0], op,
+      return model->seconds(forward.programs[0], op,
                             {.extents = capacity,
                              .attended = attended_keys(0, capacity.token),
                              .kv_tokens = capacity.token});
     };
   }
-  forward.schedules = braid::plan(strategy, plan_ranks, request);
+  plan_schedules(forward, strategy, request);
   return forward;
 }
 
@@ -117,10 +111,18 @@ void ForwardCache::make_room() {
   }
 }
 
-std::vector<std::pair<ContextKey, const Executor*>> ForwardCache::keys() const {
-  std::vector<std::pair<ContextKey, const Executor*>> result;
-  for (const auto& plan : plans_) result.emplace_back(plan->key, plan->executors[0].get());
-  return result;
+std::vector<std::string> ForwardCache::explain() const {
+  std::vector<std::string> lines;
+  for (const auto& plan : plans_) {
+    const Executor& executor = *plan->executors[0];
+    const Schedule& schedule = executor.schedule();
+    lines.push_back(fmt::format("{}: {}, {} launches", to_string(plan->key), schedule.strategy,
+                                schedule.launches.size()));
+    for (const std::string& stage : attention_stages(executor.program(), schedule)) {
+      lines.push_back("  " + stage);
+    }
+  }
+  return lines;
 }
 
 }  // namespace braid

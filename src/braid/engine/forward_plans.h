@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "braid/engine/batch_cut.h"
 #include "braid/engine/context_key.h"
 #include "braid/model/family.h"
 #include "braid/parallel/lowering.h"
@@ -16,6 +15,9 @@
 
 namespace braid {
 
+class Batch;
+class BatchCut;
+
 // What the KV cache and the batch look like to every forward pass of a runner.
 struct CacheShape {
   int64_t pages = 0;
@@ -25,13 +27,9 @@ struct CacheShape {
   DType activations = DType::f32;  // f32 on a CPU, bf16 on a GPU
 };
 
-// Each rank's Program, lowered and fused, and its Schedule: planned, verified, not yet bound.
-struct PlannedForward {
-  std::vector<RankProgram> lowered;  // [ranks]
-  std::vector<Program> fused;        // [ranks]
-  std::vector<Schedule> schedules;   // [ranks]
-
-  std::vector<const Program*> programs() const;
+// A verified plan of a forward pass, whose Programs are lowered and fused. It is not yet bound.
+struct PlannedForward : Plan {
+  std::vector<RankProgram> lowered;  // [ranks] before fusion: where each weight lies
 };
 
 // The logical forward pass of a model for a capacity.
@@ -83,6 +81,7 @@ struct BoundForward {
   ContextKey key;
   std::vector<std::unique_ptr<Executor>> executors;  // [ranks that have a part]
 
+  int ranks() const { return static_cast<int>(executors.size()); }
   int64_t device_bytes() const;  // of a rank, the most: what graphs take
 };
 
@@ -113,8 +112,9 @@ class ForwardCache {
     return plans_.front();
   }
   const Counters& counters() const { return counters_; }
-  // The keys that are held, and the first rank's executor for each.
-  std::vector<std::pair<ContextKey, const Executor*>> keys() const;
+  // For each plan, the most recently used first: its sizes, strategy and launches, and the stages
+  // of attention that ranks divide.
+  std::vector<std::string> explain() const;
 
  private:
   void make_room();

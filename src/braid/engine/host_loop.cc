@@ -2,47 +2,36 @@
 
 namespace braid {
 
-HostLoop::HostLoop(Runner& runner, LoopRequest request, int64_t page_size, const TensorView& logits)
-    : runner_(runner),
-      request_(std::move(request)),
-      generated_(request_.sequences.size()),
-      tokens_(request_.sequences.size()),
-      batch_(page_size),
-      logits_(logits) {
-  for (const LoopSequence& sequence : request_.sequences) samplers_.emplace_back(sequence.sampling);
+HostLoop::HostLoop(Runner& runner, LoopRequest request, const TensorView& logits)
+    : TokenLoop(std::move(request)), runner_(runner), batch_(request_.page_size), logits_(logits) {
+  for (const LoopSlot& slot : slots_) samplers_.emplace_back(slot.sequence.sampling);
 }
 
 std::span<const SampledToken> HostLoop::next() {
-  const size_t n = request_.sequences.size();
-  if (!generated_[0].empty()) {
+  if (!first_) {
     batch_.clear();
-    for (size_t s = 0; s < n; ++s) {
-      const LoopSequence& sequence = request_.sequences[s];
-      const auto cached = std::ssize(sequence.prompt) + std::ssize(generated_[s]) - 1;
-      batch_.add({&generated_[s].back(), 1}, cached, sequence.hold(cached + 1), 1);
+    for (const LoopSlot& slot : slots_) {
+      const int64_t tokens = slot.tokens();
+      batch_.add({&slot.generated.back(), 1}, tokens - 1, slot.sequence.hold(tokens), 1);
     }
     logits_ = runner_.run(batch_);
   }
-  for (size_t s = 0; s < n; ++s) {
+  first_ = false;
+  for (size_t s = 0; s < slots_.size(); ++s) {
     if (!tokens_[s].error) tokens_[s] = sample(s);
-    generated_[s].push_back(tokens_[s].id);
   }
-  return tokens_;
+  return hand_out();
 }
 
 SampledToken HostLoop::sample(size_t s) {
-  const LoopSequence& sequence = request_.sequences[s];
+  const auto& [sequence, generated] = slots_[s];
   const std::span row(logits_.row_as<float>(static_cast<int64_t>(s)),
                       static_cast<size_t>(logits_.cols()));
-  if (!usable(row)) {
-    const auto done = std::ssize(generated_[s]);
-    return {.error = not_numbers(fmt::format("step {}", done + 1),
-                                 std::ssize(sequence.prompt) + done, request_.kv_dtype)};
-  }
+  if (!usable(row)) return {.error = not_numbers(slots_[s])};
   try {
     std::span<const uint32_t> allowed;
-    if (sequence.mask) allowed = sequence.mask(generated_[s]);
-    return samplers_[s].sample(row, sequence.prompt, generated_[s], allowed);
+    if (sequence.mask) allowed = sequence.mask(generated);
+    return samplers_[s].sample(row, sequence.prompt, generated, allowed);
   } catch (const Error& error) {
     return {.error = error};
   }

@@ -7,7 +7,8 @@
 
 #include "braid/engine/batch.h"
 #include "braid/engine/forward_plans.h"
-#include "braid/engine/sequence_ranks.h"
+#include "braid/engine/mesh_choice.h"
+#include "braid/engine/token_loop.h"
 #include "braid/engine/world.h"
 #include "braid/fabric/link.h"
 #include "braid/model/model.h"
@@ -72,7 +73,6 @@ class Runner {
   std::vector<std::string> explain() const;
 
   const ForwardPlanner& planner() const;
-  ForwardCache::Counters cache_counters() const;
 
  private:
   struct Impl;

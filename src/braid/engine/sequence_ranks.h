@@ -1,74 +1,52 @@
 #pragma once
 
-#include <functional>
 #include <optional>
 
-#include "braid/engine/forward_plans.h"
+#include "braid/engine/batch_cut.h"
 #include "braid/engine/sequence_step.h"
+#include "braid/engine/strategy_choice.h"
 #include "braid/engine/world.h"
 
 namespace braid {
 
-// How ranks divide the tokens of a sequence, each with whole weights.
-struct SequenceParallel {
-  std::optional<SpMode> mode;  // none: the one that a simulation finds fastest
-  SpRequest degrees;
-  int64_t tokens = 0;  // of the prompts that it is to be fastest for; 0: as many as the cache holds
-};
-
-// The mesh that this asks for over the ranks of a topology. Without a mode, a forward pass of
-// `model` over one prompt is planned for every mode and all degrees that are legal with those
-// pinned, and priced by `cost`, which is needed then; kernels take stages as `takes` says. Fails
-// with kInvalidArgument and the reason where none is legal.
-SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, int64_t q_heads,
-                         const CacheShape& cache, const Topology& topology,
-                         const OpScheduler& strategy, const ops::TakesStages& takes,
-                         const CostModel* cost);
-
-// The stages of the first attention that is divided over ranks, and what runs on which stream in
-// each: "layers.0.attn.ring1: side pull, compute segment_attention". None where there is none.
-std::vector<std::string> attention_stages(const Program& program, const Schedule& schedule);
-
-// What a job does with a batch where its ranks divide sequences. One sequence with a token for each
-// rank is computed by all; each keeps the keys of its own tokens. Whatever else there is, decoding
-// above all, has nothing to divide: rank 0 computes it alone, by the plans that a job of one rank
-// has, after it was given those keys of the sequences that it lacks.
-class SequenceRanks {
+// Ranks that divide the tokens of a sequence. One sequence with a token for each rank is computed
+// by all ranks, and each keeps the keys of its own tokens. Rank 0 computes all other batches alone,
+// by the plans that a job of one rank has: decoding above all has nothing to divide. Before such a
+// batch rank 0 is given the keys of the batch's sequences that it lacks.
+class SequenceRanks : public StepPlanner {
  public:
-  // Who runs a bound plan, and what the host writes before.
-  using Write = std::function<void(Executor& executor, int rank)>;
-  using Run = std::function<void(BoundForward& bound, const Write& write)>;
-
+  // Several strategies need `cost`. `world` outlives the planner.
   SequenceRanks(const MakeForward& model, const CacheShape& cache, const SequenceMesh& mesh,
-                std::vector<std::shared_ptr<const OpScheduler>> strategies, World& world,
-                const CostModel* cost);
+                StrategyChoice::Strategies strategies, World& world,
+                const std::optional<CostModel>& cost);
 
-  // The plan for a batch, bound, and its cut. Runs what rank 0 needs to be given before.
-  std::shared_ptr<BoundForward> prepare(const Batch& batch, ForwardCache& cache, BatchCut& cut,
-                                        const Run& run);
-  // Gives rank 0 the keys that a batch finds, as prepare() does where rank 0 computes it.
-  void gather(const Batch& batch, ForwardCache& cache, const Run& run);
-  // What the host writes before the prepared batch.
-  void write(const BatchCut& cut, Executor& executor, int rank) const;
-  // The prepared batch was computed.
-  void record(const Batch& batch);
-  // Rank 0 writes the keys of a sequence from position `from` on, into these pages.
-  void record_first(std::span<const int32_t> pages, int64_t from);
+  PlannedStep prepare_first(const Batch& batch) override;
+  PlannedStep prepare(const Batch& batch) override;
+  void record() override;
+  void record_loop(std::span<const int32_t> pages, int64_t from) override;
 
-  const ForwardPlanner& planner() const { return over_ranks_; }
+  const ForwardPlanner& forward_planner() const override { return over_ranks_; }
+  std::vector<std::string> explain() const override;
 
  private:
-  BoundForward bind(const ContextKey& key, PlannedForward planned, bool beside = false);
+  // Whether all ranks compute the batch together.
+  bool divided(const Batch& batch) const;
   PlannedForward plan_tokens(const ContextKey& key) const;
+  const CostModel* cost() const { return cost_ ? &*cost_ : nullptr; }
 
   const CacheShape shape_;
   const SequenceMesh mesh_;
-  const std::vector<std::shared_ptr<const OpScheduler>> strategies_;
+  const StrategyChoice::Strategies strategies_;
   World& world_;
-  const CostModel* const cost_;
+  const std::optional<CostModel> cost_;
   const ForwardPlanner over_ranks_, on_first_;
+  ForwardCache plans_;
   KvOwners owners_;
-  std::optional<SequenceStep> step_;  // where ranks compute the prepared batch together
+  // The step that was prepared last is one of these.
+  std::optional<KvGather> gather_;    // brings keys to rank 0
+  std::optional<SequenceStep> step_;  // all ranks
+  const Batch* alone_ = nullptr;      // rank 0
+  BatchCut cut_;
 };
 
 }  // namespace braid

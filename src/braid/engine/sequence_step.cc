@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "braid/ops/input_names.h"
+
 namespace braid {
 namespace {
 
@@ -57,18 +59,18 @@ void SequenceStep::write(const Executor& executor, int rank) const {
       });
     });
   };
-  own("token_ids", batch_.tokens());
-  own("positions", batch_.positions());
-  own("slots", batch_.slots());
+  own(inputs::kTokenIds, batch_.tokens());
+  own(inputs::kPositions, batch_.positions());
+  own(inputs::kSlots, batch_.slots());
   const int ranks = static_cast<int>(q_.ranks.size());
   const Range rows = even_part(q_.length(), ranks, rank);
-  fill(executor, "rows", [&](auto&& put) {
+  fill(executor, inputs::kRows, [&](auto&& put) {
     for (int32_t row : rows_) {
       const bool own = rows.begin <= row && row < rows.end;
       put(own ? row - static_cast<int32_t>(rows.begin) : -1);
     }
   });
-  fill(executor, "kv_slots", [&](auto&& put) {
+  fill(executor, inputs::kKvSlots, [&](auto&& put) {
     for_each_position(kv_, rank,
                       [&](int64_t position) { put(slots_[static_cast<size_t>(position)]); });
   });
@@ -86,8 +88,8 @@ void KvGather::write(const Executor& executor, int rank) const {
     for_each_position(kv_, of,
                       [&](int64_t position) { put(slots_[static_cast<size_t>(position)]); });
   };
-  fill(executor, "kv_slots", [&](auto&& put) { slots(rank, put); });
-  fill(executor, "to_slots", [&](auto&& put) {
+  fill(executor, inputs::kKvSlots, [&](auto&& put) { slots(rank, put); });
+  fill(executor, inputs::kToSlots, [&](auto&& put) {
     for (int of = 1; rank == 0 && of < static_cast<int>(kv_.ranks.size()); ++of) slots(of, put);
   });
 }

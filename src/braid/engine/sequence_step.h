@@ -2,16 +2,15 @@
 
 #include <vector>
 
-#include "braid/engine/batch.h"
 #include "braid/engine/kv_owners.h"
-#include "braid/runtime/executor.h"
+#include "braid/engine/step_planner.h"
 
 namespace braid {
 
 // One sequence's step whose tokens are divided over ranks: which rank computes which, and what the
 // host writes on each. New tokens are placed in zigzag, so that causal attention is balanced; keys
 // of earlier steps stay where they are.
-class SequenceStep {
+class SequenceStep : public StepInputs {
  public:
   // `batch` has one sequence, and outlives this.
   SequenceStep(const Batch& batch, int64_t page_size, const KvOwners& owners, int ranks);
@@ -20,7 +19,7 @@ class SequenceStep {
   const SequenceLayout& kv() const { return kv_; }
 
   // The inputs of a rank's executor.
-  void write(const Executor& executor, int rank) const;
+  void write(const Executor& executor, int rank) const override;
   // Says who has the keys when the step has run.
   void record(KvOwners& owners) const;
 
@@ -33,14 +32,14 @@ class SequenceStep {
 };
 
 // Brings to rank 0 what it lacks of a sequence's keys.
-class KvGather {
+class KvGather : public StepInputs {
  public:
   KvGather(std::vector<int32_t> slots, const KvOwners& owners)
       : slots_(std::move(slots)), kv_(owners.missing_on_first(slots_)) {}
 
   bool empty() const { return kv_.length() == 0; }
   const SequenceLayout& kv() const { return kv_; }
-  void write(const Executor& executor, int rank) const;
+  void write(const Executor& executor, int rank) const override;
   void record(KvOwners& owners) const;
 
  private:

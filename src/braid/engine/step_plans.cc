@@ -84,7 +84,7 @@ struct StepPlans::Planning {
   SimulatedPlan plan(std::shared_ptr<const OpScheduler> strategy, const Batch& batch) const {
     SimulatedPlan made{.strategy = std::move(strategy)};
     made.planned = planner->plan(*made.strategy, batch, made.cut, &model);
-    made.step = simulate(made.planned.programs(), made.planned.schedules, made.cut.works(), model);
+    made.step = simulate(made.planned, made.cut.works(), model);
     return made;
   }
 
@@ -124,10 +124,9 @@ StepPlans::StepPlans(const StepRequest& request)
     chosen_ = strategies.size() - 1;
   }
   for (auto& strategy : strategies) plans_.push_back(planning.plan(std::move(strategy), batch));
-  without_ = simulate_without_communication(sequential().planned.programs(),
-                                            sequential().planned.schedules,
-                                            sequential().cut.works(), planning.model)
-                 .seconds;
+  without_ =
+      simulate_without_communication(sequential().planned, sequential().cut.works(), planning.model)
+          .seconds;
 }
 
 StepPlans::~StepPlans() = default;
@@ -153,13 +152,13 @@ Timeline StepPlans::timeline() const {
                     .works = {plan.cut.works().begin(), plan.cut.works().end()}};
   for (size_t r = 0; r < plan.planned.schedules.size(); ++r) {
     timeline.ranks.push_back(
-        {&plan.planned.fused[r], &plan.planned.schedules[r], plan.step.times[r]});
+        {&plan.planned.programs[r], &plan.planned.schedules[r], plan.step.times[r]});
   }
   return timeline;
 }
 
 std::string StepPlans::listing() const {
-  return to_string(chosen().schedule(), chosen().planned.fused[0]);
+  return to_string(chosen().schedule(), chosen().planned.programs[0]);
 }
 
 nlohmann::ordered_json StepPlans::json() const {

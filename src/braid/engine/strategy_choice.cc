@@ -41,7 +41,7 @@ int StrategyChoice::choose(const Batch& batch) {
 double StrategyChoice::simulated_seconds(const OpScheduler& strategy, const Batch& batch) const {
   BatchCut cut;
   const PlannedForward planned = planner_.plan(strategy, batch, cut, &model_);
-  return simulate(planned.programs(), planned.schedules, cut.works(), model_).seconds;
+  return simulate(planned, cut.works(), model_).seconds;
 }
 
 }  // namespace braid

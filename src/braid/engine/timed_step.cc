@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
@@ -37,11 +37,12 @@ double median(std::vector<double> values) {
 TimedStep::TimedStep(Program program, const cpu::KernelTable& table, cpu::ThreadPool& pool,
                      std::span<std::byte> weights)
     : backend_(table, pool) {
-  const PlanRank rank = {&program, &table};
-  const Topology alone;
-  std::vector<Schedule> schedules =
-      plan(*sequential_strategy(), {&rank, 1},
-           {.micro_batches = {{program.capacity}}, .topology = alone, .price = {}});
+  Plan plan{{std::move(program)}, {}};
+  plan_schedules(plan, *sequential_strategy(),
+                 {.catalogs = {&table},
+                  .micro_batches = {{plan.programs[0].capacity}},
+                  .topology = {},
+                  .price = {}});
   size_t used = 0;
   const auto resolve = [&](const Value& value) {
     const int64_t bytes = packed_bytes(value.type);
@@ -60,8 +61,8 @@ TimedStep::TimedStep(Program program, const cpu::KernelTable& table, cpu::Thread
     used += static_cast<size_t>(bytes);
     return make_view(data, value.type.dtype, value.type.shape);
   };
-  executor_ =
-      std::make_unique<Executor>(std::move(program), std::move(schedules[0]), backend_, resolve);
+  executor_ = std::make_unique<Executor>(std::move(plan.programs[0]), std::move(plan.schedules[0]),
+                                         backend_, resolve);
 }
 
 std::vector<double> TimedStep::run(const Extents& counts, int runs,

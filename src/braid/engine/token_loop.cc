@@ -14,4 +14,19 @@ Error not_numbers(std::string_view place, int64_t tokens, DType kv_dtype) {
                       place, tokens, overflow)};
 }
 
+TokenLoop::TokenLoop(LoopRequest request)
+    : request_(std::move(request)),
+      slots_(request_.sequences.begin(), request_.sequences.end()),
+      tokens_(request_.sequences.size()) {}
+
+Error TokenLoop::not_numbers(const LoopSlot& slot) const {
+  return braid::not_numbers(fmt::format("step {}", slot.generated.size() + 1), slot.tokens(),
+                            request_.kv_dtype);
+}
+
+std::span<const SampledToken> TokenLoop::hand_out() {
+  for (size_t s = 0; s < slots_.size(); ++s) slots_[s].generated.push_back(tokens_[s].id);
+  return tokens_;
+}
+
 }  // namespace braid

@@ -22,12 +22,27 @@ struct LoopSequence {
   TokenMask mask;  // empty: all tokens may come
 };
 
+// A place in a loop, which one sequence holds: its row in the batch of each step, and all that the
+// loop keeps of the sequence. A sequence begins when its slot is made, and ends with the loop or by
+// an error of its own.
+struct LoopSlot {
+  explicit LoopSlot(const LoopSequence& s) : sequence(s) {}
+
+  LoopSequence sequence;
+  std::vector<int32_t> generated;  // tokens that were handed out
+
+  // Tokens of the prompt and of the answer so far.
+  int64_t tokens() const { return std::ssize(sequence.prompt) + std::ssize(generated); }
+};
+
 struct LoopRequest {
   std::vector<LoopSequence> sequences;  // at least one, in the order of the last step's batch
   int64_t limit = 0;                    // steps that may be asked for
   int mask_deadline_ms = 1000;          // from a step's logits to its masks, on a device
   bool trace = false;                   // keep when each step was put in and ran
-  DType kv_dtype = DType::f32;          // of the KV cache, for errors; the runner sets it
+  // Of the KV cache; the runner sets both.
+  DType kv_dtype = DType::f32;  // for errors
+  int64_t page_size = 0;
 };
 
 // The error (kMalformed) of a sequence whose logits after `tokens` tokens are not usable
@@ -53,17 +68,29 @@ struct LoopStats {
   std::vector<LoopStep> trace;  // all steps, where it was asked for
 };
 
-// Where the next tokens come from. Ends with the request that it was made for; a sequence that has
-// no more to say goes on until then, and its tokens are dropped. A sequence ends by an error of its
-// own, which all its later tokens carry, while the others go on: logits that are not numbers
-// (kMalformed), a mask that allows no token (kInvalidArgument), throws an Error, or comes too late
-// for a device (kDeadline).
+// Where the next tokens come from: steps over slots, one token of each slot's sequence a step. The
+// slots are made with the loop, one for each sequence of the request; a sequence that has no more
+// to say keeps its slot until the loop ends, and its tokens are dropped. A sequence ends by an
+// error of its own, which all its later tokens carry, while the others go on: logits that are not
+// numbers (kMalformed), a mask that allows no token (kInvalidArgument), throws an Error, or comes
+// too late for a device (kDeadline).
 class TokenLoop {
  public:
+  explicit TokenLoop(LoopRequest request);
   virtual ~TokenLoop() = default;
-  // One token of each sequence, or its error, valid until the next call; at most `limit` times.
+  // One token of each slot, or its error, valid until the next call; at most `limit` times.
   virtual std::span<const SampledToken> next() = 0;
   virtual LoopStats stats() const { return {}; }
+
+ protected:
+  // The error of a slot whose next logits are not usable.
+  Error not_numbers(const LoopSlot& slot) const;
+  // The tokens of this step go into the slots, and to the caller.
+  std::span<const SampledToken> hand_out();
+
+  const LoopRequest request_;
+  std::vector<LoopSlot> slots_;       // [S] of the request's sequences, in order
+  std::vector<SampledToken> tokens_;  // [S] of this step
 };
 
 }  // namespace braid

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
-#include <span>
+#include <string>
+#include <vector>
 
 #include "braid/backend/device_spec.h"
 #include "braid/engine/rank.h"
@@ -14,6 +14,10 @@
 #include "braid/parallel/mesh.h"
 
 namespace braid {
+
+struct BoundForward;
+struct PlannedForward;
+class StepPlanner;
 
 struct WorldConfig {
   int ranks = 1;
@@ -36,15 +40,18 @@ class World {
   // Ranks wait for each other on the device: every rank prepares a step before any runs it.
   virtual bool waits_on_device() const { return false; }
 
-  using Executors = std::span<const std::unique_ptr<Executor>>;  // [ranks that have a part]
-  // A loop that stays on the device, null where the host samples. `prompt` has made the logits of
-  // the prompts' last tokens; step() gives what computes one token of each sequence and has the
-  // inputs of these last ones.
-  virtual std::unique_ptr<TokenLoop> loop(LoopRequest& /*request*/, Executors /*prompt*/,
-                                          const std::function<Executors()>& /*step*/,
-                                          int64_t /*page_size*/) {
-    return nullptr;
-  }
+  // Whether tokens are sampled on the device: loop() then makes the loops, else HostLoop does.
+  virtual bool samples_on_device() const { return false; }
+  // A loop that stays on the device. `prompt` has made the logits of the prompts' last tokens;
+  // `step` computes one token of each sequence, and its inputs are those of these last tokens. Both
+  // and the planner, which is told of pages that the loop takes, outlive the loop.
+  virtual std::unique_ptr<TokenLoop> loop(LoopRequest request, const BoundForward& prompt,
+                                          const BoundForward& step, StepPlanner& planner);
+
+  // The kernels of the first `ranks` ranks.
+  std::vector<const KernelCatalog*> catalogs(int ranks);
+  // Binds a plan over the first of the ranks, all or fewer (Rank::bind): [ranks of the plan].
+  std::vector<std::unique_ptr<Executor>> bind(PlannedForward planned, bool beside = false);
 };
 
 // A whole weight in the host's memory, by the name that Programs call it.

@@ -1,5 +1,7 @@
 #include "braid/model/forward_inputs.h"
 
+#include "braid/ops/input_names.h"
+
 namespace braid {
 
 ForwardInputs forward_inputs(Builder& b, const ForwardShape& shape) {
@@ -8,13 +10,14 @@ ForwardInputs forward_inputs(Builder& b, const ForwardShape& shape) {
     return b.input(name, {DType::i32, of, axis});
   };
   ForwardInputs in;
-  in.token_ids = input("token_ids", {T}, BatchAxis::token);
-  in.positions = input("positions", {T}, BatchAxis::token);
-  in.meta.slots = input("slots", {T}, BatchAxis::token);
-  in.meta.q_start = input("q_start", {S + 1}, BatchAxis::sequence);
-  in.meta.kv_len = input("kv_len", {S}, BatchAxis::sequence);
-  in.meta.page_table = input("page_table", {S, shape.pages_per_sequence}, BatchAxis::sequence);
-  in.rows = input("rows", {shape.capacity.row}, BatchAxis::row);
+  in.token_ids = input(inputs::kTokenIds, {T}, BatchAxis::token);
+  in.positions = input(inputs::kPositions, {T}, BatchAxis::token);
+  in.meta.slots = input(inputs::kSlots, {T}, BatchAxis::token);
+  in.meta.q_start = input(inputs::kQStart, {S + 1}, BatchAxis::sequence);
+  in.meta.kv_len = input(inputs::kKvLen, {S}, BatchAxis::sequence);
+  in.meta.page_table =
+      input(inputs::kPageTable, {S, shape.pages_per_sequence}, BatchAxis::sequence);
+  in.rows = input(inputs::kRows, {shape.capacity.row}, BatchAxis::row);
   return in;
 }
 

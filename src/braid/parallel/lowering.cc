@@ -5,6 +5,7 @@
 #include "braid/ops/attention.h"
 #include "braid/ops/comm.h"
 #include "braid/ops/embedding.h"
+#include "braid/ops/input_names.h"
 #include "braid/ops/sequence.h"
 #include "braid/parallel/attention/lower_attention.h"
 
@@ -240,7 +241,7 @@ class Lowering {
     const SequenceAttention attention = sequence_attention(op);
     if (kv_slots_ == kNoValue) {
       const ValueType slots{DType::i32, {attention.kv.max_rows()}, BatchAxis::none};
-      kv_slots_ = add(ValueKind::input, "kv_slots", slots, {}, -1);
+      kv_slots_ = add(ValueKind::input, inputs::kKvSlots, slots, {}, -1);
     }
     std::vector<Builder> builders;
     for (RankProgram& rank : ranks_) builders.emplace_back(std::move(rank.program), op.scope);

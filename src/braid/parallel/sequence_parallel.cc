@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "braid/ops/attention.h"
+#include "braid/ops/input_names.h"
 #include "braid/ops/one_sided.h"
 #include "braid/ops/sequence.h"
 
@@ -79,7 +80,8 @@ std::vector<RankProgram> gather_kv(const Program& program, const SequenceLayout&
     const auto slots = [&](const char* name, int64_t rows) {
       return b.input(name, {DType::i32, {rows}, BatchAxis::none});
     };
-    const ValueId from = slots("kv_slots", kv.max_rows()), to = slots("to_slots", kv.length());
+    const ValueId from = slots(inputs::kKvSlots, kv.max_rows()),
+                  to = slots(inputs::kToSlots, kv.length());
     for (const Op& op : program.ops) {
       if (op.def != &ops::kAttention) continue;
       const auto scope = b.scope(op.scope);

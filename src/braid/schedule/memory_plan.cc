@@ -38,25 +38,25 @@ bool may_meet(const Block& a, const Block& b) {
   return a.always || b.always || !(done_before(a, b) || done_before(b, a));
 }
 
-int64_t value_bytes(std::span<const Program* const> programs, ValueId id, const MicroBatch* only,
+int64_t value_bytes(std::span<const Program> programs, ValueId id, const MicroBatch* only,
                     int ranks) {
   int64_t bytes = 0;
-  for (const Program* program : programs) {
-    const Extents part = only == nullptr ? program->capacity : sharded(only->capacity, ranks);
-    bytes = std::max(bytes, bytes_of(program->type_of(id, part)));
+  for (const Program& program : programs) {
+    const Extents part = only == nullptr ? program.capacity : sharded(only->capacity, ranks);
+    bytes = std::max(bytes, bytes_of(program.type_of(id, part)));
   }
   return round_up(bytes, MemoryPlan::kAlignment);
 }
 
 class Planner {
  public:
-  Planner(std::span<const Program* const> programs, std::span<const Schedule> schedules)
-      : programs_(programs),
-        program_(*programs[0]),
-        schedules_(schedules),
-        launches_(schedules[0].launches),
+  explicit Planner(const Plan& plan)
+      : programs_(plan.programs),
+        program_(plan.programs[0]),
+        schedules_(plan.schedules),
+        launches_(schedules_[0].launches),
         order_(launches_),
-        M_(schedules[0].micro_batches.size()) {}
+        M_(schedules_[0].micro_batches.size()) {}
 
   MemoryPlan run() {
     plan_.micro_batches = static_cast<int>(M_);
@@ -188,9 +188,9 @@ class Planner {
     }
   }
 
-  std::span<const Program* const> programs_;
+  const std::vector<Program>& programs_;
   const Program& program_;
-  std::span<const Schedule> schedules_;
+  const std::vector<Schedule>& schedules_;
   const std::vector<Launch>& launches_;
   const LaunchOrder order_;
   const size_t M_;
@@ -201,15 +201,9 @@ class Planner {
 
 }  // namespace
 
-MemoryPlan plan_memory(std::span<const Program* const> programs,
-                       std::span<const Schedule> schedules) {
-  BRAID_CHECK(!programs.empty() && programs.size() == schedules.size());
-  return Planner(programs, schedules).run();
-}
-
-MemoryPlan plan_memory(const Program& program, const Schedule& schedule) {
-  const Program* const programs[] = {&program};
-  return plan_memory(programs, {&schedule, 1});
+MemoryPlan plan_memory(const Plan& plan) {
+  BRAID_CHECK(!plan.programs.empty() && plan.programs.size() == plan.schedules.size());
+  return Planner(plan).run();
 }
 
 }  // namespace braid

@@ -121,13 +121,13 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
 
 }  // namespace
 
-double schedule_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
-                      const Topology& topology, std::span<const Work> works, double compute,
-                      const std::array<LinkProfile, 3>& links) {
+double schedule_bound(const Plan& plan, const Topology& topology, std::span<const Work> works,
+                      double compute, const std::array<LinkProfile, 3>& links) {
   double worst = 0;
-  for (size_t r = 0; r < programs.size(); ++r) {
+  for (size_t r = 0; r < plan.programs.size(); ++r) {
     worst = std::max(
-        worst, step_seconds(programs[r], schedules[r], topology, works, compute, links) - compute);
+        worst, step_seconds(plan.programs[r], plan.schedules[r], topology, works, compute, links) -
+                   compute);
   }
   return worst;
 }

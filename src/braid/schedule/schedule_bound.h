@@ -4,8 +4,8 @@
 #include <span>
 
 #include "braid/parallel/topology.h"
+#include "braid/schedule/plan.h"
 #include "braid/schedule/profile.h"
-#include "braid/schedule/schedule.h"
 
 namespace braid {
 
@@ -21,10 +21,9 @@ namespace braid {
 //   - all ranks run alike, and nothing else costs anything: no launch, no meeting, and transfers
 //     and computation do not slow each other down.
 // No run of these Schedules is faster on such links; another Schedule of the same mode may be, down
-// to mode_bound. docs/sequence-parallel.md has what it comes to for each mode of attention. [ranks]
-// of programs and schedules, [micro-batches] of works.
-double schedule_bound(std::span<const Program> programs, std::span<const Schedule> schedules,
-                      const Topology& topology, std::span<const Work> works, double compute,
-                      const std::array<LinkProfile, 3>& links);
+// to mode_bound. docs/sequence-parallel.md has what it comes to for each mode of attention.
+// `works`: [micro-batches].
+double schedule_bound(const Plan& plan, const Topology& topology, std::span<const Work> works,
+                      double compute, const std::array<LinkProfile, 3>& links);
 
 }  // namespace braid

@@ -30,26 +30,24 @@ struct Meeting {
 
 class Simulation {
  public:
-  Simulation(std::span<const Program* const> programs, std::span<const Schedule> schedules,
-             const CostModel& model, SimulatedStep& step)
-      : programs_(programs),
-        schedules_(schedules),
+  Simulation(const Plan& plan, const CostModel& model, SimulatedStep& step)
+      : programs_(plan.programs),
+        schedules_(plan.schedules),
         model_(model),
         step_(step),
         devices_(model.topology().devices),
-        share_(static_cast<int>(schedules.size()) * kPerRank),
-        ranks_(schedules.size()) {
-    for (size_t r = 0; r < schedules.size(); ++r) {
-      const size_t n = schedules[r].launches.size();
+        share_(plan.ranks() * kPerRank),
+        ranks_(schedules_.size()) {
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      const size_t n = schedules_[r].launches.size();
       ranks_[r].ended.assign(n, false);
       ranks_[r].early.assign(n, false);
       step.times[r].resize(n);
       left_ += n;
       for (size_t i = 0; i < n; ++i) {
-        const Launch& launch = schedules[r].launches[i];
-        ranks_[r].shares.push_back(stage_shares(schedules[r].op(*programs[r], launch), launch));
-        ranks_[r].queue[static_cast<size_t>(schedules[r].launches[i].stream)].push_back(
-            static_cast<int>(i));
+        const Launch& launch = schedules_[r].launches[i];
+        ranks_[r].shares.push_back(stage_shares(schedules_[r].op(programs_[r], launch), launch));
+        ranks_[r].queue[static_cast<size_t>(launch.stream)].push_back(static_cast<int>(i));
       }
     }
   }
@@ -297,7 +295,7 @@ class Simulation {
     for (size_t r = 0; r < ranks_.size(); ++r) {
       for (size_t i = 0; i < ranks_[r].ended.size(); ++i) {
         if (ranks_[r].ended[i]) continue;
-        const Op& op = schedules_[r].op(*programs_[r], schedules_[r].launches[i]);
+        const Op& op = schedules_[r].op(programs_[r], schedules_[r].launches[i]);
         fail(ErrorCode::kInvalidArgument,
              "schedule '{}': rank {}: launch {} ({} at '{}') waits for what never comes",
              schedules_[r].strategy, r, i, op.def->kind, op.scope);
@@ -307,8 +305,8 @@ class Simulation {
     std::abort();
   }
 
-  std::span<const Program* const> programs_;
-  std::span<const Schedule> schedules_;
+  const std::vector<Program>& programs_;
+  const std::vector<Schedule>& schedules_;
   const CostModel& model_;
   SimulatedStep& step_;
   const int devices_;
@@ -323,12 +321,13 @@ class Simulation {
   size_t left_ = 0;
 };
 
-SimulatedStep simulate_step(std::span<const Program* const> programs,
-                            std::span<const Schedule> schedules, std::span<const Work> works,
-                            const CostModel& model, bool communication) {
+SimulatedStep simulate_step(const Plan& plan, std::span<const Work> works, const CostModel& model,
+                            bool communication) {
+  const std::vector<Program>& programs = plan.programs;
+  const std::vector<Schedule>& schedules = plan.schedules;
   BRAID_CHECK(programs.size() == schedules.size());
-  BRAID_CHECK(static_cast<int>(schedules.size()) == model.topology().ranks(),
-              "{} ranks on a topology of {}", schedules.size(), to_string(model.topology()));
+  BRAID_CHECK(plan.ranks() == model.topology().ranks(), "{} ranks on a topology of {}",
+              plan.ranks(), to_string(model.topology()));
   SimulatedStep step;
   step.times.resize(schedules.size());
   for (size_t r = 0; r < schedules.size(); ++r) {
@@ -336,9 +335,9 @@ SimulatedStep simulate_step(std::span<const Program* const> programs,
                 works.size(), schedules[r].micro_batches.size());
     std::vector<LaunchCost>& costs = step.costs.emplace_back();
     for (const Launch& launch : schedules[r].launches) {
-      const Op& op = schedules[r].op(*programs[r], launch);
-      costs.push_back(model.price(*programs[r], op, work_of(launch, works), launch.stream,
-                                  static_cast<int>(r)));
+      const Op& op = schedules[r].op(programs[r], launch);
+      costs.push_back(
+          model.price(programs[r], op, work_of(launch, works), launch.stream, static_cast<int>(r)));
       if (!communication) costs.back() = without_communication(op, std::move(costs.back()));
     }
     step.arena_bytes = std::max(step.arena_bytes, schedules[r].memory.arena_bytes);
@@ -358,7 +357,7 @@ SimulatedStep simulate_step(std::span<const Program* const> programs,
       step.wire_bytes[static_cast<size_t>(LinkClass::cluster)] += cost.work.wire_bytes * far;
     }
   }
-  step.seconds = model.profile().step_seconds + Simulation(programs, schedules, model, step).run();
+  step.seconds = model.profile().step_seconds + Simulation(plan, model, step).run();
   return step;
 }
 
@@ -375,16 +374,13 @@ Work work_of(const Launch& launch, std::span<const Work> works) {
   return sum;
 }
 
-SimulatedStep simulate(std::span<const Program* const> programs,
-                       std::span<const Schedule> schedules, std::span<const Work> works,
-                       const CostModel& model) {
-  return simulate_step(programs, schedules, works, model, true);
+SimulatedStep simulate(const Plan& plan, std::span<const Work> works, const CostModel& model) {
+  return simulate_step(plan, works, model, true);
 }
 
-SimulatedStep simulate_without_communication(std::span<const Program* const> programs,
-                                             std::span<const Schedule> schedules,
-                                             std::span<const Work> works, const CostModel& model) {
-  return simulate_step(programs, schedules, works, model, false);
+SimulatedStep simulate_without_communication(const Plan& plan, std::span<const Work> works,
+                                             const CostModel& model) {
+  return simulate_step(plan, works, model, false);
 }
 
 }  // namespace braid

@@ -6,7 +6,7 @@
 
 #include "braid/program/launch_time.h"
 #include "braid/schedule/cost_model.h"
-#include "braid/schedule/schedule.h"
+#include "braid/schedule/plan.h"
 
 namespace braid {
 
@@ -19,7 +19,7 @@ struct SimulatedStep {
   int64_t arena_bytes = 0;                     // of a rank, the most
 };
 
-// Runs the ranks' Schedules against the cost model: a discrete-event simulation. A launch begins
+// Runs a plan's Schedules against the cost model: a discrete-event simulation. A launch begins
 // when the one before it on its stream and its waits have ended, and works on late inputs as they
 // come, early work first; a collective moves data once the last of its ranks has come, matched by
 // its place among the communication of its stream. What runs at the same time shares fairly: the
@@ -29,15 +29,12 @@ struct SimulatedStep {
 //
 // `works`: [micro-batches] of the step. Deterministic; about 0.3 us per launch, up to 1 where
 // results are early. Fails with kInvalidArgument where the Schedules wait for each other for ever.
-SimulatedStep simulate(std::span<const Program* const> programs,
-                       std::span<const Schedule> schedules, std::span<const Work> works,
-                       const CostModel& model);
+SimulatedStep simulate(const Plan& plan, std::span<const Work> works, const CostModel& model);
 
 // The same with communication that takes no time: communication ops cost nothing and wait for no
 // rank, fused ops and attention that stores at peers cost their computation.
-SimulatedStep simulate_without_communication(std::span<const Program* const> programs,
-                                             std::span<const Schedule> schedules,
-                                             std::span<const Work> works, const CostModel& model);
+SimulatedStep simulate_without_communication(const Plan& plan, std::span<const Work> works,
+                                             const CostModel& model);
 
 // The work of a launch: of all its micro-batches together.
 Work work_of(const Launch& launch, std::span<const Work> works);

@@ -12,8 +12,7 @@ namespace {
 // All ranks together.
 class WorldCheck {
  public:
-  WorldCheck(std::span<const Program* const> programs, std::span<const Schedule> schedules)
-      : programs_(programs), schedules_(schedules) {}
+  explicit WorldCheck(const Plan& plan) : programs_(plan.programs), schedules_(plan.schedules) {}
 
   void run() const {
     check_offsets();
@@ -23,7 +22,7 @@ class WorldCheck {
 
  private:
   const Op& op(size_t rank, int i) const {
-    return schedules_[rank].op(*programs_[rank], schedules_[rank].launches[static_cast<size_t>(i)]);
+    return schedules_[rank].op(programs_[rank], schedules_[rank].launches[static_cast<size_t>(i)]);
   }
   const Launch& launch(size_t rank, int i) const {
     return schedules_[rank].launches[static_cast<size_t>(i)];
@@ -115,22 +114,22 @@ class WorldCheck {
     }
   }
 
-  std::span<const Program* const> programs_;
-  std::span<const Schedule> schedules_;
+  const std::vector<Program>& programs_;
+  const std::vector<Schedule>& schedules_;
 };
 
 }  // namespace
 
-void verify(std::span<const Program* const> programs, std::span<const Schedule> schedules) {
-  BRAID_CHECK(!programs.empty() && programs.size() == schedules.size());
-  const int P = static_cast<int>(programs.size());
+void verify(const Plan& plan) {
+  const int P = plan.ranks();
+  BRAID_CHECK(P > 0 && plan.programs.size() == plan.schedules.size());
   std::vector<RankView> ranks;
-  ranks.reserve(programs.size());
+  ranks.reserve(plan.programs.size());
   for (int r = 0; r < P; ++r) {
     const auto at = static_cast<size_t>(r);
-    verify_rank(ranks.emplace_back(*programs[at], schedules[at], r, P));
+    verify_rank(ranks.emplace_back(plan.programs[at], plan.schedules[at], r, P));
   }
-  WorldCheck(programs, schedules).run();
+  WorldCheck(plan).run();
   verify_one_sided(ranks);
 }
 

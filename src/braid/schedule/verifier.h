@@ -1,14 +1,12 @@
 #pragma once
 
-#include <span>
-
-#include "braid/schedule/schedule.h"
+#include "braid/schedule/plan.h"
 
 namespace braid {
 
-// Proves, over all ranks together, that the Schedules compute what the Programs say whatever the
-// timing. The proof reads launches, waits and offsets, not how they were made. An error names the
-// op, the micro-batch, the launches, the value and the rule that is broken:
+// Proves, over all ranks together, that a plan's Schedules compute what its Programs say whatever
+// the timing. The proof reads launches, waits and offsets, not how they were made. An error names
+// the op, the micro-batch, the launches, the value and the rule that is broken:
 //   every op once     each (op, micro-batch) is in exactly one launch
 //   merged batches    what divides tokens over ranks works on one micro-batch
 //   waits             are for earlier launches
@@ -41,6 +39,6 @@ namespace braid {
 // A step ends with all streams joined, so a Schedule may follow itself or any other that shares its
 // arena and states. A wait that others imply may be missing. Fails with kInvalidArgument. Cost:
 // about linear in launches and moves.
-void verify(std::span<const Program* const> programs, std::span<const Schedule> schedules);
+void verify(const Plan& plan);
 
 }  // namespace braid

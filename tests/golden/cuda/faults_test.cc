@@ -130,8 +130,7 @@ TEST(CudaStreams, AScheduleOverSeveralGivesTheSequentialOnesLogits) {
       used[static_cast<size_t>(launch.stream)] = true;
     }
     streams = static_cast<size_t>(std::ranges::count(used, true));
-    const auto executor = world->rank(0).bind(planned.lowered[0], std::move(planned.fused[0]),
-                                              std::move(planned.schedules[0]));
+    const auto executor = std::move(world->bind(std::move(planned))[0]);
     cut.write(*executor);
     std::vector<Extents> counts;
     for (const Work& work : cut.works()) counts.push_back(work.extents);

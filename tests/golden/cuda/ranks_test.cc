@@ -89,21 +89,14 @@ void step_alone(int together, size_t tokens) {
   const LoadedModel loaded(folder.path().string());
   const RunnerConfig config = config_of("sequential", 1);
   const auto world = make_cuda_world(loaded.model, {.ranks = 2, .deadline_ms = 500}, config.device);
-  const ForwardPlanner planner(
-      [&](const ForwardShape& s) { return loaded.model.forward(s); }, config.cache,
-      {&world->rank(0).backend().catalog(), &world->rank(1).backend().catalog()}, {.devices = 2});
+  const ForwardPlanner planner([&](const ForwardShape& s) { return loaded.model.forward(s); },
+                               config.cache, world->catalogs(2), {.devices = 2});
   const std::vector<int32_t> ids = {1, 2, 3}, pages = {0};
   Batch batch(kPageSize);
   batch.add(std::span(ids).first(tokens), 0, pages, 1);
   BatchCut cut;
-  PlannedForward planned = planner.plan(*sequential_strategy(), batch, cut);
-  std::vector<std::unique_ptr<Executor>> executors;
-  for (int r = 0; r < 2; ++r) {
-    const auto i = static_cast<size_t>(r);
-    executors.push_back(world->rank(r).bind(planned.lowered[i], std::move(planned.fused[i]),
-                                            std::move(planned.schedules[i])));
-    cut.write(*executors.back());
-  }
+  const auto executors = world->bind(planner.plan(*sequential_strategy(), batch, cut));
+  for (const auto& executor : executors) cut.write(*executor);
   std::vector<Extents> counts;
   for (const Work& work : cut.works()) counts.push_back(work.extents);
   for (int step = 0; step < together; ++step) {

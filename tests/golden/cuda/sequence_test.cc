@@ -203,15 +203,11 @@ void step_with(const Division& d, std::optional<std::chrono::milliseconds> late)
   const KvOwners owners(2, kPages * kPageSize);
   const SequenceStep step(batch, kPageSize, owners, 2);
   const ContextKey key = key_for_tokens(step.q(), step.kv(), 1);
-  PlannedForward planned =
-      planner.plan_tokens(*find_strategy(d.schedule), step.q(), step.kv(), key.micro_batches[0]);
-  std::vector<std::unique_ptr<Executor>> executors;
+  const auto executors = world->bind(
+      planner.plan_tokens(*find_strategy(d.schedule), step.q(), step.kv(), key.micro_batches[0]));
   std::vector<Extents> counts;
   for (int r = 0; r < 2; ++r) {
-    const auto i = static_cast<size_t>(r);
-    executors.push_back(world->rank(r).bind(planned.lowered[i], std::move(planned.fused[i]),
-                                            std::move(planned.schedules[i])));
-    step.write(*executors.back(), r);
+    step.write(*executors[static_cast<size_t>(r)], r);
     counts.push_back({.token = 41, .sequence = 1, .row = 1, .shard = step.q().rows(r)});
   }
   for (size_t r : {0u, 1u}) executors[r]->prepare({&counts[r], 1});

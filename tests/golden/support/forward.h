@@ -15,7 +15,7 @@
 #include "braid/engine/kv/kv_pages.h"
 #include "braid/engine/runner.h"
 #include "braid/engine/world.h"
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
 
 // Forward passes of the golden models, for tests that link the engine.
@@ -98,10 +98,10 @@ inline Rows reference_logits(const Model& model, const Program& program,
   for (const Op& op : program.ops) cpu::add_reference_kernel(table, *op.def);
   cpu::CpuBackend backend(table, pool);
   std::map<std::string, std::unique_ptr<DeviceMemory>> states;
-  const PlanRank rank{&program, &table};
-  const std::vector<Schedule> schedules =
-      plan(*sequential_strategy(), {&rank, 1}, {.micro_batches = {{program.capacity}}});
-  Executor executor(program, schedules[0], backend, [&](const Value& value) {
+  Plan plan{{program}, {}};
+  plan_schedules(plan, *sequential_strategy(),
+                 {.catalogs = {&table}, .micro_batches = {{program.capacity}}});
+  Executor executor(program, plan.schedules[0], backend, [&](const Value& value) {
     if (value.kind == ValueKind::weight) return model.weight(value.name);
     auto& memory = states[value.name];
     if (!memory) memory = backend.allocate(bytes_of(value.type));

@@ -70,13 +70,9 @@ std::unique_ptr<Executor> bind(const BatchCut& cut, const OpScheduler& strategy,
   Extents capacity;
   for (const MicroBatch& mb : key.micro_batches) capacity += mb.capacity;
   Program program = decoder(capacity, kShape);
-  const PlanRank rank = {&program, &backend.catalog()};
-  std::vector<Schedule> schedules =
-      plan(strategy, {&rank, 1},
-           {.micro_batches = {key.micro_batches.begin(), key.micro_batches.end()},
-            .topology = {},
-            .price = {}});
-  return std::make_unique<Executor>(std::move(program), std::move(schedules[0]), backend,
+  Schedule schedule = schedule_of(program, strategy, backend.catalog(),
+                                  {key.micro_batches.begin(), key.micro_batches.end()});
+  return std::make_unique<Executor>(std::move(program), std::move(schedule), backend,
                                     std::ref(memory));
 }
 

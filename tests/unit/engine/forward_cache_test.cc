@@ -108,10 +108,8 @@ TEST(ForwardCache, LetsGoOfOldPlansWhoseGraphsTakeTooMuch) {
   testing_runtime::SerialBackend backend;
   testing_runtime::Memory memory;
   const Program program = decoder({1, 1, 1}, {.layers = 1});
-  const PlanRank rank = {&program, &backend.catalog()};
   const Schedule schedule =
-      plan(three_streams(), {&rank, 1},
-           {.micro_batches = {{program.capacity}}, .topology = {}, .price = {}})[0];
+      schedule_of(program, three_streams(), backend.catalog(), {{program.capacity}});
   ForwardCache cache;
   const auto made = [&](int strategy, int64_t bytes) {
     const ContextKey key{.strategy = strategy, .micro_batches = {}};

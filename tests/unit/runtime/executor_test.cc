@@ -21,8 +21,7 @@ struct Bound {
       capacity += parts.back().capacity;
     }
     program = decoder(capacity, {.layers = 1});
-    const PlanRank rank = {&program, &backend.catalog()};
-    schedule = plan(strategy, {&rank, 1}, {.micro_batches = parts, .topology = {}, .price = {}})[0];
+    schedule = schedule_of(program, strategy, backend.catalog(), parts);
     executor.emplace(program, schedule, backend, std::ref(memory));
   }
 

@@ -51,9 +51,7 @@ constexpr Extents kCapacity = {.token = 8, .sequence = 4, .row = 3, .shard = 8};
 std::unique_ptr<Executor> executor_on(Backend& backend, Memory& weights,
                                       std::shared_ptr<DeviceMemory> arena = nullptr) {
   Program program = decoder(kCapacity, {.layers = 1});
-  const PlanRank rank = {&program, &backend.catalog()};
-  Schedule schedule = plan(merging(), {&rank, 1},
-                           {.micro_batches = {{kCapacity, false}}, .topology = {}, .price = {}})[0];
+  Schedule schedule = schedule_of(program, merging(), backend.catalog(), {{kCapacity, false}});
   return std::make_unique<Executor>(std::move(program), std::move(schedule), backend,
                                     std::ref(weights), std::move(arena));
 }

@@ -78,7 +78,7 @@ TEST(LateInputs, OfEachMicroBatch) {
 TEST(LateInputs, AreNoneWhereARankReadsNothing) {
   for (int64_t tokens : {1, 2, 3, 4}) {
     const Planned made = planned({.stages = true, .tokens = tokens});
-    verify(made.pointers(), made.schedules);
+    verify(made);
     for (int call : made.all(ops::kSegmentAttention)) {
       EXPECT_EQ(made.launch(call).late.size(), tokens < 4 ? 0u : 3u) << tokens << " tokens";
     }
@@ -94,7 +94,7 @@ TEST(LateInputs, EveryStageIsAnnounced) {
     }
   }
   try {
-    verify(made.pointers(), made.schedules);
+    verify(made);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("is told of 2"), std::string::npos) << error.what();
@@ -103,7 +103,7 @@ TEST(LateInputs, EveryStageIsAnnounced) {
 
 std::string refusal(const Planned& made) {
   try {
-    verify(made.pointers(), made.schedules);
+    verify(made);
     return "";
   } catch (const Error& error) {
     return error.what();
@@ -139,14 +139,13 @@ TEST(LateInputs, WithoutThemTheAttentionWaits) {
 // A launch that holds what its late inputs' makers still need is refused.
 TEST(LateInputs, WhatTheyNeedHasEnded) {
   Planned made = planned({.stages = true});
-  const auto programs = made.pointers();
-  verify(programs, made.schedules);
+  verify(made);
   const int call = made.all(ops::kSegmentAttention).at(0);
   for (Schedule& schedule : made.schedules) {
     schedule.launches[static_cast<size_t>(call)].waits.clear();
   }
   try {
-    verify(programs, made.schedules);
+    verify(made);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("late inputs"), std::string::npos) << error.what();
@@ -163,7 +162,7 @@ TEST(LateInputs, APushBeginsBesideTheAttentionWhoseEarlyResultsItSends) {
                                        {SpMode::ring, "2x2"}}) {
     Planned made =
         planned({.mode = mode, .machines = machines, .stages = true, .tokens = 600, .text = 12});
-    verify(made.pointers(), made.schedules);
+    verify(made);
     const int call = made.all(ops::kSegmentAttention).at(0);
     const LaunchOrder order(made.schedules[0].launches);
     int beside = 0;
@@ -207,17 +206,17 @@ TEST(LateInputs, EarlyResultsOfSomeRanksAlone) {
   for (const std::vector<int64_t>& rows : {std::vector<int64_t>{0, 5}, {5, 0}, {3, 400}}) {
     const Planned made =
         planned({.mode = SpMode::torus, .machines = "2x1", .stages = true, .rows = rows});
-    verify(made.pointers(), made.schedules);
+    verify(made);
     const Work work{.extents = {.sequence = 1}};
     const CostModel model(load_profile("h200"), made.mesh.topology);
-    EXPECT_GT(simulate(made.pointers(), made.schedules, {&work, 1}, model).seconds, 0);
+    EXPECT_GT(simulate(made, {&work, 1}, model).seconds, 0);
   }
 }
 
 // A push that takes what is not early is refused beside the call.
 TEST(LateInputs, APushWaitsForWhatIsNotEarly) {
   Planned made = planned({.mode = SpMode::torus, .machines = "2x1", .stages = true, .tokens = 600});
-  verify(made.pointers(), made.schedules);
+  verify(made);
   for (Program& program : made.programs) {
     for (Op& op : program.ops) {
       if (op.def != &ops::kSegmentAttention) continue;
@@ -227,7 +226,7 @@ TEST(LateInputs, APushWaitsForWhatIsNotEarly) {
     }
   }
   try {
-    verify(made.pointers(), made.schedules);
+    verify(made);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("has not made what it takes"), std::string::npos)
@@ -243,7 +242,7 @@ TEST(LateInputs, EarlyResultsLeaveUnderTheRest) {
   const Planned one = planned(together), apart = planned(c);
   const Work work{.extents = {.sequence = 1}};
   const auto bound = [&](const Planned& made, double speed) {
-    return schedule_bound(made.programs, made.schedules, made.mesh.topology, {&work, 1}, 3e-3,
+    return schedule_bound(made, made.mesh.topology, {&work, 1}, 3e-3,
                           {LinkProfile{speed}, {speed}, {speed}});
   };
   for (double speed : {1e9, 1e10, 2e10, 1e12}) {
@@ -251,8 +250,8 @@ TEST(LateInputs, EarlyResultsLeaveUnderTheRest) {
     EXPECT_GE(bound(one, speed), 0) << speed;
   }
   const CostModel model(load_profile("h200"), one.mesh.topology);
-  const double seconds = simulate(one.pointers(), one.schedules, {&work, 1}, model).seconds;
-  const double stages = simulate(apart.pointers(), apart.schedules, {&work, 1}, model).seconds;
+  const double seconds = simulate(one, {&work, 1}, model).seconds;
+  const double stages = simulate(apart, {&work, 1}, model).seconds;
   EXPECT_LE(seconds, stages * 1.001);
   EXPECT_GT(seconds, stages / 2);
 }
@@ -266,8 +265,7 @@ TEST(LateInputs, AreWorkedOnAsTheyCome) {
   const LinkProfile fast{1e15}, slow{1e9};
   const double compute = 3e-3;
   const auto bound = [&](const Planned& made, const LinkProfile& link) {
-    return schedule_bound(made.programs, made.schedules, made.mesh.topology, {&work, 1}, compute,
-                          {link, link, link});
+    return schedule_bound(made, made.mesh.topology, {&work, 1}, compute, {link, link, link});
   };
   EXPECT_NEAR(bound(one, fast), 0, 1e-6);
   // The transfers and the last quarter of the work.
@@ -276,8 +274,8 @@ TEST(LateInputs, AreWorkedOnAsTheyCome) {
   EXPECT_NEAR(bound(one, slow), bound(apart, slow), 1e-9);
   for (const char* profile : {"h200", "a100"}) {
     const CostModel model(load_profile(profile), one.mesh.topology);
-    const double together = simulate(one.pointers(), one.schedules, {&work, 1}, model).seconds;
-    const double stages = simulate(apart.pointers(), apart.schedules, {&work, 1}, model).seconds;
+    const double together = simulate(one, {&work, 1}, model).seconds;
+    const double stages = simulate(apart, {&work, 1}, model).seconds;
     EXPECT_LE(together, stages) << profile;
     EXPECT_GT(together, stages / 2) << profile;
   }
@@ -290,9 +288,8 @@ TEST(LateInputs, PartsAreWorkedOnAsTheyCome) {
   const Work work{.extents = {.sequence = 1}};
   const double compute = 3e-3, bytes = 2.0 * 8192 * 8 * 64 * 2;
   for (double speed : {1e9, 5e9, bytes / compute / 0.96, 1e10, 1e15}) {
-    const double bound =
-        schedule_bound(parts.programs, parts.schedules, parts.mesh.topology, {&work, 1}, compute,
-                       {LinkProfile{speed}, {speed}, {speed}});
+    const double bound = schedule_bound(parts, parts.mesh.topology, {&work, 1}, compute,
+                                        {LinkProfile{speed}, {speed}, {speed}});
     const double last = 8192 / 15 / 8192. * compute / 2;
     const double first = bytes / speed * 8 / 15 - compute / 2;
     EXPECT_NEAR(bound, std::max({0., first, bytes / speed + last - compute}), 2e-6) << speed;
@@ -304,8 +301,8 @@ TEST(LateInputs, PartsOfEachStepCloseGaps) {
   const Planned parts = planned({.machines = "4x1", .stages = true, .tokens = 16384});
   const Work work{.extents = {.sequence = 1}};
   const double compute = 3e-3, bytes = 2.0 * 4096 * 8 * 64 * 2, speed = bytes / (1.2 * compute / 4);
-  EXPECT_LT(schedule_bound(parts.programs, parts.schedules, parts.mesh.topology, {&work, 1},
-                           compute, {LinkProfile{speed}, {speed}, {speed}}),
+  EXPECT_LT(schedule_bound(parts, parts.mesh.topology, {&work, 1}, compute,
+                           {LinkProfile{speed}, {speed}, {speed}}),
             0.02 * compute);  // whole steps: two gaps of 5%
 }
 
@@ -318,7 +315,7 @@ TEST(LateInputs, SimulatedEarlyWorkIsDoneFirst) {
   profile.cluster_link.bytes_per_second = 1e15;
   const CostModel model(profile, made.mesh.topology);
   const Work work{.extents = {.sequence = 1}};
-  const SimulatedStep step = simulate(made.pointers(), made.schedules, {&work, 1}, model);
+  const SimulatedStep step = simulate(made, {&work, 1}, model);
   const int call = made.all(ops::kSegmentAttention).at(0), push = made.all(ops::kPush).at(0);
   ASSERT_EQ(made.launch(push).early, call);
   const StageShares shares = stage_shares(made.op(call), made.launch(call));

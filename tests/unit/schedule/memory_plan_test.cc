@@ -86,7 +86,7 @@ TEST(MemoryPlan, RandomProgramsNeverOverlap) {
       schedule.launches.push_back(
           {.op = i, .kernel = {"add", static_cast<int64_t>(rng() % 3) * 1000}});
     }
-    const MemoryPlan plan = plan_memory(program, schedule);
+    const MemoryPlan plan = plan_memory({{program}, {schedule}});
     EXPECT_GE(plan.arena_bytes, plan.live_bytes);
     expect_disjoint(program, schedule.launches, plan);
   }
@@ -101,7 +101,7 @@ TEST(MemoryPlan, AChainReusesTwoBuffers) {
     y = ops::add(b, y, y);
     schedule.launches.push_back({.op = i, .kernel = {"add", 0}});
   }
-  const MemoryPlan plan = plan_memory(b.finish({y}), schedule);
+  const MemoryPlan plan = plan_memory({{b.finish({y})}, {schedule}});
   EXPECT_EQ(plan.arena_bytes, 3 * 4096) << "the input and two that take turns";
   EXPECT_EQ(plan.live_bytes, plan.arena_bytes);
 }
@@ -129,7 +129,7 @@ struct TwoParts {
         schedule.launches.push_back({.op = op, .micro_batch = mb});
       }
     }
-    memory = plan_memory(program, schedule);
+    memory = plan_memory({{program}, {schedule}});
   }
   bool merged(int op) const {
     return memory.merged[static_cast<size_t>(program.ops[static_cast<size_t>(op)].outputs[0])];
@@ -169,7 +169,7 @@ TEST(MemoryPlan, ScratchOfStreamsThatRunBesideEachOtherIsApart) {
                          {.op = 1, .stream = Stream::side, .kernel = {"add", 4096}},
                          {.op = 2, .waits = {1}, .kernel = {"add", 4096}}};
     if (ordered) schedule.launches[1].waits = {0};
-    const MemoryPlan plan = plan_memory(program, schedule);
+    const MemoryPlan plan = plan_memory({{program}, {schedule}});
     EXPECT_EQ(plan.workspace_offset[0] == plan.workspace_offset[1], ordered);
     EXPECT_EQ(plan.workspace_offset[2], plan.workspace_offset[0]);
     EXPECT_LE(plan.live_bytes, plan.arena_bytes);

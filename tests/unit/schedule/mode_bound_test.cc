@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/schedule_bound.h"
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
@@ -137,13 +137,9 @@ TEST(ModeBound, NoRunIsBelow) {
       // The simulator lets ulysses attend before other ranks' pushes have come.
       if (mode == SpMode::ulysses && !even) continue;
       for (const SequenceMesh& mesh : sequence_meshes(mode, topology, a.q_heads)) {
-        const std::vector<Program> programs = attention_programs(a, mesh);
-        std::vector<const Program*> pointers;
-        std::vector<PlanRank> ranks;
+        Plan plan{attention_programs(a, mesh), {}};
         double compute = INFINITY;  // of the rank with the least of it
-        for (const Program& program : programs) {
-          pointers.push_back(&program);
-          ranks.push_back({&program, &catalog});
+        for (const Program& program : plan.programs) {
           double seconds = 0;
           for (const Op& op : program.ops) {
             seconds +=
@@ -153,11 +149,12 @@ TEST(ModeBound, NoRunIsBelow) {
           }
           compute = std::min(compute, seconds);
         }
-        const auto schedules = plan(
-            *find_strategy("sequence_parallel"), ranks,
-            {.micro_batches = {{.capacity = work.extents}}, .topology = topology, .price = {}});
-        const double simulated =
-            simulate(pointers, schedules, {&work, 1}, CostModel(profile, topology)).seconds;
+        plan_schedules(plan, *find_strategy("sequence_parallel"),
+                       {.catalogs = {&catalog},
+                        .micro_batches = {{.capacity = work.extents}},
+                        .topology = topology,
+                        .price = {}});
+        const double simulated = simulate(plan, {&work, 1}, CostModel(profile, topology)).seconds;
         const std::array<LinkProfile, 3> links{LinkProfile{}, profile.machine_link,
                                                profile.cluster_link};
         const double least = compute + mode_bound(a, mesh, compute, links);

@@ -8,7 +8,7 @@
 #include "braid/ops/segment_attention.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/parallel/sequence_parallel.h"
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
 #include "unit/parallel/decoder_program.h"
 #include "unit/schedule/names_catalog.h"
@@ -19,13 +19,15 @@ namespace {
 using testing::HasSubstr;
 
 // Plans the Programs of all ranks, which verifies them.
-void plan_all(const std::vector<Program>& programs, const Topology& topology,
+void plan_all(std::vector<Program> programs, const Topology& topology,
               const Extents& capacity = {.sequence = 1}) {
   const NamesCatalog catalog;
-  std::vector<PlanRank> ranks;
-  for (const Program& program : programs) ranks.push_back({&program, &catalog});
-  plan(*find_strategy("sequence_parallel"), ranks,
-       {.micro_batches = {{.capacity = capacity}}, .topology = topology, .price = {}});
+  Plan plan{std::move(programs), {}};
+  plan_schedules(plan, *find_strategy("sequence_parallel"),
+                 {.catalogs = {&catalog},
+                  .micro_batches = {{.capacity = capacity}},
+                  .topology = topology,
+                  .price = {}});
 }
 
 std::vector<Program> programs_of(const SequenceMesh& mesh, const ops::TakesStages& takes = {}) {

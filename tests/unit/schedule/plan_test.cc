@@ -1,5 +1,5 @@
 // Schedules as data: made for all ranks at once, printed, compared.
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 
 #include "braid/ops/fused_comm.h"
 #include "braid/ops/linear.h"
@@ -51,9 +51,7 @@ TEST(Plan, KernelsAreThoseOfTheLaunchsStream) {
     }
   } catalog;
   const Program program = decoder({8, 2, 2});
-  const PlanRank rank = {&program, &catalog};
-  const Schedule s = plan(three_streams(), {&rank, 1},
-                          {.micro_batches = {{program.capacity}}, .topology = {}, .price = {}})[0];
+  const Schedule s = schedule_of(program, three_streams(), catalog, {{program.capacity}});
   for (const Launch& l : s.launches) {
     EXPECT_EQ(l.kernel.name, fmt::format("{}.{}", s.op(program, l).def->kind, to_string(l.stream)));
   }
@@ -67,10 +65,7 @@ TEST(Plan, KernelsAreThoseOfTheLaunchsCapacity) {
     }
   } catalog;
   const Program program = decoder({12, 2, 2});
-  const PlanRank rank = {&program, &catalog};
-  const Schedule s =
-      plan(merging(), {&rank, 1},
-           {.micro_batches = {{{8, 1, 1}}, {{4, 1, 1}}}, .topology = {}, .price = {}})[0];
+  const Schedule s = schedule_of(program, merging(), catalog, {{{8, 1, 1}}, {{4, 1, 1}}});
   for (const Launch& l : s.launches) {
     const int64_t tokens = l.num_micro_batches == 2 ? 12 : l.micro_batch == 0 ? 8 : 4;
     EXPECT_EQ(l.kernel.name, fmt::format("{} tokens", tokens));
@@ -83,26 +78,27 @@ TEST(Plan, ShardsOfMicroBatchesAreEvenUnlessSaid) {
   std::vector<MicroBatch> unsaid = said.micro_batches;
   for (MicroBatch& mb : unsaid) mb.capacity.shard = 0;
   const ScratchCatalog catalog;
-  std::vector<PlanRank> ranks;
-  for (const Program& program : said.programs) ranks.push_back({&program, &catalog});
-  const std::vector<Schedule> schedules = plan(
-      three_streams(), ranks, {.micro_batches = unsaid, .topology = {.devices = 3}, .price = {}});
-  for (const Schedule& schedule : schedules) EXPECT_EQ(schedule.micro_batches, said.micro_batches);
+  Plan plan{said.programs, {}};
+  plan_schedules(
+      plan, three_streams(),
+      {.catalogs = {&catalog}, .micro_batches = unsaid, .topology = {.devices = 3}, .price = {}});
+  for (const Schedule& schedule : plan.schedules)
+    EXPECT_EQ(schedule.micro_batches, said.micro_batches);
 }
 
 TEST(Plan, PricesReachTheStrategy) {
-  const Program program = decoder({8, 2, 2});
+  Plan plan{{decoder({8, 2, 2})}, {}};
   const ScratchCatalog catalog;
-  const PlanRank rank = {&program, &catalog};
   double seen = 0;
   const TestStrategy asks = strategy([&](ScheduleContext& ctx) {
     seen = ctx.estimate(ctx.ready(0)[0]);
     ctx.execute(ctx.ready(0));
   });
-  plan(asks, {&rank, 1},
-       {.micro_batches = {{program.capacity}}, .topology = {}, .price = [](const Op& op, int) {
-          return op.def->kind == "linear" ? 2.0 : 0.0;
-        }});
+  plan_schedules(plan, asks,
+                 {.catalogs = {&catalog},
+                  .micro_batches = {{plan.programs[0].capacity}},
+                  .topology = {},
+                  .price = [](const Op& op, int) { return op.def->kind == "linear" ? 2.0 : 0.0; }});
   EXPECT_EQ(seen, 2.0 * 9) << "four products a layer, and lm_head";
 }
 

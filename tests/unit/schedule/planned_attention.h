@@ -6,23 +6,15 @@
 
 #include "any_stages.h"
 #include "braid/parallel/attention/lower_attention.h"
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
 #include "unit/schedule/names_catalog.h"
 
 namespace braid {
 
 // One attention over ranks, planned.
-struct PlannedAttention {
+struct PlannedAttention : Plan {
   SequenceMesh mesh;
-  std::vector<Program> programs;
-  std::vector<Schedule> schedules;
-
-  std::vector<const Program*> pointers() const {
-    std::vector<const Program*> result;
-    for (const Program& program : programs) result.push_back(&program);
-    return result;
-  }
 };
 
 struct AttentionPlanCase {
@@ -38,7 +30,7 @@ struct AttentionPlanCase {
 };
 
 inline PlannedAttention planned_attention(const AttentionPlanCase& c) {
-  PlannedAttention made{sequence_mesh(c.mode, parse_topology(c.machines), 8, {}), {}, {}};
+  PlannedAttention made{{}, sequence_mesh(c.mode, parse_topology(c.machines), 8, {})};
   SequenceAttention a{
       .batch = c.micro_batches, .q_heads = 8, .kv_heads = 8, .head_dim = 64, .dtype = DType::bf16};
   a.joint_q = a.joint_kv = c.text;
@@ -46,14 +38,13 @@ inline PlannedAttention planned_attention(const AttentionPlanCase& c) {
                               : contiguous_layout(c.rows, c.text);
   made.programs = attention_programs(a, made.mesh, {c.stages ? any_stages : ops::TakesStages{}});
   if (c.change) std::ranges::for_each(made.programs, c.change);
-  PlanRequest request{.micro_batches = {}, .topology = made.mesh.topology, .price = {}};
+  const NamesCatalog catalog;
+  PlanRequest request{
+      .catalogs = {&catalog}, .micro_batches = {}, .topology = made.mesh.topology, .price = {}};
   for (int mb = 0; mb < c.micro_batches; ++mb) {
     request.micro_batches.push_back({.capacity = {.sequence = 1}});
   }
-  const NamesCatalog catalog;
-  std::vector<PlanRank> ranks;
-  for (const Program& program : made.programs) ranks.push_back({&program, &catalog});
-  made.schedules = plan(*find_strategy(c.strategy), ranks, request);
+  plan_schedules(made, *find_strategy(c.strategy), request);
   return made;
 }
 

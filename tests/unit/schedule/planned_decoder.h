@@ -13,7 +13,7 @@
 #include "braid/ops/rope.h"
 #include "braid/parallel/lowering.h"
 #include "braid/parallel/tensor_parallel.h"
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/verifier.h"
 
 // A small decoder, lowered and fused for some ranks, and plans of it.
@@ -165,18 +165,10 @@ struct PlanConfig {
   bool fused = true;  // by the fusions that run everywhere
 };
 
-// Programs of all ranks and their Schedules.
-struct Planned {
-  std::vector<Program> programs;
+struct Planned : Plan {
   std::vector<MicroBatch> micro_batches;
-  std::vector<Schedule> schedules;
 
-  std::vector<const Program*> pointers() const {
-    std::vector<const Program*> result;
-    for (const Program& program : programs) result.push_back(&program);
-    return result;
-  }
-  void verify() const { braid::verify(pointers(), schedules); }
+  void verify() const { braid::verify(*this); }
   // The first launch that runs an op of the kind for a micro-batch, from `from` on.
   int find(std::string_view kind, int micro_batch = 0, int from = 0, size_t rank = 0) const {
     const Schedule& s = schedules[rank];
@@ -209,12 +201,24 @@ inline Planned planned(const OpScheduler& strategy, const PlanConfig& c) {
     p.programs.push_back(c.fused ? fuse(rank.program, fusions()) : rank.program);
   }
   const ScratchCatalog catalog;
-  std::vector<PlanRank> ranks;
-  for (const Program& program : p.programs) ranks.push_back({&program, &catalog});
-  p.schedules =
-      plan(strategy, ranks,
-           {.micro_batches = p.micro_batches, .topology = {.devices = c.ranks}, .price = {}});
+  plan_schedules(p, strategy,
+                 {.catalogs = {&catalog},
+                  .micro_batches = p.micro_batches,
+                  .topology = {.devices = c.ranks},
+                  .price = {}});
   return p;
+}
+
+// The Schedule of one rank's Program.
+inline Schedule schedule_of(const Program& program, const OpScheduler& strategy,
+                            const KernelCatalog& catalog, std::vector<MicroBatch> micro_batches) {
+  Plan plan{{program}, {}};
+  plan_schedules(plan, strategy,
+                 {.catalogs = {&catalog},
+                  .micro_batches = std::move(micro_batches),
+                  .topology = {},
+                  .price = {}});
+  return std::move(plan.schedules[0]);
 }
 
 // Runs `step` and expects an Error whose message holds all of `parts`.

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "braid/parallel/attention/lower_attention.h"
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/profile.h"
 #include "braid/schedule/schedule_bound.h"
 #include "braid/schedule/simulator.h"
@@ -35,11 +35,9 @@ class Merged : public OpScheduler {
   }
 };
 
-struct Case {
+struct Case : Plan {
   SequenceAttention a;
   Topology topology;
-  std::vector<Program> programs;
-  std::vector<Schedule> schedules;
   std::vector<Work> works;  // [micro-batches]
 
   Case(SpMode mode, const char* text, double n, double t,
@@ -49,7 +47,9 @@ struct Case {
       : topology(parse_topology(text)) {
     a = {.q_heads = 4, .kv_heads = 4, .head_dim = 16, .dtype = DType::bf16, .scale = 1};
     a.batch = 0;
-    PlanRequest request{.micro_batches = {}, .topology = topology, .price = {}};
+    const NamesCatalog catalog;
+    PlanRequest request{
+        .catalogs = {&catalog}, .micro_batches = {}, .topology = topology, .price = {}};
     for (int64_t count : sequences) {
       a.batch += count;
       works.push_back({.extents = {.sequence = count}});
@@ -58,19 +58,15 @@ struct Case {
     a.joint_q = a.joint_kv = static_cast<int64_t>(t);
     const int P = topology.ranks();
     a.q = a.kv = layout.value_or(even_layout(static_cast<int64_t>(P * n), P, a.joint_q));
-    const NamesCatalog catalog;
     programs = attention_programs(a, sequence_mesh(mode, topology, a.q_heads, {}));
-    std::vector<PlanRank> ranks;
-    for (const Program& program : programs) ranks.push_back({&program, &catalog});
-    schedules = plan(strategy, ranks, request);
+    plan_schedules(*this, strategy, request);
   }
   double bound(double speed, double latency = 0) const {
     const LinkProfile link{.bytes_per_second = speed, .latency_seconds = latency};
     return bound(link, link);
   }
   double bound(const LinkProfile& machine, const LinkProfile& cluster) const {
-    return schedule_bound(programs, schedules, topology, works, kCompute,
-                          {LinkProfile{}, machine, cluster});
+    return schedule_bound(*this, topology, works, kCompute, {LinkProfile{}, machine, cluster});
   }
   // Simulated on machines whose links within and between them have these speeds and where nothing
   // else but attention costs: `compute` seconds a rank.
@@ -82,8 +78,6 @@ struct Case {
     profile.cluster_link = {.bytes_per_second = cluster};
     const Work work{.extents = {.sequence = a.batch}};
     double flops = 0;
-    std::vector<const Program*> pointers;
-    for (const Program& program : programs) pointers.push_back(&program);
     const Program& first = programs[0];
     for (const Op& op : first.ops) {
       flops += op.def->cost(op.attrs, first.input_types(op), first.output_types(op), work).flops;
@@ -93,7 +87,7 @@ struct Case {
                              .unit = Rate::Unit::flops,
                              .includes_memory = true,
                              .points = {{1, flops / compute}}});
-    return simulate(pointers, schedules, works, CostModel(profile, topology)).seconds;
+    return simulate(*this, works, CostModel(profile, topology)).seconds;
   }
   // Bytes of `rows` rows of `heads` heads.
   double bytes(double rows, double heads) const { return rows * heads * 16 * 2; }

@@ -269,11 +269,12 @@ TEST(BadStrategy, LeavesNoTrace) {
     }
   } catalog;
   const Program program = decoder({8, 2, 2});
-  const PlanRank rank = {&program, &catalog};
-  const PlanRequest request = {.micro_batches = {{program.capacity}}, .topology = {}, .price = {}};
-  EXPECT_THROW(plan(strategy([](ScheduleContext&) {}), {&rank, 1}, request), Error);
+  const auto plan = [&](const OpScheduler& by) {
+    return schedule_of(program, by, catalog, {{program.capacity}});
+  };
+  EXPECT_THROW(plan(strategy([](ScheduleContext&) {})), Error);
   EXPECT_EQ(catalog.asked, 0);
-  plan(strategy(rest), {&rank, 1}, request);
+  plan(strategy(rest));
   EXPECT_EQ(catalog.asked, static_cast<int>(program.ops.size()));
 }
 

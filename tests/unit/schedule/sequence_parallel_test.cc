@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "braid/parallel/attention/traffic.h"
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/profile.h"
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
@@ -20,22 +20,17 @@ struct Predicted {
 Predicted predict(const SequenceAttention& attention, const SequenceMesh& mesh,
                   const std::string& strategy = "sequence_parallel") {
   const NamesCatalog catalog;
-  const std::vector<Program> programs = attention_programs(attention, mesh);
-  std::vector<const Program*> pointers;
-  std::vector<PlanRank> ranks;
-  for (const Program& program : programs) {
-    pointers.push_back(&program);
-    ranks.push_back({&program, &catalog});
-  }
+  Plan plan{attention_programs(attention, mesh), {}};
   const Extents counts{.sequence = attention.batch};
-  const auto schedules =
-      plan(*find_strategy(strategy), ranks,
-           {.micro_batches = {{.capacity = counts}}, .topology = mesh.topology, .price = {}});
+  plan_schedules(plan, *find_strategy(strategy),
+                 {.catalogs = {&catalog},
+                  .micro_batches = {{.capacity = counts}},
+                  .topology = mesh.topology,
+                  .price = {}});
   const Work work{.extents = counts};
   const CostModel model(load_profile("a100"), mesh.topology);
-  Predicted result{simulate(pointers, schedules, {&work, 1}, model)};
-  result.computation =
-      simulate_without_communication(pointers, schedules, {&work, 1}, model).seconds;
+  Predicted result{simulate(plan, {&work, 1}, model)};
+  result.computation = simulate_without_communication(plan, {&work, 1}, model).seconds;
   return result;
 }
 

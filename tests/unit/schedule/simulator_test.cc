@@ -23,9 +23,8 @@ SimulatedStep run(const toy::World& world, Profile profile = toy::seconds_profil
                   int machines = 1) {
   Topology topology;
   topology.machines = machines;
-  topology.devices = static_cast<int>(world.ranks.size()) / machines;
-  return simulate(world.programs, world.schedules, world.works,
-                  CostModel(std::move(profile), topology));
+  topology.devices = world.plan.ranks() / machines;
+  return simulate(world.plan, world.works, CostModel(std::move(profile), topology));
 }
 
 void expect_time(const SimulatedStep& step, size_t rank, size_t launch, double begin, double end) {
@@ -69,9 +68,8 @@ TEST(Simulator, StreamsRunBesideEachOtherAndWaitAsTold) {
 }
 
 SimulatedStep run_without_communication(const toy::World& world, const Profile& profile) {
-  return simulate_without_communication(
-      world.programs, world.schedules, world.works,
-      CostModel(profile, toy::machine_of(static_cast<int>(world.ranks.size()))));
+  return simulate_without_communication(world.plan, world.works,
+                                        CostModel(profile, toy::machine_of(world.plan.ranks())));
 }
 
 TEST(Simulator, WithoutCommunicationNothingIsSentAndNobodyWaits) {

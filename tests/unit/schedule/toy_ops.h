@@ -5,7 +5,7 @@
 
 #include "braid/program/builder.h"
 #include "braid/schedule/cost_model.h"
-#include "braid/schedule/schedule.h"
+#include "braid/schedule/plan.h"
 
 // Ops whose cost is what a test says, and a profile under which it is seconds.
 namespace braid::toy {
@@ -90,15 +90,13 @@ inline Rank rank_of(const std::vector<Step>& steps) {
 
 // Ranks as the simulator wants them.
 struct World {
-  explicit World(std::vector<Rank> all) : ranks(std::move(all)) {
+  explicit World(const std::vector<Rank>& ranks) {
     for (const Rank& rank : ranks) {
-      programs.push_back(&rank.program);
-      schedules.push_back(rank.schedule);
+      plan.programs.push_back(rank.program);
+      plan.schedules.push_back(rank.schedule);
     }
   }
-  std::vector<Rank> ranks;
-  std::vector<const Program*> programs;
-  std::vector<Schedule> schedules;
+  Plan plan;
   std::vector<Work> works = {{.extents = {1, 1, 1}}};
 };
 

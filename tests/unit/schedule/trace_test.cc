@@ -31,8 +31,8 @@ toy::Rank four() {
 
 Timeline timeline_of(const toy::World& world, const std::vector<std::vector<LaunchTime>>& times) {
   Timeline timeline{.title = "test", .works = world.works};
-  for (size_t r = 0; r < world.ranks.size(); ++r) {
-    timeline.ranks.push_back({world.programs[r], &world.schedules[r], times[r]});
+  for (size_t r = 0; r < world.plan.programs.size(); ++r) {
+    timeline.ranks.push_back({&world.plan.programs[r], &world.plan.schedules[r], times[r]});
   }
   return timeline;
 }
@@ -63,7 +63,7 @@ TEST(Trace, SlicesNameTheirMicroBatch) {
 TEST(Trace, HasALaneForEachRankAndStream) {
   const toy::World world({four(), four()});
   const CostModel model(toy::seconds_profile(), toy::machine_of(2));
-  const SimulatedStep step = simulate(world.programs, world.schedules, world.works, model);
+  const SimulatedStep step = simulate(world.plan, world.works, model);
   std::ostringstream out;
   write_trace(out, timeline_of(world, step.times));
   const auto json = nlohmann::json::parse(out.str());
@@ -112,7 +112,7 @@ TEST(Trace, HasALaneForEachRankAndStream) {
 TEST(Trace, SpansBesideTheLaunchesHaveLanesOfTheirOwn) {
   const toy::World world({four(), four()});
   const CostModel model(toy::seconds_profile(), toy::machine_of(2));
-  const SimulatedStep step = simulate(world.programs, world.schedules, world.works, model);
+  const SimulatedStep step = simulate(world.plan, world.works, model);
   std::ostringstream out;
   TraceWriter writer(out);
   writer.add(timeline_of(world, step.times));

@@ -101,7 +101,7 @@ TEST(VerifierMemory, EveryStreamIsDoneWithAPlaceBeforeItIsUsedAgain) {
   const ValueId here = ops::add(b, y, y), there = ops::add(b, y, y);
   const ValueId w = ops::add(b, here, here);
   const Program program = b.finish({ops::add(b, w, w), there});
-  const Program* const programs[] = {&program};
+  const auto check = [&](const Schedule& schedule) { verify({{program}, {schedule}}); };
   Schedule s{.strategy = "fork", .micro_batches = {{program.capacity}}};
   s.launches = {
       {.op = 0}, {.op = 2, .stream = Stream::side, .waits = {0}}, {.op = 1}, {.op = 3}, {.op = 4}};
@@ -110,7 +110,7 @@ TEST(VerifierMemory, EveryStreamIsDoneWithAPlaceBeforeItIsUsedAgain) {
               .merged = std::vector<bool>(6, true),
               .workspace_offset = std::vector<int64_t>(5, -1),
               .arena_bytes = 384};
-  EXPECT_NO_THROW(verify(programs, {&s, 1}));
+  EXPECT_NO_THROW(check(s));
   const auto place = [&](ValueId id, ValueId at) {
     Schedule damaged = s;
     damaged.memory.value_offset[static_cast<size_t>(id)] = at * 64;
@@ -118,19 +118,19 @@ TEST(VerifierMemory, EveryStreamIsDoneWithAPlaceBeforeItIsUsedAgain) {
   };
   // The side stream may still read y when w is written.
   Schedule late = place(w, y);
-  expect_refused([&] { verify(programs, {&late, 1}); }, {"add", "memory: bytes [64, 128)"});
+  expect_refused([&] { check(late); }, {"add", "memory: bytes [64, 128)"});
   late.launches[3].waits = {1};
-  EXPECT_NO_THROW(verify(programs, {&late, 1}));
+  EXPECT_NO_THROW(check(late));
   // On the side stream an earlier write meets values of a stream that need not have begun.
   Schedule early = place(there, w);
-  expect_refused([&] { verify(programs, {&early, 1}); }, {"add", "memory: bytes ["});
+  expect_refused([&] { check(early); }, {"add", "memory: bytes ["});
   // An output stays to the end of the step, also where nothing reads it any more.
   Schedule lost = place(program.outputs[0], there);
   lost.launches[4].waits = {1};
-  expect_refused([&] { verify(programs, {&lost, 1}); }, {"add", "memory: bytes ["});
+  expect_refused([&] { check(lost); }, {"add", "memory: bytes ["});
   // And an input is there from its beginning, for the host reads and writes it outside.
   Schedule input = place(w, x);
-  expect_refused([&] { verify(programs, {&input, 1}); }, {"memory: bytes [0, 64)"});
+  expect_refused([&] { check(input); }, {"memory: bytes [0, 64)"});
 }
 
 TEST_P(VerifierMicroBatches, MemoryOfAMergedLaunchIsMerged) {

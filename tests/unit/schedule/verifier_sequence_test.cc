@@ -6,7 +6,7 @@
 
 #include "any_stages.h"
 #include "braid/parallel/attention/lower_attention.h"
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
 #include "braid/schedule/verifier.h"
 #include "unit/schedule/happens_before.h"
@@ -36,25 +36,18 @@ struct AnyOrder : OpScheduler {
   }
 };
 
-struct SequencePlan {
+struct SequencePlan : Plan {
   std::string name;
-  std::vector<Program> programs;
-  std::vector<Schedule> schedules;
   PlanRequest request;
   std::shared_ptr<const OpScheduler> strategy;
 
   // Schedules of the Programs as they are now.
   void plan_again() {
     const NamesCatalog catalog;
-    std::vector<PlanRank> ranks;
-    for (const Program& program : programs) ranks.push_back({&program, &catalog});
-    schedules = plan(*strategy, ranks, request);
+    request.catalogs = {&catalog};
+    plan_schedules(*this, *strategy, request);
   }
-  void verify() const {
-    std::vector<const Program*> pointers;
-    for (const Program& program : programs) pointers.push_back(&program);
-    braid::verify(pointers, schedules);
-  }
+  void verify() const { braid::verify(*this); }
   const Op& op(int launch) const {
     return schedules[0].op(programs[0], schedules[0].launches[static_cast<size_t>(launch)]);
   }
@@ -87,7 +80,8 @@ SequencePlan random_plan(std::mt19937_64& rng) {
   SequencePlan made;
   made.programs = attention_programs(
       a, mesh, {.takes = stages ? any_stages : ops::TakesStages{}, .least_rows = 1});
-  made.request = {.micro_batches = std::vector<MicroBatch>(static_cast<size_t>(M),
+  made.request = {.catalogs = {},
+                  .micro_batches = std::vector<MicroBatch>(static_cast<size_t>(M),
                                                            {.capacity = {.sequence = 1}}),
                   .topology = topology,
                   .price = {}};

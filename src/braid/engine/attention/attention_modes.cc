@@ -12,7 +12,7 @@
 #include "braid/kernels/cpu/register.h"
 #include "braid/parallel/attention/traffic.h"
 #include "braid/runtime/executor.h"
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
 
@@ -82,16 +82,12 @@ std::shared_ptr<const ModePlan> plan_mode(const AttentionBench& o, SpMode mode,
   AttentionStages stages{.takes = stages_of(catalogs), .most_parts = o.pull_parts};
   if (o.by_stages) stages.takes = {};
   made.programs = attention_programs(made.attention, made.mesh, stages);
-  std::vector<PlanRank> ranks;
-  for (size_t r = 0; r < made.programs.size(); ++r) {
-    ranks.push_back({&made.programs[r], catalogs[r % catalogs.size()]});
-  }
-  PlanRequest request{.micro_batches = {}, .topology = topology, .price = {}};
+  PlanRequest request{.catalogs = catalogs, .micro_batches = {}, .topology = topology, .price = {}};
   for (int mb = 0; mb < o.micro_batches; ++mb) {
     made.counts.push_back({.sequence = even_part(o.batch, o.micro_batches, mb).size()});
     request.micro_batches.push_back({.capacity = made.counts.back()});
   }
-  made.schedules = plan(*find_strategy(o.schedule), ranks, request);
+  plan_schedules(made, *find_strategy(o.schedule), request);
   return shared;
 }
 
@@ -113,13 +109,11 @@ ModeReport predict(const AttentionBench& o, SpMode mode, const Topology& topolog
   const ModePlan& made = *shared;
   ModeReport report = report_of(shared);
   const CostModel model(profile, topology);
-  const auto programs = made.pointers();
-  const SimulatedStep step = simulate(programs, made.schedules, made.works(), model);
+  const SimulatedStep step = simulate(made, made.works(), model);
   report.seconds = step.seconds;
   report.bytes = step.wire_bytes;
   report.times = step.times;
-  report.compute =
-      simulate_without_communication(programs, made.schedules, made.works(), model).seconds;
+  report.compute = simulate_without_communication(made, made.works(), model).seconds;
   report.exposed = report.seconds - report.compute;
   return report;
 }

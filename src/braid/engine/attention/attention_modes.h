@@ -8,8 +8,8 @@
 
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/program/launch_time.h"
+#include "braid/schedule/plan.h"
 #include "braid/schedule/profile.h"
-#include "braid/schedule/schedule.h"
 
 namespace braid::attention_modes {
 
@@ -27,11 +27,9 @@ struct AttentionBench {
 };
 
 // What a mode makes of it.
-struct ModePlan {
+struct ModePlan : Plan {
   SequenceAttention attention;
   SequenceMesh mesh;
-  std::vector<Program> programs;
-  std::vector<Schedule> schedules;
   std::vector<Extents> counts;  // [micro-batches]
 
   std::vector<Work> works() const {
@@ -44,12 +42,6 @@ struct ModePlan {
   bool waits_inside() const {
     return std::ranges::any_of(schedules[0].launches,
                                [](const Launch& launch) { return !launch.late.empty(); });
-  }
-
-  std::vector<const Program*> pointers() const {
-    std::vector<const Program*> result;
-    for (const Program& program : programs) result.push_back(&program);
-    return result;
   }
 };
 

@@ -8,6 +8,7 @@
 #include "braid/base/error.h"
 #include "braid/base/math.h"
 #include "braid/kernels/cuda/sampling/params.h"
+#include "braid/ops/input_names.h"
 
 namespace braid::cuda {
 namespace {
@@ -30,27 +31,25 @@ double cpu_now() {
 }  // namespace
 
 CudaLoop::CudaLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& first,
-                   int64_t page_size)
-    : ranks_(std::move(ranks)),
-      request_(std::move(request)),
-      page_size_(page_size),
-      tokens_(request_.sequences.size()),
-      status_(request_.sequences.size()),
-      errors_(request_.sequences.size()),
-      generated_(request_.sequences.size()),
+                   StepPlanner& planner)
+    : TokenLoop(std::move(request)),
+      ranks_(std::move(ranks)),
+      planner_(planner),
+      status_(slots_.size()),
+      errors_(slots_.size()),
       step_(first),
       first_(first),
       read_(first) {
-  for (const LoopSequence& sequence : request_.sequences) {
-    pages_.push_back(ceil_div(std::ssize(sequence.prompt) + 1, page_size_));
-    masked_ |= static_cast<bool>(sequence.mask);
+  for (const LoopSlot& slot : slots_) {
+    pages_.push_back(ceil_div(slot.tokens() + 1, request_.page_size));
+    masked_ |= static_cast<bool>(slot.sequence.mask);
   }
   if (masked_) {
     all_.assign(static_cast<size_t>(ceil_div(ranks_[0].step->output(0).cols(), 32)), ~0u);
   }
   for (const LoopRank& rank : ranks_) {
     const DeviceScope scope(rank.backend->device().id);
-    rank.sampler->begin(request_, first_);
+    rank.sampler->begin(slots_, request_.mask_deadline_ms, first_);
     if (request_.trace && !base_) {
       base_ = make_event(true);
       base_seconds_ = now();
@@ -91,26 +90,22 @@ std::span<const SampledToken> CudaLoop::next() {
     times.wait_begin = wait_begin;
     times.wait_end = now();
   }
-  for (size_t s = 0; s < tokens_.size(); ++s) {
+  for (size_t s = 0; s < slots_.size(); ++s) {
     if (!errors_[s]) errors_[s] = error_of(s, status_[s]);
     tokens_[s].error = errors_[s];
-    if (masked_) generated_[s].push_back(tokens_[s].id);
   }
   ++read_;
-  return tokens_;
+  return hand_out();
 }
 
 std::optional<Error> CudaLoop::error_of(size_t s, uint32_t status) const {
-  const LoopSequence& sequence = request_.sequences[s];
   if (status & kSampleMaskLate) {
     return Error(ErrorCode::kDeadline,
                  fmt::format("cuda:{}: the mask of sequence {} did not come within {} ms",
                              ranks_[0].backend->device().id, s, request_.mask_deadline_ms));
   }
-  if (status & kSampleNotFinite || (status & kSampleNoToken && !sequence.mask)) {
-    const auto done = static_cast<int64_t>(read_ - first_);
-    return not_numbers(fmt::format("step {}", done + 1), std::ssize(sequence.prompt) + done,
-                       request_.kv_dtype);
+  if (status & kSampleNotFinite || (status & kSampleNoToken && !slots_[s].sequence.mask)) {
+    return not_numbers(slots_[s]);
   }
   if (status & kSampleNoToken) {
     return Error(ErrorCode::kInvalidArgument, std::string(kNoTokenAllowed));
@@ -127,12 +122,12 @@ bool CudaLoop::ready() const {
 // of one that has ended by an error.
 void CudaLoop::give_masks() {
   if (!masked_) return;
-  for (size_t s = 0; s < request_.sequences.size(); ++s) {
-    const TokenMask& mask = request_.sequences[s].mask;
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    const TokenMask& mask = slots_[s].sequence.mask;
     if (!mask) continue;
     std::span<const uint32_t> allowed = all_;
     try {
-      if (!errors_[s]) allowed = mask(generated_[s]);
+      if (!errors_[s]) allowed = mask(slots_[s].generated);
     } catch (const Error& error) {
       errors_[s] = error;
     }
@@ -147,8 +142,8 @@ void CudaLoop::enqueue() {
     trace_.emplace_back();
     trace_.back().host.enqueue_begin = now();
   }
-  for (size_t s = 0; s < request_.sequences.size(); ++s) {
-    reserve(s, std::ssize(request_.sequences[s].prompt) + static_cast<int64_t>(step_ - first_));
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    reserve(s, std::ssize(slots_[s].sequence.prompt) + static_cast<int64_t>(step_ - first_));
   }
   // All graphs are there before any rank may wait for another: loading a kernel may wait for that.
   for (size_t r = 0; r < ranks_.size(); ++r) {
@@ -196,15 +191,17 @@ LoopStats CudaLoop::stats() const {
 }
 
 // The page of a step's token, one step ahead.
-void CudaLoop::reserve(size_t sequence, int64_t tokens) {
-  int64_t& known = pages_[sequence];
-  if (ceil_div(tokens, page_size_) <= known) return;
-  const std::span<const int32_t> pages = request_.sequences[sequence].hold(tokens);
+void CudaLoop::reserve(size_t slot, int64_t tokens) {
+  int64_t& known = pages_[slot];
+  if (ceil_div(tokens, request_.page_size) <= known) return;
+  const LoopSequence& sequence = slots_[slot].sequence;
+  const std::span<const int32_t> pages = sequence.hold(tokens);
+  planner_.record_loop(pages, std::ssize(sequence.prompt));
   for (const LoopRank& rank : ranks_) {
     const DeviceScope scope(rank.backend->device().id);
-    const auto row = static_cast<int64_t>(sequence);
-    auto* host = rank.step->input("page_table").row_as<int32_t>(row);
-    auto* device = rank.step->device_input("page_table").row_as<int32_t>(row);
+    const auto row = static_cast<int64_t>(slot);
+    auto* host = rank.step->input(inputs::kPageTable).row_as<int32_t>(row);
+    auto* device = rank.step->device_input(inputs::kPageTable).row_as<int32_t>(row);
     const auto begin = static_cast<size_t>(known);
     std::ranges::copy(pages.subspan(begin), host + begin);
     check_cuda(
@@ -219,14 +216,14 @@ CudaReplay::Hooks CudaLoop::hooks(const LoopRank& rank) const {
   const auto input = [&](std::string_view name) {
     return rank.step->device_input(name).as<int32_t>();
   };
-  const TensorView table = rank.step->device_input("page_table");
-  const AdvanceParams inputs = {.token_ids = input("token_ids"),
-                                .positions = input("positions"),
-                                .kv_len = input("kv_len"),
-                                .slots = input("slots"),
+  const TensorView table = rank.step->device_input(inputs::kPageTable);
+  const AdvanceParams inputs = {.token_ids = input(inputs::kTokenIds),
+                                .positions = input(inputs::kPositions),
+                                .kv_len = input(inputs::kKvLen),
+                                .slots = input(inputs::kSlots),
                                 .page_table = table.as<const int32_t>(),
                                 .page_table_stride = static_cast<int32_t>(table.cols()),
-                                .page_size = static_cast<int32_t>(page_size_)};
+                                .page_size = static_cast<int32_t>(request_.page_size)};
   return {.before = [sampler = rank.sampler,
                      inputs](const LaunchContext& context) { sampler->advance(inputs, context); },
           .after = [sampler = rank.sampler, logits = rank.step->output(0)](

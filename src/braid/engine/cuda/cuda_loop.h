@@ -5,6 +5,7 @@
 
 #include "braid/backend/cuda/cuda_replay.h"
 #include "braid/engine/cuda/device_sampler.h"
+#include "braid/engine/step_planner.h"
 #include "braid/engine/token_loop.h"
 #include "braid/runtime/executor.h"
 
@@ -24,8 +25,9 @@ struct LoopRank {
 // once the step after it is on its way, while it runs.
 class CudaLoop : public TokenLoop {
  public:
-  // `first` is the samplers' next step; it is counted on.
-  CudaLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& first, int64_t page_size);
+  // `first` is the samplers' next step; it is counted on. `planner` is told of pages that are
+  // taken, and outlives the loop.
+  CudaLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& first, StepPlanner& planner);
   ~CudaLoop() override;
 
   std::span<const SampledToken> next() override;
@@ -39,22 +41,19 @@ class CudaLoop : public TokenLoop {
 
   void enqueue();
   void give_masks();
-  std::optional<Error> error_of(size_t sequence, uint32_t status) const;
-  void reserve(size_t sequence, int64_t tokens);
+  std::optional<Error> error_of(size_t slot, uint32_t status) const;
+  void reserve(size_t slot, int64_t tokens);
   bool ready() const;
   CudaReplay::Hooks hooks(const LoopRank& rank) const;
   void mark(bool end);
 
   const std::vector<LoopRank> ranks_;
-  const LoopRequest request_;
-  const int64_t page_size_;
-  std::vector<CudaReplay::Hooks> hooks_;         // [ranks]
-  std::vector<int64_t> pages_;                   // [S], that the device knows
-  std::vector<SampledToken> tokens_;             // [S], read last
-  std::vector<uint32_t> status_;                 // [S], of these: SampleStatus bits
-  std::vector<std::optional<Error>> errors_;     // [S], of sequences that have ended by one
-  std::vector<std::vector<int32_t>> generated_;  // [S], where masks ask for them
-  uint64_t& step_;                               // of the next token that is sampled
+  StepPlanner& planner_;
+  std::vector<CudaReplay::Hooks> hooks_;      // [ranks]
+  std::vector<int64_t> pages_;                // [S], that the device knows
+  std::vector<uint32_t> status_;              // [S], of the tokens read last: SampleStatus bits
+  std::vector<std::optional<Error>> errors_;  // [S], of sequences that have ended by one
+  uint64_t& step_;                            // of the next token that is sampled
   const uint64_t first_;
   uint64_t read_;  // of the next token that is read
   bool masked_ = false;

@@ -117,19 +117,20 @@ class CudaWorld : public World {
   Rank& rank(int rank) override { return *ranks_.at(static_cast<size_t>(rank)); }
   bool waits_on_device() const override { return ranks_.size() > 1; }
 
-  std::unique_ptr<TokenLoop> loop(LoopRequest& request, Executors prompt,
-                                  const std::function<Executors()>& make_step,
-                                  int64_t page_size) override {
-    const Executors step = make_step();
+  bool samples_on_device() const override { return true; }
+
+  std::unique_ptr<TokenLoop> loop(LoopRequest request, const BoundForward& prompt,
+                                  const BoundForward& step, StepPlanner& planner) override {
     std::vector<cuda::LoopRank> ranks;
-    for (size_t r = 0; r < step.size(); ++r) {  // where ranks divide sequences, the first alone
+    for (size_t r = 0; r < step.executors.size(); ++r) {  // ranks that divide tokens: rank 0 alone
+      Executor& executor = *step.executors[r];
       ranks.push_back({.backend = &ranks_[r]->cuda_backend(),
-                       .sampler = &ranks_[r]->sampler(step[r]->output(0).shape),
-                       .prompt = prompt[r].get(),
-                       .step = step[r].get()});
+                       .sampler = &ranks_[r]->sampler(executor.output(0).shape),
+                       .prompt = prompt.executors[r].get(),
+                       .step = &executor});
     }
     return std::make_unique<cuda::CudaLoop>(std::move(ranks), std::move(request), next_step_,
-                                            page_size);
+                                            planner);
   }
 
  private:

@@ -58,32 +58,32 @@ DeviceSampler::DeviceSampler(CudaBackend& backend, int64_t vocab, int64_t capaci
   prepare_sampling(desc_, config_);
 }
 
-void DeviceSampler::begin(const LoopRequest& request, uint64_t first) {
+void DeviceSampler::begin(std::span<const LoopSlot> slots, int mask_deadline_ms, uint64_t first) {
   const cudaStream_t stream = backend_.stream(Stream::compute);
-  const size_t n = request.sequences.size();
+  const size_t n = slots.size();
   BRAID_CHECK(n <= static_cast<size_t>(desc_.capacity), "{} sequences, a sampler of {}", n,
               desc_.capacity);
-  BRAID_CHECK(0 < request.mask_deadline_ms && request.mask_deadline_ms <= 3'600'000);
+  BRAID_CHECK(0 < mask_deadline_ms && mask_deadline_ms <= 3'600'000);
   *counters_.host() = {.step = first, .rows = static_cast<int64_t>(n)};
   for (size_t s = 0; s < n; ++s) {
-    params_.host()[s] = to_device(request.sequences[s], request.mask_deadline_ms);
-    states_.host()[s] = {request.sequences[s].sampling.seed};
+    params_.host()[s] = to_device(slots[s].sequence, mask_deadline_ms);
+    states_.host()[s] = {slots[s].sequence.sampling.seed};
     mask_ready()[s] = 0;
   }
   counters_.upload(stream);
   params_.upload(stream);
   states_.upload(stream);
-  count_prompts(request);
+  count_prompts(slots);
   check_cuda(cudaStreamSynchronize(stream), "a sampler");
 }
 
 // Kernels read the ids where they are staged; a sequence that nothing repeats for needs none.
-void DeviceSampler::count_prompts(const LoopRequest& request) const {
+void DeviceSampler::count_prompts(std::span<const LoopSlot> slots) const {
   const LaunchContext context{backend_.stream(Stream::compute)};
   auto* ids = reinterpret_cast<int32_t*>(ids_->data());
   auto* counts = reinterpret_cast<uint32_t*>(counts_->data());
   int64_t staged = 0;
-  for (const LoopSequence& sequence : request.sequences) {
+  for (const auto& [sequence, generated] : slots) {
     clear_counts(counts, desc_.vocab, context);
     std::span<const int32_t> left = sequence.prompt;
     if (sequence.sampling.repetition_penalty == 1) left = {};

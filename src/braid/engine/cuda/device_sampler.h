@@ -23,7 +23,7 @@ class DeviceSampler {
   // Forgets the last sequences; returns when the state of the new ones is on the device, and
   // allocates nothing. The next tokens chosen are those of step `first`: a ring's steps are
   // numbered on over sequences.
-  void begin(const LoopRequest& request, uint64_t first);
+  void begin(std::span<const LoopSlot> slots, int mask_deadline_ms, uint64_t first);
 
   // Enqueues the choice of tokens from `logits` f32 [S, V] on the device.
   void sample(const TensorView& logits, const LaunchContext& context) const;
@@ -62,7 +62,7 @@ class DeviceSampler {
 
   uint64_t* mask_ready() const { return reinterpret_cast<uint64_t*>(mask_ready_->data()); }
   uint32_t* masks() const { return reinterpret_cast<uint32_t*>(masks_->data()); }
-  void count_prompts(const LoopRequest& request) const;
+  void count_prompts(std::span<const LoopSlot> slots) const;
 
   CudaBackend& backend_;
   const SamplingDesc desc_;

@@ -4,10 +4,11 @@
 #include <cstring>
 #include <set>
 
+#include "braid/engine/forward_plans.h"
 #include "braid/io/quoted.h"
 #include "braid/ops/fusion.h"
 #include "braid/parallel/lowering.h"
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
@@ -73,16 +74,17 @@ BoundNetwork& Network::plan(const std::string& key, const std::function<Program(
     return plans_.front().second;
   }
   if (plans_.size() == kPlans) plans_.pop_back();
-  const std::vector<RankProgram> lowered = lower(make(), {});
-  Rank& rank = world_->rank(0);
-  Program fused = fuse(fuse(lowered[0].program, fusions()), rank.backend().catalog().fusions());
-  const PlanRank plan_rank{&fused, &rank.backend().catalog()};
-  std::vector<Schedule> schedules =
-      braid::plan(*sequential_strategy(), {&plan_rank, 1},
-                  {.micro_batches = {{.capacity = fused.capacity}}, .topology = {}, .price = {}});
+  const KernelCatalog& catalog = world_->rank(0).backend().catalog();
+  PlannedForward planned;
+  planned.lowered = lower(make(), {});
+  planned.programs = {fuse(fuse(planned.lowered[0].program, fusions()), catalog.fusions())};
+  plan_schedules(planned, *sequential_strategy(),
+                 {.catalogs = {&catalog},
+                  .micro_batches = {{.capacity = planned.programs[0].capacity}},
+                  .topology = {},
+                  .price = {}});
   ++plans_made_;
-  plans_.emplace_front(
-      key, BoundNetwork(rank.bind(lowered[0], std::move(fused), std::move(schedules[0]))));
+  plans_.emplace_front(key, BoundNetwork(std::move(world_->bind(std::move(planned))[0])));
   return plans_.front().second;
 }
 

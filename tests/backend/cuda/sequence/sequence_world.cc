@@ -11,7 +11,7 @@
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/runtime/executor.h"
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
 #include "dist/sequence_inputs.h"
 
@@ -161,27 +161,26 @@ std::vector<Result> run(fabric::PeerFabric& fabric, const SequenceAttention& a,
   for (const auto& rank : ranks) catalogs.push_back(&rank->table);
   AttentionStages stages{.takes = stages_of(catalogs), .least_rows = 1};
   if (config.by_stages) stages.takes = {};
-  const std::vector<Program> programs = attention_programs(a, mesh, stages);
-  std::vector<PlanRank> plan_ranks;
-  for (size_t r = 0; r < P; ++r) plan_ranks.push_back({&programs[r], catalogs[r]});
-  PlanRequest request{.micro_batches = {}, .topology = mesh.topology, .price = {}};
+  Plan plan{attention_programs(a, mesh, stages), {}};
+  PlanRequest request{
+      .catalogs = catalogs, .micro_batches = {}, .topology = mesh.topology, .price = {}};
   std::vector<Extents> counts;
   for (int mb = 0; mb < config.micro_batches; ++mb) {
     counts.push_back({.sequence = even_part(a.batch, config.micro_batches, mb).size()});
     request.micro_batches.push_back({.capacity = counts.back()});
   }
-  const auto schedules = plan(*find_strategy(config.strategy), plan_ranks, request);
+  plan_schedules(plan, *find_strategy(config.strategy), request);
   std::vector<Result> results(config.seeds.size());
   for (Result& result : results)
     result.o.resize(P), result.joint_o.resize(P), result.bytes.resize(P);
   fabric::run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
     const auto r = static_cast<size_t>(e.rank());
     const auto arena =
-        std::make_shared<fabric::SymmetricMemory>(e, schedules[r].memory.arena_bytes, "arena");
+        std::make_shared<fabric::SymmetricMemory>(e, plan.schedules[r].memory.arena_bytes, "arena");
     cuda::check_cuda(cudaMemset(arena->data(), 0xff, static_cast<size_t>(arena->bytes())),
                      "poison");
     cuda::check_cuda(cudaDeviceSynchronize(), "poison");
-    Executor executor(programs[r], schedules[r], *ranks[r]->backend, {}, arena);
+    Executor executor(plan.programs[r], plan.schedules[r], *ranks[r]->backend, {}, arena);
     fabric::HostBarrier meeting(e);
     for (size_t i = 0; i < config.seeds.size(); ++i) {
       const uint64_t seed = config.seeds[i];

@@ -1,4 +1,4 @@
-#include "braid/schedule/plan.h"
+#include "braid/schedule/plan_schedules.h"
 
 #include "braid/ops/fusion.h"
 #include "braid/schedule/memory_plan.h"
@@ -38,43 +38,45 @@ Op make_replacement(const Program& program, const std::vector<int>& readers, con
 
 }  // namespace
 
-std::vector<Schedule> plan(const OpScheduler& strategy, std::span<const PlanRank> ranks,
-                           const PlanRequest& request) {
-  BRAID_CHECK(!ranks.empty() && !request.micro_batches.empty());
-  const ScheduleContext::Recording recording = record(strategy, *ranks[0].program, request);
+void plan_schedules(Plan& plan, const OpScheduler& strategy, const PlanRequest& request) {
+  const std::vector<Program>& programs = plan.programs;
+  const std::vector<const KernelCatalog*>& catalogs = request.catalogs;
+  BRAID_CHECK(!programs.empty() && !request.micro_batches.empty());
+  BRAID_CHECK(catalogs.size() == 1 || catalogs.size() == programs.size(),
+              "{} catalogs for {} ranks", catalogs.size(), programs.size());
+  const ScheduleContext::Recording recording = record(strategy, programs[0], request);
   // Where the tokens are divided over ranks and nobody has said how many a rank has.
   std::vector<MicroBatch> micro_batches = request.micro_batches;
   for (MicroBatch& mb : micro_batches) {
-    if (mb.capacity.shard > 0 || ranks[0].program->capacity.shard == 0) continue;
-    mb.capacity = sharded(mb.capacity, static_cast<int>(ranks.size()));
+    if (mb.capacity.shard > 0 || programs[0].capacity.shard == 0) continue;
+    mb.capacity = sharded(mb.capacity, plan.ranks());
   }
-  std::vector<Schedule> schedules;
-  std::vector<const Program*> programs;
-  for (const PlanRank& rank : ranks) {
+  plan.schedules.clear();
+  for (size_t r = 0; r < programs.size(); ++r) {
+    const Program& program = programs[r];
+    const KernelCatalog& catalog = *catalogs[r % catalogs.size()];
     Schedule schedule{.strategy = strategy.name(),
                       .micro_batches = micro_batches,
                       .replacements = {},
                       .launches = recording.launches,
                       .memory = {}};
     std::vector<int> readers;
-    if (!recording.replacements.empty()) readers = count_readers(*rank.program);
+    if (!recording.replacements.empty()) readers = count_readers(program);
     for (Launch& launch : schedule.launches) {
       if (launch.replacement >= 0) {
         const std::string& name = recording.replacements[static_cast<size_t>(launch.replacement)];
         schedule.replacements.push_back(
-            make_replacement(*rank.program, readers, launch, name, schedule.strategy));
+            make_replacement(program, readers, launch, name, schedule.strategy));
         launch.replacement = static_cast<int>(schedule.replacements.size()) - 1;
       }
-      launch.kernel = rank.catalog->find(*rank.program, schedule.op(*rank.program, launch),
-                                         launch.stream, schedule.capacity(*rank.program, launch));
+      launch.kernel = catalog.find(program, schedule.op(program, launch), launch.stream,
+                                   schedule.capacity(program, launch));
     }
-    schedules.push_back(std::move(schedule));
-    programs.push_back(rank.program);
+    plan.schedules.push_back(std::move(schedule));
   }
-  const MemoryPlan memory = plan_memory(programs, schedules);
-  for (Schedule& schedule : schedules) schedule.memory = memory;
-  verify(programs, schedules);
-  return schedules;
+  const MemoryPlan memory = plan_memory(plan);
+  for (Schedule& schedule : plan.schedules) schedule.memory = memory;
+  verify(plan);
 }
 
 }  // namespace braid

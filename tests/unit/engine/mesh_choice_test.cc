@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "any_stages.h"
-#include "braid/engine/sequence_ranks.h"
+#include "braid/engine/mesh_choice.h"
 #include "braid/model/model_shape.h"
 #include "braid/schedule/strategies/registry.h"
 

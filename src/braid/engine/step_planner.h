@@ -1,0 +1,54 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "braid/engine/batch.h"
+#include "braid/engine/forward_plans.h"
+
+namespace braid {
+
+// Values that the host writes on each rank before a step.
+class StepInputs {
+ public:
+  virtual ~StepInputs() = default;
+  // Fills the inputs of the rank's executor.
+  virtual void write(const Executor& executor, int rank) const = 0;
+};
+
+// A step that is ready to run: each rank writes its inputs, and runs its executor.
+struct PlannedStep {
+  std::shared_ptr<BoundForward> bound;
+  const StepInputs* inputs = nullptr;  // until its planner prepares another step
+  std::span<const Work> works;         // [micro-batches], likewise
+
+  explicit operator bool() const { return bound != nullptr; }
+};
+
+// How the ranks of a job share the work of a batch. The caller runs the steps:
+//
+//   while (PlannedStep first = planner.prepare_first(batch)) run it, then planner.record();
+//   PlannedStep step = planner.prepare(batch); run it, then planner.record();
+class StepPlanner {
+ public:
+  virtual ~StepPlanner() = default;
+
+  // A step that has to run before the batch, such as one that moves keys to a rank which computes
+  // with them. Empty: none is left.
+  virtual PlannedStep prepare_first(const Batch& batch) = 0;
+  // The step of the batch. `batch` outlives the step. Plans are made once for each size and kept.
+  // Fails with kInvalidArgument on a strategy that is wrong.
+  virtual PlannedStep prepare(const Batch& batch) = 0;
+  // The step that was prepared last has run.
+  virtual void record() = 0;
+  // A loop on the device writes the keys of a sequence into these pages from position `from` on.
+  virtual void record_loop(std::span<const int32_t> pages, int64_t from) = 0;
+
+  virtual const ForwardPlanner& forward_planner() const = 0;
+  // A line for each choice that was made and each plan that is kept.
+  virtual std::vector<std::string> explain() const = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,20 @@
+#pragma once
+
+// Names of the inputs that a host writes before each step. Models and lowerings declare inputs by
+// these names, and the engine finds them by the same names in the Programs.
+namespace braid::inputs {
+
+// Of every forward pass (model/forward_inputs.h).
+inline constexpr const char* kTokenIds = "token_ids";    // i32 [T]
+inline constexpr const char* kPositions = "positions";   // i32 [T]
+inline constexpr const char* kSlots = "slots";           // i32 [T] in the KV cache
+inline constexpr const char* kQStart = "q_start";        // i32 [S + 1]
+inline constexpr const char* kKvLen = "kv_len";          // i32 [S]
+inline constexpr const char* kPageTable = "page_table";  // i32 [S, pages of a sequence]
+inline constexpr const char* kRows = "rows";             // i32 [R] tokens whose logits are wanted
+
+// Of ranks that divide the tokens of a sequence (parallel/).
+inline constexpr const char* kKvSlots = "kv_slots";  // i32 [L] of the keys that a rank has
+inline constexpr const char* kToSlots = "to_slots";  // i32 [L] that gathered keys are written to
+
+}  // namespace braid::inputs
