@@ -45,6 +45,7 @@ std::vector<Schedule> plan(const OpScheduler& strategy, std::span<const PlanRank
   // Where the tokens are divided over ranks and nobody has said how many a rank has.
   std::vector<MicroBatch> micro_batches = request.micro_batches;
   for (MicroBatch& mb : micro_batches) {
+    mb.capacity.expert_row = ranks[0].program->expert_rows(mb.capacity.token);
     if (mb.capacity.shard > 0 || ranks[0].program->capacity.shard == 0) continue;
     mb.capacity = sharded(mb.capacity, static_cast<int>(ranks.size()));
   }
