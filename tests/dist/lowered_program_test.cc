@@ -97,7 +97,7 @@ std::vector<float> run_program(RankKernels& rank, const Program& program,
     }
     views[i] = make_view(memory[i].data(), type.dtype, type.shape);
   }
-  const BatchPart part = {
+  BatchPart part = {
       {},
       {.token = n, .sequence = 2, .row = 3, .shard = even_part(n, rank.P(), rank.rank()).size()}};
   std::vector<std::byte> workspace;

@@ -1,6 +1,7 @@
 """What Hugging Face's transformers computes: f32 on the CPU, attention implementation eager."""
 
 import base64
+import re
 
 import numpy as np
 import torch
@@ -15,13 +16,34 @@ torch.set_num_threads(1)  # most of the models are too small for more
 
 
 def load(folder, dtype=torch.float32):
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager",
+                                                 experts_implementation="eager")
     assert model.config._attn_implementation == "eager"
     return model.eval()
 
 
+def joined_experts(weights):
+    """The weights as transformers holds them: experts in one tensor, gate and up together."""
+    joined, layers = {}, {}
+    for name, x in weights.items():
+        if match := re.fullmatch(r"(.*)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight", name):
+            layer, expert, part = match.groups()
+            layers.setdefault(layer, {})[int(expert), part] = x
+        else:
+            joined[name.replace(".block_sparse_moe.", ".mlp.")] = x
+    for layer, parts in layers.items():
+        gate, up, down = ("w1", "w3", "w2") if (0, "w1") in parts else \
+            ("gate_proj", "up_proj", "down_proj")
+        count = len(parts) // 3
+        joined[f"{layer}.mlp.experts.gate_up_proj"] = np.stack(
+            [np.concatenate([parts[e, gate], parts[e, up]]) for e in range(count)])
+        joined[f"{layer}.mlp.experts.down_proj"] = np.stack([parts[e, down] for e in range(count)])
+    return joined
+
+
 def set_weights(model, weights):
     """Replaces the weights by f32 arrays named as in the safetensors files."""
+    weights = joined_experts(weights)
     parameters = dict(model.named_parameters())
     assert set(weights) == set(parameters), set(weights) ^ set(parameters)
     with torch.no_grad():

@@ -31,7 +31,9 @@ class Model:
 
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
-                 "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+                 "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
+                 "mixtral": "MixtralForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
+                 "qwen3_moe": "Qwen3MoeForCausalLM"}
 TORCH_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 BLOCK_FORMATS = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k")
 
@@ -81,9 +83,38 @@ MODELS = [
          eps=1e-6, use_sliding_window=False, sliding_window=None),
     make("qwen3_qk_norm", "qwen3", 64, 128, heads=4, kv_heads=2, layers=3, theta=1000000.0, eps=1e-6,
          head_dim=32, attention_bias=False, tied=True, modern_keys=True),
+    make("mixtral", "mixtral", 64, 96, heads=4, kv_heads=2, num_local_experts=8,
+         num_experts_per_tok=2, sliding_window=None, must_matter=({"num_experts_per_tok": 1},)),
+    make("mixtral_k256", "mixtral", 256, 256, heads=8, kv_heads=2, layers=1, dtype="bf16",
+         num_local_experts=4, num_experts_per_tok=2, sliding_window=None,
+         forms=("f32", "q8_0", "q4_k", "mixed")),
+    make("qwen2_moe", "qwen2_moe", 96, 144, heads=3, kv_heads=3, theta=1000000.0, eps=1e-6, shards=2,
+         num_experts=12, num_experts_per_tok=4, moe_intermediate_size=48, norm_topk_prob=False,
+         shared_expert_intermediate_size=112, use_sliding_window=False,
+         must_matter=({"norm_topk_prob": True}, {"num_experts_per_tok": 3})),
+    # GGUF has no word for layers without experts.
+    make("qwen2_moe_layers", "qwen2_moe", 64, 80, heads=4, kv_heads=2, layers=4, forms=(),
+         num_experts=5, num_experts_per_tok=5, moe_intermediate_size=32, norm_topk_prob=True,
+         shared_expert_intermediate_size=64, use_sliding_window=False, decoder_sparse_step=2,
+         mlp_only_layers=[1]),
+    make("qwen3_moe", "qwen3_moe", 64, 192, heads=4, kv_heads=2, layers=3, theta=1000000.0, eps=1e-6,
+         head_dim=32, attention_bias=False, modern_keys=True, num_experts=32,
+         num_experts_per_tok=8, moe_intermediate_size=24, norm_topk_prob=True,
+         must_matter=({"norm_topk_prob": False},)),
     make("llama_k256", "llama", 256, 512, heads=8, kv_heads=2, layers=1, max_positions=2048,
          forms=("f32", "f16", "bf16", *BLOCK_FORMATS, "mixed")),
 ]
+
+
+def experts_of(config):
+    """Experts of a layer; 0: a dense model."""
+    return config.get("num_local_experts") or config.get("num_experts") or 0
+
+
+def sparse(config, layer):
+    """Whether a layer has experts."""
+    return bool(experts_of(config)) and (layer + 1) % config.get("decoder_sparse_step", 1) == 0 \
+        and layer not in config.get("mlp_only_layers", ())
 
 
 def tensor_specs(model):
@@ -92,7 +123,8 @@ def tensor_specs(model):
     config = model.config
     hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
     q_rows, kv_rows = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    attention_bias = config["model_type"] == "qwen2" or config.get("attention_bias", False)
+    family = config["model_type"]
+    attention_bias = family in ("qwen2", "qwen2_moe") or config.get("attention_bias", False)
     specs = []
 
     def add(name, shape, base, scale):
@@ -118,14 +150,33 @@ def tensor_specs(model):
         linear(f"{layer}.self_attn.v_proj", kv_rows, hidden, 1.2, attention_bias)
         linear(f"{layer}.self_attn.o_proj", hidden, q_rows, 2.0,
                attention_bias and config["model_type"] == "llama")
-        if config["model_type"] == "qwen3":
+        if family in ("qwen3", "qwen3_moe"):
             norm(f"{layer}.self_attn.q_norm", model.head_dim)
             norm(f"{layer}.self_attn.k_norm", model.head_dim)
         norm(f"{layer}.post_attention_layernorm", hidden)
         mlp_bias = config.get("mlp_bias", False)
-        linear(f"{layer}.mlp.gate_proj", ffn, hidden, 1.4, mlp_bias)
-        linear(f"{layer}.mlp.up_proj", ffn, hidden, 1.2, mlp_bias)
-        linear(f"{layer}.mlp.down_proj", hidden, ffn, 2.0, mlp_bias)
+
+        def block(name, width, parts=("gate_proj", "up_proj", "down_proj")):
+            gate, up, down = parts
+            linear(f"{name}.{gate}", width, hidden, 1.4, mlp_bias)
+            linear(f"{name}.{up}", width, hidden, 1.2, mlp_bias)
+            linear(f"{name}.{down}", hidden, width, 2.0, mlp_bias)
+
+        if not sparse(config, i):
+            block(f"{layer}.mlp", ffn)
+            continue
+        # Wide routers: choices keep clear of ties.
+        moe = f"{layer}.block_sparse_moe" if family == "mixtral" else f"{layer}.mlp"
+        width = config.get("moe_intermediate_size", ffn)
+        linear(f"{moe}.gate", experts_of(config), hidden, 3.0, False)
+        for e in range(experts_of(config)):
+            if family == "mixtral":
+                block(f"{moe}.experts.{e}", width, ("w1", "w3", "w2"))
+            else:
+                block(f"{moe}.experts.{e}", width)
+        if "shared_expert_intermediate_size" in config:
+            block(f"{moe}.shared_expert", config["shared_expert_intermediate_size"])
+            linear(f"{moe}.shared_expert_gate", 1, hidden, 1.5, False)
     norm("model.norm", hidden)
     if not tied:
         add("lm_head.weight", (vocab, hidden), 0.0, logit_scale)

@@ -10,19 +10,28 @@ import math
 import gguf
 import numpy as np
 
-from . import blocks, generator, hf_form, tokenizer
+from . import blocks, families, generator, hf_form, tokenizer
 
 FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q4_k": 14,
               "mixed": 15, "q5_k": 16, "q6_k": 18, "bf16": 32}
 # The form "mixed": formats of one file, as a Q4_K_M file mixes them, and more.
 MIXED = {"token_embd": "q5_0", "attn_q": "q4_k", "attn_k": "q8_0", "attn_v": "q6_k",
          "attn_output": "q5_k", "ffn_gate": "q4_1", "ffn_up": "q5_1", "ffn_down": "q6_k",
-         "output": "f16"}
+         "output": "f16", "ffn_gate_exps": "q4_1", "ffn_up_exps": "q5_1", "ffn_down_exps": "q6_k"}
+ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "qwen2_moe": "qwen2moe",
+                 "qwen3_moe": "qwen3moe"}  # others as model_type
 LAYER_NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q",
                "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
                "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
                "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": "ffn_norm",
-               "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+               "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+               "block_sparse_moe.gate": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp",
+               "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+               "mlp.shared_expert.up_proj": "ffn_up_shexp",
+               "mlp.shared_expert.down_proj": "ffn_down_shexp",
+               "mlp.shared_expert_gate": "ffn_gate_inp_shexp"}
+EXPERT_PARTS = {"w1": "gate", "w3": "up", "w2": "down", "gate_proj": "gate", "up_proj": "up",
+                "down_proj": "down"}
 TOP_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
@@ -31,6 +40,8 @@ def gguf_name(hf_name):
     if stem in TOP_NAMES:
         return f"{TOP_NAMES[stem]}.{kind}"
     _, _, layer, rest = stem.split(".", 3)
+    if ".experts." in rest:
+        return f"blk.{layer}.ffn_{EXPERT_PARTS[rest.rsplit('.', 1)[1]]}_exps.{kind}"
     return f"blk.{layer}.{LAYER_NAMES[rest]}.{kind}"
 
 
@@ -62,7 +73,7 @@ def keys(model):
     """[[key, type, value]] in file order. The values "tokens", "token_types" and "merges" of type
     "tokenizer" stand for the arrays of tokenizer.py; general.file_type is the form's."""
     config, scaling = model.config, rope(model)
-    arch = "llama" if config["model_type"] == "mistral" else config["model_type"]
+    arch = ARCHITECTURES.get(config["model_type"], config["model_type"])
     theta = scaling.get("rope_theta", config.get("rope_theta"))
     found = [
         ["general.architecture", "string", arch],
@@ -87,6 +98,14 @@ def keys(model):
         # The converter's f32 of 1e-5; the exact decimal is the same number here and in C++.
         [f"{arch}.attention.layer_norm_rms_epsilon", "f32", config["rms_norm_eps"]],
     ]
+    if families.experts_of(config):
+        found += [[f"{arch}.expert_count", "u32", families.experts_of(config)],
+                  [f"{arch}.expert_used_count", "u32", config["num_experts_per_tok"]]]
+    if "moe_intermediate_size" in config:
+        found += [[f"{arch}.expert_feed_forward_length", "u32", config["moe_intermediate_size"]]]
+    if "shared_expert_intermediate_size" in config:
+        found += [[f"{arch}.expert_shared_feed_forward_length", "u32",
+                   config["shared_expert_intermediate_size"]]]
     if "head_dim" in config:
         found += [[f"{arch}.attention.key_length", "u32", model.head_dim],
                   [f"{arch}.attention.value_length", "u32", model.head_dim]]
@@ -113,14 +132,24 @@ def keys(model):
 
 def tensors(model, specs):
     """[{name, source}] in file order. permute_heads: rows of each head go from halves to pairs, the
-    rotary pairing of llama.cpp's llama. values: f32 data that has no source."""
-    interleaved = model.config["model_type"] in ("llama", "mistral")
+    rotary pairing of llama.cpp's llama. values: f32 data that has no source. sources: tensors that
+    become one, of a dimension more. flat: without its first dimension, which is 1."""
+    interleaved = model.config["model_type"] in ("llama", "mistral", "mixtral")
     found = []
     if rope(model).get("rope_type") == "llama3":
         found.append({"name": "rope_freqs.weight",
                       "values": [float(x) for x in llama3_factors(model)]})
     for spec in specs:
         entry = {"name": gguf_name(spec.name), "source": spec.name}
+        if ".experts." in spec.name:
+            known = next((e for e in found if e["name"] == entry["name"]), None)
+            if known:
+                known["sources"].append(spec.name)
+            else:
+                found.append({"name": entry["name"], "sources": [spec.name]})
+            continue
+        if "shared_expert_gate" in spec.name:
+            entry["flat"] = True
         if interleaved and ".q_proj." in spec.name:
             entry["permute_heads"] = model.heads
         if interleaved and ".k_proj." in spec.name:
@@ -140,8 +169,9 @@ def unpermute(x, heads):
 
 
 def format_of(name, dims, form):
-    """The block format of one tensor: vectors stay f32, "mixed" goes by the name's middle part."""
-    if dims == 1:
+    """The block format of one tensor: vectors and routers stay f32, "mixed" goes by the name's
+    middle part."""
+    if dims == 1 or ".ffn_gate_inp." in name:
         return "f32"
     return MIXED[name.split(".")[-2]] if form == "mixed" else form
 
@@ -169,7 +199,9 @@ def write(path, plan, specs, seed, model, form):
         if "values" in entry:
             writer.add_tensor(entry["name"], np.array(entry["values"], np.float32))
             continue
-        x = hf_form.rounded(generator.random_tensor(seed, by_name[entry["source"]]), model.dtype)
+        parts = [hf_form.rounded(generator.random_tensor(seed, by_name[source]), model.dtype)
+                 for source in entry.get("sources", [entry.get("source")])]
+        x = np.stack(parts) if "sources" in entry else parts[0][0] if "flat" in entry else parts[0]
         heads = entry.get("permute_heads")
         if heads:
             x = permute(x, heads)
@@ -178,10 +210,15 @@ def write(path, plan, specs, seed, model, form):
             writer.add_tensor(entry["name"], np.ascontiguousarray(x))
             y = x
         else:
-            packed = blocks.quantize(np.ascontiguousarray(x), name)
-            writer.add_tensor(entry["name"], packed, raw_dtype=blocks.TYPES[name])
+            packed = blocks.quantize(np.ascontiguousarray(x.reshape(-1, x.shape[-1])), name)
             y = blocks.dequantize(packed, name).reshape(x.shape)
-        held[entry["source"]] = unpermute(y, heads) if heads else y
+            packed = packed.reshape(*x.shape[:-1], -1)
+            writer.add_tensor(entry["name"], packed, raw_dtype=blocks.TYPES[name])
+        if "sources" in entry:
+            held |= dict(zip(entry["sources"], y))
+        else:
+            y = y[None] if "flat" in entry else y
+            held[entry["source"]] = unpermute(y, heads) if heads else y
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

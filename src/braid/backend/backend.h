@@ -29,7 +29,7 @@ struct BoundOp {
   BatchAxis axis = BatchAxis::none;
   // Rows of its outputs beyond the live ones, up to their shapes, belong to nobody else.
   bool own_rows = true;
-  const BatchPart* part = nullptr;
+  BatchPart* part = nullptr;
   std::byte* workspace = nullptr;
   DeviceMemory* arena = nullptr;  // in which the operands lie that are neither weights nor states
   Stream stream = Stream::compute;

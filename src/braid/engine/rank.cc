@@ -19,8 +19,12 @@ TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
   if (!placement.is_shard()) return whole;
   const Range& part = placement.parts[static_cast<size_t>(rank)];
   if (placement.dim == 0) return slice_rows(whole, part.begin, part.end);
-  BRAID_CHECK(placement.dim == 1 && whole.shape.rank() == 2, "cannot cut {} along {}",
-              to_string(whole.shape), placement.dim);
+  if (whole.shape.rank() == 3 && placement.dim == 1) {
+    return slice_matrix_rows(whole, part.begin, part.end);
+  }
+  BRAID_CHECK(
+      placement.dim + 1 == whole.shape.rank() && whole.shape.rank() - 2 == (whole.matrices ? 1 : 0),
+      "cannot cut {} along {}", to_string(whole.shape), placement.dim);
   return slice_cols(whole, part.begin, part.end);
 }
 

@@ -43,6 +43,30 @@ void check_rope(const std::string& origin, const ops::RopeAttrs& rope) {
   }
 }
 
+void check_experts(const std::string& origin, const ExpertConfig& e) {
+  const ops::RouteAttrs& route = e.route;
+  check(origin, "the number of experts", e.E, ops::kMaxExperts);
+  check(origin, "the number of experts of a token", route.top_k, e.E);
+  check(origin, "the width of an expert", e.F, kMaxWidth);
+  if (e.shared_F != 0) check(origin, "the width of the shared expert", e.shared_F, kMaxWidth);
+  check(origin, "the number of groups of experts", route.groups, e.E);
+  if (e.E % route.groups != 0) {
+    fail(ErrorCode::kMalformed, "{}: {} experts are no whole groups, of which there are {}", origin,
+         e.E, route.groups);
+  }
+  check(origin, "the number of groups that a token keeps", route.kept_groups, route.groups);
+  const int64_t left = e.E / route.groups * route.kept_groups;
+  if (route.top_k > left) {
+    fail(ErrorCode::kMalformed,
+         "{}: the {} groups that a token keeps have {} experts, wanted are {}", origin,
+         route.kept_groups, left, route.top_k);
+  }
+  if (!std::isfinite(route.scale)) {
+    fail(ErrorCode::kMalformed, "{}: the scale of the experts' weights is {}, wanted is a number",
+         origin, route.scale);
+  }
+}
+
 }  // namespace
 
 void check_config(const ModelConfig& c, const std::string& origin) {
@@ -67,6 +91,7 @@ void check_config(const ModelConfig& c, const std::string& origin) {
          c.eps);
   }
   check_rope(origin, c.rope);
+  if (c.experts) check_experts(origin, *c.experts);
 }
 
 }  // namespace braid

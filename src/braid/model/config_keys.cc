@@ -120,6 +120,7 @@ BRAID_TABLE_GETTERS(int64_t);
 BRAID_TABLE_GETTERS(double);
 BRAID_TABLE_GETTERS(std::string);
 BRAID_TABLE_GETTERS(std::vector<std::string>);
+BRAID_TABLE_GETTERS(std::vector<int64_t>);
 #undef BRAID_TABLE_GETTERS
 
 }  // namespace braid

@@ -4,10 +4,17 @@
 
 #include "braid/model/forward_inputs.h"
 #include "braid/ops/embedding.h"
+#include "braid/ops/experts.h"
 #include "braid/ops/norm.h"
 
 namespace braid::decoder {
 namespace {
+
+Extents capacity_of(const ModelConfig& config, const ForwardShape& shape) {
+  Extents capacity = shape.capacity;
+  if (config.experts) capacity.expert_row = capacity.token * config.experts->route.top_k;
+  return capacity;
+}
 
 class Forward {
  public:
@@ -15,7 +22,7 @@ class Forward {
       : c_(config),
         shape_(shape),
         dtype_of_(dtype_of),
-        b_(config.family, shape.capacity),
+        b_(config.family, capacity_of(config, shape)),
         in_(forward_inputs(b_, shape)) {}
 
   Program run() {
@@ -33,7 +40,10 @@ class Forward {
     const std::string name = fmt::format("layers.{}", i);
     const auto scope = b_.scope(name);
     x = ops::add(b_, x, attention(name, i, norm(name + ".attn_norm", x, c_.C)));
-    return ops::add(b_, x, mlp(name, norm(name + ".mlp_norm", x, c_.C)));
+    const ValueId in = norm(name + ".mlp_norm", x, c_.C);
+    const auto block = b_.scope("mlp");
+    return ops::add(b_, x,
+                    c_.sparse(i) ? experts(name + ".mlp", in) : mlp(name + ".mlp", in, c_.F));
   }
 
   ValueId attention(const std::string& layer, int64_t index, ValueId x) {
@@ -64,16 +74,32 @@ class Forward {
     return ops::linear(b_, out, weights(name + ".o", {c_.C, q_dim}, c_.o_bias), shape_.activations);
   }
 
-  ValueId mlp(const std::string& layer, ValueId x) {
-    const auto scope = b_.scope("mlp");
-    const std::string name = layer + ".mlp";
+  ValueId mlp(const std::string& name, ValueId x, int64_t F) {
     const auto gate_up = ops::linears(b_, x,
-                                      {weights(name + ".gate", {c_.F, c_.C}, c_.mlp_bias),
-                                       weights(name + ".up", {c_.F, c_.C}, c_.mlp_bias)},
+                                      {weights(name + ".gate", {F, c_.C}, c_.mlp_bias),
+                                       weights(name + ".up", {F, c_.C}, c_.mlp_bias)},
                                       shape_.activations);
     const ValueId y = ops::gated(b_, gate_up[0], gate_up[1], {c_.activation});
-    return ops::linear(b_, y, weights(name + ".down", {c_.C, c_.F}, c_.mlp_bias),
-                       shape_.activations);
+    return ops::linear(b_, y, weights(name + ".down", {c_.C, F}, c_.mlp_bias), shape_.activations);
+  }
+
+  ValueId experts(const std::string& name, ValueId x) {
+    const ExpertConfig& e = *c_.experts;
+    const ValueId logits = ops::linear(b_, x, {weight(name + ".router", {e.E, c_.C})}, DType::f32);
+    const ops::Route route = ops::route(b_, logits, kNoValue, e.route);
+    ValueId shared = kNoValue, gate = kNoValue;
+    if (e.shared_F != 0) {
+      const auto scope = b_.scope("shared");
+      shared = mlp(name + ".shared", x, e.shared_F);
+      if (e.shared_gate) {
+        gate = ops::linear(b_, x, {weight(name + ".shared_gate", {1, c_.C})}, DType::f32);
+      }
+    }
+    const auto scope = b_.scope("experts");
+    const ops::ExpertWeights weights = {.gate = {weight(name + ".experts.gate", {e.E, e.F, c_.C})},
+                                        .up = {weight(name + ".experts.up", {e.E, e.F, c_.C})},
+                                        .down = {weight(name + ".experts.down", {e.E, c_.C, e.F})}};
+    return ops::experts(b_, x, route, weights, c_.activation, shared, gate);
   }
 
   ValueId norm(const std::string& name, ValueId x, int64_t group) {

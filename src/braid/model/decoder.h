@@ -3,7 +3,7 @@
 #include "braid/model/config_keys.h"
 #include "braid/model/family.h"
 
-// What the dense decoder families share: one forward pass whose differences are fields of
+// What the decoder families share: one forward pass whose differences are fields of
 // ModelConfig, and the readers of the hyper-parameters that they all have.
 namespace braid::decoder {
 
@@ -15,6 +15,10 @@ struct GgufTraits {
   ops::RopePairing pairing = ops::RopePairing::half;
   bool qk_norm = false;
   bool rope_factors = false;  // a tensor of frequency divisors may be there
+  std::string_view column;    // of gguf_keys(); empty: the architecture
+  ops::RouteWeight expert_weight = ops::RouteWeight::normalised;
+  bool experts_are_dense_wide = false;  // feed_forward_length is the width of each expert
+  bool shared_expert = false;
 };
 
 // The `<architecture>.*` keys of GGUF, as gguf_keys() has them; biases by the tensors that are
@@ -30,5 +34,8 @@ ops::RopeAttrs hf_rope(const JsonObject& config, const TableReader& keys, ModelC
 
 std::string gguf_name(std::string_view canonical);
 std::string hf_name(std::string_view canonical);
+
+// Whether a GGUF file says that it has experts: the architecture "llama" stands for two families.
+bool has_experts(const GgufFile& file);
 
 }  // namespace braid::decoder

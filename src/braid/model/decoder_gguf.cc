@@ -10,17 +10,18 @@ namespace {
 // The `<architecture>.<key>` entries of one file, as gguf_keys() has them.
 class Keys {
  public:
-  explicit Keys(const GgufFile& file)
+  Keys(const GgufFile& file, std::string_view column)
       : file_(file),
         metadata_(file.metadata()),
-        architecture_(metadata_.get<std::string_view>("general.architecture")) {
+        architecture_(metadata_.get<std::string_view>("general.architecture")),
+        column_(column.empty() ? architecture_ : column) {
     for (const ConfigKey& key : gguf_keys().keys) check_refused(key);
   }
 
   template <class T>
   std::optional<T> find(std::string_view key) const {
-    const KeyCell cell = gguf_keys().cell(key, architecture_);
-    BRAID_CHECK(cell.use == KeyUse::read, "{} is no key to read", key);
+    const KeyCell cell = gguf_keys().cell(key, column_);
+    if (cell.use != KeyUse::read) return std::nullopt;
     if (cell.wanted) return metadata_.get<T>(full(key));
     if (auto value = metadata_.find<T>(full(key))) return value;
     if (cell.otherwise.empty()) return std::nullopt;
@@ -58,7 +59,7 @@ class Keys {
 
  private:
   void check_refused(const ConfigKey& key) const {
-    const KeyCell cell = gguf_keys().cell(key.name, architecture_);
+    const KeyCell cell = gguf_keys().cell(key.name, column_);
     const GgufValue* value = metadata_.value(full(key.name));
     if (cell.use != KeyUse::refused || value == nullptr) return;
     if (preview(*value) == cell.otherwise) return;
@@ -69,6 +70,7 @@ class Keys {
   const GgufFile& file_;
   const GgufMetadata& metadata_;
   std::string_view architecture_;
+  std::string_view column_;
 };
 
 ops::RopeAttrs read_rope(const Keys& keys, const std::string& path, int64_t head_dim,
@@ -111,10 +113,36 @@ void check_heads(const Keys& keys, const ModelConfig& c, const std::string& path
   }
 }
 
+// As llama.cpp has it: without a width of their own, the experts of a token share the dense one.
+std::optional<ExpertConfig> read_experts(const Keys& keys, const ModelConfig& c,
+                                         const GgufTraits& traits) {
+  const auto E = keys.find<int64_t>("expert_count");
+  if (!E) return std::nullopt;
+  ExpertConfig experts{.E = *E};
+  experts.route.top_k = keys.find_per_layer("expert_used_count", c.layers).value_or(0);
+  experts.route.weight = traits.expert_weight;
+  const int64_t used = std::max<int64_t>(1, experts.route.top_k);
+  experts.F = keys.find<int64_t>("expert_feed_forward_length").value_or(0);
+  if (experts.F == 0) experts.F = traits.experts_are_dense_wide ? c.F : c.F / used;
+  if (traits.shared_expert) {
+    experts.shared_F = keys.find<int64_t>("expert_shared_feed_forward_length").value_or(0);
+    if (experts.shared_F == 0) experts.shared_F = c.F;
+    experts.shared_gate = true;
+  }
+  experts.sparse.assign(static_cast<size_t>(c.layers), true);
+  return experts;
+}
+
 }  // namespace
 
+bool has_experts(const GgufFile& file) {
+  const GgufMetadata& metadata = file.metadata();
+  const auto architecture = metadata.get<std::string_view>("general.architecture");
+  return metadata.get_or<int64_t>(fmt::format("{}.expert_count", architecture), 0) != 0;
+}
+
 ModelConfig gguf_config(const GgufFile& file, const GgufTraits& traits) {
-  const Keys keys(file);
+  const Keys keys(file, traits.column);
   const auto has = [&](std::string_view canonical) {
     return file.contents().tensors.find(gguf_name(canonical)) != nullptr;
   };
@@ -137,6 +165,8 @@ ModelConfig gguf_config(const GgufFile& file, const GgufTraits& traits) {
   c.mlp_bias = has("layers.0.mlp.up.bias");
   c.qk_norm = traits.qk_norm;
   c.tied_head = !has("lm_head");
+  check_config(c, file.path());
+  c.experts = read_experts(keys, c, traits);
   check_config(c, file.path());
   check_heads(keys, c, file.path());
   c.windows.assign(static_cast<size_t>(c.layers), 0);

@@ -22,7 +22,8 @@ std::vector<bool> listed_windows(const std::vector<std::string>& types, int64_t 
   return slides;
 }
 
-std::vector<int64_t> read_windows(const TableReader& keys, int64_t layers) {
+// `alternate`: every other layer up to max_window_layers has one, not all behind.
+std::vector<int64_t> read_windows(const TableReader& keys, int64_t layers, bool alternate) {
   const auto window = keys.find<int64_t>("sliding_window");
   // A family without the switch has its window always.
   const bool on = window && keys.find<bool>("use_sliding_window").value_or(true);
@@ -32,7 +33,10 @@ std::vector<int64_t> read_windows(const TableReader& keys, int64_t layers) {
   }
   const int64_t first = keys.find<int64_t>("max_window_layers").value_or(0);
   std::vector<int64_t> windows;
-  for (int64_t i = 0; i < layers; ++i) windows.push_back(on && i >= first ? *window : 0);
+  for (int64_t i = 0; i < layers; ++i) {
+    const bool slides = alternate ? i % 2 == 0 && i < first : i >= first;
+    windows.push_back(on && slides ? *window : 0);
+  }
   const auto types = keys.find<std::vector<std::string>>("layer_types");
   if (!types) return windows;
   const std::vector<bool> slides = listed_windows(*types, layers);
@@ -53,6 +57,37 @@ ops::Activation read_activation(const std::string& name) {
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return ops::Activation::gelu_tanh;
   fail(ErrorCode::kUnsupported,
        "config.json: hidden_act '{}' (known: silu, swish, gelu_pytorch_tanh, gelu_new)", name);
+}
+
+// Which layers have experts: every decoder_sparse_step-th, but for those of mlp_only_layers.
+std::vector<bool> read_sparse(const TableReader& keys, int64_t layers) {
+  const int64_t step = keys.find<int64_t>("decoder_sparse_step").value_or(1);
+  if (step < 1 || step > layers) {
+    fail(ErrorCode::kMalformed,
+         "config.json: decoder_sparse_step is {}, allowed are 1 to the {} layers", step, layers);
+  }
+  std::vector<bool> sparse;
+  for (int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0);
+  for (const int64_t i :
+       keys.find<std::vector<int64_t>>("mlp_only_layers").value_or(std::vector<int64_t>())) {
+    // transformers takes no notice of layers that are not there.
+    if (0 <= i && i < layers) sparse[static_cast<size_t>(i)] = false;
+  }
+  return sparse;
+}
+
+std::optional<ExpertConfig> read_experts(const TableReader& keys, const ModelConfig& c) {
+  auto E = keys.find<int64_t>("num_local_experts");
+  if (!E) E = keys.find<int64_t>("num_experts");
+  if (!E) return std::nullopt;
+  ExpertConfig experts{.E = *E, .F = keys.find<int64_t>("moe_intermediate_size").value_or(c.F)};
+  experts.route.top_k = keys.get<int64_t>("num_experts_per_tok");
+  const bool normalised = keys.find<bool>("norm_topk_prob").value_or(true);
+  experts.route.weight = normalised ? ops::RouteWeight::normalised : ops::RouteWeight::score;
+  experts.shared_F = keys.find<int64_t>("shared_expert_intermediate_size").value_or(0);
+  experts.shared_gate = experts.shared_F != 0;
+  experts.sparse = read_sparse(keys, c.layers);
+  return experts;
 }
 
 void check_weights_are_plain(const JsonObject& config) {
@@ -82,11 +117,14 @@ ModelConfig hf_config(const JsonObject& config, std::string_view family) {
   c.eps = static_cast<float>(keys.get<double>("rms_norm_eps"));
   c.rope = hf_rope(config, keys, c);
   c.qkv_bias = c.o_bias = keys.find<bool>("attention_bias").value_or(false);
+  if (const auto own = keys.find<bool>("qkv_bias")) c.qkv_bias = *own;
   c.mlp_bias = keys.find<bool>("mlp_bias").value_or(false);
   c.tied_head = keys.get<bool>("tie_word_embeddings");
   c.activation = read_activation(keys.get<std::string>("hidden_act"));
   check_config(c, "config.json");
-  c.windows = read_windows(keys, c.layers);
+  c.experts = read_experts(keys, c);
+  check_config(c, "config.json");
+  c.windows = read_windows(keys, c.layers, family == "qwen2_moe");
   return c;
 }
 

@@ -20,7 +20,7 @@ constexpr std::array<Names, 4> kTopNames = {{
 
 // Behind "layers.N." here, "blk.N." in GGUF and "model.layers.N." at Hugging Face; ".weight" or
 // ".bias" follows.
-constexpr std::array<Names, 11> kLayerNames = {{
+constexpr std::array<Names, 16> kLayerNames = {{
     {"attn_norm", "attn_norm", "input_layernorm"},
     {"attn.q", "attn_q", "self_attn.q_proj"},
     {"attn.k", "attn_k", "self_attn.k_proj"},
@@ -32,6 +32,11 @@ constexpr std::array<Names, 11> kLayerNames = {{
     {"mlp.gate", "ffn_gate", "mlp.gate_proj"},
     {"mlp.up", "ffn_up", "mlp.up_proj"},
     {"mlp.down", "ffn_down", "mlp.down_proj"},
+    {"mlp.router", "ffn_gate_inp", "mlp.gate"},
+    {"mlp.shared.gate", "ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"mlp.shared.up", "ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"mlp.shared.down", "ffn_down_shexp", "mlp.shared_expert.down_proj"},
+    {"mlp.shared_gate", "ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
 }};
 
 std::string file_name(std::string_view canonical, std::string_view Names::*column,

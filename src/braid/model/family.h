@@ -27,10 +27,21 @@ struct ForwardShape {
 // The dtype that a weight has in the file, by canonical name.
 using WeightDtype = std::function<DType(std::string_view name)>;
 
+// How a family's files call the experts of a layer: a tensor for each, one of all [E, out, in], or
+// gate and up in one [E, 2 out, in]. {0} is the layer, {1} the expert, {2} the part by the names
+// below, {3} the part as "gate", "up" or "down".
+struct ExpertNames {
+  std::string_view each = "model.layers.{0}.mlp.experts.{1}.{2}.weight";
+  std::string_view all = "model.layers.{0}.mlp.experts.{3}_proj";
+  std::string_view fused = "model.layers.{0}.mlp.experts.gate_up_proj";
+  std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
 // One model family: how its files are read, and its forward pass. A family is one file of this
 // folder, declared below, and one line in registry.cc. Canonical weight names: token_embd,
 // output_norm, lm_head, rope_factors, layers.N.attn_norm, layers.N.attn.{q,k,v,o}[.bias],
-// layers.N.attn.{q,k}_norm, layers.N.mlp_norm, layers.N.mlp.{gate,up,down}[.bias]. The
+// layers.N.attn.{q,k}_norm, layers.N.mlp_norm, layers.N.mlp.{gate,up,down}[.bias]; with experts
+// layers.N.mlp.{router,shared_gate}, layers.N.mlp.{shared,experts}.{gate,up,down}. The
 // head is `lm_head`: a tied one is read from the tensor of `token_embd`, and ranks that divide
 // tokens divide its rows. Other names are the family's own, as long as gguf_name and hf_name know
 // them: what tensor parallelism divides follows from the ops (parallel/tensor_parallel.h).
@@ -47,12 +58,22 @@ struct ModelFamily {
   // logits f32 [R, V]. A capacity of one token has one row, that token's, whatever `rows` says.
   Program (*forward)(const ModelConfig& config, const ForwardShape& shape,
                      const WeightDtype& dtype_of);
+  // Where families share an architecture of GGUF: whether a file of that architecture is this
+  // one's.
+  bool (*gguf_takes)(const GgufFile& file) = nullptr;
+  ExpertNames hf_experts = {};
+  ExpertNames gguf_experts = {.each = "blk.{0}.ffn_{3}.{1}.weight",
+                              .all = "blk.{0}.ffn_{3}_exps.weight",
+                              .fused = "blk.{0}.ffn_gate_up_exps.weight"};
 };
 
 extern const ModelFamily kLlama;
 extern const ModelFamily kMistral;
 extern const ModelFamily kQwen2;
 extern const ModelFamily kQwen3;
+extern const ModelFamily kMixtral;
+extern const ModelFamily kQwen2Moe;
+extern const ModelFamily kQwen3Moe;
 
 const std::vector<const ModelFamily*>& model_families();
 

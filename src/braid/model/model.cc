@@ -57,6 +57,11 @@ void check_not_packed(const WeightSource& source, const std::string& name) {
   }
 }
 
+// A weight of one row, [1, C].
+bool is_row(std::string_view canonical) {
+  return canonical.ends_with(".shared_gate");
+}
+
 // Tables that some converters leave in a file and that the engine computes itself.
 bool is_derived(std::string_view name) {
   return name.ends_with("rotary_emb.inv_freq");
@@ -68,6 +73,10 @@ Model::Model(const std::string& path)
     : file_(open_model_file(path)),
       family_(family_of(*file_)),
       config_(read_config(*file_, family_)) {
+  if (config_.experts) {
+    experts_ = std::make_unique<ExpertWeights>(
+        source(), family_, std::holds_alternative<GgufFile>(*file_), config_.experts->E);
+  }
   find_head();
   const Program program = smallest_forward();
   check_weights(program);
@@ -80,8 +89,7 @@ Model::Model(const ModelShape& shape, uint64_t seed)
       config_(shape.config) {
   for (const auto& [name, tensor] : random_->tensors()) {
     if (name == "lm_head" && config_.tied_head) continue;
-    parameters_ += tensor.shape.elems();
-    weight_bytes_ += bytes_of(tensor.dtype, tensor.shape.elems());
+    count(name, {tensor.dtype, tensor.shape});
   }
   default_kv_dtype_ = kv_dtype_of(smallest_forward());
 }
@@ -102,10 +110,14 @@ TensorView Model::weight(std::string_view canonical) const {
     const bool tied = canonical == "lm_head" && config_.tied_head;
     return random_->get(tied ? "token_embd" : canonical);
   }
-  return source().get(file_name(canonical));
+  if (experts_ && ExpertWeights::names(canonical)) return experts_->view(canonical);
+  TensorView view = source().get(file_name(canonical));
+  if (is_row(canonical) && view.shape.rank() == 1) view.shape = {1, view.shape[0]};
+  return view;
 }
 
 TensorType Model::weight_type(std::string_view canonical) const {
+  if (experts_ && ExpertWeights::names(canonical)) return experts_->type(canonical);
   if (!random_) return source().type(file_name(canonical));
   const bool tied = canonical == "lm_head" && config_.tied_head;
   const RandomWeights::Tensor& tensor =
@@ -115,6 +127,14 @@ TensorType Model::weight_type(std::string_view canonical) const {
 
 int64_t Model::weight_bytes(std::string_view canonical) const {
   return weight_type(canonical).bytes();
+}
+
+void Model::count(std::string_view name, const TensorType& type) {
+  const int64_t elems = type.shape.elems();
+  parameters_ += elems;
+  weight_bytes_ += type.bytes();
+  const bool chosen = config_.experts && ExpertWeights::names(name);
+  active_parameters_ += chosen ? elems / config_.experts->E * config_.experts->route.top_k : elems;
 }
 
 Program Model::forward(const ForwardShape& shape) const {
@@ -149,12 +169,25 @@ void Model::check_weights(const Program& program) {
   std::set<std::string, std::less<>> used;
   for (const Value& value : program.values) {
     if (value.kind != ValueKind::weight) continue;
+    if (experts_ && ExpertWeights::names(value.name)) {
+      const TensorType type = experts_->type(value.name);
+      if (type.shape != value.type.shape) {
+        fail(ErrorCode::kMalformed, "{}: the experts '{}' have shape {}, the model wants {}",
+             source().path(), experts_->tensors(value.name)[0], to_string(type.shape),
+             to_string(value.type.shape));
+      }
+      for (std::string& name : experts_->tensors(value.name)) used.insert(std::move(name));
+      count(value.name, type);
+      continue;
+    }
     const std::string name = file_name(value.name);
     if (!source().find_type(name)) check_not_packed(source(), name);
-    const TensorType type = source().type(name, value.type.shape);
+    // llama.cpp keeps the gate of a shared expert without its dimension of 1.
+    const bool flat = is_row(value.name) && source().type(name).shape.rank() == 1;
+    const TensorType type =
+        source().type(name, flat ? Shape{value.type.shape[1]} : value.type.shape);
     if (!used.insert(name).second) continue;
-    parameters_ += type.shape.elems();
-    weight_bytes_ += type.bytes();
+    count(value.name, type);
   }
   for (std::string_view name : source().names()) {
     if (used.contains(name) || is_derived(name)) continue;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "braid/model/expert_weights.h"
 #include "braid/model/family.h"
 #include "braid/model/random_weights.h"
 
@@ -39,6 +40,8 @@ class Model {
   DType default_kv_dtype() const { return default_kv_dtype_; }
 
   int64_t parameters() const { return parameters_; }
+  // Those that one token meets: of the experts as many as it chooses.
+  int64_t active_parameters() const { return active_parameters_; }
   int64_t weight_bytes() const { return weight_bytes_; }
 
  private:
@@ -46,13 +49,16 @@ class Model {
   Program smallest_forward() const;
   void find_head();
   void check_weights(const Program& program);
+  void count(std::string_view name, const TensorType& type);
 
   std::optional<ModelFile> file_;
   std::unique_ptr<RandomWeights> random_;
+  std::unique_ptr<ExpertWeights> experts_;  // of a file that has them
   const ModelFamily& family_;
   ModelConfig config_;
   std::string_view tied_ = "token_embd";  // which weight of a tied pair the file holds
   int64_t parameters_ = 0;
+  int64_t active_parameters_ = 0;
   int64_t weight_bytes_ = 0;
   DType default_kv_dtype_ = DType::f16;
 };

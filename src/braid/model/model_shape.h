@@ -10,11 +10,12 @@ namespace braid {
 struct ModelShape {
   const ModelFamily* family = nullptr;
   ModelConfig config;
-  DType weight_dtype = DType::bf16;  // beside blocks norms and biases are f32
+  DType weight_dtype = DType::bf16;  // beside blocks norms, biases and routers are f32
 
   Program forward(const ForwardShape& shape) const {
     return family->forward(config, shape, [this](std::string_view name) {
-      const bool row = name.ends_with("norm") || name.ends_with(".bias");
+      const bool row = name.ends_with("norm") || name.ends_with(".bias") ||
+                       name.ends_with(".router") || name.ends_with(".shared_gate");
       return row && is_quantized(weight_dtype) ? DType::f32 : weight_dtype;
     });
   }

@@ -121,7 +121,14 @@ TensorView RandomWeights::get(std::string_view name) const {
   const TensorView packed = make_view(nullptr, tensor.dtype, tensor.shape);
   const bool fresh = bytes.empty();
   if (fresh) bytes.resize(static_cast<size_t>(packed.bytes()));
-  const TensorView view = make_view(bytes.data(), tensor.dtype, tensor.shape);
+  TensorView view = make_view(bytes.data(), tensor.dtype, tensor.shape);
+  if (view.shape.rank() == 3) {
+    auto& matrices = matrices_[it->first];
+    for (int64_t i = std::ssize(matrices); i < view.shape[0]; ++i) {
+      matrices.push_back(matrix(view, i).data);
+    }
+    view.matrices = matrices.data();
+  }
   if (!fresh) return view;
   if (is_quantized(view.dtype)) {
     fill_blocks(view, tensor.seed, tensor.draw.stddev);

@@ -39,6 +39,7 @@ class RandomWeights {
   std::map<std::string, Tensor, std::less<>> tensors_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::vector<std::byte>, std::less<>> made_;
+  mutable std::map<std::string, std::vector<std::byte*>, std::less<>> matrices_;
 };
 
 }  // namespace braid

@@ -26,14 +26,22 @@ const ModelFamily& find_family(const std::string& path, const std::string& archi
 }  // namespace
 
 const std::vector<const ModelFamily*>& model_families() {
-  static const std::vector<const ModelFamily*> kFamilies = {&kLlama, &kMistral, &kQwen2, &kQwen3};
+  static const std::vector<const ModelFamily*> kFamilies = {
+      &kLlama, &kMistral, &kQwen2, &kQwen3, &kMixtral, &kQwen2Moe, &kQwen3Moe};
   return kFamilies;
 }
 
 const ModelFamily& family_of(const ModelFile& file) {
   if (const auto* gguf = std::get_if<GgufFile>(&file)) {
     const auto name = gguf->metadata().get<std::string_view>("general.architecture");
-    return find_family(gguf->path(), std::string(name), &ModelFamily::gguf_architectures);
+    const ModelFamily& family =
+        find_family(gguf->path(), std::string(name), &ModelFamily::gguf_architectures);
+    const auto takes = [&](const ModelFamily* other) {
+      return other->gguf_takes && std::ranges::count(other->gguf_architectures, name) > 0 &&
+             other->gguf_takes(*gguf);
+    };
+    const auto own = std::ranges::find_if(model_families(), takes);
+    return own == model_families().end() ? family : **own;
   }
   const auto& folder = std::get<HfFolder>(file);
   return family_of(folder.config(), folder.path());

@@ -108,11 +108,6 @@ ShardRule shard_gated(const Attrs&, TypeList, std::span<const Placement> placed,
   return replicate_all(2, 1);
 }
 
-float activate(Activation activation, float x) {
-  if (activation == Activation::silu) return x / (1 + std::exp(-x));
-  return 0.5f * x * (1 + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x)));
-}
-
 void gate_rows(Activation activation, const TensorView& gate, const TensorView& up, int64_t rows,
                const TensorView& y) {
   for (int64_t t = 0; t < rows; ++t) {
@@ -174,6 +169,11 @@ const OpDef kGatedLinear = {.kind = "gated_linear",
                             .cost = cost_gated_linear,
                             .shard = shard_gated_linear,
                             .reference = reference_gated_linear};
+
+float activate(Activation activation, float x) {
+  if (activation == Activation::silu) return x / (1 + std::exp(-x));
+  return 0.5f * x * (1 + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
 
 std::string_view to_string(Activation activation) {
   return activation == Activation::silu ? "silu" : "gelu_tanh";

@@ -38,6 +38,7 @@ ValueId linear(Builder& b, ValueId x, LinearWeights weights, DType dtype = DType
 // The gate of a feed-forward block: y = act(gate) * up, [T, F] each.
 enum class Activation : uint8_t { silu, gelu_tanh };
 std::string_view to_string(Activation activation);
+float activate(Activation activation, float x);  // as the scalar references compute it
 
 struct GatedAttrs {
   Activation activation = Activation::silu;

@@ -23,6 +23,7 @@ class Lowering {
     if (plan.token_sharded_residual || plan.tokens) {
       capacity.shard = ceil_div(capacity.token, plan.P);
     }
+    if (plan.tokens) capacity.expert_row = logical.expert_rows(capacity.shard);
     for (int r = 0; r < plan.P; ++r) {
       RankProgram& rank = ranks_.emplace_back();
       rank.rank = r;
@@ -85,6 +86,11 @@ class Lowering {
       return local;
     }
     ValueType local = whole;
+    // A rank's tokens make its rows of experts: how many, its router says.
+    if (whole.axis == BatchAxis::expert_row && placement.dim == 0) {
+      local.shape[0] = ranks_[0].program.capacity.expert_row;
+      return local;
+    }
     local.shape[placement.dim] = placement.parts[static_cast<size_t>(rank)].size();
     return local;
   }

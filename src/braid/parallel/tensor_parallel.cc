@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "braid/ops/attention.h"
+#include "braid/ops/experts.h"
 #include "braid/ops/fusion.h"
 #include "braid/ops/linear.h"
 
@@ -73,6 +74,9 @@ class WeightDivision {
     for (ValueId output : program_.outputs) divide_head(output);
     for (const auto& [down, x] : joins_) {
       if (x.attentions.empty()) divide_ffn(down, x);
+    }
+    for (const Op& op : program_.ops) {
+      if (op.def == &ops::kExpertLinear) divide_experts(op);
     }
     return plan_;
   }
@@ -207,6 +211,19 @@ class WeightDivision {
     const std::vector<Range> parts = divide(in, block, plan_.P, "feed-forward columns");
     pin_columns(down, parts);
     for (const Product& product : x.products) pin_rows(product, parts);
+  }
+
+  // The width of every expert: rows of gate and up meet columns of down.
+  void divide_experts(const Op& down) {
+    const Op* gated = producer_[static_cast<size_t>(down.inputs[0])];
+    if (gated == nullptr || gated->def != &ops::kExpertGated) return;
+    const ValueType& w = program_.value(down.inputs[2]).type;
+    const std::vector<Range> parts =
+        divide(w.shape[2], info(w.dtype).block_elems, plan_.P, "columns of an expert");
+    pin(down.inputs[2], Placement::shard(2, parts));
+    for (size_t i = 3; i < gated->inputs.size(); ++i) {
+      if (gated->inputs[i] != kNoValue) pin(gated->inputs[i], Placement::shard(1, parts));
+    }
   }
 
   const Program& program_;

@@ -16,6 +16,7 @@ namespace braid {
 //   o         the linear of one weight that reads an attention; a gate that it reads with it
 //   up, down  a linear of one weight, and the linears that it reads, where it reads nothing
 //             else and none of them is divided already
+//   experts   the width of each, where one op makes it and another reads it
 //   head      the linears that the program's outputs are made of
 // Other weights are whole on every rank, and so are those that several ops read and a down with
 // fewer units than ranks that is narrower than what it makes (an adapter). A value that is

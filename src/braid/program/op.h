@@ -33,7 +33,7 @@ struct OpCall {
   std::span<const TensorView> in;
   std::span<const TensorView> out;
   BatchAxis axis = BatchAxis::none;  // of the first input
-  const BatchPart* part = nullptr;
+  BatchPart* part = nullptr;         // an op that writes an axis' extent writes it here
 
   const Extents& extents() const { return part->count; }
   // Live rows of the operands on that axis.
@@ -81,6 +81,9 @@ struct OpDef {
 
   // Inputs (by index) that the op also writes: the KV cache of kv_append.
   std::vector<int> mutated_inputs;
+
+  // The axis whose extent the op writes while a step runs: rows that only a router knows.
+  BatchAxis writes_extent = BatchAxis::none;
 
   Cost (*cost)(const Attrs& attrs, TypeList in, TypeList out, const Work& work);
 

@@ -14,6 +14,8 @@ std::string_view to_string(BatchAxis axis) {
       return "sequence";
     case BatchAxis::row:
       return "row";
+    case BatchAxis::expert_row:
+      return "expert_row";
   }
   return "?";
 }

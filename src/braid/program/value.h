@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "braid/tensor/dtype.h"
 #include "braid/tensor/shape.h"
@@ -16,7 +18,12 @@ enum class BatchAxis : uint8_t {
   shard,     // this rank's even part of the tokens, where they are divided over ranks
   sequence,  // sequences of the batch
   row,       // tokens whose logits are wanted
+  // One row for each expert that each token of this rank chose, by expert, then by token. The op
+  // that chooses writes this axis' extent; a launch of several micro-batches has none of it.
+  expert_row,
 };
+constexpr std::array<BatchAxis, 5> kBatchAxes = {
+    BatchAxis::token, BatchAxis::sequence, BatchAxis::row, BatchAxis::shard, BatchAxis::expert_row};
 
 std::string_view to_string(BatchAxis axis);
 
@@ -26,27 +33,33 @@ struct Extents {
   int64_t sequence = 0;
   int64_t row = 0;
   int64_t shard = 0;
+  int64_t expert_row = 0;
 
-  int64_t of(BatchAxis axis, int64_t otherwise) const {
+  // The entry of an axis, which is not `none`.
+  constexpr const int64_t& operator[](BatchAxis axis) const {
     switch (axis) {
-      case BatchAxis::token:
-        return token;
       case BatchAxis::shard:
         return shard;
       case BatchAxis::sequence:
         return sequence;
       case BatchAxis::row:
         return row;
+      case BatchAxis::expert_row:
+        return expert_row;
+      case BatchAxis::token:
       case BatchAxis::none:
         break;
     }
-    return otherwise;
+    return token;
   }
-  Extents& operator+=(const Extents& other) {
-    token += other.token;
-    sequence += other.sequence;
-    row += other.row;
-    shard += other.shard;
+  constexpr int64_t& operator[](BatchAxis axis) {
+    return const_cast<int64_t&>(std::as_const(*this)[axis]);
+  }
+  constexpr int64_t of(BatchAxis axis, int64_t otherwise) const {
+    return axis == BatchAxis::none ? otherwise : (*this)[axis];
+  }
+  constexpr Extents& operator+=(const Extents& other) {
+    for (const BatchAxis axis : kBatchAxes) (*this)[axis] += other[axis];
     return *this;
   }
   bool operator==(const Extents&) const = default;

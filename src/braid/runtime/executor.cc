@@ -159,10 +159,10 @@ void Executor::set_counts(std::span<const Extents> counts) {
   Extents begin;
   for (size_t i = 0; i < M; ++i) {
     const Extents &n = counts[i], &capacity = schedule_.micro_batches[i].capacity;
-    BRAID_CHECK(n.token <= capacity.token && n.sequence <= capacity.sequence &&
-                    n.row <= capacity.row && n.shard <= capacity.shard,
-                "micro-batch {}: token {}, sequence {}, row {}, shard {} over the capacity", i,
-                n.token, n.sequence, n.row, n.shard);
+    for (const BatchAxis axis : kBatchAxes) {
+      BRAID_CHECK(n[axis] <= capacity[axis], "micro-batch {}: {} {} over the capacity of {}", i,
+                  to_string(axis), n[axis], capacity[axis]);
+    }
     Extents sum;
     for (size_t j = i; j < M; ++j) {
       sum += counts[j];

@@ -89,16 +89,18 @@ class LaunchCheck {
     }
   }
 
-  // A rank's part of the tokens is a part of one micro-batch's, so that it is even in each.
+  // A rank's part of the tokens is a part of one micro-batch's, so that it is even in each; rows of
+  // experts are one micro-batch's, sorted.
   void check_merged() const {
     for (int i = 0; i < rank_.launches(); ++i) {
       if (launch(i).num_micro_batches == 1) continue;
-      bool token = false, shard = false;
+      bool token = false, shard = false, expert_row = false;
       for (const auto* ids : {&op(i).inputs, &op(i).outputs}) {
         for (ValueId id : *ids) {
           if (id == kNoValue) continue;
           token = token || program_.value(id).type.axis == BatchAxis::token;
           shard = shard || program_.value(id).type.axis == BatchAxis::shard;
+          expert_row = expert_row || program_.value(id).type.axis == BatchAxis::expert_row;
         }
       }
       if (token && shard) {
@@ -106,6 +108,11 @@ class LaunchCheck {
                fmt::format("merged batches: launch {} divides tokens over ranks, whose parts are "
                            "each micro-batch's own",
                            i));
+      }
+      if (expert_row) {
+        refuse(i, fmt::format("merged batches: launch {} has rows of experts, which are sorted in "
+                              "each micro-batch by itself",
+                              i));
       }
     }
   }

@@ -64,10 +64,8 @@ uint64_t hash_of(const Schedule& schedule) {
   Hash hash;
   hash.add(schedule.strategy);
   for (const MicroBatch& mb : schedule.micro_batches) {
-    for (int64_t n : {mb.capacity.token, mb.capacity.sequence, mb.capacity.row, mb.capacity.shard,
-                      static_cast<int64_t>(mb.continues)}) {
-      hash.add(n);
-    }
+    for (const BatchAxis axis : kBatchAxes) hash.add(mb.capacity[axis]);
+    hash.add(static_cast<int64_t>(mb.continues));
   }
   for (const Op& op : schedule.replacements) hash.add(op.def->kind);
   for (const Launch& launch : schedule.launches) {

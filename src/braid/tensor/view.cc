@@ -7,6 +7,23 @@ TensorView make_view(std::byte* data, DType dtype, const Shape& shape) {
   return {data, dtype, shape, bytes_of(dtype, cols)};
 }
 
+TensorView matrix(const TensorView& view, int64_t i) {
+  BRAID_CHECK(view.shape.rank() == 3 && 0 <= i && i < view.shape[0], "matrix {} of {}", i,
+              to_string(view.shape));
+  std::byte* data = view.matrices ? view.matrices[i] + (view.data - view.matrices[0])
+                                  : view.data + i * view.shape[1] * view.row_bytes;
+  return {data, view.dtype, {view.shape[1], view.shape[2]}, view.row_bytes};
+}
+
+TensorView slice_matrix_rows(const TensorView& view, int64_t begin, int64_t end) {
+  BRAID_CHECK(view.matrices && 0 <= begin && begin <= end && end <= view.shape[1],
+              "rows {}..{} of each of {}", begin, end, to_string(view.shape));
+  TensorView out = view;
+  out.data = view.data + begin * view.row_bytes;
+  out.shape[1] = end - begin;
+  return out;
+}
+
 TensorView slice_rows(const TensorView& view, int64_t begin, int64_t end) {
   BRAID_CHECK(view.shape.rank() >= 1 && 0 <= begin && begin <= end && end <= view.shape[0],
               "rows {}..{} of {}", begin, end, to_string(view.shape));

@@ -12,11 +12,17 @@ namespace braid {
 // A non-owning matrix-like view: rows of the last dimension, contiguous inside a row, rows
 // `row_bytes` apart (all outer dimensions are packed over each other). Whoever made the bytes owns
 // them; a view of a mapped file is read-only by convention.
+//
+// A view of three dimensions may be a list of matrices that lie apart, as the experts of a layer do
+// in a file: then `matrices` says where each begins, and row() reaches into the first alone.
 struct TensorView {
   std::byte* data = nullptr;
   DType dtype = DType::f32;
   Shape shape;
   int64_t row_bytes = 0;
+  // [shape[0]], or null. A slice moves `data` alone: each matrix moves by as many bytes as the
+  // first.
+  std::byte* const* matrices = nullptr;
 
   int64_t rows() const { return shape.rows(); }
   int64_t cols() const { return shape.rank() == 0 ? 1 : shape[-1]; }
@@ -33,6 +39,12 @@ struct TensorView {
   // Bytes that the elements themselves take, without gaps between rows.
   int64_t bytes() const { return rows() * bytes_of(dtype, cols()); }
 };
+
+// Matrix i of a view of three dimensions, as a view of two.
+TensorView matrix(const TensorView& view, int64_t i);
+
+// Rows [begin, end) of each matrix of a view of three dimensions whose matrices lie apart.
+TensorView slice_matrix_rows(const TensorView& view, int64_t begin, int64_t end);
 
 // A packed view over `data`.
 TensorView make_view(std::byte* data, DType dtype, const Shape& shape);

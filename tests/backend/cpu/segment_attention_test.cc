@@ -81,7 +81,7 @@ struct Case {
           make_view(reinterpret_cast<std::byte*>(out[i].data()), DType::f32, types[i].shape));
     }
     EXPECT_TRUE(op.def->infer(op.attrs, types).empty());
-    const BatchPart part{.begin = {}, .count = {.sequence = B}};
+    BatchPart part{.begin = {}, .count = {.sequence = B}};
     const OpCall call{&op, views, {}, BatchAxis::sequence, &part};
     if (reference) {
       op.def->reference(call);

@@ -33,7 +33,7 @@ struct Case {
       const ValueType& type = made ? out_types[i - types.size()] : types[i];
       (made ? out : in).push_back(make_view(memory[i].data(), type.dtype, type.shape));
     }
-    const BatchPart part{.begin = {},
+    BatchPart part{.begin = {},
                          .count = {.token = shard, .sequence = 1, .row = rows, .shard = shard}};
     const OpCall call{&op, in, out, types[0].axis, &part};
     if (reference) {

@@ -153,9 +153,10 @@ struct GgufTensor {
   std::vector<std::byte> bytes;
 };
 
-// Vectors stay f32; the form "mixed" goes by the middle part of the name (blk.0.attn_q.weight).
+// Vectors and routers stay f32; the form "mixed" goes by the middle part of the name
+// (blk.0.attn_q.weight).
 DType format_of(const std::string& name, size_t dims, const std::string& form, const json& data) {
-  if (dims == 1) return DType::f32;
+  if (dims == 1 || name.find(".ffn_gate_inp.") != std::string::npos) return DType::f32;
   std::string format = form;
   if (data.contains("formats")) {
     const size_t last = name.rfind('.');
@@ -173,13 +174,20 @@ GgufTensor make_tensor(const RandomModel& model, const json& entry, const std::s
     values = entry.at("values").get<std::vector<float>>();
     tensor.shape = {std::ssize(values)};
   } else {
-    const auto spec = std::find_if(model.tensors.begin(), model.tensors.end(),
-                                   [&](const TensorSpec& s) { return s.name == entry["source"]; });
-    BRAID_CHECK(spec != model.tensors.end(), "{}", tensor.name);
-    tensor.shape = spec->shape;
-    values = model.values(*spec);
+    // Tensors that become one have a dimension more.
+    const json sources = entry.contains("sources") ? entry["sources"] : json{entry["source"]};
+    for (const json& source : sources) {
+      const auto spec = std::find_if(model.tensors.begin(), model.tensors.end(),
+                                     [&](const TensorSpec& s) { return s.name == source; });
+      BRAID_CHECK(spec != model.tensors.end(), "{}", tensor.name);
+      tensor.shape = spec->shape;
+      const std::vector<float> part = model.values(*spec);
+      values.insert(values.end(), part.begin(), part.end());
+    }
+    if (entry.contains("sources")) tensor.shape.insert(tensor.shape.begin(), std::ssize(sources));
+    if (entry.contains("flat")) tensor.shape.erase(tensor.shape.begin());
     if (entry.contains("permute_heads")) {
-      values = permute_heads(values, spec->shape[0], entry.at("permute_heads"));
+      values = permute_heads(values, tensor.shape[0], entry.at("permute_heads"));
     }
   }
   tensor.dtype = format_of(tensor.name, tensor.shape.size(), form, model.gguf["forms"][form]);

@@ -51,7 +51,7 @@ Outcome read_hf(std::string_view family, const json& keys) {
 
 std::map<std::string, Trial> hf_trials() {
   const json window = {
-      {"sliding_window", 8}, {"use_sliding_window", true}, {"max_window_layers", 0}};
+      {"sliding_window", 8}, {"use_sliding_window", true}, {"max_window_layers", 1}};
   std::map<std::string, Trial> trials = {
       {"vocab_size", {300}},
       {"hidden_size", {128}},
@@ -68,8 +68,17 @@ std::map<std::string, Trial> hf_trials() {
       {"mlp_bias", {true}},
       {"sliding_window", {8, window}},
       {"use_sliding_window", {true, window}},
-      {"max_window_layers", {1, window}},
-      {"layer_types", {{"full_attention", "sliding_attention"}, window}},
+      {"max_window_layers", {0, window}},
+      {"layer_types", {{"sliding_attention", "sliding_attention"}, window}},
+      {"num_local_experts", {12}},
+      {"num_experts", {16}},
+      {"num_experts_per_tok", {3}},
+      {"moe_intermediate_size", {48}},
+      {"shared_expert_intermediate_size", {64}},
+      {"norm_topk_prob", {true}},
+      {"decoder_sparse_step", {2}},
+      {"mlp_only_layers", {{0}}},
+      {"qkv_bias", {false}},
       {"rope_theta", {500.0}},
       {"rope_scaling", {{{"rope_type", "linear"}, {"factor", 2.0}}}},
       {"rope_parameters", {{{"rope_type", "linear"}, {"factor", 2.0}}}},
@@ -156,20 +165,34 @@ class GgufKeys : public testing::TestWithParam<std::string_view> {
 
   Outcome read(const json& keys, const std::vector<std::string>& more_tensors = {}) const {
     test::GgufWriter w;
-    w.text("general.architecture", GetParam());
+    const std::string architecture = GetParam() == "mixtral" ? "llama" : std::string(GetParam());
+    w.text("general.architecture", architecture);
     for (const auto& [key, value] : keys.items())
-      add(w, fmt::format("{}.{}", GetParam(), key), value);
+      add(w, fmt::format("{}.{}", architecture, key), value);
     w.tensor("token_embd.weight", {272, 64}, 0, std::string(272 * 64 * 4, '\0'));
     for (const std::string& name : more_tensors) w.tensor(name, {8}, 0, std::string(32, '\0'));
     const GgufFile file(folder_.write("m.gguf", w.build()));
-    return test::outcome([&] { return family_named(GetParam()).gguf_config(file); });
+    return test::outcome([&] { return family().gguf_config(file); });
+  }
+
+  static const ModelFamily& family() {
+    for (const ModelFamily* family : model_families()) {
+      if (family->name == GetParam()) return *family;
+      if (family->gguf_architectures == std::vector{GetParam()}) return *family;
+    }
+    throw std::logic_error("no such family");
   }
 
   static json base() {
-    return {{"block_count", 2},          {"context_length", 512},
-            {"embedding_length", 64},    {"feed_forward_length", 96},
-            {"attention.head_count", 4}, {"attention.layer_norm_rms_epsilon", 1e-5}};
+    json keys = {{"block_count", 2},          {"context_length", 512},
+                 {"embedding_length", 64},    {"feed_forward_length", 96},
+                 {"attention.head_count", 4}, {"attention.layer_norm_rms_epsilon", 1e-5}};
+    if (!has_experts()) return keys;
+    return with(keys, {{"expert_count", 6}, {"expert_used_count", 2}});
   }
+
+  static bool turns_whole_heads() { return GetParam() == "llama" || GetParam() == "mixtral"; }
+  static bool has_experts() { return GetParam() == "mixtral" || GetParam().ends_with("moe"); }
 
   const test::TempFolder folder_;
 };
@@ -192,7 +215,7 @@ TEST_P(GgufKeys, AreReadAsTheTableSays) {
       {"rope.scaling.attn_factor", {1.5}},
       {"attention.causal", {false}},
       {"expert_count", {8}},
-      {"expert_used_count", {2}},
+      {"expert_used_count", {3}},
       {"rope.scaling.finetuned", {true}},
       {"tensor_data_layout", {"Meta AI original pth"}},
       {"rope.dimension_sections", {{4, 2, 2}}},
@@ -200,14 +223,14 @@ TEST_P(GgufKeys, AreReadAsTheTableSays) {
   for (const ConfigKey& key : gguf_keys().keys) trials.try_emplace(std::string(key.name), Trial{8});
   // These are read to be compared: another value is refused, by name.
   for (const char* key : {"attention.value_length", "rope.dimension_count"}) {
-    if (GetParam() != "llama" && key == std::string("rope.dimension_count")) continue;
+    if (!turns_whole_heads() && key == std::string("rope.dimension_count")) continue;
     EXPECT_THAT(test::text_of(read(with(base(), {{key, 8}}))), HasSubstr(key));
     EXPECT_EQ(read(with(base(), {{key, 16}})), read(base()));
   }
   std::vector<ConfigKey> walked;
   for (const ConfigKey& key : gguf_keys().keys) {
     const bool compared = key.name == "attention.value_length" ||
-                          (key.name == "rope.dimension_count" && GetParam() == "llama");
+                          (key.name == "rope.dimension_count" && turns_whole_heads());
     if (!compared) walked.push_back(key);
   }
   const KeyTable table = {gguf_keys().title, gguf_keys().columns, walked};
@@ -262,11 +285,13 @@ TEST_P(GgufKeys, RopeScalingIsWhatLlamaCppMakesOfIt) {
 TEST_P(GgufKeys, TensorsOfOtherFamiliesChangeNothing) {
   const auto config =
       std::get<ModelConfig>(read(base(), {"blk.0.attn_q_norm.weight", "rope_freqs.weight"}));
-  EXPECT_EQ(config.qk_norm, GetParam() == "qwen3");
-  EXPECT_EQ(config.rope_factors, GetParam() == "llama");
+  EXPECT_EQ(config.qk_norm, GetParam().starts_with("qwen3"));
+  EXPECT_EQ(config.rope_factors, turns_whole_heads());
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, GgufKeys, testing::Values("llama", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Architectures, GgufKeys,
+                         testing::Values("llama", "qwen2", "qwen3", "mixtral", "qwen2moe",
+                                         "qwen3moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(ConfigKeys, DocsShowTheTables) {

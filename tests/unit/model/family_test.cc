@@ -40,13 +40,33 @@ TEST(ModelFamily, IsNamedByArchitecturesOrModelType) {
   expect_error(ErrorCode::kUnsupported, {"'LlamaForCausalLM'", "'mistral'"}, [] {
     family({{"model_type", "mistral"}, {"architectures", {"LlamaForCausalLM"}}});
   });
-  expect_error(ErrorCode::kUnsupported, {"'gpt2'", "llama, mistral, qwen2, qwen3"}, [] {
-    family({{"model_type", "gpt2"}});
-  });
+  expect_error(ErrorCode::kUnsupported,
+               {"'gpt2'", "llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe"}, [] {
+                 family({{"model_type", "gpt2"}});
+               });
   expect_error(ErrorCode::kUnsupported, {"no architectures", "''"}, [] { family(json::object()); });
   expect_error(ErrorCode::kUnsupported, {"'LlamaForSequenceClassification'"}, [] {
     family({{"model_type", "llama"}, {"architectures", {"LlamaForSequenceClassification"}}});
   });
+}
+
+// Counts that make no mixture, each by its name, its value and the limit.
+TEST(HfConfig, ExpertsThatMakeNoModelAreRefused) {
+  const auto refuses = [](const json& keys, const std::vector<std::string>& words) {
+    expect_error(ErrorCode::kMalformed, words, [&] { read("qwen3_moe", keys); });
+  };
+  refuses({{"num_experts", 8}, {"num_experts_per_tok", 9}}, {"of a token is 9", "1 to 8"});
+  refuses({{"num_experts", 0}}, {"number of experts is 0", "1 to 1024"});
+  refuses({{"num_experts", -3}}, {"number of experts is -3"});
+  refuses({{"num_experts", 1025}}, {"number of experts is 1025", "1 to 1024"});
+  refuses({{"num_experts_per_tok", 0}}, {"of a token is 0", "1 to 128"});
+  refuses({{"moe_intermediate_size", 0}}, {"width of an expert is 0"});
+  refuses({{"decoder_sparse_step", 0}}, {"decoder_sparse_step is 0", "3 layers"});
+  const ModelConfig c =
+      read("qwen3_moe", {{"mlp_only_layers", {1, 7}}, {"decoder_sparse_step", 2}});
+  EXPECT_THAT(c.experts->sparse, ElementsAre(false, false, false));
+  EXPECT_TRUE(read("qwen3_moe", {{"mlp_only_layers", {1}}}).sparse(2));
+  EXPECT_FALSE(read("qwen3", json::object()).experts);
 }
 
 TEST(HfConfig, WindowsFollowTheFamily) {
@@ -61,6 +81,7 @@ TEST(HfConfig, WindowsFollowTheFamily) {
   json some = on;
   some["max_window_layers"] = 1;
   EXPECT_THAT(read("qwen3", some).windows, ElementsAre(0, 8, 8));
+  EXPECT_THAT(read("qwen2_moe", some).windows, ElementsAre(8, 0, 0));
   some["layer_types"] = {"sliding_attention", "attention", "full_attention"};
   EXPECT_THAT(read("qwen3", some).windows, ElementsAre(8, 0, 0));
   some["use_sliding_window"] = false;

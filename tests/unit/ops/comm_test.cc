@@ -161,7 +161,7 @@ TEST(TakeShard, ReferenceCopiesThisRanksRows) {
       const Attrs attrs =
           ops::kTakeShard.localize(Attrs::of(ops::TakeShardAttrs{"tp", kP, 0}), {}, {}, r);
       const Op op = {.def = &ops::kTakeShard, .attrs = attrs};
-      const BatchPart part = {{}, {.token = n, .shard = even_part(n, kP, r).size()}};
+      BatchPart part = {{}, {.token = n, .shard = even_part(n, kP, r).size()}};
       ops::kTakeShard.reference({&op, {&in, 1}, {&out, 1}, BatchAxis::token, &part});
       const Range rows = even_part(n, kP, r);
       for (int64_t i = 0; i < 8; ++i) {
@@ -188,7 +188,7 @@ TEST(TakeShard, CutsColumnsThatMayOverlap) {
     const TensorView out =
         make_view(reinterpret_cast<std::byte*>(y.data()), DType::f32, type.shape);
     const Op op = {.def = &ops::kTakeShard, .attrs = attrs};
-    const BatchPart live = {{}, {.token = 4}};
+    BatchPart live = {{}, {.token = 4}};
     ops::kTakeShard.reference({&op, {&in, 1}, {&out, 1}, BatchAxis::token, &live});
     for (int64_t i = 0; i < std::ssize(y); ++i) {
       const bool copied = i < 4 * part.size();

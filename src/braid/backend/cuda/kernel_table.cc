@@ -5,19 +5,9 @@
 namespace braid::cuda {
 
 const int64_t* LaunchArgs::live(BatchAxis axis) const {
-  switch (axis) {
-    case BatchAxis::token:
-      return &part->count.token;
-    case BatchAxis::sequence:
-      return &part->count.sequence;
-    case BatchAxis::row:
-      return &part->count.row;
-    case BatchAxis::shard:
-      return &part->count.shard;
-    case BatchAxis::none:
-      break;
-  }
-  BRAID_CHECK(false, "{} has no batch axis", call.op->def->kind);
+  BRAID_CHECK(axis != BatchAxis::none, "{} has no batch axis", call.op->def->kind);
+  return &part->count[axis];
+} has no batch axis", call.op->def->kind);
   return nullptr;
 }
 
