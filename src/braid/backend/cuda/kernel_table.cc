@@ -7,8 +7,6 @@ namespace braid::cuda {
 const int64_t* LaunchArgs::live(BatchAxis axis) const {
   BRAID_CHECK(axis != BatchAxis::none, "{} has no batch axis", call.op->def->kind);
   return &part->count[axis];
-} has no batch axis", call.op->def->kind);
-  return nullptr;
 }
 
 void KernelTable::add(std::string_view kind, Kernel kernel) {
