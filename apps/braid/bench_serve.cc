@@ -138,14 +138,14 @@ std::string text_of(const server::Json& report) {
   }
   if (const int64_t n = report["answers_without_usage"]; n > 0)
     text += fmt::format("{} answers had no usage: their pieces are counted as tokens\n", n);
-  std::vector<std::vector<std::string>> rows = {{"ms", "mean", "P50", "P99"}};
+  std::vector<std::vector<std::string>> rows;
   for (const auto& [label, name] :
        {std::pair("time to first token", "ttft"), std::pair("time per output token", "tpot"),
         std::pair("between two pieces", "itl"), std::pair("whole answer", "e2el")}) {
     const std::string ms = std::string(name) + "_ms";
     rows.push_back({label, number("mean_" + ms), number("median_" + ms), number("p99_" + ms)});
   }
-  return text + table_text(rows, {false, true, true, true}) + "\n";
+  return text + table_text({{"ms"}, {"mean", true}, {"P50", true}, {"P99", true}}, rows) + "\n";
 }
 
 void bench_serve(BenchServeOptions& o) {
