@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs what a build needs, on Debian 12, 13 and Ubuntu 24.04: scripts/setup.sh [build|lint|list]
+# Installs what a build needs, on Debian 12, 13 and Ubuntu 24.04: scripts/setup.sh [build|lint|machines|list]
 #   build   the compiler, the libraries, the tests' frameworks (default)
 #   lint    these and the tools of scripts/lint.sh
+#   machines  these and what jobs of several processes need
 #   list    only prints the packages' names
 # Does nothing when all of it is there; elsewhere says what is needed (docs/guide/install.md).
 set -euo pipefail
@@ -15,12 +16,13 @@ what=${1:-build}
 case $what in
   build) ;;
   lint) packages+=(clang-format-14 clang-tidy-14) ;;
+  machines) packages+=(libucx-dev libpmix-dev openmpi-bin ucx-utils) ;;
   list)
     echo "${packages[*]}"
     exit 0
     ;;
   *)
-    echo "setup: '$what': wanted build, lint or list" >&2
+    echo "setup: '$what': wanted build, lint, machines or list" >&2
     exit 2
     ;;
 esac

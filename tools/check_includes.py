@@ -18,8 +18,8 @@ import pathlib
 import re
 import sys
 
-ORDER = ["base", "tensor", "program", "ops", "parallel", "schedule", "backend", "fabric", "kernels",
-         "runtime", "io", "text", "model", "engine", "server"]
+ORDER = ["base", "tensor", "program", "ops", "parallel", "schedule", "backend", "fabric", "job",
+         "kernels", "runtime", "io", "text", "model", "engine", "server"]
 # A folder may include every folder before it, except where something narrower stands here.
 NARROWER = {
     "io": ["base", "tensor"],

@@ -7,6 +7,7 @@
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/commit.h"
 #include "braid/engine/device_choice.h"
+#include "braid/job/job.h"
 #include "braid/kernels/cpu/isa.h"
 
 namespace braid::app {
@@ -47,8 +48,8 @@ std::string version_text() {
     cuda = cuda_version(gpus.runtime_version);
     if (gpus.driver_version > 0) cuda += ", driver serves " + cuda_version(gpus.driver_version);
   }
-  return fmt::format("{}\nCUDA: {}\ninstruction sets: {}\n{}", version_line(), cuda,
-                     instruction_sets(), device_list());
+  return fmt::format("{}\nCUDA: {}\njobs of several processes: {}\ninstruction sets: {}\n{}",
+                     version_line(), cuda, job::job_libraries(), instruction_sets(), device_list());
 }
 
 std::string cpu_line() {

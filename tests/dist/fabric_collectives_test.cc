@@ -10,6 +10,7 @@
 #include "braid/fabric/collectives/broadcast.h"
 #include "braid/fabric/collectives/reduce_scatter.h"
 #include "dist/fabric_testing.h"
+#include "dist/worlds.h"
 
 namespace braid::fabric {
 namespace {
@@ -20,22 +21,27 @@ struct RankSetup {
   int threads;
   int lanes;
   int64_t slot_bytes;
+  World world = {};
 };
 
 std::string name(const testing::TestParamInfo<RankSetup>& info) {
   const RankSetup& s = info.param;
-  return fmt::format("P{}_threads{}_lanes{}_slot{}", s.ranks, s.threads, s.lanes, s.slot_bytes);
+  return fmt::format("P{}_threads{}_lanes{}_slot{}_{}", s.ranks, s.threads, s.lanes, s.slot_bytes,
+                     s.world.name());
 }
 
 class Collectives : public testing::TestWithParam<RankSetup> {
  protected:
+  void SetUp() override {
+    if (!GetParam().world.here()) GTEST_SKIP() << "this build has no UCX";
+  }
   // fn(comm, run) on each rank; run(f) calls f(team) on all threads of the rank's team.
   template <class Fn>
   void on_ranks(Fn&& fn) {
     const RankSetup s = GetParam();
     const LocalFabricConfig config{
         .ranks = s.ranks, .threads_per_rank = s.threads, .deadline = std::chrono::seconds(30)};
-    run_ranks(config, [&](Endpoint& e) {
+    run_world(s.world, config, [&](Endpoint& e) {
       Comm comm(e, Group::world(s.ranks),
                 {.name = "test", .lanes = s.lanes, .slot_bytes = s.slot_bytes});
       cpu::ThreadPool pool(s.threads, s.ranks * s.threads);
@@ -220,14 +226,14 @@ TEST_P(Collectives, BroadcastFromEachRoot) {
 }
 
 TEST_P(Collectives, BarrierHoldsEveryRankUntilAllAreThere) {
-  std::atomic<int> arrived{0};
+  const Shared<std::atomic<int>> arrived;
   const int threads = GetParam().threads;
   on_ranks([&](Comm& comm, auto run) {
     for (int step = 1; step <= 20; ++step) {
       run([&](const cpu::Team& team) {
-        ++arrived;
+        ++*arrived;
         barrier(comm, team);
-        EXPECT_GE(arrived.load(), step * comm.size() * threads);
+        EXPECT_GE(arrived->load(), step * comm.size() * threads);
       });
     }
   });
@@ -242,6 +248,9 @@ std::vector<RankSetup> setups() {
   all.push_back({3, 2, 2, 192});
   all.push_back({2, 1, 3, 1024});
   all.push_back({4, 2, 1, 1024});
+  for (int processes : {2, 3, 4, 8}) all.push_back({processes, 1, 1, 4096, {processes}});
+  all.push_back({4, 1, 1, 64, {2}});  // two ranks in each process
+  all.push_back({2, 2, 2, 128 << 10, {2}});
   return all;
 }
 

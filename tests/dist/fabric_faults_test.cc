@@ -4,6 +4,7 @@
 #include "braid/fabric/collectives/all_reduce.h"
 #include "braid/fabric/collectives/barrier.h"
 #include "dist/fabric_testing.h"
+#include "dist/worlds.h"
 
 namespace braid::fabric {
 namespace {
@@ -21,15 +22,24 @@ Error error_of(Fn&& fn) {
   return Error(ErrorCode::kInvalidArgument, "no error");
 }
 
-// The links that a fault may happen on.
-std::vector<LinkModel> link_models(int ranks) {
-  return {LinkModel{}, LinkModel{.machines = ranks, .cluster_link = Link{1e8, 50e-6}}};
+// Where a fault may happen.
+struct Place {
+  World world;
+  LinkModel links;
+};
+std::vector<Place> places(int ranks) {
+  std::vector<Place> all = {{}, {{}, {.machines = ranks, .cluster_link = Link{1e8, 50e-6}}}};
+  for (const World& world : worlds(ranks)) {
+    if (world.processes > 0) all.push_back({world, {}});
+  }
+  return all;
 }
 
 TEST(FabricFaults, ARankThatNeverArrivesIsADeadline) {
-  for (const LinkModel& links : link_models(3)) {
+  for (const auto& [world, links] : places(3)) {
+    SCOPED_TRACE(world.name());
     const Error error = error_of([&] {
-      run_ranks({.ranks = 3, .links = links}, [](Endpoint& e) {
+      run_world(world, {.ranks = 3, .links = links}, [](Endpoint& e) {
         Comm comm(e, Group::world(3), {.name = "tp", .deadline = milliseconds(50)});
         std::vector<float> x(100);
         all_reduce(comm, {}, x.data(), x.data(), 100);
@@ -44,11 +54,12 @@ TEST(FabricFaults, ARankThatNeverArrivesIsADeadline) {
 }
 
 TEST(FabricFaults, ARankThatThrowsEndsAllInEveryStage) {
-  for (const LinkModel& links : link_models(4)) {
+  for (const auto& [world, links] : places(4)) {
+    SCOPED_TRACE(world.name());
     for (int stage = 0; stage < 12; ++stage) {
-      std::atomic<int> told{0};
+      const Shared<std::atomic<int>> told;
       const Error error = error_of([&] {
-        run_ranks({.ranks = 4, .links = links}, [&](Endpoint& e) {
+        run_world(world, {.ranks = 4, .links = links}, [&](Endpoint& e) {
           Comm comm(e, Group::world(4), {.slot_bytes = 256});
           std::vector<float> x(1000);
           for (int i = 0; i < 20; ++i) {
@@ -62,12 +73,12 @@ TEST(FabricFaults, ARankThatThrowsEndsAllInEveryStage) {
             if (std::string(mine.what()) == "no error") continue;
             EXPECT_EQ(mine.code(), ErrorCode::kAborted);
             EXPECT_THAT(mine.what(), HasSubstr("is out of pages"));
-            ++told;
+            ++*told;
             throw mine;
           }
         });
       });
-      EXPECT_EQ(told, 3) << "stage " << stage;
+      EXPECT_EQ(told->load(), 3) << "stage " << stage;
       EXPECT_EQ(error.code(), ErrorCode::kResource);
       EXPECT_EQ(std::string(error.what()), fmt::format("rank {} is out of pages", stage % 4));
     }
@@ -75,47 +86,55 @@ TEST(FabricFaults, ARankThatThrowsEndsAllInEveryStage) {
 }
 
 TEST(FabricFaults, ThreadsOfATeamAreFreedToo) {
-  const Error error = error_of([] {
-    run_ranks({.ranks = 2, .threads_per_rank = 3}, [](Endpoint& e) {
-      Comm comm(e, Group::world(2), {.lanes = 3});
-      cpu::ThreadPool pool(3, 6);
-      std::vector<float> x(100000);
-      for (int i = 0; i < 5; ++i) {
-        pool.run([&](const cpu::Team& team) {
-          if (e.rank() == 1 && team.index == 2 && i == 3) {
-            fail(ErrorCode::kMalformed, "thread 2 of rank 1");
-          }
-          all_reduce(comm, team, x.data(), x.data(), 100000);
-          team.barrier();
-        });
-      }
+  for (const World& world : worlds(2)) {
+    const Error error = error_of([&] {
+      run_world(world, {.ranks = 2, .threads_per_rank = 3}, [](Endpoint& e) {
+        Comm comm(e, Group::world(2), {.lanes = 3});
+        cpu::ThreadPool pool(3, 6);
+        std::vector<float> x(100000);
+        for (int i = 0; i < 5; ++i) {
+          pool.run([&](const cpu::Team& team) {
+            if (e.rank() == 1 && team.index == 2 && i == 3) {
+              fail(ErrorCode::kMalformed, "thread 2 of rank 1");
+            }
+            all_reduce(comm, team, x.data(), x.data(), 100000);
+            team.barrier();
+          });
+        }
+      });
     });
-  });
-  EXPECT_EQ(error.code(), ErrorCode::kMalformed);
+    EXPECT_EQ(error.code(), ErrorCode::kMalformed);
+  }
 }
 
 TEST(FabricFaults, ALateRankIsNoFault) {
-  run_ranks({.ranks = 3, .deadline = std::chrono::seconds(30)}, [](Endpoint& e) {
-    Comm comm(e, Group::world(3));
-    for (int i = 0; i < 3; ++i) {
-      if (e.rank() == i) std::this_thread::sleep_for(milliseconds(30));
-      barrier(comm);
-    }
-  });
+  for (const World& world : worlds(3)) {
+    run_world(world, {.ranks = 3, .deadline = std::chrono::seconds(30)}, [](Endpoint& e) {
+      Comm comm(e, Group::world(3));
+      for (int i = 0; i < 3; ++i) {
+        if (e.rank() == i) std::this_thread::sleep_for(milliseconds(30));
+        barrier(comm);
+      }
+    });
+  }
 }
 
 TEST(FabricFaults, CommsThatDifferAreRefused) {
-  const auto make = [](CommConfig a, CommConfig b) {
-    return error_of([&] {
-      run_ranks(2, [&](Endpoint& e) { Comm comm(e, Group::world(2), e.rank() == 0 ? a : b); });
-    });
-  };
-  EXPECT_EQ(make({.lanes = 1}, {.lanes = 2}).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(make({.name = "tp"}, {.name = "sp"}).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(make({.slot_bytes = 100}, {.slot_bytes = 100}).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(make({.lanes = 0}, {.lanes = 0}).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(error_of([] { run_ranks(2, [](Endpoint& e) { Comm comm(e, Group{{0}}); }); }).code(),
-            ErrorCode::kInvalidArgument);
+  for (const World& world : worlds(2)) {
+    const auto make = [&](CommConfig a, CommConfig b) {
+      return error_of([&] {
+        run_world(world, {.ranks = 2},
+                  [&](Endpoint& e) { Comm comm(e, Group::world(2), e.rank() == 0 ? a : b); });
+      });
+    };
+    EXPECT_EQ(make({.lanes = 1}, {.lanes = 2}).code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(make({.name = "tp"}, {.name = "sp"}).code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(make({.slot_bytes = 100}, {.slot_bytes = 100}).code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(make({.lanes = 0}, {.lanes = 0}).code(), ErrorCode::kInvalidArgument);
+    const Error outside = error_of(
+        [&] { run_world(world, {.ranks = 2}, [](Endpoint& e) { Comm comm(e, Group{{0}}); }); });
+    EXPECT_EQ(outside.code(), ErrorCode::kInvalidArgument);
+  }
 }
 
 }  // namespace

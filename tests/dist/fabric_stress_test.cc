@@ -13,6 +13,7 @@
 #include "braid/fabric/collectives/broadcast.h"
 #include "braid/fabric/collectives/reduce_scatter.h"
 #include "dist/fabric_testing.h"
+#include "dist/worlds.h"
 
 // Mixed collectives back to back, drawn from a seed, while ranks and transfers are late at random:
 // any missing wait shows as wrong bits.
@@ -106,11 +107,13 @@ void run_call(Comm& comm, uint64_t call, uint64_t domain, int64_t max_n) {
 }
 
 // `calls` collectives on the world and, if it is even, on rows and columns of a 2 x P/2 mesh.
-void stress(const LocalFabricConfig& config, uint64_t seed, int calls, int64_t max_n) {
-  SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << LocalFabric(config).describe());
-  run_ranks(config, [&](Endpoint& e) {
+void stress(const LocalFabricConfig& config, uint64_t seed, int calls, int64_t max_n,
+            const World& world = {}) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << world.name() << ", "
+                                  << LocalFabric(config).describe());
+  run_world(world, config, [&](Endpoint& e) {
     const int P = e.world_size();
-    Comm world(e, Group::world(P), {.name = "world", .slot_bytes = 1024});
+    Comm whole(e, Group::world(P), {.name = "world", .slot_bytes = 1024});
     std::optional<Comm> row;
     std::optional<Comm> column;
     if (P % 2 == 0) {
@@ -127,18 +130,29 @@ void stress(const LocalFabricConfig& config, uint64_t seed, int calls, int64_t m
       }
       const uint64_t id = seed * 100000 + call;
       const uint64_t where = row ? mix(id) % 3 : 0;
-      if (where == 0) run_call(world, id, 0, max_n);
+      if (where == 0) run_call(whole, id, 0, max_n);
       if (where == 1) run_call(*row, id, 1 + row->group()[0], max_n);
       if (where == 2) run_call(*column, id, 8 + column->group()[0] % 8, max_n);
       if (testing::Test::HasFatalFailure()) fail(ErrorCode::kInvalidArgument, "wrong bits");
     }
-    barrier(world);
+    barrier(whole);
   });
 }
 
 TEST(FabricStress, MixedCollectivesWithLateRanks) {
   for (int ranks : {2, 3, 4, 8}) {
     stress({.ranks = ranks, .deadline = std::chrono::seconds(60)}, 10 + ranks, 1500, 3000);
+  }
+}
+
+TEST(FabricStress, MixedCollectivesOverProcesses) {
+  for (int ranks : {2, 3, 4}) {
+    for (const World& world : worlds(ranks)) {
+      if (world.processes == 0) continue;
+      // Small messages, and such that UCX fetches from the sender.
+      stress({.ranks = ranks, .deadline = std::chrono::seconds(60)}, 20 + ranks, 400, 3000, world);
+      stress({.ranks = ranks, .deadline = std::chrono::seconds(60)}, 30 + ranks, 40, 300000, world);
+    }
   }
 }
 
@@ -163,21 +177,23 @@ TEST(FabricStress, MixedCollectivesOverEmulatedMachines) {
 
 // Two unordered Comms of the same ranks, each with a thread of its own, as two streams use them.
 TEST(FabricStress, TwoCommsRunSideBySide) {
-  run_ranks({.ranks = 2, .threads_per_rank = 2}, [](Endpoint& e) {
-    Comm compute(e, Group::world(2), {.name = "compute", .slot_bytes = 1024});
-    Comm comm(e, Group::world(2), {.name = "comm", .slot_bytes = 1024});
-    std::exception_ptr error;
-    std::thread other([&] {
-      try {
-        for (int call = 0; call < 500; ++call) run_call(comm, call, 1, 2000);
-      } catch (...) {
-        error = std::current_exception();
-      }
+  for (const World& world : worlds(2)) {
+    run_world(world, {.ranks = 2, .threads_per_rank = 2}, [](Endpoint& e) {
+      Comm compute(e, Group::world(2), {.name = "compute", .slot_bytes = 1024});
+      Comm comm(e, Group::world(2), {.name = "comm", .slot_bytes = 1024});
+      std::exception_ptr error;
+      std::thread other([&] {
+        try {
+          for (int call = 0; call < 500; ++call) run_call(comm, call, 1, 2000);
+        } catch (...) {
+          error = std::current_exception();
+        }
+      });
+      for (int call = 0; call < 500; ++call) run_call(compute, 7000 + call, 2, 2000);
+      other.join();
+      if (error) std::rethrow_exception(error);
     });
-    for (int call = 0; call < 500; ++call) run_call(compute, 7000 + call, 2, 2000);
-    other.join();
-    if (error) std::rethrow_exception(error);
-  });
+  }
 }
 
 }  // namespace

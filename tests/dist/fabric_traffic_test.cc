@@ -9,6 +9,7 @@
 #include "braid/fabric/collectives/broadcast.h"
 #include "braid/fabric/collectives/reduce_scatter.h"
 #include "dist/fabric_testing.h"
+#include "dist/worlds.h"
 
 // Counted bytes equal the volume that the equations say, per link class.
 namespace braid::fabric {
@@ -41,13 +42,15 @@ Volume volume(Endpoint& e, BytesTo&& bytes_to) {
   return v;
 }
 
-class FabricTraffic : public testing::TestWithParam<std::tuple<int, int, bool>> {};
+class FabricTraffic : public testing::TestWithParam<std::tuple<int, int, bool, int>> {};
 
 TEST_P(FabricTraffic, EqualsTheAnalyticVolume) {
-  const auto [machines, devices, emulated] = GetParam();
+  const auto [machines, devices, emulated, processes] = GetParam();
+  const World world{processes};
+  if (!world.here()) GTEST_SKIP() << "this build has no UCX";
   LocalFabricConfig config{.ranks = machines * devices, .links = {.machines = machines}};
   if (emulated) config.links.cluster_link = Link{10e9, 1e-6};
-  run_ranks(config, [](Endpoint& e) {
+  run_world(world, config, [](Endpoint& e) {
     const int P = e.world_size();
     const int me = e.rank();
     Comm comm(e, Group::world(P), {.name = "t", .slot_bytes = 256});
@@ -95,10 +98,12 @@ TEST_P(FabricTraffic, EqualsTheAnalyticVolume) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, FabricTraffic,
-                         testing::Values(std::tuple(1, 1, false), std::tuple(1, 2, false),
-                                         std::tuple(1, 5, false), std::tuple(2, 2, false),
-                                         std::tuple(2, 2, true), std::tuple(3, 2, true),
-                                         std::tuple(4, 1, true), std::tuple(2, 4, false)));
+                         testing::Values(std::tuple(1, 1, false, 0), std::tuple(1, 2, false, 0),
+                                         std::tuple(1, 5, false, 0), std::tuple(2, 2, false, 0),
+                                         std::tuple(2, 2, true, 0), std::tuple(3, 2, true, 0),
+                                         std::tuple(4, 1, true, 0), std::tuple(2, 4, false, 0),
+                                         std::tuple(1, 2, false, 2), std::tuple(2, 2, false, 4),
+                                         std::tuple(2, 2, false, 2), std::tuple(3, 1, false, 3)));
 
 }  // namespace
 }  // namespace braid::fabric

@@ -128,6 +128,9 @@ class Fabric {
   virtual ~Fabric() = default;
 
   virtual int world_size() const = 0;
+  // The ranks that live in this process: all, unless the world spans several.
+  virtual int first_rank() const { return 0; }
+  virtual int ranks_here() const { return world_size(); }
   // The handle of a rank that lives in this process; it lives as long as the fabric.
   virtual Endpoint& endpoint(int rank) = 0;
   // Ends the job: the first call's error is the job's, every wait of every rank throws kAborted.

@@ -8,9 +8,10 @@ namespace braid::fabric {
 
 void run_rank_threads(Fabric& fabric, const std::function<void(int rank)>& fn) {
   std::vector<std::thread> threads;
-  threads.reserve(fabric.world_size());
+  threads.reserve(fabric.ranks_here());
+  const int first = fabric.first_rank();
   try {
-    for (int rank = 0; rank < fabric.world_size(); ++rank) {
+    for (int rank = first; rank < first + fabric.ranks_here(); ++rank) {
       threads.emplace_back([&fabric, &fn, rank] {
         try {
           fn(rank);
@@ -20,7 +21,7 @@ void run_rank_threads(Fabric& fabric, const std::function<void(int rank)>& fn) {
       });
     }
   } catch (const std::system_error& error) {
-    const int rank = static_cast<int>(threads.size());
+    const int rank = first + static_cast<int>(threads.size());
     fabric.abort(rank, std::make_exception_ptr(Error(
                            ErrorCode::kResource, fmt::format("rank {}: cannot start its thread: {}",
                                                              rank, error.what()))));

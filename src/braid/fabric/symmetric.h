@@ -14,7 +14,9 @@
 // the same on all of them.
 namespace braid::fabric {
 
-// One symmetric allocation, owned by the SymBufs that share it. Zero-filled, 64-byte aligned.
+// One symmetric allocation, owned by the SymBufs that share it. Zero-filled, 64-byte aligned. Where
+// ranks live in several processes each process owns its part: who frees it has been told that
+// nobody reads it any more.
 class Segment : public std::enable_shared_from_this<Segment> {
  public:
   Segment(std::string name, int64_t bytes) : name_(std::move(name)), bytes_(bytes) {}

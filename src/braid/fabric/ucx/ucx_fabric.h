@@ -1,0 +1,92 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "braid/fabric/allocations.h"
+#include "braid/fabric/fabric.h"
+#include "braid/fabric/job_error.h"
+#include "braid/fabric/local/doorbell.h"
+#include "braid/fabric/ucx/ucx_arrivals.h"
+#include "braid/fabric/ucx/ucx_endpoint.h"
+#include "braid/fabric/ucx/ucx_segment.h"
+#include "braid/fabric/ucx/ucx_worker.h"
+
+namespace braid::fabric {
+
+struct UcxFabricConfig {
+  int ranks = 1;  // a multiple of the processes: process p has the p-th part of them
+  int processes = 1;
+  int process = 0;
+  uint32_t generation = 0;    // the same on all processes, another one for each fabric of a worker
+  std::vector<int> machines;  // [ranks] where each is
+  int threads_on_host = 1;    // of all ranks of this host, that may wait at the same time
+  Duration deadline = std::chrono::seconds(60);  // of each wait that names none
+  // An error of a rank of this process, for the job to tell the others. It sets the job's error.
+  std::function<void(int rank, std::exception_ptr error)> on_abort;
+  std::function<void()> on_close;  // the fabric is gone
+};
+
+// A world whose ranks live in several processes. Between ranks of one process a put is a copy and
+// a signal a store. To other processes both are active messages over one connection, on which they
+// stay in order: who sees the signal has the data, and no flush (a round trip) stands between. The
+// memory of other processes is not mapped. Made by all processes before any sends.
+class UcxFabric final : public Fabric {
+ public:
+  // `worker` is connected to all processes; it and `error`, the job's, outlive the fabric.
+  UcxFabric(UcxFabricConfig config, UcxWorker& worker, const JobError& error);
+  ~UcxFabric() override;
+
+  int world_size() const override { return config_.ranks; }
+  int first_rank() const override { return config_.process * ranks_here(); }
+  int ranks_here() const override { return config_.ranks / config_.processes; }
+  Endpoint& endpoint(int rank) override;
+  void abort(int rank, std::exception_ptr error) override;
+  void rethrow_error() const override { error_.rethrow(); }
+  std::string describe() const override;
+
+  // Wakes all waits, to look at the job's error.
+  void wake();
+
+ private:
+  friend class UcxEndpoint;
+  friend class UcxArrivals;
+
+  int process_of(int rank) const { return rank / ranks_here(); }
+  bool is_here(int rank) const { return process_of(rank) == config_.process; }
+  LinkClass between(int from, int to) const;
+  Doorbell& doorbell(int rank) { return doorbells_[static_cast<size_t>(rank - first_rank())]; }
+  // Waits at `rank` until ready(), making progress, or throws; describe() says what for.
+  template <class Ready, class Describe>
+  void wait(int rank, Duration deadline, Ready&& ready, Describe&& describe);
+  std::shared_ptr<Segment> allocate(int rank, int64_t index, int64_t bytes, std::string_view name);
+
+  const UcxFabricConfig config_;
+  cpu::WaitPolicy policy_;
+  UcxWorker& worker_;
+  const JobError& error_;
+  TagTable tags_;
+  std::vector<Doorbell> doorbells_;                      // [ranks here]
+  std::vector<std::unique_ptr<UcxEndpoint>> endpoints_;  // [ranks here]
+  Allocations<UcxSegment> allocations_;
+  UcxArrivals arrivals_;
+};
+
+template <class Ready, class Describe>
+void UcxFabric::wait(int rank, Duration deadline, Ready&& ready, Describe&& describe) {
+  constexpr Duration kLongest = std::chrono::hours(24);
+  if (deadline <= Duration::zero()) deadline = config_.deadline;
+  deadline = std::min(deadline, kLongest);
+  const bool ended = doorbell(rank).wait(policy_, Clock::now() + deadline, [&] {
+    if (ready() || error_.is_set()) return true;
+    return worker_.progress() && ready();
+  });
+  if (ready()) return;
+  if (ended) error_.throw_aborted(rank, fmt::format("wait for {},", describe()));
+  fail(ErrorCode::kDeadline, "rank {}: waited {:.3g} s for {}", rank,
+       std::chrono::duration<double>(deadline).count(), describe());
+}
+
+}  // namespace braid::fabric

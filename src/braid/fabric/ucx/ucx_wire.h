@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+
+#include "braid/fabric/fabric.h"
+
+namespace braid::fabric {
+
+inline constexpr unsigned kFabricMessages = 1;  // their number at the worker
+
+// The header of a message between processes of a UcxFabric. A block travels without gaps.
+struct UcxHeader {
+  enum class Kind : uint8_t {
+    put,        // data for `rows` runs of row_bytes, `stride` apart
+    signal,     // `value`
+    get,        // a wish for such runs; `value` names it
+    reply,      // the data of the wish `value`
+    allocation  // the name of segment `segment` of `offset` bytes a rank
+  };
+  Kind kind = Kind::put;
+  SignalOp op = SignalOp::set;
+  uint16_t generation = 0;  // of the fabric
+  int32_t from = 0;         // process
+  int32_t rank = 0;         // whose memory, at the receiver
+  uint32_t segment = 0;
+  uint64_t sequence = 0;  // of puts and signals between two processes, in order of the calls
+  int64_t offset = 0;
+  int64_t row_bytes = 0;
+  int64_t rows = 1;
+  int64_t stride = 0;
+  uint64_t value = 0;
+};
+static_assert(sizeof(UcxHeader) == 64);
+
+// Rows from one place to another; strides count where there are several rows.
+void copy_rows(std::byte* dst, int64_t dst_stride, const std::byte* src, int64_t src_stride,
+               int64_t row_bytes, int64_t rows);
+
+}  // namespace braid::fabric

@@ -1,0 +1,306 @@
+#include "braid/fabric/ucx/ucx_worker.h"
+
+#include <poll.h>
+#include <ucs/config/global_opts.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "braid/fabric/ucx/resolve.h"
+#include "braid/fabric/ucx/ucx_status.h"
+
+namespace braid::fabric {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSleepMs = 100;  // of the thread, at most, before it looks whether to end
+
+// What a user has set stays.
+void set_switches() {
+  // Read as UCX is loaded, so that the variable would come too late.
+  if (!std::getenv("UCX_LOG_LEVEL")) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+  // A job that starts anew listens at the port of the last one.
+  setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
+  // Inside a host only this tells of a process that ended.
+  setenv("UCX_KEEPALIVE_INTERVAL", "1s", 0);
+}
+
+}  // namespace
+
+UcxWorker::UcxWorker(OnLost on_lost) : on_lost_(std::move(on_lost)), routes_(kIds) {
+  set_switches();
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.mt_workers_shared = 1;
+  ucp_config_t* config = nullptr;
+  require_ucs(ucp_config_read(nullptr, nullptr, &config), "reading its configuration");
+  const ucs_status_t status = ucp_init(&params, config, &context_);
+  ucp_config_release(config);
+  require_ucs(status, "starting");
+  ucp_worker_params_t worker{};
+  worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // mutex_ sees to it
+  require_ucs(ucp_worker_create(context_, &worker, &worker_), "making a worker");
+  require_ucs(ucp_worker_get_efd(worker_, &event_), "a file descriptor for arrivals");
+  for (unsigned id = 0; id < kIds; ++id) {
+    routes_[id].worker = this;
+    ucp_am_handler_param_t handler{};
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                         UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.id = id;
+    handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+    handler.cb = arrived;
+    handler.arg = &routes_[id];
+    require_ucs(ucp_worker_set_am_recv_handler(worker_, &handler), "setting a handler");
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+UcxWorker::~UcxWorker() {
+  stop_ = true;
+  {
+    std::lock_guard lock(mutex_);
+    ends_expected_ = true;
+    for (Route& route : routes_) route.receiver = nullptr;
+    ucp_worker_signal(worker_);
+  }
+  thread_.join();
+  for (Peer& peer : peers_) close(peer.endpoint, peer.lost);
+  for (const auto& visitor : visitors_) close(visitor->endpoint, true);
+  if (listener_) ucp_listener_destroy(listener_);
+  ucp_worker_destroy(worker_);
+  ucp_cleanup(context_);
+}
+
+void UcxWorker::run() {
+  while (!stop_) {
+    bool armed = false;
+    {
+      std::lock_guard lock(mutex_);
+      while (ucp_worker_progress(worker_) != 0 && !stop_) {
+      }
+      armed = ucp_worker_arm(worker_) == UCS_OK;
+    }
+    pollfd fd{.fd = event_, .events = POLLIN, .revents = 0};
+    if (armed) poll(&fd, 1, kSleepMs);
+  }
+}
+
+bool UcxWorker::progress() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock && ucp_worker_progress(worker_) != 0;
+}
+
+std::string UcxWorker::address() {
+  std::lock_guard lock(mutex_);
+  ucp_address_t* address = nullptr;
+  size_t bytes = 0;
+  require_ucs(ucp_worker_get_address(worker_, &address, &bytes), "its address");
+  std::string result(reinterpret_cast<const char*>(address), bytes);
+  ucp_worker_release_address(worker_, address);
+  return result;
+}
+
+UcxWorker::Peer& UcxWorker::peer(int process) {
+  while (std::ssize(peers_) <= process) peers_.push_back({this, static_cast<int>(peers_.size())});
+  return peers_[static_cast<size_t>(process)];
+}
+
+ucp_ep_h UcxWorker::create(ucp_ep_params_t params, Peer& peer, std::string_view what) {
+  params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                       UCP_EP_PARAM_FIELD_USER_DATA;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = broken;
+  params.err_handler.arg = &peer;
+  params.user_data = &peer;
+  ucp_ep_h endpoint = nullptr;
+  require_ucs(ucp_ep_create(worker_, &params, &endpoint), what);
+  return endpoint;
+}
+
+void UcxWorker::connect(int process, const std::string& address) {
+  std::lock_guard lock(mutex_);
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  Peer& to = peer(process);
+  to.endpoint = create(params, to, fmt::format("no connection to process {}", process));
+}
+
+void UcxWorker::receive(unsigned id, UcxReceiver* receiver) {
+  std::lock_guard lock(mutex_);
+  routes_.at(id).receiver = receiver;
+}
+
+void UcxWorker::listen(const std::string& host, int port) {
+  std::lock_guard lock(mutex_);
+  ucs_status_t status = UCS_OK;
+  for (const SocketAddress& address : resolve(host, port)) {
+    ucp_listener_params_t params{};
+    params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+    params.sockaddr = address.view();
+    params.conn_handler.cb = knocked;
+    params.conn_handler.arg = this;
+    status = ucp_listener_create(worker_, &params, &listener_);
+    if (status == UCS_OK) return;
+  }
+  fail(ErrorCode::kResource,
+       "cannot listen at {} port {}: {}: another program has the port, or the address is not of "
+       "this machine ({})",
+       host, port, ucs_status_string(status), describe(resolve(host, port)));
+}
+
+bool UcxWorker::knock(const std::string& host, int port, unsigned id,
+                      std::span<const std::byte> header, std::span<const std::byte> data,
+                      std::chrono::nanoseconds deadline) {
+  const Clock::time_point end = Clock::now() + deadline;
+  for (const SocketAddress& address : resolve(host, port)) {
+    Peer* visitor = nullptr;
+    const auto message = std::make_shared<UcxSend>();
+    {
+      std::lock_guard lock(mutex_);
+      visitors_.push_back(std::make_unique<Peer>(Peer{this, -1}));
+      visitor = visitors_.back().get();
+      ucp_ep_params_t params{};
+      params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+      params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+      params.sockaddr = address.view();
+      visitor->endpoint = create(params, *visitor, fmt::format("no way to {}", address.text()));
+      message->header.assign(header.begin(), header.end());
+      message->packed.assign(data.begin(), data.end());
+      post(visitor->endpoint, id, message->packed, message);
+    }
+    while (!message->complete && !visitor->lost && Clock::now() < end) {
+      if (!progress()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    std::lock_guard lock(mutex_);
+    if (message->complete && !message->failed) return true;
+    close(visitor->endpoint, true);
+    visitor->endpoint = nullptr;
+  }
+  return false;
+}
+
+void UcxWorker::knocked(ucp_conn_request_h request, void* worker) {
+  UcxWorker& self = *static_cast<UcxWorker*>(worker);
+  self.visitors_.push_back(std::make_unique<Peer>(Peer{&self, -1}));
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  params.conn_request = request;
+  try {
+    self.visitors_.back()->endpoint =
+        self.create(params, *self.visitors_.back(), "taking a connection");
+  } catch (const Error&) {
+    self.visitors_.pop_back();  // who knocked tries again, or says that nobody answers
+  }
+}
+
+void UcxWorker::broken(void* arg, ucp_ep_h /*endpoint*/, ucs_status_t status) {
+  Peer& peer = *static_cast<Peer*>(arg);
+  if (std::exchange(peer.lost, true)) return;
+  UcxWorker& self = *peer.worker;
+  if (peer.process >= 0 && !self.ends_expected_ && self.on_lost_) {
+    self.on_lost_(peer.process, ucs_status_string(status));
+  }
+}
+
+ucs_status_t UcxWorker::arrived(void* arg, const void* header, size_t header_bytes, void* data,
+                                size_t bytes, const ucp_am_recv_param_t* param) {
+  const Route& route = *static_cast<Route*>(arg);
+  UcxPayload payload(route.worker->worker_, data, static_cast<int64_t>(bytes), param->recv_attr);
+  if (route.receiver) {
+    route.receiver->arrived({static_cast<const std::byte*>(header), header_bytes}, payload);
+  }
+  return payload.gone_ ? UCS_INPROGRESS : UCS_OK;
+}
+
+void UcxWorker::sent(void* request, ucs_status_t status, void* user) {
+  const std::shared_ptr<UcxSend> send = std::move(static_cast<UcxSend*>(user)->self);
+  if (status != UCS_OK) send->failed = true;
+  send->complete = true;
+  if (send->done) send->done();
+  ucp_request_free(request);
+}
+
+void UcxWorker::post(ucp_ep_h endpoint, unsigned id, std::span<const std::byte> data,
+                     const std::shared_ptr<UcxSend>& send) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = sent;
+  param.user_data = send.get();
+  void* const request = ucp_am_send_nbx(endpoint, id, send->header.data(), send->header.size(),
+                                        data.data(), data.size(), &param);
+  if (request != nullptr && !UCS_PTR_IS_ERR(request)) {
+    send->self = send;
+    return;
+  }
+  if (request != nullptr) send->failed = true;
+  send->complete = true;
+  if (send->done) send->done();
+}
+
+void UcxWorker::send(int process, unsigned id, std::span<const std::byte> header,
+                     std::span<const std::byte> data, const std::shared_ptr<UcxSend>& send) {
+  BRAID_CHECK(std::ssize(header) <= kMostHeader, "a header of {} bytes", header.size());
+  send->header.assign(header.begin(), header.end());
+  std::lock_guard lock(mutex_);
+  const Peer& to = peer(process);
+  if (to.endpoint && !to.lost) return post(to.endpoint, id, data, send);
+  send->failed = true;
+  send->complete = true;
+  if (send->done) send->done();
+}
+
+void UcxWorker::send_copy(int process, unsigned id, std::span<const std::byte> header,
+                          std::span<const std::byte> data) {
+  const auto message = std::make_shared<UcxSend>();
+  message->packed.assign(data.begin(), data.end());
+  send(process, id, header, message->packed, message);
+}
+
+void UcxWorker::close(ucp_ep_h endpoint, bool force) {
+  if (endpoint == nullptr) return;
+  ucp_request_param_t param{};
+  if (force) {
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  }
+  void* const request = ucp_ep_close_nbx(endpoint, &param);
+  if (request == nullptr || UCS_PTR_IS_ERR(request)) return;
+  const Clock::time_point end = Clock::now() + std::chrono::seconds(1);
+  while (ucp_request_check_status(request) == UCS_INPROGRESS && Clock::now() < end) {
+    ucp_worker_progress(worker_);
+  }
+  ucp_request_free(request);
+}
+
+void UcxWorker::drop(int process) {
+  std::lock_guard lock(mutex_);
+  Peer& to = peer(process);
+  to.lost = true;
+  close(std::exchange(to.endpoint, nullptr), true);
+}
+
+void UcxWorker::expect_ends() {
+  std::lock_guard lock(mutex_);
+  ends_expected_ = true;
+}
+
+std::string UcxWorker::transports(int process) {
+  std::lock_guard lock(mutex_);
+  const Peer& to = peer(process);
+  if (!to.endpoint || to.lost) return "none";
+  char* text = nullptr;
+  size_t bytes = 0;
+  std::FILE* const file = open_memstream(&text, &bytes);
+  if (file == nullptr) return "unknown";
+  ucp_ep_print_info(to.endpoint, file);
+  std::fclose(file);
+  const std::string all(text, bytes);
+  std::free(text);
+  return lanes_of(all);
+}
+
+}  // namespace braid::fabric

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "braid/fabric/ucx/ucx_message.h"
+
+namespace braid::fabric {
+
+// This process's part in UCX: one worker, connections to the other processes of a job, and a thread
+// that makes progress whenever something arrives, since a process that computes would answer
+// nothing otherwise. Messages from one process to another arrive in the order of the calls of send.
+// All calls may come from any thread; those of UcxReceiver included, where they do not wait.
+class UcxWorker {
+ public:
+  static constexpr int kMostHeader = 64;  // bytes
+  // Told once for each process whose connection broke, with UCX's reason, under the lock.
+  using OnLost = std::function<void(int process, const std::string& why)>;
+
+  // Fails with kResource where UCX finds no transport. Sets UCX's log level to fatal unless
+  // UCX_LOG_LEVEL is set: what breaks is said by Braid.
+  explicit UcxWorker(OnLost on_lost);
+  ~UcxWorker();  // closes connections, each for a second at most
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  // What others need to connect to this one.
+  std::string address();
+  void connect(int process, const std::string& address);
+  // Messages numbered `id` go to the receiver from now on; null: they are dropped.
+  void receive(unsigned id, UcxReceiver* receiver);
+
+  // Listens at an address of this machine for messages of processes that know no address of a
+  // worker yet. Fails with kResource, naming host and port, where it is taken.
+  void listen(const std::string& host, int port);
+  // Sends the first message over a connection of its own to who listens there. False where nobody
+  // does yet; may be tried again. Fails with kNotFound where the host has no address.
+  bool knock(const std::string& host, int port, unsigned id, std::span<const std::byte> header,
+             std::span<const std::byte> data, std::chrono::nanoseconds deadline);
+
+  // Sends header and data to a process; data stay untouched until `send->complete`. `send` has its
+  // `done` set, and packed or keep where they are needed.
+  void send(int process, unsigned id, std::span<const std::byte> header,
+            std::span<const std::byte> data, const std::shared_ptr<UcxSend>& send);
+  // The same with a copy of the data, for small ones.
+  void send_copy(int process, unsigned id, std::span<const std::byte> header,
+                 std::span<const std::byte> data);
+
+  // Makes progress unless another thread does. True where something happened.
+  bool progress();
+  // Ends all connections to a process by force: afterwards UCX leaves memory of its sends alone.
+  void drop(int process);
+  // Connections that break from now on are no news.
+  void expect_ends();
+  // Held while messages are handed out.
+  std::recursive_mutex& mutex() { return mutex_; }
+  // What UCX chose for a connection, one line.
+  std::string transports(int process);
+
+ private:
+  struct Peer {
+    UcxWorker* worker = nullptr;
+    int process = -1;
+    ucp_ep_h endpoint = nullptr;
+    bool lost = false;
+  };
+  struct Route {
+    UcxWorker* worker = nullptr;
+    UcxReceiver* receiver = nullptr;
+  };
+  static void broken(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+  static ucs_status_t arrived(void* route, const void* header, size_t header_bytes, void* data,
+                              size_t bytes, const ucp_am_recv_param_t* param);
+  static void sent(void* request, ucs_status_t status, void* send);
+  static void knocked(ucp_conn_request_h request, void* worker);
+  Peer& peer(int process);
+  ucp_ep_h create(ucp_ep_params_t params, Peer& peer, std::string_view what);
+  void post(ucp_ep_h endpoint, unsigned id, std::span<const std::byte> data,
+            const std::shared_ptr<UcxSend>& send);
+  void close(ucp_ep_h endpoint, bool force);
+  void run();
+
+  static constexpr unsigned kIds = 4;
+  std::recursive_mutex mutex_;
+  OnLost on_lost_;
+  bool ends_expected_ = false;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  ucp_listener_h listener_ = nullptr;
+  int event_ = -1;                               // becomes readable when something arrives
+  std::deque<Peer> peers_;                       // [processes], as far as they are connected
+  std::vector<std::unique_ptr<Peer>> visitors_;  // who knocked
+  std::vector<Route> routes_;                    // [kIds]
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace braid::fabric
