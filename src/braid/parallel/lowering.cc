@@ -327,28 +327,10 @@ class Lowering {
 
   // Where the rows of these parts, one after another, are.
   SequenceLayout layout_of(const Op& op, std::span<const ValueId> parts) const {
-    SequenceLayout layout;
-    layout.ranks.resize(ranks_.size());
-    int64_t begin = 0;
-    for (ValueId id : parts) {
-      const Placement& placement = placed(mapped(id));
-      if (!placement.is_shard(0)) {
-        fail(ErrorCode::kUnsupported, "attention at '{}': rows that are {} beside divided ones",
-             op.scope, to_string(placement));
-      }
-      for (size_t r = 0; r < ranks_.size(); ++r) {
-        const Range& own = placement.parts[r];
-        auto& runs = layout.ranks[r];
-        if (own.empty()) continue;
-        if (!runs.empty() && runs.back().position + runs.back().rows == begin + own.begin) {
-          runs.back().rows += own.size();
-        } else {
-          runs.push_back({begin + own.begin, own.size()});
-        }
-      }
-      begin += logical_.value(id).type.shape[0];
-    }
-    return layout;
+    std::vector<Placement> placements;
+    for (ValueId id : parts) placements.push_back(placed(mapped(id)));
+    if (auto layout = joined_layout(placements)) return *std::move(layout);
+    fail(ErrorCode::kUnsupported, "attention at '{}': whole rows beside divided ones", op.scope);
   }
 
   // The ranks' Programs, to go on with in the op's scope.
