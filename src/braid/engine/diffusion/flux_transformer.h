@@ -35,6 +35,7 @@ class FluxTransformer {
 
   const FluxConfig& config() const { return config_; }
   const Network& network() const { return network_; }
+  const std::optional<SequenceMesh>& mesh() const { return mesh_; }
   // The bound Program of the current step shape.
   BoundNetwork& bound_step();
 
