@@ -25,9 +25,12 @@ warnings.filterwarnings("ignore")
 try:
     import numpy as np
     import torch
-    from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
+    from diffusers import (AutoencoderKL, FlowMatchEulerDiscreteScheduler, FluxPipeline,
+                           FluxTransformer2DModel)
     from diffusers.pipelines.flux.pipeline_flux import calculate_shift
     from safetensors.torch import save_file
+    from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
+    from transformers.models.t5.modeling_t5 import T5Attention
 
     import make_tiny_pipeline
 except ImportError as error:
@@ -149,6 +152,50 @@ def full_size_names():
     return out
 
 
+def component_names():
+    """Configurations, names and shapes of Flux.1's encoders and autoencoder at full size."""
+    clip = CLIPTextConfig(hidden_size=768, intermediate_size=3072, num_attention_heads=12)
+    t5 = T5Config(d_model=4096, d_ff=10240, num_layers=24, num_heads=64,
+                  feed_forward_proj="gated-gelu")
+    vae = dict(block_out_channels=(128, 256, 512, 512), latent_channels=16, layers_per_block=2,
+               down_block_types=4 * ("DownEncoderBlock2D",), up_block_types=4 * ("UpDecoderBlock2D",),
+               use_quant_conv=False, use_post_quant_conv=False, scaling_factor=0.3611,
+               shift_factor=0.1159)
+    with torch.device("meta"):
+        models = {"clip": (clip.to_dict(), CLIPTextModel(clip)),
+                  "t5": (t5.to_dict(), T5EncoderModel(t5)),
+                  "vae": (vae, AutoencoderKL(**vae))}
+    out = {}
+    for name, (config, model) in models.items():
+        tensors = {k: list(v.shape) for k, v in model.state_dict().items()}
+        tensors.pop("encoder.embed_tokens.weight", None)  # tied: not in files
+        if name == "clip":  # as published files have it; transformers 5 has no prefix
+            tensors = {"text_model." + k: v for k, v in tensors.items()}
+        out[name] = {"config": config, "tensors": tensors}
+    return out
+
+
+def t5_buckets():
+    """The bucket of each distance from -999 to 999."""
+    distances = torch.arange(-999, 1000)
+    return [T5Attention._relative_position_bucket(distances).tolist()]
+
+
+def run_autoencoder(loaded):
+    """Pictures of latents [B, h, w, C], as the decoder gets them."""
+    out = {}
+    for kind, sizes in {"guided": [(2, 7, 5), (1, 1, 1)], "fast": [(1, 3, 9), (1, 16, 16)]}.items():
+        vae = loaded[kind].vae
+        for i, (batch, height, width) in enumerate(sizes):
+            torch.manual_seed(i)
+            z = torch.randn(batch, vae.config.latent_channels, height, width)
+            with torch.no_grad():
+                image = vae.decode(z).sample
+            out[f"{kind}.{i}.latents"] = z.permute(0, 2, 3, 1)
+            out[f"{kind}.{i}.image"] = image.permute(0, 2, 3, 1)
+    return out
+
+
 def compact(value):
     """One line per entry of the outer list or object."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
@@ -168,12 +215,16 @@ def main():
     torch.use_deterministic_algorithms(True)
     ROOT.mkdir(parents=True, exist_ok=True)
     tables = {"flow_match.json": sampler_tables, "torch_random.json": random_numbers,
-              "flux_names.json": full_size_names}
+              "flux_names.json": full_size_names, "component_names.json": component_names,
+              "t5_buckets.json": t5_buckets}
     for name, make in tables.items():
         if options.only in name:
             (ROOT / name).write_text(compact(make()))
     (ROOT / "cases.json").write_text(compact(CASES))
     with pipelines() as loaded:
+        if options.only in "autoencoder.safetensors":
+            save_file({k: v.contiguous() for k, v in run_autoencoder(loaded).items()},
+                      ROOT / "autoencoder.safetensors")
         for case in CASES:
             if options.only in case["name"] + ".safetensors":
                 tensors = run_case(loaded[case["kind"]], case)

@@ -67,7 +67,8 @@ std::set<std::string> variants_in(const fs::path& folder, std::string_view stem)
           !name.ends_with(suffix)) {
         continue;
       }
-      found.insert(name.substr(prefix.size(), name.size() - prefix.size() - suffix.size()));
+      const auto variant = name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
+      if (variant.find("-of-") == std::string::npos) found.insert(variant);  // no shard of one
     }
   }
   return found;

@@ -1,5 +1,6 @@
 #include "braid/ops/concat.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "braid/ops/rules.h"
@@ -58,8 +59,53 @@ Cost cost(const Attrs&, TypeList, TypeList out, const Work& work) {
   return {.bytes = 2 * live_bytes(out[0], work)};
 }
 
-ShardRule whole(const Attrs&, TypeList in, std::span<const Placement>, int) {
-  return replicate_all(in.size(), 1);
+// Rows of one sequence that ranks divide stay where they are, if each rank's rows of all parts
+// follow each other in the joined value.
+ShardRule shard_rows(const Attrs& attrs, TypeList in, std::span<const Placement> placed, int P) {
+  ShardRule rule = replicate_all(in.size(), 1);
+  if (attrs.as<SequenceRowsAttrs>().batch != 1) return rule;
+  for (const Placement& p : placed) {
+    if (!p.is_shard(0)) return rule;
+  }
+  std::vector<Range> joined;
+  for (int r = 0; r < P; ++r) {
+    Range rows{0, 0};
+    int64_t begin = 0;
+    for (size_t i = 0; i < in.size(); begin += in[i].shape[0], ++i) {
+      const Range& part = placed[i].parts[static_cast<size_t>(r)];
+      if (part.empty()) continue;
+      if (rows.empty()) rows = {begin + part.begin, begin + part.begin};
+      if (rows.end != begin + part.begin) return rule;
+      rows.end += part.size();
+    }
+    joined.push_back(rows);
+  }
+  return {{placed.begin(), placed.end()}, {Placement::shard(0, std::move(joined))}};
+}
+
+// Of the rows that are taken, those that a rank has, counted from its own first row.
+Range taken(const TakeRowsAttrs& a, const Range& own) {
+  const int64_t begin = std::clamp(a.begin, own.begin, own.end);
+  return {begin, std::clamp(a.begin + a.rows, begin, own.end)};
+}
+
+ShardRule shard_take(const Attrs& attrs, TypeList, std::span<const Placement> placed, int) {
+  const auto& a = attrs.as<TakeRowsAttrs>();
+  if (a.batch != 1 || !placed[0].is_shard(0)) return replicate_all(1, 1);
+  std::vector<Range> parts;
+  for (const Range& own : placed[0].parts) {
+    const Range rows = taken(a, own);
+    const int64_t begin = std::clamp<int64_t>(rows.begin - a.begin, 0, a.rows);
+    parts.push_back({begin, begin + rows.size()});
+  }
+  return {{placed[0]}, {Placement::shard(0, std::move(parts))}};
+}
+
+Attrs localize_take(const Attrs& attrs, TypeList, const ShardRule& rule, int rank) {
+  if (!rule.inputs[0].is_shard(0)) return attrs;
+  const Range& own = rule.inputs[0].parts[static_cast<size_t>(rank)];
+  const Range rows = taken(attrs.as<TakeRowsAttrs>(), own);
+  return Attrs::of(TakeRowsAttrs{.begin = rows.begin - own.begin, .rows = rows.size()});
 }
 
 // Rows of the joined value may lie on any rank where each part's rows do.
@@ -109,14 +155,15 @@ const OpDef kConcatRows = {.kind = "concat_rows",
                            .infer = infer_rows,
                            .mutated_inputs = {},
                            .cost = cost,
-                           .shard = whole,
+                           .shard = shard_rows,
                            .reference = reference_rows};
 
 const OpDef kTakeRows = {.kind = "take_rows",
                          .infer = infer_take,
                          .mutated_inputs = {},
                          .cost = cost,
-                         .shard = whole,
+                         .shard = shard_take,
+                         .localize = localize_take,
                          .reference = reference_take};
 
 const OpDef kConcatColumns = {.kind = "concat_columns",

@@ -1,5 +1,6 @@
 #include "braid/ops/rope_table.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "braid/ops/rules.h"
@@ -32,16 +33,44 @@ Cost cost(const Attrs&, TypeList in, TypeList out, const Work& work) {
   return elementwise_cost(in, out, work, 3);
 }
 
-// Heads are independent.
-ShardRule shard(const Attrs& attrs, TypeList, std::span<const Placement> placed, int) {
+// The table's rows that a rank's rows of x take, and the first of its own rows that takes one.
+struct LocalRows {
+  Range table;
+  int64_t first = 0;
+};
+LocalRows local_rows(const RopeTableAttrs& a, int64_t table_rows, const Range& own) {
+  const int64_t begin = std::clamp(a.first, own.begin, own.end);
+  const int64_t end = std::clamp(a.first + table_rows, begin, own.end);
+  const int64_t from = std::clamp<int64_t>(begin - a.first, 0, table_rows);
+  return {{from, from + (end - begin)}, begin - own.begin};
+}
+
+// Heads are independent, and so are rows of one sequence whose rows of the table are with them.
+ShardRule shard(const Attrs& attrs, TypeList in, std::span<const Placement> placed, int) {
   ShardRule rule = replicate_all(2, 1);
+  const auto& a = attrs.as<RopeTableAttrs>();
+  if (placed[0].is_shard(0) && a.batch == 1) {
+    std::vector<Range> table;
+    for (const Range& own : placed[0].parts) {
+      table.push_back(local_rows(a, in[1].shape[0], own).table);
+    }
+    return {{placed[0], Placement::shard(0, std::move(table))}, {placed[0]}};
+  }
   if (!placed[0].is_shard(1)) return rule;
-  const int64_t D = attrs.as<RopeTableAttrs>().head_dim;
   for (const Range& part : placed[0].parts) {
-    if (part.begin % D != 0 || part.end % D != 0) return rule;
+    if (part.begin % a.head_dim != 0 || part.end % a.head_dim != 0) return rule;
   }
   rule.inputs[0] = rule.outputs[0] = placed[0];
   return rule;
+}
+
+Attrs localize(const Attrs& attrs, TypeList in, const ShardRule& rule, int rank) {
+  auto local = attrs.as<RopeTableAttrs>();
+  if (rule.inputs[0].is_shard(0)) {
+    const Range& own = rule.inputs[0].parts[static_cast<size_t>(rank)];
+    local.first = local_rows(local, in[1].shape[0], own).first;
+  }
+  return Attrs::of(local);
 }
 
 void reference(const OpCall& call) {
@@ -72,6 +101,7 @@ const OpDef kRopeTable = {.kind = "rope_table",
                           .mutated_inputs = {},
                           .cost = cost,
                           .shard = shard,
+                          .localize = localize,
                           .reference = reference};
 
 ValueId rope_table(Builder& b, ValueId x, ValueId table, const RopeTableAttrs& attrs) {

@@ -21,6 +21,13 @@ struct TokenSharding {
   ops::TakesStages takes_stages = {};  // of the ranks' kernels
 };
 
+// A network without a KV cache, whose sequence's rows are divided over ranks: how its attention is
+// computed. Which rows are where follows from the inputs' placements.
+struct RowSharding {
+  SequenceMesh mesh;
+  ops::TakesStages takes_stages = {};  // of the ranks' kernels
+};
+
 // What is pinned before propagation along one mesh axis: where weights and states live, by name.
 // Everything not named is replicated. Pure data, printable.
 struct LayoutPlan {
@@ -35,6 +42,9 @@ struct LayoutPlan {
   // Inputs with the token axis are divided, and all that follows from them; attention over them
   // becomes what the mesh names.
   std::optional<TokenSharding> tokens;
+  // `pinned` names inputs too, whose rows (dimension 0) are divided; dense attention over them
+  // becomes what the mesh names.
+  std::optional<RowSharding> rows;
 
   Placement placement_of(const std::string& name) const {
     const auto it = pinned.find(name);

@@ -4,8 +4,10 @@
 
 #include "braid/ops/attention.h"
 #include "braid/ops/comm.h"
+#include "braid/ops/dense_attention.h"
 #include "braid/ops/embedding.h"
 #include "braid/ops/input_names.h"
+#include "braid/ops/join_sequence.h"
 #include "braid/ops/sequence.h"
 #include "braid/parallel/attention/lower_attention.h"
 
@@ -24,6 +26,7 @@ class Lowering {
       capacity.shard = ceil_div(capacity.token, plan.P);
     }
     if (plan.tokens) capacity.expert_row = logical.expert_rows(capacity.shard);
+    if (plan.rows) capacity.sequence = 1;
     for (int r = 0; r < plan.P; ++r) {
       RankProgram& rank = ranks_.emplace_back();
       rank.rank = r;
@@ -44,7 +47,8 @@ class Lowering {
     }
     for (size_t i = 0; i < logical_.ops.size(); ++i) lower(static_cast<int>(i));
     for (ValueId output : logical_.outputs) {
-      const ValueId whole = convert(mapped(output), Placement::replicated(), nullptr);
+      const ValueId whole =
+          plan_.rows ? mapped(output) : convert(mapped(output), Placement::replicated(), nullptr);
       for (RankProgram& rank : ranks_) rank.program.outputs.push_back(whole);
     }
     for (const RankProgram& rank : ranks_) verify(rank.program);
@@ -70,7 +74,7 @@ class Lowering {
 
   // Where an input, a weight or a state is.
   Placement given(const Value& value) const {
-    if (value.kind != ValueKind::input) return plan_.placement_of(value.name);
+    if (value.kind != ValueKind::input || plan_.rows) return plan_.placement_of(value.name);
     return plan_.tokens && value.type.axis == BatchAxis::token ? token_parts_ : Placement();
   }
 
@@ -216,6 +220,9 @@ class Lowering {
   void lower(int index) {
     const Op& op = logical_.ops[static_cast<size_t>(index)];
     if (plan_.tokens && op.def == &ops::kAttention) return lower_attention_op(op, index);
+    if (plan_.rows && op.def == &ops::kDenseAttention && placed(mapped(op.inputs[0])).is_shard(0)) {
+      return lower_dense_attention(op, index);
+    }
     if (plan_.tokens && op.def == &ops::kGatherRows) {
       // Each rank picks those that it has; the sum is all of them.
       Op pick = op;
@@ -249,8 +256,7 @@ class Lowering {
       const ValueType slots{DType::i32, {attention.kv.max_rows()}, BatchAxis::none};
       kv_slots_ = add(ValueKind::input, inputs::kKvSlots, slots, {}, -1);
     }
-    std::vector<Builder> builders;
-    for (RankProgram& rank : ranks_) builders.emplace_back(std::move(rank.program), op.scope);
+    std::vector<Builder> builders = begin_builders(op);
     AttentionInputs in;
     for (Builder& b : builders) {
       in.q = b.op1(ops::kToSequence, Attrs::of(ops::ToSequenceAttrs{attention.head_dim}),
@@ -265,16 +271,89 @@ class Lowering {
         lower_attention(builders, attention, tokens.mesh, in, {tokens.takes_stages}).o;
     ValueId out = kNoValue;
     for (Builder& b : builders) out = b.op1(ops::kToTokens, {}, {o});
+    end_builders(builders, index);
+    define(op.outputs[0], out, token_parts_);
+  }
+
+  // Dense attention over rows that ranks divide: each rank's rows of all parts become one value.
+  void lower_dense_attention(const Op& op, int index) {
+    const auto& a = op.attrs.as<ops::DenseAttentionAttrs>();
+    if (a.batch != 1 || op.inputs[a.bias()] != kNoValue || op.inputs[a.key_len()] != kNoValue) {
+      fail(ErrorCode::kUnsupported,
+           "{} attention at '{}': one sequence without bias and key lengths is wanted",
+           to_string(plan_.rows->mesh.mode), op.scope);
+    }
+    const ValueType& q = logical_.value(op.inputs[0]).type;
+    const ValueType& k = logical_.value(op.inputs[a.first_key()]).type;
+    const SequenceAttention attention{
+        .q_heads = q.shape[1] / a.head_dim,
+        .kv_heads = k.shape[1] / a.head_dim,
+        .head_dim = a.head_dim,
+        .dtype = q.dtype,
+        .scale = a.scale,
+        .window_right = a.causal ? 0 : -1,
+        .q = layout_of(op, std::span(op.inputs).first(a.first_key())),
+        .kv = layout_of(op, std::span(op.inputs).subspan(a.first_key(), a.kv_parts))};
+    std::vector<Builder> builders = begin_builders(op);
+    AttentionInputs in;
+    for (Builder& b : builders) {
+      const auto join = [&](size_t first, size_t parts, int64_t rows) {
+        std::vector<ValueId> values;
+        for (size_t i = first; i < first + parts; ++i) values.push_back(mapped(op.inputs[i]));
+        return b.op1(ops::kJoinSequence, Attrs::of(ops::JoinSequenceAttrs{a.head_dim, rows}),
+                     values);
+      };
+      const auto kv_parts = static_cast<size_t>(a.kv_parts);
+      in.q = join(0, a.first_key(), attention.q.max_rows());
+      in.k = join(a.first_key(), kv_parts, attention.kv.max_rows());
+      in.v = join(a.first_value(), kv_parts, attention.kv.max_rows());
+    }
+    in.early = mapped(begins_with(op.scope));
+    const ValueId o =
+        lower_attention(builders, attention, plan_.rows->mesh, in, {plan_.rows->takes_stages}).o;
+    std::vector<ValueId> out;
+    for (size_t r = 0; r < builders.size(); ++r) {
+      ops::CutSequenceAttrs cut;
+      for (size_t i = 0; i < op.outputs.size(); ++i) {
+        cut.rows.push_back(placed(mapped(op.inputs[i])).parts[r].size());
+      }
+      out = builders[r].op(ops::kCutSequence, Attrs::of(cut), {o});
+    }
+    end_builders(builders, index);
+    for (size_t i = 0; i < out.size(); ++i) {
+      define(op.outputs[i], out[i], placed(mapped(op.inputs[i])));
+    }
+  }
+
+  // Where the rows of these parts, one after another, are.
+  SequenceLayout layout_of(const Op& op, std::span<const ValueId> parts) const {
+    std::vector<Placement> placements;
+    for (ValueId id : parts) placements.push_back(placed(mapped(id)));
+    if (auto layout = joined_layout(placements)) return *std::move(layout);
+    fail(ErrorCode::kUnsupported, "attention at '{}': whole rows beside divided ones", op.scope);
+  }
+
+  // The ranks' Programs, to go on with in the op's scope.
+  std::vector<Builder> begin_builders(const Op& op) {
+    std::vector<Builder> builders;
+    for (RankProgram& rank : ranks_) builders.emplace_back(std::move(rank.program), op.scope);
+    return builders;
+  }
+
+  void end_builders(std::vector<Builder>& builders, int index) {
     for (size_t r = 0; r < builders.size(); ++r) ranks_[r].program = builders[r].release();
     const std::vector<Value>& values = ranks_[0].program.values;
     for (size_t id = common_.size(); id < values.size(); ++id) {
       common_.push_back({values[id].type, index});
       for (RankProgram& rank : ranks_) rank.placements.emplace_back();
     }
-    const ValueId logical = op.outputs[0];
-    map_[static_cast<size_t>(logical)] = out;
-    common(out).whole = logical_.value(logical).type;
-    for (RankProgram& rank : ranks_) rank.placements[static_cast<size_t>(out)] = token_parts_;
+  }
+
+  // A logical value is what the ranks have made as `made`.
+  void define(ValueId logical, ValueId made, const Placement& placement) {
+    map_[static_cast<size_t>(logical)] = made;
+    common(made).whole = logical_.value(logical).type;
+    for (RankProgram& rank : ranks_) rank.placements[static_cast<size_t>(made)] = placement;
   }
 
   // What a scope computes from.

@@ -33,6 +33,11 @@ struct RankProgram {
 //   kv_slots  i32 [most rows of plan.tokens->kv]: of this rank, in the order of its layout; -1 past
 //             them
 //
+// With plan.rows the rows of one sequence (B = 1) are divided as plan.pinned says of inputs,
+// unevenly or so that some ranks have none, and outputs stay divided. A dense attention over such
+// rows becomes the lowering that the mesh names: a rank's rows of all parts of the sequence are one
+// value for it.
+//
 // The same ops in the same order on all ranks. Fails with kUnsupported, naming the op, where the
 // rule asks for what no conversion gives. Pure; the result for each rank 0..P-1.
 std::vector<RankProgram> lower(const Program& program, const LayoutPlan& plan);

@@ -1,5 +1,6 @@
 #include "braid/parallel/sequence_parallel.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "braid/ops/attention.h"
@@ -30,6 +31,41 @@ LayoutPlan sequence_parallel(const Program& program, const SequenceMesh& mesh, S
       rows.push_back(even_part(program.value(*head).type.shape[0], P, r));
     }
     plan.pinned["lm_head"] = Placement::shard(0, std::move(rows));
+  }
+  return plan;
+}
+
+LayoutPlan row_parallel(const Program& program, const SequenceMesh& mesh,
+                        const std::vector<std::vector<std::string>>& parts) {
+  const int P = mesh.ranks();
+  const auto rows_of = [&](const std::string& input) {
+    const auto id = program.find(input);
+    BRAID_CHECK(id.has_value(), "no input '{}'", input);
+    return program.value(*id).type.shape[0];
+  };
+  int64_t length = 0;
+  for (const auto& inputs : parts) length += rows_of(inputs[0]);
+  if (length < P) {
+    fail(ErrorCode::kInvalidArgument, "a sequence of {} rows over {} ranks", length, P);
+  }
+  LayoutPlan plan{.axis = "world", .P = P, .pinned = {}, .tokens = {}, .rows = RowSharding{mesh}};
+  int64_t begin = 0;
+  for (const auto& inputs : parts) {
+    const int64_t rows = rows_of(inputs[0]);
+    std::vector<Range> shares;
+    for (int r = 0; r < P; ++r) {
+      const Range share = even_part(length, P, r);
+      shares.push_back({std::clamp<int64_t>(share.begin - begin, 0, rows),
+                        std::clamp<int64_t>(share.end - begin, 0, rows)});
+    }
+    for (const std::string& input : inputs) {
+      if (rows_of(input) != rows) {
+        fail(ErrorCode::kInvalidArgument, "input '{}' has {} rows beside {} of '{}'", input,
+             rows_of(input), rows, inputs[0]);
+      }
+      plan.pinned[input] = Placement::shard(0, shares);
+    }
+    begin += rows;
   }
   return plan;
 }

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "braid/parallel/lowering.h"
 
 namespace braid {
@@ -12,6 +15,14 @@ namespace braid {
 // Fails with kInvalidArgument where the layouts do not fit the mesh.
 LayoutPlan sequence_parallel(const Program& program, const SequenceMesh& mesh, SequenceLayout q,
                              SequenceLayout kv);
+
+// One sequence of a network without a KV cache over the ranks of a mesh, with whole weights on
+// each. The sequence consists of `parts`, in the order of its attention: each names the inputs
+// whose rows are that part's. It is cut into even contiguous shares as one, so that a share may lie
+// in several parts, and a rank may have no row of one. Fails with kInvalidArgument where there are
+// fewer rows than ranks, or inputs of a part have different numbers of rows.
+LayoutPlan row_parallel(const Program& program, const SequenceMesh& mesh,
+                        const std::vector<std::vector<std::string>>& parts);
 
 // Programs that bring keys of a sequence from the caches of all ranks to rank 0's, layer by layer:
 // `kv` says which each rank has that rank 0 wants; it has none of them itself. Caches are those of

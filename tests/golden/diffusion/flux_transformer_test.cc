@@ -33,7 +33,7 @@ TEST_P(FluxCase, EveryStepMatchesDiffusers) {
   const SafetensorsFile golden(diffusion_golden(c.name + ".safetensors"));
   const DiffusersFolder folder(tiny_pipeline(c.kind));
   const auto weights = folder.weights("transformer");
-  FluxTransformer transformer(folder.config("transformer"), *weights, 2);
+  FluxTransformer transformer(folder.config("transformer"), *weights, {.threads = 2});
 
   const int64_t tokens = golden.get("latents").shape[2];
   const int64_t per_pixel = c.kind == "guided" ? 8 : 4;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "braid/parallel/sequence_parallel.h"
+
 namespace braid {
 namespace {
 
@@ -11,8 +13,11 @@ std::string key_of(const FluxShape& s) {
 
 }  // namespace
 
-FluxTransformer::FluxTransformer(const JsonObject& config, const WeightSource& weights, int threads)
-    : config_(read_flux_config(config)), network_("transformer", weights, threads) {
+FluxTransformer::FluxTransformer(const JsonObject& config, const WeightSource& weights,
+                                 const NetworkConfig& network)
+    : config_(read_flux_config(config)),
+      mesh_(network.mesh),
+      network_("transformer", weights, network) {
   const WeightDtype dtype_of = network_.dtype_of();
   const Program programs[] = {flux_text(config_, 1, dtype_of),
                               flux_modulation(config_, 1, dtype_of),
@@ -58,7 +63,7 @@ void FluxTransformer::modulate(const FluxInputs& in) {
   const int64_t M = FluxModulation(config_).columns;
   modulation_.resize(static_cast<size_t>(n * M));
   int64_t column = 0;
-  for (size_t i = 0; i < network.executor().program().outputs.size(); ++i) {
+  for (size_t i = 0; i < network.outputs(); ++i) {
     const std::span<const float> part = network.output(i);
     const int64_t width = std::ssize(part) / n;
     for (int64_t r = 0; r < n; ++r) {
@@ -70,12 +75,23 @@ void FluxTransformer::modulate(const FluxInputs& in) {
   BRAID_CHECK(column == M, "{} columns of modulation, wanted {}", column, M);
 }
 
+BoundNetwork& FluxTransformer::bound_step() {
+  const auto make = [&] { return flux_step(config_, shape_, network_.dtype_of()); };
+  if (!mesh_) return network_.plan(key_of(shape_), make);
+  if (shape_.batch != 1) {
+    fail(ErrorCode::kUnsupported, "{} images at once over {} ranks: one is wanted", shape_.batch,
+         mesh_->ranks());
+  }
+  return network_.plan(key_of(shape_), make, [&](const Program& program) {
+    return row_parallel(program, *mesh_, {{"text"}, {"latents", "rope"}});
+  });
+}
+
 std::span<const float> FluxTransformer::velocity(int64_t step, std::span<const float> latents) {
   const auto per_step = static_cast<size_t>(shape_.batch * FluxModulation(config_).columns);
   BRAID_CHECK(step >= 0 && (static_cast<size_t>(step) + 1) * per_step <= modulation_.size(),
               "step {}", step);
-  BoundNetwork& network = network_.plan(
-      key_of(shape_), [&] { return flux_step(config_, shape_, network_.dtype_of()); });
+  BoundNetwork& network = bound_step();
   network.write("latents", latents);
   network.write("text", text_);
   network.write("modulation",

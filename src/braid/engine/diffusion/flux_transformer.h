@@ -28,10 +28,16 @@ struct FluxInputs {
 class FluxTransformer {
  public:
   // Fails as read_flux_config and Network::check do. `weights` outlives it.
-  FluxTransformer(const JsonObject& config, const WeightSource& weights, int threads);
+  // With a mesh its ranks divide each step's sequence of text and image, as one: each token goes
+  // through the linears on one rank. One image at a time then.
+  FluxTransformer(const JsonObject& config, const WeightSource& weights,
+                  const NetworkConfig& network);
 
   const FluxConfig& config() const { return config_; }
   const Network& network() const { return network_; }
+  const std::optional<SequenceMesh>& mesh() const { return mesh_; }
+  // The bound Program of the current step shape.
+  BoundNetwork& bound_step();
 
   void begin(const FluxInputs& inputs);
   // Step i of those that begin() was given: latents [B * Li, in_channels] to the velocity, of the
@@ -42,6 +48,7 @@ class FluxTransformer {
   void modulate(const FluxInputs& inputs);
 
   FluxConfig config_;
+  std::optional<SequenceMesh> mesh_;
   Network network_;
   FluxShape shape_;
   std::vector<float> text_;        // [B * Lt, C]

@@ -7,47 +7,121 @@
 #include "braid/engine/forward_plans.h"
 #include "braid/io/quoted.h"
 #include "braid/ops/fusion.h"
-#include "braid/parallel/lowering.h"
 #include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
+namespace {
 
-void BoundNetwork::write_bytes(std::string_view input, std::span<const std::byte> bytes) {
-  const TensorView& to = executor_->input(input);
-  BRAID_CHECK(to.bytes() == std::ssize(bytes), "input '{}' has {} bytes, not {}", input, to.bytes(),
+fabric::LinkModel links_of(const NetworkConfig& config) {
+  fabric::LinkModel links = config.links;
+  if (config.mesh) links.machines = config.mesh->topology.machines;
+  links.validate(config.ranks());
+  return links;
+}
+
+}  // namespace
+
+NetworkRanks::NetworkRanks(WeightOf weight, const NetworkConfig& config)
+    : world(make_cpu_world(
+          std::move(weight),
+          {.ranks = config.ranks(),
+           .threads = config.threads,
+           .links = links_of(config),
+           .deadline_ms = config.deadline_ms,
+           .sequence = config.mesh ? std::optional(config.mesh->mesh) : std::nullopt})),
+      threads(config.ranks(), config.ranks() * config.threads) {}
+
+void NetworkRanks::run(int n, const std::function<void(int rank)>& fn) {
+  if (n == 1) return fn(0);
+  world->fabric().rethrow_error();
+  try {
+    threads.run([&](const cpu::Team& team) {
+      if (team.index >= n) return;
+      try {
+        fn(team.index);
+      } catch (...) {
+        world->fabric().abort(team.index, std::current_exception());
+        throw;
+      }
+    });
+  } catch (...) {
+    world->fabric().rethrow_error();  // what ended the job, not what a rank then saw of it
+    throw;
+  }
+}
+
+BoundNetwork::BoundNetwork(NetworkRanks& ranks, const std::vector<RankProgram>& lowered,
+                           std::vector<std::unique_ptr<Executor>> executors)
+    : ranks_(ranks), executors_(std::move(executors)) {
+  const RankProgram& first = lowered.at(0);
+  for (size_t i = 0; i < first.program.values.size(); ++i) {
+    const Value& value = first.program.values[i];
+    if (value.kind == ValueKind::input) inputs_[value.name] = first.placements[i];
+  }
+  for (ValueId id : first.program.outputs) {
+    outputs_.push_back(first.placements[static_cast<size_t>(id)]);
+  }
+}
+
+void BoundNetwork::write_bytes(std::string_view input, DType dtype,
+                               std::span<const std::byte> bytes) {
+  const auto at = inputs_.find(input);
+  BRAID_CHECK(at != inputs_.end(), "no input '{}'", input);
+  const Placement& placement = at->second;
+  size_t written = 0;
+  for (const auto& executor : executors_) {
+    const TensorView& to = executor->input(input);
+    BRAID_CHECK(to.dtype == dtype, "input '{}' is {}", input, braid::name(to.dtype));
+    const auto n = static_cast<size_t>(to.bytes());
+    const size_t from = placement.is_shard() ? written : 0;
+    BRAID_CHECK(from + n <= bytes.size(), "input '{}' has {} bytes, not {}", input, n,
+                bytes.size());
+    std::memcpy(to.data, bytes.data() + from, n);
+    written = from + n;
+  }
+  BRAID_CHECK(written == bytes.size(), "input '{}' has {} bytes, not {}", input, written,
               bytes.size());
-  std::memcpy(to.data, bytes.data(), bytes.size());
 }
 
 void BoundNetwork::write(std::string_view input, std::span<const float> values) {
-  BRAID_CHECK(executor_->input(input).dtype == DType::f32, "input '{}' is not f32", input);
-  write_bytes(input, std::as_bytes(values));
+  write_bytes(input, DType::f32, std::as_bytes(values));
 }
 
 void BoundNetwork::write(std::string_view input, std::span<const int32_t> values) {
-  BRAID_CHECK(executor_->input(input).dtype == DType::i32, "input '{}' is not i32", input);
-  write_bytes(input, std::as_bytes(values));
+  write_bytes(input, DType::i32, std::as_bytes(values));
 }
 
 void BoundNetwork::run() {
-  executor_->run(executor_->program().capacity);
+  ranks_.run(static_cast<int>(executors_.size()), [&](int rank) {
+    Executor& executor = *executors_[static_cast<size_t>(rank)];
+    executor.run(executor.program().capacity);
+  });
 }
 
 std::span<const float> BoundNetwork::output(size_t index) {
-  const TensorView view = executor_->host_output(index, executor_->output(index).shape[0]);
-  BRAID_CHECK(view.dtype == DType::f32, "output {} is not f32", index);
-  return {view.as<const float>(), static_cast<size_t>(view.shape.elems())};
+  const bool divided = outputs_.at(index).is_shard();
+  gathered_.clear();
+  for (const auto& executor : executors_) {
+    const TensorView view = executor->host_output(index, executor->output(index).shape[0]);
+    BRAID_CHECK(view.dtype == DType::f32, "output {} is not f32", index);
+    const std::span<const float> part(view.as<const float>(),
+                                      static_cast<size_t>(view.shape.elems()));
+    if (!divided) return part;
+    gathered_.insert(gathered_.end(), part.begin(), part.end());
+  }
+  return gathered_;
 }
 
-Network::Network(std::string name, const WeightSource& weights, int threads)
+Network::Network(std::string name, const WeightSource& weights, const NetworkConfig& config)
     : name_(std::move(name)),
       weights_(weights),
-      world_(make_cpu_world([this](std::string_view weight) { return weights_.get(weight); },
-                            {.ranks = 1, .threads = threads})) {}
+      ranks_(std::make_unique<NetworkRanks>(
+          [&weights](std::string_view weight) { return weights.get(weight); }, config)),
+      mesh_(config.mesh) {}
 
 WeightDtype Network::dtype_of() const {
-  return [this](std::string_view weight) { return weights_.type(weight).dtype; };
+  return [&weights = weights_](std::string_view weight) { return weights.type(weight).dtype; };
 }
 
 void Network::check(std::span<const Program> programs,
@@ -67,25 +141,37 @@ void Network::check(std::span<const Program> programs,
   }
 }
 
-BoundNetwork& Network::plan(const std::string& key, const std::function<Program()>& make) {
+BoundNetwork& Network::plan(const std::string& key, const std::function<Program()>& make,
+                            const std::function<LayoutPlan(const Program&)>& divide) {
   const auto found = std::ranges::find(plans_, key, [](const auto& plan) { return plan.first; });
   if (found != plans_.end()) {
     plans_.splice(plans_.begin(), plans_, found);
     return plans_.front().second;
   }
   if (plans_.size() == kPlans) plans_.pop_back();
-  const KernelCatalog& catalog = world_->rank(0).backend().catalog();
-  PlannedForward planned;
-  planned.lowered = lower(make(), {});
-  planned.programs = {fuse(fuse(planned.lowered[0].program, fusions()), catalog.fusions())};
-  plan_schedules(planned, *sequential_strategy(),
-                 {.catalogs = {&catalog},
-                  .micro_batches = {{.capacity = planned.programs[0].capacity}},
-                  .topology = {},
-                  .price = {}});
+  const Program program = make();
+  plans_.emplace_front(key, bind(lower(program, divide ? divide(program) : LayoutPlan{})));
   ++plans_made_;
-  plans_.emplace_front(key, BoundNetwork(std::move(world_->bind(std::move(planned))[0])));
   return plans_.front().second;
+}
+
+BoundNetwork Network::bind(std::vector<RankProgram> lowered) {
+  const int n = static_cast<int>(lowered.size());
+  PlannedForward planned;
+  planned.lowered = std::move(lowered);
+  const std::vector<const KernelCatalog*> catalogs = ranks_->world->catalogs(n);
+  for (int r = 0; r < n; ++r) {
+    const auto i = static_cast<size_t>(r);
+    planned.programs.push_back(
+        fuse(fuse(planned.lowered[i].program, fusions()), catalogs[i]->fusions()));
+  }
+  plan_schedules(planned, *(n > 1 ? sequence_parallel_strategy() : sequential_strategy()),
+                 {.catalogs = catalogs,
+                  .micro_batches = {{.capacity = planned.programs[0].capacity}},
+                  .topology = n > 1 ? mesh_.value().topology : Topology{},
+                  .price = {}});
+  const std::vector<RankProgram> places = planned.lowered;
+  return {*ranks_, places, ranks_->world->bind(std::move(planned))};
 }
 
 int64_t Network::weight_bytes() const {

@@ -8,6 +8,7 @@
 #include "braid/kernels/cpu/register.h"
 #include "braid/ops/concat.h"
 #include "braid/ops/dense_attention.h"
+#include "braid/ops/join_sequence.h"
 #include "braid/ops/layer_norm.h"
 #include "braid/ops/rope_table.h"
 #include "braid/ops/timestep.h"
@@ -152,6 +153,34 @@ BoundKernel bind_concat_columns(const LaunchArgs& args, Isa) {
   };
 }
 
+// The bytes of `views`, one after another, and one value with room for all: each thread copies its
+// share of the former.
+template <class F>
+void for_shares(std::span<const TensorView> views, const Team& team, F&& copy) {
+  int64_t at = 0;
+  for (const TensorView& view : views) {
+    const Range share = team.share(view.bytes());
+    copy(view.data + share.begin, at + share.begin, static_cast<size_t>(share.size()));
+    at += view.bytes();
+  }
+}
+
+BoundKernel bind_join_sequence(const LaunchArgs& args, Isa) {
+  return [&call = args.call](const Team& team) {
+    for_shares(call.in, team, [&](const std::byte* part, int64_t at, size_t bytes) {
+      std::memcpy(call.out[0].data + at, part, bytes);
+    });
+  };
+}
+
+BoundKernel bind_cut_sequence(const LaunchArgs& args, Isa) {
+  return [&call = args.call](const Team& team) {
+    for_shares(call.out, team, [&](std::byte* part, int64_t at, size_t bytes) {
+      std::memcpy(part, call.in[0].data + at, bytes);
+    });
+  };
+}
+
 }  // namespace
 
 void add_dense_kernels(KernelTable& table, Isa cap) {
@@ -166,6 +195,8 @@ void add_dense_kernels(KernelTable& table, Isa cap) {
   add(ops::kConcatRows, bind_concat_rows);
   add(ops::kTakeRows, bind_take_rows);
   add(ops::kConcatColumns, bind_concat_columns);
+  add(ops::kJoinSequence, bind_join_sequence);
+  add(ops::kCutSequence, bind_cut_sequence);
   add_reference_kernel(table, ops::kTimestepEmbedding);  // a few values for each image and step
 }
 

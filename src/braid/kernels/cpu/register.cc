@@ -10,6 +10,7 @@ void add_pointwise_kernels(KernelTable& table, Isa cap);
 void add_segment_attention_kernels(KernelTable& table, Isa cap);
 void add_sequence_kernels(KernelTable& table, Isa cap);
 void add_dense_kernels(KernelTable& table, Isa cap);
+void add_image_kernels(KernelTable& table, Isa cap);
 
 void add_cpu_kernels(KernelTable& table, Isa cap) {
   add_linear_kernels(table, cap);
@@ -19,6 +20,7 @@ void add_cpu_kernels(KernelTable& table, Isa cap) {
   add_segment_attention_kernels(table, cap);
   add_sequence_kernels(table, cap);
   add_dense_kernels(table, cap);
+  add_image_kernels(table, cap);
 }
 
 }  // namespace braid::cpu

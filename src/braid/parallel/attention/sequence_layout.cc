@@ -71,4 +71,26 @@ SequenceLayout even_zigzag_layout(int64_t L, int P, int64_t first) {
   return layout;
 }
 
+std::optional<SequenceLayout> joined_layout(std::span<const Placement> parts) {
+  SequenceLayout layout;
+  int64_t begin = 0, rows_end = 0;
+  for (const Placement& part : parts) {
+    if (!part.is_shard(0)) return std::nullopt;
+    layout.ranks.resize(part.parts.size());
+    for (size_t r = 0; r < part.parts.size(); ++r) {
+      const Range& own = part.parts[r];
+      auto& runs = layout.ranks[r];
+      if (own.empty()) continue;
+      if (!runs.empty() && runs.back().position + runs.back().rows == begin + own.begin) {
+        runs.back().rows += own.size();
+      } else {
+        runs.push_back({begin + own.begin, own.size()});
+      }
+    }
+    for (const Range& own : part.parts) rows_end = std::max(rows_end, begin + own.end);
+    begin = rows_end;
+  }
+  return layout;
+}
+
 }  // namespace braid

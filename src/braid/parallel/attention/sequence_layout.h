@@ -1,7 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
+
+#include "braid/program/sharding.h"
 
 namespace braid {
 
@@ -31,5 +35,9 @@ SequenceLayout even_layout(int64_t L, int P, int64_t first = 0);
 SequenceLayout zigzag_layout(int64_t L, int P, int64_t first = 0);
 // As zigzag, with parts such that rank r holds as many rows as even_part(L, P, r) has.
 SequenceLayout even_zigzag_layout(int64_t L, int P, int64_t first = 0);
+
+// A sequence of parts that follow each other, each with rows divided as its placement says: on a
+// rank, its rows of all parts in that order. Nothing where a part is not divided by rows.
+std::optional<SequenceLayout> joined_layout(std::span<const Placement> parts);
 
 }  // namespace braid

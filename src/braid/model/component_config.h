@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#include "braid/io/json_object.h"
+
+namespace braid {
+
+// Readers of the config.json of a pipeline's component ("text_encoder"), which stands in messages.
+
+// A field that counts something: `otherwise` where it is absent; fails with kUnsupported
+// outside 1 .. 2^20.
+int64_t read_count(const JsonObject& config, std::string_view component, std::string_view key,
+                   int64_t otherwise);
+
+// A positive number, as read_count does.
+float read_positive(const JsonObject& config, std::string_view component, std::string_view key,
+                    float otherwise);
+
+// Fails with kUnsupported where a field is there and none of `known`.
+void require_text(const JsonObject& config, std::string_view component, std::string_view key,
+                  std::initializer_list<std::string_view> known);
+
+}  // namespace braid

@@ -1,0 +1,91 @@
+#include "braid/ops/join_sequence.h"
+
+#include <cstring>
+
+#include "braid/ops/rules.h"
+
+namespace braid::ops {
+namespace {
+
+std::vector<ValueType> infer_join(const Attrs& attrs, TypeList in) {
+  const auto& a = attrs.as<JoinSequenceAttrs>();
+  int64_t rows = 0;
+  for (const ValueType& part : in) {
+    require_rank("join_sequence", "part", part, 2);
+    require_dtype("join_sequence", "part", part, in[0].dtype);
+    require_dim("join_sequence", "part", part, 1, in[0].shape[1]);
+    rows += part.shape[0];
+  }
+  if (a.head_dim < 1 || in[0].shape[1] % a.head_dim != 0 || rows > a.rows) {
+    fail(ErrorCode::kInvalidArgument, "join_sequence: {} rows of {} in heads of {}, room for {}",
+         rows, to_string(in[0]), a.head_dim, a.rows);
+  }
+  return {{in[0].dtype, {1, a.rows, in[0].shape[1] / a.head_dim, a.head_dim}, BatchAxis::sequence}};
+}
+
+std::vector<ValueType> infer_cut(const Attrs& attrs, TypeList in) {
+  require_rank("cut_sequence", "o", in[0], 4);
+  require_dim("cut_sequence", "o", in[0], 0, 1);
+  std::vector<ValueType> out;
+  int64_t rows = 0;
+  for (int64_t n : attrs.as<CutSequenceAttrs>().rows) {
+    out.push_back({in[0].dtype, {n, in[0].shape[2] * in[0].shape[3]}});
+    rows += n;
+  }
+  if (rows > in[0].shape[1]) {
+    fail(ErrorCode::kInvalidArgument, "cut_sequence: {} rows of {}", rows, to_string(in[0]));
+  }
+  return out;
+}
+
+Cost cost_join(const Attrs&, TypeList in, TypeList, const Work& work) {
+  Cost cost;
+  for (const ValueType& part : in) cost.bytes += 2 * live_bytes(part, work);
+  return cost;
+}
+
+Cost cost_cut(const Attrs& attrs, TypeList, TypeList out, const Work& work) {
+  return cost_join(attrs, out, {}, work);
+}
+
+ShardRule whole(const Attrs&, TypeList in, std::span<const Placement>, int) {
+  return replicate_all(in.size(), 1);
+}
+
+ShardRule whole_cut(const Attrs& attrs, TypeList, std::span<const Placement>, int) {
+  return replicate_all(1, attrs.as<CutSequenceAttrs>().rows.size());
+}
+
+void reference_join(const OpCall& call) {
+  std::byte* to = call.out[0].data;
+  for (const TensorView& part : call.in) {
+    std::memcpy(to, part.data, static_cast<size_t>(part.bytes()));
+    to += part.bytes();
+  }
+}
+
+void reference_cut(const OpCall& call) {
+  const std::byte* from = call.in[0].data;
+  for (const TensorView& part : call.out) {
+    std::memcpy(part.data, from, static_cast<size_t>(part.bytes()));
+    from += part.bytes();
+  }
+}
+
+}  // namespace
+
+const OpDef kJoinSequence = {.kind = "join_sequence",
+                             .infer = infer_join,
+                             .mutated_inputs = {},
+                             .cost = cost_join,
+                             .shard = whole,
+                             .reference = reference_join};
+
+const OpDef kCutSequence = {.kind = "cut_sequence",
+                            .infer = infer_cut,
+                            .mutated_inputs = {},
+                            .cost = cost_cut,
+                            .shard = whole_cut,
+                            .reference = reference_cut};
+
+}  // namespace braid::ops

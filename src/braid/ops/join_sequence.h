@@ -1,0 +1,36 @@
+#pragma once
+
+#include <vector>
+
+#include "braid/program/builder.h"
+
+// What sequence-parallel attention reads and writes of a network without a KV cache: a rank's rows
+// of each part of a sequence as one value, and back. Moves alone.
+namespace braid::ops {
+
+// x_i [n_i, H * D] -> [sequence = 1, rows, H, D]: the rows of each part, one part after another.
+// What follows them up to `rows` is undefined.
+struct JoinSequenceAttrs {
+  int64_t head_dim = 0;
+  int64_t rows = 0;
+  bool operator==(const JoinSequenceAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("head_dim", head_dim);
+    f("rows", rows);
+  }
+};
+extern const OpDef kJoinSequence;
+
+// The reverse: o [sequence = 1, rows, H, D] -> [n_i, H * D] for each part.
+struct CutSequenceAttrs {
+  std::vector<int64_t> rows;  // n_i
+  bool operator==(const CutSequenceAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("parts", rows.size());
+  }
+};
+extern const OpDef kCutSequence;
+
+}  // namespace braid::ops

@@ -1,0 +1,152 @@
+// Flux's steps over ranks that divide the sequence of text and image: the same as on one rank, each
+// token on one rank, nothing padded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "braid/engine/diffusion/flux_transformer.h"
+#include "braid/ops/linear.h"
+#include "braid/parallel/sequence_parallel.h"
+#include "golden/diffusion/case.h"
+
+namespace braid::golden {
+namespace {
+
+struct Shape2 {
+  int64_t text, rows, columns;
+};
+
+// The velocities of two steps from the same inputs.
+std::vector<float> velocities(FluxTransformer& transformer, const Shape2& s) {
+  const FluxConfig& c = transformer.config();
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  const auto draw = [&](int64_t n) {
+    std::vector<float> x(static_cast<size_t>(n));
+    for (float& v : x) v = normal(random);
+    return x;
+  };
+  const auto text = draw(s.text * c.text_dim), pooled = draw(c.pooled_dim);
+  const auto latents = draw(s.rows * s.columns * c.in_channels);
+  const std::vector<float> sigmas = {1.0f, 0.4f};
+  transformer.begin({.token_rows = s.rows,
+                     .token_columns = s.columns,
+                     .text = text,
+                     .pooled = pooled,
+                     .sigmas = sigmas,
+                     .guidance = 3.5f});
+  std::vector<float> all;
+  for (int64_t step : {0, 1}) {
+    const auto v = transformer.velocity(step, latents);
+    all.insert(all.end(), v.begin(), v.end());
+  }
+  return all;
+}
+
+struct Loaded {
+  explicit Loaded(const std::string& kind)
+      : folder(tiny_pipeline(kind)), weights(folder.weights("transformer")) {}
+  FluxTransformer transformer(const NetworkConfig& network) const {
+    return {folder.config("transformer"), *weights, network};
+  }
+  DiffusersFolder folder;
+  std::unique_ptr<WeightSource> weights;
+};
+
+void expect_near(const std::vector<float>& got, const std::vector<float>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double d = std::abs(static_cast<double>(got[i]) - want[i]);
+    worst = std::isnan(d) ? INFINITY : std::max(worst, d);
+  }
+  EXPECT_LE(worst, 1e-5);
+}
+
+class FluxRanks : public testing::TestWithParam<SpMode> {};
+
+TEST_P(FluxRanks, EqualOneRank) {
+  for (const char* kind : {"guided", "fast"}) {
+    const Loaded loaded(kind);
+    FluxTransformer alone = loaded.transformer({.threads = 2});
+    const int64_t heads = alone.config().heads;
+    std::map<int64_t, std::vector<float>> wanted;
+    for (const Topology& topology :
+         {Topology{.machines = 1, .devices = 2}, {2, 1}, {1, 3}, {2, 2}, {1, 5}, {3, 2}, {2, 4}}) {
+      std::optional<SequenceMesh> mesh;
+      try {
+        mesh = sequence_mesh(GetParam(), topology, heads);
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);  // more head groups than heads
+        continue;
+      }
+      FluxTransformer divided = loaded.transformer({.threads = 1, .mesh = mesh});
+      for (const Shape2& s : {Shape2{1, 3, 5}, {77, 2, 3}, {20, 4, 4}}) {
+        SCOPED_TRACE(testing::Message()
+                     << kind << ", " << to_string(topology) << ", " << to_string(mesh->degrees)
+                     << ", text " << s.text << ", image " << s.rows << " x " << s.columns);
+        auto& want = wanted[s.text];
+        if (want.empty()) want = velocities(alone, s);
+        expect_near(velocities(divided, s), want);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, FluxRanks, testing::ValuesIn(kSpModes),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+// At the full size: rows of each linear, over all ranks, are the tokens that it is for.
+TEST(FluxRows, EachTokenPassesEachLinearOnce) {
+  const WeightDtype bf16 = [](std::string_view) { return DType::bf16; };
+  FluxConfig config;
+  config.blocks = 1;
+  config.single_blocks = 1;
+  for (int P : {2, 3, 4, 8}) {
+    for (int64_t text : {1, 77, 226, 511, 512}) {
+      for (int64_t image : {63 * 63, 52 * 76, 4096}) {
+        const Program program = flux_step(config, {.text = text, .image = image}, bf16);
+        const SequenceMesh mesh =
+            sequence_mesh(SpMode::ring, {.machines = 1, .devices = P}, config.heads);
+        const auto ranks =
+            lower(program, row_parallel(program, mesh, {{"text"}, {"latents", "rope"}}));
+        std::map<std::string, int64_t> rows;
+        for (const RankProgram& rank : ranks) {
+          int64_t of_rank = 0;
+          for (const Op& op : rank.program.ops) {
+            if (op.def != &ops::kLinear) continue;
+            const std::string& weight = rank.program.value(op.inputs[1]).name;
+            const int64_t n = rank.program.value(op.inputs[0]).type.shape[0];
+            rows[weight] += n;
+            if (weight == "single_transformer_blocks.0.proj_mlp.weight") of_rank = n;
+          }
+          EXPECT_LE(of_rank, ceil_div(text + image, P));
+        }
+        EXPECT_EQ(rows.at("transformer_blocks.0.ff_context.net.2.weight"), text);
+        EXPECT_EQ(rows.at("transformer_blocks.0.attn.add_q_proj.weight"), text);
+        EXPECT_EQ(rows.at("transformer_blocks.0.ff.net.2.weight"), image);
+        EXPECT_EQ(rows.at("x_embedder.weight"), image);
+        EXPECT_EQ(rows.at("proj_out.weight"), image);
+        EXPECT_EQ(rows.at("single_transformer_blocks.0.proj_out.weight"), text + image);
+      }
+    }
+  }
+}
+
+TEST(FluxRows, FewerTokensThanRanksAreRefused) {
+  const Loaded loaded("fast");
+  FluxTransformer divided =
+      loaded.transformer({.mesh = sequence_mesh(SpMode::ring, {.machines = 1, .devices = 4}, 3)});
+  try {
+    velocities(divided, {1, 1, 2});
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("a sequence of 3 rows over 4 ranks"));
+  }
+}
+
+}  // namespace
+}  // namespace braid::golden
