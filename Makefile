@@ -18,7 +18,7 @@ cmake_args = $(if $(BRAID_CUDA),-DBRAID_CUDA=$(BRAID_CUDA)) \
 SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'apps/*.h' 'apps/*.cc' \
 	'tests/*.h' 'tests/*.cc' 'tests/*.cu' 'bench/*.h' 'bench/*.cc' 'bench/*.cu' 'examples/*.cc')
 
-.PHONY: help setup configure program build model run test bench install uninstall format lint clean
+.PHONY: help setup configure program build model run image test bench install uninstall format lint clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -46,6 +46,10 @@ program: configure
 
 run: program model  ## build, fetch the demo model and chat with it once
 	@$(BUILD)/bin/braid run -m "$(MODEL)" --chat -p "$(PROMPT)" -n 200
+
+image: program  ## build, and draw with a tiny pipeline of random weights: coloured noise
+	@python3 tools/make_tiny_pipeline.py $(BUILD)/tiny_pipeline
+	@$(BUILD)/bin/braid image -m $(BUILD)/tiny_pipeline -p "$(PROMPT)" --size 256x256 --steps 4 -o image.png
 
 test: build model  ## build and run all tests
 	@BRAID_TEST_MODEL="$(MODEL)" python3 scripts/run_tests.py $(BUILD) -j $(JOBS)

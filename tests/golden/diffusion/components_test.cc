@@ -57,7 +57,7 @@ class TextCase : public testing::TestWithParam<DiffusionCase> {
 TEST_P(TextCase, ClipMatchesTransformers) {
   const auto config = read_clip_text_config(folder_.config("text_encoder"));
   const auto weights = folder_.weights("text_encoder");
-  Network network("text encoder", *weights, 2);
+  Network network("text encoder", *weights, {.threads = 2});
   const auto make = [&] {
     return clip_text(config, case_.batch(), config.positions, network.dtype_of());
   };
@@ -78,7 +78,7 @@ TEST_P(TextCase, ClipMatchesTransformers) {
 TEST_P(TextCase, T5MatchesTransformers) {
   const auto config = read_t5_encoder_config(folder_.config("text_encoder_2"));
   const auto weights = folder_.weights("text_encoder_2");
-  Network network("text encoder", *weights, 2);
+  Network network("text encoder", *weights, {.threads = 2});
   const T5EncoderShape shape{.batch = case_.batch(), .length = case_.text};
   const auto make = [&] { return t5_encoder(config, shape, network.dtype_of()); };
   network.check({{make()}}, t5_encoder_ignores);
@@ -123,7 +123,7 @@ TEST(AutoencoderKl, DecodesAsDiffusers) {
     EXPECT_FLOAT_EQ(config.scaling_factor, 0.3611f);
     EXPECT_FLOAT_EQ(config.shift_factor, 0.1159f);
     const auto weights = folder.weights("vae");
-    Network network("autoencoder", *weights, 2);
+    Network network("autoencoder", *weights, {.threads = 2});
     for (int i = 0; i < 2; ++i) {
       const std::string name = fmt::format("{}.{}", kind, i);
       SCOPED_TRACE(name);

@@ -1,0 +1,368 @@
+#include <fmt/format.h>
+
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+
+#include "braid/backend/cpu/thread_pool.h"
+#include "braid/commands.h"
+#include "braid/engine/diffusion/flux_pipeline.h"
+#include "braid/interrupt.h"
+#include "braid/io/json_text.h"
+#include "braid/io/media/png.h"
+#include "braid/io/safetensors_writer.h"
+#include "braid/io/text_file.h"
+#include "braid/options.h"
+#include "braid/progress.h"
+#include "braid/text_io.h"
+#include "braid/version.h"
+
+namespace braid::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+struct ImageOptions {
+  std::string folder;
+  std::optional<std::string> prompt, file, negative, size;
+  std::optional<int64_t> width, height, steps, text_tokens;
+  std::optional<double> guidance;
+  std::optional<uint64_t> seed;
+  std::string seed_mode = "each";
+  int64_t images = 1;
+  std::string output = "image.png";
+  std::string from_png, variant, dump;
+  int threads = 0;
+  bool strict = false;
+  bool json = false;
+  std::string sp, machines;
+  int ranks = 0;
+  DegreeOptions degrees;
+};
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// "WxH", or one number for both.
+std::pair<int64_t, int64_t> parse_size(const std::string& text) {
+  std::array<int64_t, 2> sides{};
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto read = [&](int64_t& side) {
+    const auto result = std::from_chars(at, end, side);
+    at = result.ptr;
+    return result.ec == std::errc();
+  };
+  bool good = read(sides[0]);
+  if (good && at == end) return {sides[0], sides[0]};
+  good = good && (*at == 'x' || *at == 'X') && (++at, read(sides[1])) && at == end;
+  if (!good) {
+    fail(ErrorCode::kInvalidArgument, "--size is '{}', wanted is WIDTHxHEIGHT: 1024x768", text);
+  }
+  return {sides[0], sides[1]};
+}
+
+// The file of image k of n: "a.png" alone, else "a-1.png", "a-2.png".
+std::filesystem::path output_of(const ImageOptions& o, int64_t k) {
+  std::filesystem::path path(o.output);
+  if (o.images == 1) return path;
+  return path.replace_filename(
+      fmt::format("{}-{}{}", path.stem().string(), k + 1, path.extension().string()));
+}
+
+void check(const ImageOptions& o) {
+  if (!o.prompt && !o.file) {
+    fail(ErrorCode::kInvalidArgument, "image needs a prompt: -p TEXT, -f FILE or --from-png FILE");
+  }
+  if (o.prompt && o.file) {
+    fail(ErrorCode::kInvalidArgument, "-p and -f both give the prompt: wanted one of them");
+  }
+  if (o.size && (o.width || o.height)) {
+    fail(ErrorCode::kInvalidArgument, "--size and -W or -H say the same: give one of them");
+  }
+  if (std::filesystem::path(o.output).extension() != ".png") {
+    fail(ErrorCode::kInvalidArgument, "-o is {}: a name that ends in .png is wanted", o.output);
+  }
+  if (o.seed_mode != "each" && o.seed_mode != "batch") {
+    fail(ErrorCode::kInvalidArgument, "--seed-mode is {}, wanted is each or batch", o.seed_mode);
+  }
+  require_between("--threads", o.threads, 0, cpu::ThreadPool::kMaxThreads);
+  require_between("-n", o.images, 1, 100000);
+}
+
+// What --from-png's picture was made with, where no option says otherwise.
+void take_settings(ImageOptions& o) {
+  const PngFile png = decode_png(read_text(o.from_png), o.from_png);
+  for (const auto& [keyword, text] : png.texts) {
+    if (keyword != "parameters" || !text.starts_with("{")) continue;
+    const JsonObject settings(o.from_png, parse_json(text, o.from_png));
+    const auto take = [&]<class T>(std::optional<T>& option, const char* key) {
+      if (!option) option = settings.find<T>(key);
+    };
+    if (!o.file) take(o.prompt, "prompt");
+    if (!o.size) take(o.width, "width"), take(o.height, "height");
+    take(o.steps, "steps");
+    take(o.guidance, "guidance");
+    take(o.text_tokens, "text_tokens");
+    if (!o.seed) o.seed = std::stoull(settings.get_or<std::string>("seed", "0"));
+    return;
+  }
+  fail(ErrorCode::kInvalidArgument, "{}: no picture of braid image: it holds no settings",
+       o.from_png);
+}
+
+PipelineConfig config_of(const ImageOptions& o) {
+  PipelineConfig config{.variant = o.variant};
+  if (o.sp.empty()) {
+    if (o.ranks != 0 || !o.machines.empty()) {
+      fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide a picture",
+           o.ranks != 0 ? "--ranks" : "--machines");
+    }
+  } else {
+    config.sp = parse_sp_mode(o.sp);
+    config.degrees = o.degrees.request();
+    config.topology = o.machines.empty() ? Topology{.machines = 1, .devices = o.ranks}
+                                         : parse_topology(o.machines);
+    if (o.machines.empty()) require_between("--ranks", o.ranks, 1, 1024);
+    if (o.ranks != 0 && o.ranks != config.topology.ranks()) {
+      fail(ErrorCode::kInvalidArgument, "--ranks is {}, --machines {} are {}", o.ranks, o.machines,
+           config.topology.ranks());
+    }
+  }
+  const int ranks = config.sp ? config.topology.ranks() : 1;
+  config.threads = o.threads > 0 ? o.threads : std::max(1, cpu::usable_cores() / ranks);
+  return config;
+}
+
+ImageRequest request_of(const ImageOptions& o, const FluxPipeline& pipeline) {
+  const FluxPipeline::Defaults otherwise = pipeline.defaults();
+  ImageRequest r{.prompt = o.prompt ? *o.prompt : read_file(*o.file),
+                 .width = o.width.value_or(otherwise.size),
+                 .height = o.height.value_or(otherwise.size),
+                 .steps = o.steps.value_or(otherwise.steps),
+                 .guidance = o.guidance.value_or(otherwise.guidance),
+                 .text_tokens = o.text_tokens.value_or(otherwise.text_tokens),
+                 .seed = o.seed ? *o.seed : std::random_device()(),
+                 .images = o.images,
+                 .one_generator = o.seed_mode == "batch"};
+  if (o.size) std::tie(r.width, r.height) = parse_size(*o.size);
+  require_utf8(r.prompt, "the prompt");
+  return r;
+}
+
+uint64_t seed_of(const ImageRequest& r, int64_t image) {
+  return r.one_generator ? r.seed : r.seed + static_cast<uint64_t>(image);
+}
+
+// What made a picture, for the file itself.
+PngTexts settings_of(const ImageOptions& o, const ImageRequest& r, int64_t k) {
+  const Json settings = {{"prompt", r.prompt},
+                         {"model", std::filesystem::path(o.folder).filename().string()},
+                         {"width", r.width},
+                         {"height", r.height},
+                         {"steps", r.steps},
+                         {"guidance", r.guidance},
+                         {"seed", std::to_string(seed_of(r, k))},
+                         {"seed_mode", o.seed_mode},
+                         {"image", k},
+                         {"text_tokens", r.text_tokens}};
+  return {{"parameters", json_text(settings)}, {"Software", version_line()}};
+}
+
+std::string progress_line(const ImageProgress& p, const ImageRequest& r, double ms_per_step) {
+  const std::string image =
+      r.images == 1 ? "" : fmt::format("image {} of {}: ", p.image + 1, r.images);
+  switch (p.stage) {
+    case ImageProgress::Stage::encode:
+      return "reading the prompt";
+    case ImageProgress::Stage::prepare:
+      return "preparing the steps";
+    case ImageProgress::Stage::decode:
+      return image + "decoding";
+    case ImageProgress::Stage::step:
+      break;
+  }
+  std::string line = fmt::format("{}step {} of {}", image, p.step + 1, r.steps);
+  if (ms_per_step > 0) {
+    const double left = ms_per_step * static_cast<double>(r.steps - p.step) / 1000;
+    line += fmt::format(", {:.1f} s each, {:.0f} s left", ms_per_step / 1000, left);
+  }
+  return line;
+}
+
+Json report(const ImageOptions& o, const ImageRequest& r, const ImageResult& result,
+            const std::vector<double>& write_ms, double load_ms, const PipelineConfig& config,
+            const FluxPipeline& pipeline) {
+  Json images = Json::array();
+  for (int64_t k = 0; k < r.images; ++k) {
+    images.push_back({{"file", output_of(o, k).string()}, {"seed", seed_of(r, k)}});
+  }
+  return {
+      {"images", std::move(images)},
+      {"prompt", r.prompt},
+      {"width", r.width},
+      {"height", r.height},
+      {"steps", r.steps},
+      {"guidance", r.guidance},
+      {"seed_mode", o.seed_mode},
+      {"tokens", {{"clip", result.clip_tokens}, {"t5", result.t5_tokens}, {"text", r.text_tokens}}},
+      {"timings",
+       {{"load_ms", load_ms},
+        {"encode_ms", result.timings.encode_ms},
+        {"prepare_ms", result.timings.prepare_ms},
+        {"step_ms", result.timings.step_ms},
+        {"decode_ms", result.timings.decode_ms},
+        {"write_ms", write_ms}}},
+      {"model", o.folder},
+      {"device", "cpu"},
+      {"ranks", config.sp ? config.topology.ranks() : 1},
+      {"sp", pipeline.mesh() ? fmt::format("{}, {}", to_string(pipeline.mesh()->mode),
+                                           to_string(pipeline.mesh()->degrees))
+                             : ""},
+      {"threads", config.threads},
+      {"version", version_line()},
+      {"peak_rss_mb", peak_rss_mb()}};
+}
+
+// The noise and what each step makes of it, as tensors "image.step".
+class LatentDump {
+ public:
+  explicit LatentDump(std::string path) : path_(std::move(path)) {
+    require_writable("--dump-latents", path_);
+  }
+  void add(int64_t image, int64_t step, std::span<const float> latents, int64_t channels) {
+    tensors_.push_back({fmt::format("{}.{}", image, step),
+                        {std::ssize(latents) / channels, channels},
+                        {latents.begin(), latents.end()}});
+  }
+  void write() const { write_file(path_, safetensors_bytes(tensors_)); }
+
+ private:
+  std::string path_;
+  std::vector<NamedTensor> tensors_;
+};
+
+void run(ImageOptions o) {
+  if (!o.from_png.empty()) take_settings(o);
+  check(o);
+  for (int64_t k = 0; k < o.images; ++k) require_writable("-o", output_of(o, k));
+  std::optional<LatentDump> dump;
+  if (!o.dump.empty()) dump.emplace(o.dump);
+  const PipelineConfig config = config_of(o);
+  const auto start = Clock::now();
+  Progress progress;
+  progress.announce("loading " + o.folder);
+  FluxPipeline pipeline(o.folder, config);
+  const double load_ms = ms_since(start);
+  progress.clear();
+  ImageRequest request = request_of(o, pipeline);
+  if (o.negative) {
+    print_remarks({"--negative is ignored: Flux.1 takes no negative prompt"});
+  }
+  if (o.guidance && o.from_png.empty() && !pipeline.transformer().guidance) {
+    print_remarks({"--guidance is ignored: this model takes no guidance scale"});
+  }
+  Interrupt interrupt;
+  auto step_began = Clock::now();
+  double ms_per_step = 0;
+  request.on_progress = [&](const ImageProgress& p) {
+    if (p.step > 0) ms_per_step = ms_since(step_began);
+    step_began = Clock::now();
+    progress.show(progress_line(p, request, ms_per_step));
+    return !interrupt.asked();
+  };
+  if (dump) {
+    request.on_latents = [&](int64_t image, int64_t step, std::span<const float> latents) {
+      dump->add(image, step, latents, pipeline.transformer().in_channels);
+    };
+  }
+  request.strict = o.strict;
+  std::vector<double> write_ms;
+  request.on_image = [&](int64_t k, const RgbImage& image) {
+    const auto begin = Clock::now();
+    const std::string path = output_of(o, k).string();
+    write_file(path, encode_png(image, settings_of(o, request, k)));
+    write_ms.push_back(ms_since(begin));
+    progress.clear();
+    if (!o.json) print(path + "\n");
+  };
+  const ImageResult result = pipeline.generate(request);
+  progress.clear();
+  print_remarks(result.remarks);
+  if (!result.complete) throw Interrupted();
+  if (dump) dump->write();
+  if (o.json) {
+    print(json_text(report(o, request, result, write_ms, load_ms, config, pipeline)) + "\n");
+    return;
+  }
+  double steps_ms = 0;
+  for (double ms : result.timings.step_ms) steps_ms += ms;
+  std::fprintf(stderr, "\nseed %llu, %lld x %lld, %lld steps of %.2f s, in all %.1f s\n",
+               static_cast<unsigned long long>(request.seed), static_cast<long long>(request.width),
+               static_cast<long long>(request.height), static_cast<long long>(request.steps),
+               steps_ms / 1000 / static_cast<double>(result.timings.step_ms.size()),
+               ms_since(start) / 1000);
+}
+
+}  // namespace
+
+void add_image(CLI::App& app) {
+  auto* command = app.add_subcommand("image", "Draws pictures from a text (Flux.1)");
+  const auto o = std::make_shared<ImageOptions>();
+  command->add_option("-m,--model", o->folder, "the folder of a diffusers pipeline")->required();
+  command->add_option("-p,--prompt", o->prompt, "what to draw");
+  command->add_option("-f,--file", o->file, "a file with the prompt");
+  command->add_option("--negative,--negative-prompt", o->negative,
+                      "what not to draw; Flux.1 ignores it");
+  command->add_option("--size", o->size,
+                      "WIDTHxHEIGHT in pixels (default: the model's, 1024x1024)");
+  command->add_option("-W,--width", o->width, "the width alone");
+  command->add_option("-H,--height", o->height, "the height alone");
+  command->add_option("--steps,--num-inference-steps", o->steps,
+                      "steps from noise to picture (default 28, without a guidance input 4)");
+  command->add_option("--guidance,--guidance-scale,--cfg-scale", o->guidance,
+                      "how closely the picture follows the text (default 3.5)");
+  command->add_option("-s,--seed", o->seed, "of the noise (default: another one each time)");
+  command->add_option("--seed-mode", o->seed_mode,
+                      "each: image k of -n has seed + k; batch: one generator draws all, as "
+                      "diffusers does (default each)");
+  command->add_option("-n,--images,--num-images-per-prompt", o->images, "how many (default 1)");
+  command->add_option("-o,--output", o->output,
+                      "the file, image.png; with -n 3 image-1.png to image-3.png");
+  command->add_option("--text-tokens,--max-sequence-length", o->text_tokens,
+                      "tokens of text that the model sees (default 512, without guidance 256)");
+  command->add_option("--variant", o->variant, "of the weight files: fp16");
+  command->add_option("-t,--threads", o->threads, "threads of each rank (default: all cores)");
+  command->add_option("--dump-latents", o->dump,
+                      "a safetensors file for the latents before the first and after each step");
+  command->add_option("--from-png", o->from_png,
+                      "a picture of this program: its prompt, size, steps, guidance and seed");
+  command->add_flag("--strict", o->strict,
+                    "fail where a prompt is too long, in place of cutting it");
+  command->add_flag("--json", o->json, "print one JSON object: files, seeds, timings, memory");
+  command
+      ->add_option("--sp", o->sp,
+                   "ranks divide the tokens of text and picture: ring, ulysses, usp, tas or torus")
+      ->group(kRanks);
+  command->add_option("--ranks", o->ranks, "with --sp: ranks, as threads of the CPU")
+      ->group(kRanks);
+  o->degrees.add_to(*command, "with --sp: ");
+  command
+      ->add_option("--machines", o->machines,
+                   "with --sp: MACHINESxDEVICES in place of --ranks; machines are emulated")
+      ->group(kEmulation);
+  command->footer(
+      "A seed gives the same picture as diffusers with torch.Generator('cpu').\n"
+      "Examples:\n"
+      "  braid image -m FLUX.1-schnell -p 'a cat in a hat' -o cat.png\n"
+      "  braid image -m FLUX.1-dev -p 'a cat in a hat' --size 1024x768 --seed 7 -n 4");
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace braid::app

@@ -1,0 +1,200 @@
+#include "braid/engine/diffusion/flux_pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "braid/engine/diffusion/torch_generator.h"
+
+namespace braid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Stage = ImageProgress::Stage;
+
+constexpr int64_t kMostPixels = 16384;  // of a side
+constexpr int64_t kMostSteps = 10000;
+constexpr int64_t kMostImages = 100000;
+constexpr int64_t kMostTextTokens = 512;
+
+DiffusersFolder open_flux(const std::string& path) {
+  DiffusersFolder folder(path);
+  if (folder.pipeline() != "FluxPipeline") {
+    fail(ErrorCode::kUnsupported, "{}: is a pipeline of class {}, wanted is FluxPipeline", path,
+         folder.pipeline());
+  }
+  folder.require_class("transformer", "FluxTransformer2DModel");
+  folder.require_class("scheduler", "FlowMatchEulerDiscreteScheduler");
+  folder.require_class("text_encoder", "CLIPTextModel");
+  folder.require_class("text_encoder_2", "T5EncoderModel");
+  folder.require_class("vae", "AutoencoderKL");
+  return folder;
+}
+
+void require(std::string_view what, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return;
+  fail(ErrorCode::kInvalidArgument, "{} is {}, wanted {} to {}", what, value, least, most);
+}
+
+void require_side(std::string_view what, int64_t pixels, int64_t unit) {
+  require(what, pixels, unit, kMostPixels);
+  if (pixels % unit == 0) return;
+  const int64_t below = pixels / unit * unit;
+  fail(ErrorCode::kInvalidArgument, "{} is {}, wanted is a multiple of {}: {} or {}", what, pixels,
+       unit, below, below + unit);
+}
+
+// The noise of image k, in the order in which it is drawn.
+std::vector<float> draw(const ImageRequest& request, const LatentShape& shape, int64_t image) {
+  const auto n = static_cast<size_t>(shape.elems());
+  if (!request.one_generator) {
+    std::vector<float> noise(n);
+    TorchGenerator(request.seed + static_cast<uint64_t>(image)).normals(noise);
+    return noise;
+  }
+  std::vector<float> all(n * static_cast<size_t>(request.images));
+  TorchGenerator(request.seed).normals(all);
+  const auto begin = all.begin() + (image * shape.elems());
+  return {begin, begin + shape.elems()};
+}
+
+void require_finite(std::span<const float> latents, int64_t step, int64_t steps) {
+  const auto bad =
+      std::ranges::find_if(latents, [](float x) { return !std::isfinite(x); }) - latents.begin();
+  if (bad == std::ssize(latents)) return;
+  fail(ErrorCode::kMalformed,
+       "step {} of {}: value {} of the latents is {}: the model's numbers "
+       "are out of range",
+       step, steps, bad, latents[static_cast<size_t>(bad)]);
+}
+
+NetworkConfig network_of(const FluxConfig& flux, const PipelineConfig& config) {
+  NetworkConfig network{.threads = config.threads};
+  if (config.sp) {
+    network.mesh = sequence_mesh(*config.sp, config.topology, flux.heads, config.degrees);
+  }
+  return network;
+}
+
+// Of what one rank computes, with the threads of all.
+NetworkConfig one_rank(const PipelineConfig& config) {
+  return {.threads = config.sp ? config.threads * config.topology.ranks() : config.threads};
+}
+
+// Milliseconds since the last call.
+class Lap {
+ public:
+  double ms() {
+    const auto now = Clock::now();
+    const std::chrono::duration<double, std::milli> passed = now - std::exchange(begin_, now);
+    return passed.count();
+  }
+
+ private:
+  Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace
+
+FluxPipeline::FluxPipeline(const std::string& folder, const PipelineConfig& config)
+    : folder_(open_flux(folder)),
+      sampler_(read_flow_match_config(folder_.config("scheduler", "scheduler_config.json"))),
+      transformer_weights_(folder_.weights("transformer", config.variant)),
+      transformer_(folder_.config("transformer"), *transformer_weights_,
+                   network_of(read_flux_config(folder_.config("transformer")), config)),
+      clip_(folder_, one_rank(config), config.variant),
+      t5_(folder_, one_rank(config), config.variant),
+      vae_(folder_, one_rank(config), config.variant) {
+  const FluxConfig& c = transformer_.config();
+  const auto agree = [&](std::string_view what, int64_t has, std::string_view of, int64_t wants) {
+    if (has == wants) return;
+    fail(ErrorCode::kUnsupported, "{}: the {} makes {} values, the transformer's {} is {}",
+         folder_.path(), what, has, of, wants);
+  };
+  agree("text_encoder", clip_.width(), "pooled_projection_dim", c.pooled_dim);
+  agree("text_encoder_2", t5_.width(), "joint_attention_dim", c.text_dim);
+  agree("vae's latents in patches of 2 x 2", 4 * vae_.channels(), "in_channels", c.in_channels);
+}
+
+FluxPipeline::Defaults FluxPipeline::defaults() const {
+  const int64_t size = 128 * vae_.scale();
+  // A model without a guidance input was distilled to few steps (schnell).
+  if (!transformer_.config().guidance) return {size, 4, 0, 256};
+  return {size, 28, 3.5, 512};
+}
+
+void FluxPipeline::check(const ImageRequest& r) const {
+  require_side("the width", r.width, unit());
+  require_side("the height", r.height, unit());
+  require("the number of steps", r.steps, 1, kMostSteps);
+  require("the number of images", r.images, 1, kMostImages);
+  require("the number of text tokens", r.text_tokens, 1, kMostTextTokens);
+  if (!std::isfinite(r.guidance)) {
+    fail(ErrorCode::kInvalidArgument, "guidance is {}, wanted is a number", r.guidance);
+  }
+}
+
+ImageResult FluxPipeline::generate(const ImageRequest& request) {
+  check(request);
+  ImageResult result;
+  const auto goes_on = [&](Stage stage, int64_t image, int64_t step) {
+    return !request.on_progress || request.on_progress({stage, image, step});
+  };
+  if (!goes_on(Stage::encode, 0, 0)) return result;
+  Lap lap;
+  const EncodedPrompt pooled = clip_.encode(request.prompt);
+  const EncodedPrompt text = t5_.encode(request.prompt, request.text_tokens);
+  result.clip_tokens = pooled.tokens;
+  result.t5_tokens = text.tokens;
+  if (!text.cut.empty()) {
+    result.remarks.push_back(fmt::format("the prompt has more than {} tokens: this was cut off: {}",
+                                         request.text_tokens, text.cut));
+  }
+  if (!pooled.cut.empty()) {
+    result.remarks.push_back(fmt::format(
+        "the CLIP encoder reads 77 tokens of the prompt, without this: {}", pooled.cut));
+  }
+  if (request.strict && !result.remarks.empty()) {
+    fail(ErrorCode::kInvalidArgument, "{}", result.remarks[0]);
+  }
+  result.timings.encode_ms = lap.ms();
+  if (!goes_on(Stage::prepare, 0, 0)) return result;
+
+  const LatentShape shape{.channels = vae_.channels(),
+                          .height = request.height / vae_.scale(),
+                          .width = request.width / vae_.scale()};
+  const std::vector<float> sigmas = flow_match_sigmas(sampler_, request.steps, shape.tokens());
+  transformer_.begin({.batch = 1,
+                      .token_rows = shape.token_rows(),
+                      .token_columns = shape.token_columns(),
+                      .text = text.values,
+                      .pooled = pooled.values,
+                      .sigmas = std::span(sigmas).first(static_cast<size_t>(request.steps)),
+                      .guidance = static_cast<float>(request.guidance)});
+  result.timings.prepare_ms = lap.ms();
+  for (int64_t image = 0; image < request.images; ++image) {
+    std::vector<float> latents = tokens_of_noise(shape, draw(request, shape, image));
+    if (request.on_latents) request.on_latents(image, 0, latents);
+    for (int64_t step = 0; step < request.steps; ++step) {
+      if (!goes_on(Stage::step, image, step)) return result;
+      lap.ms();
+      const auto i = static_cast<size_t>(step);
+      euler_step(latents, transformer_.velocity(step, latents), sigmas[i], sigmas[i + 1]);
+      require_finite(latents, step + 1, request.steps);
+      result.timings.step_ms.push_back(lap.ms());
+      if (request.on_latents) request.on_latents(image, step + 1, latents);
+    }
+    if (!goes_on(Stage::decode, image, request.steps)) return result;
+    lap.ms();
+    const std::vector<float> pixels =
+        vae_.decode(pixels_of_tokens(shape, latents), shape.height, shape.width);
+    const RgbImage picture = rgb_image(pixels, request.height, request.width);
+    result.timings.decode_ms.push_back(lap.ms());
+    if (request.on_image) request.on_image(image, picture);
+  }
+  result.complete = true;
+  return result;
+}
+
+}  // namespace braid

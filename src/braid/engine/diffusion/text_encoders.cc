@@ -1,0 +1,70 @@
+#include "braid/engine/diffusion/text_encoders.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "braid/io/padded_prompt.h"
+#include "braid/io/tokenizer_load.h"
+
+namespace braid {
+namespace {
+
+// Files that transformers 5 wrote have no prefix before the weights' names.
+ClipTextConfig clip_config(const DiffusersFolder& folder, const WeightSource& weights) {
+  ClipTextConfig config = read_clip_text_config(folder.config("text_encoder"));
+  const std::string embedding = "embeddings.token_embedding.weight";
+  if (weights.find_type(embedding)) config.prefix.clear();
+  return config;
+}
+
+}  // namespace
+
+ClipEncoder::ClipEncoder(const DiffusersFolder& folder, const NetworkConfig& network,
+                         const std::string& variant)
+    : tokenizer_(tokenizer_from_folder(folder.folder("tokenizer"))),
+      weights_(folder.weights("text_encoder", variant)),
+      config_(clip_config(folder, *weights_)),
+      network_("text encoder", *weights_, network) {
+  const Program program = clip_text(config_, 1, config_.positions, network_.dtype_of());
+  network_.check({&program, 1}, clip_text_ignores);
+}
+
+EncodedPrompt ClipEncoder::encode(const std::string& prompt) {
+  const PaddedPrompt padded = padded_prompt(tokenizer_, prompt, config_.positions);
+  BoundNetwork& network = network_.plan(
+      "one", [&] { return clip_text(config_, 1, config_.positions, network_.dtype_of()); });
+  std::vector<int32_t> positions(padded.ids.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  const auto end = std::ranges::find(padded.ids, tokenizer_.special().eos);
+  BRAID_CHECK(end != padded.ids.end(), "a prompt of {} tokens without an end", padded.tokens);
+  const std::vector<int32_t> rows = {static_cast<int32_t>(end - padded.ids.begin())};
+  network.write("token_ids", padded.ids);
+  network.write("positions", positions);
+  network.write("rows", rows);
+  network.run();
+  const auto pooled = network.output(0);
+  return {{pooled.begin(), pooled.end()}, padded.tokens, padded.cut};
+}
+
+T5Encoder::T5Encoder(const DiffusersFolder& folder, const NetworkConfig& network,
+                     const std::string& variant)
+    : tokenizer_(tokenizer_from_folder(folder.folder("tokenizer_2"))),
+      weights_(folder.weights("text_encoder_2", variant)),
+      config_(read_t5_encoder_config(folder.config("text_encoder_2"))),
+      network_("second text encoder", *weights_, network) {
+  const Program program = t5_encoder(config_, {.length = 1}, network_.dtype_of());
+  network_.check({&program, 1}, t5_encoder_ignores);
+}
+
+EncodedPrompt T5Encoder::encode(const std::string& prompt, int64_t length) {
+  const PaddedPrompt padded = padded_prompt(tokenizer_, prompt, length);
+  BoundNetwork& network = network_.plan(fmt::format("length {}", length), [&] {
+    return t5_encoder(config_, {.length = length}, network_.dtype_of());
+  });
+  network.write("token_ids", padded.ids);
+  network.run();
+  const auto states = network.output(0);
+  return {{states.begin(), states.end()}, padded.tokens, padded.cut};
+}
+
+}  // namespace braid

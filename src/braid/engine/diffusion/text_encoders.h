@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "braid/engine/diffusion/network.h"
+#include "braid/io/diffusers_folder.h"
+#include "braid/io/tokenizer.h"
+#include "braid/model/clip_text.h"
+#include "braid/model/t5_encoder.h"
+
+namespace braid {
+
+// What a text encoder makes of a prompt.
+struct EncodedPrompt {
+  std::vector<float> values;  // pooled [C], or states [L, C]
+  int64_t tokens = 0;         // of the prompt, without padding
+  std::string cut;            // text that did not fit
+};
+
+// CLIP's text encoder of a pipeline, "text_encoder" and "tokenizer": a prompt becomes one vector.
+class ClipEncoder {
+ public:
+  // Fails as the readers of the files and Network::check do.
+  ClipEncoder(const DiffusersFolder& folder, const NetworkConfig& network,
+              const std::string& variant);
+  EncodedPrompt encode(const std::string& prompt);
+  int64_t width() const { return config_.width; }          // C
+  int64_t positions() const { return config_.positions; }  // tokens that it sees
+
+ private:
+  Tokenizer tokenizer_;
+  std::unique_ptr<WeightSource> weights_;
+  ClipTextConfig config_;
+  Network network_;
+};
+
+// T5's encoder of a pipeline, "text_encoder_2" and "tokenizer_2": a prompt becomes `length` states,
+// those of the padding included.
+class T5Encoder {
+ public:
+  T5Encoder(const DiffusersFolder& folder, const NetworkConfig& network,
+            const std::string& variant);
+  EncodedPrompt encode(const std::string& prompt, int64_t length);
+  int64_t width() const { return config_.width; }  // C
+
+ private:
+  Tokenizer tokenizer_;
+  std::unique_ptr<WeightSource> weights_;
+  T5EncoderConfig config_;
+  Network network_;
+};
+
+}  // namespace braid

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "braid/engine/diffusion/network.h"
+#include "braid/io/diffusers_folder.h"
+#include "braid/model/autoencoder_kl.h"
+
+namespace braid {
+
+// The decoder of a pipeline's autoencoder, "vae": latents become pixels.
+class VaeDecoder {
+ public:
+  // Fails as the readers of the files and Network::check do.
+  VaeDecoder(const DiffusersFolder& folder, const NetworkConfig& network,
+             const std::string& variant);
+
+  int64_t scale() const { return config_.scale(); }  // pixels of a latent, along an axis
+  int64_t channels() const { return config_.latent_channels; }
+  // f32 [height * width, channels()], as the transformer leaves them, to f32 [H * W, 3] from -1 to
+  // 1; sides in latents.
+  std::vector<float> decode(std::span<const float> latents, int64_t height, int64_t width);
+
+ private:
+  std::unique_ptr<WeightSource> weights_;
+  AutoencoderKlConfig config_;
+  Network network_;
+};
+
+}  // namespace braid

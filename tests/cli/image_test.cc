@@ -1,0 +1,115 @@
+// braid image on tiny pipelines with random weights.
+#include "braid/io/media/png.h"
+#include "cli/program.h"
+
+namespace braid::golden {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::string kGuided = " -m " BRAID_TINY_PIPELINES "/guided";
+const std::string kFast = " -m " BRAID_TINY_PIPELINES "/fast";
+
+class ImageTest : public CliTest {
+ protected:
+  static PngFile png(const std::string& name) { return decode_png(read(folder_ / name), name); }
+};
+
+TEST_F(ImageTest, WritesAPictureAndWhatMadeIt) {
+  const Outcome o = braid("image" + kGuided + " -p 'a red circle' --size 40x24 --steps 2 --seed 7" +
+                          " --text-tokens 16 -o " + path("a.png") + " --json --dump-latents " +
+                          path("latents.safetensors"));
+  ASSERT_EQ(o.status, 0) << o.err;
+  const json report = json::parse(o.out);
+  EXPECT_EQ(report["images"][0]["file"], path("a.png"));
+  EXPECT_EQ(report["images"][0]["seed"], 7);
+  EXPECT_EQ(report["timings"]["step_ms"].size(), 2);
+  EXPECT_EQ(report["tokens"]["t5"], 4);
+  EXPECT_EQ(report["guidance"], 3.5);
+  const PngFile picture = png("a.png");
+  EXPECT_EQ(picture.image.width, 40);
+  EXPECT_EQ(picture.image.height, 24);
+  EXPECT_GT(std::ranges::max(picture.image.pixels), std::ranges::min(picture.image.pixels));
+  ASSERT_EQ(picture.texts[0].first, "parameters");
+  EXPECT_THAT(picture.texts[0].second, HasSubstr("\"prompt\":\"a red circle\""));
+  EXPECT_THAT(read(folder_ / "latents.safetensors"), HasSubstr("\"0.2\""));
+
+  // The picture says all that another like it takes.
+  ASSERT_EQ(
+      braid("image" + kGuided + " --from-png " + path("a.png") + " -o " + path("b.png")).status, 0);
+  EXPECT_EQ(png("b.png").image.pixels, picture.image.pixels);
+  const Outcome other =
+      braid("image" + kGuided + " --from-png " + path("a.png") + " --seed 8 -o " + path("c.png"));
+  EXPECT_EQ(other.out, path("c.png") + "\n");
+  EXPECT_NE(png("c.png").image.pixels, picture.image.pixels);
+}
+
+TEST_F(ImageTest, SeveralImagesAndRanks) {
+  const std::string options = " -p cat -W 16 -H 8 --steps 1 --seed 3 --text-tokens 8 -n 2 -o ";
+  const Outcome o = braid("image" + kFast + options + path("x.png"));
+  EXPECT_EQ(o.out, path("x-1.png") + "\n" + path("x-2.png") + "\n") << o.err;
+  const Outcome divided =
+      braid("image" + kFast + options + path("y.png") + " --sp ring --ranks 3 -t 1");
+  EXPECT_EQ(divided.status, 0) << divided.err;
+  for (const char* k : {"-1.png", "-2.png"}) {
+    const auto a = png(std::string("x") + k).image.pixels,
+               b = png(std::string("y") + k).image.pixels;
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1);
+  }
+  EXPECT_NE(png("x-1.png").image.pixels, png("x-2.png").image.pixels);
+}
+
+TEST_F(ImageTest, MistakesGetOneLine) {
+  const std::string small = " -W 16 -H 16 --steps 1 -o " + path("no.png");
+  expect_refused("image -p x", 2, "--model is required");
+  expect_refused("image" + kGuided + small, 2, "image needs a prompt");
+  expect_refused("image" + kGuided + " -p x -W 20 -H 16", 2, "multiple of 8: 16 or 24");
+  expect_refused("image" + kGuided + " -p x --size 16by16", 2, "--size is '16by16'");
+  expect_refused("image" + kGuided + " -p x --size 16 -W 16", 2, "give one of them");
+  expect_refused("image" + kGuided + " -p x -o a.jpg", 2, "ends in .png");
+  expect_refused("image" + kGuided + small + " -p x --seed-mode all", 2, "each or batch");
+  expect_refused("image" + kGuided + small + " -p x --ranks 2", 2, "--ranks goes with --sp");
+  expect_refused("image" + kGuided + small + " -p x --sp ulysses --ranks 4", 2, "2 query heads");
+  expect_refused("image" + kGuided + small + " -p x --sp rings --ranks 2", 2, "'rings'");
+  expect_refused("image" + kGuided + " -p x -W 16 -H 16 -o /no/such/folder/a.png", 1,
+                 "/no/such/folder/a.png");
+  expect_refused("image -m " + hf() + " -p x", 1, "it has no model_index.json");
+  expect_refused("image -m " + gguf() + " -p x", 2, "is a file");
+  expect_refused("image" + kGuided + small + " --from-png " + gguf(), 1, "model.gguf");
+  expect_refused("image" + kGuided + small + " -p x --variant int8", 1, "'int8'");
+  const Outcome o =
+      braid("image" + kFast + small + " -p x --text-tokens 4 --negative y --guidance 2");
+  EXPECT_EQ(o.status, 0);
+  EXPECT_THAT(o.err, HasSubstr("--negative is ignored"));
+  EXPECT_THAT(o.err, HasSubstr("--guidance is ignored"));
+}
+
+TEST_F(ImageTest, ComponentsThatAreMissingOrUnusedAreNamed) {
+  namespace fs = std::filesystem;
+  const fs::path copy = folder_ / "pipeline";
+  fs::copy(BRAID_TINY_PIPELINES "/fast", copy, fs::copy_options::recursive);
+  const std::string run =
+      "image -m " + copy.string() + " -p x -W 16 -H 16 --steps 1 -o " + path("n.png");
+  fs::rename(copy / "vae", copy / "away");
+  expect_refused(run, 1, "has no folder 'vae'");
+  fs::rename(copy / "away", copy / "vae");
+  json index = json::parse(read(copy / "model_index.json"));
+  index["transformer"][1] = "SD3Transformer2DModel";
+  std::ofstream(copy / "model_index.json") << index;
+  expect_refused(run, 1, "'transformer' is of class \"SD3Transformer2DModel\"");
+  index["transformer"][1] = "FluxTransformer2DModel";
+  index["_class_name"] = "StableDiffusionPipeline";
+  std::ofstream(copy / "model_index.json") << index;
+  expect_refused(run, 1, "of class StableDiffusionPipeline");
+  index["_class_name"] = "FluxPipeline";
+  std::ofstream(copy / "model_index.json") << index;
+  json config = json::parse(read(copy / "transformer/config.json"));
+  config["num_single_layers"] = 2;
+  std::ofstream(copy / "transformer/config.json") << config;
+  expect_refused(run, 1, "no use for tensor \"single_transformer_blocks.2.");
+}
+
+}  // namespace
+}  // namespace braid::golden
