@@ -145,7 +145,7 @@ TEST_F(RequestLoopTest, AnswersAreThoseOfEachRequestAlone) {
       const auto run = runner(c, tp);
       std::vector<AnswerRequest> requests;
       std::vector<Answer> want;
-      for (int i = 0; i < (tp == 1 ? 40 : 8); ++i) requests.push_back(random_request(random));
+      for (int i = 0; i < (tp == 1 ? 64 : 8); ++i) requests.push_back(random_request(random));
       {
         SchedulerConfig one = c;
         one.prefix_cache = false;

@@ -59,7 +59,8 @@ TEST_F(ServerTest, BadBodiesGet400AndTheFieldsName) {
       {R"({"messages": [{"role": "user"}]})", "content is missing"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
        "type 'image_url'"},
-      {R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})", "tools"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})",
+       "tools[0].function is missing"},
       {R"({"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_object"}})",
        "response_format"},
       {R"({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 3})",
@@ -92,7 +93,9 @@ TEST_F(ServerTest, PathsMethodsAndTypes) {
   Client client(server_->port());
   EXPECT_EQ(client.get("/nowhere").status, 404);
   EXPECT_EQ(client.get("/v1/embeddings").status, 404);
-  EXPECT_EQ(client.get("/v1/completions").status, 405);
+  const Reply wrong_method = client.get("/v1/completions");
+  EXPECT_EQ(wrong_method.status, 405);
+  EXPECT_THAT(wrong_method.head, HasSubstr("Allow: POST\r\n"));
   EXPECT_EQ(client.post("/v1/completions", "{}", "Content-Type: text/plain\r\n").status, 415);
   EXPECT_EQ(client.get("/health").status, 200);
   EXPECT_EQ(client.get("/v1/models").json()["data"][0]["id"], "tiny");

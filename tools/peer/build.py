@@ -90,6 +90,23 @@ def compile_peer(llama, build, options, jobs):
     run(["cmake", "--build", build, f"-j{jobs}", "--target", "peer"], build.with_suffix(".log"))
 
 
+def find_or_build_server(cache, jobs):
+    """llama.cpp's own server, without its web pages, built for this CPU."""
+    cache.mkdir(parents=True, exist_ok=True)
+    build = cache / "native-server"
+    program = build / "bin" / "llama-server"
+    if not program.exists():
+        print(f"building the peer's server in {build}: some minutes", file=sys.stderr)
+        run(["cmake", "-S", HERE, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+             f"-DPEER_SOURCE={fetch(cache)}", "-DGGML_LTO=ON", "-DGGML_NATIVE=ON",
+             "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF", "-DBUILD_SHARED_LIBS=OFF",
+             "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_SERVER=ON",
+             "-DLLAMA_BUILD_UI=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF"], build.with_suffix(".log"))
+        run(["cmake", "--build", build, f"-j{jobs}", "--target", "llama-server"],
+            build.with_suffix(".log"))
+    return program
+
+
 def find_or_build(cache, model, jobs):
     """(folder of the programs, how they were compiled). A build for this very CPU is tried first;
     where it crashes (gcc 12.2 moves AMX's _tile_loadconfig to where it faults), one with the same

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +15,17 @@ struct ChatMessage {
   std::string content;
 };
 
-// Turns a conversation into a prompt with the model's own chat template. What messages say stays
-// plain text, even where it spells a special token; only the template's own text is taken for
-// special tokens.
+// What a prompt is made of: messages as OpenAI's API has them, with texts as contents and objects
+// as the arguments of calls.
+struct ChatMessages {
+  nlohmann::ordered_json messages;   // list of objects
+  nlohmann::ordered_json tools;      // list of OpenAI's descriptions of functions, or null
+  nlohmann::ordered_json variables;  // of the template: an object, or null
+};
+
+// Turns a conversation into a prompt with the model's own chat template. What messages, tools and
+// variables say stays plain text, even where it spells a special token; only the template's own
+// text is taken for special tokens.
 class ChatPrompt {
  public:
   // Fails with kUnsupported when the model brings no template. `loaded` outlives it.
@@ -24,11 +34,24 @@ class ChatPrompt {
 
   // The prompt up to where the assistant's answer begins. Fails with kInvalidArgument where the
   // template refuses the messages, or would make special tokens out of their text.
+  std::vector<int32_t> encode(const ChatMessages& conversation) const;
   std::vector<int32_t> encode(const std::vector<ChatMessage>& messages) const;
 
+  // The template writes the descriptions of tools into the prompt; found by rendering one.
+  bool knows_tools() const { return knows_tools_; }
+  // Of the template for requests with tools.
+  const std::string& source() const { return source_; }
+
  private:
+  void probe();
+  std::string render(const ChatInput& input) const;
+
   const Tokenizer& tokenizer_;
   ChatTemplate template_;
+  std::optional<ChatTemplate> tool_template_;  // where requests with tools have one of their own
+  std::string source_;
+  bool knows_tools_ = false;
+  bool wants_parts_ = false;  // the template takes contents as lists of parts alone
 };
 
 }  // namespace braid

@@ -44,7 +44,7 @@ nlohmann::ordered_json template_tokens(const ModelFile& file, const Tokenizer& t
   return tokens;
 }
 
-std::optional<std::string> chat_template_source(const ModelFile& file) {
+std::optional<std::string> chat_template_source(const ModelFile& file, bool with_tools) {
   if (const auto* gguf = std::get_if<GgufFile>(&file)) {
     const auto text = gguf->metadata().find<std::string_view>("tokenizer.chat_template");
     return text ? std::optional(std::string(*text)) : std::nullopt;
@@ -53,7 +53,7 @@ std::optional<std::string> chat_template_source(const ModelFile& file) {
   if (const auto path = folder.find_file("chat_template.jinja")) return read_text(*path);
   const auto path = folder.find_file("tokenizer_config.json");
   if (!path) return std::nullopt;
-  return find_chat_template(JsonObject::read(*path).value(), /*with_tools=*/false);
+  return find_chat_template(JsonObject::read(*path).value(), with_tools);
 }
 
 }  // namespace braid

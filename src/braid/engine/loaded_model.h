@@ -12,8 +12,9 @@ namespace braid {
 // that generation_config.json names. `file` outlives it.
 Tokenizer load_tokenizer(const ModelFile& file);
 
-// The chat template's source, if the model brings one.
-std::optional<std::string> chat_template_source(const ModelFile& file);
+// The chat template's source, if the model brings one; of several, with `with_tools` the one for
+// requests with tools.
+std::optional<std::string> chat_template_source(const ModelFile& file, bool with_tools = false);
 
 // The texts of tokens that a chat template may name: bos_token, eos_token, unk_token, pad_token
 // and, for a folder, every one of tokenizer_config.json (or special_tokens_map.json) as in Hugging

@@ -76,9 +76,15 @@ void Server::Impl::load() {
   const SchedulerConfig& limits = engine->limits();
   const std::string name = config.name.empty() ? name_of(config.model) : config.name;
   metrics.emplace(config.metrics_prefix, name);
+  const ChatPrompt* const chat = engine->chat();
+  const ReasoningMarks marks = chat != nullptr ? reasoning_marks(chat->source()) : ReasoningMarks{};
+  const CallFormat calls =
+      chat != nullptr && chat->knows_tools() ? call_format(chat->source()) : CallFormat::none;
   service.emplace(Service{.loaded = engine->loaded(),
                           .loop = engine->requests(),
-                          .chat = engine->chat(),
+                          .chat = chat,
+                          .marks = marks,
+                          .calls = calls,
                           .name = name,
                           .max_context = engine->max_context(),
                           .defaults = defaults_of(*engine),
@@ -97,8 +103,12 @@ void Server::Impl::load() {
       fmt::format("sampling unless a request says otherwise: temperature {}, top_p {}, top_k {}, "
                   "min_p {}, repetition_penalty {}",
                   d.temperature, d.top_p, d.top_k, d.min_p, d.repetition_penalty));
-  if (service->chat == nullptr)
+  if (service->chat == nullptr) {
     say("the model has no chat template: /v1/chat/completions answers 400");
+  } else {
+    say(fmt::format("chat template: reasoning {}, calls of tools {}",
+                    marks.open.empty() ? "none" : "in " + marks.open, to_string(calls)));
+  }
   router.serve(*service);
 }
 

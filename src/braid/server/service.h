@@ -3,6 +3,7 @@
 #include "braid/engine/chat_prompt.h"
 #include "braid/engine/requests/request_loop.h"
 #include "braid/server/metrics.h"
+#include "braid/text/answer_parser.h"
 
 namespace braid::server {
 
@@ -10,10 +11,12 @@ namespace braid::server {
 struct Service {
   const LoadedModel& loaded;
   RequestLoop& loop;
-  const ChatPrompt* chat = nullptr;  // null where the model brings no chat template
-  std::string name;                  // of the model, as clients see it
-  int64_t max_context = 0;           // tokens of one sequence
-  SamplingParams defaults;           // of fields that a request leaves out
+  const ChatPrompt* chat = nullptr;     // null where the model brings no chat template
+  ReasoningMarks marks;                 // that the chat template writes
+  CallFormat calls = CallFormat::none;  // likewise
+  std::string name;                     // of the model, as clients see it
+  int64_t max_context = 0;              // tokens of one sequence
+  SamplingParams defaults;              // of fields that a request leaves out
   Metrics& metrics;
   int64_t created = 0;  // seconds of the Unix epoch, when the model was there
 

@@ -16,19 +16,6 @@ constexpr std::string_view kArguments = "[ARGS]";
 constexpr std::string_view kCallId = "[CALL_ID]";
 constexpr size_t kMostName = 200;  // characters between Mistral's marks
 
-std::string mark_of(CallFormat format) {
-  switch (format) {
-    case CallFormat::hermes:
-      return "<tool_call>";
-    case CallFormat::llama3:
-      return "<|python_tag|>";
-    case CallFormat::mistral:
-      return "[TOOL_CALLS]";
-    default:
-      return "";
-  }
-}
-
 bool is_name(std::string_view text, std::string_view also = "") {
   return !text.empty() && std::ranges::all_of(text, [&](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' ||
@@ -94,6 +81,19 @@ CallParser::CallParser(CallFormat format, std::vector<std::string> names, bool o
       mark_(mark_of(format)),
       state_(format == CallFormat::llama3 || format == CallFormat::bare ? State::begin
                                                                         : State::text) {}
+
+std::string CallParser::mark_of(CallFormat format) {
+  switch (format) {
+    case CallFormat::hermes:
+      return "<tool_call>";
+    case CallFormat::llama3:
+      return "<|python_tag|>";
+    case CallFormat::mistral:
+      return "[TOOL_CALLS]";
+    default:
+      return "";
+  }
+}
 
 CallDelta CallParser::push(std::string_view piece) {
   held_ += piece;

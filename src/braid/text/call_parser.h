@@ -43,6 +43,9 @@ class CallParser {
   // none of these is content. `one`: what follows the first call is dropped.
   CallParser(CallFormat format, std::vector<std::string> names, bool one = false);
 
+  // What stands before a call; empty: the format has no such mark.
+  static std::string mark_of(CallFormat format);
+
   CallDelta push(std::string_view piece);
   CallDelta finish();
   bool done() const { return one_ && calls_ > 0; }

@@ -145,6 +145,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
                                                request_.version());
     prepare(response, type);
     if (status == 429) response.set(http::field::retry_after, "1");
+    if (status == 405) response.set(http::field::allow, allow);
     if (status == 401) response.set(http::field::www_authenticate, "Bearer");
     response.body() = std::move(text);
     response.prepare_payload();
@@ -224,6 +225,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
     gone_ = watched_ = false;
     client.clear();
     note.clear();
+    allow.clear();
     const std::string_view given = header("X-Request-Id");
     id = plain(given) ? std::string(given) : random_id();
   }

@@ -23,6 +23,7 @@ class Exchange {
   virtual std::string_view header(std::string_view name) const = 0;  // empty where absent
   std::string id;      // X-Request-Id, the client's or one made here
   std::string client;  // the name of its API key; empty without keys
+  std::string allow;   // methods of the path, for an answer of 405
   std::string note;    // what the log says of it: tokens, the reason of an error
 
   // The whole answer.

@@ -44,7 +44,7 @@ void ChannelSink::on_prompt(std::span<const SampledToken> tokens) {
 
 bool ChannelSink::on_piece(const AnswerPiece& piece) {
   const double now = steady_seconds();
-  if (last_ > 0 && on_gap_) on_gap_(now - last_);
+  if (last_ > 0) metrics_.token_gap(now - last_);
   last_ = now;
   return channel_->push({.index = index_,
                          .text = std::string(piece.text),
@@ -52,6 +52,7 @@ bool ChannelSink::on_piece(const AnswerPiece& piece) {
 }
 
 void ChannelSink::on_end(const AnswerEnd& end) {
+  metrics_.ended(end);
   channel_->push({.index = index_, .end = end});
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "braid/engine/requests/answer.h"
+#include "braid/server/metrics.h"
 
 namespace braid::server {
 
@@ -45,9 +46,9 @@ class AnswerChannel {
 // Puts one choice's answer into the channel.
 class ChannelSink : public AnswerSink {
  public:
-  ChannelSink(std::shared_ptr<AnswerChannel> channel, int index,
-              std::function<void(double gap)> on_gap)
-      : channel_(std::move(channel)), index_(index), on_gap_(std::move(on_gap)) {}
+  // `metrics` outlives it.
+  ChannelSink(std::shared_ptr<AnswerChannel> channel, int index, Metrics& metrics)
+      : channel_(std::move(channel)), index_(index), metrics_(metrics) {}
 
   void on_prompt(std::span<const SampledToken> tokens) override;
   bool on_piece(const AnswerPiece& piece) override;
@@ -56,8 +57,8 @@ class ChannelSink : public AnswerSink {
  private:
   const std::shared_ptr<AnswerChannel> channel_;
   const int index_;
-  const std::function<void(double)> on_gap_;
-  double last_ = 0;  // when the last piece came
+  Metrics& metrics_;  // hear of every end, whether a client still waits for it or not
+  double last_ = 0;   // when the last piece came
 };
 
 }  // namespace braid::server

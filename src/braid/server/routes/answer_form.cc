@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <random>
 
 namespace braid::server {
 namespace {
@@ -21,6 +22,17 @@ std::string bytes_of(const Tokenizer& tokenizer, int32_t id) {
 size_t utf8_length(std::string_view text) {
   return static_cast<size_t>(
       std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+// Mistral's templates take ids of nine letters and digits alone.
+std::string call_id(CallFormat format) {
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  constexpr std::string_view kLetters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  std::string id = format == CallFormat::mistral ? "" : "call_";
+  const size_t size = format == CallFormat::mistral ? 9 : 29;
+  while (id.size() < size) id += kLetters[random() % kLetters.size()];
+  return id;
 }
 
 Json head_of(const Service& service, const std::string& id, const char* object, int64_t created) {
@@ -46,11 +58,12 @@ double finite_logprob(float logprob) {
 }
 
 Json usage_of(const std::vector<Choice>& choices, int choices_per_prompt) {
-  int64_t prompt = 0, cached = 0, answer = 0;
+  int64_t prompt = 0, cached = 0, answer = 0, reasoning = 0;
   for (size_t i = 0; i < choices.size(); ++i) {
     if (!choices[i].end) continue;
     const AnswerEnd& end = *choices[i].end;
     answer += end.answer_tokens;
+    reasoning += choices[i].reasoning_tokens;
     if (i % static_cast<size_t>(choices_per_prompt) != 0) continue;
     prompt += end.prompt_tokens;
     cached += end.cached_tokens;
@@ -59,13 +72,14 @@ Json usage_of(const std::vector<Choice>& choices, int choices_per_prompt) {
           {"completion_tokens", answer},
           {"total_tokens", prompt + answer},
           {"prompt_tokens_details", {{"cached_tokens", cached}}},
-          {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
+          {"completion_tokens_details", {{"reasoning_tokens", reasoning}}}};
 }
 
-ChatForm::ChatForm(const Service& service, std::string id, bool logprobs)
+ChatForm::ChatForm(const Service& service, std::string id, bool logprobs, CallFormat calls)
     : service_(service),
       id_("chatcmpl-" + std::move(id)),
       logprobs_(logprobs),
+      calls_(calls),
       created_(unix_seconds()) {}
 
 Json ChatForm::head(bool chunk) const {
@@ -97,11 +111,30 @@ Json ChatForm::logprobs_of(const std::vector<SampledToken>& tokens) const {
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-Json ChatForm::piece(int index, const AnswerEvent& event, const Choice& /*choice*/) const {
-  return {{"index", index},
-          {"delta", {{"content", event.text}}},
-          {"logprobs", logprobs_of(event.tokens)},
-          {"finish_reason", nullptr}};
+std::vector<Json> ChatForm::piece(int index, const ChoicePiece& piece, const Choice& choice) const {
+  std::vector<Json> chunks;
+  const auto add = [&](Json delta) {
+    chunks.push_back({{"index", index},
+                      {"delta", std::move(delta)},
+                      {"logprobs", nullptr},
+                      {"finish_reason", nullptr}});
+  };
+  const AnswerParts& parts = piece.parts;
+  if (!parts.reasoning.empty()) add({{"reasoning_content", parts.reasoning}});
+  if (!parts.content.empty()) add({{"content", parts.content}});
+  size_t number = choice.calls.size() - parts.calls.size();
+  for (const ToolCall& call : parts.calls) {
+    add({{"tool_calls", Json::array({{{"index", number},
+                                      {"id", call_id(calls_)},
+                                      {"type", "function"},
+                                      {"function", {{"name", call.name}, {"arguments", ""}}}}})}});
+    add({{"tool_calls",
+          Json::array({{{"index", number}, {"function", {{"arguments", call.arguments}}}}})}});
+    ++number;
+  }
+  if (chunks.empty() && !piece.tokens.empty()) add({{"content", ""}});
+  if (!chunks.empty()) chunks[0]["logprobs"] = logprobs_of(piece.tokens);
+  return chunks;
 }
 
 Json ChatForm::last(int index, std::string_view reason) const {
@@ -112,8 +145,18 @@ Json ChatForm::last(int index, std::string_view reason) const {
 }
 
 Json ChatForm::whole(int index, const Choice& choice, std::string_view reason) const {
+  Json message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+  if (!choice.reasoning.empty()) message["reasoning_content"] = choice.reasoning;
+  if (choice.text.empty() && (!choice.reasoning.empty() || !choice.calls.empty()))
+    message["content"] = nullptr;
+  for (const ToolCall& call : choice.calls) {
+    message["tool_calls"].push_back(
+        {{"id", call_id(calls_)},
+         {"type", "function"},
+         {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
   return {{"index", index},
-          {"message", {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}}},
+          {"message", std::move(message)},
           {"logprobs", logprobs_of(choice.tokens)},
           {"finish_reason", reason}};
 }
@@ -168,29 +211,30 @@ Json TextForm::logprobs_of(const std::vector<Scored>& tokens, size_t offset) con
           {"text_offset", std::move(offsets)}};
 }
 
-Json TextForm::piece(int index, const AnswerEvent& event, const Choice& choice) const {
+std::vector<Json> TextForm::piece(int index, const ChoicePiece& piece, const Choice& choice) const {
   std::vector<Scored> scored;
   std::string text;
-  size_t offset = utf8_length(choice.text) - utf8_length(event.text);
+  size_t offset = utf8_length(choice.text) - utf8_length(piece.parts.content);
   if (!echo_.texts.empty()) {
     const size_t prompt = prompt_of(index);
-    if (logprobs_ && !event.prompt.empty()) {
+    if (logprobs_ && !piece.prompt.empty()) {
       text = echo_.texts[prompt];
       scored.push_back({echo_.ids[prompt][0], nullptr});
-      for (const SampledToken& token : event.prompt) scored.push_back({token.id, &token});
+      for (const SampledToken& token : piece.prompt) scored.push_back({token.id, &token});
     } else {
       offset += utf8_length(echo_.texts[prompt]);
     }
   }
   if (answer_) {
-    text += event.text;
-    for (const SampledToken& token : event.tokens) scored.push_back({token.id, &token});
+    text += piece.parts.content;
+    for (const SampledToken& token : piece.tokens) scored.push_back({token.id, &token});
   }
-  if (text.empty() && scored.empty()) return nullptr;
-  return {{"index", index},
-          {"text", text},
-          {"logprobs", logprobs_of(scored, offset)},
-          {"finish_reason", nullptr}};
+  if (text.empty() && scored.empty()) return {};
+  Json chunk = {{"index", index},
+                {"text", text},
+                {"logprobs", logprobs_of(scored, offset)},
+                {"finish_reason", nullptr}};
+  return {std::move(chunk)};
 }
 
 Json TextForm::last(int index, std::string_view reason) const {

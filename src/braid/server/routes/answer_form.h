@@ -6,11 +6,21 @@
 
 namespace braid::server {
 
+// What an event adds to a choice.
+struct ChoicePiece {
+  AnswerParts parts;
+  std::vector<SampledToken> tokens;  // where log-probabilities are wanted
+  std::vector<SampledToken> prompt;  // likewise, once
+};
+
 // One choice as far as it has come.
 struct Choice {
-  std::string text;
+  std::string text;  // its content
+  std::string reasoning;
+  std::vector<ToolCall> calls;
   std::vector<SampledToken> tokens;  // where log-probabilities are wanted
   std::vector<SampledToken> prompt_tokens;
+  int64_t reasoning_tokens = 0;  // once it has ended
   std::optional<AnswerEnd> end;
 };
 
@@ -22,8 +32,9 @@ class AnswerForm {
   virtual Json head(bool chunk) const = 0;
   // The first chunk of a choice's stream, null for none.
   virtual Json first(int index) const = 0;
-  // A choice in a chunk. `choice` has everything so far, this piece included.
-  virtual Json piece(int index, const AnswerEvent& event, const Choice& choice) const = 0;
+  // A choice in the chunks that bring a piece. `choice` has everything so far, this piece included.
+  virtual std::vector<Json> piece(int index, const ChoicePiece& piece,
+                                  const Choice& choice) const = 0;
   // A choice in the last chunk of its stream.
   virtual Json last(int index, std::string_view reason) const = 0;
   // A whole choice.
@@ -40,10 +51,11 @@ Json usage_of(const std::vector<Choice>& choices, int choices_per_prompt);
 
 class ChatForm : public AnswerForm {
  public:
-  ChatForm(const Service& service, std::string id, bool logprobs);
+  // `calls`: ids of calls look as models of this format want to read them.
+  ChatForm(const Service& service, std::string id, bool logprobs, CallFormat calls);
   Json head(bool chunk) const override;
   Json first(int index) const override;
-  Json piece(int index, const AnswerEvent& event, const Choice& choice) const override;
+  std::vector<Json> piece(int index, const ChoicePiece& piece, const Choice& choice) const override;
   Json last(int index, std::string_view reason) const override;
   Json whole(int index, const Choice& choice, std::string_view reason) const override;
 
@@ -53,6 +65,7 @@ class ChatForm : public AnswerForm {
   const Service& service_;
   const std::string id_;
   const bool logprobs_;
+  const CallFormat calls_;
   const int64_t created_;
 };
 
@@ -67,7 +80,7 @@ class TextForm : public AnswerForm {
            bool answer);
   Json head(bool chunk) const override;
   Json first(int index) const override;
-  Json piece(int index, const AnswerEvent& event, const Choice& choice) const override;
+  std::vector<Json> piece(int index, const ChoicePiece& piece, const Choice& choice) const override;
   Json last(int index, std::string_view reason) const override;
   Json whole(int index, const Choice& choice, std::string_view reason) const override;
 

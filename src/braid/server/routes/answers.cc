@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "braid/base/clock.h"
 #include "braid/server/routes/answer_form.h"
+#include "braid/server/routes/messages.h"
 #include "braid/server/routes/request_parts.h"
 #include "braid/server/schema/endpoints.h"
 
@@ -49,6 +51,8 @@ class Submitted {
 
   void add(int index, RequestId id) { open_[index] = id; }
   void ended(int index) { open_.erase(index); }
+  // Its end comes all the same.
+  void cancel(int index) { loop_.cancel(open_.at(index)); }
   bool empty() const { return open_.empty(); }
 
  private:
@@ -57,21 +61,29 @@ class Submitted {
 };
 
 // A finish_reason as clients know it.
-std::string_view reason_of(const AnswerEnd& end) {
-  return end.reason == AnswerReason::length ? "length" : "stop";
+std::string_view reason_of(const Choice& choice) {
+  if (choice.end->reason == AnswerReason::length) return "length";
+  return choice.calls.empty() ? "stop" : "tool_calls";
 }
 
-// Computes all choices and answers, whole or as a stream.
+void add_piece(Choice& choice, const AnswerParts& parts) {
+  choice.text += parts.content;
+  choice.reasoning += parts.reasoning;
+  choice.calls.insert(choice.calls.end(), parts.calls.begin(), parts.calls.end());
+}
+
+// Computes all choices and answers, whole or as a stream. `parser`: a copy divides each answer.
 asio::awaitable<void> run(Service& service, Exchange& exchange, std::vector<AnswerRequest> requests,
-                          int choices_per_prompt, StreamOptions options, const AnswerForm& form) {
+                          int choices_per_prompt, StreamOptions options, const AnswerForm& form,
+                          const AnswerParser& parser) {
+  std::vector<AnswerParser> parsers(requests.size(), parser);
   std::vector<Choice> choices(requests.size());
   const auto channel = std::make_shared<AnswerChannel>(kMaxBuffered, exchange.waker());
   Submitted submitted(service.loop);
   service.metrics.accepted(choices_per_prompt, requests[0].max_tokens);
   for (size_t i = 0; i < requests.size(); ++i) {
     const int index = static_cast<int>(i);
-    const auto sink = std::make_shared<ChannelSink>(
-        channel, index, [&metrics = service.metrics](double gap) { metrics.token_gap(gap); });
+    const auto sink = std::make_shared<ChannelSink>(channel, index, service.metrics);
     try {
       submitted.add(index, service.loop.submit(std::move(requests[i]), sink));
     } catch (const Error& error) {
@@ -90,6 +102,7 @@ asio::awaitable<void> run(Service& service, Exchange& exchange, std::vector<Answ
     return object.dump(-1, ' ', false, Json::error_handler_t::replace);
   };
   bool begun = false;
+  double last_sent = steady_seconds();
   // The stream begins with the first event, so that whatever fails before has a status of its own.
   const auto begin = [&]() -> asio::awaitable<void> {
     begun = true;
@@ -116,27 +129,43 @@ asio::awaitable<void> run(Service& service, Exchange& exchange, std::vector<Answ
     }
     const int index = event->index;
     Choice& choice = choices[static_cast<size_t>(index)];
+    AnswerParser& parts_of = parsers[static_cast<size_t>(index)];
     if (event->end) {
+      // A cancelled answer is whole where its parser wanted no more.
+      const bool complete = event->end->reason != AnswerReason::abort || parts_of.done();
       submitted.ended(index);
       choice.end = event->end;
-      service.metrics.ended(*event->end);
       if (event->end->error) throw ApiError(*event->end->error);
-      if (event->end->reason == AnswerReason::abort)
-        throw ApiError(503, "the request was ended by the server");
-      if (!options.stream) continue;
-      if (!begun) co_await begin();
-      co_await exchange.event(chunk(form.last(index, reason_of(*choice.end))));
+      if (!complete) throw ApiError(503, "the request was ended by the server");
+    }
+    ChoicePiece piece{choice.end ? parts_of.finish() : parts_of.push(event->text),
+                      std::move(event->tokens), std::move(event->prompt)};
+    add_piece(choice, piece.parts);
+    if (choice.end && !choice.reasoning.empty()) {
+      choice.reasoning_tokens =
+          std::ssize(service.tokenizer().encode(choice.reasoning, {.add_special = false}));
+    }
+    if (parts_of.done() && !choice.end) submitted.cancel(index);
+    if (!options.stream) {
+      choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+      if (!piece.prompt.empty()) choice.prompt_tokens = std::move(piece.prompt);
       continue;
     }
-    choice.text += event->text;
-    if (options.stream) {
-      if (!begun) co_await begin();
-      Json piece = form.piece(index, *event, choice);
-      if (!piece.is_null()) co_await exchange.event(chunk(std::move(piece)));
-      continue;
+    if (!begun) co_await begin();
+    for (Json& one : form.piece(index, piece, choice)) {
+      std::string text = chunk(std::move(one));
+      co_await exchange.event(std::move(text));
+      last_sent = steady_seconds();
     }
-    choice.tokens.insert(choice.tokens.end(), event->tokens.begin(), event->tokens.end());
-    if (!event->prompt.empty()) choice.prompt_tokens = std::move(event->prompt);
+    // A call that grows is held back.
+    if (steady_seconds() - last_sent > kCommentSeconds) {
+      co_await exchange.comment();
+      last_sent = steady_seconds();
+    }
+    if (choice.end) {
+      std::string text = chunk(form.last(index, reason_of(choice)));
+      co_await exchange.event(std::move(text));
+    }
   }
   const Json usage = usage_of(choices, choices_per_prompt);
   exchange.note =
@@ -157,11 +186,22 @@ asio::awaitable<void> run(Service& service, Exchange& exchange, std::vector<Answ
   Json object = form.head(false);
   object["choices"] = Json::array();
   for (size_t i = 0; i < choices.size(); ++i) {
-    object["choices"].push_back(
-        form.whole(static_cast<int>(i), choices[i], reason_of(*choices[i].end)));
+    object["choices"].push_back(form.whole(static_cast<int>(i), choices[i], reason_of(choices[i])));
   }
   object["usage"] = usage;
   co_await exchange.json(200, object);
+}
+
+// Fields that mean nothing here, for the log.
+std::string unknown_fields(const Body& body) {
+  constexpr size_t kMost = 200;
+  std::string names;
+  for (const std::string& name : body.unknown()) {
+    if (names.size() > kMost) break;
+    names += (names.empty() ? ", unknown fields: " : ", ") +
+             Json(name.substr(0, 40)).dump(-1, ' ', true, Json::error_handler_t::replace);
+  }
+  return names;
 }
 
 // A request for each choice of each prompt. Every choice of a seed has a seed of its own.
@@ -196,9 +236,14 @@ asio::awaitable<void> chat_completions(Service& service, Exchange& exchange) {
     if (body.integer(name) == 0) Body::fail(name, fmt::format("{} is 0, wanted at least 1", name));
   }
   const int n = static_cast<int>(body.integer("n", 1));
-  const ChatForm form(service, exchange.id, logprobs);
-  std::vector<std::vector<int32_t>> prompts(1, chat_prompt(service, body));
-  co_await run(service, exchange, choices_of(base, std::move(prompts), n), n, options, form);
+  ChatRequest chat = chat_request(service, body);
+  if (chat.show_special) base.skip_special = false;
+  const ChatForm form(service, exchange.id, logprobs, chat.format);
+  std::vector<std::vector<int32_t>> prompts(1, std::move(chat.prompt));
+  const AnswerParser parser = chat.parser();
+  co_await run(service, exchange, choices_of(base, std::move(prompts), n), n, options, form,
+               parser);
+  exchange.note += unknown_fields(body);
 }
 
 asio::awaitable<void> completions(Service& service, Exchange& exchange) {
@@ -232,7 +277,10 @@ asio::awaitable<void> completions(Service& service, Exchange& exchange) {
                            prompts.size(), n));
   }
   const TextForm form(service, exchange.id, logprobs.has_value(), n, std::move(echoes), answer);
-  co_await run(service, exchange, choices_of(base, std::move(prompts), n), n, options, form);
+  const AnswerParser parser({}, CallParser(CallFormat::none, {}));
+  co_await run(service, exchange, choices_of(base, std::move(prompts), n), n, options, form,
+               parser);
+  exchange.note += unknown_fields(body);
 }
 
 }  // namespace braid::server

@@ -12,29 +12,6 @@ namespace {
 constexpr size_t kMostStops = 16;
 constexpr size_t kMostPrompts = 2048;
 
-std::string text_of(const Json& content, const std::string& where) {
-  if (content.is_string()) return content.get<std::string>();
-  if (content.is_null()) return "";
-  if (!content.is_array())
-    Body::fail("messages", where + ".content is neither a text nor a list of parts");
-  std::string text;
-  for (const Json& part : content) {
-    const std::string type = part.is_object() && part.contains("type") && part["type"].is_string()
-                                 ? part["type"].get<std::string>()
-                                 : "";
-    if (type != "text") {
-      Body::fail("messages",
-                 fmt::format("{}.content has a part of type '{}': this model takes text alone",
-                             where, type));
-    }
-    const auto it = part.find("text");
-    if (it == part.end() || !it->is_string())
-      Body::fail("messages", where + ".content has a text part without text");
-    text += it->get<std::string>();
-  }
-  return text;
-}
-
 std::vector<std::string> stops_of(const Body& body) {
   const Json* stop = body.find("stop");
   if (stop == nullptr) return {};
@@ -73,48 +50,6 @@ std::vector<std::pair<int32_t, float>> bias_of(const Body& body, int64_t vocabul
 }
 
 }  // namespace
-
-std::vector<ChatMessage> messages_of(const Json& messages) {
-  if (messages.empty()) Body::fail("messages", "messages is empty, wanted at least one");
-  std::vector<ChatMessage> all;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const Json& message = messages[i];
-    const std::string where = fmt::format("messages[{}]", i);
-    if (!message.is_object()) Body::fail("messages", where + " is no object");
-    const auto role = message.find("role");
-    if (role == message.end() || !role->is_string())
-      Body::fail("messages", where + ".role is missing");
-    std::string name = role->get<std::string>();
-    static constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant",
-                                                  "tool"};
-    if (std::ranges::find(kRoles, name) == std::end(kRoles)) {
-      Body::fail("messages",
-                 fmt::format("{}.role is '{}', wanted system, developer, user, assistant or tool",
-                             where, name));
-    }
-    if (const auto calls = message.find("tool_calls");
-        calls != message.end() && !calls->is_null() && !calls->empty()) {
-      Body::fail("messages", where + ".tool_calls: this server does not support tools");
-    }
-    if (name == "developer") name = "system";  // templates do not know the newer name
-    const auto content = message.find("content");
-    if (content == message.end()) Body::fail("messages", where + ".content is missing");
-    all.push_back({std::move(name), text_of(*content, where)});
-  }
-  return all;
-}
-
-std::vector<int32_t> chat_prompt(const Service& service, const Body& body) {
-  if (service.chat == nullptr) {
-    throw ApiError(400, "the model " + service.name + " has no chat template: use /v1/completions");
-  }
-  if (const Json* kwargs = body.find("chat_template_kwargs");
-      kwargs != nullptr && !kwargs->empty()) {
-    Body::fail("chat_template_kwargs",
-               "chat_template_kwargs: this server does not support variables of the template");
-  }
-  return service.chat->encode(messages_of(*body.find("messages")));
-}
 
 std::vector<TextPrompt> text_prompts(const Service& service, const Json& prompt) {
   const auto of_text = [&](const Json& text) {

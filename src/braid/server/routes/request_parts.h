@@ -5,13 +5,6 @@
 
 namespace braid::server {
 
-// The messages of a body as the chat template takes them. Fails with ApiError 400 on a role or a
-// content that is not known, naming the message.
-std::vector<ChatMessage> messages_of(const Json& messages);
-
-// Prompt ids of messages. Fails with ApiError 400 where the model has no chat template.
-std::vector<int32_t> chat_prompt(const Service& service, const Body& body);
-
 // A prompt of a completion: its ids and, for echo, its text.
 struct TextPrompt {
   std::vector<int32_t> ids;

@@ -7,6 +7,7 @@
 
 #include "braid/base/clock.h"
 #include "braid/server/routes/answers.h"
+#include "braid/server/routes/messages.h"
 #include "braid/server/routes/request_parts.h"
 #include "braid/server/schema/endpoints.h"
 
@@ -46,7 +47,7 @@ Json models(const Service& service) {
 Json tokenize(const Service& service, const Body& body) {
   std::vector<int32_t> ids;
   if (body.find("messages") != nullptr) {
-    ids = chat_prompt(service, body);
+    ids = chat_request(service, body).prompt;
   } else {
     auto text = body.string("prompt");
     if (!text) text = body.string("content");
@@ -64,7 +65,7 @@ Json detokenize(const Service& service, const Body& body) {
 }
 
 Json render(const Service& service, const Body& body) {
-  const std::vector<int32_t> ids = chat_prompt(service, body);
+  const std::vector<int32_t> ids = chat_request(service, body).prompt;
   return {{"prompt", service.tokenizer().decode(ids, {.skip_special = false})},
           {"prompt_token_ids", ids}};
 }
@@ -160,6 +161,7 @@ asio::awaitable<void> Router::handle(Exchange& exchange) {
   }
   if (found == nullptr || !found->open) authorize(exchange);
   if (methods.empty()) throw ApiError(404, fmt::format("there is no {}", path.substr(0, 100)));
+  exchange.allow = methods;
   if (found == nullptr)
     throw ApiError(405, fmt::format("{} takes {}, not {}", path, methods, exchange.method()));
   if (path == "/health" || path == "/health/ready") co_return co_await health(exchange, true);

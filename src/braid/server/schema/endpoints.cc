@@ -2,10 +2,64 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace braid::server {
 namespace {
 
 constexpr double kTokens = 1 << 24;  // more than any context has
+constexpr std::string_view kIds = R"("items": {"type": "integer", "minimum": 0})";
+constexpr std::string_view kMessages = R"("minItems": 1, "items": {"type": "object",
+  "properties": {"role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+                 "content": {"type": ["string", "array", "null"]}},
+  "required": ["role", "content"]})";
+constexpr std::string_view kTools = R"("items": {"type": "object", "properties": {
+  "type": {"const": "function"},
+  "function": {"type": "object", "required": ["name"], "properties": {
+    "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"},
+    "description": {"type": "string"}, "parameters": {"type": "object"}}}},
+  "required": ["type", "function"]})";
+
+// The schemas of answers, by name.
+constexpr std::string_view kAnswers = R"json({
+  "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "object",
+    "required": ["message", "type", "param", "code"], "properties": {
+      "message": {"type": "string"}, "type": {"type": "string"},
+      "param": {"type": ["string", "null"]}, "code": {"type": "integer"}}}}},
+  "Usage": {"type": "object", "required": ["prompt_tokens", "completion_tokens", "total_tokens"],
+    "properties": {"prompt_tokens": {"type": "integer"}, "completion_tokens": {"type": "integer"},
+                   "total_tokens": {"type": "integer"}}},
+  "ChatCompletion": {"type": "object", "required": ["id", "object", "created", "model", "choices",
+    "usage"], "properties": {"object": {"const": "chat.completion"},
+      "choices": {"type": "array", "items": {"type": "object",
+        "required": ["index", "message", "finish_reason"], "properties": {
+          "finish_reason": {"enum": ["stop", "length", "tool_calls"]},
+          "message": {"type": "object", "required": ["role", "content"], "properties": {
+            "role": {"const": "assistant"}, "content": {"type": ["string", "null"]},
+            "reasoning_content": {"type": "string"}, "tool_calls": {"type": "array"}}}}}},
+      "usage": {"$ref": "#/components/schemas/Usage"}}},
+  "Completion": {"type": "object", "required": ["id", "object", "created", "model", "choices",
+    "usage"], "properties": {"object": {"const": "text_completion"},
+      "choices": {"type": "array", "items": {"type": "object",
+        "required": ["index", "text", "finish_reason"], "properties": {
+          "finish_reason": {"enum": ["stop", "length"]}, "text": {"type": "string"}}}},
+      "usage": {"$ref": "#/components/schemas/Usage"}}},
+  "Rendered": {"type": "object", "required": ["prompt", "prompt_token_ids"], "properties": {
+    "prompt": {"type": "string"},
+    "prompt_token_ids": {"type": "array", "items": {"type": "integer"}}}},
+  "Tokens": {"type": "object", "required": ["tokens", "count", "max_model_len"], "properties": {
+    "tokens": {"type": "array", "items": {"type": "integer"}}, "count": {"type": "integer"},
+    "max_model_len": {"type": "integer"}}},
+  "Text": {"type": "object", "required": ["prompt"], "properties": {"prompt": {"type": "string"}}},
+  "Models": {"type": "object", "required": ["object", "data"], "properties": {
+    "object": {"const": "list"}, "data": {"type": "array", "items": {"type": "object",
+      "required": ["id", "object", "created", "owned_by"]}}}},
+  "Status": {"type": "object", "required": ["status"],
+             "properties": {"status": {"type": "string"}}},
+  "Version": {"type": "object", "required": ["version"],
+              "properties": {"version": {"type": "string"}}},
+  "Document": {"type": "object", "required": ["openapi", "paths"]}
+})json";
 
 // What chat and completions share.
 const std::vector<Field>& answer_fields() {
@@ -80,8 +134,12 @@ const std::vector<Field>& answer_fields() {
        .most = 128},
       {.name = "stop",
        .types = kString | kArray,
-       .meaning = "a text, or up to 16, that ends the answer"},
-      {.name = "stop_token_ids", .types = kArray, .meaning = "token ids that end the answer"},
+       .meaning = "a text, or up to 16, that ends the answer",
+       .schema = R"("items": {"type": "string", "minLength": 1}, "maxItems": 16, "minLength": 1)"},
+      {.name = "stop_token_ids",
+       .types = kArray,
+       .meaning = "token ids that end the answer",
+       .schema = kIds},
       {.name = "include_stop_str_in_output",
        .types = kBoolean,
        .meaning = "the stop text is part of the answer",
@@ -115,6 +173,7 @@ const std::vector<Field>& answer_fields() {
       refused("audio", ""),
       refused("modalities", R"(["text"])"),
       refused("best_of", "1"),
+      refused("prompt_logprobs", ""),
   };
   return fields;
 }
@@ -131,8 +190,10 @@ std::span<const Field> chat_fields() {
       {.name = "messages",
        .types = kArray,
        .meaning = "the conversation: objects of `role` (system, developer, user, assistant, tool) "
-                  "and `content` (a text, or a list of text parts)",
-       .required = true},
+                  "and `content` (a text, or a list of text parts), with `tool_calls`, "
+                  "`tool_call_id`, `name`, `reasoning_content` where there are some",
+       .required = true,
+       .schema = kMessages},
       {.name = "max_completion_tokens",
        .types = kInteger,
        .meaning = "the newer name of `max_tokens`",
@@ -151,10 +212,20 @@ std::span<const Field> chat_fields() {
       {.name = "chat_template_kwargs",
        .types = kObject,
        .meaning = "variables of the chat template"},
-      accepted("reasoning_effort"),
-      accepted("parallel_tool_calls"),
-      refused("tools", "[]"),
-      refused("tool_choice", R"("none", "auto")"),
+      {.name = "reasoning_effort", .types = kString, .meaning = "a variable of the chat template"},
+      {.name = "tools",
+       .types = kArray,
+       .meaning = "functions that the model may call: `{\"type\": \"function\", \"function\": "
+                  "{\"name\", \"description\", \"parameters\"}}`",
+       .schema = kTools},
+      {.name = "tool_choice",
+       .types = kString | kObject,
+       .meaning = "`auto`, or `none`: tools are left out of the prompt",
+       .otherwise = "auto"},
+      {.name = "parallel_tool_calls",
+       .types = kBoolean,
+       .meaning = "false: an answer ends with its first call",
+       .otherwise = "true"},
       refused("functions", "[]"),
       refused("function_call", R"("none", "auto")"),
       refused("response_format", R"({"type": "text"})"),
@@ -196,7 +267,11 @@ std::span<const Field> tokenize_fields() {
       {.name = "model", .types = kString, .meaning = "the served model's name, or none"},
       {.name = "prompt", .types = kString, .meaning = "a text"},
       {.name = "content", .types = kString, .meaning = "another name of `prompt`"},
-      {.name = "messages", .types = kArray, .meaning = "a conversation, in place of `prompt`"},
+      {.name = "messages",
+       .types = kArray,
+       .meaning = "a conversation, in place of `prompt`",
+       .schema = kMessages},
+      {.name = "tools", .types = kArray, .meaning = "of the conversation", .schema = kTools},
       {.name = "add_special_tokens",
        .types = kBoolean,
        .meaning = "put the model's BOS and EOS around a text",
@@ -211,52 +286,66 @@ std::span<const Field> tokenize_fields() {
 std::span<const Field> detokenize_fields() {
   static const std::vector<Field> fields = {
       {.name = "model", .types = kString, .meaning = "the served model's name, or none"},
-      {.name = "tokens", .types = kArray, .meaning = "token ids", .required = true},
+      {.name = "tokens", .types = kArray, .meaning = "token ids", .required = true, .schema = kIds},
   };
   return fields;
 }
 
 std::span<const Endpoint> endpoints() {
   static const std::vector<Endpoint> all = {
-      {"POST", "/v1/chat/completions", "answers a conversation", chat_fields()},
-      {"POST", "/v1/completions", "continues a text", completion_fields()},
+      {"POST", "/v1/chat/completions", "answers a conversation", chat_fields(), false,
+       "ChatCompletion"},
+      {"POST", "/v1/completions", "continues a text", completion_fields(), false, "Completion"},
       {"POST", "/v1/chat/completions/render",
-       "the prompt that a conversation becomes, as text and ids", chat_fields()},
-      {"POST", "/tokenize", "text or messages to token ids", tokenize_fields()},
-      {"POST", "/detokenize", "token ids to text", detokenize_fields()},
-      {"GET", "/v1/models", "the served model"},
+       "the prompt that a conversation becomes, as text and ids", chat_fields(), false, "Rendered"},
+      {"POST", "/tokenize", "text or messages to token ids", tokenize_fields(), false, "Tokens"},
+      {"POST", "/detokenize", "token ids to text", detokenize_fields(), false, "Text"},
+      {"GET", "/v1/models", "the served model", {}, false, "Models"},
       {"GET", "/health", "200 once requests are answered, 503 before and after", {}, true},
       {"GET", "/health/ready", "the same", {}, true},
       {"GET", "/health/live", "200 as long as the engine's thread turns", {}, true},
-      {"GET", "/version", "Braid's version", {}, true},
-      {"GET", "/metrics", "counters for Prometheus", {}, true},
-      {"GET", "/openapi.json", "this list, for programs", {}, true},
+      {"GET", "/version", "Braid's version", {}, true, "Version"},
+      {"GET", "/metrics", "counters for Prometheus", {}, true, ""},
+      {"GET", "/openapi.json", "this list, for programs", {}, true, "Document"},
   };
   return all;
 }
 
 Json openapi(std::string_view version) {
+  const auto json_of = [](std::string_view schema) -> Json {
+    return {{"application/json",
+             {{"schema", {{"$ref", fmt::format("#/components/schemas/{}", schema)}}}}}};
+  };
   Json paths = Json::object();
   for (const Endpoint& endpoint : endpoints()) {
     std::string method(endpoint.method);
     for (char& c : method) c = static_cast<char>(std::tolower(c));
-    Json operation = {{"summary", endpoint.summary},
-                      {"responses",
-                       {{"200", {{"description", "the answer"}}},
-                        {"default", {{"description", "an error object"}}}}}};
+    Json content = Json::object();
+    if (endpoint.answer.empty()) content["text/plain"] = {{"schema", {{"type", "string"}}}};
+    if (!endpoint.answer.empty()) content = json_of(endpoint.answer);
+    const bool streams =
+        std::ranges::any_of(endpoint.fields, [](const Field& f) { return f.name == "stream"; });
+    if (streams) content["text/event-stream"] = {{"schema", {{"type", "string"}}}};
+    Json operation = {
+        {"summary", endpoint.summary},
+        {"responses",
+         {{"200", {{"description", "the answer"}, {"content", std::move(content)}}},
+          {"default", {{"description", "an error"}, {"content", json_of("Error")}}}}}};
     if (!endpoint.fields.empty()) {
       operation["requestBody"] = {
           {"required", true},
           {"content", {{"application/json", {{"schema", schema_of(endpoint.fields)}}}}}};
     }
-    if (!endpoint.open) operation["security"] = Json::array({{{"key", Json::array()}}});
+    if (!endpoint.open)
+      operation["security"] = Json::array({{{"key", Json::array()}}, Json::object()});
     paths[std::string(endpoint.path)][method] = std::move(operation);
   }
-  return {
-      {"openapi", "3.1.0"},
-      {"info", {{"title", "Braid"}, {"version", version}}},
-      {"components", {{"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
-      {"paths", std::move(paths)}};
+  return {{"openapi", "3.1.0"},
+          {"info", {{"title", "Braid"}, {"version", version}}},
+          {"components",
+           {{"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}},
+            {"schemas", Json::parse(kAnswers)}}},
+          {"paths", std::move(paths)}};
 }
 
 std::string endpoint_tables() {

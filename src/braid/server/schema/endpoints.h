@@ -14,6 +14,7 @@ struct Endpoint {
   std::string_view summary;
   std::span<const Field> fields = {};  // of a POST's body
   bool open = false;                   // needs no API key
+  std::string_view answer = "Status";  // schema of the answer, in /openapi.json
 };
 
 std::span<const Endpoint> endpoints();

@@ -179,6 +179,7 @@ Json schema_of(std::span<const Field> fields) {
     if (std::isfinite(field.least)) property["minimum"] = field.least;
     if (std::isfinite(field.most)) property["maximum"] = field.most;
     property["description"] = field.meaning;
+    if (!field.schema.empty()) property.update(Json::parse(fmt::format("{{{}}}", field.schema)));
     properties[std::string(field.name)] = std::move(property);
     if (field.required) required.push_back(field.name);
   }

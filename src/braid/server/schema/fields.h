@@ -42,6 +42,7 @@ struct Field {
   double most = std::numeric_limits<double>::infinity();
   Effect effect = Effect::used;
   bool required = false;
+  std::string_view schema = {};  // more of its JSON schema, as members of an object
 };
 
 // A field that is refused; `harmless` are the values, as JSON text, that change nothing.

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "braid/engine/chat_prompt.h"
+#include "braid/server/schema/fields.h"
+#include "braid/server/service.h"
+#include "braid/text/answer_parser.h"
+
+namespace braid::server {
+
+// The messages of a body as chat templates take them: contents as one text each, "developer" as
+// "system", the arguments of calls as objects. Fails with ApiError 400, naming the message.
+Json messages_of(const Json& messages);
+
+// How a body's tools are used.
+struct ToolUse {
+  Json tools;                      // for the template; null: none are offered
+  std::vector<std::string> names;  // of the functions
+  bool one_call = false;           // parallel_tool_calls is false
+};
+
+// Fails with ApiError 400, naming the tool, and where the template knows no tools.
+ToolUse tool_use(const Service& service, const Body& body);
+
+struct ChatRequest {
+  std::vector<int32_t> prompt;  // ids
+  ReasoningMarks marks;         // of the answer's reasoning
+  CallFormat format = CallFormat::none;
+  ToolUse use;
+  bool show_special = false;  // the marks of calls or reasoning are special tokens
+
+  AnswerParser parser() const { return {marks, CallParser(format, use.names, use.one_call)}; }
+  bool parsed() const { return !marks.open.empty() || format != CallFormat::none; }
+};
+
+// What a body asks of the model. Fails with ApiError 400 where the model has no chat template.
+ChatRequest chat_request(const Service& service, const Body& body);
+
+}  // namespace braid::server
