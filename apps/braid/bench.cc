@@ -8,6 +8,7 @@
 #include "braid/commands.h"
 #include "braid/engine/bandwidth.h"
 #include "braid/engine/generate.h"
+#include "braid/engine/step_records.h"
 #include "braid/model/model_shape.h"
 #include "braid/model_option.h"
 #include "braid/options.h"
@@ -166,13 +167,14 @@ Model open(const BenchOptions& o) {
   return Model(shape, 1);
 }
 
-void bench(const BenchOptions& o) {
+void bench(const BenchOptions& o, job::Job* job) {
   check(o);
   const BenchFormat format = parse_bench_format(o.output);
   std::vector<BenchResult> rows = rows_of(o);
   const Model model = open(o);
+  if (follow(job, model)) return;
   print_remarks(model.config().remarks);
-  ParallelRun parallel(o.parallel, {o.path, o.config});
+  ParallelRun parallel(o.parallel, {o.path, o.config}, job);
   EngineConfig config = parallel.engine_config();
   for (const BenchResult& row : rows) {
     config.max_context = std::max(config.max_context, row.depth + row.prompt + row.decode + 1);
@@ -253,7 +255,7 @@ void add_bench(CLI::App& app) {
       throw CLI::RequiredError("one of --model and --config");
     }
     if (!shape) options->path = options->model.path();
-    bench(*options);
+    run_in_job(options->parallel.job, [&](job::Job* job) { bench(*options, job); });
   });
 }
 

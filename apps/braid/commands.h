@@ -17,6 +17,7 @@ void add_bench(CLI::App& app);
 void add_bench_attention(CLI::App& bench);  // a subcommand of bench
 void add_bench_serve(CLI::App& bench);      // another
 void add_calibrate(CLI::App& app);
+void add_ranks(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_completion(CLI::App& app);
 void add_man(CLI::App& app);

@@ -10,6 +10,7 @@
 #include "braid/help.h"
 #include "braid/interrupt.h"
 #include "braid/io/mapping_fault.h"
+#include "braid/job_options.h"
 #include "braid/spelling.h"
 #include "braid/strict_values.h"
 #include "braid/text_io.h"
@@ -22,6 +23,7 @@ constexpr int kWrongUsage = 2;
 constexpr int kInterrupted = 130;  // as shells say of Ctrl-C
 
 int report(const std::string& message, int status) {
+  if (status == kWrongUsage && !braid::app::is_first_process()) return status;
   std::fflush(stdout);
   std::fprintf(stderr, "braid: %s\n", message.c_str());
   return status;
@@ -59,6 +61,7 @@ int main(int argc, char** argv) {
   braid::app::add_bench(app);
   braid::app::add_calibrate(app);
   braid::app::add_plan(app);
+  braid::app::add_ranks(app);
   braid::app::add_completion(app);
   braid::app::add_man(app);
   // These print and end, whatever else is said.
@@ -85,6 +88,8 @@ int main(int argc, char** argv) {
                   kWrongUsage);
   } catch (const CLI::ParseError& e) {
     return report(e.what(), kWrongUsage);
+  } catch (const braid::app::JobEnded& e) {
+    return e.status;
   } catch (const braid::app::Interrupted&) {
     return kInterrupted;
   } catch (const braid::Error& e) {

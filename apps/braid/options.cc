@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
+#include "braid/backend/cpu/thread_pool.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid::app {
@@ -15,6 +17,22 @@ std::string device_text(const ParallelOptions& o) {
   if (!o.gpu_layers || o.device != "auto") return o.device;
   require_between("--gpu-layers", *o.gpu_layers, -1, 1 << 20);
   return *o.gpu_layers == 0 ? "cpu" : "auto";
+}
+
+// What a job decides where the user did not.
+void fit(ParallelRequest& request, const job::Job& job) {
+  if (request.device == "auto") request.device = "cpu";
+  int ranks = request.engine.tp;
+  if (auto& sequence = request.sequence; sequence && !sequence->mode.empty()) {
+    if (!sequence->ranks && sequence->machines.empty()) sequence->ranks = job.processes();
+    ranks = sequence->ranks.value_or(job.processes());
+  }
+  if (request.engine.threads > 0) return;
+  // Ranks of one host share its cores, unless the launcher has bound each to its own.
+  const bool bound = cpu::usable_cores() < sysconf(_SC_NPROCESSORS_ONLN);
+  const auto here = std::ranges::count(job.members(), job::host_name(), &job::Member::host);
+  const int sharing = std::max(1, ranks / job.processes()) * (bound ? 1 : static_cast<int>(here));
+  request.engine.threads = std::max(1, cpu::usable_cores() / sharing);
 }
 
 }  // namespace
@@ -52,6 +70,7 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
       ->group(kSchedules);
   command.add_option("--trace", o.trace, "write a timeline of the steps here (Perfetto)")
       ->group(kSchedules);
+  add_job(command, o.job);
   command
       .add_option("--link-gbps", o.link_gbps,
                   "emulate links between machines (of one machine: between ranks on the CPU): "
@@ -97,7 +116,8 @@ void require_apart(std::string_view option, const std::string& output, const std
   fail(ErrorCode::kInvalidArgument, "{} {} would replace what is read: {}", option, output, input);
 }
 
-ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<std::string> inputs)
+ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<std::string> inputs,
+                         job::Job* job)
     : options_(options) {
   for (const std::string& input : inputs) require_apart("--trace", options.trace, input);
   ParallelRequest request{.device = device_text(options),
@@ -106,8 +126,10 @@ ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<s
                           .link_gbps = options.link_gbps,
                           .link_us = options.link_us};
   if (options.sequence) request.sequence = options.sequence->request();
+  if (job) fit(request, *job);
   ParallelChoice choice = choose_parallel(request, terminal_notes());
   engine_ = std::move(choice.engine);
+  engine_.job = job;
   remarks_ = std::move(choice.remarks);
   if (options.trace.empty()) return;
   trace_ = std::make_unique<StepTrace>(options.trace);

@@ -12,6 +12,7 @@
 #include "braid/engine/parallel_choice.h"
 #include "braid/engine/step_trace.h"
 #include "braid/interrupt.h"
+#include "braid/job_options.h"
 #include "braid/sequence_options.h"
 
 namespace braid::app {
@@ -30,6 +31,7 @@ struct ParallelOptions {
   bool explain = false;
   std::string trace;
   std::optional<SequenceOptions> sequence;  // of commands that have them
+  JobOptions job;
 };
 
 // Groups of options in help texts, after the common ones.
@@ -57,8 +59,10 @@ Notes terminal_notes();
 class ParallelRun {
  public:
   // Opens the trace, which may be none of the files that are read (`inputs`). Measures this machine
-  // where `auto` needs its profile and there is none yet.
-  ParallelRun(const ParallelOptions& options, std::initializer_list<std::string> inputs);
+  // where `auto` needs its profile and there is none yet. In a job, of process 0: ranks are those
+  // of the job.
+  ParallelRun(const ParallelOptions& options, std::initializer_list<std::string> inputs,
+              job::Job* job = nullptr);
   ParallelRun(const ParallelRun&) = delete;
   ParallelRun& operator=(const ParallelRun&) = delete;
 

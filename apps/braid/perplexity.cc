@@ -7,6 +7,7 @@
 
 #include "braid/commands.h"
 #include "braid/engine/loaded_model.h"
+#include "braid/engine/step_records.h"
 #include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/text_io.h"
@@ -41,18 +42,19 @@ std::vector<double> score(Generator& generator, std::span<const int32_t> chunk, 
 }
 
 // Chunks of ctx ids without overlap; the second half of each is scored.
-void perplexity(const PerplexityOptions& options) {
+void perplexity(const PerplexityOptions& options, job::Job* job) {
   if (options.ctx < 2) {
     fail(ErrorCode::kInvalidArgument, "--ctx is {}, wanted at least 2", options.ctx);
   }
   options.model.rest(0);
   const std::string path = options.model.path();
   const LoadedModel loaded(path);
+  if (follow(job, loaded.model)) return;
   print_remarks(loaded.model.config().remarks);
   const std::string text = read_file(options.file);
   require_utf8(text, options.file);
   const std::vector<int32_t> ids = loaded.tokenizer.encode(text);
-  ParallelRun parallel(options.parallel, {path, options.file});
+  ParallelRun parallel(options.parallel, {path, options.file}, job);
   EngineConfig config = parallel.engine_config();
   config.max_context = options.ctx;
   if (options.ctx > loaded.model.config().context) {
@@ -111,7 +113,9 @@ void add_perplexity(CLI::App& app) {
       "Examples:\n  braid perplexity -m model.gguf -f text.txt --ctx 512\n"
       "  braid perplexity -m model.gguf -f text.txt --sp torus --machines 2x2 --torus-degree 2 "
       "--threads 1");
-  command->callback([options] { perplexity(*options); });
+  command->callback([options] {
+    run_in_job(options->parallel.job, [&](job::Job* job) { perplexity(*options, job); });
+  });
 }
 
 }  // namespace braid::app

@@ -6,6 +6,7 @@
 
 #include "braid/commands.h"
 #include "braid/engine/step_plans.h"
+#include "braid/job_options.h"
 #include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/table.h"
@@ -120,6 +121,7 @@ void add_plan(CLI::App& app) {
       "  braid plan --config configs/llama-3.3-70b.json --tp 8 --schedule tokenweave --trace "
       "t.json");
   command->callback([o, model, command] {
+    if (!is_first_process()) return;  // of a job: all would print the same
     model->rest(0);
     if (model->named()) o->step.model = model->path();
     if (!o->step.machines.empty() && command->count("--tp") == 0) {

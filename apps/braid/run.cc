@@ -10,6 +10,7 @@
 #include "braid/chat.h"
 #include "braid/commands.h"
 #include "braid/engine/sampling_defaults.h"
+#include "braid/engine/step_records.h"
 #include "braid/interrupt.h"
 #include "braid/options.h"
 #include "braid/progress.h"
@@ -134,7 +135,7 @@ void check(const RunOptions& options, bool interactive) {
   }
 }
 
-void run(RunOptions& options) {
+void run(RunOptions& options, job::Job* job) {
   const auto start = Clock::now();
   if (const std::vector<std::string> words = options.model.rest(1); !words.empty()) {
     if (has_prompt(options)) {
@@ -165,11 +166,12 @@ void run(RunOptions& options) {
   progress.announce("loading " + path);
   LoadedModel loaded(path);
   progress.clear();
+  if (follow(job, loaded.model)) return;
   print_remarks(loaded.model.config().remarks);
   const bool chat = options.chat || (interactive && chat_template_source(loaded.model.file()));
   options.request.sampling = options.sampling.over(default_sampling(loaded.model.file(), chat));
   if (interactive && !options.sampling.seed) options.request.sampling.seed = std::random_device()();
-  ParallelRun parallel(options.parallel, {path, options.file.value_or("")});
+  ParallelRun parallel(options.parallel, {path, options.file.value_or("")}, job);
   EngineConfig config = parallel.engine_config();
   if (options.context) {
     require_between("--ctx", *options.context, 2, loaded.model.config().context);
@@ -238,7 +240,7 @@ void add_run(CLI::App& app) {
       "  braid run -m model.gguf --chat -p 'Write a haiku about the sea.'\n"
       "  braid run -m model.gguf -f prompt.txt --tp 2 --threads 1 --json\n"
       "  braid run -m model.gguf -f long.txt -n 64 --sp ring --ranks 4");
-  command->callback([o] { run(*o); });
+  command->callback([o] { run_in_job(o->parallel.job, [&](job::Job* job) { run(*o, job); }); });
 }
 
 }  // namespace braid::app

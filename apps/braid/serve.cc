@@ -157,6 +157,7 @@ void add_serve(CLI::App& app) {
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]}'");
   command->callback([o, command] {
     if (!o->settings.empty()) apply_settings(*command, o->settings);
+    require_one_process(o->parallel.job, "serve");
     require_between("--port", o->server.http.port, 0, 65535);
     require_between("--max-running", o->server.scheduler.max_running, 1, 4096);
     require_between("--max-step-tokens", o->server.scheduler.max_step_tokens, 1, kMostTokens);

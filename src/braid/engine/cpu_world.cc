@@ -1,4 +1,5 @@
 #include "braid/backend/cpu/cpu_backend.h"
+#include "braid/engine/plan_agreement.h"
 #include "braid/engine/world.h"
 #include "braid/fabric/comm.h"
 #include "braid/fabric/local/local_fabric.h"
@@ -64,23 +65,42 @@ class CpuRank : public Rank {
 class CpuWorld : public World {
  public:
   CpuWorld(WeightOf weight, const WorldConfig& config)
-      : weight_(std::move(weight)),
-        fabric_({.ranks = config.ranks,
-                 .threads_per_rank = config.threads + (config.sequence ? kNumStreams - 1 : 0),
-                 .deadline = std::chrono::milliseconds(config.deadline_ms),
-                 .links = config.links}) {
-    for (int r = 0; r < config.ranks; ++r) {
-      ranks_.push_back(std::make_unique<CpuRank>(weight_, fabric_, r, config));
+      : weight_(std::move(weight)), job_(config.job), fabric_(make_fabric(config)) {
+    const int first = fabric_->first_rank();
+    for (int r = first; r < first + fabric_->ranks_here(); ++r) {
+      ranks_.push_back(std::make_unique<CpuRank>(weight_, *fabric_, r, config));
     }
   }
 
-  fabric::Fabric& fabric() override { return fabric_; }
-  Rank& rank(int rank) override { return *ranks_.at(static_cast<size_t>(rank)); }
+  fabric::Fabric& fabric() override { return *fabric_; }
+  Rank& rank(int rank) override {
+    return *ranks_.at(static_cast<size_t>(rank - fabric_->first_rank()));
+  }
 
  private:
+  static std::unique_ptr<fabric::Fabric> make_fabric(const WorldConfig& config) {
+    const int threads = config.threads + (config.sequence ? kNumStreams - 1 : 0);
+    const auto deadline = std::chrono::milliseconds(config.deadline_ms);
+    if (config.job) {
+      return config.job->make_fabric({.ranks = config.ranks,
+                                      .threads_per_rank = threads,
+                                      .deadline = deadline,
+                                      .machines = config.links.machines});
+    }
+    return std::make_unique<fabric::LocalFabric>(
+        fabric::LocalFabricConfig{.ranks = config.ranks,
+                                  .threads_per_rank = threads,
+                                  .deadline = deadline,
+                                  .links = config.links});
+  }
+  void compare(const PlannedForward& planned) override {
+    if (job_) agree_on_plan(*job_, planned);
+  }
+
   const WeightOf weight_;
-  fabric::LocalFabric fabric_;
-  std::vector<std::unique_ptr<CpuRank>> ranks_;
+  job::Job* const job_;
+  const std::unique_ptr<fabric::Fabric> fabric_;
+  std::vector<std::unique_ptr<CpuRank>> ranks_;  // of this process
 };
 
 }  // namespace

@@ -95,7 +95,7 @@ PlannedForward ForwardPlanner::plan_lowered(const OpScheduler& strategy,
 int64_t BoundForward::device_bytes() const {
   int64_t most = 0;
   for (const auto& executor : executors) {
-    most = std::max(most, executor->replay().device_bytes());
+    if (executor) most = std::max(most, executor->replay().device_bytes());
   }
   return most;
 }
@@ -114,7 +114,10 @@ void ForwardCache::make_room() {
 std::vector<std::string> ForwardCache::explain() const {
   std::vector<std::string> lines;
   for (const auto& plan : plans_) {
-    const Executor& executor = *plan->executors[0];
+    const auto here =
+        std::ranges::find_if(plan->executors, [](const auto& e) { return e != nullptr; });
+    if (here == plan->executors.end()) continue;
+    const Executor& executor = **here;
     const Schedule& schedule = executor.schedule();
     lines.push_back(fmt::format("{}: {}, {} launches", to_string(plan->key), schedule.strategy,
                                 schedule.launches.size()));

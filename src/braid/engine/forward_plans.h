@@ -79,7 +79,8 @@ class ForwardPlanner {
 // A plan that is bound and can run.
 struct BoundForward {
   ContextKey key;
-  std::vector<std::unique_ptr<Executor>> executors;  // [ranks that have a part]
+  // [ranks that have a part], null where another process has the rank
+  std::vector<std::unique_ptr<Executor>> executors;
 
   int ranks() const { return static_cast<int>(executors.size()); }
   int64_t device_bytes() const;  // of a rank, the most: what graphs take
@@ -113,7 +114,7 @@ class ForwardCache {
   }
   const Counters& counters() const { return counters_; }
   // For each plan, the most recently used first: its sizes, strategy and launches, and the stages
-  // of attention that ranks divide.
+  // of attention that ranks divide. Of plans in which a rank of this process has a part.
   std::vector<std::string> explain() const;
 
  private:

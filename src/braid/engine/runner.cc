@@ -2,7 +2,9 @@
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/host_loop.h"
+#include "braid/engine/job_layout.h"
 #include "braid/engine/sequence_ranks.h"
+#include "braid/engine/step_records.h"
 #include "braid/engine/tensor_ranks.h"
 #include "braid/schedule/strategies/registry.h"
 
@@ -15,7 +17,7 @@ Topology topology_of(const RunnerConfig& config) {
   if (config.links.machine_link) topology.machine_link = *config.links.machine_link;
   if (config.links.cluster_link) topology.cluster_link = *config.links.cluster_link;
   topology.emulated = config.links.any_emulated();
-  topology.mapped = !config.links.machine_link;
+  topology.mapped = !config.links.machine_link && !config.job;
   return topology;
 }
 
@@ -72,7 +74,8 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
                               .links = c.links,
                               .deadline_ms = c.deadline_ms,
                               .sequence = mesh ? std::optional(mesh->mesh) : std::nullopt,
-                              .communication = c.communication};
+                              .communication = c.communication,
+                              .job = c.job};
   return c.device.cuda ? make_cuda_world(model, config, c.device) : make_cpu_world(model, config);
 }
 
@@ -102,7 +105,7 @@ struct Runner::Impl {
   Impl(const Model& m, const RunnerConfig& c, const std::optional<SequenceMesh>& mesh)
       : config(c),
         world(make_world(m, c, mesh)),
-        rank_threads(c.tp, c.tp * c.threads),
+        rank_threads(world->fabric().ranks_here(), c.tp * c.threads),
         planner(make_planner(m, c, mesh, *world)),
         times(static_cast<size_t>(c.tp)) {}
 
@@ -121,7 +124,7 @@ struct Runner::Impl {
         try {
           run_rank(team, step);
         } catch (...) {
-          world->fabric().abort(team.index, std::current_exception());
+          world->fabric().abort(rank_of(team), std::current_exception());
           throw;
         }
       });
@@ -131,14 +134,17 @@ struct Runner::Impl {
     }
   }
 
+  int rank_of(const cpu::Team& team) const { return world->fabric().first_rank() + team.index; }
+
   void run_rank(const cpu::Team& team, const PlannedStep& step) {
-    const auto r = static_cast<size_t>(team.index);
+    const int rank = rank_of(team);
+    const auto r = static_cast<size_t>(rank);
     const int ranks = step.bound->ranks();
-    if (team.index >= ranks) return;
+    if (rank >= ranks) return;
     Executor& executor = *step.bound->executors[r];
     if (config.on_step) times[r].resize(executor.schedule().launches.size());
-    step.inputs->write(executor, team.index);
-    const auto counts = counts_for(step.works, ranks, team.index);
+    step.inputs->write(executor, rank);
+    const auto counts = counts_for(step.works, ranks, rank);
     // A rank that computes alone waits for nobody.
     if (world->waits_on_device() && ranks == config.tp) {
       executor.prepare({counts.begin(), counts.size()});
@@ -180,13 +186,25 @@ struct Runner::Impl {
   int64_t rows = 0;                       // of the last step's logits
 };
 
-Runner::Runner(const Model& model, const RunnerConfig& config)
-    : impl_(std::make_unique<Impl>(model, config, mesh_of(model, config))) {}
+Runner::Runner(const Model& model, const RunnerConfig& config) {
+  RunnerConfig c = config;
+  if (c.job) {
+    c.job->phase(job::Phase::planning);
+    lay_out(c);
+    if (c.job->process() == 0) c.job->send_record(runner_record(c));
+  }
+  impl_ = std::make_unique<Impl>(model, c, mesh_of(model, c));
+}
 
 Runner::~Runner() = default;
 
 void Runner::step(const Batch& batch) {
   impl_->world->fabric().rethrow_error();
+  job::Job* const job = impl_->config.job;
+  if (job) {
+    job->phase(impl_->last ? job::Phase::steps : job::Phase::first_step);
+    if (job->process() == 0) job->send_record(step_record(batch));
+  }
   impl_->run_first(batch);
   impl_->last = impl_->planner->prepare(batch);
   impl_->rows = batch.extents().row;

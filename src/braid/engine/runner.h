@@ -11,6 +11,7 @@
 #include "braid/engine/token_loop.h"
 #include "braid/engine/world.h"
 #include "braid/fabric/link.h"
+#include "braid/job/job.h"
 #include "braid/model/model.h"
 
 namespace braid {
@@ -29,26 +30,31 @@ struct RunnerConfig {
   std::function<void(const Runner&)> on_step;  // after each step, with its times; may be empty
   int64_t deadline_ms = 60000;  // of a wait for another rank; in kernels 10 s at most
   bool communication = true;    // as of WorldConfig
+  // The processes that have the ranks, each an equal part; null: all ranks are in this process.
+  // Process 0 makes runners and steps, and the others follow (step_records.h).
+  job::Job* job = nullptr;
 };
 
 // Whether such a job chooses by simulation: it then needs a profile.
 bool needs_profile(const RunnerConfig& config);
 
-// Runs forward passes of one model on all ranks of this process. A step's batch is divided as its
-// strategy says, its sizes are rounded up to capacities, and the Programs and Schedules for these
-// are made once and cached.
+// Runs forward passes of one model on all ranks, in this process or in those of a job. A step's
+// batch is divided as its strategy says, its sizes are rounded up to capacities, and the Programs
+// and Schedules for these are made once and cached.
 class Runner {
  public:
   // Fails with kInvalidArgument where the model does not divide over `tp` ranks, saying how far it
   // does, or `sp` has no legal mesh over them, and on an unknown strategy. `model` outlives the
-  // runner.
+  // runner. In a job fails with kInvalidArgument where ranks do not fit the processes or hosts,
+  // with kUnsupported on GPUs.
   Runner(const Model& model, const RunnerConfig& config);
   ~Runner();
 
   // Computes the batch. The first error of any rank is rethrown and ends the runner: later calls
   // rethrow it. A strategy that is refused fails before anything runs, and ends nothing.
   void step(const Batch& batch);
-  // Logits f32 [R, V] of the last step, in the host's memory, valid until the next one.
+  // Of process 0: logits f32 [R, V] of the last step, in the host's memory, valid until the next
+  // one.
   TensorView logits();
   TensorView run(const Batch& batch) {
     step(batch);

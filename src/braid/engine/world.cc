@@ -1,5 +1,7 @@
 #include "braid/engine/world.h"
 
+#include <algorithm>
+
 #include "braid/engine/forward_plans.h"
 
 namespace braid {
@@ -12,16 +14,21 @@ std::unique_ptr<TokenLoop> World::loop(LoopRequest, const BoundForward&, const B
 
 std::vector<const KernelCatalog*> World::catalogs(int ranks) {
   std::vector<const KernelCatalog*> catalogs;
-  for (int r = 0; r < ranks; ++r) catalogs.push_back(&rank(r).backend().catalog());
+  const int first = fabric().first_rank(), end = first + fabric().ranks_here();
+  for (int r = 0; r < ranks; ++r) {
+    catalogs.push_back(&rank(r >= first && r < end ? r : first).backend().catalog());
+  }
   return catalogs;
 }
 
 std::vector<std::unique_ptr<Executor>> World::bind(PlannedForward planned, bool beside) {
-  std::vector<std::unique_ptr<Executor>> executors;
-  for (size_t r = 0; r < planned.programs.size(); ++r) {
-    executors.push_back(rank(static_cast<int>(r))
-                            .bind(planned.lowered[r], std::move(planned.programs[r]),
-                                  std::move(planned.schedules[r]), beside));
+  compare(planned);
+  const int first = fabric().first_rank(), end = first + fabric().ranks_here();
+  std::vector<std::unique_ptr<Executor>> executors(planned.programs.size());
+  for (int i = first; i < std::min(end, planned.ranks()); ++i) {
+    const auto r = static_cast<size_t>(i);
+    executors[r] = rank(i).bind(planned.lowered[r], std::move(planned.programs[r]),
+                                std::move(planned.schedules[r]), beside);
   }
   return executors;
 }

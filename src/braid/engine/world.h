@@ -9,6 +9,7 @@
 #include "braid/engine/rank.h"
 #include "braid/engine/token_loop.h"
 #include "braid/fabric/fabric.h"
+#include "braid/job/job.h"
 #include "braid/model/model.h"
 #include "braid/ops/segment_attention.h"
 #include "braid/parallel/mesh.h"
@@ -29,6 +30,7 @@ struct WorldConfig {
   // says what a step takes without them. Ops that compute and communicate in one kernel fail with
   // kUnsupported.
   bool communication = true;
+  job::Job* job = nullptr;  // whose processes have the ranks; null: this process has all
 };
 
 // The ranks of a job: where each computes, and how they reach each other.
@@ -36,7 +38,7 @@ class World {
  public:
   virtual ~World() = default;
   virtual fabric::Fabric& fabric() = 0;
-  virtual Rank& rank(int rank) = 0;
+  virtual Rank& rank(int rank) = 0;  // of this process
   // Ranks wait for each other on the device: every rank prepares a step before any runs it.
   virtual bool waits_on_device() const { return false; }
 
@@ -48,16 +50,22 @@ class World {
   virtual std::unique_ptr<TokenLoop> loop(LoopRequest request, const BoundForward& prompt,
                                           const BoundForward& step, StepPlanner& planner);
 
-  // The kernels of the first `ranks` ranks.
+  // The kernels of the first `ranks` ranks. Those of other processes have the kernels that this one
+  // has; plans are compared before their first use.
   std::vector<const KernelCatalog*> catalogs(int ranks);
-  // Binds a plan over the first of the ranks, all or fewer (Rank::bind): [ranks of the plan].
+  // Binds a plan over the first of the ranks, all or fewer (Rank::bind): [ranks of the plan], null
+  // for those of other processes. In a job all processes compare the plan first.
   std::vector<std::unique_ptr<Executor>> bind(PlannedForward planned, bool beside = false);
+
+ protected:
+  virtual void compare(const PlannedForward& /*planned*/) {}
 };
 
 // A whole weight in the host's memory, by the name that Programs call it.
 using WeightOf = std::function<TensorView(std::string_view name)>;
 
-// Ranks that are teams of threads of this process, over the local fabric. `model` outlives them.
+// Ranks that are teams of threads of this process, over the local fabric, or in a job those that
+// this process has, over the job's. `model` outlives them.
 std::unique_ptr<World> make_cpu_world(const Model& model, const WorldConfig& config);
 // The same with weights of any origin, which outlive them.
 std::unique_ptr<World> make_cpu_world(WeightOf weight, const WorldConfig& config);

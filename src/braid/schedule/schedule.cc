@@ -2,28 +2,9 @@
 
 #include <limits>
 
+#include "braid/base/fnv.h"
+
 namespace braid {
-namespace {
-
-// FNV-1a.
-class Hash {
- public:
-  void add(int64_t value) {
-    for (int i = 0; i < 8; ++i) byte(static_cast<uint8_t>(value >> (8 * i)));
-  }
-  void add(std::string_view text) {
-    add(static_cast<int64_t>(text.size()));
-    for (char c : text) byte(static_cast<uint8_t>(c));
-  }
-  uint64_t value() const { return value_; }
-
- private:
-  void byte(uint8_t b) { value_ = (value_ ^ b) * 0x100000001b3u; }
-  uint64_t value_ = 0xcbf29ce484222325u;
-};
-
-}  // namespace
-
 std::string micro_batches_of(const Launch& launch) {
   if (launch.num_micro_batches == 1) return fmt::format("{}", launch.micro_batch);
   return fmt::format("{}-{}", launch.micro_batch, launch.micro_batch_end() - 1);
@@ -61,7 +42,7 @@ std::string to_string(const Schedule& schedule, const Program& program) {
 }
 
 uint64_t hash_of(const Schedule& schedule) {
-  Hash hash;
+  Fnv hash;
   hash.add(schedule.strategy);
   for (const MicroBatch& mb : schedule.micro_batches) {
     for (const BatchAxis axis : kBatchAxes) hash.add(mb.capacity[axis]);

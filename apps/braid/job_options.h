@@ -1,0 +1,38 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "braid/job/job.h"
+
+namespace braid::app {
+
+// How a command finds its place among several processes.
+struct JobOptions {
+  std::string job = "auto";
+  double timeout = 10;  // seconds
+  std::string log_dir;
+};
+
+// --job, --job-timeout, --log-dir.
+void add_job(CLI::App& command, JobOptions& options);
+
+// An error that was said already; the program exits with its status.
+struct JobEnded {
+  int status = 1;
+};
+
+// Runs body(job) in the job that a launcher started this process for; null where it is alone. All
+// processes compare builds and command lines before. Process 0 alone has the terminal: what the
+// others print goes to their file in --log-dir, or nowhere. Any error of any process ends all; each
+// says one line that names rank and host (wrong usage: process 0 alone) and throws JobEnded.
+void run_in_job(const JobOptions& options, const std::function<void(job::Job* job)>& body);
+
+// For commands that one process alone runs. Fails with kInvalidArgument in a job of several.
+void require_one_process(const JobOptions& options, std::string_view command);
+
+// False in a process of which a launcher says that it is not the first: wrong usage is said once.
+bool is_first_process();
+
+}  // namespace braid::app
