@@ -41,7 +41,7 @@ class OpRun {
     std::vector<std::vector<float>> outputs;
     for (const ValueType& type : types_) outputs.push_back(poisoned(type.shape.elems()));
     for (size_t i = 0; i < outputs.size(); ++i) out.push_back(view(outputs[i], types_[i]));
-    const BatchPart part;
+    BatchPart part;
     const OpCall call{.op = &op, .in = in, .out = out, .part = &part};
     if (reference) {
       case_.def->reference(call);
