@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -13,21 +14,36 @@
 namespace braid::app {
 namespace {
 
+nlohmann::ordered_json experts_json(const ExpertConfig& e) {
+  nlohmann::ordered_json out = {{"count", e.E},
+                                {"per_token", e.route.top_k},
+                                {"ffn", e.F},
+                                {"layers", std::ranges::count(e.sparse, true)},
+                                {"router", to_string(Attrs::of(e.route))}};
+  if (e.shared_F > 0) {
+    out["shared_ffn"] = e.shared_F;
+    out["shared_gate"] = e.shared_gate;
+  }
+  return out;
+}
+
 nlohmann::ordered_json config_json(const ModelConfig& c) {
-  return {{"family", c.family},
-          {"name", c.name},
-          {"layers", c.layers},
-          {"hidden", c.C},
-          {"ffn", c.F},
-          {"vocabulary", c.V},
-          {"heads", c.Hq},
-          {"kv_heads", c.Hkv},
-          {"head_dim", c.D},
-          {"context", c.context},
-          {"rope", to_string(Attrs::of(c.rope))},
-          {"qkv_bias", c.qkv_bias},
-          {"qk_norm", c.qk_norm},
-          {"tied_head", c.tied_head}};
+  nlohmann::ordered_json out = {{"family", c.family},
+                                {"name", c.name},
+                                {"layers", c.layers},
+                                {"hidden", c.C},
+                                {"ffn", c.F},
+                                {"vocabulary", c.V},
+                                {"heads", c.Hq},
+                                {"kv_heads", c.Hkv},
+                                {"head_dim", c.D},
+                                {"context", c.context},
+                                {"rope", to_string(Attrs::of(c.rope))},
+                                {"qkv_bias", c.qkv_bias},
+                                {"qk_norm", c.qk_norm},
+                                {"tied_head", c.tied_head}};
+  if (c.experts) out["experts"] = experts_json(*c.experts);
+  return out;
 }
 
 nlohmann::ordered_json metadata_json(const ModelFile& file) {
@@ -50,17 +66,25 @@ void print_json(const Model& model) {
                        {"shape", tensor.shape},
                        {"bytes", tensor.bytes}});
   }
-  const nlohmann::ordered_json out = {
-      {"path", model.source().path()},         {"format", model.source().description()},
-      {"config", config_json(model.config())}, {"parameters", model.parameters()},
-      {"weight_bytes", model.weight_bytes()},  {"metadata", metadata_json(model.file())},
-      {"tensors", std::move(tensors)}};
+  const nlohmann::ordered_json out = {{"path", model.source().path()},
+                                      {"format", model.source().description()},
+                                      {"config", config_json(model.config())},
+                                      {"parameters", model.parameters()},
+                                      {"active_parameters", model.active_parameters()},
+                                      {"weight_bytes", model.weight_bytes()},
+                                      {"metadata", metadata_json(model.file())},
+                                      {"tensors", std::move(tensors)}};
   print(json_text(out, 2) + "\n");
 }
 
 void print_text(const Model& model) {
-  print(fmt::format("{}: {}\n{:.2f} M parameters, {:.2f} MiB\n\n", model.source().path(),
-                    model.source().description(), static_cast<double>(model.parameters()) / 1e6,
+  const auto millions = [](int64_t n) { return static_cast<double>(n) / 1e6; };
+  const std::string active =
+      model.config().experts
+          ? fmt::format(" ({:.2f} M for a token)", millions(model.active_parameters()))
+          : "";
+  print(fmt::format("{}: {}\n{:.2f} M parameters{}, {:.2f} MiB\n\n", model.source().path(),
+                    model.source().description(), millions(model.parameters()), active,
                     static_cast<double>(model.weight_bytes()) / (1 << 20)));
   const nlohmann::ordered_json config = config_json(model.config());
   for (const auto& [key, value] : config.items()) {

@@ -198,6 +198,10 @@ class Lowering {
       const auto it = plan_.queries.find(logical_.value(op.inputs[1]).name);
       if (it != plan_.queries.end()) placements[0] = it->second;
     }
+    // Where ranks divide weights, each has its part of every expert, and so the rows of all tokens.
+    if (op.def->writes_extent == BatchAxis::expert_row && !plan_.tokens) {
+      std::ranges::fill(placements, Placement::replicated());
+    }
     ShardRule rule = op.def->shard(op.attrs, types, placements, plan_.P);
     if (!plan_.token_sharded_residual) return rule;
     std::vector<size_t> divided;

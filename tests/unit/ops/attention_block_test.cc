@@ -116,7 +116,7 @@ std::vector<std::vector<std::byte>> run(const Program& program, uint64_t seed) {
     }
     return result;
   };
-  const BatchPart part = {{}, {.token = T, .sequence = 1, .row = 1}};
+  BatchPart part = {{}, {.token = T, .sequence = 1, .row = 1}};
   for (const Op& op : program.ops) {
     const auto in = views(op.inputs), out = views(op.outputs);
     op.def->reference({&op, in, out, program.value(op.inputs[0]).type.axis, &part});

@@ -155,7 +155,7 @@ FusedCase::FusedCase(const FusedSpec& spec) : spec_(spec), inputs_(ops::kProject
 
 void FusedCase::set_reference(const ops::AttentionAttrs& attention) {
   const auto sizes = [](const Tensor& t) { return std::vector<std::byte>(t.host.size()); };
-  const BatchPart part = {{}, {.token = 1, .sequence = 1, .row = 1}};
+  BatchPart part = {{}, {.token = 1, .sequence = 1, .row = 1}};
   for (const bool projects : {false, true}) {
     ops::AttentionBlockAttrs attrs = attrs_;
     attrs.attention = attention;

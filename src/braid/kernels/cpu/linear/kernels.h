@@ -68,6 +68,12 @@ enum class Codes : uint8_t { digits, words };
 struct PackArgs {
   const float* x;  // [M, K], rows ldx apart
   int64_t ldx, M, K;
+  const int32_t* rows;  // [M] that stand for 0 .. M - 1, or null
+
+  [[gnu::always_inline]] const float* row(int64_t t) const {
+    return x + (rows ? rows[t] : t) * ldx;
+  }
+
   int64_t tile;  // rows of x per tile
   DType dtype;   // of the weight that x will meet
   Codes codes;

@@ -5,91 +5,37 @@
 #include <cmath>
 
 #include "braid/base/error.h"
-#include "braid/kernels/cpu/linear/kernels.h"
+#include "braid/kernels/cpu/linear/packs.h"
 
 namespace braid::cpu {
 namespace {
 
 static_assert(kMaxStreamRows == linear_detail::kMaxStreamRows);
 
-using linear_detail::Activation;
+using linear_detail::activation_of;
 using linear_detail::Codes;
+using linear_detail::kCodeColumns;
+using linear_detail::kernels;
 using linear_detail::Kernels;
 using linear_detail::Kind;
 using linear_detail::kind_of;
+using linear_detail::kRealColumns;
+using linear_detail::kSharedPackElems;
 using linear_detail::kTileMultiple;
-using linear_detail::PackArgs;
-using linear_detail::packed_bytes_per_row;
+using linear_detail::Packs;
+using linear_detail::panel_scratch_bytes;
 using linear_detail::RunArgs;
 using linear_detail::WeightArgs;
+using linear_detail::whole_chunk;
 
-const Kernels& kernels(LinearIsa isa) {
-  switch (isa) {
-#if defined(__x86_64__)
-    case LinearIsa::avx2:
-      return avx2::linear_kernels();
-    case LinearIsa::avx2_vnni:
-      return avx2_vnni::linear_kernels();
-    case LinearIsa::avx512:
-      return avx512::linear_kernels();
-    case LinearIsa::avx512_vnni:
-      return avx512_vnni::linear_kernels();
-#endif
-    default:
-      return baseline::linear_kernels();
-  }
-}
-
-// Quantizing x costs about a cycle per 4 elements, a barrier as much as some thousand of them.
-constexpr int64_t kSharedPackElems = 16384;
-// An unpacked panel of 32 rows of 2048 codes takes 144 KiB, of 1024 floats 128 KiB: inside L2.
-constexpr int64_t kCodeColumns = 2048, kRealColumns = 1024;
-constexpr int64_t kMaxChunk = 1008;
 // Work items of unequal number per thread are accepted up to this much idle time.
 constexpr double kMaxIdle = 0.1;
-
-int64_t whole_chunk(int64_t M) {
-  return std::min(round_up(M, kTileMultiple), kMaxChunk);
-}
 
 Kind panel_kind(const LinearDesc& desc) {
   for (const LinearDesc::Weight& w : desc.weights) {
     if (kind_of(w.dtype) == Kind::real) return Kind::real;
   }
   return Kind::minimum;
-}
-
-// dtypes that need a packed x of their own, in order of first appearance.
-struct Packs {
-  Codes codes = Codes::digits;
-  std::array<DType, kMaxLinearWeights> dtypes{};
-  int count = 0;
-
-  int add(DType dtype) {
-    // f32, f16 and bf16 weights meet the same floats.
-    if (kind_of(dtype) == Kind::real) dtype = DType::f32;
-    for (int i = 0; i < count; ++i) {
-      if (dtypes[i] == dtype) return i;
-    }
-    dtypes[count] = dtype;
-    return count++;
-  }
-  int64_t bytes(int64_t M, int64_t K) const {
-    int64_t sum = 0;
-    for (int i = 0; i < count; ++i) sum += pack_bytes(i, M, K);
-    return sum;
-  }
-  int64_t pack_bytes(int i, int64_t M, int64_t K) const {
-    return round_up(M * packed_bytes_per_row(kind_of(dtypes[i]), codes, K), 64);
-  }
-};
-
-int64_t panel_scratch_bytes(const LinearConfig& config, Kind kind, Gate gate) {
-  const int rows = linear_detail::kMaxPanelRows;
-  const int64_t block = round_up(config.k_block, 32) / 32;
-  const int64_t sums = config.chunk * rows * 4;
-  return (gate == Gate::none ? 1 : 2) *
-         round_up(sums + block * linear_detail::panel_block_bytes(kind, rows), 64);
 }
 
 struct Scratch {
@@ -101,22 +47,11 @@ struct Scratch {
 
 Scratch scratch_of(const LinearConfig& config, const Packs& packs, Kind kind, int64_t M, int64_t K,
                    Gate gate) {
-  return {
-      .pack = packs.bytes(M, K),
-      .per_thread = config.path == LinearPath::panel ? panel_scratch_bytes(config, kind, gate) : 0,
-      .shared = config.shared_pack};
-}
-
-Activation activation_of(Gate gate) {
-  switch (gate) {
-    case Gate::silu:
-      return Activation::silu;
-    case Gate::gelu_tanh:
-      return Activation::gelu_tanh;
-    case Gate::none:
-      break;
-  }
-  return Activation::none;
+  return {.pack = packs.bytes(M, K),
+          .per_thread = config.path == LinearPath::panel
+                            ? panel_scratch_bytes(config.chunk, config.k_block, kind, gate)
+                            : 0,
+          .shared = config.shared_pack};
 }
 
 void validate(const LinearParams& p) {
@@ -225,7 +160,8 @@ int64_t linear_scratch_bytes(const LinearDesc& desc, LinearIsa isa) {
   LinearConfig config = choose_linear(desc, isa);
   if (config.path == LinearPath::panel) {
     config.chunk = whole_chunk(desc.M);
-    bytes += desc.threads * panel_scratch_bytes(config, panel_kind(desc), desc.gate);
+    bytes += desc.threads *
+             panel_scratch_bytes(config.chunk, config.k_block, panel_kind(desc), desc.gate);
   }
   return bytes;
 }
@@ -268,6 +204,7 @@ void linear(const LinearParams& params, const LinearConfig& config, std::byte* s
             .ldx = params.ldx,
             .M = M,
             .K = K,
+            .rows = nullptr,
             .tile = tile,
             .dtype = packs.dtypes[i],
             .codes = codes,

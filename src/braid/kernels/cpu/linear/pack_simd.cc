@@ -160,7 +160,7 @@ void pack_digits(const PackArgs& args, int shift, int64_t t0, int64_t rows, std:
       rows * (kCodeBytes + 4 * linear_detail::stats_of(kind, Codes::digits));
   const auto bias = [&](int32_t sum) { return shift < 0 ? 0 : -sum * (1 << shift); };
   for (int64_t t = 0; t < rows; ++t) {
-    const float* x = args.x + (t0 + t) * args.ldx;
+    const float* x = args.row(t0 + t);
     std::byte* high_digits = tile + 32 * t;
     std::byte* stats = tile + kCodeBytes * rows + 4 * t;
     for (int64_t k = 0; k < args.K; k += 32, high_digits += block_bytes, stats += block_bytes) {
@@ -193,7 +193,7 @@ void pack_words(const PackArgs& args, Kind kind, int64_t t0, int64_t rows, std::
   const bool sums = kind == Kind::minimum;
   const int64_t block_bytes = rows * (kCodeBytes + 4 * linear_detail::stats_of(kind, Codes::words));
   for (int64_t t = 0; t < rows; ++t) {
-    const float* x = args.x + (t0 + t) * args.ldx;
+    const float* x = args.row(t0 + t);
     std::byte* words = tile + kCodeBytes * t;
     std::byte* stats = tile + kCodeBytes * rows + 4 * t;
     for (int64_t k = 0; k < args.K; k += 32, words += block_bytes, stats += block_bytes) {
@@ -214,7 +214,7 @@ void pack_floats(const PackArgs& args, int64_t t0, int64_t rows, std::byte* tile
   for (int64_t k = 0; k < args.K; k += kBlock, block += kBlock * rows) {
     const int cols = static_cast<int>(args.K - k < kBlock ? args.K - k : kBlock);
     for (int64_t t = 0; t < rows; ++t) {
-      const float* x = args.x + (t0 + t) * args.ldx + k;
+      const float* x = args.row(t0 + t) + k;
       float* out = block + kBlock * t;
       if (cols == kBlock) {
         for (int i = 0; i < kBlock; i += kLanes) store(out + i, load(x + i));

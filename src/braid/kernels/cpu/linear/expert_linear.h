@@ -1,0 +1,44 @@
+#pragma once
+
+#include "braid/kernels/cpu/linear/linear.h"
+
+namespace braid::cpu {
+
+// y[r] = x[row[r]] w_e^T for the rows r of each expert e, and the gate behind it.
+
+struct ExpertWeight {
+  TensorView w;                 // [E, N, K], any float or block dtype
+  const float* bias = nullptr;  // [E, N], or null
+};
+
+struct ExpertLinearParams {
+  const float* x = nullptr;  // rows ldx apart
+  int64_t ldx = 0;
+  const int32_t* row = nullptr;    // [R] the row of x that each row reads, or null: row r reads r
+  const int32_t* begin = nullptr;  // [E + 1] expert e has the rows begin[e] .. begin[e + 1]
+  // One weight; with a gate two of equal N, (gate, up).
+  std::span<const ExpertWeight> weights;
+  Gate gate = Gate::none;
+  float* y = nullptr;  // [R, N], rows ldy apart
+  int64_t ldy = 0;
+  // Not 0: the first row of expert e is e * y_step elements behind y, not that of row begin[e].
+  int64_t y_step = 0;
+};
+
+// What its scratch depends on: the most rows of all experts, and of one of them.
+struct ExpertLinearDesc {
+  int64_t rows = 0, rows_of_one = 0;
+  int64_t K = 0;
+  std::span<const DType> weights;
+  Gate gate = Gate::none;
+  int threads = 1;
+};
+int64_t expert_linear_scratch_bytes(const ExpertLinearDesc& desc);
+
+// Called and computed as linear() is: an output has the bits that linear() gives for its row of x
+// and of w. The weights of an expert without rows are not read; those of an expert with up to
+// kMaxStreamRows rows are read once for all of them. `desc` is at least as large as the work.
+void expert_linear(const ExpertLinearParams& params, const ExpertLinearDesc& desc, LinearIsa isa,
+                   std::byte* scratch, const Team& team);
+
+}  // namespace braid::cpu

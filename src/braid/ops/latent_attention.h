@@ -1,0 +1,64 @@
+#pragma once
+
+#include "braid/ops/attention.h"
+#include "braid/ops/rope.h"
+
+namespace braid::ops {
+
+// Multi-head latent attention (DeepSeek-V2): keys and values of all heads are made of one latent c
+// of R numbers a token, and keys have Dr more columns that are rotated and that all heads share.
+// The cache keeps c and these: f32, f16 or bf16 [NB, BS, 1, R + Dr].
+
+// cache[slot of t] = norm(kv[t, 0 .. R)) | rope(kv[t, R ..])
+// Inputs: kv [T, R + Dr] of any float, norm [R], positions i32 [T], slots i32 [T] (< 0: nowhere),
+// the cache, which it writes. rope turns whole heads of Dr.
+struct LatentAppendAttrs {
+  RopeAttrs rope;
+  float eps = 1e-6f;
+  bool operator==(const LatentAppendAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    rope.fields(f);
+    f("eps", eps);
+  }
+};
+extern const OpDef kLatentAppend;
+
+// Head h has the key [k_h c | k_r] and the value v_h c, where k_h [Dn, R] and v_h [Dv, R] are its
+// parts of k_b and v_b; its query is q_n | rope(q_r). Absorbed form: q_n k_h meets the latents
+// themselves, and v_h what they sum up to, so that a key is read once for all heads.
+//   out[t, h] = v_h sum over s of p_s c_s, p = softmax(scale (q_n k_h . c_s + q_r . k_r,s))
+// Inputs: q [T, H (Dn + Dr)] of any float, positions i32 [T], k_b [H, Dn, R], or [H, R, Dn] where
+// `transposed`, v_b [H, Dv, R], the cache, q_start, kv_len and page_table as of kAttention.
+// Output: out [T, H Dv] with the dtype of q.
+// Sharding: a rank has whole heads; the cache is whole on every rank.
+struct LatentAttentionAttrs {
+  RopeAttrs rope;
+  float scale = 1;
+  bool transposed = false;
+  bool operator==(const LatentAttentionAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    rope.fields(f);
+    f("scale", scale);
+    f("transposed", transposed);
+  }
+};
+extern const OpDef kLatentAttention;
+
+struct LatentWeights {
+  ValueId norm = kNoValue;
+  ValueId k_b = kNoValue;
+  ValueId v_b = kNoValue;
+};
+// Appends kv to the cache and attends to it.
+ValueId latent_attention(Builder& b, ValueId q, ValueId kv, ValueId positions, ValueId cache,
+                         const AttentionMeta& meta, const LatentWeights& weights,
+                         const LatentAppendAttrs& append, const LatentAttentionAttrs& attrs);
+
+// y = rope(x), one head of attrs.head_dim columns, all of which are turned; inv_freq of
+// rope_frequencies. In f64; x may be y.
+void turn(const RopeAttrs& attrs, const std::vector<double>& inv_freq, int64_t position,
+          const float* x, float* y);
+
+}  // namespace braid::ops
