@@ -86,7 +86,8 @@ RunnerConfig runner_config(const EngineConfig& config, const CacheShape& cache) 
           .links = config.links,
           .profile = config.profile,
           .on_step = config.on_step,
-          .communication = config.communication};
+          .communication = config.communication,
+          .decode = config.decode};
 }
 
 std::string_view to_string(FinishReason reason) {

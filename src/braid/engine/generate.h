@@ -32,6 +32,7 @@ struct EngineConfig {
   // After each answer that a device made, with its steps; may be empty.
   std::function<void(const LoopStats&)> on_loop;
   bool communication = true;  // WorldConfig says what false does: wrong results
+  cuda::DecodeForm decode;    // RunnerConfig says what it may be
 };
 
 // Keys of a sequence that stay in the KV cache between requests: a request that is given the

@@ -29,6 +29,7 @@ struct RunnerConfig {
   std::function<void(const Runner&)> on_step;  // after each step, with its times; may be empty
   int64_t deadline_ms = 60000;  // of a wait for another rank; in kernels 10 s at most
   bool communication = true;    // as of WorldConfig
+  cuda::DecodeForm decode;      // likewise; on the CPU automatic or apart
 };
 
 // Whether such a job chooses by simulation: it then needs a profile.

@@ -9,6 +9,7 @@
 #include "braid/engine/rank.h"
 #include "braid/engine/token_loop.h"
 #include "braid/fabric/fabric.h"
+#include "braid/kernels/cuda/decode_choice/decode_form.h"
 #include "braid/model/model.h"
 #include "braid/ops/segment_attention.h"
 #include "braid/parallel/mesh.h"
@@ -29,6 +30,7 @@ struct WorldConfig {
   // says what a step takes without them. Ops that compute and communicate in one kernel fail with
   // kUnsupported.
   bool communication = true;
+  cuda::DecodeForm decode;  // how launches of a decode step are fused
 };
 
 // The ranks of a job: where each computes, and how they reach each other.
