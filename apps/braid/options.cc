@@ -66,6 +66,13 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
                               fmt::join(strategy_names(), ", ")))
       ->capture_default_str()
       ->group(kSchedules);
+  command
+      .add_option("--decode", o.decode,
+                  "how launches of a decode step of one token are fused on a GPU: auto (by price), "
+                  "apart, relay, fused, or fused:cluster=N,split=token,scope=qkv|projected,"
+                  "exchange=chip|memory")
+      ->capture_default_str()
+      ->group(kSchedules);
   command.add_flag("--explain", o.explain, "say at the end what was planned, and why")
       ->group(kSchedules);
   command.add_option("--trace", o.trace, "write a timeline of the steps here (Perfetto)")
@@ -125,6 +132,7 @@ ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<s
                           .kv_dtype = options.kv_dtype,
                           .link_gbps = options.link_gbps,
                           .link_us = options.link_us};
+  request.engine.decode = cuda::parse_decode(options.decode);
   if (options.sequence) request.sequence = options.sequence->request();
   if (job) fit(request, *job);
   ParallelChoice choice = choose_parallel(request, terminal_notes());

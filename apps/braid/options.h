@@ -26,6 +26,7 @@ struct ParallelOptions {
   std::optional<int> gpu_layers;
   EngineConfig engine;
   std::string kv_dtype = "auto";
+  std::string decode = "auto";
   double link_gbps = 0;  // GB/s; 0: the speed of memory
   double link_us = 0;
   bool explain = false;

@@ -51,6 +51,20 @@ TEST_F(BadValues, OptionsThatWouldDoNothingAreRefused) {
               HasSubstr("rms_norm"));
 }
 
+TEST_F(BadValues, FormsOfDecodeStepsAreNamed) {
+  const std::string run = "run -m " + hf() + " -p x -n 1 --device cpu --decode ";
+  expect_refused(run + "fast", 2, "--decode 'fast': wanted auto, apart, relay, fused or fused:");
+  expect_refused(run + "fused:cluster=17", 2, "--decode: cluster is '17', wanted 1 to 16");
+  expect_refused(run + "fused:cluster=0", 2, "--decode: cluster is '0', wanted 1 to 16");
+  expect_refused(run + "fused:split=head", 2, "--decode: split is 'head', wanted token");
+  expect_refused(run + "fused:scope=all", 2, "--decode: scope is 'all', wanted qkv or projected");
+  for (const char* form : {"fused", "relay"}) {
+    expect_refused(run + form, 1, "the CPU runs each op by itself: auto or apart");
+  }
+  EXPECT_EQ(braid(run + "apart").status, 0);
+  EXPECT_EQ(braid(run + "auto").status, 0);
+}
+
 TEST_F(BadValues, CommandsAreNamed) {
   expect_refused("foo", 2, "there is no 'foo'; the commands are run, serve");
   expect_refused("--bogus", 2, "braid run has no option --bogus");

@@ -73,7 +73,8 @@ PlannedForward ForwardPlanner::plan_lowered(const OpScheduler& strategy,
   forward.lowered = std::move(lowered);
   for (const RankProgram& rank : forward.lowered) {
     const KernelCatalog& catalog = *catalogs_[static_cast<size_t>(rank.rank)];
-    forward.programs.push_back(fuse(fuse(rank.program, fusions()), catalog.fusions()));
+    Program fused = fuse(fuse(rank.program, fusions()), catalog.fusions());
+    forward.programs.push_back(catalog.rewrite(std::move(fused)));
   }
   PlanRequest request{.catalogs = catalogs_,
                       .micro_batches = {micro_batches.begin(), micro_batches.end()},

@@ -87,7 +87,8 @@ RunnerConfig runner_config(const EngineConfig& config, const CacheShape& cache) 
           .profile = config.profile,
           .on_step = config.on_step,
           .communication = config.communication,
-          .job = config.job};
+          .job = config.job,
+          .decode = config.decode};
 }
 
 std::string_view to_string(FinishReason reason) {

@@ -33,6 +33,7 @@ struct EngineConfig {
   std::function<void(const LoopStats&)> on_loop;
   bool communication = true;  // WorldConfig says what false does: wrong results
   job::Job* job = nullptr;    // as of RunnerConfig
+  cuda::DecodeForm decode;    // RunnerConfig says what it may be
 };
 
 // Keys of a sequence that stay in the KV cache between requests: a request that is given the

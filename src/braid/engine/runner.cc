@@ -69,13 +69,19 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
     fail(ErrorCode::kUnsupported, "activations in {}: the CPU's are f32",
          name(c.cache.activations));
   }
+  if (!c.device.cuda && c.decode.kind != cuda::DecodeKind::automatic &&
+      c.decode.kind != cuda::DecodeKind::apart) {
+    fail(ErrorCode::kUnsupported, "--decode {}: the CPU runs each op by itself: auto or apart",
+         to_string(c.decode));
+  }
   const WorldConfig config = {.ranks = c.tp,
                               .threads = c.threads,
                               .links = c.links,
                               .deadline_ms = c.deadline_ms,
                               .sequence = mesh ? std::optional(mesh->mesh) : std::nullopt,
                               .communication = c.communication,
-                              .job = c.job};
+                              .job = c.job,
+                              .decode = c.decode};
   return c.device.cuda ? make_cuda_world(model, config, c.device) : make_cpu_world(model, config);
 }
 
@@ -249,6 +255,9 @@ const ForwardPlanner& Runner::planner() const {
 
 std::vector<std::string> Runner::explain() const {
   std::vector<std::string> lines = impl_->planner->explain();
+  for (std::string& line : impl_->world->rank(0).backend().catalog().explain()) {
+    lines.push_back(std::move(line));
+  }
   if (impl_->last) {
     const std::string device = impl_->last.bound->executors[0]->replay().describe();
     if (!device.empty()) lines.push_back("the last plan: " + device);

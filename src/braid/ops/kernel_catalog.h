@@ -35,6 +35,11 @@ class KernelCatalog {
   }
   // What gains on this backend alone; applied after fusions().
   virtual std::span<const Fusion> fusions() const { return {}; }
+  // The Program as it runs, after these: what the backend chooses for a step as a whole. Fails with
+  // kUnsupported, giving the reason, where a user wants what is not possible.
+  virtual Program rewrite(Program program) const { return program; }
+  // Why it chose so, for --explain: of all Programs so far.
+  virtual std::vector<std::string> explain() const { return {}; }
 };
 
 // What the kernels of all these take; they outlive it.

@@ -1,5 +1,6 @@
 // Models whose decode steps of one token join in a relay: against the scalar references, against
 // the same launches apart, and against themselves.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +9,9 @@
 #include <regex>
 
 #include "braid/backend/cuda/device.h"
+#include "braid/kernels/cuda/decode_choice/decode_form.h"
 #include "braid/model/model_shape.h"
+#include "braid/ops/attention_block.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
@@ -254,6 +257,33 @@ TEST_P(CudaRelay, EqualsLaunchesApart) {
   timed.on_step = [](const Runner&) {};
   Runner apart(*model_, timed);
   EXPECT_LT(largest_distance(prompt_logits(apart, prompt_, 1), exact_), tolerance_);
+}
+
+// Every form of `--decode`: the same results, or the reason why there are none.
+TEST_P(CudaRelay, EveryFormOfDecode) {
+  const RelayCase& c = GetParam();
+  for (const char* form : {"apart", "relay", "fused", "fused:cluster=1,scope=projected",
+                           "fused:cluster=3,scope=projected", "fused:exchange=memory",
+                           "fused:cluster=2,scope=projected,exchange=memory"}) {
+    SCOPED_TRACE(form);
+    RunnerConfig config = cuda_runner();
+    config.decode = cuda::parse_decode(form);
+    Runner runner(*model_, config);
+    const bool fused = config.decode.kind == cuda::DecodeKind::fused;
+    if (fused && (is_quantized(c.weights) || c.Hq / c.Hkv > cuda::kFusedMaxGroup)) {
+      EXPECT_THROW(prompt_logits(runner, prompt_, 1), Error);
+      continue;
+    }
+    expect_exact(runner);
+    const bool relay = config.decode.kind == cuda::DecodeKind::relay;
+    if (!relay || c.F % 8 == 0) {
+      EXPECT_EQ(joined(runner), relay ? 6 * c.layers + 1 : 0);
+    }
+    EXPECT_THAT(runner.explain(), testing::Contains(testing::HasSubstr("(chosen)")));
+    const Program& program = runner.last_step(0).executor->program();
+    EXPECT_EQ(std::ranges::count(program.ops, &ops::kAttentionBlock, &Op::def),
+              fused ? c.layers : 0);
+  }
 }
 
 // Ranks whose layers are cut evenly share a relay, others have parts of theirs in relays.

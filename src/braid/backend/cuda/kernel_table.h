@@ -66,6 +66,7 @@ class KernelTable : public KernelCatalog {
   void add(std::string_view kind, Kernel kernel);  // replaces an earlier kernel of the kind
   const Kernel& at(std::string_view kind) const;   // fails with kUnsupported
   void set_join(Join join) { join_ = std::move(join); }
+  const Join& joins() const { return join_; }
   JoinedLaunches join(std::span<const LaunchArgs> launches) const {
     return join_ ? join_(launches) : JoinedLaunches{};
   }
@@ -85,8 +86,21 @@ class KernelTable : public KernelCatalog {
   KernelInfo find(const Program& program, const Op& op, Stream stream,
                   const Extents& capacity) const override;
   std::span<const Fusion> fusions() const override { return few_token_fusions(); }
+  // As of KernelCatalog; null: Programs stay, and there is nothing to explain.
+  struct Rewrite {
+    std::function<Program(Program program)> program;
+    std::function<std::vector<std::string>()> explain;
+  };
+  void set_rewrite(Rewrite rewrite) { rewrite_ = std::move(rewrite); }
+  Program rewrite(Program program) const override {
+    return rewrite_.program ? rewrite_.program(std::move(program)) : program;
+  }
+  std::vector<std::string> explain() const override {
+    return rewrite_.explain ? rewrite_.explain() : std::vector<std::string>();
+  }
 
  private:
+  Rewrite rewrite_;
   DeviceInfo device_;
   std::map<std::string, Kernel, std::less<>> kernels_;
   Join join_;

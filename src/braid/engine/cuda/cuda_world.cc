@@ -18,7 +18,7 @@ namespace {
 class CudaRank : public Rank {
  public:
   CudaRank(const Model& model, fabric::PeerFabric& fabric, int rank, cuda::DeviceInfo device,
-           const cuda::SmPartition* part)
+           const cuda::SmPartition* part, const cuda::DecodeForm& decode)
       : endpoint_(fabric.endpoint(rank)),
         ranks_(fabric.world_size()),
         table_(std::move(device)),
@@ -27,6 +27,7 @@ class CudaRank : public Rank {
         weights_(model, rank, backend_) {
     const cuda::DeviceScope scope(endpoint_.device());
     cuda::add_cuda_kernels(table_);
+    cuda::set_decode(table_, decode, ranks_);
   }
 
   // Joins the other ranks: collective over the world, each rank on a thread of its own. With a
@@ -49,6 +50,7 @@ class CudaRank : public Rank {
       cuda::add_one_sided_kernels(table_, *one_sided_);
     }
     if (!world.communication) cuda::drop_communication(table_);
+    cuda::set_decode(table_, world.decode, ranks_);
   }
 
   Backend& backend() override { return backend_; }
@@ -105,7 +107,7 @@ class CudaWorld : public World {
     for (size_t r = 0; r < devices.size(); ++r) {
       infos[r].num_sms = sms;
       ranks_.push_back(std::make_unique<CudaRank>(model, fabric_, static_cast<int>(r), infos[r],
-                                                  parts_[r].get()));
+                                                  parts_[r].get(), config.decode));
     }
     if (config.ranks == 1) return;
     fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& endpoint) {

@@ -5,6 +5,7 @@
 #include "braid/backend/cuda/kernel_table.h"
 #include "braid/kernels/cuda/comm/device/device_comm.h"
 #include "braid/kernels/cuda/comm/device/one_sided.h"
+#include "braid/kernels/cuda/decode_choice/decode_form.h"
 
 namespace braid::cuda {
 
@@ -29,6 +30,10 @@ void drop_communication(KernelTable& table);
 // Joins layers of a step of one token (bind_relay.cc), over the ranks of `comms` where there are
 // any. The two above do it.
 void add_relays(KernelTable& table, const StreamComms& comms);
+
+// How decode steps of one token are fused, on so many ranks (bind_attention_block.cc): after all
+// that adds kernels or relays.
+void set_decode(KernelTable& table, const DecodeForm& form, int ranks);
 
 // Fills in pull, push and sync (ops/one_sided.h), after add_cuda_kernels. Executors of such
 // Programs need a fabric::SymmetricMemory for their arena. `comm` and the table outlive what is

@@ -1,0 +1,171 @@
+#include "braid/kernels/cuda/decode_choice/decode_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "braid/base/error.h"
+
+namespace braid::cuda {
+namespace {
+
+int64_t qkv_bytes(const FusedShape& s) {
+  return fused_bytes(s, FusedScope::qkv, 0);
+}
+int64_t out_bytes(const FusedShape& s) {
+  return fused_bytes(s, FusedScope::projected, 0) - qkv_bytes(s);
+}
+int64_t key_bytes(const DecodeStep& step) {
+  return fused_bytes(step.block, FusedScope::qkv, step.context) - qkv_bytes(step.block);
+}
+double layer_bytes(const DecodeStep& step) {
+  return static_cast<double>(fused_bytes(step.block, FusedScope::projected, step.context) +
+                             step.ffn_bytes);
+}
+
+DecodePrice relay_price(const DecodeStep& step, const DecodeRates& rates) {
+  DecodePrice price{.form = {.kind = DecodeKind::relay}, .why_not = step.no_relay};
+  const double head = static_cast<double>(step.head_bytes);
+  price.bytes_seconds = (layer_bytes(step) * step.layers + head) / rates.stream;
+  for (const int64_t bytes : {qkv_bytes(step.block), key_bytes(step), out_bytes(step.block),
+                              step.ffn_bytes - step.down_bytes, step.down_bytes}) {
+    const double bare = std::max(0., 1 - static_cast<double>(bytes) / rates.ring_bytes);
+    price.seam_seconds += step.layers * (rates.relay_seam + rates.relay_bare * bare);
+  }
+  return price;
+}
+
+DecodePrice apart_price(const DecodeStep& step, const DecodeRates& rates) {
+  DecodePrice price{.form = {.kind = DecodeKind::apart}};
+  const double head = static_cast<double>(step.head_bytes);
+  price.bytes_seconds = (layer_bytes(step) * step.layers + head) / rates.stream;
+  price.seam_seconds = step.layers * step.launches * rates.launch_seam;
+  return price;
+}
+
+DecodePrice fused_price(const DecodeStep& step, const FusedConfig& config,
+                        const DecodeRates& rates) {
+  DecodePrice price{.form = {.kind = DecodeKind::fused,
+                             .cluster = config.cluster,
+                             .scope = config.scope,
+                             .path = config.path},
+                    .why_not = step.no_fused};
+  const bool projects = config.scope == FusedScope::projected;
+  const auto seconds = [&](int64_t bytes, double of_a_cta) {
+    return static_cast<double>(bytes) / std::min(rates.stream, of_a_cta * config.ctas);
+  };
+  const FusedShape& s = step.block;
+  double block = seconds(qkv_bytes(s), rates.cta_stream);
+  block += seconds(key_bytes(step), rates.cta_keys[s.group == 1 ? 0 : s.group == 2 ? 1 : 2]);
+  double rest = static_cast<double>(step.ffn_bytes) / rates.stream;
+  if (projects) {
+    block += seconds(out_bytes(s), rates.cta_stream);
+  } else {
+    rest += static_cast<double>(out_bytes(s)) / rates.stream;
+  }
+  price.bytes_seconds =
+      step.layers * (block + rest) + static_cast<double>(step.head_bytes) / rates.stream;
+  // norm and q k v, rope and cache, attention are one launch; with the projection four.
+  price.seam_seconds = step.layers * (step.launches - (projects ? 4 : 3)) * rates.launch_seam;
+  double exchange = rates.fused_seam + rates.fused_cta * config.cluster;
+  if (config.path == ExchangePath::memory) exchange *= 1 + rates.memory_share;
+  if (projects) exchange += rates.words_seam;
+  price.exchange_seconds = step.layers * exchange;
+  return price;
+}
+
+std::string describe(const DecodePrice& p) {
+  if (!p.why_not.empty()) return fmt::format("{}: {}", to_string(p.form), p.why_not);
+  return fmt::format("{}: {:.3f} ms, of it bytes {:.3f}, seams {:.3f}, exchanges {:.3f}",
+                     to_string(p.form), 1e3 * p.seconds(), 1e3 * p.bytes_seconds,
+                     1e3 * p.seam_seconds, 1e3 * p.exchange_seconds);
+}
+
+bool fits(const DecodeForm& asked, const DecodeForm& is) {
+  return asked.kind == is.kind &&
+         (asked.kind != DecodeKind::fused || (asked.scope == is.scope && asked.path == is.path &&
+                                              (asked.cluster == 0 || asked.cluster == is.cluster)));
+}
+
+}  // namespace
+
+DecodeRates decode_rates(double stream) {
+  return {.stream = stream,
+          .ring_bytes = 26e6,
+          .relay_seam = .66e-6,
+          .relay_bare = 2.9e-6,
+          .launch_seam = 3.9e-6,
+          .fused_seam = 4.5e-6,
+          .fused_cta = .5e-6,
+          .words_seam = 2.9e-6,
+          .memory_share = .1,
+          .cta_stream = 50e9,
+          .cta_keys = {48e9, 42e9, 27e9}};
+}
+
+std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice& device,
+                                       const DecodeRates& rates) {
+  std::vector<DecodePrice> prices = {apart_price(step, rates), relay_price(step, rates)};
+  for (const auto scope : {FusedScope::qkv, FusedScope::projected}) {
+    for (const auto path : {ExchangePath::chip, ExchangePath::memory}) {
+      const auto configs = fused_candidates(step.block, scope, path, device);
+      for (const FusedConfig& config : configs) {
+        prices.push_back(fused_price(step, config, rates));
+      }
+      if (!configs.empty()) continue;
+      DecodePrice none{.form = {.kind = DecodeKind::fused, .scope = scope, .path = path},
+                       .why_not = step.no_fused};
+      if (none.why_not.empty()) none.why_not = why_not_fused(step.block, scope, device);
+      if (none.why_not.empty()) none.why_not = why_not_fused(step.block, scope, 1, device);
+      prices.push_back(none);
+    }
+  }
+  std::stable_sort(prices.begin(), prices.end(), [](const DecodePrice& a, const DecodePrice& b) {
+    if (a.why_not.empty() != b.why_not.empty()) return a.why_not.empty();
+    return a.why_not.empty() && a.seconds() < b.seconds();
+  });
+  return prices;
+}
+
+DecodeForm choose_decode(const DecodeForm& form, const DecodeStep& step, const FusedDevice& device,
+                         const DecodeRates& rates) {
+  const std::vector<DecodePrice> prices = decode_prices(step, device, rates);
+  if (form.kind == DecodeKind::automatic) {
+    const DecodeKind usual = step.no_relay.empty() ? DecodeKind::relay : DecodeKind::apart;
+    const auto today =
+        std::ranges::find_if(prices, [&](const DecodePrice& p) { return p.form.kind == usual; });
+    const bool gains = prices[0].seconds() < (1 - kDecodeGain) * today->seconds();
+    return gains ? prices[0].form : today->form;
+  }
+  for (const DecodePrice& p : prices) {
+    if (!fits(form, p.form)) continue;
+    if (p.why_not.empty()) return p.form;
+    fail(ErrorCode::kUnsupported, "--decode {}: {}", to_string(form), p.why_not);
+  }
+  fail(ErrorCode::kUnsupported, "--decode {}: {}", to_string(form),
+       step.no_fused.empty() ? why_not_fused(step.block, form.scope, form.cluster, device)
+                             : step.no_fused);
+}
+
+std::vector<std::string> explain_decode(const DecodeForm& chosen, const DecodeStep& step,
+                                        const FusedDevice& device, const DecodeRates& rates) {
+  const std::vector<DecodePrice> prices = decode_prices(step, device, rates);
+  const auto is_chosen = [&](const DecodePrice& p) { return p.form == chosen; };
+  const auto its = std::ranges::find_if(prices, is_chosen);
+  std::vector<std::string> lines = {fmt::format(
+      "decode steps of one token, priced with {} keys: {}", step.context, to_string(chosen))};
+  for (const DecodePrice& p : prices) {
+    std::string line = "  " + describe(p);
+    if (is_chosen(p)) {
+      line += " (chosen)";
+    } else if (p.why_not.empty() && its != prices.end()) {
+      const double more = p.seconds() / its->seconds() - 1;
+      line += more >= 0 ? fmt::format(" ({:.0f}% more)", 100 * more)
+                        : fmt::format(" ({:.0f}% less)", -100 * more);
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,79 @@
+#include "braid/kernels/cuda/decode_choice/decode_form.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "braid/base/error.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr std::string_view kForms =
+    "auto, apart, relay, fused or fused:cluster=N,split=token,scope=qkv,exchange=chip";
+
+[[noreturn]] void refuse(std::string_view key, std::string_view value, std::string_view wanted) {
+  fail(ErrorCode::kInvalidArgument, "--decode: {} is '{}', wanted {}", key, value, wanted);
+}
+
+void set(DecodeForm& form, std::string_view key, std::string_view value) {
+  if (key == "cluster") {
+    const char* end = value.data() + value.size();
+    const auto [last, error] = std::from_chars(value.data(), end, form.cluster);
+    if (error != std::errc() || last != end || form.cluster < 1 || form.cluster > kMaxCluster) {
+      refuse(key, value, fmt::format("1 to {}", kMaxCluster));
+    }
+  } else if (key == "split") {
+    if (value != "token") refuse(key, value, "token");
+  } else if (key == "scope") {
+    if (value != "qkv" && value != "projected") refuse(key, value, "qkv or projected");
+    form.scope = value == "qkv" ? FusedScope::qkv : FusedScope::projected;
+  } else if (key == "exchange") {
+    if (value != "chip" && value != "memory") refuse(key, value, "chip or memory");
+    form.path = value == "chip" ? ExchangePath::chip : ExchangePath::memory;
+  } else {
+    fail(ErrorCode::kInvalidArgument,
+         "--decode: fused has no '{}', wanted cluster, split, scope or exchange", key);
+  }
+}
+
+}  // namespace
+
+DecodeForm parse_decode(std::string_view text) {
+  DecodeForm form;
+  if (text == "auto") return form;
+  if (text == "apart") return {.kind = DecodeKind::apart};
+  if (text == "relay") return {.kind = DecodeKind::relay};
+  constexpr std::string_view kFused = "fused";
+  const bool is_fused = text == kFused || text.starts_with("fused:");
+  if (!is_fused) fail(ErrorCode::kInvalidArgument, "--decode '{}': wanted {}", text, kForms);
+  form.kind = DecodeKind::fused;
+  for (text.remove_prefix(kFused.size()); !text.empty();) {
+    text.remove_prefix(1);
+    const size_t end = std::min(text.find(','), text.size());
+    const std::string_view part = text.substr(0, end);
+    const size_t equals = std::min(part.find('='), part.size());
+    set(form, part.substr(0, equals), part.substr(std::min(equals + 1, part.size())));
+    text.remove_prefix(end);
+  }
+  return form;
+}
+
+std::string to_string(const DecodeForm& form) {
+  switch (form.kind) {
+    case DecodeKind::automatic:
+      return "auto";
+    case DecodeKind::apart:
+      return "apart";
+    case DecodeKind::relay:
+      return "relay";
+    case DecodeKind::fused:
+      break;
+  }
+  const std::string cluster =
+      form.cluster > 0 ? fmt::format("cluster={},", form.cluster) : std::string();
+  return fmt::format("fused:{}split=token,scope={},exchange={}", cluster,
+                     form.scope == FusedScope::qkv ? "qkv" : "projected", to_string(form.path));
+}
+
+}  // namespace braid::cuda

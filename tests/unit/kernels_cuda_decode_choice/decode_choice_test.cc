@@ -1,0 +1,220 @@
+// Which form a decode step takes, for how much and why: without a GPU.
+#include "braid/kernels/cuda/decode_choice/decode_choice.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "braid/base/error.h"
+
+namespace braid::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+// Of an H100 as it was measured.
+FusedDevice h100() {
+  return {.clusters = {0, 132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7}};
+}
+DecodeRates rates() {
+  return decode_rates(3.129e12);
+}
+
+DecodeStep step_of(int64_t C, int64_t F, int64_t kv_heads, int group, int head_dim, int layers,
+                   int64_t vocab, int64_t context) {
+  return {.block = {.width = C,
+                    .kv_heads = kv_heads,
+                    .group = group,
+                    .head_dim = head_dim,
+                    .page_size = 64,
+                    .outputs = C},
+          .layers = layers,
+          .ffn_bytes = 6 * C * F,
+          .down_bytes = 2 * C * F,
+          .head_bytes = 2 * C * vocab,
+          .context = context};
+}
+DecodeStep llama_7b(int64_t context) {
+  return step_of(4096, 11008, 32, 1, 128, 32, 32000, context);
+}
+DecodeStep llama_1b(int64_t context) {
+  return step_of(2048, 8192, 8, 4, 64, 16, 128256, context);
+}
+DecodeStep qwen_06b(int64_t context) {
+  return step_of(1024, 3072, 8, 2, 128, 28, 151936, context);
+}
+
+double price_of(const DecodeStep& step, const DecodeForm& form) {
+  for (const DecodePrice& p : decode_prices(step, h100(), rates())) {
+    if (p.form == form && p.why_not.empty()) return p.seconds();
+  }
+  return NAN;
+}
+
+std::string error_of(const std::function<void()>& f, ErrorCode code) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(DecodeForm, Reads) {
+  EXPECT_EQ(parse_decode("auto"), DecodeForm{});
+  EXPECT_EQ(parse_decode("relay").kind, DecodeKind::relay);
+  EXPECT_EQ(parse_decode("apart").kind, DecodeKind::apart);
+  EXPECT_EQ(parse_decode("fused"), DecodeForm{.kind = DecodeKind::fused});
+  const DecodeForm all =
+      parse_decode("fused:cluster=6,split=token,scope=projected,exchange=memory");
+  EXPECT_EQ(all, (DecodeForm{.kind = DecodeKind::fused,
+                             .cluster = 6,
+                             .scope = FusedScope::projected,
+                             .path = ExchangePath::memory}));
+  for (const char* text : {"auto", "apart", "relay", "fused:split=token,scope=qkv,exchange=chip",
+                           "fused:cluster=16,split=token,scope=projected,exchange=memory"}) {
+    EXPECT_EQ(to_string(parse_decode(text)), text);
+  }
+}
+
+TEST(DecodeForm, NamesWhatIsWrong) {
+  const auto error = [](const char* text) {
+    return error_of([&] { parse_decode(text); }, ErrorCode::kInvalidArgument);
+  };
+  EXPECT_THAT(error("fast"), HasSubstr("--decode 'fast': wanted auto, apart, relay, fused"));
+  EXPECT_THAT(error(""), HasSubstr("--decode ''"));
+  EXPECT_THAT(error("fusedx"), HasSubstr("--decode 'fusedx'"));
+  EXPECT_EQ(error("fused:cluster=17"), "--decode: cluster is '17', wanted 1 to 16");
+  EXPECT_EQ(error("fused:cluster=0"), "--decode: cluster is '0', wanted 1 to 16");
+  EXPECT_EQ(error("fused:cluster=4x"), "--decode: cluster is '4x', wanted 1 to 16");
+  EXPECT_EQ(error("fused:cluster="), "--decode: cluster is '', wanted 1 to 16");
+  EXPECT_EQ(error("fused:cluster"), "--decode: cluster is '', wanted 1 to 16");
+  EXPECT_EQ(error("fused:split=head"), "--decode: split is 'head', wanted token");
+  EXPECT_EQ(error("fused:scope=all"), "--decode: scope is 'all', wanted qkv or projected");
+  EXPECT_EQ(error("fused:exchange=l2"), "--decode: exchange is 'l2', wanted chip or memory");
+  EXPECT_THAT(error("fused:cluster=4,depth=2"), HasSubstr("fused has no 'depth'"));
+  EXPECT_THAT(error("fused:"), HasSubstr("fused has no ''"));
+}
+
+// What whole models took as relays on an H100, in milliseconds.
+TEST(DecodePrice, OfRelaysIsWithinATwentiethOfWhatWasMeasured) {
+  const DecodeForm relay{.kind = DecodeKind::relay};
+  const auto near = [&](const DecodeStep& step, double ms) {
+    EXPECT_NEAR(1e3 * price_of(step, relay), ms, .05 * ms);
+  };
+  near(llama_7b(1024), 4.558);
+  near(llama_7b(4096), 5.069);
+  near(llama_1b(1024), .935);
+  near(llama_1b(4096), .956);
+  near(qwen_06b(1024), .809);
+  near(qwen_06b(4096), .879);
+}
+
+// Blocks alone, in microseconds a layer: without feed-forward, head and other launches.
+TEST(DecodePrice, OfBlocksIsNearWhatWasMeasured) {
+  const auto near = [&](DecodeStep step, int cluster, FusedScope scope, double us) {
+    step.layers = 1;
+    step.ffn_bytes = step.down_bytes = step.head_bytes = 0;
+    step.launches = scope == FusedScope::qkv ? 3 : 4;
+    const double out = scope == FusedScope::qkv
+                           ? 2. * step.block.kv_heads * step.block.group * step.block.head_dim *
+                                 step.block.outputs / rates().stream
+                           : 0;
+    const DecodeForm form{.kind = DecodeKind::fused, .cluster = cluster, .scope = scope};
+    EXPECT_NEAR(1e6 * (price_of(step, form) - out), us, .15 * us) << to_string(form);
+  };
+  near(llama_7b(1024), 3, FusedScope::qkv, 44.1);
+  near(llama_7b(16384), 3, FusedScope::qkv, 123.7);
+  near(llama_7b(1024), 1, FusedScope::qkv, 78.3);
+  near(llama_7b(1024), 3, FusedScope::projected, 56.7);
+  near(llama_7b(4096), 3, FusedScope::projected, 72.1);
+  near(llama_7b(16384), 2, FusedScope::projected, 144.6);
+  near(llama_1b(1024), 8, FusedScope::qkv, 14.4);
+  near(llama_1b(16384), 8, FusedScope::qkv, 31.1);
+  near(llama_1b(1024), 6, FusedScope::projected, 19.5);
+  near(qwen_06b(1024), 8, FusedScope::qkv, 13.3);
+  near(qwen_06b(4096), 8, FusedScope::qkv, 18.0);
+}
+
+TEST(DecodeChoice, TakesTheRelayWhereNothingGains) {
+  for (const int64_t context : {1, 1024, 16384}) {
+    for (const DecodeStep& step : {llama_7b(context), llama_1b(context), qwen_06b(context)}) {
+      EXPECT_EQ(choose_decode({}, step, h100(), rates()).kind, DecodeKind::relay);
+    }
+  }
+}
+
+// Where a relay does not take the step, by price.
+TEST(DecodeChoice, WithoutARelay) {
+  DecodeStep step = llama_7b(1024);
+  step.no_relay = "ranks on two machines";
+  const DecodeForm form = choose_decode({}, step, h100(), rates());
+  EXPECT_EQ(form.kind, DecodeKind::fused);
+  step.no_fused = "nor this";
+  EXPECT_EQ(choose_decode({}, step, h100(), rates()).kind, DecodeKind::apart);
+  EXPECT_EQ(error_of([&] { choose_decode(parse_decode("relay"), step, h100(), rates()); },
+                     ErrorCode::kUnsupported),
+            "--decode relay: ranks on two machines");
+}
+
+// A gain below the threshold changes nothing, one above it does.
+TEST(DecodeChoice, WantsAGain) {
+  DecodeStep step = llama_7b(1024);
+  DecodeRates r = rates();
+  const auto kind = [&] { return choose_decode({}, step, h100(), r).kind; };
+  EXPECT_EQ(kind(), DecodeKind::relay);
+  r.fused_seam = r.fused_cta = r.words_seam = r.relay_seam = 0;
+  r.launch_seam = .5e-6;
+  EXPECT_EQ(kind(), DecodeKind::relay);
+  r.relay_seam = 3e-6;
+  EXPECT_EQ(kind(), DecodeKind::fused);
+}
+
+TEST(DecodeChoice, ForcedFormsTakeAClusterOrSayWhyNot) {
+  const auto choose = [](const char* text, const DecodeStep& step,
+                         const FusedDevice& device = h100()) {
+    return choose_decode(parse_decode(text), step, device, rates());
+  };
+  EXPECT_EQ(choose("fused", llama_7b(1024)).cluster, 2);
+  EXPECT_EQ(choose("fused:cluster=3", llama_7b(1024)).cluster, 3);
+  EXPECT_EQ(choose("apart", llama_7b(1024)).kind, DecodeKind::apart);
+  const auto why = [&](const char* text, const DecodeStep& step,
+                       const FusedDevice& device = h100()) {
+    return error_of([&] { choose(text, step, device); }, ErrorCode::kUnsupported);
+  };
+  EXPECT_THAT(why("fused:cluster=4", llama_7b(1024)),
+              HasSubstr("32 KV heads as clusters of 4 CTAs: the GPU runs 30 at once"));
+  DecodeStep step = llama_7b(1024);
+  step.block.head_dim = 80;
+  EXPECT_THAT(why("fused", step), HasSubstr("head dim 80: 64 or 128"));
+  step = llama_7b(1024);
+  step.block.group = 32;
+  EXPECT_THAT(why("fused", step), HasSubstr("32 query heads for a KV head: 1 to 4"));
+  step = llama_7b(1024);
+  step.block.weights[1] = DType::q4_k;
+  EXPECT_THAT(why("fused:cluster=2", step), HasSubstr("weight k is q4_k: bf16"));
+  step = llama_7b(1024);
+  step.block.tokens = 17;
+  EXPECT_THAT(why("fused", step), HasSubstr("17 tokens a step: 1 at most"));
+  FusedDevice none = h100();
+  none.compute_capability = 80;
+  EXPECT_THAT(why("fused", llama_7b(1024), none), HasSubstr("has no clusters"));
+}
+
+TEST(DecodeChoice, ExplainsEachCandidate) {
+  const DecodeForm chosen = choose_decode({}, llama_7b(1024), h100(), rates());
+  const std::vector<std::string> lines = explain_decode(chosen, llama_7b(1024), h100(), rates());
+  ASSERT_EQ(lines.size(), 1u + 2 + 4 * 3);  // clusters of 1, 2 and 3
+  EXPECT_EQ(lines[0], "decode steps of one token, priced with 1024 keys: relay");
+  EXPECT_THAT(lines[1], HasSubstr("relay: "));
+  EXPECT_THAT(lines[1], HasSubstr("(chosen)"));
+  EXPECT_THAT(lines[2], HasSubstr("% more)"));
+  FusedDevice none = h100();
+  none.compute_capability = 80;
+  const auto without = explain_decode(chosen, llama_7b(1024), none, rates());
+  EXPECT_THAT(without.back(), HasSubstr("has no clusters"));
+}
+
+}  // namespace
+}  // namespace braid::cuda

@@ -1,0 +1,46 @@
+// What a Program's decode step is read as.
+#include "braid/kernels/cuda/decode_choice/describe_step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "braid/ops/fusion.h"
+#include "unit/parallel/decoder_program.h"
+
+namespace braid::cuda {
+namespace {
+
+using namespace testing_decoder;
+
+Program decoder_of(int64_t T, DType activations) {
+  return fuse(fuse(decoder(T, 3, activations), fusions()), few_token_fusions());
+}
+
+TEST(DescribeStep, ReadsADecoder) {
+  const auto step = describe_step(decoder_of(1, DType::bf16), 1, 4096);
+  ASSERT_TRUE(step);
+  EXPECT_EQ(step->layers, 3);
+  EXPECT_EQ(step->block.width, kC);
+  EXPECT_EQ(step->block.kv_heads, kHkv);
+  EXPECT_EQ(step->block.group, kHq / kHkv);
+  EXPECT_EQ(step->block.head_dim, kD);
+  EXPECT_EQ(step->block.outputs, kC);
+  EXPECT_EQ(step->block.page_size, 16);
+  EXPECT_EQ(step->block.cache, DType::f16);
+  EXPECT_THAT(step->block.weights, testing::Each(DType::f16));
+  EXPECT_EQ(step->down_bytes, 2 * kC * kF);
+  EXPECT_EQ(step->ffn_bytes, 3 * 2 * kC * kF);  // in this decoder both are read by one norm_linear
+  EXPECT_EQ(step->head_bytes, 2 * kC * kV);
+  EXPECT_EQ(step->context, 4096);
+  EXPECT_EQ(step->no_relay, "weights in f16: bf16 or blocks");
+  EXPECT_EQ(step->no_fused, "");
+}
+
+TEST(DescribeStep, SaysWhyNot) {
+  EXPECT_FALSE(describe_step(decoder_of(2, DType::bf16), 1, 1));
+  EXPECT_FALSE(describe_step(decoder_of(64, DType::bf16), 1, 1));
+  EXPECT_EQ(describe_step(decoder_of(1, DType::bf16), 2, 1)->no_fused, "2 ranks: 1");
+}
+
+}  // namespace
+}  // namespace braid::cuda
