@@ -50,7 +50,7 @@ Floats attend(const Case& c, Operands& x, const ops::DenseAttentionAttrs& attrs,
     in[4] = make_view(reinterpret_cast<std::byte*>(key_len->data()), DType::i32, {c.B});
   }
   const std::vector<TensorView> out = {view(o, {c.B * c.Lq, c.H * c.D})};
-  const BatchPart part;
+  BatchPart part;
   ops::kDenseAttention.reference({.op = &op, .in = in, .out = out, .part = &part});
   return o;
 }
@@ -103,7 +103,7 @@ TEST(DenseAttention, PartsAreOneSequence) {
   in.resize(8);
   Floats first(data[0].size()), second(data[1].size());
   const std::vector<TensorView> out = {view(first, in[0].shape), view(second, in[1].shape)};
-  const BatchPart part;
+  BatchPart part;
   ops::kDenseAttention.reference({.op = &op, .in = in, .out = out, .part = &part});
   EXPECT_EQ(first, rows(whole, c.B, c.Lq, c.H * c.D, 0, 2));
   EXPECT_EQ(second, rows(whole, c.B, c.Lq, c.H * c.D, 2, c.Lq - 2));

@@ -49,7 +49,7 @@ Picture convolved(const Picture& p, Floats w, const Shape& w_shape, ops::Conv2dA
   std::vector<ValueType> types;
   for (const TensorView& v : in) types.push_back({v.dtype, v.shape});
   EXPECT_EQ(ops::kConv2d.infer(op.attrs, types)[0].shape, out[0].shape);
-  const BatchPart part;
+  BatchPart part;
   ops::kConv2d.reference({.op = &op, .in = in, .out = out, .part = &part});
   return y;
 }
@@ -147,7 +147,7 @@ TEST(GroupNorm, HasMeanZeroAndVarianceOneInEachGroup) {
         .attrs = Attrs::of(ops::GroupNormAttrs{.batch = B, .groups = groups})};
   const std::vector<TensorView> in = {view(x, {B * P, C}), view(w, {C}), view(b, {C})};
   const std::vector<TensorView> out = {view(y, {B * P, C})};
-  const BatchPart part;
+  BatchPart part;
   ops::kGroupNorm.reference({.op = &op, .in = in, .out = out, .part = &part});
   for (int64_t picture = 0; picture < B; ++picture) {
     for (int64_t g = 0; g < groups; ++g) {

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "braid/backend/cpu/team.h"
+#include "braid/kernels/cpu/isa.h"
+
+namespace braid::cpu {
+
+// Group norm as ops/group_norm.h defines it.
+struct GroupNormParams {
+  const float* x = nullptr;  // [B * P, C]
+  const float* w = nullptr;  // [C]
+  const float* b = nullptr;  // [C]
+  float* y = nullptr;        // [B * P, C]; may be x
+  int64_t batch = 0;         // B
+  int64_t pixels = 0;        // P, of a picture
+  int64_t channels = 0;      // C
+  int64_t groups = 0;
+  float eps = 0;
+  bool silu = false;
+};
+
+int64_t group_norm_scratch_bytes(int64_t channels, int threads);
+
+// Every thread of the team calls it with the same arguments. Two passes over x. Sums are f32 over
+// 64 pixels, less the picture's first pixel so that a large mean costs no digits, then f64.
+void group_norm(const GroupNormParams& p, std::byte* scratch, const Team& team,
+                Isa isa = detected_isa());
+
+}  // namespace braid::cpu
