@@ -65,7 +65,7 @@ class RandomSource : public WeightSource {
 
 void run(benchmark::State& state, const Program& program, const std::string& input, bool ids) {
   const RandomSource source(program);
-  Network network(program.name, source, kThreads);
+  Network network(program.name, source, {.threads = kThreads});
   BoundNetwork& bound = network.plan("", [&] { return program; });
   const ValueType& type = program.value(*program.find(input)).type;
   std::mt19937 random(2);

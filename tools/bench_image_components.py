@@ -17,14 +17,15 @@ logging.disable(logging.WARNING)
 
 
 def best(run, rounds):
-    """The shortest time of a run after the first, and the least time that its threads computed."""
+    """The shortest time of a run after the first (or of the only one, with no rounds), and the least
+    time that its threads computed."""
     wall, busy = [], []
     for _ in range(rounds + 1):
         start, used = time.perf_counter(), time.process_time()
         run()
         wall.append(time.perf_counter() - start)
         busy.append(time.process_time() - used)
-    return f"{min(wall[1:]) * 1e3:.0f} ms, {min(busy[1:]) * 1e3:.0f} ms of all threads"
+    return f"{min(wall[-max(rounds, 1):]) * 1e3:.0f} ms, {min(busy[-max(rounds, 1):]) * 1e3:.0f} ms of all threads"
 
 
 def decode(side, rounds):
@@ -35,9 +36,9 @@ def decode(side, rounds):
         down_block_types=4 * ("DownEncoderBlock2D",), up_block_types=4 * ("UpDecoderBlock2D",),
         use_quant_conv=False, use_post_quant_conv=False)
     z = torch.randn(1, 16, side, side)
-    for name, form in (("contiguous", torch.contiguous_format), ("channels last", torch.channels_last)):
-        model = vae.to(memory_format=form)
-        x = z.to(memory_format=form)
+    for name in ("contiguous_format", "channels_last"):
+        model = vae.to(memory_format=getattr(torch, name))
+        x = z.to(memory_format=getattr(torch, name))
         print(f"decode {side}: {best(lambda: model.decode(x), rounds)}, {name}", flush=True)
 
 
