@@ -124,7 +124,7 @@ void ChatPrompt::probe() {
   knows_tools_ = shows({.messages = user, .tools = tools}, kTool);
 }
 
-std::vector<int32_t> ChatPrompt::encode(const ChatMessages& conversation) const {
+std::vector<int32_t> ChatPrompt::encode_conversation(const ChatMessages& conversation) const {
   const std::string mark = free_mark(conversation);
   // `content`: of contents; `other`: of everything else that the client wrote.
   const auto encoded = [&](const Change& content, const Change& other) {
@@ -165,7 +165,7 @@ std::vector<int32_t> ChatPrompt::encode(const std::vector<ChatMessage>& messages
   for (const ChatMessage& m : messages) {
     conversation.messages.push_back({{"role", m.role}, {"content", m.content}});
   }
-  return encode(conversation);
+  return encode_conversation(conversation);
 }
 
 }  // namespace braid

@@ -34,7 +34,7 @@ class ChatPrompt {
 
   // The prompt up to where the assistant's answer begins. Fails with kInvalidArgument where the
   // template refuses the messages, or would make special tokens out of their text.
-  std::vector<int32_t> encode(const ChatMessages& conversation) const;
+  std::vector<int32_t> encode_conversation(const ChatMessages& conversation) const;
   std::vector<int32_t> encode(const std::vector<ChatMessage>& messages) const;
 
   // The template writes the descriptions of tools into the prompt; found by rendering one.

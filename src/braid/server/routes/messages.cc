@@ -184,7 +184,7 @@ ChatRequest chat_request(const Service& service, const Body& body) {
     conversation.variables = *variables;
   if (const auto effort = body.string("reasoning_effort"))
     conversation.variables["reasoning_effort"] = *effort;
-  request.prompt = service.chat->encode(conversation);
+  request.prompt = service.chat->encode_conversation(conversation);
   request.marks = service.marks;
   const auto special = [&](const std::string& mark) {
     const auto id = service.tokenizer().find(mark);
