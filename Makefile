@@ -11,14 +11,15 @@ DEMO := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/braid/models/smollm2-135m-instruc
 MODEL ?= $(DEMO)
 PROMPT ?= Explain in three sentences why the sky is blue.
 SETUP ?= yes
+PYTHON ?= python3
 # Options of CMake's own, as in CMAKE_ARGS='-DCMAKE_CXX_COMPILER=clang++-16 -DBRAID_BENCH=OFF'.
 CMAKE_ARGS ?=
 cmake_args = $(if $(BRAID_CUDA),-DBRAID_CUDA=$(BRAID_CUDA)) \
 	$(if $(CMAKE_CUDA_ARCHITECTURES),'-DCMAKE_CUDA_ARCHITECTURES=$(CMAKE_CUDA_ARCHITECTURES)') $(CMAKE_ARGS)
 SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'apps/*.h' 'apps/*.cc' \
-	'tests/*.h' 'tests/*.cc' 'tests/*.cu' 'bench/*.h' 'bench/*.cc' 'bench/*.cu' 'examples/*.cc')
+	'tests/*.h' 'tests/*.cc' 'tests/*.cu' 'bench/*.h' 'bench/*.cc' 'bench/*.cu' 'examples/*.cc' 'python/*.h' 'python/*.cc')
 
-.PHONY: help setup configure program build model run image test bench install uninstall format lint clean
+.PHONY: help setup configure program build model run image test bench install uninstall wheel deb format lint clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -62,6 +63,15 @@ install: configure  ## install below PREFIX (/usr/local for root, else ~/.local)
 	@cmake --install $(BUILD) --prefix "$(PREFIX)" > $(BUILD)/install.log || { tail -5 $(BUILD)/install.log; exit 1; }
 	@mv $(BUILD)/install_manifest.txt $(BUILD)/installed_files.txt
 	@echo "installed below $(PREFIX): $$(grep -c . $(BUILD)/installed_files.txt) files"
+
+wheel:  ## build a wheel of the Python package into build/wheel (PYTHON=python3)
+	@$(PYTHON) -m pip wheel --no-deps -w build/wheel .
+	@ls build/wheel/*.whl
+
+deb: configure  ## build a Debian package into build/release
+	@cmake --build $(BUILD) -j $(JOBS) --target installed
+	@cd $(BUILD) && cpack -G DEB > cpack.log || { tail -5 cpack.log; exit 1; }
+	@ls $(BUILD)/*.deb
 
 uninstall:  ## remove what `make install` installed last
 	@cmake -DMANIFEST=$(BUILD)/installed_files.txt -P $(BUILD)/uninstall.cmake

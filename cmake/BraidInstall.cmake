@@ -81,3 +81,18 @@ list(LENGTH files count)
 file(REMOVE "${MANIFEST}")
 message(STATUS "removed ${count} files")
 ]])
+
+# `make deb`: the program, headers, libraries and the CMake package; what they need is read from the
+# program (dpkg-shlibdeps).
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME braid)
+set(CPACK_PACKAGE_CONTACT "The Braid maintainers <maintainers@braid.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Runs large language models on one or many GPUs, or on CPUs")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_COMPONENTS_ALL Unspecified)  # without the Python package, which pip installs
+set(CPACK_DEB_COMPONENT_INSTALL OFF)
+include(CPack)

@@ -40,7 +40,7 @@ BACKEND_MACRO = re.compile(
     r"|__(?:AVX|SSE|AMX|FMA|F16C|BMI|ARM_)\w*|__x86_64__|__aarch64__)\b")
 
 SOURCES = {".h", ".cc", ".c", ".cu", ".cuh", ".inc", ".py"}
-ROOTS = ["src", "apps", "bench", "tests", "tools", "examples"]
+ROOTS = ["src", "apps", "bench", "tests", "tools", "examples", "python"]
 MAX_LINES = 400
 # Path from the root of the tree: why the file is better whole.
 LONG_FILES: dict[str, str] = {

@@ -83,6 +83,7 @@ RunnerConfig runner_config(const EngineConfig& config, const CacheShape& cache) 
           .sp = config.sp,
           .cache = cache,
           .schedule = config.schedule,
+          .strategy = config.strategy,
           .links = config.links,
           .profile = config.profile,
           .on_step = config.on_step,

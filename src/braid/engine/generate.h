@@ -25,10 +25,11 @@ struct EngineConfig {
   std::optional<DType> kv_dtype;
   // Tokens of a prompt in one step; 0: 512, on a GPU 8192, with `sp` all.
   int64_t prefill_chunk = 0;
-  std::string schedule = "sequential";         // RunnerConfig says what it may be
-  fabric::LinkModel links;                     // between ranks, where they are emulated
-  std::optional<Profile> profile;              // of this machine: what `auto` prices with
-  std::function<void(const Runner&)> on_step;  // after each step, with its times; may be empty
+  std::string schedule = "sequential";          // RunnerConfig says what it may be
+  std::shared_ptr<const OpScheduler> strategy;  // in place of `schedule`; may be null
+  fabric::LinkModel links;                      // between ranks, where they are emulated
+  std::optional<Profile> profile;               // of this machine: what `auto` prices with
+  std::function<void(const Runner&)> on_step;   // after each step, with its times; may be empty
   // After each answer that a device made, with its steps; may be empty.
   std::function<void(const LoopStats&)> on_loop;
   bool communication = true;  // WorldConfig says what false does: wrong results

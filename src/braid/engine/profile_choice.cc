@@ -66,9 +66,10 @@ void choose_profile(EngineConfig& engine, const Notes& notes) {
   if (needs_profile({.device = engine.device,
                      .tp = engine.tp,
                      .sp = engine.sp,
-                     .schedule = engine.schedule})) {
+                     .schedule = engine.schedule,
+                     .strategy = engine.strategy})) {
     add_profile(engine, notes);
-  } else if (is_strategy_file(engine.schedule)) {
+  } else if (engine.strategy || is_strategy_file(engine.schedule)) {
     engine.profile = engine.device.cuda ? gpu_profile(gpu_name(engine.device.first_gpu()))
                                         : find_profile(cpu_profile_name(threads_of(engine)));
   }

@@ -22,6 +22,7 @@ Topology topology_of(const RunnerConfig& config) {
 }
 
 StrategyChoice::Strategies candidates(const RunnerConfig& config) {
+  if (config.strategy) return {config.strategy};
   if (config.schedule != "auto") return {find_strategy(config.schedule)};
   if (config.tp == 1) return {find_strategy("sequential")};  // there is nothing to hide
   StrategyChoice::Strategies all;
@@ -103,7 +104,8 @@ std::unique_ptr<StepPlanner> make_planner(const Model& model, const RunnerConfig
 }  // namespace
 
 bool needs_profile(const RunnerConfig& config) {
-  const bool strategies = config.schedule == "auto" && candidates(config).size() > 1;
+  const bool strategies =
+      !config.strategy && config.schedule == "auto" && candidates(config).size() > 1;
   return config.tp > 1 && (strategies || (config.sp && !config.sp->mode));
 }
 

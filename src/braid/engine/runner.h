@@ -24,10 +24,11 @@ struct RunnerConfig {
   int threads = 1;                     // of each rank
   std::optional<SequenceParallel> sp;  // ranks divide the tokens of a prompt, not the weights
   CacheShape cache;
-  std::string schedule = "sequential";         // a strategy's name, a library's path, or "auto"
-  fabric::LinkModel links;                     // between ranks, where they are emulated
-  std::optional<Profile> profile;              // of this machine: what `auto` prices with
-  std::function<void(const Runner&)> on_step;  // after each step, with its times; may be empty
+  std::string schedule = "sequential";          // a strategy's name, a library's path, or "auto"
+  std::shared_ptr<const OpScheduler> strategy;  // in place of `schedule`; may be null
+  fabric::LinkModel links;                      // between ranks, where they are emulated
+  std::optional<Profile> profile;               // of this machine: what `auto` prices with
+  std::function<void(const Runner&)> on_step;   // after each step, with its times; may be empty
   int64_t deadline_ms = 60000;  // of a wait for another rank; in kernels 10 s at most
   bool communication = true;    // as of WorldConfig
   // The processes that have the ranks, each an equal part; null: all ranks are in this process.

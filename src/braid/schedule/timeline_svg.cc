@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <vector>
+
+#include "braid/schedule/partition.h"
 
 namespace braid {
 namespace {
@@ -20,15 +23,31 @@ constexpr std::array<Kind, 5> kKinds = {{{"segment_attention", "#3b6ea5", "atten
                                          {"sync", "#b03a48", "sync: ranks meet"},
                                          {"buffers", "#999999", "buffers are opened"}}};
 
-std::string_view color_of(std::string_view kind) {
-  const auto at = std::ranges::find(kKinds, kind, &Kind::name);
-  return at == kKinds.end() ? "#666666" : at->color;
+// Of all other ops.
+constexpr Kind kComputes = {"", "#5b7f95", "computation"},
+               kSends = {"", "#c9a227", "communication"};
+
+const Kind& kind_of(const Op& op) {
+  const auto at = std::ranges::find(kKinds, op.def->kind, &Kind::name);
+  if (at != kKinds.end()) return *at;
+  return communicates(op) ? kSends : kComputes;
 }
 
-std::string legend() {
+// The kinds in use.
+std::string legend(std::span<const Timeline> timelines) {
+  std::vector<const Kind*> used;
+  for (const Timeline& timeline : timelines) {
+    for (const RankTimes& rank : timeline.ranks) {
+      for (const Launch& launch : rank.schedule->launches) {
+        const Kind* kind = &kind_of(rank.schedule->op(*rank.program, launch));
+        if (std::ranges::find(used, kind) == used.end()) used.push_back(kind);
+      }
+    }
+  }
   std::string line;
   double x = 4;
-  for (const Kind& kind : kKinds) {
+  for (const Kind* of : used) {
+    const Kind& kind = *of;
     line += fmt::format("<rect x=\"{}\" y=\"8\" width=\"12\" height=\"12\" fill=\"{}\"/>", x,
                         kind.color);
     line += fmt::format("<text x=\"{}\" y=\"18\">{}</text>\n", x + 16, kind.meaning);
@@ -100,7 +119,7 @@ std::string timeline_svg(std::span<const Timeline> timelines) {
               "<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"{}\"><title>{} "
               "{}: {:.1f} us</title></rect>\n",
               kLabel + (t.begin - span.begin) / longest * kWidth, y + 1,
-              std::max(t.seconds() / longest * kWidth, 0.5), kLane - 2, color_of(op.def->kind),
+              std::max(t.seconds() / longest * kWidth, 0.5), kLane - 2, kind_of(op).color,
               op.def->kind, to_string(op.attrs), t.seconds() * 1e6);
         }
         y += kLane;
@@ -123,7 +142,7 @@ std::string timeline_svg(std::span<const Timeline> timelines) {
              "font-family=\"sans-serif\" font-size=\"11\">\n"
              "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
              kLabel + kWidth + 8, y + 8) +
-         legend() + body + "</svg>\n";
+         legend(timelines) + body + "</svg>\n";
 }
 
 }  // namespace braid

@@ -36,6 +36,11 @@ class AnswerStream::Queue : public AnswerSink {
     std::unique_lock lock(mutex_);
     return come_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return there(); });
   }
+  bool wait_for_end(double seconds) {
+    std::unique_lock lock(mutex_);
+    return come_.wait_for(lock, std::chrono::duration<double>(seconds),
+                          [&] { return end_.has_value(); });
+  }
   std::optional<AnswerText> take() {
     const std::lock_guard lock(mutex_);
     if (!pieces_.empty()) {
@@ -77,7 +82,7 @@ AnswerStream::AnswerStream(RequestLoop& loop, AnswerRequest request, std::functi
 }
 
 AnswerStream::~AnswerStream() {
-  if (!queue_->ended()) loop_.cancel(id_);
+  cancel();
 }
 
 std::optional<AnswerText> AnswerStream::next() {
@@ -90,8 +95,12 @@ bool AnswerStream::wait(double seconds) {
   return queue_->wait(seconds);
 }
 
+bool AnswerStream::wait_for_end(double seconds) {
+  return queue_->wait_for_end(seconds);
+}
+
 void AnswerStream::cancel() {
-  loop_.cancel(id_);
+  if (!queue_->ended()) loop_.cancel(id_);
 }
 
 Answer AnswerStream::rest() {

@@ -25,7 +25,8 @@ struct Answer {
 };
 
 // One request of a RequestLoop, whose answer its caller reads at leisure: pieces wait here until
-// they are taken. For one thread; the loop outlives the stream.
+// they are taken. For one thread. The loop may end
+// before the stream: the answer has then ended.
 class AnswerStream {
  public:
   // Submits the request; fails as RequestLoop::submit does. `ready` is called from a thread of the
@@ -41,6 +42,8 @@ class AnswerStream {
   std::optional<AnswerText> next();
   // Whether a piece or the end is there, or comes within `seconds`.
   bool wait(double seconds);
+  // Whether the answer has ended, or ends within `seconds`; pieces may still wait here.
+  bool wait_for_end(double seconds);
   // Ends the answer with AnswerReason::abort, soon.
   void cancel();
   // All that has not been taken, up to the end. Fails with the answer's error.

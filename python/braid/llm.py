@@ -1,0 +1,330 @@
+"""Models that generate."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import dataclasses
+import os
+import weakref
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Union
+
+from . import _braid
+from ._error import Error
+from .sampling import SamplingParams
+from .strategy import OpScheduler, resolve
+
+if TYPE_CHECKING:
+    import numpy
+    import numpy.typing
+
+Prompt = Union[str, Sequence[int]]
+Messages = Sequence[Mapping[str, str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """A token of an answer or a prompt."""
+
+    id: int
+    logprob: float | None = None  #: natural logarithm, of the model's own distribution
+    top: tuple[tuple[int, float], ...] = ()  #: the most likely ids with their log-probabilities
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """A piece of an answer as it is made: whole characters, never a part of a stop text."""
+
+    text: str
+    tokens: tuple[Token, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One answer to a prompt."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    finish_reason: str  #: 'stop', 'length' or 'abort'
+    stop: str | None  #: the stop text that ended the answer
+    usage: dict[str, Any]  #: prompt_tokens, cached_tokens, completion_tokens, seconds, ttft
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [token.id for token in self.tokens]
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """The answers to one prompt."""
+
+    prompt_token_ids: list[int]
+    outputs: list[Choice]  #: SamplingParams.n of them
+    prompt_logprobs: tuple[Token, ...]  #: of the prompt's tokens from the second on, where asked
+
+    @property
+    def text(self) -> str:
+        """The first answer's text."""
+        return self.outputs[0].text
+
+
+def _tokens(raw: list[dict[str, Any]], logprobs: bool) -> tuple[Token, ...]:
+    if not logprobs:
+        return tuple(Token(t["id"]) for t in raw)
+    return tuple(Token(t["id"], t["logprob"], tuple(t["top"])) for t in raw)
+
+
+def _ids(prompt: Any, where: str) -> list[int]:
+    ids = list(prompt)
+    for i in ids:
+        if not isinstance(i, int) or isinstance(i, bool) or not -2**31 <= i < 2**31:
+            raise Error(f"{where} has {i!r}, wanted token ids")
+    return ids
+
+
+class Tokenizer:
+    """The model's own tokenizer."""
+
+    def __init__(self, engine: _braid.Engine) -> None:
+        self._engine = engine
+
+    def encode(self, text: str, *, add_special: bool = True,
+               parse_special: bool = False) -> list[int]:
+        """Ids of a text. `add_special` puts BOS and the like around it; `parse_special` takes the
+        text of special tokens for those tokens."""
+        return self._engine.encode(text, add_special, parse_special)
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """The text of ids: bytes that form no character become U+FFFD."""
+        return self._engine.decode(_ids(ids, "decode"), skip_special)
+
+    def piece(self, token_id: int) -> str:
+        """A token as the vocabulary spells it."""
+        return self._engine.piece(token_id)
+
+    def __len__(self) -> int:
+        return self._engine.vocab_size()
+
+
+class Stream:
+    """An answer piece by piece: iterate over it. Leaving the loop, or `close()`, cancels it."""
+
+    def __init__(self, stream: _braid.Stream, logprobs: bool) -> None:
+        self._stream: _braid.Stream | None = stream
+        self._logprobs = logprobs
+        #: Of the whole answer, once the stream has ended: finish_reason, stop, token counts.
+        self.end: dict[str, Any] | None = None
+
+    def __iter__(self) -> Iterator[Chunk]:
+        try:
+            while (chunk := self._next()) is not None:
+                yield chunk
+        finally:
+            self.close()
+
+    def _next(self) -> Chunk | None:
+        if self._stream is None:
+            return None
+        piece = self._stream.next()
+        if piece is None:
+            self.end = self._stream.end()
+            self._stream = None
+            return None
+        text, tokens = piece
+        return Chunk(text, _tokens(tokens, self._logprobs))
+
+    def close(self) -> None:
+        """Cancels an answer that has not ended."""
+        if self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
+
+
+_open: weakref.WeakSet[LLM] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for llm in list(_open):
+        llm.close()
+
+
+class LLM:
+    """A model on its devices. Answers many prompts at once, from any thread.
+
+    `model` is a path or a name as `braid run` takes it. `device` is 'auto', 'cpu', 'cuda' or
+    'cuda:0,1'; `tp` ranks divide the weights; `threads` of each rank (0: the cores divided by the
+    ranks). `schedule` is a strategy's name, 'auto', a shared library, or a strategy of Python.
+    `kv_dtype` is 'auto', 'f16', 'bf16' or 'f32'. `max_model_len` bounds a sequence in tokens (0:
+    what fits), `max_num_seqs` sequences that are computed at once, `max_step_tokens` the tokens of
+    a step, `kv_memory` the KV cache ('auto', '512M').
+
+    Close it, or use it in a `with` block: its threads and memory end there, at the latest when the
+    object goes. Raises `braid.Error` where the model or a device cannot be had.
+    """
+
+    def __init__(self, model: str | os.PathLike[str], *, device: str = "auto", tp: int = 1,
+                 sp: str = "", threads: int = 0,
+                 schedule: str | OpScheduler | type[OpScheduler] = "sequential",
+                 kv_dtype: str = "auto", max_model_len: int = 0, max_num_seqs: int = 32,
+                 max_step_tokens: int = 512, max_waiting: int = 1024, prefix_cache: bool = True,
+                 kv_memory: str = "auto") -> None:
+        name, own = resolve(schedule)
+        self._engine = _braid.Engine.open(
+            model=os.fspath(model), device=device, tp=tp, sp=sp, threads=threads, schedule=name,
+            own=own, kv_dtype=kv_dtype, max_context=max_model_len, max_running=max_num_seqs,
+            max_step_tokens=max_step_tokens, max_waiting=max_waiting, prefix_cache=prefix_cache,
+            kv_memory=kv_memory)
+        self._window = max(1, max_waiting // 2)
+        self.tokenizer = Tokenizer(self._engine)
+        _open.add(self)
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all requests and gives back memory and threads. Later calls raise `braid.Error`."""
+        self._engine.close()
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of one sequence."""
+        return self._engine.max_context()
+
+    def stats(self) -> dict[str, Any]:
+        """Counts so far: running, waiting, steps, tokens, and seconds of steps, sampling, host."""
+        return self._engine.stats()
+
+    def generate(self, prompts: Prompt | Sequence[Prompt],
+                 params: SamplingParams | None = None) -> list[Output]:
+        """Answers to all prompts, texts or lists of ids, in their order."""
+        return self._run([self._encode(p, f"prompt {i}") for i, p in enumerate(_list(prompts))],
+                         params, chat=False)
+
+    def chat(self, messages: Messages | Sequence[Messages],
+             params: SamplingParams | None = None) -> list[Output]:
+        """The assistant's answers to one conversation, or to each of several. A message is
+        {'role': 'user', 'content': 'text'}."""
+        many: Any = messages
+        if len(many) > 0 and isinstance(many[0], Mapping):
+            many = [many]
+        return self._run([self._render(m) for m in many], params, chat=True)
+
+    def stream(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> Stream:
+        """One answer, piece by piece: to a text, to ids, or to the messages of a conversation."""
+        ids, chat = self._any(prompt)
+        params = params or SamplingParams()
+        return Stream(self._submit(ids, params, chat), params.logprobs is not None)
+
+    async def astream(self, prompt: Prompt | Messages,
+                      params: SamplingParams | None = None) -> AsyncIterator[Chunk]:
+        """As `stream`, for asyncio: other tasks run while the answer is made. Leaving the loop
+        cancels the answer once the generator is closed."""
+        ids, chat = self._any(prompt)
+        params = params or SamplingParams()
+        loop, come = asyncio.get_running_loop(), asyncio.Event()
+
+        def ready() -> None:
+            try:
+                loop.call_soon_threadsafe(come.set)
+            except RuntimeError:  # the loop has ended before the answer
+                pass
+
+        inner = self._submit(ids, params, chat, ready=ready)
+        stream = Stream(inner, params.logprobs is not None)
+        try:
+            while True:
+                await come.wait()
+                come.clear()
+                while inner.ready():
+                    chunk = stream._next()
+                    if chunk is None:
+                        return
+                    yield chunk
+        finally:
+            stream.close()
+
+    async def agenerate(self, prompt: Prompt | Messages,
+                        params: SamplingParams | None = None) -> str:
+        """The text of one answer, for asyncio."""
+        return "".join([chunk.text async for chunk in self.astream(prompt, params)])
+
+    def score(self, prompt: Prompt) -> list[float]:
+        """Log-probability of each token from the second on, given the tokens before it."""
+        return self._engine.score(self._encode(prompt, "the prompt"))
+
+    def logits(self, prompt: Prompt) -> numpy.typing.NDArray[numpy.float32]:
+        """The logits after each token: f32 [tokens, vocabulary], an array of its own."""
+        array: numpy.typing.NDArray[numpy.float32] = self._engine.logits(
+            self._encode(prompt, "the prompt"))
+        return array
+
+    def _any(self, prompt: Prompt | Messages) -> tuple[list[int], bool]:
+        items: Any = prompt
+        if not isinstance(items, str) and len(items) > 0 and isinstance(items[0], Mapping):
+            return self._render(items), True
+        return self._encode(items, "the prompt"), False
+
+    def _encode(self, prompt: Any, where: str) -> list[int]:
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt)
+        if isinstance(prompt, (bytes, Mapping)) or not hasattr(prompt, "__iter__"):
+            raise Error(f"{where} is {prompt!r}, wanted a text or token ids")
+        return _ids(prompt, where)
+
+    def _render(self, messages: Messages) -> list[int]:
+        pairs = []
+        for message in messages:
+            role, content = message.get("role"), message.get("content")
+            if not isinstance(role, str) or not isinstance(content, str):
+                raise Error(f"a message is {message!r}, wanted a role and a content that are texts")
+            pairs.append((role, content))
+        return self._engine.chat_ids(pairs)
+
+    def _submit(self, ids: list[int], params: SamplingParams, chat: bool, choice: int = 0,
+                ready: Any = None) -> _braid.Stream:
+        return self._engine.submit(prompt=ids, chat=chat, ready=ready, **params.request(choice))
+
+    def _run(self, prompts: list[list[int]], params: SamplingParams | None,
+             chat: bool) -> list[Output]:
+        params = params or SamplingParams()
+        jobs = [(ids, choice) for ids in prompts for choice in range(params.n)]
+        open_: list[_braid.Stream] = []
+        ended: list[Any] = []
+        try:
+            for ids, choice in jobs:
+                if len(open_) - len(ended) >= self._window:
+                    ended.append(open_[len(ended)].rest())
+                open_.append(self._submit(ids, params, chat, choice))
+            while len(ended) < len(open_):
+                ended.append(open_[len(ended)].rest())
+        finally:
+            for stream in open_[len(ended):]:
+                stream.cancel()
+        outputs = []
+        for i, ids in enumerate(prompts):
+            answers = ended[i * params.n:(i + 1) * params.n]
+            choices = []
+            for text, tokens, _, end in answers:
+                usage = {k: v for k, v in end.items() if k not in ("finish_reason", "stop")}
+                choices.append(Choice(text, _tokens(tokens, params.logprobs is not None),
+                                      end["finish_reason"], end["stop"], usage))
+            outputs.append(Output(ids, choices, _tokens(answers[0][2], True)))
+        return outputs
+
+
+def _list(prompts: Any) -> list[Any]:
+    if isinstance(prompts, str):
+        return [prompts]
+    if isinstance(prompts, (bytes, Mapping)) or not hasattr(prompts, "__iter__"):
+        raise Error(f"prompts are {prompts!r}, wanted a text, token ids, or a list of these")
+    items = list(prompts)
+    if items and all(isinstance(item, int) for item in items):
+        return [items]
+    return items
