@@ -8,6 +8,7 @@
 #include "braid/engine/step_records.h"
 #include "golden/support/forward.h"
 #include "golden/support/random_model.h"
+#include "namespaces.h"
 #include "processes.h"
 
 namespace braid::golden {
@@ -68,11 +69,19 @@ std::vector<float> logits_of(const Model& model, const RunnerConfig& config) {
   return all;
 }
 
-class JobGolden : public testing::TestWithParam<std::tuple<std::string, Sharing>> {};
+using Param = std::tuple<std::string, Sharing>;
+class JobGolden : public testing::TestWithParam<Param> {};
 
 TEST_P(JobGolden, LogitsHaveTheBitsOfOneProcess) {
   if (!job::has_jobs()) GTEST_SKIP() << "this build has no UCX";
-  const auto& [name, sharing] = GetParam();
+  const std::string& model_name = std::get<0>(GetParam());
+  const Sharing& sharing = std::get<1>(GetParam());
+  const bool on_hosts = model_name.ends_with("@hosts");
+  const std::string name = model_name.substr(0, model_name.find('@'));
+  std::optional<job::Namespaces> hosts;
+  if (on_hosts && !hosts.emplace(sharing.processes).here()) {
+    GTEST_SKIP() << "network namespaces need root and iproute2";
+  }
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / fmt::format("braid_job_{}", getpid());
   std::filesystem::create_directories(folder);
@@ -86,11 +95,17 @@ TEST_P(JobGolden, LogitsHaveTheBitsOfOneProcess) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
     GTEST_SKIP() << error.what();  // the model does not divide so
   }
-  const auto endings = job::run_processes({.processes = sharing.processes}, [&](job::Job& job) {
+  job::ProcessOptions options{.processes = sharing.processes};
+  if (on_hosts) {
+    options.host = job::Namespaces::address(0);
+    options.launch = [&](int p, job::Launch&) { ASSERT_TRUE(hosts->enter(p)); };
+  }
+  const auto endings = job::run_processes(options, [&](job::Job& job) {
     const Model model(folder.string());
     if (follow(&job, model)) return;
     RunnerConfig in_job = config;
     in_job.job = &job;
+    if (on_hosts) in_job.links.machines = 1;  // the job finds them
     const std::vector<float> got = logits_of(model, in_job);
     ASSERT_EQ(got.size(), want.size());
     EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0);
@@ -100,13 +115,31 @@ TEST_P(JobGolden, LogitsHaveTheBitsOfOneProcess) {
   for (const job::Ending& ending : endings) EXPECT_TRUE(ending.done) << ending.text;
 }
 
-std::vector<std::string> models() {
-  return {"llama2_mha", "llama3_gqa", "qwen3_qk_norm", "smollm2", "mixtral"};
-}
+INSTANTIATE_TEST_SUITE_P(
+    Models, JobGolden,
+    testing::Combine(testing::Values("llama2_mha", "llama3_gqa", "qwen3_qk_norm", "smollm2"),
+                     testing::ValuesIn(kSharings)),
+    [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
+
+const Sharing kOfExperts[] = {
+    {"Tp2", 2, 2}, {"Tp4Overlap", 4, 4, "", "overlap"}, {"Ring3", 3, 3, "ring"}};
 
 INSTANTIATE_TEST_SUITE_P(
-    Models, JobGolden, testing::Combine(testing::ValuesIn(models()), testing::ValuesIn(kSharings)),
-    [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
+    Experts, JobGolden, testing::Combine(testing::Values("mixtral"), testing::ValuesIn(kOfExperts)),
+    [](const auto& info) { return std::string(std::get<1>(info.param).name); });
+
+const Sharing kOnHosts[] = {{"Tp4", 4, 4, "", "overlap", 4},
+                            {"Ring3", 3, 3, "ring", "sequential", 3},
+                            {"Torus4", 4, 4, "torus", "sequence_parallel", 4},
+                            {"Tp4OfTwoProcesses", 2, 4, "", "tokenweave", 2}};
+
+// A host for each process: network namespaces joined by TCP. Hosts are machines untold.
+INSTANTIATE_TEST_SUITE_P(Namespaces, JobGolden,
+                         testing::Combine(testing::Values("llama3_gqa@hosts"),
+                                          testing::ValuesIn(kOnHosts)),
+                         [](const auto& info) {
+                           return std::string(std::get<1>(info.param).name);
+                         });
 
 // One process has another model, or another profile of the same name.
 TEST(JobGolden, OtherModelsAreRefused) {
