@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 
+#include "namespaces.h"
 #include "processes.h"
 
 namespace braid::job {
@@ -266,6 +267,46 @@ TEST_F(JobTest, APortThatIsTakenAndAHostThatIsNotHereAreNamed) {
   endings = run_processes({.processes = 2, .timeout = milliseconds(500), .host = "no.such.invalid"},
                           [](Job&) {});
   EXPECT_THAT(endings[1].text, HasSubstr("host 'no.such.invalid' has no address"));
+}
+
+TEST_F(JobTest, ACutCableEndsAllAndIsNamed) {
+  const Namespaces hosts(3);
+  if (!hosts.here()) GTEST_SKIP() << "network namespaces need root and iproute2";
+  for (int victim : {0, 2}) {
+    const Shared<std::atomic<int>> there;
+    const auto endings =
+        run_processes({.processes = 3,
+                       .timeout = milliseconds(1500),
+                       .host = Namespaces::address(0),
+                       .launch = [&](int p, Launch&) { ASSERT_TRUE(hosts.enter(p)); },
+                       .meanwhile =
+                           [&](const std::vector<pid_t>&) {
+                             for (int i = 0; i < 20000 && *there < 3; ++i) {
+                               std::this_thread::sleep_for(milliseconds(1));
+                             }
+                             EXPECT_TRUE(hosts.cut(victim));
+                           }},
+                      [&](Job& job) {
+                        job.phase(Phase::steps);
+                        job.barrier("steps");
+                        std::this_thread::sleep_for(milliseconds(50));  // the phase is told
+                        ++*there;
+                        if (job.process() == victim)
+                          std::this_thread::sleep_for(std::chrono::seconds(5));
+                        job.barrier("never");
+                      });
+    EXPECT_TRUE(hosts.join(victim));
+    for (int p = 0; p < 3; ++p) {
+      const Ending& ending = endings[static_cast<size_t>(p)];
+      EXPECT_EQ(ending.exit_status, 1);
+      EXPECT_EQ(ending.code, ErrorCode::kAborted);
+      if (p == victim) continue;
+      EXPECT_THAT(ending.line,
+                  HasSubstr(fmt::format("rank {} on {}: ended in a step, since rank {} "
+                                        "on {} failed in a step",
+                                        p, hosts.host_of(p), victim, hosts.host_of(victim))));
+    }
+  }
 }
 
 TEST_F(JobTest, ASecondStartWorksAtOnce) {

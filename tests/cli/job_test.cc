@@ -1,0 +1,167 @@
+// The program as several processes, started as torchrun starts them.
+#include <algorithm>
+
+#include "cli/program.h"
+#include "processes.h"
+
+namespace braid::golden {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class JobCliTest : public CliTest {
+ protected:
+  void SetUp() override {
+    if (!job::has_jobs()) GTEST_SKIP() << "this build has no UCX";
+  }
+
+  // Process r runs the program with arguments[r], or all with arguments[0]; `extra` are further
+  // words of env for process `at`. They start in folder_.
+  static std::vector<Outcome> job(int processes, const std::vector<std::string>& arguments,
+                                  const std::string& extra = "", int at = -1) {
+    const int port = job::free_port();
+    std::string script = "cd " + folder_.string() + "; ";
+    const auto file = [](const char* kind, int r) { return path(fmt::format("{}.{}", kind, r)); };
+    for (int r = 0; r < processes; ++r) {
+      script += fmt::format(
+          "(env {} RANK={} WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout -s KILL 100 "
+          "{}/braid {} > {} 2> {} < /dev/null; echo $? > {}) & ",
+          r == at ? extra : "", r, processes, port, BRAID_BIN_DIR,
+          arguments[arguments.size() == 1 ? 0 : static_cast<size_t>(r)], file("out", r),
+          file("err", r), file("status", r));
+    }
+    EXPECT_EQ(std::system(("sh -c '" + script + "wait'").c_str()), 0);
+    std::vector<Outcome> outcomes;
+    for (int r = 0; r < processes; ++r) {
+      const std::string status = read(file("status", r));
+      outcomes.push_back(
+          {status.empty() ? -1 : std::stoi(status), read(file("out", r)), read(file("err", r))});
+    }
+    return outcomes;
+  }
+
+  static std::string answer(const std::string& more) {
+    return "run -m " + gguf() +
+           " -p \"3 and 9, 4\" -n 12 --json --ignore-eos --logprobs 3 --threads 1 " + more;
+  }
+
+  // Status, and one line by rank 0 alone.
+  static void expect_job_refused(int processes, const std::vector<std::string>& arguments,
+                                 const std::string& text) {
+    const std::vector<Outcome> outcomes = job(processes, arguments);
+    for (size_t r = 0; r < outcomes.size(); ++r) {
+      EXPECT_EQ(outcomes[r].status, 2) << outcomes[r].err;
+      EXPECT_EQ(outcomes[r].out, "");
+      EXPECT_EQ(std::ranges::count(outcomes[r].err, '\n'), r == 0 ? 1 : 0) << outcomes[r].err;
+    }
+    EXPECT_THAT(outcomes[0].err, HasSubstr(text));
+  }
+};
+
+TEST_F(JobCliTest, AnswersAreThoseOfOneProcess) {
+  for (const auto& [processes, sharing] :
+       {std::pair(2, "--tp 2"), std::pair(4, "--tp 4 --schedule overlap"),
+        std::pair(2, "--tp 4 --machines 2x2"), std::pair(3, "--sp ring --ranks 3")}) {
+    SCOPED_TRACE(sharing);
+    const Outcome one = braid(fmt::format(
+        "run -m {} -p '3 and 9, 4' -n 12 --json --ignore-eos --logprobs 3 --threads 1 {}", gguf(),
+        sharing));
+    ASSERT_EQ(one.status, 0) << one.err;
+    const std::vector<Outcome> several = job(processes, {answer(sharing)});
+    for (size_t r = 0; r < several.size(); ++r) {
+      ASSERT_EQ(several[r].status, 0) << several[r].err;
+      if (r > 0) EXPECT_EQ(several[r].out + several[r].err, "");
+    }
+    json want = json::parse(one.out), got = json::parse(several[0].out);
+    for (const char* key : {"output_ids", "text", "logprobs"}) EXPECT_EQ(got[key], want[key]);
+  }
+}
+
+TEST_F(JobCliTest, LogsOfAllRanksAndPerplexityAndBench) {
+  std::ofstream(path("text.txt")) << std::string(400, 'a') + " and some more";
+  const std::string score = fmt::format("perplexity -m {} -f {} --ctx 48 --tp 2 --threads 1 --json",
+                                        hf(), path("text.txt"));
+  const Outcome one = braid(score);
+  std::vector<Outcome> two = job(2, {score + " --log-dir " + path("logs")});
+  ASSERT_EQ(two[0].status, 0) << two[0].err;
+  EXPECT_EQ(two[0].out, one.out);
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_THAT(read(path(fmt::format("logs/rank-{}.log", r))),
+                HasSubstr(fmt::format("rank {} of 2 on {}, pid ", r, job::host_name())));
+  }
+  two = job(2, {fmt::format("bench -m {} -p 16 -n 4 -r 1 --tp 2 --threads 1 --json", gguf())});
+  EXPECT_EQ(two[0].status, 0) << two[0].err;
+  EXPECT_TRUE(json::accept(two[0].out)) << two[0].out;
+}
+
+TEST_F(JobCliTest, WrongUsageIsSaidOnce) {
+  expect_job_refused(2, {answer("--tp 3")}, "3 ranks in a job of 2 processes: --tp 2");
+  expect_job_refused(2, {answer("")}, "1 rank in a job of 2 processes: --tp 2");
+  expect_job_refused(2, {answer("--tp 2"), answer("--tp 2 --schedule overlap")},
+                     "command lines differ: rank 0 on");
+  expect_job_refused(2, {answer("--tp 2 --machines 2x1 --link-gbps 1")},
+                     "links between the 2 processes of a job are real");
+  expect_job_refused(2, {"run --no-such-option"}, "--no-such-option");
+  expect_job_refused(2, {"serve -m " + gguf()}, "serve runs in one process so far");
+}
+
+TEST_F(JobCliTest, AModelThatIsMissingAtOneRankIsNamed) {
+  // The second process starts in another folder.
+  const std::vector<Outcome> outcomes =
+      job(2, {"run -m model.gguf -p x -n 2 --tp 2 --threads 1"}, "-C /", 1);
+  for (int r = 0; r < 2; ++r) {
+    const Outcome& o = outcomes[static_cast<size_t>(r)];
+    EXPECT_EQ(o.status, 1) << o.err;
+    EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
+    EXPECT_THAT(o.err, HasSubstr(fmt::format("rank 1 on {}", job::host_name())));
+    EXPECT_THAT(o.err, HasSubstr("model.gguf"));
+  }
+}
+
+// A process ends in the middle of the work, each time by another way.
+TEST_F(JobCliTest, ADeathEndsAllAndIsNamed) {
+  const std::string strategy = std::string(BRAID_STRATEGIES) + "/ends_its_process.so";
+  struct Way {
+    std::string variables;
+    const char* why;
+  };
+  for (const Way& way : {Way{"BRAID_TEST_ENDS=1", "the connection is lost"},
+                         Way{"BRAID_TEST_ENDS=3 BRAID_TEST_SIGNAL=9", "the connection is lost"},
+                         Way{"BRAID_TEST_ENDS=3 BRAID_TEST_SIGNAL=19", "no sign of life for 1.5 s"},
+                         Way{"BRAID_TEST_ENDS=3 BRAID_TEST_SIGNAL=15", "SIGTERM"}}) {
+    for (int victim : {0, 1}) {
+      SCOPED_TRACE(fmt::format("{} at rank {}", way.variables, victim));
+      const std::vector<Outcome> outcomes = job(
+          3, {answer("--tp 3 --job-timeout 1.5 --schedule " + strategy)}, way.variables, victim);
+      for (int r = 0; r < 3; ++r) {
+        if (r == victim) continue;
+        const Outcome& o = outcomes[static_cast<size_t>(r)];
+        EXPECT_EQ(o.status, 1) << o.err;
+        EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
+        EXPECT_THAT(o.err,
+                    HasSubstr(fmt::format("braid: rank {} on {}: ended in ", r, job::host_name())));
+        EXPECT_THAT(o.err, HasSubstr(fmt::format("since rank {} on {} failed in ", victim,
+                                                 job::host_name())));
+        EXPECT_THAT(o.err, HasSubstr(way.why));
+      }
+    }
+  }
+}
+
+TEST_F(JobCliTest, RanksShowsEachProcessAndPair) {
+  const std::vector<Outcome> outcomes = job(3, {"ranks"});
+  ASSERT_EQ(outcomes[0].status, 0) << outcomes[0].err;
+  for (const char* text : {"rank  host", "  0   1", "  0   2", "  1   2"}) {
+    EXPECT_THAT(outcomes[0].out, HasSubstr(text));
+  }
+  expect_refused("ranks", 2, "one process, which has nobody to talk to");
+}
+
+TEST_F(JobCliTest, WithoutAJobNothingChanges) {
+  expect_refused("run -m " + gguf() + " -p x --job env", 2, "--job env: RANK and WORLD_SIZE");
+  expect_refused("run -m " + gguf() + " -p x --job-timeout 0", 2, "--job-timeout is 0");
+}
+
+}  // namespace
+}  // namespace braid::golden

@@ -1,0 +1,163 @@
+// Whole models over the processes of a job: every logit has the bits that one process computes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "braid/engine/loaded_model.h"
+#include "braid/engine/step_records.h"
+#include "golden/support/forward.h"
+#include "golden/support/random_model.h"
+#include "namespaces.h"
+#include "processes.h"
+
+namespace braid::golden {
+namespace {
+
+// How ranks share the work.
+struct Sharing {
+  const char* name;
+  int processes;
+  int ranks;
+  const char* sp = "";  // a mode of sequence parallelism; empty: tensor parallelism
+  const char* schedule = "sequential";
+  int machines = 1;
+};
+
+const Sharing kSharings[] = {
+    {"Tp2", 2, 2},
+    {"Tp3", 3, 3},
+    {"Tp4Overlap", 4, 4, "", "overlap"},
+    {"Tp4Tokenweave", 4, 4, "", "tokenweave"},
+    {"Tp4OfTwoProcesses", 2, 4},
+    {"Tp4OnTwoMachines", 4, 4, "", "overlap", 2},
+    {"Ring3", 3, 3, "ring"},
+    {"Ulysses2", 2, 2, "ulysses"},
+    {"Torus4", 4, 4, "torus", "sequence_parallel", 2},
+    {"Usp4OfTwoProcesses", 2, 4, "usp", "sequential", 2},
+    {"Tas4", 4, 4, "tas", "overlap", 2},
+};
+
+RunnerConfig config_of(const Sharing& s) {
+  RunnerConfig config{.tp = s.ranks, .threads = 1, .schedule = s.schedule};
+  config.device.cuda = false;
+  config.cache = {.pages = kPages, .page_size = kPageSize, .pages_per_sequence = kPages};
+  config.links.machines = s.machines;
+  if (*s.sp) config.sp = SequenceParallel{.mode = parse_sp_mode(s.sp), .degrees = {}, .tokens = 0};
+  return config;
+}
+
+// Logits of a prompt in two pieces, then of some tokens one by one.
+std::vector<float> logits_of(const Model& model, const RunnerConfig& config) {
+  Runner runner(model, config);
+  Batch batch(kPageSize);
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 23; ++i) ids.push_back(static_cast<int32_t>(i * 37 % model.config().V));
+  std::vector<int32_t> pages;
+  KvPages(kPages, kPageSize).reserve(pages, std::ssize(ids));
+  std::vector<float> all;
+  int64_t done = 0;
+  for (int64_t n : {11, 8, 1, 1, 1, 1}) {
+    batch.clear();
+    batch.add(std::span(ids).subspan(static_cast<size_t>(done), static_cast<size_t>(n)), done,
+              pages, 1);
+    const TensorView logits = runner.run(batch);
+    const float* row = logits.row_as<float>(0);
+    all.insert(all.end(), row, row + logits.cols());
+    done += n;
+  }
+  return all;
+}
+
+using Param = std::tuple<std::string, Sharing>;
+class JobGolden : public testing::TestWithParam<Param> {};
+
+TEST_P(JobGolden, LogitsHaveTheBitsOfOneProcess) {
+  if (!job::has_jobs()) GTEST_SKIP() << "this build has no UCX";
+  const std::string& model_name = std::get<0>(GetParam());
+  const Sharing& sharing = std::get<1>(GetParam());
+  const bool on_hosts = model_name.ends_with("@hosts");
+  const std::string name = model_name.substr(0, model_name.find('@'));
+  std::optional<job::Namespaces> hosts;
+  if (on_hosts && !hosts.emplace(sharing.processes).here()) {
+    GTEST_SKIP() << "network namespaces need root and iproute2";
+  }
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("braid_job_{}", getpid());
+  std::filesystem::create_directories(folder);
+  write_hf_folder(load_random_model(name), folder);
+  const RunnerConfig config = config_of(sharing);
+  std::vector<float> want;
+  try {
+    want = logits_of(Model(folder.string()), config);
+  } catch (const Error& error) {
+    std::filesystem::remove_all(folder);
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    GTEST_SKIP() << error.what();  // the model does not divide so
+  }
+  job::ProcessOptions options{.processes = sharing.processes};
+  if (on_hosts) {
+    options.host = job::Namespaces::address(0);
+    options.launch = [&](int p, job::Launch&) { ASSERT_TRUE(hosts->enter(p)); };
+  }
+  const auto endings = job::run_processes(options, [&](job::Job& job) {
+    const Model model(folder.string());
+    if (follow(&job, model)) return;
+    RunnerConfig in_job = config;
+    in_job.job = &job;
+    if (on_hosts) in_job.links.machines = 1;  // the job finds them
+    const std::vector<float> got = logits_of(model, in_job);
+    ASSERT_EQ(got.size(), want.size());
+    EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0);
+    end_followers(job);
+  });
+  std::filesystem::remove_all(folder);
+  for (const job::Ending& ending : endings) EXPECT_TRUE(ending.done) << ending.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, JobGolden,
+    testing::Combine(testing::Values("llama2_mha", "llama3_gqa", "qwen3_qk_norm", "smollm2"),
+                     testing::ValuesIn(kSharings)),
+    [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
+
+const Sharing kOfExperts[] = {
+    {"Tp2", 2, 2}, {"Tp4Overlap", 4, 4, "", "overlap"}, {"Ring3", 3, 3, "ring"}};
+
+INSTANTIATE_TEST_SUITE_P(
+    Experts, JobGolden, testing::Combine(testing::Values("mixtral"), testing::ValuesIn(kOfExperts)),
+    [](const auto& info) { return std::string(std::get<1>(info.param).name); });
+
+const Sharing kOnHosts[] = {{"Tp4", 4, 4, "", "overlap", 4},
+                            {"Ring3", 3, 3, "ring", "sequential", 3},
+                            {"Torus4", 4, 4, "torus", "sequence_parallel", 4},
+                            {"Tp4OfTwoProcesses", 2, 4, "", "tokenweave", 2}};
+
+// A host for each process: network namespaces joined by TCP. Hosts are machines untold.
+INSTANTIATE_TEST_SUITE_P(Namespaces, JobGolden,
+                         testing::Combine(testing::Values("llama3_gqa@hosts"),
+                                          testing::ValuesIn(kOnHosts)),
+                         [](const auto& info) {
+                           return std::string(std::get<1>(info.param).name);
+                         });
+
+// One process has another model, or another profile of the same name.
+TEST(JobGolden, OtherModelsAreRefused) {
+  if (!job::has_jobs()) GTEST_SKIP() << "this build has no UCX";
+  const auto endings = job::run_processes({.processes = 2}, [&](job::Job& job) {
+    const std::filesystem::path folder =
+        std::filesystem::temp_directory_path() / fmt::format("braid_job_{}", getpid());
+    std::filesystem::create_directories(folder);
+    write_hf_folder(load_random_model(job.process() == 0 ? "llama2_mha" : "llama3_gqa"), folder);
+    const Model model(folder.string());
+    std::filesystem::remove_all(folder);
+    follow(&job, model);
+  });
+  for (const job::Ending& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(ending.text, testing::HasSubstr("models differ: rank 0 on"));
+  }
+}
+
+}  // namespace
+}  // namespace braid::golden
