@@ -12,6 +12,9 @@ class TokenWeave(braid.OpScheduler):
     """The batch is cut by tokens; the sum over ranks, the residual and its norm are one fused op
     of each half, which runs under the other half's products (arXiv 2505.11329)."""
 
+    def name(self):
+        return "tokenweave"  # plans of one name and the same launches have one hash
+
     def layout(self, batch):
         return braid.LayoutRequest(token_sharded_residual=True)
 

@@ -167,13 +167,15 @@ std::unique_ptr<PyEngine> open(const std::string& model, const std::string& devi
   return unlocked([&] { return std::make_unique<PyEngine>(Engine::open(options)); });
 }
 
-AnswerRequest request_of(
-    const Engine& engine, Ids prompt, bool chat, std::optional<int64_t> max_tokens,
-    int64_t min_tokens, std::optional<float> temperature, std::optional<int32_t> top_k,
-    std::optional<float> top_p, std::optional<float> min_p, std::optional<float> repetition_penalty,
-    float frequency_penalty, float presence_penalty, std::optional<uint64_t> seed,
-    std::vector<std::pair<int32_t, float>> logit_bias, std::vector<std::string> stop, Ids stop_ids,
-    bool include_stop, bool ignore_eos, bool skip_special, int logprobs, int prompt_logprobs) {
+AnswerRequest request_of(const Engine& engine, Ids prompt, bool chat,
+                         std::optional<int64_t> max_tokens, int64_t min_tokens,
+                         std::optional<float> temperature, std::optional<int32_t> top_k,
+                         std::optional<float> top_p, std::optional<float> min_p,
+                         std::optional<float> repetition_penalty, float frequency_penalty,
+                         float presence_penalty, std::optional<uint64_t> seed,
+                         std::vector<std::pair<int32_t, float>> logit_bias,
+                         std::vector<std::string> stop, Ids stop_ids, bool include_stop,
+                         bool ignore_eos, bool skip_special, int logprobs, int prompt_logprobs) {
   AnswerRequest r{.prompt = std::move(prompt),
                   .max_tokens = max_tokens.value_or(0),
                   .min_tokens = min_tokens,
@@ -220,7 +222,8 @@ nb::dict stats_of(const PyEngine& engine) {
 // f32 [ids, V], owned by Python.
 nb::object logits_of(const PyEngine& engine, const Ids& ids) {
   auto* rows = new std::vector<float>(engine.with([&](Engine& e) { return e.logits(ids); }));
-  const nb::capsule owner(rows, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
+  const nb::capsule owner(rows,
+                          [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
   const size_t shape[2] = {ids.size(), ids.empty() ? 0 : rows->size() / ids.size()};
   return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<2>>(rows->data(), 2, shape, owner));
 }
@@ -229,11 +232,14 @@ nb::object logits_of(const PyEngine& engine, const Ids& ids) {
 
 void bind_engine(nb::module_& m) {
   nb::class_<PyStream>(m, "Stream", "One request's answer; use braid.LLM.stream().")
-      .def("next", &PyStream::next)
+      .def("next", &PyStream::next,
+           nb::sig("def next(self) -> tuple[str, list[dict[str, typing.Any]]] | None"))
       .def("ready", &PyStream::ready)
       .def("cancel", &PyStream::cancel)
-      .def("end", &PyStream::end)
-      .def("rest", &PyStream::rest);
+      .def("end", &PyStream::end, nb::sig("def end(self) -> dict[str, typing.Any]"))
+      .def("rest", &PyStream::rest,
+           nb::sig("def rest(self) -> tuple[str, list[dict[str, typing.Any]], "
+                   "list[dict[str, typing.Any]], dict[str, typing.Any]]"));
   nb::class_<PyEngine>(m, "Engine", "A model on its devices; use braid.LLM.")
       .def_static("open", &open, nb::kw_only(), nb::arg("model"), nb::arg("device"), nb::arg("tp"),
                   nb::arg("sp"), nb::arg("threads"), nb::arg("schedule"), nb::arg("own").none(),
@@ -290,7 +296,8 @@ void bind_engine(nb::module_& m) {
           nb::arg("messages"))
       .def(
           "encode",
-          [](const PyEngine& engine, const std::string& text, bool add_special, bool parse_special) {
+          [](const PyEngine& engine, const std::string& text, bool add_special,
+             bool parse_special) {
             return engine.with([&](Engine& e) {
               return e.tokenizer().encode(
                   text, {.add_special = add_special, .parse_special = parse_special});
@@ -325,8 +332,10 @@ void bind_engine(nb::module_& m) {
             return engine.with([&](Engine& e) { return e.score(ids); });
           },
           nb::arg("ids"))
-      .def("logits", logits_of, nb::arg("ids"))
-      .def("stats", stats_of);
+      .def("logits", logits_of, nb::arg("ids"),
+           nb::sig("def logits(self, ids: collections.abc.Sequence[int]) -> "
+                   "numpy.typing.NDArray[numpy.float32]"))
+      .def("stats", stats_of, nb::sig("def stats(self) -> dict[str, typing.Any]"));
 }
 
 }  // namespace braid::python

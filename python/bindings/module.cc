@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <string>
+
 #include "bindings/bindings.h"
 #include "braid/base/error.h"
 
@@ -10,7 +13,9 @@ void translate(const std::exception_ptr& thrown, void* /*payload*/) {
     std::rethrow_exception(thrown);
   } catch (const Error& error) {
     const nb::object type = nb::module_::import_("braid._error").attr("Error");
-    const nb::object value = type(nb::str(error.what()), nb::str(to_string(error.code()).data()));
+    std::string code(to_string(error.code()));
+    std::ranges::replace(code, ' ', '_');
+    const nb::object value = type(nb::str(error.what()), nb::str(code.c_str()));
     PyErr_SetObject(type.ptr(), value.ptr());
   }
 }
@@ -20,7 +25,7 @@ void translate(const std::exception_ptr& thrown, void* /*payload*/) {
 
 NB_MODULE(_braid, m) {
   m.doc() = "What braid's Python files are made of; use the package `braid` instead.";
-  m.attr("__version__") = BRAID_VERSION;
+  m.attr("version") = BRAID_VERSION;
   nanobind::register_exception_translator(braid::python::translate);
   // Programs that end while an engine lives would report objects that they could not end.
   nanobind::set_leak_warnings(false);

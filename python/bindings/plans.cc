@@ -64,7 +64,7 @@ void bind_plans(nb::module_& m) {
           nb::arg("depth"), nb::arg("tp"), nb::arg("machines"), nb::arg("compare"))
       .def("json", [](const StepPlans& plans) { return plans.json().dump(); })
       .def("listing", &StepPlans::listing)
-      .def("launches", launches_of)
+      .def("launches", launches_of, nb::sig("def launches(self) -> list[dict[str, typing.Any]]"))
       .def("svg", [](const StepPlans& plans) {
         const Timeline timeline = plans.timeline();
         return timeline_svg({&timeline, 1});

@@ -120,7 +120,11 @@ class PyScheduler : public OpScheduler {
       if (raised.matches(type)) {
         throw Error(ErrorCode::kInvalidArgument, nb::cast<std::string>(nb::str(raised.value())));
       }
-      throw std::runtime_error(raised.what());
+      const nb::object lines =
+          nb::module_::import_("traceback").attr("format_exception")(raised.value());
+      std::string text = nb::cast<std::string>(nb::str("").attr("join")(lines));
+      while (text.ends_with('\n')) text.pop_back();
+      throw std::runtime_error(text);
     }
   }
 
@@ -177,29 +181,33 @@ void bind_strategies(nb::module_& m) {
             for (const nb::handle kind : kinds) names.push_back(nb::cast<std::string>(kind));
             rules.get().split_func(std::move(names));
           },
-          nb::arg("kinds"), "Each run of ops of these kinds, one after the other, is a task.")
+          nb::sig("def split_func(self, *kinds: str) -> None"),
+          "Each run of ops of these kinds, one after the other, is a task.")
       .def(
           "mark", [](const Rules& rules, std::string tag) { rules.get().mark(std::move(tag)); },
           nb::arg("tag"), "Ops that the model, or the lowering, tagged so.");
   nb::class_<PyTask>(m, "Task", "A part of the program, for one micro-batch.")
-      .def_prop_ro("rule", [](const PyTask& t) { return std::string(t.get().partition->rule); },
-                   "The rule that cut the task out; '' for what lies between.")
-      .def_prop_ro("scope", [](const PyTask& t) { return std::string(t.get().partition->scope); },
-                   "The scope of the first op: 'layers.3.attn'.")
+      .def_prop_ro(
+          "rule", [](const PyTask& t) { return std::string(t.get().partition->rule); },
+          "The rule that cut the task out; '' for what lies between.")
+      .def_prop_ro(
+          "scope", [](const PyTask& t) { return std::string(t.get().partition->scope); },
+          "The scope of the first op: 'layers.3.attn'.")
       .def_prop_ro("index", [](const PyTask& t) { return t.get().index; })
       .def_prop_ro("micro_batch", [](const PyTask& t) { return t.get().micro_batch; })
-      .def_prop_ro("communicates", [](const PyTask& t) { return t.get().communicates(); },
-                   "Whether every op of the task is communication.");
+      .def_prop_ro(
+          "communicates", [](const PyTask& t) { return t.get().communicates(); },
+          "Whether every op of the task is communication.");
   nb::class_<Context>(m, "ScheduleContext",
                       "What is ready, and what runs next. Valid during schedule() alone.")
       .def_prop_ro("micro_batches", [](const Context& c) { return c.get().micro_batches(); })
       .def_prop_ro("ranks", [](const Context& c) { return c.get().topology().ranks(); })
       .def_prop_ro("machines", [](const Context& c) { return c.get().topology().machines; })
-      .def("done", [](const Context& c) { return c.get().done(); },
-           "Whether every task has been executed.")
       .def(
-          "tokens",
-          [](const Context& c, int mb) { return c.get().capacity(mb).token; },
+          "done", [](const Context& c) { return c.get().done(); },
+          "Whether every task has been executed.")
+      .def(
+          "tokens", [](const Context& c, int mb) { return c.get().capacity(mb).token; },
           nb::arg("micro_batch"), "Tokens that the micro-batch can hold.")
       .def(
           "ready",

@@ -7,7 +7,7 @@
             print(chunk.text, end="", flush=True)
 """
 
-from ._braid import __version__
+from ._braid import version as __version__
 from ._error import Error
 from .llm import LLM, Choice, Chunk, Output, Stream, Token, Tokenizer
 from .planning import Plan, plan

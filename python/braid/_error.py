@@ -4,8 +4,8 @@
 class Error(RuntimeError):
     """What was wrong, the value and the limit: the line that the program `braid` prints.
 
-    `code` is its kind: 'invalid_argument', 'not_found', 'malformed', 'unsupported', 'resource',
-    'deadline' or 'aborted'.
+    `code` is its kind: 'invalid_argument', 'not_found', 'malformed', 'unsupported',
+    'resource_exhausted', 'deadline_exceeded' or 'aborted'.
     """
 
     code: str

@@ -261,9 +261,7 @@ class LLM:
 
     def logits(self, prompt: Prompt) -> numpy.typing.NDArray[numpy.float32]:
         """The logits after each token: f32 [tokens, vocabulary], an array of its own."""
-        array: numpy.typing.NDArray[numpy.float32] = self._engine.logits(
-            self._encode(prompt, "the prompt"))
-        return array
+        return self._engine.logits(self._encode(prompt, "the prompt"))
 
     def _any(self, prompt: Prompt | Messages) -> tuple[list[int], bool]:
         items: Any = prompt

@@ -1,12 +1,12 @@
-"""A small random Llama as a Hugging Face folder, written with the standard library alone."""
+"""A small random Llama as a Hugging Face folder."""
 
-import array
 import json
 import pathlib
-import random
 import struct
 
-LAYERS, C, F, HEADS, KV_HEADS = 2, 64, 128, 4, 2
+import numpy
+
+LAYERS, C, F, HEADS, KV_HEADS = 4, 256, 512, 4, 2
 TEMPLATE = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
             "{% if add_generation_prompt %}<assistant>{% endif %}")
 
@@ -21,7 +21,7 @@ def byte_pieces():
 def write(folder, seed=7):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    rand = random.Random(seed)
+    rand = numpy.random.default_rng(seed)
     pieces = [*byte_pieces(), "<s>", "</s>"]
     vocabulary = len(pieces)
     added = [{"id": 256 + i, "content": t, "special": True, "single_word": False, "lstrip": False,
@@ -60,11 +60,9 @@ def write(folder, seed=7):
                    layer + "mlp.down_proj.weight": (C, F)}
     header, data = {}, bytearray()
     for name, shape in shapes.items():
-        elems = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        scale = 0.3 if len(shape) > 1 else 0.0
-        values = array.array("f", (rand.gauss(0, scale) + (scale == 0) for _ in range(elems)))
+        values = rand.normal(0, 0.15, shape) if len(shape) > 1 else numpy.ones(shape)
         begin = len(data)
-        data += values.tobytes()
+        data += values.astype(numpy.float32).tobytes()
         header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, len(data)]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
