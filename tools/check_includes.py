@@ -5,6 +5,7 @@
   backend    the folders of one backend (cpu, cuda, null) do not include those of another
   quoted     a quoted include in src/braid is written from the root: "braid/tensor/view.h"
   asm        `asm` stands only in src/braid/kernels/cuda/ptx
+  ops        schedule/ and backend/ know no op by name (&ops::kX): they ask its OpDef
   ifdef      no #if on a backend or an instruction set outside backend/, fabric/ and kernels/
   pragma     each header starts its code with #pragma once
   length     a file over 400 lines has a reason in LONG_FILES
@@ -48,6 +49,8 @@ LONG_FILES: dict[str, str] = {
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 CONDITION = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif|elifdef|elifndef)\b(.*)")
+KNOW_NO_OP = {"schedule", "backend"}
+OP_BY_NAME = re.compile(r"&\s*(?:braid::)?ops::k\w+")
 ASM = re.compile(r"\b(?:asm|__asm|__asm__)\b")
 # Comments, raw strings, strings and characters, in the order in which they can begin.
 OPAQUE = re.compile(
@@ -91,6 +94,8 @@ def check_braid_source(path, text):
     for number, line in enumerate(with_strings, 1):
         if match := INCLUDE.match(line):
             yield from check_include(path, folder, number, *match.groups())
+        if folder in KNOW_NO_OP and (op := OP_BY_NAME.search(line)):
+            yield number, "ops", f"{op.group()} is named; traits are asked of the OpDef"
         if (match := CONDITION.match(line)) and folder not in MAY_ASK_BACKEND:
             if macro := BACKEND_MACRO.search(match.group(1)):
                 yield number, "ifdef", f"{macro.group()} is asked outside backend, fabric, kernels"

@@ -30,6 +30,13 @@ TREE = {
 #include "braid/tensor/view.h"
 #include "braid/program/program.h"  // BAD: order
 """,
+    "src/braid/schedule/cost_model.cc": """\
+#include "braid/ops/linear.h"
+bool a = op.def == &ops::kLinear;  // BAD: ops
+bool b = &op.def->kind != & braid::ops::kLinear.kind;  // BAD: ops
+bool c = op.inputs[ops::kSyncArrivals] >= 0;  // not &ops::kSync
+""",
+    "src/braid/parallel/lowering.cc": "bool a = op.def == &ops::kLinear;\n",
     "src/braid/runtime/executor.cc": """\
 #include "braid/kernels/cpu/table.h"
 #include "braid/io/gguf.h"  // BAD: order

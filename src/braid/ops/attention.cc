@@ -176,6 +176,12 @@ void reference_attention(const OpCall& call) {
   }
 }
 
+// Keys that a token sees, on average over the keys in the cache.
+double mean_keys(TypeList, const Work& work) {
+  return static_cast<double>(work.attended) /
+         static_cast<double>(std::max<int64_t>(work.kv_tokens, 1));
+}
+
 }  // namespace
 
 const OpDef kKvAppend = {.kind = "kv_append",
@@ -190,7 +196,8 @@ const OpDef kAttention = {.kind = "attention",
                           .cost = cost_attention,
                           .shard = shard_attention,
                           .localize = localize_attention,
-                          .reference = reference_attention};
+                          .reference = reference_attention,
+                          .rate = {.typed_input = 1, .rows = mean_keys}};
 
 void kv_append(Builder& b, ValueId k, ValueId v, const AttentionMeta& meta, const KvCache& cache,
                int64_t head_dim) {

@@ -94,20 +94,29 @@ void reference_take_shard(const OpCall& call) {
   }
 }
 
+int ranks_of(const Attrs& attrs) {
+  return attrs.as<CommAttrs>().ranks;
+}
+
 }  // namespace
 
-const OpDef kAllReduce = {
-    .kind = "all_reduce", .infer = infer_same, .cost = cost_all_reduce, .shard = shard_replicated};
+const OpDef kAllReduce = {.kind = "all_reduce",
+                          .infer = infer_same,
+                          .cost = cost_all_reduce,
+                          .shard = shard_replicated,
+                          .collective = {.ranks = ranks_of, .sums = true}};
 
 const OpDef kAllGather = {.kind = "all_gather",
                           .infer = infer_gather,
                           .cost = cost_all_gather,
-                          .shard = shard_replicated};
+                          .shard = shard_replicated,
+                          .collective = {.ranks = ranks_of}};
 
 const OpDef kReduceScatter = {.kind = "reduce_scatter",
                               .infer = infer_reduce_scatter,
                               .cost = cost_reduce_scatter,
-                              .shard = shard_replicated};
+                              .shard = shard_replicated,
+                              .collective = {.ranks = ranks_of}};
 
 const OpDef kTakeShard = {.kind = "take_shard",
                           .infer = infer_take_shard,

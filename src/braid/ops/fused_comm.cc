@@ -90,21 +90,38 @@ ShardRule shard_norm(const Attrs&, TypeList, std::span<const Placement>, int) {
   return replicate_all(3, 2);
 }
 
+int ranks_of_linear(const Attrs& attrs) {
+  return attrs.as<LinearAllReduceAttrs>().ranks;
+}
+
+int ranks_of_norm(const Attrs& attrs) {
+  return attrs.as<ReduceNormAttrs>().ranks;
+}
+
 }  // namespace
 
-const OpDef kLinearAllReduce = {.kind = "linear_all_reduce",
-                                .infer = infer_linear_all_reduce,
-                                .cost = cost_linear_all_reduce,
-                                .shard = shard_linear_all_reduce};
+const OpDef kLinearAllReduce = {
+    .kind = "linear_all_reduce",
+    .infer = infer_linear_all_reduce,
+    .cost = cost_linear_all_reduce,
+    .shard = shard_linear_all_reduce,
+    .collective = {.ranks = ranks_of_linear, .sums = true, .computes = true, .products = true},
+    .rate = {.kind = "linear", .typed_input = 1}};
 
-const OpDef kAllReduceAddRmsNorm = {.kind = "all_reduce_add_rms_norm",
-                                    .infer = infer_reduce_norm,
-                                    .cost = cost_reduce_norm,
-                                    .shard = shard_norm};
+const OpDef kAllReduceAddRmsNorm = {
+    .kind = "all_reduce_add_rms_norm",
+    .infer = infer_reduce_norm,
+    .cost = cost_reduce_norm,
+    .shard = shard_norm,
+    .collective = {.ranks = ranks_of_norm, .sums = true, .computes = true},
+    .rate = {.kind = "add_rms_norm"}};
 
-const OpDef kReduceScatterAddRmsNormAllGather = {.kind = "reduce_scatter_add_rms_norm_all_gather",
-                                                 .infer = infer_scatter_norm_gather,
-                                                 .cost = cost_scatter_norm_gather,
-                                                 .shard = shard_norm};
+const OpDef kReduceScatterAddRmsNormAllGather = {
+    .kind = "reduce_scatter_add_rms_norm_all_gather",
+    .infer = infer_scatter_norm_gather,
+    .cost = cost_scatter_norm_gather,
+    .shard = shard_norm,
+    .collective = {.ranks = ranks_of_norm, .rounds = 2, .computes = true},
+    .rate = {.kind = "add_rms_norm"}};
 
 }  // namespace braid::ops

@@ -156,7 +156,8 @@ const OpDef kLinear = {.kind = "linear",
                        .cost = cost_linear,
                        .shard = shard_linear,
                        .localize = localize_linear,
-                       .reference = reference_linear};
+                       .reference = reference_linear,
+                       .rate = {.typed_input = 1}};
 
 const OpDef kGated = {.kind = "gated",
                       .infer = infer_gated,
@@ -168,7 +169,8 @@ const OpDef kGatedLinear = {.kind = "gated_linear",
                             .infer = infer_gated_linear,
                             .cost = cost_gated_linear,
                             .shard = shard_gated_linear,
-                            .reference = reference_gated_linear};
+                            .reference = reference_gated_linear,
+                            .rate = {.kind = "linear", .typed_input = 1}};
 
 float activate(Activation activation, float x) {
   if (activation == Activation::silu) return x / (1 + std::exp(-x));

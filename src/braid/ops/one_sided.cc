@@ -40,14 +40,38 @@ std::vector<ValueType> infer_push(const Attrs& attrs, TypeList in) {
   return infer_moves("push", attrs, in);
 }
 
-Cost cost_moves(const Attrs& attrs, TypeList in, TypeList, const Work& work) {
-  double bytes = 0;
-  for (const Move& move : attrs.as<MoveAttrs>().moves) {
+std::vector<Transfer> transfers_of(const Attrs& attrs, TypeList in, const Work& work,
+                                   bool incoming) {
+  const auto& a = attrs.as<MoveAttrs>();
+  std::vector<Transfer> transfers;
+  for (const Move& move : a.moves) {
     const ValueType& type = in[static_cast<size_t>(move.src)];
     const auto B = static_cast<double>(work.extents.of(type.axis, type.shape[0]));
-    bytes += B * static_cast<double>(bytes_of(type.dtype, move.elems(type.shape[3])));
+    transfers.push_back(
+        {.peer = move.peer,
+         .incoming = incoming,
+         .bytes = B * static_cast<double>(bytes_of(type.dtype, move.elems(type.shape[3])))});
   }
+  for (int peer : a.told) transfers.push_back({.peer = peer});
+  return transfers;
+}
+
+Cost cost_moves(const Attrs& attrs, TypeList in, TypeList, const Work& work) {
+  double bytes = 0;
+  for (const Transfer& transfer : transfers_of(attrs, in, work, false)) bytes += transfer.bytes;
   return {.bytes = 2 * bytes, .wire_bytes = bytes};
+}
+
+std::vector<Transfer> pulled(const Attrs& attrs, TypeList in, const Work& work) {
+  return transfers_of(attrs, in, work, true);
+}
+
+std::vector<Transfer> pushed(const Attrs& attrs, TypeList in, const Work& work) {
+  return transfers_of(attrs, in, work, false);
+}
+
+int sync_ranks(const Attrs& attrs) {
+  return attrs.as<SyncAttrs>().ranks();
 }
 
 std::vector<ValueType> infer_sync(const Attrs& attrs, TypeList in) {
@@ -92,19 +116,25 @@ const OpDef kPull = {.kind = "pull",
                      .mutated_inputs = {0, 1},
                      .cost = cost_moves,
                      .shard = no_rule,
-                     .one_sided = true};
+                     .one_sided = true,
+                     .remote = RemoteUse::pulls,
+                     .transfers = pulled};
 
 const OpDef kPush = {.kind = "push",
                      .infer = infer_push,
                      .mutated_inputs = {},
                      .cost = cost_moves,
                      .shard = no_rule,
-                     .one_sided = true};
+                     .one_sided = true,
+                     .remote = RemoteUse::pushes,
+                     .transfers = pushed};
 
 const OpDef kSync = {.kind = "sync",
                      .infer = infer_sync,
                      .mutated_inputs = {1, 2, 3, 4, 5, 6, 7},
                      .cost = cost_sync,
-                     .shard = sync_rule};
+                     .shard = sync_rule,
+                     .remote = RemoteUse::meets,
+                     .collective = {.ranks = sync_ranks}};
 
 }  // namespace braid::ops

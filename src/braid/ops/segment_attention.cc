@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "braid/base/math.h"
+#include "braid/ops/one_sided.h"
 #include "braid/ops/rules.h"
 
 namespace braid::ops {
@@ -81,6 +82,60 @@ Cost cost(const Attrs& attrs, TypeList in, TypeList, const Work& work) {
                    (H * rows * (element * (a.finalize ? 2 : 1) + 4 * state) +
                     2 * static_cast<double>(a.kv_heads) * keys * element)};
 }
+
+std::vector<Transfer> stored(const Attrs& attrs, TypeList in, const Work& work) {
+  const auto& a = attrs.as<SegmentAttentionAttrs>();
+  const int64_t sequences = work.extents.of(in[0].axis, in[0].shape[0]);
+  std::vector<Transfer> transfers;
+  for (const QSegment& s : a.q) {
+    const int64_t elems = a.stored(s, sequences, in[0].shape[3]);
+    if (elems == 0) continue;
+    const DType dtype = in[SegmentAttentionAttrs::kFirstQ].dtype;
+    transfers.push_back({.peer = s.owner, .bytes = static_cast<double>(bytes_of(dtype, elems))});
+  }
+  return transfers;
+}
+
+int last_stage(const Attrs& attrs) {
+  return attrs.as<SegmentAttentionAttrs>().last_stage();
+}
+
+int stage_of(const Attrs& attrs, size_t input) {
+  return attrs.as<SegmentAttentionAttrs>().stage_of(input);
+}
+
+std::vector<double> stage_work(const Attrs& attrs, bool early) {
+  return attrs.as<SegmentAttentionAttrs>().pairs(early);
+}
+
+bool has_early(const Attrs& attrs) {
+  return attrs.as<SegmentAttentionAttrs>().has_early();
+}
+
+// A push takes rows of `send` and `joint` that it reads, and rows that are stored at ranks it
+// tells.
+bool early_for(const Op& op, const Op& taker) {
+  if (taker.def != &kPush) return false;
+  using Out = QSegment::Out;
+  const auto& attrs = op.attrs.as<SegmentAttentionAttrs>();
+  const auto& push = taker.attrs.as<MoveAttrs>();
+  const auto takes = [&](Out out) {
+    const ValueId id = op.inputs[3 + static_cast<size_t>(out)];
+    return id != kNoValue && std::ranges::count(taker.inputs, id) > 0;
+  };
+  const bool sends = takes(Out::send), joint = takes(Out::joint);
+  return attrs.finalize && std::ranges::all_of(attrs.q, [&](const QSegment& s) {
+           const bool taken = (s.out == Out::send && sends) || (s.out == Out::joint && joint) ||
+                              (s.owner >= 0 && std::ranges::count(push.told, s.owner) > 0);
+           return s.early || !taken;
+         });
+}
+
+constexpr PhaseTraits kStages = {.last = last_stage,
+                                 .of_input = stage_of,
+                                 .work = stage_work,
+                                 .has_early = has_early,
+                                 .early_for = early_for};
 
 ShardRule no_rule(const Attrs&, TypeList in, std::span<const Placement>, int) {
   return replicate_all(in.size(), 0);
@@ -220,18 +275,24 @@ std::vector<double> SegmentAttentionAttrs::pairs(bool early_alone) const {
   return pairs;
 }
 
-const OpDef kSegmentAttention = {.kind = "segment_attention",
-                                 .infer = infer,
-                                 .mutated_inputs = {0, 1, 2, 4, 5},
-                                 .cost = cost,
-                                 .shard = no_rule,
-                                 .reference = reference};
+const OpDef kSegmentAttention = {
+    .kind = "segment_attention",
+    .infer = infer,
+    .mutated_inputs = {0, 1, 2, 4, 5},
+    .cost = cost,
+    .shard = no_rule,
+    .reference = reference,
+    .remote = RemoteUse::stores,
+    .transfers = stored,
+    .rate = {.kind = "attention", .typed_input = SegmentAttentionAttrs::kFirstQ},
+    .phases = &kStages};
 
 const OpDef kBuffers = {.kind = "buffers",
                         .infer = infer_buffers,
                         .mutated_inputs = {},
                         .cost = no_cost,
                         .shard = replicated_buffers,
-                        .reference = [](const OpCall&) {}};
+                        .reference = [](const OpCall&) {},
+                        .runs = false};
 
 }  // namespace braid::ops

@@ -2,7 +2,7 @@
 
 namespace braid {
 
-// What may run at the same time as a launch (schedule/beside.h).
+// Kinds of launches that a Schedule lets run at the same time as another.
 struct Beside {
   bool computes = false;
   bool pulls = false;

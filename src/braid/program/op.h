@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "braid/program/attrs.h"
+#include "braid/program/op_traits.h"
 #include "braid/program/sharding.h"
 #include "braid/program/value.h"
 #include "braid/tensor/view.h"
@@ -69,8 +70,6 @@ struct ShardRule {
   std::vector<Placement> outputs;
 };
 
-using TypeList = std::span<const ValueType>;
-
 // The contract of one kind of op. ops/ defines one for each; a user's library may define more. All
 // functions are pure. Input and output types are in the op's own order; absent inputs have rank 0.
 struct OpDef {
@@ -100,6 +99,15 @@ struct OpDef {
   // symmetric memory, and others order it. False: a collective, in which every rank of its group
   // meets the others.
   bool one_sided = false;
+
+  // Traits by which Schedules are made and priced (op_traits.h).
+  RemoteUse remote = RemoteUse::none;
+  // One-sided transfers of a call, over the extents of `work`; null: none.
+  std::vector<Transfer> (*transfers)(const Attrs& attrs, TypeList in, const Work& work) = nullptr;
+  CollectiveTraits collective = {};
+  RateTraits rate = {};
+  const PhaseTraits* phases = nullptr;  // null: one phase
+  bool runs = true;                     // false: its outputs have no contents yet, and nothing runs
 };
 
 }  // namespace braid

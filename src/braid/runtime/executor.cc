@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "braid/schedule/beside.h"
-
 namespace braid {
 
 Executor::Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve,
@@ -33,7 +31,6 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
   }
   views_.reserve(operands);  // launches keep spans into it
   std::vector<BoundOp> launches;
-  const std::vector<Beside> beside = launches_beside(program_, schedule_);
   for (size_t i = 0; i < schedule_.launches.size(); ++i) {
     const Launch& launch = schedule_.launches[i];
     const Op& op = schedule_.op(program_, launch);
@@ -65,7 +62,7 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
     bound.waits = launch.waits;
     bound.late = launch.late;
     bound.early = launch.early;
-    bound.beside = beside[i];
+    bound.beside = launch.beside;
     if (const int64_t offset = schedule_.memory.workspace_offset[i]; offset >= 0) {
       bound.workspace = arena_->data() + offset;
     }

@@ -80,9 +80,9 @@ class AccessCheck {
       const Op& op = program_.ops[o];
       for (size_t k = 0; k < op.inputs.size(); ++k) {
         const ValueId id = op.inputs[k];
-        if (id == kNoValue || !is_mutable[static_cast<size_t>(id)]) continue;
+        if (id == kNoValue || !is_mutable[id]) continue;
         const Access access{static_cast<int>(o), mutates(op, k), first_stage(op, k)};
-        if (access.writes || access.phase >= 0) add(accesses[static_cast<size_t>(id)], access);
+        if (access.writes || access.phase >= 0) add(accesses[id], access);
       }
     }
     for (size_t v = 0; v < program_.values.size(); ++v) {
@@ -131,8 +131,8 @@ class AccessCheck {
                int then_mb) const {
     const int a = rank_.launch_of(first.op, first_mb), b = rank_.launch_of(then.op, then_mb);
     if (a == b || order_.before_access(a, b, std::max(then.phase, 0))) return;
-    const Op& op = program_.ops[static_cast<size_t>(then.op)];
-    const Op& other = program_.ops[static_cast<size_t>(first.op)];
+    const Op& op = program_.ops[then.op];
+    const Op& other = program_.ops[first.op];
     // Early results: the launch that makes them starts what takes them when they are there.
     if (rank_.launch(b).early == a && first.writes && !then.writes &&
         takes_early(program_, rank_.launch(b), rank_.launch(a))) {
@@ -151,9 +151,7 @@ class AccessCheck {
                              first.writes ? "writes" : "reads", id));
   }
 
-  bool continues(int mb) const {
-    return mb > 0 && rank_.schedule().micro_batches[static_cast<size_t>(mb)].continues;
-  }
+  bool continues(int mb) const { return mb > 0 && rank_.schedule().micro_batches[mb].continues; }
 
   const RankView& rank_;
   const Program& program_;

@@ -1,15 +1,12 @@
 #pragma once
 
-#include <vector>
-
-#include "braid/program/beside.h"
 #include "braid/schedule/schedule.h"
 
 namespace braid {
 
-// [launches] What the Schedule lets run at the same time as each: launches of other streams that
-// come neither before nor after it. A push that takes a launch's early results has that beside it,
-// and not that the push: what it moves is asked for by the launch.
-std::vector<Beside> launches_beside(const Program& program, const Schedule& schedule);
+// Sets Launch::beside of all launches: launches of other streams that come neither before nor after
+// the launch. A launch that takes early results has their launch beside it, but not the other way
+// round: the transfers of the taker are asked for by the launch that makes the results.
+void find_beside(const Program& program, Schedule& schedule);
 
 }  // namespace braid

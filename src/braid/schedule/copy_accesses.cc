@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "braid/ops/one_sided.h"
-#include "braid/ops/segment_attention.h"
 #include "braid/schedule/dependencies.h"
 #include "braid/schedule/late_inputs.h"
 
@@ -27,8 +25,7 @@ bool ordered(std::span<const RankView> ranks, const RankView& owner, const CopyA
   // Both ranks meet there: one after its access, the other before.
   if (a.until == b.from && a.met && is_remote(b)) return true;
   // Reads of a rank have ended when its next launch begins; writes may still be on their way.
-  return a.by == b.by && !a.block.writes &&
-         ranks[static_cast<size_t>(a.by)].order().before_access(a.launch, b.launch);
+  return a.by == b.by && !a.block.writes && ranks[a.by].order().before_access(a.launch, b.launch);
 }
 
 std::string_view rule_of(const CopyAccess& a, const CopyAccess& b) {
@@ -43,10 +40,8 @@ void add_own_accesses(const RankView& owner, const std::vector<bool>& shared,
                       const std::function<CopyAccesses&(ValueId id, int micro_batch)>& accesses) {
   for (int i = 0; i < owner.launches(); ++i) {
     const Op& op = owner.op(i);
-    if (op.def == &ops::kSync || op.def == &ops::kBuffers) continue;
-    const auto is_shared = [&](ValueId id) {
-      return id != kNoValue && shared[static_cast<size_t>(id)];
-    };
+    if (op.def->remote == RemoteUse::meets || !op.def->runs) continue;
+    const auto is_shared = [&](ValueId id) { return id != kNoValue && shared[id]; };
     if (!std::ranges::any_of(op.inputs, is_shared) && !std::ranges::any_of(op.outputs, is_shared)) {
       continue;
     }
@@ -81,20 +76,19 @@ void add_own_accesses(const RankView& owner, const std::vector<bool>& shared,
 
 void verify_copy(std::span<const RankView> ranks, int owner, ValueId id, int micro_batch,
                  const CopyAccesses& accesses) {
-  const RankView& view = ranks[static_cast<size_t>(owner)];
+  const RankView& view = ranks[owner];
   const auto check = [&](const CopyAccess& a, const CopyAccess& b) {
     const bool one_call = a.op == b.op && a.by == b.by;
     if (one_call && !(a.block.writes && b.block.writes)) return;
     if (a.op != b.op && ordered(ranks, view, a, b)) return;
     const std::string_view hazard = !b.block.writes ? "RAW" : a.block.writes ? "WAW" : "WAR";
-    const auto& by = ranks[static_cast<size_t>(b.by)];
-    by.refuse(
-        by.op(b.launch), micro_batch,
-        fmt::format("{} ({}): launch {} of rank {} {} rows of rank {}'s %{} that {} of rank {} "
-                    "{}, and the latter need not have ended",
-                    rule_of(a, b), hazard, b.launch, b.by, b.block.writes ? "writes" : "reads",
-                    owner, id, ranks[static_cast<size_t>(a.by)].name(a.launch), a.by,
-                    a.block.writes ? "writes" : "reads"));
+    const auto& by = ranks[b.by];
+    by.refuse(by.op(b.launch), micro_batch,
+              fmt::format(
+                  "{} ({}): launch {} of rank {} {} rows of rank {}'s %{} that {} of rank {} "
+                  "{}, and the latter need not have ended",
+                  rule_of(a, b), hazard, b.launch, b.by, b.block.writes ? "writes" : "reads", owner,
+                  id, ranks[a.by].name(a.launch), a.by, a.block.writes ? "writes" : "reads"));
   };
   for (size_t i = 0; i < accesses.size(); ++i) {
     const CopyAccess& a = accesses[i];

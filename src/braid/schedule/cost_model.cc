@@ -4,12 +4,6 @@
 #include <cmath>
 
 #include "braid/base/math.h"
-#include "braid/ops/attention.h"
-#include "braid/ops/comm.h"
-#include "braid/ops/fused_comm.h"
-#include "braid/ops/linear.h"
-#include "braid/ops/one_sided.h"
-#include "braid/ops/segment_attention.h"
 #include "braid/schedule/partition.h"
 
 namespace braid {
@@ -21,40 +15,9 @@ constexpr double kRoundBytes = 128 << 10;
 // overlap is 1 / kTiles of the shorter part.
 constexpr int kTiles = 8;
 
-// Where the weight or the KV cache stands among the inputs, whose dtype tells kernels apart.
-size_t typed_input(const OpDef& def) {
-  const bool weighted = &def == &ops::kLinear || &def == &ops::kGatedLinear ||
-                        &def == &ops::kLinearAllReduce || &def == &ops::kAttention;
-  if (&def == &ops::kSegmentAttention) return ops::SegmentAttentionAttrs::kFirstQ;
-  return weighted ? 1 : 0;
-}
-
-// The kind whose kernels do an op's products, where it has no rate of its own.
-std::string_view family_of(const OpDef& def) {
-  if (&def == &ops::kGatedLinear || &def == &ops::kLinearAllReduce) return ops::kLinear.kind;
-  if (&def == &ops::kAllReduceAddRmsNorm || &def == &ops::kReduceScatterAddRmsNormAllGather) {
-    return "add_rms_norm";
-  }
-  if (&def == &ops::kSegmentAttention) return ops::kAttention.kind;
-  return def.kind;
-}
-
-bool reduces(const OpDef& def) {
-  return &def == &ops::kAllReduce || &def == &ops::kLinearAllReduce ||
-         &def == &ops::kAllReduceAddRmsNorm;
-}
-
-bool is_fused(const OpDef& def) {
-  return &def == &ops::kLinearAllReduce || &def == &ops::kAllReduceAddRmsNorm ||
-         &def == &ops::kReduceScatterAddRmsNormAllGather;
-}
-
 // What an op's rate depends on (profile.h).
 double rows_of(const OpDef& def, TypeList in, const Work& work) {
-  if (&def == &ops::kAttention) {
-    return static_cast<double>(work.attended) /
-           static_cast<double>(std::max<int64_t>(work.kv_tokens, 1));
-  }
+  if (def.rate.rows != nullptr) return def.rate.rows(in, work);
   if (in.empty()) return 1;
   return static_cast<double>(std::max<int64_t>(
       work.extents.of(in[0].axis, in[0].shape.rank() > 0 ? in[0].shape[0] : 1), 1));
@@ -75,7 +38,7 @@ double LaunchCost::pipelined() const {
 }
 
 LaunchCost without_communication(const Op& op, LaunchCost cost) {
-  if (communicates(op) && !is_fused(*op.def)) return {};
+  if (communicates(op) && !op.def->collective.computes) return {};
   cost.latency = cost.machine = cost.cluster = cost.tiles = 0;
   cost.ranks = 1;
   cost.transfers.clear();
@@ -84,13 +47,7 @@ LaunchCost without_communication(const Op& op, LaunchCost cost) {
 
 int communicating_ranks(const Op& op, int world) {
   if (!communicates(op) || op.def->one_sided) return 1;
-  if (op.def == &ops::kSync) return op.attrs.as<ops::SyncAttrs>().ranks();
-  if (op.def == &ops::kAllReduce || op.def == &ops::kAllGather || op.def == &ops::kReduceScatter) {
-    return op.attrs.as<ops::CommAttrs>().ranks;
-  }
-  if (op.def == &ops::kLinearAllReduce) return op.attrs.as<ops::LinearAllReduceAttrs>().ranks;
-  if (is_fused(*op.def)) return op.attrs.as<ops::ReduceNormAttrs>().ranks;
-  return world;
+  return op.def->collective.ranks != nullptr ? op.def->collective.ranks(op.attrs) : world;
 }
 
 CostModel::CostModel(Profile profile, const Topology& topology)
@@ -115,20 +72,21 @@ LaunchCost CostModel::price(const Program& program, const Op& op, const Work& gi
   LaunchCost cost{.work = op.def->cost(op.attrs, in, out, work), .fixed = profile_.launch_seconds};
   cost.units = profile_.stream_units[static_cast<size_t>(stream)];
   cost.ranks = communicating_ranks(op, topology_.ranks());
-  if (!communicates(op) || is_fused(*op.def)) add_computation(cost, op, in, work);
+  if (!communicates(op) || op.def->collective.computes) add_computation(cost, op, in, work);
   if (cost.ranks > 1) add_communication(cost, op, stream);
-  if (op.def == &ops::kPull || op.def == &ops::kPush) add_transfers(cost, op, in, work);
-  if (op.def == &ops::kSegmentAttention) add_stores(cost, op, in, work, rank);
+  if (op.def->transfers != nullptr) add_transfers(cost, op, in, work, rank);
   return cost;
 }
 
 void CostModel::add_computation(LaunchCost& cost, const Op& op, TypeList in,
                                 const Work& work) const {
   const OpDef& def = *op.def;
-  const size_t typed = typed_input(def);
+  const size_t typed = def.rate.typed_input;
   const std::string_view dtype = typed < in.size() ? name(in[typed].dtype) : "";
   const Rate* rate = profile_.find(def.kind, dtype, cost.ranks);
-  if (rate == nullptr) rate = profile_.find(family_of(def), dtype);
+  if (rate == nullptr) {
+    rate = profile_.find(def.rate.kind.empty() ? def.kind : def.rate.kind, dtype);
+  }
   // Streams with fewer units are slower by as much.
   const double slower = profile_.stream_units[0] / cost.units;
   const double memory = cost.work.bytes / profile_.memory_bytes_per_second;
@@ -164,9 +122,10 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
                                    profile_.stream_units[static_cast<size_t>(stream)]);
   const double mover_speed = movers * profile_.unit_bytes_per_second;
 
+  const CollectiveTraits& traits = op.def->collective;
   double wire = cost.work.wire_bytes;
-  double steps = op.def == &ops::kReduceScatterAddRmsNormAllGather ? 2 : 1;
-  if (reduces(*op.def)) {
+  double steps = traits.rounds;
+  if (traits.sums) {
     const double value = wire * P / (2 * (P - 1));  // bytes of what is summed
     const double one_shot = value * (P - 1), rounds = std::ceil(value / kRoundBytes);
     const auto time = [&](double bytes, double n) {
@@ -181,9 +140,9 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
   cost.latency = steps * latency + profile_.collective_seconds;
   cost.machine = on_machine(wire);
   cost.cluster = to_cluster(wire);
-  if (is_fused(*op.def)) {
+  if (traits.computes) {
     cost.compute += wire / (cost.units * profile_.unit_bytes_per_second);
-    cost.tiles = op.def == &ops::kLinearAllReduce ? profile_.product_tiles : kTiles;
+    cost.tiles = traits.products ? profile_.product_tiles : kTiles;
     if (cost.tiles == 1) cost.fixed += profile_.launch_seconds;  // two launches
   } else {
     cost.units = movers;
@@ -191,63 +150,48 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
   }
 }
 
-// A request travels before the data of a pull. Copies within a device cost its memory.
-void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const Work& work) const {
-  const auto& attrs = op.attrs.as<ops::MoveAttrs>();
+// A request travels before the data that comes in. Copies within a device cost its memory. Tiles
+// that an op stores at peers leave while the next ones are computed.
+void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const Work& work,
+                              int rank) const {
   const LinkProfile &machine = profile_.machine_link, &cluster = profile_.cluster_link;
+  const bool stores = op.def->remote == RemoteUse::stores;
   double on_device = 0;
-  for (const ops::Move& move : attrs.moves) {
-    const ValueType& type = in[static_cast<size_t>(move.src)];
-    const double bytes = static_cast<double>(work.extents.of(type.axis, type.shape[0])) *
-                         static_cast<double>(bytes_of(type.dtype, move.elems(type.shape[3])));
+  for (const Transfer& move : op.def->transfers(op.attrs, in, work)) {
     double latency = 0;
-    LaunchCost::Transfer transfer{.from = attrs.rank, .to = move.peer};
-    if (op.def == &ops::kPull) std::swap(transfer.from, transfer.to);
-    switch (topology_.link(attrs.rank, move.peer)) {
+    LaunchCost::Transfer transfer{.from = rank, .to = move.peer};
+    if (move.incoming) std::swap(transfer.from, transfer.to);
+    switch (topology_.link(rank, move.peer)) {
       case LinkClass::device:
-        on_device += bytes;
+        on_device += move.bytes;
         break;
       case LinkClass::machine:
-        transfer.seconds = bytes / machine.bytes_per_second;
+        transfer.seconds = move.bytes / machine.bytes_per_second;
         cost.machine += transfer.seconds;
         latency = machine.latency_seconds;
         break;
       case LinkClass::cluster:
         transfer.cluster = true;
-        transfer.seconds = bytes / cluster.bytes_per_second;
+        transfer.seconds = move.bytes / cluster.bytes_per_second;
         cost.cluster += transfer.seconds;
         latency = cluster.latency_seconds;
         break;
     }
     if (transfer.seconds > 0) cost.transfers.push_back(transfer);
-    cost.latency = std::max(cost.latency, op.def == &ops::kPull ? 2 * latency : latency);
+    if (stores) {
+      cost.tiles = kTiles;
+    } else {
+      cost.latency = std::max(cost.latency, move.incoming ? 2 * latency : latency);
+    }
   }
-  if (!attrs.told.empty()) cost.latency = std::max(cost.latency, machine.latency_seconds);
-  cost.memory = 2 * on_device / profile_.memory_bytes_per_second;
-}
-
-// Finished tiles of other ranks' rows leave while the next ones are computed.
-void CostModel::add_stores(LaunchCost& cost, const Op& op, TypeList in, const Work& work,
-                           int rank) const {
-  const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
-  const int64_t element = bytes_of(in[ops::SegmentAttentionAttrs::kFirstQ].dtype, 1);
-  for (const ops::QSegment& s : attrs.q) {
-    const int64_t elems =
-        attrs.stored(s, work.extents.of(in[0].axis, in[0].shape[0]), in[0].shape[3]);
-    if (elems == 0) continue;
-    const double seconds =
-        static_cast<double>(elems * element) / profile_.machine_link.bytes_per_second;
-    cost.transfers.push_back({.from = rank, .to = s.owner, .cluster = false, .seconds = seconds});
-    cost.machine += seconds;
-    cost.tiles = kTiles;
-  }
+  cost.memory += 2 * on_device / profile_.memory_bytes_per_second;
 }
 
 std::string CostModel::explain(const Program& program, const Op& op, const Work& work,
                                Stream stream) const {
   const LaunchCost c = price(program, op, work, stream);
   const std::vector<ValueType> in = program.input_types(op);
-  const size_t typed = typed_input(*op.def);
+  const size_t typed = op.def->rate.typed_input;
   std::string_view bound = "launch";
   double longest = c.fixed;
   const auto compare = [&](double seconds, std::string_view name) {

@@ -74,8 +74,7 @@ class CostModel {
  private:
   void add_computation(LaunchCost& cost, const Op& op, TypeList in, const Work& work) const;
   void add_communication(LaunchCost& cost, const Op& op, Stream stream) const;
-  void add_stores(LaunchCost& cost, const Op& op, TypeList in, const Work& work, int rank) const;
-  void add_transfers(LaunchCost& cost, const Op& op, TypeList in, const Work& work) const;
+  void add_transfers(LaunchCost& cost, const Op& op, TypeList in, const Work& work, int rank) const;
 
   Profile profile_;
   Topology topology_;

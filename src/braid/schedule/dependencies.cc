@@ -27,8 +27,8 @@ std::vector<bool> mutable_values(const Program& program) {
   for (const Value& value : program.values) result.push_back(value.kind == ValueKind::state);
   for (const Op& op : program.ops) {
     for (int index : op.def->mutated_inputs) {
-      const ValueId id = op.inputs[static_cast<size_t>(index)];
-      if (id != kNoValue) result[static_cast<size_t>(id)] = true;
+      const ValueId id = op.inputs[index];
+      if (id != kNoValue) result[id] = true;
     }
   }
   return result;
@@ -67,8 +67,8 @@ Dependencies dependencies_of(const Program& program) {
       }
     }
     for (ValueId id : op.outputs) {
-      maker[static_cast<size_t>(id)] = self;
-      accesses[static_cast<size_t>(id)] = {{self}, {self}};
+      maker[id] = self;
+      accesses[id] = {{self}, {self}};
     }
   }
   return result;

@@ -22,12 +22,12 @@ int FairShare::begin(double seconds, std::span<const Use> uses) {
     handle = unused_.back();
     unused_.pop_back();
   }
-  Activity& activity = activities_[static_cast<size_t>(handle)];
+  Activity& activity = activities_[handle];
   activity.left = seconds;
   activity.speed = 1;
   activity.uses.assign(uses.begin(), uses.end());
   active_.insert(std::ranges::lower_bound(active_, handle), handle);
-  for (const Use& use : uses) load_[static_cast<size_t>(use.resource)] += use.share;
+  for (const Use& use : uses) load_[use.resource] += use.share;
   changed_ = changed_ || !uses.empty();
   return handle;
 }
@@ -39,19 +39,19 @@ double FairShare::advance(std::vector<int>& ended) {
   ended_.clear();
   double step = std::numeric_limits<double>::infinity();
   for (int handle : active_) {
-    const Activity& a = activities_[static_cast<size_t>(handle)];
+    const Activity& a = activities_[handle];
     step = std::min(step, a.left / a.speed);
   }
   const double until = step * (1 + kSlack);
   size_t kept = 0;
   for (int handle : active_) {
-    Activity& a = activities_[static_cast<size_t>(handle)];
+    Activity& a = activities_[handle];
     if (a.left / a.speed > until) {
       a.left -= step * a.speed;
       active_[kept++] = handle;
       continue;
     }
-    for (const Use& use : a.uses) load_[static_cast<size_t>(use.resource)] -= use.share;
+    for (const Use& use : a.uses) load_[use.resource] -= use.share;
     changed_ = changed_ || !a.uses.empty();
     ended.push_back(handle);
     ended_.push_back(handle);
@@ -66,8 +66,8 @@ void FairShare::share_out() {
   if (!crowded && !shared_) return;
   shared_ = crowded;
   for (int handle : active_) {
-    activities_[static_cast<size_t>(handle)].speed = 1;
-    activities_[static_cast<size_t>(handle)].frozen = !crowded;
+    activities_[handle].speed = 1;
+    activities_[handle].frozen = !crowded;
   }
   free_.assign(load_.size(), 1);
   wanted_ = load_;
@@ -81,7 +81,7 @@ void FairShare::share_out() {
     if (level == 1) return;
     bool any = false;
     for (int handle : active_) {
-      Activity& a = activities_[static_cast<size_t>(handle)];
+      Activity& a = activities_[handle];
       const auto full = [&](const Use& use) {
         const auto r = static_cast<size_t>(use.resource);
         return use.share > 0 && wanted_[r] * level >= free_[r] * (1 - kSlack);
@@ -94,7 +94,7 @@ void FairShare::share_out() {
     BRAID_CHECK(any, "no activity uses the resource that is used up");
     // Only now, so that all who meet the same limit get the same.
     for (int handle : active_) {
-      Activity& a = activities_[static_cast<size_t>(handle)];
+      Activity& a = activities_[handle];
       if (a.frozen || a.speed == 1) continue;
       a.frozen = true;
       for (const Use& use : a.uses) {

@@ -2,31 +2,28 @@
 
 #include <algorithm>
 
-#include "braid/ops/one_sided.h"
-#include "braid/ops/segment_attention.h"
 #include "braid/schedule/dependencies.h"
 
 namespace braid {
 namespace {
 
 const Op& op_of(const Program& program, const Launch& launch) {
-  return program.ops[static_cast<size_t>(launch.op)];
+  return program.ops[launch.op];
 }
 
 bool has_early(const Op& op) {
-  return op.def == &ops::kSegmentAttention && op.attrs.as<ops::SegmentAttentionAttrs>().has_early();
+  return op.def->phases != nullptr && op.def->phases->has_early(op.attrs);
 }
 
 // The stage that all that `pull` brings to `op` is of; -1 where that is not one, or not known.
 int stage_brought(const Op& op, const Op& pull) {
-  const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
   int stage = -1;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     for (size_t k = 0; k < pull.inputs.size(); ++k) {
       if (op.inputs[i] == kNoValue || op.inputs[i] != pull.inputs[k]) continue;
       if (mutates(op, i)) return -1;
       if (!mutates(pull, k)) continue;
-      const int its = attrs.stage_of(i);
+      const int its = first_stage(op, i);
       if (its < 0 || (stage >= 0 && stage != its)) return -1;
       stage = its;
     }
@@ -37,31 +34,18 @@ int stage_brought(const Op& op, const Op& pull) {
 }  // namespace
 
 bool takes_early(const Program& program, const Launch& launch, const Launch& beside) {
-  const Op &push = op_of(program, launch), &attention = op_of(program, beside);
+  const Op &taker = op_of(program, launch), &op = op_of(program, beside);
   const bool alike = launch.stream != beside.stream && launch.micro_batch == beside.micro_batch &&
                      launch.num_micro_batches == beside.num_micro_batches &&
                      launch.replacement < 0 && beside.replacement < 0;
-  if (!alike || push.def != &ops::kPush || attention.def != &ops::kSegmentAttention) return false;
-  using Out = ops::QSegment::Out;
-  const auto& attrs = attention.attrs.as<ops::SegmentAttentionAttrs>();
-  const auto& moves = push.attrs.as<ops::MoveAttrs>();
-  const auto takes = [&](Out out) {
-    const ValueId id = attention.inputs[3 + static_cast<size_t>(out)];
-    return id != kNoValue && std::ranges::count(push.inputs, id) > 0;
-  };
-  const bool sends = takes(Out::send), joint = takes(Out::joint);
-  return attrs.finalize && std::ranges::all_of(attrs.q, [&](const ops::QSegment& s) {
-           const bool taken = (s.out == Out::send && sends) || (s.out == Out::joint && joint) ||
-                              (s.owner >= 0 && std::ranges::count(moves.told, s.owner) > 0);
-           return s.early || !taken;
-         });
+  return alike && op.def->phases != nullptr && op.def->phases->early_for(op, taker);
 }
 
 int early_launch(const Program& program, std::span<const Launch> launches, const Launch& launch,
                  std::span<const int> needs) {
   int found = -1;
   for (int need : needs) {
-    const Launch& other = launches[static_cast<size_t>(need)];
+    const Launch& other = launches[need];
     if (other.late.empty() || !has_early(op_of(program, other)) ||
         !takes_early(program, launch, other)) {
       continue;
@@ -73,14 +57,11 @@ int early_launch(const Program& program, std::span<const Launch> launches, const
 }
 
 int last_stage(const Op& op) {
-  return op.def == &ops::kSegmentAttention ? op.attrs.as<ops::SegmentAttentionAttrs>().last_stage()
-                                           : 0;
+  return op.def->phases == nullptr ? 0 : op.def->phases->last(op.attrs);
 }
 
 int first_stage(const Op& op, size_t index) {
-  return op.def == &ops::kSegmentAttention
-             ? op.attrs.as<ops::SegmentAttentionAttrs>().stage_of(index)
-             : 0;
+  return op.def->phases == nullptr ? 0 : op.def->phases->of_input(op.attrs, index);
 }
 
 std::vector<int> late_launches(const Program& program, std::span<const Launch> launches,
@@ -90,8 +71,8 @@ std::vector<int> late_launches(const Program& program, std::span<const Launch> l
   std::vector<int> late(static_cast<size_t>(last_stage(op)), -1);
   if (late.empty()) return {};
   for (int need : needs) {
-    const Launch& pull = launches[static_cast<size_t>(need)];
-    if (op_of(program, pull).def != &ops::kPull) continue;
+    const Launch& pull = launches[need];
+    if (op_of(program, pull).def->remote != RemoteUse::pulls) continue;
     const int stage = stage_brought(op, op_of(program, pull));
     if (stage == 0) continue;
     const bool alike = stage > 0 && pull.stream != launch.stream &&
@@ -104,8 +85,7 @@ std::vector<int> late_launches(const Program& program, std::span<const Launch> l
   }
   for (size_t s = 0; s < late.size(); ++s) {
     if (late[s] < 0 || (s > 0 && late[s] < late[s - 1])) return {};
-    if (launches[static_cast<size_t>(late[s])].stream !=
-        launches[static_cast<size_t>(late[0])].stream) {
+    if (launches[late[s]].stream != launches[late[0]].stream) {
       return {};
     }
     const auto brought = [&](const Launch& other) {
@@ -124,11 +104,11 @@ std::vector<int> before_late(const Program& program, std::span<const Launch> lau
     const bool known = std::ranges::count(late, launch) + std::ranges::count(before, launch) > 0;
     if (!known) before.push_back(launch);
   };
-  const Stream stream = launches[static_cast<size_t>(late.back())].stream;
+  const Stream stream = launches[late.back()].stream;
   for (int i = late.back(); i >= 0; --i) {
-    const Launch& launch = launches[static_cast<size_t>(i)];
+    const Launch& launch = launches[i];
     if (launch.stream != stream) continue;
-    if (op_of(program, launch).def != &ops::kPull) {
+    if (op_of(program, launch).def->remote != RemoteUse::pulls) {
       add(i);
       break;
     }
@@ -140,15 +120,15 @@ std::vector<int> before_late(const Program& program, std::span<const Launch> lau
 StageShares stage_shares(const Op& op, const Launch& launch) {
   StageShares shares;
   if (launch.late.empty()) return shares;
-  const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
+  const PhaseTraits& phases = *op.def->phases;
   const size_t stages = launch.late.size() + 1;  // a rank may have no rows of the last ones
-  shares.rest = attrs.pairs();
+  shares.rest = phases.work(op.attrs, false);
   shares.rest.resize(stages);
   double all = 0;
-  for (double pairs : shares.rest) all += pairs;
+  for (double work : shares.rest) all += work;
   if (all == 0) shares.rest[0] = all = 1;
-  if (attrs.has_early()) {
-    shares.early = attrs.pairs(true);
+  if (has_early(op)) {
+    shares.early = phases.work(op.attrs, true);
     shares.early.resize(stages);
   }
   for (size_t s = 0; s < stages; ++s) {

@@ -28,10 +28,10 @@ int last_stage(const Op& op);
 // The stage in which an op first accesses its input at `index`; -1: this rank accesses none of it.
 int first_stage(const Op& op, size_t index);
 
-// Whether a push of the same micro-batch, on another stream than the attention, takes nothing of it
+// Whether `launch`, of the same micro-batch as `beside` and on another stream, takes nothing of it
 // that is not early.
-bool takes_early(const Program& program, const Launch& push, const Launch& attention);
-// The attention with late inputs, one of `needs`, of which the launch takes nothing else
+bool takes_early(const Program& program, const Launch& launch, const Launch& beside);
+// The launch with late inputs, one of `needs`, of which the launch takes nothing else
 // (Launch::early); -1: there is none.
 int early_launch(const Program& program, std::span<const Launch> launches, const Launch& launch,
                  std::span<const int> needs);

@@ -19,7 +19,7 @@ LaunchOrder::Pending LaunchOrder::begin(Stream stream) const {
 
 bool LaunchOrder::Pending::wait_for(int launch) {
   if (order_->ended(launch, clock_)) return false;
-  join(clock_, order_->end_[static_cast<size_t>(launch)]);
+  join(clock_, order_->end_[launch]);
   return true;
 }
 
@@ -31,8 +31,8 @@ void LaunchOrder::add(Stream stream, std::span<const int> waits, std::span<const
                       int early) {
   const auto s = static_cast<size_t>(stream);
   Clock clock = next_[s];
-  for (int wait : waits) join(clock, end_[static_cast<size_t>(wait)]);
-  if (early >= 0) join(clock, clock_[static_cast<size_t>(early)]);
+  for (int wait : waits) join(clock, end_[wait]);
+  if (early >= 0) join(clock, clock_[early]);
   stream_.push_back(stream);
   position_.push_back(next_[s][s]);
   clock_.push_back(clock);
@@ -41,9 +41,9 @@ void LaunchOrder::add(Stream stream, std::span<const int> waits, std::span<const
     phases.push_back(early >= 0 ? access_clock(early) : clock);
   }
   for (int awaited : late) {
-    join(clock, end_[static_cast<size_t>(awaited)]);
+    join(clock, end_[awaited]);
     Clock phase = phases[0];
-    join(phase, end_[static_cast<size_t>(awaited)]);
+    join(phase, end_[awaited]);
     phases.push_back(phase);
   }
   ++clock[s];
@@ -52,8 +52,8 @@ void LaunchOrder::add(Stream stream, std::span<const int> waits, std::span<const
 }
 
 const LaunchOrder::Clock& LaunchOrder::access_clock(int b, int phase) const {
-  const std::vector<Clock>& phases = phase_[static_cast<size_t>(b)];
-  if (phases.empty()) return clock_[static_cast<size_t>(b)];
+  const std::vector<Clock>& phases = phase_[b];
+  if (phases.empty()) return clock_[b];
   return phases[std::min(static_cast<size_t>(phase), phases.size() - 1)];
 }
 

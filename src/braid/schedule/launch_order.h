@@ -20,9 +20,7 @@ class LaunchOrder {
   explicit LaunchOrder(std::span<const Launch> launches);
 
   // Launches of each stream that have ended when this one begins.
-  const std::array<int, kNumStreams>& clock(int launch) const {
-    return clock_[static_cast<size_t>(launch)];
-  }
+  const std::array<int, kNumStreams>& clock(int launch) const { return clock_[launch]; }
 
   // What the next launch of a stream would know, while its waits are collected.
   class Pending {
@@ -42,7 +40,7 @@ class LaunchOrder {
            int early = -1);
 
   // Launch a has ended before launch b begins.
-  bool before(int a, int b) const { return ended(a, clock_[static_cast<size_t>(b)]); }
+  bool before(int a, int b) const { return ended(a, clock_[b]); }
   // Launches of each stream that have ended before launch b accesses memory in its `phase`. Phase 0
   // is the begin; phase n follows the end of the n-th late launch. The transfers of a launch that
   // takes early results are started by the launch that makes the results, so they may begin with
@@ -51,8 +49,8 @@ class LaunchOrder {
   // Launch a has ended before launch b accesses memory in this phase.
   bool before_access(int a, int b, int phase = 0) const { return ended(a, access_clock(b, phase)); }
   // Place of a launch in its stream.
-  int position(int launch) const { return position_[static_cast<size_t>(launch)]; }
-  Stream stream(int launch) const { return stream_[static_cast<size_t>(launch)]; }
+  int position(int launch) const { return position_[launch]; }
+  Stream stream(int launch) const { return stream_[launch]; }
   int size() const { return static_cast<int>(stream_.size()); }
 
  private:

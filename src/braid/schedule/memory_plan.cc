@@ -94,10 +94,10 @@ class Planner {
       const Value& value = program_.values[v];
       plan_.merged[v] = M_ == 1 || value.kind == ValueKind::input;
     }
-    for (ValueId id : program_.outputs) plan_.merged[static_cast<size_t>(id)] = true;
+    for (ValueId id : program_.outputs) plan_.merged[id] = true;
     for (const Launch& launch : launches_) {
       if (launch.num_micro_batches == 1) continue;
-      for_each_operand(launch, [&](ValueId id) { plan_.merged[static_cast<size_t>(id)] = true; });
+      for_each_operand(launch, [&](ValueId id) { plan_.merged[id] = true; });
     }
   }
 

@@ -32,7 +32,7 @@ class MemoryCheck {
         M_(rank.micro_batches()) {
     for (int mb = 0; mb < M_; ++mb) batch_ += capacity(mb);
     is_output_.assign(program_.values.size(), false);
-    for (ValueId id : program_.outputs) is_output_[static_cast<size_t>(id)] = true;
+    for (ValueId id : program_.outputs) is_output_[id] = true;
   }
 
   void run() {
@@ -54,11 +54,11 @@ class MemoryCheck {
   size_t at(ValueId id, int mb) const {
     return (static_cast<size_t>(id) * static_cast<size_t>(M_)) + static_cast<size_t>(mb);
   }
-  bool merged(ValueId id) const { return memory_.merged[static_cast<size_t>(id)]; }
+  bool merged(ValueId id) const { return memory_.merged[id]; }
 
   // With the largest part of its tokens that a rank can have.
   Extents capacity(int mb) const {
-    return sharded(rank_.schedule().micro_batches[static_cast<size_t>(mb)].capacity, rank_.ranks());
+    return sharded(rank_.schedule().micro_batches[mb].capacity, rank_.ranks());
   }
 
   int64_t bytes_of_value(ValueId id, int mb) const {
@@ -121,7 +121,7 @@ class MemoryCheck {
         refuse(fmt::format("memory: %{} has {} rows for {} of all micro-batches", id, type.shape[0],
                            batch_.of(type.axis, 0)));
       }
-      const bool hosts = kind == ValueKind::input || is_output_[static_cast<size_t>(id)];
+      const bool hosts = kind == ValueKind::input || is_output_[id];
       if (hosts && !merged(id)) {
         refuse(fmt::format("memory: %{} is the host's and is not merged", id));
       }
@@ -151,7 +151,7 @@ class MemoryCheck {
       }
       if (l.kernel.workspace_bytes == 0) continue;
       Place& place = scratch.emplace_back();
-      place.begin = memory_.workspace_offset[static_cast<size_t>(i)];
+      place.begin = memory_.workspace_offset[i];
       place.end = place.begin + l.kernel.workspace_bytes;
       note(place, i);
       if (!in_arena(place)) {

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "braid/ops/one_sided.h"
-#include "braid/ops/segment_attention.h"
 #include "braid/schedule/copy_accesses.h"
 #include "braid/schedule/sync_ops.h"
 
@@ -21,8 +20,13 @@ struct Remote {
 };
 
 bool names_ranks(const OpDef* def) {
-  return def == &ops::kPull || def == &ops::kPush || def == &ops::kSync ||
-         def == &ops::kSegmentAttention;
+  return def->remote != RemoteUse::none;
+}
+bool pulls(const Op& op) {
+  return op.def->remote == RemoteUse::pulls;
+}
+bool pushes(const Op& op) {
+  return op.def->remote == RemoteUse::pushes;
 }
 
 class OneSidedCheck {
@@ -41,9 +45,9 @@ class OneSidedCheck {
   }
 
  private:
-  const RankView& view(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
+  const RankView& view(int rank) const { return ranks_[rank]; }
   const std::vector<Op>& ops_of(int rank) const { return view(rank).program().ops; }
-  const Op& op(int rank, int index) const { return ops_of(rank)[static_cast<size_t>(index)]; }
+  const Op& op(int rank, int index) const { return ops_of(rank)[index]; }
   [[noreturn]] void refuse(const Remote& at, const std::string& rule) const {
     view(at.by).refuse(view(at.by).op(at.launch), at.micro_batch, rule);
   }
@@ -74,7 +78,7 @@ class OneSidedCheck {
     slot_.assign(static_cast<size_t>(P_ * M_) * values, -1);
     syncs_.emplace(ranks_);
     for (const SyncOp& sync : syncs_->all()) {
-      for (ValueId id : *sync.outputs) shared_[static_cast<size_t>(id)] = true;
+      for (ValueId id : *sync.outputs) shared_[id] = true;
     }
     return true;
   }
@@ -82,8 +86,8 @@ class OneSidedCheck {
   // What a launch accesses of other ranks' copies.
   void check_launch(const RankView& rank, int i) {
     const Op& op = rank.op(i);
-    if (!names_ranks(op.def) || op.def == &ops::kSync) return;
-    if (op.def != &ops::kSegmentAttention) {
+    if (!names_ranks(op.def) || op.def->remote == RemoteUse::meets) return;
+    if (pulls(op) || pushes(op)) {
       if (const int of = op.attrs.as<ops::MoveAttrs>().rank; of != rank.rank()) {
         rank.refuse(
             op, rank.launch(i).micro_batch,
@@ -94,8 +98,8 @@ class OneSidedCheck {
     const std::vector<ops::BlockAccess> blocks = ops::block_accesses(op);
     for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
       Remote at{.by = rank.rank(), .launch = i, .micro_batch = mb};
-      if (op.def == &ops::kPush) check_counters(at, op);
-      if (op.def == &ops::kPull) check_filled(at, op, blocks);
+      if (pushes(op)) check_counters(at, op);
+      if (pulls(op)) check_filled(at, op, blocks);
       // Blocks of one owner and input stand between the same syncs.
       std::vector<int> known(static_cast<size_t>(P_) * op.inputs.size(), -1);
       std::vector<CopyAccess> between;
@@ -109,9 +113,9 @@ class OneSidedCheck {
           index = static_cast<int>(between.size());
           between.push_back(block.writes ? write_of(at) : read_of(at));
         }
-        CopyAccess& access = between[static_cast<size_t>(index)];
+        CopyAccess& access = between[index];
         access.block = block;
-        shared_[static_cast<size_t>(at.id)] = true;
+        shared_[at.id] = true;
         accesses(at.owner, at.id, mb).push_back(access);
       }
     }
@@ -209,7 +213,7 @@ class OneSidedCheck {
   CopyAccess write_of(const Remote& at) const {
     const SyncOp& from = opened(at);
     const Op& what = view(at.by).op(at.launch);
-    if (what.def == &ops::kPush) {
+    if (pushes(what)) {
       const SyncOp* until = closed(at, index(at));
       if (until == nullptr) {
         refuse(at, fmt::format("R3 (RAW): launch {} of rank {} writes %{} of rank {}, and no sync "
@@ -218,11 +222,11 @@ class OneSidedCheck {
       }
       return access(at, from, *until, false);
     }
-    // Rows that an attention stores: a push that follows tells their owner.
+    // Rows that an op stores while it computes: a push that follows tells their owner.
     const RankView& rank = view(at.by);
     for (size_t o = static_cast<size_t>(index(at)) + 1; o < ops_of(at.by).size(); ++o) {
       const Op& push = ops_of(at.by)[o];
-      if (push.def != &ops::kPush) continue;
+      if (!pushes(push)) continue;
       const std::vector<int> peers = push.attrs.as<ops::MoveAttrs>().peers();
       if (std::ranges::count(peers, at.owner) == 0) continue;
       const int tells = rank.launch_of(static_cast<int>(o), at.micro_batch);
@@ -258,9 +262,8 @@ class OneSidedCheck {
     for (const ops::BlockAccess& block : blocks) {
       if (block.rank != ops::BlockAccess::kSelf || !block.writes) continue;
       const ValueId id = pull.inputs[block.input];
-      const bool open = syncs_->first(id, [&](const SyncOp& s) {
-        return s.opens(id) && !s.attrs[static_cast<size_t>(at.by)]->group.empty();
-      });
+      const bool open = syncs_->first(
+          id, [&](const SyncOp& s) { return s.opens(id) && !s.attrs[at.by]->group.empty(); });
       if (open) continue;
       refuse(at, fmt::format("R2: launch {} of rank {} fills %{}, which no sync opens", at.launch,
                              at.by, id));
@@ -275,7 +278,7 @@ class OneSidedCheck {
       copies_.emplace_back();
       keys_.push_back({.owner = owner, .id = id, .micro_batch = mb});
     }
-    return copies_[static_cast<size_t>(slot)];
+    return copies_[slot];
   }
 
   // A shared value has one type on all ranks, and accesses of each copy are ordered.

@@ -84,7 +84,7 @@ std::vector<Partition> PartitionRules::apply(const Program& program) const {
   const Rule* last_rule = nullptr;
   std::string_view last_instance;
   for (int i = 0; i < static_cast<int>(program.ops.size());) {
-    const Op& op = program.ops[static_cast<size_t>(i)];
+    const Op& op = program.ops[i];
     const Rule* rule = nullptr;
     int count = 1;
     for (const Rule& candidate : rules_) {
@@ -105,7 +105,7 @@ std::vector<Partition> PartitionRules::apply(const Program& program) const {
           {rule ? std::string_view(rule->name) : std::string_view(), op.scope, i, i, true});
     }
     for (int j = i; j < i + count; ++j) {
-      partitions.back().communicates &= communicates(program.ops[static_cast<size_t>(j)]);
+      partitions.back().communicates &= communicates(program.ops[j]);
     }
     i += count;
     partitions.back().end = i;

@@ -1,6 +1,7 @@
 #include "braid/schedule/plan_schedules.h"
 
 #include "braid/ops/fusion.h"
+#include "braid/schedule/beside.h"
 #include "braid/schedule/memory_plan.h"
 #include "braid/schedule/verifier.h"
 
@@ -65,7 +66,7 @@ void plan_schedules(Plan& plan, const OpScheduler& strategy, const PlanRequest& 
     if (!recording.replacements.empty()) readers = count_readers(program);
     for (Launch& launch : schedule.launches) {
       if (launch.replacement >= 0) {
-        const std::string& name = recording.replacements[static_cast<size_t>(launch.replacement)];
+        const std::string& name = recording.replacements[launch.replacement];
         schedule.replacements.push_back(
             make_replacement(program, readers, launch, name, schedule.strategy));
         launch.replacement = static_cast<int>(schedule.replacements.size()) - 1;
@@ -73,6 +74,7 @@ void plan_schedules(Plan& plan, const OpScheduler& strategy, const PlanRequest& 
       launch.kernel = catalog.find(program, schedule.op(program, launch), launch.stream,
                                    schedule.capacity(program, launch));
     }
+    find_beside(program, schedule);
     plan.schedules.push_back(std::move(schedule));
   }
   const MemoryPlan memory = plan_memory(plan);

@@ -77,11 +77,11 @@ class LaunchCheck {
       for (ValueId id : op(i).outputs) {
         bool made = false;
         for (int o = launch(i).op; o < launch(i).op_end(); ++o) {
-          made = made || std::ranges::count(program_.ops[static_cast<size_t>(o)].outputs, id) > 0;
+          made = made || std::ranges::count(program_.ops[o].outputs, id) > 0;
         }
         if (made) continue;
         rank_.refuse(
-            program_.ops[static_cast<size_t>(launch(i).op)], launch(i).micro_batch,
+            program_.ops[launch(i).op], launch(i).micro_batch,
             fmt::format("every op once: launch {} makes %{}, which the ops that it replaces do "
                         "not",
                         i, id));

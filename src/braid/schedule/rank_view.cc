@@ -19,7 +19,7 @@ void RankView::find_launches() {
       for (int mb = launch(i).micro_batch; mb < launch(i).micro_batch_end(); ++mb) {
         int& known = launch_of_[at(o, mb)];
         if (known >= 0) {
-          refuse(program_.ops[static_cast<size_t>(o)], mb,
+          refuse(program_.ops[o], mb,
                  fmt::format("every op once: launches {} and {} run it", known, i));
         }
         known = i;

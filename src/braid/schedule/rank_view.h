@@ -21,7 +21,7 @@ class RankView {
   int ranks() const { return ranks_; }
   int launches() const { return static_cast<int>(schedule_.launches.size()); }
   int micro_batches() const { return static_cast<int>(schedule_.micro_batches.size()); }
-  const Launch& launch(int i) const { return schedule_.launches[static_cast<size_t>(i)]; }
+  const Launch& launch(int i) const { return schedule_.launches[i]; }
   const Op& op(int i) const { return schedule_.op(program_, launch(i)); }
   // The launch that runs an op of a micro-batch.
   int launch_of(int op, int micro_batch) const { return launch_of_[at(op, micro_batch)]; }

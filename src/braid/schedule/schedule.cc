@@ -14,7 +14,7 @@ Extents Schedule::capacity(const Program& program, const Launch& launch) const {
   if (launch.num_micro_batches == std::ssize(micro_batches)) return program.capacity;
   Extents sum;
   for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
-    sum += micro_batches[static_cast<size_t>(mb)].capacity;
+    sum += micro_batches[mb].capacity;
   }
   return sum;
 }

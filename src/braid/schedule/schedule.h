@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "braid/ops/kernel_catalog.h"
+#include "braid/program/beside.h"
 #include "braid/program/program.h"
 #include "braid/schedule/micro_batch.h"
 
@@ -26,6 +27,7 @@ struct Launch {
   // A launch of another stream of which only early results are taken: it may still run when this
   // one begins, and when it ends. -1: none.
   int early = -1;
+  Beside beside;  // launches of other streams that may run at the same time
   KernelInfo kernel;
 
   int op_end() const { return op + num_ops; }
@@ -62,8 +64,7 @@ struct Schedule {
   MemoryPlan memory;
 
   const Op& op(const Program& program, const Launch& launch) const {
-    return launch.replacement >= 0 ? replacements[static_cast<size_t>(launch.replacement)]
-                                   : program.ops[static_cast<size_t>(launch.op)];
+    return launch.replacement >= 0 ? replacements[launch.replacement] : program.ops[launch.op];
   }
   // Of the micro-batches that a launch works on.
   Extents capacity(const Program& program, const Launch& launch) const;

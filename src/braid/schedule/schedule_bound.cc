@@ -4,8 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "braid/ops/one_sided.h"
-#include "braid/ops/segment_attention.h"
 #include "braid/schedule/late_inputs.h"
 #include "braid/schedule/simulator.h"
 
@@ -13,33 +11,18 @@ namespace braid {
 namespace {
 
 bool moves(const Op& op) {
-  return op.def == &ops::kPull || op.def == &ops::kPush;
+  return op.def->remote == RemoteUse::pulls || op.def->remote == RemoteUse::pushes;
 }
 
-// Bytes that a pull or a push moves, by LinkClass.
-std::array<double, 3> bytes_of_moves(const Program& program, const Op& op, const Topology& topology,
-                                     const Extents& extents) {
+// Bytes that a launch of a rank moves one-sidedly, by LinkClass.
+std::array<double, 3> moved_bytes(const Program& program, const Op& op, int rank,
+                                  const Topology& topology, const Work& work) {
   std::array<double, 3> bytes{};
-  const auto& attrs = op.attrs.as<ops::MoveAttrs>();
-  for (const ops::Move& move : attrs.moves) {
-    const ValueType& type = program.value(op.inputs[static_cast<size_t>(move.src)]).type;
-    const int64_t sequences = extents.of(type.axis, type.shape[0]);
-    bytes[static_cast<size_t>(topology.link(attrs.rank, move.peer))] +=
-        static_cast<double>(sequences * bytes_of(type.dtype, move.elems(type.shape[3])));
+  if (op.def->transfers == nullptr) return bytes;
+  for (const Transfer& t : op.def->transfers(op.attrs, program.input_types(op), work)) {
+    bytes[static_cast<size_t>(topology.link(rank, t.peer))] += t.bytes;
   }
   return bytes;
-}
-
-// Bytes that an attention call stores in the memory of other ranks of its machine.
-double bytes_of_stores(const Program& program, const Op& op, const Extents& extents) {
-  const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
-  const ValueType& state = program.value(op.inputs[0]).type;
-  const DType dtype = program.value(op.inputs[ops::SegmentAttentionAttrs::kFirstQ]).type.dtype;
-  int64_t elems = 0;
-  for (const ops::QSegment& s : attrs.q) {
-    elems += attrs.stored(s, extents.of(state.axis, state.shape[0]), state.shape[3]);
-  }
-  return static_cast<double>(bytes_of(dtype, elems));
 }
 
 // When a launch's work ends of which stage s is there from there[s] on, early work first: its early
@@ -68,8 +51,8 @@ Ends work_through(const StageShares& shares, double alone, std::span<const doubl
   return ends;
 }
 
-double step_seconds(const Program& program, const Schedule& schedule, const Topology& topology,
-                    std::span<const Work> works, double compute,
+double step_seconds(const Program& program, const Schedule& schedule, int rank,
+                    const Topology& topology, std::span<const Work> works, double compute,
                     const std::array<LinkProfile, 3>& links) {
   std::vector<double> flops;
   double all = 0;
@@ -90,16 +73,16 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
     const Op& op = schedule.op(program, launch);
     const auto stream = static_cast<size_t>(launch.stream);
     double begin = moves(op) ? stream_asks[stream] : stream_free[stream];
-    for (int awaited : launch.waits) begin = std::max(begin, ends[static_cast<size_t>(awaited)]);
-    if (launch.early >= 0) begin = std::max(begin, early[static_cast<size_t>(launch.early)]);
+    for (int awaited : launch.waits) begin = std::max(begin, ends[awaited]);
+    if (launch.early >= 0) begin = std::max(begin, early[launch.early]);
     std::vector<double> there{begin};
-    for (int late : launch.late) there.push_back(std::max(begin, ends[static_cast<size_t>(late)]));
+    for (int late : launch.late) there.push_back(std::max(begin, ends[late]));
     const double alone = all > 0 ? compute * flops[i] / all : 0;
     const Ends worked = work_through(stage_shares(op, launch), alone, there);
     double end = worked.all;
     early.push_back(worked.early);
+    const auto bytes = moved_bytes(program, op, rank, topology, work_of(launch, works));
     if (moves(op)) {
-      const auto bytes = bytes_of_moves(program, op, topology, work_of(launch, works).extents);
       for (const LinkClass link : {LinkClass::machine, LinkClass::cluster}) {
         const auto l = static_cast<size_t>(link);
         if (bytes[l] == 0) continue;
@@ -107,10 +90,9 @@ double step_seconds(const Program& program, const Schedule& schedule, const Topo
         end = std::max(end, link_free[l] + links[l].latency_seconds);
       }
     }
-    if (op.def == &ops::kSegmentAttention) {
-      const double bytes = bytes_of_stores(program, op, work_of(launch, works).extents);
-      const double speed = links[static_cast<size_t>(LinkClass::machine)].bytes_per_second;
-      if (bytes > 0) end = std::max(end, begin + bytes / speed);
+    if (op.def->remote == RemoteUse::stores) {
+      const auto l = static_cast<size_t>(LinkClass::machine);
+      if (bytes[l] > 0) end = std::max(end, begin + bytes[l] / links[l].bytes_per_second);
     }
     stream_free[stream] = end;
     stream_asks[stream] = moves(op) ? begin : end;
@@ -125,9 +107,9 @@ double schedule_bound(const Plan& plan, const Topology& topology, std::span<cons
                       double compute, const std::array<LinkProfile, 3>& links) {
   double worst = 0;
   for (size_t r = 0; r < plan.programs.size(); ++r) {
-    worst = std::max(
-        worst, step_seconds(plan.programs[r], plan.schedules[r], topology, works, compute, links) -
-                   compute);
+    worst = std::max(worst, step_seconds(plan.programs[r], plan.schedules[r], static_cast<int>(r),
+                                         topology, works, compute, links) -
+                                compute);
   }
   return worst;
 }

@@ -32,9 +32,8 @@ ScheduleContext::ScheduleContext(const Program& program, std::vector<MicroBatch>
   const int count = static_cast<int>(partitions.size());
   std::vector<int> partition_of(program.ops.size());
   for (int p = 0; p < count; ++p) {
-    for (int op = partitions[static_cast<size_t>(p)].begin;
-         op < partitions[static_cast<size_t>(p)].end; ++op) {
-      partition_of[static_cast<size_t>(op)] = p;
+    for (int op = partitions[p].begin; op < partitions[p].end; ++op) {
+      partition_of[op] = p;
     }
   }
   inputs_left_.assign(partitions.size() * M, 0);
@@ -43,30 +42,29 @@ ScheduleContext::ScheduleContext(const Program& program, std::vector<MicroBatch>
   tasks_left_ = partitions.size() * M;
   for (int p = 0; p < count; ++p) {
     std::vector<int> same, continued;
-    for (int op = partitions[static_cast<size_t>(p)].begin;
-         op < partitions[static_cast<size_t>(p)].end; ++op) {
-      for (int need : dependencies_.same[static_cast<size_t>(op)]) {
-        if (const int q = partition_of[static_cast<size_t>(need)]; q != p) add_once(same, q);
+    for (int op = partitions[p].begin; op < partitions[p].end; ++op) {
+      for (int need : dependencies_.same[op]) {
+        if (const int q = partition_of[need]; q != p) add_once(same, q);
       }
-      for (int need : dependencies_.continued[static_cast<size_t>(op)]) {
-        add_once(continued, partition_of[static_cast<size_t>(need)]);
+      for (int need : dependencies_.continued[op]) {
+        add_once(continued, partition_of[need]);
       }
     }
-    for (int q : same) readers_[static_cast<size_t>(q)].push_back(p);
-    for (int q : continued) readers_in_next_[static_cast<size_t>(q)].push_back(p);
+    for (int q : same) readers_[q].push_back(p);
+    for (int q : continued) readers_in_next_[q].push_back(p);
     int chain = 0;  // micro-batches that this one continues
     for (int mb = 0; mb < static_cast<int>(M); ++mb) {
-      chain = micro_batches_[static_cast<size_t>(mb)].continues ? chain + 1 : 0;
+      chain = micro_batches_[mb].continues ? chain + 1 : 0;
       inputs_left_[at(p, mb)] =
           static_cast<int>(same.size()) + (static_cast<int>(continued.size()) * chain);
-      if (inputs_left_[at(p, mb)] == 0) ready_[static_cast<size_t>(mb)].push_back(p);
+      if (inputs_left_[at(p, mb)] == 0) ready_[mb].push_back(p);
     }
   }
 }
 
 const Extents& ScheduleContext::capacity(int micro_batch) const {
   check_micro_batch("capacity", micro_batch);
-  return micro_batches_[static_cast<size_t>(micro_batch)].capacity;
+  return micro_batches_[micro_batch].capacity;
 }
 
 bool ScheduleContext::done() {
@@ -78,8 +76,8 @@ std::vector<Task> ScheduleContext::ready(int micro_batch) {
   count_call();
   check_micro_batch("ready", micro_batch);
   std::vector<Task> tasks;
-  for (int p : ready_[static_cast<size_t>(micro_batch)]) {
-    tasks.push_back({&partitions_[static_cast<size_t>(p)], p, micro_batch});
+  for (int p : ready_[micro_batch]) {
+    tasks.push_back({&partitions_[p], p, micro_batch});
   }
   return tasks;
 }
@@ -96,7 +94,7 @@ double ScheduleContext::estimate(const Task& task) const {
   check(task);
   double seconds = 0;
   for (int op = task.partition->begin; op < task.partition->end; ++op) {
-    if (price_) seconds += price_(program_.ops[static_cast<size_t>(op)], task.micro_batch);
+    if (price_) seconds += price_(program_.ops[op], task.micro_batch);
   }
   return seconds;
 }
@@ -130,7 +128,7 @@ void ScheduleContext::execute(const std::vector<Task>& tasks, const ExecuteOptio
   if (options.replace.empty()) {
     for (const Group& group : groups) {
       begin(group);
-      const Partition& partition = partitions_[static_cast<size_t>(group.partition)];
+      const Partition& partition = partitions_[group.partition];
       for (int op = partition.begin; op < partition.end; ++op) {
         launch(op, 1, -1, group, options.stream);
       }
@@ -138,10 +136,10 @@ void ScheduleContext::execute(const std::vector<Task>& tasks, const ExecuteOptio
     return;
   }
   const int index = replacement_index(options.replace);
-  const int op = partitions_[static_cast<size_t>(groups[0].partition)].begin;
+  const int op = partitions_[groups[0].partition].begin;
   int end = op;
   for (const Group& group : groups) {
-    const Partition& partition = partitions_[static_cast<size_t>(group.partition)];
+    const Partition& partition = partitions_[group.partition];
     if (partition.begin != end || group.first != groups[0].first ||
         group.count != groups[0].count) {
       refuse(partition.begin, group.first,
@@ -155,7 +153,7 @@ void ScheduleContext::execute(const std::vector<Task>& tasks, const ExecuteOptio
 }
 
 void ScheduleContext::begin(const Group& group) {
-  const int op = partitions_[static_cast<size_t>(group.partition)].begin;
+  const int op = partitions_[group.partition].begin;
   // Micro-batch by micro-batch: a merged launch may itself write what its later ones continue.
   for (int mb = group.first; mb < group.first + group.count; ++mb) {
     const size_t self = at(group.partition, mb);
@@ -164,18 +162,18 @@ void ScheduleContext::begin(const Group& group) {
       refuse(op, mb, "inputs are made before they are read, and some of this one's are not");
     }
     executed_[self] = true;
-    auto& ready = ready_[static_cast<size_t>(mb)];
+    auto& ready = ready_[mb];
     ready.erase(std::ranges::find(ready, group.partition));
     --tasks_left_;
     const auto unlock = [&](int partition, int in) {
       if (--inputs_left_[at(partition, in)] > 0) return;
-      auto& list = ready_[static_cast<size_t>(in)];
+      auto& list = ready_[in];
       list.insert(std::ranges::lower_bound(list, partition), partition);
     };
-    for (int p : readers_[static_cast<size_t>(group.partition)]) unlock(p, mb);
+    for (int p : readers_[group.partition]) unlock(p, mb);
     for (int next = mb + 1; next < micro_batches(); ++next) {
-      if (!micro_batches_[static_cast<size_t>(next)].continues) break;
-      for (int p : readers_in_next_[static_cast<size_t>(group.partition)]) unlock(p, next);
+      if (!micro_batches_[next].continues) break;
+      for (int p : readers_in_next_[group.partition]) unlock(p, next);
     }
   }
   idle_calls_ = 0;
@@ -192,10 +190,10 @@ void ScheduleContext::launch(int op, int num_ops, int replacement, const Group& 
   for (int i = op; i < op + num_ops; ++i) {
     for (int mb = group.first; mb < group.first + group.count; ++mb) {
       launch_of_[at(i, mb)] = self;
-      for (int other : dependencies_.same[static_cast<size_t>(i)]) need(other, mb);
-      for (int from = mb; from > 0 && micro_batches_[static_cast<size_t>(from)].continues;) {
+      for (int other : dependencies_.same[i]) need(other, mb);
+      for (int from = mb; from > 0 && micro_batches_[from].continues;) {
         --from;
-        for (int other : dependencies_.continued[static_cast<size_t>(i)]) need(other, from);
+        for (int other : dependencies_.continued[i]) need(other, from);
       }
     }
   }
@@ -256,7 +254,7 @@ void ScheduleContext::check(const Task& task) const {
   const bool known = task.partition != nullptr && 0 <= task.index &&
                      task.index < static_cast<int>(partitions_.size()) && 0 <= task.micro_batch &&
                      task.micro_batch < micro_batches() &&
-                     task.partition == &partitions_[static_cast<size_t>(task.index)];
+                     task.partition == &partitions_[task.index];
   if (!known) {
     fail(ErrorCode::kInvalidArgument, "schedule '{}': a task that is not from ready(): {} of {}",
          strategy_, task.index, task.micro_batch);
@@ -284,7 +282,7 @@ void ScheduleContext::count_call() {
 }
 
 void ScheduleContext::refuse(int op, int micro_batch, std::string_view rule) const {
-  const Op& what = program_.ops[static_cast<size_t>(op)];
+  const Op& what = program_.ops[op];
   fail(ErrorCode::kInvalidArgument, "schedule '{}': {} at '{}', micro-batch {}: {}", strategy_,
        what.def->kind, what.scope, micro_batch, rule);
 }

@@ -72,7 +72,6 @@ class ScheduleContext {
   size_t at(int index, int micro_batch) const {
     return (static_cast<size_t>(index) * micro_batches_.size()) + static_cast<size_t>(micro_batch);
   }
-  bool is_ready(int partition, int micro_batch) const;
   void check_micro_batch(std::string_view call, int micro_batch) const;
   void check(const Task& task) const;
   // Tasks that are one launch: a partition of adjacent micro-batches.

@@ -89,12 +89,8 @@ class Simulation {
     int meeting = -1;
   };
 
-  const LaunchCost& cost(int rank, int launch) const {
-    return step_.costs[static_cast<size_t>(rank)][static_cast<size_t>(launch)];
-  }
-  const StageShares& shares(const Job& job) const {
-    return ranks_[static_cast<size_t>(job.rank)].shares[static_cast<size_t>(job.launch)];
-  }
+  const LaunchCost& cost(int rank, int launch) const { return step_.costs[rank][launch]; }
+  const StageShares& shares(const Job& job) const { return ranks_[job.rank].shares[job.launch]; }
   size_t stages_of(const Job& job) const { return std::max<size_t>(shares(job).rest.size(), 1); }
   int resource(int rank, Resource kind) const {
     const int machine = rank / devices_ * devices_;
@@ -139,16 +135,16 @@ class Simulation {
   }
 
   void start_what_can(int rank) {
-    Rank& state = ranks_[static_cast<size_t>(rank)];
-    const Schedule& schedule = schedules_[static_cast<size_t>(rank)];
+    Rank& state = ranks_[rank];
+    const Schedule& schedule = schedules_[rank];
     for (const Job& job : std::exchange(state.held, {})) work_on(job);
     for (size_t s = 0; s < kNumStreams; ++s) {
       if (state.busy[s] || state.next[s] == state.queue[s].size()) continue;
       const int i = state.queue[s][state.next[s]];
-      const Launch& launch = schedule.launches[static_cast<size_t>(i)];
-      const auto ended = [&](int wait) { return state.ended[static_cast<size_t>(wait)]; };
+      const Launch& launch = schedule.launches[i];
+      const auto ended = [&](int wait) { return state.ended[wait]; };
       if (!std::ranges::all_of(launch.waits, ended)) continue;
-      if (launch.early >= 0 && !state.early[static_cast<size_t>(launch.early)]) continue;
+      if (launch.early >= 0 && !state.early[launch.early]) continue;
       ++state.next[s];
       state.busy[s] = true;
       start(rank, i);
@@ -156,7 +152,7 @@ class Simulation {
   }
 
   void start(int rank, int launch) {
-    step_.times[static_cast<size_t>(rank)][static_cast<size_t>(launch)].begin = now_;
+    step_.times[rank][launch].begin = now_;
     const LaunchCost& c = cost(rank, launch);
     if (c.ranks == 1) {
       work_on({.rank = rank, .launch = launch});
@@ -172,12 +168,12 @@ class Simulation {
   // What a launch does alone: the stages of its inputs, each when it is there, early work first. It
   // comes between slices of the rest.
   void work_on(Job job) {
-    Rank& state = ranks_[static_cast<size_t>(job.rank)];
+    Rank& state = ranks_[job.rank];
     const auto i = static_cast<size_t>(job.launch);
-    const Launch& launch = schedules_[static_cast<size_t>(job.rank)].launches[i];
+    const Launch& launch = schedules_[job.rank].launches[i];
     const StageShares& work = shares(job);
     const auto there = [&](size_t stage) {
-      return stage == 0 || state.ended[static_cast<size_t>(launch.late[stage - 1])];
+      return stage == 0 || state.ended[launch.late[stage - 1]];
     };
     double share = 0;
     if (job.early < work.early.size() && there(job.early)) {
@@ -204,17 +200,16 @@ class Simulation {
 
   void meet(int rank, int launch) {
     const LaunchCost& c = cost(rank, launch);
-    const auto s = static_cast<size_t>(
-        schedules_[static_cast<size_t>(rank)].launches[static_cast<size_t>(launch)].stream);
+    const auto s = static_cast<size_t>(schedules_[rank].launches[launch].stream);
     const int first = rank / c.ranks * c.ranks;
-    const int turn = ranks_[static_cast<size_t>(rank)].communications[s]++;
+    const int turn = ranks_[rank].communications[s]++;
     const auto world = static_cast<int64_t>(ranks_.size());
     const int64_t key =
         (static_cast<int64_t>(turn) * kNumStreams + static_cast<int64_t>(s)) * world + first;
     const auto [it, made] = meeting_of_.try_emplace(key, static_cast<int>(meetings_.size()));
     if (made)
       meetings_.push_back({.ranks = std::min<int>(c.ranks, static_cast<int>(world) - first)});
-    Meeting& meeting = meetings_[static_cast<size_t>(it->second)];
+    Meeting& meeting = meetings_[it->second];
     meeting.here.emplace_back(rank, launch);
     if (static_cast<int>(meeting.here.size()) == meeting.ranks) go_on(it->second);
   }
@@ -222,7 +217,7 @@ class Simulation {
   // The next phase of a meeting whose ranks have all come: first what takes time alone, then the
   // transfers, at the pace of the slowest.
   void go_on(int index) {
-    Meeting& meeting = meetings_[static_cast<size_t>(index)];
+    Meeting& meeting = meetings_[index];
     const Activity activity{.job = {}, .meeting = index};
     if (meeting.phase == Meeting::Phase::gathering) {
       meeting.phase = Meeting::Phase::latency;
@@ -255,7 +250,7 @@ class Simulation {
   }
 
   void finish(int handle) {
-    const Activity activity = activities_[static_cast<size_t>(handle)];
+    const Activity activity = activities_[handle];
     const Job& job = activity.job;
     if (activity.meeting >= 0) {
       go_on(activity.meeting);
@@ -267,7 +262,7 @@ class Simulation {
   }
 
   void go_on(Job job) {
-    Rank& state = ranks_[static_cast<size_t>(job.rank)];
+    Rank& state = ranks_[job.rank];
     const auto i = static_cast<size_t>(job.launch);
     const std::vector<double>& early = shares(job).early;
     while (job.early < early.size() && early[job.early] == 0) ++job.early;
@@ -281,10 +276,10 @@ class Simulation {
   }
 
   void end(int rank, int launch) {
-    Rank& state = ranks_[static_cast<size_t>(rank)];
+    Rank& state = ranks_[rank];
     const auto i = static_cast<size_t>(launch);
-    const Launch& what = schedules_[static_cast<size_t>(rank)].launches[i];
-    step_.times[static_cast<size_t>(rank)][i].end = now_;
+    const Launch& what = schedules_[rank].launches[i];
+    step_.times[rank][i].end = now_;
     state.ended[i] = state.early[i] = true;
     state.busy[static_cast<size_t>(what.stream)] = false;
     woken_.push_back(rank);
@@ -366,7 +361,7 @@ SimulatedStep simulate_step(const Plan& plan, std::span<const Work> works, const
 Work work_of(const Launch& launch, std::span<const Work> works) {
   Work sum;
   for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
-    const Work& work = works[static_cast<size_t>(mb)];
+    const Work& work = works[mb];
     sum.extents += work.extents;
     sum.attended += work.attended;
     sum.kv_tokens += work.kv_tokens;

@@ -5,7 +5,7 @@
 namespace braid {
 
 bool SyncOp::meets(int a, int b) const {
-  const std::vector<int>& group = attrs[static_cast<size_t>(a)]->group;
+  const std::vector<int>& group = attrs[a]->group;
   return group.size() == attrs.size() || std::ranges::count(group, b) > 0;
 }
 
@@ -28,7 +28,7 @@ SyncOps::SyncOps(std::span<const RankView> ranks) : ranks_(ranks) {
   named_by_.resize(program.values.size());
   for (size_t o = 0; o < program.ops.size(); ++o) {
     const Op& sync = program.ops[o];
-    if (sync.def != &ops::kSync) continue;
+    if (sync.def->remote != RemoteUse::meets) continue;
     const int self = static_cast<int>(syncs_.size());
     SyncOp& made = syncs_.emplace_back();
     made.op = static_cast<int>(o);
@@ -40,7 +40,7 @@ SyncOps::SyncOps(std::span<const RankView> ranks) : ranks_(ranks) {
     for (const auto* ids : {&sync.inputs, &sync.outputs}) {
       for (ValueId id : *ids) {
         if (id == kNoValue) continue;
-        std::vector<int>& by = named_by_[static_cast<size_t>(id)];
+        std::vector<int>& by = named_by_[id];
         if (by.empty() || by.back() != self) by.push_back(self);
       }
     }
@@ -51,13 +51,13 @@ void SyncOps::check_groups() const {
   const int P = static_cast<int>(ranks_.size());
   for (const SyncOp& sync : syncs_) {
     for (int p = 0; p < P; ++p) {
-      const std::vector<int>& group = sync.attrs[static_cast<size_t>(p)]->group;
+      const std::vector<int>& group = sync.attrs[p]->group;
       bool alike = group.empty() || std::ranges::count(group, p) == 1;
       for (int q : group) {
-        alike = alike && 0 <= q && q < P && sync.attrs[static_cast<size_t>(q)]->group == group;
+        alike = alike && 0 <= q && q < P && sync.attrs[q]->group == group;
       }
       if (alike) continue;
-      ranks_[static_cast<size_t>(p)].refuse(
+      ranks_[p].refuse(
           op(p, sync.op), 0,
           fmt::format("channels: rank {} meets ranks {} there, and not all of these meet the same "
                       "ranks",
@@ -72,7 +72,8 @@ void SyncOps::check_arrivals() const {
     if (counters == kNoValue) continue;
     std::vector<int> pushes;  // ops before the sync
     for (int o = 0; o < sync.op; ++o) {
-      if (op(0, o).def == &ops::kPush && op(0, o).inputs[0] == counters) pushes.push_back(o);
+      if (op(0, o).def->remote == RemoteUse::pushes && op(0, o).inputs[0] == counters)
+        pushes.push_back(o);
     }
     for (const RankView& from : ranks_) check_arrivals(sync, counters, pushes, from);
   }
@@ -95,16 +96,16 @@ void SyncOps::check_arrivals(const SyncOp& sync, ValueId counters, const std::ve
       if (q < 0 || q >= P) {
         from.refuse(op(p, o), 0, fmt::format("one-sided: op {} names rank {} of {}", o, q, P));
       }
-      ++told[static_cast<size_t>(q)];
+      ++told[q];
     }
   }
   for (int q = 0; q < P; ++q) {
-    const std::vector<int64_t>& arrivals = sync.attrs[static_cast<size_t>(q)]->arrivals;
+    const std::vector<int64_t>& arrivals = sync.attrs[q]->arrivals;
     const auto at = static_cast<size_t>(p);
     const int64_t expected = at < arrivals.size() ? arrivals[at] : 0;
-    const int64_t come = told[static_cast<size_t>(q)];
+    const int64_t come = told[q];
     if (expected == come) continue;
-    ranks_[static_cast<size_t>(q)].refuse(
+    ranks_[q].refuse(
         op(q, sync.op), 0,
         fmt::format(
             "{}: rank {} waits for {} pushes of rank {} to %{}, and rank {} makes {} before",

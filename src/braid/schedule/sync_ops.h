@@ -38,25 +38,23 @@ class SyncOps {
   // null: none.
   template <class Is>
   const SyncOp* first(ValueId id, Is&& is) const {
-    for (int s : named_by_[static_cast<size_t>(id)]) {
-      if (const SyncOp& sync = syncs_[static_cast<size_t>(s)]; is(sync)) return &sync;
+    for (int s : named_by_[id]) {
+      if (const SyncOp& sync = syncs_[s]; is(sync)) return &sync;
     }
     return nullptr;
   }
   template <class Is>
   const SyncOp* last(ValueId id, Is&& is) const {
-    const std::vector<int>& by = named_by_[static_cast<size_t>(id)];
+    const std::vector<int>& by = named_by_[id];
     for (auto s = by.rbegin(); s != by.rend(); ++s) {
-      if (const SyncOp& sync = syncs_[static_cast<size_t>(*s)]; is(sync)) return &sync;
+      if (const SyncOp& sync = syncs_[*s]; is(sync)) return &sync;
     }
     return nullptr;
   }
   const std::vector<SyncOp>& all() const { return syncs_; }
 
  private:
-  const Op& op(int rank, int index) const {
-    return ranks_[static_cast<size_t>(rank)].program().ops[static_cast<size_t>(index)];
-  }
+  const Op& op(int rank, int index) const { return ranks_[rank].program().ops[index]; }
   void check_arrivals(const SyncOp& sync, ValueId counters, const std::vector<int>& pushes,
                       const RankView& from) const;
 

@@ -57,7 +57,7 @@ Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
   if (r.program->capacity.shard > 0) {
     work.extents.shard = 0;
     for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
-      const int64_t tokens = timeline.works[static_cast<size_t>(mb)].extents.token;
+      const int64_t tokens = timeline.works[mb].extents.token;
       work.extents.shard +=
           even_part(tokens, std::ssize(timeline.ranks), static_cast<int64_t>(rank)).size();
     }
@@ -104,7 +104,7 @@ std::string_view slice_color(const Launch& launch, const Op& op) {
 
 void write_rank(Events& events, const Timeline& timeline, int pid, double origin,
                 RankTotals& totals) {
-  const RankTimes& rank = timeline.ranks[static_cast<size_t>(pid)];
+  const RankTimes& rank = timeline.ranks[pid];
   struct Sent {
     double at, bytes;
   };

@@ -22,11 +22,9 @@ class WorldCheck {
 
  private:
   const Op& op(size_t rank, int i) const {
-    return schedules_[rank].op(programs_[rank], schedules_[rank].launches[static_cast<size_t>(i)]);
+    return schedules_[rank].op(programs_[rank], schedules_[rank].launches[i]);
   }
-  const Launch& launch(size_t rank, int i) const {
-    return schedules_[rank].launches[static_cast<size_t>(i)];
-  }
+  const Launch& launch(size_t rank, int i) const { return schedules_[rank].launches[i]; }
   std::string name(size_t rank, int i) const {
     return fmt::format("{} at '{}', micro-batch {}", op(rank, i).def->kind, op(rank, i).scope,
                        launch(rank, i).micro_batch);

@@ -1,7 +1,6 @@
 // What may run beside a launch, against reachability in the graph of all launches.
 #include <gtest/gtest.h>
 
-#include "braid/schedule/beside.h"
 #include "braid/schedule/partition.h"
 #include "unit/schedule/planned_attention.h"
 
@@ -35,6 +34,12 @@ std::vector<std::vector<bool>> reachability(const Schedule& schedule) {
   return after;
 }
 
+std::vector<Beside> beside_of(const Schedule& schedule) {
+  std::vector<Beside> beside;
+  for (const Launch& launch : schedule.launches) beside.push_back(launch.beside);
+  return beside;
+}
+
 TEST(Beside, IsWhatNoOrderForbids) {
   int computes = 0, communications = 0, pulls = 0, alone = 0, turn = 0;
   for (SpMode mode : kSpModes) {
@@ -50,7 +55,7 @@ TEST(Beside, IsWhatNoOrderForbids) {
                                                            .text = 5});
           const Program& program = made.programs[0];
           const Schedule& schedule = made.schedules[0];
-          const auto beside = launches_beside(program, schedule);
+          const auto beside = beside_of(schedule);
           const auto after = reachability(schedule);
           for (size_t i = 0; i < beside.size(); ++i) {
             Beside want;
@@ -90,7 +95,7 @@ TEST(Beside, UlyssesHidesNothingOfOneBatch) {
                                                      .text = 5});
     const Program& program = made.programs[0];
     const Schedule& schedule = made.schedules[0];
-    const auto beside = launches_beside(program, schedule);
+    const auto beside = beside_of(schedule);
     bool hidden = false, crowded = false;
     for (size_t i = 0; i < beside.size(); ++i) {
       const std::string_view kind = schedule.op(program, schedule.launches[i]).def->kind;
@@ -114,7 +119,7 @@ TEST(Beside, OneCallOfAllStagesSharesTheDeviceWithPullsAlone) {
                                                        .text = 5});
       const Program& program = made.programs[0];
       const Schedule& schedule = made.schedules[0];
-      const auto beside = launches_beside(program, schedule);
+      const auto beside = beside_of(schedule);
       for (size_t i = 0; i < beside.size(); ++i) {
         if (schedule.launches[i].late.empty()) continue;
         EXPECT_TRUE(beside[i].pulls) << to_string(schedule, program);

@@ -130,7 +130,7 @@ void CudaReplay::ask_ahead() {
   std::array<int, kNumStreams> newest;
   newest.fill(-1);
   const auto moves_of = [&](int i) {
-    const bool pulls = i >= 0 && ops_[static_cast<size_t>(i)].op->def == &ops::kPull;
+    const bool pulls = i >= 0 && ops_[static_cast<size_t>(i)].op->def->remote == RemoteUse::pulls;
     return pulls ? &ops_[static_cast<size_t>(i)].op->attrs.as<ops::MoveAttrs>() : nullptr;
   };
   for (size_t i = 0; i < ops_.size(); ++i) {
@@ -273,7 +273,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     const bool joins = joined_[i].count > 0 && !events;
     const BoundKernel& kernel = joins ? joined_[i].kernel : kernels_[i];
     kernel({stream(s), chained[index_of(s)] && !events});
-    chained[index_of(s)] = ops_[i].op->def != &ops::kPull;  // which may be no kernel
+    chained[index_of(s)] = ops_[i].op->def->remote != RemoteUse::pulls;  // which may be no kernel
     if (brings_[i].stage > 0) {
       stages_->write(brings_[i].late_launch, brings_[i].stage, stream(s));
     }

@@ -27,7 +27,6 @@ AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAtte
       return lower_ulysses(pieces);
     case SpMode::usp:
     case SpMode::tas:
-      return lower_hybrid(pieces);
     case SpMode::torus:
       return lower_torus(pieces);
   }

@@ -219,7 +219,6 @@ class AttentionPieces {
 // One file each.
 AttentionOutputs lower_ring(AttentionPieces& p);
 AttentionOutputs lower_ulysses(AttentionPieces& p);
-AttentionOutputs lower_hybrid(AttentionPieces& p);  // usp and tas: they differ in the mesh
-AttentionOutputs lower_torus(AttentionPieces& p);
+AttentionOutputs lower_torus(AttentionPieces& p);  // also usp and tas: they differ in the mesh
 
 }  // namespace braid

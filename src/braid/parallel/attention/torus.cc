@@ -385,8 +385,4 @@ AttentionOutputs lower_torus(AttentionPieces& p) {
   return Lowering(p).run();
 }
 
-AttentionOutputs lower_hybrid(AttentionPieces& p) {
-  return Lowering(p).run();
-}
-
 }  // namespace braid

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "braid/program/attrs.h"
+#include "braid/program/value.h"
+
+// Traits of an op by which Schedules are made, checked and priced. An OpDef names the traits of its
+// kind, so that schedule/ and backend/ know no op by name.
+namespace braid {
+
+struct Op;
+struct Work;
+
+using TypeList = std::span<const ValueType>;
+
+// What an op does with other ranks' copies of values (ops/one_sided.h).
+enum class RemoteUse : uint8_t {
+  none,
+  meets,   // ranks of a group wait for each other, and for pushes that arrive; has SyncAttrs
+  pulls,   // reads peers' copies, without units of the device; has MoveAttrs
+  pushes,  // writes peers' copies, and then counts at the peers; has MoveAttrs
+  stores,  // writes peers' copies while it computes
+};
+
+// Bytes that one call moves one-sidedly between its rank and a peer.
+struct Transfer {
+  int peer = 0;           // rank of the world; the call's own rank: a copy in its memory
+  bool incoming = false;  // from the peer
+  double bytes = 0;       // none: the peer is told of something
+};
+
+// How the ranks of a group run an op together.
+struct CollectiveTraits {
+  int (*ranks)(const Attrs& attrs) = nullptr;  // of the group; null: all ranks
+  bool sums = false;      // every rank gets a sum over ranks, in one shot or two
+  int rounds = 1;         // of messages, where it does not sum
+  bool computes = false;  // tile by tile beside its communication, in one kernel
+  bool products = false;  // these tiles are a product's
+};
+
+// By what a cost model finds the rate of an op (schedule/profile.h).
+struct RateTraits {
+  std::string_view kind = {};  // whose rate stands in where the op's own kind has none; empty: none
+  size_t typed_input = 0;      // whose dtype tells kernels apart: a weight, or a KV cache
+  // Rows that the rate depends on; null: the live rows of the first input.
+  double (*rows)(TypeList in, const Work& work) = nullptr;
+};
+
+// The phases of one call, which a kernel may wait between. A phase begins with inputs of its own;
+// phase 0 begins with the call. Early results are done before the call ends.
+struct PhaseTraits {
+  int (*last)(const Attrs& attrs);
+  // The phase that first accesses an input; -1: this rank accesses nothing of the input.
+  int (*of_input)(const Attrs& attrs, size_t input);
+  // Amounts of work by phase, [last + 1]: of all results, or of early results alone.
+  std::vector<double> (*work)(const Attrs& attrs, bool early);
+  bool (*has_early)(const Attrs& attrs);
+  // Whether `taker` takes no other results of `op` than early ones.
+  bool (*early_for)(const Op& op, const Op& taker);
+};
+
+}  // namespace braid
