@@ -108,15 +108,15 @@ double decode_bytes(const Model& model, DType kv_dtype, const BenchResult& row) 
   const ModelConfig& c = model.config();
   const double embedding = c.tied_head ? 0 : static_cast<double>(model.weight_bytes("token_embd"));
   return static_cast<double>(model.weight_bytes()) - embedding +
-         2 * static_cast<double>(row.batch) * keys_of(row) *
-             static_cast<double>(c.layers * bytes_of(kv_dtype, c.Hkv * c.D));
+         static_cast<double>(row.batch) * keys_of(row) *
+             static_cast<double>(c.layers * bytes_of(kv_dtype, c.cached_numbers()));
 }
 
 // Two for each parameter and token, four for each number of a query and its keys.
 double decode_flops(const Model& model, const BenchResult& row) {
   const ModelConfig& c = model.config();
   return static_cast<double>(row.batch) *
-         (2 * (static_cast<double>(model.parameters()) - table_parameters(c)) +
+         (2 * (static_cast<double>(model.active_parameters()) - table_parameters(c)) +
           4 * keys_of(row) * static_cast<double>(c.layers * c.Hq * c.D));
 }
 
@@ -125,7 +125,7 @@ double prompt_flops(const Model& model, const BenchResult& row) {
   const ModelConfig& c = model.config();
   const auto n = static_cast<double>(row.prompt), cached = static_cast<double>(row.depth);
   const auto head = static_cast<double>(c.V * c.C);
-  const double layers = static_cast<double>(model.parameters()) - table_parameters(c) - head;
+  const double layers = static_cast<double>(model.active_parameters()) - table_parameters(c) - head;
   return n * 2 * layers + 2 * head +
          4 * n * (cached + (n + 1) / 2) * static_cast<double>(c.layers * c.Hq * c.D);
 }

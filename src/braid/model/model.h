@@ -3,9 +3,9 @@
 #include <memory>
 #include <optional>
 
-#include "braid/model/expert_weights.h"
 #include "braid/model/family.h"
 #include "braid/model/random_weights.h"
+#include "braid/model/stacked_weights.h"
 
 namespace braid {
 
@@ -53,7 +53,7 @@ class Model {
 
   std::optional<ModelFile> file_;
   std::unique_ptr<RandomWeights> random_;
-  std::unique_ptr<ExpertWeights> experts_;  // of a file that has them
+  std::unique_ptr<StackedWeights> stacked_;  // of a file
   const ModelFamily& family_;
   ModelConfig config_;
   std::string_view tied_ = "token_embd";  // which weight of a tied pair the file holds
