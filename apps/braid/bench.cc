@@ -10,6 +10,7 @@
 #include "braid/engine/generate.h"
 #include "braid/model/model_shape.h"
 #include "braid/model_option.h"
+#include "braid/ops/experts.h"
 #include "braid/options.h"
 #include "braid/progress.h"
 #include "braid/text_io.h"
@@ -103,11 +104,22 @@ double keys_of(const BenchResult& row) {
   return static_cast<double>(row.depth) + static_cast<double>(row.decode) / 2;
 }
 
-// Weights once (of the embedding one row) and the KV cache of each sequence.
+// Bytes of the experts that the tokens of a step choose, where their choices are even.
+double chosen_expert_bytes(const Model& model, int64_t tokens) {
+  const auto& experts = model.config().experts;
+  if (!experts) return 0;
+  return static_cast<double>(model.expert_bytes()) *
+         ops::experts_chosen(experts->E, experts->route.top_k, tokens) /
+         static_cast<double>(experts->E);
+}
+
+// Weights once (of the embedding one row), experts that are chosen, and the KV cache of each
+// sequence.
 double decode_bytes(const Model& model, DType kv_dtype, const BenchResult& row) {
   const ModelConfig& c = model.config();
   const double embedding = c.tied_head ? 0 : static_cast<double>(model.weight_bytes("token_embd"));
-  return static_cast<double>(model.weight_bytes()) - embedding +
+  return static_cast<double>(model.weight_bytes() - model.expert_bytes()) - embedding +
+         chosen_expert_bytes(model, row.batch) +
          static_cast<double>(row.batch) * keys_of(row) *
              static_cast<double>(c.layers * bytes_of(kv_dtype, c.cached_numbers()));
 }

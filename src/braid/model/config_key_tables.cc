@@ -59,7 +59,7 @@ constexpr auto kHfKeys = std::to_array<ConfigKey>({
      {"-", "-", "-", "-", "8", "-", "~", "-", "-", "-"},
      "of a layer; wins over num_experts"},
     {"num_experts", {"-", "-", "-", "-", "-", "60", "128", "-", "-", "-"}, "of a layer"},
-    {"num_experts_per_tok", {"-", "-", "-", "-", "2", "4", "8", "*", "8|null", "4"}, ""},
+    {"num_experts_per_tok", {"-", "-", "-", "-", "2", "4", "8", "*", "8", "4"}, ""},
     {"moe_intermediate_size",
      {"-", "-", "-", "-", "-", "1408", "768", "1407", "2048", "1536"},
      "the width of an expert; Mixtral: intermediate_size"},

@@ -147,6 +147,7 @@ void Model::count(std::string_view name, const TensorType& type) {
   parameters_ += elems;
   weight_bytes_ += type.bytes();
   const bool chosen = StackedWeights::names_experts(name);
+  if (chosen) expert_bytes_ += type.bytes();
   active_parameters_ += chosen ? elems / config_.experts->E * config_.experts->route.top_k : elems;
 }
 

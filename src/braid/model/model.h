@@ -43,6 +43,7 @@ class Model {
   // Those that one token meets: of the experts as many as it chooses.
   int64_t active_parameters() const { return active_parameters_; }
   int64_t weight_bytes() const { return weight_bytes_; }
+  int64_t expert_bytes() const { return expert_bytes_; }  // of weight_bytes(), those of experts
 
  private:
   std::string file_name(std::string_view canonical) const;
@@ -60,6 +61,7 @@ class Model {
   int64_t parameters_ = 0;
   int64_t active_parameters_ = 0;
   int64_t weight_bytes_ = 0;
+  int64_t expert_bytes_ = 0;
   DType default_kv_dtype_ = DType::f16;
 };
 
