@@ -11,6 +11,7 @@
 #include "braid/engine/step_records.h"
 #include "braid/model/model_shape.h"
 #include "braid/model_option.h"
+#include "braid/ops/experts.h"
 #include "braid/options.h"
 #include "braid/progress.h"
 #include "braid/text_io.h"
@@ -104,20 +105,31 @@ double keys_of(const BenchResult& row) {
   return static_cast<double>(row.depth) + static_cast<double>(row.decode) / 2;
 }
 
-// Weights once (of the embedding one row) and the KV cache of each sequence.
+// Bytes of the experts that the tokens of a step choose, where their choices are even.
+double chosen_expert_bytes(const Model& model, int64_t tokens) {
+  const auto& experts = model.config().experts;
+  if (!experts) return 0;
+  return static_cast<double>(model.expert_bytes()) *
+         ops::experts_chosen(experts->E, experts->route.top_k, tokens) /
+         static_cast<double>(experts->E);
+}
+
+// Weights once (of the embedding one row), experts that are chosen, and the KV cache of each
+// sequence.
 double decode_bytes(const Model& model, DType kv_dtype, const BenchResult& row) {
   const ModelConfig& c = model.config();
   const double embedding = c.tied_head ? 0 : static_cast<double>(model.weight_bytes("token_embd"));
-  return static_cast<double>(model.weight_bytes()) - embedding +
-         2 * static_cast<double>(row.batch) * keys_of(row) *
-             static_cast<double>(c.layers * bytes_of(kv_dtype, c.Hkv * c.D));
+  return static_cast<double>(model.weight_bytes() - model.expert_bytes()) - embedding +
+         chosen_expert_bytes(model, row.batch) +
+         static_cast<double>(row.batch) * keys_of(row) *
+             static_cast<double>(c.layers * bytes_of(kv_dtype, c.cached_numbers()));
 }
 
 // Two for each parameter and token, four for each number of a query and its keys.
 double decode_flops(const Model& model, const BenchResult& row) {
   const ModelConfig& c = model.config();
   return static_cast<double>(row.batch) *
-         (2 * (static_cast<double>(model.parameters()) - table_parameters(c)) +
+         (2 * (static_cast<double>(model.active_parameters()) - table_parameters(c)) +
           4 * keys_of(row) * static_cast<double>(c.layers * c.Hq * c.D));
 }
 
@@ -126,7 +138,7 @@ double prompt_flops(const Model& model, const BenchResult& row) {
   const ModelConfig& c = model.config();
   const auto n = static_cast<double>(row.prompt), cached = static_cast<double>(row.depth);
   const auto head = static_cast<double>(c.V * c.C);
-  const double layers = static_cast<double>(model.parameters()) - table_parameters(c) - head;
+  const double layers = static_cast<double>(model.active_parameters()) - table_parameters(c) - head;
   return n * 2 * layers + 2 * head +
          4 * n * (cached + (n + 1) / 2) * static_cast<double>(c.layers * c.Hq * c.D);
 }

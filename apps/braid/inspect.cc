@@ -43,6 +43,13 @@ nlohmann::ordered_json config_json(const ModelConfig& c) {
                                 {"qk_norm", c.qk_norm},
                                 {"tied_head", c.tied_head}};
   if (c.experts) out["experts"] = experts_json(*c.experts);
+  if (c.latent) {
+    out["latent"] = {{"width", c.latent->R},
+                     {"rotated", c.latent->Dr},
+                     {"value", c.latent->Dv},
+                     {"query_rank", c.latent->q_rank}};
+  }
+  out["kv_numbers_per_token"] = c.layers * c.cached_numbers();
   return out;
 }
 

@@ -34,7 +34,7 @@ RunnerConfig runner_config(const Model& model, int tp) {
                     .page_size = kPageSize,
                     .pages_per_sequence = kPages,
                     .kv_dtype =
-                        is_float(model.weight("layers.0.attn.k").dtype) ? DType::f32 : DType::f16}};
+                        is_float(model.weight("layers.0.attn.o").dtype) ? DType::f32 : DType::f16}};
 }
 
 void expect_logits(const Golden& golden, const Case& c, const std::vector<std::vector<float>>& rows,

@@ -45,6 +45,7 @@ def set_weights(model, weights):
     """Replaces the weights by f32 arrays named as in the safetensors files."""
     weights = joined_experts(weights)
     parameters = dict(model.named_parameters())
+    parameters |= {name: x for name, x in model.named_buffers() if name in weights}
     assert set(weights) == set(parameters), set(weights) ^ set(parameters)
     with torch.no_grad():
         for name, x in weights.items():

@@ -16,6 +16,7 @@ class Model:
     # Changes of the configuration, each of which has to change the logits: else the model does not
     # test what it is for.
     must_matter: tuple[dict, ...] = ()
+    split_latent: bool = True  # in GGUF k_b and v_b apart, as newer files have them
 
     @property
     def heads(self):
@@ -33,14 +34,16 @@ class Model:
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
                  "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
                  "mixtral": "MixtralForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
-                 "qwen3_moe": "Qwen3MoeForCausalLM"}
+                 "qwen3_moe": "Qwen3MoeForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM",
+                 "deepseek_v3": "DeepseekV3ForCausalLM",
+                 "glm4_moe_lite": "Glm4MoeLiteForCausalLM"}
 TORCH_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 BLOCK_FORMATS = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k")
 
 
 def make(name, family, hidden, ffn, heads, kv_heads, layers=2, vocab=272, dtype="f32", shards=1,
          forms=("f32",), theta=10000.0, eps=1e-5, tied=False, max_positions=512, modern_keys=False,
-         rope=None, must_matter=(), **extra):
+         rope=None, must_matter=(), split_latent=True, **extra):
     """modern_keys: config.json as transformers 5 writes it (rope_parameters, dtype)."""
     config = {
         "architectures": [ARCHITECTURES[family]], "model_type": family, "hidden_act": "silu",
@@ -56,7 +59,7 @@ def make(name, family, hidden, ffn, heads, kv_heads, layers=2, vocab=272, dtype=
         config["rope_theta"] = theta
         config["rope_scaling"] = rope
         config["torch_dtype"] = TORCH_DTYPES[dtype]
-    return Model(name, config, dtype, shards, forms, must_matter)
+    return Model(name, config, dtype, shards, forms, must_matter, split_latent)
 
 
 MODELS = [
@@ -101,6 +104,35 @@ MODELS = [
          head_dim=32, attention_bias=False, modern_keys=True, num_experts=32,
          num_experts_per_tok=8, moe_intermediate_size=24, norm_topk_prob=True,
          must_matter=({"norm_topk_prob": False},)),
+    # V2: groups by their best expert, queries with a latent; V2-Lite: neither, yarn on the logit.
+    make("deepseek_v2", "deepseek_v2", 64, 112, heads=4, kv_heads=4, eps=1e-6, q_lora_rank=24,
+         kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=24,
+         n_routed_experts=12, num_experts_per_tok=3, moe_intermediate_size=24, n_shared_experts=2,
+         first_k_dense_replace=1, topk_method="group_limited_greedy", n_group=4, topk_group=2,
+         routed_scaling_factor=16.0,
+         must_matter=({"topk_method": "greedy"}, {"topk_group": 1}, {"routed_scaling_factor": 1.0})),
+    make("deepseek_v2_lite", "deepseek_v2", 96, 80, heads=3, kv_heads=3, layers=3, eps=1e-6,
+         q_lora_rank=None, kv_lora_rank=24, qk_nope_head_dim=24, qk_rope_head_dim=16, v_head_dim=32,
+         n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, n_shared_experts=1,
+         first_k_dense_replace=1, topk_method="greedy", split_latent=False,
+         rope={"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32,
+               "mscale": 0.707, "mscale_all_dim": 0.707, "beta_fast": 32, "beta_slow": 1},
+         must_matter=({"rope_scaling": None},
+                      {"rope_scaling": {"type": "yarn", "factor": 8.0, "mscale": 0.707,
+                                        "original_max_position_embeddings": 32, "beta_fast": 32,
+                                        "beta_slow": 1}})),
+    make("deepseek_v3", "deepseek_v3", 64, 96, heads=4, kv_heads=4, layers=3, eps=1e-6,
+         q_lora_rank=32, kv_lora_rank=40, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=16,
+         n_routed_experts=16, num_experts_per_tok=4, moe_intermediate_size=32, n_shared_experts=1,
+         first_k_dense_replace=2, n_group=4, topk_group=2, routed_scaling_factor=2.5,
+         norm_topk_prob=True, dtype="f32",
+         must_matter=({"norm_topk_prob": False}, {"topk_group": 4}, {"routed_scaling_factor": 1.0},
+                      {"rope_interleave": False})),
+    make("glm4_moe_lite", "glm4_moe_lite", 80, 96, heads=5, kv_heads=5, modern_keys=True,
+         q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=40,
+         n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=40, n_shared_experts=1,
+         n_group=1, topk_group=1, routed_scaling_factor=1.8, norm_topk_prob=True,
+         must_matter=({"norm_topk_prob": False},)),
     make("llama_k256", "llama", 256, 512, heads=8, kv_heads=2, layers=1, max_positions=2048,
          forms=("f32", "f16", "bf16", *BLOCK_FORMATS, "mixed")),
 ]
@@ -108,13 +140,15 @@ MODELS = [
 
 def experts_of(config):
     """Experts of a layer; 0: a dense model."""
-    return config.get("num_local_experts") or config.get("num_experts") or 0
+    return config.get("num_local_experts") or config.get("num_experts") or \
+        config.get("n_routed_experts") or 0
 
 
 def sparse(config, layer):
     """Whether a layer has experts."""
     return bool(experts_of(config)) and (layer + 1) % config.get("decoder_sparse_step", 1) == 0 \
-        and layer not in config.get("mlp_only_layers", ())
+        and layer not in config.get("mlp_only_layers", ()) \
+        and layer >= config.get("first_k_dense_replace", config["model_type"] == "glm4_moe_lite")
 
 
 def tensor_specs(model):
@@ -138,6 +172,19 @@ def tensor_specs(model):
     def norm(name, width):
         add(f"{name}.weight", (width,), 1.0, 0.25)
 
+    def latent_attention(name):
+        rank, q_rank = config["kv_lora_rank"], config["q_lora_rank"]
+        nope, rope, value = (config[key] for key in
+                             ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+        if q_rank:
+            linear(f"{name}.q_a_proj", q_rank, hidden, 1.4, False)
+            norm(f"{name}.q_a_layernorm", q_rank)
+        linear(f"{name}.q_b_proj" if q_rank else f"{name}.q_proj", model.heads * (nope + rope),
+               q_rank or hidden, 1.4, False)
+        linear(f"{name}.kv_a_proj_with_mqa", rank + rope, hidden, 1.4, False)
+        norm(f"{name}.kv_a_layernorm", rank)
+        linear(f"{name}.kv_b_proj", model.heads * (nope + value), rank, 1.3, False)
+
     # A tied embedding favours the token it was given: less of it keeps the text from repeating.
     tied = config["tie_word_embeddings"]
     logit_scale = (2.5 if tied else 4) * math.sqrt(3 / hidden)
@@ -145,10 +192,14 @@ def tensor_specs(model):
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}"
         norm(f"{layer}.input_layernorm", hidden)
-        linear(f"{layer}.self_attn.q_proj", q_rows, hidden, 1.4, attention_bias)
-        linear(f"{layer}.self_attn.k_proj", kv_rows, hidden, 1.4, attention_bias)
-        linear(f"{layer}.self_attn.v_proj", kv_rows, hidden, 1.2, attention_bias)
-        linear(f"{layer}.self_attn.o_proj", hidden, q_rows, 2.0,
+        if "kv_lora_rank" in config:
+            latent_attention(f"{layer}.self_attn")
+        else:
+            linear(f"{layer}.self_attn.q_proj", q_rows, hidden, 1.4, attention_bias)
+            linear(f"{layer}.self_attn.k_proj", kv_rows, hidden, 1.4, attention_bias)
+            linear(f"{layer}.self_attn.v_proj", kv_rows, hidden, 1.2, attention_bias)
+        o_cols = model.heads * config.get("v_head_dim", model.head_dim)
+        linear(f"{layer}.self_attn.o_proj", hidden, o_cols, 2.0,
                attention_bias and config["model_type"] == "llama")
         if family in ("qwen3", "qwen3_moe"):
             norm(f"{layer}.self_attn.q_norm", model.head_dim)
@@ -174,6 +225,10 @@ def tensor_specs(model):
                 block(f"{moe}.experts.{e}", width, ("w1", "w3", "w2"))
             else:
                 block(f"{moe}.experts.{e}", width)
+        if family in ("deepseek_v3", "glm4_moe_lite"):  # wide: it decides many a choice
+            add(f"{moe}.gate.e_score_correction_bias", (experts_of(config),), 0.0, 0.5)
+        if "n_shared_experts" in config:
+            block(f"{moe}.shared_experts", config["n_shared_experts"] * width)
         if "shared_expert_intermediate_size" in config:
             block(f"{moe}.shared_expert", config["shared_expert_intermediate_size"])
             linear(f"{moe}.shared_expert_gate", 1, hidden, 1.5, False)

@@ -19,7 +19,8 @@ MIXED = {"token_embd": "q5_0", "attn_q": "q4_k", "attn_k": "q8_0", "attn_v": "q6
          "attn_output": "q5_k", "ffn_gate": "q4_1", "ffn_up": "q5_1", "ffn_down": "q6_k",
          "output": "f16", "ffn_gate_exps": "q4_1", "ffn_up_exps": "q5_1", "ffn_down_exps": "q6_k"}
 ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "qwen2_moe": "qwen2moe",
-                 "qwen3_moe": "qwen3moe"}  # others as model_type
+                 "qwen3_moe": "qwen3moe", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
+                 "glm4_moe_lite": "deepseek2"}  # others as model_type
 LAYER_NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q",
                "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
                "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
@@ -29,7 +30,13 @@ LAYER_NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q",
                "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
                "mlp.shared_expert.up_proj": "ffn_up_shexp",
                "mlp.shared_expert.down_proj": "ffn_down_shexp",
-               "mlp.shared_expert_gate": "ffn_gate_inp_shexp"}
+               "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+               "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+               "mlp.shared_experts.up_proj": "ffn_up_shexp",
+               "mlp.shared_experts.down_proj": "ffn_down_shexp",
+               "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+               "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+               "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b"}
 EXPERT_PARTS = {"w1": "gate", "w3": "up", "w2": "down", "gate_proj": "gate", "up_proj": "up",
                 "down_proj": "down"}
 TOP_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
@@ -40,6 +47,8 @@ def gguf_name(hf_name):
     if stem in TOP_NAMES:
         return f"{TOP_NAMES[stem]}.{kind}"
     _, _, layer, rest = stem.split(".", 3)
+    if kind == "e_score_correction_bias":
+        return f"blk.{layer}.exp_probs_b.bias"
     if ".experts." in rest:
         return f"blk.{layer}.ffn_{EXPERT_PARTS[rest.rsplit('.', 1)[1]]}_exps.{kind}"
     return f"blk.{layer}.{LAYER_NAMES[rest]}.{kind}"
@@ -69,6 +78,34 @@ def llama3_factors(model):
     return np.array(factors, np.float32)
 
 
+def latent_keys(model, arch):
+    """What deepseek2 has beside the rest: heads, and a router that the file describes."""
+    config = model.config
+    rank, nope, rope_dim, value = (config[key] for key in (
+        "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+    width = (rank + rope_dim, rank) if model.split_latent else (nope + rope_dim, value)
+    found = [[f"{arch}.attention.kv_lora_rank", "u32", rank],
+             [f"{arch}.rope.dimension_count", "u32", rope_dim],
+             [f"{arch}.attention.key_length", "u32", width[0]],
+             [f"{arch}.attention.value_length", "u32", width[1]]]
+    if model.split_latent:
+        found += [[f"{arch}.attention.key_length_mla", "u32", nope + rope_dim],
+                  [f"{arch}.attention.value_length_mla", "u32", value]]
+    if config["q_lora_rank"]:
+        found += [[f"{arch}.attention.q_lora_rank", "u32", config["q_lora_rank"]]]
+    v2 = config["model_type"] == "deepseek_v2"
+    groups = config.get("topk_method", "") != "greedy"
+    return found + [
+        [f"{arch}.expert_shared_count", "u32", config["n_shared_experts"]],
+        [f"{arch}.leading_dense_block_count", "u32", config.get("first_k_dense_replace", 1)],
+        [f"{arch}.expert_weights_scale", "f32", config.get("routed_scaling_factor", 1.0)],
+        [f"{arch}.expert_weights_norm", "bool", not v2 and config["norm_topk_prob"]],
+        [f"{arch}.expert_gating_func", "u32", 1 if v2 else 2],
+        [f"{arch}.expert_group_count", "u32", config["n_group"] if groups else 1],
+        [f"{arch}.expert_group_used_count", "u32", config["topk_group"] if groups else 1],
+    ]
+
+
 def keys(model):
     """[[key, type, value]] in file order. The values "tokens", "token_types" and "merges" of type
     "tokenizer" stand for the arrays of tokenizer.py; general.file_type is the form's."""
@@ -84,9 +121,13 @@ def keys(model):
         [f"{arch}.embedding_length", "u32", config["hidden_size"]],
         [f"{arch}.feed_forward_length", "u32", config["intermediate_size"]],
         [f"{arch}.attention.head_count", "u32", model.heads],
-        [f"{arch}.attention.head_count_kv", "u32", model.kv_heads],
     ]
-    if scaling.get("rope_type") == "yarn":
+    latent, split = "kv_lora_rank" in config, model.split_latent
+    heads = 1 if latent and split else model.kv_heads
+    found += [[f"{arch}.attention.head_count_kv", "u32", heads]]
+    if latent:
+        found += latent_keys(model, arch)
+    if "yarn" in (scaling.get("rope_type"), scaling.get("type")):
         found += [
             [f"{arch}.rope.scaling.type", "string", "yarn"],
             [f"{arch}.rope.scaling.factor", "f32", scaling["factor"]],
@@ -98,6 +139,9 @@ def keys(model):
         # The converter's f32 of 1e-5; the exact decimal is the same number here and in C++.
         [f"{arch}.attention.layer_norm_rms_epsilon", "f32", config["rms_norm_eps"]],
     ]
+    if "mscale_all_dim" in scaling:
+        found += [[f"{arch}.rope.scaling.yarn_log_multiplier", "f32",
+                   0.1 * scaling["mscale_all_dim"]]]
     if families.experts_of(config):
         found += [[f"{arch}.expert_count", "u32", families.experts_of(config)],
                   [f"{arch}.expert_used_count", "u32", config["num_experts_per_tok"]]]
@@ -133,7 +177,8 @@ def keys(model):
 def tensors(model, specs):
     """[{name, source}] in file order. permute_heads: rows of each head go from halves to pairs, the
     rotary pairing of llama.cpp's llama. values: f32 data that has no source. sources: tensors that
-    become one, of a dimension more. flat: without its first dimension, which is 1."""
+    become one, of a dimension more. heads: rows of each
+    head's part of the source, a matrix for each head, transposed or not. flat: without its first dimension, which is 1."""
     interleaved = model.config["model_type"] in ("llama", "mistral", "mixtral")
     found = []
     if rope(model).get("rope_type") == "llama3":
@@ -141,6 +186,13 @@ def tensors(model, specs):
                       "values": [float(x) for x in llama3_factors(model)]})
     for spec in specs:
         entry = {"name": gguf_name(spec.name), "source": spec.name}
+        if ".kv_b_proj." in spec.name and model.split_latent:
+            nope, value = model.config["qk_nope_head_dim"], model.config["v_head_dim"]
+            stem = entry["name"].removesuffix("kv_b.weight")
+            for part, rows, turned in (("k_b", [0, nope], True), ("v_b", [nope, nope + value], False)):
+                found.append({"name": f"{stem}{part}.weight", "source": spec.name,
+                              "heads": model.heads, "rows": rows, "transposed": turned})
+            continue
         if ".experts." in spec.name:
             known = next((e for e in found if e["name"] == entry["name"]), None)
             if known:
@@ -202,6 +254,10 @@ def write(path, plan, specs, seed, model, form):
         parts = [hf_form.rounded(generator.random_tensor(seed, by_name[source]), model.dtype)
                  for source in entry.get("sources", [entry.get("source")])]
         x = np.stack(parts) if "sources" in entry else parts[0][0] if "flat" in entry else parts[0]
+        if "rows" in entry:
+            begin, end = entry["rows"]
+            x = x.reshape(entry["heads"], -1, x.shape[-1])[:, begin:end]
+            x = np.ascontiguousarray(x.swapaxes(1, 2) if entry["transposed"] else x)
         heads = entry.get("permute_heads")
         if heads:
             x = permute(x, heads)
@@ -214,7 +270,13 @@ def write(path, plan, specs, seed, model, form):
             y = blocks.dequantize(packed, name).reshape(x.shape)
             packed = packed.reshape(*x.shape[:-1], -1)
             writer.add_tensor(entry["name"], packed, raw_dtype=blocks.TYPES[name])
-        if "sources" in entry:
+        if "rows" in entry:
+            part = y.swapaxes(1, 2) if entry["transposed"] else y
+            if entry["source"] in held:  # k_b came before v_b
+                part = np.concatenate([held[entry["source"]], part], axis=1)
+                part = part.reshape(-1, part.shape[-1])
+            held[entry["source"]] = part
+        elif "sources" in entry:
             held |= dict(zip(entry["sources"], y))
         else:
             y = y[None] if "flat" in entry else y

@@ -39,7 +39,7 @@ int64_t gpu_tokens(const EngineConfig& config, const Model& model, int64_t most)
         .free = memory.free,
         .total = memory.total,
         .weights = on_it * ceil_div(model.weight_bytes(), parts),
-        .token = on_it * c.layers * 2 * bytes_of(*config.kv_dtype, ceil_div(c.Hkv, parts) * c.D)};
+        .token = on_it * c.layers * bytes_of(*config.kv_dtype, c.cached_numbers(parts))};
     tokens = std::min(tokens, context_that_fits(room, most, kPageSize));
   }
   return tokens;

@@ -8,6 +8,7 @@ namespace {
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxWidth = int64_t{1} << 24;
 constexpr int64_t kMaxHeadDim = 256;
+constexpr int64_t kMaxLatent = 640;
 
 void check(const std::string& origin, std::string_view field, int64_t value, int64_t limit) {
   if (value < 1 || value > limit) {
@@ -67,6 +68,23 @@ void check_experts(const std::string& origin, const ExpertConfig& e) {
   }
 }
 
+void check_latent(const std::string& origin, const LatentConfig& l) {
+  check(origin, "the rank of the latents (kv_lora_rank)", l.R, kMaxWidth);
+  if (l.q_rank != 0) check(origin, "the rank of the queries (q_lora_rank)", l.q_rank, kMaxWidth);
+  check(origin, "the rotated columns of a key", l.Dr, kMaxHeadDim);
+  check(origin, "the other columns of a key", l.Dn, kMaxHeadDim);
+  check(origin, "the columns of a value", l.Dv, kMaxWidth);
+  if ((l.R + l.Dr) % 8 != 0 || l.R + l.Dr > kMaxLatent) {
+    fail(ErrorCode::kUnsupported,
+         "{}: a latent of {} and {} rotated columns, wanted is a multiple of 8, at most {}", origin,
+         l.R, l.Dr, kMaxLatent);
+  }
+  if (!std::isfinite(l.logit_scale)) {
+    fail(ErrorCode::kMalformed, "{}: the scale of logits is {}, wanted is a number", origin,
+         l.logit_scale);
+  }
+}
+
 }  // namespace
 
 void check_config(const ModelConfig& c, const std::string& origin) {
@@ -83,7 +101,7 @@ void check_config(const ModelConfig& c, const std::string& origin) {
     fail(ErrorCode::kMalformed, "{}: {} query heads are no multiple of {} KV heads", origin, c.Hq,
          c.Hkv);
   }
-  if (c.D % 8 != 0) {
+  if (!c.latent && c.D % 8 != 0) {
     fail(ErrorCode::kUnsupported, "{}: the head dimension is {}, no multiple of 8", origin, c.D);
   }
   if (!(c.eps > 0 && c.eps < 1)) {
@@ -92,6 +110,7 @@ void check_config(const ModelConfig& c, const std::string& origin) {
   }
   check_rope(origin, c.rope);
   if (c.experts) check_experts(origin, *c.experts);
+  if (c.latent) check_latent(origin, *c.latent);
 }
 
 }  // namespace braid

@@ -16,11 +16,26 @@ struct ExpertConfig {
   int64_t F = 0;  // width of each
   ops::RouteAttrs route;
   int64_t shared_F = 0;      // width of the expert that every token takes; 0: there is none
+  bool choice_bias = false;  // the choice counts a bias for each expert
   bool shared_gate = false;  // its result is scaled by sigmoid(x . g)
   // [layers] whether a layer has experts, or the block of a dense model.
   std::vector<bool> sparse;
 
   bool operator==(const ExpertConfig&) const = default;
+};
+
+// Latent attention: what ops/latent_attention.h calls R, Dn, Dr and Dv.
+struct LatentConfig {
+  int64_t q_rank = 0;  // width of the queries' own latent; 0: they have none
+  int64_t R = 0;
+  int64_t Dn = 0;
+  int64_t Dr = 0;
+  int64_t Dv = 0;
+  float eps = 1e-6f;        // of the latents' norms
+  float logit_scale = 1;    // beside 1 / sqrt(Dn + Dr)
+  bool transposed = false;  // the file has k_b as [H, R, Dn], apart from v_b
+
+  bool operator==(const LatentConfig&) const = default;
 };
 
 // The hyper-parameters of a decoder, whichever file they came from.
@@ -36,7 +51,7 @@ struct ModelConfig {
   int64_t D = 0;        // head dim
   int64_t context = 0;  // positions that the model was made for
   float eps = 1e-5f;
-  ops::RopeAttrs rope;
+  ops::RopeAttrs rope;           // of latent attention: turns the Dr columns alone
   bool rope_factors = false;     // the file brings a tensor of frequency divisors
   std::vector<int64_t> windows;  // [layers] sliding window; 0: full attention
   bool qkv_bias = false;
@@ -46,12 +61,17 @@ struct ModelConfig {
   bool tied_head = false;  // lm_head is token_embd
   ops::Activation activation = ops::Activation::silu;
   std::optional<ExpertConfig> experts;
+  std::optional<LatentConfig> latent;
   std::vector<std::string> remarks;  // for the user, a line each: what a file says in vain
 
   bool operator==(const ModelConfig&) const = default;
 
   bool sparse(int64_t layer) const {
     return experts && experts->sparse[static_cast<size_t>(layer)];
+  }
+  // Numbers that a layer's cache keeps of a token, on a rank of `parts` that divide its heads.
+  int64_t cached_numbers(int64_t parts = 1) const {
+    return latent ? latent->R + latent->Dr : 2 * ceil_div(Hkv, parts) * D;
   }
 };
 

@@ -5,6 +5,7 @@
 #include "braid/model/forward_inputs.h"
 #include "braid/ops/embedding.h"
 #include "braid/ops/experts.h"
+#include "braid/ops/latent_attention.h"
 #include "braid/ops/norm.h"
 
 namespace braid::decoder {
@@ -39,7 +40,9 @@ class Forward {
   ValueId layer(int64_t i, ValueId x) {
     const std::string name = fmt::format("layers.{}", i);
     const auto scope = b_.scope(name);
-    x = ops::add(b_, x, attention(name, i, norm(name + ".attn_norm", x, c_.C)));
+    const ValueId to_attend = norm(name + ".attn_norm", x, c_.C);
+    x = ops::add(b_, x,
+                 c_.latent ? latent_attention(name, to_attend) : attention(name, i, to_attend));
     const ValueId in = norm(name + ".mlp_norm", x, c_.C);
     const auto block = b_.scope("mlp");
     return ops::add(b_, x,
@@ -74,6 +77,39 @@ class Forward {
     return ops::linear(b_, out, weights(name + ".o", {c_.C, q_dim}, c_.o_bias), shape_.activations);
   }
 
+  ValueId latent_attention(const std::string& layer, ValueId x) {
+    const auto scope = b_.scope("attn");
+    const std::string name = layer + ".attn";
+    const LatentConfig& l = *c_.latent;
+    const int64_t q_dim = c_.Hq * (l.Dn + l.Dr), kv_dim = l.R + l.Dr;
+    const ops::LinearWeights kv_a = weights(name + ".kv_a", {kv_dim, c_.C}, c_.qkv_bias);
+    ValueId q = kNoValue, kv = kNoValue;
+    if (l.q_rank == 0) {
+      const auto both =
+          ops::linears(b_, x, {{weight(name + ".q", {q_dim, c_.C})}, kv_a}, shape_.activations);
+      q = both[0], kv = both[1];
+    } else {
+      const auto both = ops::linears(
+          b_, x, {weights(name + ".q_a", {l.q_rank, c_.C}, c_.qkv_bias), kv_a}, shape_.activations);
+      q = ops::rms_norm(b_, both[0], weight(name + ".q_a_norm", {l.q_rank}),
+                        {l.eps, l.q_rank, shape_.activations});
+      q = ops::linear(b_, q, {weight(name + ".q_b", {q_dim, l.q_rank})}, shape_.activations);
+      kv = both[1];
+    }
+    const Shape k_b = l.transposed ? Shape{c_.Hq, l.R, l.Dn} : Shape{c_.Hq, l.Dn, l.R};
+    const ops::LatentWeights held = {.norm = weight(name + ".kv_a_norm", {l.R}),
+                                     .k_b = weight(name + ".k_b", k_b),
+                                     .v_b = weight(name + ".v_b", {c_.Hq, l.Dv, l.R})};
+    const ValueId cache = b_.state(layer + ".kv.latent",
+                                   {shape_.kv_dtype, {shape_.pages, shape_.page_size, 1, kv_dim}});
+    const double scale = l.logit_scale / std::sqrt(static_cast<double>(l.Dn + l.Dr));
+    const ValueId out = ops::latent_attention(
+        b_, q, kv, in_.positions, cache, in_.meta, held, {.rope = c_.rope, .eps = l.eps},
+        {.rope = c_.rope, .scale = static_cast<float>(scale), .transposed = l.transposed});
+    return ops::linear(b_, out, weights(name + ".o", {c_.C, c_.Hq * l.Dv}, c_.o_bias),
+                       shape_.activations);
+  }
+
   ValueId mlp(const std::string& name, ValueId x, int64_t F) {
     const auto gate_up = ops::linears(b_, x,
                                       {weights(name + ".gate", {F, c_.C}, c_.mlp_bias),
@@ -86,7 +122,8 @@ class Forward {
   ValueId experts(const std::string& name, ValueId x) {
     const ExpertConfig& e = *c_.experts;
     const ValueId logits = ops::linear(b_, x, {weight(name + ".router", {e.E, c_.C})}, DType::f32);
-    const ops::Route route = ops::route(b_, logits, kNoValue, e.route);
+    const ValueId bias = e.choice_bias ? weight(name + ".choice.bias", {e.E}) : kNoValue;
+    const ops::Route route = ops::route(b_, logits, bias, e.route);
     ValueId shared = kNoValue, gate = kNoValue;
     if (e.shared_F != 0) {
       const auto scope = b_.scope("shared");

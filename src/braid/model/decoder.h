@@ -19,6 +19,7 @@ struct GgufTraits {
   ops::RouteWeight expert_weight = ops::RouteWeight::normalised;
   bool experts_are_dense_wide = false;  // feed_forward_length is the width of each expert
   bool shared_expert = false;
+  bool latent = false;  // latent attention, and a router that the file describes
 };
 
 // The `<architecture>.*` keys of GGUF, as gguf_keys() has them; biases by the tensors that are

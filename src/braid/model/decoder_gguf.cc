@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -113,6 +114,55 @@ void check_heads(const Keys& keys, const ModelConfig& c, const std::string& path
   }
 }
 
+// What a file with latent attention says of its router.
+void read_router(const Keys& keys, const std::string& path, ModelConfig& c) {
+  ExpertConfig& e = *c.experts;
+  const auto gating = keys.find<int64_t>("expert_gating_func").value_or(0);
+  // Files from before the key was there: GLM-4.7-Flash, told by its sizes, has sigmoids.
+  const bool flash = c.layers >= 47 && c.layers <= 48 && c.V == 154880;
+  if (gating < 0 || gating > 2) {
+    fail(ErrorCode::kUnsupported, "{}: {} is {}, allowed are 1 (softmax) and 2 (sigmoid)", path,
+         keys.full("expert_gating_func"), gating);
+  }
+  const bool sigmoid = gating == 2 || (gating == 0 && flash);
+  e.route.score = sigmoid ? ops::RouteScore::sigmoid : ops::RouteScore::softmax;
+  e.route.group_score = sigmoid ? ops::GroupScore::two_best : ops::GroupScore::max;
+  e.route.weight = keys.get<bool>("expert_weights_norm") ? ops::RouteWeight::normalised
+                                                         : ops::RouteWeight::score;
+  const float scale = keys.get<float>("expert_weights_scale");
+  e.route.scale = scale == 0 ? 1 : scale;
+  e.route.groups = std::max<int64_t>(1, keys.get<int64_t>("expert_group_count"));
+  e.route.kept_groups = keys.get<int64_t>("expert_group_used_count");
+  if (e.route.groups == 1) e.route.kept_groups = 1;
+  e.shared_F = keys.get<int64_t>("expert_shared_count") * e.F;
+  e.shared_gate = false;
+  const auto first = keys.get<int64_t>("leading_dense_block_count");
+  for (int64_t i = 0; i < c.layers; ++i) e.sparse[static_cast<size_t>(i)] = i >= first;
+}
+
+LatentConfig read_latent(const Keys& keys, bool split) {
+  const auto either = [&](std::string_view own, std::string_view otherwise) {
+    const auto value = keys.find<int64_t>(own);
+    return value ? *value : keys.find<int64_t>(otherwise).value_or(0);
+  };
+  LatentConfig l{.q_rank = keys.find<int64_t>("attention.q_lora_rank").value_or(0),
+                 .R = keys.get<int64_t>("attention.kv_lora_rank"),
+                 .Dr = keys.get<int64_t>("rope.dimension_count"),
+                 .transposed = split};
+  l.Dn = either("attention.key_length_mla", "attention.key_length") - l.Dr;
+  l.Dv = either("attention.value_length_mla", "attention.value_length");
+  return l;
+}
+
+// The file's multiplier is 0.1 mscale_all_dim; llama.cpp lets cos and sin be as they are then.
+void scale_logits(const Keys& keys, ModelConfig& c) {
+  const float multiplier = keys.get<float>("rope.scaling.yarn_log_multiplier");
+  if (c.rope.scaling != ops::RopeScaling::yarn || multiplier == 0) return;
+  const float m = 1 + (multiplier * std::log(c.rope.factor));
+  c.latent->logit_scale = m * m;
+  c.rope.attention_factor = 1;
+}
+
 // As llama.cpp has it: without a width of their own, the experts of a token share the dense one.
 std::optional<ExpertConfig> read_experts(const Keys& keys, const ModelConfig& c,
                                          const GgufTraits& traits) {
@@ -148,7 +198,8 @@ ModelConfig gguf_config(const GgufFile& file, const GgufTraits& traits) {
   };
   ModelConfig c;
   c.name = file.metadata().get_or<std::string_view>("general.name", "");
-  c.layers = keys.get<int64_t>("block_count");
+  c.layers =
+      keys.get<int64_t>("block_count") - keys.find<int64_t>("nextn_predict_layers").value_or(0);
   c.C = keys.get<int64_t>("embedding_length");
   c.F = keys.find_per_layer("feed_forward_length", c.layers).value_or(0);
   c.Hq = keys.find_per_layer("attention.head_count", c.layers).value_or(0);
@@ -157,8 +208,14 @@ ModelConfig gguf_config(const GgufFile& file, const GgufTraits& traits) {
   c.context = keys.get<int64_t>("context_length");
   c.eps = keys.get<float>("attention.layer_norm_rms_epsilon");
   c.V = file.type(gguf_name("token_embd")).shape[0];
-  c.rope = read_rope(keys, file.path(), c.D, c.context);
+  if (traits.latent) {
+    c.latent = read_latent(keys, has("layers.0.attn.k_b"));
+    c.D = c.latent->Dn + c.latent->Dr;
+    c.Hkv = c.Hq;
+  }
+  c.rope = read_rope(keys, file.path(), c.latent ? c.latent->Dr : c.D, c.context);
   c.rope.pairing = traits.pairing;
+  if (c.latent) scale_logits(keys, c);
   c.rope_factors = traits.rope_factors && has("rope_factors");
   c.qkv_bias = has("layers.0.attn.q.bias");
   c.o_bias = has("layers.0.attn.o.bias");
@@ -167,8 +224,13 @@ ModelConfig gguf_config(const GgufFile& file, const GgufTraits& traits) {
   c.tied_head = !has("lm_head");
   check_config(c, file.path());
   c.experts = read_experts(keys, c, traits);
+  if (c.latent && c.experts) {
+    read_router(keys, file.path(), c);
+    const auto sparse = std::ranges::find(c.experts->sparse, true) - c.experts->sparse.begin();
+    c.experts->choice_bias = has(fmt::format("layers.{}.mlp.choice.bias", sparse));
+  }
   check_config(c, file.path());
-  check_heads(keys, c, file.path());
+  if (!c.latent) check_heads(keys, c, file.path());
   c.windows.assign(static_cast<size_t>(c.layers), 0);
   return c;
 }

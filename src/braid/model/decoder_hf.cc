@@ -59,6 +59,23 @@ ops::Activation read_activation(const std::string& name) {
        "config.json: hidden_act '{}' (known: silu, swish, gelu_pytorch_tanh, gelu_new)", name);
 }
 
+// Dense or sparse, for each layer.
+std::vector<bool> listed_sparse(const std::vector<std::string>& types, int64_t layers) {
+  if (static_cast<int64_t>(types.size()) != layers) {
+    fail(ErrorCode::kMalformed, "config.json: mlp_layer_types has {} entries for {} layers",
+         types.size(), layers);
+  }
+  std::vector<bool> sparse;
+  for (const std::string& type : types) {
+    if (type != "dense" && type != "sparse") {
+      fail(ErrorCode::kUnsupported, "config.json: mlp_layer_types has '{}' (known: dense, sparse)",
+           type);
+    }
+    sparse.push_back(type == "sparse");
+  }
+  return sparse;
+}
+
 // Which layers have experts: every decoder_sparse_step-th, but for those of mlp_only_layers.
 std::vector<bool> read_sparse(const TableReader& keys, int64_t layers) {
   const int64_t step = keys.find<int64_t>("decoder_sparse_step").value_or(1);
@@ -66,8 +83,12 @@ std::vector<bool> read_sparse(const TableReader& keys, int64_t layers) {
     fail(ErrorCode::kMalformed,
          "config.json: decoder_sparse_step is {}, allowed are 1 to the {} layers", step, layers);
   }
+  if (const auto types = keys.find<std::vector<std::string>>("mlp_layer_types")) {
+    return listed_sparse(*types, layers);
+  }
+  const int64_t first = keys.find<int64_t>("first_k_dense_replace").value_or(0);
   std::vector<bool> sparse;
-  for (int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0);
+  for (int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0 && i >= first);
   for (const int64_t i :
        keys.find<std::vector<int64_t>>("mlp_only_layers").value_or(std::vector<int64_t>())) {
     // transformers takes no notice of layers that are not there.
@@ -79,6 +100,7 @@ std::vector<bool> read_sparse(const TableReader& keys, int64_t layers) {
 std::optional<ExpertConfig> read_experts(const TableReader& keys, const ModelConfig& c) {
   auto E = keys.find<int64_t>("num_local_experts");
   if (!E) E = keys.find<int64_t>("num_experts");
+  if (!E) E = keys.find<int64_t>("n_routed_experts");
   if (!E) return std::nullopt;
   ExpertConfig experts{.E = *E, .F = keys.find<int64_t>("moe_intermediate_size").value_or(c.F)};
   experts.route.top_k = keys.get<int64_t>("num_experts_per_tok");
@@ -86,8 +108,32 @@ std::optional<ExpertConfig> read_experts(const TableReader& keys, const ModelCon
   experts.route.weight = normalised ? ops::RouteWeight::normalised : ops::RouteWeight::score;
   experts.shared_F = keys.find<int64_t>("shared_expert_intermediate_size").value_or(0);
   experts.shared_gate = experts.shared_F != 0;
+  if (const auto shared = keys.find<int64_t>("n_shared_experts")) {
+    experts.shared_F = *shared * experts.F;
+  }
+  experts.route.scale = static_cast<float>(keys.find<double>("routed_scaling_factor").value_or(1));
+  experts.route.groups = keys.find<int64_t>("n_group").value_or(1);
+  experts.route.kept_groups = keys.find<int64_t>("topk_group").value_or(1);
+  if (const auto method = keys.find<std::string>("topk_method")) {
+    if (*method == "greedy") {
+      experts.route.groups = experts.route.kept_groups = 1;
+    } else if (*method != "group_limited_greedy") {
+      fail(ErrorCode::kUnsupported,
+           "config.json: topk_method '{}' (known: greedy, group_limited_greedy)", *method);
+    }
+  }
   experts.sparse = read_sparse(keys, c.layers);
   return experts;
+}
+
+std::optional<LatentConfig> read_latent(const TableReader& keys) {
+  const auto R = keys.find<int64_t>("kv_lora_rank");
+  if (!R) return std::nullopt;
+  return LatentConfig{.q_rank = keys.find<int64_t>("q_lora_rank").value_or(0),
+                      .R = *R,
+                      .Dn = keys.get<int64_t>("qk_nope_head_dim"),
+                      .Dr = keys.get<int64_t>("qk_rope_head_dim"),
+                      .Dv = keys.get<int64_t>("v_head_dim")};
 }
 
 void check_weights_are_plain(const JsonObject& config) {
@@ -113,6 +159,8 @@ ModelConfig hf_config(const JsonObject& config, std::string_view family) {
   c.Hq = keys.get<int64_t>("num_attention_heads");
   c.Hkv = keys.find<int64_t>("num_key_value_heads").value_or(c.Hq);
   c.D = keys.find<int64_t>("head_dim").value_or(c.Hq > 0 ? c.C / c.Hq : 0);
+  c.latent = read_latent(keys);
+  if (c.latent) c.D = c.latent->Dn + c.latent->Dr;
   c.context = keys.get<int64_t>("max_position_embeddings");
   c.eps = static_cast<float>(keys.get<double>("rms_norm_eps"));
   c.rope = hf_rope(config, keys, c);

@@ -86,6 +86,11 @@ ops::RopeAttrs hf_rope(const JsonObject& config, const TableReader& keys, ModelC
   const std::string type = rope_type(object);
   const TableReader rope_keys(object, "config.json: rope_parameters", hf_rope_keys(), type);
   ops::RopeAttrs rope{.head_dim = c.D, .rotary_dim = c.D, .pairing = ops::RopePairing::half};
+  if (c.latent) {
+    rope.head_dim = rope.rotary_dim = c.latent->Dr;
+    const bool pairs = keys.find<bool>("rope_interleave").value_or(true);
+    rope.pairing = pairs ? ops::RopePairing::interleaved : ops::RopePairing::half;
+  }
   rope.theta = static_cast<float>(rope_keys.get<double>("rope_theta"));
   // "dynamic" stretches RoPE for sequences beyond the context, and no sequence is longer.
   if (type == "default" || type == "dynamic") return rope;
@@ -102,6 +107,11 @@ ops::RopeAttrs hf_rope(const JsonObject& config, const TableReader& keys, ModelC
   } else {
     rope.scaling = ops::RopeScaling::yarn;
     read_yarn(rope_keys, c.context, rope);
+    // The whole logit is scaled, not its rotated part alone.
+    const double all = rope_keys.find<double>("mscale_all_dim").value_or(0);
+    if (c.latent && all != 0) {
+      c.latent->logit_scale = static_cast<float>(std::pow(lengthened(rope.factor, all), 2));
+    }
   }
   return rope;
 }

@@ -20,7 +20,7 @@ constexpr std::array<Names, 4> kTopNames = {{
 
 // Behind "layers.N." here, "blk.N." in GGUF and "model.layers.N." at Hugging Face; ".weight" or
 // ".bias" follows.
-constexpr std::array<Names, 16> kLayerNames = {{
+constexpr std::array<Names, 25> kLayerNames = {{
     {"attn_norm", "attn_norm", "input_layernorm"},
     {"attn.q", "attn_q", "self_attn.q_proj"},
     {"attn.k", "attn_k", "self_attn.k_proj"},
@@ -32,7 +32,16 @@ constexpr std::array<Names, 16> kLayerNames = {{
     {"mlp.gate", "ffn_gate", "mlp.gate_proj"},
     {"mlp.up", "ffn_up", "mlp.up_proj"},
     {"mlp.down", "ffn_down", "mlp.down_proj"},
+    {"attn.q_a", "attn_q_a", "self_attn.q_a_proj"},
+    {"attn.q_a_norm", "attn_q_a_norm", "self_attn.q_a_layernorm"},
+    {"attn.q_b", "attn_q_b", "self_attn.q_b_proj"},
+    {"attn.kv_a", "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    {"attn.kv_a_norm", "attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+    {"attn.kv_b", "attn_kv_b", "self_attn.kv_b_proj"},
+    {"attn.k_b", "attn_k_b", ""},
+    {"attn.v_b", "attn_v_b", ""},
     {"mlp.router", "ffn_gate_inp", "mlp.gate"},
+    {"mlp.choice", "exp_probs_b", "mlp.choice"},
     {"mlp.shared.gate", "ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
     {"mlp.shared.up", "ffn_up_shexp", "mlp.shared_expert.up_proj"},
     {"mlp.shared.down", "ffn_down_shexp", "mlp.shared_expert.down_proj"},

@@ -41,7 +41,8 @@ struct ExpertNames {
 // folder, declared below, and one line in registry.cc. Canonical weight names: token_embd,
 // output_norm, lm_head, rope_factors, layers.N.attn_norm, layers.N.attn.{q,k,v,o}[.bias],
 // layers.N.attn.{q,k}_norm, layers.N.mlp_norm, layers.N.mlp.{gate,up,down}[.bias]; with experts
-// layers.N.mlp.{router,shared_gate}, layers.N.mlp.{shared,experts}.{gate,up,down}. The
+// layers.N.mlp.{router,shared_gate,choice.bias}, layers.N.mlp.{shared,experts}.{gate,up,down}; with
+// latent attention layers.N.attn.{q,o,q_a,q_b,kv_a,k_b,v_b,q_a_norm,kv_a_norm}. The
 // head is `lm_head`: a tied one is read from the tensor of `token_embd`, and ranks that divide
 // tokens divide its rows. Other names are the family's own, as long as gguf_name and hf_name know
 // them: what tensor parallelism divides follows from the ops (parallel/tensor_parallel.h).
@@ -54,13 +55,16 @@ struct ModelFamily {
   // The name in the file of a canonical weight.
   std::string (*gguf_name)(std::string_view canonical);
   std::string (*hf_name)(std::string_view canonical);
-  // The logical forward pass: the inputs of forward_inputs.h; states layers.N.kv.{k,v}; output
+  // The logical forward pass: the inputs of forward_inputs.h; states layers.N.kv.{k,v} or
+  // layers.N.kv.latent; output
   // logits f32 [R, V]. A capacity of one token has one row, that token's, whatever `rows` says.
   Program (*forward)(const ModelConfig& config, const ForwardShape& shape,
                      const WeightDtype& dtype_of);
   // Where families share an architecture of GGUF: whether a file of that architecture is this
   // one's.
   bool (*gguf_takes)(const GgufFile& file) = nullptr;
+  // Layers behind the last one predict further tokens: they are not used.
+  bool predicts = false;
   ExpertNames hf_experts = {};
   ExpertNames gguf_experts = {.each = "blk.{0}.ffn_{3}.{1}.weight",
                               .all = "blk.{0}.ffn_{3}_exps.weight",
@@ -74,6 +78,9 @@ extern const ModelFamily kQwen3;
 extern const ModelFamily kMixtral;
 extern const ModelFamily kQwen2Moe;
 extern const ModelFamily kQwen3Moe;
+extern const ModelFamily kDeepseekV2;
+extern const ModelFamily kDeepseekV3;
+extern const ModelFamily kGlm4MoeLite;
 
 const std::vector<const ModelFamily*>& model_families();
 

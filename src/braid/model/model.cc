@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <set>
 
@@ -62,6 +63,18 @@ bool is_row(std::string_view canonical) {
   return canonical.ends_with(".shared_gate");
 }
 
+// The layer of a tensor by its name, "blk.N." or "model.layers.N."; -1: none.
+int64_t layer_of(std::string_view name) {
+  for (const std::string_view prefix : {"blk.", "model.layers."}) {
+    if (!name.starts_with(prefix)) continue;
+    name.remove_prefix(prefix.size());
+    int64_t layer = -1;
+    std::from_chars(name.data(), name.data() + name.size(), layer);
+    return layer;
+  }
+  return -1;
+}
+
 // Tables that some converters leave in a file and that the engine computes itself.
 bool is_derived(std::string_view name) {
   return name.ends_with("rotary_emb.inv_freq");
@@ -73,10 +86,8 @@ Model::Model(const std::string& path)
     : file_(open_model_file(path)),
       family_(family_of(*file_)),
       config_(read_config(*file_, family_)) {
-  if (config_.experts) {
-    experts_ = std::make_unique<ExpertWeights>(
-        source(), family_, std::holds_alternative<GgufFile>(*file_), config_.experts->E);
-  }
+  stacked_ = std::make_unique<StackedWeights>(source(), family_, config_,
+                                              std::holds_alternative<GgufFile>(*file_));
   find_head();
   const Program program = smallest_forward();
   check_weights(program);
@@ -110,15 +121,17 @@ TensorView Model::weight(std::string_view canonical) const {
     const bool tied = canonical == "lm_head" && config_.tied_head;
     return random_->get(tied ? "token_embd" : canonical);
   }
-  if (experts_ && ExpertWeights::names(canonical)) return experts_->view(canonical);
+  if (StackedWeights::names(canonical)) return stacked_->view(canonical);
   TensorView view = source().get(file_name(canonical));
   if (is_row(canonical) && view.shape.rank() == 1) view.shape = {1, view.shape[0]};
   return view;
 }
 
 TensorType Model::weight_type(std::string_view canonical) const {
-  if (experts_ && ExpertWeights::names(canonical)) return experts_->type(canonical);
-  if (!random_) return source().type(file_name(canonical));
+  if (!random_) {
+    return StackedWeights::names(canonical) ? stacked_->type(canonical)
+                                            : source().type(file_name(canonical));
+  }
   const bool tied = canonical == "lm_head" && config_.tied_head;
   const RandomWeights::Tensor& tensor =
       random_->tensors().find(tied ? "token_embd" : canonical)->second;
@@ -133,7 +146,8 @@ void Model::count(std::string_view name, const TensorType& type) {
   const int64_t elems = type.shape.elems();
   parameters_ += elems;
   weight_bytes_ += type.bytes();
-  const bool chosen = config_.experts && ExpertWeights::names(name);
+  const bool chosen = StackedWeights::names_experts(name);
+  if (chosen) expert_bytes_ += type.bytes();
   active_parameters_ += chosen ? elems / config_.experts->E * config_.experts->route.top_k : elems;
 }
 
@@ -169,14 +183,14 @@ void Model::check_weights(const Program& program) {
   std::set<std::string, std::less<>> used;
   for (const Value& value : program.values) {
     if (value.kind != ValueKind::weight) continue;
-    if (experts_ && ExpertWeights::names(value.name)) {
-      const TensorType type = experts_->type(value.name);
+    if (StackedWeights::names(value.name)) {
+      const TensorType type = stacked_->type(value.name);
       if (type.shape != value.type.shape) {
         fail(ErrorCode::kMalformed, "{}: the experts '{}' have shape {}, the model wants {}",
-             source().path(), experts_->tensors(value.name)[0], to_string(type.shape),
+             source().path(), stacked_->tensors(value.name)[0], to_string(type.shape),
              to_string(value.type.shape));
       }
-      for (std::string& name : experts_->tensors(value.name)) used.insert(std::move(name));
+      for (std::string& name : stacked_->tensors(value.name)) used.insert(std::move(name));
       count(value.name, type);
       continue;
     }
@@ -189,10 +203,21 @@ void Model::check_weights(const Program& program) {
     if (!used.insert(name).second) continue;
     count(value.name, type);
   }
+  int64_t skipped = 0;
   for (std::string_view name : source().names()) {
     if (used.contains(name) || is_derived(name)) continue;
+    if (family_.predicts && layer_of(name) >= config_.layers) {
+      ++skipped;
+      continue;
+    }
     fail(ErrorCode::kUnsupported, "{}: a {} model has no use for tensor '{}'", source().path(),
          family_.name, name);
+  }
+  if (skipped > 0) {
+    config_.remarks.push_back(fmt::format(
+        "{}: {} tensors of layers behind the last ({}) predict further tokens: they are "
+        "not used",
+        source().path(), skipped, config_.layers - 1));
   }
 }
 

@@ -3,9 +3,9 @@
 #include <memory>
 #include <optional>
 
-#include "braid/model/expert_weights.h"
 #include "braid/model/family.h"
 #include "braid/model/random_weights.h"
+#include "braid/model/stacked_weights.h"
 
 namespace braid {
 
@@ -43,6 +43,7 @@ class Model {
   // Those that one token meets: of the experts as many as it chooses.
   int64_t active_parameters() const { return active_parameters_; }
   int64_t weight_bytes() const { return weight_bytes_; }
+  int64_t expert_bytes() const { return expert_bytes_; }  // of weight_bytes(), those of experts
 
  private:
   std::string file_name(std::string_view canonical) const;
@@ -53,13 +54,14 @@ class Model {
 
   std::optional<ModelFile> file_;
   std::unique_ptr<RandomWeights> random_;
-  std::unique_ptr<ExpertWeights> experts_;  // of a file that has them
+  std::unique_ptr<StackedWeights> stacked_;  // of a file
   const ModelFamily& family_;
   ModelConfig config_;
   std::string_view tied_ = "token_embd";  // which weight of a tied pair the file holds
   int64_t parameters_ = 0;
   int64_t active_parameters_ = 0;
   int64_t weight_bytes_ = 0;
+  int64_t expert_bytes_ = 0;
   DType default_kv_dtype_ = DType::f16;
 };
 

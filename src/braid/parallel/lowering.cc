@@ -91,11 +91,9 @@ class Lowering {
     }
     ValueType local = whole;
     // A rank's tokens make its rows of experts: how many, its router says.
-    if (whole.axis == BatchAxis::expert_row && placement.dim == 0) {
-      local.shape[0] = ranks_[0].program.capacity.expert_row;
-      return local;
-    }
-    local.shape[placement.dim] = placement.parts[static_cast<size_t>(rank)].size();
+    const bool sorted = whole.axis == BatchAxis::expert_row && placement.dim == 0;
+    local.shape[placement.dim] = sorted ? ranks_[0].program.capacity.expert_row
+                                        : placement.parts[static_cast<size_t>(rank)].size();
     return local;
   }
 

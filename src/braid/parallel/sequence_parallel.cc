@@ -5,6 +5,7 @@
 
 #include "braid/ops/attention.h"
 #include "braid/ops/input_names.h"
+#include "braid/ops/latent_attention.h"
 #include "braid/ops/one_sided.h"
 #include "braid/ops/sequence.h"
 
@@ -21,6 +22,12 @@ LayoutPlan sequence_parallel(const Program& program, const SequenceMesh& mesh, S
     if (q.rows(r) == even_part(q.length(), P, r).size()) continue;
     fail(ErrorCode::kInvalidArgument, "{} of {} tokens on rank {}, wanted {}", q.rows(r),
          q.length(), r, even_part(q.length(), P, r).size());
+  }
+  if (std::ranges::find(program.ops, &ops::kLatentAttention, &Op::def) != program.ops.end()) {
+    fail(ErrorCode::kUnsupported,
+         "{}: sequence parallelism (--sp) of latent attention is not supported: divide heads and "
+         "experts (--tp)",
+         program.name);
   }
   LayoutPlan plan{.axis = "world", .P = P, .pinned = {}, .tokens = {}};
   plan.tokens = TokenSharding{mesh, std::move(q), std::move(kv)};

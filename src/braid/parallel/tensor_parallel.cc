@@ -7,6 +7,7 @@
 #include "braid/ops/attention.h"
 #include "braid/ops/experts.h"
 #include "braid/ops/fusion.h"
+#include "braid/ops/latent_attention.h"
 #include "braid/ops/linear.h"
 
 namespace braid {
@@ -70,6 +71,7 @@ class WeightDivision {
     }
     for (const Op& op : program_.ops) {
       if (op.def == &ops::kAttention) divide_heads(op);
+      if (op.def == &ops::kLatentAttention) divide_latent_heads(op);
     }
     for (ValueId output : program_.outputs) divide_head(output);
     for (const auto& [down, x] : joins_) {
@@ -101,7 +103,8 @@ class WeightDivision {
       if (op != nullptr && op->def == &ops::kLinear) {
         const auto at = std::ranges::find(op->outputs, value) - op->outputs.begin();
         found.products.push_back({op, static_cast<size_t>(at)});
-      } else if (op != nullptr && op->def == &ops::kAttention) {
+      } else if (op != nullptr &&
+                 (op->def == &ops::kAttention || op->def == &ops::kLatentAttention)) {
         found.attentions.push_back(op);
       } else {
         bool keeps = false;
@@ -189,6 +192,26 @@ class WeightDivision {
       for (size_t i : {0u, 1u}) divide_projection(append.inputs[i], scale_parts(kv, D), D);
     }
     for (size_t i : {1u, 2u}) pin(op.inputs[i], Placement::shard(2, kv));
+  }
+
+  // Heads with their parts of k_b and v_b; what all of them read, the latents, is whole.
+  void divide_latent_heads(const Op& op) {
+    const ValueId k_b = op.inputs[2], v_b = op.inputs[3];
+    const int64_t heads = program_.value(k_b).type.shape[0], Dv = program_.value(v_b).type.shape[1];
+    int64_t granule = 1;
+    for (const auto& join : joins_) {
+      if (join.second.attentions != std::vector{&op}) continue;
+      granule = std::lcm(granule, units_per_cut(program_.value(join.first.w()).type.dtype, Dv));
+    }
+    const std::vector<Range> parts = divide(heads, granule, plan_.P, "query heads");
+    for (const auto& join : joins_) {
+      if (join.second.attentions == std::vector{&op})
+        pin_columns(join.first, scale_parts(parts, Dv));
+    }
+    const int64_t D = program_.value(op.inputs[0]).type.shape[1] / heads;
+    divide_projection(op.inputs[0], scale_parts(parts, D), D);
+    pin(k_b, Placement::shard(0, parts));
+    pin(v_b, Placement::shard(0, parts));
   }
 
   void divide_head(ValueId logits) {

@@ -45,7 +45,10 @@ uint64_t hash_of(const Schedule& schedule) {
   Fnv hash;
   hash.add(schedule.strategy);
   for (const MicroBatch& mb : schedule.micro_batches) {
-    for (const BatchAxis axis : kBatchAxes) hash.add(mb.capacity[axis]);
+    for (const BatchAxis axis : kBatchAxes) {
+      // A model without experts has none of their rows.
+      if (axis != BatchAxis::expert_row || mb.capacity[axis] > 0) hash.add(mb.capacity[axis]);
+    }
     hash.add(static_cast<int64_t>(mb.continues));
   }
   for (const Op& op : schedule.replacements) hash.add(op.def->kind);

@@ -28,6 +28,12 @@ TensorView slice_rows(const TensorView& view, int64_t begin, int64_t end) {
   BRAID_CHECK(view.shape.rank() >= 1 && 0 <= begin && begin <= end && end <= view.shape[0],
               "rows {}..{} of {}", begin, end, to_string(view.shape));
   TensorView out = view;
+  if (view.matrices) {
+    out.matrices = view.matrices + begin;
+    if (begin < end) out.data = view.matrices[begin] + (view.data - view.matrices[0]);
+    out.shape[0] = end - begin;
+    return out;
+  }
   const int64_t inner =
       view.shape.rank() == 1 ? 1 : view.rows() / (view.shape[0] ? view.shape[0] : 1);
   out.data = view.shape.rank() == 1 ? view.data + bytes_of(view.dtype, begin)

@@ -146,6 +146,21 @@ std::vector<float> permute_heads(const std::vector<float>& x, int64_t rows, int6
   return y;
 }
 
+// Of x [rows, cols] some rows of each head's part, each head's transposed or not.
+std::vector<float> head_rows(const std::vector<float>& x, const json& entry, int64_t rows,
+                             int64_t cols) {
+  const int64_t heads = entry["heads"], begin = entry["rows"][0], end = entry["rows"][1];
+  const int64_t n = end - begin;
+  std::vector<float> y;
+  for (int64_t h = 0; h < heads; ++h) {
+    const float* part = x.data() + (h * (rows / heads) + begin) * cols;
+    for (int64_t i = 0; i < n * cols; ++i) {
+      y.push_back(entry["transposed"] ? part[i % n * cols + i / n] : part[i]);
+    }
+  }
+  return y;
+}
+
 struct GgufTensor {
   std::string name;
   std::vector<int64_t> shape;
@@ -185,6 +200,12 @@ GgufTensor make_tensor(const RandomModel& model, const json& entry, const std::s
       values.insert(values.end(), part.begin(), part.end());
     }
     if (entry.contains("sources")) tensor.shape.insert(tensor.shape.begin(), std::ssize(sources));
+    if (entry.contains("rows")) {
+      values = head_rows(values, entry, tensor.shape[0], tensor.shape[1]);
+      const int64_t heads = entry["heads"], rows = std::ssize(values) / heads / tensor.shape[1];
+      tensor.shape = entry["transposed"] ? std::vector<int64_t>{heads, tensor.shape[1], rows}
+                                         : std::vector<int64_t>{heads, rows, tensor.shape[1]};
+    }
     if (entry.contains("flat")) tensor.shape.erase(tensor.shape.begin());
     if (entry.contains("permute_heads")) {
       values = permute_heads(values, tensor.shape[0], entry.at("permute_heads"));

@@ -87,6 +87,19 @@ std::vector<std::string> random_model_names() {
   return names;
 }
 
+std::vector<std::string> random_models_without(const std::vector<std::string>& keys) {
+  std::vector<std::string> names = random_model_names();
+  std::erase_if(names, [&](const std::string& name) {
+    const json config = read_json(models_folder() / name / "config.json");
+    return std::ranges::any_of(keys, [&](const std::string& key) { return config.contains(key); });
+  });
+  return names;
+}
+
+std::vector<std::string> cuda_model_names() {
+  return random_models_without({"num_experts", "num_local_experts", "n_routed_experts"});
+}
+
 RandomModel load_random_model(const std::string& name) {
   RandomModel model{.name = name, .folder = models_folder() / name};
   const json weights = read_json(model.folder / "weights.json");

@@ -40,6 +40,10 @@ struct RandomModel {
 
 // Names of all models, sorted.
 std::vector<std::string> random_model_names();
+// Those whose config.json has none of these keys.
+std::vector<std::string> random_models_without(const std::vector<std::string>& keys);
+// Those that GPUs have kernels for.
+std::vector<std::string> cuda_model_names();
 RandomModel load_random_model(const std::string& name);
 
 // Writes config.json, generation_config.json, the tokenizer and the safetensors files (with an

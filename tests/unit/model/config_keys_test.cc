@@ -36,6 +36,7 @@ json hf_base() {
           {"vocab_size", 272},
           {"head_dim", 16},
           {"rms_norm_eps", 1e-5},
+          {"num_experts_per_tok", 2},
           {"tie_word_embeddings", false},
           {"max_position_embeddings", 512}};
 }
@@ -49,7 +50,9 @@ Outcome read_hf(std::string_view family, const json& keys) {
       [&] { return family_named(family).hf_config(JsonObject("config.json", keys)); });
 }
 
-std::map<std::string, Trial> hf_trials() {
+std::map<std::string, Trial> hf_trials(std::string_view family = "") {
+  const bool normalises = family == "deepseek_v3" || family == "glm4_moe_lite";
+  const json by_groups = {{"topk_method", "group_limited_greedy"}};
   const json window = {
       {"sliding_window", 8}, {"use_sliding_window", true}, {"max_window_layers", 1}};
   std::map<std::string, Trial> trials = {
@@ -75,7 +78,21 @@ std::map<std::string, Trial> hf_trials() {
       {"num_experts_per_tok", {3}},
       {"moe_intermediate_size", {48}},
       {"shared_expert_intermediate_size", {64}},
-      {"norm_topk_prob", {true}},
+      {"norm_topk_prob", {!normalises}},
+      {"n_routed_experts", {16}},
+      {"n_shared_experts", {3}},
+      {"first_k_dense_replace", {1}},
+      {"mlp_layer_types", {{"sparse", "sparse"}}},
+      {"routed_scaling_factor", {4.0}},
+      {"topk_method", {"group_limited_greedy", {{"n_group", 4}, {"topk_group", 2}}}},
+      {"n_group", {2, with(by_groups, {{"topk_group", 1}})}},
+      {"topk_group", {2, with(by_groups, {{"n_group", 8}})}},
+      {"q_lora_rank", {48}},
+      {"kv_lora_rank", {256}},
+      {"qk_nope_head_dim", {64}},
+      {"qk_rope_head_dim", {32}},
+      {"v_head_dim", {64}},
+      {"rope_interleave", {false}},
       {"decoder_sparse_step", {2}},
       {"mlp_only_layers", {{0}}},
       {"qkv_bias", {false}},
@@ -121,8 +138,8 @@ TEST(ConfigKeys, ConfigJsonIsReadAsTheTableSays) {
   for (const std::string_view family : hf_keys().columns) {
     const auto read = [&](const json& keys) { return read_hf(family, keys); };
     ASSERT_TRUE(std::holds_alternative<ModelConfig>(read(hf_base())));
-    test::walk(hf_keys(), family, hf_base(), hf_trials(), read);
-    test::walk_null(hf_keys(), family, hf_base(), hf_trials(), read);
+    test::walk(hf_keys(), family, hf_base(), hf_trials(family), read);
+    test::walk_null(hf_keys(), family, hf_base(), hf_trials(family), read);
   }
 }
 
@@ -188,11 +205,20 @@ class GgufKeys : public testing::TestWithParam<std::string_view> {
                  {"embedding_length", 64},    {"feed_forward_length", 96},
                  {"attention.head_count", 4}, {"attention.layer_norm_rms_epsilon", 1e-5}};
     if (!has_experts()) return keys;
-    return with(keys, {{"expert_count", 6}, {"expert_used_count", 2}});
+    keys = with(keys, {{"expert_count", 6}, {"expert_used_count", 2}});
+    if (!has_latents()) return keys;
+    return with(keys, {{"expert_feed_forward_length", 48},
+                       {"attention.kv_lora_rank", 32},
+                       {"attention.key_length", 24},
+                       {"attention.value_length", 16},
+                       {"rope.dimension_count", 8}});
   }
 
   static bool turns_whole_heads() { return GetParam() == "llama" || GetParam() == "mixtral"; }
-  static bool has_experts() { return GetParam() == "mixtral" || GetParam().ends_with("moe"); }
+  static bool has_latents() { return GetParam() == "deepseek2"; }
+  static bool has_experts() {
+    return GetParam() == "mixtral" || GetParam().ends_with("moe") || has_latents();
+  }
 
   const test::TempFolder folder_;
 };
@@ -213,9 +239,21 @@ TEST_P(GgufKeys, AreReadAsTheTableSays) {
       {"rope.scale_linear", {3.0}},
       {"rope.scaling.original_context_length", {64, {{"rope.scaling.type", "yarn"}}}},
       {"rope.scaling.attn_factor", {1.5}},
+      {"rope.scaling.yarn_log_multiplier",
+       {0.07, {{"rope.scaling.type", "yarn"}, {"rope.scaling.factor", 4.0}}}},
       {"attention.causal", {false}},
       {"expert_count", {8}},
       {"expert_used_count", {3}},
+      {"expert_weights_scale", {2.0}},
+      {"expert_weights_norm", {true}},
+      {"expert_gating_func", {2}},
+      {"expert_group_count", {2}},
+      {"expert_group_used_count", {2, {{"expert_group_count", 3}}}},
+      {"leading_dense_block_count", {1}},
+      {"nextn_predict_layers", {1}},
+      {"attention.key_length_mla", {40}},
+      {"attention.value_length_mla", {40}},
+      {"rope.dimension_count", {has_latents() ? 16 : 8}},
       {"rope.scaling.finetuned", {true}},
       {"tensor_data_layout", {"Meta AI original pth"}},
       {"rope.dimension_sections", {{4, 2, 2}}},
@@ -223,13 +261,14 @@ TEST_P(GgufKeys, AreReadAsTheTableSays) {
   for (const ConfigKey& key : gguf_keys().keys) trials.try_emplace(std::string(key.name), Trial{8});
   // These are read to be compared: another value is refused, by name.
   for (const char* key : {"attention.value_length", "rope.dimension_count"}) {
-    if (!turns_whole_heads() && key == std::string("rope.dimension_count")) continue;
+    if (has_latents() || (!turns_whole_heads() && key == std::string("rope.dimension_count")))
+      continue;
     EXPECT_THAT(test::text_of(read(with(base(), {{key, 8}}))), HasSubstr(key));
     EXPECT_EQ(read(with(base(), {{key, 16}})), read(base()));
   }
   std::vector<ConfigKey> walked;
   for (const ConfigKey& key : gguf_keys().keys) {
-    const bool compared = key.name == "attention.value_length" ||
+    const bool compared = (key.name == "attention.value_length" && !has_latents()) ||
                           (key.name == "rope.dimension_count" && turns_whole_heads());
     if (!compared) walked.push_back(key);
   }
@@ -291,7 +330,7 @@ TEST_P(GgufKeys, TensorsOfOtherFamiliesChangeNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Architectures, GgufKeys,
                          testing::Values("llama", "qwen2", "qwen3", "mixtral", "qwen2moe",
-                                         "qwen3moe"),
+                                         "qwen3moe", "deepseek2"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(ConfigKeys, DocsShowTheTables) {

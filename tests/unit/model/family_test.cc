@@ -40,10 +40,14 @@ TEST(ModelFamily, IsNamedByArchitecturesOrModelType) {
   expect_error(ErrorCode::kUnsupported, {"'LlamaForCausalLM'", "'mistral'"}, [] {
     family({{"model_type", "mistral"}, {"architectures", {"LlamaForCausalLM"}}});
   });
-  expect_error(ErrorCode::kUnsupported,
-               {"'gpt2'", "llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe"}, [] {
-                 family({{"model_type", "gpt2"}});
-               });
+  expect_error(
+      ErrorCode::kUnsupported,
+      {"'gpt2'",
+       "llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, "
+       "glm4_moe_lite"},
+      [] {
+        family({{"model_type", "gpt2"}});
+      });
   expect_error(ErrorCode::kUnsupported, {"no architectures", "''"}, [] { family(json::object()); });
   expect_error(ErrorCode::kUnsupported, {"'LlamaForSequenceClassification'"}, [] {
     family({{"model_type", "llama"}, {"architectures", {"LlamaForSequenceClassification"}}});
@@ -62,6 +66,24 @@ TEST(HfConfig, ExpertsThatMakeNoModelAreRefused) {
   refuses({{"num_experts_per_tok", 0}}, {"of a token is 0", "1 to 128"});
   refuses({{"moe_intermediate_size", 0}}, {"width of an expert is 0"});
   refuses({{"decoder_sparse_step", 0}}, {"decoder_sparse_step is 0", "3 layers"});
+  const auto refuses_v3 = [](const json& keys, const std::vector<std::string>& words,
+                             ErrorCode code = ErrorCode::kMalformed) {
+    json all = {
+        {"n_routed_experts", 64}, {"num_experts_per_tok", 6}, {"n_group", 1}, {"topk_group", 1}};
+    all.update(keys);
+    expect_error(code, words, [&] { read("deepseek_v3", all); });
+  };
+  const auto groups = [](int n, int kept) { return json{{"n_group", n}, {"topk_group", kept}}; };
+  refuses_v3(groups(3, 1), {"64 experts", "groups", "3"});
+  refuses_v3(groups(4, 5), {"keeps is 5", "1 to 4"});
+  refuses_v3(groups(16, 1), {"the 1 groups", "have 4 experts, wanted are 6"});
+  refuses_v3({{"kv_lora_rank", 0}}, {"kv_lora_rank", "is 0"});
+  refuses_v3({{"qk_rope_head_dim", 7}}, {"rotary dimension is 7", "even"});
+  refuses_v3({{"qk_nope_head_dim", 0}}, {"other columns of a key is 0"});
+  refuses_v3({{"kv_lora_rank", 1024}}, {"latent of 1024", "640"}, ErrorCode::kUnsupported);
+  expect_error(ErrorCode::kUnsupported, {"topk_method 'noaux_tc'", "greedy"}, [&] {
+    read("deepseek_v2", {{"topk_method", "noaux_tc"}, {"num_experts_per_tok", 2}});
+  });
   const ModelConfig c =
       read("qwen3_moe", {{"mlp_only_layers", {1, 7}}, {"decoder_sparse_step", 2}});
   EXPECT_THAT(c.experts->sparse, ElementsAre(false, false, false));

@@ -45,7 +45,7 @@ KvRoom kv_room(const KvRoomRequest& r) {
 }
 
 int64_t kv_token_bytes(const ModelConfig& config, DType dtype) {
-  return 2 * config.layers * config.Hkv * config.D * bytes_of(dtype, 1);
+  return config.layers * config.cached_numbers() * bytes_of(dtype, 1);
 }
 
 int64_t available_memory() {

@@ -44,7 +44,7 @@ struct AttentionParams {
   std::byte* scratch = nullptr;  // attention_scratch_bytes(), 64-byte aligned, any contents
 };
 
-constexpr int64_t kMaxHeadDim = 256;
+constexpr int64_t kMaxHeadDim = 640;  // latents of 512 and 64 rotated columns
 
 // Scratch that attention() needs with these heads on a team of `threads`.
 int64_t attention_scratch_bytes(int64_t q_heads, int64_t group, int64_t head_dim, int threads);

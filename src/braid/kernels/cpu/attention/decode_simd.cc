@@ -6,7 +6,7 @@ namespace {
 constexpr int kKeys = 64;  // per pass over K, then V
 constexpr int kMaxTile = 4;
 constexpr int kCols = kVectorRegisters == 32 ? 4 : 2;  // vectors of O held per row
-constexpr int64_t kMaxDim = 256;
+constexpr int64_t kMaxDim = 640;
 
 constexpr int kKeysAtOnce = kVectorRegisters == 32 ? 4 : 2;
 

@@ -1,0 +1,215 @@
+// Files of mixtures: experts in every form they come in, and what is wrong with them by name.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "golden/support/forward.h"
+#include "golden/support/golden.h"
+#include "golden/support/random_model.h"
+#include "unit/io/expect_error.h"
+
+namespace braid::golden {
+namespace {
+
+using nlohmann::json;
+using test::expect_error;
+
+constexpr double kF32Tolerance = 1e-4;  // as in logits_test.cc
+
+class Mixtures : public testing::Test {
+ protected:
+  RandomModel load(const std::string& name) {
+    golden_ = load_golden(name);
+    return load_random_model(name);
+  }
+  std::string write(const RandomModel& model) const {
+    std::filesystem::remove_all(folder_.path());
+    write_hf_folder(model, folder_.path());
+    return folder_.path().string();
+  }
+  std::string write_gguf_file(const RandomModel& model) const {
+    const auto path = folder_.path() / "model.gguf";
+    std::filesystem::create_directories(folder_.path());
+    write_gguf(model, "f32", path);
+    return path.string();
+  }
+  void expect_golden(const std::string& path) const {
+    const Model model(path);
+    Runner runner(model, {.cache = {.pages = kPages,
+                                    .page_size = kPageSize,
+                                    .pages_per_sequence = kPages,
+                                    .kv_dtype = DType::f32}});
+    const Case& c = golden_.cases.back();
+    EXPECT_LT(relative_distance(prompt_logits(runner, c.prompt, 512).back(), c.last),
+              kF32Tolerance);
+  }
+  void refuses(ErrorCode code, const RandomModel& model, const std::vector<std::string>& words) {
+    const std::string path = write(model);
+    expect_error(code, words, [&] { const Model m(path); });
+  }
+
+  const Folder folder_{"mixtures"};
+  Golden golden_;
+};
+
+size_t index_of(const RandomModel& model, const std::string& name) {
+  const auto at = std::ranges::find(model.tensors, name, &TensorSpec::name);
+  BRAID_CHECK(at != model.tensors.end(), "{}", name);
+  return static_cast<size_t>(at - model.tensors.begin());
+}
+
+// The experts of each layer in two tensors, gate and up together.
+RandomModel fused(RandomModel model) {
+  const RandomModel apart = model;
+  std::erase_if(model.tensors,
+                [](const TensorSpec& s) { return s.name.find(".experts.") != std::string::npos; });
+  std::map<std::string, std::vector<std::string>> sources;
+  const int64_t E = apart.name == "qwen3_moe" ? 32 : 12;
+  for (int64_t layer = 0;; ++layer) {
+    const std::string stem = fmt::format("model.layers.{}.mlp.experts.", layer);
+    const auto spec = [&](int64_t e, const char* part) {
+      return fmt::format("{}{}.{}.weight", stem, e, part);
+    };
+    if (std::ranges::find(apart.tensors, spec(0, "up_proj"), &TensorSpec::name) ==
+        apart.tensors.end()) {
+      break;
+    }
+    const auto& up = apart.tensors[index_of(apart, spec(0, "up_proj"))].shape;
+    model.tensors.push_back({stem + "gate_up_proj", {E, 2 * up[0], up[1]}, 0, 1});
+    model.tensors.push_back({stem + "down_proj", {E, up[1], up[0]}, 0, 1});
+    for (int64_t e = 0; e < E; ++e) {
+      for (const char* part : {"gate_proj", "up_proj"}) {
+        sources[stem + "gate_up_proj"].push_back(spec(e, part));
+      }
+      sources[stem + "down_proj"].push_back(spec(e, "down_proj"));
+    }
+  }
+  model.edit = [apart, sources](const TensorSpec& spec, std::span<float> values) {
+    const auto own = sources.find(spec.name);
+    if (own == sources.end()) return;
+    auto out = values.begin();
+    for (const std::string& name : own->second) {
+      const std::vector<float> part = apart.values(apart.tensors[index_of(apart, name)]);
+      out = std::copy(part.begin(), part.end(), out);
+    }
+  };
+  return model;
+}
+
+TEST_F(Mixtures, GateAndUpMayBeOneTensor) {
+  for (const char* name : {"qwen3_moe", "qwen2_moe"}) {
+    SCOPED_TRACE(name);
+    const std::string path = write(fused(load(name)));
+    if (load_random_model(name).files.size() == 1) expect_golden(path);
+  }
+}
+
+// As the first GGUF files of Mixtral had them.
+TEST_F(Mixtures, GgufMayHaveATensorForEachExpert) {
+  RandomModel model = load("mixtral");
+  json tensors = json::array();
+  for (const json& entry : model.gguf["tensors"]) {
+    if (!entry.contains("sources")) {
+      tensors.push_back(entry);
+      continue;
+    }
+    const std::string name = entry["name"];
+    const std::string stem = name.substr(0, name.find("_exps"));
+    for (size_t e = 0; e < entry["sources"].size(); ++e) {
+      tensors.push_back(
+          {{"name", fmt::format("{}.{}.weight", stem, e)}, {"source", entry["sources"][e]}});
+    }
+  }
+  model.gguf["tensors"] = tensors;
+  expect_golden(write_gguf_file(model));
+}
+
+TEST_F(Mixtures, AMissingExpertIsNamed) {
+  RandomModel model = load("qwen3_moe");
+  const std::string name = "model.layers.2.mlp.experts.17.up_proj.weight";
+  model.tensors.erase(model.tensors.begin() + static_cast<int64_t>(index_of(model, name)));
+  refuses(ErrorCode::kNotFound, model, {name, "one of 32 experts"});
+}
+
+TEST_F(Mixtures, AnExpertOfAnotherShapeIsNamed) {
+  RandomModel model = load("qwen3_moe");
+  const std::string name = "model.layers.1.mlp.experts.3.down_proj.weight";
+  model.tensors[index_of(model, name)].shape = {64, 25};
+  refuses(ErrorCode::kMalformed, model, {name, "[64, 25]", "expert 0 is f32 [64, 24]"});
+}
+
+TEST_F(Mixtures, ExpertsInTwoFormsAreRefused) {
+  RandomModel model = load("qwen3_moe");
+  model.tensors.push_back({"model.layers.0.mlp.experts.gate_up_proj", {32, 48, 64}, 0, 1});
+  refuses(ErrorCode::kMalformed, model, {"experts.gate_up_proj", "both there"});
+}
+
+TEST_F(Mixtures, ExpertsOfAnotherNumberAreRefused) {
+  RandomModel model = fused(load("qwen3_moe"));
+  model.tensors[index_of(model, "model.layers.1.mlp.experts.down_proj")].shape = {31, 64, 24};
+  model.edit = nullptr;
+  refuses(ErrorCode::kMalformed, model,
+          {"layers.1.mlp.experts.down_proj", "[31, 64, 24]", "wanted are 32 experts"});
+  // Transposed experts are told by their shape.
+  model = fused(load("qwen3_moe"));
+  model.edit = nullptr;
+  model.tensors[index_of(model, "model.layers.0.mlp.experts.down_proj")].shape = {32, 24, 64};
+  refuses(ErrorCode::kMalformed, model, {"[32, 24, 64]", "the model wants [32, 64, 24]"});
+}
+
+TEST_F(Mixtures, ASharedExpertIsThereAsAnnounced) {
+  RandomModel model = load("qwen2_moe_layers");
+  const std::string down = "model.layers.3.mlp.shared_expert.down_proj.weight";
+  model.tensors.erase(model.tensors.begin() + static_cast<int64_t>(index_of(model, down)));
+  refuses(ErrorCode::kNotFound, model, {down});
+  model = load("qwen3_moe");
+  model.tensors.push_back({"model.layers.0.mlp.shared_expert.down_proj.weight", {64, 8}, 0, 1});
+  refuses(ErrorCode::kUnsupported, model, {"no use for tensor", "shared_expert.down_proj"});
+  model = load("qwen2_moe_layers");
+  model.tensors[index_of(model, "model.layers.3.mlp.shared_expert_gate.weight")].shape = {2, 64};
+  refuses(ErrorCode::kMalformed, model, {"shared_expert_gate", "[2, 64]", "[1, 64]"});
+}
+
+TEST_F(Mixtures, ABiasOfAnotherLengthIsRefused) {
+  RandomModel model = load("deepseek_v3");
+  const std::string bias = "model.layers.2.mlp.gate.e_score_correction_bias";
+  model.tensors[index_of(model, bias)].shape = {15};
+  refuses(ErrorCode::kMalformed, model, {bias, "[15]", "[16]"});
+}
+
+// Layers behind the last one predict further tokens: one line says that they are not used.
+TEST_F(Mixtures, PredictionLayersAreSkipped) {
+  RandomModel model = load("deepseek_v3");
+  model.tensors.push_back({"model.layers.3.eh_proj.weight", {64, 128}, 0, 1});
+  const std::string path = write(model);
+  const Model opened(path);
+  ASSERT_EQ(opened.config().remarks.size(), 1u);
+  EXPECT_NE(opened.config().remarks[0].find("1 tensors of layers behind the last (2)"),
+            std::string::npos);
+  expect_golden(path);
+  model = load("qwen3_moe");
+  model.tensors.push_back({"model.layers.3.eh_proj.weight", {64, 128}, 0, 1});
+  refuses(ErrorCode::kUnsupported, model, {"no use for tensor 'model.layers.3.eh_proj.weight'"});
+}
+
+TEST_F(Mixtures, LatentsInTwoFormsAreRefused) {
+  RandomModel model = load("deepseek_v3");
+  model.gguf["tensors"].push_back({{"name", "blk.0.attn_kv_b.weight"},
+                                   {"source", "model.layers.0.self_attn.kv_b_proj.weight"}});
+  const std::string path = write_gguf_file(model);
+  expect_error(ErrorCode::kMalformed, {"blk.0.attn_kv_b.weight", "blk.0.attn_k_b.weight"},
+               [&] { const Model m(path); });
+}
+
+TEST_F(Mixtures, ActiveParametersAreThoseOfOneToken) {
+  const RandomModel random = load("qwen3_moe");
+  const Model model(write(random));
+  int64_t experts = 0;
+  for (const TensorSpec& spec : random.tensors) {
+    if (spec.name.find(".experts.") != std::string::npos) experts += spec.elems();
+  }
+  EXPECT_EQ(model.parameters() - model.active_parameters(), experts - experts / 32 * 8);
+}
+
+}  // namespace
+}  // namespace braid::golden
