@@ -19,6 +19,7 @@ void add_bench_serve(CLI::App& bench);      // another
 void add_calibrate(CLI::App& app);
 void add_ranks(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_plan_prompt(CLI::App& plan);  // a subcommand of plan
 void add_completion(CLI::App& app);
 void add_man(CLI::App& app);
 

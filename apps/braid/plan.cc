@@ -6,9 +6,11 @@
 
 #include "braid/commands.h"
 #include "braid/engine/step_plans.h"
+#include "braid/io/text_file.h"
 #include "braid/job_options.h"
 #include "braid/model_option.h"
 #include "braid/options.h"
+#include "braid/schedule/timeline_svg.h"
 #include "braid/table.h"
 #include "braid/text_io.h"
 
@@ -17,7 +19,7 @@ namespace {
 
 struct PlanOptions {
   StepRequest step;
-  std::optional<std::string> trace;
+  std::optional<std::string> trace, plot;
   bool launches = false;
   bool json = false;
 };
@@ -74,8 +76,10 @@ std::string text_report(const StepPlans& all) {
 void plan(const PlanOptions& o) {
   for (const std::string& input : {o.step.model, o.step.config}) {
     if (o.trace && !input.empty()) require_apart("--trace", *o.trace, input);
+    if (o.plot && !input.empty()) require_apart("--plot", *o.plot, input);
   }
   if (o.trace) require_writable("--trace", *o.trace);
+  if (o.plot) require_writable("--plot", *o.plot);
   const StepPlans plans(o.step);
   const std::string launches = o.launches ? plans.listing() : "";
   if (o.json) {
@@ -85,7 +89,9 @@ void plan(const PlanOptions& o) {
   } else {
     print(launches + text_report(plans));
   }
-  if (o.trace) write_trace(*o.trace, plans.timeline());
+  const Timeline timeline = plans.timeline();
+  if (o.trace) write_trace(*o.trace, timeline);
+  if (o.plot) write_file(*o.plot, timeline_svg({&timeline, 1}));
 }
 
 }  // namespace
@@ -113,14 +119,19 @@ void add_plan(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--launches", o->launches, "list every launch");
   command->add_option("--trace", o->trace, "write the simulated timeline here (Perfetto)");
+  command->add_option("--plot", o->plot, "draw the simulated timeline here (SVG)");
   command->add_flag("--json", o->json, "print one JSON object");
+  add_plan_prompt(*command);
+  command->require_subcommand(0, 1);
   command->footer(
       "Examples:\n"
       "  braid plan --config configs/llama-3-8b.json --tp 8 --tokens 4096 --schedule auto\n"
       "  braid plan -m model.gguf --tp 2 --tokens 64 --schedule overlap --launches\n"
       "  braid plan --config configs/llama-3.3-70b.json --tp 8 --schedule tokenweave --trace "
-      "t.json");
+      "t.json\n"
+      "  braid plan prompt --config configs/llama-3-8b.json --machines 2x8 --tokens 4096,131072");
   command->callback([o, model, command] {
+    if (!command->get_subcommands().empty()) return;
     if (!is_first_process()) return;  // of a job: all would print the same
     model->rest(0);
     if (model->named()) o->step.model = model->path();

@@ -1,0 +1,106 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "braid/commands.h"
+#include "braid/engine/prompt_plan.h"
+#include "braid/job_options.h"
+#include "braid/model_option.h"
+#include "braid/options.h"
+#include "braid/table.h"
+#include "braid/text_io.h"
+
+namespace braid::app {
+namespace {
+
+struct PromptOptions {
+  PromptRequest request;
+  std::vector<int64_t> tokens = {4096, 32768, 131072};
+  bool explain = false;
+  bool json = false;
+};
+
+const std::vector<TableColumn> kColumns = {
+    {"prompt", true, 9},     {"ranks", true},     {"how", false, 52}, {"ms", true, 10},
+    {"over one rank", true}, {"GB a rank", true}, {"", false}};
+
+// `note`: "taken", or why not.
+std::string row(const PromptPlan& plan, int64_t tokens, const PromptCandidate& c,
+                const std::string& note) {
+  const double one = plan.candidates[0].seconds;
+  const bool known = c.seconds > 0;
+  return table_row(kColumns, {std::to_string(tokens), std::to_string(c.ranks()), c.name(),
+                              known ? fmt::format("{:.3f}", 1e3 * c.seconds) : "-",
+                              known && one > 0 ? fmt::format("{:.2f}x", one / c.seconds) : "-",
+                              known ? fmt::format("{:.1f}", 1e-9 * c.rank_bytes) : "-", note});
+}
+
+nlohmann::ordered_json to_json(const PromptPlan& plan, int64_t tokens) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const PromptCandidate& c : plan.candidates) {
+    rows.push_back({{"ranks", c.ranks()},
+                    {"how", c.name()},
+                    {"seconds", c.seconds},
+                    {"rank_bytes", c.rank_bytes},
+                    {"wire_bytes", c.wire_bytes},
+                    {"taken", &c == &plan.taken()}});
+    if (!c.refused.empty()) rows.back()["refused"] = c.refused;
+  }
+  return {{"tokens", tokens}, {"candidates", std::move(rows)}};
+}
+
+void plan_prompts(const PromptOptions& o) {
+  nlohmann::ordered_json report = nlohmann::ordered_json::array();
+  if (!o.json) print(table_head(kColumns));
+  for (int64_t tokens : o.tokens) {
+    PromptRequest request = o.request;
+    request.tokens = tokens;
+    const PromptPlan plan = plan_prompt(request);
+    if (o.json) {
+      report.push_back(to_json(plan, tokens));
+      continue;
+    }
+    for (const PromptCandidate& c : plan.candidates) {
+      const bool taken = &c == &plan.taken();
+      if (taken || o.explain) print(row(plan, tokens, c, taken ? "taken" : c.refused));
+    }
+  }
+  if (o.json) print(json_text(report, 2) + "\n");
+}
+
+}  // namespace
+
+void add_plan_prompt(CLI::App& plan) {
+  auto* command =
+      plan.add_subcommand("prompt", "Says how many ranks, and which mode, suit a prompt's length");
+  const auto o = std::make_shared<PromptOptions>();
+  const auto model = std::make_shared<ModelOption>();
+  model->add_with_argument(*command);
+  command->add_option("--config", o->request.config,
+                      "a config.json instead: no weights are needed (bf16)");
+  command->add_option("--tokens", o->tokens, "lengths of prompts, with commas")
+      ->delimiter(',')
+      ->default_str("4096,32768,131072");
+  command->add_option("--depth", o->request.cached, "tokens in the KV cache before")
+      ->capture_default_str();
+  command->add_option("--machines", o->request.machines, "MACHINESxDEVICES that are free")
+      ->capture_default_str();
+  command->add_option("--memory", o->request.memory_gb, "GB that a device has for the model")
+      ->capture_default_str();
+  command->add_option("--profile", o->request.profile, "of the device: a name or a .json file")
+      ->capture_default_str();
+  command->add_flag("--explain", o->explain, "list every candidate, and why it is not taken");
+  command->add_flag("--json", o->json, "print every candidate as JSON");
+  command->footer(
+      "Example:\n"
+      "  braid plan prompt --config configs/llama-3-8b.json --machines 1x8 --tokens 2048,131072");
+  command->callback([o, model] {
+    if (!is_first_process()) return;  // of a job: all would print the same
+    model->rest(0);
+    if (model->named()) o->request.model = model->path();
+    plan_prompts(*o);
+  });
+}
+
+}  // namespace braid::app

@@ -1,0 +1,234 @@
+#include "braid/engine/prompt_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "braid/backend/null/null_backend.h"
+#include "braid/base/math.h"
+#include "braid/engine/batch_cut.h"
+#include "braid/engine/kv_dtype.h"
+#include "braid/engine/limits.h"
+#include "braid/engine/mesh_choice.h"
+#include "braid/engine/strategy_choice.h"
+#include "braid/model/model.h"
+#include "braid/model/model_shape.h"
+#include "braid/schedule/simulator.h"
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kPageSize = 64;
+constexpr double kGb = 1e9;
+
+void check(const PromptRequest& r) {
+  if (r.model.empty() == r.config.empty()) {
+    fail(ErrorCode::kInvalidArgument, "wanted is one of -m and --config");
+  }
+  require_between("--tokens", r.tokens, 1, kMostTokens);
+  require_between("--depth", r.cached, 0, kMostTokens - r.tokens);
+  if (!(r.memory_gb > 0 && r.memory_gb <= 1e6)) {
+    fail(ErrorCode::kInvalidArgument, "--memory is {} GB, wanted above 0 to 1000000", r.memory_gb);
+  }
+}
+
+// One device; parts of one machine that divide it; some whole machines.
+std::vector<Topology> topologies(const Topology& all) {
+  std::vector<Topology> found;
+  const auto add = [&](int machines, int devices) {
+    Topology t = all;
+    t.machines = machines;
+    t.devices = devices;
+    found.push_back(t);
+  };
+  for (int n = 1; n <= all.devices; ++n) {
+    if (all.devices % n == 0) add(1, n);
+  }
+  for (int n = 2; n <= all.machines; ++n) add(n, all.devices);
+  return found;
+}
+
+// What all candidates share.
+class Planning {
+ public:
+  explicit Planning(const PromptRequest& request)
+      : request_(request), profile_(load_profile(request.profile)) {
+    if (request.model.empty()) {
+      shape_ = read_model_shape(request.config);
+    } else {
+      weights_.emplace(request.model);
+    }
+    cache_.pages = cache_.pages_per_sequence = ceil_div(request.cached + request.tokens, kPageSize);
+    cache_.page_size = kPageSize;
+    cache_.activations = profile_.activations;
+    cache_.kv_dtype =
+        choose_kv_dtype({}, weights_ ? weights_->default_kv_dtype() : shape_.weight_dtype,
+                        cache_.activations == DType::bf16, false);
+  }
+
+  const ModelConfig& config() const { return weights_ ? weights_->config() : shape_.config; }
+
+  PromptCandidate weights(const Topology& topology) const {
+    PromptCandidate made{
+        .division = topology.ranks() > 1 ? PromptDivision::weights : PromptDivision::whole,
+        .topology = topology};
+    const CostModel cost(profile_, topology);
+    const ForwardPlanner planner = planner_of(topology, {});
+    std::vector<int32_t> pages(static_cast<size_t>(cache_.pages));
+    const std::vector<int32_t> ids(static_cast<size_t>(request_.tokens));
+    Batch batch(kPageSize);
+    batch.add(ids, request_.cached, pages, 1);
+    StrategyChoice::Strategies strategies;
+    for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
+    StrategyChoice choice(planner, cost, strategies);
+    const auto& strategy = *strategies[static_cast<size_t>(choice.choose(batch))];
+    BatchCut cut;
+    const PlannedForward planned = planner.plan(strategy, batch, cut, &cost);
+    made.strategy = strategy.name();
+    measure(made, planned, simulate(planned, cut.works(), cost));
+    return made;
+  }
+
+  PromptCandidate tokens(const SequenceMesh& mesh) const {
+    PromptCandidate made{
+        .division = PromptDivision::tokens, .topology = mesh.topology, .mesh = mesh};
+    const CostModel cost(profile_, mesh.topology);
+    const ForwardPlanner planner = planner_of(mesh.topology, mesh);
+    const SequenceLayout q = even_zigzag_layout(request_.tokens, mesh.ranks(), request_.cached);
+    const SequenceLayout kv = even_zigzag_layout(request_.cached + request_.tokens, mesh.ranks());
+    const auto strategy = find_strategy("sequence_parallel");
+    const PlannedForward planned =
+        planner.plan_tokens(*strategy, q, kv, key_for_tokens(q, kv, 1).micro_batches[0], &cost);
+    made.strategy = strategy->name();
+    const Work work{.extents = {.token = request_.tokens, .sequence = 1, .row = 1},
+                    .attended = attended_keys(request_.cached, request_.tokens),
+                    .kv_tokens = request_.cached + request_.tokens};
+    measure(made, planned, simulate(planned, {&work, 1}, cost));
+    return made;
+  }
+
+ private:
+  ForwardPlanner planner_of(const Topology& topology, std::optional<SequenceMesh> mesh) const {
+    const auto forward = [this](const ForwardShape& s) {
+      return weights_ ? weights_->forward(s) : shape_.forward(s);
+    };
+    const std::vector<const KernelCatalog*> catalogs(static_cast<size_t>(topology.ranks()),
+                                                     &backend_.catalog());
+    return ForwardPlanner(forward, cache_, catalogs, topology, std::move(mesh));
+  }
+
+  void measure(PromptCandidate& made, const PlannedForward& planned,
+               const SimulatedStep& step) const {
+    made.seconds = step.seconds;
+    made.wire_bytes = std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);
+    for (size_t r = 0; r < planned.programs.size(); ++r) {
+      double bytes = static_cast<double>(planned.schedules[r].memory.arena_bytes);
+      for (const Value& value : planned.programs[r].values) {
+        if (value.kind == ValueKind::weight || value.kind == ValueKind::state) {
+          bytes += static_cast<double>(bytes_of(value.type));
+        }
+      }
+      made.rank_bytes = std::max(made.rank_bytes, bytes);
+    }
+    if (made.rank_bytes > request_.memory_gb * kGb) {
+      made.refused = fmt::format("wants {:.1f} GB a rank, there are {:.1f}", made.rank_bytes / kGb,
+                                 request_.memory_gb);
+    }
+  }
+
+  const PromptRequest& request_;
+  const Profile profile_;
+  NullBackend backend_;
+  CacheShape cache_;
+  std::optional<Model> weights_;
+  ModelShape shape_;
+};
+
+// A candidate, or the same with the reason where a rule forbids it.
+template <class Make>
+PromptCandidate attempt(PromptDivision division, const Topology& topology, const Make& make) {
+  try {
+    return make();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument && error.code() != ErrorCode::kUnsupported) {
+      throw;
+    }
+    return {.division = division, .topology = topology, .refused = error.what()};
+  }
+}
+
+void add_modes(std::vector<PromptCandidate>& found, const Planning& planning,
+               const Topology& topology) {
+  for (SpMode mode : kSpModes) {
+    // usp, tas and torus divide machines; on one machine they are ring or ulysses.
+    if (topology.machines == 1 && mode != SpMode::ring && mode != SpMode::ulysses) continue;
+    found.push_back(attempt(PromptDivision::tokens, topology, [&] {
+      return planning.tokens(sequence_mesh(mode, topology, planning.config().Hq, {}));
+    }));
+  }
+}
+
+}  // namespace
+
+std::string PromptCandidate::name() const {
+  if (division == PromptDivision::whole) return "one rank";
+  if (division == PromptDivision::weights) return "weights divided, " + strategy;
+  return mesh ? fmt::format("tokens divided, {} ({})", to_string(mesh->mode),
+                            to_string(mesh->degrees))
+              : "tokens divided";
+}
+
+PromptPlan plan_prompt(const PromptRequest& request) {
+  check(request);
+  const Planning planning(request);
+  PromptPlan plan;
+  for (const Topology& topology : topologies(parse_topology(request.machines))) {
+    const auto division = topology.ranks() > 1 ? PromptDivision::weights : PromptDivision::whole;
+    plan.candidates.push_back(
+        attempt(division, topology, [&] { return planning.weights(topology); }));
+    if (topology.ranks() > 1) add_modes(plan.candidates, planning, topology);
+  }
+  const auto fits = [](const PromptCandidate& c) { return c.refused.empty(); };
+  double least = std::numeric_limits<double>::infinity();
+  for (const PromptCandidate& c : plan.candidates) {
+    if (fits(c)) least = std::min(least, c.seconds);
+  }
+  if (!std::isfinite(least)) {
+    const auto smallest = std::ranges::min_element(plan.candidates, {}, [](const auto& c) {
+      return c.rank_bytes > 0 ? c.rank_bytes : std::numeric_limits<double>::infinity();
+    });
+    fail(ErrorCode::kResource,
+         "a prompt of {} tokens after {} does not fit {} devices of {} GB: the least that a rank "
+         "wants is {:.1f} GB ({} on {} ranks)",
+         request.tokens, request.cached, request.machines, request.memory_gb,
+         smallest->rank_bytes / kGb, smallest->name(), smallest->ranks());
+  }
+  // Candidates come by ranks, so the first within the tie has the fewest; among as many ranks the
+  // fastest counts.
+  std::optional<size_t> chosen;
+  for (size_t i = 0; i < plan.candidates.size(); ++i) {
+    const PromptCandidate& c = plan.candidates[i];
+    if (!fits(c) || c.seconds > least * (1 + PromptPlan::kTie)) continue;
+    if (!chosen || (c.ranks() == plan.candidates[*chosen].ranks() &&
+                    c.seconds < plan.candidates[*chosen].seconds)) {
+      chosen = i;
+    }
+  }
+  plan.chosen = *chosen;
+  return plan;
+}
+
+double weights_elements(double L, double C, int N) {
+  return 4 * L * C * (N - 1);
+}
+
+double ring_elements(double L, double dkv, int N) {
+  return 2 * L * dkv * (N - 1);
+}
+
+double heads_elements(double L, double dq, double dkv, int N) {
+  return L * (2 * dq + 2 * dkv) * (N - 1) / N;
+}
+
+}  // namespace braid

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "braid/engine/forward_plans.h"
+
+namespace braid {
+
+// How the ranks of a candidate share a prompt.
+enum class PromptDivision : uint8_t {
+  whole,    // one rank computes all
+  weights,  // tensor parallelism
+  tokens,   // sequence parallelism: each rank has whole weights
+};
+
+// A prompt to divide, on devices that need not be there.
+struct PromptRequest {
+  std::string model;             // path of a model, or
+  std::string config;            // of a config.json in Hugging Face's form: bf16 weights
+  std::string profile = "h200";  // of the device: a name or a .json file
+  std::string machines = "1x8";  // MACHINESxDEVICES that are free
+  int64_t tokens = 32768;        // of the prompt
+  int64_t cached = 0;            // tokens before it whose keys are there
+  double memory_gb = 80;         // that a device has for weights, keys and activations
+};
+
+// One way to compute the prompt in one step.
+struct PromptCandidate {
+  PromptDivision division = PromptDivision::whole;
+  Topology topology;                 // its ranks; neighbours first
+  std::optional<SequenceMesh> mesh;  // of `tokens`
+  std::string strategy;
+  double seconds = 0;     // simulated time to the first token
+  double rank_bytes = 0;  // weights, keys and activations of the fullest rank
+  double wire_bytes = 0;  // of all ranks
+  std::string refused;    // why it cannot be taken; empty: it can
+
+  int ranks() const { return topology.ranks(); }
+  std::string name() const;  // "tokens, torus (torus 2 x ulysses 4 x ring 1)"
+};
+
+// All candidates, and the one to take: the least simulated time to the first token among those that
+// fit. Where one with fewer ranks takes at most kTie longer, that one: ranks that a prompt leaves
+// serve others. Pure: the same request gives the same plan.
+struct PromptPlan {
+  static constexpr double kTie = 0.03;
+
+  std::vector<PromptCandidate> candidates;  // by ranks, then by division
+  size_t chosen = 0;
+
+  const PromptCandidate& taken() const { return candidates[chosen]; }
+};
+
+// Plans and simulates each candidate: one rank; every count of ranks that is a part of one machine
+// and divides it, or some whole machines; weights divided, and tokens divided by every mode with
+// its rule of degrees. Costs some tenths of a second for eight ranks. Fails with kInvalidArgument,
+// naming the option, on what makes no request; with kResource where nothing fits, naming the memory
+// that is wanted.
+PromptPlan plan_prompt(const PromptRequest& request);
+
+// Elements that all ranks send in one layer, by formula (docs/long-prompts.md): the check of what a
+// simulation counts. L tokens, N ranks, model width C, query and KV columns dq and dkv.
+double weights_elements(double L, double C, int N);             // two sums of [L, C]
+double ring_elements(double L, double dkv, int N);              // keys and values go round
+double heads_elements(double L, double dq, double dkv, int N);  // heads are exchanged
+
+}  // namespace braid

@@ -1,0 +1,120 @@
+// How a prompt is divided, chosen by simulation on devices that are not there.
+#include "braid/engine/prompt_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+constexpr double kActivationBytes = 2;
+
+PromptRequest request(int64_t tokens, const std::string& machines = "1x8") {
+  return {.config = std::string(BRAID_TEST_DATA) + "/../configs/llama-3-8b.json",
+          .machines = machines,
+          .tokens = tokens};
+}
+
+double elements_of_layer(const PromptCandidate& c) {
+  constexpr double kLayers = 32;
+  return c.wire_bytes / kLayers / kActivationBytes;
+}
+
+TEST(PromptPlan, LongPromptsTakeMoreRanks) {
+  int ranks = 0;
+  for (int64_t tokens : {16, 1024, 131072}) {
+    const PromptPlan plan = plan_prompt(request(tokens));
+    EXPECT_GE(plan.taken().ranks(), ranks) << tokens;
+    ranks = plan.taken().ranks();
+  }
+  EXPECT_EQ(ranks, 8);
+}
+
+// Nothing that fits is faster by more than the tie, and nothing with fewer ranks is within it.
+TEST(PromptPlan, TakesTheLeastTimeAndThenTheFewestRanks) {
+  for (int64_t tokens : {200, 5000, 40000}) {
+    const PromptPlan plan = plan_prompt(request(tokens, "2x4"));
+    const PromptCandidate& taken = plan.taken();
+    ASSERT_TRUE(taken.refused.empty());
+    for (const PromptCandidate& c : plan.candidates) {
+      if (!c.refused.empty()) continue;
+      EXPECT_LE(taken.seconds, c.seconds * (1 + PromptPlan::kTie)) << c.name();
+      if (c.ranks() < taken.ranks()) EXPECT_GT(c.seconds, taken.seconds) << c.name();
+    }
+  }
+}
+
+// What the simulation counts on the wire is what the formulas say, but for the head, whose logits
+// of one token are gathered.
+TEST(PromptPlan, TrafficIsThatOfTheFormulas) {
+  constexpr double kTokens = 16384, kC = 4096, kQ = 4096, kKv = 1024;
+  const PromptPlan plan = plan_prompt(request(int64_t{16384}));
+  int seen = 0;
+  for (const PromptCandidate& c : plan.candidates) {
+    const int n = c.ranks();
+    if (c.seconds == 0 || n == 1) continue;
+    double want = 0;
+    if (c.division == PromptDivision::weights) {
+      want = weights_elements(kTokens, kC, n);
+    } else if (c.mesh->mode == SpMode::ring) {
+      want = ring_elements(kTokens, kKv, n);
+    } else {
+      want = heads_elements(kTokens, kQ, kKv, n);
+    }
+    EXPECT_NEAR(elements_of_layer(c) / want, 1, 0.01) << c.name() << " over " << n;
+    ++seen;
+  }
+  EXPECT_GE(seen, 9) << "three divisions over 2, 4 and 8 ranks";
+}
+
+TEST(PromptPlan, MemoryRefuses) {
+  PromptRequest small = request(8192);
+  small.memory_gb = 12;  // the weights are 16 GB
+  const PromptPlan plan = plan_prompt(small);
+  EXPECT_EQ(plan.taken().division, PromptDivision::weights);
+  EXPECT_NE(plan.candidates[0].refused.find("GB a rank, there are 12.0"), std::string::npos)
+      << plan.candidates[0].refused;
+  small.memory_gb = 1;
+  try {
+    plan_prompt(small);
+    FAIL() << "it does not fit";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource);
+    EXPECT_NE(std::string(error.what()).find("does not fit 1x8 devices of 1 GB"), std::string::npos)
+        << error.what();
+  }
+}
+
+// 32 query heads do not divide over 33 ranks; a ring does not mind.
+TEST(PromptPlan, RulesThatForbidACandidateAreItsReason) {
+  const PromptPlan plan = plan_prompt(request(4096, "1x33"));
+  int refused = 0;
+  for (const PromptCandidate& c : plan.candidates) {
+    if (c.ranks() == 33 && !c.refused.empty()) ++refused;
+  }
+  EXPECT_GE(refused, 1);
+  EXPECT_TRUE(plan.taken().refused.empty());
+}
+
+TEST(PromptPlan, WrongRequestsNameTheOption) {
+  const auto expect = [](PromptRequest r, const std::string& text) {
+    try {
+      plan_prompt(r);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+  };
+  expect(request(0), "--tokens is 0");
+  PromptRequest r = request(8);
+  r.cached = -1;
+  expect(r, "--depth is -1");
+  r = request(8);
+  r.memory_gb = 0;
+  expect(r, "--memory is 0 GB");
+  r = request(8, "3");
+  expect(r, "3");
+  expect({.tokens = 8}, "wanted is one of -m and --config");
+}
+
+}  // namespace
+}  // namespace braid
