@@ -40,7 +40,7 @@ Timeline timeline_of(const toy::World& world, const std::vector<std::vector<Laun
 // In a divided batch equal ops of two micro-batches differ by name and colour.
 TEST(Trace, SlicesNameTheirMicroBatch) {
   toy::World world({four()});
-  Schedule& schedule = world.schedules[0];
+  Schedule& schedule = world.plan.schedules[0];
   schedule.micro_batches.resize(2);
   schedule.launches[2].micro_batch = 1;
   world.works.push_back(world.works[0]);
