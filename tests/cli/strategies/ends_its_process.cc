@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdlib>
 
@@ -15,7 +17,8 @@ class EndsItsProcess : public braid::OpScheduler {
     if (at && ++steps_ == std::atoi(at)) {
       const char* const signal = std::getenv("BRAID_TEST_SIGNAL");
       if (!signal) std::_Exit(7);
-      std::raise(std::atoi(signal));
+      kill(getpid(), std::atoi(signal));
+      sleep(1);  // until it is heard
     }
     return braid::OpScheduler::split(batch);
   }
