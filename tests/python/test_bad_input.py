@@ -1,0 +1,76 @@
+"""What is wrong gets one clear error each."""
+
+import math
+import threading
+import time
+import unittest
+
+import braid
+from support import OPTIONS, ModelTest
+
+
+class BadInput(ModelTest):
+    def test_prompts(self):
+        self.refused("prompt 1 is 2.5", lambda: self.llm.generate(["a", 2.5]))
+        self.refused("prompt 0 is None", lambda: self.llm.generate([None]))
+        self.refused("prompts are 7", lambda: self.llm.generate(7))
+        self.refused("prompt 0 has 'b'", lambda: self.llm.generate([["b", "c"]]))
+        self.refused("token id 258", lambda: self.llm.generate([[258]]))
+        self.refused("token id -1", lambda: self.llm.score([-1, 2]))
+        self.refused("has 4294967296", lambda: self.llm.generate([[2**32]]))
+        self.refused("is empty", lambda: self.llm.generate([""]))
+        self.refused("at most 255 fit", lambda: self.llm.generate("a" * 300))
+        self.refused("wanted at least 2", lambda: self.llm.score([1]))
+        self.refused("wanted a role", lambda: self.llm.chat([{"role": "user", "content": 3}]))
+        self.assertEqual(self.llm.generate([]), [])
+
+    def test_sampling(self):
+        nan = float("nan")
+        for name, value in {"temperature": nan, "top_p": nan, "min_p": 2.0, "top_p ": 0.0,
+                            "repetition_penalty": math.inf, "frequency_penalty": nan,
+                            "presence_penalty": 1000.0}.items():
+            params = braid.SamplingParams(**{name.strip(): value})
+            self.refused(name.strip().replace("_", "-"), lambda p=params: self.llm.generate("a", p))
+        self.refused("max_tokens is 0",
+                     lambda: self.llm.generate("a", braid.SamplingParams(max_tokens=0)))
+        self.refused("top_k is 'x'", lambda: braid.SamplingParams(top_k="x"))
+        self.refused("n is 0", lambda: braid.SamplingParams(n=0))
+        self.refused("seed is -1", lambda: braid.SamplingParams(seed=-1))
+        self.refused("stop has 3", lambda: braid.SamplingParams(stop=[3]))
+        self.refused("a stop text is empty",
+                     lambda: self.llm.generate("a", braid.SamplingParams(stop="")))
+
+    def test_models_and_devices(self):
+        self.refused("nothing", lambda: braid.LLM(self.model + "/nothing.gguf"), "not_found")
+        self.refused("device", lambda: braid.LLM(self.model, device="tpu"))
+        self.refused("does not exist", lambda: braid.LLM(self.model, schedule="does not exist"))
+        self.refused("schedule is 3", lambda: braid.LLM(self.model, schedule=3))
+        self.refused("--kv-memory", lambda: braid.LLM(self.model, kv_memory="much"))
+        self.refused("wanted at least 1", lambda: braid.LLM(self.model, tp=0))
+
+    def test_a_closed_model(self):
+        llm = braid.LLM(self.model, **OPTIONS)
+        stream = llm.stream("a", braid.SamplingParams(max_tokens=200, ignore_eos=True))
+        waiting = iter(stream)
+        next(waiting)
+        llm.close()
+        list(waiting)
+        self.assertEqual(stream.end["finish_reason"], "abort")
+        llm.close()
+        for call in (lambda: llm.generate("a"), lambda: llm.score("ab"), lambda: llm.stream("a"),
+                     lambda: llm.tokenizer.encode("a"), llm.stats, lambda: llm.logits("a")):
+            self.refused("is closed", call, "aborted")
+
+    def test_one_model_fewer_while_another_answers(self):
+        llm = braid.LLM(self.model, **OPTIONS)
+        thread = threading.Thread(target=lambda: time.sleep(0.02) or llm.close())
+        thread.start()
+        try:
+            llm.generate(["a"] * 50, braid.SamplingParams(max_tokens=200, ignore_eos=True))
+        except braid.Error as error:
+            self.assertIn(error.code, ("aborted",))
+        thread.join()
+
+
+if __name__ == "__main__":
+    unittest.main()
