@@ -125,6 +125,10 @@ PipelineConfig config_of(const ImageOptions& o) {
            o.ranks != 0 ? "--ranks" : "--machines");
     }
   } else {
+    if (o.sp == "auto") {
+      fail(ErrorCode::kInvalidArgument,
+           "--sp is auto, which pictures do not have yet: name a mode");
+    }
     config.sp = parse_sp_mode(o.sp);
     config.degrees = o.degrees.request();
     config.topology = o.machines.empty() ? Topology{.machines = 1, .devices = o.ranks}

@@ -73,6 +73,7 @@ TEST_F(ImageTest, MistakesGetOneLine) {
   expect_refused("image" + kGuided + small + " -p x --ranks 2", 2, "--ranks goes with --sp");
   expect_refused("image" + kGuided + small + " -p x --sp ulysses --ranks 4", 2, "2 query heads");
   expect_refused("image" + kGuided + small + " -p x --sp rings --ranks 2", 2, "'rings'");
+  expect_refused("image" + kGuided + small + " -p x --sp auto --ranks 2", 2, "--sp is auto");
   expect_refused("image" + kGuided + " -p x -W 16 -H 16 -o /no/such/folder/a.png", 1,
                  "/no/such/folder/a.png");
   expect_refused("image -m " + hf() + " -p x", 1, "it has no model_index.json");
@@ -98,7 +99,7 @@ TEST_F(ImageTest, ComponentsThatAreMissingOrUnusedAreNamed) {
   json index = json::parse(read(copy / "model_index.json"));
   index["transformer"][1] = "SD3Transformer2DModel";
   std::ofstream(copy / "model_index.json") << index;
-  expect_refused(run, 1, "'transformer' is of class \"SD3Transformer2DModel\"");
+  expect_refused(run, 1, "'transformer' is of class 'SD3Transformer2DModel'");
   index["transformer"][1] = "FluxTransformer2DModel";
   index["_class_name"] = "StableDiffusionPipeline";
   std::ofstream(copy / "model_index.json") << index;
@@ -108,7 +109,7 @@ TEST_F(ImageTest, ComponentsThatAreMissingOrUnusedAreNamed) {
   json config = json::parse(read(copy / "transformer/config.json"));
   config["num_single_layers"] = 2;
   std::ofstream(copy / "transformer/config.json") << config;
-  expect_refused(run, 1, "no use for tensor \"single_transformer_blocks.2.");
+  expect_refused(run, 1, "no use for tensor 'single_transformer_blocks.2.");
 }
 
 }  // namespace

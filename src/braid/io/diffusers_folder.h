@@ -10,9 +10,9 @@
 
 namespace braid {
 
-// A pipeline as diffusers lays it out: model_index.json names the library and the class of each
-// component, and each component has a folder with its configuration and its weights in safetensors,
-// perhaps in shards, perhaps in a variant ("fp16") beside the plain files.
+// A pipeline on disk in diffusers' form. model_index.json names each component's library and class.
+// Each component has a folder with a configuration and safetensors: one file or shards, perhaps a
+// variant ("fp16") beside plain files.
 class DiffusersFolder {
  public:
   // Reads model_index.json; fails with kNotFound where there is none, and as JsonObject does.
@@ -22,17 +22,17 @@ class DiffusersFolder {
   // The pipeline's class: "FluxPipeline".
   const std::string& pipeline() const { return pipeline_; }
 
-  // A component's class, "T5EncoderModel"; nothing where the pipeline goes without it.
+  // A component's class, "T5EncoderModel"; nothing for an absent component.
   std::optional<std::string> find_class(std::string_view component) const;
-  // Fails with kNotFound where it goes without, with kUnsupported where the class is not `wanted`.
+  // Fails with kNotFound on an absent component, with kUnsupported on a class other than `wanted`.
   void require_class(std::string_view component, std::string_view wanted) const;
 
-  // The folder of a component, and a file in it; both fail with kNotFound.
+  // A component's folder, and a file inside; both fail with kNotFound.
   std::string folder(std::string_view component) const;
   std::string file(std::string_view component, std::string_view name) const;
   JsonObject config(std::string_view component, std::string_view name = "config.json") const;
-  // The component's weights. Without a variant the plain files, or where these are missing the only
-  // variant that is there. Fails with kNotFound, naming what was looked for.
+  // A component's weights. Without a variant: plain files, or else the only variant present. Fails
+  // with kNotFound, naming the wanted files.
   std::unique_ptr<WeightSource> weights(std::string_view component,
                                         std::string_view variant = "") const;
 

@@ -59,8 +59,7 @@ Cost cost(const Attrs&, TypeList, TypeList out, const Work& work) {
   return {.bytes = 2 * live_bytes(out[0], work)};
 }
 
-// Rows of one sequence that ranks divide stay where they are, if each rank's rows of all parts
-// follow each other in the joined value.
+// A divided sequence's rows stay in place if each rank's rows are neighbours in the joined value.
 ShardRule shard_rows(const Attrs& attrs, TypeList in, std::span<const Placement> placed, int P) {
   ShardRule rule = replicate_all(in.size(), 1);
   if (attrs.as<SequenceRowsAttrs>().batch != 1) return rule;
@@ -83,7 +82,7 @@ ShardRule shard_rows(const Attrs& attrs, TypeList in, std::span<const Placement>
   return {{placed.begin(), placed.end()}, {Placement::shard(0, std::move(joined))}};
 }
 
-// Of the rows that are taken, those that a rank has, counted from its own first row.
+// A rank's share in the taken rows, as logical rows.
 Range taken(const TakeRowsAttrs& a, const Range& own) {
   const int64_t begin = std::clamp(a.begin, own.begin, own.end);
   return {begin, std::clamp(a.begin + a.rows, begin, own.end)};
@@ -108,7 +107,7 @@ Attrs localize_take(const Attrs& attrs, TypeList, const ShardRule& rule, int ran
   return Attrs::of(TakeRowsAttrs{.begin = rows.begin - own.begin, .rows = rows.size()});
 }
 
-// Rows of the joined value may lie on any rank where each part's rows do.
+// Joined rows stay on the ranks that hold all parts' rows.
 ShardRule shard_columns(const Attrs&, TypeList in, std::span<const Placement> placed, int) {
   if (!placed[0].is_shard(0)) return replicate_all(in.size(), 1);
   return {std::vector<Placement>(in.size(), placed[0]), {placed[0]}};

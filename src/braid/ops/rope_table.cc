@@ -33,7 +33,7 @@ Cost cost(const Attrs&, TypeList in, TypeList out, const Work& work) {
   return elementwise_cost(in, out, work, 3);
 }
 
-// The table's rows that a rank's rows of x take, and the first of its own rows that takes one.
+// Table rows for a rank's rows of x, and the rank's first rotated row.
 struct LocalRows {
   Range table;
   int64_t first = 0;
@@ -45,7 +45,7 @@ LocalRows local_rows(const RopeTableAttrs& a, int64_t table_rows, const Range& o
   return {{from, from + (end - begin)}, begin - own.begin};
 }
 
-// Heads are independent, and so are rows of one sequence whose rows of the table are with them.
+// Heads are independent. In a single sequence rows are, too, beside their table rows.
 ShardRule shard(const Attrs& attrs, TypeList in, std::span<const Placement> placed, int) {
   ShardRule rule = replicate_all(2, 1);
   const auto& a = attrs.as<RopeTableAttrs>();

@@ -299,16 +299,15 @@ class Lowering {
     std::vector<Builder> builders = begin_builders(op);
     AttentionInputs in;
     for (Builder& b : builders) {
-      const auto join = [&](size_t first, size_t parts, int64_t rows) {
+      const auto join = [&](size_t first, int parts, int64_t rows) {
         std::vector<ValueId> values;
-        for (size_t i = first; i < first + parts; ++i) values.push_back(mapped(op.inputs[i]));
+        for (int i = 0; i < parts; ++i) values.push_back(mapped(op.inputs[first + i]));
         return b.op1(ops::kJoinSequence, Attrs::of(ops::JoinSequenceAttrs{a.head_dim, rows}),
                      values);
       };
-      const auto kv_parts = static_cast<size_t>(a.kv_parts);
-      in.q = join(0, a.first_key(), attention.q.max_rows());
-      in.k = join(a.first_key(), kv_parts, attention.kv.max_rows());
-      in.v = join(a.first_value(), kv_parts, attention.kv.max_rows());
+      in.q = join(0, a.q_parts, attention.q.max_rows());
+      in.k = join(a.first_key(), a.kv_parts, attention.kv.max_rows());
+      in.v = join(a.first_value(), a.kv_parts, attention.kv.max_rows());
     }
     in.early = mapped(begins_with(op.scope));
     const ValueId o =
@@ -316,9 +315,8 @@ class Lowering {
     std::vector<ValueId> out;
     for (size_t r = 0; r < builders.size(); ++r) {
       ops::CutSequenceAttrs cut;
-      for (size_t i = 0; i < op.outputs.size(); ++i) {
-        cut.rows.push_back(placed(mapped(op.inputs[i])).parts[r].size());
-      }
+      const auto rows = [&](ValueId q) { return placed(mapped(q)).parts[r].size(); };
+      for (int i = 0; i < a.q_parts; ++i) cut.rows.push_back(rows(op.inputs[i]));
       out = builders[r].op(ops::kCutSequence, Attrs::of(cut), {o});
     }
     end_builders(builders, index);

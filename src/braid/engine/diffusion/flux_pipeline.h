@@ -18,21 +18,21 @@
 namespace braid {
 
 struct PipelineConfig {
-  // Ranks are the transformer's; text encoders and decoder run on one, with the threads of all.
+  // Ranks divide the transformer's work; text encoders and decoder use rank 0 with all threads.
   int threads = 1;  // of each rank
-  // How ranks divide the transformer's tokens; none: one rank.
+  // How ranks divide tokens; none: a single rank.
   std::optional<SpMode> sp;
   SpRequest degrees;
   Topology topology;    // of the ranks, with `sp`
-  std::string variant;  // of the weight files: "fp16"; empty: the plain ones
+  std::string variant;  // weight files, "fp16" say; empty: plain files
 };
 
-// How far a job is, for who waits for it. False: it is to end.
+// How far a job is.
 struct ImageProgress {
   enum class Stage : uint8_t { encode, prepare, step, decode };
   Stage stage = Stage::encode;
   int64_t image = 0;
-  int64_t step = 0;  // steps that are done, of the image
+  int64_t step = 0;  // finished steps
 };
 
 struct ImageRequest {
@@ -41,16 +41,16 @@ struct ImageRequest {
   int64_t height = 0;
   int64_t steps = 0;
   double guidance = 0;
-  int64_t text_tokens = 0;  // of T5: shorter prompts are padded, longer ones cut
+  int64_t text_tokens = 0;  // T5's: shorter prompts are padded, longer prompts cut
   uint64_t seed = 0;
   int64_t images = 1;
-  // The noise of all images is one draw of one generator; otherwise image k has seed + k.
+  // All noise is a single draw from one generator; otherwise image k has seed + k.
   bool one_generator = false;
   bool strict = false;  // a prompt that is too long is an error
   std::function<bool(const ImageProgress&)> on_progress;
-  // Latents as tokens [Li, in_channels]: the noise as step 0, then what each step makes.
+  // Latents as tokens [Li, in_channels]: noise as step 0, then each step's result.
   std::function<void(int64_t image, int64_t step, std::span<const float> latents)> on_latents;
-  // Each picture as soon as it is there.
+  // Each picture when finished.
   std::function<void(int64_t image, const RgbImage&)> on_image;
 };
 
@@ -65,24 +65,24 @@ struct ImageResult {
   bool complete = false;  // false: on_progress ended it
   ImageTimings timings;
   int64_t clip_tokens = 0, t5_tokens = 0;  // without pads
-  std::vector<std::string> remarks;        // what a user should know: text that was cut
+  std::vector<std::string> remarks;        // for users: text was cut
 };
 
-// Flux.1 from a prompt to pictures, from a folder of diffusers. Images of one request are computed
-// one after another, each as a job of its own would be.
+// Flux.1 from a prompt to pictures, from a diffusers folder. A request's images are computed in
+// turn, each as in a separate job.
 class FluxPipeline {
  public:
-  // Opens all components and checks that each tensor is read. Fails with kUnsupported where the
-  // pipeline is of another class, and as the components do.
+  // Opens all components and checks their tensors. Fails with kUnsupported on another pipeline
+  // class, and as the components do.
   FluxPipeline(const std::string& folder, const PipelineConfig& config);
 
   const DiffusersFolder& folder() const { return folder_; }
   const FluxConfig& transformer() const { return transformer_.config(); }
-  // How the ranks divide a step, where they do.
+  // How ranks divide a step, if any do.
   const std::optional<SequenceMesh>& mesh() const { return transformer_.mesh(); }
-  // Width and height are multiples of so many pixels: a token's.
+  // Width and height are multiples of unit() pixels, a token's side.
   int64_t unit() const { return 2 * vae_.scale(); }
-  // What the model was made for.
+  // The model's own settings.
   struct Defaults {
     int64_t size = 0;  // pixels of both sides
     int64_t steps = 0;
@@ -91,8 +91,8 @@ class FluxPipeline {
   };
   Defaults defaults() const;
 
-  // Fails with kInvalidArgument on a request that is out of range, with the nearest sizes that fit,
-  // and with kMalformed where latents are no longer finite, naming the step.
+  // Fails with kInvalidArgument on values out of range, naming the nearest legal sizes, and with
+  // kMalformed on latents beyond finite numbers, naming the step.
   ImageResult generate(const ImageRequest& request);
 
  private:

@@ -12,36 +12,36 @@
 
 namespace braid {
 
-// What a run of denoising steps reads besides the latents.
+// What denoising steps read beside the latents.
 struct FluxInputs {
   int64_t batch = 1;  // B images of one size
   int64_t token_rows = 0, token_columns = 0;
   std::span<const float> text;    // [B * Lt, text_dim]: T5's states
   std::span<const float> pooled;  // [B, pooled_dim]: CLIP's pooled vector
-  std::span<const float> sigmas;  // [steps], of each step
-  float guidance = 0;             // read where config().guidance says so
+  std::span<const float> sigmas;  // [steps]
+  float guidance = 0;             // ignored without config().guidance
 };
 
-// The transformer of a Flux.1 pipeline. begin() computes what does not change over the steps: the
-// projected text, the rotary table, and the modulation of all blocks in all steps, so that a step
-// reads none of the modulation's weights (a quarter of all).
+// A Flux.1 pipeline's transformer. begin() computes everything constant over the steps: projected
+// text, rotary table, and every block's modulation for all steps. A step then reads no modulation
+// weights (a quarter in all).
 class FluxTransformer {
  public:
   // Fails as read_flux_config and Network::check do. `weights` outlives it.
-  // With a mesh its ranks divide each step's sequence of text and image, as one: each token goes
-  // through the linears on one rank. One image at a time then.
+  // With a mesh, ranks divide each step's sequence [text, image]: each token goes through the
+  // linears on a single rank. Then begin() takes one image at a time.
   FluxTransformer(const JsonObject& config, const WeightSource& weights,
                   const NetworkConfig& network);
 
   const FluxConfig& config() const { return config_; }
   const Network& network() const { return network_; }
   const std::optional<SequenceMesh>& mesh() const { return mesh_; }
-  // The bound Program of the current step shape.
+  // The step's bound Program for the current shape.
   BoundNetwork& bound_step();
 
   void begin(const FluxInputs& inputs);
-  // Step i of those that begin() was given: latents [B * Li, in_channels] to the velocity, of the
-  // same shape, which is valid until the next call.
+  // Step i after begin(): latents [B * Li, in_channels] to a velocity in the same shape, valid
+  // until the next call.
   std::span<const float> velocity(int64_t step, std::span<const float> latents);
 
  private:

@@ -26,29 +26,29 @@ struct NetworkConfig {
   int ranks() const { return mesh ? mesh->ranks() : 1; }
 };
 
-// The ranks that compute a network, and a thread of the host for each.
+// A network's ranks, with a host thread each.
 struct NetworkRanks {
   NetworkRanks(WeightOf weight, const NetworkConfig& config);
-  // Calls fn(rank) for ranks 0 .. n - 1 at once. The first error of any ends the job.
+  // Calls fn(rank) for ranks 0 .. n - 1 at once. The first error ends the job.
   void run(int n, const std::function<void(int rank)>& fn);
 
   std::unique_ptr<World> world;
   cpu::ThreadPool threads;
 };
 
-// A Program of a network that is planned and bound. Values are whole for its user: where ranks
-// divide an input's or an output's rows, it is cut and put together here.
+// A planned and bound Program. Its user sees whole values: inputs whose rows ranks divide are cut
+// here, and such outputs joined.
 class BoundNetwork {
  public:
   BoundNetwork(NetworkRanks& ranks, const std::vector<RankProgram>& lowered,
                std::vector<std::unique_ptr<Executor>> executors);
 
-  // Inputs are written before each run: their memory may hold other values after it. Throws
-  // std::logic_error where the size is not the input's.
+  // Inputs are written before each run, since a run may reuse their memory. Throws std::logic_error
+  // on a wrong size.
   void write(std::string_view input, std::span<const float> values);
   void write(std::string_view input, std::span<const int32_t> values);
   void run();
-  // An output after run(), valid until the next one of any Program of this network.
+  // An output after run(), valid until any Program on this network runs again.
   std::span<const float> output(size_t index);
   size_t outputs() const { return executors_[0]->program().outputs.size(); }
 
@@ -64,26 +64,25 @@ class BoundNetwork {
   std::vector<float> gathered_;  // an output that ranks divide
 };
 
-// A component of a pipeline that computes: its weights in place, the ranks that compute it, and the
-// Programs that were planned for the shapes asked for. Nothing is compiled, so that a new shape
-// costs a plan alone. One thread at a time.
+// A pipeline's component: weights in place, ranks to compute on, and a planned Program for each
+// shape so far. A new shape costs a plan; nothing is compiled. One thread at a time.
 class Network {
  public:
   // `weights` outlives it. `name` stands in messages: "transformer".
   Network(std::string name, const WeightSource& weights, const NetworkConfig& config);
 
-  // The dtype of a weight in the file, for those who write Programs. Fails with kNotFound where
-  // there is none of that name, kUnsupported where Braid does not read it.
+  // A weight's dtype in the file, for writers of Programs. Fails with kNotFound on an unknown name,
+  // kUnsupported on a dtype beyond Braid.
   WeightDtype dtype_of() const;
 
-  // Fails with kMalformed where a weight of the Programs is missing or has another shape, with
-  // kUnsupported where the file has a tensor that none of them reads and `ignores` does not name.
+  // Fails with kNotFound on a missing weight, kMalformed on another shape, kUnsupported on a tensor
+  // unread by all Programs and not named by `ignores`.
   void check(std::span<const Program> programs,
              const std::function<bool(std::string_view tensor)>& ignores = {}) const;
 
-  // The Program that `key` names, made at first by `make`; the least recently used ones beyond
-  // kPlans are dropped. Rank 0 computes it, or those among which `divide` divides it (the same for
-  // each use of a key). The reference is good until the next plan().
+  // The Program named `key`, made by `make` at first. Beyond kPlans the least recently used is
+  // dropped. Rank 0 computes alone, or all ranks as `divide` says (the same at each use of a key).
+  // The reference lives until the next plan().
   static constexpr size_t kPlans = 16;
   BoundNetwork& plan(const std::string& key, const std::function<Program()>& make,
                      const std::function<LayoutPlan(const Program&)>& divide = {});

@@ -12,14 +12,14 @@
 
 namespace braid {
 
-// What a text encoder makes of a prompt.
+// A prompt after a text encoder.
 struct EncodedPrompt {
   std::vector<float> values;  // pooled [C], or states [L, C]
-  int64_t tokens = 0;         // of the prompt, without padding
-  std::string cut;            // text that did not fit
+  int64_t tokens = 0;         // without padding
+  std::string cut;            // text beyond the last token
 };
 
-// CLIP's text encoder of a pipeline, "text_encoder" and "tokenizer": a prompt becomes one vector.
+// A pipeline's "text_encoder" and "tokenizer", CLIP: a prompt becomes a single vector.
 class ClipEncoder {
  public:
   // Fails as the readers of the files and Network::check do.
@@ -36,8 +36,8 @@ class ClipEncoder {
   Network network_;
 };
 
-// T5's encoder of a pipeline, "text_encoder_2" and "tokenizer_2": a prompt becomes `length` states,
-// those of the padding included.
+// A pipeline's "text_encoder_2" and "tokenizer_2", T5: a prompt becomes `length` states, padding
+// included.
 class T5Encoder {
  public:
   T5Encoder(const DiffusersFolder& folder, const NetworkConfig& network,
