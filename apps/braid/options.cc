@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "braid/backend/cpu/thread_pool.h"
+#include "braid/kernels/cuda/decode_choice/decode_form.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid::app {
@@ -69,8 +70,8 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
   command
       .add_option("--decode", o.decode,
                   "how launches of a decode step of one token are fused on a GPU: auto (by price), "
-                  "apart, relay, fused, or fused:cluster=N,split=token,scope=qkv|projected,"
-                  "exchange=chip|memory")
+                  "apart, relay, or fused, behind which may follow :cluster=N, split=token, "
+                  "scope=qkv|projected, exchange=chip|memory")
       ->capture_default_str()
       ->group(kSchedules);
   command.add_flag("--explain", o.explain, "say at the end what was planned, and why")
@@ -132,7 +133,8 @@ ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<s
                           .kv_dtype = options.kv_dtype,
                           .link_gbps = options.link_gbps,
                           .link_us = options.link_us};
-  request.engine.decode = cuda::parse_decode(options.decode);
+  cuda::parse_decode(options.decode);  // refuses before anything is read
+  request.engine.decode = options.decode;
   if (options.sequence) request.sequence = options.sequence->request();
   if (job) fit(request, *job);
   ParallelChoice choice = choose_parallel(request, terminal_notes());

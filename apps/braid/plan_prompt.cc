@@ -22,7 +22,7 @@ struct PromptOptions {
 };
 
 const std::vector<TableColumn> kColumns = {
-    {"prompt", true, 9},     {"ranks", true},     {"how", false, 52}, {"ms", true, 10},
+    {"prompt", true, 9},     {"ranks", true},     {"how", false, 54}, {"ms", true, 10},
     {"over one rank", true}, {"GB a rank", true}, {"", false}};
 
 // `note`: "taken", or why not.

@@ -66,7 +66,7 @@ TEST_F(CliTest, UnknownArchitectureListsTheKnownOnes) {
   std::ofstream(other / "config.json") << config;
   expect_refused(
       "run -m " + other.string() + " -p x", 1,
-      "unknown architecture 'MambaForCausalLM' (known: LLaMAForCausalLM, LlamaForCausalLM");
+      "unknown architecture 'MambaForCausalLM' (known: DeepseekV2ForCausalLM, ");
 }
 
 TEST_F(CliTest, AContextThatIsTooLongSaysTheLimit) {

@@ -25,7 +25,8 @@ void require(bool holds) {
 }
 
 void check(const ModelConfig& c) {
-  require(std::ssize(c.windows) == c.layers && c.D % 8 == 0 && c.Hq % c.Hkv == 0);
+  require(std::ssize(c.windows) == c.layers && c.Hq % c.Hkv == 0);
+  require(c.latent || c.D % 8 == 0);
   for (const int64_t window : c.windows) require(window >= 0);
   require(std::isfinite(c.rope.attention_factor));
   for (const double frequency : ops::rope_frequencies(c.rope, nullptr)) {

@@ -32,9 +32,9 @@ struct EngineConfig {
   std::function<void(const Runner&)> on_step;   // after each step, with its times; may be empty
   // After each answer that a device made, with its steps; may be empty.
   std::function<void(const LoopStats&)> on_loop;
-  bool communication = true;  // WorldConfig says what false does: wrong results
-  job::Job* job = nullptr;    // as of RunnerConfig
-  cuda::DecodeForm decode;    // RunnerConfig says what it may be
+  bool communication = true;    // WorldConfig says what false does: wrong results
+  job::Job* job = nullptr;      // as of RunnerConfig
+  std::string decode = "auto";  // as of RunnerConfig
 };
 
 // Keys of a sequence that stay in the KV cache between requests: a request that is given the

@@ -55,7 +55,7 @@ struct PromptPlan {
 
 // Plans and simulates each candidate: one rank; every count of ranks that is a part of one machine
 // and divides it, or some whole machines; weights divided, and tokens divided by every mode with
-// its rule of degrees. Costs some tenths of a second for eight ranks. Fails with kInvalidArgument,
+// its rule of degrees. Costs about a second for eight ranks, some seconds over machines. Fails with kInvalidArgument,
 // naming the option, on what makes no request; with kResource where nothing fits, naming the memory
 // that is wanted.
 PromptPlan plan_prompt(const PromptRequest& request);

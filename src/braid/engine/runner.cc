@@ -6,6 +6,7 @@
 #include "braid/engine/sequence_ranks.h"
 #include "braid/engine/step_records.h"
 #include "braid/engine/tensor_ranks.h"
+#include "braid/kernels/cuda/decode_choice/decode_form.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
@@ -70,10 +71,11 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
     fail(ErrorCode::kUnsupported, "activations in {}: the CPU's are f32",
          name(c.cache.activations));
   }
-  if (!c.device.cuda && c.decode.kind != cuda::DecodeKind::automatic &&
-      c.decode.kind != cuda::DecodeKind::apart) {
+  const cuda::DecodeForm decode = cuda::parse_decode(c.decode);
+  if (!c.device.cuda && decode.kind != cuda::DecodeKind::automatic &&
+      decode.kind != cuda::DecodeKind::apart) {
     fail(ErrorCode::kUnsupported, "--decode {}: the CPU runs each op by itself: auto or apart",
-         to_string(c.decode));
+         to_string(decode));
   }
   const WorldConfig config = {.ranks = c.tp,
                               .threads = c.threads,

@@ -34,7 +34,7 @@ struct RunnerConfig {
   // The processes that have the ranks, each an equal part; null: all ranks are in this process.
   // Process 0 makes runners and steps, and the others follow (step_records.h).
   job::Job* job = nullptr;
-  cuda::DecodeForm decode;  // likewise; on the CPU automatic or apart
+  std::string decode = "auto";  // likewise; on the CPU auto or apart
 };
 
 // Whether such a job chooses by simulation: it then needs a profile.

@@ -10,7 +10,6 @@
 #include "braid/engine/token_loop.h"
 #include "braid/fabric/fabric.h"
 #include "braid/job/job.h"
-#include "braid/kernels/cuda/decode_choice/decode_form.h"
 #include "braid/model/model.h"
 #include "braid/ops/segment_attention.h"
 #include "braid/parallel/mesh.h"
@@ -32,7 +31,9 @@ struct WorldConfig {
   // kUnsupported.
   bool communication = true;
   job::Job* job = nullptr;  // whose processes have the ranks; null: this process has all
-  cuda::DecodeForm decode;  // how launches of a decode step are fused
+  // How launches of a decode step are fused on GPUs, as `--decode` says it
+  // (docs/cluster-fusion.md).
+  std::string decode = "auto";
 };
 
 // The ranks of a job: where each computes, and how they reach each other.

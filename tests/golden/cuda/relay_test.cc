@@ -267,15 +267,16 @@ TEST_P(CudaRelay, EveryFormOfDecode) {
                            "fused:cluster=2,scope=projected,exchange=memory"}) {
     SCOPED_TRACE(form);
     RunnerConfig config = cuda_runner();
-    config.decode = cuda::parse_decode(form);
+    config.decode = form;
+    const cuda::DecodeKind kind = cuda::parse_decode(form).kind;
     Runner runner(*model_, config);
-    const bool fused = config.decode.kind == cuda::DecodeKind::fused;
+    const bool fused = kind == cuda::DecodeKind::fused;
     if (fused && (is_quantized(c.weights) || c.Hq / c.Hkv > cuda::kFusedMaxGroup)) {
       EXPECT_THROW(prompt_logits(runner, prompt_, 1), Error);
       continue;
     }
     expect_exact(runner);
-    const bool relay = config.decode.kind == cuda::DecodeKind::relay;
+    const bool relay = kind == cuda::DecodeKind::relay;
     if (!relay || c.F % 8 == 0) {
       EXPECT_EQ(joined(runner), relay ? 6 * c.layers + 1 : 0);
     }

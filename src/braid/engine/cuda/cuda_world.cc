@@ -50,7 +50,7 @@ class CudaRank : public Rank {
       cuda::add_one_sided_kernels(table_, *one_sided_);
     }
     if (!world.communication) cuda::drop_communication(table_);
-    cuda::set_decode(table_, world.decode, ranks_);
+    cuda::set_decode(table_, cuda::parse_decode(world.decode), ranks_);
   }
 
   Backend& backend() override { return backend_; }
@@ -107,7 +107,8 @@ class CudaWorld : public World {
     for (size_t r = 0; r < devices.size(); ++r) {
       infos[r].num_sms = sms;
       ranks_.push_back(std::make_unique<CudaRank>(model, fabric_, static_cast<int>(r), infos[r],
-                                                  parts_[r].get(), config.decode));
+                                                  parts_[r].get(),
+                                                  cuda::parse_decode(config.decode)));
     }
     if (config.ranks == 1) return;
     fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& endpoint) {
