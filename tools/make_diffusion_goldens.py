@@ -25,7 +25,7 @@ warnings.filterwarnings("ignore")
 try:
     import numpy as np
     import torch
-    from diffusers import (AutoencoderKL, FlowMatchEulerDiscreteScheduler, FluxPipeline,
+    from diffusers import (AutoencoderKL, AutoencoderKLCogVideoX, FlowMatchEulerDiscreteScheduler, FluxPipeline,
                            FluxTransformer2DModel)
     from diffusers.pipelines.flux.pipeline_flux import calculate_shift
     from safetensors.torch import save_file
@@ -161,10 +161,13 @@ def component_names():
                down_block_types=4 * ("DownEncoderBlock2D",), up_block_types=4 * ("UpDecoderBlock2D",),
                use_quant_conv=False, use_post_quant_conv=False, scaling_factor=0.3611,
                shift_factor=0.1159)
+    video = dict(block_out_channels=(128, 256, 256, 512), down_block_types=4 * ("CogVideoXDownBlock3D",),
+                 up_block_types=4 * ("CogVideoXUpBlock3D",))
     with torch.device("meta"):
         models = {"clip": (clip.to_dict(), CLIPTextModel(clip)),
                   "t5": (t5.to_dict(), T5EncoderModel(t5)),
-                  "vae": (vae, AutoencoderKL(**vae))}
+                  "vae": (vae, AutoencoderKL(**vae)),
+                  "cogvideox_vae": (video, AutoencoderKLCogVideoX(**video))}
     out = {}
     for name, (config, model) in models.items():
         tensors = {k: list(v.shape) for k, v in model.state_dict().items()}
@@ -196,6 +199,26 @@ def run_autoencoder(loaded):
     return out
 
 
+def run_video_autoencoder():
+    """A small CogVideoX decoder with its weights, and pictures of latents [frames, h, w, C]."""
+    torch.manual_seed(5)
+    vae = AutoencoderKLCogVideoX(
+        block_out_channels=(4, 4, 8, 8), layers_per_block=1, norm_num_groups=2, latent_channels=4,
+        down_block_types=4 * ("CogVideoXDownBlock3D",), up_block_types=4 * ("CogVideoXUpBlock3D",))
+    weights = {k: v for k, v in vae.state_dict().items() if k.startswith("decoder.")}
+    for name, w in weights.items():  # away from ones and zeros
+        if w.dim() == 1:
+            w += 0.2 * torch.randn_like(w)
+    out = dict(weights)
+    for frames in (1, 2, 5, 6):
+        z = torch.randn(1, 4, frames, 3, 2)
+        with torch.no_grad():
+            pixels = vae.decode(z).sample
+        out[f"latents.{frames}"] = z[0].permute(1, 2, 3, 0)
+        out[f"pixels.{frames}"] = pixels[0].permute(1, 2, 3, 0)
+    return out
+
+
 def compact(value):
     """One line per entry of the outer list or object."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
@@ -221,6 +244,9 @@ def main():
         if options.only in name:
             (ROOT / name).write_text(compact(make()))
     (ROOT / "cases.json").write_text(compact(CASES))
+    if options.only in "video_autoencoder.safetensors":
+        save_file({k: v.contiguous() for k, v in run_video_autoencoder().items()},
+                  ROOT / "video_autoencoder.safetensors")
     with pipelines() as loaded:
         if options.only in "autoencoder.safetensors":
             save_file({k: v.contiguous() for k, v in run_autoencoder(loaded).items()},

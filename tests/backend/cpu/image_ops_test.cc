@@ -1,7 +1,9 @@
 // Convolution and group norm against their scalar references, through the kernel table.
 #include "backend/cpu/op_case.h"
 #include "braid/ops/conv2d.h"
+#include "braid/ops/conv3d.h"
 #include "braid/ops/group_norm.h"
+#include "braid/ops/latent_scale.h"
 
 namespace braid::cpu {
 namespace {
@@ -53,6 +55,44 @@ TEST(ImageOps, Conv2dOfManyChannels) {
          {f32({380, 150}), f32({130, 150, 3, 3}), f32({130}), kAbsent},
          3e-4},
         11);
+}
+
+TEST(ImageOps, Conv3d) {
+  uint32_t seed = 1;
+  for (const int64_t frames : {1, 2, 5}) {
+    for (const int64_t before : {0, 2, 3}) {
+      for (const int64_t padding : {0, 1}) {
+        for (const auto& [C, O] : {std::pair<int64_t, int64_t>{3, 5}, {17, 33}, {40, 8}}) {
+          const int64_t K = 2 * padding + 1, frame = 4 * 7;
+          check({&ops::kConv3d,
+                 Attrs::of(ops::Conv3dAttrs{
+                     .height = 4, .width = 7, .padding = padding, .silu = before == 2}),
+                 {f32({frames * frame, C}), f32({O, C, before == 0 && padding == 0 ? 1 : 3, K, K}),
+                  f32({O}), before == 3 ? f32({frames * frame, O}) : kAbsent,
+                  before == 0 ? kAbsent : f32({before * frame, C})},
+                 2e-4},
+                seed++);
+        }
+      }
+    }
+  }
+}
+
+TEST(ImageOps, LatentScale) {
+  uint32_t seed = 1;
+  for (const auto& [frames, latents] :
+       {std::pair<int64_t, int64_t>{1, 1}, {3, 3}, {5, 3}, {9, 3}, {4, 2}, {8, 2}}) {
+    for (const int64_t up : {1, 4}) {
+      check({&ops::kLatentScale,
+             Attrs::of(ops::LatentScaleAttrs{.height = 3 * up,
+                                             .width = 2 * up,
+                                             .latent_height = 3,
+                                             .latent_width = 2,
+                                             .silu = up == 4}),
+             {f32({frames * 6 * up * up, 9}), f32({latents * 6, 9}), f32({latents * 6, 9})}},
+            seed++);
+    }
+  }
 }
 
 TEST(ImageOps, GroupNorm) {

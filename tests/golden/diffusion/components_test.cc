@@ -8,6 +8,7 @@
 #include "braid/engine/diffusion/network.h"
 #include "braid/io/padded_prompt.h"
 #include "braid/io/tokenizer_load.h"
+#include "braid/model/autoencoder_cogvideox.h"
 #include "braid/model/autoencoder_kl.h"
 #include "braid/model/clip_text.h"
 #include "braid/model/t5_encoder.h"
@@ -140,6 +141,41 @@ TEST(AutoencoderKl, DecodesAsDiffusers) {
   }
 }
 
+TEST(AutoencoderCogVideoX, DecodesAsDiffusers) {
+  const SafetensorsFile golden(diffusion_golden("video_autoencoder.safetensors"));
+  const AutoencoderCogVideoXConfig config{
+      .latent_channels = 4, .channels = {4, 4, 8, 8}, .resnets = 1, .groups = 2};
+  Network network("autoencoder", golden, {.threads = 2});
+  for (const int64_t frames : {1, 2, 5, 6}) {
+    SCOPED_TRACE(frames);
+    const Shape z = golden.get(fmt::format("latents.{}", frames)).shape;
+    const auto latents = tensor<float>(golden, fmt::format("latents.{}", frames));
+    const VideoLatentSize size{.frames = frames, .height = z[1], .width = z[2]};
+    const auto make = [&] {
+      return autoencoder_cogvideox_decode(config, size, network.dtype_of());
+    };
+    network.check({{make()}}, [](std::string_view tensor) {
+      return tensor.starts_with("latents.") || tensor.starts_with("pixels.");
+    });
+    BoundNetwork& bound = network.plan(std::to_string(frames), make);
+    const std::vector<int64_t> chunks = cogvideox_chunks(frames);
+    size_t at = 0;
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const auto count = static_cast<size_t>(chunks[i] * z[1] * z[2] * z[3]);
+      bound.write(fmt::format("latents.{}", i), std::span(latents).subspan(at, count));
+      at += count;
+    }
+    EXPECT_EQ(at, latents.size());
+    bound.run();
+    std::vector<float> pixels;
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const auto part = bound.output(i);
+      pixels.insert(pixels.end(), part.begin(), part.end());
+    }
+    EXPECT_LT(relative(pixels, tensor<float>(golden, fmt::format("pixels.{}", frames))), 3e-5);
+  }
+}
+
 TEST(T5Encoder, BucketsMatchTransformers) {
   const std::vector<int64_t> want = diffusion_json("t5_buckets.json")[0];
   for (int64_t distance = -999; distance <= 999; ++distance) {
@@ -174,6 +210,10 @@ TEST(Components, TakeEveryTensorOfTheFullSize) {
         autoencoder_kl_decode(read_autoencoder_kl_config(config("vae")),
                               {.height = 128, .width = 128}, f32),
         autoencoder_kl_ignores);
+  const auto video = read_autoencoder_cogvideox_config(config("cogvideox_vae"));
+  check("cogvideox_vae",
+        autoencoder_cogvideox_decode(video, {.frames = 13, .height = 60, .width = 90}, f32),
+        autoencoder_cogvideox_ignores);
 }
 
 }  // namespace

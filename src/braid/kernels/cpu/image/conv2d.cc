@@ -19,7 +19,7 @@ using namespace conv2d_detail;
 constexpr int64_t kPackedChannels = 64;  // of a unit of packing: its target stays in a core's cache
 
 int64_t weight_floats(const Shape& w) {
-  return round_up(w[0], kMaxPanel) * w[1] * w[2] * w[3];
+  return round_up(w[0], kMaxPanel) * (w.elems() / w[0]);
 }
 int64_t pixel_floats(const Shape& w) {
   return kTiles * kMaxTile * round_up(w[1], kChannelBlock);
@@ -31,7 +31,7 @@ int64_t sum_floats(const Shape& w) {
 // Puts channels [begin, end) of a panel's outputs behind each other; outputs beyond the last are 0.
 void pack(const TensorView& w, int64_t panel, int64_t index, int64_t begin, int64_t end,
           float* weights) {
-  const int64_t O = w.shape[0], C = w.shape[1], taps = w.shape[2] * w.shape[3];
+  const int64_t O = w.shape[0], C = w.shape[1], taps = w.shape.elems() / (O * C);
   float* to = weights + (index * taps * C * panel);
   std::vector<float> row(static_cast<size_t>((end - begin) * taps));
   for (int64_t lane = 0; lane < panel; ++lane) {
@@ -58,8 +58,9 @@ int64_t conv2d_scratch_bytes(const Shape& w, int threads) {
 
 void conv2d(const Conv2dParams& p, std::byte* scratch, const Team& team, Isa isa) {
   const Shape& w = p.w.shape;
-  BRAID_CHECK(w.rank() == 4 && is_float(p.w.dtype) && p.stride > 0 && p.upsample > 0, "{} {}",
-              name(p.w.dtype), to_string(w));
+  BRAID_CHECK(
+      (w.rank() == 4 || w.rank() == 5) && is_float(p.w.dtype) && p.stride > 0 && p.upsample > 0,
+      "{} {}", name(p.w.dtype), to_string(w));
   const Kernels& k = pick_isa(isa, BRAID_EACH_ISA(conv2d_kernels))();
   auto* weights = reinterpret_cast<float*>(scratch);
   const int64_t blocks = ceil_div(w[1], kPackedChannels);
@@ -72,6 +73,7 @@ void conv2d(const Conv2dParams& p, std::byte* scratch, const Team& team, Isa isa
 
   float* own = weights + weight_floats(w) + (team.index * (pixel_floats(w) + sum_floats(w)));
   const Args args{.x = p.x,
+                  .before = p.before,
                   .bias = p.bias,
                   .residual = p.residual,
                   .y = p.y,
@@ -84,8 +86,10 @@ void conv2d(const Conv2dParams& p, std::byte* scratch, const Team& team, Isa isa
                   .upsample = p.upsample,
                   .channels = w[1],
                   .outputs = w[0],
-                  .kernel_height = w[2],
-                  .kernel_width = w[3],
+                  .kernel_frames = w.rank() == 5 ? w[2] : 1,
+                  .kernel_height = w[-2],
+                  .kernel_width = w[-1],
+                  .before_frames = p.before_frames,
                   .silu = p.silu,
                   .weights = weights,
                   .pixels = own,

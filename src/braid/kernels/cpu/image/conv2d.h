@@ -9,16 +9,19 @@
 
 namespace braid::cpu {
 
-// A convolution as ops/conv2d.h defines it: pixels are rows, channels are columns.
+// A convolution as ops/conv2d.h defines it, or as ops/conv3d.h does, whose pictures are frames:
+// pixels are rows, channels are columns.
 struct Conv2dParams {
   const float* x = nullptr;         // [B * H * W, C]
-  TensorView w;                     // [O, C, kh, kw], f32, f16 or bf16
+  TensorView w;                     // [O, C, kh, kw] or [O, C, kt, kh, kw], f32, f16 or bf16
   const float* bias = nullptr;      // [O], or null
   const float* residual = nullptr;  // [B * out_height * out_width, O], or null
   float* y = nullptr;               // the same shape; may be the residual, not x
-  int64_t batch = 0;                // B
-  int64_t height = 0;               // H
-  int64_t width = 0;                // W
+  const float* before = nullptr;    // [before_frames * H * W, C], frames before x, or null
+  int64_t before_frames = 0;
+  int64_t batch = 0;   // B, or frames
+  int64_t height = 0;  // H
+  int64_t width = 0;   // W
   int64_t out_height = 0;
   int64_t out_width = 0;
   int64_t stride = 1;

@@ -14,11 +14,12 @@ constexpr int kChannelBlock = 16;  // channels of a pixel that lie together in a
 
 struct Args {
   const float* x;         // [B * H * W, C]
+  const float* before;    // [before_frames * H * W, C] or null
   const float* bias;      // [O] or null
   const float* residual;  // [B * out_height * out_width, O] or null
   float* y;
   int64_t height, width, out_height, out_width, stride, padding, upsample;
-  int64_t channels, outputs, kernel_height, kernel_width;
+  int64_t channels, outputs, kernel_frames, kernel_height, kernel_width, before_frames;
   bool silu;
   const float* weights;  // packed, [panels][taps][C][panel]
   float* pixels;         // [kTiles][C / kChannelBlock][tile][kChannelBlock]: of one tap

@@ -14,21 +14,29 @@ constexpr int kTile = kVectorRegisters == 32 ? 12 : 6;
 static_assert(kPanel <= conv2d_detail::kMaxPanel && kTile <= conv2d_detail::kMaxTile);
 
 // The source pixel of an output pixel under a tap; null outside the picture.
-BRAID_INLINE const float* source(const Args& p, int64_t pixel, int64_t ky, int64_t kx) {
+BRAID_INLINE const float* source(const Args& p, int64_t pixel, int64_t kt, int64_t ky, int64_t kx) {
   const int64_t column = pixel % p.out_width, line = pixel / p.out_width;
   const int64_t row = line % p.out_height, picture = line / p.out_height;
   const int64_t v = row * p.stride + ky - p.padding, u = column * p.stride + kx - p.padding;
   if (v < 0 || u < 0 || v >= p.height * p.upsample || u >= p.width * p.upsample) return nullptr;
-  return p.x + ((picture * p.height + v / p.upsample) * p.width + u / p.upsample) * p.channels;
+  int64_t from = picture + kt - (p.kernel_frames - 1);
+  const float* frames = p.x;
+  if (from < 0) {
+    frames = p.before ? p.before : p.x;
+    from = p.before ? from + p.before_frames : 0;
+  }
+  return frames + ((from * p.height + v / p.upsample) * p.width + u / p.upsample) * p.channels;
 }
 
 // Gathers `count` pixels under a tap into tiles; the last tile is filled up with zeros.
-void gather(const Args& p, int64_t first, int64_t count, int64_t ky, int64_t kx, float* tiles) {
+void gather(const Args& p, int64_t first, int64_t count, int64_t tap, float* tiles) {
   const int64_t C = p.channels, whole = C / kChannelBlock * kChannelBlock;
   const int64_t blocks = (C + kChannelBlock - 1) / kChannelBlock;
+  const int64_t kx = tap % p.kernel_width, line = tap / p.kernel_width;
+  const int64_t ky = line % p.kernel_height, kt = line / p.kernel_height;
   const int64_t filled = (count + kTile - 1) / kTile * kTile;
   for (int64_t i = 0; i < filled; ++i) {
-    const float* from = i < count ? source(p, first + i, ky, kx) : nullptr;
+    const float* from = i < count ? source(p, first + i, kt, ky, kx) : nullptr;
     float* to = tiles + i / kTile * blocks * kTile * kChannelBlock + i % kTile * kChannelBlock;
     if (!from) {
       for (int64_t b = 0; b < blocks; ++b) {
@@ -89,11 +97,11 @@ void run(const Args& p, int64_t begin, int64_t end) {
   const int64_t C = p.channels, O = p.outputs, count = end - begin;
   const int64_t panels = (O + kPanel - 1) / kPanel, tiles = (count + kTile - 1) / kTile;
   const int64_t tile_floats = (C + kChannelBlock - 1) / kChannelBlock * kTile * kChannelBlock;
-  const int64_t kh = p.kernel_height, kw = p.kernel_width;
-  for (int64_t tap = 0; tap < kh * kw; ++tap) {
-    gather(p, begin, count, tap / kw, tap % kw, p.pixels);
+  const int64_t taps = p.kernel_frames * p.kernel_height * p.kernel_width;
+  for (int64_t tap = 0; tap < taps; ++tap) {
+    gather(p, begin, count, tap, p.pixels);
     for (int64_t panel = 0; panel < panels; ++panel) {
-      const float* w = p.weights + (panel * kh * kw + tap) * C * kPanel;
+      const float* w = p.weights + (panel * taps + tap) * C * kPanel;
       float* sums = p.sums + panel * kTiles * kTile * kPanel;
       for (int64_t t = 0; t < tiles; ++t) {
         multiply(w, p.pixels + t * tile_floats, C, sums + t * kTile * kPanel, tap > 0);

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <vector>
+
+#include "braid/io/json_object.h"
+#include "braid/model/family.h"
+
+namespace braid {
+
+// The video autoencoder of CogVideoX (AutoencoderKLCogVideoX); Braid computes its decoder.
+struct AutoencoderCogVideoXConfig {
+  int64_t latent_channels = 16;
+  std::vector<int64_t> channels;  // of the levels, the one of full size first
+  int64_t resnets = 3;            // of a level in the encoder; the decoder has one more
+  int64_t groups = 32;            // of the norms
+  int64_t time_levels = 2;        // levels of the decoder that double the frames, from the first
+  float scaling_factor = 1.15258426f;
+
+  // Pixels along an axis for each latent.
+  int64_t scale() const { return int64_t{1} << (channels.size() - 1); }
+  bool operator==(const AutoencoderCogVideoXConfig&) const = default;
+};
+
+// Reads an autoencoder's config.json. Fails with kUnsupported, naming the field and its value, on
+// what Braid does not compute.
+AutoencoderCogVideoXConfig read_autoencoder_cogvideox_config(const JsonObject& config);
+
+struct VideoLatentSize {
+  int64_t frames = 0;  // latent frames
+  int64_t height = 0;  // in latents
+  int64_t width = 0;
+  bool operator==(const VideoLatentSize&) const = default;
+};
+
+// Latents of one video to pictures. The model decodes two latent frames at a time, the first time
+// three of an odd number; its norms are over such a chunk, and its convolutions see the last frames
+// of the chunk before. Inputs: latents.0, latents.1, .. f32 [frames of the chunk * height * width,
+// latent_channels], already z / scaling_factor. Outputs: the pictures of each chunk, f32
+// [frames * H * W, 3], -1 black to 1 full, not cut. Weight names are those of diffusers' files.
+Program autoencoder_cogvideox_decode(const AutoencoderCogVideoXConfig& config,
+                                     const VideoLatentSize& size, const WeightDtype& dtype_of);
+
+// The latent frames of each chunk.
+std::vector<int64_t> cogvideox_chunks(int64_t frames);
+
+// Tensors that files hold and the decoder does not read: the encoder's.
+bool autoencoder_cogvideox_ignores(std::string_view tensor);
+
+}  // namespace braid
