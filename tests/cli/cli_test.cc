@@ -64,9 +64,8 @@ TEST_F(CliTest, UnknownArchitectureListsTheKnownOnes) {
   json config = json::parse(read(other / "config.json"));
   config["architectures"] = {"MambaForCausalLM"};
   std::ofstream(other / "config.json") << config;
-  expect_refused(
-      "run -m " + other.string() + " -p x", 1,
-      "unknown architecture 'MambaForCausalLM' (known: DeepseekV2ForCausalLM, ");
+  expect_refused("run -m " + other.string() + " -p x", 1,
+                 "unknown architecture 'MambaForCausalLM' (known: DeepseekV2ForCausalLM, ");
 }
 
 TEST_F(CliTest, AContextThatIsTooLongSaysTheLimit) {

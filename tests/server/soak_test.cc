@@ -41,8 +41,7 @@ TEST_F(ServerTest, ManyRequestsLeaveNeitherMemoryNorPagesBehind) {
   const int requests = given != nullptr ? std::atoi(given) : 400;
   ServerConfig config = config_for(folder_->path().string());
   config.engine.max_context = 256;
-  config.kv_bytes =
-      int64_t{5} * 64 * 3 * 2 * 3 * 16 * 4;  // pages * tokens * layers * K, V * heads
+  config.kv_bytes = int64_t{5} * 64 * 3 * 2 * 3 * 16 * 4;  // pages * tokens * layers * K, V * heads
   Server server(config, [](const std::string&) {});
   server.load();
   std::atomic<int> next{0}, wrong{0};

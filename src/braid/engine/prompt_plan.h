@@ -55,9 +55,9 @@ struct PromptPlan {
 
 // Plans and simulates each candidate: one rank; every count of ranks that is a part of one machine
 // and divides it, or some whole machines; weights divided, and tokens divided by every mode with
-// its rule of degrees. Costs about a second for eight ranks, some seconds over machines. Fails with kInvalidArgument,
-// naming the option, on what makes no request; with kResource where nothing fits, naming the memory
-// that is wanted.
+// its rule of degrees. Costs about a second for eight ranks, some seconds over machines. Fails with
+// kInvalidArgument, naming the option, on what makes no request; with kResource where nothing fits,
+// naming the memory that is wanted.
 PromptPlan plan_prompt(const PromptRequest& request);
 
 // Elements that all ranks send in one layer, by formula (docs/long-prompts.md): the check of what a

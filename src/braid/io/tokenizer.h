@@ -55,8 +55,8 @@ class Tokenizer {
   // Fails with kInvalidArgument on an id outside [0, vocab_size()).
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
-  // What EncodeOptions::add_special puts in front of a text, and behind it: BOS and EOS, or nothing,
-  // or more.
+  // What EncodeOptions::add_special puts in front of a text, and behind it: BOS and EOS, or
+  // nothing, or more.
   std::span<const int32_t> prefix() const;
   std::span<const int32_t> suffix() const;
   int32_t vocab_size() const;

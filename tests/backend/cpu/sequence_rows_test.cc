@@ -34,7 +34,7 @@ struct Case {
       (made ? out : in).push_back(make_view(memory[i].data(), type.dtype, type.shape));
     }
     BatchPart part{.begin = {},
-                         .count = {.token = shard, .sequence = 1, .row = rows, .shard = shard}};
+                   .count = {.token = shard, .sequence = 1, .row = rows, .shard = shard}};
     const OpCall call{&op, in, out, types[0].axis, &part};
     if (reference) {
       op.def->reference(call);

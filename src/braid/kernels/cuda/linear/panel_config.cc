@@ -117,8 +117,8 @@ PanelConfig choose_wide(const PanelShape& shape, const SkinnyDevice& device) {
 
 }  // namespace
 
-// Fitted to an H200 (docs/log/measurements.md): two CTAs an SM, whose next ones come in one by one as
-// they leave, where that fills the GPU with panels of few groups; else one that fills an SM.
+// Fitted to an H200 (docs/log/measurements.md): two CTAs an SM, whose next ones come in one by one
+// as they leave, where that fills the GPU with panels of few groups; else one that fills an SM.
 PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device) {
   if (panel_wide(shape.tokens)) return choose_wide(shape, device);
   const int sms = device.num_sms;
