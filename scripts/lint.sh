@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 status=0
 
 mapfile -t sources < <(git ls-files 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'apps/*.h' 'apps/*.cc' \
-  'tests/*.h' 'tests/*.cc' 'tests/*.cu' 'bench/*.h' 'bench/*.cc' 'bench/*.cu' 'examples/*.cc')
+  'tests/*.h' 'tests/*.cc' 'tests/*.cu' 'bench/*.h' 'bench/*.cc' 'bench/*.cu' 'examples/*.cc' 'python/*.h' 'python/*.cc')
 echo "format: ${#sources[@]} files"
 clang-format-14 --dry-run -Werror "${sources[@]}" || status=1
 
