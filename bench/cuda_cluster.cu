@@ -17,6 +17,7 @@
 #include "braid/kernels/cuda/cluster/device/cluster_fit.h"
 #include "braid/kernels/cuda/linear/device/cluster_launch.h"
 #include "cluster_kernels.cuh"
+#include "gpu_main.h"
 #include "graph_time.h"
 
 namespace braid::cuda {
@@ -238,15 +239,7 @@ int run(int argc, char** argv) {
   Bench bench;
   bench.streams(results);
   bench.exchanges(results, quick);
-  if (json_path != nullptr) {
-    std::FILE* file = std::fopen(json_path, "w");
-    if (file == nullptr) {
-      std::fprintf(stderr, "%s cannot be written\n", json_path);
-      return 1;
-    }
-    std::fputs(results.dump(1).c_str(), file);
-    std::fclose(file);
-  }
+  if (json_path != nullptr) write_results(json_path, results.dump(1));
   return 0;
 }
 
@@ -254,10 +247,5 @@ int run(int argc, char** argv) {
 }  // namespace braid::cuda
 
 int main(int argc, char** argv) {
-  try {
-    return braid::cuda::run(argc, argv);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  return braid::cuda::gpu_main("bench_cuda_cluster", [&] { return braid::cuda::run(argc, argv); });
 }

@@ -18,6 +18,7 @@
 #include "braid/backend/cuda/memory.h"
 #include "braid/backend/cuda/read_stream.h"
 #include "fused_layers.cuh"
+#include "gpu_main.h"
 #include "graph_time.h"
 
 namespace braid::cuda {
@@ -168,15 +169,7 @@ int run(int argc, char** argv) {
     if (std::string(model.name).find(only) == std::string::npos) continue;
     for (const int context : {1024, 4096, 16384}) bench.run(model, context);
   }
-  if (json_path != nullptr) {
-    std::FILE* file = std::fopen(json_path, "w");
-    if (file == nullptr) {
-      std::fprintf(stderr, "%s cannot be written\n", json_path);
-      return 1;
-    }
-    std::fputs(bench.results.dump(1).c_str(), file);
-    std::fclose(file);
-  }
+  if (json_path != nullptr) write_results(json_path, bench.results.dump(1));
   return 0;
 }
 
@@ -184,10 +177,6 @@ int run(int argc, char** argv) {
 }  // namespace braid::cuda
 
 int main(int argc, char** argv) {
-  try {
-    return braid::cuda::run(argc, argv);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  return braid::cuda::gpu_main("bench_cuda_fused_attention",
+                               [&] { return braid::cuda::run(argc, argv); });
 }

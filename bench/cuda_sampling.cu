@@ -285,15 +285,7 @@ int run(int argc, char** argv) {
   bench_advance(results);
   bench_fill(results);
   bench_upload(results);
-  if (json_path != nullptr) {
-    std::FILE* file = std::fopen(json_path, "w");
-    if (file == nullptr) {
-      std::fprintf(stderr, "%s cannot be written\n", json_path);
-      return 1;
-    }
-    std::fputs(results.dump(1).c_str(), file);
-    std::fclose(file);
-  }
+  if (json_path != nullptr) write_results(json_path, results.dump(1));
   return 0;
 }
 

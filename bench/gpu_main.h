@@ -4,6 +4,8 @@
 
 #include <cstdio>
 #include <exception>
+#include <fstream>
+#include <string>
 
 #include "braid/backend/cuda/check.h"
 #include "braid/base/error.h"
@@ -23,6 +25,12 @@ int gpu_main(const char* program, const Run& run) {
     std::fprintf(stderr, "%s: %s\n", program, error.what());
     return 1;
   }
+}
+
+// Fails with kResource where the file could not be written.
+inline void write_results(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  if (!(file << text).flush()) fail(ErrorCode::kResource, "{} cannot be written", path);
 }
 
 }  // namespace braid::cuda

@@ -17,8 +17,8 @@ TokenizerSpec tokenizer_from_json(std::string_view tokenizer_json,
 
 // A folder of tokenizer files as diffusers keeps them: tokenizer.json, or CLIP's vocab.json and
 // merges.txt, or SentencePiece's spiece.model of a unigram model (T5), with tokenizer_config.json
-// where there is one. The spec owns its strings. Fails with kNotFound where there is none of them,
-// else as tokenizer_from_json does.
+// beside them if present. The spec owns its strings. Fails with kNotFound in a folder without
+// tokenizer files, else as tokenizer_from_json does.
 TokenizerSpec tokenizer_from_folder(const std::string& path);
 
 // From the text of CLIP's vocab.json and merges.txt: BPE whose words end in "</w>", lower-cased,

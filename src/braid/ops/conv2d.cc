@@ -1,7 +1,6 @@
 #include "braid/ops/conv2d.h"
 
-#include <cmath>
-
+#include "braid/ops/conv_reference.h"
 #include "braid/ops/rules.h"
 
 namespace braid::ops {
@@ -79,15 +78,7 @@ void reference(const OpCall& call) {
         }
       }
     }
-    std::vector<float> y(sums.begin(), sums.end());
-    if (a.silu) {
-      for (float& value : y) value /= 1 + std::exp(-value);
-    }
-    if (call.in[3].data) {
-      const std::vector<float> residual = load_row(call.in[3], pixel);
-      for (int64_t o = 0; o < O; ++o) y[o] += residual[o];
-    }
-    store_row(call.out[0], pixel, y);
+    store_conv_pixel(call, pixel, sums, a.silu);
   }
 }
 

@@ -1,8 +1,7 @@
 #include "braid/ops/conv3d.h"
 
 #include <algorithm>
-#include <cmath>
-
+#include "braid/ops/conv_reference.h"
 #include "braid/ops/rules.h"
 
 namespace braid::ops {
@@ -91,15 +90,7 @@ void reference(const OpCall& call) {
         }
       }
     }
-    std::vector<float> y(sums.begin(), sums.end());
-    if (a.silu) {
-      for (float& value : y) value /= 1 + std::exp(-value);
-    }
-    if (call.in[3].data) {
-      const std::vector<float> residual = load_row(call.in[3], pixel);
-      for (int64_t o = 0; o < O; ++o) y[o] += residual[o];
-    }
-    store_row(call.out[0], pixel, y);
+    store_conv_pixel(call, pixel, sums, a.silu);
   }
 }
 

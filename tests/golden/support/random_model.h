@@ -40,9 +40,9 @@ struct RandomModel {
 
 // Names of all models, sorted.
 std::vector<std::string> random_model_names();
-// Those whose config.json has none of these keys.
+// Names of the models without any of these keys in config.json.
 std::vector<std::string> random_models_without(const std::vector<std::string>& keys);
-// Those that GPUs have kernels for.
+// Names of the models with CUDA kernels for every op.
 std::vector<std::string> cuda_model_names();
 RandomModel load_random_model(const std::string& name);
 

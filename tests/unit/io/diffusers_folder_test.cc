@@ -22,7 +22,7 @@ struct Pipeline : TempFolder {
           R"("image_encoder":[null,null],"odd":["diffusers"],"number":["diffusers",3]})");
     std::filesystem::create_directory(path("vae"));
   }
-  // Weights of one value by which they are known.
+  // Each file holds a single value, different from the others', as its mark.
   void weights(const std::string& file, float value) const {
     const NamedTensor tensor{"x", {1}, {value}};
     write("vae/" + file, safetensors_bytes({&tensor, 1}));

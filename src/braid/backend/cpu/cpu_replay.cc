@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "braid/base/clock.h"
 #include "braid/base/error.h"
 
 namespace braid::cpu {
@@ -9,10 +10,6 @@ namespace {
 
 // What the others wait for is most often a transfer or a whole product: soon give up the core.
 constexpr WaitPolicy kStreamWait{std::chrono::microseconds(1), 50};
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 
@@ -76,11 +73,11 @@ void CpuReplay::walk(Stream stream, const Team& team) {
     for (int wait : ops_[index].waits) wait_for(wait);
     for (int wait : ops_[index].late) wait_for(wait);
     if (ops_[index].early >= 0) wait_for(ops_[index].early);
-    if (!times_.empty() && team.index == 0) times_[index].begin = now();
+    if (!times_.empty() && team.index == 0) times_[index].begin = steady_seconds();
     kernels_[index](team);
     team.barrier();
     if (team.index != 0) continue;
-    if (!times_.empty()) times_[index].end = now();
+    if (!times_.empty()) times_[index].end = steady_seconds();
     queue.ended.advance();
   }
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "braid/backend/cuda/memory.h"
+#include "braid/base/clock.h"
 #include "braid/base/error.h"
 #include "braid/ops/one_sided.h"
 
@@ -311,8 +312,7 @@ void CudaReplay::run_timed(std::span<LaunchTime> times) {
   for (size_t i = 0; i < 2 * ops_.size(); ++i) events.push_back(make_event(true));
   const OwnedEvent base = make_event(true);
   finish();
-  const auto clock = std::chrono::steady_clock::now().time_since_epoch();
-  const double begin = std::chrono::duration<double>(clock).count();
+  const double begin = steady_seconds();
   record(base, stream(Stream::compute));
   issue({}, true, &events);
   finish();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "braid/base/clock.h"
 #include "braid/base/error.h"
 #include "braid/base/math.h"
 #include "braid/kernels/cuda/sampling/params.h"
@@ -15,10 +16,6 @@ namespace {
 
 CudaReplay& replay_of(Executor& executor) {
   return dynamic_cast<CudaReplay&>(executor.replay());
-}
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // Of this thread alone.
@@ -52,7 +49,7 @@ CudaLoop::CudaLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& f
     rank.sampler->begin(slots_, request_.mask_deadline_ms, first_);
     if (request_.trace && !base_) {
       base_ = make_event(true);
-      base_seconds_ = now();
+      base_seconds_ = steady_seconds();
       record(base_, rank.backend->stream(Stream::compute));
     }
     // The logits go first: the step's inputs may lie where they are.
@@ -83,12 +80,12 @@ std::span<const SampledToken> CudaLoop::next() {
   if (masks_first) give_masks();
   if (more) enqueue();
   if (!masks_first) give_masks();
-  const double wait_begin = request_.trace ? now() : 0;
+  const double wait_begin = request_.trace ? steady_seconds() : 0;
   ranks_[0].sampler->wait(read_, tokens_, status_);
   if (request_.trace && read_ > first_) {
     LoopStep& times = trace_[read_ - first_ - 1].host;
     times.wait_begin = wait_begin;
-    times.wait_end = now();
+    times.wait_end = steady_seconds();
   }
   for (size_t s = 0; s < slots_.size(); ++s) {
     if (!errors_[s]) errors_[s] = error_of(s, status_[s]);
@@ -140,7 +137,7 @@ void CudaLoop::enqueue() {
   const double cpu_begin = cpu_now();
   if (request_.trace) {
     trace_.emplace_back();
-    trace_.back().host.enqueue_begin = now();
+    trace_.back().host.enqueue_begin = steady_seconds();
   }
   for (size_t s = 0; s < slots_.size(); ++s) {
     reserve(s, std::ssize(slots_[s].sequence.prompt) + static_cast<int64_t>(step_ - first_));
@@ -153,7 +150,7 @@ void CudaLoop::enqueue() {
   for (size_t r = 0; r < ranks_.size(); ++r) replay_of(*ranks_[r].step).enqueue(hooks_[r]);
   if (request_.trace) {
     mark(true);
-    trace_.back().host.enqueue_end = now();
+    trace_.back().host.enqueue_end = steady_seconds();
   }
   ++step_;
   if (!replayed) return;

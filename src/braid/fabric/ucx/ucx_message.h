@@ -58,8 +58,8 @@ class UcxReceiver {
 // A message under way.
 struct UcxSend {
   std::vector<std::byte> header;
-  std::vector<std::byte> packed;      // what is sent, where it is not the caller's
-  std::shared_ptr<const void> keep;   // owner of what is sent, where it is another's
+  std::vector<std::byte> packed;      // copy of the rows, without gaps, of a block with gaps
+  std::shared_ptr<const void> keep;   // keeps a shared buffer alive until the send ends
   std::function<void()> done;         // may be empty
   std::atomic<bool> complete{false};  // the memory that is sent is free again
   std::atomic<bool> failed{false};    // set before `complete`
