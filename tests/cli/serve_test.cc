@@ -30,10 +30,12 @@ TEST_F(ServeTest, SettingsThatAreWrongAreNamedWithTheirLine) {
 // The command line comes before the file, which comes before the defaults; SIGTERM ends the server
 // with status 0.
 TEST_F(ServeTest, TakesItsSettingsAndEndsOnASignal) {
+  // Without --foreground, timeout sends SIGTERM twice, and the second one stops the server at once.
   std::ofstream(path("settings.toml")) << "port = 0\nmax_running = 3\nmax-waiting = 7\n"
                                           "no-prefix-cache = true\nlog = \"none\"\n";
   const std::string script = fmt::format(
-      "cd {0}; timeout 60 {1}/braid serve -m {2} --settings settings.toml --max-running 5 "
+      "cd {0}; timeout --foreground 60 {1}/braid serve -m {2} --settings settings.toml "
+      "--max-running 5 "
       "--threads 1 2> err & for i in $(seq 600); do grep -q ready err && break; sleep 0.1; done; "
       "kill -TERM $!; wait $!",
       folder_.string(), BRAID_BIN_DIR, hf());

@@ -50,7 +50,8 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
 
 Cost cost(const Attrs&, TypeList in, TypeList out, const Work& work) {
   const Shape& w = in[1].shape;
-  return elementwise_cost(in, out, work, 2.0 * static_cast<double>(w.elems() / w[0]));
+  const int64_t products = w.elems() / w[0];  // of one output
+  return elementwise_cost(in, out, work, 2.0 * static_cast<double>(products));
 }
 
 ShardRule shard(const Attrs&, TypeList, std::span<const Placement>, int) {
