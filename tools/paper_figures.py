@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Predicts StreamFusion's figures 7 and 8 (4 machines of 8 A100, 400 Gb/s each) beside what the paper says of them.
 
-Each configuration is one `braid bench attention --profile a100`; the tables of docs/sequence-parallel.md are what this prints.
+Each configuration is one `braid bench attention --profile a100`; the tables of docs/log/streamfusion.md are what this prints.
 A sampling step is its attentions and the other layers' FLOP (2 x parameters x tokens) at the profile's rate of linears. USP and TAS
 count twice: as Braid runs them, and with nothing hidden (`--schedule sequential`), as a two-sided exchange is at worst.
 """

@@ -20,7 +20,7 @@ std::string cell_text(const KeyCell& cell) {
   const std::string value(cell.otherwise);
   switch (cell.use) {
     case KeyUse::ignored:
-      return "ignored";
+      return "";
     case KeyUse::refused:
       return value.empty() ? "refused" : "refused unless " + value;
     case KeyUse::read:
@@ -60,21 +60,33 @@ KeyCell KeyTable::cell(std::string_view key, std::string_view column) const {
 }
 
 std::string to_markdown(const KeyTable& table) {
-  std::string out = fmt::format("| {} |", table.title);
-  std::string line = "|---|";
-  for (const std::string_view column : table.columns) {
-    out += fmt::format(" {} |", column);
-    line += "---|";
-  }
-  out += " note |\n" + line + "---|\n";
+  const size_t columns = table.columns.size();
+  std::string rows =
+      fmt::format("| {} | {} | note |\n|---|", table.title, fmt::join(table.columns, " | "));
+  for (size_t i = 0; i <= columns; ++i) rows += "---|";
+  rows += "\n";
+  std::string alike;    // keys with one effect in all columns
+  std::string ignored;  // keys that no column reads
   for (const ConfigKey& key : table.keys) {
-    out += fmt::format("| `{}` |", key.name);
-    for (size_t i = 0; i < table.columns.size(); ++i) {
-      out += fmt::format(" {} |", cell_text(parse_cell(key.cells[i])));
+    const auto cells = std::span(key.cells).first(columns);
+    const bool equal = std::ranges::count(cells, cells[0]) == std::ssize(cells);
+    if (!equal) {
+      rows += fmt::format("| `{}` |", key.name);
+      for (const std::string_view cell : cells)
+        rows += fmt::format(" {} |", cell_text(parse_cell(cell)));
+      rows += fmt::format(" {} |\n", key.note);
+    } else if (const KeyCell cell = parse_cell(cells[0]); cell.use != KeyUse::ignored) {
+      alike += fmt::format("| `{}` | {} | {} |\n", key.name, cell_text(cell), key.note);
+    } else {
+      ignored += fmt::format("{}`{}`", ignored.empty() ? "" : ", ", key.name);
+      if (!key.note.empty()) ignored += fmt::format(" ({})", key.note);
     }
-    out += fmt::format(" {} |\n", key.note);
   }
-  return out;
+  if (!alike.empty()) {
+    rows += fmt::format("\n| {} | all columns | note |\n|---|---|---|\n{}", table.title, alike);
+  }
+  if (!ignored.empty()) rows += fmt::format("\nIgnored in all columns: {}.\n", ignored);
+  return rows;
 }
 
 TableReader::TableReader(const JsonObject& object, std::string origin, const KeyTable& table,

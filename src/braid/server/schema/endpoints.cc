@@ -348,13 +348,38 @@ Json openapi(std::string_view version) {
           {"paths", std::move(paths)}};
 }
 
+namespace {
+bool same_row(const Field& a, const Field& b) {
+  return a.name == b.name && a.types == b.types && a.meaning == b.meaning &&
+         a.otherwise == b.otherwise && a.least == b.least && a.most == b.most &&
+         a.effect == b.effect && a.required == b.required;
+}
+
+// The table of an endpoint's fields; rows that the table of conversations has are only named.
+std::string fields_table(std::span<const Field> fields) {
+  const std::span<const Field> known = chat_fields();
+  std::vector<Field> rows;
+  std::string named;
+  for (const Field& field : fields) {
+    const bool again =
+        fields.data() != known.data() && field.effect == Effect::used &&
+        std::ranges::any_of(known, [&](const Field& other) { return same_row(field, other); });
+    if (again) named += fmt::format("{}`{}`", named.empty() ? "" : ", ", field.name);
+    if (!again) rows.push_back(field);
+  }
+  std::string text = table_of(rows);
+  if (!named.empty()) text += "\nAs for `/v1/chat/completions`: " + named + ".\n";
+  return text;
+}
+}  // namespace
+
 std::string endpoint_tables() {
   std::string text = "| method | path | answers |\n|---|---|---|\n";
   for (const Endpoint& e : endpoints())
     text += fmt::format("| {} | `{}` | {} |\n", e.method, e.path, e.summary);
   for (const Endpoint& e : endpoints()) {
     if (e.fields.empty() || e.path.ends_with("/render")) continue;
-    text += fmt::format("\n### {} {}\n\n{}", e.method, e.path, table_of(e.fields));
+    text += fmt::format("\n### {} {}\n\n{}", e.method, e.path, fields_table(e.fields));
   }
   return text;
 }
