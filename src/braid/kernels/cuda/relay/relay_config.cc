@@ -10,7 +10,7 @@
 namespace braid::cuda {
 namespace {
 
-// Each CTA has at least one pair of outputs of each linear: none runs ahead of what it writes.
+// Each CTA has at least a pair of outputs in each linear: no CTA can run ahead of its readers.
 int64_t ctas_for(const RelayLinearShape& shape, const RelayDevice& device) {
   return std::min<int64_t>(device.num_sms, shape.units / 2);
 }
@@ -19,8 +19,8 @@ bool has_blocks(const RelayLinearShape& shape) {
   return shape.weights[0] != DType::bf16;
 }
 
-// Of rows in bf16 copies and rows, as each weight's last copy may be a short one; of tiles each
-// warp's, of which each weight's last may be a short one.
+// Sums for bf16: copies plus rows, because each weight's last copy may be short. Sums for tiles:
+// each warp's, plus each weight's short last tile.
 int64_t sums_of(const RelayLinearShape& shape, int64_t ctas) {
   const int64_t rows = 2 * ceil_div(shape.units / 2, ctas) * (shape.gated ? 2 : 1);
   if (!has_blocks(shape))

@@ -9,27 +9,27 @@
 
 #include "braid/tensor/dtype.h"
 
-// How the layers of a decode step of one token run in one launch (docs/kernels.md). Pure host code.
+// Choice of a relay: a decode step of one token in a single launch (docs/kernels.md). Host code.
 namespace braid::cuda {
 
-constexpr int kRelayWarps = 8;                // of a CTA, that multiply
-constexpr int kRelayProducers = 2;            // warps of a CTA that issue copies, in turns
-constexpr int kRelayInFlight = 4;             // copies of a producer on their way
-constexpr int kRelayInFlightOverRanks = 3;    // the same where words come from other ranks, too
+constexpr int kRelayWarps = 8;                // multiplying warps of a CTA
+constexpr int kRelayProducers = 2;            // copying warps of a CTA, in turns
+constexpr int kRelayInFlight = 4;             // copies of a producer under way
+constexpr int kRelayInFlightOverRanks = 3;    // the same with words from other ranks
 constexpr int kRelayInFlightBesideWords = 2;  // while words are on theirs
-constexpr int kRelaySlotBytes = 8192;  // of a copy: rows of weights or parts of them, or keys
+constexpr int kRelaySlotBytes = 8192;  // bytes of a copy: weight rows, parts of rows, or keys
 constexpr int kRelayMaxSlots = 28;
-constexpr int kRelayMaxGroup = 8;    // query heads of a KV head
-constexpr int kRelayMaxNorm = 8192;  // elements of a normed row, which threads keep in registers
-constexpr int kRelayFewNorm = 4096;  // with which the kernel is shorter
-constexpr int kRelayMinSteps = 4;    // of a launch, for which it pays
-constexpr int kRelayLongRows = 1 << 14;  // of a step, at most, of a linear in f32
-constexpr int kRelayWeights = 3;         // that share x
+constexpr int kRelayMaxGroup = 8;        // query heads of a KV head
+constexpr int kRelayMaxNorm = 8192;      // elements of a normed row, kept in registers
+constexpr int kRelayFewNorm = 4096;      // the same for a shorter kernel
+constexpr int kRelayMinSteps = 4;        // least steps of a launch that pays
+constexpr int kRelayLongRows = 1 << 14;  // most rows in a step of a linear in f32
+constexpr int kRelayWeights = 3;         // sharing x
 
-// Rows of blocks come as tiles, a chunk of each of 16 rows in a slot: products of them share x.
+// Block rows come as tiles: a slot holds a chunk from each of 16 rows, so products share x.
 constexpr int kRelayTileRows = 16;
 
-// Whether weights may be so: bf16 or blocks (tensor/quant.h).
+// Whether relays take such weights: bf16 or blocks (tensor/quant.h).
 bool relay_takes(DType weights);
 
 // Bytes of x in shared memory: bf16 or, for blocks, planes with sums and scales
@@ -41,11 +41,11 @@ constexpr int64_t relay_x_bytes(int64_t k, bool blocks) {
 // y = x W^T, or the product of a gated pair.
 struct RelayLinearShape {
   int64_t k = 0;
-  int64_t units = 0;  // rows of all weights that share x, or pairs of a gate's
+  int64_t units = 0;  // rows of all weights on x, or pairs of a gated product
   bool gated = false;
   bool normed = false;
-  bool summed = false;  // its input, over ranks
-  // Of each weight: all bf16, or all blocks. Those that there are not are bf16.
+  bool summed = false;  // the input, over ranks
+  // Dtype of each weight: all bf16, or all blocks; absent weights are bf16.
   std::array<DType, kRelayWeights> weights = {DType::bf16, DType::bf16, DType::bf16};
 };
 
@@ -64,32 +64,32 @@ struct RelayDevice {
 };
 
 struct RelayConfig {
-  int ctas = 0;  // one on an SM, all at the same time
+  int ctas = 0;  // a CTA on each SM, all at once
   int slots = 0;
   int x_bytes = 0;
-  int sums = 0;      // of a linear, at most
+  int sums = 0;      // most sums of a linear
   int head_dim = 0;  // 0: no attention
   int group = 0;
-  int norm = kRelayFewNorm;  // elements that the instance has registers for
+  int norm = kRelayFewNorm;  // elements in the instance's registers
   bool ranked = false;       // ranks share steps
   bool blocks = false;       // some weights are
   int shared_bytes = 0;
   bool operator==(const RelayConfig&) const = default;
 };
 
-// Copies of a producer that may be on their way with so many slots. A warp that has taken slot m
-// out waits for m + kRelayWarps by its place's phase. What was last put there, a ring's length
-// before, must have come by then, or the phase before that would be taken for it.
+// Copies that a producer may have under way with `slots` slots. After slot m a warp waits for slot
+// m + kRelayWarps by the phase of its place. The place's previous copy, a ring's length earlier,
+// must be complete by then; otherwise the wait would take the older phase for the new one.
 constexpr int relay_in_flight(int slots) {
   return (slots - kRelayWarps) / kRelayProducers;
 }
 
-// Keys that share a slot: K of a head, then V.
+// Keys in a slot: K of a head, then V.
 constexpr int relay_keys(int head_dim) {
   return kRelaySlotBytes / (4 * head_dim);
 }
 
-// Of these, that come by one copy: they lie in one page.
+// Keys that one copy brings, all from one page.
 constexpr int relay_box(int head_dim, int64_t page_size) {
   return page_size < relay_keys(head_dim) ? static_cast<int>(page_size) : relay_keys(head_dim);
 }
@@ -98,14 +98,14 @@ constexpr int relay_box(int head_dim, int64_t page_size) {
 bool relay_takes(const RelayLinearShape& shape, const RelayDevice& device);
 bool relay_takes(const RelayAttentionShape& shape, const RelayDevice& device);
 
-// All attention of a launch has one shape. Nothing where it takes too few steps to pay, or where
-// the steps do not fit together.
+// All attention of a launch has one shape. Returns nothing if too few steps fit, or if the steps do
+// not fit together.
 std::optional<RelayConfig> choose_relay(std::span<const RelayLinearShape> linears,
                                         std::span<const RelayAttentionShape> attention,
                                         const RelayDevice& device);
 
-// How many of a linear's rows, an even number, are each step's where they are too many for one:
-// even numbers, and none of but a few.
+// Rows in each step of a linear with too many rows for a single step. `rows` and all parts are
+// even, and no part is small.
 std::vector<int32_t> relay_parts(int32_t rows);
 
 std::string to_string(const RelayConfig& config);  // "relay 132 x 24 slots, heads of 4 x 128"

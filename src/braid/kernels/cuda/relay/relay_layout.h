@@ -5,20 +5,20 @@
 #include "braid/kernels/cuda/relay/relay_config.h"
 #include "braid/kernels/cuda/relay/relay_steps.h"
 
-// Where things lie in a CTA's shared memory, in bytes.
+// Offsets in a CTA's shared memory, in bytes.
 namespace braid::cuda {
 
 struct RelayLayout {
-  static constexpr int kSteps = 3;  // one that warps end, one they are at, one that comes
+  static constexpr int kSteps = 3;  // the step being ended, the current step, the next step
   int ring;                         // [slots, kRelaySlotBytes]
-  int x;                            // relay_x_bytes, or what attention has in its place
+  int x;                            // relay_x_bytes, or attention's data in the same place
   int barriers;                     // u64 [2, slots]: full, empty
-  int steps;                        // RelayStep [kSteps]: of the warps that multiply
+  int steps;                        // RelayStep [kSteps], for the multiplying warps
   int ahead;                        // RelayStep [producers, 2]
   int sums;                         // f32 [num_sums]
   int squares;                      // f32 [kRelayWarps]
   int turns;                        // f32 [2, 64]: cos and sin
-  int in_flight;                    // i32: copies of a producer that may be on their way
+  int in_flight;                    // i32: copies a producer may have under way
   int bytes;
 
   BRAID_HOST_DEVICE RelayLayout(int x_bytes, int num_sums, int slots) {
@@ -35,13 +35,13 @@ struct RelayLayout {
   }
 };
 
-// In the place of x, of the at most two KV heads of which a CTA has keys.
+// Offsets within x's place, for the at most two KV heads with keys on the CTA.
 struct RelayAttentionLayout {
   static constexpr int kItems = 2;
   int q;       // bf16 [kItems, group, D]
   int fresh;   // bf16 [kItems, 2, D]: the newest key and value
-  int raw;     // f32 [kItems, group + 2, D]: heads of q, k, v as they arrive
-  int pieces;  // f32 [warps, group, D + 4]: O', m, l; in the place of raw
+  int raw;     // f32 [kItems, group + 2, D]: heads of q, k, v on arrival
+  int pieces;  // f32 [warps, group, D + 4]: O', m, l; in raw's place
   int bytes;
 
   BRAID_HOST_DEVICE RelayAttentionLayout(int head_dim, int group) {

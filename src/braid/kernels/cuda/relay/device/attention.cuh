@@ -2,22 +2,22 @@
 
 #include "braid/kernels/cuda/relay/device/heads.cuh"
 
-// Attention of a relay. Keys of all heads are dealt to CTAs in units (relay_keys), a CTA's units to
-// its warps in turns. CTAs hand their parts of a head to the one that adds them up, and this one
-// the sum to all.
+// Attention of a relay. CTAs get equal shares of all heads' key units (relay_keys), and a CTA's
+// warps take the CTA's units in turns. Each CTA hands its parts of a head to the CTA that adds up
+// the head, which then hands the sum to all CTAs.
 //
-// Scores are q [heads of one KV head, D] times K^T, what is summed V^T times weights [keys, heads].
-// A lane, row g and columns 2 t, 2 t + 1 of a matrix, has 16 bytes of a key's row at a time:
-// elements in any order, as q has them in the same; keys in one where reads neither of K nor of V
-// meet in a bank.
+// Scores are q [heads of a KV head, D] times K^T; results are V^T times weights [keys, heads]. The
+// lane with row g and columns 2 t, 2 t + 1 of a matrix reads 16 bytes of a key's row at a time.
+// Elements come in any order, equal for q and K. Keys come in an order (key_of) without bank
+// conflicts for K and V.
 namespace braid::cuda {
 
 template <int kD>
 class RelayAttend {
-  static constexpr int kKeys = relay_keys(kD);  // of a unit
-  static constexpr int kTiles = kKeys / 8;      // of keys
-  static constexpr int kReads = kD / 32;        // of 16 bytes, of a key's row by four lanes
-  static constexpr int kParts = kD / 64;        // of a row: 128 bytes, swizzled
+  static constexpr int kKeys = relay_keys(kD);  // in a unit
+  static constexpr int kTiles = kKeys / 8;      // per unit
+  static constexpr int kReads = kD / 32;        // 16-byte reads of a key's row, by four lanes
+  static constexpr int kParts = kD / 64;        // 128-byte parts of a row, swizzled
   static constexpr int kItems = RelayAttentionLayout::kItems;
   static constexpr int kPieceRow = kD + 4;  // O', m, l
   static constexpr int kPartWords = kD / 2 + 1;
@@ -38,7 +38,7 @@ class RelayAttend {
     const int begin = keys.shares.begin(blockIdx.x), end = keys.shares.end(blockIdx.x);
     ring.begin(end - begin);
     if (end > begin) {
-      const int head = begin / keys.units;  // the first of which this CTA has keys
+      const int head = begin / keys.units;  // first head with keys on this CTA
       const int items = end > (head + 1) * keys.units ? 2 : 1;
       pieces_ = reinterpret_cast<float*>(x_ + RelayAttentionLayout(kD, s.group).pieces);
       heads_.receive(s, place, keys, begin, end, head, items);
@@ -63,12 +63,12 @@ class RelayAttend {
   }
 
  private:
-  // The key of a tile that is its r-th.
+  // Number of the r-th key of a tile.
   __device__ static int key_of(int r) {
     const int b0 = r & 1, b1 = r >> 1 & 1, b2 = r >> 2;
     return kD == 128 ? b0 << 2 | (b1 ^ b0) << 1 | b2 : (b1 ^ b0) << 2 | b2 << 1 | b0;
   }
-  // 16 bytes of a row, K's or V's of one unit: of those that are stored swizzled.
+  // 16 bytes of a K or V row in a unit; stored rows are swizzled.
   __device__ static uint4 read(const uint8_t* row, int key, int part, int chunk, bool stored) {
     const int twist = stored ? (key * kParts + part) & 7 : 0;
     return *reinterpret_cast<const uint4*>(row + part * 128 + (chunk ^ twist) * 16);
@@ -91,12 +91,12 @@ class RelayAttend {
     sum_ = 0;
   }
 
-  // A unit, whose first key is `first`.
+  // Takes in a unit; `first` is the unit's first key.
   __device__ __forceinline__ void attend(const RelayAttention& s, const RelayKeys& keys, int first,
                                          int item, RelayRing& ring) {
     const uint8_t* slot = ring.wait();
     const auto* fresh = reinterpret_cast<const uint8_t*>(heads_.fresh(s, item));
-    const int stored = keys.length - 1 - first;  // keys of the cache; then the newest, then none
+    const int stored = keys.length - 1 - first;  // cached keys; then the newest key, then none
     const float scale = s.scale * ptx::kLog2E;
     float p[kTiles][2];
 #pragma unroll
@@ -144,7 +144,7 @@ class RelayAttend {
     ring.release();
   }
 
-  // Scores in units of log2 become weights; what was summed before is scaled to the new maximum.
+  // Turns scores, in units of log2, into weights, and scales earlier sums to the new maximum.
   __device__ __forceinline__ void weigh(float (&p)[kTiles][2]) {
     float top = max_;
 #pragma unroll
@@ -172,7 +172,7 @@ class RelayAttend {
     }
   }
 
-  // A pair of elements of four keys: the first is row g, the second row g + 8.
+  // A pair of elements from four keys: row g first, row g + 8 second.
   __device__ __forceinline__ static void add_values(float (&o)[4], const uint32_t (&weights)[2],
                                                     uint32_t v0, uint32_t v1, uint32_t v2,
                                                     uint32_t v3) {
@@ -181,7 +181,7 @@ class RelayAttend {
     ptx::mma_16816<__nv_bfloat16>(o, a, weights[0], weights[1]);
   }
 
-  // What this warp has summed of an item's heads.
+  // Stores this warp's sums for the heads at work.
   __device__ void put_piece(const RelayAttention& s) {
     sum_ += __shfl_xor_sync(0xffffffff, sum_, 1);
     sum_ += __shfl_xor_sync(0xffffffff, sum_, 2);
@@ -191,7 +191,7 @@ class RelayAttend {
       if (2 * t_ + c >= s.group) break;
       auto* to = reinterpret_cast<float4*>(pieces + (2 * t_ + c) * kPieceRow + 8 * g_);
 #pragma unroll
-      for (int i = 0; i < kD / 16; i += 2) {  // 64 elements for four of o
+      for (int i = 0; i < kD / 16; i += 2) {  // 64 elements for four rows of o
         to[i / 4 * 16 + i % 4 / 2] =
             make_float4(o_[i][c], o_[i][c + 2], o_[i + 1][c], o_[i + 1][c + 2]);
       }
@@ -202,7 +202,7 @@ class RelayAttend {
     }
   }
 
-  // Warps' pieces of a head together, to the CTA that adds the CTAs'.
+  // Merges the warps' pieces of a head and sends the result to the CTA that adds up the head.
   __device__ void hand_on(const RelayAttention& s, const RelayPlace& place, int item) {
 #pragma unroll 1
     for (int i = thread_; i < s.group * kPartWords; i += kRelayThreads) {
@@ -220,7 +220,7 @@ class RelayAttend {
         sum.x += weight * x.x;
         sum.y += weight * x.y;
       }
-      if (is_stats) sum.x = top;  // beside it l
+      if (is_stats) sum.x = top;  // m; sum.y is l
       ptx::store_relaxed_gpu(
           part(s, blockIdx.x, item, g) + word,
           make_uint4(__float_as_uint(sum.x), place.out_tag, __float_as_uint(sum.y), place.out_tag));
@@ -231,10 +231,10 @@ class RelayAttend {
     return a_.parts + ((cta * kItems + item) * s.group + g) * kPartWords;
   }
 
-  // Heads are dealt to CTAs, too: each adds the parts of its own in the order of the keys.
+  // Heads are dealt to CTAs as well: each CTA adds up the parts of its heads, in key order.
   __device__ void add_parts(const RelayAttention& s, const RelayPlace& place,
                             const RelayKeys& keys) const {
-    constexpr int kThreads = kD / 2;  // of a head
+    constexpr int kThreads = kD / 2;  // per head
     constexpr int kTogether = 4;
     const RelayShares heads(s.kv_heads * s.group, gridDim.x);
     const int end = heads.end(blockIdx.x);
@@ -253,7 +253,7 @@ class RelayAttend {
 #pragma unroll
         for (int j = 0; j < kTogether; ++j) {
           const int cta = first + min(done + j, count - 1);
-          // Its first head, or its second.
+          // The sending CTA's first head, or the second.
           from[j] = part(s, cta, keys.shares.begin(cta) < kv * keys.units ? 1 : 0, g);
         }
         uint4 its[2 * kTogether];  // o, then m and l
@@ -296,11 +296,11 @@ class RelayAttend {
   const int g_;
   const int t_;
   float* pieces_;  // [warps, group, D + 4]
-  // Of the item at work: all query heads of a KV head.
+  // q for all query heads of the KV head at work.
   uint32_t q_[kReads][4];
-  float o_[kD / 16][4];  // of heads 2 t and 2 t + 1
+  float o_[kD / 16][4];  // for heads 2 t and 2 t + 1
   float max_;
-  float sum_;  // of the keys whose weights this lane has
+  float sum_;  // l over this lane's keys
 };
 
 }  // namespace braid::cuda

@@ -2,8 +2,8 @@
 
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
-// The rows with which a CTA of a relay attends: heads of q, and the newest key and value, as the
-// linear before makes them.
+// Rows for a CTA's attention: heads of q, and the newest key and value, as the linear before makes
+// these rows.
 namespace braid::cuda {
 
 template <int kD>
@@ -15,17 +15,17 @@ class RelayHeads {
     turns_ = reinterpret_cast<float*>(smem + layout.turns);
   }
 
-  // Of head g of an item.
+  // Head g of an item.
   __device__ __nv_bfloat16* q(const RelayAttention& s, int item, int g) const {
     return at(0) + (item * s.group + g) * kD;
   }
-  // The newest key and then the newest value of an item, where they are this CTA's.
+  // The newest key, then the newest value, of an item; only on the CTA with these rows.
   __device__ __nv_bfloat16* fresh(const RelayAttention& s, int item) const {
     return at(RelayAttentionLayout(kD, s.group).fresh) + 2 * item * kD;
   }
 
-  // q of the heads of which this CTA has units [begin, end), and the newest key and value where
-  // they are among them; these go to the cache, too.
+  // Receives q for the heads of units [begin, end), and the newest key and value if [begin, end)
+  // includes both; stores the key and value in the cache, too.
   __device__ void receive(const RelayAttention& s, const RelayPlace& place, const RelayKeys& keys,
                           int begin, int end, int head, int items) {
     for (int i = thread_; i < s.pairs; i += kRelayThreads) {
@@ -55,7 +55,7 @@ class RelayHeads {
       const bool is_v = role > s.group;
       const int slot = __ldg(s.slot);
       auto* own = is_q ? q(s, item, role) : fresh(s, item) + is_v * kD;
-      // The CTA that has a head's first keys writes its q to memory.
+      // The CTA with a head's first keys writes the head's q to memory.
       const bool writes = is_q ? begin <= kv * keys.units : slot >= 0 && slot < s.num_slots;
       auto* memory = static_cast<__nv_bfloat16*>(is_q   ? s.q
                                                  : is_v ? s.cache_v
@@ -75,7 +75,7 @@ class RelayHeads {
     return reinterpret_cast<__nv_bfloat16*>(base_ + bytes);
   }
 
-  // A row of the step before, by one warp.
+  // Waits for a row of the step before, with one warp.
   __device__ void wait_row(const uint2* words, uint32_t tag, float* raw) const {
     const int i = lane_ % (kD / 4);
     uint4 v[1];
@@ -86,7 +86,7 @@ class RelayHeads {
     __syncwarp();
   }
 
-  // A head, normed and turned by its position, rounded to bf16.
+  // Norms a head, rotates the head by its position, and rounds to bf16.
   __device__ __forceinline__ void turn(const RelayAttention& s, const float* raw, const float* norm,
                                        int pairs, __nv_bfloat16* own, __nv_bfloat16* memory) const {
     float scale = 1;

@@ -4,8 +4,8 @@
 #include "braid/kernels/cuda/relay/device/sums.cuh"
 #include "braid/kernels/cuda/relay/device/tiles.cuh"
 
-// A linear of a relay: a CTA has neighbouring outputs, a warp every eighth slot of their weights.
-// Where weights are blocks, as some of the launch's are with kBlocks, slots hold tiles.
+// A linear of a relay: a CTA has neighbouring outputs, and a warp every eighth slot of the outputs'
+// weights. With kBlocks some weights are blocks, and slots hold tiles.
 namespace braid::cuda {
 
 template <int kNorm, bool kRanked, bool kBlocks>
@@ -23,7 +23,7 @@ class RelayProduct {
     s.normed ? load_normed(s, place) : load_words(s, place);
   }
 
-  // What this CTA makes of a linear: nothing of it waits for the input.
+  // Plans this CTA's share of a linear, without waiting for the input.
   __device__ void plan(const RelayLinear& s, RelayRing& ring) {
     const RelayOutputs outputs(s.cut, blockIdx.x);
     begin_ = outputs.begin;
@@ -48,7 +48,7 @@ class RelayProduct {
   __device__ void finish(const RelayLinear& s, const RelayPlace& place) const {
     const float scale = s.normed ? scale_of(s) : 1;
     Output out = output_;
-    // A thread has an output, its neighbour the other of a pair.
+    // A thread has an output, and its neighbour the other half of the pair.
 #pragma unroll 1
     for (int unit = thread_;; unit += kRelayThreads) {
       const float y = value(s, out, scale);
@@ -57,8 +57,8 @@ class RelayProduct {
         static_cast<float2*>(s.y[out.part])[out.column / 2] = make_float2(y, other);
       } else if (unit < count_ && unit % 2 == 0) {
         const uint32_t word = ptx::pack<__nv_bfloat16>(y, other);
-        // Memory first: what is handed on may lead to stores to the same place, which then come a
-        // way through L2 and a meeting of warps later.
+        // Memory first: after the word a later step may store to the same place, a way through L2
+        // and a meeting of warps later.
         static_cast<uint32_t*>(s.y[out.part])[out.column / 2] = word;
         const int pair = (begin_ + unit) / 2;
         if (kRanked && s.shared) {
@@ -77,7 +77,7 @@ class RelayProduct {
   }
 
  private:
-  static constexpr int kNormReads = kNorm / 4 / kRelayThreads;  // of a thread
+  static constexpr int kNormReads = kNorm / 4 / kRelayThreads;  // per thread
   static constexpr int kTileSums = kRelayTileRows * kRelayWarps;
 
   __device__ static bool tiled(const RelayLinear& s) {
@@ -86,13 +86,13 @@ class RelayProduct {
 
   __device__ void multiply_rows(const RelayLinear& s, RelayRing& ring) const {
     const int row_bytes = 2 * s.k;
-    int slot = thread_ / 32;  // of this weight's; behind its last: of those after it
+    int slot = thread_ / 32;  // in this weight; past the last: in the next weights
     float* sums = sums_;
 #pragma unroll 1
     for (int part = 0; part < kRelayWeights; ++part) {
       const int rows = part == 0 ? rows_[0] : part == 1 ? rows_[1] : rows_[2];
       const int slots = part == 0 ? slots_[0] : part == 1 ? slots_[1] : slots_[2];
-      // Where the slot begins.
+      // Start of the slot.
       const int first = slot * kRelaySlotBytes;
       int row = __float2int_rd(static_cast<float>(first) * s.cut.rows_a_byte);
       int at = first - row * row_bytes;
@@ -124,10 +124,10 @@ class RelayProduct {
     }
   }
 
-  // A warp adds up what it has of a tile.
+  // A warp adds up its own share of a tile.
   __device__ void multiply_tiles(const RelayLinear& s, RelayRing& ring) const {
     const int warp = thread_ / 32, lane = thread_ % 32;
-    int slot = warp;  // of this weight's; behind its last: of those after it
+    int slot = warp;  // in this weight; past the last: in the next weights
     float* sums = sums_ + warp * kRelayTileRows + lane / 4;
     const RelayPlanes x(x_, s.k);
 #pragma unroll 1
@@ -172,7 +172,7 @@ class RelayProduct {
 
   // This lane's share of w * x.
   __device__ __forceinline__ static float product(const uint8_t* w, const uint8_t* x, int bytes) {
-    constexpr int kMany = 8, kFew = 4;  // reads of a lane
+    constexpr int kMany = 8, kFew = 4;  // reads per lane
     const int lane = threadIdx.x % 32;
     const auto* ws = reinterpret_cast<const uint4*>(w) + lane;
     const auto* xs = reinterpret_cast<const uint4*>(x) + lane;
@@ -206,14 +206,14 @@ class RelayProduct {
     if (threadIdx.x % 32 == 0) *to = sum;
   }
 
-  // Of the norm. Warps without outputs may read what the next norm writes: nobody has their values.
+  // The norm's scale. Warps without outputs may read a later norm's values; nobody uses the result.
   __device__ float scale_of(const RelayLinear& s) const {
     float all = 0;
     for (int w = 0; w < kRelayWarps; ++w) all += squares_[w];
     return rsqrtf(all / static_cast<float>(s.k) + s.eps);
   }
 
-  // A part of x is each CTA's, so that none has more to do than the others.
+  // Each CTA writes a part of x to memory, so that all CTAs have equal work.
   __device__ void write_x(const RelayLinear& s) const {
     const float scale = scale_of(s);
     const int end = s.cut.x_pairs.end(blockIdx.x);
@@ -224,17 +224,17 @@ class RelayProduct {
     }
   }
 
-  // An output: of which weight, and which of the sums are its own.
+  // An output: the number of its weight, and its own sums.
   struct Output {
     int part;
     int column;
     int first;
     int sums;
-    int warp = 0;  // of a tile, that has its first chunk
+    int warp = 0;  // warp with the tile's first chunk
   };
   __device__ Output output_of(const RelayLinear& s, int unit) const {
     Output out{.part = 0, .column = begin_ + unit, .first = 0, .sums = 0};
-    int row = unit, before = 0;  // slots of the weights before
+    int row = unit, before = 0;  // slots in earlier weights
 #pragma unroll
     for (int part = 0; part + 1 < kRelayWeights; ++part) {
       if (s.gated || row < rows_[part] || out.part < part) continue;
@@ -261,7 +261,7 @@ class RelayProduct {
     const float y = sum_of(s, out, 0, scale);
     return s.gated ? activate(s.gelu, y) * sum_of(s, out, 1, scale) : y;
   }
-  // A row's sums in the order of the slots; `up`: of the other weight of a gated pair.
+  // A row's sums in slot order; `up`: the second weight of a gated pair.
   __device__ __forceinline__ float sum_of(const RelayLinear& s, const Output& out, int up,
                                           float scale) const {
     const float* sums = sums_ + out.first + (up ? sums_of_part(s, 0) : 0);
@@ -280,14 +280,14 @@ class RelayProduct {
     return all * scale + (bias == nullptr ? 0.f : __ldg(bias + out.column));
   }
 
-  // Sums of a weight's rows.
+  // Sums for the rows of a weight.
   __device__ int sums_of_part(const RelayLinear& s, int part) const {
     if (tiled(s)) return (rows_[part] + kRelayTileRows - 1) / kRelayTileRows * kTileSums;
     return rows_[part] + slots_[part];
   }
 
-  // The i-th two pairs of x, as RelayDot takes them, or planes. Threads past the end have those of
-  // `place`, the last ones, and put them again, or nothing.
+  // Stores the i-th two pairs of x, in RelayDot's order or as planes. Threads past the end hold the
+  // last pairs, at `place`, and store these again, or nothing.
   __device__ void put_x(const RelayLinear& s, int i, int place, uint32_t first,
                         uint32_t second) const {
     if (tiled(s)) {
@@ -304,7 +304,7 @@ class RelayProduct {
     return {ptx::low_half(x), ptx::high_half(x)};
   }
 
-  // Threads past the end read what the last one does, so that a warp stays together.
+  // Threads past the end read the last thread's words, so that a warp stays together.
   __device__ void load_words(const RelayLinear& s, const RelayPlace& place) const {
     constexpr int kTogether = 4;
     const auto* from = reinterpret_cast<const uint4*>(place.in);
@@ -372,11 +372,11 @@ class RelayProduct {
   const int thread_;
   int begin_ = 0;  // of this CTA's outputs
   int count_ = 0;
-  int rows_[kRelayWeights] = {};  // of each weight
+  int rows_[kRelayWeights] = {};  // per weight
   int slots_[kRelayWeights] = {};
-  uint32_t starts_[kRelayWeights] = {};  // the last bits of where rows begin
+  uint32_t starts_[kRelayWeights] = {};  // low bits of the rows' first addresses
   Output output_ = {};                   // this thread's first
-  float4 residual_[kNormReads] = {};     // s of the newest norm, as this thread reads it
+  float4 residual_[kNormReads] = {};     // the newest norm's s, in this thread's reading order
 };
 
 }  // namespace braid::cuda

@@ -3,9 +3,9 @@
 #include "braid/kernels/cuda/ptx/mma.h"
 #include "braid/kernels/cuda/relay/relay_config.h"
 
-// x beside blocks: of each group of 32 elements integers v of 15 bits and a power of two, x = v
-// 2^e, which holds bf16 with an error of 2^-15 of the group's largest. v = 256 high + low, both
-// signed bytes, so that products with integers of 8 bits are exact.
+// x beside blocks: each group of 32 elements becomes integers v of 15 bits and a power of two, x =
+// v 2^e. bf16 keeps an error of at most 2^-15 of the group's largest element. v = 256 high + low,
+// both signed bytes, so products with 8-bit integers are exact.
 namespace braid::cuda {
 
 struct RelayPlanes {
@@ -33,7 +33,7 @@ struct RelayPlanes {
     const uint32_t exponent = max(most >> 7, 13);
     const float inverse = __uint_as_float((267 - exponent) << 23);
     const float scale = __uint_as_float(exponent == 255 ? 0x7fffffffu : (exponent - 13) << 23);
-    // The last bits of a float so large are v + 2^15.
+    // The low bits of such a large float are v + 2^15.
     constexpr float kPlace = 0x1.8p23f + 0x1p15f;
     const auto integer = [&](float x) { return __float_as_uint(fmaf(x, inverse, kPlace)); };
     const uint32_t v = __byte_perm(integer(ptx::low_half(first)), integer(ptx::high_half(first)),

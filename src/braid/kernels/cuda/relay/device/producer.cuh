@@ -4,8 +4,8 @@
 #include "braid/kernels/cuda/ptx/tma.h"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
-// The warps that bring weights and keys. They wait for nothing but room: a step's weights come
-// while its input is still made.
+// The warps that copy weights and keys. Producers wait for free slots only: a step's weights arrive
+// before the step's input is finished.
 namespace braid::cuda {
 
 template <int kD, bool kBlocks>
@@ -49,7 +49,7 @@ class RelayProducer {
     return lane_ < kWords ? __ldg(reinterpret_cast<const uint4*>(a_.steps + i) + lane_) : uint4{};
   }
 
-  // Producers take turns: the first of the next `count` slots that is this one's.
+  // Producers take turns: this producer's first slot among the next `count`.
   __device__ int first_of(int count) {
     const int first = (index_ + kRelayProducers - turn_) % kRelayProducers;
     turn_ = (turn_ + count) % kRelayProducers;
@@ -112,7 +112,7 @@ class RelayProducer {
     }
   }
 
-  // This producer's slots of a weight, from `chunk` of the first tile on: f(tile, chunk).
+  // Visits this producer's slots of a weight, from `chunk` of the first tile on: f(tile, chunk).
   template <class F>
   __device__ __forceinline__ static void for_slots(const RelayRows& rows, const RelayTiles& cut,
                                                    int chunk, const F& f) {
@@ -127,7 +127,7 @@ class RelayProducer {
     }
   }
 
-  // One copy for a tile's chunk.
+  // One copy for the chunk of a tile.
   __device__ void load_boxes(const CUtensorMap* map, const RelayRows& rows, const RelayTiles& cut,
                              int first) {
     const int bytes = kRelayTileRows * cut.stride, chunk_bytes = cut.chunk_bytes;
@@ -139,7 +139,7 @@ class RelayProducer {
     });
   }
 
-  // A copy for each row's, which its lane sends.
+  // A copy for each row, sent by the row's lane.
   __device__ void load_rows(const uint8_t* w, const RelayRows& rows, const RelayTiles& cut,
                             int first, bool issues) {
     const int issuer = __ffs(__ballot_sync(0xffffffff, issues)) - 1;
@@ -163,7 +163,7 @@ class RelayProducer {
     });
   }
 
-  // Each lane looks the page of one copy up, for as many units at a time.
+  // Each lane looks up the page of a copy, for as many units at a time.
   __device__ void load_keys(const RelayAttention& s) {
     constexpr int kKeys = relay_keys(kD > 0 ? kD : 64);
     const RelayKeys keys(__ldg(s.kv_len), s.window, s.kv_heads, kKeys, gridDim.x);
@@ -178,7 +178,7 @@ class RelayProducer {
       const int unit = first + lane_ / boxes * kRelayProducers;
       const int head = unit / keys.units;
       const int key = (keys.first_unit + unit - head * keys.units) * kKeys + lane_ % boxes * box;
-      // Past the sequence's end: keys that nobody sees.
+      // Keys past the sequence's end are never visible.
       int row = 0;
       if (unit < end && key < keys.length) {
         row = __ldg(s.page_table + key / s.page_size) * s.page_size + key % s.page_size;
@@ -210,11 +210,11 @@ class RelayProducer {
   RelayStep* const ahead_;
   const int index_;
   const int lane_;
-  int turn_ = 0;  // whose the next slot is
-  // Of the lane that is elected, always the same.
+  int turn_ = 0;  // turn of the next slot
+  // For the elected lane, always the same lane.
   int slot_;
   uint32_t parity_ = 1;
-  int oldest_;  // slot of the first copy that is on its way
+  int oldest_;  // slot of the oldest copy under way
   uint32_t oldest_parity_ = 0;
   int flying_ = 0;
   const RelayFlow flow_;

@@ -7,9 +7,9 @@
 #include "braid/kernels/cuda/relay/device/producer.cuh"
 #include "braid/kernels/cuda/relay/device/relay_kernel.h"
 
-// The kernel: all steps of a relay, one CTA on each SM. Two warps bring weights and keys into a
-// ring of slots, ahead of what is computed; eight warps take them out. CTAs never meet: each word
-// that one makes for the others carries a tag, and who needs it looks until the tag is there.
+// The kernel: all steps of a relay, with a CTA on each SM. Two warps copy weights and keys into a
+// ring of slots, ahead of the computation; eight warps take slots out. CTAs never meet: each word
+// for other CTAs carries a tag, and readers poll the word until the tag matches.
 namespace braid::cuda {
 
 struct RelayNoAttention {
@@ -17,7 +17,7 @@ struct RelayNoAttention {
   __device__ void run(const RelayAttention&, const RelayPlace&, RelayRing&) {}
 };
 
-// Steps as the warps that multiply read them: one ahead, in shared memory.
+// Steps in shared memory for the multiplying warps, fetched a step ahead.
 class RelaySteps {
  public:
   __device__ RelaySteps(const RelayArgs& a, uint8_t* smem, const RelayLayout& layout)
@@ -27,7 +27,7 @@ class RelaySteps {
     sync_workers();
   }
   __device__ const RelayStep& at(int i) const { return steps_[i % kSteps]; }
-  // Step i comes in the place of one that all warps are through with.
+  // Fetches step i into the place of a step that all warps have left.
   __device__ void fetch(int i) const {
     if (i < a_.num_steps && threadIdx.x < kWords) {
       ptx::cp_async_16(reinterpret_cast<uint4*>(steps_ + i % kSteps) + threadIdx.x,
@@ -35,7 +35,7 @@ class RelaySteps {
     }
     ptx::cp_async_commit();
   }
-  // What was fetched is there, once all have met.
+  // After a meeting of all threads the fetched step is complete.
   __device__ void arrive() const { ptx::cp_async_wait<0>(); }
 
  private:

@@ -15,18 +15,18 @@ constexpr int kRelayMail = 3;
 struct RelayArgs {
   const RelayStep* steps;
   const int64_t* rows;  // live tokens: 0 or 1
-  // What steps hand on, in turns: {two bf16, tag} for each pair of outputs. A tag is of one step of
-  // one launch: where it is seen, so is what stands beside it. Nobody still reads what a step
-  // writes over: that is from three steps before, and the linear in between had all of its input.
+  // Words between steps, in turns: {two bf16, tag} per pair of outputs. A tag belongs to a single
+  // step of a launch and vouches for the data beside it. Words from three steps before are free:
+  // the linear in between had its whole input, so no CTA still reads them.
   uint2* mail[kRelayMail];
-  // The same of what ranks add up, from each of them: [2, ranks, sum_pairs] at each rank. A rank
-  // writes over a sum once it had all words of the next one: those were sent by CTAs that had read
-  // it.
+  // Words of sums over ranks, from each rank: [2, ranks, sum_pairs] at each rank. A rank overwrites
+  // a sum after receiving all words of the next sum: other ranks send those words after reading the
+  // older sum.
   uint2* sums[kMaxCommRanks];
   CommView ranks;
-  // O', m and l of each CTA's heads: {two f32, each with its tag}.
+  // O', m and l for the heads of each CTA: {two f32, each beside a tag}.
   uint4* parts;       // [ctas, 2, group, D / 2 + 1]
-  uint32_t* control;  // [3]: the tag before this launch's first, CTAs that are done, sums % 2
+  uint32_t* control;  // [3]: tag before this launch's first, finished CTAs, sums % 2
   int32_t num_steps;
   int32_t slots;
   int32_t x_bytes;

@@ -23,7 +23,7 @@ int64_t mail_bytes(const std::vector<RelayStep>& steps, const RelayConfig& c) {
 }
 
 CUtensorMap map_of(void* data, const Relay::Cache& cache, int head_dim, int box) {
-  constexpr int kElems = 64;  // that are swizzled
+  constexpr int kElems = 64;  // elements per swizzled row
   const int parts = head_dim / kElems;
   const int64_t bytes = 2 * kElems;
   const MapDim dims[] = {{kElems, bytes, kElems},
@@ -33,7 +33,7 @@ CUtensorMap map_of(void* data, const Relay::Cache& cache, int head_dim, int box)
                          data, dims, "a cache");
 }
 
-// Of a weight's rows, by 2 bytes.
+// The map of a weight's rows, in elements of 2 bytes.
 CUtensorMap map_of(const RelayLinear& s, int part) {
   const RelayTiles& t = s.cut.tiles[part];
   const MapDim dims[] = {{t.row_bytes / 2, 2, t.stride / 2},

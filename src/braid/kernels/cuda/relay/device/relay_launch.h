@@ -15,11 +15,11 @@ namespace braid::cuda {
 
 struct RelayArgs;
 
-// Layers of a decode step of one token, and its head, as one launch: a relay. Each CTA reads its
-// part of all weights and keys without a pause; what it makes for the others they take as it comes,
-// so that no seam between two steps waits for the slowest CTA's last write, the end of a grid and
-// the begin of another. Weights are read once, at about the speed of memory. What ranks add up they
-// send each other in the same way, word by word.
+// A relay: all layers of a decode step of one token, and the head, as a single launch. Each CTA
+// reads its part of all weights and keys without a pause. Other CTAs take a CTA's results word by
+// word, so no seam between steps waits for the slowest CTA's last write, or for a grid's end and
+// the next grid's begin. Weights are read once, at about memory speed. Ranks exchange sums in the
+// same way, word by word.
 class Relay {
  public:
   // Whether the device runs all its CTAs at once. Loads the kernel: not within a capture.
@@ -31,18 +31,18 @@ class Relay {
     int64_t slots = 0;
     int64_t kv_heads = 0;
   };
-  // Copies the steps to the device; what they point to outlives the relay. `caches` are K and V of
-  // each step that attends, in their order; `tables` is what the steps point to that nobody else
-  // keeps. With steps that are summed the ranks of `comm`, which outlives the relay, make theirs of
-  // as many steps, on devices of one kind, in the same order of all they make. Allocates; not
-  // within a capture.
+  // Copies the steps to the device; memory behind the steps' pointers outlives the relay.
+  // `caches` has K and V of each attending step, in step order; `tables` keeps memory that only
+  // the steps point to. With summed steps, all ranks of `comm` (which outlives the relay) make
+  // relays of equal steps, on devices of one kind, in the same order. Allocates; not within a
+  // capture.
   Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
         std::vector<std::shared_ptr<DeviceMemory>> tables, const RelayConfig& config,
         const int64_t* rows, int device, DeviceComm* comm);
 
-  // Capturable. Launches of one relay run one after the other. A CTA that waits for another for
-  // some seconds ends the launch with an error of the device; a wait for another rank has the
-  // comm's deadline, and is reported as the comm's are.
+  // Capturable. Launches of a relay run one after the other. A CTA that waits for another CTA for
+  // some seconds ends the launch with a device error. A wait for another rank has the comm's
+  // deadline, and a failure is reported like the comm's.
   void launch(const LaunchContext& context);
 
  private:

@@ -4,8 +4,8 @@
 #include "braid/kernels/cuda/ptx/system.h"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
-// sum = sum_p y_p: what a linear made on each rank p, sent to all of them as words, is added by who
-// needs it, in the order of the ranks.
+// sum = sum_p y_p: each rank p sends a linear's results as words to all ranks, and every reader
+// adds up the ranks' words in rank order.
 namespace braid::cuda {
 
 class RelaySums {
@@ -19,8 +19,8 @@ class RelaySums {
     }
   }
 
-  // Adds the sum's words at place_of(j), by fours, to s. Once a wait was too long the sums are
-  // wrong, the launch ends as ever, and the fabric says so.
+  // Adds the sum's words at place_of(j), by fours, to s. After a missed deadline the sums are
+  // wrong, the launch still ends, and the fabric reports the error.
   template <int kReads, class PlaceOf>
   __device__ void add_to(float4 (&s)[kReads], uint32_t tag, const PlaceOf& place_of) {
     constexpr int kAtOnce = kReads > 4 ? 1 : 2;  // ranks
@@ -60,7 +60,7 @@ class RelaySums {
     bank_ ^= 1;
   }
 
-  // Where the launch after this one begins.
+  // Bank at the begin of the next launch.
   __device__ uint32_t bank() const {
     return bank_;
   }

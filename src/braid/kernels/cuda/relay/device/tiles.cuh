@@ -4,15 +4,15 @@
 #include "braid/kernels/cuda/relay/device/planes.cuh"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
-// Products of x with tiles of 16 rows in blocks, by a warp, in steps of 256 elements and eight
-// mma's. a are 32 integers of each row; the columns of b are the two planes of x (RelayPlanes) of
-// four groups of 32 elements, of which those that a does not belong to are zeros. So all products
-// add up where they stand: lane t of the four that have a row ends up with those of groups t and
-// 4 + t, whose scales it alone looks up.
+// Products of x with tiles of 16 block rows, by a warp, in steps of 256 elements and eight mma's.
+// Matrix a holds 32 integers from each row. The columns of b hold both planes of x (RelayPlanes)
+// for four groups of 32 elements; columns of groups other than a's are zeros. All products
+// therefore add up in place: lane t of a row's four lanes ends with groups t and 4 + t, and looks
+// up only these groups' scales.
 namespace braid::cuda {
 
-// How a lane's a and b meet, where it has eight bytes of a row from 8t on. `kSums`: what it ends up
-// with; b is read kReads times a step, and what of it counts is one of kMasks.
+// How a lane's a and b meet, for eight bytes of a row from 8t on. `kSums`: number of sums at the
+// end. A step reads b kReads times, and kMasks selects the counting parts.
 struct RelayGroups {  // 32 elements
   static constexpr int kSums = 2, kReads = 2, kMasks = 4;
   static constexpr int sum(int i) { return i / 4; }
@@ -23,7 +23,7 @@ struct RelayGroups {  // 32 elements
   __device__ static bool meets(int n, int, int mask) { return n / 2 == mask; }
 };
 
-// Nibbles of the low or the high elements of a group, and of the next one in lanes 2 and 3.
+// Nibbles of a group's low or high elements, and in lanes 2 and 3 of the next group.
 struct RelayPairs {
   static constexpr int kSums = 2, kReads = 4, kMasks = 2;
   static constexpr int sum(int i) { return i / 4; }
@@ -34,7 +34,7 @@ struct RelayPairs {
   __device__ static bool meets(int n, int t, int mask) { return n / 2 == 2 * mask + t / 2; }
 };
 
-// A group's halves have products of their own, lane t those of halves t, 4 + t and so on.
+// The halves of a group have separate products: lane t has halves t, 4 + t and further.
 struct RelayHalves {
   static constexpr int kSums = 4, kReads = 4, kMasks = 2;
   static constexpr int sum(int i) { return i / 2; }
@@ -66,8 +66,8 @@ class RelayBytes {
   uint32_t order_;
 };
 
-// A format: 256 elements of a row are kBytes; `a` is a lane's share of the i-th mma and `weigh`
-// what its sums p come to, with sums of x as these are and for as many groups as there are.
+// A format: kBytes for 256 elements of a row. `a` is a lane's share of the i-th mma. `weigh` turns
+// a lane's products p and sums of x into a result over the first `groups` groups.
 
 template <class Block>
 struct RelayNibbles {
@@ -81,7 +81,7 @@ struct RelayNibbles {
 
   struct Row {
     const uint8_t* at;
-    const uint8_t* mine;  // this lane's block of the first two
+    const uint8_t* mine;  // this lane's block among the first two
     RelayBytes<kWords> q;
     int t;
     __device__ Row(const uint8_t* w, int t)
@@ -147,7 +147,7 @@ struct RelayQ8 {
   };
 };
 
-// High nibbles stay 16 times too large, where there is no fifth bit.
+// Formats without a fifth bit keep high nibbles 16 times too large.
 template <class Block>
 struct RelaySuperBlocks {
   using Columns = RelayGroups;
@@ -219,8 +219,8 @@ struct RelayQ6 {
   };
 };
 
-// Adds this lane's share of `bytes` of rows g and g + 8 times x, from its element `elem` on, to
-// sum. Rows may end within a step: what lies behind is computed and not counted.
+// Adds this lane's share of `bytes` of rows g and g + 8 times x, from element `elem` on, to sum.
+// Rows may end within a step: elements past the end are computed and not counted.
 template <class Format>
 __device__ __forceinline__ void multiply_tile(const uint8_t* row, const uint8_t* other, int bytes,
                                               const RelayPlanes& x, int elem, float (&sum)[2]) {

@@ -8,13 +8,13 @@
 #include "braid/kernels/cuda/relay/device/relay_args.h"
 #include "braid/kernels/cuda/relay/relay_layout.h"
 
-// What a CTA's warps share: slots, words from other CTAs, how much is on its way.
+// State shared by a CTA's warps: slots, words from other CTAs, the number of copies under way.
 namespace braid::cuda {
 
-constexpr int kRelayThreads = 32 * kRelayWarps;  // that multiply
+constexpr int kRelayThreads = 32 * kRelayWarps;  // multiplying threads
 
-// Sums of products of bf16, by a warp: of eight elements of each lane at a time. Four lanes' w are
-// a row of a, or two, and their x a column of b: the products that are wanted lie on the diagonal.
+// Sums of bf16 products by a warp, eight elements per lane at a time. The w of four lanes forms a
+// row or two of a, and the x of four lanes a column of b: wanted products lie on the diagonal.
 class RelayDot {
  public:
   // x is in the order of relay_x_word.
@@ -23,7 +23,7 @@ class RelayDot {
     ptx::mma_16816<__nv_bfloat16>(d_[i % kChains][0], a, x.x, x.y);  // row g: words 0 and 2
     ptx::mma_16816<__nv_bfloat16>(d_[i % kChains][1], a, x.z, x.w);  // row g + 8: words 1 and 3
   }
-  // This lane's: those of all lanes add up to the sum.
+  // This lane's share: the shares of all lanes add up to the sum.
   __device__ float share() const {
     const int lane = threadIdx.x % 32, row = lane / 4;
     float even = 0, odd = 0;
@@ -36,11 +36,11 @@ class RelayDot {
   }
 
  private:
-  static constexpr int kChains = 2;  // sums that do not wait for each other
+  static constexpr int kChains = 2;  // independent sums
   float d_[kChains][2][4] = {};
 };
 
-// Where the i-th pair of x lies.
+// Place of the i-th pair of x.
 __device__ inline int relay_x_word(int i) {
   return (i & ~3) | (i & 1) << 1 | (i >> 1 & 1);
 }
@@ -58,7 +58,7 @@ __device__ inline void lose_patience(uint32_t& tries) {
   if (++tries > 1u << 23) __trap();
 }
 
-// What lies at place_of(j), once all of it has the tag.
+// Reads the words at place_of(j) after all tags have arrived.
 template <int kReads, class PlaceOf>
 __device__ __forceinline__ void wait_words(uint4 (&v)[kReads], uint32_t tag,
                                            const PlaceOf& place_of) {
@@ -84,14 +84,14 @@ class RelayRing {
         slots_(a.slots),
         warp_(threadIdx.x / 32) {}
 
-  // Begins a step of `count` slots.
+  // Begins a step with `count` slots.
   __device__ void begin(int count) {
     slot_ = first_ + warp_;
     parity_ = first_parity_;
     wrap(slot_, parity_);
     for (first_ += count; first_ >= slots_;) wrap(first_, first_parity_);
   }
-  // What this warp's next slot holds, when it is there.
+  // Waits for this warp's next slot and returns its data.
   __device__ const uint8_t* wait() const {
     ptx::mbarrier_wait(&full_[slot_], parity_);
     return ring_ + slot_ * kRelaySlotBytes;
@@ -115,7 +115,7 @@ class RelayRing {
   uint64_t* const empty_;
   const int slots_;
   const int warp_;
-  int first_ = 0;  // of the next step
+  int first_ = 0;  // in the next step
   uint32_t first_parity_ = 0;
   int slot_ = 0;
   uint32_t parity_ = 0;
@@ -141,7 +141,7 @@ class RelayFlow {
   const int most_;
 };
 
-// What a step knows of the launch.
+// A step's view of the launch.
 struct RelayPlace {
   const uint2* in;  // words of the step before
   uint32_t in_tag;
