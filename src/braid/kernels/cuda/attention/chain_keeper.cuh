@@ -6,10 +6,10 @@
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/system.h"
 
-// Launches of a chain (AttentionLink) that begin while the one before ends: an item's word says how
-// far it has come: 1 + the last stage of which it saw keys, as soon as its sums are in their place;
-// 0 before it is begun and when it is finished. A warp of its own reads and writes the words, since
-// what the producer waits for everybody does.
+// Launches of a chain (AttentionLink) that begin during the launch before. An item's word gives the
+// item's progress: 1 + the last stage with keys seen, set after the item's sums are in place; 0
+// before the item begins and after the item ends. A separate warp reads and writes the words,
+// because the producer's waits hold up all other warps.
 namespace braid::cuda {
 
 template <class Traits>
@@ -18,14 +18,14 @@ class ChainKeeper {
   __device__ ChainKeeper(const HopperParams& p, HopperSmem<Traits>& smem)
       : p_(p), smem_(smem), lane_(threadIdx.x % 32) {}
 
-  // Of each item: its sums are there, and, when the next item's are, its own have been left.
+  // For each item: waits for the item's sums, then tells of the previous item's left sums.
   __device__ void run() {
     Ring<HopperSmem<Traits>::kWorkSlots> work, before;
     int leave = -1;
     uint32_t now = 0;
     while (true) {
       ptx::mbarrier_wait(&smem_.work_full[work.slot], work.parity);
-      // Read by the lane that will release it, for all.
+      // The releasing lane reads for all lanes.
       const auto& slot = smem_.work[work.slot];
       const auto of_slot = [&](const int& x) {
         return __shfl_sync(0xffffffff, lane_ == 0 ? x : 0, 0);
@@ -56,7 +56,7 @@ class ChainKeeper {
   }
 
  private:
-  // Far beyond any launch: one that takes up what none has left is a caller's mistake.
+  // Far beyond any launch: taking up sums that no launch left is a caller's mistake.
   static constexpr uint64_t kDeadlineNs = 10'000'000'000;
 
   // Until the launches before have left the item; their CTAs are all running. Then its sums are on

@@ -23,8 +23,8 @@ bool hopper_takes(const AttentionDesc& desc, const AttentionParams& params,
   if (carries_state(v.form) != carries_state(desc)) return false;
   if (!takes_stages_of(v.form, desc, params)) return false;
   if (v.cluster > 1) {
-    // Shared tiles are whole boxes whose end the copy engine knows, and a cluster's items are
-    // dealt out in turn, which suits tiles of equal weight.
+    // Shared tiles are whole boxes with ends known to the copy engine. Clusters deal items out in
+    // turn, which suits tiles of equal weight.
     if (desc.window_left != kUnlimited || desc.window_right != kUnlimited) return false;
     if (desc.page_size != 0) return false;
     for (const KvSegment& kv : params.kv) {
@@ -32,20 +32,20 @@ bool hopper_takes(const AttentionDesc& desc, const AttentionParams& params,
     }
   }
   if (desc.page_size == 0) return true;
-  // A tile is a whole number of boxes, a box lies in one page.
+  // A tile is a whole number of boxes, and a box lies in a single page.
   const int box = std::min(desc.page_size, v.block_n);
   return power_of_two(desc.page_size) && v.block_n % box == 0 && desc.page_size % box == 0;
 }
 
-// Where an item's time goes; only ratios matter.
+// Rates for an item's time; only ratios matter.
 struct Speed {
-  double tflops;   // of 132 SMs, each with all the CTAs that fit
-  double alone;    // the part of its SM's rate that a CTA reaches when it has no neighbour
+  double tflops;   // on 132 SMs, each full of CTAs
+  double alone;    // share of an SM's rate for a CTA without a neighbour
   double item_us;  // start and end of an item
 };
 
-constexpr double kMergeUs = 4.5;  // of a split item's parts
-// Of an item that carries a state.
+constexpr double kMergeUs = 4.5;  // for the parts of a split item
+// For an item that carries a state.
 constexpr double kStateUs = 3.0;
 constexpr double kStagedStateUs = 1.0;
 
@@ -66,7 +66,7 @@ Speed speed(const AttentionDesc& desc, const AttentionConfig& c) {
   return {150, .45, 1.5};
 }
 
-// How often an item is begun: in a chain by each stage of which it sees keys, as a launch each.
+// Number of times an item begins: in a chain once for each stage with keys for the item.
 int visits(const AttentionPlan& plan, const WorkItem& item, const AttentionConfig& config) {
   if (config.form != HopperForm::kChained) return 1;
   const QSegment& q = plan.q[plan.run_begin[item.run]];
@@ -89,7 +89,7 @@ double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
   for (KvSegment& kv : plan.kv) kv.lengths = nullptr;
   const Speed s = speed(desc, config);
   const int ctas = config.ctas_per_sm;
-  // Items, or shares of them, in work at a time. CTAs of a cluster are on neighbouring SMs, which
+  // Items, or shares of items, at work at a time. CTAs of a cluster are on neighbouring SMs, which
   // leaves some slots unused.
   const int clusters = device.num_sms * ctas / config.cluster;
   const int slots = config.split > 2 ? clusters * 10 / 11 : clusters;
@@ -120,11 +120,11 @@ double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
   // Equal items end in whole rounds; uneven ones fill the gaps.
   const double even = shares / slots;
   const double rounds = longest - shortest < .02 * mean ? std::ceil(even) : std::max(1., even + .2);
-  // Of two that end at the same time, the one that does less work is better company.
+  // Between equal times, the config with less work is better company.
   return std::max(longest, rounds * mean) + .02 * total / slots;
 }
 
-// Whether some item has keys for all its CTAs.
+// Whether some item has keys for all CTAs of a cluster.
 bool can_split(const AttentionParams& params, const AttentionConfig& config) {
   for (const QSegment& q : params.q) {
     int64_t keys = 0;
@@ -154,7 +154,7 @@ std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const Attenti
          device.compute_capability);
   }
   const int group = desc.num_q_heads / desc.num_kv_heads;
-  // Heads that share keys share tiles where nothing else decides: fewer keys are read.
+  // Heads with common keys share tiles unless other reasons decide: fewer keys are read.
   std::vector<int> packs = {1};
   if (group > 1 && group <= 64) packs.insert(packs.begin(), group);
   std::vector<AttentionConfig> out;

@@ -50,7 +50,7 @@ void verify_strides(const char* what, size_t i, const void* data, const Strides&
   }
 }
 
-// Positions and lengths stay well inside int32, so that sums of three of them do not overflow.
+// Positions and lengths stay well inside int32: sums of three do not overflow.
 constexpr int32_t kMaxPosition = 1 << 28;
 
 void verify_q(const AttentionDesc& d, const QSegment& s, size_t i, size_t num_kv) {

@@ -14,26 +14,26 @@
 // A query at position p sees the keys at positions [p - window_left, p + window_right].
 namespace braid::cuda {
 
-constexpr int kUnlimited = -1;     // of window_left, window_right
-constexpr int kMaxQSegments = 20;  // 8 ranks of two runs of rows each, a prefix, some that are cut
+constexpr int kUnlimited = -1;     // for window_left, window_right
+constexpr int kMaxQSegments = 20;  // 8 ranks with two runs of rows each, a prefix, some cut runs
 constexpr int kMaxKvSegments = 20;
 
-// What is the same for all segments of a call.
+// Properties common to all segments of a call.
 struct AttentionDesc {
   DType dtype = DType::bf16;  // q, k, v, o: bf16 or f16
   int batch = 1;
   int num_q_heads = 0;
   int num_kv_heads = 0;  // divides num_q_heads; query head h reads KV head h / (Hq / Hkv)
   int head_dim_qk = 0;   // 64, 96, 128, 192 or 256
-  int head_dim_v = 0;    // = head_dim_qk, or 128 where head_dim_qk is 192
+  int head_dim_v = 0;    // = head_dim_qk, or 128 with head_dim_qk 192
   float scale = 0;       // > 0
   int window_left = kUnlimited;
   int window_right = kUnlimited;   // 0 is causal
   int page_size = 0;               // 0: contiguous KV; else tokens per page, 16..256
   DType state_dtype = DType::f32;  // O': f32 or bf16; l and m are f32
-  bool load_state = false;         // merge with the state that the segments hold
+  bool load_state = false;         // merge with the state in the segments
   bool finalize = true;            // write o and lse; else write the state back
-  bool chained = false;            // each KV stage is a launch of its own (AttentionLink)
+  bool chained = false;            // each KV stage is a separate launch (AttentionLink)
 };
 
 // Strides are in elements; the innermost dimension is contiguous. Pointers of q, k and v are
@@ -54,8 +54,8 @@ struct QSegment {
                              // and state_o and state_l may hold anything
   Strides q_stride;
   Strides o_stride;
-  Strides state_stride;  // of state_o
-  Strides row_stride;    // of lse, state_l and state_m: {batch, token (usually 1), head}
+  Strides state_stride;  // for state_o
+  Strides row_stride;    // for lse, state_l and state_m: {batch, token (usually 1), head}
   const int32_t* starts =
       nullptr;  // device [B + 1], optional: sequence b is rows starts[b]..starts[b + 1]
   const int32_t* offsets = nullptr;  // device [B], optional: added to `offset`
@@ -65,7 +65,7 @@ struct QSegment {
   int32_t kv_begin = 0;              // KV segments [kv_begin, kv_end) are seen
   int32_t kv_end = 0;
   int32_t stage = 0;  // as of KvSegment, and at most the last one's: when the queries arrive
-  int32_t early = 0;  // 1: what comes of it is wanted first (AttentionArrivals::early)
+  int32_t early = 0;  // 1: results are wanted first (AttentionArrivals::early)
 };
 
 struct KvSegment {
@@ -79,7 +79,7 @@ struct KvSegment {
   int32_t num_pages = 0;  // NB
   int32_t length = 0;     // S; paged: at most page_table_stride * BS
   int32_t offset = 0;     // position of key 0
-  int32_t stage = 0;      // 0: there before the call; else when it arrives (AttentionArrivals)
+  int32_t stage = 0;      // 0: present before the call; otherwise arrives (AttentionArrivals)
 };
 
 struct AttentionParams {
@@ -92,8 +92,8 @@ bool carries_state(const AttentionDesc& desc);
 // Whether keys (and perhaps queries) come in stages: while the call runs, or launch by launch.
 bool keys_arrive(const AttentionParams& params);
 
-// Refuses what no kernel computes: kUnsupported or kInvalidArgument, naming the field, its value
-// and what is allowed.
+// Refuses calls without a kernel: kUnsupported or kInvalidArgument, naming the field, the value and
+// the limit.
 void verify(const AttentionDesc& desc, const AttentionParams& params);
 
 // "bf16 B1 Hq24 Hkv24 D128 full"

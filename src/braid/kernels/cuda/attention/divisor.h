@@ -23,8 +23,8 @@ inline Divisor make_divisor(int32_t value) {
   return {static_cast<uint32_t>((power + value - 1) / static_cast<uint64_t>(value)), shift};
 }
 
-// n / value of 0 <= n < 2^31: the factor is too large by less than value / 2^(32 + shift) of
-// itself, so the product by less than n / 2^31 of a step.
+// n / value for 0 <= n < 2^31: the factor is too large by less than a share value / 2^(32 + shift),
+// so the product by less than n / 2^31 of a step.
 BRAID_HOST_DEVICE int32_t divide(int32_t n, Divisor by) {
   if (by.factor == 0) return n;
 #ifdef __CUDA_ARCH__

@@ -6,13 +6,13 @@
 #include "braid/kernels/cuda/ptx/mma.h"
 #include "braid/kernels/cuda/ptx/tma.h"
 
-// What happens to 64 finished rows, held as wgmma and mma.sync hold accumulators: a thread has two
-// rows, and columns 8 j + 2 (lane % 4) + {0, 1} of each.
+// Writes 64 finished rows from wgmma's and mma.sync's accumulators: a thread has two rows, and
+// columns 8 j + 2 (lane % 4) + {0, 1} of each row.
 namespace braid::cuda {
 
 constexpr float kLn2 = 0.6931471805599453f;
 
-// Where row `row` (0..63) of a unit lives.
+// Memory place of row `row` (0..63) in a unit.
 struct OutputRow {
   bool valid;
   int64_t o;      // element index of column 0 in o
@@ -49,7 +49,7 @@ __device__ inline void prefetch_state(const AttentionPlan& plan, const ItemUnit&
   ptx::prefetch_l2(q.state_m + out.stat);
 }
 
-// Swaps 4-byte pieces within a quad, so that lane t holds all of piece t's 16 bytes:
+// Swaps 4-byte pieces within a quad: lane t receives all 16 bytes of piece t.
 // in: piece[j] is this lane's 4 bytes of 16-byte unit j; out: the 16 bytes of unit `lane % 4`.
 __device__ inline void quad_transpose(uint32_t (&piece)[4], int t) {
   const bool odd = t & 1;
@@ -79,8 +79,8 @@ __device__ inline void quad_transpose(uint32_t (&piece)[4], int t) {
   }
 }
 
-// Neighbouring lanes swap halves, so that a lane that has columns {2 t, 2 t + 1} of two blocks of 8
-// gets four columns in a row of one of them (even lanes: the first), and back.
+// Neighbouring lanes swap halves: a lane with columns {2 t, 2 t + 1} in two blocks of 8 gets four
+// columns of a row in a single block (even lanes: the first), and back.
 __device__ __forceinline__ void pair_exchange(float* low, float* high, int t) {
   const bool odd = t & 1;
 #pragma unroll
@@ -94,8 +94,8 @@ __device__ __forceinline__ void pair_exchange(float* low, float* high, int t) {
   }
 }
 
-// The carried state of a thread's two rows. `max` is of raw scores (m over the scale), `l` is whole
-// in a row's first lane and zero in the others; `o` is where O' lies, null where there is no row.
+// The carried state of a thread's two rows. `max` holds raw scores (m over the scale). `l` is whole
+// in a row's first lane and zero in the other lanes. `o` points to O', null without a row.
 struct CarriedRows {
   const char* o[2];
   float l[2];
@@ -122,8 +122,8 @@ __device__ __forceinline__ CarriedRows find_state(const AttentionPlan& plan, con
   return out;
 }
 
-// Asks for O'. It comes as it lies in memory, 16 bytes a lane; settle_state puts it in place later,
-// when the loads have arrived.
+// Starts loading O'. Data arrives in memory order, 16 bytes a lane; settle_state later puts loaded
+// data in place.
 template <int kDv, int kCount>
 __device__ __forceinline__ void load_state(const AttentionPlan& plan, const CarriedRows& rows,
                                            int t, float (&o)[kCount]) {
@@ -201,7 +201,7 @@ __device__ __forceinline__ void settle_state(const AttentionPlan& plan, int lane
   scale_state(o, alpha, empty);
 }
 
-// Rows of 16-bit elements, each times its `gain`; `to` is null where there is no row.
+// Rows of 16-bit elements, each times the row's `gain`; `to` is null without a row.
 template <class T, int kDv, int kCount>
 __device__ __forceinline__ void store_rows(float (&o)[kCount], int t, const float (&gain)[2],
                                            T* (&to)[2]) {
@@ -218,7 +218,7 @@ __device__ __forceinline__ void store_rows(float (&o)[kCount], int t, const floa
       quad_transpose(piece[r][j], t);
     }
   }
-  // Branches come last: lanes that have parted shuffle slowly.
+  // Branches come last, because diverged lanes shuffle slowly.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     if (to[r] == nullptr) continue;
@@ -231,8 +231,8 @@ __device__ __forceinline__ void store_rows(float (&o)[kCount], int t, const floa
 }
 
 // o: unnormalized sums; l: this thread's part of the row sums; m2: row maxima in units of log2
-// (the same in the four lanes of a row). `warp` is the warp of the 64 rows, 0..3. Without kCarries
-// the call finalizes.
+// (equal in a row's four lanes). `warp` is the warp of the 64 rows, 0..3. Without kCarries the call
+// finalizes.
 template <class T, int kDv, bool kCarries, int kCount>
 __device__ __forceinline__ void write_rows(const AttentionPlan& plan, const ItemUnit& unit, int b,
                                            int head, int warp, int lane, float (&o)[kCount],
@@ -292,8 +292,8 @@ __device__ __forceinline__ void write_rows(const AttentionPlan& plan, const Item
   __syncwarp();
 }
 
-// Columns [column, column + 8) of one row; `l` is the whole row's. The thread of column 0 writes
-// what there is one of.
+// Columns [column, column + 8) of a row; `l` is the whole row's sum. The thread with column 0
+// writes per-row values.
 template <class T>
 __device__ inline void write_piece(const AttentionPlan& plan, const ItemUnit& unit, int b, int head,
                                    int row, int column, const float (&o)[8], float l, float m2) {

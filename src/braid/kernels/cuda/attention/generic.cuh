@@ -6,7 +6,7 @@
 
 // Segment attention with mma.sync: 4 warps, each with 16 rows of every unit of 64 query rows; keys
 // and values in two stages of shared memory filled by cp.async, rows padded by 16 bytes against
-// bank conflicts. A CTA computes one work item.
+// bank conflicts. A CTA computes a single work item.
 namespace braid::cuda {
 
 constexpr int kGenericThreads = 128;
@@ -19,7 +19,7 @@ constexpr int generic_smem_bytes() {
   return 2 * (kBlockM * (kDqk + 8) + 2 * kGenericBlockN<kDqk> * (kDqk + 8 + kDv + 8));
 }
 
-// Loads keys [key, key + kBlockN) of one head, zeros from `length` on.
+// Loads keys [key, key + kBlockN) of a head, zeros from `length` on.
 template <class T, int kD, int kBlockN>
 __device__ inline void load_keys(T* smem, const AttentionPlan& plan, const KvSegment& s,
                                  const void* data, const Strides& stride, int b, int head, int key,
@@ -43,7 +43,7 @@ __device__ inline void load_keys(T* smem, const AttentionPlan& plan, const KvSeg
   }
 }
 
-// Walks the key tiles of an item over all its segments.
+// Walks the key tiles of an item over all segments.
 struct KeyCursor {
   int segment;
   int tile;
@@ -99,7 +99,7 @@ __global__ __launch_bounds__(kGenericThreads) void generic_attention(
   const WorkItem item = decode_item(plan, blockIdx.x);
   if (!item.any) return;
   const int num_tiles = count_key_tiles(plan, item, kBlockN);
-  // A carried state that sees no new key stays as it is.
+  // A carried state without new keys stays unchanged.
   if (num_tiles == 0 && plan.load_state && !plan.finalize) return;
   ItemUnit unit[kUnits];
 #pragma unroll

@@ -4,7 +4,7 @@
 
 namespace braid::cuda {
 
-// One per head dimension and dtype, each in its own translation unit.
+// An instance per head dimension and dtype, each in a separate translation unit.
 template <DType kDType, int kDqk, int kDv, int kBlockM>
 void launch_generic_variant(const AttentionPlan& plan, cudaStream_t stream);
 

@@ -8,24 +8,24 @@
 #include "braid/kernels/cuda/ptx/system.h"
 #include "braid/kernels/cuda/ptx/tma.h"
 
-// Calls whose keys arrive while they run (AttentionArrivals): what a CTA works on next. An item
-// whose next keys are not there is left, with its sums, and taken up again. How many stages it is
-// taken through at a time changes no bit: tiles of keys end with their stage, and sums stay as they
-// are in registers.
+// Order of a CTA's items in calls with arriving keys (AttentionArrivals). A CTA leaves an item
+// without present keys, with the item's sums, and takes the item up again later. The number of
+// stages per turn changes no bit: tiles of keys end with their stage, and sums stay as in
+// registers.
 namespace braid::cuda {
 
-// How many of the first stages are there. All lanes ask, and nothing here is a loop: what one lane
-// does alone, or as often as it takes, keeps the walk around it out of uniform registers.
+// Number of stages present so far. All lanes ask, and the code has no loop: work by a single lane,
+// or a loop, would keep the surrounding walk out of uniform registers.
 class ArrivedStages {
  public:
   __device__ explicit ArrivedStages(const HopperParams& p) : p_(p) {}
 
-  // Once a stage is seen here its keys may be copied.
+  // After a stage is seen here, the stage's keys may be copied.
   __device__ void look() {
     if (there_ == p_.last_stage) return;
     take(__reduce_max_sync(0xffffffff, static_cast<int>(ptx::load_acquire_system(p_.arrived))));
   }
-  // What another CTA has seen.
+  // Takes over the number that another CTA has seen.
   __device__ void take(int there) {
     there_ = there;
     ptx::fence_proxy_async_global();
@@ -33,7 +33,7 @@ class ArrivedStages {
   __device__ int there() const { return there_; }
   __device__ bool has(int stage) const { return there_ >= stage; }
 
-  // By one thread, when no CTA looks any more.
+  // Called by a single thread after all CTAs have stopped looking.
   __device__ void reset() {
     const uint64_t start = ptx::global_nanoseconds();
     while (static_cast<int>(ptx::load_acquire_system(p_.arrived)) < p_.last_stage &&
@@ -43,8 +43,8 @@ class ArrivedStages {
     p_.arrived[0] = 0;
   }
 
-  // Between two looks that found nothing new. Waits that run out are counted: the results are wrong
-  // then. So is how long `ctas` of them waited.
+  // Pauses between two looks without news. Waits past the deadline are counted, and the results are
+  // then wrong; waiting time is counted for `ctas` CTAs.
   __device__ void pause(int ctas) {
     __nanosleep(200);
     const auto us = static_cast<uint32_t>(ptx::global_nanoseconds() / 1'000);
@@ -67,10 +67,10 @@ class ArrivedStages {
   int there_ = 0;
   int waits_after_ = -1;
   uint32_t since_ = 0;      // microseconds
-  uint32_t paused_at_ = 0;  // likewise; 0: there was something to do
+  uint32_t paused_at_ = 0;  // likewise; 0: not pausing
 };
 
-// By each warp behind its rows of an item: the last one says that all early rows are there.
+// Called by each warp after writing an item's rows: the last warp signals all early rows.
 __device__ __forceinline__ void tell_early(const HopperParams& p, int segment, int lane) {
   if (p.early_warps == 0 || p.plan.q[segment].early == 0) return;
   __threadfence_system();
@@ -88,10 +88,10 @@ __device__ __forceinline__ void tell_early(const HopperParams& p, int segment, i
   __syncwarp();
 }
 
-// The items that a CTA has begun and left, a ring in the order in which it has left them, and those
-// that nobody has begun. Whoever was left before waits for no later stage, as a rule, so only the
-// first of the ring is looked at. Early items have a ring and a count of their own: lane 1 keeps
-// their books, lane 0 those of all others.
+// A CTA's left items, in a ring by order of leaving, and the items that no CTA has begun. An item
+// left earlier mostly waits for no later stage than its successors, so a CTA looks at the first of
+// a ring alone. Early items have a ring and a count for themselves: lane 1 keeps early items'
+// books, lane 0 all others'.
 template <class Traits>
 class HeldItems {
  public:
@@ -110,10 +110,10 @@ class HeldItems {
   __device__ bool picked() const { return picked_; }
   __device__ bool arrived(int stage) const { return stages_.has(stage); }
 
-  // Early items that can be finished or that nobody has begun come first, then others that can be
-  // finished, then others that nobody has begun; then what can go on a stage, early ones first. The
-  // CTAs of a cluster pick the same: the first tells the other what it has seen (`tells`: also if
-  // that is nothing to do).
+  // Picks the next item: early items ready to finish or to begin, then other items ready to finish,
+  // then other new items; then items with a next stage present, early items first. CTAs of a
+  // cluster pick alike: the first CTA tells the second the number of stages it has seen (`tells`:
+  // even without an item to pick).
   __device__ void pick(bool tells) {
     if (Traits::kCluster > 1 && rank_ > 0) {
       stages_.take(hear());
@@ -145,8 +145,8 @@ class HeldItems {
     if (rank_ == 0) stages_.pause(Traits::kCluster);
   }
 
-  // Takes the item that was picked; if it was left with sums, they are at `place`. A new one asks
-  // for the one after it, which is there long before the next pick.
+  // Takes the picked item; the sums of a left item are at `place`. A new item requests its
+  // successor's number long before the next pick.
   __device__ bool is_new() const { return picks_new_; }
   __device__ HeldItem take(int& place) {
     stages_.go_on();
@@ -172,7 +172,7 @@ class HeldItems {
     return {index, 0, 0, 0, 0};
   }
 
-  // Leaves it as `item` says. The result is the place for its sums.
+  // Leaves an item in the state `item`. Returns the place for the item's sums.
   __device__ int put(const HeldItem& item) {
     int at = first_ + count_;
     if (at >= ring_size()) at -= ring_size();
@@ -186,10 +186,10 @@ class HeldItems {
   }
 
  private:
-  // Of this lane's kind.
+  // First item of this lane's kind.
   __device__ int first_item() const { return lane_ == 1 ? p_.early_begin : 0; }
-  // Clusters take items in turns; the early ones go on where the others end, so that all have as
-  // many.
+  // Clusters take items in turns; early items continue after the end of all others, so that all
+  // clusters get equal numbers.
   __device__ static int turn_of(int item) {
     const int clusters = static_cast<int>(gridDim.x) / Traits::kCluster;
     const int ahead = static_cast<int>(blockIdx.x) / Traits::kCluster - item % clusters;
@@ -203,7 +203,7 @@ class HeldItems {
     return lane_ == 1 ? p_.early_places : p_.places - p_.early_places;
   }
   __device__ static uint32_t ballot(bool x) { return __ballot_sync(0xffffffff, x); }
-  // Told to the compiler, which else parts the lanes at each branch.
+  // Tells the compiler that x is uniform; otherwise lanes part at each branch.
   __device__ static int uniform(int x) { return __reduce_or_sync(0xffffffff, x); }
   __device__ int of_who(int x) const { return uniform(lane_ == who_ ? x : 0); }
 
@@ -236,25 +236,25 @@ class HeldItems {
   HeldItem* const held_;  // [places] of this CTA
   // By lanes 0 and 1.
   int first_ = 0;  // of the ring, the oldest
-  int count_ = 0;  // items in it
-  int next_;       // item that nobody has begun
-  int run_ = 0;    // the run of queries that it is of
-  // What was picked: by whose books, and whether it is new.
+  int count_ = 0;  // items in the ring
+  int next_;       // next new item
+  int run_ = 0;    // the new item's run of queries
+  // The picked item: by lane, and new or left.
   int who_ = 0;
   bool picked_ = false;
   bool picks_new_ = false;
   Ring<2> told_;
 };
 
-// Where a consumer warpgroup leaves its sums of an item: each thread its own registers. Of a chain
-// the place is the item.
+// Memory for a consumer warpgroup's sums of an item, each thread's own registers. In a chain, an
+// item has a fixed place.
 template <class Traits>
 __device__ inline float4* sums_of(const HopperParams& p, int place, int wg) {
   const int64_t first = Traits::kChained ? 0 : int64_t{blockIdx.x} * p.places;
   return p.sums + ((first + place) * Traits::kConsumers + wg) * (Traits::kSumUnits * 128);
 }
 
-// By one warp: what an item goes on from is on its way to L2 while the one before it ends.
+// Called by a warp: brings an item's left sums to L2 during the end of the item before.
 template <class Traits>
 __device__ __forceinline__ void prefetch_sums(const HopperParams& p, int place, int lane) {
   if (lane >= Traits::kConsumers) return;

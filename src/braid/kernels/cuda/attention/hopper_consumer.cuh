@@ -11,8 +11,8 @@
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
 
-// The warpgroups that multiply: 64 rows of an item each, with wgmma, taking turns at the tensor
-// cores.
+// The multiplying warpgroups: each has 64 rows of an item and uses wgmma; warpgroups take turns at
+// the tensor cores.
 namespace braid::cuda {
 
 template <class Traits>
@@ -44,9 +44,9 @@ class HopperConsumer {
     CarriedRows carried;
     uint32_t prob[kBlockN / 4];
     int num_tiles = wait_item();
-    int done = -1;  // the slot of an item whose rows are still here
+    int done = -1;  // slot of an item with rows still in registers
     while (true) {
-      // Items without keys, and the end of one that no item with keys followed at once.
+      // Handles items without keys, and the end of an item without a direct successor.
       while (true) {
         finish(done, o, stats);
         if (num_tiles != 0) break;
@@ -73,7 +73,7 @@ class HopperConsumer {
         ptx::mbarrier_wait(&smem_.v_full[v_.slot], v_.parity);
         if (num_tiles <= 0) break;
         values(o, prob, v);
-        start_item(s);  // its first product runs behind this item's last
+        start_item(s);  // the next item's first product runs behind this item's last
         find_carried(carried);
         ptx::wgmma_wait<1>();
         leave_item(o);
@@ -85,19 +85,19 @@ class HopperConsumer {
     }
   }
 
-  // Second half of a split item: rows' parts come together, each CTA writes its share of the rows.
+  // Second half of a split item: parts of rows merge, and each CTA writes a share of the rows.
   __device__ __forceinline__ void merge() {
     if constexpr (Traits::kSplit) merge_parts(plan_, smem_, read_item(0));
   }
 
  private:
-  // An item is read where it lies and released when it is finished: registers are short.
+  // An item is read in place and released at its end: registers are short.
   __device__ __forceinline__ int wait_item() {
     ptx::mbarrier_wait(&smem_.work_full[work_.slot], work_.parity);
     return broadcast(lane_ == 0 ? smem_.work[work_.slot].num_tiles : 0);
   }
 
-  // What the producer writes is read by the lane that will release it, for all.
+  // The lane that releases the producer's data reads the data for all lanes.
   __device__ __forceinline__ int broadcast(int x) const { return __shfl_sync(0xffffffff, x, 0); }
 
   __device__ __forceinline__ ItemPlace read_item(int slot) const {
@@ -125,13 +125,13 @@ class HopperConsumer {
     return info;
   }
 
-  // Descriptors of the next products' operands in shared memory. A reduction's result is known to
-  // be the same in all lanes, so they are made in uniform registers, where wgmma takes them from.
+  // Descriptors of the next products' operands in shared memory. The compiler knows a reduction's
+  // result as uniform, so descriptors live in uniform registers, as wgmma needs.
   struct Operands {
     uint32_t q, k, v;
   };
   __device__ __forceinline__ Operands operands() const {
-    // With ones, the distance to them shrinks by what the start advances.
+    // With ones, the distance shrinks by the start's advance.
     constexpr uint32_t kStage = Traits::kVBytes / 16;
     return {
         __reduce_or_sync(0xffffffff,
@@ -170,8 +170,8 @@ class HopperConsumer {
     }
   }
 
-  // Whether sums go on from a carried state: a split item has it in one of its parts, a staged one
-  // meets it at its end.
+  // Whether sums continue from a carried state. In a split item, a single part has the state; in a
+  // staged item, the state joins at the end.
   __device__ __forceinline__ bool carries() const {
     return Traits::kCarries && plan_.load_state && !(Traits::kSplit && ptx::cluster_rank() > 0);
   }
@@ -182,7 +182,7 @@ class HopperConsumer {
     rows = find_state(plan_, item.unit, item.b, item.head, warp_, lane_, scale_log2_);
   }
 
-  // Sums start at zero, or where they were left.
+  // Sums start at zero, or continue from left sums.
   __device__ __forceinline__ void begin_item(float (&o)[Traits::kOutN / 2], RowStats& stats,
                                              const CarriedRows& rows) {
     if (!carries()) {
@@ -209,7 +209,7 @@ class HopperConsumer {
     }
   }
 
-  // What rows without keys carry may be anything.
+  // Rows without keys may hold any numbers.
   __device__ __forceinline__ static void clear_empty(RowStats& stats, const bool (&empty)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -222,7 +222,7 @@ class HopperConsumer {
     if (lane_ == 0) ptx::mbarrier_arrive(&smem_.q_empty[q_.slot][wg_]);
   }
 
-  // All of an item but the wait for its last product. The first scores are under way.
+  // All of an item but the wait for the last product. The first scores are under way.
   __device__ __forceinline__ void attend(float (&s)[kBlockN / 2], float (&o)[Traits::kOutN / 2],
                                          RowStats& stats, const CarriedRows& carried,
                                          uint32_t (&prob)[kBlockN / 4], int num_tiles) {
@@ -259,7 +259,7 @@ class HopperConsumer {
     softmax(info);
     if (carries()) settle_state<Traits::kDv>(plan_, lane_, o, alpha, empty);
     if constexpr (Traits::kLeaves) rescale(o, alpha);
-    ptx::wgmma_pin(o);  // one register each from here on: else copies land between products
+    ptx::wgmma_pin(o);  // fixes each in a register: otherwise copies land between products
     pack_scores<T>(s, prob);
     for (int n = 1; n < num_tiles; ++n) {
       const Operands at = operands();
@@ -298,7 +298,7 @@ class HopperConsumer {
     v_.next();
   }
 
-  // The rows of the item in slot `done`, if any, leave; where the next one goes on with it, its
+  // Writes the rows of the item in slot `done`, if any; with a next visit to the same item, the
   // sums stay.
   __device__ __forceinline__ void finish(int& done, float (&o)[Traits::kOutN / 2],
                                          RowStats& stats) {
@@ -310,7 +310,7 @@ class HopperConsumer {
       }
       if (place >= 0) {
         if (!goes_on_) put_down<Traits>(p_, place, wg_, o, stats);
-        if constexpr (Traits::kChained) __syncwarp();  // all lanes' sums are told of
+        if constexpr (Traits::kChained) __syncwarp();  // all lanes have stored their sums
         if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
         __syncwarp();
         done = -1;
@@ -349,10 +349,10 @@ class HopperConsumer {
     }
   }
 
-  // Every CTA that fills the slot hears of it.
+  // Signals every CTA that fills the slot.
   __device__ __forceinline__ void release(uint64_t (&barriers)[Traits::kKvStages], int slot) {
     __syncwarp();
-    // Lane 0, which read what the producer wrote beside the tile, tells this CTA's producer.
+    // Lane 0, the reader of the producer's data beside the tile, signals this CTA's producer.
     if (lane_ == 0) ptx::mbarrier_arrive(&barriers[slot]);
     if (Traits::kCluster > 1 && lane_ == 1) {
       ptx::mbarrier_arrive_cluster(&barriers[slot], ptx::cluster_rank() ^ 1);
@@ -381,7 +381,7 @@ class HopperConsumer {
   Ring<Traits::kKvStages> k_;
   Ring<Traits::kKvStages> v_;
   StagedSums<Traits> staged_;
-  bool goes_on_ = false;  // with the sums that are here
+  bool goes_on_ = false;  // continue with the present sums
   uint32_t q_fragments_[Traits::kQInRegisters ? Traits::kDqk / 4 : 1];
 };
 

@@ -3,35 +3,35 @@
 #include "braid/kernels/cuda/attention/hopper_launch.h"
 #include "braid/kernels/cuda/ptx/tma.h"
 
-// The boxes by which the copy engine brings a tile of keys or values to shared memory.
+// Boxes with which the copy engine brings a tile of keys or values to shared memory.
 namespace braid::cuda {
 
-// Where the copy engine finds a tile of keys.
+// Place of a key tile for the copy engine.
 struct KeyTile {
-  int segment;   // of its first key
-  int run_end;   // one past the last segment of its run if it holds keys of several, else 0
-  int key;       // its first key in the segment
-  int first;     // rows of that segment, where there are others
-  int valid;     // keys of the run from there on
-  int arriving;  // rows that boxes bring, some of them twice
-  int page;      // of its box `lane`, where keys are in pages
+  int segment;   // segment of the first key
+  int run_end;   // past the run's last segment for a tile over several segments, else 0
+  int key;       // first key, in the segment
+  int first;     // rows from the first of several segments
+  int valid;     // keys of the run from `key` on
+  int arriving;  // rows brought by boxes, some twice
+  int page;      // page of box `lane`, with paged keys
 };
 
-// One warp issues them all; each CTA of a cluster brings its share of the rows to every one.
+// A single warp issues all boxes; each CTA of a cluster brings a share of the rows to every CTA.
 template <class Traits>
 class KeyBoxes {
  public:
   __device__ KeyBoxes(const HopperParams& p, int lane, int rank)
       : p_(p), lane_(lane), rank_(rank) {}
 
-  // Where box `lane` of the tile from `key` on lies. Asked for a tile ahead: a look-up would hold
-  // up the copies.
+  // Page of box `lane` in the tile from `key` on. Asked a tile ahead: a look-up would hold up the
+  // copies.
   __device__ int page_of(int b, int segment, int key, int length) const {
     const int page_size = p_.plan.page_size;
     if (page_size == 0) return 0;
     const KvSegment& s = p_.plan.kv[segment];
     const int t = key + lane_ * p_.kv_box_rows;
-    // Past the end: a page that does not exist, so that zeros arrive.
+    // Past the end: a page outside the map, for which zeros arrive.
     return t < length
                ? s.page_table[int64_t{b} * s.page_table_stride + (t >> (31 - __clz(page_size)))]
                : s.num_pages;
@@ -50,13 +50,13 @@ class KeyBoxes {
     return rows;
   }
 
-  // Boxes of a whole tile, of what of it lies in one page, or in one segment.
+  // Issues the boxes of a whole tile, or of the parts of a tile in single pages or single segments.
   template <int kChunks>
   __device__ void load(int b, int head, const KeyTile& tile,
                        const CUtensorMap (*maps)[kMaxKvSegments], uint8_t* smem,
                        uint64_t* barrier) {
     const AttentionPlan& plan = p_.plan;
-    // First in the code what calls of 10 us are made of: they read it from cold memory.
+    // Code of short calls comes first: calls of 10 us read their code from cold memory.
     if (plan.page_size == 0 && tile.run_end == 0) {
       const int row = Traits::kCluster > 1 ? rank_ * kBoxRows : 0;
       if (ptx::elect_one()) {
@@ -78,8 +78,8 @@ class KeyBoxes {
   static constexpr int kBoxRows = Traits::kBlockN / Traits::kCluster;
   static_assert(kBoxRows >= kPartRows);
 
-  // What of a tile lies in one segment, and the boxes that bring it: as high as they can be, the
-  // last moved up so that it ends where the part does.
+  // The part of a tile within a single segment, and the boxes for the part: boxes are as high as
+  // possible, and the last box moves up to end with the part.
   struct Part {
     int rows;
     int map;

@@ -10,47 +10,47 @@ namespace braid::cuda {
 // An item that a CTA has looked at and not finished.
 struct HeldItem {
   int32_t index;
-  int32_t run;         // of keys, the first that is left
-  int32_t stage;       // when that arrives
+  int32_t run;         // first run of keys still to do
+  int32_t stage;       // arrival number of that run
   int32_t last_stage;  // when the last does
-  int32_t begun;       // 1: it has left sums
+  int32_t begun;       // 1: has left sums
 };
 static_assert(sizeof(HeldItem) <= kHeldItemBytes);
 
-// Of a launch of a chain: stages [begin_stage, end_stage).
+// For a launch of a chain: stages [begin_stage, end_stage).
 struct LinkParams {
   int32_t begin_stage;
   int32_t end_stage;
-  bool last;        // no launch begins before it ends: the last one, or one that spares SMs
+  bool last;        // no launch begins before this launch ends: the last, or sparing SMs
   bool follows;     // AttentionLink::follows
-  uint32_t* words;  // of each place of sums (chain_keeper.cuh)
+  uint32_t* words;  // for each place of sums (chain_keeper.cuh)
   SumPlaces places;
 };
 
 // The Hopper kernel's argument. Tensor maps, innermost dimension first:
 //   q [Dqk, pack, rows, heads / pack, B], boxes of 64 columns x 64 rows
 //   k, v [D, tokens, Hkv, B] or pages [D, BS, Hkv, NB], boxes of 64 columns x kv_box_rows; for
-//   tiles that several segments of a run share, also of kPartRows and of kKeyPiece rows
+//   tiles over several segments of a run, also boxes of kPartRows and of kKeyPiece rows
 struct HopperParams {
   CUtensorMap q_map[kMaxQSegments];
   CUtensorMap k_map[3][kMaxKvSegments];
   CUtensorMap v_map[3][kMaxKvSegments];
   AttentionPlan plan;
   int32_t kv_box_rows;
-  int32_t* counters;  // [3]: items handed out, CTAs that are done, early items handed out
-  // Of a call whose keys arrive: [3], as of AttentionArrivals; each CTA's places for items that it
-  // leaves, and for their sums.
+  int32_t* counters;  // [3]: items handed out, finished CTAs, early items handed out
+  // With arriving keys: [3], as in AttentionArrivals; each CTA's places for left items, and for
+  // their sums.
   uint32_t* arrived;
   float4* sums;
   HeldItem* held;
   int32_t places;
   int32_t early_places;  // the last ones, for early items
   int32_t last_stage;
-  uint32_t timeout_ms;   // of a wait for the next stage
+  uint32_t timeout_ms;   // for a wait for the next stage
   EarlyWords* early;     // AttentionArrivals::early
-  int32_t early_begin;   // items from this one on are early
-  uint32_t early_warps;  // that write rows of early items, counted for each item; 0: nobody asks
-  LinkParams link;       // of a chain; `sums` has a place for each item of all launches
+  int32_t early_begin;   // early items begin here
+  uint32_t early_warps;  // warps that write rows of early items, counted per item; 0: nobody asks
+  LinkParams link;       // for a chain; `sums` has a place for each item of all launches
 };
 static_assert(sizeof(HopperParams) <= 32764);
 
@@ -58,7 +58,7 @@ static_assert(sizeof(HopperParams) <= 32764);
 void make_tensor_maps(const AttentionDesc& desc, const AttentionConfig& config,
                       HopperParams& params);
 
-// One per variant and dtype, each in its own translation unit.
+// An instance per variant and dtype, each in a separate translation unit.
 template <DType kDType, int kDqk, int kDv, int kConsumers, int kBlockN, int kCluster, int kForm>
 void launch_hopper_variant(const HopperParams& params, int split, int num_sms, cudaStream_t stream);
 

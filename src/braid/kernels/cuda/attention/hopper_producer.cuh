@@ -26,13 +26,13 @@ class HopperProducer {
 
   __device__ void run() {
     const AttentionPlan& plan = p_.plan;
-    // Looked up while the grid before this one still runs, unless that wrote what an item needs.
+    // Looks items up during the previous grid, unless that grid writes the items' lengths.
     if (plan.device_lengths) ptx::grid_dependency_wait();
     int index = blockIdx.x / (Traits::kSplit ? ptx::cluster_size() : Traits::kCluster);
     WorkItem item = next_item(index);
     int num_tiles = item.any ? count_key_tiles(plan, item, Traits::kBlockN) : 0;
     if (!Traits::kChained || !p_.link.follows) ptx::grid_dependency_wait();
-    // The next launch takes all but sums to be there, so not before they are.
+    // The next launch expects everything but sums to be present, so it starts no earlier.
     if (Traits::kChained && !p_.link.last) ptx::grid_launch_dependents();
     if constexpr (Traits::kSplit) {
       work_on(item, num_tiles);
@@ -74,10 +74,10 @@ class HopperProducer {
     }
     load_pending_v();
     if (!Traits::kLooksAhead) publish({}, -1);
-    // Who comes after this launch finds the rows of those before, too.
+    // A successor of this launch finds the rows of earlier launches, too.
     if (Traits::kChained && p_.link.follows) ptx::grid_dependency_wait();
     ptx::grid_launch_dependents();
-    // The last CTA to get here leaves the counters as it found them: at zero.
+    // The last CTA to arrive here resets the counters to zero.
     if (!Traits::kSplit && (Traits::kCluster == 1 || Traits::kArrives) && lane_ == 0) {
       __threadfence();
       if (atomicAdd(&p_.counters[1], 1) == static_cast<int>(gridDim.x) - 1) {
@@ -92,13 +92,13 @@ class HopperProducer {
   }
 
  private:
-  // Split calls deal items out by CTA, and each of them writes what it was dealt.
+  // Split calls deal items out by CTA, and each CTA writes its own items.
   __device__ WorkItem next_item(int index) {
     return !Traits::kSplit && is_ragged(p_.plan) ? ragged_item(p_.plan, index, walk_)
                                                  : decode_item(p_.plan, index);
   }
 
-  // Takes the item that was picked through the stages that are there.
+  // Takes the picked item through the present stages.
   __device__ void visit() {
     const AttentionPlan& plan = p_.plan;
     const bool is_new = held_.is_new();
@@ -107,7 +107,7 @@ class HopperProducer {
     const WorkItem item = decode_item(plan, now.index);
     const QSegment& q = plan.q[plan.run_begin[item.run]];
     const int begin = is_new ? q.kv_begin : now.run;
-    int left = q.kv_end;  // the first run that is seen and has not arrived
+    int left = q.kv_end;  // first visible run that has not arrived
     int tiles = 0;
     for (int run = begin; run < q.kv_end; ++run) {
       const KeyTiles seen = key_tiles(plan, item, run, Traits::kBlockN);
@@ -133,7 +133,7 @@ class HopperProducer {
     load_item(item, 0, tiles, begin, left);
   }
 
-  // Takes an item through the stages of this launch of a chain.
+  // Takes an item through the stages of a chain's launch.
   __device__ void take_share(const WorkItem& item) {
     const KeyShare share =
         key_share(p_.plan, item, Traits::kBlockN, p_.link.begin_stage, p_.link.end_stage);
@@ -144,7 +144,7 @@ class HopperProducer {
     load_item(item, 0, share.tiles, share.run_begin, share.run_end);
   }
 
-  // While an item's keys are still wanted, so that at its end the next one's copies go at once.
+  // While an item's keys are still wanted, so that the next item's copies start at the end.
   __device__ void look_ahead() {
     advance();
     publish_next();
@@ -210,7 +210,7 @@ class HopperProducer {
     work_.next();
   }
 
-  // What the first consumer of this CTA works on.
+  // The unit of this CTA's first consumer.
   __device__ ItemUnit first_unit(const WorkItem& item) const {
     return locate(p_.plan, item.run, item.b, item.unit + first_of_cta());
   }
@@ -218,25 +218,25 @@ class HopperProducer {
     return Traits::kCluster > 1 ? rank_ * Traits::kConsumers : 0;
   }
 
-  // With tiles of 64 keys the loop is as long as what consumers do: what is the same for all tiles
-  // is asked for before it.
+  // With tiles of 64 keys this loop takes as long as the consumers' work: values common to all
+  // tiles are computed before the loop.
   __device__ void load_item(const WorkItem& item, int begin, int end) {
     const QSegment& q = p_.plan.q[p_.plan.run_begin[item.run]];
     load_item(item, begin, end, q.kv_begin, q.kv_end);
   }
   __device__ void load_item(const WorkItem& item, int begin, int end, int run, int last_run) {
     const AttentionPlan& plan = p_.plan;
-    const int head = divide(item.head, plan.by_group);  // of the keys
+    const int head = divide(item.head, plan.by_group);  // KV head
     bool first = true;
     int issued = 0;  // tiles; the ring is full with two
     const int ahead_at = min_i(end - begin, 2);
-    int before = 0;  // tiles of the runs before
+    int before = 0;  // tiles of earlier runs
     for (; run < last_run && begin < end; ++run) {
       const KeyTiles tiles = key_tiles(plan, item, run, Traits::kBlockN);
       int segment = plan.kv_run_begin[run];
-      int first_key = 0;  // of the segment, in the run
+      int first_key = 0;  // the segment's first key, in the run
       const int run_end = plan.kv_run_begin[run + 1];
-      // Where the next segment begins in the run.
+      // Begin of the next segment in the run.
       const auto end_of = [&](int s) { return s + 1 < run_end ? plan.kv_first[s + 1] : INT32_MAX; };
       int next_first = end_of(segment);
       const int position = plan.kv[segment].offset;
@@ -280,7 +280,7 @@ class HopperProducer {
       held_.pick(true);
       first |= !held_.picked();
     }
-    if (!first) return;  // its last values go behind the next item's first keys
+    if (!first) return;  // the item's last values follow the next item's first keys
     load_pending_v();
     if constexpr (Traits::kCarries) prefetch(item);
     if constexpr (Traits::kLooksAhead) look_ahead();
@@ -291,7 +291,7 @@ class HopperProducer {
     pending_.valid = 0;
   }
 
-  // What the item carries is on its way to L2 while the one before it ends.
+  // Brings an item's carried state to L2 during the end of the item before.
   __device__ void prefetch(const WorkItem& item) const {
     if (!p_.plan.load_state || (Traits::kSplit && rank_ > 0)) return;
     for (int row = lane_; row < 64 * Traits::kConsumers; row += 32) {
@@ -337,7 +337,7 @@ class HopperProducer {
     ptx::mbarrier_wait(&smem_.v_empty[v_.slot], v_.parity ^ 1);
     uint64_t* full = &smem_.v_full[v_.slot];
     uint8_t* smem = smem_.v[v_.slot];
-    // Rows past the end must not be NaN: where the copy engine does not know it, this warp zeroes.
+    // Rows past the end must not be NaN: if the copy engine knows no end, this warp zeroes.
     const bool scrub = tile.valid < Traits::kBlockN &&
                        (p_.plan.page_size > 0 || p_.plan.kv[tile.segment].lengths != nullptr);
     uint64_t* barrier = scrub ? &smem_.scrub : full;
@@ -372,12 +372,12 @@ class HopperProducer {
   ItemWalk walk_;
   struct {
     WorkItem item;
-    int tiles;  // of keys; -1: there is none
+    int tiles;  // key tiles; -1: no item
     int index;
-  } next_{};  // of those that look ahead
+  } next_{};  // for a producer that looks ahead
   uint32_t scrub_parity_ = 0;
-  int published_ = 0;  // the slot of the item at work
-  KeyTile pending_{};  // whose keys are on their way and whose values are not yet; valid 0: none
+  int published_ = 0;  // slot of the item at work
+  KeyTile pending_{};  // keys are under way, values not yet; valid 0: none
   int pending_b_ = 0;
   int pending_head_ = 0;
 };

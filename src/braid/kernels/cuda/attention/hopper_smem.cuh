@@ -3,7 +3,7 @@
 #include "braid/kernels/cuda/attention/plan.h"
 #include "braid/kernels/cuda/ptx/barrier.h"
 
-// An instance of the Hopper kernel, and what its warps share: tiles, barriers, items.
+// An instance of the Hopper kernel, and its warps' shared memory: tiles, barriers, items.
 namespace braid::cuda {
 
 template <class T_, int kDqk_, int kDv_, int kConsumers_, int kBlockN_, int kKvStages_,
@@ -21,19 +21,19 @@ struct HopperTraits {
   static constexpr int kCluster = kCluster_;  // CTAs that share key tiles by multicast: 1 or 2
   static_assert(kCluster == 1 || kCluster == 2);
   static constexpr HopperForm kForm = HopperForm(kForm_);
-  // An item's sums may start from a carried state, and become one.
+  // An item's sums may start from a carried state and become a carried state.
   static constexpr bool kCarries = kForm == HopperForm::kCarrying;
-  // Rows of O and of the state pass through shared memory (staging.cuh), and what an item carries
-  // meets its sums at its end.
+  // Rows of O and of the state pass through shared memory (staging.cuh), and an item's carried
+  // state joins the sums at the item's end.
   static constexpr bool kStaged = kForm == HopperForm::kStaged;
-  // A CTA leaves an item whose next keys are not there, and comes back to it (held_items.cuh).
+  // A CTA leaves an item without present keys, and comes back to the item (held_items.cuh).
   static constexpr bool kArrives = kForm == HopperForm::kArriving;
-  // A launch takes up items that the one before has left, each by whoever comes to it.
+  // A launch takes up items left by the launch before; any CTA may take any item.
   static constexpr bool kChained = kForm == HopperForm::kChained;
   static constexpr bool kLeaves = kArrives || kChained;
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  // Three consumers leave more to the warps that copy only where 152 are enough: heads of 96,
-  // staged.
+  // Three consumers leave more registers to the copying warps if 152 registers are enough: heads of
+  // 96, staged.
   static constexpr bool kFewer = kConsumers == 3 && kStaged && kDqk == 96;
   static constexpr int kProducerRegisters = kFewer            ? 56
                                             : kConsumers == 3 ? 32
@@ -44,16 +44,16 @@ struct HopperTraits {
                                             : kConsumers == 2 || kCtasPerSm == 2 ? 232
                                                                                  : 240;
   static constexpr bool kQInRegisters = kQInRegisters_;
-  // The CTAs of a cluster, 1 to 8, share the keys of one item and merge what they found; a CTA is
-  // done after it.
+  // The CTAs of a cluster, 1 to 8, share the keys of a single item and merge their results; a CTA
+  // ends after the item.
   static constexpr bool kSplit = kSplit_;
   static_assert(!kSplit || (!kStaged && !kLeaves));
   static_assert(!kChained || kCluster == 1);
   // The next item is looked up while an item is worked on, which takes registers.
   static constexpr bool kLooksAhead = kStaged && kProducerRegisters >= 40;
   static constexpr bool kTakeTurns = kConsumers > 1;
-  // Head dim 64: the row sums come out of the product with V, as columns of ones beside it; they
-  // are the sums of the rounded probabilities. It saves the additions where instructions bound.
+  // Head dim 64: row sums are columns of ones in the product with V, and add up rounded
+  // probabilities. Additions are saved, because instructions bound this kernel.
   static constexpr bool kOnes = kDv == 64;
   static constexpr int kOutN = kDv + (kOnes ? 8 : 0);
 
@@ -62,7 +62,7 @@ struct HopperTraits {
   static constexpr int kChunksQk = (kDqk + 63) / 64;
   static constexpr int kChunksV = (kDv + 63) / 64;
   static constexpr int kQChunkBytes = 64 * 128;
-  static constexpr int kQBytes = kChunksQk * kQChunkBytes;  // of one warpgroup
+  static constexpr int kQBytes = kChunksQk * kQChunkBytes;  // for a warpgroup
   static constexpr int kKvChunkBytes = kBlockN * 128;
   static constexpr int kKBytes = kChunksQk * kKvChunkBytes;
   static constexpr int kVBytes = kChunksV * kKvChunkBytes;
@@ -70,30 +70,30 @@ struct HopperTraits {
   static_assert(kSumUnits == kOutN / 8 + 1);
 };
 
-// What consumers need to know of an item.
+// An item's data for the consumers.
 template <int kConsumers>
 struct WorkSlot {
   int num_tiles;  // of keys; -1: no item, all are done
   int b;
   int head;
   ItemUnit unit[kConsumers];
-  int resume;  // the place of the sums that it goes on from; -1: none
-  int leave;   // the place where its sums are left; -1: it is finished
-  int before;  // of a chain, as of KeyShare
+  int resume;  // place of the sums to continue from; -1: none
+  int leave;   // place for the sums to leave; -1: finished
+  int before;  // in a chain, as in KeyShare
   int now;
 };
 
-// Where a warpgroup's 64 rows of an item are.
+// Place of a warpgroup's 64 rows of an item.
 struct ItemPlace {
   int b;
   int head;
   ItemUnit unit;
 };
 
-// What consumers need to know of a key tile.
+// A key tile's data for the consumers.
 struct KeyTileInfo {
   int position;  // of column 0
-  int valid;     // keys that the segment has from column 0 on
+  int valid;     // keys of the segment from column 0 on
   int masked;
   int unused;
 };
@@ -117,17 +117,17 @@ struct HopperSmem {
   uint64_t v_empty[Traits::kKvStages];
   uint64_t work_full[kWorkSlots];
   uint64_t work_empty[kWorkSlots];
-  uint64_t sums_full[kWorkSlots];  // of a chain: what the item goes on from is there
+  uint64_t sums_full[kWorkSlots];  // in a chain: the sums to continue from are present
   uint64_t scrub;
   float2 state_stats[Traits::kStaged ? Traits::kConsumers : 1][64];  // m, l; or lse
-  uint64_t state_full[Traits::kConsumers];  // what the item carries is there
-  uint64_t state_out[Traits::kConsumers];   // its rows are there
-  int told[2];  // to the other CTA of a cluster: stages that the first one has seen
+  uint64_t state_full[Traits::kConsumers];  // the item's carried state is present
+  uint64_t state_out[Traits::kConsumers];   // the item's rows are present
+  int told[2];  // to the cluster's other CTA: stages that the first CTA has seen
   uint64_t told_full[2];
   uint64_t told_empty[2];
 
-  // Of a split item, in the place of its keys and values: O' by rows, m and l by rows; then, of the
-  // rows that this CTA merges, each part's weight, and the row's m and l.
+  // For a split item, in place of keys and values: O' by rows, m and l by rows; then, for the rows
+  // that this CTA merges, each part's weight, and the row's m and l.
   static constexpr int kPartRow = Traits::kDv + 4;
   __device__ float* part() { return reinterpret_cast<float*>(k[0]); }
   __device__ float2* part_stats() { return reinterpret_cast<float2*>(part() + 64 * kPartRow); }
@@ -144,7 +144,7 @@ __device__ inline bool skips(const AttentionPlan& plan, const WorkItem& item, in
   return !item.any || (num_tiles == 0 && plan.load_state && !plan.finalize);
 }
 
-// Position in a ring of `kSlots`, with the parity that mbarrier_wait takes.
+// Position in a ring of `kSlots`, with the parity for mbarrier_wait.
 template <int kSlots>
 struct Ring {
   int slot = 0;

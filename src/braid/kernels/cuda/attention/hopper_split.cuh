@@ -6,11 +6,11 @@
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
 
-// A split item: each CTA of a cluster attends to a part of its keys; the parts meet in a fixed
+// A split item: each CTA of a cluster attends to a part of the keys; the parts merge in a fixed
 // order, and each CTA writes a share of the rows.
 namespace braid::cuda {
 
-// This CTA's part goes where keys and values were. `l` is this thread's part of the row sums, m2
+// Stores this CTA's part in place of keys and values. `l` is this thread's part of the row sums, m2
 // the maxima in units of log2.
 template <class Traits>
 __device__ __forceinline__ void put_part(HopperSmem<Traits>& smem, int warp, int lane,
@@ -34,11 +34,11 @@ __device__ __forceinline__ void put_part(HopperSmem<Traits>& smem, int warp, int
   }
 }
 
-// The parts of all CTAs are there: this one merges its share of the rows.
+// With the parts of all CTAs present, this CTA merges a share of the rows.
 template <class Traits>
 __device__ __forceinline__ void merge_parts(const AttentionPlan& plan, HopperSmem<Traits>& smem,
                                             const ItemPlace& item) {
-  constexpr int kColumns = 8;  // of a thread
+  constexpr int kColumns = 8;  // per thread
   constexpr int kPerRow = Traits::kDv / kColumns;
   constexpr int kRows = 128 / kPerRow;
   const int size = static_cast<int>(ptx::cluster_size());
@@ -46,7 +46,7 @@ __device__ __forceinline__ void merge_parts(const AttentionPlan& plan, HopperSme
   const int first = 64 * rank / size;
   const int end = 64 * (rank + 1) / size;
   const int thread = threadIdx.x % 128;
-  // A thread a row: what each part counts, and the row's sum.
+  // A thread per row: each part's weight, and the row's sum.
   if (first + thread < end) {
     const int row = first + thread;
     float2 stat[kMaxSplit];  // m (in units of log2), l

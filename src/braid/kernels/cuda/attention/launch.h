@@ -12,84 +12,84 @@ namespace braid::cuda {
 // Counters: zeros before the first launch, and again after each.
 constexpr size_t kAttentionWorkspaceBytes = 12;
 
-// Keys and queries that arrive while a call runs. Segments are of stages (KvSegment::stage,
-// QSegment::stage); those of stage 0 are there before the call, and the others arrive in order.
-// Where what an item needs next is not there the call leaves the item's sums, works on others, and
-// comes back: the results are, bit for bit, those of the same call (and config) with all keys
-// there. It ends when the last stage has arrived and holds its SMs until then, so what brings the
-// keys must be copy engines, or kernels on spare SMs.
+// Keys and queries that arrive during a call. Each segment has a stage (KvSegment::stage,
+// QSegment::stage): stage 0 is present before the call, and later stages arrive in order. The call
+// leaves the sums of an item without its next keys, works on other items, and comes back. Results
+// are, bit for bit, those of the same call (and config) with all keys present. The call ends after
+// the last stage and holds its SMs until then: keys must come by copy engines, or by kernels on
+// spare SMs.
 struct AttentionArrivals {
-  // Device [3]. Whoever brings stage s writes s to the first after its keys: by
-  // `continue_attention`, by a copy that follows theirs, or released at system scope. Zero before
-  // the call, and again after it: nobody writes for the next one before this one has ended. The
-  // second counts waits that ran out: results are wrong if it is not zero. To the third is added
-  // how long CTAs had nothing to do for want of a stage, in microseconds, of all CTAs together. A
-  // call without queries touches none.
+  // Device [3]. The sender of stage s writes s to the first word after the stage's keys: by
+  // `continue_attention`, by a later copy, or released at system scope. The word is zero before and
+  // after the call: nobody may write for the next call before this call has ended. The second word
+  // counts waits past the deadline: other than zero means wrong results. The third word adds up the
+  // microseconds that CTAs had nothing to do for want of a stage, over all CTAs. A call without
+  // queries touches no word.
   uint32_t* arrived = nullptr;
-  // Device, 16-byte aligned: room for one item of each cluster of CTAs at least, for two in a call
-  // that tells of early rows, and for as many as attention_sums_bytes says at most.
+  // Device, 16-byte aligned: room for at least an item of each cluster of CTAs, two in a call that
+  // signals early rows, and at most attention_sums_bytes.
   void* sums = nullptr;
   size_t sums_bytes = 0;
-  uint32_t timeout_ms = 5'000;  // of a wait for the next stage
-  // Device, optional, of a call with early Q segments, which arrive after all others: who is told
-  // once all their rows are written, as long as there are rows.
+  uint32_t timeout_ms = 5'000;  // for a wait for the next stage
+  // Device, optional, for a call with early Q segments, the last to arrive: words to write after
+  // all early rows, if there are rows.
   EarlyWords* early = nullptr;
 };
 
-// One launch of a chain (AttentionDesc::chained): all items go through the keys of stages
-// [begin, end); sums of those that see keys of later stages are left in `sums`, as they are in
-// registers (f32), and rows whose last keys have come are written. A chain's launches have desc,
-// params, config, `sums` and `words` in common and take all stages, in order. Nothing of later
-// stages is read, and keys of earlier ones only where queries are of [begin, end). Results are, bit
-// for bit, those of the same tiles in one call whose keys arrive, whatever stages a launch takes.
+// A launch of a chain (AttentionDesc::chained): all items take the keys of stages [begin, end).
+// Items with keys in later stages leave their sums in `sums`, in register layout (f32); rows with
+// their last keys are written. A chain's launches share desc, params, config, `sums` and `words`,
+// and take all stages, in order. A launch reads nothing of later stages, and keys of earlier stages
+// only for queries of [begin, end). Results are, bit for bit, those of the same tiles in a single
+// call with arriving keys, however stages are cut into launches.
 struct AttentionLink {
   int32_t begin = 0;
   int32_t end = 0;
   void* sums = nullptr;   // device, 16-byte aligned; nobody else's until the chain has ended
   size_t sums_bytes = 0;  // attention_sums_bytes, at least
-  // Device, attention_link_words of them at least: zero before a chain, and again after its last
-  // launch. A chain that has not come to its end leaves them to be zeroed.
+  // Device, at least attention_link_words: zero before a chain, and again after the last launch.
+  // The caller zeroes the words of an unfinished chain.
   uint32_t* words = nullptr;
   size_t num_words = 0;
-  // Not of the first: in the stream the chain's launch before comes right before this one, with
-  // nothing between, so this one begins while that one ends, and takes an item up as soon as it is
-  // left. Its keys were there before the chain began. Where a launch spares SMs, the next one
-  // begins no earlier than it does without.
+  // For a launch that directly follows the chain's launch before in its stream. This launch begins
+  // during its predecessor and takes an item up as soon as the item is left. Its keys were present
+  // before the chain began. After a launch that spares SMs, this launch begins no earlier than
+  // without `follows`.
   bool follows = false;
 };
 
-// Runs the call on `stream`: no allocation, no synchronization, capturable; parameters and tensor
-// maps (up to 25 KB) travel by value, so `params` may go when it returns. `workspace` is
-// kAttentionWorkspaceBytes of device memory that no other launch in flight uses (a chain has its
-// `words` instead). The Hopper kernel is launched while the kernel before it in the stream ends
-// (programmatic dependent launch) and waits for that one's memory before it touches any, or, if it
-// follows in a chain, before it ends. It takes at most `num_sms` SMs (0: all). `arrivals` go with a
-// config of kArriving, `link` with one of kChained. Fails as `verify` does, and with kUnsupported
-// if no kernel is built for `config`.
+// Runs the call on `stream`: no allocation, no synchronization, capturable. Parameters and tensor
+// maps (up to 25 KB) travel by value, so `params` may go afterwards. `workspace` has
+// kAttentionWorkspaceBytes of device memory, used by no other launch in flight (a chain has `words`
+// instead). The Hopper kernel starts while the stream's previous kernel ends (programmatic
+// dependent launch), and waits for the previous kernel's memory before any access, or, with
+// `follows`, before its own end. The call takes at most `num_sms` SMs (0: all). `arrivals` go with
+// a config of kArriving, `link` with a config of kChained. Fails as `verify` does, and with
+// kUnsupported without a kernel for `config`.
 void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream, int num_sms = 0,
                const AttentionArrivals* arrivals = nullptr, const AttentionLink* link = nullptr);
 
-// A call of a chain whose first one is an `attention` with these arrivals, in flight: what is in
-// `stream`, another one, before this has brought all stages up to `stage`. The sums are where that
-// call has them, so this is a word that the stream writes: no launch, no SM, capturable. Between a
-// chain's calls other streams may run what needs no SM of the call's (copies, kernels on spared
-// SMs); where it needs them, a chain is of launches (AttentionLink). Fails with kInvalidArgument if
-// `stage` is less than 1.
+// Continues an `attention` call with these arrivals, in flight: the work before this point in
+// `stream` (another stream) has brought all stages up to `stage`. The call keeps its sums, so
+// continuing means writing a word: no launch, no SM, capturable. Between continuations other
+// streams may run work without the call's SMs (copies, kernels on spared SMs); work that needs
+// these SMs calls for a chain of launches (AttentionLink). Fails with kInvalidArgument if `stage`
+// is less than 1.
 void continue_attention(const AttentionArrivals& arrivals, int32_t stage, cudaStream_t stream);
 
-// The choice for a call that spares SMs of `device`, so that kernels of one warp that other streams
-// launch meanwhile begin at once. The persistent kernels leave no room on theirs: of 384 threads
-// with 168 registers each 256 registers are left in each quarter of an SM, which is 8 for each
-// thread of a warp.
+// Choice for a call that spares SMs of `device`, so that one-warp kernels on other streams
+// begin at once. Persistent kernels leave no room on their SMs: 384 threads with 168
+// registers each leave 256 registers in each quarter of an SM, 8 for each thread of a
+// warp.
 struct SparingConfig {
   AttentionConfig config;
-  int num_sms = 0;  // that it may take
+  int num_sms = 0;  // SMs for the call
 };
 SparingConfig choose_beside_one_warp(const AttentionDesc& desc, const AttentionParams& params,
                                      AttentionDevice device);
 
-// What the current device is, and what a rank has of one.
+// The current device, and a rank's share of a device.
 AttentionDevice attention_device();
 AttentionDevice attention_device(const DeviceInfo& device);
 

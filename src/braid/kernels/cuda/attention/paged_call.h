@@ -4,8 +4,8 @@
 #include "braid/ops/attention.h"
 #include "braid/tensor/view.h"
 
-// The op `attention` (ops/attention.h) as a call of segment attention: the prefill path, in which
-// one captured launch serves every step up to the capacities of its operands.
+// The op `attention` (ops/attention.h) as a call of segment attention: the prefill path. A captured
+// launch serves every step up to the capacities of its operands.
 namespace braid::cuda {
 
 // Operands of the op, on the device; shapes are capacities: S sequences, T tokens.
@@ -15,8 +15,8 @@ struct PagedOperands {
   TensorView v_cache;     // [NB, BS, Hkv, D]
   TensorView page_table;  // i32 [S, P]
   TensorView out;         // [T, Hq * D], as q
-  // i32 [3 S + 1]: what query_spans (decode/device/query_spans.h) makes of q_start, kv_len and the
-  // live sequences, once before each call.
+  // i32 [3 S + 1]: output of query_spans (decode/device/query_spans.h) for q_start, kv_len and the
+  // live sequences, computed before each call.
   const int32_t* spans = nullptr;
 };
 
@@ -28,9 +28,9 @@ struct PagedCall {
   AttentionParams params() const { return {{&q, 1}, {&kv, 1}}; }
 };
 
-// The whole call, causal, with its window. Fails with kUnsupported where segment attention has no
-// answer (decode attention, run over all rows, then has one, slowly): a softcap; q or out of
-// another dtype than the cache; query heads that are not the same number for each KV head.
+// The whole call, causal, with its window. Fails with kUnsupported for calls outside segment
+// attention (decode attention, run over all rows, then answers, slowly): a softcap; q or out of
+// another dtype than the cache; unequal numbers of query heads per KV head.
 PagedCall make_paged_call(const ops::AttentionAttrs& attrs, const PagedOperands& operands);
 
 }  // namespace braid::cuda

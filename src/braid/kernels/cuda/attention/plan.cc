@@ -10,7 +10,7 @@
 namespace braid::cuda {
 namespace {
 
-// Keys that the last query of a segment sees, at most: what orders the segments.
+// Most keys visible to a segment's last query: the weight by which segments are ordered.
 int64_t keys_seen(const AttentionDesc& desc, const AttentionParams& params, const QSegment& q) {
   const int64_t last = int64_t{q.offset} + q.length - 1;
   int64_t n = 0;
@@ -26,7 +26,7 @@ int64_t keys_seen(const AttentionDesc& desc, const AttentionParams& params, cons
 }
 
 int heads_per_pass(const AttentionDesc& desc, const AttentionParams& params, int pack) {
-  const int group = desc.num_q_heads / desc.num_kv_heads / pack;  // tiles that share keys
+  const int group = desc.num_q_heads / desc.num_kv_heads / pack;  // tiles with common keys
   if (desc.window_right == kUnlimited) return group;
   int64_t keys = 0;
   for (const KvSegment& kv : params.kv) keys += kv.length;
@@ -36,7 +36,7 @@ int heads_per_pass(const AttentionDesc& desc, const AttentionParams& params, int
   return static_cast<int>(kv_heads * group);
 }
 
-// Whether tensor y, of stride t, is where x, of stride s, goes on after `tokens` of them.
+// Whether tensor y, of stride t, continues x, of stride s, after `tokens` tokens.
 bool follows(const void* x, const Strides& s, const void* y, const Strides& t, int64_t tokens,
              int element_bytes) {
   return s.batch == t.batch && s.token == t.token && s.head == t.head &&
@@ -44,7 +44,7 @@ bool follows(const void* x, const Strides& s, const void* y, const Strides& t, i
              reinterpret_cast<uintptr_t>(y);
 }
 
-// Whether `b` goes on where `a` ends, in memory and in position.
+// Whether `b` continues `a`, in memory and in position.
 bool continues(const AttentionDesc& desc, const KvSegment& a, const KvSegment& b) {
   return desc.page_size == 0 && a.stage == b.stage && !a.lengths && !b.lengths && a.length > 0 &&
          b.length > 0 && a.offset + a.length == b.offset &&
@@ -52,7 +52,7 @@ bool continues(const AttentionDesc& desc, const KvSegment& a, const KvSegment& b
          follows(a.v, a.v_stride, b.v, b.v_stride, a.length, 2);
 }
 
-// The same of Q segments of one run.
+// The same for Q segments of a run.
 bool continues(const AttentionDesc& desc, const QSegment& a, const QSegment& b) {
   const auto rows = [&](const void* x, const void* y) {
     return follows(x, a.row_stride, y, b.row_stride, a.length, 4);
@@ -73,16 +73,16 @@ bool continues(const AttentionDesc& desc, const QSegment& a, const QSegment& b) 
   return true;
 }
 
-// Whether a tile of keys may begin in `a` and end in `b`: nobody asks for their positions, or these
-// go on, too. Pieces of tiles are 8 rows, the height of a swizzled block.
+// Whether a tile of keys may begin in `a` and end in `b`: either positions do not matter, or
+// positions continue. Pieces of tiles are 8 rows, the height of a swizzled block.
 bool shares_tiles(const AttentionDesc& desc, const KvSegment& a, const KvSegment& b) {
   const bool windowed = desc.window_left != kUnlimited || desc.window_right != kUnlimited;
   return desc.page_size == 0 && a.stage == b.stage && !a.lengths && !b.lengths &&
          a.length % kKeyPiece == 0 && (!windowed || a.offset + a.length == b.offset);
 }
 
-// KV segments that are one piece of memory, and seen together, become one. `place[j]` is where the
-// boundary before the caller's segment j ended up.
+// Joins KV segments that are contiguous in memory and visible together. `place[j]` is the new place
+// of the boundary before the caller's segment j.
 std::vector<KvSegment> joined(const AttentionDesc& desc, const AttentionParams& params,
                               std::vector<int>& place) {
   std::vector<bool> cut(params.kv.size() + 1);
@@ -126,8 +126,8 @@ std::vector<int> runs_of_keys(const AttentionDesc& desc, const AttentionParams& 
   return run_of;
 }
 
-// Q segments, those that can share tiles together; empty ones are left out. Runs that arrive first
-// come first, and of those of a stage the heaviest.
+// Groups Q segments that can share tiles; empty segments are left out. Runs are ordered by arrival,
+// then by weight, heaviest first.
 std::vector<std::vector<int>> runs_of(const AttentionDesc& desc, const AttentionParams& params) {
   std::vector<int> order;
   for (size_t i = 0; i < params.q.size(); ++i) {

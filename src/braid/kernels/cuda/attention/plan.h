@@ -8,15 +8,15 @@
 // How a call is cut into work items, shared by the kernels (device) and the tests (host).
 namespace braid::cuda {
 
-constexpr int32_t kMaxTileUnits = 6;    // units of a tile: those of a cluster's CTAs together
-constexpr int32_t kNoWindow = 1 << 29;  // a window edge that no position reaches
-constexpr int32_t kKeyPiece = 8;        // rows: where segments may meet within a tile of keys
+constexpr int32_t kMaxTileUnits = 6;    // units of a tile, over a cluster's CTAs
+constexpr int32_t kNoWindow = 1 << 29;  // a window edge beyond all positions
+constexpr int32_t kKeyPiece = 8;        // rows: segments meet within a tile at multiples
 constexpr int32_t kPartRows = 32;
 constexpr int32_t kMaxRunLength = 1 << 28;
 
-// One launch, passed to a kernel by value. Rows are dealt in units of 64; Q segments that see the
-// same keys and follow one another (or see all keys, whatever their position) form a run, whose
-// tiles go on from one segment to the next. Runs are ordered by stage, then heaviest first.
+// A launch, passed to a kernel by value. Rows are dealt in units of 64. Q segments with the same
+// visible keys and consecutive positions (or without a mask) form a run, and tiles continue from a
+// segment to the next. Runs are ordered by stage, then heaviest first.
 struct AttentionPlan {
   QSegment q[kMaxQSegments];
   KvSegment kv[kMaxKvSegments];
@@ -26,13 +26,13 @@ struct AttentionPlan {
   int32_t tiles_m[kMaxQSegments];         // tiles of run r
   int32_t item_begin[kMaxQSegments + 1];  // items of run r: [item_begin[r], item_begin[r + 1])
   Divisor by_pass[kMaxQSegments];         // items of run r in a whole pass
-  int32_t source[kMaxQSegments];          // its place (its first part's) in the caller's list
-  // Keys are seen in runs, too: run r is KV segments [kv_run_begin[r], kv_run_begin[r + 1]), one
-  // sequence of keys to whoever cuts it into tiles. The segments' [kv_begin, kv_end) are runs.
+  int32_t source[kMaxQSegments];          // place of its first part in the caller's list
+  // Keys form runs as well: run r is KV segments [kv_run_begin[r], kv_run_begin[r + 1]), cut into
+  // tiles as a single sequence of keys. A Q segment's [kv_begin, kv_end) are runs.
   int32_t kv_run_begin[kMaxKvSegments + 1];
   int32_t kv_run_length[kMaxKvSegments];  // keys of run r
   int32_t kv_first[kMaxKvSegments];       // a segment's first key in its run
-  int32_t kv_stage[kMaxKvSegments];       // of run r: when it arrives
+  int32_t kv_stage[kMaxKvSegments];       // arrival number of run r
   int32_t num_q;
   int32_t num_runs;
   int32_t num_items;
@@ -43,8 +43,8 @@ struct AttentionPlan {
   int32_t group;           // Hq / Hkv
   int32_t unit_tokens;     // tokens of a unit (64 / pack)
   int32_t tile_units;
-  int32_t heads_per_pass;  // heads worked on together, so that their keys stay in L2
-  Divisor by_pass_heads;   // heads of a whole pass, and of the last one
+  int32_t heads_per_pass;  // heads processed together, to keep their keys in L2
+  Divisor by_pass_heads;   // heads of a whole pass, and of the last pass
   Divisor by_last_heads;
   Divisor by_head_items;
   Divisor by_group;
@@ -61,28 +61,28 @@ struct AttentionPlan {
 AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params,
                         const AttentionConfig& config);
 
-// A tile of queries: units [unit, unit + tile_units) of a run, of sequence b and heads
-// [head, head + pack).
+// A tile of queries: units [unit, unit + tile_units) of a run, for sequence b and heads [head, head
+// + pack).
 struct WorkItem {
   int32_t run;
   int32_t b;
   int32_t head;
   int32_t unit;
   int32_t first;  // position of the first row
-  int32_t last;   // position of the last row, where a window asks for it
-  bool any;       // whether it has rows: a sequence of device-known length may end before
+  int32_t last;   // position of the last row, for windows
+  bool any;       // has rows: a sequence with a device-known length may end before
 };
 
-// 64 rows of an item: tokens [token, token + unit_tokens) of a sequence, as far as it goes.
+// 64 rows of an item: tokens [token, token + unit_tokens) of a sequence, up to the sequence's end.
 struct ItemUnit {
   int32_t segment;
   int32_t token;
   int32_t length;    // tokens of the sequence
-  int32_t row;       // of the sequence's token 0 in the tensors (with `starts`; else 0)
-  int32_t position;  // of the sequence's token 0
+  int32_t row;       // row of the sequence's token 0 in the tensors (with `starts`; else 0)
+  int32_t position;  // position of the sequence's token 0
 };
 
-// Tiles of keys [begin, end) of a run that some query of the item sees; `length` is the run's own.
+// Tiles of keys [begin, end) of a run that are visible to the item; `length` is the run's.
 struct KeyTiles {
   int32_t begin;
   int32_t end;
@@ -96,7 +96,7 @@ BRAID_HOST_DEVICE int32_t max_i(int32_t a, int32_t b) {
   return a > b ? a : b;
 }
 
-// Unit `unit` of the run; one past the run's end has no valid row.
+// Unit `unit` of the run; a unit past the run's end has no valid row.
 BRAID_HOST_DEVICE ItemUnit locate(const AttentionPlan& plan, int32_t run, int32_t b, int32_t unit) {
   int32_t segment = plan.run_begin[run];
   while (segment + 1 < plan.run_begin[run + 1] && unit >= plan.unit_begin[segment + 1]) ++segment;
@@ -110,12 +110,12 @@ BRAID_HOST_DEVICE ItemUnit locate(const AttentionPlan& plan, int32_t run, int32_
   return u;
 }
 
-// The unit after, as `locate` finds it.
+// The unit after, as `locate` finds the unit.
 BRAID_HOST_DEVICE ItemUnit next_unit(const AttentionPlan& plan, int32_t run, ItemUnit u) {
   u.token += plan.unit_tokens;
   const int32_t next = u.segment + 1;
   if (u.token < u.length || next >= plan.run_begin[run + 1]) return u;
-  const QSegment& q = plan.q[next];  // of a run of several: none reads its place from memory
+  const QSegment& q = plan.q[next];  // no segment after a run's first reads its place from memory
   u.segment = next;
   u.token = 0;
   u.length = q.length;
@@ -180,15 +180,15 @@ BRAID_HOST_DEVICE int32_t count_key_tiles(const AttentionPlan& plan, const WorkI
   return n;
 }
 
-// What a chain's launch of stages [begin, end) does with an item.
+// An item's share of a chain's launch with stages [begin, end).
 struct KeyShare {
-  int32_t run_begin;  // of keys [run_begin, run_end)
+  int32_t run_begin;  // over keys [run_begin, run_end)
   int32_t run_end;
   int32_t tiles;
-  int32_t before;  // 1 + the last stage of which it saw keys in launches before; 0: it is begun
+  int32_t before;  // 1 + the last stage with keys seen by earlier launches; 0: begins here
   int32_t now;     // the same with this launch
-  bool later;      // it sees keys of later stages, too
-  bool any;        // it is worked on: it has keys here, or none at all and its queries came
+  bool later;      // sees keys of later stages, too
+  bool any;        // has work here: keys in these stages, or no keys at all and its queries came
 };
 
 BRAID_HOST_DEVICE KeyShare key_share(const AttentionPlan& plan, const WorkItem& item,
@@ -217,10 +217,10 @@ BRAID_HOST_DEVICE KeyShare key_share(const AttentionPlan& plan, const WorkItem& 
   return share;
 }
 
-// Where a chain has an item's sums, the same in all its launches: heads outside, tiles of a run of
+// Place of an item's sums in a chain, equal in all launches: heads outside, tiles of a run of
 // queries inside.
 struct SumPlaces {
-  int32_t first[kMaxQSegments];     // of the first head, of the first tile in the launch's plan
+  int32_t first[kMaxQSegments];     // for the first head, of the first tile in the launch's plan
   int32_t per_head[kMaxQSegments];  // tiles in the chain's plan
 };
 
@@ -231,12 +231,12 @@ BRAID_HOST_DEVICE int32_t place_of(const AttentionPlan& plan, const SumPlaces& p
          (item.b * plan.num_head_items + head) * places.per_head[item.run] + item.unit / tile_units;
 }
 
-// Leaves in a chain's plan, of each run, the tiles of queries from the first to the last that the
-// launch of stages [begin, end) works on. One without any such tile stays whole.
+// Keeps, in each run of a chain's plan, the tiles of queries from the first to the last with work
+// in stages [begin, end). A run without such a tile stays whole.
 SumPlaces keep_tiles_of(int32_t begin, int32_t end, int32_t block_n, AttentionPlan& plan);
 
-// Whether the tile, `valid` keys of a run from `position` on, holds a key that some query of the
-// item does not see.
+// Whether the tile, `valid` keys of a run from `position` on, holds a key hidden from some query of
+// the item.
 BRAID_HOST_DEVICE bool needs_mask(const AttentionPlan& plan, const WorkItem& item, int32_t position,
                                   int32_t valid, int32_t block_n) {
   return block_n > valid || position + block_n - 1 > item.first + plan.window_right ||

@@ -2,24 +2,24 @@
 
 #include "braid/kernels/cuda/attention/plan.h"
 
-// The items of a call over sequences whose lengths only the device knows, without those that are
-// only capacity. Shared by the kernels (device) and the tests (host).
+// Items of a call with device-known sequence lengths, without items that are mere capacity. Shared
+// by the kernels (device) and the tests (host).
 namespace braid::cuda {
 
-// One run, whose rows are found by `starts`.
+// A single run, with rows found by `starts`.
 BRAID_HOST_DEVICE bool is_ragged(const AttentionPlan& plan) {
   return plan.num_q == 1 && plan.q[0].starts != nullptr;
 }
 
-// Where a walk over the items stands: at item `begin`, the first of sequence b.
+// State of a walk over the items: at item `begin`, the first item of sequence b.
 struct ItemWalk {
   int32_t b = 0;
   int32_t begin = 0;
 };
 
-// Item `index` of those that a ragged call has, in the order of decode_item; past the last, `any`
-// is false. Sequences that are shorter than the capacity, or not there, have fewer items or none.
-// Indices grow from call to call.
+// Item `index` of a ragged call, in the order of decode_item; past the last item, `any` is
+// false. Sequences shorter than the capacity have fewer items or none. Indices grow from call to
+// call.
 BRAID_HOST_DEVICE WorkItem ragged_item(const AttentionPlan& plan, int32_t index, ItemWalk& walk) {
   const int32_t* starts = plan.q[0].starts;
   const int32_t tile_tokens = plan.unit_tokens * plan.tile_units;

@@ -3,12 +3,12 @@
 #include "braid/kernels/cuda/attention/plan.h"
 #include "braid/kernels/cuda/ptx/mma.h"
 
-// Online softmax over scores held as wgmma and mma.sync hold accumulators: element 4 j + 2 r + c
-// of a thread is its row r, column 8 j + 2 (lane % 4) + c.
+// Online softmax over scores in wgmma's and mma.sync's accumulator layout: element 4 j + 2 r + c of
+// a thread is row r, column 8 j + 2 (lane % 4) + c.
 namespace braid::cuda {
 
 struct RowStats {
-  float max[2];  // of the raw scores; the same in a row's four lanes
+  float max[2];  // of the raw scores; equal in a row's four lanes
   float sum[2];  // this lane's part of the sum of e^(scale (s - max))
 
   __device__ void clear() {
@@ -24,9 +24,9 @@ struct RowStats {
   }
 };
 
-// The largest score of each row, in all its lanes. Read as integers, positive floats keep their
-// order and every negative one is less, so a three-input integer maximum is right unless it is
-// negative: then, and only then, the rows are gone through again.
+// The largest score of each row, in all lanes of the row. As integers, positive floats keep their
+// order and every negative float is less: a three-input integer maximum is right unless negative.
+// Only rows with a negative maximum are gone through again.
 template <int kCount>
 __device__ __forceinline__ void row_maxima(const float (&s)[kCount], float (&m)[2]) {
   int top[4];
@@ -96,8 +96,8 @@ __device__ __forceinline__ void online_softmax(float (&s)[kCount], RowStats& sta
   }
 }
 
-// What rows' earlier sums shrink by. Maxima settle after some tiles, so each half is skipped when
-// none of the warp's eight rows of that half has a new one.
+// Factors for rows' earlier sums. Maxima settle after some tiles, so each half is skipped unless
+// one of the warp's eight rows in the half has a new maximum.
 template <int kCount>
 __device__ __forceinline__ void rescale(float (&o)[kCount], const float (&alpha)[2]) {
 #pragma unroll
@@ -112,7 +112,7 @@ __device__ __forceinline__ void rescale(float (&o)[kCount], const float (&alpha)
   }
 }
 
-// Scores of keys that a row does not see become -inf: row r sees columns [low[r], high[r]).
+// Sets scores of hidden keys to -inf: row r sees columns [low[r], high[r]).
 template <int kCount>
 __device__ inline void mask_scores(float (&s)[kCount], const int (&low)[2], const int (&high)[2],
                                    int lane) {
@@ -125,8 +125,8 @@ __device__ inline void mask_scores(float (&s)[kCount], const int (&low)[2], cons
   }
 }
 
-// The columns of a tile that a row sees; `key_position` is the position of column 0, `valid` the
-// keys that the segment has from there on.
+// The columns of a tile visible to a row; `key_position` is the position of column 0, `valid` the
+// segment's keys from column 0 on.
 __device__ inline void visible(const AttentionPlan& plan, int query_position, int key_position,
                                int valid, int& low, int& high) {
   low = query_position - plan.window_left - key_position;

@@ -2,8 +2,8 @@
 
 #include "braid/kernels/cuda/attention/staging.cuh"
 
-// Where a staged item's sums meet what it carries: by the warps that multiplied, while the next
-// item's first scores are computed.
+// Merges a staged item's sums with the carried state: by the multiplying warps, during the next
+// item's first scores.
 namespace braid::cuda {
 
 template <class Traits>
@@ -11,8 +11,8 @@ class StagedSums {
   using Rows = StagedRows<Traits::kDv>;
 
  public:
-  // What the item carries meets its sums, and the result takes its place in shared memory, for the
-  // moving warp. `l` is this thread's part of the row sums, m2 the maxima in units of log2.
+  // Merges the carried state with the sums; the result takes the state's place in shared memory,
+  // for the moving warp. `l` is this thread's part of the row sums, m2 the maxima in units of log2.
   __device__ __forceinline__ void leave(const AttentionPlan& plan, HopperSmem<Traits>& smem, int wg,
                                         int warp, int lane, float (&o)[Traits::kOutN / 2],
                                         float (&l)[2], float (&m2)[2]) {
@@ -76,8 +76,8 @@ class StagedSums {
   }
 
  private:
-  // What sums whose maximum is m2 (in units of log2) and those carried with m count together; m2
-  // becomes the maximum of both.
+  // Weights for sums with maximum m2 (in units of log2) and for carried sums with m; m2 becomes the
+  // maximum of both.
   __device__ __forceinline__ static void weigh(float m, float& m2, float& keep, float& take) {
     const float carried = m * ptx::kLog2E;
     const float top = fmaxf(m2, carried);

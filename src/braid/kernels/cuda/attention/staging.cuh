@@ -6,31 +6,31 @@
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
 
-// Rows of O, and carried states, on their way between registers and memory through shared memory.
-// A warpgroup's 64 rows have a place each. What an item carries is brought there while it is worked
-// on; at its end it meets the item's sums, and the result takes its place, word by word. A warp of
-// its own brings and fetches the rows while the warpgroups multiply.
+// Moves rows of O and carried states between registers and memory, through shared memory. Each of a
+// warpgroup's 64 rows has a place. An item's carried state arrives there during the item's work; at
+// the item's end the state merges with the sums, and the result replaces the state, word by word. A
+// separate warp moves rows while the warpgroups multiply.
 namespace braid::cuda {
 
-// The place of 64 rows. Units of 16 bytes are permuted within a row, so that the accumulators of a
-// warp (8 rows at a time) meet no bank twice.
+// Shared memory of 64 rows. Units of 16 bytes are permuted within a row, so that a warp's
+// accumulators (8 rows at a time) meet no bank twice.
 template <int kDv>
 struct StagedRows {
   static constexpr int kPitch32 = kDv * 4;
   static constexpr int kPitch16 = (kDv * 2 + 127) / 128 * 128;
   static constexpr int kBytes = 64 * kPitch32;
 
-  // Rows of 16 bits stay where their warp's rows of 32 bits are.
+  // 16-bit rows occupy the place of their warp's 32-bit rows.
   __device__ static int row16(int row) { return row / 16 * (16 * kPitch32) + row % 16 * kPitch16; }
 
-  // Of unit `u` of row `row`.
+  // Offset of unit `u` in row `row`.
   template <bool k16Bit>
   __device__ static int offset(int row, int u) {
     return k16Bit ? row16(row) + (u ^ (row & 7)) * 16 : row * kPitch32 + (u ^ (row & 3) << 1) * 16;
   }
 
-  // o * keep, plus what lies there * take (kIn; a row whose `take` is zero may hold anything): to
-  // `o`, and there too (kOut).
+  // o * keep + stored * take (kIn; a row with zero `take` may hold anything): to `o`, and with kOut
+  // to shared memory as well.
   template <class S, bool kIn, bool kOut, int kCount>
   __device__ __forceinline__ static void merge(uint8_t* rows, int warp, int lane,
                                                float (&o)[kCount], const float (&keep)[2],
@@ -92,7 +92,7 @@ struct StagedRows {
   }
 };
 
-// The warp that moves the rows of one consumer warpgroup.
+// The warp that moves the rows of a consumer warpgroup.
 template <class Traits>
 class HopperMover {
   using Rows = StagedRows<Traits::kDv>;
@@ -113,7 +113,7 @@ class HopperMover {
   }
 
  private:
-  // The next item, if there is one.
+  // Takes the next item, if present.
   __device__ bool take_item() {
     const int slot = work_.slot;
     ptx::mbarrier_wait(&smem_.work_full[slot], work_.parity);

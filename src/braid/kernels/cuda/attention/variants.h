@@ -5,8 +5,8 @@
 // The Hopper kernels that are built, each as
 // X(Dqk, Dv, consumer warpgroups, block_n, KV stages, Q stages, CTAs per SM, CTAs per cluster,
 //   queries in registers, keys split among CTAs on request, HopperForm,
-//   TFLOP/s on long calls, us that an item costs beside its tiles)
-// The last two come from runs on an H200 (those of 256 x 64 are estimates) and only weigh the
+//   TFLOP/s on long calls, us of an item beside its tiles)
+// The last two come from runs on an H200 (values for 256 x 64 are estimates) and only weigh the
 // variants against each other.
 #define BRAID_HOPPER_VARIANTS(X)                     \
   X(64, 64, 3, 128, 4, 2, 1, 2, 0, 0, 0, 541, 4.3)   \

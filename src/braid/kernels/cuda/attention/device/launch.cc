@@ -58,7 +58,7 @@ void join_early(const AttentionConfig& config, const AttentionArrivals& arrivals
     hopper.early_begin = plan.item_begin[r];
   }
   hopper.early = arrivals.early;
-  constexpr int kWarps = 4;  // of 64 rows
+  constexpr int kWarps = 4;  // for 64 rows
   hopper.early_warps = static_cast<uint32_t>(plan.num_items - hopper.early_begin) *
                        static_cast<uint32_t>(kWarps * config.block_m / 64);
 }
@@ -140,7 +140,7 @@ AttentionDevice attention_device(const DeviceInfo& device) {
 SparingConfig choose_beside_one_warp(const AttentionDesc& desc, const AttentionParams& params,
                                      AttentionDevice device) {
   const auto spare = [](const AttentionConfig& config) {
-    return config.kernel == AttentionKernel::kGeneric ? 0 : config.cluster;  // its CTAs come and go
+    return config.kernel == AttentionKernel::kGeneric ? 0 : config.cluster;  // CTAs come and go
   };
   const AttentionConfig alone = choose(desc, params, device);
   if (spare(alone) == 0) return {alone, device.num_sms};

@@ -8,7 +8,7 @@ namespace {
 
 struct Dim {
   int64_t size;
-  int64_t stride;  // elements; of dimension 0: 1
+  int64_t stride;  // elements; 1 for dimension 0
   int box;
 };
 
@@ -17,7 +17,7 @@ void encode(CUtensorMap* map, DType dtype, const void* data, const Dim (&dims)[k
             const char* what) {
   MapDim map_dims[kRank];
   for (size_t i = 0; i < kRank; ++i) {
-    // A dimension of one element may come with any stride; the driver wants a plausible one.
+    // A dimension of size 1 may have any stride; the driver wants a plausible stride.
     const int64_t stride = dims[i].size == 1 || dims[i].stride == 0 ? 8 : dims[i].stride;
     map_dims[i] = {dims[i].size, 2 * stride, dims[i].box};
   }
