@@ -10,11 +10,11 @@ namespace braid::cuda {
 namespace {
 
 constexpr int kTileBytes = 8 * kPanelXSlab * 2;
-// Shared memory of a CTA where two or three fit an SM.
+// Shared memory of a CTA if two or three fit an SM.
 constexpr int kHalf = 112 << 10;
 constexpr int kThird = 74 << 10;
-// The same of one beside which a CTA of a decode attention fits that has two on an SM, and how much
-// of its weights is left when that may come: its keys fill the gap between the two.
+// Shared memory of a CTA that leaves room for a CTA of a decode attention with two CTAs an SM; and
+// the rest of its weights at the moment the attention may start: the attention's keys fill the gap.
 constexpr int kBesideAttention = 141 << 10;
 constexpr int kLeftForAttention = 384 << 10;
 
@@ -22,7 +22,7 @@ int to_int(int64_t x) {
   return static_cast<int>(x);
 }
 
-// Of a stage.
+// Bytes in a stage.
 int weight_bytes(const PanelShape& shape, const PanelConfig& c) {
   return c.groups * c.slabs * 16 * panel_slab(shape.dtype).pitch;
 }
@@ -39,7 +39,7 @@ PanelSmem panel_smem(const PanelShape& shape, const PanelConfig& c) {
   PanelSmem s;
   s.x = to_int(round_up(weight_bytes(shape, c), 1024));
   s.stage = s.x + c.slabs * (slab.elems / kPanelXSlab) * tiles * kTileBytes;
-  s.pitch = 16 * c.groups + 4;  // a quad's tokens lie in banks of their own
+  s.pitch = 16 * c.groups + 4;  // a quad's tokens lie in separate banks
   const int sums = panel_ways(c.groups, shape.tokens) * 8 * tiles * s.pitch * to_int(sizeof(float));
   s.barriers = std::max(c.stages * s.stage, to_int(round_up(sums, 128)));
   s.total = s.barriers + 2 * c.stages * to_int(sizeof(uint64_t));
@@ -68,14 +68,14 @@ int64_t panel_clusters(const PanelShape& shape, const PanelConfig& c) {
 
 namespace {
 
-// The fewest groups of a CTA with which there are at most so many.
+// The fewest groups per CTA that need at most `ctas` CTAs.
 int fewest_groups(const PanelShape& shape, int ctas) {
   int groups = 1;
   while (groups < kPanelMaxGroups && panel_clusters(shape, {.groups = groups}) > ctas) ++groups;
   return groups;
 }
 
-// The longest stages, from `slabs` down, of which `least` fit, and as many as fit.
+// Takes the longest stages, from `slabs` down, of which `least` fit; then as many as fit.
 void fill_ring(const PanelShape& shape, int slabs, int least, int bytes, PanelConfig& c) {
   const auto fits = [&](int stages) {
     c.stages = stages;
@@ -99,8 +99,8 @@ PanelConfig panel_cut(const PanelShape& shape, int groups, int split, int bytes)
 
 namespace {
 
-// Fitted to an H200: x comes to every panel, as large as 4 groups of weights, so panels are as tall
-// as one CTA an SM makes them, or two with tall panels each. Thin ones have K divided by two.
+// Fitted to an H200: every panel reads x, as large as 4 groups of weights, so panels are as tall as
+// a CTA per SM makes panels, or two CTAs with tall panels each. Thin panels have K divided by two.
 PanelConfig choose_wide(const PanelShape& shape, const SkinnyDevice& device) {
   constexpr int kTall = 6, kThin = 2;
   const int sms = device.num_sms;
@@ -117,8 +117,8 @@ PanelConfig choose_wide(const PanelShape& shape, const SkinnyDevice& device) {
 
 }  // namespace
 
-// Fitted to an H200 (docs/log/measurements.md): two CTAs an SM, whose next ones come in one by one
-// as they leave, where that fills the GPU with panels of few groups; else one that fills an SM.
+// Fitted to an H200 (docs/log/measurements.md). Two CTAs share an SM, if panels of few groups then
+// fill the GPU; the next launch's CTAs come in one by one. Otherwise a single CTA fills an SM.
 PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device) {
   if (panel_wide(shape.tokens)) return choose_wide(shape, device);
   const int sms = device.num_sms;

@@ -6,25 +6,25 @@
 #include "braid/kernels/cuda/linear/skinny_config.h"
 #include "braid/tensor/dtype.h"
 
-// How a product of 5 to 64 tokens is cut up. A CTA has a panel: up to 16 groups of 16 rows of
-// weights (of a gated pair 8 of each), over its share of K, and all tokens. The copy engine brings
-// stages of all groups x some slabs of K, and of x, to a ring in shared memory; the CTAs of a
-// cluster share K and add up their parts at the end. Up to 32 tokens warps multiply (mma), of more
-// warpgroups do (wgmma). Pure host code.
+// Division of a product of 5 to 64 tokens. A CTA has a panel: up to 16 groups of 16 weight rows (in
+// a gated pair 8 of each), over the CTA's share of K, and all tokens. The copy engine brings stages
+// of all groups x some slabs of K, and of x, to a ring in shared memory. The CTAs of a cluster
+// share K and add up their parts at the end. Up to 32 tokens warps multiply (mma), above 32
+// warpgroups (wgmma). Pure host code.
 namespace braid::cuda {
 
-constexpr int kPanelWarps = 8;        // that multiply
-constexpr int kPanelMaxGroups = 16;   // of a CTA
+constexpr int kPanelWarps = 8;        // multiplying warps
+constexpr int kPanelMaxGroups = 16;   // per CTA
 constexpr int kPanelXSlab = 64;       // elements of x: 128 bytes, the width of a swizzled row
-constexpr int kPanelWarpTokens = 32;  // most that warps multiply
-constexpr int kPanelMaxTokens = 64;   // of more than kPanelWarpTokens: bf16 weights alone
+constexpr int kPanelWarpTokens = 32;  // most tokens for warps
+constexpr int kPanelMaxTokens = 64;   // above kPanelWarpTokens: bf16 weights alone
 constexpr int kPanelMaxStages = 16;
 
-// A row's part of one copy.
+// A row's part of a copy.
 struct PanelSlab {
-  int elems = 0;   // of K; none for dtypes that the kernel does not take
+  int elems = 0;   // of K; 0 for dtypes outside the kernel
   int stride = 0;  // bytes from slab to slab of a row
-  int pitch = 0;   // bytes in shared memory: rows of 8 in banks of their own, where that can be
+  int pitch = 0;   // bytes in shared memory: rows of 8 in separate banks, if possible
 };
 
 constexpr PanelSlab panel_slab(DType dtype) {
@@ -45,7 +45,7 @@ constexpr PanelSlab panel_slab(DType dtype) {
     case DType::q8_0:
       return {256, 272, 272};
     case DType::q6_k:
-      return {256, 210, 240};  // begins at a multiple of 16 bytes before it
+      return {256, 210, 240};  // begins at the multiple of 16 bytes before
     default:
       return {};
   }
@@ -53,24 +53,24 @@ constexpr PanelSlab panel_slab(DType dtype) {
 
 struct PanelShape {
   DType dtype = DType::bf16;  // of the weights
-  bool aligned = true;        // bf16 x and weights whose rows start at multiples of 16 bytes
+  bool aligned = true;        // bf16 x, and weight rows at multiples of 16 bytes
   bool normed = false;
   int64_t k = 0;
-  int64_t groups[3] = {};  // of each part
+  int64_t groups[3] = {};  // per part
   int tokens = 8;          // capacity
 };
 
 struct PanelConfig {
-  int groups = 1;  // that a CTA has, less at a part's end
-  int split = 1;   // CTAs of a cluster, which share K: 1 to 8
-  int slabs = 1;   // of a stage
+  int groups = 1;  // groups of a CTA, fewer at a part's end
+  int split = 1;   // CTAs of a cluster that share K: 1 to 8
+  int slabs = 1;   // in a stage
   int stages = 2;
   int trigger = 0;  // stages left to multiply when the next launch may begin to fill its rings
   bool operator==(const PanelConfig&) const = default;
 };
 
-// Byte offsets into a CTA's shared memory. The ring is at 0; when it is done with, f32 sums
-// [ways, 8 tiles, pitch] take its place.
+// Byte offsets into a CTA's shared memory. The ring is at 0; after the ring, f32 sums [ways, 8
+// tiles, pitch] take the place.
 struct PanelSmem {
   int stage = 0;  // bytes: weights [slabs, rows, slab], x [K / 64, 8 tiles, 64] swizzled
   int x = 0;      // of x in a stage
@@ -79,7 +79,7 @@ struct PanelSmem {
   int total = 0;
 };
 
-// Groups of 16 rows that a part of n rows takes, or the n pairs of a gate.
+// Groups of 16 rows for a part of n rows, or for the n pairs of a gate.
 constexpr int64_t panel_groups(int64_t n, bool gated) {
   const int rows = gated ? 8 : 16;
   return (n + rows - 1) / rows;
@@ -90,34 +90,34 @@ constexpr bool panel_wide(int tokens) {
   return tokens > kPanelWarpTokens;
 }
 
-// Warps that share the K of a stage of so few groups; a warp has one group, or two of more than 8.
-// Warpgroups share none: each has 64 rows, or twice 64.
+// Warps that share the K of a stage with few groups; a warp has a group, or two above 8 groups.
+// Warpgroups share no K: each has 64 rows, or twice 64.
 constexpr int panel_ways(int groups, int tokens) {
   if (panel_wide(tokens)) return 1;
   return groups > 4 ? 1 : groups > 2 ? 2 : groups > 1 ? 4 : 8;
 }
 
-// Tiles of 8 tokens that are multiplied.
+// Tiles of 8 tokens to multiply.
 constexpr int panel_tiles(int tokens) {
   return panel_wide(tokens) ? kPanelMaxTokens / 8 : (tokens + 7) / 8;
 }
 
 PanelSmem panel_smem(const PanelShape& shape, const PanelConfig& config);
 
-// Whether a kernel computes it: no f32 weights, K a multiple of 64, no norm, a Hopper GPU.
+// Whether a kernel computes the shape: no f32 weights, K a multiple of 64, no norm, a Hopper GPU.
 bool panel_takes(const PanelShape& shape, const SkinnyDevice& device);
-// Stages of all of K.
+// Stages over all of K.
 int64_t panel_k_stages(const PanelShape& shape, int slabs);
-// Whether it can run `config` on that device, for a shape that it takes.
+// Whether the kernel can run `config` on `device`, for a shape that panel_takes.
 bool panel_fits(const PanelShape& shape, const PanelConfig& config, const SkinnyDevice& device);
 
 // Clusters: each has the groups of a panel. No panel has groups of two parts.
 int64_t panel_clusters(const PanelShape& shape, const PanelConfig& config);
 
-// That cut with a ring of at most `bytes` of shared memory: the longest stages of which three fit.
+// The given cut, a ring of at most `bytes`, and the longest stages that fit three times.
 PanelConfig panel_cut(const PanelShape& shape, int groups, int split, int bytes);
 
-// Of a shape that it takes, with at least one group.
+// For a shape that panel_takes, with at least one group.
 PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device);
 
 std::string to_string(const PanelConfig& config);  // "panel 16 groups, k / 2, 3 x 1 slabs"

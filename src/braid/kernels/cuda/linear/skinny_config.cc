@@ -10,8 +10,8 @@
 namespace braid::cuda {
 namespace {
 
-// Rows of a stage lie in different banks when their pitch is an odd number of what a quad loads at
-// once.
+// Rows of a stage lie in different banks if their pitch is an odd number of a quad's
+// loads.
 int pitch_of(DType dtype, int64_t window) {
   int unit = 16;
   if (dtype == DType::bf16 || dtype == DType::f16) unit = 64;
@@ -19,7 +19,7 @@ int pitch_of(DType dtype, int64_t window) {
   return static_cast<int>((ceil_div(window, unit) | 1) * unit);
 }
 
-// Bytes of a row in a stage: few copies where the warps share it, many stages where they do not.
+// Bytes of a row in a stage: few copies if the warps share the stage, otherwise many stages.
 int choose_chunk(DType dtype, bool split_k, int64_t k_per_cta) {
   const int64_t row_bytes = split_k ? 1024 : 512;
   const DTypeInfo& t = info(dtype);
@@ -36,7 +36,7 @@ int ring_bytes(const SkinnyShape& shape, const SkinnyConfig& config) {
   return config.stages * kSkinnyTileRows * skinny_smem(shape, config).pitch;
 }
 
-// As many clusters as there are SMs for, or rows.
+// As many clusters as SMs allow, or rows.
 int count_clusters(const SkinnyShape& shape, int cluster, const SkinnyDevice& device) {
   // GPCs have 16 or 18 SMs: larger clusters leave some unused.
   const int sms = cluster > 2 ? std::max(cluster, device.num_sms / 16 * 16) : device.num_sms;
@@ -44,7 +44,7 @@ int count_clusters(const SkinnyShape& shape, int cluster, const SkinnyDevice& de
   return static_cast<int>(std::clamp<int64_t>(sms / cluster, 1, most));
 }
 
-// What a kind of config must offer to be taken; from the most to the least wanted.
+// Requirements of a kind of config, from the most to the least wanted.
 struct Want {
   bool split_k;
   int ctas_per_sm;
@@ -54,7 +54,7 @@ constexpr Want kWants[] = {{true, 2, 64 << 10}, {false, 1, 128 << 10}, {false, 2
                            {true, 1, 48 << 10}, {false, 1, 32 << 10},  {true, 1, 0},
                            {false, 1, 0}};
 
-// The config of that kind with the smallest cluster; stages 0 when there is none.
+// The config of a kind with the smallest cluster; stages 0 if none exists.
 SkinnyConfig find(const SkinnyShape& shape, int tokens, const Want& want,
                   const SkinnyDevice& device) {
   const bool bulk = shape.bulk && device.compute_capability == 90;
@@ -70,10 +70,10 @@ SkinnyConfig find(const SkinnyShape& shape, int tokens, const Want& want,
       c.stages -= step;
     }
     if (smem_of(shape, c, c.stages) > limit || !skinny_fits(shape, c, device)) continue;
-    // A short K does not need more than what it has.
+    // A short K needs no more than its length.
     const bool whole = c.stages >= 8 && c.chunk >= skinny_k_per_cta(shape, cluster);
     if (bulk && !whole && ring_bytes(shape, c) < want.ring) continue;
-    // Each warp wants a tile; in a cluster a third of them with one still beats a larger cluster.
+    // Each warp wants a tile; in a cluster, tiles for a third of warps still beat a larger one.
     const int64_t tiles = ceil_div(shape.columns, shape.gated ? 8 : kSkinnyTileRows);
     const int64_t places = int64_t{c.clusters} * kSkinnyWarps / (cluster > 1 ? 3 : 1);
     if (!want.split_k && want.ring > 0 && tiles < places) continue;

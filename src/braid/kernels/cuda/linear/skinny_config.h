@@ -5,19 +5,19 @@
 
 #include "braid/tensor/dtype.h"
 
-// How the skinny product y = x W^T of decode is cut up: shape + device -> config. Pure host code.
+// Division of decode's skinny product y = x W^T: shape + device -> config. Pure host code.
 //
-// A cluster of CTAs owns a range of weight rows, in tiles of 16 rows; its CTAs split K, so that
+// A cluster of CTAs owns a range of weight rows, in tiles of 16 rows; the CTAs split K, so that
 // each keeps its slice of x in shared memory. Copies of 16 rows x `chunk` elements fill a ring of
 // stages. Either the eight warps split the K of each stage and add up their parts, or each stage
-// belongs to one warp, which has whole tiles and adds up with the same warp of the cluster's other
-// CTAs.
+// belongs to a single warp with whole tiles, which adds up with the same warp of the cluster's
+// other CTAs.
 namespace braid::cuda {
 
 constexpr int kSkinnyTileRows = 16;
 constexpr int kSkinnyWarps = 8;
-constexpr int kSkinnyMaxTokens = 8;  // of one launch
-constexpr int kSkinnyMinStages = 4;  // those that fill it take turns
+constexpr int kSkinnyMaxTokens = 8;  // in a launch
+constexpr int kSkinnyMinStages = 4;  // filling warps take turns
 constexpr int kSkinnyMaxStages = 32;
 
 struct SkinnyShape {
@@ -26,7 +26,7 @@ struct SkinnyShape {
   int64_t columns = 0;  // of y over all parts, or of the gated y
   int m = 1;            // capacity of tokens
   bool gated = false;
-  bool bulk = true;     // rows that the copy engine can take
+  bool bulk = true;     // rows suit the copy engine
   bool aligned = true;  // every chunk of every row starts at a multiple of 16 bytes
 };
 
@@ -39,12 +39,12 @@ struct SkinnyDevice {
 
 struct SkinnyConfig {
   bool bulk = true;     // a ring filled by the copy engine; else one stage and plain loads
-  bool split_k = true;  // the warps of a CTA split K; else its tiles
-  int tokens = 1;       // of a launch; more go in several launches, which read the weights again
-  int cluster = 1;      // CTAs that split K: 1, 2, 4 or 8; 1 where the warps do
-  int clusters = 132;   // that share the rows
+  bool split_k = true;  // the warps of a CTA split K; else tiles
+  int tokens = 1;       // in a launch; more take several launches, reading weights again
+  int cluster = 1;      // CTAs that split K: 1, 2, 4 or 8; 1 if the warps split K
+  int clusters = 132;   // sharing the rows
   int chunk = 512;      // elements of K in a stage, a multiple of 256
-  int stages = 5;       // of the ring; 1 with plain loads, whole eights where a stage has a warp
+  int stages = 5;       // of the ring; 1 with plain loads, whole eights if a stage has a warp
   bool operator==(const SkinnyConfig&) const = default;
 };
 
@@ -52,19 +52,19 @@ struct SkinnyConfig {
 struct SkinnySmem {
   int pitch = 0;     // of a row in a stage
   int x = 0;         // bf16 [steps, tokens, 32], permuted
-  int sums = 0;      // f32 [steps, groups, tokens], of x over each group that has a scale
-  int partials = 0;  // f32 [2, warps, 8, 8, 2] where the warps split K
+  int sums = 0;      // f32 [steps, groups, tokens], of x over each group with a scale
+  int partials = 0;  // f32 [2, warps, 8, 8, 2] if the warps split K
   int exchange = 0;  // f32 [warps, cluster, share of a tile] in a cluster
-  int squares = 0;   // f32 [warps, 8], of the norm
+  int squares = 0;   // f32 [warps, 8], for the norm
   int barriers = 0;
   int total = 0;
 };
 
-// Elements at which K may be cut between CTAs: a block of 256, or a step of 32.
+// Elements at which CTAs may cut K: a block of 256, or a step of 32.
 int skinny_granule(DType dtype);
-// Groups of a step of 32 elements that have a scale of their own: 0 (float types), 1 or 2.
+// Groups with a separate scale in a step of 32 elements: 0 (float types), 1 or 2.
 int skinny_groups(DType dtype);
-// Most elements of K that one CTA of the cluster takes.
+// Most elements of K for a CTA of the cluster.
 int64_t skinny_k_per_cta(const SkinnyShape& shape, int cluster);
 
 SkinnySmem skinny_smem(const SkinnyShape& shape, const SkinnyConfig& config);
@@ -72,7 +72,7 @@ SkinnySmem skinny_smem(const SkinnyShape& shape, const SkinnyConfig& config);
 // Whether the kernel can run `config` on that device.
 bool skinny_fits(const SkinnyShape& shape, const SkinnyConfig& config, const SkinnyDevice& device);
 
-// Two CTAs share an SM where they can: the next launch fills its ring while this one drains.
+// Two CTAs share an SM if possible: the next launch fills its ring while this launch drains.
 SkinnyConfig choose_skinny(const SkinnyShape& shape, const SkinnyDevice& device);
 
 // "split k, 132 ctas, 5 x 512, 1 token", "split tiles, 16 clusters of 8, 8 x 256, 8 tokens"

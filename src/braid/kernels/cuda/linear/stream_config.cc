@@ -9,7 +9,7 @@
 namespace braid::cuda {
 namespace {
 
-// Four CTAs on an SM: their registers fill it, and 64 KB are on their way to it.
+// Four CTAs on an SM: their registers fill the SM, and 64 KB are under way.
 constexpr int64_t kMaxShared = 54 << 10;
 constexpr int kCtasPerSm = 4;
 
@@ -31,7 +31,7 @@ bool stream_takes(const StreamShape& shape) {
 
 StreamConfig choose_stream(const StreamShape& shape, int num_sms) {
   const int64_t x = shape.tokens * stream_pitch(shape.k);
-  // More rounds of CTAs only where the sums of one would not fit.
+  // More rounds of CTAs only if the sums of a round would not fit.
   for (int64_t rounds = 1;; ++rounds) {
     const int64_t ctas = std::min<int64_t>(rounds * kCtasPerSm * num_sms, shape.units);
     const int64_t rows = ceil_div(shape.units, ctas) * rows_of_unit(shape);

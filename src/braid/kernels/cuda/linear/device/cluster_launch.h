@@ -30,7 +30,7 @@ void launch_clusters(const LaunchContext& context, void (*kernel)(const Args), i
   check_cuda(cudaLaunchKernelEx(&config, kernel, args), "linear launch");
 }
 
-// Lets `kernel` use all the shared memory that a CTA can have.
+// Lets `kernel` use all shared memory of a CTA.
 template <class Kernel>
 void allow_all_shared_memory(Kernel* kernel) {
   int device = 0, most = 0;
@@ -38,7 +38,7 @@ void allow_all_shared_memory(Kernel* kernel) {
   check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
              "shared memory limit");
   allow_shared_memory(kernel, static_cast<size_t>(most));
-  // A launch shares an SM with the one before only where both want the same split of L1.
+  // A launch shares an SM with the launch before only if both want the same split of L1.
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                   cudaSharedmemCarveoutMaxShared),
              "shared memory carveout");

@@ -19,7 +19,7 @@ std::vector<std::string> matches(const std::string& pattern) {
   return {out.rbegin(), out.rend()};
 }
 
-// The first of the search list that loads; its path, or in `errors` why none did.
+// Opens the first loadable entry of the search list; sets `path`, or the causes in `errors`.
 void* open(const std::vector<std::string>& search, std::string& path, std::string& errors) {
   for (const std::string& pattern : search) {
     for (const std::string& candidate : matches(pattern)) {

@@ -8,22 +8,22 @@
 
 namespace braid::cuda {
 
-// Where cuBLASLt is looked for, in order: a name without '/' goes to the system's loader, anything
-// else is a pattern as of glob(7), of whose matches the last (the newest version) is tried first.
-// The default knows the loader, CUDA toolkits in /usr/local and /opt, and the nvidia-cublas package
-// of a Python installation or virtual environment there.
+// Search list for cuBLASLt, in order. A name without '/' goes to the system's loader. Any other
+// entry is a pattern as in glob(7); the last match (the newest version) is tried first. The default
+// has the loader, CUDA toolkits in /usr/local and /opt, and the nvidia-cublas package of a Python
+// installation or virtual environment.
 std::vector<std::string> cublaslt_default_search();
 
 struct CublasLtOptions {
   std::vector<std::string> search = cublaslt_default_search();
 };
 
-// NVIDIA's matrix product library, loaded at first need: it is over 500 MB large, and a program
-// that does not need it starts without it. One per device.
+// NVIDIA's matrix product library, loaded at first need: the library is over 500 MB large, and
+// other programs start without it. One per device.
 class CublasLt {
  public:
   // For the current device. Allocates device memory: before graphs wait on the device. Fails with
-  // kNotFound, naming where it looked, or kResource.
+  // kNotFound, naming the search list, or kResource.
   static std::shared_ptr<const CublasLt> load(const CublasLtOptions& options = {});
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;

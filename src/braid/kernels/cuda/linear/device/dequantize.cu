@@ -131,7 +131,7 @@ struct Eight<DType::q6_k> {
 };
 
 constexpr int kThreads = 256;
-constexpr int kUnroll = 4;  // pieces of a thread, all loaded before the first is written
+constexpr int kUnroll = 4;  // pieces of a thread, all loaded before the first store
 
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)

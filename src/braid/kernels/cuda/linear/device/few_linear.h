@@ -20,7 +20,7 @@ std::string to_string(const FewConfig& config);
 // Lets the kernels use their shared memory: once per device, before any capture.
 void prepare_few_linear();
 
-// As skinny_linear, by the kernel that the config is of.
+// As skinny_linear, by the config's kernel.
 void few_linear(const SkinnyParams& params, const FewConfig& config, LaunchContext context);
 
 }  // namespace braid::cuda

@@ -37,7 +37,7 @@ GemmDesc checked(GemmDesc desc) {
   return desc;
 }
 
-// A cuBLASLt object that its library destroys.
+// A cuBLASLt object, destroyed by the library.
 template <class T>
 class Owned {
  public:
@@ -74,8 +74,8 @@ std::string to_string(const GemmDesc& desc) {
                      desc.residual ? " +residual" : "");
 }
 
-// The library thinks in columns: a row-major matrix is its transpose there, so it is asked for
-// y^T [N, M] = W x^T with W and x as [K, N]^T and [K, M].
+// The library's matrices are column-major, so a row-major matrix is a transpose there. Braid asks
+// for y^T [N, M] = W x^T with W and x as [K, N]^T and [K, M].
 struct Gemm::Impl {
   Impl(std::shared_ptr<const CublasLt> library, const GemmDesc& d)
       : lt(std::move(library)),
@@ -99,7 +99,7 @@ struct Gemm::Impl {
     }
     if (desc.bias) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      // For the heuristics, which look at its alignment.
+      // For the heuristics, which look at the pointer's alignment.
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(uintptr_t{kAlignment}));
     }
   }
@@ -124,7 +124,7 @@ struct Gemm::Impl {
               "gemm: layout");
   }
 
-  // Of a pair, in elements.
+  // Distances within a pair, in elements.
   void set_distances(int64_t of_w, int64_t of_y) {
     set(w, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, of_w);
     set(y, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, of_y);
@@ -139,7 +139,7 @@ struct Gemm::Impl {
           "gemm: preference");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{options.max_workspace});
-    // Parts of a sum that is split meet in f32, whatever y is.
+    // Parts of a split sum meet in f32, for any type of y.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     for (auto attribute :
@@ -197,8 +197,8 @@ struct Gemm::Impl {
     }
   }
 
-  // The fastest algorithm by the median of its rounds. The candidates take turns, so that the
-  // clock's ups and downs meet them alike.
+  // The fastest algorithm by the median of the rounds. Candidates take turns, so that changes of
+  // the clock meet all candidates alike.
   size_t fastest(const GemmPointers& p, cudaStream_t stream) {
     constexpr size_t kRounds = 5;
     Event begin, end;
@@ -230,7 +230,7 @@ struct Gemm::Impl {
   GemmDesc desc;
   Owned<cublasLtMatmulDesc_t> operation;
   Owned<cublasLtMatrixLayout_t> w, x, y;
-  std::vector<cublasLtMatmulHeuristicResult_t> algorithms;  // the chosen one first
+  std::vector<cublasLtMatmulHeuristicResult_t> algorithms;  // the chosen algorithm first
   size_t workspace = 0;
   size_t candidates = 0;
 };

@@ -9,7 +9,7 @@
 namespace braid::cuda {
 
 // y[M, N] = x[M, K] W[N, K]^T (+ bias) (+ residual), accumulated in f32. A y of x's type is rounded
-// once, but for a residual: the library may round the product before it adds (seen on an H200).
+// once, except with a residual: the library may round the product before the addition.
 struct GemmDesc {
   int64_t m = 0;  // capacity: all M rows are computed and written, live or not
   int64_t n = 0;
@@ -18,10 +18,10 @@ struct GemmDesc {
   DType y_dtype = DType::bf16;  // y, residual and bias: x's, or f32
   bool bias = false;
   bool residual = false;
-  bool pair = false;     // two such products of one x in one launch; no bias, no residual
+  bool pair = false;     // two such products with the same x in a launch; no bias, no residual
   int64_t x_stride = 0;  // elements from row to row; 0: packed
   int64_t w_stride = 0;
-  int64_t y_stride = 0;  // of y and residual
+  int64_t y_stride = 0;  // for y and residual
   bool operator==(const GemmDesc&) const = default;
 };
 
@@ -34,18 +34,18 @@ struct GemmPointers {
   const void* bias = nullptr;      // y_dtype [N]
   const void* residual = nullptr;  // y_dtype [M, N]; may be y
   void* y = nullptr;               // y_dtype [M, N]
-  const void* w2 = nullptr;        // of a pair: the other weight, at a higher address,
+  const void* w2 = nullptr;        // in a pair: the other weight, at a higher address,
   void* y2 = nullptr;              // and the other product, likewise
   void* workspace = nullptr;       // workspace_bytes()
 };
 
 struct GemmOptions {
   size_t max_workspace = 32 << 20;
-  int candidates = 8;  // algorithms that the library's heuristics are asked for
+  int candidates = 8;  // algorithms to ask the library's heuristics for
 };
 
-// One product of one shape through cuBLASLt. It is made, and `prepare` called once, outside of
-// capture and while nothing waits on the device; `run` is capturable. For one thread at a time.
+// A product of a single shape through cuBLASLt. Construction and a call of `prepare` come before
+// capture, while nothing waits on the device; `run` is capturable. For one thread at a time.
 class Gemm {
  public:
   // Fails with kUnsupported where the library has no algorithm, kInvalidArgument for a bad desc.
@@ -54,12 +54,12 @@ class Gemm {
   ~Gemm();
   Gemm(Gemm&&) noexcept;
 
-  // Scratch of a run; no two runs in flight share it. `prepare` may lower it.
+  // Scratch of a run; runs in flight share no scratch. `prepare` may lower the number.
   size_t workspace_bytes() const;
 
-  // Runs the chosen algorithm once, so that its kernels are loaded, and waits for it. With `tune`
-  // all candidates take turns on these operands, and the fastest by the median of five rounds is
-  // chosen. Writes y: its contents are lost.
+  // Runs the chosen algorithm once, to load the algorithm's kernels, and waits. With `tune` all
+  // candidates take turns on these operands, and the fastest by the median of five rounds is
+  // chosen. Overwrites y.
   void prepare(const GemmPointers& pointers, cudaStream_t stream, bool tune);
 
   // No allocation, no synchronization. `context.pdl` does not apply: the library's kernels wait for

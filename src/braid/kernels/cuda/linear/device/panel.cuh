@@ -16,9 +16,9 @@ __device__ inline uint32_t half_to_bf16(uint32_t pair) {
   return ptx::pack<__nv_bfloat16>(f.x, f.y);
 }
 
-// What a warp multiplies: groups first and first + 8 of the panel, and of a stage's steps of 32
-// elements every ways-th from `way` on. Byte offsets are from a stage's begin, of what this lane
-// reads.
+// A warp's share: groups first and first + 8 of the panel, and every ways-th step (of
+// 32 elements) from `way` on. Byte offsets count from a stage's begin to this lane's
+// data.
 struct PanelShare {
   int first, way, ways, steps;
   uint32_t w, half, next_group, slab, x;
@@ -43,7 +43,7 @@ struct PanelShare {
   }
 };
 
-// x of a step: b[tile] is what two mma take. Rows of 128 bytes have two steps, swizzled.
+// x of a step: b[tile] serves two mma. Rows of 128 bytes have two steps, swizzled.
 template <int kTiles>
 __device__ inline void panel_load_x(const PanelShare& share, uint32_t stage, int step,
                                     uint32_t (&b)[kTiles][4]) {
@@ -52,7 +52,7 @@ __device__ inline void panel_load_x(const PanelShare& share, uint32_t stage, int
   for (int t = 0; t < kTiles; ++t) ptx::ldmatrix_x4(b[t], x + t * 1024);
 }
 
-// acc += the warp's share of a stage of 16-bit weights, of kGroups groups, times x.
+// acc += the warp's share of a stage of 16-bit weights, in kGroups groups, times x.
 template <DType kType, int kTiles, int kGroups>
 __device__ inline void panel_multiply(const PanelShare& share, uint32_t stage,
                                       float (&acc)[kPanelWarpGroups][kTiles][4]) {
@@ -80,8 +80,8 @@ __device__ inline void panel_multiply(const PanelShare& share, uint32_t stage,
   }
 }
 
-// The same for weights in blocks: products of their integers, which the groups' scales multiply.
-// Sums of x, for what all elements of a group have in common, come from a matrix of ones.
+// The same for weights in blocks: products of integers, multiplied by the groups' scales. Sums of
+// x, for a group's common terms, come from a matrix of ones.
 template <DType kType, int kTiles, int kGroups>
 __device__ inline void panel_multiply_blocks(const PanelShare& share, int first_slab,
                                              uint32_t stage,
@@ -132,14 +132,14 @@ __device__ inline void panel_multiply_blocks(const PanelShare& share, int first_
   }
 }
 
-// The stages of a warp that has kGroups groups.
+// The stages of a warp with kGroups groups.
 template <DType kType, int kTiles, int kGroups>
 __device__ inline void panel_consume(const PanelArgs& a, const PanelWork& work,
                                      const PanelShare& share, uint32_t begin, const PanelRing& ring,
                                      float (&acc)[kPanelWarpGroups][kTiles][4]) {
   int stage = 0;
   uint32_t parity = 0, at = begin;
-  // Earlier, what the next launch reads would only delay this one, but for keys (panel_config.cc).
+  // An earlier trigger would only delay this launch, except for keys (panel_config.cc).
   const int trigger = work.k_count - a.config.trigger;
   if (trigger <= 0) ptx::grid_launch_dependents();
   for (int i = 0; i < work.k_count; ++i) {
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kPanelThreads, 2)
   if (fetches) fetch.run();
   __syncwarp();
   ptx::grid_dependency_wait();
-  // Asked for long before it is needed.
+  // Loaded long before use.
   const int live = a.p.rows ? static_cast<int>(ptx::load_in_place(a.p.rows)) : a.p.m;
   if (warp < kPanelWarps) {
     const uint32_t begin = ptx::smem_address(smem);

@@ -6,28 +6,28 @@
 
 namespace braid::cuda {
 
-// What the copy engine is told of a call's operands. A box has the rows of a panel.
+// The copy engine's maps of a call's operands. A box has the rows of a panel.
 struct PanelMaps {
   CUtensorMap w[3];  // 16-bit: [K / 64, rows, 64] in boxes of all slabs; else [rows, bytes / 2]
   CUtensorMap x;     // [K / 64, tokens, 64] in boxes of a stage
 };
 
-// What one launch of the kernel is handed.
+// Arguments of a kernel launch.
 struct PanelArgs {
   PanelMaps maps;
   SkinnyParams p;
   PanelConfig config;
   PanelSmem smem;
   int clusters = 0;
-  int panels[3] = {};  // of each part
-  int k_stages = 0;    // of all of K
+  int panels[3] = {};  // per part
+  int k_stages = 0;    // over all of K
   bool gelu = false;   // tanh form; else silu
 };
 
-// Host code. Fails with kUnsupported where the driver has no such maps.
+// Host code. Fails with kUnsupported if the driver has no such maps.
 void make_panel_maps(const SkinnyParams& params, const PanelConfig& config, PanelMaps& maps);
 
-// Launches the instance for the dtype and args.p.m; defined where they are compiled.
+// Launches the instance for the dtype and args.p.m, defined in a file per instance.
 template <DType kType>
 void launch_panel(const PanelArgs& args, const LaunchContext& context);
 template <DType kType>

@@ -3,13 +3,13 @@
 #include "braid/kernels/cuda/linear/device/weight_steps.cuh"
 #include "braid/kernels/cuda/ptx/shared.h"
 
-// Eight weights of a row of blocks as what two m16n8k16 steps take from a thread, in the order in
-// which ldmatrix gives x: thread t of a quad has elements 2t, 2t + 1 and those 8, 16 and 24
-// further. They are small integers f, exact in bf16, and per group of elements: w = scale * f +
+// Eight weights of a block row, as two m16n8k16 steps take the weights from a thread, in
+// ldmatrix's order of x: thread t of a quad has elements 2t, 2t + 1 and the elements 8, 16 and 24
+// further. Weights are small integers f, exact in bf16, and per group of elements: w = scale * f +
 // zero.
 namespace braid::cuda {
 
-// Bytes q < 128 at i, i + 1, i + 8 and i + 9, of which i is even.
+// Bytes q < 128 at i, i + 1, i + 8 and i + 9, for even i.
 __device__ inline uint32_t four_bytes(uint32_t address) {
   return __byte_perm(ptx::load_shared_u16(address), ptx::load_shared_u16(address + 8), 0x5410);
 }
@@ -23,12 +23,12 @@ __device__ inline float2 two_floats(uint32_t halves) {
   return __half22float2(*reinterpret_cast<const __half2*>(&halves));
 }
 
-// Bits 0, 1, 8 and 9 of x to bit 4 of each byte.
+// Moves bits 0, 1, 8 and 9 of x to bit 4 of each byte.
 __device__ inline uint32_t spread_fifth_pairs(uint32_t x) {
   return spread_fifth_bits((x & 3) | (x >> 6 & 12));
 }
 
-// Pairs of bf16 128 + q made q - kOffset.
+// Turns pairs of bf16 128 + q into q - kOffset.
 template <int kOffset>
 __device__ inline uint2 signed_pairs(uint2 v) {
   constexpr uint32_t kPair = 0x43004300u + kOffset * 0x00010001u;  // 128 + offset, twice
@@ -44,7 +44,7 @@ __device__ inline uint2 signed_pairs(uint2 v) {
 template <DType kType>
 struct PanelBlocks;
 
-// `row` is the shared address at which the row's slab begins, `s` the step of 32 elements in it.
+// `row` is the shared address of the row's slab, `s` the step of 32 elements in the slab.
 template <class Block, int kOffset, bool kHasMin, bool kFifth>
 struct PanelNibbles {
   static constexpr int kGroups = 1;

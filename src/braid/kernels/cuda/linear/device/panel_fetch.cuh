@@ -4,14 +4,14 @@
 #include "braid/kernels/cuda/ptx/once.h"
 #include "braid/kernels/cuda/ptx/tma.h"
 
-// What a CTA of the panel product works on, and the thread that brings it to shared memory.
+// The work of a CTA of the panel product, and the thread that copies data to shared memory.
 namespace braid::cuda {
 
 constexpr int kPanelConsumers = 32 * kPanelWarps;
 constexpr int kPanelThreads = kPanelConsumers + 32;  // and a warp that fills the ring
 constexpr int kPanelWarpGroups = kPanelMaxGroups / kPanelWarps;
 
-// The groups of a CTA, all of one part, and its share of K, in stages.
+// A CTA's groups, all from one part, and the CTA's share of K, in stages.
 struct PanelWork {
   int part, begin, count;
   int k_begin, k_count;
@@ -28,12 +28,12 @@ struct PanelWork {
   }
 };
 
-// Where in a stage a group's rows are: of a gated pair the second 8 are another copy's.
+// Place of a group's rows in a stage: in a gated pair the second 8 rows come by another copy.
 struct PanelLayout {
   int group_bytes, half_bytes, slab_bytes;
 
   __device__ PanelLayout(const PanelArgs& a, int pitch, bool slabs_in_copy) {
-    const int rows = 8 * a.config.groups;  // of a gated copy
+    const int rows = 8 * a.config.groups;  // in a gated copy
     group_bytes = (a.p.gated ? 8 : 16) * pitch;
     slab_bytes = 2 * rows * pitch;
     half_bytes = 8 * pitch;
@@ -51,7 +51,7 @@ struct PanelRing {
 
   __device__ PanelRing(const PanelArgs& a, uint8_t* smem)
       : full(reinterpret_cast<uint64_t*>(smem + a.smem.barriers)), empty(full + a.config.stages) {}
-  // One thread's work.
+  // Called by a single thread.
   __device__ void init(int stages) const {
     for (int i = 0; i < stages; ++i) {
       ptx::mbarrier_init(&full[i], 1);
@@ -61,13 +61,13 @@ struct PanelRing {
   }
 };
 
-// Byte of a row at which the copy of a slab begins: a multiple of 16, the slab or up to 14 before.
+// First byte of a slab's copy in a row: a multiple of 16, at the slab or up to 14 bytes before.
 template <DType kType>
 __device__ inline int panel_slab_begin(int slab) {
   return slab * panel_slab(kType).stride & ~15;
 }
 
-// One thread's work: it fills the ring.
+// A single thread fills the ring.
 template <DType kType>
 class PanelFetch {
  public:

@@ -5,11 +5,11 @@
 #include "braid/kernels/cuda/ptx/cluster.h"
 #include "braid/kernels/cuda/ptx/mma.h"
 
-// What happens to a panel's sums: those of warps and CTAs come together, then bias, gate, residual.
+// The end of a panel's sums: warps' and CTAs' sums merge, then bias, gate, residual.
 namespace braid::cuda {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-// Elements of four neighbouring columns of y.
+// Stores four neighbouring columns of y.
 __device__ inline void panel_store(const SkinnyPart& part, int64_t token, int column,
                                    const float (&y)[4]) {
   const int64_t at = token * part.y_stride + column;
@@ -33,15 +33,15 @@ __device__ inline void panel_store(const SkinnyPart& part, int64_t token, int co
   }
 }
 
-// y of a group whose sums are all in one warp, from its registers. Everything is computed before
-// anything is stored: chains of one output after the other would take as many microseconds.
+// y of a group with all sums in a single warp, from the warp's registers. All values are computed
+// before any is stored: outputs in a chain, one after the other, would take microseconds.
 template <int kTiles>
 __device__ inline void panel_finish_group(const PanelArgs& a, const PanelWork& work, int group,
                                           const float (&acc)[kTiles][4], int live) {
   const SkinnyParams& p = a.p;
   const SkinnyPart& part = p.parts[work.part];
   const int lane = static_cast<int>(threadIdx.x) & 31, g = lane >> 2;
-  const int token = 2 * (lane & 3);  // and the next one, of each tile
+  const int token = 2 * (lane & 3);  // and the next token, in each tile
   const int64_t stride = part.y_stride;
   const bool wide = part.y_dtype == DType::f32;
 #pragma unroll
@@ -64,7 +64,7 @@ __device__ inline void panel_finish_group(const PanelArgs& a, const PanelWork& w
         to = activate(a.gelu, to) * (acc[i / 2][2 + i % 2] + up);
       }
     }
-    // f(y, its token, from this lane's first one on)
+    // f(y, token, counted from this lane's first)
     const auto each = [&](auto&& f) {
 #pragma unroll
       for (int i = 0; i < 2 * kTiles; ++i) {
@@ -87,7 +87,7 @@ __device__ inline void panel_finish_group(const PanelArgs& a, const PanelWork& w
   }
 }
 
-// The sums of four neighbouring rows over the ways of the CTAs of the cluster, in their order.
+// Sums of four neighbouring rows over all ways in the cluster's CTAs, in CTA order.
 __device__ inline void panel_add_parts(const float* sums, int split, int ways, int way_stride,
                                        float (&y)[4]) {
   y[0] = y[1] = y[2] = y[3] = 0;
@@ -111,8 +111,8 @@ __device__ inline void panel_add_parts(const float* sums, int split, int ways, i
   }
 }
 
-// Once all threads' sums [ways, tokens, pitch] are in place: bias, gate, residual and store of this
-// CTA's share of the cluster's columns, of `live` tokens.
+// With all threads' sums [ways, tokens, pitch] in place: bias, gate, residual, and the store of
+// this CTA's share of the cluster's columns, for `live` tokens.
 __device__ inline void panel_finish(const PanelArgs& a, const PanelWork& work, const float* sums,
                                     int live) {
   const SkinnyParams& p = a.p;

@@ -8,7 +8,7 @@
 namespace braid::cuda {
 namespace {
 
-// f.operator()<dtype>() for a dtype that the kernel takes.
+// f.operator()<dtype>() for a dtype of the kernel.
 template <class F>
 void with_panel_dtype(DType dtype, F&& f) {
   with_dtype(dtype, [&]<DType kType>() {

@@ -5,7 +5,7 @@
 
 namespace braid::cuda {
 
-// skinny_linear for 5 to 64 tokens (panel_takes): what decodes a batch.
+// skinny_linear for 5 to 64 tokens (panel_takes): the product of batched decoding.
 PanelShape panel_shape(const SkinnyParams& params);
 
 // Lets the kernels use their shared memory: once per device, before any capture.

@@ -9,7 +9,7 @@ namespace {
 // Rows of 16-bit elements in slabs of 64.
 CUtensorMap slabs_map(DType dtype, const void* data, int64_t rows, int64_t row_bytes, int64_t k,
                       int box_rows, int box_slabs) {
-  // What lies behind a row's single slab is the next copy's. x, which comes again, was measured so.
+  // The next copy reads the memory behind a row's single slab. x is read again; measured so.
   const auto l2 = box_slabs == 1 ? kMapWide : kMapNarrow;
   const MapDim dims[] = {{kPanelXSlab, 0, kPanelXSlab},
                          {rows, row_bytes, box_rows},

@@ -9,12 +9,12 @@
 namespace braid::cuda {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-// Chunks of 64 rows that a warpgroup multiplies: of a gated pair one has the gates and one the
-// others, else they take turns. What lies behind a panel's last row is multiplied, too, and
+// Chunks of 64 rows for a warpgroup: in a gated pair a warpgroup has the gates and the other has
+// the partners; otherwise warpgroups take turns. Rows past a panel's end are multiplied, too, and
 // dropped.
 struct PanelChunks {
   static constexpr int kMost = kPanelMaxGroups * 16 / 64 / 2;
-  static_assert(kPanelMaxTokens >= 64);  // x lies behind a stage's rows: there is something to read
+  static_assert(kPanelMaxTokens >= 64);  // x lies behind a stage's rows: reads stay valid
   int count;
   uint32_t first, next;  // bytes into a stage's slab, and from chunk to chunk
 
@@ -31,14 +31,14 @@ struct PanelChunks {
   }
 };
 
-// acc[64 rows of a chunk, tokens] += the stages of K, of a warpgroup that has kChunks.
+// acc[64 rows of a chunk, tokens] += the stages of K, for a warpgroup with kChunks chunks.
 template <int kTokens, int kChunks>
 __device__ inline void panel_consume_wide(const PanelArgs& a, const PanelWork& work,
                                           const PanelChunks& chunks, uint8_t* smem,
                                           const PanelRing& ring,
                                           float (&acc)[PanelChunks::kMost][kTokens / 2]) {
   using Product = ptx::Wgmma<__nv_bfloat16, kTokens>;
-  constexpr uint32_t kStep = 16 * sizeof(__nv_bfloat16) / 16;  // of a descriptor, a k of 16
+  constexpr uint32_t kStep = 16 * sizeof(__nv_bfloat16) / 16;  // descriptor step for a k of 16
   const PanelLayout layout(a, 128, true);
   const uint32_t begin = ptx::wgmma_descriptor(smem, 0);
   const bool arrives = (threadIdx.x & 31) == 0;

@@ -48,13 +48,13 @@ void verify(const SkinnyParams& p) {
   }
 }
 
-// Bytes to which every row is aligned, up to 16.
+// Bytes by which every row is aligned, up to 16.
 int row_alignment(const SkinnyPart& part) {
   const uint64_t bits = reinterpret_cast<uintptr_t>(part.w) | part.row_bytes | 16;
   return static_cast<int>(bits & -bits);
 }
 
-// Alignment of the loads that a block's layout asks for.
+// Alignment that the loads of a block's layout need.
 int block_alignment(DType dtype) {
   switch (dtype) {
     case DType::q4_1:
@@ -82,10 +82,10 @@ SkinnyShape skinny_shape(const SkinnyParams& p) {
     if (!p.gated || i == 0) shape.columns += p.parts[i].n;
     const int alignment = row_alignment(p.parts[i]);
     shape.aligned = shape.aligned && alignment == 16;
-    // Loads of floats are 16 bytes wide, and what follows a row in its last step must be zeros.
+    // Loads of floats are 16 bytes wide, and data behind a row in the last step must be zeros.
     shape.bulk = shape.bulk && alignment >= block_alignment(shape.dtype) && p.k % 32 == 0;
   }
-  // Chunks begin at multiples of 256 elements and, in a cluster, of the granule.
+  // Chunks begin at multiples of 256 elements and, in a cluster, at granules.
   for (int elems : {256, skinny_granule(shape.dtype)}) {
     if (bytes_of(shape.dtype, elems) % 16 != 0) shape.aligned = false;
   }

@@ -43,7 +43,7 @@ __device__ inline void skinny_multiply(const uint8_t* row0, const uint8_t* row1,
 __device__ inline void skinny_join(const SkinnyArgs& args, const SkinnyWork& work, uint8_t* smem,
                                    int tile, int live, float2 addends, const float (&acc)[4]) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-  // Two buffers: a warp may be one tile ahead of the others.
+  // Two buffers: a warp may be a tile ahead of the others.
   auto* partials =
       reinterpret_cast<float2*>(smem + args.smem.partials) + (tile & 1) * kSkinnyWarps * 64;
   float2* to = partials + warp * 64 + 16 * t + g;
@@ -62,7 +62,7 @@ __device__ inline void skinny_join(const SkinnyArgs& args, const SkinnyWork& wor
   skinny_scale_and_store(args, work, smem, tile, pair & 7, token, y, addends);
 }
 
-// Each warp has tiles of its own.
+// Each warp has whole tiles.
 __device__ inline void skinny_store_own(const SkinnyArgs& args, const SkinnyWork& work,
                                         const uint8_t* smem, int tile, int live,
                                         const float (&acc)[4]) {
@@ -122,14 +122,14 @@ __global__ void __launch_bounds__(kSkinnyThreads, 2)
   const int g = lane >> 2, t = lane & 3;
   const int x_pitch = args.tokens * 64;
   const int sums_pitch = (args.tokens + 1) / 2 * 2;
-  // What columns past the end hold is not read.
+  // Columns past the end are not read.
   const uint8_t* x = smem + args.smem.x + (min(g, args.tokens - 1) * 4 + t) * 16;
   const float* sums =
       reinterpret_cast<const float*>(smem + args.smem.sums) + min(2 * t, sums_pitch - 2);
   const int first_step = args.split_k ? warp : 0, step = args.split_k ? kSkinnyWarps : 1;
   const int first_tile = args.split_k ? 0 : warp, tile_step = args.split_k ? 1 : kSkinnyWarps;
   [[maybe_unused]] const int depth = args.split_k ? args.stages : args.stages / kSkinnyWarps;
-  SkinnyPlace place{0, 0};  // of all stages, or of the warp's own
+  SkinnyPlace place{0, 0};  // over all stages, or over the warp's own
   [[maybe_unused]] int use = 0;
   for (int tile = first_tile; tile < work.num_tiles; tile += tile_step, ++use) {
     uint32_t shift[2] = {0, 0};  // of the rows' starts in shared memory
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kSkinnyThreads, 2)
     } else {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
       if (args.cluster > 1) {
-        if (use == 0) ptx::cluster_wait();  // the others are there, with their barriers
+        if (use == 0) ptx::cluster_wait();  // the other CTAs and their barriers are present
         skinny_exchange(args, smem, barriers, use, acc);
       }
 #endif

@@ -5,8 +5,8 @@
 #include "braid/backend/cuda/launch.h"
 #include "braid/kernels/cuda/linear/skinny_config.h"
 
-// The linear layers of decode: y_i = x W_i^T + b_i for few tokens, whatever the weights' format and
-// alignment. Each weight is read once a launch (of at most 8 tokens).
+// The linear layers of decode: y_i = x W_i^T + b_i for few tokens, for any format and alignment of
+// weights. A launch (of at most 8 tokens) reads each weight once.
 namespace braid::ops {
 enum class Activation : uint8_t;  // ops/linear.h, which nvcc does not take
 }
@@ -25,7 +25,7 @@ struct SkinnyPart {
   int n = 0;
 };
 
-// What the product multiplies instead of x: (a + b) / sqrt(mean((a + b)^2) + eps) * w.
+// The product's input in place of x: (a + b) / sqrt(mean((a + b)^2) + eps) * w.
 struct SkinnyNorm {
   const float* a = nullptr;  // [m, k]
   int64_t a_stride = 0;
@@ -42,7 +42,7 @@ struct SkinnyNorm {
 // bytes past their end.
 struct SkinnyParams {
   const void* x = nullptr;      // [m, k]; unused with a norm
-  DType x_dtype = DType::bf16;  // or f32, which is rounded to bf16
+  DType x_dtype = DType::bf16;  // or f32, rounded to bf16
   int64_t x_stride = 0;         // elements
   int k = 0;
   int m = 0;                      // capacity
@@ -59,17 +59,17 @@ struct SkinnyParams {
   int64_t residual_stride = 0;
 };
 
-// What the choice needs to know of a call whose parts share one dtype.
+// The choice's view of a call; all parts share a dtype.
 SkinnyShape skinny_shape(const SkinnyParams& params);
 
 // Lets the kernels use their shared memory: once per device, before any capture.
 void prepare_skinny_linear();
 
-// Products are exact in bf16 x bf16 with f32 sums: x is rounded to bf16, so are f32 and f16
-// weights; the integers of block formats are exact and their scales multiply in f32. The order of
-// sums is fixed by the config. Fails with kInvalidArgument on shapes and dtypes that do not fit
-// together, kUnsupported on parts of several dtypes. Capturable; with context.pdl weights stream
-// in before the launch ahead of it in the stream has ended.
+// Products are exact in bf16 x bf16 with f32 sums: x, f32 weights and f16 weights are rounded to
+// bf16; integers of block formats are exact, and scales multiply in f32. The config fixes the order
+// of sums. Fails with kInvalidArgument on shapes and dtypes that do not fit together, with
+// kUnsupported on parts of several dtypes. Capturable; with context.pdl weights stream in before
+// the end of the launch ahead.
 void skinny_linear(const SkinnyParams& params, const SkinnyConfig& config, LaunchContext context);
 
 }  // namespace braid::cuda

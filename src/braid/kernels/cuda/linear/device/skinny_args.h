@@ -4,12 +4,12 @@
 
 namespace braid::cuda {
 
-// What one launch of the kernel is handed.
+// Arguments of a kernel launch.
 struct SkinnyArgs {
-  SkinnyParams p;  // its parts are of one dtype
+  SkinnyParams p;  // parts share a dtype
   SkinnySmem smem;
-  int tokens = 0;     // of this launch
-  int row_begin = 0;  // its first token
+  int tokens = 0;     // in this launch
+  int row_begin = 0;  // first token
   int units = 0;      // rows of all parts; pairs of rows when gated
   int cluster = 1;
   int k_per_cta = 0;
@@ -21,7 +21,7 @@ struct SkinnyArgs {
   bool gelu = false;  // tanh form; else silu
 };
 
-// Launches the instance for the dtype; defined where it is compiled.
+// Launches the instance for the dtype, defined in a file per dtype.
 template <DType kType>
 void launch_skinny(const SkinnyArgs& args, int clusters, const LaunchContext& context);
 template <DType kType>

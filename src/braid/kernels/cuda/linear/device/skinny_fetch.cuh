@@ -5,7 +5,7 @@
 #include "braid/kernels/cuda/linear/device/weight_steps.cuh"
 #include "braid/kernels/cuda/ptx/once.h"
 
-// What a CTA of the skinny product works on, and the warps that bring its weights to shared memory.
+// The work of a CTA of the skinny product, and the warps that copy weights to shared memory.
 namespace braid::cuda {
 
 constexpr int kConsumers = 32 * kSkinnyWarps;
@@ -14,7 +14,7 @@ constexpr int kProducers = 4;
 constexpr int kSkinnyThreads = kConsumers + 32 * kProducers;
 static_assert(kProducers <= kSkinnyMinStages);
 
-// The rows and the slice of K of a CTA, and the order of its stages.
+// A CTA's rows and slice of K, and the order of stages.
 struct SkinnyWork {
   int begin, end;  // units
   int k_begin, k_size;
@@ -35,7 +35,7 @@ struct SkinnyWork {
   }
 };
 
-// A place in the ring, and the parity of its current use.
+// A place in the ring, and the parity of the place's current use.
 struct SkinnyPlace {
   int stage;
   uint32_t parity;
@@ -44,7 +44,7 @@ struct SkinnyPlace {
   }
 };
 
-// Part and column of a row of a tile; part -1 past the end.
+// Part and column of a row in a tile; part -1 past the end.
 struct SkinnyRow {
   int part, column;
   __device__ SkinnyRow(const SkinnyArgs& args, const SkinnyWork& work, int tile, int r) {
@@ -73,7 +73,7 @@ __device__ inline int64_t skinny_bytes(int64_t elems) {
   if constexpr (kType == DType::q6_k) return elems / 256 * sizeof(BlockQ6_K);
 }
 
-// Where the CTA's slice of a tile's row begins; null past the end.
+// Begin of the CTA's slice of a tile's row; null past the end.
 template <DType kType>
 __device__ inline const uint8_t* skinny_row(const SkinnyArgs& args, const SkinnyWork& work,
                                             int tile, int r) {
@@ -91,7 +91,7 @@ __device__ inline uint32_t low_bits(const void* p) {
 struct SkinnyBarriers {
   uint64_t* full;      // [stages]
   uint64_t* empty;     // [stages]
-  uint64_t* received;  // [warps], parts of a tile from the other CTAs of the cluster
+  uint64_t* received;  // [warps], parts of a tile from the cluster's other CTAs
   uint64_t* consumed;  // [warps], all CTAs have summed theirs
   __device__ SkinnyBarriers(const SkinnyArgs& args, uint8_t* smem) {
     full = reinterpret_cast<uint64_t*>(smem + args.smem.barriers);
@@ -102,7 +102,7 @@ struct SkinnyBarriers {
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-// A stage's rows, one for each lane: where it is and what a copy of it takes.
+// A stage's rows, a row per lane: address and size of the row's copy.
 template <DType kType>
 struct SkinnySource {
   const uint8_t* begin;  // 16-byte aligned
@@ -133,9 +133,9 @@ struct SkinnySource {
   }
 };
 
-// The warps that fill the ring. Where all warps share a stage they take the stages in turns. Where
-// a stage belongs to a warp, each of them serves two warps: whoever waits for a barrier must see
-// all of its phases.
+// The warps that fill the ring. If all warps share a stage, the filling warps take stages in turns.
+// If a stage belongs to a single warp, each filling warp serves two warps: a warp that waits on a
+// barrier must see all phases.
 template <DType kType>
 __device__ inline void skinny_produce(const SkinnyArgs& args, const SkinnyWork& work, uint8_t* ring,
                                       const SkinnyBarriers& barriers) {
@@ -153,7 +153,7 @@ __device__ inline void skinny_produce(const SkinnyArgs& args, const SkinnyWork& 
     return;
   }
   const int depth = args.stages / kSkinnyWarps;
-  SkinnyPlace place{0, 0};  // of a warp's own stages
+  SkinnyPlace place{0, 0};  // in a warp's own stages
   for (int round = 0; round < work.num_tiles; round += kSkinnyWarps) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
       for (int warp = producer; warp < kSkinnyWarps; warp += kProducers) {
@@ -167,8 +167,8 @@ __device__ inline void skinny_produce(const SkinnyArgs& args, const SkinnyWork& 
 }
 #endif
 
-// One stage by plain loads, for any alignment; the end of a float row is padded with zeros. Out of
-// line: the loop over stages stays short.
+// A stage by plain loads, for any alignment; the end of a float row is padded with zeros. Out of
+// line, to keep the loop over stages short.
 template <DType kType>
 __device__ __noinline__ void skinny_copy(const SkinnyArgs& args, const SkinnyWork& work, int tile,
                                          int chunk, uint8_t* stage) {

@@ -3,10 +3,10 @@
 #include "braid/kernels/cuda/linear/device/output.cuh"
 #include "braid/kernels/cuda/linear/device/skinny_fetch.cuh"
 
-// What happens to the sums of a tile: those of a cluster come together, then bias, gate, residual.
+// The end of a tile's sums: the cluster's sums merge, then bias, gate, residual.
 namespace braid::cuda {
 
-// Bias and residual of rows r and r + 8 of a tile for one token: loaded while the tile streams in.
+// Bias and residual of rows r and r + 8 of a tile for a token, loaded during the tile.
 __device__ inline float2 skinny_addends(const SkinnyArgs& args, const SkinnyWork& work, int tile,
                                         int r, int64_t token) {
   const auto load = [&](const SkinnyRow& row) {
@@ -50,8 +50,8 @@ __device__ inline void skinny_scale_and_store(const SkinnyArgs& args, const Skin
   skinny_finish(args, work, tile, r, args.row_begin + token, y);
 }
 
-// Adds up a tile over the same warp of the cluster's CTAs, in their order. CTA c gets the sums of
-// the tokens in [c, c + 1) * share; those of the others in `acc` are of no use afterwards.
+// Adds up a tile over the same warp of the cluster's CTAs, in CTA order. CTA c gets the sums of
+// tokens [c, c + 1) * share; other tokens' sums in `acc` are of no use afterwards.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ inline void skinny_exchange(const SkinnyArgs& args, uint8_t* smem,
                                        const SkinnyBarriers& barriers, int use, float (&acc)[4]) {
@@ -60,7 +60,7 @@ __device__ inline void skinny_exchange(const SkinnyArgs& args, uint8_t* smem,
   const int rank = blockIdx.x % args.cluster;
   uint64_t* received = barriers.received + warp;
   uint64_t* consumed = barriers.consumed + warp;
-  // [cluster, share, 8] of this warp
+  // [cluster, share, 8] for this warp
   auto* slots = reinterpret_cast<float2*>(smem + args.smem.exchange) + warp * 64;
   if (lane == 0) ptx::mbarrier_arrive_expect(received, (args.cluster - 1) * share * 64);
   if (use > 0) ptx::mbarrier_wait_cluster(consumed, (use - 1) & 1);

@@ -5,11 +5,11 @@
 #include "braid/kernels/cuda/linear/device/weight_steps.cuh"
 #include "braid/kernels/cuda/ptx/mma.h"
 
-// The input of a skinny product on its way to shared memory. Activations are read past L1, which
-// does not know what an earlier launch wrote while this one was already there.
+// The input of a skinny product on the way to shared memory. Activations bypass L1: L1 may hold
+// data from before an earlier launch's writes.
 namespace braid::cuda {
 
-// Elements i .. i + 3 of n, zeros past the end.
+// Elements i .. i + 3 out of n, zeros past the end.
 __device__ inline void load_floats(const void* p, DType dtype, int64_t i, int64_t n, float* v) {
   const auto address = reinterpret_cast<uintptr_t>(p) + i * (dtype == DType::f32 ? 4 : 2);
   if (i + 4 > n || (address & (dtype == DType::f32 ? 15 : 7)) != 0) {
@@ -39,7 +39,7 @@ __device__ inline void load_floats(const void* p, DType dtype, int64_t i, int64_
   }
 }
 
-// The 16 bytes of x for thread t of a quad in step s, and the sums that the groups' zeros need.
+// The 16 bytes of x for thread t of a quad in step s, and sums for the groups' zeros.
 template <int kGroups>
 __device__ inline void store_piece(const SkinnyArgs& args, uint8_t* smem, int s, int token, int t,
                                    const float* v) {
@@ -63,15 +63,15 @@ __device__ inline void store_piece(const SkinnyArgs& args, uint8_t* smem, int s,
   }
 }
 
-// x[:, k_begin : k_begin + k_size] as bf16, with the tokens that are not live: each has a column of
-// the product to itself. With a norm x is (a + b) * w; `squares` gives what is left to divide by.
+// x[:, k_begin : k_begin + k_size] as bf16, including tokens that are not live: each token has a
+// separate column of the product. With a norm x is (a + b) * w; `squares` gives the divisor.
 template <int kGroups, bool kSplit>
 __device__ inline void stage_input(const SkinnyArgs& args, int k_begin, int k_size, int live,
                                    uint8_t* smem) {
   constexpr int kThreads = 32 * kSkinnyWarps;
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
   const int k = args.p.k;
-  const auto at = [](int piece, int half) {  // first element of a half of a piece
+  const auto at = [](int piece, int half) {  // first element of half a piece
     const int s = piece >> 2, t = piece & 3;
     return 32 * s + (kSplit ? 16 * half + 4 * t : 8 * t + 4 * half);
   };

@@ -12,15 +12,15 @@ namespace braid::cuda {
 namespace {
 
 constexpr int kThreads = 32 * kStreamWarps;
-constexpr int kInFlight = 4;  // loads of 16 bytes of each lane: 64 KB of an SM are on their way
+constexpr int kInFlight = 4;  // 16-byte loads under way per lane: 64 KB for an SM
 
 struct Args {
   SkinnyParams p;
   int units;
-  int starts_bytes;  // of the table of rows, in front of x in shared memory
+  int starts_bytes;  // size of the table of rows, in front of x in shared memory
 };
 
-// Rows that a CTA has: those of units [begin, end), of a gated pair the gate's and then the up's.
+// A CTA's rows: units [begin, end); in a gated pair the gate's rows, then the up's.
 struct Rows {
   int begin, end, rows;
 
@@ -53,7 +53,7 @@ __device__ inline const uint8_t* row_of(const Args& a, const Rows& rows, int row
   return static_cast<const uint8_t*>(part.w) + static_cast<int64_t>(at.column) * part.row_bytes;
 }
 
-// Chunks of the CTA's rows that a warp has, one row after the other.
+// A warp's chunks of the CTA's rows, one row after the other.
 struct Share {
   int begin, end;
   __device__ Share(int chunks, int warp) {
@@ -62,7 +62,7 @@ struct Share {
   }
 };
 
-// A warp's weights in the order in which it multiplies them. `starts` [rows] are where rows begin.
+// A warp's weights in the order of multiplication. `starts` [rows] has the rows' begins.
 struct Walk {
   const uint8_t* const* starts;
   int k, per_row, left, chunk, row;
@@ -106,8 +106,8 @@ __device__ inline float4 norm_weights(const SkinnyNorm& n, int i) {
   return {__half2float(w[0]), __half2float(w[1]), __half2float(w[2]), __half2float(w[3])};
 }
 
-// x of the live tokens in shared memory, bf16 [tokens, pitch]. Of a norm it is (a + b) w, whose
-// scale waits until the end: squares [tokens, warps] get each warp's sum of (a + b)^2.
+// x of the live tokens in shared memory, bf16 [tokens, pitch]. With a norm x is (a + b) w, and the
+// scale waits until the end: squares [tokens, warps] receives each warp's sum of (a + b)^2.
 __device__ inline void load_x(const Args& a, int live, uint8_t* x, int64_t pitch, float* squares) {
   const SkinnyParams& p = a.p;
   const int tid = static_cast<int>(threadIdx.x);
@@ -181,7 +181,7 @@ __global__ __launch_bounds__(kThreads, 4) void stream_kernel(const __grid_consta
   const Share share(rows.rows * per_row, warp);
   ptx::grid_launch_dependents();
 
-  // Constants first: the weights that each warp begins with.
+  // Constants first: each warp's first weights.
   auto* starts = reinterpret_cast<const uint8_t**>(smem);
   for (int r = static_cast<int>(threadIdx.x); r < rows.rows; r += kThreads) {
     starts[r] = row_of(a, rows, r);
@@ -232,7 +232,7 @@ __global__ __launch_bounds__(kThreads, 4) void stream_kernel(const __grid_consta
   }
   __syncthreads();
 
-  // The warps that a row's chunks went to, in their order.
+  // Sums over the warps that hold a row's chunks, in warp order.
   const auto total = [&](int r, int token) {
     float sum = 0;
     for (int w = 0; w < kStreamWarps; ++w) {

@@ -5,8 +5,8 @@
 
 namespace braid::cuda {
 
-// skinny_linear for the fewest tokens and bf16 weights: the launch that decides how fast one
-// sequence decodes.
+// skinny_linear for the fewest tokens and bf16 weights: the launch that limits the decoding speed
+// of a single sequence.
 StreamShape stream_shape(const SkinnyParams& params);
 
 // Lets the kernels use their shared memory: once per device, before any capture.

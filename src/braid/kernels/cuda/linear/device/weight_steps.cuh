@@ -8,9 +8,9 @@
 #include "braid/kernels/cuda/ptx/mma.h"
 #include "braid/tensor/quant.h"
 
-// Eight weights of a row as the 16 bytes that two m16n8k16 steps take from a thread. Thread t of a
-// quad holds elements 8t .. 8t + 7 of the step's 32, or with kSplit 4t .. 4t + 3 and 16 + 4t ..
-// + 3. Block formats yield small integers f, exact in bf16, and per group: w = scale * f + zero.
+// Eight weights of a row as 16 bytes, as two m16n8k16 steps take the weights from a thread. Thread
+// t of a quad holds elements 8t .. 8t + 7 of the step's 32, or with kSplit 4t .. 4t + 3 and 16 + 4t
+// .. + 3. Block formats yield small integers f, exact in bf16, and per group: w = scale * f + zero.
 namespace braid::cuda {
 
 __device__ inline uint32_t load_u16x2(const void* p) {  // 2-byte aligned
@@ -31,7 +31,7 @@ __device__ inline uint2 bytes_plus_128(uint32_t bytes) {
   return {__byte_perm(bytes, 0x43434343u, 0x4140), __byte_perm(bytes, 0x43434343u, 0x4342)};
 }
 
-// Bits 0..3 of x to bit 4 of each byte.
+// Moves bits 0..3 of x to bit 4 of each byte.
 __device__ inline uint32_t spread_fifth_bits(uint32_t x) {
   return ((x & 15) * 0x00204081u & 0x01010101u) << 4;
 }
@@ -43,7 +43,7 @@ __device__ inline uint4 join(uint2 a, uint2 b) {
 template <DType kType>
 struct WeightStep;
 
-// `row` is where the row's first element of the stage lies, `s` the step of 32 elements in it.
+// `row` is the row's first element in the stage, `s` the step of 32 elements.
 template <>
 struct WeightStep<DType::bf16> {
   static constexpr int kGroups = 0;

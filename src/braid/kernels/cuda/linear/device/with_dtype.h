@@ -5,7 +5,7 @@
 
 namespace braid::cuda {
 
-// f.operator()<dtype>() for a dtype that weights can have.
+// f.operator()<dtype>() for a dtype of weights.
 template <class F>
 void with_dtype(DType dtype, F&& f) {
 #define BRAID_CASE(type) \
