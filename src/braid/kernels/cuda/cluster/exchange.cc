@@ -10,10 +10,10 @@
 namespace braid::cuda {
 namespace {
 
-// Messages of a tree, of `ctas` CTAs: in each round a CTA gets what the neighbouring group has.
+// Messages of a tree over `ctas` CTAs: in each round a CTA gets the neighbouring group's data.
 struct TreeCount {
   int64_t messages = 0;
-  int64_t parts = 0;  // CTAs whose values these messages hold
+  int64_t parts = 0;  // CTAs whose values are in the messages
 };
 TreeCount tree_count(int ctas) {
   TreeCount count;
@@ -50,7 +50,7 @@ int64_t exchange_traffic(const ExchangeDesc& d, ExchangeForm form) {
 }
 
 ExchangeForm choose_exchange(const ExchangeDesc& d) {
-  constexpr int64_t kDirectBytes = 16 << 10;  // that a CTA gets, up to which one round is fastest
+  constexpr int64_t kDirectBytes = 16 << 10;  // per CTA; up to here a single round is fastest
   if (d.kind == ExchangeKind::gather || d.bytes * (d.ctas - 1) <= kDirectBytes) {
     return ExchangeForm::direct;
   }

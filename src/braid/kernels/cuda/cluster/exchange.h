@@ -12,13 +12,13 @@
 namespace braid::cuda {
 
 constexpr int kMaxCluster = 16;     // CTAs
-constexpr int kExchangeRounds = 4;  // of a tree of kMaxCluster CTAs
+constexpr int kExchangeRounds = 4;  // for a tree of kMaxCluster CTAs
 constexpr int kExchangeTurns = 2;   // buffers; why two are enough: docs/cluster-fusion.md
-constexpr int kExchangeQuad = 4;    // elements that a thread handles together
+constexpr int kExchangeQuad = 4;    // elements per thread
 
-// direct: each CTA sends all it has to all others, one round.
-// scatter: each CTA adds up a part of the elements and sends that sum to all others, two rounds.
-// tree: groups of 1, 2, 4, 8 CTAs exchange what the group has, ceil(log2 N) rounds.
+// direct: each CTA sends its data to all others, in a single round.
+// scatter: each CTA adds up a part of the elements and sends the sum to all others, two rounds.
+// tree: groups of 1, 2, 4, 8 CTAs exchange the group's data, ceil(log2 N) rounds.
 enum class ExchangeForm { direct, scatter, tree };
 
 // On chip, through shared memory of the cluster, or through tagged words in device memory.
@@ -26,7 +26,7 @@ enum class ExchangePath { chip, memory };
 
 enum class ExchangeKind { reduce, gather };
 
-// One exchange: `bytes` are those that each CTA brings, 4 for each element of a sum.
+// An exchange: each CTA brings `bytes`, 4 for each element of a sum.
 struct ExchangeDesc {
   ExchangeKind kind = ExchangeKind::reduce;
   int ctas = 1;
@@ -41,7 +41,7 @@ BRAID_HOST_DEVICE constexpr int exchange_rounds(ExchangeForm form, int ctas) {
   return ctas <= 2 ? 1 : ctas <= 4 ? 2 : ctas <= 8 ? 3 : 4;
 }
 
-// Elements of f32, a multiple of kExchangeQuad, of which `inbox_bytes` hold one sum's messages.
+// Most elements of a sum (f32, a multiple of kExchangeQuad) whose messages fit `inbox_bytes`.
 // Longer sums go in pieces. 0: none.
 BRAID_HOST_DEVICE constexpr int exchange_piece(ExchangeForm form, int ctas, int inbox_bytes) {
   const int quads = inbox_bytes / (4 * kExchangeQuad);
@@ -50,15 +50,15 @@ BRAID_HOST_DEVICE constexpr int exchange_piece(ExchangeForm form, int ctas, int 
     const int rounds = exchange_rounds(form, ctas);
     return quads / (rounds > 0 ? rounds : 1) * kExchangeQuad;
   }
-  // Parts of all CTAs, rounded up to one quad each, and the sums of all elements.
+  // Parts of all CTAs, each rounded up to a quad, and the sums of all elements.
   return quads > ctas ? (quads - ctas) / 2 * kExchangeQuad : 0;
 }
 
-// Bytes of one of the two inboxes that an exchange needs at least not to go in pieces; a gather
-// never does.
+// Bytes of each of both inboxes that an exchange needs to avoid pieces; a gather never goes in
+// pieces.
 int64_t exchange_inbox_bytes(const ExchangeDesc& desc, ExchangeForm form);
 
-// Device memory of one cluster's words where exchanges go through memory. Zeros at first.
+// Device memory of a cluster's words, for exchanges through memory. Zeros at first.
 BRAID_HOST_DEVICE constexpr int64_t exchange_mail_bytes(int ctas, int64_t inbox_bytes) {
   return int64_t{2} * kExchangeTurns * kExchangeRounds * ctas * inbox_bytes;
 }

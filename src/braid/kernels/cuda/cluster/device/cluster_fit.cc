@@ -5,7 +5,7 @@
 namespace braid::cuda {
 
 int max_active_clusters(const void* kernel, int size, int threads, int smem) {
-  // All that there is: a later, smaller launch of the kernel leaves an earlier one its own.
+  // All shared memory: a later, smaller launch of the kernel leaves an earlier launch its own.
   int device = 0, most = 0;
   check_cuda(cudaGetDevice(&device), "device");
   check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),

@@ -8,37 +8,37 @@
 #include "braid/kernels/cuda/ptx/once.h"
 #include "braid/kernels/cuda/ptx/store_async.h"
 
-// cluster_reduce and cluster_gather: out = sum_r x_r or max_r x_r, and out[r] = x_r, over the CTAs
-// r of a cluster, the same bits in all of them. Protocol and proof: docs/cluster-fusion.md.
+// cluster_reduce and cluster_gather: out = sum_r x_r or max_r x_r, and out[r] = x_r, over a
+// cluster's CTAs r, with equal bits in all CTAs. Protocol and proof: docs/cluster-fusion.md.
 namespace braid::cuda {
 
-// The threads of a CTA that exchange: all of them call every member below.
+// A CTA's exchanging threads: all threads call every member below.
 struct ExchangeTeam {
   int thread = 0;
   int threads = 0;  // a multiple of 32, at least kMaxCluster - 1
-  int barrier = 0;  // a named barrier that is theirs
+  int barrier = 0;  // a named barrier for these threads
   __device__ void sync() const { ptx::named_barrier_sync(barrier, threads); }
 };
 
-// The shared and device memory of a CTA's exchanges, the same in all CTAs of a cluster.
+// Shared and device memory of a CTA's exchanges, equal in all CTAs of a cluster.
 struct ExchangePlace {
   uint8_t* inbox = nullptr;      // [kExchangeTurns, inbox_bytes], aligned to 16 bytes
   int inbox_bytes = 0;           // a multiple of 16
   uint64_t* barriers = nullptr;  // [kExchangeTurns, kExchangeRounds] in shared memory
   uint4* mail = nullptr;         // exchange_mail_bytes of this cluster; null on chip
-  uint32_t tag = 0;  // in memory: exchange i of the launch has tag + i, which no older word has
+  uint32_t tag = 0;  // in memory: exchange i of the launch has tag + i, unlike any older word
 };
 
-// x and out are 16-byte aligned, in shared memory, and readable and writable up to a multiple of 16
-// bytes. Sums are of pairs of ranks, of pairs of those, and so on: ((0 + 1) + (2 + 3)) + ..., in
-// f32, whatever the form, the path and the pieces. A CTA may end after its last exchange.
+// x and out are 16-byte aligned, in shared memory, readable and writable up to a multiple of 16
+// bytes. Sums form a tree over pairs of ranks, ((0 + 1) + (2 + 3)) + ..., in f32, for every form,
+// path and piece. A CTA may end after its last exchange.
 template <ExchangePath kPath>
 class ClusterExchange {
   static constexpr bool kChip = kPath == ExchangePath::chip;
 
  public:
-  // By all threads of the CTA, before `open`; `rank` and `size` are those of the cluster, or of as
-  // many CTAs that run at the same time where exchanges go through memory.
+  // Called by all threads of the CTA, before `open`. `rank` and `size` are the cluster's, or with
+  // exchanges through memory those of CTAs that run at the same time.
   __device__ ClusterExchange(const ExchangePlace& place, const ExchangeTeam& team, int rank,
                              int size)
       : place_(place), team_(team), rank_(rank), size_(size) {
@@ -54,7 +54,7 @@ class ClusterExchange {
       ptx::fence_barrier_init();
     }
   }
-  // Begins and ends the meeting after which CTAs may send: both once, by all threads of the CTA.
+  // Begins and ends the meeting before the first send: both once, by all threads of the CTA.
   __device__ static void arrive() {
     if constexpr (kChip) ptx::cluster_arrive();
   }
@@ -62,8 +62,8 @@ class ClusterExchange {
     if constexpr (kChip) ptx::cluster_wait();
   }
 
-  // out [count] f32 = the sum, or what Op says, of x [count] of all CTAs; out is not x. All threads
-  // of the team see out.
+  // out [count] f32 = the sum (or Op) over x [count] of all CTAs; out is not x. All threads of the
+  // team see out.
   template <class Op, class T>
   __device__ void reduce(const T* x, float* out, int count, ExchangeForm form) {
     const int piece = exchange_piece(form, size_, place_.inbox_bytes);
@@ -71,7 +71,7 @@ class ClusterExchange {
       const int quads = (min(piece, count - at) + kExchangeQuad - 1) / kExchangeQuad;
       const auto* from = reinterpret_cast<const QuadOf<T>*>(x + at);
       auto* to = reinterpret_cast<float4*>(out + at);
-      team_.sync();  // x is there, and nobody here still reads an inbox
+      team_.sync();  // x is complete, and no thread here still reads an inbox
       if (size_ == 1) {
         for (int q = team_.thread; q < quads; q += team_.threads) to[q] = as_floats(from[q]);
       } else if (form == ExchangeForm::direct) {
@@ -86,8 +86,8 @@ class ClusterExchange {
     team_.sync();
   }
 
-  // x of all CTAs, in the order of ranks: CTA r's is at r * (bytes rounded up to 16). They lie in
-  // the inbox until the next exchange, and must fit.
+  // x of all CTAs, in rank order: CTA r's is at r * (bytes rounded up to 16). Results stay in the
+  // inbox until the next exchange, and must fit.
   __device__ const uint8_t* gather(const void* x, int bytes, ExchangeForm form) {
     const int lines = (bytes + 15) / 16;
     const auto* from = static_cast<const uint4*>(x);
@@ -122,7 +122,7 @@ class ClusterExchange {
     parities_ ^= 1u << i;
   }
 
-  // What a CTA puts into memory in a round, for all that want it.
+  // Memory for a CTA's data in a round, read by every interested CTA.
   __device__ uint4* mail(int round, int rank) const {
     const int turn = uses_ % kExchangeTurns;
     return place_.mail +
@@ -138,14 +138,14 @@ class ClusterExchange {
     return fetch_words<Q>(mail(round, rank), i, tag());
   }
 
-  // Sends the i-th of what lies at `place` of CTA `rank`'s inbox.
+  // Sends the i-th quad at `place` of CTA `rank`'s inbox.
   template <class Q>
   __device__ void push(int round, int rank, const void* place, int i, Q x) const {
     ptx::store_async(ptx::cluster_address(place, rank) + i * static_cast<int>(sizeof(Q)),
                      words_of(x), ptx::cluster_address(barrier(round), rank));
   }
 
-  // Sum of what all CTAs sent of quad i: others' lies at of(rank).
+  // Sum of quad i over all CTAs: another CTA's quad lies at of(rank).
   template <class Op, class Q, class Of>
   __device__ float4 add_up(const Q& own, const Of& of) const {
     return size_ <= 2   ? add_ranks<Op, 2>(own, of)
@@ -170,7 +170,7 @@ class ClusterExchange {
     return v[0];
   }
 
-  // Quads [first, first + count) of every other CTA come to slots of `count` in the inbox.
+  // Quads [first, first + count) of every other CTA arrive in slots of `count` in the inbox.
   template <class Q>
   __device__ void fetch_all(Q* slots, int first, int count) {
     for (int q = first_; q < count; q += per_) {
@@ -239,10 +239,10 @@ class ClusterExchange {
   }
 
   // In a round, groups of `stride` ranks exchange with their neighbours; the last group may be
-  // short, or have none. A member gets what the other group has from one of that group's members.
+  // short, or have none. A member gets the other group's data from a single member.
   struct Round {
     int group;    // first rank of this CTA's group
-    int members;  // of it
+    int members;  // of the group
     int other;    // first rank of the other group
     int others;   // none: 0
     __device__ Round(int rank, int size, int stride) {
@@ -251,7 +251,7 @@ class ClusterExchange {
       members = min(stride, size - group);
       others = other < size ? min(stride, size - other) : 0;
     }
-    // f(rank) of each CTA to which this one sends.
+    // f(rank) for each CTA that this CTA sends to.
     template <class F>
     __device__ void for_targets(int rank, const F& f) const {
       for (int i = rank - group; i < others; i += members) f(other + i);
@@ -336,8 +336,8 @@ class ClusterExchange {
   const ExchangeTeam team_;
   const int rank_;
   const int size_;
-  // Threads are dealt to the other CTAs: this one's, its first of that CTA's elements, and how many
-  // threads share them.
+  // Threads are dealt to the other CTAs: this thread's CTA, its first element for that CTA, and the
+  // number of threads that share the CTA.
   int peer_ = 0;
   int first_ = kNone;
   int per_ = 1;

@@ -6,8 +6,8 @@
 
 #include "braid/kernels/cuda/ptx/gpu.h"
 
-// Four neighbouring elements of an exchange: as they travel, as they are added up, and as words of
-// device memory that carry a tag.
+// Four neighbouring elements of an exchange: in transit, during addition, and as words of device
+// memory with a tag.
 namespace braid::cuda {
 
 template <class T>
@@ -48,14 +48,14 @@ struct ExchangeSum {
   }
 };
 
-// Of a number and a NaN the number.
+// The maximum of a number and a NaN is the number.
 struct ExchangeMax {
   __device__ static float4 of(float4 a, float4 b) {
     return make_float4(fmaxf(a.x, b.x), fmaxf(a.y, b.y), fmaxf(a.z, b.z), fmaxf(a.w, b.w));
   }
 };
 
-// The i-th of one CTA's words: {4 bytes, tag, 4 bytes, tag}, of which each half is seen as a whole.
+// Writes the i-th words of a CTA: {4 bytes, tag, 4 bytes, tag}; each half is seen as a whole.
 __device__ inline void post_words(uint4* mail, int i, uint2 x, uint32_t tag) {
   ptx::store_relaxed_gpu(mail + i, make_uint4(x.x, tag, x.y, tag));
 }
