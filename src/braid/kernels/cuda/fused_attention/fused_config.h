@@ -9,12 +9,12 @@
 #include "braid/kernels/cuda/relay/relay_config.h"
 #include "braid/tensor/dtype.h"
 
-// Norm, q k v, rope, cache and attention of one token as one launch, a cluster of CTAs for each KV
-// head, with the output projection or without (docs/cluster-fusion.md). Pure host code.
+// Norm, q k v, rope, cache and attention of one token as a launch, with a cluster of CTAs for each
+// KV head, with or without output projection (docs/cluster-fusion.md). Pure host code.
 namespace braid::cuda {
 
-constexpr int kFusedWarps = 8;      // of a CTA, that multiply
-constexpr int kFusedProducers = 2;  // warps of a CTA that issue copies, in turns
+constexpr int kFusedWarps = 8;      // multiplying warps of a CTA
+constexpr int kFusedProducers = 2;  // copying warps of a CTA, in turns
 constexpr int kFusedThreads = 32 * kFusedWarps;
 constexpr int kFusedBlock = kFusedThreads + 32 * kFusedProducers;
 constexpr int kFusedSlotBytes = kRelaySlotBytes;
@@ -23,10 +23,10 @@ constexpr int kFusedMaxNorm = 8192;
 
 enum class FusedScope { qkv, projected };  // up to attention, or with the output projection
 
-// What a block of one layer is, the same on all ranks.
+// A layer's block, equal on all ranks.
 struct FusedShape {
   int64_t tokens = 1;
-  int64_t width = 0;  // C, which is normed
+  int64_t width = 0;  // C, the normed width
   int64_t kv_heads = 0;
   int group = 1;  // query heads of a KV head
   int head_dim = 0;
@@ -50,15 +50,15 @@ struct FusedConfig {
   int ctas = 0;
   FusedScope scope = FusedScope::qkv;
   ExchangePath path = ExchangePath::chip;
-  int slots = 0;  // of the ring, a multiple of kFusedWarps
+  int slots = 0;  // in the ring, a multiple of kFusedWarps
   int inbox_bytes = 0;
   int shared_bytes = 0;
   bool operator==(const FusedConfig&) const = default;
 };
 
-// How rows of k elements come in slots: whole rows, or parts of one.
+// Rows of k elements in slots: whole rows, or parts of a row.
 struct FusedRows {
-  int rows = 0;   // of a slot, a power of two, at least one
+  int rows = 0;   // rows of a slot, a power of two, at least one
   int parts = 0;  // slots of a row, at least one
   int row_bytes = 0;
 };
@@ -69,26 +69,26 @@ BRAID_HOST_DEVICE constexpr FusedRows fused_rows(int64_t k) {
   return r;
 }
 
-// Why the kernel does not take the block, in one line that names the thing, the value and the
-// limit; empty where it does.
+// The reason against the block, in a line with the thing, the value and the limit; empty if the
+// kernel takes the block.
 std::string why_not_fused(const FusedShape& shape, FusedScope scope, const FusedDevice& device);
 
-// Likewise with clusters of a given size.
+// The same with clusters of a given size.
 std::string why_not_fused(const FusedShape& shape, FusedScope scope, int cluster,
                           const FusedDevice& device);
 
-// With clusters of that size; only where why_not_fused says nothing.
+// With clusters of that size; only if why_not_fused is empty.
 FusedConfig fused_config(const FusedShape& shape, FusedScope scope, ExchangePath path, int cluster,
                          const FusedDevice& device);
 
-// All sizes of clusters that fit, the most CTAs first.
+// All fitting sizes of clusters, the most CTAs first.
 std::vector<FusedConfig> fused_candidates(const FusedShape& shape, FusedScope scope,
                                           ExchangePath path, const FusedDevice& device);
 
-// Sums of rows, or parts of rows, in shared memory: of the phase with the most.
+// Sums of rows, or parts of rows, in shared memory: in the phase with the most sums.
 int fused_sums(const FusedShape& shape, FusedScope scope, int cluster);
 
-// Bytes of weights and keys that a launch reads from memory, of a context of so many keys.
+// Bytes of weights and keys that a launch reads from memory, for a context of `keys` keys.
 int64_t fused_bytes(const FusedShape& shape, FusedScope scope, int64_t context);
 
 std::string to_string(const FusedConfig& config);  // "fused:cluster=4,split=token,scope=qkv"

@@ -8,7 +8,7 @@
 // Where things lie in a CTA's shared memory, in bytes, and how rows are dealt to CTAs.
 namespace braid::cuda {
 
-// Rows of q, k and v of one KV head, dealt to the CTAs of its cluster in whole slots.
+// Rows of a KV head's q, k and v, dealt to the cluster's CTAs in whole slots.
 struct FusedHeadRows {
   FusedRows form;
   RelayShares groups;  // of form.rows rows
@@ -28,20 +28,20 @@ struct FusedHeadRows {
 struct FusedLayout {
   int ring;      // [slots, kFusedSlotBytes]
   int inbox;     // [kExchangeTurns, inbox_bytes]
-  int x;         // bf16 [max(width, heads * D)], as RelayDot reads it
+  int x;         // bf16 [max(width, heads * D)], in RelayDot's order
   int sums;      // f32 [most rows, parts]
   int pieces;    // f32 [warps, group, D + 4]: O', m, l
-  int part;      // f32 [group, D + 4] of this CTA, or its bf16 [most rows of q k v]
+  int part;      // f32 [group, D + 4] of this CTA, or bf16 [most rows of q k v]
   int q;         // f32 [group, D]
   int fresh;     // bf16 [2, D]: the newest key and value
   int turns;     // f32 [2, 64]: cos and sin
   int barriers;  // u64 [2, slots]: full, empty
   int arrivals;  // u64 [kExchangeTurns, kExchangeRounds]
   int squares;   // f32 [warps]
-  int flow;      // i32: copies of a producer that may be on their way
+  int flow;      // i32: copies a producer may have under way
   int bytes;
 
-  // `sums`: f32 of the phase with the most.
+  // `sums`: f32 in the phase with the most sums.
   BRAID_HOST_DEVICE FusedLayout(int slots, int inbox_bytes, int x_elems, int num_sums, int group,
                                 int head_dim, int head_rows) {
     const int piece = group * (head_dim + 4) * 4;

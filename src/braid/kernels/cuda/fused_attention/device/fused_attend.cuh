@@ -3,8 +3,8 @@
 #include "braid/kernels/cuda/fused_attention/device/fused_ring.cuh"
 #include "braid/kernels/cuda/ptx/mma.h"
 
-// Attention of a CTA's units of keys for all query heads of one KV head, by FMA: eight columns of a
-// row are a lane's, and lanes side by side have the rest of the row, then other keys.
+// Attention of a CTA's key units for all query heads of a KV head, by FMA: a lane has eight columns
+// of a row, neighbouring lanes have the row's other columns, further lanes other keys.
 namespace braid::cuda {
 
 __device__ inline void unpack_bf16x8(const uint4& x, float (&f)[8]) {
@@ -16,8 +16,8 @@ __device__ inline void unpack_bf16x8(const uint4& x, float (&f)[8]) {
 
 template <int kD, int kGroup>
 class FusedAttend {
-  static constexpr int kKeys = relay_keys(kD);   // of a unit
-  static constexpr int kLanes = kD / 8;          // of a key's row
+  static constexpr int kKeys = relay_keys(kD);   // in a unit
+  static constexpr int kLanes = kD / 8;          // for a key's row
   static constexpr int kTogether = 32 / kLanes;  // keys of a warp's read
   static constexpr int kSteps = kKeys / kTogether;
   static constexpr int kPieceRow = kD + 4;
@@ -37,10 +37,10 @@ class FusedAttend {
     }
   }
 
-  // The unit whose first key is `first`: K and V of the cache in `slot`; the newest key and value,
-  // which memory may not have yet, in `fresh` [2, D].
+  // Takes in the unit with first key `first`: cached K and V in `slot`; the newest key and value,
+  // perhaps not yet in memory, in `fresh` [2, D].
   __device__ void add(const uint8_t* slot, const uint8_t* fresh, int first, const RelayKeys& keys) {
-    const int stored = keys.length - 1 - first;  // keys of the cache; then the newest, then none
+    const int stored = keys.length - 1 - first;  // cached keys; then the newest key, then none
     const int column = lane_ % kLanes * 16, mine = lane_ / kLanes;
     float p[kSteps][kGroup];
 #pragma unroll
@@ -94,7 +94,7 @@ class FusedAttend {
     }
   }
 
-  // What this warp has summed: [group, D + 4] of O', m and l.
+  // Stores this warp's sums: [group, D + 4] of O', m and l.
   __device__ void put(float* piece) {
 #pragma unroll
     for (int g = 0; g < kGroup; ++g) {
@@ -120,8 +120,8 @@ class FusedAttend {
   const int group_;
   float q_[kGroup][8];
   float o_[kGroup][8];
-  float max_[kGroup];  // in units of log2, the same in all lanes
-  float sum_[kGroup];  // of the keys that this lane has
+  float max_[kGroup];  // in units of log2, equal in all lanes
+  float sum_[kGroup];  // over this lane's keys
 };
 
 }  // namespace braid::cuda

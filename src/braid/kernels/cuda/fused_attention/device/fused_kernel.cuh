@@ -5,9 +5,9 @@
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
 // The kernel of a fused attention block: SplitToken, for one token. Each CTA of a cluster makes
-// some rows of its KV head's q, k and v, has all of them by an exchange, attends to its part of the
-// keys, and has all parts by a second one. Where the block projects, CTAs hand attention's result
-// on as tagged words in memory, and each makes some outputs of the projection.
+// some rows of its KV head's q, k and v and gets all rows by an exchange. Each CTA attends to a
+// part of the keys and gets all parts by a second exchange. With a projection, CTAs pass
+// attention's result on as tagged words in memory, and each CTA makes some outputs.
 namespace braid::cuda {
 
 template <int kD, int kGroup, ExchangePath kPath>
@@ -134,7 +134,7 @@ class FusedBlock {
       ring_.release();
     }
   }
-  // This lane's share of w * x, of so many lines of 16 bytes.
+  // This lane's share of w * x, over `lines` lines of 16 bytes.
   __device__ float product(const uint8_t* w, const uint8_t* x, int lines) const {
     constexpr int kTogether = 4;
     const auto* ws = reinterpret_cast<const uint4*>(w);
@@ -161,7 +161,7 @@ class FusedBlock {
     return all;
   }
 
-  // This CTA's rows of q, k and v, as the others get them.
+  // Stores this CTA's rows of q, k and v for the exchange.
   __device__ void put_rows() const {
     const float scale = norm_scale();
     auto* to = reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.part);
@@ -241,8 +241,8 @@ class FusedBlock {
     attend.put(floats(layout_.pieces) + warp_ * a_.group * kPieceRow);
   }
 
-  // O', m and l of `count` parts of head g that are `stride` floats apart: element e, with D those
-  // two.
+  // O', m and l of head g, merged from `count` parts that lie `stride` floats apart: element e;
+  // index D gives m and l.
   struct Merged {
     float o;
     float max;
@@ -262,7 +262,7 @@ class FusedBlock {
     return m;
   }
 
-  // This CTA's part of attention, of all its warps.
+  // Stores this CTA's part of attention, merged over all warps.
   __device__ void put_part() const {
     float* part = floats(layout_.part);
     for (int i = thread_; i < a_.group * kD; i += kFusedThreads) {
@@ -276,7 +276,7 @@ class FusedBlock {
     }
   }
 
-  // This CTA's share of attention's result.
+  // Stores this CTA's share of attention's result.
   __device__ void put_attended(const float* parts) const {
     const int pairs = a_.group * kD / 2;
     const RelayShares shares(pairs, a_.cluster);
@@ -297,7 +297,7 @@ class FusedBlock {
     }
   }
 
-  // Attention's result of all heads. Threads past the end read what the last one does.
+  // Loads attention's result of all heads. Threads past the end read the last thread's words.
   __device__ void load_words() const {
     constexpr int kTogether = 4;
     const auto* from = reinterpret_cast<const uint4*>(a_.words);

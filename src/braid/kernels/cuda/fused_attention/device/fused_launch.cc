@@ -12,7 +12,7 @@ namespace braid::cuda {
 namespace {
 
 constexpr int kControlBytes = 256;
-// Copies of all producers on their way, in twos; few CTAs have more of them each.
+// Copies of all producers under way, in twos; with few CTAs each producer has more.
 constexpr int kInFlight = 400, kLeastInFlight = 3, kInFlightWords = 2;
 
 FusedKernel kernel_for(int head_dim, int group, ExchangePath path) {
@@ -86,7 +86,7 @@ FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const 
 }
 
 void FusedAttention::set_in_flight(int in_flight, int in_flight_words) {
-  // The oldest copy under way has its place in the ring still.
+  // The oldest copy under way must still have its place in the ring.
   const int most = config_.slots / kFusedProducers - 1;
   args_.in_flight = std::min(in_flight, most);
   args_.in_flight_words = std::min(in_flight_words, most);

@@ -8,22 +8,22 @@
 
 namespace braid::cuda {
 
-// What the GPU runs at once of clusters of each size, asked of the driver. Loads a kernel: not
+// Numbers of clusters of each size that the GPU runs at once, from the driver. Loads a kernel: not
 // within a capture.
 FusedDevice fused_device(const DeviceInfo& device, int head_dim);
 
-// A fused attention block of one layer (fused_config.h).
+// A fused attention block of a layer (fused_config.h).
 class FusedAttention {
  public:
-  // `operands` are the pointers and numbers of FusedArgs that say what is computed; maps, words,
-  // mail and everything that follows from shape and config are set here. Allocates; not within a
-  // capture.
+  // `operands` has the pointers and numbers in FusedArgs that describe the computation; the
+  // constructor sets maps, words, mail and all that follows from shape and config. Allocates; not
+  // within a capture.
   FusedAttention(const FusedShape& shape, const FusedConfig& config, const FusedArgs& operands,
                  int device);
 
-  // Capturable. Launches of one block run one after the other. A CTA that waits for words in vain
-  // for some seconds ends the launch with an error of the device. Copies of a producer that are on
-  // their way: `in_flight`, and `in_flight_words` while words are.
+  // Capturable. Launches of a block run one after the other. A CTA that waits for words in vain for
+  // some seconds ends the launch with a device error. A producer has `in_flight` copies under way,
+  // and `in_flight_words` while words travel.
   void launch(const LaunchContext& context) const;
   void set_in_flight(int in_flight, int in_flight_words);
 

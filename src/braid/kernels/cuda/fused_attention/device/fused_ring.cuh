@@ -5,23 +5,23 @@
 #include "braid/kernels/cuda/ptx/once.h"
 #include "braid/kernels/cuda/ptx/tma.h"
 
-// The ring of a fused block: weights of q, k and v, keys and values, and weights of the output
-// projection come through the same slots without a pause. Slot i of the launch goes to warp i %
-// kFusedWarps, and lies at i % slots; slots are a multiple of the warps, so that one warp takes
-// all that comes to a place, in order.
+// The ring of a fused block: weights of q, k and v, keys and values, and the output projection's
+// weights come through the same slots without a pause. Slot i of the launch goes to warp i %
+// kFusedWarps, and lies at i % slots. The number of slots is a multiple of the warps: a single warp
+// takes all data of a place, in order.
 namespace braid::cuda {
 
-// What a CTA reads, in slots: [0, heads) of q, k and v, [heads, keys) of the cache, then of o.
+// A CTA's reads, in slots: [0, heads) of q, k and v, [heads, keys) of the cache, then of o.
 struct FusedPlan {
   FusedHeadRows rows;
   FusedRows out_form;
-  RelayShares out_groups;  // of all CTAs
-  RelayKeys keys;          // of one KV head, dealt to its cluster
+  RelayShares out_groups;  // over all CTAs
+  RelayKeys keys;          // for a KV head, dealt to the head's cluster
   int head;
   int rank;
-  int first_row;  // of the head's rows that are this CTA's
+  int first_row;  // first row of the head on this CTA
   int num_rows;
-  int first_unit;  // of the head's units of keys
+  int first_unit;  // first unit of the head's keys
   int num_units;
   int first_out;  // row of o
   int num_out;
@@ -82,7 +82,7 @@ class FusedRing {
   uint32_t parity_ = 0;
 };
 
-// A warp that brings every kFusedProducers-th slot. It waits for nothing but room.
+// A warp that brings every kFusedProducers-th slot, and waits for free slots only.
 template <int kD>
 class FusedProducer {
  public:
@@ -103,7 +103,7 @@ class FusedProducer {
     const bool issues = ptx::elect_one();
     if (issues) load_head();
     __syncwarp();
-    // The lane that issues knows where it is.
+    // The issuing lane knows the place.
     at_ = __shfl_sync(0xffffffff, at_, __ffs(__ballot_sync(0xffffffff, issues)) - 1);
     load_keys(issues);
     if (issues) load_out();
@@ -131,7 +131,7 @@ class FusedProducer {
     step_on(slot_, parity_);
   }
 
-  // Of `row`, and those behind it that share the slot.
+  // Copies `row` and the rows behind in the same slot.
   __device__ void copy(const __nv_bfloat16* w, int64_t row, int rows, int part,
                        const FusedRows& form) {
     const int begin = part * kFusedSlotBytes;
@@ -142,7 +142,7 @@ class FusedProducer {
                    &full_[slot_], once_);
   }
 
-  // Rows of a head: of q, then k, then v. A slot has rows of one of them.
+  // Rows of a head: q, then k, then v. A slot has rows of a single kind.
   __device__ void load_head() {
     const FusedRows form = plan_.rows.form;
     const int of_q = a_.group * kD;
@@ -167,7 +167,7 @@ class FusedProducer {
     }
   }
 
-  // Each lane looks the page of one copy up, for as many units at a time.
+  // Each lane looks up the page of a copy, for as many units at a time.
   __device__ void load_keys(bool issues) {
     constexpr int kKeys = relay_keys(kD);
     const int box = min(a_.page_size, kKeys), boxes = kKeys / box, together = 32 / boxes;
@@ -176,7 +176,7 @@ class FusedProducer {
       const int unit = at_ - plan_.end_of_rows + lane_ / boxes * kFusedProducers;
       const int key =
           (plan_.keys.first_unit + plan_.first_unit + unit) * kKeys + lane_ % boxes * box;
-      // Past the sequence's end: keys that nobody sees.
+      // Keys past the sequence's end are never visible.
       int row = 0;
       if (unit < plan_.num_units && key < plan_.keys.length) {
         row = __ldg(a_.page_table + key / a_.page_size) * a_.page_size + key % a_.page_size;
@@ -208,11 +208,11 @@ class FusedProducer {
   uint64_t* const empty_;
   const volatile int* const flow_;
   const int lane_;
-  int at_;  // of all slots
-  // Of the lane that is elected, always the same.
+  int at_;  // over all slots
+  // For the elected lane, always the same lane.
   int slot_;
   uint32_t parity_ = 1;
-  int oldest_;  // slot of the first copy that is on its way
+  int oldest_;  // slot of the oldest copy under way
   uint32_t oldest_parity_ = 0;
   int flying_ = 0;
   const uint64_t once_;
