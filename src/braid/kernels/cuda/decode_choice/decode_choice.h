@@ -5,36 +5,36 @@
 
 #include "braid/kernels/cuda/decode_choice/decode_form.h"
 
-// Which form a decode step of one token takes, by price: the same on all ranks that compute alike
+// Choice of a form for a decode step of one token, by price; equal on all ranks with equal shares
 // (docs/cluster-fusion.md). Pure host code.
 namespace braid::cuda {
 
-// A decode step of one token, as one rank computes it.
+// A decode step of one token, as a rank computes the step.
 struct DecodeStep {
-  FusedShape block;  // of each layer; `tokens` are the step's
+  FusedShape block;  // per layer; `tokens` are the step's
   int layers = 0;
   int64_t ffn_bytes = 0;   // weights of a layer's gate, up and down
-  int64_t down_bytes = 0;  // of these, down's
-  int64_t head_bytes = 0;  // of the head
-  int launches = 6;        // of a layer, apart
+  int64_t down_bytes = 0;  // down's part
+  int64_t head_bytes = 0;  // for the head
+  int launches = 6;        // per layer, apart
   int64_t context = 0;     // keys
-  std::string no_relay;    // why a relay does not take it; empty: it does
-  std::string no_fused;    // likewise of fused blocks, beyond why_not_fused
+  std::string no_relay;    // reason against a relay; empty: possible
+  std::string no_fused;    // reason against fused blocks, beyond why_not_fused
 };
 
 // What a GPU does: seconds and bytes, fitted to measurements (docs/cluster-fusion.md).
 struct DecodeRates {
-  double stream = 0;        // bytes a second that all SMs read
-  double ring_bytes = 0;    // of all SMs together
+  double stream = 0;        // bytes a second, read by all SMs
+  double ring_bytes = 0;    // over all SMs
   double relay_seam = 0;    // between two steps of a relay
-  double relay_bare = 0;    // beyond that, behind a step without bytes to cover it
+  double relay_bare = 0;    // additional, behind a step without bytes to cover the seam
   double launch_seam = 0;   // between two launches
-  double fused_seam = 0;    // of a fused block, a cluster of no CTAs
-  double fused_cta = 0;     // for each CTA of its clusters
-  double words_seam = 0;    // of attention's result on its way to the projection
-  double memory_share = 0;  // of a block's seam, that exchanges through memory add
-  double cta_stream = 0;    // bytes a second that one CTA reads of weights
-  double cta_keys[3] = {};  // likewise of keys, with 1, 2 and 4 query heads
+  double fused_seam = 0;    // for a fused block, without CTAs
+  double fused_cta = 0;     // for each CTA of a cluster
+  double words_seam = 0;    // for attention's result on the way to the projection
+  double memory_share = 0;  // share of a block's seam that exchanges through memory add
+  double cta_stream = 0;    // bytes of weights a second, read by a CTA
+  double cta_keys[3] = {};  // the same for keys, with 1, 2 and 4 query heads
 };
 
 // Of an H100. Other GPUs with clusters read at their own speed, and seams are taken for the same.
@@ -42,28 +42,28 @@ DecodeRates decode_rates(double stream);
 
 struct DecodePrice {
   DecodeForm form;
-  double bytes_seconds = 0;  // to read what there is by the CTAs that there are
+  double bytes_seconds = 0;  // to read all bytes by all present CTAs
   double seam_seconds = 0;   // between launches or steps
   double exchange_seconds = 0;
-  std::string why_not;  // of a candidate that is not possible: the reason
+  std::string why_not;  // reason against an impossible candidate
   double seconds() const { return bytes_seconds + seam_seconds + exchange_seconds; }
 };
 
-// All candidates: possible ones first, the fastest ahead. Each size of cluster that fits is one,
-// with both scopes, on chip and through memory.
+// All candidates: possible candidates first, the fastest ahead. Each fitting size of cluster is a
+// candidate, with both scopes, on chip and through memory.
 std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice& device,
                                        const DecodeRates& rates);
 
-// Another form than a relay, or where there is none than launches apart, gains so much at least
-// before `auto` takes it.
+// Least gain over a relay, or without a relay over launches apart, for which `auto` takes another
+// form.
 constexpr double kDecodeGain = .03;
 
-// What `form` becomes for the step: itself where it is forced, with the fastest cluster where it
-// names none. Fails with kUnsupported, giving the reason, where a forced form is not possible.
+// The form of the step under `form`: a forced form stays, with the fastest cluster unless named.
+// Fails with kUnsupported and the reason if a forced form is not possible.
 DecodeForm choose_decode(const DecodeForm& form, const DecodeStep& step, const FusedDevice& device,
                          const DecodeRates& rates);
 
-// Lines of --explain: what was chosen, then each candidate with its parts or why it is none.
+// Lines of --explain: the choice, then each candidate with its parts or the reason against it.
 std::vector<std::string> explain_decode(const DecodeForm& chosen, const DecodeStep& step,
                                         const FusedDevice& device, const DecodeRates& rates);
 

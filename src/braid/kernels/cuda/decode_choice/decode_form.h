@@ -5,23 +5,23 @@
 
 #include "braid/kernels/cuda/fused_attention/fused_config.h"
 
-// How the launches of a decode step are fused: what `--decode` names. Pure host code.
+// Fusion of a decode step's launches, as `--decode` names it. Pure host code.
 namespace braid::cuda {
 
 enum class DecodeKind { automatic, apart, relay, fused };
 
-// automatic: what the price says. apart: each op its launch. relay: all layers of a step of one
-// token as one launch. fused: norm, q k v, rope, cache and attention of one token as one launch.
+// automatic: the cheapest form. apart: each op is a launch. relay: all layers of a step of one
+// token are a launch. fused: norm, q k v, rope, cache and attention of one token are a launch.
 struct DecodeForm {
   DecodeKind kind = DecodeKind::automatic;
-  int cluster = 0;  // CTAs of a KV head; 0: what the price says
+  int cluster = 0;  // CTAs of a KV head; 0: by price
   FusedScope scope = FusedScope::qkv;
   ExchangePath path = ExchangePath::chip;
   bool operator==(const DecodeForm&) const = default;
 };
 
 // "auto", "apart", "relay", "fused", "fused:cluster=4,split=token,scope=projected,exchange=memory".
-// Fails with kInvalidArgument, naming the part that is wrong and what is allowed.
+// Fails with kInvalidArgument, naming the wrong part and the allowed values.
 DecodeForm parse_decode(std::string_view text);
 std::string to_string(const DecodeForm& form);
 

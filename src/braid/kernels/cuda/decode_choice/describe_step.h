@@ -7,11 +7,11 @@
 
 namespace braid::cuda {
 
-// What a Program's decode step is, of one of `ranks`; nothing where its capacity is not one token,
-// or where its layers have no attention over a paged cache. `context` is what it is priced with.
+// Describes a Program's decode step on one of `ranks` ranks. Returns nothing for a capacity other
+// than one token, or for layers without attention over a paged cache. `context`: keys for prices.
 std::optional<DecodeStep> describe_step(const Program& program, int ranks, int64_t context);
 
-// The shape of an attention block by its op and the types of its inputs.
+// Shape of an attention block, from the op and its input types.
 FusedShape fused_shape(const Op& op, TypeList in);
 
 }  // namespace braid::cuda
