@@ -15,20 +15,20 @@ namespace {
 constexpr double kBytesPerUs = 4.65e6;  // of an H200
 constexpr double kUnitUs = .5;          // from a unit's arrival to the next one's, in one warp
 constexpr int kReserved = 1 << 10;      // of shared memory, for each CTA on an SM
-// Two CTAs on an SM come in one by one, beside the end of the launch ahead.
-constexpr double kLateUs = 1;  // that one of twice the size begins later
+// Two CTAs on an SM start one by one, beside the end of the launch ahead.
+constexpr double kLateUs = 1;  // later start of a CTA of twice the size
 
 int ctas_of(int on_sm, const DecodeDevice& device) {
   return std::min(on_sm * device.num_sms, kMaxCtas);
 }
 
-// At capacity: the bytes, or what the warp with the most units takes for them.
+// At capacity: the time of all bytes, or of the units at the busiest warp.
 double estimate_us(const DecodeDesc& d, const DecodeConfig& c, const DecodeDevice& device) {
   const auto D = static_cast<int>(d.attrs.head_dim);
   const double keys =
       static_cast<double>(kv_heads_read(d).count) * d.max_sequences * d.table_stride * d.page_size;
   const double rounds = std::ceil(keys / unit_keys(D) / (static_cast<double>(c.ctas * c.warps)));
-  // With fewer heads than CTAs more of these mean more parts to put together.
+  // With fewer heads than CTAs, more CTAs mean more parts to merge.
   const int64_t heads = int64_t{kv_heads_read(d).count} * d.max_sequences;
   const bool late = c.ctas <= device.num_sms && heads >= ctas_of(2, device);
   return std::max(keys * 4 * D / kBytesPerUs, rounds * kUnitUs) + (late ? kLateUs : 0);

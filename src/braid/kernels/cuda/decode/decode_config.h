@@ -16,16 +16,16 @@ struct DecodeDevice {
 
 struct DecodeConfig {
   int ctas = 0;   // one on each SM, or two on most
-  int warps = 0;  // of a CTA; each streams its own keys
+  int warps = 0;  // per CTA; each streams separate keys
   int shared_bytes = 0;
-  int64_t workspace_bytes = 0;  // zeros before the first launch; the launches keep them so
+  int64_t workspace_bytes = 0;  // zeros before the first launch and after each launch
   double cost_us = 0;           // the estimate that `choose` compares, at capacity
   bool operator==(const DecodeConfig&) const = default;
 };
 
-// Whether a launch of so many tokens is one for these kernels, which read a sequence's keys once
-// for 8 rows of queries, rather than for tiles of 64: few tokens, or one of each sequence. By
-// capacities, of which a decode step's are equal but for the rounding to ranks.
+// Whether these kernels suit a launch of so many tokens: few tokens, or a token of each sequence.
+// They read a sequence's keys once for 8 rows of queries; prompts' kernels have tiles of 64.
+// Decided by capacities, equal for a decode step except for the rounding to ranks.
 bool few_tokens_each(int64_t tokens, int64_t sequences);
 
 // Everything that computes the call, in a fixed order.

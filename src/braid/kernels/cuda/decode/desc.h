@@ -5,15 +5,15 @@
 
 #include "braid/ops/attention.h"
 
-// Paged attention of few new tokens per sequence (ops/attention.h, op `attention`): every key is
-// read once for all query heads that share it, and the keys of all sequences are dealt evenly to
-// all SMs, so that a step takes as long as its bytes do, however the lengths differ.
+// Paged attention of few new tokens per sequence (ops/attention.h, op `attention`). Every key is
+// read once for all its query heads, and the keys of all sequences are dealt evenly to all SMs: a
+// step takes as long as the bytes take, however lengths differ.
 namespace braid::cuda {
 
 constexpr int kMaxDecodeSequences = 1024;
 constexpr int kMaxKvHeads = 4096;
 
-// What is fixed when a step is captured. Capacities bound what device memory says at run time.
+// Facts fixed at a step's capture. Capacities bound the contents of device memory at run time.
 struct DecodeDesc {
   ops::AttentionAttrs attrs;
   DType q_dtype = DType::bf16;      // bf16 or f32 (rounded to cache_dtype)
@@ -27,8 +27,8 @@ struct DecodeDesc {
   int max_tokens = 0;               // T
 };
 
-// Refuses what the kernel does not compute: kUnsupported or kInvalidArgument, naming the field, its
-// value and what is allowed.
+// Refuses calls outside the kernel: kUnsupported or kInvalidArgument, naming the field, the value
+// and the limit.
 void verify(const DecodeDesc& desc);
 
 // KV heads that some query head reads: [first, first + count).

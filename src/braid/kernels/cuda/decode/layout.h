@@ -4,24 +4,24 @@
 
 #include "braid/kernels/cuda/decode/plan.h"
 
-// Where things lie in a CTA's shared memory and in the workspace of a launch.
+// Offsets in a CTA's shared memory and in the workspace of a launch.
 namespace braid::cuda {
 
 constexpr int32_t kRingUnits = 2;      // units that a warp keeps on the way
 constexpr int32_t kFewSequences = 32;  // up to these each warp reads the metadata for itself
 constexpr int32_t kMaxWarps = 8;
-constexpr int32_t kGroup = 16;  // parts that one CTA adds up
+constexpr int32_t kGroup = 16;  // parts added by a CTA
 constexpr int32_t kMaxCtas = kGroup * kGroup;
-constexpr int32_t kPiecesPerWarp = 2;  // parts of items that a warp leaves unfinished
+constexpr int32_t kPiecesPerWarp = 2;  // unfinished parts of items per warp
 
-// Elements from key to key of a tile: whole lines of 128 bytes, in which the 16-byte chunks of a
-// key change places by its number, so that eight keys lie in different banks. (Rows padded by 16
-// bytes do that, too, but copies into them are cut at lines' ends: 2.6 times as many requests to
+// Elements from key to key of a tile: whole lines of 128 bytes. The 16-byte chunks of a key change
+// places by the key's number, so that eight keys lie in different banks. (Rows padded by 16 bytes
+// do so, too, but copies into padded rows are cut at lines' ends: 2.6 times as many requests to
 // L2.)
 constexpr BRAID_HOST_DEVICE int32_t tile_row(int32_t head_dim) {
   return (head_dim + 63) / 64 * 64;
 }
-// Rows are padded by 16 bytes: eight of them lie in different banks.
+// Rows are padded by 16 bytes: eight rows lie in different banks.
 constexpr BRAID_HOST_DEVICE int32_t piece_row(int32_t head_dim) {
   return head_dim + 4;
 }
@@ -32,8 +32,8 @@ constexpr BRAID_HOST_DEVICE int32_t ring_bytes(int32_t head_dim) {
 }
 
 struct DecodeShared {
-  int32_t pieces;     // f32 [warps, 8, D + 4]: O' of each warp's first piece; its second one lies
-                      // in the warp's ring, whose tiles are used up by then
+  int32_t pieces;     // f32 [warps, 8, D + 4]: O' of each warp's first piece; the second piece lies
+                      // in the warp's ring, after the ring's tiles are used up
   int32_t stats;      // f32 [warps, 2, 2, 8]: m and l
   int32_t items;      // int4 [warps, 2]
   int32_t sequences;  // int4 [S], or [warps, S] where S is small
@@ -50,12 +50,12 @@ struct DecodeShared {
   }
 };
 
-// Each CTA leaves up to two unfinished items: one that an earlier CTA began (slot 0) and one that
-// it began (slot 1). Of an item in more than kGroup parts, groups of parts are added up first.
+// Each CTA leaves up to two unfinished items: slot 0 for an item begun by an earlier CTA, slot 1
+// for an item begun here. Above kGroup parts of an item, groups of parts are added up first.
 struct DecodeWorkspace {
-  int64_t counters;  // i32 [3, ctas]: arrivals at the item that this CTA began, and at the groups
-                     // that it is the first of; zeros between launches
-  int64_t stats;     // f32 [ctas, 2, 8, 2]: m and l
+  int64_t counters;      // i32 [3, ctas]: arrivals at the item begun by this CTA, and at the groups
+                         // that begin here; zeros between launches
+  int64_t stats;         // f32 [ctas, 2, 8, 2]: m and l
   int64_t group_stats;   // f32 [ctas, 2, 8, 2]
   int64_t pieces;        // f32 [ctas, 2, 8, D]: O'
   int64_t group_pieces;  // f32 [ctas, 2, 8, D]

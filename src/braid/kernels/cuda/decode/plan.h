@@ -4,9 +4,9 @@
 
 #include "braid/kernels/cuda/host_device.h"
 
-// How the keys of a step are dealt to CTAs and their warps, shared by the kernel and the tests.
-// An item is (sequence, KV head, tile of query rows); a unit is a run of keys of one item. Units
-// are numbered item after item, sequence after sequence, and each worker takes a range of them.
+// Deals a step's keys to CTAs and warps, for the kernel and the tests. An item is (sequence, KV
+// head, tile of query rows); a unit is a run of an item's keys. Units are numbered item after item,
+// sequence after sequence, and each worker takes a range.
 namespace braid::cuda {
 
 constexpr int32_t kTileRows = 8;  // query rows of a tile: rows are token * group + head in group
@@ -20,16 +20,16 @@ constexpr BRAID_HOST_DEVICE int32_t unit_keys(int32_t head_dim) {
 
 // What all sequences have in common.
 struct DecodeShape {
-  int32_t unit_log2;  // of the keys of a unit
+  int32_t unit_log2;  // log2 of a unit's keys
   int32_t group;
   int32_t kv_heads;  // that are read
   int32_t window;    // 0: none
 };
 
-// The work of one sequence of q_len new tokens and kv_len keys, those of the new tokens included.
+// Work of a sequence with q_len new tokens and kv_len keys, including the new tokens' keys.
 struct SequenceWork {
-  int32_t first_unit;  // keys of units before it are not seen
-  int32_t units;       // of an item; at least one, so that each row is written
+  int32_t first_unit;  // keys of earlier units are hidden
+  int32_t units;       // per item; at least one, to write each row
   int32_t tiles;       // of query rows
   int32_t items;       // kv_heads * tiles
 };
@@ -49,7 +49,7 @@ BRAID_HOST_DEVICE SequenceWork sequence_work(const DecodeShape& shape, int32_t q
   return w;
 }
 
-// [0, total) cut into `parts` ranges whose lengths differ by one at most.
+// [0, total) cut into `parts` ranges with lengths that differ by at most one.
 struct Deal {
   int32_t parts;
   int32_t share;
@@ -61,18 +61,18 @@ struct Deal {
   BRAID_HOST_DEVICE int32_t begin(int32_t part) const {
     return part * share + (part < extra ? part : extra);
   }
-  // Of an element of the range.
+  // Range of an element.
   BRAID_HOST_DEVICE int32_t owner(int32_t i) const {
     const int32_t longer = extra * (share + 1);
     return i < longer ? i / (share + 1) : extra + (i - longer) / share;
   }
 };
 
-// `units` dealt to CTAs of 2^warps_log2 warps, at most `ctas`: with few units some stay idle, as a
-// result in fewer parts is put together sooner. Each of few items is a whole number of CTAs' where
-// that costs no more rounds of units. Where at most a thirtieth of the CTAs stay idle for it, which
-// memory does not notice over many rounds, it may cost some; and of more items than CTAs each has
-// a whole number, if items are as long as each other. Divisions are few: the kernel waits for each.
+// Deals `units` to at most `ctas` CTAs of 2^warps_log2 warps. With few units some CTAs stay idle:
+// fewer parts merge sooner. With few items each item gets a whole number of CTAs, unless more
+// rounds of units result. If at most a thirtieth of the CTAs stay idle, unnoticed by memory over
+// many rounds, some rounds may be added; with more items than CTAs each CTA has a whole number of
+// items of equal length. Divisions are few: the kernel waits for each.
 BRAID_HOST_DEVICE Deal deal_to_ctas(int32_t units, int32_t items, int32_t ctas,
                                     int32_t warps_log2) {
   const int32_t warps = 1 << warps_log2;

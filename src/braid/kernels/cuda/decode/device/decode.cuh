@@ -7,7 +7,7 @@
 // comes last.
 namespace braid::cuda {
 
-// Where the parts of unfinished items lie: see DecodeWorkspace.
+// Memory for parts of unfinished items: see DecodeWorkspace.
 struct Parts {
   float* o;
   float2* stats;
@@ -28,7 +28,7 @@ struct Parts {
   }
 };
 
-// The tile of query rows of an item.
+// The query rows of an item's tile.
 struct ItemRows {
   SequenceEntry sequence;
   int head;
@@ -41,7 +41,7 @@ struct ItemRows {
   }
 };
 
-// Row `part` of parts; each warp that has elements of it writes the row's m and l.
+// Row `part` of parts; each warp with elements of the row writes the row's m and l.
 template <int kD>
 __device__ __forceinline__ void write_part(float* parts, float2* stats, int part, int dim,
                                            const Merge& sum) {
@@ -49,7 +49,7 @@ __device__ __forceinline__ void write_part(float* parts, float2* stats, int part
   if (dim == 0 || threadIdx.x % 32 == 0) stats[part] = make_float2(sum.top, sum.l);
 }
 
-// The warps' pieces in shared memory, once all are there: those of one item are added up.
+// The warps' pieces in shared memory, after all have arrived: pieces of an item are added up.
 template <int kD>
 class CtaPieces {
  public:
@@ -66,8 +66,8 @@ class CtaPieces {
     firsts_ = __ballot_sync(kAllLanes, mine_.x >= 0 && __ffs(same_) - 1 == lane);
   }
 
-  // Up to two items that other CTAs have parts of go to `parts`; `unfinished` are those that have
-  // elements of this warp, which they have in all CTAs or in none.
+  // Writes up to two items with parts on other CTAs to `parts`; `unfinished` are the items with
+  // elements of this warp, in all CTAs or in none.
   __device__ void write_unfinished(const Parts& parts, PieceItem (&unfinished)[2]) const {
     for_each([&](const PieceItem& p, unsigned pieces) {
       if (is_whole(p)) return;
@@ -84,7 +84,7 @@ class CtaPieces {
     });
   }
 
-  // Items that this CTA has all of go to the output: warps take 32 fours of them in turns.
+  // Writes items that lie wholly on this CTA to the output: warps take 32 fours in turns.
   __device__ void write_whole() const {
     const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
     int turn = warps - 1 - static_cast<int>(threadIdx.x) / 32;  // warp 0, which may be late, last
@@ -110,8 +110,8 @@ class CtaPieces {
     return p.begin >= begin_ && p.end <= end_;
   }
 
-  // f(item, its pieces). Pieces of one item stand in a row: (warp 0, piece 0),
-  // (0, 1), (1, 0), ...; lane i looks at the i-th.
+  // f(item, the item's pieces). Pieces of an item are neighbours: (warp 0, piece 0), (0, 1), (1,
+  // 0), ...; lane i looks at the i-th.
   template <class F>
   __device__ __forceinline__ void for_each(const F& f) const {
     for (unsigned left = firsts_; left != 0; left &= left - 1) {
@@ -137,7 +137,7 @@ class CtaPieces {
     return reinterpret_cast<const float*>(smem_ + layout_.stats) + piece * 2 * kTileRows;
   }
 
-  // finish(row, its number, dim, sum) for elements `e` of an item.
+  // finish(row, row number, dim, sum) for elements `e` of an item.
   template <class Finish>
   __device__ __forceinline__ void add(const ItemRows& item, unsigned pieces, int e,
                                       const Finish& finish) const {
@@ -145,8 +145,8 @@ class CtaPieces {
     const int dim = e % kQuads * 4;
     const QueryRow r = query_row(a_, item.sequence, item.head, item.row + row);
     if (row >= kTileRows || !r.valid) return;
-    // A warp has one piece of an item at most; where it has none, the first stands in with no
-    // weight, so that loads of four warps go out together.
+    // A warp has at most a single piece of an item; without a piece, the first warp's stands in
+    // with zero weight, so that loads of four warps go out together.
     constexpr int kTogether = 4;
     Merge sum;
 #pragma unroll 1
@@ -177,7 +177,7 @@ class CtaPieces {
   const SequenceEntry* const sequences_;
   const int begin_, end_;
   int4 mine_;        // a piece
-  unsigned same_;    // lanes with pieces of its item
+  unsigned same_;    // lanes with pieces of the same item
   unsigned firsts_;  // lanes with an item's first piece
 };
 
@@ -218,8 +218,8 @@ __device__ __forceinline__ void add_parts(const DecodeArgs& a, const ItemRows& i
   }
 }
 
-// For two counters at once, whether this warp is the last of counts[i] that arrive there; what the
-// others wrote before is visible then. A count of 0: no.
+// For two counters at once: whether this warp is the last of counts[i] arrivals, with all others'
+// earlier writes visible. A count of 0: no.
 __device__ __forceinline__ unsigned arrive(int32_t* const (&counters)[2], const int (&counts)[2]) {
   const int lane = threadIdx.x % 32;
   const int count = lane == 0 ? counts[0] : lane == 1 ? counts[1] : 0;
@@ -235,9 +235,9 @@ __device__ __forceinline__ unsigned arrive(int32_t* const (&counters)[2], const 
   return __ballot_sync(kAllLanes, last);
 }
 
-// Unfinished items: the CTA that comes last at an item adds its parts; of many parts the CTA that
-// comes last at a group of them adds these first. Warps do so each for itself, for the elements
-// that they alone of their CTA write: they have their own counters.
+// Finishes items over several CTAs: the last CTA at an item adds the item's parts; with many parts,
+// the last CTA at a group of parts adds the group first. Each warp acts alone, for elements that no
+// other warp of its CTA writes, with separate counters.
 template <int kD>
 __device__ __forceinline__ void combine(const DecodeArgs& a, const SequenceEntry* sequences,
                                         const Deal& deal, const Parts& parts,
@@ -246,7 +246,7 @@ __device__ __forceinline__ void combine(const DecodeArgs& a, const SequenceEntry
   const int cta = blockIdx.x;
   const int warp = threadIdx.x / 32;
   int first[2];     // CTA of the item
-  int count[2];     // parts of the item, or groups of them
+  int count[2];     // parts of the item, or groups of parts
   int group[2];     // first CTA of this CTA's group
   int in_group[2];  // its parts
   bool grouped[2];

@@ -7,7 +7,7 @@ namespace braid::cuda {
 
 using DecodeKernel = void (*)(DecodeArgs);
 
-// The kernel for a cache of `dtype`; each head dimension in its own translation unit.
+// The kernel for a cache of `dtype`; each head dimension in a separate translation unit.
 template <int kHeadDim>
 DecodeKernel decode_kernel_of(DType dtype);
 

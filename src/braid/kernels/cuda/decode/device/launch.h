@@ -11,7 +11,7 @@ struct DecodeParams {
   const void* k_cache = nullptr;        // cache_dtype [NB, BS, Hkv, D]
   const void* v_cache = nullptr;        // cache_dtype [NB, BS, Hkv, D]
   const int32_t* q_start = nullptr;     // [S + 1]
-  const int32_t* kv_len = nullptr;      // [S], those of this step included
+  const int32_t* kv_len = nullptr;      // [S], including this step's keys
   const int32_t* page_table = nullptr;  // [S, P]; entries past a sequence's keys are not read
   const int64_t* sequences = nullptr;   // live sequences <= S; null: S
   void* out = nullptr;                  // out_dtype [T, Hq * D], rows out_stride elements apart
@@ -19,11 +19,11 @@ struct DecodeParams {
                               // flight uses
   int64_t q_stride = 0;       // 0: Hq * D
   int64_t out_stride = 0;     // 0: Hq * D
-  // With programmatic dependent launch a kernel runs beside those before it, until its wait. True
-  // promises that q_start, kv_len, page_table, sequences and all keys but each sequence's new ones
-  // (the last q_len) were written before the first kernel of the graph, or of the chain of
-  // dependent launches, began: they are read before the wait. The new keys and q are always read
-  // after.
+  // With programmatic dependent launch a kernel runs beside earlier kernels until its wait. True
+  // promises that q_start, kv_len, page_table, sequences and all keys except each sequence's new
+  // keys (the last q_len) were written before the first kernel of the graph, or of the chain of
+  // dependent launches, began: the kernel reads these before the wait. New keys and q are always
+  // read after the wait.
   bool history_ready = false;
 };
 
@@ -33,7 +33,7 @@ struct DecodeParams {
 void decode_attention(const DecodeDesc& desc, const DecodeParams& params,
                       const DecodeConfig& config, LaunchContext context);
 
-// Loads the kernel and allows its shared memory; once per device, outside of capture.
+// Loads the kernel and allows the kernel's shared memory; once per device, outside capture.
 void prepare_decode_attention(const DecodeDesc& desc, const DecodeConfig& config);
 
 // What the current device is.

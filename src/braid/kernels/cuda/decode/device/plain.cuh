@@ -5,7 +5,7 @@
 
 #include "braid/kernels/cuda/decode/device/plain.h"
 
-// What the plain attention kernels share: a warp for one query and head, which sees key after key.
+// Shared parts of the plain attention kernels: a warp per query and head sees key after key.
 namespace braid::cuda {
 
 constexpr int kPlainLanes = 32;
@@ -21,7 +21,7 @@ __device__ inline float to_float(__nv_bfloat16 x) {
   return __bfloat162float(x);
 }
 
-// The query and its running softmax over the keys so far; lane i holds columns i, i + 32, ...
+// A query and the running softmax over earlier keys; lane i holds columns i, i + 32, ...
 struct PlainQuery {
   static constexpr int kEach = kMaxPlainHeadDim / kPlainLanes;
 
@@ -46,7 +46,7 @@ struct PlainQuery {
     return score;
   }
 
-  // One more key of this score.
+  // Takes in a key with this score.
   template <class T>
   __device__ void add(float score, const T* v, int D, int lane) {
     const float top = fmaxf(m, score);

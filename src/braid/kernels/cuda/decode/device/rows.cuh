@@ -3,10 +3,10 @@
 #include "braid/kernels/cuda/decode/device/walk.cuh"
 #include "braid/kernels/cuda/ptx/mma.h"
 
-// Query rows of an item, outputs, and sums of parts.
+// Query rows of an item, outputs, and sums over parts.
 namespace braid::cuda {
 
-// Where query row `row` of an item lies.
+// Place of query row `row` of an item.
 struct QueryRow {
   bool valid;
   int64_t token;
@@ -46,7 +46,7 @@ __device__ __forceinline__ void store_out(const DecodeArgs& a, const QueryRow& r
   }
 }
 
-// A sum of parts in the order they are added; `top` is at least the m of each (units of log2).
+// A sum over parts in order; `top` is at least each part's m (units of log2).
 struct Merge {
   float top = -INFINITY;
   float l = 0.f;
@@ -73,7 +73,7 @@ struct Merge {
   }
 };
 
-// The item that a piece belongs to: its units are [begin, end); `begin` names it.
+// A piece's item, with units [begin, end); `begin` identifies the item.
 struct PieceItem {
   int32_t begin;  // -1: no piece
   int32_t end;

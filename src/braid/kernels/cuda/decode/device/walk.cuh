@@ -3,7 +3,7 @@
 #include "braid/kernels/cuda/decode/device/decode_args.h"
 #include "braid/kernels/cuda/decode/layout.h"
 
-// Units of work in order, on the device: which sequence, KV head and keys each one is.
+// Units of work in order, on the device: each unit's sequence, KV head and keys.
 namespace braid::cuda {
 
 constexpr unsigned kAllLanes = 0xffffffff;
@@ -18,7 +18,7 @@ struct SequenceEntry {
 // A unit of work, walked in order.
 struct Walk {
   int32_t s;
-  int32_t head;  // of the KV heads that are read
+  int32_t head;  // among the KV heads in use
   int32_t tile;  // of query rows
   int32_t unit;  // of the item
   SequenceEntry sequence;
@@ -34,7 +34,7 @@ __device__ __forceinline__ void enter(const DecodeArgs& a, const SequenceEntry* 
 
 __device__ __forceinline__ Walk locate(const DecodeArgs& a, const SequenceEntry* sequences,
                                        int live, int position) {
-  // The last sequence that begins at or before; those without work begin where the next one does.
+  // The last sequence that begins at or before; a sequence without work begins with its successor.
   int low = 0;
   int high = live;
   while (high - low > 1) {
@@ -55,7 +55,7 @@ __device__ __forceinline__ Walk locate(const DecodeArgs& a, const SequenceEntry*
   return w;
 }
 
-// To the next unit, of which there is one.
+// Moves to the next unit, which exists.
 __device__ __forceinline__ void advance(const DecodeArgs& a, const SequenceEntry* sequences,
                                         Walk& w) {
   if (++w.unit < w.work.units) return;
@@ -70,7 +70,7 @@ __device__ __forceinline__ void advance(const DecodeArgs& a, const SequenceEntry
   } while (w.work.items == 0);
 }
 
-// This thread's sequence: its entry, without `begin`, and its work.
+// This thread's sequence: the entry, without `begin`, and the work.
 __device__ __forceinline__ SequenceWork read_sequence(const DecodeArgs& a, int s, int live,
                                                       SequenceEntry& e) {
   e = {};
@@ -89,7 +89,7 @@ struct StepWork {
   int items;
 };
 
-// Fills `sequences` of this warp (few) or of the CTA.
+// Fills this warp's `sequences` (few) or the CTA's.
 __device__ inline StepWork scan_sequences(const DecodeArgs& a, SequenceEntry* sequences,
                                           int32_t* scan) {
   const int warps = blockDim.x / 32;

@@ -6,9 +6,9 @@
 #include "braid/kernels/cuda/decode/layout.h"
 #include "braid/kernels/cuda/ptx/movmatrix.h"
 
-// What one warp does: it streams its units through its own ring by cp.async. Scores are computed as
-// S^T = K Q^T and sums as O'^T = V^T P^T, with keys (and dims) as the 16 rows of mma.m16n8k16 and
-// the query heads of a KV head as its 8 columns.
+// A warp streams its units through a private ring by cp.async. Scores are computed as S^T = K Q^T
+// and sums as O'^T = V^T P^T, with keys (and dims) as the 16 rows of mma.m16n8k16 and the query
+// heads of a KV head as the 8 columns.
 namespace braid::cuda {
 
 template <class T, int kD>
@@ -149,7 +149,7 @@ class DecodeWarp {
     return first_key(w) + kKeys > w.sequence.kv_len - w.sequence.q_len;
   }
 
-  // Where in the cache this lane's key of the unit lies; -1: nowhere.
+  // Place in the cache of this lane's key of the unit; -1: none.
   __device__ __forceinline__ int key_slot(const Walk& w) const {
     const int key = first_key(w) + lane_;
     const int low =
@@ -220,7 +220,7 @@ class DecodeWarp {
     load_q(mine.valid, q);
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      // Rows past the last token see what the last one sees; they are not written.
+      // Rows past the last token see the last token's keys; they are not written.
       const int token = w.sequence.q_len == 1
                             ? 0
                             : min((row + lane_ % 4 * 2 + c) / a_.shape.group, w.sequence.q_len - 1);
@@ -249,7 +249,7 @@ class DecodeWarp {
       for (int t = 0; t < kKeyTiles; ++t) {
         uint32_t k[4];
         ptx::ldmatrix_x4(k, tile + place(t * 16 + lane_ % 16, 2 * i + lane_ / 16));
-        // Two chains where there would be one: each product waits for the one before it.
+        // Two chains in place of a single chain: each product waits for the product before.
         float* d = kKeyTiles == 1 && i % 2 ? part[0] : s_[t];
         ptx::mma_16816<T>(d, k, q_[i][0], q_[i][1]);
       }
@@ -382,9 +382,9 @@ class DecodeWarp {
   uint32_t q_[kDimTiles][2];  // [16 dims, 8 rows] each
   float s_[kKeyTiles][4];     // [16 keys, 8 rows] each
   float o_[kDimTiles][4];     // [16 dims, 8 rows] each
-  float max_[2];              // of rows 2 (lane % 4) + c, in units of log2
+  float max_[2];              // for rows 2 (lane % 4) + c, in units of log2
   float sum_[2];              // this lane's part
-  int low_[2];                // the keys that they see: [low, high]
+  int low_[2];                // visible keys of these rows: [low, high]
   int high_[2];
 };
 
