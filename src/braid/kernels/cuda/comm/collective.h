@@ -20,9 +20,9 @@ constexpr int kMaxCommRanks = 8;
 enum class CollectiveOp : uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all };
 std::string_view to_string(CollectiveOp op);
 
-// Equal on all ranks. [rows, cols] elements are the whole value: of x for reduce_scatter, of y for
-// all_gather, of x and of y for all_reduce and all_to_all. Rows even_part(rows, P, r) are those of
-// rank r where the value is divided; all_to_all divides x and y alike, so rows is a multiple of P.
+// Equal on all ranks. [rows, cols] elements are the whole value: x for reduce_scatter, y for
+// all_gather, x and y for all_reduce and all_to_all. Rank r has rows even_part(rows, P, r) of a
+// divided value; all_to_all divides x and y alike, so rows is a multiple of P.
 struct CollectiveDesc {
   CollectiveOp op = CollectiveOp::all_reduce;
   DType dtype = DType::bf16;  // bf16, f16 or f32; what only moves may have any plain type
@@ -39,7 +39,7 @@ struct CollectiveDesc {
 };
 std::string to_string(const CollectiveDesc& desc);  // "all_reduce bf16 [8, 4096] P2"
 
-// Throws kInvalidArgument or kUnsupported, naming the field, its value and what is allowed.
+// Throws kInvalidArgument or kUnsupported, naming the field, the value and the limit.
 void verify(const CollectiveDesc& desc);
 
 // How the direct all_reduce divides the elements over ranks: whole 16-byte units.
@@ -51,15 +51,15 @@ constexpr Range direct_part(int64_t elems, int64_t elems_per_unit, int ranks, in
 }
 
 enum class CommAlgorithm : uint8_t {
-  // Lines of 16 bytes, stored into a peer's staging memory, that say themselves that they are
-  // there: by an epoch, or (bare) by not being empty; one latency.
+  // Lines of 16 bytes, stored into a peer's staging memory, that signal their own arrival: by an
+  // epoch, or (bare) by being filled; one latency.
   line,
   // Loads from and stores to the peers' own x and y between two barriers of flags.
   direct,
-  // Copy engines between two barriers of flags; only moves, and only of fixed sizes.
+  // Copy engines between two barriers of flags; only moves of fixed sizes.
   copy_engine,
   // Between emulated machines: packed, carried through pinned host memory by copy engines, summed
-  // or put in place where it arrives. Of fixed sizes: capacities, where rows are live.
+  // or placed on arrival. Sizes are fixed: capacities in place of live rows.
   staged,
 };
 std::string_view to_string(CommAlgorithm algorithm);

@@ -55,7 +55,7 @@ double estimate_us(const CollectiveDesc& desc, const CollectiveConfig& c) {
              wire / rate + 1.2 * (passes - 1);
     }
     case CommAlgorithm::direct: {
-      // Of 8 CTAs of 256 threads with 4 loads each in flight.
+      // For 8 CTAs of 256 threads with 4 loads each in flight.
       const double flight = c.ctas * c.threads * c.unroll / 8192.;
       const double rate = std::min(166e3 * flight, 335e3 - 75e3 / flight);
       return 5.2 + more_ranks + (c.threads == 512 ? .2 : 0) + (c.unroll == 8 ? .4 : 0) +
@@ -104,7 +104,7 @@ std::string refusal(const CollectiveDesc& desc, const CollectiveConfig& c,
     case CommAlgorithm::staged:
       break;
   }
-  // Of the kernel for messages that go at once several small CTAs fit an SM.
+  // Several small CTAs of the kernel for one-unit messages fit an SM.
   const int of_an_sm = lines_at_once(desc, c) > 0 ? kMaxCommThreads / c.threads : 1;
   const int most = std::min(kMaxCommCtas, limits.max_ctas * of_an_sm);
   if (c.ctas < 1 || c.ctas > most) {
@@ -219,7 +219,7 @@ ReduceNormConfig cover_row(const char* op, int64_t cols) {
 ReduceNormConfig choose_reduce_norm(int64_t rows, int64_t cols, const CommLimits& limits) {
   ReduceNormConfig c = cover_row("all_reduce_add_rms_norm", cols);
   const int max_ctas = std::min(kMaxCommCtas, limits.max_ctas);
-  // A few rows: each on several SMs, so that its lines leave side by side. Many: one SM each.
+  // A few rows: each on several SMs, to send lines side by side. Many rows: an SM each.
   c.row_groups = static_cast<int>(std::clamp<int64_t>(rows, 1, max_ctas));
   while (c.spread < 4 && c.spread * 2 * c.row_groups <= max_ctas &&
          c.threads * c.units >= 128 * c.spread) {

@@ -22,8 +22,8 @@ namespace braid::cuda {
 struct CollectiveConfig {
   CommAlgorithm algorithm = CommAlgorithm::line;
   int ctas = 1;        // all spin: they must be resident together
-  int threads = 256;   // of a CTA, a multiple of 32
-  int line_data = 8;   // line: bytes of data in a line, 8, 12 or, of what goes at once, 16
+  int threads = 256;   // per CTA, a multiple of 32
+  int line_data = 8;   // line: bytes of data in a line, 8, 12 or, in one-unit messages, 16
   int unroll = 4;      // direct: 16-byte loads in flight for each thread and peer, 4 or 8
   double cost_us = 0;  // the estimate that `choose` compares
   bool operator==(const CollectiveConfig&) const = default;
@@ -35,31 +35,31 @@ constexpr int kMaxCommThreads = 512;
 
 // What the choice may use.
 struct CommLimits {
-  int64_t line_bytes = 1 << 20;  // payload from one rank to another that the staging holds
-  int max_ctas = 64;             // SMs that other kernels leave free, of kMaxCommThreads each
+  int64_t line_bytes = 1 << 20;  // payload between two ranks that the staging holds
+  int max_ctas = 64;             // SMs free of other kernels, with kMaxCommThreads each
   bool across_machines = false;  // emulated: everything is staged
 };
 
-// Everything that can move the collective, in a fixed order; throws kUnsupported where nothing can:
-// past `line_bytes` memory must be symmetric.
+// All configs for the collective, in a fixed order; throws kUnsupported without any: past
+// `line_bytes` memory must be symmetric.
 std::vector<CollectiveConfig> candidates(const CollectiveDesc& desc, const CommLimits& limits);
 
 // The candidate with the least estimated cost.
 CollectiveConfig choose(const CollectiveDesc& desc, const CommLimits& limits);
 
-// Whether `config` can move it; throws otherwise, naming what is wrong.
+// Throws, naming the fault, unless `config` can move the collective.
 void verify(const CollectiveDesc& desc, const CollectiveConfig& config, const CommLimits& limits);
 
-// Lines of each thread, 1, 2 or 4, where an all_reduce by lines of 12 or 16 bytes goes at once, all
-// of whole 16 bytes: where x and y are aligned to as much it has a kernel of its own. 0 where it
-// does not.
+// Lines of each thread, 1, 2 or 4, in an all_reduce by lines of 12 or 16 bytes with a unit per
+// thread, all of whole 16 bytes: with x and y aligned alike, a special kernel serves the call. 0
+// for any other call.
 int lines_at_once(const CollectiveDesc& desc, const CollectiveConfig& config);
 
-// Bytes that the largest line message of one rank to another takes.
+// Bytes of the largest line message between two ranks.
 int64_t line_payload(const CollectiveDesc& desc);
 
-// all_reduce + add + rms_norm of [rows, cols]: `spread` CTAs for a row. Each sends and writes its
-// share of the row and sums all of it, so that none waits for another one's squares.
+// all_reduce + add + rms_norm of [rows, cols]: `spread` CTAs for a row. Each CTA sends and writes a
+// share of the row and sums the whole row: no CTA waits for another's squares.
 struct ReduceNormConfig {
   int spread = 1;
   int threads = 256;   // of a CTA, at most kMaxCommThreads
@@ -69,9 +69,9 @@ struct ReduceNormConfig {
 };
 std::string to_string(const ReduceNormConfig& config);  // "8 rows x 4 CTAs x 512 threads x 1"
 
-// Throws kUnsupported unless cols is a multiple of 8 and at most 16384.
-// In place (s is r) the launch takes spread as 1: the CTAs of a row would read what others have
-// written.
+// Throws kUnsupported unless cols is a multiple of 8 and at most 16384. In place (s is
+// r) the launch takes spread as 1: a row's CTAs would otherwise read each other's
+// output.
 ReduceNormConfig choose_reduce_norm(int64_t rows, int64_t cols, const CommLimits& limits);
 
 // The same where the residual is divided over tokens: spread 1. Throws alike.

@@ -4,7 +4,7 @@
 
 #include "braid/parallel/topology.h"
 
-// Which pulls of a rank may be under way together: pure data.
+// Pulls of a rank that may be under way together: pure data.
 namespace braid::cuda {
 
 struct PulledFrom {
@@ -12,9 +12,9 @@ struct PulledFrom {
   LinkClass link = LinkClass::machine;
 };
 
-// Whether a pull may be under way with the one before it: transfers of one peer follow each other,
-// and links of other classes have other ports. Pulls of other peers keep to their order, in which
-// no two ranks read through one port at a time.
+// Whether a pull may be under way together with its predecessor: transfers from the same peer
+// follow each other, and links of other classes have other ports. Pulls from other peers keep their
+// order, which never has two ranks reading through a single port.
 bool shares_no_port(std::span<const PulledFrom> before, std::span<const PulledFrom> pull);
 
 }  // namespace braid::cuda

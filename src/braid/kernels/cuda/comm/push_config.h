@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <string>
 
-// Who carries a push between GPUs of one machine: descriptor -> config, pure data.
+// Carrier of a push between GPUs of a machine: descriptor -> config, pure data.
 //
-// Measured on four H200 as parts of steps: to one peer a kernel of all SMs is as fast as copy
-// engines, to three 1.4 times as fast, and it is not asked for by way of the host. But it needs
-// SMs, which copy engines leave to what computes.
+// Measured on four H200 within steps: to a single peer, a kernel on all SMs is as fast as copy
+// engines; to three peers 1.4 times as fast, and without a request to the host. But the kernel
+// takes SMs from computation, and copy engines do not.
 namespace braid::cuda {
 
 constexpr int kMaxPushPieces = 48;

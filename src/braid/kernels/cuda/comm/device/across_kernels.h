@@ -16,13 +16,13 @@ struct AcrossParams {
   const std::byte* received;           // [P, slot]
   int64_t slot;                        // bytes
   int64_t rows;                        // of the whole value
-  int64_t row_bytes;                   // of y, where columns
+  int64_t row_bytes;                   // row of y, for columns
   const int64_t* live;                 // device, [1], or null
   int64_t begin_bytes[kMaxCommRanks];  // columns of each rank, in a row of y
   int64_t part_bytes[kMaxCommRanks];
 };
 
-// What goes to ranks of the same machine, from here into their memory.
+// Data for ranks of the same machine, stored into their memory.
 struct PushParams {
   int n;                                 // rows of the grid
   std::byte* to[kMaxCommRanks];          // [n]
@@ -35,6 +35,6 @@ using PushKernel = void (*)(const PushParams);
 AcrossKernel pack_kernel_of();            // x into `send`
 PushKernel push_kernel_of();              // grid [CTAs, n]
 AcrossKernel place_kernel_of();           // what came, and this rank's own, into y
-AcrossKernel sum_kernel_of(DType dtype);  // y = sum of them, in the order of the ranks
+AcrossKernel sum_kernel_of(DType dtype);  // y = sum over ranks, in rank order
 
 }  // namespace braid::cuda

@@ -15,7 +15,7 @@ constexpr int kThreads = 256;
 
 }  // namespace
 
-// Messages of all exchanges, one after the other.
+// Messages of all exchanges, in sequence.
 struct AcrossMachines::Slots {
   int64_t bytes = 0;                   // of a slot
   fabric::SymBuf<std::byte> send;      // [P, bytes]

@@ -10,11 +10,11 @@
 #include "braid/kernels/cuda/comm/device/across_kernels.h"
 #include "braid/kernels/cuda/comm/device/device_comm.h"
 
-// The way of a DeviceComm's collectives between emulated machines: every rank's message for a peer
-// lies packed in this rank's memory, is asked for by a kernel, goes by the link's proxy (paced
-// where the link has a speed) or, within a machine, by a kernel, and lies packed in the peer's
-// memory. A barrier of flags before it says that all have read what came last, one after it that
-// all is there. Capturable.
+// The path of a DeviceComm's collectives between emulated machines. A rank's message for a peer
+// lies packed in the rank's memory. A kernel asks for the message, the link's proxy carries the
+// message (paced by the link's speed), or within a machine a kernel does, into packed memory of the
+// peer. A barrier of flags before says that old messages were read, a barrier after that all
+// arrived. Capturable.
 namespace braid::cuda {
 
 class AcrossMachines {
@@ -29,8 +29,8 @@ class AcrossMachines {
   // peers get the same.
   void prepare(const std::string& key, std::span<const int64_t> put, int64_t slot, bool alike);
 
-  // y of `p`, whose send, received, slot, rank and ranks are filled in here. `finish` is one of
-  // place and sum. Counts what is moved under `tag`.
+  // y of `p`; send, received, slot, rank and ranks of `p` are filled in here. `finish` is place or
+  // sum. Counts the moved bytes under `tag`.
   void run(const std::string& key, AcrossParams p, AcrossKernel finish, fabric::Tag tag,
            const LaunchContext& context);
 

@@ -69,7 +69,7 @@ void launch_move(DeviceComm& comm, const CollectiveDesc& desc, const CollectiveP
                 comm.view(comm.tag(desc.op)), move_params(comm, desc, params, direct));
 }
 
-// The copies need no SM; the barriers before and after them are kernels of one CTA.
+// The copies need no SM; both barriers around the copies are kernels of a single CTA.
 void launch_copies(DeviceComm& comm, const CollectiveDesc& desc, const CollectiveParams& params,
                    const LaunchContext& context) {
   const MoveParams p = move_params(comm, desc, params, true);

@@ -8,7 +8,7 @@
 // endpoint's TrafficCounters at each launch (for a captured one: those of a replay), at capacity.
 namespace braid::cuda {
 
-// Memory is the rank's own. Where the config is direct or copy_engine what peers reach must be
+// Memory is the rank's own. With a direct or copy_engine config, memory that peers reach must be
 // symmetric: x of sums, y of all but reduce_scatter.
 struct CollectiveParams {
   const void* x = nullptr;
@@ -20,8 +20,8 @@ struct CollectiveParams {
 // same order, at a quiescent point; nothing for other configs.
 void prepare(DeviceComm& comm, const CollectiveDesc& desc, const CollectiveConfig& config);
 
-// What desc says, by what config says. Throws as verify does, and kInvalidArgument where memory is
-// not as desc has it.
+// Runs the collective `desc` by `config`. Throws as verify does, and kInvalidArgument for memory
+// that does not fit desc.
 void collective(DeviceComm& comm, const CollectiveDesc& desc, const CollectiveParams& params,
                 const CollectiveConfig& config, const LaunchContext& context);
 
@@ -50,17 +50,17 @@ void all_reduce_add_rms_norm(DeviceComm& comm, const ReduceNormParams& params,
                              const ReduceNormConfig& config, const LaunchContext& context);
 
 // s_r = r_r + sum_p x_p[rows of r];  y[rows of r] = s_r / sqrt(mean(s_r^2) + eps) * w:
-// ops::kReduceScatterAddRmsNormAllGather, one kernel between two barriers of flags. r and s are
-// [rows of the rank, cols]; x and y must be symmetric. Of config: spread is 1, row_groups the
-// number of CTAs. Throws as above, without a limit to rows.
+// ops::kReduceScatterAddRmsNormAllGather, a kernel between two barriers of flags. r and s are [rows
+// of the rank, cols]; x and y must be symmetric. In config, spread is 1 and row_groups the number
+// of CTAs. Throws as above, without a limit on rows.
 void reduce_scatter_add_rms_norm_all_gather(DeviceComm& comm, const ReduceNormParams& params,
                                             const ReduceNormConfig& config,
                                             const LaunchContext& context);
 
-// One-sided verbs in stream order, capturable: what schedules with transfers of their own are built
-// on. A signal counts one more in `slot` (< kMaxStreamSignals) of `peer`, after everything before
-// it in the stream; a wait is for one more signal than this rank has waited for in (from, slot).
-// Both count on the device, so that a replayed graph goes on.
+// One-sided verbs in stream order, capturable: the base of schedules with explicit transfers. A
+// signal raises `slot` (< kMaxStreamSignals) of `peer` by one, after everything before in the
+// stream; a wait expects one more signal than this rank has waited for in (from, slot). Counts
+// live on the device, so that a replayed graph goes on.
 //
 // dst, a local symmetric address, at `peer` = src, by copy engine.
 void put(DeviceComm& comm, void* dst, int peer, const void* src, int64_t bytes,

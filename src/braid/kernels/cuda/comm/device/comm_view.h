@@ -47,7 +47,7 @@ namespace braid::cuda {
 // Stream verbs: signals that ranks exchange by kernels of their own.
 constexpr int kMaxStreamSignals = 256;
 
-// Of one rank, in its device memory.
+// State of a rank, in the rank's device memory.
 struct CommControl {
   uint32_t epoch[kMaxCommCtas];                 // own: of the last collective, a copy for each CTA
   uint32_t flags[kMaxCommRanks][kMaxCommCtas];  // [from, CTA], written by peers
@@ -56,8 +56,8 @@ struct CommControl {
   uint32_t awaited[kMaxCommRanks][kMaxStreamSignals];    // own: [from, slot], signals waited for
 };
 
-// What a kernel gets by value. Indices are of the group. Parameters are read through a cache that
-// is cold at each launch: what every kernel needs first stands together.
+// A kernel's argument, passed by value. Indices count in the group. Parameters come through a cache
+// that is cold at each launch: fields that every kernel needs first are neighbours.
 struct CommView {
   int rank;
   int ranks;

@@ -13,8 +13,8 @@
 namespace braid::cuda {
 namespace {
 
-// Lines of a slot that holds `bytes` as lines of 8, in whole units of either kind; half as many
-// hold them as bare lines.
+// Lines of a slot with `bytes` as lines of 8, in whole units of either kind; bare lines need half
+// as many.
 int64_t lines_for(int64_t bytes) {
   return round_up(ceil_div(bytes, 16) * 2 + 8, 8);
 }
@@ -91,7 +91,7 @@ DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, Devi
   const int64_t slot_bytes = lines * static_cast<int64_t>(sizeof(uint4));
   const int64_t bytes = 3 * world * slot_bytes, bare = 2 * size() * slot_bytes;
   staging_ = endpoint.allocate<std::byte>(bytes, config.name + "/lines");
-  // What lies behind the group's lines with epochs, its bare lines, begins empty (kNoWord).
+  // Memory behind the group's epoch lines, the bare lines, begins empty (kNoWord).
   check_cuda(cudaMemset(staging_.data() + bare, 0xff, bytes - bare), "lines");
   check_cuda(cudaDeviceSynchronize(), "lines");
   control_ = endpoint.allocate<CommControl>(1, config.name + "/control");

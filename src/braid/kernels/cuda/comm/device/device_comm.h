@@ -20,9 +20,9 @@ struct DeviceCommConfig {
 };
 
 // A rank's membership in a group of GPUs that reach each other's memory: staging memory, flags and
-// epochs (comm_view.h has the protocol). Made collectively over the world, at a quiescent point: it
-// allocates, loads every kernel and waits for all ranks of the world. What is launched on one
-// DeviceComm runs in one order, the same on every rank; two streams that are not ordered need one
+// epochs (comm_view.h has the protocol). Made collectively over the world, at a quiescent point:
+// the constructor allocates, loads every kernel and waits for all ranks of the world. Launches of a
+// DeviceComm run in a single order, equal on every rank; two unordered streams need a DeviceComm
 // each. After an error (check) the job is over.
 class DeviceComm {
  public:
@@ -43,11 +43,11 @@ class DeviceComm {
   AcrossMachines* across() const { return across_.get(); }  // null on one machine
 
   // Throws kDeadline if a wait of this rank has expired, naming rank, tag, expected and seen;
-  // kAborted if another rank failed. After a synchronization of the stream: results before it are
-  // then good.
+  // kAborted if another rank failed. Called after a synchronization of the stream: earlier results
+  // are then good.
   void check() const { endpoint_.check(); }
 
-  // Where rank `index` of the group has what `local` is here; null outside symmetric memory.
+  // Place of `local` at rank `index` of the group; null outside symmetric memory.
   std::byte* at_peer(const void* local, int index) const;
   bool is_symmetric(const void* local) const { return endpoint_.place(local).has_value(); }
 
@@ -66,15 +66,15 @@ class DeviceComm {
   const std::string name_;
   CommLimits limits_;
   fabric::Tag tags_[7];
-  fabric::SymBuf<std::byte> staging_;     // [2, P, line slot], [2, P, half of it]
+  fabric::SymBuf<std::byte> staging_;     // [2, P, line slot], [2, P, half a line slot]
   fabric::SymBuf<CommControl> control_;   // [1]
   fabric::SymBuf<fabric::Signal> ready_;  // [world]
   CommView view_;
   std::unique_ptr<AcrossMachines> across_;
 };
 
-// Loads every kernel of this folder on the current device, so that no launch loads one while
-// another rank spins. DeviceComm does it.
+// Loads every kernel of this folder on the current device, so that no launch loads a kernel while
+// another rank spins. DeviceComm calls load_kernels.
 void load_kernels();
 
 }  // namespace braid::cuda

@@ -85,7 +85,7 @@ __device__ void reduce_range(const CommView& view, const ReduceParams& p, int64_
     sum.get(&v.x);
     store(u * 16, v);
   }
-  // What is no whole unit, or all of it where the address is odd.
+  // The rest behind whole units, or everything at an odd address.
   for (int64_t e = units * kElems + first; e < n; e += step) {
     float sum = 0;
     for (int q = 0; q < ranks; ++q) {
@@ -101,9 +101,9 @@ __device__ void reduce_range(const CommView& view, const ReduceParams& p, int64_
 
 // all_reduce      y_q[i] = sum_p x_p[i] for every q, i in the part of rank r
 // reduce_scatter  y_r[i] = sum_p x_p[begin_r + i]
-// The peers' x are loaded where they lie and sums stored where they belong, between two barriers of
-// each CTA with those of its number on the other ranks. For all_reduce y may be x: only the rank
-// that stores an element loads it.
+// Peers' x are loaded in place and sums stored in place, between two barriers of each CTA with the
+// CTAs of equal number on other ranks. For all_reduce y may be x: only the rank that stores an
+// element loads the element.
 template <class T, int kRanks, int kUnroll>
 __global__ void __launch_bounds__(kMaxCommThreads, 1)
     direct_reduce_kernel(const __grid_constant__ CommView view,
@@ -173,9 +173,9 @@ __global__ void barrier_kernel(const __grid_constant__ CommView view) {
   end_epoch(view, epoch);
 }
 
-// signal: the slot at `peer` counts one more from this rank, after everything before it in the
-// stream. wait: until it has counted as many as this rank has waited for. Both count in device
-// memory, so that a replayed graph goes on counting.
+// signal: the slot at `peer` counts one more from this rank, after everything before in the stream.
+// wait: until the slot's count equals this rank's waits. Both counts live in device memory, so that
+// a replayed graph goes on counting.
 __global__ void stream_signal_kernel(const __grid_constant__ CommView view, int slot, int peer) {
   ptx::grid_dependency_wait();
   ptx::grid_launch_dependents();

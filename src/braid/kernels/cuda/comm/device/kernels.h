@@ -14,7 +14,7 @@ using BarrierKernel = void (*)(const CommView);
 using StreamSignalKernel = void (*)(const CommView, int slot, int peer);
 
 LineReduceKernel line_reduce_kernel_of(DType dtype, int line_data, bool scatter);
-// Where lines_at_once (comm_config.h) says so: of 12 bytes of data, or bare ones of 16.
+// For calls with lines_at_once (comm_config.h): lines of 12 bytes of data, or bare lines of 16.
 LineReduceKernel line_reduce_once_kernel_of(DType dtype, int line_data, int lines, int ranks);
 LineMoveKernel line_move_kernel_of(int line_data);
 DirectReduceKernel direct_reduce_kernel_of(DType dtype, int ranks, int unroll);

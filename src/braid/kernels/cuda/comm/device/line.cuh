@@ -5,16 +5,16 @@
 
 #include "braid/kernels/cuda/comm/device/wait.cuh"
 
-// Lines of staging memory: 16 bytes with kData bytes of a message and the epoch, or 16 bytes of it.
+// Lines of staging memory: 16 bytes with kData bytes of a message and the epoch, or all data.
 namespace braid::cuda {
 
-// Each word of a bare line that nobody has sent: a NaN, or two of them. Such words of a message
-// travel as other NaNs.
+// Each word of an unsent bare line: a NaN, or two NaNs. Equal words of a message travel as other
+// NaNs.
 constexpr uint32_t kNoWord = 0xffffffff;
 constexpr uint32_t kOtherNan = 0x7fffffff;
 
-// Words of a message at an odd address or at its end; bytes past `left` are zero, or stay. Out of
-// line, so that the way of whole units is short.
+// Words of a message at an odd address or at the message's end; bytes past `left` are zero, or
+// stay. Out of line, to keep the path of whole units short.
 __device__ __noinline__ inline void load_bytes(uint32_t* words, int num_words, const std::byte* p,
                                                int64_t left) {
   for (int w = 0; w < num_words; ++w) {
@@ -32,7 +32,7 @@ __device__ __noinline__ inline void store_bytes(const uint32_t* words, int num_w
   }
 }
 
-// What a thread moves at a time: whole lines and, unless it is told otherwise, whole 16-byte loads.
+// A thread's portion: whole lines and, unless told otherwise, whole 16-byte loads.
 template <int kData, int kLineCount = kData == 8 ? 2 : 4>
 struct LineUnit {
   static_assert(kData == 8 || kData == 12 || kData == 16);
@@ -91,7 +91,7 @@ struct LineUnit {
     store_bytes(some, kWords, p, left);
   }
 
-  // Unit u of `units` in the slot: its lines are `units` apart, so that a warp's are consecutive.
+  // Unit u of `units` in the slot: a unit's lines are `units` apart, to keep a warp's consecutive.
   __device__ void send(uint4* slot, int u, int units, uint32_t epoch) const {
 #pragma unroll
     for (int k = 0; k < kLines; ++k) {
@@ -163,7 +163,7 @@ __device__ uint4* line_slot(const CommView& view, uint4* staging, int from, uint
   if constexpr (kBare) return staging + 2 * view.ranks * view.lines + slot * (view.lines / 2);
   return staging + slot * view.lines;
 }
-// The same at the k-th rank after this one, for data from this one.
+// The same at the k-th rank after this rank, for data from this rank.
 template <bool kBare = false>
 __device__ uint4* slot_at(const CommView& view, int k, int peer, uint32_t epoch) {
   return line_slot<kBare>(view, k == 1 ? view.next_staging : view.staging[peer], view.rank, epoch);

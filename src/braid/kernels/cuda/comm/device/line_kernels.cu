@@ -11,7 +11,7 @@ __device__ int64_t live_rows(const int64_t* live, int64_t rows) {
   return live ? min(*live, rows) : rows;
 }
 
-// Warps take units round the CTAs, so that a small message leaves through all of them.
+// Warps take units round the CTAs: a small message leaves through all CTAs.
 __device__ int first_unit() {
   return ((threadIdx.x / 32) * gridDim.x + blockIdx.x) * 32 + threadIdx.x % 32;
 }
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kMaxCommThreads, 1)
   Unit own;
   if (first < units)
     own.load(x + int64_t{first} * Unit::kBytes, bytes - int64_t{first} * Unit::kBytes, x_aligned);
-  const uint32_t epoch = begin_epoch(view);  // its load overlaps that of x
+  const uint32_t epoch = begin_epoch(view);  // the epoch's load overlaps the load of x
 
   if (epoch != 0) {
     for (int k = 1; k < view.ranks; ++k) {
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kMaxCommThreads, 1)
   end_epoch(view, epoch);
 }
 
-// A unit by its widest words, those below `left` bytes, of which they are whole ones.
+// A unit by its widest words, up to `left` bytes, a multiple of the words.
 template <class Unit>
 using WordsOf = std::conditional_t<Unit::kBytes % 16 == 0, uint4,
                                    std::conditional_t<Unit::kBytes % 8 == 0, uint2, uint32_t>>;
@@ -114,10 +114,10 @@ __device__ void store_unit(const Unit& unit, std::byte* p, int left) {
   }
 }
 
-// all_reduce of a message that is one unit for each thread, aligned, of whole 16 bytes, as is each
-// row where rows are live: the shortest way. Addresses are made before the dependency wait (lines
-// of a slot are as far apart as the capacity says), loads after it do not depend on each other, and
-// the epoch is passed on while the peers' lines are on their way.
+// all_reduce of a message with a unit for each thread, aligned, in whole 16 bytes (each row, too,
+// with live rows): the shortest path. Addresses are computed before the dependency wait (a slot's
+// lines are as far apart as the capacity says), later loads do not depend on each other, and the
+// epoch is passed on while the peers' lines travel.
 template <class T, int kData, int kLines, int kRanks>
 __global__ void __launch_bounds__(kMaxCommThreads, 1)
     line_reduce_once_kernel(const __grid_constant__ CommView view,

@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(kMaxCommThreads, 1)
   }
 }
 
-// The same of a row for each group of CTAs and a unit for each thread: what a step of few tokens
-// does. Addresses are made before the dependency wait, loads after it do not depend on each other.
+// The same with a row for each group of CTAs and a unit for each thread: the form for steps of few
+// tokens. Addresses are computed before the dependency wait, and later loads are independent.
 template <class T, int kRanks>
 __global__ void __launch_bounds__(kMaxCommThreads, 1)
     reduce_norm_once_kernel(const __grid_constant__ CommView view,

@@ -16,7 +16,7 @@ struct ReduceNormKernelParams {
   const int64_t* live;  // device, [1], or null
   float eps;
   bool w_bf16;
-  int spread;  // CTAs that share a row's lines and its writing
+  int spread;  // CTAs that share a row's lines and output
 };
 
 // The same with the residual divided over tokens: x and y at each rank, r and s [rows of the rank,
@@ -36,7 +36,7 @@ struct ScatterNormKernelParams {
 
 using ReduceNormKernel = void (*)(const CommView, const ReduceNormKernelParams);
 ReduceNormKernel reduce_norm_kernel_of(DType dtype, int units);
-// Of as many groups as rows, and one unit for each thread.
+// For as many groups as rows, and a unit for each thread.
 ReduceNormKernel reduce_norm_once_kernel_of(DType dtype, int ranks);
 using ScatterNormKernel = void (*)(const CommView, const ScatterNormKernelParams);
 ScatterNormKernel scatter_norm_kernel_of(DType dtype, int units);

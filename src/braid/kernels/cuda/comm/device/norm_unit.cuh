@@ -2,13 +2,13 @@
 
 #include "braid/kernels/cuda/comm/device/line.cuh"
 
-// A row that is summed over ranks and normed, in a CTA's registers: units of elements, their
-// weights, and the sum of squares.
+// A row that is summed over ranks and normed, in a CTA's registers: units of elements, weights, and
+// the sum of squares.
 namespace braid::cuda {
 
 constexpr int kElems = 8;  // of a unit, 16 or 32 bytes
 
-// 8 elements of T: `kWords` words, one or two line units.
+// 8 elements of T: `kWords` words, a line unit or two.
 template <class T>
 struct NormUnit {
   static constexpr int kParts = kElems * sizeof(T) / 16;
@@ -84,7 +84,7 @@ __device__ void load8(const T* p, float* x) {
   }
 }
 
-// The sum of `x` over the threads of the CTA, in a fixed order, for all of them. `parity`
+// The sum of `x` over the threads of the CTA, in a fixed order, for all threads. `parity`
 // alternates from call to call.
 __device__ inline float cta_sum(float x, int parity) {
   __shared__ float warps[2][32];
@@ -99,7 +99,7 @@ __device__ inline float cta_sum(float x, int parity) {
   return __shfl_sync(0xffffffff, x, 0);
 }
 
-// The weights of a thread's units, of a row of `units`.
+// Weights of a thread's units, in a row of `units`.
 template <int kUnits>
 __device__ void load_weights(const void* w, bool bf16, int units, float (&out)[kUnits][kElems]) {
 #pragma unroll
@@ -114,7 +114,7 @@ __device__ void load_weights(const void* w, bool bf16, int units, float (&out)[k
   }
 }
 
-// The same for a thread's one unit, as it lies in memory: nothing waits for it before it is used.
+// The same for a thread's single unit, in memory order: nothing waits for the load before use.
 struct RawWeights {
   uint4 words[2];
 

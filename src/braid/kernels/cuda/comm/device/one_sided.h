@@ -13,37 +13,37 @@
 #include "braid/parallel/mesh.h"
 #include "braid/program/stream.h"
 
-// What pull, push and sync (ops/one_sided.h) are made of on a GPU. Data go by copy engine, when a
-// LinkProxy is asked for them; a push beside which nothing computes is a kernel that stores them
-// itself (push_config.h). Pulls ask and wait by words that the stream itself writes and waits for
-// (stream_words.h), and take no SM, where streams may (KernelTable::streams_wait). Counters and
-// meetings take kernels of one warp, for which attention on another stream spares SMs
-// (bind_segment_attention.cc), so that a long computation never holds them up.
+// Parts of pull, push and sync (ops/one_sided.h) on a GPU. Data goes by copy engine, at a
+// LinkProxy's request; a push with nothing beside it is a kernel that stores the data
+// (push_config.h). Pulls ask and wait by words in the stream (stream_words.h), without an SM, if
+// streams may (KernelTable::streams_wait). Counters and meetings are kernels of one warp. Attention
+// on another stream spares SMs for such kernels (bind_segment_attention.cc), so a long computation
+// never holds meetings up.
 namespace braid::cuda {
 
-// Of one rank, in its symmetric memory: where the ranks of a group meet.
+// A rank's place of a group's meetings, in symmetric memory.
 struct MeetingPoint {
   uint32_t epoch = 0;             // own: meetings so far
   uint32_t flags[kMaxCommRanks];  // [world], written by peers: their epochs
 };
 
 // A rank's part in the one-sided ops of a mesh: made collectively over the world, at a quiescent
-// point, as DeviceComm. Meetings of one axis on one stream run in one order, the same on every
+// point, like DeviceComm. Meetings of an axis on a stream run in a single order, equal on every
 // rank.
 class OneSidedComm {
  public:
-  // Throws kUnsupported where kernels cannot reach the memory of a peer for their signals.
+  // Throws kUnsupported if kernels cannot signal into a peer's memory.
   OneSidedComm(fabric::PeerEndpoint& endpoint, const Mesh& mesh);
   OneSidedComm(const OneSidedComm&) = delete;
   OneSidedComm& operator=(const OneSidedComm&) = delete;
 
   fabric::PeerEndpoint& endpoint() const { return endpoint_; }
 
-  // All of one sync op. Counters are i32 [world, kLineWords] of this rank's symmetric memory.
+  // A sync op. Counters are i32 [world, kLineWords] in this rank's symmetric memory.
   struct Sync {
     std::string axis;                    // empty: nobody to meet
     std::vector<uint32_t*> opened;       // counters that become zero before the meeting
-    const uint32_t* arrivals = nullptr;  // counters, and what they must have reached
+    const uint32_t* arrivals = nullptr;  // counters, and their expected values
     std::vector<int64_t> expected;       // [world], or empty
   };
   void sync(const Sync& sync, Stream stream, const LaunchContext& context) const;
@@ -57,13 +57,13 @@ class OneSidedComm {
   };
   void transfer(const Transfers& transfers, const uint32_t* arrivals,
                 const LaunchContext& context) const;
-  // Asks for transfers, unless something has, and for those `ahead`, and waits for the first
-  // without a kernel, where there are queues for it (KernelTable::streams_wait).
+  // Asks for transfers not asked for yet, and for `ahead`, and waits for the first without a
+  // kernel, if queues suffice (KernelTable::streams_wait).
   void fetch(const Transfers& transfers, std::span<uint32_t* const> ahead,
              const LaunchContext& context) const;
 
-  // Stores blocks at peers by a kernel of so many CTAs (push_config.h), then adds 1 to this rank's
-  // counter at each peer. `ended` is a zero in device memory that nothing else uses.
+  // Stores blocks at peers by a kernel of `ctas` CTAs (push_config.h), then adds 1 to this rank's
+  // counter at each peer. `ended` is a private zero in device memory.
   struct Stores {
     std::vector<fabric::LinkProxy::Piece> pieces;  // at most kMaxPushPieces
     std::vector<int> peers;

@@ -71,8 +71,8 @@ __global__ __launch_bounds__(32) void wait_kernel(const __grid_constant__ CommVi
   if (lane < p.n && !is_aborted(view)) wait_done(view, p, lane);
 }
 
-// Who sees the counter sees the data: this warp has seen done, which follows them, or follows the
-// kernels that stored them.
+// A reader of the counter sees the data: this warp has seen `done`, which follows the transfers, or
+// follows the storing kernels.
 __global__ __launch_bounds__(32) void transfer_kernel(const __grid_constant__ CommView view,
                                                       const __grid_constant__ TransferParams p) {
   ptx::grid_dependency_wait();

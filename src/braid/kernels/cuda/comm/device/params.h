@@ -4,11 +4,11 @@
 
 #include "braid/kernels/cuda/comm/device/comm_view.h"
 
-// What the kernels of collectives get by value.
+// Arguments of collective kernels, passed by value.
 namespace braid::cuda {
 
-// y = sum over ranks of x (all_reduce), or of its rows of this rank (reduce_scatter). A value is
-// [rows, cols] elements; live rows from device memory where `live` is not null, then <= rows.
+// y = sum over ranks of x (all_reduce), or of this rank's rows of x (reduce_scatter). A value is
+// [rows, cols] elements; without a null `live`, live rows (<= rows) come from device memory.
 struct ReduceParams {
   const std::byte* own_x;  // T [rows, cols]
   std::byte* own_y;        // T [rows, cols], or [rows of the rank, cols]
@@ -31,13 +31,13 @@ struct MoveParams {
   std::byte* y[kMaxCommRanks];  // at each rank, where direct
 };
 
-// Bytes of piece (from, to): at `src` of from's x and at `dst` of to's y.
+// Piece (from, to): bytes at `src` of from's x and at `dst` of to's y.
 struct Piece {
   int64_t src = 0;
   int64_t dst = 0;
   int64_t bytes = 0;
 };
-// even_part without a division of 64 bits, which takes a kernel 0.1 us.
+// even_part without a 64-bit division, which costs a kernel 0.1 us.
 struct RowRange {
   int64_t begin = 0;
   int64_t end = 0;

@@ -24,7 +24,7 @@ __device__ void copy(const RowsPiece& piece, uint32_t first, uint32_t threads) {
   }
 }
 
-// A CTA's stores are at the peers before it counts itself as done; who is the last has all.
+// A CTA counts itself as done after its stores reach the peers; the last CTA completes the push.
 __global__ __launch_bounds__(kPushThreads) void push_rows_kernel(
     const __grid_constant__ CommView view, const __grid_constant__ PushRowsParams p) {
   ptx::grid_dependency_wait();

@@ -21,7 +21,7 @@ struct ColumnArgs {
   const int64_t* live;
 };
 
-// A row's columns in words of 4 bytes, or 2 where they are odd.
+// Columns of a row in words of 4 bytes, or of 2 if odd.
 template <class Word>
 __device__ void store_columns(const ColumnArgs& a, std::byte* y, int64_t rows) {
   const int64_t words = a.x_row / static_cast<int64_t>(sizeof(Word));
@@ -38,7 +38,7 @@ template <class Word>
 __global__ __launch_bounds__(kThreads) void gather_columns_kernel(
     const __grid_constant__ CommView view, const __grid_constant__ ColumnArgs a) {
   ptx::grid_dependency_wait();
-  ptx::grid_launch_dependents();  // not before: what follows would hold SMs while this one spins
+  ptx::grid_launch_dependents();  // not before: the next kernel would hold SMs meanwhile
   const int64_t rows = a.live ? min(*a.live, a.rows) : a.rows;
   const uint32_t epoch = begin_epoch_together(view);
   if (epoch != 0 && barrier_with_peers(view, 2 * epoch - 1)) {
@@ -130,7 +130,7 @@ void gather_columns(DeviceComm& comm, const GatherColumnsParams& p, const Launch
                {.put = q == comm.index() ? 0 : a.rows * a.x_row, .get = 0});
   }
   const bool words = a.x_row % 4 == 0 && a.begin % 4 == 0 && a.y_row % 4 == 0;
-  // Every rank launches the same CTAs: those of the whole value's share.
+  // Every rank launches equal CTAs: enough for the whole value's share.
   const unsigned ctas = ctas_for(a.rows * a.y_row / 4 / comm.size());
   const CommView view = comm.view(comm.tag(CollectiveOp::all_gather));
   launch_kernel(context, words ? gather_columns_kernel<uint32_t> : gather_columns_kernel<uint16_t>,

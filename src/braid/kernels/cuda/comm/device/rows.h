@@ -6,7 +6,7 @@
 #include "braid/kernels/cuda/comm/device/device_comm.h"
 #include "braid/tensor/view.h"
 
-// What collectives of whole rows leave open: columns that ranks own, and a rank's own rows.
+// Row operations beside collectives: columns owned by ranks, and a rank's own rows.
 namespace braid::cuda {
 
 // y_q[t, begin_r + j] = x_r[t, j] for every q and j < columns of x_r: each rank stores its columns
@@ -15,7 +15,7 @@ struct GatherColumnsParams {
   TensorView x;                        // [T, C_r]
   TensorView y;                        // [T, C]
   int64_t begin = 0;                   // of this rank's columns
-  std::vector<Range> parts;            // [P] of all; only where ranks are on several machines
+  std::vector<Range> parts;            // [P] for all ranks; only with ranks on several machines
   const int64_t* live_rows = nullptr;  // device
 };
 // As for collectives (collectives.h).
@@ -23,7 +23,7 @@ void prepare_gather_columns(DeviceComm& comm, const GatherColumnsParams& params)
 void gather_columns(DeviceComm& comm, const GatherColumnsParams& params,
                     const LaunchContext& context);
 
-// y = x[rows of r], rows even_part(live, P, r) of the live ones; on this rank alone.
+// y = x[rows of r], rows even_part(live, P, r) of the live rows; on this rank alone.
 struct TakeShardParams {
   TensorView x;  // [T, C]
   TensorView y;  // [ceil(T / P), C]

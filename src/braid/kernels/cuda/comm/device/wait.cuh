@@ -12,8 +12,8 @@ __device__ inline bool is_aborted(const CommView& view) {
   return ptx::load_relaxed_system(view.aborted) != 0;
 }
 
-// Says what was waited for, unless another wait of this rank already has, and ends all waits of all
-// ranks of the group.
+// Reports the expired wait, unless this rank has reported an earlier wait, and ends all waits of
+// all ranks of the group.
 __device__ __noinline__ inline void report_expired(const CommView& view, int from,
                                                    uint32_t expected, uint32_t seen,
                                                    uint64_t waited_ns) {
@@ -44,12 +44,12 @@ __device__ __noinline__ inline bool give_up(const CommView& view, int from, uint
 }
 constexpr uint32_t kFreeLooks = 64;  // before it is asked
 
-// Until poll() is true; false when the deadline has passed or the job is aborted. seen() is what
-// the report says was there.
+// Returns true after poll() is true; false after the deadline or an abort. seen() gives the seen
+// value for the report.
 template <class Poll, class Seen>
 __device__ bool wait_until(const CommView& view, int from, uint32_t expected, Poll&& poll,
                            Seen&& seen) {
-  // A loop of its own, with nothing else in it: what comes in time is seen sooner.
+  // A separate, minimal loop: data in time is seen sooner.
 #pragma unroll 1
   for (uint32_t i = 0; i < kFreeLooks; ++i) {
     if (poll()) return true;
@@ -85,8 +85,8 @@ __device__ inline uint32_t begin_epoch_together(const CommView& view) {
   return __syncthreads_and(epoch != 0) ? epoch : 0;
 }
 
-// By all threads of the CTA, at the end or, where sending is over, before they wait: the next
-// kernel reads it after its dependency wait.
+// Called by all threads of the CTA, at the end or, after sending, before waits: the next kernel
+// reads the epoch after its dependency wait.
 __device__ inline void end_epoch(const CommView& view, uint32_t epoch) {
   __syncthreads();  // all have read the epoch
   if (epoch == 0) return;
@@ -96,7 +96,7 @@ __device__ inline void end_epoch(const CommView& view, uint32_t epoch) {
   }
 }
 
-// CTA c of every rank is here, and sees what the others' CTAs c wrote before; false if not in time.
+// Meets CTA c of every rank and sees the other CTAs' earlier writes; false if too late.
 __device__ inline bool barrier_with_peers(const CommView& view, uint32_t value) {
   __syncthreads();
   bool ok = true;
