@@ -16,9 +16,9 @@ size_t shared_bytes(const SamplingDesc& desc, const SamplingConfig& config) {
   return kSampleSharedBytes + sizeof(float) * static_cast<size_t>(slice_of(desc, config));
 }
 
-// Measured on an H200: a row takes 4 us, 0.05 us more for each CTA to be joined and 0.16 us for
-// 1,000 values of a slice (three times that out of the workspace). Rows queue up where the device
-// cannot hold their CTAs together: of its SMs one in 16 is left over, as clusters stay in one GPC.
+// Measured on an H200: a row takes 4 us, 0.05 us more for each joined CTA and 0.16 us for 1,000
+// values of a slice (three times as much from the workspace). Rows queue up if the device cannot
+// hold all CTAs together: one in 16 SMs is left over, as clusters stay in a GPC.
 double estimate_us(const SamplingDesc& desc, const SamplingDevice& device,
                    const SamplingConfig& config) {
   const double sweep = slice_of(desc, config) * (config.staged ? 1.6e-4 : 4.8e-4);

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-// How a step's tokens are chosen: a cluster of CTAs takes a row of logits, each CTA a slice of the
-// vocabulary which it keeps in shared memory. Pure host code.
+// Choice of a step's tokens: a cluster of CTAs takes a row of logits, each CTA a slice of the
+// vocabulary in shared memory. Pure host code.
 namespace braid::cuda {
 
 struct SamplingDesc {
@@ -28,19 +28,19 @@ struct SamplingConfig {
 };
 
 constexpr int kSampleThreads = 512;
-constexpr size_t kSampleSharedBytes = 42 << 10;  // that a CTA needs besides its slice
+constexpr size_t kSampleSharedBytes = 42 << 10;  // per CTA, besides the slice
 
-// Values of the vocabulary that a CTA takes: a multiple of 32.
+// Values of the vocabulary per CTA: a multiple of 32.
 int32_t slice_of(const SamplingDesc& desc, const SamplingConfig& config);
 
-// Everything that can do it, in a fixed order; one CTA a row over the workspace always can. Fails
-// with kInvalidArgument naming the field where `desc` is out of its limits.
+// All possible configs, in a fixed order; a CTA per row over the workspace is always possible.
+// Fails with kInvalidArgument naming the field if `desc` is out of its limits.
 std::vector<SamplingConfig> candidates(const SamplingDesc& desc, const SamplingDevice& device);
 
 // The candidate with the least estimated cost.
 SamplingConfig choose(const SamplingDesc& desc, const SamplingDevice& device);
 
-// Device memory that the call needs, 16-byte aligned: f32 rows of V, padded to 16 bytes, unless
+// Device memory of the call, 16-byte aligned: f32 rows of V, padded to 16 bytes, unless
 // staged.
 size_t workspace_bytes(const SamplingDesc& desc, const SamplingConfig& config);
 

@@ -3,15 +3,15 @@
 #include <cstdint>
 #include <limits>
 
-// What the sampler kernels share with the host: plain memory, no CUDA types. A *slot* is a
-// sequence's place in the state that outlives a step; a *row* is its place in the step's batch.
+// Data shared by sampler kernels and the host: plain memory, no CUDA types. A *slot* is a
+// sequence's place in the state beyond a step; a *row* is a place in the step's batch.
 namespace braid::cuda {
 
 constexpr int kMaxVocab = 1 << 20;
 constexpr int kMaxLogprobs = 1000;
 
-// How the tokens of one sequence are chosen; in device memory, [slots], set while the sequence is
-// in no step. The defaults are greedy. Values are checked by whoever fills it.
+// Sampling parameters of a sequence; in device memory, [slots], set while the sequence is in no
+// step. The defaults are greedy. The writer checks values.
 struct SamplerParams {
   float temperature = 0;                                      // 0: the most likely token
   int32_t top_k = 0;                                          // 0: all
@@ -41,8 +41,8 @@ enum SampleStatus : uint32_t {
   kSampleNoToken = 4,    // no token is allowed or has probability: the id is 0
 };
 
-// One sampled token, in pinned host memory, written by one store of 16 bytes after what belongs to
-// it: who reads step + 1 in `ready` (acquire) sees the rest.
+// A sampled token, in pinned host memory, written by a single store of 16 bytes after related data:
+// a reader of step + 1 in `ready` (acquire) sees the rest.
 struct alignas(16) SampleRecord {
   int32_t id;
   float logprob;     // natural log, of the model's own distribution; 0 if not asked for

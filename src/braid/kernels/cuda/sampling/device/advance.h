@@ -6,7 +6,7 @@
 
 namespace braid::cuda {
 
-// Makes the inputs of the next decode step from this one's tokens: each live row is one sequence
+// Makes the inputs of the next decode step from this step's tokens: each live row is a sequence
 // with one token. All pointers are to device memory; S is the capacity.
 struct AdvanceParams {
   const int32_t* sampled = nullptr;     // [S]
@@ -17,7 +17,7 @@ struct AdvanceParams {
   const int32_t* page_table = nullptr;  // [S, page_table_stride]; < 0: no page reserved
   int32_t page_table_stride = 0;
   int32_t page_size = 0;        // BS
-  uint32_t* overrun = nullptr;  // [S]: set to 1 where there is no page; the slot is -1 then
+  uint32_t* overrun = nullptr;  // [S]: set to 1 without a page; the slot is then -1
   uint64_t* step = nullptr;     // += 1; optional
   const int64_t* rows = nullptr;
   int32_t capacity = 0;

@@ -6,8 +6,8 @@
 
 namespace braid::cuda {
 
-// One sequence's row of the counts that penalties need (params.h). Pointers are to device memory;
-// ids outside of the vocabulary are left out.
+// A sequence's row of the counts for penalties (params.h). Pointers are to device memory; ids
+// outside the vocabulary are left out.
 struct CountTokens {
   uint32_t* counts = nullptr;  // [V], the sequence's row
   int32_t vocab = 0;
@@ -16,7 +16,7 @@ struct CountTokens {
   bool generated = false;  // else they are the prompt's
 };
 
-// Forgets what the row held before; for a new sequence, before its prompt is counted.
+// Clears the row for a new sequence, before the prompt is counted.
 void clear_counts(uint32_t* counts, int32_t vocab, LaunchContext context);
 
 void count_tokens(const CountTokens& call, LaunchContext context);

@@ -9,8 +9,8 @@
 
 namespace braid::cuda {
 
-// Pinned host memory into which the sampler reports and from which the host reads, one step or more
-// behind and without waiting for the stream. A step's records stay until `ring` steps later.
+// Pinned host memory for the sampler's reports. The host reads a step or more behind, without
+// waiting for the stream. A step's records stay until `ring` steps later.
 class SampleRing {
  public:
   // Allocates [ring, capacity] records with room for `max_logprobs` alternatives each.
@@ -18,13 +18,13 @@ class SampleRing {
 
   void attach(SampleCall& call) const;  // sets records, tops, ring and max_logprobs
 
-  // Whether the token of `row` in step `step` is there. Costs one load.
+  // Whether the token of `row` in step `step` has arrived. Costs a single load.
   bool ready(uint64_t step, int32_t row) const;
 
-  // Waits until it is there; false when `timeout` runs out.
+  // Waits for the token; false after `timeout`.
   bool wait(uint64_t step, int32_t row, std::chrono::nanoseconds timeout) const;
 
-  // Of a row that is ready.
+  // Record of a ready row.
   const SampleRecord& record(uint64_t step, int32_t row) const;
   std::span<const SampleTop> tops(uint64_t step, int32_t row) const;
 

@@ -6,8 +6,8 @@
 
 namespace braid::cuda {
 
-// One step of sampling. Pointers are to device memory unless said and fixed at capture; S is the
-// capacity, V the vocabulary.
+// A step of sampling. Pointers are to device memory unless said otherwise and fixed at capture; S
+// is the capacity, V the vocabulary.
 struct SampleCall {
   SamplingDesc desc;
   const float* logits = nullptr;   // [S, V], rows logits_stride apart
@@ -26,11 +26,11 @@ struct SampleCall {
   SampleRecord* records = nullptr;  // pinned host [ring, S]; the step's are [step % ring]. Optional
   SampleTop* tops = nullptr;        // pinned host [ring, S, max_logprobs], most likely first
   int32_t ring = 1;
-  int32_t max_logprobs = 0;    // alternatives that fit; a sequence that asks for more gets these
+  int32_t max_logprobs = 0;    // alternatives that fit; a larger request gets this number
   float* workspace = nullptr;  // workspace_bytes() unless the config is staged
 };
 
-// Allows the kernel its shared memory and cluster; once for each config, outside of capture.
+// Allows the kernel its shared memory and cluster; once for each config, outside capture.
 void prepare_sampling(const SamplingDesc& desc, const SamplingConfig& config);
 
 // For each live row s: token_ids[s] ~ softmax(penalized logits[s] / temperature), cut to the top-k
@@ -39,7 +39,7 @@ void prepare_sampling(const SamplingDesc& desc, const SamplingConfig& config);
 // configuration. One kernel; capturable; it waits for nothing but the masks asked for.
 void sample(const SampleCall& call, const SamplingConfig& config, LaunchContext context);
 
-// What the current device is, and what a rank has of one.
+// The current device, and a rank's share of a device.
 SamplingDevice sampling_device();
 SamplingDevice sampling_device(const DeviceInfo& device);
 

@@ -4,7 +4,7 @@
 #include "braid/kernels/cuda/sampling/device/sample.h"
 #include "braid/kernels/cuda/sampling/device/select.cuh"
 
-// One row of logits from loading to the record, by one team of CTAs.
+// A row of logits from loading to the record, by a team of CTAs.
 namespace braid::cuda::sampling {
 
 struct RowShared {
@@ -14,7 +14,7 @@ struct RowShared {
 };
 static_assert(sizeof(RowShared) <= kSampleSharedBytes);
 
-// SplitMix64, as the CPU sampler's: 53 bits of the number that follows `state`.
+// SplitMix64, as in the CPU sampler: 53 bits of the number after `state`.
 __device__ inline uint64_t next_random(uint64_t state) {
   uint64_t z = state;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -93,7 +93,7 @@ class RowSampler {
     return *team_.at(&s_.mask_came, 0) != 0;
   }
 
-  // The largest of a thread's values, the first of equals.
+  // The largest value of a thread, the first among equals.
   struct Best {
     float x = -INFINITY;
     int i;
@@ -222,7 +222,7 @@ class RowSampler {
     team_.sync();
   }
 
-  // ln of the sum of e^logit; alternatives go to the host.
+  // Log of the sum of e^logit; alternatives go to the host.
   __device__ double report(int& num_top) {
     // Where penalties or a mask changed the values, the model's own are read again.
     const float top = value_of_key(raw_best_);
@@ -266,7 +266,7 @@ class RowSampler {
     if (a_.records == nullptr) return;
     const float logprob = p_.logprobs >= 0 ? static_cast<float>(cleaned(raw()[id]) - log_sum) : 0.f;
     if (num_top > 0) __threadfence_system();
-    // One store: what is ready is there as a whole.
+    // A single store: readers see the whole record.
     ptx::store_relaxed_system(
         reinterpret_cast<uint4*>(a_.records + report_row()),
         {static_cast<uint32_t>(id), __float_as_uint(logprob),

@@ -3,15 +3,15 @@
 #include <cfloat>
 #include <cstdint>
 
-// Values of a row as keys and weights. Weights are integers, so that every sum over them is exact
-// and the same in any order.
+// Values of a row as keys and weights. Weights are integers: every sum is exact and equal in any
+// order.
 namespace braid::cuda::sampling {
 
 constexpr int kBinBits = 10;
 constexpr int kBins = 1 << kBinBits;
 constexpr float kBinsPerNat = 102.3f;  // the last bin takes all below e^-10 of the top
 
-// Order of floats as order of integers.
+// The order of floats as an order of integers.
 __device__ inline uint32_t order_of(float x) {
   const uint32_t u = __float_as_uint(x);
   return u & 0x80000000u ? ~u : u | 0x80000000u;
@@ -31,8 +31,8 @@ __device__ inline int32_t id_of_key(uint64_t key) {
   return static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
 
-// A logit as the sampler takes it: NaN as -inf, +inf as the largest f32, and -0 as 0, so that equal
-// values have equal bits.
+// A logit for the sampler: NaN as -inf, +inf as the largest f32, and -0 as 0, so equal values have
+// equal bits.
 __device__ inline float cleaned(float x) {
   if (x != x) return -INFINITY;
   return fminf(x, FLT_MAX) + 0.f;
@@ -47,7 +47,7 @@ struct Scores {
   float top;          // the row's largest
   float temperature;  // > 0
   float floor;        // lower values do not take part
-  float scale;        // weight of the largest: a power of two, so that V of them fit 63 bits
+  float scale;        // weight of the largest: a power of two; V such weights fit 63 bits
 
   __device__ float value(int i) const { return clean ? values[i] : cleaned(values[i]); }
   // <= 0, and rounded as the CPU sampler does.
@@ -64,7 +64,7 @@ struct Scores {
   }
 };
 
-// A power of two of which V fit 63 bits.
+// A power of two; V times the result fits 63 bits.
 __device__ inline float weight_scale(int32_t vocab) {
   const int bits = 32 - __clz(vocab);
   return exp2f(static_cast<float>(min(46, 63 - bits)));

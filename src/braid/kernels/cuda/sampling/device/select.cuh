@@ -7,8 +7,8 @@
 #include "braid/kernels/cuda/sampling/device/sort.cuh"
 #include "braid/kernels/cuda/sampling/device/team.cuh"
 
-// Finds an element of a row by what lies before it, without sorting the row: in the order of keys
-// by a histogram and a sort of one bin, in the order of ids by sums per warp.
+// Finds an element of a row by the elements before, without sorting the row: in the order of keys
+// by a histogram and a sort of a single bin, in the order of ids by sums per warp.
 namespace braid::cuda::sampling {
 
 // Everything runs on all threads of all CTAs; results are the first CTA's unless said.
@@ -27,8 +27,8 @@ class Selector {
     return team_.reduce(count, Sum{});
   }
 
-  // Asks n questions: next(k, the answer before) is the k-th Query, made when the bins are there.
-  // The answer to the last one. One loop for all of them keeps the code small enough for its cache.
+  // Asks n questions: next(k, previous answer) is the k-th Query, made after the bins exist.
+  // Returns the last answer. A single loop keeps the code small enough for the cache.
   template <class Next>
   __device__ Found answer(int n, Next next) {
     Found found{};
@@ -77,7 +77,7 @@ class Selector {
             continue;
           }
         }
-        // Where all that is as likely fits the list, it answers what is asked next as well.
+        // If all equally likely elements fit the list, the list answers the next question as well.
         const uint32_t first = all ? 0 : d.bin;
         gather([&](float x, int32_t) {
           const auto bin = static_cast<uint32_t>(place(x));  // -1 is none
@@ -99,8 +99,8 @@ class Selector {
     return listed_ != 0;
   }
 
-  // Puts the keys of all elements that `wanted(x, id)` picks, at most kListSize, into the first
-  // CTA's list, in no order.
+  // Puts the keys of all elements with `wanted(x, id)`, at most kListSize, into the first CTA's
+  // list, in no order.
   template <class F>
   __device__ void gather(F wanted) {
     uint32_t* size = team_.at(&s_.list_size, 0);
@@ -131,15 +131,15 @@ class Selector {
     return team_.reduce(sum, Sum{});
   }
 
-  // The first id, in the order of ids, at which the sums of `sum_in_order` reach `want` (the same
-  // in all CTAs, 1 to the total), into the first CTA's `chosen`: there after the next sync.
+  // The first id, in id order, at which the sums of `sum_in_order` reach `want` (equal in all CTAs,
+  // 1 to the total), into the first CTA's `chosen`: present after the next sync.
   template <class F>
   __device__ void pick(F weight, uint64_t want) {
     uint64_t before =
         team_.before() + sum_before(s_.warp_weight, static_cast<int>(threadIdx.x / 32));
     if (before < want && want <= before + s_.warp_weight[threadIdx.x / 32]) {
       const Segment seg = segment();
-      // A lane takes 4 ids at a time, and the one that holds the answer walks its own.
+      // A lane takes 4 ids at a time, and the lane with the answer walks its four.
       for (int begin = seg.begin; begin < seg.end; begin += 4 * 32) {
         uint64_t own[4];
         uint64_t sum = 0;
@@ -189,7 +189,7 @@ class Selector {
     }
   }
 
-  // The bin of x, -1 if it takes no part.
+  // The bin of x, -1 for no bin.
   __device__ int place(float x) const {
     if (!refined_) return x >= scores_.floor ? scores_.bin(x) : -1;
     const uint32_t order = order_of(x);
@@ -300,7 +300,7 @@ class Selector {
     return *team_.at(&s_.decision, 0);
   }
 
-  // The first CTA: the element of the sorted list at which count or weight reaches m.
+  // In the first CTA: the element of the sorted list at which count or weight reaches m.
   __device__ void find_in_list(By by, uint64_t m) {
     const int n = static_cast<int>(s_.list_size);
     constexpr int kEach = kListSize / kSampleThreads;
@@ -324,7 +324,7 @@ class Selector {
     __syncthreads();
   }
 
-  // Narrows the places to those of bin `bin`; true if all its values are equal.
+  // Narrows the places to bin `bin`; true if all values of the bin are equal.
   __device__ bool refine(uint32_t bin) {
     uint64_t high = 0;
     uint64_t low = 0;
@@ -343,7 +343,7 @@ class Selector {
     return high_ == low_;
   }
 
-  // Of elements that are all alike, in the order of ids.
+  // Among equal elements, in id order.
   __device__ Found equal_class(By by, uint64_t m, uint64_t base_weight, bool need_key) {
     const uint64_t each = scores_.weight(value_of(low_));
     if (by == By::weight) m = (m + each - 1) / each;

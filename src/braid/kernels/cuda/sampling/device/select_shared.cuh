@@ -16,11 +16,11 @@ struct Decision {
   uint32_t above_count;   // elements of the bins before
   uint64_t above_weight;  // and their weight
   uint64_t bin_weight;
-  uint64_t want;  // of an equal class: the index of the element, from 1
+  uint64_t want;  // for an equal class: index of the element, from 1
 };
 
 struct Found {
-  uint64_t weight;  // of the elements up to and with this one
+  uint64_t weight;  // of all elements through this element
   uint64_t key;
 };
 
@@ -40,9 +40,9 @@ struct alignas(16) SelectShared {
 
 enum class By { count, weight };
 
-// For the first element, in the order of keys, at which the count or weight reaches `want` (the
-// first CTA's `want` counts; 1 to the total, and after a first question at most its answer).
-// Without `need_key` only the weight up to it is sure.
+// Asks for the first element, in key order, at which the count or weight reaches `want` (the first
+// CTA's `want` counts; 1 to the total, and after a first question at most the first answer).
+// Without `need_key` only the weight up to the element is sure.
 struct Query {
   By by;
   uint64_t want;

@@ -6,7 +6,7 @@
 
 namespace braid::cuda::sampling {
 
-// Sorts list [n] of different keys, largest first; room is there for the next power of two.
+// Sorts list [n] of different keys, largest first; the list has room for the next power of two.
 __device__ inline void sort_list(uint64_t* list, int n) {
   if (n <= kSampleThreads) {  // a key's place is the number of larger ones
     __syncthreads();

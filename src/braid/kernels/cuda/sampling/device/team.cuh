@@ -6,7 +6,7 @@
 #include "braid/kernels/cuda/ptx/cluster_pointer.h"
 #include "braid/kernels/cuda/sampling/config.h"
 
-// The CTAs that take one row together: a cluster, or a single CTA where there are no clusters.
+// The CTAs of a row: a cluster, or a single CTA without clusters.
 namespace braid::cuda::sampling {
 
 constexpr int kWarps = kSampleThreads / 32;
@@ -28,7 +28,7 @@ struct Sum {
   __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a + b; }
 };
 
-// Over groups of kWidth lanes; the result in all of them.
+// Over groups of kWidth lanes; the result in all lanes.
 template <int kWidth = 32, class F>
 __device__ inline uint64_t warp_reduce(uint64_t x, F f) {
 #pragma unroll
@@ -47,7 +47,7 @@ __device__ inline T warp_prefix(T x) {  // inclusive
   return x;
 }
 
-// Of the first n <= 32 of `values`, in all lanes.
+// Sum of the first n <= 32 `values`, in all lanes.
 __device__ inline uint64_t sum_before(const uint64_t* values, int n) {
   const int lane = threadIdx.x % 32;
   return warp_reduce(lane < n ? values[lane] : 0, Sum{});
@@ -64,7 +64,7 @@ __device__ inline T block_prefix(T x, uint64_t* scratch) {  // scratch [kWarps]
   return x + static_cast<T>(sum_before(scratch, warp));
 }
 
-// All its members are called by all threads of all CTAs.
+// All threads of all CTAs call each member.
 template <bool kCluster>
 class Team {
  public:
@@ -136,7 +136,7 @@ class Team {
     bool flag = false;
     return reduce(x, f, flag);
   }
-  // The sum over the CTAs before this one, of what the last `reduce` summed.
+  // Sum over the CTAs before this CTA, from the last `reduce`.
   __device__ uint64_t before() const {
     return kCluster ? sum_before(shared_.inbox[(uses_ - 1) % 2], rank_) : 0;
   }
