@@ -9,14 +9,14 @@ namespace braid::cuda {
 
 struct RowsDesc {
   int64_t rows = 0;  // capacity; of a norm: groups in all
-  int64_t cols = 0;  // of a norm: columns of a group
-  int vector = 1;    // elements of one access; divides cols
+  int64_t cols = 0;  // for a norm: columns of a group
+  int vector = 1;    // elements of an access; divides cols
   bool operator==(const RowsDesc&) const = default;
 };
 
-// A row is `lanes` threads wide, and each holds `chunks` vectors of it in registers. A map cuts
-// wider rows over CTAs; a norm, which needs its row whole, has chunks = 0 for a row that no CTA
-// holds and reads it twice.
+// A row is `lanes` threads wide, and each thread holds `chunks` vectors in registers. A map cuts
+// wider rows over CTAs. A norm needs whole rows: chunks = 0 means a row beyond a CTA's registers,
+// read twice.
 struct RowsConfig {
   int lanes = 32;        // threads of a row: a power of two to 32, or whole warps
   int rows_per_cta = 1;  // 1 where lanes > 32
@@ -28,8 +28,8 @@ struct RowsConfig {
 std::vector<RowsConfig> map_candidates(const RowsDesc& desc);
 std::vector<RowsConfig> norm_candidates(const RowsDesc& desc);
 
-// Few rows: as many threads as a row can use (to 512), so that each waits for memory once. Many
-// rows: fewer threads with several accesses in flight each, so that the CTAs of an SM overlap.
+// Few rows: as many threads as a row can use (to 512), so that each thread waits for memory once.
+// Many rows: fewer threads with several accesses in flight, so that an SM's CTAs overlap.
 RowsConfig choose_map(const RowsDesc& desc, int num_sms);
 RowsConfig choose_norm(const RowsDesc& desc, int num_sms);
 
@@ -44,7 +44,7 @@ struct RopeDesc {
   bool operator==(const RopeDesc&) const = default;
 };
 
-// Each head is `lanes` threads wide, and each holds two vectors of it: those that turn together.
+// Each head is `lanes` threads wide, and each thread holds both vectors of a rotation.
 struct RopeConfig {
   int vector = 1;         // 8, or 1 where the sizes or addresses do not allow it
   int units = 1;          // pairs of vectors a thread holds: 1, or 8 with vector 1

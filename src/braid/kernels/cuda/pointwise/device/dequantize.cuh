@@ -4,16 +4,16 @@
 
 #include "braid/tensor/quant.h"
 
-// Eight consecutive elements, e = 0, 8, ... of a GGUF block, as tensor/quant.h lays them out and
-// with its arithmetic: products and sums are rounded one by one, so that results are equal bit for
-// bit. Blocks are 2-byte aligned.
+// Eight consecutive elements, e = 0, 8, ... of a GGUF block, in tensor/quant.h's layout and
+// arithmetic: products and sums are rounded in the same steps, so results are bitwise equal. Blocks
+// are 2-byte aligned.
 namespace braid::cuda {
 
 __device__ inline float half_value(const f16& x) {
   return __half2float(__ushort_as_half(x.bits));
 }
 
-// Element i of the 32-element formats: its nibble, and its fifth bit.
+// Element i in the 32-element formats: a nibble, and a fifth bit.
 __device__ inline int nibble(const uint8_t* qs, int i) {
   return i < 16 ? qs[i] & 15 : qs[i - 16] >> 4;
 }

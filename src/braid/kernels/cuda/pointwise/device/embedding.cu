@@ -24,7 +24,7 @@ template <class T>
 constexpr bool kIsBlock =
     std::is_class_v<T> && !std::is_same_v<T, __half> && !std::is_same_v<T, __nv_bfloat16>;
 
-// Vector `at` of a row of the table.
+// Vector `at` in a table row.
 template <class T, int V>
 __device__ inline void load_table(const std::byte* row, int at, float (&x)[V]) {
   if constexpr (kIsBlock<T>) {

@@ -7,8 +7,8 @@
 
 namespace braid::cuda {
 
-// y = act(gate) * up, the op gated. gate and up may be column ranges of one matrix; y may be one of
-// them. The relative error of a product is at most (|gate| + 8) 2^-23 before it is rounded.
+// y = act(gate) * up, the op gated. gate and up may be column ranges of a matrix; y may be gate or
+// up. Before rounding, the relative error of a product is at most (|gate| + 8) 2^-23.
 struct GatedParams {
   TensorView gate;  // f32 or bf16 [T, F]
   TensorView up;    // as gate

@@ -7,8 +7,8 @@
 
 namespace braid::cuda {
 
-// y[i] = x[rows[i] - part->begin.token] for i < part->count.row, the op gather_rows; a copy, bit by
-// bit. A row outside x gives a row of NaN, or one of zeros where it is -1 and `zeros_for_none`.
+// y[i] = x[rows[i] - part->begin.token] for i < part->count.row, the op gather_rows; a bitwise
+// copy. A row outside x gives NaN; row -1 with `zeros_for_none` gives zeros.
 struct GatherRowsParams {
   TensorView x;                     // f32, f16 or bf16 [T, C]
   TensorView rows;                  // i32 [R]: rows of the whole batch

@@ -6,16 +6,16 @@
 
 namespace braid::cuda {
 
-// Rows bit by bit to where they are wanted, of one value or of two at once (keys and values):
+// Copies rows bitwise, for a value or for two at once (keys and values):
 //   y[to ? to[i] : i] = x[from ? from[i] : i],  i < n
-// A row that `from` or `to` names and that is not there (-1) is left out. Views are packed; what
-// the dimensions of a row are does not matter, only its bytes.
+// A row named -1 by `from` or `to` is left out. Views are packed; only a row's bytes matter, and
+// not a row's dimensions.
 struct MoveRowsParams {
   TensorView x[2];                // any dtype [X, C]
   TensorView y[2];                // as x [Y, C]
   int num = 1;                    // values: 1 or 2, of the same sizes
   int64_t n = 0;                  // rows to move
-  int64_t row_bytes = 0;          // of C; a multiple of 2
+  int64_t row_bytes = 0;          // bytes of C; a multiple of 2
   TensorView from, to;            // i32 [n], or no data: i
   const int64_t* rows = nullptr;  // device, live ones of the n; null: all
 };

@@ -24,8 +24,8 @@ __device__ inline float sum_row(float x, int lanes) {
   return lanes <= 32 ? sum_lanes(x, lanes) : sum_cta(x, threadIdx.x, lanes);
 }
 
-// One group per threadIdx.y; kChunks vectors of it per thread, all in registers. kChunks = 0: a
-// group that they do not hold, read twice. B is A's type where there is no b.
+// A group per threadIdx.y; each thread holds kChunks vectors in registers. kChunks = 0: a group
+// beyond the registers, read twice. B is A's type without b.
 template <class A, class B, bool kAdd, class Y, int V, int kChunks>
 __global__ void __launch_bounds__(1024)
     rms_norm_kernel(Rows<const A> a, Rows<const B> b, Rows<float> s, Rows<Y> y, NormArgs args) {
@@ -183,7 +183,7 @@ RowsDesc rms_norm_desc(const RmsNormParams& p) {
     require_shape(kOp, "s", p.s, p.a.shape);
     if (p.a.dtype != DType::f32) unsupported_types(kOp, {p.a.dtype, p.b.dtype, p.y.dtype});
   }
-  // Vectors of four: 16 bytes of the f32 residual stream. w's rows do not count: it has one.
+  // Vectors of four: 16 bytes of the f32 residual stream. w has one row, always aligned.
   const bool whole = p.group % 4 == 0 && rows_aligned({p.a, p.b, p.s, p.y}, 4) &&
                      reinterpret_cast<uintptr_t>(p.w.data) % 16 == 0;
   return {.rows = p.a.rows() * (p.a.cols() / p.group), .cols = p.group, .vector = whole ? 4 : 1};

@@ -29,25 +29,25 @@ Rows<T> rows_of(const TensorView& view) {
   return {view.as<T>(), view.row_bytes / static_cast<int64_t>(sizeof(T))};
 }
 
-// Fails with kInvalidArgument or kUnsupported, naming op, operand, what it is and what is allowed.
+// Fails with kInvalidArgument or kUnsupported, naming op, operand, actual and allowed form.
 void require_matrix(std::string_view op, std::string_view operand, const TensorView& view,
                     std::initializer_list<DType> dtypes);
 void require_shape(std::string_view op, std::string_view operand, const TensorView& view,
                    const Shape& shape);
 [[noreturn]] void unsupported_types(std::string_view op, std::initializer_list<DType> dtypes);
 
-// Whether all rows of the views start at multiples of `elems` elements' bytes, 16 at most.
+// Whether all rows of the views start at multiples of `elems` elements' bytes, at most 16.
 bool rows_aligned(std::initializer_list<TensorView> views, int elems);
 
-// The largest of 8, 4 and 1 elements (8 only where no operand is f32) that divides `cols` and that
-// the operands' addresses allow.
+// The largest of 8, 4 and 1 elements (8 only without f32 operands) that divides `cols` and suits
+// the operands' addresses.
 int vector_of(int64_t cols, std::initializer_list<TensorView> views);
 
 // The grid of a map over `rows` rows of `words` accesses: [rows, columns] in CTAs. Fails with
-// kUnsupported, naming op, config and `cols`, where no launch has it.
+// kUnsupported, naming op, config and `cols`, if no launch is large enough.
 dim3 map_grid(std::string_view op, const RowsConfig& config, int64_t rows, int64_t words,
               int64_t cols);
 
-constexpr int kNumSms = 132;  // of an H100 or H200, where the choice of a config may assume one
+constexpr int kNumSms = 132;  // of an H100 or H200, for configs that may assume a number
 
 }  // namespace braid::cuda
