@@ -9,7 +9,7 @@ __device__ inline uint32_t smem_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// The same number, of which the compiler knows nothing: what is made of it is not kept from before.
+// Returns x, unknown to the compiler: results computed from x are not reused from earlier code.
 __device__ inline int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
@@ -42,7 +42,7 @@ __device__ inline void mbarrier_arrive_cluster(uint64_t* barrier, uint32_t rank)
       : "memory");
 }
 
-// One arrival that also announces `bytes` of copies which will complete on the barrier.
+// An arrival that also announces `bytes` of copies to complete on the barrier.
 __device__ inline void mbarrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(
                    smem_address(barrier)),
@@ -50,8 +50,8 @@ __device__ inline void mbarrier_arrive_expect(uint64_t* barrier, uint32_t bytes)
                : "memory");
 }
 
-// Waits until the phase of this parity is over. All waits of a kernel end because each of its roles
-// walks the same list of tiles.
+// Waits until the phase of this parity is over. All waits of a kernel end because all roles of the
+// kernel walk the same list of tiles.
 __device__ inline void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -64,8 +64,8 @@ __device__ inline void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
-// True for one lane of a warp whose lanes are all here, always the same. The compiler knows that it
-// is one: what such a lane issues to the copy engine takes its operands from uniform registers.
+// True for a single lane of a converged warp, always the same lane. The compiler knows about the
+// election, so the lane's copies take operands from uniform registers.
 __device__ inline bool elect_one() {
   uint32_t elected;
   asm volatile(
@@ -83,7 +83,7 @@ __device__ inline void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// What this thread saw of global memory, the copies that it starts from here on see, too.
+// Copies started by this thread from here on see all global memory that the thread has seen.
 __device__ inline void fence_proxy_async_global() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
@@ -96,8 +96,8 @@ __device__ inline void named_barrier_arrive(int id, int threads) {
   asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// Until the grids before this one in the stream are done and their writes visible. It may have been
-// launched earlier (programmatic dependent launch). Before sm_90 it never is.
+// Waits until the stream's earlier grids are done and their writes visible. This grid may have been
+// launched earlier (programmatic dependent launch); before sm_90 no grid is.
 __device__ inline void grid_dependency_wait() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -19,7 +19,7 @@ __device__ inline uint32_t cluster_size() {
   return size;
 }
 
-// All threads of all CTAs of the cluster.
+// Meets all threads of all CTAs of the cluster.
 __device__ inline void cluster_sync() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
@@ -27,7 +27,7 @@ __device__ inline void cluster_sync() {
           : "memory");
 }
 
-// The two halves of cluster_sync, for threads that do something in between.
+// Both halves of cluster_sync, for threads with work in between.
 __device__ inline void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
@@ -36,7 +36,7 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// The address of `p`, of this CTA's shared memory, in that of CTA `rank`.
+// The address in CTA `rank` that corresponds to `p` in this CTA's shared memory.
 __device__ inline uint32_t cluster_address(const void* p, uint32_t rank) {
   uint32_t address;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(smem_address(p)), "r"(rank));
@@ -57,7 +57,7 @@ __device__ inline float2 load_cluster_f32x2(uint32_t address) {
   return x;
 }
 
-// Puts x into the shared memory of CTA `rank`, and counts its four bytes as arrived there.
+// Puts x into the shared memory of CTA `rank`, and counts four bytes as arrived there.
 __device__ inline void store_async_cluster(int* at, int x, uint64_t* barrier, uint32_t rank) {
   asm volatile(
       "{\n"

@@ -63,7 +63,7 @@ __device__ inline void mma_16816<__half>(float* d, const uint32_t* a, uint32_t b
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// d[16, 8] += a[16, 32] b[32, 8] in integers of 8 bits; those of a have a sign or not.
+// d[16, 8] += a[16, 32] b[32, 8] in 8-bit integers; a is signed or unsigned.
 template <bool kSigned>
 __device__ inline void mma_16832(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                  uint32_t b1) {

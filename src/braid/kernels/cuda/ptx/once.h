@@ -4,8 +4,8 @@
 
 #include "braid/kernels/cuda/ptx/cluster.h"
 
-// Bulk copies global -> shared of what is read once, and stores into the shared memory of other
-// CTAs of the cluster that complete on a barrier there (sm_90).
+// Bulk copies global -> shared for data without reuse, and stores into the shared memory of other
+// CTAs in the cluster that complete on those CTAs' barriers (sm_90).
 namespace braid::cuda::ptx {
 
 // An L2 policy for bytes that are read once: the first to leave.

@@ -2,8 +2,8 @@
 
 namespace braid::cuda::ptx {
 
-// The line of `p` is on its way to L2. Also allowed where the data are not there yet: L2 is where
-// all of a GPU's accesses meet.
+// Brings the line of `p` to L2. Also allowed before the data is written: all accesses of a GPU meet
+// in L2.
 __device__ inline void prefetch_l2(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }

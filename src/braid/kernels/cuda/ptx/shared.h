@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-// Loads from shared memory by its 32-bit addresses (barrier.h, smem_address): pointers would be
-// made of the CTA's place in its cluster again and again.
+// Loads from shared memory by 32-bit addresses (barrier.h, smem_address): pointers would be
+// computed from the CTA's place in the cluster again and again.
 namespace braid::cuda::ptx {
 
 // Keeps a value in a register where the compiler would rather compute it anew.

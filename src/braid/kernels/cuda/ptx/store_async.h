@@ -6,8 +6,8 @@
 
 #include "braid/kernels/cuda/ptx/cluster.h"
 
-// Stores into the shared memory of a CTA of the cluster, each of which counts its own bytes as
-// arrived on a barrier of that CTA (sm_90). Both addresses are from cluster_address.
+// Stores into the shared memory of a cluster's CTA; each store counts its bytes as arrived on a
+// barrier of the CTA (sm_90). Both addresses come from cluster_address.
 namespace braid::cuda::ptx {
 
 __device__ inline void store_async(uint32_t address, uint4 x, uint32_t barrier) {

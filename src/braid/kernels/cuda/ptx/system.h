@@ -5,8 +5,8 @@
 // Memory that other CTAs, GPUs and the host read and write meanwhile; and the clock.
 namespace braid::cuda::ptx {
 
-// 16 bytes that are seen as a whole or not at all (a 128-bit scalar of the PTX memory model,
-// which a vector of four words is not).
+// 16 bytes seen as a whole or not at all (a 128-bit scalar of the PTX memory model; a vector of
+// four words is no such scalar).
 __device__ inline void store_relaxed_system(uint4* p, uint4 v) {
   asm volatile(
       "{\n"
@@ -70,7 +70,7 @@ __device__ inline uint64_t load_acquire_system(const uint64_t* p) {
   return x;
 }
 
-// What this thread wrote before, and what it saw others write, is visible to who sees `x`.
+// This thread's earlier writes, and writes it has seen, are visible to readers of `x`.
 __device__ inline void store_release_system(uint64_t* p, uint64_t x) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
 }
@@ -96,7 +96,7 @@ __device__ inline uint4 load_streaming(const uint4* p) {
   return v;
 }
 
-// Nanoseconds of a clock that all GPUs of a machine share up to its resolution (about 1 us).
+// Nanoseconds of a clock shared by all GPUs of a machine, up to its resolution (about 1 us).
 __device__ inline uint64_t global_nanoseconds() {
   uint64_t t;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");

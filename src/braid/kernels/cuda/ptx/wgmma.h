@@ -13,9 +13,9 @@
 namespace braid::cuda::ptx {
 
 // A shared-memory operand in 128-byte swizzle, groups of 8 rows 1024 bytes apart: the lower half of
-// its descriptor (the upper half is a constant). Bytes / 16 may be added to move the start.
-// K-major rows hold 64 elements of K; MN-major rows hold 64 columns of one k, and chunks of 64
-// columns are `chunk_bytes` apart.
+// the descriptor (the upper half is a constant). Adding bytes / 16 moves the start. K-major rows
+// hold 64 elements of K; MN-major rows hold 64 columns of a k, with chunks of 64 columns
+// `chunk_bytes` apart.
 __device__ inline uint32_t wgmma_descriptor(const void* smem, uint32_t chunk_bytes) {
   return (smem_address(smem) & 0x3ffff) >> 4 | (chunk_bytes >> 4) << 16;
 }
@@ -33,7 +33,7 @@ __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Pins accumulators here, so that no use of them moves across.
+// Pins accumulators here: no use of accumulators moves across.
 template <int kCount>
 __device__ inline void wgmma_pin(float (&d)[kCount]) {
 #pragma unroll
@@ -87,7 +87,7 @@ struct Wgmma;  // ss: a and b K-major in shared memory; rk, rs: a in registers, 
 #define BRAID_REGS_256 \
   BRAID_R80, BRAID_R10(8), BRAID_R10(9), BRAID_R10(10), BRAID_R10(11), BRAID_R8(12)
 
-// i0.. are the numbers of the operands that follow the N / 2 accumulators.
+// i0.. are the numbers of the operands behind the N / 2 accumulators.
 #define BRAID_WGMMA_TYPE(N, T, type, i0, i1, i2, i3, i4, i5)                                      \
   template <>                                                                                     \
   struct Wgmma<T, N> {                                                                            \
