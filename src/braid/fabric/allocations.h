@@ -15,8 +15,8 @@ namespace braid::fabric {
 template <class SegmentType>
 class Allocations {
  public:
-  // Rank's share of its `index`-th allocation; make() gives the segment. Fails with
-  // kInvalidArgument where ranks ask for different things.
+  // A rank's share of the rank's `index`-th allocation; make() gives the segment. Fails with
+  // kInvalidArgument if ranks ask for different things.
   template <class Make>
   std::shared_ptr<SegmentType> take(int rank, int ranks, int64_t index, int64_t bytes,
                                     std::string_view name, Make&& make) {
@@ -35,7 +35,7 @@ class Allocations {
 
  private:
   struct Taken {
-    std::shared_ptr<SegmentType> segment;  // dropped when every rank has its own share of it
+    std::shared_ptr<SegmentType> segment;  // dropped after every rank has its share
     std::string name;
     int64_t bytes = 0;
     int first_rank = 0;

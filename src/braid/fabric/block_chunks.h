@@ -6,7 +6,7 @@
 
 namespace braid::fabric {
 
-// A part of a block, and where it begins at either end, in bytes.
+// A part of a block, and the part's begin at either end, in bytes.
 struct BlockChunk {
   int64_t dst_offset = 0;
   int64_t src_offset = 0;

@@ -55,7 +55,7 @@ Comm::Comm(Endpoint& endpoint, Group group, CommConfig config)
   tags_ = {tag("all_reduce"), tag("all_gather"), tag("reduce_scatter"),
            tag("all_to_all"), tag("broadcast"),  tag("barrier")};
   for (Lane& lane : lane_state_) lane.views.resize(size());
-  // Sized by the world, not the group: groups of one axis may differ in size, allocations may not.
+  // Sized by the world: groups of an axis may differ in size, allocations may not.
   const int world = endpoint_.world_size();
   staging_ =
       endpoint_.allocate<std::byte>(staging_bytes(config_, world), config_.name + "/staging");

@@ -43,8 +43,8 @@ struct CommTags {
 
 // A rank's membership in a group: staging memory, signals and round counters. Made collectively
 // over the world (each rank for its own group; equal name, lanes and slot_bytes), outside the hot
-// path. Staging takes lanes * 4 * world_size * slot_bytes per rank. Collectives of one Comm run in
-// one order, the same on every rank; those that are not ordered (two streams) need a Comm each.
+// path. Staging takes lanes * 4 * world_size * slot_bytes per rank. Collectives of a Comm run in a
+// single order, equal on every rank; unordered collectives (two streams) need a Comm each.
 class Comm {
  public:
   static constexpr int kBanks = 4;
@@ -86,15 +86,15 @@ class Comm {
   std::vector<Lane> lane_state_;
 };
 
-// The rounds of one collective on one lane. Stands on the stack of the call, so that unwinding
-// cancels transfers from the caller's memory.
+// The rounds of a collective on a single lane. Lives on the call's stack, so that unwinding cancels
+// transfers from the caller's memory.
 class Exchange {
  public:
   Exchange(Comm& comm, int lane, Tag tag)
       : comm_(comm), state_(comm.lane_state_[lane]), lane_(lane), tag_(tag) {}
 
-  // Calls puts(peer) for each other rank, index order from the next one on; it calls put() for what
-  // that peer gets. Then signals the peer.
+  // Calls puts(peer) for each other rank, in index order from the next rank on; puts calls put()
+  // for the peer's data. Then signals the peer.
   template <class Puts>
   void send(Puts&& puts) {
     BRAID_CHECK(state_.sent <= state_.taken + 1, "round {} sent before round {} was taken",
@@ -123,7 +123,7 @@ class Exchange {
   // The same with all peers' data at once, by index; the entry of this rank is null.
   std::span<const std::byte*> take_all();
 
-  // Returns when the sources of all puts are free again. Every collective ends with it.
+  // Returns when the sources of all puts are free again. Every collective ends with settle().
   void settle();
 
  private:

@@ -4,7 +4,7 @@
 
 #include "braid/fabric/fabric.h"
 
-// What the verbs of every endpoint check, and what they say.
+// Common checks of every endpoint's verbs, with messages.
 namespace braid::fabric {
 
 // Breaks an invariant unless `peer` is of the world and the block lies in the buffer; `stride` is

@@ -28,7 +28,7 @@ namespace braid::fabric {
 
 using Duration = std::chrono::nanoseconds;
 
-// What a transfer moves: `rows` runs of row_bytes, strides in bytes (ignored for one row).
+// A transfer's extent: `rows` runs of row_bytes, strides in bytes (ignored for a single row).
 struct Block {
   int64_t row_bytes = 0;
   int64_t rows = 1;
@@ -40,8 +40,8 @@ struct Block {
 };
 
 // A put or get under way, complete when the caller's own memory is free again (put) or holds the
-// data (get). Destroying one that is not complete cancels it and leaves its data undefined: that is
-// for unwinding, else wait().
+// data (get). Destroying an incomplete Transfer cancels it and leaves its data undefined: for
+// unwinding only, otherwise wait().
 class [[nodiscard]] Transfer {
  public:
   class Pending {
@@ -65,15 +65,15 @@ class [[nodiscard]] Transfer {
 
 enum class SignalOp : uint8_t { set, add };
 
-// What wait() needs for its error: what it is for and, if known, which rank should signal.
+// Facts for wait()'s error: the purpose and, if known, the rank that should signal.
 struct WaitFor {
   Tag tag;
   int from = -1;
   Duration deadline{0};  // 0: the fabric's default
 };
 
-// One rank's access to its world. Its threads may share it. All calls throw kInvalidArgument or
-// break an invariant on ranks and ranges outside the world and the segment.
+// A rank's access to the world. The rank's threads may share an Endpoint. All calls throw
+// kInvalidArgument or break an invariant on ranks and ranges outside the world and the segment.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
@@ -131,11 +131,11 @@ class Fabric {
   // The ranks that live in this process: all, unless the world spans several.
   virtual int first_rank() const { return 0; }
   virtual int ranks_here() const { return world_size(); }
-  // The handle of a rank that lives in this process; it lives as long as the fabric.
+  // The handle of a rank in this process; lives as long as the fabric.
   virtual Endpoint& endpoint(int rank) = 0;
   // Ends the job: the first call's error is the job's, every wait of every rank throws kAborted.
   virtual void abort(int rank, std::exception_ptr error) = 0;
-  // Rethrows the job's first error, if there is one.
+  // Rethrows the job's first error, if any.
   virtual void rethrow_error() const = 0;
   // One line: kind, ranks, layout, and whether links are emulated.
   virtual std::string describe() const = 0;

@@ -4,8 +4,8 @@
 
 namespace braid::fabric {
 
-// Ranks that do a collective together, one line of a mesh axis for instance. A rank's index in the
-// group is its place in `ranks`; sums run in that order.
+// Ranks that do a collective together, for instance a line of a mesh axis. A rank's index in the
+// group is its place in `ranks`; sums run in index order.
 struct Group {
   std::vector<int> ranks;  // of the world, each once
 

@@ -4,7 +4,7 @@
 
 namespace braid::fabric {
 
-// Where the threads of all ranks meet outside of the hot path, each with the fabric's deadline.
+// A meeting of the threads of all ranks outside the hot path, each wait with the fabric's deadline.
 // Made and waited at by every rank of the world, in the same order.
 class HostBarrier {
  public:

@@ -7,17 +7,17 @@
 
 namespace braid::fabric {
 
-// The first error of a job, which ends it for every rank. Any thread may call it.
+// The first error of a job, which ends the job for every rank. Any thread may call.
 class JobError {
  public:
   void set(int rank, const std::exception_ptr& error);  // only the first counts
   bool is_set() const { return set_.load(std::memory_order_seq_cst); }
 
-  // Rethrows it, if there is one.
+  // Rethrows the error, if any.
   void rethrow() const;
   // Throws kAborted, naming who failed and why.
   [[noreturn]] void throw_aborted(int rank, const std::string& doing) const;
-  // The same where there is an error.
+  // The same if there is an error.
   void check(int rank) const;
 
  private:

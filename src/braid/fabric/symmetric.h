@@ -10,13 +10,13 @@
 
 #include "braid/base/error.h"
 
-// Symmetric memory: every rank of the world holds a part of the same size, so that an offset means
-// the same on all of them.
+// Symmetric memory: every rank of the world holds a part of equal size, so an offset means the same
+// on all ranks.
 namespace braid::fabric {
 
-// One symmetric allocation, owned by the SymBufs that share it. Zero-filled, 64-byte aligned. Where
-// ranks live in several processes each process owns its part: who frees it has been told that
-// nobody reads it any more.
+// A symmetric allocation, owned by SymBufs. Zero-filled, 64-byte aligned. With ranks in several
+// processes each process owns its part: a process that frees a part knows that nobody reads the
+// part any more.
 class Segment : public std::enable_shared_from_this<Segment> {
  public:
   Segment(std::string name, int64_t bytes) : name_(std::move(name)), bytes_(bytes) {}
@@ -26,7 +26,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
 
   const std::string& name() const { return name_; }
   int64_t bytes() const { return bytes_; }  // per rank
-  // Where `from` sees rank `of`'s part; null where the fabric cannot map it.
+  // Address at which `from` sees rank `of`'s part; null if the fabric cannot map it.
   virtual std::byte* map(int from, int of) const = 0;
 
  private:
@@ -69,8 +69,8 @@ class SymBuf {
   // This rank's part.
   T* data() const { return reinterpret_cast<T*>(segment_->map(rank_, rank_)); }
   std::span<T> local() const { return {data(), static_cast<size_t>(count_)}; }
-  // Rank's part for loads and stores that bypass the verbs and their counters. Throws kUnsupported
-  // where the fabric cannot map it (another process, or a link of an emulated speed).
+  // A rank's part for loads and stores without verbs and counters. Throws kUnsupported if the
+  // fabric cannot map it (another process, or a link of an emulated speed).
   T* peer(int rank) const {
     std::byte* address = segment_->map(rank_, rank);
     if (!address) {
@@ -86,8 +86,8 @@ class SymBuf {
   int64_t count_ = 0;
 };
 
-// A 64-bit counter that peers write with Endpoint::signal and its owner reads with wait. Own cache
-// line: signals of different peers do not disturb each other.
+// A 64-bit counter, written by peers with Endpoint::signal and read by its owner with wait. On a
+// private cache line: signals of different peers do not disturb each other.
 struct Signal {
   alignas(64) uint64_t value;
 };

@@ -7,8 +7,8 @@
 
 namespace braid::fabric {
 
-// A rank's part of symmetric memory as a backend's: an arena whose values peers can reach, each at
-// the offset that it has here. Allocated collectively, as Endpoint::allocate says.
+// A rank's part of symmetric memory as a backend's memory: an arena whose values peers reach at
+// equal offsets. Allocated collectively, as Endpoint::allocate says.
 class SymmetricMemory : public DeviceMemory {
  public:
   SymmetricMemory(Endpoint& endpoint, int64_t bytes, std::string_view name)
@@ -16,7 +16,7 @@ class SymmetricMemory : public DeviceMemory {
 
   std::byte* data() override { return buffer_.data(); }
   int64_t bytes() const override { return buffer_.size(); }
-  // The place of a local address of this memory, on whichever rank a verb names.
+  // The place of a local address of this memory, valid for any rank in a verb.
   SymPtr<std::byte> place(const std::byte* address) const {
     const int64_t offset = address - buffer_.data();
     BRAID_CHECK(0 <= offset && offset < buffer_.size(), "an address outside symmetric memory");

@@ -28,7 +28,7 @@ class TagTable {
   static constexpr int kMaxTags = 256;
 
   TagTable();
-  // The tag of that name, made on first use; throws kResource past kMaxTags names.
+  // The tag with that name, made on first use; throws kResource past kMaxTags names.
   Tag intern(std::string_view name);
   std::string name(Tag tag) const;
 
@@ -45,8 +45,8 @@ struct TrafficEntry {
   int64_t bytes;  // payload; 8 for each signal
 };
 
-// What one rank asked for since the last reset: a get counts at the rank that reads. Adding costs
-// two uncontended atomic additions; any thread may add or read.
+// A rank's requests since the last reset: a get counts at the reading rank. Adding costs two
+// uncontended atomic additions; any thread may add or read.
 class TrafficCounters {
  public:
   explicit TrafficCounters(const TagTable& tags);
@@ -59,7 +59,7 @@ class TrafficCounters {
 
   // Every cell that is not zero, by tag, verb, link.
   std::vector<TrafficEntry> entries() const;
-  // Bytes of a verb over a link class, of all tags or of those whose name starts with `prefix`.
+  // Bytes of a verb over a link class, for all tags or for names that start with `prefix`.
   int64_t bytes(Verb verb, LinkClass link, std::string_view prefix = "") const;
   void reset();
 

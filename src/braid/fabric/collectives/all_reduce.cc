@@ -55,7 +55,7 @@ void two_shot(Comm& comm, Exchange& exchange, const float* in, float* out, int64
     exchange.send(
         [&](int peer) { exchange.put(peer, 0, bytes_of(out) + p.begin, {.row_bytes = p.size()}); });
   };
-  // Overwrites in[chunk q] where out is in: q has it, for the sum that arrives here was made of it.
+  // Overwrites in[chunk q] if out is in: the arriving sum contains the chunk, so q has it.
   const auto take_gather = [&](int64_t round) {
     exchange.take([&](int peer, const std::byte* data) {
       const Range p = part(peer, round);

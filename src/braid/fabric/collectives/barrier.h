@@ -5,8 +5,8 @@
 
 namespace braid::fabric {
 
-// Returns once every thread of every rank of the group has called it. What the calling thread has
-// put to members of the group before is then visible to them. One latency; P-1 signals per rank.
+// Returns after every thread of every rank of the group has called barrier. Earlier puts of the
+// calling thread to members of the group are then visible. One latency; P-1 signals per rank.
 void barrier(Comm& comm, const cpu::Team& team = {});
 
 }  // namespace braid::fabric

@@ -8,7 +8,7 @@
 #include "braid/fabric/collectives/share.h"
 #include "braid/fabric/comm.h"
 
-// What the collectives that only move bytes have in common.
+// Common parts of the collectives that only move bytes.
 namespace braid::fabric {
 
 // A matrix in memory, rows stride bytes apart; its bytes are numbered row by row without the gaps.
@@ -64,7 +64,7 @@ inline void unpack_range(const Piece<std::byte>& piece, Range range, const std::
   });
 }
 
-// Bytes `range` of dst = those of src; nothing where they are the same memory.
+// Copies bytes `range` of src to dst; nothing if both are the same memory.
 inline void copy_range(const Piece<std::byte>& dst, const Piece<const std::byte>& src,
                        Range range) {
   if (dst.data == src.data) return;
@@ -77,8 +77,8 @@ inline void copy_range(const Piece<std::byte>& dst, const Piece<const std::byte>
 }
 
 // to(q) of rank p arrives as from(p) of rank q, for all p, q: equal bytes at both ends, at most
-// `largest` of them where p != q. All pieces of a rank's `from` are disjoint from those of its
-// `to`, but for its own, which may be the same memory.
+// `largest` for p != q. All pieces of a rank's `from` are disjoint from the pieces of its `to`,
+// except that its own piece may be the same memory.
 template <class To, class From>
 void move_pieces(Comm& comm, const cpu::Team& team, Tag tag, int64_t largest, To&& to,
                  From&& from) {

@@ -19,14 +19,14 @@ namespace braid::fabric {
 struct LocalFabricConfig {
   int ranks = 1;
   int threads_per_rank = 1;                      // that may wait at the same time
-  Duration deadline = std::chrono::seconds(60);  // of each wait that names none
+  Duration deadline = std::chrono::seconds(60);  // for each wait without a deadline
   LinkModel links;
   std::optional<cpu::WaitPolicy> wait;  // how long a wait spins; default_wait() if absent
 };
 
-// Where every waiting thread has a core of its own: spins, then yields for most of a millisecond,
-// then sleeps. Where cores are short, yields at once, to the rank that is waited for. Where links
-// are emulated, sleeps: waits are long, and a yield may cost a time slice beside computation.
+// With a core for every waiting thread: spins, then yields for most of a millisecond, then sleeps.
+// With too few cores, yields at once, to the awaited rank. With emulated links, sleeps: waits are
+// long, and a yield may cost a time slice beside computation.
 cpu::WaitPolicy default_wait(int threads, int cores, bool emulated);
 
 // A world whose ranks are threads of this process: symmetric memory is plain memory, a put is a

@@ -12,7 +12,7 @@
 
 namespace braid::fabric {
 
-// Every rank's part of one allocation, each on pages of its own: they lie where first touched.
+// Every rank's part of an allocation, each on separate pages, placed by first touch.
 class LocalSegment final : public Segment {
  public:
   LocalSegment(const LinkModel& links, int ranks, std::string name, int64_t bytes)
@@ -43,7 +43,7 @@ class LocalSegment final : public Segment {
   const LinkModel links_;
   const int ranks_;
   const int64_t pitch_;
-  std::byte* memory_ = nullptr;  // a mapping of its own
+  std::byte* memory_ = nullptr;  // a private mapping
 };
 
 }  // namespace braid::fabric

@@ -10,11 +10,11 @@
 
 namespace braid::fabric {
 
-// The way out of a rank's emulated machine, shared by its links: transfers take turns.
+// The outgoing port of a rank's emulated machine, shared by the rank's links: transfers take turns.
 class LinkPort {
  public:
   using Clock = std::chrono::steady_clock;
-  // When a transfer of `busy` that could begin at `ready` has left.
+  // Departure time of a transfer of `busy` that could begin at `ready`.
   Clock::time_point reserve(Clock::time_point ready, Clock::duration busy);
 
  private:
@@ -22,8 +22,8 @@ class LinkPort {
   Clock::time_point free_at_{};
 };
 
-// Between emulated machines, a network adapter: device -> pinned host memory -> device in chunks
-// through a ring, so that both copies run at once, at the speed of the link where one is given.
+// A network adapter between emulated machines: device -> pinned host memory -> device in chunks
+// through a ring, so that both copies run at once, at the link's speed if one is given.
 class AdapterLink final : public LinkProxy {
  public:
   AdapterLink(const Sender& sender, int to_device, std::optional<Link> speed,

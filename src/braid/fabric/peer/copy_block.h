@@ -6,7 +6,7 @@
 
 namespace braid::fabric {
 
-// dst = src in `stream`, of which either may be another GPU's or the host's.
+// dst = src in `stream`; either may lie on another GPU or on the host.
 void copy_async(std::byte* dst, const std::byte* src, const Block& block, cudaStream_t stream);
 
 }  // namespace braid::fabric

@@ -5,9 +5,9 @@
 
 namespace braid::fabric {
 
-// From a GPU to all others of its machine, in a stream that also says when copies are done: no host
-// looks for their end. A copy that stands in a stream of a rank's own and waits can hold up other
-// ranks' copies, in a hardware queue that they share.
+// From a GPU to all others of its machine, in a stream that also signals the end of copies: no host
+// watches copies. A waiting copy in a rank's own stream could hold up other ranks' copies in a
+// shared hardware queue.
 class DirectLink final : public LinkProxy {
  public:
   explicit DirectLink(const Sender& sender);

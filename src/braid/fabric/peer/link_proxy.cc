@@ -157,7 +157,7 @@ void LinkProxy::watch() {
 void LinkProxy::check_deadlines() {
   std::lock_guard lock(mutex_);
   for (Job* job : jobs_) {
-    // Requests are numbered: the one that waits to be begun, or is under way.
+    // Requests are numbered; this is the request that waits to begin, or is under way.
     const bool asked = job->is_asked();
     if (!asked && !job->is_under_way()) continue;
     const uint32_t request = job->started_ + asked;

@@ -14,23 +14,23 @@
 
 namespace braid::fabric {
 
-// The way from one GPU to another: a host thread that carries out transfers when a device asks for
-// them, by copy engines. No SM takes part, so that what computes keeps all of them. DirectLink
-// copies from GPU to GPU, AdapterLink through host memory, as between machines. Every request is
-// answered: one that takes longer than the deadline ends the job, as a copy that fails does, and
-// once the job has failed nothing is moved. A second thread sees to that, which calls no CUDA: the
-// first can be held up by whoever frees memory, who waits for a stream that waits for an answer.
+// The path from a GPU to another: a host thread that runs transfers on a device's request, by copy
+// engines. No SM takes part, so computation keeps all SMs. DirectLink copies from GPU to GPU,
+// AdapterLink through host memory, as between machines. Every request is answered: a request past
+// the deadline ends the job, like a failed copy, and after a failure nothing moves. A second
+// thread, without CUDA calls, watches deadlines: the first thread may be held up by a thread that
+// frees memory and waits for a stream that waits for an answer.
 class LinkProxy {
  public:
   virtual ~LinkProxy() = default;
   LinkProxy(const LinkProxy&) = delete;
   LinkProxy& operator=(const LinkProxy&) = delete;
 
-  // Whose way out it is.
+  // Owner of the outgoing path.
   struct Sender {
     int rank = 0;
     int device = 0;
-    std::chrono::nanoseconds deadline{};  // of one request
+    std::chrono::nanoseconds deadline{};  // for a single request
     JobError& error;                      // of the job; lives longer than the proxy
   };
 
@@ -40,9 +40,9 @@ class LinkProxy {
     Block block;
   };
 
-  // A transfer that can be asked for again and again, one at a time: who asks stores 1 to asked(),
-  // with release at system scope, has the data once done() is 1, and stores 0 there. Both are
-  // pinned words. Made and destroyed while no device waits. It lives no longer than the proxy.
+  // A transfer for repeated requests, one at a time. A requester stores 1 to asked(), with release
+  // at system scope, has the data after done() is 1, and stores 0 there. Both are pinned words.
+  // Made and destroyed while no device waits. Lives no longer than the proxy.
   class Job {
    public:
     ~Job();
@@ -52,11 +52,11 @@ class LinkProxy {
     uint32_t* asked() const { return words_; }
     uint32_t* done() const { return words_ + 16; }
     void ask();          // as above, by the host
-    bool take_answer();  // by who asked: whether it is done
-    // What it moves from now on. Only while it is not asked for.
+    bool take_answer();  // for the requester: whether the transfer is done
+    // Sets the transfer's pieces. Only while no request is open.
     void set(const std::vector<Piece>& pieces);
 
-    // For the proxy: what one copy each moves; who answers writes 64 bits at done(), behind the
+    // For the proxy: chunks of one copy each. The answer is 64 bits at done(), written behind the
     // data, by a stream or by the host.
     const std::vector<Piece>& chunks() const { return chunks_; }
     int64_t bytes() const;
@@ -82,20 +82,20 @@ class LinkProxy {
  protected:
   // Chunks have at most `chunk_bytes`.
   LinkProxy(const Sender& sender, int64_t chunk_bytes);
-  // By who derives from it: at the end of the constructor, and first in the destructor.
+  // For derived classes: start() at the constructor's end, stop() first in the destructor.
   void start();
   void stop();  // whatever is under way
 
-  // Whether copies that were asked about have ended; throws what they failed with.
+  // Whether the copies in question have ended; throws the copies' failure.
   static bool over(cudaError_t state);
 
-  // On the proxy's first thread. `job` is asked for once more; nobody sets it until it is done.
+  // On the proxy's first thread. `job` is asked for once more; nobody sets `job` until it is done.
   virtual void begin(Job& job) = 0;
   // Whether something is under way that wants the thread's eye.
   virtual bool advance() = 0;
   // Nothing has been for long: the thread is about to sleep. Throws what a copy failed with.
   virtual void rest() {}
-  // The thread ends: what its copies still write has been written behind this.
+  // The thread ends: all later writes of its copies have been written.
   virtual void drain() = 0;
 
  private:
@@ -107,7 +107,7 @@ class LinkProxy {
 
   const Sender sender_;
   const int64_t chunk_bytes_;
-  std::mutex mutex_;  // of jobs_ and what is under way; not held while CUDA is called
+  std::mutex mutex_;  // guards jobs_ and transfers under way; not held during CUDA calls
   std::vector<Job*> jobs_;
   std::vector<Job*> taken_;  // collect()'s
   std::atomic<bool> moves_{false}, stop_{false};

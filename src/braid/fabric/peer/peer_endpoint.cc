@@ -11,7 +11,7 @@
 
 namespace braid::fabric {
 
-// A copy under way: an event after it in its stream.
+// A copy under way: an event behind the copy in a stream.
 class PeerEndpoint::Pending final : public Transfer::Pending {
  public:
   Pending(PeerFabric& fabric, int rank, cuda::OwnedEvent event, std::string what)
@@ -189,7 +189,7 @@ void PeerEndpoint::signal(SymPtr<Signal> slot, int peer, SignalOp op, uint64_t v
   std::atomic_ref<uint64_t> word = counter(slot, peer);
   Peer& p = *peers_[peer];
   counters_.add(tag, Verb::signal, p.link, kSignalBytes);
-  // With nothing before it in the stream the host delivers it itself.
+  // With nothing ahead in the stream the host delivers the signal.
   const auto deliver = [&] {
     op == SignalOp::set ? word.store(value) : static_cast<void>(word.fetch_add(value));
   };
@@ -215,7 +215,7 @@ void PeerEndpoint::wait(SymPtr<Signal> slot, uint64_t value, const WaitFor& what
 
 std::shared_ptr<Segment> PeerEndpoint::allocate_bytes(int64_t count, int64_t elem_bytes,
                                                       std::string_view name) {
-  // Elements of a cache line are signals: nothing else has that size.
+  // Elements of a cache line are signals: no other element has this size.
   const auto where =
       elem_bytes == sizeof(Signal) ? PeerSegment::Where::host : PeerSegment::Where::device;
   return fabric_.allocate(rank_, next_allocation_++, buffer_bytes(count, elem_bytes, name), where,

@@ -17,7 +17,7 @@ namespace braid::fabric {
 
 class PeerFabric;
 
-// A rank of a PeerFabric. Its threads may share it.
+// A rank of a PeerFabric. The rank's threads may share it.
 class PeerEndpoint final : public Endpoint {
  public:
   PeerEndpoint(PeerFabric& fabric, int rank);
@@ -42,16 +42,16 @@ class PeerEndpoint final : public Endpoint {
 
   int device() const { return device_; }
   bool shares_gpu() const;
-  // The symmetric place of an address of this rank's memory, if it is in a segment of the world.
+  // The symmetric place of an address in this rank's memory, if a segment of the world holds it.
   std::optional<SymPtr<std::byte>> place(const void* address) const;
-  // Where kernels of this rank reach a peer's copy of a local symmetric address, for words that
-  // they signal with: also across emulated machines, whose data go by transfers. Null where there
-  // is no path, or the address is not symmetric.
+  // Address at which this rank's kernels reach a peer's copy of a local symmetric address, for
+  // signal words: also across emulated machines, whose data goes by transfers. Null without a path,
+  // or for an address outside symmetric memory.
   std::byte* reach(const void* local, int peer) const;
   // A transfer between this rank and a peer, to be asked for by this rank's streams, kernels or
   // host when it is due: its own data out, or the peer's in.
   std::unique_ptr<LinkProxy::Job> make_transfer(int peer, bool put);
-  // What kernels need for their waits; device and pinned memory of the fabric.
+  // Words for the kernels' waits; device and pinned memory of the fabric.
   PeerControl* control(int rank) const;
   WaitReport* report() const;
   Duration device_deadline() const;
@@ -76,7 +76,7 @@ class PeerEndpoint final : public Endpoint {
   const int rank_;
   const int device_;
   std::vector<std::unique_ptr<Peer>> peers_;  // [world]
-  std::mutex streams_mutex_;                  // of making them
+  std::mutex streams_mutex_;                  // guards their making
   TrafficCounters counters_;
   int64_t next_allocation_ = 0;
 };

@@ -58,7 +58,7 @@ void enable_peer_access(int device, int peer) {
   cuda::check_cuda(error, fmt::format("peer access of cuda:{} to cuda:{}", device, peer).c_str());
 }
 
-// The same where it is not a must; whether there is such access.
+// The same for optional access; returns whether access exists.
 bool try_peer_access(int device, int peer) {
   int possible = device == peer;
   if (!possible) cuda::check_cuda(cudaDeviceCanAccessPeer(&possible, device, peer), "peer access");
@@ -161,7 +161,7 @@ void PeerFabric::check(int rank) {
     throw error;
   }
   for (int r = 0; r < config_.ranks; ++r) {
-    // Kernels have said so before the rank's own thread could: what ends the job is the same.
+    // A kernel may report before the rank's own thread: the job ends with the same error.
     if (const std::string other = expired(r); !other.empty()) {
       error_.set(r, std::make_exception_ptr(Error(ErrorCode::kDeadline, other)));
     }

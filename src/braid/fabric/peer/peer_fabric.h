@@ -24,17 +24,17 @@ namespace braid::fabric {
 struct PeerFabricConfig {
   int ranks = 1;
   std::vector<int> devices;                             // [ranks] CUDA ordinals; empty: 0, 1, ...
-  Duration deadline = std::chrono::seconds(60);         // of each host wait that names none
+  Duration deadline = std::chrono::seconds(60);         // for each host wait without a deadline
   Duration device_deadline = std::chrono::seconds(10);  // of waits inside kernels
   LinkModel links;             // machines and cluster_link; no other link is emulated
   bool share_devices = false;  // several ranks may be on one GPU
 };
 
-// A world whose ranks are GPUs of one machine, each driven by a thread of this process. Symmetric
-// memory is a cudaMalloc per GPU with peer access between all of one (emulated) machine. Puts and
-// gets go by copy engine on streams of their own; either end may also be host memory, and what a
-// kernel has made must be complete in its stream before a verb is called. Between emulated machines
-// they go through pinned host memory.
+// A world whose ranks are GPUs of a machine, each driven by a thread of this process. Symmetric
+// memory is a cudaMalloc per GPU with peer access inside each (emulated) machine. Puts and gets go
+// by copy engine on private streams; either end may also be host memory, and a kernel's output
+// must be complete in the kernel's stream before a verb is called. Between emulated machines, puts
+// and gets go through pinned host memory.
 //
 // The constructor refuses in one line: no GPU, fewer than ranks (unless they share), two GPUs
 // without a peer path.
@@ -77,9 +77,9 @@ class PeerFabric final : public Fabric {
   JobError error_;
   Allocations<PeerSegment> allocations_;
   std::mutex links_mutex_;
-  std::vector<std::unique_ptr<StagedLink>> staged_;  // [ranks, ranks], of those in use
+  std::vector<std::unique_ptr<StagedLink>> staged_;  // [ranks, ranks], for pairs in use
   std::vector<std::shared_ptr<LinkPort>> ports_;     // [ranks]
-  std::vector<std::unique_ptr<LinkProxy>> proxies_;  // [ranks, ranks], of those in use
+  std::vector<std::unique_ptr<LinkProxy>> proxies_;  // [ranks, ranks], for pairs in use
 };
 
 // A GPU's word rings no bell: looks often at first, then sleeps between looks.
@@ -110,8 +110,8 @@ void PeerFabric::wait(int rank, Duration deadline, Ready&& ready, Describe&& des
   }
 }
 
-// Runs fn(endpoint) on one thread per rank, its GPU being the thread's, and returns when all have.
-// The first error of any rank ends the job and is rethrown here.
+// Runs fn(endpoint) on a thread per rank, with the rank's GPU current, and returns after all. The
+// first error of any rank ends the job and is rethrown here.
 void run_ranks(PeerFabric& fabric, const std::function<void(PeerEndpoint&)>& fn);
 
 }  // namespace braid::fabric

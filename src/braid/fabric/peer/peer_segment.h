@@ -12,15 +12,15 @@ namespace braid::fabric {
 
 class PeerSegment;
 
-// The live segments of a world, so that an address finds its segment.
+// The live segments of a world, to find an address' segment.
 struct SegmentTable {
   std::mutex mutex;
   std::vector<PeerSegment*> segments;
 };
 
-// Every rank's part of one allocation: a cudaMalloc on its GPU, or, for signals, pinned host memory
-// that all GPUs map: a host wait is then a load and a device's signal one posted write, where
-// device memory would cost the host a copy of 10 us for each look.
+// Every rank's part of an allocation: a cudaMalloc on the rank's GPU, or, for signals, pinned host
+// memory mapped by all GPUs. A host wait is then a load and a device's signal a posted write; with
+// device memory each look would cost the host a copy of 10 us.
 class PeerSegment final : public Segment {
  public:
   enum class Where { device, host };

@@ -7,16 +7,16 @@
 
 namespace braid::fabric {
 
-// The way from one GPU to one of another emulated machine: device -> pinned host memory -> device
-// by copy engines, in chunks through a ring, so that both copies run at once. With a speed it is
-// paced on the sender's clock. Its mutex orders the transfers of both ends' threads.
+// The path from a GPU to a GPU of another emulated machine: device -> pinned host memory -> device
+// by copy engines, in chunks through a ring, so that both copies run at once. With a speed, the
+// sender's clock paces the path. A mutex orders the transfers of both ends' threads.
 class StagedLink {
  public:
-  // `port` is a word of `from`'s memory, its port's clock, shared by its links.
+  // `port` is a word of `from`'s memory: the clock of from's port, shared by the port's links.
   StagedLink(int from_device, int to_device, std::optional<Link> speed, uint64_t* port);
 
-  // Enqueues the copy. The source is free once sent() has come so far, the data there once
-  // arrived() has.
+  // Enqueues the copy. The source is free after sent() reaches this copy, the data present after
+  // arrived() does.
   void copy(std::byte* dst, const std::byte* src, const Block& block);
 
   std::mutex& mutex() { return mutex_; }

@@ -7,8 +7,8 @@
 
 namespace braid::fabric {
 
-// The way out of one GPU and into another through pinned memory of the host, by copy engines: slots
-// of kSlotBytes, a stream at each end, and for each slot an event of either end.
+// The path out of a GPU and into another through pinned host memory, by copy engines: slots of
+// kSlotBytes, a stream at each end, and for each slot an event of either end.
 class StagingRing {
  public:
   static constexpr int64_t kSlotBytes = 1 << 20;
@@ -25,7 +25,7 @@ class StagingRing {
   const cuda::OwnedEvent& full(size_t slot) const { return slots_[slot].full; }
   const cuda::OwnedEvent& empty(size_t slot) const { return slots_[slot].empty; }
 
-  // Enqueues the copy of a block of at most kSlotBytes into the slot, without gaps; and out of it.
+  // Enqueues the copy of a block of at most kSlotBytes into the slot, without gaps; or out of it.
   void fill(size_t slot, const std::byte* src, const Block& block);
   void drain(size_t slot, std::byte* dst, const Block& block);
 

@@ -19,7 +19,7 @@ struct SocketAddress {
   bool loopback() const;
 };
 
-// The addresses of a host name, IPv4 first. Fails with kNotFound where it has none.
+// The addresses of a host name, IPv4 first. Fails with kNotFound without any.
 std::vector<SocketAddress> resolve(const std::string& host, int port);
 // "10.0.0.1, ::1 (loopback)"
 std::string describe(const std::vector<SocketAddress>& addresses);

@@ -30,7 +30,7 @@ void UcxArrivals::add(const std::shared_ptr<UcxSegment>& segment) {
   Known& known = known_[index];
   if (!known.name.empty()) compare(segment->index(), segment->name(), segment->bytes(), -1);
   known = {segment->name(), segment->bytes(), segment, true};
-  // Each process compares with the one before it: unequal ones are found wherever they are.
+  // Each process compares with its predecessor: unequal processes are found anywhere.
   const UcxFabricConfig& config = fabric_.config_;
   if (config.processes > 1) {
     const UcxHeader header{.kind = UcxHeader::Kind::allocation,
@@ -48,7 +48,7 @@ void UcxArrivals::add(const std::shared_ptr<UcxSegment>& segment) {
   for (const UcxHeader& wish : wishes) answer(wish);
 }
 
-// With what the process before has allocated, or with what this one has (from < 0).
+// With the predecessor's allocation, or with this process' (from < 0).
 void UcxArrivals::compare(int64_t index, const std::string& name, int64_t bytes, int from) {
   const Known& known = known_[static_cast<size_t>(index)];
   if (known.name == name && known.bytes == bytes) return;

@@ -15,7 +15,7 @@ namespace braid::fabric {
 
 class UcxFabric;
 
-// A get that waits for its data. Shared by who waits and by the arrivals.
+// A get that waits for its data, shared by the waiting thread and the arrivals.
 struct UcxGet {
   std::byte* dst = nullptr;
   Block block;  // dst_stride counts
@@ -25,10 +25,10 @@ struct UcxGet {
   std::atomic<bool> complete{false}, failed{false};
 };
 
-// What arrives at the ranks of this process: writes data to segments and delivers signals, those of
-// one process in the order of its calls, each after the data of all puts before it. What comes for
-// a segment that is not allocated here yet waits for it, and what follows it from the same process;
-// what comes for one that is gone is dropped.
+// Arrivals at this process' ranks: writes data to segments and delivers signals, for each sending
+// process in the order of its calls, each signal after the data of all earlier puts. Data for a
+// segment that is not allocated yet waits, with all later messages of the sender; data for a freed
+// segment is dropped.
 class UcxArrivals final : public UcxReceiver {
  public:
   explicit UcxArrivals(UcxFabric& fabric);
@@ -72,7 +72,7 @@ class UcxArrivals final : public UcxReceiver {
   std::vector<uint64_t> sent_;     // [processes]
   std::vector<Source> sources_;    // [processes]
   std::vector<Known> known_;       // by index of the segment
-  std::vector<UcxHeader> wishes_;  // gets of segments that are not here yet
+  std::vector<UcxHeader> wishes_;  // gets from segments not allocated yet
   std::map<uint64_t, std::shared_ptr<UcxGet>> gets_;
   uint64_t next_get_ = 0;
 };

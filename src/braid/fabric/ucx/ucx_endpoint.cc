@@ -9,7 +9,7 @@
 namespace braid::fabric {
 namespace {
 
-// How long the memory of a transfer that is given up may be in use before its connection is ended.
+// Time for which a given-up transfer may use its memory before its connection is ended.
 constexpr Duration kToComplete = std::chrono::seconds(1);
 // A connection that broke becomes the job's error within this time.
 constexpr Duration kToLearn = std::chrono::seconds(5);

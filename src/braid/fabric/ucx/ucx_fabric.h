@@ -17,22 +17,22 @@
 namespace braid::fabric {
 
 struct UcxFabricConfig {
-  int ranks = 1;  // a multiple of the processes: process p has the p-th part of them
+  int ranks = 1;  // a multiple of the processes; process p has the p-th part
   int processes = 1;
   int process = 0;
-  uint32_t generation = 0;    // the same on all processes, another one for each fabric of a worker
+  uint32_t generation = 0;    // equal on all processes; another number for each fabric of a worker
   std::vector<int> machines;  // [ranks] where each is
-  int threads_on_host = 1;    // of all ranks of this host, that may wait at the same time
-  Duration deadline = std::chrono::seconds(60);  // of each wait that names none
-  // An error of a rank of this process, for the job to tell the others. It sets the job's error.
+  int threads_on_host = 1;    // of all ranks of this host that may wait at once
+  Duration deadline = std::chrono::seconds(60);  // for each wait without a deadline
+  // Called with an error of this process' rank, for the job to tell the others; sets the error.
   std::function<void(int rank, std::exception_ptr error)> on_abort;
   std::function<void()> on_close;  // the fabric is gone
 };
 
-// A world whose ranks live in several processes. Between ranks of one process a put is a copy and
-// a signal a store. To other processes both are active messages over one connection, on which they
-// stay in order: who sees the signal has the data, and no flush (a round trip) stands between. The
-// memory of other processes is not mapped. Made by all processes before any sends.
+// A world with ranks in several processes. Between ranks of a process a put is a copy and a signal
+// a store. To other processes both are active messages over a single connection, in order: a reader
+// of the signal has the data, without a flush (a round trip) between. Memory of other processes is
+// not mapped. Made by all processes before any sends.
 class UcxFabric final : public Fabric {
  public:
   // `worker` is connected to all processes; it and `error`, the job's, outlive the fabric.

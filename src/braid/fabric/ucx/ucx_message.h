@@ -13,7 +13,7 @@
 // Active messages as UcxWorker sends and hands them out.
 namespace braid::fabric {
 
-// What a message carries beside its header. Lives in the call of UcxReceiver::arrived, unless
+// A message's data beside the header. Lives during UcxReceiver::arrived, unless
 // taken.
 class UcxPayload {
  public:
@@ -38,7 +38,7 @@ class UcxPayload {
   void release();
 
   ucp_worker_h worker_ = nullptr;
-  std::byte* data_ = nullptr;  // of UCX, or of copy_
+  std::byte* data_ = nullptr;  // UCX's, or copy_'s
   int64_t bytes_ = 0;
   bool remote_ = false;
   bool keepable_ = false;  // UCX lets go of data_
@@ -47,8 +47,8 @@ class UcxPayload {
   std::vector<std::byte> copy_;
 };
 
-// Who gets the messages of one number. Called by the thread that makes progress, one call at a
-// time, with the worker locked: must not wait.
+// Receiver of messages with a number. Called by the progress thread, one call at a time, with the
+// worker locked: must not wait.
 class UcxReceiver {
  public:
   virtual ~UcxReceiver() = default;
@@ -58,7 +58,7 @@ class UcxReceiver {
 // A message under way.
 struct UcxSend {
   std::vector<std::byte> header;
-  std::vector<std::byte> packed;      // copy of the rows, without gaps, of a block with gaps
+  std::vector<std::byte> packed;      // copy of the rows, without gaps, for a block with gaps
   std::shared_ptr<const void> keep;   // keeps a shared buffer alive until the send ends
   std::function<void()> done;         // may be empty
   std::atomic<bool> complete{false};  // the memory that is sent is free again

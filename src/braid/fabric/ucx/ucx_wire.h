@@ -15,7 +15,7 @@ struct UcxHeader {
     signal,     // `value`
     get,        // a wish for such runs; `value` names it
     reply,      // the data of the wish `value`
-    allocation  // the name of segment `segment` of `offset` bytes a rank
+    allocation  // the name of segment `segment` with `offset` bytes a rank
   };
   Kind kind = Kind::put;
   SignalOp op = SignalOp::set;
@@ -23,7 +23,7 @@ struct UcxHeader {
   int32_t from = 0;         // process
   int32_t rank = 0;         // whose memory, at the receiver
   uint32_t segment = 0;
-  uint64_t sequence = 0;  // of puts and signals between two processes, in order of the calls
+  uint64_t sequence = 0;  // of puts and signals between two processes, in call order
   int64_t offset = 0;
   int64_t row_bytes = 0;
   int64_t rows = 1;
@@ -32,7 +32,7 @@ struct UcxHeader {
 };
 static_assert(sizeof(UcxHeader) == 64);
 
-// Rows from one place to another; strides count where there are several rows.
+// Copies rows; strides count only with several rows.
 void copy_rows(std::byte* dst, int64_t dst_stride, const std::byte* src, int64_t src_stride,
                int64_t row_bytes, int64_t rows);
 

@@ -14,15 +14,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSleepMs = 100;  // of the thread, at most, before it looks whether to end
+constexpr int kSleepMs = 100;  // longest sleep of the thread between looks for the end
 
 // What a user has set stays.
 void set_switches() {
   // Read as UCX is loaded, so that the variable would come too late.
   if (!std::getenv("UCX_LOG_LEVEL")) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
-  // A job that starts anew listens at the port of the last one.
+  // A restarted job listens at the last job's port.
   setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
-  // Inside a host only this tells of a process that ended.
+  // Inside a host only keepalives tell of an ended process.
   setenv("UCX_KEEPALIVE_INTERVAL", "1s", 0);
 }
 
@@ -193,7 +193,7 @@ void UcxWorker::knocked(ucp_conn_request_h request, void* worker) {
     self.visitors_.back()->endpoint =
         self.create(params, *self.visitors_.back(), "taking a connection");
   } catch (const Error&) {
-    self.visitors_.pop_back();  // who knocked tries again, or says that nobody answers
+    self.visitors_.pop_back();  // the visitor tries again, or reports that nobody answers
   }
 }
 

@@ -13,10 +13,10 @@
 
 namespace braid::fabric {
 
-// This process's part in UCX: one worker, connections to the other processes of a job, and a thread
-// that makes progress whenever something arrives, since a process that computes would answer
-// nothing otherwise. Messages from one process to another arrive in the order of the calls of send.
-// All calls may come from any thread; those of UcxReceiver included, where they do not wait.
+// This process' part in UCX: a worker, connections to the job's other processes, and a thread that
+// makes progress on every arrival, since a computing process would answer nothing. Messages from a
+// process to another arrive in the order of send calls. All calls may come from any thread,
+// including UcxReceiver calls that do not wait.
 class UcxWorker {
  public:
   static constexpr int kMostHeader = 64;  // bytes
@@ -30,22 +30,22 @@ class UcxWorker {
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
 
-  // What others need to connect to this one.
+  // Address for connections to this worker.
   std::string address();
   void connect(int process, const std::string& address);
   // Messages numbered `id` go to the receiver from now on; null: they are dropped.
   void receive(unsigned id, UcxReceiver* receiver);
 
-  // Listens at an address of this machine for messages of processes that know no address of a
-  // worker yet. Fails with kResource, naming host and port, where it is taken.
+  // Listens at an address of this machine for processes without a worker's address. Fails with
+  // kResource, naming host and port, if the port is taken.
   void listen(const std::string& host, int port);
-  // Sends the first message over a connection of its own to who listens there. False where nobody
-  // does yet; may be tried again. Fails with kNotFound where the host has no address.
+  // Sends the first message over a separate connection to a listener. False without a listener yet;
+  // may be tried again. Fails with kNotFound if the host has no address.
   bool knock(const std::string& host, int port, unsigned id, std::span<const std::byte> header,
              std::span<const std::byte> data, std::chrono::nanoseconds deadline);
 
-  // Sends header and data to a process; data stay untouched until `send->complete`. `send` has its
-  // `done` set, and packed or keep where they are needed.
+  // Sends header and data to a process; data stays untouched until `send->complete`. `send` has
+  // `done` set, and packed or keep as needed.
   void send(int process, unsigned id, std::span<const std::byte> header,
             std::span<const std::byte> data, const std::shared_ptr<UcxSend>& send);
   // The same with a copy of the data, for small ones.
@@ -54,13 +54,13 @@ class UcxWorker {
 
   // Makes progress unless another thread does. True where something happened.
   bool progress();
-  // Ends all connections to a process by force: afterwards UCX leaves memory of its sends alone.
+  // Ends all connections to a process by force: afterwards UCX leaves the sends' memory alone.
   void drop(int process);
   // Connections that break from now on are no news.
   void expect_ends();
   // Held while messages are handed out.
   std::recursive_mutex& mutex() { return mutex_; }
-  // What UCX chose for a connection, one line.
+  // UCX's choice for a connection, in one line.
   std::string transports(int process);
 
  private:
