@@ -11,21 +11,21 @@
 #include "braid/fabric/fabric.h"
 #include "braid/job/launch/launch.h"
 
-// A job: processes that a launcher started on one or several hosts, who they are, what they agree
-// on, and how all of them end when one fails.
+// A job: processes started by a launcher on one or several hosts, with their numbers, their
+// agreements, and a common end after a failure.
 namespace braid::job {
 
-// What a process is doing, for the line that says where a job failed.
+// A process' activity, for the line about a job's failure.
 enum class Phase : uint8_t { start, loading, planning, first_step, steps, drain };
 std::string_view to_string(Phase phase);
 
 struct JobConfig {
   Launch launch;
-  // A process that is silent for so long has failed; the longest wait for a process to come.
+  // A process silent for this time has failed; also the longest wait for a process to come.
   std::chrono::milliseconds timeout{10000};
-  // A failed job's process that has not ended by itself after so long is ended.
+  // A process of a failed job that has not ended after this time is ended.
   std::chrono::milliseconds grace{5000};
-  // Says the last words of a process that is ended so; empty: to the error output.
+  // Prints the last words of a process ended by force; empty: to the error output.
   std::function<void(const std::string&)> say;
 };
 
@@ -35,11 +35,11 @@ struct Member {
 };
 
 struct JobFabric {
-  int ranks = 1;  // a multiple of the processes; process p has the p-th part of them
+  int ranks = 1;  // a multiple of the processes; process p has the p-th part
   int threads_per_rank = 1;
   fabric::Duration deadline = std::chrono::seconds(60);
-  // 0: ranks of one host are one machine. Else as many, for tests on one host: the link classes
-  // only, nothing is slower.
+  // 0: ranks of a host are a machine. Otherwise as many machines, for tests on a single host: only
+  // link classes, nothing is slower.
   int machines = 0;
 };
 
@@ -56,8 +56,8 @@ class Job {
   // "rank 3 on HOST", "ranks 6 to 7 on HOST".
   std::string name(int process) const;
 
-  // Every value is the same, or kInvalidArgument that names two processes with their values. The
-  // text of a value may be long: `show` is what the message has instead, if it is not empty.
+  // Checks that every value is the same; kInvalidArgument names two processes with their values.
+  // For a long value, `show` replaces the text in the message, unless empty.
   void agree(std::string_view what, std::string_view value, std::string_view show = "");
   // The values of all processes in order; at process 0 only, elsewhere nothing.
   virtual std::vector<std::string> gather(std::string_view what, std::string_view value) = 0;
@@ -75,10 +75,10 @@ class Job {
 
   // Ends the job: its first error is the job's, and is told to all processes.
   virtual void fail(std::exception_ptr error) = 0;
-  // Rethrows the job's error, if there is one.
+  // Rethrows the job's error, if any.
   virtual void rethrow_error() const = 0;
-  // "rank 1 on B: ended in the first step, since rank 3 on D failed in the first step: ..." of the
-  // job's error, or of `own` where the job has none.
+  // "rank 1 on B: ended in the first step, since rank 3 on D failed in the first step: ..." from
+  // the job's error, or from `own` without one.
   virtual std::string last_words(const std::string& own) const = 0;
   // Whether the job failed by an error of this process.
   virtual bool failed_here() const = 0;
@@ -96,11 +96,11 @@ class Job {
   virtual int ranks_per_process() const = 0;
 };
 
-// Meets the other processes. Fails with kDeadline, naming who did not come, with kInvalidArgument
-// where two processes have the same number or sizes differ, and with kUnsupported where this
-// build has no UCX.
+// Meets the other processes. Fails with kDeadline, naming absent processes, with kInvalidArgument
+// for processes with equal numbers or different sizes, and with kUnsupported in a build without
+// UCX.
 std::unique_ptr<Job> start_job(const JobConfig& config);
-// What this build has: "UCX 1.13.1, PMIx 4.2.2", or which packages would add it.
+// This build's libraries: "UCX 1.13.1, PMIx 4.2.2", or the packages to add.
 std::string job_libraries();
 bool has_pmix();
 

@@ -8,10 +8,10 @@
 
 namespace braid::job {
 
-// Hands `mine` to all processes of a PMIx job and returns theirs, in order of their numbers; fills
-// in the size of the job where the launch did not say it. Fails with kResource where the PMIx
-// server does not answer, with kDeadline where a process does not come, with kUnsupported where
-// this build has no PMIx.
+// Hands `mine` to all processes of a PMIx job and returns theirs, by process number; fills in
+// the job's size if the launch had none. Fails with kResource without an answer from the PMIx
+// server, with kDeadline if a process does not come, with kUnsupported in a build without
+// PMIx.
 std::vector<std::string> meet_by_pmix(Launch& launch, const std::string& mine,
                                       std::chrono::milliseconds deadline);
 

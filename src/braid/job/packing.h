@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-// Small records as bytes, for processes of one build on machines of one byte order.
+// Small records as bytes, for processes of one build and one byte order.
 namespace braid::job {
 
 class Packer {
@@ -32,7 +32,7 @@ class Packer {
   std::string bytes_;
 };
 
-// Reads in the order of the calls of Packer. Fails with kMalformed where bytes are missing.
+// Reads in the order of Packer's calls. Fails with kMalformed on missing bytes.
 class Unpacker {
  public:
   explicit Unpacker(std::string bytes);

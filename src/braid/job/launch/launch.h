@@ -27,25 +27,25 @@ struct Launch {
   LaunchSource source = LaunchSource::none;
   int process = 0;
   int processes = 1;
-  std::string host;  // where process 0 listens; empty with PMIx, which needs no such place
+  std::string host;  // address of process 0; empty with PMIx, which needs none
   int port = 0;
 };
 
 inline constexpr int kMaxProcesses = 1024;
 inline constexpr int kDefaultPort = 29500;
 
-// What each source says: nothing where its variables are absent. Fails with kInvalidArgument on
-// variables that are incomplete, no numbers, or out of range; names variable, value and limit.
+// Each source's facts: nothing without the source's variables. Fails with kInvalidArgument on
+// incomplete, non-numeric or out-of-range variables, naming variable, value and limit.
 std::optional<Launch> pmix_launch(const Environment& env);
 std::optional<Launch> mpi_launch(const Environment& env);
 std::optional<Launch> env_launch(const Environment& env);
 std::optional<Launch> lws_launch(const Environment& env);
 
-// The launch that counts. `wanted` is "auto" or pins a source: pmix, mpi, env (also
+// Chooses the launch. `wanted` is "auto" or pins a source: pmix, mpi, env (also
 // LeaderWorkerSet) or none. `has_pmix`: this build can talk to a PMIx server. Fails with
-// kInvalidArgument on an unknown name, a pinned source without its variables, two sources that
-// contradict each other, and on a step of several Slurm tasks without PMIx, of which each would
-// believe to be alone.
+// kInvalidArgument on an unknown name, a pinned source without variables, two contradicting
+// sources, and on a step of several Slurm tasks without PMIx, because each task would believe
+// to be alone.
 Launch choose_launch(const Environment& env, std::string_view wanted, bool has_pmix);
 
 }  // namespace braid::job

@@ -2,7 +2,7 @@
 
 namespace braid::job {
 
-// PMIx tells the size through its server; launchers also say it by variables of their own.
+// PMIx tells the size through its server; launchers also set variables.
 std::optional<Launch> pmix_launch(const Environment& env) {
   if (!find(env, "PMIX_RANK") || !find(env, "PMIX_NAMESPACE")) return {};
   Launch launch{.source = LaunchSource::pmix};

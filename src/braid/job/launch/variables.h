@@ -11,12 +11,12 @@ const std::string* find(const Environment& env, std::string_view name);
 // The variable's value; fails with kInvalidArgument unless it is a number from `least` to `most`.
 int number(const Environment& env, std::string_view name, int least, int most);
 
-// Rank and size from two variables: nothing where both are absent, kInvalidArgument where only one
-// is there or the rank is not below the size.
+// Rank and size from two variables: nothing without both, kInvalidArgument with a single variable
+// or with a rank not below the size.
 std::optional<Launch> rank_and_size(const Environment& env, LaunchSource source,
                                     std::string_view rank, std::string_view size);
 
-// Adds MASTER_ADDR and MASTER_PORT where they are set.
+// Adds MASTER_ADDR and MASTER_PORT if set.
 void add_meeting_place(const Environment& env, Launch& launch);
 
 }  // namespace braid::job

@@ -7,7 +7,7 @@
 namespace braid::job {
 namespace {
 
-// A process that waits for a record may wait for a user: it sleeps soon.
+// A process may wait for a record as long as for a user: it sleeps soon.
 constexpr cpu::WaitPolicy kWait{.spin = std::chrono::microseconds(5), .yields = 200};
 
 std::span<const std::byte> bytes_of(const void* data, size_t size) {

@@ -13,12 +13,12 @@ namespace braid::job {
 
 // What a control message is about.
 enum class Note : int32_t {
-  hello,        // who comes, to process 0: that process's address
+  hello,        // from an arriving process to process 0: the process' address
   table,        // all addresses, from process 0
   collective,   // a value of agree, gather, broadcast or barrier
   record,       // the next step
   record_done,  // that many records are done
-  phase,        // what a process does now; also a sign of life
+  phase,        // a process' present activity; also a sign of life
   error,        // the job has failed
   bye,          // this connection will close
 };
@@ -26,8 +26,8 @@ enum class Note : int32_t {
 // Control messages between the processes of a job, over UCX's active messages.
 class Control final : public fabric::UcxReceiver {
  public:
-  static constexpr unsigned kId = 0;  // of its messages at the worker
-  // Told of notes that nobody waits for: hello, phase, error, bye, record_done. Under the worker's
+  static constexpr unsigned kId = 0;  // of control messages at the worker
+  // Called with notes without a waiter: hello, phase, error, bye, record_done. Under the worker's
   // lock: must not wait.
   using OnNote = std::function<void(int from, Note note, std::string_view bytes)>;
 
@@ -38,8 +38,8 @@ class Control final : public fabric::UcxReceiver {
   // As a first message to a host where process 0 listens; as UcxWorker::knock.
   bool knock(const std::string& host, int port, std::string_view bytes,
              std::chrono::nanoseconds deadline);
-  // Waits for the note of that sequence number. Fails with kDeadline, saying what for, or with
-  // kAborted once the job has failed.
+  // Waits for the note with that sequence number. Fails with kDeadline, naming the purpose, or with
+  // kAborted after the job has failed.
   std::string wait(int from, Note note, int64_t sequence, std::chrono::nanoseconds deadline,
                    const std::string& what);
   // Waits until ready(). False where the deadline passed. Fails with kAborted likewise.

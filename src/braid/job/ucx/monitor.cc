@@ -10,7 +10,7 @@
 namespace braid::job {
 namespace {
 
-// A process that fails tells its error before it closes: by then it is here.
+// A failing process tells its error before closing: within this time the error has arrived.
 constexpr std::chrono::milliseconds kToTell{200};
 
 sigset_t term_set() {

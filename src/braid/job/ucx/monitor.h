@@ -12,9 +12,9 @@
 
 namespace braid::job {
 
-// A thread that watches the processes of a job: gives signs of life, misses those of others, and
-// ends this process where it does not end by itself. Process 0 watches all, the others watch
-// process 0, which tells them.
+// A thread that watches the processes of a job: gives signs of life, misses others' signs, and ends
+// this process if needed. Process 0 watches all others; the others watch process 0, which tells
+// them.
 class Monitor {
  public:
   struct Config {
@@ -29,7 +29,7 @@ class Monitor {
     std::function<void()> on_term;  // SIGTERM came
   };
 
-  // Blocks SIGTERM in this thread and in all that it starts later, so that the monitor gets it.
+  // Blocks SIGTERM in this thread and in all later threads, so that the monitor gets the signal.
   static void block_term();
 
   explicit Monitor(Config config);
@@ -37,11 +37,11 @@ class Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  // A message of that process came. Any thread.
+  // A message from the process came. Any thread.
   void saw(int process);
   // The connection broke. A moment later it is a failure, unless an error was told before.
   void lost(int process, const std::string& why);
-  // The process has said that it ends well.
+  // The process has announced a good end.
   void leaves(int process);
 
  private:

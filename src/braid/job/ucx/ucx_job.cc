@@ -207,7 +207,7 @@ void UcxJob::send_record(std::string_view record) {
 std::string UcxJob::next_record() {
   const int64_t done = asked_records_++;
   if (done > 0) control_->send(0, Note::record_done, 0, Packer().add(done).bytes());
-  // A chat thinks as long as its user does: process 0 lives as long as it gives signs.
+  // A chat lasts as long as its user thinks: process 0 lives as long as its signs come.
   return control_->wait(0, Note::record, done, std::chrono::hours(24 * 365), "the next step");
 }
 

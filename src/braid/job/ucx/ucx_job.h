@@ -35,7 +35,7 @@ class UcxJob final : public Job {
   std::string transport(int process) override;
 
  private:
-  // Who failed first, doing what, and how.
+  // The first failing process, its activity, and the error.
   struct Failure {
     int process = 0;
     int rank = 0;
