@@ -5,7 +5,7 @@
 
 namespace braid::cpu {
 
-// How much of the cores that it wanted a piece of work on the CPU got.
+// Share of the wanted cores that a piece of work on the CPU got.
 class CoreWatch {
  public:
   CoreWatch();

@@ -10,10 +10,10 @@
 
 namespace braid::cpu {
 
-// One rank's CPU. The compute stream is a team of threads that walks its launches together, with a
-// barrier between one and the next; each other stream is a thread of its own, which exists once a
-// Schedule uses it. Streams wait for each other's launches through counters. The table and the pool
-// outlive the backend and what it bound.
+// A rank's CPU. The compute stream is a team of threads that walks the launches together, with a
+// barrier between launches; each other stream is a thread, created for the first Schedule with that
+// stream. Streams wait for each other's launches through counters. The table and the pool outlive
+// the backend and its bound launches.
 class CpuBackend : public Backend {
  public:
   CpuBackend(const KernelTable& table, ThreadPool& pool, OnError on_error = {})

@@ -88,7 +88,7 @@ std::vector<int64_t> numbers(const fs::path& path) {
 }
 
 std::optional<double> quota_of(Version version, const fs::path& group) {
-  std::vector<int64_t> limit;  // microseconds of CPU time, and the period in which they may be used
+  std::vector<int64_t> limit;  // microseconds of CPU time, and the period of that time
   if (version == Version::v2) {
     limit = numbers(group / "cpu.max");
   } else {
@@ -99,8 +99,8 @@ std::optional<double> quota_of(Version version, const fs::path& group) {
   return static_cast<double>(limit[0]) / static_cast<double>(limit[1]);
 }
 
-// The group as a path below the mount point. A group outside of what is mounted (of a container
-// that sees itself alone) is looked at from the top.
+// The group as a path below the mount point. A group outside the mount (in a container that sees
+// itself alone) is looked at from the top.
 fs::path below(const std::string& top, const std::string& group) {
   const fs::path relative = fs::path(group).lexically_relative(top);
   return relative.empty() || *relative.begin() == ".." || relative == "." ? fs::path() : relative;

@@ -15,15 +15,15 @@ namespace braid::cpu {
 struct LaunchArgs {
   const OpCall& call;
   std::byte* workspace = nullptr;  // as many bytes as info() asked for, 64-byte aligned
-  int threads = 1;                 // of the team that runs it
+  int threads = 1;                 // in the kernel's team
   Stream stream = Stream::compute;
   DeviceMemory* arena = nullptr;  // fabric::SymmetricMemory where ranks reach into each other's
 };
 
-// One launch, ready to run: every thread of the team calls it (SPMD).
+// A launch, ready to run: every thread of the team calls the function (SPMD).
 using BoundKernel = std::function<void(const Team&)>;
 
-// A kernel for one kind of op: what it needs, and how it is bound to its operands once.
+// A kernel for a kind of op: its needs, and its binding to operands, done once.
 struct Kernel {
   std::function<KernelInfo(const Op& op, TypeList in, TypeList out, int threads)> info;
   std::function<BoundKernel(const LaunchArgs& args)> bind;
@@ -32,7 +32,7 @@ struct Kernel {
 // The kernels of the CPU backend by kind of op, filled by explicit calls (kernels/cpu/register.h).
 class KernelTable : public KernelCatalog {
  public:
-  // `threads` run the compute stream; each other stream has one thread of its own.
+  // `threads` run the compute stream; each other stream has a single thread.
   explicit KernelTable(int threads) : threads_(threads) {}
 
   int threads(Stream stream) const { return stream == Stream::compute ? threads_ : 1; }

@@ -10,7 +10,7 @@
 // What the files that bind ops to kernels share.
 namespace braid::cpu {
 
-// A small weight (norm, bias) of any float dtype as f32; empty where there is none.
+// A small weight (norm, bias) of any float dtype as f32; empty without a weight.
 inline std::vector<float> widen(const TensorView& weight) {
   std::vector<float> row(weight.data ? static_cast<size_t>(weight.cols()) : 0);
   if (weight.data) dequantize_row(weight.dtype, weight.data, row.data(), weight.cols());

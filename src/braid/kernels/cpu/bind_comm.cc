@@ -32,7 +32,7 @@ BoundKernel bind_all_reduce(const LaunchArgs& args, fabric::Comm& comm) {
   };
 }
 
-// Elements of each rank's part of a step's tokens; every thread has room of its own.
+// Elements of each rank's part of a step's tokens; every thread has separate room.
 class PartSizes {
  public:
   PartSizes(int ranks, int threads)

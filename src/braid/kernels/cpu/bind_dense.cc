@@ -20,12 +20,12 @@ Kernel dense_attention_kernel(Isa isa);  // bind_dense_attention.cc
 
 namespace {
 
-// Where a column of the modulation begins; null where the op names none.
+// Begin of a modulation column; null if the op names none.
 const float* column_of(const TensorView& modulation, int64_t column) {
   return column == ops::kNoColumn ? nullptr : modulation.as<const float>() + column;
 }
 
-// How many rows of x belong to one row of the modulation.
+// Rows of x that share a row of the modulation.
 int64_t rows_per_sequence(const TensorView& x, const TensorView& modulation) {
   return modulation.data == nullptr ? 1 : std::max<int64_t>(1, x.shape[0] / modulation.shape[0]);
 }
@@ -84,7 +84,7 @@ BoundKernel bind_unary(const LaunchArgs& args, Isa isa) {
   };
 }
 
-// Rows of each sequence take the table's rows; loops that the compiler makes vectors of.
+// Each sequence's rows take the table's rows; the compiler vectorizes the loops.
 BoundKernel bind_rope_table(const LaunchArgs& args, Isa) {
   return [&call = args.call](const Team& team) {
     const auto& a = call.attrs<ops::RopeTableAttrs>();
@@ -153,8 +153,8 @@ BoundKernel bind_concat_columns(const LaunchArgs& args, Isa) {
   };
 }
 
-// The bytes of `views`, one after another, and one value with room for all: each thread copies its
-// share of the former.
+// The bytes of `views`, one after another, and a value with room for all: each thread copies a
+// share of the bytes.
 template <class F>
 void for_shares(std::span<const TensorView> views, const Team& team, F&& copy) {
   int64_t at = 0;

@@ -8,7 +8,7 @@
 namespace braid::cpu {
 namespace {
 
-// Threads choose for their tokens; one of them sorts what all have chosen.
+// Threads choose for their tokens; then a single thread sorts all choices.
 BoundKernel bind_route(const LaunchArgs& args, Isa) {
   const OpCall& call = args.call;
   const auto bias = std::make_shared<std::vector<float>>(widen(call.in[1]));
@@ -36,7 +36,7 @@ Gate gate_of(const Op& op) {
                                                                             : Gate::gelu_tanh;
 }
 
-// Where the operands of the two products of experts stand.
+// Positions of the operands of both expert products.
 struct Operands {
   size_t begin, first, count;  // `count` weights from `first` on, their biases behind them
   bool gathers;

@@ -1,5 +1,5 @@
-// Binds latent_append and latent_attention: the absorbed form is one product a head, attention of
-// all heads over one KV head of latents, and one product a head again.
+// Binds latent_append and latent_attention. The absorbed form is a product per head, attention of
+// all heads over a single KV head of latents, and again a product per head.
 #include "braid/kernels/cpu/attention/attention.h"
 #include "braid/kernels/cpu/bind.h"
 #include "braid/kernels/cpu/linear/expert_linear.h"
@@ -10,7 +10,7 @@
 namespace braid::cpu {
 namespace {
 
-// Each thread has tokens of its own: a row is short beside the products around it.
+// Each thread has separate tokens: a row is short beside the products around it.
 BoundKernel bind_append(const LaunchArgs& args) {
   const OpCall& call = args.call;
   const auto& a = call.attrs<ops::LatentAppendAttrs>();
@@ -42,11 +42,11 @@ BoundKernel bind_append(const LaunchArgs& args) {
   };
 }
 
-// The sizes of a call and where its scratch lies.
+// The sizes of a call and the offsets of its scratch.
 struct Latent {
   int64_t T, H, Dn, Dr, Dv, R;
   bool transposed;
-  int64_t width() const { return R + Dr; }  // of a latent, and of a query that meets it
+  int64_t width() const { return R + Dr; }  // of a latent, and of a latent's query
   int64_t query() const { return Dn + Dr; }
 
   template <class Operand>
@@ -106,7 +106,7 @@ class BoundLatent {
   void operator()(const Team& team) const {
     const int64_t T = call_.rows();
     auto* queries = at<float>(at_.queries);
-    // Head h has the rows (t, h) of queries and of what they give.
+    // Head h has rows (t, h) of queries and of results.
     auto *rows = at<int32_t>(at_.rows), *begin = at<int32_t>(at_.begin);
     const Range heads = team.share(n_.H), tokens = team.share(T);
     for (int64_t h = heads.begin; h < heads.end; ++h) {
@@ -175,7 +175,7 @@ class BoundLatent {
     return reinterpret_cast<T*>(base_ + offset);
   }
 
-  // q_n k_h where k_h lies as [Dn, R]: each of its rows is unpacked once for all tokens.
+  // q_n k_h with k_h as [Dn, R]: each row of k_h is unpacked once for all tokens.
   void absorb_rows(int64_t T, float* queries, const Team& team) const {
     auto* row = at<float>(at_.product) + team.index * n_.R;
     const Range heads = team.share(n_.H);

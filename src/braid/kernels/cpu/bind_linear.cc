@@ -41,7 +41,7 @@ KernelInfo describe(const Op& op, TypeList in, int threads, LinearIsa isa) {
   return {fmt::format("{}.{}", op.def->kind, name(isa)), linear_scratch_bytes(d.desc, isa)};
 }
 
-// The parameters of one launch: all but M are fixed when it is bound.
+// The parameters of a launch: binding fixes all but M.
 class BoundLinear {
  public:
   BoundLinear(const LaunchArgs& args, LinearIsa isa)

@@ -9,7 +9,7 @@
 namespace braid::cpu {
 namespace {
 
-// What a pull or a push says to the fabric for one move of one sequence.
+// A pull's or push's request to the fabric, for a move of a sequence.
 struct Transfer {
   int64_t src = 0;  // bytes from the source view's begin
   int64_t dst = 0;

@@ -7,7 +7,7 @@
 namespace braid::cpu {
 namespace {
 
-// The live rows lie alike in both views: tokens of a shard, and rows of its one sequence.
+// Live rows lie alike in both views: tokens of a shard, and rows of the shard's sequence.
 BoundKernel bind_reshape(const LaunchArgs& args, Isa) {
   const OpCall& call = args.call;
   const TensorView& x = call.in[0];

@@ -13,8 +13,8 @@ namespace braid::cpu {
 enum class Isa { baseline, avx2, avx512 };
 constexpr int kNumIsas = 3;
 
-// Extensions that some machines of one Isa have and others lack. True only if the operating system
-// keeps the registers too (amx: after asking it for permission to use tile data).
+// Extensions that only some machines of an Isa have. True only if the operating system keeps the
+// registers, too (amx: after asking for permission to use tile data).
 struct CpuFeatures {
   Isa isa = Isa::baseline;
   bool avx_vnni = false;     // VPDPBUSD on 256-bit registers, VEX encoding

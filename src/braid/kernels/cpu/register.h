@@ -15,8 +15,8 @@ namespace braid::cpu {
 // Fills the table with the CPU kernels of all ops that compute, for instruction sets up to `cap`.
 void add_cpu_kernels(KernelTable& table, Isa cap = detected_isa());
 
-// A group's Comm for each stream: collectives of two streams are not ordered, so they must not
-// share one. Null where a stream never communicates.
+// A group's Comm for each stream: collectives of two streams have no common order, so each stream
+// needs a Comm. Null for a stream without communication.
 using StreamComms = std::array<fabric::Comm*, kNumStreams>;
 
 // Fills in the communication ops over one mesh axis, and those fused with communication. The Comms
@@ -24,8 +24,8 @@ using StreamComms = std::array<fabric::Comm*, kNumStreams>;
 // the same for both, or fused and unfused ops may differ in their last bits.
 void add_comm_kernels(KernelTable& table, const StreamComms& comms, Isa cap = detected_isa());
 
-// Replaces communication ops, those of add_one_sided_kernels included, by kernels that do nothing.
-// To bind an op that is fused with communication then fails with kUnsupported.
+// Replaces communication ops, including add_one_sided_kernels', by kernels without effect. Binding
+// an op that is fused with communication then fails with kUnsupported.
 void drop_communication(KernelTable& table);
 
 // A rank's groups for sync ops: the world, and each axis of a mesh, on every stream. Made

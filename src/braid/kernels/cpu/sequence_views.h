@@ -3,8 +3,8 @@
 #include "braid/backend/cpu/kernel_table.h"
 #include "braid/fabric/symmetric_memory.h"
 
-// Where rows and heads of values of sequences lie, here and at peers, for what binds segment
-// attention and what binds the transfers to and from it.
+// Places of rows and heads of sequence values, here and at peers, for the bindings of segment
+// attention and of its transfers.
 namespace braid::cpu {
 
 // Element strides of a packed [B, L, heads, D] view.

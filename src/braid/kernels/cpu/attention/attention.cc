@@ -13,8 +13,8 @@ namespace {
 constexpr int64_t kChunkKeys = 64;
 constexpr int64_t kMaxChunks = 64;
 
-// The KV range of one decode query is cut by its length alone, whatever the team, so that the
-// result does not depend on who computes which chunk.
+// A decode query's KV range is cut by the query's length alone, for any team: the result does not
+// depend on which thread computes which chunk.
 struct DecodePlan {
   int64_t begin = 0;  // first visible key
   int64_t end = 0;
@@ -61,9 +61,9 @@ ScoreSpec score_spec(const AttentionParams& p) {
   return {p.scale * kLog2e, 0};
 }
 
-// Scratch: the counter of handed-out prefill blocks, then for each thread the states of the
-// sequence that it shares with later threads, then what it needs for itself: the states of a
-// sequence that is all its own, or a prefill block.
+// Scratch: the counter of handed-out prefill blocks; then for each thread the states of the
+// sequence shared with later threads; then the thread's own data: states of an unshared sequence,
+// or a prefill block.
 struct Scratch {
   static constexpr int64_t kHeaderBytes = 64;
   int64_t states;  // floats of one sequence's decode states
@@ -147,7 +147,7 @@ class Decode {
                                   holder(items_, team_.count, first + items_of(plan) - 1);
   }
 
-  // f(sequence, plan, number of its first item), for each sequence with one query.
+  // f(sequence, plan, number of the first item), for each sequence with a single query.
   template <class F>
   void for_each(F&& f) const {
     int64_t first = 0;

@@ -46,7 +46,7 @@ struct AttentionParams {
 
 constexpr int64_t kMaxHeadDim = 640;  // latents of 512 and 64 rotated columns
 
-// Scratch that attention() needs with these heads on a team of `threads`.
+// Scratch of attention() with these heads on a team of `threads`.
 int64_t attention_scratch_bytes(int64_t q_heads, int64_t group, int64_t head_dim, int threads);
 
 // Decode (one query): KV-bound, the KV range is split over the team. Prefill: compute-bound, blocks

@@ -8,7 +8,7 @@
 // What attention() is put together from; one thread each, compiled per Isa.
 namespace braid::cpu {
 
-// The keys and values of one KV head of one sequence.
+// Keys and values of a sequence's KV head.
 struct KvHead {
   const void* k = nullptr;         // [NB, BS, Hkv, D] of dtype, at the head
   const void* v = nullptr;         // [NB, BS, Hkv, D] of dtype, at the head
@@ -38,7 +38,7 @@ constexpr int64_t state_floats(int64_t head_dim) {
   return state_offset(head_dim) + kStatePad;
 }
 
-// One query's heads of one KV head over the keys [begin, end).
+// A query's heads of a KV head over keys [begin, end).
 struct DecodeChunk {
   KvHead kv;
   ScoreSpec score;
@@ -63,7 +63,7 @@ struct DecodeMerge {
 };
 BRAID_DECLARE_PER_ISA(void attention_decode_merge(const DecodeMerge& m))
 
-// A block of consecutive queries of one sequence and the query heads of one KV head.
+// A block of a sequence's consecutive queries and the query heads of a KV head.
 struct PrefillBlock {
   KvHead kv;
   ScoreSpec score;

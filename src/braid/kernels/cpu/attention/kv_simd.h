@@ -6,7 +6,7 @@
 namespace braid::cpu::BRAID_ISA {
 
 constexpr float kMaskedScore = -__builtin_inff();
-// Below any score, and finite, so that 2^(score - max) of a masked score is 0 and never NaN.
+// Below any score, and finite: 2^(score - max) of a masked score is 0 and never NaN.
 constexpr float kNoMax = -1e30f;
 
 // Element offsets of the cache rows of keys [begin, begin + n), page by page.

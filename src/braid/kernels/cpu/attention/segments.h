@@ -8,7 +8,7 @@
 // Segment attention on the CPU: ops/segment_attention.h says what it computes.
 namespace braid::cpu {
 
-constexpr int64_t kSegmentRows = 32;  // queries of a block, where its caller asks for no more
+constexpr int64_t kSegmentRows = 32;  // queries of a block, unless the caller asks for more
 constexpr int64_t kSegmentKeys = 64;  // keys converted at a time
 constexpr int64_t kSegmentPad = 32;   // head_dim is padded to its multiples: two vectors
 
@@ -34,7 +34,7 @@ struct SegmentKeys {
   int64_t bias_stride = 0;
 };
 
-// Up to `room` queries of one sequence and head over several segments of keys.
+// Up to `room` queries of a sequence and head, over several segments of keys.
 struct SegmentBlock {
   const float* q = nullptr;  // [rows, D], rows q_stride apart
   int64_t q_stride = 0;

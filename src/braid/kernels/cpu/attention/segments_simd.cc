@@ -70,8 +70,8 @@ Range visible(const SegmentBlock& b, const SegmentKeys& keys, int64_t position) 
   return seen;
 }
 
-// One row of scores against keys [begin, begin + kSegmentKeys): their weights, and the new state.
-// `bias` is that of the first key, or null.
+// A row of scores against keys [begin, begin + kSegmentKeys) becomes weights and a new state.
+// `bias` belongs to the first key, or is null.
 void softmax_row(float* s, const Range& seen, float scale, const float* bias, float& m, float& l,
                  float* acc, int64_t padded) {
   Vec top = splat(kNone);

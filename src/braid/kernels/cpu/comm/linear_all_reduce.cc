@@ -37,14 +37,14 @@ int64_t halved(int64_t n, int64_t multiple) {
   return half >= 4 * multiple ? round_up(half, multiple) : half;
 }
 
-// The most that one rank sends another of a tile, in whole lines.
+// Most bytes of a tile between two ranks, in whole lines.
 int64_t share_bytes(const LinearAllReduceConfig& config, int ranks) {
   const int64_t lines = ceil_div(config.tile_rows * config.tile_cols * kFloat, fabric::kLineBytes);
   const bool whole = config.algorithm == AllReduceAlgorithm::one_shot;
   return ceil_div(lines, whole ? 1 : ranks) * fabric::kLineBytes;
 }
 
-// One call: the tiles of y, and what a lane moves of them.
+// A call: the tiles of y, and a lane's share of the tiles.
 class TiledReduction {
  public:
   TiledReduction(fabric::Comm& comm, const LinearAllReduceParams& p,
@@ -95,7 +95,7 @@ class TiledReduction {
                          });
   }
 
-  // Overwrites what was sent to the peer: its sum was made of it, so it is there.
+  // Overwrites rows sent to the peer: the arrived sum contains the sent rows, so the peer has them.
   void take_sums(Exchange& exchange, int lane, int64_t tile) const {
     exchange.take([&](int peer, const std::byte* data) {
       fabric::unpack_range(piece<std::byte>(tile), part(tile, peer, lane), data);
@@ -120,7 +120,7 @@ class TiledReduction {
             .rows = rows.size(),
             .stride = N_ * kFloat};
   }
-  // The bytes of a tile that `rank` sums, of them the lane's.
+  // A lane's bytes of a tile's part that `rank` sums.
   Range part(int64_t tile, int rank, int lane) const {
     const int64_t bytes = piece<std::byte>(tile).bytes();
     const bool whole = config_.algorithm == AllReduceAlgorithm::one_shot;
@@ -208,7 +208,7 @@ void linear_all_reduce(fabric::Comm& comm, const Team& team, const LinearAllRedu
     gather.settle();
     return;
   }
-  // A sum goes where its summand was sent from, so that transfer is waited for, and not the next.
+  // A sum goes to the place its summand was sent from: wait for that transfer, not for the next.
   Exchange even(comm, lane, tag), odd(comm, lane, tag);
   const auto finish = [&](int64_t tile) {
     Exchange& exchange = tile % 2 == 0 ? even : odd;

@@ -24,7 +24,7 @@ struct LinearAllReduceConfig {
   fabric::AllReduceAlgorithm algorithm = fabric::AllReduceAlgorithm::two_shot;
   int64_t tile_rows = 0;
   int64_t tile_cols = 0;
-  int lanes = 1;  // of the Comm that are used, one for each thread
+  int lanes = 1;  // lanes of the Comm in use, a lane per thread
   bool operator==(const LinearAllReduceConfig&) const = default;
 };
 std::string to_string(const LinearAllReduceConfig& config);  // "two_shot, tiles of 128 x 512, ..."
@@ -38,9 +38,9 @@ struct LinearAllReduceDesc {
   int lanes = 1;           // the smaller of the Comm's lanes and the threads of a rank
 };
 
-// Tiles of rows for many tokens, cut along columns too where they would cost more than that or not
-// fit the Comm's slots; tiles of output columns where all rows of x meet each weight at once
-// (M <= kMaxStreamRows). One tile where nothing can be hidden. Pure.
+// For many tokens: tiles of rows, also cut along columns if rows alone would cost more or not fit
+// the Comm's slots. If all rows of x meet each weight at once (M <= kMaxStreamRows): tiles of
+// output columns. A single tile if nothing can be hidden. Pure.
 LinearAllReduceConfig choose_linear_all_reduce(const LinearAllReduceDesc& desc);
 
 // Bytes of scratch for M and any smaller one.

@@ -32,7 +32,7 @@ class LaneRows {
   bool one_shot() const { return config_.algorithm == AllReduceAlgorithm::one_shot; }
   // Rank 0 has the most rows, lane by lane.
   int64_t rounds() const { return ceil_div(of_lane(0).size(), config_.round_rows); }
-  // Of rank q, in rows of the whole; all of them in one shot.
+  // Rows of rank q, counted in the whole; in a single shot all rows.
   Range rows(int q, int64_t round) const {
     const Range mine = of_lane(q);
     return {std::min(mine.begin + round * config_.round_rows, mine.end),
@@ -106,7 +106,7 @@ void one_shot(fabric::Comm& comm, const ReduceNormParams& p, const LaneRows& lan
   exchange.settle();
 }
 
-// What goes out after the sums z of this rank's rows are there, and what is done with it.
+// Sends data after the sums z of this rank's rows are complete, and handles incoming data.
 template <class Reduced, class Outgoing, class Incoming>
 void two_shot(fabric::Comm& comm, const ReduceNormParams& p, const LaneRows& lane_rows, int lane,
               fabric::Tag scatter_tag, fabric::Tag gather_tag, Reduced&& reduced,
@@ -183,7 +183,7 @@ void all_reduce_add_rms_norm(fabric::Comm& comm, const Team& team, const ReduceN
       one_shot(comm, p, lane_rows, lane, isa);
       continue;
     }
-    // The sums are sent while the residual is added to them, so they stand apart.
+    // Sums are sent while the residual is added: the sums have a separate place.
     const int64_t first = lane_rows.first_row_of_rank();
     two_shot(
         comm, p, lane_rows, lane, comm.tags().all_reduce, comm.tags().all_reduce,

@@ -9,9 +9,9 @@
 
 namespace braid::cpu {
 
-// A reduction of partial sums, the residual added to it and its norm, row by row: rows that are
-// done are on their way to the other ranks while later ones are summed. Rows even_part(T, P, q) are
-// those of rank q, S_q of them. All operands are packed and disjoint.
+// A reduction of partial sums, the addition of the residual, and a norm, row by row: finished rows
+// travel to the other ranks while later rows are summed. Rank q has rows even_part(T, P, q), S_q
+// rows. All operands are packed and disjoint.
 struct ReduceNormParams {
   const float* x = nullptr;  // [T, C], this rank's summand
   const float* r = nullptr;  // residual: [T, C], or [S, C] where it is divided over tokens

@@ -16,7 +16,7 @@ namespace {
 
 using namespace conv2d_detail;
 
-constexpr int64_t kPackedChannels = 64;  // of a unit of packing: its target stays in a core's cache
+constexpr int64_t kPackedChannels = 64;  // channels per packing unit, to keep the target in cache
 
 int64_t weight_floats(const Shape& w) {
   return round_up(w[0], kMaxPanel) * (w.elems() / w[0]);

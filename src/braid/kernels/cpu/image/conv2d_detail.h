@@ -29,7 +29,7 @@ struct Args {
 struct Kernels {
   int panel;
   int tile;
-  // Computes pixels [begin, end) of the output, at most kTiles tiles of them.
+  // Computes pixels [begin, end) of the output, at most kTiles tiles.
   void (*run)(const Args& args, int64_t begin, int64_t end);
 };
 

@@ -9,7 +9,7 @@ using conv2d_detail::kChannelBlock;
 using conv2d_detail::kTiles;
 
 constexpr int kPanel = 2 * kLanes;
-// Two vectors of sums for each pixel, two of weights and one pixel fill the registers.
+// Two vectors of sums for each pixel, two of weights and a pixel fill the registers.
 constexpr int kTile = kVectorRegisters == 32 ? 12 : 6;
 static_assert(kPanel <= conv2d_detail::kMaxPanel && kTile <= conv2d_detail::kMaxTile);
 

@@ -8,7 +8,7 @@
 
 namespace braid::cpu {
 
-// sums, squares [C]: of x - pivot and of its square over `rows` rows of x [rows, C].
+// sums, squares [C]: of (x - pivot) and its square over `rows` rows of x [rows, C].
 BRAID_DECLARE_PER_ISA(void channel_sums(const float* x, const float* pivot, int64_t rows,
                                         int64_t channels, float* sums, float* squares))
 // y = x * scale + shift over rows [rows, C], then y / (1 + e^-y) where asked.

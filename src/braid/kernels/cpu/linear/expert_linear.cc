@@ -128,7 +128,7 @@ class Job {
     return at + p_.begin[e] * layout_.row_bytes[pack];
   }
 
-  // Tiles of rows, expert by expert: all of them, or this thread's share.
+  // Packs tiles of rows, expert by expert: all tiles, or this thread's share.
   void pack() const {
     for (size_t i = 0; i < layout_.packs; ++i) {
       const DType dtype = dtype_of(i);

@@ -21,11 +21,11 @@ struct ExpertLinearParams {
   Gate gate = Gate::none;
   float* y = nullptr;  // [R, N], rows ldy apart
   int64_t ldy = 0;
-  // Not 0: the first row of expert e is e * y_step elements behind y, not that of row begin[e].
+  // Not 0: expert e's first row is e * y_step elements behind y, instead of at row begin[e].
   int64_t y_step = 0;
 };
 
-// What its scratch depends on: the most rows of all experts, and of one of them.
+// Sizes that scratch depends on: the most rows of all experts together, and of an expert.
 struct ExpertLinearDesc {
   int64_t rows = 0, rows_of_one = 0;
   int64_t K = 0;
@@ -35,9 +35,9 @@ struct ExpertLinearDesc {
 };
 int64_t expert_linear_scratch_bytes(const ExpertLinearDesc& desc);
 
-// Called and computed as linear() is: an output has the bits that linear() gives for its row of x
-// and of w. The weights of an expert without rows are not read; those of an expert with up to
-// kMaxStreamRows rows are read once for all of them. `desc` is at least as large as the work.
+// Called and computed like linear(): an output has linear()'s bits for its rows of x and w. Weights
+// of an expert without rows are not read; weights of an expert with up to kMaxStreamRows rows are
+// read once for all rows. `desc` is at least as large as the work.
 void expert_linear(const ExpertLinearParams& params, const ExpertLinearDesc& desc, LinearIsa isa,
                    std::byte* scratch, const Team& team);
 

@@ -1,9 +1,9 @@
 #pragma once
 
-// Each block format as kLanes rows of it see it: unpack() reads one unit of every row and calls
+// Each block format, for kLanes rows at once: unpack() reads a unit of every row and calls
 //   fn(block, codes[8], first, second)
-// for its blocks of 32 columns in order. codes[i] holds columns 4i..4i+3, a byte each; first is the
-// scale; second is what Kind says: nothing, the minimum, or the scale of the second half.
+// for the unit's blocks of 32 columns in order. codes[i] holds columns 4i..4i+3, a byte each;
+// first is the scale; second depends on Kind: nothing, the minimum, or the second half's scale.
 // For *_simd.cc only.
 
 #include "braid/kernels/cpu/linear/kernels.h"
@@ -69,7 +69,7 @@ using FormatQ4_1 = FormatNibbles<BlockQ4_1, Kind::minimum>;
 using FormatQ5_0 = FormatNibbles<BlockQ5_0, Kind::offset>;
 using FormatQ5_1 = FormatNibbles<BlockQ5_1, Kind::minimum>;
 
-// Scales and minima of a Q4_K or Q5_K block: the first 16 bytes of it, transposed.
+// Scales and minima of a Q4_K or Q5_K block: the block's first 16 bytes, transposed.
 struct ScalesK {
   VecI dword[4];
   Vec d, dmin;

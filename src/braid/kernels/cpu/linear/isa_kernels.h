@@ -15,8 +15,8 @@ using linear_detail::WeightArgs;
 
 constexpr int kPanelRows = 2 * kLanes;
 
-// Rows of x per register tile: 2 vectors of weight rows by kTile, in f32 sums and, for codes, as
-// many i32 sums beside them.
+// Rows of x per register tile: 2 vectors of weight rows by kTile, in f32 sums and, for codes, the
+// same number of i32 sums.
 constexpr int kRealTile = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
 constexpr int kCodeTile = kLanes == 16 ? 6 : 4;
 static_assert(kRealTile <= kMaxTile && linear_detail::kTileMultiple % kRealTile == 0 &&
@@ -26,8 +26,8 @@ void linear_pack(const PackArgs& args, int64_t tile_begin, int64_t tile_end);
 void linear_run_stream(const RunArgs& args, int64_t item_begin, int64_t item_end);
 void linear_run_panels(const RunArgs& args, int64_t item_begin, int64_t item_end);
 
-// Weight rows per work item: floats sum in one chain per row, and need two vectors of rows to hide
-// its latency. A gate and its partner go together.
+// Weight rows per work item: floats sum in a chain per row, and need two vectors of rows to hide a
+// chain's latency. A gate and its partner go together.
 BRAID_INLINE int linear_stream_rows(const RunArgs& args, int weight) {
   const auto real = [&](int w) __attribute__((always_inline)) {
     return linear_detail::kind_of(args.weights[w].dtype) == Kind::real;
@@ -35,11 +35,11 @@ BRAID_INLINE int linear_stream_rows(const RunArgs& args, int weight) {
   return real(weight) || (args.gate != Activation::none && real(1)) ? kPanelRows : kLanes;
 }
 
-// One work item: rows n0.. of a weight and a chunk of x.
+// A work item: rows n0.. of a weight and a chunk of x.
 struct Item {
   int weight;
   int64_t chunk, n0;
-  int valid;  // rows of the weight that exist from n0 on, at most rows_of(weight)
+  int valid;  // existing rows of the weight from n0 on, at most rows_of(weight)
 };
 
 // Calls fn(item) for the items [begin, end), where weights have `rows_of(weight)` rows per item.

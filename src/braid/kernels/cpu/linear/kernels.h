@@ -105,8 +105,8 @@ struct RunArgs {
   std::byte* scratch;  // of this thread alone: sums, then unpacked panels
 };
 
-// One machine's kernels. Work items of a run are numbered weight by weight; inside a weight chunk
-// by chunk of x, and inside a chunk panel by panel of weight rows.
+// A machine's kernels. Work items of a run are numbered weight by weight; inside a weight chunk by
+// chunk of x, and inside a chunk panel by panel of weight rows.
 struct Kernels {
   int64_t (*stream_items)(const RunArgs& args);
   int panel_rows;            // weight rows per work item of the panel path

@@ -1,7 +1,7 @@
 #pragma once
 
-// The integer side of simd/vec.h: kLanes rows of a weight side by side, one dword (four 8-bit
-// codes, or a pair of f16) of each. For *_simd.cc only.
+// The integer side of simd/vec.h: kLanes rows of a weight side by side, a dword (four 8-bit codes,
+// or a pair of f16) of each. For *_simd.cc only.
 
 #include <cstddef>
 
@@ -16,9 +16,9 @@ namespace braid::cpu::BRAID_ISA {
 
 typedef uint32_t VecU __attribute__((vector_size(kLanes * 4)));
 
-// What each step of the machine's 8-bit product can take: with VNNI any unsigned code; without it
-// pairs are added in 16 bits, which codes above 127 could overflow. Codes of 8 bits then stay
-// signed, and their sign moves over to x.
+// Range of each step of the machine's 8-bit product. With VNNI: any unsigned code. Without VNNI
+// pairs are added in 16 bits, and codes above 127 could overflow: 8-bit codes then stay signed, and
+// their sign moves over to x.
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 constexpr bool kWideCodes = true;
 #else
@@ -136,9 +136,9 @@ BRAID_INLINE void to_words(VecI codes, int16_t constant, VecI& even, VecI& odd) 
   }
 }
 
-// Without VNNI dot4 takes three instructions, two of them to add in 32 bits. Products of codes of
-// up to 6 bits are added in 16 bits first, kPairSteps steps of two each: 2 * 2 * 63 * 127 < 2^15.
-// More steps of narrower codes measured slower.
+// Without VNNI dot4 takes three instructions, two for additions in 32 bits. Products of codes up to
+// 6 bits are first added in 16 bits, kPairSteps steps of two each: 2 * 2 * 63 * 127 < 2^15. More
+// steps of narrower codes measured slower.
 constexpr int kPairSteps = 2;
 constexpr bool adds_pairs(int code_bits) {
   return !kWideCodes && code_bits <= 6;
@@ -168,8 +168,8 @@ BRAID_INLINE VecI widen_pairs(VecI acc, VecI pairs, int16_t factor) {
 #endif
 }
 
-// Rows first..first + kLanes - 1 of a weight, `stride` bytes apart, read at one place that moves
-// along them.
+// Rows first..first + kLanes - 1 of a weight, `stride` bytes apart, read at a common place that
+// moves along the rows.
 class StridedRows {
  public:
   BRAID_INLINE StridedRows(const std::byte* data, int64_t stride, int first, int)
@@ -297,10 +297,10 @@ BRAID_INLINE Vec high_bf16(VecI v) {
   return reinterpret_cast<Vec>(v & splat_i(static_cast<int32_t>(0xffff0000)));
 }
 
-// Byte j of each dword: 0x10 if bit 4 * group + j of that lane of `bits` is set, else 0.
+// Byte j of each dword: 0x10 if bit 4 * group + j of the lane in `bits` is set, else 0.
 BRAID_INLINE VecI fifth_bits(VecI bits, int group) {
 #if defined(__AVX512F__) || defined(__AVX2__)
-  // Byte group / 2 of each lane in all four places, then one bit of it for each place.
+  // Byte group / 2 of each lane in all four places, then a single bit for each place.
   const VecI spread = splat_i(0x01010101 * (group / 2));
   const VecI in_lane = [] {
     VecI v;

@@ -6,8 +6,8 @@
 #include "braid/kernels/cpu/linear/kernels.h"
 #include "braid/kernels/cpu/linear/linear.h"
 
-// What linear() and expert_linear() share: the kernels of an instruction set, packed rows of x, and
-// the sizes of the panel path's buffers.
+// Common parts of linear() and expert_linear(): an instruction set's kernels, packed rows of x, and
+// sizes of the panel path's buffers.
 namespace braid::cpu::linear_detail {
 
 const Kernels& kernels(LinearIsa isa);
@@ -15,7 +15,7 @@ Activation activation_of(Gate gate);
 
 // Quantizing x costs about a cycle per 4 elements, a barrier as much as some thousand of them.
 constexpr int64_t kSharedPackElems = 16384;
-// An unpacked panel of 32 rows of 2048 codes takes 144 KiB, of 1024 floats 128 KiB: inside L2.
+// An unpacked panel of 32 rows takes 144 KiB for 2048 codes, 128 KiB for 1024 floats: inside L2.
 constexpr int64_t kCodeColumns = 2048, kRealColumns = 1024;
 constexpr int64_t kMaxChunk = 1008;
 
@@ -23,7 +23,7 @@ constexpr int64_t whole_chunk(int64_t M) {
   return std::min(round_up(M, kTileMultiple), kMaxChunk);
 }
 
-// dtypes that need a packed x of their own, in order of first appearance.
+// dtypes that need a separately packed x, in order of first appearance.
 struct Packs {
   Codes codes = Codes::digits;
   std::array<DType, kMaxLinearWeights> dtypes{};
@@ -48,7 +48,7 @@ struct Packs {
   }
 };
 
-// Of one thread: sums of `chunk` rows and an unpacked panel, twice with a gate.
+// Per thread: sums of `chunk` rows and an unpacked panel, twice with a gate.
 inline int64_t panel_scratch_bytes(int64_t chunk, int64_t k_block, Kind kind, Gate gate) {
   const int rows = kMaxPanelRows;
   const int64_t block = round_up(k_block, 32) / 32;

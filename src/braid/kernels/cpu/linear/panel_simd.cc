@@ -1,11 +1,11 @@
 #include "braid/kernels/cpu/linear/isa_kernels.h"
 
 // y[t, n] = sum over k of w[n, k] x[t, k] for many rows t: kPanelRows rows of w are unpacked to a
-// buffer in the order that the register tile of 2 vectors by T rows of x reads it.
+// buffer, in the reading order of the register tile of 2 vectors by T rows of x.
 //
-// Unpacked, per 32 columns: words [16][2][kLanes][2] of the codes less their constant, where words
-// 2i and 2i + 1 are columns 4i, 4i + 2 and 4i + 1, 4i + 3; f32 scale [2][kLanes], f32 second
-// [2][kLanes] where the Kind has one. Of floats per column: f32 [2][kLanes].
+// Unpacked, per 32 columns: words [16][2][kLanes][2] with the codes less their constant; words 2i
+// and 2i + 1 are columns 4i, 4i + 2 and 4i + 1, 4i + 3; f32 scale [2][kLanes]; f32 second
+// [2][kLanes] for some Kinds. For floats, per column: f32 [2][kLanes].
 namespace braid::cpu::BRAID_ISA {
 namespace {
 
@@ -19,7 +19,7 @@ constexpr int unpacked_block_bytes(Kind kind) {
   return kWordBytes + (has_second(kind) ? 4 : 2) * kVecBytes;
 }
 
-// Columns [k0, k0 + cols) of a panel of rows; k0 and cols are whole units of the format, but for
+// Columns [k0, k0 + cols) of a panel of rows; k0 and cols are whole units of the format, except for
 // the last columns of floats.
 struct UnpackArgs {
   const std::byte* w;
@@ -124,7 +124,7 @@ void unpack(DType dtype, const UnpackArgs& a) {
 }
 
 // out [T][kPanelRows] (+)= the product of an unpacked panel and a packed tile of T rows of x over
-// `cols` columns. The order of the additions is that of the stream path.
+// `cols` columns. Additions follow the stream path's order.
 using TileFn = void (*)(const std::byte* panel, int64_t cols, const std::byte* x, float* out,
                         bool accumulate);
 
@@ -158,10 +158,10 @@ BRAID_INLINE void for_tile(Fn fn) {
 }
 
 // Without VNNI dot2 is a product and an addition. GCC moves the products of unrolled steps ahead of
-// all additions, and they spill.
+// all additions, and the products spill.
 constexpr int kUnrolledSteps = kWideCodes ? 16 : 1;
 
-// products = those of words [kSteps][2][kLanes][2] of w and 2 * kSteps columns of x, codes [T][32].
+// products = words [kSteps][2][kLanes][2] of w times 2 * kSteps columns of x, codes [T][32].
 template <int T, int kSteps>
 BRAID_INLINE void dot_words(const std::byte* words, const std::byte* x, VecI (&products)[T][2]) {
   for_tile<T>([&](int t, int v) __attribute__((always_inline)) { products[t][v] = VecI{}; });
@@ -322,7 +322,7 @@ void prefetch_outputs(const RunArgs& args, const Item& item, int64_t t0, int64_t
   }
 }
 
-// A weight in the run of an item: its unpacked rows and its sums.
+// A weight in an item's run: unpacked rows and sums.
 struct Part {
   const WeightArgs& w;
   std::byte* panel;
@@ -337,7 +337,7 @@ struct Part {
                      .cols = cols,
                      .panel = panel});
   }
-  // The products of rows [t0, t1) of x with columns [k0, k0 + cols) of K; t0 starts a tile.
+  // Multiplies rows [t0, t1) of x with columns [k0, k0 + cols) of K; t0 starts a tile.
   void multiply(int64_t t0, int64_t t1, int64_t k0, int64_t cols, int64_t K, float* sums) const {
     const int64_t tile = kind() == Kind::real ? kRealTile : kCodeTile;
     const int64_t row_bytes = linear_detail::packed_bytes_per_row(kind(), Codes::words, K);
@@ -353,8 +353,8 @@ struct Part {
 
 }  // namespace
 
-// A gate and its partner are unpacked together, so that each group of rows of x is read once. Sums
-// of a group leave the first-level cache only where K takes several unpackings.
+// A gate and its partner are unpacked together, so each group of rows of x is read once. A group's
+// sums leave the first-level cache only if K takes several unpackings.
 void linear_run_panels(const RunArgs& args, int64_t item_begin, int64_t item_end) {
   constexpr int64_t kGroup = linear_detail::kTileMultiple;
   const int64_t chunks = (args.M + args.chunk - 1) / args.chunk;

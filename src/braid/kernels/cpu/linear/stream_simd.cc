@@ -5,8 +5,8 @@
 namespace braid::cpu::BRAID_ISA {
 namespace {
 
-// How far ahead of the reading of a panel memory is asked for, along its rows and on into the
-// panels below it: no hardware prefetcher follows that many rows at once.
+// Distance between a panel's reads and prefetches, along the rows and on into later panels: no
+// hardware prefetcher follows that many rows at once.
 constexpr int64_t kLead = 10240;
 
 struct Lead {
@@ -59,7 +59,7 @@ struct PanelArgs {
   }
 };
 
-// The products of 16 columns with one digit of a row of x.
+// The products of 16 columns with a digit of a row of x.
 template <class F>
 BRAID_INLINE VecI dot_half(const VecI* codes, const std::byte* digits) {
   VecI sum{};
@@ -120,7 +120,7 @@ void code_panel(const PanelArgs& a) {
     F::unpack(
         rows, [&](int block, const VecI(&codes)[8], Vec scale, Vec second)
                   __attribute__((always_inline)) {
-                    // A block's share of the unit, so that prefetches come evenly.
+                    // A block's share of the unit, to spread prefetches evenly.
                     constexpr int kShare = F::kBytes / F::kBlocks;
                     prefetch.step(block == 0 ? F::kBytes - (F::kBlocks - 1) * kShare : kShare);
                     const std::byte* xb = x + block * block_bytes;

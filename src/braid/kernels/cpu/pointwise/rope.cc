@@ -5,9 +5,9 @@
 
 namespace braid::cpu {
 
-// A unit is one head of one token.
+// A unit is a head of a token.
 BRAID_DECLARE_PER_ISA(void rope_units(const RopeParams& p, Range units))
-// ... its q heads, then its k heads, then its v heads.
+// Units are q heads, then k heads, then v heads.
 BRAID_DECLARE_PER_ISA(void rope_append_units(const RopeAppendParams& p, Range units))
 
 namespace {

@@ -6,7 +6,7 @@
 namespace braid::cpu::BRAID_ISA {
 namespace {
 
-// cos and sin of one token as the turn wants them: y = x * c + partner(x) * s.
+// cos and sin of a token, in the form of the rotation: y = x * c + partner(x) * s.
 struct Angles {
   int64_t token = -1;
   alignas(64) float c[kMaxRopeHeadDim];

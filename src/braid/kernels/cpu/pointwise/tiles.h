@@ -7,12 +7,12 @@
 
 namespace braid::cpu {
 
-// Columns are split over a team in whole tiles: a multiple of every quantization block, of every
-// vector and of the cache line, so that no two threads write the same line of an aligned row.
+// Columns are split over a team in whole tiles, multiples of every quantization block, every vector
+// and the cache line: no two threads write the same line of an aligned row.
 constexpr int64_t kTileCols = 256;
 
-// Calls f(row, column range) for this thread's share of a [rows, cols] matrix, in order; the ranges
-// of one row are merged.
+// Calls f(row, column range) for this thread's share of a [rows, cols] matrix, in order; a row's
+// ranges are merged.
 template <class F>
 void for_each_tile(int64_t rows, int64_t cols, const Team& team, F&& f) {
   const int64_t tiles = ceil_div(cols, kTileCols);

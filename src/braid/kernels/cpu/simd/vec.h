@@ -1,8 +1,8 @@
 #pragma once
 
-// Vec: kLanes f32 values in a register, for sources that are compiled once per Isa (see
-// kernels/cpu/CMakeLists.txt). Include it from *_simd.cc only. Everything here is forced inline, so
-// that no copy made for one machine is linked into the code of another.
+// Vec: kLanes f32 values in a register, for sources compiled once per Isa (see
+// kernels/cpu/CMakeLists.txt). For *_simd.cc only. All functions are forced inline, so that no copy
+// for a machine is linked into another machine's code.
 
 #include <cstdint>
 #include <cstring>
@@ -241,7 +241,7 @@ BRAID_INLINE Vec tanh(Vec x) {
   return splat(1.0f) - splat(2.0f) / (exp(x + x) + splat(1.0f));
 }
 
-// Lanes of a and b by turns: those of both lower halves, or of both upper ones.
+// Lanes of a and b by turns: both lower halves, or both upper halves.
 #if defined(__AVX512F__)
 BRAID_INLINE Vec interleave_low(Vec a, Vec b) {
   return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
