@@ -15,8 +15,8 @@ namespace braid {
 // to use from several threads.
 class AlignedCopies {
  public:
-  // `view` itself where its address suits its elements; else a view of a copy, made at the first
-  // call for that address.
+  // `view` itself if the address suits the elements; otherwise a view of a copy, made at the
+  // address' first call.
   TensorView aligned(const TensorView& view);
 
  private:

@@ -6,7 +6,7 @@
 
 namespace braid {
 
-// The bytes that `text` spells in base64 (RFC 4648, padded); nothing where it is not base64.
+// The bytes spelled by `text` in base64 (RFC 4648, padded); nothing for other text.
 std::optional<std::string> decode_base64(std::string_view text);
 std::string encode_base64(std::string_view bytes);
 

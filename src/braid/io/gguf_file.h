@@ -10,8 +10,8 @@
 
 namespace braid {
 
-// A GGUF model file, mapped. Opening it costs one pass over the metadata; the weights are not
-// touched. Movable; what it hands out stays valid when it moves.
+// A GGUF model file, mapped. Opening costs a pass over the metadata; weights are not touched.
+// Movable; views stay valid after a move.
 class GgufFile final : public WeightSource {
  public:
   // Fails as MappedFile and parse_gguf do; kUnsupported for one piece of a split model.

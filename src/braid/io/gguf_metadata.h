@@ -12,10 +12,10 @@
 
 namespace braid {
 
-// One metadata value, left in its encoded form where it lies in the file: a scalar or an array of
-// `count` elements, already checked to lie inside the file.
+// A metadata value, left encoded in the file: a scalar or an array of `count` elements, already
+// checked to lie inside the file.
 struct GgufValue {
-  GgufType type = GgufType::u8;  // of the element where it is an array
+  GgufType type = GgufType::u8;  // the element's type in an array
   bool is_array = false;
   int64_t count = 1;
   const std::byte* data = nullptr;
@@ -43,9 +43,9 @@ class GgufMetadata {
   const GgufValue* value(std::string_view key) const;
 
   // T is bool, int32_t, uint32_t, int64_t, uint64_t, float, double, std::string_view or a
-  // std::vector of one of these. An integer is read from any integer type that holds a value in
-  // range of T, a float from f32 or f64. All three fail with kMalformed (file, key, value, type
-  // wanted) where the key holds something else; get() fails with kNotFound where it is absent.
+  // std::vector of these. An integer is read from any integer type with a value in range of T, a
+  // float from f32 or f64. All three fail with kMalformed (file, key, value, type wanted) if the
+  // key holds another value; get() fails with kNotFound without the key.
   template <class T>
   std::optional<T> find(std::string_view key) const;
   template <class T>

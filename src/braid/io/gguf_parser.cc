@@ -19,7 +19,7 @@ constexpr uint32_t kDefaultAlignment = 32;
 constexpr std::string_view kAlignmentKey = "general.alignment";
 constexpr uint32_t kMaxRank = 4;
 constexpr size_t kMaxKeyBytes = 65535;
-// The least that the format can spend on one entry: a count above what fits is a lie.
+// The format's least bytes for an entry: a count above the rest's capacity is a lie.
 constexpr int64_t kMinEntryBytes = 8 + 1 + 4 + 1;       // key, type, value
 constexpr int64_t kMinTensorBytes = 8 + 1 + 4 + 4 + 8;  // name, rank, type, offset
 constexpr int64_t kReserve = 4096;                      // more is reserved as entries really come

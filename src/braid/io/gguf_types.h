@@ -29,11 +29,11 @@ constexpr uint32_t kNumGgufTypes = 13;
 
 std::string_view name(GgufType type);
 
-// Bytes of one value; of a string or an array, the least that one can take (its empty form).
+// Bytes of a value; for a string or an array, the least size (the empty form).
 int64_t min_bytes(GgufType type);
 
-// Types of tensor data. Every type that a file may hold has a block size, so that its extent can be
-// checked; `dtype` is there for those that Braid computes with.
+// Types of tensor data. Every type that a file may hold has a block size, to check the extent; only
+// types that Braid computes with have a `dtype`.
 struct GgufTensorType {
   std::string_view name;
   int block_elems;

@@ -24,7 +24,7 @@ JsonObject read_if_there(const std::string& folder, std::string_view name) {
               : JsonObject((fs::path(folder) / name).string(), nlohmann::json::object());
 }
 
-// The first file of the folder that ends so, for a message that helps.
+// The first file of the folder with this ending, for a helpful message.
 std::optional<std::string> file_with_suffix(const std::string& folder, std::string_view suffix) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {

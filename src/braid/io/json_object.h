@@ -24,9 +24,9 @@ class JsonObject {
   std::vector<std::string> keys() const;
   bool contains(std::string_view key) const;
 
-  // T is bool, int64_t, double, std::string, or a std::vector of one of these; an integer serves as
-  // a double, and one lone value as a list of one. All fail with kMalformed where the field holds
-  // something else; get() fails with kNotFound where it is absent.
+  // T is bool, int64_t, double, std::string, or a std::vector of these; an integer serves as a
+  // double, and a lone value as a list. All fail with kMalformed if the field holds another value;
+  // get() fails with kNotFound without the field.
   template <class T>
   std::optional<T> find(std::string_view key) const;
   template <class T>

@@ -22,7 +22,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& origin,
 // As parse_json; fails as MappedFile does where the file cannot be read.
 nlohmann::json read_json_file(const std::string& path, const JsonLimits& limits = {});
 
-// The part of the JSON library's message that says what is wrong, cut to one line.
+// The cause in the JSON library's message, cut to a single line.
 std::string json_error_text(const std::exception& error);
 
 }  // namespace braid

@@ -12,7 +12,7 @@
 namespace braid {
 namespace {
 
-// A signal handler has no argument of its own: what it looks at is global.
+// A signal handler has no argument: its data is global.
 std::array<std::atomic<const KnownMapping*>, KnownMapping::kMost> known;
 struct sigaction before;
 

@@ -7,10 +7,10 @@
 
 namespace braid {
 
-// From this call on a read of a mapped file (MappedFile) whose bytes are gone, since another
-// process cut the file or its disk fails, ends this process with status 1 and one line on standard
-// error that names the file. Without it, the system ends the process by SIGBUS. Every other SIGBUS
-// goes where it went before. For a program's main function; once.
+// After this call, a read of a mapped file (MappedFile) whose bytes are gone (another process cut
+// the file, or its disk fails) ends this process with status 1 and a line on standard error with
+// the file's name. Without this call the system ends the process by SIGBUS. Every other SIGBUS is
+// handled as before. For a program's main function; once.
 void report_mapping_faults();
 
 // A mapping that report_mapping_faults knows, for as long as the object lives. Costs a search for a

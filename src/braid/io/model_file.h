@@ -11,9 +11,9 @@ namespace braid {
 // A model on disk in either form that Braid reads.
 using ModelFile = std::variant<GgufFile, HfFolder>;
 
-// Opens a .gguf file or a Hugging Face folder. Fails with kNotFound where there is no such file,
-// with kInvalidArgument, saying what was seen and what is accepted, where it is no model, and as
-// the readers do where it is a broken one.
+// Opens a .gguf file or a Hugging Face folder. Fails with kNotFound without such a file, with
+// kInvalidArgument, saying what was seen and what is accepted, for other files, and like the
+// readers for a broken model.
 ModelFile open_model_file(const std::string& path);
 
 const WeightSource& weights_of(const ModelFile& model);

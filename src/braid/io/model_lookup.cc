@@ -49,7 +49,7 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// GGUF files below a folder that have `part` in their names; of a split one the first.
+// GGUF files below a folder with `part` in their names; for a split model the first file.
 std::vector<std::string> gguf_files(const fs::path& folder, const std::string& part) {
   std::vector<std::string> files;
   std::error_code error;
@@ -101,7 +101,7 @@ fs::path repository_folder(const ModelStores& stores, const std::string& id) {
   return stores.hub / name;
 }
 
-// The snapshot that a revision names: a branch, a tag, a commit or the beginning of one.
+// The snapshot named by a revision: a branch, a tag, a commit or a commit's beginning.
 fs::path snapshot_of(const fs::path& repository, const std::string& revision) {
   const fs::path snapshots = repository / "snapshots";
   const std::string wanted = revision.empty() ? "main" : revision;

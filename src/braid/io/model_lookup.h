@@ -8,7 +8,7 @@
 
 namespace braid {
 
-// The folders in which programs keep models. One that is not there is empty of models.
+// The folders in which programs keep models. A missing folder has no models.
 struct ModelStores {
   std::filesystem::path braid;                // Braid's own: model files
   std::filesystem::path hub;                  // Hugging Face's cache of repositories
@@ -30,7 +30,7 @@ ModelStores model_stores(const Environment& environment);
 // and with kInvalidArgument where several files fit.
 std::string find_model(const std::string& name, const ModelStores& stores);
 
-// The model that `make model` fetches, if it is there.
+// The model fetched by `make model`, if present.
 std::optional<std::string> demo_model(const ModelStores& stores);
 
 }  // namespace braid

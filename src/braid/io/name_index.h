@@ -9,9 +9,9 @@
 
 namespace braid {
 
-// Looks up one of n names by binary search: O(log n) whatever the names are, where a hash table
-// could be made quadratic by the names in a hostile file. The names stay where they are; their
-// owner passes the same `name_of` each time.
+// Looks up one of n names by binary search: O(log n) for any names, while hostile names could make
+// a hash table quadratic. The names stay in place; their owner passes the same `name_of` each
+// time.
 class NameIndex {
  public:
   template <class NameOf>

@@ -13,7 +13,7 @@ namespace braid {
 struct PaddedPrompt {
   std::vector<int32_t> ids;  // [length]
   int64_t tokens = 0;        // how many of them are the prompt's, with BOS and EOS
-  std::string cut;           // the text of tokens that did not fit; empty where all did
+  std::string cut;           // text of tokens that did not fit; empty if all did
 };
 
 // Encodes `text` as transformers' tokenizers do with padding to `length` and truncation: the

@@ -16,7 +16,7 @@ constexpr std::string_view kMetadata = "__metadata__";
 constexpr size_t kMaxRank = 64;
 constexpr std::array<std::string_view, 3> kFields = {"dtype", "shape", "data_offsets"};
 
-// A state per place of the fixed grammar, so that depth is bounded by it.
+// A state per place of the fixed grammar: the grammar bounds the depth.
 class HeaderReader final : public json::json_sax_t {
  public:
   explicit HeaderReader(const std::string& file) : file_(file) {}

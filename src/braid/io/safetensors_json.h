@@ -9,8 +9,8 @@
 
 namespace braid {
 
-// One entry of a safetensors header, as it is written: [begin, end) counts from the first byte
-// after the header.
+// An entry of a safetensors header, as written: [begin, end) counts from the first byte after the
+// header.
 struct SafetensorsEntry {
   std::string name;
   std::string dtype;
@@ -24,8 +24,8 @@ struct SafetensorsJson {
   std::vector<SafetensorsEntry> entries;
 };
 
-// The JSON of a safetensors header, read in one pass without a tree of it in memory. Checks its
-// form alone (types, no field missing, unknown or twice); fails with kMalformed.
+// The JSON of a safetensors header, read in a single pass without a tree in memory. Checks the form
+// alone (types; missing, unknown or double fields); fails with kMalformed.
 SafetensorsJson parse_safetensors_json(const std::string& file, std::string_view text);
 
 }  // namespace braid

@@ -8,12 +8,12 @@
 
 namespace braid {
 
-// A model cut into several safetensors files of one folder, with an index that names the file of
-// each tensor (model.safetensors.index.json). Every file is opened and checked at once.
+// A model cut into several safetensors files of a folder, with an index of tensors' files
+// (model.safetensors.index.json). Every file is opened and checked at once.
 class SafetensorsShards final : public WeightSource {
  public:
-  // Fails with kMalformed where the index is broken, names a file outside of its own folder, or a
-  // tensor that its file does not have; with kNotFound where a file is missing.
+  // Fails with kMalformed if the index is broken, names a file outside its folder, or a tensor
+  // missing in the named file; with kNotFound if a file is missing.
   explicit SafetensorsShards(const std::string& index_path);
 
   size_t num_files() const { return files_.size(); }

@@ -14,8 +14,8 @@ struct NamedTensor {
   std::vector<float> values;
 };
 
-// The bytes of a safetensors file with these tensors, in this order. Throws std::logic_error where
-// a shape and its values differ or a name occurs twice.
+// The bytes of a safetensors file with these tensors, in this order. Throws std::logic_error if a
+// shape and its values differ or a name occurs twice.
 std::string safetensors_bytes(std::span<const NamedTensor> tensors);
 
 }  // namespace braid

@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-// The fields of one message of the protocol buffer wire format, in order.
+// The fields of a message in the protocol buffer wire format, in order.
 class Fields {
  public:
   struct Field {

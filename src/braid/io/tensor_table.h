@@ -13,8 +13,8 @@
 
 namespace braid {
 
-// One tensor as its file lists it. A reader has checked that `bytes` follows from type and shape
-// and that [offset, offset + bytes) lies inside the file.
+// A tensor as listed by its file. A reader has checked that `bytes` follows from type and shape and
+// that [offset, offset + bytes) lies inside the file.
 struct TensorRecord {
   std::string name;
   std::string type;            // as the file's format calls it
@@ -34,7 +34,7 @@ struct TensorType {
   }
 };
 
-// What a file says of one tensor; for listings; valid while its source lives.
+// A file's facts about a tensor, for listings; valid while its source lives.
 struct TensorInfo {
   std::string_view name;
   std::string_view type;           // as the file's format calls it; may be one Braid cannot use
@@ -42,8 +42,8 @@ struct TensorInfo {
   int64_t bytes = 0;
 };
 
-// The number of elements of a shape from a file; nothing where a dimension is negative, or where
-// the product overflows even with its zeros left out (so that no order of multiplying can
+// The number of elements of a shape from a file; nothing for a negative dimension, or if
+// the product overflows even without its zeros (so that no order of multiplying can
 // overflow).
 std::optional<int64_t> checked_elems(std::span<const int64_t> shape);
 

@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// The bytes of a whole file; fails with kNotFound where it cannot be opened.
+// The bytes of a whole file; fails with kNotFound for an unreadable path.
 std::string read_text(const std::string& path);
 
 // Writes a whole file, or leaves what was there: the bytes go to PATH.part first. Fails with

@@ -46,26 +46,26 @@ class Tokenizer {
 
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-  // `text` with `mark` behind each character of what spells a special token, by itself or once
-  // normalized: encoded with that mark it stays plain text, even with parse_special. `mark` is one
-  // character that occurs neither in the text nor in any token.
+  // `text` with `mark` behind each character of any spelling of a special token, before or after
+  // normalization: encoded with that mark the text stays plain, even with parse_special. `mark` is
+  // a character that occurs neither in the text nor in any token.
   std::string defuse(std::string_view text, std::string_view mark) const;
 
   // The text of ids, always valid UTF-8: bytes that do not form a character become U+FFFD.
   // Fails with kInvalidArgument on an id outside [0, vocab_size()).
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
-  // What EncodeOptions::add_special puts in front of a text, and behind it: BOS and EOS, or
+  // Tokens that EncodeOptions::add_special puts in front of a text, and behind: BOS and EOS, or
   // nothing, or more.
   std::span<const int32_t> prefix() const;
   std::span<const int32_t> suffix() const;
   int32_t vocab_size() const;
   const SpecialIds& special() const;
 
-  // Each of these fails with kInvalidArgument on an id out of range.
+  // All of these fail with kInvalidArgument on an id out of range.
   std::string_view piece(int32_t id) const;  // as the vocabulary spells it, "Ġthe" or "▁the"
-  std::string bytes(int32_t id) const;       // what it adds to the text, which may be part of a
-                                             // character; a special token gives its own text
+  std::string bytes(int32_t id) const;       // the id's bytes of the text, perhaps part of a
+                                             // character; a special token gives its text
   TokenType type(int32_t id) const;
   bool is_special(int32_t id) const;  // control and unknown tokens, and added tokens that say so
   bool is_end_of_generation(int32_t id) const;  // EOS, end of turn, end of text, ...
@@ -79,8 +79,8 @@ class Tokenizer {
   std::unique_ptr<const Impl> impl_;
 };
 
-// Decodes ids one by one as they are made. The strings it returns, joined, equal
-// Tokenizer::decode of the same ids; none of them ends inside a UTF-8 character.
+// Decodes ids as they are made. The returned strings, joined, equal Tokenizer::decode of the same
+// ids; no string ends inside a UTF-8 character.
 class StreamDecoder {
  public:
   // `tokenizer` must outlive the decoder.

@@ -42,7 +42,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::
 }
 
 const AddedTokens::Entry* AddedTokens::longest(std::string_view text) const {
-  // The entries that start with text[0, depth) are one range, which narrows with depth.
+  // Entries that start with text[0, depth) form a range that narrows with depth.
   auto range = std::ranges::subrange(entries_.begin(), entries_.end());
   const Entry* found = nullptr;
   for (size_t depth = 0;; ++depth) {

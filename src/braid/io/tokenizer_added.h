@@ -9,13 +9,13 @@
 
 namespace braid {
 
-// A cut of a text: one added token, or (id < 0) text between them.
+// A cut of a text: an added token, or (id < 0) text between tokens.
 struct AddedCut {
   int32_t id = -1;
   std::string_view text;
 };
 
-// Finds added tokens in text: at each place the longest of those that start there, from left to
+// Finds added tokens in text: at each place the longest token that starts there, from left to
 // right. Cost: the bytes of the text times the length of the longest token, at worst.
 class AddedTokens {
  public:
@@ -23,14 +23,14 @@ class AddedTokens {
   // texts[i] is what tokens[i] looks like in the text to be searched; an empty one never matches.
   AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& texts);
 
-  // Special tokens are cut out only where `special` is set and no byte of them is a user's own:
-  // `own` is as in MarkedText, or empty. Where they are not, their text still hides shorter tokens
-  // inside it.
+  // Special tokens are cut out only with `special` set and without a user's bytes: `own` is as in
+  // MarkedText, or empty. The text of a special token that is not cut out still hides shorter
+  // tokens inside.
   void cut(std::string_view text, bool special, std::string_view own,
            std::vector<AddedCut>& out) const;
 
-  // Sets own[i] to 1 for each byte of each occurrence of a token, wherever it starts.
-  // True where there is one. `own` is [bytes of text].
+  // Sets own[i] to 1 for each byte of each occurrence of a token, from any start. True if any
+  // occurs. `own` is [bytes of text].
   bool cover(std::string_view text, std::string& own) const;
 
  private:

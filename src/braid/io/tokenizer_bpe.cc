@@ -29,8 +29,8 @@ uint32_t rank_of(float score) {
 
 constexpr std::string_view kMark = "\u2581";
 
-// The first place behind `at` where a mark follows something that is none; the end if there is
-// none.
+// The first place behind `at` with a mark after another character; the end without such a
+// place.
 size_t next_mark(std::string_view text, size_t at) {
   for (size_t place = text.find(kMark, at); place != text.npos;
        place = text.find(kMark, place + kMark.size())) {
@@ -201,7 +201,7 @@ void Bpe::merge_long(std::string_view word, BpeScratch& scratch) const {
   std::erase_if(symbols, [](const Symbol& s) { return s.size == 0; });
 }
 
-// The id of a word that is itself a piece of the model, or -1.
+// The id of a word that is a piece of the model, or -1.
 int32_t Bpe::whole_word(std::string_view word) const {
   int32_t id = -1;
   if (!spec_.byte_level) {

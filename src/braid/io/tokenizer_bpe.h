@@ -11,10 +11,10 @@
 
 namespace braid {
 
-// What one call of encode works in: the words that it has met, and memory used again for each.
+// Working memory of an encode call: the words met so far, and memory reused for each word.
 class BpeScratch {
  public:
-  // Keeps the ids of short words where `text_bytes`, the size of the whole input, makes it pay.
+  // Keeps the ids of short words if `text_bytes`, the size of the whole input, makes keeping pay.
   explicit BpeScratch(size_t text_bytes);
 
  private:
@@ -28,7 +28,7 @@ class BpeScratch {
   };
   struct Candidate {
     uint64_t key;   // rank, then place
-    uint32_t size;  // bytes of the pair; the pair has changed since where these differ
+    uint32_t size;  // bytes of the pair; a different size means the pair has changed
     bool operator<(const Candidate& other) const { return key > other.key; }  // smallest on top
   };
   static constexpr size_t kCachedBytes = 22;
@@ -54,8 +54,8 @@ class Bpe {
   // MergeTable does.
   Bpe(const TokenizerSpec& spec, const Vocabulary& vocab, std::span<const uint8_t> flags);
 
-  // Appends the ids of `text`, one word of the pre-tokenizer; no special token is among them but
-  // the unknown one. O(n log n) in its bytes.
+  // Appends the ids of `text`, a word of the pre-tokenizer, without special tokens except the
+  // unknown token. O(n log n) in bytes.
   void encode(std::string_view text, BpeScratch& scratch, std::vector<int32_t>& ids) const;
 
  private:
@@ -66,7 +66,7 @@ class Bpe {
   void merge_short(std::string_view word, BpeScratch& scratch) const;
   void merge_long(std::string_view word, BpeScratch& scratch) const;
   int32_t whole_word(std::string_view word) const;
-  int32_t plain(std::string_view piece) const;  // its id; -1: there is none, or it is special
+  int32_t plain(std::string_view piece) const;  // the piece's id; -1: none, or special
 
   const TokenizerSpec& spec_;
   const Vocabulary& vocab_;
@@ -74,8 +74,8 @@ class Bpe {
   MergeTable merges_;
   std::vector<uint32_t> score_ranks_;  // [V]; empty: merges_ ranks
   size_t longest_piece_ = 0;
-  // No piece holds a "▁" behind anything else, so that no merge crosses into one: the text may be
-  // cut there without changing its ids.
+  // No piece holds a "▁" behind another character, so no merge crosses into a "▁": the text may be
+  // cut there without changing ids.
   bool cut_at_marks_ = false;
   std::array<int32_t, 256> bytes_;  // byte level: id of each byte; byte fallback: id of <0xNN>
   std::array<int32_t, 128> ascii_;  // id of each ASCII character

@@ -8,9 +8,9 @@
 
 namespace braid {
 
-// The character map of a SentencePiece model: texts of a few characters, and what each becomes
-// (nmt_nfkc has full-width letters, ligatures, white space). A trie in one array of units (Darts
-// double array), and the results behind it as one string.
+// The character map of a SentencePiece model: texts of a few characters, and their results
+// (nmt_nfkc has full-width letters, ligatures, white space). A trie in an array of units (Darts
+// double array), and the results behind the array as a string.
 class CharMap {
  public:
   // `blob` is the model's precompiled_charsmap: the trie's size in bytes as u32, the trie's units
@@ -18,7 +18,7 @@ class CharMap {
   // fit.
   explicit CharMap(std::string_view blob);
 
-  // What the shortest entry that `text` begins with stands for; nothing where there is no entry.
+  // The result of the shortest entry at the begin of `text`; nothing without an entry.
   std::optional<std::string_view> find(std::string_view text) const;
 
  private:

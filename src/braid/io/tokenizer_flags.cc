@@ -34,8 +34,8 @@ bool spells_byte(std::string_view piece, const TokenizerSpec& spec) {
   return spec.byte_level && is_one_character(piece) && byte_of(decode_utf8(piece, 0).code) >= 0;
 }
 
-// <...> or [...]: the ids of BOS and of end tokens in a file may be stale, and name a piece that
-// text needs.
+// <...> or [...]: a file's ids of BOS and of end tokens may be stale, and name a piece that text
+// needs.
 bool looks_special(std::string_view piece) {
   return piece.size() > 2 && ((piece.front() == '<' && piece.back() == '>') ||
                               (piece.front() == '[' && piece.back() == ']'));
@@ -65,7 +65,7 @@ std::vector<uint8_t> token_flags(TokenizerSpec& spec) {
 
   std::vector<bool> known(spec.pieces.size());
   for (const AddedToken& token : spec.added) known[token.id] = true;
-  std::vector<bool> named(spec.pieces.size());  // special because of what it is for
+  std::vector<bool> named(spec.pieces.size());  // special by purpose
   for (size_t id = 0; id < flags.size(); ++id) {
     const bool bos = static_cast<int32_t>(id) == spec.special.bos;
     named[id] = (bos || flags[id] & kEndFlag) && (known[id] || looks_special(spec.pieces[id]));

@@ -19,7 +19,7 @@ std::optional<std::string> find(const std::string& folder, const char* name) {
                                                          : std::nullopt;
 }
 
-// T5's names of special tokens, where tokenizer_config.json does not give them.
+// T5's names of special tokens, if tokenizer_config.json gives none.
 void name_t5_tokens(TokenizerSpec& spec) {
   const auto name = [&](int32_t& id, std::string_view piece) {
     const auto at = std::ranges::find(spec.pieces, piece);

@@ -5,8 +5,8 @@
 
 namespace braid {
 
-// tokenizer_config.json of a folder, or an empty object. Where it lists no added tokens,
-// special_tokens_map.json names the special ones: folders older than that list have both.
+// tokenizer_config.json of a folder, or an empty object. Without added tokens in that file,
+// special_tokens_map.json names the special tokens: older folders have both files.
 nlohmann::ordered_json tokenizer_config(const std::string& folder);
 
 }  // namespace braid

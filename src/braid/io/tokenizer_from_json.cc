@@ -24,7 +24,7 @@ AddedToken read_added(const JsonNode& node, int32_t id) {
           .normalized = node["normalized"].boolean(!special)};
 }
 
-// Added tokens of both files, by id; those of tokenizer_config.json win.
+// Added tokens of both files, by id; tokenizer_config.json wins.
 std::vector<AddedToken> read_added_tokens(const JsonNode& root, const JsonNode& config,
                                           int64_t limit) {
   std::vector<AddedToken> tokens;
@@ -171,8 +171,8 @@ void read_vocabulary(const JsonNode& model, const JsonNode& root, const JsonNode
     token.text = place(token.id, token.text, root["added_tokens"].place());
     spec.types[token.id] = token.special ? TokenType::kControl : TokenType::kUserDefined;
   }
-  // Added tokens behind a unigram vocabulary are no pieces of its model: they are special or found
-  // in the text itself, before it is asked.
+  // Added tokens behind a unigram vocabulary are no pieces of the model: such tokens are special,
+  // or found in the text before the model.
   if (!spec.log_probs.empty()) spec.log_probs.resize(spec.pieces.size());
   spec.added = std::move(added);
   read_merges(merges, arena, spec.merges);

@@ -18,17 +18,17 @@ class JsonNode {
   const std::string& place() const { return place_; }
   bool is_null() const { return value_->is_null(); }
 
-  // A field of an object; null where it is absent.
+  // A field of an object; null without the field.
   JsonNode operator[](std::string_view key) const;
   JsonNode at(size_t index) const;  // of an array
-  size_t array_size() const;        // fails where this is no array; 0 where it is null
+  size_t array_size() const;        // fails for other values than an array; 0 for null
   const Json::object_t& object() const;
 
   // Fail with kMalformed where the value has another type; null gives `otherwise`.
   bool boolean(bool otherwise) const;
   const std::string& text() const;
   const std::string& text(const std::string& otherwise) const;
-  // In [0, limit); fails also where it is out of that range.
+  // In [0, limit); fails for an id out of that range.
   int32_t id(int64_t limit) const;
 
   std::string shown() const;  // the value for a message, cut short

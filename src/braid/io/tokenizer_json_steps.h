@@ -7,11 +7,11 @@
 
 namespace braid {
 
-// The steps of a tokenizer.json around its model, each a node of the field of that name. All fail
-// with kUnsupported on a step that is not known, listing those that are.
+// The steps of a tokenizer.json around the model, each from the node of a field. All fail with
+// kUnsupported on an unknown step, listing the known steps.
 void read_normalizer(const JsonNode& node, std::vector<NormalizeStep>& steps);
 void read_pre_tokenizer(const JsonNode& node, TokenizerSpec& spec);
-// `fused`: a Fuse step came before, so that the next one sees the text as a whole.
+// `fused`: a Fuse step came before, so the next step sees the text as a whole.
 void read_decoder(const JsonNode& node, DecodeRule& rule, bool& fused);
 // A whole tokenizer.json, parsed or made of files of another kind; as tokenizer_from_json.
 TokenizerSpec read_tokenizer(const nlohmann::json& document, std::string_view tokenizer_config_json,

@@ -8,9 +8,9 @@
 
 namespace braid {
 
-// From the text of Hugging Face's tokenizer.json and, where there is one, tokenizer_config.json
-// (which names BOS, EOS and the like, and may redefine added tokens). The spec owns its strings.
-// Fails with kMalformed or kUnsupported, naming the file as `name`, the field and the value.
+// From Hugging Face's tokenizer.json and, if present, tokenizer_config.json (which names BOS and
+// EOS, and may redefine added tokens). The spec owns its strings. Fails with kMalformed or
+// kUnsupported, naming the file as `name`, the field and the value.
 TokenizerSpec tokenizer_from_json(std::string_view tokenizer_json,
                                   std::string_view tokenizer_config_json = {},
                                   std::string_view name = "tokenizer.json");

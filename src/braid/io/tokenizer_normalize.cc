@@ -12,8 +12,8 @@ bool any_own(std::string_view own) {
   return own.find('\1') != own.npos;
 }
 
-// A character of ASCII composes with nothing before it: NFC of a text is that of its parts, each
-// an ASCII character and what follows.
+// An ASCII character composes with nothing before: NFC of a text is the NFC of its parts, each an
+// ASCII character and its followers.
 void nfc(MarkedText& marked) {
   if (marked.own.empty()) {
     marked.text = to_nfc(marked.text);
@@ -38,7 +38,7 @@ void nfc(MarkedText& marked) {
   marked = std::move(out);
 }
 
-// Text built of parts of another, with the marks of what each part was made of.
+// Text built from parts of another text, with the marks of the parts' sources.
 class Rewritten {
  public:
   explicit Rewritten(const MarkedText& from) : from_(from) {}
@@ -127,7 +127,7 @@ void map_characters(MarkedText& marked, const CharMap& map) {
   marked = std::move(out.text());
 }
 
-// The text without the white space at its start and its end, where asked.
+// The text without white space at start and end, as asked.
 void strip(MarkedText& marked, bool left, bool right) {
   const std::string_view text = marked.text;
   size_t begin = 0, end = text.size();

@@ -11,7 +11,7 @@
 
 namespace braid {
 
-// Text, and which of its bytes a user wrote who must not spell special tokens.
+// Text, with marks for a user's bytes, which must not spell special tokens.
 struct MarkedText {
   std::string text;
   std::string own;  // [bytes of text], 1 where a user wrote the byte; empty: nowhere

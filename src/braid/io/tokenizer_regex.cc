@@ -40,8 +40,8 @@ void initialize() {
   if (error != ONIG_NORMAL) fail(ErrorCode::kResource, "Oniguruma: {}", message(error));
 }
 
-// Until Oniguruma 6.9.9 [[:punct:]] had no symbols beyond ASCII's; tokenizers brings a later one.
-// This spells the class out, so that every version reads it alike.
+// Before Oniguruma 6.9.9 [[:punct:]] had no symbols beyond ASCII's; tokenizers brings a later
+// version. Spelling the class out makes every version read alike.
 std::string spell_punct(std::string_view pattern) {
   static constexpr std::string_view kPunct = "[:punct:]", kNot = "[:^punct:]";
   std::string out;
@@ -82,7 +82,7 @@ size_t utf8_run(std::string_view text, size_t at, bool valid) {
 
 }  // namespace
 
-// Searches in one text, with what is left of its bounds.
+// Searches in a text, with the rest of the bounds.
 class Regex::Search {
  public:
   Search(const Regex& regex, std::string_view text)
@@ -101,7 +101,7 @@ class Regex::Search {
     size_t begin;
     size_t end;
   };
-  // The leftmost match in `text`, which is UTF-8, that starts at `from` or behind it.
+  // The leftmost match in `text` (UTF-8) that starts at `from` or behind.
   std::optional<Match> find(std::string_view text, size_t from) {
     for (unsigned long steps = kFreeSteps;; steps *= 8) {
       onig_set_retry_limit_in_match_of_match_param(param_.get(), steps);
@@ -165,8 +165,8 @@ void Regex::cut(std::string_view whole, std::vector<RegexCut>& out) const {
   for (size_t start = 0; start < whole.size();) {
     const size_t stop = utf8_run(whole, start, true);
     const std::string_view text = whole.substr(start, stop - start);
-    // Where an empty match follows the match before it directly, the search goes on one character
-    // further: the rule of tokenizers.
+    // After an empty match directly behind another match, the search moves a character further: the
+    // rule of tokenizers.
     size_t done = 0;
     std::optional<size_t> last_end;
     for (size_t from = 0; !text.empty() && from <= text.size();) {

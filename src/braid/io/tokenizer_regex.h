@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// A part of a text that a pattern has cut: a match, which may be empty, or a gap between matches.
+// A part of a text cut by a pattern: a match, perhaps empty, or a gap between matches.
 struct RegexCut {
   std::string_view text;
   bool match = false;

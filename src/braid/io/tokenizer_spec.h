@@ -8,7 +8,7 @@
 
 namespace braid {
 
-// What a vocabulary entry is; the numbers are those of GGUF's tokenizer.ggml.token_type.
+// Kind of a vocabulary entry, with the numbers of GGUF's tokenizer.ggml.token_type.
 enum class TokenType : uint8_t {
   kNormal = 1,
   kUnknown = 2,
@@ -46,7 +46,7 @@ struct NormalizeStep {
   std::string to;
 };
 
-// One step of the pre-tokenizer, in order: each cuts every piece that the step before it left.
+// A step of the pre-tokenizer, in order: each cuts every piece left by the step before.
 struct SplitStep {
   enum class Kind : uint8_t {
     kGpt2,         // GPT-2's pattern
@@ -54,7 +54,7 @@ struct SplitStep {
     kQwen2,        // Llama-3's with digits one by one
     kDigits,       // every digit by itself
     kDigitRuns,    // runs of digits apart from the rest
-    kRegex,        // `text` is a pattern; `behavior` says what becomes of its matches
+    kRegex,        // `text` is a pattern; `behavior` says how matches are used
     kPrefixSpace,  // a space in front of a piece without one
     kMetaspace,    // spaces become `text`, which also starts each word
     kWhitespace,   // cuts at white space, which is dropped
@@ -108,11 +108,11 @@ struct TokenizerSpec {
   std::vector<float> scores;             // [V]: merge by score (SentencePiece); or empty
   std::vector<MergePair> merges;         // by rank, used when there are no scores
   std::vector<double> log_probs;         // [V]: unigram model instead of BPE; or empty
-  std::string end_of_word;     // what the last character of a word has behind it; or empty
+  std::string end_of_word;               // mark behind the last character of a word; or empty
   bool byte_level = false;     // the text is spelled in GPT-2's byte alphabet; else in characters
   bool byte_fallback = false;  // characters without a piece are spelled as <0x41> bytes
   int32_t unknown = -1;        // what other characters become; -1: they are dropped
-  bool fuse_unk = false;       // a run of them is one unknown token
+  bool fuse_unk = false;       // a run of unknown characters is a single token
   bool ignore_merges = false;  // a word that is a piece needs no merging (Llama-3)
   std::vector<NormalizeStep> normalize;
   std::vector<SplitStep> split;

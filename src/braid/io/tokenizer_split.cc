@@ -24,7 +24,7 @@ bool is_newline(char c) {
   return c == '\r' || c == '\n';
 }
 
-// Length of 's 't 're 've 'm 'll 'd at `at`, where an apostrophe is; 0 where there is none.
+// Length of 's 't 're 've 'm 'll 'd at the apostrophe `at`; 0 without a contraction.
 size_t contraction(std::string_view text, size_t at, bool any_case) {
   const auto letter = [&](size_t i) -> char {
     if (at + i >= text.size()) return 0;
@@ -48,8 +48,8 @@ size_t contraction(std::string_view text, size_t at, bool any_case) {
   }
 }
 
-// \s+(?!\S)|\s+ over the white space that starts at `at`: all of it at the end of the text, else
-// all but its last character, which belongs to the word that follows; never nothing.
+// \s+(?!\S)|\s+ over white space from `at`: all at the end of the text, otherwise all but the last
+// character, which belongs to the next word; never nothing.
 size_t space_end(std::string_view text, size_t at) {
   size_t last = at;
   size_t end = at;
@@ -100,7 +100,7 @@ size_t llama3_end(std::string_view text, size_t at, int digits) {
     while (end < text.size() && is_newline(text[end])) ++end;
     return end;
   }
-  // White space: up to its last newline where it has one.
+  // White space: up to its last newline, if any.
   size_t newline = 0;
   size_t end = at;
   while (end < text.size()) {

@@ -10,8 +10,8 @@
 
 namespace braid {
 
-// End of the piece that starts at `at` under a pattern written out by hand; equal to what the
-// pattern matches there. `kind` is one of kGpt2, kLlama3, kQwen2, kDigits and kDigitRuns.
+// End of the piece that starts at `at` under a hand-written pattern; equal to the pattern's match
+// there. `kind` is kGpt2, kLlama3, kQwen2, kDigits or kDigitRuns.
 size_t piece_end(SplitStep::Kind kind, std::string_view text, size_t at);
 
 // The regular expression that kGpt2, kLlama3 and kQwen2 stand for.
@@ -22,8 +22,8 @@ class PreTokenizer {
  public:
   explicit PreTokenizer(const std::vector<SplitStep>& steps);
 
-  // `first`: the text is the start of what the user gave (Metaspace asks). The views given to
-  // `word` may live only for that call.
+  // `first`: the text is the start of the user's text (Metaspace asks). The views given to `word`
+  // may live only for that call.
   template <class Word>
   void split(std::string_view text, bool first, const Word& word) const {
     if (stages_.size() == 1 && !stages_[0].regex && is_pattern(stages_[0].step.kind)) {

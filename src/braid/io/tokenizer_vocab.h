@@ -8,7 +8,7 @@
 
 namespace braid {
 
-// A fast hash of short byte strings, the same on every machine of one byte order.
+// A fast hash of short byte strings, equal on all machines with the same byte order.
 inline uint64_t hash_bytes(std::string_view text) {
   const auto load = [](const char* p, size_t n) {
     uint64_t value = 0;
@@ -34,8 +34,8 @@ inline uint64_t hash_bytes(std::string_view text) {
   return mix(hash ^ tail ^ kB, kA);
 }
 
-// Piece -> id, one flat table (linear probing, at most half full) over strings that stay where they
-// are. Of equal pieces the first id is found. Entries with an empty piece are left out.
+// Piece -> id, in a flat table (linear probing, at most half full) over strings that stay in place.
+// For equal pieces the first id is found. Entries with an empty piece are left out.
 class Vocabulary {
  public:
   // `pieces` must outlive the vocabulary. Fails with kMalformed where the pieces are made to

@@ -17,9 +17,9 @@ class WeightSource {
  public:
   virtual ~WeightSource() = default;
 
-  // The tensor, or nothing where there is none of that name. Fails with kUnsupported where it is
-  // there and Braid cannot use it (type, rank). Where its address does not suit its elements, the
-  // first call copies it.
+  // The tensor; nothing without a tensor of that name. Fails with kUnsupported for a tensor that
+  // Braid cannot use (type, rank). If the address does not suit the elements, the first call copies
+  // the tensor.
   virtual std::optional<TensorView> find(std::string_view name) const = 0;
   // Type and shape alone; fails as find() does, and touches no data.
   virtual std::optional<TensorType> find_type(std::string_view name) const = 0;

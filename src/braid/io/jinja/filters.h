@@ -12,7 +12,7 @@ struct FilterEntry {
   Filter filter;
 };
 
-// Null when there is no filter of that name.
+// Null without a filter of that name.
 Filter find_filter(std::string_view name);
 Value apply_filter(Runtime& runtime, std::string_view name, const Value& input, const Args& args);
 

@@ -13,7 +13,7 @@ Value from_json(Runtime& runtime, const nlohmann::ordered_json& json, std::strin
 // Python's json.dumps with the keywords of the same name.
 struct JsonStyle {
   bool ensure_ascii = false;
-  std::optional<std::string> indent;  // of one level; absent: one line
+  std::optional<std::string> indent;  // of a level; absent: a single line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool sort_keys = false;

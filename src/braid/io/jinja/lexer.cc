@@ -152,7 +152,7 @@ class Lexer {
     advance(after_close(end + 2, sign));
   }
 
-  // What a tag swallows behind its end: white space, nothing, or one newline.
+  // Skips the text a tag swallows behind its end: white space, nothing, or a newline.
   size_t after_close(size_t end, char sign) const {
     return sign == '-' ? skip_space(end) : sign == '+' ? end : skip_newline(end);
   }
@@ -204,7 +204,7 @@ class Lexer {
     op();
   }
 
-  // Digits with single underscores between them, from `i`; where they end.
+  // Digits with single underscores between, from `i`; returns the end.
   size_t digits(size_t i, int base) const {
     while (digit_of(at(i), base) || (at(i) == '_' && digit_of(at(i + 1), base))) ++i;
     return i;

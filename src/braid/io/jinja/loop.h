@@ -8,7 +8,7 @@
 
 namespace braid::jinja {
 
-// The variable `loop` of a for loop. It reads ahead only as far as it is asked about.
+// The variable `loop` of a for loop. Loop reads ahead only as far as the template asks.
 class Loop final : public Instance {
  public:
   // `recurse` renders the loop's body over other items; empty for a loop that is not recursive.

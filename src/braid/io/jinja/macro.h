@@ -6,8 +6,8 @@
 
 namespace braid::jinja {
 
-// A macro, or the body of a call block: a function from arguments to text. It sees the variables
-// of the block that defines it, as they are when it is called.
+// A macro, or the body of a call block: a function from arguments to text. A macro sees the
+// variables of its defining block, with their values at the call.
 class Macro final : public Instance {
  public:
   Macro(Interpreter& interpreter, const MacroDef& definition, const Scope& scope)

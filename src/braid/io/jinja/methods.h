@@ -5,8 +5,8 @@
 
 #include "braid/io/jinja/runtime.h"
 
-// The methods of Python's str, dict, list and tuple that templates may call. Those that would
-// modify their object give an undefined value, as in the immutable sandbox.
+// The methods of Python's str, dict, list and tuple that templates may call. A method that would
+// modify its object gives an undefined value, as in the immutable sandbox.
 namespace braid::jinja {
 
 using Method = Value (*)(Runtime& runtime, const Value& self, const Args& args);

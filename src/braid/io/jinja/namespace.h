@@ -4,7 +4,7 @@
 
 namespace braid::jinja {
 
-// What namespace() makes: the one thing whose attributes a template may set.
+// The result of namespace(): the only object with attributes that a template may set.
 class Namespace final : public Instance {
  public:
   explicit Namespace(Dict* entries) : attributes(entries) {}

@@ -18,7 +18,7 @@ Value absolute(Runtime& runtime, const Value& input, const Args& args) {
   runtime.fail("bad operand type for abs(): '{}'", type_name(input));
 }
 
-// What int() makes of a text: int(text, base), else the whole part of float(text).
+// int() of a text: int(text, base), otherwise the whole part of float(text).
 std::optional<int64_t> int_of_text(Runtime& runtime, std::string_view text, int base) {
   if (auto i = parse_int(runtime, text, base)) return i;
   const auto d = parse_float(text);

@@ -22,8 +22,8 @@ class Parser {
   }
 
  private:
-  // Statements up to one of the end tags, whose name is then the current token. At the top, `ends`
-  // is empty and the end of the template ends them.
+  // Statements up to an end tag, whose name is then the current token. At the top, `ends` is empty
+  // and the template's end ends the statements.
   Body statements(Ends ends) {
     const ExpressionParser::Nest nest(expressions_);
     Body body;
@@ -58,7 +58,7 @@ class Parser {
                        [&](std::string_view end) { return stream_.current().is_name(end); });
   }
 
-  // The statements of a tag that has been read up to its %}.
+  // The statements of a tag already read up to %}.
   Body block(Ends ends) {
     stream_.skip_op(":");
     stream_.expect(TokenKind::block_end, "%}");
@@ -162,7 +162,7 @@ class Parser {
     return result;
   }
 
-  // The body of a macro: a function of its own, which break cannot leave.
+  // The body of a macro: a separate function, which break cannot leave.
   void function_body(MacroDef& macro, std::string_view end) {
     const int loops = std::exchange(loops_, 0);
     const auto outer = std::exchange(expressions_.specials, {});

@@ -21,8 +21,8 @@ struct Limits {
   int depth = 600;                        // nested evaluations, macro calls and values
 };
 
-// The state of one rendering: it owns the values made, counts what is used against the limits, and
-// knows the line that runs. Everything that can fail or allocate takes it.
+// The state of a rendering: owns the values made, counts use against the limits, and knows the
+// running line. Every function that can fail or allocate takes a Runtime.
 class Runtime {
  public:
   explicit Runtime(const Limits& limits = {}, std::optional<std::tm> now = std::nullopt)
@@ -78,7 +78,7 @@ class Runtime {
   int line_ = 1;
 };
 
-// One level of recursion, of evaluation or into a nested value.
+// A level of recursion, in evaluation or into a nested value.
 class Depth {
  public:
   explicit Depth(Runtime& runtime) : runtime_(runtime) {

@@ -9,7 +9,7 @@
 
 namespace braid::jinja {
 
-// The variables of one block, and the block around it.
+// The variables of a block, and the enclosing block.
 class Scope final : public Object {
  public:
   explicit Scope(const Scope* parent) : parent_(parent) {}

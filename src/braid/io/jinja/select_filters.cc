@@ -24,7 +24,7 @@ Args drop(const Args& args, size_t n) {
   return rest;
 }
 
-// Items of `input`, of which `step` makes or drops the output; nothing runs before it is asked for.
+// Items of `input`; `step` makes or drops each output; nothing runs before an output is asked for.
 template <class Step>
 Value lazy(Runtime& runtime, const Value& input, Step step) {
   return make_generator(runtime,

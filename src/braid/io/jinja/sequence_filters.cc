@@ -104,7 +104,7 @@ std::vector<Value> sorted(Runtime& runtime, const std::vector<Value>& items, boo
   return result;
 }
 
-// The attributes of "name,address.city": a list of one path for each.
+// The attributes of "name,address.city": a list with a path for each.
 std::vector<Path> paths(Runtime& runtime, const Value& attribute) {
   if (!attribute.str()) return {Path(runtime, attribute)};
   std::vector<Path> result;

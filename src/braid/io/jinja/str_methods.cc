@@ -27,7 +27,7 @@ Value transform(Runtime& runtime, const Value& self, const Args& args) {
   return same_kind(runtime, self, kTransform(self.str()->text));
 }
 
-// A predicate that holds for a text that is not empty and of which each character satisfies it.
+// A predicate that holds for a non-empty text if all characters satisfy kHolds.
 template <bool (*kHolds)(char32_t)>
 Value every(Runtime& runtime, const Value& self, const Args& args) {
   const Bound bound(runtime, "str", args, {});

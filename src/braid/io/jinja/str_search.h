@@ -17,7 +17,7 @@ int64_t count_text(std::string_view text, std::string_view part);  // without ov
 // Pieces between separators; at most `limit` cuts, counted from the right where asked.
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator,
                                        size_t limit, bool from_right);
-// Pieces between runs of white space, none of them empty.
+// Non-empty pieces between runs of white space.
 std::vector<std::string_view> split_space(std::string_view text, size_t limit, bool from_right);
 // str.splitlines.
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);
@@ -33,8 +33,8 @@ std::string title_case(std::string_view text);  // str.title
 // Whether the text has cased characters and all of them satisfy `wanted`.
 bool all_cased(std::string_view text, bool (*wanted)(char32_t));
 
-// The part of a text that the arguments 1 and 2 of a call, start and end, select, and the index of
-// its first character. Nothing when start lies behind the end.
+// The part of a text selected by a call's arguments 1 and 2, start and end, and the index of the
+// part's first character. Nothing if start lies behind the end.
 struct Window {
   std::string_view text;
   int64_t start;

@@ -15,7 +15,7 @@
 namespace braid::jinja {
 namespace {
 
-// The value as a str, one that is marked safe still so.
+// The value as a str; a value marked safe stays safe.
 Value soft_str(Runtime& runtime, const Value& value) {
   return value.str() ? value : runtime.str(to_str(runtime, value));
 }

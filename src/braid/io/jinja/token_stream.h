@@ -7,7 +7,7 @@
 
 namespace braid::jinja {
 
-// The tokens of a template, read one by one.
+// The tokens of a template, read in order.
 class TokenStream {
  public:
   explicit TokenStream(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}

@@ -32,7 +32,7 @@ bool is_cased(char32_t c);
 bool is_printable(char32_t c);  // what repr() leaves unescaped
 bool is_word(char32_t c);       // \w of a regular expression
 
-// Simple case mapping, one code point to one; the sharp s, which becomes SS, is the exception.
+// Simple case mapping, a code point each; except for the sharp s, which becomes SS.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalize(std::string_view text);  // the first character upper, the rest lower

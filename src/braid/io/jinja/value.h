@@ -133,7 +133,7 @@ class Instance : public Object {
   virtual Value call(Runtime& runtime, const Args& args);
 };
 
-// Python's name of the type, as its error messages show it.
+// Python's name of the type, as in Python's error messages.
 std::string_view type_name(const Value& value);
 
 bool is_number(const Value& value);                 // bool, int or float

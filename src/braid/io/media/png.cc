@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kMaxSide = 1'000'000;  // libpng's own limit
 
-// libpng reports an error by a jump. A function that calls it after setjmp has no objects of its
-// own to destroy: all it works on is in one of these, made by the caller.
+// libpng reports an error by a jump. A function that calls libpng after setjmp has no objects to
+// destroy: all its data is in one of these, made by the caller.
 struct Message {
   char text[200] = {};
 };
@@ -136,7 +136,7 @@ bool read_pixels(Reader& r) {
   return true;
 }
 
-// Pointers to the rows of a picture; libpng wants them to what it may write to, for writing too.
+// Pointers to a picture's rows; libpng wants writable pointers, even for writing a file.
 std::vector<png_bytep> rows_of(const RgbImage& image) {
   std::vector<png_bytep> rows;
   for (int64_t y = 0; y < image.height; ++y) {

@@ -18,8 +18,8 @@ using PngTexts = std::vector<std::pair<std::string, std::string>>;
 // a NUL byte, on a picture without pixels or with sides over 1,000,000.
 std::string encode_png(const RgbImage& image, const PngTexts& texts = {});
 
-// A PNG file's picture, whatever its colour type (alpha is dropped), and its texts. Fails with
-// kMalformed, naming `name`, where libpng refuses the bytes or they end early.
+// A PNG file's picture, of any colour type (alpha is dropped), and its texts. Fails with
+// kMalformed, naming `name`, if libpng refuses the bytes or the bytes end early.
 struct PngFile {
   RgbImage image;
   PngTexts texts;
