@@ -9,7 +9,7 @@
 
 namespace braid {
 
-// What went wrong, for callers that react by kind (a server maps them to HTTP statuses).
+// Kind of an error, for callers that react by kind (a server maps kinds to HTTP statuses).
 enum class ErrorCode {
   kInvalidArgument,  // the caller asked for something that is not allowed
   kNotFound,         // a file, tensor, op or name that does not exist

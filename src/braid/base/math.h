@@ -34,8 +34,8 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Part `index` of `parts` of [0, n), as even as whole units allow: the first n % parts parts get
-// one more.
+// Part `index` of `parts` of [0, n), as even as whole units allow: the first n % parts parts are
+// longer by one.
 constexpr Range even_part(int64_t n, int64_t parts, int64_t index) {
   const int64_t base = n / parts;
   const int64_t extra = n % parts;

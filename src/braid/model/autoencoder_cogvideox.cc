@@ -93,8 +93,8 @@ class Decoder {
                        {.height = p.height, .width = p.width});
   }
 
-  // A group norm, then SiLU of the result scaled and shifted by what convolutions make of the
-  // latents; they work on single pixels, so that they come before the latents are spread.
+  // A group norm, then SiLU of the result scaled and shifted by convolutions of the latents. The
+  // convolutions work on single pixels, so they run before the latents are spread.
   ValueId norm(const std::string& name, const Frames& p) {
     const ValueId x = ops::group_norm(b_, p.x,
                                       {weight(name + ".norm_layer.weight", {p.channels}),

@@ -10,7 +10,7 @@ namespace braid {
 // The video autoencoder of CogVideoX (AutoencoderKLCogVideoX); Braid computes its decoder.
 struct AutoencoderCogVideoXConfig {
   int64_t latent_channels = 16;
-  std::vector<int64_t> channels;  // of the levels, the one of full size first
+  std::vector<int64_t> channels;  // per level, full size first
   int64_t resnets = 3;            // of a level in the encoder; the decoder has one more
   int64_t groups = 32;            // of the norms
   int64_t time_levels = 2;        // levels of the decoder that double the frames, from the first
@@ -32,11 +32,11 @@ struct VideoLatentSize {
   bool operator==(const VideoLatentSize&) const = default;
 };
 
-// Latents of one video to pictures. The model decodes two latent frames at a time, the first time
-// three of an odd number; its norms are over such a chunk, and its convolutions see the last frames
-// of the chunk before. Inputs: latents.0, latents.1, .. f32 [frames of the chunk * height * width,
-// latent_channels], already z / scaling_factor. Outputs: the pictures of each chunk, f32
-// [frames * H * W, 3], -1 black to 1 full, not cut. Weight names are those of diffusers' files.
+// Latents of a video to pictures. The model decodes two latent frames at a time, at the start of an
+// odd number three; norms cover such a chunk, and convolutions see the last frames of the chunk
+// before. Inputs: latents.0, latents.1, .. f32 [frames of the chunk * height * width,
+// latent_channels], already z / scaling_factor. Outputs: the pictures of each chunk, f32 [frames *
+// H * W, 3], -1 black to 1 full, not cut. Weights have the names in diffusers' files.
 Program autoencoder_cogvideox_decode(const AutoencoderCogVideoXConfig& config,
                                      const VideoLatentSize& size, const WeightDtype& dtype_of);
 

@@ -11,7 +11,7 @@ namespace braid {
 struct AutoencoderKlConfig {
   int64_t latent_channels = 4;
   int64_t out_channels = 3;
-  std::vector<int64_t> channels;  // of the levels, the one of full size first
+  std::vector<int64_t> channels;  // per level, full size first
   int64_t resnets = 2;            // of a level in the encoder; the decoder has one more
   int64_t groups = 32;            // of the norms
   bool post_quant = true;         // a 1x1 convolution before the decoder

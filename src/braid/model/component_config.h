@@ -8,10 +8,10 @@
 
 namespace braid {
 
-// Readers of the config.json of a pipeline's component ("text_encoder"), which stands in messages.
+// Readers for a pipeline component's config.json; messages name the component ("text_encoder").
 
-// A field that counts something: `otherwise` where it is absent; fails with kUnsupported
-// outside 1 .. 2^20.
+// A counting field: `otherwise` without the field; fails with kUnsupported outside 1 ..
+// 2^20.
 int64_t read_count(const JsonObject& config, std::string_view component, std::string_view key,
                    int64_t otherwise);
 
@@ -19,7 +19,7 @@ int64_t read_count(const JsonObject& config, std::string_view component, std::st
 float read_positive(const JsonObject& config, std::string_view component, std::string_view key,
                     float otherwise);
 
-// Fails with kUnsupported where a field is there and none of `known`.
+// Fails with kUnsupported if a field is present and outside `known`.
 void require_text(const JsonObject& config, std::string_view component, std::string_view key,
                   std::initializer_list<std::string_view> known);
 

@@ -15,7 +15,7 @@ struct ExpertConfig {
   int64_t E = 0;  // experts of a layer
   int64_t F = 0;  // width of each
   ops::RouteAttrs route;
-  int64_t shared_F = 0;      // width of the expert that every token takes; 0: there is none
+  int64_t shared_F = 0;      // width of the expert for every token; 0: none
   bool choice_bias = false;  // the choice counts a bias for each expert
   bool shared_gate = false;  // its result is scaled by sigmoid(x . g)
   // [layers] whether a layer has experts, or the block of a dense model.
@@ -69,15 +69,15 @@ struct ModelConfig {
   bool sparse(int64_t layer) const {
     return experts && experts->sparse[static_cast<size_t>(layer)];
   }
-  // Numbers that a layer's cache keeps of a token, on a rank of `parts` that divide its heads.
+  // Numbers in a layer's cache per token, on a rank of `parts` ranks that divide the heads.
   int64_t cached_numbers(int64_t parts = 1) const {
     return latent ? latent->R + latent->Dr : 2 * ceil_div(Hkv, parts) * D;
   }
 };
 
-// Fails with kMalformed, naming `origin`, the field and its value, where the numbers make no model:
-// sizes below 1 or beyond sane limits, query heads that are no multiple of KV heads, RoPE whose
-// frequencies would be no numbers, more experts of a token than there are.
+// Fails with kMalformed, naming `origin`, the field and the value, if the numbers make no model:
+// sizes below 1 or beyond sane limits, query heads that are no multiple of KV heads, RoPE with
+// frequencies beyond numbers, more chosen experts than experts.
 void check_config(const ModelConfig& config, const std::string& origin);
 
 }  // namespace braid

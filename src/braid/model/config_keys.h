@@ -11,8 +11,8 @@
 
 namespace braid {
 
-// The keys of model files, and what each family does with them. The readers go by these tables,
-// docs/model-files.md shows them, and a test walks them: a key's entry is its effect.
+// The keys of model files, and each family's treatment of each key. Readers go by these tables,
+// docs/model-files.md shows the tables, and a test walks them: a key's entry is its effect.
 
 enum class KeyUse : uint8_t {
   read,     // obeyed

@@ -3,8 +3,8 @@
 #include "braid/model/config_keys.h"
 #include "braid/model/family.h"
 
-// What the decoder families share: one forward pass whose differences are fields of
-// ModelConfig, and the readers of the hyper-parameters that they all have.
+// Common parts of the decoder families: a forward pass that differs by fields of ModelConfig, and
+// readers of common hyper-parameters.
 namespace braid::decoder {
 
 Program forward(const ModelConfig& config, const ForwardShape& shape, const WeightDtype& dtype_of);
@@ -22,15 +22,15 @@ struct GgufTraits {
   bool latent = false;  // latent attention, and a router that the file describes
 };
 
-// The `<architecture>.*` keys of GGUF, as gguf_keys() has them; biases by the tensors that are
-// there.
+// The `<architecture>.*` keys of GGUF, as in gguf_keys(); biases by present
+// tensors.
 ModelConfig gguf_config(const GgufFile& file, const GgufTraits& traits);
 
 // config.json in the forms of transformers 4 (rope_scaling) and 5 (rope_parameters), as hf_keys()
 // has it for the family.
 ModelConfig hf_config(const JsonObject& config, std::string_view family);
 
-// Its RoPE, for the head dimension and context of `c`, whose remarks it may add to.
+// RoPE for the head dimension and context of `c`; may add to `c`'s remarks.
 ops::RopeAttrs hf_rope(const JsonObject& config, const TableReader& keys, ModelConfig& c);
 
 std::string gguf_name(std::string_view canonical);

@@ -8,7 +8,7 @@
 namespace braid::decoder {
 namespace {
 
-// The `<architecture>.<key>` entries of one file, as gguf_keys() has them.
+// The `<architecture>.<key>` entries of a file, as in gguf_keys().
 class Keys {
  public:
   Keys(const GgufFile& file, std::string_view column)
@@ -39,7 +39,7 @@ class Keys {
     return *std::move(value);
   }
 
-  // A number, or an array of it for each of `layers` layers.
+  // A number, or an array with a number for each of `layers` layers.
   std::optional<int64_t> find_per_layer(std::string_view key, int64_t layers) const {
     const GgufValue* value = metadata_.value(full(key));
     if (value == nullptr || !value->is_array) return find<int64_t>(key);
@@ -114,7 +114,7 @@ void check_heads(const Keys& keys, const ModelConfig& c, const std::string& path
   }
 }
 
-// What a file with latent attention says of its router.
+// The router's keys in a file with latent attention.
 void read_router(const Keys& keys, const std::string& path, ModelConfig& c) {
   ExpertConfig& e = *c.experts;
   const auto gating = keys.find<int64_t>("expert_gating_func").value_or(0);
@@ -163,7 +163,7 @@ void scale_logits(const Keys& keys, ModelConfig& c) {
   c.rope.attention_factor = 1;
 }
 
-// As llama.cpp has it: without a width of their own, the experts of a token share the dense one.
+// As in llama.cpp: without a separate width, a token's experts share the dense width.
 std::optional<ExpertConfig> read_experts(const Keys& keys, const ModelConfig& c,
                                          const GgufTraits& traits) {
   const auto E = keys.find<int64_t>("expert_count");

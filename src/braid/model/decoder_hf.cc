@@ -76,7 +76,7 @@ std::vector<bool> listed_sparse(const std::vector<std::string>& types, int64_t l
   return sparse;
 }
 
-// Which layers have experts: every decoder_sparse_step-th, but for those of mlp_only_layers.
+// Layers with experts: every decoder_sparse_step-th, except for mlp_only_layers.
 std::vector<bool> read_sparse(const TableReader& keys, int64_t layers) {
   const int64_t step = keys.find<int64_t>("decoder_sparse_step").value_or(1);
   if (step < 1 || step > layers) {
@@ -91,7 +91,7 @@ std::vector<bool> read_sparse(const TableReader& keys, int64_t layers) {
   for (int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0 && i >= first);
   for (const int64_t i :
        keys.find<std::vector<int64_t>>("mlp_only_layers").value_or(std::vector<int64_t>())) {
-    // transformers takes no notice of layers that are not there.
+    // transformers ignores layers outside the model.
     if (0 <= i && i < layers) sparse[static_cast<size_t>(i)] = false;
   }
   return sparse;

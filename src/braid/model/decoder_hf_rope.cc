@@ -17,8 +17,8 @@ std::optional<JsonObject> filled_object(const JsonObject& config, std::string_vi
   return object && !object->value().empty() ? object : std::nullopt;
 }
 
-// What RoPE is asked for, in one object: rope_scaling where it says anything, else rope_parameters,
-// with the keys that older files have beside them.
+// RoPE's parameters in a single object: a non-empty rope_scaling, otherwise rope_parameters, with
+// the keys that older files have beside both.
 json merged(const JsonObject& config, const TableReader& keys, std::vector<std::string>& remarks) {
   const auto scaling = filled_object(config, "rope_scaling");
   const auto parameters = filled_object(config, "rope_parameters");

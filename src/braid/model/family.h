@@ -56,12 +56,12 @@ struct ModelFamily {
   std::string (*gguf_name)(std::string_view canonical);
   std::string (*hf_name)(std::string_view canonical);
   // The logical forward pass: the inputs of forward_inputs.h; states layers.N.kv.{k,v} or
-  // layers.N.kv.latent; output
-  // logits f32 [R, V]. A capacity of one token has one row, that token's, whatever `rows` says.
+  // layers.N.kv.latent; output logits f32 [R, V]. A capacity of one token has a single row, for any
+  // `rows`.
   Program (*forward)(const ModelConfig& config, const ForwardShape& shape,
                      const WeightDtype& dtype_of);
-  // Where families share an architecture of GGUF: whether a file of that architecture is this
-  // one's.
+  // For families that share a GGUF architecture: whether a file of that architecture belongs to
+  // this family.
   bool (*gguf_takes)(const GgufFile& file) = nullptr;
   // Layers behind the last one predict further tokens: they are not used.
   bool predicts = false;
@@ -84,9 +84,9 @@ extern const ModelFamily kGlm4MoeLite;
 
 const std::vector<const ModelFamily*>& model_families();
 
-// The family of a file; fails with kUnsupported, listing the known architectures. config.json names
-// it by architectures, by model_type where these are missing, and by both alike where both are
-// there.
+// The family of a file; fails with kUnsupported, listing the known architectures. config.json
+// names the family by architectures, otherwise by model_type; if both are present, both must
+// agree.
 const ModelFamily& family_of(const ModelFile& file);
 const ModelFamily& family_of(const JsonObject& config, const std::string& path);
 

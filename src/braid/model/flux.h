@@ -5,8 +5,8 @@
 
 namespace braid {
 
-// The transformer of Flux.1 (FluxTransformer2DModel): two-stream blocks in which text and image
-// have weights of their own and attend to each other, then blocks over both as one sequence.
+// The transformer of Flux.1 (FluxTransformer2DModel): two-stream blocks, with separate weights for
+// text and image, which attend to each other; then blocks over both as a single sequence.
 struct FluxConfig {
   int64_t in_channels = 64;  // of a packed latent: channels * 2 * 2
   int64_t blocks = 19;       // with two streams
@@ -26,10 +26,10 @@ struct FluxConfig {
 // and its value, on what Braid does not compute.
 FluxConfig read_flux_config(const JsonObject& config);
 
-// The modulation of all blocks side by side: where a block's columns begin, and how many there are
-// of all (M). Columns of a two-stream block, of C each: shift, scale, gate of the attention, then
-// of the MLP, for the image; then the same for the text. Of a single block: shift, scale, gate.
-// Of the last norm: scale, shift.
+// The modulation of all blocks side by side: begin of each block's columns, and the number of all
+// columns (M). Columns of a two-stream block, C each: shift, scale, gate for the attention, then
+// for the MLP, for the image; then the same for the text. A single block has shift, scale, gate;
+// the last norm has scale, shift.
 struct FluxModulation {
   explicit FluxModulation(const FluxConfig& config);
   int64_t image(int64_t block) const { return 12 * C * block; }
@@ -42,8 +42,8 @@ struct FluxModulation {
   int64_t columns;  // M
 };
 
-// Weight names of these Programs are those of diffusers' files. All values are f32 where nothing
-// else is said; B images of one size and one text length.
+// These Programs' weights have the names in diffusers' files. All values are f32 unless said
+// otherwise; B images share a size and a text length.
 
 // What the text becomes for all steps. Input text_states [B * Lt, text_dim]; output [B * Lt, C].
 Program flux_text(const FluxConfig& config, int64_t rows, const WeightDtype& dtype_of);
@@ -65,7 +65,7 @@ struct FluxShape {
 // [B * Li, in_channels].
 Program flux_step(const FluxConfig& config, const FluxShape& shape, const WeightDtype& dtype_of);
 
-// The rotary table of an image of h rows and w columns of tokens: [h * w, head_dim].
+// The rotary table for an image of h x w tokens: [h * w, head_dim].
 std::vector<float> flux_rope_table(const FluxConfig& config, int64_t h, int64_t w);
 
 }  // namespace braid

@@ -1,5 +1,5 @@
-// Mistral: Llama with a sliding window and a head dimension of its own. Its GGUF files are those of
-// a Llama, whose window llama.cpp does not read.
+// Mistral: Llama with a sliding window and a separate head dimension. GGUF files call Mistral a
+// Llama, and llama.cpp does not read the window.
 #include "braid/model/decoder.h"
 
 namespace braid {

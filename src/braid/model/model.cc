@@ -38,8 +38,8 @@ bool rows_differ(const TensorView& x, const TensorView& y) {
   return false;
 }
 
-// Fails where tensors stand in the place of the missing weight `name` that quantizers of other
-// engines write.
+// Fails if the missing weight `name` is replaced by tensors of other engines'
+// quantizers.
 void check_not_packed(const WeightSource& source, const std::string& name) {
   constexpr auto kPacked = std::to_array<std::pair<std::string_view, std::string_view>>({
       {"qweight", "GPTQ or AWQ"},
@@ -160,8 +160,8 @@ Program Model::smallest_forward() const {
   return forward({{1, 1, 1}, 1, 1, 1, DType::f32});
 }
 
-// Whatever the flag says, a folder's head is the one that is stored: tied only where one of the two
-// tensors is missing.
+// For any flag, a folder's head is the stored tensor: tied only if either tensor is
+// missing.
 void Model::find_head() {
   if (!config_.tied_head || !std::holds_alternative<HfFolder>(*file_)) return;
   const std::string head = family_.hf_name("lm_head"), embedding = family_.hf_name("token_embd");
@@ -196,7 +196,7 @@ void Model::check_weights(const Program& program) {
     }
     const std::string name = file_name(value.name);
     if (!source().find_type(name)) check_not_packed(source(), name);
-    // llama.cpp keeps the gate of a shared expert without its dimension of 1.
+    // llama.cpp stores a shared expert's gate without the dimension of 1.
     const bool flat = is_row(value.name) && source().type(name).shape.rank() == 1;
     const TensorType type =
         source().type(name, flat ? Shape{value.type.shape[1]} : value.type.shape);

@@ -9,8 +9,8 @@
 
 namespace braid {
 
-// A model: its family, its hyper-parameters and its weights. On disk they are mapped and not yet
-// read, and checked against the configuration when it is opened. Shared by all ranks; immutable.
+// A model: family, hyper-parameters and weights. Weights are mapped, not yet read, and checked
+// against the configuration at opening. Shared by all ranks; immutable.
 class Model {
  public:
   // Fails as open_model_file does; with kUnsupported on an unknown architecture or a tensor that
@@ -31,7 +31,7 @@ class Model {
   // A weight in place, by canonical name.
   TensorView weight(std::string_view canonical) const;
 
-  // Its type and its bytes, without touching them.
+  // The weight's type and bytes, without touching the bytes.
   TensorType weight_type(std::string_view canonical) const;
   int64_t weight_bytes(std::string_view canonical) const;
 
@@ -40,10 +40,10 @@ class Model {
   DType default_kv_dtype() const { return default_kv_dtype_; }
 
   int64_t parameters() const { return parameters_; }
-  // Those that one token meets: of the experts as many as it chooses.
+  // Parameters that a token meets: among experts only the chosen.
   int64_t active_parameters() const { return active_parameters_; }
   int64_t weight_bytes() const { return weight_bytes_; }
-  int64_t expert_bytes() const { return expert_bytes_; }  // of weight_bytes(), those of experts
+  int64_t expert_bytes() const { return expert_bytes_; }  // the experts' part of weight_bytes()
 
  private:
   std::string file_name(std::string_view canonical) const;

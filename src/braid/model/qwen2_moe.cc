@@ -1,5 +1,5 @@
-// Qwen1.5-MoE and Qwen2-MoE: Qwen2's attention, and beside the experts one that every token takes,
-// scaled by a gate of its own.
+// Qwen1.5-MoE and Qwen2-MoE: Qwen2's attention, and beside the experts a shared expert for every
+// token, scaled by a gate.
 #include "braid/model/decoder.h"
 
 namespace braid {

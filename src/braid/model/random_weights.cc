@@ -41,7 +41,7 @@ void set_scale(Block& b, int count, float stddev) {
   if constexpr (requires { b.m; }) b.m = to_f16(-to_float(b.d) * static_cast<float>(count - 1) / 2);
 }
 
-// The same where each group has a scale and a minimum of its own: all are 8.
+// The same for formats with a scale and a minimum per group: all are 8.
 template <class Block>
 void set_scales(Block& b, int count, float stddev) {
   std::fill_n(b.scales, 8, uint8_t{8});

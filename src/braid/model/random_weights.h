@@ -18,12 +18,12 @@ struct RandomWeight {
   float stddev = 0;
 };
 
-// Weights that no file has, for benchmarks: every value depends on the seed, its tensor and its
-// place alone. The host's copy of a tensor is made when it is first asked for. Thread-safe.
+// Weights without a file, for benchmarks: every value depends on the seed, its tensor and its place
+// alone. The host's copy of a tensor is made at the first request. Thread-safe.
 class RandomWeights {
  public:
-  // Weights of the shape's forward pass, by canonical name. Fails with
-  // kInvalidArgument where a row is no whole number of the type's blocks.
+  // Weights of the shape's forward pass, by canonical name. Fails with kInvalidArgument if a row is
+  // no whole number of the type's blocks.
   RandomWeights(const ModelShape& shape, uint64_t seed);
 
   struct Tensor {

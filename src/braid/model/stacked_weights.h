@@ -18,7 +18,7 @@ namespace braid {
 // Views reach into the file; nothing is copied. Thread-safe.
 class StackedWeights {
  public:
-  // `source`, `family` and `config` outlive it. `gguf`: of the two forms of names.
+  // `source`, `family` and `config` outlive the object. `gguf`: names in GGUF's form.
   StackedWeights(const WeightSource& source, const ModelFamily& family, const ModelConfig& config,
                  bool gguf)
       : source_(source), family_(family), config_(config), gguf_(gguf) {}
@@ -26,11 +26,11 @@ class StackedWeights {
   static bool names(std::string_view canonical);  // whether it is such a weight's
   static bool names_experts(std::string_view canonical);
 
-  // Their type, by the tensors that are there. Fails with kNotFound where a tensor is missing; with
-  // kMalformed where an expert differs from its fellows in type or shape, where their number is not
-  // E, or where weights are there in two forms.
+  // Type of the weights, by present tensors. Fails with kNotFound for a missing tensor; with
+  // kMalformed if an expert differs from the others in type or shape, if the number of experts is
+  // not E, or if weights are present in two forms.
   TensorType type(std::string_view canonical) const;
-  // The tensors of the file that hold them; fails as type() does.
+  // The file's tensors with these weights; fails as type() does.
   std::vector<std::string> tensors(std::string_view canonical) const;
   TensorView view(std::string_view canonical) const;
 
@@ -38,7 +38,7 @@ class StackedWeights {
   struct Place {
     std::vector<std::string> tensors;  // one, or one for each matrix
     TensorType type;                   // of all: matrices, rows, columns
-    int64_t first_row = 0;             // of a matrix, among the rows that belong to it there
+    int64_t first_row = 0;             // of a matrix, among the matrix' rows there
     int64_t rows = 0;                  // that belong to a matrix there
   };
   const Place& place(std::string_view canonical) const;

@@ -36,8 +36,8 @@ struct T5EncoderShape {
 Program t5_encoder(const T5EncoderConfig& config, const T5EncoderShape& shape,
                    const WeightDtype& dtype_of);
 
-// Tensors that files may hold and t5_encoder does not read: a second copy of the embedding, and the
-// decoder of a whole T5.
+// Tensors that files may hold and t5_encoder does not read: a second embedding, and the decoder of
+// a whole T5.
 bool t5_encoder_ignores(std::string_view tensor);
 
 }  // namespace braid

@@ -60,7 +60,7 @@ static_assert(sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210);
 // Scale and minimum (0..63) of group `group` (0..7) of a Q4_K or Q5_K block.
 void unpack_scale_min_k(int group, const uint8_t scales[12], uint8_t* scale, uint8_t* min);
 
-// One row: `elems` consecutive elements of any float or block dtype to f32. The scalar reference of
+// A row: `elems` consecutive elements of any float or block dtype to f32. The scalar reference of
 // every dequantizing kernel. elems is a multiple of the dtype's block.
 void dequantize_row(DType dtype, const void* src, float* dst, int64_t elems);
 

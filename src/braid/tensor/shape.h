@@ -34,7 +34,7 @@ class Shape {
     for (int64_t d : *this) n *= d;
     return n;
   }
-  // Product of all dimensions but the last: the number of rows of a row-major matrix view.
+  // Product of all dimensions but the last: rows of a row-major matrix view.
   int64_t rows() const {
     return rank_ == 0 ? 1 : elems() / (dims_[rank_ - 1] ? dims_[rank_ - 1] : 1);
   }

@@ -40,10 +40,10 @@ struct TensorView {
   int64_t bytes() const { return rows() * bytes_of(dtype, cols()); }
 };
 
-// Matrix i of a view of three dimensions, as a view of two.
+// Matrix i of a three-dimensional view, as a two-dimensional view.
 TensorView matrix(const TensorView& view, int64_t i);
 
-// Rows [begin, end) of each matrix of a view of three dimensions whose matrices lie apart.
+// Rows [begin, end) of each matrix in a three-dimensional view with separate matrices.
 TensorView slice_matrix_rows(const TensorView& view, int64_t begin, int64_t end);
 
 // A packed view over `data`.

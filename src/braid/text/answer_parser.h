@@ -11,7 +11,7 @@
 
 namespace braid {
 
-// What a piece of an answer adds to each part of a message.
+// An answer piece's additions to each part of a message.
 struct AnswerParts {
   std::string reasoning, content;
   std::vector<ToolCall> calls;
@@ -40,7 +40,7 @@ class AnswerParser {
     std::ranges::move(last.calls, std::back_inserter(rest.calls));
     return {std::move(text.reasoning), rest.content + last.content, std::move(rest.calls)};
   }
-  // Nothing that follows counts: the one call that was allowed is there.
+  // The allowed call is complete; nothing later counts.
   bool done() const { return calls_.done(); }
 
  private:

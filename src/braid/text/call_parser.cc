@@ -212,7 +212,7 @@ CallParser::Scan CallParser::scan(bool ended) {
   return scan_json(object, name, ended);
 }
 
-// `name`: of the function whose arguments the object is; empty: the object names it.
+// `name`: the function of these arguments; empty: the object names its function.
 CallParser::Scan CallParser::scan_json(size_t begin, const std::string& name, bool ended) {
   const Scan broken{Scan::broken, {}, 0};
   const JsonEnd::Found found = json_.find(std::string_view(held_).substr(begin));

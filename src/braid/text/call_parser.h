@@ -15,7 +15,7 @@ enum class CallFormat {
   hermes,   // <tool_call>{"name": ..., "arguments": {...}}</tool_call>: Hermes, Qwen
   llama3,   // {"name": ..., "parameters": {...}}, also behind <|python_tag|>, several with ;
   mistral,  // [TOOL_CALLS][{"name": ..., "arguments": {...}}] or [TOOL_CALLS]name[ARGS]{...}
-  bare,     // an answer that is such an object, or a list of these
+  bare,     // the answer is such an object, or a list of objects
 };
 
 // The format that a chat template writes and reads.
@@ -39,8 +39,8 @@ struct CallDelta {
 // cut an answer into pieces gives the same content and calls.
 class CallParser {
  public:
-  // `names`: the functions that there are. Where no mark stands before a call, an object that calls
-  // none of these is content. `one`: what follows the first call is dropped.
+  // `names`: existing functions. Without a mark before a call, an object that calls an unknown
+  // function is content. `one`: text after the first call is dropped.
   CallParser(CallFormat format, std::vector<std::string> names, bool one = false);
 
   // What stands before a call; empty: the format has no such mark.
@@ -79,7 +79,7 @@ class CallParser {
   std::string mark_;  // before calls; empty: none
   State state_;
   std::string held_;
-  // Of State::call: what stands before the call in held_, and whether that is the mark.
+  // In State::call: length of held_ before the call, and whether this text is the mark.
   size_t before_ = 0;
   bool marked_ = false;
   JsonEnd json_;

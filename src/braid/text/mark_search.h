@@ -16,8 +16,8 @@ inline size_t skip_blanks(std::string_view text, size_t begin = 0) {
   return begin;
 }
 
-// How much of the end of `text` may still become `mark`: the longest end that is a beginning of the
-// mark and not all of it.
+// Length of the end of `text` that may still become `mark`: the longest end that is a beginning of
+// the mark, but not the whole mark.
 inline size_t begun_mark(std::string_view text, std::string_view mark) {
   if (mark.empty()) return 0;
   for (size_t n = std::min(text.size(), mark.size() - 1); n > 0; --n) {

@@ -11,7 +11,7 @@ struct ReasoningMarks {
   bool opened = false;      // the prompt ends with the opening mark: answers begin inside
 };
 
-// The marks that a chat template writes; none where it writes none.
+// The marks that a chat template writes; none without marks.
 ReasoningMarks reasoning_marks(std::string_view template_source);
 
 struct ReasoningDelta {
