@@ -1,18 +1,58 @@
 #!/usr/bin/env python3
-"""Times NCCL's collectives through PyTorch in CUDA graphs, a process per GPU.
+"""Times NCCL's collectives in CUDA graphs: one process, a thread per GPU, no PyTorch.
 
-The sizes are those of bench_cuda_comm: bytes of the whole value, bf16. Prints JSON of the same form:
-{"ranks": P, "rows": [{"op", "bytes", "us"}]}. NVLink multicast is off (NCCL_NVLS_ENABLE=0).
+Needs libnccl.so.2 (the PyPI package nvidia-nccl-cu13, or --nccl FILE) and libcudart of the CUDA
+toolkit (--cudart FILE). The sizes are those of bench_cuda_comm: bytes of the whole value, bf16.
+Prints JSON of the same form: {"ranks": P, "rows": [{"op", "bytes", "us"}]}; the time of a row is
+the slowest rank's. NVLink multicast is off (NCCL_NVLS_ENABLE=0).
 """
 
 import argparse
+import ctypes
+import glob
 import json
 import os
 import sys
+import sysconfig
+import threading
 
 os.environ["NCCL_NVLS_ENABLE"] = "0"
-os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
-os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+
+BF16, SUM = 9, 0  # ncclDataType_t, ncclRedOp_t
+THREAD_LOCAL_CAPTURE = 1  # cudaStreamCaptureModeThreadLocal
+
+
+class UniqueId(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_byte * 128)]
+
+
+def load(named, patterns, what):
+    """The first library that loads of: the named file, the usual places."""
+    tried = [named] if named else [path for pattern in patterns for path in sorted(glob.glob(pattern))]
+    for path in tried:
+        try:
+            return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            if named:
+                sys.exit(f"bench_nccl: {error}")
+    sys.exit(f"bench_nccl: no {what} in {', '.join(patterns)}: name its file")
+
+
+class Library:
+    """Calls functions of a C library; a result that is not 0 ends the program with its name."""
+
+    def __init__(self, library, kind):
+        self.library, self.kind = library, kind
+
+    def __getattr__(self, name):
+        function = getattr(self.library, name)
+
+        def call(*args):
+            result = function(*args)
+            if result != 0:
+                print(f"bench_nccl: {name} gave {self.kind} error {result}", file=sys.stderr)
+                os._exit(1)  # other ranks wait inside NCCL
+        return call
 
 
 def sizes(op, max_bytes):
@@ -24,94 +64,109 @@ def sizes(op, max_bytes):
         size *= 2
 
 
-def worker(rank, ranks, args, rows):
-    import torch
-    import torch.distributed as dist
+class Rank:
+    """One GPU's communicator, stream and values."""
 
-    os.environ["MASTER_ADDR"] = "127.0.0.1"
-    os.environ["MASTER_PORT"] = str(args.port)
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=ranks,
-                            device_id=torch.device("cuda", rank))
-    max_bytes = args.max_mb << 20
-    # all_reduce works in place, and sums without end overflow: tiny numbers go on longest.
-    x = torch.randn(max_bytes // 2, dtype=torch.bfloat16, device="cuda") * 1e-30
-    y = torch.zeros(max_bytes // 2, dtype=torch.bfloat16, device="cuda")
+    def __init__(self, nccl, cuda, rank, ranks, unique_id, max_bytes):
+        self.nccl, self.cuda, self.ranks = nccl, cuda, ranks
+        cuda.cudaSetDevice(rank)
+        self.comm, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
+        self.x, self.y = ctypes.c_void_p(), ctypes.c_void_p()
+        cuda.cudaStreamCreateWithFlags(ctypes.byref(self.stream), 1)
+        for value in (self.x, self.y):
+            cuda.cudaMalloc(ctypes.byref(value), ctypes.c_size_t(max_bytes))
+            cuda.cudaMemset(value, 0, ctypes.c_size_t(max_bytes))
+        nccl.ncclCommInitRank(ctypes.byref(self.comm), ranks, unique_id, rank)
 
-    def launch(op, n):
+    def launch(self, op, size):
+        count, part = ctypes.c_size_t(size // 2), ctypes.c_size_t(size // 2 // self.ranks)
         if op == "all_reduce":
-            dist.all_reduce(x[:n])
+            self.nccl.ncclAllReduce(self.x, self.x, count, BF16, SUM, self.comm, self.stream)
         elif op == "reduce_scatter":
-            dist.reduce_scatter_tensor(y[:n // ranks], x[:n])
+            self.nccl.ncclReduceScatter(self.x, self.y, part, BF16, SUM, self.comm, self.stream)
         elif op == "all_gather":
-            dist.all_gather_into_tensor(y[:n], x[:n // ranks])
+            self.nccl.ncclAllGather(self.x, self.y, part, BF16, self.comm, self.stream)
         else:
-            dist.all_to_all_single(y[:n], x[:n])
+            self.nccl.ncclGroupStart()
+            for peer in range(self.ranks):
+                at = peer * part.value * 2
+                self.nccl.ncclSend(ctypes.c_void_p(self.x.value + at), part, BF16, peer, self.comm,
+                                   self.stream)
+                self.nccl.ncclRecv(ctypes.c_void_p(self.y.value + at), part, BF16, peer, self.comm,
+                                   self.stream)
+            self.nccl.ncclGroupEnd()
 
-    def time_us(op, size):
-        n = size // 2
+    def time_us(self, op, size, meet):
         per_graph, replays = (64, 12) if size <= 1 << 20 else (16, 6) if size <= 16 << 20 else (4, 6)
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                launch(op, n)
-            stream.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                for _ in range(per_graph):
-                    launch(op, n)
-            dist.barrier()
-            for _ in range(2):
-                graph.replay()
-            start = torch.cuda.Event(enable_timing=True)
-            stop = torch.cuda.Event(enable_timing=True)
-            start.record(stream)
-            for _ in range(replays):
-                graph.replay()
-            stop.record(stream)
-            stream.synchronize()
-            us = start.elapsed_time(stop) * 1e3 / (per_graph * replays)
-            longest = torch.tensor([us], device="cuda")
-            dist.all_reduce(longest, op=dist.ReduceOp.MAX)
-            return float(longest.item())
-
-    for op in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all"):
-        for size in sizes(op, max_bytes):
-            us = time_us(op, size)
-            if rank == 0:
-                rows.append({"op": op, "bytes": size, "us": round(us, 3)})
-    if rank == 0:
-        with open(args.json, "w") as out:
-            json.dump({"ranks": ranks, "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-                       "torch": torch.__version__, "rows": rows}, out)
-    dist.barrier()
-    torch.cuda.synchronize()
-    os._exit(0)  # a process group with captured graphs is slow to tear down
+        cuda, graph, run = self.cuda, ctypes.c_void_p(), ctypes.c_void_p()
+        for _ in range(2):
+            self.launch(op, size)
+        cuda.cudaStreamSynchronize(self.stream)
+        cuda.cudaStreamBeginCapture(self.stream, THREAD_LOCAL_CAPTURE)
+        for _ in range(per_graph):
+            self.launch(op, size)
+        cuda.cudaStreamEndCapture(self.stream, ctypes.byref(graph))
+        cuda.cudaGraphInstantiate(ctypes.byref(run), graph, ctypes.c_ulonglong(0))
+        meet.wait()
+        events = ctypes.c_void_p(), ctypes.c_void_p()
+        for event in events:
+            cuda.cudaEventCreate(ctypes.byref(event))
+        for replay in range(2 + replays):
+            if replay == 2:
+                cuda.cudaEventRecord(events[0], self.stream)
+            cuda.cudaGraphLaunch(run, self.stream)
+        cuda.cudaEventRecord(events[1], self.stream)
+        cuda.cudaStreamSynchronize(self.stream)
+        ms = ctypes.c_float()
+        cuda.cudaEventElapsedTime(ctypes.byref(ms), *events)
+        return ms.value * 1e3 / (per_graph * replays)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ranks", type=int, default=0, help="GPUs; 0: all")
     parser.add_argument("--max-mb", type=int, default=256)
-    parser.add_argument("--port", type=int, default=29517)
+    parser.add_argument("--nccl", help="libnccl.so.2")
+    parser.add_argument("--cudart", help="libcudart.so")
+    parser.add_argument("--seconds", type=float, default=120, help="limit of the whole run")
     parser.add_argument("--json", default="/dev/stdout")
     args = parser.parse_args()
-    try:
-        import torch
-        import torch.multiprocessing as multiprocessing
-    except ImportError as error:
-        sys.exit(f"bench_nccl: needs PyTorch ({error})")
-    ranks = args.ranks or torch.cuda.device_count()
-    if ranks < 2 or torch.cuda.device_count() < ranks:
-        sys.exit(f"bench_nccl: {torch.cuda.device_count()} GPUs, needs {max(ranks, 2)}")
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=worker, args=(rank, ranks, args, [])) for rank in
-                 range(ranks)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    sys.exit(max(abs(process.exitcode or 0) for process in processes))
+    packages = sysconfig.get_paths()["purelib"]
+    cuda = Library(load(args.cudart, ["/usr/local/cuda/lib64/libcudart.so*",
+                                      "/usr/lib/x86_64-linux-gnu/libcudart.so*",
+                                      f"{packages}/nvidia/cu13/lib/libcudart.so*"], "libcudart"), "CUDA")
+    nccl = Library(load(args.nccl, [f"{packages}/nvidia/nccl/lib/libnccl.so.2",
+                                    "/usr/lib/x86_64-linux-gnu/libnccl.so.2"], "libnccl.so.2"), "NCCL")
+    devices, version, unique_id = ctypes.c_int(), ctypes.c_int(), UniqueId()
+    cuda.cudaGetDeviceCount(ctypes.byref(devices))
+    ranks = args.ranks or devices.value
+    if not 2 <= ranks <= devices.value:
+        sys.exit(f"bench_nccl: {devices.value} GPUs, needs {max(ranks, 2)}")
+    nccl.ncclGetVersion(ctypes.byref(version))
+    nccl.ncclGetUniqueId(ctypes.byref(unique_id))
+    meet, rows, times = threading.Barrier(ranks), [], [0.0] * ranks
+
+    def work(index):
+        rank = Rank(nccl, cuda, index, ranks, unique_id, args.max_mb << 20)
+        for op in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all"):
+            for size in sizes(op, args.max_mb << 20):
+                times[index] = rank.time_us(op, size, meet)
+                if meet.wait() == 0:  # one thread of all
+                    rows.append({"op": op, "bytes": size, "us": round(max(times), 3)})
+                meet.wait()
+
+    threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(args.seconds)
+        if thread.is_alive():
+            print(f"bench_nccl: no end after {args.seconds:g} s", file=sys.stderr)
+            os._exit(1)
+    text = f"{version.value // 10000}.{version.value // 100 % 100}.{version.value % 100}"
+    with open(args.json, "w") as out:
+        json.dump({"ranks": ranks, "nccl": text, "rows": rows}, out)
+    os._exit(0)  # communicators with captured graphs are slow to tear down
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ std::optional<std::string> find_in_hub(const RepositoryName& repository, const s
 
 std::optional<std::string> find_in_braid(const std::string& name, const ModelStores& stores) {
   if (stores.braid.empty() || name.find('/') != std::string::npos) return {};
-  for (const std::string& ending : {"", ".gguf"}) {
+  for (const char* ending : {"", ".gguf"}) {
     const fs::path path = stores.braid / (name + ending);
     if (is_file(path) || is_folder(path)) return path.string();
   }

@@ -192,8 +192,9 @@ GgufTensor make_tensor(const RandomModel& model, const json& entry, const std::s
     // Tensors that become one have a dimension more.
     const json sources = entry.contains("sources") ? entry["sources"] : json{entry["source"]};
     for (const json& source : sources) {
-      const auto spec = std::find_if(model.tensors.begin(), model.tensors.end(),
-                                     [&](const TensorSpec& s) { return s.name == source; });
+      const auto spec = std::find_if(
+          model.tensors.begin(), model.tensors.end(),
+          [&](const TensorSpec& s) { return s.name == source.get_ref<const std::string&>(); });
       BRAID_CHECK(spec != model.tensors.end(), "{}", tensor.name);
       tensor.shape = spec->shape;
       const std::vector<float> part = model.values(*spec);
