@@ -1,12 +1,31 @@
 #pragma once
 
+#include <functional>
+
+#include "braid/ops/kernel_catalog.h"
 #include "braid/ops/segment_attention.h"
 
 namespace braid {
 
-// As kernels that take every call's stages.
-inline bool any_stages(const ops::SegmentAttentionAttrs&, const ValueType&) {
-  return true;
-}
+// Kernels are names; calls of segment attention that fit wait for their stages inside.
+class AnyStages : public KernelCatalog {
+ public:
+  using Fits = std::function<bool(const ops::SegmentAttentionAttrs& attrs)>;
+  explicit AnyStages(Fits fits) : fits_(std::move(fits)) {}
+
+  KernelInfo find(const Program&, const Op& op, Stream, const Extents&) const override {
+    return {.name = std::string(op.def->kind)};
+  }
+  bool waits_inside(const Op& op, TypeList) const override {
+    return fits_(op.attrs.as<ops::SegmentAttentionAttrs>());
+  }
+
+ private:
+  const Fits fits_;
+};
+inline const AnyStages any_stages{[](const auto&) { return true; }};
+
+// As AttentionStages::kernels.
+using Kernels = std::vector<const KernelCatalog*>;
 
 }  // namespace braid

@@ -27,7 +27,9 @@ nb::list launches_of(const StepPlans& plans) {
     entry["micro_batches"] = nb::make_tuple(launch.micro_batch, launch.micro_batch_end());
     entry["stream"] = std::string(to_string(launch.stream));
     nb::list waits;
-    for (const int wait : launch.waits) waits.append(wait);
+    for (const Wait& wait : launch.waits) {
+      if (!wait.inside() && wait.results == Results::all) waits.append(wait.launch);
+    }
     entry["waits"] = waits;
     entry["begin_ms"] = 1e3 * time.begin;
     entry["end_ms"] = 1e3 * time.end;

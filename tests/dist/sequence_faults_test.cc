@@ -23,7 +23,7 @@ struct Case {
   SpMode mode;
   const char* topology;
   SpRequest request;
-  ops::TakesStages takes = {};
+  Kernels kernels = {};
 };
 
 const Case kCases[] = {
@@ -34,15 +34,15 @@ const Case kCases[] = {
     {SpMode::torus, "3x1", {.torus = 3, .ulysses = 1, .ring = 1}},
     {SpMode::torus, "2x2", {.torus = 2, .ulysses = 1, .ring = 2}},
     {SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}},
-    {SpMode::ring, "1x3", {}, any_stages},
-    {SpMode::torus, "1x3", {.torus = 3, .ulysses = 1, .ring = 1}, any_stages},
-    {SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}, any_stages},
+    {SpMode::ring, "1x3", {}, {&any_stages}},
+    {SpMode::torus, "1x3", {.torus = 3, .ulysses = 1, .ring = 1}, {&any_stages}},
+    {SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}, {&any_stages}},
     {SpMode::usp, "2x2", {.ulysses = 1, .ring = 4}},  // hands keys on
 };
 
 std::string name_of(const Case& c, const SequenceMesh& mesh) {
   return fmt::format("{} {} on {}{}", to_string(c.mode), to_string(mesh.degrees), c.topology,
-                     c.takes ? ", stages in one call" : "");
+                     !c.kernels.empty() ? ", stages in one call" : "");
 }
 
 bool same(const WorldResult& a, const WorldResult& b) {
@@ -66,7 +66,7 @@ TEST(SequenceSchedules, RandomDelaysChangeNoBit) {
     SCOPED_TRACE(name_of(c, mesh));
     for (int micro_batches : {1, 2}) {
       const SequenceAttention a = small_attention(mesh.ranks(), micro_batches);
-      WorldConfig config{.micro_batches = micro_batches, .steps = 3, .takes = c.takes};
+      WorldConfig config{.micro_batches = micro_batches, .steps = 3, .kernels = c.kernels};
       const WorldResult want = run_world(a, mesh, config);
       expect_exact(a, want, config.seed + 2);
       if (HasFatalFailure()) return;
@@ -161,11 +161,11 @@ void for_each_stage(Each&& each) {
     const SequenceMesh mesh = sequence_mesh(c.mode, parse_topology(c.topology), 6, c.request);
     const SequenceAttention a = small_attention(mesh.ranks());
     const std::vector<Program> programs =
-        attention_programs(a, mesh, {.takes = c.takes, .least_rows = 1});
+        attention_programs(a, mesh, {.kernels = c.kernels, .least_rows = 1});
     for (const char* kind : {"sync", "pull", "push", "segment_attention"}) {
       for (int turn = 0; turn < launches_of(programs[0], kind); ++turn) {
         SCOPED_TRACE(fmt::format("{}: {} {}", name_of(c, mesh), kind, turn));
-        each(a, mesh, c.takes, kind, turn);
+        each(a, mesh, c.kernels, kind, turn);
         if (testing::Test::HasFatalFailure()) return;
       }
     }
@@ -173,9 +173,9 @@ void for_each_stage(Each&& each) {
 }
 
 TEST(SequenceFaults, ALateRankChangesNothing) {
-  for_each_stage([](const SequenceAttention& a, const SequenceMesh& mesh,
-                    const ops::TakesStages& takes, const char* kind, int turn) {
-    WorldConfig config{.steps = 2, .takes = takes};
+  for_each_stage([](const SequenceAttention& a, const SequenceMesh& mesh, const Kernels& kernels,
+                    const char* kind, int turn) {
+    WorldConfig config{.steps = 2, .kernels = kernels};
     const WorldResult want = run_world(a, mesh, config);
     config.adjust = [&](fabric::Endpoint& endpoint, cpu::KernelTable& table) {
       if (endpoint.rank() != mesh.ranks() / 2) return;
@@ -187,9 +187,9 @@ TEST(SequenceFaults, ALateRankChangesNothing) {
 }
 
 TEST(SequenceFaults, ADeadRankEndsAllWithItsError) {
-  for_each_stage([](const SequenceAttention& a, const SequenceMesh& mesh,
-                    const ops::TakesStages& takes, const char* kind, int turn) {
-    WorldConfig config{.steps = 2, .takes = takes};
+  for_each_stage([](const SequenceAttention& a, const SequenceMesh& mesh, const Kernels& kernels,
+                    const char* kind, int turn) {
+    WorldConfig config{.steps = 2, .kernels = kernels};
     config.adjust = [&](fabric::Endpoint& endpoint, cpu::KernelTable& table) {
       if (endpoint.rank() != mesh.ranks() / 2) return;
       disturb(
@@ -201,12 +201,12 @@ TEST(SequenceFaults, ADeadRankEndsAllWithItsError) {
 
 // A rank that stops in a stage never comes to what the others wait for.
 TEST(SequenceFaults, AStoppedRankGivesTheDeadline) {
-  for_each_stage([](const SequenceAttention& a, const SequenceMesh& mesh,
-                    const ops::TakesStages& takes, const char* kind, int turn) {
+  for_each_stage([](const SequenceAttention& a, const SequenceMesh& mesh, const Kernels& kernels,
+                    const char* kind, int turn) {
     // The end of ulysses is for nobody but the rank itself.
     const bool last = turn == (mesh.topology.machines > 1 ? 3 : 2);
     if (mesh.mode == SpMode::ulysses && std::string_view(kind) == "sync" && last) return;
-    WorldConfig config{.deadline = milliseconds(15), .takes = takes};
+    WorldConfig config{.deadline = milliseconds(15), .kernels = kernels};
     config.adjust = [&](fabric::Endpoint& endpoint, cpu::KernelTable& table) {
       if (endpoint.rank() != mesh.ranks() / 2) return;
       // Stopped until the others have given up, which ends the job.

@@ -8,6 +8,7 @@
 #include "braid/ops/kernel_catalog.h"
 #include "braid/program/beside.h"
 #include "braid/program/launch_time.h"
+#include "braid/program/wait.h"
 
 namespace braid {
 
@@ -33,10 +34,9 @@ struct BoundOp {
   std::byte* workspace = nullptr;
   DeviceMemory* arena = nullptr;  // in which the operands lie that are neither weights nor states
   Stream stream = Stream::compute;
-  std::vector<int> waits;  // launches of other streams, by index
-  std::vector<int> late;   // as of Launch: a backend may also wait for them before it begins
-  int early = -1;          // likewise
-  Beside beside;           // what may run at the same time
+  std::vector<Wait> waits;    // as of Launch
+  bool waits_inside = false;  // as of KernelInfo
+  Beside beside;              // what may run at the same time
 };
 
 // Bytes that the host writes before a step, and where the launches read them.

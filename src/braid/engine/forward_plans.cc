@@ -54,9 +54,8 @@ PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const Se
                                            const SequenceLayout& kv, const MicroBatch& micro_batch,
                                            const CostModel* model) const {
   const Program program = logical(micro_batch.capacity);
-  LayoutPlan layout = sequence_parallel(program, mesh_.value(), q, kv);
-  layout.tokens->takes_stages = stages_of(catalogs_);
-  return plan_lowered(strategy, lower(program, layout), {&micro_batch, 1}, model);
+  const LayoutPlan layout = sequence_parallel(program, mesh_.value(), q, kv);
+  return plan_lowered(strategy, lower(program, layout, catalogs_), {&micro_batch, 1}, model);
 }
 
 PlannedForward ForwardPlanner::plan_gather(const OpScheduler& strategy,

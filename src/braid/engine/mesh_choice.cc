@@ -28,7 +28,7 @@ double prompt_seconds(const Plan& plan, int64_t tokens, int64_t cached, const Co
 
 SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, int64_t q_heads,
                          const CacheShape& cache, const Topology& topology,
-                         const OpScheduler& strategy, const ops::TakesStages& takes,
+                         const OpScheduler& strategy, const KernelCatalog* like,
                          const CostModel* cost) {
   if (sp.mode) return sequence_mesh(*sp.mode, topology, q_heads, sp.degrees);
   if (cost == nullptr) {
@@ -37,7 +37,7 @@ SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, i
   const int P = topology.ranks();
   const int64_t most = cache.pages * cache.page_size;
   const int64_t tokens = sp.tokens > 0 ? std::min(std::max<int64_t>(sp.tokens, P), most) : most;
-  NullBackend backend(takes);
+  NullBackend backend(like);
   const SequenceLayout layout = even_zigzag_layout(tokens, P);
   const ContextKey key = key_for_tokens(layout, layout, 1);
   std::optional<SequenceMesh> best;

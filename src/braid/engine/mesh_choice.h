@@ -15,11 +15,12 @@ struct SequenceParallel {
 
 // The mesh that this asks for over the ranks of a topology. Without a mode, a forward pass of
 // `model` over one prompt is planned for every mode and all degrees that are legal with those
-// pinned, and priced by `cost`, which is needed then; kernels take stages as `takes` says. Fails
+// pinned, and priced by `cost`, which is needed then; kernels wait inside as those of
+// `like` (null: none). Fails
 // with kInvalidArgument and the reason where none is legal.
 SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, int64_t q_heads,
                          const CacheShape& cache, const Topology& topology,
-                         const OpScheduler& strategy, const ops::TakesStages& takes,
+                         const OpScheduler& strategy, const KernelCatalog* like,
                          const CostModel* cost);
 
 // Simulated seconds of a step that computes `tokens` tokens of one sequence after `cached` others.

@@ -59,10 +59,10 @@ std::optional<SequenceMesh> mesh_of(const Model& model, const RunnerConfig& c) {
   c.links.validate(c.tp);
   const Topology topology = topology_of(c);
   const std::optional<CostModel> cost = cost_of(c);
-  ops::TakesStages takes;
-  if (c.device.cuda && !c.sp->mode) takes = stages_of_gpu(c.device.first_gpu());
+  std::unique_ptr<KernelCatalog> kernels;
+  if (c.device.cuda && !c.sp->mode) kernels = kernels_of_gpu(c.device.first_gpu());
   return choose_mesh(*c.sp, forward_of(model), model.config().Hq, c.cache, topology,
-                     *candidates(c).back(), takes, cost ? &*cost : nullptr);
+                     *candidates(c).back(), kernels.get(), cost ? &*cost : nullptr);
 }
 
 std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,

@@ -92,8 +92,7 @@ GpuMemory gpu_memory(int id);
 // where there is no such GPU.
 std::string gpu_name(int id);
 
-// What its kernels take of segment attention whose inputs come in stages, for plans before there
-// is a world. Fails likewise.
-ops::TakesStages stages_of_gpu(int id);
+// Its kernels that compute, for plans before there is a world. Fails likewise.
+std::unique_ptr<KernelCatalog> kernels_of_gpu(int id);
 
 }  // namespace braid

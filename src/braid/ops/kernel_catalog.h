@@ -1,13 +1,11 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "braid/ops/fusion.h"
-#include "braid/ops/segment_attention.h"
 #include "braid/program/program.h"
 #include "braid/program/stream.h"
 
@@ -18,6 +16,10 @@ namespace braid {
 struct KernelInfo {
   std::string name;             // "linear.avx512_vnni"
   int64_t workspace_bytes = 0;  // scratch that lives for this launch alone
+  // Waits for a phase of the op when the kernel comes to it; false: for all before the launch.
+  bool waits_inside = false;
+  // Needs units of the device (SMs), and holds them to its end, also while it waits inside.
+  bool holds_units = true;
 };
 
 // The kernels of one backend, as planning sees them.
@@ -29,10 +31,8 @@ class KernelCatalog {
   // none.
   virtual KernelInfo find(const Program& program, const Op& op, Stream stream,
                           const Extents& capacity) const = 0;
-  // As of ops::TakesStages.
-  virtual bool takes_stages(const ops::SegmentAttentionAttrs&, const ValueType&) const {
-    return false;
-  }
+  // KernelInfo::waits_inside of the kernel that would run `op`, before there is a Program with it.
+  virtual bool waits_inside(const Op&, TypeList /*in*/) const { return false; }
   // What gains on this backend alone; applied after fusions().
   virtual std::span<const Fusion> fusions() const { return {}; }
   // The Program as it runs, after these: what the backend chooses for a step as a whole. Fails with
@@ -41,15 +41,5 @@ class KernelCatalog {
   // Why it chose so, for --explain: of all Programs so far.
   virtual std::vector<std::string> explain() const { return {}; }
 };
-
-// What the kernels of all these take; they outlive it.
-inline ops::TakesStages stages_of(std::vector<const KernelCatalog*> catalogs) {
-  if (catalogs.empty()) return {};
-  return [catalogs = std::move(catalogs)](const ops::SegmentAttentionAttrs& attrs,
-                                          const ValueType& q) {
-    return std::ranges::all_of(
-        catalogs, [&](const KernelCatalog* catalog) { return catalog->takes_stages(attrs, q); });
-  };
-}
 
 }  // namespace braid

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <functional>
 
 #include "braid/program/builder.h"
 
@@ -20,9 +19,9 @@ namespace braid::ops {
 //   3 o, 4 send, 5 joint            where finished rows go; any may be absent
 //   6 .. 6 + num_q                  q values, then a k and a v value for each pair
 // The state is read if load_state (else the call begins it) and written unless finalize; of a call
-// that does neither a kernel may use it in between, unless it says that it takes the call's stages
-// (TakesStages): then no rows need be there. A call that finalizes writes O = O' / l, and zeros
-// where a query saw no key.
+// that does neither a kernel may use it in between, unless it says that it waits for the call's
+// stages inside (KernelInfo::waits_inside): then no rows need be there. A call that finalizes
+// writes O = O' / l, and zeros where a query saw no key.
 //
 // `o` is an open buffer (ops/one_sided.h): this call fills rows and heads of it that nobody else
 // writes, in no order with the others that fill it; what reads it comes after the sync that closes
@@ -31,7 +30,7 @@ namespace braid::ops {
 //
 // Segments of stage 0 are there before the call; those of stage s > 0 are what the s-th of the
 // pulls brings whose rows it takes late. What it computes does not depend on stages: a kernel that
-// knows when they are there may begin before, and others wait for all (Launch::late). KV segments
+// knows when they are there may begin before, and others wait for all (Wait::phase). KV segments
 // are in the order of their stages.
 //
 // What comes of `early` segments is wanted before the call ends: what a push that takes nothing
@@ -117,10 +116,6 @@ struct SegmentAttentionAttrs {
     if (has_early()) f("early", std::ranges::count(q, true, &QSegment::early));
   }
 };
-
-// Whether a kernel takes these segments, of a q value of this type, in one call and knows itself
-// when those of later stages are there.
-using TakesStages = std::function<bool(const SegmentAttentionAttrs& attrs, const ValueType& q)>;
 
 extern const OpDef kSegmentAttention;
 

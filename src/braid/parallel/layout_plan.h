@@ -18,14 +18,12 @@ struct TokenSharding {
   SequenceMesh mesh;
   SequenceLayout q;   // tokens of this step
   SequenceLayout kv;  // keys that each rank has in its cache, those of this step included
-  ops::TakesStages takes_stages = {};  // of the ranks' kernels
 };
 
 // A network without a KV cache, whose sequence's rows are divided over ranks: how its attention is
 // computed. Which rows are where follows from the inputs' placements.
 struct RowSharding {
   SequenceMesh mesh;
-  ops::TakesStages takes_stages = {};  // of the ranks' kernels
 };
 
 // What is pinned before propagation along one mesh axis: where weights and states live, by name.

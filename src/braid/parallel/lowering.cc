@@ -17,9 +17,11 @@ namespace {
 // Lowers for all ranks at once, so that every rank gets the same ops in the same order.
 class Lowering {
  public:
-  Lowering(const Program& logical, const LayoutPlan& plan)
+  Lowering(const Program& logical, const LayoutPlan& plan,
+           const std::vector<const KernelCatalog*>& kernels)
       : logical_(logical),
         plan_(plan),
+        kernels_(kernels),
         token_parts_(Placement::shard(0, ops::token_parts(logical.capacity.token, plan.P))) {
     Extents capacity = logical.capacity;
     if (plan.token_sharded_residual || plan.tokens) {
@@ -268,9 +270,7 @@ class Lowering {
       in.k = kv[0], in.v = kv[1];
     }
     in.early = mapped(begins_with(op.scope));
-    const TokenSharding& tokens = *plan_.tokens;
-    const ValueId o =
-        lower_attention(builders, attention, tokens.mesh, in, {tokens.takes_stages}).o;
+    const ValueId o = lower_attention(builders, attention, plan_.tokens->mesh, in, {kernels_}).o;
     ValueId out = kNoValue;
     for (Builder& b : builders) out = b.op1(ops::kToTokens, {}, {o});
     end_builders(builders, index);
@@ -310,8 +310,7 @@ class Lowering {
       in.v = join(a.first_value(), a.kv_parts, attention.kv.max_rows());
     }
     in.early = mapped(begins_with(op.scope));
-    const ValueId o =
-        lower_attention(builders, attention, plan_.rows->mesh, in, {plan_.rows->takes_stages}).o;
+    const ValueId o = lower_attention(builders, attention, plan_.rows->mesh, in, {kernels_}).o;
     std::vector<ValueId> out;
     for (size_t r = 0; r < builders.size(); ++r) {
       ops::CutSequenceAttrs cut;
@@ -382,6 +381,7 @@ class Lowering {
 
   const Program& logical_;
   const LayoutPlan& plan_;
+  const std::vector<const KernelCatalog*>& kernels_;
   const Placement token_parts_;
   std::vector<RankProgram> ranks_;
   std::vector<Common> common_;  // [values of a rank]
@@ -391,8 +391,9 @@ class Lowering {
 
 }  // namespace
 
-std::vector<RankProgram> lower(const Program& program, const LayoutPlan& plan) {
-  return Lowering(program, plan).run();
+std::vector<RankProgram> lower(const Program& program, const LayoutPlan& plan,
+                               const std::vector<const KernelCatalog*>& kernels) {
+  return Lowering(program, plan, kernels).run();
 }
 
 }  // namespace braid

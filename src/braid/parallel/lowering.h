@@ -1,5 +1,6 @@
 #pragma once
 
+#include "braid/ops/kernel_catalog.h"
 #include "braid/parallel/layout_plan.h"
 
 namespace braid {
@@ -38,8 +39,12 @@ struct RankProgram {
 // rows becomes the lowering that the mesh names: a rank's rows of all parts of the sequence are one
 // value for it.
 //
+// A call of such an attention has as many stages as `kernels`, of each rank, wait for inside
+// (AttentionStages).
+//
 // The same ops in the same order on all ranks. Fails with kUnsupported, naming the op, where the
 // rule asks for what no conversion gives. Pure; the result for each rank 0..P-1.
-std::vector<RankProgram> lower(const Program& program, const LayoutPlan& plan);
+std::vector<RankProgram> lower(const Program& program, const LayoutPlan& plan,
+                               const std::vector<const KernelCatalog*>& kernels = {});
 
 }  // namespace braid

@@ -49,8 +49,8 @@ struct RateTraits {
   double (*rows)(TypeList in, const Work& work) = nullptr;
 };
 
-// The phases of one call, which a kernel may wait between. A phase begins with inputs of its own;
-// phase 0 begins with the call. Early results are done before the call ends.
+// The phases of one call, which a kernel may wait between (Wait). A phase begins with inputs of its
+// own; phase 0 begins with the call. Early results are done before the call ends.
 struct PhaseTraits {
   int (*last)(const Attrs& attrs);
   // The phase that first accesses an input; -1: this rank accesses nothing of the input.

@@ -60,8 +60,7 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
     bound.arena = arena_.get();
     bound.stream = launch.stream;
     bound.waits = launch.waits;
-    bound.late = launch.late;
-    bound.early = launch.early;
+    bound.waits_inside = launch.kernel.waits_inside;
     bound.beside = launch.beside;
     if (const int64_t offset = schedule_.memory.workspace_offset[i]; offset >= 0) {
       bound.workspace = arena_->data() + offset;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "braid/schedule/dependencies.h"
-#include "braid/schedule/late_inputs.h"
+#include "braid/schedule/launch_waits.h"
 
 namespace braid {
 namespace {
@@ -81,7 +81,7 @@ class AccessCheck {
       for (size_t k = 0; k < op.inputs.size(); ++k) {
         const ValueId id = op.inputs[k];
         if (id == kNoValue || !is_mutable[id]) continue;
-        const Access access{static_cast<int>(o), mutates(op, k), first_stage(op, k)};
+        const Access access{static_cast<int>(o), mutates(op, k), first_phase(op, k)};
         if (access.writes || access.phase >= 0) add(accesses[id], access);
       }
     }
@@ -134,8 +134,8 @@ class AccessCheck {
     const Op& op = program_.ops[then.op];
     const Op& other = program_.ops[first.op];
     // Early results: the launch that makes them starts what takes them when they are there.
-    if (rank_.launch(b).early == a && first.writes && !then.writes &&
-        takes_early(program_, rank_.launch(b), rank_.launch(a))) {
+    if (rank_.launch(b).takes_early(a) && first.writes && !then.writes &&
+        may_take_early(program_, rank_.launch(b), rank_.launch(a))) {
       return;
     }
     if (id == kNoValue || program_.value(id).kind == ValueKind::state) {

@@ -21,7 +21,7 @@ void find_beside(const Program& program, Schedule& schedule) {
         if (order.before(i, j)) break;  // it, and so all after it, follow
         const Op& op = schedule.op(program, schedule.launches[j]);
         if (!op.def->runs) continue;
-        if (schedule.launches[j].early == i) continue;
+        if (schedule.launches[j].takes_early(i)) continue;
         const bool pulls = op.def->remote == RemoteUse::pulls;
         (pulls ? its.pulls : communicates(op) ? its.communicates : its.computes) = true;
       }

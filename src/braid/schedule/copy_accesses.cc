@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "braid/schedule/dependencies.h"
-#include "braid/schedule/late_inputs.h"
+#include "braid/schedule/launch_waits.h"
 
 namespace braid {
 namespace {
@@ -65,7 +65,7 @@ void add_own_accesses(const RankView& owner, const std::vector<bool>& shared,
     }
     for (size_t k = 0; k < op.inputs.size(); ++k) {
       if (!is_shared(op.inputs[k]) || ops::accessed_by_blocks(op, k)) continue;
-      const int phase = first_stage(op, k);
+      const int phase = first_phase(op, k);
       if (phase >= 0) add(op.inputs[k], whole(k, mutates(op, k)), phase, false);
     }
     for (ValueId id : op.outputs) {

@@ -7,7 +7,7 @@
 namespace braid {
 
 LaunchOrder::LaunchOrder(std::span<const Launch> launches) {
-  for (const Launch& launch : launches) add(launch.stream, launch.waits, launch.late, launch.early);
+  for (const Launch& launch : launches) add(launch.stream, launch.waits);
 }
 
 LaunchOrder::Pending LaunchOrder::begin(Stream stream) const {
@@ -27,24 +27,36 @@ void LaunchOrder::join(Clock& clock, const Clock& other) {
   for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], other[i]);
 }
 
-void LaunchOrder::add(Stream stream, std::span<const int> waits, std::span<const int> late,
-                      int early) {
+void LaunchOrder::add(Stream stream, std::span<const Wait> waits) {
   const auto s = static_cast<size_t>(stream);
   Clock clock = next_[s];
-  for (int wait : waits) join(clock, end_[wait]);
-  if (early >= 0) join(clock, clock_[early]);
+  for (const Wait& wait : waits) {
+    if (!wait.inside()) {
+      join(clock, wait.results == Results::early ? clock_[wait.launch] : end_[wait.launch]);
+    }
+  }
   stream_.push_back(stream);
   position_.push_back(next_[s][s]);
   clock_.push_back(clock);
-  std::vector<Clock>& phases = phase_.emplace_back();
-  if (early >= 0 || !late.empty()) {
-    phases.push_back(early >= 0 ? access_clock(early) : clock);
+  Clock access = clock;
+  bool apart = false;  // accesses do not all begin with the launch
+  int last = 0;
+  for (const Wait& wait : waits) {
+    last = std::max(last, wait.phase);
+    apart = apart || wait.inside() || wait.results == Results::early;
+    if (wait.inside() || wait.results == Results::all) continue;
+    const Clock& begin = access_clock(wait.launch);
+    for (size_t i = 0; i < access.size(); ++i) access[i] = std::min(access[i], begin[i]);
   }
-  for (int awaited : late) {
-    join(clock, end_[awaited]);
-    Clock phase = phases[0];
-    join(phase, end_[awaited]);
-    phases.push_back(phase);
+  std::vector<Clock>& phases = phase_.emplace_back();
+  if (apart) phases.push_back(access);
+  for (int phase = 1; phase <= last; ++phase) {
+    for (const Wait& wait : waits) {
+      if (wait.phase != phase) continue;
+      join(access, end_[wait.launch]);
+      join(clock, end_[wait.launch]);
+    }
+    phases.push_back(access);
   }
   ++clock[s];
   end_.push_back(clock);

@@ -5,15 +5,16 @@
 #include <vector>
 
 #include "braid/program/stream.h"
+#include "braid/program/wait.h"
 
 namespace braid {
 
 struct Launch;
 
 // Which launches of a rank are known to have ended when another begins. Streams run in order, and
-// waits join them. A launch ends after the launches that it waits for while it runs (Launch::late).
-// A launch that takes early results (Launch::early) begins after the begin of their launch. Two
-// vector clocks per launch, and one for each late launch; a query costs one comparison.
+// waits join them. A launch ends after the launches that it waits for inside. A launch that takes
+// early results begins after the begin of their launch. Two vector clocks per launch, and one for
+// each phase; a query costs one comparison.
 class LaunchOrder {
  public:
   LaunchOrder() = default;
@@ -35,16 +36,14 @@ class LaunchOrder {
   };
   Pending begin(Stream stream) const;
 
-  // The next launch in recorded order; waits, late and early (-1: none) are earlier launches.
-  void add(Stream stream, std::span<const int> waits, std::span<const int> late = {},
-           int early = -1);
+  // The next launch in recorded order; its waits are for earlier launches.
+  void add(Stream stream, std::span<const Wait> waits);
 
   // Launch a has ended before launch b begins.
   bool before(int a, int b) const { return ended(a, clock_[b]); }
-  // Launches of each stream that have ended before launch b accesses memory in its `phase`. Phase 0
-  // is the begin; phase n follows the end of the n-th late launch. The transfers of a launch that
-  // takes early results are started by the launch that makes the results, so they may begin with
-  // that launch.
+  // Launches of each stream that have ended before launch b accesses memory in its `phase`, which
+  // follows all waits up to this phase. The transfers of a launch that takes early results are
+  // started by the launch that makes the results, so they may begin with that launch.
   const std::array<int, kNumStreams>& access_clock(int b, int phase = 0) const;
   // Launch a has ended before launch b accesses memory in this phase.
   bool before_access(int a, int b, int phase = 0) const { return ended(a, access_clock(b, phase)); }
@@ -64,7 +63,7 @@ class LaunchOrder {
   std::vector<Stream> stream_;             // [launches]
   std::vector<int> position_;              // [launches]
   std::vector<Clock> clock_;               // [launches] when it begins
-  std::vector<std::vector<Clock>> phase_;  // [launches][late + 1]; none: accesses begin with it
+  std::vector<std::vector<Clock>> phase_;  // [launches][last phase + 1]; none: clock_ is phase 0's
   std::vector<Clock> end_;                 // [launches] when it ends, itself included
   std::array<Clock, kNumStreams> next_{};  // when the stream's next launch would begin
 };

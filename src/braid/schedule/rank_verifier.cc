@@ -1,9 +1,10 @@
 #include "braid/schedule/rank_verifier.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "braid/schedule/access_verifier.h"
-#include "braid/schedule/late_inputs.h"
+#include "braid/schedule/launch_waits.h"
 #include "braid/schedule/memory_verifier.h"
 
 namespace braid {
@@ -27,45 +28,90 @@ class LaunchCheck {
         fail(ErrorCode::kInvalidArgument, "schedule '{}': launch {} names ops [{}, {}) of {}",
              schedule_.strategy, i, l.op, l.op_end(), program_.ops.size());
       }
-      for (const auto* awaited : {&l.waits, &l.late}) {
-        for (int wait : *awaited) {
-          if (0 <= wait && wait < i) continue;
-          refuse(i, fmt::format("waits: launch {} waits for {}, which is not earlier", i, wait));
+      for (const Wait& wait : l.waits) {
+        if (wait.launch < 0 || wait.launch >= i) {
+          refuse(i, fmt::format("waits: launch {} waits for {}, which is not earlier", i,
+                                wait.launch));
         }
       }
-      if (l.early >= i || l.early < -1) {
-        refuse(i, fmt::format("waits: launch {} takes of {}, which is not earlier", i, l.early));
-      }
+      check_phases(i);
     }
   }
 
-  // The launches that a launch waits for while it runs follow each other on one stream, and need
-  // nothing that the waiting launch may hold. A launch takes early only what is made early.
-  void check_late() const {
+  // Phases that waits begin are 1, 2, ... in order; early results are waited for before a launch.
+  void check_phases(int i) const {
+    int phase = 0;
+    for (const Wait& wait : launch(i).waits) {
+      const bool follows = wait.phase == phase + 1 || (wait.phase == 0 && phase == 0);
+      if (!follows || (wait.inside() && wait.results == Results::early)) {
+        refuse(i, fmt::format("waits: launch {} waits for {} in phase {}, after phase {}", i,
+                              wait.launch, wait.phase, phase));
+      }
+      phase = wait.phase;
+    }
+  }
+
+  // The launches that a launch waits for inside bring all its phases and follow each other on one
+  // stream. A launch takes early only what is made early.
+  void check_waits_inside() const {
     for (int i = 0; i < rank_.launches(); ++i) {
-      const std::vector<int>& late = launch(i).late;
-      const auto stages = std::ssize(late);
-      if (stages > 0 && last_stage(op(i)) > stages) {
-        refuse(i, fmt::format("late inputs: launch {} waits for {} stages and is told of {}", i,
-                              last_stage(op(i)), stages));
+      const Wait* before = nullptr;  // the wait inside before this one
+      int early = -1;
+      for (const Wait& wait : launch(i).waits) {
+        if (wait.results == Results::early) {
+          const bool first = std::exchange(early, wait.launch) < 0;
+          if (first && may_take_early(program_, launch(i), launch(wait.launch))) continue;
+          refuse(i, fmt::format("early results: launch {} begins beside {}, which has not made "
+                                "what it takes",
+                                i, rank_.name(wait.launch)));
+        }
+        if (!wait.inside()) continue;
+        const Wait* const last = std::exchange(before, &wait);
+        const bool follows =
+            last == nullptr || (last->launch < wait.launch &&
+                                launch(last->launch).stream == launch(wait.launch).stream);
+        if (follows) continue;
+        refuse(i, fmt::format("waits inside: {} and {}, which launch {} waits for while it runs, "
+                              "do not follow each other on one stream",
+                              rank_.name(last->launch), rank_.name(wait.launch), i));
       }
-      for (size_t s = 1; s < late.size(); ++s) {
-        if (late[s - 1] < late[s] && launch(late[s - 1]).stream == launch(late[s]).stream) continue;
-        refuse(i, fmt::format("late inputs: {} and {}, which launch {} waits for while it runs, do "
-                              "not follow each other on one stream",
-                              rank_.name(late[s - 1]), rank_.name(late[s]), i));
+      if (before == nullptr) continue;
+      if (op(i).def->phases == nullptr) {
+        refuse(i,
+               fmt::format("waits inside: launch {} waits for {} while it runs, and has one phase",
+                           i, rank_.name(before->launch)));
       }
-      const int early = launch(i).early;
-      if (early >= 0 && !takes_early(program_, launch(i), launch(early))) {
-        refuse(i, fmt::format("early results: launch {} begins beside {}, which has not made what "
-                              "it takes",
-                              i, rank_.name(early)));
+      if (last_phase(op(i)) > before->phase) {
+        refuse(i, fmt::format("waits inside: launch {} has phase {} and waits for phases up to {}",
+                              i, last_phase(op(i)), before->phase));
       }
-      for (int before : before_late(program_, schedule_.launches, late)) {
-        if (rank_.order().before(before, i)) continue;
-        refuse(i, fmt::format("late inputs: launch {} may hold what {} needs, which comes before "
-                              "what it waits for while it runs",
-                              i, rank_.name(before)));
+      check_units(i);
+    }
+  }
+
+  // A launch holds its units while it waits inside: what has to end before the awaited launches
+  // end, and need not have ended before this launch begins, needs no units.
+  void check_units(int i) const {
+    std::vector<int> left;
+    std::vector<bool> seen(static_cast<size_t>(i), false);
+    for (const Wait& wait : launch(i).waits) {
+      if (wait.inside()) left.push_back(wait.launch);
+    }
+    while (!left.empty()) {
+      const int needed = left.back();
+      left.pop_back();
+      if (seen[needed] || rank_.order().before(needed, i)) continue;
+      seen[needed] = true;
+      if (launch(needed).kernel.holds_units) {
+        refuse(i, fmt::format("waits inside: launch {} may hold the units that {} needs, which has "
+                              "to end before what launch {} waits for while it runs",
+                              i, rank_.name(needed), i));
+      }
+      for (const Wait& wait : launch(needed).waits) left.push_back(wait.launch);
+      for (int before = needed - 1; before >= 0; --before) {
+        if (launch(before).stream != launch(needed).stream) continue;
+        left.push_back(before);
+        break;
       }
     }
   }
@@ -137,7 +183,7 @@ void verify_rank(RankView& rank) {
   rank.find_order();
   rank.find_launches();
   check.check_replacements();
-  check.check_late();
+  check.check_waits_inside();
   verify_accesses(rank);
   check.check_merged();
   verify_memory(rank);

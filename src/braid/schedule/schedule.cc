@@ -1,10 +1,34 @@
 #include "braid/schedule/schedule.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "braid/base/fnv.h"
 
 namespace braid {
+namespace {
+
+std::string to_string(const Wait& wait) {
+  const bool early = wait.results == Results::early;
+  return fmt::format(" {} {}",
+                     early           ? "early of"
+                     : wait.inside() ? "beside"
+                                     : "after",
+                     wait.launch);
+}
+
+}  // namespace
+
+int Launch::last_phase() const {
+  int last = 0;
+  for (const Wait& wait : waits) last = std::max(last, wait.phase);
+  return last;
+}
+
+bool Launch::takes_early(int launch) const {
+  return std::ranges::count(waits, Wait{launch, 0, Results::early}) > 0;
+}
+
 std::string micro_batches_of(const Launch& launch) {
   if (launch.num_micro_batches == 1) return fmt::format("{}", launch.micro_batch);
   return fmt::format("{}-{}", launch.micro_batch, launch.micro_batch_end() - 1);
@@ -32,9 +56,7 @@ std::string to_string(const Schedule& schedule, const Program& program) {
     const Op& op = schedule.op(program, launch);
     out += fmt::format("{:4} {:7} mb {:3} {:36} {}", i, to_string(launch.stream),
                        micro_batches_of(launch), launch.kernel.name, op.scope);
-    for (int wait : launch.waits) out += fmt::format(" after {}", wait);
-    for (int awaited : launch.late) out += fmt::format(" beside {}", awaited);
-    if (launch.early >= 0) out += fmt::format(" early of {}", launch.early);
+    for (const Wait& wait : launch.waits) out += to_string(wait);
     out += "\n";
   }
   return out + fmt::format("arena {} bytes, {} live at most\n", schedule.memory.arena_bytes,
@@ -57,10 +79,19 @@ uint64_t hash_of(const Schedule& schedule) {
                   launch.num_micro_batches, static_cast<int>(launch.stream)}) {
       hash.add(n);
     }
-    for (int wait : launch.waits) hash.add(wait);
+    // Waits of phase 0 for all, inside, for early results: each in a range of its own.
+    for (const Wait& wait : launch.waits) {
+      if (!wait.inside() && wait.results == Results::all) hash.add(wait.launch);
+    }
     hash.add(-1);
-    for (int awaited : launch.late) hash.add(-2 - awaited);
-    if (launch.early >= 0) hash.add(std::numeric_limits<int>::min() + launch.early);
+    for (const Wait& wait : launch.waits) {
+      if (wait.inside()) hash.add(-2 - wait.launch);
+    }
+    for (const Wait& wait : launch.waits) {
+      if (wait.results == Results::early) {
+        hash.add(std::numeric_limits<int>::min() + wait.launch);
+      }
+    }
   }
   for (int64_t offset : schedule.memory.value_offset) hash.add(offset);
   for (bool merged : schedule.memory.merged) hash.add(static_cast<int64_t>(merged));

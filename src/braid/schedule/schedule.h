@@ -6,6 +6,7 @@
 #include "braid/ops/kernel_catalog.h"
 #include "braid/program/beside.h"
 #include "braid/program/program.h"
+#include "braid/program/wait.h"
 #include "braid/schedule/micro_batch.h"
 
 namespace braid {
@@ -19,19 +20,18 @@ struct Launch {
   int micro_batch = 0;   // the first one
   int num_micro_batches = 1;
   Stream stream = Stream::compute;
-  std::vector<int> waits;  // launches of other streams that end before this one begins
-  // Launches of another stream that may still run when this one begins, and end before it ends: the
-  // s-th brings stage s + 1 of its inputs (ops/segment_attention.h). All that these wait for has
-  // ended before, so they need nothing of what this launch may hold while it waits.
-  std::vector<int> late;
-  // A launch of another stream of which only early results are taken: it may still run when this
-  // one begins, and when it ends. -1: none.
-  int early = -1;
+  // For launches of other streams, in the order of phases; those for early results come last in
+  // their phase. A backend may wait for everything before the launch begins.
+  std::vector<Wait> waits;
   Beside beside;  // launches of other streams that may run at the same time
   KernelInfo kernel;
 
   int op_end() const { return op + num_ops; }
   int micro_batch_end() const { return micro_batch + num_micro_batches; }
+  // The last phase that begins with a wait; 0: the launch waits for nothing while it runs.
+  int last_phase() const;
+  // Takes early results of `launch` alone, which may still run when this launch begins.
+  bool takes_early(int launch) const;
 };
 
 // Where values lie in one arena. A value that several micro-batches share in one launch, or that is

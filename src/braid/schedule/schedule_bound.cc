@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "braid/schedule/late_inputs.h"
+#include "braid/schedule/phase_work.h"
 #include "braid/schedule/simulator.h"
 
 namespace braid {
@@ -25,29 +25,29 @@ std::array<double, 3> moved_bytes(const Program& program, const Op& op, int rank
   return bytes;
 }
 
-// When a launch's work ends of which stage s is there from there[s] on, early work first: its early
-// results, and all.
+// When a launch's early results and all its work are done, if phase n may begin at there[n] and
+// early work comes first.
 struct Ends {
   double early = 0;
   double all = 0;
 };
-Ends work_through(const StageShares& shares, double alone, std::span<const double> there) {
+Ends work_through(const PhaseWork& work, double alone, std::span<const double> there) {
   double now = there[0], early = 0, rest = 0;
   Ends ends{.early = now, .all = 0};
-  for (size_t s = 0; s < there.size(); ++s) {
-    now = std::max(now, there[s]);
-    const double next = s + 1 < there.size() ? there[s + 1] : INFINITY;
-    early += shares.early.empty() ? 0 : alone * shares.early[s];
-    rest += shares.rest.empty() ? alone : alone * shares.rest[s];
-    for (double* work : {&early, &rest}) {
-      const double done = std::clamp(next - now, 0., *work);
-      *work -= done;
+  for (size_t n = 0; n < there.size(); ++n) {
+    now = std::max(now, there[n]);
+    const double next = n + 1 < there.size() ? there[n + 1] : INFINITY;
+    early += work.early.empty() ? 0 : alone * work.early[n];
+    rest += work.rest.empty() ? alone : alone * work.rest[n];
+    for (double* left : {&early, &rest}) {
+      const double done = std::clamp(next - now, 0., *left);
+      *left -= done;
       now += done;
-      if (work == &early && done > 0) ends.early = now;
+      if (left == &early && done > 0) ends.early = now;
     }
   }
   ends.all = now;
-  if (shares.early.empty()) ends.early = now;
+  if (work.early.empty()) ends.early = now;
   return ends;
 }
 
@@ -73,12 +73,15 @@ double step_seconds(const Program& program, const Schedule& schedule, int rank,
     const Op& op = schedule.op(program, launch);
     const auto stream = static_cast<size_t>(launch.stream);
     double begin = moves(op) ? stream_asks[stream] : stream_free[stream];
-    for (int awaited : launch.waits) begin = std::max(begin, ends[awaited]);
-    if (launch.early >= 0) begin = std::max(begin, early[launch.early]);
-    std::vector<double> there{begin};
-    for (int late : launch.late) there.push_back(std::max(begin, ends[late]));
+    std::vector<double> there{begin};  // when each phase may begin
+    for (const Wait& wait : launch.waits) {
+      there.resize(static_cast<size_t>(wait.phase) + 1, there[0]);
+      const auto& done = wait.results == Results::early ? early : ends;
+      there.back() = std::max(there.back(), done[wait.launch]);
+    }
+    begin = there[0];
     const double alone = all > 0 ? compute * flops[i] / all : 0;
-    const Ends worked = work_through(stage_shares(op, launch), alone, there);
+    const Ends worked = work_through(phase_work(op, launch), alone, there);
     double end = worked.all;
     early.push_back(worked.early);
     const auto bytes = moved_bytes(program, op, rank, topology, work_of(launch, works));

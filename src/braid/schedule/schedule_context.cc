@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "braid/schedule/late_inputs.h"
+#include "braid/schedule/launch_waits.h"
 
 namespace braid {
 namespace {
@@ -203,25 +203,8 @@ void ScheduleContext::launch(int op, int num_ops, int replacement, const Group& 
               .micro_batch = group.first,
               .num_micro_batches = group.count,
               .stream = stream};
-  made.late = late_launches(program_, recording_.launches, made, needs);
-  made.early = early_launch(program_, recording_.launches, made, needs);
-  // Early results may be sent for while their launch runs: all else has ended before that.
-  const bool ended = made.early < 0 || std::ranges::all_of(needs, [&](int other) {
-                       return other == made.early || order_.before(other, made.early);
-                     });
-  if (!ended) made.early = -1;
-  std::erase_if(needs, [&](int other) {
-    return other == made.early || std::ranges::count(made.late, other) > 0;
-  });
-  for (int other : before_late(program_, recording_.launches, made.late)) needs.push_back(other);
-  // The latest first: what it waited for need not be waited for again.
-  std::ranges::sort(needs, std::greater<>());
-  LaunchOrder::Pending pending = order_.begin(stream);
-  for (int other : needs) {
-    if (pending.wait_for(other)) made.waits.push_back(other);
-  }
-  std::ranges::sort(made.waits);
-  order_.add(stream, made.waits, made.late, made.early);
+  made.waits = waits_of(program_, recording_.launches, order_, made, std::move(needs));
+  order_.add(stream, made.waits);
   recording_.launches.push_back(std::move(made));
 }
 

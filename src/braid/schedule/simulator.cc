@@ -5,8 +5,8 @@
 
 #include "braid/base/error.h"
 #include "braid/schedule/fair_share.h"
-#include "braid/schedule/late_inputs.h"
 #include "braid/schedule/partition.h"
+#include "braid/schedule/phase_work.h"
 
 namespace braid {
 namespace {
@@ -16,7 +16,7 @@ struct Job {
   int rank = 0;  // a collective: its first
   int launch = 0;
   bool fused_tile = false;  // a fused op computes its first tile before it sends
-  // Stages of its inputs whose work is done or being done; how much of the next of `rest` is.
+  // Phases whose work is done or being done; how much of the next of `rest` is.
   size_t early = 0, rest = 0;
   double part = 0;
 };
@@ -25,7 +25,7 @@ struct Job {
 struct Meeting {
   int ranks = 0;
   std::vector<std::pair<int, int>> here;  // (rank, launch) that have come
-  enum class Phase : uint8_t { gathering, latency, transfer } phase = Phase::gathering;
+  enum class Step : uint8_t { gathering, latency, transfer } step = Step::gathering;
 };
 
 class Simulation {
@@ -46,7 +46,7 @@ class Simulation {
       left_ += n;
       for (size_t i = 0; i < n; ++i) {
         const Launch& launch = schedules_[r].launches[i];
-        ranks_[r].shares.push_back(stage_shares(schedules_[r].op(programs_[r], launch), launch));
+        ranks_[r].work.push_back(phase_work(schedules_[r].op(programs_[r], launch), launch));
         ranks_[r].queue[static_cast<size_t>(launch.stream)].push_back(static_cast<int>(i));
       }
     }
@@ -79,9 +79,9 @@ class Simulation {
     std::array<bool, kNumStreams> busy{};
     std::array<int, kNumStreams> communications{};
     std::vector<bool> ended;
-    std::vector<bool> early;          // [launches] whose early results are there
-    std::vector<StageShares> shares;  // [launches]
-    std::vector<Job> held;            // of which nothing more is there
+    std::vector<bool> early;      // [launches] whose early results are there
+    std::vector<PhaseWork> work;  // [launches]
+    std::vector<Job> held;        // no further phase of these may begin
   };
   // What an activity of share_ stands for: a launch, or a meeting.
   struct Activity {
@@ -90,8 +90,8 @@ class Simulation {
   };
 
   const LaunchCost& cost(int rank, int launch) const { return step_.costs[rank][launch]; }
-  const StageShares& shares(const Job& job) const { return ranks_[job.rank].shares[job.launch]; }
-  size_t stages_of(const Job& job) const { return std::max<size_t>(shares(job).rest.size(), 1); }
+  const PhaseWork& work(const Job& job) const { return ranks_[job.rank].work[job.launch]; }
+  size_t phases_of(const Job& job) const { return std::max<size_t>(work(job).rest.size(), 1); }
   int resource(int rank, Resource kind) const {
     const int machine = rank / devices_ * devices_;
     int owner = rank;
@@ -142,13 +142,18 @@ class Simulation {
       if (state.busy[s] || state.next[s] == state.queue[s].size()) continue;
       const int i = state.queue[s][state.next[s]];
       const Launch& launch = schedule.launches[i];
-      const auto ended = [&](int wait) { return state.ended[wait]; };
-      if (!std::ranges::all_of(launch.waits, ended)) continue;
-      if (launch.early >= 0 && !state.early[launch.early]) continue;
+      if (!may_begin(state, launch, 0)) continue;
       ++state.next[s];
       state.busy[s] = true;
       start(rank, i);
     }
+  }
+
+  static bool may_begin(const Rank& state, const Launch& launch, int phase) {
+    return std::ranges::all_of(launch.waits, [&](const Wait& wait) {
+      const auto& there = wait.results == Results::early ? state.early : state.ended;
+      return wait.phase != phase || there[wait.launch];
+    });
   }
 
   void start(int rank, int launch) {
@@ -165,23 +170,23 @@ class Simulation {
     }
   }
 
-  // What a launch does alone: the stages of its inputs, each when it is there, early work first. It
+  // A launch that is no meeting: its phases, each when it may begin, early work first. Early work
   // comes between slices of the rest.
   void work_on(Job job) {
     Rank& state = ranks_[job.rank];
     const auto i = static_cast<size_t>(job.launch);
     const Launch& launch = schedules_[job.rank].launches[i];
-    const StageShares& work = shares(job);
-    const auto there = [&](size_t stage) {
-      return stage == 0 || state.ended[launch.late[stage - 1]];
+    const PhaseWork& phases = work(job);
+    const auto there = [&](size_t phase) {
+      return phase == 0 || may_begin(state, launch, static_cast<int>(phase));
     };
     double share = 0;
-    if (job.early < work.early.size() && there(job.early)) {
-      share = work.early[job.early++];
-    } else if (job.rest < stages_of(job) && there(job.rest)) {
-      const bool sliced = job.early < work.early.size() && job.part + kSlice < 1;
+    if (job.early < phases.early.size() && there(job.early)) {
+      share = phases.early[job.early++];
+    } else if (job.rest < phases_of(job) && there(job.rest)) {
+      const bool sliced = job.early < phases.early.size() && job.part + kSlice < 1;
       const double part = sliced ? kSlice : 1 - job.part;
-      share = (work.rest.empty() ? 1 : work.rest[job.rest]) * part;
+      share = (phases.rest.empty() ? 1 : phases.rest[job.rest]) * part;
       job.part += part;
       if (!sliced) job.part = 0, ++job.rest;
     } else {
@@ -214,13 +219,13 @@ class Simulation {
     if (static_cast<int>(meeting.here.size()) == meeting.ranks) go_on(it->second);
   }
 
-  // The next phase of a meeting whose ranks have all come: first what takes time alone, then the
+  // The next step of a meeting whose ranks have all come: first what takes time alone, then the
   // transfers, at the pace of the slowest.
   void go_on(int index) {
     Meeting& meeting = meetings_[index];
     const Activity activity{.job = {}, .meeting = index};
-    if (meeting.phase == Meeting::Phase::gathering) {
-      meeting.phase = Meeting::Phase::latency;
+    if (meeting.step == Meeting::Step::gathering) {
+      meeting.step = Meeting::Step::latency;
       double seconds = 0;
       for (const auto& [rank, launch] : meeting.here) {
         const LaunchCost& c = cost(rank, launch);
@@ -228,8 +233,8 @@ class Simulation {
       }
       return begin(seconds, activity);
     }
-    if (meeting.phase == Meeting::Phase::latency) {
-      meeting.phase = Meeting::Phase::transfer;
+    if (meeting.step == Meeting::Step::latency) {
+      meeting.step = Meeting::Step::transfer;
       double seconds = 0;
       const auto first_tile = [](const LaunchCost& c) {
         return c.tiles > 0 ? c.body() / c.tiles : 0;
@@ -264,10 +269,10 @@ class Simulation {
   void go_on(Job job) {
     Rank& state = ranks_[job.rank];
     const auto i = static_cast<size_t>(job.launch);
-    const std::vector<double>& early = shares(job).early;
+    const std::vector<double>& early = work(job).early;
     while (job.early < early.size() && early[job.early] == 0) ++job.early;
     const bool early_done = job.early == early.size();
-    if (early_done && job.rest == stages_of(job)) return end(job.rank, job.launch);
+    if (early_done && job.rest == phases_of(job)) return end(job.rank, job.launch);
     if (early_done && !early.empty() && !state.early[i]) {
       state.early[i] = true;
       woken_.push_back(job.rank);

@@ -20,12 +20,12 @@ struct SimulatedStep {
 };
 
 // Runs a plan's Schedules against the cost model: a discrete-event simulation. A launch begins
-// when the one before it on its stream and its waits have ended, and works on late inputs as they
-// come, early work first; a collective moves data once the last of its ranks has come, matched by
-// its place among the communication of its stream. What runs at the same time shares fairly: the
-// units and the memory of a device (of a machine where the profile says that ranks share them) and
-// each rank's ports to its machine and to the others, out and in. A one-sided transfer takes the
-// ports of both its ends.
+// when the one before it on its stream has ended and its waits allow, and works on each phase as
+// soon as its waits allow, early work first; a collective moves data once the last of its ranks has
+// come, matched by its place among the communication of its stream. What runs at the same time
+// shares fairly: the units and the memory of a device (of a machine where the profile says that
+// ranks share them) and each rank's ports to its machine and to the others, out and in. A one-sided
+// transfer takes the ports of both its ends.
 //
 // `works`: [micro-batches] of the step. Deterministic; about 0.3 us per launch, up to 1 where
 // results are early. Fails with kInvalidArgument where the Schedules wait for each other for ever.

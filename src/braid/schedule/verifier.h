@@ -9,15 +9,17 @@ namespace braid {
 // the op, the micro-batch, the launches, the value and the rule that is broken:
 //   every op once     each (op, micro-batch) is in exactly one launch
 //   merged batches    what divides tokens over ranks works on one micro-batch
-//   waits             are for earlier launches
-//   late inputs       the launches that a launch waits for while it runs follow each other on one
-//                     stream, bring all its stages, and need nothing that the launch may hold
+//   waits             are for earlier launches, in the order of phases
+//   waits inside      the launches that a launch waits for while it runs follow each other on one
+//                     stream and bring all its phases; neither they nor what has to end before
+//                     they end, and has not before the launch begins, needs units of the device,
+//                     which the launch holds
 //   early results     a launch that begins beside another takes only what the other makes early
 //   inputs are made   the launch that makes a value ends before one that reads it begins (RAW)
 //   accesses in order accesses of a value that ops write after it was made (send buffers,
 //                     destinations of pulls, running states) happen in program order (RAW, WAR,
-//                     WAW). Each begins with its launch, or with the phase of the launch that reads
-//                     what a late launch brings
+//                     WAW). Each begins with its launch, or with the phase in which the launch
+//                     first accesses the value
 //   states in order   the same of states, also from a micro-batch to one that continues it
 //   memory            two values, or a value and scratch, that share bytes of the arena are ordered
 //                     (WAR, WAW), each place lies inside it, aligned, and what a merged launch

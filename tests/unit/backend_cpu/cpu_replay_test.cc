@@ -64,10 +64,12 @@ class Steps {
     std::vector<BoundOp> launches;
     for (size_t i = 0; i < steps.size(); ++i) {
       ops_[i].def = &kDef;
+      std::vector<Wait> waits;
+      for (int awaited : steps[i].waits) waits.push_back({awaited});
       launches.push_back({.op = &ops_[i],
                           .part = &parts_[i],
                           .stream = steps[i].stream,
-                          .waits = std::move(steps[i].waits)});
+                          .waits = std::move(waits)});
     }
     times.resize(launches.size());
     replay_ = backend_->bind({.launches = std::move(launches), .parts = {}, .inputs = {}});

@@ -25,14 +25,14 @@ TEST(ChooseMesh, PricesTheCallsThatTheKernelsTake) {
                          .pages_per_sequence = kTokens / kPageSize,
                          .kv_dtype = DType::bf16,
                          .activations = DType::bf16};
-  const auto chosen = [&](const ops::TakesStages& takes) {
+  const auto chosen = [&](const KernelCatalog* like) {
     return choose_mesh(
                {}, [&](const ForwardShape& s) { return shape.forward(s); }, shape.config.Hq, cache,
-               topology, *find_strategy("sequence_parallel"), takes, &cost)
+               topology, *find_strategy("sequence_parallel"), like, &cost)
         .mode;
   };
-  EXPECT_EQ(chosen({}), SpMode::ulysses);
-  EXPECT_EQ(chosen(any_stages), SpMode::torus);
+  EXPECT_EQ(chosen(nullptr), SpMode::ulysses);
+  EXPECT_EQ(chosen(&any_stages), SpMode::torus);
 }
 
 }  // namespace

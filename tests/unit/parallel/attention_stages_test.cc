@@ -55,7 +55,7 @@ TEST_P(AttentionStagesOf, AreOneCall) {
         sequence_mesh(want.mode, parse_topology(want.machines), 8, want.request);
     const SequenceAttention a = attention_of(mesh.ranks(), causal);
     const auto plain = attention_programs(a, mesh),
-               staged = attention_programs(a, mesh, {any_stages});
+               staged = attention_programs(a, mesh, {{&any_stages}});
     for (size_t r = 0; r < plain.size(); ++r) {
       EXPECT_EQ(pairs(staged[r]), pairs(plain[r]));
       const auto made = calls(staged[r]);
@@ -107,7 +107,7 @@ TEST(AttentionStages, AreNumberedByPulls) {
                                                   {"2x2", classes, 6},
                                                   {"1x4", groups, 4}}) {
     const SequenceMesh mesh = sequence_mesh(SpMode::torus, parse_topology(machines), 8, request);
-    for (const Program& program : attention_programs(attention_of(4), mesh, {any_stages})) {
+    for (const Program& program : attention_programs(attention_of(4), mesh, {{&any_stages}})) {
       const auto input = std::ranges::find(program.values, "joint_q", &Value::name);
       const auto joint_q = static_cast<ValueId>(input - program.values.begin());
       std::vector<std::vector<ValueId>> brought;
@@ -144,7 +144,7 @@ TEST(AttentionStages, KeysOfOtherMachinesComeInParts) {
       const auto plain = attention_programs(a, mesh);
       for (int parts = 1; parts <= 5; ++parts) {
         const auto made = attention_programs(
-            a, mesh, {.takes = any_stages, .most_parts = parts, .least_rows = 1});
+            a, mesh, {.kernels = {&any_stages}, .most_parts = parts, .least_rows = 1});
         for (size_t r = 0; r < made.size(); ++r) {
           EXPECT_EQ(pairs(made[r]), pairs(plain[r]));
           const auto& call = *calls(made[r]).at(0);
@@ -168,31 +168,31 @@ TEST(AttentionStages, PartsAreAsManyAsFit) {
     return calls(attention_programs(attention_of(mesh.ranks()), mesh, how)[0]).at(0)->last_stage();
   };
   const auto up_to = [](size_t most) {
-    return [most](const ops::SegmentAttentionAttrs& attrs, const ValueType&) {
-      return attrs.kv.size() <= most;
-    };
+    return AnyStages(
+        [most](const ops::SegmentAttentionAttrs& attrs) { return attrs.kv.size() <= most; });
   };
-  EXPECT_EQ(stages("2x1", {.takes = any_stages, .least_rows = 33}),
+  const AnyStages up_to_2 = up_to(2), up_to_5 = up_to(5), up_to_10 = up_to(10);
+  EXPECT_EQ(stages("2x1", {.kernels = {&any_stages}, .least_rows = 33}),
             4);  // of 500 and 501 rows: 33 are one of 15 parts
-  EXPECT_EQ(stages("2x1", {.takes = any_stages, .least_rows = 34}), 3);
-  EXPECT_EQ(stages("2x1", {.takes = any_stages, .least_rows = 256}), 1);
-  EXPECT_EQ(stages("2x1", {.takes = up_to(5), .least_rows = 1}),
+  EXPECT_EQ(stages("2x1", {.kernels = {&any_stages}, .least_rows = 34}), 3);
+  EXPECT_EQ(stages("2x1", {.kernels = {&any_stages}, .least_rows = 256}), 1);
+  EXPECT_EQ(stages("2x1", {.kernels = {&up_to_5}, .least_rows = 1}),
             3);  // beside the prefix' and the own ones
-  EXPECT_EQ(stages("2x1", {.takes = up_to(2), .least_rows = 1}), 0);
-  EXPECT_EQ(stages("4x1", {.takes = up_to(10), .least_rows = 1}), 8);  // two, two and four
-  EXPECT_EQ(stages("1x2", {.takes = any_stages, .least_rows = 1}), 1);
+  EXPECT_EQ(stages("2x1", {.kernels = {&up_to_2}, .least_rows = 1}), 0);
+  EXPECT_EQ(stages("4x1", {.kernels = {&up_to_10}, .least_rows = 1}), 8);  // two, two and four
+  EXPECT_EQ(stages("1x2", {.kernels = {&any_stages}, .least_rows = 1}), 1);
 }
 
 // Eight ranks, each with two runs of rows and of keys of every other's.
 TEST(AttentionStages, OfEightRanksAreOneCallOfTheKernels) {
-  const auto fits = [](const ops::SegmentAttentionAttrs& attrs, const ValueType&) {
+  const AnyStages fits([](const ops::SegmentAttentionAttrs& attrs) {
     return attrs.q.size() <= cuda::kMaxQSegments && attrs.kv.size() <= cuda::kMaxKvSegments;
-  };
+  });
   for (bool causal : {false, true}) {
     for (const char* machines : {"8x1", "1x8"}) {
       const SpRequest request{.torus = 8, .ulysses = 1, .ring = 1};
       const SequenceMesh mesh = sequence_mesh(SpMode::torus, parse_topology(machines), 8, request);
-      for (const Program& program : attention_programs(attention_of(8, causal), mesh, {fits})) {
+      for (const Program& program : attention_programs(attention_of(8, causal), mesh, {{&fits}})) {
         EXPECT_EQ(calls(program).size(), 1) << machines << (causal ? ", causal" : "");
       }
     }
@@ -201,12 +201,10 @@ TEST(AttentionStages, OfEightRanksAreOneCallOfTheKernels) {
 
 // A call that the kernels of one rank do not take is made stage by stage on all.
 TEST(AttentionStages, WhatOneRankDoesNotTakeIsApart) {
-  const auto few = [](const ops::SegmentAttentionAttrs& attrs, const ValueType&) {
-    return attrs.kv.size() <= 3;
-  };
+  const AnyStages few([](const ops::SegmentAttentionAttrs& attrs) { return attrs.kv.size() <= 3; });
   const SequenceMesh mesh = sequence_mesh(SpMode::ring, parse_topology("1x4"), 8, {});
   const SequenceAttention a = attention_of(4);
-  const auto plain = attention_programs(a, mesh), made = attention_programs(a, mesh, {few});
+  const auto plain = attention_programs(a, mesh), made = attention_programs(a, mesh, {{&few}});
   for (size_t r = 0; r < plain.size(); ++r) EXPECT_EQ(to_string(made[r]), to_string(plain[r]));
 }
 

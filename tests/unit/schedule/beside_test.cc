@@ -16,8 +16,9 @@ std::vector<std::vector<bool>> reachability(const Schedule& schedule) {
     const auto follow = [&](size_t j) {
       after[i][j] = true;
       for (size_t k = 0; k < n; ++k) after[i][k] = after[i][k] || after[j][k];
-      for (int late : schedule.launches[j].late) {
-        const auto l = static_cast<size_t>(late);
+      for (const Wait& wait : schedule.launches[j].waits) {
+        if (!wait.inside()) continue;
+        const auto l = static_cast<size_t>(wait.launch);
         after[i][l] = true;
         for (size_t k = 0; k < n; ++k) after[i][k] = after[i][k] || after[l][k];
       }
@@ -25,10 +26,12 @@ std::vector<std::vector<bool>> reachability(const Schedule& schedule) {
     for (size_t j = 0; j < i; ++j) {
       if (schedule.launches[j].stream == schedule.launches[i].stream) follow(j);
     }
-    for (int awaited : schedule.launches[i].waits) follow(static_cast<size_t>(awaited));
-    const int early = schedule.launches[i].early;
-    for (size_t k = 0; k < n && early >= 0; ++k) {
-      after[i][k] = after[i][k] || after[static_cast<size_t>(early)][k];
+    for (const Wait& wait : schedule.launches[i].waits) {
+      const auto w = static_cast<size_t>(wait.launch);
+      if (!wait.inside() && wait.results == Results::all) follow(w);
+      for (size_t k = 0; k < n && wait.results == Results::early; ++k) {
+        after[i][k] = after[i][k] || after[w][k];
+      }
     }
   }
   return after;
@@ -62,7 +65,7 @@ TEST(Beside, IsWhatNoOrderForbids) {
             for (size_t j = 0; j < beside.size(); ++j) {
               const Op& op = schedule.op(program, schedule.launches[j]);
               if (i == j || after[i][j] || after[j][i] || op.def->kind == "buffers") continue;
-              if (schedule.launches[j].early == static_cast<int>(i)) continue;
+              if (schedule.launches[j].takes_early(static_cast<int>(i))) continue;
               const bool pulls = op.def->kind == "pull";
               (pulls ? want.pulls : communicates(op) ? want.communicates : want.computes) = true;
             }
@@ -121,7 +124,7 @@ TEST(Beside, OneCallOfAllStagesSharesTheDeviceWithPullsAlone) {
       const Schedule& schedule = made.schedules[0];
       const auto beside = beside_of(schedule);
       for (size_t i = 0; i < beside.size(); ++i) {
-        if (schedule.launches[i].late.empty()) continue;
+        if (schedule.launches[i].last_phase() == 0) continue;
         EXPECT_TRUE(beside[i].pulls) << to_string(schedule, program);
         EXPECT_FALSE(beside[i].communicates) << to_string(schedule, program);
       }

@@ -16,8 +16,8 @@ namespace braid::testing_schedule {
 // leave in no order. Shares no code with the verifier: the graph is closed by reachability, and
 // syncs are no accesses, only edges: a race is two physical accesses of common bytes.
 //
-// Events of a launch: its begin, its end, the begin of each phase (the n-th late launch has ended),
-// the end of early results, and the arrival of a push at its peers.
+// Events of a launch: its begin, its end, the begin of each phase (what the launch waits for in it
+// has ended), the end of early results, and the arrival of a push at its peers.
 class HappensBefore {
  public:
   HappensBefore(const std::vector<Program>& programs, const std::vector<Schedule>& schedules)
@@ -53,7 +53,7 @@ class HappensBefore {
  private:
   struct Events {
     int begin = 0, end = 0;
-    std::vector<int> phases;  // [late + 1]
+    std::vector<int> phases;  // [last phase + 1]
     int early = 0;            // early results are written
     int arrived = 0;          // what a push moves is at its peers
   };
@@ -91,16 +91,18 @@ class HappensBefore {
       edge(step_begin_[r], e.begin), edge(e.end, step_end_[r]);
       if (last.count(l.stream)) edge(last[l.stream], e.begin);
       last[l.stream] = e.end;
-      for (int wait : l.waits) edge(events[static_cast<size_t>(wait)].end, e.begin);
       e.phases.push_back(e.begin);
-      for (int late : l.late) {
-        e.phases.push_back(node());
-        edge(e.begin, e.phases.back()), edge(e.phases.back(), e.end);
-        edge(events[static_cast<size_t>(late)].end, e.phases.back());
-      }
-      if (l.early >= 0) {
-        const Events& made = events[static_cast<size_t>(l.early)];
-        edge(made.begin, e.begin), edge(made.end, e.arrived);
+      for (const Wait& wait : l.waits) {
+        const Events& awaited = events[static_cast<size_t>(wait.launch)];
+        if (wait.results == Results::early) {
+          edge(awaited.begin, e.begin), edge(awaited.end, e.arrived);
+          continue;
+        }
+        while (static_cast<int>(e.phases.size()) <= wait.phase) {
+          e.phases.push_back(node());
+          edge(e.begin, e.phases.back()), edge(e.phases.back(), e.end);
+        }
+        edge(awaited.end, e.phases[static_cast<size_t>(wait.phase)]);
       }
       events.push_back(e);
     }
@@ -259,8 +261,10 @@ class HappensBefore {
     const auto& attrs = o.attrs.as<ops::MoveAttrs>();
     const bool pulls = o.def == &ops::kPull;
     // Transfers of early results begin when these are there, whatever the push waits for.
-    const int early = launch(r, i).early;
-    const int begin = early < 0 ? e.begin : event(r, early).early;
+    int begin = e.begin;
+    for (const Wait& wait : launch(r, i).waits) {
+      if (wait.results == Results::early) begin = event(r, wait.launch).early;
+    }
     for (const ops::Move& m : attrs.moves) {
       const auto peer = static_cast<size_t>(m.peer);
       const ValueId src = o.inputs[static_cast<size_t>(m.src)];

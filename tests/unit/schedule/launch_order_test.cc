@@ -23,10 +23,7 @@ Random random_launches(std::mt19937_64& rng) {
   for (size_t i = 0; i < n; ++i) {
     Launch launch{.stream = kStreams[rng() % kNumStreams]};
     for (size_t w = rng() % 3; i > 0 && w > 0; --w) {
-      launch.waits.push_back(static_cast<int>(rng() % i));
-    }
-    for (size_t w = rng() % 6; i > 0 && w > 3; --w) {
-      launch.late.push_back(static_cast<int>(rng() % i));
+      launch.waits.push_back({static_cast<int>(rng() % i)});
     }
     std::vector<bool> known(n, false);
     const auto add = [&](size_t a) {
@@ -38,25 +35,32 @@ Random random_launches(std::mt19937_64& rng) {
     for (size_t a = 0; a < i; ++a) {
       if (r.launches[a].stream == launch.stream) add(a);
     }
-    for (int wait : launch.waits) add(static_cast<size_t>(wait));
+    for (const Wait& wait : launch.waits) add(static_cast<size_t>(wait.launch));
+    std::vector<bool> access;
     if (i > 0 && rng() % 4 == 0) {
-      launch.early = static_cast<int>(rng() % i);
+      const size_t early = rng() % i;
+      launch.waits.push_back({static_cast<int>(early), 0, Results::early});
       for (size_t b = 0; b < i; ++b) {
-        if (r.before[static_cast<size_t>(launch.early)][b]) known[b] = true;
+        if (r.before[early][b]) known[b] = true;
       }
+      access = r.by_access[early][0];
+    } else {
+      access = known;
     }
     r.before.push_back(known);
-    const std::vector<bool> begin =
-        launch.early < 0 ? known : r.by_access[static_cast<size_t>(launch.early)][0];
-    r.by_access.push_back({begin});
-    for (int late : launch.late) {
-      std::vector<bool> phase = begin;
-      for (size_t b = 0; b < n; ++b) {
-        if (r.by_end[static_cast<size_t>(late)][b]) phase[b] = true;
+    r.by_access.push_back({access});
+    const int phases = static_cast<int>(rng() % 3);
+    for (int phase = 1; i > 0 && phase <= phases; ++phase) {
+      for (size_t w = 1 + rng() % 2; w > 0; --w) {
+        const size_t awaited = rng() % i;
+        launch.waits.push_back({static_cast<int>(awaited), phase});
+        for (size_t b = 0; b < n; ++b) {
+          if (r.by_end[awaited][b]) access[b] = true;
+        }
+        access[awaited] = true;
+        add(awaited);
       }
-      phase[static_cast<size_t>(late)] = true;
-      r.by_access.back().push_back(phase);
-      add(static_cast<size_t>(late));
+      r.by_access.back().push_back(access);
     }
     r.launches.push_back(launch);
     r.by_end.push_back(known);
@@ -95,19 +99,20 @@ TEST(LaunchOrder, PendingWaitsForNothingItKnows) {
     const Random r = random_launches(rng);
     LaunchOrder order(r.launches);
     const int n = order.size();
-    std::vector<int> needs, waits;
+    std::vector<int> needs;
+    std::vector<Wait> waits;
     for (int i = n - 1; i >= 0; --i) {
       if (rng() % 4 == 0) needs.push_back(i);
     }
     const Stream stream = kStreams[rng() % kNumStreams];
     LaunchOrder::Pending pending = order.begin(stream);
     for (int need : needs) {
-      if (pending.wait_for(need)) waits.push_back(need);
+      if (pending.wait_for(need)) waits.push_back({need});
     }
     // Every wait is of use, and together they are enough.
     for (size_t skip = 0; skip <= waits.size(); ++skip) {
       LaunchOrder with = order;
-      std::vector<int> some = waits;
+      std::vector<Wait> some = waits;
       if (skip < waits.size()) some.erase(some.begin() + static_cast<int64_t>(skip));
       with.add(stream, some);
       bool all = true;

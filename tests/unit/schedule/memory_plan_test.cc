@@ -167,8 +167,8 @@ TEST(MemoryPlan, ScratchOfStreamsThatRunBesideEachOtherIsApart) {
     Schedule schedule{.micro_batches = {{program.capacity}}};
     schedule.launches = {{.op = 0, .kernel = {"add", 4096}},
                          {.op = 1, .stream = Stream::side, .kernel = {"add", 4096}},
-                         {.op = 2, .waits = {1}, .kernel = {"add", 4096}}};
-    if (ordered) schedule.launches[1].waits = {0};
+                         {.op = 2, .waits = {{1}}, .kernel = {"add", 4096}}};
+    if (ordered) schedule.launches[1].waits = {{0}};
     const MemoryPlan plan = plan_memory({{program}, {schedule}});
     EXPECT_EQ(plan.workspace_offset[0] == plan.workspace_offset[1], ordered);
     EXPECT_EQ(plan.workspace_offset[2], plan.workspace_offset[0]);

@@ -10,7 +10,7 @@ namespace braid {
 class NamesCatalog : public KernelCatalog {
  public:
   KernelInfo find(const Program&, const Op& op, Stream, const Extents&) const override {
-    return {std::string(op.def->kind), 0};
+    return {.name = std::string(op.def->kind), .holds_units = op.def->remote != RemoteUse::pulls};
   }
 };
 

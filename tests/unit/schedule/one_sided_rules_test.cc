@@ -30,11 +30,11 @@ void plan_all(std::vector<Program> programs, const Topology& topology,
                   .price = {}});
 }
 
-std::vector<Program> programs_of(const SequenceMesh& mesh, const ops::TakesStages& takes = {}) {
+std::vector<Program> programs_of(const SequenceMesh& mesh, const Kernels& kernels = {}) {
   SequenceAttention a{.q_heads = 8, .kv_heads = 4, .head_dim = 4};
   a.joint_q = a.joint_kv = 3;
   a.q = a.kv = zigzag_layout(37, mesh.ranks(), 3);
-  return attention_programs(a, mesh, {.takes = takes, .least_rows = 1});
+  return attention_programs(a, mesh, {.kernels = kernels, .least_rows = 1});
 }
 
 TEST(OneSidedRules, HoldForEveryMesh) {
@@ -42,8 +42,8 @@ TEST(OneSidedRules, HoldForEveryMesh) {
     const Topology topology = parse_topology(machines);
     for (SpMode mode : kSpModes) {
       for (const SequenceMesh& mesh : sequence_meshes(mode, topology, 8)) {
-        for (const ops::TakesStages& takes : {ops::TakesStages{}, ops::TakesStages{any_stages}}) {
-          EXPECT_NO_THROW(plan_all(programs_of(mesh, takes), topology))
+        for (const Kernels& kernels : {Kernels{}, Kernels{&any_stages}}) {
+          EXPECT_NO_THROW(plan_all(programs_of(mesh, kernels), topology))
               << to_string(mode) << " " << to_string(mesh.degrees) << " on " << machines;
         }
       }
@@ -61,9 +61,9 @@ TEST(OneSidedRules, HoldWithoutQueries) {
         SequenceAttention a{.q_heads = 8, .kv_heads = 4, .head_dim = 4};
         a.q = contiguous_layout(std::vector<int64_t>(static_cast<size_t>(P), 0));
         a.kv = even_layout(37, P);
-        for (const ops::TakesStages& takes : {ops::TakesStages{}, ops::TakesStages{any_stages}}) {
-          EXPECT_NO_THROW(
-              plan_all(attention_programs(a, mesh, {.takes = takes, .least_rows = 1}), topology))
+        for (const Kernels& kernels : {Kernels{}, Kernels{&any_stages}}) {
+          EXPECT_NO_THROW(plan_all(
+              attention_programs(a, mesh, {.kernels = kernels, .least_rows = 1}), topology))
               << to_string(mode) << " " << to_string(mesh.degrees) << " on " << machines;
         }
       }

@@ -129,7 +129,15 @@ TEST(Schedule, HashesTellApartWhatDiffers) {
       {"micro-batch", [&](Schedule& s) { s.launches[i].micro_batch ^= 1; }},
       {"merged launch", [&](Schedule& s) { s.launches[i].num_micro_batches += 1; }},
       {"stream", [&](Schedule& s) { s.launches[i].stream = Stream::side; }},
-      {"wait", [&](Schedule& s) { s.launches[i].waits.push_back(0); }},
+      {"wait", [&](Schedule& s) { s.launches[i].waits.push_back({0}); }},
+      {"wait inside",
+       [&](Schedule& s) {
+         s.launches[i].waits.push_back({0, 1});
+       }},
+      {"early results",
+       [&](Schedule& s) {
+         s.launches[i].waits.push_back({0, 0, Results::early});
+       }},
       {"order", [&](Schedule& s) { std::swap(s.launches[i], s.launches[i - 1]); }},
       {"dropped", [&](Schedule& s) { s.launches.pop_back(); }},
       {"offset", [](Schedule& s) { s.memory.value_offset[0] += 64; }},

@@ -249,8 +249,8 @@ class StepOracle {
     if (s.running[stream] >= 0 || s.next[stream] == queue.size() || queue[s.next[stream]] != i) {
       return false;
     }
-    return std::ranges::all_of(launch(r, i).waits,
-                               [&](int w) { return s.phase[static_cast<size_t>(w)] == 2; });
+    const auto ended = [&](const Wait& w) { return s.phase[static_cast<size_t>(w.launch)] == 2; };
+    return std::ranges::all_of(launch(r, i).waits, ended);
   }
   void begin(size_t r, int i) {
     State& s = states_[r];
@@ -350,7 +350,7 @@ class StepOracle {
       if (j == i) break;
       visit(r, j);
     }
-    for (int wait : launch(r, i).waits) visit(r, wait);
+    for (const Wait& wait : launch(r, i).waits) visit(r, wait.launch);
   }
 
   std::string run_holding(size_t r, int i) {

@@ -80,9 +80,11 @@ inline Rank rank_of(const std::vector<Step>& steps) {
     const auto scope = b.scope("step" + std::to_string(i));
     made.push_back(b.op1(*step.def, Attrs::of(step.cost),
                          {step.reads < 0 ? x : made[static_cast<size_t>(step.reads)]}));
+    std::vector<Wait> waits;
+    for (int awaited : step.waits) waits.push_back({awaited});
     schedule.launches.push_back({.op = static_cast<int>(i),
                                  .stream = step.stream,
-                                 .waits = step.waits,
+                                 .waits = waits,
                                  .kernel = {std::string(step.def->kind), 0}});
   }
   return {b.finish(made), std::move(schedule)};

@@ -103,8 +103,11 @@ TEST(VerifierMemory, EveryStreamIsDoneWithAPlaceBeforeItIsUsedAgain) {
   const Program program = b.finish({ops::add(b, w, w), there});
   const auto check = [&](const Schedule& schedule) { verify({{program}, {schedule}}); };
   Schedule s{.strategy = "fork", .micro_batches = {{program.capacity}}};
-  s.launches = {
-      {.op = 0}, {.op = 2, .stream = Stream::side, .waits = {0}}, {.op = 1}, {.op = 3}, {.op = 4}};
+  s.launches = {{.op = 0},
+                {.op = 2, .stream = Stream::side, .waits = {{0}}},
+                {.op = 1},
+                {.op = 3},
+                {.op = 4}};
   s.memory = {.micro_batches = 1,
               .value_offset = {0, 64, 128, 192, 256, 320},
               .merged = std::vector<bool>(6, true),
@@ -119,14 +122,14 @@ TEST(VerifierMemory, EveryStreamIsDoneWithAPlaceBeforeItIsUsedAgain) {
   // The side stream may still read y when w is written.
   Schedule late = place(w, y);
   expect_refused([&] { check(late); }, {"add", "memory: bytes [64, 128)"});
-  late.launches[3].waits = {1};
+  late.launches[3].waits = {{1}};
   EXPECT_NO_THROW(check(late));
   // On the side stream an earlier write meets values of a stream that need not have begun.
   Schedule early = place(there, w);
   expect_refused([&] { check(early); }, {"add", "memory: bytes ["});
   // An output stays to the end of the step, also where nothing reads it any more.
   Schedule lost = place(program.outputs[0], there);
-  lost.launches[4].waits = {1};
+  lost.launches[4].waits = {{1}};
   expect_refused([&] { check(lost); }, {"add", "memory: bytes ["});
   // And an input is there from its beginning, for the host reads and writes it outside.
   Schedule input = place(w, x);

@@ -50,14 +50,14 @@ class Damage {
           auto& waits = launches[(i + k) % n].waits;
           if (waits.empty()) continue;
           const size_t w = rng() % waits.size();
-          if (rng() % 2 && --waits[w] >= 0) return "wait for the launch before";
+          if (rng() % 2 && --waits[w].launch >= 0) return "wait for the launch before";
           waits.erase(waits.begin() + static_cast<int64_t>(w));
           return "drop a wait";
         }
         return "nothing";
       }
       case 1:
-        launches[i].waits.push_back(static_cast<int>(rng() % n));
+        launches[i].waits.push_back({static_cast<int>(rng() % n)});
         return "add a wait";
       case 2:
       case 3: {  // move a launch; waits follow
@@ -73,7 +73,7 @@ class Damage {
         std::vector<int64_t> workspace;
         for (int old : order) {
           next.push_back(launches[static_cast<size_t>(old)]);
-          for (int& wait : next.back().waits) wait = to[static_cast<size_t>(wait)];
+          for (Wait& wait : next.back().waits) wait.launch = to[static_cast<size_t>(wait.launch)];
           workspace.push_back(s.memory.workspace_offset[static_cast<size_t>(old)]);
         }
         launches = next;

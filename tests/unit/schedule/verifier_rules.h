@@ -37,8 +37,8 @@ inline void remove(Schedule& s, int i) {
   s.launches.erase(s.launches.begin() + i);
   s.memory.workspace_offset.erase(s.memory.workspace_offset.begin() + i);
   for (Launch& launch : s.launches) {
-    std::erase(launch.waits, i);
-    for (int& wait : launch.waits) wait -= wait > i ? 1 : 0;
+    std::erase_if(launch.waits, [&](const Wait& wait) { return wait.launch == i; });
+    for (Wait& wait : launch.waits) wait.launch -= wait.launch > i ? 1 : 0;
   }
 }
 

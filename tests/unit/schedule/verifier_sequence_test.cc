@@ -79,7 +79,7 @@ SequencePlan random_plan(std::mt19937_64& rng) {
   const bool stages = rng() % 3 != 0;
   SequencePlan made;
   made.programs = attention_programs(
-      a, mesh, {.takes = stages ? any_stages : ops::TakesStages{}, .least_rows = 1});
+      a, mesh, {.kernels = stages ? Kernels{&any_stages} : Kernels{}, .least_rows = 1});
   made.request = {.catalogs = {},
                   .micro_batches = std::vector<MicroBatch>(static_cast<size_t>(M),
                                                            {.capacity = {.sequence = 1}}),
@@ -114,8 +114,8 @@ std::string refusal(const std::function<void()>& step) {
 
 // The message names an op and a rule.
 bool names_rule(const std::string& message) {
-  const char* const rules[] = {"(RAW)",        "(WAR)",          "(WAW)",
-                               "late inputs:", "early results:", "memory:"};
+  const char* const rules[] = {"(RAW)",         "(WAR)",          "(WAW)",
+                               "waits inside:", "early results:", "memory:"};
   return message.find(" at '") != std::string::npos &&
          std::ranges::any_of(
              rules, [&](const char* rule) { return message.find(rule) != std::string::npos; });
@@ -135,38 +135,35 @@ TEST(VerifierSequence, PlansDoNotRace) {
   }
 }
 
-// One wait of a launch: before it begins, while it runs, or for early results.
-struct Wait {
+// One wait of a launch: before it begins, inside, or for early results.
+struct WaitOf {
   size_t launch = 0;
-  int list = 0;  // 0 waits, 1 late, 2 early
   size_t index = 0;
+  size_t kind = 0;  // 0 before it begins, 1 inside, 2 for early results
 };
 
-std::vector<Wait> waits_of(const Schedule& schedule) {
-  std::vector<Wait> all;
+std::vector<WaitOf> waits_of(const Schedule& schedule) {
+  std::vector<WaitOf> all;
   for (size_t i = 0; i < schedule.launches.size(); ++i) {
-    const Launch& l = schedule.launches[i];
-    for (size_t w = 0; w < l.waits.size(); ++w) all.push_back({i, 0, w});
-    for (size_t w = 0; w < l.late.size(); ++w) all.push_back({i, 1, w});
-    if (l.early >= 0) all.push_back({i, 2, 0});
+    const std::vector<Wait>& waits = schedule.launches[i].waits;
+    for (size_t w = 0; w < waits.size(); ++w) {
+      const bool early = waits[w].results == Results::early;
+      all.push_back({i, w, early ? 2u : waits[w].inside() ? 1u : 0u});
+    }
   }
   return all;
 }
 
-// Takes the wait out on all ranks; what was waited for.
-int drop(std::vector<Schedule>& schedules, const Wait& wait) {
-  int awaited = -1;
+// Takes the wait out on all ranks, and moves later phases of the launch up; what was waited for.
+int drop(std::vector<Schedule>& schedules, const WaitOf& dropped) {
+  Wait wait;
   for (Schedule& s : schedules) {
-    Launch& l = s.launches[wait.launch];
-    if (wait.list == 2) {
-      awaited = std::exchange(l.early, -1);
-      continue;
-    }
-    auto& list = wait.list == 0 ? l.waits : l.late;
-    awaited = list[wait.index];
-    list.erase(list.begin() + static_cast<int64_t>(wait.index));
+    std::vector<Wait>& waits = s.launches[dropped.launch].waits;
+    wait = waits[dropped.index];
+    waits.erase(waits.begin() + static_cast<int64_t>(dropped.index));
+    for (Wait& other : waits) other.phase -= other.phase > wait.phase && wait.inside() ? 1 : 0;
   }
-  return awaited;
+  return wait.launch;
 }
 
 // What became of a plan that lost waits of a launch: refused with the op and the rule, or accepted
@@ -193,32 +190,35 @@ TEST(VerifierSequence, EveryDroppedWaitIsRefusedUnlessOthersImplyIt) {
   Seeded random;
   SCOPED_TRACE(fmt::format("seed {}", random.seed));
   int implied = 0, sampled = 0, race = 0;
-  std::array<int, 4> refused{};  // by list; all late ones together
+  std::array<int, 4> refused{};  // by kind; all waits inside together
   for (int n = 0; n < kPlans && !testing::Test::HasFailure(); ++n) {
     const SequencePlan good = random_plan(random.rng);
-    for (const Wait& wait : waits_of(good.schedules[0])) {
+    for (const WaitOf& wait : waits_of(good.schedules[0])) {
       SequencePlan made = good;
       const int awaited = drop(made.schedules, wait);
       if (!refused_or_implied(made, static_cast<int>(wait.launch), {awaited})) {
         ++implied;
         continue;
       }
-      ++refused[static_cast<size_t>(wait.list)];
+      ++refused[wait.kind];
       if (random.rng() % 8 != 0) continue;
       ++sampled;
       race += HappensBefore(made.programs, made.schedules).race().empty() ? 0 : 1;
     }
     for (size_t i = 0; i < good.schedules[0].launches.size(); ++i) {
-      const std::vector<int> late = good.schedules[0].launches[i].late;
-      if (late.empty()) continue;
+      std::vector<int> inside;
+      for (const Wait& wait : good.schedules[0].launches[i].waits) {
+        if (wait.inside()) inside.push_back(wait.launch);
+      }
+      if (inside.empty()) continue;
       SequencePlan made = good;
-      for (Schedule& s : made.schedules) s.launches[i].late.clear();
-      refused[3] += refused_or_implied(made, static_cast<int>(i), late) ? 1 : 0;
+      for (Schedule& s : made.schedules) std::erase_if(s.launches[i].waits, &Wait::inside);
+      refused[3] += refused_or_implied(made, static_cast<int>(i), inside) ? 1 : 0;
     }
   }
   const int all = refused[0] + refused[1] + refused[2];
   fmt::print(
-      "refused: {} waits, {} late, {} early, {} with all late gone; implied by others: {}; "
+      "refused: {} waits, {} inside, {} early, {} with all inside gone; implied by others: {}; "
       "of {} refused, {} race\n",
       refused[0], refused[1], refused[2], refused[3], implied, sampled, race);
   for (int count : refused) EXPECT_GT(count, 0);
@@ -297,16 +297,19 @@ void damage(SequencePlan& plan, std::mt19937_64& rng) {
     const size_t n = s.launches.size(), i = same() % n, v = same() % s.memory.value_offset.size();
     Launch& l = s.launches[i];
     if (kind == 0) {
-      const std::vector<Wait> waits = waits_of(s);
+      const std::vector<WaitOf> waits = waits_of(s);
       if (waits.empty()) continue;
-      const Wait w = waits[same() % waits.size()];
+      const WaitOf w = waits[same() % waits.size()];
       std::vector<Schedule> one{s};
       drop(one, w);
       s = one[0];
     } else if (kind == 1) {
       l.stream = kStreams[same() % kNumStreams];
     } else if (kind == 2) {
-      for (int& wait : l.waits) wait = static_cast<int>(same() % n);
+      for (Wait& wait : l.waits) {
+        if (!wait.inside() && wait.results == Results::all)
+          wait.launch = static_cast<int>(same() % n);
+      }
     } else if (kind == 3) {
       if (s.memory.value_offset[v] >= 0) {
         s.memory.value_offset[v] += (static_cast<int64_t>(same() % 9) - 4) * 64;
@@ -314,15 +317,16 @@ void damage(SequencePlan& plan, std::mt19937_64& rng) {
     } else if (kind == 4) {
       s.memory.value_offset[v] = s.memory.value_offset[same() % s.memory.value_offset.size()];
     } else if (kind == 5) {
-      l.early = static_cast<int>(same() % n) - 1;
+      std::erase_if(l.waits, [](const Wait& w) { return w.results == Results::early; });
+      const int early = static_cast<int>(same() % n) - 1;
+      const auto inside = std::ranges::find_if(l.waits, &Wait::inside);
+      if (early >= 0) l.waits.insert(inside, {early, 0, Results::early});
     } else if (i > 0) {  // two neighbours in the other order, and what names them
       std::swap(s.launches[i - 1], s.launches[i]);
       const int a = static_cast<int>(i) - 1, b = static_cast<int>(i);
       const auto renumber = [&](int& x) { x = x == a ? b : x == b ? a : x; };
       for (Launch& other : s.launches) {
-        for (int& wait : other.waits) renumber(wait);
-        for (int& late : other.late) renumber(late);
-        renumber(other.early);
+        for (Wait& wait : other.waits) renumber(wait.launch);
       }
     }
   }

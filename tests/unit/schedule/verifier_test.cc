@@ -51,7 +51,7 @@ TEST_P(VerifierRules, WaitsForWhatIsNotEarlier) {
   for (int late : {0, 5, -4}) {  // itself, a later one, none
     Planned plan = good();
     const int i = plan.find("linear", last());
-    on_all(plan, [&](Schedule& s) { at(s, i).waits = {late < 0 ? late : i + late}; });
+    on_all(plan, [&](Schedule& s) { at(s, i).waits = {{late < 0 ? late : i + late}}; });
     expect_refused([&] { plan.verify(); },
                    {"linear at 'layers.0.attn'", fmt::format("micro-batch {}", last()),
                     fmt::format("waits: launch {} waits for", i)});
@@ -111,7 +111,7 @@ TEST_P(VerifierRules, StatesInOrderWithinAMicroBatch) {
     Op op = s.op(plan.programs[r], at(s, i));
     op.inputs[0] = s.op(plan.programs[r], at(s, write)).inputs[0];
     plan.programs[r].ops[static_cast<size_t>(at(s, i).op)] = op;
-    at(s, i).waits = {plan.find("linear", last())};
+    at(s, i).waits = {{plan.find("linear", last())}};
   });
   expect_refused([&] { plan.verify(); },
                  {"attention at 'layers.0.attn'", fmt::format("micro-batch {}", last()),

@@ -70,9 +70,7 @@ void CpuReplay::walk(Stream stream, const Team& team) {
   Queue& queue = queues_[static_cast<size_t>(stream)];
   for (int i : queue.launches) {
     const auto index = static_cast<size_t>(i);
-    for (int wait : ops_[index].waits) wait_for(wait);
-    for (int wait : ops_[index].late) wait_for(wait);
-    if (ops_[index].early >= 0) wait_for(ops_[index].early);
+    for (const Wait& wait : ops_[index].waits) wait_for(wait.launch);
     if (!times_.empty() && team.index == 0) times_[index].begin = steady_seconds();
     kernels_[index](team);
     team.barrier();

@@ -17,6 +17,11 @@ size_t index_of(Stream stream) {
   return static_cast<size_t>(stream);
 }
 
+// Waits are in the order of phases.
+bool waits_in_phases(const BoundOp& op) {
+  return !op.waits.empty() && op.waits.back().inside();
+}
+
 int64_t free_bytes() {
   size_t free = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "free memory");
@@ -45,14 +50,13 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
 
   requests_.resize(ops_.size());
   asked_by_.assign(ops_.size(), -1);
-  give_stages();
+  give_phases();
   if (by_stream_) ask_ahead();
   calls_.reserve(ops_.size());  // bound kernels keep references into it
   std::vector<LaunchArgs> args;
   done_.resize(ops_.size());
   for (const BoundOp& op : ops_) {
     const size_t i = calls_.size();
-    const int late = late_launch_[i];
     calls_.push_back({op.op, op.in, op.out, op.axis, op.part});
     const BatchPart* part =
         reinterpret_cast<const BatchPart*>(device_parts_->data()) + (op.part - parts_.data());
@@ -66,7 +70,7 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                     .own_rows = op.own_rows,
                     .beside = op.beside,
                     .ranks_alike = step.ranks_alike,
-                    .arrived = late < 0 ? nullptr : stages_->of(late),
+                    .arrived = words_of_[i] < 0 ? nullptr : stages_->of(words_of_[i]),
                     .requests = requests_[i].get(),
                     .asked_by = asked_by_[i] < 0
                                     ? nullptr
@@ -74,13 +78,10 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                     .by_stream = by_stream_});
     kernels_.push_back(backend.table().at(op.op->def->kind).bind(args.back()));
     used_[index_of(op.stream)] = true;
-    const auto make_done = [&](int i) {
-      OwnedEvent& event = done_[static_cast<size_t>(i)];
+    for (const Wait& wait : op.waits) {
+      OwnedEvent& event = done_[static_cast<size_t>(wait.launch)];
       if (!event) event = make_event();
-    };
-    std::ranges::for_each(op.waits, make_done);
-    std::ranges::for_each(op.late, make_done);
-    if (op.early >= 0) make_done(op.early);
+    }
   }
   for (Stream s : kStreams) {
     if (s == Stream::compute || used_[index_of(s)]) fork_join_[index_of(s)] = make_event();
@@ -97,28 +98,29 @@ CudaReplay::~CudaReplay() {
   for (Stream s : kStreams) cudaStreamSynchronize(stream(s));
 }
 
-// Launches whose kernels take late inputs in stages are told of them, and ask for the pushes of
-// early results; others wait for all.
-void CudaReplay::give_stages() {
-  brings_.resize(ops_.size());
-  late_launch_.assign(ops_.size(), -1);
+// Launches whose kernels wait inside are told when their phases begin, and ask for the pushes of
+// their early results; others wait for all before they begin.
+void CudaReplay::give_phases() {
+  begins_.resize(ops_.size());
+  words_of_.assign(ops_.size(), -1);
   int count = 0;
   for (size_t i = 0; i < ops_.size(); ++i) {
-    if (ops_[i].late.empty()) continue;
-    const TensorView& q = ops_[i].in[ops::SegmentAttentionAttrs::kFirstQ];
-    const auto& attrs = ops_[i].op->attrs.as<ops::SegmentAttentionAttrs>();
-    if (!backend_.table().takes_stages(attrs, {q.dtype, q.shape})) continue;
-    late_launch_[i] = count++;
-    if (by_stream_ && attrs.has_early()) requests_[i] = std::make_unique<Requests>(backend_);
-    for (size_t s = 0; s < ops_[i].late.size(); ++s) {
-      Brings& brings = brings_[static_cast<size_t>(ops_[i].late[s])];
-      BRAID_CHECK(brings.stage == 0, "a pull that is late for two launches");
-      brings = {late_launch_[i], static_cast<uint32_t>(s) + 1};
+    const BoundOp& op = ops_[i];
+    if (!op.waits_inside || !waits_in_phases(op)) continue;
+    words_of_[i] = count++;
+    const bool has_early = op.op->def->phases->has_early(op.op->attrs);
+    if (by_stream_ && has_early) requests_[i] = std::make_unique<Requests>(backend_);
+    for (const Wait& wait : op.waits) {
+      if (!wait.inside()) continue;
+      Begins& begins = begins_[static_cast<size_t>(wait.launch)];
+      BRAID_CHECK(begins.words < 0, "two launches wait for a launch inside");
+      begins = {words_of_[i], static_cast<uint32_t>(wait.phase)};
     }
   }
   for (size_t i = 0; i < ops_.size(); ++i) {
-    if (ops_[i].early >= 0 && requests_[static_cast<size_t>(ops_[i].early)]) {
-      asked_by_[i] = ops_[i].early;
+    for (const Wait& wait : ops_[i].waits) {
+      const bool asks = requests_[static_cast<size_t>(wait.launch)] != nullptr;
+      if (wait.results == Results::early && asks) asked_by_[i] = wait.launch;
     }
   }
   if (count > 0) stages_ = std::make_unique<StageWords>(backend_, count, by_stream_);
@@ -262,25 +264,25 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
   }
   for (size_t i = 0; i < ops_.size(); ++i) {
     const Stream s = ops_[i].stream;
-    const auto wait_for_late = [&] {
-      if (!ops_[i].late.empty()) wait(s, done_[static_cast<size_t>(ops_[i].late.back())]);
-    };
-    for (int awaited : ops_[i].waits) wait(s, done_[static_cast<size_t>(awaited)]);
-    if (late_launch_[i] < 0) wait_for_late();
-    // What takes early results was asked for by their launch, and has only its end to see.
-    if (ops_[i].early >= 0) wait(s, done_[static_cast<size_t>(ops_[i].early)]);
+    // A transfer of early results was asked for by their launch, and has only its end to see.
+    const auto wait_for = [&](const Wait& w) { wait(s, done_[static_cast<size_t>(w.launch)]); };
+    for (const Wait& w : ops_[i].waits) {
+      if (!w.inside()) wait_for(w);
+    }
+    // Launches that another waits for inside follow each other on a stream: the last is enough.
+    const bool phases = waits_in_phases(ops_[i]);
+    if (phases && words_of_[i] < 0) wait_for(ops_[i].waits.back());
     if (requests_[i]) requests_[i]->prepare();
     if (events) record((*events)[2 * i], stream(s));
     const bool joins = joined_[i].count > 0 && !events;
     const BoundKernel& kernel = joins ? joined_[i].kernel : kernels_[i];
     kernel({stream(s), chained[index_of(s)] && !events});
     chained[index_of(s)] = ops_[i].op->def->remote != RemoteUse::pulls;  // which may be no kernel
-    if (brings_[i].stage > 0) {
-      stages_->write(brings_[i].late_launch, brings_[i].stage, stream(s));
-    }
+    if (begins_[i].words >= 0) stages_->write(begins_[i].words, begins_[i].phase, stream(s));
     if (joins) i += joined_[i].count - 1;
     if (events) record((*events)[2 * i + 1], stream(s));
-    if (late_launch_[i] >= 0) wait_for_late();  // it may have had no rows to wait with
+    // It may have had no rows to wait with.
+    if (words_of_[i] >= 0) wait_for(ops_[i].waits.back());
     if (done_[i]) record(done_[i], stream(s));
   }
   for (Stream s : kStreams) {

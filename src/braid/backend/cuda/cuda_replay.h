@@ -58,7 +58,7 @@ class CudaReplay : public Replay {
     std::vector<BatchPart> parts;  // of several micro-batches: their rows move with them
   };
 
-  void give_stages();
+  void give_phases();
   void ask_ahead();
   void join_launches(std::span<const LaunchArgs> args);
   void set_parts();
@@ -81,15 +81,15 @@ class CudaReplay : public Replay {
   UploadList uploads_;
   std::array<bool, kNumStreams> used_{};
   std::vector<OwnedEvent> done_;  // [launches], of those that another stream waits for
-  struct Brings {
-    int late_launch = -1;  // its words in stages_; -1: nothing
-    uint32_t stage = 0;
+  struct Begins {
+    int words = -1;  // in stages_, of the launch that waits; -1: none does
+    uint32_t phase = 0;
   };
-  std::vector<Brings> brings_;                       // [launches]
-  std::vector<int> late_launch_;                     // [launches] its words in stages_; -1: none
+  std::vector<Begins> begins_;  // [launches] the phase of another launch that its end begins
+  std::vector<int> words_of_;  // [launches] of its phases, in stages_; -1: it waits for none inside
   std::vector<std::unique_ptr<Requests>> requests_;  // [launches] null: none in others' place
   std::vector<int> asked_by_;                        // [launches] a launch; -1: itself
-  std::unique_ptr<StageWords> stages_;  // null where all inputs are there before their launches
+  std::unique_ptr<StageWords> stages_;               // null where no launch waits inside
   std::array<OwnedEvent, kNumStreams> fork_join_;
   OwnedEvent end_;
   Captured stepped_;

@@ -27,8 +27,8 @@ struct LaunchArgs {
   bool own_rows = true;      // as of BoundOp
   Beside beside;             // likewise
   bool ranks_alike = false;  // as of BoundStep
-  // Device [StageWords::kWords], where the launch has late inputs and its kernel takes them in
-  // stages: how many are there. Null: all inputs are there before it.
+  // Device [StageWords::kWords], where the launch waits inside: the last phase that may begin.
+  // Null: all inputs are there before the launch.
   uint32_t* arrived = nullptr;
   Requests* requests = nullptr;  // what it asks for in others' place; null: nothing
   Requests* asked_by = nullptr;  // who asks for what it moves; null: it does
@@ -79,12 +79,9 @@ class KernelTable : public KernelCatalog {
   bool goes_ahead(const ops::MoveAttrs& before, const ops::MoveAttrs& pull) const {
     return goes_ahead_ && goes_ahead_(before, pull);
   }
-  void set_takes_stages(ops::TakesStages takes) { takes_stages_ = std::move(takes); }
-  bool takes_stages(const ops::SegmentAttentionAttrs& attrs, const ValueType& q) const override {
-    return takes_stages_ && takes_stages_(attrs, q);
-  }
   KernelInfo find(const Program& program, const Op& op, Stream stream,
                   const Extents& capacity) const override;
+  bool waits_inside(const Op& op, TypeList in) const override;
   std::span<const Fusion> fusions() const override { return few_token_fusions(); }
   // As of KernelCatalog; null: Programs stay, and there is nothing to explain.
   struct Rewrite {
@@ -106,7 +103,6 @@ class KernelTable : public KernelCatalog {
   Join join_;
   bool streams_wait_ = false;
   GoesAhead goes_ahead_;
-  ops::TakesStages takes_stages_;
 };
 
 }  // namespace braid::cuda

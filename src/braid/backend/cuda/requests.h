@@ -15,7 +15,7 @@ namespace braid::cuda {
 class CudaBackend;
 
 // Transfers of other launches that a launch asks for, each by a word: a push of its early results
-// (BoundOp::early), once these are there; the pull behind a pull, so that its link does not rest
+// (Results::early), once these are there; the pull behind a pull, so that its link does not rest
 // while the stream hears that the first is done.
 class Requests {
  public:

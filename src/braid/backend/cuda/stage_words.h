@@ -10,9 +10,9 @@ namespace braid::cuda {
 
 class CudaBackend;
 
-// How launches learn, while they run, which stages of their inputs are there (BoundOp::late): words
-// of device memory for each, the number of stages, a count of its waits that ran out, and how long
-// the newest step's took, in microseconds of all its CTAs together.
+// How launches learn, while they run, which of their phases may begin (Wait::phase): words of
+// device memory for each, the last such phase, a count of its waits that ran out, and how long the
+// newest step's took, in microseconds of all its CTAs together.
 class StageWords {
  public:
   static constexpr int kRanOut = 1, kWaited = 2, kWords = 3;  // the first: the number of stages

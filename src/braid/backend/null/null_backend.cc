@@ -14,6 +14,16 @@ class NullReplay : public Replay {
 
 }  // namespace
 
+KernelInfo NullBackend::Catalog::find(const Program& program, const Op& op, Stream,
+                                      const Extents& capacity) const {
+  KernelInfo info{.name = std::string(op.def->kind),
+                  .holds_units = op.def->remote != RemoteUse::pulls};
+  if (op.def->phases != nullptr) {
+    info.waits_inside = waits_inside(op, program.input_types(op, capacity));
+  }
+  return info;
+}
+
 std::unique_ptr<DeviceMemory> NullBackend::allocate(int64_t bytes) {
   return std::make_unique<HostMemory>(bytes);
 }

@@ -8,8 +8,8 @@ namespace braid {
 // planning, simulation and measuring what the engine itself costs.
 class NullBackend : public Backend {
  public:
-  // With `takes`, as kernels that are planned for say.
-  explicit NullBackend(ops::TakesStages takes = {}) : catalog_(std::move(takes)) {}
+  // Kernels wait inside as those of `like`, which outlives the backend; null: none does.
+  explicit NullBackend(const KernelCatalog* like = nullptr) : catalog_(like) {}
 
   const KernelCatalog& catalog() const override { return catalog_; }
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
@@ -18,16 +18,15 @@ class NullBackend : public Backend {
  private:
   class Catalog : public KernelCatalog {
    public:
-    explicit Catalog(ops::TakesStages takes) : takes_(std::move(takes)) {}
-    KernelInfo find(const Program&, const Op& op, Stream, const Extents&) const override {
-      return {std::string(op.def->kind), 0};
-    }
-    bool takes_stages(const ops::SegmentAttentionAttrs& attrs, const ValueType& q) const override {
-      return takes_ && takes_(attrs, q);
+    explicit Catalog(const KernelCatalog* like) : like_(like) {}
+    KernelInfo find(const Program& program, const Op& op, Stream,
+                    const Extents& capacity) const override;
+    bool waits_inside(const Op& op, TypeList in) const override {
+      return like_ != nullptr && like_->waits_inside(op, in);
     }
 
    private:
-    const ops::TakesStages takes_;
+    const KernelCatalog* const like_;
   };
   Catalog catalog_;
 };

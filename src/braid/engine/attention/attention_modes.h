@@ -38,10 +38,10 @@ struct ModePlan : Plan {
     return result;
   }
 
-  // Whether calls wait for late inputs themselves.
+  // Whether calls wait for their inputs themselves.
   bool waits_inside() const {
     return std::ranges::any_of(schedules[0].launches,
-                               [](const Launch& launch) { return !launch.late.empty(); });
+                               [](const Launch& launch) { return launch.last_phase() > 0; });
   }
 };
 

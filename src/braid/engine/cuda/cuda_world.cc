@@ -204,8 +204,10 @@ std::string describe_gpu(int id) {
   }
 }
 
-ops::TakesStages stages_of_gpu(int id) {
-  return cuda::stages_taken(cuda::device_info(id));
+std::unique_ptr<KernelCatalog> kernels_of_gpu(int id) {
+  auto table = std::make_unique<cuda::KernelTable>(cuda::device_info(id));
+  cuda::add_cuda_kernels(*table);
+  return table;
 }
 
 }  // namespace braid

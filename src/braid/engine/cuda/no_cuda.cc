@@ -28,7 +28,7 @@ std::string describe_gpu(int) {
   fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
 }
 
-ops::TakesStages stages_of_gpu(int) {
+std::unique_ptr<KernelCatalog> kernels_of_gpu(int) {
   fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
 }
 

@@ -242,11 +242,10 @@ void add_comm_kernels(KernelTable& table, const StreamComms& comms, Isa cap) {
 
 void drop_communication(KernelTable& table) {
   const auto add = [&](const OpDef& def, auto bind) {
-    table.add(def.kind, {.info =
-                             [](const Op&, TypeList, TypeList, int) {
-                               return KernelInfo{"none", 0};
-                             },
-                         .bind = bind});
+    table.add(def.kind,
+              {.info = [](const Op&, TypeList, TypeList,
+                          int) { return KernelInfo{.name = "none", .holds_units = false}; },
+               .bind = bind});
   };
   for (const OpDef* def : {&ops::kAllReduce, &ops::kAllGather, &ops::kReduceScatter, &ops::kPull,
                            &ops::kPush, &ops::kSync}) {

@@ -121,7 +121,8 @@ BoundKernel bind_sync(const LaunchArgs& args, fabric::Endpoint& endpoint, const 
 Kernel fabric_kernel(std::function<BoundKernel(const LaunchArgs&)> bind) {
   return {.info =
               [](const Op& op, TypeList, TypeList, int) {
-                return KernelInfo{fmt::format("{}.fabric", op.def->kind), 0};
+                return KernelInfo{.name = fmt::format("{}.fabric", op.def->kind),
+                                  .holds_units = op.def->remote != RemoteUse::pulls};
               },
           .bind = std::move(bind)};
 }

@@ -295,7 +295,7 @@ void drop_communication(KernelTable& table) {
   const auto add = [&](const OpDef& def, auto bind) {
     table.add(def.kind, {.info =
                              [](const Op&, TypeList, TypeList, const DeviceInfo&) {
-                               return KernelInfo{"none", 0};
+                               return KernelInfo{.name = "none", .holds_units = false};
                              },
                          .bind = bind});
   };

@@ -170,7 +170,9 @@ void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm) {
     table.add(def.kind,
               {.info =
                    [](const Op& op, TypeList, TypeList, const DeviceInfo&) {
-                     return KernelInfo{fmt::format("{}.peer", op.def->kind), 0};
+                     // Copy engines pull, or kernels on an SM that attention spares.
+                     return KernelInfo{.name = fmt::format("{}.peer", op.def->kind),
+                                       .holds_units = op.def->remote != RemoteUse::pulls};
                    },
                .bind = [&comm, bind](const LaunchArgs& args) { return bind(args, comm); }});
   };

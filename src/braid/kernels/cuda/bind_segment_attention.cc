@@ -219,7 +219,8 @@ bool is_fast(const AttentionDesc& desc) {
   }
 }
 
-bool takes_stages(const SegmentAttentionAttrs& attrs, const ValueType& q) {
+// Whether one launch takes the call, and waits for its stages inside.
+bool waits_inside(const SegmentAttentionAttrs& attrs, const ValueType& q) {
   const int last_keys = attrs.kv.empty() ? 0 : attrs.kv.back().stage;
   return !attrs.carries_state() && attrs.last_stage() == last_keys && is_fast(desc_of(attrs, q)) &&
          parts_of(attrs).size() == 1;
@@ -233,7 +234,7 @@ bool has_state_rows(const OpCall& call) {
 
 // As much as the sums are that a call may leave at once, where tiles are as large as they get.
 int64_t bytes_of_sums(const SegmentAttentionAttrs& attrs, const ValueType& q, int num_sms) {
-  if (attrs.last_stage() == 0 || !takes_stages(attrs, q)) return 0;
+  if (attrs.last_stage() == 0 || !waits_inside(attrs, q)) return 0;
   int64_t units = 0;
   for (const ops::QSegment& s : attrs.q) units += round_up(s.rows, 64 * kMaxTileUnits) / 64;
   const int more = attrs.has_early() ? 2 : 1;  // of early items and others each
@@ -324,7 +325,9 @@ KernelInfo segment_attention_info(const Op& op, TypeList in, TypeList, const Dev
   const auto& attrs = op.attrs.as<SegmentAttentionAttrs>();
   const AttentionDesc desc = desc_of(attrs, in[kQ]);
   if (is_fast(desc)) {
-    return {"segment_attention.cuda", bytes_of_sums(attrs, in[kQ], device.num_sms)};
+    return {.name = "segment_attention.cuda",
+            .workspace_bytes = bytes_of_sums(attrs, in[kQ], device.num_sms),
+            .waits_inside = device.compute_capability == 90 && waits_inside(attrs, in[kQ])};
   }
   verify_plain_segments(desc);
   return {"segment_attention.plain", 0};
@@ -336,18 +339,12 @@ BoundKernel bind_buffers(const LaunchArgs&) {
 
 }  // namespace
 
-ops::TakesStages stages_taken(const DeviceInfo& device) {
-  if (device.compute_capability != 90) return {};
-  return takes_stages;
-}
-
 void add_segment_attention_kernels(KernelTable& table) {
   const auto shared = std::make_shared<Shared>();
   table.add(ops::kSegmentAttention.kind,
             {.info = segment_attention_info, .bind = [shared](const LaunchArgs& args) {
                return bind_segment_attention(args, *shared);
              }});
-  table.set_takes_stages(stages_taken(table.device()));
   table.add(ops::kBuffers.kind, simple_kernel(ops::kBuffers.kind, bind_buffers));
 }
 

@@ -16,9 +16,6 @@ using StreamComms = std::array<DeviceComm*, kNumStreams>;
 // Fills the table with the CUDA kernels of all ops that compute.
 void add_cuda_kernels(KernelTable& table);
 
-// As the table of such a GPU says of its segment attention (KernelCatalog::takes_stages).
-ops::TakesStages stages_taken(const DeviceInfo& device);
-
 // Fills in the communication ops over one mesh axis, and those fused with communication, after
 // add_cuda_kernels; relays go on over them. The comms and the table outlive what is bound.
 void add_comm_kernels(KernelTable& table, const StreamComms& comms);

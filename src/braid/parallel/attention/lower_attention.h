@@ -1,7 +1,9 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
+#include "braid/ops/kernel_catalog.h"
 #include "braid/ops/segment_attention.h"
 #include "braid/parallel/attention/sequence_layout.h"
 #include "braid/parallel/attention/sequence_mesh.h"
@@ -47,7 +49,9 @@ struct AttentionInputs {
 
 // How the lowering may cut an attention into calls and transfers.
 struct AttentionStages {
-  ops::TakesStages takes = {};  // whether one call takes stages as they come
+  // Of each rank, or of all: whether the kernel of a call waits for its stages inside. None: no
+  // call has more than one.
+  std::vector<const KernelCatalog*> kernels = {};
   // Ring and torus: keys that such a call gets from other machines come in up to so many parts (1
   // to 16), each half of the one before and of at least so many rows (1 or more): it goes on with
   // one while the next ones come.

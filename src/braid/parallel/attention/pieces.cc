@@ -116,7 +116,7 @@ int AttentionPieces::parts(const std::function<std::vector<int>(int rank)>& sour
       rows = std::min(rows, a_.kv.rows(source));
     }
   }
-  int count = crosses && stages_.takes ? stages_.most_parts : 1;
+  int count = crosses && !stages_.kernels.empty() ? stages_.most_parts : 1;
   while (count > 1 && KeyPart{count - 1, count}.of(rows).size() < stages_.least_rows) --count;
   return count;
 }

@@ -88,7 +88,7 @@ class AttentionPieces {
   // For ring steps; parts are of class 0 where no buffer has any of it.
   ValueType ring_buffer(int k, KeyPart part = {}) const;
   // Parts that keys of class k, or of ring step i, may come in: one where no rank gets them from
-  // another machine, or no call takes stages. Inside a machine, what links bring comes faster than
+  // another machine, or no call waits inside. Inside a machine, what links bring comes faster than
   // attention goes on.
   int parts_of_class(int k) const;
   int parts_of_ring(int i) const;
@@ -136,9 +136,9 @@ class AttentionPieces {
   Chunk joint_q_chunk() const;
   Chunk joint_kv_chunk() const;
 
-  // Whether one call takes all of it on every rank, each stage when it comes: a call that begins
-  // the states of these queries and finishes them. Values may be ones that nobody has made.
-  bool takes_stages(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv) const;
+  // Whether one call takes all of it on every rank and waits for each stage inside: a call that
+  // begins the states of these queries and finishes them. Values may be ones that nobody has made.
+  bool waits_inside(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv) const;
   // Whether a call that finishes these queries leaves rows to send.
   bool sends(const std::vector<const Chunk*>& q) const;
 

@@ -312,13 +312,17 @@ Chunk early(Chunk chunk) {
   return chunk;
 }
 
-bool AttentionPieces::takes_stages(const Chunks& q, const Chunks& kv) const {
-  if (!stages_.takes) return false;
+bool AttentionPieces::waits_inside(const Chunks& q, const Chunks& kv) const {
+  const auto& kernels = stages_.kernels;
+  if (kernels.empty()) return false;
   for (int x = 0; x < world(); ++x) {
     std::vector<ValueId> q_values, k_values;
-    if (!stages_.takes(attention_attrs(q, kv, x, true, true, q_values, k_values), q_type(a_))) {
-      return false;
-    }
+    const Op op{.def = &ops::kSegmentAttention,
+                .attrs = Attrs::of(attention_attrs(q, kv, x, true, true, q_values, k_values))};
+    std::vector<ValueType> in(ops::SegmentAttentionAttrs::kFirstQ);
+    in.insert(in.end(), q_values.size(), q_type(a_));
+    in.insert(in.end(), 2 * k_values.size(), kv_type(a_));
+    if (!kernels[static_cast<size_t>(x) % kernels.size()]->waits_inside(op, in)) return false;
   }
   return true;
 }

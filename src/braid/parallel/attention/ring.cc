@@ -50,7 +50,7 @@ AttentionOutputs lower_ring(AttentionPieces& p) {
   for (int i = 1; i < p.R(); ++i) wanted.push_back(p.parts_of_ring(i));
   const bool whole = AttentionPieces::fit_parts(wanted, [&](const std::vector<int>& parts) {
     coming = coming_in(parts);
-    return p.R() > 1 && p.takes_stages({&q, &early_joint_q},
+    return p.R() > 1 && p.waits_inside({&q, &early_joint_q},
                                        pointers({&joint_kv, &own}, chunks_of(p, coming, true)));
   });
   std::vector<ValueType> types;

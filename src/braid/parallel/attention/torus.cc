@@ -295,7 +295,7 @@ class Lowering {
     const std::vector<const Chunk*> q{&queries_[0], &joint_q_};
     std::vector<const Chunk*> kv{&joint_kv_};
     for (const Chunk& chunk : chunks) kv.push_back(&chunk);
-    if (!p_.takes_stages(q, kv)) return false;
+    if (!p_.waits_inside(q, kv)) return false;
     for (int i = 1; i < p_.R(); ++i) {
       p_.stage(in_ring(queries_stage(0), i));
       pull_ring(0, i);
@@ -348,7 +348,7 @@ class Lowering {
 
   bool takes_at_once() const {
     const AtOnce call = at_once();
-    return !p_.sends({&queries_[0]}) && p_.takes_stages(call.queries(), call.keys());
+    return !p_.sends({&queries_[0]}) && p_.waits_inside(call.queries(), call.keys());
   }
 
   void attend_at_once() {

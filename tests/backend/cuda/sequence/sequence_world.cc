@@ -159,8 +159,8 @@ std::vector<Result> run(fabric::PeerFabric& fabric, const SequenceAttention& a,
   });
   std::vector<const KernelCatalog*> catalogs;
   for (const auto& rank : ranks) catalogs.push_back(&rank->table);
-  AttentionStages stages{.takes = stages_of(catalogs), .least_rows = 1};
-  if (config.by_stages) stages.takes = {};
+  AttentionStages stages{.least_rows = 1};
+  if (!config.by_stages) stages.kernels = catalogs;
   Plan plan{attention_programs(a, mesh, stages), {}};
   PlanRequest request{
       .catalogs = catalogs, .micro_batches = {}, .topology = mesh.topology, .price = {}};

@@ -1,5 +1,5 @@
-// Launches that begin before all of their inputs are there.
-#include "braid/schedule/late_inputs.h"
+// Launches that wait inside, and launches that take early results.
+#include "braid/schedule/launch_waits.h"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 
 #include "braid/base/error.h"
 #include "braid/ops/one_sided.h"
+#include "braid/schedule/phase_work.h"
 #include "braid/schedule/schedule_bound.h"
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/verifier.h"
@@ -29,19 +30,34 @@ struct Planned : PlannedAttention {
     return result;
   }
   const Launch& launch(int i) const { return schedules[0].launches[static_cast<size_t>(i)]; }
+  // What a launch waits for inside, phase by phase.
+  std::vector<int> inside(int i) const {
+    std::vector<int> result;
+    for (const Wait& wait : launch(i).waits) {
+      if (wait.inside()) result.push_back(wait.launch);
+    }
+    return result;
+  }
+  // The launch of which another takes early results; -1: of none.
+  int early_of(int i) const {
+    for (const Wait& wait : launch(i).waits) {
+      if (wait.results == Results::early) return wait.launch;
+    }
+    return -1;
+  }
 };
 
 Planned planned(const AttentionPlanCase& c) {
   return {planned_attention(c)};
 }
 
-TEST(LateInputs, AttentionBeginsBesideItsPulls) {
+TEST(LaunchWaits, AttentionBeginsBesideItsPulls) {
   const Planned made = planned({.stages = true});
   const auto pulls = made.all(ops::kPull);
   const int call = made.all(ops::kSegmentAttention).at(0);
   const LaunchOrder order(made.schedules[0].launches);
   ASSERT_EQ(pulls.size(), 3u);
-  EXPECT_EQ(made.launch(call).late, pulls);
+  EXPECT_EQ(made.inside(call), pulls);
   for (int pull : pulls) EXPECT_FALSE(order.before(pull, call));
   // What opens the buffers has ended: so the pulls may run.
   EXPECT_TRUE(order.before(made.all(ops::kSync).at(0), call));
@@ -53,19 +69,19 @@ TEST(LateInputs, AttentionBeginsBesideItsPulls) {
 }
 
 // On one stream there is nothing to wait for; without stages nobody is told.
-TEST(LateInputs, AreNoneWhereNothingRunsBeside) {
+TEST(LaunchWaits, AreNoneWhereNothingRunsBeside) {
   for (const Planned& made : {planned({.strategy = "sequential", .stages = true}), planned({})}) {
-    for (const Launch& launch : made.schedules[0].launches) EXPECT_TRUE(launch.late.empty());
+    for (const Launch& launch : made.schedules[0].launches) EXPECT_EQ(launch.last_phase(), 0);
   }
 }
 
 // The pulls of several micro-batches take turns on a stream; none keeps a call from its begin.
-TEST(LateInputs, OfEachMicroBatch) {
+TEST(LaunchWaits, OfEachMicroBatch) {
   const Planned made = planned({.stages = true, .micro_batches = 2});
   const LaunchOrder order(made.schedules[0].launches);
   for (int call : made.all(ops::kSegmentAttention)) {
-    ASSERT_EQ(made.launch(call).late.size(), 3u);
-    for (int pull : made.launch(call).late) {
+    ASSERT_EQ(made.inside(call).size(), 3u);
+    for (int pull : made.inside(call)) {
       EXPECT_EQ(made.launch(pull).micro_batch, made.launch(call).micro_batch);
     }
   }
@@ -75,29 +91,31 @@ TEST(LateInputs, OfEachMicroBatch) {
 }
 
 // Ranks have different rows: what one does not read another may wait for.
-TEST(LateInputs, AreNoneWhereARankReadsNothing) {
+TEST(LaunchWaits, AreNoneWhereARankReadsNothing) {
   for (int64_t tokens : {1, 2, 3, 4}) {
     const Planned made = planned({.stages = true, .tokens = tokens});
     verify(made);
     for (int call : made.all(ops::kSegmentAttention)) {
-      EXPECT_EQ(made.launch(call).late.size(), tokens < 4 ? 0u : 3u) << tokens << " tokens";
+      EXPECT_EQ(made.inside(call).size(), tokens < 4 ? 0u : 3u) << tokens << " tokens";
     }
   }
 }
 
 // A rank that would wait for a stage that nobody announces is refused.
-TEST(LateInputs, EveryStageIsAnnounced) {
+TEST(LaunchWaits, EveryStageIsAnnounced) {
   Planned made = planned({.stages = true});
   for (Schedule& schedule : made.schedules) {
     for (Launch& launch : schedule.launches) {
-      if (!launch.late.empty()) launch.late.pop_back();
+      if (launch.last_phase() > 0) launch.waits.pop_back();
     }
   }
   try {
     verify(made);
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("is told of 2"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("has phase 3 and waits for phases up to 2"),
+              std::string::npos)
+        << error.what();
   }
 }
 
@@ -111,24 +129,27 @@ std::string refusal(const Planned& made) {
 }
 
 // Stage s is what the s-th pull brings: others, and pulls that overtake each other, are refused.
-TEST(LateInputs, FollowEachOtherInTheOrderOfStages) {
+TEST(LaunchWaits, FollowEachOtherInTheOrderOfStages) {
   const Planned good = planned({.stages = true});
   const auto call = static_cast<size_t>(good.all(ops::kSegmentAttention).at(0));
   Planned turned = good, apart = good;
-  for (Schedule& schedule : turned.schedules) std::ranges::reverse(schedule.launches[call].late);
+  for (Schedule& schedule : turned.schedules) {
+    std::vector<Wait>& waits = schedule.launches[call].waits;
+    std::swap(waits[waits.size() - 1].launch, waits[waits.size() - 2].launch);
+  }
   EXPECT_NE(refusal(turned).find("do not follow each other on one stream"), std::string::npos);
   for (Schedule& schedule : apart.schedules) {
-    schedule.launches[static_cast<size_t>(good.launch(static_cast<int>(call)).late[1])].stream =
+    schedule.launches[static_cast<size_t>(good.inside(static_cast<int>(call))[1])].stream =
         Stream::comm;
   }
   EXPECT_NE(refusal(apart).find("do not follow each other on one stream"), std::string::npos);
 }
 
 // An attention that is told of no pull reads what may not be there.
-TEST(LateInputs, WithoutThemTheAttentionWaits) {
+TEST(LaunchWaits, WithoutThemTheAttentionWaits) {
   Planned made = planned({.stages = true});
   for (Schedule& schedule : made.schedules) {
-    for (Launch& launch : schedule.launches) launch.late.clear();
+    for (Launch& launch : schedule.launches) std::erase_if(launch.waits, &Wait::inside);
   }
   const std::string message = refusal(made);
   EXPECT_NE(message.find("segment_attention at 'attend'"), std::string::npos) << message;
@@ -136,25 +157,42 @@ TEST(LateInputs, WithoutThemTheAttentionWaits) {
   EXPECT_NE(message.find("(pull at 'ring1')"), std::string::npos) << message;
 }
 
-// A launch that holds what its late inputs' makers still need is refused.
-TEST(LateInputs, WhatTheyNeedHasEnded) {
+// A launch that may hold what the pulls that it waits for still need is refused.
+TEST(LaunchWaits, WhatTheyNeedHasEnded) {
   Planned made = planned({.stages = true});
   verify(made);
   const int call = made.all(ops::kSegmentAttention).at(0);
   for (Schedule& schedule : made.schedules) {
-    schedule.launches[static_cast<size_t>(call)].waits.clear();
+    std::erase_if(schedule.launches[static_cast<size_t>(call)].waits,
+                  [](const Wait& wait) { return !wait.inside(); });
   }
   try {
     verify(made);
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("late inputs"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("waits inside"), std::string::npos) << error.what();
+  }
+}
+
+// A launch that waits inside for what needs units itself is refused: it holds them all.
+TEST(LaunchWaits, WhatIsAwaitedInsideNeedsNoUnits) {
+  const Planned good = planned({.stages = true});
+  const int call = good.all(ops::kSegmentAttention).at(0);
+  for (int pull : good.inside(call)) {
+    Planned made = good;
+    for (Schedule& schedule : made.schedules) {
+      schedule.launches[static_cast<size_t>(pull)].kernel.holds_units = true;
+    }
+    const std::string message = refusal(made);
+    EXPECT_NE(message.find(fmt::format("may hold the units that launch {} (pull", pull)),
+              std::string::npos)
+        << message;
   }
 }
 
 // What others' queries come to leaves under what is left of the call; what follows the push follows
 // the call, too.
-TEST(LateInputs, APushBeginsBesideTheAttentionWhoseEarlyResultsItSends) {
+TEST(LaunchWaits, APushBeginsBesideTheAttentionWhoseEarlyResultsItSends) {
   for (const auto& [mode, machines] : {std::pair{SpMode::torus, "2x1"},
                                        {SpMode::torus, "4x1"},
                                        {SpMode::torus, "2x2"},
@@ -168,13 +206,13 @@ TEST(LateInputs, APushBeginsBesideTheAttentionWhoseEarlyResultsItSends) {
     int beside = 0;
     for (int push : made.all(ops::kPush)) {
       const bool tells_alone = made.op(push).attrs.as<ops::MoveAttrs>().moves.empty();
-      if (made.launch(push).early < 0) {
+      if (made.early_of(push) < 0) {
         EXPECT_TRUE(order.before(call, push)) << machines;
         continue;
       }
       ++beside;
       EXPECT_FALSE(tells_alone) << machines;
-      EXPECT_EQ(made.launch(push).early, call) << machines;
+      EXPECT_EQ(made.early_of(push), call) << machines;
       EXPECT_FALSE(order.before(call, push)) << machines;
     }
     EXPECT_GT(beside, 0) << machines;
@@ -184,7 +222,7 @@ TEST(LateInputs, APushBeginsBesideTheAttentionWhoseEarlyResultsItSends) {
 
 // What moves is asked for by the attention: a push that needs what ends later, as what a pull
 // brings while the attention runs, is asked for when that has.
-TEST(LateInputs, APushWaitsForWhatEndsAfterTheAttentionHasBegun) {
+TEST(LaunchWaits, APushWaitsForWhatEndsAfterTheAttentionHasBegun) {
   const auto takes_keys = [](Program& program) {
     const auto pull = std::ranges::find(program.ops, &ops::kPull, &Op::def);
     for (Op& op : program.ops) {
@@ -196,13 +234,13 @@ TEST(LateInputs, APushWaitsForWhatEndsAfterTheAttentionHasBegun) {
     if (needs_more) c.change = takes_keys;
     const Planned made = planned(c);
     int early = 0;
-    for (const Launch& launch : made.schedules[0].launches) early += launch.early >= 0;
+    for (int i = 0; i < std::ssize(made.schedules[0].launches); ++i) early += made.early_of(i) >= 0;
     EXPECT_EQ(early, needs_more ? 0 : 1);
   }
 }
 
 // A rank without early rows follows the same launches, and its push takes nothing.
-TEST(LateInputs, EarlyResultsOfSomeRanksAlone) {
+TEST(LaunchWaits, EarlyResultsOfSomeRanksAlone) {
   for (const std::vector<int64_t>& rows : {std::vector<int64_t>{0, 5}, {5, 0}, {3, 400}}) {
     const Planned made =
         planned({.mode = SpMode::torus, .machines = "2x1", .stages = true, .rows = rows});
@@ -214,7 +252,7 @@ TEST(LateInputs, EarlyResultsOfSomeRanksAlone) {
 }
 
 // A push that takes what is not early is refused beside the call.
-TEST(LateInputs, APushWaitsForWhatIsNotEarly) {
+TEST(LaunchWaits, APushWaitsForWhatIsNotEarly) {
   Planned made = planned({.mode = SpMode::torus, .machines = "2x1", .stages = true, .tokens = 600});
   verify(made);
   for (Program& program : made.programs) {
@@ -234,8 +272,30 @@ TEST(LateInputs, APushWaitsForWhatIsNotEarly) {
   }
 }
 
+// Only ops with phases wait inside.
+TEST(LaunchWaits, ALaunchOfOnePhaseDoesNotWaitInside) {
+  Planned made = planned({.stages = true});
+  const int sync = made.all(ops::kSync).at(1), pull = made.all(ops::kPull).at(0);
+  for (Schedule& schedule : made.schedules) {
+    schedule.launches[static_cast<size_t>(sync)].waits.push_back({pull, 1});
+  }
+  EXPECT_NE(refusal(made).find("has one phase"), std::string::npos) << refusal(made);
+}
+
+// A launch takes early results of one other launch at most.
+TEST(LaunchWaits, EarlyResultsOfTwoLaunchesAreRefused) {
+  Planned made = planned({.mode = SpMode::torus, .machines = "2x1", .stages = true, .tokens = 600});
+  const int push = made.all(ops::kPush).at(0);
+  ASSERT_GE(made.early_of(push), 0);
+  for (Schedule& schedule : made.schedules) {
+    std::vector<Wait>& waits = schedule.launches[static_cast<size_t>(push)].waits;
+    waits.push_back(waits.back());
+  }
+  EXPECT_NE(refusal(made).find("early results"), std::string::npos) << refusal(made);
+}
+
 // Results that leave early hide as much as in stages of their own.
-TEST(LateInputs, EarlyResultsLeaveUnderTheRest) {
+TEST(LaunchWaits, EarlyResultsLeaveUnderTheRest) {
   const AttentionPlanCase c{.mode = SpMode::torus, .machines = "2x1", .tokens = 16384, .text = 256};
   AttentionPlanCase together = c;
   together.stages = true;
@@ -258,7 +318,7 @@ TEST(LateInputs, EarlyResultsLeaveUnderTheRest) {
 
 // Work goes on stage by stage: as long as the longer of transfers and work where they are even, and
 // never longer than the stages as calls of their own.
-TEST(LateInputs, AreWorkedOnAsTheyCome) {
+TEST(LaunchWaits, AreWorkedOnAsTheyCome) {
   const Planned one = planned({.stages = true, .tokens = 16384});
   const Planned apart = planned({.tokens = 16384});
   const Work work{.extents = {.sequence = 1}};
@@ -282,7 +342,7 @@ TEST(LateInputs, AreWorkedOnAsTheyCome) {
 }
 
 // What is left to do once the last keys are there is their last part; the first one may come late.
-TEST(LateInputs, PartsAreWorkedOnAsTheyCome) {
+TEST(LaunchWaits, PartsAreWorkedOnAsTheyCome) {
   const AttentionPlanCase c{.machines = "2x1", .stages = true, .tokens = 16384};
   const Planned parts = planned(c);
   const Work work{.extents = {.sequence = 1}};
@@ -297,7 +357,7 @@ TEST(LateInputs, PartsAreWorkedOnAsTheyCome) {
 }
 
 // Steps that take a little longer to come than their work leave no gap each.
-TEST(LateInputs, PartsOfEachStepCloseGaps) {
+TEST(LaunchWaits, PartsOfEachStepCloseGaps) {
   const Planned parts = planned({.machines = "4x1", .stages = true, .tokens = 16384});
   const Work work{.extents = {.sequence = 1}};
   const double compute = 3e-3, bytes = 2.0 * 4096 * 8 * 64 * 2, speed = bytes / (1.2 * compute / 4);
@@ -308,7 +368,7 @@ TEST(LateInputs, PartsOfEachStepCloseGaps) {
 
 // Early work comes between slices of the rest, and what takes its results does not wait for pulls
 // that bring none of it.
-TEST(LateInputs, SimulatedEarlyWorkIsDoneFirst) {
+TEST(LaunchWaits, SimulatedEarlyWorkIsDoneFirst) {
   const Planned made =
       planned({.mode = SpMode::torus, .machines = "2x1", .stages = true, .tokens = 65536});
   Profile profile = load_profile("h200");
@@ -317,15 +377,15 @@ TEST(LateInputs, SimulatedEarlyWorkIsDoneFirst) {
   const Work work{.extents = {.sequence = 1}};
   const SimulatedStep step = simulate(made, {&work, 1}, model);
   const int call = made.all(ops::kSegmentAttention).at(0), push = made.all(ops::kPush).at(0);
-  ASSERT_EQ(made.launch(push).early, call);
-  const StageShares shares = stage_shares(made.op(call), made.launch(call));
+  ASSERT_EQ(made.early_of(push), call);
+  const PhaseWork work_of_call = phase_work(made.op(call), made.launch(call));
   double early = 0;
-  for (double share : shares.early) early += share;
+  for (double share : work_of_call.early) early += share;
   const auto& times = step.times[0];
   const LaunchTime& all = times[static_cast<size_t>(call)];
   const double share = (times[static_cast<size_t>(push)].begin - all.begin) / (all.end - all.begin);
   EXPECT_GT(share, early);
-  EXPECT_LT(share, early + shares.rest[0] / 8);
+  EXPECT_LT(share, early + work_of_call.rest[0] / 8);
 }
 
 }  // namespace

@@ -1,0 +1,147 @@
+#include "braid/schedule/launch_waits.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "braid/schedule/dependencies.h"
+
+namespace braid {
+namespace {
+
+const Op& op_of(const Program& program, const Launch& launch) {
+  return program.ops[launch.op];
+}
+
+bool same_micro_batches(const Launch& a, const Launch& b) {
+  return a.micro_batch == b.micro_batch && a.num_micro_batches == b.num_micro_batches;
+}
+
+// The phase that all inputs of `op` begin in which `pull` fills; -1: there is none, or several.
+int phase_of_pull(const Op& op, const Op& pull) {
+  int phase = -1;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    for (size_t k = 0; k < pull.inputs.size(); ++k) {
+      if (op.inputs[i] == kNoValue || op.inputs[i] != pull.inputs[k]) continue;
+      if (mutates(op, i)) return -1;
+      if (!mutates(pull, k)) continue;
+      const int first = first_phase(op, i);
+      if (first < 0 || (phase >= 0 && phase != first)) return -1;
+      phase = first;
+    }
+  }
+  return phase;
+}
+
+// The pulls of `needs` that the launch may wait for inside, the n-th before phase n + 1; or none.
+std::vector<int> pulls_inside(const Program& program, std::span<const Launch> launches,
+                              const Launch& launch, std::span<const int> needs) {
+  const Op& op = op_of(program, launch);
+  if (launch.replacement >= 0) return {};
+  std::vector<int> pulls(static_cast<size_t>(last_phase(op)), -1);
+  if (pulls.empty()) return {};
+  for (int need : needs) {
+    const Launch& pull = launches[need];
+    if (op_of(program, pull).def->remote != RemoteUse::pulls) continue;
+    const int phase = phase_of_pull(op, op_of(program, pull));
+    if (phase == 0) continue;
+    if (phase < 0 || pull.stream == launch.stream || !same_micro_batches(pull, launch)) return {};
+    int& known = pulls[static_cast<size_t>(phase) - 1];
+    if (known >= 0 && known != need) return {};
+    known = need;
+  }
+  const auto awaited_inside = [&](int pull) {
+    return std::ranges::any_of(launches, [&](const Launch& other) {
+      return std::ranges::any_of(
+          other.waits, [&](const Wait& wait) { return wait.inside() && wait.launch == pull; });
+    });
+  };
+  for (size_t n = 0; n < pulls.size(); ++n) {
+    if (pulls[n] < 0 || (n > 0 && pulls[n] < pulls[n - 1])) return {};
+    if (launches[pulls[n]].stream != launches[pulls[0]].stream) return {};
+    if (awaited_inside(pulls[n])) return {};
+  }
+  return pulls;
+}
+
+// The launches that have to end before these pulls may run: on their stream the last one before
+// them that is no pull, and all that the pulls behind it wait for.
+std::vector<int> before_pulls(const Program& program, std::span<const Launch> launches,
+                              std::span<const int> pulls) {
+  std::vector<int> before;
+  if (pulls.empty()) return before;
+  const auto add = [&](int launch) {
+    if (std::ranges::count(pulls, launch) == 0) before.push_back(launch);
+  };
+  const Stream stream = launches[pulls.back()].stream;
+  for (int i = pulls.back(); i >= 0; --i) {
+    const Launch& launch = launches[i];
+    if (launch.stream != stream) continue;
+    if (op_of(program, launch).def->remote != RemoteUse::pulls) {
+      add(i);
+      break;
+    }
+    for (const Wait& wait : launch.waits) add(wait.launch);
+  }
+  return before;
+}
+
+// The launch of which early results are enough; -1: none, or there are several.
+int early_source(const Program& program, std::span<const Launch> launches, const LaunchOrder& order,
+                 const Launch& launch, std::span<const int> needs) {
+  int source = -1;
+  for (int need : needs) {
+    const Launch& other = launches[need];
+    const PhaseTraits* phases = op_of(program, other).def->phases;
+    if (other.last_phase() == 0 || phases == nullptr ||
+        !phases->has_early(op_of(program, other).attrs) ||
+        !may_take_early(program, launch, other)) {
+      continue;
+    }
+    if (source >= 0 && source != need) return -1;
+    source = need;
+  }
+  // Early results may be sent for while their launch runs: all else has ended before that.
+  const bool ended = source < 0 || std::ranges::all_of(needs, [&](int other) {
+                       return other == source || order.before(other, source);
+                     });
+  return ended ? source : -1;
+}
+
+}  // namespace
+
+std::vector<Wait> waits_of(const Program& program, std::span<const Launch> launches,
+                           const LaunchOrder& order, const Launch& launch, std::vector<int> needs) {
+  const std::vector<int> pulls = pulls_inside(program, launches, launch, needs);
+  const int early = early_source(program, launches, order, launch, needs);
+  std::erase_if(needs,
+                [&](int other) { return other == early || std::ranges::count(pulls, other) > 0; });
+  for (int other : before_pulls(program, launches, pulls)) needs.push_back(other);
+  // The latest first: what it waited for need not be waited for again.
+  std::ranges::sort(needs, std::greater<>());
+  std::vector<Wait> waits;
+  LaunchOrder::Pending pending = order.begin(launch.stream);
+  for (int other : needs) {
+    if (pending.wait_for(other)) waits.push_back({other});
+  }
+  std::ranges::sort(waits, {}, &Wait::launch);
+  if (early >= 0) waits.push_back({early, 0, Results::early});
+  for (int phase = 1; int pull : pulls) waits.push_back({pull, phase++});
+  return waits;
+}
+
+int last_phase(const Op& op) {
+  return op.def->phases == nullptr ? 0 : op.def->phases->last(op.attrs);
+}
+
+int first_phase(const Op& op, size_t index) {
+  return op.def->phases == nullptr ? 0 : op.def->phases->of_input(op.attrs, index);
+}
+
+bool may_take_early(const Program& program, const Launch& launch, const Launch& other) {
+  const Op &taker = op_of(program, launch), &op = op_of(program, other);
+  const bool alike = launch.stream != other.stream && same_micro_batches(launch, other) &&
+                     launch.replacement < 0 && other.replacement < 0;
+  return alike && op.def->phases != nullptr && op.def->phases->early_for(op, taker);
+}
+
+}  // namespace braid
