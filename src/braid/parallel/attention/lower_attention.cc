@@ -21,10 +21,9 @@ AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAtte
                                  const AttentionStages& stages) {
   AttentionPieces pieces(builders, attention, mesh, inputs, stages);
   switch (mesh.mode) {
-    case SpMode::ring:
-      return lower_ring(pieces);
     case SpMode::ulysses:
       return lower_ulysses(pieces);
+    case SpMode::ring:
     case SpMode::usp:
     case SpMode::tas:
     case SpMode::torus:

@@ -46,7 +46,14 @@ AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAtte
   check("k", in_.k, kv_type(a_));
   check("v", in_.v, kv_type(a_));
   if (in_.early == kNoValue) in_.early = in_.q;
+  q_.value = in_.q, k_.value = in_.k, v_.value = in_.v;
+  joint_q_.value = in_.joint_q, joint_k_.value = in_.joint_k, joint_v_.value = in_.joint_v;
   ring_steps_ = mesh_.ring_steps();
+  for (auto& steps : ring_steps_) {
+    for (SequenceMesh::RingStep& step : steps) {
+      if (mesh.mode == SpMode::ring) step.from = step.source;  // hands nothing on
+    }
+  }
   for (int i = 0; i < R(); ++i) {
     std::set<int> steps;
     for (int x = 0; x < world(); ++x) {
@@ -189,7 +196,7 @@ std::vector<ValueId> AttentionPieces::emit(const OpDef& def, const std::vector<V
   return outputs;
 }
 
-std::vector<ValueId> AttentionPieces::sync(const Sync& sync) {
+void AttentionPieces::sync(const Sync& sync) {
   std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
   BRAID_CHECK(!sync.kept.empty() && sync.closed.size() <= ops::kSyncMaxClosed);
   inputs[0] = sync.kept[0];
@@ -197,15 +204,17 @@ std::vector<ValueId> AttentionPieces::sync(const Sync& sync) {
   std::ranges::copy(sync.closed, inputs.begin() + ops::kSyncFirstClosed);
   inputs.insert(inputs.end(), sync.kept.begin() + 1, sync.kept.end());
   const std::string axis = sync.axis;
+  std::vector<ValueType> opens;
   std::vector<int> counters;
-  for (size_t i = 0; i < sync.opens.size(); ++i) {
-    if (sync.opens[i] == ops::arrivals_type(world())) counters.push_back(static_cast<int>(i));
+  for (const Buffer* buffer : sync.opens) {
+    if (buffer->type == ops::arrivals_type(world())) counters.push_back(std::ssize(opens));
+    opens.push_back(buffer->type);
   }
   const auto outputs = emit(ops::kSync, inputs, sync.tag, [&](int x) {
     ops::SyncAttrs attrs{.axis = axis,
                          .group = group(x, axis),
                          .arrivals = {},
-                         .opens = sync.opens,
+                         .opens = opens,
                          .opened_arrivals = counters};
     if (sync.arrivals != kNoValue) {
       attrs.arrivals = pushes_of(sync.arrivals)[static_cast<size_t>(x)];
@@ -213,7 +222,7 @@ std::vector<ValueId> AttentionPieces::sync(const Sync& sync) {
     return Attrs::of(attrs);
   });
   pushes_.erase(sync.arrivals);
-  return outputs;
+  for (size_t i = 0; i < outputs.size(); ++i) sync.opens[i]->value = outputs[i];
 }
 
 std::vector<int> AttentionPieces::group(int rank, const std::string& axis) const {
@@ -230,21 +239,19 @@ std::vector<std::vector<int64_t>>& AttentionPieces::pushes_of(ValueId arrivals) 
   return pushes;
 }
 
-AttentionPieces::Opened AttentionPieces::open(std::vector<ValueId> kept,
-                                              const std::vector<ValueType>& types) {
-  std::vector<ValueType> opens{ops::arrivals_type(world()), q_type(a_)};
-  if (a_.joint_q > 0) opens.push_back(builders_[0].type(in_.joint_q));
+AttentionPieces::Results AttentionPieces::open(std::vector<ValueId> kept,
+                                               const std::vector<Buffer*>& buffers) {
+  std::vector<Buffer*> opens{plan(ops::arrivals_type(world())), plan(q_type(a_))};
+  if (a_.joint_q > 0) opens.push_back(plan(builders_[0].type(in_.joint_q)));
   const bool relayed = a_.joint_q > 0 && mesh_.topology.machines > 1 && mesh_.topology.devices > 1;
-  if (relayed) opens.push_back(ops::arrivals_type(world()));
-  const size_t results = opens.size();
-  opens.insert(opens.end(), types.begin(), types.end());
-  const std::vector<ValueId> made =
-      sync({.axis = "world", .kept = std::move(kept), .closed = {}, .opens = opens});
-  return {{.o = made[1],
-           .joint_o = a_.joint_q > 0 ? made[2] : kNoValue,
-           .arrivals = made[0],
-           .joint_arrivals = relayed ? made[3] : kNoValue},
-          {made.begin() + static_cast<int64_t>(results), made.end()}};
+  if (relayed) opens.push_back(plan(ops::arrivals_type(world())));
+  const std::vector<Buffer*> results = opens;
+  opens.insert(opens.end(), buffers.begin(), buffers.end());
+  sync({.axis = "world", .kept = std::move(kept), .closed = {}, .opens = opens});
+  return {.o = results[1]->value,
+          .joint_o = a_.joint_q > 0 ? results[2]->value : kNoValue,
+          .arrivals = results[0]->value,
+          .joint_arrivals = relayed ? results[3]->value : kNoValue};
 }
 
 AttentionOutputs AttentionPieces::close(const Results& results, std::vector<ValueId> kept,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -24,10 +25,22 @@ struct KeyPart {
   Range of(int64_t rows) const;
 };
 
-// Rows of a value that a rank computes with.
+// Where rows are: an input, or a buffer. A buffer is planned before a sync opens it; until then it
+// has no value.
+struct Buffer {
+  ValueType type;
+  ValueId value = kNoValue;
+};
+// Of keys and of their values.
+struct KvBuffer {
+  Buffer* k = nullptr;
+  Buffer* v = nullptr;
+};
+
+// Rows of a buffer that a rank computes with.
 struct Piece {
-  ValueId value = kNoValue;  // q or k
-  ValueId value_v = kNoValue;
+  const Buffer* in = nullptr;  // of q or k
+  const Buffer* in_v = nullptr;
   int64_t row = 0;
   int64_t head = 0;
   int64_t rows = 0;
@@ -37,10 +50,10 @@ struct Piece {
   int stage = 0;          // of a call that takes stages: when they come
   bool early = false;     // of such a call: its results leave before it ends
 };
-// [ranks]; the values are the same on all.
+// [ranks]; the buffers are the same on all.
 using Chunk = std::vector<std::vector<Piece>>;
 // The same, of which what is in `buffer` comes at this stage.
-Chunk at_stage(Chunk chunk, ValueId buffer, int stage);
+Chunk at_stage(Chunk chunk, const Buffer* buffer, int stage);
 // The same, whose results leave early.
 Chunk early(Chunk chunk);
 
@@ -59,10 +72,12 @@ class AttentionPieces {
   int U() const { return mesh_.degrees.ulysses; }
   int R() const { return mesh_.degrees.ring; }
   int world() const { return mesh_.ranks(); }
+  SpMode mode() const { return mesh_.mode; }
   int machines() const { return mesh_.topology.machines; }
   // Names the ops that follow, in their scope: "layers.0.attn.ring1".
   void stage(std::string name) { stage_ = std::move(name); }
   const AttentionInputs& inputs() const { return in_; }
+  const Buffer& joint_q() const { return joint_q_; }
 
   // Where results and their arrival counters are; joint_o only where there is a prefix, and with
   // several machines of several ranks counters of its own for what comes from other machines.
@@ -72,17 +87,16 @@ class AttentionPieces {
     ValueId arrivals = kNoValue;
     ValueId joint_arrivals = kNoValue;
   };
-  // Lets all ranks meet: what is `kept` is ready, the results and the buffers of `types` are open
-  // from then on.
-  struct Opened {
-    Results results;
-    std::vector<ValueId> buffers;
-  };
-  Opened open(std::vector<ValueId> kept, const std::vector<ValueType>& types);
+  // A buffer of this type, for a sync to open.
+  Buffer* plan(const ValueType& type) { return &planned_.emplace_back(Buffer{type}); }
+  KvBuffer plan_kv(const ValueType& type) { return {plan(type), plan(type)}; }
+  // Lets all ranks meet: what is `kept` is ready, the results and these buffers are open from then
+  // on.
+  Results open(std::vector<ValueId> kept, const std::vector<Buffer*>& buffers);
   // The end: all results are here, and nobody reads what is `kept` any more.
   AttentionOutputs close(const Results& results, std::vector<ValueId> kept, bool meet = true);
 
-  // A buffer with room for class k on any rank: of queries or of keys of one head group.
+  // With room for class k on any rank: of queries or of keys of one head group.
   ValueType q_buffer(int k) const;
   ValueType kv_buffer(int k, KeyPart part = {}) const;
   // For ring steps; parts are of class 0 where no buffer has any of it.
@@ -104,40 +118,38 @@ class AttentionPieces {
     std::vector<ValueId> kept;    // the first one exists
     std::vector<ValueId> closed;  // the first may be arrival counters
     ValueId arrivals = kNoValue;
-    std::vector<ValueType> opens;  // arrivals_type: counters, which start at zero
+    std::vector<Buffer*> opens;  // of arrivals_type: counters, which start at zero
   };
-  std::vector<ValueId> sync(const Sync& sync);
+  void sync(const Sync& sync);
   std::vector<ValueId> buffers(const std::vector<ValueType>& types);
 
   // Reads class k of the queries or keys from where they are; nothing of this rank's own.
-  void pull_q(int k, ValueId dst);
-  void pull_kv(int k, ValueId dst_k, ValueId dst_v, KeyPart part = {});
-  // Ring step i of class k, which the neighbour has in class_k, class_v (kNoValue: none needed)
-  // and, for class 0, in its own k and v.
-  void pull_ring(int k, int i, ValueId class_k, ValueId class_v, ValueId dst_k, ValueId dst_v,
+  void pull_q(int k, const Buffer& dst);
+  void pull_kv(int k, const KvBuffer& dst, KeyPart part = {});
+  // Ring step i of class k into ring[i - 1]; the neighbour has the class in `held` (null: none
+  // needed) and, for class 0, in its own k and v. But for the mode ring, keys of other machines are
+  // fetched once for each machine: other ranks take them from the buffer of the rank that fetched
+  // them. Before that pull a ring meeting keeps the buffers of fetched(i) and opens those of step
+  // i.
+  void pull_ring(int k, int i, const KvBuffer* held, const std::vector<std::vector<KvBuffer>>& ring,
                  KeyPart part = {});
-  // The same into ring_k[i - 1] and ring_v[i - 1], where keys of other machines are fetched once
-  // for each machine: other ranks take them from the buffer of the rank that fetched them. A ring
-  // meeting before that pull keeps the buffers of fetched(i) and opens those of step i.
-  void pull_ring_once(int k, int i, ValueId class_k, ValueId class_v,
-                      const std::vector<ValueId>& ring_k, const std::vector<ValueId>& ring_v);
   // The ring steps, ascending, whose buffers ranks hand on in step i.
   const std::vector<int>& fetched(int i) const { return fetched_[static_cast<size_t>(i)]; }
   // Whether any step hands on.
   bool hands_on() const;
   // Writes this rank's rows to the buffers of class 0 of its ulysses group.
-  void push_qkv(ValueId arrivals, ValueId dst_q, ValueId dst_k, ValueId dst_v);
+  void push_qkv(ValueId arrivals, const Buffer& dst_q, const KvBuffer& dst);
 
-  // What is in those buffers; class 0 begins with this rank's own rows, in place.
-  Chunk q_chunk(int k, ValueId buffer) const;
-  Chunk kv_chunk(int k, ValueId buffer_k, ValueId buffer_v, KeyPart part = {}) const;
-  Chunk ring_chunk(int k, int i, ValueId buffer_k, ValueId buffer_v, KeyPart part = {}) const;
+  // What is in those buffers (null: nothing); class 0 begins with this rank's own rows, in place.
+  Chunk q_chunk(int k, const Buffer* buffer) const;
+  Chunk kv_chunk(int k, const KvBuffer& buffer, KeyPart part = {}) const;
+  Chunk ring_chunk(int k, int i, const KvBuffer& buffer, KeyPart part = {}) const;
   // This rank's share of the joint queries, whole keys; empty where there is no prefix.
   Chunk joint_q_chunk() const;
   Chunk joint_kv_chunk() const;
 
   // Whether one call takes all of it on every rank and waits for each stage inside: a call that
-  // begins the states of these queries and finishes them. Values may be ones that nobody has made.
+  // begins the states of these queries and finishes them. Buffers need not be open yet.
   bool waits_inside(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv) const;
   // Whether a call that finishes these queries leaves rows to send.
   bool sends(const std::vector<const Chunk*>& q) const;
@@ -158,6 +170,7 @@ class AttentionPieces {
 
  private:
   using Moves = std::vector<ops::Move>;
+  using Buffers = std::vector<const Buffer*>;  // of a call's inputs
   std::vector<ValueId> emit(const OpDef& def, const std::vector<ValueId>& inputs, const char* tag,
                             const std::function<Attrs(int rank)>& attrs);
   void emit_push(ValueId arrivals, const std::vector<ValueId>& values, const char* tag,
@@ -191,23 +204,25 @@ class AttentionPieces {
   Range joint_rows(int rank) const;
   bool kept_apart(const Piece& a, const Piece& b) const;
   std::vector<ops::KvSegment> kv_segments(const std::vector<const Chunk*>& chunks, int rank,
-                                          std::vector<ValueId>& k_values) const;
+                                          Buffers& keys) const;
   std::vector<ops::QSegment> q_segments(const std::vector<const Chunk*>& chunks, int rank,
-                                        std::vector<ValueId>& q_values, int num_kv,
-                                        bool whole) const;
+                                        Buffers& queries, int num_kv, bool whole) const;
   ops::SegmentAttentionAttrs attention_attrs(const std::vector<const Chunk*>& q,
                                              const std::vector<const Chunk*>& kv, int rank,
-                                             bool first, bool last, std::vector<ValueId>& q_values,
-                                             std::vector<ValueId>& k_values) const;
-  // Appends the runs of `owner`, or of a part of its rows, which lie in `value` from row `row` on.
-  int64_t append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner, ValueId value,
-                 ValueId value_v, int64_t row, int64_t head, KeyPart part = {}) const;
+                                             bool first, bool last, Buffers& queries,
+                                             Buffers& keys) const;
+  // Appends the runs of `owner`, or of a part of its rows, which lie in `in` from row `row` on.
+  int64_t append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner,
+                 const Buffer* in, const Buffer* in_v, int64_t row, int64_t head,
+                 KeyPart part = {}) const;
 
   std::span<Builder> builders_;
   const SequenceAttention& a_;
   const SequenceMesh& mesh_;
   const AttentionStages& stages_;
   AttentionInputs in_;
+  Buffer q_, k_, v_, joint_q_, joint_k_, joint_v_;  // the inputs
+  std::deque<Buffer> planned_;
   std::string stage_ = "open";
   std::vector<std::vector<SequenceMesh::RingStep>> ring_steps_;  // [ranks][R]
   std::vector<std::vector<int>> fetched_;                        // [R]
@@ -217,8 +232,7 @@ class AttentionPieces {
 };
 
 // One file each.
-AttentionOutputs lower_ring(AttentionPieces& p);
 AttentionOutputs lower_ulysses(AttentionPieces& p);
-AttentionOutputs lower_torus(AttentionPieces& p);  // also usp and tas: they differ in the mesh
+AttentionOutputs lower_torus(AttentionPieces& p);  // also ring, usp and tas, where T = 1
 
 }  // namespace braid

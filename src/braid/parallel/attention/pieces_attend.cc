@@ -10,11 +10,11 @@ namespace {
 using ops::QSegment;
 using Chunks = std::vector<const Chunk*>;
 
-// The index of `id` in the list, at whose end it is put if it is new.
-int index_of(std::vector<ValueId>& list, ValueId id) {
-  const auto it = std::ranges::find(list, id);
+// The index of a buffer in the list, at whose end it is put if it is new.
+int index_of(std::vector<const Buffer*>& list, const Buffer* buffer) {
+  const auto it = std::ranges::find(list, buffer);
   if (it != list.end()) return static_cast<int>(it - list.begin());
-  list.push_back(id);
+  list.push_back(buffer);
   return static_cast<int>(list.size()) - 1;
 }
 
@@ -44,7 +44,7 @@ QSegment::Out AttentionPieces::goes_to(const Piece& piece, int rank) const {
 }
 
 int64_t AttentionPieces::append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner,
-                                ValueId value, ValueId value_v, int64_t row, int64_t head,
+                                const Buffer* in, const Buffer* in_v, int64_t row, int64_t head,
                                 KeyPart part) const {
   const Range wanted = part.of(layout.rows(owner));
   int64_t run_row = 0;  // of the owner's
@@ -52,8 +52,8 @@ int64_t AttentionPieces::append(std::vector<Piece>& pieces, const SequenceLayout
     const int64_t begin = std::max(run_row, wanted.begin);
     const int64_t end = std::min(run_row + run.rows, wanted.end);
     if (begin < end) {
-      pieces.push_back({.value = value,
-                        .value_v = value_v,
+      pieces.push_back({.in = in,
+                        .in_v = in_v,
                         .row = row + begin - wanted.begin,
                         .head = head,
                         .rows = end - begin,
@@ -66,40 +66,39 @@ int64_t AttentionPieces::append(std::vector<Piece>& pieces, const SequenceLayout
   return row + wanted.size();
 }
 
-Chunk AttentionPieces::q_chunk(int k, ValueId buffer) const {
+Chunk AttentionPieces::q_chunk(int k, const Buffer* buffer) const {
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world(); ++x) {
     auto& pieces = chunk[static_cast<size_t>(x)];
-    if (k == 0) append(pieces, a_.q, x, in_.q, kNoValue, 0, q_heads(x).begin);
+    if (k == 0) append(pieces, a_.q, x, &q_, nullptr, 0, q_heads(x).begin);
     int64_t row = 0;
-    for (int source : sources(x, k)) row = append(pieces, a_.q, source, buffer, kNoValue, row, 0);
+    for (int source : sources(x, k)) row = append(pieces, a_.q, source, buffer, nullptr, row, 0);
   }
   return chunk;
 }
 
-Chunk AttentionPieces::kv_chunk(int k, ValueId buffer_k, ValueId buffer_v, KeyPart part) const {
+Chunk AttentionPieces::kv_chunk(int k, const KvBuffer& buffer, KeyPart part) const {
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world(); ++x) {
     auto& pieces = chunk[static_cast<size_t>(x)];
-    if (k == 0) append(pieces, a_.kv, x, in_.k, in_.v, 0, kv_heads(x).begin);
+    if (k == 0) append(pieces, a_.kv, x, &k_, &v_, 0, kv_heads(x).begin);
     int64_t row = 0;
     for (int source : sources(x, k)) {
-      row = append(pieces, a_.kv, source, buffer_k, buffer_v, row, 0, part);
+      row = append(pieces, a_.kv, source, buffer.k, buffer.v, row, 0, part);
     }
   }
   return chunk;
 }
 
-Chunk AttentionPieces::ring_chunk(int k, int i, ValueId buffer_k, ValueId buffer_v,
-                                  KeyPart part) const {
+Chunk AttentionPieces::ring_chunk(int k, int i, const KvBuffer& buffer, KeyPart part) const {
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world(); ++x) {
     auto& pieces = chunk[static_cast<size_t>(x)];
     const int peer = ring_source(x, i);
     int64_t row = 0;
-    if (k == 0) row = append(pieces, a_.kv, peer, buffer_k, buffer_v, row, 0, part);
+    if (k == 0) row = append(pieces, a_.kv, peer, buffer.k, buffer.v, row, 0, part);
     for (int source : sources(peer, k)) {
-      row = append(pieces, a_.kv, source, buffer_k, buffer_v, row, 0);
+      row = append(pieces, a_.kv, source, buffer.k, buffer.v, row, 0);
     }
   }
   return chunk;
@@ -109,7 +108,7 @@ Chunk AttentionPieces::joint_q_chunk() const {
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world() && a_.joint_q > 0; ++x) {
     const Range rows = joint_rows(x);
-    chunk[static_cast<size_t>(x)].push_back({.value = in_.joint_q,
+    chunk[static_cast<size_t>(x)].push_back({.in = &joint_q_,
                                              .row = rows.begin,
                                              .head = q_heads(x).begin,
                                              .rows = rows.size(),
@@ -122,10 +121,8 @@ Chunk AttentionPieces::joint_q_chunk() const {
 Chunk AttentionPieces::joint_kv_chunk() const {
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world() && a_.joint_kv > 0; ++x) {
-    chunk[static_cast<size_t>(x)].push_back({.value = in_.joint_k,
-                                             .value_v = in_.joint_v,
-                                             .head = kv_heads(x).begin,
-                                             .rows = a_.joint_kv});
+    chunk[static_cast<size_t>(x)].push_back(
+        {.in = &joint_k_, .in_v = &joint_v_, .head = kv_heads(x).begin, .rows = a_.joint_kv});
   }
   return chunk;
 }
@@ -151,13 +148,13 @@ void AttentionPieces::begin_states(const std::vector<const Chunk*>& chunks) {
 
 // Two neighbours are one segment where nothing tells their rows apart.
 bool AttentionPieces::kept_apart(const Piece& a, const Piece& b) const {
-  return a.value != b.value || a.row + a.rows != b.row || a.head != b.head || a.stage != b.stage ||
+  return a.in != b.in || a.row + a.rows != b.row || a.head != b.head || a.stage != b.stage ||
          a.early != b.early || (a_.masked() && a.position + a.rows != b.position);
 }
 
-// The KV segments of a rank; their pairs are numbered by `k_values`.
+// The KV segments of a rank; their pairs are numbered by `keys`.
 std::vector<ops::KvSegment> AttentionPieces::kv_segments(const Chunks& chunks, int rank,
-                                                         std::vector<ValueId>& k_values) const {
+                                                         Buffers& keys) const {
   std::vector<ops::KvSegment> segments;
   const Piece* last = nullptr;
   for (const Chunk* chunk : chunks) {
@@ -166,7 +163,7 @@ std::vector<ops::KvSegment> AttentionPieces::kv_segments(const Chunks& chunks, i
       if (last != nullptr && !kept_apart(*last, piece)) {
         segments.back().rows += piece.rows;
       } else {
-        segments.push_back({.kv = index_of(k_values, piece.value),
+        segments.push_back({.kv = index_of(keys, piece.in),
                             .row = piece.row,
                             .head = piece.head,
                             .rows = piece.rows,
@@ -180,9 +177,8 @@ std::vector<ops::KvSegment> AttentionPieces::kv_segments(const Chunks& chunks, i
 }
 
 // The Q segments of a rank, each of which sees all `num_kv` KV segments.
-std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank,
-                                                  std::vector<ValueId>& q_values, int num_kv,
-                                                  bool whole) const {
+std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank, Buffers& queries,
+                                                  int num_kv, bool whole) const {
   std::vector<QSegment> segments;
   int64_t send_row = 0;
   for (const Chunk* chunk : chunks) {
@@ -194,7 +190,7 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
     const Piece* last = nullptr;
     for (const Piece& piece : (*chunk)[static_cast<size_t>(rank)]) {
       if (piece.rows == 0) continue;
-      QSegment segment{.q = index_of(q_values, piece.value),
+      QSegment segment{.q = index_of(queries, piece.in),
                        .row = piece.row,
                        .head = piece.head,
                        .rows = piece.rows,
@@ -229,11 +225,11 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
 
 ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
                                 const Results* results) {
-  std::vector<ValueId> q_values, k_values, v_values;
+  Buffers queries, keys, values;
   std::vector<int64_t> to_send(static_cast<size_t>(world()));
   bool joint = false, stored = false, others = false;
   for_each_piece(q, [&](int x, const Piece& piece) {
-    index_of(q_values, piece.value);
+    index_of(queries, piece.in);
     const QSegment::Out out = goes_to(piece, x);
     joint = joint || out == QSegment::Out::joint;
     stored = stored || out == QSegment::Out::o;
@@ -241,11 +237,11 @@ ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
     if (out == QSegment::Out::send) to_send[static_cast<size_t>(x)] += piece.rows;
   });
   for_each_piece(kv, [&](int, const Piece& piece) {
-    index_of(k_values, piece.value);
-    index_of(v_values, piece.value_v);
+    index_of(keys, piece.in);
+    index_of(values, piece.in_v);
   });
-  BRAID_CHECK(k_values.size() == v_values.size());
-  if (q_values.empty()) q_values.push_back(in_.q);
+  BRAID_CHECK(keys.size() == values.size());
+  if (queries.empty()) queries.push_back(&q_);
   ValueId send = kNoValue;
   if (results != nullptr && others) {  // a row where all are stored: the push still follows it
     ValueType type = q_buffer(0);
@@ -258,21 +254,20 @@ ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
   std::vector<ValueId> inputs{state_o_, state_l_,
                               state_m_, results != nullptr && names_o ? results->o : kNoValue,
                               send,     results != nullptr && joint ? results->joint_o : kNoValue};
-  inputs.insert(inputs.end(), q_values.begin(), q_values.end());
-  for (size_t i = 0; i < k_values.size(); ++i) {
-    inputs.insert(inputs.end(), {k_values[i], v_values[i]});
+  for (const Buffer* q : queries) inputs.push_back(q->value);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    inputs.insert(inputs.end(), {keys[i]->value, values[i]->value});
   }
   emit(ops::kSegmentAttention, inputs, "", [&](int x) {
-    return Attrs::of(attention_attrs(q, kv, x, first, results != nullptr, q_values, k_values));
+    return Attrs::of(attention_attrs(q, kv, x, first, results != nullptr, queries, keys));
   });
   return send;
 }
 
-// Values that are new are put at the ends of the lists.
+// Buffers that are new are put at the ends of the lists.
 ops::SegmentAttentionAttrs AttentionPieces::attention_attrs(const Chunks& q, const Chunks& kv,
                                                             int rank, bool first, bool last,
-                                                            std::vector<ValueId>& q_values,
-                                                            std::vector<ValueId>& k_values) const {
+                                                            Buffers& queries, Buffers& keys) const {
   const Range heads = q_heads(rank);
   ops::SegmentAttentionAttrs attrs{.heads = heads.size(),
                                    .kv_heads = kv_heads(rank).size(),
@@ -284,16 +279,16 @@ ops::SegmentAttentionAttrs AttentionPieces::attention_attrs(const Chunks& q, con
                                    .load_state = !first,
                                    .finalize = last,
                                    .q = {},
-                                   .kv = kv_segments(kv, rank, k_values)};
-  attrs.q = q_segments(q, rank, q_values, static_cast<int>(attrs.kv.size()), first && last);
-  attrs.num_q = static_cast<int>(q_values.size());
+                                   .kv = kv_segments(kv, rank, keys)};
+  attrs.q = q_segments(q, rank, queries, static_cast<int>(attrs.kv.size()), first && last);
+  attrs.num_q = static_cast<int>(queries.size());
   return attrs;
 }
 
-Chunk at_stage(Chunk chunk, ValueId buffer, int stage) {
+Chunk at_stage(Chunk chunk, const Buffer* buffer, int stage) {
   for (std::vector<Piece>& pieces : chunk) {
     for (Piece& piece : pieces) {
-      if (piece.value == buffer) piece.stage = stage;
+      if (piece.in == buffer) piece.stage = stage;
     }
   }
   return chunk;
@@ -316,12 +311,12 @@ bool AttentionPieces::waits_inside(const Chunks& q, const Chunks& kv) const {
   const auto& kernels = stages_.kernels;
   if (kernels.empty()) return false;
   for (int x = 0; x < world(); ++x) {
-    std::vector<ValueId> q_values, k_values;
+    Buffers queries, keys;
     const Op op{.def = &ops::kSegmentAttention,
-                .attrs = Attrs::of(attention_attrs(q, kv, x, true, true, q_values, k_values))};
+                .attrs = Attrs::of(attention_attrs(q, kv, x, true, true, queries, keys))};
     std::vector<ValueType> in(ops::SegmentAttentionAttrs::kFirstQ);
-    in.insert(in.end(), q_values.size(), q_type(a_));
-    in.insert(in.end(), 2 * k_values.size(), kv_type(a_));
+    in.insert(in.end(), queries.size(), q_type(a_));
+    in.insert(in.end(), 2 * keys.size(), kv_type(a_));
     if (!kernels[static_cast<size_t>(x) % kernels.size()]->waits_inside(op, in)) return false;
   }
   return true;

@@ -15,8 +15,8 @@ void add(std::vector<Move>& moves, const Move& move) {
 
 }  // namespace
 
-void AttentionPieces::pull_q(int k, ValueId dst) {
-  emit(ops::kPull, {dst, kNoValue, in_.q}, kLinkTag, [&](int x) {
+void AttentionPieces::pull_q(int k, const Buffer& dst) {
+  emit(ops::kPull, {dst.value, kNoValue, in_.q}, kLinkTag, [&](int x) {
     const Range heads = q_heads(x);
     Moves moves;
     int64_t row = 0;
@@ -35,8 +35,8 @@ void AttentionPieces::pull_q(int k, ValueId dst) {
   });
 }
 
-void AttentionPieces::pull_kv(int k, ValueId dst_k, ValueId dst_v, KeyPart part) {
-  emit(ops::kPull, {dst_k, dst_v, in_.k, in_.v}, kLinkTag, [&](int x) {
+void AttentionPieces::pull_kv(int k, const KvBuffer& dst, KeyPart part) {
+  emit(ops::kPull, {dst.k->value, dst.v->value, in_.k, in_.v}, kLinkTag, [&](int x) {
     const Range heads = kv_heads(x);
     Moves moves;
     int64_t row = 0;
@@ -84,31 +84,20 @@ std::vector<Move> AttentionPieces::ring_moves(int x, int k, int i, bool class_fe
   return moves;
 }
 
-void AttentionPieces::pull_ring(int k, int i, ValueId class_k, ValueId class_v, ValueId dst_k,
-                                ValueId dst_v, KeyPart part) {
-  const bool class_fetched = class_k != kNoValue;
+void AttentionPieces::pull_ring(int k, int i, const KvBuffer* held,
+                                const std::vector<std::vector<KvBuffer>>& ring, KeyPart part) {
+  const bool class_fetched = held != nullptr;
   BRAID_CHECK(part.count == 1 || !class_fetched, "parts of what a buffer has");
-  std::vector<ValueId> inputs{dst_k, dst_v, in_.k, in_.v};
-  if (class_fetched) inputs.insert(inputs.end(), {class_k, class_v});
-  emit(ops::kPull, inputs, kRingTag, [&](int x) {
-    return Attrs::of(ops::MoveAttrs{x, ring_moves(x, k, i, class_fetched, part)});
-  });
-}
-
-void AttentionPieces::pull_ring_once(int k, int i, ValueId class_k, ValueId class_v,
-                                     const std::vector<ValueId>& ring_k,
-                                     const std::vector<ValueId>& ring_v) {
-  const bool class_fetched = class_k != kNoValue;
-  const auto buffer = [](const std::vector<ValueId>& ring, int step) {
-    return ring[static_cast<size_t>(step - 1)];
+  std::vector<ValueId> inputs;
+  const auto add_buffer = [&](const KvBuffer& kv) {
+    inputs.insert(inputs.end(), {kv.k->value, kv.v->value});
   };
-  std::vector<ValueId> inputs{buffer(ring_k, i), buffer(ring_v, i), in_.k, in_.v};
-  if (class_fetched) inputs.insert(inputs.end(), {class_k, class_v});
+  add_buffer(ring[static_cast<size_t>(i - 1)][static_cast<size_t>(part.index)]);
+  inputs.insert(inputs.end(), {in_.k, in_.v});
+  if (class_fetched) add_buffer(*held);
   const int first_handed = static_cast<int>(inputs.size());
   const std::vector<int>& steps = fetched(i);
-  for (int step : steps) {
-    inputs.insert(inputs.end(), {buffer(ring_k, step), buffer(ring_v, step)});
-  }
+  for (int step : steps) add_buffer(ring[static_cast<size_t>(step - 1)][0]);
   bool crosses = false;
   for (int x = 0; x < world(); ++x) {
     crosses = crosses || mesh_.topology.link(x, ring_step(x, i).from) == LinkClass::cluster;
@@ -119,7 +108,7 @@ void AttentionPieces::pull_ring_once(int k, int i, ValueId class_k, ValueId clas
   emit(ops::kPull, inputs, apart ? kLinkTag : kRingTag, [&](int x) {
     const SequenceMesh::RingStep& step = ring_step(x, i);
     if (!step.handed_on()) {
-      return Attrs::of(ops::MoveAttrs{x, ring_moves(x, k, i, class_fetched, {})});
+      return Attrs::of(ops::MoveAttrs{x, ring_moves(x, k, i, class_fetched, part)});
     }
     const int at = static_cast<int>(std::ranges::find(steps, step.fetched) - steps.begin());
     Moves moves;
@@ -157,8 +146,8 @@ int64_t AttentionPieces::row_in_class_0(const SequenceLayout& layout, int rank, 
   return row;
 }
 
-void AttentionPieces::push_qkv(ValueId arrivals, ValueId dst_q, ValueId dst_k, ValueId dst_v) {
-  const std::vector<ValueId> values{in_.q, in_.k, in_.v, dst_q, dst_k, dst_v};
+void AttentionPieces::push_qkv(ValueId arrivals, const Buffer& dst_q, const KvBuffer& dst) {
+  const std::vector<ValueId> values{in_.q, in_.k, in_.v, dst_q.value, dst.k->value, dst.v->value};
   emit_push(arrivals, values, kLinkTag, [&](int x, ops::MoveAttrs& attrs) {
     for (int peer : sources(x, 0)) {
       for (int i : {0, 1, 2}) {

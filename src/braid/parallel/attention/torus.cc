@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <span>
 
 #include "braid/parallel/attention/pieces.h"
 
@@ -10,38 +9,39 @@
 //            way
 //   push O   queries of class 0 over the keys of classes 1..T-1, the other classes' results on
 //            their way to their owners
-// Where one call takes queries and keys as they come (attend_at_once, ring_at_once), all of it is
-// one call, and keys from other machines come in parts. Inside a stage the ring steps follow each
-// other, the next step's keys on their way; keys of other machines come to a machine once and
-// are handed on inside it. With T = 1 the first stage is all there is, which is USP and TAS: they
-// differ in where the groups lie.
+// Where one call waits for queries and keys inside (attend_at_once), all of it is one call, and
+// keys from other machines come in parts. Inside a stage the ring steps follow each other, the next
+// step's keys on their way; keys of other machines come to a machine once and are handed on inside
+// it. With T = 1 the first stage is all there is, which is USP and TAS: they differ in where the
+// groups lie. With U = 1 too it is the ring, a ring attention without a ring: each rank reads the
+// keys of the others where they are, and between the two meetings of all ranks nobody waits for
+// anybody.
 namespace braid {
 namespace {
 
 // The keys of one class on this rank: its own ring step, then those of the ring neighbours.
 struct KeyClass {
-  // The class' buffers, by the parts in which it comes: of several where one call takes them; none
-  // where all rows are its own.
-  std::vector<ValueId> k, v;
-  std::vector<ValueId> ring_k, ring_v;  // [R - 1], kNoValue: not open yet
-  std::vector<ValueId> handed_on;       // those of them that other ranks of a machine read
-  std::vector<Chunk> chunks;            // [R]
+  // By the parts in which the class comes: of several where one call takes them; none where all
+  // rows are its own.
+  std::vector<KvBuffer> fetched;
+  std::vector<std::vector<KvBuffer>> ring;  // [R - 1], by parts
+  std::vector<ValueId> handed_on;           // buffers of ring steps that ranks of a machine read
+  std::vector<Chunk> chunks;                // [R]
 
-  ValueId whole_k() const { return k.empty() ? kNoValue : k[0]; }
-  ValueId whole_v() const { return v.empty() ? kNoValue : v[0]; }
+  const KvBuffer* held() const { return fetched.empty() ? nullptr : fetched.data(); }
+  KvBuffer whole() const { return fetched.empty() ? KvBuffer{} : fetched[0]; }
+  // The buffers of ring step i are open.
+  bool is_open(int i) const { return ring[i - 1][0].k->value != kNoValue; }
 };
+
+// Both buffers of each.
+void add(std::vector<Buffer*>& buffers, const std::vector<KvBuffer>& kv) {
+  for (const KvBuffer& one : kv) buffers.insert(buffers.end(), {one.k, one.v});
+}
 
 class Lowering {
  public:
-  explicit Lowering(AttentionPieces& p)
-      : p_(p),
-        in_(p.inputs()),
-        keys_(static_cast<size_t>(p.T())),
-        q_(static_cast<size_t>(p.T()), kNoValue) {
-    for (KeyClass& keys : keys_) {
-      keys.ring_k = keys.ring_v = std::vector<ValueId>(static_cast<size_t>(p.R() - 1), kNoValue);
-    }
-  }
+  explicit Lowering(AttentionPieces& p) : p_(p), in_(p.inputs()) {}
 
   AttentionOutputs run() {
     joint_q_ = p_.joint_q_chunk();
@@ -49,86 +49,96 @@ class Lowering {
     const bool at_once = choose_parts();
     open();
     pull();
-    queries_ = query_chunks();
+    if (p_.T() == 1 && !p_.hands_on()) meet_ring(0);
     if (at_once) {
       attend_at_once();
-    } else if (!ring_at_once()) {
+    } else {
       by_stages();
     }
     std::vector<ValueId> kept{in_.q, in_.k, in_.v};
     for (const KeyClass& keys : keys_) {
-      if (p_.R() > 1 && !keys.k.empty()) kept.insert(kept.end(), {keys.k[0], keys.v[0]});
+      if (p_.R() > 1 && keys.held() != nullptr) {
+        kept.insert(kept.end(), {keys.held()->k->value, keys.held()->v->value});
+      }
       kept.insert(kept.end(), keys.handed_on.begin(), keys.handed_on.end());
     }
-    return p_.close(opened_.results, kept);
+    return p_.close(results_, kept);
   }
 
  private:
+  bool is_ring() const { return p_.mode() == SpMode::ring; }
+  // Keys come whole and no result leaves early: USP and TAS as published, which ring and torus are
+  // measured against.
+  bool as_published() const { return p_.T() == 1 && !is_ring(); }
+
   // Stages 1 and 2 of the derivation; the third is "push_o".
   static std::string queries_stage(int k) { return fmt::format("pull_q{}", k); }
   static std::string keys_stage(int k) { return fmt::format("pull_kv{}", k); }
   // In a ring step, where there are several.
-  std::string in_ring(const std::string& stage, int i) const {
+  std::string in_ring(int k, int i) const {
+    if (is_ring()) return fmt::format("ring{}", i);
+    const std::string stage = k == 0 ? queries_stage(0) : keys_stage(k);
     return p_.R() > 1 ? fmt::format("{}_ring{}", stage, i) : stage;
+  }
+  // Of a part, where there are several.
+  void stage(const std::string& name, KeyPart part) {
+    p_.stage(part.count > 1 ? fmt::format("{}_part{}", name, part.index) : name);
   }
   bool last(int k, int i) const { return k == p_.T() - 1 && i == p_.R() - 1; }
 
   int first_fetched() const { return p_.U() > 1 ? 0 : 1; }
 
-  // Whether one call takes queries and keys of all classes, the latter in as many parts as fit.
+  // Whether one call takes queries and keys of all classes, or all ring steps of the only class, in
+  // as many parts as fit: of the classes 1..T-1, or of the ring steps 1..R-1.
   bool choose_parts() {
-    std::vector<int> wanted;  // [T - 1]
-    const bool may = p_.T() > 1 && p_.R() == 1;
-    for (int k = 1; k < p_.T(); ++k) wanted.push_back(may ? p_.parts_of_class(k) : 1);
-    return AttentionPieces::fit_parts(wanted, [&](const std::vector<int>& parts) {
-      make_up_buffers(parts);
-      queries_ = query_chunks();
+    const bool may = p_.T() > 1 ? p_.R() == 1 : p_.R() > 1 && !p_.hands_on();
+    const bool parts = may && !as_published();
+    std::vector<int> wanted;
+    for (int n = 1; n < (p_.T() > 1 ? p_.T() : p_.R()); ++n) {
+      wanted.push_back(!parts ? 1 : p_.T() > 1 ? p_.parts_of_class(n) : p_.parts_of_ring(n));
+    }
+    return AttentionPieces::fit_parts(wanted, [&](const std::vector<int>& tried) {
+      plan(tried);
       return may && takes_at_once();
     });
   }
 
-  // Values that nobody has made, where `open` puts those that are; `parts` of classes 1..T-1.
-  void make_up_buffers(const std::vector<int>& parts) {
-    ValueId next = kNoValue;
+  // The buffers of all pulls; `parts` as choose_parts() numbers them.
+  void plan(const std::vector<int>& parts) {
+    keys_.assign(static_cast<size_t>(p_.T()), {});
+    q_.assign(static_cast<size_t>(p_.T()), nullptr);
     for (int k = first_fetched(); k < p_.T(); ++k) {
-      q_[k] = --next;
-      keys_[k].k.clear(), keys_[k].v.clear();
-      for (int n = 0; n < (k > 0 ? parts[k - 1] : 1); ++n) {
-        keys_[k].k.push_back(--next);
-        keys_[k].v.push_back(--next);
+      q_[k] = p_.plan(p_.q_buffer(k));
+      const int count = k > 0 ? parts[k - 1] : 1;
+      for (int n = 0; n < count; ++n) {
+        keys_[k].fetched.push_back(p_.plan_kv(p_.kv_buffer(k, {n, count})));
       }
     }
-  }
-
-  std::vector<Chunk> query_chunks() const {
-    std::vector<Chunk> chunks;
-    for (int k = 0; k < p_.T(); ++k) chunks.push_back(p_.q_chunk(k, q_[k]));
-    return chunks;
+    for (int k = 0; k < p_.T(); ++k) {
+      for (int i = 1; i < p_.R(); ++i) {
+        const int count = p_.T() == 1 ? parts[i - 1] : 1;
+        std::vector<KvBuffer>& step = keys_[k].ring.emplace_back();
+        for (int n = 0; n < count; ++n) {
+          step.push_back(p_.plan_kv(p_.ring_buffer(k, {n, count})));
+        }
+      }
+    }
+    queries_.clear();
+    for (int k = 0; k < p_.T(); ++k) queries_.push_back(p_.q_chunk(k, q_[k]));
   }
 
   // All ranks' q, k and v are made; what pulls fill is opened. Ring neighbours read class 0 in
   // place where no part of it had to be fetched.
   void open() {
-    std::vector<ValueType> types;
-    const int first = first_fetched();
-    for (int k = first; k < p_.T(); ++k) {
-      types.push_back(p_.q_buffer(k));
-      const int count = static_cast<int>(keys_[k].k.size());
-      for (int n = 0; n < count; ++n) types.insert(types.end(), 2, p_.kv_buffer(k, {n, count}));
+    std::vector<Buffer*> buffers;
+    for (int k = first_fetched(); k < p_.T(); ++k) {
+      buffers.push_back(q_[k]);
+      add(buffers, keys_[k].fetched);
     }
-    const size_t ring = types.size();
-    const std::vector<int> steps = first == 1 ? read_at_source() : std::vector<int>{};
-    types.insert(types.end(), 2 * steps.size(), p_.ring_buffer(0));
-    opened_ = p_.open({in_.q, in_.k, in_.v}, types);
-    size_t n = 0;
-    for (int k = first; k < p_.T(); ++k) {
-      q_[k] = opened_.buffers[n++];
-      for (size_t i = 0; i < keys_[k].k.size(); ++i) {
-        keys_[k].k[i] = opened_.buffers[n++];
-        keys_[k].v[i] = opened_.buffers[n++];
-      }
+    for (int i : first_fetched() == 1 ? read_at_source() : std::vector<int>{}) {
+      add(buffers, keys_[0].ring[i - 1]);
     }
-    set_ring(keys_[0], steps, std::span(opened_.buffers).subspan(ring));
+    results_ = p_.open({in_.q, in_.k, in_.v}, buffers);
   }
 
   // Ring steps whose keys no rank hands on.
@@ -140,42 +150,29 @@ class Lowering {
     return steps;
   }
 
-  static void set_ring(KeyClass& keys, const std::vector<int>& steps,
-                       std::span<const ValueId> opened) {
-    for (size_t n = 0; n < steps.size(); ++n) {
-      keys.ring_k[steps[n] - 1] = opened[2 * n];
-      keys.ring_v[steps[n] - 1] = opened[2 * n + 1];
-    }
-  }
-
   // A ring group meets: these values are ready, and buffers of these steps are open.
   void meet(int k, const std::vector<ValueId>& ready, const std::vector<int>& steps) {
-    const auto opened =
-        p_.sync({.axis = "ring",
-                 .tag = kRingTag,
-                 .kept = ready,
-                 .closed = {},
-                 .opens = std::vector<ValueType>(2 * steps.size(), p_.ring_buffer(k))});
-    set_ring(keys_[k], steps, opened);
+    std::vector<Buffer*> buffers;
+    for (int i : steps) add(buffers, keys_[k].ring[i - 1]);
+    p_.sync({.axis = "ring", .tag = kRingTag, .kept = ready, .closed = {}, .opens = buffers});
   }
 
   // Everything is asked for at once; queries first, since keys are twice as much.
   void pull() {
     if (p_.U() > 1) {
       p_.stage(queries_stage(0));
-      p_.pull_q(0, q_[0]);
-      p_.pull_kv(0, keys_[0].k[0], keys_[0].v[0]);
+      p_.pull_q(0, *q_[0]);
+      p_.pull_kv(0, keys_[0].whole());
     }
     for (int k = 1; k < p_.T(); ++k) {
       p_.stage(queries_stage(k));
-      p_.pull_q(k, q_[k]);
+      p_.pull_q(k, *q_[k]);
     }
     for (int k = 1; k < p_.T(); ++k) {
-      const KeyClass& keys = keys_[k];
-      const int count = static_cast<int>(keys.k.size());
+      const int count = static_cast<int>(keys_[k].fetched.size());
       for (int n = 0; n < count; ++n) {
-        p_.stage(count > 1 ? fmt::format("{}_part{}", keys_stage(k), n) : keys_stage(k));
-        p_.pull_kv(k, keys.k[n], keys.v[n], {n, count});
+        stage(keys_stage(k), {n, count});
+        p_.pull_kv(k, keys_[k].fetched[n], {n, count});
       }
     }
   }
@@ -183,51 +180,48 @@ class Lowering {
   // The ring neighbours have fetched class k: their buffers may be read.
   void meet_ring(int k) {
     const KeyClass& keys = keys_[k];
-    if (p_.R() == 1 || keys.k.empty() || keys.ring_k[0] != kNoValue) return;
-    meet(k, {keys.k[0], keys.v[0]}, read_at_source());
+    if (p_.R() == 1 || keys.held() == nullptr || keys.is_open(1)) return;
+    p_.stage(k == 0 ? queries_stage(0) : keys_stage(k));
+    meet(k, {keys.held()->k->value, keys.held()->v->value}, read_at_source());
   }
 
   // Keys that step i hands on have been fetched: they may be read, by it and by later steps.
   void meet_to_hand_on(int k, int i) {
     KeyClass& keys = keys_[k];
-    if (keys.ring_k[i - 1] != kNoValue) return;
+    if (keys.is_open(i)) return;
     const auto handed_on = [&](int step) {
-      return std::ranges::count(keys.handed_on, keys.ring_k[step - 1]) > 0;
+      return std::ranges::count(keys.handed_on, keys.ring[step - 1][0].k->value) > 0;
     };
     std::vector<ValueId> ready;
     for (int step : p_.fetched(i)) {
       if (handed_on(step)) continue;
-      ready.insert(ready.end(), {keys.ring_k[step - 1], keys.ring_v[step - 1]});
+      const KvBuffer& kv = keys.ring[step - 1][0];
+      ready.insert(ready.end(), {kv.k->value, kv.v->value});
     }
     keys.handed_on.insert(keys.handed_on.end(), ready.begin(), ready.end());
     std::vector<int> steps;
     for (int j = i; j < p_.R(); ++j) {
-      if (keys.ring_k[j - 1] == kNoValue && std::ranges::all_of(p_.fetched(j), handed_on)) {
-        steps.push_back(j);
-      }
+      if (!keys.is_open(j) && std::ranges::all_of(p_.fetched(j), handed_on)) steps.push_back(j);
     }
     meet(k, ready, steps);
   }
 
-  void pull_ring(int k, int i) {
-    const KeyClass& keys = keys_[k];
+  void pull_ring(int k, int i, KeyPart part = {}) {
     meet_to_hand_on(k, i);
-    p_.pull_ring_once(k, i, keys.whole_k(), keys.whole_v(), keys.ring_k, keys.ring_v);
+    p_.pull_ring(k, i, keys_[k].held(), keys_[k].ring, part);
   }
 
   // The ring steps of class k; `attend` gets each when it is here.
   template <class Attend>
   void ring(int k, Attend&& attend) {
     KeyClass& keys = keys_[k];
-    const std::string stage = k == 0 ? queries_stage(0) : keys_stage(k);
-    p_.stage(stage);
     meet_ring(k);
     keys.chunks.reserve(static_cast<size_t>(p_.R()));
     for (int i = 0; i < p_.R(); ++i) {
-      p_.stage(in_ring(stage, i));
+      p_.stage(in_ring(k, i));
       if (i + 1 < p_.R()) pull_ring(k, i + 1);
-      keys.chunks.push_back(i == 0 ? p_.kv_chunk(k, keys.whole_k(), keys.whole_v())
-                                   : p_.ring_chunk(k, i, keys.ring_k[i - 1], keys.ring_v[i - 1]));
+      keys.chunks.push_back(i == 0 ? p_.kv_chunk(k, keys.whole())
+                                   : p_.ring_chunk(k, i, keys.ring[i - 1][0]));
       attend(i, keys.chunks.back());
     }
   }
@@ -237,9 +231,9 @@ class Lowering {
     ring(0, [&](int i, const Chunk& chunk) {
       std::vector<const Chunk*> kv{&chunk};
       if (i == 0) kv.insert(kv.begin(), &joint_kv_);
-      const ValueId send = p_.attend(q, kv, i == 0, last(0, i) ? &opened_.results : nullptr);
+      const ValueId send = p_.attend(q, kv, i == 0, last(0, i) ? &results_ : nullptr);
       if (!last(0, i)) return;
-      p_.push_results(opened_.results, q, send, true);
+      p_.push_results(results_, q, send, true);
     });
   }
 
@@ -254,9 +248,9 @@ class Lowering {
     std::vector<const Chunk*> q{&joint_q_};
     for (int n = 1; n < p_.T(); ++n) q.push_back(&queries_[n]);
     ring(k, [&](int i, const Chunk& chunk) {
-      const ValueId send = p_.attend(q, {&chunk}, false, last(k, i) ? &opened_.results : nullptr);
+      const ValueId send = p_.attend(q, {&chunk}, false, last(k, i) ? &results_ : nullptr);
       if (!last(k, i)) return;
-      p_.push_results(opened_.results, q, send, true);
+      p_.push_results(results_, q, send, true);
     });
   }
 
@@ -266,8 +260,8 @@ class Lowering {
       for (const Chunk& chunk : keys_[k].chunks) kv.push_back(&chunk);
     }
     p_.stage("push_o");
-    const ValueId send = p_.attend({&queries_[0]}, kv, false, &opened_.results);
-    p_.push_results(opened_.results, {&queries_[0]}, send, false);
+    const ValueId send = p_.attend({&queries_[0]}, kv, false, &results_);
+    p_.push_results(results_, {&queries_[0]}, send, false);
   }
 
   void by_stages() {
@@ -281,37 +275,13 @@ class Lowering {
     last_class();
   }
 
-  // One call of all ring steps of the only class, if it takes them.
-  bool ring_at_once() {
-    if (p_.T() > 1 || p_.R() == 1 || p_.hands_on()) return false;
-    KeyClass& keys = keys_[0];
-    p_.stage(queries_stage(0));
-    meet_ring(0);
-    std::vector<Chunk> chunks{p_.kv_chunk(0, keys.whole_k(), keys.whole_v())};
-    for (int i = 1; i < p_.R(); ++i) {
-      const ValueId k = keys.ring_k[i - 1];
-      chunks.push_back(at_stage(p_.ring_chunk(0, i, k, keys.ring_v[i - 1]), k, i));
-    }
-    const std::vector<const Chunk*> q{&queries_[0], &joint_q_};
-    std::vector<const Chunk*> kv{&joint_kv_};
-    for (const Chunk& chunk : chunks) kv.push_back(&chunk);
-    if (!p_.waits_inside(q, kv)) return false;
-    for (int i = 1; i < p_.R(); ++i) {
-      p_.stage(in_ring(queries_stage(0), i));
-      pull_ring(0, i);
-    }
-    p_.begin_states({});
-    finish(q, kv);
-    return true;
-  }
-
   // The call that takes queries and keys as they come. What pulls bring is numbered in their order.
   // Results that have to be sent leave early, under what is left of the call; they are the others'
-  // queries' alone.
+  // queries' and the prefix' alone.
   struct AtOnce {
     Chunk own;              // queries of class 0
     std::vector<Chunk> q;   // joint, then those of classes 1..T-1
-    std::vector<Chunk> kv;  // joint, then each class, by parts
+    std::vector<Chunk> kv;  // joint, then each class, by parts, then ring steps, by parts
     bool sends = false;
     bool own_late = false;  // what others have of class 0 comes first
 
@@ -325,58 +295,66 @@ class Lowering {
     std::vector<const Chunk*> others;
     for (int k = 1; k < p_.T(); ++k) others.push_back(&queries_[k]);
     call.sends = p_.sends(others);
-    call.own_late = p_.U() > 1;
+    call.own_late = p_.T() > 1 && p_.U() > 1;
+    const bool early_joint = call.sends || (is_ring() && p_.machines() > 1);
     int stage = call.own_late ? 2 : 0;
-    call.own = at_stage(queries_[0], q_[0], call.own_late ? 1 : 0);
-    call.q.push_back(call.sends ? early(at_stage(joint_q_, in_.joint_q, stage + 1)) : joint_q_);
+    call.own = call.own_late ? at_stage(queries_[0], q_[0], 1) : queries_[0];
+    call.q.push_back(early_joint ? early(at_stage(joint_q_, &p_.joint_q(), stage + 1)) : joint_q_);
     for (int k = 1; k < p_.T(); ++k) {
       const Chunk chunk = at_stage(queries_[k], q_[k], ++stage);
       call.q.push_back(call.sends ? early(chunk) : chunk);
     }
-    call.kv = {joint_kv_, at_stage(p_.kv_chunk(0, keys_[0].whole_k(), keys_[0].whole_v()),
-                                   keys_[0].whole_k(), call.own_late ? 2 : 0)};
-    for (int k = 1; k < p_.T(); ++k) {
-      const KeyClass& keys = keys_[k];
-      const int count = static_cast<int>(keys.k.size());
+    const KvBuffer first = keys_[0].whole();
+    call.kv = {joint_kv_, p_.kv_chunk(0, first)};
+    if (call.own_late) call.kv[1] = at_stage(call.kv[1], first.k, 2);
+    const auto append = [&](const std::vector<KvBuffer>& parts, auto&& chunk_of) {
+      const int count = static_cast<int>(parts.size());
       for (int n = 0; n < count; ++n) {
-        const Chunk part = p_.kv_chunk(k, keys.k[n], keys.v[n], {n, count});
-        call.kv.push_back(at_stage(part, keys.k[n], ++stage));
+        call.kv.push_back(at_stage(chunk_of(parts[n], KeyPart{n, count}), parts[n].k, ++stage));
       }
+    };
+    for (int k = 1; k < p_.T(); ++k) {
+      append(keys_[k].fetched,
+             [&](const KvBuffer& kv, KeyPart part) { return p_.kv_chunk(k, kv, part); });
+    }
+    for (int i = 1; i < p_.R(); ++i) {
+      append(keys_[0].ring[i - 1],
+             [&](const KvBuffer& kv, KeyPart part) { return p_.ring_chunk(0, i, kv, part); });
     }
     return call;
   }
 
   bool takes_at_once() const {
     const AtOnce call = at_once();
-    return !p_.sends({&queries_[0]}) && p_.waits_inside(call.queries(), call.keys());
+    const bool sends_own = p_.T() > 1 && p_.sends({&queries_[0]});
+    return !sends_own && p_.waits_inside(call.queries(), call.keys());
   }
 
   void attend_at_once() {
-    const AtOnce call = at_once();
-    p_.begin_states({});
-    if (!call.sends) return finish(call.queries(), call.keys());
-    p_.stage("attend");
-    const ValueId send = p_.attend(call.queries(), call.keys(), true, &opened_.results);
-    p_.push_results(opened_.results, call.others(), send, true);
-    if (call.own_late) {  // which tells alone
-      p_.push_results(opened_.results, {&call.own}, send, false);
+    for (int i = 1; i < p_.R(); ++i) {
+      const int count = static_cast<int>(keys_[0].ring[i - 1].size());
+      for (int n = 0; n < count; ++n) {
+        stage(in_ring(0, i), {n, count});
+        pull_ring(0, i, {n, count});
+      }
     }
-  }
-
-  // The call that is all there is for these queries.
-  void finish(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv) {
+    const AtOnce call = at_once();
     p_.stage("attend");
-    const ValueId send = p_.attend(q, kv, true, &opened_.results);
-    p_.push_results(opened_.results, q, send, true);
+    p_.begin_states({});
+    const ValueId send = p_.attend(call.queries(), call.keys(), true, &results_);
+    p_.push_results(results_, call.sends ? call.others() : call.queries(), send, true);
+    if (call.sends && call.own_late) {  // which tells alone
+      p_.push_results(results_, {&call.own}, send, false);
+    }
   }
 
   AttentionPieces& p_;
   const AttentionInputs& in_;
   std::vector<KeyClass> keys_;  // [T]
-  std::vector<ValueId> q_;      // [T] buffers
+  std::vector<Buffer*> q_;      // [T], null: all queries are this rank's
   std::vector<Chunk> queries_;  // [T]
   Chunk joint_q_, joint_kv_;
-  AttentionPieces::Opened opened_;
+  AttentionPieces::Results results_;
 };
 
 }  // namespace

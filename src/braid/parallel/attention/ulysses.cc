@@ -8,23 +8,23 @@ namespace braid {
 
 AttentionOutputs lower_ulysses(AttentionPieces& p) {
   const AttentionInputs& in = p.inputs();
-  const auto opened = p.open(
-      {in.early}, {p.q_buffer(0), p.kv_buffer(0), p.kv_buffer(0), ops::arrivals_type(p.world())});
-  const ValueId q_buffer = opened.buffers[0], k_buffer = opened.buffers[1],
-                v_buffer = opened.buffers[2], arrivals = opened.buffers[3];
+  Buffer* const queries = p.plan(p.q_buffer(0));
+  const KvBuffer keys = p.plan_kv(p.kv_buffer(0));
+  Buffer* const arrivals = p.plan(ops::arrivals_type(p.world()));
+  const auto results = p.open({in.early}, {queries, keys.k, keys.v, arrivals});
   p.stage("push_qkv");
-  p.push_qkv(arrivals, q_buffer, k_buffer, v_buffer);
+  p.push_qkv(arrivals->value, *queries, keys);
   p.sync({.kept = {in.early},
-          .closed = {q_buffer, k_buffer, v_buffer},
-          .arrivals = arrivals,
+          .closed = {queries->value, keys.k->value, keys.v->value},
+          .arrivals = arrivals->value,
           .opens = {}});
-  const Chunk q = p.q_chunk(0, q_buffer), joint_q = p.joint_q_chunk();
-  const Chunk joint_kv = p.joint_kv_chunk(), kv = p.kv_chunk(0, k_buffer, v_buffer);
+  const Chunk q = p.q_chunk(0, queries), joint_q = p.joint_q_chunk();
+  const Chunk joint_kv = p.joint_kv_chunk(), kv = p.kv_chunk(0, keys);
   p.begin_states({&q, &joint_q});
   p.stage("attend");
-  const ValueId send = p.attend({&q, &joint_q}, {&joint_kv, &kv}, true, &opened.results);
-  p.push_results(opened.results, {&q}, send, true);
-  return p.close(opened.results, {in.early}, false);
+  const ValueId send = p.attend({&q, &joint_q}, {&joint_kv, &kv}, true, &results);
+  p.push_results(results, {&q}, send, true);
+  return p.close(results, {in.early}, false);
 }
 
 }  // namespace braid
