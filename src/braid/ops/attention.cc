@@ -103,7 +103,7 @@ Cost cost_attention(const Attrs& attrs, TypeList in, TypeList out, const Work& w
                    key_bytes * static_cast<double>(work.kv_tokens)};
 }
 
-// Heads are independent. The KV heads that a rank needs are those its query heads read.
+// Heads are independent. A rank needs the KV heads that its query heads read.
 ShardRule shard_attention(const Attrs& attrs, TypeList, std::span<const Placement> placed, int) {
   ShardRule rule = replicate_all(6, 1);
   if (!placed[0].is_shard(1)) return rule;
@@ -127,7 +127,7 @@ Attrs localize_attention(const Attrs& attrs, TypeList, const ShardRule& rule, in
   return Attrs::of(local);
 }
 
-// One query over keys [first, last] of its sequence, in f64.
+// A query over keys [first, last] of its sequence, in f64.
 void attend(const float* q, const AttentionAttrs& a, const TensorView& k, const TensorView& v,
             const int32_t* pages, int64_t kv_head, Range keys, float* out) {
   const auto D = static_cast<size_t>(a.head_dim);

@@ -4,12 +4,12 @@
 
 namespace braid::ops {
 
-// The metadata of a step's attention: which tokens belong to which sequence, and where its keys
-// lie. Written by the host for each step, the same for every layer.
+// Metadata of a step's attention: each token's sequence, and each sequence's places of keys.
+// Written by the host for each step, equal for every layer.
 struct AttentionMeta {
   ValueId slots = kNoValue;    // i32 [T]: page * BS + offset where token t's key goes; < 0: nowhere
   ValueId q_start = kNoValue;  // i32 [S + 1]: tokens q_start[s] .. q_start[s + 1] are sequence s'
-  ValueId kv_len = kNoValue;   // i32 [S]: keys of sequence s, those of this step included
+  ValueId kv_len = kNoValue;   // i32 [S]: keys of sequence s, including this step's
   ValueId page_table = kNoValue;  // i32 [S, P]: pages of sequence s, in order
 };
 

@@ -17,7 +17,7 @@ const T& get(std::span<const T> in, BlockInput input) {
   return in[at(input)];
 }
 
-// What each of the ops takes of the block's inputs, beside what another of them makes.
+// Each op's share of the block's inputs, beside other ops' outputs.
 template <class T>
 std::vector<T> qkv_inputs(std::span<const T> in) {
   return {in.begin(), in.begin() + at(BlockInput::positions)};
@@ -45,7 +45,7 @@ std::vector<T> out_inputs(std::span<const T> in, const T& x) {
 
 // Types of all values that the ops make.
 struct Types {
-  std::vector<ValueType> qkv;  // the sum, where there is one, then q, k, v
+  std::vector<ValueType> qkv;  // the sum, if any, then q, k, v
   ValueType q;
   ValueType attended;
   std::vector<ValueType> out;  // of the block

@@ -33,7 +33,7 @@ struct AttentionBlockAttrs {
   }
 };
 
-// The operands of an attention block, in the order of its inputs.
+// The operands of an attention block, in input order.
 enum class BlockInput : uint8_t {
   a,
   b,
@@ -62,8 +62,8 @@ constexpr size_t kProjectedBlockInputs = 21;
 
 extern const OpDef kAttentionBlock;
 
-// norm_linear, rope_append, attention, or these and linear, as one attention_block: for a strategy
-// or a backend that wants them so. The first fits what few_token_fusions() makes.
+// norm_linear, rope_append, attention, with or without linear, as a single attention_block, for
+// strategies or backends that ask. The first fits few_token_fusions()'s output.
 const std::vector<Fusion>& attention_block_fusions(bool projects);
 
 }  // namespace braid::ops

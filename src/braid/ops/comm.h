@@ -2,12 +2,12 @@
 
 #include "braid/program/builder.h"
 
-// Communication as ops. The lowering of parallel/ puts them in, models never do. `P` ranks of one
-// mesh axis take part; parts are in elements of the sharded dimension.
+// Communication as ops. The lowering of parallel/ inserts these ops, models never do. The `P`
+// ranks of a mesh axis take part; parts are in elements of the sharded dimension.
 //
-// Where tokens are divided over ranks, rank r holds rows even_part(n, P, r) of the n live tokens of
-// a launch's part of the batch: n, not the capacity, is divided, so that parts of a step are even
-// whatever its size, and empty on the last ranks where n < P. Their type is [shard = ceil(T / P),
+// With tokens divided over ranks, rank r holds rows even_part(n, P, r) of the n live tokens in a
+// launch's part of the batch. The live number n, not the capacity, is divided: parts of a step are
+// even for any size, and empty on the last ranks for n < P. Their type is [shard = ceil(T / P),
 // C] on every rank.
 namespace braid::ops {
 

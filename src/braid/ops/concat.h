@@ -7,8 +7,8 @@
 // Moves that join and cut rows and columns; nothing is computed.
 namespace braid::ops {
 
-// Of B sequences, one after another: for each, the rows of every part.
-// x_i [B * L_i, C] -> [B * sum L_i, C].
+// For B sequences, one after another: each sequence's rows of every part. x_i [B * L_i, C] -> [B *
+// sum L_i, C].
 struct SequenceRowsAttrs {
   int64_t batch = 1;  // B
   bool operator==(const SequenceRowsAttrs&) const = default;

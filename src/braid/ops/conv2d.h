@@ -32,7 +32,7 @@ struct Conv2dAttrs {
     if (silu) f("silu", silu);
   }
 
-  // Pixels of the output along an axis of `size` pixels under a kernel of `k`.
+  // Output pixels along an axis of `size` pixels under a kernel of `k`.
   int64_t out_size(int64_t size, int64_t k) const {
     return ((size * upsample) + (2 * padding) - k) / stride + 1;
   }

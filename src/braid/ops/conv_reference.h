@@ -8,8 +8,8 @@
 
 namespace braid::ops {
 
-// How the scalar reference of a convolution ends at one pixel: SiLU of the sums [O] where `silu`
-// says so, the residual (input 3) where there is one, and the row of the output.
+// The end of a convolution's scalar reference at a pixel: SiLU of the sums [O] with `silu`, the
+// residual (input 3) if present, and the row of the output.
 inline void store_conv_pixel(const OpCall& call, int64_t pixel, std::span<const double> sums,
                              bool silu) {
   std::vector<float> y(sums.begin(), sums.end());

@@ -106,7 +106,7 @@ ShardRule shard(const Attrs& attrs, TypeList in, std::span<const Placement> plac
   return rule;
 }
 
-// The rows of one sequence, over all its parts: row i is `view`'s row `row`.
+// The rows of a sequence, over all parts: row i is `view`'s row `row`.
 struct Row {
   const TensorView* view;
   int64_t row;

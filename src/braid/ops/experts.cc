@@ -32,7 +32,7 @@ void require_weights(std::string_view op, std::string_view operand, const ValueT
   require_dim(op, "bias", bias, 1, w.shape[1]);
 }
 
-// Bytes of the weights that are read, of all experts of which `of` are chosen.
+// Bytes of weights read, if `of` of all experts are chosen.
 double chosen_bytes(const ValueType& w, double of, const Work& work) {
   return w.shape.rank() == 0 ? 0 : live_bytes(w, work) * of / static_cast<double>(w.shape[0]);
 }

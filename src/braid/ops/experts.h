@@ -5,9 +5,9 @@
 
 namespace braid::ops {
 
-// The feed-forward blocks of E experts, each over the rows that kRoute gave to it, and the sum of
-// what a token's experts made. R rows, expert e has begin[e] .. begin[e + 1]; weights are [E, N, K]
-// of any dtype, biases [E, N] or absent.
+// The feed-forward blocks of E experts, each over rows assigned by kRoute, and the sum over a
+// token's experts. R rows; expert e has begin[e] .. begin[e + 1]; weights are [E, N, K] of any
+// dtype, biases [E, N] or absent.
 
 // y[r] = act(W_gate[e] x[token[r]] + b_gate[e]) * (W_up[e] x[token[r]] + b_up[e])
 // Inputs: x [T, K] of any float, token i32 [R], begin i32 [E + 1], W_gate and W_up [E, F, K],
@@ -47,11 +47,11 @@ extern const OpDef kCombine;
 struct ExpertWeights {
   LinearWeights gate, up, down;
 };
-// What a token's experts make of x [T, C] -> [T, C]. `shared` and `shared_gate` as of kCombine.
+// The experts' result for x [T, C] -> [T, C]. `shared` and `shared_gate` as in kCombine.
 ValueId experts(Builder& b, ValueId x, const Route& route, const ExpertWeights& weights,
                 Activation activation, ValueId shared = kNoValue, ValueId shared_gate = kNoValue);
 
-// How many of E experts some of T tokens with k choices each choose, where choices are even.
+// Number of E experts chosen by any of T tokens with k choices each, for even choices.
 double experts_chosen(int64_t E, int64_t k, int64_t T);
 
 }  // namespace braid::ops

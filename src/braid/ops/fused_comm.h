@@ -2,9 +2,9 @@
 
 #include "braid/program/builder.h"
 
-// Communication fused with the computation around it. These ops appear after lowering, where a
-// strategy replaces a run of ops by one of them (ops/fusion.h); each gives the bits of the ops that
-// it stands for. `P` ranks of one mesh axis take part.
+// Communication fused with neighbouring computation. These ops appear after lowering, when a
+// strategy replaces a run of ops (ops/fusion.h); each has the bits of the replaced ops. The `P`
+// ranks of a mesh axis take part.
 namespace braid::ops {
 
 // y = sum_p (x_p W_p^T [+ b]), the same on every rank; ranks whose bias is elsewhere add none.

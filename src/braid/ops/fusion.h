@@ -9,8 +9,8 @@
 
 namespace braid {
 
-// A fused op that may replace a run of ops. `make` returns the replacement, or nothing when the ops
-// at hand do not fit the pattern; it may keep as outputs only values of the ops that it replaces.
+// A fused op that may replace a run of ops. `make` returns the replacement, or nothing for ops that
+// do not fit the pattern; outputs may only be values of the replaced ops.
 struct Fusion {
   std::string_view name;
   std::vector<std::string_view> pattern;  // kinds, in program order
@@ -25,12 +25,12 @@ const std::vector<Fusion>& fusions();
 constexpr int64_t kFewTokens = 4;
 const std::vector<Fusion>& few_token_fusions();
 
-// Fused ops that a strategy asks for by name, where it wants them:
+// Fused ops that a strategy asks for by name:
 //   linear_all_reduce                         linear of one weight, all_reduce
 //   all_reduce_add_rms_norm                   all_reduce, add_rms_norm
 //   reduce_scatter_add_rms_norm_all_gather    reduce_scatter, add_rms_norm, all_gather
-// (ops/fused_comm.h), and what libraries have added. Null where the name is unknown. The pointer
-// stays valid. Any thread may call it.
+// (ops/fused_comm.h), and fused ops added by libraries. Null for an unknown name. The pointer
+// stays valid. Any thread may call find_replacement.
 const Fusion* find_replacement(std::string_view name);
 std::vector<std::string_view> replacement_names();  // sorted
 
@@ -42,13 +42,13 @@ void add_replacement(const Fusion& fusion);
 // Readers of each value, [values]; the program's outputs count as one each.
 std::vector<int> count_readers(const Program& program);
 
-// The op that `fusion` puts in the place of `run`, neighbours in the program; nothing where the run
-// does not fit the pattern, or where somebody else reads a value that the op would not make.
+// The op that `fusion` puts in place of `run`, neighbours in the program; nothing if the run does
+// not fit the pattern, or if another op reads a value that the fused op would not make.
 std::optional<Op> fused_op(const Program& program, const Fusion& fusion, std::span<const Op> run,
                            const std::vector<int>& readers);
 
-// Replaces every run of ops that matches one of `table` and whose inner values nobody else reads.
-// Values keep their ids; those that became unused stay in the list and take no memory.
+// Replaces every run of ops that matches `table` and whose inner values have no other reader.
+// Values keep their ids; unused values stay in the list and take no memory.
 Program fuse(const Program& program, std::span<const Fusion> table);
 
 }  // namespace braid

@@ -4,12 +4,12 @@
 
 #include "braid/program/builder.h"
 
-// What sequence-parallel attention reads and writes of a network without a KV cache: a rank's rows
-// of each part of a sequence as one value, and back. Moves alone.
+// Reads and writes of sequence-parallel attention in a network without a KV cache: a rank's rows of
+// each part of a sequence become a single value, and back. Moves alone.
 namespace braid::ops {
 
 // x_i [n_i, H * D] -> [sequence = 1, rows, H, D]: the rows of each part, one part after another.
-// What follows them up to `rows` is undefined.
+// Rows behind, up to `rows`, are undefined.
 struct JoinSequenceAttrs {
   int64_t head_dim = 0;
   int64_t rows = 0;

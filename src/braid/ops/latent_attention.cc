@@ -69,7 +69,7 @@ void reference_append(const OpCall& call) {
   }
 }
 
-// The sizes of a call, from its types or its views.
+// The sizes of a call, from types or views.
 struct Sizes {
   int64_t H, Dn, Dr, Dv, R;
   template <class Operand>

@@ -5,9 +5,9 @@
 
 namespace braid::ops {
 
-// Multi-head latent attention (DeepSeek-V2): keys and values of all heads are made of one latent c
-// of R numbers a token, and keys have Dr more columns that are rotated and that all heads share.
-// The cache keeps c and these: f32, f16 or bf16 [NB, BS, 1, R + Dr].
+// Multi-head latent attention (DeepSeek-V2): keys and values of all heads come from a single latent
+// c of R numbers a token; keys have Dr further columns, rotated and shared by all heads. The cache
+// keeps c and the Dr columns: f32, f16 or bf16 [NB, BS, 1, R + Dr].
 
 // cache[slot of t] = norm(kv[t, 0 .. R)) | rope(kv[t, R ..])
 // Inputs: kv [T, R + Dr] of any float, norm [R], positions i32 [T], slots i32 [T] (< 0: nowhere),
@@ -56,8 +56,8 @@ ValueId latent_attention(Builder& b, ValueId q, ValueId kv, ValueId positions, V
                          const AttentionMeta& meta, const LatentWeights& weights,
                          const LatentAppendAttrs& append, const LatentAttentionAttrs& attrs);
 
-// y = rope(x), one head of attrs.head_dim columns, all of which are turned; inv_freq of
-// rope_frequencies. In f64; x may be y.
+// y = rope(x) for a head of attrs.head_dim columns, all rotated; inv_freq from rope_frequencies. In
+// f64; x may be y.
 void turn(const RopeAttrs& attrs, const std::vector<double>& inv_freq, int64_t position,
           const float* x, float* y);
 

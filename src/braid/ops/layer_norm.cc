@@ -41,7 +41,7 @@ std::vector<ValueType> infer_norm(const Attrs& attrs, TypeList in) {
   return {{a.dtype, in[0].shape, in[0].axis}};
 }
 
-// The modulation is read once, of its columns only those that are named.
+// The modulation is read once, and only its named columns.
 Cost row_cost(TypeList in, TypeList out, const Work& work, int columns, double flops) {
   Cost cost = elementwise_cost(in.first(in.size() - 1), out, work, flops);
   const ValueType& modulation = in.back();
@@ -55,7 +55,7 @@ Cost cost_norm(const Attrs&, TypeList in, TypeList out, const Work& work) {
   return row_cost(in, out, work, 2, 8);
 }
 
-// Rows are independent; a sequence's rows find its modulation where there is one sequence.
+// Rows are independent; with a single sequence, rows find its modulation.
 bool rows_divide(TypeList in, const Placement& x) {
   const ValueType& modulation = in.back();
   return x.is_shard(0) && (modulation.shape.rank() == 0 || modulation.shape[0] == 1);

@@ -4,10 +4,10 @@
 
 namespace braid::ops {
 
-// A modulation: what a diffusion transformer derives from the timestep and adds to or multiplies
-// the rows of each sequence with. One value f32 [B, M] holds the vectors of all blocks side by
-// side; ops name the column at which theirs begins. Rows of a value [n, C] are those of B sequences
-// one after another, n / B each.
+// A modulation: vectors that a diffusion transformer derives from the timestep, to be added to or
+// multiplied with the rows of each sequence. A value f32 [B, M] holds the vectors of all blocks
+// side by side; ops name their first column. Rows of a value [n, C] belong to B sequences one after
+// another, n / B each.
 
 // y = (x - mean) / sqrt(variance + eps) over groups of `group` columns, then, where they are there,
 // * w + b and * (1 + scale) + shift. Inputs: x [n, C] of any float, w [group], b [group],

@@ -4,14 +4,14 @@
 
 #include "braid/program/builder.h"
 
-// Values of other ranks, read and written one-sidedly. A value has one type and one place in
-// symmetric memory on all ranks of a step, so that a rank names a peer's copy by its own. The
-// lowerings of parallel/ put these ops in. docs/sequence-parallel.md proves that a Program that
-// follows three rules reads and writes nothing too early or too late; schedule/verifier.h checks
-// the rules:
-//   1. a value that peers pull from is an input of a sync before, and of a sync after, these pulls;
-//   2. a value that peers write, or that a pull fills, is an output of a sync before (the sync
-//      *opens* the value);
+// One-sided reads and writes of other ranks' values. A value has the same type and place in
+// symmetric memory on all ranks of a step, so a rank names a peer's copy by its own value. The
+// lowerings of parallel/ insert these ops. docs/sequence-parallel.md shows that a Program with the
+// three rules below reads and writes nothing too early or too late; schedule/verifier.h checks the
+// rules:
+//   1. a value that peers pull from is an input of a sync before, and of a sync after, the pulls;
+//   2. a value that peers write, or a pull fills, is an output of a sync before (the sync *opens*
+//      the value);
 //   3. a value that peers write is a mutated input of a sync after (the sync *closes* the value).
 namespace braid::ops {
 
@@ -35,9 +35,9 @@ struct Move {
 struct MoveAttrs {
   int rank = 0;  // of the world: whose Program this is
   std::vector<Move> moves;
-  std::vector<int> told;  // of a push: peers whose counters it adds to as well; what they wait for
-                          // was stored by ops that it follows
-  // Of a push, each once: all whose counters it adds to.
+  std::vector<int> told;  // of a push: further peers to tell: earlier ops have stored rows at these
+                          // peers, and the push raises their counters
+  // All peers whose counters the push raises, each once.
   std::vector<int> peers() const;
   bool operator==(const MoveAttrs&) const = default;
   template <class F>
@@ -52,25 +52,25 @@ struct MoveAttrs {
 extern const OpDef kPull;
 
 // Writes local sources to buffers of peers, then adds 1 to this rank's arrival counter at each peer
-// that a move goes to or that is told; ends when the sources are free.
-// (arrivals, sources and destinations, and what it follows ...) -> ().
+// with a move, and at each told peer; ends when the sources are free. (arrivals, sources and
+// destinations, further inputs to follow ...) -> ().
 extern const OpDef kPush;
 
-// A value of arrival counters: one cache line for each rank of the world.
+// A value of arrival counters: a cache line for each rank of the world.
 ValueType arrivals_type(int world);
 
-// Ranks of one group meet: everything that any of them did before is done when it ends, and nothing
-// that depends on it has begun on any. Then it waits for the pushes that arrive here: at least
-// arrivals[p] from rank p.
+// The ranks of a group meet: at the end, everything that any rank did before is done, and nothing
+// that depends on the sync has begun on any rank. Then the sync waits for pushes that arrive here,
+// at least arrivals[p] from rank p.
+// Without a group a sync waits for arrivals alone.
 // (kept 0, arrivals or absent, closed 0..5 or absent, kept ...) -> opened values
 //   kept    values that stay alive and unwritten until all ranks have come
-//   closed  buffers that are complete when it ends; also what may be written again afterwards
-//   opened  buffers that peers may write and that pulls may fill from then on; opened values of
+//   closed  buffers that are complete at the end; ops may write them again afterwards
+//   opened  buffers that peers may write and pulls may fill from then on; opened values of
 //           arrivals_type start at zero
-// Without a group it waits for arrivals alone.
 struct SyncAttrs {
-  std::string axis;        // of the mesh, or "world"; empty: no group
-  std::vector<int> group;  // the ranks of the world that meet, this rank among them; empty: none
+  std::string axis;               // of the mesh, or "world"; empty: no group
+  std::vector<int> group;         // meeting ranks of the world, including this rank; empty: none
   std::vector<int64_t> arrivals;  // [world], or empty
   std::vector<ValueType> opens;
   std::vector<int> opened_arrivals;  // which outputs are counters

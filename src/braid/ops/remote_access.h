@@ -6,8 +6,8 @@
 
 namespace braid::ops {
 
-// Rows and heads of one rank's copy of an operand, [B, rows, heads, D] of all sequences, that an op
-// reads or writes.
+// Rows and heads of a rank's copy of an operand, [B, rows, heads, D] for all sequences, read or
+// written by an op.
 struct BlockAccess {
   static constexpr int kSelf = -1;
   int rank = kSelf;  // the rank whose copy it is; kSelf: this rank's own
@@ -22,9 +22,9 @@ struct BlockAccess {
 // True if two accesses of one operand have an element in common.
 bool overlap(const BlockAccess& a, const BlockAccess& b);
 
-// The accesses of a pull, a push or a segment attention that OpDef::mutated_inputs does not tell:
-// sources and destinations of the moves, and the rows of results. Other ops have none; they access
-// whole operands of their own rank.
+// Accesses of a pull, a push or a segment attention beyond OpDef::mutated_inputs: sources and
+// destinations of moves, and rows of results. Other ops have none; other ops access whole operands
+// on their own rank.
 std::vector<BlockAccess> block_accesses(const Op& op);
 
 // True if block_accesses() says all about this input, and OpDef::mutated_inputs nothing more.

@@ -50,8 +50,8 @@ struct RopeAttrs {
   }
 };
 
-// Radians per position of each pair: [rotary_dim / 2]. `factors` [rotary_dim / 2], or null, divide
-// them (the rope_freqs tensor of GGUF). Computed in f64.
+// Radians per position of each pair: [rotary_dim / 2], divided by `factors` [rotary_dim / 2] unless
+// null (the rope_freqs tensor of GGUF). Computed in f64.
 std::vector<double> rope_frequencies(const RopeAttrs& attrs, const float* factors);
 
 // y = rope(x, positions): any float [T, H * D], i32 [T], optional f32 factors [rotary_dim / 2].

@@ -26,7 +26,7 @@ struct RopeTableAttrs {
 extern const OpDef kRopeTable;
 ValueId rope_table(Builder& b, ValueId x, ValueId table, const RopeTableAttrs& attrs);
 
-// One axis of positions: `dim` columns of a head, position_i * theta^(-2 i / dim) for pair i.
+// An axis of positions: `dim` columns of a head, position_i * theta^(-2 i / dim) for pair i.
 struct RopeAxis {
   int64_t dim = 0;
   std::vector<double> positions;  // [R]

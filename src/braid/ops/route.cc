@@ -12,7 +12,7 @@ namespace {
 
 enum Output : size_t { kWeight, kPlace, kToken, kBegin };
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
-// Keeps a sum of sigmoids that are all 0 from dividing by 0; no other sum is changed by it.
+// Keeps a sum of all-zero sigmoids from dividing by 0; no other sum changes.
 constexpr float kLeastSum = 1e-20f;
 
 std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {

@@ -33,7 +33,7 @@ struct RouteAttrs {
   RouteScore score = RouteScore::softmax;
   RouteWeight weight = RouteWeight::normalised;
   float scale = 1;     // of the weights, applied last
-  int64_t groups = 1;  // of neighbouring experts, of one size
+  int64_t groups = 1;  // groups of neighbouring experts, of equal size
   int64_t kept_groups = 1;
   GroupScore group_score = GroupScore::max;
   bool operator==(const RouteAttrs&) const = default;

@@ -2,8 +2,8 @@
 
 #include "braid/program/builder.h"
 
-// What sequence-parallel attention reads and writes of a model: rows of a rank's tokens as one
-// sequence [B = 1, L, heads, D], and rows of its KV cache wherever their pages are.
+// Reads and writes of sequence-parallel attention in a model: rows of a rank's tokens as a single
+// sequence [B = 1, L, heads, D], and rows of the KV cache in any pages.
 namespace braid::ops {
 
 // x [n, H * D], any batch axis -> [sequence = 1, n, H, D], and back to this rank's tokens:
@@ -34,8 +34,8 @@ extern const OpDef kKvRead;  // (slots, cache k, cache v) -> (k, v)
 // The reverse: cache k[slots[i]] = k[0, i].
 extern const OpDef kKvWrite;  // (k, v, slots, cache k, cache v) -> ()
 
-// y[i] = x[rows[i]], and zeros where rows[i] < 0: x [n, C], i32 [R] -> [R, C]. Of rows that each
-// are on one rank, the sum over ranks is all of them.
+// y[i] = x[rows[i]], and zeros for rows[i] < 0: x [n, C], i32 [R] -> [R, C]. If each row is on a
+// single rank, the sum over ranks gives all rows.
 extern const OpDef kPickRows;
 
 }  // namespace braid::ops
