@@ -19,12 +19,12 @@ struct DeviceInfo {
 // GPUs that this process sees; 0 without a driver.
 int device_count();
 
-// 10 * major + minor that the kernels which run on the thread's device were compiled for: 90 on
-// Hopper, 80 on every other GPU and where the build has no code for Hopper. Kernels are chosen by
-// it, and what they cannot do is not asked of them: clusters, bulk copies, starting early.
+// 10 * major + minor of the code that runs on the thread's device: 90 on Hopper, 80 on every other
+// GPU and in builds without code for Hopper. Kernels are chosen by this number: older code has no
+// clusters, bulk copies, or early starts.
 int code_capability();
 
-// Fails with kResource where the machine has no such GPU, saying what it has.
+// Fails with kResource without such a GPU, listing the machine's GPUs.
 DeviceInfo device_info(int id);
 
 // Makes a device the calling thread's, until the end of the scope.

@@ -2,8 +2,8 @@
 
 namespace braid::cuda {
 
-// A function of the CUDA driver by its name, so that the program starts where there is no driver.
-// Fails with kUnsupported where the driver has none, as of `version` (12000 is CUDA 12.0) or later.
+// A function of the CUDA driver by name: the program then starts without a driver, too. Fails with
+// kUnsupported if the driver lacks the function in `version` (12000 is CUDA 12.0) or later.
 void* driver_function(const char* name, unsigned version);
 
 template <class Function>

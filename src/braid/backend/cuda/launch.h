@@ -7,10 +7,10 @@
 
 namespace braid::cuda {
 
-// Where a kernel is launched. With `pdl` it may start while the kernel before it in the stream ends
-// (programmatic dependent launch): it then waits for that one's memory itself, through
-// ptx::grid_dependency_wait, before it touches anything that is not constant. Code older than
-// Hopper's does not wait and never starts early.
+// Place of a kernel's launch. With `pdl` the kernel may start while the stream's previous kernel
+// ends (programmatic dependent launch), and itself waits for the previous kernel's memory through
+// ptx::grid_dependency_wait before touching anything but constants. Code older than Hopper's does
+// not wait and never starts early.
 struct LaunchContext {
   cudaStream_t stream = nullptr;
   bool pdl = false;

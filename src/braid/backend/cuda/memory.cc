@@ -24,7 +24,7 @@ CudaMemory::CudaMemory(int device, int64_t bytes)
   check_cuda(error, "memory of a GPU");
   data_ = static_cast<std::byte*>(data);
   check_cuda(cudaMemset(data_, 0, static_cast<size_t>(bytes_)), "clearing a GPU's memory");
-  // Streams of ours do not wait for the one that clears.
+  // Braid's streams do not wait for the clearing stream.
   check_cuda(cudaStreamSynchronize(nullptr), "clearing a GPU's memory");
 }
 

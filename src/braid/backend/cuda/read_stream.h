@@ -6,8 +6,8 @@
 
 namespace braid::cuda {
 
-// Reads device memory, a multiple of 16 bytes, 16-byte aligned, and nothing else: the roof of what
-// is bound by memory. `sink` is 4 bytes of device memory. One kernel; capturable.
+// Only reads device memory, a multiple of 16 bytes, 16-byte aligned: the roof for memory-bound
+// work. `sink` is 4 bytes of device memory. One kernel; capturable.
 void read_stream(const void* data, size_t bytes, void* sink, int num_sms,
                  const LaunchContext& context);
 

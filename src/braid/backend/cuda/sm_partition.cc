@@ -16,7 +16,7 @@
 namespace braid::cuda {
 namespace {
 
-// Of kernels for Hopper, which want clusters of up to 16 CTAs: smaller parts may hold none.
+// For Hopper's kernels with clusters of up to 16 CTAs: smaller parts may hold no cluster.
 constexpr unsigned kLeastSms = 24;
 
 void check_driver(CUresult result, const char* what) {

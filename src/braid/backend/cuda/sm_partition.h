@@ -10,9 +10,9 @@ struct CUgreenCtx_st;
 
 namespace braid::cuda {
 
-// A part of a GPU's SMs: the kernels of its streams run on these alone. Ranks that share a GPU are
-// given one each, so that a kernel which waits for another rank's never holds the SMs that one
-// needs. It outlives its streams. Memory, copies and the host's time are shared as ever.
+// A part of a GPU's SMs: kernels of the part's streams run on these SMs alone. Ranks that share a
+// GPU get a part each, so that a kernel waiting for another rank never holds the other rank's SMs.
+// Outlives its streams. Memory, copies and host time stay shared.
 class SmPartition {
  public:
   SmPartition(CUgreenCtx_st* context, int num_sms);  // takes over the green context
@@ -28,12 +28,12 @@ class SmPartition {
 using OwnedPartition = std::unique_ptr<SmPartition>;
 
 // The parts of the ranks on these GPUs ([ranks] of CUDA ordinals), as large as the GPU's
-// granularity allows: 64 of an H200's 132 SMs where two share it. Null for a rank that has a GPU
-// alone. Fails with kUnsupported where so many ranks cannot share one (on Hopper a part has 24 SMs
-// at least), or the driver has no parts (CUDA 12.5).
+// granularity allows: 64 of an H200's 132 SMs for two ranks. Null for a rank with a whole GPU.
+// Fails with kUnsupported if so many ranks cannot share a GPU (on Hopper a part has at least 24
+// SMs), or if the driver has no parts (CUDA 12.5).
 std::vector<OwnedPartition> divide_gpus(const std::vector<int>& devices);
 
-// What a rank has of its GPU: all of it without a part.
+// A rank's share of its GPU: the whole GPU without a part.
 DeviceInfo device_info(int id, const SmPartition* part);
 
 }  // namespace braid::cuda

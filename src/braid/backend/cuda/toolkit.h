@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-// What differs between the CUDA toolkits from 12.4 to 13: each function here means the same with
-// all of them.
+// Differences between the CUDA toolkits from 12.4 to 13: each function here means the same with all
+// toolkits.
 namespace braid::cuda::toolkit {
 
 // Where a captured stream stands in its graph.
@@ -37,7 +37,7 @@ inline cudaError_t continue_capture(cudaStream_t stream, cudaGraphNode_t node) {
 }
 
 // A function of the driver as of `version` (12050 is CUDA 12.5), or with a toolkit before 12.5 as
-// of that toolkit.
+// of the toolkit's version.
 inline cudaError_t get_driver_function(const char* name, [[maybe_unused]] unsigned version,
                                        void** function, cudaDriverEntryPointQueryResult* found) {
 #if CUDART_VERSION >= 12050
@@ -47,8 +47,8 @@ inline cudaError_t get_driver_function(const char* name, [[maybe_unused]] unsign
 #endif
 }
 
-// Parts of a GPU have a multiple of this many SMs. Headers before 13.0 do not hold the driver's
-// number: it is that of the programming guide, 8 from Hopper on.
+// Parts of a GPU have a multiple of this number of SMs. Headers before 13.0 lack the driver's
+// number: the programming guide says 8 from Hopper on.
 inline unsigned sm_step([[maybe_unused]] const CUdevResource& all,
                         [[maybe_unused]] int compute_major) {
 #if CUDART_VERSION >= 13000

@@ -38,7 +38,7 @@ void pack(std::byte* out, const Piece& piece) {
   }
 }
 
-// What one thread copies with: two pinned buffers in turns, and a stream that drains them.
+// A thread's means of copying: two pinned buffers in turns, and a stream to drain them.
 class Lane {
  public:
   Lane(int device, int64_t piece_bytes) : Lane() {  // delegated: a throw below runs ~Lane
@@ -106,8 +106,8 @@ struct Uploader::Shared {
   void rethrow_error();  // with the mutex held
 };
 
-// Takes pieces until the end; drains its stream when there are none, so that `open` falls to 0 only
-// when all bytes have arrived.
+// Takes pieces until the end; drains the stream when no piece is left, so that `open` falls to 0
+// only after all bytes have arrived.
 void Uploader::Shared::run() {
   std::unique_ptr<Lane> lane;
   int64_t undrained = 0;

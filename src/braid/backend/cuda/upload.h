@@ -10,11 +10,11 @@ namespace braid::cuda {
 
 struct UploadConfig {
   int threads = 0;                // that read the host memory; 0: by the machine, at most 8
-  int64_t piece_bytes = 4 << 20;  // of one copy; each thread has two buffers of this size, pinned
+  int64_t piece_bytes = 4 << 20;  // per copy; each thread has two pinned buffers of this size
 };
 
-// Copies host memory (of a mapped file, say) to the memory of one device: threads read pieces into
-// pinned buffers while copy engines drain those read before. Used from one thread; the sources must
+// Copies host memory (for instance a mapped file) to a device: threads read pieces into pinned
+// buffers while copy engines drain earlier buffers. Used from a single thread; the sources must
 // stay until `finish`.
 class Uploader {
  public:
@@ -28,7 +28,7 @@ class Uploader {
   // what went wrong in an earlier copy, if anything did.
   void copy(void* dst, const TensorView& src);
 
-  // Returns when all copies are in device memory, and fails if one of them failed. More may follow.
+  // Returns when all copies are in device memory; fails if any copy failed. More may follow.
   void finish();
 
  private:

@@ -6,8 +6,8 @@
 
 namespace braid::cuda {
 
-// Copies that one small kernel makes from pinned host memory, a read of the host link for all
-// together instead of one each.
+// Copies that a single small kernel makes from pinned host memory: one read of the host link for
+// all copies.
 struct UploadList {
   static constexpr int kMaxCopies = 16;
   struct Copy {

@@ -20,8 +20,8 @@ inline Kernel simple_kernel(std::string_view kind, BoundKernel (*bind)(const Lau
       .bind = bind};
 }
 
-// Memory of zeros that kernels count in: launches of one stream that ask for the same size run one
-// after the other, and share it.
+// Zeroed memory for kernels' counts: launches of a stream with equal sizes run one after the other,
+// and share a Scratch.
 class Scratch {
  public:
   std::byte* get(const LaunchArgs& args, int64_t bytes);

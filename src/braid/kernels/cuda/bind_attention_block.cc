@@ -1,4 +1,4 @@
-// Binds attention blocks, and chooses how the launches of a decode step of one token are fused.
+// Binds attention blocks, and chooses the fusion of a decode step of one token.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -25,7 +25,7 @@ double stream_of(const DeviceInfo& device) {
   return kStreamOfPeak * 2e3 * khz * bits / 8;
 }
 
-// What is chosen for the Programs of one table, and what is asked of the GPU for it.
+// Choices for a table's Programs, and answers of the GPU for these choices.
 class DecodeState {
  public:
   DecodeState(const DeviceInfo& device, const DecodeForm& form, int ranks)
@@ -153,7 +153,7 @@ BoundKernel bind_block(const LaunchArgs& args, DecodeState& state) {
   a.qk_eps = attrs.rope.eps;
   a.interleaved = attrs.rope.rope.pairing == ops::RopePairing::interleaved;
   auto block = std::make_shared<FusedAttention>(shape, config, a, args.device.id);
-  // A launch that begins early asks for keys before it waits: of earlier steps alone.
+  // An early launch asks for keys before its wait: only for earlier steps' keys.
   return [block, kept, early = args.whole_batch](LaunchContext context) {
     context.pdl = context.pdl && early;
     block->launch(context);

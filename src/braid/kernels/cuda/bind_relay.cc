@@ -1,7 +1,7 @@
-// Joins the layers of a decode step of one token, and its head, in one launch: norm_linear,
-// rope_append, attention and linear, or all_reduce_add_rms_norm and linear where ranks share them,
-// as long as each takes what the one before it made. A step of one micro-batch never moves its
-// operands, so their places are read once.
+// Joins the layers of a decode step of one token, and the head, in a single launch: norm_linear,
+// rope_append, attention and linear, or with divided layers all_reduce_add_rms_norm and linear, if
+// each op takes the output of the op before. A step with a single micro-batch never moves its
+// operands, so their addresses are read once.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -115,8 +115,8 @@ class RelayBuilder {
 
   // A linear with perhaps many outputs, which nobody takes from here: a step for some at a time.
   bool add_long(RelayLinear s, RelayLinearShape shape) {
-    // Where they meet, nobody reads the sum: its memory is the outputs' already, and CTAs that are
-    // through with the step do not wait for the one that writes the sum.
+    // If the outputs share the sum's memory, nobody reads the sum: CTAs that have finished the step
+    // do not wait for the CTA that writes the sum.
     const auto* y = static_cast<const float*>(s.y[0]);
     const bool meet = s.sum != nullptr && s.sum < y + s.units && y < s.sum + s.k;
     if (meet) s.sum = nullptr;
@@ -134,7 +134,7 @@ class RelayBuilder {
     return true;
   }
 
-  // A small weight as the kernel reads it, by pairs; null where there is none.
+  // A small weight in the kernel's form, by pairs; null without a weight.
   const float* as_f32(const LaunchArgs& args, const TensorView& row) {
     const bool as_it_is = row.dtype == DType::f32 && is_aligned(row);
     if (row.data == nullptr || as_it_is) return row.as<const float>();
@@ -152,8 +152,8 @@ class RelayBuilder {
     return true;
   }
 
-  // The first norm is of a row in memory; each other one adds what the step before made to the sum
-  // of the norm before.
+  // The first norm reads a row in memory; each later norm adds the previous step's output to the
+  // previous norm's sum.
   bool take_norm(const LaunchArgs& args, RelayLinear& s) const {
     const TensorView &a = args.call.in[0], &b = args.call.in[1], &w = args.call.in[2];
     if (a.dtype != DType::f32 || !is_aligned(a) || !is_float(w.dtype)) return false;
@@ -270,8 +270,8 @@ class RelayBuilder {
 
 JoinedLaunches join_relay(std::span<const LaunchArgs> launches, DeviceComm* comm) {
   RelayBuilder builder(launches[0].device, comm);
-  // A rope whose attention does not follow stays outside, a sum without its linear too, and what
-  // the launch has no room for.
+  // Left outside: a rope without a following attention, a sum without its linear, and steps without
+  // room in the launch.
   size_t count = 0, steps = 0;
   std::optional<RelayConfig> config;
   for (size_t n = 0; n < launches.size() && builder.add(launches[n]);) {

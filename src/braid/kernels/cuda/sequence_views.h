@@ -3,8 +3,8 @@
 #include "braid/backend/cuda/kernel_table.h"
 #include "braid/kernels/cuda/attention/desc.h"
 
-// Where rows and heads of values of sequences lie, for what binds segment attention and what binds
-// the transfers to and from it.
+// Places of rows and heads of sequence values, for the bindings of segment attention and of its
+// transfers.
 namespace braid::cuda {
 
 // A packed [B, L, heads, D] view, or [B, L, heads] with D = 1.
@@ -18,9 +18,9 @@ inline std::byte* at(const TensorView& x, int64_t row, int64_t head) {
   return x.data + bytes_of(x.dtype, row * s.token + head * s.head);
 }
 
-// Sequences that a launch works on, of a value with room for some. A step of one micro-batch may be
-// a graph, which serves every number up to the capacity: it takes all places, whose rows nobody
-// reads beyond the live ones.
+// Sequences of a launch, over a value with room for some. A step with a single micro-batch may be a
+// graph for every number up to the capacity: such a launch takes all places, and nobody reads rows
+// beyond the live sequences.
 inline int64_t sequences_of(const OpCall& call, const TensorView& value, bool whole_batch) {
   return whole_batch ? value.shape[0] : call.extents().sequence;
 }
