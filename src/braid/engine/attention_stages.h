@@ -7,8 +7,8 @@
 
 namespace braid {
 
-// The stages of the first attention that is divided over ranks, and what runs on which stream in
-// each: "layers.0.attn.ring1: side pull, compute segment_attention". None where there is none.
+// Parts of the first attention divided over ranks, with each part's ops and streams:
+// "layers.0.attn.ring1: side pull, compute segment_attention". Empty without such an attention.
 std::vector<std::string> attention_stages(const Program& program, const Schedule& schedule);
 
 }  // namespace braid

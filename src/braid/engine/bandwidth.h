@@ -2,8 +2,8 @@
 
 namespace braid {
 
-// Bytes per second at which `threads` threads together read memory that no cache holds: the best of
-// several passes over 256 MiB. Takes a fraction of a second; the roof of decode speed.
+// Bytes per second that `threads` threads together read from uncached memory: the best of several
+// passes over 256 MiB. Takes a fraction of a second; the roof of decode speed.
 double measure_read_bandwidth(int threads);
 
 // What a GPU does at most, as measured: bytes per second of a read-only stream, and operations per

@@ -6,9 +6,9 @@
 
 namespace braid {
 
-// A batch divided into micro-batches, between sequences or inside one: what the host writes before
-// a step. A sequence that is cut is one sequence in each of its micro-batches; the later one sees
-// the keys of the earlier.
+// A batch divided into micro-batches, between or inside sequences: the host's inputs of a step. A
+// cut sequence is a sequence in each of its micro-batches; the later part sees the earlier part's
+// keys.
 class BatchCut : public StepInputs {
  public:
   // `batch` outlives the cut. Fails with kInvalidArgument, naming `strategy`, unless the ranges are

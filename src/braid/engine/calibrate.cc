@@ -81,7 +81,7 @@ std::vector<std::byte> random_blocks(DType dtype, int64_t elems) {
   return bytes;
 }
 
-// Seconds that ops of one kind and dtype took, and what they did.
+// Seconds and amounts of work for ops of a kind and dtype.
 struct Sum {
   double seconds = 0, flops = 0, bytes = 0;
 };
@@ -180,7 +180,7 @@ class Calibration {
     return {weights_.data(), static_cast<size_t>(bytes)};
   }
 
-  // One step of T tokens behind `cached` ones, with `layers` layers: what its kinds of op took.
+  // A step of T tokens behind `cached` tokens, with `layers` layers: time by kind of op.
   std::map<Key, Sum> measure_step(DType dtype, DType kv, int64_t T, int64_t cached, int64_t layers,
                                   int runs, Work* work_out) {
     const Extents counts = {T, 1, 1};
@@ -283,14 +283,14 @@ class Calibration {
       const double m =
           is_attention ? static_cast<double>(work.attended) / static_cast<double>(work.kv_tokens)
                        : static_cast<double>(T);
-      // One row in all of them, and none where there is one token.
+      // All sizes have a single row, and a single token has none.
       if (key.kind == "gather_rows" && T != 8) continue;
       add_point(key, by_flops ? Rate::Unit::flops : Rate::Unit::bytes, m,
                 (by_flops ? sum.flops : sum.bytes) / sum.seconds);
     }
   }
 
-  // Median seconds of all-reduces of n floats between two ranks of one thread each.
+  // Median seconds of all-reduces of n floats between two one-threaded ranks.
   static double all_reduce_seconds(const fabric::LocalFabricConfig& config, int64_t n, int runs) {
     double seconds = 0;
     fabric::run_ranks(config, [&](fabric::Endpoint& endpoint) {
@@ -314,7 +314,7 @@ class Calibration {
     const double small = all_reduce_seconds({.ranks = 2}, kSmall, 500);
     const double large = all_reduce_seconds({.ranks = 2}, kLarge, 30);
     profile_.collective_seconds = small;
-    // What a rank sends: all of it in one shot, and half of it twice in two.
+    // A rank sends all floats in a single shot, and half of them twice in two shots.
     const double sent = static_cast<double>(kLarge * sizeof(float));
     profile_.unit_bytes_per_second = sent / std::max(large - small, 0.05 * large);
     // Memory is the link; its latency is in collective_seconds.

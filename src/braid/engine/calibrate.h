@@ -16,10 +16,10 @@ struct CalibrateConfig {
   std::function<void(const std::string& what)> progress;  // may be empty
 };
 
-// Measures this machine with the CPU kernels: steps of a small decoder, whose launches are timed at
-// several sizes with cold weights and KV cache, chains of tiny launches, reads of memory, and
-// all-reduces of two ranks of this process. Takes some seconds and about 200 MB. Other load on the
-// machine is measured with it.
+// Measures this machine with the CPU kernels: steps of a small decoder, with launches timed at
+// several sizes on cold weights and KV cache, chains of tiny launches, reads of memory, and
+// all-reduces of two ranks in this process. Takes some seconds and about 200 MB. Other load on the
+// machine distorts the result.
 Profile calibrate_cpu(const CalibrateConfig& config);
 
 }  // namespace braid

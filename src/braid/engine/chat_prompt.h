@@ -15,8 +15,8 @@ struct ChatMessage {
   std::string content;
 };
 
-// What a prompt is made of: messages as OpenAI's API has them, with texts as contents and objects
-// as the arguments of calls.
+// Parts of a prompt: messages as in OpenAI's API, with texts as contents and objects as arguments
+// of calls.
 struct ChatMessages {
   nlohmann::ordered_json messages;   // list of objects
   nlohmann::ordered_json tools;      // list of OpenAI's descriptions of functions, or null
@@ -48,7 +48,7 @@ class ChatPrompt {
 
   const Tokenizer& tokenizer_;
   ChatTemplate template_;
-  std::optional<ChatTemplate> tool_template_;  // where requests with tools have one of their own
+  std::optional<ChatTemplate> tool_template_;  // if requests with tools have a separate template
   std::string source_;
   bool knows_tools_ = false;
   bool wants_parts_ = false;  // the template takes contents as lists of parts alone

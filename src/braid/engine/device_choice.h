@@ -10,7 +10,7 @@ namespace braid {
 // What this build and machine say of GPUs. CUDA versions are 1000 * major + 10 * minor.
 struct GpuState {
   bool built = false;       // this build has CUDA
-  int runtime_version = 0;  // of the CUDA that it was built with
+  int runtime_version = 0;  // of the build's CUDA
   int driver_version = 0;   // the newest CUDA that the driver serves; 0: there is no driver
   int gpus = 0;             // that can be used
   std::string first;        // "NVIDIA H100 80GB HBM3"
@@ -37,8 +37,8 @@ struct DeviceChoice {
 // had.
 DeviceChoice choose_device(std::string_view text, int ranks, const GpuState& state);
 
-// GPUs that a user may name: "cuda:0  NVIDIA H100 80GB HBM3, 79.6 GiB, 132 SMs". One that cannot be
-// used says why.
+// GPUs that a user may name: "cuda:0  NVIDIA H100 80GB HBM3, 79.6 GiB, 132 SMs", with the reason
+// for an unusable GPU.
 std::string describe_gpu(int id);
 
 }  // namespace braid

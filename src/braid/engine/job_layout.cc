@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-// Of the hosts, which have equal runs of processes.
+// Machines of the hosts, which have equal runs of processes.
 int machines_of(const job::Job& job) {
   std::vector<std::string> hosts;  // in the order of the processes
   for (const job::Member& member : job.members()) hosts.push_back(member.host);

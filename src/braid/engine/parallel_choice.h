@@ -16,12 +16,12 @@ struct ParallelRequest {
   std::string device = "auto";  // auto, cpu, cuda, cuda:0,1
   EngineConfig engine;          // its device, kv_dtype, links and profile are chosen
   std::string kv_dtype = "auto";
-  double link_gbps = 0;  // GB/s of links that are emulated; 0: the speed of memory
+  double link_gbps = 0;  // GB/s of emulated links; 0: the speed of memory
   double link_us = 0;    // their latency
   std::optional<SequenceRequest> sequence;
 };
 
-// Who hears of what takes long or is worth a line; both may be empty.
+// Listeners for slow work and for remarks; both may be empty.
 struct Notes {
   std::function<void(const std::string& line)> say;
   // What is being done now; an empty text: it has ended.
@@ -30,7 +30,7 @@ struct Notes {
 
 struct ParallelChoice {
   EngineConfig engine;
-  // Where it runs, where the user did not say, and what will be slow: lines for people.
+  // Places the user did not name, and slow choices: lines for people.
   std::vector<std::string> remarks;
 };
 

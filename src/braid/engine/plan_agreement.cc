@@ -44,7 +44,7 @@ std::string line_at(const std::string& text, int64_t wanted) {
   return "nothing";
 }
 
-// Where two texts differ first, and what each has there.
+// The first difference of two texts, with both lines.
 std::string first_difference(const job::Job& job, const std::vector<std::string>& texts) {
   for (size_t p = 1; p < texts.size(); ++p) {
     for (int64_t i = 0; texts[p] != texts[0]; ++i) {

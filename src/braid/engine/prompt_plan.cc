@@ -33,7 +33,7 @@ void check(const PromptRequest& r) {
   }
 }
 
-// One device; parts of one machine that divide it; some whole machines.
+// A device; parts of a machine that divide the machine; some whole machines.
 std::vector<Topology> topologies(const Topology& all) {
   std::vector<Topology> found;
   const auto add = [&](int machines, int devices) {

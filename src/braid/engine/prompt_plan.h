@@ -22,7 +22,7 @@ struct PromptRequest {
   std::string profile = "h200";  // of the device: a name or a .json file
   std::string machines = "1x8";  // MACHINESxDEVICES that are free
   int64_t tokens = 32768;        // of the prompt
-  int64_t cached = 0;            // tokens before it whose keys are there
+  int64_t cached = 0;            // earlier tokens with present keys
   double memory_gb = 80;         // that a device has for weights, keys and activations
 };
 
@@ -41,9 +41,9 @@ struct PromptCandidate {
   std::string name() const;  // "tokens, torus (torus 2 x ulysses 4 x ring 1)"
 };
 
-// All candidates, and the one to take: the least simulated time to the first token among those that
-// fit. Where one with fewer ranks takes at most kTie longer, that one: ranks that a prompt leaves
-// serve others. Pure: the same request gives the same plan.
+// All candidates, and the chosen candidate: the least simulated time to the first token among
+// fitting candidates. A candidate with fewer ranks that takes at most kTie longer wins: free ranks
+// serve other prompts. Pure: the same request gives the same plan.
 struct PromptPlan {
   static constexpr double kTie = 0.03;
 
@@ -53,11 +53,11 @@ struct PromptPlan {
   const PromptCandidate& taken() const { return candidates[chosen]; }
 };
 
-// Plans and simulates each candidate: one rank; every count of ranks that is a part of one machine
-// and divides it, or some whole machines; weights divided, and tokens divided by every mode with
-// its rule of degrees. Costs about a second for eight ranks, some seconds over machines. Fails with
-// kInvalidArgument, naming the option, on what makes no request; with kResource where nothing fits,
-// naming the memory that is wanted.
+// Plans and simulates each candidate: a single rank; every number of ranks that is a part of a
+// machine and divides the machine, or some whole machines; weights divided, and tokens divided by
+// every mode with its rule of degrees. Costs about a second for eight ranks, some seconds over
+// machines. Fails with kInvalidArgument, naming the option, on a malformed request; with kResource
+// if nothing fits, naming the needed memory.
 PromptPlan plan_prompt(const PromptRequest& request);
 
 // Elements that all ranks send in one layer, by formula (docs/long-prompts.md): the check of what a

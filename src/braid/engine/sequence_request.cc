@@ -43,7 +43,7 @@ void SequenceRequest::apply(EngineConfig& engine, int gpus) const {
 }
 
 void SequenceRequest::choose_schedule(EngineConfig& engine) const {
-  // GPUs move while they compute; on a CPU that takes threads, of which there may be none to spare.
+  // GPUs move data while computing; on a CPU moving takes threads, perhaps without any to spare.
   if (engine.sp && engine.device.cuda && !schedule_named) engine.schedule = "sequence_parallel";
 }
 

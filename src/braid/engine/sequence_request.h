@@ -11,8 +11,8 @@ namespace braid {
 // names both.
 struct SequenceRequest {
   std::string mode;             // ring, ulysses, usp, tas, torus or auto; empty: none
-  std::optional<int> ranks;     // of `mode`; none: the GPUs of the device, or all of this machine's
-  std::string machines;         // MACHINESxDEVICES in place of tp or of ranks; empty: one machine
+  std::optional<int> ranks;     // for `mode`; none: the device's GPUs, or all of this machine's
+  std::string machines;         // MACHINESxDEVICES, replaces tp or ranks; empty: one machine
   SpRequest degrees;            // those that are named
   bool tp_named = false;        // the user gave tp
   bool schedule_named = false;  // the user gave a schedule

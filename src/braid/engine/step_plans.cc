@@ -47,7 +47,7 @@ double SimulatedPlan::wire_bytes() const {
   return std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);
 }
 
-// A forward pass as it would be planned on a device that is not there.
+// A forward pass planned for an absent device.
 struct StepPlans::Planning {
   explicit Planning(const StepRequest& r)
       : request((check(r), r)),

@@ -14,7 +14,7 @@
 
 namespace braid {
 
-// A step to plan, on devices that need not be there. Messages name the options of `braid plan`.
+// A step to plan, on devices that may be absent. Messages name the options of `braid plan`.
 struct StepRequest {
   std::string model;                       // path of a model, or
   std::string config;                      // of a config.json in Hugging Face's form: bf16 weights

@@ -61,7 +61,7 @@ void read_step(Unpacker& fields, Batch& batch) {
   }
 }
 
-// Of a file its size and its first MiB, of a folder its tensors: nothing of the weights is read.
+// A file's size and first MiB, or a folder's tensors: no weight is read.
 std::string identity(const Model& model) {
   if (model.random()) return fmt::format("random weights, {} parameters", model.parameters());
   const std::string& path = model.source().path();

@@ -7,12 +7,12 @@
 
 namespace braid {
 
-// Cuts an answer's text, which comes piece by piece, at its first stop text. Of stop texts that the
-// same piece completes the one that begins first ends the answer, of those the shortest. Gives out
-// text as soon as it cannot become part of a stop text any more.
+// Cuts an answer's text, which comes piece by piece, at its first stop text. Among stop texts
+// completed by the same piece the earliest begin wins, then the shortest. Gives out text as soon as
+// the text cannot become part of a stop text.
 class StopText {
  public:
-  // No stop text is empty. With `include` the one that ends the answer is part of it.
+  // No stop text is empty. With `include` the ending stop text is part of the answer.
   explicit StopText(std::vector<std::string> stops, bool include = false);
 
   // Text that is certain now. After a stop text was found there is no more.

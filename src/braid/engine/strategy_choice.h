@@ -25,7 +25,7 @@ class StrategyChoice {
   // Index of the strategy for this batch. Costs a few simulations the first time.
   int choose(const Batch& batch);
 
-  // One line per size class so far: what each candidate would take and which was taken.
+  // A line per size class so far: each candidate's time, and the choice.
   const std::vector<std::string>& explanations() const { return explanations_; }
 
  private:
@@ -40,7 +40,7 @@ class StrategyChoice {
   const ForwardPlanner& planner_;
   const CostModel model_;
   const Strategies strategies_;
-  BatchCut whole_;  // kept, so that a choice that is known allocates nothing
+  BatchCut whole_;  // kept, so that a known choice allocates nothing
   std::vector<Known> known_;
   std::vector<std::string> explanations_;
 };

@@ -8,8 +8,8 @@
 
 namespace braid {
 
-// A Program on one rank of the CPU backend, with made-up weights, for measuring. Matrices are
-// distinct memory, so that one run meets each of them once; vectors are f32 and all ones.
+// A Program on a rank of the CPU backend, with made-up weights, for measuring. Matrices are
+// distinct memory: a run meets each matrix once. Vectors are f32 and all ones.
 class TimedStep {
  public:
   // The pool's threads run it. `weights` holds the Program's matrices, one after the other, and
@@ -19,9 +19,9 @@ class TimedStep {
 
   const Executor& executor() const { return *executor_; }
 
-  // Median seconds of each launch over `runs` runs, before each of which `evict` is called.
+  // Median seconds of each launch over `runs` runs; `evict` is called before each run.
   std::vector<double> run(const Extents& counts, int runs, const std::function<void()>& evict);
-  // Median seconds of what a run took beyond its launches, of the last run().
+  // Median seconds of a run beyond its launches, in the last run().
   double overhead() const { return overhead_; }
 
  private:
@@ -35,6 +35,6 @@ class TimedStep {
 // Bytes that TimedStep takes of `weights`.
 int64_t timed_weight_bytes(const Program& program);
 
-double median(std::vector<double> values);  // the lower one of two; 0 of none
+double median(std::vector<double> values);  // the lower of two middles; 0 for none
 
 }  // namespace braid

@@ -9,22 +9,22 @@
 
 namespace braid {
 
-// Which tokens may come next, given those that were generated so far: id i is bit i % 32 of word
-// i / 32, ceil(V / 32) words, valid until the next call.
+// Tokens that may come next, given the generated tokens so far: id i is bit i % 32 of word i / 32,
+// ceil(V / 32) words, valid until the next call.
 using TokenMask = std::function<std::span<const uint32_t>(std::span<const int32_t> generated)>;
 
-// A sequence that is to be continued, token by token. All of its prompt is in the KV cache.
+// A sequence to continue, token by token. Its whole prompt is in the KV cache.
 struct LoopSequence {
   std::span<const int32_t> prompt;
   SamplingParams sampling;
-  // Pages that hold this many tokens, in order; grows them. May be called one token ahead.
+  // Grows and returns the pages for `tokens` tokens, in order. May be called a token ahead.
   std::function<std::span<const int32_t>(int64_t tokens)> hold;
   TokenMask mask;  // empty: all tokens may come
 };
 
-// A place in a loop, which one sequence holds: its row in the batch of each step, and all that the
-// loop keeps of the sequence. A sequence begins when its slot is made, and ends with the loop or by
-// an error of its own.
+// A place in a loop, held by a sequence: a row in each step's batch, and all that the loop keeps of
+// the sequence. A sequence begins when its slot is made, and ends with the loop or by an error in
+// that sequence.
 struct LoopSlot {
   explicit LoopSlot(const LoopSequence& s) : sequence(s) {}
 
@@ -59,26 +59,26 @@ struct LoopStep {
   double device_end = 0;
 };
 
-// What a loop on a device has done. One that runs on the host has nothing to say.
+// Counts of a loop on a device. A loop on the host has none.
 struct LoopStats {
   int64_t positions = 0;        // of tokens that are read, or in the device's queue
   int64_t steps = 0;            // that were replayed
   double cpu_us = 0;            // the host thread's own time for each of these, waits not counted
-  int64_t launches = 0;         // of a rank in each of these
+  int64_t launches = 0;         // of a rank in each step
   std::vector<LoopStep> trace;  // all steps, where it was asked for
 };
 
-// Where the next tokens come from: steps over slots, one token of each slot's sequence a step. The
-// slots are made with the loop, one for each sequence of the request; a sequence that has no more
-// to say keeps its slot until the loop ends, and its tokens are dropped. A sequence ends by an
-// error of its own, which all its later tokens carry, while the others go on: logits that are not
-// numbers (kMalformed), a mask that allows no token (kInvalidArgument), throws an Error, or comes
-// too late for a device (kDeadline).
+// Source of next tokens: steps over slots, a token for each slot's sequence per step. Slots are
+// made with the loop, a slot for each sequence of the request; a finished sequence keeps its slot
+// until the loop ends, and its tokens are dropped. An error ends a single sequence, stays on all
+// its later tokens, and lets the others go on: logits beyond numbers (kMalformed), a mask that
+// allows no token (kInvalidArgument), throws an Error, or comes too late for a device
+// (kDeadline).
 class TokenLoop {
  public:
   explicit TokenLoop(LoopRequest request);
   virtual ~TokenLoop() = default;
-  // One token of each slot, or its error, valid until the next call; at most `limit` times.
+  // A token of each slot, or the slot's error, valid until the next call; at most `limit` times.
   virtual std::span<const SampledToken> next() = 0;
   virtual LoopStats stats() const { return {}; }
 

@@ -16,7 +16,7 @@ struct LinkSpeed {
   std::array<double, 3> rows{};     // of half the heads, as lowerings move them
   std::array<double, 3> seconds{};  // of a transfer of 4 KiB
 
-  // What the links can do at most where that between machines is paced to `gbps` (0: it is not).
+  // The links' best rates with `gbps` between machines (0: not paced).
   std::array<LinkProfile, 3> paced(double gbps) const {
     std::array<LinkProfile, 3> links;
     for (size_t i = 0; i < 3; ++i) links[i] = {blocks[i], seconds[i]};
@@ -32,12 +32,12 @@ class CudaModes {
  public:
   virtual ~CudaModes() = default;
   virtual const LinkSpeed& links() const = 0;
-  // Times are of graphs that follow each other, attention's of the same step; by turns with the
-  // step without communication and with one call over the same work; all medians of `repetitions`.
+  // Times are of consecutive graphs, attention's from the same step; in turns with the step without
+  // communication and with a single call over the same work; all medians of `repetitions`.
   virtual ModeReport measure(SpMode mode) = 0;
 };
 
-// Fails with kUnsupported where this build has no CUDA, with kResource where there are too few
+// Fails with kUnsupported in a build without CUDA, with kResource with too few
 // GPUs.
 std::unique_ptr<CudaModes> make_cuda_modes(const AttentionBench& bench, const Topology& topology);
 

@@ -77,7 +77,7 @@ void DeviceSampler::begin(std::span<const LoopSlot> slots, int mask_deadline_ms,
   check_cuda(cudaStreamSynchronize(stream), "a sampler");
 }
 
-// Kernels read the ids where they are staged; a sequence that nothing repeats for needs none.
+// Kernels read the ids in staging memory; a sequence without repetition penalties needs none.
 void DeviceSampler::count_prompts(std::span<const LoopSlot> slots) const {
   const LaunchContext context{backend_.stream(Stream::compute)};
   auto* ids = reinterpret_cast<int32_t*>(ids_->data());
@@ -157,7 +157,7 @@ void DeviceSampler::wait(uint64_t step, std::span<SampledToken> tokens,
              step, kDeadline.count());
       }
     }
-    // A wait of a kernel that expired gives a token too, of void logits.
+    // A kernel's expired wait gives a token, too, from void logits.
     if (s == 0) backend_.check_job();
     const SampleRecord& record = ring_.record(step, row);
     status[s] = record.status;

@@ -27,8 +27,8 @@ class DeviceSampler {
 
   // Enqueues the choice of tokens from `logits` f32 [S, V] on the device.
   void sample(const TensorView& logits, const LaunchContext& context) const;
-  // Enqueues the inputs of the next step, which has the tokens chosen last; `inputs` says where
-  // they are.
+  // Enqueues the inputs of the next step, with the tokens chosen last; `inputs` gives their
+  // addresses.
   void advance(AdvanceParams inputs, const LaunchContext& context) const;
 
   // Gives a step the mask of a sequence; the one before was used.

@@ -5,8 +5,8 @@
 
 namespace braid {
 
-// Hands out the pages of the KV cache, lowest first, so that memory is touched only as it is
-// needed. Every rank uses the same page numbers for its own share of the heads.
+// Hands out the pages of the KV cache, lowest first, so that memory is touched only when needed.
+// Every rank uses the same page numbers for its share of the heads.
 class KvPages {
  public:
   KvPages(int64_t pages, int64_t page_size);
@@ -28,7 +28,7 @@ class KvPages {
   std::vector<int32_t> free_;  // a heap, the lowest page on top
 };
 
-// Pages of one sequence, given back at the end of its life. `pages` outlive it.
+// Pages of a sequence, given back at the lease's end. `pages` outlive the lease.
 class KvLease {
  public:
   explicit KvLease(KvPages& pages) : pages_(pages) {}
@@ -36,7 +36,7 @@ class KvLease {
   KvLease(const KvLease&) = delete;
   KvLease& operator=(const KvLease&) = delete;
 
-  // Those of so many tokens at least, in order. Fails as reserve() does.
+  // Pages for at least `tokens` tokens, in order. Fails as reserve() does.
   const std::vector<int32_t>& hold(int64_t tokens) {
     pages_.reserve(held_, tokens);
     return held_;

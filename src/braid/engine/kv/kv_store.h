@@ -7,8 +7,8 @@
 
 namespace braid {
 
-// The KV pages of one sequence, in order: full pages of the tree, shared with others, then pages
-// of the sequence's own.
+// The KV pages of a sequence, in order: full pages of the tree, shared with others, then private
+// pages.
 struct KvHolding {
   std::vector<int32_t> pages;           // all of them
   std::vector<PrefixTree::Node*> path;  // nodes of the first path.size() pages
@@ -38,9 +38,9 @@ class KvStore {
   // Holds nothing but a place in the tree, for a sequence of this salt.
   KvHolding open(std::string_view salt);
 
-  // Takes the pages that the cache has of `ids` behind those that are held, which are all full and
-  // shared. The last token is never among them: a step has to compute it, for its logits. Returns
-  // the tokens held.
+  // Takes the cache's pages of `ids` behind the held pages, which are all full and shared. The
+  // last token is never included: a step has to compute its logits. Returns the number of held
+  // tokens.
   int64_t find(KvHolding& holding, std::span<const int32_t> ids);
 
   // Extends `holding` until it has room for `tokens` tokens; gives up cached pages as needed.

@@ -30,8 +30,8 @@ class PrefixTree {
 
   explicit PrefixTree(int64_t page_size) : page_size_(page_size) {}
 
-  // Holds and returns the root of all sequences with this salt: those of others share nothing with
-  // them.
+  // Holds and returns the root of all sequences with this salt: sequences of other salts share
+  // nothing.
   Node* root(std::string_view salt);
 
   // Goes down from `path`'s last node, or from `root`, as long as a node spells the next page of
@@ -40,11 +40,11 @@ class PrefixTree {
   void descend(Node* root, std::span<const int32_t> ids, int64_t max_pages,
                std::vector<Node*>& path);
 
-  // A child of `parent`, which is held, for one full page; the child is held. Where a child with
-  // these ids exists, that one: its page is another than `page`, which stays the caller's.
+  // A child of `parent`, which is held, for a full page; the child is held. An existing child with
+  // these ids is returned instead: its page differs from `page`, which stays the caller's.
   Node* extend(Node* parent, std::span<const int32_t> ids, int32_t page);
 
-  // Lets go of a root and of a path below it.
+  // Lets go of a root and of a path below the root.
   void release(Node* root, std::span<Node* const> path);
 
   // Forgets the least recently used leaf that nobody holds and returns its page.

@@ -24,9 +24,9 @@ struct Answer {
   AnswerEnd end;
 };
 
-// One request of a RequestLoop, whose answer its caller reads at leisure: pieces wait here until
-// they are taken. For one thread. The loop may end
-// before the stream: the answer has then ended.
+// A request of a RequestLoop whose caller reads the answer at leisure: pieces wait here
+// until taken. For a single thread. The loop may end before the stream: the answer has then
+// ended.
 class AnswerStream {
  public:
   // Submits the request; fails as RequestLoop::submit does. `ready` is called from a thread of the

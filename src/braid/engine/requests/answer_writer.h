@@ -9,8 +9,8 @@
 
 namespace braid {
 
-// Makes the text of one request's answer and hands it to the sink. The loop's thread says which
-// tokens came; all else happens on the writer's thread.
+// Makes the text of a request's answer and hands the text to the sink. The loop's thread reports
+// tokens; all else happens on the writer's thread.
 class AnswerWriter {
  public:
   AnswerWriter(const AnswerRequest& request, const Tokenizer& tokenizer,

@@ -7,8 +7,8 @@
 
 namespace braid {
 
-// Hands values from threads that make them to one that takes them, `capacity` at most. Closed, it
-// hands out what is left and then nothing.
+// Hands values from producing threads to a single taker, `capacity` at most. A closed queue hands
+// out its rest and then nothing.
 template <class T>
 class BoundedQueue {
  public:

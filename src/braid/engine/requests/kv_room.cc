@@ -17,7 +17,7 @@ std::string mebibytes(int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-// A number of bytes in a file of its own, as cgroups have.
+// A number of bytes in a file, as cgroups have.
 std::optional<int64_t> read_bytes(const char* path) {
   std::ifstream file(path);
   int64_t bytes = 0;

@@ -9,9 +9,9 @@
 
 namespace braid {
 
-// What a KV cache for many requests is given, and what follows from it.
+// Memory for a KV cache of many requests, and the consequences.
 struct KvRoomRequest {
-  int64_t bytes_free = 0;      // of the memory where it will lie
+  int64_t bytes_free = 0;      // in the cache's memory
   int64_t bytes_wanted = 0;    // for the cache; 0: at most a quarter of what is free
   int64_t token_bytes = 0;     // keys and values of one token, all layers
   int64_t page_size = 64;      // tokens
@@ -25,15 +25,15 @@ struct KvRoom {
   int64_t context = 0;  // tokens of one sequence: no more than the pages hold
 };
 
-// Pages for all sequences at full context, or as many as fit. Fails with kResource where not even a
-// sequence of two pages fits, or less than a context that the user named: says what a context of
-// this length takes, what is there, and which options change either.
+// Pages for all sequences at full context, or as many as fit. Fails with kResource if no sequence
+// of two pages fits, or less than a user's context: names the memory for such a context, the
+// present memory, and the options for both.
 KvRoom kv_room(const KvRoomRequest& request);
 
-// Bytes of keys and values of one token over all layers.
+// Bytes of a token's keys and values over all layers.
 int64_t kv_token_bytes(const ModelConfig& config, DType dtype);
 
-// Memory that this process can still take: what the machine has available, less where its cgroup
+// Memory that this process can still take: the machine's available memory, or less if its cgroup
 // allows less.
 int64_t available_memory();
 

@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-// Solves the normal equations for the unknowns of `use`; false where they do not determine them.
+// Solves the normal equations for the unknowns in `use`; false for an underdetermined system.
 bool solve(const double (&a)[3][3], const double (&b)[3], std::span<const int> use,
            double (&x)[3]) {
   double m[3][4] = {};
@@ -43,7 +43,7 @@ void StepCostFit::add(int64_t tokens, int64_t attended, double ms) {
     for (int j = 0; j < 3; ++j) products_[i][j] = kKeep * products_[i][j] + x[i] * x[j];
     answers_[i] = kKeep * answers_[i] + x[i] * ms;
   }
-  // Unknowns that come out negative are left out: all three, two of them, tokens alone.
+  // Negative unknowns are left out: first all three, then two, then tokens alone.
   static constexpr int kAll[] = {0, 1, 2}, kNoKeys[] = {0, 1}, kNoStep[] = {1, 2}, kTokens[] = {1};
   for (const std::span<const int> use :
        {std::span<const int>(kAll), std::span<const int>(kNoKeys), std::span<const int>(kNoStep),

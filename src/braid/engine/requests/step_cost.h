@@ -4,7 +4,7 @@
 
 namespace braid {
 
-// What a step takes, as a linear model of its size: milliseconds.
+// A linear model of a step's milliseconds by the step's size.
 struct StepCost {
   double step_ms = 0;   // of a step, whatever its size
   double token_ms = 0;  // of each token
