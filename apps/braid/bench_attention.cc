@@ -33,7 +33,7 @@ struct AttentionShape {
   int64_t head_dim;
 };
 
-// One token is 16 x 16 pixels; of a video, of four frames at 8 frames/s (768 x 1360).
+// A token is 16 x 16 pixels; in a video, also four frames at 8 frames/s (768 x 1360).
 constexpr AttentionShape kShapes[] = {
     {"flux-3072", 192 * 192, 512, 24, 128},
     {"flux-4096", 256 * 256, 512, 24, 128},
@@ -63,7 +63,7 @@ std::string bytes_cell(const ModeReport& r, LinkClass link) {
 
 using Reports = std::vector<std::pair<SpMode, ModeReport>>;
 
-// A picture of all modes: of all ranks where they are at most eight, else of the first machine's.
+// A picture of all modes: all ranks up to eight, otherwise the first machine's.
 void write_plot(const std::string& path, const Reports& reports) {
   std::vector<Timeline> timelines;
   for (const auto& [mode, report] : reports) {
@@ -101,8 +101,8 @@ std::string title_line(const AttentionBench& o, const Topology& topology) {
                           : fmt::format("predicted from the profile '{}'", o.profile));
 }
 
-// What the simulator says of the same run: a profile whose attention is as fast as one plain call
-// was, and whose links are as fast as they were alone.
+// The simulator's time for the same run: a profile with attention as fast as a measured plain call,
+// and links as fast as measured alone.
 double predicted_seconds(const AttentionBench& o, const Topology& topology, const ModeReport& r,
                          const std::array<LinkProfile, 3>& links) {
   Profile profile = load_profile(o.profile.empty() ? "h200" : o.profile);

@@ -16,7 +16,7 @@
 namespace braid::app {
 namespace {
 
-// "82% of 4550.0 GB/s" or "64% of 790.0 TFLOP/s": the nearer of the two roofs.
+// "82% of 4550.0 GB/s" or "64% of 790.0 TFLOP/s": the nearer roof.
 std::string floor_text(const BenchResult& r, const Roof& roof) {
   const double read = roof.bytes > 0 ? r.bytes / roof.bytes : 0;
   const double compute = roof.flops > 0 ? r.flops / roof.flops : 0;
@@ -89,7 +89,7 @@ std::string loop_text(const BenchResult& r, int64_t layers) {
       r.loop.cpu_us);
 }
 
-// A field of CSV (RFC 4180): numbers and lists of numbers as they are, text between quotes.
+// A field of CSV (RFC 4180): numbers and lists of numbers unchanged, text between quotes.
 std::string csv_field(const nlohmann::ordered_json& value) {
   if (value.is_null()) return "";
   if (value.is_array()) {
@@ -157,7 +157,7 @@ void BenchReport::add(const BenchResult& result) {
   const bool first = results_.size() == 1;
   if (format_ == BenchFormat::table) {
     const auto row = cells(config_, engine_, model_, result, roof_);
-    // What all rows share sets the width of its column.
+    // Values common to all rows set the width of their column.
     std::vector<TableColumn> columns = kColumns;
     for (size_t c = 0; c < columns.size(); ++c) columns[c].widen(row[c]);
     print((first ? table_head(columns) : "") + table_row(columns, row));

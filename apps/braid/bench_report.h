@@ -32,7 +32,7 @@ struct BenchResult {
   double mean() const;          // tokens a second
   double spread() const;        // their standard deviation
   double step_seconds() const;  // of a decode step, or of the prompt
-  // The least time that the roof leaves it, over the time it took; 0: not known.
+  // The roof's least time over the measured time; 0: not known.
   double floor_share(const Roof& roof) const;
 };
 

@@ -71,7 +71,7 @@ class Chat {
     note("/help lists commands; Ctrl-C stops an answer, Ctrl-D ends the chat");
   }
 
-  // A message, over several lines where it says so. False at the end of input.
+  // A message, over several lines if marked. False at the end of input.
   bool read(LineEditor& editor, std::string& text) {
     constexpr std::string_view kQuotes = "\"\"\"";
     text.clear();
@@ -205,7 +205,7 @@ class Chat {
     return loaded_.tokenizer.encode(text);
   }
 
-  // The tokens that a prompt may have, so that there is room for an answer.
+  // The most tokens of a prompt that leave room for an answer.
   int64_t most_prompt() const {
     const int64_t context = generator_.max_context();
     const int64_t wanted = options_.request.max_tokens > 0 ? options_.request.max_tokens : 512;

@@ -2,8 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
-// The subcommands of the program, one file each. Each adds itself to the command line; its action
-// runs when it was chosen, after parsing, and throws braid::Error on failure.
+// The program's subcommands, a file each. Each adds itself to the command line; a chosen
+// subcommand's action runs after parsing, and throws braid::Error on failure.
 namespace braid::app {
 
 void add_run(CLI::App& app);

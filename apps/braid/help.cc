@@ -20,7 +20,7 @@ constexpr const char* kFirstGroup = "Options";
 // An option as help and manual show it: the first short and long name, then the others.
 struct Entry {
   std::string names;  // "-n, --max-tokens N"
-  std::string text;   // what it does, its default, other names
+  std::string text;   // effect, default, other names
 };
 
 // Display width of UTF-8 text of narrow characters.

@@ -6,7 +6,7 @@
 
 namespace braid::app {
 
-// Columns of the terminal that standard output is; 80 where it is none. COLUMNS overrides.
+// Columns of standard output's terminal; 80 without a terminal. COLUMNS overrides.
 int terminal_columns();
 
 // The help of a command: usage, options by group, examples. Lines are no wider than `columns`.

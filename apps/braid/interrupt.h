@@ -4,8 +4,8 @@
 
 namespace braid::app {
 
-// Ctrl-C while this lives: asked() says so, and the work ends where it next looks. More than
-// `patience` of them end the program at once. One at a time.
+// Catches Ctrl-C while the object lives: asked() reports Ctrl-C, and the work ends at its next
+// look. More than `patience` presses end the program at once. One Interrupt at a time.
 class Interrupt {
  public:
   explicit Interrupt(int patience = 1);
@@ -20,7 +20,7 @@ class Interrupt {
   struct sigaction before_ {};
 };
 
-// A job that Ctrl-C ended, after it put its files in order: the program exits with 130.
+// A job ended by Ctrl-C, after its files were put in order: the program exits with 130.
 struct Interrupted {};
 
 }  // namespace braid::app

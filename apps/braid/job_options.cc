@@ -17,7 +17,7 @@
 namespace braid::app {
 namespace {
 
-// The arguments of this process, as its own line of text.
+// The arguments of this process, as a line of text.
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::ostringstream all;
@@ -29,7 +29,7 @@ std::string command_line() {
   return text;
 }
 
-// The outputs of one process of a job.
+// The outputs of a job's process.
 class JobOutput {
  public:
   JobOutput(const job::Job& job, const std::string& log_dir)

@@ -29,10 +29,10 @@ struct JobEnded {
 // says one line that names rank and host (wrong usage: process 0 alone) and throws JobEnded.
 void run_in_job(const JobOptions& options, const std::function<void(job::Job* job)>& body);
 
-// For commands that one process alone runs. Fails with kInvalidArgument in a job of several.
+// For commands of a single process. Fails with kInvalidArgument in a job of several.
 void require_one_process(const JobOptions& options, std::string_view command);
 
-// False in a process of which a launcher says that it is not the first: wrong usage is said once.
+// False in a process that a launcher numbers other than first: wrong usage is reported once.
 bool is_first_process();
 
 }  // namespace braid::app

@@ -99,7 +99,7 @@ struct LineEditor::Impl {
     return CC_REFRESH;
   }
 
-  // What a terminal sends between its marks goes into the line as it is.
+  // Text between a terminal's paste marks goes into the line unchanged.
   static unsigned char paste(EditLine* editor, int) {
     constexpr std::wstring_view kEnd = L"\033[201~";
     std::wstring text;

@@ -11,16 +11,16 @@ class ModelOption {
  public:
   // -m.
   void add_to(CLI::App& command);
-  // The model as first argument, too. `what` describes the arguments that may follow it; empty:
-  // none may.
+  // Takes the model as first argument, too. `what` describes arguments after the model; empty:
+  // none.
   void add_with_argument(CLI::App& command, const std::string& what = "");
 
   bool named() const { return !name_.empty() || !words_.empty(); }
-  // Its path (io/model_lookup.h); without a name the demo model, which a line on standard error
-  // says. Fails as find_model does, and where there is no demo model, saying how to get one.
+  // The model's path (io/model_lookup.h); without a name the demo model, with a line on standard
+  // error. Fails as find_model does, and without a demo model, saying how to get the model.
   std::string path() const;
-  // The arguments after the model, or all where -m names it. Fails with kInvalidArgument where
-  // there are more than `most`.
+  // The arguments after the model, or all arguments with -m. Fails with kInvalidArgument for more
+  // than `most`.
   std::vector<std::string> rest(size_t most) const;
 
  private:

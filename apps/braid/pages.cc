@@ -1,4 +1,4 @@
-// The pages that are made of the table of options: completions for shells, and the manual.
+// Pages made from the table of options: completions for shells, and the manual.
 #include <memory>
 
 #include "braid/commands.h"

@@ -15,7 +15,7 @@ bool has_prompt(const RunOptions& options);
 // read.
 void check_prompt_options(const RunOptions& options);
 
-// The prompt as token ids: those of --prompt-ids, or of the text of -p, -f or standard input, which
+// The prompt as token ids: from --prompt-ids, or from the text of -p, -f or standard input, which
 // is a user's message with --chat. Fails with kInvalidArgument on text that is empty or not UTF-8,
 // and on ids that are no numbers.
 std::vector<int32_t> prompt_ids(const RunOptions& options, LoadedModel& loaded);

@@ -20,7 +20,7 @@ constexpr int64_t kMessage = 8, kBlock = 1 << 20;
 constexpr int kPings = 300, kBlocks = 24, kWarm = 20;
 constexpr double kSmallShm = 256e6;  // bytes
 
-// What one process knows of its place.
+// A process' facts about its place.
 struct Place {
   std::string host, cores, transport;
   int64_t usable_cores = 0, shm_bytes = 0, rdma_cards = 0;
@@ -73,12 +73,12 @@ Place read_place(const std::string& bytes) {
   return place;
 }
 
-// Seconds of a put and its signal there, and bytes per second of large puts, between two ranks.
+// Seconds of a put with signal, one way, and bytes per second of large puts, between two ranks.
 struct PairSpeed {
   double latency = 0, bandwidth = 0;
 };
 
-// Called by both ranks of the pair; what counts is what the first one measures.
+// Called by both ranks of the pair; the first rank's measurement counts.
 class PairProbe {
  public:
   explicit PairProbe(fabric::Endpoint& endpoint)

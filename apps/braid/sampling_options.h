@@ -7,7 +7,7 @@
 
 namespace braid::app {
 
-// --temperature and what goes with it, as far as they are given.
+// --temperature and related options, as far as given.
 struct SamplingOptions {
   std::optional<float> temperature, top_p, min_p;
   std::optional<float> repetition_penalty, frequency_penalty, presence_penalty;

@@ -24,7 +24,7 @@ class SequenceOptions {
  public:
   // --sp, --ranks, --machines and the degrees; the command has --tp already.
   void add_to(CLI::App& command);
-  // What was given. Fails with kInvalidArgument, naming the option, on one that goes with --sp.
+  // The given options. Fails with kInvalidArgument, naming the option, on an option for --sp alone.
   SequenceRequest request() const;
 
  private:

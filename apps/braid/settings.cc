@@ -13,7 +13,7 @@
 namespace braid::app {
 namespace {
 
-// A value as the command line would have it; nothing where TOML has a type that no option has.
+// A value in the command line's form; nothing for a TOML type without options.
 std::optional<std::string> text_of(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return fmt::format("{}", number->get());

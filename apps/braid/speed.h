@@ -6,7 +6,7 @@
 
 namespace braid::app {
 
-// Tokens a second of what was computed: a prompt's tokens whose keys were there are not counted.
+// Computed tokens per second: prompt tokens with present keys do not count.
 struct Speed {
   double prompt = 0;
   double decode = 0;

@@ -78,7 +78,7 @@ bool is_model_path(const std::string& text) {
   return text.ends_with(".gguf") || std::filesystem::exists(text, ignored);
 }
 
-// "-word" of a command that has "--word", and those of kSpellings; with "=VALUE" where it has one.
+// "-word" for a command with "--word", and kSpellings; with "=VALUE" if present.
 std::string long_option(const std::string& argument, const CLI::App& command) {
   const size_t end = std::min(argument.find('='), argument.size());
   const std::string name = argument.substr(0, end);

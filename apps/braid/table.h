@@ -13,8 +13,8 @@ struct TableColumn {
   void widen(const std::string& cell);
 };
 
-// A Markdown table whose columns line up in a terminal, whole or row by row. A cell that is wider
-// than its column moves the rest of its row.
+// A Markdown table with columns that line up in a terminal, whole or row by row. A cell wider than
+// its column moves the rest of the row.
 std::string table_head(const std::vector<TableColumn>& columns);
 std::string table_row(const std::vector<TableColumn>& columns, const std::vector<std::string>& row);
 std::string table_text(std::vector<TableColumn> columns,

@@ -73,8 +73,8 @@ void require_utf8(std::string_view text, std::string_view what) {
   }
 }
 
-// getrusage also counts what this process was before it called exec: a copy of the program that
-// started it.
+// getrusage also counts this process before exec: a copy of the starting
+// program.
 double peak_rss_mb() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

@@ -7,7 +7,7 @@
 
 namespace braid::server {
 
-// What a server answers with: a model, its loop of requests, and what the operator chose.
+// A server's means of answering: a model, its loop of requests, and the operator's choices.
 struct Service {
   const LoadedModel& loaded;
   RequestLoop& loop;

@@ -39,7 +39,7 @@ inline bool plain(std::string_view id) {
   });
 }
 
-// The timer that waits end by; it outlives the exchange for those who still wake it.
+// The timer that ends waits; outlives the exchange for late wakers.
 struct Waker {
   explicit Waker(asio::any_io_executor e) : executor(e), timer(e) {}
   asio::any_io_executor executor;
@@ -52,7 +52,7 @@ struct Waker {
   }
 };
 
-// One TCP connection: reads requests in turn, and is the exchange of the one at hand.
+// A TCP connection: reads requests in turn, and is the current exchange.
 class Connection : public Exchange, public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, const HttpConfig& config)
@@ -207,7 +207,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
     stream_.socket().close(error);
   }
   asio::awaitable<void> linger() {
-    // What the client still sends is read for a moment, so that it gets to see the answer.
+    // Late bytes of the client are read for a moment, so that the client sees the answer.
     error_code error;
     stream_.socket().shutdown(tcp::socket::shutdown_send, error);
     stream_.expires_after(std::chrono::seconds(2));
@@ -265,7 +265,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
     stream_.socket().non_blocking(true, error);
     const size_t n =
         stream_.socket().receive(asio::buffer(&next, 1), tcp::socket::message_peek, error);
-    // With bytes of a next request there, a close is seen when these are read.
+    // With bytes of a next request present, reading them reveals a close.
     if (n > 0 || error == asio::error::would_block) return;
     gone_ = true;
     waker_->wake();

@@ -11,7 +11,7 @@
 
 namespace braid::server {
 
-// One request of a connection and the way to answer it. All functions run on the connection's
+// A request of a connection, with functions to answer. All functions run on the connection's
 // strand.
 class Exchange {
  public:
@@ -24,7 +24,7 @@ class Exchange {
   std::string id;      // X-Request-Id, the client's or one made here
   std::string client;  // the name of its API key; empty without keys
   std::string allow;   // methods of the path, for an answer of 405
-  std::string note;    // what the log says of it: tokens, the reason of an error
+  std::string note;    // for the log: tokens, the reason of an error
 
   // The whole answer.
   boost::asio::awaitable<void> json(int status, const Json& value) {

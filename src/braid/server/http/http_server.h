@@ -35,7 +35,7 @@ class HttpServer {
 
   int port() const;
   int busy() const;  // requests that are being answered
-  // Takes no new connections from now on; those that are there go on.
+  // Takes no new connections from now on; present connections go on.
   void stop_accepting();
 
  private:

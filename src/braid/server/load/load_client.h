@@ -15,7 +15,7 @@
 
 namespace braid::server {
 
-// What became of one request. Times are seconds of the steady clock.
+// Result of a request. Times are seconds of the steady clock.
 struct LoadResult {
   std::string error;   // its kind: "connect", "timeout", "cut off", "status 429", "error event",
                        // "shape"; empty: the answer is whole and has OpenAI's shape
@@ -34,7 +34,7 @@ class LoadClient {
   // POSTs a body to the endpoint and reads its stream to the end. Never throws on what a server
   // does.
   boost::asio::awaitable<LoadResult> post(std::string body);
-  // The body of GET `path`. Fails with kNotFound where there is no answer of status 200.
+  // The body of GET `path`. Fails with kNotFound for any status but 200.
   boost::asio::awaitable<std::string> get(std::string path);
 
  private:

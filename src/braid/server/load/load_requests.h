@@ -18,11 +18,11 @@ struct WordCost {
   double base = 0;
   double per_word = 1;
 
-  // Words of a prompt of about `tokens`, at least one.
+  // Words for a prompt of about `tokens` tokens, at least one.
   int64_t words(int64_t tokens) const;
 };
 
-// `count` common words, of which most vocabularies have each as one token.
+// `count` common words, each a single token in most vocabularies.
 std::string random_words(std::mt19937_64& random, int64_t count);
 
 // The requests of a run, the same ones for the same seed. Fails with kNotFound or kMalformed,

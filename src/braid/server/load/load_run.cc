@@ -43,7 +43,7 @@ class Run {
     }
     requests_ = load_requests(config, run_.words);
     times_ = arrival_times(config);
-    // Prompts of their own, so that no measured one is in a cache.
+    // Separate prompts, so that no measured prompt is in a cache.
     std::mt19937_64 random(config.seed + 2);
     for (int64_t i = 0; i < config.warm_up; ++i) {
       const LoadRequest request{random_words(random, run_.words.words(config.input_len)),
@@ -98,7 +98,7 @@ class Run {
     co_return result;
   }
 
-  // Prompt tokens of so many words, as the server counts; -1: it does not say.
+  // Prompt tokens of `words` words, as the server counts; -1: no count.
   asio::awaitable<int64_t> tokens_of(int64_t words) {
     std::mt19937_64 random(0);
     const LoadRequest request{random_words(random, words), 1};

@@ -9,7 +9,7 @@
 
 namespace braid::server {
 
-// Cuts the bytes of a text/event-stream into the data of its events, however the bytes come.
+// Cuts a text/event-stream into its events' data, for any division of the bytes.
 class EventReader {
  public:
   void push(std::string_view bytes, const std::function<void(std::string_view data)>& event);
@@ -33,9 +33,9 @@ struct StreamFacts {
   bool done = false;  // [DONE] came
 };
 
-// Holds every event of a stream of one choice against OpenAI's shape: objects of one id with the
-// right name, choices of index 0, one finish_reason with nothing of the answer behind, then the
-// usage with empty choices, then [DONE] and nothing more.
+// Holds every event of a one-choice stream against OpenAI's shape: objects with the same id and the
+// right name, choices of index 0, a single finish_reason with no answer text behind, then the usage
+// with empty choices, then [DONE] and nothing more.
 class StreamCheck {
  public:
   explicit StreamCheck(bool chat) : chat_(chat) {}

@@ -13,7 +13,7 @@ bool AnswerChannel::push(AnswerEvent event) {
   {
     const std::lock_guard lock(mutex_);
     bytes_ += std::ssize(event.text) + kEventBytes * (1 + std::ssize(event.tokens));
-    // The end is never lost: whoever waits for it has to hear of it.
+    // The end is never lost: a waiter has to hear of the end.
     if (bytes_ > max_bytes_ && !event.end) {
       overflown_ = true;
       return false;

@@ -13,7 +13,7 @@
 
 namespace braid::server {
 
-// A piece of one of the answers to a request, or its end.
+// A piece of an answer to a request, or the answer's end.
 struct AnswerEvent {
   int index = 0;  // of the choice
   std::string text;
@@ -22,8 +22,8 @@ struct AnswerEvent {
   std::optional<AnswerEnd> end;
 };
 
-// Brings events from the engine's threads to the connection that waits for them. Holds at most
-// `max_bytes` of text: whoever reads slower loses its request, not the server's memory.
+// Brings events from the engine's threads to the waiting connection. Holds at most `max_bytes` of
+// text: a slow reader loses its request, and the server no memory.
 class AnswerChannel {
  public:
   AnswerChannel(int64_t max_bytes, std::function<void()> wake)

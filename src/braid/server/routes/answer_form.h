@@ -51,7 +51,7 @@ Json usage_of(const std::vector<Choice>& choices, int choices_per_prompt);
 
 class ChatForm : public AnswerForm {
  public:
-  // `calls`: ids of calls look as models of this format want to read them.
+  // `calls`: the format that decides the form of call ids.
   ChatForm(const Service& service, std::string id, bool logprobs, CallFormat calls);
   Json head(bool chunk) const override;
   Json first(int index) const override;
@@ -71,7 +71,7 @@ class ChatForm : public AnswerForm {
 
 class TextForm : public AnswerForm {
  public:
-  // `echo`: texts and ids of the prompts, which choices begin with; empty: they do not.
+  // `echo`: texts and ids of the prompts, to begin choices with; empty: no echo.
   struct Echo {
     std::vector<std::string> texts;
     std::vector<std::vector<int32_t>> ids;

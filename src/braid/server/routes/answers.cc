@@ -39,7 +39,7 @@ StreamOptions stream_options(const Body& body) {
   return options;
 }
 
-// Requests of one exchange; those that have not ended are cancelled when it ends.
+// Requests of an exchange; unfinished requests are cancelled at the exchange's end.
 class Submitted {
  public:
   explicit Submitted(RequestLoop& loop) : loop_(loop) {}
@@ -103,7 +103,7 @@ asio::awaitable<void> run(Service& service, Exchange& exchange, std::vector<Answ
   };
   bool begun = false;
   double last_sent = steady_seconds();
-  // The stream begins with the first event, so that whatever fails before has a status of its own.
+  // The stream begins with the first event: an earlier failure still gets a status.
   const auto begin = [&]() -> asio::awaitable<void> {
     begun = true;
     co_await exchange.begin_events();
@@ -204,7 +204,7 @@ std::string unknown_fields(const Body& body) {
   return names;
 }
 
-// A request for each choice of each prompt. Every choice of a seed has a seed of its own.
+// A request for each choice of each prompt. With a seed, every choice has a separate seed.
 std::vector<AnswerRequest> choices_of(const AnswerRequest& base,
                                       std::vector<std::vector<int32_t>> prompts, int n) {
   constexpr uint64_t kSeedStep = 0x9e3779b97f4a7c55u;

@@ -34,7 +34,7 @@ std::string text_of(const Json& content, const std::string& where) {
   return text;
 }
 
-// A member of an object; null where it is absent or null.
+// A member of an object; null if absent or null.
 const Json* member(const Json& object, const char* name) {
   const auto it = object.find(name);
   return it == object.end() || it->is_null() ? nullptr : &*it;

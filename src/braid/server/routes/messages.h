@@ -10,8 +10,8 @@
 
 namespace braid::server {
 
-// The messages of a body as chat templates take them: contents as one text each, "developer" as
-// "system", the arguments of calls as objects. Fails with ApiError 400, naming the message.
+// The messages of a body in chat templates' form: contents as a text each, "developer" as "system",
+// arguments of calls as objects. Fails with ApiError 400, naming the message.
 Json messages_of(const Json& messages);
 
 // How a body's tools are used.
@@ -35,7 +35,7 @@ struct ChatRequest {
   bool parsed() const { return !marks.open.empty() || format != CallFormat::none; }
 };
 
-// What a body asks of the model. Fails with ApiError 400 where the model has no chat template.
+// A body's request to the model. Fails with ApiError 400 if the model has no chat template.
 ChatRequest chat_request(const Service& service, const Body& body);
 
 }  // namespace braid::server

@@ -5,7 +5,7 @@
 
 namespace braid::server {
 
-// A prompt of a completion: its ids and, for echo, its text.
+// A prompt of a completion: ids and, for echo, text.
 struct TextPrompt {
   std::vector<int32_t> ids;
   std::string text;

@@ -21,8 +21,8 @@ std::vector<ApiKey> read_api_keys(const std::string& path);
 // What the server is doing, for health checks.
 enum class Phase { loading, ready, draining };
 
-// Sends each request to its endpoint: 401 without a key where keys are asked for, 404, 405, 415,
-// and 503 while there is no service.
+// Sends each request to its endpoint: 401 without a required key, 404, 405, 415, and 503 without a
+// service.
 class Router {
  public:
   Router(std::vector<ApiKey> keys, std::string version)

@@ -12,12 +12,12 @@ namespace braid::server {
 // An answer other than 200: what OpenAI's clients read as {"error": {...}}.
 class ApiError : public std::runtime_error {
  public:
-  // `param` is the field of the request that is wrong, if one is.
+  // `param` names the wrong field of the request, if any.
   ApiError(int status, const std::string& message, std::optional<std::string> param = {})
       : std::runtime_error(message), status_(status), param_(std::move(param)) {}
 
-  // A fault of the engine under the status that a client can act on: a wrong argument 400, a full
-  // queue 429, a wait that ran out or an engine that ends 503, everything else 500.
+  // An engine's fault with a status for clients: a wrong argument 400, a full queue 429, an expired
+  // wait or an ending engine 503, all others 500.
   explicit ApiError(const Error& error);
 
   int status() const { return status_; }

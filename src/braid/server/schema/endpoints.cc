@@ -355,7 +355,7 @@ bool same_row(const Field& a, const Field& b) {
          a.effect == b.effect && a.required == b.required;
 }
 
-// The table of an endpoint's fields; rows that the table of conversations has are only named.
+// The table of an endpoint's fields; rows equal to the conversation table's are only named.
 std::string fields_table(std::span<const Field> fields) {
   const std::span<const Field> known = chat_fields();
   std::vector<Field> rows;

@@ -31,7 +31,7 @@ enum class Effect {
   refused,   // would change the answer and is not supported: 400 unless it has a harmless value
 };
 
-// One field of a request's body: the same record makes the parser, its errors, /openapi.json and
+// A field of a request's body: the same record makes the parser, its errors, /openapi.json and
 // docs/server.md.
 struct Field {
   std::string_view name;
@@ -42,7 +42,7 @@ struct Field {
   double most = std::numeric_limits<double>::infinity();
   Effect effect = Effect::used;
   bool required = false;
-  std::string_view schema = {};  // more of its JSON schema, as members of an object
+  std::string_view schema = {};  // further members of the field's JSON schema
 };
 
 // A field that is refused; `harmless` are the values, as JSON text, that change nothing.
@@ -52,8 +52,8 @@ Field accepted(std::string_view name);
 // A request's body, held against the fields of its endpoint.
 class Body {
  public:
-  // Fails with ApiError 400 where the text is no JSON object, nests deeper than 32 levels, has a
-  // field of another type or out of range, lacks a required one, or has one that is refused.
+  // Fails with ApiError 400 if the text is no JSON object, nests deeper than 32 levels, has a field
+  // of another type or out of range, lacks a required field, or has a refused field.
   Body(std::string_view text, std::span<const Field> fields);
 
   // Fields that the endpoint does not know, for the log.
