@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// Named axes over ranks, outermost first: rank = the row-major index of its coordinates.
+// Named axes over ranks, outermost first: rank = row-major index of the coordinates.
 class Mesh {
  public:
   struct Axis {
@@ -20,7 +20,7 @@ class Mesh {
   int size(const std::string& axis) const;  // 1 for an axis that the mesh does not have
   int coordinate(int rank, const std::string& axis) const;
 
-  // The ranks that differ from `rank` in this axis alone, in order of their coordinate.
+  // Ranks that differ from `rank` in this axis alone, by coordinate.
   std::vector<int> group(int rank, const std::string& axis) const;
 
   const std::vector<Axis>& axes() const { return axes_; }

@@ -97,7 +97,7 @@ std::vector<ValueId> meet(Builder& b, int P, std::vector<ValueId> kept, std::vec
               std::move(inputs));
 }
 
-// What rank 0 reads of all others.
+// Rank 0's reads from all others.
 ops::MoveAttrs moves(const SequenceLayout& kv, int rank, int64_t heads) {
   ops::MoveAttrs attrs{rank, {}};
   int64_t row = 0;

@@ -13,13 +13,13 @@
 namespace braid {
 namespace {
 
-// The smallest number of units of `unit` columns that make whole blocks of the dtype.
+// Fewest units of `unit` columns that make whole blocks of the dtype.
 int64_t units_per_cut(DType dtype, int64_t unit) {
   return std::lcm<int64_t>(unit, info(dtype).block_elems) / unit;
 }
 
-// [0, n) units over P ranks, cut at multiples of `granule` units (the last part takes what is
-// over).
+// [0, n) units over P ranks, cut at multiples of `granule` units (the last part takes the
+// rest).
 std::vector<Range> divide(int64_t n, int64_t granule, int P, std::string_view what) {
   const int64_t granules = ceil_div(n, granule);
   if (granules < P) {
@@ -36,7 +36,7 @@ std::vector<Range> divide(int64_t n, int64_t granule, int P, std::string_view wh
   return parts;
 }
 
-// One product of a linear.
+// A product of a linear.
 struct Product {
   const Op* linear = nullptr;
   size_t index = 0;
@@ -45,12 +45,12 @@ struct Product {
   ValueId bias() const { return linear->inputs[1 + linear->outputs.size() + index]; }
 };
 
-// What a value is made of, over ops that keep its columns: products and results of attention.
+// Sources of a value, over ops that keep columns: products and results of attention.
 struct Origin {
   std::vector<Product> products;
   std::vector<const Op*> attentions;
   std::vector<const Op*> between;
-  bool other = false;  // something else is in it: the residual stream, for one
+  bool other = false;  // another source is in it, for instance the residual stream
 };
 
 class WeightDivision {
@@ -129,7 +129,7 @@ class WeightDivision {
     return op.def->shard(op.attrs, program_.input_types(op), placed, plan_.P).inputs == placed;
   }
 
-  // What several ops read is left whole: they may want it differently. What is divided stays so.
+  // Weights with several readers stay whole: cuts may differ. Divided weights stay divided.
   bool divides(ValueId weight) const {
     const Value& value = program_.value(weight);
     return value.kind == ValueKind::weight && readers_[static_cast<size_t>(weight)] == 1 &&
@@ -194,7 +194,7 @@ class WeightDivision {
     for (size_t i : {1u, 2u}) pin(op.inputs[i], Placement::shard(2, kv));
   }
 
-  // Heads with their parts of k_b and v_b; what all of them read, the latents, is whole.
+  // Divides heads with their parts of k_b and v_b; latents, read by all heads, stay whole.
   void divide_latent_heads(const Op& op) {
     const ValueId k_b = op.inputs[2], v_b = op.inputs[3];
     const int64_t heads = program_.value(k_b).type.shape[0], Dv = program_.value(v_b).type.shape[1];
@@ -223,7 +223,7 @@ class WeightDivision {
     }
   }
 
-  // Products that only another one reads: the rows of their weights meet its columns.
+  // Divides products whose only reader is a product: rows of the first meet columns of the second.
   void divide_ffn(const Product& down, const Origin& x) {
     const Value& w = program_.value(down.w());
     const auto whole = [&](const Product& product) { return divides(product.w()); };
@@ -236,7 +236,7 @@ class WeightDivision {
     for (const Product& product : x.products) pin_rows(product, parts);
   }
 
-  // The width of every expert: rows of gate and up meet columns of down.
+  // Divides every expert's width: rows of gate and up meet columns of down.
   void divide_experts(const Op& down) {
     const Op* gated = producer_[static_cast<size_t>(down.inputs[0])];
     if (gated == nullptr || gated->def != &ops::kExpertGated) return;

@@ -4,24 +4,24 @@
 
 namespace braid {
 
-// Tensor parallelism over P ranks: query heads, the KV heads that they read, feed-forward columns
-// and vocabulary rows are divided, as evenly as whole units allow, which need not be evenly (9
-// heads on 2 ranks: 5 + 4; a KV head whose query heads are on several ranks is kept on each). A
-// unit is a head, widened until it is whole quantization blocks of the weight that is cut along its
-// columns.
+// Tensor parallelism over P ranks divides query heads, the KV heads they read, feed-forward columns
+// and vocabulary rows, as evenly as whole units allow: perhaps unevenly (9 heads on 2 ranks:
+// 5 + 4; a KV head with query heads on several ranks is kept on each). A unit is a head, widened to
+// whole quantization blocks of the weight that is cut along its columns.
 //
-// What is divided follows from the ops, whatever weights are called. Over ops that keep columns (a
+// The division follows from the ops, not from the names of weights. Over ops that keep columns (a
 // norm, rope, gated):
-//   q, k, v   the linears that an attention's q and what is appended to its caches are made of
-//   o         the linear of one weight that reads an attention; a gate that it reads with it
-//   up, down  a linear of one weight, and the linears that it reads, where it reads nothing
-//             else and none of them is divided already
-//   experts   the width of each, where one op makes it and another reads it
-//   head      the linears that the program's outputs are made of
-// Other weights are whole on every rank, and so are those that several ops read and a down with
-// fewer units than ranks that is narrower than what it makes (an adapter). A value that is
-// wanted whole on the way (q or k normed over all heads at once) is gathered, and cut again.
-// Fails with kInvalidArgument when there are fewer units than ranks, saying how many there are.
+//   q, k, v   linears behind an attention's q and behind the values appended to its caches
+//   o         the linear of one weight that reads an attention; a gate read beside the attention
+//   up, down  a linear of one weight, and the linears it reads, if it reads nothing else and no
+//             such linear is divided already
+//   experts   the width of each, if an op makes the width and another reads it
+//   head      the linears behind the program's outputs
+// Other weights are whole on every rank: for instance weights with several readers, and a down
+// with fewer units than ranks that is narrower than its output (an adapter). A value wanted whole
+// on the way (q or k normed over all heads at once) is gathered, and cut again.
+//
+// Fails with kInvalidArgument for fewer units than ranks, naming the number of units.
 LayoutPlan tensor_parallel(const Program& program, int P);
 
 }  // namespace braid

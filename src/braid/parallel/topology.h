@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// The class of the path between two ranks; traffic is counted by it.
+// Class of the path between two ranks; traffic is counted by class.
 enum class LinkClass { device, machine, cluster };
 std::string_view to_string(LinkClass link);
 
@@ -14,11 +14,11 @@ struct Link {
   double latency_seconds = 0;
 };
 
-// Machines of equal size; ranks fill a machine before the next one.
+// Machines of equal size; ranks fill a machine before the next.
 struct Topology {
   int machines = 1;
   int devices = 1;        // per machine
-  Link machine_link;      // between devices of one machine
+  Link machine_link;      // between devices of a machine
   Link cluster_link;      // between machines
   bool emulated = false;  // machines made up on one host
   bool mapped = true;     // kernels store into the memory of their machine's other devices

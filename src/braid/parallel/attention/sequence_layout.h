@@ -9,15 +9,15 @@
 
 namespace braid {
 
-// Consecutive positions of a sequence that lie in consecutive rows of a rank.
+// Consecutive positions of a sequence in consecutive rows of a rank.
 struct SequenceRun {
   int64_t position = 0;
   int64_t rows = 0;
   bool operator==(const SequenceRun&) const = default;
 };
 
-// Which positions of a sequence each rank holds, in the order of its rows. Every position is on one
-// rank; ranks may hold different numbers of rows, or none.
+// The positions of a sequence on each rank, in row order. Every position is on a single rank; ranks
+// may hold different numbers of rows, or none.
 struct SequenceLayout {
   std::vector<std::vector<SequenceRun>> ranks;
 
@@ -27,7 +27,7 @@ struct SequenceLayout {
   bool operator==(const SequenceLayout&) const = default;
 };
 
-// Rank r holds the lengths[r] positions after those of rank r - 1; the sequence begins at `first`.
+// Rank r holds the lengths[r] positions after rank r - 1's; the sequence begins at `first`.
 SequenceLayout contiguous_layout(const std::vector<int64_t>& lengths, int64_t first = 0);
 // The same in even parts of L.
 SequenceLayout even_layout(int64_t L, int P, int64_t first = 0);
@@ -36,8 +36,8 @@ SequenceLayout zigzag_layout(int64_t L, int P, int64_t first = 0);
 // As zigzag, with parts such that rank r holds as many rows as even_part(L, P, r) has.
 SequenceLayout even_zigzag_layout(int64_t L, int P, int64_t first = 0);
 
-// A sequence of parts that follow each other, each with rows divided as its placement says: on a
-// rank, its rows of all parts in that order. Nothing where a part is not divided by rows.
+// A sequence of consecutive parts, with rows divided as each part's placement says: a rank holds
+// its rows of all parts, in part order. Nothing if a part is not divided by rows.
 std::optional<SequenceLayout> joined_layout(std::span<const Placement> parts);
 
 }  // namespace braid

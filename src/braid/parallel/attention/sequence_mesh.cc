@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kNames = {"ring", "ulysses", "usp", "tas", "torus"};
 
-// What is pinned, and the rest of the product by the rule.
+// The pinned degrees, and the rest of the product by the rule.
 SpDegrees degrees_of(SpMode mode, const Topology& topology, int64_t q_heads,
                      const SpRequest& request) {
   const int P = topology.ranks();

@@ -12,18 +12,18 @@
 
 namespace braid {
 
-// How attention is divided over the ranks that share a sequence:
+// How attention is divided over the ranks of a sequence:
 //   ring     every rank keeps its queries and reads the KV of all others in turn
 //   ulysses  every rank gets all rows of its share of the heads
 //   usp      ulysses on neighbouring ranks (inside a machine), ring across (Fang & Zhao 2024)
 //   tas      ulysses across, ring on neighbouring ranks (StreamFusion, section 4.2)
-//   torus    as tas, the exchange between the torus groups in stages under the attention of what is
-//            here already (section 4.3)
+//   torus    as tas, with the exchange between torus groups in parts, under the attention of data
+//            already present (section 4.3)
 enum class SpMode : uint8_t { ring, ulysses, usp, tas, torus };
 inline constexpr std::array kSpModes = {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas,
                                         SpMode::torus};
 std::string_view to_string(SpMode mode);
-// Fails with kInvalidArgument, naming what there is.
+// Fails with kInvalidArgument, listing the modes.
 SpMode parse_sp_mode(std::string_view name);
 
 struct SpDegrees {
@@ -55,33 +55,33 @@ struct SequenceMesh {
   int r(int rank) const { return mesh.coordinate(rank, "ring"); }
   int rank(int t, int u, int r) const;
   int head_group(int rank) const { return t(rank) * degrees.ulysses + u(rank); }
-  // [R], by ring step: whose keys a rank reads, its own first. In each step every rank is read by
-  // one other. Where each machine has as many of the ring, its own come first, and all ranks cross
-  // between machines in the same steps: no two readers share a rank's port.
+  // [R], by ring step: the rank whose keys are read, the own rank first. In each step every rank
+  // has one reader. With equally many ring ranks on each machine, a rank reads its own machine
+  // first, and all cross between machines in the same steps: no port has two readers.
   std::vector<int> ring_sources(int rank) const;
 
-  // Where a rank reads the keys of one ring step.
+  // The source of a ring step's keys.
   struct RingStep {
     int source = 0;   // the rank whose class the keys are
-    int from = 0;     // `source` itself, or a rank of the reader's machine that has fetched them
-    int fetched = 0;  // in the latter case: the ring step in which `from` fetched them
+    int from = 0;     // `source` itself, or a rank of the reader's machine with fetched keys
+    int fetched = 0;  // in the latter case: the ring step of `from`'s fetch
     bool handed_on() const { return from != source; }
   };
-  // [ranks][R]: the order of ring_sources. The first rank of a machine to read keys of another
-  // machine fetches them; later readers of that machine take them from its buffer, so keys cross
-  // between two machines once for each head group.
+  // [ranks][R]: the order of ring_sources. The first rank of a machine to read another machine's
+  // keys fetches the keys; later readers of the machine copy from that rank's buffer, so keys cross
+  // between two machines once per head group.
   std::vector<std::vector<RingStep>> ring_steps() const;
 };
 
-// Where nothing is pinned: P_u = gcd(N M, H) head groups (section 4.2), of which torus takes
-// gcd(N, P_u), all machines or a part of them; ring takes the rest. With uneven heads other degrees
-// are legal by hand: all that a rank needs is a head of its own. Fails with kInvalidArgument and
-// the reason where the degrees do not make up the ranks, the mode has no such axis, or there are
-// more head groups than query heads.
+// Without pinned degrees: P_u = gcd(N M, H) head groups (section 4.2); torus takes gcd(N,
+// P_u), all machines or a part; ring takes the rest. Uneven heads allow further degrees by
+// hand: each rank only needs a head. Fails with kInvalidArgument and the reason if the
+// degrees do not make up the ranks, the mode has no such axis, or head groups outnumber query
+// heads.
 SequenceMesh sequence_mesh(SpMode mode, const Topology& topology, int64_t q_heads,
                            const SpRequest& request = {});
 
-// Every mesh of a mode that is legal with what is pinned, by torus and then ulysses degree.
+// Every legal mesh of a mode with the pinned degrees, by torus and then ulysses degree.
 std::vector<SequenceMesh> sequence_meshes(SpMode mode, const Topology& topology, int64_t q_heads,
                                           const SpRequest& request = {});
 

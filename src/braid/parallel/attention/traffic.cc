@@ -27,7 +27,7 @@ std::vector<AttentionRows> attention_rows(const SequenceAttention& a, const Sequ
     const int64_t hq = q.size(), hkv = (q.end - 1) / a.group() + 1 - q.begin / a.group();
     for (const SequenceMesh::RingStep& step : steps[static_cast<size_t>(x)]) {
       if (step.source == x) continue;
-      // What the neighbour holds of all ranks with its r.
+      // The neighbour's rows, from all ranks with its r.
       const int64_t rows = ring_rows[static_cast<size_t>(mesh.r(step.source))];
       add(What::kv, mesh.mode == SpMode::ring ? step.source : step.from, x, 2 * rows * hkv * e);
     }
@@ -38,7 +38,7 @@ std::vector<AttentionRows> attention_rows(const SequenceAttention& a, const Sequ
         add(What::kv, y, x, 2 * a.kv.rows(y) * hkv * e);
         add(What::o, x, y, a.q.rows(y) * hq * e);
       }
-      // Between machines to one rank, which forwards it inside its own.
+      // Between machines to a single rank, which forwards inside its machine.
       if (topology.link(x, y) == LinkClass::machine) {
         add(What::joint_o, x, y, joint(x));
         for (int z = x % devices; z < P; z += devices) {
