@@ -5,8 +5,8 @@
 
 namespace braid {
 
-// What a Schedule wins of the time that communication costs. Seconds of one step on the same
-// machine, measured or simulated:
+// A Schedule's gain out of communication's time. Seconds of a step on the same machine, measured or
+// simulated:
 struct CommunicationGain {
   double sequential = 0;  // one launch after another
   double without = 0;     // the same, with communication ops that do nothing

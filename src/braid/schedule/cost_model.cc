@@ -9,10 +9,10 @@
 namespace braid {
 namespace {
 
-// One shot waits for a round of messages whenever as many bytes are sent to each peer.
+// A single shot waits for a round of messages per this many bytes to each peer.
 constexpr double kRoundBytes = 128 << 10;
-// Tiles of a fused norm, and of attention that stores at peers: what is left over of perfect
-// overlap is 1 / kTiles of the shorter part.
+// Tiles of a fused norm, and of attention that stores at peers: 1 / kTiles of the shorter part
+// stays beside perfect overlap.
 constexpr int kTiles = 8;
 
 // What an op's rate depends on (profile.h).
@@ -97,7 +97,7 @@ void CostModel::add_computation(LaunchCost& cost, const Op& op, TypeList in,
   const double amount = rate->unit == Rate::Unit::flops ? cost.work.flops : cost.work.bytes;
   cost.compute = amount / rate->at(rows_of(def, in, work)) * std::max(slower, 1.0);
   cost.memory = rate->includes_memory ? std::min(memory, cost.compute) : memory;
-  // What comes out of a cache is no load on the memory.
+  // Data from a cache puts no load on the memory.
   if (rate->includes_memory && rate->unit == Rate::Unit::bytes) cost.memory = 0;
 }
 
@@ -126,7 +126,7 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
   double wire = cost.work.wire_bytes;
   double steps = traits.rounds;
   if (traits.sums) {
-    const double value = wire * P / (2 * (P - 1));  // bytes of what is summed
+    const double value = wire * P / (2 * (P - 1));  // bytes of the summed value
     const double one_shot = value * (P - 1), rounds = std::ceil(value / kRoundBytes);
     const auto time = [&](double bytes, double n) {
       return n * latency + std::max(on_wire(bytes), bytes / mover_speed);
@@ -150,8 +150,8 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
   }
 }
 
-// A request travels before the data that comes in. Copies within a device cost its memory. Tiles
-// that an op stores at peers leave while the next ones are computed.
+// A request travels before incoming data. Copies within a device cost device memory. Tiles stored
+// at peers leave while later tiles are computed.
 void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const Work& work,
                               int rank) const {
   const LinkProfile &machine = profile_.machine_link, &cluster = profile_.cluster_link;

@@ -9,47 +9,47 @@
 
 namespace braid {
 
-// What one launch takes of a device, alone on it. Times of its parts that run beside each other:
-// the longest counts.
+// A launch's cost alone on a device. Its parts run beside each other: the longest time
+// counts.
 struct LaunchCost {
   Cost work;
   double fixed = 0;    // seconds that take nothing others could use: the launch itself
   double latency = 0;  // seconds that messages are under way, whatever their size
   double compute = 0;  // seconds of `units`
-  double memory = 0;   // seconds of what the kernel reaches of the memory
+  double memory = 0;   // seconds of memory at the kernel's bandwidth
   double machine = 0;  // seconds of the rank's port to its machine
-  double cluster = 0;  // seconds of its port to other machines
-  double units = 1;    // that it keeps busy while it computes, or copies and adds
-  int ranks = 1;       // that do it together
-  double tiles = 0;    // of an op whose tiles are sent while the next ones are computed
+  double cluster = 0;  // seconds of the rank's port to other machines
+  double units = 1;    // units kept busy by computing, or by copying and adding
+  int ranks = 1;       // ranks that run the launch together
+  double tiles = 0;    // for an op that sends tiles while computing the next
 
   struct Transfer {
     int from = 0;  // ranks
     int to = 0;
     bool cluster = false;  // between machines
-    double seconds = 0;    // of the ports of both
+    double seconds = 0;    // for both ends' ports
   };
-  std::vector<Transfer> transfers;  // of a one-sided op, and of results that are stored at peers
+  std::vector<Transfer> transfers;  // for a one-sided op, and for results stored at peers
 
   double body() const { return compute > memory ? compute : memory; }
   double wire() const { return machine > cluster ? machine : cluster; }
-  // The longer of the two, and a tile of the shorter before or after it.
+  // The longer of both, plus a tile of the shorter before or after.
   double pipelined() const;
   double seconds() const { return fixed + latency + pipelined(); }
 };
 
-// The same launch where communication takes no time: nothing of an op that only communicates, all
-// computation of another.
+// The same launch with free communication: nothing of an op that only communicates, all computation
+// of another op.
 LaunchCost without_communication(const Op& op, LaunchCost cost);
 
-// Prices launches by a profile: a roofline whose rates are functions of the op's kind, the dtype of
-// its weight or KV cache, and its rows, where these were measured. Immutable; any thread may ask.
+// Prices launches by a profile: a roofline with rates as functions of the op's kind, the dtype of
+// its weight or KV cache, and its rows, as far as measured. Immutable; any thread may ask.
 //
-// Of a collective every rank sends wire_bytes evenly to the others. all_reduce takes the cheaper of
+// In a collective every rank sends wire_bytes evenly to the others. all_reduce takes the cheaper of
 // one shot and two shots. A group of P ranks is P neighbours of the Topology.
 class CostModel {
  public:
-  // The Topology's links count where they have a speed, the profile's elsewhere.
+  // The Topology's links count if they have a speed, otherwise the profile's.
   CostModel(Profile profile, const Topology& topology);
 
   const Profile& profile() const { return profile_; }
@@ -58,8 +58,8 @@ class CostModel {
   const LinkProfile& machine_link() const { return profile_.machine_link; }
   const LinkProfile& cluster_link() const { return profile_.cluster_link; }
 
-  // `work` is that of all the micro-batches that the launch runs; its extents' `shard` is ignored:
-  // `rank` has its part of the tokens.
+  // `work` covers all the launch's micro-batches; its extents' `shard` is ignored: `rank` has its
+  // part of the tokens.
   LaunchCost price(const Program& program, const Op& op, const Work& work,
                    Stream stream = Stream::compute, int rank = 0) const;
   double seconds(const Program& program, const Op& op, const Work& work,
@@ -80,7 +80,7 @@ class CostModel {
   Topology topology_;
 };
 
-// Ranks that a communication op runs on; 1 for any other op. `world` for an op of a user's library.
+// Ranks of a communication op; 1 for any other op, `world` for an op of a user's library.
 int communicating_ranks(const Op& op, int world);
 
 }  // namespace braid

@@ -5,8 +5,8 @@
 namespace braid {
 namespace {
 
-// Ops that have touched what may be written more than once: a state, or a buffer that an op makes
-// and others fill.
+// Ops that have touched a value written more than once: a state, or a buffer filled by other
+// ops.
 struct Accesses {
   std::vector<int> writers;  // all so far
   std::vector<int> since;    // the last writer, then readers

@@ -6,19 +6,19 @@
 
 namespace braid {
 
-// What must have run before each op of a Program.
+// Ops that must have run before each op of a Program.
 struct Dependencies {
-  // In the same micro-batch: makers of the inputs, and of what is written more than once (states,
-  // and values that other ops fill) the accesses that conflict.
+  // In the same micro-batch: makers of inputs, and conflicting accesses of values written more than
+  // once (states, and values that other ops fill).
   std::vector<std::vector<int>> same;  // [ops]
-  // In the micro-batches that this one continues: writers of the states that the op reads. Nothing
-  // else crosses: micro-batches own different rows of values and different slots of the KV cache.
+  // In the micro-batches before a continuing micro-batch: writers of the states that the op reads.
+  // Nothing else crosses: micro-batches own different rows of values and different KV slots.
   std::vector<std::vector<int>> continued;  // [ops]
 };
 
 Dependencies dependencies_of(const Program& program);
 
-// Values that ops write after they were made: states, and inputs that an op declares as mutated.
+// Values that ops write after their making: states, and inputs declared as mutated.
 std::vector<bool> mutable_values(const Program& program);
 
 // True when the op also writes its input at `index`.

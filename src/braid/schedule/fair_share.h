@@ -6,8 +6,8 @@
 namespace braid {
 
 // Activities that run beside each other and share resources fairly: all go at the same share of
-// their own full speed, except that what a resource cannot give is taken from those that use it
-// (progressive filling, as max-min fairness does). A resource gives 1 in all.
+// their full speed, except that a short resource slows only its users (progressive filling, max-min
+// fairness). A resource gives 1 in all.
 class FairShare {
  public:
   struct Use {
@@ -17,12 +17,12 @@ class FairShare {
 
   explicit FairShare(int resources) : load_(static_cast<size_t>(resources)) {}
 
-  // An activity that alone takes `seconds` (>= 0); returns its handle, which another may get
-  // after the advance() that follows its end.
+  // Begins an activity that alone takes `seconds` (>= 0); returns its handle, reused after the
+  // advance() behind the activity's end.
   int begin(double seconds, std::span<const Use> uses);
   bool idle() const { return active_.empty(); }
-  // Goes on until the next activity ends. Appends all that end then to `ended`, in the order of
-  // their handles, and returns how long it took.
+  // Goes on until the next activity ends. Appends all activities that end then to `ended`, by
+  // handle, and returns the elapsed time.
   double advance(std::vector<int>& ended);
 
  private:

@@ -17,7 +17,7 @@ struct Block {
   int64_t offset = -1;
   bool always = false;  // inputs, which the host writes
   // Per stream: launches that have ended before any access begins, and positions + 1 of the last
-  // accesses. a is done before b begins where a.last <= b.first on every stream.
+  // accesses. a is done before b begins if a.last <= b.first on every stream.
   std::array<int, kNumStreams> first{kNever, kNever, kNever};
   std::array<int, kNumStreams> last{};
   // First and last access in recorded order.

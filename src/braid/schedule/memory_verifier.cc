@@ -9,16 +9,16 @@
 namespace braid {
 namespace {
 
-// Bytes that a value or a launch's scratch has in the arena, and when they are in use.
+// Bytes of a value or of a launch's scratch in the arena, and the time of their use.
 struct Place {
   int64_t begin = 0;
   int64_t end = 0;
-  int launch = -1;           // one that accesses it, -1: none
+  int launch = -1;           // an accessing launch, -1: none
   int last_launch = -1;      // the last that was noted
   bool before_step = false;  // written by the host before the step
   bool after_step = false;   // kept to its end
   // Per stream: launches that have ended before any access begins, and positions + 1 of the last
-  // accesses. All accesses of a precede those of b where a.last <= b.first on every stream.
+  // accesses. All accesses of a precede all of b if a.last <= b.first on every stream.
   std::array<int, kNumStreams> first{};
   std::array<int, kNumStreams> last{};
 };
@@ -56,7 +56,7 @@ class MemoryCheck {
   }
   bool merged(ValueId id) const { return memory_.merged[id]; }
 
-  // With the largest part of its tokens that a rank can have.
+  // With the largest part of the tokens that a rank can have.
   Extents capacity(int mb) const {
     return sharded(rank_.schedule().micro_batches[mb].capacity, rank_.ranks());
   }
@@ -97,7 +97,7 @@ class MemoryCheck {
     return true;
   }
 
-  // Notes that launch i accesses a value, which has to lie where launches find it.
+  // Notes launch i's access of a value, which has to lie at the launches' address.
   void use(std::vector<Place>& values, ValueId id, int mb, int i) const {
     const ValueKind kind = program_.value(id).kind;
     if (kind == ValueKind::weight || kind == ValueKind::state) return;

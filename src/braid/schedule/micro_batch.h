@@ -7,23 +7,23 @@
 
 namespace braid {
 
-// A range of a step's batch that is computed as one. Micro-batches follow each other on every batch
-// axis; those that meet in a merged value or launch are adjacent there.
+// A range of a step's batch, computed as one. Micro-batches follow each other on every batch axis;
+// micro-batches in a merged value or launch are adjacent.
 struct MicroBatch {
   Extents capacity;
-  // Its first sequence is one whose tokens begin in the micro-batch before: its attention reads
-  // keys that the other one writes.
+  // The first sequence's tokens begin in the micro-batch before: its attention reads keys written
+  // there.
   bool continues = false;
   bool operator==(const MicroBatch&) const = default;
 };
 
-// The capacity with its even part of the tokens on `ranks` ranks.
+// The capacity with an even part of the tokens on `ranks` ranks.
 constexpr Extents sharded(Extents capacity, int ranks) {
   capacity.shard = ceil_div(capacity.token, static_cast<int64_t>(ranks));
   return capacity;
 }
 
-// One sequence's share of a step.
+// A sequence's share of a step.
 struct SequenceInfo {
   int64_t tokens = 0;  // computed by this step
   int64_t cached = 0;  // in the KV cache before it
@@ -35,7 +35,7 @@ constexpr int64_t attended_keys(int64_t cached, int64_t tokens) {
   return (tokens * cached) + (tokens * (tokens + 1) / 2);
 }
 
-// What a strategy sees of a batch before it is divided.
+// A strategy's view of a batch before division.
 struct BatchInfo {
   std::span<const SequenceInfo> sequences;  // in token order
   int64_t tokens = 0;
@@ -43,12 +43,12 @@ struct BatchInfo {
 };
 
 constexpr int kMaxMicroBatches = 8;
-// How a strategy divides a batch: ranges of its tokens.
+// A strategy's division of a batch: ranges of tokens.
 using Ranges = InlineVector<Range, kMaxMicroBatches>;
 
-// `tokens` in n parts, as even as `multiple` allows: cuts fall on its multiples. Fewer parts where
-// a part would have fewer than `least` tokens. Fails with kInvalidArgument where n is not 1
-// to kMaxMicroBatches.
+// `tokens` in n parts, as even as `multiple` allows: cuts fall on multiples. Fewer parts if a part
+// would have fewer than `least` tokens. Fails with kInvalidArgument for n outside 1 to
+// kMaxMicroBatches.
 Ranges split_tokens(int64_t tokens, int n, int64_t least = 1, int64_t multiple = 1);
 
 }  // namespace braid

@@ -8,11 +8,11 @@
 namespace braid {
 namespace {
 
-// Bytes of a rank over one class of links.
+// A rank's bytes over a class of links.
 struct PortBytes {
   double in = 0, out = 0;
   double keys = 0;     // of `in`
-  double results = 0;  // of `out`: own results, which need all keys
+  double results = 0;  // part of `out`: own results, which need all keys
 };
 
 }  // namespace
@@ -56,7 +56,7 @@ double mode_bound(const SequenceAttention& a, const SequenceMesh& mesh, double c
     }
   }
   if (a.masked()) return least - compute;
-  // Heads and sequences need keys of their own alone: one of them comes last, one leaves first.
+  // A head and sequence needs only its own keys: the last comes in late, the first leaves early.
   for (size_t x = 0; x < P; ++x) {
     const Range q =
         even_part(a.q_heads, mesh.degrees.head_groups(), mesh.head_group(static_cast<int>(x)));

@@ -8,15 +8,15 @@
 
 namespace braid {
 
-// What a strategy asks of the lowering.
+// A strategy's request to the lowering.
 struct LayoutRequest {
   bool token_sharded_residual = false;  // reduce_scatter and all_gather instead of all_reduce
   bool operator==(const LayoutRequest&) const = default;
 };
 
-// A strategy: which ops of which micro-batch run when, on which stream, and as which kernel
-// (DynaFlow, section 3.2.2). Written once, it serves every model. All functions are pure, so that
-// every rank decides the same and a decision can be cached by its key.
+// A strategy: order, stream and kernel of each op of each micro-batch (DynaFlow, section 3.2.2).
+// Written once, a strategy serves every model. All functions are pure: every rank decides the same,
+// and a decision can be cached by its key.
 class OpScheduler {
  public:
   virtual ~OpScheduler() = default;
@@ -24,14 +24,14 @@ class OpScheduler {
   virtual std::string name() const = 0;
   // How the Program is cut into what schedule() handles.
   virtual void partition(PartitionRules& rules) const = 0;
-  // Micro-batches as ranges of the batch's tokens: adjacent, not empty, covering all of them.
+  // Micro-batches as adjacent, non-empty ranges that cover all tokens of the batch.
   virtual Ranges split(const BatchInfo& batch) const { return {{0, batch.tokens}}; }
   virtual LayoutRequest layout(const BatchInfo&) const { return {}; }
   // Executes every task of every micro-batch. Called once per context key.
   virtual void schedule(ScheduleContext& ctx) const = 0;
 };
 
-// What a strategy's function returns; what it throws becomes an Error that names it.
+// Calls a strategy's function; an exception becomes an Error that names the strategy.
 template <class F>
 auto ask(const OpScheduler& strategy, F&& question) {
   try {
@@ -47,9 +47,9 @@ auto ask(const OpScheduler& strategy, F&& question) {
   }
 }
 
-// What a shared library with a strategy of its own exports (docs/scheduling.md):
+// Exported by a shared library with a strategy (docs/scheduling.md):
 //   BRAID_STRATEGY(MyScheduler)
-// The version guards against a library that was built for another Braid.
+// The version guards against a library built for another Braid.
 inline constexpr int kStrategyAbi = 1;
 #define BRAID_STRATEGY(Scheduler)                          \
   extern "C" int braid_strategy_abi() {                    \

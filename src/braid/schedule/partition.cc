@@ -15,7 +15,7 @@ std::vector<std::string> split_at_dots(std::string_view text) {
   return parts;
 }
 
-// The leading part of `scope` that the pattern names, or an empty view.
+// The leading part of `scope` that matches the pattern, or an empty view.
 std::string_view matched_prefix(const std::vector<std::string>& pattern, std::string_view scope) {
   size_t at = 0;
   for (const std::string& name : pattern) {

@@ -7,23 +7,23 @@
 
 namespace braid {
 
-// A run of ops of a Program that a scheduler sees as one.
+// A run of a Program's ops that a scheduler sees as one.
 struct Partition {
-  std::string_view rule;   // the pattern, kind or tag that cut it out; empty: what lies between
-  std::string_view scope;  // of its first op
+  std::string_view rule;   // the pattern, kind or tag of the rule; empty: ops between rules
+  std::string_view scope;  // scope of the first op
   int begin = 0;           // ops [begin, end)
   int end = 0;
-  bool communicates = false;  // every op of it is communication
+  bool communicates = false;  // every op of the partition is communication
 };
 
-// How a Program is cut (DynaFlow, section 3.2.1). An op belongs to the first rule that takes it;
-// neighbours of one rule and instance are one partition, and so is each run that no rule takes.
+// Rules that cut a Program (DynaFlow, section 3.2.1). An op belongs to the first matching rule;
+// neighbours with the same rule and instance form a partition, and so does each run without a rule.
 class PartitionRules {
  public:
-  // Ops in a scope: "layers.*.mlp" is one partition per layer; * stands for one name.
+  // Ops in a scope: "layers.*.mlp" is a partition per layer; * stands for a single name.
   void split_module(std::string pattern);
   // Each run of ops of these kinds, one after the other: {"all_reduce"}, {"linear", "all_reduce"}.
-  // Such a run is a partition of its own; one in which an earlier rule takes an op is none.
+  // Such a run is a separate partition, unless an earlier rule takes an op of the run.
   void split_func(std::vector<std::string> kinds);
   // Ops that the model tagged with Builder::mark().
   void mark(std::string tag);
@@ -41,15 +41,15 @@ class PartitionRules {
   };
   // Ops from `begin` on that the rule takes together; 0: none.
   static int taken(const Rule& rule, const Program& program, int begin);
-  // A rule before this one takes an op of [begin, end).
+  // An earlier rule takes an op of [begin, end).
   bool claimed(const Rule& rule, const Program& program, int begin, int end) const;
 
   std::vector<Rule> rules_;
 };
 
-// True for what ranks do together: such an op has no reference that works on one rank's memory.
+// True for ops that ranks do together: such an op has no reference on a single rank's memory.
 bool communicates(const Op& op);
-// Communication in which the ranks of a group wait for each other.
+// Communication in which a group's ranks wait for each other.
 bool collective(const Op& op);
 
 }  // namespace braid

@@ -10,7 +10,7 @@ namespace braid {
 
 // Kernels, sizes and links that Schedules are made for.
 struct PlanRequest {
-  std::vector<const KernelCatalog*> catalogs;  // [ranks] of each rank's backend, or one for all
+  std::vector<const KernelCatalog*> catalogs;  // [ranks], from each rank's backend, or one for all
   std::vector<MicroBatch> micro_batches;
   Topology topology;
   // Seconds of an op of rank 0's Program in a micro-batch; may be empty.

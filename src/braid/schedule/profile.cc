@@ -22,7 +22,7 @@ constexpr size_t kMaxRates = 1000;
 constexpr size_t kMaxPoints = 100;
 constexpr double kMost = 1e18;
 
-// Reads the fields of one JSON object, and at its end refuses those that nobody asked for.
+// Reads the fields of a JSON object, and at the end refuses unread fields.
 class Reader {
  public:
   Reader(const Json& json, std::string origin, std::string path)
@@ -266,7 +266,7 @@ std::string to_json(const Profile& p) {
       {"product_tiles", p.product_tiles},
       {"links", {{"machine", link_json(p.machine_link)}, {"cluster", link_json(p.cluster_link)}}},
   };
-  // One line for each rate: a table that people can read.
+  // A line for each rate: a readable table.
   std::string text = head.dump(2);
   text.resize(text.size() - 2);
   text += ",\n  \"rates\": [";

@@ -13,8 +13,8 @@
 
 namespace braid {
 
-// How fast a kind of op runs, alone on the compute stream, as a function of `m`: rows of its first
-// input; for attention the mean number of queries that meet each key.
+// Speed of a kind of op, alone on the compute stream, as a function of `m`: rows of its first
+// input; for attention the mean number of queries per key.
 struct Rate {
   enum class Unit : uint8_t { flops, bytes };
   struct Point {
@@ -25,44 +25,44 @@ struct Rate {
   std::string kind;   // of op
   std::string dtype;  // of the weight or the KV cache; empty: any
   Unit unit = Unit::flops;
-  // Measured with its operands where a step finds them, so that what memory costs is in it already;
-  // else the slower of this and the memory counts.
+  // Measured with operands as cold as in a step, so that the rate includes memory's cost; otherwise
+  // the slower of rate and memory counts.
   bool includes_memory = false;
   std::vector<Point> points;  // m ascends
-  int ranks = 1;              // of a collective that computes, at least
+  int ranks = 1;              // least group, for a collective that computes
   bool operator==(const Rate&) const = default;
 
-  // Between two points on the straight line of the logarithms; beyond them as at the nearest.
+  // Between two points on the straight line of the logarithms; beyond, the nearest point's rate.
   double at(double m) const;
 };
 
 struct LinkProfile {
-  double bytes_per_second = 0;  // one way, of one rank
+  double bytes_per_second = 0;  // one way, per rank
   double latency_seconds = 0;
-  bool shared_port = false;  // the ranks of a machine share its port
+  bool shared_port = false;  // a machine's ranks share a port
   bool operator==(const LinkProfile&) const = default;
 };
 
-// What a device and its links can do: the constants of the cost model. Measured on this machine by
+// Rates of a device and its links: the constants of the cost model. Measured on this machine by
 // `braid calibrate`, or given (profiles/). docs/simulator.md describes the file.
 struct Profile {
   std::string name;
   std::string device;              // for people
   double units = 1;                // SMs of a GPU; cores of a CPU
   bool shared_units = false;       // the ranks of a machine share units and memory, as on CPUs
-  DType activations = DType::f32;  // what its kernels pass on: f32, bf16 on GPUs
-  // Units that a kernel of each stream can have.
+  DType activations = DType::f32;  // dtype between kernels: f32, bf16 on GPUs
+  // Units for a kernel of each stream.
   std::array<double, kNumStreams> stream_units = {1, 1, 1};
-  double launch_seconds = 0;                 // of each launch, whatever it does
-  double step_seconds = 0;                   // of each step: to start the streams and to join them
-  double memory_bytes_per_second = 0;        // what a kernel of the compute stream reaches
+  double launch_seconds = 0;                 // for each launch
+  double step_seconds = 0;                   // for each step: to start and join streams
+  double memory_bytes_per_second = 0;        // for a kernel of the compute stream
   double total_memory_bytes_per_second = 0;  // what all kernels together do
-  double unit_bytes_per_second = 0;          // what a unit moves of a collective, its sums included
-  double collective_seconds = 0;             // of each collective, beyond its links' latencies
-  // The same for each message that is waited for where links are emulated: threads sleep there.
+  double unit_bytes_per_second = 0;          // a collective's bytes per unit, sums included
+  double collective_seconds = 0;             // for each collective, beyond link latencies
+  // The same for each awaited message on emulated links: threads sleep there.
   double emulated_message_seconds = 0;
-  // Units that a collective keeps from what computes beside it, in CTAs and in power; 0: those that
-  // move its data.
+  // Units that a collective takes from computation beside it, in CTAs and in power; 0: the units
+  // that move its data.
   double collective_units = 0;
   // In how many parts a product's results are sent as they are made; 1: once all are.
   double product_tiles = 8;
@@ -71,8 +71,8 @@ struct Profile {
   std::vector<Rate> rates;
   bool operator==(const Profile&) const = default;
 
-  // The rate that fits best: of the kind and dtype, else of the kind and any, and then of as many
-  // ranks as do not pass these; null: none.
+  // The best fitting rate: of the kind and dtype, otherwise of the kind and any dtype; then with
+  // the largest `ranks` up to the given; null: none.
   const Rate* find(std::string_view kind, std::string_view dtype, int ranks = 1) const;
 };
 
@@ -81,16 +81,16 @@ struct Profile {
 Profile parse_profile(std::string_view json, const std::string& origin);
 std::string to_json(const Profile& profile);
 
-// Where measured profiles are kept: $XDG_CACHE_HOME/braid/profiles, or ~/.cache/braid/profiles;
-// empty where neither variable is set.
+// Folder of measured profiles: $XDG_CACHE_HOME/braid/profiles, or ~/.cache/braid/profiles; empty
+// without both variables.
 std::filesystem::path profile_cache_folder();
-// "cpu-2": the name under which `braid calibrate --threads 2` keeps what it measured.
+// "cpu-2": the name of the profile from `braid calibrate --threads 2`.
 std::string cpu_profile_name(int threads);
 
-// By path (a name with a '/' or that ends in .json), else by name: from the cache folder, else
-// among those that come with Braid. Fails with kNotFound, listing these, or as parse_profile.
+// By path (a name with a '/' or ending in .json), otherwise by name: from the cache folder, then
+// among Braid's own. Fails with kNotFound, listing the names, or as parse_profile.
 Profile load_profile(const std::string& name_or_path);
-// The same; nothing where there is no such profile.
+// The same; nothing without such a profile.
 std::optional<Profile> find_profile(const std::string& name_or_path);
 std::vector<std::string_view> builtin_profile_names();
 

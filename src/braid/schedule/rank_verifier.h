@@ -4,8 +4,8 @@
 
 namespace braid {
 
-// The rules of verify() that concern one rank alone (verifier.h). Finds the order and the launches
-// of the view.
+// The rules of verify() about a single rank (verifier.h). Fills in the view's order and
+// launches.
 void verify_rank(RankView& rank);
 
 }  // namespace braid

@@ -9,7 +9,7 @@
 
 namespace braid {
 
-// One rank's Program and Schedule as the rules of verify() read them.
+// A rank's Program and Schedule, as verify()'s rules read both.
 class RankView {
  public:
   RankView(const Program& program, const Schedule& schedule, int rank, int ranks);
@@ -23,12 +23,12 @@ class RankView {
   int micro_batches() const { return static_cast<int>(schedule_.micro_batches.size()); }
   const Launch& launch(int i) const { return schedule_.launches[i]; }
   const Op& op(int i) const { return schedule_.op(program_, launch(i)); }
-  // The launch that runs an op of a micro-batch.
+  // The launch of an op in a micro-batch.
   int launch_of(int op, int micro_batch) const { return launch_of_[at(op, micro_batch)]; }
 
   // Both need launches in range; launch_of needs each op once.
   void find_order() { order_ = LaunchOrder(schedule_.launches); }
-  // Fails where an op of a micro-batch is in no launch, or in two.
+  // Fails if an op of a micro-batch is in no launch, or in two.
   void find_launches();
 
   // "launch 7 (pull at 'layers.0.attn.ring1')"

@@ -13,25 +13,25 @@
 
 namespace braid {
 
-// One partition of one micro-batch.
+// A partition of a micro-batch.
 struct Task {
   const Partition* partition = nullptr;
   int index = 0;  // of the partition
   int micro_batch = 0;
 
-  // The rule that cut it out: task.is("all_reduce").
+  // The rule behind the partition: task.is("all_reduce").
   bool is(std::string_view rule) const { return partition->rule == rule; }
   bool communicates() const { return partition->communicates; }
 };
 
 struct ExecuteOptions {
   Stream stream = Stream::compute;
-  std::string_view replace;  // a fused op that takes the place of the tasks' ops (ops/fusion.h)
+  std::string_view replace;  // a fused op to replace the tasks' ops (ops/fusion.h)
 };
 
-// What a strategy talks to while it schedules: it asks for what is ready and says what runs next.
-// What it says is recorded; nothing runs. Waits between streams follow from the data and are filled
-// in. Every misuse fails with kInvalidArgument, naming the op, the micro-batch and the rule.
+// A strategy's counterpart during scheduling: the strategy asks for ready tasks and says which run
+// next. Calls are recorded; nothing runs. Waits between streams follow from the data. Every misuse
+// fails with kInvalidArgument, naming the op, the micro-batch and the rule.
 class ScheduleContext {
  public:
   // `program` and `partitions` outlive the context. `price` may be empty: estimate() is then 0.
@@ -50,8 +50,8 @@ class ScheduleContext {
   std::vector<Task> ready(int micro_batch);
   // The same partition of another micro-batch, ready or not: for merged batches.
   Task twin(const Task& task, int micro_batch) const;
-  // The tasks, each in its turn; the same partition of adjacent micro-batches, named together, runs
-  // as one merged batch. With `replace`, all the ops run as one fused op.
+  // Runs the tasks, one after the other; the same partition of adjacent micro-batches runs as a
+  // merged batch. With `replace`, all the ops run as a single fused op.
   void execute(const std::vector<Task>& tasks, const ExecuteOptions& options = {});
   void execute(std::initializer_list<Task> tasks, const ExecuteOptions& options = {}) {
     execute(std::vector<Task>(tasks), options);
@@ -59,7 +59,7 @@ class ScheduleContext {
   // Seconds, by the cost model at the micro-batch's capacity.
   double estimate(const Task& task) const;
 
-  // The launches recorded, their kernels not chosen yet; `replace` of each by its name.
+  // The recorded launches, without kernels yet; `replace` of each by name.
   struct Recording {
     std::vector<Launch> launches;
     std::vector<std::string> replacements;  // names, by Launch::replacement
@@ -74,7 +74,7 @@ class ScheduleContext {
   }
   void check_micro_batch(std::string_view call, int micro_batch) const;
   void check(const Task& task) const;
-  // Tasks that are one launch: a partition of adjacent micro-batches.
+  // Tasks of a single launch: a partition of adjacent micro-batches.
   struct Group {
     int partition = 0;
     int first = 0;
@@ -96,7 +96,7 @@ class ScheduleContext {
   const Dependencies dependencies_;
   std::vector<int> inputs_left_;           // [partitions, micro-batches] partitions not done
   std::vector<std::vector<int>> readers_;  // [partitions] in the same micro-batch
-  std::vector<std::vector<int>> readers_in_next_;  // [partitions] in those that continue it
+  std::vector<std::vector<int>> readers_in_next_;  // [partitions], in continuing micro-batches
   std::vector<bool> executed_;                     // [partitions, micro-batches]
   std::vector<std::vector<int>> ready_;            // [micro-batches] partitions
   std::vector<int> launch_of_;                     // [ops, micro-batches]; -1: none

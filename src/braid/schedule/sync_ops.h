@@ -8,18 +8,18 @@
 
 namespace braid {
 
-// One sync of the Programs, which has the same operands on all ranks.
+// A sync of the Programs, with the same operands on all ranks.
 struct SyncOp {
   int op = 0;                                // index into Program::ops
   std::vector<const ops::SyncAttrs*> attrs;  // [ranks]
   const std::vector<ValueId>* inputs = nullptr;
   const std::vector<ValueId>* outputs = nullptr;
 
-  // Both ranks are of one group, which meets in the sync.
+  // Both ranks belong to a group that meets in the sync.
   bool meets(int a, int b) const;
   bool has_input(ValueId id) const;
   bool opens(ValueId id) const;
-  // The sync waits for the pushes that these counters count, and closes the value.
+  // The sync waits for pushes counted by these counters, and closes the value.
   bool closes(ValueId id, ValueId counters) const;
 };
 
@@ -28,14 +28,14 @@ class SyncOps {
  public:
   explicit SyncOps(std::span<const RankView> ranks);
 
-  // Fails where ranks do not agree on who meets in a sync.
+  // Fails if ranks disagree on the members of a sync.
   void check_groups() const;
-  // Fails where a sync does not wait for all pushes before it, waits for more, or waits for a push
-  // that is launched after the sync.
+  // Fails if a sync does not wait for all earlier pushes, waits for more, or waits for a push
+  // launched after the sync.
   void check_arrivals() const;
 
-  // The first or the last sync, among those that have a value as an operand, for which `is` holds;
-  // null: none.
+  // The first or the last sync with a value as operand for which `is` holds; null:
+  // none.
   template <class Is>
   const SyncOp* first(ValueId id, Is&& is) const {
     for (int s : named_by_[id]) {

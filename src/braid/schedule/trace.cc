@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr double kMicro = 1e6;
-constexpr int64_t kFirstLane = 16;  // thread ids of lanes that are no streams
+constexpr int64_t kFirstLane = 16;  // thread ids of lanes other than streams
 
 double first_begin(const Timeline& timeline) {
   double first = std::numeric_limits<double>::infinity();
@@ -50,7 +50,7 @@ class Events {
   bool first_ = true;
 };
 
-// Where tokens are divided over ranks, this rank has its part of each micro-batch.
+// With tokens divided over ranks, this rank has its part of each micro-batch.
 Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
   const RankTimes& r = timeline.ranks[rank];
   Work work = work_of(launch, timeline.works);
@@ -93,8 +93,8 @@ std::string slice_name(const Schedule& schedule, const Launch& launch, const Op&
   return name;
 }
 
-// A viewer's name of a colour: each micro-batch has its own for computation, all share that of
-// communication.
+// A viewer's name for a colour: each micro-batch's computation has a colour, and all communication
+// shares another.
 std::string_view slice_color(const Launch& launch, const Op& op) {
   constexpr std::array<std::string_view, 4> kColors = {"thread_state_running", "rail_response",
                                                        "thread_state_runnable", "rail_animation"};
@@ -222,9 +222,9 @@ struct TraceWriter::Impl {
         << "}\n";
   }
 
-  std::unique_ptr<std::ofstream> file;  // where `out` is one of its own
+  std::unique_ptr<std::ofstream> file;  // if `out` is a private file
   std::string path;
-  std::string part;  // of it, until it is whole
+  std::string part;  // name of the unfinished file
   std::ostream& out;
   Events events;
   int steps = 0;
@@ -249,7 +249,7 @@ TraceWriter::TraceWriter(std::ostream& out) : impl_(std::make_unique<Impl>(out))
 TraceWriter::TraceWriter(const std::string& path) : impl_(nullptr) {
   errno = 0;
   std::error_code ignored;
-  // Of what is no plain file ("/dev/stdout") there is no part beside it.
+  // Other outputs than plain files ("/dev/stdout") have no part file beside them.
   const bool plain =
       !std::filesystem::exists(path, ignored) || std::filesystem::is_regular_file(path, ignored);
   const std::string part = plain ? path + ".part" : path;
@@ -264,7 +264,7 @@ TraceWriter::TraceWriter(const std::string& path) : impl_(nullptr) {
 TraceWriter::~TraceWriter() {
   if (!impl_->file || !impl_->file->is_open()) return;
   try {
-    finish();  // a job that was stopped leaves a whole file of what it did
+    finish();  // a stopped job leaves a whole file of its finished steps
   } catch (const Error&) {
   }
 }

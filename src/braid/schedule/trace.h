@@ -12,7 +12,7 @@
 
 namespace braid {
 
-// When each launch of one rank ran, or would have run.
+// Times of a rank's launches, measured or simulated.
 struct RankTimes {
   const Program* program = nullptr;
   const Schedule* schedule = nullptr;
@@ -26,7 +26,7 @@ struct Timeline {
   std::vector<Work> works;       // [micro-batches]
 };
 
-// What a rank did beside its launches: "step 12".
+// A rank's activity beside launches: "step 12".
 struct TraceSpan {
   std::string name;
   double begin = 0;  // seconds of the launches' clock
@@ -48,9 +48,9 @@ class TraceWriter {
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  // A step, at its own times after the first one's begin. The last ranks may have no part in it.
+  // Adds a step, at its own times after the first step's begin. The last ranks may have no part.
   void add(const Timeline& timeline);
-  // Spans of a rank in a lane of their own, below its streams: "host", "device steps".
+  // Spans of a rank in a separate lane, below the streams: "host", "device steps".
   void add(int rank, const std::string& lane, std::span<const TraceSpan> spans);
   // Writes what comes after the last step; fails as the constructor does.
   void finish();
@@ -60,7 +60,7 @@ class TraceWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// A trace of one step.
+// A trace of a single step.
 void write_trace(std::ostream& out, const Timeline& timeline);
 void write_trace(const std::string& path, const Timeline& timeline);
 

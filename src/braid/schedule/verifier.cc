@@ -86,8 +86,8 @@ class WorldCheck {
            x.micro_batch == y.micro_batch && x.num_micro_batches == y.num_micro_batches;
   }
 
-  // Every rank runs its launches one at a time in recorded order; a communication ends when all
-  // ranks have come to it. Streams that run beside each other only take constraints away.
+  // Every rank runs its launches one at a time in recorded order; a communication ends after all
+  // its ranks have come. Concurrent streams only take constraints away.
   void check_deadlock() const {
     std::vector<int> next(schedules_.size(), 0);
     const auto size = [&](size_t r) { return static_cast<int>(schedules_[r].launches.size()); };

@@ -3,7 +3,7 @@
 namespace braid {
 namespace {
 
-// A product and the sum of its parts over ranks as one op, which sends tiles as they are made.
+// A product and the sum over ranks as a single op, which sends tiles as soon as they are made.
 class GemmCollective : public OpScheduler {
  public:
   std::string name() const override { return "gemm_collective"; }

@@ -5,9 +5,9 @@
 namespace braid {
 namespace {
 
-// NanoFlow (OSDI 2025), as DynaFlow writes it: nano-batches in turns on three streams, so that
-// matrix products, attention over the cache and communication each have the resource they bound to
-// themselves.
+// NanoFlow (OSDI 2025), in DynaFlow's form: nano-batches in turns on three streams.
+// Matrix products, attention over the cache and communication each have their own
+// resource.
 class NanoFlow : public OpScheduler {
  public:
   std::string name() const override { return "nanoflow"; }

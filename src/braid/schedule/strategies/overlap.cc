@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-// Two micro-batches in turns: the communication of one runs under the other's computation.
+// Two micro-batches in turns: the communication of each runs under the other's computation.
 class Overlap : public OpScheduler {
  public:
   std::string name() const override { return "overlap"; }

@@ -5,9 +5,9 @@
 namespace braid {
 namespace {
 
-// Sequence-parallel attention as its lowering meant it: what moves inside a ring group runs on the
-// side stream, all other transfers on the comm stream in the order in which they are needed, the
-// computation beside both. Several sequences: one micro-batch's stages fill the other's waits.
+// Sequence-parallel attention as its lowering intends: transfers inside a ring group run on the
+// side stream, all others on the comm stream in the order of need, computation beside both. With
+// several sequences, a micro-batch's computation fills the other's waits.
 class SequenceParallel : public OpScheduler {
  public:
   std::string name() const override { return "sequence_parallel"; }

@@ -5,11 +5,11 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kWave = 32;  // tokens: cuts fall where no tile of a product is cut
+constexpr int64_t kWave = 32;  // tokens: cuts fall between tiles of products
 
-// TokenWeave (arXiv 2505.11329): the batch is cut by tokens, inside a prompt if need be; the sum
-// over ranks, the residual and its norm are one op that reduces to token shards, normalizes those
-// and gathers them, and each half's runs under the other half's products.
+// TokenWeave (arXiv 2505.11329): the batch is cut by tokens, if need be inside a prompt. The sum
+// over ranks, the residual and the norm are a single op, which reduces to token shards, normalizes
+// and gathers them; each half's op runs under the other half's products.
 class TokenWeave : public OpScheduler {
  public:
   std::string name() const override { return "tokenweave"; }

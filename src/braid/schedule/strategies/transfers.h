@@ -5,14 +5,14 @@
 
 namespace braid {
 
-// Makes the one-sided transfers of sequence-parallel attention tasks of their own.
+// Makes each one-sided transfer of sequence-parallel attention a task.
 inline void split_transfers(PartitionRules& rules) {
   rules.mark(kRingTag);
   rules.mark(kLinkTag);
 }
 
-// Where communication runs beside computation: inside a ring group on the side stream, so that it
-// does not queue behind what goes further; all other on the comm stream.
+// Stream for communication beside computation: inside a ring group the side stream, so that near
+// transfers do not queue behind far ones; otherwise the comm stream.
 inline Stream stream_of(const Task& task) {
   if (task.is(kRingTag)) return Stream::side;
   return task.communicates() || task.is(kLinkTag) ? Stream::comm : Stream::compute;

@@ -4,8 +4,8 @@
 
 namespace braid {
 
-// Micro-batches by turns, a task each, with what `options` says of it. One at a time: what was
-// recorded may have made an earlier task ready, which must not queue behind a later one.
+// Micro-batches by turns, a task each, with `options` for each task. A single task at a time: a
+// recorded task may make an earlier task ready, which must not queue behind a later task.
 template <class Options>
 void take_turns(ScheduleContext& ctx, const Options& options) {
   while (!ctx.done()) {
