@@ -2,7 +2,7 @@
 
 namespace braid {
 
-// Kinds of launches that a Schedule lets run at the same time as another.
+// Kinds of launches that may run at the same time as a launch.
 struct Beside {
   bool computes = false;
   bool pulls = false;

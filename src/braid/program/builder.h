@@ -42,10 +42,10 @@ class Builder {
   };
   [[nodiscard]] Scope scope(std::string_view name) { return Scope(*this, name); }
 
-  // Tags the ops that follow, until it is called again.
+  // Tags the following ops, until the next call.
   void mark(std::string tag) { tag_ = std::move(tag); }
 
-  // Hands over what there is so far, for another to go on with.
+  // Hands over the Program so far, for another builder to continue.
   Program release() { return std::move(program_); }
   // Verifies and hands over the Program.
   Program finish(std::vector<ValueId> outputs);

@@ -2,7 +2,7 @@
 
 namespace braid {
 
-// When a launch ran, or would by a simulation, in seconds of one clock that all ranks share.
+// Time of a launch, measured or simulated, in seconds of a clock shared by all ranks.
 struct LaunchTime {
   double begin = 0;
   double end = 0;

@@ -14,8 +14,8 @@ namespace braid {
 
 struct OpDef;
 
-// One operation of a Program: what to compute from which values. `inputs` and `outputs` are in the
-// order that its definition gives; an optional input that is absent is kNoValue.
+// An operation of a Program: a computation on values. `inputs` and `outputs` are in the
+// definition's order; an absent optional input is kNoValue.
 struct Op {
   const OpDef* def = nullptr;
   Attrs attrs;
@@ -25,19 +25,19 @@ struct Op {
   std::string tag;    // for partition rules by mark()
 };
 
-// The tensors of one call, in the order of the op's inputs and outputs; an absent input has no
-// data. Shapes are capacities. `part` says which range of each batch axis the call works on: views
-// begin at the range's begin already, and metadata that hold row numbers (q_start, rows) count from
-// the whole batch's first row.
+// The tensors of a call, in the order of the op's inputs and outputs; an absent input has no data.
+// Shapes are capacities. `part` gives the call's range of each batch axis: views already begin at
+// the range's begin, and metadata with row numbers (q_start, rows) count from the whole batch's
+// first row.
 struct OpCall {
   const Op* op = nullptr;
   std::span<const TensorView> in;
   std::span<const TensorView> out;
   BatchAxis axis = BatchAxis::none;  // of the first input
-  BatchPart* part = nullptr;         // an op that writes an axis' extent writes it here
+  BatchPart* part = nullptr;         // an op that writes an axis' extent writes here
 
   const Extents& extents() const { return part->count; }
-  // Live rows of the operands on that axis.
+  // Live rows of the operands on the call's axis.
   int64_t rows() const { return extents().of(axis, in[0].shape[0]); }
   template <class T>
   const T& attrs() const {
@@ -64,24 +64,24 @@ struct Cost {
   }
 };
 
-// What an op asks of its inputs and makes of them along one mesh axis.
+// An op's required input placements, and its output placements, along a mesh axis.
 struct ShardRule {
-  std::vector<Placement> inputs;  // as the op needs them; the lowering converts what differs
+  std::vector<Placement> inputs;  // as the op needs them; the lowering converts others
   std::vector<Placement> outputs;
 };
 
-// The contract of one kind of op. ops/ defines one for each; a user's library may define more. All
-// functions are pure. Input and output types are in the op's own order; absent inputs have rank 0.
+// The contract of a kind of op. ops/ defines a contract per kind; a user's library may define more.
+// All functions are pure. Input and output types are in the op's order; absent inputs have rank 0.
 struct OpDef {
   std::string_view kind;
 
   // Shape rule: output types from input types; fails with kInvalidArgument naming the dimension.
   std::vector<ValueType> (*infer)(const Attrs& attrs, TypeList in);
 
-  // Inputs (by index) that the op also writes: the KV cache of kv_append.
+  // Inputs (by index) that the op also writes, like kv_append's KV cache.
   std::vector<int> mutated_inputs;
 
-  // The axis whose extent the op writes while a step runs: rows that only a router knows.
+  // The axis whose extent the op writes during a step: rows known only to a router.
   BatchAxis writes_extent = BatchAxis::none;
 
   Cost (*cost)(const Attrs& attrs, TypeList in, TypeList out, const Work& work);
@@ -95,14 +95,14 @@ struct OpDef {
   // Scalar reference on host memory, over extents; null for communication ops.
   void (*reference)(const OpCall& call) = nullptr;
 
-  // A communication op that no other rank takes part in: it reads or writes peers' values in
-  // symmetric memory, and others order it. False: a collective, in which every rank of its group
+  // A communication op without other ranks: the op reads or writes peers' values in symmetric
+  // memory, and other ops order the access. False: a collective, in which every rank of the group
   // meets the others.
   bool one_sided = false;
 
   // Traits by which Schedules are made and priced (op_traits.h).
   RemoteUse remote = RemoteUse::none;
-  // One-sided transfers of a call, over the extents of `work`; null: none.
+  // One-sided transfers of a call, over `work`'s extents; null: none.
   std::vector<Transfer> (*transfers)(const Attrs& attrs, TypeList in, const Work& work) = nullptr;
   CollectiveTraits collective = {};
   RateTraits rate = {};

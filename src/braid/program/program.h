@@ -20,12 +20,12 @@ struct Program {
   const Value& value(ValueId id) const { return values.at(static_cast<size_t>(id)); }
   std::optional<ValueId> find(std::string_view value_name) const;
 
-  // The most rows of experts that so many tokens have: as many for each as in the whole batch.
+  // Most expert rows of `tokens` tokens: as many per token as in the whole batch.
   int64_t expert_rows(int64_t tokens) const {
     return capacity.token > 0 ? ceil_div(tokens * capacity.expert_row, capacity.token) : 0;
   }
 
-  // A value's type in a part of the batch that has this capacity.
+  // A value's type in a part of the batch with this capacity.
   ValueType type_of(ValueId id, const Extents& part) const;
   // Types of an op's operands, in the whole batch or in a part; an absent input has rank 0.
   std::vector<ValueType> input_types(const Op& op) const { return input_types(op, capacity); }

@@ -7,10 +7,10 @@
 
 namespace braid {
 
-// Where the elements of a value live along one mesh axis of P ranks.
+// Places of a value's elements along a mesh axis of P ranks.
 struct Placement {
   enum class Kind : uint8_t {
-    replicated,  // every rank holds all of it
+    replicated,  // every rank holds the whole value
     shard,       // rank r holds parts[r] of dimension `dim`; parts may be uneven, empty or overlap
     partial,     // every rank holds a summand; the value is their sum
   };
@@ -33,7 +33,7 @@ struct Placement {
 
 std::string to_string(const Placement& placement);  // "shard(1: 0..320 320..576)"
 
-// Parts in units of `unit` elements become parts in elements, and the reverse where they divide.
+// Parts in units of `unit` elements become parts in elements; the reverse if divisible.
 std::vector<Range> scale_parts(const std::vector<Range>& parts, int64_t unit);
 
 }  // namespace braid

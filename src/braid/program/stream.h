@@ -6,12 +6,12 @@
 
 namespace braid {
 
-// The queues of a rank. Launches of one stream run in recorded order; streams run beside each other
-// but for the waits that a Schedule holds.
+// The queues of a rank. Launches of a stream run in recorded order; streams run beside each other
+// except for the Schedule's waits.
 enum class Stream : uint8_t {
-  compute,  // what bounds the step as a rule: the rank's threads, or the main stream of its GPU
+  compute,  // mostly the step's bound: the rank's threads, or the main stream of its GPU
   comm,     // communication
-  side,     // work that leaves the compute units idle and may run beside them, as decode attention
+  side,     // work that leaves compute units idle, like decode attention, beside other work
 };
 constexpr int kNumStreams = 3;
 constexpr std::array<Stream, kNumStreams> kStreams = {Stream::compute, Stream::comm, Stream::side};

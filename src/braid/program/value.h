@@ -10,16 +10,16 @@
 
 namespace braid {
 
-// The batch axes. A value that has one carries it as dimension 0; its size there is a capacity, and
-// how much of it a step uses is that axis' extent.
+// The batch axes. A value with a batch axis has the axis as dimension 0; the dimension's size is a
+// capacity, and a step uses the axis' extent.
 enum class BatchAxis : uint8_t {
   none,
-  token,     // packed tokens of all sequences of the batch
-  shard,     // this rank's even part of the tokens, where they are divided over ranks
+  token,     // packed tokens of all the batch's sequences
+  shard,     // this rank's even part of the tokens, if ranks divide tokens
   sequence,  // sequences of the batch
   row,       // tokens whose logits are wanted
-  // One row for each expert that each token of this rank chose, by expert, then by token. The op
-  // that chooses writes this axis' extent; a launch of several micro-batches has none of it.
+  // A row for each expert chosen by each token of this rank, by expert, then by token. The choosing
+  // op writes this axis' extent; a launch of several micro-batches has no such rows.
   expert_row,
 };
 constexpr std::array<BatchAxis, 5> kBatchAxes = {
@@ -27,7 +27,7 @@ constexpr std::array<BatchAxis, 5> kBatchAxes = {
 
 std::string_view to_string(BatchAxis axis);
 
-// Capacities when a Program is planned, extents when it runs: each extent <= its capacity.
+// Capacities during planning, extents during a run: each extent <= its capacity.
 struct Extents {
   int64_t token = 0;
   int64_t sequence = 0;
@@ -35,7 +35,7 @@ struct Extents {
   int64_t shard = 0;
   int64_t expert_row = 0;
 
-  // The entry of an axis, which is not `none`.
+  // The entry of an axis other than `none`.
   constexpr const int64_t& operator[](BatchAxis axis) const {
     switch (axis) {
       case BatchAxis::shard:
@@ -65,7 +65,7 @@ struct Extents {
   bool operator==(const Extents&) const = default;
 };
 
-// The part of a step's batch that a launch works on: a range of each batch axis.
+// A launch's part of a step's batch: a range of each batch axis.
 struct BatchPart {
   Extents begin;
   Extents count;
