@@ -9,8 +9,8 @@ namespace braid::cpu {
 class CoreWatch {
  public:
   CoreWatch();
-  // "other programs use the cores: ...", where `threads` that computed all the time since the
-  // beginning had less than three fifths of their cores; else empty.
+  // "other programs use the cores: ...", if `threads` that computed all the time since the
+  // beginning had less than three fifths of their cores; otherwise empty.
   std::string complaint(int threads) const;
 
  private:

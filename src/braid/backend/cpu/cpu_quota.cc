@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 enum class Version { v1, v2 };
 
-// Where a hierarchy that may limit CPU time is mounted: `mount` shows the group `top`.
+// Mount point of a hierarchy that may limit CPU time: `mount` shows the group `top`.
 struct Hierarchy {
   Version version = Version::v1;
   std::string top;
@@ -64,7 +64,7 @@ std::vector<Hierarchy> hierarchies(const fs::path& root) {
   return found;
 }
 
-// This process's group: "0::/path" of v2, "4:cpu,cpuacct:/path" of v1.
+// This process' group: "0::/path" in v2, "4:cpu,cpuacct:/path" in v1.
 std::optional<std::string> group_of(Version version, const fs::path& root) {
   std::ifstream file(root / "proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -79,7 +79,7 @@ std::optional<std::string> group_of(Version version, const fs::path& root) {
   return {};
 }
 
-// The whole numbers of a file's first line; "max" ends them.
+// The whole numbers of a file's first line, up to "max".
 std::vector<int64_t> numbers(const fs::path& path) {
   std::ifstream file(path);
   std::vector<int64_t> all;

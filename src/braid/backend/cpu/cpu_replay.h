@@ -13,8 +13,8 @@
 
 namespace braid::cpu {
 
-// Called with a run's first error as soon as it happens, from the thread that it happened on: what
-// else may hang on this rank (its other streams' waits for other ranks) can be ended then.
+// Called with a run's first error at once, from the failing thread: the callback can then end other
+// waits on this rank (other streams' waits for other ranks).
 using OnError = std::function<void(std::exception_ptr error)>;
 
 // Launches bound to kernels, replayed over the streams of one rank.
@@ -31,7 +31,7 @@ class CpuReplay : public Replay {
  private:
   static constexpr std::chrono::seconds kDeadline{600};
 
-  // A stream's launches, and how many of them have ended in all runs so far.
+  // A stream's launches, and the number of launches ended in all runs so far.
   struct Queue {
     std::vector<int> launches;
     WakeCounter ended;
@@ -54,7 +54,7 @@ class CpuReplay : public Replay {
   std::array<Job, kNumStreams> jobs_;
   std::span<LaunchTime> times_;
   std::atomic<bool> aborted_{false};
-  std::exception_ptr error_;  // of the stream that set aborted_
+  std::exception_ptr error_;  // from the stream that set aborted_
   ThreadPool& pool_;
   const Threads threads_;
   const OnError& on_error_;

@@ -9,9 +9,9 @@
 
 namespace braid::cpu {
 
-// What a kernel is bound to. The call and its spans outlive the bound kernel. From one run to the
-// next the call's part changes, and with it the data pointers of operands that have a batch axis:
-// they are read through the call on each run. Weights, states and all shapes stay.
+// Operands for binding a kernel. The call and its spans outlive the bound kernel. Between runs the
+// call's part changes, and with the part the data pointers of operands with a batch axis: kernels
+// read these pointers through the call on each run. Weights, states and all shapes stay.
 struct LaunchArgs {
   const OpCall& call;
   std::byte* workspace = nullptr;  // as many bytes as info() asked for, 64-byte aligned
@@ -46,8 +46,8 @@ class KernelTable : public KernelCatalog {
   std::map<std::string, Kernel, std::less<>> kernels_;
 };
 
-// Kernels that call each op's scalar reference on thread 0: what every other kernel is tested
-// against.
+// Kernels that call each op's scalar reference on thread 0: the reference for tests of every other
+// kernel.
 void add_reference_kernel(KernelTable& table, const OpDef& def);
 
 }  // namespace braid::cpu

@@ -6,7 +6,7 @@
 namespace braid::cpu {
 namespace {
 
-// Nothing but the thread's return ends these waits; what it runs has deadlines of its own.
+// Only the thread's return ends these waits; the thread's function has its own deadlines.
 constexpr std::chrono::hours kForever{24 * 365};
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace braid::cpu {
 
-// A stream's own thread: runs one function at a time, beside its caller.
+// A stream's thread: runs a single function at a time, beside its caller.
 class StreamThread {
  public:
   explicit StreamThread(const WaitPolicy& policy);
@@ -17,7 +17,7 @@ class StreamThread {
 
   // Begins fn(arg) and returns. Not before the last one was joined. Allocates nothing.
   void start(void (*fn)(void* arg), void* arg);
-  // Returns when it has ended; rethrows what it threw.
+  // Returns when the function has ended; rethrows its exception.
   void join();
 
  private:

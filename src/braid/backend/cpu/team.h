@@ -33,9 +33,9 @@ class Barrier {
   std::atomic<bool> aborted_{false};
 };
 
-// What a CPU kernel sees of the threads that run it. A kernel is one function that every thread of
-// the team calls with the same arguments (SPMD): it takes its share of the work from `index`, and
-// meets the others at barrier() between phases that depend on each other.
+// A CPU kernel's view of its threads. A kernel is a function that every thread of the team calls
+// with the same arguments (SPMD): each thread takes a share of the work by `index`, and meets the
+// others at barrier() between dependent phases.
 struct Team {
   int index = 0;
   int count = 1;

@@ -16,9 +16,9 @@ namespace braid::cpu {
 // about two cache-line round trips, on a sleeping one a wake-up by the kernel.
 class ThreadPool {
  public:
-  // 1 <= threads <= kMaxThreads, the caller of run() included. `total_threads` counts the threads
-  // of all pools that work at the same time (0: only this pool's): where they outnumber the cores
-  // that the process may use, waiting threads give up their core at once.
+  // 1 <= threads <= kMaxThreads, including the caller of run(). `total_threads` counts the threads
+  // of all pools at work at once (0: only this pool's): if they outnumber the process' usable
+  // cores, waiting threads give up their core at once.
   explicit ThreadPool(int threads, int total_threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -62,7 +62,7 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
-// Cores that this process can keep busy: those of its affinity mask, at most as many as its control
+// Cores that this process can keep busy: the affinity mask's cores, at most as many as the control
 // groups' CPU quota pays for (rounded up), at least 1.
 int usable_cores();
 

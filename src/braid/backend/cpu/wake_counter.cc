@@ -39,8 +39,8 @@ void futex_wake_all(const std::atomic<uint32_t>& word) {
 }  // namespace
 
 void WakeCounter::advance() {
-  // Sequentially consistent against the sleeper's increment of sleepers_ and its check of value_:
-  // either it sees the new value or it is seen here.
+  // Sequentially consistent against the sleeper's increment of sleepers_ and check of value_:
+  // either the sleeper sees the new value or the sleeper is seen here.
   value_.fetch_add(1, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(value_);
 }

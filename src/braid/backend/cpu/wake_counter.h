@@ -19,7 +19,7 @@ class WakeCounter {
  public:
   uint32_t load() const { return value_.load(std::memory_order_acquire); }
 
-  // Adds one and wakes every sleeper; costs a system call only if there is one.
+  // Adds one and wakes every sleeper; without sleepers there is no system call.
   void advance();
 
   // Returns true once the value differs from `seen`, false if `deadline` passed first.

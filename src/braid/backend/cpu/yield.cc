@@ -7,11 +7,11 @@
 namespace braid::cpu {
 namespace {
 
-// Beside two busy programs on two cores decoding keeps 33 tokens/s so, and 1 where waits yield.
+// Beside two busy programs on two cores decoding then keeps 33 tokens/s, and 1 with yielding waits.
 constexpr std::chrono::microseconds kLong{500};
 constexpr int kWaitsAsleep = 4096;
 
-// What a thread knows of the core that it runs on.
+// A thread's knowledge of its core.
 thread_local int waits_asleep = 0;
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 namespace braid::cuda {
 
-// What planning and kernels' choices know of a GPU.
+// A GPU's facts for planning and for choices of kernels.
 struct DeviceInfo {
   int id = 0;
   std::string name;

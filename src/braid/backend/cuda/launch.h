@@ -35,7 +35,7 @@ void launch_kernel(const LaunchContext& context, void (*kernel)(Params...), dim3
   check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "kernel launch");
 }
 
-// Loads `kernel`, which else happens at its first launch: then no rank may be waiting on a device.
+// Loads `kernel`, before its first launch would: no rank may then wait on a device.
 template <class Kernel>
 void load_kernel(Kernel* kernel) {
   cudaFuncAttributes attributes;
@@ -43,7 +43,7 @@ void load_kernel(Kernel* kernel) {
              "load of a kernel");
 }
 
-// Allows `kernel` that much dynamic shared memory; once, outside of capture.
+// Allows `kernel` as much dynamic shared memory; once, outside capture.
 template <class Kernel>
 void allow_shared_memory(Kernel* kernel, size_t bytes) {
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -81,7 +81,7 @@ class Lane {
 
   struct Buffer {
     std::byte* data = nullptr;
-    cudaEvent_t drained = nullptr;  // the last copy out of it
+    cudaEvent_t drained = nullptr;  // its last outgoing copy
   };
   cudaStream_t stream_ = nullptr;
   Buffer buffers_[2];

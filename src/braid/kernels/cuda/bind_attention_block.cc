@@ -15,7 +15,7 @@ namespace {
 using ops::BlockInput;
 
 constexpr int64_t kPricedContext = 4096;  // keys that a step is priced with
-constexpr double kStreamOfPeak = .94;     // what a read-only stream has of a GPU's peak
+constexpr double kStreamOfPeak = .94;     // a read-only stream's share of a GPU's peak
 
 double stream_of(const DeviceInfo& device) {
   int khz = 0, bits = 0;
@@ -79,7 +79,7 @@ FusedScope scope_of(const Op& op) {
   return op.attrs.as<ops::AttentionBlockAttrs>().projects ? FusedScope::projected : FusedScope::qkv;
 }
 
-// Weights and biases as the kernel reads them: those in other dtypes are copies in `kept`.
+// Weights and biases in the kernel's dtype: other dtypes are copied into `kept`.
 class BlockOperands {
  public:
   BlockOperands(const LaunchArgs& args, std::vector<std::shared_ptr<DeviceMemory>>& kept)

@@ -37,7 +37,7 @@ bool is_row(const TensorView& view, DType dtype = DType::bf16) {
 
 class RelayBuilder {
  public:
-  // `comm` of ranks that share layers, else null.
+  // `comm` for ranks with divided layers, otherwise null.
   RelayBuilder(const DeviceInfo& device, DeviceComm* comm)
       : device_(relay_device(device)), comm_(comm) {}
 
@@ -167,7 +167,7 @@ class RelayBuilder {
     return true;
   }
 
-  // Whether the row is output `i` of `n` of the step before.
+  // Whether the row is output `i` of `n` from the step before.
   bool is_made(const TensorView& row, size_t i, size_t n) const {
     return is_row(row) && made_.size() == n && row.data == made_[i];
   }

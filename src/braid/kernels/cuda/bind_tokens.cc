@@ -1,4 +1,4 @@
-// Binds what sequence-parallel attention reads and writes of a model (ops/sequence.h).
+// Binds sequence-parallel attention's reads and writes of a model (ops/sequence.h).
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/pointwise/device/gather_rows.h"
 #include "braid/kernels/cuda/pointwise/device/move_rows.h"
@@ -72,7 +72,7 @@ BoundKernel bind_pick(const LaunchArgs& args) {
   };
 }
 
-// Rows are moved as they are: the cache has the type that attention reads.
+// Rows are moved unchanged: the cache has attention's type.
 KernelInfo same_type(const Op& op, const ValueType& from, const ValueType& to) {
   if (from.dtype != to.dtype) {
     fail(ErrorCode::kUnsupported, "{} at '{}': {} to {} on a GPU, wanted the same type",

@@ -1,6 +1,6 @@
 #pragma once
 
-// Marks inline functions that kernels and the host share; without nvcc they are the host's alone.
+// Marks inline functions shared by kernels and the host; without nvcc, only the host has them.
 #ifdef __CUDACC__
 #define BRAID_HOST_DEVICE __host__ __device__ inline
 #else
