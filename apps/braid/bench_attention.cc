@@ -238,7 +238,7 @@ void bench_attention(AttentionBench o) {
     o.tokens = it->tokens, o.text = it->text, o.heads = it->heads, o.head_dim = it->head_dim;
     o.kv_heads = 0;
   }
-  usable_device(o.device, 1);  // fails where there is none
+  usable_device(o.device, 1);  // fails without any
   if (o.machines.empty()) {
     const size_t gpus = parse_device(o.device).ids.size();
     o.machines = fmt::format("1x{}", gpus > 1 ? gpus : 2);

@@ -37,7 +37,7 @@ std::string ranks_text(const EngineConfig& config) {
   return text + fmt::format(", {}", config.sp->mode ? to_string(*config.sp->mode) : "auto");
 }
 
-// The type that most bytes of the weights have: "q4_k".
+// The type with most bytes among the weights: "q4_k".
 std::string weight_type(const Model& model) {
   if (model.random()) return std::string(name(model.weight_type("token_embd").dtype));
   std::map<std::string, int64_t> bytes;

@@ -24,14 +24,14 @@ struct BenchResult {
   bool communication = true;
   std::vector<double> seconds;  // of each repetition
   double bytes = 0;             // weights and KV that a decode step must read; 0 for a prompt
-  double flops = 0;             // of a decode step, or of the whole prompt
+  double flops = 0;             // for a decode step, or for the whole prompt
   LoopStats loop;               // of a device's decode loop
 
   std::string name() const;  // "pp512", "tg128 @ d1024"
   std::vector<double> tokens_per_s() const;
   double mean() const;          // tokens a second
   double spread() const;        // their standard deviation
-  double step_seconds() const;  // of a decode step, or of the prompt
+  double step_seconds() const;  // for a decode step, or for the prompt
   // The roof's least time over the measured time; 0: not known.
   double floor_share(const Roof& roof) const;
 };
@@ -40,8 +40,8 @@ enum class BenchFormat { table, json, jsonl, csv };
 // Fails with kInvalidArgument, naming the formats.
 BenchFormat parse_bench_format(const std::string& text);
 
-// Prints rows as they are measured: a table for people, one JSON object at the end, or a line of
-// JSON or CSV for each row that says all by itself (machine, commit, model, parameters).
+// Prints rows as measured: a table for people, a JSON object at the end, or a line of JSON or CSV
+// per row, complete in itself (machine, commit, model, parameters).
 class BenchReport {
  public:
   BenchReport(BenchFormat format, const EngineConfig& config, const Generator& engine,

@@ -19,7 +19,7 @@ void calibrate(const CalibrateOptions& options) {
   std::filesystem::path path = options.out;
   if (options.out.empty()) {
     path = profile_cache_file(options.threads);
-    std::error_code ignored;  // what cannot be written says so
+    std::error_code ignored;  // an unwritable file reports itself later
     std::filesystem::create_directories(path.parent_path(), ignored);
   }
   require_writable("the profile", path);

@@ -17,7 +17,7 @@
 namespace braid::app {
 namespace {
 
-constexpr int kPatience = 4;  // of Ctrl-C in one answer, before the program ends
+constexpr int kPatience = 4;  // presses of Ctrl-C in an answer, before the program ends
 
 constexpr const char* kHelp =
     "/help            this list\n"
@@ -109,7 +109,7 @@ class Chat {
     }
   }
 
-  // "/clear" is one, "/usr/bin/env is what?" is none.
+  // "/clear" is a command, "/usr/bin/env is what?" is none.
   static bool is_command(const std::string& text) {
     if (!text.starts_with('/') || text.find('\n') != std::string::npos) return false;
     const size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz?", 1);

@@ -31,7 +31,7 @@ struct RunOptions {
 };
 
 // A chat in the terminal (docs/guide/chat.md): reads messages and answers, until the end of input.
-// Of a model without a chat template: continues what is written.
+// A model without a chat template continues the written text.
 void chat_loop(const RunOptions& options, LoadedModel& loaded, Generator& generator,
                ParallelRun& parallel);
 

@@ -103,7 +103,7 @@ std::string lines_of(const Entry& entry, int columns) {
   return line + wrapped(entry.text, kLeft, columns) + '\n';
 }
 
-// Shown options by group: the common ones first, others in the order in which they were added.
+// Shown options by group: common groups first, others in the order of adding.
 std::vector<std::pair<std::string, std::vector<const CLI::Option*>>> groups_of(
     const CLI::App& command) {
   std::vector<std::pair<std::string, std::vector<const CLI::Option*>>> groups = {{kFirstGroup, {}}};

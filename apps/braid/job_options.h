@@ -18,15 +18,15 @@ struct JobOptions {
 // --job, --job-timeout, --log-dir.
 void add_job(CLI::App& command, JobOptions& options);
 
-// An error that was said already; the program exits with its status.
+// An error already reported; the program exits with its status.
 struct JobEnded {
   int status = 1;
 };
 
-// Runs body(job) in the job that a launcher started this process for; null where it is alone. All
-// processes compare builds and command lines before. Process 0 alone has the terminal: what the
-// others print goes to their file in --log-dir, or nowhere. Any error of any process ends all; each
-// says one line that names rank and host (wrong usage: process 0 alone) and throws JobEnded.
+// Runs body(job) in the job for which a launcher started this process; null without a job. All
+// processes first compare builds and command lines. Process 0 alone has the terminal: other
+// processes print to their file in --log-dir, or nowhere. Any error of any process ends all; each
+// prints a line with rank and host (wrong usage: process 0 alone) and throws JobEnded.
 void run_in_job(const JobOptions& options, const std::function<void(job::Job* job)>& body);
 
 // For commands of a single process. Fails with kInvalidArgument in a job of several.

@@ -6,7 +6,7 @@
 
 namespace braid::app {
 
-// Reads messages from a terminal: editing keys, history, and pastes of many lines as one text.
+// Reads messages from a terminal: editing keys, history, and pastes of many lines as a text.
 class LineEditor {
  public:
   // `history` is read now and written at the end; empty: kept in memory. A file that cannot be read
@@ -25,7 +25,7 @@ class LineEditor {
   std::unique_ptr<Impl> impl_;
 };
 
-// Where a chat's history is kept: XDG_STATE_HOME/braid/chat_history. Empty where no home is known.
+// File of a chat's history: XDG_STATE_HOME/braid/chat_history. Empty without a known home.
 std::filesystem::path history_file();
 
 }  // namespace braid::app

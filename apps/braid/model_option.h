@@ -6,7 +6,7 @@
 
 namespace braid::app {
 
-// The model that a command works on, as a user names it.
+// A command's model, as named by a user.
 class ModelOption {
  public:
   // -m.

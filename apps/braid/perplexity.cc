@@ -41,7 +41,7 @@ std::vector<double> score(Generator& generator, std::span<const int32_t> chunk, 
   }
 }
 
-// Chunks of ctx ids without overlap; the second half of each is scored.
+// Chunks of ctx ids without overlap; each chunk's second half is scored.
 void perplexity(const PerplexityOptions& options, job::Job* job) {
   if (options.ctx < 2) {
     fail(ErrorCode::kInvalidArgument, "--ctx is {}, wanted at least 2", options.ctx);

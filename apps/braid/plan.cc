@@ -44,7 +44,7 @@ std::string strategies_text(const StepPlans& all) {
                     rows);
 }
 
-// Says it where a strategy loses; else empty.
+// A line about a losing strategy; otherwise empty.
 std::string loss_text(const SimulatedPlan& plan, const SimulatedPlan& sequential) {
   if (plan.step.seconds <= sequential.step.seconds) return "";
   const size_t parts = plan.schedule().micro_batches.size();

@@ -5,8 +5,8 @@
 
 namespace braid::app {
 
-// A line on standard error that says how far long work is, where that is a terminal. Nothing is
-// shown in the first second, and the line is gone afterwards.
+// A line on standard error about the progress of long work, if standard error is a terminal.
+// Nothing is shown in the first second, and the line disappears afterwards.
 class Progress {
  public:
   Progress();
@@ -15,7 +15,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void show(const std::string& what);
-  // Shown at once: before work that does not say how far it is.
+  // Shown at once: before work without known progress.
   void announce(const std::string& what);
   void clear();
 

@@ -8,10 +8,10 @@
 
 namespace braid::app {
 
-// True where options give a prompt that standard input need not hold.
+// True if options give a prompt, so that standard input need not.
 bool has_prompt(const RunOptions& options);
 
-// Fails with kInvalidArgument on options of the prompt that exclude each other, before a model is
+// Fails with kInvalidArgument on prompt options that exclude each other, before any model is
 // read.
 void check_prompt_options(const RunOptions& options);
 

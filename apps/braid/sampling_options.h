@@ -16,7 +16,7 @@ struct SamplingOptions {
   std::optional<int> logprobs;
 
   void add_to(CLI::App& command);
-  // These over a model's own. Fails with kInvalidArgument, naming the option, its value and the
+  // These options over a model's own. Fails with kInvalidArgument, naming the option, its value and
   // limits.
   SamplingParams over(SamplingParams defaults) const;
 };

@@ -12,14 +12,14 @@ class DegreeOptions {
  public:
   // `when` begins their descriptions.
   void add_to(CLI::App& command, const std::string& when);
-  // Those that were given; 0 is by the rule. Fails with kInvalidArgument, naming the option.
+  // The given degrees; 0 follows the rule. Fails with kInvalidArgument, naming the option.
   SpRequest request() const;
 
  private:
   int torus_ = 0, ulysses_ = 0, ring_ = 0;
 };
 
-// Ranks that divide the tokens of a prompt, and on how many emulated machines ranks are.
+// Ranks that divide a prompt's tokens, and the number of emulated machines.
 class SequenceOptions {
  public:
   // --sp, --ranks, --machines and the degrees; the command has --tp already.

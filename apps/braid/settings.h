@@ -11,7 +11,7 @@ namespace braid::app {
 // kNotFound, kMalformed or kInvalidArgument, naming file, line and key.
 void apply_settings(CLI::App& command, const std::string& path);
 
-// The values in effect, as "key = value" with commas between; without those that are empty.
+// The values in effect, as "key = value" with commas between; without empty values.
 std::string settings_text(const CLI::App& command);
 
 // Lets this process open as many files, and so connections, as the system allows.

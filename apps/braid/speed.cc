@@ -27,7 +27,7 @@ std::string speed_line(const Request& request, const Generation& g, double befor
   std::string line = "prompt " + tokens(std::ssize(request.prompt));
   if (g.reused > 0) line += fmt::format(" ({} kept)", g.reused);
   line += fmt::format(", {:.1f} tokens/s; answer {}", speed.prompt, tokens(std::ssize(g.ids)));
-  // One token has no speed: it is the first.
+  // A single token has no speed: it is the first.
   if (g.ids.size() > 1) line += fmt::format(", {:.1f} tokens/s", speed.decode);
   return line + fmt::format("; first token after {:.0f} ms", before_ms + g.timings.ttft_ms);
 }

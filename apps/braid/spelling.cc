@@ -17,7 +17,7 @@ struct Spelling {
   const char* ours;
 };
 
-// llama.cpp's and vLLM's options of one dash and several letters.
+// llama.cpp's and vLLM's options with a dash and several letters.
 constexpr Spelling kSpellings[] = {
     {"-ngl", "--gpu-layers"}, {"-tp", "--tp"},      {"-hf", "--model"},   {"-hfr", "--model"},
     {"-cnv", "--chat"},       {"-sys", "--system"}, {"-dev", "--device"}, {"-ctk", "--kv-dtype"}};
@@ -62,7 +62,7 @@ const CLI::App* find_command(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-// The command that these arguments name; null: none yet.
+// The command named by these arguments; null: none yet.
 const CLI::App* command_of(const std::vector<std::string>& arguments, const CLI::App& app) {
   const CLI::App* command = nullptr;
   for (const std::string& name : arguments) {

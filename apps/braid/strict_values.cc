@@ -8,7 +8,7 @@
 namespace braid::app {
 namespace {
 
-// What is wrong with `text` as a whole number of type T; empty: nothing.
+// The fault in `text` as a whole number of type T; empty: none.
 template <class T>
 std::string whole_number(const std::string& text) {
   const char* end = text.data() + text.size();

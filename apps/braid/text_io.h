@@ -16,7 +16,7 @@ std::string json_text(const nlohmann::ordered_json& json, int indent = -1);
 // Each line on standard error, behind the program's name.
 void print_remarks(const std::vector<std::string>& lines);
 
-// The whole of a file, or of standard input. Fails with kNotFound or kResource (a folder).
+// A whole file, or standard input. Fails with kNotFound or kResource (a folder).
 std::string read_file(const std::string& path);
 std::string read_stdin();
 

@@ -6,8 +6,8 @@ namespace braid {
 // passes over 256 MiB. Takes a fraction of a second; the roof of decode speed.
 double measure_read_bandwidth(int threads);
 
-// What a GPU does at most, as measured: bytes per second of a read-only stream, and operations per
-// second of a bf16 product of 8192^3. 0 where there is no room, or no cuBLASLt.
+// A GPU's measured roofs: bytes per second of a read-only stream, and operations per second of a
+// bf16 product of 8192^3. 0 without room or cuBLASLt.
 struct DeviceRates {
   double read_bytes = 0;
   double products = 0;

@@ -18,7 +18,7 @@ class BatchCut : public StepInputs {
   size_t size() const { return works_.size(); }
   const Work& work(size_t micro_batch) const { return works_[micro_batch]; }
   std::span<const Work> works() const { return {works_.begin(), works_.size()}; }
-  // Its first sequence goes on where the micro-batch before ends.
+  // The first sequence continues from the micro-batch before.
   bool continues(size_t micro_batch) const { return continues_[micro_batch]; }
 
   // Writes the inputs of an executor whose capacity is large enough, alike on all ranks.

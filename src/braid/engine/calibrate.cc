@@ -55,7 +55,7 @@ std::string cpu_model() {
   return "CPU";
 }
 
-// Blocks of a dtype: any codes, factors of usual size.
+// Blocks of a dtype: any codes, scales of usual size.
 std::vector<std::byte> random_blocks(DType dtype, int64_t elems) {
   std::mt19937 rng(1);
   std::uniform_real_distribution<float> uniform(-0.05f, 0.05f);
@@ -219,9 +219,9 @@ class Calibration {
       const Cost cost = fused.cost(op, batch.work());
       const bool is_attention = op.def == &ops::kAttention;
       const bool is_linear = op.def == &ops::kLinear || op.def == &ops::kGatedLinear;
-      // The head's product is one of few rows in any step.
+      // The head's product has few rows in any step.
       if (is_linear && fused.value(op.outputs[0]).type.axis == BatchAxis::row && T > 1) continue;
-      // What comes out of the first layer alone was not in a cache.
+      // Only the first layer's operands come from outside the caches.
       if (!is_linear && layers > 1 && op.scope.starts_with("layers.0.")) continue;
       const DType typed = fused.value(op.inputs[1]).type.dtype;
       Sum& sum = sums[{std::string(op.def->kind),
@@ -245,7 +245,7 @@ class Calibration {
     it->points.push_back({m, per_second});
   }
 
-  // Products by weights of a dtype at growing sizes; attention and the rest where asked.
+  // Products by weights of a dtype at growing sizes; attention and the rest if asked.
   void measure_steps(DType dtype, DType kv, bool all_kinds) {
     for (const auto& [T, layers, runs] : {std::tuple<int64_t, int64_t, int>{1, 3, 9},
                                           {8, 3, 5},
@@ -279,7 +279,7 @@ class Calibration {
       const bool is_linear = !is_attention && !key.dtype.empty();
       if (!(is_attention ? attention : is_linear ? linear : rest)) continue;
       const bool by_flops = is_attention || is_linear;
-      // Of the attention kernel's work the mean number of queries per key; else rows.
+      // For attention the mean number of queries per key; otherwise rows.
       const double m =
           is_attention ? static_cast<double>(work.attended) / static_cast<double>(work.kv_tokens)
                        : static_cast<double>(T);
@@ -308,7 +308,7 @@ class Calibration {
     return seconds;
   }
 
-  // A tiny one is all latency, a large one all copies and sums.
+  // A tiny collective is all latency, a large collective all copies and sums.
   void measure_collectives() {
     constexpr int64_t kSmall = 64, kLarge = 1 << 18;
     const double small = all_reduce_seconds({.ranks = 2}, kSmall, 500);

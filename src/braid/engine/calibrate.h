@@ -10,9 +10,9 @@
 namespace braid {
 
 struct CalibrateConfig {
-  int threads = 0;            // of the compute stream; 0: every core that may be used
+  int threads = 0;            // on the compute stream; 0: every usable core
   std::vector<DType> dtypes;  // of weights; empty: all
-  int64_t most_rows = 512;    // of a step; what is larger is priced as this
+  int64_t most_rows = 512;    // in a step; larger steps are priced alike
   std::function<void(const std::string& what)> progress;  // may be empty
 };
 

@@ -19,7 +19,7 @@ struct ChatMessage {
 // of calls.
 struct ChatMessages {
   nlohmann::ordered_json messages;   // list of objects
-  nlohmann::ordered_json tools;      // list of OpenAI's descriptions of functions, or null
+  nlohmann::ordered_json tools;      // list of OpenAI's function descriptions, or null
   nlohmann::ordered_json variables;  // of the template: an object, or null
 };
 
@@ -32,12 +32,12 @@ class ChatPrompt {
   explicit ChatPrompt(const LoadedModel& loaded);
   ChatPrompt(const Tokenizer& tokenizer, ChatTemplate chat_template);  // `tokenizer` outlives it
 
-  // The prompt up to where the assistant's answer begins. Fails with kInvalidArgument where the
-  // template refuses the messages, or would make special tokens out of their text.
+  // The prompt up to the begin of the assistant's answer. Fails with kInvalidArgument if the
+  // template refuses the messages, or would make special tokens from their text.
   std::vector<int32_t> encode_conversation(const ChatMessages& conversation) const;
   std::vector<int32_t> encode(const std::vector<ChatMessage>& messages) const;
 
-  // The template writes the descriptions of tools into the prompt; found by rendering one.
+  // The template writes descriptions of tools into the prompt; found by rendering a description.
   bool knows_tools() const { return knows_tools_; }
   // Of the template for requests with tools.
   const std::string& source() const { return source_; }

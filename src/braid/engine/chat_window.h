@@ -7,10 +7,10 @@
 
 namespace braid {
 
-// Drops the oldest turns of a conversation, each a user's message and what follows until the next,
-// until its prompt has at most `most` tokens. A system message at the beginning and the last user's
-// message stay, so that a prompt may still be too long. Returns the messages that were dropped;
-// `prompt` is what is left, encoded.
+// Drops the oldest turns of a conversation (a user's message up to the next) until the
+// prompt has at most `most` tokens. A leading system message and the last user's message
+// stay, so a prompt may still be too long. Returns the dropped messages; `prompt` is the
+// rest, encoded.
 int drop_oldest_turns(
     std::vector<ChatMessage>& messages, int64_t most,
     const std::function<std::vector<int32_t>(const std::vector<ChatMessage>&)>& encode,

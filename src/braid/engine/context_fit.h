@@ -8,7 +8,7 @@ namespace braid {
 struct ContextRoom {
   int64_t free = 0;
   int64_t total = 0;
-  int64_t weights = 0;  // of all ranks on it
+  int64_t weights = 0;  // for all ranks on the GPU
   int64_t token = 0;    // keys and values of a token, for all ranks on the GPU
 };
 

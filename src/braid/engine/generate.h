@@ -15,35 +15,35 @@ namespace braid {
 
 struct EngineConfig {
   DeviceSpec device;
-  int tp = 1;                          // ranks: of tensor parallelism, or of what `sp` says
-  std::optional<SequenceParallel> sp;  // RunnerConfig says what it does
-  int threads = 0;                     // of each rank; 0: the cores of this process divided by tp
-  // Tokens of one sequence; 0: what the model was made for, on GPUs as many of these as fit.
+  int tp = 1;                          // ranks of tensor parallelism, or as `sp` says
+  std::optional<SequenceParallel> sp;  // as in RunnerConfig
+  int threads = 0;                     // per rank; 0: this process' cores divided by tp
+  // Tokens of a sequence; 0: the model's context, on GPUs as much of it as fits.
   int64_t max_context = 0;
-  int64_t sequences = 1;  // of so many tokens that the KV cache holds
-  // Of the KV cache; empty: the default of the model and the device (kv_dtype.h).
+  int64_t sequences = 1;  // full sequences that the KV cache holds
+  // For the KV cache; empty: the default of the model and the device (kv_dtype.h).
   std::optional<DType> kv_dtype;
-  // Tokens of a prompt in one step; 0: 512, on a GPU 8192, with `sp` all.
+  // Tokens of a prompt in a step; 0: 512, on a GPU 8192, with `sp` all.
   int64_t prefill_chunk = 0;
-  std::string schedule = "sequential";          // RunnerConfig says what it may be
+  std::string schedule = "sequential";          // as in RunnerConfig
   std::shared_ptr<const OpScheduler> strategy;  // in place of `schedule`; may be null
-  fabric::LinkModel links;                      // between ranks, where they are emulated
-  std::optional<Profile> profile;               // of this machine: what `auto` prices with
+  fabric::LinkModel links;                      // emulated links between ranks
+  std::optional<Profile> profile;               // this machine's: prices for `auto`
   std::function<void(const Runner&)> on_step;   // after each step, with its times; may be empty
-  // After each answer that a device made, with its steps; may be empty.
+  // Called with the steps of each answer that a device made; may be empty.
   std::function<void(const LoopStats&)> on_loop;
   bool communication = true;    // WorldConfig says what false does: wrong results
   job::Job* job = nullptr;      // as of RunnerConfig
   std::string decode = "auto";  // as of RunnerConfig
 };
 
-// Keys of a sequence that stay in the KV cache between requests: a request that is given the
-// conversation computes only what follows the ids that its prompt and the cache both begin with.
-// Holds pages as long as it lives, which is no longer than its generator.
+// Keys of a sequence that stay in the KV cache between requests: a request with a conversation
+// computes only tokens behind the common beginning of its prompt and the cache. Holds its pages for
+// life; its generator outlives it.
 class Conversation {
  public:
   explicit Conversation(KvPages& pages) : lease_(pages) {}
-  // Ids whose keys are there.
+  // Ids with present keys.
   const std::vector<int32_t>& ids() const { return ids_; }
 
  private:
@@ -58,7 +58,7 @@ EngineConfig complete(EngineConfig config, const Model& model);
 // Tokens whose keys fit beside the weights on the fullest GPU, `most` at most; `config` has a
 // kv_dtype.
 int64_t gpu_tokens(const EngineConfig& config, const Model& model, int64_t most);
-// The cache of one sequence at full context, `sequences` times.
+// The cache of a sequence at full context, `sequences` times.
 CacheShape cache_shape(const EngineConfig& complete, const Model& model);
 RunnerConfig runner_config(const EngineConfig& complete, const CacheShape& cache);
 
@@ -66,13 +66,13 @@ struct Request {
   std::vector<int32_t> prompt;  // at least one id
   int64_t max_tokens = 0;       // 0: until the context is full
   SamplingParams sampling;
-  std::vector<std::string> stop;  // texts that end the answer, at the first; not part of it
+  std::vector<std::string> stop;  // texts that end the answer (first counts), not part of it
   bool continuation = false;      // the answer goes on from the prompt's text: keep its first space
   bool ignore_eos = false;
   TokenMask mask;  // which tokens may come next; empty: all. Not asked for in advance.
   Conversation* conversation = nullptr;  // whose keys are used and added to; null: none stay
-  // Told after each step of the prompt but the last how many of its tokens are done; false ends the
-  // generation, which then has no ids. May be empty.
+  // Called after each step of the prompt but the last, with the number of finished tokens; false
+  // ends the generation, which then has no ids. May be empty.
   std::function<bool(int64_t done)> on_prompt;
 };
 
@@ -86,17 +86,17 @@ struct Timings {
 };
 
 struct Generation {
-  std::vector<int32_t> ids;  // an end-of-generation token that stopped it is not among them
+  std::vector<int32_t> ids;  // without the end-of-generation token
   std::string text;
   FinishReason reason = FinishReason::length;
-  int64_t reused = 0;                 // tokens of the prompt whose keys the conversation had
+  int64_t reused = 0;                 // prompt tokens with keys from the conversation
   std::vector<SampledToken> sampled;  // [ids], where log-probabilities were asked for
   Timings timings;
 };
 
-// Answers one request at a time; not for several threads. Beside Engine (engine.h), which answers
-// many, this is the road of --sp, of conversations whose keys stay token by token, and of sampling
-// on GPUs.
+// Answers a single request at a time; for a single thread. Engine (engine.h) answers many;
+// Generator is the road of --sp, of conversations with token-by-token keys, and of sampling on
+// GPUs.
 class Generator {
  public:
   // `model` and `tokenizer` outlive the generator. A null tokenizer is enough for score and
@@ -111,13 +111,13 @@ class Generator {
   DType kv_dtype() const { return *config_.kv_dtype; }
   Runner& runner() { return *runner_; }
 
-  // For requests of this generator, one at a time. Other requests find its pages taken.
+  // For requests of this generator, one at a time. Other requests lack the taken pages.
   Conversation conversation() { return Conversation(pages_); }
 
   // Fails as generate() would on a prompt, before anything is computed.
   void check_prompt(const Request& request) const;
 
-  // Called with each piece of text as it is made; never half a character. False ends the
+  // Called with each new piece of text, never half a character. False ends the
   // generation.
   using OnText = std::function<bool(std::string_view text)>;
 
@@ -126,13 +126,13 @@ class Generator {
   // (token_loop.h).
   Generation generate(const Request& request, const OnText& on_text = {});
 
-  // Log-probability of each of ids[first..] given the ids before it: f64 [ids - first], 1 <= first.
-  // Fails with kMalformed where logits are not numbers.
+  // Log-probability of each of ids[first..] given the ids before: f64 [ids - first], 1 <= first.
+  // Fails with kMalformed if logits are not numbers.
   std::vector<double> score(std::span<const int32_t> ids, int64_t first);
 
-  // Forward passes alone, for benchmarks, with arbitrary tokens: `tokens` more of each of
-  // `sequences` sequences that have `cached` ones, one sequence after the other in steps of at most
-  // `chunk` tokens; or all together, token by token as answers are made, where `chunk` is 1.
+  // Forward passes alone, for benchmarks, with arbitrary tokens: `tokens` more for each of
+  // `sequences` sequences with `cached` tokens, one sequence after the other in steps of at most
+  // `chunk` tokens; with `chunk` 1 all sequences together, token by token like answers.
   LoopStats advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences = 1);
 
  private:

@@ -5,10 +5,10 @@
 
 namespace braid {
 
-// Samples on the host, from logits that each step brings there.
+// Samples on the host, from each step's logits.
 class HostLoop : public TokenLoop {
  public:
-  // `logits` [S, V] are those of the prompts' last tokens. `runner` outlives the loop.
+  // `logits` [S, V] belong to the prompts' last tokens. `runner` outlives the loop.
   HostLoop(Runner& runner, LoopRequest request, const TensorView& logits);
 
   std::span<const SampledToken> next() override;

@@ -6,7 +6,7 @@
 
 namespace braid {
 
-// Fails with kInvalidArgument, naming the option and the limits, where its value is outside.
+// Fails with kInvalidArgument, naming option and limits, for a value outside.
 inline void require_between(std::string_view option, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return;
   fail(ErrorCode::kInvalidArgument, "{} is {}, wanted {} to {}", option, value, least, most);

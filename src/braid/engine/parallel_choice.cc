@@ -49,7 +49,7 @@ ParallelChoice choose_parallel(const ParallelRequest& request, const Notes& note
   EngineConfig& engine = choice.engine;
   engine.kv_dtype = parse_kv_dtype(request.kv_dtype);
   const GpuState gpus = request.device == "cpu" ? GpuState{} : gpu_state();
-  // What --sp counts its ranks by.
+  // --sp counts its ranks by this device.
   if (request.device != "auto") engine.device = choose_device(request.device, 1, gpus).device;
   if (request.sequence) request.sequence->apply(engine, gpus.gpus);
   const DeviceChoice device = choose_device(request.device, engine.tp, gpus);

@@ -24,7 +24,7 @@ struct ParallelRequest {
 // Listeners for slow work and for remarks; both may be empty.
 struct Notes {
   std::function<void(const std::string& line)> say;
-  // What is being done now; an empty text: it has ended.
+  // Called with present work; an empty text marks the end.
   std::function<void(const std::string& what)> progress;
 };
 
@@ -34,9 +34,9 @@ struct ParallelChoice {
   std::vector<std::string> remarks;
 };
 
-// Chooses devices, the KV cache's dtype, links and profile. Measures this machine where a strategy
-// `auto` needs its profile and there is none yet: some ten seconds. Fails with kInvalidArgument,
-// naming the option, its value and the limits; as choose_device where a device cannot be had.
+// Chooses devices, the KV cache's dtype, links and profile. Measures this machine if strategy
+// `auto` needs a profile and none exists: some ten seconds. Fails with kInvalidArgument, naming the
+// option, its value and the limits; like choose_device for an unavailable device.
 ParallelChoice choose_parallel(const ParallelRequest& request, const Notes& notes = {});
 
 // Threads of each rank; `engine`'s tp may still be wrong.

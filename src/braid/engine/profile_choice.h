@@ -14,7 +14,7 @@ namespace braid {
 // kUnsupported.
 void choose_profile(EngineConfig& engine, const Notes& notes);
 
-// Measures this machine with so many threads of each rank (0: all cores): some ten seconds.
+// Measures this machine with `threads` threads per rank (0: all cores): some ten seconds.
 Profile measure_profile(int threads, const Notes& notes);
 // File for the profile of `threads` threads. Fails with kResource if the environment names no
 // folder.

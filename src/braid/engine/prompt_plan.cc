@@ -145,7 +145,7 @@ class Planning {
   ModelShape shape_;
 };
 
-// A candidate, or the same with the reason where a rule forbids it.
+// A candidate, or a candidate with the reason of the rule against it.
 template <class Make>
 PromptCandidate attempt(PromptDivision division, const Topology& topology, const Make& make) {
   try {
@@ -161,7 +161,7 @@ PromptCandidate attempt(PromptDivision division, const Topology& topology, const
 void add_modes(std::vector<PromptCandidate>& found, const Planning& planning,
                const Topology& topology) {
   for (SpMode mode : kSpModes) {
-    // usp, tas and torus divide machines; on one machine they are ring or ulysses.
+    // usp, tas and torus divide machines; on a single machine they equal ring or ulysses.
     if (topology.machines == 1 && mode != SpMode::ring && mode != SpMode::ulysses) continue;
     found.push_back(attempt(PromptDivision::tokens, topology, [&] {
       return planning.tokens(sequence_mesh(mode, topology, planning.config().Hq, {}));

@@ -15,7 +15,7 @@ enum class PromptDivision : uint8_t {
   tokens,   // sequence parallelism: each rank has whole weights
 };
 
-// A prompt to divide, on devices that need not be there.
+// A prompt to divide, on devices that may be absent.
 struct PromptRequest {
   std::string model;             // path of a model, or
   std::string config;            // of a config.json in Hugging Face's form: bf16 weights
@@ -26,7 +26,7 @@ struct PromptRequest {
   double memory_gb = 80;         // that a device has for weights, keys and activations
 };
 
-// One way to compute the prompt in one step.
+// A way to compute the prompt in a step.
 struct PromptCandidate {
   PromptDivision division = PromptDivision::whole;
   Topology topology;                 // its ranks; neighbours first
@@ -35,7 +35,7 @@ struct PromptCandidate {
   double seconds = 0;     // simulated time to the first token
   double rank_bytes = 0;  // weights, keys and activations of the fullest rank
   double wire_bytes = 0;  // of all ranks
-  std::string refused;    // why it cannot be taken; empty: it can
+  std::string refused;    // reason against the candidate; empty: none
 
   int ranks() const { return topology.ranks(); }
   std::string name() const;  // "tokens, torus (torus 2 x ulysses 4 x ring 1)"
@@ -60,8 +60,8 @@ struct PromptPlan {
 // if nothing fits, naming the needed memory.
 PromptPlan plan_prompt(const PromptRequest& request);
 
-// Elements that all ranks send in one layer, by formula (docs/long-prompts.md): the check of what a
-// simulation counts. L tokens, N ranks, model width C, query and KV columns dq and dkv.
+// Elements that all ranks send in a layer, by formula (docs/long-prompts.md): a check of simulated
+// counts. L tokens, N ranks, model width C, query and KV columns dq and dkv.
 double weights_elements(double L, double C, int N);             // two sums of [L, C]
 double ring_elements(double L, double dkv, int N);              // keys and values go round
 double heads_elements(double L, double dq, double dkv, int N);  // heads are exchanged

@@ -13,13 +13,13 @@ struct SequenceRequest {
   std::string mode;             // ring, ulysses, usp, tas, torus or auto; empty: none
   std::optional<int> ranks;     // for `mode`; none: the device's GPUs, or all of this machine's
   std::string machines;         // MACHINESxDEVICES, replaces tp or ranks; empty: one machine
-  SpRequest degrees;            // those that are named
+  SpRequest degrees;            // the named degrees
   bool tp_named = false;        // the user gave tp
   bool schedule_named = false;  // the user gave a schedule
 
-  // Writes what the request asks for into `engine`: sp, or of tensor parallelism the machines.
-  // `gpus` of this machine can be used. Fails with kInvalidArgument, naming the option, on options
-  // that do not go together.
+  // Writes the request into `engine`: sp, or the machines of tensor parallelism. This machine has
+  // `gpus` usable GPUs. Fails with kInvalidArgument, naming the option, on options that exclude
+  // each other.
   void apply(EngineConfig& engine, int gpus) const;
   // On GPUs sp chooses the schedule, where the user gave none.
   void choose_schedule(EngineConfig& engine) const;

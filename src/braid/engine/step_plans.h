@@ -21,15 +21,15 @@ struct StepRequest {
   std::string schedule = "sequential";     // a strategy, its .so file, or auto
   std::shared_ptr<const OpScheduler> own;  // a strategy in place of `schedule`
   std::string profile = "h200";            // of the device: a name or a .json file
-  int64_t tokens = 512;                    // of one prompt
-  int64_t decodes = 0;                     // sequences of one token beside the prompt
+  int64_t tokens = 512;                    // of a prompt
+  int64_t decodes = 0;                     // sequences with a single token beside the prompt
   int64_t depth = 0;                       // keys that each sequence has in the cache before
   int tp = 1;                              // ranks of tensor parallelism
   std::string machines;                    // MACHINESxDEVICES; empty: one machine
   bool compare = true;                     // plan the other strategies that come with Braid, too
 };
 
-// The step of one strategy: planned for all ranks, and simulated.
+// A strategy's step: planned for all ranks, and simulated.
 struct SimulatedPlan {
   std::shared_ptr<const OpScheduler> strategy;
   BatchCut cut;
@@ -43,18 +43,18 @@ struct SimulatedPlan {
 // A step as several strategies run it: planned, verified and simulated, without weights or device.
 class StepPlans {
  public:
-  // Fails with kInvalidArgument, naming the option, its value and the limits; as Model or
-  // read_model_shape on what they read; as find_strategy and plan() on a strategy.
+  // Fails with kInvalidArgument, naming the option, its value and the limits; like Model or
+  // read_model_shape on their files; like find_strategy and plan() on a strategy.
   explicit StepPlans(const StepRequest& request);
   ~StepPlans();
   StepPlans(StepPlans&&) noexcept;
 
-  // `sequential` first, the strategy that was asked for among them.
+  // `sequential` first; includes the requested strategy.
   const std::vector<SimulatedPlan>& plans() const { return plans_; }
   const SimulatedPlan& sequential() const { return plans_[0]; }
   const SimulatedPlan& chosen() const { return plans_[chosen_]; }
   const std::vector<std::string>& explanation() const { return explanation_; }  // of `auto`
-  // Seconds of `sequential` with communication that does nothing.
+  // Seconds of `sequential` with communication without effect.
   double without_communication() const { return without_; }
   CommunicationGain gain_of(const SimulatedPlan& plan) const;
   const Profile& profile() const;

@@ -10,7 +10,7 @@ Timeline measured_timeline(const Runner& runner, int ranks) {
                     .works = {runner.last_works().begin(), runner.last_works().end()}};
   for (int r = 0; r < ranks; ++r) {
     const Runner::Step step = runner.last_step(r);
-    if (step.executor == nullptr) continue;  // it had no part in it
+    if (step.executor == nullptr) continue;  // without a part in the step
     timeline.ranks.push_back({&step.executor->program(), &step.executor->schedule(), step.times});
   }
   return timeline;

@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// A trace file of the steps of a runner (schedule/trace.h), for EngineConfig::on_step and on_loop.
+// A trace file of a runner's steps (schedule/trace.h), for EngineConfig::on_step and on_loop.
 class StepTrace {
  public:
   // Fails with kResource where the file cannot be written.
@@ -15,7 +15,7 @@ class StepTrace {
 
   // The runner's last step, on `ranks` ranks.
   void add(const Runner& runner, int ranks);
-  // Steps that a device ran by itself, and the first rank's host beside them.
+  // Steps run by a device alone, beside the first rank's host.
   void add(const LoopStats& stats);
   // Completes the file.
   void finish() { writer_.finish(); }

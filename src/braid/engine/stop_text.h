@@ -15,7 +15,7 @@ class StopText {
   // No stop text is empty. With `include` the ending stop text is part of the answer.
   explicit StopText(std::vector<std::string> stops, bool include = false);
 
-  // Text that is certain now. After a stop text was found there is no more.
+  // Text that is certain now; none after a found stop text.
   std::string push(std::string_view piece);
   // The answer ends without a stop text: what was held back.
   std::string finish();

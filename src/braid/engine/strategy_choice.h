@@ -10,10 +10,10 @@
 
 namespace braid {
 
-// The strategy that `auto` takes for batches of some size: every candidate is planned and simulated
-// once per size class (rounded capacities and mean length of the KV cache), on the work of the
-// first batch of that class. The first candidate, `sequential`, stays unless another is cheaper by
-// more than the model's noise.
+// The strategy of `auto` for batches of a size: every candidate is planned and simulated once per
+// size class (rounded capacities and mean length of the KV cache), on the work of the class' first
+// batch. The first candidate, `sequential`, stays unless another is cheaper by more than the
+// model's noise.
 class StrategyChoice {
  public:
   using Strategies = std::vector<std::shared_ptr<const OpScheduler>>;

@@ -12,7 +12,7 @@ namespace braid {
 // distinct memory: a run meets each matrix once. Vectors are f32 and all ones.
 class TimedStep {
  public:
-  // The pool's threads run it. `weights` holds the Program's matrices, one after the other, and
+  // Runs on the pool's threads. `weights` holds the Program's matrices, one after the other, and
   // outlives the step.
   TimedStep(Program program, const cpu::KernelTable& table, cpu::ThreadPool& pool,
             std::span<std::byte> weights);
@@ -32,7 +32,7 @@ class TimedStep {
   double overhead_ = 0;
 };
 
-// Bytes that TimedStep takes of `weights`.
+// Bytes of `weights` that TimedStep takes.
 int64_t timed_weight_bytes(const Program& program);
 
 double median(std::vector<double> values);  // the lower of two middles; 0 for none

@@ -36,7 +36,7 @@ struct LoopSlot {
 };
 
 struct LoopRequest {
-  std::vector<LoopSequence> sequences;  // at least one, in the order of the last step's batch
+  std::vector<LoopSequence> sequences;  // at least one, in the last step's batch order
   int64_t limit = 0;                    // steps that may be asked for
   int mask_deadline_ms = 1000;          // from a step's logits to its masks, on a device
   bool trace = false;                   // keep when each step was put in and ran
@@ -53,19 +53,19 @@ Error not_numbers(std::string_view place, int64_t tokens, DType kv_dtype);
 struct LoopStep {
   double enqueue_begin = 0;  // the host, as it puts the step in
   double enqueue_end = 0;
-  double wait_begin = 0;  // the host, as it asks for its tokens
+  double wait_begin = 0;  // the host's begin of asking for tokens
   double wait_end = 0;
-  double device_begin = 0;  // the device, as it computes it
+  double device_begin = 0;  // the device's begin of computing
   double device_end = 0;
 };
 
 // Counts of a loop on a device. A loop on the host has none.
 struct LoopStats {
-  int64_t positions = 0;        // of tokens that are read, or in the device's queue
+  int64_t positions = 0;        // tokens read, or in the device's queue
   int64_t steps = 0;            // that were replayed
-  double cpu_us = 0;            // the host thread's own time for each of these, waits not counted
+  double cpu_us = 0;            // the host thread's time for each step, without waits
   int64_t launches = 0;         // of a rank in each step
-  std::vector<LoopStep> trace;  // all steps, where it was asked for
+  std::vector<LoopStep> trace;  // all steps, if asked for
 };
 
 // Source of next tokens: steps over slots, a token for each slot's sequence per step. Slots are
@@ -83,7 +83,7 @@ class TokenLoop {
   virtual LoopStats stats() const { return {}; }
 
  protected:
-  // The error of a slot whose next logits are not usable.
+  // The error of a slot with unusable next logits.
   Error not_numbers(const LoopSlot& slot) const;
   // The tokens of this step go into the slots, and to the caller.
   std::span<const SampledToken> hand_out();

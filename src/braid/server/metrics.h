@@ -17,7 +17,7 @@ class Metrics {
 
   void rejected();                           // a request that was not accepted
   void accepted(int n, int64_t max_tokens);  // a request's choices and limit
-  void token_gap(double seconds);            // between two pieces of one answer
+  void token_gap(double seconds);            // between two pieces of an answer
   void ended(const AnswerEnd& end);
 
   // The text format, with the loop's own numbers as they are now.

@@ -14,11 +14,11 @@ struct Service {
   const ChatPrompt* chat = nullptr;     // null where the model brings no chat template
   ReasoningMarks marks;                 // that the chat template writes
   CallFormat calls = CallFormat::none;  // likewise
-  std::string name;                     // of the model, as clients see it
-  int64_t max_context = 0;              // tokens of one sequence
-  SamplingParams defaults;              // of fields that a request leaves out
+  std::string name;                     // the model's name for clients
+  int64_t max_context = 0;              // tokens of a sequence
+  SamplingParams defaults;              // for fields missing in a request
   Metrics& metrics;
-  int64_t created = 0;  // seconds of the Unix epoch, when the model was there
+  int64_t created = 0;  // seconds of the Unix epoch at the model's loading
 
   const Tokenizer& tokenizer() const { return loaded.tokenizer; }
   int64_t vocabulary() const { return loaded.model.config().V; }

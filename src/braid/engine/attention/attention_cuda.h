@@ -13,8 +13,8 @@ namespace braid::attention_modes {
 // such link.
 struct LinkSpeed {
   std::array<double, 3> blocks{};
-  std::array<double, 3> rows{};     // of half the heads, as lowerings move them
-  std::array<double, 3> seconds{};  // of a transfer of 4 KiB
+  std::array<double, 3> rows{};     // for half the heads, as lowerings move heads
+  std::array<double, 3> seconds{};  // for a transfer of 4 KiB
 
   // The links' best rates with `gbps` between machines (0: not paced).
   std::array<LinkProfile, 3> paced(double gbps) const {

@@ -31,17 +31,17 @@ class DeviceSampler {
   // addresses.
   void advance(AdvanceParams inputs, const LaunchContext& context) const;
 
-  // Gives a step the mask of a sequence; the one before was used.
+  // Gives a step the mask of a sequence; the mask before was used.
   void allow(uint64_t step, size_t sequence, std::span<const uint32_t> mask);
-  // Lets go of every step that waits for a mask.
+  // Releases every step that waits for a mask.
   void release();
 
-  // Waits for the tokens [S] of a step, which must have been enqueued, and SampleStatus bits [S]
-  // with them. Fails with kDeadline, or as the device did.
+  // Waits for the tokens [S] of an enqueued step, and the tokens' SampleStatus bits [S]. Fails with
+  // kDeadline, or with the device's error.
   void wait(uint64_t step, std::span<SampledToken> tokens, std::span<uint32_t> status) const;
 
  private:
-  // Values that the host sets between requests and the device works on: [n] of each.
+  // Values set by the host between requests and used by the device: [n] of each.
   template <class T>
   class Mirror {
    public:

@@ -18,7 +18,7 @@ struct FlowMatchConfig {
   double base_shift = 0.5, max_shift = 1.15;
   double base_tokens = 256, max_tokens = 4096;
   bool linear_shift = false;  // dynamic_shift: mu itself in place of e^mu
-  double terminal = 0;        // stretched so that the last sigma is this; 0: not
+  double terminal = 0;        // stretches sigmas to end here; 0: no stretch
   bool operator==(const FlowMatchConfig&) const = default;
 };
 

@@ -25,7 +25,7 @@ double TorchGenerator::normal_f64() {
   return radius * std::cos(angle);
 }
 
-// Uniform numbers become normals, of the first 8 the radius and of the others the angle.
+// Uniform numbers become normals: the first 8 give the radius, the others the angle.
 void TorchGenerator::fill_16(std::span<float, 16> block) {
   for (size_t j = 0; j < 8; ++j) {
     const float u1 = 1 - block[j], u2 = block[j + 8];

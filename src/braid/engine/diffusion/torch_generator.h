@@ -7,9 +7,9 @@
 
 namespace braid {
 
-// The random numbers of torch.Generator("cpu"): the integers bit for bit, normals to the last place
-// or two. Draws follow each other as in torch: a call of normals() is one torch.randn of as many
-// f32 elements.
+// The random numbers of torch.Generator("cpu"): integers bit for bit, normals to the last place or
+// two. Draws follow torch's order: a call of normals() is a torch.randn with the same number of f32
+// elements.
 class TorchGenerator {
  public:
   // As torch, of a 64-bit seed the low 32 bits count.

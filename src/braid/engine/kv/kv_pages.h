@@ -19,7 +19,7 @@ class KvPages {
   // too few pages are left.
   void reserve(std::vector<int32_t>& pages, int64_t tokens);
 
-  // Takes all of `pages` back and clears it.
+  // Takes all `pages` back and clears the vector.
   void release(std::vector<int32_t>& pages);
 
  private:

@@ -10,15 +10,15 @@ namespace braid {
 // The KV pages of a sequence, in order: full pages of the tree, shared with others, then private
 // pages.
 struct KvHolding {
-  std::vector<int32_t> pages;           // all of them
+  std::vector<int32_t> pages;           // shared and private
   std::vector<PrefixTree::Node*> path;  // nodes of the first path.size() pages
   PrefixTree::Node* root = nullptr;     // null: nothing is held
 
   bool empty() const { return root == nullptr; }
 };
 
-// Who has which page of the KV cache: a sequence, the prefix cache, or nobody. Pages that hold a
-// prefix stay cached when their last sequence ends, until room is needed. Not for several threads.
+// Owner of each page of the KV cache: a sequence, the prefix cache, or nobody. Pages of a prefix
+// stay cached after their last sequence ends, until room is needed. Not for several threads.
 class KvStore {
  public:
   // Without `share` nothing is cached and every sequence computes all its keys.
@@ -47,8 +47,8 @@ class KvStore {
   // False, and nothing changed, where too few pages are left.
   bool grow(KvHolding& holding, int64_t tokens);
 
-  // The keys of ids[0, computed) are in the cache, by a step that ended without an error: full
-  // pages among them can be shared from now on.
+  // The keys of ids[0, computed) are in the cache, after a step without an error: full pages among
+  // them can be shared from now on.
   void keep(KvHolding& holding, std::span<const int32_t> ids, int64_t computed);
 
   // Gives all pages back; shared ones stay cached.

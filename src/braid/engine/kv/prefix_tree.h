@@ -13,16 +13,16 @@
 
 namespace braid {
 
-// Full pages of the KV cache by the tokens that they hold. The path from a root to a node spells
-// the beginning of a sequence, one page per node; sequences with equal beginnings share nodes.
-// Token ids are compared, no hash decides. Not for several threads.
+// Full pages of the KV cache by their tokens. The path from a root to a node spells the beginning
+// of a sequence, a page per node; sequences with equal beginnings share nodes. Token ids are
+// compared; no hash decides. Not for several threads.
 class PrefixTree {
  public:
   struct Node {
     Node* parent = nullptr;    // null: a root, which has no page
     std::vector<int32_t> ids;  // [page_size]
     int32_t page = -1;         // number of the page in the KV cache
-    int64_t holders = 0;       // sequences that hold this node; each holds all its ancestors too
+    int64_t holders = 0;       // sequences that hold this node, and all its ancestors
     uint64_t last_use = 0;     // when the last holder let go, in calls
     std::string_view salt;     // of a root
     std::unordered_multimap<uint64_t, std::unique_ptr<Node>> children;  // by hash of their ids
@@ -47,11 +47,11 @@ class PrefixTree {
   // Lets go of a root and of a path below the root.
   void release(Node* root, std::span<Node* const> path);
 
-  // Forgets the least recently used leaf that nobody holds and returns its page.
+  // Forgets the least recently used free leaf and returns its page.
   std::optional<int32_t> evict();
 
   int64_t pages() const { return pages_; }          // nodes with a page
-  int64_t evictable() const { return evictable_; }  // of these, the ones nobody holds
+  int64_t evictable() const { return evictable_; }  // free pages among these
 
  private:
   Node* find(const Node& parent, std::span<const int32_t> ids) const;

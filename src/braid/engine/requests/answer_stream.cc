@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// Holds what the engine made until the stream's owner takes it.
+// Holds the engine's output until the stream's owner takes it.
 class AnswerStream::Queue : public AnswerSink {
  public:
   explicit Queue(std::function<void()> ready) : ready_(std::move(ready)) {}

@@ -10,7 +10,7 @@
 
 namespace braid {
 
-// Text of an answer, and the tokens since the text before it.
+// Text of an answer, and the tokens since the previous text.
 struct AnswerText {
   std::string text;
   std::vector<SampledToken> tokens;  // where the request lists tokens or log-probabilities

@@ -19,10 +19,10 @@ class AnswerWriter {
   // The writer's thread.
   void prompt(std::span<const SampledToken> tokens) { sink_->on_prompt(tokens); }
   void token(const SampledToken& token, AnswerEnd so_far);
-  // The loop ends the answer; without effect where a stop text or the sink ended it before.
+  // The loop ends the answer; without effect after an end by stop text or sink.
   void end(AnswerEnd end);
 
-  // Any thread: the answer has ended by its text or its sink; the loop need not go on.
+  // Any thread: text or sink have ended the answer; the loop need not go on.
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
  private:
@@ -34,7 +34,7 @@ class AnswerWriter {
   const bool list_tokens_;
   StreamDecoder decoder_;
   StopText text_;
-  std::vector<SampledToken> tokens_;  // since the last piece, where they are wanted
+  std::vector<SampledToken> tokens_;  // since the last piece, if wanted
   std::atomic<bool> closed_{false};
 };
 

@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kShareOfFree = 4;  // a quarter of the memory that is free
+constexpr int64_t kShareOfFree = 4;  // a quarter of the free memory
 
 std::string mebibytes(int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));

@@ -12,17 +12,17 @@ namespace braid {
 // Memory for a KV cache of many requests, and the consequences.
 struct KvRoomRequest {
   int64_t bytes_free = 0;      // in the cache's memory
-  int64_t bytes_wanted = 0;    // for the cache; 0: at most a quarter of what is free
-  int64_t token_bytes = 0;     // keys and values of one token, all layers
+  int64_t bytes_wanted = 0;    // for the cache; 0: at most a quarter of the free memory
+  int64_t token_bytes = 0;     // keys and values of a token, all layers
   int64_t page_size = 64;      // tokens
-  int64_t context = 0;         // tokens of one sequence, wanted or the model's
+  int64_t context = 0;         // tokens of a sequence, wanted or the model's
   bool context_named = false;  // the user asked for this context
   int64_t sequences = 1;       // at once
 };
 
 struct KvRoom {
   int64_t pages = 0;
-  int64_t context = 0;  // tokens of one sequence: no more than the pages hold
+  int64_t context = 0;  // tokens of a sequence: no more than the pages hold
 };
 
 // Pages for all sequences at full context, or as many as fit. Fails with kResource if no sequence

@@ -14,7 +14,7 @@ bool solve(const double (&a)[3][3], const double (&b)[3], std::span<const int> u
   const auto n = use.size();
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = 0; j < n; ++j) m[i][j] = a[use[i]][use[j]];
-    m[i][i] *= 1 + 1e-9;  // steps that are all alike determine a sum, not its parts
+    m[i][i] *= 1 + 1e-9;  // equal steps determine a sum, not its parts
     m[i][n] = b[use[i]];
   }
   for (size_t i = 0; i < n; ++i) {

@@ -6,9 +6,9 @@ namespace braid {
 
 // A linear model of a step's milliseconds by the step's size.
 struct StepCost {
-  double step_ms = 0;   // of a step, whatever its size
+  double step_ms = 0;   // per step of any size
   double token_ms = 0;  // of each token
-  double key_ms = 0;    // of each key that a token attends to
+  double key_ms = 0;    // for each key a token attends to
 
   double of(int64_t tokens, int64_t attended) const {
     return step_ms + token_ms * static_cast<double>(tokens) +
@@ -24,7 +24,7 @@ class StepCostFit {
   const StepCost& cost() const { return cost_; }
 
  private:
-  static constexpr double kKeep = 0.98;  // weight of what was known, per step
+  static constexpr double kKeep = 0.98;  // weight of earlier knowledge, per step
 
   double products_[3][3] = {};  // sums of x x^T, x = (1, tokens, attended)
   double answers_[3] = {};      // sums of x ms
