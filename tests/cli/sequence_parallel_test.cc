@@ -68,8 +68,8 @@ TEST_F(SequenceParallelCliTest, ExplainsAndTracesWhatRan) {
             "--trace " + trace);
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.err, HasSubstr("sequences over 2 ranks: torus attention, torus 2"));
-  EXPECT_THAT(o.err, HasSubstr("on rank 0: sequence_parallel"));
-  EXPECT_THAT(o.err, HasSubstr("keys to rank 0"));
+  EXPECT_THAT(o.err, HasSubstr("keys: 256 slots on each rank, 512 together"));
+  EXPECT_THAT(o.err, HasSubstr("1 tokens of 1 sequences to the keys on 2 ranks"));
   EXPECT_THAT(o.err, HasSubstr("tokens over 2 ranks"));
   for (const char* stage : {"attn.pull_q1: comm pull, compute segment_attention",
                             "attn.pull_kv1: comm pull, compute segment_attention",

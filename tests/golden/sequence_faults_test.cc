@@ -1,9 +1,11 @@
-// A whole model whose ranks divide a prompt, and the gathering of its keys: a rank that comes late
-// is waited for, one that does not come is a deadline error on the others.
+// A whole model whose ranks divide a prompt, the gathering of its keys, and a token whose query
+// goes to the keys: a rank that comes late is waited for, one that does not come is a deadline
+// error on the others.
 #include <gtest/gtest.h>
 
 #include <thread>
 
+#include "braid/engine/apart_step.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/sequence_step.h"
 #include "braid/engine/world.h"
@@ -39,7 +41,8 @@ constexpr int64_t kTokens = 41;
 // Ranks that have a model, a prompt in pieces, and its keys where they were made.
 class Ranks {
  public:
-  Ranks(const LoadedModel& loaded, const Division& d, int64_t deadline_ms)
+  // `apart`: ranks have slots of their own.
+  Ranks(const LoadedModel& loaded, const Division& d, int64_t deadline_ms, bool apart = false)
       : mesh_(
             sequence_mesh(d.mode, parse_topology(d.topology), loaded.model.config().Hq, d.degrees)),
         world_(make_cpu_world(loaded.model, {.ranks = mesh_.ranks(),
@@ -49,10 +52,10 @@ class Ranks {
         planner_([&](const ForwardShape& s) { return loaded.model.forward(s); }, kCache,
                  world_->catalogs(mesh_.ranks()), mesh_.topology, mesh_),
         strategy_(find_strategy(d.schedule)),
-        owners_(mesh_.ranks(), kPages * kPageSize) {
+        owners_(mesh_.ranks(), kPages * kPageSize, apart ? kPages * kPageSize : 0) {
     for (int32_t i = 0; i < kTokens; ++i) ids_.push_back(i % 7);
     batch_.add(ids_, 0, pages_, 1);
-    step_.emplace(batch_, kPageSize, owners_, ranks());
+    step_.emplace(batch_, kPageSize, owners_);
   }
 
   int ranks() const { return mesh_.ranks(); }
@@ -65,9 +68,19 @@ class Ranks {
     run(executors, late, by, [&](int rank) {
       return Extents{.token = kTokens, .sequence = 1, .row = 1, .shard = step_->q().rows(rank)};
     });
-    step_->record(owners_);
-    const TensorView row = executors[0]->host_output(0, 1);
-    logits_.assign(row.as<float>(), row.as<float>() + row.cols());
+    keep_logits(executors);
+  }
+  // The next token.
+  void decode(int late, std::optional<milliseconds> by) {
+    Batch batch(kPageSize);
+    batch.add(std::vector<int32_t>{5}, kTokens, pages_, 1);
+    const ApartStep step(batch, kPageSize, owners_, planner_.windows());
+    const auto executors =
+        bind(planner_.plan_apart(*strategy_, key_for_apart(step.tokens(), 1, 1)), step);
+    run(executors, late, by, [&](int rank) {
+      return Extents{.token = 1, .sequence = 1, .row = 1, .shard = step.tokens().rows(rank)};
+    });
+    keep_logits(executors);
   }
   void gather(int late, std::optional<milliseconds> by) {
     const KvGather gather(slots_of(pages_, kPageSize, kTokens), owners_);
@@ -79,6 +92,11 @@ class Ranks {
 
  private:
   using Executors = std::vector<std::unique_ptr<Executor>>;
+
+  void keep_logits(const Executors& executors) {
+    const TensorView row = executors[0]->host_output(0, 1);
+    logits_.assign(row.as<float>(), row.as<float>() + row.cols());
+  }
 
   Executors bind(PlannedForward planned, const StepInputs& inputs) {
     Executors executors = world_->bind(std::move(planned));
@@ -137,6 +155,12 @@ TEST_F(SequenceModelFaults, ALateRankIsWaitedFor) {
     uneven.prompt(late, milliseconds(60));
     EXPECT_EQ(uneven.logits(), even.logits());
     uneven.gather(late, milliseconds(60));
+    Ranks on_time(*loaded_, d, 10000, true), held_up(*loaded_, d, 10000, true);
+    for (Ranks* ranks : {&on_time, &held_up}) {
+      ranks->prompt(-1, {});
+      ranks->decode(ranks == &held_up ? late : -1, milliseconds(60));
+    }
+    EXPECT_EQ(held_up.logits(), on_time.logits());
   });
 }
 
@@ -154,6 +178,9 @@ TEST_F(SequenceModelFaults, ARankThatDoesNotComeIsADeadlineOfTheOthers) {
     };
     Ranks one(*loaded_, d, 100);
     expect_deadline([&] { one.prompt(late, {}); });
+    Ranks held(*loaded_, d, 2000, true);
+    held.prompt(-1, {});
+    expect_deadline([&] { held.decode(late, {}); });
     if (late == 0) return;
     Ranks two(*loaded_, d, 2000);  // here all have to come to the prompt in time
     two.prompt(-1, {});

@@ -32,7 +32,7 @@ int64_t sequence_capacity(int64_t n) {
 
 bool ContextKey::operator==(const ContextKey& other) const {
   return strategy == other.strategy && every_row == other.every_row && kind == other.kind &&
-         q == other.q && kv == other.kv &&
+         q == other.q && kv == other.kv && sequences == other.sequences &&
          std::equal(micro_batches.begin(), micro_batches.end(), other.micro_batches.begin(),
                     other.micro_batches.end());
 }
@@ -65,6 +65,13 @@ ContextKey key_for_tokens(const SequenceLayout& q, const SequenceLayout& kv, int
   return key;
 }
 
+ContextKey key_for_apart(const SequenceLayout& tokens, int64_t sequences, int64_t rows) {
+  ContextKey key = key_for_tokens(tokens, {}, rows);
+  key.kind = ContextKey::Kind::apart;
+  key.sequences = sequences;
+  return key;
+}
+
 std::string to_string(const ContextKey& key) {
   if (key.kind == ContextKey::Kind::gather) {
     return fmt::format("{} keys to rank 0", key.kv.length());
@@ -80,6 +87,10 @@ std::string to_string(const ContextKey& key) {
   if (key.kind == ContextKey::Kind::tokens) {
     return fmt::format("{} tokens over {} ranks, {} keys, {} rows", tokens, key.q.ranks.size(),
                        key.kv.length(), rows);
+  }
+  if (key.kind == ContextKey::Kind::apart) {
+    return fmt::format("{} tokens of {} sequences to the keys on {} ranks, {} rows", tokens,
+                       key.sequences, key.q.ranks.size(), rows);
   }
   return fmt::format("{} tokens, {} sequences, {} rows{}", tokens, sequences, rows, where);
 }

@@ -17,13 +17,15 @@ struct ContextKey {
     tokens,  // one sequence's tokens are divided over ranks: sizes are exact, segments are planned
     gather,  // its keys are brought to rank 0
     first,   // rank 0 computes the batch alone
+    apart,   // few tokens are divided over ranks, and their queries go to the keys
   };
 
   int strategy = 0;  // index into the runner's strategies
   InlineVector<MicroBatch, kMaxMicroBatches> micro_batches;
   bool every_row = false;  // logits of all tokens are wanted, as in a decode step: rows are tokens
   Kind kind = Kind::ranks;
-  SequenceLayout q, kv;  // of tokens and gather
+  SequenceLayout q, kv;   // of tokens and gather; of apart q
+  int64_t sequences = 0;  // of apart
 
   bool operator==(const ContextKey& other) const;
 };
@@ -35,6 +37,9 @@ ContextKey key_for(const BatchCut& cut, int strategy, int ranks);
 
 // Capacities for one sequence's tokens, divided as the layouts say; rows round up as above.
 ContextKey key_for_tokens(const SequenceLayout& q, const SequenceLayout& kv, int64_t rows);
+
+// Capacities for the tokens of some sequences, so divided, whose keys stay where they are.
+ContextKey key_for_apart(const SequenceLayout& tokens, int64_t sequences, int64_t rows);
 
 // "512+512 tokens, 8+8 sequences, 1+1 rows".
 std::string to_string(const ContextKey& key);

@@ -58,6 +58,19 @@ PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const Se
   return plan_lowered(strategy, lower(program, layout, catalogs_), {&micro_batch, 1}, model);
 }
 
+PlannedForward ForwardPlanner::plan_apart(const OpScheduler& strategy, const ContextKey& key,
+                                          const CostModel* model) const {
+  const Program program = logical(key.micro_batches[0].capacity);
+  SequenceLayout none;
+  none.ranks.resize(key.q.ranks.size());
+  LayoutPlan layout = sequence_parallel(program, mesh_.value(), key.q, none);
+  layout.tokens->apart = KeysApart{.sequences = key.sequences,
+                                   .slots = cache_.pages * cache_.page_size,
+                                   .windows = attention_windows(program)};
+  return plan_lowered(strategy, lower(program, layout),
+                      {key.micro_batches.begin(), key.micro_batches.size()}, model);
+}
+
 PlannedForward ForwardPlanner::plan_gather(const OpScheduler& strategy,
                                            const SequenceLayout& kv) const {
   const MicroBatch one{.capacity = {.sequence = 1}};

@@ -51,6 +51,11 @@ class ForwardPlanner {
   PlannedForward plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,
                              const SequenceLayout& kv, const MicroBatch& micro_batch,
                              const CostModel* model = nullptr) const;
+  // With a mesh only: few tokens, divided as even_layout says, whose keys lie on all ranks.
+  PlannedForward plan_apart(const OpScheduler& strategy, const ContextKey& key,
+                            const CostModel* model = nullptr) const;
+  // Windows of the model's attention, in the order of their first use.
+  std::vector<int64_t> windows() const { return attention_windows(logical({1, 1, 1})); }
   // With a mesh only: keys brought to rank 0 (gather_kv).
   PlannedForward plan_gather(const OpScheduler& strategy, const SequenceLayout& kv) const;
 

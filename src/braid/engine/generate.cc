@@ -8,6 +8,7 @@
 #include "braid/base/math.h"
 #include "braid/engine/context_fit.h"
 #include "braid/engine/kv_dtype.h"
+#include "braid/engine/sequence_ranks.h"
 #include "braid/engine/stop_text.h"
 
 namespace braid {
@@ -96,6 +97,22 @@ std::string_view to_string(FinishReason reason) {
   return reason == FinishReason::stop ? "stop" : "length";
 }
 
+namespace {
+
+// Of ranks that divide a prompt: what its keys want, and what the ranks have.
+std::string key_room(const EngineConfig& config, const Model& model, int64_t tokens) {
+  if (!config.sp || config.tp == 1) return "";
+  const ModelConfig& c = model.config();
+  const int64_t token = c.layers * bytes_of(*config.kv_dtype, c.cached_numbers());
+  CacheShape cache = cache_shape(config, model);
+  if (!config.device.cuda) cache = rank_cache(cache, config.tp);
+  const auto mb = [&](int64_t n) { return 1e-6 * static_cast<double>(n * token); };
+  return fmt::format("; its keys want {:.1f} MB, and each of {} ranks has room for {:.1f} MB",
+                     mb(tokens), config.tp, mb(cache.pages * cache.page_size));
+}
+
+}  // namespace
+
 Generator::Generator(const Model& model, const Tokenizer* tokenizer, const EngineConfig& config)
     : model_(model),
       tokenizer_(tokenizer),
@@ -109,8 +126,8 @@ void Generator::check_prompt(const Request& request) const {
   if (n == 0) fail(ErrorCode::kInvalidArgument, "the prompt is empty: it has no tokens");
   if (n >= config_.max_context) {
     fail(ErrorCode::kInvalidArgument,
-         "the prompt has {} tokens, the context holds {}: at most {} fit with room for an answer",
-         n, config_.max_context, config_.max_context - 1);
+         "the prompt has {} tokens, the context holds {}: at most {} fit with room for an answer{}",
+         n, config_.max_context, config_.max_context - 1, key_room(config_, model_, n));
   }
   for (int32_t id : request.prompt) {
     if (id < 0 || id >= model_.config().V) {

@@ -1,5 +1,10 @@
 #include "braid/engine/kv_owners.h"
 
+#include <algorithm>
+#include <functional>
+
+#include "braid/base/error.h"
+
 namespace braid {
 
 void append(SequenceLayout& layout, int rank, int64_t position) {
@@ -8,6 +13,70 @@ void append(SequenceLayout& layout, int rank, int64_t position) {
     runs.push_back({position, 0});
   }
   ++runs.back().rows;
+}
+
+KvOwners::KvOwners(int ranks, int64_t slots, int64_t room)
+    : ranks_(ranks),
+      room_(room),
+      owner_(static_cast<size_t>(slots), room > 0 ? -1 : 0),
+      first_(static_cast<size_t>(slots)) {
+  if (!apart()) return;
+  BRAID_CHECK(ranks * room >= slots, "{} ranks hold {} keys each, there are {} slots", ranks, room,
+              slots);
+  held_.resize(static_cast<size_t>(slots));
+  own_.resize(static_cast<size_t>(ranks));
+}
+
+int64_t KvOwners::left(int rank) const {
+  const Own& own = own_.at(static_cast<size_t>(rank));
+  return room_ - own.next + std::ssize(own.free);
+}
+
+int KvOwners::roomiest() const {
+  int most = 0;
+  for (int r = 1; r < ranks_; ++r) {
+    if (left(r) > left(most)) most = r;
+  }
+  return most;
+}
+
+void KvOwners::forget(int32_t slot) {
+  int16_t& owner = owner_.at(static_cast<size_t>(slot));
+  if (!apart() || owner < 0) return;
+  std::vector<int32_t>& free = own_[static_cast<size_t>(owner)].free;
+  free.push_back(held_[static_cast<size_t>(slot)]);
+  std::ranges::push_heap(free, std::greater<>());
+  owner = -1;
+}
+
+void KvOwners::write(int32_t slot, int rank) {
+  forget(slot);
+  owner_.at(static_cast<size_t>(slot)) = static_cast<int16_t>(rank);
+  first_[static_cast<size_t>(slot)] = rank == 0;
+  if (!apart()) return;
+  BRAID_CHECK(left(rank) > 0, "rank {} holds {} keys: it has no room", rank, room_);
+  Own& own = own_[static_cast<size_t>(rank)];
+  int32_t& held = held_[static_cast<size_t>(slot)];
+  if (own.free.empty()) {
+    held = static_cast<int32_t>(own.next++);
+    return;
+  }
+  std::ranges::pop_heap(own.free, std::greater<>());
+  held = own.free.back();
+  own.free.pop_back();
+}
+
+void KvOwners::adopt(std::span<const int32_t> slots) {
+  if (!apart()) return;
+  std::vector<int32_t> missing;
+  for (int32_t slot : slots) {
+    if (owner(slot) < 0) missing.push_back(slot);
+  }
+  const auto n = std::ssize(missing);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto even = static_cast<int>(i * ranks_ / n);
+    write(missing[static_cast<size_t>(i)], left(even) > 0 ? even : roomiest());
+  }
 }
 
 SequenceLayout KvOwners::layout(std::span<const int32_t> slots) const {

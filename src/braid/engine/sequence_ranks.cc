@@ -14,22 +14,37 @@ constexpr Work kGatherWork{.extents = {.sequence = 1}};
 SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
                              const SequenceMesh& mesh, StrategyChoice::Strategies strategies,
                              World& world, const std::optional<CostModel>& cost)
-    : shape_(cache),
+    : apart_(!world.samples_on_device()),
+      shape_(cache),
       mesh_(mesh),
       strategies_(std::move(strategies)),
       world_(world),
       cost_(cost),
-      over_ranks_(model, cache, world.catalogs(mesh.ranks()), mesh.topology, mesh),
+      over_ranks_(model, apart_ ? rank_cache(cache, mesh.ranks()) : cache,
+                  world.catalogs(mesh.ranks()), mesh.topology, mesh),
       on_first_(model, cache, world.catalogs(1), Topology{}),
-      owners_(mesh.ranks(), cache.pages * cache.page_size) {}
+      windows_(over_ranks_.windows()),
+      owners_(mesh.ranks(), cache.pages * cache.page_size,
+              apart_ ? rank_cache(cache, mesh.ranks()).pages * cache.page_size : 0) {}
+
+CacheShape rank_cache(CacheShape cache, int ranks) {
+  cache.pages = ceil_div(cache.pages, int64_t{ranks});
+  return cache;
+}
 
 bool SequenceRanks::divided(const Batch& batch) const {
-  return batch.sequences().size() == 1 && batch.extents().token >= mesh_.ranks();
+  const int64_t tokens = batch.extents().token;
+  if (batch.sequences().size() != 1 || tokens < mesh_.ranks()) return false;
+  // After uneven steps one rank may be full before the others.
+  for (int r = 0; apart_ && r < mesh_.ranks(); ++r) {
+    if (owners_.left(r) < even_part(tokens, mesh_.ranks(), r).size()) return false;
+  }
+  return true;
 }
 
 PlannedStep SequenceRanks::prepare_first(const Batch& batch) {
   gather_.reset();
-  if (divided(batch)) return {};
+  if (apart_ || divided(batch)) return {};
   for (size_t s = 0; s < batch.sequences().size(); ++s) {
     const std::span<const int32_t> pages = batch.pages_of(s);
     const int64_t cached = batch.sequences()[s].cached;
@@ -52,10 +67,17 @@ PlannedStep SequenceRanks::prepare_first(const Batch& batch) {
 
 PlannedStep SequenceRanks::prepare(const Batch& batch) {
   step_.reset();
+  apart_step_.reset();
   alone_ = nullptr;
   const OpScheduler& strategy = *strategies_[0];
+  if (apart_) {
+    for (int32_t slot : batch.slots()) owners_.forget(slot);
+    for (size_t s = 0; s < batch.sequences().size(); ++s) {
+      owners_.adopt(slots_of(batch.pages_of(s), shape_.page_size, batch.sequences()[s].cached));
+    }
+  }
   if (divided(batch)) {
-    step_.emplace(batch, shape_.page_size, owners_, mesh_.ranks());
+    step_.emplace(batch, shape_.page_size, owners_);
     cut_.assign(batch, {{0, batch.extents().token}}, strategy.name());
     const ContextKey key = key_for_tokens(step_->q(), step_->kv(), batch.extents().row);
     const auto bound = plans_.get(key, [&] {
@@ -63,6 +85,7 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
     });
     return {bound, &*step_, cut_.works()};
   }
+  if (apart_) return prepare_apart(batch);
   alone_ = &batch;
   const BatchInfo info = batch.info(1);
   cut_.assign(batch, ask(strategy, [&] { return strategy.split(info); }), strategy.name());
@@ -73,6 +96,16 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
     return BoundForward{key, world_.bind(on_first_.plan(strategy, layout, key, cost()))};
   });
   return {bound, &cut_, cut_.works()};
+}
+
+PlannedStep SequenceRanks::prepare_apart(const Batch& batch) {
+  apart_step_.emplace(batch, shape_.page_size, owners_, windows_);
+  const ContextKey key =
+      key_for_apart(apart_step_->tokens(), std::ssize(batch.sequences()), batch.extents().row);
+  const auto bound = plans_.get(key, [&] {
+    return BoundForward{key, world_.bind(over_ranks_.plan_apart(*strategies_[0], key, cost()))};
+  });
+  return {bound, &*apart_step_, {&apart_step_->work(), 1}};
 }
 
 // With several strategies the one that a simulation finds fastest.
@@ -94,7 +127,7 @@ PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
 
 void SequenceRanks::record() {
   if (gather_) return gather_->record(owners_);
-  if (step_) return step_->record(owners_);
+  if (!alone_) return;
   for (int32_t slot : alone_->slots()) owners_.write(slot, 0);
 }
 
@@ -107,6 +140,12 @@ std::vector<std::string> SequenceRanks::explain() const {
   std::vector<std::string> lines = {fmt::format("sequences over {} ranks: {} attention, {}",
                                                 mesh_.ranks(), to_string(mesh_.mode),
                                                 to_string(mesh_.degrees))};
+  if (apart_) {
+    const CacheShape cache = rank_cache(shape_, mesh_.ranks());
+    lines.push_back(fmt::format("keys: {} slots on each rank, {} together",
+                                cache.pages * cache.page_size,
+                                mesh_.ranks() * cache.pages * cache.page_size));
+  }
   for (std::string& line : plans_.explain()) lines.push_back(std::move(line));
   return lines;
 }

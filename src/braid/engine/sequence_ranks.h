@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "braid/engine/apart_step.h"
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/sequence_step.h"
 #include "braid/engine/strategy_choice.h"
@@ -10,9 +11,12 @@
 namespace braid {
 
 // Ranks that divide the tokens of a sequence. One sequence with a token for each rank is computed
-// by all ranks, and each keeps the keys of its own tokens. Rank 0 computes all other batches alone,
-// by the plans that a job of one rank has: decoding above all has nothing to divide. Before such a
-// batch rank 0 is given the keys of the batch's sequences that it lacks.
+// by all ranks, and each keeps the keys of its own tokens. All other batches, decode steps above
+// all, are computed in one of two ways:
+// - CPU ranks have room for the keys that each holds (rank_pages). Queries go to the keys, and new
+//   keys to the rank with most room (ApartStep).
+// - GPUs have room for all keys. Rank 0 computes such a batch alone, by the plans that a job of one
+//   rank has; before, it is given the keys of the batch's sequences that it lacks.
 class SequenceRanks : public StepPlanner {
  public:
   // Several strategies need `cost`. `world` outlives the planner.
@@ -29,24 +33,31 @@ class SequenceRanks : public StepPlanner {
   std::vector<std::string> explain() const override;
 
  private:
-  // Whether all ranks compute the batch together.
+  // Whether each rank computes a part of the batch's one sequence over keys that come to it.
   bool divided(const Batch& batch) const;
+  PlannedStep prepare_apart(const Batch& batch);
   PlannedForward plan_tokens(const ContextKey& key) const;
   const CostModel* cost() const { return cost_ ? &*cost_ : nullptr; }
 
+  const bool apart_;  // each rank has room for the keys that it holds
   const CacheShape shape_;
   const SequenceMesh mesh_;
   const StrategyChoice::Strategies strategies_;
   World& world_;
   const std::optional<CostModel> cost_;
   const ForwardPlanner over_ranks_, on_first_;
+  const std::vector<int64_t> windows_;  // of the model's attention
   ForwardCache plans_;
   KvOwners owners_;
   // The step that was prepared last is one of these.
   std::optional<KvGather> gather_;    // brings keys to rank 0
   std::optional<SequenceStep> step_;  // all ranks
-  const Batch* alone_ = nullptr;      // rank 0
+  std::optional<ApartStep> apart_step_;
+  const Batch* alone_ = nullptr;  // rank 0
   BatchCut cut_;
 };
+
+// Pages of each rank's cache where ranks hold the pages of `cache` together.
+CacheShape rank_cache(CacheShape cache, int ranks);
 
 }  // namespace braid

@@ -33,21 +33,24 @@ std::vector<int32_t> slots_of(std::span<const int32_t> pages, int64_t page_size,
   return slots;
 }
 
-SequenceStep::SequenceStep(const Batch& batch, int64_t page_size, const KvOwners& owners, int ranks)
+SequenceStep::SequenceStep(const Batch& batch, int64_t page_size, KvOwners& owners)
     : batch_(batch), cached_(batch.sequences()[0].cached) {
   BRAID_CHECK(batch.sequences().size() == 1, "{} sequences", batch.sequences().size());
   const int64_t n = batch.sequences()[0].tokens;
   slots_ = slots_of(batch.pages_of(0), page_size, cached_ + n);
-  q_ = even_zigzag_layout(n, ranks, cached_);
+  q_ = even_zigzag_layout(n, owners.ranks(), cached_);
   kv_ = owners.layout(std::span(slots_).first(static_cast<size_t>(cached_)));
+  for (int32_t slot : batch.slots()) owners.forget(slot);
   std::vector<int32_t> row_of(static_cast<size_t>(n));
   int32_t row = 0;
-  for (int r = 0; r < ranks; ++r) {
+  for (int r = 0; r < owners.ranks(); ++r) {
     for_each_position(q_, r, [&](int64_t position) {
       append(kv_, r, position);
+      owners.write(slots_[static_cast<size_t>(position)], r);
       row_of[static_cast<size_t>(position - cached_)] = row++;
     });
   }
+  for (int32_t& slot : slots_) slot = owners.held_at(slot);
   for (int32_t scored : batch.rows()) rows_.push_back(row_of[static_cast<size_t>(scored)]);
 }
 
@@ -61,7 +64,7 @@ void SequenceStep::write(const Executor& executor, int rank) const {
   };
   own(inputs::kTokenIds, batch_.tokens());
   own(inputs::kPositions, batch_.positions());
-  own(inputs::kSlots, batch_.slots());
+  own(inputs::kSlots, std::span(slots_).subspan(static_cast<size_t>(cached_)));
   const int ranks = static_cast<int>(q_.ranks.size());
   const Range rows = even_part(q_.length(), ranks, rank);
   fill(executor, inputs::kRows, [&](auto&& put) {
@@ -74,13 +77,6 @@ void SequenceStep::write(const Executor& executor, int rank) const {
     for_each_position(kv_, rank,
                       [&](int64_t position) { put(slots_[static_cast<size_t>(position)]); });
   });
-}
-
-void SequenceStep::record(KvOwners& owners) const {
-  for (int r = 0; r < static_cast<int>(q_.ranks.size()); ++r) {
-    for_each_position(
-        q_, r, [&](int64_t position) { owners.write(slots_[static_cast<size_t>(position)], r); });
-  }
 }
 
 void KvGather::write(const Executor& executor, int rank) const {

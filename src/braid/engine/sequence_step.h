@@ -12,21 +12,20 @@ namespace braid {
 // of earlier steps stay where they are.
 class SequenceStep : public StepInputs {
  public:
-  // `batch` has one sequence, and outlives this.
-  SequenceStep(const Batch& batch, int64_t page_size, const KvOwners& owners, int ranks);
+  // Gives the new keys their places in `owners`. `batch` has one sequence, and outlives this. Where
+  // ranks have slots of their own, each has room for its part of the tokens.
+  SequenceStep(const Batch& batch, int64_t page_size, KvOwners& owners);
 
   const SequenceLayout& q() const { return q_; }
   const SequenceLayout& kv() const { return kv_; }
 
   // The inputs of a rank's executor.
   void write(const Executor& executor, int rank) const override;
-  // Says who has the keys when the step has run.
-  void record(KvOwners& owners) const;
 
  private:
   const Batch& batch_;
   int64_t cached_;
-  std::vector<int32_t> slots_;  // of the sequence's positions from 0 on
+  std::vector<int32_t> slots_;  // of the sequence's positions from 0 on, in their owners' caches
   SequenceLayout q_, kv_;
   std::vector<int32_t> rows_;  // of the scored tokens, counted over the ranks in order
 };

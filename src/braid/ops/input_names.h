@@ -17,4 +17,13 @@ inline constexpr const char* kRows = "rows";             // i32 [R] tokens whose
 inline constexpr const char* kKvSlots = "kv_slots";  // i32 [L] of the keys that a rank has
 inline constexpr const char* kToSlots = "to_slots";  // i32 [L] that gathered keys are written to
 
+// Of steps whose keys lie on all ranks (parallel/attention/keys_apart.h): T tokens of S sequences,
+// in the order of the batch. Keys of a sequence are counted over those that the rank holds, in
+// order of position.
+inline constexpr const char* kHeldSlots = "held_slots";  // i32 [S, K] in the rank's cache
+inline constexpr const char* kHeldRows = "held_rows";    // i32 [T] the token's sequence
+inline constexpr const char* kHeldBegin = "held_begin";  // i32 [W, T] first key seen, by window
+inline constexpr const char* kHeldEnd = "held_end";      // i32 [T] behind the last key seen
+inline constexpr const char* kNewSlots = "new_slots";  // i32 [T] where the token's key goes, or -1
+
 }  // namespace braid::inputs

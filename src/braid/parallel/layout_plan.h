@@ -5,6 +5,7 @@
 #include <string>
 
 #include "braid/ops/segment_attention.h"
+#include "braid/parallel/attention/keys_apart.h"
 #include "braid/parallel/attention/sequence_layout.h"
 #include "braid/parallel/attention/sequence_mesh.h"
 #include "braid/program/program.h"
@@ -18,6 +19,9 @@ struct TokenSharding {
   SequenceMesh mesh;
   SequenceLayout q;   // tokens of this step
   SequenceLayout kv;  // keys that each rank has in its cache, those of this step included
+  // Queries go to the keys, wherever these are, in place of what the mesh names: `kv` is then
+  // empty.
+  std::optional<KeysApart> apart = {};
 };
 
 // A network without a KV cache, whose sequence's rows are divided over ranks: how its attention is

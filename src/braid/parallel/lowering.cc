@@ -1,6 +1,7 @@
 #include "braid/parallel/lowering.h"
 
 #include <algorithm>
+#include <map>
 
 #include "braid/ops/attention.h"
 #include "braid/ops/comm.h"
@@ -223,6 +224,13 @@ class Lowering {
 
   void lower(int index) {
     const Op& op = logical_.ops[static_cast<size_t>(index)];
+    if (plan_.tokens && plan_.tokens->apart) {
+      if (op.def == &ops::kKvAppend) {
+        appended_[op.inputs[3]] = {op.inputs[0], op.inputs[1]};
+        return;
+      }
+      if (op.def == &ops::kAttention) return lower_attention_apart(op, index);
+    }
     if (plan_.tokens && op.def == &ops::kAttention) return lower_attention_op(op, index);
     if (plan_.rows && op.def == &ops::kDenseAttention && placed(mapped(op.inputs[0])).is_shard(0)) {
       return lower_dense_attention(op, index);
@@ -273,6 +281,34 @@ class Lowering {
     const ValueId o = lower_attention(builders, attention, plan_.tokens->mesh, in, {kernels_}).o;
     ValueId out = kNoValue;
     for (Builder& b : builders) out = b.op1(ops::kToTokens, {}, {o});
+    end_builders(builders, index);
+    define(op.outputs[0], out, token_parts_);
+  }
+
+  // Attention whose queries go to the keys.
+  void lower_attention_apart(const Op& op, int index) {
+    const KeysApart& apart = *plan_.tokens->apart;
+    const int64_t T = plan_.tokens->q.length();
+    if (apart_.held_slots == kNoValue) {
+      const auto input = [&](const char* name, const Shape& shape) {
+        return add(ValueKind::input, name, {DType::i32, shape, BatchAxis::none}, {}, -1);
+      };
+      apart_ = {.held_slots = input(inputs::kHeldSlots, {apart.sequences, apart.slots}),
+                .held_rows = input(inputs::kHeldRows, {T}),
+                .held_begin = input(inputs::kHeldBegin, {std::ssize(apart.windows), T}),
+                .held_end = input(inputs::kHeldEnd, {T}),
+                .new_slots = input(inputs::kNewSlots, {T})};
+    }
+    const auto kv = appended_.find(op.inputs[1]);
+    BRAID_CHECK(kv != appended_.end(), "attention at '{}' to keys that nothing appends", op.scope);
+    std::vector<Builder> builders = begin_builders(op);
+    const ValueId out = lower_keys_apart(builders, plan_.tokens->q, apart, apart_,
+                                         {.q = mapped(op.inputs[0]),
+                                          .k = mapped(kv->second.first),
+                                          .v = mapped(kv->second.second),
+                                          .cache = {mapped(op.inputs[1]), mapped(op.inputs[2])},
+                                          .early = mapped(begins_with(op.scope)),
+                                          .attention = op.attrs.as<ops::AttentionAttrs>()});
     end_builders(builders, index);
     define(op.outputs[0], out, token_parts_);
   }
@@ -387,6 +423,8 @@ class Lowering {
   std::vector<Common> common_;  // [values of a rank]
   std::vector<ValueId> map_;    // logical value -> value of every rank
   ValueId kv_slots_ = kNoValue;
+  KeysApartInputs apart_;
+  std::map<ValueId, std::pair<ValueId, ValueId>> appended_;  // k and v, by the cache of the keys
 };
 
 }  // namespace

@@ -33,6 +33,8 @@ struct RankProgram {
 // gather (of the rank's own tokens, -1 for those of others), and a new input
 //   kv_slots  i32 [most rows of plan.tokens->kv]: of this rank, in the order of its layout; -1 past
 //             them
+// With plan.tokens->apart attention is lower_keys_apart, which takes the place of its cache's
+// kv_append too; the new inputs are those of KeysApartInputs, in place of kv_slots.
 //
 // With plan.rows the rows of one sequence (B = 1) are divided as plan.pinned says of inputs,
 // unevenly or so that some ranks have none, and outputs stay divided. A dense attention over such

@@ -200,8 +200,8 @@ void step_with(const Division& d, std::optional<std::chrono::milliseconds> late)
   for (int32_t i = 0; i < 41; ++i) ids.push_back(i);
   Batch batch(kPageSize);
   batch.add(ids, 0, pages, 1);
-  const KvOwners owners(2, kPages * kPageSize);
-  const SequenceStep step(batch, kPageSize, owners, 2);
+  KvOwners owners(2, kPages * kPageSize);
+  const SequenceStep step(batch, kPageSize, owners);
   const ContextKey key = key_for_tokens(step.q(), step.kv(), 1);
   const auto executors = world->bind(
       planner.plan_tokens(*find_strategy(d.schedule), step.q(), step.kv(), key.micro_batches[0]));

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <random>
 
+#include "braid/engine/apart_step.h"
+
 namespace braid {
 namespace {
 
@@ -42,7 +44,7 @@ TEST(SequenceStep, KeysStayWhereTheyWereComputed) {
       const std::vector<int32_t> tokens(static_cast<size_t>(n), 7);
       Batch batch(kPageSize);
       batch.add(tokens, cached, pages, 1);
-      const SequenceStep step(batch, kPageSize, owners, P);
+      const SequenceStep step(batch, kPageSize, owners);
       expect_holds_once(step.q(), cached, cached + n);
       expect_holds_once(step.kv(), 0, cached + n);
       for (int r = 0; r < P; ++r) {
@@ -50,7 +52,6 @@ TEST(SequenceStep, KeysStayWhereTheyWereComputed) {
         const int64_t kept = cached > 0 ? before.rows(r) : 0;
         EXPECT_EQ(step.kv().rows(r), kept + step.q().rows(r));
       }
-      step.record(owners);
       before = step.kv();
       cached += n;
       const auto slots = slots_of(pages, kPageSize, cached);
@@ -63,6 +64,90 @@ TEST(SequenceStep, KeysStayWhereTheyWereComputed) {
         EXPECT_TRUE(KvGather(slots, owners).empty());
       }
       EXPECT_EQ(owners.layout(slots), before) << "a copy changes no owner";
+    }
+  }
+}
+
+// Ranks with slots of their own: no two keys share one, a rank never holds more than it has room
+// for, and all room is used whatever comes.
+TEST(KvOwners, RanksHoldWhatTheyHaveRoomFor) {
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937 random(seed);
+    const int P = 1 + static_cast<int>(seed % 5);
+    constexpr int64_t kSlots = 60;
+    const int64_t room = ceil_div(kSlots, int64_t{P});
+    KvOwners owners(P, kSlots, room);
+    std::vector<bool> there(kSlots);
+    for (int step = 0; step < 300; ++step) {
+      const auto slot = std::uniform_int_distribution<int32_t>(0, kSlots - 1)(random);
+      const int rank = std::uniform_int_distribution(0, P - 1)(random);
+      owners.forget(slot);
+      owners.write(slot, owners.left(rank) > 0 ? rank : owners.roomiest());
+      there[static_cast<size_t>(slot)] = true;
+      std::vector<std::vector<bool>> held(static_cast<size_t>(P),
+                                          std::vector<bool>(static_cast<size_t>(room)));
+      for (int32_t i = 0; i < kSlots; ++i) {
+        if (!there[static_cast<size_t>(i)]) continue;
+        auto&& taken = held.at(static_cast<size_t>(owners.owner(i)))
+                           .at(static_cast<size_t>(owners.held_at(i)));
+        ASSERT_FALSE(taken) << "two keys in a slot";
+        taken = true;
+      }
+      for (int r = 0; r < P; ++r) {
+        ASSERT_EQ(owners.left(r), room - std::ranges::count(held[static_cast<size_t>(r)], true));
+      }
+    }
+  }
+}
+
+TEST(KvOwners, ADepthThatNobodyComputedIsSpread) {
+  KvOwners owners(3, 30, 10);
+  owners.write(0, 2);
+  std::vector<int32_t> slots;
+  for (int32_t i = 0; i < 30; ++i) slots.push_back(i);
+  owners.adopt(slots);
+  for (int r = 0; r < 3; ++r) EXPECT_EQ(owners.left(r), 0);
+  EXPECT_EQ(owners.owner(0), 2) << "what is there stays";
+}
+
+// What each rank is told of two sequences: all keys are somewhere, once; a row sees those up to its
+// own position and inside its window.
+TEST(ApartStep, RowsSeeTheKeysOfTheirPositions) {
+  for (uint32_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937 random(seed);
+    const int P = 1 + static_cast<int>(seed % 6);
+    KvOwners owners(P, 40 * kPageSize, ceil_div(40 * kPageSize, int64_t{P}));
+    const std::vector<int32_t> pages[] = {{7, 1, 30, 12}, {2, 39, 0, 5}};
+    std::vector<int64_t> cached(2);
+    for (size_t s : {0u, 1u}) {
+      Batch prompt(kPageSize);
+      cached[s] = std::uniform_int_distribution<int64_t>(P, 11)(random);
+      prompt.add(std::vector<int32_t>(static_cast<size_t>(cached[s]), 3), 0, pages[s], 1);
+      const SequenceStep step(prompt, kPageSize, owners);
+    }
+    Batch batch(kPageSize);
+    for (size_t s : {0u, 1u}) batch.add(std::vector<int32_t>(s + 2, 4), cached[s], pages[s], 1);
+    const ApartStep step(batch, kPageSize, owners, {0, 3});
+    EXPECT_EQ(step.tokens().length(), 5);
+    for (size_t s : {0u, 1u}) {
+      int64_t held = 0;
+      for (int r = 0; r < P; ++r) held += step.held(r, s);
+      EXPECT_EQ(held, cached[s] + static_cast<int64_t>(s) + 2);
+    }
+    size_t row = 0;
+    for (size_t s : {0u, 1u}) {
+      for (int64_t i = 0; i < static_cast<int64_t>(s) + 2; ++i, ++row) {
+        const int64_t position = cached[s] + i;
+        int64_t all = 0, near = 0;
+        for (int r = 0; r < P; ++r) {
+          all += step.seen(r, 0, row).size();
+          near += step.seen(r, 1, row).size();
+        }
+        EXPECT_EQ(all, position + 1);
+        EXPECT_EQ(near, std::min<int64_t>(3, position + 1));
+      }
     }
   }
 }

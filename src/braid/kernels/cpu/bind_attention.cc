@@ -1,10 +1,12 @@
 // Binds attention, kv_append, rope and rope_append to their kernels.
 #include "braid/kernels/cpu/attention/attention.h"
+#include "braid/kernels/cpu/attention/attention_state.h"
 #include "braid/kernels/cpu/bind.h"
 #include "braid/kernels/cpu/pointwise/rope.h"
 #include "braid/kernels/cpu/pointwise/rows.h"
 #include "braid/kernels/cpu/register.h"
 #include "braid/ops/attention.h"
+#include "braid/ops/attention_state.h"
 #include "braid/ops/rope_append.h"
 
 namespace braid::cpu {
@@ -49,6 +51,46 @@ BoundKernel bind_attention(const LaunchArgs& args, Isa isa) {
     p.first_token = call.part->begin.token;
     p.sequences = call.extents().sequence;
     attention(p, team, isa);
+  };
+}
+
+BoundKernel bind_state(const LaunchArgs& args, Isa isa) {
+  const OpCall& call = args.call;
+  const auto& attrs = call.attrs<ops::AttentionStateAttrs>();
+  const ops::AttentionAttrs& a = attrs.attention;
+  AttentionStateParams p{.cache = cache_of(call.in[1], call.in[2]),
+                         .queries = call.in[0].shape[1],
+                         .row_slots = call.in[3].cols(),
+                         .q_heads = call.in[0].shape[2],
+                         .group = a.group,
+                         .scale = a.scale,
+                         .softcap = a.softcap,
+                         .scratch = args.workspace};
+  return [bound = p, &call, row = attrs.window_row, isa](const Team& team) {
+    auto p = bound;
+    p.q = call.in[0].as<const float>();
+    p.slots = call.in[3].as<const int32_t>();
+    p.rows = call.in[4].as<const int32_t>();
+    p.begin = call.in[5].row_as<const int32_t>(row);
+    p.end = call.in[6].as<const int32_t>();
+    p.out = call.out[0].as<float>();
+    attention_state(p, team, isa);
+  };
+}
+
+BoundKernel bind_merge(const LaunchArgs& args, Isa) {
+  const OpCall& call = args.call;
+  const int parts = call.attrs<ops::MergeStatesAttrs>().parts;
+  MergeStatesParams p{.parts = parts,
+                      .room = call.in[0].shape[1] / parts,
+                      .heads = call.in[0].shape[2],
+                      .head_dim = call.in[0].shape[3] - 2};
+  return [bound = p, &call](const Team& team) {
+    auto p = bound;
+    p.states = call.in[0].as<const float>();
+    p.out = call.out[0].as<float>();
+    p.queries = call.extents().shard;
+    merge_states(p, team);
   };
 }
 
@@ -140,6 +182,14 @@ void add_attention_kernels(KernelTable& table, Isa cap) {
             {.info = [cap](const Op& op, TypeList in, TypeList,
                            int threads) { return attention_info(op, in, threads, cap); },
              .bind = [cap](const LaunchArgs& args) { return bind_attention(args, cap); }});
+  table.add(ops::kAttentionState.kind,
+            {.info =
+                 [cap](const Op&, TypeList in, TypeList, int) {
+                   return KernelInfo{fmt::format("attention_state.{}", name(cap)),
+                                     attention_state_scratch_bytes(in[0].shape[2], in[0].shape[3])};
+                 },
+             .bind = [cap](const LaunchArgs& args) { return bind_state(args, cap); }});
+  table.add(ops::kMergeStates.kind, simple_kernel(ops::kMergeStates, cap, bind_merge));
   table.add(ops::kKvAppend.kind, simple_kernel(ops::kKvAppend, cap, bind_append));
   table.add(ops::kRope.kind, simple_kernel(ops::kRope, cap, bind_rope));
   table.add(ops::kRopeAppend.kind, simple_kernel(ops::kRopeAppend, cap, bind_rope_append));

@@ -1,0 +1,98 @@
+#include "braid/engine/apart_step.h"
+
+#include <algorithm>
+
+#include "braid/engine/sequence_step.h"
+#include "braid/ops/input_names.h"
+
+namespace braid {
+namespace {
+
+void write_input(const Executor& executor, std::string_view name, std::span<const int32_t> values) {
+  std::ranges::copy(values, executor.input(name).as<int32_t>());
+}
+
+// How many of ascending positions lie before `position`.
+int32_t before(const std::vector<int64_t>& positions, int64_t position) {
+  return static_cast<int32_t>(std::ranges::lower_bound(positions, position) - positions.begin());
+}
+
+}  // namespace
+
+ApartStep::ApartStep(const Batch& batch, int64_t page_size, KvOwners& owners,
+                     const std::vector<int64_t>& windows)
+    : batch_(batch), work_(batch.work()), shares_(static_cast<size_t>(owners.ranks())) {
+  const auto T = static_cast<size_t>(batch.extents().token);
+  const std::span<const SequenceInfo> sequences = batch.sequences();
+  work_.extents.sequence = 1;  // rows of all sequences are one value
+  tokens_ = even_layout(static_cast<int64_t>(T), owners.ranks());
+  for (int32_t slot : batch.slots()) owners.forget(slot);
+  for (int32_t slot : batch.slots()) owners.write(slot, owners.roomiest());
+  for (Share& share : shares_) {
+    share.slots.resize(sequences.size());
+    share.begin.resize(windows.size() * T);
+    share.end.resize(T);
+    share.new_slots.assign(T, -1);
+  }
+  for (size_t t = 0; t < T; ++t) {
+    const int32_t slot = batch.slots()[t];
+    shares_[static_cast<size_t>(owners.owner(slot))].new_slots[t] = owners.held_at(slot);
+  }
+  size_t token = 0;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const SequenceInfo& sequence = sequences[s];
+    std::vector<std::vector<int64_t>> positions(shares_.size());
+    for (int64_t i = 0; i < sequence.cached + sequence.tokens; ++i) {
+      const int32_t slot = slot_of(batch.pages_of(s), page_size, i);
+      const auto r = static_cast<size_t>(owners.owner(slot));
+      shares_.at(r).slots[s].push_back(owners.held_at(slot));
+      positions[r].push_back(i);
+    }
+    for (int64_t i = 0; i < sequence.tokens; ++i, ++token) {
+      const int64_t position = sequence.cached + i;
+      rows_.push_back(static_cast<int32_t>(s));
+      for (size_t r = 0; r < shares_.size(); ++r) {
+        shares_[r].end[token] = before(positions[r], position + 1);
+        for (size_t w = 0; w < windows.size(); ++w) {
+          const int64_t first = windows[w] > 0 ? position - windows[w] + 1 : 0;
+          shares_[r].begin[w * T + token] = before(positions[r], first);
+        }
+      }
+    }
+  }
+}
+
+int64_t ApartStep::held(int rank, size_t sequence) const {
+  return std::ssize(shares_.at(static_cast<size_t>(rank)).slots.at(sequence));
+}
+
+Range ApartStep::seen(int rank, size_t window, size_t token) const {
+  const Share& share = shares_.at(static_cast<size_t>(rank));
+  return {share.begin.at(window * rows_.size() + token), share.end.at(token)};
+}
+
+void ApartStep::write(const Executor& executor, int rank) const {
+  const Share& share = shares_[static_cast<size_t>(rank)];
+  const Range own = even_part(batch_.extents().token, std::ssize(shares_), rank);
+  const auto own_of = [&](std::span<const int32_t> values) {
+    return values.subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.size()));
+  };
+  write_input(executor, inputs::kTokenIds, own_of(batch_.tokens()));
+  write_input(executor, inputs::kPositions, own_of(batch_.positions()));
+  write_input(executor, inputs::kHeldRows, rows_);
+  write_input(executor, inputs::kHeldBegin, share.begin);
+  write_input(executor, inputs::kHeldEnd, share.end);
+  write_input(executor, inputs::kNewSlots, share.new_slots);
+  const TensorView& held = executor.input(inputs::kHeldSlots);
+  for (size_t s = 0; s < share.slots.size(); ++s) {
+    std::ranges::copy(share.slots[s], held.row_as<int32_t>(static_cast<int64_t>(s)));
+  }
+  const TensorView& scored = executor.input(inputs::kRows);
+  std::fill_n(scored.as<int32_t>(), scored.shape.elems(), -1);
+  auto* row = scored.as<int32_t>();
+  for (int32_t token : batch_.rows()) {
+    *row++ = own.begin <= token && token < own.end ? token - static_cast<int32_t>(own.begin) : -1;
+  }
+}
+
+}  // namespace braid

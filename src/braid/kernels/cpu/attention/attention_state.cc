@@ -1,0 +1,116 @@
+#include "braid/kernels/cpu/attention/attention_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "braid/base/error.h"
+#include "braid/kernels/cpu/attention/attention.h"
+#include "braid/kernels/cpu/attention/kernels.h"
+
+namespace braid::cpu {
+namespace {
+
+constexpr int64_t kChunkKeys = 64;
+constexpr int64_t kMaxChunks = 64;
+constexpr float kNoKeys = -std::numeric_limits<float>::infinity();
+
+// The decode kernel's states have their maximum in base 2, results have it in base e.
+constexpr float kNatural = std::numbers::ln2_v<float>;
+
+// How the keys of a query are cut: by their number alone, so that teams of all sizes agree.
+struct Chunks {
+  explicit Chunks(int64_t keys)
+      : size(std::max(kChunkKeys, round_up(ceil_div(keys, kMaxChunks), kChunkKeys))),
+        count(ceil_div(keys, size)) {}
+  int64_t size, count;
+};
+
+// One head's states of some chunks, as the decode kernel leaves them, become one state.
+void merge_chunks(const float* states, int64_t stride, int64_t chunks, int64_t D, float* out) {
+  const int64_t end = state_offset(D);
+  float top = kNoKeys;
+  for (int64_t i = 0; i < chunks; ++i) top = std::max(top, states[i * stride + end + kStateMax]);
+  std::fill_n(out, D + 1, 0.0f);
+  for (int64_t i = 0; i < chunks; ++i) {
+    const float* chunk = states + i * stride;
+    const float weight = std::exp2(chunk[end + kStateMax] - top);
+    for (int64_t d = 0; d < D; ++d) out[d] += weight * chunk[d];
+    out[D] += weight * chunk[end + kStateSum];
+  }
+  out[D + 1] = top * kNatural;
+}
+
+}  // namespace
+
+int64_t attention_state_scratch_bytes(int64_t q_heads, int64_t head_dim) {
+  return kMaxChunks * q_heads * state_floats(head_dim) * static_cast<int64_t>(sizeof(float));
+}
+
+void attention_state(const AttentionStateParams& p, const Team& team, Isa isa) {
+  const int64_t D = p.cache.head_dim, kv_heads = p.cache.kv_heads;
+  BRAID_CHECK(D % 8 == 0 && D > 0 && D <= kMaxHeadDim, "head_dim {}", D);
+  BRAID_CHECK(p.q_heads == kv_heads * p.group, "{} heads of {} KV heads in groups of {}", p.q_heads,
+              kv_heads, p.group);
+  const auto chunk_kernel = pick_isa(isa, BRAID_EACH_ISA(attention_decode_chunk));
+  constexpr float kLog2e = std::numbers::log2e_v<float>;
+  const ScoreSpec score = p.softcap > 0 ? ScoreSpec{p.scale / p.softcap, p.softcap * kLog2e}
+                                        : ScoreSpec{p.scale * kLog2e, 0};
+  auto* const states = reinterpret_cast<float*>(p.scratch);
+  const int64_t head_floats = state_floats(D), chunk_floats = p.q_heads * head_floats;
+  for (int64_t t = 0; t < p.queries; ++t) {
+    const Chunks chunks(std::max<int64_t>(p.end[t] - p.begin[t], 0));
+    const Range mine = team.share(chunks.count * kv_heads);
+    for (int64_t item = mine.begin; item < mine.end; ++item) {
+      const int64_t i = item / kv_heads, j = item % kv_heads;
+      const int64_t offset = bytes_of(p.cache.dtype, j * D);
+      DecodeChunk c;
+      c.kv = {.k = static_cast<const std::byte*>(p.cache.k) + offset,
+              .v = static_cast<const std::byte*>(p.cache.v) + offset,
+              .dtype = p.cache.dtype,
+              .pages = p.slots + p.rows[t] * p.row_slots,  // pages of one key each
+              .page_size = 1,
+              .row_stride = kv_heads * D,
+              .head_dim = D};
+      c.score = score;
+      c.q = p.q + (t * p.q_heads + j * p.group) * D;
+      c.heads = static_cast<int>(p.group);
+      c.begin = p.begin[t] + i * chunks.size;
+      c.end = std::min<int64_t>(p.end[t], c.begin + chunks.size);
+      c.cold = item < mine.begin + kv_heads;
+      c.next_end = std::min<int64_t>(p.end[t], c.end + kChunkKeys);
+      c.state = states + i * chunk_floats + j * p.group * head_floats;
+      chunk_kernel(c);
+    }
+    team.barrier();
+    const Range heads = team.share(p.q_heads);
+    for (int64_t h = heads.begin; h < heads.end; ++h) {
+      merge_chunks(states + h * head_floats, chunk_floats, chunks.count, D,
+                   p.out + (t * p.q_heads + h) * (D + 2));
+    }
+    if (t + 1 < p.queries) team.barrier();
+  }
+}
+
+void merge_states(const MergeStatesParams& p, const Team& team) {
+  const int64_t D = p.head_dim;
+  const Range mine = team.share(p.queries * p.heads);
+  for (int64_t row = mine.begin; row < mine.end; ++row) {
+    const auto part = [&](int64_t i) { return p.states + (i * p.room * p.heads + row) * (D + 2); };
+    float top = kNoKeys, total = 0;
+    for (int64_t i = 0; i < p.parts; ++i) top = std::max(top, part(i)[D + 1]);
+    float* out = p.out + row * D;
+    std::fill_n(out, D, 0.0f);
+    for (int64_t i = 0; i < p.parts; ++i) {
+      if (part(i)[D + 1] == kNoKeys) continue;
+      const float weight = std::exp(part(i)[D + 1] - top);
+      for (int64_t d = 0; d < D; ++d) out[d] += weight * part(i)[d];
+      total += weight * part(i)[D];
+    }
+    if (total == 0) continue;
+    for (int64_t d = 0; d < D; ++d) out[d] /= total;
+  }
+}
+
+}  // namespace braid::cpu

@@ -1,0 +1,166 @@
+#include "braid/ops/attention_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "braid/ops/rules.h"
+
+namespace braid::ops {
+namespace {
+
+std::vector<ValueType> infer_state(const Attrs& attrs, TypeList in) {
+  constexpr std::string_view op = "attention_state";
+  const auto& a = attrs.as<AttentionStateAttrs>();
+  const int64_t D = a.attention.head_dim;
+  require_rank(op, "q", in[0], 4);
+  require_dtype(op, "q", in[0], DType::f32);
+  require_dim(op, "q", in[0], 0, 1);
+  require_dim(op, "q", in[0], 3, D);
+  for (size_t i : {1u, 2u}) {
+    require_rank(op, "cache", in[i], 4);
+    require_float(op, "cache", in[i]);
+    require_dim(op, "cache", in[i], 3, D);
+  }
+  for (size_t i : {3u, 4u, 5u, 6u}) require_dtype(op, "metadata", in[i], DType::i32);
+  const int64_t T = in[0].shape[1];
+  require_rank(op, "slots", in[3], 2);
+  require_dim(op, "rows", in[4], 0, T);
+  require_rank(op, "begin", in[5], 2);
+  require_dim(op, "begin", in[5], 1, T);
+  require_dim(op, "end", in[6], 0, T);
+  if (a.window_row < 0 || a.window_row >= in[5].shape[0]) {
+    fail(ErrorCode::kInvalidArgument, "attention_state: row {} of begin, which has {}",
+         a.window_row, in[5].shape[0]);
+  }
+  const int64_t heads = in[0].shape[2];
+  if (heads != in[1].shape[2] * a.attention.group) {
+    fail(ErrorCode::kInvalidArgument,
+         "attention_state: {} query heads, {} KV heads in groups of {}", heads, in[1].shape[2],
+         a.attention.group);
+  }
+  return {{DType::f32, {1, T, heads, D + 2}, BatchAxis::sequence}};
+}
+
+Cost cost_state(const Attrs& attrs, TypeList in, TypeList out, const Work& work) {
+  const auto& a = attrs.as<AttentionStateAttrs>().attention;
+  const double key_bytes = static_cast<double>(in[1].shape[2] * a.head_dim) *
+                           static_cast<double>(bytes_of(in[1].dtype, 1) + bytes_of(in[2].dtype, 1));
+  return {.flops = 4.0 * static_cast<double>(in[0].shape[2] * a.head_dim * work.attended),
+          .bytes = live_bytes(in[0], work) + live_bytes(out[0], work) +
+                   key_bytes * static_cast<double>(work.kv_tokens)};
+}
+
+ShardRule shard_state(const Attrs&, TypeList, std::span<const Placement>, int) {
+  return replicate_all(7, 1);
+}
+
+void reference_state(const OpCall& call) {
+  const auto& attrs = call.attrs<AttentionStateAttrs>();
+  const AttentionAttrs& a = attrs.attention;
+  const TensorView &k = call.in[1], &v = call.in[2];
+  const int64_t heads = call.in[0].shape[2], D = a.head_dim, kv_heads = k.shape[2];
+  std::vector<float> row(static_cast<size_t>(D));
+  std::vector<double> scores, sum(static_cast<size_t>(D));
+  const auto load = [&](const TensorView& cache, int64_t slot, int64_t head) {
+    dequantize_row(cache.dtype, cache.row(slot * kv_heads + head), row.data(), D);
+  };
+  for (int64_t t = 0; t < call.in[0].shape[1]; ++t) {
+    const auto* slots = call.in[3].row_as<const int32_t>(call.in[4].as<const int32_t>()[t]);
+    const Range keys{call.in[5].row_as<const int32_t>(attrs.window_row)[t],
+                     call.in[6].as<const int32_t>()[t]};
+    for (int64_t h = 0; h < heads; ++h) {
+      const auto* q = call.in[0].row_as<const float>(t * heads + h);
+      auto* out = call.out[0].row_as<float>(t * heads + h);
+      scores.clear();
+      double top = -std::numeric_limits<double>::infinity();
+      for (int64_t j = keys.begin; j < keys.end; ++j) {
+        load(k, slots[j], h / a.group);
+        double s = 0;
+        for (int64_t d = 0; d < D; ++d) {
+          s += static_cast<double>(q[d]) * row[static_cast<size_t>(d)];
+        }
+        s *= a.scale;
+        scores.push_back(a.softcap > 0 ? a.softcap * std::tanh(s / a.softcap) : s);
+        top = std::max(top, scores.back());
+      }
+      sum.assign(static_cast<size_t>(D), 0);
+      double total = 0;
+      for (size_t j = 0; j < scores.size(); ++j) {
+        const double p = std::exp(scores[j] - top);
+        load(v, slots[keys.begin + static_cast<int64_t>(j)], h / a.group);
+        for (size_t d = 0; d < sum.size(); ++d) sum[d] += p * row[d];
+        total += p;
+      }
+      for (size_t d = 0; d < sum.size(); ++d) out[d] = static_cast<float>(sum[d]);
+      out[D] = static_cast<float>(total);
+      out[D + 1] = static_cast<float>(top);
+    }
+  }
+}
+
+std::vector<ValueType> infer_merge(const Attrs& attrs, TypeList in) {
+  const int64_t parts = attrs.as<MergeStatesAttrs>().parts;
+  require_rank("merge_states", "states", in[0], 4);
+  require_dtype("merge_states", "states", in[0], DType::f32);
+  require_dim("merge_states", "states", in[0], 0, 1);
+  if (parts < 1 || in[0].shape[1] % parts != 0 || in[0].shape[3] < 3) {
+    fail(ErrorCode::kInvalidArgument, "merge_states: states are {}, no {} parts of whole queries",
+         to_string(in[0]), parts);
+  }
+  return {{DType::f32,
+           {in[0].shape[1] / parts, in[0].shape[2] * (in[0].shape[3] - 2)},
+           BatchAxis::shard}};
+}
+
+Cost cost_merge(const Attrs&, TypeList in, TypeList out, const Work& work) {
+  return {.bytes = live_bytes(in[0], work) + live_bytes(out[0], work)};
+}
+
+ShardRule shard_merge(const Attrs&, TypeList, std::span<const Placement>, int) {
+  return replicate_all(1, 1);
+}
+
+void reference_merge(const OpCall& call) {
+  const int parts = call.attrs<MergeStatesAttrs>().parts;
+  const TensorView& states = call.in[0];
+  const int64_t n = states.shape[1] / parts, heads = states.shape[2], D = states.shape[3] - 2;
+  std::vector<double> sum(static_cast<size_t>(D));
+  for (int64_t t = 0; t < call.extents().shard; ++t) {
+    for (int64_t h = 0; h < heads; ++h) {
+      const auto part = [&](int p) { return states.row_as<const float>((p * n + t) * heads + h); };
+      double top = -std::numeric_limits<double>::infinity();
+      for (int p = 0; p < parts; ++p) top = std::max<double>(top, part(p)[D + 1]);
+      sum.assign(static_cast<size_t>(D), 0);
+      double total = 0;
+      for (int p = 0; p < parts; ++p) {
+        if (part(p)[D] == 0) continue;
+        const double weight = std::exp(part(p)[D + 1] - top);
+        for (int64_t d = 0; d < D; ++d) sum[static_cast<size_t>(d)] += weight * part(p)[d];
+        total += weight * part(p)[D];
+      }
+      auto* out = call.out[0].row_as<float>(t) + h * D;
+      for (int64_t d = 0; d < D; ++d) {
+        out[d] = total > 0 ? static_cast<float>(sum[static_cast<size_t>(d)] / total) : 0;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const OpDef kAttentionState = {.kind = "attention_state",
+                               .infer = infer_state,
+                               .mutated_inputs = {},
+                               .cost = cost_state,
+                               .shard = shard_state,
+                               .reference = reference_state};
+
+const OpDef kMergeStates = {.kind = "merge_states",
+                            .infer = infer_merge,
+                            .mutated_inputs = {},
+                            .cost = cost_merge,
+                            .shard = shard_merge,
+                            .reference = reference_merge};
+
+}  // namespace braid::ops

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "braid/ops/attention.h"
+
+// Attention whose keys are divided over ranks: each rank attends to the keys that it holds, and the
+// states of all ranks merge at the rank that has the query.
+namespace braid::ops {
+
+// The state of a query over some keys: with s = scale * q.k, and softcap as attention has it,
+//   m = max s,  l = sum e^(s - m),  O' = sum e^(s - m) v
+// packed as [D + 2] f32: O', then l, then m. Without keys O' and l are 0 and m is -inf.
+struct AttentionStateAttrs {
+  AttentionAttrs attention;  // its window is in `begin`
+  int64_t window_row = 0;    // row of `begin`
+  bool operator==(const AttentionStateAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    attention.fields(f);
+    f("window_row", window_row);
+  }
+};
+
+// Row t of q is of sequence rows[t], whose keys lie in slots[rows[t], i] of the cache; the query
+// sees those with begin[window_row, t] <= i < end[t].
+//   (q f32 [1, T, Hq, D], cache k, cache v: f32, f16 or bf16 [NB, BS, Hkv, D], slots i32 [S, K],
+//    rows i32 [T], begin i32 [W, T], end i32 [T]) -> f32 [1, T, Hq, D + 2]
+extern const OpDef kAttentionState;
+
+// The results of n queries from the states of `parts` ranks, merged in order of the parts:
+//   states f32 [1, parts * n, Hq, D + 2], part p's from row p * n on -> f32 [shard = n, Hq * D]
+// Live are the rows of the shard axis. A query without keys in any part has zeros.
+struct MergeStatesAttrs {
+  int parts = 1;
+  bool operator==(const MergeStatesAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("parts", parts);
+  }
+};
+extern const OpDef kMergeStates;
+
+}  // namespace braid::ops

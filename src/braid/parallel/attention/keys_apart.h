@@ -1,0 +1,55 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "braid/ops/attention.h"
+#include "braid/parallel/attention/sequence_layout.h"
+#include "braid/program/builder.h"
+
+namespace braid {
+
+// A step of few tokens whose keys lie on all ranks. Which rank holds which key, and which rank
+// takes the keys of new tokens, are inputs of the step, so that one plan serves all lengths. The
+// tokens of the step are divided over ranks as any tokens are: rank r's are even_part(T, P, r).
+struct KeysApart {
+  int64_t sequences = 1;         // S
+  int64_t slots = 0;             // K: a rank holds at most so many keys of a sequence
+  std::vector<int64_t> windows;  // [W] of the attention ops, in order of their first use; 0: none
+  bool operator==(const KeysApart&) const = default;
+};
+
+// The windows of a Program's attention ops.
+std::vector<int64_t> attention_windows(const Program& program);
+
+// Inputs of each rank that tell which keys it holds (ops/input_names.h, held_ and new_slots).
+struct KeysApartInputs {
+  ValueId held_slots = kNoValue;  // i32 [S, K]
+  ValueId held_rows = kNoValue;   // i32 [T]
+  ValueId held_begin = kNoValue;  // i32 [W, T]
+  ValueId held_end = kNoValue;    // i32 [T]
+  ValueId new_slots = kNoValue;   // i32 [T]
+};
+
+// On each rank: q f32 [shard, Hq * D], k and v f32 [shard, Hkv * D] of its tokens, its cache, and a
+// value that exists early in the step.
+struct KeysApartAttention {
+  ValueId q = kNoValue;
+  ValueId k = kNoValue;
+  ValueId v = kNoValue;
+  ops::KvCache cache;
+  ValueId early = kNoValue;
+  ops::AttentionAttrs attention;
+};
+
+// Appends to every rank's Program an attention that moves queries and not keys: each rank pushes
+// the q, k and v of its tokens to all ranks; the rank that is to hold a key writes it to its cache;
+// each rank attends to the keys that it holds, and pushes the state of each query to the query's
+// owner, which merges all in order of the ranks. Two transfers follow each other in a layer; their
+// one meeting depends on the early value alone. `builders` [ranks] have the same values so far.
+// Returns the result, f32 [shard, Hq * D].
+ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& tokens,
+                         const KeysApart& apart, const KeysApartInputs& inputs,
+                         const KeysApartAttention& attention);
+
+}  // namespace braid

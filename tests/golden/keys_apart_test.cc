@@ -1,0 +1,152 @@
+// Ranks that hold keys for good: each has room for its own part, and queries go to the keys. What
+// they compute is what one rank computes, wherever the keys lie.
+#include <gtest/gtest.h>
+
+#include "braid/engine/generate.h"
+#include "braid/engine/loaded_model.h"
+#include "braid/engine/sequence_ranks.h"
+#include "golden/support/forward.h"
+#include "golden/support/golden.h"
+#include "golden/support/random_model.h"
+
+namespace braid::golden {
+namespace {
+
+constexpr double kTolerance = 1e-4;  // as logits_test.cc has it, f32
+
+CacheShape cache_of(int64_t pages) {
+  return {
+      .pages = pages, .page_size = kPageSize, .pages_per_sequence = pages, .kv_dtype = DType::f32};
+}
+
+RunnerConfig ring(int ranks, const CacheShape& cache, const char* schedule = "sequential") {
+  return {
+      .tp = ranks, .sp = SequenceParallel{SpMode::ring, {}}, .cache = cache, .schedule = schedule};
+}
+
+std::vector<int32_t> ids(int64_t n, int32_t salt) {
+  std::vector<int32_t> all;
+  for (int32_t i = 0; i < n; ++i) all.push_back((i * 37 + salt * 11) % 250);
+  return all;
+}
+
+// A sequence on pages of its own.
+struct Sequence {
+  std::vector<int32_t> pages;
+  int64_t cached = 0;
+
+  void add(Batch& batch, int64_t n) {
+    batch.add(ids(n, static_cast<int32_t>(cached + pages[0])), cached, pages, n);
+    cached += n;
+  }
+};
+
+void expect_alike(Runner& ranks, Runner& one, const Batch& batch) {
+  Rows got, want;
+  append_rows(ranks.run(batch), got);
+  append_rows(one.run(batch), want);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t r = 0; r < got.size(); ++r) {
+    ASSERT_LT(relative_distance(got[r], want[r]), kTolerance) << "row " << r;
+  }
+}
+
+class KeysApart : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    folder_.emplace(fmt::format("{}_keys_apart", GetParam()));
+    write_hf_folder(load_random_model(GetParam()), folder_->path());
+    loaded_.emplace(folder_->path().string());
+  }
+
+  std::optional<Folder> folder_;
+  std::optional<LoadedModel> loaded_;
+};
+
+// Sequences join, go on and leave: three of them, of which one has fewer keys than ranks, in steps
+// of several tokens of each, and pages that one leaves to the next.
+TEST_P(KeysApart, SequencesJoinAndLeave) {
+  Runner one(loaded_->model, {.cache = cache_of(kPages)});
+  for (int P : {1, 2, 3, 5, 8}) {
+    SCOPED_TRACE(fmt::format("{} ranks", P));
+    Runner ranks(loaded_->model, ring(P, cache_of(kPages), P == 3 ? "overlap" : "sequential"));
+    std::vector<Sequence> sequences{{{9, 3, 30}}, {{1, 2, 5}}, {{60, 61, 62}}};
+    Batch batch(kPageSize);
+    const auto step = [&](const std::vector<std::pair<size_t, int64_t>>& tokens) {
+      batch.clear();
+      for (const auto& [s, n] : tokens) sequences[s].add(batch, n);
+      expect_alike(ranks, one, batch);
+    };
+    step({{0, 30}});
+    step({{1, 1}});
+    step({{2, 17}});
+    for (int i = 0; i < 3; ++i) step({{0, 1}, {1, 1}, {2, 1}});
+    step({{1, 2}, {2, 1}});
+    sequences[0] = {{9, 3, 30}};  // another sequence on its pages
+    step({{0, 9}});
+    step({{0, 1}, {2, 3}, {1, 1}});
+    sequences[2].cached = 6;  // a conversation that goes on from an earlier point
+    step({{2, 1}});
+    step({{2, 11}});
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Uneven steps until every slot of every rank is taken: where a rank is full before the others,
+// queries go to the keys in place of a division.
+TEST_P(KeysApart, AllRoomIsUsed) {
+  constexpr int64_t kFew = 5;
+  Runner one(loaded_->model, {.cache = cache_of(kFew)});
+  for (int P : {2, 5}) {
+    SCOPED_TRACE(fmt::format("{} ranks", P));
+    Runner ranks(loaded_->model, ring(P, cache_of(kFew)));
+    Sequence sequence{{4, 0, 2, 1, 3}};
+    Batch batch(kPageSize);
+    while (sequence.cached < kFew * kPageSize) {
+      batch.clear();
+      sequence.add(batch, std::min<int64_t>(7, kFew * kPageSize - sequence.cached));
+      expect_alike(ranks, one, batch);
+      if (HasFatalFailure()) return;
+    }
+    bool queries_went = false, divided = false;
+    for (const std::string& line : ranks.explain()) {
+      queries_went |= line.find("to the keys on") < line.size();
+      divided |= line.find(fmt::format("tokens over {} ranks", P)) < line.size();
+    }
+    EXPECT_TRUE(divided);
+    EXPECT_EQ(queries_went, P == 5) << "7 tokens are 2, 2, 1, 1, 1";
+    for (int r = 0; r < P; ++r) {
+      for (const Value& value : ranks.last_step(r).executor->program().values) {
+        if (value.kind != ValueKind::state) continue;
+        EXPECT_EQ(value.type.shape[0], rank_cache(cache_of(kFew), P).pages) << value.name;
+      }
+    }
+  }
+}
+
+// One token of each of many sequences: every rank owns some, and holds keys of all.
+TEST_P(KeysApart, EveryRankOwnsTokens) {
+  Runner one(loaded_->model, {.cache = cache_of(kPages)});
+  Runner ranks(loaded_->model, ring(4, cache_of(kPages)));
+  std::vector<Sequence> sequences;
+  Batch batch(kPageSize);
+  for (int32_t s = 0; s < 7; ++s) {
+    sequences.push_back({{s, s + 10, s + 20}});
+    batch.clear();
+    sequences.back().add(batch, 3 + 4 * s);
+    expect_alike(ranks, one, batch);
+  }
+  for (int i = 0; i < 3; ++i) {
+    batch.clear();
+    for (Sequence& sequence : sequences) sequence.add(batch, 1);
+    expect_alike(ranks, one, batch);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, KeysApart,
+                         testing::Values("llama2_mha", "smollm2", "mistral_window", "qwen3_qk_norm",
+                                         "mixtral"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace braid::golden
