@@ -65,13 +65,16 @@ TEST_F(CliTest, UnknownArchitectureListsTheKnownOnes) {
   config["architectures"] = {"MambaForCausalLM"};
   std::ofstream(other / "config.json") << config;
   expect_refused("run -m " + other.string() + " -p x", 1,
-                 "unknown architecture 'MambaForCausalLM' (known: DeepseekV2ForCausalLM, ");
+                 "unknown architecture 'MambaForCausalLM' (known: ChatGLMForConditionalGeneration, ");
 }
 
 TEST_F(CliTest, AContextThatIsTooLongSaysTheLimit) {
   const fs::path prompt = folder_ / "long.txt";
   std::ofstream(prompt) << std::string(20000, 'x') << " " << std::string(20000, 'y');
   expect_refused("run -m " + hf() + " -f " + prompt.string(), 2, "the context holds 512");
+  // What ranks that divide a prompt hold together: of 2 layers, 2 KV heads of 16, f32.
+  expect_refused("run --threads 1 --sp ring --ranks 2 -m " + hf() + " -f " + prompt.string(), 2,
+                 "and each of 2 ranks has room for");
 }
 
 TEST_F(CliTest, AnAnswerThatFillsTheContextSaysSo) {

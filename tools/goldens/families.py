@@ -17,6 +17,7 @@ class Model:
     # test what it is for.
     must_matter: tuple[dict, ...] = ()
     split_latent: bool = True  # in GGUF k_b and v_b apart, as newer files have them
+    no_gguf: str = "GGUF cannot say what config.json does"  # where there are no forms
 
     @property
     def heads(self):
@@ -24,10 +25,18 @@ class Model:
 
     @property
     def kv_heads(self):
+        if self.config["model_type"] == "chatglm":
+            return self.config["multi_query_group_num"]
         return self.config["num_key_value_heads"]
 
     @property
+    def vocab(self):
+        return self.config.get("padded_vocab_size") or self.config["vocab_size"]
+
+    @property
     def head_dim(self):
+        if self.config["model_type"] == "chatglm":
+            return self.config["kv_channels"]
         return self.config.get("head_dim", self.config["hidden_size"] // self.heads)
 
 
@@ -37,6 +46,9 @@ ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
                  "qwen3_moe": "Qwen3MoeForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM",
                  "deepseek_v3": "DeepseekV3ForCausalLM",
                  "glm4_moe_lite": "Glm4MoeLiteForCausalLM"}
+FOLDERS_ALONE = {"internlm2": "InternLM2ForCausalLM", "glm": "GlmForCausalLM",
+                 "chatglm": "ChatGLMModel"}  # families that Braid reads from folders alone
+NO_READER = "Braid reads folders of this family alone"
 TORCH_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 BLOCK_FORMATS = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k")
 
@@ -46,7 +58,7 @@ def make(name, family, hidden, ffn, heads, kv_heads, layers=2, vocab=272, dtype=
          rope=None, must_matter=(), split_latent=True, **extra):
     """modern_keys: config.json as transformers 5 writes it (rope_parameters, dtype)."""
     config = {
-        "architectures": [ARCHITECTURES[family]], "model_type": family, "hidden_act": "silu",
+        "architectures": [{**ARCHITECTURES, **FOLDERS_ALONE}[family]], "model_type": family, "hidden_act": "silu",
         "hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": layers,
         "num_attention_heads": heads, "num_key_value_heads": kv_heads, "vocab_size": vocab,
         "max_position_embeddings": max_positions, "rms_norm_eps": eps, "tie_word_embeddings": tied,
@@ -60,6 +72,35 @@ def make(name, family, hidden, ffn, heads, kv_heads, layers=2, vocab=272, dtype=
         config["rope_scaling"] = rope
         config["torch_dtype"] = TORCH_DTYPES[dtype]
     return Model(name, config, dtype, shards, forms, must_matter, split_latent)
+
+
+def internlm2(name, *sizes, bias=False, **keys):
+    model = make(name, "internlm2", *sizes, forms=(), bias=bias, **keys)
+    model.no_gguf = NO_READER
+    return model
+
+
+def glm(name, *sizes, **keys):
+    model = make(name, "glm", *sizes, forms=(), attention_bias=True, partial_rotary_factor=0.5,
+                 pad_token_id=258, **keys)
+    model.no_gguf = NO_READER
+    return model
+
+
+def chatglm(name, hidden, ffn, heads, kv_heads, head_dim, layers=2, vocab=272, rope_ratio=1.0,
+            must_matter=()):
+    config = {
+        "architectures": [FOLDERS_ALONE["chatglm"]], "model_type": "chatglm",
+        "hidden_size": hidden, "ffn_hidden_size": ffn, "num_layers": layers,
+        "num_attention_heads": heads, "multi_query_attention": True,
+        "multi_query_group_num": kv_heads, "kv_channels": head_dim, "padded_vocab_size": vocab,
+        "seq_length": 512, "layernorm_epsilon": 1.5625e-07, "add_qkv_bias": True,
+        "add_bias_linear": False, "rmsnorm": True, "post_layer_norm": True,
+        "apply_residual_connection_post_layernorm": False, "rope_ratio": rope_ratio,
+        "tie_word_embeddings": False, "bos_token_id": 256, "eos_token_id": 258,
+        "torch_dtype": "float32",
+    }
+    return Model(name, config, gguf_forms=(), must_matter=must_matter, no_gguf=NO_READER)
 
 
 MODELS = [
@@ -133,6 +174,13 @@ MODELS = [
          n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=40, n_shared_experts=1,
          n_group=1, topk_group=1, routed_scaling_factor=1.8, norm_topk_prob=True,
          must_matter=({"norm_topk_prob": False},)),
+    internlm2("internlm2", 96, 144, 6, 2, layers=3, theta=1000000.0,
+              must_matter=({"rope_theta": 10000.0},)),
+    internlm2("internlm2_bias", 80, 112, 5, 1, bias=True),
+    glm("glm", 96, 160, 4, 2, head_dim=32, eps=1.5625e-07, theta=10000.0,
+        must_matter=({"partial_rotary_factor": 1.0},)),
+    chatglm("chatglm", 64, 112, 6, 3, 16, layers=3, rope_ratio=500.0,
+            must_matter=({"rope_ratio": 1.0},)),
     make("llama_k256", "llama", 256, 512, heads=8, kv_heads=2, layers=1, max_positions=2048,
          forms=("f32", "f16", "bf16", *BLOCK_FORMATS, "mixed")),
 ]
@@ -155,7 +203,8 @@ def tensor_specs(model):
     """Names and shapes as Hugging Face has them. Scales give unit-variance activations, attention
     scores and logits far from uniform."""
     config = model.config
-    hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    hidden, vocab = config["hidden_size"], model.vocab
+    ffn = config.get("ffn_hidden_size") or config["intermediate_size"]
     q_rows, kv_rows = model.heads * model.head_dim, model.kv_heads * model.head_dim
     family = config["model_type"]
     attention_bias = family in ("qwen2", "qwen2_moe") or config.get("attention_bias", False)
@@ -188,6 +237,34 @@ def tensor_specs(model):
     # A tied embedding favours the token it was given: less of it keeps the text from repeating.
     tied = config["tie_word_embeddings"]
     logit_scale = (2.5 if tied else 4) * math.sqrt(3 / hidden)
+    if family == "internlm2":
+        add("model.tok_embeddings.weight", (vocab, hidden), 0.0, 1.0)
+        for i in range(config["num_hidden_layers"]):
+            layer = f"model.layers.{i}"
+            norm(f"{layer}.attention_norm", hidden)
+            linear(f"{layer}.attention.wqkv", q_rows + 2 * kv_rows, hidden, 1.4, config["bias"])
+            linear(f"{layer}.attention.wo", hidden, q_rows, 2.0, config["bias"])
+            norm(f"{layer}.ffn_norm", hidden)
+            linear(f"{layer}.feed_forward.w1", ffn, hidden, 1.4, False)
+            linear(f"{layer}.feed_forward.w3", ffn, hidden, 1.2, False)
+            linear(f"{layer}.feed_forward.w2", hidden, ffn, 2.0, False)
+        norm("model.norm", hidden)
+        add("output.weight", (vocab, hidden), 0.0, logit_scale)
+        return specs
+    if family == "chatglm":
+        add("transformer.embedding.word_embeddings.weight", (vocab, hidden), 0.0, 1.0)
+        for i in range(config["num_layers"]):
+            layer = f"transformer.encoder.layers.{i}"
+            norm(f"{layer}.input_layernorm", hidden)
+            linear(f"{layer}.self_attention.query_key_value", q_rows + 2 * kv_rows, hidden, 1.4,
+                   config["add_qkv_bias"])
+            linear(f"{layer}.self_attention.dense", hidden, q_rows, 2.0, False)
+            norm(f"{layer}.post_attention_layernorm", hidden)
+            linear(f"{layer}.mlp.dense_h_to_4h", 2 * ffn, hidden, 1.4, False)
+            linear(f"{layer}.mlp.dense_4h_to_h", hidden, ffn, 2.0, False)
+        norm("transformer.encoder.final_layernorm", hidden)
+        add("transformer.output_layer.weight", (vocab, hidden), 0.0, logit_scale)
+        return specs
     add("model.embed_tokens.weight", (vocab, hidden), 0.0, logit_scale if tied else 1.0)
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}"
@@ -209,6 +286,10 @@ def tensor_specs(model):
 
         def block(name, width, parts=("gate_proj", "up_proj", "down_proj")):
             gate, up, down = parts
+            if family == "glm":
+                linear(f"{name}.gate_up_proj", 2 * width, hidden, 1.4, False)
+                linear(f"{name}.{down}", hidden, width, 2.0, False)
+                return
             linear(f"{name}.{gate}", width, hidden, 1.4, mlp_bias)
             linear(f"{name}.{up}", width, hidden, 1.2, mlp_bias)
             linear(f"{name}.{down}", hidden, width, 2.0, mlp_bias)

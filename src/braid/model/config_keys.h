@@ -38,7 +38,7 @@ KeyCell parse_cell(std::string_view text);
 
 struct ConfigKey {
   std::string_view name;
-  std::array<std::string_view, 10> cells;  // a KeyCell for each column
+  std::array<std::string_view, 13> cells;  // a KeyCell for each column
   std::string_view note;
 };
 

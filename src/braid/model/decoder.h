@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "braid/model/config_keys.h"
 #include "braid/model/family.h"
 
@@ -32,6 +34,15 @@ ModelConfig hf_config(const JsonObject& config, std::string_view family);
 
 // RoPE for the head dimension and context of `c`; may add to `c`'s remarks.
 ops::RopeAttrs hf_rope(const JsonObject& config, const TableReader& keys, ModelConfig& c);
+
+// A canonical name, or of a layer's weight what follows "layers.N.", and the stem in a file.
+struct NamePair {
+  std::string_view canonical;
+  std::string_view file;
+};
+// The name in a file whose layers are `layer_prefix` N: ".weight" or ".bias" follows the stem.
+std::string name_by(std::span<const NamePair> names, std::string_view layer_prefix,
+                    std::string_view canonical);
 
 std::string gguf_name(std::string_view canonical);
 std::string hf_name(std::string_view canonical);

@@ -71,6 +71,27 @@ std::string file_name(std::string_view canonical, std::string_view Names::*colum
 
 }  // namespace
 
+std::string name_by(std::span<const NamePair> names, std::string_view layer_prefix,
+                    std::string_view canonical) {
+  const auto stem = [&](std::string_view of) -> std::string_view {
+    for (const NamePair& pair : names) {
+      if (pair.canonical == of) return pair.file;
+    }
+    return {};
+  };
+  if (const auto top = stem(canonical); !top.empty()) return fmt::format("{}.weight", top);
+  constexpr std::string_view kLayers = "layers.", kBias = ".bias";
+  BRAID_CHECK(canonical.starts_with(kLayers), "no weight is called '{}'", canonical);
+  const size_t dot = canonical.find('.', kLayers.size());
+  std::string_view rest = canonical.substr(dot + 1);
+  const bool bias = rest.ends_with(kBias);
+  if (bias) rest.remove_suffix(kBias.size());
+  BRAID_CHECK(!stem(rest).empty(), "no weight of a layer is called '{}'", rest);
+  return fmt::format("{}{}.{}{}", layer_prefix,
+                     canonical.substr(kLayers.size(), dot - kLayers.size()), stem(rest),
+                     bias ? ".bias" : ".weight");
+}
+
 std::string gguf_name(std::string_view canonical) {
   return file_name(canonical, &Names::gguf, "blk.");
 }

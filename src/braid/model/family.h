@@ -37,6 +37,13 @@ struct ExpertNames {
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
 };
 
+// Rows of a tensor in a file that make a weight, in order, where the tensor holds several weights.
+struct PackedRows {
+  std::string tensor;
+  std::vector<Range> rows;
+  int64_t tensor_rows = 0;  // that the tensor has to have
+};
+
 // One model family: how its files are read, and its forward pass. A family is one file of this
 // folder, declared below, and one line in registry.cc. Canonical weight names: token_embd,
 // output_norm, lm_head, rope_factors, layers.N.attn_norm, layers.N.attn.{q,k,v,o}[.bias],
@@ -63,6 +70,10 @@ struct ModelFamily {
   // For families that share a GGUF architecture: whether a file of that architecture belongs to
   // this family.
   bool (*gguf_takes)(const GgufFile& file) = nullptr;
+  // Which rows of which tensor of a folder a weight is; nothing: hf_name is a tensor of its own.
+  // Null: no weight is packed.
+  std::optional<PackedRows> (*hf_packed)(const ModelConfig& config,
+                                         std::string_view canonical) = nullptr;
   // Layers behind the last one predict further tokens: they are not used.
   bool predicts = false;
   ExpertNames hf_experts = {};
@@ -81,6 +92,9 @@ extern const ModelFamily kQwen3Moe;
 extern const ModelFamily kDeepseekV2;
 extern const ModelFamily kDeepseekV3;
 extern const ModelFamily kGlm4MoeLite;
+extern const ModelFamily kInternLm2;
+extern const ModelFamily kGlm;
+extern const ModelFamily kChatGlm;
 
 const std::vector<const ModelFamily*>& model_families();
 

@@ -77,7 +77,7 @@ int64_t layer_of(std::string_view name) {
 
 // Tables that some converters leave in a file and that the engine computes itself.
 bool is_derived(std::string_view name) {
-  return name.ends_with("rotary_emb.inv_freq");
+  return name.ends_with("rotary_emb.inv_freq") || name.ends_with("rotary_pos_emb.inv_freq");
 }
 
 }  // namespace
@@ -88,6 +88,9 @@ Model::Model(const std::string& path)
       config_(read_config(*file_, family_)) {
   stacked_ = std::make_unique<StackedWeights>(source(), family_, config_,
                                               std::holds_alternative<GgufFile>(*file_));
+  if (std::holds_alternative<HfFolder>(*file_)) {
+    packed_ = std::make_unique<PackedWeights>(source(), family_, config_);
+  }
   find_head();
   const Program program = smallest_forward();
   check_weights(program);
@@ -122,12 +125,18 @@ TensorView Model::weight(std::string_view canonical) const {
     return random_->get(tied ? "token_embd" : canonical);
   }
   if (StackedWeights::names(canonical)) return stacked_->view(canonical);
+  if (packed_) {
+    if (const auto packed = packed_->find(canonical)) return packed_->view(canonical, *packed);
+  }
   TensorView view = source().get(file_name(canonical));
   if (is_row(canonical) && view.shape.rank() == 1) view.shape = {1, view.shape[0]};
   return view;
 }
 
 TensorType Model::weight_type(std::string_view canonical) const {
+  if (packed_) {
+    if (const auto packed = packed_->find(canonical)) return packed_->type(*packed);
+  }
   if (!random_) {
     return StackedWeights::names(canonical) ? stacked_->type(canonical)
                                             : source().type(file_name(canonical));
@@ -191,6 +200,16 @@ void Model::check_weights(const Program& program) {
              to_string(value.type.shape));
       }
       for (std::string& name : stacked_->tensors(value.name)) used.insert(std::move(name));
+      count(value.name, type);
+      continue;
+    }
+    if (const auto packed = packed_ ? packed_->find(value.name) : std::nullopt) {
+      const TensorType type = packed_->type(*packed);
+      if (type.shape != value.type.shape) {
+        fail(ErrorCode::kMalformed, "{}: rows of '{}' have shape {}, the model wants {}",
+             source().path(), packed->tensor, to_string(type.shape), to_string(value.type.shape));
+      }
+      used.insert(packed->tensor);
       count(value.name, type);
       continue;
     }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "braid/model/family.h"
+#include "braid/model/packed_weights.h"
 #include "braid/model/random_weights.h"
 #include "braid/model/stacked_weights.h"
 
@@ -55,6 +56,7 @@ class Model {
   std::optional<ModelFile> file_;
   std::unique_ptr<RandomWeights> random_;
   std::unique_ptr<StackedWeights> stacked_;  // of a file
+  std::unique_ptr<PackedWeights> packed_;    // null: of random weights
   const ModelFamily& family_;
   ModelConfig config_;
   std::string_view tied_ = "token_embd";  // which weight of a tied pair the file holds

@@ -7,6 +7,19 @@ namespace {
 ModelConfig hf_config(const JsonObject& config) {
   ModelConfig c = decoder::hf_config(config, "qwen2");
   c.qkv_bias = true;
+  // What Qwen2.5-1M adds beyond this length is not built.
+  if (const auto chunks = config.object("dual_chunk_attention_config")) {
+    const auto length = chunks->find<int64_t>("original_max_position_embeddings")
+                            .value_or(chunks->get_or<int64_t>("chunk_size", c.context));
+    if (length < c.context) {
+      c.remarks.push_back(
+          fmt::format("config.json: sequences of more than {} tokens take dual chunk attention, "
+                      "which is not supported: the context is {}, not {}",
+                      length, length, c.context));
+      c.context = length;
+      check_config(c, "config.json");
+    }
+  }
   return c;
 }
 

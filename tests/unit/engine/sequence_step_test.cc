@@ -7,6 +7,8 @@
 #include <random>
 
 #include "braid/engine/apart_step.h"
+#include "braid/engine/sequence_ranks.h"
+#include "braid/model/model_shape.h"
 
 namespace braid {
 namespace {
@@ -65,6 +67,31 @@ TEST(SequenceStep, KeysStayWhereTheyWereComputed) {
       }
       EXPECT_EQ(owners.layout(slots), before) << "a copy changes no owner";
     }
+  }
+}
+
+// Bytes of a rank's cache, exactly: keys in bf16, pages of 64 tokens.
+TEST(RankCache, HoldsAPartOfThePages) {
+  struct Fact {
+    const char* config;
+    int64_t tokens;
+    int ranks;
+    int64_t bytes;
+  };
+  for (const Fact& f : {Fact{"llama-3-8b", 131072, 1, 17179869184},
+                        {"llama-3-8b", 131072, 4, 4294967296},
+                        {"llama-3-8b", 131072, 3, 5729419264},
+                        {"llama-3-8b-1m", 1048576, 8, 17179869184},
+                        {"glm-4-9b-1m", 1048576, 8, 10737418240},
+                        {"internlm2.5-7b-1m", 262144, 4, 8589934592},
+                        {"qwen2.5-7b-1m", 262144, 2, 7516192768}}) {
+    SCOPED_TRACE(fmt::format("{}, {} tokens over {}", f.config, f.tokens, f.ranks));
+    const ModelConfig c =
+        read_model_shape(fmt::format("{}/../configs/{}.json", BRAID_TEST_DATA, f.config)).config;
+    const CacheShape all{.pages = ceil_div(f.tokens, int64_t{64})};
+    const CacheShape own = rank_cache(all, f.ranks);
+    EXPECT_EQ(own.pages * own.page_size * c.layers * bytes_of(DType::bf16, c.cached_numbers()),
+              f.bytes);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "braid/model/model_shape.h"
 #include "unit/io/expect_error.h"
 
 namespace braid {
@@ -44,7 +45,7 @@ TEST(ModelFamily, IsNamedByArchitecturesOrModelType) {
       ErrorCode::kUnsupported,
       {"'gpt2'",
        "llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, "
-       "glm4_moe_lite"},
+       "glm4_moe_lite, internlm2, glm, chatglm"},
       [] {
         family({{"model_type", "gpt2"}});
       });
@@ -52,6 +53,32 @@ TEST(ModelFamily, IsNamedByArchitecturesOrModelType) {
   expect_error(ErrorCode::kUnsupported, {"'LlamaForSequenceClassification'"}, [] {
     family({{"model_type", "llama"}, {"architectures", {"LlamaForSequenceClassification"}}});
   });
+}
+
+// Dual chunk attention is not built: Qwen2.5-1M ends where it would begin, and says so.
+TEST(HfConfig, QwenEndsWhereDualChunksBegin) {
+  const ModelConfig c = read_model_shape(BRAID_TEST_DATA "/../configs/qwen2.5-7b-1m.json").config;
+  EXPECT_EQ(c.context, 262144);
+  ASSERT_EQ(c.remarks.size(), 1u);
+  EXPECT_THAT(c.remarks[0], HasSubstr("more than 262144 tokens take dual chunk attention"));
+  EXPECT_THAT(c.remarks[0], HasSubstr("not 1010000"));
+}
+
+// The sizes that these models are known by.
+TEST(HfConfig, LongModelsHaveTheirSizes) {
+  const auto shape = [](const char* name) {
+    return read_model_shape(fmt::format("{}/../configs/{}.json", BRAID_TEST_DATA, name)).config;
+  };
+  const ModelConfig glm = shape("glm-4-9b-1m"), intern = shape("internlm2.5-7b-1m");
+  EXPECT_EQ(glm.rope.rotary_dim, 64);
+  EXPECT_EQ(glm.rope.pairing, ops::RopePairing::interleaved);
+  EXPECT_TRUE(glm.qkv_bias && !glm.o_bias);
+  EXPECT_EQ(glm.context, 1048576);
+  EXPECT_EQ(2 * glm.layers * glm.cached_numbers(), 81920) << "bytes of a token's keys in bf16";
+  EXPECT_FALSE(intern.qkv_bias);
+  EXPECT_EQ(2 * intern.layers * intern.cached_numbers(), 131072);
+  EXPECT_EQ(shape("glm-4-9b").Hkv, 2);
+  EXPECT_EQ(shape("llama-3-8b-1m").context, 1048576);
 }
 
 // Counts that make no mixture, each by its name, its value and the limit.

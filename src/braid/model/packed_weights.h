@@ -1,0 +1,39 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "braid/io/weight_source.h"
+#include "braid/model/family.h"
+
+namespace braid {
+
+// Weights of a folder that share a tensor with others (ModelFamily::hf_packed), by canonical name.
+// A weight whose rows follow each other is a view into the file. Rows that lie apart are copied
+// when the weight is first asked for, as many bytes as the weight has. Thread-safe.
+class PackedWeights {
+ public:
+  // `source`, `family` and `config` outlive the weights.
+  PackedWeights(const WeightSource& source, const ModelFamily& family, const ModelConfig& config)
+      : source_(source), family_(family), config_(config) {}
+
+  // Where a weight is; nothing: it has a tensor of its own.
+  std::optional<PackedRows> find(std::string_view canonical) const;
+  // Fails with kNotFound where the tensor is missing, with kMalformed where it has another number
+  // of rows.
+  TensorType type(const PackedRows& packed) const;
+  TensorView view(std::string_view canonical, const PackedRows& packed) const;
+
+ private:
+  const WeightSource& source_;
+  const ModelFamily& family_;
+  const ModelConfig& config_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::vector<std::byte>, std::less<>> copies_;
+};
+
+}  // namespace braid
