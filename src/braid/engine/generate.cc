@@ -254,9 +254,13 @@ std::vector<double> Generator::score(std::span<const int32_t> ids, int64_t first
 
 LoopStats Generator::advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences) {
   BRAID_CHECK(cached + tokens <= config_.max_context && sequences <= config_.sequences);
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < cached + tokens; ++i) {
-    ids.push_back(static_cast<int32_t>(i * 7919 % model_.config().V));
+  // Of each sequence others: tokens that are alike would choose the same experts.
+  std::vector<std::vector<int32_t>> ids(static_cast<size_t>(sequences));
+  for (int64_t s = 0; s < sequences; ++s) {
+    for (int64_t i = 0; i < cached + tokens; ++i) {
+      ids[static_cast<size_t>(s)].push_back(
+          static_cast<int32_t>((i * 7919 + s * 104729) % model_.config().V));
+    }
   }
   // A sequence has the same pages each time: what one call computed is there for the next.
   std::vector<std::unique_ptr<KvLease>> leases;
@@ -265,18 +269,19 @@ LoopStats Generator::advance(int64_t cached, int64_t tokens, int64_t chunk, int6
     if (sequences > 1) leases.back()->hold(config_.max_context);
   }
   Batch batch(kPageSize);
-  const auto add = [&](KvLease& lease, int64_t begin, int64_t end) {
-    batch.add(std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-              begin, lease.hold(end), 1);
+  const auto add = [&](size_t s, int64_t begin, int64_t end) {
+    batch.add(
+        std::span(ids[s]).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+        begin, leases[s]->hold(end), 1);
   };
   if (chunk == 1 && tokens > 0) {
     // The first pass, then one for each token but the last.
     LoopRequest request{.limit = tokens, .trace = static_cast<bool>(config_.on_loop)};
-    for (const auto& lease : leases) {
-      add(*lease, cached, cached + 1);
+    for (size_t s = 0; s < leases.size(); ++s) {
+      add(s, cached, cached + 1);
       request.sequences.push_back(
-          {.prompt = std::span(ids).first(static_cast<size_t>(cached + 1)),
-           .hold = [&, held = lease.get()](int64_t n) -> std::span<const int32_t> {
+          {.prompt = std::span(ids[s]).first(static_cast<size_t>(cached + 1)),
+           .hold = [&, held = leases[s].get()](int64_t n) -> std::span<const int32_t> {
              return held->hold(std::min(n, cached + tokens));
            }});
     }
@@ -289,11 +294,11 @@ LoopStats Generator::advance(int64_t cached, int64_t tokens, int64_t chunk, int6
     }
     return finish(*loop);
   }
-  for (const auto& lease : leases) {
+  for (size_t s = 0; s < leases.size(); ++s) {
     for (int64_t done = cached; done < cached + tokens;) {
       const int64_t end = std::min(done + chunk, cached + tokens);
       batch.clear();
-      add(*lease, done, end);
+      add(s, done, end);
       runner_->step(batch);
       done = end;
     }

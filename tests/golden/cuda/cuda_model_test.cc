@@ -112,7 +112,7 @@ TEST_P(CudaModel, GreedyTokensOfTheLoop) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaModel, testing::ValuesIn(cuda_model_names()),
+INSTANTIATE_TEST_SUITE_P(Models, CudaModel, testing::ValuesIn(random_model_names()),
                          [](const auto& info) { return info.param; });
 
 class CudaDemo : public testing::Test {

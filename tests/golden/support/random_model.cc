@@ -96,10 +96,6 @@ std::vector<std::string> random_models_without(const std::vector<std::string>& k
   return names;
 }
 
-std::vector<std::string> cuda_model_names() {
-  return random_models_without({"num_experts", "num_local_experts", "n_routed_experts"});
-}
-
 RandomModel load_random_model(const std::string& name) {
   RandomModel model{.name = name, .folder = models_folder() / name};
   const json weights = read_json(model.folder / "weights.json");

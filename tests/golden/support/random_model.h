@@ -42,8 +42,6 @@ struct RandomModel {
 std::vector<std::string> random_model_names();
 // Names of the models without any of these keys in config.json.
 std::vector<std::string> random_models_without(const std::vector<std::string>& keys);
-// Names of the models with CUDA kernels for every op.
-std::vector<std::string> cuda_model_names();
 RandomModel load_random_model(const std::string& name);
 
 // Writes config.json, generation_config.json, the tokenizer and the safetensors files (with an

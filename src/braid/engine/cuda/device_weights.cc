@@ -22,7 +22,13 @@ TensorView DeviceWeights::get(const Value& value, const Placement& placement) {
   if (const auto it = views_.find(key); it != views_.end()) return it->second;
   const TensorView view = allocate(host.dtype, host.shape);
   if (!uploader_) uploader_ = std::make_unique<Uploader>(backend_.device().id);
-  uploader_->copy(view.data, host);
+  if (host.matrices) {  // they lie apart in the file, and one behind the other here
+    for (int64_t i = 0; i < host.shape[0]; ++i) {
+      uploader_->copy(matrix(view, i).data, matrix(host, i));
+    }
+  } else {
+    uploader_->copy(view.data, host);
+  }
   uploader_->finish();
   return views_[key] = view;
 }

@@ -1,0 +1,65 @@
+#pragma once
+
+#include "braid/kernels/cuda/experts/device/expert_product.h"
+#include "braid/ops/route.h"
+
+namespace braid::cuda {
+
+// How the rows of all experts divide into blocks of up to so many rows, none of two experts: block
+// b is the expert's with before[e] <= b < before[e + 1]. In shared memory, made by a whole CTA.
+struct ExpertBlocks {
+  int before[ops::kMaxExperts + 1];
+  int parts[32];
+
+  __device__ void make(const ExpertProduct& p, int block_rows) {
+    const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
+    const int lane = thread & 31, warp = thread / 32, E = p.experts;
+    const int live = p.begin ? 0 : live_rows(p);
+    // Each thread has neighbours; their sums are added up over the CTA.
+    const int each = (E + threads - 1) / threads;
+    int own = 0;
+    for (int e = thread * each; e < min(E, (thread + 1) * each); ++e) {
+      own += (rows_of(p, e, live) + block_rows - 1) / block_rows;
+    }
+    int sum = own;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, sum, step);
+      if (lane >= step) sum += other;
+    }
+    if (lane == 31) parts[warp] = sum;
+    __syncthreads();
+    int at = sum - own;
+    for (int w = 0; w < warp; ++w) at += parts[w];
+    for (int e = thread * each; e < min(E, (thread + 1) * each); ++e) {
+      before[e] = at;
+      at += (rows_of(p, e, live) + block_rows - 1) / block_rows;
+    }
+    if (thread == threads - 1) before[E] = at;
+    __syncthreads();
+  }
+
+  // The expert that has block b, or of `scale` times as many blocks that of b.
+  __device__ int expert_of(int b, int E, int scale = 1) const {
+    int low = 0, high = E;  // before[low] <= b < before[high]
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (before[middle] * scale <= b) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+  __device__ static int live_rows(const ExpertProduct& p) {
+    return static_cast<int>(p.live ? __ldcg(reinterpret_cast<const long long*>(p.live))
+                                   : p.rows_of_one);
+  }
+  __device__ static int rows_of(const ExpertProduct& p, int e, int live) {
+    return p.begin ? __ldcg(p.begin + e + 1) - __ldcg(p.begin + e) : live;
+  }
+};
+
+}  // namespace braid::cuda

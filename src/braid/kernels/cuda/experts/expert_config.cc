@@ -1,0 +1,46 @@
+#include "braid/kernels/cuda/experts/expert_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "braid/base/math.h"
+
+namespace braid::cuda {
+namespace {
+
+// Of more rows an expert, tiles are faster than units that each read x again.
+constexpr int64_t kStreamMostRows = 8;
+constexpr int64_t kStep = 32;  // of K
+constexpr int64_t kStepsOfWarp = 4;
+
+}  // namespace
+
+bool tiles_take(const ExpertShape& s, const ExpertDevice& device) {
+  return device.compute_capability == 90 && s.dtype == DType::bf16 && s.aligned && s.by_begin &&
+         s.k % kTileK == 0 && s.n % 8 == 0;
+}
+
+ExpertConfig choose_experts_form(const ExpertShape& s, const ExpertDevice& device) {
+  if (s.rows > kStreamMostRows * s.experts && tiles_take(s, device)) {
+    return {.form = ExpertForm::tiles, .ways = 1, .ctas = device.num_sms};
+  }
+  ExpertConfig c{.ways = kExpertWarps};
+  while (c.ways > 1 && ceil_div(s.k, kStep) < c.ways * kStepsOfWarp) c.ways /= 2;
+  const int64_t columns = s.gated ? kStreamUnitRows / 2 : kStreamUnitRows;
+  // Each block of x has rows of one expert.
+  const int64_t blocks = s.by_begin
+                             ? std::min(s.rows, s.experts + s.rows / kStreamBlockRows)
+                             : s.experts * ceil_div(s.rows_of_one, int64_t{kStreamBlockRows});
+  const int64_t units = blocks * ceil_div(s.n, columns);
+  c.ctas = static_cast<int>(std::clamp<int64_t>(ceil_div(units, int64_t{kExpertWarps} / c.ways), 1,
+                                                2 * int64_t{device.num_sms}));
+  return c;
+}
+
+std::string to_string(const ExpertConfig& c) {
+  if (c.form == ExpertForm::tiles) return fmt::format("tiles, {} ctas", c.ctas);
+  return fmt::format("stream k / {}, {} ctas", c.ways, c.ctas);
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,52 @@
+#include "braid/kernels/cuda/latent/latent_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "braid/base/error.h"
+#include "braid/base/math.h"
+
+namespace braid::cuda {
+
+int64_t latent_blocks(const LatentShape& s, int rows) {
+  // A block more for each sequence, whose last one may be short.
+  return std::min(s.tokens, s.sequences) + s.tokens * s.heads / rows;
+}
+
+int64_t latent_workspace_bytes(const LatentShape& s, const LatentConfig& c) {
+  if (c.shares == 1) return 0;
+  return c.shares * s.tokens * s.heads * (s.latent + 2) * static_cast<int64_t>(sizeof(float));
+}
+
+LatentConfig choose_latent(const LatentShape& s, const LatentDevice& device) {
+  const auto refuse = [](std::string_view what, int64_t value, int64_t most) {
+    if (0 < value && value <= most && value % 8 == 0) return;
+    fail(ErrorCode::kUnsupported, "latent_attention: {} is {}, a multiple of 8 up to {} is allowed",
+         what, value, most);
+  };
+  refuse("the latents' width", s.latent, kMaxLatent);
+  refuse("the keys' width", s.latent + s.rope, kMaxLatentWidth);
+  LatentConfig c{.rows = 64};
+  // The rows of one token, where sequences have few tokens each.
+  const int64_t each = ceil_div(s.tokens, std::max<int64_t>(1, s.sequences)) * s.heads;
+  while (c.rows > 16 && each <= c.rows / 2) c.rows /= 2;
+  const int64_t bytes =
+      latent_smem(c.rows, static_cast<int>(s.latent), static_cast<int>(s.rope)).total;
+  if (bytes > device.shared_bytes) {
+    fail(ErrorCode::kUnsupported,
+         "latent_attention: keys of {} take {} bytes of shared memory, this GPU has {}",
+         s.latent + s.rope, bytes, device.shared_bytes);
+  }
+  // Each token may be a sequence's only one: as many blocks are there at least.
+  const int64_t blocks = std::max(s.tokens * s.heads / c.rows, std::min(s.tokens, s.sequences));
+  c.shares = static_cast<int>(
+      std::clamp<int64_t>(device.num_sms / std::max<int64_t>(1, blocks), 1, kMaxLatentShares));
+  return c;
+}
+
+std::string to_string(const LatentConfig& c) {
+  return fmt::format("latent {} rows, keys / {}", c.rows, c.shares);
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,54 @@
+#include "braid/kernels/cuda/experts/expert_config.h"
+
+#include <gtest/gtest.h>
+
+namespace braid::cuda {
+namespace {
+
+TEST(ExpertConfig, TheWorkHasCtasAndWarpsHaveSteps) {
+  for (const int64_t E : {1, 8, 60, 128, 1024}) {
+    for (const int64_t R : {1, 8, 64, 512, 65536}) {
+      for (const int64_t n : {1, 24, 768, 14336}) {
+        for (const int64_t k : {8, 64, 704, 2048, 14336}) {
+          for (const bool gated : {false, true}) {
+            const ExpertShape s = {
+                .experts = E, .n = n, .k = k, .rows = R, .rows_of_one = R, .gated = gated};
+            const ExpertConfig c = choose_experts_form(s, {});
+            SCOPED_TRACE(to_string(c));
+            EXPECT_TRUE(c.ways == 1 || c.ways == 2 || c.ways == 4 || c.ways == 8);
+            EXPECT_GE(c.ctas, 1);
+            EXPECT_LE(c.ctas, 2 * 132);
+            if (c.form == ExpertForm::tiles) {
+              EXPECT_TRUE(tiles_take(s, {}));
+            } else if (c.ways > 1) {
+              EXPECT_GE(k, 32 * c.ways) << "a warp without work";
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ExpertConfig, TilesAreForManyRowsOfPlainWeightsOnHopper) {
+  const ExpertShape prompt = {
+      .experts = 8, .n = 14336, .k = 4096, .rows = 16384, .rows_of_one = 8192, .gated = true};
+  EXPECT_EQ(choose_experts_form(prompt, {}).form, ExpertForm::tiles);
+  EXPECT_EQ(to_string(choose_experts_form(prompt, {})), "tiles, 132 ctas");
+  EXPECT_EQ(choose_experts_form(prompt, {.compute_capability = 80}).form, ExpertForm::stream);
+  ExpertShape s = prompt;
+  s.dtype = DType::q4_k;
+  EXPECT_EQ(choose_experts_form(s, {}).form, ExpertForm::stream);
+  s = prompt;
+  s.aligned = false;
+  EXPECT_EQ(choose_experts_form(s, {}).form, ExpertForm::stream);
+  s = prompt;
+  s.k = 4096 + 32;
+  EXPECT_EQ(choose_experts_form(s, {}).form, ExpertForm::stream);
+  s = prompt;
+  s.rows = 2, s.rows_of_one = 1;  // a token of Mixtral
+  EXPECT_EQ(to_string(choose_experts_form(s, {})), "stream k / 8, 264 ctas");
+}
+
+}  // namespace
+}  // namespace braid::cuda
