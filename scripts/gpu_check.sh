@@ -48,7 +48,7 @@ table() {
 
 unit() {
   local family
-  for family in linear pointwise decode cluster fused_attention sampling attention; do
+  for family in linear pointwise decode cluster fused_attention sampling experts latent attention; do
     run "test_$family" "$bin/test_cuda_$family" --gtest_brief=1
   done
   run test_models "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter=-*RanksAgree*:*Demo*:*CudaSequence*:CudaRanks*:*RanksShareOne*
@@ -77,12 +77,17 @@ bench() {
     table "bench_$family" "$bin/bench_cuda_$family" --json "$out/$family.json"
   done
   table bench_gemm "$bin/bench_cuda_gemm" --json "$out/gemm.json"
+  table bench_experts "$bin/bench_cuda_experts"
   [ "$gpus" -ge 2 ] && table bench_comm "$bin/bench_cuda_comm" --json "$out/comm.json"
   local shape=(--device cuda --random-weights --config)
   for context in 1024 4096 16384; do
     table "decode_7b_$context" "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 128 -d "$context"
   done
   table decode_7b_batches "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 64 -d 1024 -b 8,16,32
+  for family in qwen3-30b-a3b deepseek-v2-lite; do
+    table "decode_$family" "$bin/braid" bench "${shape[@]}" "configs/$family.json" -p 0 -n 32 -d 1024 -b 1,16,64
+    table "prefill_$family" "$bin/braid" bench "${shape[@]}" "configs/$family.json" -p 8192 -n 0
+  done
   table prefill_8b "$bin/braid" bench "${shape[@]}" configs/llama-3-8b.json -p 8192 -n 0
   [ "$gpus" -ge 2 ] &&
     table decode_7b_tp2 "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 128 -d 1024 --tp 2
@@ -116,6 +121,8 @@ sanitize() {
     check_memory $tool cuda_decode 'Decode.UnevenHeads:Decode.ManySequences:PagedCall.WindowsAndHeadParts'
     check_memory $tool cuda_cluster 'Exchange.NotFinite:Exchange.Pieces'
     check_memory $tool cuda_sampling 'DecodeLoop.*:Sample.Ties*:Sample.NotFinite*:Sample.RowsWithout*:RandomFill.*'
+    check_memory $tool cuda_experts '*OddWidths:*ABroken*:*ALogit*:*EachExpert*'
+    check_memory $tool cuda_latent '*ABroken*:*Append*:*Transpose*'
     check_memory $tool cuda_attention 'Attention.StateWithoutKeys:Attention.FullyMaskedRows'
   done
   # CTAs of a relay wait for each other: too long under racecheck.

@@ -201,6 +201,26 @@ TEST_F(Mixtures, LatentsInTwoFormsAreRefused) {
                [&] { const Model m(path); });
 }
 
+// Keys of a GGUF file that make no router, each by its name, value and limit.
+TEST_F(Mixtures, KeysOfGgufThatMakeNoRouterAreRefused) {
+  const auto refuses_key = [&](ErrorCode code, const std::string& key, const json& value,
+                               const std::vector<std::string>& words) {
+    SCOPED_TRACE(key);
+    RandomModel model = load("deepseek_v3");
+    for (json& entry : model.gguf["keys"]) {
+      if (entry[0] == "deepseek2." + key) entry[2] = value;
+    }
+    const std::string path = write_gguf_file(model);
+    expect_error(code, words, [&] { const Model m(path); });
+  };
+  refuses_key(ErrorCode::kUnsupported, "expert_gating_func", 7,
+              {"deepseek2.expert_gating_func is 7", "1 (softmax) and 2 (sigmoid)"});
+  refuses_key(ErrorCode::kMalformed, "expert_used_count", 17, {"of a token is 17", "1 to 16"});
+  refuses_key(ErrorCode::kMalformed, "expert_group_count", 3, {"16 experts", "3"});
+  refuses_key(ErrorCode::kMalformed, "expert_group_used_count", 5, {"keeps is 5", "1 to 4"});
+  refuses_key(ErrorCode::kMalformed, "attention.kv_lora_rank", 0, {"kv_lora_rank", "is 0"});
+}
+
 TEST_F(Mixtures, ActiveParametersAreThoseOfOneToken) {
   const RandomModel random = load("qwen3_moe");
   const Model model(write(random));

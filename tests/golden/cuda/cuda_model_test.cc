@@ -33,12 +33,12 @@ TEST_P(CudaModel, LogitsInEveryForm) {
     write_gguf(random, form, path);
     const Model model(path.string());
     const Golden golden = load_golden(GetParam(), form);
-    const double tolerance = tolerance_of(model, golden);
+    LogitsCheck check(model, golden);
     Runner runner(model, cuda_runner(1));
     for (const Case& c : golden.cases) {
       for (const size_t chunk : {512u, 7u, 1u}) {
         SCOPED_TRACE(chunk);
-        expect_logits(golden, c, prompt_logits(runner, c.prompt, chunk), tolerance);
+        check.expect(c, prompt_logits(runner, c.prompt, chunk));
       }
     }
   }
@@ -50,7 +50,7 @@ TEST_P(CudaModel, LogitsWithCachesOfOtherDtypes) {
   write_hf_folder(load_random_model(GetParam()), folder.path());
   const LoadedModel loaded(folder.path().string());
   const Golden golden = load_golden(GetParam());
-  const double tolerance = tolerance_of(loaded.model, golden);
+  LogitsCheck check(loaded.model, golden);
   for (const DType kv : {DType::f16, DType::f32}) {
     for (int tp = 1; tp <= 2 && !cannot_run(tp); ++tp) {
       SCOPED_TRACE(fmt::format("{}, tp {}", name(kv), tp));
@@ -59,7 +59,7 @@ TEST_P(CudaModel, LogitsWithCachesOfOtherDtypes) {
       Runner runner(loaded.model, config);
       for (const Case& c : golden.cases) {
         for (const size_t chunk : {512u, 7u, 1u}) {
-          expect_logits(golden, c, prompt_logits(runner, c.prompt, chunk), tolerance);
+          check.expect(c, prompt_logits(runner, c.prompt, chunk));
         }
       }
     }
@@ -72,7 +72,7 @@ TEST_P(CudaModel, RanksAgree) {
   write_hf_folder(load_random_model(GetParam()), folder.path());
   const LoadedModel loaded(folder.path().string());
   const Golden golden = load_golden(GetParam());
-  const double tolerance = tolerance_of(loaded.model, golden);
+  LogitsCheck check(loaded.model, golden);
   const int most = static_cast<int>(std::min<int64_t>(loaded.model.config().Hq, 4));
   for (int tp = 2; tp <= most && !cannot_run(tp); ++tp) {
     for (const std::string schedule : {"sequential", "overlap", "nanoflow", "tokenweave"}) {
@@ -81,8 +81,8 @@ TEST_P(CudaModel, RanksAgree) {
       config.schedule = schedule;
       Runner runner(loaded.model, config);
       for (const Case& c : golden.cases) {
-        expect_logits(golden, c, prompt_logits(runner, c.prompt, 512), tolerance);
-        expect_logits(golden, c, prompt_logits(runner, c.prompt, 7), tolerance);
+        check.expect(c, prompt_logits(runner, c.prompt, 512));
+        check.expect(c, prompt_logits(runner, c.prompt, 7));
       }
     }
   }

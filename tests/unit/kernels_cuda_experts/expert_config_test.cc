@@ -48,6 +48,10 @@ TEST(ExpertConfig, TilesAreForManyRowsOfPlainWeightsOnHopper) {
   s = prompt;
   s.rows = 2, s.rows_of_one = 1;  // a token of Mixtral
   EXPECT_EQ(to_string(choose_experts_form(s, {})), "stream k / 8, 264 ctas");
+  s.k = 4096;
+  EXPECT_EQ(to_string(choose_experts_form(s, {})), "stream k / 8, 264 ctas");
+  s.rows = 8, s.rows_of_one = 4;
+  EXPECT_EQ(choose_experts_form(s, {}).form, ExpertForm::tiles);
 }
 
 }  // namespace

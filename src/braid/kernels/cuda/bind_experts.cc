@@ -21,7 +21,7 @@ KernelInfo route_info(const Op& op, TypeList in, TypeList, const DeviceInfo&) {
 
 BoundKernel bind_route(const LaunchArgs& args) {
   const OpCall& call = args.call;
-  // The one value of a step that the device alone knows.
+  // The device alone knows this extent, and writes it.
   auto* expert_rows = const_cast<int64_t*>(args.live(BatchAxis::expert_row));
   return [&call, expert_rows, tokens = args.live(call.axis),
           chosen = reinterpret_cast<int32_t*>(args.workspace)](const LaunchContext& context) {

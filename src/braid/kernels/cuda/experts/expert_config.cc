@@ -9,9 +9,10 @@
 namespace braid::cuda {
 namespace {
 
-// Of more rows an expert, tiles are faster than units that each read x again.
-constexpr int64_t kStreamMostRows = 8;
-constexpr int64_t kStep = 32;  // of K
+// With as many rows as experts there are tiles for all SMs; the copy engine then keeps memory
+// busier than warps do.
+constexpr int64_t kTilesLeastRows = 1;  // for each expert
+constexpr int64_t kStep = 32;           // of K
 constexpr int64_t kStepsOfWarp = 4;
 
 }  // namespace
@@ -22,13 +23,13 @@ bool tiles_take(const ExpertShape& s, const ExpertDevice& device) {
 }
 
 ExpertConfig choose_experts_form(const ExpertShape& s, const ExpertDevice& device) {
-  if (s.rows > kStreamMostRows * s.experts && tiles_take(s, device)) {
+  if (s.rows >= kTilesLeastRows * s.experts && s.rows > 1 && tiles_take(s, device)) {
     return {.form = ExpertForm::tiles, .ways = 1, .ctas = device.num_sms};
   }
   ExpertConfig c{.ways = kExpertWarps};
   while (c.ways > 1 && ceil_div(s.k, kStep) < c.ways * kStepsOfWarp) c.ways /= 2;
   const int64_t columns = s.gated ? kStreamUnitRows / 2 : kStreamUnitRows;
-  // Each block of x has rows of one expert.
+  // A block of x has rows of a single expert.
   const int64_t blocks = s.by_begin
                              ? std::min(s.rows, s.experts + s.rows / kStreamBlockRows)
                              : s.experts * ceil_div(s.rows_of_one, int64_t{kStreamBlockRows});

@@ -5,12 +5,12 @@
 
 #include "braid/tensor/dtype.h"
 
-// How a product of experts' rows is computed: shape + device -> config. Pure host code.
+// Choice of a kernel for products of experts' rows: shape + device -> config. Pure host code.
 //
-// `stream`: a CTA has units of 32 rows of an expert's weights (of a gated pair 16 of each) and up
-// to 32 rows of x; warps go through them straight from memory and share K. Weights of any dtype.
-// `tiles`: 128 rows of x by 256 of weights (of a gated pair 128 of each), by warpgroups of a Hopper
-// GPU; a CTA for each SM deals itself tiles by the counts that it finds in device memory.
+// stream: a CTA takes units of 32 rows of an expert's weights (16 rows each of gate and up) and up
+// to 32 rows of x. Warps read weights from memory into registers and share K. Any dtype.
+// tiles: 128 rows of x by 256 rows of weights (128 each of gate and up), multiplied by warpgroups
+// of a Hopper GPU. One CTA for each SM deals itself tiles by the counts in device memory.
 namespace braid::cuda {
 
 constexpr int kExpertWarps = 8;
@@ -26,11 +26,11 @@ struct ExpertShape {
   int64_t experts = 1;
   int64_t n = 0;  // columns of y
   int64_t k = 0;
-  int64_t rows = 1;         // of all experts at most
-  int64_t rows_of_one = 1;  // of one expert at most
+  int64_t rows = 1;         // capacity over all experts
+  int64_t rows_of_one = 1;  // capacity of one expert
   bool gated = false;
-  bool aligned = true;   // rows of x, y and weights start at multiples of 16 bytes
-  bool by_begin = true;  // rows of experts follow each other; else each expert has them all
+  bool aligned = true;   // rows of x and weights start at multiples of 16 bytes
+  bool by_begin = true;  // rows lie by expert; else each expert has all rows
 };
 
 struct ExpertDevice {
@@ -42,12 +42,12 @@ enum class ExpertForm : uint8_t { stream, tiles };
 
 struct ExpertConfig {
   ExpertForm form = ExpertForm::stream;
-  int ways = 8;  // warps that share K: 1, 2, 4 or 8
+  int ways = 8;  // warps sharing K: 1, 2, 4 or 8
   int ctas = 132;
   bool operator==(const ExpertConfig&) const = default;
 };
 
-// Whether the kernel of tiles computes it.
+// Whether the kernel of tiles takes the shape: bf16, aligned, K in whole steps of 64, Hopper.
 bool tiles_take(const ExpertShape& shape, const ExpertDevice& device);
 
 ExpertConfig choose_experts_form(const ExpertShape& shape, const ExpertDevice& device);

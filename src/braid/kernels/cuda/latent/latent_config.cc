@@ -10,7 +10,7 @@
 namespace braid::cuda {
 
 int64_t latent_blocks(const LatentShape& s, int rows) {
-  // A block more for each sequence, whose last one may be short.
+  // The last block of each sequence may be short.
   return std::min(s.tokens, s.sequences) + s.tokens * s.heads / rows;
 }
 
@@ -28,17 +28,18 @@ LatentConfig choose_latent(const LatentShape& s, const LatentDevice& device) {
   refuse("the latents' width", s.latent, kMaxLatent);
   refuse("the keys' width", s.latent + s.rope, kMaxLatentWidth);
   LatentConfig c{.rows = 64};
-  // The rows of one token, where sequences have few tokens each.
+  // Few tokens for each sequence: blocks of about one token's rows.
   const int64_t each = ceil_div(s.tokens, std::max<int64_t>(1, s.sequences)) * s.heads;
   while (c.rows > 16 && each <= c.rows / 2) c.rows /= 2;
   const int64_t bytes =
+      kLatentStaticBytes +
       latent_smem(c.rows, static_cast<int>(s.latent), static_cast<int>(s.rope)).total;
   if (bytes > device.shared_bytes) {
     fail(ErrorCode::kUnsupported,
          "latent_attention: keys of {} take {} bytes of shared memory, this GPU has {}",
          s.latent + s.rope, bytes, device.shared_bytes);
   }
-  // Each token may be a sequence's only one: as many blocks are there at least.
+  // Each sequence has a block of its own.
   const int64_t blocks = std::max(s.tokens * s.heads / c.rows, std::min(s.tokens, s.sequences));
   c.shares = static_cast<int>(
       std::clamp<int64_t>(device.num_sms / std::max<int64_t>(1, blocks), 1, kMaxLatentShares));

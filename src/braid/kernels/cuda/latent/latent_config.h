@@ -3,16 +3,18 @@
 #include <cstdint>
 #include <string>
 
-// How latent attention, absorbed, is computed on a GPU: shape + device -> config. Pure host code.
+// Choice of blocks for absorbed latent attention on a GPU: shape + device -> config. Pure host
+// code.
 //
-// A query and head is a row; rows of a sequence follow each other, heads innermost. A CTA has a
-// block of rows and a share of its keys: it reads a key once for all its rows, which tensor cores
-// multiply, and keeps a running softmax. Shares of one block are merged in their order.
+// A row is a query and a head; rows of a sequence follow each other, heads innermost. A CTA has a
+// block of rows and a share of their keys: a key is read once for all rows of the block, tensor
+// cores multiply, and each row keeps a running softmax. Shares of a block are merged in order.
 namespace braid::cuda {
 
 constexpr int kMaxLatent = 512;       // R
 constexpr int kMaxLatentWidth = 576;  // R + Dr
 constexpr int kMaxLatentShares = 64;
+constexpr int kLatentStaticBytes = 1024;  // of shared memory, beside LatentSmem
 
 struct LatentShape {
   int64_t tokens = 1;     // capacity
@@ -33,14 +35,13 @@ struct LatentDevice {
   int64_t shared_bytes = 232448;  // of a CTA
 };
 
-// Keys that a CTA multiplies at a time.
+// Keys of a CTA's step.
 constexpr int latent_keys(int rows) {
   return rows == 64 ? 48 : 64;
 }
 
-// Where things are in a CTA's shared memory, in bytes; queries are at 0. Rows of queries and keys
-// are elements `pitch` apart: zeros up to a whole step of 32, and 8 more, so that rows of a matrix
-// lie in banks of their own.
+// Byte offsets into a CTA's shared memory; queries are at 0. A row of queries or keys has zeros up
+// to a whole step of 32, and 8 elements more: rows of a matrix then lie in different banks.
 struct LatentSmem {
   int width = 0;   // elements of a row
   int pitch = 0;   // elements
@@ -63,14 +64,15 @@ constexpr LatentSmem latent_smem(int rows, int latent, int rope) {
   return s;
 }
 
-// Blocks of all sequences, at most.
+// The most blocks over all sequences.
 int64_t latent_blocks(const LatentShape& shape, int rows);
 
-// What the shares leave for their merge: f32 [shares, tokens, heads, R] sums, then [.., 2] maxima
-// and totals. None where there is one share.
+// Scratch between shares and merge: f32 sums [shares, tokens, heads, R], then maxima and totals
+// [shares, tokens, heads, 2]. None for one share.
 int64_t latent_workspace_bytes(const LatentShape& shape, const LatentConfig& config);
 
-// Fails with kUnsupported on widths that no kernel has, or that a CTA's memory does not hold.
+// Fails with kUnsupported on widths outside of kMaxLatent and kMaxLatentWidth, or beyond the
+// device's shared memory.
 LatentConfig choose_latent(const LatentShape& shape, const LatentDevice& device);
 
 std::string to_string(const LatentConfig& config);  // "latent 16 rows, keys / 8"

@@ -4,14 +4,14 @@
 
 namespace braid::cuda {
 
-// What one launch of the stream kernel is handed.
+// Arguments of one launch of the stream kernel.
 struct StreamArgs {
   ExpertProduct p;
   int ways = 1;
   bool aligned = true;
 };
 
-// Launches the instance for the dtype; defined where it is compiled.
+// Launches the instance for the dtype. Each expert_*.cu defines some dtypes.
 template <DType kType>
 void launch_expert_stream(const StreamArgs& args, int ctas, const LaunchContext& context);
 

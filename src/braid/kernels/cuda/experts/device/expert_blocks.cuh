@@ -5,8 +5,8 @@
 
 namespace braid::cuda {
 
-// How the rows of all experts divide into blocks of up to so many rows, none of two experts: block
-// b is the expert's with before[e] <= b < before[e + 1]. In shared memory, made by a whole CTA.
+// Blocks of at most `block_rows` rows of a single expert: expert e has the blocks before[e] to
+// before[e + 1]. In shared memory; a whole CTA makes the table.
 struct ExpertBlocks {
   int before[ops::kMaxExperts + 1];
   int parts[32];
@@ -15,7 +15,7 @@ struct ExpertBlocks {
     const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
     const int lane = thread & 31, warp = thread / 32, E = p.experts;
     const int live = p.begin ? 0 : live_rows(p);
-    // Each thread has neighbours; their sums are added up over the CTA.
+    // A thread counts for neighbouring experts, then sums run over the CTA.
     const int each = (E + threads - 1) / threads;
     int own = 0;
     for (int e = thread * each; e < min(E, (thread + 1) * each); ++e) {
@@ -39,7 +39,7 @@ struct ExpertBlocks {
     __syncthreads();
   }
 
-  // The expert that has block b, or of `scale` times as many blocks that of b.
+  // The expert of block b, where each block counts as `scale` blocks.
   __device__ int expert_of(int b, int E, int scale = 1) const {
     int low = 0, high = E;  // before[low] <= b < before[high]
     while (high - low > 1) {

@@ -20,8 +20,7 @@ ExpertShape expert_shape(const ExpertProduct& p) {
                     .rows_of_one = p.rows_of_one,
                     .gated = p.gated,
                     .by_begin = p.begin != nullptr};
-  shape.aligned =
-      p.k % 8 == 0 && whole(p.x, 2 * p.x_stride) && whole(p.y, 2 * p.y_stride) && p.x_step % 8 == 0;
+  shape.aligned = p.k % 8 == 0 && whole(p.x, 2 * p.x_stride) && p.x_step % 8 == 0;
   for (int i = 0; i < (p.gated ? 2 : 1); ++i) {
     const ExpertWeight& w = p.w[i];
     BRAID_CHECK(w.dtype == shape.dtype, "gate and up of two dtypes");
@@ -42,7 +41,8 @@ void expert_product(const ExpertProduct& p, const ExpertConfig& config, LaunchCo
   const ExpertShape shape = expert_shape(p);
   if (p.rows == 0 || p.n == 0) return;
   if (config.form == ExpertForm::tiles) {
-    BRAID_CHECK(tiles_take(shape, {}), "tiles of {} with K = {}", name(shape.dtype), shape.k);
+    BRAID_CHECK(tiles_take(shape, {}) && p.y_stride % 2 == 0, "tiles of {} with K = {}",
+                name(shape.dtype), shape.k);
     return launch_expert_tiles(p, config.ctas, context);
   }
   const StreamArgs args = {.p = p, .ways = config.ways, .aligned = shape.aligned};

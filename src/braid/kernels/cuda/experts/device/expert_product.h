@@ -15,10 +15,9 @@ struct ExpertWeight {
 };
 
 // y[r] = x[row of r] W_e^T + b_e for the rows r of each expert e, or with a gate
-// act(x W_0e^T + b_0e) * (x W_1e^T + b_1e). Sums are f32, of products that are exact in bf16 x
-// bf16: f32 and f16 weights are rounded to bf16; the integers of block formats are exact and their
-// scales multiply in f32. The order of sums is fixed by the config. An expert without rows is not
-// read.
+// act(x W_0e^T + b_0e) * (x W_1e^T + b_1e). Products are bf16 x bf16 with f32 sums: weights in f32
+// and f16 are rounded to bf16; integers of block formats are exact, and scales multiply in f32. The
+// config fixes the order of sums. Weights of an expert without rows stay unread.
 struct ExpertProduct {
   const void* x = nullptr;  // bf16
   int64_t x_stride = 0;     // elements from row to row
@@ -28,8 +27,8 @@ struct ExpertProduct {
   // Expert e has the rows begin[e] .. begin[e + 1] of y; row r reads row token[r] of x, or row r.
   const int32_t* begin = nullptr;  // device [E + 1]
   const int32_t* token = nullptr;  // device [rows], or null
-  // Without `begin` each expert has rows 0 .. live, x_step and y_step elements behind the last
-  // expert's.
+  // Without `begin` each expert has the rows 0 .. live, at columns of its own: x_step and y_step
+  // elements from expert to expert.
   const int64_t* live = nullptr;  // device; null: rows_of_one
   int64_t x_step = 0;
   int64_t y_step = 0;
@@ -44,7 +43,7 @@ struct ExpertProduct {
   int64_t rows_of_one = 0;
 };
 
-// Fails with kUnsupported, naming K, where its rows are no whole steps of the dtype.
+// Fails with kUnsupported for quantized weights beside unaligned rows of x.
 ExpertShape expert_shape(const ExpertProduct& product);
 
 // Lets the kernels use their shared memory: once per device, before any capture.

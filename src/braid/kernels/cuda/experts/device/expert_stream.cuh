@@ -20,7 +20,7 @@ struct StreamUnit {
 
   __device__ StreamUnit(const ExpertProduct& p, const ExpertBlocks& blocks, int unit, int parts,
                         int live) {
-    // Blocks of an expert are neighbours: their weights come from L2.
+    // Units of the same weights are neighbours: L2 then has the weights.
     expert = blocks.expert_of(unit, p.experts, parts);
     const int own = blocks.before[expert + 1] - blocks.before[expert];
     const int local = unit - blocks.before[expert] * parts;
@@ -31,8 +31,8 @@ struct StreamUnit {
   }
 };
 
-// Elements 8 t .. 8 t + 7 of a step of 32 of a row of bf16, in the order that the weights have;
-// zeros behind the row's end.
+// Eight elements of x in a step of 32 for thread t of a quad, in the order of WeightStep; zeros
+// behind the row's end.
 template <bool kSplit, bool kAligned>
 __device__ inline uint4 load_x(const __nv_bfloat16* row, int step, int t, int k) {
   const int at = 32 * step + (kSplit ? 4 : 8) * t;
@@ -52,7 +52,7 @@ __device__ inline uint4 load_x(const __nv_bfloat16* row, int step, int t, int k)
   }
 }
 
-// The same of a row of weights, and for blocks their scales.
+// Eight weights likewise, and the scales of block formats.
 template <DType kType, bool kAligned>
 __device__ inline uint4 load_weights(const uint8_t* row, int step, int t, int k, float* scale,
                                      float* zero) {
@@ -79,7 +79,7 @@ __device__ inline void stream_multiply(const StreamArgs& a, const StreamUnit& un
                                        float (&acc)[2][kTiles][4]) {
   using Step = WeightStep<kType>;
   constexpr int kGroups = Step::kGroups;
-  // Steps whose operands are under way at a time: what registers hold.
+  // Steps with operands under way at a time: as many as registers hold.
   constexpr int kFlying = kTiles == 4 ? 1 : kTiles == 1 && kGroups == 0 ? 4 : 2;
   const ExpertProduct& p = a.p;
   const int lane = static_cast<int>(threadIdx.x) & 31, g = lane >> 2, t = lane & 3;
@@ -89,7 +89,7 @@ __device__ inline void stream_multiply(const StreamArgs& a, const StreamUnit& un
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const ExpertWeight& weight = p.w[p.gated ? tile : 0];
-      // Rows behind the last are computed of it, and dropped.
+      // Behind the last row the last one is multiplied again, and dropped.
       const int row = min(unit.column + (p.gated ? 0 : 16 * tile) + 8 * half + g, p.n - 1);
       w[tile][half] = static_cast<const uint8_t*>(weight.data) +
                       (static_cast<int64_t>(unit.expert) * p.n + row) * weight.row_bytes;
@@ -112,7 +112,7 @@ __device__ inline void stream_multiply(const StreamArgs& a, const StreamUnit& un
     float scale[kFlying][2][2][kGroups + 1], zero[kFlying][2][2][kGroups + 1];
 #pragma unroll
     for (int f = 0; f < kFlying; ++f) {
-      // Behind the last step x is zeros, and plain weights are, too.
+      // Behind the last step x and plain weights are zeros.
       const bool there = first + f * a.ways < steps;
       const int step = kGroups == 0 || there ? first + f * a.ways : first;
 #pragma unroll
@@ -138,7 +138,7 @@ __device__ inline void stream_multiply(const StreamArgs& a, const StreamUnit& un
             ptx::mma_16816<__nv_bfloat16>(acc[tile][j], r[0], xs.x, xs.y);
             ptx::mma_16816<__nv_bfloat16>(acc[tile][j], r[1], xs.z, xs.w);
           } else {
-            // Sums of x, for what all elements of a group have in common.
+            // Sums of x, for the offset shared by all elements of a group.
             constexpr uint32_t kOnes[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
             float part[kGroups][4] = {}, sums[kGroups][4] = {};
             ptx::mma_16816<__nv_bfloat16>(part[0], r[0], xs.x, xs.y);
@@ -160,7 +160,7 @@ __device__ inline void stream_multiply(const StreamArgs& a, const StreamUnit& un
   }
 }
 
-// The sums of a unit, from the registers of the warps that share K, and its part of y.
+// Adds the sums of all warps of a unit in their order, then bias and gate, and stores y.
 template <int kTiles>
 __device__ inline void stream_finish(const StreamArgs& a, const StreamUnit& unit, int group,
                                      int way, float (*sums)[kStreamUnitRows][kSumsPitch],
@@ -202,7 +202,7 @@ __device__ inline void stream_finish(const StreamArgs& a, const StreamUnit& unit
                (p.begin ? 0 : unit.expert * p.y_step);
     to[column] = __float2bfloat16_rn(y);
   }
-  sync();  // the next unit's sums take their place
+  sync();  // the next unit's sums take the same place
 }
 
 template <DType kType, bool kAligned>

@@ -59,8 +59,8 @@ struct Place {
   }
 };
 
-// The warpgroup that brings operands: thread 0 by the copy engine, all threads the rows of x where
-// they are gathered.
+// The producer warpgroup: thread 0 starts the copy engine, and all threads gather rows of x where a
+// token table is given.
 template <bool kGathered>
 __device__ inline void produce(const TileArgs& a, TileSmem& s, int tiles, int parts) {
   constexpr int kBehind = 2;  // stages from asking for gathered rows to their arrival
@@ -69,7 +69,7 @@ __device__ inline void produce(const TileArgs& a, TileSmem& s, int tiles, int pa
   const int steps = p.k / kTileK;
   Place place, behind;
   int flying = 0;
-  const auto arrive = [&] {  // the oldest rows under way are there
+  const auto arrive = [&] {  // the oldest rows under way have come
     ptx::fence_proxy_async();
     __syncwarp();
     if (lane == 0) ptx::mbarrier_arrive(&s.full[behind.stage]);
@@ -80,7 +80,7 @@ __device__ inline void produce(const TileArgs& a, TileSmem& s, int tiles, int pa
   int used = 0;
   for (int t = static_cast<int>(blockIdx.x); t < tiles; t += static_cast<int>(gridDim.x)) {
     const Tile tile(p, s.blocks, t, parts);
-    // Of each 8 threads a row: rows thread / 8 + 16 i, 16 bytes of each.
+    // Eight threads share a row, 16 bytes each: rows thread / 8 + 16 i.
     const uint8_t* from[kTileRows / 16];
     if constexpr (kGathered) {
 #pragma unroll
@@ -106,8 +106,11 @@ __device__ inline void produce(const TileArgs& a, TileSmem& s, int tiles, int pa
 #pragma unroll
         for (int i = 0; i < kTileRows / 16; ++i) {
           const int row = thread / 8 + 16 * i;
-          ptx::cp_async_16(x + row * kRowBytes + (thread % 8 ^ row % 8) * 16,
-                           from[i] + step * kRowBytes, true);
+          // Rows of a product do not meet: behind the last one anything may lie.
+          if (row < tile.count) {
+            ptx::cp_async_16(x + row * kRowBytes + (thread % 8 ^ row % 8) * 16,
+                             from[i] + step * kRowBytes, true);
+          }
         }
         ptx::cp_async_commit();
         if (++flying > kBehind) {
@@ -125,7 +128,7 @@ __device__ inline void produce(const TileArgs& a, TileSmem& s, int tiles, int pa
   }
 }
 
-// y of a warpgroup's 64 rows, from the sums of its threads.
+// Stores y of a warpgroup's 64 rows from the sums in registers.
 __device__ inline void store_tile(const ExpertProduct& p, const Tile& tile, int row0,
                                   const float (&acc)[kTileColumns / 2]) {
   const int lane = static_cast<int>(threadIdx.x) & 31,
@@ -166,7 +169,7 @@ __device__ inline void store_tile(const ExpertProduct& p, const Tile& tile, int 
   }
 }
 
-// A warpgroup that multiplies 64 of a tile's rows.
+// A consumer warpgroup: multiplies 64 of a tile's rows.
 __device__ inline void consume(const TileArgs& a, TileSmem& s, int tiles, int parts, int group) {
   using Product = ptx::Wgmma<bf16, kTileColumns>;
   constexpr uint32_t kStep = 16 * sizeof(bf16) / 16;  // of a descriptor, a k of 16
@@ -179,6 +182,14 @@ __device__ inline void consume(const TileArgs& a, TileSmem& s, int tiles, int pa
     const Tile tile(p, s.blocks, t, parts);
     float acc[kTileColumns / 2];
     int last = 0;
+    if (64 * group >= tile.count) {  // no rows: stages only pass
+      for (int step = 0; step < steps; ++step) {
+        ptx::mbarrier_wait(&s.full[place.stage], place.parity);
+        if (arrives) ptx::mbarrier_arrive(&s.empty[place.stage]);
+        place.next();
+      }
+      continue;
+    }
     for (int step = 0; step < steps; ++step) {
       ptx::mbarrier_wait(&s.full[place.stage], place.parity);
       const uint32_t stage = ring + place.stage * (kStage / 16);
@@ -189,7 +200,7 @@ __device__ inline void consume(const TileArgs& a, TileSmem& s, int tiles, int pa
         Product::ss(acc, x + k * kStep, w + k * kStep, step > 0 || k > 0);
       }
       ptx::wgmma_commit();
-      ptx::wgmma_wait<1>();  // the stage before is multiplied
+      ptx::wgmma_wait<1>();  // the stage before is free
       if (arrives && step > 0) ptx::mbarrier_arrive(&s.empty[last]);
       last = place.stage;
       place.next();

@@ -42,7 +42,7 @@ __device__ inline float sum_of_warp(float x) {
   return x;
 }
 
-// The largest key of a warp's lanes, and the lowest index at which a lane has it.
+// The largest key of a warp's lanes, and the lowest index with this key.
 struct Best {
   uint32_t key;
   int index;
@@ -54,8 +54,7 @@ __device__ inline Best best_of_warp(uint32_t key, int index) {
   return {top, first};
 }
 
-// Lane i has the experts i, i + 32, ..., kEach of them at most: the key of each, 0 of an expert
-// that is taken or absent.
+// Lane i has keys of the experts i, i + 32, ..., at most kEach; 0 for an expert taken or absent.
 template <int kEach>
 __device__ inline Best best_expert(const uint32_t (&key)[kEach], int lane) {
   uint32_t top = 0;
@@ -160,7 +159,7 @@ __device__ inline void choose(const Args& a, const float* logits, int32_t* chose
   }
   if (a.group_size < E) drop_groups(a, key, scratch, lane);
 
-  // Scores by expert: any lane may need that of a chosen one.
+  // Scores by expert, for all lanes to read.
   __syncwarp();
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
@@ -220,7 +219,7 @@ __device__ inline int sum_before(int x, int* parts) {
   return before + sum - x;
 }
 
-// Few choices: one CTA. Thread e finds expert e's rows in the choices, which lie in shared memory.
+// Few choices, in one CTA: thread e finds the rows of expert e among the choices in shared memory.
 template <int kEach>
 __global__ void __launch_bounds__(kThreads) route_in_one_kernel(const __grid_constant__ Args a) {
   // Of all experts for each warp, or for every fourth.
@@ -275,8 +274,8 @@ __global__ void __launch_bounds__(32 * kChooseWarps) choose_kernel(const __grid_
                 scratch[warp]);
 }
 
-// CTA e gives its places to the rows of expert e: warps count their share of the choices, then each
-// knows where its own rows begin.
+// CTA e gives places to the rows of expert e: each warp counts a share of the choices, and the
+// counts before it say where its own rows begin.
 __global__ void __launch_bounds__(kThreads) sort_kernel(const __grid_constant__ Args a) {
   __shared__ int below[kWarps], equal[kWarps];
   ptx::grid_launch_dependents();

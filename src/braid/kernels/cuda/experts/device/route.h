@@ -21,8 +21,8 @@ struct RouteParams {
   int E = 0;
 };
 
-// Whether one CTA chooses and sorts, in one launch: few choices. Else a CTA chooses for some tokens
-// each, and a second launch has a CTA for each expert, which sorts that expert's rows.
+// Whether one CTA chooses and sorts, in one launch: few choices. Else CTAs choose for some tokens
+// each, and a second launch has a CTA for each expert to sort its rows.
 bool route_in_one(int64_t T, int64_t k);
 
 // Capturable; allocates nothing and waits for nothing.

@@ -27,7 +27,7 @@ struct LatentWork {
   int queries = 0, length = 0;
   int key_begin = 0, key_end = 0;
 
-  // A warp finds the sequence that has block `block`, counted from the last one.
+  // A warp finds the sequence of a block; within a sequence the last rows come first.
   __device__ void find(const LatentParams& p, int block, int rows) {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const int live = p.sequences
@@ -53,7 +53,7 @@ struct LatentWork {
         token = __shfl_sync(kWholeWarp, begin, who);
         queries = __shfl_sync(kWholeWarp, own, who);
         sequence = base + who;
-        first = (count - 1 - local) * rows;  // those with the most keys first
+        first = (count - 1 - local) * rows;  // rows with the most keys first
       }
       before += __shfl_sync(kWholeWarp, sum, 31);
     }
@@ -68,8 +68,8 @@ struct LatentWork {
   }
 };
 
-// Keys [key, key + kKeys) of the sequence into shared memory, zeros where there are none. Of a
-// cache in bf16 they are under way when it returns.
+// Keys [key, key + kKeys) of the sequence to shared memory, zeros behind the last key. Copies of a
+// bf16 cache are under way on return.
 template <class C, int kRows>
 __device__ inline void load_keys(const LatentParams& p, const LatentWork& work, int key,
                                  __nv_bfloat16* to, int pitch) {
@@ -101,7 +101,7 @@ __device__ inline void load_keys(const LatentParams& p, const LatentWork& work, 
   ptx::cp_async_commit();
 }
 
-// Queries of the block's rows: what meets latents, and the columns that turn.
+// Queries of the block's rows: absorbed columns, then turned columns.
 template <int kRows>
 __device__ inline void load_queries(const LatentParams& p, const LatentWork& work,
                                     __nv_bfloat16* to, const LatentSmem& layout) {
@@ -131,7 +131,7 @@ __device__ inline void load_queries(const LatentParams& p, const LatentWork& wor
   }
 }
 
-// A warp has one tile of 16 rows and some tiles of 8 keys: their scores to shared memory.
+// Scores to shared memory: a warp has a tile of 16 rows and some tiles of 8 keys.
 template <int kRows>
 __device__ inline void score(const __nv_bfloat16* queries, const __nv_bfloat16* keys, int pitch,
                              int steps, float* scores) {
@@ -166,13 +166,13 @@ __device__ inline void score(const __nv_bfloat16* queries, const __nv_bfloat16* 
   }
 }
 
-// What a row has: the largest score so far, the sum of probabilities, and the factor by which
-// earlier sums shrink at this step.
+// State of each row: the largest score so far, the sum of probabilities, and the factor for earlier
+// sums at this step.
 struct RowStates {
   float *top, *sum, *keep;
 };
 
-// Probabilities of the scores, by each row's own last key.
+// Probabilities of the scores; each row ends at its own last key.
 template <int kRows>
 __device__ inline void to_probabilities(const LatentParams& p, const LatentWork& work, int key,
                                         const float* scores, __nv_bfloat16* probs,
@@ -217,7 +217,7 @@ __device__ inline void to_probabilities(const LatentParams& p, const LatentWork&
   }
 }
 
-// A warp has some groups of 16 columns of the sums, of all rows.
+// A warp has groups of 16 columns of the sums, for all rows.
 constexpr int kColumnGroups = kMaxLatent / 16 / kLatentWarps;
 template <int kRows>
 using Sums = float[kRows / 16][kColumnGroups][2][4];
@@ -260,7 +260,7 @@ __device__ inline void add_latents(const __nv_bfloat16* probs, const __nv_bfloat
   }
 }
 
-// The block's results, or what its share leaves to the merge.
+// Stores the block's results, or the share's part for the merge.
 template <int kRows>
 __device__ inline void store_sums(const LatentArgs& a, const LatentWork& work, int share,
                                   const RowStates& state, const Sums<kRows>& acc) {
@@ -364,7 +364,7 @@ __global__ void __launch_bounds__(kLatentThreads, 1)
     to_probabilities<kRows>(p, work, key, scores, probs, state);
     __syncthreads();
     add_latents<kRows>(probs, now, pitch, groups, state.keep, acc);
-    __syncthreads();  // the next keys take their place
+    __syncthreads();  // the next keys take the same place
   }
   store_sums<kRows>(a, work, share, state, acc);
 }

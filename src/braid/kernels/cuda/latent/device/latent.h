@@ -20,7 +20,7 @@ struct LatentAppendParams {
 };
 void latent_append(const LatentAppendParams& params, LaunchContext context);
 
-// The middle of latent_attention: latents under the softmax of absorbed queries,
+// The middle part of latent_attention: sums of latents under the softmax of absorbed queries,
 //   out[t, h] = sum over s of p_s c_s, p = softmax(scale (absorbed[t, h] . c_s + rope(q_r) .
 //   k_r,s))
 struct LatentParams {
@@ -39,7 +39,7 @@ struct LatentParams {
   int heads = 0, nope = 0, rope = 0, latent = 0;
   int page_size = 0, table_stride = 0;
   int tokens = 0, max_sequences = 0;  // capacities
-  // The batch's token that q, absorbed, positions and out begin with, as q_start counts.
+  // Index in the batch of the first token of q, absorbed, positions and out.
   int first_token = 0;
   float scale = 1;
   float rope_factor = 1;
@@ -51,8 +51,7 @@ void prepare_latent_attention(const LatentDevice& device);
 void latent_attention(const LatentParams& params, const LatentConfig& config,
                       LaunchContext context);
 
-// out[h, r, d] = w[h, d, r], bf16: at bind time, for weights that the absorbed form reads the other
-// way round.
+// out[h, r, d] = w[h, d, r], bf16. For k_b as [H, Dn, R], once when a plan is bound.
 void transpose_heads(const void* w, void* out, int heads, int rows, int cols, cudaStream_t stream);
 
 }  // namespace braid::cuda

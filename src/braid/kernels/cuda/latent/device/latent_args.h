@@ -4,14 +4,14 @@
 
 namespace braid::cuda {
 
-// What one launch of the kernels is handed.
+// Arguments of one launch.
 struct LatentArgs {
   LatentParams p;
   int shares = 1;
   int blocks = 0;  // CTAs of each share
 };
 
-// Launches the instance for the cache's type; defined where it is compiled.
+// Launches the instance for the cache's type. Each attention_*.cu defines one.
 template <class C>
 void launch_latent(const LatentArgs& args, const LatentConfig& config,
                    const LaunchContext& context);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMergeThreads = 128;
 
-// A row for each CTA: the sums of its shares, in their order.
+// A CTA for each row adds up its shares in order.
 __global__ void __launch_bounds__(kMergeThreads)
     merge_kernel(const __grid_constant__ LatentArgs a) {
   __shared__ float weight[kMaxLatentShares];
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kMergeThreads)
     float2 y = {0, 0};
 #pragma unroll 4
     for (int s = 0; s < a.shares; ++s) {
-      // A share without keys has left no sums.
+      // A share without keys has stored no sums.
       if (weight[s] == 0) continue;
       const float2 x =
           __ldcg(reinterpret_cast<const float2*>(p.partial + (s * all + row) * p.latent) + c);
@@ -66,7 +66,7 @@ __global__ void transpose_kernel(const __nv_bfloat16* w, __nv_bfloat16* out, int
 }  // namespace
 
 void prepare_latent_attention(const LatentDevice& device) {
-  const auto bytes = static_cast<size_t>(device.shared_bytes);
+  const auto bytes = static_cast<size_t>(device.shared_bytes - kLatentStaticBytes);
   allow_latent_smem<__nv_bfloat16>(bytes);
   allow_latent_smem<__half>(bytes);
   allow_latent_smem<float>(bytes);

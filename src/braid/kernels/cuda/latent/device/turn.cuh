@@ -4,7 +4,7 @@
 
 namespace braid::cuda {
 
-// A pair of columns of a head of D, all of which turn by their token's position.
+// A pair of columns of a head of D columns, turned by the token's position.
 struct Turn {
   int first, second;
   float cos, sin;
