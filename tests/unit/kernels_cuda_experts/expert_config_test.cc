@@ -54,5 +54,30 @@ TEST(ExpertConfig, TilesAreForManyRowsOfPlainWeightsOnHopper) {
   EXPECT_EQ(choose_experts_form(s, {}).form, ExpertForm::tiles);
 }
 
+// What was the faster on an H100 (docs/log/components.md), by tokens.
+TEST(ExpertConfig, TakesTheFormThatWasFaster) {
+  struct Case {
+    int64_t experts, top_k, n, k;
+    bool gated;
+    int64_t from;  // tokens with which tiles begin
+  };
+  for (const Case& c : {Case{128, 8, 768, 2048, true, 16},
+                        {128, 8, 2048, 768, false, 16},
+                        {64, 6, 1408, 2048, true, 16},
+                        {8, 2, 14336, 4096, true, 4},
+                        {8, 2, 4096, 14336, false, 16}}) {
+    for (const int64_t tokens : {1, 2, 4, 8, 16, 32, 64, 256, 8192}) {
+      const ExpertShape s = {.experts = c.experts,
+                             .n = c.n,
+                             .k = c.k,
+                             .rows = tokens * c.top_k,
+                             .rows_of_one = tokens,
+                             .gated = c.gated};
+      EXPECT_EQ(choose_experts_form(s, {}).form == ExpertForm::tiles, tokens >= c.from)
+          << c.experts << " experts, " << tokens << " tokens";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace braid::cuda
