@@ -1,5 +1,9 @@
 #include "braid/engine/batch.h"
 
+#include <algorithm>
+
+#include "braid/base/math.h"
+
 namespace braid {
 
 void Batch::clear() {
@@ -7,6 +11,7 @@ void Batch::clear() {
   sequences_.clear();
   for (auto* list : {&tokens_, &positions_, &slots_, &pages_, &rows_}) list->clear();
   page_start_.assign(1, 0);
+  pages_end_ = 0;
 }
 
 void Batch::add(std::span<const int32_t> tokens, int64_t cached, std::span<const int32_t> pages,
@@ -25,6 +30,9 @@ void Batch::add(std::span<const int32_t> tokens, int64_t cached, std::span<const
   }
   sequences_.push_back({n, cached, scored});
   pages_.insert(pages_.end(), pages.begin(), pages.end());
+  for (int32_t page : pages.first(static_cast<size_t>(ceil_div(cached + n, page_size_)))) {
+    pages_end_ = std::max<int64_t>(pages_end_, page + 1);
+  }
   page_start_.push_back(static_cast<int32_t>(pages_.size()));
   work_.attended += attended_keys(cached, n);
   work_.kv_tokens += cached + n;

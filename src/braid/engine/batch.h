@@ -30,6 +30,8 @@ class Batch {
   std::span<const int32_t> positions() const { return positions_; }  // [T]
   std::span<const int32_t> slots() const { return slots_; }          // [T] in the KV cache
   std::span<const int32_t> rows() const { return rows_; }            // [R] scored tokens
+  // Every page that the step reads or writes has a lower number.
+  int64_t pages_end() const { return pages_end_; }
 
  private:
   int64_t page_size_;
@@ -41,6 +43,7 @@ class Batch {
   std::vector<int32_t> rows_;              // [R]
   std::vector<int32_t> pages_;             // of all sequences, one after the other
   std::vector<int32_t> page_start_ = {0};  // [S + 1] into pages_
+  int64_t pages_end_ = 0;
 };
 
 }  // namespace braid

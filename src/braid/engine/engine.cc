@@ -47,6 +47,7 @@ Engine::Engine(const std::string& path, const EngineConfig& config, const Reques
   limits_.page_size = cache.page_size;
   limits_.max_context = room.context;
   runner_ = std::make_unique<Runner>(model, runner_config(config_, cache));
+  runner_->back_pages(cache.pages);
   loop_ = std::make_unique<RequestLoop>(*runner_, loaded_->tokenizer, model.config().V,
                                         cache.kv_dtype, limits_);
 }

@@ -1,6 +1,7 @@
 #include "braid/engine/rank.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "braid/schedule/partition.h"
 
@@ -53,11 +54,35 @@ std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, 
 // States are allocated when the first Program names them, and shared by all.
 TensorView Rank::state(const Value& value) {
   const int64_t bytes = bytes_of(value.type);
-  auto& memory = states_[value.name];
-  if (!memory) memory = backend().allocate(bytes);
-  BRAID_CHECK(memory->bytes() == std::max<int64_t>(bytes, 1), "state {} changed its size",
+  auto at = states_.find(value.name);
+  if (at == states_.end()) {
+    State made{allocate_state(bytes), value.type};
+    const int64_t usable = back(made, pages_);
+    if (states_.empty()) pages_ = std::max(pages_, usable);
+    at = states_.emplace(value.name, std::move(made)).first;
+  }
+  DeviceMemory& memory = *at->second.memory;
+  BRAID_CHECK(memory.bytes() == std::max<int64_t>(bytes, 1), "state {} changed its size",
               value.name);
-  return make_view(memory->data(), value.type.dtype, value.type.shape);
+  return make_view(memory.data(), value.type.dtype, value.type.shape);
+}
+
+int64_t Rank::back(State& state, int64_t pages) {
+  const int64_t all = state.type.shape[0];
+  const int64_t page_bytes = bytes_of(state.type) / all;
+  try {
+    return back_state(*state.memory, page_bytes * std::min(pages, all)) / page_bytes;
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("the KV cache cannot grow to {} tokens: {}",
+                                          pages * state.type.shape[1], error.what()));
+  }
+}
+
+void Rank::back_pages(int64_t pages) {
+  if (pages <= pages_) return;
+  int64_t usable = states_.empty() ? pages : std::numeric_limits<int64_t>::max();
+  for (auto& [name, state] : states_) usable = std::min(usable, back(state, pages));
+  pages_ = std::max(pages, usable);
 }
 
 }  // namespace braid

@@ -119,6 +119,12 @@ struct Runner::Impl {
         planner(make_planner(m, c, mesh, *world)),
         times(static_cast<size_t>(c.tp)) {}
 
+  // The pages of the KV cache below `end` are there on every rank of this process.
+  void back_pages(int64_t end) {
+    const int first = world->fabric().first_rank();
+    for (int r = 0; r < world->fabric().ranks_here(); ++r) world->rank(first + r).back_pages(end);
+  }
+
   // Runs all that the batch needs before it.
   void run_first(const Batch& batch) {
     while (const PlannedStep first = planner->prepare_first(batch)) {
@@ -174,6 +180,7 @@ struct Runner::Impl {
       batch.add(sequence.prompt.last(1), cached - 1, pages, 1);
       next.add(sequence.prompt.last(1), cached, pages, 1);
     }
+    back_pages(next.pages_end());
     run_first(next);
     const PlannedStep step = planner->prepare(batch);
     const int ranks = step.bound->ranks();
@@ -208,6 +215,10 @@ Runner::Runner(const Model& model, const RunnerConfig& config) {
 
 Runner::~Runner() = default;
 
+void Runner::back_pages(int64_t pages) {
+  impl_->back_pages(pages);
+}
+
 void Runner::step(const Batch& batch) {
   impl_->world->fabric().rethrow_error();
   job::Job* const job = impl_->config.job;
@@ -215,6 +226,7 @@ void Runner::step(const Batch& batch) {
     job->phase(impl_->last ? job::Phase::steps : job::Phase::first_step);
     if (job->process() == 0) job->send_record(step_record(batch));
   }
+  impl_->back_pages(batch.pages_end());
   impl_->run_first(batch);
   impl_->last = impl_->planner->prepare(batch);
   impl_->rows = batch.extents().row;

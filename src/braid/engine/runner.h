@@ -55,6 +55,10 @@ class Runner {
   // Computes the batch. The first error of any rank is rethrown and ends the runner: later calls
   // rethrow it. A strategy that is refused fails before anything runs, and ends nothing.
   void step(const Batch& batch);
+  // The first `pages` pages of the KV cache take their memory on GPUs now, or as soon as the cache
+  // is there: no later step fails for want of it. Else a step takes what its batch's pages need,
+  // and fails with kResource, which ends nothing, where a GPU has too little left.
+  void back_pages(int64_t pages);
   // Of process 0: logits f32 [R, V] of the last step, in the host's memory, valid until the next
   // one.
   TensorView logits();

@@ -91,6 +91,7 @@ void step_alone(int together, size_t tokens) {
   const auto world = make_cuda_world(loaded.model, {.ranks = 2, .deadline_ms = 500}, config.device);
   const ForwardPlanner planner([&](const ForwardShape& s) { return loaded.model.forward(s); },
                                config.cache, world->catalogs(2), {.devices = 2});
+  for (int r = 0; r < 2; ++r) world->rank(r).back_pages(config.cache.pages);
   const std::vector<int32_t> ids = {1, 2, 3}, pages = {0};
   Batch batch(kPageSize);
   batch.add(std::span(ids).first(tokens), 0, pages, 1);

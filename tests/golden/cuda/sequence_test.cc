@@ -195,6 +195,7 @@ void step_with(const Division& d, std::optional<std::chrono::milliseconds> late)
   const auto world = make_cuda_world(
       loaded.model, {.ranks = 2, .links = config.links, .deadline_ms = 500, .sequence = mesh.mesh},
       config.device);
+  for (int r = 0; r < 2; ++r) world->rank(r).back_pages(config.cache.pages);
   const ForwardPlanner planner(
       [&](const ForwardShape& s) { return loaded.model.forward(s); }, config.cache,
       {&world->rank(0).backend().catalog(), &world->rank(1).backend().catalog()}, topology, mesh);

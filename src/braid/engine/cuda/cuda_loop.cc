@@ -73,10 +73,10 @@ CudaLoop::~CudaLoop() {
 }
 
 std::span<const SampledToken> CudaLoop::next() {
-  // The step after the one that is waited for is on its way first, unless that takes a look at the
-  // device, which then must not wait for us.
+  // The step after the one that is waited for is on its way first, unless that takes memory of the
+  // device or a look at it, which then must not wait for us.
   const bool more = static_cast<int64_t>(step_ - first_) < request_.limit;
-  const bool masks_first = more && !ready();
+  const bool masks_first = more && (!ready() || grows());
   if (masks_first) give_masks();
   if (more) enqueue();
   if (!masks_first) give_masks();
@@ -115,6 +115,22 @@ bool CudaLoop::ready() const {
       ranks_, [](const LoopRank& rank) { return replay_of(*rank.step).loop_ready(); });
 }
 
+std::span<const int32_t> CudaLoop::next_pages(size_t slot) const {
+  const LoopSequence& sequence = slots_[slot].sequence;
+  const int64_t tokens = std::ssize(sequence.prompt) + static_cast<int64_t>(step_ - first_);
+  const int64_t pages = ceil_div(tokens, request_.page_size);
+  if (pages <= pages_[slot]) return {};
+  return sequence.hold(tokens).first(static_cast<size_t>(pages));
+}
+
+bool CudaLoop::grows() const {
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    const std::span<const int32_t> pages = next_pages(s);
+    if (!pages.empty() && std::ranges::max(pages) >= ranks_[0].rank->backed_pages()) return true;
+  }
+  return false;
+}
+
 // Of the step that is read next. The device waits for a mask of each sequence that has any, also
 // of one that has ended by an error.
 void CudaLoop::give_masks() {
@@ -139,9 +155,7 @@ void CudaLoop::enqueue() {
     trace_.emplace_back();
     trace_.back().host.enqueue_begin = steady_seconds();
   }
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    reserve(s, std::ssize(slots_[s].sequence.prompt) + static_cast<int64_t>(step_ - first_));
-  }
+  for (size_t s = 0; s < slots_.size(); ++s) reserve(s);
   // All graphs are there before any rank may wait for another: loading a kernel may wait for that.
   for (size_t r = 0; r < ranks_.size(); ++r) {
     replay_of(*ranks_[r].step).prepare_loop(hooks_[r], ranks_.size() > 1);
@@ -188,11 +202,12 @@ LoopStats CudaLoop::stats() const {
 }
 
 // The page of a step's token, one step ahead.
-void CudaLoop::reserve(size_t slot, int64_t tokens) {
+void CudaLoop::reserve(size_t slot) {
+  const std::span<const int32_t> pages = next_pages(slot);
+  if (pages.empty()) return;
   int64_t& known = pages_[slot];
-  if (ceil_div(tokens, request_.page_size) <= known) return;
   const LoopSequence& sequence = slots_[slot].sequence;
-  const std::span<const int32_t> pages = sequence.hold(tokens);
+  for (const LoopRank& rank : ranks_) rank.rank->back_pages(std::ranges::max(pages) + 1);
   planner_.record_loop(pages, std::ssize(sequence.prompt));
   for (const LoopRank& rank : ranks_) {
     const DeviceScope scope(rank.backend->device().id);

@@ -5,6 +5,7 @@
 
 #include "braid/backend/cuda/cuda_replay.h"
 #include "braid/engine/cuda/device_sampler.h"
+#include "braid/engine/rank.h"
 #include "braid/engine/step_planner.h"
 #include "braid/engine/token_loop.h"
 #include "braid/runtime/executor.h"
@@ -13,6 +14,7 @@ namespace braid::cuda {
 
 // What one rank brings to a loop.
 struct LoopRank {
+  Rank* rank = nullptr;
   CudaBackend* backend = nullptr;
   DeviceSampler* sampler = nullptr;
   Executor* prompt = nullptr;  // has computed the logits of the prompts' last tokens
@@ -42,7 +44,11 @@ class CudaLoop : public TokenLoop {
   void enqueue();
   void give_masks();
   std::optional<Error> error_of(size_t slot, uint32_t status) const;
-  void reserve(size_t slot, int64_t tokens);
+  // Pages that hold a slot's tokens with the one that the next step computes; empty where the
+  // device knows them.
+  std::span<const int32_t> next_pages(size_t slot) const;
+  bool grows() const;  // the next step's pages take memory
+  void reserve(size_t slot);
   bool ready() const;
   CudaReplay::Hooks hooks(const LoopRank& rank) const;
   void mark(bool end);

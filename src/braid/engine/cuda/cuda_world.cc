@@ -3,7 +3,7 @@
 #include <map>
 
 #include "braid/backend/cuda/cuda_backend.h"
-#include "braid/backend/cuda/memory.h"
+#include "braid/backend/cuda/growing_memory.h"
 #include "braid/engine/cuda/cuda_loop.h"
 #include "braid/engine/cuda/device_weights.h"
 #include "braid/engine/device_choice.h"
@@ -70,6 +70,14 @@ class CudaRank : public Rank {
     const cuda::DeviceScope scope(table_.device().id);
     return weights_.get(value, placement);
   }
+  std::unique_ptr<DeviceMemory> allocate_state(int64_t bytes) override {
+    return std::make_unique<cuda::GrowingMemory>(table_.device().id, bytes);
+  }
+  int64_t back_state(DeviceMemory& state, int64_t bytes) override {
+    auto& memory = static_cast<cuda::GrowingMemory&>(state);
+    memory.back(bytes);
+    return std::min(memory.backed(), memory.bytes());
+  }
   // Where peers reach into it: at the same offsets on all ranks, which bind in the same order.
   std::shared_ptr<DeviceMemory> allocate_arena(int64_t bytes) override {
     if (ranks_ == 1) return backend_.allocate(bytes);
@@ -127,7 +135,8 @@ class CudaWorld : public World {
     std::vector<cuda::LoopRank> ranks;
     for (size_t r = 0; r < step.executors.size(); ++r) {  // ranks that divide tokens: rank 0 alone
       Executor& executor = *step.executors[r];
-      ranks.push_back({.backend = &ranks_[r]->cuda_backend(),
+      ranks.push_back({.rank = ranks_[r].get(),
+                       .backend = &ranks_[r]->cuda_backend(),
                        .sampler = &ranks_[r]->sampler(executor.output(0).shape),
                        .prompt = prompt.executors[r].get(),
                        .step = &executor});

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "braid/backend/cuda/memory.h"
+
+namespace braid::cuda {
+
+// Memory of one GPU that grows in place: all addresses are there from the start, memory lies behind
+// the first of them, as many as back() was asked for. Pointers and captured graphs stay valid. Only
+// this GPU may read it: what peers read lies in arenas. A GPU without virtual memory management
+// gives all at once.
+class GrowingMemory : public DeviceMemory {
+ public:
+  // Takes addresses alone, as many as the bytes, and may exceed the GPU's memory.
+  GrowingMemory(int device, int64_t bytes);
+  ~GrowingMemory() override;
+  GrowingMemory(const GrowingMemory&) = delete;
+  GrowingMemory& operator=(const GrowingMemory&) = delete;
+
+  std::byte* data() override { return data_; }
+  int64_t bytes() const override { return bytes_; }
+
+  // The first `bytes` may be used from now on; new ones are zero. Waits for no kernel. Fails with
+  // kResource, and keeps what is there, where the GPU has too little left.
+  void back(int64_t bytes);
+  int64_t backed() const { return backed_; }
+
+ private:
+  const int device_;
+  const int64_t bytes_;
+  std::optional<CudaMemory> whole_;
+  int64_t step_ = 1;      // memory comes in multiples of so many bytes
+  int64_t reserved_ = 0;  // bytes of addresses
+  int64_t backed_ = 0;
+  std::vector<int64_t> pieces_;  // bytes of each, one after the other
+  std::byte* data_ = nullptr;
+};
+
+}  // namespace braid::cuda
