@@ -21,6 +21,7 @@ namespace {
 
 constexpr int64_t kMostSequences = 1024;
 constexpr size_t kMostRows = 10000;
+constexpr int64_t kLargeBytes = int64_t{256} << 20;  // of random weights: worth a line
 
 struct BenchOptions {
   ModelOption model;
@@ -185,6 +186,11 @@ void bench(const BenchOptions& o, job::Job* job) {
   std::vector<BenchResult> rows = rows_of(o);
   const Model model = open(o);
   if (follow(job, model)) return;
+  if (o.random_weights && model.weight_bytes() >= kLargeBytes) {
+    std::fprintf(stderr,
+                 "braid: %.1f GiB of random weights for %s: a row may take minutes on a CPU\n",
+                 static_cast<double>(model.weight_bytes()) / (1 << 30), o.config.c_str());
+  }
   print_remarks(model.config().remarks);
   ParallelRun parallel(o.parallel, {o.path, o.config}, job);
   EngineConfig config = parallel.engine_config();

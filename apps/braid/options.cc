@@ -7,8 +7,10 @@
 #include <filesystem>
 
 #include "braid/backend/cpu/thread_pool.h"
+#include "braid/io/text_file.h"
 #include "braid/kernels/cuda/decode_choice/decode_form.h"
 #include "braid/schedule/strategies/registry.h"
+#include "braid/text_io.h"
 
 namespace braid::app {
 namespace {
@@ -87,6 +89,13 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
   command.add_option("--link-us", o.link_us, "their latency in microseconds")->group(kEmulation);
 }
 
+void add_plot(CLI::App& command, ParallelOptions& o) {
+  command
+      .add_option("--plot", o.plot,
+                  "draw a timeline of the steps here (SVG): the last step of each plan")
+      ->group(kSchedules);
+}
+
 void add_sequence(CLI::App& command, ParallelOptions& o) {
   o.sequence.emplace().add_to(command);
 }
@@ -127,7 +136,11 @@ void require_apart(std::string_view option, const std::string& output, const std
 ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<std::string> inputs,
                          job::Job* job)
     : options_(options) {
-  for (const std::string& input : inputs) require_apart("--trace", options.trace, input);
+  for (const std::string& input : inputs) {
+    require_apart("--trace", options.trace, input);
+    require_apart("--plot", options.plot, input);
+  }
+  if (!options.plot.empty()) require_writable("--plot", options.plot);
   ParallelRequest request{.device = device_text(options),
                           .engine = options.engine,
                           .kv_dtype = options.kv_dtype,
@@ -141,14 +154,19 @@ ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<s
   engine_ = std::move(choice.engine);
   engine_.job = job;
   remarks_ = std::move(choice.remarks);
-  if (options.trace.empty()) return;
-  trace_ = std::make_unique<StepTrace>(options.trace);
+  if (options.trace.empty() && options.plot.empty()) return;
+  if (!options.trace.empty()) trace_ = std::make_unique<StepTrace>(options.trace);
+  if (!options.plot.empty()) plot_ = std::make_unique<StepPlot>();
   interrupt_.emplace();
   engine_.on_step = [this](const Runner& runner) {
-    trace_->add(runner, engine_.tp);
+    if (trace_) trace_->add(runner, engine_.tp);
+    if (plot_) plot_->add(runner, engine_.tp);
     if (interrupt_->asked()) throw Interrupted();
   };
-  engine_.on_loop = [this](const LoopStats& stats) { trace_->add(stats); };
+  engine_.on_loop = [this](const LoopStats& stats) {
+    if (trace_) trace_->add(stats);
+    if (plot_) plot_->add(stats);
+  };
 }
 
 bool ParallelRun::report_cores() const {
@@ -165,6 +183,11 @@ void ParallelRun::announce() const {
 
 void ParallelRun::finish(Generator& generator) {
   if (trace_) trace_->finish();
+  if (plot_ && plot_->empty()) {
+    std::fprintf(stderr, "braid: no step ran: --plot %s is not drawn\n", options_.plot.c_str());
+  } else if (plot_) {
+    write_file(options_.plot, plot_->svg());
+  }
   if (!options_.explain) return;
   std::fflush(stdout);
   for (const std::string& line : generator.runner().explain()) {

@@ -10,6 +10,7 @@
 #include "braid/engine/device_choice.h"
 #include "braid/engine/limits.h"
 #include "braid/engine/parallel_choice.h"
+#include "braid/engine/step_plot.h"
 #include "braid/engine/step_trace.h"
 #include "braid/interrupt.h"
 #include "braid/job_options.h"
@@ -30,7 +31,7 @@ struct ParallelOptions {
   double link_gbps = 0;  // GB/s; 0: the speed of memory
   double link_us = 0;
   bool explain = false;
-  std::string trace;
+  std::string trace, plot;
   std::optional<SequenceOptions> sequence;  // of commands that have them
   JobOptions job;
 };
@@ -43,6 +44,8 @@ inline constexpr const char* kEmulation = "Emulated machines and links";
 // --tp, --threads, --kv-dtype, --schedule and what goes with them. Ranges are checked by the
 // engine, which knows the limits.
 void add_parallel(CLI::App& command, ParallelOptions& options);
+// --plot, of commands that call finish().
+void add_plot(CLI::App& command, ParallelOptions& options);
 // --sp, --ranks and what goes with them; after add_parallel.
 void add_sequence(CLI::App& command, ParallelOptions& options);
 
@@ -59,9 +62,9 @@ Notes terminal_notes();
 // What the options ask for around an engine's work.
 class ParallelRun {
  public:
-  // Opens the trace, which may be none of the files that are read (`inputs`). Measures this machine
-  // where `auto` needs its profile and there is none yet. In a job, of process 0: ranks are those
-  // of the job.
+  // Opens the trace and the plot, which may be none of the files that are read (`inputs`). Measures
+  // this machine where `auto` needs its profile and there is none yet. In a job, of process 0:
+  // ranks are those of the job.
   ParallelRun(const ParallelOptions& options, std::initializer_list<std::string> inputs,
               job::Job* job = nullptr);
   ParallelRun(const ParallelRun&) = delete;
@@ -78,7 +81,7 @@ class ParallelRun {
   // not, or it is on GPUs.
   void watch_cores() { cores_ = cpu::CoreWatch(); }
   bool report_cores() const;
-  // Completes the trace and prints what --explain asks for.
+  // Completes the trace and the plot, and prints what --explain asks for.
   void finish(Generator& generator);
 
  private:
@@ -87,6 +90,7 @@ class ParallelRun {
   std::vector<std::string> remarks_;
   cpu::CoreWatch cores_;
   std::unique_ptr<StepTrace> trace_;
+  std::unique_ptr<StepPlot> plot_;
   std::optional<Interrupt> interrupt_;  // that a trace survives
 };
 

@@ -153,7 +153,10 @@ void run(RunOptions& options, job::Job* job) {
     options.tokens = 0;
   else if (options.tokens && *options.tokens < 1) {
     fail(ErrorCode::kInvalidArgument,
-         "-n is {}, wanted at least 1, or -1: to the end of the context", *options.tokens);
+         "-n is {}, wanted at least 1; without -n, as with -1, an answer may go on to the end of "
+         "the "
+         "context",
+         *options.tokens);
   }
   options.request.max_tokens = options.tokens.value_or(0);
   options.sampling.over({});  // whatever the model recommends, a wrong value is refused now
@@ -224,6 +227,7 @@ void add_run(CLI::App& app) {
                       "GPU what fits beside the weights)");
   o->sampling.add_to(*command);
   add_parallel(*command, o->parallel);
+  add_plot(*command, o->parallel);
   command->add_flag("--json", o->json, "print one JSON object instead of text");
   command->add_option("--stop", o->request.stop, "a text that ends the answer; may be repeated")
       ->take_all()

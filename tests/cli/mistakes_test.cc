@@ -1,4 +1,5 @@
 // What users of other programs type: it works, or one line says what to type.
+#include <cstring>
 #include <functional>
 #include <sstream>
 
@@ -69,7 +70,7 @@ TEST_F(MistakesTest, WhatIsMisspelledNamesWhatIsNear) {
   hint("server", "there is no 'server', did you mean serve?");
   hint("run " + hf() + " one two", "'two' is one argument too many");
   hint(run() + "-p x more", "'more' is one argument too many: -p gives the prompt");
-  hint(run() + "-p x -n -2", "wanted at least 1, or -1");
+  hint(run() + "-p x -n -2", "without -n, as with -1, an answer may go on to the end");
   hint(run() + "-p x -c 1", "--ctx is 1, wanted 2 to 512");
   hint(run() + "-p x --schedule overlp", "overlap");
   hint(run() + "-p x --sp ring", "--ranks N says how many");
@@ -92,8 +93,89 @@ TEST_F(MistakesTest, ModelsThatAreNotThere) {
   hint((folder_ / "cut.gguf").string(), 1, "cut off or broken");
   std::ofstream(folder_ / "text.md") << "# A page\n";
   hint((folder_ / "text.md").string(), 2, "is not a model");
-  copy_with("gemma", [](json& config) { config["architectures"] = {"Gemma3ForCausalLM"}; });
-  hint((folder_ / "gemma").string(), 1, "known: DeepseekV2ForCausalLM, ");
+  for (const char* other : {"Gemma3ForCausalLM", "Phi3ForCausalLM"}) {
+    copy_with(other, [&](json& config) { config["architectures"] = {other}; });
+    hint(path(other), 1,
+         fmt::format("unknown architecture '{}' (known: DeepseekV2ForCausalLM, ", other));
+  }
+}
+
+TEST_F(MistakesTest, BlocksThatAreNotReadAreNamedBesideThoseThatAre) {
+  const std::string name = "blk.0.ffn_down.weight";
+  for (const auto& [type, called] : {std::pair{23u, "'iq4_xs'"}, {11u, "'q3_k'"}}) {
+    std::string bytes = read(gguf());
+    const size_t at = bytes.find(name);
+    ASSERT_NE(at, std::string::npos);
+    // Behind a tensor's name: the number of its dimensions, two of 8 bytes each, its type.
+    const auto code = static_cast<uint32_t>(type);
+    std::memcpy(bytes.data() + at + name.size() + 4 + 16, &code, sizeof(code));
+    std::ofstream(folder_ / "blocks.gguf") << bytes;
+    const Outcome o = braid("run -m " + path("blocks.gguf") + " -p x");
+    EXPECT_EQ(o.status, 1);
+    EXPECT_THAT(o.err, HasSubstr(fmt::format("tensor '{}'", name)));
+    EXPECT_THAT(o.err,
+                HasSubstr(fmt::format("type {} is not supported, f32, f16, bf16, ", called)));
+    EXPECT_THAT(o.err, HasSubstr("q4_k"));
+    EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
+  }
+}
+
+TEST_F(MistakesTest, PromptsThatDoNotFitOrAreNoText) {
+  expect_refused(run() + "-p '" + std::string(3000, 'x') + "'", 2,
+                 "the context holds 512: at most 511 fit with room for an answer");
+  std::ofstream(folder_ / "latin.txt") << "caf\xe9";
+  expect_refused(run() + "-f " + path("latin.txt"), 2, "is not valid UTF-8: byte 0xe9 at offset 3");
+}
+
+TEST_F(MistakesTest, CommandsThatOtherProgramsHave) {
+  EXPECT_EQ(braid("version").out, braid("--version").out);
+  EXPECT_EQ(braid("help").out, braid("--help").out);
+  EXPECT_THAT(braid("help serve").out, HasSubstr("OpenAI"));
+  expect_refused("plan --config " + path("hf/config.json") + " --profile b200", 1,
+                 "none such comes with Braid (they are: a100, h100, h200)");
+}
+
+// Of programs that this build has: without CUDA there is none.
+TEST_F(MistakesTest, BenchmarksOfGpusSayThatThereIsNone) {
+  for (const auto& file : fs::directory_iterator(BRAID_BIN_DIR)) {
+    if (!file.path().filename().string().starts_with("bench_cuda_")) continue;
+    const std::string out = path("gpu_bench");
+    const int status =
+        std::system(fmt::format("timeout 60 {} > {} 2>&1", file.path().string(), out).c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1) << file.path();
+    EXPECT_THAT(read(out), testing::ContainsRegex("^[a-z_]+: .*(GPU|NVIDIA driver).*\n$"));
+  }
+}
+
+TEST_F(MistakesTest, LongWorkSaysWhatItDoesFirst) {
+  // In a file as on a terminal: 0.3 GiB of weights, before anything is measured.
+  const std::string config = path("large.json");
+  json shape = json::parse(read(folder_ / "hf" / "config.json"));
+  shape["vocab_size"] = 50000;
+  shape["tie_word_embeddings"] = false;
+  shape["hidden_size"] = 1536;
+  shape["num_hidden_layers"] = 1;
+  std::ofstream(config) << shape;
+  const Outcome o =
+      braid("bench --config " + config + " --random-weights --device cpu -p 0 -n 1 -d 0 -r 1");
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr(" GiB of random weights for " + config));
+}
+
+TEST_F(MistakesTest, ARunDrawsTheStepsThatItMade) {
+  const std::string plot = path("run.svg");
+  const Outcome o =
+      braid(run() + "-p 'hello world' -n 5 --tp 2 --device cpu --threads 1 --plot " + plot);
+  EXPECT_EQ(o.status, 0) << o.err;
+  const std::string svg = read(plot);
+  for (const char* text : {"<svg ", "computation</text>", "communication</text>",
+                           "measured: 1 token, ", "rank 1 compute", "</svg>"}) {
+    EXPECT_THAT(svg, HasSubstr(text));
+  }
+  EXPECT_THAT(svg, testing::ContainsRegex("the last of [0-9]+ with this schedule"));
+  EXPECT_FALSE(fs::exists(plot + ".part"));
+  expect_refused(run() + "-p x --plot " + path("none/x.svg"), 1, "cannot write --plot");
+  expect_refused("run -m " + gguf() + " -p x --plot " + gguf(), 2, "would replace what is read");
 }
 
 TEST_F(MistakesTest, AModelOfTheHubsCacheRunsByItsName) {
