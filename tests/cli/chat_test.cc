@@ -114,7 +114,9 @@ TEST_F(ChatTest, CtrlCStopsAnAnswerAndKeepsTheChat) {
   terminal.type("Talk without end\r");
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   terminal.press("\x03");
-  terminal.see("(stopped)");
+  const std::string shown = terminal.see("(stopped)");
+  EXPECT_GT(shown.size(), std::string("Talk without end").size() + 20)
+      << "as it is made: " << shown;
   terminal.see(kStatistics);
   terminal.type("/stats\r");
   terminal.see("3 messages");
@@ -128,6 +130,40 @@ TEST_F(ChatTest, CtrlCStopsAnAnswerAndKeepsTheChat) {
   ASSERT_EQ(messages.size(), 1u);
   EXPECT_EQ(messages[0].second, "Be long.");
   terminal.type("/exit\r");
+  EXPECT_EQ(terminal.status(), 0);
+}
+
+TEST_F(ChatTest, TheModelsOwnSamplingElseAWarmOne) {
+  const auto seen = [&](const std::string& generation_config) {
+    std::ofstream(chat_ / "generation_config.json") << generation_config;
+    Terminal terminal(arguments({"-n", "2"}));
+    terminal.see(kPrompt);
+    terminal.type("/stats\r");
+    terminal.see("temperature ");
+    return terminal.see("top-k ");
+  };
+  EXPECT_THAT(seen(R"({"bos_token_id": 256, "eos_token_id": 258})"), HasSubstr("0.7,"));
+  EXPECT_THAT(seen(R"({"do_sample": true, "temperature": 0.3})"), HasSubstr("0.3,"));
+}
+
+TEST_F(ChatTest, OptionsOfOneAnswerAreRefused) {
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--json"}, {"--logprobs", "2"}}) {
+    Terminal terminal(arguments(more));
+    terminal.see(more[0] + " goes with a prompt");
+    EXPECT_EQ(terminal.status(), 2);
+  }
+}
+
+TEST_F(ChatTest, ALongPromptSaysHowFarItIs) {
+  json config = json::parse(read(chat_ / "config.json"));
+  config["max_position_embeddings"] = 4096;
+  std::ofstream(chat_ / "config.json") << config;
+  std::ofstream(folder_ / "long.txt") << std::string(2600, 'x');
+  Terminal terminal(arguments(
+      {"-f", path("long.txt"), "-n", "1", "--tp", "2", "--link-gbps", "1", "--link-us", "100000"}));
+  EXPECT_THAT(terminal.see(" tokens"), HasSubstr("reading: "));
+  terminal.see("; answer 1 token");
   EXPECT_EQ(terminal.status(), 0);
 }
 
