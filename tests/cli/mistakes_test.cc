@@ -101,8 +101,8 @@ TEST_F(MistakesTest, ModelsThatAreNotThere) {
 }
 
 TEST_F(MistakesTest, BlocksThatAreNotReadAreNamedBesideThoseThatAre) {
-  const std::string name = "blk.0.ffn_down.weight";
-  for (const auto& [type, called] : {std::pair{23u, "'iq4_xs'"}, {11u, "'q3_k'"}}) {
+  const std::string name = "blk.0.attn_q.weight";  // rows of 64: whole blocks of 32
+  for (const auto& [type, called] : {std::pair{20u, "'iq4_nl'"}, {39u, "'mxfp4'"}}) {
     std::string bytes = read(gguf());
     const size_t at = bytes.find(name);
     ASSERT_NE(at, std::string::npos);
@@ -154,6 +154,7 @@ TEST_F(MistakesTest, LongWorkSaysWhatItDoesFirst) {
   shape["vocab_size"] = 50000;
   shape["tie_word_embeddings"] = false;
   shape["hidden_size"] = 1536;
+  shape["num_attention_heads"] = shape["num_key_value_heads"] = 24;
   shape["num_hidden_layers"] = 1;
   std::ofstream(config) << shape;
   const Outcome o =

@@ -45,14 +45,10 @@ void StepPlot::add(const LoopStats& stats) {
 std::string StepPlot::svg() const {
   std::vector<Timeline> timelines;
   for (const Plan& plan : plans_) {
-    int64_t tokens = 0, keys = 0;
-    for (const Work& work : plan.works) {
-      tokens += work.extents.token;
-      keys += work.kv_tokens;
-    }
+    int64_t tokens = 0;
+    for (const Work& work : plan.works) tokens += work.extents.token;
     std::string title =
         fmt::format("step {}, measured: {} token{}", plan.last, tokens, tokens == 1 ? "" : "s");
-    if (keys > 0) title += fmt::format(", {} keys", keys);
     if (plan.steps > 1) title += fmt::format(", the last of {} with this schedule", plan.steps);
     Timeline& timeline = timelines.emplace_back(Timeline{std::move(title), {}, plan.works});
     for (const Rank& rank : plan.ranks) {
