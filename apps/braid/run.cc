@@ -154,8 +154,7 @@ void run(RunOptions& options, job::Job* job) {
   else if (options.tokens && *options.tokens < 1) {
     fail(ErrorCode::kInvalidArgument,
          "-n is {}, wanted at least 1; without -n, as with -1, an answer may go on to the end of "
-         "the "
-         "context",
+         "the context",
          *options.tokens);
   }
   options.request.max_tokens = options.tokens.value_or(0);
