@@ -11,34 +11,34 @@
 
 namespace braid {
 
-// What a backend says of the kernel that it would use for an op, before anything runs: pure data
-// for the memory plan, the verifier and the simulator.
+// A backend's facts about its kernel for an op, before anything runs: pure data for the memory
+// plan, the verifier and the simulator.
 struct KernelInfo {
   std::string name;             // "linear.avx512_vnni"
   int64_t workspace_bytes = 0;  // scratch that lives for this launch alone
-  // Waits for a phase of the op when the kernel comes to it; false: for all before the launch.
+  // Waits for each phase of the op inside; false: for everything before the launch.
   bool waits_inside = false;
-  // Needs units of the device (SMs), and holds them to its end, also while it waits inside.
+  // Needs units of the device (SMs), and holds them to its end, also during waits inside.
   bool holds_units = true;
 };
 
-// The kernels of one backend, as planning sees them.
+// The kernels of a backend, as planning sees them.
 class KernelCatalog {
  public:
   virtual ~KernelCatalog() = default;
-  // The kernel that would run `op`, whose values are the program's, on `stream` for a part of the
-  // batch of `capacity`. Fails with kUnsupported, naming the op and its types, when the backend has
-  // none.
+  // The kernel for `op`, whose values are the program's, on `stream` for a part of the batch with
+  // `capacity`. Fails with kUnsupported, naming the op and its types, if the backend has no
+  // kernel.
   virtual KernelInfo find(const Program& program, const Op& op, Stream stream,
                           const Extents& capacity) const = 0;
-  // KernelInfo::waits_inside of the kernel that would run `op`, before there is a Program with it.
+  // KernelInfo::waits_inside of the kernel for `op`, before a Program with the op exists.
   virtual bool waits_inside(const Op&, TypeList /*in*/) const { return false; }
   // What gains on this backend alone; applied after fusions().
   virtual std::span<const Fusion> fusions() const { return {}; }
-  // The Program as it runs, after these: what the backend chooses for a step as a whole. Fails with
-  // kUnsupported, giving the reason, where a user wants what is not possible.
+  // The Program after the backend's choices for a step as a whole. Fails with kUnsupported, giving
+  // the reason, if a user wants an impossible choice.
   virtual Program rewrite(Program program) const { return program; }
-  // Why it chose so, for --explain: of all Programs so far.
+  // Reasons of the choices in all Programs so far, for --explain.
   virtual std::vector<std::string> explain() const { return {}; }
 };
 

@@ -7,48 +7,48 @@
 namespace braid::ops {
 
 // Attention of several Q segments over several KV segments in one call, merged exactly with a
-// running state (StreamFusion, Algorithm 2 and appendix C): over the keys that a query sees,
+// running state (StreamFusion, Algorithm 2 and appendix C). Over a query's visible keys
 //   s = scale q.k,  m = max s,  l = sum e^(s - m),  O' = sum e^(s - m) v
 // and (O', l, m) of two sets of keys merge to  m = max(m1, m2),  l = l1 e^(m1 - m) + l2 e^(m2 - m),
 // O' likewise. A query at position p sees the keys at positions [p - window_left, p +
 // window_right]; kUnlimited is no bound, window_right = 0 is causal. Query head h reads KV head (h
 // + head_offset) / group of its segment's heads.
 //
-// Inputs, all [B, L, heads, D] with the sequence axis B but for l and m:
+// Inputs, all [B, L, heads, D] with the sequence axis B, except l and m:
 //   0 state_o f32 [B, rows, H, D]   1 state_l f32 [B, rows, H]   2 state_m f32 [B, rows, H]
-//   3 o, 4 send, 5 joint            where finished rows go; any may be absent
+//   3 o, 4 send, 5 joint            destinations of finished rows; any may be absent
 //   6 .. 6 + num_q                  q values, then a k and a v value for each pair
-// The state is read if load_state (else the call begins it) and written unless finalize; of a call
-// that does neither a kernel may use it in between, unless it says that it waits for the call's
-// stages inside (KernelInfo::waits_inside): then no rows need be there. A call that finalizes
-// writes O = O' / l, and zeros where a query saw no key.
+// The call reads the state with load_state (otherwise begins the state), and writes the state
+// unless finalize. A call with finalize alone may use the state as scratch, unless its kernel
+// waits for the call's stages inside (KernelInfo::waits_inside): then the state needs no rows. A
+// call that finalizes writes O = O' / l, and zeros for queries without a visible key.
 //
-// `o` is an open buffer (ops/one_sided.h): this call fills rows and heads of it that nobody else
-// writes, in no order with the others that fill it; what reads it comes after the sync that closes
-// it. Rows of an `owner` go into that rank's `o`, at this rank's place of it; a push
-// (ops::MoveAttrs `told`) that follows the call tells the owner.
+// `o` is an open buffer (ops/one_sided.h). This call fills rows and heads of `o` that no other
+// call writes, in no order with other calls; readers come after the sync that closes `o`. Rows of
+// an `owner` go into the owner's `o`, at this rank's place there; a push (ops::MoveAttrs `told`)
+// after the call tells the owner.
 //
-// Segments of stage 0 are there before the call; those of stage s > 0 are what the s-th of the
-// pulls brings whose rows it takes late. What it computes does not depend on stages: a kernel that
-// knows when they are there may begin before, and others wait for all (Wait::phase). KV segments
-// are in the order of their stages.
+// Data of stage 0 is in memory before the call. Data of stage s > 0 arrives with the s-th of the
+// pulls that the call waits for inside. Results do not depend on stages: a kernel that waits
+// inside may begin before the pulls have ended, and any other kernel runs after all pulls. KV
+// segments are in the order of their stages.
 //
-// What comes of `early` segments is wanted before the call ends: what a push that takes nothing
-// else of it moves may be asked for as soon as a kernel has made all of it.
+// Results of `early` segments are wanted before the call ends. A push that takes only early
+// results may start as soon as a kernel has made all of them.
 constexpr int64_t kUnlimited = -1;
 
 struct QSegment {
   enum class Out : uint8_t { o, send, joint };
   int q = 0;  // which q value
   int64_t row = 0;
-  int64_t head = 0;  // of that value: heads [head, head + H)
+  int64_t head = 0;  // heads [head, head + H) of that value
   int64_t rows = 0;
   int64_t position = 0;   // of the first row
   int64_t state_row = 0;  // rows of the state
   Out out = Out::o;
   int64_t out_row = 0;
   int64_t out_head = 0;
-  int owner = -1;    // with Out::o: the rank whose `o` it is, which kernels reach; -1: this one's
+  int owner = -1;    // with Out::o: the rank whose `o` is written by kernels; -1: this rank
   int kv_begin = 0;  // KV segments [kv_begin, kv_end) are seen
   int kv_end = 0;
   int stage = 0;
@@ -57,9 +57,9 @@ struct QSegment {
 };
 
 struct KvSegment {
-  int kv = 0;  // which pair of values
+  int kv = 0;  // number of the pair of values
   int64_t row = 0;
-  int64_t head = 0;  // of that value: KV heads from here on
+  int64_t head = 0;  // first KV head of that value
   int64_t rows = 0;
   int64_t position = 0;
   int stage = 0;
@@ -87,18 +87,18 @@ struct SegmentAttentionAttrs {
     return (window_right == kUnlimited || key - query <= window_right) &&
            (window_left == kUnlimited || query - key <= window_left);
   }
-  // Elements that a call over `sequences` stores at `s.owner`; zero where nothing is stored.
+  // Elements that a call over `sequences` stores at `s.owner`; zero without stores.
   int64_t stored(const QSegment& s, int64_t sequences, int64_t head_dim) const {
     return finalize && s.owner >= 0 ? sequences * s.rows * heads * head_dim : 0;
   }
-  // Keys of a segment that the query at `position` sees, as a range of the segment's rows.
+  // Keys of a segment visible to the query at `position`, as a range of the segment's rows.
   Range visible(int64_t position, const KvSegment& kv_segment) const;
   int last_stage() const;
-  // Of the rows that the call reads of an input: the first one's. -1: it reads none.
+  // Stage of the first rows that the call reads of an input. -1: reads none.
   int stage_of(size_t input) const;
   bool has_early() const;
-  // Pairs of a query and a key that it sees, by the stage from which both are there:
-  // [last_stage() + 1]; of early segments alone.
+  // Pairs of a query and a visible key, by the stage that completes both: [last_stage() + 1]; for
+  // early segments alone.
   std::vector<double> pairs(bool early_alone = false) const;
 
   bool operator==(const SegmentAttentionAttrs&) const = default;
@@ -119,7 +119,7 @@ struct SegmentAttentionAttrs {
 
 extern const OpDef kSegmentAttention;
 
-// Values without contents, for ops that fill them. `in` gives the launch its batch.
+// Values without contents, for other ops to fill. `in` gives the launch its batch.
 struct BuffersAttrs {
   std::vector<ValueType> types;
   bool operator==(const BuffersAttrs&) const = default;

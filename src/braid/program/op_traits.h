@@ -7,7 +7,7 @@
 #include "braid/program/attrs.h"
 #include "braid/program/value.h"
 
-// Traits of an op by which Schedules are made, checked and priced. An OpDef names the traits of its
+// Traits of an op, for making, checking and pricing Schedules. An OpDef names the traits of its
 // kind, so that schedule/ and backend/ know no op by name.
 namespace braid {
 
@@ -16,18 +16,18 @@ struct Work;
 
 using TypeList = std::span<const ValueType>;
 
-// What an op does with other ranks' copies of values (ops/one_sided.h).
+// Use of other ranks' copies of values by an op (ops/one_sided.h).
 enum class RemoteUse : uint8_t {
   none,
-  meets,   // ranks of a group wait for each other, and for pushes that arrive; has SyncAttrs
+  meets,   // ranks of a group wait for each other and for arriving pushes; has SyncAttrs
   pulls,   // reads peers' copies, without units of the device; has MoveAttrs
   pushes,  // writes peers' copies, and then counts at the peers; has MoveAttrs
   stores,  // writes peers' copies while it computes
 };
 
-// Bytes that one call moves one-sidedly between its rank and a peer.
+// Bytes of a one-sided move between a call's rank and a peer.
 struct Transfer {
-  int peer = 0;           // rank of the world; the call's own rank: a copy in its memory
+  int peer = 0;           // rank of the world; the call's own rank: a copy in own memory
   bool incoming = false;  // from the peer
   double bytes = 0;       // none: the peer is told of something
 };
@@ -36,26 +36,26 @@ struct Transfer {
 struct CollectiveTraits {
   int (*ranks)(const Attrs& attrs) = nullptr;  // of the group; null: all ranks
   bool sums = false;      // every rank gets a sum over ranks, in one shot or two
-  int rounds = 1;         // of messages, where it does not sum
-  bool computes = false;  // tile by tile beside its communication, in one kernel
+  int rounds = 1;         // of messages, unless it sums
+  bool computes = false;  // tile by tile beside its communication, in a kernel
   bool products = false;  // these tiles are a product's
 };
 
-// By what a cost model finds the rate of an op (schedule/profile.h).
+// Facts by which a cost model finds an op's rate (schedule/profile.h).
 struct RateTraits {
-  std::string_view kind = {};  // whose rate stands in where the op's own kind has none; empty: none
+  std::string_view kind = {};  // kind whose rate replaces a missing rate; empty: none
   size_t typed_input = 0;      // whose dtype tells kernels apart: a weight, or a KV cache
-  // Rows that the rate depends on; null: the live rows of the first input.
+  // Rows for the rate; null: the live rows of the first input.
   double (*rows)(TypeList in, const Work& work) = nullptr;
 };
 
-// The phases of one call, which a kernel may wait between (Wait). A phase begins with inputs of its
-// own; phase 0 begins with the call. Early results are done before the call ends.
+// The phases of a call, between which a kernel may wait (Wait). Each phase begins with its inputs;
+// phase 0 begins with the call. Early results are done before the call ends.
 struct PhaseTraits {
   int (*last)(const Attrs& attrs);
-  // The phase that first accesses an input; -1: this rank accesses nothing of the input.
+  // The phase of an input's first access; -1: this rank accesses nothing of the input.
   int (*of_input)(const Attrs& attrs, size_t input);
-  // Amounts of work by phase, [last + 1]: of all results, or of early results alone.
+  // Amounts of work by phase, [last + 1]: for all results, or for early results alone.
   std::vector<double> (*work)(const Attrs& attrs, bool early);
   bool (*has_early)(const Attrs& attrs);
   // Whether `taker` takes no other results of `op` than early ones.

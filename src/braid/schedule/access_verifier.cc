@@ -8,11 +8,11 @@
 namespace braid {
 namespace {
 
-// One op's access of a value.
+// An op's access of a value.
 struct Access {
   int op = -1;
   bool writes = false;
-  int phase = 0;  // of the launch, in which it begins
+  int phase = 0;  // phase of the launch in which the access begins
 };
 
 class AccessCheck {
@@ -72,7 +72,7 @@ class AccessCheck {
     }
   }
 
-  // Values that ops write after they were made: the accesses of each, in program order.
+  // Accesses of each value that ops write after its making, in program order.
   void check_mutable_values() const {
     const std::vector<bool> is_mutable = mutable_values(program_);
     std::vector<std::vector<Access>> accesses(program_.values.size());
@@ -94,7 +94,7 @@ class AccessCheck {
     }
   }
 
-  // An op that has the value twice accesses it from its first use on.
+  // An op with the value as two operands accesses the value from its first use on.
   static void add(std::vector<Access>& list, const Access& access) {
     if (list.empty() || list.back().op != access.op) return list.push_back(access);
     list.back().writes = list.back().writes || access.writes;
@@ -103,7 +103,7 @@ class AccessCheck {
 
   // Within a micro-batch. The maker of a computed value is checked with the inputs.
   void check_value(ValueId id, const std::vector<Access>& accesses, int mb) const {
-    size_t begin = 0;  // of the accesses since the last write, this one among them
+    size_t begin = 0;  // of the accesses since the last write, including the write
     bool written = false;
     for (size_t n = 0; n < accesses.size(); ++n) {
       const Access& access = accesses[n];
@@ -115,7 +115,7 @@ class AccessCheck {
     }
   }
 
-  // A micro-batch that continues another reads the states that the other writes.
+  // A continuing micro-batch reads the states written by the micro-batch before.
   void check_state(const std::vector<Access>& accesses, int mb, int from) const {
     for (const Access& read : accesses) {
       if (read.writes) continue;
@@ -133,7 +133,7 @@ class AccessCheck {
     if (a == b || order_.before_access(a, b, std::max(then.phase, 0))) return;
     const Op& op = program_.ops[then.op];
     const Op& other = program_.ops[first.op];
-    // Early results: the launch that makes them starts what takes them when they are there.
+    // Early results: their launch starts the taker after the results are present.
     if (rank_.launch(b).takes_early(a) && first.writes && !then.writes &&
         may_take_early(program_, rank_.launch(b), rank_.launch(a))) {
       return;

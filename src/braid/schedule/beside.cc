@@ -18,7 +18,7 @@ void find_beside(const Program& program, Schedule& schedule) {
       if (static_cast<Stream>(k) == order.stream(i)) continue;
       for (auto at = static_cast<size_t>(order.clock(i)[k]); at < queue[k].size(); ++at) {
         const int j = queue[k][at];
-        if (order.before(i, j)) break;  // it, and so all after it, follow
+        if (order.before(i, j)) break;  // launch j and all later launches follow
         const Op& op = schedule.op(program, schedule.launches[j]);
         if (!op.def->runs) continue;
         if (schedule.launches[j].takes_early(i)) continue;

@@ -11,22 +11,22 @@ namespace braid {
 
 struct Launch;
 
-// Which launches of a rank are known to have ended when another begins. Streams run in order, and
-// waits join them. A launch ends after the launches that it waits for inside. A launch that takes
-// early results begins after the begin of their launch. Two vector clocks per launch, and one for
-// each phase; a query costs one comparison.
+// Order of a rank's launches: the launches known to have ended before a launch begins. Streams run
+// in order, and waits join streams. A launch ends after the launches it waits for inside. A launch
+// that takes early results begins after the begin of the results' launch. Two vector clocks per
+// launch, and a clock for each phase; a query costs a comparison.
 class LaunchOrder {
  public:
   LaunchOrder() = default;
   explicit LaunchOrder(std::span<const Launch> launches);
 
-  // Launches of each stream that have ended when this one begins.
+  // Launches of each stream that have ended before `launch` begins.
   const std::array<int, kNumStreams>& clock(int launch) const { return clock_[launch]; }
 
-  // What the next launch of a stream would know, while its waits are collected.
+  // Knowledge of a stream's next launch, while its waits are collected.
   class Pending {
    public:
-    // True where `launch` would not have ended by then otherwise: a wait that is needed.
+    // True if the wait is needed: without it `launch` would not have ended by then.
     bool wait_for(int launch);
 
    private:
@@ -41,9 +41,9 @@ class LaunchOrder {
 
   // Launch a has ended before launch b begins.
   bool before(int a, int b) const { return ended(a, clock_[b]); }
-  // Launches of each stream that have ended before launch b accesses memory in its `phase`, which
-  // follows all waits up to this phase. The transfers of a launch that takes early results are
-  // started by the launch that makes the results, so they may begin with that launch.
+  // Launches of each stream that have ended before launch b accesses memory in `phase`, after all
+  // waits up to this phase. The launch that makes early results starts the taker's transfers, so
+  // these transfers may begin with that launch.
   const std::array<int, kNumStreams>& access_clock(int b, int phase = 0) const;
   // Launch a has ended before launch b accesses memory in this phase.
   bool before_access(int a, int b, int phase = 0) const { return ended(a, access_clock(b, phase)); }
@@ -53,7 +53,7 @@ class LaunchOrder {
   int size() const { return static_cast<int>(stream_.size()); }
 
  private:
-  using Clock = std::array<int, kNumStreams>;  // launches of each stream that have ended
+  using Clock = std::array<int, kNumStreams>;  // ended launches of each stream
 
   bool ended(int a, const Clock& clock) const {
     return clock[static_cast<size_t>(stream(a))] > position(a);

@@ -16,7 +16,7 @@ bool same_micro_batches(const Launch& a, const Launch& b) {
   return a.micro_batch == b.micro_batch && a.num_micro_batches == b.num_micro_batches;
 }
 
-// The phase that all inputs of `op` begin in which `pull` fills; -1: there is none, or several.
+// The phase in which all inputs of `op` filled by `pull` begin; -1: none, or several.
 int phase_of_pull(const Op& op, const Op& pull) {
   int phase = -1;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
@@ -63,8 +63,8 @@ std::vector<int> pulls_inside(const Program& program, std::span<const Launch> la
   return pulls;
 }
 
-// The launches that have to end before these pulls may run: on their stream the last one before
-// them that is no pull, and all that the pulls behind it wait for.
+// Launches that have to end before these pulls may run: the last launch before the pulls on their
+// stream that is no pull, and the waits of all pulls behind that launch.
 std::vector<int> before_pulls(const Program& program, std::span<const Launch> launches,
                               std::span<const int> pulls) {
   std::vector<int> before;
@@ -85,7 +85,7 @@ std::vector<int> before_pulls(const Program& program, std::span<const Launch> la
   return before;
 }
 
-// The launch of which early results are enough; -1: none, or there are several.
+// The launch whose early results are enough; -1: none, or several.
 int early_source(const Program& program, std::span<const Launch> launches, const LaunchOrder& order,
                  const Launch& launch, std::span<const int> needs) {
   int source = -1;
@@ -116,7 +116,7 @@ std::vector<Wait> waits_of(const Program& program, std::span<const Launch> launc
   std::erase_if(needs,
                 [&](int other) { return other == early || std::ranges::count(pulls, other) > 0; });
   for (int other : before_pulls(program, launches, pulls)) needs.push_back(other);
-  // The latest first: what it waited for need not be waited for again.
+  // The latest launch first: its own waits need not be repeated.
   std::ranges::sort(needs, std::greater<>());
   std::vector<Wait> waits;
   LaunchOrder::Pending pending = order.begin(launch.stream);

@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-// An access of another rank's copy by launch `launch` of rank `by`.
+// An access by launch `launch` of rank `by` to another rank's copy.
 struct Remote {
   int by = 0;
   int launch = 0;
@@ -83,7 +83,7 @@ class OneSidedCheck {
     return true;
   }
 
-  // What a launch accesses of other ranks' copies.
+  // Checks a launch's accesses to other ranks' copies.
   void check_launch(const RankView& rank, int i) {
     const Op& op = rank.op(i);
     if (!names_ranks(op.def) || op.def->remote == RemoteUse::meets) return;
@@ -100,7 +100,7 @@ class OneSidedCheck {
       Remote at{.by = rank.rank(), .launch = i, .micro_batch = mb};
       if (pushes(op)) check_counters(at, op);
       if (pulls(op)) check_filled(at, op, blocks);
-      // Blocks of one owner and input stand between the same syncs.
+      // Blocks of an owner and an input stand between the same syncs.
       std::vector<int> known(static_cast<size_t>(P_) * op.inputs.size(), -1);
       std::vector<CopyAccess> between;
       for (const ops::BlockAccess& block : blocks) {
@@ -127,7 +127,7 @@ class OneSidedCheck {
                            peer, P_));
   }
 
-  // Syncs that have ended before a launch of rank `by`, or follow it, in the Schedule.
+  // Syncs that have ended before a launch of rank `by`, or follow the launch, in the Schedule.
   bool before(const SyncOp& sync, const Remote& at) const {
     const RankView& rank = view(at.by);
     return rank.order().before_access(rank.launch_of(sync.op, at.micro_batch), at.launch);
@@ -138,7 +138,7 @@ class OneSidedCheck {
   }
   int index(const Remote& at) const { return view(at.by).launch(at.launch).op; }
 
-  // Names the sync that would be right but for the order, where there is one.
+  // Names a sync that is right except for its order, if there is one.
   std::string instead(const Remote& at, const SyncOp* sync, std::string_view otherwise) const {
     if (sync == nullptr) return std::string(otherwise);
     const RankView& rank = view(at.by);
@@ -158,7 +158,7 @@ class OneSidedCheck {
             .block = {}};
   }
 
-  // R1: the owner has made the value when it comes to a sync before, and keeps it to a sync after.
+  // R1: the owner has made the value before an earlier sync, and keeps the value to a later sync.
   CopyAccess read_of(const Remote& at) const {
     const auto meets = [&](const SyncOp& sync) {
       return sync.has_input(at.id) && sync.meets(at.by, at.owner);
@@ -222,7 +222,7 @@ class OneSidedCheck {
       }
       return access(at, from, *until, false);
     }
-    // Rows that an op stores while it computes: a push that follows tells their owner.
+    // Rows that an op stores while it computes: a later push tells the rows' owner.
     const RankView& rank = view(at.by);
     for (size_t o = static_cast<size_t>(index(at)) + 1; o < ops_of(at.by).size(); ++o) {
       const Op& push = ops_of(at.by)[o];
@@ -242,7 +242,7 @@ class OneSidedCheck {
                            at.launch, at.by, at.id, at.owner, at.owner, at.id));
   }
 
-  // A push adds to counters that are open, and for which the owner waits.
+  // A push adds to open counters, for which the owner waits.
   void check_counters(Remote at, const Op& push) const {
     at.id = push.inputs[0];
     for (int q : push.attrs.as<ops::MoveAttrs>().peers()) {
@@ -256,7 +256,7 @@ class OneSidedCheck {
     }
   }
 
-  // What a pull fills was opened by a meeting, which orders it behind the buffer's former users.
+  // A meeting opened the pull's buffer, and orders the pull behind the buffer's former users.
   void check_filled(const Remote& at, const Op& pull,
                     const std::vector<ops::BlockAccess>& blocks) const {
     for (const ops::BlockAccess& block : blocks) {
@@ -281,7 +281,7 @@ class OneSidedCheck {
     return copies_[slot];
   }
 
-  // A shared value has one type on all ranks, and accesses of each copy are ordered.
+  // A shared value has a single type on all ranks, and accesses of each copy are ordered.
   void check_copies() {
     for (const RankView& rank : ranks_) {
       for (size_t v = 0; v < shared_.size(); ++v) {

@@ -6,8 +6,8 @@
 
 namespace braid {
 
-// How a launch's work divides over its phases: 1 in all. Of what may begin, early work is done
-// first. Both are empty where the launch waits for nothing inside.
+// Division of a launch's work over its phases: 1 in all. Among work that may begin, early work
+// comes first. Both are empty without waits inside.
 struct PhaseWork {
   std::vector<double> early;  // [last phase + 1], or none
   std::vector<double> rest;   // [last phase + 1]

@@ -51,8 +51,8 @@ class LaunchCheck {
     }
   }
 
-  // The launches that a launch waits for inside bring all its phases and follow each other on one
-  // stream. A launch takes early only what is made early.
+  // The launches that a launch waits for inside bring all its phases and follow each other on a
+  // single stream. A launch takes only early results as early.
   void check_waits_inside() const {
     for (int i = 0; i < rank_.launches(); ++i) {
       const Wait* before = nullptr;  // the wait inside before this one
@@ -89,8 +89,8 @@ class LaunchCheck {
     }
   }
 
-  // A launch holds its units while it waits inside: what has to end before the awaited launches
-  // end, and need not have ended before this launch begins, needs no units.
+  // A launch holds its units while it waits inside. Launches that must end before the awaited
+  // launches end, and that may still run when this launch begins, must need no units.
   void check_units(int i) const {
     std::vector<int> left;
     std::vector<bool> seen(static_cast<size_t>(i), false);
@@ -116,7 +116,7 @@ class LaunchCheck {
     }
   }
 
-  // What a fused op makes is what the ops that it replaces make.
+  // A fused op makes the results of the ops it replaces.
   void check_replacements() const {
     for (int i = 0; i < rank_.launches(); ++i) {
       if (launch(i).replacement < 0) continue;
@@ -135,8 +135,8 @@ class LaunchCheck {
     }
   }
 
-  // A rank's part of the tokens is a part of one micro-batch's, so that it is even in each; rows of
-  // experts are one micro-batch's, sorted.
+  // A rank's part of the tokens belongs to a single micro-batch, to be even in each; expert rows
+  // belong to a single micro-batch, sorted.
   void check_merged() const {
     for (int i = 0; i < rank_.launches(); ++i) {
       if (launch(i).num_micro_batches == 1) continue;

@@ -79,7 +79,7 @@ uint64_t hash_of(const Schedule& schedule) {
                   launch.num_micro_batches, static_cast<int>(launch.stream)}) {
       hash.add(n);
     }
-    // Waits of phase 0 for all, inside, for early results: each in a range of its own.
+    // Waits of phase 0 for all results, waits inside, waits for early results: separate ranges.
     for (const Wait& wait : launch.waits) {
       if (!wait.inside() && wait.results == Results::all) hash.add(wait.launch);
     }

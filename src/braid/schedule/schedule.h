@@ -11,8 +11,8 @@
 
 namespace braid {
 
-// Something that runs as one: an op, or the neighbouring ops that a fused one replaces, for one
-// micro-batch or for adjacent ones together.
+// A unit of execution: an op, or neighbouring ops replaced by a fused op, for a micro-batch or for
+// adjacent micro-batches together.
 struct Launch {
   int op = 0;            // index into Program::ops, the first one
   int num_ops = 1;       // more than one only with a replacement
@@ -20,23 +20,23 @@ struct Launch {
   int micro_batch = 0;   // the first one
   int num_micro_batches = 1;
   Stream stream = Stream::compute;
-  // For launches of other streams, in the order of phases; those for early results come last in
-  // their phase. A backend may wait for everything before the launch begins.
+  // Waits for launches of other streams, in phase order; waits for early results come last in their
+  // phase. A backend may wait for everything before the launch begins.
   std::vector<Wait> waits;
-  Beside beside;  // launches of other streams that may run at the same time
+  Beside beside;  // other streams' launches that may run meanwhile
   KernelInfo kernel;
 
   int op_end() const { return op + num_ops; }
   int micro_batch_end() const { return micro_batch + num_micro_batches; }
-  // The last phase that begins with a wait; 0: the launch waits for nothing while it runs.
+  // The last phase that begins with a wait; 0: no waits while the launch runs.
   int last_phase() const;
-  // Takes early results of `launch` alone, which may still run when this launch begins.
+  // Takes only early results of `launch`, which may still run when this launch begins.
   bool takes_early(int launch) const;
 };
 
-// Where values lie in one arena. A value that several micro-batches share in one launch, or that is
-// an input or an output, is merged: one buffer of the batch's capacity, each micro-batch owning its
-// rows. Any other value has a place of its own in each micro-batch.
+// Offsets of values in an arena. A value shared by several micro-batches in a launch, or an input
+// or output, is merged: a buffer of the batch's capacity, in which each micro-batch owns its rows.
+// Any other value has a separate place in each micro-batch.
 struct MemoryPlan {
   static constexpr int64_t kAlignment = 64;
   int micro_batches = 1;
@@ -44,8 +44,8 @@ struct MemoryPlan {
   std::vector<bool> merged;               // [values]
   std::vector<int64_t> workspace_offset;  // [launches]; -1: none
   int64_t arena_bytes = 0;
-  // The most that is live at once when launches run one at a time in recorded order: no arena is
-  // smaller. Streams that run beside each other may keep more.
+  // Most bytes live at once if launches run one at a time in recorded order: no arena is smaller.
+  // Concurrent streams may keep more.
   int64_t live_bytes = 0;
 
   int64_t offset(ValueId value, int micro_batch) const {
@@ -54,19 +54,19 @@ struct MemoryPlan {
   }
 };
 
-// When and where each op of one rank's Program runs: data that is made once per context key,
-// verified over all ranks, and replayed.
+// Time and place of each op in a rank's Program: data that is made once per context key, verified
+// over all ranks, and replayed.
 struct Schedule {
   std::string strategy;
   std::vector<MicroBatch> micro_batches;
   std::vector<Op> replacements;
-  std::vector<Launch> launches;  // in recorded order; each stream runs its own in that order
+  std::vector<Launch> launches;  // in recorded order; each stream runs its launches in this order
   MemoryPlan memory;
 
   const Op& op(const Program& program, const Launch& launch) const {
     return launch.replacement >= 0 ? replacements[launch.replacement] : program.ops[launch.op];
   }
-  // Of the micro-batches that a launch works on.
+  // Capacity of a launch's micro-batches.
   Extents capacity(const Program& program, const Launch& launch) const;
 };
 
@@ -75,8 +75,8 @@ std::string micro_batches_of(const Launch& launch);  // "0", "0-1"
 // One line per launch, then the arena.
 std::string to_string(const Schedule& schedule, const Program& program);
 
-// Equal for Schedules that say the same: launches, streams, waits, replacements, offsets. Ranks
-// compare it before a Schedule's first use.
+// Equal for equal Schedules: launches, streams, waits, replacements, offsets. Processes of a job
+// compare hashes before a plan's first use.
 uint64_t hash_of(const Schedule& schedule);
 
 }  // namespace braid

@@ -14,7 +14,7 @@ bool moves(const Op& op) {
   return op.def->remote == RemoteUse::pulls || op.def->remote == RemoteUse::pushes;
 }
 
-// Bytes that a launch of a rank moves one-sidedly, by LinkClass.
+// Bytes of a launch's one-sided moves on a rank, by LinkClass.
 std::array<double, 3> moved_bytes(const Program& program, const Op& op, int rank,
                                   const Topology& topology, const Work& work) {
   std::array<double, 3> bytes{};
@@ -25,7 +25,7 @@ std::array<double, 3> moved_bytes(const Program& program, const Op& op, int rank
   return bytes;
 }
 
-// When a launch's early results and all its work are done, if phase n may begin at there[n] and
+// End of a launch's early results, and end of all its work, if phase n may begin at there[n] and
 // early work comes first.
 struct Ends {
   double early = 0;
@@ -63,8 +63,8 @@ double step_seconds(const Program& program, const Schedule& schedule, int rank,
     flops.push_back(cost.flops);
     all += cost.flops;
   }
-  // Of a stream: when its last launch ended, and when a transfer behind it may be asked for, which
-  // is together with a transfer before it.
+  // Per stream: end of its last launch, and the time at which a later transfer may be asked for,
+  // together with a transfer before it.
   std::array<double, kNumStreams> stream_free{}, stream_asks{};
   std::array<double, 3> link_free{};
   std::vector<double> ends, early;  // [launches]

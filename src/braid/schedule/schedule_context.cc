@@ -52,7 +52,7 @@ ScheduleContext::ScheduleContext(const Program& program, std::vector<MicroBatch>
     }
     for (int q : same) readers_[q].push_back(p);
     for (int q : continued) readers_in_next_[q].push_back(p);
-    int chain = 0;  // micro-batches that this one continues
+    int chain = 0;  // earlier micro-batches that this micro-batch continues
     for (int mb = 0; mb < static_cast<int>(M); ++mb) {
       chain = micro_batches_[mb].continues ? chain + 1 : 0;
       inputs_left_[at(p, mb)] =
@@ -154,7 +154,7 @@ void ScheduleContext::execute(const std::vector<Task>& tasks, const ExecuteOptio
 
 void ScheduleContext::begin(const Group& group) {
   const int op = partitions_[group.partition].begin;
-  // Micro-batch by micro-batch: a merged launch may itself write what its later ones continue.
+  // By micro-batch: a merged launch may write states that its later micro-batches continue.
   for (int mb = group.first; mb < group.first + group.count; ++mb) {
     const size_t self = at(group.partition, mb);
     if (executed_[self]) refuse(op, mb, "every op runs once, and this one ran before");

@@ -11,17 +11,17 @@
 namespace braid {
 namespace {
 
-// A launch, or one collective of all its ranks, from its begin to its end.
+// A launch, or a collective of all its ranks, from begin to end.
 struct Job {
   int rank = 0;  // a collective: its first
   int launch = 0;
-  bool fused_tile = false;  // a fused op computes its first tile before it sends
-  // Phases whose work is done or being done; how much of the next of `rest` is.
+  bool fused_tile = false;  // a fused op computes its first tile before sending
+  // Phases finished or started, early and other work; fraction done of the next `rest` phase.
   size_t early = 0, rest = 0;
   double part = 0;
 };
 
-// One meeting of ranks: the n-th communication of a stream.
+// A meeting of ranks: the n-th communication of a stream.
 struct Meeting {
   int ranks = 0;
   std::vector<std::pair<int, int>> here;  // (rank, launch) that have come
@@ -68,7 +68,7 @@ class Simulation {
   }
 
  private:
-  // Resources: the units and the memory of each rank's device, its ports, each way by itself.
+  // Resources: units and memory of each rank's device, and its ports, each direction separately.
   static constexpr int kPerRank = 6;
   static constexpr double kSlice = 1. / 16;
   enum Resource { kUnits, kMemory, kMachineOut, kMachineIn, kClusterOut, kClusterIn };
@@ -79,11 +79,11 @@ class Simulation {
     std::array<bool, kNumStreams> busy{};
     std::array<int, kNumStreams> communications{};
     std::vector<bool> ended;
-    std::vector<bool> early;      // [launches] whose early results are there
+    std::vector<bool> early;      // [launches] with finished early results
     std::vector<PhaseWork> work;  // [launches]
-    std::vector<Job> held;        // no further phase of these may begin
+    std::vector<Job> held;        // jobs whose next phase may not begin yet
   };
-  // What an activity of share_ stands for: a launch, or a meeting.
+  // Meaning of a share_ activity: a launch, or a meeting.
   struct Activity {
     Job job;
     int meeting = -1;
@@ -101,8 +101,8 @@ class Simulation {
     return owner * kPerRank + kind;
   }
 
-  // What `part` of a launch's own work uses of its device, and its transfers of its ports, while
-  // that lasts `seconds`.
+  // Use of the device by `part` of a launch's work, and use of ports by its transfers, during
+  // `seconds`.
   void add_body(int rank, const LaunchCost& c, double seconds, double part) {
     if (seconds <= 0) return;
     const Profile& profile = model_.profile();
@@ -115,7 +115,7 @@ class Simulation {
   }
   void add_wire(int rank, const LaunchCost& c, double seconds) {
     if (seconds <= 0) return;
-    // A port that a machine's ranks share is each one's for its part of the time.
+    // A port shared by a machine's ranks belongs to each rank for its part of the time.
     const double sharers = model_.cluster_link().shared_port ? std::min(c.ranks, devices_) : 1;
     for (Resource port : {kMachineOut, kMachineIn}) add_use(rank, port, c.machine / seconds);
     for (Resource port : {kClusterOut, kClusterIn}) {
@@ -170,8 +170,8 @@ class Simulation {
     }
   }
 
-  // A launch that is no meeting: its phases, each when it may begin, early work first. Early work
-  // comes between slices of the rest.
+  // A launch other than a meeting: its phases, each as soon as allowed, early work first. Early
+  // work comes between slices of the rest.
   void work_on(Job job) {
     Rank& state = ranks_[job.rank];
     const auto i = static_cast<size_t>(job.launch);
@@ -195,7 +195,7 @@ class Simulation {
     }
     const LaunchCost& c = cost(job.rank, job.launch);
     add_body(job.rank, c, c.seconds() * share, share);
-    for (const LaunchCost::Transfer& t : c.transfers) {  // also ports of who does nothing
+    for (const LaunchCost::Transfer& t : c.transfers) {  // includes ports of idle ranks
       const double of_port = t.seconds / c.seconds();
       add_use(t.from, t.cluster ? kClusterOut : kMachineOut, of_port);
       add_use(t.to, t.cluster ? kClusterIn : kMachineIn, of_port);
@@ -219,8 +219,8 @@ class Simulation {
     if (static_cast<int>(meeting.here.size()) == meeting.ranks) go_on(it->second);
   }
 
-  // The next step of a meeting whose ranks have all come: first what takes time alone, then the
-  // transfers, at the pace of the slowest.
+  // The next step of a meeting whose ranks have all come: first pure delays, then the transfers, at
+  // the slowest rank's pace.
   void go_on(int index) {
     Meeting& meeting = meetings_[index];
     const Activity activity{.job = {}, .meeting = index};

@@ -20,15 +20,15 @@ struct SimulatedStep {
 };
 
 // Runs a plan's Schedules against the cost model: a discrete-event simulation. A launch begins
-// when the one before it on its stream has ended and its waits allow, and works on each phase as
-// soon as its waits allow, early work first; a collective moves data once the last of its ranks has
-// come, matched by its place among the communication of its stream. What runs at the same time
-// shares fairly: the units and the memory of a device (of a machine where the profile says that
-// ranks share them) and each rank's ports to its machine and to the others, out and in. A one-sided
-// transfer takes the ports of both its ends.
+// after its predecessor on the stream, as soon as its waits allow, and works on each phase as soon
+// as the phase's waits allow, early work first. A collective moves data after its last rank has
+// come; ranks match by a launch's place among its stream's communication. Concurrent work shares
+// fairly: the units and the memory of a device (of a machine if the profile says that ranks share
+// both) and each rank's ports to its machine and to other machines, out and in. A one-sided
+// transfer takes the ports of both ends.
 //
-// `works`: [micro-batches] of the step. Deterministic; about 0.3 us per launch, up to 1 where
-// results are early. Fails with kInvalidArgument where the Schedules wait for each other for ever.
+// `works`: [micro-batches] of the step. Deterministic; about 0.3 us per launch, up to 1 with early
+// results. Fails with kInvalidArgument if the Schedules wait for each other for ever.
 SimulatedStep simulate(const Plan& plan, std::span<const Work> works, const CostModel& model);
 
 // The same with communication that takes no time: communication ops cost nothing and wait for no
@@ -36,7 +36,7 @@ SimulatedStep simulate(const Plan& plan, std::span<const Work> works, const Cost
 SimulatedStep simulate_without_communication(const Plan& plan, std::span<const Work> works,
                                              const CostModel& model);
 
-// The work of a launch: of all its micro-batches together.
+// Work of a launch, summed over its micro-batches.
 Work work_of(const Launch& launch, std::span<const Work> works);
 
 }  // namespace braid
