@@ -11,9 +11,9 @@
 
 namespace braid {
 
-// One attention over a sequence whose rows are divided over ranks: what is computed. Queries and
-// keys have layouts of their own, which may be of different sequences (cross-attention). A joint
-// prefix (the text of a dual-stream transformer) is whole on every rank, and so is its result.
+// An attention over a sequence with rows divided over ranks: the computation. Queries and keys have
+// separate layouts, perhaps of different sequences (cross-attention). A joint prefix (the text of a
+// dual-stream transformer) is whole on every rank, and so is the prefix' result.
 struct SequenceAttention {
   int64_t batch = 1;  // B, capacity of the sequence axis
   int64_t q_heads = 1;
@@ -33,8 +33,8 @@ struct SequenceAttention {
 };
 
 // On each rank, [sequence = B, L, heads, D]: q of q_heads with room for q.max_rows(), k and v of
-// kv_heads for kv.max_rows(); joint ones have joint_q and joint_kv rows, kNoValue where there are
-// none. The types are the same on every rank: rows past a rank's own are room that is never read.
+// kv_heads for kv.max_rows(); joint values have joint_q and joint_kv rows, or are kNoValue. Types
+// are equal on all ranks: rows past a rank's own are never read.
 struct AttentionInputs {
   ValueId q = kNoValue;
   ValueId k = kNoValue;
@@ -42,19 +42,19 @@ struct AttentionInputs {
   ValueId joint_q = kNoValue;
   ValueId joint_k = kNoValue;
   ValueId joint_v = kNoValue;
-  // A value that exists early in the step: receive buffers are opened as soon as it is made.
-  // kNoValue: q.
+  // A value made early in the step: receive buffers are opened right behind it. kNoValue:
+  // q.
   ValueId early = kNoValue;
 };
 
 // How the lowering may cut an attention into calls and transfers.
 struct AttentionStages {
-  // Of each rank, or of all: whether the kernel of a call waits for its stages inside. None: no
-  // call has more than one.
+  // For each rank, or a single catalog for all: whether a call's kernel waits for stages inside.
+  // Empty: no call has more than a single stage.
   std::vector<const KernelCatalog*> kernels = {};
-  // Ring and torus: keys that such a call gets from other machines come in up to so many parts (1
-  // to 16), each half of the one before and of at least so many rows (1 or more): it goes on with
-  // one while the next ones come.
+  // Ring and torus: keys from other machines come to such a call in at most most_parts parts (1 to
+  // 16), each half of the part before and of at least least_rows rows (1 or more). The call works
+  // on a part while later parts arrive.
   int most_parts = 4;
   int64_t least_rows = 256;
 };
@@ -67,12 +67,12 @@ struct AttentionOutputs {
 ValueType q_type(const SequenceAttention& attention);
 ValueType kv_type(const SequenceAttention& attention);
 
-// Appends attention to every rank's Program: `builders` [ranks], which have the same values so far.
-// Exact: each (query, key) pair is computed once, on one rank, and merged by the running state.
-// Ops have the tags kRingTag (traffic inside the ring groups, and the prefix' results inside a
-// machine), kLinkTag (all other, and keys that are fetched once for a machine) or none. Where
-// `stages` says so, what pulls bring is one call's, which carries no state; else each is a call of
-// its own. Fails with kInvalidArgument where layouts, heads and mesh do not fit, with the reason.
+// Appends attention to every rank's Program: `builders` [ranks], with equal values so far. Exact:
+// each (query, key) pair is computed once, on a single rank, and merged by the running state. Ops
+// have the tag kRingTag (traffic inside ring groups, and prefix results inside a machine), kLinkTag
+// (other traffic, and keys fetched once per machine) or none. With `stages`, a single call without
+// a state takes all pulled data; otherwise each part is a call. Fails with kInvalidArgument and the
+// reason if layouts, heads and mesh do not fit.
 AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
                                  const AttentionStages& stages = {});
@@ -80,8 +80,8 @@ AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAtte
 inline constexpr const char* kRingTag = "sp.ring";
 inline constexpr const char* kLinkTag = "sp.link";
 
-// The Programs of one attention by itself, with inputs q, k, v (joint_q, joint_k, joint_v) and
-// outputs o (joint_o). [ranks]
+// The Programs of an attention alone, with inputs q, k, v (joint_q, joint_k, joint_v) and outputs o
+// (joint_o). [ranks]
 std::vector<Program> attention_programs(const SequenceAttention& attention,
                                         const SequenceMesh& mesh,
                                         const AttentionStages& stages = {});

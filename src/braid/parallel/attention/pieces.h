@@ -10,34 +10,34 @@
 #include "braid/ops/segment_attention.h"
 #include "braid/parallel/attention/lower_attention.h"
 
-// What the lowerings are put together from. Rank x = (t, u, r) computes head group g = t U + u for
-// the queries of the ranks (t', u', r), over the keys of all ranks. *Class* k of rank x is what the
-// ranks (t - k, u', r) hold, u' = 0..U-1: class 0 is its own torus group's, and of that its own
-// rows are used where they are. *Ring step* i of a class is the class of the i-th ring neighbour
-// (t, u, r'), SequenceMesh::ring_sources.
+// Building blocks of the lowerings. Rank x = (t, u, r) computes head group g = t U + u for the
+// queries of the ranks (t', u', r), over the keys of all ranks. *Class* k of rank x is the data of
+// the ranks (t - k, u', r), u' = 0..U-1: class 0 belongs to x's own torus group, and x uses its own
+// rows of class 0 in place. *Ring step* i of a class is the class of the i-th ring neighbour (t, u,
+// r'), SequenceMesh::ring_sources.
 namespace braid {
 
-// One of `count` parts of some rows, each half of the one before: what is left to do once the last
-// one is there is little.
+// One of `count` parts of some rows, each half of the part before: little work remains after the
+// last part arrives.
 struct KeyPart {
   int index = 0;
   int count = 1;
   Range of(int64_t rows) const;
 };
 
-// Where rows are: an input, or a buffer. A buffer is planned before a sync opens it; until then it
-// has no value.
+// A place of rows: an input, or a buffer. A buffer is planned before a sync opens the buffer; until
+// then it has no value.
 struct Buffer {
   ValueType type;
   ValueId value = kNoValue;
 };
-// Of keys and of their values.
+// Buffers of keys and of values.
 struct KvBuffer {
   Buffer* k = nullptr;
   Buffer* v = nullptr;
 };
 
-// Rows of a buffer that a rank computes with.
+// Rows of a buffer in a rank's computation.
 struct Piece {
   const Buffer* in = nullptr;  // of q or k
   const Buffer* in_v = nullptr;
@@ -45,14 +45,14 @@ struct Piece {
   int64_t head = 0;
   int64_t rows = 0;
   int64_t position = 0;
-  int owner = -1;         // the rank whose rows these are; -1: the joint prefix
-  int64_t owner_row = 0;  // where it has them
-  int stage = 0;          // of a call that takes stages: when they come
-  bool early = false;     // of such a call: its results leave before it ends
+  int owner = -1;         // the rank that owns these rows; -1: the joint prefix
+  int64_t owner_row = 0;  // first row at the owner
+  int stage = 0;          // stage of arrival, in a call that waits inside
+  bool early = false;     // in such a call: results leave before the call ends
 };
 // [ranks]; the buffers are the same on all.
 using Chunk = std::vector<std::vector<Piece>>;
-// The same, of which what is in `buffer` comes at this stage.
+// The same chunk, with rows in `buffer` arriving at this stage.
 Chunk at_stage(Chunk chunk, const Buffer* buffer, int stage);
 // The same, whose results leave early.
 Chunk early(Chunk chunk);
@@ -79,8 +79,8 @@ class AttentionPieces {
   const AttentionInputs& inputs() const { return in_; }
   const Buffer& joint_q() const { return joint_q_; }
 
-  // Where results and their arrival counters are; joint_o only where there is a prefix, and with
-  // several machines of several ranks counters of its own for what comes from other machines.
+  // Results and their arrival counters; joint_o only with a prefix, and with several machines of
+  // several ranks separate counters for arrivals from other machines.
   struct Results {
     ValueId o = kNoValue;
     ValueId joint_o = kNoValue;
@@ -90,25 +90,25 @@ class AttentionPieces {
   // A buffer of this type, for a sync to open.
   Buffer* plan(const ValueType& type) { return &planned_.emplace_back(Buffer{type}); }
   KvBuffer plan_kv(const ValueType& type) { return {plan(type), plan(type)}; }
-  // Lets all ranks meet: what is `kept` is ready, the results and these buffers are open from then
+  // All ranks meet: `kept` values are ready, and the results and these buffers are open from then
   // on.
   Results open(std::vector<ValueId> kept, const std::vector<Buffer*>& buffers);
   // The end: all results are here, and nobody reads what is `kept` any more.
   AttentionOutputs close(const Results& results, std::vector<ValueId> kept, bool meet = true);
 
-  // With room for class k on any rank: of queries or of keys of one head group.
+  // With room for class k on any rank: queries or keys of a head group.
   ValueType q_buffer(int k) const;
   ValueType kv_buffer(int k, KeyPart part = {}) const;
-  // For ring steps; parts are of class 0 where no buffer has any of it.
+  // For ring steps; parts belong to class 0 if no buffer has any of it.
   ValueType ring_buffer(int k, KeyPart part = {}) const;
-  // Parts that keys of class k, or of ring step i, may come in: one where no rank gets them from
-  // another machine, or no call waits inside. Inside a machine, what links bring comes faster than
-  // attention goes on.
+  // Number of parts for keys of class k, or of ring step i: a single part if no rank gets these
+  // keys from another machine, or if no call waits inside. Inside a machine, keys come faster than
+  // attention uses them.
   int parts_of_class(int k) const;
   int parts_of_ring(int i) const;
-  // Calls `takes` with the parts of each step, at first as many as are wanted, then fewer and fewer
-  // until it is true, of the last step last: what is left to do at the end depends on those. False:
-  // it was not, also with one of each.
+  // Calls `takes` with the parts of each step, first with as many as wanted, then with fewer and
+  // fewer until `takes` is true; the last step loses parts last, because its last part decides the
+  // work left at the end. False: `takes` was never true, not even with single parts.
   static bool fit_parts(const std::vector<int>& wanted,
                         const std::function<bool(const std::vector<int>& parts)>& takes);
 
@@ -118,18 +118,18 @@ class AttentionPieces {
     std::vector<ValueId> kept;    // the first one exists
     std::vector<ValueId> closed;  // the first may be arrival counters
     ValueId arrivals = kNoValue;
-    std::vector<Buffer*> opens;  // of arrivals_type: counters, which start at zero
+    std::vector<Buffer*> opens;  // of arrivals_type: counters, starting at zero
   };
   void sync(const Sync& sync);
   std::vector<ValueId> buffers(const std::vector<ValueType>& types);
 
-  // Reads class k of the queries or keys from where they are; nothing of this rank's own.
+  // Reads class k of the queries or keys from their owners; nothing of this rank's own.
   void pull_q(int k, const Buffer& dst);
   void pull_kv(int k, const KvBuffer& dst, KeyPart part = {});
-  // Ring step i of class k into ring[i - 1]; the neighbour has the class in `held` (null: none
-  // needed) and, for class 0, in its own k and v. But for the mode ring, keys of other machines are
-  // fetched once for each machine: other ranks take them from the buffer of the rank that fetched
-  // them. Before that pull a ring meeting keeps the buffers of fetched(i) and opens those of step
+  // Pulls ring step i of class k into ring[i - 1]. The neighbour has the class in `held` (null:
+  // none needed) and, for class 0, in its own k and v. Except in the mode ring, keys of other
+  // machines are fetched once per machine: other ranks copy from the fetching rank's buffer.
+  // Before that pull a ring meeting keeps the buffers of fetched(i) and opens the buffers of step
   // i.
   void pull_ring(int k, int i, const KvBuffer* held, const std::vector<std::vector<KvBuffer>>& ring,
                  KeyPart part = {});
@@ -137,34 +137,34 @@ class AttentionPieces {
   const std::vector<int>& fetched(int i) const { return fetched_[static_cast<size_t>(i)]; }
   // Whether any step hands on.
   bool hands_on() const;
-  // Writes this rank's rows to the buffers of class 0 of its ulysses group.
+  // Writes this rank's rows to its ulysses group's buffers of class 0.
   void push_qkv(ValueId arrivals, const Buffer& dst_q, const KvBuffer& dst);
 
-  // What is in those buffers (null: nothing); class 0 begins with this rank's own rows, in place.
+  // Rows in these buffers (null: nothing); class 0 begins with this rank's own rows, in place.
   Chunk q_chunk(int k, const Buffer* buffer) const;
   Chunk kv_chunk(int k, const KvBuffer& buffer, KeyPart part = {}) const;
   Chunk ring_chunk(int k, int i, const KvBuffer& buffer, KeyPart part = {}) const;
-  // This rank's share of the joint queries, whole keys; empty where there is no prefix.
+  // This rank's share of the joint queries; whole keys; empty without a prefix.
   Chunk joint_q_chunk() const;
   Chunk joint_kv_chunk() const;
 
-  // Whether one call takes all of it on every rank and waits for each stage inside: a call that
-  // begins the states of these queries and finishes them. Buffers need not be open yet.
+  // Whether a single call on every rank can begin and finish these queries' states and wait for
+  // each stage inside. Buffers need not be open yet.
   bool waits_inside(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv) const;
-  // Whether a call that finishes these queries leaves rows to send.
+  // Whether finishing these queries leaves rows to send.
   bool sends(const std::vector<const Chunk*>& q) const;
 
-  // Room for the running states of all these queries, which keep their places. Queries whose stages
-  // one call takes need none.
+  // Makes room for these queries' running states, with fixed places. Queries of a single call that
+  // waits inside need no state.
   void begin_states(const std::vector<const Chunk*>& chunks);
-  // One call: these queries over these keys. `first` begins their states; with `results` the call
-  // finishes them: rows of ranks of this machine go to their owners at once, those of others into a
-  // buffer. It returns that buffer, on which push_results waits (kNoValue: no rank has others').
+  // A call: these queries over these keys. `first` begins their states. With `results` the call
+  // finishes the queries: rows of this machine's ranks go to their owners at once, other rows into
+  // a buffer. Returns that buffer, for push_results (kNoValue: no rank has others' rows).
   ValueId attend(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv,
                  bool first, const Results* results = nullptr);
-  // Sends the finished rows of these queries, which are in `send` (kNoValue: none), to their
-  // owners, tells those that have them already, and sends the joint ones to all: to one rank of
-  // each other machine, which forwards them.
+  // Sends the finished rows of these queries, in `send` (kNoValue: none), to their owners; tells
+  // owners of rows stored already; sends joint rows to all ranks: to a single rank of each other
+  // machine, which forwards the rows.
   void push_results(const Results& results, const std::vector<const Chunk*>& q, ValueId send,
                     bool joint);
 
@@ -176,30 +176,30 @@ class AttentionPieces {
   void emit_push(ValueId arrivals, const std::vector<ValueId>& values, const char* tag,
                  const std::function<void(int rank, ops::MoveAttrs&)>& fill);
   void add_rows(ops::MoveAttrs& attrs, const std::vector<const Chunk*>& q) const;
-  // What these ranks computed of the prefix, to each of these peers.
+  // Moves of these ranks' prefix results to each of these peers.
   void add_joint(Moves& moves, int joint_o, std::span<const int> peers,
                  std::span<const int> computed) const;
   void relay_joint(const Results& results);
   Moves ring_moves(int x, int k, int i, bool class_fetched, KeyPart part) const;
-  // Whether calls of `rank` store finished rows of `owner`, another, where it has its results.
+  // Whether calls of `rank` store finished rows straight into the results of `owner`, another rank.
   bool stores(int rank, int owner) const;
   ops::QSegment::Out goes_to(const Piece& piece, int rank) const;
-  // The ranks that meet `rank` on an axis of the mesh, or on "world"; "": none.
+  // The ranks that meet `rank` on a mesh axis, or on "world"; "": none.
   std::vector<int> group(int rank, const std::string& axis) const;
-  // Pushes that nobody has waited for yet, of these counters: [to][from].
+  // Pushes not waited for yet, by these counters: [to][from].
   std::vector<std::vector<int64_t>>& pushes_of(ValueId arrivals);
-  Range q_heads(int rank) const;   // of its head group
-  Range kv_heads(int rank) const;  // that these read
+  Range q_heads(int rank) const;   // heads of its head group
+  Range kv_heads(int rank) const;  // KV heads for these
   int64_t most(const std::function<int64_t(int rank)>& of) const;
-  // Ranks of class k whose rows are in its buffer.
+  // Ranks of class k with rows in the rank's buffer.
   std::vector<int> sources(int rank, int k) const;
   int ring_source(int rank, int step) const;
   const SequenceMesh::RingStep& ring_step(int rank, int step) const;
   int64_t buffered_rows(const SequenceLayout& layout, int rank, int k, KeyPart part = {}) const;
-  // Rows of class k of `source`, its own included where it is class 0.
+  // Rows of class k of `source`, including its own rows in class 0.
   int64_t ring_rows(int source, int k, KeyPart part = {}) const;
   int parts(const std::function<std::vector<int>(int rank)>& sources) const;
-  // Where the rows of `source` begin in a rank's buffer of class 0.
+  // First row of `source` in a rank's buffer of class 0.
   int64_t row_in_class_0(const SequenceLayout& layout, int rank, int source) const;
   Range joint_rows(int rank) const;
   bool kept_apart(const Piece& a, const Piece& b) const;
@@ -211,7 +211,7 @@ class AttentionPieces {
                                              const std::vector<const Chunk*>& kv, int rank,
                                              bool first, bool last, Buffers& queries,
                                              Buffers& keys) const;
-  // Appends the runs of `owner`, or of a part of its rows, which lie in `in` from row `row` on.
+  // Appends the runs of `owner`, or of a part of its rows, found in `in` from row `row` on.
   int64_t append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner,
                  const Buffer* in, const Buffer* in_v, int64_t row, int64_t head,
                  KeyPart part = {}) const;

@@ -1,4 +1,4 @@
-// What the pieces compute: which rows are where, and the calls over them.
+// Computation with pieces: places of rows, and calls over rows.
 #include <algorithm>
 
 #include "braid/ops/segment_attention.h"
@@ -10,7 +10,7 @@ namespace {
 using ops::QSegment;
 using Chunks = std::vector<const Chunk*>;
 
-// The index of a buffer in the list, at whose end it is put if it is new.
+// The index of a buffer in the list; a new buffer is appended.
 int index_of(std::vector<const Buffer*>& list, const Buffer* buffer) {
   const auto it = std::ranges::find(list, buffer);
   if (it != list.end()) return static_cast<int>(it - list.begin());
@@ -146,7 +146,7 @@ void AttentionPieces::begin_states(const std::vector<const Chunk*>& chunks) {
   state_o_ = made[0], state_l_ = made[1], state_m_ = made[2];
 }
 
-// Two neighbours are one segment where nothing tells their rows apart.
+// Neighbours form a single segment unless something tells their rows apart.
 bool AttentionPieces::kept_apart(const Piece& a, const Piece& b) const {
   return a.in != b.in || a.row + a.rows != b.row || a.head != b.head || a.stage != b.stage ||
          a.early != b.early || (a_.masked() && a.position + a.rows != b.position);
@@ -176,7 +176,7 @@ std::vector<ops::KvSegment> AttentionPieces::kv_segments(const Chunks& chunks, i
   return segments;
 }
 
-// The Q segments of a rank, each of which sees all `num_kv` KV segments.
+// The Q segments of a rank; each sees all `num_kv` KV segments.
 std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank, Buffers& queries,
                                                   int num_kv, bool whole) const {
   std::vector<QSegment> segments;
@@ -243,12 +243,12 @@ ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
   BRAID_CHECK(keys.size() == values.size());
   if (queries.empty()) queries.push_back(&q_);
   ValueId send = kNoValue;
-  if (results != nullptr && others) {  // a row where all are stored: the push still follows it
+  if (results != nullptr && others) {  // a single row if all are stored: the push still follows
     ValueType type = q_buffer(0);
     type.shape[1] = std::max<int64_t>(std::ranges::max(to_send), 1);
     send = buffers({type})[0];
   }
-  // A call without queries names the result, too: the sync that closes the result so follows the
+  // A call without queries names the result, too: the sync that closes the result then follows the
   // pulls of the keys.
   const bool names_o = stored || (!joint && !others);
   std::vector<ValueId> inputs{state_o_, state_l_,
@@ -264,7 +264,7 @@ ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
   return send;
 }
 
-// Buffers that are new are put at the ends of the lists.
+// Appends new buffers to the lists.
 ops::SegmentAttentionAttrs AttentionPieces::attention_attrs(const Chunks& q, const Chunks& kv,
                                                             int rank, bool first, bool last,
                                                             Buffers& queries, Buffers& keys) const {

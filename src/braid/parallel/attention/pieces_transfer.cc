@@ -1,4 +1,4 @@
-// What the pieces move: pulls of queries and keys, pushes of either and of results.
+// Transfers of pieces: pulls of queries and keys, pushes of queries, keys and results.
 #include <algorithm>
 #include <array>
 
@@ -58,7 +58,7 @@ void AttentionPieces::pull_kv(int k, const KvBuffer& dst, KeyPart part) {
   });
 }
 
-// Ring step i of class k from the rank whose class it is.
+// Ring step i of class k from the class' own rank.
 std::vector<Move> AttentionPieces::ring_moves(int x, int k, int i, bool class_fetched,
                                               KeyPart part) const {
   const int peer = ring_source(x, i);
@@ -186,8 +186,8 @@ void AttentionPieces::push_results(const Results& results, const std::vector<con
   });
 }
 
-// First to the ranks with this one's number on other machines, then what those have sent, and its
-// own, to the others of its machine: between machines a row goes once to each machine.
+// First to this rank's counterparts on other machines; then received rows, and this rank's own, to
+// the other ranks of its machine: between machines a row goes once to each machine.
 void AttentionPieces::relay_joint(const Results& results) {
   const Topology& topology = mesh_.topology;
   const auto same_number = [&](int x) {  // x first
@@ -217,7 +217,7 @@ void AttentionPieces::relay_joint(const Results& results) {
   });
 }
 
-// The finished rows of others: those that are not stored yet lie one after the other in the send
+// Finished rows of other ranks: rows not stored yet lie one after the other in the send
 // buffer.
 void AttentionPieces::add_rows(ops::MoveAttrs& attrs, const std::vector<const Chunk*>& q) const {
   const int x = attrs.rank;

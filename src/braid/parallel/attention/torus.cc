@@ -2,30 +2,30 @@
 
 #include "braid/parallel/attention/pieces.h"
 
-// Torus attention (StreamFusion, section 4.3 and Algorithm 1, derived again in
-// docs/sequence-parallel.md). Of rank (t, u, r), class k is what torus group t - k holds:
+// Torus attention (StreamFusion, section 4.3 and Algorithm 1; docs/sequence-parallel.md has a table
+// of its parts). For rank (t, u, r), class k is the data of torus group t - k:
 //   pull Q   queries of class k = 0..T-1 over the keys of class 0, the next queries on their way
 //   pull KV  queries of classes 1..T-1 over the keys of class k = 1..T-1, the next keys on their
 //            way
 //   push O   queries of class 0 over the keys of classes 1..T-1, the other classes' results on
 //            their way to their owners
-// Where one call waits for queries and keys inside (attend_at_once), all of it is one call, and
-// keys from other machines come in parts. Inside a stage the ring steps follow each other, the next
-// step's keys on their way; keys of other machines come to a machine once and are handed on inside
-// it. With T = 1 the first stage is all there is, which is USP and TAS: they differ in where the
-// groups lie. With U = 1 too it is the ring, a ring attention without a ring: each rank reads the
-// keys of the others where they are, and between the two meetings of all ranks nobody waits for
-// anybody.
+// If a kernel waits for queries and keys inside, all parts are a single call (attend_at_once), and
+// keys from other machines come in parts. Inside a part the ring steps follow each other, with the
+// next step's keys on their way; keys of another machine come to a machine once, and ranks hand
+// them on inside. With T = 1 only the first part remains: USP and TAS, which differ in the place of
+// their groups. With U = 1 as well, the ring remains, here without passing keys round: each rank
+// reads other ranks' keys in place, and between the two meetings of all ranks no rank waits for
+// another.
 namespace braid {
 namespace {
 
-// The keys of one class on this rank: its own ring step, then those of the ring neighbours.
+// A class' keys on this rank: the own ring step, then the ring neighbours'.
 struct KeyClass {
-  // By the parts in which the class comes: of several where one call takes them; none where all
-  // rows are its own.
+  // By the parts of the class' arrival: several for a call that waits inside; none if all rows are
+  // the rank's own.
   std::vector<KvBuffer> fetched;
   std::vector<std::vector<KvBuffer>> ring;  // [R - 1], by parts
-  std::vector<ValueId> handed_on;           // buffers of ring steps that ranks of a machine read
+  std::vector<ValueId> handed_on;           // ring steps' buffers that other ranks read
   std::vector<Chunk> chunks;                // [R]
 
   const KvBuffer* held() const { return fetched.empty() ? nullptr : fetched.data(); }
@@ -74,13 +74,13 @@ class Lowering {
   // Stages 1 and 2 of the derivation; the third is "push_o".
   static std::string queries_stage(int k) { return fmt::format("pull_q{}", k); }
   static std::string keys_stage(int k) { return fmt::format("pull_kv{}", k); }
-  // In a ring step, where there are several.
+  // The name in a ring step, if there are several.
   std::string in_ring(int k, int i) const {
     if (is_ring()) return fmt::format("ring{}", i);
     const std::string stage = k == 0 ? queries_stage(0) : keys_stage(k);
     return p_.R() > 1 ? fmt::format("{}_ring{}", stage, i) : stage;
   }
-  // Of a part, where there are several.
+  // Names a part, if there are several.
   void stage(const std::string& name, KeyPart part) {
     p_.stage(part.count > 1 ? fmt::format("{}_part{}", name, part.index) : name);
   }
@@ -88,8 +88,8 @@ class Lowering {
 
   int first_fetched() const { return p_.U() > 1 ? 0 : 1; }
 
-  // Whether one call takes queries and keys of all classes, or all ring steps of the only class, in
-  // as many parts as fit: of the classes 1..T-1, or of the ring steps 1..R-1.
+  // Whether a single call takes queries and keys of all classes, or all ring steps of the only
+  // class, in as many parts as fit: parts of the classes 1..T-1, or of the ring steps 1..R-1.
   bool choose_parts() {
     const bool may = p_.T() > 1 ? p_.R() == 1 : p_.R() > 1 && !p_.hands_on();
     const bool parts = may && !as_published();
@@ -103,7 +103,7 @@ class Lowering {
     });
   }
 
-  // The buffers of all pulls; `parts` as choose_parts() numbers them.
+  // Plans the buffers of all pulls; `parts` as numbered by choose_parts().
   void plan(const std::vector<int>& parts) {
     keys_.assign(static_cast<size_t>(p_.T()), {});
     q_.assign(static_cast<size_t>(p_.T()), nullptr);
@@ -127,8 +127,8 @@ class Lowering {
     for (int k = 0; k < p_.T(); ++k) queries_.push_back(p_.q_chunk(k, q_[k]));
   }
 
-  // All ranks' q, k and v are made; what pulls fill is opened. Ring neighbours read class 0 in
-  // place where no part of it had to be fetched.
+  // All ranks' q, k and v are made; pulls' buffers are opened. Ring neighbours read class 0 in
+  // place, unless a part of class 0 had to be fetched.
   void open() {
     std::vector<Buffer*> buffers;
     for (int k = first_fetched(); k < p_.T(); ++k) {
@@ -150,7 +150,7 @@ class Lowering {
     return steps;
   }
 
-  // A ring group meets: these values are ready, and buffers of these steps are open.
+  // A ring group meets: these values are ready, and these steps' buffers are open.
   void meet(int k, const std::vector<ValueId>& ready, const std::vector<int>& steps) {
     std::vector<Buffer*> buffers;
     for (int i : steps) add(buffers, keys_[k].ring[i - 1]);
@@ -185,7 +185,7 @@ class Lowering {
     meet(k, {keys.held()->k->value, keys.held()->v->value}, read_at_source());
   }
 
-  // Keys that step i hands on have been fetched: they may be read, by it and by later steps.
+  // Keys for step i to hand on have been fetched: step i and later steps may read them.
   void meet_to_hand_on(int k, int i) {
     KeyClass& keys = keys_[k];
     if (keys.is_open(i)) return;
@@ -211,7 +211,7 @@ class Lowering {
     p_.pull_ring(k, i, keys_[k].held(), keys_[k].ring, part);
   }
 
-  // The ring steps of class k; `attend` gets each when it is here.
+  // The ring steps of class k; `attend` gets each step after its arrival.
   template <class Attend>
   void ring(int k, Attend&& attend) {
     KeyClass& keys = keys_[k];
@@ -275,15 +275,15 @@ class Lowering {
     last_class();
   }
 
-  // The call that takes queries and keys as they come. What pulls bring is numbered in their order.
-  // Results that have to be sent leave early, under what is left of the call; they are the others'
-  // queries' and the prefix' alone.
+  // The call that waits for queries and keys inside. Pulls' data is numbered in pull order.
+  // Results to be sent leave early, under the rest of the call: other ranks' results and the
+  // prefix' alone.
   struct AtOnce {
     Chunk own;              // queries of class 0
-    std::vector<Chunk> q;   // joint, then those of classes 1..T-1
+    std::vector<Chunk> q;   // joint, then classes 1..T-1
     std::vector<Chunk> kv;  // joint, then each class, by parts, then ring steps, by parts
     bool sends = false;
-    bool own_late = false;  // what others have of class 0 comes first
+    bool own_late = false;  // other ranks' rows of class 0 come first
 
     std::vector<const Chunk*> others() const { return pointers({}, q); }
     std::vector<const Chunk*> queries() const { return pointers({&own}, q); }

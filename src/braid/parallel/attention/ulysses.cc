@@ -1,9 +1,9 @@
 #include "braid/parallel/attention/pieces.h"
 
-// Ulysses: every rank gives the others their heads of its rows, computes its own heads of all rows
-// in one call, and sends the results back. Everything is pushed to where it is used. One meeting,
-// before there is anything to send, says that the buffers are free; afterwards a rank waits for the
-// arrival of data alone.
+// Ulysses: every rank sends the others their heads of its rows, computes its own heads of all
+// rows in a single call, and sends the results back. All data is pushed to its place of use. A
+// meeting before the first push says that the buffers are free; afterwards a rank only waits for
+// arrivals.
 namespace braid {
 
 AttentionOutputs lower_ulysses(AttentionPieces& p) {
