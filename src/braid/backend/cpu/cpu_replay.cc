@@ -98,8 +98,8 @@ void CpuReplay::wait_for(int launch) {
   }
 }
 
-// The first error is the cause, those that follow its consequences. Wakes whoever waits; the
-// counters' values mean nothing any more until the next run.
+// The first error is the cause, later errors are its consequences. Wakes all waiters; the counters'
+// values are void until the next run.
 void CpuReplay::abort(std::exception_ptr error) {
   const bool first = !aborted_.exchange(true, std::memory_order_acq_rel);
   if (first) error_ = error;

@@ -93,13 +93,13 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
   join_launches(args);
 }
 
-// Every wait in a stream ends by itself: of a kernel by its deadline, of a word by its proxy's.
+// Every wait in a stream ends by itself: a kernel's by its deadline, a word's by its proxy's.
 CudaReplay::~CudaReplay() {
   for (Stream s : kStreams) cudaStreamSynchronize(stream(s));
 }
 
 // Launches whose kernels wait inside are told when their phases begin, and ask for the pushes of
-// their early results; others wait for all before they begin.
+// their early results; other launches wait for everything before they begin.
 void CudaReplay::give_phases() {
   begins_.resize(ops_.size());
   words_of_.assign(ops_.size(), -1);
@@ -126,9 +126,9 @@ void CudaReplay::give_phases() {
   if (count > 0) stages_ = std::make_unique<StageWords>(backend_, count, by_stream_);
 }
 
-// A pull that follows another on its stream, and waits for nothing else, is asked for with it if
-// both may be under way: what they fill was opened before (ops::kBuffers), and so is what they
-// read.
+// A pull right behind another pull on its stream, without other waits, is asked for together with
+// the first if both may be under way: the second's buffers were opened earlier (ops::kBuffers), and
+// its sources made earlier.
 void CudaReplay::ask_ahead() {
   std::array<int, kNumStreams> newest;
   newest.fill(-1);
@@ -247,7 +247,7 @@ void CudaReplay::capture(Captured& captured, const Hooks& hooks, bool upload) {
 
 void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>* events) {
   const cudaStream_t main = stream(Stream::compute);
-  // Whether a stream's newest entry is a kernel of ours, which the next may overlap.
+  // Whether a stream's newest entry is a kernel of Braid's, which the next kernel may overlap.
   std::array<bool, kNumStreams> chained{};
   const auto wait = [&](Stream s, const OwnedEvent& event) {
     make_wait(stream(s), event);
@@ -264,7 +264,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
   }
   for (size_t i = 0; i < ops_.size(); ++i) {
     const Stream s = ops_[i].stream;
-    // A transfer of early results was asked for by their launch, and has only its end to see.
+    // A transfer of early results was asked for by their launch, so only its end is awaited.
     const auto wait_for = [&](const Wait& w) { wait(s, done_[static_cast<size_t>(w.launch)]); };
     for (const Wait& w : ops_[i].waits) {
       if (!w.inside()) wait_for(w);

@@ -14,9 +14,9 @@ namespace braid::cuda {
 
 class CudaBackend;
 
-// Transfers of other launches that a launch asks for, each by a word: a push of its early results
-// (Results::early), once these are there; the pull behind a pull, so that its link does not rest
-// while the stream hears that the first is done.
+// Transfers of other launches that a launch asks for, each by a word: a push of the launch's early
+// results (Results::early), after all are written; or the pull behind a pull, so that the link does
+// not rest while the stream hears of the first pull's end.
 class Requests {
  public:
   explicit Requests(CudaBackend& backend);
@@ -26,7 +26,7 @@ class Requests {
   void add(uint32_t* word, std::function<void()> ready);
   void upload() const;   // at its end
   void prepare() const;  // before the launch is issued
-  // By the launch: a stream that writes the words, what they are, and the same for a kernel.
+  // Called by the launch: lets a stream write the words; gives the words; the same for a kernel.
   void write(cudaStream_t stream) const;
   std::span<uint32_t* const> words() const { return {words_.words, words_.num_words}; }
   EarlyWords* device() const;

@@ -10,9 +10,9 @@ namespace braid::cuda {
 
 class CudaBackend;
 
-// How launches learn, while they run, which of their phases may begin (Wait::phase): words of
-// device memory for each, the last such phase, a count of its waits that ran out, and how long the
-// newest step's took, in microseconds of all its CTAs together.
+// Words in device memory that tell running launches which of their phases may begin (Wait::phase).
+// Each launch has the last such phase, a count of expired waits, and the waiting time in the newest
+// step, in microseconds over all CTAs together.
 class StageWords {
  public:
   static constexpr int kRanOut = 1, kWaited = 2, kWords = 3;  // the first: the number of stages
@@ -22,9 +22,9 @@ class StageWords {
   uint32_t* of(int launch) const {
     return reinterpret_cast<uint32_t*>(words_->data()) + kWords * launch;
   }
-  // In streams, capturable: at a step's begin no stage is there (a call leaves zero, but a rank
-  // without rows of the last stages hears of them after it); this one is, once all before it in the
-  // stream is done; at the step's end the host is told of waits that ran out.
+  // In streams, capturable. `reset`: no phase may begin (at a step's begin: a rank without rows of
+  // the last phases hears of them after its call). `write`: a phase may begin, after everything
+  // ahead in the stream. `fetch`: tells the host of expired waits (at a step's end).
   void reset(cudaStream_t stream) const;
   void write(int launch, uint32_t stage, cudaStream_t stream) const;
   void fetch(cudaStream_t stream) const;

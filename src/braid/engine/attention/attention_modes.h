@@ -16,7 +16,7 @@ namespace braid::attention_modes {
 // What `braid bench attention` runs.
 struct AttentionBench {
   std::string shape = "custom", mode = "all", profile;
-  std::string machines;  // MxD; empty: one machine, of the GPUs that are named or of two ranks
+  std::string machines;  // MxD; empty: a machine of the named GPUs or of two ranks
   std::string schedule = "sequence_parallel", plot, device = "cpu";
   int64_t tokens = 2048, text = 0, heads = 8, kv_heads = 0, head_dim = 64, batch = 1;
   bool causal = false, launches = false, by_stages = false;
@@ -26,7 +26,7 @@ struct AttentionBench {
   int micro_batches = 1;  // that the sequences are divided into
 };
 
-// What a mode makes of it.
+// A mode's plan for a benchmark.
 struct ModePlan : Plan {
   SequenceAttention attention;
   SequenceMesh mesh;
@@ -45,7 +45,7 @@ struct ModePlan : Plan {
   }
 };
 
-// One mode's numbers, of the slowest rank.
+// A mode's numbers, from the slowest rank.
 struct ModeReport {
   SpDegrees degrees;
   double seconds = 0;
@@ -55,10 +55,10 @@ struct ModeReport {
   std::array<double, 3> analytic{};            // by the closed form
   std::vector<std::vector<LaunchTime>> times;  // [ranks][launches]
   std::shared_ptr<const ModePlan> plan;        // what ran
-  // On GPUs only. `compute` is there what the attention launches take inside the step.
+  // On GPUs only: `compute` is then the attention launches' time inside the step.
   double alone = 0;     // the step without its communication
-  double plain = 0;     // one call over all of a rank's work; 0: not measured
-  double error = 0;     // largest difference from one GPU's result, of the sampled rows
+  double plain = 0;     // a single call over all of a rank's work; 0: not measured
+  double error = 0;     // largest difference from a GPU's result alone, over sampled rows
   bool repeats = true;  // every run gave the same bits
 };
 
@@ -71,7 +71,7 @@ ModeReport report_of(const std::shared_ptr<const ModePlan>& plan);
 // On a cluster, by simulation.
 ModeReport predict(const AttentionBench& bench, SpMode mode, const Topology& topology,
                    const Profile& profile);
-// On CPU ranks of this process; machines and the links between them are emulated.
+// On CPU ranks of this process; machines and links between machines are emulated.
 ModeReport measure(const AttentionBench& bench, SpMode mode, Topology topology);
 
 }  // namespace braid::attention_modes

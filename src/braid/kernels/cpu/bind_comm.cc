@@ -52,8 +52,8 @@ class PartSizes {
   std::vector<int64_t> sizes_;  // [threads, ranks]
 };
 
-// Parts follow the tokens of the launch, so a launch over several micro-batches would cut other
-// rows than theirs.
+// Parts follow the launch's tokens, so a launch over several micro-batches would cut at other rows
+// than each micro-batch's.
 void require_part(const OpCall& call, int ranks, int rank) {
   const Range rows = even_part(call.extents().token, ranks, rank);
   BRAID_CHECK(call.extents().shard == rows.size(), "{}: {} rows are no part of {} tokens",

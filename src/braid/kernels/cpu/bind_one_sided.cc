@@ -79,7 +79,7 @@ BoundKernel bind_push(const LaunchArgs& args, fabric::Endpoint& endpoint) {
                                              src + t.src + b * t.src_batch, t.block, tag));
       }
     }
-    // By the same thread after its puts: who sees the count sees the data.
+    // On the same thread after the puts: a reader of the count sees the data.
     for (int peer : peers) {
       endpoint.signal(counter(memory, call.in[0], endpoint.rank()), peer, fabric::SignalOp::add, 1,
                       tag);

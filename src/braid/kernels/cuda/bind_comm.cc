@@ -1,4 +1,4 @@
-// Binds the communication ops of one mesh axis, and those fused with communication.
+// Binds the communication ops of a mesh axis, and ops fused with communication.
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/comm/device/collectives.h"
 #include "braid/kernels/cuda/comm/device/rows.h"
@@ -119,7 +119,7 @@ ReduceNormParams norm_params(const OpCall& call, const int64_t* live,
           .eps = call.attrs<ops::ReduceNormAttrs>().eps};
 }
 
-// What one shot carries goes in one kernel; more is reduced first, in y, and normalized there.
+// Data of a single shot goes in a kernel; more data is reduced first, into y, and normalized there.
 BoundKernel bind_reduce_norm(const LaunchArgs& args, DeviceComm& comm) {
   const OpCall& call = args.call;
   const TensorView& x = call.in[0];
@@ -159,8 +159,8 @@ BoundKernel bind_reduce_norm(const LaunchArgs& args, DeviceComm& comm) {
   };
 }
 
-// Where ranks are on several machines: three launches. The sum of a rank's rows goes to the front
-// of y, their norm to the front of x, which nothing else reads.
+// With ranks on several machines: three launches. The sum of a rank's rows goes to the front of y,
+// and the rows' norm to the front of x, which nothing else reads.
 BoundKernel bind_scatter_norm_gather_across(const LaunchArgs& args, DeviceComm& comm) {
   const OpCall& call = args.call;
   const TensorView& x = call.in[0];
@@ -223,7 +223,7 @@ Op linear_of(const Op& op) {
           op.tag};
 }
 
-// A product and, in place, its sum over ranks: two launches that overlap at their seam.
+// A product and, in place, the sum over ranks: two launches that overlap at their seam.
 BoundKernel bind_linear_all_reduce(const KernelTable& table, const LaunchArgs& args,
                                    DeviceComm& comm) {
   struct Inner {

@@ -13,7 +13,7 @@
 namespace braid::cuda {
 namespace {
 
-// How the moves of a pull or a push go. Bound, it stays where it is.
+// Paths of a pull's or push's moves. Stays in place after binding.
 class Transfers {
  public:
   Transfers(const LaunchArgs& args, const OneSidedComm& comm, bool put)
@@ -26,7 +26,7 @@ class Transfers {
         tag_(comm.endpoint().tag(put ? "push" : "pull")),
         config_(put ? choose(describe(args.beside.computes), args.device.num_sms) : PushConfig{}) {
     const auto& attrs = call_.attrs<ops::MoveAttrs>();
-    asked_.peers = attrs.peers();  // those that are told alone at the end
+    asked_.peers = attrs.peers();  // peers left over at the end are only told
     for (int peer : asked_.peers) {
       const bool moves = std::ranges::count(attrs.moves, peer, &ops::Move::peer) > 0;
       if (!moves || config_.ctas > 0) break;
@@ -59,7 +59,7 @@ class Transfers {
  private:
   const std::vector<ops::Move>& moves() const { return call_.attrs<ops::MoveAttrs>().moves; }
 
-  // Of a push of a full batch.
+  // For a push of a full batch.
   PushDesc describe(bool computes_beside) const {
     PushDesc desc{.computes_beside = computes_beside};
     const fabric::PeerEndpoint& e = comm_.endpoint();
@@ -112,7 +112,7 @@ class Transfers {
                   .dst_stride = d.token * element,
                   .src_stride = s.token * element}};
     if (piece.block.packed()) piece.block = {.row_bytes = piece.block.bytes()};
-    // The side that is a peer's is where it has what this rank has there.
+    // The peer's side lies at the offset of this rank's own copy.
     std::byte* const local = put_ ? piece.dst : const_cast<std::byte*>(piece.src);
     const auto place = comm_.endpoint().place(local);
     BRAID_CHECK(place, "{}: the arena is no symmetric memory", call_.op->def->kind);
@@ -125,7 +125,7 @@ class Transfers {
   const OpCall& call_;
   const OneSidedComm& comm_;
   const bool put_, whole_, by_stream_;
-  const Requests* const ahead_;  // of the pull behind this one, perhaps
+  const Requests* const ahead_;  // perhaps for the next pull
   const fabric::Tag tag_;
   const PushConfig config_;
   std::unique_ptr<DeviceMemory> ended_;  // of stores
@@ -179,7 +179,7 @@ void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm) {
   add(ops::kPull, bind_pull);
   add(ops::kPush, bind_push);
   add(ops::kSync, bind_sync);
-  // Of ranks that share a GPU one's words have held up what the other waited for.
+  // With ranks on the same GPU, a rank's words have held up another rank's awaited work.
   table.set_streams_wait(has_queues_for_words() && !comm.endpoint().shares_gpu());
   table.set_goes_ahead([&comm](const ops::MoveAttrs& before, const ops::MoveAttrs& pull) {
     const fabric::PeerEndpoint& e = comm.endpoint();

@@ -22,7 +22,7 @@ namespace {
 using ops::SegmentAttentionAttrs;
 constexpr size_t kQ = SegmentAttentionAttrs::kFirstQ;
 
-// Query heads that read whole, equal groups of KV heads.
+// Query heads over whole, equal groups of KV heads.
 struct Heads {
   int64_t begin = 0;
   int64_t count = 0;
@@ -30,7 +30,7 @@ struct Heads {
   int64_t kv_count = 0;
 };
 
-// Heads of a call: at most a group that is cut, whole ones, and one more that is cut.
+// Heads of a call: perhaps a cut group, then whole groups, then perhaps another cut group.
 std::vector<Heads> equal_groups(const SegmentAttentionAttrs& a) {
   std::vector<Heads> out;
   for (int64_t h = 0; h < a.heads;) {
@@ -43,12 +43,12 @@ std::vector<Heads> equal_groups(const SegmentAttentionAttrs& a) {
   return out;
 }
 
-// What one launch of the kernel computes: some heads, at most as many segments as it takes.
+// A kernel launch's share of a call: some heads, at most as many segments as the kernel takes.
 struct Part {
   Heads heads;
   size_t q_begin = 0, q_end = 0;
   int kv_begin = 0, kv_end = 0;
-  bool first = true, last = true;  // of the KV segments of its queries
+  bool first = true, last = true;  // among the KV segments of the queries
 };
 
 std::vector<Part> parts_of(const SegmentAttentionAttrs& a) {
@@ -66,7 +66,7 @@ std::vector<Part> parts_of(const SegmentAttentionAttrs& a) {
   return parts;
 }
 
-// Where a call's finished rows of other ranks go: straight to their owners.
+// Destinations of finished rows of other ranks: straight to the owners.
 class Owners {
  public:
   explicit Owners(const LaunchArgs& args)
@@ -100,7 +100,7 @@ class Owners {
   fabric::Tag tag_;
 };
 
-// The kernel's own call; its spans point into it.
+// The kernel's call; its spans point into Call.
 struct Call {
   AttentionDesc desc;
   std::vector<QSegment> q;
@@ -108,7 +108,7 @@ struct Call {
   AttentionParams params() const { return {q, kv}; }
 };
 
-// With `stages` some of it comes while the kernel runs.
+// With `stages`, some data arrives during the kernel.
 Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Owners& owners,
                bool stages = false) {
   const auto& a = call.attrs<SegmentAttentionAttrs>();
@@ -165,8 +165,8 @@ Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Ow
   return out;
 }
 
-// Loads the kernel of a config by a call of one query and one key: no rank may load one while it,
-// or what it waits for, could be waiting on the device.
+// Loads a config's kernel by a call of a query and a key: no rank may load a kernel while that
+// kernel, or work it waits for, could be waiting on the device.
 void load_kernel(AttentionDesc desc, const AttentionConfig& config, const DeviceInfo& device) {
   const int64_t width = int64_t{desc.num_q_heads} * desc.head_dim_qk;
   CudaMemory row(device.id, 4 * width), state(device.id, 4 * width),
@@ -190,7 +190,7 @@ void load_kernel(AttentionDesc desc, const AttentionConfig& config, const Device
   kv.k = kv.v = row.data();
   kv.k_stride = kv.v_stride = q.q_stride;
   kv.length = 1;
-  kv.stage = config.form == HopperForm::kArriving ? 1 : 0;  // and it is there
+  kv.stage = config.form == HopperForm::kArriving ? 1 : 0;  // stage 1 is present
   AttentionArrivals arrivals{reinterpret_cast<uint32_t*>(arrived.data()), sums.data(),
                              static_cast<size_t>(sums.bytes())};
   const OwnedStream stream = make_stream();
@@ -208,7 +208,7 @@ AttentionDesc desc_of(const SegmentAttentionAttrs& attrs, const ValueType& q) {
   return desc;
 }
 
-// Whether the tensor cores take it; what they do not, a plain kernel does.
+// Whether tensor cores take the call; a plain kernel takes all others.
 bool is_fast(const AttentionDesc& desc) {
   try {
     verify(desc, {});
@@ -219,7 +219,7 @@ bool is_fast(const AttentionDesc& desc) {
   }
 }
 
-// Whether one launch takes the call, and waits for its stages inside.
+// Whether a single launch takes the call, and waits for the stages inside.
 bool waits_inside(const SegmentAttentionAttrs& attrs, const ValueType& q) {
   const int last_keys = attrs.kv.empty() ? 0 : attrs.kv.back().stage;
   return !attrs.carries_state() && attrs.last_stage() == last_keys && is_fast(desc_of(attrs, q)) &&
@@ -232,7 +232,7 @@ bool has_state_rows(const OpCall& call) {
   });
 }
 
-// As much as the sums are that a call may leave at once, where tiles are as large as they get.
+// Size of the sums that a call may leave at once, with the largest tiles.
 int64_t bytes_of_sums(const SegmentAttentionAttrs& attrs, const ValueType& q, int num_sms) {
   if (attrs.last_stage() == 0 || !waits_inside(attrs, q)) return 0;
   int64_t units = 0;
@@ -243,10 +243,10 @@ int64_t bytes_of_sums(const SegmentAttentionAttrs& attrs, const ValueType& q, in
   return units * (unit + static_cast<int64_t>(kHeldItemBytes));
 }
 
-// Of a call that takes its inputs in stages.
+// For a call that waits for its inputs inside.
 AttentionArrivals arrivals_of(const LaunchArgs& args, int64_t sums_bytes) {
   if (args.arrived == nullptr) return {};
-  // Longer than the pulls that bring them may wait: these say more of what went wrong.
+  // Longer than the awaited pulls' deadline: errors of pulls say more about the cause.
   const auto& memory = dynamic_cast<fabric::SymmetricMemory&>(*args.arena);
   const auto& endpoint = dynamic_cast<fabric::PeerEndpoint&>(memory.endpoint());
   using std::chrono::milliseconds;
@@ -270,7 +270,7 @@ BoundKernel bind_plain_segments(const LaunchArgs& args) {
   };
 }
 
-// What the launches of a GPU share.
+// Shared by the launches of a GPU.
 struct Shared {
   Scratch scratch;
   std::set<std::string> loaded;  // kernels
@@ -309,7 +309,7 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   return [&call, bound, counters, owners, stages, arrivals, requests = args.requests, has_early,
           whole = args.whole_batch](const LaunchContext& context) {
     const int64_t sequences = sequences_of(call, call.in[0], whole);
-    // What no kernel asks for, its stream does.
+    // Transfers that no kernel asks for, the stream asks for.
     if (requests != nullptr && (sequences == 0 || !has_early)) requests->write(context.stream);
     if (sequences == 0) return;
     owners.count(sequences);

@@ -9,27 +9,27 @@
 
 namespace braid::cuda {
 
-// A group's DeviceComm for each stream: collectives of two streams are not ordered, so they must
-// not share one.
+// A group's DeviceComm for each stream: collectives of two streams have no common order, so each
+// stream needs a DeviceComm.
 using StreamComms = std::array<DeviceComm*, kNumStreams>;
 
 // Fills the table with the CUDA kernels of all ops that compute.
 void add_cuda_kernels(KernelTable& table);
 
-// Fills in the communication ops over one mesh axis, and those fused with communication, after
-// add_cuda_kernels; relays go on over them. The comms and the table outlive what is bound.
+// Fills in the communication ops over a mesh axis, and ops fused with communication, after
+// add_cuda_kernels; relays continue over the comms. The comms and the table outlive bound launches.
 void add_comm_kernels(KernelTable& table, const StreamComms& comms);
 
-// Replaces communication ops, those of add_one_sided_kernels included, by kernels that do nothing.
-// To bind an op that is fused with communication then fails with kUnsupported.
+// Replaces communication ops, including add_one_sided_kernels', by kernels without effect. Binding
+// an op that is fused with communication then fails with kUnsupported.
 void drop_communication(KernelTable& table);
 
-// Joins layers of a step of one token (bind_relay.cc), over the ranks of `comms` where there are
-// any. The two above do it.
+// Joins layers of a step of one token (bind_relay.cc), over the ranks of `comms` if any. Both
+// functions above call add_relays.
 void add_relays(KernelTable& table, const StreamComms& comms);
 
-// How decode steps of one token are fused, on so many ranks (bind_attention_block.cc): after all
-// that adds kernels or relays.
+// Sets the fusion of decode steps of one token on `ranks` ranks (bind_attention_block.cc): called
+// after all functions that add kernels or relays.
 void set_decode(KernelTable& table, const DecodeForm& form, int ranks);
 
 // Fills in pull, push and sync (ops/one_sided.h), after add_cuda_kernels. Executors of such
