@@ -12,40 +12,40 @@
 
 namespace braid {
 
-// One sequence whose tokens are divided over ranks: how its attention is computed, and where rows
-// are. Rows of tokens are in the order of the ranks: rank r's are even_part(T, P, r) of them, at
-// the positions that `q` says.
+// A sequence with tokens divided over ranks: form of its attention, and place of its rows.
+// Rows of tokens are in rank order: rank r has even_part(T, P, r) rows, at the positions in
+// `q`.
 struct TokenSharding {
   SequenceMesh mesh;
   SequenceLayout q;   // tokens of this step
-  SequenceLayout kv;  // keys that each rank has in its cache, those of this step included
+  SequenceLayout kv;  // keys in each rank's cache, including this step's
   // Queries go to the keys, wherever these are, in place of what the mesh names: `kv` is then
   // empty.
   std::optional<KeysApart> apart = {};
 };
 
-// A network without a KV cache, whose sequence's rows are divided over ranks: how its attention is
-// computed. Which rows are where follows from the inputs' placements.
+// A network without a KV cache, with a sequence's rows divided over ranks: form of its attention.
+// The inputs' placements give the places of rows.
 struct RowSharding {
   SequenceMesh mesh;
 };
 
-// What is pinned before propagation along one mesh axis: where weights and states live, by name.
-// Everything not named is replicated. Pure data, printable.
+// Placements pinned before propagation along a mesh axis: weights and states, by name. Everything
+// else is replicated. Pure data, printable.
 struct LayoutPlan {
   std::string axis = "tp";
   int P = 1;
   std::map<std::string, Placement, std::less<>> pinned;
-  // Which columns of q [T, Hq * D] a rank's attention takes, by the name of the cache of its keys.
+  // Columns of q [T, Hq * D] for a rank's attention, by the name of the keys' cache.
   std::map<std::string, Placement, std::less<>> queries;
-  // Between blocks each rank keeps an even part of the tokens (reduce_scatter and all_gather), not
-  // all of them (all_reduce).
+  // Between blocks each rank keeps an even part of the tokens (reduce_scatter and all_gather),
+  // instead of all tokens (all_reduce).
   bool token_sharded_residual = false;
-  // Inputs with the token axis are divided, and all that follows from them; attention over them
-  // becomes what the mesh names.
+  // Divides inputs with the token axis, and all values that follow; attention over these becomes
+  // the mesh's mode.
   std::optional<TokenSharding> tokens;
-  // `pinned` names inputs too, whose rows (dimension 0) are divided; dense attention over them
-  // becomes what the mesh names.
+  // `pinned` also names inputs with divided rows (dimension 0); dense attention over these becomes
+  // the mesh's mode.
   std::optional<RowSharding> rows;
 
   Placement placement_of(const std::string& name) const {

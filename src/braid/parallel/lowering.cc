@@ -15,7 +15,7 @@
 namespace braid {
 namespace {
 
-// Lowers for all ranks at once, so that every rank gets the same ops in the same order.
+// Lowers for all ranks at once: every rank gets the same ops in the same order.
 class Lowering {
  public:
   Lowering(const Program& logical, const LayoutPlan& plan,
@@ -59,7 +59,7 @@ class Lowering {
   }
 
  private:
-  // What all ranks have in common of a value.
+  // Facts of a value common to all ranks.
   struct Common {
     ValueType whole;                // before it is divided
     int producer = -1;              // logical op
@@ -93,7 +93,7 @@ class Lowering {
       return local;
     }
     ValueType local = whole;
-    // A rank's tokens make its rows of experts: how many, its router says.
+    // A rank's tokens make its expert rows, as many as its router says.
     const bool sorted = whole.axis == BatchAxis::expert_row && placement.dim == 0;
     local.shape[placement.dim] = sorted ? ranks_[0].program.capacity.expert_row
                                         : placement.parts[static_cast<size_t>(rank)].size();
@@ -137,8 +137,8 @@ class Lowering {
     return false;
   }
 
-  // The value placed as wanted, by communication where it is not there already. `consumer` is null
-  // for an output of the program.
+  // The value in the wanted placement, by communication if needed. `consumer` is null for an output
+  // of the program.
   ValueId convert(ValueId id, const Placement& want, const Op* consumer) {
     if (placed(id) == want) return id;
     const bool to_parts = want == token_parts_ && divides_into_token_parts(id);
@@ -146,7 +146,7 @@ class Lowering {
       const ValueId known = to_parts ? common(id).token_parts : common(id).replicated;
       if (known != kNoValue) return known;
     }
-    // A sum that is there in parts already is not made again.
+    // A sum present in parts already is not made again.
     if (want.is_replicated() && common(id).token_parts != kNoValue) {
       const ValueId whole = convert(common(id).token_parts, want, consumer);
       return common(id).replicated = whole;
@@ -188,8 +188,8 @@ class Lowering {
     return (to_parts ? common(id).token_parts : common(id).replicated) = made;
   }
 
-  // The op's rule; where a partial sum of tokens is needed whole and the residual stream is divided
-  // over tokens, the rule for the sum in parts if the op takes it so.
+  // The op's rule. If a partial sum of tokens is needed whole and the residual stream is divided
+  // over tokens: the rule for the sum in parts, if the op takes parts.
   ShardRule rule_for(const Op& op, TypeList types) const {
     std::vector<Placement> placements;
     for (ValueId id : op.inputs) {
@@ -199,7 +199,7 @@ class Lowering {
       const auto it = plan_.queries.find(logical_.value(op.inputs[1]).name);
       if (it != plan_.queries.end()) placements[0] = it->second;
     }
-    // Where ranks divide weights, each has its part of every expert, and so the rows of all tokens.
+    // With divided weights each rank has a part of every expert, and the rows of all tokens.
     if (op.def->writes_extent == BatchAxis::expert_row && !plan_.tokens) {
       std::ranges::fill(placements, Placement::replicated());
     }
@@ -236,7 +236,7 @@ class Lowering {
       return lower_dense_attention(op, index);
     }
     if (plan_.tokens && op.def == &ops::kGatherRows) {
-      // Each rank picks those that it has; the sum is all of them.
+      // Each rank picks its own rows; the sum gives all rows.
       Op pick = op;
       pick.def = &ops::kPickRows;
       return lower_by_rule(pick, index);
@@ -261,7 +261,7 @@ class Lowering {
     append(*op.def, op.attrs, types, rule, inputs, outputs, op);
   }
 
-  // Attention over divided tokens: what this rank keeps is one part of the keys of all.
+  // Attention over divided tokens: this rank keeps a part of all keys.
   void lower_attention_op(const Op& op, int index) {
     const SequenceAttention attention = sequence_attention(op);
     if (kv_slots_ == kNoValue) {
@@ -313,7 +313,7 @@ class Lowering {
     define(op.outputs[0], out, token_parts_);
   }
 
-  // Dense attention over rows that ranks divide: each rank's rows of all parts become one value.
+  // Dense attention over divided rows: each rank's rows of all parts become a single value.
   void lower_dense_attention(const Op& op, int index) {
     const auto& a = op.attrs.as<ops::DenseAttentionAttrs>();
     if (a.batch != 1 || op.inputs[a.bias()] != kNoValue || op.inputs[a.key_len()] != kNoValue) {
@@ -360,7 +360,7 @@ class Lowering {
     }
   }
 
-  // Where the rows of these parts, one after another, are.
+  // Layout of these parts' rows, one part after another.
   SequenceLayout layout_of(const Op& op, std::span<const ValueId> parts) const {
     std::vector<Placement> placements;
     for (ValueId id : parts) placements.push_back(placed(mapped(id)));

@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// One rank's Program: local shapes, and communication ops where placements meet that differ.
+// A rank's Program: local shapes, and communication ops between differing placements.
 struct RankProgram {
   Program program;
   int rank = 0;
