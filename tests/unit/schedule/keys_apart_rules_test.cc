@@ -1,0 +1,130 @@
+// Queries that go to keys on all ranks: the Programs follow the rules of docs/sequence-parallel.md,
+// a breach is refused by its name, and what moves is what the formula says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "braid/ops/one_sided.h"
+#include "braid/parallel/lowering.h"
+#include "braid/parallel/sequence_parallel.h"
+#include "braid/schedule/plan_schedules.h"
+#include "braid/schedule/strategies/registry.h"
+#include "unit/parallel/decoder_program.h"
+#include "unit/schedule/names_catalog.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+using namespace testing_decoder;
+
+constexpr int kLayers = 2;
+
+std::vector<Program> programs_of(int64_t T, int P) {
+  const Program logical = decoder(T, kLayers);
+  SequenceLayout none;
+  none.ranks.resize(static_cast<size_t>(P));
+  LayoutPlan plan =
+      sequence_parallel(logical, sequence_mesh(SpMode::ring, {.machines = 1, .devices = P}, kHq),
+                        even_layout(T, P), none);
+  plan.tokens->apart =
+      KeysApart{.sequences = 2, .slots = 64, .windows = attention_windows(logical)};
+  std::vector<Program> programs;
+  for (RankProgram& rank : lower(logical, plan)) programs.push_back(std::move(rank.program));
+  return programs;
+}
+
+void plan_all(std::vector<Program> programs, int64_t T, const std::string& strategy) {
+  const NamesCatalog catalog;
+  const int P = static_cast<int>(programs.size());
+  Plan plan{std::move(programs), {}};
+  plan_schedules(
+      plan, *find_strategy(strategy),
+      {.catalogs = {&catalog},
+       .micro_batches =
+           {{.capacity = {.token = T, .sequence = 1, .row = 3, .shard = ceil_div(T, int64_t{P})}}},
+       .topology = {.machines = 1, .devices = P},
+       .price = {}});
+}
+
+TEST(KeysApartRules, HoldForAllRanksAndTokens) {
+  for (int P = 2; P <= 8; ++P) {
+    for (int64_t T : {1, 2, 5, 17}) {
+      for (const char* strategy : {"sequential", "sequence_parallel", "overlap"}) {
+        EXPECT_NO_THROW(plan_all(programs_of(T, P), T, strategy))
+            << T << " tokens on " << P << " ranks, " << strategy;
+      }
+    }
+  }
+}
+
+// q, k and v of each token to all other ranks, and a state of each head back.
+TEST(KeysApartRules, MoveQueriesAndStates) {
+  for (int P = 2; P <= 8; ++P) {
+    for (int64_t T : {1, 5, 17}) {
+      int64_t there = 0, back = 0;
+      for (const Program& program : programs_of(T, P)) {
+        for (const Op& op : program.ops) {
+          if (op.def != &ops::kPush) continue;
+          const auto& attrs = op.attrs.as<ops::MoveAttrs>();
+          for (const ops::Move& move : attrs.moves) {
+            const int64_t D = program.value(op.inputs[static_cast<size_t>(move.src)]).type.shape[3];
+            if (move.peer != attrs.rank) (D == kD ? there : back) += move.elems(D);
+          }
+        }
+      }
+      EXPECT_EQ(there, kLayers * T * (P - 1) * (kHq + 2 * kHkv) * kD) << T << " on " << P;
+      EXPECT_EQ(back, kLayers * T * (P - 1) * kHq * (kD + 2)) << T << " on " << P;
+    }
+  }
+}
+
+// Changes the Programs of all ranks, and expects a refusal by the rule's name.
+void expect_refused(const std::function<void(Op& op, int rank)>& change, const std::string& rule) {
+  std::vector<Program> programs = programs_of(5, 3);
+  for (size_t r = 0; r < programs.size(); ++r) {
+    for (Op& op : programs[r].ops) {
+      if (op.scope.starts_with("layers.0.attn.")) change(op, static_cast<int>(r));
+    }
+  }
+  try {
+    plan_all(std::move(programs), 5, "sequence_parallel");
+    ADD_FAILURE() << "not refused, wanted " << rule;
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(rule));
+  }
+}
+
+TEST(KeysApartRules, BreachesAreRefused) {
+  const auto in = [](const Op& op, std::string_view stage, const OpDef& def) {
+    return op.def == &def && op.scope.ends_with(stage);
+  };
+  expect_refused(
+      [&](Op& op, int) {
+        if (in(op, ".wait_states", ops::kSync)) op.inputs[ops::kSyncFirstClosed] = kNoValue;
+      },
+      "R3");
+  expect_refused(
+      [&](Op& op, int) {
+        if (in(op, ".wait_qkv", ops::kSync)) op.inputs[ops::kSyncFirstClosed + 1] = kNoValue;
+      },
+      "R3");
+  expect_refused(
+      [&](Op& op, int) {
+        if (!in(op, ".open", ops::kSync)) return;
+        auto attrs = op.attrs.as<ops::SyncAttrs>();
+        attrs.group.clear();
+        op.attrs = Attrs::of(attrs);
+      },
+      "R2");
+  expect_refused(
+      [&](Op& op, int rank) {
+        if (rank != 1 || !in(op, ".wait_states", ops::kSync)) return;
+        auto attrs = op.attrs.as<ops::SyncAttrs>();
+        attrs.arrivals[2] += 1;
+        op.attrs = Attrs::of(attrs);
+      },
+      "no deadlock");
+}
+
+}  // namespace
+}  // namespace braid
