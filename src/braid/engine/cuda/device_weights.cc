@@ -14,7 +14,12 @@ constexpr int64_t kSlack = 256;
 TensorView DeviceWeights::get(const Value& value, const Placement& placement) {
   if (model_.random()) {
     const RandomWeights::Tensor& tensor = model_.random()->tensors().find(value.name)->second;
-    if (tensor.draw.stddev > 0 && is_float(tensor.dtype)) return random(tensor, placement);
+    const bool drawn = tensor.draw.stddev > 0 && is_float(tensor.dtype);
+    if (drawn && tensor.shape.rank() == 3 && placement.is_shard() && placement.dim > 0) {
+      fail(ErrorCode::kUnsupported, "{}: random weights of experts are not divided over GPUs",
+           value.name);
+    }
+    if (drawn) return random(tensor, placement);
   }
   const TensorView host = cut(model_.weight(value.name), placement, rank_);
   const std::string key =
