@@ -8,6 +8,8 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
+#include <future>
 #include <mutex>
 #include <random>
 
@@ -24,7 +26,8 @@ using Ids = std::vector<int32_t>;
 // An engine that Python may close while others still use it: each call holds it until it ends.
 class PyEngine {
  public:
-  explicit PyEngine(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  PyEngine(std::unique_ptr<Engine> engine, std::shared_ptr<const OpScheduler> own)
+      : engine_(std::move(engine)), own_(std::move(own)) {}
   ~PyEngine() { close(); }
 
   std::shared_ptr<Engine> get() const {
@@ -36,8 +39,16 @@ class PyEngine {
   void close() {
     nb::gil_scoped_release release;
     std::shared_ptr<Engine> engine;
-    const std::lock_guard lock(mutex_);
-    engine.swap(engine_);
+    {
+      const std::lock_guard lock(mutex_);
+      engine.swap(engine_);
+    }
+    if (!own_) return;
+    const auto end = std::async(std::launch::async, [&] { engine.reset(); });
+    while (end.wait_for(std::chrono::seconds(1)) != std::future_status::ready) {
+      const nb::gil_scoped_acquire lock;
+      interrupt(*own_);
+    }
   }
   bool closed() const {
     const std::lock_guard lock(mutex_);
@@ -51,10 +62,26 @@ class PyEngine {
     const std::shared_ptr<Engine> engine = get();
     return call(*engine);
   }
+  // The same for a call that Ctrl-C ends: `call(engine, keep_waiting)`.
+  template <class F>
+  auto with_signals(F&& call) const {
+    bool interrupted = false;
+    const Engine::KeepWaiting keep_waiting = [&] {
+      const nb::gil_scoped_acquire lock;
+      return !(interrupted = PyErr_CheckSignals() != 0);
+    };
+    try {
+      return with([&](Engine& engine) { return call(engine, keep_waiting); });
+    } catch (const Error&) {
+      if (interrupted) throw nb::python_error();
+      throw;
+    }
+  }
 
  private:
   mutable std::mutex mutex_;
   std::shared_ptr<Engine> engine_;
+  const std::shared_ptr<const OpScheduler> own_;  // of Python; may be null
 };
 
 // Python's callable, let go with the interpreter's lock from whichever thread lets go last.
@@ -72,10 +99,6 @@ std::function<void()> callback_of(const nb::object& ready) {
       error.discard_as_unraisable("braid: a callback of a stream");
     }
   };
-}
-
-void raise_signals() {
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
 nb::dict dict_of(const SampledToken& token) {
@@ -109,37 +132,54 @@ nb::dict dict_of(const AnswerEnd& end) {
 // One request; the engine may be closed before it.
 class PyStream {
  public:
-  PyStream(Engine& engine, AnswerRequest request, std::function<void()> ready)
-      : stream_(engine.requests(), std::move(request), std::move(ready)) {}
+  PyStream(const std::shared_ptr<Engine>& engine, AnswerRequest request,
+           std::function<void()> ready)
+      : engine_(engine),
+        stream_(std::in_place, engine->requests(), std::move(request), std::move(ready)) {}
+  ~PyStream() {
+    with_engine([&] { stream_.reset(); });
+  }
 
   // The next piece as (text, tokens), or None at the end; waits, and Ctrl-C ends the wait.
   nb::object next() {
-    while (!unlocked([&] { return stream_.wait(kSlice); })) raise_signals();
+    while (!unlocked([&] { return stream_->wait(kSlice); })) raise_signals();
     return take();
   }
-  bool ready() { return stream_.wait(0); }
-  void cancel() { stream_.cancel(); }
-  nb::dict end() const { return dict_of(stream_.end()); }
+  bool ready() { return stream_->wait(0); }
+  void cancel() {
+    with_engine([&] { stream_->cancel(); });
+  }
+  nb::dict end() const { return dict_of(stream_->end()); }
   // All that is left: (text, tokens, prompt's log-probabilities, end).
   nb::tuple rest() {
-    while (!unlocked([&] { return stream_.wait_for_end(kSlice); })) raise_signals();
-    const Answer answer = stream_.rest();
+    while (!unlocked([&] { return stream_->wait_for_end(kSlice); })) raise_signals();
+    const Answer answer = stream_->rest();
     return nb::make_tuple(answer.text, list_of(answer.tokens), list_of(answer.prompt),
                           dict_of(answer.end));
   }
 
  private:
   nb::object take() {
-    const std::optional<AnswerText> piece = stream_.next();
+    const std::optional<AnswerText> piece = stream_->next();
     if (!piece) return nb::none();
     return nb::make_tuple(piece->text, list_of(piece->tokens));
   }
+  // An engine that another thread closes meanwhile ends after `call`, here, without the lock.
+  template <class F>
+  void with_engine(F&& call) {
+    nb::gil_scoped_release release;
+    const std::shared_ptr<Engine> engine = engine_.lock();
+    call();
+  }
 
-  AnswerStream stream_;
+  const std::weak_ptr<Engine> engine_;
+  std::optional<AnswerStream> stream_;
 };
 
 std::unique_ptr<PyEngine> open(const std::string& model, const std::string& device, int tp,
-                               const std::string& sp, int threads, const std::string& schedule,
+                               const std::string& sp, std::optional<int> ranks,
+                               const std::string& machines, int threads,
+                               const std::optional<std::string>& schedule,
                                std::shared_ptr<OpScheduler> own, const std::string& kv_dtype,
                                int64_t max_context, int64_t max_running, int64_t max_step_tokens,
                                int64_t max_waiting, bool prefix_cache,
@@ -149,10 +189,14 @@ std::unique_ptr<PyEngine> open(const std::string& model, const std::string& devi
   EngineConfig& config = options.parallel.engine;
   config.tp = tp;
   config.threads = threads;
-  config.schedule = schedule;
-  config.strategy = std::move(own);
+  config.schedule = schedule.value_or(config.schedule);
+  config.strategy = own;
   config.max_context = max_context;
-  if (!sp.empty()) options.parallel.sequence = {.mode = sp};
+  options.parallel.sequence = {.mode = sp,
+                               .ranks = ranks,
+                               .machines = machines,
+                               .tp_named = tp != 1,
+                               .schedule_named = own || schedule};
   SchedulerConfig& scheduler = options.limits.scheduler;
   scheduler.max_running = max_running;
   scheduler.max_step_tokens = max_step_tokens;
@@ -164,7 +208,7 @@ std::unique_ptr<PyEngine> open(const std::string& model, const std::string& devi
          "--kv-memory is '{}', wanted auto or a size such as 512M or 8G", kv_memory);
   }
   options.limits.kv_bytes = *bytes;
-  return unlocked([&] { return std::make_unique<PyEngine>(Engine::open(options)); });
+  return unlocked([&] { return std::make_unique<PyEngine>(Engine::open(options), own); });
 }
 
 AnswerRequest request_of(const Engine& engine, Ids prompt, bool chat,
@@ -219,13 +263,25 @@ nb::dict stats_of(const PyEngine& engine) {
   return d;
 }
 
-// f32 [ids, V], owned by Python.
+// f32 [ids, V] in NumPy's memory or, for DLPack, on the device; Python owns both.
 nb::object logits_of(const PyEngine& engine, const Ids& ids) {
-  auto* rows = new std::vector<float>(engine.with([&](Engine& e) { return e.logits(ids); }));
+  auto* rows = new std::vector<float>(engine.with_signals(
+      [&](Engine& e, const Engine::KeepWaiting& wait) { return e.logits(ids, wait); }));
   const nb::capsule owner(rows,
                           [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
-  const size_t shape[2] = {ids.size(), ids.empty() ? 0 : rows->size() / ids.size()};
+  const size_t shape[2] = {ids.size(), rows->size() / ids.size()};
   return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<2>>(rows->data(), 2, shape, owner));
+}
+
+nb::object device_logits_of(const PyEngine& engine, const Ids& ids) {
+  auto* made = new DeviceLogits(engine.with_signals(
+      [&](Engine& e, const Engine::KeepWaiting& wait) { return e.device_logits(ids, wait); }));
+  const nb::capsule owner(made, [](void* p) noexcept { delete static_cast<DeviceLogits*>(p); });
+  const size_t shape[2] = {static_cast<size_t>(made->tokens),
+                           static_cast<size_t>(made->vocabulary)};
+  return nb::cast(nb::ndarray<nb::array_api, float, nb::ndim<2>>(
+      made->memory->data(), 2, shape, owner, nullptr, nb::dtype<float>(),
+      made->cuda ? nb::device::cuda::value : nb::device::cpu::value, made->gpu));
 }
 
 }  // namespace
@@ -242,10 +298,10 @@ void bind_engine(nb::module_& m) {
                    "list[dict[str, typing.Any]], dict[str, typing.Any]]"));
   nb::class_<PyEngine>(m, "Engine", "A model on its devices; use braid.LLM.")
       .def_static("open", &open, nb::kw_only(), nb::arg("model"), nb::arg("device"), nb::arg("tp"),
-                  nb::arg("sp"), nb::arg("threads"), nb::arg("schedule"), nb::arg("own").none(),
-                  nb::arg("kv_dtype"), nb::arg("max_context"), nb::arg("max_running"),
-                  nb::arg("max_step_tokens"), nb::arg("max_waiting"), nb::arg("prefix_cache"),
-                  nb::arg("kv_memory"))
+                  nb::arg("sp"), nb::arg("ranks").none(), nb::arg("machines"), nb::arg("threads"),
+                  nb::arg("schedule").none(), nb::arg("own").none(), nb::arg("kv_dtype"),
+                  nb::arg("max_context"), nb::arg("max_running"), nb::arg("max_step_tokens"),
+                  nb::arg("max_waiting"), nb::arg("prefix_cache"), nb::arg("kv_memory"))
       .def("close", &PyEngine::close)
       .def_prop_ro("closed", &PyEngine::closed)
       .def(
@@ -259,15 +315,15 @@ void bind_engine(nb::module_& m) {
              Ids stop_ids, bool include_stop, bool ignore_eos, bool skip_special, int logprobs,
              int prompt_logprobs, const nb::object& ready) {
             std::function<void()> callback = callback_of(ready);
-            return engine.with([&](Engine& e) {
-              return std::make_unique<PyStream>(
-                  e,
-                  request_of(e, std::move(prompt), chat, max_tokens, min_tokens, temperature, top_k,
-                             top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty,
-                             seed, std::move(logit_bias), std::move(stop), std::move(stop_ids),
-                             include_stop, ignore_eos, skip_special, logprobs, prompt_logprobs),
-                  std::move(callback));
-            });
+            nb::gil_scoped_release release;
+            const std::shared_ptr<Engine> e = engine.get();
+            return std::make_unique<PyStream>(
+                e,
+                request_of(*e, std::move(prompt), chat, max_tokens, min_tokens, temperature, top_k,
+                           top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty,
+                           seed, std::move(logit_bias), std::move(stop), std::move(stop_ids),
+                           include_stop, ignore_eos, skip_special, logprobs, prompt_logprobs),
+                std::move(callback));
           },
           nb::kw_only(), nb::arg("prompt"), nb::arg("chat"), nb::arg("max_tokens").none(),
           nb::arg("min_tokens"), nb::arg("temperature").none(), nb::arg("top_k").none(),
@@ -329,12 +385,15 @@ void bind_engine(nb::module_& m) {
       .def(
           "score",
           [](const PyEngine& engine, const Ids& ids) {
-            return engine.with([&](Engine& e) { return e.score(ids); });
+            return engine.with_signals(
+                [&](Engine& e, const Engine::KeepWaiting& wait) { return e.score(ids, wait); });
           },
           nb::arg("ids"))
       .def("logits", logits_of, nb::arg("ids"),
            nb::sig("def logits(self, ids: collections.abc.Sequence[int]) -> "
                    "numpy.typing.NDArray[numpy.float32]"))
+      .def("device_logits", device_logits_of, nb::arg("ids"),
+           nb::sig("def device_logits(self, ids: collections.abc.Sequence[int]) -> typing.Any"))
       .def("stats", stats_of, nb::sig("def stats(self) -> dict[str, typing.Any]"));
 }
 

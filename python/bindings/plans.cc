@@ -59,7 +59,12 @@ void bind_plans(nb::module_& m) {
                                       .tp = tp,
                                       .machines = machines,
                                       .compare = compare};
-            unlocked([&] { new (self) StepPlans(request); });
+            try {
+              unlocked([&] { new (self) StepPlans(request); });
+            } catch (const std::exception&) {
+              raise_signals();
+              throw;
+            }
           },
           nb::kw_only(), nb::arg("model"), nb::arg("config"), nb::arg("schedule"),
           nb::arg("own").none(), nb::arg("profile"), nb::arg("tokens"), nb::arg("decodes"),

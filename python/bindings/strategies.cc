@@ -4,11 +4,13 @@
 #include <nanobind/stl/vector.h>
 #include <nanobind/trampoline.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "bindings/bindings.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/schedule/op_scheduler.h"
+#include "braid/schedule/strategies/registry.h"
 
 namespace braid::python {
 namespace {
@@ -110,12 +112,37 @@ class PyScheduler : public OpScheduler {
     call("schedule", nb::cast(lent.handle()));
   }
 
+  void interrupt() const {
+    for (const unsigned long thread : threads_) {
+      PyThreadState_SetAsyncExc(thread, PyExc_SystemExit);
+    }
+  }
+
  private:
+  // The thread is in a call of Python's while this lives; needs the interpreter's lock.
+  class InCall {
+   public:
+    explicit InCall(std::vector<unsigned long>& threads) : threads_(threads) {
+      threads_.push_back(PyThread_get_thread_ident());
+    }
+    ~InCall() { threads_.erase(std::ranges::find(threads_, PyThread_get_thread_ident())); }
+    InCall(const InCall&) = delete;
+    InCall& operator=(const InCall&) = delete;
+
+   private:
+    std::vector<unsigned long>& threads_;
+  };
+
   // What Python raises becomes an error with its traceback; an Error stays what it is.
   nb::object call(const char* method, const nb::object& argument) const {
+    const InCall in_call(threads_);
     try {
       return nb_trampoline.base().attr(method)(argument);
     } catch (nb::python_error& raised) {
+      if (raised.matches(PyExc_KeyboardInterrupt)) {
+        PyErr_SetInterrupt();  // for who waits for the plan: raise_signals()
+        throw std::runtime_error("KeyboardInterrupt");
+      }
       const nb::object type = nb::module_::import_("braid._error").attr("Error");
       if (raised.matches(type)) {
         throw Error(ErrorCode::kInvalidArgument, nb::cast<std::string>(nb::str(raised.value())));
@@ -136,6 +163,8 @@ class PyScheduler : public OpScheduler {
     fail(ErrorCode::kInvalidArgument, "schedule '{}': {} returned {}, wanted {}", name(), method,
          nb::cast<std::string>(nb::repr(made)), wanted);
   }
+
+  mutable std::vector<unsigned long> threads_;  // in a call; under the interpreter's lock
 };
 
 Stream parse_stream(const std::string& name) {
@@ -147,6 +176,10 @@ Stream parse_stream(const std::string& name) {
 
 }  // namespace
 
+void interrupt(const OpScheduler& strategy) {
+  if (const auto* python = dynamic_cast<const PyScheduler*>(&strategy)) python->interrupt();
+}
+
 void bind_strategies(nb::module_& m) {
   nb::class_<PyBatch::Part>(m, "SequenceInfo", "One sequence's share of a step.")
       .def_ro("tokens", &PyBatch::Part::tokens, "Tokens that this step computes.")
@@ -155,7 +188,7 @@ void bind_strategies(nb::module_& m) {
   nb::class_<PyBatch>(m, "BatchInfo", "A step's batch before it is divided.")
       .def_ro("sequences", &PyBatch::sequences, "The sequences, in token order.")
       .def_ro("tokens", &PyBatch::tokens, "Tokens of all sequences.")
-      .def_ro("ranks", &PyBatch::ranks);
+      .def_ro("ranks", &PyBatch::ranks, "Ranks that divide each micro-batch's tokens.");
   nb::class_<LayoutRequest>(m, "LayoutRequest", "What a strategy asks of the lowering.")
       .def(
           "__init__",
@@ -193,16 +226,26 @@ void bind_strategies(nb::module_& m) {
       .def_prop_ro(
           "scope", [](const PyTask& t) { return std::string(t.get().partition->scope); },
           "The scope of the first op: 'layers.3.attn'.")
-      .def_prop_ro("index", [](const PyTask& t) { return t.get().index; })
-      .def_prop_ro("micro_batch", [](const PyTask& t) { return t.get().micro_batch; })
+      .def_prop_ro(
+          "index", [](const PyTask& t) { return t.get().index; },
+          "Its place in the program, the same in each micro-batch.")
+      .def_prop_ro(
+          "micro_batch", [](const PyTask& t) { return t.get().micro_batch; },
+          "The micro-batch that it computes, from 0 on.")
       .def_prop_ro(
           "communicates", [](const PyTask& t) { return t.get().communicates(); },
           "Whether every op of the task is communication.");
   nb::class_<Context>(m, "ScheduleContext",
                       "What is ready, and what runs next. Valid during schedule() alone.")
-      .def_prop_ro("micro_batches", [](const Context& c) { return c.get().micro_batches(); })
-      .def_prop_ro("ranks", [](const Context& c) { return c.get().topology().ranks(); })
-      .def_prop_ro("machines", [](const Context& c) { return c.get().topology().machines; })
+      .def_prop_ro(
+          "micro_batches", [](const Context& c) { return c.get().micro_batches(); },
+          "How many micro-batches split() made.")
+      .def_prop_ro(
+          "ranks", [](const Context& c) { return c.get().topology().ranks(); },
+          "Ranks of all machines.")
+      .def_prop_ro(
+          "machines", [](const Context& c) { return c.get().topology().machines; },
+          "Machines that the ranks are on.")
       .def(
           "done", [](const Context& c) { return c.get().done(); },
           "Whether every task has been executed.")
@@ -249,6 +292,9 @@ void bind_strategies(nb::module_& m) {
       nb::arg("tokens"), nb::arg("n"), nb::arg("least") = 1, nb::arg("multiple") = 1,
       "`tokens` in n ranges, as even as `multiple` allows; fewer where a range would have less "
       "than `least` tokens.");
+  m.def(
+      "strategies", [] { return strategy_names(false); },
+      "Names of the strategies that come with Braid: for LLM(schedule=) and plan(schedule=).");
   m.attr("RING_TAG") = std::string(kRingTag);
   m.attr("LINK_TAG") = std::string(kLinkTag);
 }

@@ -9,12 +9,12 @@
 
 from ._braid import version as __version__
 from ._error import Error
-from .llm import LLM, Choice, Chunk, Output, Stream, Token, Tokenizer
+from .llm import LLM, Choice, Chunk, DeviceArray, Output, Stream, Token, Tokenizer
 from .planning import Plan, plan
 from .sampling import SamplingParams
 from .strategy import (LINK_TAG, RING_TAG, BatchInfo, LayoutRequest, OpScheduler, PartitionRules,
-                       ScheduleContext, Task, register, split_tokens)
+                       ScheduleContext, Task, register, split_tokens, strategies)
 
-__all__ = ["BatchInfo", "Choice", "Chunk", "Error", "LINK_TAG", "LLM", "LayoutRequest", "OpScheduler", "Output",
-           "PartitionRules", "Plan", "RING_TAG", "SamplingParams", "ScheduleContext", "Stream", "Task", "Token",
-           "Tokenizer", "__version__", "plan", "register", "split_tokens"]
+__all__ = ["BatchInfo", "Choice", "Chunk", "DeviceArray", "Error", "LINK_TAG", "LLM", "LayoutRequest", "OpScheduler",
+           "Output", "PartitionRules", "Plan", "RING_TAG", "SamplingParams", "ScheduleContext", "Stream", "Task", "Token",
+           "Tokenizer", "__version__", "plan", "register", "split_tokens", "strategies"]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import atexit
 import dataclasses
+import operator
 import os
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from . import _braid
 from ._error import Error
-from .sampling import SamplingParams
+from .sampling import SamplingParams, whole_number
 from .strategy import OpScheduler, resolve
 
 if TYPE_CHECKING:
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
 
 Prompt = Union[str, Sequence[int]]
 Messages = Sequence[Mapping[str, str]]
+
+
+class DeviceArray(Protocol):
+    """An array that other libraries take over by `from_dlpack`, wherever its memory is."""
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """The array as a capsule of DLPack."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's kind of device (1: CPU, 2: CUDA) and its number."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +64,7 @@ class Choice:
 
     @property
     def token_ids(self) -> list[int]:
+        """The ids of `tokens`."""
         return [token.id for token in self.tokens]
 
 
@@ -70,6 +82,12 @@ class Output:
         return self.outputs[0].text
 
 
+def _path(model: Any) -> str:
+    if not isinstance(model, (str, os.PathLike)):
+        raise Error(f"the model is {model!r}, wanted a path or a name")
+    return str(os.fspath(model))
+
+
 def _tokens(raw: list[dict[str, Any]], logprobs: bool) -> tuple[Token, ...]:
     if not logprobs:
         return tuple(Token(t["id"]) for t in raw)
@@ -77,9 +95,12 @@ def _tokens(raw: list[dict[str, Any]], logprobs: bool) -> tuple[Token, ...]:
 
 
 def _ids(prompt: Any, where: str) -> list[int]:
-    ids = list(prompt)
-    for i in ids:
-        if not isinstance(i, int) or isinstance(i, bool) or not -2**31 <= i < 2**31:
+    ids = []
+    for i in prompt:
+        if isinstance(i, bool) or not hasattr(i, "__index__"):
+            raise Error(f"{where} has {i!r}, wanted token ids")
+        ids.append(operator.index(i))
+        if not -2**31 <= ids[-1] < 2**31:
             raise Error(f"{where} has {i!r}, wanted token ids")
     return ids
 
@@ -155,27 +176,39 @@ class LLM:
     """A model on its devices. Answers many prompts at once, from any thread.
 
     `model` is a path or a name as `braid run` takes it. `device` is 'auto', 'cpu', 'cuda' or
-    'cuda:0,1'; `tp` ranks divide the weights; `threads` of each rank (0: the cores divided by the
-    ranks). `schedule` is a strategy's name, 'auto', a shared library, or a strategy of Python.
-    `kv_dtype` is 'auto', 'f16', 'bf16' or 'f32'. `max_model_len` bounds a sequence in tokens (0:
-    what fits), `max_num_seqs` sequences that are computed at once, `max_step_tokens` the tokens of
-    a step, `kv_memory` the KV cache ('auto', '512M').
+    'cuda:0,1'; `tp` ranks divide the weights, or `ranks` (None: all GPUs) divide the tokens of each
+    prompt as `sp` says: 'ring', 'ulysses', 'usp', 'tas', 'torus' or 'auto'. `machines` ('2x4') says
+    on how many machines the ranks are; `threads` of each rank (0: the cores divided by the ranks).
+    `schedule` is a strategy's name, 'auto', a shared library, a strategy of Python, or None: what
+    fits `sp` and the device. `kv_dtype` is 'auto', 'f16', 'bf16' or 'f32'. `max_model_len` bounds a
+    sequence in tokens (0: what fits), `max_num_seqs` sequences that are computed at once,
+    `max_step_tokens` the tokens of a step (0: 512, with `sp` a whole prompt), `max_waiting` requests
+    that wait, `kv_memory` the KV cache ('auto', '512M').
 
     Close it, or use it in a `with` block: its threads and memory end there, at the latest when the
     object goes. Raises `braid.Error` where the model or a device cannot be had.
     """
 
     def __init__(self, model: str | os.PathLike[str], *, device: str = "auto", tp: int = 1,
-                 sp: str = "", threads: int = 0,
-                 schedule: str | OpScheduler | type[OpScheduler] = "sequential",
+                 sp: str = "", ranks: int | None = None, machines: str = "", threads: int = 0,
+                 schedule: str | OpScheduler | type[OpScheduler] | None = None,
                  kv_dtype: str = "auto", max_model_len: int = 0, max_num_seqs: int = 32,
-                 max_step_tokens: int = 512, max_waiting: int = 1024, prefix_cache: bool = True,
+                 max_step_tokens: int = 0, max_waiting: int = 1024, prefix_cache: bool = True,
                  kv_memory: str = "auto") -> None:
-        name, own = resolve(schedule)
+        name, own = (None, None) if schedule is None else resolve(schedule)
+        for what, value in (("tp", tp), ("ranks", ranks), ("threads", threads),
+                            ("max_model_len", max_model_len), ("max_num_seqs", max_num_seqs),
+                            ("max_step_tokens", max_step_tokens), ("max_waiting", max_waiting)):
+            if value is not None or what != "ranks":
+                whole_number(what, value)
+        for what, text in (("device", device), ("sp", sp), ("machines", machines),
+                           ("kv_dtype", kv_dtype), ("kv_memory", kv_memory)):
+            if not isinstance(text, str):
+                raise Error(f"{what} is {text!r}, wanted a text")
         self._engine = _braid.Engine.open(
-            model=os.fspath(model), device=device, tp=tp, sp=sp, threads=threads, schedule=name,
-            own=own, kv_dtype=kv_dtype, max_context=max_model_len, max_running=max_num_seqs,
-            max_step_tokens=max_step_tokens, max_waiting=max_waiting, prefix_cache=prefix_cache,
+            model=_path(model), device=device, tp=tp, sp=sp, ranks=ranks, machines=machines,
+            threads=threads, schedule=name, own=own, kv_dtype=kv_dtype,
+            max_context=max_model_len, max_running=max_num_seqs, max_step_tokens=max_step_tokens, max_waiting=max_waiting, prefix_cache=prefix_cache,
             kv_memory=kv_memory)
         self._window = max(1, max_waiting // 2)
         self.tokenizer = Tokenizer(self._engine)
@@ -212,6 +245,8 @@ class LLM:
         """The assistant's answers to one conversation, or to each of several. A message is
         {'role': 'user', 'content': 'text'}."""
         many: Any = messages
+        if isinstance(many, (str, bytes, Mapping)) or not isinstance(many, Sequence):
+            raise Error(f"messages are {many!r}, wanted a list of messages, or several lists")
         if len(many) > 0 and isinstance(many[0], Mapping):
             many = [many]
         return self._run([self._render(m) for m in many], params, chat=True)
@@ -261,7 +296,16 @@ class LLM:
 
     def logits(self, prompt: Prompt) -> numpy.typing.NDArray[numpy.float32]:
         """The logits after each token: f32 [tokens, vocabulary], an array of its own."""
+        import numpy as _  # before the work, so that Ctrl-C finds it done
+
         return self._engine.logits(self._encode(prompt, "the prompt"))
+
+    def device_logits(self, prompt: Prompt) -> DeviceArray:
+        """The same where the model is, f32 [tokens, vocabulary], to take over through DLPack without
+        a copy: `torch.from_dlpack(llm.device_logits(p))` is a CUDA tensor if rank 0 is on a GPU. The
+        memory goes with the last array that uses it, not with the LLM."""
+        array: DeviceArray = self._engine.device_logits(self._encode(prompt, "the prompt"))
+        return array
 
     def _any(self, prompt: Prompt | Messages) -> tuple[list[int], bool]:
         items: Any = prompt
@@ -278,7 +322,11 @@ class LLM:
 
     def _render(self, messages: Messages) -> list[int]:
         pairs = []
+        if isinstance(messages, (str, bytes)) or not isinstance(messages, Sequence):
+            raise Error(f"messages are {messages!r}, wanted a list of messages")
         for message in messages:
+            if not isinstance(message, Mapping):
+                raise Error(f"a message is {message!r}, wanted a role and a content")
             role, content = message.get("role"), message.get("content")
             if not isinstance(role, str) or not isinstance(content, str):
                 raise Error(f"a message is {message!r}, wanted a role and a content that are texts")
@@ -299,7 +347,14 @@ class LLM:
             for ids, choice in jobs:
                 if len(open_) - len(ended) >= self._window:
                     ended.append(open_[len(ended)].rest())
-                open_.append(self._submit(ids, params, chat, choice))
+                while True:
+                    try:
+                        open_.append(self._submit(ids, params, chat, choice))
+                        break
+                    except Error as error:  # other threads fill the queue
+                        if error.code != "resource_exhausted" or len(open_) == len(ended):
+                            raise
+                        ended.append(open_[len(ended)].rest())
             while len(ended) < len(open_):
                 ended.append(open_[len(ended)].rest())
         finally:
@@ -323,6 +378,6 @@ def _list(prompts: Any) -> list[Any]:
     if isinstance(prompts, (bytes, Mapping)) or not hasattr(prompts, "__iter__"):
         raise Error(f"prompts are {prompts!r}, wanted a text, token ids, or a list of these")
     items = list(prompts)
-    if items and all(isinstance(item, int) for item in items):
+    if items and all(hasattr(item, "__index__") for item in items):
         return [items]
     return items

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from . import _braid
+from ._error import Error
 from .strategy import OpScheduler, resolve
 
 
@@ -61,6 +62,15 @@ def plan(config: str | os.PathLike[str] = "", *, model: str | os.PathLike[str] =
     Raises `braid.Error`; what a strategy of Python raises is in the message, with its traceback.
     """
     name, own = resolve(schedule)
+    for what, path in (("model", model), ("config", config)):
+        if not isinstance(path, (str, os.PathLike)):
+            raise Error(f"{what} is {path!r}, wanted a path")
+    for what, value in (("tp", tp), ("tokens", tokens), ("decodes", decodes), ("depth", depth)):
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise Error(f"{what} is {value!r}, wanted a whole number")
+    for what, text in (("profile", profile), ("machines", machines)):
+        if not isinstance(text, str):
+            raise Error(f"{what} is {text!r}, wanted a text")
     return Plan(_braid.StepPlans(model=os.fspath(model), config=os.fspath(config), schedule=name,
                                  own=own, profile=profile, tokens=tokens, decodes=decodes,
                                  depth=depth, tp=tp, machines=machines, compare=compare))

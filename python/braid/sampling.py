@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ._error import Error
 
 
-def _number(name: str, value: Any, kinds: tuple[type, ...], wanted: str) -> None:
-    if not isinstance(value, kinds) or isinstance(value, bool):
+def whole_number(name: str, value: Any, least: int = 0, end: int = 2**31) -> int:
+    """The value as an int. Raises `braid.Error` unless it is a whole number from `least` on, below
+    `end`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise Error(f"{name} is {value!r}, wanted a whole number")
+    number = operator.index(value)
+    if not least <= number < end:
+        last = f"2**{end.bit_length() - 1} - 1"
+        raise Error(f"{name} is {number}, wanted {least} to {last}")
+    return number
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise Error(f"{name} is {value!r}, wanted a number")
+    return float(value)
+
+
+def _items(name: str, value: Any, kind: Any, wanted: str) -> list[Any]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, kind):
         raise Error(f"{name} is {value!r}, wanted {wanted}")
+    return list(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,55 +63,48 @@ class SamplingParams:
     logit_bias: Mapping[int, float] | None = None  #: added to the logits of these ids
 
     def __post_init__(self) -> None:
-        floats = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty",
-                  "presence_penalty")
-        for name in floats:
-            value = getattr(self, name)
-            if value is not None:
-                _number(name, value, (int, float), "a number")
-        for name in ("n", "top_k", "seed", "max_tokens", "min_tokens", "logprobs",
-                     "prompt_logprobs"):
-            value = getattr(self, name)
-            if value is not None:
-                _number(name, value, (int,), "a whole number")
-        if self.n < 1:
-            raise Error(f"n is {self.n}, wanted at least 1")
-        if self.seed is not None and not 0 <= self.seed < 2**64:
-            raise Error(f"seed is {self.seed}, wanted 0 to 2**64 - 1")
-        for name in ("top_k", "max_tokens", "min_tokens", "logprobs", "prompt_logprobs"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 2**31:
-                raise Error(f"{name} is {value}, wanted 0 to 2**31 - 1")
-        for text in self.stop_texts():
-            if not isinstance(text, str):
-                raise Error(f"stop has {text!r}, wanted texts")
+        self.request()
 
     def stop_texts(self) -> list[str]:
         """`stop` as a list."""
-        return [self.stop] if isinstance(self.stop, str) else list(self.stop)
+        texts = [self.stop] if isinstance(self.stop, str) else _items("stop", self.stop, Iterable,
+                                                                      "a text, or several")
+        for text in texts:
+            if not isinstance(text, str):
+                raise Error(f"stop has {text!r}, wanted texts")
+        return texts
 
     def request(self, choice: int = 0) -> dict[str, Any]:
         """The arguments of `_braid.Engine.submit` for one of the `n` answers."""
-        seed = self.seed
-        if seed is not None:  # choice i is as far from choice 0 as in the server
-            seed = (seed + choice * 0x9E3779B97F4A7C55) % 2**64
-        return {
-            "max_tokens": self.max_tokens,
-            "min_tokens": self.min_tokens,
-            "temperature": self.temperature,
-            "top_k": self.top_k,
-            "top_p": self.top_p,
-            "min_p": self.min_p,
-            "repetition_penalty": self.repetition_penalty,
-            "frequency_penalty": self.frequency_penalty,
-            "presence_penalty": self.presence_penalty,
-            "seed": seed,
-            "logit_bias": list((self.logit_bias or {}).items()),
-            "stop": self.stop_texts(),
-            "stop_ids": list(self.stop_token_ids),
-            "include_stop": self.include_stop_str_in_output,
-            "ignore_eos": self.ignore_eos,
-            "skip_special": self.skip_special_tokens,
-            "logprobs": -1 if self.logprobs is None else self.logprobs,
-            "prompt_logprobs": -1 if self.prompt_logprobs is None else self.prompt_logprobs,
-        }
+        whole_number("n", self.n, least=1)
+        request: dict[str, Any] = {}
+        for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
+            value = getattr(self, name)
+            request[name] = None if value is None else _number(name, value)
+        for name in ("frequency_penalty", "presence_penalty"):
+            request[name] = _number(name, getattr(self, name))
+        for name in ("top_k", "max_tokens"):
+            value = getattr(self, name)
+            request[name] = None if value is None else whole_number(name, value)
+        request["min_tokens"] = whole_number("min_tokens", self.min_tokens)
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(self, name)
+            request[name] = -1 if value is None else whole_number(name, value)
+        request["seed"] = None
+        if self.seed is not None:  # choice i is as far from choice 0 as in the server
+            seed = whole_number("seed", self.seed, end=2**64)
+            request["seed"] = (seed + choice * 0x9E3779B97F4A7C55) % 2**64
+        bias = {} if self.logit_bias is None else self.logit_bias
+        ids = _items("logit_bias", bias, Mapping, "a number for each id")
+        request["logit_bias"] = [(whole_number("an id of logit_bias", i),
+                                  _number("a value of logit_bias", bias[i])) for i in ids]
+        request["stop"] = self.stop_texts()
+        ids = _items("stop_token_ids", self.stop_token_ids, Iterable, "ids")
+        request["stop_ids"] = [whole_number("an id of stop_token_ids", i) for i in ids]
+        for name, ours in (("include_stop_str_in_output", "include_stop"),
+                           ("ignore_eos", "ignore_eos"), ("skip_special_tokens", "skip_special")):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise Error(f"{name} is {value!r}, wanted True or False")
+            request[ours] = value
+        return request

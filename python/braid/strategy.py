@@ -6,7 +6,7 @@ from typing import Any
 
 from . import _braid
 from ._braid import (LINK_TAG, RING_TAG, BatchInfo, LayoutRequest, PartitionRules, ScheduleContext,
-                     Task, split_tokens)
+                     Task, split_tokens, strategies)
 from ._error import Error
 
 
@@ -64,4 +64,4 @@ def resolve(schedule: Any) -> tuple[str, OpScheduler | None]:
 
 
 __all__ = ["BatchInfo", "LINK_TAG", "LayoutRequest", "OpScheduler", "PartitionRules", "RING_TAG",
-           "ScheduleContext", "Task", "register", "resolve", "split_tokens"]
+           "ScheduleContext", "Task", "register", "resolve", "split_tokens", "strategies"]

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <random>
 
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
@@ -133,9 +134,80 @@ TEST_F(EngineTest, WhatCannotBeDoneIsSaid) {
         "token id 1048576");
   fails([&] { engine_->score(std::vector<int32_t>{3}); }, ErrorCode::kInvalidArgument,
         "wanted at least 2");
-  EngineConfig sp = config_;
-  sp.sp.emplace();
-  fails([&] { Engine(folder_.path().string(), sp); }, ErrorCode::kUnsupported, "--sp");
+  fails([&] { engine_->device_logits({}); }, ErrorCode::kInvalidArgument, "is empty");
+}
+
+TEST_F(EngineTest, LogitsStayOnTheDeviceAndOutliveTheEngine) {
+  std::vector<int32_t> prompt(150);  // more than one step's
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i % 90);
+  const std::vector<float> want = engine_->logits(prompt);
+  const DeviceLogits got = engine_->device_logits(prompt);
+  engine_.reset();
+  ASSERT_EQ(got.tokens * got.vocabulary, std::ssize(want));
+  const auto* values = reinterpret_cast<const float*>(got.memory->data());
+  EXPECT_TRUE(std::ranges::equal(want, std::span(values, want.size())));
+}
+
+TEST_F(EngineTest, RanksDividePromptsOfManyRequests) {
+  std::mt19937 random(17);
+  std::vector<AnswerRequest> requests;
+  for (int i = 0; i < 12; ++i) {
+    AnswerRequest& r = requests.emplace_back();
+    for (size_t n = 1 + random() % (i % 3 == 0 ? 150 : 5); n > 0; --n) {
+      r.prompt.push_back(static_cast<int32_t>(random() % 90));
+    }
+    if (i % 4 == 1) r.prompt = requests[static_cast<size_t>(i - 1)].prompt;  // keys are shared
+    r.max_tokens = 6;
+    r.ignore_eos = r.list_tokens = true;
+    if (i % 5 == 2) r.prompt_logprobs = 0;
+  }
+  const std::vector<Answer> want = engine_->generate_all(requests);
+  const std::vector<double> scores = engine_->score(requests[0].prompt);
+  for (const SpMode mode : {SpMode::ring, SpMode::ulysses}) {
+    config_.tp = 2;
+    config_.sp = SequenceParallel{.mode = mode};
+    limits_.scheduler.max_step_tokens = mode == SpMode::ring ? 0 : 128;
+    Engine divided(folder_.path().string(), config_, limits_);
+    EXPECT_EQ(divided.limits().max_step_tokens, mode == SpMode::ring ? 256 : 128);
+    const std::vector<Answer> got = divided.generate_all(requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(ids_of(got[i]), ids_of(want[i])) << to_string(mode) << " " << i;
+      ASSERT_EQ(got[i].prompt.size(), want[i].prompt.size());
+    }
+    const std::vector<double> again = divided.score(requests[0].prompt);
+    ASSERT_EQ(again.size(), scores.size());
+    for (size_t i = 0; i < scores.size(); ++i) EXPECT_NEAR(again[i], scores[i], 1e-3);
+  }
+}
+
+// Runs steps of few tokens, and refuses others.
+class OnlyShort : public OpScheduler {
+ public:
+  std::string name() const override { return "only_short"; }
+  void partition(PartitionRules&) const override {}
+  void schedule(ScheduleContext& ctx) const override {
+    if (ctx.capacity(0).token > 32) throw std::runtime_error("this step is too long");
+    ctx.execute(ctx.ready(0));
+  }
+};
+
+TEST_F(EngineTest, AStrategyThatIsRefusedEndsTheRequestsOfItsStep) {
+  const AnswerRequest small{.prompt = prompt_, .max_tokens = 5, .ignore_eos = true};
+  const std::string want = engine_->generate(small).text;
+  config_.strategy = std::make_shared<OnlyShort>();
+  Engine engine(folder_.path().string(), config_, limits_);
+  for (int i = 0; i < 2; ++i) {
+    try {
+      engine.generate({.prompt = std::vector<int32_t>(100, 3), .max_tokens = 5});
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kAborted);
+      EXPECT_THAT(error.what(), HasSubstr("this step is too long"));
+    }
+    EXPECT_EQ(engine.generate(small).text, want);
+  }
+  EXPECT_EQ(engine.stats().scheduler.pages.held, 0);
+  EXPECT_EQ(engine.stats().error, "");
 }
 
 }  // namespace

@@ -245,6 +245,10 @@ TEST_F(RequestLoopTest, WhatIsWrongIsRefusedAndTheSinkHearsNothing) {
   EXPECT_THAT(refused({.prompt = std::vector<int32_t>(3000, 1)}), HasSubstr("3000 tokens"));
   EXPECT_THAT(refused({.prompt = {1}, .sampling = {.top_p = 0}}), HasSubstr("top-p is 0"));
   EXPECT_THAT(refused({.prompt = {1}, .stop = {""}}), HasSubstr("a stop text is empty"));
+  EXPECT_THAT(refused({.prompt = {1}, .sampling = {.logit_bias = {{1 << 20, 1.0f}}}}),
+              HasSubstr("token id 1048576 in logit-bias"));
+  EXPECT_THAT(refused({.prompt = {1}, .sampling = {.logit_bias = {{1, NAN}}}}),
+              HasSubstr("logit-bias is nan"));
   EXPECT_THAT(refused({.prompt = {1}, .stop_ids = {1 << 20}}),
               HasSubstr("token id 1048576 that stops"));
   ASSERT_TRUE(loop.drain(10));

@@ -1,12 +1,13 @@
 """What is wrong gets one clear error each."""
 
 import math
+import subprocess
 import threading
 import time
 import unittest
 
 import braid
-from support import OPTIONS, ModelTest
+from support import LLAMA, OPTIONS, PROGRAM, ModelTest
 
 
 class BadInput(ModelTest):
@@ -22,7 +23,34 @@ class BadInput(ModelTest):
         self.refused("at most 255 fit", lambda: self.llm.generate("a" * 300))
         self.refused("wanted at least 2", lambda: self.llm.score([1]))
         self.refused("wanted a role", lambda: self.llm.chat([{"role": "user", "content": 3}]))
+        self.refused("prompt 0 has True", lambda: self.llm.generate([[True]]))
+        self.refused("prompt 0 has nan", lambda: self.llm.generate([[math.nan]]))
+        self.refused("prompt 0 is {1: 2}", lambda: self.llm.generate([{1: 2}]))
+        self.refused("prompt 0 is b'a'", lambda: self.llm.generate([b"a"]))
+        self.refused("the prompt is None", lambda: self.llm.logits(None))
+        self.refused("the prompt is empty", lambda: self.llm.device_logits([]))
+        self.refused("messages", lambda: self.llm.chat("hi"))
+        self.refused("messages are 3", lambda: self.llm.chat([3]))
+        self.refused("a message is 'x'", lambda: self.llm.chat([{"role": "user", "content": "a"}, "x"]))
+        self.refused("decode has 'x'", lambda: self.llm.tokenizer.decode(["x"]))
         self.assertEqual(self.llm.generate([]), [])
+
+    def test_the_line_is_the_programs(self):
+        for arguments, call in (
+                (["-m", "nothing.gguf"], lambda: braid.LLM("nothing.gguf")),
+                (["-m", self.model, "--schedule", "x"], lambda: braid.LLM(self.model, schedule="x")),
+                (["-m", self.model, "--device", "tpu"], lambda: braid.LLM(self.model, device="tpu")),
+                (["-m", self.model, "--sp", "ring", "--tp", "2"],
+                 lambda: braid.LLM(self.model, sp="ring", tp=2)),
+                (["-m", self.model, "--sp", "circle", "--ranks", "2"],
+                 lambda: braid.LLM(self.model, sp="circle", ranks=2)),
+                (["-m", self.model, "--tp", "1000"], lambda: braid.LLM(self.model, tp=1000))):
+            run = subprocess.run([PROGRAM, "run", "-p", "a", *arguments], capture_output=True,
+                                 text=True, timeout=60)
+            with self.subTest(arguments=arguments), self.assertRaises(braid.Error) as raised:
+                call()
+            self.assertIn(str(raised.exception), run.stderr)
+            self.assertNotEqual(run.returncode, 0)
 
     def test_sampling(self):
         nan = float("nan")
@@ -37,6 +65,23 @@ class BadInput(ModelTest):
         self.refused("n is 0", lambda: braid.SamplingParams(n=0))
         self.refused("seed is -1", lambda: braid.SamplingParams(seed=-1))
         self.refused("stop has 3", lambda: braid.SamplingParams(stop=[3]))
+        for fields, text in (
+                ({"n": None}, "n is None"), ({"n": 2.0}, "n is 2.0"), ({"stop": 3}, "stop is 3"),
+                ({"stop_token_ids": ["x"]}, "stop_token_ids is 'x'"),
+                ({"stop_token_ids": 5}, "stop_token_ids is 5"),
+                ({"logit_bias": [1]}, "logit_bias is [1]"),
+                ({"logit_bias": {"a": 1}}, "logit_bias is 'a'"),
+                ({"logit_bias": {1: "b"}}, "logit_bias is 'b'"),
+                ({"frequency_penalty": None}, "frequency_penalty is None"),
+                ({"max_tokens": 2**40}, "2**31 - 1"), ({"logprobs": -3}, "logprobs is -3"),
+                ({"min_tokens": None}, "min_tokens is None"),
+                ({"ignore_eos": 1}, "ignore_eos is 1"), ({"seed": 2**64}, "2**64 - 1"),
+                ({"temperature": "hot"}, "temperature is 'hot'")):
+            with self.subTest(fields=fields):
+                self.refused(text, lambda f=fields: braid.SamplingParams(**f))
+        for bias in ({258: 1.0}, {1: math.nan}):
+            params = braid.SamplingParams(logit_bias=bias)
+            self.refused("logit-bias", lambda p=params: self.llm.generate("a", p))
         self.refused("a stop text is empty",
                      lambda: self.llm.generate("a", braid.SamplingParams(stop="")))
 
@@ -47,6 +92,13 @@ class BadInput(ModelTest):
         self.refused("schedule is 3", lambda: braid.LLM(self.model, schedule=3))
         self.refused("--kv-memory", lambda: braid.LLM(self.model, kv_memory="much"))
         self.refused("wanted at least 1", lambda: braid.LLM(self.model, tp=0))
+        self.refused("tp is 'two'", lambda: braid.LLM(self.model, tp="two"))
+        self.refused("ranks is 1.5", lambda: braid.LLM(self.model, sp="ring", ranks=1.5))
+        self.refused("the model is 3", lambda: braid.LLM(3))
+        self.refused("device is None", lambda: braid.LLM(self.model, device=None))
+        self.refused("max_model_len is -1", lambda: braid.LLM(self.model, max_model_len=-1))
+        self.refused("config", lambda: braid.plan(3))
+        self.refused("--tokens is -1", lambda: braid.plan(LLAMA, tokens=-1))
 
     def test_a_closed_model(self):
         llm = braid.LLM(self.model, **OPTIONS)

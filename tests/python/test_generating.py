@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import importlib.util
 import json
 import os
 import pathlib
@@ -15,7 +16,8 @@ import unittest
 import numpy
 
 import braid
-from support import GREEDY, OPTIONS, PROGRAM, ModelTest
+import strategies
+from support import GREEDY, LLAMA, OPTIONS, PROGRAM, ROOT, ModelTest
 
 
 class Generating(ModelTest):
@@ -30,6 +32,15 @@ class Generating(ModelTest):
         self.assertEqual(got.prompt_token_ids, want["prompt_ids"])
         self.assertEqual(got.outputs[0].finish_reason, "length")
         self.assertEqual(got.outputs[0].usage["completion_tokens"], 12)
+
+    def test_the_example_prints_the_programs_text(self):
+        command = [PROGRAM, "run", "-m", self.model, "-p", "Once upon", "-n", "16", "--json"]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        text = json.loads(run.stdout)["text"]
+        example = [sys.executable, str(ROOT / "examples/python/generate.py"), self.model]
+        got = subprocess.run([*example, "Once upon"], capture_output=True, text=True, timeout=120,
+                             check=True)
+        self.assertEqual(got.stdout, f"{text}\n{text}\n")
 
     def test_many_prompts_are_each_alone(self):
         prompts = ["a b", self.llm.tokenizer.encode("second"), "third prompt"] * 5
@@ -101,6 +112,46 @@ class Generating(ModelTest):
         numpy.testing.assert_allclose(self.llm.score(ids), logs[range(len(ids) - 1), ids[1:]], 1e-4)
         logits[:] = 0  # an array of its own
 
+    def test_ids_may_be_an_array(self):
+        ids = self.llm.tokenizer.encode("The quick")
+        self.assertEqual(self.llm.generate(numpy.array(ids), GREEDY)[0].text,
+                         self.llm.generate([ids], GREEDY)[0].text)
+
+    def test_logits_where_the_model_is_are_taken_over_without_a_copy(self):
+        ids = list(range(100, 250))  # two steps
+        want = self.llm.logits(ids)
+        with braid.LLM(self.model, **OPTIONS) as llm:
+            made = llm.device_logits(ids)
+        self.assertEqual(made.__dlpack_device__(), (1, 0))  # a CPU
+        first, second = numpy.from_dlpack(made), numpy.from_dlpack(made)
+        self.assertEqual((first.shape, first.dtype), ((150, 258), numpy.float32))
+        self.assertTrue(numpy.shares_memory(first, second))
+        del made, second
+        numpy.testing.assert_array_equal(first, want)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch here")
+    def test_pytorch_takes_logits_over(self):
+        import torch
+        want = self.llm.logits("The quick")
+        for made in (self.llm.device_logits("The quick"), want):
+            tensor = torch.from_dlpack(made)
+            self.assertEqual(tensor.dtype, torch.float32)
+            numpy.testing.assert_array_equal(tensor.numpy(), want)
+
+    def test_ranks_divide_prompts(self):
+        prompts = ["a" * n for n in (1, 3, 100, 200)] * 2 + ["a longer prompt " * 10] * 2
+        want = self.llm.generate(prompts, GREEDY)
+        for sp in ("ring", "ulysses"):
+            with braid.LLM(self.model, sp=sp, ranks=2, **OPTIONS) as llm:
+                got = llm.generate(prompts, GREEDY)
+                self.assertEqual([o.text for o in got], [o.text for o in want], sp)
+                numpy.testing.assert_allclose(llm.score(prompts[3]), self.llm.score(prompts[3]),
+                                              1e-3)
+        with braid.LLM(self.model, sp="ring", ranks=2, schedule=strategies.sequence_parallel,
+                       **OPTIONS) as llm:
+            self.assertEqual([o.text for o in llm.generate(prompts, GREEDY)],
+                             [o.text for o in want])
+
     def test_the_tokenizer(self):
         t = self.llm.tokenizer
         self.assertEqual(t.decode(t.encode("naïve\n")), "naïve\n")
@@ -108,10 +159,19 @@ class Generating(ModelTest):
         self.assertEqual(t.encode("<s>", parse_special=True), [256])
 
     def test_32_streams_at_once_in_asyncio(self):
-        prompts = [f"prompt {i}" for i in range(32)]
+        prompts = [f"{i} is prompt {i}" for i in range(32)]
+        order = []
+
+        async def one(llm, i):
+            text = ""
+            async for chunk in llm.astream(prompts[i], GREEDY):
+                text += chunk.text
+                order.append(i)
+            return text
 
         async def all_of_them():
-            return await asyncio.gather(*(self.llm.agenerate(p, GREEDY) for p in prompts))
+            with braid.LLM(self.model, **OPTIONS | {"max_num_seqs": 32}) as llm:
+                return await asyncio.gather(*(one(llm, i) for i in range(32)))
 
         async def leave():
             stream = self.llm.astream("a", braid.SamplingParams(max_tokens=240, ignore_eos=True))
@@ -120,7 +180,11 @@ class Generating(ModelTest):
             await stream.aclose()
 
         got = asyncio.run(asyncio.wait_for(all_of_them(), 120))
-        self.assertEqual(got, [o.text for o in self.llm.generate(prompts, GREEDY)])
+        self.assertEqual(got, [self.llm.generate(p, GREEDY)[0].text for p in prompts])
+        self.assertGreater(len(set(got)), 20)  # a stream mixed up with another would show
+        self.assertGreater(len(set(order[len(order) // 2 - 64:len(order) // 2 + 64])), 20)
+        self.assertEqual(asyncio.run(self.llm.agenerate("a", GREEDY)),
+                         self.llm.generate("a", GREEDY)[0].text)
         asyncio.run(leave())
         self.idle()
 
@@ -144,22 +208,30 @@ class Generating(ModelTest):
         thread.join()
 
     def test_ctrl_c_ends_cleanly(self):
-        code = ("import braid, sys\n"
-                "llm = braid.LLM(sys.argv[1], device='cpu', threads=1, max_num_seqs=1)\n"
-                "print('ready', flush=True)\n"
-                "while True:\n"
-                "    llm.generate('a', braid.SamplingParams(max_tokens=400, ignore_eos=True))\n")
-        child = subprocess.Popen([sys.executable, "-c", code, self.model], stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE, text=True)
-        try:
-            self.assertEqual(child.stdout.readline(), "ready\n")
-            time.sleep(0.2)
-            child.send_signal(signal.SIGINT)
-            _, err = child.communicate(timeout=60)
-        finally:
-            child.kill()
-        self.assertTrue(err.rstrip().endswith("KeyboardInterrupt"), err)
-        self.assertEqual(child.returncode, -signal.SIGINT)
+        for work in ("llm.generate('a', braid.SamplingParams(max_tokens=400, ignore_eos=True))",
+                     "list(llm.stream('a', braid.SamplingParams(max_tokens=400, ignore_eos=True)))",
+                     "llm.score('a' * 300)", "llm.logits('a' * 300)",
+                     "braid.plan(sys.argv[2], tp=8, tokens=8192, schedule=Slow)"):
+            with self.subTest(work=work):
+                code = ("import braid, sys, time\n"
+                        "class Slow(braid.OpScheduler):\n"
+                        "    def schedule(self, ctx):\n"
+                        "        while True: time.sleep(0.001)\n"
+                        "llm = braid.LLM(sys.argv[1], device='cpu', threads=1, max_num_seqs=1)\n"
+                        "print('ready', flush=True)\n"
+                        "while True:\n"
+                        "    " + work + "\n")
+                child = subprocess.Popen([sys.executable, "-c", code, self.model, LLAMA],
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                try:
+                    self.assertEqual(child.stdout.readline(), "ready\n")
+                    time.sleep(0.2)
+                    child.send_signal(signal.SIGINT)
+                    _, err = child.communicate(timeout=60)
+                finally:
+                    child.kill()
+                self.assertTrue(err.rstrip().endswith("KeyboardInterrupt"), err)
+                self.assertEqual(child.returncode, -signal.SIGINT)
 
     def test_memory_stays_flat(self):
         def rss():
@@ -171,10 +243,14 @@ class Generating(ModelTest):
             for _ in range(n):
                 braid.LLM(self.model, **OPTIONS).generate("a", braid.SamplingParams(max_tokens=1))
 
+        count = int(os.environ.get("BRAID_TEST_OBJECTS", "60"))  # docs/python.md: 1,000
         make(20)
         before = rss()
-        make(60)
-        self.assertLess(rss() - before, 30)  # MiB; a model of this size has 10
+        make(count)
+        grown = rss() - before
+        self.assertLess(grown, 30)  # MiB; a model of this size has 10
+        if count > 60:
+            print(f"{count} LLM objects: {before:.1f} MiB before, {grown:+.1f} MiB after")
 
 
 if __name__ == "__main__":

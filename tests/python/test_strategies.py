@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import threading
 import unittest
 
 import braid
@@ -11,6 +12,7 @@ from support import GREEDY, LLAMA, OPTIONS, PROGRAM, ModelTest
 
 class Strategies(ModelTest):
     def test_those_of_braid_in_python_give_the_same_schedules(self):
+        self.assertEqual([s.__name__ for s in strategies.ALL], braid.strategies())
         for tp, tokens, decodes in ((2, 512, 0), (4, 1000, 3), (8, 1, 8)):
             for python in strategies.ALL:
                 with self.subTest(strategy=python.__name__, tp=tp, tokens=tokens):
@@ -59,7 +61,40 @@ class Strategies(ModelTest):
         self.assertIn("test_strategies.py", message)
         self.assertIn("Raises", message)
         with braid.LLM(self.model, schedule=Raises, **OPTIONS) as llm:
-            self.refused("ZeroDivisionError", lambda: llm.generate("a"), "aborted")
+            for _ in range(2):
+                message = self.refused("ZeroDivisionError", lambda: llm.generate("a"), "aborted")
+                self.assertIn("return 1 // 0", message)
+
+    def test_a_model_goes_on_after_a_strategy_that_raised(self):
+        class Picky(strategies.sequential):
+            def schedule(self, ctx):
+                if ctx.tokens(0) > 32:
+                    raise ValueError(f"{ctx.tokens(0)} tokens are too many for me")
+                super().schedule(ctx)
+
+        want = self.llm.generate("short", GREEDY)[0].text
+        with braid.LLM(self.model, schedule=Picky, **OPTIONS) as llm:
+            for _ in range(2):
+                self.refused("too many for me", lambda: llm.generate("a" * 100), "aborted")
+                self.refused("too many for me", lambda: llm.score("a" * 100), "aborted")
+                self.assertEqual(llm.generate("short", GREEDY)[0].text, want)
+
+    def test_a_strategy_that_never_returns_does_not_keep_its_model_open(self):
+        begun = threading.Event()
+
+        class Forever(braid.OpScheduler):
+            def schedule(self, ctx):
+                begun.set()
+                while True:
+                    pass
+
+        llm = braid.LLM(self.model, schedule=Forever, **OPTIONS)
+        stream = llm.stream("a", GREEDY)
+        self.assertTrue(begun.wait(60))
+        llm.close()
+        self.assertEqual(stream.end, None)
+        with self.assertRaises(braid.Error):
+            list(stream)
 
     def test_strategies_that_lead_nowhere(self):
         class Nothing(braid.OpScheduler):
@@ -137,6 +172,21 @@ class Planning(unittest.TestCase):
         svg = braid.plan(LLAMA, tp=2, schedule="overlap")._repr_svg_()
         for text in ("<svg", "compute", "comm", "computation", "communication", "all_reduce"):
             self.assertIn(text, svg)
+
+
+class Words(unittest.TestCase):
+    def test_every_public_name_says_what_it_is(self):
+        for name in braid.__all__:
+            public = getattr(braid, name)
+            if isinstance(public, str):
+                continue
+            self.assertTrue(public.__doc__, name)
+            if not isinstance(public, type):
+                continue
+            for member, value in vars(public).items():
+                if callable(value) or isinstance(value, property) or hasattr(value, "__get__"):
+                    if not member.startswith("_"):
+                        self.assertTrue(value.__doc__, f"{name}.{member}")
 
 
 if __name__ == "__main__":

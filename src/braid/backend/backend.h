@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -80,6 +81,11 @@ class Backend {
   virtual std::unique_ptr<DeviceMemory> allocate_staging(int64_t) { return nullptr; }
   // Copies a finished run's results into staging memory; needed only with such memory.
   virtual void read(std::byte*, const std::byte*, int64_t) {}
+  // Copies `bytes` that a finished run left to other memory of the device, and returns when all of
+  // them are there.
+  virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
   virtual std::unique_ptr<Replay> bind(BoundStep step) = 0;
 };
 

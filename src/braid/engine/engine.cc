@@ -11,6 +11,12 @@
 #include "braid/io/model_lookup.h"
 
 namespace braid {
+namespace {
+
+constexpr int64_t kStepTokens = 512;
+constexpr double kSlice = 0.05;  // seconds between two questions whether to go on waiting
+
+}  // namespace
 
 std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   const ModelStores stores = model_stores([](const char* name) { return std::getenv(name); });
@@ -20,10 +26,6 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
 
 Engine::Engine(const std::string& path, const EngineConfig& config, const RequestLimits& limits)
     : limits_(limits.scheduler) {
-  if (config.sp) {
-    fail(ErrorCode::kUnsupported,
-         "an engine of many requests does not divide a prompt over ranks: leave --sp out");
-  }
   loaded_ = std::make_unique<LoadedModel>(path);
   const Model& model = loaded_->model;
   if (chat_template_source(model.file())) chat_ = std::make_unique<ChatPrompt>(*loaded_);
@@ -46,6 +48,12 @@ Engine::Engine(const std::string& path, const EngineConfig& config, const Reques
   limits_.pages = room.pages;
   limits_.page_size = cache.page_size;
   limits_.max_context = room.context;
+  const bool divides = config_.sp && config_.tp > 1;
+  limits_.prompts_alone = divides;
+  if (limits_.max_step_tokens == 0) {
+    limits_.max_step_tokens =
+        std::max(divides ? room.context : kStepTokens, limits_.max_running + cache.page_size);
+  }
   runner_ = std::make_unique<Runner>(model, runner_config(config_, cache));
   runner_->back_pages(cache.pages);
   loop_ = std::make_unique<RequestLoop>(*runner_, loaded_->tokenizer, model.config().V,
@@ -118,12 +126,26 @@ std::vector<Answer> Engine::generate_all(std::vector<AnswerRequest> requests) {
   return answers;
 }
 
-std::vector<double> Engine::score(std::span<const int32_t> ids) {
+// A prompt that is computed whole, for what it says of its own tokens.
+Answer Engine::compute(AnswerRequest request, const KeepWaiting& keep_waiting) {
+  request.max_tokens = 1;
+  AnswerStream stream(*loop_, std::move(request));
+  while (!stream.wait_for_end(kSlice)) {
+    if (!keep_waiting || keep_waiting()) continue;
+    stream.cancel();
+    while (!stream.wait_for_end(kSlice)) {  // the step at hand still writes what it was asked for
+    }
+    fail(ErrorCode::kAborted, "the call was cancelled");
+  }
+  return stream.rest();
+}
+
+std::vector<double> Engine::score(std::span<const int32_t> ids, const KeepWaiting& keep_waiting) {
   if (ids.size() < 2) {
     fail(ErrorCode::kInvalidArgument, "a score of {} ids, wanted at least 2", ids.size());
   }
   const Answer answer =
-      generate({.prompt = {ids.begin(), ids.end()}, .max_tokens = 1, .prompt_logprobs = 0});
+      compute({.prompt = {ids.begin(), ids.end()}, .prompt_logprobs = 0}, keep_waiting);
   std::vector<double> scores;
   for (const SampledToken& token : answer.prompt) {
     if (!std::isfinite(token.logprob)) {
@@ -135,15 +157,35 @@ std::vector<double> Engine::score(std::span<const int32_t> ids) {
   return scores;
 }
 
-std::vector<float> Engine::logits(std::span<const int32_t> ids) {
+std::vector<float> Engine::logits(std::span<const int32_t> ids, const KeepWaiting& keep_waiting) {
   const auto V = static_cast<size_t>(model_config().V);
+  Scheduler::check_prompt(limits_, std::ssize(ids));
   std::vector<float> rows(ids.size() * V);
-  generate({.prompt = {ids.begin(), ids.end()},
-            .max_tokens = 1,
-            .on_logits = [&](int64_t position, std::span<const float> row) {
-              std::ranges::copy(row, rows.begin() + position * std::ssize(row));
-            }});
+  compute({.prompt = {ids.begin(), ids.end()},
+           .on_logits =
+               [&](int64_t position, std::span<const float> row) {
+                 std::ranges::copy(row, rows.begin() + position * std::ssize(row));
+               }},
+          keep_waiting);
   return rows;
+}
+
+DeviceLogits Engine::device_logits(std::span<const int32_t> ids, const KeepWaiting& keep_waiting) {
+  const int64_t tokens = std::ssize(ids), V = model_config().V;
+  const int64_t row_bytes = V * static_cast<int64_t>(sizeof(float));
+  Scheduler::check_prompt(limits_, tokens);
+  DeviceLogits made{.memory = runner_->allocate(tokens * row_bytes),
+                    .tokens = tokens,
+                    .vocabulary = V,
+                    .cuda = config_.device.cuda,
+                    .gpu = config_.device.cuda ? config_.device.first_gpu() : 0};
+  compute({.prompt = {ids.begin(), ids.end()},
+           .on_logit_rows =
+               [&](int64_t position, int64_t row, int64_t n) {
+                 runner_->copy_logits(row, n, made.memory->data() + position * row_bytes);
+               }},
+          keep_waiting);
+  return made;
 }
 
 }  // namespace braid

@@ -27,6 +27,15 @@ struct EngineOptions {
   RequestLimits limits;
 };
 
+// Logits of given tokens on the device of rank 0. May outlive the engine.
+struct DeviceLogits {
+  std::unique_ptr<DeviceMemory> memory;  // f32 [tokens, vocabulary], row-major
+  int64_t tokens = 0;
+  int64_t vocabulary = 0;
+  bool cuda = false;
+  int gpu = 0;  // where it is `cuda`
+};
+
 // A model on its devices, answering many requests at once. Owns the model's file and weights, the
 // ranks, the tokenizer, the KV cache and the threads that step them. All functions may be called
 // from any thread. Generator (generate.h) is the road for one request at a time.
@@ -36,7 +45,9 @@ class Engine {
   static std::unique_ptr<Engine> open(const EngineOptions& options);
 
   // Loads the model at `path` and starts its ranks. Fails as Model and Runner do; with kResource
-  // where the KV cache has no room; with kUnsupported on config.sp, which divides one prompt.
+  // where the KV cache has no room. With config.sp ranks divide each prompt, which then has steps
+  // of its own, and answers are made on rank 0. limits.scheduler.max_step_tokens may be 0: 512,
+  // with config.sp the whole context.
   Engine(const std::string& path, const EngineConfig& config, const RequestLimits& limits = {});
   // Ends all requests with AnswerReason::abort.
   ~Engine();
@@ -69,13 +80,19 @@ class Engine {
   // Answers to all, in their order. At most half of the engine's queue is taken at a time; the
   // first error cancels the rest.
   std::vector<Answer> generate_all(std::vector<AnswerRequest> requests);
+  // Asked about every 0.05 s while a call waits; false cancels the call, which fails with kAborted.
+  using KeepWaiting = std::function<bool()>;
   // Log-probability of each of ids[1..] given the ids before it: f64 [ids - 1]; at least two ids.
   // Fails with kMalformed where logits are not numbers.
-  std::vector<double> score(std::span<const int32_t> ids);
+  std::vector<double> score(std::span<const int32_t> ids, const KeepWaiting& keep_waiting = {});
   // The logits after each id: f32 [ids, V], row-major.
-  std::vector<float> logits(std::span<const int32_t> ids);
+  std::vector<float> logits(std::span<const int32_t> ids, const KeepWaiting& keep_waiting = {});
+  // The same, left where the model is. Fails with kResource where the device has no room for them.
+  DeviceLogits device_logits(std::span<const int32_t> ids, const KeepWaiting& keep_waiting = {});
 
  private:
+  Answer compute(AnswerRequest request, const KeepWaiting& keep_waiting);
+
   std::unique_ptr<LoadedModel> loaded_;
   std::unique_ptr<const ChatPrompt> chat_;
   EngineConfig config_;

@@ -201,6 +201,7 @@ struct Runner::Impl {
   PlannedStep last;
   std::shared_ptr<BoundForward> looping;  // of a loop on the device
   int64_t rows = 0;                       // of the last step's logits
+  bool usable = true;
 };
 
 Runner::Runner(const Model& model, const RunnerConfig& config) {
@@ -226,18 +227,42 @@ void Runner::step(const Batch& batch) {
     job->phase(impl_->last ? job::Phase::steps : job::Phase::first_step);
     if (job->process() == 0) job->send_record(step_record(batch));
   }
+  impl_->usable = job == nullptr;  // the other processes of a job have begun the step
   impl_->back_pages(batch.pages_end());
+  impl_->usable = false;
   impl_->run_first(batch);
-  impl_->last = impl_->planner->prepare(batch);
+  try {
+    impl_->last = impl_->planner->prepare(batch);
+  } catch (...) {
+    impl_->usable = job == nullptr;
+    throw;
+  }
   impl_->rows = batch.extents().row;
   impl_->run(impl_->last);
   impl_->planner->record();
+  impl_->usable = true;
   if (impl_->config.on_step) impl_->config.on_step(*this);
+}
+
+bool Runner::usable() const {
+  return impl_->usable;
 }
 
 TensorView Runner::logits() {
   BRAID_CHECK(impl_->last, "no step ran yet");
   return impl_->last.bound->executors[0]->host_output(0, impl_->rows);
+}
+
+std::unique_ptr<DeviceMemory> Runner::allocate(int64_t bytes) {
+  return impl_->world->rank(0).backend().allocate(bytes);
+}
+
+void Runner::copy_logits(int64_t row, int64_t n, std::byte* to) {
+  BRAID_CHECK(impl_->last && row + n <= impl_->rows, "rows {} to {} of {}", row, row + n,
+              impl_->rows);
+  const TensorView rows = slice_rows(impl_->last.bound->executors[0]->output(0), row, row + n);
+  BRAID_CHECK(rows.contiguous());
+  impl_->world->rank(0).backend().copy(to, rows.data, rows.bytes());
 }
 
 std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {

@@ -59,6 +59,8 @@ class Runner {
   // is there: no later step fails for want of it. Else a step takes what its batch's pages need,
   // and fails with kResource, which ends nothing, where a GPU has too little left.
   void back_pages(int64_t pages);
+  // Whether it can take a step: not after an error that ended it. In a job each error does.
+  bool usable() const;
   // Of process 0: logits f32 [R, V] of the last step, in the host's memory, valid until the next
   // one.
   TensorView logits();
@@ -66,6 +68,10 @@ class Runner {
     step(batch);
     return logits();
   }
+  // Memory of the device that has the logits, which may outlive the runner.
+  std::unique_ptr<DeviceMemory> allocate(int64_t bytes);
+  // Rows [row, row + n) of these logits to memory of that device: f32 [n, V].
+  void copy_logits(int64_t row, int64_t n, std::byte* to);
 
   // Goes on after the last step, which computed the last token of each sequence's prompt, in order,
   // and its logits and no others. No other step runs while the loop lives.

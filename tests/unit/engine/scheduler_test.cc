@@ -88,6 +88,9 @@ class Machine {
     EXPECT_EQ(total, step.tokens);
     EXPECT_LE(total, std::max(config_.max_step_tokens, decodes + kPage));
     EXPECT_LE(std::ssize(step.rows), config_.max_running);
+    if (config_.prompts_alone) {
+      EXPECT_TRUE(step.rows.size() <= 1 || decodes == std::ssize(step.rows));
+    }
     scheduler.step_done(step, tokens);
     scheduler.check();
     now += 0.001 * static_cast<double>(1 + step.tokens);
@@ -197,6 +200,30 @@ TEST(Scheduler, WithoutThePrefixCacheTheAnswersAreTheSame) {
   SchedulerConfig config = small();
   config.prefix_cache = false;
   for (uint32_t seed = 200; seed < 220; ++seed) random_run(seed, config, 40);
+}
+
+TEST(Scheduler, WithPromptsAloneTheAnswersAreTheSame) {
+  SchedulerConfig config = small();
+  config.prompts_alone = true;
+  for (uint32_t seed = 300; seed < 315; ++seed) random_run(seed, config, 150);
+  config.pages = 20;
+  int64_t preemptions = 0;
+  for (uint32_t seed = 320; seed < 335; ++seed) preemptions += random_run(seed, config, 100);
+  EXPECT_GT(preemptions, 0);
+}
+
+TEST(Scheduler, PromptsAloneAndAnswersTakeTurns) {
+  SchedulerConfig config = small();
+  config.prompts_alone = true;
+  Machine machine(config);
+  machine.submit({1}, 20);
+  machine.step();
+  machine.submit(std::vector<int32_t>(100, 2), 4);
+  for (int i = 0; i < 6; ++i) {
+    const Step step = machine.step();
+    ASSERT_EQ(step.rows.size(), 1u);
+    EXPECT_EQ(step.rows[0].id, i % 2 == 0 ? 1u : 2u) << i;
+  }
 }
 
 TEST(Scheduler, ASecondTurnFindsTheFirst) {

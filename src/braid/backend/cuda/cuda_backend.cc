@@ -29,11 +29,19 @@ std::unique_ptr<DeviceMemory> CudaBackend::allocate_staging(int64_t bytes) {
 }
 
 void CudaBackend::read(std::byte* host, const std::byte* device_data, int64_t bytes) {
+  transfer(host, device_data, bytes, cudaMemcpyDeviceToHost);
+}
+
+void CudaBackend::copy(std::byte* to, const std::byte* from, int64_t bytes) {
+  transfer(to, from, bytes, cudaMemcpyDeviceToDevice);
+}
+
+void CudaBackend::transfer(std::byte* to, const std::byte* from, int64_t bytes,
+                           cudaMemcpyKind kind) {
   const DeviceScope scope(device().id);
   const cudaStream_t main = stream(Stream::compute);
-  check_cuda(
-      cudaMemcpyAsync(host, device_data, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, main),
-      "reading a GPU's memory");
+  check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, main),
+             "reading a GPU's memory");
   record(read_, main);
   wait(read_.get());
 }

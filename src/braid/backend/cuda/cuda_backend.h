@@ -25,6 +25,7 @@ class CudaBackend : public Backend {
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
   std::unique_ptr<DeviceMemory> allocate_staging(int64_t bytes) override;
   void read(std::byte* host, const std::byte* device, int64_t bytes) override;
+  void copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   std::unique_ptr<Replay> bind(BoundStep step) override;
 
   const DeviceInfo& device() const { return table_.device(); }
@@ -40,6 +41,8 @@ class CudaBackend : public Backend {
   static constexpr double kDeadlineSeconds = 120;
 
  private:
+  void transfer(std::byte* to, const std::byte* from, int64_t bytes, cudaMemcpyKind kind);
+
   const KernelTable& table_;
   const Watch watch_;
   std::array<OwnedStream, kNumStreams> streams_;

@@ -232,7 +232,16 @@ void RequestLoop::Impl::compute(const Step& step) {
         row.begin, scheduler.pages_of(row.id), row.scored);
   }
   const double stepping = steady_seconds();
-  runner.step(batch);
+  try {
+    runner.step(batch);
+  } catch (const std::exception& error) {
+    if (!runner.usable()) throw;
+    // Its strategy was refused: the requests that it was for end, and the others go on.
+    for (const StepRow& row : step.rows) {
+      end(row.id, AnswerReason::error, Error(ErrorCode::kAborted, error.what()));
+    }
+    return;
+  }
   const double stepped = steady_seconds();
   fit.add(step.tokens, step.attended, 1e3 * (stepped - stepping));
   scheduler.set_cost(fit.cost());
@@ -274,6 +283,9 @@ void RequestLoop::Impl::score_prompt(Active& request, const StepRow& row, const 
                                      int64_t first) {
   const std::vector<int32_t>& prompt = request.request.prompt;
   if (row.begin == 0) request.prompt.clear();  // it was preempted, and begins again
+  if (request.request.on_logit_rows) {
+    request.request.on_logit_rows(row.end - row.scored, first, row.scored);
+  }
   for (int64_t i = 0; i < row.scored; ++i) {
     const int64_t next = row.end - row.scored + i + 1;
     const std::span<const float> values(logits.row_as<float>(first + i),
@@ -347,6 +359,9 @@ RequestId RequestLoop::submit(AnswerRequest request, std::shared_ptr<AnswerSink>
   Scheduler::check_prompt(impl_->config, std::ssize(request.prompt));
   check_ids("in the prompt", request.prompt, impl_->vocabulary);
   check_ids("that stops", request.stop_ids, impl_->vocabulary);
+  for (const auto& [id, bias] : request.sampling.logit_bias) {
+    check_ids("in logit-bias", {&id, 1}, impl_->vocabulary);
+  }
   for (const std::string& stop : request.stop) {
     if (stop.empty()) fail(ErrorCode::kInvalidArgument, "a stop text is empty");
   }

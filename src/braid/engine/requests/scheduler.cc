@@ -93,8 +93,17 @@ Step Scheduler::next(double now) {
   Step step;
   preempted_now_ = false;
   expire(now, step);
-  add_decodes(step);
+  if (!config_.prompts_alone) {
+    add_decodes(step);
+    add_prompts(step);
+    return step;
+  }
+  if (prompt_last_) add_decodes(step);
+  prompt_last_ = false;
+  if (!step.empty()) return step;
   add_prompts(step);
+  prompt_last_ = !step.empty();
+  if (step.empty()) add_decodes(step);
   return step;
 }
 
@@ -249,6 +258,7 @@ void Scheduler::add_prompts(Step& step) {
     if (!follows(*entry, fresh)) fresh.push_back(entry);
   }
   if (fresh.empty()) return;
+  if (config_.prompts_alone) fresh.resize(1);
 
   std::vector<Entry*> by_left = fresh;
   std::ranges::stable_sort(by_left, {}, [](const Entry* entry) { return entry->left(); });
@@ -275,17 +285,21 @@ void Scheduler::add_prompts(Step& step) {
     if (chunks[entry] > 0) add_row(step, *entry, chunks[entry]);
   }
   steps_without_prompt_ = step.tokens > before ? 0 : steps_without_prompt_ + 1;
-  if (steps_without_prompt_ > kPatience || step.rows.empty()) force_prompt(step, fresh);
+  const bool alone = std::ranges::none_of(
+      entries_, [](const auto& entry) { return entry.second.decodes() && !entry.second.done(); });
+  if (step.tokens == before && (alone || steps_without_prompt_ > kPatience)) {
+    force_prompt(step, fresh, alone);
+  }
 }
 
-void Scheduler::force_prompt(Step& step, std::span<Entry* const> prompts) {
+void Scheduler::force_prompt(Step& step, std::span<Entry* const> prompts, bool alone) {
   for (Entry* entry : prompts) {
     if (!entry->running()) continue;
     const int64_t n =
         std::min(config_.page_size - entry->computed % config_.page_size, entry->left());
     while (!add_row(step, *entry, n)) {
       // Prompts hold all pages and none is done: one gives its own up, for the oldest.
-      if (!step.rows.empty() || !preempt() || !entry->running()) break;
+      if (!alone || !preempt() || !entry->running()) break;
     }
     if (!step.rows.empty()) break;
   }

@@ -24,6 +24,7 @@ struct SchedulerConfig {
   double queue_timeout_s = 0;  // a request that waited longer for its first step ends; 0: never
   int64_t max_scored = 64;     // rows of logits of a scored prompt, in one step
   bool prefix_cache = true;
+  bool prompts_alone = false;  // no step has tokens of two prompts, or of a prompt and of answers
 
   // Tokens that one sequence can have.
   int64_t room() const { return std::min(max_context, pages * page_size); }
@@ -63,7 +64,8 @@ struct Step {
 // Each step: decodes first; what is left of the budget goes to prompts in chunks that end on page
 // borders, half of it to the oldest prompts and half to those with the fewest tokens left. Short of
 // pages, cached prefixes go first; then whoever has the fewest computed tokens gives up all of its
-// pages, never the oldest, and computes them again later. Not for several threads.
+// pages, never the oldest, and computes them again later. With prompts_alone the oldest prompt and
+// the decodes take turns. Not for several threads.
 class Scheduler {
  public:
   explicit Scheduler(const SchedulerConfig& config);
@@ -146,7 +148,8 @@ class Scheduler {
   // How many of `share` tokens a prompt can use behind the `given` ones that it has in this step.
   int64_t chunk_of(const Entry& entry, int64_t given, int64_t share, const Step& planned) const;
   // A step without a token of a prompt, once too often: the oldest that can gets a page's worth.
-  void force_prompt(Step& step, std::span<Entry* const> prompts);
+  // Takes pages from others only if `alone`: no sequence decodes.
+  void force_prompt(Step& step, std::span<Entry* const> prompts, bool alone);
   // False, and nothing changed, where too few pages are left.
   bool add_row(Step& step, Entry& entry, int64_t tokens);
 
@@ -159,6 +162,7 @@ class Scheduler {
   Counts counts_;                         // what only adds up
   bool preempted_now_ = false;            // the step at hand took pages from a sequence
   int steps_without_prompt_ = 0;          // in a row, while prompts were there
+  bool prompt_last_ = false;              // the step before was a prompt's
 };
 
 }  // namespace braid

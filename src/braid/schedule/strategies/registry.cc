@@ -66,10 +66,10 @@ std::shared_ptr<const OpScheduler> load_strategy(const std::string& name) {
 
 }  // namespace
 
-std::vector<std::string> strategy_names() {
+std::vector<std::string> strategy_names(bool general) {
   std::vector<std::string> names;
   for (const Named& strategy : kStrategies) {
-    if (strategy.general) names.emplace_back(strategy.name);
+    if (strategy.general || !general) names.emplace_back(strategy.name);
   }
   return names;
 }

@@ -16,9 +16,9 @@ std::unique_ptr<OpScheduler> gemm_collective_strategy();
 std::unique_ptr<OpScheduler> tokenweave_strategy();
 std::unique_ptr<OpScheduler> sequence_parallel_strategy();
 
-// The names of those for any Program, "sequential" first; sequence_parallel is for Programs with
-// sequence-parallel attention.
-std::vector<std::string> strategy_names();
+// The names of those for any Program, "sequential" first; without `general` of all, among them
+// sequence_parallel, which is for Programs with sequence-parallel attention.
+std::vector<std::string> strategy_names(bool general = true);
 
 // Whether it names a shared library: it holds a slash or ends in ".so".
 bool is_strategy_file(std::string_view name);
