@@ -64,9 +64,8 @@ install: configure  ## install below PREFIX (/usr/local for root, else ~/.local)
 	@mv $(BUILD)/install_manifest.txt $(BUILD)/installed_files.txt
 	@echo "installed below $(PREFIX): $$(grep -c . $(BUILD)/installed_files.txt) files"
 
-wheel:  ## build a wheel of the Python package into build/wheel (PYTHON=python3)
-	@$(PYTHON) -m pip wheel --no-deps -w build/wheel .
-	@ls build/wheel/*.whl
+wheel: setup  ## build a wheel of the Python package into build/wheel (PYTHON=python3)
+	@PYTHON=$(PYTHON) scripts/make_wheel.sh build/wheel
 
 deb: configure  ## build a Debian package into build/release
 	@cmake --build $(BUILD) -j $(JOBS) --target installed

@@ -47,7 +47,7 @@ void bind_plans(nb::module_& m) {
           [](StepPlans* self, const std::string& model, const std::string& config,
              const std::string& schedule, std::shared_ptr<OpScheduler> own,
              const std::string& profile, int64_t tokens, int64_t decodes, int64_t depth, int tp,
-             const std::string& machines, bool compare) {
+             const std::string& sp, const std::string& machines, bool compare) {
             const StepRequest request{.model = model,
                                       .config = config,
                                       .schedule = schedule,
@@ -57,6 +57,7 @@ void bind_plans(nb::module_& m) {
                                       .decodes = decodes,
                                       .depth = depth,
                                       .tp = tp,
+                                      .sp = sp,
                                       .machines = machines,
                                       .compare = compare};
             try {
@@ -68,7 +69,7 @@ void bind_plans(nb::module_& m) {
           },
           nb::kw_only(), nb::arg("model"), nb::arg("config"), nb::arg("schedule"),
           nb::arg("own").none(), nb::arg("profile"), nb::arg("tokens"), nb::arg("decodes"),
-          nb::arg("depth"), nb::arg("tp"), nb::arg("machines"), nb::arg("compare"))
+          nb::arg("depth"), nb::arg("tp"), nb::arg("sp"), nb::arg("machines"), nb::arg("compare"))
       .def("json", [](const StepPlans& plans) { return plans.json().dump(); })
       .def("listing", &StepPlans::listing)
       .def("launches", launches_of, nb::sig("def launches(self) -> list[dict[str, typing.Any]]"))

@@ -48,15 +48,16 @@ class Plan:
 
 
 def plan(config: str | os.PathLike[str] = "", *, model: str | os.PathLike[str] = "", tp: int = 1,
-         tokens: int = 512, decodes: int = 0, depth: int = 0,
+         sp: str = "", tokens: int = 512, decodes: int = 0, depth: int = 0,
          schedule: str | OpScheduler | type[OpScheduler] = "sequential", profile: str = "h200",
          machines: str = "", compare: bool = False) -> Plan:
     """Plans a step without running it.
 
     `config` is a config.json in Hugging Face's form (bf16 weights), or `model` a model's path.
     The step has a prompt of `tokens` and `decodes` sequences of one token; each has `depth` tokens
-    in the KV cache. `tp` ranks divide the weights; `machines` ('2x4') says on how many machines
-    they are. `schedule` is a strategy's name, 'auto', a shared library, or a strategy of Python.
+    in the KV cache. `tp` ranks divide the weights or, where `sp` names a mode ('ring', 'ulysses',
+    'usp', 'tas', 'torus'), the prompt's tokens; `machines` ('2x4') says on how many machines they
+    are. `schedule` is a strategy's name, 'auto', a shared library, or a strategy of Python.
     With `compare` the strategies that come with Braid are planned, too (`data['strategies']`).
 
     Raises `braid.Error`; what a strategy of Python raises is in the message, with its traceback.
@@ -68,9 +69,9 @@ def plan(config: str | os.PathLike[str] = "", *, model: str | os.PathLike[str] =
     for what, value in (("tp", tp), ("tokens", tokens), ("decodes", decodes), ("depth", depth)):
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise Error(f"{what} is {value!r}, wanted a whole number")
-    for what, text in (("profile", profile), ("machines", machines)):
+    for what, text in (("profile", profile), ("sp", sp), ("machines", machines)):
         if not isinstance(text, str):
             raise Error(f"{what} is {text!r}, wanted a text")
     return Plan(_braid.StepPlans(model=os.fspath(model), config=os.fspath(config), schedule=name,
                                  own=own, profile=profile, tokens=tokens, decodes=decodes,
-                                 depth=depth, tp=tp, machines=machines, compare=compare))
+                                 depth=depth, tp=tp, sp=sp, machines=machines, compare=compare))

@@ -98,6 +98,10 @@ class BadInput(ModelTest):
         self.refused("device is None", lambda: braid.LLM(self.model, device=None))
         self.refused("max_model_len is -1", lambda: braid.LLM(self.model, max_model_len=-1))
         self.refused("config", lambda: braid.plan(3))
+        self.refused("--sp ring divides", lambda: braid.plan(LLAMA, sp="ring"))
+        self.refused("circle", lambda: braid.plan(LLAMA, sp="circle", tp=2))
+        self.refused("does not go with --sp",
+                     lambda: braid.plan(LLAMA, sp="ring", tp=2, schedule="auto"))
         self.refused("--tokens is -1", lambda: braid.plan(LLAMA, tokens=-1))
 
     def test_a_closed_model(self):

@@ -13,10 +13,12 @@ from support import GREEDY, LLAMA, OPTIONS, PROGRAM, ModelTest
 class Strategies(ModelTest):
     def test_those_of_braid_in_python_give_the_same_schedules(self):
         self.assertEqual([s.__name__ for s in strategies.ALL], braid.strategies())
-        for tp, tokens, decodes in ((2, 512, 0), (4, 1000, 3), (8, 1, 8)):
+        steps = [{"tp": 2}, {"tp": 4, "tokens": 1000, "decodes": 3},
+                 {"tp": 8, "tokens": 1, "decodes": 8}, {"tp": 4, "sp": "ring", "tokens": 1000},
+                 {"tp": 4, "sp": "torus", "machines": "2x2", "depth": 300}]
+        for step in steps:
             for python in strategies.ALL:
-                with self.subTest(strategy=python.__name__, tp=tp, tokens=tokens):
-                    step = {"tp": tp, "tokens": tokens, "decodes": decodes}
+                with self.subTest(strategy=python.__name__, step=step):
                     want = braid.plan(LLAMA, schedule=python.__name__, **step)
                     got = braid.plan(LLAMA, schedule=python(), **step)
                     self.assertEqual(got.hash, want.hash)

@@ -26,6 +26,15 @@ void check(const StepRequest& r) {
   require_between("--decodes", r.decodes, 0, 4096);
   require_between("--depth", r.depth, 0, kMostTokens);
   require_between("--tp", r.tp, 1, 1024);
+  if (!r.sp.empty() && (r.tokens < r.tp || r.decodes > 0 || r.tp == 1)) {
+    fail(ErrorCode::kInvalidArgument,
+         "--sp {} divides one prompt over ranks: wanted are 2 ranks or more, a token for each, and "
+         "no --decodes; these are --tp {}, --tokens {}, --decodes {}",
+         r.sp, r.tp, r.tokens, r.decodes);
+  }
+  if (!r.sp.empty() && !r.own && r.schedule == "auto") {
+    fail(ErrorCode::kInvalidArgument, "--schedule auto does not go with --sp: name a strategy");
+  }
   if (r.tokens + r.decodes == 0) {
     fail(ErrorCode::kInvalidArgument, "nothing to plan: --tokens and --decodes are both 0");
   }
@@ -63,10 +72,14 @@ struct StepPlans::Planning {
     cache.activations = model.profile().activations;
     cache.kv_dtype = choose_kv_dtype({}, weights ? weights->default_kv_dtype() : shape.weight_dtype,
                                      cache.activations == DType::bf16, false);
+    if (!r.sp.empty()) {
+      const int64_t heads = weights ? weights->config().Hq : shape.config.Hq;
+      mesh = sequence_mesh(parse_sp_mode(r.sp), model.topology(), heads, {});
+    }
     planner.emplace(
         [this](const ForwardShape& s) { return weights ? weights->forward(s) : shape.forward(s); },
         cache, std::vector<const KernelCatalog*>(static_cast<size_t>(r.tp), &backend.catalog()),
-        model.topology());
+        model.topology(), mesh);
   }
 
   Batch batch(std::span<const int32_t> pages) const {
@@ -83,7 +96,15 @@ struct StepPlans::Planning {
 
   SimulatedPlan plan(std::shared_ptr<const OpScheduler> strategy, const Batch& batch) const {
     SimulatedPlan made{.strategy = std::move(strategy)};
-    made.planned = planner->plan(*made.strategy, batch, made.cut, &model);
+    if (mesh) {
+      const SequenceLayout q = even_zigzag_layout(request.tokens, mesh->ranks(), request.depth);
+      const SequenceLayout kv = even_zigzag_layout(request.depth + request.tokens, mesh->ranks());
+      made.cut.assign(batch, {{0, request.tokens}}, made.strategy->name());
+      made.planned = planner->plan_tokens(*made.strategy, q, kv,
+                                          key_for_tokens(q, kv, 1).micro_batches[0], &model);
+    } else {
+      made.planned = planner->plan(*made.strategy, batch, made.cut, &model);
+    }
     made.step = simulate(made.planned, made.cut.works(), model);
     return made;
   }
@@ -94,6 +115,7 @@ struct StepPlans::Planning {
   CostModel model;
   std::optional<Model> weights;
   ModelShape shape;
+  std::optional<SequenceMesh> mesh;  // of ranks that divide tokens
   std::optional<ForwardPlanner> planner;
 };
 
@@ -103,7 +125,9 @@ StepPlans::StepPlans(const StepRequest& request)
   const std::vector<int32_t> pages(static_cast<size_t>(planning.cache.pages));
   const Batch batch = planning.batch(pages);
   StrategyChoice::Strategies strategies;
-  for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
+  for (const std::string& name : strategy_names(request.sp.empty())) {
+    strategies.push_back(find_strategy(name));
+  }
   if (!request.own && request.schedule == "auto") {
     StrategyChoice choice(*planning.planner, planning.model, strategies);
     chosen_ = static_cast<size_t>(choice.choose(batch));

