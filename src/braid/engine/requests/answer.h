@@ -41,6 +41,12 @@ struct AnswerRequest {
   bool scores_prompt() const { return prompt_logprobs >= 0 || on_logits || on_logit_rows; }
 };
 
+struct SchedulerConfig;
+
+// Fails with kInvalidArgument where the request is wrong or can never fit. `vocabulary`: rows of
+// the model's head.
+void check(const AnswerRequest& request, const SchedulerConfig& config, int64_t vocabulary);
+
 enum class AnswerReason {
   stop,    // an end-of-generation token, a stop id or a stop text
   length,  // max_tokens, or the context is full

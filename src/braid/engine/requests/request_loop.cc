@@ -36,14 +36,6 @@ struct Active {
   std::vector<SampledToken> prompt;  // log-probabilities
 };
 
-void check_ids(std::string_view where, std::span<const int32_t> ids, int64_t vocabulary) {
-  for (const int32_t id : ids) {
-    if (id >= 0 && id < vocabulary) continue;
-    fail(ErrorCode::kInvalidArgument, "token id {} {}, the vocabulary has 0 to {}", id, where,
-         vocabulary - 1);
-  }
-}
-
 struct PromptOutput {};
 using OutputOf = std::variant<PromptOutput, SampledToken, AnswerEnd>;
 
@@ -355,16 +347,7 @@ RequestLoop::RequestLoop(Runner& runner, const Tokenizer& tokenizer, int64_t voc
 RequestLoop::~RequestLoop() = default;
 
 RequestId RequestLoop::submit(AnswerRequest request, std::shared_ptr<AnswerSink> sink) {
-  check(request.sampling);
-  Scheduler::check_prompt(impl_->config, std::ssize(request.prompt));
-  check_ids("in the prompt", request.prompt, impl_->vocabulary);
-  check_ids("that stops", request.stop_ids, impl_->vocabulary);
-  for (const auto& [id, bias] : request.sampling.logit_bias) {
-    check_ids("in logit-bias", {&id, 1}, impl_->vocabulary);
-  }
-  for (const std::string& stop : request.stop) {
-    if (stop.empty()) fail(ErrorCode::kInvalidArgument, "a stop text is empty");
-  }
+  check(request, impl_->config, impl_->vocabulary);
   std::unique_lock lock(impl_->mutex);
   const RequestStats& stats = impl_->published;
   if (!stats.error.empty()) fail(ErrorCode::kAborted, "the engine has ended: {}", stats.error);
