@@ -15,6 +15,7 @@ from .sampling import SamplingParams
 from .strategy import (LINK_TAG, RING_TAG, BatchInfo, LayoutRequest, OpScheduler, PartitionRules,
                        ScheduleContext, Task, register, split_tokens, strategies)
 
-__all__ = ["BatchInfo", "Choice", "Chunk", "DeviceArray", "Error", "LINK_TAG", "LLM", "LayoutRequest", "OpScheduler",
-           "Output", "PartitionRules", "Plan", "RING_TAG", "SamplingParams", "ScheduleContext", "Stream", "Task", "Token",
-           "Tokenizer", "__version__", "plan", "register", "split_tokens", "strategies"]
+__all__ = ["BatchInfo", "Choice", "Chunk", "DeviceArray", "Error", "LINK_TAG", "LLM",
+           "LayoutRequest", "OpScheduler", "Output", "PartitionRules", "Plan", "RING_TAG",
+           "SamplingParams", "ScheduleContext", "Stream", "Task", "Token", "Tokenizer",
+           "__version__", "plan", "register", "split_tokens", "strategies"]

@@ -114,16 +114,19 @@ class Tokenizer:
     def encode(self, text: str, *, add_special: bool = True,
                parse_special: bool = False) -> list[int]:
         """Ids of a text. `add_special` puts BOS and the like around it; `parse_special` takes the
-        text of special tokens for those tokens."""
+        text of special tokens for those tokens. Raises `braid.Error` once the LLM is closed."""
+        if not isinstance(text, str):
+            raise Error(f"encode has {text!r}, wanted a text")
         return self._engine.encode(text, add_special, parse_special)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """The text of ids: bytes that form no character become U+FFFD."""
+        """The text of ids: bytes that form no character become U+FFFD. Raises `braid.Error` on an
+        id outside the vocabulary."""
         return self._engine.decode(_ids(ids, "decode"), skip_special)
 
     def piece(self, token_id: int) -> str:
-        """A token as the vocabulary spells it."""
-        return self._engine.piece(token_id)
+        """A token as the vocabulary spells it. Raises `braid.Error` on an id outside."""
+        return self._engine.piece(_ids([token_id], "piece")[0])
 
     def __len__(self) -> int:
         return self._engine.vocab_size()
@@ -182,7 +185,7 @@ class LLM:
     `schedule` is a strategy's name, 'auto', a shared library, a strategy of Python, or None: what
     fits `sp` and the device. `kv_dtype` is 'auto', 'f16', 'bf16' or 'f32'. `max_model_len` bounds a
     sequence in tokens (0: what fits), `max_num_seqs` sequences that are computed at once,
-    `max_step_tokens` the tokens of a step (0: 512, with `sp` a whole prompt), `max_waiting` requests
+    `max_step_tokens` tokens of a step (0: 512, with `sp` a whole prompt), `max_waiting` requests
     that wait, `kv_memory` the KV cache ('auto', '512M').
 
     Close it, or use it in a `with` block: its threads and memory end there, at the latest when the
@@ -207,9 +210,9 @@ class LLM:
                 raise Error(f"{what} is {text!r}, wanted a text")
         self._engine = _braid.Engine.open(
             model=_path(model), device=device, tp=tp, sp=sp, ranks=ranks, machines=machines,
-            threads=threads, schedule=name, own=own, kv_dtype=kv_dtype,
-            max_context=max_model_len, max_running=max_num_seqs, max_step_tokens=max_step_tokens, max_waiting=max_waiting, prefix_cache=prefix_cache,
-            kv_memory=kv_memory)
+            threads=threads, schedule=name, own=own, kv_dtype=kv_dtype, max_context=max_model_len,
+            max_running=max_num_seqs, max_step_tokens=max_step_tokens, max_waiting=max_waiting,
+            prefix_cache=prefix_cache, kv_memory=kv_memory)
         self._window = max(1, max_waiting // 2)
         self.tokenizer = Tokenizer(self._engine)
         _open.add(self)
@@ -236,14 +239,16 @@ class LLM:
 
     def generate(self, prompts: Prompt | Sequence[Prompt],
                  params: SamplingParams | None = None) -> list[Output]:
-        """Answers to all prompts, texts or lists of ids, in their order."""
+        """Answers to all prompts, texts or lists of ids, in their order. Raises `braid.Error` on a
+        wrong prompt, or the first error of an answer, and cancels the other answers."""
         return self._run([self._encode(p, f"prompt {i}") for i, p in enumerate(_list(prompts))],
                          params, chat=False)
 
     def chat(self, messages: Messages | Sequence[Messages],
              params: SamplingParams | None = None) -> list[Output]:
         """The assistant's answers to one conversation, or to each of several. A message is
-        {'role': 'user', 'content': 'text'}."""
+        {'role': 'user', 'content': 'text'}. Raises `braid.Error` as `generate`, and where
+        the model has no chat template ('unsupported')."""
         many: Any = messages
         if isinstance(many, (str, bytes, Mapping)) or not isinstance(many, Sequence):
             raise Error(f"messages are {many!r}, wanted a list of messages, or several lists")
@@ -252,7 +257,8 @@ class LLM:
         return self._run([self._render(m) for m in many], params, chat=True)
 
     def stream(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> Stream:
-        """One answer, piece by piece: to a text, to ids, or to the messages of a conversation."""
+        """One answer, piece by piece: to a text, to ids, or to the messages of a conversation.
+        Raises `braid.Error` on a wrong prompt at once, on an answer's error while iterating."""
         ids, chat = self._any(prompt)
         params = params or SamplingParams()
         return Stream(self._submit(ids, params, chat), params.logprobs is not None)
@@ -260,7 +266,7 @@ class LLM:
     async def astream(self, prompt: Prompt | Messages,
                       params: SamplingParams | None = None) -> AsyncIterator[Chunk]:
         """As `stream`, for asyncio: other tasks run while the answer is made. Leaving the loop
-        cancels the answer once the generator is closed."""
+        cancels the answer once the generator is closed. Errors as of `stream`, while iterating."""
         ids, chat = self._any(prompt)
         params = params or SamplingParams()
         loop, come = asyncio.get_running_loop(), asyncio.Event()
@@ -287,23 +293,26 @@ class LLM:
 
     async def agenerate(self, prompt: Prompt | Messages,
                         params: SamplingParams | None = None) -> str:
-        """The text of one answer, for asyncio."""
+        """The text of one answer, for asyncio. Errors as of `stream`."""
         return "".join([chunk.text async for chunk in self.astream(prompt, params)])
 
     def score(self, prompt: Prompt) -> list[float]:
-        """Log-probability of each token from the second on, given the tokens before it."""
+        """Log-probability (natural logarithm) of each token from the second on, given the tokens
+        before it: [tokens - 1]. Raises `braid.Error` on fewer than two tokens."""
         return self._engine.score(self._encode(prompt, "the prompt"))
 
     def logits(self, prompt: Prompt) -> numpy.typing.NDArray[numpy.float32]:
-        """The logits after each token: f32 [tokens, vocabulary], an array of its own."""
+        """The logits after each token: f32 [tokens, vocabulary], an array of its own. Raises
+        `braid.Error` on an empty prompt, or a prompt that does not fit."""
         import numpy as _  # before the work, so that Ctrl-C finds it done
 
         return self._engine.logits(self._encode(prompt, "the prompt"))
 
     def device_logits(self, prompt: Prompt) -> DeviceArray:
-        """The same where the model is, f32 [tokens, vocabulary], to take over through DLPack without
-        a copy: `torch.from_dlpack(llm.device_logits(p))` is a CUDA tensor if rank 0 is on a GPU. The
-        memory goes with the last array that uses it, not with the LLM."""
+        """The same where the model is, f32 [tokens, vocabulary], to take through DLPack without
+        a copy: `torch.from_dlpack(llm.device_logits(p))` is a CUDA tensor of a GPU's model. The
+        memory goes with the last array that uses it, not with the LLM. Raises `braid.Error` as
+        `logits`, and 'resource_exhausted' if the device has no room."""
         array: DeviceArray = self._engine.device_logits(self._encode(prompt, "the prompt"))
         return array
 

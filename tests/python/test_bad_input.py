@@ -31,15 +31,22 @@ class BadInput(ModelTest):
         self.refused("the prompt is empty", lambda: self.llm.device_logits([]))
         self.refused("messages", lambda: self.llm.chat("hi"))
         self.refused("messages are 3", lambda: self.llm.chat([3]))
-        self.refused("a message is 'x'", lambda: self.llm.chat([{"role": "user", "content": "a"}, "x"]))
+        self.refused("a message is 'x'",
+                     lambda: self.llm.chat([{"role": "user", "content": "a"}, "x"]))
         self.refused("decode has 'x'", lambda: self.llm.tokenizer.decode(["x"]))
+        self.refused("token id 9999", lambda: self.llm.tokenizer.decode([9999]))
+        self.refused("token id -1", lambda: self.llm.tokenizer.piece(-1))
+        self.refused("piece has 'x'", lambda: self.llm.tokenizer.piece("x"))
+        self.refused("encode has 3", lambda: self.llm.tokenizer.encode(3))
         self.assertEqual(self.llm.generate([]), [])
 
     def test_the_line_is_the_programs(self):
         for arguments, call in (
                 (["-m", "nothing.gguf"], lambda: braid.LLM("nothing.gguf")),
-                (["-m", self.model, "--schedule", "x"], lambda: braid.LLM(self.model, schedule="x")),
-                (["-m", self.model, "--device", "tpu"], lambda: braid.LLM(self.model, device="tpu")),
+                (["-m", self.model, "--schedule", "x"],
+                 lambda: braid.LLM(self.model, schedule="x")),
+                (["-m", self.model, "--device", "tpu"],
+                 lambda: braid.LLM(self.model, device="tpu")),
                 (["-m", self.model, "--sp", "ring", "--tp", "2"],
                  lambda: braid.LLM(self.model, sp="ring", tp=2)),
                 (["-m", self.model, "--sp", "circle", "--ranks", "2"],
