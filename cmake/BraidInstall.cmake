@@ -86,13 +86,12 @@ message(STATUS "removed ${count} files")
 # libraries that these need are read from the program (dpkg-shlibdeps).
 set(deb ${CMAKE_SOURCE_DIR}/deploy/deb)
 install(FILES ${deb}/braid.service DESTINATION lib/systemd/system COMPONENT service EXCLUDE_FROM_ALL)
-install(FILES ${deb}/serve.toml DESTINATION /etc/braid COMPONENT service EXCLUDE_FROM_ALL)
+install(FILES ${deb}/serve.toml DESTINATION ../etc/braid COMPONENT service EXCLUDE_FROM_ALL)
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME braid)
 set(CPACK_PACKAGE_CONTACT "The Braid maintainers <maintainers@braid.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Runs large language models on one or many GPUs, or on CPUs")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-set(CPACK_SET_DESTDIR ON)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
@@ -101,6 +100,6 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "g++, cmake, pkg-config, libfmt-dev, nlohmann-json3-dev, libonig-dev, libpng-dev, \
 libutf8proc-dev, libboost-dev, prometheus-cpp-dev")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA "${deb}/conffiles;${deb}/postinst;${deb}/prerm")
-set(CPACK_COMPONENTS_ALL Unspecified service)  # without the Python package, which pip installs
-set(CPACK_DEB_COMPONENT_INSTALL OFF)
+# Without the Python package, which pip installs.
+set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};braid;Unspecified;/;${CMAKE_BINARY_DIR};braid;service;/")
 include(CPack)
