@@ -99,6 +99,12 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 # What a program of one's own needs that links the libraries.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "g++, cmake, pkg-config, libfmt-dev, nlohmann-json3-dev, libonig-dev, libpng-dev, \
 libutf8proc-dev, libboost-dev, prometheus-cpp-dev")
+foreach(name ucx pmix)
+  string(TOUPPER ${name} upper)
+  if(BRAID_HAS_${upper})
+    string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", lib${name}-dev")
+  endif()
+endforeach()
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA "${deb}/conffiles;${deb}/postinst;${deb}/prerm")
 # Without the Python package, which pip installs.
 set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};braid;Unspecified;/;${CMAKE_BINARY_DIR};braid;service;/")
