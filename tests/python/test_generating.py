@@ -23,7 +23,7 @@ from support import GREEDY, LLAMA, OPTIONS, PROGRAM, ROOT, ModelTest
 class Generating(ModelTest):
     def test_the_text_is_the_programs(self):
         run = subprocess.run([PROGRAM, "run", "-m", self.model, "-p", "Once upon", "-n", "12",
-                              "--ignore-eos", "--json", "--threads", "1"], capture_output=True,
+                              "--ignore-eos", "--json", "--threads", "1", "--device", "cpu"], capture_output=True,
                              text=True, timeout=120, check=True)
         want = json.loads(run.stdout)
         got = self.llm.generate("Once upon", GREEDY)[0]
