@@ -95,8 +95,9 @@ TEST_F(MistakesTest, ModelsThatAreNotThere) {
   hint((folder_ / "text.md").string(), 2, "is not a model");
   for (const char* other : {"Gemma3ForCausalLM", "Phi3ForCausalLM"}) {
     copy_with(other, [&](json& config) { config["architectures"] = {other}; });
-    hint(path(other), 1,
-         fmt::format("unknown architecture '{}' (known: DeepseekV2ForCausalLM, ", other));
+    const std::string named = fmt::format("unknown architecture '{}' (known: ", other);
+    hint(path(other), 1, named);
+    hint(path(other), 1, ", LlamaForCausalLM, ");
   }
 }
 
