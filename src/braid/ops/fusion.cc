@@ -124,12 +124,15 @@ std::optional<Op> make_scatter_norm_gather(const Program& program, std::span<con
 }
 
 // A norm of the residual stream, f32 and what is added to it bf16, and the linear or gated_linear
-// behind it.
+// behind it. The fused op rounds what it multiplies, which networks without a batch axis may not
+// want.
 std::optional<Op> make_norm_linear(const Program& program, std::span<const Op> run) {
   const Op &norm = run[0], &linear = run[1];
   const bool adds = norm.def == &ops::kAddRmsNorm;
   const ValueType& a = program.value(norm.inputs[0]).type;
-  if (a.shape[0] > kFewTokens || linear.inputs[0] != norm.outputs.back()) return std::nullopt;
+  if (a.axis == BatchAxis::none || a.shape[0] > kFewTokens ||
+      linear.inputs[0] != norm.outputs.back())
+    return std::nullopt;
   if (a.dtype != DType::f32) return std::nullopt;
   if (adds && program.value(norm.inputs[1]).type.dtype != DType::bf16) return std::nullopt;
   ops::NormLinearAttrs attrs{.norm = norm.attrs.as<ops::RmsNormAttrs>()};

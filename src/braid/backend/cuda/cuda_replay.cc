@@ -40,13 +40,20 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
   const auto parts_bytes = static_cast<int64_t>(parts_.size_bytes());
   host_parts_ = std::make_unique<PinnedMemory>(parts_bytes);
   device_parts_ = backend.allocate(parts_bytes);
-  BRAID_CHECK(step.inputs.size() < UploadList::kMaxCopies, "{} inputs", step.inputs.size());
   const auto add_copy = [&](const std::byte* from, std::byte* to, int64_t bytes) {
     uploads_.copies[uploads_.count++] = {reinterpret_cast<const uint32_t*>(from),
                                          reinterpret_cast<uint32_t*>(to), bytes / 4};
   };
   add_copy(host_parts_->data(), device_parts_->data(), parts_bytes);
-  for (const InputCopy& in : step.inputs) add_copy(in.staging, in.device, in.bytes);
+  constexpr int64_t kFewBytes = 256 << 10;  // that few CTAs read sooner than a copy engine starts
+  for (const InputCopy& in : step.inputs) {
+    if (in.bytes > kFewBytes || in.bytes % 4 != 0) {
+      large_uploads_.push_back(in);
+      continue;
+    }
+    BRAID_CHECK(uploads_.count < UploadList::kMaxCopies, "{} inputs", step.inputs.size());
+    add_copy(in.staging, in.device, in.bytes);
+  }
 
   requests_.resize(ops_.size());
   asked_by_.assign(ops_.size(), -1);
@@ -183,7 +190,16 @@ void CudaReplay::run(std::span<LaunchTime> times) {
 void CudaReplay::begin_loop() {
   const DeviceScope scope(backend_.device().id);
   set_parts();
-  upload_inputs(uploads_, {stream(Stream::compute)});
+  upload(stream(Stream::compute));
+}
+
+void CudaReplay::upload(cudaStream_t stream) const {
+  for (const InputCopy& in : large_uploads_) {
+    check_cuda(cudaMemcpyAsync(in.device, in.staging, static_cast<size_t>(in.bytes),
+                               cudaMemcpyHostToDevice, stream),
+               "inputs of a step");
+  }
+  upload_inputs(uploads_, {stream});
 }
 
 void CudaReplay::prepare_loop(const Hooks& hooks, bool at_once) {
@@ -253,7 +269,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     make_wait(stream(s), event);
     chained[index_of(s)] = false;
   };
-  if (upload) upload_inputs(uploads_, {main});
+  if (upload) this->upload(main);
   if (stages_) stages_->reset(main);
   if (hooks.before) hooks.before({main, false});
   record(fork_join_[index_of(Stream::compute)], main);

@@ -58,6 +58,7 @@ class CudaReplay : public Replay {
     std::vector<BatchPart> parts;  // of several micro-batches: their rows move with them
   };
 
+  void upload(cudaStream_t stream) const;
   void give_phases();
   void ask_ahead();
   void join_launches(std::span<const LaunchArgs> args);
@@ -79,6 +80,7 @@ class CudaReplay : public Replay {
   std::unique_ptr<DeviceMemory> host_parts_;    // pinned copy of parts_
   std::unique_ptr<DeviceMemory> device_parts_;  // where kernels read them
   UploadList uploads_;
+  std::vector<InputCopy> large_uploads_;  // by the copy engine
   std::array<bool, kNumStreams> used_{};
   std::vector<OwnedEvent> done_;  // [launches], of those that another stream waits for
   struct Begins {

@@ -34,7 +34,7 @@ struct LaunchArgs {
   Requests* asked_by = nullptr;  // who asks for what it moves; null: it does
   bool by_stream = false;        // streams may write and wait for words (KernelTable::streams_wait)
 
-  // The live rows on an axis, for kernels: device memory.
+  // The live rows on an axis, for kernels: device memory. Null without an axis: all are live.
   const int64_t* live(BatchAxis axis) const;
 };
 
@@ -82,7 +82,11 @@ class KernelTable : public KernelCatalog {
   KernelInfo find(const Program& program, const Op& op, Stream stream,
                   const Extents& capacity) const override;
   bool waits_inside(const Op& op, TypeList in) const override;
-  std::span<const Fusion> fusions() const override { return few_token_fusions(); }
+  std::span<const Fusion> fusions() const override { return fusions_; }
+  // Beside few_token_fusions(): the patterns of later calls are tried first.
+  void add_fusions(std::span<const Fusion> more) {
+    fusions_.insert(fusions_.begin(), more.begin(), more.end());
+  }
   // As of KernelCatalog; null: Programs stay, and there is nothing to explain.
   struct Rewrite {
     std::function<Program(Program program)> program;
@@ -98,6 +102,7 @@ class KernelTable : public KernelCatalog {
 
  private:
   Rewrite rewrite_;
+  std::vector<Fusion> fusions_ = few_token_fusions();
   DeviceInfo device_;
   std::map<std::string, Kernel, std::less<>> kernels_;
   Join join_;

@@ -1,28 +1,22 @@
 #include "braid/kernels/cuda/bind_gemm.h"
 
 #include <algorithm>
-#include <map>
 
 #include "braid/base/math.h"
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/linear/device/dequantize.h"
-#include "braid/kernels/cuda/linear/device/gemm.h"
 #include "braid/kernels/cuda/pointwise/device/add.h"
 #include "braid/kernels/cuda/pointwise/device/gated.h"
 
 namespace braid::cuda {
 namespace {
 
-constexpr int64_t kLibraryScratch = int64_t{32} << 20;
 constexpr int64_t kAlignment = 256;
 
 // Of the library's operands: an x in f32, as of a model that norms after its layers, is rounded.
-DType product_dtype(DType x) {
-  return x == DType::f32 ? DType::bf16 : x;
-}
-
-bool taken_as_is(DType weight, DType x) {
-  return weight == product_dtype(x);
+DType product_dtype(TypeList in) {
+  const DType x = in[0].dtype;
+  return x == DType::f32 && !exact_product(in) ? DType::bf16 : x;
 }
 
 // The last two weights, k and v of a projection, are one launch of the library where they are
@@ -31,7 +25,7 @@ bool last_are_alike(bool gated, TypeList in) {
   const size_t n = (in.size() - 1) / 2;
   if (gated || n < 2) return false;
   const ValueType &a = in[n - 1], &b = in[n];
-  return a.dtype == b.dtype && a.shape == b.shape && taken_as_is(a.dtype, in[0].dtype);
+  return a.dtype == b.dtype && a.shape == b.shape && a.dtype == product_dtype(in);
 }
 
 // A launch's scratch: the product of the gate, products whose dead rows must not reach y (the last
@@ -48,7 +42,7 @@ struct GemmScratch {
   GemmScratch(bool gated, TypeList in, TypeList out) {
     const ValueType& x = in[0];
     const size_t n = (in.size() - 1) / 2;
-    const DType product = product_dtype(x.dtype);
+    const DType product = product_dtype(in);
     const int64_t x_bytes = x.dtype == product ? 0 : bytes_of(product, x.shape.elems());
     int64_t gate_bytes = 0, y_bytes = 0, y2_bytes = 0, weight_bytes = 0;
     if (gated) gate_bytes = bytes_of(x.dtype, x.shape[0] * in[1].shape[0]);
@@ -56,7 +50,7 @@ struct GemmScratch {
       const ValueType& w = in[1 + i];
       const DType dtype = out[gated ? 0 : i].dtype;
       y_bytes = std::max(y_bytes, bytes_of(dtype, x.shape[0] * w.shape[0]));
-      if (!taken_as_is(w.dtype, x.dtype)) {
+      if (w.dtype != product) {
         weight_bytes = std::max(weight_bytes, bytes_of(product, w.shape.elems()));
       }
     }
@@ -68,39 +62,32 @@ struct GemmScratch {
     rounded_x = y2 + round_up(y2_bytes, kAlignment);
     weight = rounded_x + round_up(x_bytes, kAlignment);
     library = weight + round_up(weight_bytes, kAlignment);
-    bytes = library + kLibraryScratch;
+    bytes = library + GemmStore::kWorkspaceBytes;
   }
 };
 
-std::vector<ValueType> types_of(std::span<const TensorView> views) {
+std::vector<ValueType> types_of(std::span<const TensorView> views, BatchAxis axis) {
   std::vector<ValueType> types;
-  for (const TensorView& view : views) types.push_back({view.dtype, view.shape});
+  for (const TensorView& view : views) types.push_back({view.dtype, view.shape, axis});
   return types;
 }
 
 }  // namespace
 
-class GemmStore {
- public:
-  // Made, and run once on `pointers`, when it is first asked for.
-  std::shared_ptr<Gemm> get(const GemmDesc& desc, const GemmPointers& pointers) {
-    auto& gemm = gemms_[to_string(desc)];
-    if (gemm) return gemm;
-    if (!library_) library_ = CublasLt::load();
-    gemm = std::make_shared<Gemm>(library_, desc, GemmOptions{.max_workspace = kLibraryScratch});
-    gemm->prepare(pointers, nullptr, desc.m >= kTunedTokens);
-    return gemm;
-  }
+std::shared_ptr<Gemm> GemmStore::get(const GemmDesc& desc, const GemmPointers& pointers) {
+  constexpr int64_t kTunedTokens = 1024;  // where a better algorithm pays for the search
+  auto& gemm = gemms_[fmt::format("{} {}", to_string(desc), desc.y_stride)];
+  if (gemm) return gemm;
+  if (!library_) library_ = CublasLt::load();
+  gemm = std::make_shared<Gemm>(library_, desc, GemmOptions{.max_workspace = kWorkspaceBytes});
+  gemm->prepare(pointers, nullptr, desc.m >= kTunedTokens);
+  return gemm;
+}
 
- private:
-  static constexpr int64_t kTunedTokens = 1024;  // where a better algorithm pays for the search
-
-  std::shared_ptr<const CublasLt> library_;
-  std::map<std::string, std::shared_ptr<Gemm>> gemms_;
-};
-
-std::shared_ptr<GemmStore> make_gemm_store() {
-  return std::make_shared<GemmStore>();
+bool exact_product(TypeList in) {
+  const auto f32 = [](const ValueType& type) { return type.dtype == DType::f32; };
+  const size_t weights = (in.size() - 1) / 2;
+  return in[0].axis == BatchAxis::none && std::ranges::all_of(in.first(1 + weights), f32);
 }
 
 bool gemm_available() {
@@ -135,7 +122,9 @@ class BoundGemm {
   BoundGemm(const LaunchArgs& args, GemmStore& store)
       : call_(args.call),
         gated_(LinearOperands(args.call).gated()),
-        scratch_(gated_, types_of(args.call.in), types_of(args.call.out)),
+        in_(types_of(args.call.in, args.call.axis)),
+        product_(product_dtype(in_)),
+        scratch_(gated_, in_, types_of(args.call.out, args.call.axis)),
         workspace_(args.workspace),
         rows_(args.live(args.call.axis)),
         own_rows_(args.own_rows) {
@@ -143,7 +132,7 @@ class BoundGemm {
     for (size_t i = 0; i < op.weights(); ++i) products_.push_back(make(args, store, op, i));
     const int sms = args.device.num_sms;
     if (rounds_x()) x_config_ = choose_map(convert_desc(rounding()), sms);
-    if (last_are_alike(gated_, types_of(call_.in))) make_pair(store, op, sms);
+    if (last_are_alike(gated_, in_)) make_pair(store, op, sms);
     if (gated_) {
       gate_config_ = choose_map(gated_desc(gate_params()), sms);
     } else {
@@ -188,13 +177,10 @@ class BoundGemm {
     if (!gated_ && !writes_in_place()) convert(copy_params(i), copy_configs_[i], context);
   }
 
-  bool rounds_x() const {
-    const DType x = LinearOperands(call_).x().dtype;
-    return product_dtype(x) != x;
-  }
+  bool rounds_x() const { return LinearOperands(call_).x().dtype != product_; }
   TensorView x_of(const LinearOperands& op) const {
     if (!rounds_x()) return op.x();
-    return make_view(workspace_ + scratch_.rounded_x, product_dtype(op.x().dtype), op.x().shape);
+    return make_view(workspace_ + scratch_.rounded_x, product_, op.x().shape);
   }
   ConvertParams rounding() const {
     const LinearOperands op(call_);
@@ -236,7 +222,7 @@ class BoundGemm {
     p.y = y.data;
     p.w = w.data;
     p.workspace = workspace_ + scratch_.library;
-    if (!taken_as_is(w.dtype, x.dtype)) {
+    if (w.dtype != product_) {
       BRAID_CHECK(x.dtype == DType::bf16, "a weight is made {}", name(x.dtype));
       p.w = workspace_ + scratch_.weight;
       product.plain = {.w = w.data,
@@ -291,6 +277,8 @@ class BoundGemm {
 
   const OpCall& call_;
   const bool gated_;
+  const std::vector<ValueType> in_;
+  const DType product_;  // of the library's operands
   const GemmScratch scratch_;
   std::byte* workspace_;
   const int64_t* rows_;

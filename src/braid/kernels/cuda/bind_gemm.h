@@ -1,6 +1,11 @@
 #pragma once
 
+#include <map>
+#include <memory>
+#include <string>
+
 #include "braid/backend/cuda/kernel_table.h"
+#include "braid/kernels/cuda/linear/device/gemm.h"
 #include "braid/ops/norm_linear.h"
 
 // Linear layers of many tokens: products by cuBLASLt, of weights that are made bf16 on the way.
@@ -44,11 +49,23 @@ class LinearOperands {
 };
 
 // The products that launches of the same shape on one GPU share.
-class GemmStore;
-std::shared_ptr<GemmStore> make_gemm_store();
+class GemmStore {
+ public:
+  static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // a product's, at most
+
+  // Made, and run once on `pointers`, when it is first asked for.
+  std::shared_ptr<Gemm> get(const GemmDesc& desc, const GemmPointers& pointers);
+
+ private:
+  std::shared_ptr<const CublasLt> library_;
+  std::map<std::string, std::shared_ptr<Gemm>> gemms_;
+};
 
 // Whether this machine has the library.
 bool gemm_available();
+// Whether a product's operands stay f32: those of a network without a batch axis whose x and
+// weights are f32.
+bool exact_product(TypeList in);
 KernelInfo gemm_info(const Op& op, TypeList in, TypeList out);
 // The first bind of a shape runs its product once. The store outlives the launch.
 BoundKernel bind_gemm(const LaunchArgs& args, GemmStore& store);

@@ -101,7 +101,9 @@ BoundKernel bind_skinny(const LaunchArgs& args) {
 // Where reading the weights once beats the library: wherever a kernel does that for so many tokens.
 bool few_tokens(TypeList in, const DeviceInfo& device) {
   const int64_t T = in[0].shape[0], k = in[0].shape[1];
-  if (T <= kSkinnyMaxTokens || !gemm_available()) return true;
+  if (!gemm_available()) return true;
+  if (exact_product(in)) return false;
+  if (T <= kSkinnyMaxTokens) return true;
   for (size_t i = 0; i < (in.size() - 1) / 2; ++i) {
     const DType dtype = in[1 + i].dtype;
     const PanelShape shape = {
@@ -122,7 +124,7 @@ bool one_product(const Op& op, TypeList in) {
 }  // namespace
 
 void add_linear_kernels(KernelTable& table) {
-  const auto store = make_gemm_store();
+  const auto store = std::make_shared<GemmStore>();
   const Kernel kernel = {
       .info = [](const Op& op, TypeList in, TypeList out, const DeviceInfo& device) -> KernelInfo {
         if (few_tokens(in, device) && one_product(op, in)) {
@@ -132,7 +134,9 @@ void add_linear_kernels(KernelTable& table) {
       },
       .bind = [store](const LaunchArgs& args) -> BoundKernel {
         std::vector<ValueType> in;
-        for (const TensorView& view : args.call.in) in.push_back({view.dtype, view.shape});
+        for (const TensorView& view : args.call.in) {
+          in.push_back({view.dtype, view.shape, args.call.axis});
+        }
         if (few_tokens(in, args.device) && one_product(*args.call.op, in)) {
           return bind_skinny(args);
         }

@@ -10,6 +10,10 @@ void add_segment_attention_kernels(KernelTable& table);
 void add_token_kernels(KernelTable& table);
 void add_expert_kernels(KernelTable& table);
 void add_latent_kernels(KernelTable& table);
+void add_dense_kernels(KernelTable& table);
+void add_dense_attention_kernels(KernelTable& table);
+void add_dense_fusions(KernelTable& table);
+void add_image_kernels(KernelTable& table);
 
 void add_cuda_kernels(KernelTable& table) {
   add_pointwise_kernels(table);
@@ -19,6 +23,10 @@ void add_cuda_kernels(KernelTable& table) {
   add_token_kernels(table);
   add_expert_kernels(table);
   add_latent_kernels(table);
+  add_dense_kernels(table);
+  add_dense_attention_kernels(table);
+  add_dense_fusions(table);
+  add_image_kernels(table);
   add_relays(table, {});
 }
 

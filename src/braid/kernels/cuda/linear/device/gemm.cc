@@ -26,12 +26,14 @@ GemmDesc checked(GemmDesc desc) {
     fail(ErrorCode::kInvalidArgument, "gemm: {} with row strides {}, {}, {}", to_string(desc),
          desc.x_stride, desc.w_stride, desc.y_stride);
   }
-  if (desc.pair && (desc.bias || desc.residual)) {
-    fail(ErrorCode::kUnsupported, "gemm: {}: a pair has none", to_string(desc));
+  if ((desc.pair && (desc.bias || desc.residual || desc.gelu)) || (desc.residual && desc.gelu)) {
+    fail(ErrorCode::kUnsupported, "gemm: {}: a pair has nothing behind it, gelu no residual",
+         to_string(desc));
   }
-  const bool half = desc.dtype == DType::bf16 || desc.dtype == DType::f16;
-  if (!half || (desc.y_dtype != desc.dtype && desc.y_dtype != DType::f32)) {
-    fail(ErrorCode::kUnsupported, "gemm: {}; x and W are bf16 or f16, y the same or f32",
+  const bool known =
+      desc.dtype == DType::bf16 || desc.dtype == DType::f16 || desc.dtype == DType::f32;
+  if (!known || (desc.y_dtype != desc.dtype && desc.y_dtype != DType::f32)) {
+    fail(ErrorCode::kUnsupported, "gemm: {}; x and W are bf16, f16 or f32, y the same or f32",
          to_string(desc));
   }
   return desc;
@@ -69,9 +71,9 @@ class Event {
 }  // namespace
 
 std::string to_string(const GemmDesc& desc) {
-  return fmt::format("{} {}{}x{}x{} -> {}{}{}", name(desc.dtype), desc.pair ? "2 x " : "", desc.m,
+  return fmt::format("{} {}{}x{}x{} -> {}{}{}{}", name(desc.dtype), desc.pair ? "2 x " : "", desc.m,
                      desc.n, desc.k, name(desc.y_dtype), desc.bias ? " +bias" : "",
-                     desc.residual ? " +residual" : "");
+                     desc.residual ? " +residual" : "", desc.gelu ? " gelu" : "");
 }
 
 // The library's matrices are column-major, so a row-major matrix is a transpose there. Braid asks
@@ -97,8 +99,13 @@ struct Gemm::Impl {
       set(x, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, int64_t{0});
       set_distances(desc.n * desc.w_stride, desc.m * desc.y_stride);  // as if side by side
     }
-    if (desc.bias) {
+    if (desc.gelu) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE,
+          desc.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU);
+    } else if (desc.bias) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    }
+    if (desc.bias) {
       // For the heuristics, which look at the pointer's alignment.
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(uintptr_t{kAlignment}));
     }

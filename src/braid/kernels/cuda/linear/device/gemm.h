@@ -8,17 +8,19 @@
 
 namespace braid::cuda {
 
-// y[M, N] = x[M, K] W[N, K]^T (+ bias) (+ residual), accumulated in f32. A y of x's type is rounded
-// once, except with a residual: the library may round the product before the addition.
+// y[M, N] = x[M, K] W[N, K]^T (+ bias) (+ residual), accumulated in f32, or the tanh form of gelu
+// of the sum. A y of x's type is rounded once, except with a residual: the library may round the
+// product before the addition.
 struct GemmDesc {
   int64_t m = 0;  // capacity: all M rows are computed and written, live or not
   int64_t n = 0;
   int64_t k = 0;
-  DType dtype = DType::bf16;    // x and W: bf16 or f16
+  DType dtype = DType::bf16;    // x and W: bf16, f16, or f32 without tensor cores
   DType y_dtype = DType::bf16;  // y, residual and bias: x's, or f32
   bool bias = false;
   bool residual = false;
-  bool pair = false;     // two such products with the same x in a launch; no bias, no residual
+  bool gelu = false;     // no residual
+  bool pair = false;     // two such products with the same x in a launch; no bias, residual, gelu
   int64_t x_stride = 0;  // elements from row to row; 0: packed
   int64_t w_stride = 0;
   int64_t y_stride = 0;  // for y and residual

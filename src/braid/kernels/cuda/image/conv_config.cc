@@ -1,0 +1,39 @@
+#include "braid/kernels/cuda/image/conv_config.h"
+
+#include "braid/base/error.h"
+#include "braid/base/math.h"
+
+namespace braid::cuda {
+
+ConvDesc conv_desc(const ops::Conv2dAttrs& a, const ValueType& x, const ValueType& w) {
+  const int64_t height = a.out_size(a.height, w.shape[2]), width = a.out_size(a.width, w.shape[3]);
+  return {.dtype = x.dtype,
+          .pixels = a.batch * height * width,
+          .channels = x.shape[1],
+          .out = w.shape[0],
+          .taps = w.shape[2] * w.shape[3]};
+}
+
+ConvConfig choose(const ConvDesc& d) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  const bool known = d.dtype == DType::f32 || d.dtype == DType::bf16;
+  if (!known || d.pixels >= kMost || d.taps * d.channels >= kMost || ceil_div(d.out, 64) > 65535) {
+    fail(ErrorCode::kUnsupported, "conv2d: no kernel for {}", to_string(d));
+  }
+  constexpr int kBlockK = 64;
+  if (d.dtype == DType::bf16 && d.channels % kBlockK == 0) {
+    return {.tensor_cores = true, .block_m = 128, .block_n = 128, .block_k = kBlockK, .stages = 3};
+  }
+  return {};
+}
+
+std::string to_string(const ConvDesc& d) {
+  return fmt::format("{} {} x {}, {} x {}", name(d.dtype), d.pixels, d.out, d.taps, d.channels);
+}
+
+std::string to_string(const ConvConfig& c) {
+  return fmt::format("{} {}x{}x{}, {} stages", c.tensor_cores ? "mma" : "plain", c.block_m,
+                     c.block_n, c.block_k, c.stages);
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+
+#include "braid/ops/conv2d.h"
+
+// Which kernel convolves, and with which tiles: desc -> config. Pure host code.
+namespace braid::cuda {
+
+// A convolution as a product of matrices that is never built: M pixels of the output by O channels,
+// summed over K = kh * kw * C.
+struct ConvDesc {
+  DType dtype = DType::bf16;
+  int64_t pixels = 0;    // M, of all pictures
+  int64_t channels = 0;  // C
+  int64_t out = 0;       // O
+  int64_t taps = 9;      // kh * kw
+  bool operator==(const ConvDesc&) const = default;
+};
+
+struct ConvConfig {
+  bool tensor_cores = false;
+  int block_m = 64;  // pixels of a tile
+  int block_n = 64;  // channels of a tile
+  int block_k = 16;
+  int stages = 1;  // of shared memory
+  bool operator==(const ConvConfig&) const = default;
+};
+
+ConvDesc conv_desc(const ops::Conv2dAttrs& attrs, const ValueType& x, const ValueType& w);
+
+// Tensor cores for bf16 pictures whose channels are whole blocks of K; else f32 sums. Fails with
+// kUnsupported, naming the desc, where sizes are beyond a launch.
+ConvConfig choose(const ConvDesc& desc);
+
+std::string to_string(const ConvDesc& desc);      // "bf16 1048576 x 128, 9 x 128"
+std::string to_string(const ConvConfig& config);  // "mma 128x128x64, 3 stages"
+
+}  // namespace braid::cuda

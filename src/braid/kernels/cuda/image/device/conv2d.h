@@ -1,0 +1,30 @@
+#pragma once
+
+#include "braid/backend/cuda/launch.h"
+#include "braid/kernels/cuda/image/conv_config.h"
+#include "braid/kernels/cuda/pointwise/device/operand.h"
+
+namespace braid::cuda {
+
+// The op conv2d; sums in f32.
+struct Conv2dParams {
+  TensorView x;             // f32 or bf16 [B * H * W, C]
+  const void* w = nullptr;  // as x [O, kh, kw, C]: of pack_conv_weights
+  int64_t kernel_height = 0, kernel_width = 0;
+  TensorView bias;      // f32, f16 or bf16 [O], or absent
+  TensorView residual;  // as x [B * Hout * Wout, O], or absent
+  TensorView y;         // as x
+  ops::Conv2dAttrs attrs;
+};
+
+// Loads the kernel and allows it its shared memory; once, outside of capture.
+void load_conv2d(DType dtype, const ConvConfig& config);
+
+// Fails with kUnsupported where no kernel has the config.
+void conv2d(const Conv2dParams& params, const ConvConfig& config, const LaunchContext& context);
+
+// [O, C, kh, kw] of any float to [O, kh, kw, C] of f32 or bf16, device memory.
+void pack_conv_weights(const TensorView& w, void* packed, DType dtype,
+                       const LaunchContext& context);
+
+}  // namespace braid::cuda

@@ -1,0 +1,73 @@
+// Convolutions and group norms.
+#include "backend/cuda/dense/op_case.h"
+#include "braid/ops/conv2d.h"
+#include "braid/ops/group_norm.h"
+
+namespace braid::cuda::test {
+namespace {
+
+void check_conv(DType dtype, const ops::Conv2dAttrs& a, int64_t C, int64_t O, int64_t k,
+                bool residual, uint32_t seed) {
+  const ValueType w{seed % 2 == 0 ? DType::f32 : DType::bf16, {O, C, k, k}};
+  const int64_t pixels = a.batch * a.out_size(a.height, k) * a.out_size(a.width, k);
+  // Sums of C * k * k products of normal numbers; weights are rounded to the type of x.
+  const double sum = std::sqrt(static_cast<double>(C * k * k));
+  const double unit = dtype == DType::f32 && w.dtype == DType::f32 ? 1e-6 : 0;
+  const double rounded = dtype == DType::bf16 && w.dtype == DType::f32 ? 0x1p-8 : 1e-6;
+  check({&ops::kConv2d,
+         Attrs::of(a),
+         {{dtype, {a.batch * a.height * a.width, C}},
+          w,
+          seed % 3 == 0 ? kAbsent : ValueType{DType::f32, {O}},
+          residual ? ValueType{dtype, {pixels, O}} : kAbsent},
+         4 * sum * std::max(unit, rounded),
+         {},
+         true},
+        seed);
+}
+
+TEST(CudaImage, Conv2d) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    for (auto [C, O] : {std::pair{1, 1}, {3, 5}, {16, 512}, {64, 3}, {64, 130}, {128, 65}}) {
+      for (auto [height, width] : {std::pair{1, 1}, {7, 5}, {9, 33}}) {
+        for (int64_t batch : {1, 2}) {
+          const ops::Conv2dAttrs a{.batch = batch, .height = height, .width = width, .padding = 1};
+          check_conv(dtype, a, C, O, 3, seed % 2 == 0, seed);
+          ++seed;
+        }
+      }
+    }
+    ops::Conv2dAttrs a{.height = 6, .width = 11, .padding = 1, .upsample = 2, .silu = true};
+    check_conv(dtype, a, 64, 72, 3, true, seed++);
+    check_conv(dtype, a, 8, 8, 3, false, seed++);
+    a = {.batch = 2, .height = 9, .width = 10, .stride = 2, .padding = 1};
+    check_conv(dtype, a, 128, 40, 3, true, seed++);
+    a = {.height = 5, .width = 70};
+    check_conv(dtype, a, 192, 256, 1, true, seed++);
+  }
+}
+
+TEST(CudaImage, GroupNorm) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    for (auto [C, groups] : {std::pair{4, 4}, {8, 2}, {96, 32}, {128, 32}, {512, 32}, {6, 2}}) {
+      for (int64_t pixels : {1, 35, 3000}) {
+        for (int64_t batch : {1, 2}) {
+          check({&ops::kGroupNorm,
+                 Attrs::of(
+                     ops::GroupNormAttrs{.batch = batch, .groups = groups, .silu = seed % 2 == 0}),
+                 {{dtype, {batch * pixels, C}}, {DType::f32, {C}}, {DType::bf16, {C}}},
+                 2e-5},
+                seed);
+          ++seed;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid::cuda::test

@@ -1,0 +1,192 @@
+// Norms, residuals, activations, rotations and moves of networks without a KV cache.
+#include "backend/cuda/dense/op_case.h"
+#include "braid/ops/concat.h"
+#include "braid/ops/layer_norm.h"
+#include "braid/ops/linear.h"
+#include "braid/ops/linear_unary.h"
+#include "braid/ops/norm_rope_table.h"
+#include "braid/ops/relative_bias.h"
+#include "braid/ops/rope_table.h"
+#include "braid/ops/timestep.h"
+#include "braid/ops/unary.h"
+
+namespace braid::cuda::test {
+namespace {
+
+constexpr DType kFloats[] = {DType::f32, DType::bf16};
+constexpr double kExact = 0x1p-149;  // moves compute nothing
+
+TEST(CudaDense, LayerNorm) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (DType x : kFloats) {
+    for (DType y : kFloats) {
+      for (int64_t batch : {1, 3}) {
+        for (int64_t rows : {1, 5, 140}) {
+          for (int64_t C : {1, 7, 16, 48, 100, 3072, 8200}) {
+            const ValueType in{x, {batch * rows, C}}, m{DType::f32, {batch, 2 * C + 8}};
+            const ValueType w{DType::bf16, {C}}, b{DType::f32, {C}};
+            check({&ops::kLayerNorm,
+                   Attrs::of(ops::LayerNormAttrs{
+                       .group = C, .scale_column = C + 4, .shift_column = rows % 5, .dtype = y}),
+                   {in, kAbsent, kAbsent, m}},
+                  seed++);
+            if (rows == 140) continue;
+            check({&ops::kLayerNorm,
+                   Attrs::of(ops::LayerNormAttrs{.group = C, .dtype = y}),
+                   {in, w, b, kAbsent}},
+                  seed++);
+          }
+        }
+      }
+    }
+  }
+  // By head, with a scale alone.
+  check({&ops::kLayerNorm,
+         Attrs::of(ops::LayerNormAttrs{.eps = 1e-5f, .group = 24, .scale_column = 1}),
+         {{DType::f32, {6, 72}}, {DType::f32, {24}}, kAbsent, {DType::f32, {2, 80}}}},
+        seed);
+}
+
+TEST(CudaDense, GatedAdd) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (DType a : kFloats) {
+    for (DType b : kFloats) {
+      for (int64_t batch : {1, 2}) {
+        for (int64_t C : {1, 9, 64, 129, 3072}) {
+          for (int64_t column : {0, 2, 4}) {
+            check({&ops::kGatedAdd,
+                   Attrs::of(ops::GatedAddAttrs{.gate_column = column}),
+                   {{a, {batch * 300, C}}, {b, {batch * 300, C}}, {DType::f32, {batch, C + 4}}}},
+                  seed++);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaDense, Unary) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (DType x : kFloats) {
+    for (auto function : {ops::UnaryFunction::silu, ops::UnaryFunction::gelu_tanh,
+                          ops::UnaryFunction::quick_gelu}) {
+      for (const Shape& shape : {Shape{1, 1}, {3, 5}, {7, 64}, {300, 1000}}) {
+        check({&ops::kUnary, Attrs::of(ops::UnaryAttrs{function}), {{x, shape}}}, seed++);
+      }
+    }
+  }
+}
+
+TEST(CudaDense, RopeTable) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (DType x : kFloats) {
+    for (int64_t batch : {1, 2}) {
+      for (auto [head, rotary] : {std::pair{16, 2}, {16, 12}, {16, 16}, {24, 24}, {128, 128}}) {
+        check({&ops::kRopeTable,
+               Attrs::of(ops::RopeTableAttrs{.head_dim = head, .batch = batch, .first = 3}),
+               {{x, {batch * 90, 3 * head}}, {DType::f32, {50, rotary}}}},
+              seed++);
+      }
+    }
+  }
+}
+
+TEST(CudaDense, Concat) {
+  REQUIRE_DEVICE();
+  for (DType x : kFloats) {
+    for (int64_t C : {5, 8, 1024}) {
+      check({&ops::kConcatRows,
+             Attrs::of(ops::SequenceRowsAttrs{2}),
+             {{x, {6, C}}, {x, {2, C}}, {x, {80, C}}},
+             kExact},
+            1);
+      check({&ops::kConcatColumns, {}, {{x, {60, C}}, {x, {60, 1}}, {x, {60, 7 * C}}}, kExact}, 2);
+      check({&ops::kTakeRows,
+             Attrs::of(ops::TakeRowsAttrs{.batch = 3, .begin = 2, .rows = 4}),
+             {{x, {21, C}}},
+             kExact},
+            3);
+    }
+  }
+}
+
+TEST(CudaDense, Tables) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (int64_t dim : {2, 7, 256}) {
+    for (bool cosines : {false, true}) {
+      check({&ops::kTimestepEmbedding,
+             Attrs::of(ops::TimestepEmbeddingAttrs{.dim = dim, .cosines_first = cosines}),
+             {{DType::f32, {5}}},
+             1e-6},
+            seed++);
+    }
+  }
+  for (DType x : {DType::f32, DType::bf16, DType::f16}) {
+    for (int64_t length : {1, 9, 300}) {
+      check({&ops::kRelativeBias,
+             Attrs::of(ops::RelativeBiasAttrs{.length = length}),
+             {{x, {32, 3}}},
+             kExact},
+            seed++);
+    }
+  }
+}
+
+// A gelu behind a product, whose columns stand right of others. The library's tanh is good to bf16.
+TEST(CudaDense, LinearUnary) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  const ops::LinearUnaryAttrs attrs{.dtype = DType::bf16};
+  for (auto [rows, K, N] : {std::array{1, 16, 8}, {77, 64, 40}, {300, 256, 512}, {1100, 72, 96}}) {
+    const ValueType x{DType::bf16, {rows, K}}, w{DType::bf16, {N, K}}, bias{DType::bf16, {N}};
+    for (const ValueType& front : {kAbsent, ValueType{DType::bf16, {rows, 24}}}) {
+      check({&ops::kLinearUnary, Attrs::of(attrs), {x, w, bias, front}, 4e-2}, seed++);
+    }
+  }
+}
+
+TEST(CudaDense, NormRopeTable) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (int64_t D : {64, 128, 256}) {
+    for (int64_t batch : {1, 2}) {
+      for (auto [heads, kv_heads] : {std::pair{1, 1}, {24, 24}, {10, 3}}) {
+        const ops::NormRopeTableAttrs attrs{.rope = {.head_dim = D, .batch = batch, .first = 3},
+                                            .dtype = DType::bf16};
+        const ValueType w{seed % 2 == 0 ? DType::f32 : DType::bf16, {D}};
+        check({&ops::kNormRopeTable,
+               Attrs::of(attrs),
+               {{DType::bf16, {batch * 70, heads * D}},
+                w,
+                {DType::bf16, {batch * 70, kv_heads * D}},
+                w,
+                {DType::f32, {50, D}}}},
+              seed++);
+      }
+    }
+  }
+}
+
+// Without a batch axis, what is f32 is multiplied in f32.
+TEST(CudaDense, LinearOfF32IsExact) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (int64_t rows : {1, 7, 150}) {
+    for (int64_t K : {16, 36, 500}) {
+      const ValueType w{DType::f32, {28, K}}, bias{DType::f32, {28}};
+      check({&ops::kLinear,
+             Attrs::of(ops::LinearAttrs{.n = 2}),
+             {{DType::f32, {rows, K}}, w, w, bias, kAbsent},
+             2e-5},
+            seed++);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid::cuda::test

@@ -1,0 +1,31 @@
+#include "braid/kernels/cuda/image/conv_config.h"
+
+#include <gtest/gtest.h>
+
+#include "braid/base/error.h"
+
+namespace braid::cuda {
+namespace {
+
+TEST(ConvConfig, TensorCoresForWholeBlocksOfChannels) {
+  const ops::Conv2dAttrs a{.height = 128, .width = 96, .padding = 1, .upsample = 2};
+  const ConvDesc d = conv_desc(a, {DType::bf16, {128 * 96, 512}}, {DType::bf16, {256, 512, 3, 3}});
+  EXPECT_EQ(to_string(d), "bf16 49152 x 256, 9 x 512");
+  EXPECT_EQ(to_string(choose(d)), "mma 128x128x64, 3 stages");
+  ConvDesc other = d;
+  other.channels = 16;
+  EXPECT_EQ(to_string(choose(other)), "plain 64x64x16, 1 stages");
+  other = d, other.dtype = DType::f32;
+  EXPECT_FALSE(choose(other).tensor_cores);
+}
+
+TEST(ConvConfig, RefusesByName) {
+  ConvDesc d{.pixels = 1, .channels = 8, .out = 8};
+  d.dtype = DType::f16;
+  EXPECT_THROW(choose(d), Error);
+  d = {.pixels = int64_t{1} << 31, .channels = 8, .out = 8};
+  EXPECT_THROW(choose(d), Error);
+}
+
+}  // namespace
+}  // namespace braid::cuda
