@@ -48,7 +48,7 @@ table() {
 
 unit() {
   local family
-  for family in linear pointwise decode cluster fused_attention sampling experts latent attention; do
+  for family in linear pointwise dense decode cluster fused_attention sampling experts latent attention; do
     run "test_$family" "$bin/test_cuda_$family" --gtest_brief=1
   done
   run test_models "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter=-*RanksAgree*:*Demo*:*CudaSequence*:CudaRanks*:*RanksShareOne*
@@ -78,6 +78,8 @@ bench() {
   done
   table bench_gemm "$bin/bench_cuda_gemm" --json "$out/gemm.json"
   table bench_experts "$bin/bench_cuda_experts"
+  table bench_flux "$bin/bench_cuda_flux" configs/flux-1-dev.json --size 1024 --size 2048 --decode 1024 \
+    --velocity "$out/velocity.f32"
   [ "$gpus" -ge 2 ] && table bench_comm "$bin/bench_cuda_comm" --json "$out/comm.json"
   local shape=(--device cuda --random-weights --config)
   for context in 1024 4096 16384; do
@@ -97,6 +99,11 @@ bench() {
     [ "$gpus" -ge 2 ] && table "prefill_8b_$mode" "$bin/braid" bench --random-weights --config configs/llama-3-8b.json \
       --device cuda:0,1 --sp "$mode" -p 32768 -n 0
   done
+  if python3 -c 'import diffusers' 2>/dev/null; then
+    run peer_flux python3 tools/bench_image_torch.py configs/flux-1-dev.json --size 1024 --size 2048 --decode 1024 \
+      --compile --velocity "$out/velocity.f32"
+    grep -E '^(step|decode|difference)' "$out/peer_flux.log" || true
+  fi
   if python3 -c 'import torch' 2>/dev/null; then
     table peer_torch python3 tools/bench_torch.py --config configs/llama-2-7b.json --limits --batch 1 16 32
     table peer_torch_prefill python3 tools/bench_torch.py --config configs/llama-3-8b.json --batch --prefill 8192
@@ -118,6 +125,7 @@ sanitize() {
     check_memory $tool golden_cuda '*InEveryForm/llama2_mha:*TheLoop/smollm2'
     check_memory $tool cuda_linear 'StreamLinear.GateNormAndResidual:StreamLinear.BiasesTypesAndStrides'
     check_memory $tool cuda_pointwise "Embedding.Unknown*:GatherRows.R*:GatherRows.None*:Gated.Extremes*:Pointwise.*:RmsNorm.HeadGroups:RopeAppend.TypesAndAlignment"
+    check_memory $tool cuda_dense 'CudaImage.*:CudaDense.NormRope*:CudaDense.RowsOf*:CudaDense.LinearUnary'
     check_memory $tool cuda_decode 'Decode.UnevenHeads:Decode.ManySequences:PagedCall.WindowsAndHeadParts'
     check_memory $tool cuda_cluster 'Exchange.NotFinite:Exchange.Pieces'
     check_memory $tool cuda_sampling 'DecodeLoop.*:Sample.Ties*:Sample.NotFinite*:Sample.RowsWithout*:RandomFill.*'

@@ -4,12 +4,14 @@
   tools/make_diffusion_goldens.py            all files
   tools/make_diffusion_goldens.py --only X   those whose name contains X
 
-Needs diffusers beside the packages of tools/requirements.txt. Everything runs in f32 on the CPU;
+Needs diffusers beside the packages of tools/requirements.txt. Everything runs in f32 on the CPU but
+for bf16_errors.json;
 tests/golden/README.md says what each file holds.
 """
 
 import argparse
 import contextlib
+import copy
 import json
 import logging
 import os
@@ -95,6 +97,41 @@ def run_case(pipe, case):
             "clip_ids": clip_ids.to(torch.int32), "t5_ids": t5_ids.to(torch.int32),
             "sigmas": pipe.scheduler.sigmas.clone(),
             "pixels": torch.from_numpy((image * 255).round().astype(np.int32))}
+
+
+def relative_rms(got, want):
+    got, want = got.double(), want.double()
+    return ((got - want).square().mean() / want.square().mean()).sqrt().item()
+
+
+def bf16_errors():
+    """How far diffusers' transformer and decoder in bf16 are from f32, of the same f32 inputs: what
+    rounding weights and activations does. The embedding of the timestep is that of f32: diffusers
+    rounds the timestep itself, which moves it by up to 2 of 1000."""
+    out = {}
+    with pipelines() as loaded:
+        for case in CASES:
+            pipe = loaded[case["kind"]]
+            exact, rounded = pipe.transformer, copy.deepcopy(pipe.transformer).to(torch.bfloat16)
+            vae = copy.deepcopy(pipe.vae).to(torch.bfloat16)
+            temb, errors = [], []
+            keep = exact.time_text_embed.register_forward_hook(lambda *args: temb.append(args[2]))
+            rounded.time_text_embed.forward = lambda *_: temb[-1].to(torch.bfloat16)
+
+            def compare(_module, args, kwargs, result):
+                as_bf16 = {k: v.to(torch.bfloat16) if k.endswith(("states", "projections")) else v
+                           for k, v in kwargs.items()}
+                errors.append(relative_rms(rounded(*args, **as_bf16)[0], result[0]))
+            hook = exact.register_forward_hook(compare, with_kwargs=True)
+            run_case(pipe, case)
+            hook.remove(), keep.remove()
+            torch.manual_seed(1)
+            z = torch.randn(1, vae.config.latent_channels, 16, 12)
+            with torch.no_grad():
+                picture = relative_rms(vae.decode(z.to(torch.bfloat16)).sample,
+                                       pipe.vae.decode(z).sample)
+            out[case["name"]] = {"velocity": max(errors), "picture": picture}
+    return out
 
 
 def sampler_tables():
@@ -239,7 +276,7 @@ def main():
     ROOT.mkdir(parents=True, exist_ok=True)
     tables = {"flow_match.json": sampler_tables, "torch_random.json": random_numbers,
               "flux_names.json": full_size_names, "component_names.json": component_names,
-              "t5_buckets.json": t5_buckets}
+              "t5_buckets.json": t5_buckets, "bf16_errors.json": bf16_errors}
     for name, make in tables.items():
         if options.only in name:
             (ROOT / name).write_text(compact(make()))

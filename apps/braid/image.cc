@@ -11,11 +11,12 @@
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/commands.h"
 #include "braid/engine/diffusion/flux_pipeline.h"
+#include "braid/engine/world.h"
 #include "braid/interrupt.h"
 #include "braid/io/json_text.h"
 #include "braid/io/media/png.h"
-#include "braid/io/safetensors_writer.h"
 #include "braid/io/text_file.h"
+#include "braid/latent_dump.h"
 #include "braid/options.h"
 #include "braid/progress.h"
 #include "braid/text_io.h"
@@ -36,7 +37,8 @@ struct ImageOptions {
   std::string seed_mode = "each";
   int64_t images = 1;
   std::string output = "image.png";
-  std::string from_png, variant, dump;
+  std::string from_png, variant, dump, random_weights;
+  std::string device = "auto", dtype = "bf16", text_encoder = "cpu";
   int threads = 0;
   bool strict = false;
   bool json = false;
@@ -77,7 +79,17 @@ std::filesystem::path output_of(const ImageOptions& o, int64_t k) {
 }
 
 void check(const ImageOptions& o) {
-  if (!o.prompt && !o.file) {
+  if (o.folder.empty() == o.random_weights.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "image needs a model: -m FOLDER, or --random-weights FILE for measurements");
+  }
+  if (o.dtype != "bf16" && o.dtype != "f32") {
+    fail(ErrorCode::kInvalidArgument, "--dtype is {}, wanted is bf16 or f32", o.dtype);
+  }
+  if (o.text_encoder != "gpu" && o.text_encoder != "cpu") {
+    fail(ErrorCode::kInvalidArgument, "--text-encoder is {}, wanted is gpu or cpu", o.text_encoder);
+  }
+  if (!o.prompt && !o.file && o.random_weights.empty()) {
     fail(ErrorCode::kInvalidArgument, "image needs a prompt: -p TEXT, -f FILE or --from-png FILE");
   }
   if (o.prompt && o.file) {
@@ -118,7 +130,9 @@ void take_settings(ImageOptions& o) {
 }
 
 PipelineConfig config_of(const ImageOptions& o) {
-  PipelineConfig config{.variant = o.variant};
+  PipelineConfig config{.variant = o.variant,
+                        .dtype = o.dtype == "f32" ? DType::f32 : DType::bf16,
+                        .encode_on_cpu = o.text_encoder == "cpu"};
   if (o.sp.empty()) {
     if (o.ranks != 0 || !o.machines.empty()) {
       fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide a picture",
@@ -140,13 +154,18 @@ PipelineConfig config_of(const ImageOptions& o) {
     }
   }
   const int ranks = config.sp ? config.topology.ranks() : 1;
+  // Ranks that divide tokens are threads of the CPU, so far.
+  const std::string device = config.sp && o.device == "auto" ? "cpu" : o.device;
+  config.device = usable_device(device, ranks).device;
   config.threads = o.threads > 0 ? o.threads : std::max(1, cpu::usable_cores() / ranks);
   return config;
 }
 
 ImageRequest request_of(const ImageOptions& o, const FluxPipeline& pipeline) {
   const FluxPipeline::Defaults otherwise = pipeline.defaults();
-  ImageRequest r{.prompt = o.prompt ? *o.prompt : read_file(*o.file),
+  ImageRequest r{.prompt = o.prompt ? *o.prompt
+                           : o.file ? read_file(*o.file)
+                                    : "",
                  .width = o.width.value_or(otherwise.size),
                  .height = o.height.value_or(otherwise.size),
                  .steps = o.steps.value_or(otherwise.steps),
@@ -164,10 +183,14 @@ uint64_t seed_of(const ImageRequest& r, int64_t image) {
   return r.one_generator ? r.seed : r.seed + static_cast<uint64_t>(image);
 }
 
+const std::string& model_of(const ImageOptions& o) {
+  return o.folder.empty() ? o.random_weights : o.folder;
+}
+
 // What made a picture, for the file itself.
 PngTexts settings_of(const ImageOptions& o, const ImageRequest& r, int64_t k) {
   const Json settings = {{"prompt", r.prompt},
-                         {"model", std::filesystem::path(o.folder).filename().string()},
+                         {"model", std::filesystem::path(model_of(o)).filename().string()},
                          {"width", r.width},
                          {"height", r.height},
                          {"steps", r.steps},
@@ -203,7 +226,8 @@ std::string progress_line(const ImageProgress& p, const ImageRequest& r, double 
 Json report(const ImageOptions& o, const ImageRequest& r, const ImageResult& result,
             const std::vector<double>& write_ms, double load_ms, const PipelineConfig& config,
             const FluxPipeline& pipeline) {
-  Json images = Json::array();
+  Json images = Json::array(), weights = Json::object();
+  for (const auto& [component, bytes] : pipeline.weight_bytes()) weights[component] = bytes;
   for (int64_t k = 0; k < r.images; ++k) {
     images.push_back({{"file", output_of(o, k).string()}, {"seed", seed_of(r, k)}});
   }
@@ -223,8 +247,11 @@ Json report(const ImageOptions& o, const ImageRequest& r, const ImageResult& res
         {"step_ms", result.timings.step_ms},
         {"decode_ms", result.timings.decode_ms},
         {"write_ms", write_ms}}},
-      {"model", o.folder},
-      {"device", "cpu"},
+      {"model", model_of(o)},
+      {"device", config.device.cuda ? gpu_name(config.device.first_gpu()) : "cpu"},
+      {"dtype", config.device.cuda ? o.dtype : "f32"},
+      {"text_encoder", config.device.cuda ? o.text_encoder : "cpu"},
+      {"weight_bytes", std::move(weights)},
       {"ranks", config.sp ? config.topology.ranks() : 1},
       {"sp", pipeline.mesh() ? fmt::format("{}, {}", to_string(pipeline.mesh()->mode),
                                            to_string(pipeline.mesh()->degrees))
@@ -233,24 +260,6 @@ Json report(const ImageOptions& o, const ImageRequest& r, const ImageResult& res
       {"version", version_line()},
       {"peak_rss_mb", peak_rss_mb()}};
 }
-
-// The noise and what each step makes of it, as tensors "image.step".
-class LatentDump {
- public:
-  explicit LatentDump(std::string path) : path_(std::move(path)) {
-    require_writable("--dump-latents", path_);
-  }
-  void add(int64_t image, int64_t step, std::span<const float> latents, int64_t channels) {
-    tensors_.push_back({fmt::format("{}.{}", image, step),
-                        {std::ssize(latents) / channels, channels},
-                        {latents.begin(), latents.end()}});
-  }
-  void write() const { write_file(path_, safetensors_bytes(tensors_)); }
-
- private:
-  std::string path_;
-  std::vector<NamedTensor> tensors_;
-};
 
 void run(ImageOptions o) {
   if (!o.from_png.empty()) take_settings(o);
@@ -261,8 +270,10 @@ void run(ImageOptions o) {
   const PipelineConfig config = config_of(o);
   const auto start = Clock::now();
   Progress progress;
-  progress.announce("loading " + o.folder);
-  FluxPipeline pipeline(o.folder, config);
+  progress.announce("loading " + model_of(o));
+  FluxPipeline pipeline = o.folder.empty()
+                              ? FluxPipeline(random_flux(o.random_weights, config.dtype), config)
+                              : FluxPipeline(o.folder, config);
   const double load_ms = ms_since(start);
   progress.clear();
   ImageRequest request = request_of(o, pipeline);
@@ -319,7 +330,10 @@ void run(ImageOptions o) {
 void add_image(CLI::App& app) {
   auto* command = app.add_subcommand("image", "Draws pictures from a text (Flux.1)");
   const auto o = std::make_shared<ImageOptions>();
-  command->add_option("-m,--model", o->folder, "the folder of a diffusers pipeline")->required();
+  command->add_option("-m,--model", o->folder, "the folder of a diffusers pipeline");
+  command->add_option("--random-weights", o->random_weights,
+                      "in place of -m: random weights of this shape, configs/flux-1-dev.json, and "
+                      "random numbers in place of the prompt");
   command->add_option("-p,--prompt", o->prompt, "what to draw");
   command->add_option("-f,--file", o->file, "a file with the prompt");
   command->add_option("--negative,--negative-prompt", o->negative,
@@ -343,6 +357,10 @@ void add_image(CLI::App& app) {
                       "tokens of text that the model sees (default 512, without guidance 256)");
   command->add_option("--variant", o->variant, "of the weight files: fp16");
   command->add_option("-t,--threads", o->threads, "threads of each rank (default: all cores)");
+  command->add_option("--device", o->device, "cpu, cuda, cuda:1 or auto: a GPU if there is one");
+  command->add_option("--dtype", o->dtype, "of weights and activations on a GPU: bf16 or f32");
+  command->add_option("--text-encoder", o->text_encoder,
+                      "where the prompt is read with --device cuda: cpu (default) or gpu");
   command->add_option("--dump-latents", o->dump,
                       "a safetensors file for the latents before the first and after each step");
   command->add_option("--from-png", o->from_png,

@@ -73,9 +73,17 @@ std::unique_ptr<World> make_cpu_world(const Model& model, const WorldConfig& con
 // The same with weights of any origin, which outlive them.
 std::unique_ptr<World> make_cpu_world(WeightOf weight, const WorldConfig& config);
 
+// Where GPUs take weights from; what it names outlives them.
+struct WeightOrigin {
+  WeightOf weight;
+  const RandomWeights* random = nullptr;  // there: made on the device in place of copies
+};
+
 // Ranks on GPUs of this machine, over the peer fabric. Fails with kUnsupported where this build has
 // no CUDA, with kResource where there are too few GPUs or no path between two of them.
 std::unique_ptr<World> make_cuda_world(const Model& model, const WorldConfig& config,
+                                       const DeviceSpec& device);
+std::unique_ptr<World> make_cuda_world(const WeightOrigin& origin, const WorldConfig& config,
                                        const DeviceSpec& device);
 
 // GPUs that this build and machine can use.

@@ -27,12 +27,17 @@ struct Pixels {
 
 class Decoder {
  public:
-  Decoder(const AutoencoderKlConfig& config, const LatentSize& size, const WeightDtype& dtype_of)
-      : b_("autoencoder_kl_decode", {}), c_(config), s_(size), dtype_of_(dtype_of) {}
+  Decoder(const AutoencoderKlConfig& config, const LatentSize& size, const WeightDtype& dtype_of,
+          DType activations)
+      : b_("autoencoder_kl_decode", {}),
+        c_(config),
+        s_(size),
+        dtype_of_(dtype_of),
+        dtype_(activations) {}
 
   Program run() {
     Pixels p{.height = s_.height, .width = s_.width, .channels = c_.latent_channels};
-    p.x = b_.input("latents", {DType::f32, {s_.batch * p.height * p.width, p.channels}});
+    p.x = b_.input("latents", {dtype_, {s_.batch * p.height * p.width, p.channels}});
     if (c_.post_quant) p = conv("post_quant_conv", p, {.out = p.channels, .kernel = 1});
     p = conv("decoder.conv_in", p, {.out = c_.channels.back()});
     p = resnet("decoder.mid_block.resnets.0", p, p.channels);
@@ -90,13 +95,13 @@ class Decoder {
     const int64_t C = p.channels;
     ValueId h = norm(name + ".group_norm", p, false);
     const auto qkv = ops::linears(
-        b_, h,
-        {weights(name + ".to_q", C), weights(name + ".to_k", C), weights(name + ".to_v", C)});
+        b_, h, {weights(name + ".to_q", C), weights(name + ".to_k", C), weights(name + ".to_v", C)},
+        dtype_);
     h = ops::dense_attention(
         b_, {.q = {qkv[0]}, .k = {qkv[1]}, .v = {qkv[2]}},
         {.head_dim = C, .batch = s_.batch, .scale = 1 / std::sqrt(static_cast<float>(C))})[0];
     Pixels out = p;
-    out.x = ops::add(b_, ops::linear(b_, h, weights(name + ".to_out.0", C)), p.x);
+    out.x = ops::add(b_, ops::linear(b_, h, weights(name + ".to_out.0", C), dtype_), p.x);
     return out;
   }
 
@@ -116,6 +121,7 @@ class Decoder {
   const AutoencoderKlConfig& c_;
   const LatentSize& s_;
   const WeightDtype& dtype_of_;
+  const DType dtype_;  // of activations
 };
 
 }  // namespace
@@ -161,8 +167,8 @@ AutoencoderKlConfig read_autoencoder_kl_config(const JsonObject& config) {
 }
 
 Program autoencoder_kl_decode(const AutoencoderKlConfig& config, const LatentSize& size,
-                              const WeightDtype& dtype_of) {
-  return Decoder(config, size, dtype_of).run();
+                              const WeightDtype& dtype_of, DType activations) {
+  return Decoder(config, size, dtype_of, activations).run();
 }
 
 bool autoencoder_kl_ignores(std::string_view tensor) {

@@ -34,12 +34,13 @@ struct LatentSize {
   bool operator==(const LatentSize&) const = default;
 };
 
-// Latents to pictures. Input: latents f32 [B * h * w, latent_channels], rows (picture, row,
-// column), already z / scaling_factor + shift_factor. Output: pixels f32 [B * H * W, out_channels]
-// in the same order, H = h * scale(), -1 black to 1 full, not cut. Weight names are those of
-// diffusers' files. The middle attention is over all h * w latents: exact at every size.
+// Latents to pictures, all values of `activations`, f32 or bf16. Input: latents [B * h * w,
+// latent_channels], rows (picture, row, column), already z / scaling_factor + shift_factor. Output:
+// pixels [B * H * W, out_channels] in the same order, H = h * scale(), -1 black to 1 full, not cut.
+// Weight names are those of diffusers' files. The middle attention is over all h * w latents: exact
+// at every size.
 Program autoencoder_kl_decode(const AutoencoderKlConfig& config, const LatentSize& size,
-                              const WeightDtype& dtype_of);
+                              const WeightDtype& dtype_of, DType activations = DType::f32);
 
 // Tensors that files hold and the decoder does not read: the encoder's.
 bool autoencoder_kl_ignores(std::string_view tensor);

@@ -28,15 +28,23 @@ ValueType rows_of(int64_t rows, int64_t columns) {
 // What the three Programs share: weights by name.
 class Writer {
  public:
-  Writer(std::string name, const FluxConfig& config, const WeightDtype& dtype_of)
-      : b_(std::move(name), {}), c_(config), C_(config.width()), dtype_of_(dtype_of) {}
+  Writer(std::string name, const FluxConfig& config, const WeightDtype& dtype_of,
+         DType activations = DType::f32)
+      : b_(std::move(name), {}),
+        c_(config),
+        C_(config.width()),
+        dtype_of_(dtype_of),
+        dtype_(activations) {}
 
  protected:
   ops::LinearWeights weights(const std::string& name, int64_t out, int64_t in) {
     return {weight(name + ".weight", {out, in}), weight(name + ".bias", {out})};
   }
   ValueId linear(const std::string& name, ValueId x, int64_t out) {
-    return ops::linear(b_, x, weights(name, out, b_.type(x).shape[1]));
+    return linear(name, x, out, dtype_);
+  }
+  ValueId linear(const std::string& name, ValueId x, int64_t out, DType dtype) {
+    return ops::linear(b_, x, weights(name, out, b_.type(x).shape[1]), dtype);
   }
   ValueId weight(const std::string& name, const Shape& shape) {
     return b_.weight(name, {dtype_of_(name), shape});
@@ -50,6 +58,7 @@ class Writer {
   const FluxConfig& c_;
   const int64_t C_;
   const WeightDtype& dtype_of_;
+  const DType dtype_;  // of activations
 };
 
 class Modulation : Writer {
@@ -65,14 +74,14 @@ class Modulation : Writer {
     std::vector<ValueId> outputs;
     for (int64_t i = 0; i < c_.blocks; ++i) {
       const std::string block = fmt::format("transformer_blocks.{}", i);
-      outputs.push_back(linear(block + ".norm1.linear", x, 6 * C_));
-      outputs.push_back(linear(block + ".norm1_context.linear", x, 6 * C_));
+      outputs.push_back(linear(block + ".norm1.linear", x, 6 * C_, DType::f32));
+      outputs.push_back(linear(block + ".norm1_context.linear", x, 6 * C_, DType::f32));
     }
     for (int64_t i = 0; i < c_.single_blocks; ++i) {
-      outputs.push_back(
-          linear(fmt::format("single_transformer_blocks.{}.norm.linear", i), x, 3 * C_));
+      outputs.push_back(linear(fmt::format("single_transformer_blocks.{}.norm.linear", i), x,
+                               3 * C_, DType::f32));
     }
-    outputs.push_back(linear("norm_out.linear", x, 2 * C_));
+    outputs.push_back(linear("norm_out.linear", x, 2 * C_, DType::f32));
     return b_.finish(outputs);
   }
 
@@ -89,8 +98,9 @@ class Modulation : Writer {
 
 class Step : Writer {
  public:
-  Step(const FluxConfig& config, const FluxShape& shape, const WeightDtype& dtype_of)
-      : Writer("flux_step", config, dtype_of),
+  Step(const FluxConfig& config, const FluxShape& shape, const WeightDtype& dtype_of,
+       DType activations)
+      : Writer("flux_step", config, dtype_of, activations),
         s_(shape),
         columns_(config),
         modulation_(b_.input("modulation", rows_of(shape.batch, columns_.columns))),
@@ -98,14 +108,14 @@ class Step : Writer {
 
   Program run() {
     const ValueId latents = b_.input("latents", rows_of(s_.batch * s_.image, c_.in_channels));
-    ValueId text = b_.input("text", rows_of(s_.batch * s_.text, C_));
+    ValueId text = b_.input("text", {dtype_, {s_.batch * s_.text, C_}});
     ValueId image = linear("x_embedder", latents, C_);
     for (int64_t i = 0; i < c_.blocks; ++i) block(i, text, image);
     ValueId x = ops::concat_rows(b_, {text, image}, s_.batch);
     for (int64_t i = 0; i < c_.single_blocks; ++i) x = single_block(i, x);
     x = ops::take_rows(b_, x, {.batch = s_.batch, .begin = s_.text, .rows = s_.image});
     x = norm(x, columns_.last + C_, columns_.last);
-    return b_.finish({linear("proj_out", x, c_.in_channels)});
+    return b_.finish({linear("proj_out", x, c_.in_channels, DType::f32)});
   }
 
  private:
@@ -158,11 +168,11 @@ class Step : Writer {
     for (const char* projection : projections) {
       qkv.push_back(weights(fmt::format("{}.{}", attn, projection), C_, C_));
     }
-    const auto y = ops::linears(b_, x, qkv);
+    const auto y = ops::linears(b_, x, qkv, dtype_);
     const auto normalize = [&](const char* which, ValueId value) {
       const ValueId w =
           weight(fmt::format("{}.norm_{}{}.weight", attn, added, which), {c_.head_dim});
-      return ops::rms_norm(b_, value, w, {.eps = kEps, .group = c_.head_dim});
+      return ops::rms_norm(b_, value, w, {.eps = kEps, .group = c_.head_dim, .dtype = dtype_});
     };
     return {normalize("q", y[0]), normalize("k", y[1]), y[2]};
   }
@@ -180,9 +190,10 @@ class Step : Writer {
             .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c_.head_dim)))};
   }
   ValueId norm(ValueId x, int64_t shift, int64_t scale) {
-    return ops::layer_norm(b_, x, {},
-                           {.eps = kEps, .group = C_, .scale_column = scale, .shift_column = shift},
-                           modulation_);
+    return ops::layer_norm(
+        b_, x, {},
+        {.eps = kEps, .group = C_, .scale_column = scale, .shift_column = shift, .dtype = dtype_},
+        modulation_);
   }
   ValueId add(ValueId x, ValueId y, int64_t gate) {
     return ops::gated_add(b_, x, y, modulation_, gate);
@@ -262,12 +273,14 @@ Program flux_text(const FluxConfig& config, int64_t rows, const WeightDtype& dty
   return Text("flux_text", config, dtype_of).run(rows);
 }
 
-Program flux_modulation(const FluxConfig& config, int64_t n, const WeightDtype& dtype_of) {
-  return Modulation("flux_modulation", config, dtype_of).run(n);
+Program flux_modulation(const FluxConfig& config, int64_t n, const WeightDtype& dtype_of,
+                        DType activations) {
+  return Modulation("flux_modulation", config, dtype_of, activations).run(n);
 }
 
-Program flux_step(const FluxConfig& config, const FluxShape& shape, const WeightDtype& dtype_of) {
-  return Step(config, shape, dtype_of).run();
+Program flux_step(const FluxConfig& config, const FluxShape& shape, const WeightDtype& dtype_of,
+                  DType activations) {
+  return Step(config, shape, dtype_of, activations).run();
 }
 
 std::vector<float> flux_rope_table(const FluxConfig& config, int64_t h, int64_t w) {

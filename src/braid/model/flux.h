@@ -42,8 +42,9 @@ struct FluxModulation {
   int64_t columns;  // M
 };
 
-// These Programs' weights have the names in diffusers' files. All values are f32 unless said
-// otherwise; B images share a size and a text length.
+// These Programs' weights have the names in diffusers' files. Inputs and outputs are f32 unless
+// said otherwise, values between ops are of `activations`, f32 or bf16; B images share a size and a
+// text length.
 
 // What the text becomes for all steps. Input text_states [B * Lt, text_dim]; output [B * Lt, C].
 Program flux_text(const FluxConfig& config, int64_t rows, const WeightDtype& dtype_of);
@@ -51,7 +52,8 @@ Program flux_text(const FluxConfig& config, int64_t rows, const WeightDtype& dty
 // The modulation of n (step, image) pairs. Inputs: timestep [n], in 0 .. 1000; guidance [n], 1000
 // times the scale, only with config.guidance; pooled [n, pooled_dim]. Outputs, in the order of
 // FluxModulation's columns, [n, 6 C], [n, 3 C] or [n, 2 C] each.
-Program flux_modulation(const FluxConfig& config, int64_t n, const WeightDtype& dtype_of);
+Program flux_modulation(const FluxConfig& config, int64_t n, const WeightDtype& dtype_of,
+                        DType activations = DType::f32);
 
 struct FluxShape {
   int64_t batch = 1;  // B
@@ -60,10 +62,11 @@ struct FluxShape {
   bool operator==(const FluxShape&) const = default;
 };
 
-// One denoising step. Inputs: latents [B * Li, in_channels], text [B * Lt, C] (of flux_text),
-// modulation [B, M], rope [Li, head_dim] (ops::make_rope_table). Output: velocity
+// One denoising step. Inputs: latents [B * Li, in_channels], text [B * Lt, C] (of flux_text, as
+// `activations`), modulation [B, M], rope [Li, head_dim] (ops::make_rope_table). Output: velocity
 // [B * Li, in_channels].
-Program flux_step(const FluxConfig& config, const FluxShape& shape, const WeightDtype& dtype_of);
+Program flux_step(const FluxConfig& config, const FluxShape& shape, const WeightDtype& dtype_of,
+                  DType activations = DType::f32);
 
 // The rotary table for an image of h x w tokens: [h * w, head_dim].
 std::vector<float> flux_rope_table(const FluxConfig& config, int64_t h, int64_t w);

@@ -110,6 +110,24 @@ RandomWeights::RandomWeights(const ModelShape& shape, uint64_t seed) {
   if (shape.config.tied_head) tensors_["lm_head"] = tensors_["token_embd"];
 }
 
+RandomWeights::RandomWeights(std::span<const Program> programs, uint64_t seed) {
+  for (const Program& program : programs) {
+    for (const Value& value : program.values) {
+      if (value.kind != ValueKind::weight) continue;
+      Tensor tensor{
+          value.type.dtype, value.type.shape, random_seed(seed, value.name), {0, kStddev}};
+      if (tensor.shape.rank() == 1) tensor.draw = {value.name.ends_with(".bias") ? 0.f : 1.f, 0};
+      tensors_.emplace(value.name, tensor);
+    }
+  }
+}
+
+uint64_t random_seed(uint64_t seed, std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return mixed(seed + hash, 0);
+}
+
 TensorView RandomWeights::get(std::string_view name) const {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ class RandomWeights {
   // Weights of the shape's forward pass, by canonical name. Fails with kInvalidArgument if a row is
   // no whole number of the type's blocks.
   RandomWeights(const ModelShape& shape, uint64_t seed);
+  // Of the Programs of a network, whose weights keep their names and types: a tensor's seed comes
+  // from its name (random_seed), so that others can make equal weights.
+  RandomWeights(std::span<const Program> programs, uint64_t seed);
 
   struct Tensor {
     DType dtype = DType::f32;
@@ -41,5 +45,8 @@ class RandomWeights {
   mutable std::map<std::string, std::vector<std::byte>, std::less<>> made_;
   mutable std::map<std::string, std::vector<std::byte*>, std::less<>> matrices_;
 };
+
+// Of a tensor: the finalizer of SplitMix64 over `seed` + FNV-1a(name), 64 bits each.
+uint64_t random_seed(uint64_t seed, std::string_view name);
 
 }  // namespace braid

@@ -17,14 +17,14 @@ namespace {
 
 class CudaRank : public Rank {
  public:
-  CudaRank(const Model& model, fabric::PeerFabric& fabric, int rank, cuda::DeviceInfo device,
-           const cuda::SmPartition* part, const cuda::DecodeForm& decode)
+  CudaRank(const WeightOrigin& origin, fabric::PeerFabric& fabric, int rank,
+           cuda::DeviceInfo device, const cuda::SmPartition* part, const cuda::DecodeForm& decode)
       : endpoint_(fabric.endpoint(rank)),
         ranks_(fabric.world_size()),
         table_(std::move(device)),
         backend_(
             table_, [this] { endpoint_.check(); }, part),
-        weights_(model, rank, backend_) {
+        weights_(origin, rank, backend_) {
     const cuda::DeviceScope scope(endpoint_.device());
     cuda::add_cuda_kernels(table_);
     cuda::set_decode(table_, decode, ranks_);
@@ -97,7 +97,7 @@ class CudaRank : public Rank {
 
 class CudaWorld : public World {
  public:
-  CudaWorld(const Model& model, const WorldConfig& config, const std::vector<int>& devices)
+  CudaWorld(const WeightOrigin& origin, const WorldConfig& config, const std::vector<int>& devices)
       : fabric_({.ranks = config.ranks,
                  .devices = devices,
                  .deadline = std::chrono::milliseconds(config.deadline_ms),
@@ -114,7 +114,7 @@ class CudaWorld : public World {
     const int sms = std::ranges::min(infos, {}, &cuda::DeviceInfo::num_sms).num_sms;
     for (size_t r = 0; r < devices.size(); ++r) {
       infos[r].num_sms = sms;
-      ranks_.push_back(std::make_unique<CudaRank>(model, fabric_, static_cast<int>(r), infos[r],
+      ranks_.push_back(std::make_unique<CudaRank>(origin, fabric_, static_cast<int>(r), infos[r],
                                                   parts_[r].get(),
                                                   cuda::parse_decode(config.decode)));
     }
@@ -156,6 +156,13 @@ class CudaWorld : public World {
 
 std::unique_ptr<World> make_cuda_world(const Model& model, const WorldConfig& config,
                                        const DeviceSpec& device) {
+  return make_cuda_world({.weight = [&model](std::string_view name) { return model.weight(name); },
+                          .random = model.random()},
+                         config, device);
+}
+
+std::unique_ptr<World> make_cuda_world(const WeightOrigin& origin, const WorldConfig& config,
+                                       const DeviceSpec& device) {
   std::vector<int> ids = device.ids;
   if (ids.empty()) {
     for (int id = 0; id < config.ranks; ++id) ids.push_back(id);
@@ -164,7 +171,7 @@ std::unique_ptr<World> make_cuda_world(const Model& model, const WorldConfig& co
     fail(ErrorCode::kInvalidArgument, "{} rank{}, and the device has places for {}", config.ranks,
          config.ranks == 1 ? "" : "s", ids.size());
   }
-  return std::make_unique<CudaWorld>(model, config, ids);
+  return std::make_unique<CudaWorld>(origin, config, ids);
 }
 
 int usable_gpus() {

@@ -2,6 +2,7 @@
 
 #include "braid/engine/rank.h"
 #include "braid/kernels/cuda/sampling/device/random_fill.h"
+#include "braid/tensor/quant.h"
 
 namespace braid::cuda {
 namespace {
@@ -12,8 +13,8 @@ constexpr int64_t kSlack = 256;
 }  // namespace
 
 TensorView DeviceWeights::get(const Value& value, const Placement& placement) {
-  if (model_.random()) {
-    const RandomWeights::Tensor& tensor = model_.random()->tensors().find(value.name)->second;
+  if (origin_.random != nullptr) {
+    const RandomWeights::Tensor& tensor = origin_.random->tensors().find(value.name)->second;
     const bool drawn = tensor.draw.stddev > 0 && is_float(tensor.dtype);
     if (drawn && tensor.shape.rank() == 3 && placement.is_shard() && placement.dim > 0) {
       fail(ErrorCode::kUnsupported, "{}: random weights of experts are not divided over GPUs",
@@ -21,21 +22,39 @@ TensorView DeviceWeights::get(const Value& value, const Placement& placement) {
     }
     if (drawn) return random(tensor, placement);
   }
-  const TensorView host = cut(model_.weight(value.name), placement, rank_);
-  const std::string key =
-      fmt::format("{} {}", static_cast<const void*>(host.data), to_string(host.shape));
+  const TensorView host = cut(origin_.weight(value.name), placement, rank_);
+  const DType wanted = value.type.dtype;
+  const bool converts = is_float(host.dtype) && is_float(wanted) && !host.matrices;
+  const DType dtype = converts ? wanted : host.dtype;
+  const std::string key = fmt::format("{} {} {}", static_cast<const void*>(host.data),
+                                      to_string(host.shape), name(dtype));
   if (const auto it = views_.find(key); it != views_.end()) return it->second;
-  const TensorView view = allocate(host.dtype, host.shape);
+  return views_[key] = upload(host, dtype);
+}
+
+TensorView DeviceWeights::upload(const TensorView& host, DType dtype) {
+  const TensorView view = allocate(dtype, host.shape);
+  TensorView from = host;
+  std::vector<std::byte> converted;
+  if (dtype != host.dtype) {
+    converted.resize(static_cast<size_t>(view.bytes()));
+    from = make_view(converted.data(), dtype, host.shape);
+    std::vector<float> row(static_cast<size_t>(host.cols()));
+    for (int64_t r = 0; r < host.rows(); ++r) {
+      dequantize_row(host.dtype, host.row(r), row.data(), host.cols());
+      quantize_row(dtype, row.data(), from.row(r), host.cols());
+    }
+  }
   if (!uploader_) uploader_ = std::make_unique<Uploader>(backend_.device().id);
   if (host.matrices) {  // they lie apart in the file, and one behind the other here
     for (int64_t i = 0; i < host.shape[0]; ++i) {
       uploader_->copy(matrix(view, i).data, matrix(host, i));
     }
   } else {
-    uploader_->copy(view.data, host);
+    uploader_->copy(view.data, from);
   }
   uploader_->finish();
-  return views_[key] = view;
+  return view;
 }
 
 TensorView DeviceWeights::allocate(DType dtype, const Shape& shape) {

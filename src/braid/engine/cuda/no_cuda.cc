@@ -8,6 +8,10 @@ std::unique_ptr<World> make_cuda_world(const Model&, const WorldConfig&, const D
   fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA: only --device cpu");
 }
 
+std::unique_ptr<World> make_cuda_world(const WeightOrigin&, const WorldConfig&, const DeviceSpec&) {
+  fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA: only --device cpu");
+}
+
 int usable_gpus() {
   return 0;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "braid/engine/diffusion/random_source.h"
 #include "braid/engine/diffusion/torch_generator.h"
 
 namespace braid {
@@ -69,17 +70,48 @@ void require_finite(std::span<const float> latents, int64_t step, int64_t steps)
        step, steps, bad, latents[static_cast<size_t>(bad)]);
 }
 
-NetworkConfig network_of(const FluxConfig& flux, const PipelineConfig& config) {
-  NetworkConfig network{.threads = config.threads};
+// Of what one rank computes, with the threads of all.
+NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random = nullptr) {
+  return {.threads = config.sp ? config.threads * config.topology.ranks() : config.threads,
+          .device = config.device,
+          .dtype = config.dtype,
+          .random = random};
+}
+
+NetworkConfig network_of(const FluxConfig& flux, const PipelineConfig& config,
+                         const RandomWeights* random) {
+  NetworkConfig network = one_rank(config, random);
+  network.threads = config.threads;
   if (config.sp) {
     network.mesh = sequence_mesh(*config.sp, config.topology, flux.heads, config.degrees);
   }
   return network;
 }
 
-// Of what one rank computes, with the threads of all.
-NetworkConfig one_rank(const PipelineConfig& config) {
-  return {.threads = config.sp ? config.threads * config.topology.ranks() : config.threads};
+NetworkConfig encoder_of(const PipelineConfig& config) {
+  NetworkConfig network = one_rank(config);
+  if (config.encode_on_cpu) network.device = {};
+  return network;
+}
+
+FluxParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config) {
+  return {.scheduler = folder.config("scheduler", "scheduler_config.json"),
+          .transformer = folder.config("transformer"),
+          .vae = folder.config("vae"),
+          .transformer_weights = folder.weights("transformer", config.variant),
+          .vae_weights = folder.weights("vae", config.variant)};
+}
+
+void agree(std::string_view what, int64_t has, std::string_view of, int64_t wants) {
+  if (has == wants) return;
+  fail(ErrorCode::kUnsupported, "the {} makes {} values, the transformer's {} is {}", what, has, of,
+       wants);
+}
+
+EncodedPrompt random_prompt(uint64_t seed, int64_t values) {
+  EncodedPrompt made{.values = std::vector<float>(static_cast<size_t>(values))};
+  TorchGenerator(seed).normals(made.values);
+  return made;
 }
 
 // Milliseconds since the last call.
@@ -97,24 +129,60 @@ class Lap {
 
 }  // namespace
 
-FluxPipeline::FluxPipeline(const std::string& folder, const PipelineConfig& config)
-    : folder_(open_flux(folder)),
-      sampler_(read_flow_match_config(folder_.config("scheduler", "scheduler_config.json"))),
-      transformer_weights_(folder_.weights("transformer", config.variant)),
-      transformer_(folder_.config("transformer"), *transformer_weights_,
-                   network_of(read_flux_config(folder_.config("transformer")), config)),
-      clip_(folder_, one_rank(config), config.variant),
-      t5_(folder_, one_rank(config), config.variant),
-      vae_(folder_, one_rank(config), config.variant) {
-  const FluxConfig& c = transformer_.config();
-  const auto agree = [&](std::string_view what, int64_t has, std::string_view of, int64_t wants) {
-    if (has == wants) return;
-    fail(ErrorCode::kUnsupported, "{}: the {} makes {} values, the transformer's {} is {}",
-         folder_.path(), what, has, of, wants);
+FluxParts random_flux(const std::string& path, DType dtype) {
+  const JsonObject file = JsonObject::read(path);
+  const auto part = [&](const char* name) {
+    if (auto object = file.object(name)) return *object;
+    fail(ErrorCode::kNotFound, "{}: there is no object '{}'", path, name);
   };
-  agree("text_encoder", clip_.width(), "pooled_projection_dim", c.pooled_dim);
-  agree("text_encoder_2", t5_.width(), "joint_attention_dim", c.text_dim);
-  agree("vae's latents in patches of 2 x 2", 4 * vae_.channels(), "in_channels", c.in_channels);
+  FluxParts parts{
+      .scheduler = part("scheduler"), .transformer = part("transformer"), .vae = part("vae")};
+  const WeightDtype all = [dtype](std::string_view) { return dtype; };
+  const FluxConfig flux = read_flux_config(parts.transformer);
+  const Program transformer[] = {flux_text(flux, 1, all), flux_modulation(flux, 1, all),
+                                 flux_step(flux, {.text = 1, .image = 1}, all)};
+  const Program vae[] = {
+      autoencoder_kl_decode(read_autoencoder_kl_config(parts.vae), {.height = 2, .width = 2}, all)};
+  auto transformer_weights = std::make_unique<RandomSource>(path, transformer, 1);
+  auto vae_weights = std::make_unique<RandomSource>(path, vae, 2);
+  parts.random_transformer = &transformer_weights->weights();
+  parts.random_vae = &vae_weights->weights();
+  parts.transformer_weights = std::move(transformer_weights);
+  parts.vae_weights = std::move(vae_weights);
+  return parts;
+}
+
+FluxPipeline::FluxPipeline(FluxParts parts, const PipelineConfig& config)
+    : sampler_(read_flow_match_config(parts.scheduler)),
+      transformer_weights_(std::move(parts.transformer_weights)),
+      transformer_(
+          parts.transformer, *transformer_weights_,
+          network_of(read_flux_config(parts.transformer), config, parts.random_transformer)),
+      vae_(parts.vae, std::move(parts.vae_weights), one_rank(config, parts.random_vae)) {
+  agree("vae's latents in patches of 2 x 2", 4 * vae_.channels(), "in_channels",
+        transformer_.config().in_channels);
+}
+
+FluxPipeline::FluxPipeline(const DiffusersFolder& folder, const PipelineConfig& config)
+    : FluxPipeline(parts_of(folder, config), config) {
+  const NetworkConfig encoder = encoder_of(config);
+  clip_.emplace(folder, encoder, config.variant);
+  t5_.emplace(folder, encoder, config.variant);
+  const FluxConfig& c = transformer_.config();
+  agree("text_encoder", clip_->width(), "pooled_projection_dim", c.pooled_dim);
+  agree("text_encoder_2", t5_->width(), "joint_attention_dim", c.text_dim);
+}
+
+FluxPipeline::FluxPipeline(const std::string& folder, const PipelineConfig& config)
+    : FluxPipeline(open_flux(folder), config) {}
+
+std::vector<std::pair<std::string, int64_t>> FluxPipeline::weight_bytes() const {
+  std::vector<std::pair<std::string, int64_t>> out = {
+      {"transformer", transformer_.network().weight_bytes()},
+      {"vae", vae_.network().weight_bytes()}};
+  if (clip_) out.emplace_back("text_encoder", clip_->network().weight_bytes());
+  if (t5_) out.emplace_back("text_encoder_2", t5_->network().weight_bytes());
+  return out;
 }
 
 FluxPipeline::Defaults FluxPipeline::defaults() const {
@@ -135,6 +203,31 @@ void FluxPipeline::check(const ImageRequest& r) const {
   }
 }
 
+void FluxPipeline::encode(const ImageRequest& request, ImageResult& result) {
+  if (!t5_) {
+    const FluxConfig& c = transformer_.config();
+    pooled_ = random_prompt(1, c.pooled_dim);
+    text_ = random_prompt(2, request.text_tokens * c.text_dim);
+    result.remarks.emplace_back("random numbers are in the place of the prompt");
+    return;
+  }
+  pooled_ = clip_->encode(request.prompt);
+  text_ = t5_->encode(request.prompt, request.text_tokens);
+  result.clip_tokens = pooled_.tokens;
+  result.t5_tokens = text_.tokens;
+  if (!text_.cut.empty()) {
+    result.remarks.push_back(fmt::format("the prompt has more than {} tokens: this was cut off: {}",
+                                         request.text_tokens, text_.cut));
+  }
+  if (!pooled_.cut.empty()) {
+    result.remarks.push_back(fmt::format(
+        "the CLIP encoder reads 77 tokens of the prompt, without this: {}", pooled_.cut));
+  }
+  if (request.strict && !result.remarks.empty()) {
+    fail(ErrorCode::kInvalidArgument, "{}", result.remarks[0]);
+  }
+}
+
 ImageResult FluxPipeline::generate(const ImageRequest& request) {
   check(request);
   ImageResult result;
@@ -143,21 +236,7 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
   };
   if (!goes_on(Stage::encode, 0, 0)) return result;
   Lap lap;
-  const EncodedPrompt pooled = clip_.encode(request.prompt);
-  const EncodedPrompt text = t5_.encode(request.prompt, request.text_tokens);
-  result.clip_tokens = pooled.tokens;
-  result.t5_tokens = text.tokens;
-  if (!text.cut.empty()) {
-    result.remarks.push_back(fmt::format("the prompt has more than {} tokens: this was cut off: {}",
-                                         request.text_tokens, text.cut));
-  }
-  if (!pooled.cut.empty()) {
-    result.remarks.push_back(fmt::format(
-        "the CLIP encoder reads 77 tokens of the prompt, without this: {}", pooled.cut));
-  }
-  if (request.strict && !result.remarks.empty()) {
-    fail(ErrorCode::kInvalidArgument, "{}", result.remarks[0]);
-  }
+  encode(request, result);
   result.timings.encode_ms = lap.ms();
   if (!goes_on(Stage::prepare, 0, 0)) return result;
 
@@ -168,8 +247,8 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
   transformer_.begin({.batch = 1,
                       .token_rows = shape.token_rows(),
                       .token_columns = shape.token_columns(),
-                      .text = text.values,
-                      .pooled = pooled.values,
+                      .text = text_.values,
+                      .pooled = pooled_.values,
                       .sigmas = std::span(sigmas).first(static_cast<size_t>(request.steps)),
                       .guidance = static_cast<float>(request.guidance)});
   result.timings.prepare_ms = lap.ms();

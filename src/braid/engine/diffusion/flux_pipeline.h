@@ -25,7 +25,23 @@ struct PipelineConfig {
   SpRequest degrees;
   Topology topology;    // of the ranks, with `sp`
   std::string variant;  // weight files, "fp16" say; empty: plain files
+  DeviceSpec device;
+  DType dtype = DType::bf16;   // of a GPU's weights and activations: bf16 or f32
+  bool encode_on_cpu = false;  // text encoders stay on the CPU
 };
+
+// What a pipeline is made of, but for text encoders: the components' configurations and weights.
+struct FluxParts {
+  JsonObject scheduler, transformer, vae;
+  std::unique_ptr<WeightSource> transformer_weights, vae_weights;
+  // Of both, if they are random: GPUs make them themselves.
+  const RandomWeights *random_transformer = nullptr, *random_vae = nullptr;
+};
+
+// A pipeline of random weights, with configurations out of a file: an object with "scheduler",
+// "transformer" and "vae", each as in diffusers' folders (configs/flux-1-dev.json). A tensor's seed
+// is random_seed(1, name) in the transformer, random_seed(2, name) in the decoder.
+FluxParts random_flux(const std::string& path, DType dtype);
 
 // How far a job is.
 struct ImageProgress {
@@ -68,15 +84,16 @@ struct ImageResult {
   std::vector<std::string> remarks;        // for users: text was cut
 };
 
-// Flux.1 from a prompt to pictures, from a diffusers folder. A request's images are computed in
-// turn, each as in a separate job.
+// Flux.1 from a prompt to pictures. A request's images are computed in turn, each as in a separate
+// job.
 class FluxPipeline {
  public:
-  // Opens all components and checks their tensors. Fails with kUnsupported on another pipeline
-  // class, and as the components do.
+  // Opens all components of a diffusers folder and checks their tensors. Fails with kUnsupported on
+  // another pipeline class, and as the components do.
   FluxPipeline(const std::string& folder, const PipelineConfig& config);
+  // Without text encoders: random numbers are in the place of what they make of a prompt.
+  FluxPipeline(FluxParts parts, const PipelineConfig& config);
 
-  const DiffusersFolder& folder() const { return folder_; }
   const FluxConfig& transformer() const { return transformer_.config(); }
   // How ranks divide a step, if any do.
   const std::optional<SequenceMesh>& mesh() const { return transformer_.mesh(); }
@@ -90,21 +107,26 @@ class FluxPipeline {
     int64_t text_tokens = 0;
   };
   Defaults defaults() const;
+  // Bytes of a component's weights where it computes: "transformer", "vae", "text_encoder",
+  // "text_encoder_2".
+  std::vector<std::pair<std::string, int64_t>> weight_bytes() const;
 
   // Fails with kInvalidArgument on values out of range, naming the nearest legal sizes, and with
   // kMalformed on latents beyond finite numbers, naming the step.
   ImageResult generate(const ImageRequest& request);
 
  private:
+  FluxPipeline(const DiffusersFolder& folder, const PipelineConfig& config);
   void check(const ImageRequest& request) const;
+  void encode(const ImageRequest& request, ImageResult& result);
 
-  DiffusersFolder folder_;
   FlowMatchConfig sampler_;
   std::unique_ptr<WeightSource> transformer_weights_;
   FluxTransformer transformer_;
-  ClipEncoder clip_;
-  T5Encoder t5_;
   VaeDecoder vae_;
+  std::optional<ClipEncoder> clip_;  // none: random numbers
+  std::optional<T5Encoder> t5_;
+  EncodedPrompt pooled_, text_;  // of the request
 };
 
 }  // namespace braid

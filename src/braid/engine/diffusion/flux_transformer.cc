@@ -52,7 +52,7 @@ void FluxTransformer::modulate(const FluxInputs& in) {
     pooled.insert(pooled.end(), in.pooled.begin(), in.pooled.end());
   }
   BoundNetwork& network = network_.plan(fmt::format("modulation {}", n), [&] {
-    return flux_modulation(config_, n, network_.dtype_of());
+    return flux_modulation(config_, n, network_.dtype_of(), activations());
   });
   network.write("timestep", timestep);
   if (config_.guidance) {
@@ -76,7 +76,7 @@ void FluxTransformer::modulate(const FluxInputs& in) {
 }
 
 BoundNetwork& FluxTransformer::bound_step() {
-  const auto make = [&] { return flux_step(config_, shape_, network_.dtype_of()); };
+  const auto make = [&] { return flux_step(config_, shape_, network_.dtype_of(), activations()); };
   if (!mesh_) return network_.plan(key_of(shape_), make);
   if (shape_.batch != 1) {
     fail(ErrorCode::kUnsupported, "{} images at once over {} ranks: one is wanted", shape_.batch,

@@ -46,6 +46,7 @@ class FluxTransformer {
 
  private:
   void modulate(const FluxInputs& inputs);
+  DType activations() const { return network_.activations(); }
 
   FluxConfig config_;
   std::optional<SequenceMesh> mesh_;

@@ -9,6 +9,7 @@
 #include "braid/ops/fusion.h"
 #include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
+#include "braid/tensor/quant.h"
 
 namespace braid {
 namespace {
@@ -20,16 +21,25 @@ fabric::LinkModel links_of(const NetworkConfig& config) {
   return links;
 }
 
+std::unique_ptr<World> make_world(WeightOf weight, const NetworkConfig& config) {
+  const WorldConfig world{
+      .ranks = config.ranks(),
+      .threads = config.threads,
+      .links = links_of(config),
+      .deadline_ms = config.deadline_ms,
+      .sequence = config.mesh ? std::optional(config.mesh->mesh) : std::nullopt};
+  if (!config.device.cuda) return make_cpu_world(std::move(weight), world);
+  if (config.mesh) {
+    fail(ErrorCode::kUnsupported, "{} ranks divide a picture's tokens on the CPU alone so far",
+         config.ranks());
+  }
+  return make_cuda_world({std::move(weight), config.random}, world, config.device);
+}
+
 }  // namespace
 
 NetworkRanks::NetworkRanks(WeightOf weight, const NetworkConfig& config)
-    : world(make_cpu_world(
-          std::move(weight),
-          {.ranks = config.ranks(),
-           .threads = config.threads,
-           .links = links_of(config),
-           .deadline_ms = config.deadline_ms,
-           .sequence = config.mesh ? std::optional(config.mesh->mesh) : std::nullopt})),
+    : world(make_world(std::move(weight), config)),
       threads(config.ranks(), config.ranks() * config.threads) {}
 
 void NetworkRanks::run(int n, const std::function<void(int rank)>& fn) {
@@ -85,7 +95,11 @@ void BoundNetwork::write_bytes(std::string_view input, DType dtype,
 }
 
 void BoundNetwork::write(std::string_view input, std::span<const float> values) {
-  write_bytes(input, DType::f32, std::as_bytes(values));
+  const DType dtype = executors_[0]->input(input).dtype;
+  if (dtype == DType::f32) return write_bytes(input, dtype, std::as_bytes(values));
+  std::vector<std::byte> bytes(static_cast<size_t>(bytes_of(dtype, std::ssize(values))));
+  quantize_row(dtype, values.data(), bytes.data(), std::ssize(values));
+  write_bytes(input, dtype, bytes);
 }
 
 void BoundNetwork::write(std::string_view input, std::span<const int32_t> values) {
@@ -99,16 +113,28 @@ void BoundNetwork::run() {
   });
 }
 
+std::vector<LaunchTime> BoundNetwork::run_timed() {
+  std::vector<LaunchTime> times(executors_[0]->schedule().launches.size());
+  ranks_.run(static_cast<int>(executors_.size()), [&](int rank) {
+    Executor& executor = *executors_[static_cast<size_t>(rank)];
+    const Extents all = executor.program().capacity;
+    executor.run({&all, 1}, rank == 0 ? std::span(times) : std::span<LaunchTime>());
+  });
+  return times;
+}
+
 std::span<const float> BoundNetwork::output(size_t index) {
   const bool divided = outputs_.at(index).is_shard();
   gathered_.clear();
   for (const auto& executor : executors_) {
     const TensorView view = executor->host_output(index, executor->output(index).shape[0]);
-    BRAID_CHECK(view.dtype == DType::f32, "output {} is not f32", index);
-    const std::span<const float> part(view.as<const float>(),
-                                      static_cast<size_t>(view.shape.elems()));
-    if (!divided) return part;
-    gathered_.insert(gathered_.end(), part.begin(), part.end());
+    const int64_t n = view.shape.elems();
+    if (view.dtype == DType::f32 && !divided)
+      return {view.as<const float>(), static_cast<size_t>(n)};
+    const size_t at = gathered_.size();
+    gathered_.resize(at + static_cast<size_t>(n));
+    dequantize_row(view.dtype, view.data, gathered_.data() + at, n);
+    if (!divided) break;
   }
   return gathered_;
 }
@@ -116,12 +142,17 @@ std::span<const float> BoundNetwork::output(size_t index) {
 Network::Network(std::string name, const WeightSource& weights, const NetworkConfig& config)
     : name_(std::move(name)),
       weights_(weights),
+      device_(config.device),
+      dtype_(config.dtype),
       ranks_(std::make_unique<NetworkRanks>(
           [&weights](std::string_view weight) { return weights.get(weight); }, config)),
       mesh_(config.mesh) {}
 
 WeightDtype Network::dtype_of() const {
-  return [&weights = weights_](std::string_view weight) { return weights.type(weight).dtype; };
+  return [&weights = weights_, cuda = device_.cuda, dtype = dtype_](std::string_view weight) {
+    const DType file = weights.type(weight).dtype;
+    return cuda && is_float(file) ? dtype : file;
+  };
 }
 
 void Network::check(std::span<const Program> programs,

@@ -22,6 +22,10 @@ struct NetworkConfig {
   std::optional<SequenceMesh> mesh;  // ranks that may divide a sequence's rows; none: one rank
   fabric::LinkModel links;
   int64_t deadline_ms = 60000;  // of a wait for another rank
+  DeviceSpec device;            // a GPU takes no mesh
+  DType dtype = DType::bf16;    // of a GPU's weights and activations: bf16 or f32
+  // Those that the network reads, if they are random: a GPU makes them itself.
+  const RandomWeights* random = nullptr;
 
   int ranks() const { return mesh ? mesh->ranks() : 1; }
 };
@@ -43,14 +47,17 @@ class BoundNetwork {
   BoundNetwork(NetworkRanks& ranks, const std::vector<RankProgram>& lowered,
                std::vector<std::unique_ptr<Executor>> executors);
 
-  // Inputs are written before each run, since a run may reuse their memory. Throws std::logic_error
-  // on a wrong size.
+  // Inputs are written before each run, since a run may reuse their memory. Floats become the type
+  // of the input, and those of an output f32. Throws std::logic_error on a wrong size.
   void write(std::string_view input, std::span<const float> values);
   void write(std::string_view input, std::span<const int32_t> values);
   void run();
   // An output after run(), valid until any Program on this network runs again.
   std::span<const float> output(size_t index);
   size_t outputs() const { return executors_[0]->program().outputs.size(); }
+
+  // As run(), launch by launch: when each of rank 0's ran. On GPUs slower than a graph.
+  std::vector<LaunchTime> run_timed();
 
   const Executor& executor(int rank) const { return *executors_.at(static_cast<size_t>(rank)); }
 
@@ -61,7 +68,7 @@ class BoundNetwork {
   std::vector<std::unique_ptr<Executor>> executors_;  // [ranks that have a part]
   std::map<std::string, Placement, std::less<>> inputs_;
   std::vector<Placement> outputs_;
-  std::vector<float> gathered_;  // an output that ranks divide
+  std::vector<float> gathered_;  // an output that ranks divide, or in another type
 };
 
 // A pipeline's component: weights in place, ranks to compute on, and a planned Program for each
@@ -71,9 +78,11 @@ class Network {
   // `weights` outlives it. `name` stands in messages: "transformer".
   Network(std::string name, const WeightSource& weights, const NetworkConfig& config);
 
-  // A weight's dtype in the file, for writers of Programs. Fails with kNotFound on an unknown name,
-  // kUnsupported on a dtype beyond Braid.
+  // A weight's dtype where the network computes, for writers of Programs: on CPUs the file's. Fails
+  // with kNotFound on an unknown name, kUnsupported on a dtype beyond Braid.
   WeightDtype dtype_of() const;
+  // Of values between a Program's ops: f32 on CPUs.
+  DType activations() const { return device_.cuda ? dtype_ : DType::f32; }
 
   // Fails with kNotFound on a missing weight, kMalformed on another shape, kUnsupported on a tensor
   // unread by all Programs and not named by `ignores`.
@@ -96,6 +105,8 @@ class Network {
 
   std::string name_;
   const WeightSource& weights_;
+  const DeviceSpec device_;
+  const DType dtype_;
   std::unique_ptr<NetworkRanks> ranks_;
   std::optional<SequenceMesh> mesh_;
   std::list<std::pair<std::string, BoundNetwork>> plans_;  // the most recently used in front

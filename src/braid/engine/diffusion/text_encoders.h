@@ -26,7 +26,8 @@ class ClipEncoder {
   ClipEncoder(const DiffusersFolder& folder, const NetworkConfig& network,
               const std::string& variant);
   EncodedPrompt encode(const std::string& prompt);
-  int64_t width() const { return config_.width; }          // C
+  int64_t width() const { return config_.width; }  // C
+  const Network& network() const { return network_; }
   int64_t positions() const { return config_.positions; }  // tokens that it sees
 
  private:
@@ -44,6 +45,7 @@ class T5Encoder {
             const std::string& variant);
   EncodedPrompt encode(const std::string& prompt, int64_t length);
   int64_t width() const { return config_.width; }  // C
+  const Network& network() const { return network_; }
 
  private:
   Tokenizer tokenizer_;

@@ -2,10 +2,10 @@
 
 namespace braid {
 
-VaeDecoder::VaeDecoder(const DiffusersFolder& folder, const NetworkConfig& network,
-                       const std::string& variant)
-    : weights_(folder.weights("vae", variant)),
-      config_(read_autoencoder_kl_config(folder.config("vae"))),
+VaeDecoder::VaeDecoder(const JsonObject& config, std::unique_ptr<WeightSource> weights,
+                       const NetworkConfig& network)
+    : weights_(std::move(weights)),
+      config_(read_autoencoder_kl_config(config)),
       network_("autoencoder", *weights_, network) {
   if (config_.out_channels != 3) {
     fail(ErrorCode::kUnsupported, "{}: makes pictures of {} channels, wanted are 3",
@@ -16,11 +16,16 @@ VaeDecoder::VaeDecoder(const DiffusersFolder& folder, const NetworkConfig& netwo
   network_.check({&program, 1}, autoencoder_kl_ignores);
 }
 
+BoundNetwork& VaeDecoder::bound(int64_t height, int64_t width) {
+  return network_.plan(fmt::format("{} x {}", height, width), [&] {
+    return autoencoder_kl_decode(config_, {.height = height, .width = width}, network_.dtype_of(),
+                                 network_.activations());
+  });
+}
+
 std::vector<float> VaeDecoder::decode(std::span<const float> latents, int64_t height,
                                       int64_t width) {
-  BoundNetwork& network = network_.plan(fmt::format("{} x {}", height, width), [&] {
-    return autoencoder_kl_decode(config_, {.height = height, .width = width}, network_.dtype_of());
-  });
+  BoundNetwork& network = bound(height, width);
   std::vector<float> scaled(latents.begin(), latents.end());
   for (float& z : scaled) z = z / config_.scaling_factor + config_.shift_factor;
   network.write("latents", scaled);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "braid/engine/diffusion/network.h"
-#include "braid/io/diffusers_folder.h"
+#include "braid/io/json_object.h"
 #include "braid/model/autoencoder_kl.h"
 
 namespace braid {
@@ -14,14 +14,18 @@ namespace braid {
 // The decoder of a pipeline's autoencoder, "vae": latents become pixels.
 class VaeDecoder {
  public:
-  // Fails as the readers of the files and Network::check do.
-  VaeDecoder(const DiffusersFolder& folder, const NetworkConfig& network,
-             const std::string& variant);
+  // Fails as read_autoencoder_kl_config and Network::check do.
+  VaeDecoder(const JsonObject& config, std::unique_ptr<WeightSource> weights,
+             const NetworkConfig& network);
+
+  const Network& network() const { return network_; }
 
   int64_t scale() const { return config_.scale(); }  // pixels of a latent, along an axis
   int64_t channels() const { return config_.latent_channels; }
   // f32 [height * width, channels()], as the transformer leaves them, to f32 [H * W, 3] from -1 to
   // 1; sides in latents.
+  // The bound Program of a size.
+  BoundNetwork& bound(int64_t height, int64_t width);
   std::vector<float> decode(std::span<const float> latents, int64_t height, int64_t width);
 
  private:

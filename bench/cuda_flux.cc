@@ -1,0 +1,190 @@
+// One denoising step and one decode of Flux.1 with random weights on a GPU, and what each kind of
+// kernel takes of them. FILE is configs/flux-1-dev.json; --size PIXELS (of a side, more than once),
+// --decode PIXELS, --steps N that are timed. --velocity FILE takes the first size's velocity, f32.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "braid/backend/cuda/memory.h"
+#include "braid/engine/diffusion/flux_pipeline.h"
+#include "braid/engine/diffusion/torch_generator.h"
+#include "braid/kernels/cuda/linear/device/gemm.h"
+#include "braid/kernels/cuda/sampling/device/random_fill.h"
+#include "gpu_main.h"
+
+using namespace braid;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> x) {
+  std::ranges::sort(x);
+  return x[x.size() / 2];
+}
+
+std::vector<float> normals(uint64_t seed, int64_t n) {
+  std::vector<float> out(static_cast<size_t>(n));
+  TorchGenerator(seed).normals(out);
+  return out;
+}
+
+// TFLOP/s of a large product of random numbers.
+double matrix_rate() {
+  constexpr int64_t n = 8192;
+  constexpr int kRuns = 20;
+  cuda::CudaMemory x(0, 2 * n * n), w(0, 2 * n * n), y(0, 2 * n * n);
+  for (cuda::CudaMemory* m : {&x, &w}) {
+    cuda::random_fill({.out = make_view(m->data(), DType::bf16, {n, n}),
+                       .index_stride = n,
+                       .seed = m == &x ? 1u : 2u},
+                      {});
+  }
+  cuda::Gemm gemm(cuda::CublasLt::load(), {.m = n, .n = n, .k = n});
+  cuda::CudaMemory workspace(0, static_cast<int64_t>(gemm.workspace_bytes()) + 256);
+  const cuda::GemmPointers p{
+      .x = x.data(), .w = w.data(), .y = y.data(), .workspace = workspace.data()};
+  gemm.prepare(p, nullptr, true);
+  const auto start = Clock::now();
+  for (int i = 0; i < kRuns; ++i) gemm.run({}, p);
+  cuda::check_cuda(cudaDeviceSynchronize(), "bench");
+  return 2e-9 * kRuns * static_cast<double>(n * n * n) / ms_since(start);
+}
+
+// Milliseconds and FLOP of each kind of kernel in a run, launch by launch.
+void print_kinds(BoundNetwork& network) {
+  struct Kind {
+    double ms = 0, tflop = 0;
+    int launches = 0;
+  };
+  std::map<std::string, Kind> kinds;
+  network.run_timed();  // loads
+  const std::vector<LaunchTime> times = network.run_timed();
+  const Executor& executor = network.executor(0);
+  const Program& program = executor.program();
+  double all = 0;
+  for (size_t i = 0; i < times.size(); ++i) {
+    const Launch& launch = executor.schedule().launches[i];
+    const Op& op = executor.schedule().op(program, launch);
+    std::string shape;
+    if (op.def->kind.starts_with("linear")) {
+      shape = fmt::format(" {} x {}", to_string(program.value(op.inputs[0]).type.shape),
+                          to_string(program.value(op.inputs[1]).type.shape));
+    }
+    Kind& kind = kinds[launch.kernel.name + shape];
+    const double ms = (times[i].end - times[i].begin) * 1e3;
+    kind.ms += ms;
+    kind.launches += 1;
+    const auto in = program.input_types(op, program.capacity);
+    const auto out = program.output_types(op, program.capacity);
+    kind.tflop += op.def->cost(op.attrs, in, out, {}).flops * 1e-12;
+    all += ms;
+  }
+  std::vector<std::pair<std::string, Kind>> sorted(kinds.begin(), kinds.end());
+  std::ranges::sort(sorted, [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+  std::printf("| kernel | launches | ms | TFLOP/s |\n|---|---|---|---|\n");
+  for (const auto& [name, kind] : sorted) {
+    std::printf("| %s | %d | %.2f | %.0f |\n", name.c_str(), kind.launches, kind.ms,
+                kind.tflop / kind.ms * 1e3);
+  }
+  std::printf("| all | %zu | %.2f | |\n\n", times.size(), all);
+}
+
+int run(int argc, char** argv) {
+  std::string file, velocity;
+  std::vector<int64_t> sizes, decodes;
+  int64_t steps = 5;
+  for (int i = 1; i < argc; ++i) {
+    const auto value = [&] { return i + 1 < argc ? std::atoll(argv[++i]) : 0; };
+    if (std::strcmp(argv[i], "--size") == 0) {
+      sizes.push_back(value());
+    } else if (std::strcmp(argv[i], "--decode") == 0) {
+      decodes.push_back(value());
+    } else if (std::strcmp(argv[i], "--steps") == 0) {
+      steps = std::max<int64_t>(value(), 1);
+    } else if (std::strcmp(argv[i], "--velocity") == 0) {
+      velocity = i + 1 < argc ? argv[++i] : "";
+    } else {
+      file = argv[i];
+    }
+  }
+  if (file.empty()) fail(ErrorCode::kInvalidArgument, "wanted: FILE [--size PIXELS] ...");
+  std::printf("matrix rate, 8192^3 in bf16 by cuBLASLt: %.0f TFLOP/s\n\n", matrix_rate());
+  FluxParts parts = random_flux(file, DType::bf16);
+  NetworkConfig config{.device = {.cuda = true}, .random = parts.random_transformer};
+  const auto begin = Clock::now();
+  if (!sizes.empty()) {
+    FluxTransformer transformer(parts.transformer, *parts.transformer_weights, config);
+    const FluxConfig& c = transformer.config();
+    const auto text = normals(1, 512 * c.text_dim), pooled = normals(2, c.pooled_dim);
+    for (const int64_t size : sizes) {
+      const int64_t side = size / 16;
+      const std::vector<float> sigmas(static_cast<size_t>(steps), 0.5f);
+      const auto prepare = Clock::now();
+      transformer.begin({.token_rows = side,
+                         .token_columns = side,
+                         .text = text,
+                         .pooled = pooled,
+                         .sigmas = sigmas,
+                         .guidance = 4});
+      const auto latents = normals(3, side * side * c.in_channels);
+      const double prepared = ms_since(prepare);
+      std::vector<double> ms;
+      double first = 0, second = 0;
+      for (int64_t i = 0; i < steps + 2; ++i) {
+        const auto start = Clock::now();
+        transformer.velocity(std::max<int64_t>(i - 2, 0), latents);
+        (i == 0 ? first : i == 1 ? second : ms.emplace_back()) = ms_since(start);
+      }
+      if (!velocity.empty()) {
+        const auto v = transformer.velocity(0, latents);
+        cuda::write_results(velocity, {reinterpret_cast<const char*>(v.data()), v.size_bytes()});
+        velocity.clear();
+      }
+      std::printf(
+          "%lld x %lld, 512 text tokens: step %.2f ms (least %.2f); prepared in %.0f ms, first "
+          "step "
+          "%.0f ms, second %.0f ms; since start %.1f s\n",
+          static_cast<long long>(size), static_cast<long long>(size), median(ms),
+          *std::ranges::min_element(ms), prepared, first, second, ms_since(begin) / 1e3);
+      std::printf(
+          "arena %.2f GB\n\n",
+          static_cast<double>(transformer.bound_step().executor(0).schedule().memory.arena_bytes) /
+              1e9);
+      print_kinds(transformer.bound_step());
+    }
+  }
+  if (decodes.empty()) return 0;
+  config.random = parts.random_vae;
+  VaeDecoder decoder(parts.vae, std::move(parts.vae_weights), config);
+  for (const int64_t size : decodes) {
+    const int64_t side = size / decoder.scale();
+    const auto latents = normals(4, side * side * decoder.channels());
+    std::vector<double> ms;
+    for (int64_t i = 0; i < steps + 2; ++i) {
+      const auto start = Clock::now();
+      decoder.decode(latents, side, side);
+      if (i > 1) ms.push_back(ms_since(start));
+    }
+    BoundNetwork& network = decoder.bound(side, side);
+    std::printf("decode %lld x %lld: %.2f ms with its pixels on the host; arena %.2f GB\n\n",
+                static_cast<long long>(size), static_cast<long long>(size), median(ms),
+                static_cast<double>(network.executor(0).schedule().memory.arena_bytes) / 1e9);
+    print_kinds(network);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return cuda::gpu_main("bench_cuda_flux", [&] { return run(argc, argv); });
+}

@@ -1,0 +1,152 @@
+// Flux.1 on a GPU against diffusers: in f32 as closely as the CPU, in bf16 as closely as diffusers'
+// own bf16.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "braid/engine/diffusion/flux_pipeline.h"
+#include "braid/engine/diffusion/torch_generator.h"
+#include "braid/engine/world.h"
+#include "golden/diffusion/case.h"
+
+namespace braid::golden {
+namespace {
+
+#define REQUIRE_GPU() \
+  if (usable_gpus() == 0) GTEST_SKIP() << "no GPU"
+
+const DeviceSpec kGpu{.cuda = true};
+
+double relative_rms(std::span<const float> got, std::span<const float> want) {
+  EXPECT_EQ(got.size(), want.size());
+  double off = 0, all = 0;
+  for (size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
+    off += (static_cast<double>(got[i]) - want[i]) * (static_cast<double>(got[i]) - want[i]);
+    all += static_cast<double>(want[i]) * want[i];
+  }
+  return std::sqrt(off / all);
+}
+
+class CudaDiffusion : public testing::TestWithParam<DiffusionCase> {
+ protected:
+  void SetUp() override { REQUIRE_GPU(); }
+};
+
+// The largest error of a velocity over all steps, each from the latents that diffusers had.
+double velocity_error(const DiffusionCase& c, DType dtype) {
+  const SafetensorsFile golden(diffusion_golden(c.name + ".safetensors"));
+  const DiffusersFolder folder(tiny_pipeline(c.kind));
+  const auto weights = folder.weights("transformer");
+  FluxTransformer transformer(folder.config("transformer"), *weights,
+                              {.device = kGpu, .dtype = dtype});
+  const auto sigmas = tensor<float>(golden, "sigmas"), text = tensor<float>(golden, "text"),
+             pooled = tensor<float>(golden, "pooled"), steps = tensor<float>(golden, "latents");
+  const int64_t per_pixel = c.kind == "guided" ? 8 : 4;
+  transformer.begin({.batch = c.batch(),
+                     .token_rows = c.height / per_pixel,
+                     .token_columns = c.width / per_pixel,
+                     .text = text,
+                     .pooled = pooled,
+                     .sigmas = std::span(sigmas).first(static_cast<size_t>(c.steps)),
+                     .guidance = c.guidance});
+  std::vector<float> latents = tensor<float>(golden, "noise");
+  double worst = 0;
+  for (int64_t i = 0; i < c.steps; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const auto next = std::span(steps).subspan(at * latents.size(), latents.size());
+    std::vector<float> want(latents.size());
+    for (size_t j = 0; j < want.size(); ++j) {
+      want[j] = (next[j] - latents[j]) / (sigmas[at + 1] - sigmas[at]);
+    }
+    // Twice: as single launches, and as a graph.
+    for (int run = 0; run < 2; ++run) {
+      worst = std::max(worst, relative_rms(transformer.velocity(i, latents), want));
+    }
+    latents.assign(next.begin(), next.end());
+  }
+  return worst;
+}
+
+TEST_P(CudaDiffusion, VelocityInF32) {
+  EXPECT_LT(velocity_error(GetParam(), DType::f32), 1e-5);
+}
+
+// Twice diffusers' error: different orders of rounding fall differently.
+TEST_P(CudaDiffusion, VelocityInBf16) {
+  const DiffusionCase& c = GetParam();
+  const double diffusers = diffusion_json("bf16_errors.json").at(c.name).at("velocity");
+  const double error = velocity_error(c, DType::bf16);
+  RecordProperty("error_over_diffusers", std::to_string(error / diffusers));
+  EXPECT_LT(error, 2 * diffusers);
+}
+
+TEST_P(CudaDiffusion, PixelsInF32) {
+  const DiffusionCase& c = GetParam();
+  const SafetensorsFile golden(diffusion_golden(c.name + ".safetensors"));
+  const auto want = tensor<int32_t>(golden, "pixels");
+  FluxPipeline pipeline(tiny_pipeline(c.kind), {.device = kGpu, .dtype = DType::f32});
+  ImageRequest request{.prompt = c.prompts[0],
+                       .width = c.width,
+                       .height = c.height,
+                       .steps = c.steps,
+                       .guidance = c.guidance,
+                       .text_tokens = c.text,
+                       .seed = c.seeds[0]};
+  RgbImage image;
+  request.on_image = [&](int64_t, const RgbImage& made) { image = made; };
+  EXPECT_TRUE(pipeline.generate(request).complete);
+  int most = 0;
+  for (size_t n = 0; n < image.pixels.size(); ++n) {
+    most = std::max(most, std::abs(int{image.pixels[n]} - want[n]));
+  }
+  EXPECT_LE(most, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Flux, CudaDiffusion, testing::ValuesIn(diffusion_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+// The decoder in bf16 beside the CPU's in f32, which the goldens hold to diffusers.
+TEST(CudaAutoencoder, PictureInBf16) {
+  REQUIRE_GPU();
+  for (const char* kind : {"guided", "fast"}) {
+    SCOPED_TRACE(kind);
+    const DiffusersFolder folder(tiny_pipeline(kind));
+    const auto picture = [&](const DeviceSpec& device) {
+      VaeDecoder decoder(folder.config("vae"), folder.weights("vae"), {.device = device});
+      std::vector<float> latents(static_cast<size_t>(16 * 12 * decoder.channels()));
+      TorchGenerator(1).normals(latents);
+      return decoder.decode(latents, 16, 12);
+    };
+    const double diffusers = diffusion_json("bf16_errors.json").at(kind).at("picture");
+    EXPECT_LT(relative_rms(picture(kGpu), picture({})), 2 * diffusers);
+  }
+}
+
+// The GPU makes the random weights that the CPU makes.
+TEST(CudaDiffusionRandom, WeightsAreTheCpus) {
+  REQUIRE_GPU();
+  const std::string path = testing::TempDir() + "/tiny-flux.json";
+  std::ofstream(path) << R"({
+    "scheduler": {"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 1.0},
+    "transformer": {"in_channels": 16, "num_layers": 1, "num_single_layers": 1,
+                    "num_attention_heads": 2, "attention_head_dim": 64, "joint_attention_dim": 48,
+                    "pooled_projection_dim": 32, "axes_dims_rope": [16, 24, 24]},
+    "vae": {"latent_channels": 4, "block_out_channels": [64, 64], "norm_num_groups": 8,
+            "use_post_quant_conv": false}})";
+  // What two steps add to the noise.
+  const auto change = [&](const DeviceSpec& device) {
+    FluxPipeline pipeline(random_flux(path, DType::bf16), {.device = device});
+    ImageRequest request{.width = 32, .height = 24, .steps = 2, .text_tokens = 9, .seed = 3};
+    std::vector<float> noise, last;
+    request.on_latents = [&](int64_t, int64_t step, std::span<const float> x) {
+      (step == 0 ? noise : last).assign(x.begin(), x.end());
+    };
+    EXPECT_TRUE(pipeline.generate(request).complete);
+    for (size_t i = 0; i < last.size(); ++i) last[i] -= noise[i];
+    return last;
+  };
+  EXPECT_LT(relative_rms(change(kGpu), change({})), 0.02);
+}
+
+}  // namespace
+}  // namespace braid::golden
