@@ -107,7 +107,7 @@ struct LineEditor::Impl {
     while (el_wgetc(editor, &c) == 1) {
       text += c == L'\r' ? L'\n' : c;
       if (!text.ends_with(kEnd)) continue;
-      text.resize(text.size() - kEnd.size());
+      text.erase(text.size() - kEnd.size());
       if (!text.empty() && text.back() == L'\n') text.pop_back();
       if (!text.empty()) el_winsertstr(editor, text.c_str());
       return CC_REFRESH;

@@ -64,8 +64,9 @@ TEST_F(CliTest, UnknownArchitectureListsTheKnownOnes) {
   json config = json::parse(read(other / "config.json"));
   config["architectures"] = {"MambaForCausalLM"};
   std::ofstream(other / "config.json") << config;
-  expect_refused("run -m " + other.string() + " -p x", 1,
-                 "unknown architecture 'MambaForCausalLM' (known: ChatGLMForConditionalGeneration, ");
+  expect_refused(
+      "run -m " + other.string() + " -p x", 1,
+      "unknown architecture 'MambaForCausalLM' (known: ChatGLMForConditionalGeneration, ");
 }
 
 TEST_F(CliTest, AContextThatIsTooLongSaysTheLimit) {

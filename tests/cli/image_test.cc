@@ -63,7 +63,7 @@ TEST_F(ImageTest, SeveralImagesAndRanks) {
 
 TEST_F(ImageTest, MistakesGetOneLine) {
   const std::string small = " -W 16 -H 16 --steps 1 -o " + path("no.png");
-  expect_refused("image -p x", 2, "--model is required");
+  expect_refused("image -p x", 2, "image needs a model: -m FOLDER");
   expect_refused("image" + kGuided + small, 2, "image needs a prompt");
   expect_refused("image" + kGuided + " -p x -W 20 -H 16", 2, "multiple of 8: 16 or 24");
   expect_refused("image" + kGuided + " -p x --size 16by16", 2, "--size is '16by16'");

@@ -174,7 +174,9 @@ TEST_F(RequestLoopTest, AnswersAreThoseOfEachRequestAlone) {
       const Scheduler::Counts counts = loop.stats().scheduler;
       EXPECT_EQ(counts.pages.held, 0);
       EXPECT_EQ(counts.pages.free + counts.pages.cached, pages);
-      if (tp == 1) EXPECT_GT(counts.prefix_hits, 0);
+      if (tp == 1) {
+        EXPECT_GT(counts.prefix_hits, 0);
+      }
       if (pages == 14) {
         EXPECT_GT(counts.preemptions, 0);
       }

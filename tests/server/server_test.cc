@@ -60,7 +60,8 @@ TEST_F(ServerTest, AStreamJoinedIsTheWholeAnswer) {
   }
   EXPECT_THAT(roles, ElementsAre(1, 1));
   EXPECT_THAT(reasons, ElementsAre("length", "length"));
-  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(texts[i], whole["choices"][i]["message"]["content"]);
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_EQ(texts[i], whole["choices"][i]["message"]["content"].get<std::string>());
   EXPECT_EQ(usage["completion_tokens"], 48);
   EXPECT_EQ(usage["prompt_tokens"], whole["usage"]["prompt_tokens"]);
 }

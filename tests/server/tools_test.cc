@@ -93,7 +93,7 @@ class ToolsTest : public testing::Test {
     const Json& message = choice["message"];
     EXPECT_EQ(content, message["content"].is_null() ? "" : message["content"].get<std::string>());
     EXPECT_EQ(reasoning, message.value("reasoning_content", ""));
-    EXPECT_EQ(reason, choice["finish_reason"]);
+    EXPECT_EQ(reason, choice["finish_reason"].get<std::string>());
     const Json whole = message.value("tool_calls", Json::array());
     EXPECT_EQ(calls.size(), whole.size());
     for (size_t i = 0; i < std::min(calls.size(), whole.size()); ++i) {

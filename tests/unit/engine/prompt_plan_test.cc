@@ -38,7 +38,9 @@ TEST(PromptPlan, TakesTheLeastTimeAndThenTheFewestRanks) {
     for (const PromptCandidate& c : plan.candidates) {
       if (!c.refused.empty()) continue;
       EXPECT_LE(taken.seconds, c.seconds * (1 + PromptPlan::kTie)) << c.name();
-      if (c.ranks() < taken.ranks()) EXPECT_GT(c.seconds, taken.seconds) << c.name();
+      if (c.ranks() < taken.ranks()) {
+        EXPECT_GT(c.seconds, taken.seconds) << c.name();
+      }
     }
   }
 }

@@ -258,7 +258,7 @@ void Scheduler::add_prompts(Step& step) {
     if (!follows(*entry, fresh)) fresh.push_back(entry);
   }
   if (fresh.empty()) return;
-  if (config_.prompts_alone) fresh.resize(1);
+  if (config_.prompts_alone) fresh.erase(fresh.begin() + 1, fresh.end());
 
   std::vector<Entry*> by_left = fresh;
   std::ranges::stable_sort(by_left, {}, [](const Entry* entry) { return entry->left(); });
