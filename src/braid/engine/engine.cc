@@ -126,7 +126,7 @@ std::vector<Answer> Engine::generate_all(std::vector<AnswerRequest> requests) {
   return answers;
 }
 
-// A prompt that is computed whole, for what it says of its own tokens.
+// Computes a whole prompt for the scores or logits of its own tokens.
 Answer Engine::compute(AnswerRequest request, const KeepWaiting& keep_waiting) {
   request.max_tokens = 1;
   AnswerStream stream(*loop_, std::move(request));

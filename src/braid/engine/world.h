@@ -73,7 +73,7 @@ std::unique_ptr<World> make_cpu_world(const Model& model, const WorldConfig& con
 // The same with weights of any origin, which outlive them.
 std::unique_ptr<World> make_cpu_world(WeightOf weight, const WorldConfig& config);
 
-// Where GPUs take weights from; what it names outlives them.
+// The source of GPU weights; the named objects outlive the weights.
 struct WeightOrigin {
   WeightOf weight;
   const RandomWeights* random = nullptr;  // there: made on the device in place of copies

@@ -57,7 +57,7 @@ class OpRun {
   }
 
  private:
-  // Key lengths, of which one is 0 and one more than there are.
+  // Key lengths: the set includes 0 and a length above the number of keys.
   std::vector<float> lengths(const ValueType& type) {
     std::vector<float> raw(static_cast<size_t>(type.shape.elems()));
     for (size_t i = 0; i < raw.size(); ++i) {

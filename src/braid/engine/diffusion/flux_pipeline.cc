@@ -70,7 +70,7 @@ void require_finite(std::span<const float> latents, int64_t step, int64_t steps)
        step, steps, bad, latents[static_cast<size_t>(bad)]);
 }
 
-// Of what one rank computes, with the threads of all.
+// Options for work of a single rank, which uses the threads of all ranks.
 NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random = nullptr) {
   return {.threads = config.sp ? config.threads * config.topology.ranks() : config.threads,
           .device = config.device,

@@ -77,7 +77,7 @@ class Operand {
   }
 
  private:
-  // Key lengths, of which one is 0 and one more than there are.
+  // Key lengths: the set includes 0 and a length above the number of keys.
   void fill_lengths(std::mt19937& random) {
     for (int64_t i = 0; i < type_.shape.elems(); ++i) {
       const int32_t n = i == 0 ? 0 : i == 1 ? 1000 : std::uniform_int_distribution(1, 9)(random);
