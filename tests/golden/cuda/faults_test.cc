@@ -117,6 +117,7 @@ TEST(CudaStreams, AScheduleOverSeveralGivesTheSequentialOnesLogits) {
   for (int32_t i = 0; i < 4; ++i) pages.push_back(i);
   Batch batch(kPageSize);
   batch.add(ids, 0, pages, std::ssize(ids));
+  world->rank(0).back_pages(batch.pages_end());
 
   std::vector<Rows> results;
   size_t streams = 0;
