@@ -10,11 +10,11 @@
 #include "braid/engine/bandwidth.h"
 #include "braid/engine/generate.h"
 #include "braid/engine/step_records.h"
-#include "braid/model/model_shape.h"
 #include "braid/model_option.h"
 #include "braid/ops/experts.h"
 #include "braid/options.h"
 #include "braid/progress.h"
+#include "braid/shape_option.h"
 #include "braid/text_io.h"
 
 namespace braid::app {
@@ -26,11 +26,8 @@ constexpr int64_t kLargeBytes = int64_t{256} << 20;  // of random weights: worth
 
 struct BenchOptions {
   ModelOption model;
-  std::string path;    // of the model; "": it has random weights
-  std::string config;  // of a model whose weights are random
-  bool random_weights = false;
-  std::string weights;  // their type; "": bf16
-  int64_t layers = 0;   // 0: all
+  ShapeOption shape;
+  std::string path;  // of the model; "": it has random weights
   std::vector<int64_t> prompts = {512};
   std::vector<int64_t> decodes = {128};
   std::vector<int64_t> batches = {1};
@@ -69,7 +66,6 @@ void check(const BenchOptions& o) {
   for (int64_t batch : o.batches) require_between("--batch", batch, 1, kMostSequences);
   require_between("-r", o.repetitions, 1, 1000);
   require_between("--chunk", o.chunk, 0, kMostTokens);
-  require_between("--layers", o.layers, 0, 10000);
   const size_t rows = rows_of(o).size();
   if (rows == 0) fail(ErrorCode::kInvalidArgument, "nothing to measure: -p and -n are both 0");
   if (rows > kMostRows) {
@@ -153,31 +149,13 @@ Roof measure_roof(const Generator& generator, const EngineConfig& config) {
 }
 
 Model open(const BenchOptions& o) {
-  if (o.config.empty()) {
-    if (o.random_weights || !o.weights.empty() || o.layers > 0) {
-      fail(ErrorCode::kInvalidArgument,
-           "--random-weights, --weights and --layers go with --config, not -m");
-    }
+  if (!o.shape.named()) {
+    o.shape.require_none();
     return Model(o.path);
   }
-  if (!o.random_weights) {
-    fail(ErrorCode::kInvalidArgument,
-         "--config names a shape without weights: add --random-weights");
-  }
-  const std::optional<DType> weights = parse_dtype(o.weights.empty() ? "bf16" : o.weights);
-  if (!weights || (!is_float(*weights) && !is_quantized(*weights))) {
-    fail(ErrorCode::kInvalidArgument,
-         "--weights '{}': f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k or q6_k",
-         o.weights);
-  }
-  ModelShape shape = read_model_shape(o.config, *weights);
-  if (o.layers > shape.config.layers) {
-    fail(ErrorCode::kInvalidArgument, "--layers is {}, {} has {}", o.layers, o.config,
-         shape.config.layers);
-  }
-  if (o.layers > 0) shape.config.layers = o.layers;
+  const ModelShape shape = o.shape.read();
   Progress progress;
-  progress.announce("making random weights for " + o.config);
+  progress.announce("making random weights for " + o.shape.path());
   return Model(shape, 1);
 }
 
@@ -187,13 +165,13 @@ void bench(const BenchOptions& o, job::Job* job) {
   std::vector<BenchResult> rows = rows_of(o);
   const Model model = open(o);
   if (follow(job, model)) return;
-  if (o.random_weights && model.weight_bytes() >= kLargeBytes) {
+  if (o.shape.random() && model.weight_bytes() >= kLargeBytes) {
     std::fprintf(stderr,
                  "braid: %.1f GiB of random weights for %s: a row may take minutes on a CPU\n",
-                 static_cast<double>(model.weight_bytes()) / (1 << 30), o.config.c_str());
+                 static_cast<double>(model.weight_bytes()) / (1 << 30), o.shape.path().c_str());
   }
   print_remarks(model.config().remarks);
-  ParallelRun parallel(o.parallel, {o.path, o.config}, job);
+  ParallelRun parallel(o.parallel, {o.path, o.shape.path()}, job);
   EngineConfig config = parallel.engine_config();
   for (const BenchResult& row : rows) {
     config.max_context = std::max(config.max_context, row.depth + row.prompt + row.decode + 1);
@@ -226,12 +204,7 @@ void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measures prompt and decode speed");
   const auto options = std::make_shared<BenchOptions>();
   options->model.add_with_argument(*command);
-  command->add_option("--config", options->config,
-                      "a config.json in place of -m, with --random-weights");
-  command->add_flag("--random-weights", options->random_weights, "measure without a download");
-  command->add_option("--weights", options->weights,
-                      "with --config: their type (bf16), also GGUF's blocks, like q4_k");
-  command->add_option("--layers", options->layers, "with --config: the first layers only (0: all)");
+  options->shape.add_to(*command);
   const auto add_list = [&](const char* names, std::vector<int64_t>& values, const char* help) {
     command->add_option(names, values, help)
         ->delimiter(',')
@@ -269,8 +242,8 @@ void add_bench(CLI::App& app) {
   command->callback([options, command] {
     if (!command->get_subcommands().empty()) return;
     options->model.rest(0);
-    const bool shape = !options->config.empty();
-    if (shape ? options->model.named() : options->random_weights && !options->model.named()) {
+    const bool shape = options->shape.named();
+    if (shape ? options->model.named() : options->shape.random() && !options->model.named()) {
       throw CLI::RequiredError("one of --model and --config");
     }
     if (!shape) options->path = options->model.path();

@@ -7,10 +7,12 @@
 
 #include "braid/commands.h"
 #include "braid/engine/requests/kv_room.h"
+#include "braid/io/model_lookup.h"
 #include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/server/server.h"
 #include "braid/settings.h"
+#include "braid/shape_option.h"
 #include "braid/version.h"
 
 namespace braid::app {
@@ -19,8 +21,11 @@ namespace {
 struct ServeOptions {
   server::ServerConfig server;
   ModelOption model;
+  ShapeOption shape;
+  std::string tokenizer;  // of a shape: a model's
   ParallelOptions parallel;
-  std::string kv_memory = "auto", log = "text", key_file, settings;
+  std::string kv_memory = "auto", graph_memory = "auto", sampling = "auto", log = "text", key_file,
+              settings;
   bool no_prefix_cache = false;
 };
 
@@ -47,19 +52,51 @@ class EndSignals {
   sigset_t set_;
 };
 
+// A size of memory in bytes; 0: auto.
+int64_t size_of(const char* option, const std::string& text) {
+  const auto bytes = parse_size(text);
+  if (bytes) return *bytes;
+  fail(ErrorCode::kInvalidArgument, "{} is '{}', wanted auto or a size such as 512M or 8G", option,
+       text);
+}
+
+// What is served: a model's file, or a shape with another model's tokenizer.
+void choose_model(ServeOptions& o) {
+  server::ServerConfig& config = o.server;
+  if (!o.shape.named()) {
+    o.shape.require_none();
+    if (!o.tokenizer.empty()) {
+      fail(ErrorCode::kInvalidArgument, "--tokenizer goes with --config, not with a model");
+    }
+    config.model = o.model.path();
+    return;
+  }
+  if (o.model.named()) fail(ErrorCode::kInvalidArgument, "one of --model and --config");
+  const ModelStores stores = model_stores([](const char* name) { return std::getenv(name); });
+  if (o.tokenizer.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "--config names a shape, which has no tokenizer: add --tokenizer MODEL");
+  }
+  const std::string text = find_model(o.tokenizer, stores);
+  config.model = o.shape.path();
+  if (config.name.empty()) config.name = "random";
+  config.open = [shape = o.shape.read(), text] {
+    return std::make_unique<LoadedModel>(shape, text);
+  };
+}
+
 // `settings`: the values in effect.
 void serve(ServeOptions& options, const std::string& settings) {
   options.model.rest(0);
-  options.server.model = options.model.path();
+  choose_model(options);
   raise_file_limit();
   EndSignals signals;  // before any thread is made, so that all of them leave these signals alone
   server::ServerConfig& config = options.server;
-  const auto bytes = parse_size(options.kv_memory);
-  if (!bytes) {
-    fail(ErrorCode::kInvalidArgument,
-         "--kv-memory is '{}', wanted auto or a size such as 512M or 8G", options.kv_memory);
+  config.kv_bytes = size_of("--kv-memory", options.kv_memory);
+  if (const int64_t bytes = size_of("--graph-memory", options.graph_memory); bytes > 0) {
+    config.graph_bytes = bytes;
   }
-  config.kv_bytes = *bytes;
+  config.sample_on_host = options.sampling == "host";
   if (options.log == "json") config.log = server::LogFormat::json;
   if (options.log == "none") config.log = server::LogFormat::none;
   if (!options.key_file.empty()) config.keys = server::read_api_keys(options.key_file);
@@ -104,6 +141,9 @@ void add_serve(CLI::App& app) {
   server::ServerConfig& c = o->server;
   c.http.port = 8000;
   o->model.add_with_argument(*command);
+  o->shape.add_to(*command);
+  command->add_option("--tokenizer", o->tokenizer,
+                      "with --config: a model, whose tokenizer and chat template are taken");
   command->add_option("--host", c.http.host, "address to listen at; 0.0.0.0: all")
       ->capture_default_str();
   command->add_option("--port", c.http.port, "0: any free one")->capture_default_str();
@@ -129,6 +169,16 @@ void add_serve(CLI::App& app) {
   command
       ->add_option("--kv-memory", o->kv_memory,
                    "of the KV cache: auto (a quarter of what is free) or a size, 8G")
+      ->capture_default_str();
+  command
+      ->add_option("--graph-memory", o->graph_memory,
+                   "of a GPU, for graphs of steps, which are made before the server is ready: auto "
+                   "(1G) or a size")
+      ->capture_default_str();
+  command
+      ->add_option("--sampling", o->sampling,
+                   "where tokens are chosen: auto (on GPUs where these compute) or host, which "
+                   "waits for each step")
       ->capture_default_str();
   command
       ->add_option("--max-waiting,--max-num-queued-reqs", c.scheduler.max_waiting,
@@ -163,6 +213,9 @@ void add_serve(CLI::App& app) {
     require_between("--max-step-tokens", o->server.scheduler.max_step_tokens, 1, kMostTokens);
     require_between("--max-model-len", o->server.engine.max_context, 0, kMostTokens);
     require_between("--max-waiting", o->server.scheduler.max_waiting, 1, 1 << 20);
+    if (o->sampling != "auto" && o->sampling != "host") {
+      fail(ErrorCode::kInvalidArgument, "--sampling is '{}', wanted auto or host", o->sampling);
+    }
     if (o->log != "text" && o->log != "json" && o->log != "none") {
       fail(ErrorCode::kInvalidArgument, "--log is '{}', wanted text, json or none", o->log);
     }

@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string source_of(const LoadedModel& loaded, bool with_tools) {
-  auto source = chat_template_source(loaded.model.file(), with_tools);
+  auto source = chat_template_source(loaded.text_file(), with_tools);
   if (!source) {
     fail(ErrorCode::kUnsupported, "{} has no chat template: run it without --chat",
          loaded.model.source().path());
@@ -79,10 +79,10 @@ Json with_parts(Json messages) {
 
 ChatPrompt::ChatPrompt(const LoadedModel& loaded)
     : tokenizer_(loaded.tokenizer),
-      template_(source_of(loaded, false), template_tokens(loaded.model.file(), loaded.tokenizer)),
+      template_(source_of(loaded, false), template_tokens(loaded.text_file(), loaded.tokenizer)),
       source_(source_of(loaded, true)) {
   if (source_ != source_of(loaded, false)) {
-    tool_template_.emplace(source_, template_tokens(loaded.model.file(), loaded.tokenizer));
+    tool_template_.emplace(source_, template_tokens(loaded.text_file(), loaded.tokenizer));
   }
   probe();
 }

@@ -25,10 +25,13 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
 }
 
 Engine::Engine(const std::string& path, const EngineConfig& config, const RequestLimits& limits)
-    : limits_(limits.scheduler) {
-  loaded_ = std::make_unique<LoadedModel>(path);
+    : Engine(std::make_unique<LoadedModel>(path), config, limits) {}
+
+Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
+               const RequestLimits& limits)
+    : loaded_(std::move(loaded)), limits_(limits.scheduler) {
   const Model& model = loaded_->model;
-  if (chat_template_source(model.file())) chat_ = std::make_unique<ChatPrompt>(*loaded_);
+  if (chat_template_source(loaded_->text_file())) chat_ = std::make_unique<ChatPrompt>(*loaded_);
   config_ = complete(config, model);
   CacheShape cache = cache_shape(config_, model);
   const int64_t token_bytes = kv_token_bytes();
@@ -55,9 +58,11 @@ Engine::Engine(const std::string& path, const EngineConfig& config, const Reques
         std::max(divides ? room.context : kStepTokens, limits_.max_running + cache.page_size);
   }
   runner_ = std::make_unique<Runner>(model, runner_config(config_, cache));
-  runner_->back_pages(cache.pages);
-  loop_ = std::make_unique<RequestLoop>(*runner_, loaded_->tokenizer, model.config().V,
-                                        cache.kv_dtype, limits_);
+  loop_ = std::make_unique<RequestLoop>(
+      *runner_, loaded_->tokenizer, model.config().V, cache.kv_dtype, limits_,
+      StepQueueOptions{.graph_bytes = limits.graph_bytes,
+                       .on_host = limits.sample_on_host || divides,
+                       .say = limits.say});
 }
 
 Engine::~Engine() = default;
@@ -67,7 +72,7 @@ int64_t Engine::kv_token_bytes() const {
 }
 
 SamplingParams Engine::default_sampling(bool chat) const {
-  return braid::default_sampling(loaded_->model.file(), chat);
+  return braid::default_sampling(loaded_->text_file(), chat);
 }
 
 RequestId Engine::submit(AnswerRequest request, std::shared_ptr<AnswerSink> sink) {
@@ -181,8 +186,8 @@ DeviceLogits Engine::device_logits(std::span<const int32_t> ids, const KeepWaiti
                     .gpu = config_.device.cuda ? config_.device.first_gpu() : 0};
   compute({.prompt = {ids.begin(), ids.end()},
            .on_logit_rows =
-               [&](int64_t position, int64_t row, int64_t n) {
-                 runner_->copy_logits(row, n, made.memory->data() + position * row_bytes);
+               [&](int64_t position, const TensorView& rows) {
+                 runner_->copy(rows, made.memory->data() + position * row_bytes);
                }},
           keep_waiting);
   return made;

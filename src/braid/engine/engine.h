@@ -18,6 +18,10 @@ namespace braid {
 struct RequestLimits {
   SchedulerConfig scheduler;  // its pages, page size and context are worked out by the engine
   int64_t kv_bytes = 0;       // of the KV cache; 0: a quarter of the free memory, on GPUs what fits
+  // Of a GPU's memory, for graphs of the steps that requests can need; all are made at the start.
+  int64_t graph_bytes = int64_t{1} << 30;
+  bool sample_on_host = false;                       // also on GPUs, where it is slower
+  std::function<void(const std::string& line)> say;  // what was made; may be empty
 };
 
 // All that opens an engine.
@@ -45,10 +49,14 @@ class Engine {
   static std::unique_ptr<Engine> open(const EngineOptions& options);
 
   // Loads the model at `path` and starts its ranks. Fails as Model and Runner do; with kResource
-  // where the KV cache has no room. With config.sp ranks divide each prompt, which then has steps
-  // of its own, and answers are made on rank 0. limits.scheduler.max_step_tokens may be 0: 512,
-  // with config.sp the whole context.
+  // where the KV cache has no room; on GPUs, whose steps are all planned here, where the strategy
+  // is refused. With config.sp ranks divide each prompt, which then has steps of its own, answers
+  // are made on rank 0, and the host samples. limits.scheduler.max_step_tokens may be 0: 512, with
+  // config.sp the whole context.
   Engine(const std::string& path, const EngineConfig& config, const RequestLimits& limits = {});
+  // The same for a model that was loaded.
+  Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
+         const RequestLimits& limits = {});
   // Ends all requests with AnswerReason::abort.
   ~Engine();
 

@@ -32,6 +32,14 @@ Tokenizer load_tokenizer(const ModelFile& file) {
   return from_folder(std::get<HfFolder>(file));
 }
 
+LoadedModel::LoadedModel(const ModelShape& shape, const std::string& path)
+    : model(shape, 1), text(open_model_file(path)), tokenizer(load_tokenizer(*text)) {
+  if (tokenizer.vocab_size() > model.config().V) {
+    fail(ErrorCode::kInvalidArgument, "{}: a tokenizer of {} ids, the shape has {}", path,
+         tokenizer.vocab_size(), model.config().V);
+  }
+}
+
 nlohmann::ordered_json template_tokens(const ModelFile& file, const Tokenizer& tokenizer) {
   if (const auto* folder = std::get_if<HfFolder>(&file)) {
     return find_special_tokens(tokenizer_config(folder->path()));

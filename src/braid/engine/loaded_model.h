@@ -26,8 +26,15 @@ nlohmann::ordered_json template_tokens(const ModelFile& file, const Tokenizer& t
 struct LoadedModel {
   explicit LoadedModel(const std::string& path)
       : model(path), tokenizer(load_tokenizer(model.file())) {}
+  // A shape with random weights, and the tokenizer and chat template of the model at `text`. Fails
+  // with kInvalidArgument where the tokenizer has more ids than the shape.
+  LoadedModel(const ModelShape& shape, const std::string& text);
+
+  // What names the tokenizer, the chat template and the recommended sampling.
+  const ModelFile& text_file() const { return text ? *text : model.file(); }
 
   Model model;
+  std::optional<ModelFile> text;  // of a model without a file
   Tokenizer tokenizer;
 };
 

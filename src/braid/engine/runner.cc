@@ -3,6 +3,7 @@
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/host_loop.h"
 #include "braid/engine/job_layout.h"
+#include "braid/engine/requests/host_step_queue.h"
 #include "braid/engine/sequence_ranks.h"
 #include "braid/engine/step_records.h"
 #include "braid/engine/tensor_ranks.h"
@@ -257,10 +258,12 @@ std::unique_ptr<DeviceMemory> Runner::allocate(int64_t bytes) {
   return impl_->world->rank(0).backend().allocate(bytes);
 }
 
-void Runner::copy_logits(int64_t row, int64_t n, std::byte* to) {
-  BRAID_CHECK(impl_->last && row + n <= impl_->rows, "rows {} to {} of {}", row, row + n,
-              impl_->rows);
-  const TensorView rows = slice_rows(impl_->last.bound->executors[0]->output(0), row, row + n);
+TensorView Runner::device_logits() {
+  BRAID_CHECK(impl_->last, "no step ran yet");
+  return slice_rows(impl_->last.bound->executors[0]->output(0), 0, impl_->rows);
+}
+
+void Runner::copy(const TensorView& rows, std::byte* to) {
   BRAID_CHECK(rows.contiguous());
   impl_->world->rank(0).backend().copy(to, rows.data, rows.bytes());
 }
@@ -277,6 +280,18 @@ std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {
   impl_->looping = impl_->prepare_loop(request);
   return impl_->world->loop(std::move(request), *impl_->last.bound, *impl_->looping,
                             *impl_->planner);
+}
+
+bool Runner::samples_on_device() const {
+  return impl_->world->samples_on_device();
+}
+
+std::unique_ptr<StepQueue> Runner::step_queue(const StepQueueOptions& options) {
+  back_pages(impl_->config.cache.pages);
+  if (options.on_host || !samples_on_device()) return std::make_unique<HostStepQueue>(*this);
+  return impl_->world->step_queue(options, [this, context = options.context](const StepSize& size) {
+    return impl_->planner->plan_size(size, context);
+  });
 }
 
 Runner::Step Runner::last_step(int rank) const {

@@ -17,6 +17,8 @@
 namespace braid {
 
 class Runner;
+class StepQueue;
+struct StepQueueOptions;
 
 struct RunnerConfig {
   DeviceSpec device;
@@ -70,12 +72,21 @@ class Runner {
   }
   // Memory of the device that has the logits, which may outlive the runner.
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes);
-  // Rows [row, row + n) of these logits to memory of that device: f32 [n, V].
-  void copy_logits(int64_t row, int64_t n, std::byte* to);
+  // The same logits where that device keeps them, valid as long.
+  TensorView device_logits();
+  // Copies rows of the device to other memory of the device, one behind the other.
+  void copy(const TensorView& rows, std::byte* to);
 
   // Goes on after the last step, which computed the last token of each sequence's prompt, in order,
   // and its logits and no others. No other step runs while the loop lives.
   std::unique_ptr<TokenLoop> loop(LoopRequest request);
+
+  // Whether loops and queues sample on the device.
+  bool samples_on_device() const;
+  // Steps of many sequences that come and go, for one thread. The runner outlives the queue and
+  // computes nothing else meanwhile. Every page of the KV cache takes its memory first, as by
+  // back_pages(). On devices plans and captures every step that the options allow.
+  std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options);
 
   // What the last step ran, by rank: for people and for traces. `times` need config.on_step. A rank
   // that had no part in it has no executor.

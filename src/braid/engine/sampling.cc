@@ -13,6 +13,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
+constexpr uint64_t kRandomStep = 0x9e3779b97f4a7c15u;
 
 void require(bool ok, std::string_view parameter, double value, std::string_view allowed) {
   if (!ok) {
@@ -102,6 +103,10 @@ Sampler::Sampler(const SamplingParams& params) : params_(params), state_(params.
   check(params);
 }
 
+void Sampler::set_place(int64_t generated) {
+  state_ = params_.seed + kRandomStep * static_cast<uint64_t>(generated);
+}
+
 SampledToken Sampler::sample(std::span<float> logits, std::span<const int32_t> prompt,
                              std::span<const int32_t> generated,
                              std::span<const uint32_t> allowed) {
@@ -184,7 +189,7 @@ int32_t Sampler::draw(std::span<const float> logits) {
 
 // SplitMix64: the same numbers on every machine, unlike the distributions of <random>.
 double Sampler::uniform() {
-  state_ += 0x9e3779b97f4a7c15u;
+  state_ += kRandomStep;
   uint64_t z = state_;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;

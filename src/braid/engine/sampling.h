@@ -49,6 +49,9 @@ class Sampler {
  public:
   explicit Sampler(const SamplingParams& params);
 
+  // The next token is the one behind `generated` others: random numbers depend on seed and place.
+  void set_place(int64_t generated);
+
   // `logits` [V] are usable, and are overwritten. `prompt` and `generated` are the tokens so far,
   // for penalties. Of the tokens `allowed` (bit i % 32 of word i / 32; empty: all) one is chosen;
   // fails with kInvalidArgument where there is none. Log-probabilities are of the model's own

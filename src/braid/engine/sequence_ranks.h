@@ -29,6 +29,10 @@ class SequenceRanks : public StepPlanner {
   void record() override;
   void record_loop(std::span<const int32_t> pages, int64_t from) override;
 
+  std::shared_ptr<BoundForward> plan_size(const StepSize&, int64_t) override {
+    fail(ErrorCode::kUnsupported, "ranks that divide a prompt do not answer many requests at once");
+  }
+
   const ForwardPlanner& forward_planner() const override { return over_ranks_; }
   std::vector<std::string> explain() const override;
 

@@ -7,6 +7,7 @@
 
 #include "braid/engine/batch.h"
 #include "braid/engine/forward_plans.h"
+#include "braid/engine/requests/step_sizes.h"
 
 namespace braid {
 
@@ -45,6 +46,10 @@ class StepPlanner {
   virtual void record() = 0;
   // A loop on the device writes the keys of a sequence into these pages from position `from` on.
   virtual void record_loop(std::span<const int32_t> pages, int64_t from) = 0;
+
+  // A plan in one micro-batch for steps up to a size, with the strategy that the step takes whose
+  // sequences fill the size and half of a context of `context` tokens. The caller keeps it.
+  virtual std::shared_ptr<BoundForward> plan_size(const StepSize& size, int64_t context) = 0;
 
   virtual const ForwardPlanner& forward_planner() const = 0;
   // A line for each choice that was made and each plan that is kept.

@@ -1,11 +1,31 @@
 #include "braid/engine/tensor_ranks.h"
 
+#include "braid/schedule/strategies/registry.h"
+
 namespace braid {
+namespace {
+
+// Decodes of all sequences but the last, whose prompt is the other tokens.
+Batch full_batch(const StepSize& size, int64_t context, int64_t page_size) {
+  Batch batch(page_size);
+  const auto add = [&](int64_t tokens, int64_t cached) {
+    const std::vector<int32_t> ids(static_cast<size_t>(tokens));
+    const std::vector<int32_t> pages(static_cast<size_t>(ceil_div(cached + tokens, page_size)));
+    batch.add(ids, cached, pages, 1);
+  };
+  const int64_t decodes = size.decode ? size.sequences : size.sequences - 1;
+  for (int64_t s = 0; s < decodes; ++s) add(1, std::max<int64_t>(0, context / 2 - 1));
+  if (!size.decode) add(size.tokens - decodes, 0);
+  return batch;
+}
+
+}  // namespace
 
 TensorRanks::TensorRanks(MakeForward model, const CacheShape& cache, const Topology& topology,
                          StrategyChoice::Strategies strategies, World& world,
                          const std::optional<CostModel>& cost)
     : world_(world),
+      cache_(cache),
       cost_(cost),
       strategies_(std::move(strategies)),
       planner_(std::move(model), cache, world.catalogs(topology.ranks()), topology) {
@@ -24,6 +44,26 @@ PlannedStep TensorRanks::prepare(const Batch& batch) {
         key, world_.bind(planner_.plan(strategy, layout, key, cost_ ? &*cost_ : nullptr))};
   });
   return {bound, &cut_, cut_.works()};
+}
+
+std::shared_ptr<BoundForward> TensorRanks::plan_size(const StepSize& size, int64_t context) {
+  const Batch batch = full_batch(size, context, cache_.page_size);
+  const BatchInfo info = batch.info(planner_.ranks());
+  const int index = choice_ ? choice_->choose(batch) : 0;
+  std::shared_ptr<const OpScheduler> strategy = strategies_[static_cast<size_t>(index)];
+  // Where micro-batches meet depends on the batch, and a plan for a size knows none.
+  if (ask(*strategy, [&] { return strategy->split(info); }).size() > 1) {
+    strategy = find_strategy("sequential");
+  }
+  ContextKey key{.every_row = size.decode};
+  key.micro_batches.push_back(
+      {.capacity = {.token = size.tokens,
+                    .sequence = size.sequences,
+                    .row = size.rows,
+                    .shard = ceil_div(size.tokens, static_cast<int64_t>(planner_.ranks()))}});
+  const LayoutRequest layout = ask(*strategy, [&] { return strategy->layout(info); });
+  return std::make_shared<BoundForward>(BoundForward{
+      key, world_.bind(planner_.plan(*strategy, layout, key, cost_ ? &*cost_ : nullptr))});
 }
 
 std::vector<std::string> TensorRanks::explain() const {

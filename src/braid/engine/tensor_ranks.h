@@ -23,11 +23,14 @@ class TensorRanks : public StepPlanner {
   void record() override {}
   void record_loop(std::span<const int32_t>, int64_t) override {}
 
+  std::shared_ptr<BoundForward> plan_size(const StepSize& size, int64_t context) override;
+
   const ForwardPlanner& forward_planner() const override { return planner_; }
   std::vector<std::string> explain() const override;
 
  private:
   World& world_;
+  const CacheShape cache_;
   const std::optional<CostModel> cost_;
   const StrategyChoice::Strategies strategies_;
   const ForwardPlanner planner_;

@@ -3,11 +3,17 @@
 #include <algorithm>
 
 #include "braid/engine/forward_plans.h"
+#include "braid/engine/requests/step_queue.h"
 
 namespace braid {
 
 std::unique_ptr<TokenLoop> World::loop(LoopRequest, const BoundForward&, const BoundForward&,
                                        StepPlanner&) {
+  BRAID_CHECK(false, "these ranks sample on the host");
+  return nullptr;
+}
+
+std::unique_ptr<StepQueue> World::step_queue(const StepQueueOptions&, const PlanSize&) {
   BRAID_CHECK(false, "these ranks sample on the host");
   return nullptr;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,8 +17,11 @@
 
 namespace braid {
 
+class StepQueue;
 struct BoundForward;
 struct PlannedForward;
+struct StepQueueOptions;
+struct StepSize;
 class StepPlanner;
 
 struct WorldConfig {
@@ -52,6 +56,12 @@ class World {
   // and the planner, which is told of pages that the loop takes, outlive the loop.
   virtual std::unique_ptr<TokenLoop> loop(LoopRequest request, const BoundForward& prompt,
                                           const BoundForward& step, StepPlanner& planner);
+
+  // A queue whose tokens are sampled on the device. `plan` makes the steps that it will need, which
+  // outlive the call but not the world.
+  using PlanSize = std::function<std::shared_ptr<BoundForward>(const StepSize& size)>;
+  virtual std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options,
+                                                const PlanSize& plan);
 
   // The kernels of the first `ranks` ranks. Those of other processes have the kernels that this one
   // has; plans are compared before their first use.

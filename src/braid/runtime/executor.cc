@@ -67,31 +67,33 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
     }
     launches.push_back(std::move(bound));
   }
-  replay_ = backend.bind({std::move(launches), parts_, stage(), ranks_alike});
+  replay_ = backend.bind({std::move(launches), parts_, stage_inputs(), ranks_alike});
 }
 
-// Gives inputs and outputs a place in the host's memory where the arena is not.
-std::vector<InputCopy> Executor::stage() {
+// Gives inputs a place in the host's memory where the arena is not.
+std::vector<InputCopy> Executor::stage_inputs() {
   int64_t bytes = 0;
-  const auto reserve = [&](const TensorView& view) {
-    const int64_t begin = bytes;
-    bytes += round_up(view.bytes(), MemoryPlan::kAlignment);
-    return begin;
-  };
   std::vector<int64_t> begins;
-  for (const auto& [name, view] : inputs_) begins.push_back(reserve(view));
-  outputs_begin_ = bytes;
-  for (const TensorView& view : outputs_) reserve(view);
-  staging_ = backend_.allocate_staging(bytes);
+  for (const auto& [name, view] : inputs_) {
+    begins.push_back(bytes);
+    bytes += round_up(view.bytes(), MemoryPlan::kAlignment);
+  }
+  staged_inputs_ = backend_.allocate_staging(bytes);
   std::vector<InputCopy> copies;
-  if (!staging_) return copies;
+  if (!staged_inputs_) return copies;
   auto begin = begins.begin();
   for (auto& [name, view] : inputs_) {
-    std::byte* host = staging_->data() + *begin++;
+    std::byte* host = staged_inputs_->data() + *begin++;
     copies.push_back({view.data, host, view.bytes()});
     view.data = host;
   }
   return copies;
+}
+
+void Executor::stage_outputs() {
+  int64_t bytes = 0;
+  for (const TensorView& view : outputs_) bytes += round_up(view.bytes(), MemoryPlan::kAlignment);
+  staged_outputs_ = backend_.allocate_staging(bytes);
 }
 
 TensorView Executor::view(ValueId id, int micro_batch, const Extents& capacity,
@@ -139,8 +141,9 @@ TensorView Executor::host_output(size_t index, int64_t rows) {
   TensorView result = output(index);
   BRAID_CHECK(rows <= result.shape[0], "{} of {} rows", rows, result.shape[0]);
   result.shape[0] = rows;
-  if (!staging_) return result;
-  std::byte* host = staging_->data() + outputs_begin_;
+  if (!staged_inputs_) return result;
+  if (!staged_outputs_) stage_outputs();
+  std::byte* host = staged_outputs_->data();
   for (size_t i = 0; i < index; ++i) {
     host += round_up(outputs_[i].bytes(), MemoryPlan::kAlignment);
   }

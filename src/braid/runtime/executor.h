@@ -29,7 +29,8 @@ class Executor {
   // An input to write before run(), by name, in the host's memory; throws std::logic_error if the
   // Program has none such. Rows of the micro-batches follow each other without gaps.
   const TensorView& input(std::string_view name) const;
-  // The first `rows` rows of an output after run(), in the host's memory.
+  // The first `rows` rows of an output after run(), in the host's memory, which the first call may
+  // allocate.
   TensorView host_output(size_t index, int64_t rows);
   // Where the device keeps an output or an input.
   const TensorView& output(size_t index) const { return outputs_.at(index); }
@@ -60,15 +61,16 @@ class Executor {
                   const Resolver& resolve) const;
   TensorView whole(ValueId id) const { return view(id, 0, program_.capacity, {}); }
   bool merged(ValueId id) const;
-  std::vector<InputCopy> stage();
+  std::vector<InputCopy> stage_inputs();
+  void stage_outputs();
   size_t part_index(const Launch& launch) const;
 
   Program program_;
   Schedule schedule_;
   Backend& backend_;
   std::shared_ptr<DeviceMemory> arena_;
-  std::unique_ptr<DeviceMemory> staging_;  // inputs, then outputs; null where the host sees arena_
-  int64_t outputs_begin_ = 0;              // in staging_
+  // Null where the host sees arena_; of outputs, also until one is read.
+  std::unique_ptr<DeviceMemory> staged_inputs_, staged_outputs_;
   std::map<std::string, TensorView, std::less<>> inputs_;
   std::vector<TensorView> outputs_;
   std::vector<TensorView> views_;  // operands of all launches

@@ -71,8 +71,12 @@ SamplingParams Server::Impl::defaults_of(const Engine& model) const {
 
 void Server::Impl::load() {
   engine = std::make_unique<Engine>(
-      config.model, config.engine,
-      RequestLimits{.scheduler = config.scheduler, .kv_bytes = config.kv_bytes});
+      config.open ? config.open() : std::make_unique<LoadedModel>(config.model), config.engine,
+      RequestLimits{.scheduler = config.scheduler,
+                    .kv_bytes = config.kv_bytes,
+                    .graph_bytes = config.graph_bytes,
+                    .sample_on_host = config.sample_on_host,
+                    .say = say});
   const SchedulerConfig& limits = engine->limits();
   const std::string name = config.name.empty() ? name_of(config.model) : config.name;
   metrics.emplace(config.metrics_prefix, name);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "braid/engine/generate.h"
+#include "braid/engine/loaded_model.h"
 #include "braid/engine/requests/scheduler.h"
 #include "braid/server/http/http_server.h"
 #include "braid/server/routes/router.h"
@@ -25,8 +26,12 @@ struct ServerConfig {
   std::string metrics_prefix = "braid";
   EngineConfig engine;        // device, ranks, threads, strategy; max_context 0: what fits
   SchedulerConfig scheduler;  // limits; pages and context are worked out here
-  int64_t kv_bytes = 0;       // of the KV cache; 0: a quarter of the memory that is free
-  double drain_seconds = 30;  // for running answers, once the server is to end
+  int64_t kv_bytes = 0;       // as of RequestLimits, and the next two
+  int64_t graph_bytes = int64_t{1} << 30;
+  bool sample_on_host = false;
+  // Loads the model; empty: from the file or folder.
+  std::function<std::unique_ptr<LoadedModel>()> open;
+  double drain_seconds = 30;               // for running answers, once the server is to end
   std::optional<SamplingParams> defaults;  // of requests; none: the model's, else OpenAI's
 };
 

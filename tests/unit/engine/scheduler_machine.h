@@ -2,17 +2,27 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
+#include <algorithm>
+#include <deque>
+#include <map>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "braid/base/math.h"
 #include "braid/engine/requests/scheduler.h"
 
-namespace braid {
+// A simulated machine that computes a scheduler's steps.
+namespace braid::scheduler_test {
 
-inline constexpr int64_t kPage = 4;
+constexpr int64_t kPage = 4;
+
+inline SchedulerConfig small() {
+  return {.pages = 64,
+          .page_size = kPage,
+          .max_context = 128,
+          .max_running = 8,
+          .max_step_tokens = 32,
+          .max_waiting = 1000};
+}
 
 // A next token that depends on all tokens before it, as a model's does.
 inline int32_t next_token(std::span<const int32_t> ids) {
@@ -21,13 +31,15 @@ inline int32_t next_token(std::span<const int32_t> ids) {
   return static_cast<int32_t>(h >> 8 & 0x3);
 }
 
-// Computes steps: keeps for each slot of the KV cache the tokens up to its position, and checks
-// that whatever a row reads is there.
+// Computes steps, of which up to `depth` are under way: keeps for each slot of the KV cache the
+// tokens up to its position, and checks that whatever a row reads is there. A step is computed as
+// it is put in, so that the tokens which the scheduler does not know yet are known here.
 class Machine {
  public:
-  explicit Machine(const SchedulerConfig& config)
+  explicit Machine(const SchedulerConfig& config, size_t depth = 1)
       : config_(config),
         scheduler(config),
+        depth_(depth),
         slots_(static_cast<size_t>(config.pages * config.page_size)) {}
 
   RequestId submit(std::vector<int32_t> ids, int64_t max_tokens, std::string key = "",
@@ -51,14 +63,18 @@ class Machine {
     for (const StepRow& row : step.rows) {
       const Sequence& sequence = scheduler.sequence(row.id);
       const std::span<const int32_t> pages = scheduler.pages_of(row.id);
-      const std::span<const int32_t> ids = sequence.ids;
+      const std::vector<int32_t> ids = known(row.id, sequence.ids);
+      if (row.end - row.begin > 1) {
+        EXPECT_EQ(ids, sequence.ids) << "a prompt's chunk has tokens that are not known";
+      }
       EXPECT_LT(row.begin, row.end);
       EXPECT_LE(row.end, std::ssize(ids));
       EXPECT_LE(ceil_div(row.end, kPage), std::ssize(pages));
       for (int64_t i = 0; i < row.end; ++i) {
         const int32_t slot =
             pages[static_cast<size_t>(i / kPage)] * kPage + static_cast<int32_t>(i % kPage);
-        const uint64_t prefix = digest(sequence.salt, ids.first(static_cast<size_t>(i + 1)));
+        const uint64_t prefix =
+            digest(sequence.salt, std::span(ids).first(static_cast<size_t>(i + 1)));
         if (i >= row.begin) {
           EXPECT_TRUE(written.insert(slot).second) << "two rows write slot " << slot;
           slots_[static_cast<size_t>(slot)] = prefix;
@@ -68,7 +84,10 @@ class Machine {
       }
       EXPECT_TRUE(row.end == std::ssize(ids) || row.end % kPage == 0) << "a chunk ends in a page";
       EXPECT_EQ(row.sample, row.end == std::ssize(ids));
-      if (row.sample) tokens.push_back(next_token(ids));
+      if (row.sample) {
+        tokens.push_back(next_token(ids));
+        pending_[row.id].push_back(tokens.back());
+      }
       total += row.end - row.begin;
       decodes += row.end - row.begin == 1 && row.begin + 1 == std::ssize(ids);
     }
@@ -78,24 +97,54 @@ class Machine {
     if (config_.prompts_alone) {
       EXPECT_TRUE(step.rows.size() <= 1 || decodes == std::ssize(step.rows));
     }
-    scheduler.step_done(step, tokens);
-    scheduler.check();
+    if (!step.empty()) {
+      scheduler.step_put(step);
+      scheduler.check();
+      under_way_.emplace_back(step, tokens);
+    }
+    while (!under_way_.empty() && (under_way_.size() >= depth_ || step.empty())) done();
     now += 0.001 * static_cast<double>(1 + step.tokens);
     ++steps;
     return step;
   }
 
+  // Tokens that the scheduler knows.
   std::vector<int32_t> answer(RequestId id, size_t prompt) const {
     const std::vector<int32_t>& ids = scheduler.sequence(id).ids;
-    return {ids.begin() + static_cast<ptrdiff_t>(prompt), ids.end()};
+    return {ids.begin() + static_cast<ptrdiff_t>(prompt), std::ranges::find(ids, kPendingToken)};
   }
 
   const SchedulerConfig config_;
   Scheduler scheduler;
   double now = 0;
   int64_t steps = 0;
+  int64_t dropped = 0;  // tokens of requests that had ended
 
  private:
+  // The oldest step ends.
+  void done() {
+    const auto [step, tokens] = under_way_.front();
+    under_way_.pop_front();
+    scheduler.step_done(step, tokens);
+    scheduler.check();
+    for (const StepRow& row : step.rows) {
+      if (!row.sample) continue;
+      auto& pending = pending_[row.id];
+      pending.erase(pending.begin());
+      dropped += !scheduler.contains(row.id);
+    }
+  }
+  std::vector<int32_t> known(RequestId id, std::vector<int32_t> ids) {
+    auto pending = pending_[id].begin();
+    for (int32_t& token : ids) {
+      if (token == kPendingToken) token = *pending++;
+    }
+    return ids;
+  }
+
+  const size_t depth_;
+  std::deque<std::pair<Step, std::vector<int32_t>>> under_way_;
+  std::map<RequestId, std::vector<int32_t>> pending_;
   static uint64_t digest(const std::string& salt, std::span<const int32_t> ids) {
     uint64_t h = std::hash<std::string>()(salt);
     for (int32_t id : ids) h = (h ^ static_cast<uint32_t>(id + 1)) * 0x100000001b3u;
@@ -106,4 +155,10 @@ class Machine {
   RequestId last_ = 0;
 };
 
-}  // namespace braid
+inline std::vector<int32_t> alone(std::vector<int32_t> ids, int64_t max_tokens) {
+  const size_t prompt = ids.size();
+  for (int64_t i = 0; i < max_tokens; ++i) ids.push_back(next_token(ids));
+  return {ids.begin() + static_cast<ptrdiff_t>(prompt), ids.end()};
+}
+
+}  // namespace braid::scheduler_test

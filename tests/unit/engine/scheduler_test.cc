@@ -6,7 +6,6 @@
 
 #include <map>
 #include <random>
-#include <set>
 
 #include "braid/base/error.h"
 #include "unit/engine/scheduler_machine.h"
@@ -14,22 +13,8 @@
 namespace braid {
 namespace {
 
+using namespace scheduler_test;
 using testing::HasSubstr;
-
-SchedulerConfig small() {
-  return {.pages = 64,
-          .page_size = kPage,
-          .max_context = 128,
-          .max_running = 8,
-          .max_step_tokens = 32,
-          .max_waiting = 1000};
-}
-
-std::vector<int32_t> alone(std::vector<int32_t> ids, int64_t max_tokens) {
-  const size_t prompt = ids.size();
-  for (int64_t i = 0; i < max_tokens; ++i) ids.push_back(next_token(ids));
-  return {ids.begin() + static_cast<ptrdiff_t>(prompt), ids.end()};
-}
 
 struct Expected {
   std::vector<int32_t> prompt;
@@ -37,13 +22,13 @@ struct Expected {
 };
 
 // Random arrivals, lengths, keys, salts and cancels until all are done; returns the preemptions.
-int64_t random_run(uint32_t seed, SchedulerConfig config, int requests) {
+int64_t random_run(uint32_t seed, SchedulerConfig config, int requests, size_t depth = 1) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   const auto pick = [&](int64_t from, int64_t to) {
     return std::uniform_int_distribution<int64_t>(from, to)(random);
   };
-  Machine machine(config);
+  Machine machine(config, depth);
   std::map<RequestId, Expected> open;
   int submitted = 0;
   const int64_t room = std::min(config.max_context, config.pages * config.page_size);
@@ -64,7 +49,7 @@ int64_t random_run(uint32_t seed, SchedulerConfig config, int requests) {
       ++submitted;
     }
     const Step step = machine.step();
-    EXPECT_TRUE(open.empty() || !step.empty()) << "requests wait and nothing is computed";
+    EXPECT_TRUE(open.empty() || !step.empty() || depth > 1) << "requests wait, and no step";
     if (testing::Test::HasFailure()) return 0;
     for (auto it = open.begin(); it != open.end();) {
       const Expected& e = it->second;
@@ -83,6 +68,10 @@ int64_t random_run(uint32_t seed, SchedulerConfig config, int requests) {
     EXPECT_LT(machine.steps, 1000 * requests) << "no end";
     if (machine.steps >= 1000 * requests) return 0;
   }
+  machine.step();  // ends those that are under way
+  if (depth == 1) {
+    EXPECT_EQ(machine.dropped, 0);
+  }
   const Scheduler::Counts counts = machine.scheduler.counts();
   EXPECT_EQ(counts.running + counts.waiting, 0);
   EXPECT_EQ(counts.pages.held, 0);
@@ -100,6 +89,60 @@ TEST(Scheduler, ShortOfPagesRequestsArePreemptedAndGoOn) {
   int64_t preemptions = 0;
   for (uint32_t seed = 100; seed < 160; ++seed) preemptions += random_run(seed, config, 40);
   EXPECT_GT(preemptions, 20);
+}
+
+TEST(Scheduler, AStepPutInBehindAnotherChangesNoAnswer) {
+  int64_t preemptions = 0;
+  for (const int64_t pages : {64, 12}) {
+    for (const bool cache : {true, false}) {
+      SchedulerConfig config = small();
+      config.pages = pages;
+      config.prefix_cache = cache;
+      for (uint32_t seed = 300; seed < 330; ++seed) preemptions += random_run(seed, config, 40, 2);
+    }
+  }
+  EXPECT_GT(preemptions, 20);
+}
+
+TEST(Scheduler, AtMostOneTokenBehindAStopIsDropped) {
+  Machine machine(small(), 2);
+  const RequestId id = machine.submit({1, 2, 3}, 20), other = machine.submit({3, 2, 1}, 20);
+  while (machine.answer(id, 3).size() < 4) machine.step();
+  EXPECT_EQ(machine.answer(id, 3).size(), 4u);  // the fourth is the stop
+  machine.scheduler.end(id);
+  while (machine.answer(other, 3).size() < 20) machine.step();
+  machine.step();
+  EXPECT_EQ(machine.dropped, 1);
+  EXPECT_EQ(machine.answer(other, 3), alone({3, 2, 1}, 20));
+  EXPECT_EQ(machine.scheduler.counts().pages.held, 6);  // 22 tokens of the other
+}
+
+TEST(Scheduler, ChoicesOfOnePromptComputeItOnceAlsoWhileItsStepsAreUnderWay) {
+  Machine machine(small(), 2);
+  std::vector<RequestId> all;
+  for (int i = 0; i < 4; ++i) all.push_back(machine.submit(std::vector<int32_t>(60, 1), 2));
+  int64_t tokens = 0;
+  for (int i = 0; i < 20; ++i) tokens += machine.step().tokens;
+  for (const RequestId id : all) EXPECT_EQ(machine.answer(id, 60).size(), 2u);
+  // 56 tokens in full pages once, the four behind them by each, and one decode each.
+  EXPECT_EQ(tokens, 56 + 4 * 4 + 4);
+}
+
+TEST(Scheduler, AStepHasNoMoreRowsOfLogitsThanItMay) {
+  SchedulerConfig config = small();
+  config.max_scored = 8;
+  config.max_rows = 12;
+  Machine machine(config);
+  std::vector<RequestId> all;
+  for (int i = 0; i < 4; ++i) {
+    all.push_back(machine.submit(std::vector<int32_t>(20, 1), 2, "", "", true));
+  }
+  for (int i = 0; i < 30; ++i) {
+    int64_t rows = 0;
+    for (const StepRow& row : machine.step().rows) rows += row.scored;
+    EXPECT_LE(rows, 12);
+  }
+  for (const RequestId id : all) EXPECT_EQ(machine.answer(id, 20).size(), 2u);
 }
 
 TEST(Scheduler, WithoutThePrefixCacheTheAnswersAreTheSame) {

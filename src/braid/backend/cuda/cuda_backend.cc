@@ -20,11 +20,13 @@ CudaBackend::CudaBackend(const KernelTable& table, Watch watch, const SmPartitio
 }
 
 std::unique_ptr<DeviceMemory> CudaBackend::allocate(int64_t bytes) {
+  count_preparation();
   return std::make_unique<CudaMemory>(device().id, bytes);
 }
 
 std::unique_ptr<DeviceMemory> CudaBackend::allocate_staging(int64_t bytes) {
   const DeviceScope scope(device().id);
+  count_preparation();
   return std::make_unique<PinnedMemory>(bytes);
 }
 
@@ -47,6 +49,7 @@ void CudaBackend::transfer(std::byte* to, const std::byte* from, int64_t bytes,
 }
 
 std::unique_ptr<Replay> CudaBackend::bind(BoundStep step) {
+  count_preparation();
   return std::make_unique<CudaReplay>(*this, std::move(step));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 
 #include "braid/backend/backend.h"
@@ -32,6 +33,10 @@ class CudaBackend : public Backend {
   const KernelTable& table() const { return table_; }
   cudaStream_t stream(Stream stream) const { return streams_[static_cast<size_t>(stream)].get(); }
 
+  // Allocations, bound steps and graphs so far: what may take long, and waits for other ranks.
+  int64_t preparations() const { return preparations_; }
+  void count_preparation() { ++preparations_; }
+
   // Waits until what `event` marks has happened, and throws what the device reports. Fails with
   // kDeadline when that takes longer than `kDeadline`.
   void wait(cudaEvent_t event) const;
@@ -47,6 +52,7 @@ class CudaBackend : public Backend {
   const Watch watch_;
   std::array<OwnedStream, kNumStreams> streams_;
   OwnedEvent read_;
+  std::atomic<int64_t> preparations_ = 0;  // callers of allocate() have threads of their own
 };
 
 }  // namespace braid::cuda

@@ -212,6 +212,17 @@ void CudaReplay::enqueue(const Hooks& hooks) {
   play(looped_, hooks, false);
 }
 
+void CudaReplay::prepare_put(const Hooks& hooks) {
+  const DeviceScope scope(backend_.device().id);
+  if (stale(put_)) capture(put_, hooks, true);
+}
+
+void CudaReplay::put(const Hooks& hooks) {
+  const DeviceScope scope(backend_.device().id);
+  set_parts();
+  play(put_, hooks, true);
+}
+
 void CudaReplay::set_parts() {
   std::memcpy(host_parts_->data(), parts_.data(), parts_.size_bytes());
 }
@@ -234,6 +245,7 @@ void CudaReplay::play(Captured& captured, const Hooks& hooks, bool upload) {
 }
 
 void CudaReplay::capture(Captured& captured, const Hooks& hooks, bool upload) {
+  backend_.count_preparation();
   finish();  // nothing of this rank waits on the device while a graph is made
   const int64_t before = free_bytes();
   const cudaStream_t main = stream(Stream::compute);

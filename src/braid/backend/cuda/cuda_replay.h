@@ -42,12 +42,17 @@ class CudaReplay : public Replay {
   bool loop_ready() const { return !stale(looped_); }
   int64_t loop_launches() const { return looped_.launches; }  // of a step, once it is a graph
 
+  // A step that is put in behind others, without waiting: its inputs are copied, then the hooks,
+  // the same each time, run with it. prepare_put() makes the graph, and waits for what came before.
+  void prepare_put(const Hooks& hooks);
+  void put(const Hooks& hooks);
+
   // Waits for all that was put into the streams so far.
   void finish();
 
   // "2 graphs made, 4.0 MB of device memory; 192 launches joined in one"
   std::string describe() const override;
-  int64_t device_bytes() const override { return stepped_.bytes + looped_.bytes; }
+  int64_t device_bytes() const override { return stepped_.bytes + looped_.bytes + put_.bytes; }
 
  private:
   struct Captured {
@@ -96,6 +101,7 @@ class CudaReplay : public Replay {
   OwnedEvent end_;
   Captured stepped_;
   Captured looped_;
+  Captured put_;
   int num_graphs_ = 0;
 };
 

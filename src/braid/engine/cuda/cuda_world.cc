@@ -5,6 +5,7 @@
 #include "braid/backend/cuda/cuda_backend.h"
 #include "braid/backend/cuda/growing_memory.h"
 #include "braid/engine/cuda/cuda_loop.h"
+#include "braid/engine/cuda/cuda_step_queue.h"
 #include "braid/engine/cuda/device_weights.h"
 #include "braid/engine/device_choice.h"
 #include "braid/engine/world.h"
@@ -63,6 +64,11 @@ class CudaRank : public Rank {
       sampler = std::make_unique<cuda::DeviceSampler>(backend_, logits[1], logits[0]);
     }
     return *sampler;
+  }
+  std::unique_ptr<cuda::SlotSampler> slot_sampler(const StepQueueOptions& options) {
+    const cuda::DeviceScope scope(table_.device().id);
+    return std::make_unique<cuda::SlotSampler>(backend_, options.vocabulary, options.sequences,
+                                               options.rows, options.context);
   }
 
  protected:
@@ -143,6 +149,15 @@ class CudaWorld : public World {
     }
     return std::make_unique<cuda::CudaLoop>(std::move(ranks), std::move(request), next_step_,
                                             planner);
+  }
+
+  std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options,
+                                        const PlanSize& plan) override {
+    std::vector<cuda::QueueRank> ranks;
+    for (const auto& rank : ranks_) {
+      ranks.push_back({&rank->cuda_backend(), rank->slot_sampler(options)});
+    }
+    return std::make_unique<cuda::CudaStepQueue>(std::move(ranks), options, plan);
   }
 
  private:

@@ -10,6 +10,7 @@
 #include "braid/base/error.h"
 #include "braid/engine/sampling.h"
 #include "braid/engine/token_loop.h"
+#include "braid/tensor/view.h"
 
 namespace braid {
 
@@ -30,9 +31,8 @@ struct AnswerRequest {
   // Logits f32 [V] of each token of the prompt, in order, from the engine's thread; the span is
   // valid during the call. Empty: none are wanted.
   std::function<void(int64_t position, std::span<const float> logits)> on_logits;
-  // The same, where Runner::copy_logits finds them: rows [row, row + n) of the step that has just
-  // run are those of the tokens from `position` on.
-  std::function<void(int64_t position, int64_t row, int64_t n)> on_logit_rows;
+  // The same, of the tokens from `position` on: f32 [n, V] in the memory of rank 0's device.
+  std::function<void(int64_t position, const TensorView& rows)> on_logit_rows;
   TokenMask mask;    // which tokens may come next; empty: all
   std::string key;   // whose request it is: keys share the steps evenly
   std::string salt;  // requests of different salts share no cached keys

@@ -9,14 +9,19 @@ AnswerSampler::AnswerSampler(const AnswerRequest& request, std::span<const int32
 SampledToken AnswerSampler::sample(std::span<float> logits, std::span<const int32_t> ids) {
   const std::span<const int32_t> generated = ids.subspan(request_.prompt.size());
   if (!usable(logits)) {
-    return {.error = not_numbers(fmt::format("token {} of the answer", generated.size() + 1),
-                                 std::ssize(ids), kv_dtype_)};
+    return {.error = not_usable(ids)};
   }
   try {
+    if (request_.sampling.temperature > 0) sampler_.set_place(std::ssize(generated));
     return sampler_.sample(logits, request_.prompt, generated, allowed(generated, logits.size()));
   } catch (const Error& error) {
     return {.error = error};
   }
+}
+
+Error AnswerSampler::not_usable(std::span<const int32_t> ids) const {
+  return not_numbers(fmt::format("token {} of the answer", ids.size() - request_.prompt.size() + 1),
+                     std::ssize(ids), kv_dtype_);
 }
 
 std::span<const uint32_t> AnswerSampler::allowed(std::span<const int32_t> generated,

@@ -16,6 +16,8 @@ class AnswerSampler {
   // The next token of a sequence of `ids`, which begin with the prompt; `logits` [V] are
   // overwritten. A fault of the request's own is in the token's `error`.
   SampledToken sample(std::span<float> logits, std::span<const int32_t> ids);
+  // The error of a sequence of `ids` whose logits are not usable.
+  Error not_usable(std::span<const int32_t> ids) const;
 
  private:
   std::span<const uint32_t> allowed(std::span<const int32_t> generated, size_t vocabulary);

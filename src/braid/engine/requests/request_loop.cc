@@ -9,9 +9,8 @@
 
 #include "braid/base/clock.h"
 #include "braid/base/math.h"
-#include "braid/engine/requests/answer_sampler.h"
-#include "braid/engine/requests/answer_writer.h"
 #include "braid/engine/requests/bounded_queue.h"
+#include "braid/engine/requests/request_steps.h"
 
 namespace braid {
 namespace {
@@ -19,28 +18,28 @@ namespace {
 constexpr size_t kOutputs = 4096;  // tokens whose text is still to be made
 constexpr std::chrono::milliseconds kIdleTurn{200};
 
-struct Active {
-  Active(RequestId request_id, AnswerRequest r, const Tokenizer& tokenizer,
-         std::span<const int32_t> ends, DType kv_dtype, std::shared_ptr<AnswerSink> sink)
-      : id(request_id),
-        request(std::move(r)),
-        writer(request, tokenizer, std::move(sink)),
-        sampler(request, ends, kv_dtype) {}
+// Steps that are planned beforehand have bounded rows of logits: one of each sequence, and those of
+// a scored prompt.
+SchedulerConfig with_rows(SchedulerConfig config, bool planned) {
+  if (planned) config.max_rows = config.max_running + config.max_scored;
+  return config;
+}
 
-  const RequestId id;
-  const AnswerRequest request;
-  AnswerWriter writer;
-  // The loop's thread.
-  AnswerSampler sampler;
-  AnswerEnd facts;                   // as far as they are known
-  std::vector<SampledToken> prompt;  // log-probabilities
-};
+StepQueueOptions complete(StepQueueOptions options, const SchedulerConfig& config,
+                          int64_t vocabulary) {
+  options.sequences = config.max_running;
+  options.step_tokens = config.max_step_tokens;
+  options.rows = config.max_rows;
+  options.context = config.room();
+  options.vocabulary = vocabulary;
+  return options;
+}
 
 struct PromptOutput {};
 using OutputOf = std::variant<PromptOutput, SampledToken, AnswerEnd>;
 
 struct Output {
-  std::shared_ptr<Active> active;
+  std::shared_ptr<ActiveRequest> active;
   OutputOf what;
   AnswerEnd facts;
 };
@@ -48,14 +47,14 @@ struct Output {
 }  // namespace
 
 struct RequestLoop::Impl {
-  Impl(Runner& r, const Tokenizer& t, int64_t v, DType kv, const SchedulerConfig& c)
-      : runner(r),
-        tokenizer(t),
+  Impl(Runner& runner, const Tokenizer& t, int64_t v, DType kv, const SchedulerConfig& c,
+       const StepQueueOptions& options)
+      : tokenizer(t),
         vocabulary(v),
         kv_dtype(kv),
-        config(c),
-        scheduler(c),
-        batch(c.page_size) {
+        config(with_rows(c, runner.samples_on_device() && !options.on_host)),
+        scheduler(config),
+        steps(runner.step_queue(complete(options, config, v)), scheduler, c.page_size, ends) {
     for (int32_t id = 0; id < tokenizer.vocab_size() && id < vocabulary; ++id) {
       if (tokenizer.is_end_of_generation(id)) ends.push_back(id);
     }
@@ -78,18 +77,17 @@ struct RequestLoop::Impl {
   // The loop's thread.
   void loop();
   bool take_inbox();
-  void start(std::shared_ptr<Active> active);
+  void start(std::shared_ptr<ActiveRequest> active);
   void end(RequestId id, AnswerReason reason, std::optional<Error> error = {});
   void turn();
-  void compute(const Step& step);
-  void score_prompt(Active& active, const StepRow& row, const TensorView& logits, int64_t first);
-  void after_token(std::shared_ptr<Active> active, const SampledToken& token);
+  void put(const Step& step);
+  void take();
+  void after_token(std::shared_ptr<ActiveRequest> active, const SampledToken& token);
   void publish();
-  void put(Output output) { outputs.push(std::move(output)); }
+  void tell(Output output) { outputs.push(std::move(output)); }
   // The writer's thread.
   void write();
 
-  Runner& runner;
   const Tokenizer& tokenizer;
   const int64_t vocabulary;
   const DType kv_dtype;
@@ -98,16 +96,17 @@ struct RequestLoop::Impl {
 
   // The loop's thread alone.
   Scheduler scheduler;
-  Batch batch;
+  RequestSteps steps;
+  double waited = 0;  // for steps, in this turn
   StepCostFit fit;
-  std::map<RequestId, std::shared_ptr<Active>> active;
+  std::map<RequestId, std::shared_ptr<ActiveRequest>> active;
   RequestStats stats;
 
   BoundedQueue<Output> outputs{kOutputs};
 
   mutable std::mutex mutex;
   std::condition_variable wake, idle;
-  std::vector<std::shared_ptr<Active>> inbox;
+  std::vector<std::shared_ptr<ActiveRequest>> inbox;
   std::vector<RequestId> cancels;
   RequestId last_id = 0;
   int64_t open = 0;  // requests whose on_end has not been called
@@ -122,10 +121,12 @@ void RequestLoop::Impl::loop() {
   try {
     while (take_inbox()) turn();
     while (!active.empty()) end(active.begin()->first, AnswerReason::abort);
+    while (!steps.empty()) take();
   } catch (const std::exception& error) {
     // A rank failed or a step ran past its deadline: the runner is of no more use.
     const Error aborted(ErrorCode::kAborted, error.what());
     stats.error = error.what();
+    steps.clear();
     publish();
     take_inbox();
     while (!active.empty()) end(active.begin()->first, AnswerReason::error, aborted);
@@ -134,7 +135,8 @@ void RequestLoop::Impl::loop() {
 
 // False once the loop is to end. Waits while there is nothing to do.
 bool RequestLoop::Impl::take_inbox() {
-  std::vector<std::shared_ptr<Active>> fresh;
+  while (active.empty() && !steps.empty()) take();
+  std::vector<std::shared_ptr<ActiveRequest>> fresh;
   std::vector<RequestId> gone;
   {
     std::unique_lock lock(mutex);
@@ -157,7 +159,7 @@ bool RequestLoop::Impl::take_inbox() {
   return !stopping;
 }
 
-void RequestLoop::Impl::start(std::shared_ptr<Active> request) {
+void RequestLoop::Impl::start(std::shared_ptr<ActiveRequest> request) {
   const RequestId id = request->id;
   const AnswerRequest& r = request->request;
   active.emplace(id, request);
@@ -177,20 +179,23 @@ void RequestLoop::Impl::start(std::shared_ptr<Active> request) {
 void RequestLoop::Impl::end(RequestId id, AnswerReason reason, std::optional<Error> error) {
   const auto it = active.find(id);
   if (it == active.end()) return;
-  const std::shared_ptr<Active> request = it->second;
+  const std::shared_ptr<ActiveRequest> request = it->second;
   if (scheduler.contains(id)) {
     request->facts.preemptions = scheduler.preemptions(id);
     scheduler.end(id);
   }
+  steps.leave(*request);
   active.erase(it);
   publish();  // before the sink hears of it: whoever then asks sees its pages free
   request->facts.reason = reason;
   request->facts.error = std::move(error);
-  put({request, request->facts, {}});
+  tell({request, request->facts, {}});
 }
 
 void RequestLoop::Impl::turn() {
   const double begin = steady_seconds();
+  waited = 0;
+  const double sampled = stats.sample_seconds;
   const Step step = scheduler.next(begin);
   for (const RequestId id : step.expired) {
     end(id, AnswerReason::error,
@@ -198,104 +203,64 @@ void RequestLoop::Impl::turn() {
               fmt::format("the request waited for {} s, which is the queue's time limit",
                           config.queue_timeout_s)));
   }
+  for (const RequestId id : step.preempted) steps.leave(*active.at(id));
   if (!step.empty()) {
-    compute(step);
-  } else if (!active.empty()) {
+    put(step);
+  } else if (!active.empty() && steps.empty()) {
     BRAID_CHECK(
         std::ranges::all_of(active, [](const auto& a) { return a.second->writer.closed(); }),
         "requests wait and no step computes any");
   }
+  // The next step is planned once all but the newest of the steps under way have ended.
+  while (steps.full() || (step.empty() && !steps.empty())) take();
+  stats.host_seconds += steady_seconds() - begin - waited - (stats.sample_seconds - sampled);
   publish();
 }
 
-void RequestLoop::Impl::compute(const Step& step) {
-  const double begin = steady_seconds();
-  batch.clear();
-  for (const StepRow& row : step.rows) {
-    const Sequence& sequence = scheduler.sequence(row.id);
-    Active& request = *active.at(row.id);
-    if (request.facts.times.begin == 0) {
-      request.facts.times.begin = begin;
-      request.facts.cached_tokens = scheduler.cached_tokens(row.id);
-    }
-    batch.add(
-        std::span(sequence.ids)
-            .subspan(static_cast<size_t>(row.begin), static_cast<size_t>(row.end - row.begin)),
-        row.begin, scheduler.pages_of(row.id), row.scored);
-  }
-  const double stepping = steady_seconds();
-  try {
-    runner.step(batch);
-  } catch (const std::exception& error) {
-    if (!runner.usable()) throw;
-    // Its strategy was refused: the requests that it was for end, and the others go on.
-    for (const StepRow& row : step.rows) {
-      end(row.id, AnswerReason::error, Error(ErrorCode::kAborted, error.what()));
-    }
+void RequestLoop::Impl::put(const Step& step) {
+  const PutStep result = steps.put(step, active);
+  waited += result.waited;
+  if (result.refused) {  // the requests that the step was for end, and the others go on
+    for (const StepRow& row : step.rows) end(row.id, AnswerReason::error, result.refused);
     return;
-  }
-  const double stepped = steady_seconds();
-  fit.add(step.tokens, step.attended, 1e3 * (stepped - stepping));
-  scheduler.set_cost(fit.cost());
-
-  const TensorView logits = batch.extents().row > 0 ? runner.logits() : TensorView{};
-  std::vector<std::pair<RequestId, SampledToken>> sampled;
-  std::vector<int32_t> ids;
-  int64_t next = 0;  // row of the logits
-  for (const StepRow& row : step.rows) {
-    Active& request = *active.at(row.id);
-    if (request.request.scores_prompt() && request.facts.times.first_token == 0) {
-      score_prompt(request, row, logits, next);
-    }
-    next += row.scored;
-    if (!row.sample) continue;
-    const std::span last(logits.row_as<float>(next - 1), static_cast<size_t>(logits.cols()));
-    sampled.emplace_back(row.id, request.sampler.sample(last, scheduler.sequence(row.id).ids));
-    ids.push_back(sampled.back().second.id);
-  }
-  const double sampled_at = steady_seconds();
-  scheduler.step_done(step, ids);
-  for (const auto& [id, token] : sampled) {
-    if (token.error) {
-      end(id, AnswerReason::error, token.error);
-    } else {
-      after_token(active.at(id), token);
-    }
   }
   ++stats.steps;
   stats.step_tokens = step.tokens;
-  stats.answer_tokens += std::ssize(ids);
-  stats.prompt_tokens += step.tokens - std::ssize(ids);
-  stats.step_seconds += stepped - stepping;
-  stats.sample_seconds += sampled_at - stepped;
-  stats.host_seconds += (stepping - begin) + (steady_seconds() - sampled_at);
 }
 
-void RequestLoop::Impl::score_prompt(Active& request, const StepRow& row, const TensorView& logits,
-                                     int64_t first) {
-  const std::vector<int32_t>& prompt = request.request.prompt;
-  if (row.begin == 0) request.prompt.clear();  // it was preempted, and begins again
-  if (request.request.on_logit_rows) {
-    request.request.on_logit_rows(row.end - row.scored, first, row.scored);
+void RequestLoop::Impl::take() {
+  const EndedRequests ended = steps.take(active);
+  const Step& step = ended.step;
+  waited += ended.waited;
+  fit.add(step.tokens, step.attended, 1e3 * ended.seconds);
+  scheduler.set_cost(fit.cost());
+  stats.step_seconds += ended.seconds;
+  stats.sample_seconds += ended.sample_seconds;
+  size_t next = 0;
+  for (const StepRow& row : step.rows) {
+    if (!row.sample) continue;
+    const SampledToken& token = ended.tokens[next++];
+    const auto it = active.find(row.id);
+    if (it == active.end()) {  // it ended while the step was under way
+      ++stats.dropped_tokens;
+    } else if (token.error) {
+      end(row.id, AnswerReason::error, token.error);
+    } else {
+      after_token(it->second, token);
+    }
   }
-  for (int64_t i = 0; i < row.scored; ++i) {
-    const int64_t next = row.end - row.scored + i + 1;
-    const std::span<const float> values(logits.row_as<float>(first + i),
-                                        static_cast<size_t>(logits.cols()));
-    if (request.request.on_logits) request.request.on_logits(next - 1, values);
-    if (next >= std::ssize(prompt) || request.request.prompt_logprobs < 0) continue;
-    request.prompt.push_back(log_probability(values, prompt[static_cast<size_t>(next)],
-                                             request.request.prompt_logprobs));
-  }
+  stats.answer_tokens += std::ssize(ended.tokens);
+  stats.prompt_tokens += step.tokens - std::ssize(ended.tokens);
 }
 
-void RequestLoop::Impl::after_token(std::shared_ptr<Active> request, const SampledToken& token) {
+void RequestLoop::Impl::after_token(std::shared_ptr<ActiveRequest> request,
+                                    const SampledToken& token) {
   const AnswerRequest& r = request->request;
   AnswerEnd& facts = request->facts;
   const double time = steady_seconds();
   if (facts.times.first_token == 0) {
     facts.times.first_token = time;
-    if (r.prompt_logprobs >= 0) put({request, PromptOutput{}, {}});
+    if (r.prompt_logprobs >= 0) tell({request, PromptOutput{}, {}});
   }
   facts.times.last_token = time;
   ++facts.answer_tokens;
@@ -305,9 +270,8 @@ void RequestLoop::Impl::after_token(std::shared_ptr<Active> request, const Sampl
     if (end_id) facts.stop_id = token.id;
     return end(request->id, AnswerReason::stop);
   }
-  put({request, token, facts});
-  const Sequence& sequence = scheduler.sequence(request->id);
-  if (std::ssize(sequence.ids) - std::ssize(r.prompt) >= sequence.max_tokens) {
+  tell({request, token, facts});
+  if (facts.answer_tokens >= scheduler.sequence(request->id).max_tokens) {
     end(request->id, AnswerReason::length);
   }
 }
@@ -317,13 +281,14 @@ void RequestLoop::Impl::publish() {
   stats.scheduler = scheduler.counts();
   stats.oldest_wait = scheduler.oldest_wait(steady_seconds());
   stats.cost = fit.cost();
+  stats.late_preparations = steps.late_preparations();
   const std::lock_guard lock(mutex);
   published = stats;
 }
 
 void RequestLoop::Impl::write() {
   while (std::optional<Output> output = outputs.pop()) {
-    Active& request = *output->active;
+    ActiveRequest& request = *output->active;
     if (std::holds_alternative<PromptOutput>(output->what)) {
       request.writer.prompt(request.prompt);
     } else if (const auto* token = std::get_if<SampledToken>(&output->what)) {
@@ -341,8 +306,9 @@ void RequestLoop::Impl::write() {
 }
 
 RequestLoop::RequestLoop(Runner& runner, const Tokenizer& tokenizer, int64_t vocabulary,
-                         DType kv_dtype, const SchedulerConfig& config)
-    : impl_(std::make_unique<Impl>(runner, tokenizer, vocabulary, kv_dtype, config)) {}
+                         DType kv_dtype, const SchedulerConfig& config,
+                         const StepQueueOptions& options)
+    : impl_(std::make_unique<Impl>(runner, tokenizer, vocabulary, kv_dtype, config, options)) {}
 
 RequestLoop::~RequestLoop() = default;
 
@@ -360,8 +326,8 @@ RequestId RequestLoop::submit(AnswerRequest request, std::shared_ptr<AnswerSink>
          impl_->config.max_waiting);
   }
   const RequestId id = ++impl_->last_id;
-  const auto active = std::make_shared<Active>(id, std::move(request), impl_->tokenizer,
-                                               impl_->ends, impl_->kv_dtype, std::move(sink));
+  const auto active = std::make_shared<ActiveRequest>(
+      id, std::move(request), impl_->tokenizer, impl_->ends, impl_->kv_dtype, std::move(sink));
   active->facts.times.arrival = steady_seconds();
   active->facts.prompt_tokens = std::ssize(active->request.prompt);
   impl_->inbox.push_back(active);

@@ -4,6 +4,7 @@
 
 #include "braid/engine/requests/answer.h"
 #include "braid/engine/requests/scheduler.h"
+#include "braid/engine/requests/step_queue.h"
 #include "braid/engine/runner.h"
 #include "braid/io/tokenizer.h"
 
@@ -13,14 +14,16 @@ namespace braid {
 struct RequestStats {
   Scheduler::Counts scheduler;
   int64_t steps = 0;
-  int64_t prompt_tokens = 0;  // computed, so far
-  int64_t answer_tokens = 0;  // sampled, so far
-  int64_t step_tokens = 0;    // of the last step
-  double step_seconds = 0;    // of all steps: the runner's time
-  double host_seconds = 0;    // of all steps: this thread's time beside the runner's and sampling
-  double sample_seconds = 0;  // of all steps: choosing tokens
-  double last_turn = 0;       // when the loop last ended a step or an idle turn, steady clock
-  double oldest_wait = 0;     // seconds
+  int64_t prompt_tokens = 0;      // computed, so far
+  int64_t answer_tokens = 0;      // sampled, so far
+  int64_t dropped_tokens = 0;     // sampled by steps that were under way when their request ended
+  int64_t late_preparations = 0;  // of plans, graphs and memory, after the loop began
+  int64_t step_tokens = 0;        // of the last step
+  double step_seconds = 0;        // of all steps: the ranks' time
+  double host_seconds = 0;        // of all steps: this thread's time beside waiting and sampling
+  double sample_seconds = 0;      // of all steps: choosing tokens
+  double last_turn = 0;           // when the loop last ended a step or an idle turn, steady clock
+  double oldest_wait = 0;         // seconds
   StepCost cost;
   std::string error;  // what ended the loop; empty: it lives
 };
@@ -32,9 +35,10 @@ class RequestLoop {
  public:
   // `config`'s pages, page size and context are those of the runner's cache. Runner and tokenizer
   // outlive the loop; nobody else steps the runner meanwhile. `vocabulary`: rows of the model's
-  // head.
+  // head. Of `options` the caller sets graph_bytes, on_host and say. Returns when every step that
+  // can be needed is planned.
   RequestLoop(Runner& runner, const Tokenizer& tokenizer, int64_t vocabulary, DType kv_dtype,
-              const SchedulerConfig& config);
+              const SchedulerConfig& config, const StepQueueOptions& options = {});
   // Ends all requests with AnswerReason::abort.
   ~RequestLoop();
 

@@ -117,7 +117,7 @@ void Scheduler::expire(double now, Step& step) {
   for (const RequestId id : step.expired) end(id);
 }
 
-bool Scheduler::preempt() {
+bool Scheduler::preempt(Step& step) {
   Entry* victim = nullptr;
   bool oldest = true;
   for (auto& [id, entry] : entries_) {
@@ -127,10 +127,11 @@ bool Scheduler::preempt() {
   }
   if (victim == nullptr) return false;
   store_.close(victim->holding);
-  victim->computed = 0;
+  victim->computed = victim->kept = 0;
   ++victim->preemptions;
   ++counts_.preemptions;
   preempted_now_ = true;
+  step.preempted.push_back(victim->sequence.id);
   return true;
 }
 
@@ -138,7 +139,7 @@ void Scheduler::add_decodes(Step& step) {
   for (auto& [id, entry] : entries_) {
     if (!entry.decodes() || entry.done()) continue;
     while (entry.running() && !store_.grow(entry.holding, entry.computed + 1)) {
-      BRAID_CHECK(preempt(), "one sequence alone does not fit in {} pages", config_.pages);
+      BRAID_CHECK(preempt(step), "one sequence alone does not fit in {} pages", config_.pages);
     }
   }
   for (auto& [id, entry] : entries_) {
@@ -149,7 +150,7 @@ void Scheduler::add_decodes(Step& step) {
 std::vector<Scheduler::Entry*> Scheduler::prompts_by_age() {
   std::vector<Entry*> prompts;
   for (auto& [id, entry] : entries_) {
-    if (!entry.decodes() && !entry.done()) prompts.push_back(&entry);
+    if (!entry.decodes() && !entry.done() && entry.pending == 0) prompts.push_back(&entry);
   }
   std::ranges::stable_sort(prompts, {},
                            [&](const Entry* entry) { return served_.at(entry->sequence.key); });
@@ -196,7 +197,7 @@ bool Scheduler::admit(Entry& entry) {
     return false;
   }
   entry.holding = std::move(found);
-  entry.computed = computed;
+  entry.computed = entry.kept = computed;
   if (!entry.begun) {
     entry.cached = computed;
     counts_.prefix_queries += entry.size();
@@ -205,24 +206,33 @@ bool Scheduler::admit(Entry& entry) {
   return true;
 }
 
-bool Scheduler::follows(Entry& entry, std::span<Entry* const> others) {
-  if (!config_.prefix_cache || !reuses(entry)) return false;
-  if (entry.computed % config_.page_size != 0) return false;
-  const int64_t before = entry.computed;
-  entry.computed = std::max(before, store_.find(entry.holding, entry.sequence.ids));
-  if (!entry.begun) entry.cached = entry.computed;
-  counts_.prefix_hits += entry.computed - before;
+bool Scheduler::same_page(const Entry& entry, const Entry& other, int64_t tokens) const {
   const auto page = [&](const Entry& e) {
     return std::span(e.sequence.ids)
-        .subspan(static_cast<size_t>(e.computed))
-        .first(static_cast<size_t>(std::min(config_.page_size, e.left())));
+        .subspan(static_cast<size_t>(entry.computed))
+        .first(static_cast<size_t>(std::min(config_.page_size, e.size() - entry.computed)));
   };
+  return tokens == entry.computed && other.holding.root == entry.holding.root &&
+         other.holding.path == entry.holding.path && std::ranges::equal(page(other), page(entry));
+}
+
+bool Scheduler::follows(Entry& entry, std::span<Entry* const> others) {
+  if (!config_.prefix_cache || !reuses(entry)) return false;
+  if (entry.computed != entry.kept || entry.computed % config_.page_size != 0) return false;
+  const int64_t before = entry.computed;
+  entry.computed = std::max(before, store_.find(entry.holding, entry.sequence.ids));
+  entry.kept = entry.computed;
+  if (!entry.begun) entry.cached = entry.computed;
+  counts_.prefix_hits += entry.computed - before;
   if (entry.left() <= config_.page_size) return false;
-  return std::ranges::any_of(others, [&](const Entry* other) {
-    return other->computed == entry.computed && other->holding.root == entry.holding.root &&
-           other->holding.path == entry.holding.path &&
-           std::ranges::equal(page(*other), page(entry));
-  });
+  const auto computes_it = [&](const Entry& other) {  // in a step under way
+    return other.computed >= entry.computed + config_.page_size &&
+           same_page(entry, other, other.kept);
+  };
+  return std::ranges::any_of(
+             others,
+             [&](const Entry* other) { return same_page(entry, *other, other->computed); }) ||
+         std::ranges::any_of(entries_, [&](const auto& e) { return computes_it(e.second); });
 }
 
 int64_t Scheduler::chunk_of(const Entry& entry, int64_t given, int64_t share,
@@ -264,11 +274,19 @@ void Scheduler::add_prompts(Step& step) {
   std::ranges::stable_sort(by_left, {}, [](const Entry* entry) { return entry->left(); });
   std::map<const Entry*, int64_t> chunks;
   int64_t left = std::max(config_.max_step_tokens - step.tokens, config_.page_size);
+  // Of scored prompts, beside a row of each other sequence.
+  int64_t rows =
+      config_.max_rows > 0
+          ? std::max<int64_t>(1, config_.max_rows - std::ssize(step.rows) - std::ssize(fresh))
+          : config_.max_step_tokens;
   Step planned = {.tokens = step.tokens, .attended = step.attended};
   const auto deal = [&](std::span<Entry* const> prompts, int64_t share) {
     for (Entry* entry : prompts) {
       int64_t& chunk = chunks[entry];
-      const int64_t n = chunk_of(*entry, chunk, std::min(share, left), planned);
+      const bool scored = !reuses(*entry);
+      const int64_t most = scored ? std::min(left, rows) : left;
+      const int64_t n = chunk_of(*entry, chunk, std::min(share, most), planned);
+      if (scored) rows -= n;
       const int64_t begin = entry->computed + chunk;
       chunk += n;
       share -= n;
@@ -299,7 +317,7 @@ void Scheduler::force_prompt(Step& step, std::span<Entry* const> prompts, bool a
         std::min(config_.page_size - entry->computed % config_.page_size, entry->left());
     while (!add_row(step, *entry, n)) {
       // Prompts hold all pages and none is done: one gives its own up, for the oldest.
-      if (!alone || !preempt() || !entry->running()) break;
+      if (!alone || !preempt(step) || !entry->running()) break;
     }
     if (!step.rows.empty()) break;
   }
@@ -317,23 +335,41 @@ bool Scheduler::add_row(Step& step, Entry& entry, int64_t tokens) {
                        .scored = scored ? tokens
                                  : last ? 1
                                         : 0,
-                       .sample = last});
+                       .sample = last,
+                       .turn = entry.preemptions});
   step.tokens += tokens;
   step.attended += keys_attended(entry.computed, end);
   entry.begun = true;
   return true;
 }
 
-void Scheduler::step_done(const Step& step, std::span<const int32_t> tokens) {
-  size_t next = 0;
+void Scheduler::step_put(const Step& step) {
   for (const StepRow& row : step.rows) {
     Entry& entry = at(row.id);
     BRAID_CHECK(entry.computed == row.begin, "request {} has {} computed tokens, not {}", row.id,
                 entry.computed, row.begin);
     entry.computed = row.end;
-    store_.keep(entry.holding, entry.sequence.ids, row.end);
     served_.at(entry.sequence.key) += static_cast<double>(row.end - row.begin);
-    if (row.sample) entry.sequence.ids.push_back(tokens[next++]);
+    if (!row.sample) continue;
+    entry.sequence.ids.push_back(kPendingToken);
+    ++entry.pending;
+  }
+}
+
+void Scheduler::step_done(const Step& step, std::span<const int32_t> tokens) {
+  size_t next = 0;
+  for (const StepRow& row : step.rows) {
+    const int32_t token = row.sample ? tokens[next++] : kPendingToken;
+    const auto it = entries_.find(row.id);
+    if (it == entries_.end()) continue;
+    Entry& entry = it->second;
+    if (row.turn == entry.preemptions) {  // else its pages are others' by now
+      entry.kept = row.end;
+      store_.keep(entry.holding, entry.sequence.ids, row.end);
+    }
+    if (!row.sample) continue;
+    entry.sequence.ids[static_cast<size_t>(entry.size() - entry.pending)] = token;
+    --entry.pending;
   }
   BRAID_CHECK(next == tokens.size(), "{} tokens for {} rows that sample", tokens.size(), next);
 }

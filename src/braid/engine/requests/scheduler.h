@@ -23,6 +23,7 @@ struct SchedulerConfig {
   int64_t max_waiting = 1024;  // requests that wait for pages, at most
   double queue_timeout_s = 0;  // a request that waited longer for its first step ends; 0: never
   int64_t max_scored = 64;     // rows of logits of a scored prompt, in one step
+  int64_t max_rows = 0;        // rows of logits of a step, at least max_running; 0: no such limit
   bool prefix_cache = true;
   bool prompts_alone = false;  // no step has tokens of two prompts, or of a prompt and of answers
 
@@ -30,10 +31,13 @@ struct SchedulerConfig {
   int64_t room() const { return std::min(max_context, pages * page_size); }
 };
 
+// A token that a step under way computes.
+inline constexpr int32_t kPendingToken = -1;
+
 // What the order of steps depends on, of one request.
 struct Sequence {
   RequestId id = 0;
-  std::vector<int32_t> ids;   // the prompt, then the answer
+  std::vector<int32_t> ids;   // the prompt, then the answer, whose last ones may be kPendingToken
   int64_t max_tokens = 0;     // of the answer, at least 1
   std::string key;            // of whom it is: steps are shared fairly among keys
   std::string salt;           // sequences of different salts share no pages
@@ -48,11 +52,13 @@ struct StepRow {
   int64_t end = 0;
   int64_t scored = 0;   // logits of the last `scored` tokens are wanted
   bool sample = false;  // the token after `end` is chosen from the last logits
+  int64_t turn = 0;     // the sequence's preemptions so far
 };
 
 struct Step {
-  std::vector<StepRow> rows;       // decodes first
-  std::vector<RequestId> expired;  // ended here: they waited too long
+  std::vector<StepRow> rows;         // decodes first
+  std::vector<RequestId> expired;    // ended here: they waited too long
+  std::vector<RequestId> preempted;  // gave up their pages
   int64_t tokens = 0;
   int64_t attended = 0;  // keys that the tokens attend to, in all
 
@@ -60,7 +66,9 @@ struct Step {
 };
 
 // The order of steps over many requests: which sequences compute which tokens next, given the free
-// pages. Knows no model, no clock and no thread: the caller gives the time and computes the steps.
+// pages. Knows no model, no clock and no thread: the caller gives the time and computes the steps,
+// in order; several may be under way. A token that a step under way computes can be another step's
+// decode; a prompt computed again after a preemption waits until all of its tokens are known.
 // Each step: decodes first; what is left of the budget goes to prompts in chunks that end on page
 // borders, half of it to the oldest prompts and half to those with the fewest tokens left. Short of
 // pages, cached prefixes go first; then whoever has the fewest computed tokens gives up all of its
@@ -77,14 +85,17 @@ class Scheduler {
   // with kResource where too many requests wait.
   void submit(Sequence sequence);
 
-  // Ends a request at any time between steps; its full pages stay cached. False: no such request.
+  // Ends a request at any time; its full pages stay cached. What steps under way write of it goes
+  // into pages that steps put in later may take. False: no such request.
   bool end(RequestId id);
 
-  // What to compute now. Call step_done() before the next call.
+  // What to compute next; pass it to step_put() before the next call.
   Step next(double now);
-
-  // The step ended without an error; `tokens` [rows that sample] are their next tokens. Sequences
-  // stay until end() even when they have all their tokens: they get no further row.
+  // The step is under way: the tokens that it chooses are pending.
+  void step_put(const Step& step);
+  // The oldest step under way ended without an error; `tokens` [rows that sample] are their next
+  // tokens, also of requests that have ended since. Sequences stay until end() even when they have
+  // all their tokens: they get no further row.
   void step_done(const Step& step, std::span<const int32_t> tokens);
 
   void set_cost(const StepCost& cost) { cost_ = cost; }
@@ -115,7 +126,9 @@ class Scheduler {
     Sequence sequence;
     KvHolding holding;     // empty: it waits
     int64_t prompt = 0;    // tokens of the prompt
-    int64_t computed = 0;  // tokens whose keys are in the cache
+    int64_t computed = 0;  // tokens whose keys are in the cache once the steps under way end
+    int64_t kept = 0;      // tokens whose keys are there
+    int64_t pending = 0;   // tokens of steps under way, at the end of the ids
     int64_t cached = 0;
     int64_t preemptions = 0;
     bool begun = false;  // had a row in some step
@@ -136,11 +149,13 @@ class Scheduler {
   void add_decodes(Step& step);
   void add_prompts(Step& step);
   // Gives up the pages of the sequence that loses least. False: only the oldest is left.
-  bool preempt();
+  bool preempt(Step& step);
   bool admit(Entry& entry);
   // Takes pages that others have computed since; then whether one of `others`, which are in this
   // step, computes the very next page.
   bool follows(Entry& entry, std::span<Entry* const> others);
+  // Whether `other`, once it has `tokens` tokens, computes the entry's next page.
+  bool same_page(const Entry& entry, const Entry& other, int64_t tokens) const;
   // Whether a prompt's tokens may come from the prefix cache: not where their logits are wanted.
   static bool reuses(const Entry& entry);
   int64_t promised_pages() const;

@@ -47,6 +47,12 @@ DecodeDesc decode_desc(const ops::AttentionAttrs& attrs, TypeList in, const Valu
           .max_tokens = static_cast<int>(q.shape[0])};
 }
 
+// The same of steps whose prompts are another kernel's.
+DecodeDesc one_token_each(DecodeDesc desc) {
+  desc.max_tokens = std::min(desc.max_tokens, desc.max_sequences);
+  return desc;
+}
+
 template <class F>
 bool supported(F&& f) {
   try {
@@ -58,7 +64,8 @@ bool supported(F&& f) {
   }
 }
 
-enum class Choice : uint8_t { segments, decode, plain };
+// both: sequences with one new token each, which come first, are the decode kernel's.
+enum class Choice : uint8_t { segments, decode, both, plain };
 
 DecodeDevice decode_device_of(const DeviceInfo& device) {
   return {.compute_capability = device.compute_capability,
@@ -86,10 +93,16 @@ Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const Val
            in[kCacheK].shape[1], attrs.head_dim);
     }
   };
-  const bool decode =
-      supported([&] { choose(decode_desc(attrs, in, out), decode_device_of(device)); });
-  if (decode && few_tokens_each(in[kQ].shape[0], in[kPageTable].shape[0])) return Choice::decode;
-  if (supported(segments)) return Choice::segments;
+  const int64_t sequences = in[kPageTable].shape[0];
+  const auto decodes = [&](const DecodeDesc& desc) {
+    return supported([&] { choose(desc, decode_device_of(device)); });
+  };
+  const DecodeDesc desc = decode_desc(attrs, in, out);
+  const bool decode = decodes(desc);
+  if (decode && few_tokens_each(in[kQ].shape[0], sequences)) return Choice::decode;
+  if (supported(segments)) {
+    return sequences > 1 && decodes(one_token_each(desc)) ? Choice::both : Choice::segments;
+  }
   return decode ? Choice::decode : Choice::plain;
 }
 
@@ -99,11 +112,21 @@ std::vector<ValueType> types_of(std::span<const TensorView> views) {
   return types;
 }
 
+// The spans, and behind them how many sequences are the decode kernel's.
+int64_t decodes_offset(const Shape& table) {
+  return round_up((3 * table[0] + 1) * static_cast<int64_t>(sizeof(int32_t)), 8);
+}
 int64_t spans_bytes(const Shape& table) {
-  return (3 * table[0] + 1) * static_cast<int64_t>(sizeof(int32_t));
+  return decodes_offset(table) + static_cast<int64_t>(sizeof(int64_t));
 }
 
-BoundKernel bind_segments(const LaunchArgs& args, Scratch& scratch) {
+int64_t* decode_count(const OpCall& call, int32_t* spans) {
+  return reinterpret_cast<int64_t*>(reinterpret_cast<std::byte*>(spans) +
+                                    decodes_offset(call.in[kPageTable].shape));
+}
+
+// `decodes`: in place of the first sequences, which have one new token each; empty: there are none.
+BoundKernel bind_segments(const LaunchArgs& args, Scratch& scratch, BoundKernel decodes = {}) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<ops::AttentionAttrs>();
   auto* spans = reinterpret_cast<int32_t*>(args.workspace);
@@ -113,11 +136,13 @@ BoundKernel bind_segments(const LaunchArgs& args, Scratch& scratch) {
   const PagedCall paged = make_paged_call(attrs, operands);
   const AttentionConfig config = choose(paged.desc, paged.params(), attention_device(args.device));
   const int64_t* sequences = args.live(BatchAxis::sequence);
-  return [&call, attrs, spans, counters, config, sequences,
+  return [&call, attrs, spans, counters, config, sequences, decodes = std::move(decodes),
           num_sms = args.device.num_sms](const LaunchContext& context) {
-    const auto max_sequences = static_cast<int>(call.in[kPageTable].shape[0]);
+    const TensorView& table = call.in[kPageTable];
+    int64_t* const count = decodes ? decode_count(call, spans) : nullptr;
     query_spans(call.in[kQStart].as<const int32_t>(), call.in[kKvLen].as<const int32_t>(),
-                sequences, max_sequences, spans, context);
+                sequences, static_cast<int>(table.shape[0]), spans, count, context);
+    if (decodes) decodes({context.stream, true});
     PagedOperands operands = paged_operands(call);
     operands.spans = spans;
     const PagedCall paged = make_paged_call(attrs, operands);
@@ -125,14 +150,17 @@ BoundKernel bind_segments(const LaunchArgs& args, Scratch& scratch) {
   };
 }
 
-BoundKernel bind_decode(const LaunchArgs& args, Scratch& scratch) {
-  const DecodeDesc desc = decode_desc(args.call.attrs<ops::AttentionAttrs>(),
-                                      types_of(args.call.in), types_of(args.call.out)[0]);
+// `sequences` in device memory, where a kernel of the same op counts them; null: those of the step.
+BoundKernel bind_decode(const LaunchArgs& args, Scratch& scratch,
+                        const int64_t* sequences = nullptr) {
+  DecodeDesc desc = decode_desc(args.call.attrs<ops::AttentionAttrs>(), types_of(args.call.in),
+                                types_of(args.call.out)[0]);
+  if (sequences != nullptr) desc = one_token_each(desc);
   const DecodeConfig config = choose(desc, decode_device_of(args.device));
   prepare_decode_attention(desc, config);
-  DecodeParams fixed{.sequences = args.live(BatchAxis::sequence),
+  DecodeParams fixed{.sequences = sequences ? sequences : args.live(BatchAxis::sequence),
                      .workspace = scratch.get(args, config.workspace_bytes),
-                     .history_ready = args.whole_batch};
+                     .history_ready = args.whole_batch && sequences == nullptr};
   return [&call = args.call, desc, config, fixed](const LaunchContext& context) {
     DecodeParams p = fixed;
     p.q = from_first_token(call, call.in[kQ]).data;
@@ -144,6 +172,11 @@ BoundKernel bind_decode(const LaunchArgs& args, Scratch& scratch) {
     p.out = from_first_token(call, call.out[0]).data;
     decode_attention(desc, p, config, context);
   };
+}
+
+BoundKernel bind_both(const LaunchArgs& args, Scratch& segments, Scratch& decode) {
+  auto* const spans = reinterpret_cast<int32_t*>(args.workspace);
+  return bind_segments(args, segments, bind_decode(args, decode, decode_count(args.call, spans)));
 }
 
 BoundKernel bind_plain(const LaunchArgs& args) {
@@ -165,7 +198,7 @@ BoundKernel bind_plain(const LaunchArgs& args) {
 }  // namespace
 
 void add_attention_kernels(KernelTable& table) {
-  const auto scratch = std::make_shared<Scratch>();
+  const auto scratch = std::make_shared<Scratch>(), decodes = std::make_shared<Scratch>();
   const auto info = [](const Op& op, TypeList in, TypeList out,
                        const DeviceInfo& device) -> KernelInfo {
     switch (choose_attention(op.attrs.as<ops::AttentionAttrs>(), in, out[0], device)) {
@@ -173,18 +206,22 @@ void add_attention_kernels(KernelTable& table) {
         return {"attention.segments", spans_bytes(in[kPageTable].shape)};
       case Choice::decode:
         return {"attention.decode", 0};
+      case Choice::both:
+        return {"attention.decode+segments", spans_bytes(in[kPageTable].shape)};
       case Choice::plain:
         break;
     }
     return {"attention.plain", 0};
   };
-  const auto bind = [scratch](const LaunchArgs& args) -> BoundKernel {
+  const auto bind = [scratch, decodes](const LaunchArgs& args) -> BoundKernel {
     switch (choose_attention(args.call.attrs<ops::AttentionAttrs>(), types_of(args.call.in),
                              types_of(args.call.out)[0], args.device)) {
       case Choice::segments:
         return bind_segments(args, *scratch);
       case Choice::decode:
-        return bind_decode(args, *scratch);
+        return bind_decode(args, *decodes);
+      case Choice::both:
+        return bind_both(args, *scratch, *decodes);
       case Choice::plain:
         break;
     }

@@ -48,7 +48,7 @@ void check_segment_attention(const DecodeSpec& spec) {
   DeviceBuffer<int32_t> spans(3 * S + 1);
   spans.fill(0x7f);
   query_spans(c.q_start().data(), c.kv_len().data(), c.live_sequences().data(),
-              c.desc().max_sequences, spans.data(), {});
+              c.desc().max_sequences, spans.data(), nullptr, {});
   const PagedCall call = make_paged_call(spec.attrs, operands(c, spans.data()));
   DeviceBuffer<std::byte> workspace(kAttentionWorkspaceBytes);
   workspace.fill(0);
@@ -62,6 +62,26 @@ void check_segment_attention(const DecodeSpec& spec) {
   attention(call.desc, call.params(), config, workspace.data(), nullptr);
   check_cuda(cudaDeviceSynchronize(), "segment attention");
   ASSERT_EQ(c.check(), "");
+  // Both together: the first sequences, as far as they have one token, are the decode kernel's.
+  int64_t decodes = 0;
+  while (decodes < std::ssize(spec.live) && spec.live[static_cast<size_t>(decodes)].q_len == 1) {
+    ++decodes;
+  }
+  DeviceBuffer<int64_t> count(1);
+  count.fill(0x7f);
+  query_spans(c.q_start().data(), c.kv_len().data(), c.live_sequences().data(),
+              c.desc().max_sequences, spans.data(), count.data(), {});
+  EXPECT_EQ(count.download()[0], decodes);
+  c.poison_output();
+  attention(call.desc, call.params(), config, workspace.data(), nullptr);
+  check_cuda(cudaDeviceSynchronize(), "segment attention");
+  EXPECT_EQ(c.check() == "", decodes == 0) << "segment attention left no row to the decode kernel";
+  const DecodeConfig decode = choose(c.desc(), decode_device());
+  DecodeParams params = c.params(decode);
+  params.sequences = count.data();
+  decode_attention(c.desc(), params, decode, {});
+  check_cuda(cudaDeviceSynchronize(), "decode attention");
+  ASSERT_EQ(c.check(), "") << "both kernels";
 }
 
 TEST(PagedCall, ChunkedPrefill) {
@@ -71,6 +91,9 @@ TEST(PagedCall, ChunkedPrefill) {
     for (int page : {16, 64}) {
       check_segment_attention(make_spec(hq, hkv, head_dim, page, {{33, 33}}));
       check_segment_attention(make_spec(hq, hkv, head_dim, page, {{60, 200}, {40, 40}}));
+      check_segment_attention(
+          make_spec(hq, hkv, head_dim, page, {{1, 77}, {1, 700}, {1, 1}, {1, 64}, {90, 300}}));
+      check_segment_attention(make_spec(hq, hkv, head_dim, page, {{1, 77}, {1, 129}}));
       check_segment_attention(
           make_spec(hq, hkv, head_dim, page, {{1, 500}, {100, 111}, {150, 150}, {5, 77}, {1, 1}}));
     }

@@ -9,6 +9,7 @@ namespace braid::cuda {
 
 constexpr int kMaxVocab = 1 << 20;
 constexpr int kMaxLogprobs = 1000;
+constexpr int kMaxBiases = 2048;  // of one sequence
 
 // Sampling parameters of a sequence; in device memory, [slots], set while the sequence is in no
 // step. The defaults are greedy. The writer checks values.
@@ -23,12 +24,23 @@ struct SamplerParams {
   int32_t logprobs = -1;  // alternatives to report; -1: no log-probabilities
   // How long a step waits for the host's mask of allowed tokens, in microseconds; 0: no mask.
   uint32_t mask_wait_us = 0;
+  int32_t num_biases = 0;  // of the slot's row of SampleCall::biases
+};
+
+// What is added to the logit of an id, before penalties, while the sequence has generated fewer
+// than `until` tokens. -inf forbids the id.
+struct SampleBias {
+  int32_t id = 0;
+  float add = 0;
+  uint32_t until = std::numeric_limits<uint32_t>::max();
 };
 
 // What a sequence carries from token to token; in device memory, [slots].
 struct SamplerState {
-  uint64_t random = 0;  // SplitMix64; starts as the seed, one step per drawn (not greedy) token
+  uint64_t random = 0;     // SplitMix64; starts as the seed, one step per drawn (not greedy) token
+  uint32_t generated = 0;  // tokens
 };
+constexpr uint64_t kRandomStep = 0x9e3779b97f4a7c15u;  // of SamplerState::random
 
 // counts [slots, V] u32: how often an id was generated, and whether it stands in the prompt.
 constexpr uint32_t kSeenInPrompt = 1u << 31;

@@ -34,11 +34,12 @@ SampleRing::SampleRing(int32_t ring, int32_t capacity, int32_t max_logprobs)
 }
 
 void SampleRing::attach(SampleCall& call) const {
-  BRAID_CHECK(call.desc.capacity == capacity_, "a ring for {} rows, a call of {}", capacity_,
+  BRAID_CHECK(call.desc.capacity <= capacity_, "a ring for {} rows, a call of {}", capacity_,
               call.desc.capacity);
   call.records = records_.get();
   call.tops = tops_.get();
   call.ring = ring_;
+  call.ring_rows = capacity_;
   call.max_logprobs = max_logprobs_;
 }
 

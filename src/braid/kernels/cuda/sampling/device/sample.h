@@ -17,15 +17,21 @@ struct SampleCall {
   const SamplerParams* params = nullptr;  // [slots]
   SamplerState* states = nullptr;         // [slots]
   uint32_t* counts = nullptr;             // [slots, V]; null: no sequence has penalties
-  const uint64_t* step = nullptr;         // the number of this step; `advance` adds 1
+  // [slots]: the row of `counts` that a slot has; -1: none, its sequence has no penalty. Null: the
+  // slot's own.
+  const int32_t* counts_rows = nullptr;
+  const SampleBias* biases = nullptr;  // [slots, kMaxBiases]; null: none
+  const uint64_t* step = nullptr;      // the number of this step; `advance` adds 1
   // Masks of allowed ids, made by the host while the step runs; null: none. Row s of `mask` counts
   // once mask_ready[s] is at least step + 1.
   const uint32_t* mask = nullptr;        // pinned host [S, ceil(V / 32)]: id i is bit i % 32
   const uint64_t* mask_ready = nullptr;  // pinned host [S]
   int32_t* token_ids = nullptr;          // [S]
+  int32_t* slot_tokens = nullptr;        // [slots]: the same by slot. Optional
   SampleRecord* records = nullptr;  // pinned host [ring, S]; the step's are [step % ring]. Optional
   SampleTop* tops = nullptr;        // pinned host [ring, S, max_logprobs], most likely first
   int32_t ring = 1;
+  int32_t ring_rows = 0;       // rows of a step in the ring; 0: S
   int32_t max_logprobs = 0;    // alternatives that fit; a larger request gets this number
   float* workspace = nullptr;  // workspace_bytes() unless the config is staged
 };

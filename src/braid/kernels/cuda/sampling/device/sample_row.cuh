@@ -22,7 +22,6 @@ __device__ inline uint64_t next_random(uint64_t state) {
   z ^= z >> 31;
   return z >> 11;
 }
-constexpr uint64_t kRandomStep = 0x9e3779b97f4a7c15u;
 
 // floor(total u) + 1 for u = bits 2^-53: the first integer above total u.
 __device__ inline uint64_t above_share(uint64_t total, uint64_t bits) {
@@ -49,6 +48,12 @@ class RowSampler {
     p_.logprobs = min(p_.logprobs, min(a_.max_logprobs, a_.desc.vocab));
     step_ = *a_.step;
     random_ = a_.states[slot].random + kRandomStep;
+    generated_ = a_.states[slot].generated;
+    const int counts_row = a_.counts_rows != nullptr ? a_.counts_rows[slot] : slot;
+    if (a_.counts != nullptr && counts_row >= 0) {
+      counts_ = a_.counts + static_cast<int64_t>(counts_row) * a_.desc.vocab;
+    }
+    if (a_.biases == nullptr) p_.num_biases = 0;
     begin_ = min(a_.desc.vocab, team_.rank() * slice);
     n_ = min(slice, a_.desc.vocab - begin_);
     plain_ = p_.repetition_penalty == 1 && p_.frequency_penalty == 0 && p_.presence_penalty == 0;
@@ -74,7 +79,8 @@ class RowSampler {
     return a_.logits + row_ * a_.logits_stride;  // [V]
   }
   __device__ int64_t report_row() const {
-    return static_cast<int64_t>(step_ % static_cast<uint64_t>(a_.ring)) * a_.desc.capacity + row_;
+    const int rows = a_.ring_rows > 0 ? a_.ring_rows : a_.desc.capacity;
+    return static_cast<int64_t>(step_ % static_cast<uint64_t>(a_.ring)) * rows + row_;
   }
 
   // All CTAs agree on whether it came in time.
@@ -154,11 +160,12 @@ class RowSampler {
         if (i < n_) values_[i] = take(x[j], i);
       }
     }
-    const bool penalties = a_.counts != nullptr && !plain_;
-    changed_ = masked || penalties;
+    const bool penalties = counts_ != nullptr && !plain_;
+    changed_ = masked || penalties || p_.num_biases > 0;
     if (changed_) {
       if (p_.logprobs >= 0) raw_best_ = best_of_team(best, not_finite);
       __syncthreads();  // values_ are seen by all threads of the CTA
+      if (p_.num_biases > 0) bias();
       best = change(masked, penalties);
     }
     best_ = best_of_team(best, not_finite);
@@ -167,10 +174,21 @@ class RowSampler {
     __syncthreads();  // values_ are seen by all threads of the CTA
   }
 
+  // Biases of this CTA's ids, in place.
+  __device__ void bias() {
+    const SampleBias* biases = a_.biases + static_cast<int64_t>(slot_) * kMaxBiases;
+    for (int i = threadIdx.x; i < p_.num_biases; i += kSampleThreads) {
+      const SampleBias b = biases[i];
+      const int at = b.id - begin_;
+      if (at < 0 || at >= n_ || generated_ >= b.until) continue;
+      atomicAdd(values_ + at, b.add);  // an id may be there twice
+    }
+    __syncthreads();
+  }
+
   // Penalties and the mask, in place.
   __device__ Best change(bool masked, bool penalties) {
-    const uint32_t* counts =
-        penalties ? a_.counts + static_cast<int64_t>(slot_) * a_.desc.vocab + begin_ : nullptr;
+    const uint32_t* counts = penalties ? counts_ + begin_ : nullptr;
     const uint32_t* mask =
         a_.mask + static_cast<int64_t>(row_) * ((a_.desc.vocab + 31) / 32) + begin_ / 32;
     Best best{.i = static_cast<int>(threadIdx.x)};
@@ -261,7 +279,9 @@ class RowSampler {
 
   __device__ void finish(int32_t id, double log_sum, int num_top) {
     a_.token_ids[row_] = id;
-    if (a_.counts != nullptr) a_.counts[static_cast<int64_t>(slot_) * a_.desc.vocab + id] += 1;
+    if (a_.slot_tokens != nullptr) a_.slot_tokens[slot_] = id;
+    if (counts_ != nullptr) counts_[id] += 1;
+    a_.states[slot_].generated = generated_ + 1;
     if (p_.temperature > 0) a_.states[slot_].random = random_;
     if (a_.records == nullptr) return;
     const float logprob = p_.logprobs >= 0 ? static_cast<float>(cleaned(raw()[id]) - log_sum) : 0.f;
@@ -284,6 +304,8 @@ class RowSampler {
   SamplerParams p_;
   uint64_t step_;
   uint64_t random_;
+  uint32_t generated_;
+  uint32_t* counts_ = nullptr;  // [V] of this sequence
   uint64_t best_ = 0;
   uint64_t raw_best_ = 0;
   uint32_t status_ = 0;

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "braid/model/model_shape.h"
+
+namespace braid::app {
+
+// A model whose weights are random: its shape in place of -m, to measure without a download.
+class ShapeOption {
+ public:
+  void add_to(CLI::App& command);
+
+  bool named() const { return !config_.empty(); }
+  bool random() const { return random_; }
+  const std::string& path() const { return config_; }
+  // Fails with kInvalidArgument on options that do not go together, as read_model_shape does.
+  ModelShape read() const;
+  // Fails where options of a shape stand beside -m.
+  void require_none() const;
+
+ private:
+  std::string config_;
+  bool random_ = false;
+  std::string weights_;  // their type; "": bf16
+  int64_t layers_ = 0;   // 0: all
+};
+
+}  // namespace braid::app

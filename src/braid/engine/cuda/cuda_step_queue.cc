@@ -1,0 +1,189 @@
+#include "braid/engine/cuda/cuda_step_queue.h"
+
+#include <algorithm>
+
+#include "braid/base/clock.h"
+#include "braid/base/error.h"
+#include "braid/base/math.h"
+#include "braid/ops/input_names.h"
+
+namespace braid::cuda {
+namespace {
+
+CudaReplay& replay_of(Executor& executor) {
+  return dynamic_cast<CudaReplay&>(executor.replay());
+}
+
+}  // namespace
+
+CudaStepQueue::CudaStepQueue(std::vector<QueueRank> ranks, const StepQueueOptions& options,
+                             const PlanSize& plan)
+    : ranks_(std::move(ranks)), slots_(options.sequences) {
+  const double begin = steady_seconds();
+  make_plans(options, plan);
+  const Executor& executor = *plans_[0].bound->executors[0];
+  logits_ = ranks_[0].backend->allocate_staging(options.rows * executor.output(0).cols() * 4);
+  try_plans();
+  made_ = preparations();
+  if (!options.say) return;
+  int64_t bytes = 0;
+  for (const Planned& p : plans_) bytes += p.bound->device_bytes();
+  options.say(fmt::format("steps planned and captured: {}; {:.1f} MiB of graphs on a GPU, {:.1f} s",
+                          describe(sizes_), static_cast<double>(bytes) / (1 << 20),
+                          steady_seconds() - begin));
+}
+
+CudaStepQueue::~CudaStepQueue() {
+  // Steps that nobody takes any more may still run, in pages that others get after this.
+  for (const Planned& p : plans_) {
+    for (const auto& executor : p.bound->executors) {
+      try {
+        replay_of(*executor).finish();
+      } catch (const std::exception&) {
+        // Whoever steps next meets the error.
+      }
+    }
+  }
+}
+
+// Sizes come with the largest first, so that all plans share the memory of its step.
+void CudaStepQueue::make_plans(const StepQueueOptions& options, const PlanSize& plan) {
+  constexpr size_t kAtLeast = 2;  // the largest of both kinds hold every step
+  int64_t bytes = 0;
+  for (const StepSize& size : step_sizes({.sequences = options.sequences,
+                              .tokens = options.step_tokens,
+                              .rows = options.rows,
+                              .ranks = static_cast<int>(ranks_.size())})) {
+    Planned made = planned(plan(size));
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      const DeviceScope scope(ranks_[r].backend->device().id);
+      Executor& executor = *made.bound->executors[r];
+      ranks_[r].sampler->prepare(executor.output(0).rows());
+      Extents one{.token = 1, .sequence = 1, .row = 1, .shard = 1};
+      executor.set_counts({&one, 1});
+      replay_of(executor).prepare_put(made.hooks[r]);
+    }
+    bytes += made.bound->device_bytes();
+    if (plans_.size() >= kAtLeast && bytes > options.graph_bytes) break;
+    sizes_.push_back(size);
+    plans_.push_back(std::move(made));
+  }
+}
+
+// A token each, whose keys go into a page that nobody has yet.
+void CudaStepQueue::try_plans() {
+  Batch batch(1);
+  const int32_t id = 0, page = 0, slot = -1;
+  batch.add({&id, 1}, 0, {&page, 1}, 1);
+  for (size_t i = 0; i < plans_.size(); ++i) {
+    put(i, batch, {&slot, 1});
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      replay_of(*plans_[i].bound->executors[r]).finish();
+    }
+    under_way_.clear();
+    took_ = put_;
+  }
+}
+
+CudaStepQueue::Planned CudaStepQueue::planned(std::shared_ptr<BoundForward> bound) const {
+  Planned planned{.bound = std::move(bound), .hooks = {}};
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const Executor& executor = *planned.bound->executors[r];
+    const SlotSampler* const sampler = ranks_[r].sampler.get();
+    planned.hooks.push_back(
+        {.before = [sampler, ids = executor.device_input(inputs::kTokenIds)](
+                       const LaunchContext& context) { sampler->begin(ids, context); },
+         .after = [sampler, logits = executor.output(0)](
+                      const LaunchContext& context) { sampler->sample(logits, context); }});
+  }
+  return planned;
+}
+
+int64_t CudaStepQueue::preparations() const {
+  int64_t n = 0;
+  for (const QueueRank& rank : ranks_) n += rank.backend->preparations();
+  return n;
+}
+
+bool CudaStepQueue::join(int32_t slot, const SlotSequence& sequence) {
+  bool joined = true;
+  for (const QueueRank& rank : ranks_) joined &= rank.sampler->join(slot, sequence);
+  if (!joined) leave(slot);
+  return joined;
+}
+
+void CudaStepQueue::leave(int32_t slot) {
+  for (const QueueRank& rank : ranks_) rank.sampler->leave(slot);
+}
+
+void CudaStepQueue::put(const Batch& batch, std::span<const int32_t> row_slots) {
+  const Extents& n = batch.extents();
+  const bool decode = n.token == n.sequence && n.row == n.token;
+  const auto plan = smallest_that_holds(sizes_, n.token, n.sequence, n.row, decode);
+  BRAID_CHECK(plan, "a step of {} tokens of {} sequences and {} rows: none so large was planned",
+              n.token, n.sequence, n.row);
+  put(*plan, batch, row_slots);
+}
+
+void CudaStepQueue::put(size_t plan, const Batch& batch, std::span<const int32_t> row_slots) {
+  const double begin = steady_seconds();
+  const Planned& p = plans_[plan];
+  cut_.assign(batch, {{0, batch.extents().token}}, "step queue");
+  const auto ranks = static_cast<int>(ranks_.size());
+  for (const QueueRank& rank : ranks_) rank.sampler->wait_taken(put_);
+  waited_ += steady_seconds() - begin;
+  for (int r = 0; r < ranks; ++r) {
+    const auto i = static_cast<size_t>(r);
+    const DeviceScope scope(ranks_[i].backend->device().id);
+    Executor& executor = *p.bound->executors[i];
+    cut_.write(executor);
+    Extents counts = cut_.work(0).extents;
+    counts.shard = even_part(counts.token, ranks, r).size();
+    executor.set_counts({&counts, 1});
+    ranks_[i].sampler->write_step(batch.extents().token, row_slots);
+  }
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    replay_of(*p.bound->executors[r]).put(p.hooks[r]);
+  }
+  under_way_.push_back({{row_slots.begin(), row_slots.end()}, plan, begin});
+  ++put_;
+}
+
+EndedStep CudaStepQueue::take() {
+  BRAID_CHECK(!under_way_.empty(), "no step is under way");
+  const double begin = steady_seconds();
+  taken_ = std::move(under_way_.front());
+  under_way_.pop_front();
+  const bool any = std::ranges::any_of(taken_.row_slots, [](int32_t slot) { return slot >= 0; });
+  ranks_[0].sampler->wait(took_, taken_.row_slots, tokens_);
+  // Without a token there is nothing that the host sees of a step's end.
+  if (!any) {
+    if (under_way_.empty()) {
+      replay_of(*plans_[taken_.plan].bound->executors[0]).finish();
+    } else {
+      ranks_[0].sampler->wait_taken(put_);
+    }
+  }
+  ++took_;
+  const double end = steady_seconds();
+  const double from = std::max(taken_.begin, ended_);
+  ended_ = end;
+  return {.tokens = tokens_,
+          .seconds = end - from,
+          .waited = end - begin + std::exchange(waited_, 0.0)};
+}
+
+TensorView CudaStepQueue::device_logits() {
+  BRAID_CHECK(under_way_.empty(), "logits of a step behind which another one runs");
+  const Executor& executor = *plans_[taken_.plan].bound->executors[0];
+  return slice_rows(executor.output(0), 0, std::ssize(taken_.row_slots));
+}
+
+TensorView CudaStepQueue::logits() {
+  TensorView view = device_logits();
+  ranks_[0].backend->read(logits_->data(), view.data, view.bytes());
+  view.data = logits_->data();
+  return view;
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "braid/backend/cuda/cuda_replay.h"
+#include "braid/engine/batch_cut.h"
+#include "braid/engine/cuda/slot_sampler.h"
+#include "braid/engine/forward_plans.h"
+#include "braid/engine/requests/step_queue.h"
+#include "braid/engine/requests/step_sizes.h"
+
+namespace braid::cuda {
+
+// What one rank brings to a queue.
+struct QueueRank {
+  CudaBackend* backend = nullptr;
+  std::unique_ptr<SlotSampler> sampler;
+};
+
+// Steps on GPUs, two of which may be under way: while one runs, the host writes the next, which
+// begins with the tokens that the first one samples. Every step is one graph a rank, made before
+// the queue is: the smallest that holds the step.
+class CudaStepQueue : public StepQueue {
+ public:
+  using PlanSize = std::function<std::shared_ptr<BoundForward>(const StepSize& size)>;
+
+  // Plans and captures the sizes that the options can need, as many as options.graph_bytes hold and
+  // at least two, and runs each once.
+  CudaStepQueue(std::vector<QueueRank> ranks, const StepQueueOptions& options,
+                const PlanSize& plan);
+  ~CudaStepQueue() override;
+
+  int depth() const override { return 2; }
+  int64_t slots() const override { return slots_; }
+  bool join(int32_t slot, const SlotSequence& sequence) override;
+  void leave(int32_t slot) override;
+  void put(const Batch& batch, std::span<const int32_t> row_slots) override;
+  bool usable() const override { return false; }  // what can be refused was planned before
+  EndedStep take() override;
+  TensorView logits() override;
+  TensorView device_logits() override;
+  int64_t late_preparations() const override { return preparations() - made_; }
+
+ private:
+  struct Planned {
+    std::shared_ptr<BoundForward> bound;
+    std::vector<CudaReplay::Hooks> hooks;  // [ranks]
+  };
+  struct UnderWay {
+    std::vector<int32_t> row_slots;
+    size_t plan = 0;
+    double begin = 0;
+  };
+
+  void make_plans(const StepQueueOptions& options, const PlanSize& plan);
+  void try_plans();
+  Planned planned(std::shared_ptr<BoundForward> bound) const;
+  int64_t preparations() const;
+  void put(size_t plan, const Batch& batch, std::span<const int32_t> row_slots);
+
+  const std::vector<QueueRank> ranks_;
+  const int64_t slots_;
+  std::vector<StepSize> sizes_;  // of plans_
+  std::vector<Planned> plans_;
+  BatchCut cut_;
+  std::unique_ptr<DeviceMemory> logits_;  // pinned f32 [R, V]
+  std::deque<UnderWay> under_way_;
+  std::vector<SlotToken> tokens_;  // of the step taken last
+  UnderWay taken_;                 // likewise
+  uint64_t put_ = 0, took_ = 0;    // steps so far
+  double ended_ = 0;               // when the step taken last ended, seconds
+  double waited_ = 0;              // in put(), since the last take()
+  int64_t made_ = 0;               // preparations before the first request
+};
+
+}  // namespace braid::cuda

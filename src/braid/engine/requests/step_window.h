@@ -1,0 +1,38 @@
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "braid/engine/requests/scheduler.h"
+
+namespace braid {
+
+// A step that was put in and has not been taken.
+struct StepUnderWay {
+  Step step;
+  std::vector<int32_t> row_slots;  // [R] of the rows of logits; -1: none
+  bool for_host = false;           // the host looks at its logits, which a later step overwrites
+};
+
+// The steps under way, the oldest first. Not for several threads.
+class StepWindow {
+ public:
+  explicit StepWindow(int depth) : depth_(depth) {}
+
+  bool empty() const { return steps_.empty(); }
+  // Whether the oldest has to be taken before another is put in.
+  bool full() const {
+    return static_cast<int>(steps_.size()) >= depth_ || (!empty() && steps_.back().for_host);
+  }
+
+  void put(StepUnderWay step);
+  StepUnderWay take();
+  // Forgets steps that never end.
+  void clear() { steps_.clear(); }
+
+ private:
+  const int depth_;
+  std::deque<StepUnderWay> steps_;
+};
+
+}  // namespace braid
