@@ -117,6 +117,32 @@ TEST(Scheduler, AtMostOneTokenBehindAStopIsDropped) {
   EXPECT_EQ(machine.scheduler.counts().pages.held, 6);  // 22 tokens of the other
 }
 
+TEST(Scheduler, APromptWithoutAPageWaitsForAnAnswerThatEndsWithTheStepUnderWay) {
+  SchedulerConfig config = small();
+  config.pages = 8;
+  config.max_running = 2;
+  config.max_step_tokens = 6;
+  Machine machine(config, 2);
+  for (int i = 0; i < 100; ++i) {  // from now on answers are expected to be short
+    const RequestId id = machine.submit({1}, 1);
+    while (machine.answer(id, 1).empty()) machine.step();
+    machine.scheduler.end(id);
+  }
+  const RequestId answer = machine.submit(std::vector<int32_t>(8, 2), 6);
+  machine.step();
+  const RequestId prompt = machine.submit(std::vector<int32_t>(19, 3), 1);
+  bool lacked = false;  // the prompt's last page, since the answer has it
+  while (machine.answer(prompt, 19).empty()) {
+    ASSERT_LT(machine.steps, 1000);
+    lacked |= machine.step().empty();
+    if (machine.scheduler.contains(answer) && machine.answer(answer, 8).size() == 6) {
+      machine.scheduler.end(answer);
+      EXPECT_TRUE(lacked);
+    }
+  }
+  EXPECT_EQ(machine.scheduler.counts().preemptions, 0);
+}
+
 TEST(Scheduler, ChoicesOfOnePromptComputeItOnceAlsoWhileItsStepsAreUnderWay) {
   Machine machine(small(), 2);
   std::vector<RequestId> all;
@@ -154,24 +180,31 @@ TEST(Scheduler, WithoutThePrefixCacheTheAnswersAreTheSame) {
 TEST(Scheduler, WithPromptsAloneTheAnswersAreTheSame) {
   SchedulerConfig config = small();
   config.prompts_alone = true;
-  for (uint32_t seed = 300; seed < 315; ++seed) random_run(seed, config, 150);
-  config.pages = 20;
-  int64_t preemptions = 0;
-  for (uint32_t seed = 320; seed < 335; ++seed) preemptions += random_run(seed, config, 100);
-  EXPECT_GT(preemptions, 0);
+  for (const size_t depth : {1, 2, 3}) {
+    config.pages = 64;
+    for (uint32_t seed = 300; seed < 315; ++seed) random_run(seed, config, 150, depth);
+    config.pages = 20;
+    int64_t preemptions = 0;
+    for (uint32_t seed = 320; seed < 335; ++seed) {
+      preemptions += random_run(seed, config, 100, depth);
+    }
+    EXPECT_GT(preemptions, 0) << depth;
+  }
 }
 
 TEST(Scheduler, PromptsAloneAndAnswersTakeTurns) {
   SchedulerConfig config = small();
   config.prompts_alone = true;
-  Machine machine(config);
-  machine.submit({1}, 20);
-  machine.step();
-  machine.submit(std::vector<int32_t>(100, 2), 4);
-  for (int i = 0; i < 6; ++i) {
-    const Step step = machine.step();
-    ASSERT_EQ(step.rows.size(), 1u);
-    EXPECT_EQ(step.rows[0].id, i % 2 == 0 ? 1u : 2u) << i;
+  for (const size_t depth : {1, 2}) {
+    Machine machine(config, depth);
+    machine.submit({1}, 20);
+    machine.step();
+    machine.submit(std::vector<int32_t>(100, 2), 4);
+    for (int i = 0; i < 6; ++i) {
+      const Step step = machine.step();
+      ASSERT_EQ(step.rows.size(), 1u);
+      EXPECT_EQ(step.rows[0].id, i % 2 == 0 ? 1u : 2u) << i;
+    }
   }
 }
 

@@ -303,8 +303,7 @@ void Scheduler::add_prompts(Step& step) {
     if (chunks[entry] > 0) add_row(step, *entry, chunks[entry]);
   }
   steps_without_prompt_ = step.tokens > before ? 0 : steps_without_prompt_ + 1;
-  const bool alone = std::ranges::none_of(
-      entries_, [](const auto& entry) { return entry.second.decodes() && !entry.second.done(); });
+  const bool alone = std::ranges::none_of(entries_, [](const auto& e) { return e.second.busy(); });
   if (step.tokens == before && (alone || steps_without_prompt_ > kPatience)) {
     force_prompt(step, fresh, alone);
   }

@@ -139,6 +139,8 @@ class Scheduler {
     bool done() const { return answer() >= sequence.max_tokens; }
     bool running() const { return !holding.empty(); }
     bool decodes() const { return running() && left() == 1 && answer() > 0; }
+    // Decodes, or a step under way may end it, so that its pages come back.
+    bool busy() const { return pending > 0 || (decodes() && !done()); }
   };
 
   Entry& at(RequestId id);
@@ -163,7 +165,7 @@ class Scheduler {
   // How many of `share` tokens a prompt can use behind the `given` ones that it has in this step.
   int64_t chunk_of(const Entry& entry, int64_t given, int64_t share, const Step& planned) const;
   // A step without a token of a prompt, once too often: the oldest that can gets a page's worth.
-  // Takes pages from others only if `alone`: no sequence decodes.
+  // Takes pages from others only if `alone`: no sequence is busy().
   void force_prompt(Step& step, std::span<Entry* const> prompts, bool alone);
   // False, and nothing changed, where too few pages are left.
   bool add_row(Step& step, Entry& entry, int64_t tokens);
