@@ -57,7 +57,7 @@ BRAID_INLINE int32_t sum16(const std::byte* codes) {
 #endif
 }
 
-constexpr int column_of_word(int i) {
+[[maybe_unused]] constexpr int column_of_word(int i) {
   return i % 4 == 1 || i % 4 == 2 ? i ^ 3 : i;
 }
 
