@@ -85,6 +85,33 @@ class RunDocs(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("not run, needs a GPU: page.md:2: braid fail", output)
 
+    def test_a_terminal(self):
+        chat = "$ test -t 0 -a -t 1 && read -p 'you> ' line || echo left"
+        status, output = self.run_on(block(chat + "\nyou> left", "console terminal exact"))
+        self.assertEqual(status, 0, output)
+        self.assertEqual(self.run_on(block("$ echo 'you> '; exit 3", "console terminal"))[0], 1)
+
+    def test_a_server(self):
+        server = '$ python3 -c "import http.server as h, signal, sys; signal.signal(15, lambda *_: sys.exit({})); ' \
+                 'h.HTTPServer((\'127.0.0.1\', int(sys.argv[2])), h.SimpleHTTPRequestHandler).serve_forever()"'
+        health = block("$ touch health")
+        fetch = "\n$ curl -sf http://127.0.0.1:8000/health && echo here\n"
+        status, output = self.run_on(health + block(server.format(0) + fetch + "here", "console server"))
+        self.assertEqual(status, 0, output)
+        self.assertEqual(self.run_on(health + block(server.format(0) + fetch + "gone", "console server"))[0], 1)
+        status, output = self.run_on(health + block(server.format(4), "console server"))
+        self.assertEqual(status, 1)
+        self.assertIn("ended with 4", output)
+        self.assertIn("ended with 3", self.run_on(block("$ sh -c 'exit 3' -", "console server"))[1], "never answers")
+
+    def test_a_program_in_python(self):
+        self.assertEqual(self.run_on(block("import json\nassert json", "python"))[0], 0)
+        self.assertEqual(self.run_on(block("import json\nassert not json", "python"))[0], 1)
+
+    def test_what_this_build_lacks(self):
+        output = self.run_on(block("$ braid fail", "console mpirun"))[1]
+        self.assertRegex(output, "not run, needs (mpirun|a build with PMIx): page.md:2: braid fail")
+
     def test_commands_follow_each_other_in_one_folder(self):
         self.assertEqual(self.run_on(block("$ echo x > file") + block("$ cat file\nx", "console exact"))[0], 0)
 
