@@ -105,6 +105,7 @@ void complete(const RunOptions& options, LoadedModel& loaded, Generator& generat
   });
   progress.clear();
   announce();
+  if (!options.json) print("\n");
   const int64_t room = generator.max_context() - std::ssize(request.prompt);
   if (g.reason == FinishReason::length && std::ssize(g.ids) >= room) {
     std::fprintf(stderr, "braid: the answer ends where the context does: it holds %lld tokens\n",
@@ -115,7 +116,6 @@ void complete(const RunOptions& options, LoadedModel& loaded, Generator& generat
               json_report(request, g, load_ms, generator, parallel, loaded.model.source().path())) +
           "\n");
   } else {
-    print("\n");
     print_logprobs(loaded.tokenizer, g);
     std::fprintf(stderr, "\n%s\n", speed_line(request, g, load_ms).c_str());
   }

@@ -12,10 +12,6 @@ using testing::HasSubstr;
 
 class DeviceCliTest : public CliTest {
  protected:
-  // Hides those that there are.
-  DeviceCliTest() { setenv("CUDA_VISIBLE_DEVICES", "", 1); }
-  ~DeviceCliTest() override { unsetenv("CUDA_VISIBLE_DEVICES"); }
-
   static std::string run() { return "run -m " + hf() + " -p 'hello world' -n 4 --ignore-eos "; }
 };
 

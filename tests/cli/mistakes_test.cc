@@ -15,10 +15,8 @@ using testing::HasSubstr;
 class MistakesTest : public CliTest {
  protected:
   MistakesTest() {
-    setenv("CUDA_VISIBLE_DEVICES", "", 1);
     for (const char* name : {"HOME", "XDG_CACHE_HOME"}) setenv(name, folder_.c_str(), 1);
   }
-  ~MistakesTest() override { unsetenv("CUDA_VISIBLE_DEVICES"); }
 
   static std::vector<int32_t> ids(const std::string& arguments) {
     const Outcome o = braid(arguments + " --json");

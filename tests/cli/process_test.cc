@@ -36,7 +36,7 @@ TEST_F(ProcessTest, PeakMemoryIsThePrograms) {
   const std::vector<char> ballast(300 << 20, 'x');
   const pid_t child = fork();
   if (child == 0) {
-    std::freopen(path("out").c_str(), "w", stdout);
+    if (std::freopen(path("out").c_str(), "w", stdout) == nullptr) _exit(127);
     execl(BRAID_BIN_DIR "/braid", "braid", "run", "-m", hf().c_str(), "-p", "abc", "-n", "2",
           "--json", nullptr);
     _exit(127);

@@ -12,7 +12,7 @@
 
 #include "golden/support/random_model.h"
 
-// The program as a process, on a small random model.
+// The program as a process, on a small random model; GPUs are hidden from it.
 namespace braid::golden {
 
 struct Outcome {
@@ -24,6 +24,7 @@ struct Outcome {
 class CliTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
     folder_ = std::filesystem::temp_directory_path() / fmt::format("braid_cli_{}", getpid());
     std::filesystem::create_directories(folder_ / "hf");
     write_hf_folder(load_random_model("llama2_mha"), folder_ / "hf");

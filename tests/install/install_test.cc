@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 class InstallTest : public testing::Test {
  protected:
   void SetUp() override {
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);  // texts of one device are compared
     folder_ = fs::temp_directory_path() / fmt::format("braid_install_{}", getpid());
     fs::create_directories(folder_ / "model");
   }

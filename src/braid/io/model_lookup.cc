@@ -123,7 +123,7 @@ std::string fetch_hint(const ModelStores& stores, const RepositoryName& reposito
   if (!repository.revision.empty()) command += " --revision " + repository.revision;
   return stores.hub_client
              ? fmt::format("`{}` fetches it", command)
-             : fmt::format("`pip install huggingface_hub`, then `{}` fetches it", command);
+             : fmt::format("`{}` fetches it; hf comes with PyPI's huggingface_hub", command);
 }
 
 // The model in a snapshot: the folder itself, or a GGUF file in it.

@@ -9,12 +9,14 @@
 namespace braid {
 namespace {
 
+using Set = std::vector<char>;  // 0 or 1 of each launch
+
 struct Random {
   std::vector<Launch> launches;
-  std::vector<std::vector<bool>> before;  // [b][a]: a ends before b begins, by plain closure
-  std::vector<std::vector<bool>> by_end;  // [b][a]: a ends before b ends
+  std::vector<Set> before;  // [b][a]: a ends before b begins, by plain closure
+  std::vector<Set> by_end;  // [b][a]: a ends before b ends
   // [b][phase][a]: a ends before b accesses memory in the phase.
-  std::vector<std::vector<std::vector<bool>>> by_access;
+  std::vector<std::vector<Set>> by_access;
 };
 
 Random random_launches(std::mt19937_64& rng) {
@@ -25,23 +27,23 @@ Random random_launches(std::mt19937_64& rng) {
     for (size_t w = rng() % 3; i > 0 && w > 0; --w) {
       launch.waits.push_back({static_cast<int>(rng() % i)});
     }
-    std::vector<bool> known(n, false);
+    Set known(n, 0);
     const auto add = [&](size_t a) {
-      known[a] = true;
+      known[a] = 1;
       for (size_t b = 0; b < n; ++b) {
-        if (r.by_end[a][b]) known[b] = true;
+        if (r.by_end[a][b]) known[b] = 1;
       }
     };
     for (size_t a = 0; a < i; ++a) {
       if (r.launches[a].stream == launch.stream) add(a);
     }
     for (const Wait& wait : launch.waits) add(static_cast<size_t>(wait.launch));
-    std::vector<bool> access;
+    Set access;
     if (i > 0 && rng() % 4 == 0) {
       const size_t early = rng() % i;
       launch.waits.push_back({static_cast<int>(early), 0, Results::early});
       for (size_t b = 0; b < i; ++b) {
-        if (r.before[early][b]) known[b] = true;
+        if (r.before[early][b]) known[b] = 1;
       }
       access = r.by_access[early][0];
     } else {
@@ -55,9 +57,9 @@ Random random_launches(std::mt19937_64& rng) {
         const size_t awaited = rng() % i;
         launch.waits.push_back({static_cast<int>(awaited), phase});
         for (size_t b = 0; b < n; ++b) {
-          if (r.by_end[awaited][b]) access[b] = true;
+          if (r.by_end[awaited][b]) access[b] = 1;
         }
-        access[awaited] = true;
+        access[awaited] = 1;
         add(awaited);
       }
       r.by_access.back().push_back(access);
@@ -78,12 +80,12 @@ TEST(LaunchOrder, KnowsWhatStreamsAndWaitsImply) {
     ASSERT_EQ(order.size(), std::ssize(r.launches));
     for (int b = 0; b < order.size(); ++b) {
       for (int a = 0; a < order.size(); ++a) {
-        ASSERT_EQ(order.before(a, b), r.before[static_cast<size_t>(b)][static_cast<size_t>(a)])
+        ASSERT_EQ(order.before(a, b), r.before[static_cast<size_t>(b)][static_cast<size_t>(a)] != 0)
             << a << " before " << b;
         for (int phase = 0; phase < 3; ++phase) {
           const auto& phases = r.by_access[static_cast<size_t>(b)];
           const auto last = std::min(static_cast<size_t>(phase), phases.size() - 1);
-          ASSERT_EQ(order.before_access(a, b, phase), phases[last][static_cast<size_t>(a)])
+          ASSERT_EQ(order.before_access(a, b, phase), phases[last][static_cast<size_t>(a)] != 0)
               << a << " before phase " << phase << " of " << b;
         }
       }
