@@ -265,8 +265,9 @@ def compact(value):
     return ends[0] + "\n" + ",\n".join(lines) + "\n" + ends[1] + "\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
+def begin(doc):
+    """Options, and torch in a state in which results repeat."""
+    parser = argparse.ArgumentParser(description=doc,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
@@ -274,6 +275,11 @@ def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     ROOT.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def main():
+    options = begin(__doc__)
     tables = {"flow_match.json": sampler_tables, "torch_random.json": random_numbers,
               "flux_names.json": full_size_names, "component_names.json": component_names,
               "t5_buckets.json": t5_buckets, "bf16_errors.json": bf16_errors}

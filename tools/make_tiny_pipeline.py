@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Makes a tiny Flux.1 pipeline with random weights, as diffusers lays it out.
+"""Makes a tiny Flux.1 or CogVideoX pipeline with random weights, as diffusers lays it out.
 
   tools/make_tiny_pipeline.py FOLDER              guidance, dynamic shift; transformer in bf16 shards
   tools/make_tiny_pipeline.py FOLDER --kind fast  no guidance, static shift; other sizes, f16 variant
+  tools/make_tiny_pipeline.py FOLDER --kind video  CogVideoX as 2B; video_rotary as 5B, video_pairs as 1.5
 
-`braid image -m FOLDER -p TEXT` then draws coloured noise: the weights have learned nothing. The
+`braid image -m FOLDER -p TEXT` (`braid video`) then draws coloured noise: the weights have learned nothing. The
 folder is for tests, and for trying the program without a download. Needs Python alone. Weights come
 from a hash of their names, so that every run writes the same bytes.
 """
 
 import argparse
-import json
-import math
 import pathlib
-import random
-import struct
 import sys
 
 sys.dont_write_bytecode = True
+
+import tiny_cogvideox
+from tiny_weights import Weights, write_json
 
 KINDS = {
     "guided": {
@@ -43,84 +43,6 @@ WORDS = """a the red green blue big small round square circle cat dog on in of a
 sea sun hat box tree house""".split()
 # U+2581, which stands for a space in T5's pieces.
 SPACE = "\u2581"
-
-
-# Weights. A name's values come from a generator that the name seeds.
-
-def values(name, count, centre, spread):
-    draw = random.Random("braid tiny pipeline " + name).random
-    return [centre + spread * (2 * draw() - 1) for _ in range(count)]
-
-
-def encode(dtype, numbers):
-    if dtype == "F32":
-        return struct.pack(f"<{len(numbers)}f", *numbers)
-    if dtype == "F16":
-        return struct.pack(f"<{len(numbers)}e", *numbers)
-    bits = struct.unpack(f"<{len(numbers)}I", struct.pack(f"<{len(numbers)}f", *numbers))
-    rounded = [(b + 0x7fff + ((b >> 16) & 1)) >> 16 for b in bits]
-    return struct.pack(f"<{len(rounded)}H", *rounded)
-
-
-class Weights:
-    """Tensors by name; written as one safetensors file or as shards."""
-
-    def __init__(self, component, dtype="F32"):
-        self.component = component
-        self.dtype = dtype
-        self.tensors = {}
-
-    def add(self, name, shape, centre=0.0, spread=None):
-        fan_in = math.prod(shape[1:]) if len(shape) > 1 else 1
-        if spread is None:
-            spread = math.sqrt(3 / fan_in) if len(shape) > 1 else 0.2
-        numbers = values(f"{self.component}.{name}", math.prod(shape), centre, spread)
-        self.tensors[name] = (shape, encode(self.dtype, numbers))
-
-    def linear(self, name, rows, columns, bias=True, gain=1.0):
-        self.add(name + ".weight", [rows, columns], spread=gain * math.sqrt(3 / columns))
-        if bias:
-            self.add(name + ".bias", [rows])
-
-    def conv(self, name, out, channels, size):
-        self.add(name + ".weight", [out, channels, size, size])
-        self.add(name + ".bias", [out])
-
-    def norm(self, name, width, bias=True):
-        self.add(name + ".weight", [width], centre=1.0)
-        if bias:
-            self.add(name + ".bias", [width])
-
-    def file(self, names):
-        header, data = {"__metadata__": {"format": "pt"}}, b""
-        for name in names:
-            shape, raw = self.tensors[name]
-            header[name] = {"dtype": self.dtype, "shape": shape,
-                            "data_offsets": [len(data), len(data) + len(raw)]}
-            data += raw
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        return struct.pack("<Q", len(text)) + text + data
-
-    def write(self, folder, stem, shards=1, variant=""):
-        names = sorted(self.tensors)
-        dot = "." + variant if variant else ""
-        if shards == 1:
-            (folder / f"{stem}{dot}.safetensors").write_bytes(self.file(names))
-            return
-        index = {}
-        for i in range(shards):
-            part = names[i * len(names) // shards:(i + 1) * len(names) // shards]
-            name = f"{stem}{dot}-{i + 1:05}-of-{shards:05}.safetensors"
-            (folder / name).write_bytes(self.file(part))
-            index.update((tensor, name) for tensor in part)
-        total = sum(len(raw) for _, raw in self.tensors.values())
-        write_json(folder / f"{stem}.safetensors.index{dot}.json",
-                   {"metadata": {"total_size": total}, "weight_map": index})
-
-
-def write_json(path, value):
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 # Components.
@@ -167,7 +89,7 @@ def transformer(folder, kind):
     w.write(folder, "diffusion_pytorch_model", t["shards"], t["variant"])
 
 
-def t5(folder, kind, vocabulary):
+def t5(folder, kind, vocabulary, component="text_encoder_2"):
     t = kind["t5"]
     inner = t["heads"] * t["head_dim"]
     write_json(folder / "config.json", {
@@ -177,7 +99,7 @@ def t5(folder, kind, vocabulary):
         "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
         "vocab_size": vocabulary, "eos_token_id": 1, "pad_token_id": 0,
         "is_encoder_decoder": True, "tie_word_embeddings": False})
-    w = Weights("text_encoder_2")
+    w = Weights(component)
     w.add("shared.weight", [vocabulary, t["width"]], spread=1.0)
     for i in range(t["layers"]):
         block = f"encoder.block.{i}.layer"
@@ -340,13 +262,29 @@ def t5_tokenizer(folder):
     return len(pieces)
 
 
+def subfolders(root, names):
+    folders = {name: root / name for name in names}
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    return folders
+
+
+def make_video(root, kind):
+    folders = subfolders(root, tiny_cogvideox.COMPONENTS)
+    write_json(root / "model_index.json", tiny_cogvideox.index(kind))
+    write_json(folders["scheduler"] / "scheduler_config.json", kind["scheduler"])
+    t5(folders["text_encoder"], kind, t5_tokenizer(folders["tokenizer"]), "text_encoder")
+    tiny_cogvideox.transformer(folders["transformer"], kind)
+    tiny_cogvideox.vae(folders["vae"], kind)
+
+
 def make(root, kind_name):
+    if kind_name in tiny_cogvideox.KINDS:
+        make_video(root, tiny_cogvideox.KINDS[kind_name])
+        return
     kind = KINDS[kind_name]
-    folders = {}
-    for name in ("scheduler", "tokenizer", "tokenizer_2", "text_encoder", "text_encoder_2",
-                 "transformer", "vae"):
-        folders[name] = root / name
-        folders[name].mkdir(parents=True, exist_ok=True)
+    folders = subfolders(root, ("scheduler", "tokenizer", "tokenizer_2", "text_encoder",
+                                "text_encoder_2", "transformer", "vae"))
     write_json(root / "model_index.json", {
         "_class_name": "FluxPipeline", "_diffusers_version": "0.42.1",
         "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
@@ -369,7 +307,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--kind", choices=KINDS, default="guided")
+    parser.add_argument("--kind", choices=[*KINDS, *tiny_cogvideox.KINDS], default="guided")
     options = parser.parse_args()
     try:
         make(options.folder, options.kind)

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "braid/model/transformer_writer.h"
 #include "braid/ops/concat.h"
 #include "braid/ops/dense_attention.h"
 #include "braid/ops/layer_norm.h"
@@ -21,44 +22,21 @@ namespace {
 constexpr float kEps = 1e-6f;
 constexpr int64_t kTimestepDim = 256;
 
-ValueType rows_of(int64_t rows, int64_t columns) {
-  return {DType::f32, {rows, columns}};
-}
-
-// What the three Programs share: weights by name.
-class Writer {
+// What the three Programs share.
+class Writer : protected TransformerWriter {
  public:
   Writer(std::string name, const FluxConfig& config, const WeightDtype& dtype_of,
          DType activations = DType::f32)
-      : b_(std::move(name), {}),
-        c_(config),
-        C_(config.width()),
-        dtype_of_(dtype_of),
-        dtype_(activations) {}
+      : TransformerWriter(std::move(name), dtype_of, activations), c_(config), C_(config.width()) {}
 
  protected:
-  ops::LinearWeights weights(const std::string& name, int64_t out, int64_t in) {
-    return {weight(name + ".weight", {out, in}), weight(name + ".bias", {out})};
-  }
-  ValueId linear(const std::string& name, ValueId x, int64_t out) {
-    return linear(name, x, out, dtype_);
-  }
-  ValueId linear(const std::string& name, ValueId x, int64_t out, DType dtype) {
-    return ops::linear(b_, x, weights(name, out, b_.type(x).shape[1]), dtype);
-  }
-  ValueId weight(const std::string& name, const Shape& shape) {
-    return b_.weight(name, {dtype_of_(name), shape});
-  }
   ValueId mlp(const std::string& first, const std::string& second, ValueId x, int64_t hidden,
               ops::UnaryFunction function) {
     return linear(second, ops::unary(b_, linear(first, x, hidden), function), C_);
   }
 
-  Builder b_;
   const FluxConfig& c_;
   const int64_t C_;
-  const WeightDtype& dtype_of_;
-  const DType dtype_;  // of activations
 };
 
 class Modulation : Writer {
@@ -68,7 +46,7 @@ class Modulation : Writer {
   Program run(int64_t n) {
     ValueId sum = sinusoid("timestep", n);
     if (c_.guidance) sum = ops::add(b_, sum, sinusoid("guidance", n));
-    const ValueId pooled = b_.input("pooled", rows_of(n, c_.pooled_dim));
+    const ValueId pooled = f32_input("pooled", n, c_.pooled_dim);
     sum = ops::add(b_, sum, embed("time_text_embed.text_embedder", pooled));
     const ValueId x = ops::unary(b_, sum, ops::UnaryFunction::silu);
     std::vector<ValueId> outputs;
@@ -103,11 +81,11 @@ class Step : Writer {
       : Writer("flux_step", config, dtype_of, activations),
         s_(shape),
         columns_(config),
-        modulation_(b_.input("modulation", rows_of(shape.batch, columns_.columns))),
-        rope_(b_.input("rope", rows_of(shape.image, config.head_dim))) {}
+        modulation_(f32_input("modulation", shape.batch, columns_.columns)),
+        rope_(f32_input("rope", shape.image, config.head_dim)) {}
 
   Program run() {
-    const ValueId latents = b_.input("latents", rows_of(s_.batch * s_.image, c_.in_channels));
+    const ValueId latents = f32_input("latents", s_.batch * s_.image, c_.in_channels);
     ValueId text = b_.input("text", {dtype_, {s_.batch * s_.text, C_}});
     ValueId image = linear("x_embedder", latents, C_);
     for (int64_t i = 0; i < c_.blocks; ++i) block(i, text, image);
@@ -209,7 +187,7 @@ class Text : Writer {
  public:
   using Writer::Writer;
   Program run(int64_t rows) {
-    const ValueId x = b_.input("text_states", rows_of(rows, c_.text_dim));
+    const ValueId x = f32_input("text_states", rows, c_.text_dim);
     return b_.finish({linear("context_embedder", x, C_)});
   }
 };

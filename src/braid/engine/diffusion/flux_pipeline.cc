@@ -1,20 +1,17 @@
 #include "braid/engine/diffusion/flux_pipeline.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
+#include "braid/engine/diffusion/pipeline_checks.h"
 #include "braid/engine/diffusion/random_source.h"
 #include "braid/engine/diffusion/torch_generator.h"
 
 namespace braid {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Stage = ImageProgress::Stage;
 
-constexpr int64_t kMostPixels = 16384;  // of a side
 constexpr int64_t kMostSteps = 10000;
 constexpr int64_t kMostImages = 100000;
 constexpr int64_t kMostTextTokens = 512;
@@ -33,19 +30,6 @@ DiffusersFolder open_flux(const std::string& path) {
   return folder;
 }
 
-void require(std::string_view what, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return;
-  fail(ErrorCode::kInvalidArgument, "{} is {}, wanted {} to {}", what, value, least, most);
-}
-
-void require_side(std::string_view what, int64_t pixels, int64_t unit) {
-  require(what, pixels, unit, kMostPixels);
-  if (pixels % unit == 0) return;
-  const int64_t below = pixels / unit * unit;
-  fail(ErrorCode::kInvalidArgument, "{} is {}, wanted is a multiple of {}: {} or {}", what, pixels,
-       unit, below, below + unit);
-}
-
 // The noise of image k, in the order in which it is drawn.
 std::vector<float> draw(const ImageRequest& request, const LatentShape& shape, int64_t image) {
   const auto n = static_cast<size_t>(shape.elems());
@@ -58,16 +42,6 @@ std::vector<float> draw(const ImageRequest& request, const LatentShape& shape, i
   TorchGenerator(request.seed).normals(all);
   const auto begin = all.begin() + (image * shape.elems());
   return {begin, begin + shape.elems()};
-}
-
-void require_finite(std::span<const float> latents, int64_t step, int64_t steps) {
-  const auto bad =
-      std::ranges::find_if(latents, [](float x) { return !std::isfinite(x); }) - latents.begin();
-  if (bad == std::ssize(latents)) return;
-  fail(ErrorCode::kMalformed,
-       "step {} of {}: value {} of the latents is {}: the model's numbers "
-       "are out of range",
-       step, steps, bad, latents[static_cast<size_t>(bad)]);
 }
 
 // Options for work of a single rank, which uses the threads of all ranks.
@@ -102,31 +76,6 @@ FluxParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config) 
           .vae_weights = folder.weights("vae", config.variant)};
 }
 
-void agree(std::string_view what, int64_t has, std::string_view of, int64_t wants) {
-  if (has == wants) return;
-  fail(ErrorCode::kUnsupported, "the {} makes {} values, the transformer's {} is {}", what, has, of,
-       wants);
-}
-
-EncodedPrompt random_prompt(uint64_t seed, int64_t values) {
-  EncodedPrompt made{.values = std::vector<float>(static_cast<size_t>(values))};
-  TorchGenerator(seed).normals(made.values);
-  return made;
-}
-
-// Milliseconds since the last call.
-class Lap {
- public:
-  double ms() {
-    const auto now = Clock::now();
-    const std::chrono::duration<double, std::milli> passed = now - std::exchange(begin_, now);
-    return passed.count();
-  }
-
- private:
-  Clock::time_point begin_ = Clock::now();
-};
-
 }  // namespace
 
 FluxParts random_flux(const std::string& path, DType dtype) {
@@ -159,18 +108,18 @@ FluxPipeline::FluxPipeline(FluxParts parts, const PipelineConfig& config)
           parts.transformer, *transformer_weights_,
           network_of(read_flux_config(parts.transformer), config, parts.random_transformer)),
       vae_(parts.vae, std::move(parts.vae_weights), one_rank(config, parts.random_vae)) {
-  agree("vae's latents in patches of 2 x 2", 4 * vae_.channels(), "in_channels",
-        transformer_.config().in_channels);
+  require_agreement("vae's latents in patches of 2 x 2", 4 * vae_.channels(), "in_channels",
+                    transformer_.config().in_channels);
 }
 
 FluxPipeline::FluxPipeline(const DiffusersFolder& folder, const PipelineConfig& config)
     : FluxPipeline(parts_of(folder, config), config) {
   const NetworkConfig encoder = encoder_of(config);
   clip_.emplace(folder, encoder, config.variant);
-  t5_.emplace(folder, encoder, config.variant);
+  t5_.emplace(folder, encoder, config.variant, "_2");
   const FluxConfig& c = transformer_.config();
-  agree("text_encoder", clip_->width(), "pooled_projection_dim", c.pooled_dim);
-  agree("text_encoder_2", t5_->width(), "joint_attention_dim", c.text_dim);
+  require_agreement("text_encoder", clip_->width(), "pooled_projection_dim", c.pooled_dim);
+  require_agreement("text_encoder_2", t5_->width(), "joint_attention_dim", c.text_dim);
 }
 
 FluxPipeline::FluxPipeline(const std::string& folder, const PipelineConfig& config)
@@ -195,9 +144,9 @@ FluxPipeline::Defaults FluxPipeline::defaults() const {
 void FluxPipeline::check(const ImageRequest& r) const {
   require_side("the width", r.width, unit());
   require_side("the height", r.height, unit());
-  require("the number of steps", r.steps, 1, kMostSteps);
-  require("the number of images", r.images, 1, kMostImages);
-  require("the number of text tokens", r.text_tokens, 1, kMostTextTokens);
+  require_range("the number of steps", r.steps, 1, kMostSteps);
+  require_range("the number of images", r.images, 1, kMostImages);
+  require_range("the number of text tokens", r.text_tokens, 1, kMostTextTokens);
   if (!std::isfinite(r.guidance)) {
     fail(ErrorCode::kInvalidArgument, "guidance is {}, wanted is a number", r.guidance);
   }

@@ -1,7 +1,6 @@
 #include "braid/engine/diffusion/flux_transformer.h"
 
-#include <algorithm>
-
+#include "braid/engine/diffusion/modulation.h"
 #include "braid/parallel/sequence_parallel.h"
 
 namespace braid {
@@ -60,19 +59,7 @@ void FluxTransformer::modulate(const FluxInputs& in) {
   }
   network.write("pooled", pooled);
   network.run();
-  const int64_t M = FluxModulation(config_).columns;
-  modulation_.resize(static_cast<size_t>(n * M));
-  int64_t column = 0;
-  for (size_t i = 0; i < network.outputs(); ++i) {
-    const std::span<const float> part = network.output(i);
-    const int64_t width = std::ssize(part) / n;
-    for (int64_t r = 0; r < n; ++r) {
-      std::ranges::copy(part.subspan(static_cast<size_t>(r * width), static_cast<size_t>(width)),
-                        modulation_.begin() + (r * M) + column);
-    }
-    column += width;
-  }
-  BRAID_CHECK(column == M, "{} columns of modulation, wanted {}", column, M);
+  modulation_ = joined_modulation(network, n, FluxModulation(config_).columns);
 }
 
 BoundNetwork& FluxTransformer::bound_step() {

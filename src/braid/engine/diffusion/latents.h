@@ -6,18 +6,22 @@
 
 namespace braid {
 
-// A latent picture: C channels of h x w, both even. Noise is drawn in the order [C, h, w]; a
-// transformer reads tokens of 2 x 2 pixels, [h/2 * w/2, C * 4] with the channel slowest; a decoder
-// reads pixels, [h * w, C]. These are moves alone.
+// A latent picture or video: F frames of C channels of h x w; sides are even, and F a multiple of
+// patch_frames. Noise is drawn in the order [F, C, h, w]; a transformer reads tokens, [F /
+// patch_frames * h/2 * w/2, C * patch_frames * 4] with the channel slowest; a decoder reads pixels,
+// [F * h * w, C]. These are moves alone.
 struct LatentShape {
   int64_t channels = 16;
   int64_t height = 0;
   int64_t width = 0;
+  int64_t frames = 1;
+  int64_t patch_frames = 1;  // of a token
 
-  int64_t elems() const { return channels * height * width; }
+  int64_t elems() const { return frames * channels * height * width; }
+  int64_t token_frames() const { return frames / patch_frames; }
   int64_t token_rows() const { return height / 2; }
   int64_t token_columns() const { return width / 2; }
-  int64_t tokens() const { return token_rows() * token_columns(); }
+  int64_t tokens() const { return token_frames() * token_rows() * token_columns(); }
   bool operator==(const LatentShape&) const = default;
 };
 

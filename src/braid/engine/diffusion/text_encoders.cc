@@ -47,11 +47,11 @@ EncodedPrompt ClipEncoder::encode(const std::string& prompt) {
 }
 
 T5Encoder::T5Encoder(const DiffusersFolder& folder, const NetworkConfig& network,
-                     const std::string& variant)
-    : tokenizer_(tokenizer_from_folder(folder.folder("tokenizer_2"))),
-      weights_(folder.weights("text_encoder_2", variant)),
-      config_(read_t5_encoder_config(folder.config("text_encoder_2"))),
-      network_("second text encoder", *weights_, network) {
+                     const std::string& variant, const std::string& suffix)
+    : tokenizer_(tokenizer_from_folder(folder.folder("tokenizer" + suffix))),
+      weights_(folder.weights("text_encoder" + suffix, variant)),
+      config_(read_t5_encoder_config(folder.config("text_encoder" + suffix))),
+      network_(suffix.empty() ? "text encoder" : "second text encoder", *weights_, network) {
   const Program program = t5_encoder(config_, {.length = 1}, network_.dtype_of());
   network_.check({&program, 1}, t5_encoder_ignores);
 }

@@ -37,12 +37,12 @@ class ClipEncoder {
   Network network_;
 };
 
-// A pipeline's "text_encoder_2" and "tokenizer_2", T5: a prompt becomes `length` states, padding
-// included.
+// A pipeline's T5: a prompt becomes `length` states, padding included. `suffix` tells its
+// components: "_2" for "text_encoder_2" and "tokenizer_2".
 class T5Encoder {
  public:
-  T5Encoder(const DiffusersFolder& folder, const NetworkConfig& network,
-            const std::string& variant);
+  T5Encoder(const DiffusersFolder& folder, const NetworkConfig& network, const std::string& variant,
+            const std::string& suffix = "");
   EncodedPrompt encode(const std::string& prompt, int64_t length);
   int64_t width() const { return config_.width; }  // C
   const Network& network() const { return network_; }

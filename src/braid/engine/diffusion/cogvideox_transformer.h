@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "braid/engine/diffusion/network.h"
+#include "braid/io/json_object.h"
+#include "braid/model/cogvideox.h"
+
+namespace braid {
+
+// The other inputs of denoising steps, beside latents.
+struct CogVideoXInputs {
+  VideoGrid grid;
+  int64_t texts = 1;                   // B: with guidance by two passes 2
+  std::span<const float> text_states;  // [B * Lt, text_dim], of T5
+  std::span<const int64_t> timesteps;  // [steps]
+};
+
+// A CogVideoX pipeline's transformer. begin() computes what is constant over steps: projected text,
+// positions, and every block's modulation for all steps.
+class CogVideoXTransformer {
+ public:
+  // Fails as read_cogvideox_config and Network::check do. `weights` outlives it. With a mesh, ranks
+  // divide each step's sequence [text, video].
+  CogVideoXTransformer(const JsonObject& config, std::shared_ptr<const WeightSource> weights,
+                       const NetworkConfig& network);
+
+  const CogVideoXConfig& config() const { return config_; }
+  const Network& network() const { return network_; }
+  const std::optional<SequenceMesh>& mesh() const { return mesh_; }
+  // Several texts run as one batch up to this many rows (the step then reads weights once); beyond,
+  // and over ranks, one after another, which takes less memory.
+  static constexpr int64_t kBatchRows = 8192;
+  bool batched() const;
+  // The step's bound Program for the current shape.
+  BoundNetwork& bound_step();
+
+  void begin(const CogVideoXInputs& inputs);
+  // Step i after begin(): latents [Lv, token_dim] to a prediction for each text, [B * Lv,
+  // token_dim], valid until the next call.
+  std::span<const float> predict(int64_t step, std::span<const float> latents);
+
+ private:
+  std::span<const float> pass(int64_t step, std::span<const float> latents,
+                              std::span<const float> text);
+
+  CogVideoXConfig config_;
+  std::optional<SequenceMesh> mesh_;
+  std::shared_ptr<const WeightSource> weights_;
+  Network network_;
+  int64_t texts_ = 1;
+  CogVideoXShape shape_;           // of a Program: all texts, or one
+  std::vector<float> text_;        // [B * Lt, C]
+  std::vector<float> modulation_;  // [steps, M]
+  std::vector<float> positions_;
+  std::vector<float> predictions_;  // of texts one after another
+};
+
+}  // namespace braid

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "braid/engine/diffusion/text_encoders.h"
+
+// Shared by pipelines: checks of requests and of components beside each other.
+namespace braid {
+
+// Fails with kInvalidArgument outside least .. most.
+void require_range(std::string_view what, int64_t value, int64_t least, int64_t most);
+
+// A side in pixels: a multiple of `unit`; errors name the nearest legal sides.
+void require_side(std::string_view what, int64_t pixels, int64_t unit);
+
+// Fails with kMalformed on latents beyond finite numbers, naming the step.
+void require_finite(std::span<const float> latents, int64_t step, int64_t steps);
+
+// Fails with kUnsupported if component `what` makes `has` values where the transformer's `of` is
+// another number.
+void require_agreement(std::string_view what, int64_t has, std::string_view of, int64_t wants);
+
+// Random numbers in the place of an encoded prompt.
+EncodedPrompt random_prompt(uint64_t seed, int64_t values);
+
+// Milliseconds since the last call.
+class Lap {
+ public:
+  double ms() {
+    const auto now = Clock::now();
+    const std::chrono::duration<double, std::milli> passed = now - std::exchange(begin_, now);
+    return passed.count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace braid

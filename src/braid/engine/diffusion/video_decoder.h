@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "braid/engine/diffusion/network.h"
+#include "braid/io/json_object.h"
+#include "braid/io/media/rgb_image.h"
+#include "braid/model/autoencoder_cogvideox.h"
+
+namespace braid {
+
+// The decoder of a video pipeline's autoencoder, "vae": latents become pictures.
+class VideoDecoder {
+ public:
+  // Fails as read_autoencoder_cogvideox_config and Network::check do.
+  VideoDecoder(const JsonObject& config, std::unique_ptr<WeightSource> weights,
+               const NetworkConfig& network);
+
+  const Network& network() const { return network_; }
+  int64_t scale() const { return config_.scale(); }  // pixels of a latent, along an axis
+  int64_t time_scale() const { return int64_t{1} << config_.time_levels; }  // pictures of a latent
+  int64_t channels() const { return config_.latent_channels; }
+
+  // f32 [frames * height * width, channels()], as the transformer leaves them, to pictures: for an
+  // odd number of frames time_scale() * (frames - 1) + 1.
+  std::vector<RgbImage> decode(std::span<const float> latents, const VideoLatentSize& size);
+
+ private:
+  std::unique_ptr<WeightSource> weights_;
+  AutoencoderCogVideoXConfig config_;
+  Network network_;
+};
+
+}  // namespace braid

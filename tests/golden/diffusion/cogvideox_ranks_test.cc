@@ -1,0 +1,135 @@
+// CogVideoX over ranks that divide the sequence of text and video, and over cfg ranks that compute
+// one pass of guidance each: the same as on one rank, each token on one rank, nothing padded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "braid/ops/linear.h"
+#include "braid/parallel/sequence_parallel.h"
+#include "golden/diffusion/video_case.h"
+
+namespace braid::golden {
+namespace {
+
+VideoRequest request_of(int64_t text, int64_t width, int64_t height) {
+  return {.prompt = "a small cat in a box",
+          .negative = "sea",
+          .width = width,
+          .height = height,
+          .frames = 17,
+          .steps = 2,
+          .guidance = 5,
+          .text_tokens = text,
+          .seed = 3};
+}
+
+// Latents of all steps, without pictures.
+std::vector<float> latents_of(CogVideoXPipeline& pipeline, VideoRequest request) {
+  request.on_progress = [](const ImageProgress& p) {
+    return p.stage != ImageProgress::Stage::decode;
+  };
+  return make_video(pipeline, request).latents;
+}
+
+void expect_near(const std::vector<float>& got, const std::vector<float>& want) {
+  const auto [low, high] = std::ranges::minmax(want);
+  EXPECT_LE(worst_difference(got, want), 1e-5 * std::max(-low, high));
+}
+
+class CogVideoXRanks : public testing::TestWithParam<SpMode> {};
+
+TEST_P(CogVideoXRanks, EqualOneRank) {
+  const std::vector<VideoRequest> requests = {request_of(1, 24, 16), request_of(16, 8, 40)};
+  for (const char* kind : {"video", "video_rotary", "video_pairs"}) {
+    CogVideoXPipeline alone(tiny_pipeline(kind), {.threads = 2});
+    std::vector<std::vector<float>> want;
+    for (const VideoRequest& r : requests) want.push_back(latents_of(alone, r));
+    for (const auto& [topology, cfg_ranks] : {std::pair<Topology, int>{{1, 2}, 1},
+                                              {{1, 2}, 2},
+                                              {{2, 1}, 1},
+                                              {{1, 3}, 1},
+                                              {{2, 2}, 1}}) {
+      std::optional<CogVideoXPipeline> divided;
+      try {
+        divided.emplace(tiny_pipeline(kind),
+                        PipelineConfig{.threads = 1, .sp = GetParam(), .topology = topology},
+                        cfg_ranks);
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);  // more head groups than heads
+        continue;
+      }
+      EXPECT_EQ(divided->mesh()->ranks(), topology.ranks());
+      for (size_t i = 0; i < requests.size(); ++i) {
+        SCOPED_TRACE(testing::Message() << kind << ", " << to_string(topology) << ", cfg "
+                                        << cfg_ranks << ", text " << requests[i].text_tokens);
+        expect_near(latents_of(*divided, requests[i]), want[i]);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, CogVideoXRanks, testing::ValuesIn(kSpModes),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+TEST(CogVideoXCfgRanks, EqualOneRank) {
+  for (const char* kind : {"video", "video_rotary"}) {
+    CogVideoXPipeline alone(tiny_pipeline(kind), {.threads = 1});
+    CogVideoXPipeline divided(tiny_pipeline(kind), {.threads = 1}, 2);
+    const VideoRequest r = request_of(9, 32, 8);
+    expect_near(latents_of(divided, r), latents_of(alone, r));
+  }
+}
+
+// At the full size: rows of each linear, over all ranks, are text and video once.
+TEST(CogVideoXRows, EachTokenPassesEachLinearOnce) {
+  const WeightDtype bf16 = [](std::string_view) { return DType::bf16; };
+  for (bool rotary : {false, true}) {
+    CogVideoXConfig config;
+    config.blocks = 1;
+    config.rotary = rotary;
+    for (int P : {2, 3, 4, 8}) {
+      for (int64_t text : {1, 77, 226, 511}) {
+        const int64_t video = 13 * 15 * 23;
+        const Program program = cogvideox_step(config, {.text = text, .tokens = video}, bf16);
+        const SequenceMesh mesh =
+            sequence_mesh(SpMode::ring, {.machines = 1, .devices = P}, config.heads);
+        std::map<std::string, int64_t> rows;
+        for (const RankProgram& rank :
+             lower(program, row_parallel(program, mesh, {{"text"}, {"latents", "positions"}}))) {
+          int64_t of_rank = 0;
+          for (const Op& op : rank.program.ops) {
+            if (op.def != &ops::kLinear) continue;
+            const std::string& weight = rank.program.value(op.inputs[1]).name;
+            const int64_t n = rank.program.value(op.inputs[0]).type.shape[0];
+            rows[weight] += n;
+            if (weight == "transformer_blocks.0.ff.net.2.weight") of_rank += n;
+          }
+          EXPECT_LE(of_rank, ceil_div(text + video, P));
+        }
+        for (const char* weight : {"attn1.to_q", "attn1.to_out.0", "ff.net.0.proj", "ff.net.2"}) {
+          EXPECT_EQ(rows.at(fmt::format("transformer_blocks.0.{}.weight", weight)), text + video);
+        }
+        EXPECT_EQ(rows.at("patch_embed.proj.weight"), video);
+        EXPECT_EQ(rows.at("proj_out.weight"), video);
+      }
+    }
+  }
+}
+
+TEST(CogVideoXRows, FewerTokensThanRanksAreRefused) {
+  CogVideoXPipeline pipeline(
+      tiny_pipeline("video_rotary"),
+      {.threads = 1, .sp = SpMode::ring, .topology = {.machines = 1, .devices = 4}});
+  VideoRequest r = request_of(1, 8, 8);
+  r.frames = 1;
+  try {
+    make_video(pipeline, r);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("a sequence of 2 rows over 4 ranks"));
+  }
+}
+
+}  // namespace
+}  // namespace braid::golden

@@ -1,0 +1,63 @@
+#pragma once
+
+#include "braid/engine/diffusion/cogvideox_pipeline.h"
+#include "golden/diffusion/case.h"
+
+namespace braid::golden {
+
+// One run of diffusers on a video pipeline of tools/make_tiny_pipeline.py: video_cases.json, and
+// the tensors of <name>.safetensors (tests/golden/README.md).
+struct VideoCase {
+  std::string name;
+  std::string kind;  // of the pipeline
+  VideoRequest request;
+};
+
+inline std::vector<VideoCase> video_cases() {
+  std::vector<VideoCase> cases;
+  const nlohmann::json all = diffusion_json("video_cases.json");
+  for (const auto& j : all) {
+    cases.push_back({.name = j.at("name"),
+                     .kind = j.at("kind"),
+                     .request = {.prompt = j.at("prompt"),
+                                 .negative = j.at("negative"),
+                                 .width = j.at("width"),
+                                 .height = j.at("height"),
+                                 .frames = j.at("frames"),
+                                 .steps = j.at("steps"),
+                                 .guidance = j.at("guidance"),
+                                 .dynamic_guidance = j.at("dynamic"),
+                                 .text_tokens = j.at("text"),
+                                 .seed = j.at("seed")}});
+  }
+  return cases;
+}
+
+// Latents of all steps and pictures of a request's only video.
+struct MadeVideo {
+  std::vector<float> latents;
+  std::vector<RgbImage> frames;
+};
+
+inline MadeVideo make_video(CogVideoXPipeline& pipeline, VideoRequest request) {
+  MadeVideo made;
+  request.on_latents = [&](int64_t, int64_t step, std::span<const float> latents) {
+    if (step > 0) made.latents.insert(made.latents.end(), latents.begin(), latents.end());
+  };
+  request.on_video = [&](int64_t, const std::vector<RgbImage>& frames) { made.frames = frames; };
+  pipeline.generate(request);
+  return made;
+}
+
+// The largest difference, infinite with numbers that are none.
+inline double worst_difference(std::span<const float> got, std::span<const float> want) {
+  if (got.size() != want.size()) return INFINITY;
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double d = std::abs(static_cast<double>(got[i]) - want[i]);
+    worst = std::isnan(d) ? INFINITY : std::max(worst, d);
+  }
+  return worst;
+}
+
+}  // namespace braid::golden
