@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/kernels/cuda/attention/device/launch.h"
 #include "braid/tensor/half.h"
 #include "gpu_main.h"
 
@@ -120,7 +120,7 @@ class Problem {
     const int64_t kv_token = int64_t{shape_.kv_heads} * shape_.head_dim;
     for (int i = 0; i < q_parts; ++i) {
       const int begin = static_cast<int>(int64_t{shape_.length} * i / q_parts);
-      QSegment s;
+      QTensor s;
       s.length = static_cast<int>(int64_t{shape_.length} * (i + 1) / q_parts) - begin;
       s.offset = begin;
       s.q = q_.data + begin * q_token;
@@ -135,7 +135,7 @@ class Problem {
     }
     for (int j = 0; j < kv_parts; ++j) {
       const int begin = static_cast<int>(int64_t{shape_.length} * j / kv_parts);
-      KvSegment s;
+      KvTensor s;
       s.length = static_cast<int>(int64_t{shape_.length} * (j + 1) / kv_parts) - begin;
       s.offset = begin;
       s.k = k_.data + begin * kv_token;
@@ -154,7 +154,7 @@ class Problem {
       AttentionDesc desc = desc_;
       desc.load_state = c > 0;
       desc.finalize = c == calls_ - 1;
-      for (QSegment& s : q_segments_) {
+      for (QTensor& s : q_segments_) {
         s.kv_begin = parts * c / calls_;
         s.kv_end = parts * (c + 1) / calls_;
       }
@@ -170,8 +170,8 @@ class Problem {
   DeviceArray<float> state_o_;            // [L, Hq, D]
   DeviceArray<float> state_l_, state_m_;  // [Hq, L]
   DeviceArray<char> workspace_;
-  std::vector<QSegment> q_segments_;
-  std::vector<KvSegment> kv_segments_;
+  std::vector<QTensor> q_segments_;
+  std::vector<KvTensor> kv_segments_;
 };
 
 }  // namespace

@@ -3,10 +3,11 @@
 #include <exception>
 #include <vector>
 
-#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/backend/cuda/stream_words.h"
+#include "braid/kernels/cuda/attention/device/launch.h"
 
 // C entries to segment attention for tools/bench_attention_peer.py: one [B, L, H, D] problem, cut
-// into segments or into a chain of calls on request.
+// into segments or into several calls on request.
 using namespace braid;
 using namespace braid::cuda;
 
@@ -29,11 +30,8 @@ struct BraidAttentionProblem {
   int32_t candidate;  // -1: choose; -2: the best generic one
   float scale;
   uint32_t* arrived;  // [3], zeros, or null: KV segments are stages that arrive during one call
-  int32_t chained;    // KV segments are stages, each a launch; 2: that follows the one before
-  void* sums;         // of both
+  void* sums;
   int64_t sums_bytes;
-  uint32_t* words;  // of chains: zeros
-  int64_t num_words;
 };
 
 // 0, or -1 with the reason in `message`; `name` is the kernel that ran.
@@ -50,11 +48,10 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
     d.scale = p->scale;
     if (p->causal) d.window_right = 0;
     if (p->state_bf16) d.state_dtype = DType::bf16;
-    d.chained = p->chained != 0;
     const auto at = [](const void* base, int64_t elements, int bytes) {
       return static_cast<char*>(const_cast<void*>(base)) + elements * bytes;
     };
-    std::vector<KvSegment> kv(p->kv_segments);
+    std::vector<KvTensor> kv(p->kv_segments);
     for (int j = 0; j < p->kv_segments; ++j) {
       const int begin = static_cast<int>(int64_t{p->lk} * j / p->kv_segments);
       const int end = static_cast<int>(int64_t{p->lk} * (j + 1) / p->kv_segments);
@@ -66,13 +63,13 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
       kv[j].v = at(p->v, first * kv[j].v_stride.token, 2);
       kv[j].length = end - begin;
       kv[j].offset = begin;
-      if (p->arrived || p->chained) kv[j].stage = j;
+      if (p->arrived) kv[j].stage = j;
     }
-    std::vector<QSegment> q(p->q_segments);
+    std::vector<QTensor> q(p->q_segments);
     for (int i = 0; i < p->q_segments; ++i) {
       const int begin = static_cast<int>(int64_t{p->lq} * i / p->q_segments);
       const int end = static_cast<int>(int64_t{p->lq} * (i + 1) / p->q_segments);
-      QSegment& s = q[i];
+      QTensor& s = q[i];
       const int64_t rows = p->lq + int64_t{p->gap} * (p->q_segments - 1);
       const int64_t first = begin + int64_t{p->gap} * i;
       s.q_stride = {rows * p->hq * p->dqk, int64_t{p->hq} * p->dqk, p->dqk};
@@ -93,18 +90,11 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
     AttentionArrivals arrivals{p->arrived, p->sums, static_cast<size_t>(p->sums_bytes)};
     for (int c = 0; c < p->calls; ++c) {
       AttentionDesc desc = d;
-      const AttentionLink link{.begin = c,
-                               .end = c + 1,
-                               .sums = p->sums,
-                               .sums_bytes = static_cast<size_t>(p->sums_bytes),
-                               .words = p->words,
-                               .num_words = static_cast<size_t>(p->num_words),
-                               .follows = c > 0 && p->chained == 2};
-      desc.load_state = c > 0 && !p->chained;
-      desc.finalize = c == p->calls - 1 || p->chained;
-      for (QSegment& s : q) {
-        s.kv_begin = p->chained ? 0 : p->kv_segments * c / p->calls;
-        s.kv_end = p->chained ? p->kv_segments : p->kv_segments * (c + 1) / p->calls;
+      desc.load_state = c > 0;
+      desc.finalize = c == p->calls - 1;
+      for (QTensor& s : q) {
+        s.kv_begin = p->kv_segments * c / p->calls;
+        s.kv_end = p->kv_segments * (c + 1) / p->calls;
       }
       static const AttentionDevice device = attention_device();
       AttentionConfig config = choose(desc, {q, kv}, device);
@@ -118,7 +108,7 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
         }
         if (p->candidate == -2) config = *best;
       }
-      attention(desc, {q, kv}, config, p->workspace, stream, 0, &arrivals, &link);
+      attention(desc, {q, kv}, config, p->workspace, stream, 0, &arrivals);
       if (name) std::snprintf(name, name_size, "%s", to_string(config).c_str());
     }
     return 0;
@@ -128,11 +118,12 @@ int braid_attention(const BraidAttentionProblem* p, cudaStream_t stream, char* n
   }
 }
 
-// The next call of a chain whose first one had `arrived`.
+// Tells a call with `arrived` that the keys of `stage` are there.
 int braid_attention_continue(uint32_t* arrived, int32_t stage, cudaStream_t stream, char* message,
                              int message_size) {
   try {
-    continue_attention({arrived}, stage, stream);
+    const StreamWord word{StreamWord::Does::write, arrived, static_cast<uint32_t>(stage)};
+    put_words(stream, {&word, 1});
     return 0;
   } catch (const std::exception& e) {
     std::snprintf(message, message_size, "%s", e.what());

@@ -28,9 +28,8 @@ class Problem(ctypes.Structure):
         + [(n, ctypes.c_int32) for n in
            "batch lq lk hq hkv dqk dv bf16 causal state_bf16 q_segments kv_segments calls gap "
            "candidate".split()]
-        + [("scale", ctypes.c_float), ("arrived", ctypes.c_void_p), ("chained", ctypes.c_int32),
-           ("sums", ctypes.c_void_p), ("sums_bytes", ctypes.c_int64),
-           ("words", ctypes.c_void_p), ("num_words", ctypes.c_int64)])
+        + [("scale", ctypes.c_float), ("arrived", ctypes.c_void_p), ("sums", ctypes.c_void_p),
+           ("sums_bytes", ctypes.c_int64)])
 
 
 class Braid:
@@ -39,10 +38,9 @@ class Braid:
         self.workspace = torch.zeros(64, dtype=torch.int32, device="cuda")
         self.arrived = torch.zeros(3, dtype=torch.int32, device="cuda")
         self.sums = torch.empty(1200 << 20, dtype=torch.uint8, device="cuda")
-        self.words = torch.zeros(1 << 20, dtype=torch.int32, device="cuda")
 
     def __call__(self, q, k, v, causal, o, state=None, q_segments=1, kv_segments=1, calls=1,
-                 candidate=-1, lse=None, gap=0, arriving=False, chained=0):
+                 candidate=-1, lse=None, gap=0, arriving=False):
         b, lq, hq, d = q.shape
         p = Problem(q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=o.data_ptr(),
                     lse=lse.data_ptr() if lse is not None else None,
@@ -53,9 +51,8 @@ class Braid:
                     hkv=k.shape[2], dqk=d, dv=v.shape[3], bf16=int(q.dtype == torch.bfloat16),
                     causal=int(causal), q_segments=q_segments, kv_segments=kv_segments,
                     calls=calls, gap=gap, candidate=candidate, scale=1 / math.sqrt(d),
-                    arrived=self.arrived.data_ptr() if arriving else None, chained=chained,
+                    arrived=self.arrived.data_ptr() if arriving else None,
                     sums=self.sums.data_ptr(), sums_bytes=self.sums.numel(),
-                    words=self.words.data_ptr(), num_words=self.words.numel(),
                     state_bf16=int(bool(state) and state[0].dtype == torch.bfloat16))
         name = ctypes.create_string_buffer(128)
         message = ctypes.create_string_buffer(512)
@@ -335,8 +332,7 @@ def main():
                     "8x8": (lambda: segments(8), one),
                     "8x8 adjacent": (lambda: segments(8, gap=0), one)}
             print("# " + "; ".join(f"{n}x{n} {segments(n)}" for n in (1, 2, 8)) + "; calls "
-                  + braid(q, k, v, causal, o, state, kv_segments=4, calls=4) + "; chained "
-                  + braid(q, k, v, causal, o, kv_segments=4, calls=4, chained=1))
+                  + braid(q, k, v, causal, o, state, kv_segments=4, calls=4))
             if not causal:  # what is left of a chain's cost without its state
                 quarters = [slice(i * l // 4, (i + 1) * l // 4) for i in range(4)]
                 cuts["4 plain calls"] = (lambda: [braid(q, k[:, s], v[:, s], causal, o)
@@ -346,9 +342,6 @@ def main():
                              for s in quarters], runs["cudnn"])
             for n, s in ("4 calls", state), ("4 calls, bf16", half):
                 cuts[n] = (lambda s=s: braid(q, k, v, causal, o, s, kv_segments=4, calls=4), one)
-            for n, c in ("chained", 1), ("following", 2):
-                cuts["4 calls, " + n] = (lambda c=c: braid(q, k, v, causal, o, kv_segments=4,
-                                                           calls=4, chained=c), one)
             arrival = Arrival(braid.arrived)
             stage_us = 2 * b * l / 4 * hkv * (d + v.shape[3]) / LINK_BYTES_PER_US
 

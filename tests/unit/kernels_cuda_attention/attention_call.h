@@ -19,12 +19,12 @@ inline AttentionDesc make_desc(int d, int hq, int hkv) {
 
 struct Call {
   alignas(16) char data[16];
-  std::vector<QSegment> q;
-  std::vector<KvSegment> kv;
+  std::vector<QTensor> q;
+  std::vector<KvTensor> kv;
 
   Call(std::vector<int> q_lengths, std::vector<int> kv_lengths) {
     for (int n : q_lengths) {
-      QSegment s;
+      QTensor s;
       s.q = s.o = s.state_o = data;
       s.state_l = s.state_m = reinterpret_cast<float*>(data);
       s.length = n;
@@ -33,7 +33,7 @@ struct Call {
     }
     int offset = 0;
     for (int n : kv_lengths) {
-      KvSegment s;
+      KvTensor s;
       s.k = s.v = data;
       s.length = n;
       s.offset = offset;

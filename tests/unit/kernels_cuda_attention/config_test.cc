@@ -78,11 +78,6 @@ TEST(AttentionConfig, KeysThatArriveHaveTheirOwnKernels) {
       EXPECT_GE(bytes, 2 * each) << to_string(c);  // an SM has several of the items
       EXPECT_EQ(bytes % each, 0u) << to_string(c);
     }
-    AttentionDesc chained = desc;
-    chained.chained = true;
-    const AttentionConfig link = choose(chained, call.params(), device);
-    EXPECT_EQ(link.form, HopperForm::kChained) << to_string(link);
-    EXPECT_NE(to_string(link).find(" chained"), std::string::npos);
     EXPECT_THAT(message_of([&] {
                   candidates(desc, call.params(), {80, 108});
                 }),
@@ -159,11 +154,6 @@ TEST(AttentionConfig, RefusesWithTheReason) {
               }),
               HasSubstr("stage 1 of KV segment 1 after stage 2"));
   EXPECT_THAT(message([](AttentionDesc& d, Call& c) {
-                d.chained = true;
-                c.kv[0].stage = 20;
-              }),
-              HasSubstr("a chain of stages 0 to 20 (at most 19)"));
-  EXPECT_THAT(message([](AttentionDesc& d, Call& c) {
                 d.finalize = false;
                 c.kv[0].stage = 1;
               }),
@@ -182,11 +172,11 @@ TEST(AttentionReference, StateMerges) {
     for (bf16& e : *data)
       e = to_bf16(static_cast<float>((x = x * 1664525 + 1013904223) >> 8) / (1 << 23) - 1);
   }
-  QSegment qs;
+  QTensor qs;
   qs.q = q.data();
   qs.length = 1;
   qs.kv_end = 1;
-  KvSegment whole;
+  KvTensor whole;
   whole.k = k.data();
   whole.v = v.data();
   whole.k_stride = whole.v_stride = {0, 64, 64};
@@ -194,7 +184,7 @@ TEST(AttentionReference, StateMerges) {
   const ReferenceRow want = attention_reference(desc, {{&qs, 1}, {&whole, 1}}, 0, 0, 0, 0);
   EXPECT_GT(want.l, 1);
 
-  KvSegment first = whole, second = whole;
+  KvTensor first = whole, second = whole;
   first.length = 7;
   second.length = keys - 7;
   second.k = k.data() + 7 * 64;

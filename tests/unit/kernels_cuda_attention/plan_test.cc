@@ -59,79 +59,6 @@ TEST(AttentionPlan, ItemsCoverEveryRowOnce) {
   }
 }
 
-// The launches of a chain, however they cut the stages, take each item through all its keys, know
-// what those before have taken, and find its sums where these are.
-TEST(AttentionPlan, LinksTakeAllKeysOnce) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 rng(seed);
-  const auto draw = [&](int n) { return static_cast<int>(rng() % static_cast<uint64_t>(n)); };
-  int dropped = 0;
-  for (int round = 0; round < 200; ++round) {
-    AttentionDesc desc = make_desc(128, 6, 2);
-    desc.batch = 1 + draw(2);
-    desc.chained = true;
-    if (draw(3) > 0) desc.window_right = draw(2) * draw(300);
-    if (draw(3) == 0) desc.window_left = draw(700);
-    Call call({draw(900), 1 + draw(900), draw(400)}, {draw(500), draw(500), draw(500), draw(500)});
-    int stage = 0;
-    for (KvSegment& s : call.kv) s.stage = stage, stage += draw(2);
-    const int stages = call.kv.back().stage + 1;
-    if (stages == 1) continue;
-    for (QSegment& q : call.q) {
-      q.offset = draw(1800);
-      q.stage = draw(stages);
-      q.kv_begin = draw(2);
-    }
-    const AttentionConfig config{AttentionKernel::kHopper, 128, 128, 1, 1, 1, draw(2) ? 3 : 1,
-                                 HopperForm::kChained};
-    const AttentionPlan whole = make_plan(desc, call.params(), config);
-    struct Progress {
-      int tiles = 0, now = 0;
-      bool ends = false;
-    };
-    std::map<std::tuple<int, int, int, int>, Progress> items;  // by run, b, head, last row's place
-    std::set<int> places;
-    for (int begin = 0, end = 0; begin < stages; begin = end) {
-      end = begin + 1 + draw(stages - begin);
-      AttentionPlan plan = whole;
-      const SumPlaces where = keep_tiles_of(begin, end, config.block_n, plan);
-      dropped += whole.num_items - plan.num_items;
-      int worked_on = 0;
-      for (int i = 0; i < plan.num_items; ++i) {
-        const WorkItem item = decode_item(plan, i);
-        const KeyShare share = key_share(plan, item, config.block_n, begin, end);
-        if (!share.any) continue;
-        ++worked_on;
-        const int place = place_of(plan, where, item, plan.tile_units);
-        ASSERT_GE(place, 0);
-        ASSERT_LT(place, whole.num_items);
-        const ItemUnit u = locate(plan, item.run, item.b, item.unit);
-        Progress& p = items[{u.segment, item.b, item.head, u.token}];
-        places.insert(place);
-        ASSERT_FALSE(p.ends);
-        ASSERT_EQ(share.before, p.now);
-        ASSERT_EQ(share.tiles > 0, share.now > begin);
-        ASSERT_GE(share.run_end, share.run_begin);
-        p.tiles += share.tiles;
-        p.now = share.now;
-        p.ends = !share.later;
-        if (!p.ends) continue;
-        ASSERT_EQ(p.tiles, count_key_tiles(whole, item, config.block_n));
-      }
-      int expected = 0;
-      for (int i = 0; i < whole.num_items; ++i) {
-        expected += key_share(whole, decode_item(whole, i), config.block_n, begin, end).any;
-      }
-      ASSERT_EQ(worked_on, expected);
-    }
-    ASSERT_EQ(items.size(), static_cast<size_t>(whole.num_items));
-    ASSERT_EQ(places.size(), static_cast<size_t>(whole.num_items));
-    for (const auto& [item, p] : items) ASSERT_TRUE(p.ends);
-  }
-  EXPECT_GT(dropped, 0);
-}
-
 // Keys of two heads fit the L2 cache together: passes of two heads and of the one that is left.
 TEST(AttentionPlan, PassesThatAreNotWholeCoverEveryItem) {
   for (int batch : {1, 2}) {
@@ -246,7 +173,7 @@ TEST(AttentionPlan, QSegmentsThatAreOnePieceBecomeOne) {
   alignas(16) static char data[3 * 100 * 256];
   Call call({100, 100, 100}, {300});
   for (int i = 0; i < 3; ++i) {
-    QSegment& q = call.q[i];
+    QTensor& q = call.q[i];
     q.q = q.o = q.state_o = data + i * 100 * 128;
     q.state_l = q.state_m = reinterpret_cast<float*>(data) + i * 100;
     q.q_stride = q.o_stride = {0, 64, 64};

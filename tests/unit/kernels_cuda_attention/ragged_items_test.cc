@@ -24,13 +24,13 @@ TEST(RaggedItems, AreThoseOfTheSequencesThatThereAre) {
       desc.head_dim_qk = desc.head_dim_v = 128;
       desc.scale = 0.1f;
       desc.window_right = 0;
-      QSegment q;
+      QTensor q;
       q.q = q.o = data;
       q.length = 1100;
       q.starts = starts.data();
       q.rows = 1100;
       q.kv_end = 1;
-      KvSegment kv;
+      KvTensor kv;
       kv.k = kv.v = data;
       kv.length = keys;
       const AttentionParams params{{&q, 1}, {&kv, 1}};

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/kernels/cuda/attention/device/launch.h"
 #include "braid/kernels/cuda/attention/paged_call.h"
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/decode/device/launch.h"

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "braid/base/math.h"
-#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/kernels/cuda/attention/device/launch.h"
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/bind_gemm.h"
 #include "braid/kernels/cuda/dense_attention/device/plain.h"
@@ -28,8 +28,8 @@ DenseDesc desc_of(const OpCall& call) {
 // The same call of segment attention; its spans point into it.
 struct SegmentCall {
   AttentionDesc desc;
-  std::vector<QSegment> q;
-  std::vector<KvSegment> kv;
+  std::vector<QTensor> q;
+  std::vector<KvTensor> kv;
   AttentionParams params() const { return {q, kv}; }
 };
 
@@ -55,7 +55,7 @@ SegmentCall make_segments(const OpCall& call) {
   };
   int32_t position = 0;
   for (size_t i = 0; i < a.first_key(); ++i) {
-    QSegment q;
+    QTensor q;
     q.q = call.in[i].data;
     q.o = call.out[i].data;
     q.q_stride = q.o_stride = strides_of_part(call.in[i], a);
@@ -68,7 +68,7 @@ SegmentCall make_segments(const OpCall& call) {
   position = 0;
   for (size_t i = 0; i < static_cast<size_t>(a.kv_parts); ++i) {
     const TensorView &k = call.in[a.first_key() + i], &v = call.in[a.first_value() + i];
-    KvSegment kv;
+    KvTensor kv;
     kv.k = k.data;
     kv.v = v.data;
     kv.k_stride = kv.v_stride = strides_of_part(k, a);

@@ -9,7 +9,7 @@
 #include "braid/base/math.h"
 #include "braid/fabric/peer/peer_endpoint.h"
 #include "braid/fabric/symmetric_memory.h"
-#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/kernels/cuda/attention/device/launch.h"
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/decode/device/plain_segments.h"
 #include "braid/kernels/cuda/register.h"
@@ -103,8 +103,8 @@ class Owners {
 // The kernel's call; its spans point into Call.
 struct Call {
   AttentionDesc desc;
-  std::vector<QSegment> q;
-  std::vector<KvSegment> kv;
+  std::vector<QTensor> q;
+  std::vector<KvTensor> kv;
   AttentionParams params() const { return {q, kv}; }
 };
 
@@ -128,7 +128,7 @@ Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Ow
   const auto to_int = [](int64_t x) { return static_cast<int32_t>(x); };
   for (size_t i = part.q_begin; i < part.q_end; ++i) {
     const ops::QSegment& s = a.q[i];
-    QSegment q;
+    QTensor q;
     q.q = at(call.in[kQ + static_cast<size_t>(s.q)], s.row, s.head + part.heads.begin);
     q.q_stride = strides_of(call.in[kQ + static_cast<size_t>(s.q)]);
     q.state_o = at(call.in[0], s.state_row, part.heads.begin);
@@ -152,7 +152,7 @@ Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Ow
   for (int i = part.kv_begin; i < part.kv_end; ++i) {
     const ops::KvSegment& s = a.kv[static_cast<size_t>(i)];
     const size_t pair = kQ + static_cast<size_t>(a.num_q + 2 * s.kv);
-    KvSegment kv;
+    KvTensor kv;
     kv.k = at(call.in[pair], s.row, s.head + part.heads.kv);
     kv.v = at(call.in[pair + 1], s.row, s.head + part.heads.kv);
     kv.k_stride = strides_of(call.in[pair]);
@@ -176,7 +176,7 @@ void load_kernel(AttentionDesc desc, const AttentionConfig& config, const Device
                   static_cast<int64_t>(attention_sums_bytes(desc, config)) * desc.num_q_heads);
   CudaMemory arrived(device.id, StageWords::kWords * sizeof(uint32_t));
   desc.batch = 1;
-  QSegment q;
+  QTensor q;
   q.q = row.data();
   q.o = row.data() + 2 * width;
   q.state_o = state.data();
@@ -186,7 +186,7 @@ void load_kernel(AttentionDesc desc, const AttentionConfig& config, const Device
   q.row_stride = {desc.num_q_heads, desc.num_q_heads, 1};
   q.length = 1;
   q.kv_end = 1;
-  KvSegment kv;
+  KvTensor kv;
   kv.k = kv.v = row.data();
   kv.k_stride = kv.v_stride = q.q_stride;
   kv.length = 1;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "backend/cuda/attention/case_builder.h"
+#include "braid/backend/cuda/stream_words.h"
 #include "braid/base/error.h"
 
 namespace braid::cuda::test {
@@ -65,8 +66,8 @@ void Case::run_chain(const AttentionConfig& config, int calls) {
     AttentionDesc desc = spec_.desc;
     desc.load_state = i > 0;
     desc.finalize = i == calls - 1;
-    std::vector<QSegment> q = device_q_;
-    for (QSegment& s : q) {
+    std::vector<QTensor> q = device_q_;
+    for (QTensor& s : q) {
       s.kv_begin = i * n / calls;
       s.kv_end = (i + 1) * n / calls;
     }
@@ -82,56 +83,11 @@ void Case::for_each_arriving(F f) const {
     f(stage, static_cast<size_t>(static_cast<const uint8_t*>(data) - arena_.data()),
       static_cast<size_t>(spec_.desc.batch * stride.batch) * 2);
   };
-  for (const QSegment& q : q_) tensor(q.stage, q.q, q.q_stride);
-  for (const KvSegment& kv : kv_) {
+  for (const QTensor& q : q_) tensor(q.stage, q.q, q.q_stride);
+  for (const KvTensor& kv : kv_) {
     tensor(kv.stage, kv.k, kv.k_stride);
     tensor(kv.stage, kv.v, kv.v_stride);
   }
-}
-
-void Case::run_links(const AttentionConfig& config, uint64_t seed, bool follows) {
-  chain_ = 1;
-  std::mt19937_64 rng(seed);
-  AttentionLink link;
-  link.sums_bytes = attention_sums_bytes(spec_.desc, device_params(), config, attention_device());
-  link.num_words = attention_link_words(spec_.desc, device_params(), config);
-  check_cuda(cudaMalloc(&link.sums, link.sums_bytes), "sums");
-  check_cuda(cudaMemset(link.sums, kPoison, link.sums_bytes), "sums");
-  check_cuda(cudaMalloc(&link.words, link.num_words * 4), "words");
-  check_cuda(cudaMemset(link.words, 0, link.num_words * 4), "words");
-  check_cuda(cudaMemcpy(device_, arena_.data(), arena_.size(), cudaMemcpyHostToDevice), "upload");
-  const int stages = kv_.back().stage + 1;
-  const uint8_t* keys = static_cast<const uint8_t*>(kv_[0].k);  // queries lie before all keys
-  for (link.begin = 0; link.begin < stages; link.begin = link.end) {
-    link.end =
-        link.begin + 1 + static_cast<int>(rng() % static_cast<uint64_t>(stages - link.begin));
-    link.follows = follows && link.begin > 0;
-    const bool new_queries = std::ranges::any_of(
-        q_, [&](const QSegment& q) { return q.stage >= link.begin && q.stage < link.end; });
-    if (!follows) {
-      for_each_arriving([&](int stage, size_t at, size_t bytes) {
-        const bool wanted = stage >= link.begin || new_queries || &arena_[at] < keys;
-        const bool there = stage < link.end && wanted;
-        check_cuda(there ? cudaMemcpy(device_ + at, &arena_[at], bytes, cudaMemcpyHostToDevice)
-                         : cudaMemset(device_ + at, kPoison, bytes),
-                   "stages");
-      });
-    }
-    attention(spec_.desc, device_params(), config, workspace_, nullptr, 0, nullptr, &link);
-    if (!follows) check_cuda(cudaDeviceSynchronize(), "attention");
-  }
-  check_cuda(cudaDeviceSynchronize(), "attention");
-  for_each_arriving([&](int, size_t at, size_t bytes) {
-    check_cuda(cudaMemcpy(device_ + at, &arena_[at], bytes, cudaMemcpyHostToDevice), "stages");
-  });
-  fetch();
-  std::vector<uint32_t> left(link.num_words);
-  check_cuda(cudaMemcpy(left.data(), link.words, left.size() * 4, cudaMemcpyDeviceToHost), "words");
-  if (std::ranges::any_of(left, [](uint32_t w) { return w != 0; })) {
-    throw std::runtime_error("words are not zero again");
-  }
-  check_cuda(cudaFree(link.sums), "sums");
-  check_cuda(cudaFree(link.words), "words");
 }
 
 std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, uint64_t seed,
@@ -175,7 +131,8 @@ std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, 
                  "keys");
     });
     if (rng() % 2 == 0) {
-      continue_attention(arrivals, s, side);
+      const StreamWord word{StreamWord::Does::write, arrivals.arrived, static_cast<uint32_t>(s)};
+      put_words(side, {&word, 1});
     } else {
       check_cuda(cudaMemcpyAsync(arrivals.arrived, &s, 4, cudaMemcpyHostToDevice, side), "arrived");
     }
@@ -185,7 +142,7 @@ std::pair<uint32_t, uint32_t> Case::run_arriving(const AttentionConfig& config, 
   std::vector<uint8_t> seen(arena_.size());
   const auto all_told = [&] { return asked.told[0] == 1 && asked.told[1] == 1; };
   const bool asks =
-      !withheld && std::ranges::any_of(q_, [](const QSegment& q) { return q.early != 0; });
+      !withheld && std::ranges::any_of(q_, [](const QTensor& q) { return q.early != 0; });
   for (int tries = 0; asks && !all_told() && tries < 100'000; ++tries) {
     check_cuda(cudaMemcpyAsync(&asked, device_early, sizeof(Early), cudaMemcpyDeviceToHost, side),
                "early");
@@ -222,7 +179,7 @@ void Case::for_each_row(F f) const {
 int Case::early_rows_that_differ(const std::vector<uint8_t>& seen) const {
   int differ = 0;
   for_each_row([&](int i, int b, int t, int h) {
-    const QSegment& q = q_[static_cast<size_t>(i)];
+    const QTensor& q = q_[static_cast<size_t>(i)];
     if (q.early == 0) return;
     const Strides& s = q.o_stride;
     const int64_t at = (static_cast<const uint8_t*>(q.o) - arena_.data()) +
@@ -235,7 +192,7 @@ int Case::early_rows_that_differ(const std::vector<uint8_t>& seen) const {
 
 std::string Case::check_row(int i, int b, int t, int h) const {
   const AttentionDesc& d = spec_.desc;
-  const QSegment& q = q_[i];
+  const QTensor& q = q_[i];
   const ReferenceRow want = attention_reference(d, {q_, kv_}, i, b, t, h);
   const int64_t outer = q.starts ? 0 : b;
   const int64_t row = q.starts ? q.starts[b] + t : t;
@@ -299,7 +256,7 @@ double Case::distance(const std::vector<uint8_t>& other) const {
   double worst = 0;
   double largest = 1e-30;
   for_each_row([&](int i, int b, int t, int h) {
-    const QSegment& q = q_[i];
+    const QTensor& q = q_[i];
     const int64_t outer = q.starts ? 0 : b;
     const int64_t row = q.starts ? q.starts[b] + t : t;
     const size_t base = static_cast<const uint8_t*>(q.o) - arena_.data();
@@ -324,7 +281,7 @@ std::string Case::check(int max_rows) const {
   };
   for_each_row([&](int i, int b, int t, int h) {
     ++rows;
-    const QSegment& q = q_[i];
+    const QTensor& q = q_[i];
     const int64_t outer = q.starts ? 0 : b;
     const int64_t row = q.starts ? q.starts[b] + t : t;
     const auto at = [&](const Strides& s) { return outer * s.batch + row * s.token + h * s.head; };

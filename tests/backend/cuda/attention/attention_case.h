@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/kernels/cuda/attention/device/launch.h"
 #include "braid/kernels/cuda/attention/reference.h"
 
 // Segment-attention problems for the backend tests: the tensors of a call in one arena that is
@@ -50,10 +50,6 @@ class Case {
   void run(const AttentionConfig& config);
   // Splits the KV segments into `calls` calls that carry the state.
   void run_chain(const AttentionConfig& config, int calls);
-  // The stages (kv_stages, q_stages) as a chain, some launches of one and some of several. What a
-  // launch must not read is NaN while it runs, also keys of stages before; or all is there and each
-  // launch begins while the one before ends (`follows`).
-  void run_links(const AttentionConfig& config, uint64_t seed, bool follows);
   // A call whose keys and queries arrive (kv_stages, q_stages): NaN until they do, after a random
   // time each, and with a random number of places for sums. What is left of
   // AttentionArrivals::arrived: zeros, unless the last stage is `withheld`.
@@ -86,8 +82,8 @@ class Case {
   CaseSpec spec_;
   std::vector<uint8_t> arena_;   // inputs, and poison where outputs go
   std::vector<uint8_t> result_;  // the arena after a run
-  std::vector<QSegment> q_, device_q_;
-  std::vector<KvSegment> kv_, device_kv_;
+  std::vector<QTensor> q_, device_q_;
+  std::vector<KvTensor> kv_, device_kv_;
   uint8_t* device_ = nullptr;
   void* workspace_ = nullptr;
   int chain_ = 1;  // calls of the last run

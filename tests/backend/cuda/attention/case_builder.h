@@ -84,7 +84,7 @@ struct CaseBuilder {
     rng.seed(spec.seed);
     const float gain = spec.inputs == Inputs::kLargeLogits ? 8.f : 1.f;
     for (size_t i = 0; i < spec.q_lengths.size(); ++i) {
-      QSegment q;
+      QTensor q;
       q.length = spec.q_lengths[i];
       q.offset = spec.q_offsets.empty() ? 0 : spec.q_offsets[i];
       if (!spec.q_stages.empty()) q.stage = spec.q_stages[i];
@@ -126,7 +126,7 @@ struct CaseBuilder {
     }
     int next = 0;
     for (size_t j = 0; j < spec.kv_lengths.size(); ++j) {
-      KvSegment kv;
+      KvTensor kv;
       kv.length = spec.kv_lengths[j];
       kv.offset = spec.kv_offsets.empty() ? next : spec.kv_offsets[j];
       next += kv.length;
@@ -187,8 +187,8 @@ struct CaseBuilder {
   // Key 3 of the first segment gets the direction of query 0, twenty times over.
   void make_dominant() {
     const AttentionDesc& d = c.spec_.desc;
-    const QSegment& q = c.q_[0];
-    const KvSegment& kv = c.kv_[0];
+    const QTensor& q = c.q_[0];
+    const KvTensor& kv = c.kv_[0];
     if (d.page_size || kv.length <= 3 || q.length == 0) return;
     for (int h = 0; h < d.num_kv_heads; ++h) {
       for (int x = 0; x < d.head_dim_qk; ++x) {
@@ -206,8 +206,8 @@ struct CaseBuilder {
     if (p) p = reinterpret_cast<T*>(base + reinterpret_cast<size_t>(p) - 1);
   }
 
-  static void bind(std::vector<QSegment>& qs, std::vector<KvSegment>& kvs, uint8_t* base) {
-    for (QSegment& q : qs) {
+  static void bind(std::vector<QTensor>& qs, std::vector<KvTensor>& kvs, uint8_t* base) {
+    for (QTensor& q : qs) {
       bind(q.q, base);
       bind(q.o, base);
       bind(q.lse, base);
@@ -217,7 +217,7 @@ struct CaseBuilder {
       bind(q.starts, base);
       bind(q.offsets, base);
     }
-    for (KvSegment& kv : kvs) {
+    for (KvTensor& kv : kvs) {
       bind(kv.k, base);
       bind(kv.v, base);
       bind(kv.lengths, base);

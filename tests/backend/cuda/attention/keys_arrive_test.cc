@@ -50,48 +50,6 @@ TEST_P(KeysArriveOf, AtAnyTime) {
   }
 }
 
-// However many stages the launches of a chain take, and also if they follow each other, the
-// result is that of one call of the same tiles whose keys arrive, and nothing of other stages is
-// read.
-TEST_P(KeysArriveOf, LaunchByLaunch) {
-  REQUIRE_DEVICE();
-  if (attention_device().compute_capability != 90) GTEST_SKIP() << "keys arrive on Hopper";
-  for (DType dtype : {DType::bf16, DType::f16}) {
-    for (bool causal : {false, true}) {
-      CaseSpec spec = in_stages(GetParam(), dtype, causal);
-      Case one(spec);
-      spec.desc.chained = true;
-      Case c(spec);
-      int as_one = 0;
-      for (const AttentionConfig& config :
-           candidates(c.desc(), c.device_params(), attention_device())) {
-        std::vector<uint8_t> first;
-        for (const AttentionConfig& arriving :
-             candidates(one.desc(), one.device_params(), attention_device())) {
-          if (arriving.block_m != config.block_m || arriving.block_n != config.block_n ||
-              arriving.pack != config.pack) {
-            continue;
-          }
-          ASSERT_EQ(one.run_arriving(arriving, 1), std::pair(0u, 0u));
-          first = one.result();
-          ++as_one;
-        }
-        for (uint64_t seed = 1; seed <= 12; ++seed) {
-          SCOPED_TRACE(
-              fmt::format("{} as {}, seed {}", to_string(c.desc()), to_string(config), seed));
-          c.run_links(config, seed, seed > 6);
-          if (seed == 1) {
-            ASSERT_EQ(c.check(16), "");
-          }
-          if (first.empty()) first = c.result();
-          ASSERT_TRUE(first == c.result()) << "another result";
-        }
-      }
-      EXPECT_GT(as_one, 0);
-    }
-  }
-}
-
 // What would compute something else is refused, not launched.
 TEST(KeysArrive, OtherKernelsRefuse) {
   REQUIRE_DEVICE();
@@ -109,16 +67,7 @@ TEST(KeysArrive, OtherKernelsRefuse) {
     config.form = HopperForm::kArriving;
     EXPECT_THROW(there.run(config), Error) << to_string(config);
   }
-  spec.desc.chained = true;
-  Case chained(spec);
-  if (attention_device().compute_capability == 90) {
-    const AttentionConfig config =
-        choose(chained.desc(), chained.device_params(), attention_device());
-    EXPECT_THROW(chained.run(config), Error) << to_string(config);  // no AttentionLink
-    EXPECT_THROW(arriving.run(config), Error) << to_string(config);
-  }
   spec.kv_stages = {};
-  spec.desc.chained = false;
   spec.desc.finalize = false;
   Case carrying(spec);
   for (const AttentionConfig& config :

@@ -7,7 +7,7 @@
 
 #include "backend/cuda/decode/decode_case.h"
 #include "braid/base/error.h"
-#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/kernels/cuda/attention/device/launch.h"
 #include "braid/kernels/cuda/decode/device/query_spans.h"
 
 namespace braid::cuda::test {

@@ -129,11 +129,11 @@ Samples one_gpu(const SequenceAttention& a, int device) {
                            .num_kv_heads = static_cast<int>(a.kv_heads)};
   desc.head_dim_qk = desc.head_dim_v = static_cast<int>(a.head_dim);
   desc.scale = a.scale;
-  cuda::QSegment query{.q = q.data(), .o = o.data()};
+  cuda::QTensor query{.q = q.data(), .o = o.data()};
   query.q_stride = query.o_stride = {s.count * width, width, a.head_dim};
   query.length = static_cast<int32_t>(s.count);
   query.kv_end = 1;
-  cuda::KvSegment key{.k = k.data(), .v = v.data()};
+  cuda::KvTensor key{.k = k.data(), .v = v.data()};
   key.k_stride = key.v_stride = {keys * kv_width, kv_width, a.head_dim};
   key.length = static_cast<int32_t>(keys);
   const cuda::AttentionParams params{{&query, 1}, {&key, 1}};

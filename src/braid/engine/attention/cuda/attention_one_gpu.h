@@ -5,7 +5,7 @@
 
 #include "braid/backend/cuda/memory.h"
 #include "braid/engine/attention/attention_modes.h"
-#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/kernels/cuda/attention/device/launch.h"
 
 // What one GPU makes of the same attention by itself, to compare with.
 namespace braid::attention_modes {
@@ -28,8 +28,8 @@ class PlainCall {
   cuda::CudaMemory workspace_;
   std::vector<std::unique_ptr<DeviceMemory>> memory_;
   cuda::AttentionDesc desc_;
-  cuda::QSegment q_;
-  cuda::KvSegment kv_;
+  cuda::QTensor q_;
+  cuda::KvTensor kv_;
   cuda::AttentionConfig config_;
   const int num_sms_;
   bool there_ = false;

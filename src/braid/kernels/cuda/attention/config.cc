@@ -21,13 +21,13 @@ bool hopper_takes(const AttentionDesc& desc, const AttentionParams& params,
                   const HopperVariant& v) {
   if (v.head_dim_qk != desc.head_dim_qk || v.head_dim_v != desc.head_dim_v) return false;
   if (carries_state(v.form) != carries_state(desc)) return false;
-  if (!takes_stages_of(v.form, desc, params)) return false;
+  if (!takes_stages_of(v.form, params)) return false;
   if (v.cluster > 1) {
     // Shared tiles are whole boxes with ends known to the copy engine. Clusters deal items out in
     // turn, which suits tiles of equal weight.
     if (desc.window_left != kUnlimited || desc.window_right != kUnlimited) return false;
     if (desc.page_size != 0) return false;
-    for (const KvSegment& kv : params.kv) {
+    for (const KvTensor& kv : params.kv) {
       if (kv.lengths != nullptr) return false;
     }
   }
@@ -50,33 +50,17 @@ constexpr double kStateUs = 3.0;
 constexpr double kStagedStateUs = 1.0;
 
 Speed speed(const AttentionDesc& desc, const AttentionConfig& c) {
-  for (const HopperVariant& v : kHopperVariants) {
-    if (c.kernel == AttentionKernel::kHopper && v.head_dim_qk == desc.head_dim_qk &&
-        64 * v.consumers * v.cluster == c.block_m && v.block_n == c.block_n &&
-        v.cluster == c.cluster && v.form == c.form) {
-      const double state_us = v.form == HopperForm::kCarrying ? kStateUs
-                              : v.form == HopperForm::kStaged ? kStagedStateUs
-                                                              : 0;
-      return {v.tflops, v.ctas_per_sm == 1 ? 1. : .65,
-              v.item_us + state_us + (c.split > 1 ? kMergeUs : 0)};
-    }
+  if (c.kernel == AttentionKernel::kHopper) {
+    const HopperVariant& v = kHopperVariants[hopper_variant(desc, c)];
+    const double state_us = v.form == HopperForm::kCarrying ? kStateUs
+                            : v.form == HopperForm::kStaged ? kStagedStateUs
+                                                            : 0;
+    return {v.tflops, v.ctas_per_sm == 1 ? 1. : .65,
+            v.item_us + state_us + (c.split > 1 ? kMergeUs : 0)};
   }
   if (desc.head_dim_qk > 128) return {140, .6, 1.5};
   if (c.block_m == 128) return {215, .55, 1.5};
   return {150, .45, 1.5};
-}
-
-// Number of times an item begins: in a chain once for each stage with keys for the item.
-int visits(const AttentionPlan& plan, const WorkItem& item, const AttentionConfig& config) {
-  if (config.form != HopperForm::kChained) return 1;
-  const QSegment& q = plan.q[plan.run_begin[item.run]];
-  int n = 0, last = -1;
-  for (int run = q.kv_begin; run < q.kv_end; ++run) {
-    const KeyTiles seen = key_tiles(plan, item, run, config.block_n);
-    const int stage = std::max(plan.kv_stage[run], q.stage);
-    if (seen.end > seen.begin && stage != last) last = stage, ++n;
-  }
-  return std::max(n, 1);
 }
 
 // Least time in which the device can work off the items, heaviest first.
@@ -85,8 +69,8 @@ double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
   AttentionPlan plan = make_plan(desc, params, config);
   if (plan.num_items == 0) return 0;
   // Lengths that only the device knows count as their capacities.
-  for (QSegment& q : plan.q) q.starts = q.offsets = nullptr;
-  for (KvSegment& kv : plan.kv) kv.lengths = nullptr;
+  for (QTensor& q : plan.q) q.starts = q.offsets = nullptr;
+  for (KvTensor& kv : plan.kv) kv.lengths = nullptr;
   const Speed s = speed(desc, config);
   const int ctas = config.ctas_per_sm;
   // Items, or shares of items, at work at a time. CTAs of a cluster are on neighbouring SMs, which
@@ -109,8 +93,7 @@ double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
     for (int m = 0; m < plan.tiles_m[run]; ++m) {
       const WorkItem item = make_item(plan, run, m, 0);
       const int tiles = count_key_tiles(plan, item, config.block_n);
-      const double us = s.item_us * visits(plan, item, config) +
-                        ceil_div(tiles, config.split) * flops_per_tile / flops_per_us;
+      const double us = s.item_us + ceil_div(tiles, config.split) * flops_per_tile / flops_per_us;
       total += us * heads * config.split;
       longest = std::max(longest, us);
       shortest = std::min(shortest, us);
@@ -126,7 +109,7 @@ double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
 
 // Whether some item has keys for all CTAs of a cluster.
 bool can_split(const AttentionParams& params, const AttentionConfig& config) {
-  for (const QSegment& q : params.q) {
+  for (const QTensor& q : params.q) {
     int64_t keys = 0;
     for (int j = q.kv_begin; j < q.kv_end; ++j) keys += params.kv[j].length;
     if (keys > int64_t{config.block_n} * (config.split - 1)) return true;
@@ -136,10 +119,18 @@ bool can_split(const AttentionParams& params, const AttentionConfig& config) {
 
 }  // namespace
 
-bool takes_stages_of(HopperForm form, const AttentionDesc& desc, const AttentionParams& params) {
-  const bool in_stages = form == HopperForm::kArriving || form == HopperForm::kChained;
-  if (!keys_arrive(params)) return !in_stages;
-  return form == (desc.chained ? HopperForm::kChained : HopperForm::kArriving);
+int hopper_variant(const AttentionDesc& desc, const AttentionConfig& config) {
+  const auto* const found = std::ranges::find_if(kHopperVariants, [&](const HopperVariant& v) {
+    return v.head_dim_qk == desc.head_dim_qk && v.head_dim_v == desc.head_dim_v &&
+           64 * v.consumers * v.cluster == config.block_m && v.block_n == config.block_n &&
+           v.cluster == config.cluster && v.form == config.form && (config.split == 1 || v.splits);
+  });
+  return found == std::end(kHopperVariants) ? -1
+                                            : static_cast<int>(found - std::begin(kHopperVariants));
+}
+
+bool takes_stages_of(HopperForm form, const AttentionParams& params) {
+  return keys_arrive(params) == (form == HopperForm::kArriving);
 }
 
 std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const AttentionParams& params,
@@ -162,14 +153,13 @@ std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const Attenti
     if (device.compute_capability == 90) {
       for (const HopperVariant& v : kHopperVariants) {
         if (!hopper_takes(desc, params, v)) continue;
-        AttentionConfig c{AttentionKernel::kHopper,
-                          64 * v.consumers * v.cluster,
-                          v.block_n,
-                          v.ctas_per_sm,
-                          v.cluster,
-                          1,
-                          pack,
-                          v.form};
+        AttentionConfig c{.kernel = AttentionKernel::kHopper,
+                          .block_m = 64 * v.consumers * v.cluster,
+                          .block_n = v.block_n,
+                          .ctas_per_sm = v.ctas_per_sm,
+                          .cluster = v.cluster,
+                          .pack = pack,
+                          .form = v.form};
         out.push_back(c);
         for (int split : {2, 3, 4, 8}) {
           c.split = split;
@@ -178,11 +168,13 @@ std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const Attenti
       }
     }
     if (keys_arrive(params)) continue;
-    for (int block_m : {128, 64}) {
-      if (block_m == 128 && desc.head_dim_qk > 128) continue;
-      const int ctas = block_m == 128 ? 2 : 3;
-      out.push_back({AttentionKernel::kGeneric, block_m, desc.head_dim_qk <= 128 ? 64 : 32, ctas, 1,
-                     1, pack});
+    for (const GenericVariant& v : kGenericVariants) {
+      if (v.head_dim_qk != desc.head_dim_qk || v.head_dim_v != desc.head_dim_v) continue;
+      out.push_back({.kernel = AttentionKernel::kGeneric,
+                     .block_m = v.block_m,
+                     .block_n = desc.head_dim_qk <= 128 ? 64 : 32,
+                     .ctas_per_sm = v.block_m == 128 ? 2 : 3,
+                     .pack = pack});
     }
   }
   for (AttentionConfig& c : out) c.cost_us = estimate_us(desc, params, c, device);
@@ -205,18 +197,13 @@ size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& pa
                             const AttentionConfig& config, const AttentionDevice& device) {
   const int items = make_plan(desc, params, config).num_items;
   const int clusters = std::clamp(items, 1, device.num_sms / config.cluster);
-  const bool early = std::ranges::any_of(params.q, [](const QSegment& q) { return q.early != 0; });
+  const bool early = std::ranges::any_of(params.q, [](const QTensor& q) { return q.early != 0; });
   return attention_sums_bytes(desc, config) * clusters *
          (ceil_div(items, clusters) + (early ? 1 : 0));
 }
 
-size_t attention_link_words(const AttentionDesc& desc, const AttentionParams& params,
-                            const AttentionConfig& config) {
-  return link_words(make_plan(desc, params, config).num_items);
-}
-
 std::string to_string(const AttentionConfig& c) {
-  constexpr const char* kForms[] = {"", " carrying", " staged", " arriving", " chained"};
+  constexpr const char* kForms[] = {"", " carrying", " staged", " arriving"};
   return fmt::format("{} {}x{}{}{}{} pack {}",
                      c.kernel == AttentionKernel::kHopper ? "hopper" : "generic", c.block_m,
                      c.block_n, c.cluster > 1 ? fmt::format(" cluster {}", c.cluster) : "",

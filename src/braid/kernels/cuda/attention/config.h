@@ -23,14 +23,13 @@ enum class HopperForm {
   kCarrying,  // carried states, loaded into and stored from accumulators
   kStaged,    // carried states and rows of O, through shared memory
   kArriving,  // whole calls with keys that arrive during the call
-  kChained,   // launches that take up the sums of the launch before
 };
 constexpr bool carries_state(HopperForm form) {
   return form == HopperForm::kCarrying || form == HopperForm::kStaged;
 }
 
 // Whether a kernel of this form takes the call's keys as they come: at once, or in stages.
-bool takes_stages_of(HopperForm form, const AttentionDesc& desc, const AttentionParams& params);
+bool takes_stages_of(HopperForm form, const AttentionParams& params);
 
 struct AttentionConfig {
   AttentionKernel kernel = AttentionKernel::kGeneric;
@@ -66,19 +65,11 @@ constexpr int sum_units(int head_dim_v) {
 }
 
 // Device memory for left items and their sums, in a call with arriving keys: for a single item, and
-// for as many as the CTAs may leave at once; the latter is enough for a chain.
+// for as many as the CTAs may leave at once.
 constexpr size_t kHeldItemBytes = 32;
 size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionConfig& config);
 size_t attention_sums_bytes(const AttentionDesc& desc, const AttentionParams& params,
                             const AttentionConfig& config, const AttentionDevice& device);
-
-// Words of a chain: the launches' counters, and a word for each item (AttentionLink::words).
-constexpr size_t kLinkCounters = 2 * kMaxKvSegments;
-constexpr size_t link_words(int32_t items) {
-  return kLinkCounters + static_cast<size_t>(items);
-}
-size_t attention_link_words(const AttentionDesc& desc, const AttentionParams& params,
-                            const AttentionConfig& config);
 
 // "hopper 256x176 cluster 2 pack 1", "hopper 64x64 split 3 pack 1"
 std::string to_string(const AttentionConfig& config);

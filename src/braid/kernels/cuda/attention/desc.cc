@@ -53,7 +53,7 @@ void verify_strides(const char* what, size_t i, const void* data, const Strides&
 // Positions and lengths stay well inside int32: sums of three do not overflow.
 constexpr int32_t kMaxPosition = 1 << 28;
 
-void verify_q(const AttentionDesc& d, const QSegment& s, size_t i, size_t num_kv) {
+void verify_q(const AttentionDesc& d, const QTensor& s, size_t i, size_t num_kv) {
   require(s.length >= 0 && s.length <= kMaxPosition, "attention: length {} of Q segment {}",
           s.length, i);
   require(std::abs(s.offset) <= kMaxPosition, "attention: offset {} of Q segment {}", s.offset, i);
@@ -72,7 +72,7 @@ void verify_q(const AttentionDesc& d, const QSegment& s, size_t i, size_t num_kv
   }
 }
 
-void verify_kv(const AttentionDesc& d, const KvSegment& s, size_t i) {
+void verify_kv(const AttentionDesc& d, const KvTensor& s, size_t i) {
   require(s.length >= 0 && s.length <= kMaxPosition, "attention: length {} of KV segment {}",
           s.length, i);
   require(std::abs(s.offset) <= kMaxPosition, "attention: offset {} of KV segment {}", s.offset, i);
@@ -89,8 +89,8 @@ void verify_kv(const AttentionDesc& d, const KvSegment& s, size_t i) {
 
 void verify_arrivals(const AttentionDesc& d, const AttentionParams& params) {
   bool device_lengths = false;
-  for (const QSegment& q : params.q) device_lengths |= q.starts || q.offsets;
-  for (const KvSegment& kv : params.kv) device_lengths |= kv.lengths != nullptr;
+  for (const QTensor& q : params.q) device_lengths |= q.starts || q.offsets;
+  for (const KvTensor& kv : params.kv) device_lengths |= kv.lengths != nullptr;
   require(!carries_state(d) && d.page_size == 0 && !device_lengths,
           "attention: keys arrive in {} stages (only in calls without a carried state, without "
           "pages and of lengths that the host knows)",
@@ -118,8 +118,6 @@ void verify(const AttentionDesc& desc, const AttentionParams& params) {
             "attention: stage {} of Q segment {} (KV segments arrive in stages 0 to {})",
             params.q[i].stage, i, last);
   }
-  require(!desc.chained || last < kMaxKvSegments,
-          "attention: a chain of stages 0 to {} (at most {})", last, kMaxKvSegments - 1);
   if (keys_arrive(params)) verify_arrivals(desc, params);
 }
 
@@ -139,7 +137,6 @@ std::string to_string(const AttentionDesc& d) {
   if (d.page_size) mask += fmt::format(" paged{}", d.page_size);
   if (d.load_state) mask += fmt::format(" load({})", name(d.state_dtype));
   if (!d.finalize) mask += fmt::format(" carry({})", name(d.state_dtype));
-  if (d.chained) mask += " chained";
   const std::string dim = d.head_dim_qk == d.head_dim_v
                               ? fmt::format("D{}", d.head_dim_qk)
                               : fmt::format("D{}/{}", d.head_dim_qk, d.head_dim_v);

@@ -33,7 +33,6 @@ struct AttentionDesc {
   DType state_dtype = DType::f32;  // O': f32 or bf16; l and m are f32
   bool load_state = false;         // merge with the state in the segments
   bool finalize = true;            // write o and lse; else write the state back
-  bool chained = false;            // each KV stage is a separate launch (AttentionLink)
 };
 
 // Strides are in elements; the innermost dimension is contiguous. Pointers of q, k and v are
@@ -44,7 +43,7 @@ struct Strides {
   int64_t head = 0;
 };
 
-struct QSegment {
+struct QTensor {
   const void* q = nullptr;   // dtype [B, L, Hq, Dqk], or [T, Hq, Dqk] with `starts`
   void* o = nullptr;         // dtype [B, L, Hq, Dv], or [T, Hq, Dv]; written if finalize
   float* lse = nullptr;      // [B, Hq, L], or [Hq, T]; may be null; written if finalize
@@ -64,11 +63,11 @@ struct QSegment {
   int32_t offset = 0;                // position of token 0
   int32_t kv_begin = 0;              // KV segments [kv_begin, kv_end) are seen
   int32_t kv_end = 0;
-  int32_t stage = 0;  // as of KvSegment, and at most the last one's: when the queries arrive
+  int32_t stage = 0;  // as of KvTensor, and at most the last one's: when the queries arrive
   int32_t early = 0;  // 1: results are wanted first (AttentionArrivals::early)
 };
 
-struct KvSegment {
+struct KvTensor {
   const void* k = nullptr;  // dtype [B, S, Hkv, Dqk], or pages [NB, BS, Hkv, Dqk]
   const void* v = nullptr;  // dtype [B, S, Hkv, Dv], or pages [NB, BS, Hkv, Dv]
   Strides k_stride;         // paged: batch is the stride between pages
@@ -83,13 +82,13 @@ struct KvSegment {
 };
 
 struct AttentionParams {
-  std::span<const QSegment> q;
-  std::span<const KvSegment> kv;
+  std::span<const QTensor> q;
+  std::span<const KvTensor> kv;
 };
 
 // Whether the call starts from a state or leaves one.
 bool carries_state(const AttentionDesc& desc);
-// Whether keys (and perhaps queries) come in stages: while the call runs, or launch by launch.
+// Whether keys (and perhaps queries) come in stages while the call runs.
 bool keys_arrive(const AttentionParams& params);
 
 // Refuses calls without a kernel: kUnsupported or kInvalidArgument, naming the field, the value and

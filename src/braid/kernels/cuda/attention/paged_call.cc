@@ -77,7 +77,7 @@ PagedCall make_paged_call(const ops::AttentionAttrs& attrs, const PagedOperands&
   call.desc.page_size = to_int(page);
 
   const int64_t element = bytes_of(dtype, 1);
-  QSegment& q = call.q;
+  QTensor& q = call.q;
   q.q = x.q.data;
   q.o = x.out.data;
   q.q_stride = {0, x.q.row_bytes / element, D};
@@ -88,7 +88,7 @@ PagedCall make_paged_call(const ops::AttentionAttrs& attrs, const PagedOperands&
   q.length = to_int(x.q.shape[0]);
   q.kv_end = 1;
 
-  KvSegment& kv = call.kv;
+  KvTensor& kv = call.kv;
   const int64_t token = x.k_cache.shape[2] * D;
   kv.k = at_head(x.k_cache, heads.first_kv);
   kv.v = at_head(x.v_cache, heads.first_kv);

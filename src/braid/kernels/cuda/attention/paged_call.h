@@ -22,8 +22,8 @@ struct PagedOperands {
 
 struct PagedCall {
   AttentionDesc desc;
-  QSegment q;
-  KvSegment kv;
+  QTensor q;
+  KvTensor kv;
   // Points into this object.
   AttentionParams params() const { return {{&q, 1}, {&kv, 1}}; }
 };

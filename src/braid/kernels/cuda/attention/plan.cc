@@ -11,11 +11,11 @@ namespace braid::cuda {
 namespace {
 
 // Most keys visible to a segment's last query: the weight by which segments are ordered.
-int64_t keys_seen(const AttentionDesc& desc, const AttentionParams& params, const QSegment& q) {
+int64_t keys_seen(const AttentionDesc& desc, const AttentionParams& params, const QTensor& q) {
   const int64_t last = int64_t{q.offset} + q.length - 1;
   int64_t n = 0;
   for (int j = q.kv_begin; j < q.kv_end; ++j) {
-    const KvSegment& kv = params.kv[j];
+    const KvTensor& kv = params.kv[j];
     int64_t begin = 0;
     int64_t end = kv.length;
     if (desc.window_left != kUnlimited) begin = last - desc.window_left - kv.offset;
@@ -29,7 +29,7 @@ int heads_per_pass(const AttentionDesc& desc, const AttentionParams& params, int
   const int group = desc.num_q_heads / desc.num_kv_heads / pack;  // tiles with common keys
   if (desc.window_right == kUnlimited) return group;
   int64_t keys = 0;
-  for (const KvSegment& kv : params.kv) keys += kv.length;
+  for (const KvTensor& kv : params.kv) keys += kv.length;
   const int64_t bytes = std::max<int64_t>(1, keys * (desc.head_dim_qk + desc.head_dim_v) * 2);
   constexpr int64_t kBudget = 24 << 20;  // about half of an H200's L2
   const int64_t kv_heads = std::clamp<int64_t>(kBudget / bytes, 1, desc.num_kv_heads * desc.batch);
@@ -45,7 +45,7 @@ bool follows(const void* x, const Strides& s, const void* y, const Strides& t, i
 }
 
 // Whether `b` continues `a`, in memory and in position.
-bool continues(const AttentionDesc& desc, const KvSegment& a, const KvSegment& b) {
+bool continues(const AttentionDesc& desc, const KvTensor& a, const KvTensor& b) {
   return desc.page_size == 0 && a.stage == b.stage && !a.lengths && !b.lengths && a.length > 0 &&
          b.length > 0 && a.offset + a.length == b.offset &&
          follows(a.k, a.k_stride, b.k, b.k_stride, a.length, 2) &&
@@ -53,7 +53,7 @@ bool continues(const AttentionDesc& desc, const KvSegment& a, const KvSegment& b
 }
 
 // The same for Q segments of a run.
-bool continues(const AttentionDesc& desc, const QSegment& a, const QSegment& b) {
+bool continues(const AttentionDesc& desc, const QTensor& a, const QTensor& b) {
   const auto rows = [&](const void* x, const void* y) {
     return follows(x, a.row_stride, y, b.row_stride, a.length, 4);
   };
@@ -75,7 +75,7 @@ bool continues(const AttentionDesc& desc, const QSegment& a, const QSegment& b) 
 
 // Whether a tile of keys may begin in `a` and end in `b`: either positions do not matter, or
 // positions continue. Pieces of tiles are 8 rows, the height of a swizzled block.
-bool shares_tiles(const AttentionDesc& desc, const KvSegment& a, const KvSegment& b) {
+bool shares_tiles(const AttentionDesc& desc, const KvTensor& a, const KvTensor& b) {
   const bool windowed = desc.window_left != kUnlimited || desc.window_right != kUnlimited;
   return desc.page_size == 0 && a.stage == b.stage && !a.lengths && !b.lengths &&
          a.length % kKeyPiece == 0 && (!windowed || a.offset + a.length == b.offset);
@@ -83,11 +83,11 @@ bool shares_tiles(const AttentionDesc& desc, const KvSegment& a, const KvSegment
 
 // Joins KV segments that are contiguous in memory and visible together. `place[j]` is the new place
 // of the boundary before the caller's segment j.
-std::vector<KvSegment> joined(const AttentionDesc& desc, const AttentionParams& params,
-                              std::vector<int>& place) {
+std::vector<KvTensor> joined(const AttentionDesc& desc, const AttentionParams& params,
+                             std::vector<int>& place) {
   std::vector<bool> cut(params.kv.size() + 1);
-  for (const QSegment& q : params.q) cut[q.kv_begin] = cut[q.kv_end] = true;
-  std::vector<KvSegment> out;
+  for (const QTensor& q : params.q) cut[q.kv_begin] = cut[q.kv_end] = true;
+  std::vector<KvTensor> out;
   for (size_t j = 0; j < params.kv.size(); ++j) {
     const bool joins = !cut[j] && !out.empty() && continues(desc, out.back(), params.kv[j]);
     if (joins) {
@@ -103,10 +103,10 @@ std::vector<KvSegment> joined(const AttentionDesc& desc, const AttentionParams& 
 
 // Deals the segments into runs. The result is each segment's run, and one past the last.
 std::vector<int> runs_of_keys(const AttentionDesc& desc, const AttentionParams& params,
-                              const AttentionConfig& config, const std::vector<KvSegment>& kv,
+                              const AttentionConfig& config, const std::vector<KvTensor>& kv,
                               const std::vector<int>& place, AttentionPlan& plan) {
   std::vector<bool> cut(kv.size() + 1);
-  for (const QSegment& q : params.q) cut[place[q.kv_begin]] = cut[place[q.kv_end]] = true;
+  for (const QTensor& q : params.q) cut[place[q.kv_begin]] = cut[place[q.kv_end]] = true;
   std::vector<int> run_of;
   int runs = 0;
   for (size_t j = 0; j < kv.size(); ++j) {
@@ -135,14 +135,14 @@ std::vector<std::vector<int>> runs_of(const AttentionDesc& desc, const Attention
   }
   const bool windowed = desc.window_left != kUnlimited || desc.window_right != kUnlimited;
   const auto key = [&](int i) {
-    const QSegment& q = params.q[i];
+    const QTensor& q = params.q[i];
     return std::tuple(q.stage, q.kv_begin, q.kv_end, windowed ? q.offset : 0);
   };
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return key(a) < key(b); });
   std::vector<std::vector<int>> runs;
   for (int i : order) {
-    const QSegment& q = params.q[i];
-    const QSegment* before = runs.empty() ? nullptr : &params.q[runs.back().back()];
+    const QTensor& q = params.q[i];
+    const QTensor* before = runs.empty() ? nullptr : &params.q[runs.back().back()];
     const bool joins = before != nullptr && before->stage == q.stage && before->early == q.early &&
                        before->kv_begin == q.kv_begin && before->kv_end == q.kv_end &&
                        !before->starts && !q.starts && !before->offsets && !q.offsets &&
@@ -151,7 +151,7 @@ std::vector<std::vector<int>> runs_of(const AttentionDesc& desc, const Attention
     runs.back().push_back(i);
   }
   std::stable_sort(runs.begin(), runs.end(), [&](const auto& a, const auto& b) {
-    const QSegment &x = params.q[a.back()], &y = params.q[b.back()];
+    const QTensor &x = params.q[a.back()], &y = params.q[b.back()];
     return std::pair(x.stage, -keys_seen(desc, params, x)) <
            std::pair(y.stage, -keys_seen(desc, params, y));
   });
@@ -201,12 +201,12 @@ AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params
   plan.finalize = desc.finalize;
   plan.state_bf16 = desc.state_dtype == DType::bf16;
   std::vector<int> place;
-  const std::vector<KvSegment> kv = joined(desc, params, place);
+  const std::vector<KvTensor> kv = joined(desc, params, place);
   std::copy(kv.begin(), kv.end(), plan.kv);
   const std::vector<int> kv_run = runs_of_keys(desc, params, config, kv, place, plan);
 
-  for (const QSegment& q : params.q) plan.device_lengths |= q.starts || q.offsets;
-  for (const KvSegment& kv : params.kv) plan.device_lengths |= kv.lengths != nullptr;
+  for (const QTensor& q : params.q) plan.device_lengths |= q.starts || q.offsets;
+  for (const KvTensor& kv : params.kv) plan.device_lengths |= kv.lengths != nullptr;
 
   const std::vector<std::vector<int>> runs = runs_of(desc, params);
   for (const std::vector<int>& run : runs) {
@@ -214,7 +214,7 @@ AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params
     plan.run_begin[r] = plan.num_q;
     for (int i : run) {
       if (plan.num_q > plan.run_begin[r] && continues(desc, plan.q[plan.num_q - 1], params.q[i])) {
-        QSegment& q = plan.q[plan.num_q - 1];
+        QTensor& q = plan.q[plan.num_q - 1];
         q.length += params.q[i].length;
         plan.run_units[r] = plan.unit_begin[plan.num_q - 1] +
                             static_cast<int32_t>(ceil_div(q.length, plan.unit_tokens));
@@ -233,32 +233,6 @@ AttentionPlan make_plan(const AttentionDesc& desc, const AttentionParams& params
   plan.run_begin[plan.num_runs] = plan.num_q;
   deal_items(plan);
   return plan;
-}
-
-SumPlaces keep_tiles_of(int32_t begin, int32_t end, int32_t block_n, AttentionPlan& plan) {
-  SumPlaces places{};
-  std::copy_n(plan.item_begin, plan.num_runs, places.first);
-  std::copy_n(plan.tiles_m, plan.num_runs, places.per_head);
-  AttentionPlan kept = plan;
-  SumPlaces kept_places = places;
-  for (int r = 0; r < plan.num_runs; ++r) {
-    const auto any = [&](int32_t tile) {
-      return key_share(plan, make_item(plan, r, tile, 0), block_n, begin, end).any;
-    };
-    int32_t first = 0;
-    int32_t last = plan.tiles_m[r];
-    while (first < last && !any(first)) ++first;
-    while (first < last && !any(last - 1)) --last;
-    const int32_t units = first * plan.tile_units;
-    kept_places.first[r] += first;
-    kept.tiles_m[r] = last - first;
-    kept.run_units[r] = std::min(last * plan.tile_units, plan.run_units[r]) - units;
-    for (int i = plan.run_begin[r]; i < plan.run_begin[r + 1]; ++i) kept.unit_begin[i] -= units;
-  }
-  deal_items(kept);
-  if (kept.num_items == 0) return places;
-  plan = kept;
-  return kept_places;
 }
 
 }  // namespace braid::cuda

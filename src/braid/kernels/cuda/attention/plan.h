@@ -18,8 +18,8 @@ constexpr int32_t kMaxRunLength = 1 << 28;
 // visible keys and consecutive positions (or without a mask) form a run, and tiles continue from a
 // segment to the next. Runs are ordered by stage, then heaviest first.
 struct AttentionPlan {
-  QSegment q[kMaxQSegments];
-  KvSegment kv[kMaxKvSegments];
+  QTensor q[kMaxQSegments];
+  KvTensor kv[kMaxKvSegments];
   int32_t run_begin[kMaxQSegments + 1];   // run r: segments [run_begin[r], run_begin[r + 1])
   int32_t unit_begin[kMaxQSegments];      // a segment's first unit in its run
   int32_t run_units[kMaxQSegments];       // units of run r
@@ -100,7 +100,7 @@ BRAID_HOST_DEVICE int32_t max_i(int32_t a, int32_t b) {
 BRAID_HOST_DEVICE ItemUnit locate(const AttentionPlan& plan, int32_t run, int32_t b, int32_t unit) {
   int32_t segment = plan.run_begin[run];
   while (segment + 1 < plan.run_begin[run + 1] && unit >= plan.unit_begin[segment + 1]) ++segment;
-  const QSegment& q = plan.q[segment];
+  const QTensor& q = plan.q[segment];
   ItemUnit u;
   u.segment = segment;
   u.token = (unit - plan.unit_begin[segment]) * plan.unit_tokens;
@@ -115,7 +115,7 @@ BRAID_HOST_DEVICE ItemUnit next_unit(const AttentionPlan& plan, int32_t run, Ite
   u.token += plan.unit_tokens;
   const int32_t next = u.segment + 1;
   if (u.token < u.length || next >= plan.run_begin[run + 1]) return u;
-  const QSegment& q = plan.q[next];  // no segment after a run's first reads its place from memory
+  const QTensor& q = plan.q[next];  // no segment after a run's first reads its place from memory
   u.segment = next;
   u.token = 0;
   u.length = q.length;
@@ -161,7 +161,7 @@ BRAID_HOST_DEVICE WorkItem decode_item(const AttentionPlan& plan, int32_t index)
 
 BRAID_HOST_DEVICE KeyTiles key_tiles(const AttentionPlan& plan, const WorkItem& item, int32_t run,
                                      int32_t block_n) {
-  const KvSegment& s = plan.kv[plan.kv_run_begin[run]];
+  const KvTensor& s = plan.kv[plan.kv_run_begin[run]];
   const int32_t length = s.lengths ? s.lengths[item.b] : plan.kv_run_length[run];
   const int32_t begin = max_i(0, item.first - s.offset - plan.window_left);
   const int32_t end = min_i(length, item.last - s.offset + plan.window_right + 1);
@@ -171,7 +171,7 @@ BRAID_HOST_DEVICE KeyTiles key_tiles(const AttentionPlan& plan, const WorkItem& 
 
 BRAID_HOST_DEVICE int32_t count_key_tiles(const AttentionPlan& plan, const WorkItem& item,
                                           int32_t block_n) {
-  const QSegment& q = plan.q[plan.run_begin[item.run]];
+  const QTensor& q = plan.q[plan.run_begin[item.run]];
   int32_t n = 0;
   for (int32_t j = q.kv_begin; j < q.kv_end; ++j) {
     const KeyTiles tiles = key_tiles(plan, item, j, block_n);
@@ -179,61 +179,6 @@ BRAID_HOST_DEVICE int32_t count_key_tiles(const AttentionPlan& plan, const WorkI
   }
   return n;
 }
-
-// An item's share of a chain's launch with stages [begin, end).
-struct KeyShare {
-  int32_t run_begin;  // over keys [run_begin, run_end)
-  int32_t run_end;
-  int32_t tiles;
-  int32_t before;  // 1 + the last stage with keys seen by earlier launches; 0: begins here
-  int32_t now;     // the same with this launch
-  bool later;      // sees keys of later stages, too
-  bool any;        // has work here: keys in these stages, or no keys at all and its queries came
-};
-
-BRAID_HOST_DEVICE KeyShare key_share(const AttentionPlan& plan, const WorkItem& item,
-                                     int32_t block_n, int32_t begin, int32_t end) {
-  const QSegment& q = plan.q[plan.run_begin[item.run]];
-  KeyShare share{q.kv_end, q.kv_end, 0, 0, 0, false, false};
-  for (int32_t run = q.kv_end - 1; run >= q.kv_begin; --run) {
-    const KeyTiles seen = key_tiles(plan, item, run, block_n);
-    const int32_t stage = max_i(plan.kv_stage[run], q.stage);
-    if (stage >= begin) share.run_begin = run;
-    if (stage >= end) share.run_end = run;
-    if (seen.end == seen.begin) continue;
-    if (stage >= end) {
-      share.later = true;
-    } else {
-      share.now = max_i(share.now, stage + 1);
-      if (stage >= begin) {
-        share.tiles += seen.end - seen.begin;
-      } else {
-        share.before = max_i(share.before, stage + 1);
-      }
-    }
-  }
-  const bool is_new = q.stage >= begin && q.stage < end;
-  share.any = share.tiles > 0 || (is_new && !share.later);
-  return share;
-}
-
-// Place of an item's sums in a chain, equal in all launches: heads outside, tiles of a run of
-// queries inside.
-struct SumPlaces {
-  int32_t first[kMaxQSegments];     // for the first head, of the first tile in the launch's plan
-  int32_t per_head[kMaxQSegments];  // tiles in the chain's plan
-};
-
-BRAID_HOST_DEVICE int32_t place_of(const AttentionPlan& plan, const SumPlaces& places,
-                                   const WorkItem& item, int32_t tile_units) {
-  const int32_t head = plan.pack == 1 ? item.head : item.head / plan.pack;
-  return places.first[item.run] +
-         (item.b * plan.num_head_items + head) * places.per_head[item.run] + item.unit / tile_units;
-}
-
-// Keeps, in each run of a chain's plan, the tiles of queries from the first to the last with work
-// in stages [begin, end). A run without such a tile stays whole.
-SumPlaces keep_tiles_of(int32_t begin, int32_t end, int32_t block_n, AttentionPlan& plan);
 
 // Whether the tile, `valid` keys of a run from `position` on, holds a key hidden from some query of
 // the item.

@@ -21,7 +21,7 @@ double load(DType dtype, const void* base, int64_t i) {
 }
 
 // Element index of key t's row.
-int64_t kv_row(const AttentionDesc& d, const KvSegment& s, const Strides& stride, int b, int t,
+int64_t kv_row(const AttentionDesc& d, const KvTensor& s, const Strides& stride, int b, int t,
                int h) {
   if (d.page_size == 0) return b * stride.batch + t * stride.token + h * stride.head;
   const int32_t page = s.page_table[int64_t{b} * s.page_table_stride + t / d.page_size];
@@ -32,7 +32,7 @@ int64_t kv_row(const AttentionDesc& d, const KvSegment& s, const Strides& stride
 
 ReferenceRow attention_reference(const AttentionDesc& d, const AttentionParams& params, int segment,
                                  int b, int t, int h) {
-  const QSegment& qs = params.q[segment];
+  const QTensor& qs = params.q[segment];
   const int64_t row = qs.starts ? qs.starts[b] + t : t;
   const int64_t outer = qs.starts ? 0 : b;
   const int64_t q_row = outer * qs.q_stride.batch + row * qs.q_stride.token + h * qs.q_stride.head;
@@ -41,14 +41,14 @@ ReferenceRow attention_reference(const AttentionDesc& d, const AttentionParams& 
 
   struct Key {
     double s;
-    const KvSegment* segment;
+    const KvTensor* segment;
     int t;
   };
   std::vector<Key> keys;
   ReferenceRow out;
   out.m = -std::numeric_limits<double>::infinity();
   for (int j = qs.kv_begin; j < qs.kv_end; ++j) {
-    const KvSegment& ks = params.kv[j];
+    const KvTensor& ks = params.kv[j];
     const int length = ks.lengths ? ks.lengths[b] : ks.length;
     for (int k = 0; k < length; ++k) {
       const int64_t distance = int64_t{ks.offset} + k - position;

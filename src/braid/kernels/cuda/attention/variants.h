@@ -1,80 +1,124 @@
 #pragma once
 
+#include <iterator>
+
 #include "braid/kernels/cuda/attention/config.h"
 
-// The Hopper kernels that are built, each as
-// X(Dqk, Dv, consumer warpgroups, block_n, KV stages, Q stages, CTAs per SM, CTAs per cluster,
-//   queries in registers, keys split among CTAs on request, HopperForm,
-//   TFLOP/s on long calls, us of an item beside its tiles)
-// The last two come from runs on an H200 (values for 256 x 64 are estimates) and only weigh the
-// variants against each other.
-#define BRAID_HOPPER_VARIANTS(X)                     \
-  X(64, 64, 3, 128, 4, 2, 1, 2, 0, 0, 0, 541, 4.3)   \
-  X(64, 64, 3, 128, 4, 2, 1, 1, 0, 0, 0, 530, 3.5)   \
-  X(64, 64, 1, 64, 2, 1, 2, 1, 0, 1, 0, 366, 2.5)    \
-  X(64, 64, 1, 64, 2, 1, 2, 1, 0, 1, 1, 366, 2.5)    \
-  X(64, 64, 3, 128, 3, 2, 1, 1, 0, 0, 2, 530, 3.5)   \
-  X(64, 64, 3, 128, 4, 2, 1, 2, 0, 0, 3, 541, 12.0)  \
-  X(64, 64, 3, 128, 4, 2, 1, 1, 0, 0, 3, 530, 3.5)   \
-  X(64, 64, 3, 128, 4, 2, 1, 1, 0, 0, 4, 530, 3.5)   \
-  X(96, 96, 3, 112, 2, 1, 1, 2, 0, 0, 0, 621, 5.9)   \
-  X(96, 96, 3, 112, 2, 1, 1, 1, 0, 0, 0, 615, 5.6)   \
-  X(96, 96, 2, 128, 3, 1, 1, 1, 0, 0, 0, 533, 2.2)   \
-  X(96, 96, 1, 64, 2, 1, 2, 1, 0, 1, 0, 400, 2.0)    \
-  X(96, 96, 1, 64, 2, 1, 2, 1, 0, 1, 1, 400, 2.0)    \
-  X(96, 96, 3, 96, 2, 1, 1, 1, 0, 0, 2, 594, 5.6)    \
-  X(96, 96, 3, 112, 2, 1, 1, 1, 0, 0, 3, 615, 5.6)   \
-  X(96, 96, 2, 128, 3, 1, 1, 1, 0, 0, 3, 533, 2.2)   \
-  X(96, 96, 3, 112, 2, 1, 1, 1, 0, 0, 4, 615, 5.6)   \
-  X(128, 128, 2, 176, 2, 1, 1, 2, 0, 0, 0, 698, 3.9) \
-  X(128, 128, 2, 128, 3, 1, 1, 1, 1, 0, 0, 658, 2.2) \
-  X(128, 128, 1, 64, 2, 1, 2, 1, 0, 1, 0, 480, 2.2)  \
-  X(128, 128, 1, 64, 2, 1, 2, 1, 0, 1, 1, 480, 2.2)  \
-  X(128, 128, 2, 128, 2, 1, 1, 1, 1, 0, 2, 674, 1.3) \
-  X(128, 128, 2, 176, 2, 1, 1, 2, 0, 0, 3, 691, 8.0) \
-  X(128, 128, 2, 128, 3, 1, 1, 1, 1, 0, 3, 658, 2.2) \
-  X(128, 128, 2, 128, 3, 1, 1, 1, 1, 0, 4, 658, 2.2) \
-  X(192, 128, 2, 128, 2, 1, 1, 2, 0, 0, 0, 697, 4.2) \
-  X(192, 128, 2, 128, 2, 1, 1, 1, 0, 0, 0, 683, 4.2) \
-  X(192, 128, 1, 64, 2, 1, 2, 1, 0, 1, 0, 480, 2.0)  \
-  X(192, 128, 2, 128, 2, 1, 1, 2, 0, 0, 1, 697, 4.2) \
-  X(192, 128, 2, 128, 2, 1, 1, 1, 0, 0, 1, 683, 4.2) \
-  X(192, 128, 1, 64, 2, 1, 2, 1, 0, 1, 1, 480, 2.0)  \
-  X(192, 128, 2, 128, 2, 1, 1, 1, 0, 0, 3, 683, 4.2) \
-  X(192, 128, 2, 128, 2, 1, 1, 1, 0, 0, 4, 683, 4.2) \
-  X(256, 256, 2, 80, 2, 1, 1, 2, 0, 0, 0, 758, 6.7)  \
-  X(256, 256, 2, 80, 2, 1, 1, 1, 0, 0, 0, 734, 4.5)  \
-  X(256, 256, 2, 64, 2, 1, 1, 1, 0, 0, 0, 680, 4.5)  \
-  X(256, 256, 1, 64, 2, 1, 1, 1, 0, 1, 0, 450, 2.5)  \
-  X(256, 256, 2, 80, 2, 1, 1, 2, 0, 0, 1, 758, 6.7)  \
-  X(256, 256, 2, 80, 2, 1, 1, 1, 0, 0, 1, 734, 4.5)  \
-  X(256, 256, 1, 64, 2, 1, 1, 1, 0, 1, 1, 450, 2.5)  \
-  X(256, 256, 2, 80, 2, 1, 1, 1, 0, 0, 3, 734, 4.5)  \
-  X(256, 256, 2, 80, 2, 1, 1, 1, 0, 0, 4, 734, 4.5)
-
+// The kernels that are built: adding a row makes a kernel, for bf16 and for f16.
 namespace braid::cuda {
 
+// An instance of the Hopper kernel. `tflops` and `item_us` come from runs on an H200 (values for
+// 256 x 64 are estimates) and only weigh the variants against each other.
 struct HopperVariant {
-  int head_dim_qk;
-  int head_dim_v;
-  int consumers;
-  int block_n;
-  int kv_stages;
-  int q_stages;
-  int ctas_per_sm;
-  int cluster;
-  bool q_in_registers;
-  bool splits;
-  HopperForm form;
-  double tflops;
-  double item_us;
+  int head_dim_qk = 0;
+  int head_dim_v = 0;
+  int consumers = 0;            // warpgroups that multiply, with 64 rows each
+  int block_n = 0;              // keys of a tile
+  int kv_stages = 0;            // key tiles in shared memory
+  int q_stages = 1;             // query tiles in shared memory
+  int ctas_per_sm = 1;          // CTAs that fit on an SM
+  int cluster = 1;              // CTAs that share key tiles
+  bool q_in_registers = false;  // queries, instead of shared memory
+  bool splits = false;          // splits an item's keys among CTAs on request
+  HopperForm form = HopperForm::kWhole;
+  double tflops = 0;   // TFLOP/s of long calls
+  double item_us = 0;  // time of an item beside its tiles
 };
 
-#define BRAID_VARIANT_ROW(qk, v, consumers, n, kv_stages, q_stages, ctas, cluster, q_reg, splits, \
-                          form, tflops, item_us)                                                  \
-  {qk,    v,      consumers,        n,      kv_stages, q_stages, ctas, cluster,                   \
-   q_reg, splits, HopperForm(form), tflops, item_us},
-inline constexpr HopperVariant kHopperVariants[] = {BRAID_HOPPER_VARIANTS(BRAID_VARIANT_ROW)};
-#undef BRAID_VARIANT_ROW
+// clang-format off
+inline constexpr HopperVariant kHopperVariants[] = {
+    {.head_dim_qk = 64, .head_dim_v = 64, .consumers = 3, .block_n = 128, .kv_stages = 4,
+     .q_stages = 2, .cluster = 2, .tflops = 541, .item_us = 4.3},
+    {.head_dim_qk = 64, .head_dim_v = 64, .consumers = 3, .block_n = 128, .kv_stages = 4,
+     .q_stages = 2, .tflops = 530, .item_us = 3.5},
+    {.head_dim_qk = 64, .head_dim_v = 64, .consumers = 1, .block_n = 64, .kv_stages = 2,
+     .ctas_per_sm = 2, .splits = true, .tflops = 366, .item_us = 2.5},
+    {.head_dim_qk = 64, .head_dim_v = 64, .consumers = 1, .block_n = 64, .kv_stages = 2,
+     .ctas_per_sm = 2, .splits = true, .form = HopperForm::kCarrying, .tflops = 366, .item_us = 2.5},
+    {.head_dim_qk = 64, .head_dim_v = 64, .consumers = 3, .block_n = 128, .kv_stages = 3,
+     .q_stages = 2, .form = HopperForm::kStaged, .tflops = 530, .item_us = 3.5},
+    {.head_dim_qk = 64, .head_dim_v = 64, .consumers = 3, .block_n = 128, .kv_stages = 4,
+     .q_stages = 2, .cluster = 2, .form = HopperForm::kArriving, .tflops = 541, .item_us = 12.0},
+    {.head_dim_qk = 64, .head_dim_v = 64, .consumers = 3, .block_n = 128, .kv_stages = 4,
+     .q_stages = 2, .form = HopperForm::kArriving, .tflops = 530, .item_us = 3.5},
+    {.head_dim_qk = 96, .head_dim_v = 96, .consumers = 3, .block_n = 112, .kv_stages = 2,
+     .cluster = 2, .tflops = 621, .item_us = 5.9},
+    {.head_dim_qk = 96, .head_dim_v = 96, .consumers = 3, .block_n = 112, .kv_stages = 2,
+     .tflops = 615, .item_us = 5.6},
+    {.head_dim_qk = 96, .head_dim_v = 96, .consumers = 2, .block_n = 128, .kv_stages = 3,
+     .tflops = 533, .item_us = 2.2},
+    {.head_dim_qk = 96, .head_dim_v = 96, .consumers = 1, .block_n = 64, .kv_stages = 2,
+     .ctas_per_sm = 2, .splits = true, .tflops = 400, .item_us = 2.0},
+    {.head_dim_qk = 96, .head_dim_v = 96, .consumers = 1, .block_n = 64, .kv_stages = 2,
+     .ctas_per_sm = 2, .splits = true, .form = HopperForm::kCarrying, .tflops = 400, .item_us = 2.0},
+    {.head_dim_qk = 96, .head_dim_v = 96, .consumers = 3, .block_n = 96, .kv_stages = 2,
+     .form = HopperForm::kStaged, .tflops = 594, .item_us = 5.6},
+    {.head_dim_qk = 96, .head_dim_v = 96, .consumers = 3, .block_n = 112, .kv_stages = 2,
+     .form = HopperForm::kArriving, .tflops = 615, .item_us = 5.6},
+    {.head_dim_qk = 96, .head_dim_v = 96, .consumers = 2, .block_n = 128, .kv_stages = 3,
+     .form = HopperForm::kArriving, .tflops = 533, .item_us = 2.2},
+    {.head_dim_qk = 128, .head_dim_v = 128, .consumers = 2, .block_n = 176, .kv_stages = 2,
+     .cluster = 2, .tflops = 698, .item_us = 3.9},
+    {.head_dim_qk = 128, .head_dim_v = 128, .consumers = 2, .block_n = 128, .kv_stages = 3,
+     .q_in_registers = true, .tflops = 658, .item_us = 2.2},
+    {.head_dim_qk = 128, .head_dim_v = 128, .consumers = 1, .block_n = 64, .kv_stages = 2,
+     .ctas_per_sm = 2, .splits = true, .tflops = 480, .item_us = 2.2},
+    {.head_dim_qk = 128, .head_dim_v = 128, .consumers = 1, .block_n = 64, .kv_stages = 2,
+     .ctas_per_sm = 2, .splits = true, .form = HopperForm::kCarrying, .tflops = 480, .item_us = 2.2},
+    {.head_dim_qk = 128, .head_dim_v = 128, .consumers = 2, .block_n = 128, .kv_stages = 2,
+     .q_in_registers = true, .form = HopperForm::kStaged, .tflops = 674, .item_us = 1.3},
+    {.head_dim_qk = 128, .head_dim_v = 128, .consumers = 2, .block_n = 176, .kv_stages = 2,
+     .cluster = 2, .form = HopperForm::kArriving, .tflops = 691, .item_us = 8.0},
+    {.head_dim_qk = 128, .head_dim_v = 128, .consumers = 2, .block_n = 128, .kv_stages = 3,
+     .q_in_registers = true, .form = HopperForm::kArriving, .tflops = 658, .item_us = 2.2},
+    {.head_dim_qk = 192, .head_dim_v = 128, .consumers = 2, .block_n = 128, .kv_stages = 2,
+     .cluster = 2, .tflops = 697, .item_us = 4.2},
+    {.head_dim_qk = 192, .head_dim_v = 128, .consumers = 2, .block_n = 128, .kv_stages = 2,
+     .tflops = 683, .item_us = 4.2},
+    {.head_dim_qk = 192, .head_dim_v = 128, .consumers = 1, .block_n = 64, .kv_stages = 2,
+     .ctas_per_sm = 2, .splits = true, .tflops = 480, .item_us = 2.0},
+    {.head_dim_qk = 192, .head_dim_v = 128, .consumers = 2, .block_n = 128, .kv_stages = 2,
+     .cluster = 2, .form = HopperForm::kCarrying, .tflops = 697, .item_us = 4.2},
+    {.head_dim_qk = 192, .head_dim_v = 128, .consumers = 2, .block_n = 128, .kv_stages = 2,
+     .form = HopperForm::kCarrying, .tflops = 683, .item_us = 4.2},
+    {.head_dim_qk = 192, .head_dim_v = 128, .consumers = 1, .block_n = 64, .kv_stages = 2,
+     .ctas_per_sm = 2, .splits = true, .form = HopperForm::kCarrying, .tflops = 480, .item_us = 2.0},
+    {.head_dim_qk = 192, .head_dim_v = 128, .consumers = 2, .block_n = 128, .kv_stages = 2,
+     .form = HopperForm::kArriving, .tflops = 683, .item_us = 4.2},
+    {.head_dim_qk = 256, .head_dim_v = 256, .consumers = 2, .block_n = 80, .kv_stages = 2,
+     .cluster = 2, .tflops = 758, .item_us = 6.7},
+    {.head_dim_qk = 256, .head_dim_v = 256, .consumers = 2, .block_n = 80, .kv_stages = 2,
+     .tflops = 734, .item_us = 4.5},
+    {.head_dim_qk = 256, .head_dim_v = 256, .consumers = 2, .block_n = 64, .kv_stages = 2,
+     .tflops = 680, .item_us = 4.5},
+    {.head_dim_qk = 256, .head_dim_v = 256, .consumers = 1, .block_n = 64, .kv_stages = 2,
+     .splits = true, .tflops = 450, .item_us = 2.5},
+    {.head_dim_qk = 256, .head_dim_v = 256, .consumers = 2, .block_n = 80, .kv_stages = 2,
+     .cluster = 2, .form = HopperForm::kCarrying, .tflops = 758, .item_us = 6.7},
+    {.head_dim_qk = 256, .head_dim_v = 256, .consumers = 2, .block_n = 80, .kv_stages = 2,
+     .form = HopperForm::kCarrying, .tflops = 734, .item_us = 4.5},
+    {.head_dim_qk = 256, .head_dim_v = 256, .consumers = 1, .block_n = 64, .kv_stages = 2,
+     .splits = true, .form = HopperForm::kCarrying, .tflops = 450, .item_us = 2.5},
+    {.head_dim_qk = 256, .head_dim_v = 256, .consumers = 2, .block_n = 80, .kv_stages = 2,
+     .form = HopperForm::kArriving, .tflops = 734, .item_us = 4.5},
+};
+// clang-format on
+constexpr int kNumHopperVariants = static_cast<int>(std::size(kHopperVariants));
+
+// The variant's index that computes the call with `config`; -1: none does.
+int hopper_variant(const AttentionDesc& desc, const AttentionConfig& config);
+
+// An instance of the generic kernel, with 64 keys a tile, or 32 for heads above 128.
+struct GenericVariant {
+  int head_dim_qk = 0;
+  int head_dim_v = 0;
+  int block_m = 0;  // rows of a tile
+};
+
+inline constexpr GenericVariant kGenericVariants[] = {
+    {64, 64, 128},   {64, 64, 64},   {96, 96, 128},  {96, 96, 64},
+    {128, 128, 128}, {128, 128, 64}, {192, 128, 64}, {256, 256, 64},
+};
+constexpr int kNumGenericVariants = static_cast<int>(std::size(kGenericVariants));
 
 }  // namespace braid::cuda

@@ -1,51 +1,55 @@
-#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/kernels/cuda/attention/device/launch.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "braid/backend/cuda/device.h"
-#include "braid/backend/cuda/stream_words.h"
 #include "braid/base/error.h"
 #include "braid/base/math.h"
-#include "braid/kernels/cuda/attention/generic_launch.h"
-#include "braid/kernels/cuda/attention/hopper_launch.h"
+#include "braid/kernels/cuda/attention/device/generic_launch.h"
+#include "braid/kernels/cuda/attention/device/hopper_launch.h"
 #include "braid/kernels/cuda/attention/variants.h"
 
 namespace braid::cuda {
 namespace {
 
-template <DType kDType>
-void launch_generic_any(const AttentionDesc& desc, const AttentionConfig& config,
-                        const AttentionPlan& plan, cudaStream_t stream) {
-#define BRAID_TRY(qk, v, m)                                                  \
-  if (desc.head_dim_qk == qk && desc.head_dim_v == v && config.block_m == m) \
-    return launch_generic_variant<kDType, qk, v, m>(plan, stream);
-  BRAID_TRY(64, 64, 64)
-  BRAID_TRY(64, 64, 128)
-  BRAID_TRY(96, 96, 64)
-  BRAID_TRY(96, 96, 128)
-  BRAID_TRY(128, 128, 64)
-  BRAID_TRY(128, 128, 128)
-  BRAID_TRY(192, 128, 64)
-  BRAID_TRY(256, 256, 64)
-#undef BRAID_TRY
+static_assert(kNumHopperVariants == BRAID_HOPPER_INSTANCES, "hopper_variants in CMakeLists.txt");
+
+[[noreturn]] void no_kernel(const AttentionDesc& desc, const AttentionConfig& config) {
   fail(ErrorCode::kUnsupported, "attention: no kernel for {} as {}", to_string(desc),
        to_string(config));
 }
 
 template <DType kDType>
+void launch_generic_any(const AttentionDesc& desc, const AttentionConfig& config,
+                        const AttentionPlan& plan, cudaStream_t stream) {
+  constexpr auto kLaunches = []<int... I>(std::integer_sequence<int, I...>) {
+    return std::array{
+        &launch_generic<kDType, kGenericVariants[I].head_dim_qk, kGenericVariants[I].head_dim_v,
+                        kGenericVariants[I].block_m>...};
+  }
+  (std::make_integer_sequence<int, kNumGenericVariants>());
+  for (size_t i = 0; i < kLaunches.size(); ++i) {
+    const GenericVariant& v = kGenericVariants[i];
+    if (v.head_dim_qk == desc.head_dim_qk && v.head_dim_v == desc.head_dim_v &&
+        v.block_m == config.block_m) {
+      return kLaunches[i](plan, stream);
+    }
+  }
+  no_kernel(desc, config);
+}
+
+template <DType kDType>
 void launch_hopper_any(const AttentionDesc& desc, const AttentionConfig& config,
                        const HopperParams& params, int num_sms, cudaStream_t stream) {
-#define BRAID_TRY(qk, v, consumers, n, kv_stages, q_stages, ctas, ctas_per_cluster, q_reg, splits, \
-                  made_for, ...)                                                                   \
-  if (desc.head_dim_qk == qk && desc.head_dim_v == v && config.block_n == n &&                     \
-      config.block_m == 64 * consumers * ctas_per_cluster && config.cluster == ctas_per_cluster && \
-      config.form == HopperForm(made_for) && (config.split == 1 || splits))                        \
-    return launch_hopper_variant<kDType, qk, v, consumers, n, ctas_per_cluster, made_for>(         \
-        params, config.split, num_sms, stream);
-  BRAID_HOPPER_VARIANTS(BRAID_TRY)
-#undef BRAID_TRY
-  fail(ErrorCode::kUnsupported, "attention: no kernel for {} as {}", to_string(desc),
-       to_string(config));
+  constexpr auto kLaunches = []<int... I>(std::integer_sequence<int, I...>) {
+    return std::array{&launch_hopper<kDType, I>...};
+  }
+  (std::make_integer_sequence<int, kNumHopperVariants>());
+  const int variant = hopper_variant(desc, config);
+  if (variant < 0) no_kernel(desc, config);
+  kLaunches[static_cast<size_t>(variant)](params, config.split, num_sms, stream);
 }
 
 void join_early(const AttentionConfig& config, const AttentionArrivals& arrivals,
@@ -89,38 +93,6 @@ void join_arrivals(const AttentionDesc& desc, const AttentionParams& params,
   hopper.timeout_ms = arrivals->timeout_ms;
 }
 
-void join_link(const AttentionDesc& desc, const AttentionParams& params,
-               const AttentionConfig& config, bool spares, const AttentionLink* link,
-               HopperParams& hopper) {
-  const int32_t stages = params.kv.back().stage + 1;
-  const size_t least =
-      attention_sums_bytes(desc, config) * static_cast<size_t>(hopper.plan.num_items);
-  if (link == nullptr || link->begin < 0 || link->begin >= link->end || link->end > stages) {
-    fail(ErrorCode::kInvalidArgument, "attention: a launch of stages [{}, {}) of a chain of {}",
-         link == nullptr ? 0 : link->begin, link == nullptr ? 0 : link->end, stages);
-  }
-  if (link->sums_bytes < least) {
-    fail(ErrorCode::kInvalidArgument, "attention: {} bytes for a chain's sums (at least {})",
-         link->sums_bytes, least);
-  }
-  const size_t words = link_words(hopper.plan.num_items);
-  if (link->words == nullptr || link->num_words < words) {
-    fail(ErrorCode::kInvalidArgument, "attention: {} words of a chain (at least {})",
-         link->words == nullptr ? 0 : link->num_words, words);
-  }
-  if (link->follows && link->begin == 0) {
-    fail(ErrorCode::kInvalidArgument, "attention: the first launch of a chain follows none");
-  }
-  hopper.sums = static_cast<float4*>(link->sums);
-  hopper.counters = reinterpret_cast<int32_t*>(link->words + 2 * link->begin);
-  hopper.link = {link->begin,
-                 link->end,
-                 link->end == stages || spares,
-                 link->follows,
-                 link->words + kLinkCounters,
-                 keep_tiles_of(link->begin, link->end, config.block_n, hopper.plan)};
-}
-
 }  // namespace
 
 AttentionDevice attention_device() {
@@ -152,10 +124,10 @@ SparingConfig choose_beside_one_warp(const AttentionDesc& desc, const AttentionP
 
 void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream, int num_sms,
-               const AttentionArrivals* arrivals, const AttentionLink* link) {
+               const AttentionArrivals* arrivals) {
   verify(desc, params);
   const bool carries = config.kernel == AttentionKernel::kGeneric || carries_state(config.form);
-  if ((carries_state(desc) && !carries) || !takes_stages_of(config.form, desc, params)) {
+  if ((carries_state(desc) && !carries) || !takes_stages_of(config.form, params)) {
     fail(ErrorCode::kUnsupported, "attention: {} as {}", to_string(desc), to_string(config));
   }
   const bool bf16 = desc.dtype == DType::bf16;
@@ -175,20 +147,8 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
   if (config.form == HopperForm::kArriving) {
     join_arrivals(desc, params, config, num_sms, arrivals, hopper);
   }
-  if (config.form == HopperForm::kChained) {
-    const bool spares = num_sms < attention_device().num_sms;
-    join_link(desc, params, config, spares, link, hopper);
-  }
   bf16 ? launch_hopper_any<DType::bf16>(desc, config, hopper, num_sms, stream)
        : launch_hopper_any<DType::f16>(desc, config, hopper, num_sms, stream);
-}
-
-void continue_attention(const AttentionArrivals& arrivals, int32_t stage, cudaStream_t stream) {
-  if (stage < 1) {
-    fail(ErrorCode::kInvalidArgument, "attention: stage {} arrives (wanted: 1 or more)", stage);
-  }
-  const StreamWord word{StreamWord::Does::write, arrivals.arrived, static_cast<uint32_t>(stage)};
-  put_words(stream, {&word, 1});
 }
 
 }  // namespace braid::cuda

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "braid/backend/cuda/tensor_map.h"
-#include "braid/kernels/cuda/attention/hopper_launch.h"
+#include "braid/kernels/cuda/attention/device/hopper_launch.h"
 
 namespace braid::cuda {
 namespace {
@@ -34,7 +34,7 @@ void make_tensor_maps(const AttentionDesc& desc, const AttentionConfig& config,
   params.kv_box_rows =
       desc.page_size ? std::min(desc.page_size, config.block_n) : config.block_n / config.cluster;
   for (int i = 0; i < plan.num_q; ++i) {
-    const QSegment& q = plan.q[i];
+    const QTensor& q = plan.q[i];
     const Strides& s = q.q_stride;
     const Dim dims[] = {
         {desc.head_dim_qk, 1, 64},
@@ -46,7 +46,7 @@ void make_tensor_maps(const AttentionDesc& desc, const AttentionConfig& config,
     encode(&params.q_map[i], desc.dtype, q.q, dims, "attention's q");
   }
   const auto encode_kv = [&](int j, int map, int box) {
-    const KvSegment& kv = plan.kv[j];
+    const KvTensor& kv = plan.kv[j];
     const int64_t tokens = desc.page_size ? desc.page_size : kv.length;
     const int64_t outer = desc.page_size ? kv.num_pages : desc.batch;
     const Dim k_dims[] = {{desc.head_dim_qk, 1, 64},

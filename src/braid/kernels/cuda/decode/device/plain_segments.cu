@@ -10,8 +10,8 @@ namespace braid::cuda {
 namespace {
 
 struct Args {
-  QSegment q[kMaxQSegments];
-  KvSegment kv[kMaxKvSegments];
+  QTensor q[kMaxQSegments];
+  KvTensor kv[kMaxKvSegments];
   int num_q;
   int heads;
   int group;
@@ -40,7 +40,7 @@ __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void plain_segments_kerne
   int row = static_cast<int>(blockIdx.x);
   int segment = 0;
   while (row >= a.q[segment].length) row -= a.q[segment++].length;
-  const QSegment& s = a.q[segment];
+  const QTensor& s = a.q[segment];
   const int D = a.head_dim;
   const int position = s.offset + row;
   const int64_t stat = at(s.row_stride, b, row, head);
@@ -59,7 +59,7 @@ __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void plain_segments_kerne
     query.l = s.state_l[stat];
   }
   for (int i = s.kv_begin; i < s.kv_end; ++i) {
-    const KvSegment& kv = a.kv[i];
+    const KvTensor& kv = a.kv[i];
     const int own = position - kv.offset;  // the query's place among the keys
     const int end =
         a.window_right < 0 ? kv.length : min(kv.length, max(0, own + a.window_right + 1));
@@ -125,8 +125,8 @@ void plain_segments(const AttentionDesc& d, const AttentionParams& params, Launc
          "plain segment attention: {} Q segments (at most {}) and {} KV segments (at most {})",
          params.q.size(), kMaxQSegments, params.kv.size(), kMaxKvSegments);
   }
-  const auto ragged = [](const QSegment& s) { return s.starts || s.offsets || s.lse; };
-  const auto short_keys = [](const KvSegment& s) { return s.lengths != nullptr; };
+  const auto ragged = [](const QTensor& s) { return s.starts || s.offsets || s.lse; };
+  const auto short_keys = [](const KvTensor& s) { return s.lengths != nullptr; };
   if (std::ranges::any_of(params.q, ragged) || std::ranges::any_of(params.kv, short_keys)) {
     fail(ErrorCode::kUnsupported,
          "plain segment attention: a segment with starts, offsets, lse or lengths (none)");
@@ -143,7 +143,7 @@ void plain_segments(const AttentionDesc& d, const AttentionParams& params, Launc
   std::ranges::copy(params.q, args.q);
   std::ranges::copy(params.kv, args.kv);
   int64_t rows = 0;
-  for (const QSegment& s : params.q) rows += s.length;
+  for (const QTensor& s : params.q) rows += s.length;
   if (rows == 0 || d.batch == 0) return;
   const dim3 grid(static_cast<unsigned>(rows),
                   static_cast<unsigned>((d.num_q_heads + kPlainWarps - 1) / kPlainWarps),

@@ -10,6 +10,10 @@
 // columns 8 j + 2 (lane % 4) + {0, 1} of each row.
 namespace braid::cuda {
 
+// Type of queries, keys, values and results in kernels.
+template <DType kDType>
+using DeviceType = std::conditional_t<kDType == DType::bf16, __nv_bfloat16, __half>;
+
 constexpr float kLn2 = 0.6931471805599453f;
 
 // Memory place of row `row` (0..63) in a unit.
@@ -22,7 +26,7 @@ struct OutputRow {
 
 __device__ inline OutputRow output_row(const AttentionPlan& plan, const ItemUnit& unit, int b,
                                        int head, int row) {
-  const QSegment& q = plan.q[unit.segment];
+  const QTensor& q = plan.q[unit.segment];
   const int in_unit = row * plan.pack_inverse >> 16;
   const int t = unit.token + in_unit;
   const int64_t h = head + row - in_unit * plan.pack;
@@ -42,7 +46,7 @@ __device__ inline void prefetch_state(const AttentionPlan& plan, const ItemUnit&
                                       int head, int row) {
   const OutputRow out = output_row(plan, unit, b, head, row);
   if (!out.valid) return;
-  const QSegment& q = plan.q[unit.segment];
+  const QTensor& q = plan.q[unit.segment];
   const int bytes = plan.state_bf16 ? 2 : 4;
   ptx::prefetch_l2_bulk(static_cast<const char*>(q.state_o) + out.state * bytes, kDv * bytes);
   ptx::prefetch_l2(q.state_l + out.stat);
@@ -105,7 +109,7 @@ struct CarriedRows {
 __device__ __forceinline__ CarriedRows find_state(const AttentionPlan& plan, const ItemUnit& unit,
                                                   int b, int head, int warp, int lane,
                                                   float scale_log2) {
-  const QSegment& q = plan.q[unit.segment];
+  const QTensor& q = plan.q[unit.segment];
   CarriedRows out;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -237,7 +241,7 @@ template <class T, int kDv, bool kCarries, int kCount>
 __device__ __forceinline__ void write_rows(const AttentionPlan& plan, const ItemUnit& unit, int b,
                                            int head, int warp, int lane, float (&o)[kCount],
                                            float (&l)[2], float (&m2)[2]) {
-  const QSegment& q = plan.q[unit.segment];
+  const QTensor& q = plan.q[unit.segment];
   const int t = lane % 4;
   OutputRow row[2];
 #pragma unroll
@@ -297,7 +301,7 @@ __device__ __forceinline__ void write_rows(const AttentionPlan& plan, const Item
 template <class T>
 __device__ inline void write_piece(const AttentionPlan& plan, const ItemUnit& unit, int b, int head,
                                    int row, int column, const float (&o)[8], float l, float m2) {
-  const QSegment& q = plan.q[unit.segment];
+  const QTensor& q = plan.q[unit.segment];
   const OutputRow at = output_row(plan, unit, b, head, row);
   if (!at.valid) return;
   if (plan.finalize) {

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "braid/kernels/cuda/attention/epilogue.cuh"
-#include "braid/kernels/cuda/attention/held_items.cuh"
-#include "braid/kernels/cuda/attention/hopper_launch.h"
-#include "braid/kernels/cuda/attention/hopper_products.cuh"
-#include "braid/kernels/cuda/attention/hopper_smem.cuh"
-#include "braid/kernels/cuda/attention/hopper_split.cuh"
-#include "braid/kernels/cuda/attention/softmax.cuh"
-#include "braid/kernels/cuda/attention/staged_sums.cuh"
+#include "braid/kernels/cuda/attention/device/epilogue.cuh"
+#include "braid/kernels/cuda/attention/device/held_items.cuh"
+#include "braid/kernels/cuda/attention/device/hopper_launch.h"
+#include "braid/kernels/cuda/attention/device/hopper_products.cuh"
+#include "braid/kernels/cuda/attention/device/hopper_smem.cuh"
+#include "braid/kernels/cuda/attention/device/hopper_split.cuh"
+#include "braid/kernels/cuda/attention/device/softmax.cuh"
+#include "braid/kernels/cuda/attention/device/staged_sums.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
 
@@ -190,10 +190,9 @@ class HopperConsumer {
 #pragma unroll
       for (float& x : o) x = 0.f;
       stats.clear();
-      if constexpr (Traits::kLeaves) {
+      if constexpr (Traits::kArrives) {
         const int place = broadcast(lane_ == 0 ? smem_.work[work_.slot].resume : 0);
         if (place >= 0) {
-          if (Traits::kChained) ptx::mbarrier_wait(&smem_.sums_full[work_.slot], work_.parity);
           take_up<Traits>(p_, place, wg_, o, stats);
         }
       }
@@ -258,7 +257,7 @@ class HopperConsumer {
     if (carries()) clear_empty(stats, empty);
     softmax(info);
     if (carries()) settle_state<Traits::kDv>(plan_, lane_, o, alpha, empty);
-    if constexpr (Traits::kLeaves) rescale(o, alpha);
+    if constexpr (Traits::kArrives) rescale(o, alpha);
     ptx::wgmma_pin(o);  // fixes each in a register: otherwise copies land between products
     pack_scores<T>(s, prob);
     for (int n = 1; n < num_tiles; ++n) {
@@ -303,14 +302,13 @@ class HopperConsumer {
   __device__ __forceinline__ void finish(int& done, float (&o)[Traits::kOutN / 2],
                                          RowStats& stats) {
     if (done < 0) return;
-    if constexpr (Traits::kLeaves) {
+    if constexpr (Traits::kArrives) {
       const int place = broadcast(lane_ == 0 ? smem_.work[done].leave : 0);
       if constexpr (Traits::kArrives) {
         goes_on_ = place >= 0 && broadcast(lane_ == 0 ? smem_.work[work_.slot].resume : 0) == place;
       }
       if (place >= 0) {
         if (!goes_on_) put_down<Traits>(p_, place, wg_, o, stats);
-        if constexpr (Traits::kChained) __syncwarp();  // all lanes have stored their sums
         if (lane_ == 0) ptx::mbarrier_arrive(&smem_.work_empty[done]);
         __syncwarp();
         done = -1;

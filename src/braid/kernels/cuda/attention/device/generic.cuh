@@ -1,8 +1,8 @@
 #pragma once
 
-#include "braid/kernels/cuda/attention/epilogue.cuh"
-#include "braid/kernels/cuda/attention/launch.h"
-#include "braid/kernels/cuda/attention/softmax.cuh"
+#include "braid/kernels/cuda/attention/device/epilogue.cuh"
+#include "braid/kernels/cuda/attention/device/generic_launch.h"
+#include "braid/kernels/cuda/attention/device/softmax.cuh"
 
 // Segment attention with mma.sync: 4 warps, each with 16 rows of every unit of 64 query rows; keys
 // and values in two stages of shared memory filled by cp.async, rows padded by 16 bytes against
@@ -21,7 +21,7 @@ constexpr int generic_smem_bytes() {
 
 // Loads keys [key, key + kBlockN) of a head, zeros from `length` on.
 template <class T, int kD, int kBlockN>
-__device__ inline void load_keys(T* smem, const AttentionPlan& plan, const KvSegment& s,
+__device__ inline void load_keys(T* smem, const AttentionPlan& plan, const KvTensor& s,
                                  const void* data, const Strides& stride, int b, int head, int key,
                                  int length) {
   constexpr int kChunks = kD / 8;
@@ -53,7 +53,7 @@ struct KeyCursor {
 __device__ inline KeyCursor first_key_tile(const AttentionPlan& plan, const WorkItem& item,
                                            int block_n) {
   KeyCursor c;
-  const QSegment& q = plan.q[plan.run_begin[item.run]];
+  const QTensor& q = plan.q[plan.run_begin[item.run]];
   c.segment = q.kv_begin;
   c.tiles = key_tiles(plan, item, c.segment, block_n);
   c.tile = c.tiles.begin;
@@ -78,7 +78,7 @@ __device__ inline void next_key_tile(const AttentionPlan& plan, const WorkItem& 
 template <class T, int kDqk, int kDv, int kBlockN>
 __device__ inline void load_tile(T* k_smem, T* v_smem, const AttentionPlan& plan,
                                  const KeyCursor& c, int b, int head) {
-  const KvSegment& s = plan.kv[c.segment];
+  const KvTensor& s = plan.kv[c.segment];
   const int key = c.tile * kBlockN;
   load_keys<T, kDqk, kBlockN>(k_smem, plan, s, s.k, s.k_stride, b, head, key, c.tiles.length);
   load_keys<T, kDv, kBlockN>(v_smem, plan, s, s.v, s.v_stride, b, head, key, c.tiles.length);
@@ -110,7 +110,7 @@ __global__ __launch_bounds__(kGenericThreads) void generic_attention(
 
 #pragma unroll
   for (int u = 0; u < kUnits; ++u) {
-    const QSegment& q = plan.q[unit[u].segment];
+    const QTensor& q = plan.q[unit[u].segment];
     for (int i = threadIdx.x; i < 64 * (kDqk / 8); i += kGenericThreads) {
       const int r = i / (kDqk / 8);
       const int c = i % (kDqk / 8);
@@ -199,7 +199,7 @@ __global__ __launch_bounds__(kGenericThreads) void generic_attention(
       }
     }
 
-    const KvSegment& segment = plan.kv[at.segment];
+    const KvTensor& segment = plan.kv[at.segment];
     const int key = at.tile * kBlockN;
     const bool masked =
         needs_mask(plan, item, segment.offset + key, at.tiles.length - key, kBlockN);
@@ -246,10 +246,10 @@ __global__ __launch_bounds__(kGenericThreads) void generic_attention(
   }
 }
 
-template <class T, int kDqk, int kDv, int kBlockM>
+template <DType kDType, int kDqk, int kDv, int kBlockM>
 void launch_generic(const AttentionPlan& plan, cudaStream_t stream) {
   constexpr int kBytes = generic_smem_bytes<kDqk, kDv, kBlockM>();
-  auto* kernel = generic_attention<T, kDqk, kDv, kBlockM>;
+  auto* kernel = generic_attention<DeviceType<kDType>, kDqk, kDv, kBlockM>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
              "generic attention: shared memory");
   kernel<<<plan.num_items, kGenericThreads, kBytes, stream>>>(plan);

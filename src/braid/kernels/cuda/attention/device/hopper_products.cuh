@@ -1,6 +1,6 @@
 #pragma once
 
-#include "braid/kernels/cuda/attention/hopper_smem.cuh"
+#include "braid/kernels/cuda/attention/device/hopper_smem.cuh"
 #include "braid/kernels/cuda/ptx/wgmma.h"
 
 // Both products of attention, for a warpgroup's 64 rows and a tile of keys.

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "braid/kernels/cuda/attention/epilogue.cuh"
-#include "braid/kernels/cuda/attention/hopper_launch.h"
-#include "braid/kernels/cuda/attention/hopper_smem.cuh"
+#include "braid/kernels/cuda/attention/device/epilogue.cuh"
+#include "braid/kernels/cuda/attention/device/hopper_launch.h"
+#include "braid/kernels/cuda/attention/device/hopper_smem.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "braid/kernels/cuda/attention/staging.cuh"
+#include "braid/kernels/cuda/attention/device/staging.cuh"
 
 // Merges a staged item's sums with the carried state: by the multiplying warps, during the next
 // item's first scores.

@@ -1,9 +1,8 @@
 #pragma once
 
-#include "braid/kernels/cuda/attention/chain_keeper.cuh"
-#include "braid/kernels/cuda/attention/hopper_consumer.cuh"
-#include "braid/kernels/cuda/attention/hopper_producer.cuh"
-#include "braid/kernels/cuda/attention/staging.cuh"
+#include "braid/kernels/cuda/attention/device/hopper_consumer.cuh"
+#include "braid/kernels/cuda/attention/device/hopper_producer.cuh"
+#include "braid/kernels/cuda/attention/device/staging.cuh"
 
 // Segment attention on Hopper's own units; docs/kernels.md draws the pipeline. One producer warp
 // walks work items and key tiles and feeds shared memory by bulk tensor copies; consumer
@@ -34,9 +33,7 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
     }
     for (int i = 0; i < HopperSmem<Traits>::kWorkSlots; ++i) {
       ptx::mbarrier_init(&smem.work_full[i], 1);
-      ptx::mbarrier_init(&smem.work_empty[i], kWarps + (Traits::kStaged ? Traits::kConsumers : 0) +
-                                                  (Traits::kChained ? 1 : 0));
-      if (Traits::kChained) ptx::mbarrier_init(&smem.sums_full[i], 1);
+      ptx::mbarrier_init(&smem.work_empty[i], kWarps + (Traits::kStaged ? Traits::kConsumers : 0));
     }
     ptx::mbarrier_init(&smem.scrub, 1);
     if (Traits::kArrives && Traits::kCluster > 1) {
@@ -71,8 +68,6 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
       HopperProducer<Traits>(p, smem).run();
     } else if constexpr (Traits::kStaged) {
       if (warp <= Traits::kConsumers) HopperMover<Traits>(p, smem, warp - 1).run();
-    } else if constexpr (Traits::kChained) {
-      if (warp == 1) ChainKeeper<Traits>(p, smem).run();
     }
     __syncwarp();
     if (Traits::kSplit && ptx::cluster_size() > 1) {
@@ -81,7 +76,7 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
     }
   } else {
     ptx::set_max_registers_up<Traits::kConsumerRegisters>();
-    if (!Traits::kChained || !p.link.follows) ptx::grid_dependency_wait();
+    ptx::grid_dependency_wait();
     HopperConsumer<Traits> consumer(p, smem, warp / 4 - 1);
     consumer.run();
     if (Traits::kSplit && ptx::cluster_size() > 1) {
@@ -95,8 +90,9 @@ __global__ __launch_bounds__(Traits::kThreads, Traits::kCtasPerSm) void hopper_a
   if (Traits::kCluster > 1 || Traits::kSplit) ptx::cluster_sync();
 }
 
-template <class Traits>
+template <DType kDType, int kVariant>
 void launch_hopper(const HopperParams& params, int split, int num_sms, cudaStream_t stream) {
+  using Traits = HopperTraits<DeviceType<kDType>, kVariant>;
   constexpr int kBytes = sizeof(HopperSmem<Traits>);
   static_assert(kBytes <= 232448 / Traits::kCtasPerSm - (Traits::kCtasPerSm > 1 ? 1024 : 0));
   auto* kernel = hopper_attention<Traits>;

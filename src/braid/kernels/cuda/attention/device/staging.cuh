@@ -1,8 +1,8 @@
 #pragma once
 
-#include "braid/kernels/cuda/attention/epilogue.cuh"
-#include "braid/kernels/cuda/attention/hopper_launch.h"
-#include "braid/kernels/cuda/attention/hopper_smem.cuh"
+#include "braid/kernels/cuda/attention/device/epilogue.cuh"
+#include "braid/kernels/cuda/attention/device/hopper_launch.h"
+#include "braid/kernels/cuda/attention/device/hopper_smem.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
 
@@ -182,7 +182,7 @@ class HopperMover {
   template <bool k16Bit>
   __device__ void load_rows() {
     constexpr int kBytes = k16Bit ? 2 : 4;
-    const QSegment& q = p_.plan.q[unit_.segment];
+    const QTensor& q = p_.plan.q[unit_.segment];
     const int64_t at = output_row(p_.plan, unit_, b_, head_, 0).state;
     for_each_unit<k16Bit, 4>(
         unit_, static_cast<const char*>(q.state_o) + at * kBytes, q.state_stride.token * kBytes,
@@ -194,7 +194,7 @@ class HopperMover {
   }
 
   __device__ void load_stats() {
-    const QSegment& q = p_.plan.q[unit_.segment];
+    const QTensor& q = p_.plan.q[unit_.segment];
 #pragma unroll
     for (int row = lane_; row < 64; row += 32) {
       const OutputRow out = output_row(p_.plan, unit_, b_, head_, row);
@@ -208,7 +208,7 @@ class HopperMover {
 
   template <bool k16Bit>
   __device__ void store_rows() {
-    const QSegment& q = p_.plan.q[unit_.segment];
+    const QTensor& q = p_.plan.q[unit_.segment];
     const OutputRow first = output_row(p_.plan, unit_, b_, head_, 0);
     const bool finalize = p_.plan.finalize;
     const int bytes = k16Bit ? 2 : 4;

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "braid/kernels/cuda/attention/hopper_launch.h"
-#include "braid/kernels/cuda/attention/hopper_smem.cuh"
-#include "braid/kernels/cuda/attention/softmax.cuh"
+#include "braid/kernels/cuda/attention/device/hopper_launch.h"
+#include "braid/kernels/cuda/attention/device/hopper_smem.cuh"
+#include "braid/kernels/cuda/attention/device/softmax.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
 #include "braid/kernels/cuda/ptx/system.h"
@@ -246,11 +246,10 @@ class HeldItems {
   Ring<2> told_;
 };
 
-// Memory for a consumer warpgroup's sums of an item, each thread's own registers. In a chain, an
-// item has a fixed place.
+// Memory for a consumer warpgroup's sums of an item, each thread's own registers.
 template <class Traits>
 __device__ inline float4* sums_of(const HopperParams& p, int place, int wg) {
-  const int64_t first = Traits::kChained ? 0 : int64_t{blockIdx.x} * p.places;
+  const int64_t first = int64_t{blockIdx.x} * p.places;
   return p.sums + ((first + place) * Traits::kConsumers + wg) * (Traits::kSumUnits * 128);
 }
 

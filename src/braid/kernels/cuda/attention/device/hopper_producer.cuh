@@ -1,10 +1,10 @@
 #pragma once
 
-#include "braid/kernels/cuda/attention/epilogue.cuh"
-#include "braid/kernels/cuda/attention/held_items.cuh"
-#include "braid/kernels/cuda/attention/hopper_key_boxes.cuh"
-#include "braid/kernels/cuda/attention/hopper_launch.h"
-#include "braid/kernels/cuda/attention/hopper_smem.cuh"
+#include "braid/kernels/cuda/attention/device/epilogue.cuh"
+#include "braid/kernels/cuda/attention/device/held_items.cuh"
+#include "braid/kernels/cuda/attention/device/hopper_key_boxes.cuh"
+#include "braid/kernels/cuda/attention/device/hopper_launch.h"
+#include "braid/kernels/cuda/attention/device/hopper_smem.cuh"
 #include "braid/kernels/cuda/attention/ragged_items.h"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/cluster.h"
@@ -31,9 +31,7 @@ class HopperProducer {
     int index = blockIdx.x / (Traits::kSplit ? ptx::cluster_size() : Traits::kCluster);
     WorkItem item = next_item(index);
     int num_tiles = item.any ? count_key_tiles(plan, item, Traits::kBlockN) : 0;
-    if (!Traits::kChained || !p_.link.follows) ptx::grid_dependency_wait();
-    // The next launch expects everything but sums to be present, so it starts no earlier.
-    if (Traits::kChained && !p_.link.last) ptx::grid_launch_dependents();
+    ptx::grid_dependency_wait();
     if constexpr (Traits::kSplit) {
       work_on(item, num_tiles);
     } else if constexpr (Traits::kArrives) {
@@ -60,11 +58,7 @@ class HopperProducer {
         if (Traits::kCluster == 1 && lane_ == 0) {
           next = atomicAdd(&p_.counters[0], 1) + gridDim.x;
         }
-        if constexpr (Traits::kChained) {
-          take_share(item);
-        } else {
-          work_on(item, num_tiles);
-        }
+        work_on(item, num_tiles);
         index = __shfl_sync(0xffffffff, next, 0);
         if (index >= plan.num_items) break;
         item = next_item(index);
@@ -74,8 +68,6 @@ class HopperProducer {
     }
     load_pending_v();
     if (!Traits::kLooksAhead) publish({}, -1);
-    // A successor of this launch finds the rows of earlier launches, too.
-    if (Traits::kChained && p_.link.follows) ptx::grid_dependency_wait();
     ptx::grid_launch_dependents();
     // The last CTA to arrive here resets the counters to zero.
     if (!Traits::kSplit && (Traits::kCluster == 1 || Traits::kArrives) && lane_ == 0) {
@@ -105,7 +97,7 @@ class HopperProducer {
     int place;
     HeldItem now = held_.take(place);
     const WorkItem item = decode_item(plan, now.index);
-    const QSegment& q = plan.q[plan.run_begin[item.run]];
+    const QTensor& q = plan.q[plan.run_begin[item.run]];
     const int begin = is_new ? q.kv_begin : now.run;
     int left = q.kv_end;  // first visible run that has not arrived
     int tiles = 0;
@@ -131,17 +123,6 @@ class HopperProducer {
     if (resume >= 0) prefetch_sums<Traits>(p_, resume, lane_);
     __syncwarp();
     load_item(item, 0, tiles, begin, left);
-  }
-
-  // Takes an item through the stages of a chain's launch.
-  __device__ void take_share(const WorkItem& item) {
-    const KeyShare share =
-        key_share(p_.plan, item, Traits::kBlockN, p_.link.begin_stage, p_.link.end_stage);
-    if (!share.any) return;
-    const int place = place_of(p_.plan, p_.link.places, item, Traits::kConsumers);
-    publish(item, share.tiles, share.before > 0 ? place : -1, share.later ? place : -1,
-            share.before, share.now);
-    load_item(item, 0, share.tiles, share.run_begin, share.run_end);
   }
 
   // While an item's keys are still wanted, so that the next item's copies start at the end.
@@ -180,21 +161,16 @@ class HopperProducer {
     load_item(item, begin, end);
   }
 
-  __device__ void publish(const WorkItem& item, int num_tiles, int resume = -1, int leave = -1,
-                          int before = 0, int now = 0) {
+  __device__ void publish(const WorkItem& item, int num_tiles, int resume = -1, int leave = -1) {
     ptx::mbarrier_wait(&smem_.work_empty[work_.slot], work_.parity ^ 1);
     if (lane_ == 0) {
       auto& slot = smem_.work[work_.slot];
       slot.num_tiles = num_tiles;
       slot.b = item.b;
       slot.head = item.head;
-      if constexpr (Traits::kLeaves) {
+      if constexpr (Traits::kArrives) {
         slot.resume = resume;
         slot.leave = leave;
-      }
-      if constexpr (Traits::kChained) {
-        slot.before = before;
-        slot.now = now;
       }
       if (num_tiles >= 0) {
         ItemUnit u = first_unit(item);
@@ -221,7 +197,7 @@ class HopperProducer {
   // With tiles of 64 keys this loop takes as long as the consumers' work: values common to all
   // tiles are computed before the loop.
   __device__ void load_item(const WorkItem& item, int begin, int end) {
-    const QSegment& q = p_.plan.q[p_.plan.run_begin[item.run]];
+    const QTensor& q = p_.plan.q[p_.plan.run_begin[item.run]];
     load_item(item, begin, end, q.kv_begin, q.kv_end);
   }
   __device__ void load_item(const WorkItem& item, int begin, int end, int run, int last_run) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "braid/kernels/cuda/attention/hopper_launch.h"
+#include "braid/kernels/cuda/attention/device/hopper_launch.h"
 #include "braid/kernels/cuda/ptx/tma.h"
 
 // Boxes with which the copy engine brings a tile of keys or values to shared memory.
@@ -29,7 +29,7 @@ class KeyBoxes {
   __device__ int page_of(int b, int segment, int key, int length) const {
     const int page_size = p_.plan.page_size;
     if (page_size == 0) return 0;
-    const KvSegment& s = p_.plan.kv[segment];
+    const KvTensor& s = p_.plan.kv[segment];
     const int t = key + lane_ * p_.kv_box_rows;
     // Past the end: a page outside the map, for which zeros arrive.
     return t < length

@@ -2,7 +2,7 @@
 
 #include <cuda.h>
 
-#include "braid/kernels/cuda/attention/launch.h"
+#include "braid/kernels/cuda/attention/device/launch.h"
 #include "braid/tensor/dtype.h"
 
 namespace braid::cuda {
@@ -16,16 +16,6 @@ struct HeldItem {
   int32_t begun;       // 1: has left sums
 };
 static_assert(sizeof(HeldItem) <= kHeldItemBytes);
-
-// For a launch of a chain: stages [begin_stage, end_stage).
-struct LinkParams {
-  int32_t begin_stage;
-  int32_t end_stage;
-  bool last;        // no launch begins before this launch ends: the last, or sparing SMs
-  bool follows;     // AttentionLink::follows
-  uint32_t* words;  // for each place of sums (chain_keeper.cuh)
-  SumPlaces places;
-};
 
 // The Hopper kernel's argument. Tensor maps, innermost dimension first:
 //   q [Dqk, pack, rows, heads / pack, B], boxes of 64 columns x 64 rows
@@ -50,7 +40,6 @@ struct HopperParams {
   EarlyWords* early;     // AttentionArrivals::early
   int32_t early_begin;   // early items begin here
   uint32_t early_warps;  // warps that write rows of early items, counted per item; 0: nobody asks
-  LinkParams link;       // for a chain; `sums` has a place for each item of all launches
 };
 static_assert(sizeof(HopperParams) <= 32764);
 
@@ -58,8 +47,9 @@ static_assert(sizeof(HopperParams) <= 32764);
 void make_tensor_maps(const AttentionDesc& desc, const AttentionConfig& config,
                       HopperParams& params);
 
-// An instance per variant and dtype, each in a separate translation unit.
-template <DType kDType, int kDqk, int kDv, int kConsumers, int kBlockN, int kCluster, int kForm>
-void launch_hopper_variant(const HopperParams& params, int split, int num_sms, cudaStream_t stream);
+// Row `kVariant` of kHopperVariants; an instance per row and dtype, each in a separate translation
+// unit.
+template <DType kDType, int kVariant>
+void launch_hopper(const HopperParams& params, int split, int num_sms, cudaStream_t stream);
 
 }  // namespace braid::cuda

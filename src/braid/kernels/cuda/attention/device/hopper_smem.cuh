@@ -1,26 +1,27 @@
 #pragma once
 
 #include "braid/kernels/cuda/attention/plan.h"
+#include "braid/kernels/cuda/attention/variants.h"
 #include "braid/kernels/cuda/ptx/barrier.h"
 
 // An instance of the Hopper kernel, and its warps' shared memory: tiles, barriers, items.
 namespace braid::cuda {
 
-template <class T_, int kDqk_, int kDv_, int kConsumers_, int kBlockN_, int kKvStages_,
-          int kQStages_, int kCtasPerSm_, int kCluster_, bool kQInRegisters_, bool kSplit_,
-          int kForm_>
+// `kVariant`: the row of kHopperVariants.
+template <class T_, int kVariant>
 struct HopperTraits {
   using T = T_;
-  static constexpr int kDqk = kDqk_;
-  static constexpr int kDv = kDv_;
-  static constexpr int kConsumers = kConsumers_;
-  static constexpr int kBlockN = kBlockN_;
-  static constexpr int kKvStages = kKvStages_;
-  static constexpr int kQStages = kQStages_;
-  static constexpr int kCtasPerSm = kCtasPerSm_;
-  static constexpr int kCluster = kCluster_;  // CTAs that share key tiles by multicast: 1 or 2
+  static constexpr HopperVariant kRow = kHopperVariants[kVariant];
+  static constexpr int kDqk = kRow.head_dim_qk;
+  static constexpr int kDv = kRow.head_dim_v;
+  static constexpr int kConsumers = kRow.consumers;
+  static constexpr int kBlockN = kRow.block_n;
+  static constexpr int kKvStages = kRow.kv_stages;
+  static constexpr int kQStages = kRow.q_stages;
+  static constexpr int kCtasPerSm = kRow.ctas_per_sm;
+  static constexpr int kCluster = kRow.cluster;  // shares key tiles by multicast: 1 or 2 CTAs
   static_assert(kCluster == 1 || kCluster == 2);
-  static constexpr HopperForm kForm = HopperForm(kForm_);
+  static constexpr HopperForm kForm = kRow.form;
   // An item's sums may start from a carried state and become a carried state.
   static constexpr bool kCarries = kForm == HopperForm::kCarrying;
   // Rows of O and of the state pass through shared memory (staging.cuh), and an item's carried
@@ -28,9 +29,6 @@ struct HopperTraits {
   static constexpr bool kStaged = kForm == HopperForm::kStaged;
   // A CTA leaves an item without present keys, and comes back to the item (held_items.cuh).
   static constexpr bool kArrives = kForm == HopperForm::kArriving;
-  // A launch takes up items left by the launch before; any CTA may take any item.
-  static constexpr bool kChained = kForm == HopperForm::kChained;
-  static constexpr bool kLeaves = kArrives || kChained;
   static constexpr int kThreads = 128 * (kConsumers + 1);
   // Three consumers leave more registers to the copying warps if 152 registers are enough: heads of
   // 96, staged.
@@ -43,12 +41,11 @@ struct HopperTraits {
                                             : kConsumers == 3                    ? 160
                                             : kConsumers == 2 || kCtasPerSm == 2 ? 232
                                                                                  : 240;
-  static constexpr bool kQInRegisters = kQInRegisters_;
+  static constexpr bool kQInRegisters = kRow.q_in_registers;
   // The CTAs of a cluster, 1 to 8, share the keys of a single item and merge their results; a CTA
   // ends after the item.
-  static constexpr bool kSplit = kSplit_;
-  static_assert(!kSplit || (!kStaged && !kLeaves));
-  static_assert(!kChained || kCluster == 1);
+  static constexpr bool kSplit = kRow.splits;
+  static_assert(!kSplit || (!kStaged && !kArrives));
   // The next item is looked up while an item is worked on, which takes registers.
   static constexpr bool kLooksAhead = kStaged && kProducerRegisters >= 40;
   static constexpr bool kTakeTurns = kConsumers > 1;
@@ -79,8 +76,6 @@ struct WorkSlot {
   ItemUnit unit[kConsumers];
   int resume;  // place of the sums to continue from; -1: none
   int leave;   // place for the sums to leave; -1: finished
-  int before;  // in a chain, as in KeyShare
-  int now;
 };
 
 // Place of a warpgroup's 64 rows of an item.
@@ -117,7 +112,6 @@ struct HopperSmem {
   uint64_t v_empty[Traits::kKvStages];
   uint64_t work_full[kWorkSlots];
   uint64_t work_empty[kWorkSlots];
-  uint64_t sums_full[kWorkSlots];  // in a chain: the sums to continue from are present
   uint64_t scrub;
   float2 state_stats[Traits::kStaged ? Traits::kConsumers : 1][64];  // m, l; or lse
   uint64_t state_full[Traits::kConsumers];  // the item's carried state is present
