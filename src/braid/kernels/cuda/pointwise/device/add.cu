@@ -55,13 +55,8 @@ RowsDesc convert_desc(const ConvertParams& p) {
 
 void convert(const ConvertParams& p, const RowsConfig& config, LaunchContext context) {
   const int vector = convert_desc(p).vector;
-  const bool to_f32 = p.y.dtype == DType::f32;
-  if (p.x.dtype == DType::f32) {
-    return to_f32 ? launch_convert<float, float>(p, vector, config, context)
-                  : launch_convert<float, bf16>(p, vector, config, context);
-  }
-  to_f32 ? launch_convert<bf16, float>(p, vector, config, context)
-         : launch_convert<bf16, bf16>(p, vector, config, context);
+  with_types(p.x.dtype, p.y.dtype,
+             [&]<class X, class Y>(X, Y) { launch_convert<X, Y>(p, vector, config, context); });
 }
 
 }  // namespace braid::cuda

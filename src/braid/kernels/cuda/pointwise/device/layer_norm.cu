@@ -257,22 +257,9 @@ RowsDesc layer_norm_desc(const LayerNormParams& p) {
 void layer_norm(const LayerNormParams& p, const RowsConfig& config, LaunchContext context) {
   const RowsDesc desc = layer_norm_desc(p);
   if (desc.rows == 0) return;
-  const int64_t held = int64_t{config.lanes} * config.chunks * desc.vector;
-  const bool lanes_fit = config.lanes <= 32 ? (config.lanes & (config.lanes - 1)) == 0
-                                            : config.lanes % 32 == 0 && config.rows_per_cta == 1;
-  if (!lanes_fit || config.lanes * config.rows_per_cta > 1024 ||
-      config.lanes * config.rows_per_cta % 32 != 0 || (config.chunks > 0 && held < desc.cols)) {
-    fail(ErrorCode::kInvalidArgument, "layer_norm: {} for groups of {}", to_string(config),
-         desc.cols);
-  }
-  using bf16 = __nv_bfloat16;
-  const bool to_f32 = p.y.dtype == DType::f32;
-  if (p.x.dtype == DType::f32) {
-    return to_f32 ? launch_norm<float, float>(p, desc, config, context)
-                  : launch_norm<float, bf16>(p, desc, config, context);
-  }
-  to_f32 ? launch_norm<bf16, float>(p, desc, config, context)
-         : launch_norm<bf16, bf16>(p, desc, config, context);
+  require_norm_config("layer_norm", desc, config);
+  with_types(p.x.dtype, p.y.dtype,
+             [&]<class X, class Y>(X, Y) { launch_norm<X, Y>(p, desc, config, context); });
 }
 
 RowsDesc gated_add_desc(const GatedAddParams& p) {
@@ -292,14 +279,8 @@ RowsDesc gated_add_desc(const GatedAddParams& p) {
 void gated_add(const GatedAddParams& p, const RowsConfig& config, LaunchContext context) {
   const RowsDesc desc = gated_add_desc(p);
   if (desc.rows == 0 || desc.cols == 0) return;
-  using bf16 = __nv_bfloat16;
-  const bool narrow_b = p.b.dtype == DType::bf16;
-  if (p.a.dtype == DType::f32) {
-    return narrow_b ? launch_add<float, bf16>(p, desc, config, context)
-                    : launch_add<float, float>(p, desc, config, context);
-  }
-  narrow_b ? launch_add<bf16, bf16>(p, desc, config, context)
-           : launch_add<bf16, float>(p, desc, config, context);
+  with_types(p.a.dtype, p.b.dtype,
+             [&]<class A, class B>(A, B) { launch_add<A, B>(p, desc, config, context); });
 }
 
 }  // namespace braid::cuda

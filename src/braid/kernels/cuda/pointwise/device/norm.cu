@@ -192,14 +192,7 @@ RowsDesc rms_norm_desc(const RmsNormParams& p) {
 void rms_norm(const RmsNormParams& p, const RowsConfig& config, LaunchContext context) {
   const RowsDesc desc = rms_norm_desc(p);
   if (desc.rows == 0) return;
-  const int64_t held = int64_t{config.lanes} * config.chunks * desc.vector;
-  const bool lanes_fit = config.lanes <= 32 ? (config.lanes & (config.lanes - 1)) == 0
-                                            : config.lanes % 32 == 0 && config.rows_per_cta == 1;
-  if (!lanes_fit || config.lanes * config.rows_per_cta > 1024 ||
-      config.lanes * config.rows_per_cta % 32 != 0 || (config.chunks > 0 && held < desc.cols)) {
-    fail(ErrorCode::kInvalidArgument, "rms_norm: {} for groups of {}", to_string(config),
-         desc.cols);
-  }
+  require_norm_config("rms_norm", desc, config);
   if (!p.b.data) {
     return p.a.dtype == DType::f32
                ? launch_any<float, float, false>(p, desc, config, context)

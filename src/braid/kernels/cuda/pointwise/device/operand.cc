@@ -76,4 +76,14 @@ dim3 map_grid(std::string_view op, const RowsConfig& config, int64_t rows, int64
               static_cast<unsigned>(ceil_div(words, config.lanes * config.chunks)));
 }
 
+void require_norm_config(std::string_view op, const RowsDesc& desc, const RowsConfig& config) {
+  const int64_t held = int64_t{config.lanes} * config.chunks * desc.vector;
+  const bool lanes_fit = config.lanes <= 32 ? (config.lanes & (config.lanes - 1)) == 0
+                                            : config.lanes % 32 == 0 && config.rows_per_cta == 1;
+  if (!lanes_fit || config.lanes * config.rows_per_cta > 1024 ||
+      config.lanes * config.rows_per_cta % 32 != 0 || (config.chunks > 0 && held < desc.cols)) {
+    fail(ErrorCode::kInvalidArgument, "{}: {} for groups of {}", op, to_string(config), desc.cols);
+  }
+}
+
 }  // namespace braid::cuda

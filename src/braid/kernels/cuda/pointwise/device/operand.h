@@ -48,6 +48,9 @@ int vector_of(int64_t cols, std::initializer_list<TensorView> views);
 dim3 map_grid(std::string_view op, const RowsConfig& config, int64_t rows, int64_t words,
               int64_t cols);
 
+// Fails with kInvalidArgument, naming op and config, if a norm's config does not suit its groups.
+void require_norm_config(std::string_view op, const RowsDesc& desc, const RowsConfig& config);
+
 constexpr int kNumSms = 132;  // of an H100 or H200, for configs that may assume a number
 
 }  // namespace braid::cuda

@@ -12,6 +12,15 @@
 // of 16 bytes, or one of its own size where that is less; its address is a multiple of that.
 namespace braid::cuda {
 
+// Calls `f` with a value of each dtype's type, for dtypes that are f32 or bf16.
+template <class F>
+void with_types(DType a, DType b, F&& f) {
+  const auto with = [](DType dtype, auto&& g) {
+    dtype == DType::f32 ? g(float()) : g(__nv_bfloat16());
+  };
+  with(a, [&](auto x) { with(b, [&](auto y) { f(x, y); }); });
+}
+
 template <int kBytes>
 using Word = std::conditional_t<
     kBytes >= 16, uint4,
