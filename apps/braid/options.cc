@@ -71,7 +71,7 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
       ->group(kSchedules);
   command
       .add_option("--decode", o.decode,
-                  "how launches of a decode step of one token are fused on a GPU: auto (by price), "
+                  "how launches of a decode step of few tokens are fused on a GPU: auto (by price), "
                   "apart, relay, or fused, behind which may follow :cluster=N, split=token, "
                   "scope=qkv|projected, exchange=chip|memory")
       ->capture_default_str()

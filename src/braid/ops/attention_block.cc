@@ -19,8 +19,17 @@ const T& get(std::span<const T> in, BlockInput input) {
 
 // Each op's share of the block's inputs, beside other ops' outputs.
 template <class T>
-std::vector<T> qkv_inputs(std::span<const T> in) {
-  return {in.begin(), in.begin() + at(BlockInput::positions)};
+std::vector<T> qkv_inputs(const AttentionBlockAttrs& a, std::span<const T> in) {
+  std::vector<T> result = {in.begin(), in.begin() + at(BlockInput::positions)};
+  if (!a.normed) result.erase(result.begin() + 1, result.begin() + at(BlockInput::wq));
+  return result;
+}
+// The op that makes q, k and v.
+const OpDef& qkv_op(const AttentionBlockAttrs& a) {
+  return a.normed ? kNormLinear : kLinear;
+}
+Attrs qkv_attrs(const AttentionBlockAttrs& a) {
+  return a.normed ? Attrs::of(a.qkv) : Attrs::of(a.qkv.linear);
 }
 template <class T>
 std::vector<T> rope_inputs(std::span<const T> in, const T& q, const T& k, const T& v) {
@@ -57,7 +66,7 @@ struct Types {
            "attention_block: {} inputs and {} products of the norm, wanted {} and 3", in.size(),
            a.qkv.linear.n, want);
     }
-    qkv = kNormLinear.infer(Attrs::of(a.qkv), qkv_inputs(in));
+    qkv = qkv_op(a).infer(qkv_attrs(a), qkv_inputs(a, in));
     const size_t first = qkv.size() - 3;
     const auto rope = rope_inputs(in, qkv[first], qkv[first + 1], qkv[first + 2]);
     q = kRopeAppend.infer(Attrs::of(a.rope), rope)[0];
@@ -78,7 +87,7 @@ Cost cost(const Attrs& attrs, TypeList in, TypeList out, const Work& work) {
   const Types types(a, in);
   const std::span made(types.qkv);
   const auto q = made.last(3);
-  Cost cost = kNormLinear.cost(Attrs::of(a.qkv), qkv_inputs(in), made, work);
+  Cost cost = qkv_op(a).cost(qkv_attrs(a), qkv_inputs(a, in), made, work);
   const Cost attention = kAttention.cost(Attrs::of(a.attention), attention_inputs(in, types.q),
                                          std::array{types.attended}, work);
   cost += attention;
@@ -128,7 +137,7 @@ void reference(const OpCall& call) {
   };
   std::vector<TensorView> made(call.out.begin(), call.out.begin() + static_cast<int64_t>(first));
   made.insert(made.end(), {q.view, k.view, v.view});
-  run(kNormLinear, Attrs::of(a.qkv), qkv_inputs(call.in), made);
+  run(qkv_op(a), qkv_attrs(a), qkv_inputs(a, call.in), made);
   run(kRopeAppend, Attrs::of(a.rope), rope_inputs(call.in, q.view, k.view, v.view), {turned.view});
   run(kAttention, Attrs::of(a.attention), attention_inputs(call.in, turned.view),
       {a.projects ? attended.view : call.out.back()});
@@ -139,8 +148,10 @@ void reference(const OpCall& call) {
 
 std::optional<Op> make_block(const Program&, std::span<const Op> run) {
   const Op &qkv = run[0], &rope = run[1], &attends = run[2];
-  const auto& attrs = qkv.attrs.as<NormLinearAttrs>();
-  if (attrs.gated || attrs.linear.n != 3) return std::nullopt;
+  const bool normed = qkv.def == &kNormLinear;
+  const NormLinearAttrs attrs = normed ? qkv.attrs.as<NormLinearAttrs>()
+                                       : NormLinearAttrs{.linear = qkv.attrs.as<LinearAttrs>()};
+  if (attrs.gated || attrs.linear.n != 3 || attrs.linear.bias_elsewhere) return std::nullopt;
   const std::span made = std::span(qkv.outputs).last(3);
   if (!std::equal(made.begin(), made.end(), rope.inputs.begin()) ||
       attends.inputs[0] != rope.outputs[0] || attends.inputs[1] != rope.inputs[6] ||
@@ -148,9 +159,11 @@ std::optional<Op> make_block(const Program&, std::span<const Op> run) {
     return std::nullopt;
   }
   AttentionBlockAttrs block{.qkv = attrs,
+                            .normed = normed,
                             .rope = rope.attrs.as<RopeAppendAttrs>(),
                             .attention = attends.attrs.as<AttentionAttrs>()};
   Op op{&kAttentionBlock, {}, qkv.inputs, {}, attends.scope, attends.tag};
+  if (!normed) op.inputs.insert(op.inputs.begin() + 1, {kNoValue, kNoValue});
   op.inputs.insert(op.inputs.end(), rope.inputs.begin() + 3, rope.inputs.end());
   op.inputs.insert(op.inputs.end(), attends.inputs.begin() + 3, attends.inputs.end());
   op.outputs.assign(qkv.outputs.begin(), qkv.outputs.end() - 3);
@@ -180,9 +193,11 @@ const OpDef kAttentionBlock = {.kind = "attention_block",
 
 const std::vector<Fusion>& attention_block_fusions(bool projects) {
   static const std::vector<Fusion> kWithout = {
-      {"attention_block", {"norm_linear", "rope_append", "attention"}, make_block}};
+      {"attention_block", {"norm_linear", "rope_append", "attention"}, make_block},
+      {"attention_block", {"linear", "rope_append", "attention"}, make_block}};
   static const std::vector<Fusion> kWith = {
-      {"attention_block", {"norm_linear", "rope_append", "attention", "linear"}, make_block}};
+      {"attention_block", {"norm_linear", "rope_append", "attention", "linear"}, make_block},
+      {"attention_block", {"linear", "rope_append", "attention", "linear"}, make_block}};
   return projects ? kWith : kWithout;
 }
 

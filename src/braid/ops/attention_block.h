@@ -7,9 +7,9 @@
 
 namespace braid::ops {
 
-// Fused norm_linear of q, k and v, rope_append, attention and, where it projects, the linear that
-// alone reads attention's result. Inputs, absent ones without a value:
-//   a [T, C], b [T, C], norm w [C]                          of norm_linear
+// Fused norm_linear of q, k and v, or linear without a norm, rope_append, attention and, where it
+// projects, the linear that alone reads attention's result. Inputs, absent ones without a value:
+//   a [T, C], b [T, C], norm w [C]                          of norm_linear; of linear a alone
 //   W_q, W_k, W_v [N, C], their biases [N]
 //   positions, factors, slots, cache k, cache v, q_norm, k_norm     of rope_append
 //   q_start, kv_len, page_table                                     of attention
@@ -18,6 +18,7 @@ namespace braid::ops {
 // For backends with a kernel for all of it. Appears after lowering only.
 struct AttentionBlockAttrs {
   NormLinearAttrs qkv;
+  bool normed = true;  // false: of `qkv` only the linear
   RopeAppendAttrs rope;
   AttentionAttrs attention;
   bool projects = false;
@@ -25,7 +26,8 @@ struct AttentionBlockAttrs {
   bool operator==(const AttentionBlockAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
-    qkv.fields(f);
+    if (normed) qkv.fields(f);
+    if (!normed) qkv.linear.fields(f);
     rope.fields(f);
     attention.fields(f);
     if (projects) f("projects", projects);
@@ -62,8 +64,8 @@ constexpr size_t kProjectedBlockInputs = 21;
 
 extern const OpDef kAttentionBlock;
 
-// norm_linear, rope_append, attention, with or without linear, as a single attention_block, for
-// strategies or backends that ask. The first fits few_token_fusions()'s output.
+// norm_linear or linear, rope_append, attention, with or without linear, as a single
+// attention_block, for strategies or backends that ask. Fits few_token_fusions()'s output.
 const std::vector<Fusion>& attention_block_fusions(bool projects);
 
 }  // namespace braid::ops

@@ -190,16 +190,31 @@ TEST(DecodeChoice, ForcedFormsTakeAClusterOrSayWhyNot) {
   EXPECT_THAT(why("fused", step), HasSubstr("head dim 80: 64 or 128"));
   step = llama_7b(1024);
   step.block.group = 32;
-  EXPECT_THAT(why("fused", step), HasSubstr("32 query heads for a KV head: 1 to 4"));
+  EXPECT_THAT(why("fused", step), HasSubstr("32 query heads for a KV head: 1 to 8"));
   step = llama_7b(1024);
   step.block.weights[1] = DType::q4_k;
   EXPECT_THAT(why("fused:cluster=2", step), HasSubstr("weight k is q4_k: bf16"));
   step = llama_7b(1024);
   step.block.tokens = 17;
-  EXPECT_THAT(why("fused", step), HasSubstr("17 tokens a step: 1 at most"));
+  EXPECT_THAT(why("fused", step), HasSubstr("17 tokens a step: 16 at most"));
   FusedDevice none = h100();
   none.compute_capability = 80;
   EXPECT_THAT(why("fused", llama_7b(1024), none), HasSubstr("has no clusters"));
+}
+
+// Blocks of several tokens are forced alone, with weights read once for all tokens.
+TEST(DecodeChoice, OfSeveralTokens) {
+  DecodeStep step = llama_7b(1024);
+  step.block.tokens = 4;
+  step.no_relay = "4 tokens a step: 1";
+  EXPECT_EQ(choose_decode({}, step, h100(), rates()).kind, DecodeKind::apart);
+  const DecodeForm form = choose_decode(parse_decode("fused"), step, h100(), rates());
+  EXPECT_EQ(form.kind, DecodeKind::fused);
+  const double one = price_of(llama_7b(1024), form), four = price_of(step, form);
+  EXPECT_LT(four, 1.5 * one);
+  EXPECT_GT(four, 1.1 * one);
+  EXPECT_THAT(explain_decode(form, step, h100(), rates())[0],
+              HasSubstr("decode steps of 4 tokens, priced with 1024 keys each: fused"));
 }
 
 TEST(DecodeChoice, ExplainsEachCandidate) {

@@ -17,7 +17,7 @@ Program decoder_of(int64_t T, DType activations) {
 }
 
 TEST(DescribeStep, ReadsADecoder) {
-  const auto step = describe_step(decoder_of(1, DType::bf16), 1, 4096);
+  const auto step = describe_step(decoder_of(1, DType::bf16), 4096);
   ASSERT_TRUE(step);
   EXPECT_EQ(step->layers, 3);
   EXPECT_EQ(step->block.width, kC);
@@ -36,10 +36,25 @@ TEST(DescribeStep, ReadsADecoder) {
   EXPECT_EQ(step->no_fused, "");
 }
 
-TEST(DescribeStep, SaysWhyNot) {
-  EXPECT_FALSE(describe_step(decoder_of(2, DType::bf16), 1, 1));
-  EXPECT_FALSE(describe_step(decoder_of(64, DType::bf16), 1, 1));
-  EXPECT_EQ(describe_step(decoder_of(1, DType::bf16), 2, 1)->no_fused, "2 ranks: 1");
+// As many tokens as sequences, and few: no prompts.
+TEST(DescribeStep, TakesStepsOfFewTokens) {
+  const auto step = describe_step(decoder_of(2, DType::bf16), 1);
+  ASSERT_TRUE(step);
+  EXPECT_EQ(step->block.tokens, 2);
+  EXPECT_TRUE(step->block.normed);
+  EXPECT_EQ(step->no_relay, "2 tokens a step: 1");
+  EXPECT_EQ(step->no_fused, "");
+  EXPECT_FALSE(describe_step(decoder_of(4, DType::bf16), 1));
+  EXPECT_FALSE(describe_step(decoder_of(64, DType::bf16), 1));
+}
+
+// Norms stay apart from many tokens on.
+TEST(DescribeStep, OfBlocksWithoutTheirNorm) {
+  const auto step = describe_step(fuse(decoder(2, 3, DType::bf16), fusions()), 1);
+  ASSERT_TRUE(step);
+  EXPECT_FALSE(step->block.normed);
+  EXPECT_EQ(step->no_fused, "");
+  EXPECT_EQ(describe_step(fuse(decoder(2, 3), fusions()), 1)->no_fused, "an input in f32: bf16");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "braid/kernels/cuda/fused_attention/batch_layout.h"
 #include "braid/kernels/cuda/fused_attention/fused_layout.h"
 
 namespace braid::cuda {
@@ -46,22 +47,88 @@ TEST(FusedConfig, SaysWhyNot) {
     return why_not_fused(s, scope, h100());
   };
   EXPECT_EQ(why([](FusedShape&) {}), "");
-  EXPECT_EQ(why([](FusedShape& s) { s.tokens = 17; }), "17 tokens a step: 1 at most");
+  EXPECT_EQ(why([](FusedShape& s) { s.tokens = 17; }), "17 tokens a step: 16 at most");
   EXPECT_EQ(why([](FusedShape& s) { s.head_dim = 80; }), "head dim 80: 64 or 128");
-  EXPECT_EQ(why([](FusedShape& s) { s.group = 32; }), "32 query heads for a KV head: 1 to 4");
-  EXPECT_EQ(why([](FusedShape& s) { s.weights[1] = DType::q4_k; }), "weight k is q4_k: bf16");
-  EXPECT_EQ(why([](FusedShape& s) { s.weights[3] = DType::q8_0; }), "weight o is q8_0: bf16");
+  EXPECT_EQ(why([](FusedShape& s) { s.group = 32; }), "32 query heads for a KV head: 1 to 8");
+  EXPECT_EQ(why([](FusedShape& s) { s.weights[1] = DType::q4_k; }),
+            "weight k is q4_k: bf16 or f16");
+  EXPECT_EQ(why([](FusedShape& s) { s.weights[3] = DType::q8_0; }),
+            "weight o is q8_0: bf16 or f16");
   EXPECT_EQ(why([](FusedShape& s) { s.weights[3] = DType::q8_0; }, FusedScope::qkv), "");
-  EXPECT_EQ(why([](FusedShape& s) { s.cache = DType::f32; }), "a cache in f32: bf16");
+  EXPECT_EQ(why([](FusedShape& s) { s.cache = DType::f32; }), "a cache in f32: bf16 or f16");
   EXPECT_EQ(why([](FusedShape& s) { s.width = 9000; }),
             "rows of 9000 elements: multiples of 8 up to 8192");
   EXPECT_THAT(why([](FusedShape& s) { s.page_size = 24; }), HasSubstr("pages of 24 keys"));
   EXPECT_THAT(why([](FusedShape& s) { s.softcap = true; }), HasSubstr("softcap"));
   EXPECT_THAT(why([](FusedShape& s) { s.even_heads = false; }), HasSubstr("whole groups"));
+  EXPECT_EQ(why([](FusedShape& s) { s.width = 1000; }), "");
+  EXPECT_EQ(why([](FusedShape& s) { s.width = 1000, s.tokens = 2; }),
+            "rows of 1000 elements: multiples of 64, but for one token in bf16");
   FusedDevice old = h100();
   old.compute_capability = 80;
   EXPECT_EQ(why_not_fused(llama_7b(), FusedScope::qkv, old),
             "a GPU of compute capability 8.0 has no clusters: 9.0");
+}
+
+// Dtypes, groups and inputs beyond the kernel of a single token.
+TEST(FusedConfig, BatchesWhatOneTokenDoesNotTake) {
+  const auto batches = [](auto change) {
+    FusedShape s = llama_7b();
+    change(s);
+    EXPECT_EQ(why_not_fused(s, FusedScope::projected, h100()), "");
+    return fused_batches(s);
+  };
+  EXPECT_FALSE(batches([](FusedShape&) {}));
+  EXPECT_TRUE(batches([](FusedShape& s) { s.tokens = 16; }));
+  EXPECT_TRUE(batches([](FusedShape& s) { s.group = 8; }));
+  EXPECT_TRUE(batches([](FusedShape& s) { s.normed = false; }));
+  EXPECT_TRUE(batches([](FusedShape& s) { s.cache = DType::f16; }));
+  EXPECT_TRUE(batches([](FusedShape& s) { s.weights[2] = DType::f16; }));
+}
+
+// All tokens, groups and clusters that fit have rings of whole eights, and exchanges that fit.
+TEST(FusedConfig, BatchesFitSharedMemory) {
+  for (const int64_t tokens : {1, 2, 4, 7, 8, 16}) {
+    for (const int group : {1, 4, tokens <= 8 ? 8 : 2}) {
+      FusedShape s = llama_7b();
+      s.tokens = tokens, s.group = group, s.kv_heads = 8, s.normed = false;
+      const auto configs = fused_candidates(s, FusedScope::projected, ExchangePath::chip, h100());
+      EXPECT_FALSE(configs.empty()) << tokens << " x " << group;
+      for (const FusedConfig& c : configs) {
+        const FusedBatchShape shape = fused_batch(s, c);
+        const FusedBatchLayout layout(shape);
+        EXPECT_EQ(c.slots % kFusedWarps, 0);
+        EXPECT_GE(c.each, 1);
+        EXPECT_EQ(layout.bytes, c.shared_bytes);
+        EXPECT_LE(c.shared_bytes, h100().smem_per_cta);
+        EXPECT_LE(layout.inbox + 2 * c.inbox_bytes, layout.part);
+        EXPECT_GE(c.inbox_bytes, c.cluster * 2 * c.each * shape.head_rows);
+      }
+    }
+  }
+  FusedShape wide = llama_7b();
+  wide.tokens = 16, wide.width = 8192;
+  EXPECT_THAT(why_not_fused(wide, FusedScope::qkv, 1, h100()),
+              HasSubstr("bytes of shared memory beside 8 slots"));
+}
+
+// Slots of a phase go through all units once, and each warp through a range of units.
+TEST(FusedConfig, PartsCoverAllUnits) {
+  for (const int begin : {0, 3, 13}) {
+    for (int units = 0; units < 40; ++units) {
+      const FusedParts parts(begin, units);
+      std::vector<int> at(kFusedWarps);
+      for (int warp = 0; warp < kFusedWarps; ++warp) {
+        at[static_cast<size_t>(warp)] = parts.parts.begin(parts.part_of(warp));
+      }
+      for (int slot = begin; slot < parts.end(); ++slot) {
+        EXPECT_EQ(parts.unit(slot), at[static_cast<size_t>(slot % kFusedWarps)]++);
+      }
+      for (int warp = 0; warp < kFusedWarps; ++warp) {
+        EXPECT_EQ(at[static_cast<size_t>(warp)], parts.parts.end(parts.part_of(warp)));
+      }
+    }
+  }
 }
 
 TEST(FusedConfig, RowsFillSlots) {
@@ -81,7 +148,7 @@ TEST(FusedConfig, RowsFillSlots) {
 TEST(FusedConfig, EveryRowHasOneOwner) {
   for (const int width : {256, 1000, 1024, 2048, 4096, 5120}) {
     for (const int head_dim : {64, 128}) {
-      for (int group = 1; group <= kFusedMaxGroup; ++group) {
+      for (int group = 1; group <= kFusedFewHeads; ++group) {
         for (int cluster = 1; cluster <= kMaxCluster; ++cluster) {
           const FusedHeadRows rows(width, group, head_dim, cluster);
           EXPECT_EQ(head_dim % rows.form.rows, 0);

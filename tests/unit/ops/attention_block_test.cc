@@ -169,14 +169,32 @@ TEST(AttentionBlock, FormsInEachLayerOfADecoder) {
                   "norm_linear", "linear", "add", "gather_rows", "norm_linear"));
 }
 
-// Other ranks, more tokens or other readers: the parts stay.
+// The norm of many tokens, and another rank's, stays apart.
+TEST(AttentionBlock, WithoutItsNorm) {
+  const uint64_t seed = std::random_device{}();
+  for_each_form([&](const Form& form) {
+    SCOPED_TRACE(fmt::format("{}, seed {}", to_string(form), seed));
+    const Program parts = fuse(program_of(form), fusions());
+    const Program attends = fuse(parts, ops::attention_block_fusions(false));
+    const Program projects = fuse(parts, ops::attention_block_fusions(true));
+    const char* norm = form.adds ? "add_rms_norm" : "rms_norm";
+    ASSERT_THAT(kinds(attends), ElementsAre(norm, "attention_block", "linear"));
+    ASSERT_THAT(kinds(projects), ElementsAre(norm, "attention_block"));
+    EXPECT_FALSE(projects.ops[1].attrs.as<ops::AttentionBlockAttrs>().normed);
+    const auto y = run(parts, seed);
+    EXPECT_EQ(run(attends, seed), y);
+    EXPECT_EQ(run(projects, seed), y);
+  });
+}
+
+// Other readers: the parts stay.
 TEST(AttentionBlock, LeavesWhatDoesNotFit) {
   const Program parts = parts_of(program_of({}, true));
   EXPECT_THAT(kinds(fuse(parts, ops::attention_block_fusions(true))),
               ElementsAre("norm_linear", "rope_append", "attention", "linear"));
   const Program many = parts_of(program_of({.T = kFewTokens + 1}));
   EXPECT_THAT(kinds(fuse(many, ops::attention_block_fusions(false))),
-              ElementsAre("rms_norm", "linear", "rope_append", "attention", "linear"));
+              ElementsAre("rms_norm", "attention_block", "linear"));
 }
 
 TEST(AttentionBlock, InfersAndPricesAsItsParts) {

@@ -28,7 +28,7 @@ class CudaRank : public Rank {
         weights_(origin, rank, backend_) {
     const cuda::DeviceScope scope(endpoint_.device());
     cuda::add_cuda_kernels(table_);
-    cuda::set_decode(table_, decode, ranks_);
+    cuda::set_decode(table_, decode);
   }
 
   // Joins the other ranks: collective over the world, each rank on a thread of its own. With a
@@ -51,7 +51,7 @@ class CudaRank : public Rank {
       cuda::add_one_sided_kernels(table_, *one_sided_);
     }
     if (!world.communication) cuda::drop_communication(table_);
-    cuda::set_decode(table_, cuda::parse_decode(world.decode), ranks_);
+    cuda::set_decode(table_, cuda::parse_decode(world.decode));
   }
 
   Backend& backend() override { return backend_; }

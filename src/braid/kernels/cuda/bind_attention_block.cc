@@ -1,5 +1,6 @@
-// Binds attention blocks, and chooses the fusion of a decode step of one token.
+// Binds attention blocks, and chooses the fusion of a decode step of few tokens.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -25,33 +26,42 @@ double stream_of(const DeviceInfo& device) {
   return kStreamOfPeak * 2e3 * khz * bits / 8;
 }
 
-// Choices for a table's Programs, and answers of the GPU for these choices.
+// Choices for a table's Programs, by tokens, and answers of the GPU for these choices.
 class DecodeState {
  public:
-  DecodeState(const DeviceInfo& device, const DecodeForm& form, int ranks)
-      : device_(device), asked_(form), chosen_(form), ranks_(ranks) {}
+  DecodeState(const DeviceInfo& device, const DecodeForm& form) : device_(device), asked_(form) {}
 
   Program rewrite(Program program) {
-    std::optional<DecodeStep> step = describe_step(program, ranks_, kPricedContext);
+    std::optional<DecodeStep> step = describe_step(program, kPricedContext);
     if (!step) return program;
     const FusedDevice& device = clusters(step->block.head_dim);
     if (step->no_fused.empty() && shares_gpu()) step->no_fused = "ranks that share a GPU: one";
     const DecodeRates rates = decode_rates(stream_of(device_));
-    chosen_ = choose_decode(asked_, *step, device, rates);
-    lines_ = explain_decode(chosen_, *step, device, rates);
-    if (chosen_.kind != DecodeKind::fused) return program;
-    return fuse(program, ops::attention_block_fusions(chosen_.scope == FusedScope::projected));
+    const DecodeForm form = choose_decode(asked_, *step, device, rates);
+    choices_[step->block.tokens] = {form, explain_decode(form, *step, device, rates)};
+    if (form.kind != DecodeKind::fused) return program;
+    return fuse(program, ops::attention_block_fusions(form.scope == FusedScope::projected));
   }
-  std::vector<std::string> explain() const { return lines_; }
+  std::vector<std::string> explain() const {
+    std::vector<std::string> lines;
+    for (const auto& [tokens, choice] : choices_) {
+      lines.insert(lines.end(), choice.lines.begin(), choice.lines.end());
+    }
+    return lines;
+  }
+  // Of steps of one token.
   bool relays() const {
-    return chosen_.kind == DecodeKind::automatic || chosen_.kind == DecodeKind::relay;
+    const auto choice = choices_.find(1);
+    const DecodeKind kind = choice == choices_.end() ? asked_.kind : choice->second.form.kind;
+    return kind == DecodeKind::automatic || kind == DecodeKind::relay;
   }
 
   FusedConfig config(const FusedShape& shape, FusedScope scope) {
     const FusedDevice& device = clusters(shape.head_dim);
-    const std::string why = why_not_fused(shape, scope, chosen_.cluster, device);
+    const DecodeForm& form = choices_.at(shape.tokens).form;
+    const std::string why = why_not_fused(shape, scope, form.cluster, device);
     if (!why.empty()) fail(ErrorCode::kUnsupported, "attention_block: {}", why);
-    return fused_config(shape, scope, chosen_.path, chosen_.cluster, device);
+    return fused_config(shape, scope, form.path, form.cluster, device);
   }
 
  private:
@@ -69,10 +79,12 @@ class DecodeState {
 
   const DeviceInfo device_;
   const DecodeForm asked_;
-  DecodeForm chosen_;
-  const int ranks_;
+  struct Choice {
+    DecodeForm form;
+    std::vector<std::string> lines;
+  };
+  std::map<int64_t, Choice> choices_;  // by capacity of tokens
   std::optional<FusedDevice> devices_[2];
-  std::vector<std::string> lines_;
 };
 
 FusedScope scope_of(const Op& op) {
@@ -117,11 +129,17 @@ BoundKernel bind_block(const LaunchArgs& args, DecodeState& state) {
   }
   const FusedShape shape = fused_shape(*call.op, types);
   const FusedConfig config = state.config(shape, scope_of(*call.op));
+  if (!args.whole_batch && shape.tokens > 1) {
+    fail(ErrorCode::kUnsupported, "attention_block: micro-batches of {} tokens: one micro-batch",
+         shape.tokens);
+  }
   std::vector<std::shared_ptr<DeviceMemory>> kept;
   const BlockOperands in(args, kept);
   FusedArgs a{};
   a.rows = args.live(BatchAxis::token);
-  a.a = in.at<const float>(BlockInput::a);
+  a.sequences = args.live(BatchAxis::sequence);
+  if (attrs.normed) a.a = in.at<const float>(BlockInput::a);
+  if (!attrs.normed) a.normed = in.at<const __nv_bfloat16>(BlockInput::a);
   a.b = in.at<const __nv_bfloat16>(BlockInput::b);
   a.norm_w = in.f32(BlockInput::norm);
   if (a.b != nullptr) a.sum = call.out[0].as<float>();
@@ -132,11 +150,14 @@ BoundKernel bind_block(const LaunchArgs& args, DecodeState& state) {
     a.w[i] = in.at<const __nv_bfloat16>(kWeights[i]);
     a.bias[i] = in.f32(kBiases[i]);
   }
+  if (attrs.out.bias_elsewhere) a.bias[3] = nullptr;
   a.position = in.at<const int32_t>(BlockInput::positions);
   a.slot = in.at<const int32_t>(BlockInput::slots);
+  a.q_start = in.at<const int32_t>(BlockInput::q_start);
   a.kv_len = in.at<const int32_t>(BlockInput::kv_len);
   a.page_table = in.at<const int32_t>(BlockInput::page_table);
   kept.push_back(turns_table(args, attrs.rope.rope, in.in(BlockInput::factors)));
+  a.table_stride = static_cast<int32_t>(in.in(BlockInput::page_table).shape[1]);
   a.turns = reinterpret_cast<const uint64_t*>(kept.back()->data());
   a.q_norm = in.f32(BlockInput::q_norm);
   a.k_norm = in.f32(BlockInput::k_norm);
@@ -162,8 +183,8 @@ BoundKernel bind_block(const LaunchArgs& args, DecodeState& state) {
 
 }  // namespace
 
-void set_decode(KernelTable& table, const DecodeForm& form, int ranks) {
-  const auto state = std::make_shared<DecodeState>(table.device(), form, ranks);
+void set_decode(KernelTable& table, const DecodeForm& form) {
+  const auto state = std::make_shared<DecodeState>(table.device(), form);
   table.add(
       ops::kAttentionBlock.kind,
       {.info =

@@ -28,9 +28,9 @@ void drop_communication(KernelTable& table);
 // functions above call add_relays.
 void add_relays(KernelTable& table, const StreamComms& comms);
 
-// Sets the fusion of decode steps of one token on `ranks` ranks (bind_attention_block.cc): called
-// after all functions that add kernels or relays.
-void set_decode(KernelTable& table, const DecodeForm& form, int ranks);
+// Sets the fusion of decode steps of few tokens (bind_attention_block.cc): called after all
+// functions that add kernels or relays.
+void set_decode(KernelTable& table, const DecodeForm& form);
 
 // Fills in pull, push and sync (ops/one_sided.h), after add_cuda_kernels. Executors of such
 // Programs need a fabric::SymmetricMemory for their arena. `comm` and the table outlive what is

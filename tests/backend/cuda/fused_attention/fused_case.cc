@@ -1,6 +1,7 @@
 #include "backend/cuda/fused_attention/fused_case.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -45,9 +46,13 @@ double distance(DType dtype, const std::vector<std::byte>& got,
 
 std::string to_string(const FusedSpec& s) {
   return fmt::format(
-      "C {}, {} x {} heads of {}, {} outputs, pages of {}, {} keys, window {}{}{}{}{}, seed {}",
-      s.shape.width, s.shape.kv_heads, s.shape.group, s.shape.head_dim, s.shape.outputs,
-      s.shape.page_size, s.context, s.window, s.adds ? ", add" : "", s.biases ? ", biases" : "",
+      "{} tokens, C {}, {} x {} heads of {}, {} outputs, pages of {}, {} keys, window "
+      "{}{}{}{}{}, seed {}",
+      s.shape.tokens, s.shape.width, s.shape.kv_heads, s.shape.group, s.shape.head_dim,
+      s.shape.outputs, s.shape.page_size,
+      s.contexts.empty() ? fmt::format("{}", s.context)
+                         : fmt::format("{}", fmt::join(s.contexts, " ")),
+      s.window, s.adds ? ", add" : "", s.biases ? ", biases" : "",
       s.normed_heads ? ", normed heads" : "", s.interleaved ? ", interleaved" : "", s.seed);
 }
 
@@ -74,17 +79,20 @@ void FusedCase::ints(Tensor& t, const Shape& shape, const std::vector<int32_t>& 
 }
 
 FusedCase::FusedCase(const FusedSpec& spec) : spec_(spec), inputs_(ops::kProjectedBlockInputs) {
+  if (spec_.contexts.empty()) spec_.contexts = {spec.context};
+  if (spec_.fresh.empty()) spec_.fresh.assign(spec_.contexts.size(), 1);
   const FusedShape& s = spec.shape;
-  const int64_t C = s.width, D = s.head_dim, heads = s.kv_heads * s.group;
+  const int64_t T = s.tokens, C = s.width, D = s.head_dim, heads = s.kv_heads * s.group;
+  if (spec_.live == 0) spec_.live = static_cast<int>(T);
   const auto in = [&](BlockInput i) -> Tensor& { return inputs_[at(i)]; };
-  fill(in(BlockInput::a), DType::f32, {1, C}, 1);
-  if (spec.adds) fill(in(BlockInput::b), DType::bf16, {1, C}, 1);
-  fill(in(BlockInput::norm), DType::f32, {C}, 1);
+  fill(in(BlockInput::a), s.normed ? DType::f32 : DType::bf16, {T, C}, 1);
+  if (s.normed && spec.adds) fill(in(BlockInput::b), DType::bf16, {T, C}, 1);
+  if (s.normed) fill(in(BlockInput::norm), DType::f32, {C}, 1);
   const float stddev = 1 / std::sqrt(static_cast<float>(C));
-  fill(in(BlockInput::wq), DType::bf16, {heads * D, C}, stddev);
-  fill(in(BlockInput::wk), DType::bf16, {s.kv_heads * D, C}, stddev);
-  fill(in(BlockInput::wv), DType::bf16, {s.kv_heads * D, C}, stddev);
-  fill(in(BlockInput::wo), DType::bf16, {s.outputs, heads * D},
+  fill(in(BlockInput::wq), s.weights[0], {heads * D, C}, stddev);
+  fill(in(BlockInput::wk), s.weights[1], {s.kv_heads * D, C}, stddev);
+  fill(in(BlockInput::wv), s.weights[2], {s.kv_heads * D, C}, stddev);
+  fill(in(BlockInput::wo), s.weights[3], {s.outputs, heads * D},
        1 / std::sqrt(static_cast<float>(heads * D)));
   if (spec.biases) {
     fill(in(BlockInput::bq), DType::f32, {heads * D}, 1);
@@ -96,33 +104,8 @@ FusedCase::FusedCase(const FusedSpec& spec) : spec_(spec), inputs_(ops::kProject
     fill(in(BlockInput::q_norm), DType::f32, {D}, 1);
     fill(in(BlockInput::k_norm), DType::f32, {D}, 1);
   }
-  const auto pages_used = static_cast<int64_t>((spec.context + s.page_size - 1) / s.page_size);
-  const int64_t pages = pages_used + 2;
-  std::vector<int32_t> table(static_cast<size_t>(pages));
-  std::iota(table.begin(), table.end(), 0);
-  std::mt19937_64 rng(spec.seed);
-  std::shuffle(table.begin(), table.end(), rng);
-  const int last = spec.context - 1;
-  const int slot =
-      last < 0 ? -1
-               : table[static_cast<size_t>(last / s.page_size)] * static_cast<int>(s.page_size) +
-                     last % static_cast<int>(s.page_size);
-  ints(in(BlockInput::positions), {1}, {std::max(0, last)});
-  ints(in(BlockInput::slots), {1}, {slot});
-  ints(in(BlockInput::q_start), {2}, {0, 1});
-  ints(in(BlockInput::kv_len), {1}, {spec.context});
-  ints(in(BlockInput::page_table), {1, pages}, table);
-  const Shape cache{pages, s.page_size, s.kv_heads, D};
-  for (const auto which : {BlockInput::cache_k, BlockInput::cache_v}) {
-    fill(in(which), DType::bf16, cache, 1);
-    // Nobody wrote what lies behind the sequence's keys, nor yet the newest.
-    const int64_t row = s.kv_heads * D * 2;
-    for (int64_t key = std::max(0, last); key < pages * s.page_size; ++key) {
-      const int64_t page = table[static_cast<size_t>(key / s.page_size)];
-      std::memset(in(which).host.data() + (page * s.page_size + key % s.page_size) * row, 0xff,
-                  static_cast<size_t>(row));
-    }
-  }
+  make_sequences();
+  attrs_.normed = s.normed;
   attrs_.qkv.norm = {.eps = 1e-5f, .group = C, .dtype = DType::bf16};
   attrs_.qkv.linear = {.n = 3, .dtype = DType::bf16};
   attrs_.rope.rope = {
@@ -140,22 +123,78 @@ FusedCase::FusedCase(const FusedSpec& spec) : spec_(spec), inputs_(ops::kProject
   const std::vector<uint64_t> turns = rope_turns(attrs_.rope.rope, nullptr);
   turns_.host.resize(turns.size() * 8);
   std::memcpy(turns_.host.data(), turns.data(), turns_.host.size());
-  rows_.host.resize(8, std::byte{0});
-  rows_.host[0] = std::byte{1};
+  for (Tensor* live : {&rows_, &sequences_}) {
+    live->host.resize(8, std::byte{0});
+    live->host[0] =
+        static_cast<std::byte>(live == &rows_ ? spec_.live : std::ssize(spec_.contexts));
+  }
   const auto output = [](Tensor& t, DType dtype, const Shape& shape) {
     t.dtype = dtype;
     t.shape = shape;
     t.host.assign(static_cast<size_t>(bytes_of(dtype, shape.elems())), std::byte{0xff});
   };
-  output(sum_, DType::f32, {1, C});
-  output(attended_, DType::bf16, {1, heads * D});
-  output(projected_, DType::bf16, {1, s.outputs});
+  output(sum_, DType::f32, {T, C});
+  output(attended_, DType::bf16, {T, heads * D});
+  output(projected_, DType::bf16, {T, s.outputs});
   set_reference(attrs_.attention);
 }
 
+// Pages in any order, and caches in which nobody wrote behind the sequences' older keys.
+void FusedCase::make_sequences() {
+  const FusedShape& s = spec_.shape;
+  const auto in = [&](BlockInput i) -> Tensor& { return inputs_[at(i)]; };
+  const auto S = std::ssize(spec_.contexts), T = static_cast<int64_t>(s.tokens);
+  int64_t most = 0;
+  for (const int context : spec_.contexts) {
+    most = std::max<int64_t>(most, (context + s.page_size - 1) / s.page_size);
+  }
+  const int64_t stride = most + 2, pages = S * stride;
+  std::vector<int32_t> table(static_cast<size_t>(pages));
+  std::iota(table.begin(), table.end(), 0);
+  std::mt19937_64 rng(spec_.seed);
+  std::shuffle(table.begin(), table.end(), rng);
+  const auto place = [&](int64_t sequence, int64_t key) {
+    return table[static_cast<size_t>(sequence * stride + key / s.page_size)] * s.page_size +
+           key % s.page_size;
+  };
+  // Tokens that are not live, and sequences, have numbers that would be noticed.
+  std::vector<int32_t> positions(static_cast<size_t>(T), 1 << 20), slots(static_cast<size_t>(T), 0);
+  std::vector<int32_t> q_start(static_cast<size_t>(T) + 1, 1 << 20), kv_len(static_cast<size_t>(T));
+  const Shape cache{pages, s.page_size, s.kv_heads, s.head_dim};
+  for (const auto which : {BlockInput::cache_k, BlockInput::cache_v}) {
+    fill(in(which), s.cache, cache, 1);
+  }
+  size_t token = 0;
+  q_start[0] = 0;
+  for (int64_t i = 0; i < S; ++i) {
+    const int context = spec_.contexts[static_cast<size_t>(i)];
+    const int older = context - spec_.fresh[static_cast<size_t>(i)];
+    for (int key = older; key < std::max(context, older + 1); ++key, ++token) {
+      positions[token] = std::max(0, key);
+      slots[token] = key < 0 ? -1 : static_cast<int32_t>(place(i, key));
+    }
+    q_start[static_cast<size_t>(i) + 1] = static_cast<int32_t>(token);
+    kv_len[static_cast<size_t>(i)] = context;
+    const int64_t row = s.kv_heads * s.head_dim * 2;
+    for (int64_t key = std::max(0, older); key < stride * s.page_size; ++key) {
+      for (const auto which : {BlockInput::cache_k, BlockInput::cache_v}) {
+        std::memset(in(which).host.data() + place(i, key) * row, 0xff, static_cast<size_t>(row));
+      }
+    }
+  }
+  table.resize(static_cast<size_t>(T * stride));
+  ints(in(BlockInput::positions), {T}, positions);
+  ints(in(BlockInput::slots), {T}, slots);
+  ints(in(BlockInput::q_start), {T + 1}, q_start);
+  ints(in(BlockInput::kv_len), {T}, kv_len);
+  ints(in(BlockInput::page_table), {T, stride}, table);
+}
+
 void FusedCase::set_reference(const ops::AttentionAttrs& attention) {
-  const auto sizes = [](const Tensor& t) { return std::vector<std::byte>(t.host.size()); };
-  BatchPart part = {{}, {.token = 1, .sequence = 1, .row = 1}};
+  const auto sizes = [](const Tensor& t) {
+    return std::vector<std::byte>(t.host.size(), std::byte{0xff});
+  };
+  BatchPart part = {{}, {.token = spec_.live, .sequence = std::ssize(spec_.contexts), .row = 1}};
   for (const bool projects : {false, true}) {
     ops::AttentionBlockAttrs attrs = attrs_;
     attrs.attention = attention;
@@ -170,7 +209,7 @@ void FusedCase::set_reference(const ops::AttentionAttrs& attention) {
     in[at(BlockInput::cache_k)].data = reference_.cache_k.data();
     in[at(BlockInput::cache_v)].data = reference_.cache_v.data();
     if (!projects) in.resize(ops::kBlockInputs);
-    if (spec_.adds) out.push_back(make_view(reference_.sum.data(), DType::f32, sum_.shape));
+    if (adds()) out.push_back(make_view(reference_.sum.data(), DType::f32, sum_.shape));
     out.push_back(make_view(y.data(), DType::bf16, projects ? projected_.shape : attended_.shape));
     const Op op = {.attrs = Attrs::of(attrs)};
     ops::kAttentionBlock.reference({&op, in, out, BatchAxis::token, &part});
@@ -187,7 +226,7 @@ void FusedCase::upload() {
                "a test's operand");
   };
   for (Tensor& t : inputs_) put(t);
-  for (Tensor* t : {&turns_, &rows_, &sum_, &attended_, &projected_}) put(*t);
+  for (Tensor* t : {&turns_, &rows_, &sequences_, &sum_, &attended_, &projected_}) put(*t);
 }
 
 FusedArgs FusedCase::args() {
@@ -196,17 +235,21 @@ FusedArgs FusedCase::args() {
   const auto i32 = [&](BlockInput i) { return inputs_[at(i)].at<const int32_t>(); };
   FusedArgs a{};
   a.rows = rows_.at<const int64_t>();
-  a.a = f32(BlockInput::a);
+  a.sequences = sequences_.at<const int64_t>();
+  if (spec_.shape.normed) a.a = f32(BlockInput::a);
+  if (!spec_.shape.normed) a.normed = bf16(BlockInput::a);
   a.b = bf16(BlockInput::b);
   a.norm_w = f32(BlockInput::norm);
-  a.sum = spec_.adds ? sum_.at<float>() : nullptr;
+  a.sum = adds() ? sum_.at<float>() : nullptr;
   constexpr BlockInput kWeights[] = {BlockInput::wq, BlockInput::wk, BlockInput::wv,
                                      BlockInput::wo};
   constexpr BlockInput kBiases[] = {BlockInput::bq, BlockInput::bk, BlockInput::bv, BlockInput::bo};
   for (int i = 0; i < 4; ++i) a.w[i] = bf16(kWeights[i]), a.bias[i] = f32(kBiases[i]);
   a.position = i32(BlockInput::positions);
   a.slot = i32(BlockInput::slots);
+  a.q_start = i32(BlockInput::q_start);
   a.kv_len = i32(BlockInput::kv_len);
+  a.table_stride = static_cast<int32_t>(inputs_[at(BlockInput::page_table)].shape[1]);
   a.page_table = i32(BlockInput::page_table);
   a.turns = turns_.at<const uint64_t>();
   a.q_norm = f32(BlockInput::q_norm);
@@ -251,6 +294,27 @@ std::vector<std::byte> FusedCase::run(const FusedConfig& config) {
   return repeat(config, 1);
 }
 
+std::span<const std::byte> FusedCase::row_of(const std::vector<std::byte>& output, FusedScope scope,
+                                             int token) const {
+  const auto& y = scope == FusedScope::projected ? projected_.host : attended_.host;
+  const size_t row = y.size() / static_cast<size_t>(spec_.shape.tokens);
+  return std::span(output).subspan(sum_.host.size() + static_cast<size_t>(token) * row, row);
+}
+
+void FusedCase::spoil(int token) {
+  Tensor& a = inputs_[at(BlockInput::a)];
+  const size_t row = a.host.size() / static_cast<size_t>(spec_.shape.tokens);
+  std::memset(a.host.data() + static_cast<size_t>(token) * row, 0xff, row);
+}
+
+void FusedCase::empty(int sequence) {
+  const auto set = [&](BlockInput i, int32_t value) {
+    reinterpret_cast<int32_t*>(inputs_[at(i)].host.data())[sequence] = value;
+  };
+  set(BlockInput::kv_len, 0);
+  set(BlockInput::slots, -1);
+}
+
 std::string FusedCase::check(const std::vector<std::byte>& output, FusedScope scope) const {
   const bool projects = scope == FusedScope::projected;
   const std::vector<std::byte>& y = projects ? reference_.projected : reference_.attended;
@@ -261,21 +325,21 @@ std::string FusedCase::check(const std::vector<std::byte>& output, FusedScope sc
                                   output.begin() + static_cast<int64_t>(begin));
   };
   const std::vector<std::byte> sum = next(reference_.sum.size());
-  if (spec_.adds && distance(DType::f32, sum, reference_.sum) > 1e-6) return "the sum differs";
+  if (adds() && distance(DType::f32, sum, reference_.sum) > 1e-6) return "the sum differs";
   const double d = distance(DType::bf16, next(y.size()), y);
   if (!(d < 8e-3)) return fmt::format("the result is {:.2g} away", d);
   for (const auto* want : {&reference_.cache_k, &reference_.cache_v}) {
     const std::vector<std::byte> got = next(want->size());
-    const double its = distance(DType::bf16, got, *want);
+    const double its = distance(spec_.shape.cache, got, *want);
     if (!(its < 4e-3)) return fmt::format("a cache is {:.2g} away", its);
-    // All but the new row has the bytes that it had.
+    // All but the new rows have the bytes that they had.
     const int64_t row = spec_.shape.kv_heads * spec_.shape.head_dim * 2;
     int64_t rows = 0;
     for (int64_t i = 0; i < std::ssize(got) / row; ++i) {
       rows +=
           std::memcmp(got.data() + i * row, want->data() + i * row, static_cast<size_t>(row)) != 0;
     }
-    if (rows > 1) return fmt::format("{} rows of a cache differ", rows);
+    if (rows > spec_.live) return fmt::format("{} rows of a cache differ", rows);
   }
   return "";
 }

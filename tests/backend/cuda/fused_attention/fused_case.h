@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace braid::cuda::test {
 struct FusedSpec {
   FusedShape shape;
   int context = 1;  // keys, the new one included
+  // Of several tokens: keys of each sequence, and its new tokens. Empty: `context`, one token.
+  std::vector<int> contexts = {};
+  std::vector<int> fresh = {};
+  int live = 0;  // tokens; 0: all
   bool adds = true;
   bool biases = false;
   bool normed_heads = false;
@@ -38,6 +43,13 @@ class FusedCase {
   std::vector<std::byte> repeat(const FusedConfig& config, int times);
   // Empty, or where `output` of that scope differs from the reference.
   std::string check(const std::vector<std::byte>& output, FusedScope scope) const;
+  // A token's row of the result in `output`.
+  std::span<const std::byte> row_of(const std::vector<std::byte>& output, FusedScope scope,
+                                    int token) const;
+  // Makes the token's input no number, for later runs.
+  void spoil(int token);
+  // Takes all keys from a sequence of one token, for later runs.
+  void empty(int sequence);
   // Makes the reference of other attributes.
   void set_reference(const ops::AttentionAttrs& attrs);
   const ops::AttentionBlockAttrs& attrs() const { return attrs_; }
@@ -56,13 +68,15 @@ class FusedCase {
   };
   void fill(Tensor& t, DType dtype, const Shape& shape, float stddev);
   void ints(Tensor& t, const Shape& shape, const std::vector<int32_t>& values);
+  void make_sequences();
+  bool adds() const { return spec_.adds && spec_.shape.normed; }
   void upload();
   FusedArgs args();
 
   FusedSpec spec_;
   ops::AttentionBlockAttrs attrs_;
   std::vector<Tensor> inputs_;  // by BlockInput
-  Tensor turns_, rows_, sum_, attended_, projected_;
+  Tensor turns_, rows_, sequences_, sum_, attended_, projected_;
   struct Reference {
     std::vector<std::byte> sum, attended, projected, cache_k, cache_v;
   } reference_;

@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
-#include <random>
+#include <algorithm>
 
 #include "backend/cuda/fused_attention/fused_case.h"
 
@@ -106,11 +106,132 @@ TEST(FusedAttention, ScoresFarBelowZero) {
   check(s);
 }
 
-TEST(FusedAttention, ThousandTimesTheSameBits) {
+// Several tokens, each of its own sequence, of very unequal lengths.
+FusedSpec make_batch(int64_t width, int64_t kv_heads, int group, int head_dim, int64_t tokens,
+                     bool normed = true) {
+  FusedSpec s = make_spec(width, kv_heads, group, head_dim, 1);
+  s.shape.tokens = tokens;
+  s.shape.normed = normed;
+  s.seed += static_cast<uint64_t>(tokens);
+  for (int64_t t = 0; t < tokens; ++t) {
+    s.contexts.push_back(1 + static_cast<int>(t * t * 37 + 11 * t) % 400);
+  }
+  return s;
+}
+
+TEST(FusedBatch, Tokens) {
   REQUIRE_CLUSTERS();
-  const FusedSpec spec = make_spec(2048, 16, 2, 64, 333);
+  for (const int64_t tokens : {2, 3, 4, 5, 8, 9, 16}) {
+    check(make_batch(512, 3, 1, 128, tokens));
+    check(make_batch(320, 2, 4, 64, tokens, tokens % 2 == 0));
+  }
+}
+
+TEST(FusedBatch, AllClusters) {
+  REQUIRE_CLUSTERS();
+  check(make_batch(512, 4, 2, 128, 5), true);
+  check(make_batch(256, 3, 4, 64, 16, false), true);
+}
+
+TEST(FusedBatch, Shapes) {
+  REQUIRE_CLUSTERS();
+  check(make_batch(4096, 4, 1, 128, 16));  // exchanges of some tokens at a time
+  check(make_batch(4096, 2, 8, 128, 8));
+  check(make_batch(2048, 8, 4, 64, 4));
+  check(make_batch(5120, 2, 5, 128, 2, false));
+  check(make_batch(64, 1, 3, 64, 7));
+  FusedSpec odd = make_batch(256, 3, 1, 64, 6);
+  odd.shape.outputs = 34;
+  check(odd);
+  FusedSpec one = make_batch(1024, 4, 8, 64, 1);  // a group beyond the kernel of one token
+  one.contexts = {700};
+  check(one);
+}
+
+TEST(FusedBatch, Forms) {
+  REQUIRE_CLUSTERS();
+  for (int bits = 0; bits < 32; ++bits) {
+    FusedSpec s = make_batch(bits & 16 ? 448 : 512, 3, 1 + bits % 5, bits & 1 ? 64 : 128,
+                             1 + bits % 6, bits % 3 != 0);
+    s.adds = (bits & 2) != 0;
+    s.biases = (bits & 4) != 0;
+    s.normed_heads = (bits & 8) != 0;
+    s.interleaved = bits % 5 == 0;
+    s.rotary_dim = bits % 4 == 1 ? 32 : 0;
+    s.window = bits % 3 == 1 ? 50 : 0;
+    s.shape.page_size = bits % 2 == 0 ? 16 : 128;
+    if (bits % 7 > 3) s.shape.cache = DType::f16;
+    for (size_t i = 0; i < 4; ++i) {
+      if ((bits * 5 + static_cast<int>(i) * 3) % 7 > 4) s.shape.weights[i] = DType::f16;
+    }
+    check(s);
+  }
+}
+
+// Tokens of one sequence see each other's new keys; slots without tokens stay as they were.
+TEST(FusedBatch, SequencesOfSeveralTokens) {
+  REQUIRE_CLUSTERS();
+  FusedSpec s = make_batch(512, 2, 2, 128, 8);
+  s.contexts = {5, 100, 17, 3};
+  s.fresh = {1, 3, 1, 2};
+  s.live = 7;
+  check(s);
+  s.window = 16;
+  check(s);
+  s.contexts = {16}, s.fresh = {8}, s.live = 8;
+  check(s);
+  s.contexts = {8}, s.window = 0;
+  check(s);
+}
+
+// Sequences without keys give zeros, and change nothing of others.
+TEST(FusedBatch, EmptyContexts) {
+  REQUIRE_CLUSTERS();
+  FusedSpec spec = make_batch(256, 2, 1, 64, 4);
+  spec.contexts = {9, 40, 77};
+  spec.live = 3;
+  FusedCase c(spec);
+  const FusedConfig config = fused_config(spec.shape, FusedScope::qkv, ExchangePath::chip, 3,
+                                          fused_device(device_info(0), 64));
+  const std::vector<std::byte> before = c.run(config);
+  ASSERT_EQ(c.check(before, FusedScope::qkv), "");
+  c.empty(0);
+  c.empty(2);
+  const std::vector<std::byte> after = c.run(config);
+  const auto row = [&](const auto& output, int t) { return c.row_of(output, FusedScope::qkv, t); };
+  EXPECT_TRUE(std::ranges::equal(row(before, 1), row(after, 1)));
+  for (const int t : {0, 2}) {
+    EXPECT_TRUE(std::ranges::all_of(row(after, t), [](std::byte b) { return b == std::byte{0}; }));
+  }
+}
+
+TEST(FusedBatch, ScoresFarBelowZero) {
+  REQUIRE_CLUSTERS();
+  FusedSpec s = make_batch(256, 2, 3, 64, 4);
+  s.score_scale = -40;
+  check(s);
+}
+
+TEST(FusedBatch, NoNumberInOneRow) {
+  REQUIRE_CLUSTERS();
+  const FusedSpec spec = make_batch(512, 3, 2, 64, 6);
   FusedCase c(spec);
   const FusedDevice device = fused_device(device_info(0), 64);
+  for (const FusedScope scope : kScopes) {
+    const FusedConfig config = fused_config(spec.shape, scope, ExchangePath::chip, 3, device);
+    const std::vector<std::byte> before = c.run(config);
+    FusedCase spoilt(spec);
+    spoilt.spoil(2);
+    const std::vector<std::byte> after = spoilt.run(config);
+    for (int t = 0; t < 6; ++t) {
+      EXPECT_EQ(std::ranges::equal(c.row_of(before, scope, t), c.row_of(after, scope, t)), t != 2);
+    }
+  }
+}
+
+void expect_thousand_equal(const FusedSpec& spec) {
+  FusedCase c(spec);
+  const FusedDevice device = fused_device(device_info(0), spec.shape.head_dim);
   for (const FusedScope scope : kScopes) {
     for (const ExchangePath path : {ExchangePath::chip, ExchangePath::memory}) {
       for (const FusedConfig& config : fused_candidates(spec.shape, scope, path, device)) {
@@ -121,6 +242,16 @@ TEST(FusedAttention, ThousandTimesTheSameBits) {
       }
     }
   }
+}
+
+TEST(FusedBatch, ThousandTimesTheSameBits) {
+  REQUIRE_CLUSTERS();
+  expect_thousand_equal(make_batch(2048, 16, 2, 64, 5));
+}
+
+TEST(FusedAttention, ThousandTimesTheSameBits) {
+  REQUIRE_CLUSTERS();
+  expect_thousand_equal(make_spec(2048, 16, 2, 64, 333));
 }
 
 // A wrong scale, or a key too many, does not pass for rounding.

@@ -56,7 +56,10 @@ DecodePrice fused_price(const DecodeStep& step, const FusedConfig& config,
   };
   const FusedShape& s = step.block;
   double block = seconds(qkv_bytes(s), rates.cta_stream);
-  block += seconds(key_bytes(step), rates.cta_keys[s.group == 1 ? 0 : s.group == 2 ? 1 : 2]);
+  const bool single = !fused_batches(s);  // heads one by one; else a group at a time
+  block += seconds(key_bytes(step), rates.cta_keys[!single || s.group == 1 ? 0
+                                                   : s.group == 2          ? 1
+                                                                           : 2]);
   double rest = static_cast<double>(step.ffn_bytes) / rates.stream;
   if (projects) {
     block += seconds(out_bytes(s), rates.cta_stream);
@@ -134,8 +137,11 @@ DecodeForm choose_decode(const DecodeForm& form, const DecodeStep& step, const F
     const DecodeKind usual = step.no_relay.empty() ? DecodeKind::relay : DecodeKind::apart;
     const auto today =
         std::ranges::find_if(prices, [&](const DecodePrice& p) { return p.form.kind == usual; });
-    const bool gains = prices[0].seconds() < (1 - kDecodeGain) * today->seconds();
-    return gains ? prices[0].form : today->form;
+    const auto best = std::ranges::find_if(prices, [&](const DecodePrice& p) {
+      return p.form.kind != DecodeKind::fused || !fused_batches(step.block);
+    });
+    const bool gains = best->seconds() < (1 - kDecodeGain) * today->seconds();
+    return gains ? best->form : today->form;
   }
   for (const DecodePrice& p : prices) {
     if (!fits(form, p.form)) continue;
@@ -152,8 +158,11 @@ std::vector<std::string> explain_decode(const DecodeForm& chosen, const DecodeSt
   const std::vector<DecodePrice> prices = decode_prices(step, device, rates);
   const auto is_chosen = [&](const DecodePrice& p) { return p.form == chosen; };
   const auto its = std::ranges::find_if(prices, is_chosen);
-  std::vector<std::string> lines = {fmt::format(
-      "decode steps of one token, priced with {} keys: {}", step.context, to_string(chosen))};
+  const int64_t tokens = step.block.tokens;
+  std::vector<std::string> lines = {
+      fmt::format("decode steps of {}, priced with {} keys{}: {}",
+                  tokens == 1 ? "one token" : fmt::format("{} tokens", tokens), step.context,
+                  tokens == 1 ? "" : " each", to_string(chosen))};
   for (const DecodePrice& p : prices) {
     std::string line = "  " + describe(p);
     if (is_chosen(p)) {

@@ -5,11 +5,11 @@
 
 #include "braid/kernels/cuda/decode_choice/decode_form.h"
 
-// Choice of a form for a decode step of one token, by price; equal on all ranks with equal shares
+// Choice of a form for a decode step of few tokens, by price; equal on all ranks with equal shares
 // (docs/cluster-fusion.md). Pure host code.
 namespace braid::cuda {
 
-// A decode step of one token, as a rank computes the step.
+// A decode step of few tokens, as a rank computes the step.
 struct DecodeStep {
   FusedShape block;  // per layer; `tokens` are the step's
   int layers = 0;
@@ -17,7 +17,7 @@ struct DecodeStep {
   int64_t down_bytes = 0;  // down's part
   int64_t head_bytes = 0;  // for the head
   int launches = 6;        // per layer, apart
-  int64_t context = 0;     // keys
+  int64_t context = 0;     // keys of each token
   std::string no_relay;    // reason against a relay; empty: possible
   std::string no_fused;    // reason against fused blocks, beyond why_not_fused
 };
@@ -55,7 +55,7 @@ std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice
                                        const DecodeRates& rates);
 
 // Least gain over a relay, or without a relay over launches apart, for which `auto` takes another
-// form.
+// form. `auto` never takes blocks of the kernel of several tokens: measured, these gain less.
 constexpr double kDecodeGain = .03;
 
 // The form of the step under `form`: a forced form stays, with the fastest cluster unless named.

@@ -11,7 +11,7 @@ namespace braid::cuda {
 enum class DecodeKind { automatic, apart, relay, fused };
 
 // automatic: the cheapest form. apart: each op is a launch. relay: all layers of a step of one
-// token are a launch. fused: norm, q k v, rope, cache and attention of one token are a launch.
+// token are a launch. fused: norm, q k v, rope, cache and attention of few tokens are a launch.
 struct DecodeForm {
   DecodeKind kind = DecodeKind::automatic;
   int cluster = 0;  // CTAs of a KV head; 0: by price

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "braid/ops/attention_block.h"
+#include "braid/ops/fusion.h"
 
 namespace braid::cuda {
 namespace {
@@ -33,6 +34,7 @@ int64_t weight_bytes(const Program& program, const Op& op) {
 }
 
 std::string why_no_relay(const FusedShape& s) {
+  if (s.tokens != 1) return fmt::format("{} tokens a step: 1", s.tokens);
   for (const DType w : s.weights) {
     if (!relay_takes(w)) return fmt::format("weights in {}: bf16 or blocks", name(w));
   }
@@ -62,7 +64,8 @@ FusedShape fused_shape(const Op& op, TypeList in) {
                .head_dim = static_cast<int>(a.attention.head_dim),
                .page_size = type(BlockInput::cache_k).shape[1],
                .cache = type(BlockInput::cache_k).dtype,
-               .softcap = a.attention.softcap > 0};
+               .softcap = a.attention.softcap > 0,
+               .normed = a.normed};
   constexpr BlockInput kWeights[] = {BlockInput::wq, BlockInput::wk, BlockInput::wv};
   for (size_t i = 0; i < 3; ++i) s.weights[i] = type(kWeights[i]).dtype;
   s.even_heads = a.attention.head_offset == 0 &&
@@ -74,7 +77,7 @@ FusedShape fused_shape(const Op& op, TypeList in) {
   return s;
 }
 
-std::optional<DecodeStep> describe_step(const Program& program, int ranks, int64_t context) {
+std::optional<DecodeStep> describe_step(const Program& program, int64_t context) {
   const auto layers = std::ranges::count(program.ops, &ops::kAttention, &Op::def);
   if (layers == 0) return {};
   const Program fused = fuse(program, ops::attention_block_fusions(true));
@@ -84,7 +87,11 @@ std::optional<DecodeStep> describe_step(const Program& program, int ranks, int64
   DecodeStep step{.layers = static_cast<int>(layers), .context = context};
   const std::vector<ValueType> in = fused.input_types(*block);
   step.block = fused_shape(*block, in);
-  if (step.block.tokens != 1) return {};
+  const int64_t tokens = step.block.tokens;
+  // Steps of several tokens that are no prompt have room for as many sequences.
+  const bool each = tokens == 1 || in[at(BlockInput::page_table)].shape[0] == tokens;
+  if (tokens > kFusedMaxTokens || !each) return {};
+  if (tokens > kFewTokens) step.launches += 2;  // norms stay apart
   int64_t gates = 0, downs = 0;
   for (const Op& op : fused.ops) {
     if (!is_linear(op)) continue;
@@ -99,10 +106,10 @@ std::optional<DecodeStep> describe_step(const Program& program, int ranks, int64
   step.ffn_bytes = (gates + downs) / layers;
   step.no_relay = why_no_relay(step.block);
   const auto& attrs = block->attrs.as<ops::AttentionBlockAttrs>();
-  if (ranks > 1) {
-    step.no_fused = fmt::format("{} ranks: 1", ranks);
-  } else if (blocks != layers) {
+  if (blocks != layers) {
     step.no_fused = fmt::format("{} of {} layers have the ops of a block", blocks, layers);
+  } else if (!attrs.normed && in[at(BlockInput::a)].dtype != DType::bf16) {
+    step.no_fused = fmt::format("an input in {}: bf16", name(in[at(BlockInput::a)].dtype));
   } else if (attrs.qkv.linear.dtype != DType::bf16 || attrs.out.dtype != DType::bf16) {
     step.no_fused = fmt::format("activations in {} and {}: bf16", name(attrs.qkv.linear.dtype),
                                 name(attrs.out.dtype));

@@ -7,9 +7,10 @@
 
 namespace braid::cuda {
 
-// Describes a Program's decode step on one of `ranks` ranks. Returns nothing for a capacity other
-// than one token, or for layers without attention over a paged cache. `context`: keys for prices.
-std::optional<DecodeStep> describe_step(const Program& program, int ranks, int64_t context);
+// Describes a rank's Program of a decode step: one token, or up to kFusedMaxTokens of as many
+// sequences. Returns nothing for other capacities, or for layers without attention over a paged
+// cache. `context`: keys of each token for prices.
+std::optional<DecodeStep> describe_step(const Program& program, int64_t context);
 
 // Shape of an attention block, from the op and its input types.
 FusedShape fused_shape(const Op& op, TypeList in);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "braid/base/math.h"
+#include "braid/kernels/cuda/fused_attention/batch_layout.h"
 #include "braid/kernels/cuda/fused_attention/fused_layout.h"
 
 namespace braid::cuda {
@@ -23,14 +24,59 @@ FusedLayout layout_of(const FusedShape& s, FusedScope scope, const FusedConfig& 
           s.group, s.head_dim,    rows.most()};
 }
 
+bool is_half(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::f16;
+}
+
+// The ring first, then the tokens of an exchange.
+FusedConfig batch_config(const FusedShape& s, FusedConfig c, const FusedDevice& device) {
+  for (c.slots = kMostSlots; c.slots > 0; c.slots -= kFusedWarps) {
+    for (int64_t each = s.tokens; each > 0; each /= 2) {
+      c.each = static_cast<int>(each);
+      const FusedBatchShape shape = fused_batch(s, c);
+      c.inbox_bytes = shape.inbox_bytes();
+      c.shared_bytes = FusedBatchLayout(shape).bytes;
+      if (c.shared_bytes <= device.smem_per_cta) return c;
+    }
+  }
+  return c;
+}
+
 }  // namespace
+
+bool fused_batches(const FusedShape& s) {
+  const auto is_bf16 = [](DType dtype) { return dtype == DType::bf16; };
+  return s.tokens > 1 || !s.normed || s.group > kFusedFewHeads || !is_bf16(s.cache) ||
+         !std::ranges::all_of(s.weights, is_bf16);
+}
+
+FusedBatchShape fused_batch(const FusedShape& s, const FusedConfig& c) {
+  const bool projects = c.scope == FusedScope::projected;
+  const int64_t attended = s.kv_heads * s.group * s.head_dim;
+  const int64_t head_tiles =
+      ceil_div(fused_head_tiles(s.group, s.head_dim), static_cast<int64_t>(c.cluster));
+  const int64_t out_tiles =
+      projects ? ceil_div(ceil_div(s.outputs, kFusedTileRows), s.kv_heads * c.cluster) : 0;
+  return {.slots = c.slots,
+          .cluster = c.cluster,
+          .tokens = static_cast<int>(s.tokens),
+          .each = c.each,
+          .x_elems = static_cast<int>(
+              round_up(projects ? std::max(s.width, attended) : s.width, kFusedChunk)),
+          .head_rows = static_cast<int>(head_tiles * kFusedTileRows),
+          .tiles = static_cast<int>(std::max(head_tiles, out_tiles)),
+          .group = s.group,
+          .head_dim = s.head_dim};
+}
 
 std::string why_not_fused(const FusedShape& s, FusedScope scope, const FusedDevice& device) {
   if (device.compute_capability != 90) {
     return fmt::format("a GPU of compute capability {}.{} has no clusters: 9.0",
                        device.compute_capability / 10, device.compute_capability % 10);
   }
-  if (s.tokens != 1) return fmt::format("{} tokens a step: 1 at most", s.tokens);
+  if (s.tokens < 1 || s.tokens > kFusedMaxTokens) {
+    return fmt::format("{} tokens a step: {} at most", s.tokens, kFusedMaxTokens);
+  }
   if (s.head_dim != 64 && s.head_dim != 128) {
     return fmt::format("head dim {}: 64 or 128", s.head_dim);
   }
@@ -41,13 +87,16 @@ std::string why_not_fused(const FusedShape& s, FusedScope scope, const FusedDevi
   if (s.softcap) return "scores with a softcap: none";
   for (size_t i = 0; i < s.weights.size(); ++i) {
     if (scope == FusedScope::qkv && i == 3) break;
-    if (s.weights[i] != DType::bf16) {
-      return fmt::format("weight {} is {}: bf16", kWeightNames[i], name(s.weights[i]));
+    if (!is_half(s.weights[i])) {
+      return fmt::format("weight {} is {}: bf16 or f16", kWeightNames[i], name(s.weights[i]));
     }
   }
-  if (s.cache != DType::bf16) return fmt::format("a cache in {}: bf16", name(s.cache));
+  if (!is_half(s.cache)) return fmt::format("a cache in {}: bf16 or f16", name(s.cache));
   if (s.width % 8 != 0 || s.width < 8 || s.width > kFusedMaxNorm) {
     return fmt::format("rows of {} elements: multiples of 8 up to {}", s.width, kFusedMaxNorm);
+  }
+  if (fused_batches(s) && s.width % 64 != 0) {
+    return fmt::format("rows of {} elements: multiples of 64, but for one token in bf16", s.width);
   }
   const int keys = relay_keys(s.head_dim), box = relay_box(s.head_dim, s.page_size);
   if (s.page_size < 16 || keys % box != 0 || s.page_size % box != 0) {
@@ -85,6 +134,7 @@ FusedConfig fused_config(const FusedShape& s, FusedScope scope, ExchangePath pat
                 .ctas = static_cast<int>(s.kv_heads) * cluster,
                 .scope = scope,
                 .path = path};
+  if (fused_batches(s)) return batch_config(s, c, device);
   const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, cluster);
   const int64_t part =
       std::max<int64_t>(round_up(2 * rows.most(), 16), int64_t{4} * s.group * (s.head_dim + 4));
@@ -123,7 +173,7 @@ int64_t fused_bytes(const FusedShape& s, FusedScope scope, int64_t context) {
   const int64_t heads = s.kv_heads * s.group;
   int64_t weights = (heads + 2 * s.kv_heads) * s.head_dim * s.width;
   if (scope == FusedScope::projected) weights += heads * s.head_dim * s.outputs;
-  return 2 * (weights + 2 * context * s.kv_heads * s.head_dim);
+  return 2 * (weights + 2 * s.tokens * context * s.kv_heads * s.head_dim);
 }
 
 std::string to_string(const FusedConfig& c) {

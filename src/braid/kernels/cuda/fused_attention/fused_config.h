@@ -9,7 +9,7 @@
 #include "braid/kernels/cuda/relay/relay_config.h"
 #include "braid/tensor/dtype.h"
 
-// Norm, q k v, rope, cache and attention of one token as a launch, with a cluster of CTAs for each
+// Norm, q k v, rope, cache and attention of few tokens as a launch, with a cluster of CTAs for each
 // KV head, with or without output projection (docs/cluster-fusion.md). Pure host code.
 namespace braid::cuda {
 
@@ -18,7 +18,9 @@ constexpr int kFusedProducers = 2;  // copying warps of a CTA, in turns
 constexpr int kFusedThreads = 32 * kFusedWarps;
 constexpr int kFusedBlock = kFusedThreads + 32 * kFusedProducers;
 constexpr int kFusedSlotBytes = kRelaySlotBytes;
-constexpr int kFusedMaxGroup = 4;  // query heads of a KV head
+constexpr int kFusedMaxTokens = 16;
+constexpr int kFusedMaxGroup = 8;  // query heads of a KV head
+constexpr int kFusedFewHeads = 4;  // the same for the kernel of a single token
 constexpr int kFusedMaxNorm = 8192;
 
 enum class FusedScope { qkv, projected };  // up to attention, or with the output projection
@@ -36,7 +38,12 @@ struct FusedShape {
   DType cache = DType::bf16;
   bool softcap = false;
   bool even_heads = true;  // no head offset: each KV head has its whole group here
+  bool normed = true;      // false: the input is normed already
 };
+
+// Whether the block takes the kernel of several tokens. The other kernel is faster for a single
+// token of a normed block in bf16.
+bool fused_batches(const FusedShape& shape);
 
 struct FusedDevice {
   int compute_capability = 90;
@@ -50,6 +57,7 @@ struct FusedConfig {
   int ctas = 0;
   FusedScope scope = FusedScope::qkv;
   ExchangePath path = ExchangePath::chip;
+  int each = 0;   // tokens of an exchange, with the kernel of several tokens; otherwise 0
   int slots = 0;  // in the ring, a multiple of kFusedWarps
   int inbox_bytes = 0;
   int shared_bytes = 0;
@@ -88,7 +96,7 @@ std::vector<FusedConfig> fused_candidates(const FusedShape& shape, FusedScope sc
 // Sums of rows, or parts of rows, in shared memory: in the phase with the most sums.
 int fused_sums(const FusedShape& shape, FusedScope scope, int cluster);
 
-// Bytes of weights and keys that a launch reads from memory, for a context of `keys` keys.
+// Bytes of weights and keys that a launch reads from memory, for `context` keys of each token.
 int64_t fused_bytes(const FusedShape& shape, FusedScope scope, int64_t context);
 
 std::string to_string(const FusedConfig& config);  // "fused:cluster=4,split=token,scope=qkv"

@@ -2,6 +2,7 @@
 
 #include "braid/kernels/cuda/cluster/device/exchange.cuh"
 #include "braid/kernels/cuda/fused_attention/device/fused_attend.cuh"
+#include "braid/kernels/cuda/fused_attention/device/fused_heads.cuh"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
 // The kernel of a fused attention block: SplitToken, for one token. Each CTA of a cluster makes
@@ -20,7 +21,7 @@ class FusedBlock {
         plan_(a, kD),
         smem_(smem),
         layout_(layout),
-        ring_(smem, layout, a.slots),
+        ring_(smem + layout.ring, reinterpret_cast<uint64_t*>(smem + layout.barriers), a.slots),
         tag_(tag),
         thread_(threadIdx.x),
         warp_(thread_ / 32),
@@ -37,7 +38,7 @@ class FusedBlock {
 
   __device__ void run() {
     load_x();
-    turn_table();
+    put_turns(a_, __ldg(a_.position), floats(layout_.turns), thread_, kFusedThreads);
     sync();
     multiply(plan_.end_of_rows, plan_.rows.form);
     sync();
@@ -99,19 +100,6 @@ class FusedBlock {
     return rsqrtf(all / static_cast<float>(a_.width) + a_.eps);
   }
 
-  __device__ void turn_table() const {
-    float* turns = floats(layout_.turns);
-    for (int i = thread_; i < a_.pairs; i += kFusedThreads) {
-      // As rope_append: the product modulo 2^64 is the angle modulo one turn.
-      const uint64_t angle =
-          static_cast<uint64_t>(int64_t{__ldg(a_.position)}) * __ldg(a_.turns + i);
-      float sin, cos;
-      sincospif(__int2float_rn(static_cast<int>(angle >> 32)) * 0x1p-31f, &sin, &cos);
-      turns[i] = cos * a_.factor;
-      turns[64 + i] = sin * a_.factor;
-    }
-  }
-
   // Sums of this warp's slots before `end`, to [rows, parts].
   __device__ void multiply(int end, const FusedRows& form) {
     const int begin = end == plan_.end_of_rows ? 0 : plan_.end_of_keys;
@@ -165,13 +153,10 @@ class FusedBlock {
   __device__ void put_rows() const {
     const float scale = norm_scale();
     auto* to = reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.part);
-    const int of_q = a_.group * kD;
     for (int i = thread_; i < plan_.num_rows; i += kFusedThreads) {
-      const int row = plan_.first_row + i;
-      const int which = row < of_q ? 0 : row < of_q + kD ? 1 : 2;
-      const int its =
-          which == 0 ? plan_.head * of_q + row : plan_.head * kD + row - of_q - (which - 1) * kD;
-      const float bias = a_.bias[which] == nullptr ? 0.f : __ldg(a_.bias[which] + its);
+      const FusedHeadRow at(plan_.head, plan_.first_row + i, a_.group * kD, kD);
+      const float* biases = a_.bias[at.which];
+      const float bias = biases == nullptr ? 0.f : __ldg(biases + at.row);
       to[i] = __float2bfloat16_rn(sum_of(i, plan_.rows.form.parts) * scale + bias);
     }
   }
@@ -192,41 +177,18 @@ class FusedBlock {
       };
       const bool is_q = role<a_.group, is_v = role> a_.group;
       const float* norm = is_q ? a_.q_norm : is_v ? nullptr : a_.k_norm;
-      float norm_scale = 1;
-      if (norm != nullptr) {
-        float sum = 0;
-        for (int e = lane_; e < kD; e += 32) sum += raw(e) * raw(e);
-#pragma unroll
-        for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffff, sum, d);
-        norm_scale = rsqrtf(sum / kD + a_.qk_eps);
-      }
-      const auto normed = [&](int e) {
-        return norm == nullptr ? raw(e) : raw(e) * (norm_scale * __ldg(norm + e));
-      };
-      const float* turns = floats(layout_.turns);
-      const int pairs = is_v ? 0 : a_.pairs;
-#pragma unroll 1
-      for (int e = lane_; e < kD; e += 32) {
-        float x = normed(e);
-        if (e < 2 * pairs) {
-          const bool second = a_.interleaved ? e % 2 == 1 : e >= pairs;
-          const int step = a_.interleaved ? 1 : pairs;
-          const int pair = a_.interleaved ? e / 2 : second ? e - pairs : e;
-          const float other = normed(second ? e - step : e + step);
-          const float cos = turns[pair], sin = turns[64 + pair];
-          x = second ? other * sin + x * cos : x * cos - other * sin;
-        }
+      turn_head<kD>(a_, raw, norm, is_v ? 0 : a_.pairs, floats(layout_.turns), [&](int e, float x) {
         const __nv_bfloat16 rounded = __float2bfloat16_rn(x);
         if (is_q) {
           floats(layout_.q)[role * kD + e] = __bfloat162float(rounded) * (a_.scale * ptx::kLog2E);
-          continue;
+          return;
         }
         reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.fresh)[is_v * kD + e] = rounded;
         if (writes) {
           (is_v ? a_.cache_v : a_.cache_k)[(int64_t{slot} * a_.kv_heads + plan_.head) * kD + e] =
               rounded;
         }
-      }
+      });
     }
   }
 
@@ -241,38 +203,13 @@ class FusedBlock {
     attend.put(floats(layout_.pieces) + warp_ * a_.group * kPieceRow);
   }
 
-  // O', m and l of head g, merged from `count` parts that lie `stride` floats apart: element e;
-  // index D gives m and l.
-  struct Merged {
-    float o;
-    float max;
-    float sum;
-  };
-  __device__ static Merged merge(const float* parts, int stride, int count, int g, int e) {
-    const float* first = parts + g * kPieceRow;
-    float top = -INFINITY;
-    for (int i = 0; i < count; ++i) top = fmaxf(top, first[i * stride + kD]);
-    const float base = top == -INFINITY ? 0.f : top;
-    Merged m{0, top, 0};
-    for (int i = 0; i < count; ++i) {
-      const float weight = ptx::exp2_approx(first[i * stride + kD] - base);
-      m.o += weight * first[i * stride + e];
-      m.sum += weight * first[i * stride + kD + 1];
-    }
-    return m;
-  }
-
   // Stores this CTA's part of attention, merged over all warps.
   __device__ void put_part() const {
-    float* part = floats(layout_.part);
     for (int i = thread_; i < a_.group * kD; i += kFusedThreads) {
       const int g = i / kD, e = i % kD;
-      const Merged m = merge(floats(layout_.pieces), a_.group * kPieceRow, kFusedWarps, g, e);
-      part[g * kPieceRow + e] = m.o;
-      if (e == 0) {
-        part[g * kPieceRow + kD] = m.max;
-        part[g * kPieceRow + kD + 1] = m.sum;
-      }
+      put_merged<kD>(
+          floats(layout_.part), g, e,
+          MergedParts::of<kD>(floats(layout_.pieces), a_.group * kPieceRow, kFusedWarps, g, e));
     }
   }
 
@@ -282,12 +219,8 @@ class FusedBlock {
     const RelayShares shares(pairs, a_.cluster);
     const int end = shares.end(plan_.rank);
     for (int i = shares.begin(plan_.rank) + thread_; i < end; i += kFusedThreads) {
-      const int g = 2 * i / kD, e = 2 * i % kD;
       const int stride = (a_.group * kPieceRow * 4 + 15) / 16 * 4;
-      const Merged low = merge(parts, stride, a_.cluster, g, e);
-      const Merged high = merge(parts, stride, a_.cluster, g, e + 1);
-      const float scale = low.sum > 0 ? 1 / low.sum : 0;
-      const uint32_t pair = ptx::pack<__nv_bfloat16>(low.o * scale, high.o * scale);
+      const uint32_t pair = attended_pair<kD>(parts, stride, a_.cluster, i);
       const int at = plan_.head * pairs + i;
       if (a_.outputs == 0) {
         reinterpret_cast<uint32_t*>(a_.out)[at] = pair;

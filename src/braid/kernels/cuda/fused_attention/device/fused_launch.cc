@@ -5,8 +5,9 @@
 #include "braid/backend/cuda/tensor_map.h"
 #include "braid/base/math.h"
 #include "braid/kernels/cuda/cluster/device/cluster_fit.h"
-#include "braid/kernels/cuda/fused_attention/device/fused_kernels.h"
+#include "braid/kernels/cuda/fused_attention/batch_layout.h"
 #include "braid/kernels/cuda/fused_attention/fused_layout.h"
+#include "braid/kernels/cuda/relay/device/cache_map.h"
 
 namespace braid::cuda {
 namespace {
@@ -15,21 +16,33 @@ constexpr int kControlBytes = 256;
 // Copies of all producers under way, in twos; with few CTAs each producer has more.
 constexpr int kInFlight = 400, kLeastInFlight = 3, kInFlightWords = 2;
 
-FusedKernel kernel_for(int head_dim, int group, ExchangePath path) {
-  return head_dim == 64 ? fused_kernel_64(group, path) : fused_kernel_128(group, path);
+FusedKernel kernel_for(const FusedShape& s, ExchangePath path) {
+  const bool narrow = s.head_dim == 64;
+  if (fused_batches(s)) {
+    return narrow ? fused_batch_kernel_64(s.cache, path) : fused_batch_kernel_128(s.cache, path);
+  }
+  return narrow ? fused_kernel_64(s.group, path) : fused_kernel_128(s.group, path);
 }
 
 CUtensorMap map_of(void* cache, const FusedShape& s, int num_slots) {
+  const int box = relay_box(s.head_dim, s.page_size);
+  if (fused_batches(s)) return swizzled_cache_map(cache, num_slots, s.kv_heads, s.head_dim, box);
   const int64_t row = int64_t{2} * s.head_dim;
-  const MapDim dims[] = {{s.head_dim, 2, s.head_dim},
-                         {s.kv_heads, row, 1},
-                         {num_slots, s.kv_heads * row, relay_box(s.head_dim, s.page_size)}};
+  const MapDim dims[] = {
+      {s.head_dim, 2, s.head_dim}, {s.kv_heads, row, 1}, {num_slots, s.kv_heads * row, box}};
   return make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_NONE, kMapNarrow,
                          cache, dims, "a cache");
 }
 
+// The map of a weight [n, k] in tiles of swizzled rows.
+CUtensorMap map_of_weight(const void* w, int64_t n, int64_t k) {
+  const MapDim dims[] = {{64, 2, 64}, {n, 2 * k, kFusedTileRows}, {k / 64, 128, kFusedChunk / 64}};
+  return make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, kMapNarrow,
+                         w, dims, "a weight");
+}
+
 int64_t words_bytes(const FusedShape& s) {
-  return kControlBytes + round_up(s.kv_heads * s.group * s.head_dim / 2 * 8, 256);
+  return kControlBytes + round_up(s.tokens * s.kv_heads * s.group * s.head_dim / 2 * 8, 256);
 }
 
 }  // namespace
@@ -41,7 +54,7 @@ FusedDevice fused_device(const DeviceInfo& device, int head_dim) {
   if (result.compute_capability != 90) return result;
   for (int size = 1; size <= kMaxCluster; ++size) {
     result.clusters[static_cast<size_t>(size)] = max_active_clusters(
-        reinterpret_cast<const void*>(kernel_for(head_dim, 1, ExchangePath::chip)), size,
+        reinterpret_cast<const void*>(kernel_for({.head_dim = head_dim}, ExchangePath::chip)), size,
         kFusedBlock, static_cast<int>(device.shared_memory_per_cta));
   }
   return result;
@@ -50,13 +63,12 @@ FusedDevice fused_device(const DeviceInfo& device, int head_dim) {
 FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const FusedArgs& operands,
                                int device)
     : config_(c),
-      head_dim_(s.head_dim),
+      kernel_(kernel_for(s, c.path)),
       args_(operands),
       words_(device, words_bytes(s)),
       mail_(device, c.path == ExchangePath::memory
                         ? s.kv_heads * exchange_mail_bytes(c.cluster, c.inbox_bytes)
                         : 16) {
-  const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, c.cluster);
   const bool projects = c.scope == FusedScope::projected;
   const int64_t attended = s.kv_heads * s.group * s.head_dim;
   args_.k_map = map_of(args_.cache_k, s, args_.num_slots);
@@ -72,13 +84,26 @@ FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const 
   args_.cluster = c.cluster;
   args_.slots = c.slots;
   args_.inbox_bytes = c.inbox_bytes;
-  args_.x_elems = static_cast<int32_t>(projects ? std::max(s.width, attended) : s.width);
-  args_.num_sums = fused_sums(s, c.scope, c.cluster);
+  args_.tokens = static_cast<int32_t>(s.tokens);
+  args_.each = c.each;
+  if (fused_batches(s)) {
+    args_.x_elems = fused_batch(s, c).x_elems;
+    for (int i = 0; i < (projects ? 4 : 3); ++i) {
+      args_.w_f16[i] = s.weights[static_cast<size_t>(i)] == DType::f16;
+      args_.w_map[i] = map_of_weight(args_.w[i],
+                                     i == 0   ? attended
+                                     : i == 3 ? s.outputs
+                                              : s.kv_heads * s.head_dim,
+                                     i == 3 ? attended : s.width);
+    }
+  } else {
+    args_.x_elems = static_cast<int32_t>(projects ? std::max(s.width, attended) : s.width);
+    args_.num_sums = fused_sums(s, c.scope, c.cluster);
+  }
   args_.page_size = static_cast<int32_t>(s.page_size);
   set_in_flight(std::max(kLeastInFlight, kInFlight / c.ctas), kInFlightWords);
-  const FusedKernel kernel = kernel_for(s.head_dim, s.group, c.path);
   const DeviceScope scope(device);
-  if (max_active_clusters(reinterpret_cast<const void*>(kernel), c.cluster, kFusedBlock,
+  if (max_active_clusters(reinterpret_cast<const void*>(kernel_), c.cluster, kFusedBlock,
                           c.shared_bytes) < s.kv_heads) {
     fail(ErrorCode::kUnsupported, "{}: the GPU does not run {} such clusters at once", to_string(c),
          s.kv_heads);
@@ -106,9 +131,8 @@ void FusedAttention::launch(const LaunchContext& context) const {
   config.stream = context.stream;
   config.attrs = attributes;
   config.numAttrs = context.starts_early() ? 2 : 1;
-  const FusedKernel kernel = kernel_for(head_dim_, args_.group, config_.path);
   void* arguments[] = {const_cast<FusedArgs*>(&args_)};
-  check_cuda(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments),
+  check_cuda(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel_), arguments),
              "a fused attention block");
 }
 

@@ -3,7 +3,7 @@
 #include "braid/backend/cuda/device.h"
 #include "braid/backend/cuda/launch.h"
 #include "braid/backend/cuda/memory.h"
-#include "braid/kernels/cuda/fused_attention/device/fused_args.h"
+#include "braid/kernels/cuda/fused_attention/device/fused_kernels.h"
 #include "braid/kernels/cuda/fused_attention/fused_config.h"
 
 namespace braid::cuda {
@@ -29,7 +29,7 @@ class FusedAttention {
 
  private:
   const FusedConfig config_;
-  const int head_dim_;
+  const FusedKernel kernel_;
   FusedArgs args_;
   CudaMemory words_;  // zeros before the first launch
   CudaMemory mail_;

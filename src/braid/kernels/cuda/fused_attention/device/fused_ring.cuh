@@ -1,6 +1,6 @@
 #pragma once
 
-#include "braid/kernels/cuda/fused_attention/device/fused_args.h"
+#include "braid/kernels/cuda/fused_attention/device/fused_heads.cuh"
 #include "braid/kernels/cuda/fused_attention/fused_layout.h"
 #include "braid/kernels/cuda/ptx/once.h"
 #include "braid/kernels/cuda/ptx/tma.h"
@@ -52,10 +52,11 @@ struct FusedPlan {
 // A warp's place in the ring.
 class FusedRing {
  public:
-  __device__ FusedRing(uint8_t* smem, const FusedLayout& layout, int slots)
-      : ring_(smem + layout.ring),
-        full_(reinterpret_cast<uint64_t*>(smem + layout.barriers)),
-        empty_(full_ + slots),
+  // `barriers` [2, slots]: full, empty.
+  __device__ FusedRing(uint8_t* ring, uint64_t* barriers, int slots)
+      : ring_(ring),
+        full_(barriers),
+        empty_(barriers + slots),
         slots_(slots),
         slot_(threadIdx.x / 32) {}
   // The number of this warp's next slot.
@@ -82,35 +83,25 @@ class FusedRing {
   uint32_t parity_ = 0;
 };
 
-// A warp that brings every kFusedProducers-th slot, and waits for free slots only.
-template <int kD>
-class FusedProducer {
+// Every kFusedProducers-th slot of the ring, for a warp that brings these; the slots' members are
+// the elected lane's, always the same lane.
+class FusedFeed {
  public:
-  __device__ FusedProducer(const FusedArgs& a, uint8_t* smem, const FusedLayout& layout, int index)
-      : a_(a),
-        plan_(a, kD),
-        ring_(smem + layout.ring),
-        full_(reinterpret_cast<uint64_t*>(smem + layout.barriers)),
-        empty_(full_ + a.slots),
-        flow_(reinterpret_cast<volatile int*>(smem + layout.flow)),
-        lane_(threadIdx.x % 32),
+  // `flow`: copies that may be under way.
+  __device__ FusedFeed(uint8_t* ring, uint64_t* barriers, int slots, const int* flow, int index)
+      : ring_(ring),
+        full_(barriers),
+        empty_(barriers + slots),
+        flow_(flow),
+        slots_(slots),
         at_(index),
         slot_(index),
-        oldest_(index),
-        once_(ptx::evict_first_policy()) {}
+        oldest_(index) {}
 
-  __device__ void run() {
-    const bool issues = ptx::elect_one();
-    if (issues) load_head();
-    __syncwarp();
-    // The issuing lane knows the place.
-    at_ = __shfl_sync(0xffffffff, at_, __ffs(__ballot_sync(0xffffffff, issues)) - 1);
-    load_keys(issues);
-    if (issues) load_out();
-    __syncwarp();
-  }
-
- private:
+  // The number of the next slot, for all lanes behind `share`.
+  __device__ int at() const { return at_; }
+  __device__ uint64_t* full() const { return &full_[slot_]; }
+  // The next slot, once free; `bytes` will come.
   __device__ uint8_t* take(int bytes) {
     const int most = *flow_;
     ptx::mbarrier_wait(&empty_[slot_], parity_);
@@ -122,45 +113,86 @@ class FusedProducer {
     ptx::mbarrier_arrive_expect(&full_[slot_], bytes);
     return ring_ + slot_ * kFusedSlotBytes;
   }
-  __device__ void step_on(int& slot, uint32_t& parity) const {
-    slot += kFusedProducers;
-    if (slot >= a_.slots) slot -= a_.slots, parity ^= 1;
-  }
   __device__ void next() {
     at_ += kFusedProducers;
     step_on(slot_, parity_);
   }
+  // The other lanes only count.
+  __device__ void pass() { at_ += kFusedProducers; }
+  // All lanes take the issuing lane's number.
+  __device__ void share(bool issues) {
+    __syncwarp();
+    at_ = __shfl_sync(0xffffffff, at_, __ffs(__ballot_sync(0xffffffff, issues)) - 1);
+  }
 
+ private:
+  __device__ void step_on(int& slot, uint32_t& parity) const {
+    slot += kFusedProducers;
+    if (slot >= slots_) slot -= slots_, parity ^= 1;
+  }
+
+  uint8_t* const ring_;
+  uint64_t* const full_;
+  uint64_t* const empty_;
+  const volatile int* const flow_;
+  const int slots_;
+  int at_;  // over all slots
+  int slot_;
+  uint32_t parity_ = 1;
+  int oldest_;  // slot of the oldest copy under way
+  uint32_t oldest_parity_ = 0;
+  int flying_ = 0;
+};
+
+// A warp that copies ahead of the computation, and waits for free slots only.
+template <int kD>
+class FusedProducer {
+ public:
+  __device__ FusedProducer(const FusedArgs& a, uint8_t* smem, const FusedLayout& layout, int index)
+      : a_(a),
+        plan_(a, kD),
+        feed_(smem + layout.ring, reinterpret_cast<uint64_t*>(smem + layout.barriers), a.slots,
+              reinterpret_cast<const int*>(smem + layout.flow), index),
+        lane_(threadIdx.x % 32),
+        once_(ptx::evict_first_policy()) {}
+
+  __device__ void run() {
+    const bool issues = ptx::elect_one();
+    if (issues) load_head();
+    feed_.share(issues);
+    load_keys(issues);
+    if (issues) load_out();
+    __syncwarp();
+  }
+
+ private:
   // Copies `row` and the rows behind in the same slot.
   __device__ void copy(const __nv_bfloat16* w, int64_t row, int rows, int part,
                        const FusedRows& form) {
     const int begin = part * kFusedSlotBytes;
     const int bytes =
         form.parts == 1 ? rows * form.row_bytes : min(kFusedSlotBytes, form.row_bytes - begin);
-    uint8_t* to = take(bytes);
+    uint8_t* to = feed_.take(bytes);
     ptx::bulk_copy(to, reinterpret_cast<const uint8_t*>(w) + row * form.row_bytes + begin, bytes,
-                   &full_[slot_], once_);
+                   feed_.full(), once_);
   }
 
   // Rows of a head: q, then k, then v. A slot has rows of a single kind.
   __device__ void load_head() {
     const FusedRows form = plan_.rows.form;
-    const int of_q = a_.group * kD;
 #pragma unroll 1
-    for (; at_ < plan_.end_of_rows; next()) {
-      const int row = plan_.first_row + at_ / form.parts * form.rows;
-      const int which = row < of_q ? 0 : row < of_q + kD ? 1 : 2;
-      const int64_t its = which == 0 ? int64_t{plan_.head} * of_q + row
-                                     : int64_t{plan_.head} * kD + row - of_q - (which - 1) * kD;
-      copy(a_.w[which], its, form.rows, at_ % form.parts, form);
+    for (; feed_.at() < plan_.end_of_rows; feed_.next()) {
+      const int in_head = plan_.first_row + feed_.at() / form.parts * form.rows;
+      const FusedHeadRow row(plan_.head, in_head, a_.group * kD, kD);
+      copy(a_.w[row.which], row.row, form.rows, feed_.at() % form.parts, form);
     }
   }
 
   __device__ void load_out() {
     const FusedRows form = plan_.out_form;
 #pragma unroll 1
-    for (; at_ < plan_.end_of_out; next()) {
-      const int i = at_ - plan_.end_of_keys;
+    for (; feed_.at() < plan_.end_of_out; feed_.next()) {
+      const int i = feed_.at() - plan_.end_of_keys;
       const int row = i / form.parts * form.rows;
       copy(a_.w[3], plan_.first_out + row, min(form.rows, plan_.num_out - row), i % form.parts,
            form);
@@ -172,8 +204,8 @@ class FusedProducer {
     constexpr int kKeys = relay_keys(kD);
     const int box = min(a_.page_size, kKeys), boxes = kKeys / box, together = 32 / boxes;
 #pragma unroll 1
-    while (at_ < plan_.end_of_keys) {
-      const int unit = at_ - plan_.end_of_rows + lane_ / boxes * kFusedProducers;
+    while (feed_.at() < plan_.end_of_keys) {
+      const int unit = feed_.at() - plan_.end_of_rows + lane_ / boxes * kFusedProducers;
       const int key =
           (plan_.keys.first_unit + plan_.first_unit + unit) * kKeys + lane_ % boxes * box;
       // Keys past the sequence's end are never visible.
@@ -182,20 +214,19 @@ class FusedProducer {
         row = __ldg(a_.page_table + key / a_.page_size) * a_.page_size + key % a_.page_size;
       }
 #pragma unroll 1
-      for (int i = 0; i < together && at_ < plan_.end_of_keys; ++i) {
-        uint8_t* to = issues ? take(kFusedSlotBytes) : nullptr;
+      for (int i = 0; i < together && feed_.at() < plan_.end_of_keys; ++i) {
+        uint8_t* to = issues ? feed_.take(kFusedSlotBytes) : nullptr;
         __syncwarp();
 #pragma unroll 1
         for (int j = 0; j < boxes; ++j) {
           const int its_row = __shfl_sync(0xffffffff, row, i * boxes + j);
           if (!issues) continue;
           uint8_t* at = to + j * box * kD * 2;
-          ptx::tma_load_3d(at, &a_.k_map, &full_[slot_], 0, plan_.head, its_row, once_);
-          ptx::tma_load_3d(at + kFusedSlotBytes / 2, &a_.v_map, &full_[slot_], 0, plan_.head,
+          ptx::tma_load_3d(at, &a_.k_map, feed_.full(), 0, plan_.head, its_row, once_);
+          ptx::tma_load_3d(at + kFusedSlotBytes / 2, &a_.v_map, feed_.full(), 0, plan_.head,
                            its_row, once_);
         }
-        if (issues) step_on(slot_, parity_);
-        at_ += kFusedProducers;
+        issues ? feed_.next() : feed_.pass();
         __syncwarp();
       }
     }
@@ -203,18 +234,8 @@ class FusedProducer {
 
   const FusedArgs& a_;
   const FusedPlan plan_;
-  uint8_t* const ring_;
-  uint64_t* const full_;
-  uint64_t* const empty_;
-  const volatile int* const flow_;
+  FusedFeed feed_;
   const int lane_;
-  int at_;  // over all slots
-  // For the elected lane, always the same lane.
-  int slot_;
-  uint32_t parity_ = 1;
-  int oldest_;  // slot of the oldest copy under way
-  uint32_t oldest_parity_ = 0;
-  int flying_ = 0;
   const uint64_t once_;
 };
 

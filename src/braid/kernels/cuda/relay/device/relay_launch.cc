@@ -2,6 +2,7 @@
 
 #include "braid/backend/cuda/tensor_map.h"
 #include "braid/base/math.h"
+#include "braid/kernels/cuda/relay/device/cache_map.h"
 #include "braid/kernels/cuda/relay/device/relay_args.h"
 #include "braid/kernels/cuda/relay/device/relay_kernel.h"
 #include "braid/kernels/cuda/relay/device/relay_launch.h"
@@ -20,17 +21,6 @@ int64_t mail_bytes(const std::vector<RelayStep>& steps, const RelayConfig& c) {
                          : s.linear.units);
   }
   return round_up(elems / 2 * 8, 256);
-}
-
-CUtensorMap map_of(void* data, const Relay::Cache& cache, int head_dim, int box) {
-  constexpr int kElems = 64;  // elements per swizzled row
-  const int parts = head_dim / kElems;
-  const int64_t bytes = 2 * kElems;
-  const MapDim dims[] = {{kElems, bytes, kElems},
-                         {cache.kv_heads * parts, bytes, parts},
-                         {cache.slots, cache.kv_heads * parts * bytes, box}};
-  return make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, kMapNarrow,
-                         data, dims, "a cache");
 }
 
 // The map of a weight's rows, in elements of 2 bytes.
@@ -87,8 +77,8 @@ Relay::Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
     if (s.attends) {
       const Cache& c = caches[cache++];
       const int box = relay_box(config.head_dim, s.attention.page_size);
-      s.attention.k_map = add(map_of(c.k, c, config.head_dim, box));
-      s.attention.v_map = add(map_of(c.v, c, config.head_dim, box));
+      s.attention.k_map = add(swizzled_cache_map(c.k, c.slots, c.kv_heads, config.head_dim, box));
+      s.attention.v_map = add(swizzled_cache_map(c.v, c.slots, c.kv_heads, config.head_dim, box));
       continue;
     }
     for (int part = 0; config.blocks && part < kRelayWeights; ++part) {

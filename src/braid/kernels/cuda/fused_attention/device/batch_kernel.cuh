@@ -1,0 +1,379 @@
+#pragma once
+
+#include "braid/kernels/cuda/cluster/device/exchange.cuh"
+#include "braid/kernels/cuda/fused_attention/device/batch_product.cuh"
+#include "braid/kernels/cuda/relay/device/key_units.cuh"
+#include "braid/kernels/cuda/relay/device/worker.cuh"
+
+// The kernel of a fused attention block of up to 16 tokens: SplitToken. Weights are read once, for
+// all tokens. Each CTA of a cluster makes some rows of its KV head's q, k and v; all keys of all
+// tokens are dealt to the cluster. Exchanges go by some tokens at a time.
+namespace braid::cuda {
+
+// T: the cache's element type.
+template <int kD, class T, ExchangePath kPath>
+class FusedBatch {
+  static constexpr int kKeys = relay_keys(kD);
+  static constexpr int kPieceRow = kD + 4;
+
+ public:
+  __device__ FusedBatch(const FusedArgs& a, uint8_t* smem, const FusedBatchLayout& layout,
+                        const FusedBatchShape& shape, const FusedBatchPlan& plan, int live,
+                        uint32_t tag)
+      : a_(a),
+        plan_(plan),
+        shape_(shape),
+        smem_(smem),
+        layout_(layout),
+        tokens_(reinterpret_cast<const FusedToken*>(smem + layout.tokens)),
+        ring_(smem + layout.ring, reinterpret_cast<uint64_t*>(smem + layout.barriers), a.slots),
+        live_(live),
+        tag_(tag),
+        thread_(threadIdx.x),
+        warp_(thread_ / 32),
+        exchange_(
+            {smem + layout.inbox, shape.inbox_bytes(),
+             reinterpret_cast<uint64_t*>(smem + layout.arrivals),
+             a.mail == nullptr ? nullptr : a.mail + blockIdx.x / a.cluster * (a.mail_bytes / 16),
+             tag + 1},
+            {thread_, kFusedThreads, 1}, blockIdx.x % a.cluster, a.cluster) {}
+
+  // The other warps of the CTA arrive and open, too.
+  __device__ void arrive() const { exchange_.arrive(); }
+
+  __device__ void run() {
+    a_.a == nullptr ? load_normed() : load_x();
+    sync();
+    multiply(plan_.rows, plan_.chunks, [&](int tile) {
+      return a_.w_f16
+          [FusedHeadRow(plan_.head, first_row() + tile * kFusedTileRows, a_.group * kD, kD).which];
+    });
+    sync();
+    exchange_.open();
+    for (int t = 0; t < live_; t += a_.each) {
+      const int n = min(a_.each, live_ - t);
+      put_rows(t, n);
+      const int bytes = 2 * n * shape_.head_rows;
+      make_heads(exchange_.gather(floats(layout_.part), bytes, ExchangeForm::direct), t, n);
+    }
+    sync();
+    attend();
+    sync();
+    if (a_.outputs > 0) set_flow(a_.in_flight_words);
+    for (int t = 0; t < live_; t += a_.each) {
+      const int n = min(a_.each, live_ - t);
+      put_parts(t, n);
+      const int bytes = n * shape_.piece();
+      put_attended(exchange_.gather(floats(layout_.part), bytes, ExchangeForm::direct), t, n);
+    }
+    if (a_.outputs == 0) return;
+    sync();
+    load_words();
+    sync();
+    set_flow(a_.in_flight);
+    multiply(plan_.out, plan_.out_chunks, [&](int) { return a_.w_f16[3]; });
+    sync();
+    put_outputs();
+  }
+
+ private:
+  __device__ float* floats(int at) const { return reinterpret_cast<float*>(smem_ + at); }
+  __device__ uint32_t* x_words() const { return reinterpret_cast<uint32_t*>(smem_ + layout_.x); }
+  __device__ T* elems(int at) const { return reinterpret_cast<T*>(smem_ + at); }
+  __device__ static T round(float x) {
+    if constexpr (std::is_same_v<T, __half>)
+      return __float2half_rn(x);
+    else
+      return __float2bfloat16_rn(x);
+  }
+  __device__ static void sync() { ptx::named_barrier_sync(1, kFusedThreads); }
+  __device__ void set_flow(int copies) const {
+    if (thread_ == 0) *reinterpret_cast<volatile int*>(smem_ + layout_.flow) = copies;
+  }
+  __device__ int first_row() const { return plan_.head_tiles.begin(plan_.rank) * kFusedTileRows; }
+
+  template <class IsF16>
+  __device__ void multiply(const FusedParts& parts, int chunks, const IsF16& is_f16) {
+    const uint8_t* x = smem_ + layout_.x;
+    float* sums = floats(layout_.sums);
+    a_.tokens <= 8 ? multiply_tiles<8>(ring_, parts, chunks, x, a_.tokens, sums, is_f16)
+                   : multiply_tiles<16>(ring_, parts, chunks, x, a_.tokens, sums, is_f16);
+  }
+  __device__ float sum_of(const FusedParts& parts, int chunks, int row, int token) const {
+    return tile_sum(parts, chunks, floats(layout_.sums), shape_.columns(), row, token);
+  }
+
+  // Zeros from element `begin` of x on, to the end of the last chunk.
+  __device__ void clear_x(int begin, int chunks) const {
+    const int count = (chunks * kFusedChunk - begin) / 2;
+    for (int i = thread_; i < count * live_; i += kFusedThreads) {
+      x_words()[batch_x_word(begin / 2 + i % count, i / count, a_.tokens)] = 0;
+    }
+  }
+
+  // x is (a + b) times the norm's weights; its scale waits until the end.
+  __device__ void load_x() const {
+    constexpr int kTogether = 2;  // tokens
+    const int quads = a_.width / 4;
+#pragma unroll 1
+    for (int first = 0; first < live_; first += kTogether) {
+      float squares[kTogether] = {};
+#pragma unroll 4
+      for (int i = thread_; i < quads; i += kFusedThreads) {
+        const float4 w = __ldg(reinterpret_cast<const float4*>(a_.norm_w) + i);
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+          const int token = min(first + j, live_ - 1), at = token * quads + i;
+          float4 s = __ldcg(reinterpret_cast<const float4*>(a_.a) + at);
+          if (a_.b != nullptr) {
+            const uint2 b = __ldcg(reinterpret_cast<const uint2*>(a_.b) + at);
+            s.x += ptx::low_half(b.x), s.y += ptx::high_half(b.x);
+            s.z += ptx::low_half(b.y), s.w += ptx::high_half(b.y);
+          }
+          squares[j] += s.x * s.x + s.y * s.y + s.z * s.z + s.w * s.w;
+          *reinterpret_cast<uint2*>(x_words() + batch_x_word(2 * i, token, a_.tokens)) =
+              make_uint2(ptx::pack<__nv_bfloat16>(s.x * w.x, s.y * w.y),
+                         ptx::pack<__nv_bfloat16>(s.z * w.z, s.w * w.w));
+          if (a_.sum != nullptr && blockIdx.x == token % gridDim.x) {
+            reinterpret_cast<float4*>(a_.sum)[at] = s;
+          }
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+#pragma unroll
+        for (int d = 16; d > 0; d /= 2) squares[j] += __shfl_xor_sync(0xffffffff, squares[j], d);
+        if (thread_ % 32 == 0 && first + j < live_) {
+          floats(layout_.squares)[(first + j) * kFusedWarps + warp_] = squares[j];
+        }
+      }
+    }
+    clear_x(a_.width, plan_.chunks);
+  }
+  __device__ float norm_scale(int token) const {
+    if (a_.a == nullptr) return 1;
+    const float* squares = floats(layout_.squares) + token * kFusedWarps;
+    float all = 0;
+#pragma unroll
+    for (int w = 0; w < kFusedWarps; ++w) all += squares[w];
+    return rsqrtf(all / static_cast<float>(a_.width) + a_.eps);
+  }
+
+  __device__ void load_normed() const {
+    const int lines = a_.width / 8;
+#pragma unroll 8
+    for (int i = thread_; i < lines * live_; i += kFusedThreads) {
+      const int token = i / lines, line = i - token * lines;
+      *reinterpret_cast<uint4*>(x_words() + batch_x_word(4 * line, token, a_.tokens)) =
+          __ldcg(reinterpret_cast<const uint4*>(a_.normed) + i);
+    }
+    clear_x(a_.width, plan_.chunks);
+  }
+
+  // Stores this CTA's rows of q, k and v of some tokens for an exchange: [n, head_rows].
+  __device__ void put_rows(int token, int n) const {
+    auto* to = reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.part);
+    const int rows = plan_.num_tiles * kFusedTileRows;
+    for (int i = thread_; i < n * rows; i += kFusedThreads) {
+      const int t = i / rows, row = i - t * rows;
+      const FusedHeadRow at(plan_.head, first_row() + row, a_.group * kD, kD);
+      const float* biases = a_.bias[at.which];
+      const float bias = biases == nullptr ? 0.f : __ldg(biases + at.row);
+      to[t * shape_.head_rows + row] = __float2bfloat16_rn(
+          sum_of(plan_.rows, plan_.chunks, row, token + t) * norm_scale(token + t) + bias);
+    }
+    // Tables of turns come with their tokens.
+    for (int t = token + warp_; t < token + n; t += kFusedWarps) {
+      put_turns(a_, __ldg(a_.position + t), floats(layout_.turns) + t * 128, thread_ % 32, 32);
+    }
+  }
+
+  // Heads of q and the new keys, normed and turned by their positions, and the new values.
+  __device__ void make_heads(const uint8_t* gathered, int first, int n) const {
+    const int stride = (2 * n * shape_.head_rows + 15) / 16 * 16;
+    const int roles = a_.group + 2;
+#pragma unroll 1
+    for (int i = warp_; i < n * roles; i += kFusedWarps) {
+      const int token = first + i / roles, role = i % roles;
+      const auto raw = [&](int e) {
+        const int row = role * kD + e;
+        const int rank = plan_.head_tiles.owner(row / kFusedTileRows);
+        const int at = row - plan_.head_tiles.begin(rank) * kFusedTileRows;
+        return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(
+            gathered + rank * stride)[(token - first) * shape_.head_rows + at]);
+      };
+      const bool is_q = role<a_.group, is_v = role> a_.group;
+      const int slot = __ldg(a_.slot + token);
+      const bool writes = plan_.rank == token % a_.cluster && slot >= 0 && slot < a_.num_slots;
+      T* to = is_q ? elems(layout_.q) + (token * a_.group + role) * kD
+                   : elems(layout_.fresh) + (2 * token + is_v) * kD;
+      T* cache = reinterpret_cast<T*>(is_v ? a_.cache_v : a_.cache_k) +
+                 (int64_t{slot} * a_.kv_heads + plan_.head) * kD;
+      turn_head<kD>(a_, raw,
+                    is_q   ? a_.q_norm
+                    : is_v ? nullptr
+                           : a_.k_norm,
+                    is_v ? 0 : a_.pairs, floats(layout_.turns) + token * 128, [&](int e, float x) {
+                      to[e] = round(x);
+                      if (!is_q && writes) cache[e] = to[e];
+                    });
+    }
+  }
+
+  __device__ void attend() {
+    const float scale = a_.scale * ptx::kLog2E;
+    const int part = plan_.keys.part_of(warp_), end = plan_.keys.parts.end(part);
+    KeyUnits<kD, T, true> units;
+    int token = -1;
+    const auto put = [&] {
+      units.put(floats(layout_.pieces) + (part + token) * a_.group * kPieceRow, a_.group);
+    };
+#pragma unroll 1
+    for (int i = plan_.keys.parts.begin(part); i < end; ++i) {
+      const int unit = plan_.first_unit + i;
+      const uint8_t* slot = ring_.wait();
+      if (token < 0 || unit >= tokens_[token + 1].base) {
+        if (token >= 0) put();
+        token = FusedBatchPlan::token_of(tokens_, unit);
+        units.begin(elems(layout_.q) + token * a_.group * kD, a_.group);
+      }
+      const FusedToken& t = tokens_[token];
+      const int key = (t.first_unit + unit - t.base) * kKeys;
+      const auto* fresh = elems(layout_.fresh) + 2 * (token + 1 - t.fresh) * kD;
+      units.add({slot, reinterpret_cast<const uint8_t*>(fresh), t.fresh, t.length - t.fresh - key,
+                 t.first - key, t.length - key},
+                scale);
+      ring_.release();
+    }
+    if (token >= 0) put();
+  }
+
+  // Stores this CTA's parts of some tokens' attention, merged over warps: [n, group, D + 4].
+  __device__ void put_parts(int first, int n) const {
+    const int its = a_.group * kD, row = a_.group * kPieceRow;
+    for (int i = thread_; i < n * its; i += kFusedThreads) {
+      const int t = i / its, g = i % its / kD, e = i % kD, token = first + t;
+      const int begin = max(tokens_[token].base - plan_.first_unit, 0);
+      const int end = min(tokens_[token + 1].base - plan_.first_unit, plan_.keys.units);
+      MergedParts m;
+      if (begin < end) {
+        const int from = plan_.keys.parts.owner(begin), to = plan_.keys.parts.owner(end - 1);
+        m = MergedParts::of<kD>(floats(layout_.pieces) + (from + token) * row, row, to - from + 1,
+                                g, e);
+      }
+      put_merged<kD>(floats(layout_.part) + t * row, g, e, m);
+    }
+  }
+
+  // Stores this CTA's share of some tokens' results.
+  __device__ void put_attended(const uint8_t* gathered, int first, int n) const {
+    const int pairs = a_.group * kD / 2;
+    const int stride = (n * shape_.piece() + 15) / 16 * 4;
+    const RelayShares shares(n * pairs, a_.cluster);
+    const int end = shares.end(plan_.rank);
+    for (int i = shares.begin(plan_.rank) + thread_; i < end; i += kFusedThreads) {
+      const int t = i / pairs, its = i % pairs;
+      const uint32_t pair =
+          attended_pair<kD>(reinterpret_cast<const float*>(gathered) + t * a_.group * kPieceRow,
+                            stride, a_.cluster, its);
+      const int at = ((first + t) * a_.kv_heads + plan_.head) * pairs + its;
+      if (a_.outputs == 0) {
+        reinterpret_cast<uint32_t*>(a_.out)[at] = pair;
+      } else {
+        ptx::store_relaxed_gpu(a_.words + at, make_uint2(pair, tag_ + 1));
+      }
+    }
+  }
+
+  // Loads the results of all heads. Threads past the end read the last thread's words.
+  __device__ void load_words() const {
+    constexpr int kTogether = 8;
+    const auto* from = reinterpret_cast<const uint4*>(a_.words);
+    const int quads = a_.kv_heads * a_.group * kD / 4;  // of a token
+    const int last = live_ * quads - 1;
+#pragma unroll 1
+    for (int first = thread_; first <= last; first += kTogether * kFusedThreads) {
+      const auto place = [&](int j) { return min(first + j * kFusedThreads, last); };
+      uint4 v[kTogether];
+      wait_words(v, tag_ + 1, [&](int j) { return from + place(j); });
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+        const int token = place(j) / quads, quad = place(j) % quads;
+        *reinterpret_cast<uint2*>(x_words() + batch_x_word(2 * quad, token, a_.tokens)) =
+            make_uint2(v[j].x, v[j].z);
+      }
+    }
+    clear_x(4 * quads, plan_.out_chunks);
+  }
+
+  __device__ void put_outputs() const {
+    const int begin = plan_.first_out * kFusedTileRows;
+    const int rows = min(plan_.num_out * kFusedTileRows, a_.outputs - begin);
+    if (rows <= 0) return;
+    for (int i = thread_; i < live_ * rows; i += kFusedThreads) {
+      const int token = i / rows, row = i - token * rows;
+      const float bias = a_.bias[3] == nullptr ? 0.f : __ldg(a_.bias[3] + begin + row);
+      a_.out[int64_t{token} * a_.outputs + begin + row] =
+          __float2bfloat16_rn(sum_of(plan_.out, plan_.out_chunks, row, token) + bias);
+    }
+  }
+
+  const FusedArgs& a_;
+  const FusedBatchPlan& plan_;
+  const FusedBatchShape& shape_;
+  uint8_t* const smem_;
+  const FusedBatchLayout& layout_;
+  const FusedToken* const tokens_;
+  FusedRing ring_;
+  const int live_;
+  const uint32_t tag_;
+  const int thread_;
+  const int warp_;
+  ClusterExchange<kPath> exchange_;
+};
+
+template <int kD, class T, ExchangePath kPath>
+__global__ void __launch_bounds__(kFusedBlock, 1)
+    fused_batch_kernel(const __grid_constant__ FusedArgs a) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(1024) uint8_t batch_smem[];
+  uint8_t* smem = batch_smem;
+  const FusedBatchShape shape = batch_shape(a, kD);
+  const FusedBatchLayout layout(shape);
+  ptx::grid_launch_dependents();
+  const int live = static_cast<int>(__ldg(a.rows));
+  if (live == 0) return;
+  auto* barriers = reinterpret_cast<uint64_t*>(smem + layout.barriers);
+  auto* tokens = reinterpret_cast<FusedToken*>(smem + layout.tokens);
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  if (warp == 0) put_tokens(a, live, relay_keys(kD), tokens);
+  if (threadIdx.x < 2 * a.slots) ptx::mbarrier_init(barriers + threadIdx.x, 1);
+  if (threadIdx.x == 0) *reinterpret_cast<volatile int*>(smem + layout.flow) = a.in_flight;
+  ptx::fence_barrier_init();
+  __syncthreads();
+  const FusedBatchPlan plan(a, kD, tokens, live);
+  using Exchange = ClusterExchange<kPath>;
+  if (warp >= kFusedWarps) {
+    Exchange::arrive();
+    FusedBatchProducer<kD>(a, smem, layout, plan, warp - kFusedWarps).run();
+    Exchange::open();
+    return;
+  }
+  const uint32_t tag = __ldcg(a.control);
+  FusedBatch<kD, T, kPath> block(a, smem, layout, shape, plan, live, tag);
+  block.arrive();
+  ptx::grid_dependency_wait();
+  block.run();
+  // The last CTA leaves a tag that no word carries.
+  ptx::named_barrier_sync(1, kFusedThreads);
+  if (threadIdx.x == 0) {
+    __threadfence();
+    if (atomicAdd(a.control + 1, 1) == gridDim.x - 1) {
+      a.control[0] = tag + kFusedTags;
+      a.control[1] = 0;
+    }
+  }
+#endif
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,195 @@
+#pragma once
+
+#include "braid/kernels/cuda/fused_attention/batch_layout.h"
+#include "braid/kernels/cuda/fused_attention/device/fused_ring.cuh"
+
+// Several tokens: what a CTA reads and in which order, and the warps that bring it.
+namespace braid::cuda {
+
+__device__ inline FusedBatchShape batch_shape(const FusedArgs& a, int head_dim) {
+  const RelayShares head(fused_head_tiles(a.group, head_dim), a.cluster);
+  const int tiles = (a.outputs + kFusedTileRows - 1) / kFusedTileRows;
+  const RelayShares out(tiles, a.kv_heads * a.cluster);
+  const int head_tiles = head.each + (head.more > 0 ? 1 : 0);
+  const int out_tiles = out.each + (out.more > 0 ? 1 : 0);
+  return {.slots = a.slots,
+          .cluster = a.cluster,
+          .tokens = a.tokens,
+          .each = a.each,
+          .x_elems = a.x_elems,
+          .head_rows = head_tiles * kFusedTileRows,
+          .tiles = max(head_tiles, out_tiles),
+          .group = a.group,
+          .head_dim = head_dim};
+}
+
+// Fills the table of live tokens, with a single warp. A token's sequence may have other tokens.
+__device__ inline void put_tokens(const FusedArgs& a, int live, int unit, FusedToken* table) {
+  const int lane = threadIdx.x % 32;
+  const int sequences = static_cast<int>(__ldg(a.sequences));
+  FusedToken t{};
+  int units = 0;
+  if (lane < live) {
+#pragma unroll
+    for (int s = 1; s < kFusedMaxTokens; ++s) {
+      if (s < sequences && __ldg(a.q_start + s) <= lane) t.sequence = s;
+    }
+    const int begin = __ldg(a.q_start + t.sequence), end = __ldg(a.q_start + t.sequence + 1);
+    t.length = max(__ldg(a.kv_len + t.sequence) - (end - 1 - lane), 0);
+    t.fresh = min(lane - begin + 1, t.length);
+    t.first = a.window > 0 && t.length > a.window ? t.length - a.window : 0;
+    t.first_unit = t.first / unit;
+    units = (t.length + unit - 1) / unit - t.first_unit;
+  }
+  int sum = units;
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const int other = __shfl_up_sync(0xffffffff, sum, d);
+    if (lane >= d) sum += other;
+  }
+  t.base = sum - units;
+  if (lane <= live) table[lane] = t;
+}
+
+// A CTA's reads, in slots: tiles of q, k and v, then keys of all tokens, then tiles of o.
+struct FusedBatchPlan {
+  int head;
+  int rank;
+  RelayShares head_tiles;  // dealt to the cluster
+  int num_tiles;
+  int chunks;      // of a tile
+  int first_unit;  // of the head's keys
+  int first_out;   // tile of o
+  int num_out;     // tiles
+  int out_chunks;
+  FusedParts rows;
+  FusedParts keys;
+  FusedParts out;
+
+  __device__ FusedBatchPlan(const FusedArgs& a, int head_dim, const FusedToken* tokens, int live)
+      : FusedBatchPlan(a, head_dim, RelayShares(fused_head_tiles(a.group, head_dim), a.cluster),
+                       RelayShares(tokens[live].base, a.cluster),
+                       RelayShares((a.outputs + kFusedTileRows - 1) / kFusedTileRows,
+                                   a.kv_heads * a.cluster)) {}
+
+  // The token of a unit of keys.
+  __device__ static int token_of(const FusedToken* tokens, int unit) {
+    int t = 0;
+    while (unit >= tokens[t + 1].base) ++t;
+    return t;
+  }
+
+ private:
+  __device__ FusedBatchPlan(const FusedArgs& a, int head_dim, RelayShares of_rows,
+                            RelayShares of_keys, RelayShares of_out)
+      : head(blockIdx.x / a.cluster),
+        rank(blockIdx.x % a.cluster),
+        head_tiles(of_rows),
+        num_tiles(of_rows.end(rank) - of_rows.begin(rank)),
+        chunks((a.width + kFusedChunk - 1) / kFusedChunk),
+        first_unit(of_keys.begin(rank)),
+        first_out(of_out.begin(blockIdx.x)),
+        num_out(of_out.end(blockIdx.x) - first_out),
+        out_chunks((a.kv_heads * a.group * head_dim + kFusedChunk - 1) / kFusedChunk),
+        rows(0, num_tiles * chunks),
+        keys(rows.end(), of_keys.end(rank) - first_unit),
+        out(keys.end(), num_out * out_chunks) {}
+};
+
+// A warp that copies ahead of the computation, and waits for free slots only.
+template <int kD>
+class FusedBatchProducer {
+ public:
+  __device__ FusedBatchProducer(const FusedArgs& a, uint8_t* smem, const FusedBatchLayout& layout,
+                                const FusedBatchPlan& plan, int index)
+      : a_(a),
+        plan_(plan),
+        tokens_(reinterpret_cast<const FusedToken*>(smem + layout.tokens)),
+        feed_(smem + layout.ring, reinterpret_cast<uint64_t*>(smem + layout.barriers), a.slots,
+              reinterpret_cast<const int*>(smem + layout.flow), index),
+        lane_(threadIdx.x % 32),
+        once_(ptx::evict_first_policy()) {}
+
+  __device__ void run() {
+    const bool issues = ptx::elect_one();
+    if (issues) load_head();
+    feed_.share(issues);
+    load_keys(issues);
+    if (issues) load_out();
+    __syncwarp();
+  }
+
+ private:
+  __device__ void copy_tile(const CUtensorMap* map, int row, int chunk) {
+    uint8_t* to = feed_.take(kFusedSlotBytes);
+    ptx::tma_load_3d(to, map, feed_.full(), 0, row, chunk * (kFusedChunk / 64), once_);
+    feed_.next();
+  }
+
+  // A tile has rows of a single weight.
+  __device__ void load_head() {
+#pragma unroll 1
+    while (feed_.at() < plan_.rows.end()) {
+      const int unit = plan_.rows.unit(feed_.at()), tile = unit / plan_.chunks;
+      const int in_head = (plan_.head_tiles.begin(plan_.rank) + tile) * kFusedTileRows;
+      const FusedHeadRow row(plan_.head, in_head, a_.group * kD, kD);
+      copy_tile(&a_.w_map[row.which], row.row, unit - tile * plan_.chunks);
+    }
+  }
+
+  __device__ void load_out() {
+#pragma unroll 1
+    while (feed_.at() < plan_.out.end()) {
+      const int unit = plan_.out.unit(feed_.at()), tile = unit / plan_.out_chunks;
+      copy_tile(&a_.w_map[3], (plan_.first_out + tile) * kFusedTileRows,
+                unit - tile * plan_.out_chunks);
+    }
+  }
+
+  // Each lane looks up the page of a copy, for as many units at a time.
+  __device__ void load_keys(bool issues) {
+    constexpr int kKeys = relay_keys(kD);
+    const int box = min(a_.page_size, kKeys), boxes = kKeys / box, together = 32 / boxes;
+#pragma unroll 1
+    while (feed_.at() < plan_.keys.end()) {
+      const int slot = feed_.at() + lane_ / boxes * kFusedProducers;
+      int row = 0;
+      if (slot < plan_.keys.end()) {
+        const int unit = plan_.first_unit + plan_.keys.unit(slot);
+        const FusedToken& t = tokens_[FusedBatchPlan::token_of(tokens_, unit)];
+        const int key = (t.first_unit + unit - t.base) * kKeys + lane_ % boxes * box;
+        // Keys past the sequence's end are never visible.
+        if (key < t.length) {
+          const int32_t* pages = a_.page_table + t.sequence * a_.table_stride;
+          row = __ldg(pages + key / a_.page_size) * a_.page_size + key % a_.page_size;
+        }
+      }
+#pragma unroll 1
+      for (int i = 0; i < together && feed_.at() < plan_.keys.end(); ++i) {
+        uint8_t* to = issues ? feed_.take(kFusedSlotBytes) : nullptr;
+        __syncwarp();
+#pragma unroll 1
+        for (int j = 0; j < boxes; ++j) {
+          const int its_row = __shfl_sync(0xffffffff, row, i * boxes + j);
+          if (!issues) continue;
+          uint8_t* at = to + j * box * kD * 2;
+          const int part = plan_.head * (kD / 64);
+          ptx::tma_load_3d(at, &a_.k_map, feed_.full(), 0, part, its_row, once_);
+          ptx::tma_load_3d(at + kFusedSlotBytes / 2, &a_.v_map, feed_.full(), 0, part, its_row,
+                           once_);
+        }
+        issues ? feed_.next() : feed_.pass();
+        __syncwarp();
+      }
+    }
+  }
+
+  const FusedArgs& a_;
+  const FusedBatchPlan& plan_;
+  const FusedToken* const tokens_;
+  FusedFeed feed_;
+  const int lane_;
+  const uint64_t once_;
+};
+
+}  // namespace braid::cuda

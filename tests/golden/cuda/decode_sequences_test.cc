@@ -1,0 +1,77 @@
+// Decode steps of several sequences under forced forms of `--decode`: against the scalar references
+// and against themselves.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "braid/ops/attention_block.h"
+#include "golden/cuda/relay_models.h"
+
+namespace braid::golden {
+namespace {
+
+class CudaDecodeSequences : public CudaRelay {
+ protected:
+  // The logits of sequences that walk through the prompt side by side, and begin one after the
+  // other: the first takes up to `most` tokens a step, the others one.
+  Rows together(Runner& runner, size_t sequences, size_t most) const {
+    constexpr size_t kLater = 5;  // steps
+    KvPages pool(kPages * static_cast<int64_t>(sequences), kPageSize);
+    std::vector<std::vector<int32_t>> pages(sequences);
+    std::vector<size_t> done(sequences);
+    Rows rows;
+    for (size_t step = 0;; ++step) {
+      Batch batch(kPageSize);
+      std::vector<size_t> positions;
+      for (size_t s = 0; s < sequences && s * kLater <= step; ++s) {
+        const size_t n = std::min(s == 0 ? 1 + step % most : 1, prompt_.size() - done[s]);
+        if (n == 0) continue;
+        pool.reserve(pages[s], static_cast<int64_t>(done[s] + n));
+        batch.add(std::span(prompt_).subspan(done[s], n), static_cast<int64_t>(done[s]), pages[s],
+                  static_cast<int64_t>(n));
+        for (size_t i = 0; i < n; ++i) positions.push_back(done[s]++);
+      }
+      if (positions.empty()) return rows;
+      const size_t first = rows.size();
+      append_rows(runner.run(batch), rows);
+      for (size_t i = 0; i < positions.size(); ++i) {
+        EXPECT_LT(relative_distance(rows[first + i], exact_[positions[i]]), tolerance_)
+            << "step " << step << ", row " << i;
+      }
+    }
+  }
+};
+
+// Steps of several sequences, of one rank and of two.
+TEST_P(CudaDecodeSequences, EqualReference) {
+  const RelayCase& c = GetParam();
+  if (c.C % 64 != 0) GTEST_SKIP() << "no fused form";
+  const struct {
+    const char* form;
+    size_t sequences, most;
+  } runs[] = {{"fused", 2, 3},
+              {"fused", 15, 1},
+              {"fused:cluster=1,scope=projected", 4, 1},
+              {"fused:cluster=3,scope=projected,exchange=memory", 7, 2}};
+  for (const auto& run : runs) {
+    for (const int ranks : {1, 2}) {
+      if (ranks > usable_gpus() || c.Hkv % ranks != 0) continue;
+      SCOPED_TRACE(fmt::format("{}, {} ranks, {} sequences", run.form, ranks, run.sequences));
+      RunnerConfig config = cuda_runner(ranks);
+      config.cache.pages = kPages * static_cast<int64_t>(run.sequences);
+      config.decode = run.form;
+      Runner runner(*model_, config);
+      const Rows rows = together(runner, run.sequences, run.most);
+      EXPECT_EQ(together(runner, run.sequences, run.most), rows);
+      const Program& program = runner.last_step(0).executor->program();
+      EXPECT_EQ(std::ranges::count(program.ops, &ops::kAttentionBlock, &Op::def), c.layers);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaDecodeSequences, testing::ValuesIn(kRelayCases),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace braid::golden
