@@ -8,6 +8,7 @@
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
+#include "golden/support/sequences.h"
 
 namespace braid::golden {
 namespace {
@@ -24,33 +25,6 @@ RunnerConfig ring(int ranks, const CacheShape& cache, const char* schedule = "se
       .tp = ranks, .sp = SequenceParallel{SpMode::ring, {}}, .cache = cache, .schedule = schedule};
 }
 
-std::vector<int32_t> ids(int64_t n, int32_t salt) {
-  std::vector<int32_t> all;
-  for (int32_t i = 0; i < n; ++i) all.push_back((i * 37 + salt * 11) % 250);
-  return all;
-}
-
-// A sequence on pages of its own.
-struct Sequence {
-  std::vector<int32_t> pages;
-  int64_t cached = 0;
-
-  void add(Batch& batch, int64_t n) {
-    batch.add(ids(n, static_cast<int32_t>(cached + pages[0])), cached, pages, n);
-    cached += n;
-  }
-};
-
-void expect_alike(Runner& ranks, Runner& one, const Batch& batch) {
-  Rows got, want;
-  append_rows(ranks.run(batch), got);
-  append_rows(one.run(batch), want);
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t r = 0; r < got.size(); ++r) {
-    ASSERT_LT(relative_distance(got[r], want[r]), kTolerance) << "row " << r;
-  }
-}
-
 class KeysApart : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -63,31 +37,12 @@ class KeysApart : public testing::TestWithParam<const char*> {
   std::optional<LoadedModel> loaded_;
 };
 
-// Sequences join, go on and leave: three of them, of which one has fewer keys than ranks, in steps
-// of several tokens of each, and pages that one leaves to the next.
 TEST_P(KeysApart, SequencesJoinAndLeave) {
   Runner one(loaded_->model, {.cache = cache_of(kPages)});
   for (int P : {1, 2, 3, 5, 8}) {
     SCOPED_TRACE(fmt::format("{} ranks", P));
     Runner ranks(loaded_->model, ring(P, cache_of(kPages), P == 3 ? "overlap" : "sequential"));
-    std::vector<Sequence> sequences{{{9, 3, 30}}, {{1, 2, 5}}, {{60, 61, 62}}};
-    Batch batch(kPageSize);
-    const auto step = [&](const std::vector<std::pair<size_t, int64_t>>& tokens) {
-      batch.clear();
-      for (const auto& [s, n] : tokens) sequences[s].add(batch, n);
-      expect_alike(ranks, one, batch);
-    };
-    step({{0, 30}});
-    step({{1, 1}});
-    step({{2, 17}});
-    for (int i = 0; i < 3; ++i) step({{0, 1}, {1, 1}, {2, 1}});
-    step({{1, 2}, {2, 1}});
-    sequences[0] = {{9, 3, 30}};  // another sequence on its pages
-    step({{0, 9}});
-    step({{0, 1}, {2, 3}, {1, 1}});
-    sequences[2].cached = 6;  // a conversation that goes on from an earlier point
-    step({{2, 1}});
-    step({{2, 11}});
+    join_and_leave([&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
     if (HasFatalFailure()) return;
   }
 }
@@ -105,7 +60,7 @@ TEST_P(KeysApart, AllRoomIsUsed) {
     while (sequence.cached < kFew * kPageSize) {
       batch.clear();
       sequence.add(batch, std::min<int64_t>(7, kFew * kPageSize - sequence.cached));
-      expect_alike(ranks, one, batch);
+      expect_alike(ranks, one, batch, kTolerance);
       if (HasFatalFailure()) return;
     }
     bool queries_went = false, divided = false;
@@ -134,12 +89,12 @@ TEST_P(KeysApart, EveryRankOwnsTokens) {
     sequences.push_back({{s, s + 10, s + 20}});
     batch.clear();
     sequences.back().add(batch, 3 + 4 * s);
-    expect_alike(ranks, one, batch);
+    expect_alike(ranks, one, batch, kTolerance);
   }
   for (int i = 0; i < 3; ++i) {
     batch.clear();
     for (Sequence& sequence : sequences) sequence.add(batch, 1);
-    expect_alike(ranks, one, batch);
+    expect_alike(ranks, one, batch, kTolerance);
   }
 }
 

@@ -38,26 +38,29 @@ ApartStep::ApartStep(const Batch& batch, int64_t page_size, KvOwners& owners,
     const int32_t slot = batch.slots()[t];
     shares_[static_cast<size_t>(owners.owner(slot))].new_slots[t] = owners.held_at(slot);
   }
+  const bool windowed = std::ranges::any_of(windows, [](int64_t w) { return w > 0; });
   size_t token = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const SequenceInfo& sequence = sequences[s];
-    std::vector<std::vector<int64_t>> positions(shares_.size());
-    for (int64_t i = 0; i < sequence.cached + sequence.tokens; ++i) {
-      const int32_t slot = slot_of(batch.pages_of(s), page_size, i);
+    const std::span<const int32_t> pages = batch.pages_of(s);
+    const int64_t length = sequence.cached + sequence.tokens;
+    std::vector<std::vector<int64_t>> positions(shares_.size());  // wanted by windows alone
+    for (Share& share : shares_) share.slots[s].reserve(static_cast<size_t>(length));
+    for (int64_t i = 0; i < length; ++i) {
+      const int32_t slot = slot_of(pages, page_size, i);
       const auto r = static_cast<size_t>(owners.owner(slot));
-      shares_.at(r).slots[s].push_back(owners.held_at(slot));
-      positions[r].push_back(i);
-    }
-    for (int64_t i = 0; i < sequence.tokens; ++i, ++token) {
-      const int64_t position = sequence.cached + i;
+      shares_[r].slots[s].push_back(owners.held_at(slot));
+      if (windowed) positions[r].push_back(i);
+      if (i < sequence.cached) continue;
       rows_.push_back(static_cast<int32_t>(s));
-      for (size_t r = 0; r < shares_.size(); ++r) {
-        shares_[r].end[token] = before(positions[r], position + 1);
+      for (size_t p = 0; p < shares_.size(); ++p) {
+        shares_[p].end[token] = static_cast<int32_t>(shares_[p].slots[s].size());
         for (size_t w = 0; w < windows.size(); ++w) {
-          const int64_t first = windows[w] > 0 ? position - windows[w] + 1 : 0;
-          shares_[r].begin[w * T + token] = before(positions[r], first);
+          if (windows[w] == 0) continue;
+          shares_[p].begin[w * T + token] = before(positions[p], i - windows[w] + 1);
         }
       }
+      ++token;
     }
   }
 }

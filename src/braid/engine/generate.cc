@@ -33,7 +33,7 @@ int64_t gpu_tokens(const EngineConfig& config, const Model& model, int64_t most)
     ++ranks[ids.empty() ? r : ids[static_cast<size_t>(r) % ids.size()]];
   }
   const int parts = config.sp ? 1 : config.tp;
-  int64_t tokens = most;
+  int64_t tokens = most;  // on each GPU
   for (const auto& [id, on_it] : ranks) {
     const GpuMemory memory = gpu_memory(id);
     const ContextRoom room = {
@@ -43,7 +43,8 @@ int64_t gpu_tokens(const EngineConfig& config, const Model& model, int64_t most)
         .token = on_it * c.layers * bytes_of(*config.kv_dtype, c.cached_numbers(parts))};
     tokens = std::min(tokens, context_that_fits(room, most, kPageSize));
   }
-  return tokens;
+  const int64_t together = config.sp ? tokens * config.tp : 0;
+  return keys_apart(together, true) ? std::min(most, together) : tokens;
 }
 
 EngineConfig complete(EngineConfig config, const Model& model) {
@@ -105,7 +106,9 @@ std::string key_room(const EngineConfig& config, const Model& model, int64_t tok
   const ModelConfig& c = model.config();
   const int64_t token = c.layers * bytes_of(*config.kv_dtype, c.cached_numbers());
   CacheShape cache = cache_shape(config, model);
-  if (!config.device.cuda) cache = rank_cache(cache, config.tp);
+  if (keys_apart(cache.pages * cache.page_size, config.device.cuda)) {
+    cache = rank_cache(cache, config.tp);
+  }
   const auto mb = [&](int64_t n) { return 1e-6 * static_cast<double>(n * token); };
   return fmt::format("; its keys want {:.1f} MB, and each of {} ranks has room for {:.1f} MB",
                      mb(tokens), config.tp, mb(cache.pages * cache.page_size));

@@ -32,6 +32,16 @@ int64_t KvOwners::left(int rank) const {
   return room_ - own.next + std::ssize(own.free);
 }
 
+int64_t KvOwners::used() const {
+  int64_t most = 0;
+  for (const Own& own : own_) most = std::max(most, own.next);
+  return most;
+}
+
+bool KvOwners::written(int64_t begin, int64_t end) const {
+  return std::find(owner_.begin() + begin, owner_.begin() + end, -1) == owner_.begin() + end;
+}
+
 int KvOwners::roomiest() const {
   int most = 0;
   for (int r = 1; r < ranks_; ++r) {

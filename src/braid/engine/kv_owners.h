@@ -25,18 +25,20 @@ class KvOwners {
   // Rank `rank` writes it, and nobody else has what it writes. The rank has room.
   void write(int32_t slot, int rank);
   // Those of a sequence's cached slots that nobody has written, as at a depth that a benchmark
-  // supposes, are spread over the ranks.
+  // supposes, are spread over the ranks. Costs next to nothing where all are written.
   void adopt(std::span<const int32_t> slots);
+  // Whether each of the slots [begin, end) is written.
+  bool written(int64_t begin, int64_t end) const;
   // Nobody holds what was there.
   void forget(int32_t slot);
   void copy_to_first(int32_t slot) { first_.at(static_cast<size_t>(slot)) = true; }
 
   bool on_first(int32_t slot) const { return first_.at(static_cast<size_t>(slot)); }
-  int owner(int32_t slot) const { return owner_.at(static_cast<size_t>(slot)); }
+  int owner(int32_t slot) const { return owner_[static_cast<size_t>(slot)]; }
   // The slot in its owner's cache.
-  int32_t held_at(int32_t slot) const {
-    return apart() ? held_.at(static_cast<size_t>(slot)) : slot;
-  }
+  int32_t held_at(int32_t slot) const { return apart() ? held_[static_cast<size_t>(slot)] : slot; }
+  // Slots of a rank's cache that were used so far, on the rank that used most.
+  int64_t used() const;
   // Keys that a rank has room for yet.
   int64_t left(int rank) const;
   // The rank with most room, the first of several.

@@ -126,9 +126,19 @@ struct Runner::Impl {
     for (int r = 0; r < world->fabric().ranks_here(); ++r) world->rank(first + r).back_pages(end);
   }
 
+  // A step that is planned and has its pages. What fails before ends nothing, but for a job: its
+  // other processes have begun the step.
+  PlannedStep ready(const std::function<PlannedStep()>& plan) {
+    usable = config.job == nullptr;
+    PlannedStep step = plan();
+    back_pages(step.pages);
+    usable = false;
+    return step;
+  }
+
   // Runs all that the batch needs before it.
   void run_first(const Batch& batch) {
-    while (const PlannedStep first = planner->prepare_first(batch)) {
+    while (const PlannedStep first = ready([&] { return planner->prepare_first(batch); })) {
       run(first);
       planner->record();
     }
@@ -228,16 +238,8 @@ void Runner::step(const Batch& batch) {
     job->phase(impl_->last ? job::Phase::steps : job::Phase::first_step);
     if (job->process() == 0) job->send_record(step_record(batch));
   }
-  impl_->usable = job == nullptr;  // the other processes of a job have begun the step
-  impl_->back_pages(batch.pages_end());
-  impl_->usable = false;
   impl_->run_first(batch);
-  try {
-    impl_->last = impl_->planner->prepare(batch);
-  } catch (...) {
-    impl_->usable = job == nullptr;
-    throw;
-  }
+  impl_->last = impl_->ready([&] { return impl_->planner->prepare(batch); });
   impl_->rows = batch.extents().row;
   impl_->run(impl_->last);
   impl_->planner->record();
@@ -274,7 +276,7 @@ std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {
   const auto n = std::ssize(request.sequences);
   BRAID_CHECK(n > 0 && impl_->rows == n, "a loop of {} sequences, {} rows of logits", n,
               impl_->rows);
-  if (!impl_->world->samples_on_device()) {
+  if (!impl_->world->samples_on_device() || !impl_->planner->loops_on_device()) {
     return std::make_unique<HostLoop>(*this, std::move(request), logits());
   }
   impl_->looping = impl_->prepare_loop(request);

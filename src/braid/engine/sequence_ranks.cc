@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "braid/engine/mesh_choice.h"
+#include "braid/schedule/strategies/registry.h"
 
 namespace braid {
 namespace {
@@ -14,7 +15,7 @@ constexpr Work kGatherWork{.extents = {.sequence = 1}};
 SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
                              const SequenceMesh& mesh, StrategyChoice::Strategies strategies,
                              World& world, const std::optional<CostModel>& cost)
-    : apart_(!world.samples_on_device()),
+    : apart_(keys_apart(cache.pages * cache.page_size, world.samples_on_device())),
       shape_(cache),
       mesh_(mesh),
       strategies_(std::move(strategies)),
@@ -23,9 +24,15 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
       over_ranks_(model, apart_ ? rank_cache(cache, mesh.ranks()) : cache,
                   world.catalogs(mesh.ranks()), mesh.topology, mesh),
       on_first_(model, cache, world.catalogs(1), Topology{}),
+      // On GPUs the launches of such a step wait for each other: one stream is the fastest.
+      apart_strategy_(world.samples_on_device() ? find_strategy("sequential") : strategies_[0]),
       windows_(over_ranks_.windows()),
       owners_(mesh.ranks(), cache.pages * cache.page_size,
               apart_ ? rank_cache(cache, mesh.ranks()).pages * cache.page_size : 0) {}
+
+bool keys_apart(int64_t slots, bool gpus) {
+  return !gpus || slots > kSlotsOfOneGpu;
+}
 
 CacheShape rank_cache(CacheShape cache, int ranks) {
   cache.pages = ceil_div(cache.pages, int64_t{ranks});
@@ -60,7 +67,7 @@ PlannedStep SequenceRanks::prepare_first(const Batch& batch) {
     const auto bound = plans_.get(key, [&] {
       return BoundForward{key, world_.bind(over_ranks_.plan_gather(*strategies_[0], key.kv), true)};
     });
-    return {bound, &*gather_, {&kGatherWork, 1}};
+    return {bound, &*gather_, {&kGatherWork, 1}, batch.pages_end()};
   }
   return {};
 }
@@ -73,7 +80,14 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
   if (apart_) {
     for (int32_t slot : batch.slots()) owners_.forget(slot);
     for (size_t s = 0; s < batch.sequences().size(); ++s) {
-      owners_.adopt(slots_of(batch.pages_of(s), shape_.page_size, batch.sequences()[s].cached));
+      const std::span<const int32_t> pages = batch.pages_of(s);
+      const int64_t cached = batch.sequences()[s].cached, size = shape_.page_size;
+      for (int64_t i = 0; i * size < cached; ++i) {
+        const int64_t first = pages[static_cast<size_t>(i)] * size;
+        if (owners_.written(first, first + std::min(size, cached - i * size))) continue;
+        owners_.adopt(slots_of(pages, size, cached));
+        break;
+      }
     }
   }
   if (divided(batch)) {
@@ -83,7 +97,7 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
     const auto bound = plans_.get(key, [&] {
       return BoundForward{key, world_.bind(plan_tokens(key))};
     });
-    return {bound, &*step_, cut_.works()};
+    return {bound, &*step_, cut_.works(), pages_end(batch)};
   }
   if (apart_) return prepare_apart(batch);
   alone_ = &batch;
@@ -95,7 +109,11 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
     const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
     return BoundForward{key, world_.bind(on_first_.plan(strategy, layout, key, cost()))};
   });
-  return {bound, &cut_, cut_.works()};
+  return {bound, &cut_, cut_.works(), batch.pages_end()};
+}
+
+int64_t SequenceRanks::pages_end(const Batch& batch) const {
+  return apart_ ? ceil_div(owners_.used(), shape_.page_size) : batch.pages_end();
 }
 
 PlannedStep SequenceRanks::prepare_apart(const Batch& batch) {
@@ -103,9 +121,9 @@ PlannedStep SequenceRanks::prepare_apart(const Batch& batch) {
   const ContextKey key =
       key_for_apart(apart_step_->tokens(), std::ssize(batch.sequences()), batch.extents().row);
   const auto bound = plans_.get(key, [&] {
-    return BoundForward{key, world_.bind(over_ranks_.plan_apart(*strategies_[0], key, cost()))};
+    return BoundForward{key, world_.bind(over_ranks_.plan_apart(*apart_strategy_, key, cost()))};
   });
-  return {bound, &*apart_step_, {&apart_step_->work(), 1}};
+  return {bound, &*apart_step_, {&apart_step_->work(), 1}, pages_end(batch)};
 }
 
 // With several strategies the one that a simulation finds fastest.

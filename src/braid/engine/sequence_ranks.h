@@ -13,10 +13,10 @@ namespace braid {
 // Ranks that divide the tokens of a sequence. One sequence with a token for each rank is computed
 // by all ranks, and each keeps the keys of its own tokens. All other batches, decode steps above
 // all, are computed in one of two ways:
-// - CPU ranks have room for the keys that each holds (rank_pages). Queries go to the keys, and new
+// - keys_apart(): each rank has room for the keys that it holds. Queries go to the keys, and new
 //   keys to the rank with most room (ApartStep).
-// - GPUs have room for all keys. Rank 0 computes such a batch alone, by the plans that a job of one
-//   rank has; before, it is given the keys of the batch's sequences that it lacks.
+// - Else ranks have room for all keys. Rank 0 computes such a batch alone, by the plans that a job
+//   of one rank has; before, it is given the keys of the batch's sequences that it lacks.
 class SequenceRanks : public StepPlanner {
  public:
   // Several strategies need `cost`. `world` outlives the planner.
@@ -27,6 +27,7 @@ class SequenceRanks : public StepPlanner {
   PlannedStep prepare_first(const Batch& batch) override;
   PlannedStep prepare(const Batch& batch) override;
   void record() override;
+  bool loops_on_device() const override { return !apart_; }
   void record_loop(std::span<const int32_t> pages, int64_t from) override;
 
   std::shared_ptr<BoundForward> plan_size(const StepSize&, int64_t) override {
@@ -40,16 +41,18 @@ class SequenceRanks : public StepPlanner {
   // Whether each rank computes a part of the batch's one sequence over keys that come to it.
   bool divided(const Batch& batch) const;
   PlannedStep prepare_apart(const Batch& batch);
+  int64_t pages_end(const Batch& batch) const;  // as PlannedStep has it
   PlannedForward plan_tokens(const ContextKey& key) const;
   const CostModel* cost() const { return cost_ ? &*cost_ : nullptr; }
 
-  const bool apart_;  // each rank has room for the keys that it holds
+  const bool apart_;  // keys_apart()
   const CacheShape shape_;
   const SequenceMesh mesh_;
   const StrategyChoice::Strategies strategies_;
   World& world_;
   const std::optional<CostModel> cost_;
   const ForwardPlanner over_ranks_, on_first_;
+  const std::shared_ptr<const OpScheduler> apart_strategy_;
   const std::vector<int64_t> windows_;  // of the model's attention
   ForwardCache plans_;
   KvOwners owners_;
@@ -60,6 +63,12 @@ class SequenceRanks : public StepPlanner {
   const Batch* alone_ = nullptr;  // rank 0
   BatchCut cut_;
 };
+
+// Whether each of the ranks that divide prompts keeps room for its own keys alone: on a CPU always,
+// on GPUs from caches of so many slots on. In smaller ones a sequence's keys are read by one GPU in
+// the time that two meetings of all GPUs in each layer take.
+constexpr int64_t kSlotsOfOneGpu = 16384;
+bool keys_apart(int64_t slots, bool gpus);
 
 // Pages of each rank's cache where ranks hold the pages of `cache` together.
 CacheShape rank_cache(CacheShape cache, int ranks);

@@ -24,6 +24,7 @@ struct PlannedStep {
   std::shared_ptr<BoundForward> bound;
   const StepInputs* inputs = nullptr;  // until its planner prepares another step
   std::span<const Work> works;         // [micro-batches], likewise
+  int64_t pages = 0;                   // the step uses the first so many pages of each rank's cache
 
   explicit operator bool() const { return bound != nullptr; }
 };
@@ -44,6 +45,9 @@ class StepPlanner {
   virtual PlannedStep prepare(const Batch& batch) = 0;
   // The step that was prepared last has run.
   virtual void record() = 0;
+  // Whether a loop on the device can go on with the steps of a batch: else the host writes the
+  // inputs of each.
+  virtual bool loops_on_device() const { return true; }
   // A loop on the device writes the keys of a sequence into these pages from position `from` on.
   virtual void record_loop(std::span<const int32_t> pages, int64_t from) = 0;
 

@@ -43,7 +43,7 @@ PlannedStep TensorRanks::prepare(const Batch& batch) {
     return BoundForward{
         key, world_.bind(planner_.plan(strategy, layout, key, cost_ ? &*cost_ : nullptr))};
   });
-  return {bound, &cut_, cut_.works()};
+  return {bound, &cut_, cut_.works(), batch.pages_end()};
 }
 
 std::shared_ptr<BoundForward> TensorRanks::plan_size(const StepSize& size, int64_t context) {

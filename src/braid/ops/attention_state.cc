@@ -14,7 +14,7 @@ std::vector<ValueType> infer_state(const Attrs& attrs, TypeList in) {
   const auto& a = attrs.as<AttentionStateAttrs>();
   const int64_t D = a.attention.head_dim;
   require_rank(op, "q", in[0], 4);
-  require_dtype(op, "q", in[0], DType::f32);
+  require_float(op, "q", in[0]);
   require_dim(op, "q", in[0], 0, 1);
   require_dim(op, "q", in[0], 3, D);
   for (size_t i : {1u, 2u}) {
@@ -60,7 +60,7 @@ void reference_state(const OpCall& call) {
   const AttentionAttrs& a = attrs.attention;
   const TensorView &k = call.in[1], &v = call.in[2];
   const int64_t heads = call.in[0].shape[2], D = a.head_dim, kv_heads = k.shape[2];
-  std::vector<float> row(static_cast<size_t>(D));
+  std::vector<float> row(static_cast<size_t>(D)), q(static_cast<size_t>(D));
   std::vector<double> scores, sum(static_cast<size_t>(D));
   const auto load = [&](const TensorView& cache, int64_t slot, int64_t head) {
     dequantize_row(cache.dtype, cache.row(slot * kv_heads + head), row.data(), D);
@@ -70,7 +70,7 @@ void reference_state(const OpCall& call) {
     const Range keys{call.in[5].row_as<const int32_t>(attrs.window_row)[t],
                      call.in[6].as<const int32_t>()[t]};
     for (int64_t h = 0; h < heads; ++h) {
-      const auto* q = call.in[0].row_as<const float>(t * heads + h);
+      dequantize_row(call.in[0].dtype, call.in[0].row(t * heads + h), q.data(), D);
       auto* out = call.out[0].row_as<float>(t * heads + h);
       scores.clear();
       double top = -std::numeric_limits<double>::infinity();
@@ -78,7 +78,7 @@ void reference_state(const OpCall& call) {
         load(k, slots[j], h / a.group);
         double s = 0;
         for (int64_t d = 0; d < D; ++d) {
-          s += static_cast<double>(q[d]) * row[static_cast<size_t>(d)];
+          s += static_cast<double>(q[static_cast<size_t>(d)]) * row[static_cast<size_t>(d)];
         }
         s *= a.scale;
         scores.push_back(a.softcap > 0 ? a.softcap * std::tanh(s / a.softcap) : s);
@@ -100,7 +100,7 @@ void reference_state(const OpCall& call) {
 }
 
 std::vector<ValueType> infer_merge(const Attrs& attrs, TypeList in) {
-  const int64_t parts = attrs.as<MergeStatesAttrs>().parts;
+  const auto& [parts, dtype] = attrs.as<MergeStatesAttrs>();
   require_rank("merge_states", "states", in[0], 4);
   require_dtype("merge_states", "states", in[0], DType::f32);
   require_dim("merge_states", "states", in[0], 0, 1);
@@ -108,9 +108,8 @@ std::vector<ValueType> infer_merge(const Attrs& attrs, TypeList in) {
     fail(ErrorCode::kInvalidArgument, "merge_states: states are {}, no {} parts of whole queries",
          to_string(in[0]), parts);
   }
-  return {{DType::f32,
-           {in[0].shape[1] / parts, in[0].shape[2] * (in[0].shape[3] - 2)},
-           BatchAxis::shard}};
+  return {
+      {dtype, {in[0].shape[1] / parts, in[0].shape[2] * (in[0].shape[3] - 2)}, BatchAxis::shard}};
 }
 
 Cost cost_merge(const Attrs&, TypeList in, TypeList out, const Work& work) {
@@ -126,6 +125,7 @@ void reference_merge(const OpCall& call) {
   const TensorView& states = call.in[0];
   const int64_t n = states.shape[1] / parts, heads = states.shape[2], D = states.shape[3] - 2;
   std::vector<double> sum(static_cast<size_t>(D));
+  std::vector<float> row(static_cast<size_t>(heads * D));
   for (int64_t t = 0; t < call.extents().shard; ++t) {
     for (int64_t h = 0; h < heads; ++h) {
       const auto part = [&](int p) { return states.row_as<const float>((p * n + t) * heads + h); };
@@ -139,11 +139,12 @@ void reference_merge(const OpCall& call) {
         for (int64_t d = 0; d < D; ++d) sum[static_cast<size_t>(d)] += weight * part(p)[d];
         total += weight * part(p)[D];
       }
-      auto* out = call.out[0].row_as<float>(t) + h * D;
+      float* out = row.data() + h * D;
       for (int64_t d = 0; d < D; ++d) {
         out[d] = total > 0 ? static_cast<float>(sum[static_cast<size_t>(d)] / total) : 0;
       }
     }
+    quantize_row(call.out[0].dtype, row.data(), call.out[0].row(t), heads * D);
   }
 }
 

@@ -22,19 +22,23 @@ struct AttentionStateAttrs {
 
 // Row t of q is of sequence rows[t], whose keys lie in slots[rows[t], i] of the cache; the query
 // sees those with begin[window_row, t] <= i < end[t].
-//   (q f32 [1, T, Hq, D], cache k, cache v: f32, f16 or bf16 [NB, BS, Hkv, D], slots i32 [S, K],
+//   (q f32 or bf16 [1, T, Hq, D], cache k, cache v: f32, f16 or bf16 [NB, BS, Hkv, D], slots i32
+//   [S, K],
 //    rows i32 [T], begin i32 [W, T], end i32 [T]) -> f32 [1, T, Hq, D + 2]
 extern const OpDef kAttentionState;
 
 // The results of n queries from the states of `parts` ranks, merged in order of the parts:
-//   states f32 [1, parts * n, Hq, D + 2], part p's from row p * n on -> f32 [shard = n, Hq * D]
+//   states f32 [1, parts * n, Hq, D + 2], part p's from row p * n on
+//   -> f32 or bf16, as `dtype` says, [shard = n, Hq * D]
 // Live are the rows of the shard axis. A query without keys in any part has zeros.
 struct MergeStatesAttrs {
   int parts = 1;
+  DType dtype = DType::f32;
   bool operator==(const MergeStatesAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
     f("parts", parts);
+    f("dtype", name(dtype));
   }
 };
 extern const OpDef kMergeStates;

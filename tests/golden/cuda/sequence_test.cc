@@ -9,13 +9,14 @@
 
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
-#include "braid/engine/sequence_step.h"
+#include "braid/engine/sequence_ranks.h"
 #include "braid/engine/world.h"
 #include "braid/schedule/strategies/registry.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
 #include "golden/support/rounding.h"
+#include "golden/support/sequences.h"
 
 namespace braid::golden {
 namespace {
@@ -47,6 +48,9 @@ std::string to_string(const Division& d) {
   return fmt::format("{} of {} ranks over {} machines, {}", braid::to_string(d.mode), d.ranks,
                      d.machines, d.schedule);
 }
+
+// A cache so large that each GPU keeps its own keys alone.
+constexpr int64_t kPagesApart = 2 * kSlotsOfOneGpu / kPageSize;
 
 RunnerConfig divided(const Division& d) {
   RunnerConfig config = cuda_runner(d.ranks);
@@ -131,13 +135,35 @@ TEST_P(CudaSequence, GreedyTokensAreThoseOfOneGpu) {
   }
 }
 
+// GPUs that keep their own keys alone: queries go to the keys.
+TEST_P(CudaSequence, KeysStayWhereTheyAre) {
+  const auto large = [](RunnerConfig config) {
+    config.cache.pages = config.cache.pages_per_sequence = kPagesApart;
+    return config;
+  };
+  Runner one(loaded_->model, large(cuda_runner()));
+  for (int P : {2, 4}) {
+    if (cannot_run(P)) continue;
+    SCOPED_TRACE(fmt::format("{} GPUs", P));
+    Runner ranks(loaded_->model, large(divided({.mode = SpMode::ring, .ranks = P})));
+    join_and_leave([&](const Batch& batch) { expect_alike(ranks, one, batch, 2 * tolerance_); });
+    if (HasFatalFailure()) return;
+    for (int r = 0; r < P; ++r) {
+      for (const Value& value : ranks.last_step(r).executor->program().values) {
+        if (value.kind != ValueKind::state) continue;
+        EXPECT_EQ(value.type.shape[0], kPagesApart / P) << value.name;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, CudaSequence,
                          testing::ValuesIn(random_models_without(
                              {"num_experts", "num_local_experts", "n_routed_experts"})),
                          [](const auto& info) { return info.param; });
 
-// The keys of what the loop generated are on the first GPU alone: a prompt that goes on from there,
-// over both, finds them.
+// The keys of what the loop generated are on the first GPU alone, or in large caches on both: a
+// prompt that goes on from there finds them.
 TEST(CudaSequenceTurns, APromptGoesOnAfterALoop) {
   if (const char* why = cannot_run(2)) GTEST_SKIP() << why;
   const Folder folder("sequence_turns");
@@ -171,16 +197,20 @@ TEST(CudaSequenceTurns, APromptGoesOnAfterALoop) {
   const auto want = text(one);
   int compared = 0;
   for (const Division& d : kDivisions) {
-    SCOPED_TRACE(to_string(d));
-    Runner ranks(loaded.model, divided(d));
-    const auto got = text(ranks);
-    if (got.first != want.first) continue;  // two logits within rounding of each other
-    ++compared;
-    for (size_t t = 0; t < want.second.size(); ++t) {
-      EXPECT_LT(relative_distance(got.second[t], want.second[t]), 2 * tolerance) << "token " << t;
+    for (int64_t pages : {kPages, kPagesApart}) {
+      SCOPED_TRACE(fmt::format("{}, {} pages", to_string(d), pages));
+      RunnerConfig config = divided(d);
+      config.cache.pages = config.cache.pages_per_sequence = pages;
+      Runner ranks(loaded.model, config);
+      const auto got = text(ranks);
+      if (got.first != want.first) continue;  // two logits within rounding of each other
+      ++compared;
+      for (size_t t = 0; t < want.second.size(); ++t) {
+        EXPECT_LT(relative_distance(got.second[t], want.second[t]), 2 * tolerance) << "token " << t;
+      }
     }
   }
-  EXPECT_GT(compared, 0);
+  EXPECT_GT(compared, 1);
 }
 
 // A model bound on two ranks that divide a prompt: rank 1 comes `late`, or does not come.

@@ -67,7 +67,10 @@ class Transfers {
       const TensorView& src = call_.in[static_cast<size_t>(move.src)];
       desc.pieces += src.shape[0];
       desc.bytes += src.shape[0] * bytes_of(src.dtype, move.elems(src.shape[3]));
-      desc.words &= bytes_of(src.dtype, src.shape[3]) % 16 == 0;
+      const int64_t rows = call_.in[static_cast<size_t>(move.dst)].shape[2];
+      for (int64_t heads : {move.heads, move.src_head, move.dst_head, src.shape[2], rows}) {
+        desc.words &= bytes_of(src.dtype, heads * src.shape[3]) % 16 == 0;
+      }
       desc.across_machines |= e.link(e.rank(), move.peer) == LinkClass::cluster;
     }
     return desc;

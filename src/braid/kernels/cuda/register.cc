@@ -8,6 +8,7 @@ void add_linear_kernels(KernelTable& table);
 void add_attention_kernels(KernelTable& table);
 void add_segment_attention_kernels(KernelTable& table);
 void add_token_kernels(KernelTable& table);
+void add_state_kernels(KernelTable& table);
 void add_expert_kernels(KernelTable& table);
 void add_latent_kernels(KernelTable& table);
 void add_dense_kernels(KernelTable& table);
@@ -21,6 +22,7 @@ void add_cuda_kernels(KernelTable& table) {
   add_attention_kernels(table);
   add_segment_attention_kernels(table);
   add_token_kernels(table);
+  add_state_kernels(table);
   add_expert_kernels(table);
   add_latent_kernels(table);
   add_dense_kernels(table);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "braid/ops/attention_state.h"
 #include "braid/ops/one_sided.h"
@@ -132,6 +133,7 @@ ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& toke
                          l.emit1("own", ops::kToSequence, {a.k}, heads),
                          l.emit1("own", ops::kToSequence, {a.v}, heads)};
   ValueType state = l.type(own[0]);
+  const DType dtype = std::exchange(state.dtype, DType::f32);
   state.shape[3] += 2;
   ValueType states = state;
   states.shape[1] = P * room;
@@ -185,7 +187,7 @@ ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& toke
     return moves;
   });
   l.close("wait_states", a.early, back, {merged}, [&](int, int to) { return l.rows(to) > 0; });
-  return l.emit1("merge", ops::kMergeStates, {merged}, Attrs::of(ops::MergeStatesAttrs{P}));
+  return l.emit1("merge", ops::kMergeStates, {merged}, Attrs::of(ops::MergeStatesAttrs{P, dtype}));
 }
 
 }  // namespace braid

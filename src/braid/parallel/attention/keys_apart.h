@@ -31,8 +31,8 @@ struct KeysApartInputs {
   ValueId new_slots = kNoValue;   // i32 [T]
 };
 
-// On each rank: q f32 [shard, Hq * D], k and v f32 [shard, Hkv * D] of its tokens, its cache, and a
-// value that exists early in the step.
+// On each rank: q [shard, Hq * D], k and v [shard, Hkv * D] of its tokens, f32 or bf16, its cache,
+// and a value that exists early in the step.
 struct KeysApartAttention {
   ValueId q = kNoValue;
   ValueId k = kNoValue;
@@ -47,7 +47,7 @@ struct KeysApartAttention {
 // each rank attends to the keys that it holds, and pushes the state of each query to the query's
 // owner, which merges all in order of the ranks. Two transfers follow each other in a layer; their
 // one meeting depends on the early value alone. `builders` [ranks] have the same values so far.
-// Returns the result, f32 [shard, Hq * D].
+// Returns the result [shard, Hq * D], in the dtype of q.
 ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& tokens,
                          const KeysApart& apart, const KeysApartInputs& inputs,
                          const KeysApartAttention& attention);

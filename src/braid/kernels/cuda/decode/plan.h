@@ -34,19 +34,24 @@ struct SequenceWork {
   int32_t items;       // kv_heads * tiles
 };
 
+// Keys before `low` are hidden from all of the sequence's tokens.
 BRAID_HOST_DEVICE SequenceWork sequence_work(const DecodeShape& shape, int32_t q_len,
-                                             int32_t kv_len) {
+                                             int32_t kv_len, int32_t low) {
   SequenceWork w;
-  int32_t low = 0;
-  if (shape.window > 0 && kv_len - q_len - shape.window + 1 > 0) {
-    low = kv_len - q_len - shape.window + 1;
-  }
   w.first_unit = low >> shape.unit_log2;
   w.units = ((kv_len + (1 << shape.unit_log2) - 1) >> shape.unit_log2) - w.first_unit;
   if (w.units < 1) w.units = 1;
   w.tiles = q_len > 0 ? (q_len * shape.group + kTileRows - 1) / kTileRows : 0;
   w.items = w.tiles * shape.kv_heads;
   return w;
+}
+BRAID_HOST_DEVICE SequenceWork sequence_work(const DecodeShape& shape, int32_t q_len,
+                                             int32_t kv_len) {
+  int32_t low = 0;
+  if (shape.window > 0 && kv_len - q_len - shape.window + 1 > 0) {
+    low = kv_len - q_len - shape.window + 1;
+  }
+  return sequence_work(shape, q_len, kv_len, low);
 }
 
 // [0, total) cut into `parts` ranges with lengths that differ by at most one.

@@ -50,11 +50,11 @@ __device__ __forceinline__ void write_part(float* parts, float2* stats, int part
 }
 
 // The warps' pieces in shared memory, after all have arrived: pieces of an item are added up.
-template <int kD>
+template <int kD, class Args>
 class CtaPieces {
  public:
   // Of units [begin, end).
-  __device__ CtaPieces(const DecodeArgs& a, uint8_t* smem, const DecodeShared& layout,
+  __device__ CtaPieces(const Args& a, uint8_t* smem, const DecodeShared& layout,
                        const SequenceEntry* sequences, int begin, int end)
       : a_(a), smem_(smem), layout_(layout), sequences_(sequences), begin_(begin), end_(end) {
     const int lane = threadIdx.x % 32;
@@ -96,7 +96,7 @@ class CtaPieces {
         if (turn-- > 0) continue;
         turn = warps - 1;
         add(item, pieces, e + lane, [&](const QueryRow& r, int, int dim, const Merge& sum) {
-          store_out(a_, r, kD, dim, sum.normalized());
+          store_row(a_, r, kD, dim, sum);
         });
       }
     });
@@ -171,7 +171,7 @@ class CtaPieces {
     finish(r, row, dim, sum);
   }
 
-  const DecodeArgs& a_;
+  const Args& a_;
   uint8_t* const smem_;
   const DecodeShared& layout_;
   const SequenceEntry* const sequences_;
@@ -238,8 +238,8 @@ __device__ __forceinline__ unsigned arrive(int32_t* const (&counters)[2], const 
 // Finishes items over several CTAs: the last CTA at an item adds the item's parts; with many parts,
 // the last CTA at a group of parts adds the group first. Each warp acts alone, for elements that no
 // other warp of its CTA writes, with separate counters.
-template <int kD>
-__device__ __forceinline__ void combine(const DecodeArgs& a, const SequenceEntry* sequences,
+template <int kD, class Args>
+__device__ __forceinline__ void combine(const Args& a, const SequenceEntry* sequences,
                                         const Deal& deal, const Parts& parts,
                                         const PieceItem (&unfinished)[2]) {
   if (unfinished[0].begin < 0 && unfinished[1].begin < 0) return;
@@ -286,7 +286,7 @@ __device__ __forceinline__ void combine(const DecodeArgs& a, const SequenceEntry
                       write_part<kD>(parts.group_o, parts.group_stats, number(0) * kTileRows + row,
                                      dim, sum);
                     } else {
-                      store_out(a, r, kD, dim, sum.normalized());
+                      store_row(a, r, kD, dim, sum);
                     }
                   });
     if (!to_group) count[slot] = 0;
@@ -300,14 +300,12 @@ __device__ __forceinline__ void combine(const DecodeArgs& a, const SequenceEntry
     add_parts<kD>(
         a, ItemRows(a, sequences, unfinished[slot]), count[slot], parts.group_o, parts.group_stats,
         [&](int i) { return (first[slot] + i * kGroup) * 2 + (i == 0 ? 1 : 0); },
-        [&](const QueryRow& r, int, int dim, const Merge& sum) {
-          store_out(a, r, kD, dim, sum.normalized());
-        });
+        [&](const QueryRow& r, int, int dim, const Merge& sum) { store_row(a, r, kD, dim, sum); });
   }
 }
 
-template <class T, int kD>
-__global__ void __launch_bounds__(256, 1) decode_kernel(const __grid_constant__ DecodeArgs a) {
+template <class T, int kD, class Args>
+__global__ void __launch_bounds__(256, 1) decode_kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) uint8_t smem[];
   ptx::grid_launch_dependents();
   if (!a.history_ready) ptx::grid_dependency_wait();
@@ -322,12 +320,12 @@ __global__ void __launch_bounds__(256, 1) decode_kernel(const __grid_constant__ 
   const int begin = deal.begin(cta);
   const int end = deal.begin(min(cta + 1, deal.parts));
   const Deal of_warps(end - begin, 1 << a.warps_log2, (end - begin) >> a.warps_log2);
-  DecodeWarp<T, kD>(a, smem, layout, sequences, work.live)
+  DecodeWarp<T, kD, Args>(a, smem, layout, sequences, work.live)
       .run(begin + of_warps.begin(warp), begin + of_warps.begin(warp + 1), !a.history_ready);
   __syncthreads();
   const Parts parts(a.workspace, kD, gridDim.x);
   PieceItem unfinished[2] = {{-1, 0, 0, 0}, {-1, 0, 0, 0}};
-  const CtaPieces<kD> pieces(a, smem, layout, sequences, begin, end);
+  const CtaPieces<kD, Args> pieces(a, smem, layout, sequences, begin, end);
   pieces.write_unfinished(parts, unfinished);
   combine<kD>(a, sequences, deal, parts, unfinished);
   pieces.write_whole();

@@ -3,5 +3,6 @@
 
 template <>
 braid::cuda::DecodeKernel braid::cuda::decode_kernel_of<128>(DType dtype) {
-  return dtype == DType::bf16 ? decode_kernel<__nv_bfloat16, 128> : decode_kernel<__half, 128>;
+  return dtype == DType::bf16 ? decode_kernel<__nv_bfloat16, 128, DecodeArgs>
+                              : decode_kernel<__half, 128, DecodeArgs>;
 }

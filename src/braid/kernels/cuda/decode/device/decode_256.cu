@@ -3,5 +3,6 @@
 
 template <>
 braid::cuda::DecodeKernel braid::cuda::decode_kernel_of<256>(DType dtype) {
-  return dtype == DType::bf16 ? decode_kernel<__nv_bfloat16, 256> : decode_kernel<__half, 256>;
+  return dtype == DType::bf16 ? decode_kernel<__nv_bfloat16, 256, DecodeArgs>
+                              : decode_kernel<__half, 256, DecodeArgs>;
 }

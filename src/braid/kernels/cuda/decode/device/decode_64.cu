@@ -3,5 +3,6 @@
 
 template <>
 braid::cuda::DecodeKernel braid::cuda::decode_kernel_of<64>(DType dtype) {
-  return dtype == DType::bf16 ? decode_kernel<__nv_bfloat16, 64> : decode_kernel<__half, 64>;
+  return dtype == DType::bf16 ? decode_kernel<__nv_bfloat16, 64, DecodeArgs>
+                              : decode_kernel<__half, 64, DecodeArgs>;
 }

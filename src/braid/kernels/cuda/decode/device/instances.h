@@ -1,14 +1,22 @@
 #pragma once
 
 #include "braid/kernels/cuda/decode/device/decode_args.h"
+#include "braid/kernels/cuda/decode/device/launch.h"
 #include "braid/tensor/dtype.h"
 
 namespace braid::cuda {
 
 using DecodeKernel = void (*)(DecodeArgs);
+using StateKernel = void (*)(StateArgs);
 
-// The kernel for a cache of `dtype`; each head dimension in a separate translation unit.
+// The kernels for a cache of `dtype`; each head dimension in separate translation units.
 template <int kHeadDim>
 DecodeKernel decode_kernel_of(DType dtype);
+template <int kHeadDim>
+StateKernel state_kernel_of(DType dtype);
+
+// What both kernels are given alike. Fails with kInvalidArgument on pointers that are not aligned.
+DecodeArgs decode_args(const DecodeDesc& desc, const DecodeParams& params,
+                       const DecodeConfig& config);
 
 }  // namespace braid::cuda

@@ -69,8 +69,7 @@ void prepare_decode_attention(const DecodeDesc& desc, const DecodeConfig& config
              "decode attention: shared memory");
 }
 
-void decode_attention(const DecodeDesc& desc, const DecodeParams& p, const DecodeConfig& config,
-                      LaunchContext context) {
+DecodeArgs decode_args(const DecodeDesc& desc, const DecodeParams& p, const DecodeConfig& config) {
   verify(desc);
   require_pointer(p.q, "q", 16);
   require_pointer(p.k_cache, "k_cache", 16);
@@ -113,9 +112,14 @@ void decode_attention(const DecodeDesc& desc, const DecodeParams& p, const Decod
   a.out_f32 = desc.out_dtype == DType::f32;
   a.history_ready = p.history_ready;
   a.warps_log2 = std::countr_zero(static_cast<unsigned>(config.warps));
+  return a;
+}
+
+void decode_attention(const DecodeDesc& desc, const DecodeParams& p, const DecodeConfig& config,
+                      LaunchContext context) {
   launch_kernel(context, find_kernel(desc), static_cast<unsigned>(config.ctas),
                 static_cast<unsigned>(32 * config.warps), static_cast<size_t>(config.shared_bytes),
-                a);
+                decode_args(desc, p, config));
 }
 
 }  // namespace braid::cuda

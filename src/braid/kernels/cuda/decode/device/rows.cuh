@@ -73,6 +73,27 @@ struct Merge {
   }
 };
 
+// A row's result, four elements from `dim` on.
+__device__ __forceinline__ void store_row(const DecodeArgs& a, const QueryRow& r, int head_dim,
+                                          int dim, const Merge& sum) {
+  store_out(a, r, head_dim, dim, sum.normalized());
+}
+
+// The state of a row: O' [D], l, m in base e.
+__device__ __forceinline__ float* state_row(const StateArgs& a, const QueryRow& r, int head_dim) {
+  return static_cast<float*>(a.out) + (r.token * a.num_q_heads + r.head) * (head_dim + 2);
+}
+__device__ __forceinline__ void store_sums(float* row, int head_dim, float l, float top) {
+  *reinterpret_cast<float2*>(row + head_dim) = {l, top / ptx::kLog2E};
+}
+__device__ __forceinline__ void store_row(const StateArgs& a, const QueryRow& r, int head_dim,
+                                          int dim, const Merge& sum) {
+  float* row = state_row(a, r, head_dim);
+  *reinterpret_cast<float2*>(row + dim) = {sum.o.x, sum.o.y};
+  *reinterpret_cast<float2*>(row + dim + 2) = {sum.o.z, sum.o.w};
+  if (dim == 0) store_sums(row, head_dim, sum.l, sum.top);
+}
+
 // A piece's item, with units [begin, end); `begin` identifies the item.
 struct PieceItem {
   int32_t begin;  // -1: no piece

@@ -25,15 +25,42 @@ struct Walk {
   SequenceWork work;
 };
 
-__device__ __forceinline__ void enter(const DecodeArgs& a, const SequenceEntry* sequences,
-                                      Walk& w) {
-  const int4 e = reinterpret_cast<const int4*>(sequences)[w.s];
-  w.sequence = {e.x, e.y, e.z, e.w};
-  w.work = sequence_work(a.shape, w.sequence.q_len, w.sequence.kv_len);
+// The first key that a query sees whose own key is `position`.
+__device__ __forceinline__ int32_t first_seen(const DecodeArgs& a, int, int32_t position) {
+  return a.shape.window > 0 ? position - a.shape.window + 1 : 0;
+}
+__device__ __forceinline__ int32_t first_seen(const StateArgs& a, int query, int32_t) {
+  return a.begin[query];
 }
 
-__device__ __forceinline__ Walk locate(const DecodeArgs& a, const SequenceEntry* sequences,
-                                       int live, int position) {
+// The place of a sequence's key in the cache.
+__device__ __forceinline__ int32_t slot_of(const DecodeArgs& a, int s, int32_t key) {
+  const int page = __umulhi(key, a.page_inverse);
+  return a.page_table[int64_t{s} * a.table_stride + page] * a.page_size + key - page * a.page_size;
+}
+__device__ __forceinline__ int32_t slot_of(const StateArgs& a, int query, int32_t key) {
+  return a.page_table[int64_t{a.rows[query]} * a.table_stride + key];
+}
+
+__device__ __forceinline__ SequenceWork work_of(const DecodeArgs& a, int, int32_t q_len,
+                                                int32_t kv_len) {
+  return sequence_work(a.shape, q_len, kv_len);
+}
+__device__ __forceinline__ SequenceWork work_of(const StateArgs& a, int query, int32_t q_len,
+                                                int32_t kv_len) {
+  return sequence_work(a.shape, q_len, kv_len, a.begin[query]);
+}
+
+template <class Args>
+__device__ __forceinline__ void enter(const Args& a, const SequenceEntry* sequences, Walk& w) {
+  const int4 e = reinterpret_cast<const int4*>(sequences)[w.s];
+  w.sequence = {e.x, e.y, e.z, e.w};
+  w.work = work_of(a, w.s, w.sequence.q_len, w.sequence.kv_len);
+}
+
+template <class Args>
+__device__ __forceinline__ Walk locate(const Args& a, const SequenceEntry* sequences, int live,
+                                       int position) {
   // The last sequence that begins at or before; a sequence without work begins with its successor.
   int low = 0;
   int high = live;
@@ -56,8 +83,8 @@ __device__ __forceinline__ Walk locate(const DecodeArgs& a, const SequenceEntry*
 }
 
 // Moves to the next unit, which exists.
-__device__ __forceinline__ void advance(const DecodeArgs& a, const SequenceEntry* sequences,
-                                        Walk& w) {
+template <class Args>
+__device__ __forceinline__ void advance(const Args& a, const SequenceEntry* sequences, Walk& w) {
   if (++w.unit < w.work.units) return;
   w.unit = 0;
   if (++w.tile < w.work.tiles) return;
@@ -71,6 +98,13 @@ __device__ __forceinline__ void advance(const DecodeArgs& a, const SequenceEntry
 }
 
 // This thread's sequence: the entry, without `begin`, and the work.
+__device__ __forceinline__ SequenceWork read_sequence(const StateArgs& a, int s, int,
+                                                      SequenceEntry& e) {
+  e = {};
+  if (s >= a.max_sequences) return {};
+  e = {.begin = 0, .q_start = s, .q_len = 1, .kv_len = max(0, a.kv_len[s])};
+  return work_of(a, s, e.q_len, e.kv_len);
+}
 __device__ __forceinline__ SequenceWork read_sequence(const DecodeArgs& a, int s, int live,
                                                       SequenceEntry& e) {
   e = {};
@@ -90,8 +124,8 @@ struct StepWork {
 };
 
 // Fills this warp's `sequences` (few) or the CTA's.
-__device__ inline StepWork scan_sequences(const DecodeArgs& a, SequenceEntry* sequences,
-                                          int32_t* scan) {
+template <class Args>
+__device__ inline StepWork scan_sequences(const Args& a, SequenceEntry* sequences, int32_t* scan) {
   const int warps = blockDim.x / 32;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;

@@ -11,7 +11,7 @@
 // heads of a KV head as the 8 columns.
 namespace braid::cuda {
 
-template <class T, int kD>
+template <class T, int kD, class Args>
 class DecodeWarp {
  public:
   static constexpr int kKeys = unit_keys(kD);
@@ -26,7 +26,7 @@ class DecodeWarp {
   static_assert(sizeof(T) == 2);
   static_assert(kTileRows * piece_row(kD) * 4 <= ring_bytes(kD));
 
-  __device__ DecodeWarp(const DecodeArgs& a, uint8_t* smem, const DecodeShared& layout,
+  __device__ DecodeWarp(const Args& a, uint8_t* smem, const DecodeShared& layout,
                         const SequenceEntry* sequences, int live)
       : a_(a),
         sequences_(sequences),
@@ -152,12 +152,9 @@ class DecodeWarp {
   // Place in the cache of this lane's key of the unit; -1: none.
   __device__ __forceinline__ int key_slot(const Walk& w) const {
     const int key = first_key(w) + lane_;
-    const int low =
-        a_.shape.window > 0 ? w.sequence.kv_len - w.sequence.q_len - a_.shape.window + 1 : 0;
+    const int low = first_seen(a_, w.s, w.sequence.kv_len - w.sequence.q_len);
     if (lane_ >= kKeys || key >= w.sequence.kv_len || key < low) return -1;
-    const int page = __umulhi(key, a_.page_inverse);
-    return a_.page_table[int64_t{w.s} * a_.table_stride + page] * a_.page_size + key -
-           page * a_.page_size;
+    return slot_of(a_, w.s, key);
   }
 
   // Elements into a tile at which a key's chunk lies.
@@ -225,7 +222,7 @@ class DecodeWarp {
                             ? 0
                             : min((row + lane_ % 4 * 2 + c) / a_.shape.group, w.sequence.q_len - 1);
       high_[c] = w.sequence.kv_len - w.sequence.q_len + token;
-      low_[c] = a_.shape.window > 0 ? high_[c] - a_.shape.window + 1 : 0;
+      low_[c] = first_seen(a_, w.s, high_[c]);
       max_[c] = -INFINITY;
       sum_[c] = 0.f;
     }
@@ -340,6 +337,16 @@ class DecodeWarp {
     for (int c = 0; c < 2; ++c) {
       const QueryRow r = query_row(a_, w.sequence, kv_head(w), row + lane_ % 4 * 2 + c);
       if (!r.valid) continue;
+      if constexpr (std::is_same_v<Args, StateArgs>) {
+        float* out = state_row(a_, r, kD);
+#pragma unroll
+        for (int i = 0; i < kDimTiles; ++i) {
+          out[i * 16 + lane_ / 4] = o_[i][c];
+          out[i * 16 + lane_ / 4 + 8] = o_[i][2 + c];
+        }
+        if (lane_ < 4) store_sums(out, kD, sum_[c], max_[c]);
+        continue;
+      }
       const float scale = sum_[c] > 0.f ? 1.f / sum_[c] : 0.f;
 #pragma unroll
       for (int i = 0; i < kDimTiles; ++i) {
@@ -369,7 +376,7 @@ class DecodeWarp {
       items_[last] = make_int4(item_begin, item_begin + w.work.units, w.s, w.tile << 12 | w.head);
   }
 
-  const DecodeArgs& a_;
+  const Args& a_;
   const SequenceEntry* sequences_;
   int live_;
   int warp_;

@@ -1,0 +1,81 @@
+// Binds attention over the keys that a rank holds, and the merge of all ranks' states.
+#include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/decode/device/states.h"
+
+namespace braid::cuda {
+namespace {
+
+enum Input : size_t { kQ, kCacheK, kCacheV, kSlots, kRows, kBegin, kEnd };
+
+DecodeDevice decode_device_of(const DeviceInfo& device) {
+  return {.compute_capability = device.compute_capability,
+          .num_sms = device.num_sms,
+          .shared_bytes = static_cast<int>(device.shared_memory_per_cta)};
+}
+
+std::optional<DecodeConfig> choose_config(const DecodeDesc& desc, const DeviceInfo& device) {
+  try {
+    return choose(desc, decode_device_of(device));
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kUnsupported) throw;
+    return {};
+  }
+}
+
+ValueType type_of(const TensorView& view) {
+  return {view.dtype, view.shape};
+}
+
+KernelInfo state_info(const Op& op, TypeList in, TypeList, const DeviceInfo& device) {
+  const auto& attrs = op.attrs.as<ops::AttentionStateAttrs>();
+  const DecodeDesc desc = state_desc(attrs.attention, in[kQ], in[kCacheK], in[kSlots]);
+  return {choose_config(desc, device) ? "attention_state.decode" : "attention_state.plain", 0};
+}
+
+BoundKernel bind_state(const LaunchArgs& args, Scratch& scratch) {
+  const OpCall& call = args.call;
+  const auto& attrs = call.attrs<ops::AttentionStateAttrs>();
+  const DecodeDesc desc = state_desc(attrs.attention, type_of(call.in[kQ]),
+                                     type_of(call.in[kCacheK]), type_of(call.in[kSlots]));
+  const std::optional<DecodeConfig> config = choose_config(desc, args.device);
+  std::byte* workspace = nullptr;
+  if (config) {
+    prepare_attention_states(desc);
+    workspace = scratch.get(args, config->workspace_bytes);
+  }
+  return [&call, &attrs, config, workspace](const LaunchContext& context) {
+    const StateParams p = {.q = call.in[kQ],
+                           .k_cache = call.in[kCacheK],
+                           .v_cache = call.in[kCacheV],
+                           .slots = call.in[kSlots],
+                           .rows = call.in[kRows].as<const int32_t>(),
+                           .begin = call.in[kBegin].row_as<const int32_t>(attrs.window_row),
+                           .end = call.in[kEnd].as<const int32_t>(),
+                           .out = call.out[0].as<float>(),
+                           .workspace = workspace,
+                           .attrs = attrs.attention};
+    config ? attention_states(p, *config, context) : plain_states(p, context);
+  };
+}
+
+BoundKernel bind_merge(const LaunchArgs& args) {
+  return [&call = args.call, queries = args.live(BatchAxis::shard)](const LaunchContext& context) {
+    merge_states({.states = call.in[0],
+                  .out = call.out[0],
+                  .queries = queries,
+                  .parts = call.attrs<ops::MergeStatesAttrs>().parts},
+                 context);
+  };
+}
+
+}  // namespace
+
+void add_state_kernels(KernelTable& table) {
+  const auto scratch = std::make_shared<Scratch>();
+  table.add(ops::kAttentionState.kind,
+            {.info = state_info,
+             .bind = [scratch](const LaunchArgs& args) { return bind_state(args, *scratch); }});
+  table.add(ops::kMergeStates.kind, simple_kernel(ops::kMergeStates.kind, bind_merge));
+}
+
+}  // namespace braid::cuda

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "braid/kernels/cuda/decode/device/launch.h"
+#include "braid/ops/attention_state.h"
+#include "braid/tensor/view.h"
+
+// The ops attention_state and merge_states (ops/attention_state.h). All memory is the device's, and
+// all launches are capturable.
+namespace braid::cuda {
+
+struct StateParams {
+  TensorView q;                    // bf16 or f32 [1, T, Hq, D]
+  TensorView k_cache, v_cache;     // bf16, f16 or f32 [NB, BS, Hkv, D]
+  TensorView slots;                // i32 [S, K]
+  const int32_t* rows = nullptr;   // [T]
+  const int32_t* begin = nullptr;  // [T]
+  const int32_t* end = nullptr;    // [T]
+  float* out = nullptr;            // [T, Hq, D + 2], 16-byte aligned
+  void* workspace = nullptr;       // of the decode kernel, as DecodeParams has it
+  ops::AttentionAttrs attrs;
+};
+
+// How the decode kernel sees the call: a sequence of one token for each query. Its choice() fails
+// with kUnsupported where the decode kernel has no answer.
+DecodeDesc state_desc(const ops::AttentionAttrs& attrs, const ValueType& q, const ValueType& cache,
+                      const ValueType& slots);
+
+// By the decode kernel, whose config is chosen for state_desc(): the keys of all queries are dealt
+// to all SMs. The result has the same bits every time.
+void attention_states(const StateParams& params, const DecodeConfig& config, LaunchContext context);
+// Loads the kernel and allows its shared memory; once per device, outside of a capture.
+void prepare_attention_states(const DecodeDesc& desc);
+
+// For all other head dimensions and dtypes, and as a second opinion: a warp for each query and head
+// sees key after key. Fails with kUnsupported above kMaxPlainHeadDim.
+void plain_states(const StateParams& params, LaunchContext context);
+
+struct MergeStatesParams {
+  TensorView states;                 // f32 [1, parts * n, Hq, D + 2]
+  TensorView out;                    // f32 or bf16 [n, Hq * D]
+  const int64_t* queries = nullptr;  // live rows of out
+  int parts = 1;
+};
+void merge_states(const MergeStatesParams& params, LaunchContext context);
+
+}  // namespace braid::cuda

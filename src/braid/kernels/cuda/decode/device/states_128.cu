@@ -1,0 +1,8 @@
+#include "braid/kernels/cuda/decode/device/decode.cuh"
+#include "braid/kernels/cuda/decode/device/instances.h"
+
+template <>
+braid::cuda::StateKernel braid::cuda::state_kernel_of<128>(DType dtype) {
+  return dtype == DType::bf16 ? decode_kernel<__nv_bfloat16, 128, StateArgs>
+                              : decode_kernel<__half, 128, StateArgs>;
+}

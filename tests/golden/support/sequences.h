@@ -1,0 +1,62 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "braid/engine/runner.h"
+#include "golden/support/forward.h"
+#include "golden/support/golden.h"
+
+// Steps of several sequences, for runners that are to agree.
+namespace braid::golden {
+
+inline std::vector<int32_t> ids(int64_t n, int32_t salt) {
+  std::vector<int32_t> all;
+  for (int32_t i = 0; i < n; ++i) all.push_back((i * 37 + salt * 11) % 250);
+  return all;
+}
+
+// A sequence on pages of its own.
+struct Sequence {
+  std::vector<int32_t> pages;
+  int64_t cached = 0;
+
+  void add(Batch& batch, int64_t n) {
+    batch.add(ids(n, static_cast<int32_t>(cached + pages[0])), cached, pages, n);
+    cached += n;
+  }
+};
+
+inline void expect_alike(Runner& ranks, Runner& one, const Batch& batch, double tolerance) {
+  Rows got, want;
+  append_rows(ranks.run(batch), got);
+  append_rows(one.run(batch), want);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t r = 0; r < got.size(); ++r) {
+    ASSERT_LT(relative_distance(got[r], want[r]), tolerance) << "row " << r;
+  }
+}
+
+// Three sequences, of which one has fewer keys than ranks, join, go on and leave, in steps of
+// several tokens of each. One leaves its pages to the next.
+inline void join_and_leave(const std::function<void(const Batch&)>& run) {
+  std::vector<Sequence> sequences{{{9, 3, 30}}, {{1, 2, 5}}, {{60, 61, 62}}};
+  Batch batch(kPageSize);
+  const auto step = [&](const std::vector<std::pair<size_t, int64_t>>& tokens) {
+    batch.clear();
+    for (const auto& [s, n] : tokens) sequences[s].add(batch, n);
+    run(batch);
+  };
+  step({{0, 30}});
+  step({{1, 1}});
+  step({{2, 17}});
+  for (int i = 0; i < 3; ++i) step({{0, 1}, {1, 1}, {2, 1}});
+  step({{1, 2}, {2, 1}});
+  sequences[0] = {{9, 3, 30}};  // another sequence on its pages
+  step({{0, 9}});
+  step({{0, 1}, {2, 3}, {1, 1}});
+  sequences[2].cached = 6;  // a conversation that goes on from an earlier point
+  step({{2, 1}});
+  step({{2, 11}});
+}
+
+}  // namespace braid::golden
