@@ -182,7 +182,6 @@ void run(RunOptions& options, job::Job* job) {
   std::vector<int32_t> prompt;
   if (!interactive) {
     prompt = prompt_ids(options, loaded);
-    if (config.sp) config.sp->tokens = std::ssize(prompt);
   }
   Generator generator(loaded.model, loaded.tokenizer, config);
   const double load_ms = ms_since(start);

@@ -48,7 +48,7 @@ class Ranks {
         world_(make_cpu_world(loaded.model, {.ranks = mesh_.ranks(),
                                              .links = {.machines = mesh_.topology.machines},
                                              .deadline_ms = deadline_ms,
-                                             .sequence = mesh_.mesh})),
+                                             .sequence = {mesh_.mesh}})),
         planner_([&](const ForwardShape& s) { return loaded.model.forward(s); }, kCache,
                  world_->catalogs(mesh_.ranks()), mesh_.topology, mesh_),
         strategy_(find_strategy(d.schedule)),

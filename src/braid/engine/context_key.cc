@@ -32,7 +32,7 @@ int64_t sequence_capacity(int64_t n) {
 
 bool ContextKey::operator==(const ContextKey& other) const {
   return strategy == other.strategy && every_row == other.every_row && kind == other.kind &&
-         q == other.q && kv == other.kv && sequences == other.sequences &&
+         q == other.q && kv == other.kv && sequences == other.sequences && mesh == other.mesh &&
          std::equal(micro_batches.begin(), micro_batches.end(), other.micro_batches.begin(),
                     other.micro_batches.end());
 }

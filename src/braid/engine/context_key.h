@@ -26,6 +26,7 @@ struct ContextKey {
   Kind kind = Kind::ranks;
   SequenceLayout q, kv;   // of tokens and gather; of apart q
   int64_t sequences = 0;  // of apart
+  int mesh = 0;           // of tokens: index into the runner's meshes
 
   bool operator==(const ContextKey& other) const;
 };

@@ -32,8 +32,8 @@ class CpuRank : public Rank {
       comms[s] = comms_[s].get();
     }
     cpu::add_comm_kernels(table_, comms);
-    if (config.sequence) {
-      groups_.emplace(endpoint_, *config.sequence);
+    if (!config.sequence.empty()) {
+      groups_.emplace(endpoint_, config.sequence);
       cpu::add_one_sided_kernels(table_, endpoint_, *groups_);
     }
     if (!config.communication) cpu::drop_communication(table_);
@@ -79,7 +79,7 @@ class CpuWorld : public World {
 
  private:
   static std::unique_ptr<fabric::Fabric> make_fabric(const WorldConfig& config) {
-    const int threads = config.threads + (config.sequence ? kNumStreams - 1 : 0);
+    const int threads = config.threads + (config.sequence.empty() ? 0 : kNumStreams - 1);
     const auto deadline = std::chrono::milliseconds(config.deadline_ms);
     if (config.job) {
       return config.job->make_fabric({.ranks = config.ranks,

@@ -46,6 +46,7 @@ class ForwardPlanner {
 
   int ranks() const { return static_cast<int>(catalogs_.size()); }
   const Topology& topology() const { return topology_; }
+  const SequenceMesh& mesh() const { return mesh_.value(); }  // if there is one
 
   // With a mesh only: one sequence's tokens and keys as the layouts say, in one micro-batch.
   PlannedForward plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,

@@ -1,9 +1,5 @@
 #include "braid/engine/mesh_choice.h"
 
-#include <algorithm>
-#include <limits>
-
-#include "braid/backend/null/null_backend.h"
 #include "braid/schedule/simulator.h"
 
 namespace braid {
@@ -26,36 +22,16 @@ double prompt_seconds(const Plan& plan, int64_t tokens, int64_t cached, const Co
   return simulate(plan, {&work, 1}, cost).seconds;
 }
 
-SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, int64_t q_heads,
-                         const CacheShape& cache, const Topology& topology,
-                         const OpScheduler& strategy, const KernelCatalog* like,
-                         const CostModel* cost) {
-  if (sp.mode) return sequence_mesh(*sp.mode, topology, q_heads, sp.degrees);
-  if (cost == nullptr) {
-    fail(ErrorCode::kInvalidArgument, "sp 'auto' prices modes: it needs a profile");
-  }
-  const int P = topology.ranks();
-  const int64_t most = cache.pages * cache.page_size;
-  const int64_t tokens = sp.tokens > 0 ? std::min(std::max<int64_t>(sp.tokens, P), most) : most;
-  NullBackend backend(like);
-  const SequenceLayout layout = even_zigzag_layout(tokens, P);
-  const ContextKey key = key_for_tokens(layout, layout, 1);
-  std::optional<SequenceMesh> best;
-  double least = std::numeric_limits<double>::infinity();
+std::vector<SequenceMesh> meshes_of(const SequenceParallel& sp, const Topology& topology,
+                                    int64_t q_heads) {
+  if (sp.mode) return {sequence_mesh(*sp.mode, topology, q_heads, sp.degrees)};
+  std::vector<SequenceMesh> meshes;
   for (SpMode mode : kSpModes) {
     for (const SequenceMesh& mesh : sequence_meshes(mode, topology, q_heads, sp.degrees)) {
-      if (best && repeats_another_mode(mesh)) continue;
-      const ForwardPlanner planner(
-          model, cache, std::vector(static_cast<size_t>(P), &backend.catalog()), topology, mesh);
-      const double seconds =
-          prompt_seconds(planner.plan_tokens(strategy, layout, layout, key.micro_batches[0], cost),
-                         tokens, 0, *cost);
-      if (seconds >= least) continue;
-      least = seconds;
-      best = mesh;
+      if (meshes.empty() || !repeats_another_mode(mesh)) meshes.push_back(mesh);
     }
   }
-  if (!best) {
+  if (meshes.empty()) {
     const auto say = [](const std::optional<int>& degree) {
       return degree ? fmt::format("{}", *degree) : "any";
     };
@@ -65,7 +41,7 @@ SequenceMesh choose_mesh(const SequenceParallel& sp, const MakeForward& model, i
          topology.machines, topology.devices, q_heads, say(sp.degrees.torus),
          say(sp.degrees.ulysses), say(sp.degrees.ring));
   }
-  return *best;
+  return meshes;
 }
 
 }  // namespace braid

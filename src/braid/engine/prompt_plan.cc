@@ -1,16 +1,14 @@
 #include "braid/engine/prompt_plan.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <limits>
 
 #include "braid/backend/null/null_backend.h"
 #include "braid/base/math.h"
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/kv_dtype.h"
 #include "braid/engine/limits.h"
-#include "braid/engine/mesh_choice.h"
-#include "braid/engine/strategy_choice.h"
+#include "braid/engine/sequence_ranks.h"
 #include "braid/model/model.h"
 #include "braid/model/model_shape.h"
 #include "braid/schedule/simulator.h"
@@ -87,24 +85,16 @@ class Planning {
     const PlannedForward planned = planner.plan(strategy, batch, cut, &cost);
     made.strategy = strategy.name();
     measure(made, planned, simulate(planned, cut.works(), cost));
+    refuse_large(made);
     return made;
   }
 
   PromptCandidate tokens(const SequenceMesh& mesh) const {
-    PromptCandidate made{
-        .division = PromptDivision::tokens, .topology = mesh.topology, .mesh = mesh};
     const CostModel cost(profile_, mesh.topology);
-    const ForwardPlanner planner = planner_of(mesh.topology, mesh);
-    const SequenceLayout q = even_zigzag_layout(request_.tokens, mesh.ranks(), request_.cached);
-    const SequenceLayout kv = even_zigzag_layout(request_.cached + request_.tokens, mesh.ranks());
-    const auto strategy = find_strategy("sequence_parallel");
-    const PlannedForward planned =
-        planner.plan_tokens(*strategy, q, kv, key_for_tokens(q, kv, 1).micro_batches[0], &cost);
-    made.strategy = strategy->name();
-    const Work work{.extents = {.token = request_.tokens, .sequence = 1, .row = 1},
-                    .attended = attended_keys(request_.cached, request_.tokens),
-                    .kv_tokens = request_.cached + request_.tokens};
-    measure(made, planned, simulate(planned, {&work, 1}, cost));
+    PromptCandidate made =
+        tokens_candidate(planner_of(mesh.topology, mesh), *find_strategy("sequence_parallel"),
+                         request_.tokens, request_.cached, cost);
+    refuse_large(made);
     return made;
   }
 
@@ -115,22 +105,13 @@ class Planning {
     };
     const std::vector<const KernelCatalog*> catalogs(static_cast<size_t>(topology.ranks()),
                                                      &backend_.catalog());
-    return ForwardPlanner(forward, cache_, catalogs, topology, std::move(mesh));
+    const bool apart =
+        mesh && keys_apart(cache_.pages * cache_.page_size, cache_.activations == DType::bf16);
+    return ForwardPlanner(forward, apart ? rank_cache(cache_, topology.ranks()) : cache_, catalogs,
+                          topology, std::move(mesh));
   }
 
-  void measure(PromptCandidate& made, const PlannedForward& planned,
-               const SimulatedStep& step) const {
-    made.seconds = step.seconds;
-    made.wire_bytes = std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);
-    for (size_t r = 0; r < planned.programs.size(); ++r) {
-      double bytes = static_cast<double>(planned.schedules[r].memory.arena_bytes);
-      for (const Value& value : planned.programs[r].values) {
-        if (value.kind == ValueKind::weight || value.kind == ValueKind::state) {
-          bytes += static_cast<double>(bytes_of(value.type));
-        }
-      }
-      made.rank_bytes = std::max(made.rank_bytes, bytes);
-    }
+  void refuse_large(PromptCandidate& made) const {
     if (made.rank_bytes > request_.memory_gb * kGb) {
       made.refused = fmt::format("wants {:.1f} GB a rank, there are {:.1f}", made.rank_bytes / kGb,
                                  request_.memory_gb);
@@ -171,14 +152,6 @@ void add_modes(std::vector<PromptCandidate>& found, const Planning& planning,
 
 }  // namespace
 
-std::string PromptCandidate::name() const {
-  if (division == PromptDivision::whole) return "one rank";
-  if (division == PromptDivision::weights) return "weights divided, " + strategy;
-  return mesh ? fmt::format("tokens divided, {} ({})", to_string(mesh->mode),
-                            to_string(mesh->degrees))
-              : "tokens divided";
-}
-
 PromptPlan plan_prompt(const PromptRequest& request) {
   check(request);
   const Planning planning(request);
@@ -189,12 +162,8 @@ PromptPlan plan_prompt(const PromptRequest& request) {
         attempt(division, topology, [&] { return planning.weights(topology); }));
     if (topology.ranks() > 1) add_modes(plan.candidates, planning, topology);
   }
-  const auto fits = [](const PromptCandidate& c) { return c.refused.empty(); };
-  double least = std::numeric_limits<double>::infinity();
-  for (const PromptCandidate& c : plan.candidates) {
-    if (fits(c)) least = std::min(least, c.seconds);
-  }
-  if (!std::isfinite(least)) {
+  const std::optional<size_t> chosen = choose_candidate(plan.candidates);
+  if (!chosen) {
     const auto smallest = std::ranges::min_element(plan.candidates, {}, [](const auto& c) {
       return c.rank_bytes > 0 ? c.rank_bytes : std::numeric_limits<double>::infinity();
     });
@@ -203,17 +172,6 @@ PromptPlan plan_prompt(const PromptRequest& request) {
          "wants is {:.1f} GB ({} on {} ranks)",
          request.tokens, request.cached, request.machines, request.memory_gb,
          smallest->rank_bytes / kGb, smallest->name(), smallest->ranks());
-  }
-  // Candidates come by ranks, so the first within the tie has the fewest; among as many ranks the
-  // fastest counts.
-  std::optional<size_t> chosen;
-  for (size_t i = 0; i < plan.candidates.size(); ++i) {
-    const PromptCandidate& c = plan.candidates[i];
-    if (!fits(c) || c.seconds > least * (1 + PromptPlan::kTie)) continue;
-    if (!chosen || (c.ranks() == plan.candidates[*chosen].ranks() &&
-                    c.seconds < plan.candidates[*chosen].seconds)) {
-      chosen = i;
-    }
   }
   plan.chosen = *chosen;
   return plan;

@@ -1,19 +1,11 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "braid/engine/forward_plans.h"
+#include "braid/engine/prompt_candidate.h"
 
 namespace braid {
-
-// How the ranks of a candidate share a prompt.
-enum class PromptDivision : uint8_t {
-  whole,    // one rank computes all
-  weights,  // tensor parallelism
-  tokens,   // sequence parallelism: each rank has whole weights
-};
 
 // A prompt to divide, on devices that may be absent.
 struct PromptRequest {
@@ -26,27 +18,9 @@ struct PromptRequest {
   double memory_gb = 80;         // that a device has for weights, keys and activations
 };
 
-// A way to compute the prompt in a step.
-struct PromptCandidate {
-  PromptDivision division = PromptDivision::whole;
-  Topology topology;                 // its ranks; neighbours first
-  std::optional<SequenceMesh> mesh;  // of `tokens`
-  std::string strategy;
-  double seconds = 0;     // simulated time to the first token
-  double rank_bytes = 0;  // weights, keys and activations of the fullest rank
-  double wire_bytes = 0;  // of all ranks
-  std::string refused;    // reason against the candidate; empty: none
-
-  int ranks() const { return topology.ranks(); }
-  std::string name() const;  // "tokens, torus (torus 2 x ulysses 4 x ring 1)"
-};
-
-// All candidates, and the chosen candidate: the least simulated time to the first token among
-// fitting candidates. A candidate with fewer ranks that takes at most kTie longer wins: free ranks
-// serve other prompts. Pure: the same request gives the same plan.
+// All candidates, and the one that choose_candidate takes. Pure: the same request gives the same
+// plan.
 struct PromptPlan {
-  static constexpr double kTie = 0.03;
-
   std::vector<PromptCandidate> candidates;  // by ranks, then by division
   size_t chosen = 0;
 

@@ -54,20 +54,15 @@ std::optional<CostModel> cost_of(const RunnerConfig& c) {
   return CostModel(*c.profile, topology_of(c));
 }
 
-// How ranks divide sequences, where they do.
-std::optional<SequenceMesh> mesh_of(const Model& model, const RunnerConfig& c) {
+// How ranks may divide sequences, where they do.
+std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
   if (!c.sp || c.tp == 1) return {};
   c.links.validate(c.tp);
-  const Topology topology = topology_of(c);
-  const std::optional<CostModel> cost = cost_of(c);
-  std::unique_ptr<KernelCatalog> kernels;
-  if (c.device.cuda && !c.sp->mode) kernels = kernels_of_gpu(c.device.first_gpu());
-  return choose_mesh(*c.sp, forward_of(model), model.config().Hq, c.cache, topology,
-                     *candidates(c).back(), kernels.get(), cost ? &*cost : nullptr);
+  return meshes_of(*c.sp, topology_of(c), model.config().Hq);
 }
 
 std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
-                                  const std::optional<SequenceMesh>& mesh) {
+                                  const std::vector<SequenceMesh>& meshes) {
   if (!c.device.cuda && c.cache.activations != DType::f32) {
     fail(ErrorCode::kUnsupported, "activations in {}: the CPU's are f32",
          name(c.cache.activations));
@@ -78,27 +73,27 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
     fail(ErrorCode::kUnsupported, "--decode {}: the CPU runs each op by itself: auto or apart",
          to_string(decode));
   }
-  const WorldConfig config = {.ranks = c.tp,
-                              .threads = c.threads,
-                              .links = c.links,
-                              .deadline_ms = c.deadline_ms,
-                              .sequence = mesh ? std::optional(mesh->mesh) : std::nullopt,
-                              .communication = c.communication,
-                              .job = c.job,
-                              .decode = c.decode};
+  WorldConfig config = {.ranks = c.tp,
+                        .threads = c.threads,
+                        .links = c.links,
+                        .deadline_ms = c.deadline_ms,
+                        .communication = c.communication,
+                        .job = c.job,
+                        .decode = c.decode};
+  for (const SequenceMesh& mesh : meshes) config.sequence.push_back(mesh.mesh);
   return c.device.cuda ? make_cuda_world(model, config, c.device) : make_cpu_world(model, config);
 }
 
 std::unique_ptr<StepPlanner> make_planner(const Model& model, const RunnerConfig& c,
-                                          const std::optional<SequenceMesh>& mesh, World& world) {
+                                          const std::vector<SequenceMesh>& meshes, World& world) {
   StrategyChoice::Strategies strategies = candidates(c);
   const std::optional<CostModel> cost = cost_of(c);
   if (strategies.size() > 1 && !cost) {
     fail(ErrorCode::kInvalidArgument, "schedule 'auto' prices strategies: it needs a profile");
   }
-  if (mesh) {
-    return std::make_unique<SequenceRanks>(forward_of(model), c.cache, *mesh, std::move(strategies),
-                                           world, cost);
+  if (!meshes.empty()) {
+    return std::make_unique<SequenceRanks>(forward_of(model), c.cache, meshes, !c.sp->mode,
+                                           std::move(strategies), world, cost);
   }
   return std::make_unique<TensorRanks>(forward_of(model), c.cache, topology_of(c),
                                        std::move(strategies), world, cost);
@@ -113,11 +108,11 @@ bool needs_profile(const RunnerConfig& config) {
 }
 
 struct Runner::Impl {
-  Impl(const Model& m, const RunnerConfig& c, const std::optional<SequenceMesh>& mesh)
+  Impl(const Model& m, const RunnerConfig& c, const std::vector<SequenceMesh>& meshes)
       : config(c),
-        world(make_world(m, c, mesh)),
+        world(make_world(m, c, meshes)),
         rank_threads(world->fabric().ranks_here(), c.tp * c.threads),
-        planner(make_planner(m, c, mesh, *world)),
+        planner(make_planner(m, c, meshes, *world)),
         times(static_cast<size_t>(c.tp)) {}
 
   // The pages of the KV cache below `end` are there on every rank of this process.
@@ -222,7 +217,7 @@ Runner::Runner(const Model& model, const RunnerConfig& config) {
     lay_out(c);
     if (c.job->process() == 0) c.job->send_record(runner_record(c));
   }
-  impl_ = std::make_unique<Impl>(model, c, mesh_of(model, c));
+  impl_ = std::make_unique<Impl>(model, c, meshes_of(model, c));
 }
 
 Runner::~Runner() = default;

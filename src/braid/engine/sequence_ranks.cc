@@ -13,22 +13,30 @@ constexpr Work kGatherWork{.extents = {.sequence = 1}};
 }  // namespace
 
 SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
-                             const SequenceMesh& mesh, StrategyChoice::Strategies strategies,
-                             World& world, const std::optional<CostModel>& cost)
+                             const std::vector<SequenceMesh>& meshes, bool choose,
+                             StrategyChoice::Strategies strategies, World& world,
+                             const std::optional<CostModel>& cost)
     : apart_(keys_apart(cache.pages * cache.page_size, world.samples_on_device())),
       shape_(cache),
-      mesh_(mesh),
+      P_(meshes.front().ranks()),
       strategies_(std::move(strategies)),
       world_(world),
       cost_(cost),
-      over_ranks_(model, apart_ ? rank_cache(cache, mesh.ranks()) : cache,
-                  world.catalogs(mesh.ranks()), mesh.topology, mesh),
       on_first_(model, cache, world.catalogs(1), Topology{}),
       // On GPUs the launches of such a step wait for each other: one stream is the fastest.
       apart_strategy_(world.samples_on_device() ? find_strategy("sequential") : strategies_[0]),
-      windows_(over_ranks_.windows()),
-      owners_(mesh.ranks(), cache.pages * cache.page_size,
-              apart_ ? rank_cache(cache, mesh.ranks()).pages * cache.page_size : 0) {}
+      windows_(on_first_.windows()),
+      owners_(P_, cache.pages * cache.page_size,
+              apart_ ? rank_cache(cache, P_).pages * cache.page_size : 0) {
+  const auto add = [&](const SequenceMesh& mesh) {
+    planners_.push_back(
+        std::make_unique<const ForwardPlanner>(model, apart_ ? rank_cache(cache, P_) : cache,
+                                               world.catalogs(mesh.ranks()), mesh.topology, mesh));
+  };
+  if (choose) add(sequence_mesh(SpMode::ring, Topology{}, 1));
+  for (const SequenceMesh& mesh : meshes) add(mesh);
+  if (choose) choice_.emplace(planners_, strategies_.back(), cost_.value().profile());
+}
 
 bool keys_apart(int64_t slots, bool gpus) {
   return !gpus || slots > kSlotsOfOneGpu;
@@ -39,19 +47,33 @@ CacheShape rank_cache(CacheShape cache, int ranks) {
   return cache;
 }
 
-bool SequenceRanks::divided(const Batch& batch) const {
-  const int64_t tokens = batch.extents().token;
-  if (batch.sequences().size() != 1 || tokens < mesh_.ranks()) return false;
-  // After uneven steps one rank may be full before the others.
-  for (int r = 0; apart_ && r < mesh_.ranks(); ++r) {
-    if (owners_.left(r) < even_part(tokens, mesh_.ranks(), r).size()) return false;
+bool SequenceRanks::has_room(int64_t tokens, int ranks) const {
+  if (!apart_) return true;
+  for (int r = 0; r < ranks; ++r) {
+    if (owners_.left(r) < even_part(tokens, ranks, r).size()) return false;
   }
   return true;
 }
 
+std::optional<size_t> SequenceRanks::way(const Batch& batch) {
+  const int64_t tokens = batch.extents().token;
+  // After uneven steps one rank may be full before the others.
+  if (batch.sequences().size() != 1 || tokens < P_ || !has_room(tokens, P_)) return {};
+  if (!choice_) return 0;
+  const int64_t cached = batch.sequences()[0].cached;
+  bool alone = has_room(tokens, 1);
+  for (int64_t i = 0; apart_ && alone && i < cached; ++i) {
+    alone = owners_.owner(slot_of(batch.pages_of(0), shape_.page_size, i)) == 0;
+  }
+  const size_t chosen = choice_->choose(tokens, cached, alone);
+  // In caches with room for all keys rank 0 computes by its own plans.
+  if (planners_[chosen]->ranks() == 1 && !apart_) return {};
+  return chosen;
+}
+
 PlannedStep SequenceRanks::prepare_first(const Batch& batch) {
   gather_.reset();
-  if (apart_ || divided(batch)) return {};
+  if (apart_ || way(batch)) return {};
   for (size_t s = 0; s < batch.sequences().size(); ++s) {
     const std::span<const int32_t> pages = batch.pages_of(s);
     const int64_t cached = batch.sequences()[s].cached;
@@ -65,7 +87,8 @@ PlannedStep SequenceRanks::prepare_first(const Batch& batch) {
     key.micro_batches.push_back({.capacity = kGatherWork.extents});
     // The logits of the step before may still be wanted.
     const auto bound = plans_.get(key, [&] {
-      return BoundForward{key, world_.bind(over_ranks_.plan_gather(*strategies_[0], key.kv), true)};
+      return BoundForward{key,
+                          world_.bind(over_ranks().plan_gather(*strategies_[0], key.kv), true)};
     });
     return {bound, &*gather_, {&kGatherWork, 1}, batch.pages_end()};
   }
@@ -90,10 +113,11 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
       }
     }
   }
-  if (divided(batch)) {
-    step_.emplace(batch, shape_.page_size, owners_);
+  if (const std::optional<size_t> chosen = way(batch)) {
+    step_.emplace(batch, shape_.page_size, owners_, planners_[*chosen]->ranks());
     cut_.assign(batch, {{0, batch.extents().token}}, strategy.name());
-    const ContextKey key = key_for_tokens(step_->q(), step_->kv(), batch.extents().row);
+    ContextKey key = key_for_tokens(step_->q(), step_->kv(), batch.extents().row);
+    key.mesh = static_cast<int>(*chosen);
     const auto bound = plans_.get(key, [&] {
       return BoundForward{key, world_.bind(plan_tokens(key))};
     });
@@ -121,18 +145,19 @@ PlannedStep SequenceRanks::prepare_apart(const Batch& batch) {
   const ContextKey key =
       key_for_apart(apart_step_->tokens(), std::ssize(batch.sequences()), batch.extents().row);
   const auto bound = plans_.get(key, [&] {
-    return BoundForward{key, world_.bind(over_ranks_.plan_apart(*apart_strategy_, key, cost()))};
+    return BoundForward{key, world_.bind(over_ranks().plan_apart(*apart_strategy_, key, cost()))};
   });
   return {bound, &*apart_step_, {&apart_step_->work(), 1}, pages_end(batch)};
 }
 
 // With several strategies the one that a simulation finds fastest.
 PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
+  const ForwardPlanner& planner = *planners_[static_cast<size_t>(key.mesh)];
   PlannedForward best;
   double least = std::numeric_limits<double>::infinity();
   for (const auto& strategy : strategies_) {
     PlannedForward planned =
-        over_ranks_.plan_tokens(*strategy, key.q, key.kv, key.micro_batches[0], cost());
+        planner.plan_tokens(*strategy, key.q, key.kv, key.micro_batches[0], cost());
     if (strategies_.size() == 1) return planned;
     const int64_t tokens = key.q.length();
     const double seconds = prompt_seconds(planned, tokens, key.kv.length() - tokens, *cost_);
@@ -155,14 +180,16 @@ void SequenceRanks::record_loop(std::span<const int32_t> pages, int64_t from) {
 }
 
 std::vector<std::string> SequenceRanks::explain() const {
-  std::vector<std::string> lines = {fmt::format("sequences over {} ranks: {} attention, {}",
-                                                mesh_.ranks(), to_string(mesh_.mode),
-                                                to_string(mesh_.degrees))};
+  const SequenceMesh& mesh = over_ranks().mesh();
+  std::vector<std::string> lines = {
+      choice_ ? fmt::format("sequences over {} ranks: as each prompt's length asks", P_)
+              : fmt::format("sequences over {} ranks: {} attention, {}", P_, to_string(mesh.mode),
+                            to_string(mesh.degrees))};
+  if (choice_) std::ranges::move(choice_->explain(), std::back_inserter(lines));
   if (apart_) {
-    const CacheShape cache = rank_cache(shape_, mesh_.ranks());
+    const CacheShape cache = rank_cache(shape_, P_);
     lines.push_back(fmt::format("keys: {} slots on each rank, {} together",
-                                cache.pages * cache.page_size,
-                                mesh_.ranks() * cache.pages * cache.page_size));
+                                cache.pages * cache.page_size, P_ * cache.pages * cache.page_size));
   }
   for (std::string& line : plans_.explain()) lines.push_back(std::move(line));
   return lines;

@@ -4,6 +4,7 @@
 
 #include "braid/engine/apart_step.h"
 #include "braid/engine/batch_cut.h"
+#include "braid/engine/prompt_choice.h"
 #include "braid/engine/sequence_step.h"
 #include "braid/engine/strategy_choice.h"
 #include "braid/engine/world.h"
@@ -11,16 +12,18 @@
 namespace braid {
 
 // Ranks that divide the tokens of a sequence. One sequence with a token for each rank is computed
-// by all ranks, and each keeps the keys of its own tokens. All other batches, decode steps above
-// all, are computed in one of two ways:
+// by all ranks, and each keeps the keys of its own tokens. With `choose`, PromptChoice says for
+// each length by which mesh, or whether rank 0 computes the prompt alone. All other batches, decode
+// steps above all, are computed in one of two ways:
 // - keys_apart(): each rank has room for the keys that it holds. Queries go to the keys, and new
 //   keys to the rank with most room (ApartStep).
 // - Else ranks have room for all keys. Rank 0 computes such a batch alone, by the plans that a job
 //   of one rank has; before, it is given the keys of the batch's sequences that it lacks.
 class SequenceRanks : public StepPlanner {
  public:
-  // Several strategies need `cost`. `world` outlives the planner.
-  SequenceRanks(const MakeForward& model, const CacheShape& cache, const SequenceMesh& mesh,
+  // Several strategies, and `choose`, need `cost`. `world` outlives the planner.
+  SequenceRanks(const MakeForward& model, const CacheShape& cache,
+                const std::vector<SequenceMesh>& meshes, bool choose,
                 StrategyChoice::Strategies strategies, World& world,
                 const std::optional<CostModel>& cost);
 
@@ -34,12 +37,16 @@ class SequenceRanks : public StepPlanner {
     fail(ErrorCode::kUnsupported, "ranks that divide a prompt do not answer many requests at once");
   }
 
-  const ForwardPlanner& forward_planner() const override { return over_ranks_; }
+  const ForwardPlanner& forward_planner() const override { return over_ranks(); }
   std::vector<std::string> explain() const override;
 
  private:
-  // Whether each rank computes a part of the batch's one sequence over keys that come to it.
-  bool divided(const Batch& batch) const;
+  // The planner of a batch whose one sequence's keys come to the ranks that compute it, by index;
+  // none: the batch is computed in the other way.
+  std::optional<size_t> way(const Batch& batch);
+  bool has_room(int64_t tokens, int ranks) const;
+  // The planner over all ranks for what is alike in every mode.
+  const ForwardPlanner& over_ranks() const { return *planners_.back(); }
   PlannedStep prepare_apart(const Batch& batch);
   int64_t pages_end(const Batch& batch) const;  // as PlannedStep has it
   PlannedForward plan_tokens(const ContextKey& key) const;
@@ -47,11 +54,13 @@ class SequenceRanks : public StepPlanner {
 
   const bool apart_;  // keys_apart()
   const CacheShape shape_;
-  const SequenceMesh mesh_;
+  const int P_;
   const StrategyChoice::Strategies strategies_;
   World& world_;
   const std::optional<CostModel> cost_;
-  const ForwardPlanner over_ranks_, on_first_;
+  PromptChoice::Planners planners_;  // with `choose` that of a rank alone first, then the meshes'
+  std::optional<PromptChoice> choice_;
+  const ForwardPlanner on_first_;
   const std::shared_ptr<const OpScheduler> apart_strategy_;
   const std::vector<int64_t> windows_;  // of the model's attention
   ForwardCache plans_;

@@ -33,17 +33,21 @@ std::vector<int32_t> slots_of(std::span<const int32_t> pages, int64_t page_size,
   return slots;
 }
 
-SequenceStep::SequenceStep(const Batch& batch, int64_t page_size, KvOwners& owners)
+SequenceStep::SequenceStep(const Batch& batch, int64_t page_size, KvOwners& owners, int ranks)
     : batch_(batch), cached_(batch.sequences()[0].cached) {
   BRAID_CHECK(batch.sequences().size() == 1, "{} sequences", batch.sequences().size());
   const int64_t n = batch.sequences()[0].tokens;
   slots_ = slots_of(batch.pages_of(0), page_size, cached_ + n);
-  q_ = even_zigzag_layout(n, owners.ranks(), cached_);
+  q_ = even_zigzag_layout(n, ranks, cached_);
   kv_ = owners.layout(std::span(slots_).first(static_cast<size_t>(cached_)));
+  for (int r = ranks; r < owners.ranks(); ++r) {
+    BRAID_CHECK(kv_.rows(r) == 0, "rank {} of {} holds {} keys", r, ranks, kv_.rows(r));
+  }
+  kv_.ranks.resize(static_cast<size_t>(ranks));
   for (int32_t slot : batch.slots()) owners.forget(slot);
   std::vector<int32_t> row_of(static_cast<size_t>(n));
   int32_t row = 0;
-  for (int r = 0; r < owners.ranks(); ++r) {
+  for (int r = 0; r < ranks; ++r) {
     for_each_position(q_, r, [&](int64_t position) {
       append(kv_, r, position);
       owners.write(slots_[static_cast<size_t>(position)], r);

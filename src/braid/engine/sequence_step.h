@@ -13,8 +13,9 @@ namespace braid {
 class SequenceStep : public StepInputs {
  public:
   // Gives the new keys their places in `owners`. `batch` has one sequence, and outlives this. Where
-  // ranks have slots of their own, each has room for its part of the tokens.
-  SequenceStep(const Batch& batch, int64_t page_size, KvOwners& owners);
+  // ranks have slots of their own, each of the first `ranks` has room for its part of the tokens,
+  // and no other holds any key of the sequence.
+  SequenceStep(const Batch& batch, int64_t page_size, KvOwners& owners, int ranks);
 
   const SequenceLayout& q() const { return q_; }
   const SequenceLayout& kv() const { return kv_; }

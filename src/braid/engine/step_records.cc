@@ -34,7 +34,6 @@ RunnerConfig read_runner(Unpacker& fields) {
     sp.degrees.torus = optional_number(fields);
     sp.degrees.ulysses = optional_number(fields);
     sp.degrees.ring = optional_number(fields);
-    sp.tokens = fields.number();
   }
   config.cache.pages = fields.number();
   config.cache.page_size = fields.number();
@@ -96,7 +95,7 @@ std::string runner_record(const RunnerConfig& c) {
     add(packer, mode ? std::optional(static_cast<int>(*mode)) : std::nullopt);
     add(packer, c.sp->degrees.torus);
     add(packer, c.sp->degrees.ulysses);
-    add(packer, c.sp->degrees.ring).add(c.sp->tokens);
+    add(packer, c.sp->degrees.ring);
   }
   packer.add(c.cache.pages).add(c.cache.page_size).add(c.cache.pages_per_sequence);
   packer.add(static_cast<int64_t>(c.cache.kv_dtype)).add(c.schedule).add(int64_t{c.links.machines});

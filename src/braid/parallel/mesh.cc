@@ -1,5 +1,7 @@
 #include "braid/parallel/mesh.h"
 
+#include <numeric>
+
 #include <set>
 
 #include "braid/base/error.h"
@@ -56,6 +58,23 @@ std::vector<int> Mesh::group(int rank, const std::string& name) const {
     return ranks;
   }
   return {rank};
+}
+
+std::vector<MeshGroup> groups_of(int rank, std::span<const Mesh> meshes) {
+  std::vector<MeshGroup> groups;
+  std::vector<int> world(static_cast<size_t>(meshes.front().size()));
+  std::iota(world.begin(), world.end(), 0);
+  groups.push_back({"world", std::move(world), "world"});
+  for (size_t m = 0; m < meshes.size(); ++m) {
+    BRAID_CHECK(meshes[m].size() == meshes[0].size(), "meshes of {} and of {} ranks",
+                meshes[0].size(), meshes[m].size());
+    for (const Mesh::Axis& axis : meshes[m].axes()) {
+      if (axis.size == 1) continue;
+      groups.push_back(
+          {axis.name, meshes[m].group(rank, axis.name), fmt::format("{}{}", axis.name, m)});
+    }
+  }
+  return groups;
 }
 
 }  // namespace braid

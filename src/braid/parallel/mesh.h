@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,5 +30,15 @@ class Mesh {
   int stride(size_t axis) const;
   std::vector<Axis> axes_;
 };
+
+// A group of ranks that meet on an axis.
+struct MeshGroup {
+  std::string axis;  // "world": all ranks
+  std::vector<int> ranks;
+  std::string name;  // unlike those of the rank's other groups
+};
+// The groups that a rank has in meshes over the same ranks, the world first. Each rank has as many,
+// in the same order. Two ranks that share a group find the same one first by axis and ranks.
+std::vector<MeshGroup> groups_of(int rank, std::span<const Mesh> meshes);
 
 }  // namespace braid

@@ -223,7 +223,8 @@ void step_with(const Division& d, std::optional<std::chrono::milliseconds> late)
   const SequenceMesh mesh = sequence_mesh(d.mode, topology, loaded.model.config().Hq, d.degrees);
   const RunnerConfig config = divided(d);
   const auto world = make_cuda_world(
-      loaded.model, {.ranks = 2, .links = config.links, .deadline_ms = 500, .sequence = mesh.mesh},
+      loaded.model,
+      {.ranks = 2, .links = config.links, .deadline_ms = 500, .sequence = {mesh.mesh}},
       config.device);
   for (int r = 0; r < 2; ++r) world->rank(r).back_pages(config.cache.pages);
   const ForwardPlanner planner(
@@ -234,7 +235,7 @@ void step_with(const Division& d, std::optional<std::chrono::milliseconds> late)
   Batch batch(kPageSize);
   batch.add(ids, 0, pages, 1);
   KvOwners owners(2, kPages * kPageSize);
-  const SequenceStep step(batch, kPageSize, owners);
+  const SequenceStep step(batch, kPageSize, owners, 2);
   const ContextKey key = key_for_tokens(step.q(), step.kv(), 1);
   const auto executors = world->bind(
       planner.plan_tokens(*find_strategy(d.schedule), step.q(), step.kv(), key.micro_batches[0]));

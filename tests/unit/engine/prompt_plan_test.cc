@@ -37,7 +37,7 @@ TEST(PromptPlan, TakesTheLeastTimeAndThenTheFewestRanks) {
     ASSERT_TRUE(taken.refused.empty());
     for (const PromptCandidate& c : plan.candidates) {
       if (!c.refused.empty()) continue;
-      EXPECT_LE(taken.seconds, c.seconds * (1 + PromptPlan::kTie)) << c.name();
+      EXPECT_LE(taken.seconds, c.seconds * (1 + kPromptTie)) << c.name();
       if (c.ranks() < taken.ranks()) {
         EXPECT_GT(c.seconds, taken.seconds) << c.name();
       }

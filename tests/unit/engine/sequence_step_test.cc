@@ -46,7 +46,7 @@ TEST(SequenceStep, KeysStayWhereTheyWereComputed) {
       const std::vector<int32_t> tokens(static_cast<size_t>(n), 7);
       Batch batch(kPageSize);
       batch.add(tokens, cached, pages, 1);
-      const SequenceStep step(batch, kPageSize, owners);
+      const SequenceStep step(batch, kPageSize, owners, P);
       expect_holds_once(step.q(), cached, cached + n);
       expect_holds_once(step.kv(), 0, cached + n);
       for (int r = 0; r < P; ++r) {
@@ -152,7 +152,7 @@ TEST(ApartStep, RowsSeeTheKeysOfTheirPositions) {
       Batch prompt(kPageSize);
       cached[s] = std::uniform_int_distribution<int64_t>(P, 11)(random);
       prompt.add(std::vector<int32_t>(static_cast<size_t>(cached[s]), 3), 0, pages[s], 1);
-      const SequenceStep step(prompt, kPageSize, owners);
+      const SequenceStep step(prompt, kPageSize, owners, P);
     }
     Batch batch(kPageSize);
     for (size_t s : {0u, 1u}) batch.add(std::vector<int32_t>(s + 2, 4), cached[s], pages[s], 1);

@@ -55,7 +55,7 @@ struct CpuRank {
       : table(threads),
         silent(threads),
         pool(threads, total),
-        comms(endpoint, mesh),
+        comms(endpoint, {&mesh, 1}),
         backend(table, pool),
         silent_backend(silent, pool) {
     for (cpu::KernelTable* t : {&table, &silent}) {

@@ -46,8 +46,8 @@ class CudaRank : public Rank {
       comms[s] = comms_[s].get();
     }
     cuda::add_comm_kernels(table_, comms);
-    if (world.sequence) {
-      one_sided_.emplace(endpoint_, *world.sequence);
+    if (!world.sequence.empty()) {
+      one_sided_.emplace(endpoint_, world.sequence);
       cuda::add_one_sided_kernels(table_, *one_sided_);
     }
     if (!world.communication) cuda::drop_communication(table_);

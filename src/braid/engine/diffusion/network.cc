@@ -27,7 +27,7 @@ std::unique_ptr<World> make_world(WeightOf weight, const NetworkConfig& config) 
       .threads = config.threads,
       .links = links_of(config),
       .deadline_ms = config.deadline_ms,
-      .sequence = config.mesh ? std::optional(config.mesh->mesh) : std::nullopt};
+      .sequence = config.mesh ? std::vector{config.mesh->mesh} : std::vector<Mesh>{}};
   if (!config.device.cuda) return make_cpu_world(std::move(weight), world);
   if (config.mesh) {
     fail(ErrorCode::kUnsupported, "{} ranks divide a picture's tokens on the CPU alone so far",

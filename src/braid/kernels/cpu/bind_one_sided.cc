@@ -92,10 +92,7 @@ BoundKernel bind_sync(const LaunchArgs& args, fabric::Endpoint& endpoint, const 
   const OpCall& call = args.call;
   const auto& a = call.attrs<ops::SyncAttrs>();
   fabric::SymmetricMemory& memory = symmetric(args);
-  fabric::Comm* comm = a.ranks() > 1 ? &comms.at(a.axis, args.stream) : nullptr;
-  BRAID_CHECK(comm == nullptr || comm->group().ranks == a.group,
-              "a sync of ranks {} on a group of {}", fmt::join(a.group, ", "),
-              fmt::join(comm->group().ranks, ", "));
+  fabric::Comm* comm = a.ranks() > 1 ? &comms.at(a.axis, a.group, args.stream) : nullptr;
   const fabric::Tag tag = endpoint.tag("sync");
   return [&call, &a, &memory, &endpoint, comm, tag](const Team& team) {
     if (team.index == 0) {
@@ -129,25 +126,25 @@ Kernel fabric_kernel(std::function<BoundKernel(const LaunchArgs&)> bind) {
 
 }  // namespace
 
-MeshComms::MeshComms(fabric::Endpoint& endpoint, const Mesh& mesh) {
-  const auto add = [&](const std::string& axis, const fabric::Group& group) {
+MeshComms::MeshComms(fabric::Endpoint& endpoint, std::span<const Mesh> meshes) {
+  for (MeshGroup& group : groups_of(endpoint.rank(), meshes)) {
+    Group& made = groups_.emplace_back(Group{std::move(group), {}});
     for (Stream stream : kStreams) {
-      comms_[axis][static_cast<size_t>(stream)] = std::make_unique<fabric::Comm>(
-          endpoint, group,
-          fabric::CommConfig{.name = fmt::format("sp.{}.{}", axis, to_string(stream)),
+      made.comms[static_cast<size_t>(stream)] = std::make_unique<fabric::Comm>(
+          endpoint, fabric::Group{made.group.ranks},
+          fabric::CommConfig{.name = fmt::format("sp.{}.{}", made.group.name, to_string(stream)),
                              .slot_bytes = 64});
     }
-  };
-  add("world", fabric::Group::world(mesh.size()));
-  for (const Mesh::Axis& axis : mesh.axes()) {
-    if (axis.size > 1) add(axis.name, {mesh.group(endpoint.rank(), axis.name)});
   }
 }
 
-fabric::Comm& MeshComms::at(const std::string& axis, Stream stream) const {
-  const auto it = comms_.find(axis);
-  BRAID_CHECK(it != comms_.end(), "no group of the axis '{}'", axis);
-  return *it->second[static_cast<size_t>(stream)];
+fabric::Comm& MeshComms::at(const std::string& axis, const std::vector<int>& ranks,
+                            Stream stream) const {
+  const auto it = std::ranges::find_if(
+      groups_, [&](const Group& g) { return g.group.axis == axis && g.group.ranks == ranks; });
+  BRAID_CHECK(it != groups_.end(), "a sync of ranks {}: they are no group of the axis '{}'",
+              fmt::join(ranks, ", "), axis);
+  return *it->comms[static_cast<size_t>(stream)];
 }
 
 void add_one_sided_kernels(KernelTable& table, fabric::Endpoint& endpoint, const MeshComms& comms) {

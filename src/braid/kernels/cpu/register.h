@@ -32,11 +32,16 @@ void drop_communication(KernelTable& table);
 // collectively, as Comm says.
 class MeshComms {
  public:
-  MeshComms(fabric::Endpoint& endpoint, const Mesh& mesh);
-  fabric::Comm& at(const std::string& axis, Stream stream) const;
+  MeshComms(fabric::Endpoint& endpoint, std::span<const Mesh> meshes);
+  // Of the group of these ranks.
+  fabric::Comm& at(const std::string& axis, const std::vector<int>& ranks, Stream stream) const;
 
  private:
-  std::map<std::string, std::array<std::unique_ptr<fabric::Comm>, kNumStreams>> comms_;
+  struct Group {
+    MeshGroup group;
+    std::array<std::unique_ptr<fabric::Comm>, kNumStreams> comms;
+  };
+  std::vector<Group> groups_;
 };
 
 // Fills in pull, push and sync (ops/one_sided.h). Executors of such Programs need a

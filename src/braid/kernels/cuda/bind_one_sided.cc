@@ -150,8 +150,10 @@ BoundKernel bind_push(const LaunchArgs& args, const OneSidedComm& comm) {
 BoundKernel bind_sync(const LaunchArgs& args, const OneSidedComm& comm) {
   return [&call = args.call, &comm, stream = args.stream](const LaunchContext& context) {
     const auto& a = call.attrs<ops::SyncAttrs>();
-    OneSidedComm::Sync sync{
-        .axis = a.ranks() > 1 ? a.axis : "", .opened = {}, .expected = a.arrivals};
+    OneSidedComm::Sync sync{.axis = a.ranks() > 1 ? a.axis : "",
+                            .ranks = a.group,
+                            .opened = {},
+                            .expected = a.arrivals};
     for (int output : a.opened_arrivals) {
       sync.opened.push_back(call.out[static_cast<size_t>(output)].as<uint32_t>());
     }

@@ -247,7 +247,14 @@ AttentionPieces::Results AttentionPieces::open(std::vector<ValueId> kept,
   if (relayed) opens.push_back(plan(ops::arrivals_type(world())));
   const std::vector<Buffer*> results = opens;
   opens.insert(opens.end(), buffers.begin(), buffers.end());
-  sync({.axis = "world", .kept = std::move(kept), .closed = {}, .opens = opens});
+  if (world() > 1) {
+    sync({.axis = "world", .kept = std::move(kept), .closed = {}, .opens = opens});
+  } else {  // a rank alone meets nobody
+    std::vector<ValueType> types;
+    for (const Buffer* buffer : opens) types.push_back(buffer->type);
+    const std::vector<ValueId> made = this->buffers(types);
+    for (size_t i = 0; i < opens.size(); ++i) opens[i]->value = made[i];
+  }
   return {.o = results[1]->value,
           .joint_o = a_.joint_q > 0 ? results[2]->value : kNoValue,
           .arrivals = results[0]->value,
@@ -256,6 +263,7 @@ AttentionPieces::Results AttentionPieces::open(std::vector<ValueId> kept,
 
 AttentionOutputs AttentionPieces::close(const Results& results, std::vector<ValueId> kept,
                                         bool meet) {
+  if (world() == 1) return {results.o, results.joint_o};
   stage("close");
   std::vector<ValueId> closed{results.o};
   if (results.joint_o != kNoValue) closed.push_back(results.joint_o);

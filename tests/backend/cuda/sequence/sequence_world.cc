@@ -114,7 +114,7 @@ void fill(const TensorView& view, uint64_t seed, Tensor tensor,
 
 struct Rank {
   Rank(fabric::PeerEndpoint& endpoint, const Mesh& mesh, const cuda::SmPartition* part)
-      : table(cuda::device_info(endpoint.device(), part)), comm(endpoint, mesh) {
+      : table(cuda::device_info(endpoint.device(), part)), comm(endpoint, {&mesh, 1}) {
     cuda::add_cuda_kernels(table);
     cuda::add_one_sided_kernels(table, comm);
     backend = std::make_unique<cuda::CudaBackend>(

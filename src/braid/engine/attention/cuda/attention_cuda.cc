@@ -37,7 +37,7 @@ struct GpuRank {
   GpuRank(fabric::PeerEndpoint& endpoint, const Mesh& mesh, const cuda::SmPartition* part)
       : table(cuda::device_info(endpoint.device(), part)),
         silent(cuda::device_info(endpoint.device(), part)),
-        comm(endpoint, mesh) {
+        comm(endpoint, {&mesh, 1}) {
     for (cuda::KernelTable* t : {&table, &silent}) {
       cuda::add_cuda_kernels(*t);
       cuda::add_one_sided_kernels(*t, comm);

@@ -20,7 +20,7 @@ void launch(Kernel kernel, const CommView& view, const Params& params,
 
 }  // namespace
 
-OneSidedComm::OneSidedComm(fabric::PeerEndpoint& endpoint, const Mesh& mesh)
+OneSidedComm::OneSidedComm(fabric::PeerEndpoint& endpoint, std::span<const Mesh> meshes)
     : endpoint_(endpoint),
       sync_tag_(endpoint.tag("sync")),
       transfer_tag_(endpoint.tag("transfer")) {
@@ -29,17 +29,12 @@ OneSidedComm::OneSidedComm(fabric::PeerEndpoint& endpoint, const Mesh& mesh)
     fail(ErrorCode::kUnsupported, "one-sided ops on {} GPUs, at most {}", world, kMaxCommRanks);
   }
   const DeviceScope guard(endpoint.device());
-  const auto add = [&](const std::string& name, std::vector<int> ranks) {
-    Axis& axis = axes_[name];
-    axis.ranks = std::move(ranks);
+  for (MeshGroup& group : groups_of(endpoint.rank(), meshes)) {
+    Group& made = groups_.emplace_back(Group{std::move(group), {}});
     for (Stream stream : kStreams) {
-      axis.points[static_cast<size_t>(stream)] =
-          endpoint.allocate<MeetingPoint>(1, fmt::format("sp.{}.{}", name, to_string(stream)));
+      made.points[static_cast<size_t>(stream)] = endpoint.allocate<MeetingPoint>(
+          1, fmt::format("sp.{}.{}", made.group.name, to_string(stream)));
     }
-  };
-  add("world", fabric::Group::world(world).ranks);
-  for (const Mesh::Axis& axis : mesh.axes()) {
-    if (axis.size > 1) add(axis.name, mesh.group(endpoint.rank(), axis.name));
   }
   view_.rank = endpoint.rank();
   view_.ranks = world;
@@ -77,10 +72,13 @@ CommView OneSidedComm::view(fabric::Tag tag) const {
 void OneSidedComm::sync(const Sync& sync, Stream stream, const LaunchContext& context) const {
   SyncParams p{};
   if (!sync.axis.empty()) {
-    const auto it = axes_.find(sync.axis);
-    BRAID_CHECK(it != axes_.end(), "no group of the axis '{}'", sync.axis);
-    p.own = it->second.points[static_cast<size_t>(stream)].data();
-    for (int rank : it->second.ranks) {
+    const auto it = std::ranges::find_if(groups_, [&](const Group& g) {
+      return g.group.axis == sync.axis && g.group.ranks == sync.ranks;
+    });
+    BRAID_CHECK(it != groups_.end(), "ranks {} are no group of the axis '{}'",
+                fmt::join(sync.ranks, ", "), sync.axis);
+    p.own = it->points[static_cast<size_t>(stream)].data();
+    for (int rank : sync.ranks) {
       if (rank == endpoint_.rank()) continue;
       auto* point = reinterpret_cast<MeetingPoint*>(endpoint_.reach(p.own, rank));
       BRAID_CHECK(point != nullptr, "no path to rank {}", rank);

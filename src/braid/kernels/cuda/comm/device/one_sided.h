@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,13 +26,13 @@ struct MeetingPoint {
   uint32_t flags[kMaxCommRanks];  // [world], written by peers: their epochs
 };
 
-// A rank's part in the one-sided ops of a mesh: made collectively over the world, at a quiescent
-// point, like DeviceComm. Meetings of an axis on a stream run in a single order, equal on every
-// rank.
+// A rank's part in the one-sided ops of some meshes: made collectively over the world, at a
+// quiescent point, like DeviceComm. Meetings of an axis on a stream run in a single order, equal on
+// every rank.
 class OneSidedComm {
  public:
   // Throws kUnsupported if kernels cannot signal into a peer's memory.
-  OneSidedComm(fabric::PeerEndpoint& endpoint, const Mesh& mesh);
+  OneSidedComm(fabric::PeerEndpoint& endpoint, std::span<const Mesh> meshes);
   OneSidedComm(const OneSidedComm&) = delete;
   OneSidedComm& operator=(const OneSidedComm&) = delete;
 
@@ -42,6 +41,7 @@ class OneSidedComm {
   // A sync op. Counters are i32 [world, kLineWords] in this rank's symmetric memory.
   struct Sync {
     std::string axis;                    // empty: nobody to meet
+    std::vector<int> ranks;              // that meet, of the world
     std::vector<uint32_t*> opened;       // counters that become zero before the meeting
     const uint32_t* arrivals = nullptr;  // counters, and their expected values
     std::vector<int64_t> expected;       // [world], or empty
@@ -75,14 +75,14 @@ class OneSidedComm {
  private:
   // This rank's counter at a peer, to which a kernel is going to add.
   uint32_t* counter_at(const uint32_t* arrivals, int peer) const;
-  struct Axis {
-    std::vector<int> ranks;  // of the world
+  struct Group {
+    MeshGroup group;
     std::array<fabric::SymBuf<MeetingPoint>, kNumStreams> points;
   };
   CommView view(fabric::Tag tag) const;
 
   fabric::PeerEndpoint& endpoint_;
-  std::map<std::string, Axis> axes_;
+  std::vector<Group> groups_;
   fabric::Tag sync_tag_, transfer_tag_;
   CommView view_{};
 };

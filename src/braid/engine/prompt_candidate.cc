@@ -1,0 +1,69 @@
+#include "braid/engine/prompt_candidate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace braid {
+
+std::string PromptCandidate::name() const {
+  if (division == PromptDivision::whole) return "one rank";
+  if (division == PromptDivision::weights) return "weights divided, " + strategy;
+  return mesh ? fmt::format("tokens divided, {} ({})", to_string(mesh->mode),
+                            to_string(mesh->degrees))
+              : "tokens divided";
+}
+
+void measure(PromptCandidate& made, const PlannedForward& planned, const SimulatedStep& step) {
+  made.seconds = step.seconds;
+  made.wire_bytes = std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);
+  for (size_t r = 0; r < planned.programs.size(); ++r) {
+    double bytes = static_cast<double>(planned.schedules[r].memory.arena_bytes);
+    for (const Value& value : planned.programs[r].values) {
+      if (value.kind == ValueKind::weight || value.kind == ValueKind::state) {
+        bytes += static_cast<double>(bytes_of(value.type));
+      }
+    }
+    made.rank_bytes = std::max(made.rank_bytes, bytes);
+  }
+}
+
+PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
+                                 int64_t tokens, int64_t cached, const CostModel& cost) {
+  const SequenceMesh& mesh = planner.mesh();
+  PromptCandidate made{
+      .division = mesh.ranks() > 1 ? PromptDivision::tokens : PromptDivision::whole,
+      .topology = mesh.topology,
+      .mesh = mesh,
+      .strategy = strategy.name()};
+  const SequenceLayout q = even_zigzag_layout(tokens, mesh.ranks(), cached);
+  const SequenceLayout kv = even_zigzag_layout(cached + tokens, mesh.ranks());
+  const PlannedForward planned =
+      planner.plan_tokens(strategy, q, kv, key_for_tokens(q, kv, 1).micro_batches[0], &cost);
+  const Work work{.extents = {.token = tokens, .sequence = 1, .row = 1},
+                  .attended = attended_keys(cached, tokens),
+                  .kv_tokens = cached + tokens};
+  measure(made, planned, simulate(planned, {&work, 1}, cost));
+  return made;
+}
+
+std::optional<size_t> choose_candidate(std::span<const PromptCandidate> candidates) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const PromptCandidate& c : candidates) {
+    if (c.refused.empty()) least = std::min(least, c.seconds);
+  }
+  // The first within the tie has the fewest ranks; among as many ranks the fastest counts.
+  std::optional<size_t> chosen;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const PromptCandidate& c = candidates[i];
+    if (!c.refused.empty() || c.seconds > least * (1 + kPromptTie)) continue;
+    if (!chosen ||
+        (c.ranks() == candidates[*chosen].ranks() && c.seconds < candidates[*chosen].seconds)) {
+      chosen = i;
+    }
+  }
+  return chosen;
+}
+
+}  // namespace braid

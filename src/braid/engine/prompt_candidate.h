@@ -1,0 +1,48 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "braid/engine/forward_plans.h"
+#include "braid/schedule/simulator.h"
+
+namespace braid {
+
+// How the ranks of a candidate share a prompt.
+enum class PromptDivision : uint8_t {
+  whole,    // one rank computes all
+  weights,  // tensor parallelism
+  tokens,   // sequence parallelism: each rank has whole weights
+};
+
+// A way to compute the prompt in a step.
+struct PromptCandidate {
+  PromptDivision division = PromptDivision::whole;
+  Topology topology;                 // its ranks; neighbours first
+  std::optional<SequenceMesh> mesh;  // of `tokens`
+  std::string strategy;
+  double seconds = 0;     // simulated time to the first token
+  double rank_bytes = 0;  // weights, keys and activations of the fullest rank
+  double wire_bytes = 0;  // of all ranks
+  std::string refused;    // reason against the candidate; empty: none
+
+  int ranks() const { return topology.ranks(); }
+  std::string name() const;  // "tokens divided, torus (torus 2 x ulysses 4 x ring 1)"
+};
+
+// The candidate with the least simulated time among those without a reason against them, by index.
+// One with fewer ranks that takes at most kPromptTie longer wins: free ranks serve other prompts.
+// None: each is refused. Candidates come by ranks.
+inline constexpr double kPromptTie = 0.03;
+std::optional<size_t> choose_candidate(std::span<const PromptCandidate> candidates);
+
+// Writes what a simulated step takes.
+void measure(PromptCandidate& made, const PlannedForward& planned, const SimulatedStep& step);
+
+// Plans and simulates a prompt of `tokens` tokens behind `cached` others, divided by the planner's
+// mesh (of one rank: not divided).
+PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
+                                 int64_t tokens, int64_t cached, const CostModel& cost);
+
+}  // namespace braid

@@ -1,0 +1,53 @@
+#include "braid/engine/prompt_choice.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace braid {
+namespace {
+
+int size_class(int64_t n) {
+  return std::bit_width(static_cast<uint64_t>(std::max<int64_t>(n, 1) - 1));
+}
+
+}  // namespace
+
+PromptChoice::PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
+                           Profile profile)
+    : planners_(planners), strategy_(std::move(strategy)), profile_(std::move(profile)) {}
+
+const PromptChoice::Known& PromptChoice::known(int64_t tokens, int64_t cached) {
+  const auto it = std::ranges::find_if(known_, [&](const Known& k) {
+    return size_class(k.tokens) == size_class(tokens) && size_class(k.cached) == size_class(cached);
+  });
+  if (it != known_.end()) return *it;
+  Known& made = known_.emplace_back(Known{tokens, cached, {}});
+  for (const auto& planner : planners_) {
+    made.candidates.push_back(tokens_candidate(*planner, *strategy_, tokens, cached,
+                                               CostModel(profile_, planner->topology())));
+  }
+  return made;
+}
+
+size_t PromptChoice::choose(int64_t tokens, int64_t cached, bool alone) {
+  const std::vector<PromptCandidate>& all = known(tokens, cached).candidates;
+  const auto first =
+      std::ranges::find_if(all, [&](const auto& c) { return alone || c.ranks() > 1; });
+  const std::span<const PromptCandidate> legal(first, all.end());
+  return static_cast<size_t>(first - all.begin()) + choose_candidate(legal).value();
+}
+
+std::vector<std::string> PromptChoice::explain() const {
+  std::vector<std::string> lines;
+  for (const Known& k : known_) {
+    std::string line = fmt::format("prompt of {} tokens behind {}: ", k.tokens, k.cached);
+    line += k.candidates[choose_candidate(k.candidates).value()].name();
+    for (const PromptCandidate& c : k.candidates) {
+      line += fmt::format("; {} {:.3f} ms", c.name(), 1e3 * c.seconds);
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+}  // namespace braid

@@ -1,0 +1,81 @@
+// What `--sp auto` takes for a prompt.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "any_stages.h"
+#include "braid/backend/null/null_backend.h"
+#include "braid/engine/mesh_choice.h"
+#include "braid/engine/prompt_choice.h"
+#include "braid/engine/prompt_plan.h"
+#include "braid/model/model_shape.h"
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kMost = 65536, kPageSize = 64;
+
+class Choice {
+ public:
+  // With a layer of Llama-3-8B on GPUs of a machine; kernels wait inside like those of `like`.
+  Choice(int ranks, const KernelCatalog* like) : backend_(like) {
+    shape_ = read_model_shape(fmt::format("{}/../configs/llama-3-8b.json", BRAID_TEST_DATA));
+    shape_.config.layers = 1;
+    shape_.config.windows.resize(1);
+    const CacheShape cache{.pages = kMost / kPageSize,
+                           .page_size = kPageSize,
+                           .pages_per_sequence = kMost / kPageSize,
+                           .kv_dtype = DType::bf16,
+                           .activations = DType::bf16};
+    std::vector<SequenceMesh> meshes{sequence_mesh(SpMode::ring, Topology{}, 1)};
+    for (SequenceMesh& mesh : meshes_of({}, {.devices = ranks}, shape_.config.Hq)) {
+      meshes.push_back(std::move(mesh));
+    }
+    for (const SequenceMesh& mesh : meshes) {
+      planners_.push_back(std::make_unique<const ForwardPlanner>(
+          [this](const ForwardShape& s) { return shape_.forward(s); }, cache,
+          std::vector(static_cast<size_t>(mesh.ranks()), &backend_.catalog()), mesh.topology,
+          mesh));
+    }
+    choice_.emplace(planners_, find_strategy("sequence_parallel"), load_profile("h200"));
+  }
+
+  const SequenceMesh& choose(int64_t tokens, int64_t cached = 0, bool alone = true) {
+    return planners_[choice_->choose(tokens, cached, alone)]->mesh();
+  }
+  std::vector<std::string> explain() const { return choice_->explain(); }
+
+ private:
+  ModelShape shape_;
+  NullBackend backend_;
+  PromptChoice::Planners planners_;
+  std::optional<PromptChoice> choice_;
+};
+
+// A prompt of 512 tokens a rank, by stages, is too short for calls over parts of the keys. One call
+// that takes them as they come is not, and hides what ulysses shows.
+TEST(PromptChoice, PricesTheCallsThatTheKernelsTake) {
+  EXPECT_EQ(Choice(8, nullptr).choose(4096).mode, SpMode::ulysses);
+  EXPECT_EQ(Choice(8, &any_stages).choose(4096).mode, SpMode::torus);
+}
+
+TEST(PromptChoice, LengthDecides) {
+  Choice choice(4, nullptr);
+  EXPECT_EQ(choice.choose(8).ranks(), 1);
+  EXPECT_EQ(choice.choose(65536).ranks(), 4);
+  EXPECT_EQ(choice.choose(8, 0, false).ranks(), 4) << "a rank alone has no room";
+  // Once for each power of two.
+  EXPECT_EQ(choice.explain().size(), 2u);
+  choice.choose(60000);
+  choice.choose(7);
+  EXPECT_EQ(choice.explain().size(), 2u);
+  choice.choose(7, 4096);
+  EXPECT_EQ(choice.explain().size(), 3u);
+  for (const std::string& line : choice.explain()) {
+    EXPECT_LT(line.find("one rank"), line.size()) << line;
+    EXPECT_LT(line.find("ulysses"), line.size()) << line;
+  }
+}
+
+}  // namespace
+}  // namespace braid
