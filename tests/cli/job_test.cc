@@ -1,5 +1,8 @@
 // The program as several processes, started as torchrun starts them.
 #include <algorithm>
+#include <chrono>
+#include <random>
+#include <set>
 
 #include "cli/program.h"
 #include "processes.h"
@@ -8,6 +11,7 @@ namespace braid::golden {
 namespace {
 
 using nlohmann::json;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 class JobCliTest : public CliTest {
@@ -17,17 +21,17 @@ class JobCliTest : public CliTest {
   }
 
   // Process r runs the program with arguments[r], or all with arguments[0]; `extra` are further
-  // words of env for process `at`. They start in folder_.
+  // words of env for process `at`, which is killed after `life` seconds. They start in folder_.
   static std::vector<Outcome> job(int processes, const std::vector<std::string>& arguments,
-                                  const std::string& extra = "", int at = -1) {
+                                  const std::string& extra = "", int at = -1, double life = 25) {
     const int port = job::free_port();
     std::string script = "cd " + folder_.string() + "; ";
     const auto file = [](const char* kind, int r) { return path(fmt::format("{}.{}", kind, r)); };
     for (int r = 0; r < processes; ++r) {
       script += fmt::format(
-          "(env {} RANK={} WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout -s KILL 25 "
+          "(env {} RANK={} WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout -s KILL {} "
           "{}/braid {} > {} 2> {} < /dev/null; echo $? > {}) & ",
-          r == at ? extra : "", r, processes, port, BRAID_BIN_DIR,
+          r == at ? extra : "", r, processes, port, r == at ? life : 25.0, BRAID_BIN_DIR,
           arguments[arguments.size() == 1 ? 0 : static_cast<size_t>(r)], file("out", r),
           file("err", r), file("status", r));
     }
@@ -126,8 +130,8 @@ TEST_F(JobCliTest, ADeathEndsAllAndIsNamed) {
     std::string variables;
     const char* why;
   };
-  for (const Way& way : {Way{"BRAID_TEST_ENDS=1", "the connection is lost"},
-                         Way{"BRAID_TEST_ENDS=3 BRAID_TEST_SIGNAL=9", "the connection is lost"},
+  for (const Way& way : {Way{"BRAID_TEST_ENDS=1", "the process ended"},
+                         Way{"BRAID_TEST_ENDS=3 BRAID_TEST_SIGNAL=9", "the process ended"},
                          Way{"BRAID_TEST_ENDS=3 BRAID_TEST_SIGNAL=19", "no sign of life for 1.5 s"},
                          Way{"BRAID_TEST_ENDS=3 BRAID_TEST_SIGNAL=15", "SIGTERM"}}) {
     for (int victim : {0, 1}) {
@@ -146,6 +150,44 @@ TEST_F(JobCliTest, ADeathEndsAllAndIsNamed) {
         EXPECT_THAT(o.err, HasSubstr(way.why));
       }
     }
+  }
+}
+
+// From the first moment to the last, in whatever phase that is.
+TEST_F(JobCliTest, AKillAtAnyTimeEndsAll) {
+  const auto shared_memory = [] {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+      const std::string name = entry.path().filename();
+      if (name.find("ucx") != std::string::npos) names.insert(name);
+    }
+    return names;
+  };
+  const std::vector<std::string> command = {answer("--tp 3 --job-timeout 4")};
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(job(3, command)[0].status, 0);
+  const double whole =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const auto seed = static_cast<uint64_t>(std::random_device{}());
+  std::mt19937_64 rng(seed);
+  const auto before = shared_memory();
+  for (int i = 0; i < 12; ++i) {
+    const int victim = i % 3;
+    const double life = whole * std::uniform_real_distribution<>(0.02, 1)(rng);
+    SCOPED_TRACE(
+        fmt::format("seed {}: rank {} after {:.3f} of {:.3f} s", seed, victim, life, whole));
+    const std::vector<Outcome> outcomes = job(3, command, "", victim, life);
+    for (int r = 0; r < 3; ++r) {
+      const Outcome& o = outcomes[static_cast<size_t>(r)];
+      if (r == victim || o.status == 0) continue;  // 0: all was said when the victim ended
+      EXPECT_EQ(o.status, 1) << o.err;
+      EXPECT_THAT(
+          o.err, AnyOf(HasSubstr(fmt::format("since rank {} on ", victim)),
+                       HasSubstr(fmt::format("did not come: {}", victim)), HasSubstr("process 0")));
+    }
+  }
+  for (const std::string& name : shared_memory()) {
+    EXPECT_TRUE(before.contains(name)) << name << " is left in /dev/shm";
   }
 }
 

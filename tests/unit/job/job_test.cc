@@ -121,7 +121,8 @@ TEST_F(JobTest, OneErrorEndsAll) {
 
 // Ends process `victim` by `how` once it is in its phase; the others wait for it.
 std::vector<Ending> with_a_death(int victim, const std::function<void(pid_t)>& how,
-                                 milliseconds timeout = milliseconds(1000)) {
+                                 milliseconds timeout = milliseconds(1000),
+                                 Phase phase = Phase::steps) {
   const Shared<std::atomic<bool>> there;
   return run_processes({.processes = 3,
                         .timeout = timeout,
@@ -136,8 +137,8 @@ std::vector<Ending> with_a_death(int victim, const std::function<void(pid_t)>& h
                               kill(pid, SIGKILL);  // where it was only stopped
                             }},
                        [&](Job& job) {
-                         job.phase(Phase::steps);
-                         job.barrier("steps");
+                         job.phase(phase);
+                         job.barrier("there");
                          if (job.process() == victim) {
                            std::this_thread::sleep_for(milliseconds(50));  // the phase is told
                            *there = true;
@@ -147,23 +148,33 @@ std::vector<Ending> with_a_death(int victim, const std::function<void(pid_t)>& h
                        });
 }
 
-void expect_all_name(const std::vector<Ending>& endings, int victim, const std::string& why) {
+void expect_all_name(const std::vector<Ending>& endings, int victim, const std::string& why,
+                     Phase phase = Phase::steps) {
   for (int p = 0; p < std::ssize(endings); ++p) {
     const Ending& ending = endings[static_cast<size_t>(p)];
     if (p == victim) continue;
     EXPECT_EQ(ending.exit_status, 1);
     EXPECT_EQ(ending.code, ErrorCode::kAborted);
     EXPECT_THAT(ending.line,
-                HasSubstr(fmt::format("rank {0} on {1}: ended in a step, since rank {2} on {1} "
-                                      "failed in a step: {3}",
-                                      p, host_name(), victim, why)));
+                HasSubstr(fmt::format("rank {0} on {1}: ended in {4}, since rank {2} on {1} "
+                                      "failed in {4}: {3}",
+                                      p, host_name(), victim, why, to_string(phase))));
   }
 }
 
 TEST_F(JobTest, AKilledProcessEndsAllAndIsNamed) {
   for (int victim : {0, 2}) {
     expect_all_name(with_a_death(victim, [](pid_t pid) { kill(pid, SIGKILL); }), victim,
-                    "the connection is lost");
+                    "the process ended");
+  }
+}
+
+TEST_F(JobTest, ADeathIsNamedWithItsPhase) {
+  for (const Phase phase : {Phase::start, Phase::loading, Phase::planning, Phase::first_step,
+                            Phase::steps, Phase::drain}) {
+    const auto kill_it = [](pid_t pid) { kill(pid, SIGKILL); };
+    expect_all_name(with_a_death(1, kill_it, milliseconds(1000), phase), 1, "the process ended",
+                    phase);
   }
 }
 
@@ -190,7 +201,7 @@ TEST_F(JobTest, AProcessThatExitsEndsAll) {
     job.barrier("never");
   });
   EXPECT_EQ(endings[2].exit_status, 7);
-  expect_all_name(endings, 2, "the connection is lost");
+  expect_all_name(endings, 2, "the process ended");
 }
 
 TEST_F(JobTest, AProcessThatHangsAfterAFailureIsEnded) {

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "braid/fabric/ucx/resolve.h"
 #include "braid/fabric/ucx/ucx_status.h"
@@ -22,8 +23,11 @@ void set_switches() {
   if (!std::getenv("UCX_LOG_LEVEL")) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
   // A restarted job listens at the last job's port.
   setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
-  // Inside a host only keepalives tell of an ended process.
   setenv("UCX_KEEPALIVE_INTERVAL", "1s", 0);
+  // Inside a host UCX's shared memory learns late, or never, of an ended process: the job's monitor
+  // watches for ends itself, so that shared memory may be used.
+  setenv("UCX_POSIX_ERROR_HANDLING", "y", 0);
+  setenv("UCX_SYSV_ERROR_HANDLING", "y", 0);
 }
 
 }  // namespace

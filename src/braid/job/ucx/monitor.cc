@@ -1,11 +1,14 @@
 #include "braid/job/ucx/monitor.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace braid::job {
 namespace {
@@ -33,6 +36,11 @@ Monitor::Monitor(Config config)
                          std::chrono::milliseconds(250))),
       watches_(static_cast<size_t>(config_.processes)) {
   for (Watch& watch : watches_) watch.seen = Clock::now();
+  for (int p = 0; p < std::ssize(config_.pids); ++p) {
+    const int pid = config_.pids[static_cast<size_t>(p)];
+    if (pid == 0 || p == config_.process) continue;
+    watches_[static_cast<size_t>(p)].ended = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  }
   const sigset_t set = term_set();
   term_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   thread_ = std::thread([this] { run(); });
@@ -46,6 +54,9 @@ Monitor::~Monitor() {
   wake_.notify_one();
   thread_.join();
   if (term_ >= 0) close(term_);
+  for (const Watch& watch : watches_) {
+    if (watch.ended >= 0) close(watch.ended);
+  }
 }
 
 void Monitor::saw(int process) {
@@ -57,7 +68,8 @@ void Monitor::lost(int process, const std::string& why) {
   Watch& watch = watches_.at(static_cast<size_t>(process));
   if (watch.leaves || watch.lost_at) return;
   watch.lost_at = Clock::now();
-  watch.why = why;
+  watch.why = fmt::format(
+      "the connection is lost: the process ended, or the network between broke ({})", why);
 }
 
 void Monitor::leaves(int process) {
@@ -67,6 +79,18 @@ void Monitor::leaves(int process) {
 
 bool Monitor::watches(int process) const {
   return process != config_.process && (config_.process == 0 || process == 0);
+}
+
+// Under mutex_. A connection through shared memory does not break when a process ends, and where
+// one broke the kernel knows why.
+void Monitor::see_ends() {
+  for (Watch& watch : watches_) {
+    pollfd fd{.fd = watch.ended, .events = POLLIN, .revents = 0};
+    if (watch.ended < 0 || watch.leaves || poll(&fd, 1, 0) <= 0) continue;
+    close(std::exchange(watch.ended, -1));
+    if (!watch.lost_at) watch.lost_at = Clock::now();
+    watch.why = "the process ended";
+  }
 }
 
 void Monitor::run() {
@@ -80,14 +104,13 @@ void Monitor::run() {
       for (Watch& watch : watches_) watch.seen = now;
     }
     last = now;
+    see_ends();
     std::vector<std::pair<int, std::string>> failures;
     for (int p = 0; p < config_.processes; ++p) {
       const Watch& watch = watches_[static_cast<size_t>(p)];
       if (watch.leaves || p == config_.process) continue;
       if (watch.lost_at && now - *watch.lost_at > kToTell) {
-        failures.emplace_back(p, fmt::format("the connection is lost: the process ended, or the "
-                                             "network between broke ({})",
-                                             watch.why));
+        failures.emplace_back(p, watch.why);
       } else if (watches(p) && now - watch.seen.load() > config_.timeout) {
         failures.emplace_back(
             p, fmt::format("no sign of life for {:.3g} s: the process is stopped, or the network "

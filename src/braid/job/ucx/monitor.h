@@ -14,12 +14,13 @@ namespace braid::job {
 
 // A thread that watches the processes of a job: gives signs of life, misses others' signs, and ends
 // this process if needed. Process 0 watches all others; the others watch process 0, which tells
-// them.
+// them. The kernel tells of ended processes of this host.
 class Monitor {
  public:
   struct Config {
     int process = 0;
     int processes = 1;
+    std::vector<int> pids;  // [processes], 0: on another host, or its numbers are others there
     std::chrono::milliseconds timeout;  // of silence
     std::chrono::milliseconds grace;    // from the job's error to the end of this process
     std::function<void(int to)> give_sign;
@@ -51,7 +52,9 @@ class Monitor {
     bool leaves = false;
     std::optional<Clock::time_point> lost_at;
     std::string why;
+    int ended = -1;  // readable once the process has ended; -1: not of this host
   };
+  void see_ends();
   void run();
   bool watches(int process) const;
 

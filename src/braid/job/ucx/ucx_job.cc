@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 
 #include "braid/fabric/ucx/ucx_fabric.h"
 #include "braid/job/meeting.h"
@@ -15,6 +17,14 @@ namespace {
 
 constexpr std::chrono::minutes kPatience{10};
 constexpr int64_t kRecordsUnderWay = 2;
+
+// Processes of the same space know each other by their numbers.
+std::string process_space() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code none;
+  return boot + " " + std::filesystem::read_symlink("/proc/self/ns/pid", none).string();
+}
 
 ErrorCode code_of(const std::exception_ptr& error, std::string& text) {
   try {
@@ -49,6 +59,7 @@ UcxJob::UcxJob(const JobConfig& config) : config_(config), launch_(config.launch
   monitor_.emplace(Monitor::Config{
       .process = process(),
       .processes = processes(),
+      .pids = pids_here_,
       .timeout = config_.timeout,
       .grace = config_.grace,
       .give_sign =
@@ -78,8 +89,12 @@ UcxJob::~UcxJob() {
 }
 
 void UcxJob::meet() {
-  const std::string mine =
-      Packer().add(host_name()).add(int64_t{getpid()}).add(worker_->address()).bytes();
+  const std::string mine = Packer()
+                               .add(host_name())
+                               .add(int64_t{getpid()})
+                               .add(process_space())
+                               .add(worker_->address())
+                               .bytes();
   std::vector<std::string> records;
   if (launch_.source == LaunchSource::pmix) {
     records = meet_by_pmix(launch_, mine, config_.timeout);
@@ -100,6 +115,7 @@ void UcxJob::meet() {
     Unpacker fields(record);
     Member member{.host = fields.text()};
     member.pid = static_cast<int>(fields.number());
+    pids_here_.push_back(fields.text() == process_space() ? member.pid : 0);
     members_.push_back(std::move(member));
   }
 }
@@ -119,6 +135,7 @@ void UcxJob::connect(int process, const std::string& record) {
   Unpacker fields(record);
   fields.text();
   fields.number();
+  fields.text();
   worker_->connect(process, fields.text());
 }
 

@@ -58,6 +58,7 @@ class UcxJob final : public Job {
   const JobConfig config_;
   Launch launch_;
   std::vector<Member> members_;  // [processes]
+  std::vector<int> pids_here_;   // [processes], 0 beyond this host
   std::atomic<int> ranks_per_process_{1};
   std::atomic<Phase> phase_{Phase::start};
   std::deque<std::atomic<Phase>> phases_;  // [processes], as far as they are known
