@@ -90,10 +90,10 @@ void AttentionPieces::pull_ring(int k, int i, const KvBuffer* held,
   BRAID_CHECK(part.count == 1 || !class_fetched, "parts of what a buffer has");
   std::vector<ValueId> inputs;
   const auto add_buffer = [&](const KvBuffer& kv) {
-    inputs.insert(inputs.end(), {kv.k->value, kv.v->value});
+    for (const ValueId value : {kv.k->value, kv.v->value}) inputs.push_back(value);
   };
   add_buffer(ring[static_cast<size_t>(i - 1)][static_cast<size_t>(part.index)]);
-  inputs.insert(inputs.end(), {in_.k, in_.v});
+  for (const ValueId value : {in_.k, in_.v}) inputs.push_back(value);
   if (class_fetched) add_buffer(*held);
   const int first_handed = static_cast<int>(inputs.size());
   const std::vector<int>& steps = fetched(i);
