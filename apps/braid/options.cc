@@ -63,10 +63,16 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
       ->capture_default_str()
       ->group(kRanks);
   command
+      .add_option("--ep", o.engine.ep,
+                  "ranks that divide the experts of a mixture by number, all of --tp; 1: every "
+                  "rank has a part of each expert")
+      ->capture_default_str()
+      ->group(kRanks);
+  command
       .add_option("--schedule", o.engine.schedule,
-                  fmt::format("when operators run: {}, sequence_parallel, auto, or a strategy's "
+                  fmt::format("when operators run: {}, auto, or a strategy's "
                               ".so file",
-                              fmt::join(strategy_names(), ", ")))
+                              fmt::join(all_strategy_names(), ", ")))
       ->capture_default_str()
       ->group(kSchedules);
   command

@@ -58,14 +58,15 @@ std::string loss_text(const SimulatedPlan& plan, const SimulatedPlan& sequential
 std::string text_report(const StepPlans& all) {
   const SimulatedPlan& plan = all.chosen();
   const MemoryPlan& memory = plan.schedule().memory;
+  const std::string experts = all.experts();
   return fmt::format(
       "{}\n{} on {} ranks: {} launches, {} micro-batches, schedule {:016x}\n"
-      "activations of a rank: arena {:.2f} MiB ({:.2f} live at most), sequential {:.2f} MiB\n"
+      "{}activations of a rank: arena {:.2f} MiB ({:.2f} live at most), sequential {:.2f} MiB\n"
       "simulated on {}: {:.3f} ms, sequential {:.3f} ms, without communication {:.3f} ms\n"
       "{}{}\n",
       strategies_text(all), plan.strategy->name(), all.ranks(), plan.schedule().launches.size(),
       plan.schedule().micro_batches.size(), hash_of(plan.schedule()),
-      static_cast<double>(memory.arena_bytes) / (1 << 20),
+      experts.empty() ? "" : experts + "\n", static_cast<double>(memory.arena_bytes) / (1 << 20),
       static_cast<double>(memory.live_bytes) / (1 << 20),
       static_cast<double>(all.sequential().schedule().memory.arena_bytes) / (1 << 20),
       all.profile().name, 1e3 * plan.step.seconds, 1e3 * all.sequential().step.seconds,
@@ -113,6 +114,8 @@ void add_plan(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--tp,--tensor-parallel-size", o->step.tp, "ranks of tensor parallelism")
       ->capture_default_str();
+  command->add_option("--ep", o->step.ep, "ranks that divide experts by number: 1, or all of --tp")
+      ->capture_default_str();
   command->add_option("--machines", o->step.machines,
                       "MACHINESxDEVICES, in place of --tp or of as many");
   command->add_option("--profile", o->step.profile, "of the device: a name or a .json file")
@@ -138,6 +141,7 @@ void add_plan(CLI::App& app) {
     if (!o->step.machines.empty() && command->count("--tp") == 0) {
       o->step.tp = parse_topology(o->step.machines).ranks();
     }
+    if (o->step.ep > 1 && o->step.tp == 1) o->step.tp = o->step.ep;
     plan(*o);
   });
 }

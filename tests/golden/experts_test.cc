@@ -231,5 +231,20 @@ TEST_F(Mixtures, ActiveParametersAreThoseOfOneToken) {
   EXPECT_EQ(model.parameters() - model.active_parameters(), experts - experts / 32 * 8);
 }
 
+// Experts that do not divide over ranks, each by both numbers.
+TEST_F(Mixtures, RanksThatDoNotDivideExpertsAreRefused) {
+  const auto refuses_ranks = [&](const std::string& name, int tp, int ep,
+                                 const std::vector<std::string>& words) {
+    const Model model(write(load(name)));
+    expect_error(ErrorCode::kInvalidArgument, words,
+                 [&] { const Runner runner(model, {.tp = tp, .ep = ep}); });
+  };
+  refuses_ranks("qwen3_moe", 2, 3, {"over 3 ranks", "there are 2 ranks"});
+  refuses_ranks("qwen3_moe", 4, 2, {"over 2 ranks", "there are 4 ranks"});
+  refuses_ranks("qwen3_moe", 2, 0, {"over 0 ranks", "at least 1"});
+  refuses_ranks("llama", 2, 2, {"over 2 ranks", "no experts"});
+  refuses_ranks("qwen3_moe", 64, 64, {"over 64 ranks", "has 32 experts"});
+}
+
 }  // namespace
 }  // namespace braid::golden

@@ -47,9 +47,10 @@ class StrategiesTest : public testing::TestWithParam<std::string> {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  Runner runner(int tp, const std::string& schedule,
-                const std::optional<SequenceParallel>& sp = {}) const {
+  Runner runner(int tp, const std::string& schedule, const std::optional<SequenceParallel>& sp = {},
+                int ep = 1) const {
     return Runner(*model_, {.tp = tp,
+                            .ep = ep,
                             .sp = sp,
                             .cache = {.pages = 5 * kPagesEach,
                                       .page_size = kPageSize,
@@ -169,6 +170,26 @@ TEST_P(StrategiesTest, GiveTheLogitsAndTokensOfSequential) {
       }
       EXPECT_LE(worst, tolerance);
       RecordProperty(fmt::format("{}_tp{}", name, tp), fmt::format("{} of {}", worst, tolerance));
+    }
+  }
+}
+
+// Experts divided by number, in rows that are whole on all ranks or divided, too.
+TEST_P(StrategiesTest, GiveTheLogitsOfOneRankWhereExpertsAreDivided) {
+  if (!model_->config().experts) GTEST_SKIP() << "no experts";
+  const std::vector<float> expected = logits(runner(1, "sequential"));
+  const double tolerance = order_tolerance(model_->config()) * standard_deviation(expected);
+  const int most = static_cast<int>(std::min<int64_t>(model_->config().Hq, 4));
+  for (int ranks = 2; ranks <= most; ++ranks) {
+    for (const std::string& name : strategy_names(ProgramKind::experts)) {
+      SCOPED_TRACE(fmt::format("{} on {} ranks", name, ranks));
+      const std::vector<float> got = logits(runner(ranks, name, {}, ranks));
+      ASSERT_EQ(got.size(), expected.size());
+      double worst = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        worst = std::max(worst, std::abs(static_cast<double>(got[i]) - expected[i]));
+      }
+      EXPECT_LE(worst, tolerance);
     }
   }
 }

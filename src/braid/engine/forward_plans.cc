@@ -5,20 +5,20 @@
 #include "braid/engine/attention_stages.h"
 #include "braid/engine/batch_cut.h"
 #include "braid/ops/fusion.h"
-#include "braid/parallel/tensor_parallel.h"
+#include "braid/parallel/experts/expert_parallel.h"
 #include "braid/schedule/plan_schedules.h"
 
 namespace braid {
 
 ForwardPlanner::ForwardPlanner(MakeForward model, const CacheShape& cache,
                                std::vector<const KernelCatalog*> catalogs, const Topology& topology,
-                               std::optional<SequenceMesh> mesh)
+                               std::optional<SequenceMesh> mesh, int ep)
     : model_(std::move(model)),
       cache_(cache),
       catalogs_(std::move(catalogs)),
       topology_(topology),
       mesh_(std::move(mesh)),
-      layout_(mesh_ ? LayoutPlan{} : tensor_parallel(logical({1, 1, 1}), ranks())) {}
+      layout_(mesh_ ? LayoutPlan{} : expert_parallel(logical({1, 1, 1}), ranks(), ep)) {}
 
 Program ForwardPlanner::logical(const Extents& capacity, bool every_row) const {
   return model_({.capacity = capacity,
@@ -44,10 +44,10 @@ PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const LayoutReq
   BRAID_CHECK(!mesh_, "a batch as a whole over ranks that divide tokens");
   Extents capacity;
   for (const MicroBatch& mb : key.micro_batches) capacity += mb.capacity;
-  LayoutPlan layout_plan = layout_;
-  layout_plan.token_sharded_residual = layout.token_sharded_residual && ranks() > 1;
-  return plan_lowered(strategy, lower(logical(capacity, key.every_row), layout_plan),
-                      key.micro_batches, model);
+  const Program program = logical(capacity, key.every_row);
+  const bool divided = layout.token_sharded_residual && ranks() > 1;
+  const LayoutPlan layout_plan = divided ? with_divided_rows(layout_, program) : layout_;
+  return plan_lowered(strategy, lower(program, layout_plan), key.micro_batches, model);
 }
 
 PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,
@@ -134,6 +134,10 @@ std::vector<std::string> ForwardCache::explain() const {
     const Schedule& schedule = executor.schedule();
     lines.push_back(fmt::format("{}: {}, {} launches", to_string(plan->key), schedule.strategy,
                                 schedule.launches.size()));
+    if (const std::string experts = expert_placement(executor.program(), plan->ranks());
+        !experts.empty()) {
+      lines.push_back("  " + experts);
+    }
     for (const std::string& stage : attention_stages(executor.program(), schedule)) {
       lines.push_back("  " + stage);
     }

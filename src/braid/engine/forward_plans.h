@@ -39,10 +39,11 @@ using MakeForward = std::function<Program(const ForwardShape& shape)>;
 // parallelism. Pure but for the catalogs.
 class ForwardPlanner {
  public:
-  // Fails with kInvalidArgument where the model does not divide over the ranks.
+  // Of the ranks, `ep` divide the experts of a mixture by number; 1: all divide their width. Fails
+  // with kInvalidArgument where the model does not divide over the ranks.
   ForwardPlanner(MakeForward model, const CacheShape& cache,
                  std::vector<const KernelCatalog*> catalogs, const Topology& topology,
-                 std::optional<SequenceMesh> mesh = {});
+                 std::optional<SequenceMesh> mesh = {}, int ep = 1);
 
   int ranks() const { return static_cast<int>(catalogs_.size()); }
   const Topology& topology() const { return topology_; }

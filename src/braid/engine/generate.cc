@@ -81,6 +81,7 @@ CacheShape cache_shape(const EngineConfig& config, const Model& /*model*/) {
 RunnerConfig runner_config(const EngineConfig& config, const CacheShape& cache) {
   return {.device = config.device,
           .tp = config.tp,
+          .ep = config.ep,
           .threads = config.threads,
           .sp = config.sp,
           .cache = cache,

@@ -51,6 +51,7 @@ ParallelChoice choose_parallel(const ParallelRequest& request, const Notes& note
   const GpuState gpus = request.device == "cpu" ? GpuState{} : gpu_state();
   // --sp counts its ranks by this device.
   if (request.device != "auto") engine.device = choose_device(request.device, 1, gpus).device;
+  if (engine.ep > 1 && engine.tp == 1) engine.tp = engine.ep;
   if (request.sequence) request.sequence->apply(engine, gpus.gpus);
   const DeviceChoice device = choose_device(request.device, engine.tp, gpus);
   engine.device = device.device;

@@ -28,8 +28,10 @@ StrategyChoice::Strategies candidates(const RunnerConfig& config) {
   if (config.schedule != "auto") return {find_strategy(config.schedule)};
   if (config.tp == 1) return {find_strategy("sequential")};  // there is nothing to hide
   StrategyChoice::Strategies all;
-  for (const std::string& name : strategy_names()) all.push_back(find_strategy(name));
-  if (config.sp) all.push_back(find_strategy("sequence_parallel"));
+  const ProgramKind kind = config.sp       ? ProgramKind::sequence
+                           : config.ep > 1 ? ProgramKind::experts
+                                           : ProgramKind::any;
+  for (const std::string& name : strategy_names(kind)) all.push_back(find_strategy(name));
   return all;
 }
 
@@ -67,6 +69,10 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
     fail(ErrorCode::kUnsupported, "activations in {}: the CPU's are f32",
          name(c.cache.activations));
   }
+  if (c.ep > 1 && (c.device.cuda || !meshes.empty())) {
+    fail(ErrorCode::kUnsupported, "--ep {}: experts are divided over CPU ranks with --tp so far{}",
+         c.ep, meshes.empty() ? ": --device cpu" : ", not with --sp");
+  }
   const cuda::DecodeForm decode = cuda::parse_decode(c.decode);
   if (!c.device.cuda && decode.kind != cuda::DecodeKind::automatic &&
       decode.kind != cuda::DecodeKind::apart) {
@@ -81,6 +87,7 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
                         .job = c.job,
                         .decode = c.decode};
   for (const SequenceMesh& mesh : meshes) config.sequence.push_back(mesh.mesh);
+  if (c.ep > 1) config.sequence.push_back(Mesh({{"ep", c.tp}}));
   return c.device.cuda ? make_cuda_world(model, config, c.device) : make_cpu_world(model, config);
 }
 
@@ -95,7 +102,7 @@ std::unique_ptr<StepPlanner> make_planner(const Model& model, const RunnerConfig
     return std::make_unique<SequenceRanks>(forward_of(model), c.cache, meshes, !c.sp->mode,
                                            std::move(strategies), world, cost);
   }
-  return std::make_unique<TensorRanks>(forward_of(model), c.cache, topology_of(c),
+  return std::make_unique<TensorRanks>(forward_of(model), c.cache, topology_of(c), c.ep,
                                        std::move(strategies), world, cost);
 }
 

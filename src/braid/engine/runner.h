@@ -23,6 +23,7 @@ struct StepQueueOptions;
 struct RunnerConfig {
   DeviceSpec device;
   int tp = 1;                          // ranks: of tensor parallelism, or of what `sp` says
+  int ep = 1;                          // ranks that divide experts by number: 1, or `tp`
   int threads = 1;                     // of each rank
   std::optional<SequenceParallel> sp;  // ranks divide the tokens of a prompt, not the weights
   CacheShape cache;

@@ -11,6 +11,7 @@
 #include "braid/engine/strategy_choice.h"
 #include "braid/model/model.h"
 #include "braid/model/model_shape.h"
+#include "braid/parallel/experts/expert_parallel.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
@@ -31,6 +32,9 @@ void check(const StepRequest& r) {
          "--sp {} divides one prompt over ranks: wanted are 2 ranks or more, a token for each, and "
          "no --decodes; these are --tp {}, --tokens {}, --decodes {}",
          r.sp, r.tp, r.tokens, r.decodes);
+  }
+  if (!r.sp.empty() && r.ep > 1) {
+    fail(ErrorCode::kUnsupported, "--ep {} does not go with --sp", r.ep);
   }
   if (!r.sp.empty() && !r.own && r.schedule == "auto") {
     fail(ErrorCode::kInvalidArgument, "--schedule auto does not go with --sp: name a strategy");
@@ -79,7 +83,7 @@ struct StepPlans::Planning {
     planner.emplace(
         [this](const ForwardShape& s) { return weights ? weights->forward(s) : shape.forward(s); },
         cache, std::vector<const KernelCatalog*>(static_cast<size_t>(r.tp), &backend.catalog()),
-        model.topology(), mesh);
+        model.topology(), mesh, r.ep);
   }
 
   Batch batch(std::span<const int32_t> pages) const {
@@ -125,7 +129,10 @@ StepPlans::StepPlans(const StepRequest& request)
   const std::vector<int32_t> pages(static_cast<size_t>(planning.cache.pages));
   const Batch batch = planning.batch(pages);
   StrategyChoice::Strategies strategies;
-  for (const std::string& name : strategy_names(request.sp.empty())) {
+  const ProgramKind kind = !request.sp.empty() ? ProgramKind::sequence
+                           : request.ep > 1    ? ProgramKind::experts
+                                               : ProgramKind::any;
+  for (const std::string& name : strategy_names(kind)) {
     strategies.push_back(find_strategy(name));
   }
   if (!request.own && request.schedule == "auto") {
@@ -185,6 +192,10 @@ std::string StepPlans::listing() const {
   return to_string(chosen().schedule(), chosen().planned.programs[0]);
 }
 
+std::string StepPlans::experts() const {
+  return expert_placement(chosen().planned.programs[0], ranks());
+}
+
 nlohmann::ordered_json StepPlans::json() const {
   const SimulatedPlan& plan = chosen();
   const MemoryPlan& memory = plan.schedule().memory;
@@ -202,6 +213,7 @@ nlohmann::ordered_json StepPlans::json() const {
       {"sequential_ms", 1e3 * sequential().step.seconds},
       {"sequential_without_communication_ms", 1e3 * without_},
       {"explanation", explanation_}};
+  if (const std::string where = experts(); !where.empty()) report["experts"] = where;
   if (const auto share = gain_of(plan).share()) report["communication_gain"] = *share;
   nlohmann::ordered_json& rows = report["strategies"] = nlohmann::ordered_json::array();
   for (const SimulatedPlan& p : plans_) {

@@ -25,6 +25,7 @@ struct StepRequest {
   int64_t decodes = 0;                     // sequences with a single token beside the prompt
   int64_t depth = 0;                       // keys that each sequence has in the cache before
   int tp = 1;                              // ranks of tensor parallelism
+  int ep = 1;                              // ranks that divide experts by number: 1, or `tp`
   std::string sp;                          // the mode in which they divide the prompt's tokens
                                            // instead: ring, ulysses, ...; empty: none
   std::string machines;                    // MACHINESxDEVICES; empty: one machine
@@ -65,6 +66,7 @@ class StepPlans {
   // The chosen strategy's step. Points into this.
   Timeline timeline() const;
   std::string listing() const;          // a line per launch of rank 0
+  std::string experts() const;          // where they lie; empty: the model has none
   nlohmann::ordered_json json() const;  // as `braid plan --json` prints
 
  private:

@@ -27,6 +27,7 @@ std::optional<int> optional_number(Unpacker& fields) {
 RunnerConfig read_runner(Unpacker& fields) {
   RunnerConfig config;
   config.tp = static_cast<int>(fields.number());
+  config.ep = static_cast<int>(fields.number());
   config.threads = static_cast<int>(fields.number());
   if (fields.number() != 0) {
     SequenceParallel& sp = config.sp.emplace();
@@ -88,8 +89,8 @@ std::string identity(const Model& model) {
 
 std::string runner_record(const RunnerConfig& c) {
   Packer packer;
-  packer.add(static_cast<int64_t>(Record::runner)).add(int64_t{c.tp}).add(int64_t{c.threads});
-  packer.add(int64_t{c.sp.has_value()});
+  packer.add(static_cast<int64_t>(Record::runner)).add(int64_t{c.tp}).add(int64_t{c.ep});
+  packer.add(int64_t{c.threads}).add(int64_t{c.sp.has_value()});
   if (c.sp) {
     const auto& mode = c.sp->mode;
     add(packer, mode ? std::optional(static_cast<int>(*mode)) : std::nullopt);

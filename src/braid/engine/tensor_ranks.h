@@ -13,8 +13,8 @@ namespace braid {
 // several, the one that a simulation finds fastest. One rank alone is such a job, too.
 class TensorRanks : public StepPlanner {
  public:
-  // Several strategies need `cost`. `world` outlives the planner.
-  TensorRanks(MakeForward model, const CacheShape& cache, const Topology& topology,
+  // `ep` as of ForwardPlanner. Several strategies need `cost`. `world` outlives the planner.
+  TensorRanks(MakeForward model, const CacheShape& cache, const Topology& topology, int ep,
               StrategyChoice::Strategies strategies, World& world,
               const std::optional<CostModel>& cost);
 

@@ -29,7 +29,7 @@ struct WorldConfig {
   int threads = 1;  // of each rank's CPU
   fabric::LinkModel links;
   int64_t deadline_ms = 60000;  // of a wait for another rank; in kernels 10 s at most
-  std::vector<Mesh> sequence;   // by which ranks divide sequences; empty: they do not
+  std::vector<Mesh> sequence;   // groups of ranks that reach into each other's values; empty: none
   // False: communication ops do nothing, so that ranks wait for nobody and results are wrong. It
   // says what a step takes without them. Ops that compute and communicate in one kernel fail with
   // kUnsupported.

@@ -34,7 +34,8 @@ void require_weights(std::string_view op, std::string_view operand, const ValueT
 
 // Bytes of weights read, if `of` of all experts are chosen.
 double chosen_bytes(const ValueType& w, double of, const Work& work) {
-  return w.shape.rank() == 0 ? 0 : live_bytes(w, work) * of / static_cast<double>(w.shape[0]);
+  const int64_t E = w.shape.rank() == 0 ? 0 : w.shape[0];
+  return E == 0 ? 0 : live_bytes(w, work) * of / static_cast<double>(E);
 }
 
 std::vector<ValueType> infer_gated(const Attrs&, TypeList in) {
@@ -54,9 +55,8 @@ std::vector<ValueType> infer_gated(const Attrs&, TypeList in) {
 Cost cost_gated(const Attrs&, TypeList in, TypeList out, const Work& work) {
   using namespace gated_in;
   const double T = live_elems({DType::f32, {in[kX].shape[0]}, in[kX].axis}, work);
-  const int64_t k = in[kToken].shape[0] / std::max<int64_t>(1, in[kX].shape[0]);
-  const double chosen = experts_chosen(in[kGate].shape[0], k, static_cast<int64_t>(T));
-  const double rows = T * static_cast<double>(k);
+  const double rows = live_elems({DType::f32, {in[kToken].shape[0]}, in[kToken].axis}, work);
+  const double chosen = experts_chosen(in[kGate].shape[0], rows / std::max(1.0, T), T);
   Cost cost;
   cost.bytes = live_bytes(in[kX], work) + live_bytes(out[0], work);
   for (const size_t i : {kGate, kUp, kGateBias, kUpBias}) {
@@ -73,6 +73,10 @@ ShardRule shard_gated(const Attrs&, TypeList, std::span<const Placement> placed,
   if (placed[kGate].is_shard(1) && placed[kGate] == placed[kUp]) {
     for (const size_t i : {kGate, kUp, kGateBias, kUpBias}) rule.inputs[i] = placed[kGate];
     rule.outputs[0] = Placement::shard(1, placed[kGate].parts);
+  } else if (placed[kGate].is_shard(0)) {
+    for (const size_t i : {kGate, kUp, kGateBias, kUpBias}) rule.inputs[i] = placed[kGate];
+    rule.inputs[kBegin] = placed[kBegin];
+    rule.inputs[kToken] = rule.outputs[0] = placed[kToken];
   } else if (placed[kX].is_shard(0)) {
     rule.inputs[kX] = placed[kX];
     rule.inputs[kToken] = rule.outputs[0] = placed[kToken];
@@ -93,7 +97,7 @@ Cost cost_linear(const Attrs&, TypeList in, TypeList out, const Work& work) {
   using namespace linear_in;
   const int64_t E = in[kWeight].shape[0];
   const double rows = live_elems({DType::f32, {in[kX].shape[0]}, in[kX].axis}, work);
-  const double chosen = experts_chosen(E, 1, static_cast<int64_t>(rows));
+  const double chosen = experts_chosen(E, 1, rows);
   Cost cost;
   cost.bytes = live_bytes(in[kX], work) + live_bytes(out[0], work) +
                chosen_bytes(in[kWeight], chosen, work) + chosen_bytes(in[kBias], chosen, work);
@@ -111,6 +115,10 @@ ShardRule shard_linear(const Attrs&, TypeList, std::span<const Placement> placed
     rule.outputs[0] = Placement::partial();
   } else if (placed[kX].is_shard(0)) {
     rule.inputs[kX] = rule.outputs[0] = placed[kX];
+    if (placed[kWeight].is_shard(0)) {
+      rule.inputs[kWeight] = rule.inputs[kBias] = placed[kWeight];
+      rule.inputs[kBegin] = placed[kBegin];
+    }
   }
   return rule;
 }
@@ -157,8 +165,10 @@ Cost cost_combine(const Attrs&, TypeList in, TypeList out, const Work& work) {
 ShardRule shard_combine(const Attrs&, TypeList, std::span<const Placement> placed, int) {
   using namespace combine_in;
   ShardRule rule = replicate_all(kCount, 1);
-  if (placed[kX].is_partial()) {
-    rule.inputs[kX] = rule.outputs[0] = Placement::partial();
+  if (placed[kX].is_partial() || placed[kPlace].is_partial()) {
+    rule.inputs[kX] = placed[kX];
+    rule.inputs[kPlace] = placed[kPlace];
+    rule.outputs[0] = Placement::partial();
     if (placed[kShared].is_partial()) rule.inputs[kShared] = Placement::partial();
   } else if (placed[kWeight].is_shard(0)) {
     for (const size_t i : {kWeight, kPlace, kShared, kGate}) rule.inputs[i] = placed[kWeight];
@@ -233,7 +243,9 @@ void reference_combine(const OpCall& call) {
     const auto add = [&](const std::vector<float>& x, float factor) {
       for (size_t i = 0; i < y.size(); ++i) y[i] += factor * x[i];
     };
-    for (int64_t j = 0; j < k; ++j) add(load_row(call.in[kX], place[j]), weight[j]);
+    for (int64_t j = 0; j < k; ++j) {
+      if (place[j] >= 0) add(load_row(call.in[kX], place[j]), weight[j]);
+    }
     if (adds_shared) {
       const bool gated = call.in[kGate].data != nullptr;
       const float gate = gated ? call.in[kGate].as<const float>()[t] : 0;
@@ -275,9 +287,9 @@ ValueId experts(Builder& b, ValueId x, const Route& route, const ExpertWeights& 
                {route.weight, route.place, y, shared, shared_gate});
 }
 
-double experts_chosen(int64_t E, int64_t k, int64_t T) {
+double experts_chosen(int64_t E, double k, double T) {
   const auto n = static_cast<double>(E);
-  return n * (1 - std::pow(1 - static_cast<double>(k) / n, static_cast<double>(T)));
+  return E == 0 ? 0 : n * (1 - std::pow(1 - std::min(1.0, k / n), T));
 }
 
 }  // namespace braid::ops

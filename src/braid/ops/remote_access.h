@@ -23,9 +23,15 @@ struct BlockAccess {
 bool overlap(const BlockAccess& a, const BlockAccess& b);
 
 // Accesses of a pull, a push or a segment attention beyond OpDef::mutated_inputs: sources and
-// destinations of moves, and rows of results. Other ops have none; other ops access whole operands
-// on their own rank.
+// destinations of moves, and rows of results. Of an exchange of expert rows: the slots at peers, at
+// capacity, whatever the router chooses. Other ops have none; other ops access whole operands on
+// their own rank.
 std::vector<BlockAccess> block_accesses(const Op& op);
+
+// Of an op that pulls or pushes: the rank whose Program has the op, and the ranks whose counters a
+// push raises by 1, each once.
+int rank_of(const Op& op);
+std::vector<int> told_ranks(const Op& op);
 
 // True if block_accesses() says all about this input, and OpDef::mutated_inputs nothing more.
 bool accessed_by_blocks(const Op& op, size_t input);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "braid/ops/rules.h"
 
@@ -41,7 +42,7 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
   return {{DType::f32, {T, a.top_k}, logits.axis},
           {DType::i32, {T, a.top_k}, logits.axis},
           {DType::i32, {T * a.top_k}, BatchAxis::expert_row},
-          {DType::i32, {E + 1}, BatchAxis::none}};
+          {DType::i32, {held_experts(a, E).size() + 1}, BatchAxis::none}};
 }
 
 Cost cost(const Attrs&, TypeList in, TypeList out, const Work& work) {
@@ -55,11 +56,30 @@ Cost cost(const Attrs&, TypeList in, TypeList out, const Work& work) {
 
 ShardRule shard(const Attrs& attrs, TypeList, std::span<const Placement> placed, int) {
   ShardRule rule = replicate_all(2, 4);
+  if (placed[0].is_shard(1)) {
+    // Each rank finds all choices, and makes the rows of its own experts.
+    std::vector<Range> begin;
+    for (const Range& part : placed[0].parts) begin.push_back({part.begin, part.end + 1});
+    rule.outputs[kPlace] = Placement::partial();
+    rule.outputs[kToken] = placed[0];
+    rule.outputs[kToken].dim = 0;
+    rule.outputs[kBegin] = Placement::shard(0, std::move(begin));
+    return rule;
+  }
   if (!placed[0].is_shard(0)) return rule;
   rule.inputs[0] = rule.outputs[kWeight] = rule.outputs[kPlace] = placed[0];
   rule.outputs[kToken] =
       Placement::shard(0, scale_parts(placed[0].parts, attrs.as<RouteAttrs>().top_k));
   return rule;
+}
+
+Attrs localize(const Attrs& attrs, TypeList, const ShardRule& rule, int rank) {
+  auto local = attrs.as<RouteAttrs>();
+  if (const Placement& begin = rule.outputs[kBegin]; begin.is_shard()) {
+    const Range& part = begin.parts[static_cast<size_t>(rank)];
+    local.held = Range{part.begin, part.end - 1};
+  }
+  return Attrs::of(local);
 }
 
 void reference(const OpCall& call) {
@@ -72,8 +92,9 @@ void reference(const OpCall& call) {
     choose_experts(a, {logits + t * E, static_cast<size_t>(E)}, bias, place + t * k,
                    call.out[kWeight].as<float>() + t * k);
   }
-  sort_choices(T, k, E, place, call.out[kToken].as<int32_t>(), call.out[kBegin].as<int32_t>());
-  call.part->count.expert_row = T * k;
+  call.part->count.expert_row =
+      sort_choices(T, k, held_experts(a, E), place, call.out[kToken].as<int32_t>(),
+                   call.out[kBegin].as<int32_t>());
 }
 
 // Indices of the n largest, the larger first and of equal ones the lower; -inf counts as any other.
@@ -157,17 +178,25 @@ void choose_experts(const RouteAttrs& a, std::span<const float> logits, const fl
   for (float& x : w) x *= a.scale;
 }
 
-void sort_choices(int64_t T, int64_t k, int64_t E, int32_t* place, int32_t* token, int32_t* begin) {
-  std::fill_n(begin, E + 1, 0);
-  for (int64_t i = 0; i < T * k; ++i) ++begin[place[i] + 1];
-  for (int64_t e = 0; e < E; ++e) begin[e + 1] += begin[e];
-  std::array<int32_t, kMaxExperts> next;
-  std::copy_n(begin, E, next.begin());
+int64_t sort_choices(int64_t T, int64_t k, Range held, int32_t* place, int32_t* token,
+                     int32_t* begin) {
+  const int64_t H = held.size();
+  const auto own = [&](int32_t expert) { return held.begin <= expert && expert < held.end; };
+  std::fill_n(begin, H + 1, 0);
   for (int64_t i = 0; i < T * k; ++i) {
-    const int32_t row = next[static_cast<size_t>(place[i])]++;
+    if (own(place[i])) ++begin[place[i] - held.begin + 1];
+  }
+  for (int64_t h = 0; h < H; ++h) begin[h + 1] += begin[h];
+  std::array<int32_t, kMaxExperts> next;
+  std::copy_n(begin, H, next.begin());
+  for (int64_t i = 0; i < T * k; ++i) {
+    const int32_t expert = std::exchange(place[i], -1);
+    if (!own(expert)) continue;
+    const int32_t row = next[static_cast<size_t>(expert - held.begin)]++;
     token[row] = static_cast<int32_t>(i / k);
     place[i] = row;
   }
+  return begin[H];
 }
 
 const OpDef kRoute = {.kind = "route",
@@ -175,6 +204,7 @@ const OpDef kRoute = {.kind = "route",
                       .writes_extent = BatchAxis::expert_row,
                       .cost = cost,
                       .shard = shard,
+                      .localize = localize,
                       .reference = reference};
 
 std::string_view to_string(RouteScore score) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "braid/program/builder.h"
@@ -11,16 +12,18 @@ namespace braid::ops {
 // Inputs: logits f32 [T, E]; bias f32 [E] or absent, which counts for the choice alone.
 // Outputs:
 //   weight   f32 [T, k]  of a token's choices, the best first
-//   place    i32 [T, k]  the row of each choice
+//   place    i32 [T, k]  the row of each choice; -1: another rank has the expert
 //   token    i32 [R]     of each row, counted from the launch's first; R = T k is the capacity
-//   begin    i32 [E + 1] expert e has the rows begin[e] .. begin[e + 1], by token
-// The op writes the extent of the axis expert_row: live tokens times k. Tokens that only pad a
-// batch make no rows.
+//   begin    i32 [H + 1] the rank's expert h has the rows begin[h] .. begin[h + 1], by token; a
+//                        rank has H experts, all E unless ranks divide the experts
+// The op writes the extent of the axis expert_row: begin[H]. Tokens that only pad a batch make no
+// rows.
 //
 // With s the score of an expert, a token takes the k experts of the largest s + bias among those of
 // the kept groups, and of equal ones the lower. A logit that is not a number counts as -inf. The
 // weight comes from s, never from s + bias. Sums are f32.
-// Sharding: tokens may be divided over ranks; the rows are then a rank's own.
+// Sharding: tokens may be divided over ranks, or experts (logits are then asked for as if their
+// columns were divided); the rows are then a rank's own.
 enum class RouteScore : uint8_t { softmax, sigmoid, raw };        // raw: the logit itself
 enum class RouteWeight : uint8_t { score, normalised, softmax };  // softmax: of the chosen scores
 enum class GroupScore : uint8_t { max, two_best };  // the best s + bias, or the sum of two
@@ -36,6 +39,7 @@ struct RouteAttrs {
   int64_t groups = 1;  // groups of neighbouring experts, of equal size
   int64_t kept_groups = 1;
   GroupScore group_score = GroupScore::max;
+  std::optional<Range> held = {};  // this rank's experts; empty: all
   bool operator==(const RouteAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
@@ -43,6 +47,7 @@ struct RouteAttrs {
     f("score", to_string(score));
     f("weight", to_string(weight));
     if (scale != 1) f("scale", scale);
+    if (held) f("experts", fmt::format("{}..{}", held->begin, held->end));
     if (groups == 1) return;
     f("groups", groups);
     f("kept_groups", kept_groups);
@@ -67,8 +72,15 @@ Route route(Builder& b, ValueId logits, ValueId bias, const RouteAttrs& attrs);
 void choose_experts(const RouteAttrs& attrs, std::span<const float> logits, const float* bias,
                     int32_t* expert, float* weight);
 
-// The rows that choices make, by expert and then by token. On entry `place` [T, k] holds the chosen
-// experts, on return their rows; token [T k] and begin [E + 1] are written whole.
-void sort_choices(int64_t T, int64_t k, int64_t E, int32_t* place, int32_t* token, int32_t* begin);
+// The rows that choices of the experts `held` make, by expert and then by token. On entry `place`
+// [T, k] holds the chosen experts, on return their rows, or -1. token [T k] is written up to the
+// number of rows, which is returned; begin [held.size() + 1] whole.
+int64_t sort_choices(int64_t T, int64_t k, Range held, int32_t* place, int32_t* token,
+                     int32_t* begin);
+
+// Experts of E logits that a rank has.
+inline Range held_experts(const RouteAttrs& attrs, int64_t E) {
+  return attrs.held.value_or(Range{0, E});
+}
 
 }  // namespace braid::ops

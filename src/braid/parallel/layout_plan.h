@@ -38,6 +38,8 @@ struct LayoutPlan {
   std::map<std::string, Placement, std::less<>> pinned;
   // Columns of q [T, Hq * D] for a rank's attention, by the name of the keys' cache.
   std::map<std::string, Placement, std::less<>> queries;
+  // Experts of each rank [P], uneven or none; empty: each rank has a part of every expert.
+  std::vector<Range> experts;
   // Between blocks each rank keeps an even part of the tokens (reduce_scatter and all_gather),
   // instead of all tokens (all_reduce).
   bool token_sharded_residual = false;

@@ -11,6 +11,7 @@
 #include "braid/ops/join_sequence.h"
 #include "braid/ops/sequence.h"
 #include "braid/parallel/attention/lower_attention.h"
+#include "braid/parallel/experts/exchange.h"
 
 namespace braid {
 namespace {
@@ -30,11 +31,15 @@ class Lowering {
     }
     if (plan.tokens) capacity.expert_row = logical.expert_rows(capacity.shard);
     if (plan.rows) capacity.sequence = 1;
+    if (exchanges() && capacity.token > 0) {
+      capacity.expert_row = plan.P * logical.expert_rows(capacity.shard);
+    }
     for (int r = 0; r < plan.P; ++r) {
       RankProgram& rank = ranks_.emplace_back();
       rank.rank = r;
       rank.program.name = logical.name;
       rank.program.capacity = capacity;
+      if (!plan.experts.empty()) rank.program.expert_ranks = plan.P;
       rank.program.values.reserve(logical.values.size() + logical.ops.size());
       rank.placements.reserve(logical.values.size() + logical.ops.size());
       rank.program.ops.reserve(logical.ops.size() + logical.ops.size() / 2);
@@ -199,9 +204,11 @@ class Lowering {
       const auto it = plan_.queries.find(logical_.value(op.inputs[1]).name);
       if (it != plan_.queries.end()) placements[0] = it->second;
     }
-    // With divided weights each rank has a part of every expert, and the rows of all tokens.
+    // With divided weights each rank has a part of every expert, or some experts, and sees all
+    // tokens.
     if (op.def->writes_extent == BatchAxis::expert_row && !plan_.tokens) {
       std::ranges::fill(placements, Placement::replicated());
+      if (!plan_.experts.empty()) placements[0] = Placement::shard(1, plan_.experts);
     }
     ShardRule rule = op.def->shard(op.attrs, types, placements, plan_.P);
     if (!plan_.token_sharded_residual) return rule;
@@ -232,6 +239,7 @@ class Lowering {
       if (op.def == &ops::kAttention) return lower_attention_apart(op, index);
     }
     if (plan_.tokens && op.def == &ops::kAttention) return lower_attention_op(op, index);
+    if (exchanges() && lower_exchange(op, index)) return;
     if (plan_.rows && op.def == &ops::kDenseAttention && placed(mapped(op.inputs[0])).is_shard(0)) {
       return lower_dense_attention(op, index);
     }
@@ -259,6 +267,54 @@ class Lowering {
       outputs.push_back(out);
     }
     append(*op.def, op.attrs, types, rule, inputs, outputs, op);
+  }
+
+  // Rows of tokens and experts are both divided over the ranks.
+  bool exchanges() const { return !plan_.experts.empty() && plan_.token_sharded_residual; }
+
+  // Of a mixture's block: dispatch stands where the route does, so that what is computed between
+  // the route and the experts may run beside it. False: another op.
+  bool lower_exchange(const Op& op, int index) {
+    const bool routes = op.def == &ops::kRoute, combines = op.def == &ops::kCombine;
+    if (!routes && op.def != &ops::kExpertGated && op.def != &ops::kExpertLinear && !combines) {
+      return false;
+    }
+    std::vector<ValueId> in;
+    for (ValueId id : op.inputs) in.push_back(mapped(id));
+    if (routes) {
+      const auto gated = std::ranges::find_if(logical_.ops, [&](const Op& other) {
+        return other.def == &ops::kExpertGated && other.inputs[1] == op.outputs[2];
+      });
+      BRAID_CHECK(gated != logical_.ops.end(), "choices at '{}' that nothing takes", op.scope);
+      const ExpertExchange::Inputs from = {
+          .logits = convert(in[0], token_parts_, &op),
+          .bias = in[1],
+          .x = convert(mapped(gated->inputs[0]), token_parts_, &*gated)};
+      std::vector<Builder> builders = begin_builders(op);
+      exchange_.emplace(builders, op.attrs.as<ops::RouteAttrs>(), plan_.experts, from);
+      end_builders(builders, index);
+      return true;
+    }
+    if (combines) {
+      for (size_t i : {3u, 4u}) {
+        if (in[i] != kNoValue) in[i] = convert(in[i], token_parts_, &op);
+      }
+    }
+    std::vector<Builder> builders = begin_builders(op);
+    ValueId made = kNoValue;
+    if (combines) {
+      made = exchange_->finish(builders, in[2], in[3], in[4]);
+    } else {
+      if (op.def == &ops::kExpertGated) {
+        const ExpertExchange::Arrived& rows = exchange_->receive(builders);
+        in[0] = rows.rows, in[1] = rows.token;
+      }
+      in[op.def == &ops::kExpertGated ? 2 : 1] = exchange_->arrived().begin;
+      for (Builder& b : builders) made = b.op1(*op.def, op.attrs, in);
+    }
+    end_builders(builders, index);
+    define(op.outputs[0], made, combines ? token_parts_ : Placement::shard(0, plan_.experts));
+    return true;
   }
 
   // Attention over divided tokens: this rank keeps a part of all keys.
@@ -424,6 +480,7 @@ class Lowering {
   std::vector<ValueId> map_;    // logical value -> value of every rank
   ValueId kv_slots_ = kNoValue;
   KeysApartInputs apart_;
+  std::optional<ExpertExchange> exchange_;                   // of the last mixture
   std::map<ValueId, std::pair<ValueId, ValueId>> appended_;  // k and v, by the cache of the keys
 };
 

@@ -25,6 +25,10 @@ struct RankProgram {
 // has the type [shard = ceil(T / P), C] on every rank, its Placement is shard(0) of
 // ops::token_parts at capacity, and the ranks' Programs have capacity.shard.
 //
+// With plan.experts each rank makes the expert rows of its own experts from all tokens, and their
+// sums are partial; with token_sharded_residual, too, the rows of tokens go to the ranks of their
+// experts and the sums come back (experts/exchange.h).
+//
 // With plan.tokens each rank has its own rows of every input with the token axis, and computes them
 // with whole weights; a divided value is as above. kv_append keeps a rank's own keys, in a cache
 // with room for all. An attention becomes the mesh's mode (attention/), over keys that each rank

@@ -63,7 +63,7 @@ class WeightDivision {
     }
   }
 
-  LayoutPlan run() {
+  LayoutPlan run(bool whole_experts) {
     for (const Op& op : program_.ops) {
       if (op.def != &ops::kLinear || op.outputs.size() != 1) continue;
       Origin x = origin(op.inputs[0]);
@@ -78,7 +78,7 @@ class WeightDivision {
       if (x.attentions.empty()) divide_ffn(down, x);
     }
     for (const Op& op : program_.ops) {
-      if (op.def == &ops::kExpertLinear) divide_experts(op);
+      if (op.def == &ops::kExpertLinear && !whole_experts) divide_experts(op);
     }
     return plan_;
   }
@@ -258,8 +258,8 @@ class WeightDivision {
 
 }  // namespace
 
-LayoutPlan tensor_parallel(const Program& program, int P) {
-  return P == 1 ? LayoutPlan{} : WeightDivision(program, P).run();
+LayoutPlan tensor_parallel(const Program& program, int P, bool whole_experts) {
+  return P == 1 ? LayoutPlan{} : WeightDivision(program, P).run(whole_experts);
 }
 
 }  // namespace braid

@@ -15,13 +15,14 @@ namespace braid {
 //   o         the linear of one weight that reads an attention; a gate read beside the attention
 //   up, down  a linear of one weight, and the linears it reads, if it reads nothing else and no
 //             such linear is divided already
-//   experts   the width of each, if an op makes the width and another reads it
+//   experts   the width of each, if an op makes the width and another reads it; not with
+//             `whole_experts`, which leaves them to experts/expert_parallel.h
 //   head      the linears behind the program's outputs
 // Other weights are whole on every rank: for instance weights with several readers, and a down
 // with fewer units than ranks that is narrower than its output (an adapter). A value wanted whole
 // on the way (q or k normed over all heads at once) is gathered, and cut again.
 //
 // Fails with kInvalidArgument for fewer units than ranks, naming the number of units.
-LayoutPlan tensor_parallel(const Program& program, int P);
+LayoutPlan tensor_parallel(const Program& program, int P, bool whole_experts = false);
 
 }  // namespace braid

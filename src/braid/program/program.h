@@ -16,6 +16,7 @@ struct Program {
   std::vector<Value> values;
   std::vector<Op> ops;
   std::vector<ValueId> outputs;
+  int expert_ranks = 1;  // ranks that divide expert rows; their capacity is that of all
 
   const Value& value(ValueId id) const { return values.at(static_cast<size_t>(id)); }
   std::optional<ValueId> find(std::string_view value_name) const;
@@ -23,6 +24,11 @@ struct Program {
   // Most expert rows of `tokens` tokens: as many per token as in the whole batch.
   int64_t expert_rows(int64_t tokens) const {
     return capacity.token > 0 ? ceil_div(tokens * capacity.expert_row, capacity.token) : 0;
+  }
+
+  // Those of a rank, for even choices.
+  int64_t even_expert_rows(int64_t tokens) const {
+    return ceil_div(expert_rows(tokens), int64_t{expert_ranks});
   }
 
   // A value's type in a part of the batch with this capacity.

@@ -68,7 +68,7 @@ LaunchCost CostModel::price(const Program& program, const Op& op, const Work& gi
   if (program.capacity.shard > 0) {
     work.extents.shard = even_part(work.extents.token, topology_.ranks(), rank).size();
   }
-  work.extents.expert_row = program.expert_rows(work.extents.token);
+  work.extents.expert_row = program.even_expert_rows(work.extents.token);
   LaunchCost cost{.work = op.def->cost(op.attrs, in, out, work), .fixed = profile_.launch_seconds};
   cost.units = profile_.stream_units[static_cast<size_t>(stream)];
   cost.ranks = communicating_ranks(op, topology_.ranks());

@@ -88,7 +88,7 @@ class OneSidedCheck {
     const Op& op = rank.op(i);
     if (!names_ranks(op.def) || op.def->remote == RemoteUse::meets) return;
     if (pulls(op) || pushes(op)) {
-      if (const int of = op.attrs.as<ops::MoveAttrs>().rank; of != rank.rank()) {
+      if (const int of = ops::rank_of(op); of != rank.rank()) {
         rank.refuse(
             op, rank.launch(i).micro_batch,
             fmt::format("one-sided: launch {} of rank {} is rank {}'s", i, rank.rank(), of));
@@ -227,7 +227,7 @@ class OneSidedCheck {
     for (size_t o = static_cast<size_t>(index(at)) + 1; o < ops_of(at.by).size(); ++o) {
       const Op& push = ops_of(at.by)[o];
       if (!pushes(push)) continue;
-      const std::vector<int> peers = push.attrs.as<ops::MoveAttrs>().peers();
+      const std::vector<int> peers = ops::told_ranks(push);
       if (std::ranges::count(peers, at.owner) == 0) continue;
       const int tells = rank.launch_of(static_cast<int>(o), at.micro_batch);
       const bool follows =
@@ -245,7 +245,7 @@ class OneSidedCheck {
   // A push adds to open counters, for which the owner waits.
   void check_counters(Remote at, const Op& push) const {
     at.id = push.inputs[0];
-    for (int q : push.attrs.as<ops::MoveAttrs>().peers()) {
+    for (int q : ops::told_ranks(push)) {
       check_rank(at, q);
       at.owner = q;
       opened(at);

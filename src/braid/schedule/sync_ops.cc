@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "braid/ops/remote_access.h"
+
 namespace braid {
 
 bool SyncOp::meets(int a, int b) const {
@@ -92,7 +94,7 @@ void SyncOps::check_arrivals(const SyncOp& sync, ValueId counters, const std::ve
                               "push",
                               from.name(push), from.name(wait)));
     }
-    for (int q : op(p, o).attrs.as<ops::MoveAttrs>().peers()) {
+    for (int q : ops::told_ranks(op(p, o))) {
       if (q < 0 || q >= P) {
         from.refuse(op(p, o), 0, fmt::format("one-sided: op {} names rank {} of {}", o, q, P));
       }

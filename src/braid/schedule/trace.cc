@@ -62,7 +62,7 @@ Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
           even_part(tokens, std::ssize(timeline.ranks), static_cast<int64_t>(rank)).size();
     }
   }
-  work.extents.expert_row = r.program->expert_rows(work.extents.token);
+  work.extents.expert_row = r.program->even_expert_rows(work.extents.token);
   return r.program->cost(r.schedule->op(*r.program, launch), work);
 }
 

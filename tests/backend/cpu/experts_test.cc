@@ -186,7 +186,8 @@ TEST(Combine, MatchesF64) {
   for (int64_t cols : {1, 7, 16, 257, 600}) {
     for (int64_t rows : {1, 3, 20}) {
       for (int64_t k : {1, 2, 8}) {
-        for (int form = 0; form < 3; ++form) {  // alone, with a shared expert, with its gate
+        // Alone, with a shared expert, with its gate, with rows that other ranks have.
+        for (int form = 0; form < 4; ++form) {
           const int64_t stride = cols + 3;
           const std::vector<float> x = testing::random_floats(random, rows * k * stride),
                                    weight = testing::random_floats(random, rows * k),
@@ -195,14 +196,15 @@ TEST(Combine, MatchesF64) {
           std::vector<int32_t> place(static_cast<size_t>(rows * k));
           std::iota(place.begin(), place.end(), 0);
           std::shuffle(place.begin(), place.end(), random);
+          for (int32_t& row : place) row = form == 3 && random() % 2 == 0 ? -1 : row;
           std::vector<float> y;
           sweep_teams([&] { y = poisoned(rows * stride); },
                       [&](const Team& team, Isa isa) {
                         combine({.x = x.data(),
                                  .weight = weight.data(),
                                  .place = place.data(),
-                                 .shared = form > 0 ? shared.data() : nullptr,
-                                 .gate = form > 1 ? gate.data() : nullptr,
+                                 .shared = form == 1 || form == 2 ? shared.data() : nullptr,
+                                 .gate = form == 2 ? gate.data() : nullptr,
                                  .y = y.data(),
                                  .rows = rows,
                                  .k = k,
@@ -222,10 +224,12 @@ TEST(Combine, MatchesF64) {
                               size += std::abs(factor * value);
                             };
                             for (int64_t j = 0; j < k; ++j) {
-                              add(weight[t * k + j], x[place[t * k + j] * stride + c]);
+                              const int32_t row = place[t * k + j];
+                              if (row >= 0) add(weight[t * k + j], x[row * stride + c]);
                             }
                             const double g = 1 / (1 + std::exp(-static_cast<double>(gate[t])));
-                            if (form > 0) add(form > 1 ? g : 1, shared[t * stride + c]);
+                            const bool adds = form == 1 || form == 2;
+                            if (adds) add(form == 2 ? g : 1, shared[t * stride + c]);
                             worst.see(
                                 t * stride + c, y[t * stride + c], want,
                                 (static_cast<double>(k) + 8) * 2 * testing::kEps * size + 1e-30);

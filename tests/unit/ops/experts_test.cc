@@ -189,6 +189,39 @@ TEST(Experts, RulesDivideTheWidth) {
   }
 }
 
+TEST(Experts, RulesDivideTheExperts) {
+  const Program program = block({.biased = true, .shared = true}).program;
+  const std::vector<Range> parts = {{0, 1}, {1, 1}, {1, 4}};
+  const Placement experts = Placement::shard(0, parts), all, sum = Placement::partial();
+  const auto rule = [&](const Op& op, std::vector<Placement> placed) {
+    return op.def->shard(op.attrs, program.input_types(op), placed, 3);
+  };
+  const Op &route = program.ops[0], &gated = program.ops[1], &down = program.ops[2];
+  const ShardRule routed = rule(route, {Placement::shard(1, parts), all});
+  EXPECT_TRUE(routed.inputs[0].is_replicated());
+  EXPECT_TRUE(routed.outputs[1].is_partial());
+  for (int r = 0; r < 3; ++r) {
+    const Attrs own = route.def->localize(route.attrs, {}, routed, r);
+    EXPECT_EQ(own.as<ops::RouteAttrs>().held, parts[static_cast<size_t>(r)]);
+    EXPECT_EQ(route.def->infer(own, program.input_types(route))[3].shape[0],
+              parts[static_cast<size_t>(r)].size() + 1);
+  }
+  const Placement &token = routed.outputs[2], &begin = routed.outputs[3];
+  ShardRule r = rule(gated, {all, token, begin, experts, experts, experts, experts});
+  EXPECT_EQ(r.inputs[5], experts);
+  EXPECT_EQ(r.inputs[2], begin);
+  EXPECT_EQ(r.outputs[0], token);
+  r = rule(down, {token, begin, experts, experts});
+  EXPECT_EQ(r.inputs[3], experts);
+  EXPECT_EQ(r.outputs[0], token);
+  EXPECT_FALSE(
+      down.def->localize(down.attrs, {}, r, 1).as<ops::ExpertLinearAttrs>().bias_elsewhere);
+  r = rule(program.ops[3], {all, sum, token, all, all});
+  EXPECT_EQ(r.inputs[1], sum);
+  EXPECT_EQ(r.inputs[2], token);
+  EXPECT_TRUE(r.outputs[0].is_partial());
+}
+
 TEST(Experts, CostsCountTheExpertsThatAreChosen) {
   EXPECT_DOUBLE_EQ(ops::experts_chosen(8, 2, 1), 2);
   EXPECT_NEAR(ops::experts_chosen(128, 8, 16), 82, 1);  // of even choices

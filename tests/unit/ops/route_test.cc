@@ -206,7 +206,7 @@ TEST(Route, RowsLieByExpertThenByToken) {
         }
         std::vector<int32_t> place = chosen, token(chosen.size(), -1),
                              begin(static_cast<size_t>(E) + 1, -1);
-        ops::sort_choices(T, k, E, place.data(), token.data(), begin.data());
+        EXPECT_EQ(ops::sort_choices(T, k, {0, E}, place.data(), token.data(), begin.data()), T * k);
         EXPECT_EQ(begin.front(), 0);
         EXPECT_EQ(begin.back(), T * k);
         std::vector<bool> seen(chosen.size());
@@ -218,6 +218,24 @@ TEST(Route, RowsLieByExpertThenByToken) {
           EXPECT_EQ(token[row], static_cast<int32_t>(i) / k);
           EXPECT_LE(begin[e], place[i]);
           EXPECT_LT(place[i], begin[e + 1]);
+        }
+        // A rank's experts have the same rows in the same order, from 0 on.
+        for (const Range held : {Range{0, E / 2}, Range{E / 2, E}, Range{E, E}}) {
+          std::vector<int32_t> own = chosen, tokens(chosen.size(), -1), starts(begin.size(), -1);
+          const int64_t rows =
+              ops::sort_choices(T, k, held, own.data(), tokens.data(), starts.data());
+          const int32_t first = begin[static_cast<size_t>(held.begin)];
+          ASSERT_EQ(rows, begin[static_cast<size_t>(held.end)] - first);
+          for (int64_t h = 0; h <= held.size(); ++h) {
+            EXPECT_EQ(starts[static_cast<size_t>(h)],
+                      begin[static_cast<size_t>(held.begin + h)] - first);
+          }
+          for (size_t i = 0; i < own.size(); ++i) {
+            const bool here = held.begin <= chosen[i] && chosen[i] < held.end;
+            EXPECT_EQ(own[i], here ? place[i] - first : -1);
+            if (here)
+              EXPECT_EQ(tokens[static_cast<size_t>(own[i])], token[static_cast<size_t>(place[i])]);
+          }
         }
         for (size_t e = 0; e < static_cast<size_t>(E); ++e) {
           EXPECT_TRUE(std::is_sorted(token.begin() + begin[e], token.begin() + begin[e + 1]));

@@ -241,6 +241,7 @@ void add_comm_kernels(KernelTable& table, const StreamComms& comms, Isa cap) {
 }
 
 void drop_communication(KernelTable& table) {
+  drop_expert_exchange(table);
   const auto add = [&](const OpDef& def, auto bind) {
     table.add(def.kind,
               {.info = [](const Op&, TypeList, TypeList,

@@ -25,8 +25,8 @@ BoundKernel bind_route(const LaunchArgs& args, Isa) {
     }
     team.barrier();
     if (team.index != 0) return;
-    ops::sort_choices(T, k, E, place, call.out[2].as<int32_t>(), call.out[3].as<int32_t>());
-    call.part->count.expert_row = T * k;
+    call.part->count.expert_row = ops::sort_choices(
+        T, k, ops::held_experts(a, E), place, call.out[2].as<int32_t>(), call.out[3].as<int32_t>());
   };
 }
 

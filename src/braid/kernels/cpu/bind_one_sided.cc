@@ -157,6 +157,7 @@ void add_one_sided_kernels(KernelTable& table, fabric::Endpoint& endpoint, const
   table.add(ops::kSync.kind, fabric_kernel([&endpoint, &comms](const LaunchArgs& args) {
               return bind_sync(args, endpoint, comms);
             }));
+  add_expert_exchange(table, endpoint);
 }
 
 }  // namespace braid::cpu

@@ -6,6 +6,7 @@ namespace braid::cpu {
 void add_linear_kernels(KernelTable& table, Isa cap);
 void add_attention_kernels(KernelTable& table, Isa cap);
 void add_expert_kernels(KernelTable& table, Isa cap);
+void add_expert_exchange_kernels(KernelTable& table, Isa cap);
 void add_latent_kernels(KernelTable& table, Isa cap);
 void add_pointwise_kernels(KernelTable& table, Isa cap);
 void add_segment_attention_kernels(KernelTable& table, Isa cap);
@@ -17,6 +18,7 @@ void add_cpu_kernels(KernelTable& table, Isa cap) {
   add_linear_kernels(table, cap);
   add_attention_kernels(table, cap);
   add_expert_kernels(table, cap);
+  add_expert_exchange_kernels(table, cap);
   add_latent_kernels(table, cap);
   add_pointwise_kernels(table, cap);
   add_segment_attention_kernels(table, cap);

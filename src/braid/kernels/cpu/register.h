@@ -44,8 +44,13 @@ class MeshComms {
   std::vector<Group> groups_;
 };
 
-// Fills in pull, push and sync (ops/one_sided.h). Executors of such Programs need a
-// fabric::SymmetricMemory for their arena. `endpoint` and `comms` outlive the table.
+// Fills in dispatch and return_rows (ops/expert_exchange.h), which go with the kernels below; the
+// second makes each rank its own peer.
+void add_expert_exchange(KernelTable& table, fabric::Endpoint& endpoint);
+void drop_expert_exchange(KernelTable& table);
+
+// Fills in pull, push and sync (ops/one_sided.h), and the exchange. Executors of such Programs need
+// a fabric::SymmetricMemory for their arena. `endpoint` and `comms` outlive the table.
 void add_one_sided_kernels(KernelTable& table, fabric::Endpoint& endpoint, const MeshComms& comms);
 
 }  // namespace braid::cpu

@@ -13,7 +13,7 @@ namespace {
 struct Named {
   std::string_view name;
   std::unique_ptr<OpScheduler> (*make)();
-  bool general = true;  // for any Program
+  ProgramKind kind = ProgramKind::any;
 };
 
 constexpr Named kStrategies[] = {
@@ -22,7 +22,11 @@ constexpr Named kStrategies[] = {
     {.name = "nanoflow", .make = nanoflow_strategy},
     {.name = "gemm_collective", .make = gemm_collective_strategy},
     {.name = "tokenweave", .make = tokenweave_strategy},
-    {.name = "sequence_parallel", .make = sequence_parallel_strategy, .general = false},
+    {.name = "sequence_parallel",
+     .make = sequence_parallel_strategy,
+     .kind = ProgramKind::sequence},
+    {.name = "sbo", .make = sbo_strategy, .kind = ProgramKind::experts},
+    {.name = "dbo", .make = dbo_strategy, .kind = ProgramKind::experts},
 };
 
 // dlopen maps what a library's header names: a file cut short would end the process later.
@@ -66,11 +70,19 @@ std::shared_ptr<const OpScheduler> load_strategy(const std::string& name) {
 
 }  // namespace
 
-std::vector<std::string> strategy_names(bool general) {
+std::vector<std::string> strategy_names(ProgramKind kind) {
   std::vector<std::string> names;
   for (const Named& strategy : kStrategies) {
-    if (strategy.general || !general) names.emplace_back(strategy.name);
+    if (strategy.kind == ProgramKind::any || strategy.kind == kind) {
+      names.emplace_back(strategy.name);
+    }
   }
+  return names;
+}
+
+std::vector<std::string> all_strategy_names() {
+  std::vector<std::string> names;
+  for (const Named& strategy : kStrategies) names.emplace_back(strategy.name);
   return names;
 }
 

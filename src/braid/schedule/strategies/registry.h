@@ -15,10 +15,16 @@ std::unique_ptr<OpScheduler> nanoflow_strategy();
 std::unique_ptr<OpScheduler> gemm_collective_strategy();
 std::unique_ptr<OpScheduler> tokenweave_strategy();
 std::unique_ptr<OpScheduler> sequence_parallel_strategy();
+std::unique_ptr<OpScheduler> sbo_strategy();
+std::unique_ptr<OpScheduler> dbo_strategy();
 
-// The names of those for any Program, "sequential" first; without `general` of all, among them
-// sequence_parallel, which is for Programs with sequence-parallel attention.
-std::vector<std::string> strategy_names(bool general = true);
+// Programs that a strategy is for: any, those with sequence-parallel attention, or those whose
+// ranks divide experts.
+enum class ProgramKind : uint8_t { any, sequence, experts };
+
+// The names of those for any Program, "sequential" first, then of those for this kind alone.
+std::vector<std::string> strategy_names(ProgramKind kind = ProgramKind::any);
+std::vector<std::string> all_strategy_names();
 
 // Whether it names a shared library: it holds a slash or ends in ".so".
 bool is_strategy_file(std::string_view name);

@@ -7,7 +7,8 @@
 
 namespace braid::cpu {
 
-// y[t] = sum over j of weight[t, j] x[place[t, j]] + sigmoid(gate[t]) shared[t], in the order of j;
+// y[t] = sum over j of weight[t, j] x[place[t, j]] + sigmoid(gate[t]) shared[t], in the order of j,
+// over the j with a place of 0 or more;
 // rows and, where rows are few, columns are split over the team. Strides are in elements.
 struct CombineParams {
   const float* x = nullptr;        // [R, C], rows x_stride apart
