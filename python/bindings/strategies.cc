@@ -293,7 +293,7 @@ void bind_strategies(nb::module_& m) {
       "`tokens` in n ranges, as even as `multiple` allows; fewer where a range would have less "
       "than `least` tokens.");
   m.def(
-      "strategies", [] { return all_strategy_names(); },
+      "strategies", [] { return strategy_names(ProgramKind::sequence); },
       "Names of the strategies that come with Braid: for LLM(schedule=) and plan(schedule=).");
   m.attr("RING_TAG") = std::string(kRingTag);
   m.attr("LINK_TAG") = std::string(kLinkTag);

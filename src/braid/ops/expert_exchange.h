@@ -3,9 +3,9 @@
 #include "braid/ops/one_sided.h"
 #include "braid/ops/route.h"
 
-// The exchange of expert rows between P ranks: rank r has S rows of tokens (axis shard) and the
-// experts `experts[r]`. A token's row crosses to a rank once, however many of its experts are
-// there, into the slots r S .. r S + S of that rank; the sums of these experts come back.
+// The exchange of expert rows between P ranks. Rank r has S rows of tokens (axis shard) and the
+// experts `experts[r]`. A row crosses to a rank once, however many of the row's experts the rank
+// has, into the slots r S .. r S + S; the sum over these experts comes back.
 // parallel/experts/exchange.h puts the ops together; docs/experts.md has the proof.
 namespace braid::ops {
 
@@ -30,17 +30,17 @@ struct ExchangeAttrs {
   }
 };
 
-// What a rank is told about the rows it gets: for each sender their number n, and for each row the
-// experts of the receiver (counted from its first; -1: another rank's) and their weights.
+// What a rank is told about arriving rows: for each sender the number n of rows, then for each row
+// k experts, counted from the receiver's first (-1: another rank's), and k weights.
 ValueType chosen_type(const ExchangeAttrs& attrs);  // i32 [P, 1 + 2 k S]
 
-// Sends the rows of x to the ranks of their experts, and what these have to know, then raises this
-// rank's counter there; ends when the sources are free.
+// Sends rows of x, their experts and weights to the experts' ranks, then raises this rank's counter
+// there; ends when the sources are free.
 // (arrivals, x [S, C], weight, expert, rows [P S, C] and chosen of the peers)
-//   -> one f32 [S, P], back i32 [S, P]: for each rank the slot of its sum in `returned`, or -1
+//   -> one f32 [S, P], back i32 [S, P]: the slot of each rank's sum in `returned`, or -1
 extern const OpDef kDispatch;
 
-// The expert rows that arrived: chosen -> weight f32 [P S, k], place i32 [P S, k] (-1: none),
+// Expert rows of arrived rows: chosen -> weight f32 [P S, k], place i32 [P S, k] (-1: none),
 // token i32 [R] (a slot), begin i32 [H + 1], R = P S k. Writes the extent of expert_row.
 extern const OpDef kArrange;
 
@@ -48,12 +48,12 @@ extern const OpDef kArrange;
 // peers) -> (). Rank r's sums lie in the slots r S .. of a peer, in the order of the peer's rows.
 extern const OpDef kReturnRows;
 
-// Bytes of `n` rows and what is told about them, to one rank; of n sums on the way back.
+// Bytes of n rows with experts and weights, to a rank; of n sums on the way back.
 int64_t dispatch_bytes(const ExchangeAttrs& attrs, int64_t n);
 int64_t return_bytes(const ExchangeAttrs& attrs, int64_t n);
 
-// The work of the CPU kernels. Rows of `tokens` tokens for rank q: `told` [1 + 2 k n] is written,
-// and sent[t * step] is the row of token t among these, or -1. Returns n.
+// The work of the CPU kernels. Writes for rank q `told` [1 + 2 k n], and in sent[t * step] the row
+// of token t among the n sent rows, or -1. Returns n.
 int64_t pack_choices(const ExchangeAttrs& attrs, int q, int64_t tokens, const float* weight,
                      const int32_t* expert, int32_t* told, int32_t* sent, int64_t step);
 int64_t arrange_rows(const ExchangeAttrs& attrs, const int32_t* chosen, float* weight,

@@ -6,15 +6,15 @@
 namespace braid {
 
 // The exchange of expert rows, in place of a route, expert_gated, expert_linear and combine over
-// rows divided over ranks. A builder a rank; all make the same values.
+// rows divided over ranks. Each rank has a builder; all builders make the same values.
 //
 //   choose                          on the rank's own tokens
 //   sync         kSendTag           opens rows, chosen, returned and two arrivals
 //   dispatch     kSendTag           rows and choices to the ranks of the experts
-//   sync         kArrivalTag        one push of every rank has come: closes rows and chosen
+//   sync         kArrivalTag        a push of every rank has come: closes rows and chosen
 //   arrange, expert_gated, expert_linear, combine    z: for each row the sum of the experts here
 //   return_rows  kSendTag           z to the rows' ranks
-//   sync         kArrivalTag        one push of every rank has come: closes returned
+//   sync         kArrivalTag        a push of every rank has come: closes returned
 //   combine                         the sums of all ranks by rank, then the shared experts
 class ExpertExchange {
  public:
@@ -41,7 +41,7 @@ class ExpertExchange {
 
  private:
   Attrs of_rank(int rank) const;
-  // A sync that waits for a push of every rank, and closes what these wrote.
+  // A sync that waits for a push of every rank and closes the pushed values.
   void await(std::vector<Builder>& builders, ValueId arrivals,
              const std::vector<ValueId>& closed) const;
 
