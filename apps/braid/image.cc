@@ -4,14 +4,14 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/commands.h"
 #include "braid/engine/diffusion/flux_pipeline.h"
-#include "braid/engine/world.h"
+#include "braid/engine/link_topology.h"
+#include "braid/image_report.h"
 #include "braid/interrupt.h"
 #include "braid/io/json_text.h"
 #include "braid/io/media/png.h"
@@ -26,26 +26,6 @@ namespace braid::app {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
-
-struct ImageOptions {
-  std::string folder;
-  std::optional<std::string> prompt, file, negative, size;
-  std::optional<int64_t> width, height, steps, text_tokens;
-  std::optional<double> guidance;
-  std::optional<uint64_t> seed;
-  std::string seed_mode = "each";
-  int64_t images = 1;
-  std::string output = "image.png";
-  std::string from_png, variant, dump, random_weights;
-  std::string device = "auto", dtype = "bf16", text_encoder = "cpu";
-  int threads = 0;
-  bool strict = false;
-  bool json = false;
-  std::string sp, machines;
-  int ranks = 0;
-  DegreeOptions degrees;
-};
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -68,14 +48,6 @@ std::pair<int64_t, int64_t> parse_size(const std::string& text) {
     fail(ErrorCode::kInvalidArgument, "--size is '{}', wanted is WIDTHxHEIGHT: 1024x768", text);
   }
   return {sides[0], sides[1]};
-}
-
-// The file of image k of n: "a.png" alone, else "a-1.png", "a-2.png".
-std::filesystem::path output_of(const ImageOptions& o, int64_t k) {
-  std::filesystem::path path(o.output);
-  if (o.images == 1) return path;
-  return path.replace_filename(
-      fmt::format("{}-{}{}", path.stem().string(), k + 1, path.extension().string()));
 }
 
 void check(const ImageOptions& o) {
@@ -129,35 +101,47 @@ void take_settings(ImageOptions& o) {
        o.from_png);
 }
 
+// Devices, ranks and links as other commands choose them.
+EngineConfig ranks_of(const ImageOptions& o) {
+  if (o.sp.empty() && (o.ranks != 0 || !o.machines.empty())) {
+    fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide a picture",
+         o.ranks != 0 ? "--ranks" : "--machines");
+  }
+  SequenceRequest sequence{.mode = o.sp, .machines = o.machines, .schedule_named = true};
+  if (!o.sp.empty()) sequence.degrees = o.degrees.request();
+  if (o.ranks != 0) {
+    require_between("--ranks", o.ranks, 1, 1024);
+    sequence.ranks = o.ranks;
+  }
+  return choose_parallel({.device = o.device,
+                          .engine = {.threads = o.threads, .schedule = o.schedule},
+                          .link_gbps = o.link_gbps,
+                          .link_us = o.link_us,
+                          .sequence = sequence},
+                         terminal_notes())
+      .engine;
+}
+
 PipelineConfig config_of(const ImageOptions& o) {
-  PipelineConfig config{.variant = o.variant,
+  const EngineConfig engine = ranks_of(o);
+  PipelineConfig config{.threads = threads_of(engine),
+                        .schedule = engine.schedule,
+                        .profile = engine.profile,
+                        .links = engine.links,
+                        .width = o.width.value_or(0),
+                        .height = o.height.value_or(0),
+                        .text_tokens = o.text_tokens.value_or(0),
+                        .variant = o.variant,
+                        .device = engine.device,
                         .dtype = o.dtype == "f32" ? DType::f32 : DType::bf16,
                         .encode_on_cpu = o.text_encoder == "cpu"};
-  if (o.sp.empty()) {
-    if (o.ranks != 0 || !o.machines.empty()) {
-      fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide a picture",
-           o.ranks != 0 ? "--ranks" : "--machines");
-    }
-  } else {
-    if (o.sp == "auto") {
-      fail(ErrorCode::kInvalidArgument,
-           "--sp is auto, which pictures do not have yet: name a mode");
-    }
-    config.sp = parse_sp_mode(o.sp);
-    config.degrees = o.degrees.request();
-    config.topology = o.machines.empty() ? Topology{.machines = 1, .devices = o.ranks}
-                                         : parse_topology(o.machines);
-    if (o.machines.empty()) require_between("--ranks", o.ranks, 1, 1024);
-    if (o.ranks != 0 && o.ranks != config.topology.ranks()) {
-      fail(ErrorCode::kInvalidArgument, "--ranks is {}, --machines {} are {}", o.ranks, o.machines,
-           config.topology.ranks());
-    }
+  if (engine.sp) {
+    config.sp = engine.sp->mode;
+    config.choose_sp = !config.sp;
+    config.degrees = engine.sp->degrees;
+    config.topology = topology_of(engine.links, engine.tp);
   }
-  const int ranks = config.sp ? config.topology.ranks() : 1;
-  // Ranks that divide tokens are threads of the CPU, so far.
-  const std::string device = config.sp && o.device == "auto" ? "cpu" : o.device;
-  config.device = usable_device(device, ranks).device;
-  config.threads = o.threads > 0 ? o.threads : std::max(1, cpu::usable_cores() / ranks);
+  if (o.size) std::tie(config.width, config.height) = parse_size(*o.size);
   return config;
 }
 
@@ -179,88 +163,6 @@ ImageRequest request_of(const ImageOptions& o, const FluxPipeline& pipeline) {
   return r;
 }
 
-uint64_t seed_of(const ImageRequest& r, int64_t image) {
-  return r.one_generator ? r.seed : r.seed + static_cast<uint64_t>(image);
-}
-
-const std::string& model_of(const ImageOptions& o) {
-  return o.folder.empty() ? o.random_weights : o.folder;
-}
-
-// What made a picture, for the file itself.
-PngTexts settings_of(const ImageOptions& o, const ImageRequest& r, int64_t k) {
-  const Json settings = {{"prompt", r.prompt},
-                         {"model", std::filesystem::path(model_of(o)).filename().string()},
-                         {"width", r.width},
-                         {"height", r.height},
-                         {"steps", r.steps},
-                         {"guidance", r.guidance},
-                         {"seed", std::to_string(seed_of(r, k))},
-                         {"seed_mode", o.seed_mode},
-                         {"image", k},
-                         {"text_tokens", r.text_tokens}};
-  return {{"parameters", json_text(settings)}, {"Software", version_line()}};
-}
-
-std::string progress_line(const ImageProgress& p, const ImageRequest& r, double ms_per_step) {
-  const std::string image =
-      r.images == 1 ? "" : fmt::format("image {} of {}: ", p.image + 1, r.images);
-  switch (p.stage) {
-    case ImageProgress::Stage::encode:
-      return "reading the prompt";
-    case ImageProgress::Stage::prepare:
-      return "preparing the steps";
-    case ImageProgress::Stage::decode:
-      return image + "decoding";
-    case ImageProgress::Stage::step:
-      break;
-  }
-  std::string line = fmt::format("{}step {} of {}", image, p.step + 1, r.steps);
-  if (ms_per_step > 0) {
-    const double left = ms_per_step * static_cast<double>(r.steps - p.step) / 1000;
-    line += fmt::format(", {:.1f} s each, {:.0f} s left", ms_per_step / 1000, left);
-  }
-  return line;
-}
-
-Json report(const ImageOptions& o, const ImageRequest& r, const ImageResult& result,
-            const std::vector<double>& write_ms, double load_ms, const PipelineConfig& config,
-            const FluxPipeline& pipeline) {
-  Json images = Json::array(), weights = Json::object();
-  for (const auto& [component, bytes] : pipeline.weight_bytes()) weights[component] = bytes;
-  for (int64_t k = 0; k < r.images; ++k) {
-    images.push_back({{"file", output_of(o, k).string()}, {"seed", seed_of(r, k)}});
-  }
-  return {
-      {"images", std::move(images)},
-      {"prompt", r.prompt},
-      {"width", r.width},
-      {"height", r.height},
-      {"steps", r.steps},
-      {"guidance", r.guidance},
-      {"seed_mode", o.seed_mode},
-      {"tokens", {{"clip", result.clip_tokens}, {"t5", result.t5_tokens}, {"text", r.text_tokens}}},
-      {"timings",
-       {{"load_ms", load_ms},
-        {"encode_ms", result.timings.encode_ms},
-        {"prepare_ms", result.timings.prepare_ms},
-        {"step_ms", result.timings.step_ms},
-        {"decode_ms", result.timings.decode_ms},
-        {"write_ms", write_ms}}},
-      {"model", model_of(o)},
-      {"device", config.device.cuda ? gpu_name(config.device.first_gpu()) : "cpu"},
-      {"dtype", config.device.cuda ? o.dtype : "f32"},
-      {"text_encoder", config.device.cuda ? o.text_encoder : "cpu"},
-      {"weight_bytes", std::move(weights)},
-      {"ranks", config.sp ? config.topology.ranks() : 1},
-      {"sp", pipeline.mesh() ? fmt::format("{}, {}", to_string(pipeline.mesh()->mode),
-                                           to_string(pipeline.mesh()->degrees))
-                             : ""},
-      {"threads", config.threads},
-      {"version", version_line()},
-      {"peak_rss_mb", peak_rss_mb()}};
-}
-
 void run(ImageOptions o) {
   if (!o.from_png.empty()) take_settings(o);
   check(o);
@@ -274,7 +176,7 @@ void run(ImageOptions o) {
   FluxPipeline pipeline = o.folder.empty()
                               ? FluxPipeline(random_flux(o.random_weights, config.dtype), config)
                               : FluxPipeline(o.folder, config);
-  const double load_ms = ms_since(start);
+  ImageRun measured{.load_ms = ms_since(start)};
   progress.clear();
   ImageRequest request = request_of(o, pipeline);
   if (o.negative) {
@@ -298,22 +200,25 @@ void run(ImageOptions o) {
     };
   }
   request.strict = o.strict;
-  std::vector<double> write_ms;
   request.on_image = [&](int64_t k, const RgbImage& image) {
     const auto begin = Clock::now();
     const std::string path = output_of(o, k).string();
     write_file(path, encode_png(image, settings_of(o, request, k)));
-    write_ms.push_back(ms_since(begin));
+    measured.write_ms.push_back(ms_since(begin));
     progress.clear();
     if (!o.json) print(path + "\n");
   };
   const ImageResult result = pipeline.generate(request);
   progress.clear();
+  if (!pipeline.priced().empty()) {
+    print_remarks({fmt::format("auto: {}, {}, {}", to_string(pipeline.mesh()->mode),
+                               to_string(pipeline.mesh()->degrees), pipeline.schedule())});
+  }
   print_remarks(result.remarks);
   if (!result.complete) throw Interrupted();
   if (dump) dump->write();
   if (o.json) {
-    print(json_text(report(o, request, result, write_ms, load_ms, config, pipeline)) + "\n");
+    print(json_text(report(o, request, result, measured, config, pipeline)) + "\n");
     return;
   }
   double steps_ms = 0;
@@ -357,7 +262,8 @@ void add_image(CLI::App& app) {
                       "tokens of text that the model sees (default 512, without guidance 256)");
   command->add_option("--variant", o->variant, "of the weight files: fp16");
   command->add_option("-t,--threads", o->threads, "threads of each rank (default: all cores)");
-  command->add_option("--device", o->device, "cpu, cuda, cuda:1 or auto: a GPU if there is one");
+  command->add_option("--device", o->device,
+                      "cpu, cuda, cuda:1, cuda:0,1 with --sp, or auto: GPUs if there are enough");
   command->add_option("--dtype", o->dtype, "of weights and activations on a GPU: bf16 or f32");
   command->add_option("--text-encoder", o->text_encoder,
                       "where the prompt is read with --device cuda: cpu (default) or gpu");
@@ -369,16 +275,30 @@ void add_image(CLI::App& app) {
                     "fail where a prompt is too long, in place of cutting it");
   command->add_flag("--json", o->json, "print one JSON object: files, seeds, timings, memory");
   command
-      ->add_option("--sp", o->sp,
-                   "ranks divide the tokens of text and picture: ring, ulysses, usp, tas or torus")
+      ->add_option(
+          "--sp", o->sp,
+          "ranks divide the tokens of text and picture: ring, ulysses, usp, tas, torus, or "
+          "auto: the fastest by simulation")
       ->group(kRanks);
-  command->add_option("--ranks", o->ranks, "with --sp: ranks, as threads of the CPU")
+  command
+      ->add_option("--ranks", o->ranks, "with --sp: ranks (default: one for each GPU of --device)")
       ->group(kRanks);
   o->degrees.add_to(*command, "with --sp: ");
   command
       ->add_option("--machines", o->machines,
                    "with --sp: MACHINESxDEVICES in place of --ranks; machines are emulated")
       ->group(kEmulation);
+  command
+      ->add_option("--link-gbps", o->link_gbps,
+                   "emulate links between machines (of one machine: between ranks on the CPU): "
+                   "GB/s each way (0: the speed of memory)")
+      ->group(kEmulation);
+  command->add_option("--link-us", o->link_us, "their latency in microseconds")->group(kEmulation);
+  command
+      ->add_option("--schedule", o->schedule,
+                   "with --sp: a strategy's name, or auto: the fastest by simulation")
+      ->capture_default_str()
+      ->group(kSchedules);
   command->footer(
       "A seed gives the same picture as diffusers with torch.Generator('cpu').\n"
       "Examples:\n"

@@ -73,7 +73,7 @@ TEST_F(ImageTest, MistakesGetOneLine) {
   expect_refused("image" + kGuided + small + " -p x --ranks 2", 2, "--ranks goes with --sp");
   expect_refused("image" + kGuided + small + " -p x --sp ulysses --ranks 4", 2, "2 query heads");
   expect_refused("image" + kGuided + small + " -p x --sp rings --ranks 2", 2, "'rings'");
-  expect_refused("image" + kGuided + small + " -p x --sp auto --ranks 2", 2, "--sp is auto");
+  expect_refused("image" + kGuided + small + " -p x --device cpu --sp ring", 2, "--ranks N");
   expect_refused("image" + kGuided + " -p x -W 16 -H 16 -o /no/such/folder/a.png", 1,
                  "/no/such/folder/a.png");
   expect_refused("image -m " + hf() + " -p x", 1, "it has no model_index.json");

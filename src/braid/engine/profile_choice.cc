@@ -70,9 +70,13 @@ void choose_profile(EngineConfig& engine, const Notes& notes) {
                      .strategy = engine.strategy})) {
     add_profile(engine, notes);
   } else if (engine.strategy || is_strategy_file(engine.schedule)) {
-    engine.profile = engine.device.cuda ? gpu_profile(gpu_name(engine.device.first_gpu()))
-                                        : find_profile(cpu_profile_name(threads_of(engine)));
+    engine.profile = known_profile(engine);
   }
+}
+
+std::optional<Profile> known_profile(const EngineConfig& engine) {
+  return engine.device.cuda ? gpu_profile(gpu_name(engine.device.first_gpu()))
+                            : find_profile(cpu_profile_name(threads_of(engine)));
 }
 
 Profile measure_profile(int threads, const Notes& notes) {

@@ -14,6 +14,9 @@ namespace braid {
 // kUnsupported.
 void choose_profile(EngineConfig& engine, const Notes& notes);
 
+// The profile of `engine`'s device as far as there is one: nothing is measured.
+std::optional<Profile> known_profile(const EngineConfig& engine);
+
 // Measures this machine with `threads` threads per rank (0: all cores): some ten seconds.
 Profile measure_profile(int threads, const Notes& notes);
 // File for the profile of `threads` threads. Fails with kResource if the environment names no

@@ -3,6 +3,7 @@
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/host_loop.h"
 #include "braid/engine/job_layout.h"
+#include "braid/engine/link_topology.h"
 #include "braid/engine/requests/host_step_queue.h"
 #include "braid/engine/sequence_ranks.h"
 #include "braid/engine/step_records.h"
@@ -14,12 +15,8 @@ namespace braid {
 namespace {
 
 Topology topology_of(const RunnerConfig& config) {
-  Topology topology{.machines = config.links.machines,
-                    .devices = config.tp / config.links.machines};
-  if (config.links.machine_link) topology.machine_link = *config.links.machine_link;
-  if (config.links.cluster_link) topology.cluster_link = *config.links.cluster_link;
-  topology.emulated = config.links.any_emulated();
-  topology.mapped = !config.links.machine_link && !config.job;
+  Topology topology = braid::topology_of(config.links, config.tp);
+  if (config.job) topology.mapped = false;
   return topology;
 }
 

@@ -20,7 +20,13 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
   require_rank(kOp, "w", w, 4);
   require_float(kOp, "w", w);
   require_dim(kOp, "w", w, 1, x.shape[1]);
-  const int64_t height = a.out_size(a.height, w.shape[2]), width = a.out_size(a.width, w.shape[3]);
+  const int64_t height = a.out_height(w.shape[2]), width = a.out_width(w.shape[3]);
+  const int64_t all = a.out_size(a.height, w.shape[2]);
+  if (a.first_row < 0 || a.rows < 0 ||
+      (a.rows > 0 && (a.batch != 1 || a.first_row + height > all))) {
+    fail(ErrorCode::kInvalidArgument, "{}: rows {} to {} of {} in {} pictures", kOp, a.first_row,
+         a.first_row + a.rows, all, a.batch);
+  }
   if (height < 1 || width < 1) {
     fail(ErrorCode::kInvalidArgument, "{}: a kernel of {}x{} over {}x{} pixels", kOp, w.shape[2],
          w.shape[3], a.height * a.upsample, a.width * a.upsample);
@@ -52,7 +58,7 @@ void reference(const OpCall& call) {
   const auto& a = call.attrs<Conv2dAttrs>();
   const TensorView &x = call.in[0], &w = call.in[1];
   const int64_t O = w.shape[0], C = w.shape[1], kh = w.shape[2], kw = w.shape[3];
-  const int64_t height = a.out_size(a.height, kh), width = a.out_size(a.width, kw);
+  const int64_t height = a.out_height(kh), width = a.out_width(kw);
   std::vector<float> weights;  // [O, C, kh, kw]
   for (int64_t r = 0; r < w.rows(); ++r) {
     const std::vector<float> row = load_row(w, r);
@@ -66,7 +72,7 @@ void reference(const OpCall& call) {
     std::vector<double> sums(bias.begin(), bias.end());
     for (int64_t ky = 0; ky < kh; ++ky) {
       for (int64_t kx = 0; kx < kw; ++kx) {
-        const int64_t v = (row * a.stride) + ky - a.padding,
+        const int64_t v = (row * a.stride) + ky - a.padding_above(),
                       u = (column * a.stride) + kx - a.padding;
         if (v < 0 || u < 0 || v >= a.height * a.upsample || u >= a.width * a.upsample) continue;
         const auto from =

@@ -11,7 +11,8 @@ namespace braid::ops {
 // never written out. Every kernel sums in f32.
 // Inputs: x [B * H * W, C] of any float, w [O, C, kh, kw] of any float, bias [O] or absent,
 // residual [B * Hout * Wout, O] or absent. Output: [B * Hout * Wout, O] with the dtype of x, where
-// Hout = (H * upsample + 2 * padding - kh) / stride + 1, Wout alike.
+// Hout = (H * upsample + 2 * padding - kh) / stride + 1, Wout alike. With `rows` only that many
+// rows of the output from `first_row` on are computed, and are the output; Hout is then `rows`.
 struct Conv2dAttrs {
   int64_t batch = 1;   // B
   int64_t height = 0;  // H
@@ -19,6 +20,8 @@ struct Conv2dAttrs {
   int64_t stride = 1;
   int64_t padding = 0;   // pixels of 0 on each side
   int64_t upsample = 1;  // nearest neighbour, before the convolution
+  int64_t first_row = 0;
+  int64_t rows = 0;  // 0: all
   bool silu = false;
   bool operator==(const Conv2dAttrs&) const = default;
   template <class F>
@@ -29,6 +32,8 @@ struct Conv2dAttrs {
     if (stride != 1) f("stride", stride);
     if (padding != 0) f("padding", padding);
     if (upsample != 1) f("upsample", upsample);
+    if (rows != 0) f("first_row", first_row);
+    if (rows != 0) f("rows", rows);
     if (silu) f("silu", silu);
   }
 
@@ -36,6 +41,10 @@ struct Conv2dAttrs {
   int64_t out_size(int64_t size, int64_t k) const {
     return ((size * upsample) + (2 * padding) - k) / stride + 1;
   }
+  int64_t out_height(int64_t k) const { return rows > 0 ? rows : out_size(height, k); }
+  int64_t out_width(int64_t k) const { return out_size(width, k); }
+  // Rows of 0 before the first tap of the first row that is computed; negative: rows skipped.
+  int64_t padding_above() const { return padding - (first_row * stride); }
 };
 
 extern const OpDef kConv2d;

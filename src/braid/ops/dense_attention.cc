@@ -94,6 +94,12 @@ ShardRule shard(const Attrs& attrs, TypeList in, std::span<const Placement> plac
   const auto& a = attrs.as<DenseAttentionAttrs>();
   ShardRule rule = replicate_all(in.size(), static_cast<size_t>(a.q_parts));
   const Placement& heads = placed[0];
+  // Queries by row, which see all keys.
+  const bool one = a.q_parts == 1 && a.batch == 1 && !a.causal && in[a.bias()].shape.rank() == 0;
+  if (heads.is_shard(0) && one) {
+    rule.inputs[0] = rule.outputs[0] = heads;
+    return rule;
+  }
   if (!heads.is_shard(1) || in[0].shape[1] != in[a.first_key()].shape[1]) return rule;
   std::vector<Range> parts;
   for (const Range& part : heads.parts) {
@@ -175,7 +181,8 @@ const OpDef kDenseAttention = {.kind = "dense_attention",
                                .mutated_inputs = {},
                                .cost = cost,
                                .shard = shard,
-                               .reference = reference};
+                               .reference = reference,
+                               .rate = {.kind = "attention"}};
 
 std::vector<ValueId> dense_attention(Builder& b, const DenseAttentionInputs& in,
                                      DenseAttentionAttrs attrs) {

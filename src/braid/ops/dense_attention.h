@@ -18,7 +18,7 @@ namespace braid::ops {
 //   bias     f32 [H, Lq, Lk]: added to the scores of every sequence
 //   key_len  i32 [B]: keys of sequence b from key_len[b] on are not seen
 // Outputs: one for each part of the queries, with its type. A query that sees no key gets zeros.
-// Sharding: whole heads, where queries have as many as keys.
+// Sharding: whole heads, where queries have as many as keys; rows of a sequence's queries.
 struct DenseAttentionAttrs {
   int64_t head_dim = 0;  // D
   int64_t batch = 1;     // B

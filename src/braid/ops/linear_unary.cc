@@ -89,7 +89,8 @@ const OpDef kLinearUnary = {.kind = "linear_unary",
                             .mutated_inputs = {},
                             .cost = cost,
                             .shard = shard,
-                            .reference = reference};
+                            .reference = reference,
+                            .rate = {.kind = "linear", .typed_input = 1}};
 
 const std::vector<Fusion>& linear_unary_fusions() {
   static const std::vector<Fusion> kFusions = {

@@ -24,8 +24,8 @@ struct TokenSharding {
   std::optional<KeysApart> apart = {};
 };
 
-// A network without a KV cache, with a sequence's rows divided over ranks: form of its attention.
-// The inputs' placements give the places of rows.
+// A network without a KV cache, with rows divided over ranks as inputs' placements say: form of its
+// attention. With a mesh of one rank, each rank gathers all keys.
 struct RowSharding {
   SequenceMesh mesh;
 };

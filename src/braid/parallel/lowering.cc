@@ -5,13 +5,16 @@
 
 #include "braid/ops/attention.h"
 #include "braid/ops/comm.h"
+#include "braid/ops/conv2d.h"
 #include "braid/ops/dense_attention.h"
 #include "braid/ops/embedding.h"
+#include "braid/ops/group_norm.h"
 #include "braid/ops/input_names.h"
 #include "braid/ops/join_sequence.h"
 #include "braid/ops/sequence.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/parallel/experts/exchange.h"
+#include "braid/parallel/picture_parallel.h"
 
 namespace braid {
 namespace {
@@ -240,8 +243,11 @@ class Lowering {
     }
     if (plan_.tokens && op.def == &ops::kAttention) return lower_attention_op(op, index);
     if (exchanges() && lower_exchange(op, index)) return;
-    if (plan_.rows && op.def == &ops::kDenseAttention && placed(mapped(op.inputs[0])).is_shard(0)) {
-      return lower_dense_attention(op, index);
+    const bool draws = op.def == &ops::kConv2d || op.def == &ops::kGroupNorm;
+    const bool attends = op.def == &ops::kDenseAttention;
+    if (plan_.rows && (attends || draws) && placed(mapped(op.inputs[0])).is_shard(0)) {
+      if (draws) return lower_picture(op, index);
+      if (plan_.rows->mesh.ranks() == plan_.P) return lower_dense_attention(op, index);
     }
     if (plan_.tokens && op.def == &ops::kGatherRows) {
       // Each rank picks its own rows; the sum gives all rows.
@@ -414,6 +420,28 @@ class Lowering {
     for (size_t i = 0; i < out.size(); ++i) {
       define(op.outputs[i], out[i], placed(mapped(op.inputs[i])));
     }
+  }
+
+  // An op over a picture whose rows of pixels are divided.
+  void lower_picture(const Op& op, int index) {
+    const Placement x = placed(mapped(op.inputs[0]));
+    std::vector<ValueId> in;
+    for (ValueId id : op.inputs) in.push_back(mapped(id));
+    std::vector<Builder> builders = begin_builders(op);
+    int64_t scale = 1;  // rows of the output for a row of x
+    ValueId out;
+    if (op.def == &ops::kConv2d) {
+      const auto& attrs = op.attrs.as<ops::Conv2dAttrs>();
+      out = lower_conv2d(builders, plan_.axis, attrs, {in[0], in[1], in[2], in[3]}, x.parts);
+      scale = attrs.upsample * attrs.upsample;
+    } else {
+      out = lower_group_norm(builders, plan_.axis, op.attrs.as<ops::GroupNormAttrs>(), in[0],
+                             {in[1], in[2]}, x.parts);
+    }
+    end_builders(builders, index);
+    std::vector<Range> rows;
+    for (const Range& part : x.parts) rows.push_back({part.begin * scale, part.end * scale});
+    define(op.outputs[0], out, Placement::shard(0, std::move(rows)));
   }
 
   // Layout of these parts' rows, one part after another.

@@ -1,9 +1,11 @@
 // Convolution and group norm against their scalar references, through the kernel table.
 #include "backend/cpu/op_case.h"
+#include "braid/kernels/cpu/image/group_norm.h"
 #include "braid/ops/conv2d.h"
 #include "braid/ops/conv3d.h"
 #include "braid/ops/group_norm.h"
 #include "braid/ops/latent_scale.h"
+#include "braid/ops/picture_rows.h"
 
 namespace braid::cpu {
 namespace {
@@ -32,7 +34,11 @@ TEST(ImageOps, Conv2d) {
                        .silu = coin()};
     const int64_t C = pick({1, 3, 16, 17, 40}), O = pick({1, 3, 8, 32, 33, 70});
     const int64_t kh = pick({1, 3}), kw = pick({1, 3, 5});
-    const int64_t height = a.out_size(a.height, kh), width = a.out_size(a.width, kw);
+    if (a.batch == 1 && a.out_size(a.height, kh) > 2 && coin()) {  // some rows alone
+      a.first_row = 1;
+      a.rows = a.out_size(a.height, kh) - 2;
+    }
+    const int64_t height = a.out_height(kh), width = a.out_width(kw);
     if (a.height * a.upsample + 2 * a.padding < kh || a.width * a.upsample + 2 * a.padding < kw) {
       continue;
     }
@@ -113,6 +119,77 @@ TEST(ImageOps, GroupNorm) {
       }
     }
   }
+}
+
+// A picture whose rows ranks divide.
+TEST(ImageOps, PictureRows) {
+  uint32_t seed = 1;
+  for (const int64_t width : {1, 5, 16}) {
+    for (const int64_t rows : {1, 2, 7}) {
+      for (const int64_t C : {4, 24}) {
+        const ValueType x = f32({rows * width, C});
+        check({&ops::kEdgeRows, Attrs::of(ops::EdgeRowsAttrs{width}), {x}, 0}, seed++);
+        for (const int rank : {0, 1, 2}) {
+          check({&ops::kWithHalo,
+                 Attrs::of(ops::WithHaloAttrs{width, rank, 3}),
+                 {x, f32({6 * width, C})},
+                 0},
+                seed++);
+        }
+        if (rows * width < 5) continue;  // spread enough to divide by
+        check({&ops::kGroupStats,
+               Attrs::of(ops::GroupStatsAttrs{4}),
+               {x},
+               1e-6 * static_cast<double>(rows * width * C)},
+              seed++);
+      }
+    }
+  }
+}
+
+// Norms of parts by the statistics of all parts are the norm of the whole.
+TEST(ImageOps, GroupNormByParts) {
+  constexpr int64_t kGroups = 4, C = 12;
+  const std::vector<int64_t> pixels = {3, 70, 1};
+  std::mt19937 random = seeded();
+  std::normal_distribution<float> normal(3, 2);
+  std::vector<float> x(static_cast<size_t>(74 * C)), w(C, 1.5f), b(C, 0.25f), want(x.size());
+  for (float& v : x) v = normal(random);
+  std::vector<std::byte> scratch(static_cast<size_t>(group_norm_scratch_bytes(C, 1)));
+  GroupNormParams p{.x = x.data(),
+                    .w = w.data(),
+                    .b = b.data(),
+                    .y = want.data(),
+                    .batch = 1,
+                    .pixels = 74,
+                    .channels = C,
+                    .groups = kGroups,
+                    .eps = 1e-6f,
+                    .silu = true};
+  ThreadPool pool(1);
+  pool.run([&](const Team& team) { group_norm(p, scratch.data(), team); });
+  std::vector<float> stats(2 * kGroups * pixels.size()), got(x.size());
+  const ops::GroupNormByAttrs attrs{{.groups = kGroups, .eps = 1e-6f, .silu = true}, pixels};
+  for (const bool norm : {false, true}) {
+    int64_t at = 0;
+    for (size_t r = 0; r < pixels.size(); ++r) {
+      p.x = x.data() + (at * C);
+      p.y = got.data() + (at * C);
+      p.pixels = pixels[r];
+      pool.run([&](const Team& team) {
+        if (!norm) return group_stats(p, stats.data() + (2 * kGroups * r), scratch.data(), team);
+        group_norm_by(
+            p,
+            [&](int64_t group) {
+              const auto m = ops::group_moments(attrs, stats.data(), group, C / kGroups);
+              return GroupMoments{m.mean, m.variance};
+            },
+            scratch.data(), team);
+      });
+      at += pixels[r];
+    }
+  }
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5) << i;
 }
 
 }  // namespace

@@ -22,6 +22,14 @@ bool waits_in_phases(const BoundOp& op) {
   return !op.waits.empty() && op.waits.back().inside();
 }
 
+// Whether an op on this rank alone has no results: a rank may have no row of a divided value.
+bool is_empty(const BoundOp& op) {
+  const OpDef& def = *op.op->def;
+  return def.reference != nullptr && def.remote == RemoteUse::none && def.mutated_inputs.empty() &&
+         !op.out.empty() &&
+         std::ranges::all_of(op.out, [](const TensorView& y) { return y.shape.elems() == 0; });
+}
+
 int64_t free_bytes() {
   size_t free = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "free memory");
@@ -83,7 +91,8 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                                     ? nullptr
                                     : requests_[static_cast<size_t>(asked_by_[i])].get(),
                     .by_stream = by_stream_});
-    kernels_.push_back(backend.table().at(op.op->def->kind).bind(args.back()));
+    kernels_.push_back(is_empty(op) ? BoundKernel{}
+                                    : backend.table().at(op.op->def->kind).bind(args.back()));
     used_[index_of(op.stream)] = true;
     for (const Wait& wait : op.waits) {
       OwnedEvent& event = done_[static_cast<size_t>(wait.launch)];
@@ -304,8 +313,10 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     if (events) record((*events)[2 * i], stream(s));
     const bool joins = joined_[i].count > 0 && !events;
     const BoundKernel& kernel = joins ? joined_[i].kernel : kernels_[i];
-    kernel({stream(s), chained[index_of(s)] && !events});
-    chained[index_of(s)] = ops_[i].op->def->remote != RemoteUse::pulls;  // which may be no kernel
+    if (kernel) {
+      kernel({stream(s), chained[index_of(s)] && !events});
+      chained[index_of(s)] = ops_[i].op->def->remote != RemoteUse::pulls;  // which may be no kernel
+    }
     if (begins_[i].words >= 0) stages_->write(begins_[i].words, begins_[i].phase, stream(s));
     if (joins) i += joined_[i].count - 1;
     if (events) record((*events)[2 * i + 1], stream(s));

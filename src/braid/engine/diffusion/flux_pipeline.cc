@@ -1,11 +1,12 @@
 #include "braid/engine/diffusion/flux_pipeline.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "braid/engine/diffusion/pipeline_checks.h"
-#include "braid/engine/diffusion/random_source.h"
 #include "braid/engine/diffusion/torch_generator.h"
+#include "braid/schedule/strategies/registry.h"
 
 namespace braid {
 namespace {
@@ -46,20 +47,57 @@ std::vector<float> draw(const ImageRequest& request, const LatentShape& shape, i
 
 // Options for work of a single rank, which uses the threads of all ranks.
 NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random = nullptr) {
-  return {.threads = config.sp ? config.threads * config.topology.ranks() : config.threads,
-          .device = config.device,
-          .dtype = config.dtype,
-          .random = random};
+  NetworkConfig network{.threads = config.threads * config.ranks(),
+                        .device = config.device,
+                        .dtype = config.dtype,
+                        .random = random};
+  if (network.device.cuda) network.device.ids = {config.device.first_gpu()};
+  return network;
 }
 
-NetworkConfig network_of(const FluxConfig& flux, const PipelineConfig& config,
-                         const RandomWeights* random) {
-  NetworkConfig network = one_rank(config, random);
-  network.threads = config.threads;
-  if (config.sp) {
-    network.mesh = sequence_mesh(*config.sp, config.topology, flux.heads, config.degrees);
+FluxPipeline::Defaults defaults_of(const FluxConfig& transformer, int64_t vae_scale) {
+  const int64_t size = 128 * vae_scale;
+  // A model without a guidance input was distilled to few steps (schnell).
+  if (!transformer.guidance) return {size, 4, 0, 256};
+  return {size, 28, 3.5, 512};
+}
+
+// A part of the blocks, which costs ranks as the whole does, and is planned sooner.
+FluxConfig few_blocks(FluxConfig flux) {
+  flux.blocks = 1;
+  flux.single_blocks = 2;
+  return flux;
+}
+
+// How ranks divide the steps of the picture that `config` names.
+StepChoice choice_of(const FluxConfig& flux, int64_t vae_scale, const PipelineConfig& config) {
+  const FluxPipeline::Defaults otherwise = defaults_of(flux, vae_scale);
+  const auto tokens_of = [&](int64_t side) {
+    return ceil_div(side > 0 ? side : otherwise.size, 2 * vae_scale);
+  };
+  const FluxShape shape{.text = config.text_tokens > 0 ? config.text_tokens : otherwise.text_tokens,
+                        .image = tokens_of(config.width) * tokens_of(config.height)};
+  const DType dtype = config.device.cuda ? config.dtype : DType::f32;
+  const Program step = flux_step(
+      few_blocks(flux), shape, [dtype](std::string_view) { return dtype; }, dtype);
+  std::unique_ptr<KernelCatalog> kernels;
+  if (config.device.cuda) kernels = kernels_of_gpu(config.device.first_gpu());
+  return choose_step({.sp = {config.sp, config.degrees},
+                      .topology = config.topology,
+                      .schedule = config.schedule,
+                      .profile = config.profile},
+                     flux.heads, step, FluxTransformer::row_parts(), kernels.get());
+}
+
+// Of the GPU with the least.
+int64_t free_bytes(const PipelineConfig& config) {
+  if (!config.device.cuda) return 0;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int r = 0; r < config.ranks(); ++r) {
+    const int gpu = config.device.ids.empty() ? r : config.device.ids[static_cast<size_t>(r)];
+    least = std::min(least, gpu_memory(gpu).free);
   }
-  return network;
+  return least;
 }
 
 NetworkConfig encoder_of(const PipelineConfig& config) {
@@ -78,67 +116,132 @@ FluxParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config) 
 
 }  // namespace
 
-FluxParts random_flux(const std::string& path, DType dtype) {
-  const JsonObject file = JsonObject::read(path);
-  const auto part = [&](const char* name) {
-    if (auto object = file.object(name)) return *object;
-    fail(ErrorCode::kNotFound, "{}: there is no object '{}'", path, name);
+FluxPipeline::FluxPipeline(std::optional<DiffusersFolder> folder, FluxParts parts,
+                           PipelineConfig config)
+    : config_(std::move(config)),
+      folder_(std::move(folder)),
+      parts_(std::move(parts)),
+      sampler_(read_flow_match_config(parts_.scheduler)),
+      flux_(read_flux_config(parts_.transformer)),
+      vae_config_(read_autoencoder_kl_config(parts_.vae)),
+      free_bytes_(free_bytes(config_)) {
+  if (config_.ranks() > 1) {
+    if (config_.device.cuda && config_.dtype == DType::f32) {
+      fail(ErrorCode::kUnsupported,
+           "f32 over {} GPUs: attention over ranks computes in bf16 there: --dtype bf16, or one "
+           "GPU",
+           config_.ranks());
+    }
+    StepChoice choice = choice_of(flux_, vae_config_.scale(), config_);
+    mesh_ = choice.mesh;
+    schedule_ = choice.schedule;
+    priced_ = std::move(choice.priced);
+  }
+  const auto record = [&](const char* name, const Network& network, int64_t values) {
+    weights_.push_back({name, network.weight_bytes(), values});
   };
-  FluxParts parts{
-      .scheduler = part("scheduler"), .transformer = part("transformer"), .vae = part("vae")};
-  const WeightDtype all = [dtype](std::string_view) { return dtype; };
-  const FluxConfig flux = read_flux_config(parts.transformer);
-  const Program transformer[] = {flux_text(flux, 1, all), flux_modulation(flux, 1, all),
-                                 flux_step(flux, {.text = 1, .image = 1}, all)};
-  const Program vae[] = {
-      autoencoder_kl_decode(read_autoencoder_kl_config(parts.vae), {.height = 2, .width = 2}, all)};
-  auto transformer_weights = std::make_unique<RandomSource>(path, transformer, 1);
-  auto vae_weights = std::make_unique<RandomSource>(path, vae, 2);
-  parts.random_transformer = &transformer_weights->weights();
-  parts.random_vae = &vae_weights->weights();
-  parts.transformer_weights = std::move(transformer_weights);
-  parts.vae_weights = std::move(vae_weights);
-  return parts;
+  record("transformer", steps().network(), 0);
+  record("vae", decoder().network(), 0);
+  require_agreement("vae's latents in patches of 2 x 2", 4 * vae_->channels(), "in_channels",
+                    flux_.in_channels);
+  if (!folder_) return;
+  make_encoders();
+  record("text_encoder", clip_->network(), clip_->value_bytes());
+  record("text_encoder_2", t5_->network(), t5_->value_bytes(kMostTextTokens));
+  require_agreement("text_encoder", clip_->width(), "pooled_projection_dim", flux_.pooled_dim);
+  require_agreement("text_encoder_2", t5_->width(), "joint_attention_dim", flux_.text_dim);
 }
 
 FluxPipeline::FluxPipeline(FluxParts parts, const PipelineConfig& config)
-    : sampler_(read_flow_match_config(parts.scheduler)),
-      transformer_weights_(std::move(parts.transformer_weights)),
-      transformer_(
-          parts.transformer, *transformer_weights_,
-          network_of(read_flux_config(parts.transformer), config, parts.random_transformer)),
-      vae_(parts.vae, std::move(parts.vae_weights), one_rank(config, parts.random_vae)) {
-  require_agreement("vae's latents in patches of 2 x 2", 4 * vae_.channels(), "in_channels",
-                    transformer_.config().in_channels);
-}
-
-FluxPipeline::FluxPipeline(const DiffusersFolder& folder, const PipelineConfig& config)
-    : FluxPipeline(parts_of(folder, config), config) {
-  const NetworkConfig encoder = encoder_of(config);
-  clip_.emplace(folder, encoder, config.variant);
-  t5_.emplace(folder, encoder, config.variant, "_2");
-  const FluxConfig& c = transformer_.config();
-  require_agreement("text_encoder", clip_->width(), "pooled_projection_dim", c.pooled_dim);
-  require_agreement("text_encoder_2", t5_->width(), "joint_attention_dim", c.text_dim);
-}
+    : FluxPipeline(std::nullopt, std::move(parts), config) {}
 
 FluxPipeline::FluxPipeline(const std::string& folder, const PipelineConfig& config)
-    : FluxPipeline(open_flux(folder), config) {}
+    : FluxPipeline(open_flux(folder), parts_of(DiffusersFolder(folder), config), config) {}
+
+NetworkConfig FluxPipeline::divided(const RandomWeights* random) const {
+  NetworkConfig network = one_rank(config_, random);
+  if (!mesh_) return network;
+  network.threads = config_.threads;
+  network.device = config_.device;
+  network.mesh = mesh_;
+  network.links = config_.links;
+  return network;
+}
+
+FluxTransformer& FluxPipeline::steps() {
+  if (!together_) clip_.reset(), t5_.reset(), vae_.reset();
+  if (!transformer_) {
+    NetworkConfig network = divided(parts_.random_transformer);
+    network.schedule = schedule_;
+    transformer_.emplace(parts_.transformer, *parts_.transformer_weights, network);
+  }
+  return *transformer_;
+}
+
+VaeDecoder& FluxPipeline::decoder() {
+  if (!together_) clip_.reset(), t5_.reset(), transformer_.reset();
+  if (!vae_) {
+    NetworkConfig network = divided(parts_.random_vae);
+    network.schedule = "sequential";  // nothing hides a halo
+    vae_.emplace(parts_.vae, parts_.vae_weights, network);
+  }
+  return *vae_;
+}
+
+void FluxPipeline::make_encoders() {
+  if (!together_ && !config_.encode_on_cpu) transformer_.reset(), vae_.reset();
+  if (t5_) return;
+  const NetworkConfig network = encoder_of(config_);
+  clip_.emplace(*folder_, network, config_.variant);
+  t5_.emplace(*folder_, network, config_.variant, "_2");
+}
 
 std::vector<std::pair<std::string, int64_t>> FluxPipeline::weight_bytes() const {
-  std::vector<std::pair<std::string, int64_t>> out = {
-      {"transformer", transformer_.network().weight_bytes()},
-      {"vae", vae_.network().weight_bytes()}};
-  if (clip_) out.emplace_back("text_encoder", clip_->network().weight_bytes());
-  if (t5_) out.emplace_back("text_encoder_2", t5_->network().weight_bytes());
+  std::vector<std::pair<std::string, int64_t>> out;
+  for (const ComponentMemory& c : weights_) out.emplace_back(c.name, c.weights);
   return out;
 }
 
+std::optional<PipelineMemory> FluxPipeline::memory(const ImageRequest& r) const {
+  if (!config_.device.cuda) return {};
+  const int gpu = config_.device.first_gpu();
+  const auto kernels = kernels_of_gpu(gpu);
+  const WeightDtype dtype = [this](std::string_view) { return config_.dtype; };
+  // A rank of several needs less than a rank alone.
+  const auto values = [&](const Program& program) {
+    const PlannedForward planned =
+        plan_network(program, {}, {kernels.get()}, {}, *find_strategy("sequential"));
+    return planned.schedules[0].memory.arena_bytes;
+  };
+  const LatentShape shape = latents_of(r);
+  std::vector<ComponentMemory> components;
+  for (ComponentMemory c : weights_) {
+    if (c.name == "transformer") {
+      // Values live as long in all blocks.
+      c.values =
+          values(flux_step(few_blocks(flux_), {.text = r.text_tokens, .image = shape.tokens()},
+                           dtype, config_.dtype));
+    } else if (c.name == "vae") {
+      c.values =
+          c.weights +  // in the order of the convolutions
+          values(autoencoder_kl_decode(vae_config_, {.height = shape.height, .width = shape.width},
+                                       dtype, config_.dtype));
+    } else if (config_.encode_on_cpu) {
+      continue;
+    }
+    components.push_back(std::move(c));
+  }
+  return plan_memory(std::move(components), free_bytes_, fmt::format("cuda:{}", gpu));
+}
+
+LatentShape FluxPipeline::latents_of(const ImageRequest& r) const {
+  return {.channels = vae_config_.latent_channels,
+          .height = r.height / vae_config_.scale(),
+          .width = r.width / vae_config_.scale()};
+}
+
 FluxPipeline::Defaults FluxPipeline::defaults() const {
-  const int64_t size = 128 * vae_.scale();
-  // A model without a guidance input was distilled to few steps (schnell).
-  if (!transformer_.config().guidance) return {size, 4, 0, 256};
-  return {size, 28, 3.5, 512};
+  return defaults_of(flux_, vae_config_.scale());
 }
 
 void FluxPipeline::check(const ImageRequest& r) const {
@@ -153,13 +256,13 @@ void FluxPipeline::check(const ImageRequest& r) const {
 }
 
 void FluxPipeline::encode(const ImageRequest& request, ImageResult& result) {
-  if (!t5_) {
-    const FluxConfig& c = transformer_.config();
-    pooled_ = random_prompt(1, c.pooled_dim);
-    text_ = random_prompt(2, request.text_tokens * c.text_dim);
+  if (!folder_) {
+    pooled_ = random_prompt(1, flux_.pooled_dim);
+    text_ = random_prompt(2, request.text_tokens * flux_.text_dim);
     result.remarks.emplace_back("random numbers are in the place of the prompt");
     return;
   }
+  make_encoders();
   pooled_ = clip_->encode(request.prompt);
   text_ = t5_->encode(request.prompt, request.text_tokens);
   result.clip_tokens = pooled_.tokens;
@@ -180,6 +283,9 @@ void FluxPipeline::encode(const ImageRequest& request, ImageResult& result) {
 ImageResult FluxPipeline::generate(const ImageRequest& request) {
   check(request);
   ImageResult result;
+  result.memory = memory(request);
+  together_ = !result.memory || result.memory->together;
+  if (!together_) result.remarks.push_back("memory: " + to_string(*result.memory));
   const auto goes_on = [&](Stage stage, int64_t image, int64_t step) {
     return !request.on_progress || request.on_progress({stage, image, step});
   };
@@ -189,26 +295,30 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
   result.timings.encode_ms = lap.ms();
   if (!goes_on(Stage::prepare, 0, 0)) return result;
 
-  const LatentShape shape{.channels = vae_.channels(),
-                          .height = request.height / vae_.scale(),
-                          .width = request.width / vae_.scale()};
+  const LatentShape shape = latents_of(request);
   const std::vector<float> sigmas = flow_match_sigmas(sampler_, request.steps, shape.tokens());
-  transformer_.begin({.batch = 1,
-                      .token_rows = shape.token_rows(),
-                      .token_columns = shape.token_columns(),
-                      .text = text_.values,
-                      .pooled = pooled_.values,
-                      .sigmas = std::span(sigmas).first(static_cast<size_t>(request.steps)),
-                      .guidance = static_cast<float>(request.guidance)});
+  const auto begin = [&](FluxTransformer& transformer) {
+    transformer.begin({.batch = 1,
+                       .token_rows = shape.token_rows(),
+                       .token_columns = shape.token_columns(),
+                       .text = text_.values,
+                       .pooled = pooled_.values,
+                       .sigmas = std::span(sigmas).first(static_cast<size_t>(request.steps)),
+                       .guidance = static_cast<float>(request.guidance)});
+  };
+  begin(steps());
   result.timings.prepare_ms = lap.ms();
   for (int64_t image = 0; image < request.images; ++image) {
     std::vector<float> latents = tokens_of_noise(shape, draw(request, shape, image));
     if (request.on_latents) request.on_latents(image, 0, latents);
+    const bool freed = !transformer_;  // for the decoder
+    FluxTransformer& transformer = steps();
+    if (freed) begin(transformer);
     for (int64_t step = 0; step < request.steps; ++step) {
       if (!goes_on(Stage::step, image, step)) return result;
       lap.ms();
       const auto i = static_cast<size_t>(step);
-      euler_step(latents, transformer_.velocity(step, latents), sigmas[i], sigmas[i + 1]);
+      euler_step(latents, transformer.velocity(step, latents), sigmas[i], sigmas[i + 1]);
       require_finite(latents, step + 1, request.steps);
       result.timings.step_ms.push_back(lap.ms());
       if (request.on_latents) request.on_latents(image, step + 1, latents);
@@ -216,7 +326,7 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
     if (!goes_on(Stage::decode, image, request.steps)) return result;
     lap.ms();
     const std::vector<float> pixels =
-        vae_.decode(pixels_of_tokens(shape, latents), shape.height, shape.width);
+        decoder().decode(pixels_of_tokens(shape, latents), shape.height, shape.width);
     const RgbImage picture = rgb_image(pixels, request.height, request.width);
     result.timings.decode_ms.push_back(lap.ms());
     if (request.on_image) request.on_image(image, picture);

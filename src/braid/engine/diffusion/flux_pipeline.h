@@ -10,6 +10,7 @@
 #include "braid/engine/diffusion/flow_match.h"
 #include "braid/engine/diffusion/flux_transformer.h"
 #include "braid/engine/diffusion/latents.h"
+#include "braid/engine/diffusion/pipeline_memory.h"
 #include "braid/engine/diffusion/text_encoders.h"
 #include "braid/engine/diffusion/vae_decoder.h"
 #include "braid/io/diffusers_folder.h"
@@ -18,22 +19,30 @@
 namespace braid {
 
 struct PipelineConfig {
-  // Ranks divide the transformer's work; text encoders and decoder use rank 0 with all threads.
+  // Ranks divide steps and decoding; text encoders use rank 0 with all threads.
   int threads = 1;  // of each rank
   // How ranks divide tokens; none: a single rank.
   std::optional<SpMode> sp;
+  bool choose_sp = false;  // in the place of `sp`: the mode that is fastest in simulation
   SpRequest degrees;
-  Topology topology;    // of the ranks, with `sp`
+  Topology topology;  // of the ranks
+  std::string schedule = "sequence_parallel";
+  std::optional<Profile> profile;  // prices modes, and strategies where `schedule` is auto
+  fabric::LinkModel links;         // between ranks
+  // The picture that choices are to be fastest for; 0: the model's own size and text.
+  int64_t width = 0, height = 0, text_tokens = 0;
   std::string variant;  // weight files, "fp16" say; empty: plain files
   DeviceSpec device;
   DType dtype = DType::bf16;   // of a GPU's weights and activations: bf16 or f32
   bool encode_on_cpu = false;  // text encoders stay on the CPU
+
+  int ranks() const { return sp || choose_sp ? topology.ranks() : 1; }
 };
 
 // What a pipeline is made of, but for text encoders: the components' configurations and weights.
 struct FluxParts {
   JsonObject scheduler, transformer, vae;
-  std::unique_ptr<WeightSource> transformer_weights, vae_weights;
+  std::shared_ptr<const WeightSource> transformer_weights, vae_weights;
   // Of both, if they are random: GPUs make them themselves.
   const RandomWeights *random_transformer = nullptr, *random_vae = nullptr;
 };
@@ -82,6 +91,7 @@ struct ImageResult {
   ImageTimings timings;
   int64_t clip_tokens = 0, t5_tokens = 0;  // without pads
   std::vector<std::string> remarks;        // for users: text was cut
+  std::optional<PipelineMemory> memory;    // on GPUs
 };
 
 // Flux.1 from a prompt to pictures. A request's images are computed in turn, each as in a separate
@@ -94,11 +104,13 @@ class FluxPipeline {
   // Without text encoders: random numbers are in the place of what they make of a prompt.
   FluxPipeline(FluxParts parts, const PipelineConfig& config);
 
-  const FluxConfig& transformer() const { return transformer_.config(); }
+  const FluxConfig& transformer() const { return flux_; }
   // How ranks divide a step, if any do.
-  const std::optional<SequenceMesh>& mesh() const { return transformer_.mesh(); }
+  const std::optional<SequenceMesh>& mesh() const { return mesh_; }
+  const std::string& schedule() const { return schedule_; }           // of these ranks
+  const std::vector<std::string>& priced() const { return priced_; }  // by `auto`
   // Width and height are multiples of unit() pixels, a token's side.
-  int64_t unit() const { return 2 * vae_.scale(); }
+  int64_t unit() const { return 2 * vae_config_.scale(); }
   // The model's own settings.
   struct Defaults {
     int64_t size = 0;  // pixels of both sides
@@ -111,20 +123,41 @@ class FluxPipeline {
   // "text_encoder_2".
   std::vector<std::pair<std::string, int64_t>> weight_bytes() const;
 
-  // Fails with kInvalidArgument on values out of range, naming the nearest legal sizes, and with
-  // kMalformed on latents beyond finite numbers, naming the step.
+  // What the components need for such a picture, on the GPU that needs most; nothing on CPUs. Fails
+  // as plan_memory does.
+  std::optional<PipelineMemory> memory(const ImageRequest& request) const;
+
+  // Fails with kInvalidArgument on values out of range, naming the nearest legal sizes, with
+  // kMalformed on latents beyond finite numbers, naming the step, and as memory() does, before
+  // anything is loaded. Components that do not fit a GPU together come one after another.
   ImageResult generate(const ImageRequest& request);
 
  private:
-  FluxPipeline(const DiffusersFolder& folder, const PipelineConfig& config);
+  FluxPipeline(std::optional<DiffusersFolder> folder, FluxParts parts, PipelineConfig config);
   void check(const ImageRequest& request) const;
   void encode(const ImageRequest& request, ImageResult& result);
+  // A component, made anew where it was freed. Without room for all, the others are freed first.
+  FluxTransformer& steps();
+  VaeDecoder& decoder();
+  void make_encoders();
+  LatentShape latents_of(const ImageRequest& request) const;
+  NetworkConfig divided(const RandomWeights* random) const;
 
-  FlowMatchConfig sampler_;
-  std::unique_ptr<WeightSource> transformer_weights_;
-  FluxTransformer transformer_;
-  VaeDecoder vae_;
-  std::optional<ClipEncoder> clip_;  // none: random numbers
+  const PipelineConfig config_;
+  const std::optional<DiffusersFolder> folder_;  // none: random numbers
+  const FluxParts parts_;
+  const FlowMatchConfig sampler_;
+  const FluxConfig flux_;
+  const AutoencoderKlConfig vae_config_;
+  const int64_t free_bytes_;  // of a GPU before this pipeline took any
+  std::optional<SequenceMesh> mesh_;
+  std::string schedule_ = "sequential";
+  std::vector<std::string> priced_;
+  std::vector<ComponentMemory> weights_;  // without values of transformer and decoder
+  bool together_ = true;
+  std::optional<FluxTransformer> transformer_;
+  std::optional<VaeDecoder> vae_;
+  std::optional<ClipEncoder> clip_;
   std::optional<T5Encoder> t5_;
   EncodedPrompt pooled_, text_;  // of the request
 };

@@ -37,6 +37,7 @@ void FluxTransformer::begin(const FluxInputs& in) {
   text.run();
   text_.assign(text.output(0).begin(), text.output(0).end());
   rope_ = flux_rope_table(config_, in.token_rows, in.token_columns);
+  written_ = -1;
   modulate(in);
 }
 
@@ -70,7 +71,7 @@ BoundNetwork& FluxTransformer::bound_step() {
          mesh_->ranks());
   }
   return network_.plan(key_of(shape_), make, [&](const Program& program) {
-    return row_parallel(program, *mesh_, {{"text"}, {"latents", "rope"}});
+    return row_parallel(program, *mesh_, row_parts());
   });
 }
 
@@ -80,10 +81,13 @@ std::span<const float> FluxTransformer::velocity(int64_t step, std::span<const f
               "step {}", step);
   BoundNetwork& network = bound_step();
   network.write("latents", latents);
-  network.write("text", text_);
+  if (!network_.keeps_inputs() || written_ != network_.plans_made()) {
+    network.write("text", text_);
+    network.write("rope", rope_);
+    written_ = network_.plans_made();
+  }
   network.write("modulation",
                 std::span(modulation_).subspan(static_cast<size_t>(step) * per_step, per_step));
-  network.write("rope", rope_);
   network.run();
   return network.output(0);
 }

@@ -33,6 +33,11 @@ class FluxTransformer {
   FluxTransformer(const JsonObject& config, const WeightSource& weights,
                   const NetworkConfig& network);
 
+  // The inputs of a step whose rows ranks divide, as of row_parallel.
+  static std::vector<std::vector<std::string>> row_parts() {
+    return {{"text"}, {"latents", "rope"}};
+  }
+
   const FluxConfig& config() const { return config_; }
   const Network& network() const { return network_; }
   const std::optional<SequenceMesh>& mesh() const { return mesh_; }
@@ -55,6 +60,8 @@ class FluxTransformer {
   std::vector<float> text_;        // [B * Lt, C]
   std::vector<float> modulation_;  // [steps, B, M]
   std::vector<float> rope_;        // [Li, head_dim]
+  // The count of plans when text and rope were last written to the step's inputs; -1: not yet.
+  int64_t written_ = -1;
 };
 
 }  // namespace braid

@@ -4,10 +4,7 @@
 #include <cstring>
 #include <set>
 
-#include "braid/engine/forward_plans.h"
 #include "braid/io/quoted.h"
-#include "braid/ops/fusion.h"
-#include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
 #include "braid/tensor/quant.h"
 
@@ -16,7 +13,7 @@ namespace {
 
 fabric::LinkModel links_of(const NetworkConfig& config) {
   fabric::LinkModel links = config.links;
-  if (config.mesh) links.machines = config.mesh->topology.machines;
+  links.machines = config.mesh ? config.mesh->topology.machines : 1;
   links.validate(config.ranks());
   return links;
 }
@@ -29,10 +26,6 @@ std::unique_ptr<World> make_world(WeightOf weight, const NetworkConfig& config) 
       .deadline_ms = config.deadline_ms,
       .sequence = config.mesh ? std::vector{config.mesh->mesh} : std::vector<Mesh>{}};
   if (!config.device.cuda) return make_cpu_world(std::move(weight), world);
-  if (config.mesh) {
-    fail(ErrorCode::kUnsupported, "{} ranks divide a picture's tokens on the CPU alone so far",
-         config.ranks());
-  }
   return make_cuda_world({std::move(weight), config.random}, world, config.device);
 }
 
@@ -42,14 +35,22 @@ NetworkRanks::NetworkRanks(WeightOf weight, const NetworkConfig& config)
     : world(make_world(std::move(weight), config)),
       threads(config.ranks(), config.ranks() * config.threads) {}
 
-void NetworkRanks::run(int n, const std::function<void(int rank)>& fn) {
-  if (n == 1) return fn(0);
+void NetworkRanks::run(std::span<const std::unique_ptr<Executor>> executors,
+                       std::span<LaunchTime> times) {
+  const Extents all = executors[0]->program().capacity;
+  if (executors.size() == 1) return executors[0]->run({&all, 1}, times);
+  BRAID_CHECK(std::ssize(executors) == threads.threads(), "{} of {} ranks", executors.size(),
+              threads.threads());
   world->fabric().rethrow_error();
   try {
     threads.run([&](const cpu::Team& team) {
-      if (team.index >= n) return;
       try {
-        fn(team.index);
+        Executor& executor = *executors[static_cast<size_t>(team.index)];
+        if (world->waits_on_device()) {
+          executor.prepare({&all, 1});
+          team.barrier();
+        }
+        executor.run({&all, 1}, team.index == 0 ? times : std::span<LaunchTime>());
       } catch (...) {
         world->fabric().abort(team.index, std::current_exception());
         throw;
@@ -107,20 +108,22 @@ void BoundNetwork::write(std::string_view input, std::span<const int32_t> values
 }
 
 void BoundNetwork::run() {
-  ranks_.run(static_cast<int>(executors_.size()), [&](int rank) {
-    Executor& executor = *executors_[static_cast<size_t>(rank)];
-    executor.run(executor.program().capacity);
-  });
+  ranks_.run(executors_, {});
 }
 
 std::vector<LaunchTime> BoundNetwork::run_timed() {
   std::vector<LaunchTime> times(executors_[0]->schedule().launches.size());
-  ranks_.run(static_cast<int>(executors_.size()), [&](int rank) {
-    Executor& executor = *executors_[static_cast<size_t>(rank)];
-    const Extents all = executor.program().capacity;
-    executor.run({&all, 1}, rank == 0 ? std::span(times) : std::span<LaunchTime>());
-  });
+  ranks_.run(executors_, times);
   return times;
+}
+
+double BoundNetwork::predicted_seconds(const CostModel& cost) const {
+  Plan plan;
+  for (const auto& executor : executors_) {
+    plan.programs.push_back(executor->program());
+    plan.schedules.push_back(executor->schedule());
+  }
+  return network_seconds(plan, cost);
 }
 
 std::span<const float> BoundNetwork::output(size_t index) {
@@ -146,7 +149,8 @@ Network::Network(std::string name, const WeightSource& weights, const NetworkCon
       dtype_(config.dtype),
       ranks_(std::make_unique<NetworkRanks>(
           [&weights](std::string_view weight) { return weights.get(weight); }, config)),
-      mesh_(config.mesh) {}
+      mesh_(config.mesh),
+      schedule_(config.schedule) {}
 
 WeightDtype Network::dtype_of() const {
   return [&weights = weights_, cuda = device_.cuda, dtype = dtype_](std::string_view weight) {
@@ -181,33 +185,33 @@ BoundNetwork& Network::plan(const std::string& key, const std::function<Program(
   }
   if (plans_.size() == kPlans) plans_.pop_back();
   const Program program = make();
-  plans_.emplace_front(key, bind(lower(program, divide ? divide(program) : LayoutPlan{})));
+  plans_.emplace_front(key, bind(program, divide ? divide(program) : LayoutPlan{}));
   ++plans_made_;
   return plans_.front().second;
 }
 
-BoundNetwork Network::bind(std::vector<RankProgram> lowered) {
-  const int n = static_cast<int>(lowered.size());
-  PlannedForward planned;
-  planned.lowered = std::move(lowered);
-  const std::vector<const KernelCatalog*> catalogs = ranks_->world->catalogs(n);
-  for (int r = 0; r < n; ++r) {
-    const auto i = static_cast<size_t>(r);
-    planned.programs.push_back(
-        fuse(fuse(planned.lowered[i].program, fusions()), catalogs[i]->fusions()));
-  }
-  plan_schedules(planned, *(n > 1 ? sequence_parallel_strategy() : sequential_strategy()),
-                 {.catalogs = catalogs,
-                  .micro_batches = {{.capacity = planned.programs[0].capacity}},
-                  .topology = n > 1 ? mesh_.value().topology : Topology{},
-                  .price = {}});
+BoundNetwork Network::bind(const Program& program, const LayoutPlan& layout) {
+  const bool alone = layout.P == 1;
+  PlannedForward planned = plan_network(program, layout, ranks_->world->catalogs(layout.P),
+                                        alone ? Topology{} : mesh_.value().topology,
+                                        *find_strategy(alone ? "sequential" : schedule_));
   const std::vector<RankProgram> places = planned.lowered;
   return {*ranks_, places, ranks_->world->bind(std::move(planned))};
 }
 
+int64_t Network::value_bytes(const Program& program) const {
+  return plan_network(program, {}, ranks_->world->catalogs(1), {}, *sequential_strategy())
+      .schedules[0]
+      .memory.arena_bytes;
+}
+
 int64_t Network::weight_bytes() const {
   int64_t bytes = 0;
-  for (const TensorInfo& tensor : weights_.tensors()) bytes += tensor.bytes;
+  for (const std::string_view tensor : weights_.names()) {
+    const TensorType type = weights_.type(tensor);
+    const bool converted = device_.cuda && is_float(type.dtype);
+    bytes += converted ? bytes_of(dtype_, type.shape.elems()) : type.bytes();
+  }
   return bytes;
 }
 

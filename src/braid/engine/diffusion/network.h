@@ -9,21 +9,22 @@
 #include <vector>
 
 #include "braid/backend/cpu/thread_pool.h"
+#include "braid/engine/diffusion/step_choice.h"
 #include "braid/engine/world.h"
 #include "braid/io/weight_source.h"
 #include "braid/model/family.h"
 #include "braid/parallel/attention/sequence_mesh.h"
-#include "braid/parallel/lowering.h"
 
 namespace braid {
 
 struct NetworkConfig {
   int threads = 1;                   // of each rank
   std::optional<SequenceMesh> mesh;  // ranks that may divide a sequence's rows; none: one rank
+  std::string schedule = "sequence_parallel";  // of these ranks: a strategy's name
   fabric::LinkModel links;
   int64_t deadline_ms = 60000;  // of a wait for another rank
-  DeviceSpec device;            // a GPU takes no mesh
-  DType dtype = DType::bf16;    // of a GPU's weights and activations: bf16 or f32
+  DeviceSpec device;
+  DType dtype = DType::bf16;  // of a GPU's weights and activations: bf16 or f32
   // Those that the network reads, if they are random: a GPU makes them itself.
   const RandomWeights* random = nullptr;
 
@@ -33,8 +34,8 @@ struct NetworkConfig {
 // A network's ranks, with a host thread each.
 struct NetworkRanks {
   NetworkRanks(WeightOf weight, const NetworkConfig& config);
-  // Calls fn(rank) for ranks 0 .. n - 1 at once. The first error ends the job.
-  void run(int n, const std::function<void(int rank)>& fn);
+  // Runs a step on ranks 0 .. n - 1, one or all; the first error ends the job. `times` is rank 0's.
+  void run(std::span<const std::unique_ptr<Executor>> executors, std::span<LaunchTime> times);
 
   std::unique_ptr<World> world;
   cpu::ThreadPool threads;
@@ -58,6 +59,9 @@ class BoundNetwork {
 
   // As run(), launch by launch: when each of rank 0's ran. On GPUs slower than a graph.
   std::vector<LaunchTime> run_timed();
+
+  // What the simulator says of run().
+  double predicted_seconds(const CostModel& cost) const;
 
   const Executor& executor(int rank) const { return *executors_.at(static_cast<size_t>(rank)); }
 
@@ -96,12 +100,18 @@ class Network {
   BoundNetwork& plan(const std::string& key, const std::function<Program()>& make,
                      const std::function<LayoutPlan(const Program&)>& divide = {});
 
+  // Bytes of the values that rank 0 needs to compute the Program alone.
+  int64_t value_bytes(const Program& program) const;
+  // Whether inputs stay as they were written until their plan is gone: a run may reuse a CPU's.
+  bool keeps_inputs() const { return device_.cuda; }
+
   const std::string& name() const { return name_; }
+  // Of its weights where it computes.
   int64_t weight_bytes() const;
   int64_t plans_made() const { return plans_made_; }
 
  private:
-  BoundNetwork bind(std::vector<RankProgram> lowered);
+  BoundNetwork bind(const Program& program, const LayoutPlan& layout);
 
   std::string name_;
   const WeightSource& weights_;
@@ -109,6 +119,7 @@ class Network {
   const DType dtype_;
   std::unique_ptr<NetworkRanks> ranks_;
   std::optional<SequenceMesh> mesh_;
+  const std::string schedule_;
   std::list<std::pair<std::string, BoundNetwork>> plans_;  // the most recently used in front
   int64_t plans_made_ = 0;
 };

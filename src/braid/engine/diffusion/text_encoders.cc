@@ -46,6 +46,10 @@ EncodedPrompt ClipEncoder::encode(const std::string& prompt) {
   return {{pooled.begin(), pooled.end()}, padded.tokens, padded.cut};
 }
 
+int64_t ClipEncoder::value_bytes() const {
+  return network_.value_bytes(clip_text(config_, 1, config_.positions, network_.dtype_of()));
+}
+
 T5Encoder::T5Encoder(const DiffusersFolder& folder, const NetworkConfig& network,
                      const std::string& variant, const std::string& suffix)
     : tokenizer_(tokenizer_from_folder(folder.folder("tokenizer" + suffix))),
@@ -54,6 +58,10 @@ T5Encoder::T5Encoder(const DiffusersFolder& folder, const NetworkConfig& network
       network_(suffix.empty() ? "text encoder" : "second text encoder", *weights_, network) {
   const Program program = t5_encoder(config_, {.length = 1}, network_.dtype_of());
   network_.check({&program, 1}, t5_encoder_ignores);
+}
+
+int64_t T5Encoder::value_bytes(int64_t length) const {
+  return network_.value_bytes(t5_encoder(config_, {.length = length}, network_.dtype_of()));
 }
 
 EncodedPrompt T5Encoder::encode(const std::string& prompt, int64_t length) {

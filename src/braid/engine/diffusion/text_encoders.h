@@ -26,6 +26,7 @@ class ClipEncoder {
   ClipEncoder(const DiffusersFolder& folder, const NetworkConfig& network,
               const std::string& variant);
   EncodedPrompt encode(const std::string& prompt);
+  int64_t value_bytes() const;                     // while it encodes
   int64_t width() const { return config_.width; }  // C
   const Network& network() const { return network_; }
   int64_t positions() const { return config_.positions; }  // tokens that it sees
@@ -44,6 +45,7 @@ class T5Encoder {
   T5Encoder(const DiffusersFolder& folder, const NetworkConfig& network, const std::string& variant,
             const std::string& suffix = "");
   EncodedPrompt encode(const std::string& prompt, int64_t length);
+  int64_t value_bytes(int64_t length) const;
   int64_t width() const { return config_.width; }  // C
   const Network& network() const { return network_; }
 

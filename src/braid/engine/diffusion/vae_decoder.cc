@@ -1,11 +1,14 @@
 #include "braid/engine/diffusion/vae_decoder.h"
 
+#include "braid/parallel/picture_parallel.h"
+
 namespace braid {
 
-VaeDecoder::VaeDecoder(const JsonObject& config, std::unique_ptr<WeightSource> weights,
+VaeDecoder::VaeDecoder(const JsonObject& config, std::shared_ptr<const WeightSource> weights,
                        const NetworkConfig& network)
     : weights_(std::move(weights)),
       config_(read_autoencoder_kl_config(config)),
+      ranks_(network.ranks()),
       network_("autoencoder", *weights_, network) {
   if (config_.out_channels != 3) {
     fail(ErrorCode::kUnsupported, "{}: makes pictures of {} channels, wanted are 3",
@@ -17,9 +20,15 @@ VaeDecoder::VaeDecoder(const JsonObject& config, std::unique_ptr<WeightSource> w
 }
 
 BoundNetwork& VaeDecoder::bound(int64_t height, int64_t width) {
-  return network_.plan(fmt::format("{} x {}", height, width), [&] {
+  const auto make = [&] {
     return autoencoder_kl_decode(config_, {.height = height, .width = width}, network_.dtype_of(),
                                  network_.activations());
+  };
+  const int P = ranks(height);
+  const std::string key = fmt::format("{} x {}", height, width);
+  if (P == 1) return network_.plan(key, make);
+  return network_.plan(key, make, [&](const Program& program) {
+    return picture_parallel(program, "latents", width, P);
   });
 }
 

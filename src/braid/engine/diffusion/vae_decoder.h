@@ -15,13 +15,16 @@ namespace braid {
 class VaeDecoder {
  public:
   // Fails as read_autoencoder_kl_config and Network::check do.
-  VaeDecoder(const JsonObject& config, std::unique_ptr<WeightSource> weights,
+  VaeDecoder(const JsonObject& config, std::shared_ptr<const WeightSource> weights,
              const NetworkConfig& network);
 
   const Network& network() const { return network_; }
 
   int64_t scale() const { return config_.scale(); }  // pixels of a latent, along an axis
   int64_t channels() const { return config_.latent_channels; }
+  // Ranks that divide a picture of so many rows of latents: all of the network's, or one where
+  // there are fewer rows than ranks.
+  int ranks(int64_t height) const { return height < ranks_ ? 1 : ranks_; }
   // f32 [height * width, channels()], as the transformer leaves them, to f32 [H * W, 3] from -1 to
   // 1; sides in latents.
   // The bound Program of a size.
@@ -29,8 +32,9 @@ class VaeDecoder {
   std::vector<float> decode(std::span<const float> latents, int64_t height, int64_t width);
 
  private:
-  std::unique_ptr<WeightSource> weights_;
+  std::shared_ptr<const WeightSource> weights_;
   AutoencoderKlConfig config_;
+  const int ranks_;
   Network network_;
 };
 

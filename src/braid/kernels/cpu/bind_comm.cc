@@ -64,8 +64,7 @@ BoundKernel bind_all_gather(const LaunchArgs& args, fabric::Comm& comm) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<ops::CommAttrs>();
   require_ranks(*call.op->def, attrs.ranks, comm);
-  if (attrs.dim == 0) {
-    BRAID_CHECK(call.axis == BatchAxis::shard, "the CPU backend gathers rows of tokens alone");
+  if (attrs.dim == 0 && call.axis == BatchAxis::shard) {
     const auto sizes = std::make_shared<PartSizes>(comm.size(), args.threads);
     const int64_t row_bytes = bytes_of(call.in[0].dtype, call.in[0].cols());
     return [&call, &comm, sizes, row_bytes](const Team& team) {
@@ -74,12 +73,16 @@ BoundKernel bind_all_gather(const LaunchArgs& args, fabric::Comm& comm) {
                          sizes->of(call.extents().token, row_bytes, team));
     };
   }
-  BRAID_CHECK(attrs.dim == 1, "the CPU backend gathers rows and columns, not dimension {}",
+  BRAID_CHECK(attrs.dim < 2, "the CPU backend gathers rows and columns, not dimension {}",
               attrs.dim);
+  // Rows of no batch axis are columns of a single row.
+  const bool flat = attrs.dim == 0;
+  const int64_t bytes = flat ? call.in[0].row_bytes : kFloat;
   std::vector<int64_t> widths;
-  for (const Range& part : attrs.parts) widths.push_back(part.size() * kFloat);
-  return [&call, &comm, widths](const Team& team) {
-    fabric::all_gather_columns(comm, team, call.in[0].data, call.out[0].data, call.rows(), widths);
+  for (const Range& part : attrs.parts) widths.push_back(part.size() * bytes);
+  return [&call, &comm, widths, flat](const Team& team) {
+    fabric::all_gather_columns(comm, team, call.in[0].data, call.out[0].data,
+                               flat ? 1 : call.rows(), widths);
   };
 }
 

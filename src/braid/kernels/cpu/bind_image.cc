@@ -1,5 +1,6 @@
 // Binds the ops of pictures and of text encoders.
 #include <cmath>
+#include <cstring>
 
 #include "braid/kernels/cpu/bind.h"
 #include "braid/kernels/cpu/image/conv2d.h"
@@ -9,6 +10,7 @@
 #include "braid/ops/conv3d.h"
 #include "braid/ops/group_norm.h"
 #include "braid/ops/latent_scale.h"
+#include "braid/ops/picture_rows.h"
 #include "braid/ops/relative_bias.h"
 
 namespace braid::cpu {
@@ -29,10 +31,11 @@ BoundKernel bind_conv2d(const LaunchArgs& args, Isa isa) {
                            .batch = a.batch,
                            .height = a.height,
                            .width = a.width,
-                           .out_height = a.out_size(a.height, w[2]),
-                           .out_width = a.out_size(a.width, w[3]),
+                           .out_height = a.out_height(w[2]),
+                           .out_width = a.out_width(w[3]),
                            .stride = a.stride,
                            .padding = a.padding,
+                           .padding_above = a.padding_above(),
                            .upsample = a.upsample,
                            .silu = a.silu};
   return [fixed, bias, &call, scratch = args.workspace, isa](const Team& team) {
@@ -59,6 +62,7 @@ BoundKernel bind_conv3d(const LaunchArgs& args, Isa isa) {
                            .out_height = a.height,
                            .out_width = a.width,
                            .padding = a.padding,
+                           .padding_above = a.padding,
                            .silu = a.silu};
   return [fixed, bias, &call, scratch = args.workspace, isa](const Team& team) {
     Conv2dParams p = fixed;
@@ -91,24 +95,85 @@ BoundKernel bind_latent_scale(const LaunchArgs& args, Isa) {
   };
 }
 
-BoundKernel bind_group_norm(const LaunchArgs& args, Isa isa) {
-  const OpCall& call = args.call;
-  const auto& a = call.attrs<ops::GroupNormAttrs>();
-  const auto w = std::make_shared<std::vector<float>>(widen(call.in[1]));
-  const auto b = std::make_shared<std::vector<float>>(widen(call.in[2]));
-  const GroupNormParams fixed{.w = w->data(),
-                              .b = b->data(),
-                              .batch = a.batch,
-                              .pixels = call.in[0].shape[0] / a.batch,
-                              .channels = call.in[0].cols(),
-                              .groups = a.groups,
-                              .eps = a.eps,
-                              .silu = a.silu};
-  return [fixed, w, b, &call, scratch = args.workspace, isa](const Team& team) {
-    GroupNormParams p = fixed;
-    p.x = call.in[0].as<const float>();
+GroupNormParams norm_of(const OpCall& call, const ops::GroupNormAttrs& a) {
+  return {.x = call.in[0].as<const float>(),
+          .batch = a.batch,
+          .pixels = call.in[0].shape[0] / a.batch,
+          .channels = call.in[0].cols(),
+          .groups = a.groups,
+          .eps = a.eps,
+          .silu = a.silu};
+}
+
+// Binds `run`, which gets a norm's parameters and the launch's team.
+template <class Run>
+BoundKernel bind_norm(const LaunchArgs& args, const ops::GroupNormAttrs& a, Run run) {
+  const auto w = std::make_shared<std::vector<float>>(widen(args.call.in[1]));
+  const auto b = std::make_shared<std::vector<float>>(widen(args.call.in[2]));
+  return [w, b, &a, &call = args.call, run](const Team& team) {
+    GroupNormParams p = norm_of(call, a);
+    p.w = w->data();
+    p.b = b->data();
     p.y = call.out[0].as<float>();
-    group_norm(p, scratch, team, isa);
+    run(p, team);
+  };
+}
+
+BoundKernel bind_group_norm(const LaunchArgs& args, Isa isa) {
+  return bind_norm(args, args.call.attrs<ops::GroupNormAttrs>(),
+                   [scratch = args.workspace, isa](const GroupNormParams& p, const Team& team) {
+                     group_norm(p, scratch, team, isa);
+                   });
+}
+
+BoundKernel bind_group_stats(const LaunchArgs& args, Isa isa) {
+  return [&call = args.call, scratch = args.workspace, isa](const Team& team) {
+    const int64_t groups = call.attrs<ops::GroupStatsAttrs>().groups;
+    group_stats(norm_of(call, {.groups = groups}), call.out[0].as<float>(), scratch, team, isa);
+  };
+}
+
+BoundKernel bind_group_norm_by(const LaunchArgs& args, Isa isa) {
+  const auto& a = args.call.attrs<ops::GroupNormByAttrs>();
+  return bind_norm(args, a.norm,
+                   [&call = args.call, &a, scratch = args.workspace, isa](const GroupNormParams& p,
+                                                                          const Team& team) {
+                     const float* stats = call.in[3].as<const float>();
+                     const int64_t of_group = p.channels / p.groups;
+                     group_norm_by(
+                         p,
+                         [&](int64_t group) {
+                           const auto m = ops::group_moments(a, stats, group, of_group);
+                           return GroupMoments{m.mean, m.variance};
+                         },
+                         scratch, team, isa);
+                   });
+}
+
+// Rows of values move as they are: each thread takes a share of a move's bytes.
+void copy_rows(std::byte* to, const TensorView& from, int64_t row, int64_t rows, const Team& team) {
+  const Range share = team.share(rows * from.row_bytes);
+  std::memcpy(to + share.begin, from.data + (row * from.row_bytes) + share.begin,
+              static_cast<size_t>(share.size()));
+}
+
+BoundKernel bind_edge_rows(const LaunchArgs& args, Isa) {
+  return [&call = args.call](const Team& team) {
+    const TensorView& x = call.in[0];
+    const int64_t width = call.attrs<ops::EdgeRowsAttrs>().width;
+    copy_rows(call.out[0].data, x, 0, width, team);
+    copy_rows(call.out[0].data + (width * x.row_bytes), x, x.shape[0] - width, width, team);
+  };
+}
+
+BoundKernel bind_with_halo(const LaunchArgs& args, Isa) {
+  return [&call = args.call](const Team& team) {
+    const auto& a = call.attrs<ops::WithHaloAttrs>();
+    const TensorView &x = call.in[0], &edges = call.in[1];
+    std::byte* const own = call.out[0].data + (a.above() * x.row_bytes);
+    copy_rows(call.out[0].data, edges, ((2 * a.rank) - 1) * a.above(), a.above(), team);
+    copy_rows(own, x, 0, x.shape[0], team);
+    copy_rows(own + x.bytes(), edges, 2 * (a.rank + 1) * a.below(), a.below(), team);
   };
 }
 
@@ -129,13 +194,19 @@ void add_image_kernels(KernelTable& table, Isa cap) {
                  },
              .bind = [cap](const LaunchArgs& args) { return bind_conv3d(args, cap); }});
   table.add(ops::kLatentScale.kind, simple_kernel(ops::kLatentScale, cap, bind_latent_scale));
-  table.add(ops::kGroupNorm.kind,
-            {.info =
-                 [suffix](const Op&, TypeList in, TypeList, int threads) {
-                   return KernelInfo{"group_norm" + suffix,
-                                     group_norm_scratch_bytes(in[0].shape[1], threads)};
-                 },
-             .bind = [cap](const LaunchArgs& args) { return bind_group_norm(args, cap); }});
+  const auto add_norm = [&](const OpDef& def, BoundKernel (*bind)(const LaunchArgs&, Isa)) {
+    table.add(def.kind, {.info =
+                             [suffix, &def](const Op&, TypeList in, TypeList, int threads) {
+                               return KernelInfo{std::string(def.kind) + suffix,
+                                                 group_norm_scratch_bytes(in[0].shape[1], threads)};
+                             },
+                         .bind = [cap, bind](const LaunchArgs& args) { return bind(args, cap); }});
+  };
+  add_norm(ops::kGroupNorm, bind_group_norm);
+  add_norm(ops::kGroupStats, bind_group_stats);
+  add_norm(ops::kGroupNormBy, bind_group_norm_by);
+  table.add(ops::kEdgeRows.kind, simple_kernel(ops::kEdgeRows, cap, bind_edge_rows));
+  table.add(ops::kWithHalo.kind, simple_kernel(ops::kWithHalo, cap, bind_with_halo));
   add_reference_kernel(table, ops::kRelativeBias);  // once for each encoded text
 }
 

@@ -57,17 +57,27 @@ BoundKernel bind_all_gather(const LaunchArgs& args, DeviceComm& comm) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<ops::CommAttrs>();
   const TensorView& y = call.out[0];
-  if (attrs.dim == 0) {
-    return bind_collective(
-        args, comm, 0,
-        {CollectiveOp::all_gather, y.shape[0], y.cols(), args.live(BatchAxis::token)});
+  const bool tokens = call.axis == BatchAxis::shard;
+  if (attrs.dim == 0 && (tokens || attrs.parts == ops::token_parts(y.shape[0], attrs.ranks))) {
+    return bind_collective(args, comm, 0,
+                           {CollectiveOp::all_gather, y.shape[0], y.cols(),
+                            args.live(tokens ? BatchAxis::token : BatchAxis::none)});
   }
-  const auto params = [&call, &attrs, &comm, live = args.live(call.axis)] {
+  // Uneven rows are columns of a single row.
+  const bool flat = attrs.dim == 0;
+  std::vector<Range> parts = attrs.parts;
+  for (Range& part : parts) {
+    if (flat) part = {part.begin * y.cols(), part.end * y.cols()};
+  }
+  const auto params = [&call, &comm, parts, flat, live = flat ? nullptr : args.live(call.axis)] {
+    const auto view = [flat](const TensorView& v) {
+      return flat ? make_view(v.data, v.dtype, {1, v.shape.elems()}) : v;
+    };
     return GatherColumnsParams{
-        .x = call.in[0],
-        .y = call.out[0],
-        .begin = attrs.parts[static_cast<size_t>(comm.index())].begin,
-        .parts = comm.limits().across_machines ? attrs.parts : std::vector<Range>(),
+        .x = view(call.in[0]),
+        .y = view(call.out[0]),
+        .begin = parts[static_cast<size_t>(comm.index())].begin,
+        .parts = comm.limits().across_machines ? parts : std::vector<Range>(),
         .live_rows = live};
   };
   prepare_gather_columns(comm, params());

@@ -10,6 +10,7 @@
 #include "braid/kernels/cuda/pointwise/device/tables.h"
 #include "braid/kernels/cuda/pointwise/device/unary.h"
 #include "braid/ops/concat.h"
+#include "braid/ops/join_sequence.h"
 #include "braid/ops/layer_norm.h"
 #include "braid/ops/relative_bias.h"
 
@@ -143,6 +144,26 @@ std::vector<CopyPiece> concat_columns_pieces(const OpCall& call) {
   return pieces;
 }
 
+std::vector<CopyPiece> join_sequence_pieces(const OpCall& call) {
+  std::vector<CopyPiece> pieces;
+  std::byte* to = call.out[0].data;
+  for (const TensorView& part : call.in) {
+    pieces.push_back({part.data, to, 1, part.bytes(), part.bytes(), part.bytes()});
+    to += part.bytes();
+  }
+  return pieces;
+}
+
+std::vector<CopyPiece> cut_sequence_pieces(const OpCall& call) {
+  std::vector<CopyPiece> pieces;
+  const std::byte* from = call.in[0].data;
+  for (const TensorView& part : call.out) {
+    pieces.push_back({from, part.data, 1, part.bytes(), part.bytes(), part.bytes()});
+    from += part.bytes();
+  }
+  return pieces;
+}
+
 BoundKernel bind_concat_rows(const LaunchArgs& args) {
   return bind_move(args, concat_rows_pieces);
 }
@@ -151,6 +172,13 @@ BoundKernel bind_take_rows(const LaunchArgs& args) {
 }
 BoundKernel bind_concat_columns(const LaunchArgs& args) {
   return bind_move(args, concat_columns_pieces);
+}
+
+BoundKernel bind_join_sequence(const LaunchArgs& args) {
+  return bind_move(args, join_sequence_pieces);
+}
+BoundKernel bind_cut_sequence(const LaunchArgs& args) {
+  return bind_move(args, cut_sequence_pieces);
 }
 
 }  // namespace
@@ -177,6 +205,8 @@ void add_dense_kernels(KernelTable& table) {
   add(ops::kConcatRows, bind_concat_rows);
   add(ops::kTakeRows, bind_take_rows);
   add(ops::kConcatColumns, bind_concat_columns);
+  add(ops::kJoinSequence, bind_join_sequence);
+  table.add(ops::kCutSequence.kind, simple_kernel(ops::kCutSequence.kind, bind_cut_sequence));
 }
 
 }  // namespace braid::cuda

@@ -7,6 +7,7 @@
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/image/device/conv2d.h"
 #include "braid/kernels/cuda/image/device/group_norm.h"
+#include "braid/kernels/cuda/pointwise/device/copy_pieces.h"
 
 namespace braid::cuda {
 namespace {
@@ -52,15 +53,65 @@ BoundKernel bind_conv2d(const LaunchArgs& args, PackedWeights& weights) {
   };
 }
 
+GroupNormParams norm_of(const OpCall& call, const ops::GroupNormAttrs& attrs, void* workspace) {
+  return {.x = call.in[0],
+          .w = call.in[1],
+          .b = call.in[2],
+          .y = call.out[0],
+          .workspace = workspace,
+          .attrs = attrs};
+}
+
 BoundKernel bind_group_norm(const LaunchArgs& args) {
   return [&call = args.call, workspace = args.workspace](const LaunchContext& context) {
-    group_norm({.x = call.in[0],
-                .w = call.in[1],
-                .b = call.in[2],
-                .y = call.out[0],
-                .workspace = workspace,
-                .attrs = call.attrs<ops::GroupNormAttrs>()},
-               context);
+    group_norm(norm_of(call, call.attrs<ops::GroupNormAttrs>(), workspace), context);
+  };
+}
+
+BoundKernel bind_group_stats(const LaunchArgs& args) {
+  return [&call = args.call, workspace = args.workspace](const LaunchContext& context) {
+    group_stats({.x = call.in[0],
+                 .stats = call.out[0],
+                 .workspace = workspace,
+                 .groups = call.attrs<ops::GroupStatsAttrs>().groups},
+                context);
+  };
+}
+
+BoundKernel bind_group_norm_by(const LaunchArgs& args) {
+  return [&call = args.call, workspace = args.workspace](const LaunchContext& context) {
+    const auto& a = call.attrs<ops::GroupNormByAttrs>();
+    group_norm_by({norm_of(call, a.norm, workspace), call.in[3], a.pixels}, context);
+  };
+}
+
+// `rows` rows of `from` to `to`.
+CopyPiece rows_of(const TensorView& from, int64_t row, int64_t rows, std::byte* to) {
+  const int64_t bytes = rows * from.row_bytes;
+  return {from.data + (row * from.row_bytes), to, 1, bytes, bytes, bytes};
+}
+
+BoundKernel bind_edge_rows(const LaunchArgs& args) {
+  return [&call = args.call](const LaunchContext& context) {
+    const TensorView& x = call.in[0];
+    const int64_t width = call.attrs<ops::EdgeRowsAttrs>().width;
+    std::byte* const to = call.out[0].data;
+    const CopyPiece pieces[] = {rows_of(x, 0, width, to),
+                                rows_of(x, x.shape[0] - width, width, to + (width * x.row_bytes))};
+    copy_pieces(pieces, context);
+  };
+}
+
+BoundKernel bind_with_halo(const LaunchArgs& args) {
+  return [&call = args.call](const LaunchContext& context) {
+    const auto& a = call.attrs<ops::WithHaloAttrs>();
+    const TensorView &x = call.in[0], &edges = call.in[1];
+    std::byte* const own = call.out[0].data + (a.above() * x.row_bytes);
+    const CopyPiece pieces[] = {
+        rows_of(edges, ((2 * a.rank) - 1) * a.above(), a.above(), call.out[0].data),
+        rows_of(x, 0, x.shape[0], own),
+        rows_of(edges, 2 * (a.rank + 1) * a.below(), a.below(), own + x.bytes())};
+    copy_pieces(pieces, context);
   };
 }
 
@@ -75,13 +126,25 @@ void add_image_kernels(KernelTable& table) {
                  },
              .bind = [weights = std::make_shared<PackedWeights>()](
                          const LaunchArgs& args) { return bind_conv2d(args, *weights); }});
-  table.add(ops::kGroupNorm.kind,
-            {.info =
-                 [](const Op& op, TypeList in, TypeList, const DeviceInfo&) {
-                   const auto& a = op.attrs.as<ops::GroupNormAttrs>();
-                   return KernelInfo{"group_norm.cuda", group_norm_workspace(a, in[0].shape)};
-                 },
-             .bind = bind_group_norm});
+  const auto add_norm = [&](const OpDef& def, BoundKernel (*bind)(const LaunchArgs&),
+                            auto groups_of) {
+    table.add(def.kind,
+              {.info =
+                   [&def, groups_of](const Op& op, TypeList in, TypeList, const DeviceInfo&) {
+                     return KernelInfo{fmt::format("{}.cuda", def.kind),
+                                       group_norm_workspace(groups_of(op.attrs), in[0].shape)};
+                   },
+               .bind = bind});
+  };
+  add_norm(ops::kGroupNorm, bind_group_norm,
+           [](const Attrs& attrs) { return attrs.as<ops::GroupNormAttrs>(); });
+  add_norm(ops::kGroupStats, bind_group_stats, [](const Attrs& attrs) {
+    return ops::GroupNormAttrs{.groups = attrs.as<ops::GroupStatsAttrs>().groups};
+  });
+  add_norm(ops::kGroupNormBy, bind_group_norm_by,
+           [](const Attrs& attrs) { return attrs.as<ops::GroupNormByAttrs>().norm; });
+  table.add(ops::kEdgeRows.kind, simple_kernel(ops::kEdgeRows.kind, bind_edge_rows));
+  table.add(ops::kWithHalo.kind, simple_kernel(ops::kWithHalo.kind, bind_with_halo));
 }
 
 }  // namespace braid::cuda

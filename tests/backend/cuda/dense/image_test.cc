@@ -2,6 +2,7 @@
 #include "backend/cuda/dense/op_case.h"
 #include "braid/ops/conv2d.h"
 #include "braid/ops/group_norm.h"
+#include "braid/ops/picture_rows.h"
 
 namespace braid::cuda::test {
 namespace {
@@ -9,7 +10,7 @@ namespace {
 void check_conv(DType dtype, const ops::Conv2dAttrs& a, int64_t C, int64_t O, int64_t k,
                 bool residual, uint32_t seed) {
   const ValueType w{seed % 2 == 0 ? DType::f32 : DType::bf16, {O, C, k, k}};
-  const int64_t pixels = a.batch * a.out_size(a.height, k) * a.out_size(a.width, k);
+  const int64_t pixels = a.batch * a.out_height(k) * a.out_width(k);
   // Sums of C * k * k products of normal numbers; weights are rounded to the type of x.
   const double sum = std::sqrt(static_cast<double>(C * k * k));
   const double unit = dtype == DType::f32 && w.dtype == DType::f32 ? 1e-6 : 0;
@@ -44,6 +45,11 @@ TEST(CudaImage, Conv2d) {
     check_conv(dtype, a, 8, 8, 3, false, seed++);
     a = {.batch = 2, .height = 9, .width = 10, .stride = 2, .padding = 1};
     check_conv(dtype, a, 128, 40, 3, true, seed++);
+    a = {.height = 6, .width = 21, .padding = 1, .first_row = 1, .rows = 4};  // between halos
+    check_conv(dtype, a, 64, 130, 3, true, seed++);
+    check_conv(dtype, a, 8, 8, 3, true, seed++);
+    a = {.height = 6, .width = 11, .padding = 1, .upsample = 2, .first_row = 2, .rows = 10};
+    check_conv(dtype, a, 64, 72, 3, true, seed++);
     a = {.height = 5, .width = 70};
     check_conv(dtype, a, 192, 256, 1, true, seed++);
   }
@@ -64,6 +70,32 @@ TEST(CudaImage, GroupNorm) {
                 seed);
           ++seed;
         }
+      }
+    }
+  }
+}
+
+// A picture whose rows ranks divide.
+TEST(CudaImage, PictureRows) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    for (auto [C, groups] : {std::pair{4, 4}, {96, 32}, {6, 2}}) {
+      for (auto [rows, width] : {std::pair{1, 7}, {3, 35}, {40, 100}}) {
+        const ValueType x{dtype, {rows * width, C}};
+        check({&ops::kEdgeRows, Attrs::of(ops::EdgeRowsAttrs{width}), {x}, 0}, seed++);
+        for (int rank : {0, 1, 2}) {
+          check({&ops::kWithHalo,
+                 Attrs::of(ops::WithHaloAttrs{width, rank, 3}),
+                 {x, {dtype, {6 * width, C}}},
+                 0},
+                seed++);
+        }
+        check({&ops::kGroupStats,
+               Attrs::of(ops::GroupStatsAttrs{groups}),
+               {x},
+               1e-6 * static_cast<double>(rows * width * C)},
+              seed++);
       }
     }
   }

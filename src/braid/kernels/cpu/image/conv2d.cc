@@ -83,6 +83,7 @@ void conv2d(const Conv2dParams& p, std::byte* scratch, const Team& team, Isa isa
                   .out_width = p.out_width,
                   .stride = p.stride,
                   .padding = p.padding,
+                  .padding_above = p.padding_above,
                   .upsample = p.upsample,
                   .channels = w[1],
                   .outputs = w[0],

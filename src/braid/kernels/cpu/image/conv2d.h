@@ -25,7 +25,8 @@ struct Conv2dParams {
   int64_t out_height = 0;
   int64_t out_width = 0;
   int64_t stride = 1;
-  int64_t padding = 0;
+  int64_t padding = 0;        // of the columns
+  int64_t padding_above = 0;  // the first tap of y's first row; negative: rows of x before it
   int64_t upsample = 1;
   bool silu = false;
 };

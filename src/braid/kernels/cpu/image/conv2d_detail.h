@@ -18,7 +18,7 @@ struct Args {
   const float* bias;      // [O] or null
   const float* residual;  // [B * out_height * out_width, O] or null
   float* y;
-  int64_t height, width, out_height, out_width, stride, padding, upsample;
+  int64_t height, width, out_height, out_width, stride, padding, padding_above, upsample;
   int64_t channels, outputs, kernel_frames, kernel_height, kernel_width, before_frames;
   bool silu;
   const float* weights;  // packed, [panels][taps][C][panel]

@@ -17,7 +17,7 @@ static_assert(kPanel <= conv2d_detail::kMaxPanel && kTile <= conv2d_detail::kMax
 BRAID_INLINE const float* source(const Args& p, int64_t pixel, int64_t kt, int64_t ky, int64_t kx) {
   const int64_t column = pixel % p.out_width, line = pixel / p.out_width;
   const int64_t row = line % p.out_height, picture = line / p.out_height;
-  const int64_t v = row * p.stride + ky - p.padding, u = column * p.stride + kx - p.padding;
+  const int64_t v = row * p.stride + ky - p.padding_above, u = column * p.stride + kx - p.padding;
   if (v < 0 || u < 0 || v >= p.height * p.upsample || u >= p.width * p.upsample) return nullptr;
   int64_t from = picture + kt - (p.kernel_frames - 1);
   const float* frames = p.x;

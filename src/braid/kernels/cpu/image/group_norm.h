@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "braid/backend/cpu/team.h"
 #include "braid/kernels/cpu/isa.h"
@@ -28,5 +29,16 @@ int64_t group_norm_scratch_bytes(int64_t channels, int threads);
 // 64 pixels, less the picture's first pixel so that a large mean costs no digits, then f64.
 void group_norm(const GroupNormParams& p, std::byte* scratch, const Team& team,
                 Isa isa = detected_isa());
+
+// In two parts, for one picture whose pixels several ranks have (ops/picture_rows.h): the
+// statistics [2 * groups] of x, without w, b and y; and the norm by moments that are given.
+struct GroupMoments {
+  double mean = 0, variance = 0;
+};
+void group_stats(const GroupNormParams& p, float* stats, std::byte* scratch, const Team& team,
+                 Isa isa = detected_isa());
+void group_norm_by(const GroupNormParams& p,
+                   const std::function<GroupMoments(int64_t group)>& moments, std::byte* scratch,
+                   const Team& team, Isa isa = detected_isa());
 
 }  // namespace braid::cpu

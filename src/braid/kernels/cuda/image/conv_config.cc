@@ -6,7 +6,7 @@
 namespace braid::cuda {
 
 ConvDesc conv_desc(const ops::Conv2dAttrs& a, const ValueType& x, const ValueType& w) {
-  const int64_t height = a.out_size(a.height, w.shape[2]), width = a.out_size(a.width, w.shape[3]);
+  const int64_t height = a.out_height(w.shape[2]), width = a.out_width(w.shape[3]);
   return {.dtype = x.dtype,
           .pixels = a.batch * height * width,
           .channels = x.shape[1],

@@ -21,7 +21,7 @@ struct Args {
   int channels, out;  // C, O
   int kernel_width;
   int k;  // kh * kw * C
-  int stride, padding, upsample;
+  int stride, padding, padding_above, upsample;
   bool silu;
 };
 
@@ -36,7 +36,7 @@ __device__ inline Window window_of(const Args& a, int64_t pixel) {
   const auto p = static_cast<uint32_t>(pixel), width = static_cast<uint32_t>(a.out_width);
   const uint32_t row = p / width, picture = row / static_cast<uint32_t>(a.out_height);
   return {static_cast<int64_t>(picture) * a.height * a.width,
-          static_cast<int>(row - picture * a.out_height) * a.stride - a.padding,
+          static_cast<int>(row - picture * a.out_height) * a.stride - a.padding_above,
           static_cast<int>(p - row * width) * a.stride - a.padding};
 }
 
@@ -257,8 +257,8 @@ void load_conv2d(DType dtype, const ConvConfig& config) {
 
 void conv2d(const Conv2dParams& p, const ConvConfig& config, const LaunchContext& context) {
   const auto& a = p.attrs;
-  const int64_t out_height = a.out_size(a.height, p.kernel_height);
-  const int64_t out_width = a.out_size(a.width, p.kernel_width);
+  const int64_t out_height = a.out_height(p.kernel_height);
+  const int64_t out_width = a.out_width(p.kernel_width);
   const auto to_int = [](int64_t x) { return static_cast<int>(x); };
   const Args args = {.x = p.x.data,
                      .w = p.w,
@@ -277,6 +277,7 @@ void conv2d(const Conv2dParams& p, const ConvConfig& config, const LaunchContext
                      .k = to_int(p.kernel_height * p.kernel_width * p.x.cols()),
                      .stride = to_int(a.stride),
                      .padding = to_int(a.padding),
+                     .padding_above = to_int(a.padding_above()),
                      .upsample = to_int(a.upsample),
                      .silu = a.silu};
   if (args.pixels == 0) return;

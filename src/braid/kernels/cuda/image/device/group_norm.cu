@@ -74,9 +74,10 @@ __global__ void __launch_bounds__(kThreads) sums_kernel(Args a) {
   }
 }
 
-// A warp for each group of a picture.
+// A warp for each group of a picture: the mean, and the sum of squared differences from it, which
+// become a scale or statistics.
 template <class T>
-__global__ void __launch_bounds__(32) scale_kernel(Args a) {
+__global__ void __launch_bounds__(32) scale_kernel(Args a, float* stats) {
   ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
   const int g = blockIdx.x, lane = threadIdx.x;
@@ -95,10 +96,45 @@ __global__ void __launch_bounds__(32) scale_kernel(Args a) {
   const int of_group = a.channels / a.groups;
   const T* x = static_cast<const T*>(a.x) + picture * a.pixels * a.channels;
   const double n = static_cast<double>(a.pixels) * of_group;
-  const double mean = sum / n, variance = fmax(squares / n - mean * mean, 0.);
+  const double off = sum / n, variance = fmax(squares / n - off * off, 0.);
+  const double mean = widen(x[g * of_group]) + off;
+  if (stats) {
+    stats[g] = static_cast<float>(mean);
+    stats[a.groups + g] = static_cast<float>(variance * n);
+    return;
+  }
   a.scale[picture * a.groups + g] = {
-      static_cast<float>(widen(x[g * of_group]) + mean),
+      static_cast<float>(mean),
       static_cast<float>(1 / sqrt(variance + static_cast<double>(a.eps)))};
+}
+
+struct Pixels {
+  int64_t of_rank[kMostNormRanks];
+  int ranks;
+};
+
+// A thread for each group: the scale from the statistics of all ranks.
+__global__ void __launch_bounds__(kThreads)
+    join_kernel(Args a, const float* stats, const __grid_constant__ Pixels pixels) {
+  ptx::grid_launch_dependents();
+  ptx::grid_dependency_wait();
+  const int of_group = a.channels / a.groups;
+  for (int g = threadIdx.x; g < a.groups; g += kThreads) {
+    double n = 0, sum = 0, squares = 0;
+    for (int p = 0; p < pixels.ranks; ++p) {
+      const double m = static_cast<double>(pixels.of_rank[p]) * of_group;
+      n += m;
+      sum += m * stats[2 * p * a.groups + g];
+    }
+    const double mean = sum / n;
+    for (int p = 0; p < pixels.ranks; ++p) {
+      const double off = stats[2 * p * a.groups + g] - mean;
+      squares += stats[(2 * p + 1) * a.groups + g] +
+                 static_cast<double>(pixels.of_rank[p]) * of_group * off * off;
+    }
+    a.scale[g] = {static_cast<float>(mean),
+                  static_cast<float>(1 / sqrt(squares / n + static_cast<double>(a.eps)))};
+  }
 }
 
 template <class T, int V>
@@ -127,8 +163,15 @@ __global__ void __launch_bounds__(kThreads) apply_kernel(Args a) {
   }
 }
 
+// What a call runs of the kernels.
+struct Parts {
+  float* stats = nullptr;        // written, in the place of y
+  const float* given = nullptr;  // read, in the place of sums over x
+  Pixels pixels = {};
+};
+
 template <class T, int V>
-void launch(const Args& a, int64_t pictures, LaunchContext context) {
+void launch(const Args& a, int64_t pictures, const Parts& run, LaunchContext context) {
   const int vectors = a.channels / V;
   if (vectors > kMostVectors) {
     fail(ErrorCode::kUnsupported, "group_norm: {} channels in groups of {}, wanted at most {}",
@@ -136,13 +179,63 @@ void launch(const Args& a, int64_t pictures, LaunchContext context) {
   }
   const auto y = static_cast<unsigned>(pictures);
   const size_t smem = sizeof(float2) * static_cast<size_t>(std::max(vectors, kThreads));
-  launch_kernel(context, sums_kernel<T, V>, dim3(static_cast<unsigned>(a.parts), y), dim3(kThreads),
-                smem, a);
+  if (run.given) {
+    launch_kernel(context, join_kernel, dim3(1), dim3(kThreads), 0, a, run.given, run.pixels);
+  } else {
+    launch_kernel(context, sums_kernel<T, V>, dim3(static_cast<unsigned>(a.parts), y),
+                  dim3(kThreads), smem, a);
+    context.pdl = true;
+    launch_kernel(context, scale_kernel<T>, dim3(static_cast<unsigned>(a.groups), y), dim3(32), 0,
+                  a, run.stats);
+  }
+  if (run.stats) return;
   context.pdl = true;
-  launch_kernel(context, scale_kernel<T>, dim3(static_cast<unsigned>(a.groups), y), dim3(32), 0, a);
   const int64_t ctas = std::min<int64_t>(ceil_div(a.pixels * vectors, int64_t{4 * kThreads}), 8192);
   launch_kernel(context, apply_kernel<T, V>, dim3(static_cast<unsigned>(ctas), y), dim3(kThreads),
                 0, a);
+}
+
+Args args_of(const TensorView& x, void* workspace, int64_t batch, int64_t groups) {
+  Args a = {.x = x.data,
+            .partial = static_cast<float2*>(workspace),
+            .pixels = x.shape[0] / batch,
+            .groups = static_cast<int>(groups),
+            .channels = static_cast<int>(x.cols())};
+  a.parts = static_cast<int>(parts_of(a.pixels));
+  a.per_part = ceil_div(a.pixels, int64_t{a.parts});
+  a.scale = a.partial + batch * a.parts * groups;
+  return a;
+}
+
+void launch(const Args& a, DType dtype, bool aligned, int64_t pictures, const Parts& run,
+            const LaunchContext& context) {
+  if (a.pixels == 0) return;
+  const bool whole = a.channels / a.groups % 4 == 0 && aligned;
+  if (dtype == DType::f32) {
+    return whole ? launch<float, 4>(a, pictures, run, context)
+                 : launch<float, 1>(a, pictures, run, context);
+  }
+  whole ? launch<__nv_bfloat16, 4>(a, pictures, run, context)
+        : launch<__nv_bfloat16, 1>(a, pictures, run, context);
+}
+
+void normalize(const GroupNormParams& p, const Parts& run, const LaunchContext& context) {
+  constexpr std::string_view kOp = "group_norm";
+  const auto& attrs = p.attrs;
+  require_matrix(kOp, "x", p.x, {DType::f32, DType::bf16});
+  require_matrix(kOp, "y", p.y, {p.x.dtype});
+  require_shape(kOp, "y", p.y, p.x.shape);
+  require_matrix(kOp, "w", p.w, {DType::f32, DType::f16, DType::bf16});
+  require_matrix(kOp, "b", p.b, {DType::f32, DType::f16, DType::bf16});
+  Args a = args_of(p.x, p.workspace, attrs.batch, attrs.groups);
+  a.w = p.w.data;
+  a.b = p.b.data;
+  a.w_dtype = p.w.dtype;
+  a.b_dtype = p.b.dtype;
+  a.y = p.y.data;
+  a.eps = attrs.eps;
+  a.silu = attrs.silu;
+  launch(a, p.x.dtype, rows_aligned({p.x, p.y, p.w, p.b}, 4), attrs.batch, run, context);
 }
 
 }  // namespace
@@ -152,37 +245,29 @@ int64_t group_norm_workspace(const ops::GroupNormAttrs& a, const Shape& x) {
   return static_cast<int64_t>(sizeof(float2)) * a.batch * a.groups * (parts + 1);
 }
 
-void group_norm(const GroupNormParams& p, LaunchContext context) {
-  constexpr std::string_view kOp = "group_norm";
-  const auto& attrs = p.attrs;
-  require_matrix(kOp, "x", p.x, {DType::f32, DType::bf16});
-  require_matrix(kOp, "y", p.y, {p.x.dtype});
-  require_shape(kOp, "y", p.y, p.x.shape);
-  require_matrix(kOp, "w", p.w, {DType::f32, DType::f16, DType::bf16});
-  require_matrix(kOp, "b", p.b, {DType::f32, DType::f16, DType::bf16});
-  Args a = {.x = p.x.data,
-            .w = p.w.data,
-            .b = p.b.data,
-            .w_dtype = p.w.dtype,
-            .b_dtype = p.b.dtype,
-            .y = p.y.data,
-            .partial = static_cast<float2*>(p.workspace),
-            .pixels = p.x.shape[0] / attrs.batch,
-            .groups = static_cast<int>(attrs.groups),
-            .channels = static_cast<int>(p.x.cols()),
-            .eps = attrs.eps,
-            .silu = attrs.silu};
-  if (a.pixels == 0) return;
-  a.parts = static_cast<int>(parts_of(a.pixels));
-  a.per_part = ceil_div(a.pixels, int64_t{a.parts});
-  a.scale = a.partial + attrs.batch * a.parts * a.groups;
-  const bool whole = a.channels / a.groups % 4 == 0 && rows_aligned({p.x, p.y, p.w, p.b}, 4);
-  if (p.x.dtype == DType::f32) {
-    return whole ? launch<float, 4>(a, attrs.batch, context)
-                 : launch<float, 1>(a, attrs.batch, context);
+void group_norm(const GroupNormParams& params, LaunchContext context) {
+  normalize(params, {}, context);
+}
+
+void group_stats(const GroupStatsParams& p, LaunchContext context) {
+  require_matrix("group_stats", "x", p.x, {DType::f32, DType::bf16});
+  require_matrix("group_stats", "stats", p.stats, {DType::f32});
+  require_shape("group_stats", "stats", p.stats, {1, 2 * p.groups});
+  launch(args_of(p.x, p.workspace, 1, p.groups), p.x.dtype, rows_aligned({p.x}, 4), 1,
+         {.stats = p.stats.as<float>()}, context);
+}
+
+void group_norm_by(const GroupNormByParams& p, LaunchContext context) {
+  const auto ranks = std::ssize(p.pixels);
+  require_matrix("group_norm_by", "stats", p.stats, {DType::f32});
+  require_shape("group_norm_by", "stats", p.stats, {ranks, 2 * p.norm.attrs.groups});
+  if (ranks > kMostNormRanks) {
+    fail(ErrorCode::kUnsupported, "group_norm_by: {} ranks, wanted at most {}", ranks,
+         kMostNormRanks);
   }
-  whole ? launch<__nv_bfloat16, 4>(a, attrs.batch, context)
-        : launch<__nv_bfloat16, 1>(a, attrs.batch, context);
+  Parts run{.given = p.stats.as<const float>(), .pixels = {.ranks = static_cast<int>(ranks)}};
+  std::ranges::copy(p.pixels, run.pixels.of_rank);
+  normalize(p.norm, run, context);
 }
 
 }  // namespace braid::cuda

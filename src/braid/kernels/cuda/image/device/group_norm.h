@@ -3,6 +3,7 @@
 #include "braid/backend/cuda/launch.h"
 #include "braid/kernels/cuda/pointwise/device/operand.h"
 #include "braid/ops/group_norm.h"
+#include "braid/ops/picture_rows.h"
 
 namespace braid::cuda {
 
@@ -16,9 +17,26 @@ struct GroupNormParams {
   ops::GroupNormAttrs attrs;
 };
 
+// The two parts of a norm over pixels that several ranks have: group_stats of x [n, C] to f32 [1, 2
+// * groups], and group_norm_by, whose `stats` are of all ranks.
+struct GroupStatsParams {
+  TensorView x;
+  TensorView stats;
+  void* workspace = nullptr;
+  int64_t groups = 0;
+};
+constexpr int kMostNormRanks = 16;
+struct GroupNormByParams {
+  GroupNormParams norm;
+  TensorView stats;  // f32 [P, 2 * groups], P <= kMostNormRanks
+  std::span<const int64_t> pixels;
+};
+
 int64_t group_norm_workspace(const ops::GroupNormAttrs& attrs, const Shape& x);
 
 // Fails with kInvalidArgument or kUnsupported, naming what is wrong.
 void group_norm(const GroupNormParams& params, LaunchContext context);
+void group_stats(const GroupStatsParams& params, LaunchContext context);
+void group_norm_by(const GroupNormByParams& params, LaunchContext context);
 
 }  // namespace braid::cuda

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace braid {
+
+// What a component of a pipeline needs of a GPU, in bytes.
+struct ComponentMemory {
+  std::string name;
+  int64_t weights = 0;
+  int64_t values = 0;  // of its largest Program, while it runs
+};
+
+// How a pipeline's components share a GPU, in the order of their stages.
+struct PipelineMemory {
+  std::vector<ComponentMemory> components;
+  int64_t free = 0;      // of the GPU before any is there
+  int64_t most = 0;      // what is used at once
+  bool together = true;  // all weights stay; false: each component is freed before the next comes
+};
+
+// Of `free` bytes a GPU's libraries and graphs take some. Fails with kResource, in one line with
+// the component, its bytes and what would fit, where a component alone is too large. `device`
+// stands in messages: "cuda:0".
+PipelineMemory plan_memory(std::vector<ComponentMemory> components, int64_t free,
+                           const std::string& device);
+
+// "transformer 23.8 + 1.0 GB, vae 0.1 + 5.3 GB; ..., 80.0 GB free".
+std::string to_string(const PipelineMemory& memory);
+
+}  // namespace braid

@@ -1,0 +1,29 @@
+#include "braid/engine/diffusion/flux_pipeline.h"
+#include "braid/engine/diffusion/random_source.h"
+
+namespace braid {
+
+FluxParts random_flux(const std::string& path, DType dtype) {
+  const JsonObject file = JsonObject::read(path);
+  const auto part = [&](const char* name) {
+    if (auto object = file.object(name)) return *object;
+    fail(ErrorCode::kNotFound, "{}: there is no object '{}'", path, name);
+  };
+  FluxParts parts{
+      .scheduler = part("scheduler"), .transformer = part("transformer"), .vae = part("vae")};
+  const WeightDtype all = [dtype](std::string_view) { return dtype; };
+  const FluxConfig flux = read_flux_config(parts.transformer);
+  const Program transformer[] = {flux_text(flux, 1, all), flux_modulation(flux, 1, all),
+                                 flux_step(flux, {.text = 1, .image = 1}, all)};
+  const Program vae[] = {
+      autoencoder_kl_decode(read_autoencoder_kl_config(parts.vae), {.height = 2, .width = 2}, all)};
+  auto transformer_weights = std::make_unique<RandomSource>(path, transformer, 1);
+  auto vae_weights = std::make_unique<RandomSource>(path, vae, 2);
+  parts.random_transformer = &transformer_weights->weights();
+  parts.random_vae = &vae_weights->weights();
+  parts.transformer_weights = std::move(transformer_weights);
+  parts.vae_weights = std::move(vae_weights);
+  return parts;
+}
+
+}  // namespace braid

@@ -1,0 +1,75 @@
+#include "braid/engine/diffusion/step_choice.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "braid/backend/null/null_backend.h"
+#include "braid/ops/fusion.h"
+#include "braid/schedule/plan_schedules.h"
+#include "braid/schedule/simulator.h"
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid {
+
+PlannedForward plan_network(const Program& program, const LayoutPlan& layout,
+                            const std::vector<const KernelCatalog*>& catalogs,
+                            const Topology& topology, const OpScheduler& strategy) {
+  PlannedForward planned;
+  planned.lowered = lower(program, layout, catalogs);
+  for (const RankProgram& rank : planned.lowered) {
+    const KernelCatalog& catalog = *catalogs[static_cast<size_t>(rank.rank)];
+    planned.programs.push_back(fuse(fuse(rank.program, fusions()), catalog.fusions()));
+  }
+  plan_schedules(planned, strategy,
+                 {.catalogs = catalogs,
+                  .micro_batches = {{.capacity = planned.programs[0].capacity}},
+                  .topology = topology,
+                  .price = {}});
+  return planned;
+}
+
+double network_seconds(const Plan& planned, const CostModel& cost) {
+  const Work work{.extents = planned.programs[0].capacity};
+  return simulate(planned, {&work, 1}, cost).seconds;
+}
+
+StepChoice choose_step(const RankRequest& request, int64_t heads, const Program& program,
+                       const std::vector<std::vector<std::string>>& parts,
+                       const KernelCatalog* like) {
+  const SequenceParallel& sp = request.sp;
+  const Topology& topology = request.topology;
+  if (sp.mode && request.schedule != "auto") {
+    return {sequence_mesh(*sp.mode, topology, heads, sp.degrees), request.schedule, {}};
+  }
+  if (!request.profile) {
+    fail(ErrorCode::kInvalidArgument, "{} 'auto' prices steps: it needs a profile",
+         sp.mode ? "schedule" : "sp");
+  }
+  const CostModel cost(*request.profile, topology);
+  const NullBackend backend(like);
+  const std::vector<const KernelCatalog*> catalogs(static_cast<size_t>(topology.ranks()),
+                                                   &backend.catalog());
+  std::vector<std::string> schedules = {request.schedule};
+  if (request.schedule == "auto") schedules = {"sequence_parallel", "sequential"};
+  std::optional<StepChoice> best;
+  std::vector<std::string> priced;
+  double least = std::numeric_limits<double>::infinity();
+  for (const SequenceMesh& mesh : meshes_of(sp, topology, heads)) {
+    for (const std::string& schedule : schedules) {
+      const double seconds =
+          network_seconds(plan_network(program, row_parallel(program, mesh, parts), catalogs,
+                                       topology, *find_strategy(schedule)),
+                          cost);
+      priced.push_back(fmt::format("{}, {}, {}: {:.3f} ms", to_string(mesh.mode),
+                                   to_string(mesh.degrees), schedule, seconds * 1e3));
+      if (seconds >= least) continue;
+      least = seconds;
+      best = StepChoice{mesh, schedule, {}};
+    }
+  }
+  BRAID_CHECK(best.has_value(), "no mesh was priced");
+  best->priced = std::move(priced);
+  return *std::move(best);
+}
+
+}  // namespace braid

@@ -1,0 +1,174 @@
+// Flux's steps over GPUs that divide the sequence of text and image: the same as on one GPU and on
+// the CPU, in every mode, with uneven shares and with ranks that have no row of the text.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "braid/engine/diffusion/flux_pipeline.h"
+#include "braid/engine/diffusion/torch_generator.h"
+#include "braid/engine/world.h"
+#include "golden/diffusion/case.h"
+#include "golden/support/forward.h"
+
+namespace braid::golden {
+namespace {
+
+struct Picture {
+  int64_t text, rows, columns;
+};
+const std::vector<Picture> kPictures = {{1, 3, 5}, {77, 2, 3}, {20, 11, 13}, {512, 8, 9}};
+
+std::vector<float> normals(uint64_t seed, int64_t n) {
+  std::vector<float> out(static_cast<size_t>(n));
+  TorchGenerator(seed).normals(out);
+  return out;
+}
+
+// The velocities of two steps. Each runs twice, and gives the same bits.
+std::vector<float> velocities(FluxTransformer& transformer, const Picture& p) {
+  const FluxConfig& c = transformer.config();
+  const auto text = normals(1, p.text * c.text_dim), pooled = normals(2, c.pooled_dim),
+             latents = normals(3, p.rows * p.columns * c.in_channels);
+  const std::vector<float> sigmas = {1.0f, 0.4f};
+  transformer.begin({.token_rows = p.rows,
+                     .token_columns = p.columns,
+                     .text = text,
+                     .pooled = pooled,
+                     .sigmas = sigmas,
+                     .guidance = 3.5f});
+  std::vector<float> all;
+  for (int64_t step : {0, 1}) {
+    const auto first = transformer.velocity(step, latents);
+    const std::vector<float> v(first.begin(), first.end());
+    const auto again = transformer.velocity(step, latents);
+    EXPECT_TRUE(std::ranges::equal(v, again));
+    all.insert(all.end(), v.begin(), v.end());
+  }
+  return all;
+}
+
+double relative_rms(std::span<const float> got, std::span<const float> want) {
+  EXPECT_EQ(got.size(), want.size());
+  double off = 0, all = 0;
+  for (size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
+    off += (static_cast<double>(got[i]) - want[i]) * (static_cast<double>(got[i]) - want[i]);
+    all += static_cast<double>(want[i]) * want[i];
+  }
+  return std::sqrt(off / all);
+}
+
+// A transformer and what makes one on other devices.
+struct Model {
+  JsonObject config;
+  const WeightSource& weights;
+  const RandomWeights* random = nullptr;
+
+  FluxTransformer on(NetworkConfig network) const {
+    network.random = network.device.cuda ? random : nullptr;
+    return {config, weights, network};
+  }
+};
+
+struct Tolerance {
+  double one_gpu = 0, cpu = 0;
+};
+
+// Every mode over these ranks.
+void expect_one_gpus_velocity(const Model& model, DType dtype, int ranks, Tolerance tolerance) {
+  FluxTransformer cpu = model.on({.threads = 2});
+  FluxTransformer one = model.on({.device = gpus_for(1), .dtype = dtype});
+  std::map<int64_t, std::vector<float>> on_cpu, on_one;  // by text
+  for (const Picture& p : kPictures) {
+    on_cpu[p.text] = velocities(cpu, p);
+    on_one[p.text] = velocities(one, p);
+  }
+  int meshes = 0;
+  for (int machines = 1; machines <= ranks; machines *= 2) {
+    const Topology topology{.machines = machines, .devices = ranks / machines};
+    for (SpMode mode : kSpModes) {
+      for (const SequenceMesh& mesh : sequence_meshes(mode, topology, one.config().heads)) {
+        FluxTransformer divided =
+            model.on({.mesh = mesh, .device = gpus_for(ranks), .dtype = dtype});
+        ++meshes;
+        for (const Picture& p : kPictures) {
+          SCOPED_TRACE(fmt::format("{}, {}, {}, text {}, image {} x {}", to_string(topology),
+                                   to_string(mode), to_string(mesh.degrees), p.text, p.rows,
+                                   p.columns));
+          const auto got = velocities(divided, p);
+          EXPECT_LT(relative_rms(got, on_one[p.text]), tolerance.one_gpu);
+          EXPECT_LT(relative_rms(got, on_cpu[p.text]), tolerance.cpu);
+        }
+      }
+    }
+  }
+  EXPECT_GE(meshes, ranks);
+}
+
+class CudaDiffusionRanks : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (const char* why = cannot_run(GetParam())) GTEST_SKIP() << why;
+  }
+};
+
+// On tensor cores, where a Hopper GPU's attention takes keys as they arrive.
+TEST_P(CudaDiffusionRanks, VelocitiesInBf16) {
+  const std::string path = testing::TempDir() + "/tiny-flux-ranks.json";
+  std::ofstream(path) << R"({
+    "scheduler": {"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 1.0},
+    "transformer": {"in_channels": 16, "num_layers": 2, "num_single_layers": 2,
+                    "num_attention_heads": 4, "attention_head_dim": 64, "joint_attention_dim": 48,
+                    "pooled_projection_dim": 32, "axes_dims_rope": [16, 24, 24]},
+    "vae": {"latent_channels": 4, "block_out_channels": [64, 64], "norm_num_groups": 8,
+            "use_post_quant_conv": false}})";
+  const FluxParts parts = random_flux(path, DType::bf16);
+  expect_one_gpus_velocity(
+      {parts.transformer, *parts.transformer_weights, parts.random_transformer}, DType::bf16,
+      GetParam(), {0.01, 0.02});
+}
+
+// The decoder, whose ranks divide a picture's rows: as one GPU in bf16, as the CPU in f32.
+TEST_P(CudaDiffusionRanks, Pictures) {
+  for (const char* kind : {"guided", "fast"}) {
+    const DiffusersFolder folder(tiny_pipeline(kind));
+    const auto picture = [&](const NetworkConfig& network, int64_t height, int64_t width) {
+      VaeDecoder decoder(folder.config("vae"), folder.weights("vae"), network);
+      return decoder.decode(normals(5, height * width * decoder.channels()), height, width);
+    };
+    for (int machines : {1, 2}) {
+      const SequenceMesh mesh = sequence_mesh(
+          SpMode::ring, {.machines = machines, .devices = GetParam() / machines}, GetParam());
+      for (const auto& [height, width] : {std::pair<int64_t, int64_t>{16, 12}, {9, 5}, {21, 33}}) {
+        SCOPED_TRACE(fmt::format("{}, {} machines, {} x {}", kind, machines, height, width));
+        const DeviceSpec gpus = gpus_for(GetParam());
+        const auto cpu = picture({}, height, width);
+        EXPECT_LT(
+            relative_rms(
+                picture({.mesh = mesh, .device = gpus, .dtype = DType::f32}, height, width), cpu),
+            1e-5);
+        const double one = relative_rms(picture({.device = gpus_for(1)}, height, width), cpu);
+        EXPECT_LT(relative_rms(picture({.mesh = mesh, .device = gpus}, height, width), cpu),
+                  1.5 * one);
+      }
+    }
+  }
+}
+
+TEST_P(CudaDiffusionRanks, F32IsRefused) {
+  try {
+    FluxPipeline(tiny_pipeline("guided"), {.sp = SpMode::ring,
+                                           .topology = {.machines = 1, .devices = GetParam()},
+                                           .device = gpus_for(GetParam()),
+                                           .dtype = DType::f32});
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, CudaDiffusionRanks, testing::Values(2, 4));
+
+}  // namespace
+}  // namespace braid::golden
