@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <random>
 
+#include "braid/base/clock.h"
 #include "braid/engine/loaded_model.h"
 #include "golden/support/answers.h"
 #include "golden/support/golden.h"
@@ -15,6 +18,21 @@ namespace braid::golden {
 namespace {
 
 using testing::HasSubstr;
+
+void expect_equal(const Answer& got, const Answer& want) {
+  EXPECT_EQ(got.text, want.text);
+  EXPECT_EQ(got.end.reason, want.end.reason);
+  EXPECT_EQ(got.end.answer_tokens, want.end.answer_tokens);
+  for (const auto& [a, b] :
+       {std::pair(&got.tokens, &want.tokens), std::pair(&got.prompt, &want.prompt)}) {
+    ASSERT_EQ(a->size(), b->size());
+    for (size_t i = 0; i < a->size(); ++i) {
+      EXPECT_EQ((*a)[i].id, (*b)[i].id);
+      EXPECT_NEAR((*a)[i].logprob, (*b)[i].logprob, 1e-4);
+      EXPECT_EQ((*a)[i].top.size(), (*b)[i].top.size());
+    }
+  }
+}
 
 class RequestLoopTest : public testing::Test {
  protected:
@@ -40,72 +58,81 @@ class RequestLoopTest : public testing::Test {
   }
   int64_t vocabulary() const { return loaded_->model.config().V; }
 
+  // Random requests at once, some of them cancelled: each answer is that of the request alone.
+  // Returns the preemptions.
+  int64_t many_beside_alone(uint32_t seed, const SchedulerConfig& c, int tp, int n) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << c.pages << " pages, tp " << tp);
+    std::mt19937 random(seed);
+    const auto run = runner(c, tp);
+    std::vector<AnswerRequest> requests;
+    std::vector<Answer> want;
+    for (int i = 0; i < n; ++i) requests.push_back(random_request(random, vocabulary()));
+    {
+      SchedulerConfig one = c;
+      one.prefix_cache = false;
+      RequestLoop alone(*run, loaded_->tokenizer, vocabulary(), DType::f32, one);
+      for (const AnswerRequest& request : requests) want.push_back(answer(alone, request));
+    }
+    RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
+    // After many short answers, short ones are expected: pages run out.
+    for (int i = 0; i < 80; ++i) answer(loop, {.prompt = {1}, .max_tokens = 1});
+    std::vector<std::shared_ptr<Collector>> sinks;
+    std::vector<bool> cancelled;
+    for (const AnswerRequest& request : requests) {
+      sinks.push_back(std::make_shared<Collector>());
+      const RequestId id = loop.submit(request, sinks.back());
+      cancelled.push_back(random() % 8 == 0);
+      if (cancelled.back()) loop.cancel(id);
+    }
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << "request " << i);
+      const AnswerEnd end = sinks[i]->wait();
+      if (cancelled[i] && end.reason == AnswerReason::abort) continue;
+      expect_equal({sinks[i]->text, end, sinks[i]->tokens, sinks[i]->prompt}, want[i]);
+    }
+    EXPECT_TRUE(loop.drain(60));
+    const Scheduler::Counts counts = loop.stats().scheduler;
+    EXPECT_EQ(counts.pages.held, 0);
+    EXPECT_EQ(counts.pages.free + counts.pages.cached, c.pages);
+    if (tp == 1) {
+      EXPECT_GT(counts.prefix_hits, 0);
+    }
+    return counts.preemptions;
+  }
+
   Folder folder_;
   std::unique_ptr<LoadedModel> loaded_;
 };
 
-void expect_equal(const Answer& got, const Answer& want) {
-  EXPECT_EQ(got.text, want.text);
-  EXPECT_EQ(got.end.reason, want.end.reason);
-  EXPECT_EQ(got.end.answer_tokens, want.end.answer_tokens);
-  for (const auto& [a, b] :
-       {std::pair(&got.tokens, &want.tokens), std::pair(&got.prompt, &want.prompt)}) {
-    ASSERT_EQ(a->size(), b->size());
-    for (size_t i = 0; i < a->size(); ++i) {
-      EXPECT_EQ((*a)[i].id, (*b)[i].id);
-      EXPECT_NEAR((*a)[i].logprob, (*b)[i].logprob, 1e-4);
-      EXPECT_EQ((*a)[i].top.size(), (*b)[i].top.size());
+TEST_F(RequestLoopTest, AnswersAreThoseOfEachRequestAlone) {
+  for (const int tp : {1, 2}) {
+    for (const int64_t pages : {96, 14}) {  // plenty, and so few that requests are preempted
+      const int64_t preemptions = many_beside_alone(11, config(pages), tp, tp == 1 ? 64 : 8);
+      if (pages == 14) {
+        EXPECT_GT(preemptions, 0);
+      }
     }
   }
 }
 
-TEST_F(RequestLoopTest, AnswersAreThoseOfEachRequestAlone) {
-  const uint32_t seed = 11;
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  for (const int tp : {1, 2}) {
-    for (const int64_t pages : {96, 14}) {  // plenty, and so few that requests are preempted
-      std::mt19937 random(seed);
-      const SchedulerConfig c = config(pages);
-      const auto run = runner(c, tp);
-      std::vector<AnswerRequest> requests;
-      std::vector<Answer> want;
-      for (int i = 0; i < (tp == 1 ? 64 : 8); ++i)
-        requests.push_back(random_request(random, vocabulary()));
-      {
-        SchedulerConfig one = c;
-        one.prefix_cache = false;
-        RequestLoop alone(*run, loaded_->tokenizer, vocabulary(), DType::f32, one);
-        for (const AnswerRequest& request : requests) want.push_back(answer(alone, request));
-      }
-      RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
-      // After many short answers, short ones are expected: pages run out.
-      for (int i = 0; i < 80; ++i) answer(loop, {.prompt = {1}, .max_tokens = 1});
-      std::vector<std::shared_ptr<Collector>> sinks;
-      std::vector<bool> cancelled;
-      for (const AnswerRequest& request : requests) {
-        sinks.push_back(std::make_shared<Collector>());
-        const RequestId id = loop.submit(request, sinks.back());
-        cancelled.push_back(random() % 8 == 0);
-        if (cancelled.back()) loop.cancel(id);
-      }
-      for (size_t i = 0; i < requests.size(); ++i) {
-        SCOPED_TRACE(testing::Message()
-                     << "request " << i << " of " << pages << " pages, tp " << tp);
-        const AnswerEnd end = sinks[i]->wait();
-        if (cancelled[i] && end.reason == AnswerReason::abort) continue;
-        expect_equal({sinks[i]->text, end, sinks[i]->tokens, sinks[i]->prompt}, want[i]);
-      }
-      ASSERT_TRUE(loop.drain(60));
-      const Scheduler::Counts counts = loop.stats().scheduler;
-      EXPECT_EQ(counts.pages.held, 0);
-      EXPECT_EQ(counts.pages.free + counts.pages.cached, pages);
-      if (tp == 1) {
-        EXPECT_GT(counts.prefix_hits, 0);
-      }
-      if (pages == 14) {
-        EXPECT_GT(counts.preemptions, 0);
-      }
+// BRAID_SOAK_SECONDS=300 makes it long: 64 streams at once, of other seeds each time.
+TEST_F(RequestLoopTest, ManyStreamsForALongTime) {
+  const char* given = std::getenv("BRAID_SOAK_SECONDS");
+  const double end = steady_seconds() + (given != nullptr ? std::atof(given) : 0);
+  const int requests = given != nullptr ? 256 : 80;
+  uint32_t seed = 1000;
+  int64_t preemptions = 0;
+  do {
+    for (const int64_t pages : {256, 40}) {
+      SchedulerConfig c = config(pages);
+      c.max_running = 64;
+      c.max_step_tokens = 192;
+      preemptions += many_beside_alone(++seed, c, 1, requests);
     }
+  } while (steady_seconds() < end && !HasFailure());
+  EXPECT_GT(preemptions, 0);
+  if (given != nullptr) {
+    fmt::print("{} rounds of {} requests, {} preemptions\n", seed - 1000, requests, preemptions);
   }
 }
 
@@ -153,6 +180,58 @@ TEST_F(RequestLoopTest, AFaultOfOneRequestEndsItAlone) {
   EXPECT_EQ(second->text, want.text);
   EXPECT_EQ(third->wait().reason, AnswerReason::abort);
   EXPECT_TRUE(want.text.starts_with(third->text));
+}
+
+TEST_F(RequestLoopTest, MasksAreMadeAheadOneAtATimeAndNeverBehindTheEnd) {
+  for (const int64_t pages : {96, 14}) {
+    const SchedulerConfig c = config(pages);
+    const auto run = runner(c);
+    RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
+    for (int i = 0; i < 80; ++i) answer(loop, {.prompt = {1}, .max_tokens = 1});
+    struct Masked : Collector {
+      void on_end(const AnswerEnd& end) override {
+        ended = true;
+        Collector::on_end(end);
+      }
+      std::vector<uint32_t> words;
+      std::atomic<bool> inside = false, ended = false, wrong = false;
+    };
+    const auto wanted = [&](size_t request, size_t i) {
+      return static_cast<int32_t>((7 * request + 13 * i) % static_cast<size_t>(vocabulary()));
+    };
+    std::vector<std::shared_ptr<Masked>> sinks;
+    for (size_t r = 0; r < 24; ++r) {
+      sinks.push_back(std::make_shared<Masked>());
+      Masked* const sink = sinks.back().get();
+      AnswerRequest request{.prompt = std::vector<int32_t>(20, static_cast<int32_t>(r)),
+                            .max_tokens = 30,
+                            .sampling = {.temperature = r % 2 == 0 ? 0.0f : 1.0f, .logprobs = 0},
+                            .ignore_eos = true};
+      request.mask = [&, sink, r](std::span<const int32_t> ids) -> std::span<const uint32_t> {
+        if (sink->inside.exchange(true) || sink->ended) sink->wrong = true;
+        sink->words.assign(static_cast<size_t>(ceil_div(vocabulary(), 32)), 0);
+        const auto id = static_cast<size_t>(wanted(r, ids.size()));
+        sink->words[id / 32] = uint32_t{1} << (id % 32);
+        sink->inside = false;
+        return sink->words;
+      };
+      const RequestId id = loop.submit(request, sinks.back());
+      if (r % 6 == 5) loop.cancel(id);
+    }
+    for (size_t r = 0; r < sinks.size(); ++r) {
+      const AnswerEnd end = sinks[r]->wait();
+      EXPECT_EQ(end.reason, r % 6 == 5 ? end.reason : AnswerReason::length);
+      for (size_t i = 0; i < sinks[r]->tokens.size(); ++i) {
+        EXPECT_EQ(sinks[r]->tokens[i].id, wanted(r, i)) << "request " << r;
+      }
+    }
+    ASSERT_TRUE(loop.drain(60));
+    for (const auto& sink : sinks) EXPECT_FALSE(sink->wrong);
+    EXPECT_EQ(loop.stats().scheduler.pages.held, 0);
+    if (pages == 14) {
+      EXPECT_GT(loop.stats().scheduler.preemptions, 0);
+    }
+  }
 }
 
 TEST_F(RequestLoopTest, WhatIsWrongIsRefusedAndTheSinkHearsNothing) {

@@ -1,6 +1,7 @@
 #include "braid/engine/sampling.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -25,8 +26,36 @@ bool more_likely(const TokenLogprob& a, const TokenLogprob& b) {
   return a.logprob != b.logprob ? a.logprob > b.logprob : a.id < b.id;
 }
 
+// The largest of usable logits. Lanes turn into vector code, which std::max_element does not.
+float largest(std::span<const float> logits) {
+  constexpr size_t kLanes = 32;
+  std::array<float, kLanes> best;
+  best.fill(-kInfinity);
+  const size_t whole = logits.size() / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    for (size_t j = 0; j < kLanes; ++j) {
+      best[j] = logits[i + j] > best[j] ? logits[i + j] : best[j];
+    }
+  }
+  float top = -kInfinity;
+  for (const float x : best) top = std::max(top, x);
+  for (const float x : logits.subspan(whole)) top = std::max(top, x);
+  return top;
+}
+
+// The first of the largest.
 int32_t argmax(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  constexpr size_t kBlock = 256;
+  const float top = largest(logits);
+  for (size_t i = 0; i < logits.size(); i += kBlock) {
+    const auto block = logits.subspan(i, std::min(kBlock, logits.size() - i));
+    int any = 0;
+    for (const float x : block) any |= static_cast<int>(x == top);
+    if (any == 0) continue;
+    return static_cast<int32_t>(i +
+                                static_cast<size_t>(std::ranges::find(block, top) - block.begin()));
+  }
+  return 0;
 }
 
 void keep_only(std::span<const uint32_t> allowed, std::span<float> logits) {
@@ -39,6 +68,25 @@ void keep_only(std::span<const uint32_t> allowed, std::span<float> logits) {
     if (!may) logits[i] = -kInfinity;
   }
   if (!any) fail(ErrorCode::kInvalidArgument, "{}", kNoTokenAllowed);
+}
+
+// Of all tokens, by `uniform` in [0, 1); the logits become weights.
+int32_t draw_of_all(std::span<float> logits, float temperature, double uniform) {
+  const float top = largest(logits);
+  double total = 0;
+  for (float& x : logits) {
+    x = std::exp((x - top) / temperature);
+    total += x;
+  }
+  double left = uniform * total;
+  size_t last = 0;  // with a weight: sums may round past the end
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] == 0) continue;
+    left -= logits[i];
+    if (left < 0) return static_cast<int32_t>(i);
+    last = i;
+  }
+  return static_cast<int32_t>(last);
 }
 
 std::vector<TokenLogprob> most_likely(std::span<const float> logits, double log_sum, int count) {
@@ -86,7 +134,7 @@ bool usable(std::span<const float> logits) {
 }
 
 double log_sum_exp(std::span<const float> logits) {
-  const double top = *std::max_element(logits.begin(), logits.end());
+  const double top = largest(logits);
   double sum = 0;
   for (float x : logits) sum += std::exp(x - top);
   return top + std::log(sum);
@@ -112,17 +160,22 @@ SampledToken Sampler::sample(std::span<float> logits, std::span<const int32_t> p
                              std::span<const uint32_t> allowed) {
   const bool plain = params_.repetition_penalty == 1 && params_.frequency_penalty == 0 &&
                      params_.presence_penalty == 0 && params_.logit_bias.empty();
+  const auto choose = [&] {
+    if (params_.temperature == 0) return argmax(logits);
+    const bool of_all = params_.min_p == 0 && params_.top_k == 0 && params_.top_p == 1;
+    return of_all ? draw_of_all(logits, params_.temperature, uniform()) : draw(logits);
+  };
   if (params_.logprobs < 0) {
     if (!plain) penalize(logits, prompt, generated);
     if (!allowed.empty()) keep_only(allowed, logits);
-    return {.id = params_.temperature == 0 ? argmax(logits) : draw(logits)};
+    return {.id = choose()};
   }
   const double log_sum = log_sum_exp(logits);
   SampledToken token{.top = most_likely(logits, log_sum, params_.logprobs)};
   const std::vector<float> raw(logits.begin(), logits.end());
   if (!plain) penalize(logits, prompt, generated);
   if (!allowed.empty()) keep_only(allowed, logits);
-  token.id = params_.temperature == 0 ? argmax(logits) : draw(logits);
+  token.id = choose();
   token.logprob = static_cast<float>(raw[static_cast<size_t>(token.id)] - log_sum);
   return token;
 }
@@ -150,8 +203,8 @@ void Sampler::penalize(std::span<float> logits, std::span<const int32_t> prompt,
 }
 
 int32_t Sampler::draw(std::span<const float> logits) {
+  const float top = largest(logits);
   // min-p first: a plain threshold on logits, which leaves few candidates to sort.
-  const float top = *std::max_element(logits.begin(), logits.end());
   const float floor =
       params_.min_p > 0 ? top + params_.temperature * std::log(params_.min_p) : -kInfinity;
   candidates_.clear();

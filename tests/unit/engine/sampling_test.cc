@@ -37,6 +37,22 @@ TEST(Sampling, GreedyTakesTheFirstOfTheMostLikely) {
   EXPECT_EQ(Sampler({}).sample(logits, {}, {}).id, 1);
 }
 
+TEST(Sampling, GreedyFindsTheBestWhereverItIs) {
+  for (const size_t n :
+       {size_t{1}, size_t{31}, size_t{33}, size_t{257}, size_t{1000}, size_t{49153}}) {
+    for (const size_t at : {size_t{0}, n / 3, n / 2, n - 1}) {
+      std::vector<float> logits(n, -std::numeric_limits<float>::infinity());
+      logits[at] = -7;
+      logits[n - 1] = -7;  // the later of two that are equal
+      EXPECT_EQ(Sampler({}).sample(logits, {}, {}).id, static_cast<int32_t>(at)) << n;
+      Sampler drawn({.temperature = 0.5f, .seed = n});
+      std::vector<float> one(n, -std::numeric_limits<float>::infinity());
+      one[at] = -7;
+      EXPECT_EQ(drawn.sample(one, {}, {}).id, static_cast<int32_t>(at)) << n;
+    }
+  }
+}
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TEST(Sampling, LogitsThatAreNumbersAreUsable) {

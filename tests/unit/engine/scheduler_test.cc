@@ -233,43 +233,6 @@ TEST(Scheduler, ChoicesOfOnePromptComputeItOnce) {
   EXPECT_EQ(tokens, 28 + 4 * 2 + 4);
 }
 
-TEST(Scheduler, APageLongPromptBehindALongOneStartsWithinThreeSteps) {
-  SchedulerConfig config = small();
-  config.max_context = 100000;
-  config.pages = 40000;
-  Machine machine(config);
-  machine.submit(std::vector<int32_t>(90000, 1), 4);
-  machine.step();
-  const RequestId quick = machine.submit(std::vector<int32_t>(kPage, 2), 4);
-  int steps = 0;
-  while (machine.answer(quick, kPage).empty()) {
-    machine.step();
-    ASSERT_LE(++steps, 3);
-  }
-}
-
-TEST(Scheduler, ALongPromptKeepsItsShareAmongShortOnes) {
-  SchedulerConfig config = small();
-  config.max_context = 10000;
-  config.pages = 4000;
-  Machine machine(config);
-  const RequestId long_one = machine.submit(std::vector<int32_t>(1600, 1), 1);
-  int steps = 0;
-  int32_t n = 0;
-  while (machine.answer(long_one, 1600).empty()) {
-    // Short prompts without end.
-    while (machine.scheduler.counts().running + machine.scheduler.counts().waiting < 20) {
-      machine.submit({2, ++n, 3, 4, 5, 6, 7, 8}, 1);
-    }
-    const Step step = machine.step();
-    for (const StepRow& row : step.rows) {
-      if (row.sample && row.id != long_one) machine.scheduler.end(row.id);
-    }
-    // Half of 32 tokens a step, less what decodes take.
-    ASSERT_LE(++steps, 1600 / 12);
-  }
-}
-
 TEST(Scheduler, KeysShareTheStepsEvenly) {
   SchedulerConfig config = small();
   config.max_running = 4;
@@ -310,28 +273,6 @@ TEST(Scheduler, TheOldestIsNeverPreempted) {
   machine.scheduler.end(oldest);
   while (machine.answer(younger, 4).size() < 24) machine.step();
   EXPECT_EQ(machine.answer(younger, 4), alone({2, 2, 2, 2}, 24));
-}
-
-TEST(Scheduler, StepsKeepToTheirTime) {
-  SchedulerConfig config = small();
-  config.max_step_tokens = 4096;
-  config.max_context = 4000;
-  config.pages = 2000;
-  config.max_step_ms = 10;
-  Machine machine(config);
-  const StepCost cost{.step_ms = 1, .token_ms = 0.1, .key_ms = 0.0001};
-  machine.scheduler.set_cost(cost);
-  const RequestId id = machine.submit(std::vector<int32_t>(2000, 1), 1);
-  while (machine.answer(id, 2000).empty()) {
-    const Step step = machine.step();
-    EXPECT_LE(cost.of(step.tokens, step.attended), 10);
-    EXPECT_GE(step.tokens, kPage);
-  }
-  // A budget below any chunk: prompts go on all the same, a page now and then.
-  machine.scheduler.set_cost({.step_ms = 100});
-  const RequestId next = machine.submit(std::vector<int32_t>(40, 2), 1);
-  for (int i = 0; i < 80; ++i) machine.step();
-  EXPECT_EQ(machine.answer(next, 40).size(), 1u);
 }
 
 TEST(Scheduler, ScoredPromptsComputeEveryToken) {
@@ -375,24 +316,6 @@ TEST(Scheduler, WhatCanNeverFitIsRefusedWithTheNumberThatDoes) {
   SchedulerConfig narrow = small();
   narrow.max_step_tokens = 11;
   EXPECT_THAT(message(narrow, 4), HasSubstr("a step of 11 tokens at most, wanted at least 12"));
-}
-
-TEST(Scheduler, WaitingIsBoundedByTime) {
-  SchedulerConfig config = small();
-  config.max_running = 1;
-  config.queue_timeout_s = 1;
-  Machine machine(config);
-  const RequestId first = machine.submit({1, 2, 3}, 100);
-  machine.step();
-  const RequestId second = machine.submit({4, 5}, 1);
-  machine.now += 0.5;
-  EXPECT_TRUE(machine.step().expired.empty());
-  machine.now += 0.6;
-  EXPECT_EQ(machine.step().expired, std::vector<RequestId>{second});
-  EXPECT_FALSE(machine.scheduler.contains(second));
-  machine.now += 5;
-  EXPECT_TRUE(machine.step().expired.empty()) << "what has begun does not expire";
-  EXPECT_TRUE(machine.scheduler.contains(first));
 }
 
 }  // namespace

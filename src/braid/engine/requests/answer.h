@@ -33,7 +33,9 @@ struct AnswerRequest {
   std::function<void(int64_t position, std::span<const float> logits)> on_logits;
   // The same, of the tokens from `position` on: f32 [n, V] in the memory of rank 0's device.
   std::function<void(int64_t position, const TensorView& rows)> on_logit_rows;
-  TokenMask mask;    // which tokens may come next; empty: all
+  // Which tokens may come next; empty: all. Called ahead of the token, from any of the engine's
+  // threads, one call at a time, and never after on_end.
+  TokenMask mask;
   std::string key;   // whose request it is: keys share the steps evenly
   std::string salt;  // requests of different salts share no cached keys
 

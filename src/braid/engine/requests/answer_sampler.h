@@ -1,6 +1,10 @@
 #pragma once
 
+#include <future>
+#include <memory>
+
 #include "braid/engine/requests/answer.h"
+#include "braid/engine/requests/workers.h"
 #include "braid/tensor/dtype.h"
 
 namespace braid {
@@ -13,6 +17,13 @@ class AnswerSampler {
   // for messages.
   AnswerSampler(const AnswerRequest& request, std::span<const int32_t> ends, DType kv_dtype);
 
+  // Asks for the mask of the next token of a sequence of `ids` on a worker, if there are masks;
+  // sample() waits for it. `keep` holds this object until then.
+  void prepare(Workers& workers, std::span<const int32_t> ids, std::shared_ptr<const void> keep);
+  // Waits for a mask that was asked for.
+  void settle() const {
+    if (ahead_.valid()) ahead_.wait();
+  }
   // The next token of a sequence of `ids`, which begin with the prompt; `logits` [V] are
   // overwritten. A fault of the request's own is in the token's `error`.
   SampledToken sample(std::span<float> logits, std::span<const int32_t> ids);
@@ -20,13 +31,16 @@ class AnswerSampler {
   Error not_usable(std::span<const int32_t> ids) const;
 
  private:
+  std::span<const uint32_t> mask_of(std::span<const int32_t> generated);
   std::span<const uint32_t> allowed(std::span<const int32_t> generated, size_t vocabulary);
 
   const AnswerRequest& request_;
   const std::span<const int32_t> ends_;
   const DType kv_dtype_;
   Sampler sampler_;
-  std::vector<uint32_t> words_;  // a mask, where ends of generation are forbidden
+  std::future<std::span<const uint32_t>> ahead_;  // asked for
+  size_t ahead_of_ = 0;                           // generated tokens of ahead_
+  std::vector<uint32_t> words_;                   // a mask, where ends of generation are forbidden
 };
 
 }  // namespace braid

@@ -82,7 +82,9 @@ struct RequestLoop::Impl {
   void turn();
   void put(const Step& step);
   void take();
-  void after_token(std::shared_ptr<ActiveRequest> active, const SampledToken& token);
+  bool ends_with(const AnswerRequest& request, int32_t id) const;
+  void hand_out(const std::shared_ptr<ActiveRequest>& active, const SampledToken& token);
+  void after_token(ActiveRequest& active, const SampledToken& token);
   void publish();
   void tell(Output output) { outputs.push(std::move(output)); }
   // The writer's thread.
@@ -185,6 +187,7 @@ void RequestLoop::Impl::end(RequestId id, AnswerReason reason, std::optional<Err
     scheduler.end(id);
   }
   steps.leave(*request);
+  request->sampler.settle();  // nobody asks for masks once the sink has heard of the end
   active.erase(it);
   publish();  // before the sink hears of it: whoever then asks sees its pages free
   request->facts.reason = reason;
@@ -229,7 +232,8 @@ void RequestLoop::Impl::put(const Step& step) {
 }
 
 void RequestLoop::Impl::take() {
-  const EndedRequests ended = steps.take(active);
+  const EndedRequests ended =
+      steps.take(active, [&](const auto& request, const auto& token) { hand_out(request, token); });
   const Step& step = ended.step;
   waited += ended.waited;
   fit.add(step.tokens, step.attended, 1e3 * ended.seconds);
@@ -246,33 +250,42 @@ void RequestLoop::Impl::take() {
     } else if (token.error) {
       end(row.id, AnswerReason::error, token.error);
     } else {
-      after_token(it->second, token);
+      after_token(*it->second, token);
     }
   }
   stats.answer_tokens += std::ssize(ended.tokens);
   stats.prompt_tokens += step.tokens - std::ssize(ended.tokens);
 }
 
-void RequestLoop::Impl::after_token(std::shared_ptr<ActiveRequest> request,
-                                    const SampledToken& token) {
-  const AnswerRequest& r = request->request;
+// Whether the token ends an answer, of which it is no part.
+bool RequestLoop::Impl::ends_with(const AnswerRequest& r, int32_t id) const {
+  return std::ranges::find(r.stop_ids, id) != r.stop_ids.end() ||
+         (!r.ignore_eos && id < tokenizer.vocab_size() && tokenizer.is_end_of_generation(id));
+}
+
+// Before the scheduler knows the token.
+void RequestLoop::Impl::hand_out(const std::shared_ptr<ActiveRequest>& request,
+                                 const SampledToken& token) {
   AnswerEnd& facts = request->facts;
   const double time = steady_seconds();
   if (facts.times.first_token == 0) {
     facts.times.first_token = time;
-    if (r.prompt_logprobs >= 0) tell({request, PromptOutput{}, {}});
+    if (request->request.prompt_logprobs >= 0) tell({request, PromptOutput{}, {}});
   }
   facts.times.last_token = time;
   ++facts.answer_tokens;
-  const bool known = token.id < tokenizer.vocab_size();
-  const bool end_id = std::ranges::find(r.stop_ids, token.id) != r.stop_ids.end();
-  if (end_id || (!r.ignore_eos && known && tokenizer.is_end_of_generation(token.id))) {
-    if (end_id) facts.stop_id = token.id;
-    return end(request->id, AnswerReason::stop);
-  }
-  tell({request, token, facts});
-  if (facts.answer_tokens >= scheduler.sequence(request->id).max_tokens) {
-    end(request->id, AnswerReason::length);
+  if (!ends_with(request->request, token.id)) tell({request, token, facts});
+}
+
+void RequestLoop::Impl::after_token(ActiveRequest& request, const SampledToken& token) {
+  const AnswerRequest& r = request.request;
+  if (ends_with(r, token.id)) {
+    if (std::ranges::find(r.stop_ids, token.id) != r.stop_ids.end()) {
+      request.facts.stop_id = token.id;
+    }
+    end(request.id, AnswerReason::stop);
+  } else if (request.facts.answer_tokens >= scheduler.sequence(request.id).max_tokens) {
+    end(request.id, AnswerReason::length);
   }
 }
 

@@ -1,24 +1,63 @@
 #include "braid/engine/requests/request_steps.h"
 
+#include <algorithm>
+
+#include "braid/backend/cpu/thread_pool.h"
 #include "braid/base/clock.h"
 #include "braid/base/error.h"
 
 namespace braid {
 namespace {
 
+constexpr int kMostWorkers = 8;
+
+// Log-probabilities of a row's prompt, from the second token on.
 void score_prompt(ActiveRequest& request, const StepRow& row, const TensorView& logits,
-                  int64_t first) {
-  const std::vector<int32_t>& prompt = request.request.prompt;
+                  int64_t first, Workers& workers) {
+  const AnswerRequest& r = request.request;
   if (row.begin == 0) request.prompt.clear();  // it was preempted, and begins again
-  for (int64_t i = 0; i < row.scored; ++i) {
-    const int64_t next = row.end - row.scored + i + 1;
-    const std::span<const float> values(logits.row_as<float>(first + i),
-                                        static_cast<size_t>(logits.cols()));
-    if (request.request.on_logits) request.request.on_logits(next - 1, values);
-    if (next >= std::ssize(prompt) || request.request.prompt_logprobs < 0) continue;
-    request.prompt.push_back(log_probability(values, prompt[static_cast<size_t>(next)],
-                                             request.request.prompt_logprobs));
+  const int64_t begin = row.end - row.scored;
+  const auto values_of = [&](int64_t i) {
+    return std::span(logits.row_as<float>(first + i), static_cast<size_t>(logits.cols()));
+  };
+  for (int64_t i = 0; r.on_logits && i < row.scored; ++i) r.on_logits(begin + i, values_of(i));
+  if (r.prompt_logprobs < 0) return;
+  const int64_t n = std::clamp<int64_t>(std::ssize(r.prompt) - 1 - begin, 0, row.scored);
+  const size_t before = request.prompt.size();
+  request.prompt.resize(before + static_cast<size_t>(n));
+  workers.each(static_cast<size_t>(n), [&](size_t i) {
+    const auto at = static_cast<int64_t>(i);
+    request.prompt[before + i] = log_probability(
+        values_of(at), r.prompt[static_cast<size_t>(begin + at + 1)], r.prompt_logprobs);
+  });
+}
+
+// A token that the host chooses.
+struct HostChoice {
+  std::shared_ptr<ActiveRequest> request;
+  std::span<float> logits;
+  std::span<const int32_t> ids;
+  size_t token = 0;  // of those of the step
+};
+
+// Whether to choose takes much longer than to wake a thread.
+bool takes_long(const AnswerRequest& r) {
+  return r.sampling.temperature > 0 || r.sampling.logprobs >= 0 || r.mask;
+}
+
+// A token that the device chose, or the error that its fault is.
+SampledToken token_of(ActiveRequest& request, std::span<const int32_t> ids,
+                      const SlotToken& sampled) {
+  SampledToken token = sampled.token;
+  const AnswerRequest& r = request.request;
+  const bool all_may_come = r.sampling.logit_bias.empty() && r.min_tokens == 0;
+  if (sampled.fault == SlotToken::Fault::not_numbers ||
+      (sampled.fault == SlotToken::Fault::none_allowed && all_may_come)) {
+    token.error = request.sampler.not_usable(ids);
+  } else if (sampled.fault == SlotToken::Fault::none_allowed) {
+    token.error = Error(ErrorCode::kInvalidArgument, std::string(kNoTokenAllowed));
   }
+  return token;
 }
 
 }  // namespace
@@ -30,7 +69,8 @@ RequestSteps::RequestSteps(std::unique_ptr<StepQueue> queue, Scheduler& schedule
       ends_(ends),
       batch_(page_size),
       slots_(queue_->slots()),
-      window_(queue_->depth()) {}
+      window_(queue_->depth()),
+      workers_(std::clamp(cpu::usable_cores() - 1, 1, kMostWorkers)) {}
 
 void RequestSteps::leave(ActiveRequest& request) {
   if (request.slot < 0) return;
@@ -67,6 +107,8 @@ PutStep RequestSteps::put(const Step& step, const ActiveRequests& active) {
     const bool scores = request.request.scores_prompt() && request.facts.times.first_token == 0;
     under_way.row_slots.resize(under_way.row_slots.size() + static_cast<size_t>(row.scored), -1);
     if (row.sample) {
+      request.sampler.prepare(workers_, std::span(ids).first(static_cast<size_t>(row.end)),
+                              active.at(row.id));
       join(request, std::span(ids).subspan(request.request.prompt.size()));
       under_way.row_slots.back() = request.slot;
     }
@@ -85,14 +127,14 @@ PutStep RequestSteps::put(const Step& step, const ActiveRequests& active) {
   return {.waited = waited, .refused = {}};
 }
 
-EndedRequests RequestSteps::take(const ActiveRequests& active) {
+EndedRequests RequestSteps::take(const ActiveRequests& active, const Chosen& chosen) {
   const StepUnderWay under_way = window_.take();
   const EndedStep step = queue_->take();
   EndedRequests ended{.step = under_way.step,
                       .seconds = step.seconds,
                       .waited = queue_->depth() > 1 ? step.waited : 0};
   const double begin = steady_seconds();
-  ended.tokens = tokens_of(under_way, step.tokens, active);
+  ended.tokens = tokens_of(under_way, step.tokens, active, chosen);
   ended.sample_seconds = steady_seconds() - begin;
   std::vector<int32_t> ids;
   for (const SampledToken& token : ended.tokens) ids.push_back(token.id);
@@ -103,10 +145,12 @@ EndedRequests RequestSteps::take(const ActiveRequests& active) {
 // Of the rows that sample, in order.
 std::vector<SampledToken> RequestSteps::tokens_of(const StepUnderWay& under_way,
                                                   std::span<const SlotToken> by_slot,
-                                                  const ActiveRequests& active) {
+                                                  const ActiveRequests& active,
+                                                  const Chosen& chosen) {
   const TensorView logits =
       under_way.for_host && !under_way.row_slots.empty() ? queue_->logits() : TensorView{};
   std::vector<SampledToken> tokens;
+  std::vector<HostChoice> choices;
   int64_t next = 0;  // row of the logits
   auto of_slot = by_slot.begin();
   for (const StepRow& row : under_way.step.rows) {
@@ -114,7 +158,7 @@ std::vector<SampledToken> RequestSteps::tokens_of(const StepUnderWay& under_way,
     ActiveRequest* const request = it == active.end() ? nullptr : it->second.get();
     if (request != nullptr && request->request.scores_prompt() &&
         request->facts.times.first_token == 0) {
-      score_prompt(*request, row, logits, next);
+      score_prompt(*request, row, logits, next, workers_);
       if (request->request.on_logit_rows) {
         request->request.on_logit_rows(
             row.end - row.scored, slice_rows(queue_->device_logits(), next, next + row.scored));
@@ -131,18 +175,24 @@ std::vector<SampledToken> RequestSteps::tokens_of(const StepUnderWay& under_way,
     const std::span ids(scheduler_.sequence(row.id).ids.data(), static_cast<size_t>(row.end));
     if (sampled == nullptr) {
       const std::span last(logits.row_as<float>(next - 1), static_cast<size_t>(logits.cols()));
-      tokens.push_back(request->sampler.sample(last, ids));
+      choices.push_back({it->second, last, ids, tokens.size()});
+      tokens.emplace_back();
       continue;
     }
-    tokens.push_back(sampled->token);
-    const AnswerRequest& r = request->request;
-    const bool all_may_come = r.sampling.logit_bias.empty() && r.min_tokens == 0;
-    if (sampled->fault == SlotToken::Fault::not_numbers ||
-        (sampled->fault == SlotToken::Fault::none_allowed && all_may_come)) {
-      tokens.back().error = request->sampler.not_usable(ids);
-    } else if (sampled->fault == SlotToken::Fault::none_allowed) {
-      tokens.back().error = Error(ErrorCode::kInvalidArgument, std::string(kNoTokenAllowed));
-    }
+    tokens.push_back(token_of(*request, ids, *sampled));
+    if (!tokens.back().error) chosen(it->second, tokens.back());
+  }
+  const auto choose = [&](size_t i) {
+    const HostChoice& choice = choices[i];
+    SampledToken& token = tokens[choice.token];
+    token = choice.request->sampler.sample(choice.logits, choice.ids);
+    if (!token.error) chosen(choice.request, token);
+  };
+  if (std::ranges::count_if(
+          choices, [](const HostChoice& c) { return takes_long(c.request->request); }) > 1) {
+    workers_.each(choices.size(), choose);
+  } else {
+    for (size_t i = 0; i < choices.size(); ++i) choose(i);
   }
   return tokens;
 }

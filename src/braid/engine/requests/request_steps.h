@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,7 +42,7 @@ struct EndedRequests {
   std::vector<SampledToken> tokens;  // of the rows that sample; void where the request has ended
   double seconds = 0;                // as of EndedStep
   double waited = 0;                 // likewise, in take()
-  double sample_seconds = 0;         // of the host
+  double sample_seconds = 0;         // of the host: tokens are chosen and handed out
 };
 
 // What became of a step that was put in.
@@ -51,7 +52,8 @@ struct PutStep {
 };
 
 // Steps of a scheduler's requests in a queue: who has which slot, and whose tokens come. Tokens
-// that a queue cannot choose are chosen here. Not for several threads.
+// that a queue cannot choose are chosen here, by several threads, and their masks are made while
+// the step computes. Not for several threads.
 class RequestSteps {
  public:
   // `scheduler` and `ends`, the vocabulary's end-of-generation ids, outlive it.
@@ -66,8 +68,10 @@ class RequestSteps {
 
   // Puts in a step of the scheduler. The caller ends the requests of a step that is refused.
   PutStep put(const Step& step, const ActiveRequests& active);
-  // Waits for the oldest step, and tells the scheduler of its tokens.
-  EndedRequests take(const ActiveRequests& active);
+  // Waits for the oldest step, and tells the scheduler of its tokens. `chosen` hears of each token
+  // without an error as soon as it is chosen, from any thread, for one request at a time.
+  using Chosen = std::function<void(const std::shared_ptr<ActiveRequest>&, const SampledToken&)>;
+  EndedRequests take(const ActiveRequests& active, const Chosen& chosen);
   // The request gives up its slot: it has ended, or its pages are taken.
   void leave(ActiveRequest& request);
   int64_t late_preparations() const { return queue_->late_preparations(); }
@@ -76,7 +80,7 @@ class RequestSteps {
   void join(ActiveRequest& request, std::span<const int32_t> generated);
   std::vector<SampledToken> tokens_of(const StepUnderWay& under_way,
                                       std::span<const SlotToken> by_slot,
-                                      const ActiveRequests& active);
+                                      const ActiveRequests& active, const Chosen& chosen);
 
   const std::unique_ptr<StepQueue> queue_;
   Scheduler& scheduler_;
@@ -84,6 +88,7 @@ class RequestSteps {
   Batch batch_;
   SlotTable slots_;
   StepWindow window_;
+  Workers workers_;
 };
 
 }  // namespace braid

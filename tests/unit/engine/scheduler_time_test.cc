@@ -1,0 +1,147 @@
+// How long the order of steps lets requests wait.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "unit/engine/scheduler_machine.h"
+
+namespace braid {
+namespace {
+
+using namespace scheduler_test;
+
+TEST(Scheduler, APageLongPromptBehindALongOneStartsWithinThreeSteps) {
+  SchedulerConfig config = small();
+  config.max_context = 100000;
+  config.pages = 40000;
+  Machine machine(config);
+  machine.submit(std::vector<int32_t>(90000, 1), 4);
+  machine.step();
+  const RequestId quick = machine.submit(std::vector<int32_t>(kPage, 2), 4);
+  int steps = 0;
+  while (machine.answer(quick, kPage).empty()) {
+    machine.step();
+    ASSERT_LE(++steps, 3);
+  }
+}
+
+TEST(Scheduler, ALongPromptKeepsItsShareAmongShortOnes) {
+  SchedulerConfig config = small();
+  config.max_context = 10000;
+  config.pages = 4000;
+  Machine machine(config);
+  const RequestId long_one = machine.submit(std::vector<int32_t>(1600, 1), 1);
+  int steps = 0;
+  int32_t n = 0;
+  while (machine.answer(long_one, 1600).empty()) {
+    // Short prompts without end.
+    while (machine.scheduler.counts().running + machine.scheduler.counts().waiting < 20) {
+      machine.submit({2, ++n, 3, 4, 5, 6, 7, 8}, 1);
+    }
+    const Step step = machine.step();
+    for (const StepRow& row : step.rows) {
+      if (row.sample && row.id != long_one) machine.scheduler.end(row.id);
+    }
+    // Half of 32 tokens a step, less what decodes take.
+    ASSERT_LE(++steps, 1600 / 12);
+  }
+}
+
+TEST(Scheduler, StepsKeepToTheirTime) {
+  SchedulerConfig config = small();
+  config.max_step_tokens = 4096;
+  config.max_context = 4000;
+  config.pages = 2000;
+  config.max_step_ms = 10;
+  Machine machine(config);
+  const StepCost cost{.step_ms = 1, .token_ms = 0.1, .key_ms = 0.0001};
+  machine.scheduler.set_cost(cost);
+  const RequestId id = machine.submit(std::vector<int32_t>(2000, 1), 1);
+  while (machine.answer(id, 2000).empty()) {
+    const Step step = machine.step();
+    EXPECT_LE(cost.of(step.tokens, step.attended), 10);
+    EXPECT_GE(step.tokens, kPage);
+  }
+  // A budget below any chunk: prompts go on all the same, a page now and then.
+  machine.scheduler.set_cost({.step_ms = 100});
+  const RequestId next = machine.submit(std::vector<int32_t>(40, 2), 1);
+  for (int i = 0; i < 80; ++i) machine.step();
+  EXPECT_EQ(machine.answer(next, 40).size(), 1u);
+}
+
+// On a simulated clock: the tokens' gaps of 16 streams keep to the time of a step while a prompt of
+// 32,768 tokens is computed, which takes at most 1.5 times as long as alone; a short prompt behind
+// the long one begins within three steps.
+TEST(Scheduler, ALongPromptAmongStreamsDelaysNobody) {
+  const StepCost cost{.step_ms = 5, .token_ms = 0.02, .key_ms = 2e-6};
+  const auto time_of_the_long_one = [&](int streams) {
+    SchedulerConfig config{.pages = 2000,
+                           .page_size = 64,
+                           .max_context = 40000,
+                           .max_running = 32,
+                           .max_step_tokens = 8192,
+                           .max_step_ms = 50};
+    Scheduler scheduler(config);
+    scheduler.set_cost(cost);
+    double now = 0;
+    const auto step = [&] {
+      const Step step = scheduler.next(now);
+      scheduler.step_put(step);
+      const auto sampled = std::ranges::count(step.rows, true, &StepRow::sample);
+      scheduler.step_done(step, std::vector<int32_t>(static_cast<size_t>(sampled), 1));
+      now += cost.of(step.tokens, step.attended);
+      return step;
+    };
+    RequestId id = 0;
+    for (int i = 0; i < streams; ++i) {
+      scheduler.submit({.id = ++id, .ids = std::vector<int32_t>(64, i), .max_tokens = 4000});
+      step();
+    }
+    const RequestId long_one = ++id, quick = ++id;
+    scheduler.submit({.id = long_one, .ids = std::vector<int32_t>(32768, 100), .max_tokens = 1});
+    const double begin = now;
+    std::map<RequestId, double> last;
+    bool began = false;
+    for (int steps = 1; std::ssize(scheduler.sequence(long_one).ids) == 32768; ++steps) {
+      if (steps == 4) {
+        scheduler.submit({.id = quick, .ids = std::vector<int32_t>(64, 200), .max_tokens = 1});
+      }
+      for (const StepRow& row : step().rows) {
+        began |= row.id == quick;
+        if (row.id > static_cast<RequestId>(streams)) continue;
+        if (last.contains(row.id)) {
+          EXPECT_LE(now - last[row.id], 1.25 * config.max_step_ms);
+        }
+        last[row.id] = now;
+      }
+      if (steps == 6) {
+        EXPECT_TRUE(began);
+      }
+    }
+    EXPECT_EQ(std::ssize(last), streams);
+    return now - begin;
+  };
+  EXPECT_LE(time_of_the_long_one(16), 1.5 * time_of_the_long_one(0));
+}
+
+TEST(Scheduler, WaitingIsBoundedByTime) {
+  SchedulerConfig config = small();
+  config.max_running = 1;
+  config.queue_timeout_s = 1;
+  Machine machine(config);
+  const RequestId first = machine.submit({1, 2, 3}, 100);
+  machine.step();
+  const RequestId second = machine.submit({4, 5}, 1);
+  machine.now += 0.5;
+  EXPECT_TRUE(machine.step().expired.empty());
+  machine.now += 0.6;
+  EXPECT_EQ(machine.step().expired, std::vector<RequestId>{second});
+  EXPECT_FALSE(machine.scheduler.contains(second));
+  machine.now += 5;
+  EXPECT_TRUE(machine.step().expired.empty()) << "what has begun does not expire";
+  EXPECT_TRUE(machine.scheduler.contains(first));
+}
+
+}  // namespace
+}  // namespace braid
