@@ -1,6 +1,7 @@
 // Expert rows over ranks of threads: sums, bytes on the wire, and ranks that stop.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 #include <set>
 #include <thread>
@@ -74,10 +75,11 @@ struct World {
                         .micro_batches = {{.capacity = s.capacity()}},
                         .topology = {.machines = 1, .devices = s.ranks()},
                         .price = {}};
+    const std::array meshes = {Mesh({{"ep", s.ranks()}})};
     for (int r = 0; r < s.ranks(); ++r) {
       auto& rank = *ranks.emplace_back(std::make_unique<Rank>());
       fabric::Endpoint& endpoint = fabric.endpoint(r);
-      rank.comms = std::make_unique<cpu::MeshComms>(endpoint, Mesh({{"ep", s.ranks()}}));
+      rank.comms = std::make_unique<cpu::MeshComms>(endpoint, meshes);
       cpu::add_cpu_kernels(rank.table);
       cpu::add_one_sided_kernels(rank.table, endpoint, *rank.comms);
       cpu::add_reference_kernel(rank.table, testing_exchange::kTakeRows);
