@@ -19,7 +19,7 @@ cmake_args = $(if $(BRAID_CUDA),-DBRAID_CUDA=$(BRAID_CUDA)) \
 SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'apps/*.h' 'apps/*.cc' \
 	'tests/*.h' 'tests/*.cc' 'tests/*.cu' 'bench/*.h' 'bench/*.cc' 'bench/*.cu' 'examples/*.cc' 'python/*.h' 'python/*.cc')
 
-.PHONY: help setup configure program build model run image test bench install uninstall wheel deb format lint clean
+.PHONY: help setup configure program build model run image video test bench install uninstall wheel deb format lint clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -51,6 +51,10 @@ run: program model  ## build, fetch the demo model and chat with it once
 image: program  ## build, and draw with a tiny pipeline of random weights: coloured noise
 	@python3 tools/make_tiny_pipeline.py $(BUILD)/tiny_pipeline
 	@$(BUILD)/bin/braid image -m $(BUILD)/tiny_pipeline -p "$(PROMPT)" --size 256x256 --steps 4 -o image.png
+
+video: program  ## build, and make a video with a tiny pipeline of random weights: coloured noise
+	@python3 tools/make_tiny_pipeline.py $(BUILD)/tiny_video --kind video
+	@$(BUILD)/bin/braid video -m $(BUILD)/tiny_video -p "$(PROMPT)" --size 96x64 --steps 4
 
 test: build model  ## build and run all tests
 	@BRAID_TEST_MODEL="$(MODEL)" python3 scripts/run_tests.py $(BUILD) -j $(JOBS)

@@ -9,6 +9,7 @@ Needs diffusers beside the packages of tools/requirements.txt. Everything runs i
 tests/golden/README.md says what each file holds.
 """
 
+import copy
 import itertools
 import pathlib
 import sys
@@ -18,11 +19,12 @@ sys.dont_write_bytecode = True
 
 import make_tiny_pipeline
 import tiny_cogvideox
-from make_diffusion_goldens import ROOT, begin, compact, np, save_file, torch
+from make_diffusion_goldens import ROOT, begin, compact, np, relative_rms, save_file, torch
 
 try:
     from diffusers import (CogVideoXDDIMScheduler, CogVideoXDPMScheduler, CogVideoXPipeline,
                            CogVideoXTransformer3DModel)
+    from diffusers.models.embeddings import get_3d_rotary_pos_embed
 except ImportError as error:
     sys.exit(f"make_video_goldens: needs diffusers ({error})")
 
@@ -122,9 +124,38 @@ def full_size_names():
     return out
 
 
+def bf16_errors():
+    """How far diffusers' transformers in bf16 are from f32, for random inputs: relative errors."""
+    out = {}
+    with tempfile.TemporaryDirectory() as root:
+        for kind, spec in tiny_cogvideox.KINDS.items():
+            folder = pathlib.Path(root) / kind
+            make_tiny_pipeline.make(folder, kind)
+            exact = CogVideoXTransformer3DModel.from_pretrained(folder / "transformer",
+                                                                torch_dtype=torch.float32)
+            rounded = copy.deepcopy(exact).to(torch.bfloat16)
+            torch.manual_seed(1)
+            latents = torch.randn(1, 4, 4, 6, 8)
+            text = torch.randn(1, 16, spec["t5"]["width"])
+            rotary = None
+            if spec["transformer"]["rotary"]:
+                patch = spec["transformer"]["patch_frames"] or 1
+                rotary = get_3d_rotary_pos_embed(spec["transformer"]["head_dim"],
+                                                 ((0, 0), (3, 4)), (3, 4), 4 // patch)
+            errors = []
+            for t in (999, 500, 20):
+                results = [model(latents.to(dtype), text.to(dtype), torch.tensor([t]),
+                                 image_rotary_emb=rotary, return_dict=False)[0].detach()
+                           for model, dtype in ((exact, torch.float32), (rounded, torch.bfloat16))]
+                errors.append(relative_rms(results[1], results[0]))
+            out[kind] = max(errors)
+    return out
+
+
 def main():
     options = begin(__doc__)
-    tables = {"cogvideox_samplers.json": sampler_tables, "cogvideox_names.json": full_size_names}
+    tables = {"cogvideox_samplers.json": sampler_tables, "cogvideox_names.json": full_size_names,
+              "video_bf16_errors.json": bf16_errors}
     for name, make in tables.items():
         if options.only in name:
             (ROOT / name).write_text(compact(make()))

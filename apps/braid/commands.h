@@ -9,6 +9,7 @@ namespace braid::app {
 void add_run(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_image(CLI::App& app);
+void add_video(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_detokenize(CLI::App& app);
 void add_perplexity(CLI::App& app);

@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
   braid::app::add_run(app);
   braid::app::add_serve(app);
   braid::app::add_image(app);
+  braid::app::add_video(app);
   braid::app::add_tokenize(app);
   braid::app::add_detokenize(app);
   braid::app::add_perplexity(app);

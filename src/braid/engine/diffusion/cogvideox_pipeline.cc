@@ -30,14 +30,6 @@ DiffusersFolder open_cogvideox(const std::string& path) {
   return folder;
 }
 
-FluxParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config) {
-  return {.scheduler = folder.config("scheduler", "scheduler_config.json"),
-          .transformer = folder.config("transformer"),
-          .vae = folder.config("vae"),
-          .transformer_weights = folder.weights("transformer", config.variant),
-          .vae_weights = folder.weights("vae", config.variant)};
-}
-
 // Options for work of a single rank, which uses the threads of all ranks.
 NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random = nullptr) {
   return {.threads = config.sp ? config.threads * config.topology.ranks() : config.threads,
@@ -61,7 +53,29 @@ LatentShape latent_shape(const VideoRequest& request, const VideoDecoder& vae, i
           .patch_frames = patch};
 }
 
+// The device of ranks `first` .. first + n - 1.
+DeviceSpec device_part(const DeviceSpec& device, int first, int n) {
+  if (!device.cuda) return device;
+  DeviceSpec part{.cuda = true, .ids = {}};
+  for (int r = first; r < first + n; ++r) {
+    part.ids.push_back(device.ids.empty() ? r : device.ids.at(static_cast<size_t>(r)));
+  }
+  return part;
+}
+
 }  // namespace
+
+FluxParts random_cogvideox(const std::string& path, DType dtype) {
+  FluxParts parts = random_parts(path);
+  const WeightDtype all = [dtype](std::string_view) { return dtype; };
+  const CogVideoXConfig c = read_cogvideox_config(parts.transformer);
+  const Program transformer[] = {cogvideox_text(c, 1, all), cogvideox_modulation(c, 1, all),
+                                 cogvideox_step(c, {.text = 1, .tokens = 1}, all)};
+  const Program vae[] = {autoencoder_cogvideox_decode(read_autoencoder_cogvideox_config(parts.vae),
+                                                      {.frames = 1, .height = 2, .width = 2}, all)};
+  add_random_weights(parts, path, transformer, vae);
+  return parts;
+}
 
 CogVideoXPipeline::CogVideoXPipeline(FluxParts parts, const PipelineConfig& config, int cfg_ranks)
     : sampler_(read_cogvideox_sampler_config(parts.scheduler)),
@@ -75,6 +89,7 @@ CogVideoXPipeline::CogVideoXPipeline(FluxParts parts, const PipelineConfig& conf
                                  read_cogvideox_config(parts.transformer).heads, config.degrees);
   }
   for (int i = 0; i < cfg_ranks; ++i) {
+    network.device = device_part(config.device, i * network.ranks(), network.ranks());
     passes_.push_back(std::make_unique<CogVideoXTransformer>(parts.transformer, weights, network));
   }
   require_agreement("vae's latents", vae_.channels(), "in_channels", transformer().channels);

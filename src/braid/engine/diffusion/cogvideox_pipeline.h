@@ -40,12 +40,15 @@ struct VideoResult {
   std::vector<std::string> remarks;  // for users: text was cut
 };
 
+// As random_flux(), for configs/cogvideox-2b.json.
+FluxParts random_cogvideox(const std::string& path, DType dtype);
+
 // CogVideoX from a prompt to pictures. A request's videos are computed in turn.
 class CogVideoXPipeline {
  public:
   // Opens all components of a diffusers folder and checks their tensors. With cfg_ranks 2 the two
-  // passes of guidance run at the same time, each on ranks of its own as `config` says. Fails with
-  // kUnsupported on another pipeline class, and as the components do.
+  // passes of guidance run at the same time, each on ranks of its own as `config` says; the device
+  // has those of both. Fails with kUnsupported on another pipeline class, and as the components do.
   CogVideoXPipeline(const std::string& folder, const PipelineConfig& config, int cfg_ranks = 1);
   // Without a text encoder: random numbers are in the place of what it makes of a prompt.
   CogVideoXPipeline(FluxParts parts, const PipelineConfig& config, int cfg_ranks = 1);

@@ -106,6 +106,8 @@ NetworkConfig encoder_of(const PipelineConfig& config) {
   return network;
 }
 
+}  // namespace
+
 FluxParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config) {
   return {.scheduler = folder.config("scheduler", "scheduler_config.json"),
           .transformer = folder.config("transformer"),
@@ -113,8 +115,6 @@ FluxParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config) 
           .transformer_weights = folder.weights("transformer", config.variant),
           .vae_weights = folder.weights("vae", config.variant)};
 }
-
-}  // namespace
 
 FluxPipeline::FluxPipeline(std::optional<DiffusersFolder> folder, FluxParts parts,
                            PipelineConfig config)

@@ -52,6 +52,13 @@ struct FluxParts {
 // is random_seed(1, name) in the transformer, random_seed(2, name) in the decoder.
 FluxParts random_flux(const std::string& path, DType dtype);
 
+// For pipelines of other families: the configurations alone, then weights for Programs.
+FluxParts random_parts(const std::string& path);
+void add_random_weights(FluxParts& parts, const std::string& path,
+                        std::span<const Program> transformer, std::span<const Program> vae);
+// The components of a diffusers folder, but for text encoders.
+FluxParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config);
+
 // How far a job is.
 struct ImageProgress {
   enum class Stage : uint8_t { encode, prepare, step, decode };

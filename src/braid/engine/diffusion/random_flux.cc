@@ -3,26 +3,34 @@
 
 namespace braid {
 
-FluxParts random_flux(const std::string& path, DType dtype) {
+FluxParts random_parts(const std::string& path) {
   const JsonObject file = JsonObject::read(path);
   const auto part = [&](const char* name) {
     if (auto object = file.object(name)) return *object;
     fail(ErrorCode::kNotFound, "{}: there is no object '{}'", path, name);
   };
-  FluxParts parts{
-      .scheduler = part("scheduler"), .transformer = part("transformer"), .vae = part("vae")};
-  const WeightDtype all = [dtype](std::string_view) { return dtype; };
-  const FluxConfig flux = read_flux_config(parts.transformer);
-  const Program transformer[] = {flux_text(flux, 1, all), flux_modulation(flux, 1, all),
-                                 flux_step(flux, {.text = 1, .image = 1}, all)};
-  const Program vae[] = {
-      autoencoder_kl_decode(read_autoencoder_kl_config(parts.vae), {.height = 2, .width = 2}, all)};
+  return {.scheduler = part("scheduler"), .transformer = part("transformer"), .vae = part("vae")};
+}
+
+void add_random_weights(FluxParts& parts, const std::string& path,
+                        std::span<const Program> transformer, std::span<const Program> vae) {
   auto transformer_weights = std::make_unique<RandomSource>(path, transformer, 1);
   auto vae_weights = std::make_unique<RandomSource>(path, vae, 2);
   parts.random_transformer = &transformer_weights->weights();
   parts.random_vae = &vae_weights->weights();
   parts.transformer_weights = std::move(transformer_weights);
   parts.vae_weights = std::move(vae_weights);
+}
+
+FluxParts random_flux(const std::string& path, DType dtype) {
+  FluxParts parts = random_parts(path);
+  const WeightDtype all = [dtype](std::string_view) { return dtype; };
+  const FluxConfig flux = read_flux_config(parts.transformer);
+  const Program transformer[] = {flux_text(flux, 1, all), flux_modulation(flux, 1, all),
+                                 flux_step(flux, {.text = 1, .image = 1}, all)};
+  const Program vae[] = {
+      autoencoder_kl_decode(read_autoencoder_kl_config(parts.vae), {.height = 2, .width = 2}, all)};
+  add_random_weights(parts, path, transformer, vae);
   return parts;
 }
 

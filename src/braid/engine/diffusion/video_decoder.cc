@@ -2,7 +2,7 @@
 
 namespace braid {
 
-VideoDecoder::VideoDecoder(const JsonObject& config, std::unique_ptr<WeightSource> weights,
+VideoDecoder::VideoDecoder(const JsonObject& config, std::shared_ptr<const WeightSource> weights,
                            const NetworkConfig& network)
     : weights_(std::move(weights)),
       config_(read_autoencoder_cogvideox_config(config)),

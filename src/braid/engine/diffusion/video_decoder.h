@@ -15,7 +15,7 @@ namespace braid {
 class VideoDecoder {
  public:
   // Fails as read_autoencoder_cogvideox_config and Network::check do.
-  VideoDecoder(const JsonObject& config, std::unique_ptr<WeightSource> weights,
+  VideoDecoder(const JsonObject& config, std::shared_ptr<const WeightSource> weights,
                const NetworkConfig& network);
 
   const Network& network() const { return network_; }
@@ -28,7 +28,7 @@ class VideoDecoder {
   std::vector<RgbImage> decode(std::span<const float> latents, const VideoLatentSize& size);
 
  private:
-  std::unique_ptr<WeightSource> weights_;
+  std::shared_ptr<const WeightSource> weights_;
   AutoencoderCogVideoXConfig config_;
   Network network_;
 };

@@ -1,0 +1,194 @@
+#include "braid/picture_options.h"
+
+#include <array>
+#include <charconv>
+
+#include "braid/backend/cpu/thread_pool.h"
+#include "braid/options.h"
+#include "braid/text_io.h"
+#include "braid/version.h"
+
+namespace braid::app {
+
+using Json = nlohmann::ordered_json;
+
+void PictureOptions::add_to(CLI::App& command, const std::string& what) {
+  command.add_option("-m,--model", folder, "the folder of a diffusers pipeline");
+  command.add_option("-p,--prompt", prompt, "what to draw");
+  command.add_option("-f,--file", file, "a file with the prompt");
+  command.add_option("--size", size, "WIDTHxHEIGHT in pixels (default: the model's)");
+  command.add_option("-W,--width", width, "the width alone");
+  command.add_option("-H,--height", height, "the height alone");
+  command.add_option("-s,--seed", seed, "of the noise (default: another one each time)");
+  command.add_option("-n,--" + what + "s,--num-" + what + "s-per-prompt", count,
+                     "how many (default 1)");
+  command.add_option("--variant", variant, "of the weight files: fp16");
+  command.add_option("-t,--threads", threads, "threads of each rank (default: all cores)");
+  command.add_option("--device", device, "cpu, cuda, cuda:1 or auto: a GPU if there is one");
+  command.add_option("--dtype", dtype, "of weights and activations on a GPU: bf16 or f32");
+  command.add_option("--text-encoder", text_encoder,
+                     "where the prompt is read with --device cuda: cpu (default) or gpu");
+  command.add_option("--dump-latents", dump,
+                     "a safetensors file for the latents before the first and after each step");
+  command.add_flag("--strict", strict, "fail where a prompt is too long, in place of cutting it");
+  command.add_flag("--json", json, "print one JSON object: files, seeds, timings, memory");
+  command
+      .add_option(
+          "--sp", sp,
+          "ranks divide the tokens of text and " + what + ": ring, ulysses, usp, tas or torus")
+      ->group(kRanks);
+  command.add_option("--ranks", ranks, "with --sp: ranks, as threads of the CPU")->group(kRanks);
+  degrees.add_to(command, "with --sp: ");
+  command
+      .add_option("--machines", machines,
+                  "with --sp: MACHINESxDEVICES in place of --ranks; machines are emulated")
+      ->group(kEmulation);
+}
+
+void PictureOptions::check(const std::string& what) const {
+  if (folder.empty() == random_weights.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} needs a model: -m FOLDER, or --random-weights FILE for measurements", what);
+  }
+  if (dtype != "bf16" && dtype != "f32") {
+    fail(ErrorCode::kInvalidArgument, "--dtype is {}, wanted is bf16 or f32", dtype);
+  }
+  if (text_encoder != "gpu" && text_encoder != "cpu") {
+    fail(ErrorCode::kInvalidArgument, "--text-encoder is {}, wanted is gpu or cpu", text_encoder);
+  }
+  if (!prompt && !file && random_weights.empty()) {
+    fail(ErrorCode::kInvalidArgument, "{} needs a prompt: -p TEXT or -f FILE", what);
+  }
+  if (prompt && file) {
+    fail(ErrorCode::kInvalidArgument, "-p and -f both give the prompt: wanted one of them");
+  }
+  if (size && (width || height)) {
+    fail(ErrorCode::kInvalidArgument, "--size and -W or -H say the same: give one of them");
+  }
+  require_between("--threads", threads, 0, cpu::ThreadPool::kMaxThreads);
+  require_between("-n", count, 1, 100000);
+}
+
+PipelineConfig PictureOptions::config(int groups) const {
+  PipelineConfig config{.variant = variant,
+                        .dtype = dtype == "f32" ? DType::f32 : DType::bf16,
+                        .encode_on_cpu = text_encoder == "cpu"};
+  if (sp.empty()) {
+    if (!machines.empty() || (ranks != 0 && ranks != groups)) {
+      fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide tokens",
+           ranks != 0 ? "--ranks" : "--machines");
+    }
+  } else {
+    if (sp == "auto") {
+      fail(ErrorCode::kInvalidArgument, "--sp is auto, which videos do not have yet: name a mode");
+    }
+    config.sp = parse_sp_mode(sp);
+    config.degrees = degrees.request();
+    config.topology =
+        machines.empty() ? Topology{.machines = 1, .devices = ranks} : parse_topology(machines);
+    if (machines.empty()) require_between("--ranks", ranks, 1, 1024);
+    const int all = config.topology.ranks();
+    if (ranks != 0 && ranks != all) {
+      fail(ErrorCode::kInvalidArgument, "--ranks is {}, --machines {} are {}", ranks, machines,
+           all);
+    }
+    int& divided =
+        config.topology.machines % groups == 0 ? config.topology.machines : config.topology.devices;
+    if (divided % groups != 0) {
+      fail(ErrorCode::kInvalidArgument, "{} ranks make no {} equal groups for --cfg-ranks", all,
+           groups);
+    }
+    divided /= groups;
+  }
+  const int all = groups * (config.sp ? config.topology.ranks() : 1);
+  // Ranks that divide tokens are threads of the CPU, so far.
+  config.device = usable_device(config.sp && device == "auto" ? "cpu" : device, all).device;
+  config.threads = threads > 0 ? threads : std::max(1, cpu::usable_cores() / all);
+  return config;
+}
+
+std::pair<int64_t, int64_t> PictureOptions::sides(int64_t default_width,
+                                                  int64_t default_height) const {
+  if (size) return parse_size(*size);
+  return {width.value_or(default_width), height.value_or(default_height)};
+}
+
+std::string PictureOptions::prompt_text() const {
+  std::string text = prompt ? *prompt : file ? read_file(*file) : "";
+  require_utf8(text, "the prompt");
+  return text;
+}
+
+std::filesystem::path PictureOptions::output_of(int64_t k) const {
+  std::filesystem::path path(output);
+  if (count == 1) return path;
+  return path.replace_filename(
+      fmt::format("{}-{}{}", path.stem().string(), k + 1, path.extension().string()));
+}
+
+std::pair<int64_t, int64_t> parse_size(const std::string& text) {
+  std::array<int64_t, 2> sides{};
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto read = [&](int64_t& side) {
+    const auto result = std::from_chars(at, end, side);
+    at = result.ptr;
+    return result.ec == std::errc();
+  };
+  bool good = read(sides[0]);
+  if (good && at == end) return {sides[0], sides[0]};
+  good = good && (*at == 'x' || *at == 'X') && (++at, read(sides[1])) && at == end;
+  if (!good) {
+    fail(ErrorCode::kInvalidArgument, "--size is '{}', wanted is WIDTHxHEIGHT: 1024x768", text);
+  }
+  return {sides[0], sides[1]};
+}
+
+std::string progress_line(const ImageProgress& p, const std::string& what, int64_t count,
+                          int64_t steps, double ms_per_step) {
+  const std::string item = count == 1 ? "" : fmt::format("{} {} of {}: ", what, p.image + 1, count);
+  switch (p.stage) {
+    case ImageProgress::Stage::encode:
+      return "reading the prompt";
+    case ImageProgress::Stage::prepare:
+      return "preparing the steps";
+    case ImageProgress::Stage::decode:
+      return item + "decoding";
+    case ImageProgress::Stage::step:
+      break;
+  }
+  std::string line = fmt::format("{}step {} of {}", item, p.step + 1, steps);
+  if (ms_per_step > 0) {
+    const double left = ms_per_step * static_cast<double>(steps - p.step) / 1000;
+    line += fmt::format(", {:.1f} s each, {:.0f} s left", ms_per_step / 1000, left);
+  }
+  return line;
+}
+
+Json drawing_report(const PictureOptions& o, const PipelineConfig& config,
+                    const std::optional<SequenceMesh>& mesh, const ImageTimings& timings,
+                    const std::vector<std::pair<std::string, int64_t>>& weight_bytes,
+                    double load_ms, const std::vector<double>& write_ms) {
+  Json weights = Json::object();
+  for (const auto& [component, bytes] : weight_bytes) weights[component] = bytes;
+  return {
+      {"timings",
+       {{"load_ms", load_ms},
+        {"encode_ms", timings.encode_ms},
+        {"prepare_ms", timings.prepare_ms},
+        {"step_ms", timings.step_ms},
+        {"decode_ms", timings.decode_ms},
+        {"write_ms", write_ms}}},
+      {"model", o.model()},
+      {"device", config.device.cuda ? gpu_name(config.device.first_gpu()) : "cpu"},
+      {"dtype", config.device.cuda ? o.dtype : "f32"},
+      {"text_encoder", config.device.cuda ? o.text_encoder : "cpu"},
+      {"weight_bytes", std::move(weights)},
+      {"ranks", mesh ? mesh->ranks() : 1},
+      {"sp", mesh ? fmt::format("{}, {}", to_string(mesh->mode), to_string(mesh->degrees)) : ""},
+      {"threads", config.threads},
+      {"version", version_line()},
+      {"peak_rss_mb", peak_rss_mb()}};
+}
+
+}  // namespace braid::app

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "braid/engine/diffusion/flux_pipeline.h"
+#include "braid/sequence_options.h"
+
+namespace braid::app {
+
+// Options of commands that draw.
+struct PictureOptions {
+  std::string folder, random_weights;
+  std::optional<std::string> prompt, file, negative, size;
+  std::optional<int64_t> width, height, steps, text_tokens;
+  std::optional<double> guidance;
+  std::optional<uint64_t> seed;
+  int64_t count = 1;
+  std::string output, variant, dump;
+  std::string device = "auto", dtype = "bf16", text_encoder = "cpu";
+  int threads = 0;
+  bool strict = false;
+  bool json = false;
+  std::string sp, machines;
+  int ranks = 0;
+  DegreeOptions degrees;
+
+  // `what` is drawn: "video".
+  void add_to(CLI::App& command, const std::string& what);
+  // Fails with kInvalidArgument, naming the option.
+  void check(const std::string& what) const;
+  // Where components compute, with `groups` times the ranks that divide tokens.
+  PipelineConfig config(int groups) const;
+  // Width and height, of these without an option.
+  std::pair<int64_t, int64_t> sides(int64_t default_width, int64_t default_height) const;
+  std::string prompt_text() const;
+  const std::string& model() const { return folder.empty() ? random_weights : folder; }
+  // The file of item k: "a.mp4" alone, else "a-1.mp4", "a-2.mp4".
+  std::filesystem::path output_of(int64_t k) const;
+};
+
+// "WxH", or one number for both.
+std::pair<int64_t, int64_t> parse_size(const std::string& text);
+
+// A line about how far a job of `count` items is. `what` is an item: "video".
+std::string progress_line(const ImageProgress& progress, const std::string& what, int64_t count,
+                          int64_t steps, double ms_per_step);
+
+// What drew, and how long it took.
+nlohmann::ordered_json drawing_report(
+    const PictureOptions& options, const PipelineConfig& config,
+    const std::optional<SequenceMesh>& mesh, const ImageTimings& timings,
+    const std::vector<std::pair<std::string, int64_t>>& weight_bytes, double load_ms,
+    const std::vector<double>& write_ms);
+
+}  // namespace braid::app

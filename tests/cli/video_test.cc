@@ -1,0 +1,117 @@
+// braid video on tiny pipelines with random weights.
+#include "braid/io/media/png.h"
+#include "braid/io/media/video_file.h"
+#include "cli/program.h"
+
+namespace braid::golden {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::string kVideo = " -m " BRAID_TINY_PIPELINES "/video";
+const std::string kRotary = " -m " BRAID_TINY_PIPELINES "/video_rotary";
+
+class VideoTest : public CliTest {
+ protected:
+  static PngFile png(const std::string& name) { return decode_png(read(folder_ / name), name); }
+};
+
+TEST_F(VideoTest, WritesAVideoAndAReport) {
+  const Outcome o = braid("video" + kVideo +
+                          " -p 'a red circle' --size 32x24 --frames 9 --steps 2" + " --seed 7 -o " +
+                          path("a.y4m") + " --json --dump-latents " + path("latents.safetensors"));
+  ASSERT_EQ(o.status, 0) << o.err;
+  const json report = json::parse(o.out);
+  EXPECT_EQ(report["videos"][0]["file"], path("a.y4m"));
+  EXPECT_EQ(report["timings"]["step_ms"].size(), 2);
+  EXPECT_EQ(report["guidance"], 6.0);
+  EXPECT_EQ(report["fps"], 8);
+  EXPECT_EQ(report["tokens"]["text"], 16);
+  const std::string file = read(folder_ / "a.y4m");
+  EXPECT_TRUE(file.starts_with("YUV4MPEG2 W32 H24 F8:1 "));
+  EXPECT_EQ(file.size() - file.find('\n') - 1, 9u * (6 + (32 * 24 * 3 / 2)));
+  EXPECT_THAT(read(folder_ / "latents.safetensors"), HasSubstr("\"0.2\""));
+}
+
+TEST_F(VideoTest, FramesAsPicturesOverRanks) {
+  const std::string options =
+      " -p cat -W 16 -H 8 --frames 9 --steps 1 --seed 3 --text-tokens 8 -n 2 -o ";
+  const Outcome o = braid("video" + kRotary + options + path("x.png"));
+  EXPECT_EQ(o.out, path("x-1.png") + "\n" + path("x-2.png") + "\n") << o.err;
+  const Outcome divided = braid("video" + kRotary + options + path("y.png") +
+                                " --sp ulysses --ranks 4 --cfg-ranks 2 -t 1");
+  EXPECT_EQ(divided.status, 0) << divided.err;
+  for (const char* k : {"-1-0001.png", "-1-0009.png", "-2-0005.png"}) {
+    const PngFile a = png(std::string("x") + k), b = png(std::string("y") + k);
+    ASSERT_EQ(a.image.pixels.size(), 16u * 8 * 3);
+    for (size_t i = 0; i < a.image.pixels.size(); ++i) {
+      EXPECT_NEAR(a.image.pixels[i], b.image.pixels[i], 1);
+    }
+    EXPECT_THAT(a.texts[0].second, HasSubstr("\"prompt\":\"cat\""));
+  }
+  EXPECT_NE(png("x-1-0001.png").image.pixels, png("x-2-0001.png").image.pixels);
+  EXPECT_FALSE(std::filesystem::exists(path("x-1-0010.png")));
+}
+
+TEST_F(VideoTest, Mp4HoldsWhatMadeIt) {
+  if (!has_video_codecs()) GTEST_SKIP() << "built without libavcodec";
+  for (const char* name : {"v.mp4", "v.webm"}) {
+    const Outcome o =
+        braid("video" + kVideo + " -p 'a big sea' --size 16 --frames 9 --steps 1 -o " + path(name));
+    ASSERT_EQ(o.status, 0) << o.err;
+    EXPECT_EQ(o.out, path(name) + "\n");
+    EXPECT_THAT(read(folder_ / name), HasSubstr("\"prompt\":\"a big sea\""));
+  }
+}
+
+TEST_F(VideoTest, MistakesGetOneLine) {
+  const std::string small = " -W 16 -H 16 --frames 9 --steps 1 -o " + path("no.y4m");
+  expect_refused("video -p x", 2, "video needs a model: -m FOLDER");
+  expect_refused("video" + kVideo + small, 2, "video needs a prompt");
+  expect_refused("video" + kVideo + small + " -p x --fps 0", 2, "--fps is 0");
+  expect_refused("video" + kVideo + small + " -p x --cfg-ranks 3", 2, "--cfg-ranks is 3");
+  expect_refused("video" + kVideo + small + " -p x --cfg-ranks 2 --guidance 1", 2, "2 cfg ranks");
+  expect_refused("video" + kVideo + small + " -p x --sp ring --ranks 3 --cfg-ranks 2", 2,
+                 "3 ranks make no 2 equal groups");
+  expect_refused("video" + kVideo + small + " -p x --ranks 2", 2, "--ranks goes with --sp");
+  expect_refused("video" + kVideo + small + " -p x --sp auto --ranks 2", 2, "--sp is auto");
+  expect_refused("video" + kVideo + " -p x -o a.avi", 2, "wanted is .mp4, .webm or .y4m");
+  expect_refused("video" + kVideo + " -p x --frames 10 -o " + path("no.y4m"), 2,
+                 "8 k + 1: 9 or 17");
+  expect_refused("video" + kVideo + " -p x -W 20 -H 16 -o " + path("no.y4m"), 2,
+                 "multiple of 8: 16 or 24");
+  expect_refused("video" + kVideo + " -p x -o /no/such/folder/a.y4m", 1, "/no/such/folder/a.y4m");
+  expect_refused("video -m " BRAID_TINY_PIPELINES "/guided -p x -o " + path("no.y4m"), 1,
+                 "of class FluxPipeline, wanted is CogVideoXPipeline");
+  const Outcome o = braid("video" + kVideo + small + " -p x --guidance 1 --negative y");
+  EXPECT_EQ(o.status, 0);
+  EXPECT_THAT(o.err, HasSubstr("--negative is ignored"));
+}
+
+TEST_F(VideoTest, ComponentsThatAreUnknownAreNamed) {
+  namespace fs = std::filesystem;
+  const fs::path copy = folder_ / "pipeline";
+  fs::copy(BRAID_TINY_PIPELINES "/video", copy, fs::copy_options::recursive);
+  const std::string run =
+      "video -m " + copy.string() + " -p x -W 16 -H 16 --frames 1 --steps 1 -o " + path("n.y4m");
+  const auto with = [&](const char* file, const char* key, const json& value,
+                        const std::string& message) {
+    json config = json::parse(read(copy / file));
+    const json before = config;
+    config[key] = value;
+    std::ofstream(copy / file) << config;
+    expect_refused(run, 1, message);
+    std::ofstream(copy / file) << before;
+  };
+  with("scheduler/scheduler_config.json", "_class_name", "PNDMScheduler", "'PNDMScheduler'");
+  with("transformer/config.json", "num_layers", 1, "no use for tensor 'transformer_blocks.1.");
+  with("transformer/config.json", "ofs_embed_dim", 512, "models that take a picture as input");
+  with("transformer/config.json", "text_embed_dim", 16, "text_proj.weight");
+  with("vae/config.json", "use_post_quant_conv", true, "use_post_quant_conv is true");
+  fs::remove(copy / "vae/diffusion_pytorch_model.safetensors");
+  expect_refused(run, 1, "vae");
+}
+
+}  // namespace
+}  // namespace braid::golden

@@ -1,0 +1,77 @@
+// CogVideoX on a GPU: in f32 as close to diffusers as the CPU, in bf16 as diffusers' own bf16.
+#include <gtest/gtest.h>
+
+#include "braid/engine/diffusion/torch_generator.h"
+#include "braid/engine/world.h"
+#include "golden/diffusion/video_case.h"
+
+namespace braid::golden {
+namespace {
+
+class CudaVideo : public testing::TestWithParam<VideoCase> {
+ protected:
+  void SetUp() override {
+    if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
+  }
+};
+
+// Latents of all steps; pictures are not decoded.
+std::vector<float> latents_of(const VideoCase& c, const PipelineConfig& config) {
+  CogVideoXPipeline pipeline(tiny_pipeline(c.kind), config);
+  VideoRequest request = c.request;
+  request.on_progress = [](const ImageProgress& p) {
+    return p.stage != ImageProgress::Stage::decode;
+  };
+  return make_video(pipeline, request).latents;
+}
+
+TEST_P(CudaVideo, LatentsInF32) {
+  const VideoCase& c = GetParam();
+  const SafetensorsFile golden(diffusion_golden(c.name + ".safetensors"));
+  const auto got =
+      latents_of(c, {.device = {.cuda = true}, .dtype = DType::f32, .encode_on_cpu = true});
+  EXPECT_LT(worst_difference(got, tensor<float>(golden, "latents")), 2e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(CogVideoX, CudaVideo, testing::ValuesIn(video_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+// Predictions beside the CPU's, which goldens hold to diffusers: twice the error of diffusers'
+// bf16, since different orders of rounding fall differently.
+TEST(CudaCogVideoX, PredictionInBf16) {
+  if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
+  for (const char* kind : {"video", "video_rotary", "video_pairs"}) {
+    const DiffusersFolder folder(tiny_pipeline(kind));
+    const std::vector<int64_t> timesteps = {999, 500, 20};
+    const auto predictions = [&](const DeviceSpec& device) {
+      CogVideoXTransformer transformer(folder.config("transformer"), folder.weights("transformer"),
+                                       {.device = device});
+      const CogVideoXConfig& c = transformer.config();
+      const VideoGrid grid{4 / c.patch_frames, 3, 4};
+      std::vector<float> text(static_cast<size_t>(16 * c.text_dim)),
+          latents(static_cast<size_t>(grid.tokens() * c.token_dim())), all;
+      TorchGenerator(1).normals(text);
+      TorchGenerator(2).normals(latents);
+      transformer.begin({.grid = grid, .text_states = text, .timesteps = timesteps});
+      // Twice: as single launches, and as a graph.
+      for (int64_t i : {0, 0, 1, 2}) {
+        const auto made = transformer.predict(i, latents);
+        all.insert(all.end(), made.begin(), made.end());
+      }
+      return all;
+    };
+    const auto got = predictions({.cuda = true}), want = predictions({});
+    double off = 0, all = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      off += std::pow(static_cast<double>(got.at(i)) - want[i], 2);
+      all += std::pow(static_cast<double>(want[i]), 2);
+    }
+    const double error = std::sqrt(off / all);
+    const double diffusers = diffusion_json("video_bf16_errors.json").at(kind);
+    RecordProperty(std::string(kind) + "_error_over_diffusers", std::to_string(error / diffusers));
+    EXPECT_LT(error, 2 * diffusers) << kind;
+  }
+}
+
+}  // namespace
+}  // namespace braid::golden
