@@ -96,9 +96,9 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-# What a program of one's own needs that links the libraries.
+# What a program of one's own needs that links the libraries; ffmpeg brings libavformat for videos.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "g++, cmake, pkg-config, libfmt-dev, nlohmann-json3-dev, libonig-dev, libpng-dev, \
-libutf8proc-dev, libboost-dev, prometheus-cpp-dev")
+libutf8proc-dev, libboost-dev, prometheus-cpp-dev, ffmpeg")
 foreach(name ucx pmix)
   string(TOUPPER ${name} upper)
   if(BRAID_HAS_${upper})

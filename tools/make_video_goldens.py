@@ -113,7 +113,7 @@ def full_size_names():
     """Names and shapes of the transformers of 2B, 5B and 1.5-5B; made without memory."""
     five = {"num_attention_heads": 48, "num_layers": 42, "use_rotary_positional_embeddings": True}
     pairs = {**five, "patch_size_t": 2, "sample_frames": 81, "sample_height": 96,
-             "sample_width": 170, "patch_bias": True}
+             "sample_width": 170, "patch_bias": False}
     out = {}
     for name, changes in (("2b", {}), ("5b", five), ("1.5", pairs)):
         with torch.device("meta"):

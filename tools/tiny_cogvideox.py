@@ -59,7 +59,7 @@ def transformer(folder, kind):
         "flip_sin_to_cos": True, "freq_shift": 0, "in_channels": latent,
         "max_text_seq_length": 16, "norm_elementwise_affine": True, "norm_eps": 1e-05,
         "num_attention_heads": t["heads"], "num_layers": t["blocks"], "ofs_embed_dim": None,
-        "out_channels": latent, "patch_bias": True, "patch_size": 2,
+        "out_channels": latent, "patch_bias": not t["patch_frames"], "patch_size": 2,
         "patch_size_t": t["patch_frames"], "sample_frames": frames, "sample_height": height,
         "sample_width": width, "spatial_interpolation_scale": 1.875,
         "temporal_compression_ratio": 4, "temporal_interpolation_scale": 1.0,

@@ -6,7 +6,7 @@
 namespace braid {
 
 // The transformer of CogVideoX (CogVideoXTransformer3DModel) 1.0 and 1.5: text and video share all
-// weights but the modulation, and attend to each other as a single sequence.
+// weights but the modulation, and attend as a single sequence.
 struct CogVideoXConfig {
   int64_t channels = 16;  // of a latent
   int64_t blocks = 30;
@@ -19,8 +19,8 @@ struct CogVideoXConfig {
   bool rotary = false;       // positions turn queries and keys; false: are added to patches
   bool slice = false;        // rotary positions count tokens (1.5), in place of a fitted grid
   bool qkv_bias = true;
-  bool patch_bias = true;
-  float eps = 1e-5f;  // of norms, but for those of queries and keys
+  bool patch_bias = true;  // always in version 1.5, whatever its file says
+  float eps = 1e-5f;       // of norms, but for those of queries and keys
   // The size of training, in latents; frames in pictures.
   int64_t height = 60;
   int64_t width = 90;
@@ -35,7 +35,7 @@ struct CogVideoXConfig {
 };
 
 // Reads a transformer's config.json in diffusers' form. Fails with kUnsupported, naming the field
-// and its value, on what Braid does not compute.
+// and its value, on options beyond Braid.
 CogVideoXConfig read_cogvideox_config(const JsonObject& config);
 
 // The modulation of all blocks side by side: C columns each of shift, scale, gate for the video,
@@ -63,7 +63,7 @@ struct VideoGrid {
 // These Programs' weights have the names in diffusers' files; "patch_embed.proj.weight" is [C,
 // token_dim]. Values between ops are of `activations`, f32 or bf16; other inputs and outputs f32.
 
-// What texts become for all steps. Input text_states [rows, text_dim]; output [rows, C].
+// Projected texts, constant over steps. Input text_states [rows, text_dim]; output [rows, C].
 Program cogvideox_text(const CogVideoXConfig& config, int64_t rows, const WeightDtype& dtype_of);
 
 // The modulation of n steps. Input timestep [n]. Outputs, in the order of CogVideoXModulation's

@@ -130,7 +130,7 @@ CogVideoXConfig read_cogvideox_config(const JsonObject& config) {
       .rotary = config.get_or<bool>("use_rotary_positional_embeddings", false),
       .slice = config.contains("patch_size_t"),
       .qkv_bias = config.get_or<bool>("attention_bias", true),
-      .patch_bias = config.get_or<bool>("patch_bias", true),
+      .patch_bias = config.contains("patch_size_t") || config.get_or<bool>("patch_bias", true),
       .eps = read_positive(config, kComponent, "norm_eps", otherwise.eps),
       .height = count("sample_height", otherwise.height),
       .width = count("sample_width", otherwise.width),

@@ -15,7 +15,7 @@ namespace braid {
 
 struct VideoRequest {
   std::string prompt;
-  std::string negative;  // of the pass without the prompt
+  std::string negative;  // text of the second pass
   int64_t width = 0;     // pixels, a multiple of CogVideoXPipeline::unit()
   int64_t height = 0;
   int64_t frames = 0;  // 1, or more by a multiple of frame_unit()
@@ -47,17 +47,17 @@ FluxParts random_cogvideox(const std::string& path, DType dtype);
 class CogVideoXPipeline {
  public:
   // Opens all components of a diffusers folder and checks their tensors. With cfg_ranks 2 the two
-  // passes of guidance run at the same time, each on ranks of its own as `config` says; the device
-  // has those of both. Fails with kUnsupported on another pipeline class, and as the components do.
+  // passes of guidance run at the same time, each on as many ranks as `config` says; the device has
+  // GPUs for both. Fails with kUnsupported on another pipeline class, and as the components do.
   CogVideoXPipeline(const std::string& folder, const PipelineConfig& config, int cfg_ranks = 1);
-  // Without a text encoder: random numbers are in the place of what it makes of a prompt.
+  // Without a text encoder: random numbers stand for an encoded prompt.
   CogVideoXPipeline(FluxParts parts, const PipelineConfig& config, int cfg_ranks = 1);
 
   const CogVideoXConfig& transformer() const { return passes_[0]->config(); }
   // How ranks divide a step, if any do.
   const std::optional<SequenceMesh>& mesh() const { return passes_[0]->mesh(); }
   int64_t unit() const { return 2 * vae_.scale(); }
-  // The decoder joins latent frames by pairs, and tokens join patch_frames of these.
+  // Pictures of two latent frames, times patch_frames: the decoder works on pairs.
   int64_t frame_unit() const { return 2 * vae_.time_scale() * transformer().patch_frames; }
   // The model's own settings.
   struct Defaults {
@@ -68,7 +68,7 @@ class CogVideoXPipeline {
     int64_t text_tokens = 0;
   };
   Defaults defaults() const;
-  // Bytes of a component's weights where it computes.
+  // Bytes of each component's weights, as computed with.
   std::vector<std::pair<std::string, int64_t>> weight_bytes() const;
 
   // Fails with kInvalidArgument on values out of range, naming the nearest legal values, and with

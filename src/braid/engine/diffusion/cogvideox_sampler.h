@@ -26,8 +26,8 @@ struct CogVideoXSamplerConfig {
   int64_t steps_offset = 0;
 };
 
-// Reads scheduler_config.json. Fails with kUnsupported on another class, and on options that Braid
-// does not have, by name.
+// Reads scheduler_config.json. Fails with kUnsupported on another class, and on options beyond
+// Braid, by name.
 CogVideoXSamplerConfig read_cogvideox_sampler_config(const JsonObject& config);
 
 // A job's sampler.
