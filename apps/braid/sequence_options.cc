@@ -5,8 +5,8 @@
 namespace braid::app {
 namespace {
 
-constexpr const char* kWithSp[] = {"--ranks", "--torus-degree", "--ulysses-degree",
-                                   "--ring-degree"};
+constexpr const char* kWithSp[] = {"--ranks",       "--torus-degree", "--ulysses-degree",
+                                   "--ring-degree", "--keep",         "--levels"};
 
 }  // namespace
 
@@ -45,6 +45,19 @@ void SequenceOptions::add_to(CLI::App& command) {
                   "emulated")
       ->group(kEmulation);
   degrees_.add_to(command, "with --sp: ");
+  command
+      .add_option("--keep", keep_,
+                  "with --sp ring, approximate: the share of far ranks' keys that attention reads, "
+                  "by level: 0.5,0.25")
+      ->delimiter(',')
+      ->group(kRanks);
+  command
+      .add_option(
+          "--levels", levels_,
+          "with --keep: ranks of the group of each level, near ones first: 2,8 (default: all "
+          "ranks are one)")
+      ->delimiter(',')
+      ->group(kRanks);
 }
 
 SequenceRequest SequenceOptions::request() const {
@@ -58,6 +71,12 @@ SequenceRequest SequenceOptions::request() const {
                           .tp_named = command_->count("--tp") > 0,
                           .schedule_named = command_->count("--schedule") > 0};
   if (command_->count("--ranks") > 0) request.ranks = ranks_;
+  if (command_->count("--levels") > 0 && keep_.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "--levels goes with --keep, which says what each level reads");
+  }
+  request.keep = keep_;
+  request.groups = levels_;
   if (!mode_.empty()) request.degrees = degrees_.request();
   return request;
 }

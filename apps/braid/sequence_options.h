@@ -32,6 +32,8 @@ class SequenceOptions {
   int ranks_ = 0;
   std::string machines_;
   DegreeOptions degrees_;
+  std::vector<double> keep_;
+  std::vector<int> levels_;
   const CLI::App* command_ = nullptr;  // says which were given
 };
 

@@ -47,6 +47,19 @@ TEST_P(KeysApart, SequencesJoinAndLeave) {
   }
 }
 
+// Level attention that keeps all keys, behind cached ones too; a smaller share gives other logits.
+TEST_P(KeysApart, LevelsThatKeepAllAreExact) {
+  Runner one(loaded_->model, {.cache = cache_of(kPages)});
+  for (int P : {2, 3}) {
+    RunnerConfig config = ring(P, cache_of(kPages));
+    config.sp->keep = {1};
+    SCOPED_TRACE(fmt::format("{} ranks", P));
+    Runner ranks(loaded_->model, config);
+    join_and_leave([&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
+    if (HasFatalFailure()) return;
+  }
+}
+
 // Uneven steps until every slot of every rank is taken: where a rank is full before the others,
 // queries go to the keys in place of a division.
 TEST_P(KeysApart, AllRoomIsUsed) {

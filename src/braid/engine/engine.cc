@@ -52,6 +52,10 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
   limits_.page_size = cache.page_size;
   limits_.max_context = room.context;
   const bool divides = config_.sp && config_.tp > 1;
+  if (divides && !config_.sp->keep.empty()) {
+    fail(ErrorCode::kUnsupported,
+         "--keep: requests that share pages are exact, and thinned keys change those behind them");
+  }
   limits_.prompts_alone = divides;
   if (limits_.max_step_tokens == 0) {
     limits_.max_step_tokens =

@@ -12,12 +12,14 @@ namespace braid {
 
 ForwardPlanner::ForwardPlanner(MakeForward model, const CacheShape& cache,
                                std::vector<const KernelCatalog*> catalogs, const Topology& topology,
-                               std::optional<SequenceMesh> mesh, int ep)
+                               std::optional<SequenceMesh> mesh, int ep,
+                               std::optional<KeyLevels> levels)
     : model_(std::move(model)),
       cache_(cache),
       catalogs_(std::move(catalogs)),
       topology_(topology),
       mesh_(std::move(mesh)),
+      levels_(std::move(levels)),
       layout_(mesh_ ? LayoutPlan{} : expert_parallel(logical({1, 1, 1}), ranks(), ep)) {}
 
 Program ForwardPlanner::logical(const Extents& capacity, bool every_row) const {
@@ -54,7 +56,8 @@ PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const Se
                                            const SequenceLayout& kv, const MicroBatch& micro_batch,
                                            const CostModel* model) const {
   const Program program = logical(micro_batch.capacity);
-  const LayoutPlan layout = sequence_parallel(program, mesh_.value(), q, kv);
+  LayoutPlan layout = sequence_parallel(program, mesh_.value(), q, kv);
+  layout.tokens->levels = levels_;
   return plan_lowered(strategy, lower(program, layout, catalogs_), {&micro_batch, 1}, model);
 }
 

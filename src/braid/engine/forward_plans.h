@@ -43,7 +43,8 @@ class ForwardPlanner {
   // with kInvalidArgument where the model does not divide over the ranks.
   ForwardPlanner(MakeForward model, const CacheShape& cache,
                  std::vector<const KernelCatalog*> catalogs, const Topology& topology,
-                 std::optional<SequenceMesh> mesh = {}, int ep = 1);
+                 std::optional<SequenceMesh> mesh = {}, int ep = 1,
+                 std::optional<KeyLevels> levels = {});
 
   int ranks() const { return static_cast<int>(catalogs_.size()); }
   const Topology& topology() const { return topology_; }
@@ -80,6 +81,7 @@ class ForwardPlanner {
   const std::vector<const KernelCatalog*> catalogs_;
   const Topology topology_;
   const std::optional<SequenceMesh> mesh_;
+  const std::optional<KeyLevels> levels_;  // of plan_tokens
   LayoutPlan layout_;
 };
 

@@ -10,6 +10,10 @@ namespace braid {
 struct SequenceParallel {
   std::optional<SpMode> mode;  // none: for each prompt the fastest in simulation
   SpRequest degrees;
+  // Shares of far keys that attention reads, by level, and the levels' groups (KeyLevels). Empty:
+  // all, exact.
+  std::vector<double> keep;
+  std::vector<int> groups;
 };
 
 // The meshes over a topology's ranks: the mode's, or without a mode the legal ones of all modes

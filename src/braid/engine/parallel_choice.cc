@@ -39,6 +39,10 @@ std::vector<std::string> remarks_on(const EngineConfig& engine, const std::strin
     lines.push_back(fmt::format("{} threads on {} core{} take turns: --threads {} is faster", all,
                                 cores, cores == 1 ? "" : "s", std::max(1, cores / engine.tp)));
   }
+  if (engine.sp && !engine.sp->keep.empty()) {
+    lines.push_back(fmt::format("approximate: of far ranks' keys {} are read (--keep)",
+                                fmt::join(engine.sp->keep, ", ")));
+  }
   return lines;
 }
 

@@ -53,10 +53,26 @@ std::optional<CostModel> cost_of(const RunnerConfig& c) {
   return CostModel(*c.profile, topology_of(c));
 }
 
+// Level attention thins what a ring's ranks read of each other.
+void check_levels(const Model& model, const RunnerConfig& c) {
+  if (c.sp->mode != SpMode::ring) {
+    fail(ErrorCode::kInvalidArgument, "--keep with --sp {}: it thins the keys of --sp ring alone",
+         c.sp->mode ? to_string(*c.sp->mode) : "auto");
+  }
+  if (c.device.cuda || c.job) {
+    fail(ErrorCode::kUnsupported, "--keep: far keys are thinned on CPU ranks of one process alone");
+  }
+  const std::vector<int64_t>& windows = model.config().windows;
+  if (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) {
+    fail(ErrorCode::kUnsupported, "--keep: each layer has a window, and no far keys");
+  }
+}
+
 // How ranks may divide sequences, where they do.
 std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
   if (!c.sp || c.tp == 1) return {};
   c.links.validate(c.tp);
+  if (!c.sp->keep.empty()) check_levels(model, c);
   return meshes_of(*c.sp, topology_of(c), model.config().Hq);
 }
 
@@ -88,6 +104,11 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
   return c.device.cuda ? make_cuda_world(model, config, c.device) : make_cpu_world(model, config);
 }
 
+std::optional<KeyLevels> levels_of(const RunnerConfig& c) {
+  if (c.sp->keep.empty()) return {};
+  return key_levels(c.sp->keep, c.sp->groups, c.tp);
+}
+
 std::unique_ptr<StepPlanner> make_planner(const Model& model, const RunnerConfig& c,
                                           const std::vector<SequenceMesh>& meshes, World& world) {
   StrategyChoice::Strategies strategies = candidates(c);
@@ -97,7 +118,7 @@ std::unique_ptr<StepPlanner> make_planner(const Model& model, const RunnerConfig
   }
   if (!meshes.empty()) {
     return std::make_unique<SequenceRanks>(forward_of(model), c.cache, meshes, !c.sp->mode,
-                                           std::move(strategies), world, cost);
+                                           levels_of(c), std::move(strategies), world, cost);
   }
   return std::make_unique<TensorRanks>(forward_of(model), c.cache, topology_of(c), c.ep,
                                        std::move(strategies), world, cost);

@@ -14,11 +14,13 @@ constexpr Work kGatherWork{.extents = {.sequence = 1}};
 
 SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
                              const std::vector<SequenceMesh>& meshes, bool choose,
+                             const std::optional<KeyLevels>& levels,
                              StrategyChoice::Strategies strategies, World& world,
                              const std::optional<CostModel>& cost)
     : apart_(keys_apart(cache.pages * cache.page_size, world.samples_on_device())),
       shape_(cache),
       P_(meshes.front().ranks()),
+      levels_(levels),
       strategies_(std::move(strategies)),
       world_(world),
       cost_(cost),
@@ -29,9 +31,9 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
       owners_(P_, cache.pages * cache.page_size,
               apart_ ? rank_cache(cache, P_).pages * cache.page_size : 0) {
   const auto add = [&](const SequenceMesh& mesh) {
-    planners_.push_back(
-        std::make_unique<const ForwardPlanner>(model, apart_ ? rank_cache(cache, P_) : cache,
-                                               world.catalogs(mesh.ranks()), mesh.topology, mesh));
+    planners_.push_back(std::make_unique<const ForwardPlanner>(
+        model, apart_ ? rank_cache(cache, P_) : cache, world.catalogs(mesh.ranks()), mesh.topology,
+        mesh, 1, levels));
   };
   if (choose) add(sequence_mesh(SpMode::ring, Topology{}, 1));
   for (const SequenceMesh& mesh : meshes) add(mesh);
@@ -119,6 +121,11 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
     ContextKey key = key_for_tokens(step_->q(), step_->kv(), batch.extents().row);
     key.mesh = static_cast<int>(*chosen);
     const auto bound = plans_.get(key, [&] {
+      if (levels_) {
+        approximated_.push_back(
+            fmt::format("prompt of {} tokens: approximate, {:.1f}% of its pairs", key.q.length(),
+                        100 * kept_pairs(*levels_, key.q)));
+      }
       return BoundForward{key, world_.bind(plan_tokens(key))};
     });
     return {bound, &*step_, cut_.works(), pages_end(batch)};
@@ -190,6 +197,11 @@ std::vector<std::string> SequenceRanks::explain() const {
     const CacheShape cache = rank_cache(shape_, P_);
     lines.push_back(fmt::format("keys: {} slots on each rank, {} together",
                                 cache.pages * cache.page_size, P_ * cache.pages * cache.page_size));
+  }
+  if (levels_) {
+    lines.push_back(fmt::format("approximate: of far keys {} are read in groups of {} ranks",
+                                fmt::join(levels_->keep, ", "), fmt::join(levels_->groups, ", ")));
+    lines.insert(lines.end(), approximated_.begin(), approximated_.end());
   }
   for (std::string& line : plans_.explain()) lines.push_back(std::move(line));
   return lines;

@@ -21,11 +21,12 @@ namespace braid {
 //   of one rank has; before, it is given the keys of the batch's sequences that it lacks.
 class SequenceRanks : public StepPlanner {
  public:
-  // Several strategies, and `choose`, need `cost`. `world` outlives the planner.
+  // With `levels` prompts are computed by approximation. Several strategies, and `choose`, need
+  // `cost`. `world` outlives the planner.
   SequenceRanks(const MakeForward& model, const CacheShape& cache,
                 const std::vector<SequenceMesh>& meshes, bool choose,
-                StrategyChoice::Strategies strategies, World& world,
-                const std::optional<CostModel>& cost);
+                const std::optional<KeyLevels>& levels, StrategyChoice::Strategies strategies,
+                World& world, const std::optional<CostModel>& cost);
 
   PlannedStep prepare_first(const Batch& batch) override;
   PlannedStep prepare(const Batch& batch) override;
@@ -55,6 +56,7 @@ class SequenceRanks : public StepPlanner {
   const bool apart_;  // keys_apart()
   const CacheShape shape_;
   const int P_;
+  const std::optional<KeyLevels> levels_;
   const StrategyChoice::Strategies strategies_;
   World& world_;
   const std::optional<CostModel> cost_;
@@ -71,6 +73,7 @@ class SequenceRanks : public StepPlanner {
   std::optional<ApartStep> apart_step_;
   const Batch* alone_ = nullptr;  // rank 0
   BatchCut cut_;
+  std::vector<std::string> approximated_;  // a line for each size of a prompt
 };
 
 // Whether each of the ranks that divide prompts keeps room for its own keys alone: on a CPU always,

@@ -10,10 +10,12 @@ namespace braid {
 // Ranks that divide the tokens of a prompt, and on how many emulated machines ranks are, as a user
 // names both.
 struct SequenceRequest {
-  std::string mode;             // ring, ulysses, usp, tas, torus or auto; empty: none
-  std::optional<int> ranks;     // for `mode`; none: the device's GPUs, or all of this machine's
-  std::string machines;         // MACHINESxDEVICES, replaces tp or ranks; empty: one machine
-  SpRequest degrees;            // the named degrees
+  std::string mode;          // ring, ulysses, usp, tas, torus or auto; empty: none
+  std::optional<int> ranks;  // for `mode`; none: the device's GPUs, or all of this machine's
+  std::string machines;      // MACHINESxDEVICES, replaces tp or ranks; empty: one machine
+  SpRequest degrees;         // the named degrees
+  std::vector<double> keep;  // as SequenceParallel has them
+  std::vector<int> groups;
   bool tp_named = false;        // the user gave tp
   bool schedule_named = false;  // the user gave a schedule
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "braid/ops/segment_attention.h"
+#include "braid/parallel/attention/key_levels.h"
 #include "braid/parallel/attention/keys_apart.h"
 #include "braid/parallel/attention/sequence_layout.h"
 #include "braid/parallel/attention/sequence_mesh.h"
@@ -22,6 +23,8 @@ struct TokenSharding {
   // Queries go to the keys, wherever these are, in place of what the mesh names: `kv` is then
   // empty.
   std::optional<KeysApart> apart = {};
+  // Far keys of all attentions but the first, the last and those with a window are thinned.
+  std::optional<KeyLevels> levels = {};
 };
 
 // A network without a KV cache, with rows divided over ranks as inputs' placements say: form of its

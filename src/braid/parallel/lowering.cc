@@ -325,7 +325,10 @@ class Lowering {
 
   // Attention over divided tokens: this rank keeps a part of all keys.
   void lower_attention_op(const Op& op, int index) {
-    const SequenceAttention attention = sequence_attention(op);
+    SequenceAttention attention = sequence_attention(op);
+    if (plan_.tokens->levels && attention.window_left < 0 && between_attentions(index)) {
+      attention.levels = plan_.tokens->levels;
+    }
     if (kv_slots_ == kNoValue) {
       const ValueType slots{DType::i32, {attention.kv.max_rows()}, BatchAxis::none};
       kv_slots_ = add(ValueKind::input, inputs::kKvSlots, slots, {}, -1);
@@ -479,6 +482,14 @@ class Lowering {
   ValueId begins_with(const std::string& scope) const {
     const auto first = std::ranges::find(logical_.ops, scope, &Op::scope);
     return first->inputs[0];
+  }
+
+  // Whether attentions come before and after an op of the logical Program.
+  bool between_attentions(int index) const {
+    const auto attends = [](const Op& op) { return op.def == &ops::kAttention; };
+    const auto at = logical_.ops.begin() + index;
+    return std::any_of(logical_.ops.begin(), at, attends) &&
+           std::any_of(at + 1, logical_.ops.end(), attends);
   }
 
   SequenceAttention sequence_attention(const Op& op) const {

@@ -3,6 +3,7 @@
 
 #include "braid/kernels/cpu/bind.h"
 #include "braid/ops/sequence.h"
+#include "braid/ops/thin_keys.h"
 
 namespace braid::cpu {
 namespace {
@@ -88,6 +89,19 @@ Kernel kv_kernel(const OpDef& def, size_t cache, Isa isa,
   return kernel;
 }
 
+// By the op's own rule; heads and parts are divided over the team.
+BoundKernel bind_thin(const LaunchArgs& args, Isa) {
+  const OpCall& call = args.call;
+  const int64_t heads = call.in[1].shape[2];
+  const auto parts = std::ssize(call.attrs<ops::ThinKeysAttrs>().parts);
+  return [&call, heads, parts](const Team& team) {
+    const Range mine = team.share(heads * parts);
+    for (int64_t i = mine.begin; i < mine.end; ++i) {
+      ops::thin_part(call, static_cast<size_t>(i / heads), i % heads);
+    }
+  };
+}
+
 }  // namespace
 
 void add_sequence_kernels(KernelTable& table, Isa cap) {
@@ -96,6 +110,7 @@ void add_sequence_kernels(KernelTable& table, Isa cap) {
   table.add(ops::kPickRows.kind, simple_kernel(ops::kPickRows, cap, bind_pick_rows));
   table.add(ops::kKvRead.kind, kv_kernel(ops::kKvRead, 1, cap, bind_kv_read));
   table.add(ops::kKvWrite.kind, kv_kernel(ops::kKvWrite, 3, cap, bind_kv_write));
+  table.add(ops::kThinKeys.kind, simple_kernel(ops::kThinKeys, cap, bind_thin));
 }
 
 }  // namespace braid::cpu

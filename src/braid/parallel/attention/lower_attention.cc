@@ -19,6 +19,7 @@ ValueType kv_type(const SequenceAttention& a) {
 AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
                                  const AttentionStages& stages) {
+  if (attention.levels && mesh.ranks() > 1) return lower_levels(builders, attention, inputs);
   AttentionPieces pieces(builders, attention, mesh, inputs, stages);
   switch (mesh.mode) {
     case SpMode::ulysses:

@@ -5,6 +5,7 @@
 
 #include "braid/ops/kernel_catalog.h"
 #include "braid/ops/segment_attention.h"
+#include "braid/parallel/attention/key_levels.h"
 #include "braid/parallel/attention/sequence_layout.h"
 #include "braid/parallel/attention/sequence_mesh.h"
 #include "braid/program/builder.h"
@@ -27,6 +28,8 @@ struct SequenceAttention {
   SequenceLayout kv;
   int64_t joint_q = 0;  // rows of the prefix, at positions from 0 on
   int64_t joint_kv = 0;
+  // Far keys are thinned: approximate. q is an even_zigzag_layout, whose keys come last in kv.
+  std::optional<KeyLevels> levels = {};
 
   int64_t group() const { return q_heads / kv_heads; }
   bool masked() const { return window_left >= 0 || window_right >= 0; }
@@ -63,6 +66,10 @@ struct AttentionOutputs {
   ValueId o = kNoValue;        // as q
   ValueId joint_o = kNoValue;  // as joint_q, whole on every rank
 };
+
+// Of an attention with levels, causal, without a prefix.
+AttentionOutputs lower_levels(std::span<Builder> builders, const SequenceAttention& attention,
+                              const AttentionInputs& inputs);
 
 ValueType q_type(const SequenceAttention& attention);
 ValueType kv_type(const SequenceAttention& attention);

@@ -1,0 +1,133 @@
+#include "braid/ops/thin_keys.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "braid/ops/rules.h"
+#include "braid/tensor/quant.h"
+
+namespace braid::ops {
+namespace {
+
+std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
+  constexpr std::string_view op = "thin_keys";
+  const auto& a = attrs.as<ThinKeysAttrs>();
+  for (size_t i : {0u, 1u, 2u}) {
+    require_rank(op, i == 0 ? "q" : "k or v", in[i], 4);
+    require_dtype(op, i == 0 ? "q" : "k or v", in[i], in[0].dtype);
+    require_dim(op, i == 0 ? "q" : "k or v", in[i], 0, 1);
+    require_dim(op, i == 0 ? "q" : "k or v", in[i], 3, in[0].shape[3]);
+  }
+  if (a.group < 1 || in[0].shape[2] != in[1].shape[2] * a.group) {
+    fail(ErrorCode::kInvalidArgument, "{}: {} query heads, {} KV heads in groups of {}", op,
+         in[0].shape[2], in[1].shape[2], a.group);
+  }
+  int64_t rows = 0;
+  for (const ThinnedPart& p : a.parts) {
+    rows += p.keep;
+    const bool fits = p.q_row + p.rows <= in[0].shape[1] && p.k_row + p.rows <= in[1].shape[1];
+    if (p.q_row < 0 || p.k_row < 0 || p.keep < 0 || p.keep > p.rows || !fits) {
+      fail(ErrorCode::kInvalidArgument, "{}: {} of rows {} and {} to {} more, of {} and {}", op,
+           p.keep, p.q_row, p.k_row, p.rows, in[0].shape[1], in[1].shape[1]);
+    }
+  }
+  if (rows > a.rows) fail(ErrorCode::kInvalidArgument, "{}: {} rows of {}", op, rows, a.rows);
+  const ValueType out{
+      in[1].dtype, {1, a.rows, in[1].shape[2], in[1].shape[3]}, BatchAxis::sequence};
+  return {out, out};
+}
+
+Cost cost(const Attrs& attrs, TypeList in, TypeList out, const Work& work) {
+  const auto& a = attrs.as<ThinKeysAttrs>();
+  double rows = 0;
+  for (const ThinnedPart& p : a.parts) rows += static_cast<double>(p.rows);
+  return {
+      .flops = 2.0 * static_cast<double>(in[0].shape[2] * in[0].shape[3] * a.scoring) * rows,
+      .bytes = static_cast<double>(bytes_of(in[1].dtype, in[1].shape[2] * in[1].shape[3])) * rows +
+               2 * live_bytes(out[0], work)};
+}
+
+ShardRule shard(const Attrs&, TypeList, std::span<const Placement>, int) {
+  return replicate_all(3, 2);
+}
+
+// Rows of k of a part in their order for KV head h, counted from k_row: [part.rows].
+std::vector<int32_t> order_keys(const OpCall& call, const ThinnedPart& part, int64_t h) {
+  const auto& a = call.attrs<ThinKeysAttrs>();
+  const TensorView &q = call.in[0], &k = call.in[1];
+  const int64_t D = k.shape[3], heads = k.shape[2], n = part.rows;
+  const int64_t first = std::max<int64_t>(0, n - a.scoring);  // scoring query
+  std::vector<double> paid(static_cast<size_t>(n));
+  std::vector<double> scores(static_cast<size_t>(n));
+  std::vector<float> x(static_cast<size_t>(D)), y(static_cast<size_t>(D));
+  for (int64_t t = first; t < n; ++t) {
+    for (int64_t g = 0; g < a.group; ++g) {
+      dequantize_row(q.dtype, q.row((part.q_row + t) * heads * a.group + h * a.group + g), x.data(),
+                     D);
+      double top = -std::numeric_limits<double>::infinity(), sum = 0;
+      for (int64_t j = 0; j <= t; ++j) {
+        dequantize_row(k.dtype, k.row((part.k_row + j) * heads + h), y.data(), D);
+        const double s = a.scale * std::inner_product(x.begin(), x.end(), y.begin(), 0.0);
+        scores[static_cast<size_t>(j)] = s;
+        top = std::max(top, s);
+      }
+      for (int64_t j = 0; j <= t; ++j) {
+        double& s = scores[static_cast<size_t>(j)];
+        sum += s = std::exp(s - top);
+      }
+      for (int64_t j = 0; j <= t; ++j) {
+        paid[static_cast<size_t>(j)] += scores[static_cast<size_t>(j)] / sum;
+      }
+    }
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    paid[static_cast<size_t>(j)] /= static_cast<double>(n - std::max(first, j));
+  }
+  std::vector<int32_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  const auto rest = order.begin() + std::min(part.sinks, n);
+  // The last ones behind the sinks, from the last on.
+  const int64_t recent = std::min<int64_t>(a.recent, order.end() - rest);
+  std::rotate(rest, order.end() - recent, order.end());
+  std::reverse(rest, rest + recent);
+  std::stable_sort(rest + recent, order.end(), [&](int32_t i, int32_t j) {
+    return paid[static_cast<size_t>(i)] > paid[static_cast<size_t>(j)];
+  });
+  return order;
+}
+
+void reference(const OpCall& call) {
+  for (size_t part = 0; part < call.attrs<ThinKeysAttrs>().parts.size(); ++part) {
+    for (int64_t h = 0; h < call.in[1].shape[2]; ++h) thin_part(call, part, h);
+  }
+}
+
+}  // namespace
+
+void thin_part(const OpCall& call, size_t part, int64_t h) {
+  const auto& parts = call.attrs<ThinKeysAttrs>().parts;
+  const ThinnedPart& p = parts[part];
+  const int64_t heads = call.in[1].shape[2];
+  const auto bytes = static_cast<size_t>(bytes_of(call.in[1].dtype, call.in[1].shape[3]));
+  int64_t to = 0;
+  for (size_t i = 0; i < part; ++i) to += parts[i].keep;
+  const std::vector<int32_t> order = order_keys(call, p, h);
+  for (int64_t i = 0; i < p.keep; ++i, ++to) {
+    const int64_t from = p.k_row + order[static_cast<size_t>(i)];
+    for (size_t v : {0u, 1u}) {
+      std::memcpy(call.out[v].row(to * heads + h), call.in[1 + v].row(from * heads + h), bytes);
+    }
+  }
+}
+
+const OpDef kThinKeys = {.kind = "thin_keys",
+                         .infer = infer,
+                         .mutated_inputs = {},
+                         .cost = cost,
+                         .shard = shard,
+                         .reference = reference};
+
+}  // namespace braid::ops

@@ -1,0 +1,129 @@
+#include "braid/parallel/attention/key_levels.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "braid/base/error.h"
+#include "braid/base/math.h"
+
+namespace braid {
+namespace {
+
+size_t level_of(const KeyLevels& levels, const PromptPart& a, const PromptPart& b) {
+  size_t level = 0;
+  if (a.second != b.second) return levels.groups.size() - 1;
+  while (a.rank / levels.groups[level] != b.rank / levels.groups[level]) ++level;
+  return level;
+}
+
+}  // namespace
+
+KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int ranks) {
+  if (groups.empty()) groups = {ranks};
+  int inner = 1;
+  for (int group : groups) {
+    if (group <= inner || group % inner != 0) {
+      fail(
+          ErrorCode::kInvalidArgument,
+          "--levels {}: groups of {} ranks in groups of {}, wanted each to hold several of the one "
+          "before",
+          fmt::join(groups, ","), inner, group);
+    }
+    inner = group;
+  }
+  if (inner != ranks) {
+    fail(ErrorCode::kInvalidArgument, "--levels {}: the last group has {} of {} ranks, wanted all",
+         fmt::join(groups, ","), inner, ranks);
+  }
+  if (keep.empty() || keep.size() > groups.size()) {
+    fail(ErrorCode::kInvalidArgument, "--keep has {} shares, wanted 1 to {}, one for each level",
+         keep.size(), groups.size());
+  }
+  for (size_t i = 0; i < keep.size(); ++i) {
+    if (!(keep[i] > 0 && keep[i] <= 1)) {
+      fail(ErrorCode::kInvalidArgument, "--keep is {}, wanted above 0 and at most 1", keep[i]);
+    }
+    if (i > 0 && keep[i] > keep[i - 1]) {
+      fail(ErrorCode::kInvalidArgument, "--keep rises from {} to {} with the distance", keep[i - 1],
+           keep[i]);
+    }
+  }
+  // The same number of keys in each further level's region.
+  while (keep.size() < groups.size()) {
+    const size_t i = keep.size();
+    keep.push_back(keep.back() * groups[i - 1] / groups[i]);
+  }
+  return {.groups = std::move(groups), .keep = std::move(keep)};
+}
+
+std::vector<PromptPart> prompt_parts(const SequenceLayout& q) {
+  const int P = static_cast<int>(q.ranks.size());
+  std::vector<PromptPart> parts;
+  int64_t position = 0;
+  for (const auto& runs : q.ranks) {
+    if (!runs.empty())
+      position = std::min(parts.empty() ? runs[0].position : position, runs[0].position);
+  }
+  for (int r = 0; r < P; ++r) {
+    parts.push_back({.rank = r, .rows = ceil_div(q.rows(r), int64_t{2})});
+  }
+  for (int r = P - 1; r >= 0; --r) {
+    parts.push_back(
+        {.rank = r, .second = true, .row = ceil_div(q.rows(r), int64_t{2}), .rows = q.rows(r) / 2});
+  }
+  const int64_t first = position;
+  for (PromptPart& part : parts) {
+    part.position = position;
+    position += part.rows;
+  }
+  BRAID_CHECK(q == even_zigzag_layout(q.length(), P, first), "tokens that are not in zigzag");
+  return parts;
+}
+
+int64_t kept_keys(const KeyLevels& levels, const PromptPart& reader, const PromptPart& part) {
+  const double share = levels.keep[level_of(levels, reader, part)];
+  // A share of 1 keeps all, whatever the product rounds to.
+  return std::min(part.rows,
+                  static_cast<int64_t>(std::ceil(share * static_cast<double>(part.rows))));
+}
+
+double kept_pairs(const KeyLevels& levels, const SequenceLayout& q) {
+  const std::vector<PromptPart> parts = prompt_parts(q);
+  double kept = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto rows = static_cast<double>(parts[i].rows);
+    kept += rows * (rows + 1) / 2;
+    for (size_t j = 0; j < i; ++j) {
+      kept += rows * static_cast<double>(kept_keys(levels, parts[i], parts[j]));
+    }
+  }
+  const auto L = static_cast<double>(q.length());
+  return kept / (L * (L + 1) / 2);
+}
+
+int64_t pulled_rows(const KeyLevels& levels, const SequenceLayout& q,
+                    const std::vector<int64_t>& cached) {
+  const std::vector<PromptPart> parts = prompt_parts(q);
+  const int P = static_cast<int>(q.ranks.size());
+  int64_t rows = 0;
+  for (int reader = 0; reader < P; ++reader) {
+    for (size_t j = 0; j < parts.size(); ++j) {
+      if (parts[j].rank == reader) continue;
+      int64_t most = 0;
+      for (size_t i = j + 1; i < parts.size(); ++i) {
+        if (parts[i].rank != reader || parts[i].rows == 0) continue;
+        most = std::max(most, kept_keys(levels, parts[i], parts[j]));
+      }
+      rows += most;
+    }
+    for (int r = 0; r < P; ++r) {
+      if (r != reader && q.rows(reader) > 0) rows += cached[static_cast<size_t>(r)];
+    }
+  }
+  return rows;
+}
+
+}  // namespace braid

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "braid/parallel/attention/sequence_layout.h"
+
+namespace braid {
+
+// Level attention: a prompt's parts see each other's keys thinned by distance
+// (docs/long-prompts.md). Ranks form nested groups of group[0] < group[1] < .. ranks, each dividing
+// the next, the last all. Two parts of a zigzag's same half meet at the first level whose group
+// holds both ranks; parts of different halves meet at the last level. A part's own keys are never
+// thinned.
+struct KeyLevels {
+  std::vector<int> groups;
+  std::vector<double> keep;  // of the keys of a part, by level: above 0, at most 1, never rising
+  int64_t scoring = 32;      // queries at a part's end that score its keys
+  int64_t sinks = 4;         // first keys of the prompt that each share includes
+  int64_t recent = 16;       // last keys of each part that each share includes
+  bool operator==(const KeyLevels&) const = default;
+};
+
+// The levels for `ranks` ranks: shares of `keep` for some levels, each further one half the last
+// but one's group ratio, that is keep * previous group / group. Empty `groups`: all ranks are one
+// level. Fails with kInvalidArgument, naming the option, on shares outside (0, 1], not a number or
+// rising, on groups that do not divide each other or the ranks, and on more shares than levels.
+KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int ranks);
+
+// A run of tokens that one rank computes, of which each rank has two.
+struct PromptPart {
+  int rank = 0;
+  bool second = false;  // of the rank's two
+  int64_t row = 0;      // first row of the rank's queries
+  int64_t rows = 0;
+  int64_t position = 0;
+};
+// The parts of an even_zigzag_layout in order of position; a part may be empty.
+std::vector<PromptPart> prompt_parts(const SequenceLayout& q);
+
+// Keys of `part` that a later part `reader` sees: the first so many in order of importance.
+int64_t kept_keys(const KeyLevels& levels, const PromptPart& reader, const PromptPart& part);
+
+// Pairs of a query and a key that a prompt computes over those of a dense one, without what is
+// cached.
+double kept_pairs(const KeyLevels& levels, const SequenceLayout& q);
+// Keys that all ranks read from others, in rows of all KV heads: as kept, and whole ones of
+// `cached` [ranks] earlier tokens.
+int64_t pulled_rows(const KeyLevels& levels, const SequenceLayout& q,
+                    const std::vector<int64_t>& cached);
+
+}  // namespace braid
