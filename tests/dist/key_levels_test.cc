@@ -263,7 +263,7 @@ TEST(KeyLevels, SharesAndGroupsAreChecked) {
   EXPECT_TRUE(has(refusal({std::nan("")}, {}, 4), "--keep is nan"));
   EXPECT_TRUE(has(refusal({0.2, 0.3}, {2, 4}, 4), "rises from 0.2 to 0.3"));
   EXPECT_TRUE(has(refusal({0.3, 0.2}, {}, 4), "--keep has 2 shares"));
-  EXPECT_TRUE(has(refusal({0.3}, {2, 3}, 3), "--levels 2,3: groups of 3 ranks in groups of 2"));
+  EXPECT_TRUE(has(refusal({0.3}, {2, 3}, 3), "--levels 2,3: groups of 2 ranks in groups of 3"));
   EXPECT_TRUE(has(refusal({0.3}, {2}, 4), "the last group has 2 of 4 ranks"));
   EXPECT_EQ(refusal({0.5}, {2, 8}, 8), "");
   EXPECT_EQ(key_levels({0.5}, {2, 8}, 8).keep, (std::vector<double>{0.5, 0.125}));

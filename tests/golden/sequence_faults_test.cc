@@ -55,7 +55,7 @@ class Ranks {
         owners_(mesh_.ranks(), kPages * kPageSize, apart ? kPages * kPageSize : 0) {
     for (int32_t i = 0; i < kTokens; ++i) ids_.push_back(i % 7);
     batch_.add(ids_, 0, pages_, 1);
-    step_.emplace(batch_, kPageSize, owners_);
+    step_.emplace(batch_, kPageSize, owners_, mesh_.ranks());
   }
 
   int ranks() const { return mesh_.ranks(); }

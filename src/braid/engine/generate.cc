@@ -15,6 +15,8 @@ namespace braid {
 namespace {
 
 constexpr int64_t kPageSize = 64;
+// Of a rank in a step of a divided prompt: activations of an 8B take some 65 KB a token.
+constexpr int64_t kRankTokens = 65536;
 constexpr int64_t kScoreChunk = 64;  // rows of logits at a time: [64, V] f32 stays small
 
 using Clock = std::chrono::steady_clock;
@@ -25,7 +27,10 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-int64_t gpu_tokens(const EngineConfig& config, const Model& model, int64_t most) {
+namespace {
+
+// Of `most` tokens those whose keys fit each GPU.
+int64_t tokens_on_each(const EngineConfig& config, const Model& model, int64_t most) {
   const ModelConfig& c = model.config();
   std::map<int, int> ranks;  // on each GPU
   for (int r = 0; r < config.tp; ++r) {
@@ -33,7 +38,7 @@ int64_t gpu_tokens(const EngineConfig& config, const Model& model, int64_t most)
     ++ranks[ids.empty() ? r : ids[static_cast<size_t>(r) % ids.size()]];
   }
   const int parts = config.sp ? 1 : config.tp;
-  int64_t tokens = most;  // on each GPU
+  int64_t tokens = most;
   for (const auto& [id, on_it] : ranks) {
     const GpuMemory memory = gpu_memory(id);
     const ContextRoom room = {
@@ -43,8 +48,14 @@ int64_t gpu_tokens(const EngineConfig& config, const Model& model, int64_t most)
         .token = on_it * c.layers * bytes_of(*config.kv_dtype, c.cached_numbers(parts))};
     tokens = std::min(tokens, context_that_fits(room, most, kPageSize));
   }
-  const int64_t together = config.sp ? tokens * config.tp : 0;
-  return keys_apart(together, true) ? std::min(most, together) : tokens;
+  return tokens;
+}
+
+}  // namespace
+
+int64_t gpu_tokens(const EngineConfig& config, const Model& model, int64_t most) {
+  const int64_t tokens = tokens_on_each(config, model, most);
+  return config.sp ? std::min(most, tokens * config.tp) : tokens;
 }
 
 EngineConfig complete(EngineConfig config, const Model& model) {
@@ -63,7 +74,16 @@ EngineConfig complete(EngineConfig config, const Model& model) {
     config.max_context = config.device.cuda ? gpu_tokens(config, model, model.config().context)
                                             : model.config().context;
   }
-  if (config.prefill_chunk == 0 && config.sp) config.prefill_chunk = config.max_context;
+  if (config.sp && config.tp > 1 && config.device.cuda) {
+    const int64_t all = config.sequences * config.max_context;
+    config.sp->apart = tokens_on_each(config, model, all) < all;
+  }
+  if (config.prefill_chunk == 0 && config.sp) {
+    config.prefill_chunk = config.max_context;
+    if (config.device.cuda) {
+      config.prefill_chunk = std::min(config.max_context, kRankTokens * config.tp);
+    }
+  }
   if (config.prefill_chunk == 0) config.prefill_chunk = config.device.cuda ? 8192 : 512;
   return config;
 }
@@ -107,7 +127,7 @@ std::string key_room(const EngineConfig& config, const Model& model, int64_t tok
   const ModelConfig& c = model.config();
   const int64_t token = c.layers * bytes_of(*config.kv_dtype, c.cached_numbers());
   CacheShape cache = cache_shape(config, model);
-  if (keys_apart(cache.pages * cache.page_size, config.device.cuda)) {
+  if (config.sp->apart || keys_apart(cache.pages * cache.page_size, config.device.cuda)) {
     cache = rank_cache(cache, config.tp);
   }
   const auto mb = [&](int64_t n) { return 1e-6 * static_cast<double>(n * token); };

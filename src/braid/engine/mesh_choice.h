@@ -14,6 +14,8 @@ struct SequenceParallel {
   // all, exact.
   std::vector<double> keep;
   std::vector<int> groups;
+  // On GPUs: none has room for all keys, so each keeps its own alone (keys_apart). complete() says.
+  bool apart = false;
 };
 
 // The meshes over a topology's ranks: the mode's, or without a mode the legal ones of all modes

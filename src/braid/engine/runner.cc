@@ -117,8 +117,11 @@ std::unique_ptr<StepPlanner> make_planner(const Model& model, const RunnerConfig
     fail(ErrorCode::kInvalidArgument, "schedule 'auto' prices strategies: it needs a profile");
   }
   if (!meshes.empty()) {
-    return std::make_unique<SequenceRanks>(forward_of(model), c.cache, meshes, !c.sp->mode,
-                                           levels_of(c), std::move(strategies), world, cost);
+    if (!c.sp->mode && !cost) {
+      fail(ErrorCode::kInvalidArgument, "sp 'auto' prices modes: it needs a profile");
+    }
+    return std::make_unique<SequenceRanks>(forward_of(model), c.cache, meshes, *c.sp, levels_of(c),
+                                           std::move(strategies), world, cost);
   }
   return std::make_unique<TensorRanks>(forward_of(model), c.cache, topology_of(c), c.ep,
                                        std::move(strategies), world, cost);
@@ -149,11 +152,14 @@ struct Runner::Impl {
   // A step that is planned and has its pages. What fails before ends nothing, but for a job: its
   // other processes have begun the step.
   PlannedStep ready(const std::function<PlannedStep()>& plan) {
-    usable = config.job == nullptr;
-    PlannedStep step = plan();
-    back_pages(step.pages);
-    usable = false;
-    return step;
+    try {
+      PlannedStep step = plan();
+      back_pages(step.pages);
+      return step;
+    } catch (...) {
+      usable = config.job == nullptr;
+      throw;
+    }
   }
 
   // Runs all that the batch needs before it.
@@ -258,6 +264,7 @@ void Runner::step(const Batch& batch) {
     job->phase(impl_->last ? job::Phase::steps : job::Phase::first_step);
     if (job->process() == 0) job->send_record(step_record(batch));
   }
+  impl_->usable = false;
   impl_->run_first(batch);
   impl_->last = impl_->ready([&] { return impl_->planner->prepare(batch); });
   impl_->rows = batch.extents().row;

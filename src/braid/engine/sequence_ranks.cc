@@ -2,7 +2,6 @@
 
 #include <limits>
 
-#include "braid/engine/mesh_choice.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
@@ -13,11 +12,11 @@ constexpr Work kGatherWork{.extents = {.sequence = 1}};
 }  // namespace
 
 SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
-                             const std::vector<SequenceMesh>& meshes, bool choose,
+                             const std::vector<SequenceMesh>& meshes, const SequenceParallel& sp,
                              const std::optional<KeyLevels>& levels,
                              StrategyChoice::Strategies strategies, World& world,
                              const std::optional<CostModel>& cost)
-    : apart_(keys_apart(cache.pages * cache.page_size, world.samples_on_device())),
+    : apart_(sp.apart || keys_apart(cache.pages * cache.page_size, world.samples_on_device())),
       shape_(cache),
       P_(meshes.front().ranks()),
       levels_(levels),
@@ -35,13 +34,9 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
         model, apart_ ? rank_cache(cache, P_) : cache, world.catalogs(mesh.ranks()), mesh.topology,
         mesh, 1, levels));
   };
-  if (choose) add(sequence_mesh(SpMode::ring, Topology{}, 1));
+  if (!sp.mode) add(sequence_mesh(SpMode::ring, Topology{}, 1));
   for (const SequenceMesh& mesh : meshes) add(mesh);
-  if (choose) choice_.emplace(planners_, strategies_.back(), cost_.value().profile());
-}
-
-bool keys_apart(int64_t slots, bool gpus) {
-  return !gpus || slots > kSlotsOfOneGpu;
+  if (!sp.mode) choice_.emplace(planners_, strategies_.back(), cost_.value().profile());
 }
 
 CacheShape rank_cache(CacheShape cache, int ranks) {
@@ -165,7 +160,7 @@ PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
   for (const auto& strategy : strategies_) {
     PlannedForward planned =
         planner.plan_tokens(*strategy, key.q, key.kv, key.micro_batches[0], cost());
-    if (strategies_.size() == 1) return planned;
+    if (strategies_.size() == 1 || planner.ranks() == 1) return planned;
     const int64_t tokens = key.q.length();
     const double seconds = prompt_seconds(planned, tokens, key.kv.length() - tokens, *cost_);
     if (seconds >= least) continue;

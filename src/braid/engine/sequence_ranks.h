@@ -4,6 +4,7 @@
 
 #include "braid/engine/apart_step.h"
 #include "braid/engine/batch_cut.h"
+#include "braid/engine/mesh_choice.h"
 #include "braid/engine/prompt_choice.h"
 #include "braid/engine/sequence_step.h"
 #include "braid/engine/strategy_choice.h"
@@ -12,19 +13,19 @@
 namespace braid {
 
 // Ranks that divide the tokens of a sequence. One sequence with a token for each rank is computed
-// by all ranks, and each keeps the keys of its own tokens. With `choose`, PromptChoice says for
-// each length by which mesh, or whether rank 0 computes the prompt alone. All other batches, decode
-// steps above all, are computed in one of two ways:
+// by all ranks, and each keeps the keys of its own tokens. Where `sp` names no mode, PromptChoice
+// says for each length by which mesh, or whether rank 0 computes the prompt alone. All other
+// batches, decode steps above all, are computed in one of two ways:
 // - keys_apart(): each rank has room for the keys that it holds. Queries go to the keys, and new
 //   keys to the rank with most room (ApartStep).
 // - Else ranks have room for all keys. Rank 0 computes such a batch alone, by the plans that a job
 //   of one rank has; before, it is given the keys of the batch's sequences that it lacks.
 class SequenceRanks : public StepPlanner {
  public:
-  // With `levels` prompts are computed by approximation. Several strategies, and `choose`, need
+  // With `levels` prompts are computed by approximation. Several strategies, and no mode, need
   // `cost`. `world` outlives the planner.
   SequenceRanks(const MakeForward& model, const CacheShape& cache,
-                const std::vector<SequenceMesh>& meshes, bool choose,
+                const std::vector<SequenceMesh>& meshes, const SequenceParallel& sp,
                 const std::optional<KeyLevels>& levels, StrategyChoice::Strategies strategies,
                 World& world, const std::optional<CostModel>& cost);
 
@@ -53,14 +54,14 @@ class SequenceRanks : public StepPlanner {
   PlannedForward plan_tokens(const ContextKey& key) const;
   const CostModel* cost() const { return cost_ ? &*cost_ : nullptr; }
 
-  const bool apart_;  // keys_apart()
+  const bool apart_;  // keys_apart(), or SequenceParallel::apart
   const CacheShape shape_;
   const int P_;
   const std::optional<KeyLevels> levels_;
   const StrategyChoice::Strategies strategies_;
   World& world_;
   const std::optional<CostModel> cost_;
-  PromptChoice::Planners planners_;  // with `choose` that of a rank alone first, then the meshes'
+  PromptChoice::Planners planners_;  // without a mode that of a rank alone first, then the meshes'
   std::optional<PromptChoice> choice_;
   const ForwardPlanner on_first_;
   const std::shared_ptr<const OpScheduler> apart_strategy_;
@@ -77,10 +78,12 @@ class SequenceRanks : public StepPlanner {
 };
 
 // Whether each of the ranks that divide prompts keeps room for its own keys alone: on a CPU always,
-// on GPUs from caches of so many slots on. In smaller ones a sequence's keys are read by one GPU in
-// the time that two meetings of all GPUs in each layer take.
-constexpr int64_t kSlotsOfOneGpu = 16384;
-bool keys_apart(int64_t slots, bool gpus);
+// on GPUs from caches of so many slots on. One GPU reads fewer keys sooner than two GPUs read half
+// each and meet twice in each layer: at 131,072 tokens of an 8B in 10.5 ms a token, not 11.3.
+constexpr int64_t kSlotsOfOneGpu = 131072;
+inline bool keys_apart(int64_t slots, bool gpus) {
+  return !gpus || slots > kSlotsOfOneGpu;
+}
 
 // Pages of each rank's cache where ranks hold the pages of `cache` together.
 CacheShape rank_cache(CacheShape cache, int ranks);

@@ -149,6 +149,8 @@ class Lowering {
   // of the program.
   ValueId convert(ValueId id, const Placement& want, const Op* consumer) {
     if (placed(id) == want) return id;
+    // A sum over one rank is whole.
+    if (plan_.P == 1 && placed(id).is_partial() && want.is_replicated()) return id;
     const bool to_parts = want == token_parts_ && divides_into_token_parts(id);
     if (want.is_replicated() || to_parts) {
       const ValueId known = to_parts ? common(id).token_parts : common(id).replicated;

@@ -32,7 +32,7 @@ LayoutPlan sequence_parallel(const Program& program, const SequenceMesh& mesh, S
   LayoutPlan plan{.axis = "world", .P = P, .pinned = {}, .tokens = {}};
   plan.tokens = TokenSharding{mesh, std::move(q), std::move(kv)};
   const auto head = program.find("lm_head");
-  if (head && program.value(*head).type.shape[0] >= P) {
+  if (P > 1 && head && program.value(*head).type.shape[0] >= P) {
     std::vector<Range> rows;
     for (int r = 0; r < P; ++r) {
       rows.push_back(even_part(program.value(*head).type.shape[0], P, r));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
@@ -62,10 +63,9 @@ KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int rank
 std::vector<PromptPart> prompt_parts(const SequenceLayout& q) {
   const int P = static_cast<int>(q.ranks.size());
   std::vector<PromptPart> parts;
-  int64_t position = 0;
+  int64_t first = std::numeric_limits<int64_t>::max();
   for (const auto& runs : q.ranks) {
-    if (!runs.empty())
-      position = std::min(parts.empty() ? runs[0].position : position, runs[0].position);
+    if (!runs.empty()) first = std::min(first, runs[0].position);
   }
   for (int r = 0; r < P; ++r) {
     parts.push_back({.rank = r, .rows = ceil_div(q.rows(r), int64_t{2})});
@@ -74,7 +74,7 @@ std::vector<PromptPart> prompt_parts(const SequenceLayout& q) {
     parts.push_back(
         {.rank = r, .second = true, .row = ceil_div(q.rows(r), int64_t{2}), .rows = q.rows(r) / 2});
   }
-  const int64_t first = position;
+  int64_t position = first;
   for (PromptPart& part : parts) {
     part.position = position;
     position += part.rows;
