@@ -28,7 +28,8 @@ help:  ## list these commands
 	@echo "  goes to CMake, JOBS=N bounds the compilers at once, SETUP=no installs no packages."
 
 setup:  ## install the packages that a build needs (asks for root)
-	@if [ "$(SETUP)" != no ]; then scripts/setup.sh; fi
+	@if [ "$(SETUP)" != no ]; then scripts/setup.sh; \
+		python3 tools/fetch_xgrammar.py > /dev/null || echo "without xgrammar: braid serve has no structured output" >&2; fi
 
 configure: setup
 	@mkdir -p $(BUILD)

@@ -20,15 +20,16 @@ import re
 import sys
 
 ORDER = ["base", "tensor", "program", "ops", "parallel", "schedule", "backend", "fabric", "job",
-         "kernels", "runtime", "io", "text", "model", "engine", "server"]
+         "kernels", "runtime", "io", "text", "grammar", "model", "engine", "server"]
 # A folder may include every folder before it, except where something narrower stands here.
 NARROWER = {
     "io": ["base", "tensor"],
     "text": ["base", "io"],
+    "grammar": ["base", "io", "text"],
     "model": ["base", "tensor", "program", "ops", "io"],
 }
 # What reads and writes files has no place below the model: only these may include io.
-MAY_INCLUDE_IO = {"io", "text", "model", "engine", "server"}
+MAY_INCLUDE_IO = {"io", "text", "grammar", "model", "engine", "server"}
 ALLOWED = {
     folder: {folder} | {other for other in NARROWER.get(folder, ORDER[:index])
                         if other != "io" or folder in MAY_INCLUDE_IO}

@@ -7,6 +7,7 @@
 
 #include "braid/base/error.h"
 #include "braid/commands.h"
+#include "braid/grammar/grammar_helper.h"
 #include "braid/help.h"
 #include "braid/interrupt.h"
 #include "braid/io/mapping_fault.h"
@@ -42,6 +43,8 @@ void add_print_flag(CLI::App& app, const char* name, const char* what, std::stri
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && argv[1] == std::string_view(braid::kHelperArgument))
+    return braid::compile_grammar_main();  // a child of a server
   // A hardware queue for each stream: CUDA's own 8 are fewer than what several GPUs need, and a
   // wait in a shared queue holds up others' work. What the user says stays.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

@@ -24,8 +24,8 @@ struct ServeOptions {
   ShapeOption shape;
   std::string tokenizer;  // of a shape: a model's
   ParallelOptions parallel;
-  std::string kv_memory = "auto", graph_memory = "auto", sampling = "auto", log = "text", key_file,
-              settings;
+  std::string kv_memory = "auto", graph_memory = "auto", grammar_memory = "512M", sampling = "auto",
+              log = "text", key_file, settings;
   bool no_prefix_cache = false;
 };
 
@@ -97,6 +97,11 @@ void serve(ServeOptions& options, const std::string& settings) {
     config.graph_bytes = bytes;
   }
   config.sample_on_host = options.sampling == "host";
+  config.grammars.limits.memory = size_of("--grammar-memory", options.grammar_memory);
+  if (config.grammars.limits.memory == 0) {
+    fail(ErrorCode::kInvalidArgument, "--grammar-memory is '{}', wanted a size such as 512M",
+         options.grammar_memory);
+  }
   if (options.log == "json") config.log = server::LogFormat::json;
   if (options.log == "none") config.log = server::LogFormat::none;
   if (!options.key_file.empty()) config.keys = server::read_api_keys(options.key_file);
@@ -190,6 +195,14 @@ void add_serve(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--drain-timeout", c.drain_seconds, "seconds for running answers after SIGTERM")
+      ->capture_default_str();
+  command
+      ->add_option("--grammar-timeout", c.grammars.limits.seconds,
+                   "seconds that a schema or grammar may take to compile")
+      ->capture_default_str();
+  command
+      ->add_option("--grammar-memory", o->grammar_memory,
+                   "that a schema or grammar may take to compile")
       ->capture_default_str();
   command->add_flag("--no-prefix-cache", o->no_prefix_cache, "compute every prompt whole");
   command->add_option("--log", o->log, "text, json or none")->capture_default_str();

@@ -7,6 +7,7 @@
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/commit.h"
 #include "braid/engine/device_choice.h"
+#include "braid/grammar/compiled_grammar.h"
 #include "braid/job/job.h"
 #include "braid/kernels/cpu/isa.h"
 
@@ -48,8 +49,12 @@ std::string version_text() {
     cuda = cuda_version(gpus.runtime_version);
     if (gpus.driver_version > 0) cuda += ", driver serves " + cuda_version(gpus.driver_version);
   }
-  return fmt::format("{}\nCUDA: {}\njobs of several processes: {}\ninstruction sets: {}\n{}",
-                     version_line(), cuda, job::job_libraries(), instruction_sets(), device_list());
+  const std::string_view grammars = GrammarLibrary::version();
+  return fmt::format(
+      "{}\nCUDA: {}\njobs of several processes: {}\nstructured output: {}\ninstruction sets: "
+      "{}\n{}",
+      version_line(), cuda, job::job_libraries(),
+      grammars.empty() ? "none in this build" : grammars, instruction_sets(), device_list());
 }
 
 std::string cpu_line() {

@@ -105,9 +105,7 @@ TEST_F(ServerTest, HealthDoesNotWaitBehindStreams) {
 TEST_F(ServerTest, WhatBindsAnswersIsRefusedAndNamed) {
   const Json base = {{"messages", Json::array({{{"role", "user"}, {"content", "x"}}})}};
   const std::vector<std::pair<const char*, Json>> fields = {
-      {"response_format", {{"type", "json_object"}}},
       {"response_format", {{"type", "json_schema"}}},
-      {"structured_outputs", {{"regex", "a+"}}},
       {"guided_json", Json::object()},
       {"guided_grammar", "root ::= \"a\""},
       {"functions", Json::array({Json::object()})}};

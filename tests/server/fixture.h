@@ -23,6 +23,7 @@ inline ServerConfig config_for(const std::string& model) {
   config.http.read_seconds = 1;
   config.http.max_body = 200000;
   config.log = LogFormat::none;
+  config.grammars.program = BRAID_BIN_DIR "/braid";
   config.engine.threads = 1;
   config.engine.max_context = 512;
   config.scheduler.max_running = 8;

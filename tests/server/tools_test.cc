@@ -226,13 +226,22 @@ TEST_F(ToolsTest, WhatIsWrongIsNamed) {
               HasSubstr("tools[0].function.name is \"a b\""));
   EXPECT_THAT(tools(R"([{"type": "function", "function": {"name": "a", "parameters": 3}}])"),
               HasSubstr("parameters is no object"));
-  EXPECT_THAT(tools(R"([{"type": "function", "function": {"name": "a", "strict": true}}])"),
-              HasSubstr("tools[0].function.strict"));
+  EXPECT_THAT(tools(R"([{"type": "function", "function": {"name": "a", "strict": 1}}])"),
+              HasSubstr("tools[0].function.strict is neither true nor false"));
+  EXPECT_THAT(tools(R"([{"type": "function", "function": {"name": "a", "strict": true,
+      "parameters": {"type": "object", "properties": {"l": {"uniqueItems": true}}}}}])"),
+              HasSubstr("tools[0].function.parameters: the schema at #/properties/l: uniqueItems"));
   EXPECT_THAT(error("tools", Json::array({tool("a"), tool("a")})),
               HasSubstr("as of a tool before"));
-  EXPECT_THAT(error("tool_choice", "required"), HasSubstr("cannot force"));
-  EXPECT_THAT(error("tool_choice", tool("add")), HasSubstr("cannot force"));
-  EXPECT_THAT(error("tool_choice", "any"), HasSubstr("wanted \"none\" or \"auto\""));
+  EXPECT_THAT(error("tool_choice", "any"), HasSubstr("wanted \"none\", \"auto\", \"required\""));
+  EXPECT_THAT(error("tool_choice", tool("mul")), HasSubstr("names 'mul', which is not in tools"));
+  EXPECT_THAT(error("tool_choice", {{"type", "allowed_tools"}}),
+              HasSubstr("tool_choice.type is \"allowed_tools\", wanted \"function\""));
+  EXPECT_THAT(error("response_format", {{"type", "json_object"}}), HasSubstr("beside tools"));
+  Json toolless = asking("x");
+  toolless.erase("tools");
+  toolless["tool_choice"] = "required";
+  EXPECT_THAT(post(toolless).error(), HasSubstr("tool_choice is \"required\" without tools"));
   const auto messages = [&](const char* text) { return error("messages", Json::parse(text)); };
   EXPECT_THAT(messages(R"([{"role": "assistant", "tool_calls": [{}]}])"),
               HasSubstr("messages[0].tool_calls[0].function is missing"));
@@ -243,6 +252,53 @@ TEST_F(ToolsTest, WhatIsWrongIsNamed) {
   Json body = asking("x");
   body["chat_template_kwargs"] = {{"messages", 1}};
   EXPECT_THAT(post(body).error(), HasSubstr("'messages' cannot be set"));
+}
+
+// A function whose argument `a` is 1 or 2.
+Json one_or_two(const std::string& name, bool strict) {
+  const Json parameters = {{"type", "object"},
+                           {"properties", {{"a", {{"enum", {1, 2}}}}}},
+                           {"required", {"a"}},
+                           {"additionalProperties", false}};
+  return {{"type", "function"},
+          {"function", {{"name", name}, {"strict", strict}, {"parameters", parameters}}}};
+}
+
+TEST_F(ToolsTest, ForcedCallsAreCalls) {
+  if (GrammarLibrary::version().empty()) GTEST_SKIP() << "built without grammars";
+  for (const bool strict : {false, true}) {
+    Json body = asking("x");
+    body["tools"] = {one_or_two("add", strict), one_or_two("sub", strict)};
+    body["parallel_tool_calls"] = false;
+    body["tool_choice"] = "required";
+    Json choice = choice_of(body);
+    EXPECT_EQ(choice["finish_reason"], "tool_calls");
+    ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u) << choice;
+    EXPECT_EQ(choice["message"]["content"], nullptr);
+    for (const char* name : {"add", "sub"}) {
+      body["tool_choice"] = {{"type", "function"}, {"function", {{"name", name}}}};
+      choice = choice_of(body);
+      ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u) << choice;
+      const Json call = choice["message"]["tool_calls"][0]["function"];
+      EXPECT_EQ(call["name"], name);
+      const std::string arguments = call["arguments"];
+      EXPECT_TRUE(arguments == R"({"a":1})" || arguments == R"({"a":2})") << arguments;
+    }
+  }
+}
+
+TEST_F(ToolsTest, StrictFunctionsBindCallsInsideText) {
+  if (GrammarLibrary::version().empty()) GTEST_SKIP() << "built without grammars";
+  Json body = asking("@call");
+  body["tools"] = {one_or_two("add", true), tool("sub")};
+  body["parallel_tool_calls"] = false;
+  Json choice = choice_of(body);
+  EXPECT_EQ(choice["message"]["content"], "Let me see.");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], R"({"a":1})");
+  body["tools"][0]["function"]["parameters"]["properties"]["a"]["enum"] = {2};
+  choice = choice_of(body);
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u) << choice;
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], R"({"a":2})");
 }
 
 // Arguments that are no JSON, as models write them, do not break the next request.

@@ -57,6 +57,7 @@ struct Server::Impl {
   Router router;
   std::unique_ptr<HttpServer> http;
   std::optional<Metrics> metrics;
+  std::unique_ptr<GrammarStore> grammars;  // outlives what the engine computes with it
   std::unique_ptr<Engine> engine;
   std::optional<Service> service;
   std::mutex log_mutex;
@@ -84,11 +85,16 @@ void Server::Impl::load() {
   const ReasoningMarks marks = chat != nullptr ? reasoning_marks(chat->source()) : ReasoningMarks{};
   const CallFormat calls =
       chat != nullptr && chat->knows_tools() ? call_format(chat->source()) : CallFormat::none;
+  if (!GrammarLibrary::version().empty()) {
+    grammars = std::make_unique<GrammarStore>(engine->loaded().tokenizer, engine->model_config().V,
+                                              config.grammars);
+  }
   service.emplace(Service{.loaded = engine->loaded(),
                           .loop = engine->requests(),
                           .chat = chat,
                           .marks = marks,
                           .calls = calls,
+                          .grammars = grammars.get(),
                           .name = name,
                           .max_context = engine->max_context(),
                           .defaults = defaults_of(*engine),

@@ -9,6 +9,7 @@
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/requests/scheduler.h"
+#include "braid/grammar/grammar_store.h"
 #include "braid/server/http/http_server.h"
 #include "braid/server/routes/router.h"
 
@@ -31,6 +32,7 @@ struct ServerConfig {
   bool sample_on_host = false;
   // Loads the model; empty: from the file or folder.
   std::function<std::unique_ptr<LoadedModel>()> open;
+  GrammarConfig grammars;                  // of structured output
   double drain_seconds = 30;               // for running answers, once the server is to end
   std::optional<SamplingParams> defaults;  // of requests; none: the model's, else OpenAI's
 };

@@ -2,6 +2,7 @@
 
 #include "braid/engine/chat_prompt.h"
 #include "braid/engine/requests/request_loop.h"
+#include "braid/grammar/grammar_store.h"
 #include "braid/server/metrics.h"
 #include "braid/text/answer_parser.h"
 
@@ -14,6 +15,7 @@ struct Service {
   const ChatPrompt* chat = nullptr;     // null where the model brings no chat template
   ReasoningMarks marks;                 // that the chat template writes
   CallFormat calls = CallFormat::none;  // likewise
+  GrammarStore* grammars = nullptr;     // null in a build without them
   std::string name;                     // the model's name for clients
   int64_t max_context = 0;              // tokens of a sequence
   SamplingParams defaults;              // for fields missing in a request

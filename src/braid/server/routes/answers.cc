@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "braid/base/clock.h"
+#include "braid/grammar/grammar_mask.h"
 #include "braid/server/routes/answer_form.h"
+#include "braid/server/routes/answer_grammar.h"
 #include "braid/server/routes/messages.h"
 #include "braid/server/routes/request_parts.h"
 #include "braid/server/schema/endpoints.h"
@@ -219,6 +221,17 @@ std::vector<AnswerRequest> choices_of(const AnswerRequest& base,
   return all;
 }
 
+// Binds each answer to the tag's grammar, if there is one. False: the client has gone.
+asio::awaitable<bool> constrain(Service& service, Exchange& exchange, const AnswerTag& tag,
+                                const ReasoningMarks& marks, std::vector<AnswerRequest>& requests) {
+  if (tag.tag.empty()) co_return true;
+  const auto grammar = co_await compiled(service, exchange, tag);
+  if (grammar == nullptr) co_return false;
+  for (AnswerRequest& request : requests)
+    request.mask = grammar_mask(grammar, service.grammars->spelling(), marks);
+  co_return true;
+}
+
 }  // namespace
 
 asio::awaitable<void> chat_completions(Service& service, Exchange& exchange) {
@@ -241,8 +254,10 @@ asio::awaitable<void> chat_completions(Service& service, Exchange& exchange) {
   const ChatForm form(service, exchange.id, logprobs, chat.format);
   std::vector<std::vector<int32_t>> prompts(1, std::move(chat.prompt));
   const AnswerParser parser = chat.parser();
-  co_await run(service, exchange, choices_of(base, std::move(prompts), n), n, options, form,
-               parser);
+  std::vector<AnswerRequest> requests = choices_of(base, std::move(prompts), n);
+  const AnswerTag tag = answer_tag(body, chat);
+  if (!co_await constrain(service, exchange, tag, chat.marks, requests)) co_return;
+  co_await run(service, exchange, std::move(requests), n, options, form, parser);
   exchange.note += unknown_fields(body);
 }
 
@@ -278,8 +293,9 @@ asio::awaitable<void> completions(Service& service, Exchange& exchange) {
   }
   const TextForm form(service, exchange.id, logprobs.has_value(), n, std::move(echoes), answer);
   const AnswerParser parser({}, CallParser(CallFormat::none, {}));
-  co_await run(service, exchange, choices_of(base, std::move(prompts), n), n, options, form,
-               parser);
+  std::vector<AnswerRequest> requests = choices_of(base, std::move(prompts), n);
+  if (!co_await constrain(service, exchange, answer_tag(body), {}, requests)) co_return;
+  co_await run(service, exchange, std::move(requests), n, options, form, parser);
   exchange.note += unknown_fields(body);
 }
 

@@ -121,16 +121,23 @@ Json message_of(const Json& message, const std::string& where) {
   return out;
 }
 
-// "auto" or "none".
-std::string choice_of(const Body& body) {
-  const Json* choice = body.find("tool_choice");
-  if (choice == nullptr) return "auto";
-  if (*choice == "none" || *choice == "auto") return choice->get<std::string>();
-  const bool known = *choice == "required" || choice->is_object();
-  Body::fail("tool_choice",
-             fmt::format("tool_choice is {}: {}", choice->dump(),
-                         known ? "this server cannot force calls, it takes \"none\" and \"auto\""
-                               : "wanted \"none\" or \"auto\""));
+// Narrows the functions to what tool_choice allows.
+void apply_choice(const Json& choice, ToolUse& use) {
+  if (choice == "auto") return;
+  use.must_call = true;
+  if (choice == "required") return;
+  if (!choice.is_object()) {
+    Body::fail(
+        "tool_choice",
+        fmt::format("tool_choice is {}, wanted \"none\", \"auto\", \"required\" or a function",
+                    choice.dump()));
+  }
+  const std::string name =
+      function_of(choice, "tool_choice", "tool_choice")["name"].get<std::string>();
+  std::erase_if(use.functions, [&](const CallableFunction& f) { return f.name != name; });
+  if (use.functions.empty())
+    Body::fail("tool_choice", fmt::format("tool_choice names '{}', which is not in tools", name));
+  use.one_call = true;
 }
 
 }  // namespace
@@ -147,7 +154,10 @@ ToolUse tool_use(const Service& service, const Body& body) {
   ToolUse use{.one_call = !body.boolean("parallel_tool_calls", true)};
   const Json* tools = body.find("tools");
   const bool offered = tools != nullptr && !tools->empty();
-  if (choice_of(body) == "none" || !offered) return use;
+  const Json* choice = body.find("tool_choice");
+  if (!offered && choice != nullptr && *choice != "none" && *choice != "auto")
+    Body::fail("tool_choice", fmt::format("tool_choice is {} without tools", choice->dump()));
+  if (!offered || (choice != nullptr && *choice == "none")) return use;
   for (size_t i = 0; i < tools->size(); ++i) {
     const std::string where = fmt::format("tools[{}]", i);
     const Json& function = function_of((*tools)[i], "tools", where);
@@ -157,14 +167,20 @@ ToolUse tool_use(const Service& service, const Body& body) {
     const Json* description = member(function, "description");
     if (description != nullptr && !description->is_string())
       Body::fail("tools", where + ".function.description is no text");
-    if (const Json* strict = member(function, "strict"); strict != nullptr && *strict != false)
-      Body::fail("tools", where + ".function.strict: this server does not bind calls to a schema");
+    const Json* strict = member(function, "strict");
+    if (strict != nullptr && !strict->is_boolean())
+      Body::fail("tools", where + ".function.strict is neither true nor false");
     const std::string name = function["name"].get<std::string>();
     if (std::ranges::find(use.names, name) != use.names.end())
       Body::fail("tools",
                  fmt::format("{}.function.name is '{}', as of a tool before", where, name));
     use.names.push_back(name);
+    use.functions.push_back({.name = name,
+                             .parameters = parameters == nullptr ? Json() : *parameters,
+                             .strict = strict != nullptr && *strict == true,
+                             .place = where + ".function"});
   }
+  if (choice != nullptr) apply_choice(*choice, use);
   if (!service.chat->knows_tools()) {
     Body::fail("tools",
                fmt::format("tools: the chat template of {} does not know tools", service.name));
@@ -202,7 +218,9 @@ ChatRequest chat_request(const Service& service, const Body& body) {
   }
   if (!request.use.names.empty()) {
     request.format = service.calls;
-    request.show_special |= special(CallParser::mark_of(service.calls));
+    const std::string mark = CallParser::mark_of(service.calls);
+    if (special(mark)) request.mark_token = service.tokenizer().find(mark);
+    request.show_special |= request.mark_token.has_value();
   }
   return request;
 }

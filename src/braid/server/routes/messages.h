@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "braid/engine/chat_prompt.h"
+#include "braid/grammar/call_tag.h"
 #include "braid/server/schema/fields.h"
 #include "braid/server/service.h"
 #include "braid/text/answer_parser.h"
@@ -16,9 +17,11 @@ Json messages_of(const Json& messages);
 
 // How a body's tools are used.
 struct ToolUse {
-  Json tools;                      // for the template; null: none are offered
-  std::vector<std::string> names;  // of the functions
-  bool one_call = false;           // parallel_tool_calls is false
+  Json tools;                               // for the template; null: none are offered
+  std::vector<std::string> names;           // of the functions
+  std::vector<CallableFunction> functions;  // that may be called: a named one, or all
+  bool must_call = false;                   // tool_choice is required or names a function
+  bool one_call = false;                    // parallel_tool_calls is false, or one is named
 };
 
 // Fails with ApiError 400, naming the tool, and where the template knows no tools.
@@ -29,7 +32,8 @@ struct ChatRequest {
   ReasoningMarks marks;         // of the answer's reasoning
   CallFormat format = CallFormat::none;
   ToolUse use;
-  bool show_special = false;  // the marks of calls or reasoning are special tokens
+  std::optional<int32_t> mark_token;  // the mark of calls, where it is a special token
+  bool show_special = false;          // the marks of calls or reasoning are special tokens
 
   AnswerParser parser() const { return {marks, CallParser(format, use.names, use.one_call)}; }
   bool parsed() const { return !marks.open.empty() || format != CallFormat::none; }

@@ -160,6 +160,15 @@ const std::vector<Field>& answer_fields() {
        .types = kObject,
        .meaning = "`include_usage`: a last chunk with the usage; `continuous_usage_stats`: usage "
                   "in every chunk"},
+      {.name = "response_format",
+       .types = kObject,
+       .meaning = "`{\"type\": \"json_schema\", \"json_schema\": {\"schema\": ...}}`: the answer "
+                  "is JSON that fulfils the schema; `json_object`: any object; `text`: anything"},
+      {.name = "structured_outputs",
+       .types = kObject,
+       .meaning =
+           "one of `json` (a schema), `regex`, `choice` (a list of texts), `grammar` (EBNF), "
+           "`json_object` (true), which the whole answer follows"},
       {.name = "cache_salt",
        .types = kString,
        .meaning = "requests of different salts share no cached prompt"},
@@ -220,7 +229,8 @@ std::span<const Field> chat_fields() {
        .schema = kTools},
       {.name = "tool_choice",
        .types = kString | kObject,
-       .meaning = "`auto`, or `none`: tools are left out of the prompt",
+       .meaning = "`auto`; `none`: tools are left out of the prompt; `required`, or `{\"type\": "
+                  "\"function\", \"function\": {\"name\"}}`: the answer is calls",
        .otherwise = "auto"},
       {.name = "parallel_tool_calls",
        .types = kBoolean,
@@ -228,8 +238,6 @@ std::span<const Field> chat_fields() {
        .otherwise = "true"},
       refused("functions", "[]"),
       refused("function_call", R"("none", "auto")"),
-      refused("response_format", R"({"type": "text"})"),
-      refused("structured_outputs", "{}"),
       refused("guided_json", ""),
       refused("guided_regex", ""),
       refused("guided_choice", ""),
@@ -256,8 +264,6 @@ std::span<const Field> completion_fields() {
        .meaning = "the prompt is part of the answer; with `logprobs` its tokens are scored",
        .otherwise = "false"},
       refused("suffix", R"("")"),
-      refused("response_format", R"({"type": "text"})"),
-      refused("structured_outputs", "{}"),
   });
   return fields;
 }

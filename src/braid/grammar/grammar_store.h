@@ -1,0 +1,92 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "braid/base/error.h"
+#include "braid/grammar/compiled_grammar.h"
+#include "braid/grammar/grammar_helper.h"
+#include "braid/grammar/grammar_mask.h"
+#include "braid/io/tokenizer.h"
+
+namespace braid {
+
+struct GrammarConfig {
+  std::string program = kThisProgram;  // that compiles, as a process
+  GrammarLimits limits;
+  int compilers = 2;                   // processes at once
+  int64_t most_waiting = 64;           // tags that wait for one
+  int64_t cache = int64_t{256} << 20;  // bytes of compiled grammars that are kept
+};
+
+// A model's tokens as grammars see them. `vocabulary`: rows of the model's head.
+GrammarTokens grammar_tokens(const Tokenizer& tokenizer, int64_t vocabulary);
+
+// Compiles grammars for one model in processes apart, and keeps them and the reasons of failures.
+// All functions may be called from any thread.
+class GrammarStore {
+ public:
+  // Fails with kUnsupported in builds without grammars.
+  GrammarStore(const Tokenizer& tokenizer, int64_t vocabulary, GrammarConfig config);
+  // Kills what compiles.
+  ~GrammarStore();
+
+  // A tag on its way to a grammar.
+  class Pending {
+   public:
+    // The grammar, or none as long as it compiles. Throws the compilation's Error.
+    std::shared_ptr<const CompiledGrammar> get() const;
+
+   private:
+    friend class GrammarStore;
+    mutable std::mutex mutex_;
+    std::shared_ptr<const CompiledGrammar> grammar_;
+    std::optional<Error> error_;
+    std::vector<std::function<void()>> wake_;
+  };
+
+  // Looks the tag up or lets it compile. `wake` is called, perhaps at once, when get() has an
+  // answer. Fails with kResource where too many tags wait.
+  std::shared_ptr<const Pending> compile(const std::string& tag, std::function<void()> wake);
+  // The same, and waits.
+  std::shared_ptr<const CompiledGrammar> compile_now(const std::string& tag);
+
+  const GrammarSpelling& spelling() const { return spelling_; }
+
+ private:
+  struct Entry {
+    std::shared_ptr<Pending> pending;
+    int64_t bytes = 0;
+    std::list<std::string>::iterator age;
+  };
+
+  void work();
+  void finish(const std::string& tag, Pending& pending,
+              std::shared_ptr<const CompiledGrammar> grammar, std::optional<Error> error);
+
+  const GrammarConfig config_;
+  const GrammarTokens tokens_;
+  const GrammarSpelling spelling_;
+  const GrammarLibrary library_;
+  std::atomic<bool> stop_{false};
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<std::string, Entry> entries_;
+  std::list<std::string> ages_;  // of the entries, the latest used first
+  std::deque<std::string> queue_;
+  int64_t bytes_ = 0;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace braid

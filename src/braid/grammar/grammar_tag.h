@@ -1,0 +1,26 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace braid {
+
+// What an answer has to be, as a text for GrammarLibrary::compile: xgrammar's structural tags.
+// Equal texts are equal grammars. All fail with kInvalidArgument where a word cannot be kept.
+
+// JSON that fulfils a schema, keys in the schema's order.
+std::string schema_tag(const nlohmann::ordered_json& schema);
+// Any JSON object.
+std::string object_tag();
+std::string regex_tag(std::string_view pattern);
+// One of the texts.
+std::string choice_tag(const std::vector<std::string>& texts);
+// A grammar in EBNF whose rule `root` is the answer.
+std::string ebnf_tag(std::string_view grammar);
+
+// Parts of larger tags: a schema's JSON as xgrammar's format, and the tag of a format.
+nlohmann::ordered_json schema_format(const nlohmann::ordered_json& schema);
+std::string tag_of(nlohmann::ordered_json format);
+
+}  // namespace braid
