@@ -130,8 +130,8 @@ TEST_F(RequestLoopTest, ManyStreamsForALongTime) {
       preemptions += many_beside_alone(++seed, c, 1, requests);
     }
   } while (steady_seconds() < end && !HasFailure());
-  EXPECT_GT(preemptions, 0);
   if (given != nullptr) {
+    EXPECT_GT(preemptions, 0);
     fmt::print("{} rounds of {} requests, {} preemptions\n", seed - 1000, requests, preemptions);
   }
 }
