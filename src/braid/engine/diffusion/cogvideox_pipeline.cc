@@ -32,10 +32,12 @@ DiffusersFolder open_cogvideox(const std::string& path) {
 
 // Options for work of a single rank, which uses the threads of all ranks.
 NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random = nullptr) {
-  return {.threads = config.sp ? config.threads * config.topology.ranks() : config.threads,
-          .device = config.device,
-          .dtype = config.dtype,
-          .random = random};
+  NetworkConfig network{.threads = config.threads * config.ranks(),
+                        .device = config.device,
+                        .dtype = config.dtype,
+                        .random = random};
+  if (network.device.cuda) network.device.ids = {config.device.first_gpu()};
+  return network;
 }
 
 NetworkConfig on_cpu(NetworkConfig network) {
@@ -81,9 +83,10 @@ CogVideoXPipeline::CogVideoXPipeline(FluxParts parts, const PipelineConfig& conf
     : sampler_(read_cogvideox_sampler_config(parts.scheduler)),
       vae_(parts.vae, std::move(parts.vae_weights), on_cpu(one_rank(config))) {
   require_range("the number of cfg ranks", cfg_ranks, 1, 2);
-  const std::shared_ptr<const WeightSource> weights = std::move(parts.transformer_weights);
+  const std::shared_ptr<const WeightSource> weights = parts.transformer_weights;
   NetworkConfig network = one_rank(config, parts.random_transformer);
   network.threads = config.threads;
+  network.links = config.links;
   if (config.sp && config.topology.ranks() > 1) {
     network.mesh = sequence_mesh(*config.sp, config.topology,
                                  read_cogvideox_config(parts.transformer).heads, config.degrees);
