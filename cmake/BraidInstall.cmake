@@ -35,7 +35,8 @@ target_link_libraries(braid_strategy INTERFACE fmt::fmt)
 install(TARGETS ${libraries} braid_strategy EXPORT braidTargets)
 install(TARGETS braid)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/braid DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN "*.h" PATTERN "cuda" EXCLUDE PATTERN "pmix" EXCLUDE PATTERN "libav" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN "cuda" EXCLUDE PATTERN "pmix" EXCLUDE PATTERN "libav" EXCLUDE
+        PATTERN "xgrammar" EXCLUDE)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/configs ${CMAKE_SOURCE_DIR}/profiles ${CMAKE_SOURCE_DIR}/examples
         DESTINATION ${CMAKE_INSTALL_DATADIR}/braid)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)

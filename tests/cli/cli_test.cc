@@ -50,7 +50,7 @@ TEST_F(CliTest, WrongUseGetsOneLineAndItsStatus) {
   expect_refused("run -m " + hf() + " -p x --tp 100", 2, "4 query heads");
   expect_refused("run -m " + hf() + " -p x --tp 0", 2, "wanted at least 1");
   expect_refused("run -m " + hf() + " -p x --device cpu --ep 2", 2, "this model has no experts");
-  expect_refused("run -m " + hf() + " -p x --device cpu --tp 2 --ep 3", 2, "there are 2 ranks");
+  expect_refused("run -m " + hf() + " -p x --device cpu --tp 2 --ep 3", 2, "over 3 ranks");
   expect_refused("run -m " + hf() + " -p x --device cpu --sp ring --ranks 2 --ep 2", 1, "--sp");
   expect_refused("run -m " + hf() + " -p x --threads -1", 2, "-1 threads");
   expect_refused("run -m " + hf() + " -p x --temperature -3", 2, "temperature is -3");

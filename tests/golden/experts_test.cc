@@ -242,7 +242,7 @@ TEST_F(Mixtures, RanksThatDoNotDivideExpertsAreRefused) {
   refuses_ranks("qwen3_moe", 2, 3, {"over 3 ranks", "there are 2 ranks"});
   refuses_ranks("qwen3_moe", 4, 2, {"over 2 ranks", "there are 4 ranks"});
   refuses_ranks("qwen3_moe", 2, 0, {"over 0 ranks", "at least 1"});
-  refuses_ranks("llama", 2, 2, {"over 2 ranks", "no experts"});
+  refuses_ranks("llama2_mha", 2, 2, {"over 2 ranks", "no experts"});
   refuses_ranks("qwen3_moe", 64, 64, {"over 64 ranks", "has 32 experts"});
 }
 

@@ -43,7 +43,7 @@ RunnerConfig config_of(const Sharing& s) {
   config.device.cuda = false;
   config.cache = {.pages = kPages, .page_size = kPageSize, .pages_per_sequence = kPages};
   config.links.machines = s.machines;
-  if (*s.sp) config.sp = SequenceParallel{.mode = parse_sp_mode(s.sp), .degrees = {}, .tokens = 0};
+  if (*s.sp) config.sp = SequenceParallel{.mode = parse_sp_mode(s.sp)};
   return config;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 namespace braid::server {
@@ -54,8 +55,13 @@ void Client::half_close() {
 
 bool Client::more() {
   char bytes[65536];
-  const ssize_t n = ::recv(socket_, bytes, sizeof bytes, 0);
-  if (n < 0 && errno != ECONNRESET) throw std::runtime_error("nothing came for a minute");
+  ssize_t n = 0;
+  do {
+    n = ::recv(socket_, bytes, sizeof bytes, 0);
+  } while (n < 0 && errno == EINTR);
+  if (n < 0 && errno != ECONNRESET) {
+    throw std::runtime_error(fmt::format("nothing came for a minute: {}", std::strerror(errno)));
+  }
   if (n <= 0) return false;
   buffer_.append(bytes, static_cast<size_t>(n));
   return true;

@@ -267,7 +267,7 @@ Json one_or_two(const std::string& name, bool strict) {
 TEST_F(ToolsTest, ForcedCallsAreCalls) {
   if (GrammarLibrary::version().empty()) GTEST_SKIP() << "built without grammars";
   for (const bool strict : {false, true}) {
-    Json body = asking("x");
+    Json body = asking("@call");
     body["tools"] = {one_or_two("add", strict), one_or_two("sub", strict)};
     body["parallel_tool_calls"] = false;
     body["tool_choice"] = "required";

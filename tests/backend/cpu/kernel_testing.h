@@ -63,7 +63,7 @@ struct Worst {
   double got = 0, want = 0, tolerance = 0;
 
   void see(int64_t i, double g, double w, double tol) {
-    double r = std::abs(g - w) / tol;
+    double r = g == w ? 0 : std::abs(g - w) / tol;
     if (std::isnan(r)) r = std::numeric_limits<double>::infinity();
     if (index >= 0 && r <= ratio) return;
     *this = {r, i, g, w, tol};

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -59,8 +60,8 @@ TEST_F(CudaGrowingMemory, TakesMemoryAsItIsBackedAndKeepsItsAddresses) {
   EXPECT_EQ(memory.data(), data);
   cuda::check_cuda(cudaGraphLaunch(exec, stream.get()), "launch");
   cuda::check_cuda(cudaStreamSynchronize(stream.get()), "wait");
-  std::vector<std::byte> want(50, std::byte{0x11});
-  want.resize(100, std::byte{0x77});
+  std::vector<std::byte> want(100, std::byte{0x77});
+  std::fill_n(want.begin(), 50, std::byte{0x11});
   EXPECT_EQ(read(data, 100), want);
   EXPECT_EQ(read(data + end - 1000, 1000), std::vector<std::byte>(1000, std::byte{0}));
   const int64_t taken = before.free - gpu_memory(0).free;

@@ -233,8 +233,9 @@ TEST(Route, RowsLieByExpertThenByToken) {
           for (size_t i = 0; i < own.size(); ++i) {
             const bool here = held.begin <= chosen[i] && chosen[i] < held.end;
             EXPECT_EQ(own[i], here ? place[i] - first : -1);
-            if (here)
+            if (here) {
               EXPECT_EQ(tokens[static_cast<size_t>(own[i])], token[static_cast<size_t>(place[i])]);
+            }
           }
         }
         for (size_t e = 0; e < static_cast<size_t>(E); ++e) {

@@ -294,7 +294,9 @@ asio::awaitable<void> completions(Service& service, Exchange& exchange) {
   const TextForm form(service, exchange.id, logprobs.has_value(), n, std::move(echoes), answer);
   const AnswerParser parser({}, CallParser(CallFormat::none, {}));
   std::vector<AnswerRequest> requests = choices_of(base, std::move(prompts), n);
-  if (!co_await constrain(service, exchange, answer_tag(body), {}, requests)) co_return;
+  const AnswerTag tag = answer_tag(body);
+  const ReasoningMarks none;  // gcc 12 destroys temporaries of such a call twice
+  if (!co_await constrain(service, exchange, tag, none, requests)) co_return;
   co_await run(service, exchange, std::move(requests), n, options, form, parser);
   exchange.note += unknown_fields(body);
 }
