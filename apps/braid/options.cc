@@ -76,10 +76,11 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
       ->capture_default_str()
       ->group(kSchedules);
   command
-      .add_option("--decode", o.decode,
-                  "how launches of a decode step of few tokens are fused on a GPU: auto (by price), "
-                  "apart, relay, or fused, behind which may follow :cluster=N, split=token, "
-                  "scope=qkv|projected, exchange=chip|memory")
+      .add_option(
+          "--decode", o.decode,
+          "how launches of a decode step of few tokens are fused on a GPU: auto (by price), "
+          "apart, relay, or fused, behind which may follow :cluster=N, split=token, "
+          "scope=qkv|projected, exchange=chip|memory")
       ->capture_default_str()
       ->group(kSchedules);
   command.add_flag("--explain", o.explain, "say at the end what was planned, and why")
