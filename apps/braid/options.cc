@@ -34,7 +34,8 @@ void fit(ParallelRequest& request, const job::Job& job) {
   // Ranks of one host share its cores, unless the launcher has bound each to its own.
   const bool bound = cpu::usable_cores() < sysconf(_SC_NPROCESSORS_ONLN);
   const auto here = std::ranges::count(job.members(), job::host_name(), &job::Member::host);
-  const int sharing = std::max(1, ranks / job.processes()) * (bound ? 1 : static_cast<int>(here));
+  const int processes = bound ? 1 : std::max(1, static_cast<int>(here));
+  const int sharing = std::max(1, ranks / job.processes()) * processes;
   request.engine.threads = std::max(1, cpu::usable_cores() / sharing);
 }
 
