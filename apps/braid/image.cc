@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "braid/io/text_file.h"
 #include "braid/latent_dump.h"
 #include "braid/options.h"
+#include "braid/picture_options.h"
 #include "braid/progress.h"
 #include "braid/text_io.h"
 #include "braid/version.h"
@@ -29,25 +29,6 @@ using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-// "WxH", or one number for both.
-std::pair<int64_t, int64_t> parse_size(const std::string& text) {
-  std::array<int64_t, 2> sides{};
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  const auto read = [&](int64_t& side) {
-    const auto result = std::from_chars(at, end, side);
-    at = result.ptr;
-    return result.ec == std::errc();
-  };
-  bool good = read(sides[0]);
-  if (good && at == end) return {sides[0], sides[0]};
-  good = good && (*at == 'x' || *at == 'X') && (++at, read(sides[1])) && at == end;
-  if (!good) {
-    fail(ErrorCode::kInvalidArgument, "--size is '{}', wanted is WIDTHxHEIGHT: 1024x768", text);
-  }
-  return {sides[0], sides[1]};
 }
 
 void check(const ImageOptions& o) {

@@ -71,6 +71,11 @@ TEST_F(GrammarTest, AnswersFulfilTheirSchema) {
 }
 
 TEST_F(GrammarTest, AnswersFollowWhatBindsThem) {
+  // JSON bounds no exponent, the parser does.
+  const auto parse = [](const std::string& text) {
+    static const std::regex exponent("([0-9])[eE][+-]?[0-9]{3,}");
+    return Json::parse(std::regex_replace(text, exponent, "$1"), nullptr, false);
+  };
   const auto match = [](const Json& outputs, const std::string& pattern) {
     for (const std::string& answer : answers({{"structured_outputs", outputs}}))
       EXPECT_TRUE(std::regex_match(answer, std::regex(pattern))) << outputs << " " << answer;
@@ -81,7 +86,7 @@ TEST_F(GrammarTest, AnswersFollowWhatBindsThem) {
   match({{"grammar", "root ::= \"<\" [0-9]+ \">\""}}, "<[0-9]+>");
   match({{"json", R"({"const": "q"})"}}, "\"q\"");
   for (const std::string& answer : answers({{"response_format", {{"type", "json_object"}}}}))
-    EXPECT_TRUE(Json::parse(answer, nullptr, false).is_object()) << answer;
+    EXPECT_TRUE(parse(answer).is_object()) << answer;
   // A completion's text is bound, too; both fields may be there if one says nothing.
   const Json done = complete({{"prompt", "x"},
                               {"max_tokens", 20},
