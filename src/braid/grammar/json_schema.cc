@@ -22,7 +22,7 @@ struct Named {
 constexpr Named kTypes[] = {{"object", kObject}, {"array", kArray},    {"string", kString},
                             {"number", kNumber}, {"integer", kNumber}, {"boolean", kConstant},
                             {"null", kConstant}};
-// Words that are kept, by the type of value that they speak of.
+// Schema words that grammars enforce, each with the type of value it constrains.
 constexpr Named kWords[] = {{"properties", kObject},
                             {"required", kObject},
                             {"additionalProperties", kObject},

@@ -43,7 +43,7 @@ class CudaDecodeSequences : public CudaRelay {
   }
 };
 
-// Steps of several sequences, of one rank and of two.
+// Decode steps with several sequences, on one rank and on two ranks.
 TEST_P(CudaDecodeSequences, EqualReference) {
   const RelayCase& c = GetParam();
   if (c.C % 64 != 0) GTEST_SKIP() << "no fused form";

@@ -22,8 +22,8 @@ class VaeDecoder {
 
   int64_t scale() const { return config_.scale(); }  // pixels of a latent, along an axis
   int64_t channels() const { return config_.latent_channels; }
-  // Ranks that divide a picture of so many rows of latents: all of the network's, or one where
-  // there are fewer rows than ranks.
+  // The number of ranks that decode a picture with `height` rows of latents: a single rank if the
+  // rows are fewer than the network's ranks, otherwise all ranks.
   int ranks(int64_t height) const { return height < ranks_ ? 1 : ranks_; }
   // f32 [height * width, channels()], as the transformer leaves them, to f32 [H * W, 3] from -1 to
   // 1; sides in latents.

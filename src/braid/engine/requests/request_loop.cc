@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kOutputs = 4096;  // tokens whose text is still to be made
 constexpr std::chrono::milliseconds kIdleTurn{200};
 
-// Steps that are planned beforehand have bounded rows of logits: one of each sequence, and those of
-// a scored prompt.
+// Bounds a step's rows of logits if steps are planned before requests come: one row for each
+// running sequence, and the rows of a scored prompt.
 SchedulerConfig with_rows(SchedulerConfig config, bool planned) {
   if (planned) config.max_rows = config.max_running + config.max_scored;
   return config;

@@ -53,7 +53,7 @@ class StepQueue {
 
   // Steps that may be under way at once.
   virtual int depth() const = 0;
-  // Places of sequences whose tokens are sampled where they are computed; 0: there are none.
+  // Number of slots on the device for sequences sampled by the device; 0: the host samples.
   virtual int64_t slots() const = 0;
 
   // Gives a free slot to a sequence from the next step on; what ran in the slot before may still be

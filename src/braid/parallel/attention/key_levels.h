@@ -27,10 +27,10 @@ struct KeyLevels {
 // rising, on groups that do not divide each other or the ranks, and on more shares than levels.
 KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int ranks);
 
-// A run of tokens that one rank computes, of which each rank has two.
+// One of the two runs of tokens that a rank computes.
 struct PromptPart {
   int rank = 0;
-  bool second = false;  // of the rank's two
+  bool second = false;  // the rank's later run
   int64_t row = 0;      // first row of the rank's queries
   int64_t rows = 0;
   int64_t position = 0;
