@@ -5,6 +5,7 @@ import importlib.util
 import io
 import os
 import pathlib
+import shutil
 import tempfile
 import unittest
 import unittest.mock
@@ -91,6 +92,7 @@ class RunDocs(unittest.TestCase):
         self.assertEqual(status, 0, output)
         self.assertEqual(self.run_on(block("$ echo 'you> '; exit 3", "console terminal"))[0], 1)
 
+    @unittest.skipUnless(shutil.which("curl"), "blocks of a server need curl")
     def test_a_server(self):
         server = '$ python3 -c "import http.server as h, signal, sys; signal.signal(15, lambda *_: sys.exit({})); ' \
                  'h.HTTPServer((\'127.0.0.1\', int(sys.argv[2])), h.SimpleHTTPRequestHandler).serve_forever()"'

@@ -143,7 +143,8 @@ inline void check(const OpCase& c, uint32_t seed) {
       for (size_t j = 0; j < x.size(); ++j) {
         const double allowed =
             c.tolerance * std::max(1.f, std::abs(y[j])) + rounding * std::abs(y[j]);
-        const double ratio = std::abs(static_cast<double>(x[j]) - y[j]) / allowed;
+        const double away = std::abs(static_cast<double>(x[j]) - y[j]);
+        const double ratio = away == 0 ? 0 : away / allowed;
         if (!(ratio <= worst)) worst = std::isnan(ratio) ? INFINITY : ratio, at = j;
       }
       ASSERT_LE(worst, 1) << "output " << i << " at " << at << ": " << x[at] << ", wanted "
