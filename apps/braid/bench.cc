@@ -166,14 +166,14 @@ void bench(const BenchOptions& o, job::Job* job) {
   std::vector<BenchResult> rows = rows_of(o);
   const Model model = open(o);
   if (follow(job, model)) return;
-  if (o.shape.random() && model.weight_bytes() >= kLargeBytes) {
+  print_remarks(model.config().remarks);
+  ParallelRun parallel(o.parallel, {o.path, o.shape.path()}, job);
+  EngineConfig config = parallel.engine_config();
+  if (!config.device.cuda && o.shape.random() && model.weight_bytes() >= kLargeBytes) {
     std::fprintf(stderr,
                  "braid: %.1f GiB of random weights for %s: a row may take minutes on a CPU\n",
                  static_cast<double>(model.weight_bytes()) / (1 << 30), o.shape.path().c_str());
   }
-  print_remarks(model.config().remarks);
-  ParallelRun parallel(o.parallel, {o.path, o.shape.path()}, job);
-  EngineConfig config = parallel.engine_config();
   for (const BenchResult& row : rows) {
     config.max_context = std::max(config.max_context, row.depth + row.prompt + row.decode + 1);
     config.sequences = std::max(config.sequences, row.batch);
