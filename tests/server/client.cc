@@ -18,7 +18,8 @@ std::vector<std::string> Reply::events() const {
   for (size_t at = 0; at < body.size();) {
     const size_t end = body.find("\n\n", at);
     if (end == std::string::npos) throw std::runtime_error("an event without an end");
-    const std::string event = body.substr(at, end - at);
+    std::string event = body.substr(at, end - at);
+    if (event.starts_with("event: ")) event.erase(0, event.find('\n') + 1);
     if (event.starts_with("data: ")) all.push_back(event.substr(6));
     at = end + 2;
   }

@@ -13,9 +13,12 @@
 namespace braid::server {
 
 // A model whose answers are known: behind the first text of a script, which is one token, the rest
-// of the script follows, token by token, and then its end. No text stands in two scripts.
+// of the script follows, token by token, and then its end. No text stands in two scripts. Behind
+// the text kNoNumber no logit is a number.
 class ScriptedModel {
  public:
+  static constexpr const char* kNoNumber = "<no number>";
+
   ScriptedModel(const std::string& name, const std::vector<std::vector<std::string>>& scripts,
                 const std::string& chat_template)
       : folder_(name) {
@@ -44,6 +47,12 @@ class ScriptedModel {
       if (spec.name.ends_with("o_proj.weight") || spec.name.ends_with("down_proj.weight"))
         std::ranges::fill(values, 0.0f);
       if (spec.name.ends_with("norm.weight")) std::ranges::fill(values, 1.0f);
+      if (spec.name == embedding.name) {
+        for (size_t i = 0; i < texts.size(); ++i) {
+          const auto row = values.subspan((static_cast<size_t>(first) + i) * width, width);
+          if (texts[i] == kNoNumber) std::ranges::fill(row, std::nanf(""));
+        }
+      }
       if (spec.name != "lm_head.weight") return;
       std::ranges::fill(values, 0.0f);
       for (const auto& [from, to] : next) {

@@ -1,6 +1,5 @@
 // Tools and reasoning over HTTP, with a model whose answers are known.
-#include "server/fixture.h"
-#include "server/scripted_model.h"
+#include "server/scripted_server.h"
 
 namespace braid::server {
 namespace {
@@ -8,104 +7,53 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Qwen's way of writing tools, with the last message's text as the begin of the answer.
-constexpr const char* kToolTemplate =
-    "{% if tools %}{% for tool in tools %}{{ tool | tojson }}{% endfor %}<tool_call>{% endif %}"
-    "{% for m in messages %}<{{ m.role }}>"
-    "{% if m.reasoning_content %}[{{ m.reasoning_content }}]{% endif %}{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}(call {{ c.function.name }} "
-    "{{ c.function.arguments.a }}){% endfor %}{% endfor %}"
-    "{% if mood %}{{ mood }}{% endif %}{% if opened %}<think>{% endif %}";
+class ToolsTest : public ScriptedTest {};
 
-class ToolsTest : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    model_ = new ScriptedModel(
-        "tools",
-        {{"@call", "Let me see.\n", "<tool_call>\n", "{\"name\": \"add\", \"argu",
-          "ments\": {\"a\": 1}}", "\n</tool_call>", "\n"},
-         {"@two", " <tool_call>", "{\"name\": \"add\"}", "</tool_call> <tool_call>",
-          "{\"name\": \"sub\"}</tool_", "call>"},
-         {"@broken", "<tool_call> ", "{\"name\": \"add\", \"argu "},
-         {"@think", "\n<think>", "\nlong ", "thought\n", "</thi", "nk>\n\n", "The answer"},
-         {"@end", "<tool_call>{\"name\": \"sub\"}</tool_call> ", "STOP here"},
-         // What a template that opens the reasoning itself ends with.
-         {"<think>", "inside", " all of it"}},
-        kToolTemplate);
-    ServerConfig config = config_for(model_->path());
-    config.defaults->temperature = 0;
-    server_ = new Server(config, [](const std::string&) {});
-    server_->load();
-  }
-  static void TearDownTestSuite() {
-    delete std::exchange(server_, nullptr);
-    delete std::exchange(model_, nullptr);
-  }
-
-  static Json tool(const std::string& name) {
-    return {
-        {"type", "function"},
-        {"function",
-         {{"name", name}, {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}};
-  }
-  static Json asking(const std::string& text) {
-    return {{"messages", Json::array({{{"role", "user"}, {"content", text}}})},
-            {"tools", Json::array({tool("add"), tool("sub")})}};
-  }
-  static Reply post(const Json& body, const std::string& path = "/v1/chat/completions") {
-    Client client(server_->port());
-    return client.post(path, body.dump());
-  }
-
-  // A whole answer's first choice. The same as a stream has to say the same.
-  static Json choice_of(Json body) {
-    const Reply reply = post(body);
-    EXPECT_EQ(reply.status, 200) << reply.body;
-    Json choice = reply.json()["choices"][0];
-    body["stream"] = true;
-    std::string content, reasoning, reason;
-    std::vector<Json> calls;
-    std::set<std::string> ids;
-    const Reply stream = post(body);
-    EXPECT_EQ(stream.events().back(), "[DONE]");
-    for (const std::string& event : stream.events()) {
-      if (event == "[DONE]") continue;
-      const Json one = Json::parse(event)["choices"][0];
-      const Json& delta = one["delta"];
-      if (delta.contains("content")) content += delta["content"].get<std::string>();
-      if (delta.contains("reasoning_content"))
-        reasoning += delta["reasoning_content"].get<std::string>();
-      for (const Json& call : delta.value("tool_calls", Json::array())) {
-        const size_t index = call["index"];
-        if (call.contains("id")) {
-          EXPECT_EQ(index, calls.size());
-          EXPECT_EQ(call["type"], "function");
-          EXPECT_EQ(call["function"]["arguments"], "");
-          EXPECT_TRUE(ids.insert(call["id"]).second);
-          calls.push_back(call["function"]);
-        } else {
-          calls.at(index)["arguments"] = calls.at(index)["arguments"].get<std::string>() +
-                                         call["function"]["arguments"].get<std::string>();
-        }
+// A whole answer's first choice. The same as a stream has to say the same.
+Json choice_of(Json body) {
+  const Reply reply = ScriptedTest::post(body);
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  Json choice = reply.json()["choices"][0];
+  body["stream"] = true;
+  std::string content, reasoning, reason;
+  std::vector<Json> calls;
+  std::set<std::string> ids;
+  const Reply stream = ScriptedTest::post(body);
+  EXPECT_EQ(stream.events().back(), "[DONE]");
+  for (const std::string& event : stream.events()) {
+    if (event == "[DONE]") continue;
+    const Json one = Json::parse(event)["choices"][0];
+    const Json& delta = one["delta"];
+    if (delta.contains("content")) content += delta["content"].get<std::string>();
+    if (delta.contains("reasoning_content"))
+      reasoning += delta["reasoning_content"].get<std::string>();
+    for (const Json& call : delta.value("tool_calls", Json::array())) {
+      const size_t index = call["index"];
+      if (call.contains("id")) {
+        EXPECT_EQ(index, calls.size());
+        EXPECT_EQ(call["type"], "function");
+        EXPECT_EQ(call["function"]["arguments"], "");
+        EXPECT_TRUE(ids.insert(call["id"]).second);
+        calls.push_back(call["function"]);
+      } else {
+        calls.at(index)["arguments"] = calls.at(index)["arguments"].get<std::string>() +
+                                       call["function"]["arguments"].get<std::string>();
       }
-      if (!one["finish_reason"].is_null()) reason += one["finish_reason"].get<std::string>();
     }
-    const Json& message = choice["message"];
-    EXPECT_EQ(content, message["content"].is_null() ? "" : message["content"].get<std::string>());
-    EXPECT_EQ(reasoning, message.value("reasoning_content", ""));
-    EXPECT_EQ(reason, choice["finish_reason"].get<std::string>());
-    const Json whole = message.value("tool_calls", Json::array());
-    EXPECT_EQ(calls.size(), whole.size());
-    for (size_t i = 0; i < std::min(calls.size(), whole.size()); ++i) {
-      EXPECT_EQ(calls[i], whole[i]["function"]);
-      EXPECT_THAT(whole[i]["id"].get<std::string>(), testing::StartsWith("call_"));
-    }
-    return choice;
+    if (!one["finish_reason"].is_null()) reason += one["finish_reason"].get<std::string>();
   }
-
-  inline static ScriptedModel* model_ = nullptr;
-  inline static Server* server_ = nullptr;
-};
+  const Json& message = choice["message"];
+  EXPECT_EQ(content, message["content"].is_null() ? "" : message["content"].get<std::string>());
+  EXPECT_EQ(reasoning, message.value("reasoning_content", ""));
+  EXPECT_EQ(reason, choice["finish_reason"].get<std::string>());
+  const Json whole = message.value("tool_calls", Json::array());
+  EXPECT_EQ(calls.size(), whole.size());
+  for (size_t i = 0; i < std::min(calls.size(), whole.size()); ++i) {
+    EXPECT_EQ(calls[i], whole[i]["function"]);
+    EXPECT_THAT(whole[i]["id"].get<std::string>(), testing::StartsWith("call_"));
+  }
+  return choice;
+}
 
 TEST_F(ToolsTest, ACallComesWithItsArgumentsAsAText) {
   const Json choice = choice_of(asking("@call"));

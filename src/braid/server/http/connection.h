@@ -173,7 +173,10 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
     co_await http::async_write_header(stream_, serializer, asio::use_awaitable);
     stream_.expires_never();
   }
-  asio::awaitable<void> event(std::string data) override { return write("data: " + data + "\n\n"); }
+  asio::awaitable<void> event(const StreamEvent& event) override {
+    return write((event.name.empty() ? "data: " : "event: " + event.name + "\ndata: ") +
+                 event.data + "\n\n");
+  }
   asio::awaitable<void> comment() override { return write(": wait\n\n"); }
   asio::awaitable<void> end_events() override {
     if (chunked_) co_await asio::async_write(stream_, http::make_chunk_last(), asio::use_awaitable);

@@ -11,6 +11,12 @@
 
 namespace braid::server {
 
+// A server-sent event; a name is optional.
+struct StreamEvent {
+  std::string data;  // a single line
+  std::string name = {};
+};
+
 // A request of a connection, with functions to answer. All functions run on the connection's
 // strand.
 class Exchange {
@@ -36,7 +42,7 @@ class Exchange {
 
   // Server-sent events: begin, any number of events and comments, end.
   virtual boost::asio::awaitable<void> begin_events() = 0;
-  virtual boost::asio::awaitable<void> event(std::string data) = 0;
+  virtual boost::asio::awaitable<void> event(const StreamEvent& event) = 0;
   virtual boost::asio::awaitable<void> comment() = 0;
   virtual boost::asio::awaitable<void> end_events() = 0;
 

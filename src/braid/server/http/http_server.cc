@@ -111,8 +111,9 @@ struct HttpServer::Impl {
     if (!connection.begun()) {
       co_await connection.json(failed->status(), failed->json());
     } else {
-      co_await connection.event(failed->json().dump());
-      co_await connection.event("[DONE]");
+      const StreamEvent error{failed->json().dump()}, done{"[DONE]"};
+      co_await connection.event(error);
+      co_await connection.event(done);
       co_await connection.end_events();
     }
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "braid/grammar/grammar_mask.h"
 #include "braid/grammar/grammar_tag.h"
 
 namespace braid::server {
@@ -9,29 +10,41 @@ namespace {
 
 constexpr double kLook = 1;  // seconds between two looks whether the client is still there
 
-std::string text_at(const Json& object, const char* name, const std::string& field) {
+std::string text_at(const Json& object, const char* name, const std::string& field,
+                    const std::string& where) {
   const auto it = object.find(name);
   if (it == object.end() || !it->is_string())
-    Body::fail(field, fmt::format("{}.{} is no text", field, name));
+    Body::fail(field, fmt::format("{}.{} is no text", where, name));
   return it->get<std::string>();
 }
 
-std::string format_tag(const Json& format) {
-  const std::string type = text_at(format, "type", "response_format");
+// A format, whose schema stands in the member `inner`, or beside the type where `inner` is null.
+std::string tag_of(const Json& format, const std::string& field, const std::string& where,
+                   const char* inner) {
+  const std::string type = text_at(format, "type", field, where);
   if (type == "text") return "";
   if (type == "json_object") return object_tag();
   if (type != "json_schema") {
-    Body::fail(
-        "response_format",
-        fmt::format("response_format.type is '{}', wanted text, json_object or json_schema", type));
+    Body::fail(field, fmt::format("{}.type is '{}', wanted text, json_object or json_schema", where,
+                                  type));
   }
-  const auto inner = format.find("json_schema");
-  if (inner == format.end() || !inner->is_object())
-    Body::fail("response_format", "response_format.json_schema is no object");
-  const auto schema = inner->find("schema");
-  if (schema == inner->end())
-    Body::fail("response_format", "response_format.json_schema.schema is missing");
+  const Json* holder = inner == nullptr ? &format : member(format, inner);
+  const std::string place = inner == nullptr ? where : where + "." + inner;
+  if (holder == nullptr || !holder->is_object()) Body::fail(field, place + " is no object");
+  const auto schema = holder->find("schema");
+  if (schema == holder->end()) Body::fail(field, place + ".schema is missing");
   return schema_tag(*schema);
+}
+
+std::string format_tag(const Json& format) {
+  return tag_of(format, "response_format", "response_format", "json_schema");
+}
+
+std::string text_tag(const Json& text) {
+  const Json* format = member(text, "format");
+  if (format == nullptr) return "";
+  if (!format->is_object()) Body::fail("text", "text.format is no object");
+  return tag_of(*format, "text", "text.format", nullptr);
 }
 
 std::string outputs_tag(const Json& outputs) {
@@ -53,9 +66,9 @@ std::string outputs_tag(const Json& outputs) {
       if (value != true) Body::fail("structured_outputs", where + " is not true");
       tag = object_tag();
     } else if (name == "regex") {
-      tag = regex_tag(text_at(outputs, "regex", "structured_outputs"));
+      tag = regex_tag(text_at(outputs, "regex", "structured_outputs", "structured_outputs"));
     } else if (name == "grammar") {
-      tag = ebnf_tag(text_at(outputs, "grammar", "structured_outputs"));
+      tag = ebnf_tag(text_at(outputs, "grammar", "structured_outputs", "structured_outputs"));
     } else if (name == "choice") {
       if (!value.is_array()) Body::fail("structured_outputs", where + " is no list of texts");
       std::vector<std::string> texts;
@@ -83,6 +96,26 @@ void check_ends(const Body& body, const AnswerTag& tag) {
                fmt::format("min_tokens beside {}: its answers end by themselves", tag.field));
 }
 
+// Lets the tag compile and waits; null where the client has gone. Fails with ApiError 400 where the
+// grammar passes a limit, or where this build has none.
+boost::asio::awaitable<std::shared_ptr<const CompiledGrammar>> compiled(Service& service,
+                                                                        Exchange& exchange,
+                                                                        const AnswerTag& tag) {
+  if (service.grammars == nullptr)
+    Body::fail(tag.field, tag.field + ": this server was built without grammars");
+  const auto pending = service.grammars->compile(tag.tag, exchange.waker());
+  while (true) {
+    try {
+      if (auto grammar = pending->get()) co_return grammar;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+      throw ApiError(400, fmt::format("{}: {}", tag.field, error.what()), tag.field);
+    }
+    co_await exchange.wait(kLook);
+    if (exchange.gone()) co_return nullptr;
+  }
+}
+
 }  // namespace
 
 AnswerTag answer_tag(const Body& body) {
@@ -102,6 +135,7 @@ AnswerTag answer_tag(const Body& body) {
     tag = {std::move(found), field};
   };
   take("response_format", format_tag);
+  take("text", text_tag);
   take("structured_outputs", outputs_tag);
   if (!tag.tag.empty()) check_ends(body, tag);
   return tag;
@@ -124,22 +158,15 @@ AnswerTag answer_tag(const Body& body, const ChatRequest& chat) {
   return tag;
 }
 
-boost::asio::awaitable<std::shared_ptr<const CompiledGrammar>> compiled(Service& service,
-                                                                        Exchange& exchange,
-                                                                        const AnswerTag& tag) {
-  if (service.grammars == nullptr)
-    Body::fail(tag.field, tag.field + ": this server was built without grammars");
-  const auto pending = service.grammars->compile(tag.tag, exchange.waker());
-  while (true) {
-    try {
-      if (auto grammar = pending->get()) co_return grammar;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kInvalidArgument) throw;
-      throw ApiError(400, fmt::format("{}: {}", tag.field, error.what()), tag.field);
-    }
-    co_await exchange.wait(kLook);
-    if (exchange.gone()) co_return nullptr;
-  }
+boost::asio::awaitable<bool> constrain(Service& service, Exchange& exchange, const AnswerTag& tag,
+                                       const ReasoningMarks& marks,
+                                       std::vector<AnswerRequest>& requests) {
+  if (tag.tag.empty()) co_return true;
+  const auto grammar = co_await compiled(service, exchange, tag);
+  if (grammar == nullptr) co_return false;
+  for (AnswerRequest& request : requests)
+    request.mask = grammar_mask(grammar, service.grammars->spelling(), marks);
+  co_return true;
 }
 
 }  // namespace braid::server

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <memory>
 #include <string>
+#include <vector>
 
-#include "braid/grammar/compiled_grammar.h"
 #include "braid/server/http/exchange.h"
 #include "braid/server/routes/messages.h"
 #include "braid/server/service.h"
@@ -16,16 +15,17 @@ struct AnswerTag {
   std::string field;  // for errors
 };
 
-// By response_format, structured_outputs. Fails with ApiError 400, naming the field, where the
-// words cannot be kept or contradict other fields.
+// By response_format, text, structured_outputs. Fails with ApiError 400, naming the field, where
+// the words cannot be kept or contradict other fields.
 AnswerTag answer_tag(const Body& body);
 // The same for a conversation, whose functions may have to be called.
 AnswerTag answer_tag(const Body& body, const ChatRequest& chat);
 
-// Lets the tag compile and waits; null where the client has gone. Fails with ApiError 400 where the
-// grammar passes a limit, or where this build has none.
-boost::asio::awaitable<std::shared_ptr<const CompiledGrammar>> compiled(Service& service,
-                                                                        Exchange& exchange,
-                                                                        const AnswerTag& tag);
+// Binds each answer to the tag's grammar, if there is one: the tag compiles meanwhile. False: the
+// client has gone. Fails with ApiError 400 where the grammar passes a limit, or where this build
+// has none.
+boost::asio::awaitable<bool> constrain(Service& service, Exchange& exchange, const AnswerTag& tag,
+                                       const ReasoningMarks& marks,
+                                       std::vector<AnswerRequest>& requests);
 
 }  // namespace braid::server

@@ -9,5 +9,7 @@ namespace braid::server {
 boost::asio::awaitable<void> chat_completions(Service& service, Exchange& exchange);
 // POST /v1/completions
 boost::asio::awaitable<void> completions(Service& service, Exchange& exchange);
+// POST /v1/responses
+boost::asio::awaitable<void> responses(Service& service, Exchange& exchange);
 
 }  // namespace braid::server

@@ -119,4 +119,15 @@ void check_model(const Service& service, const Body& body) {
       "model");
 }
 
+std::string unknown_fields(const Body& body) {
+  constexpr size_t kMost = 200;
+  std::string names;
+  for (const std::string& name : body.unknown()) {
+    if (names.size() > kMost) break;
+    names += (names.empty() ? ", unknown fields: " : ", ") +
+             Json(name.substr(0, 40)).dump(-1, ' ', true, Json::error_handler_t::replace);
+  }
+  return names;
+}
+
 }  // namespace braid::server

@@ -18,4 +18,7 @@ AnswerRequest answer_request(const Service& service, const Body& body);
 // Fails with ApiError 404 where a body names another model than the served one.
 void check_model(const Service& service, const Body& body);
 
+// The body's fields that mean nothing here, for the log.
+std::string unknown_fields(const Body& body);
+
 }  // namespace braid::server

@@ -182,6 +182,7 @@ asio::awaitable<void> Router::handle(Exchange& exchange) {
   if (phase_ == Phase::draining) throw ApiError(503, "the server is ending");
   if (path == "/v1/completions") co_return co_await completions(*service, exchange);
   if (path == "/v1/chat/completions") co_return co_await chat_completions(*service, exchange);
+  if (path == "/v1/responses") co_return co_await responses(*service, exchange);
   co_await exchange.json(200, answer_at_once(*service, path, Body(exchange.body(), found->fields)));
 }
 

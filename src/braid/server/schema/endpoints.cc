@@ -7,19 +7,6 @@
 namespace braid::server {
 namespace {
 
-constexpr double kTokens = 1 << 24;  // more than any context has
-constexpr std::string_view kIds = R"("items": {"type": "integer", "minimum": 0})";
-constexpr std::string_view kMessages = R"("minItems": 1, "items": {"type": "object",
-  "properties": {"role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
-                 "content": {"type": ["string", "array", "null"]}},
-  "required": ["role", "content"]})";
-constexpr std::string_view kTools = R"("items": {"type": "object", "properties": {
-  "type": {"const": "function"},
-  "function": {"type": "object", "required": ["name"], "properties": {
-    "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"},
-    "description": {"type": "string"}, "parameters": {"type": "object"}}}},
-  "required": ["type", "function"]})";
-
 // The schemas of answers, by name.
 constexpr std::string_view kAnswers = R"json({
   "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "object",
@@ -44,6 +31,12 @@ constexpr std::string_view kAnswers = R"json({
         "required": ["index", "text", "finish_reason"], "properties": {
           "finish_reason": {"enum": ["stop", "length"]}, "text": {"type": "string"}}}},
       "usage": {"$ref": "#/components/schemas/Usage"}}},
+  "Response": {"type": "object", "required": ["id", "object", "created_at", "status", "model",
+    "output", "error", "incomplete_details", "usage", "tools", "tool_choice",
+    "parallel_tool_calls"], "properties": {"object": {"const": "response"},
+      "status": {"enum": ["completed", "incomplete"]},
+      "output": {"type": "array", "items": {"type": "object", "required": ["type", "id", "status"],
+        "properties": {"type": {"enum": ["reasoning", "message", "function_call"]}}}}}},
   "Rendered": {"type": "object", "required": ["prompt", "prompt_token_ids"], "properties": {
     "prompt": {"type": "string"},
     "prompt_token_ids": {"type": "array", "items": {"type": "integer"}}}},
@@ -61,247 +54,15 @@ constexpr std::string_view kAnswers = R"json({
   "Document": {"type": "object", "required": ["openapi", "paths"]}
 })json";
 
-// What chat and completions share.
-const std::vector<Field>& answer_fields() {
-  static const std::vector<Field> fields = {
-      {.name = "model", .types = kString, .meaning = "the served model's name, or none"},
-      {.name = "max_tokens",
-       .types = kInteger,
-       .meaning = "tokens of the answer at most",
-       .otherwise = "until the context is full",
-       .least = 0,
-       .most = kTokens},
-      {.name = "min_tokens",
-       .types = kInteger,
-       .meaning = "tokens before the answer may end by itself",
-       .otherwise = "0",
-       .least = 0,
-       .most = kTokens},
-      {.name = "temperature",
-       .types = kNumber,
-       .meaning = "0: the most likely token",
-       .otherwise = "the model's, else 1",
-       .least = 0,
-       .most = 2},
-      {.name = "top_p",
-       .types = kNumber,
-       .meaning = "choose among tokens that make up this probability, above 0",
-       .otherwise = "the model's, else 1",
-       .least = 1e-9,
-       .most = 1},
-      {.name = "top_k",
-       .types = kInteger,
-       .meaning = "choose among so many tokens; 0 and -1: all",
-       .otherwise = "the model's, else 0",
-       .least = -1,
-       .most = kTokens},
-      {.name = "min_p",
-       .types = kNumber,
-       .meaning = "drop tokens less likely than this share of the best",
-       .otherwise = "0",
-       .least = 0,
-       .most = 1},
-      {.name = "seed",
-       .types = kInteger,
-       .meaning = "the same seed gives the same text",
-       .otherwise = "random"},
-      {.name = "frequency_penalty",
-       .types = kNumber,
-       .meaning = "for each earlier occurrence in the answer",
-       .otherwise = "0",
-       .least = -2,
-       .most = 2},
-      {.name = "presence_penalty",
-       .types = kNumber,
-       .meaning = "for tokens that occurred in the answer",
-       .otherwise = "0",
-       .least = -2,
-       .most = 2},
-      {.name = "repetition_penalty",
-       .types = kNumber,
-       .meaning = "for tokens of prompt and answer; 1: none",
-       .otherwise = "1",
-       .least = 1e-3,
-       .most = 100},
-      {.name = "logit_bias",
-       .types = kObject,
-       .meaning = "token id (as text) to a bias from -100 to 100"},
-      {.name = "n",
-       .types = kInteger,
-       .meaning = "answers to one prompt",
-       .otherwise = "1",
-       .least = 1,
-       .most = 128},
-      {.name = "stop",
-       .types = kString | kArray,
-       .meaning = "a text, or up to 16, that ends the answer",
-       .schema = R"("items": {"type": "string", "minLength": 1}, "maxItems": 16, "minLength": 1)"},
-      {.name = "stop_token_ids",
-       .types = kArray,
-       .meaning = "token ids that end the answer",
-       .schema = kIds},
-      {.name = "include_stop_str_in_output",
-       .types = kBoolean,
-       .meaning = "the stop text is part of the answer",
-       .otherwise = "false"},
-      {.name = "ignore_eos",
-       .types = kBoolean,
-       .meaning = "go on after an end-of-text token",
-       .otherwise = "false"},
-      {.name = "skip_special_tokens",
-       .types = kBoolean,
-       .meaning = "special tokens have no text",
-       .otherwise = "true"},
-      {.name = "stream",
-       .types = kBoolean,
-       .meaning = "send the answer as it is made, as server-sent events",
-       .otherwise = "false"},
-      {.name = "stream_options",
-       .types = kObject,
-       .meaning = "`include_usage`: a last chunk with the usage; `continuous_usage_stats`: usage "
-                  "in every chunk"},
-      {.name = "response_format",
-       .types = kObject,
-       .meaning = "`{\"type\": \"json_schema\", \"json_schema\": {\"schema\": ...}}`: the answer "
-                  "is JSON that fulfils the schema; `json_object`: any object; `text`: anything"},
-      {.name = "structured_outputs",
-       .types = kObject,
-       .meaning =
-           "one of `json` (a schema), `regex`, `choice` (a list of texts), `grammar` (EBNF), "
-           "`json_object` (true), which the whole answer follows"},
-      {.name = "cache_salt",
-       .types = kString,
-       .meaning = "requests of different salts share no cached prompt"},
-      accepted("user"),
-      accepted("store"),
-      accepted("metadata"),
-      accepted("service_tier"),
-      accepted("prompt_cache_key"),
-      accepted("safety_identifier"),
-      accepted("priority"),
-      refused("audio", ""),
-      refused("modalities", R"(["text"])"),
-      refused("best_of", "1"),
-      refused("prompt_logprobs", ""),
-  };
-  return fields;
-}
-
-std::vector<Field> with_answer_fields(std::vector<Field> fields) {
-  fields.insert(fields.end(), answer_fields().begin(), answer_fields().end());
-  return fields;
-}
-
 }  // namespace
-
-std::span<const Field> chat_fields() {
-  static const std::vector<Field> fields = with_answer_fields({
-      {.name = "messages",
-       .types = kArray,
-       .meaning = "the conversation: objects of `role` (system, developer, user, assistant, tool) "
-                  "and `content` (a text, or a list of text parts), with `tool_calls`, "
-                  "`tool_call_id`, `name`, `reasoning_content` where there are some",
-       .required = true,
-       .schema = kMessages},
-      {.name = "max_completion_tokens",
-       .types = kInteger,
-       .meaning = "the newer name of `max_tokens`",
-       .least = 0,
-       .most = kTokens},
-      {.name = "logprobs",
-       .types = kBoolean,
-       .meaning = "log-probabilities of the answer's tokens",
-       .otherwise = "false"},
-      {.name = "top_logprobs",
-       .types = kInteger,
-       .meaning = "likely alternatives beside each token",
-       .otherwise = "0",
-       .least = 0,
-       .most = 20},
-      {.name = "chat_template_kwargs",
-       .types = kObject,
-       .meaning = "variables of the chat template"},
-      {.name = "reasoning_effort", .types = kString, .meaning = "a variable of the chat template"},
-      {.name = "tools",
-       .types = kArray,
-       .meaning = "functions that the model may call: `{\"type\": \"function\", \"function\": "
-                  "{\"name\", \"description\", \"parameters\"}}`",
-       .schema = kTools},
-      {.name = "tool_choice",
-       .types = kString | kObject,
-       .meaning = "`auto`; `none`: tools are left out of the prompt; `required`, or `{\"type\": "
-                  "\"function\", \"function\": {\"name\"}}`: the answer is calls",
-       .otherwise = "auto"},
-      {.name = "parallel_tool_calls",
-       .types = kBoolean,
-       .meaning = "false: an answer ends with its first call",
-       .otherwise = "true"},
-      refused("functions", "[]"),
-      refused("function_call", R"("none", "auto")"),
-      refused("guided_json", ""),
-      refused("guided_regex", ""),
-      refused("guided_choice", ""),
-      refused("guided_grammar", ""),
-      refused("prediction", ""),
-      refused("web_search_options", ""),
-  });
-  return fields;
-}
-
-std::span<const Field> completion_fields() {
-  static const std::vector<Field> fields = with_answer_fields({
-      {.name = "prompt",
-       .types = kString | kArray,
-       .meaning = "a text, a list of texts, a list of token ids, or a list of such lists",
-       .required = true},
-      {.name = "logprobs",
-       .types = kInteger,
-       .meaning = "log-probabilities, with so many likely alternatives",
-       .least = 0,
-       .most = 20},
-      {.name = "echo",
-       .types = kBoolean,
-       .meaning = "the prompt is part of the answer; with `logprobs` its tokens are scored",
-       .otherwise = "false"},
-      refused("suffix", R"("")"),
-  });
-  return fields;
-}
-
-std::span<const Field> tokenize_fields() {
-  static const std::vector<Field> fields = {
-      {.name = "model", .types = kString, .meaning = "the served model's name, or none"},
-      {.name = "prompt", .types = kString, .meaning = "a text"},
-      {.name = "content", .types = kString, .meaning = "another name of `prompt`"},
-      {.name = "messages",
-       .types = kArray,
-       .meaning = "a conversation, in place of `prompt`",
-       .schema = kMessages},
-      {.name = "tools", .types = kArray, .meaning = "of the conversation", .schema = kTools},
-      {.name = "add_special_tokens",
-       .types = kBoolean,
-       .meaning = "put the model's BOS and EOS around a text",
-       .otherwise = "true"},
-      {.name = "chat_template_kwargs",
-       .types = kObject,
-       .meaning = "variables of the chat template"},
-  };
-  return fields;
-}
-
-std::span<const Field> detokenize_fields() {
-  static const std::vector<Field> fields = {
-      {.name = "model", .types = kString, .meaning = "the served model's name, or none"},
-      {.name = "tokens", .types = kArray, .meaning = "token ids", .required = true, .schema = kIds},
-  };
-  return fields;
-}
 
 std::span<const Endpoint> endpoints() {
   static const std::vector<Endpoint> all = {
       {"POST", "/v1/chat/completions", "answers a conversation", chat_fields(), false,
        "ChatCompletion"},
       {"POST", "/v1/completions", "continues a text", completion_fields(), false, "Completion"},
+      {"POST", "/v1/responses", "answers a conversation of items; nothing is stored",
+       response_fields(), false, "Response"},
       {"POST", "/v1/chat/completions/render",
        "the prompt that a conversation becomes, as text and ids", chat_fields(), false, "Rendered"},
       {"POST", "/tokenize", "text or messages to token ids", tokenize_fields(), false, "Tokens"},

@@ -21,6 +21,7 @@ std::span<const Endpoint> endpoints();
 
 std::span<const Field> chat_fields();
 std::span<const Field> completion_fields();
+std::span<const Field> response_fields();
 std::span<const Field> tokenize_fields();
 std::span<const Field> detokenize_fields();
 

@@ -115,6 +115,7 @@ Body::Body(std::string_view text, std::span<const Field> fields) {
       check(*field, value);
     }
   }
+  for (const std::string& name : unknown_) json_.erase(name);
   for (const Field& field : fields) {
     if (field.required && !json_.contains(field.name))
       fail(field.name, fmt::format("{} is missing", field.name));

@@ -59,7 +59,7 @@ class Body {
   // Fields that the endpoint does not know, for the log.
   const std::vector<std::string>& unknown() const { return unknown_; }
 
-  const Json* find(std::string_view name) const;  // null where absent
+  const Json* find(std::string_view name) const;  // null where absent or not known
   bool boolean(std::string_view name, bool otherwise) const;
   int64_t integer(std::string_view name, int64_t otherwise) const;
   std::optional<int64_t> integer(std::string_view name) const;
