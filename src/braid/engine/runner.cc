@@ -59,8 +59,8 @@ void check_levels(const Model& model, const RunnerConfig& c) {
     fail(ErrorCode::kInvalidArgument, "--keep with --sp {}: it thins the keys of --sp ring alone",
          c.sp->mode ? to_string(*c.sp->mode) : "auto");
   }
-  if (c.device.cuda || c.job) {
-    fail(ErrorCode::kUnsupported, "--keep: far keys are thinned on CPU ranks of one process alone");
+  if (c.job) {
+    fail(ErrorCode::kUnsupported, "--keep: far keys are thinned among ranks of one process alone");
   }
   const std::vector<int64_t>& windows = model.config().windows;
   if (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) {

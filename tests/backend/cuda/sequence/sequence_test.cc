@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "backend/cuda/queues.h"
 #include "backend/cuda/sequence/sequence_world.h"
@@ -139,6 +140,31 @@ INSTANTIATE_TEST_SUITE_P(All, SequenceOnGpus,
                            return fmt::format("{}_{}", to_string(std::get<0>(info.param)),
                                               std::get<1>(info.param));
                          });
+
+// Thinned to the sets that the scalar reference names, and the same bits each step.
+TEST(LevelsOnGpus, EqualTheReferenceAndRepeat) {
+  for (const char* text : {"1x2", "2x1", "1x4"}) {
+    const Topology topology = parse_topology(text);
+    if (!has_gpus(topology)) GTEST_SKIP() << gpus() << " GPUs";
+    fabric::PeerFabric fabric(fabric_config(topology));
+    const Shape shape{
+        .L = 333, .heads = 8, .kv_heads = 2, .D = 128, .right = 0, .layout = Shape::zigzag};
+    for (double keep : {1.0, 0.5}) {
+      SCOPED_TRACE(fmt::format("{} on {}", keep, text));
+      SequenceAttention a = attention_of(shape, topology.ranks(), DType::bf16);
+      a.q = a.kv = even_zigzag_layout(shape.L, topology.ranks(), 0);
+      a.levels = key_levels({keep}, {}, topology.ranks());
+      const SequenceMesh mesh = sequence_mesh(SpMode::ring, topology, a.q_heads);
+      const auto got = run(fabric, a, mesh, {.seeds = {1, 2, 1, 1}});
+      expect_exact(a, got[1], 2);
+      if (testing::Test::HasFatalFailure()) return;
+      for (size_t i : {2u, 3u}) EXPECT_TRUE(same_bits(got[i].o, got[0].o)) << "step " << i;
+      EXPECT_EQ(std::accumulate(got[0].bytes.begin(), got[0].bytes.end(), int64_t{0}),
+                pulled_rows(*a.levels, a.q, std::vector<int64_t>(got[0].bytes.size())) * 2 *
+                    a.kv_heads * a.head_dim * 2);
+    }
+  }
+}
 
 class SequenceFaultsOnGpus : public testing::TestWithParam<const char*> {};
 

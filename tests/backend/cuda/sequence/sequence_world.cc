@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "braid/fabric/host_barrier.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/register.h"
+#include "braid/ops/thin_keys.h"
 #include "braid/runtime/executor.h"
 #include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
@@ -70,8 +72,77 @@ struct Inputs {
         joint_v(seed, kJointV, a.batch, a.joint_kv, a.kv_heads, a.head_dim) {}
 };
 
-std::vector<double> reference_row(const SequenceAttention& a, const Inputs& in, bool joint,
-                                  int64_t b, int64_t position, int64_t head) {
+// Places of all keys among their part's, by the scalar reference: [KV heads, positions].
+std::vector<std::vector<int64_t>> places_of(const SequenceAttention& a, const Inputs& in) {
+  ops::ThinKeysAttrs attrs{.group = a.group(),
+                           .scale = a.scale,
+                           .scoring = a.levels->scoring,
+                           .recent = a.levels->recent,
+                           .rows = a.q.length()};
+  for (const PromptPart& part : prompt_parts(a.q)) {
+    attrs.parts.push_back({.q_row = part.position,
+                           .k_row = part.position,
+                           .rows = part.rows,
+                           .keep = part.rows,
+                           .sinks = part.position == 0 ? a.levels->sinks : 0});
+  }
+  // Values are their positions, so that kept ones say whose they are.
+  Whole v = in.v, kept_k = in.k, kept_v = in.v;
+  const int64_t width = v.heads * v.D;
+  for (size_t i = 0; i < v.data.size(); ++i) {
+    v.data[i] = static_cast<float>(static_cast<int64_t>(i) / width);
+  }
+  const auto view = [](const Whole& x) {
+    auto* data = reinterpret_cast<std::byte*>(const_cast<float*>(x.data.data()));
+    return make_view(data, DType::f32, {1, x.L, x.heads, x.D});
+  };
+  Op op;
+  op.def = &ops::kThinKeys;
+  op.attrs = Attrs::of(attrs);
+  const TensorView inputs[] = {view(in.q), view(in.k), view(v)};
+  const TensorView outputs[] = {view(kept_k), view(kept_v)};
+  BatchPart part;
+  ops::kThinKeys.reference({&op, inputs, outputs, BatchAxis::sequence, &part});
+  std::vector<std::vector<int64_t>> places(static_cast<size_t>(a.kv_heads));
+  for (int64_t h = 0; h < a.kv_heads; ++h) {
+    std::vector<int64_t>& place = places[static_cast<size_t>(h)];
+    place.resize(static_cast<size_t>(v.L));
+    for (const ops::ThinnedPart& p : attrs.parts) {
+      for (int64_t i = 0; i < p.rows; ++i) {
+        place[static_cast<size_t>(kept_v.row(0, p.k_row + i, h)[0])] = i;
+      }
+    }
+  }
+  return places;
+}
+
+// Whether a query sees a key of a KV head; all do without levels.
+class Sight {
+ public:
+  Sight(const SequenceAttention& a, const Inputs& in) : a_(a) {
+    if (!a.levels) return;
+    parts_ = prompt_parts(a.q);
+    places_ = places_of(a, in);
+  }
+  bool sees(int64_t query, int64_t key, int64_t kv_head) const {
+    if (parts_.empty() || key > query) return true;  // a mask says the rest
+    const PromptPart &reader = part(query), &other = part(key);
+    return &reader == &other || places_[static_cast<size_t>(kv_head)][static_cast<size_t>(key)] <
+                                    kept_keys(*a_.levels, reader, other);
+  }
+
+ private:
+  const PromptPart& part(int64_t position) const {
+    return *std::ranges::find_if(
+        parts_, [&](const PromptPart& p) { return position < p.position + p.rows; });
+  }
+  const SequenceAttention& a_;
+  std::vector<PromptPart> parts_;
+  std::vector<std::vector<int64_t>> places_;
+};
+
+std::vector<double> reference_row(const SequenceAttention& a, const Inputs& in, const Sight& sight,
+                                  bool joint, int64_t b, int64_t position, int64_t head) {
   const int64_t kv_head = head / a.group(), D = a.head_dim;
   const float* q = (joint ? in.joint_q : in.q).row(b, position, head);
   std::vector<double> acc(static_cast<size_t>(D));
@@ -79,6 +150,7 @@ std::vector<double> reference_row(const SequenceAttention& a, const Inputs& in, 
   const auto see = [&](const Whole& k, const Whole& v, int64_t at) {
     if (a.window_right >= 0 && at - position > a.window_right) return;
     if (a.window_left >= 0 && position - at > a.window_left) return;
+    if (!sight.sees(position, at, kv_head)) return;
     const float *key = k.row(b, at, kv_head), *value = v.row(b, at, kv_head);
     double score = 0;
     for (int64_t d = 0; d < D; ++d) score += double{q[d]} * double{key[d]};
@@ -213,6 +285,7 @@ std::vector<Result> run(fabric::PeerFabric& fabric, const SequenceAttention& a,
 
 void expect_exact(const SequenceAttention& a, const Result& got, uint64_t seed) {
   const Inputs inputs(a, seed);
+  const Sight sight(a, inputs);
   const auto check = [&](const std::vector<bf16>& o, const std::vector<int64_t>& positions,
                          bool joint, int rank) {
     const auto L = static_cast<int64_t>(positions.size());
@@ -220,7 +293,8 @@ void expect_exact(const SequenceAttention& a, const Result& got, uint64_t seed) 
     for (int64_t row = 0; row<a.batch * L; row += L> 20 ? 7 : 1) {
       const int64_t b = row / L, r = row % L;
       for (int64_t h = 0; h < a.q_heads; ++h) {
-        const auto want = reference_row(a, inputs, joint, b, positions[static_cast<size_t>(r)], h);
+        const auto want =
+            reference_row(a, inputs, sight, joint, b, positions[static_cast<size_t>(r)], h);
         for (int64_t d = 0; d < a.head_dim; ++d) {
           const double x = to_float(o[((b * L + r) * a.q_heads + h) * a.head_dim + d]);
           ASSERT_LE(std::abs(want[d] - x), 0.005 + 0.01 * std::abs(want[d]))

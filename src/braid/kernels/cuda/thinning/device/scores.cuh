@@ -1,0 +1,169 @@
+#pragma once
+
+#include <mma.h>
+
+#include "braid/kernels/cuda/thinning/device/thin_keys.h"
+
+// What the last queries of a part pay its keys: two passes over tiles of scores.
+namespace braid::cuda {
+
+constexpr int kTileKeys = 64;
+constexpr int kTileRows = 16;  // a row is a query of a head of the group
+constexpr int kScoreThreads = 128;
+constexpr int kScorePitch = kTileKeys + 4;
+
+struct ThinArgs {
+  struct Part {
+    int64_t q_row, k_row;  // first rows
+    int32_t n;             // keys
+    int32_t first;         // scoring query
+    int32_t keep, sinks;
+    int64_t base;  // of its items, [Hkv, n]
+    int64_t to;    // first kept row
+  };
+  Part part[kMostThinnedParts];
+  const void *q, *k, *v;
+  void *kept_k, *kept_v;
+  int parts, heads, group, D;  // KV heads
+  int recent;
+  int rows;   // scoring rows of a head at most: its stride in sums and logs
+  int tiles;  // of the longest part
+  float scale;
+  float2* sums;      // [parts, heads, rows, tiles] maximum, and sum relative to it
+  float* logs;       // [parts, heads, rows] log of all keys' sum
+  uint64_t* keys;    // [items] by which a sort orders the items
+  int32_t* places;   // [items] rows of the part
+  uint64_t* sorted;  // [items]
+  int32_t* order;    // [items]
+};
+
+template <class T>
+struct ScoreTile {
+  T* k;      // [kTileKeys, pitch]
+  T* q;      // [kTileRows, pitch]
+  float* s;  // [kTileRows, kScorePitch]
+  int pitch;
+};
+
+inline int score_pitch(int D, int bytes) {
+  return D + 16 / bytes;
+}
+inline size_t score_bytes(int D, int bytes) {
+  return static_cast<size_t>(kTileKeys + kTileRows) * score_pitch(D, bytes) * bytes +
+         sizeof(float) * kTileRows * kScorePitch;
+}
+
+__device__ inline float widened(float x) {
+  return x;
+}
+__device__ inline float widened(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+__device__ inline float widened(__half x) {
+  return __half2float(x);
+}
+
+// s = q k^T, unscaled, of the tile in shared memory.
+template <class T, bool kTensor>
+__device__ inline void multiply(const ScoreTile<T>& tile, int D) {
+  if constexpr (kTensor) {
+    namespace wmma = nvcuda::wmma;
+    const int keys = threadIdx.x / 32 * 16;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
+    wmma::fill_fragment(sum, 0.0f);
+    for (int d = 0; d < D; d += 16) {
+      wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major> a;
+      wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::col_major> b;
+      wmma::load_matrix_sync(a, tile.q + d, tile.pitch);
+      wmma::load_matrix_sync(b, tile.k + keys * tile.pitch + d, tile.pitch);
+      wmma::mma_sync(sum, a, b, sum);
+    }
+    wmma::store_matrix_sync(tile.s + keys, sum, kScorePitch, wmma::mem_row_major);
+  } else {
+    for (int i = threadIdx.x; i < kTileRows * kTileKeys; i += kScoreThreads) {
+      const T *q = tile.q + i / kTileKeys * tile.pitch, *k = tile.k + i % kTileKeys * tile.pitch;
+      float sum = 0;
+      for (int d = 0; d < D; ++d) sum += widened(q[d]) * widened(k[d]);
+      tile.s[i / kTileKeys * kScorePitch + i % kTileKeys] = sum;
+    }
+  }
+}
+
+// A row's maximum and sum over the tile's visible keys, by eight lanes.
+__device__ inline float2 sum_row(const float* s, int visible, float scale) {
+  const int lane = threadIdx.x % 8;
+  float top = -INFINITY, sum = 0;
+  for (int j = lane; j < visible; j += 8) top = fmaxf(top, s[j] * scale);
+  for (int step = 4; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+  for (int j = lane; j < visible; j += 8) sum += expf(s[j] * scale - top);
+  for (int step = 4; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  return {top, sum};
+}
+
+// Orders keys: the first `sinks`, then the last `recent` from the last on, then by falling
+// importance. A stable sort keeps equal ones in order of position.
+__device__ inline uint32_t place_of(const ThinArgs::Part& part, int j, int recent, float paid) {
+  if (j < part.sinks) return j;
+  if (part.n - 1 - j < recent) return part.sinks + part.n - 1 - j;
+  return 0xffffffffu - __float_as_uint(paid);  // paid is no negative number
+}
+
+// A CTA per tile of keys, KV head and part. The first pass writes `sums`, the second `keys`.
+template <class T, bool kTensor, bool kSecond>
+__global__ void __launch_bounds__(kScoreThreads) score_kernel(const ThinArgs args) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const ThinArgs::Part& part = args.part[blockIdx.z];
+  const int begin = blockIdx.x * kTileKeys, h = blockIdx.y, D = args.D;
+  if (begin >= part.n) return;
+  ScoreTile<T> tile;
+  tile.pitch = D + 16 / static_cast<int>(sizeof(T));
+  tile.s = reinterpret_cast<float*>(shared);
+  tile.k = reinterpret_cast<T*>(tile.s + kTileRows * kScorePitch);
+  tile.q = tile.k + kTileKeys * tile.pitch;
+  const T* k = static_cast<const T*>(args.k);
+  for (int i = threadIdx.x; i < kTileKeys * D; i += kScoreThreads) {
+    const int j = begin + i / D;
+    tile.k[i / D * tile.pitch + i % D] =
+        j < part.n ? k[((part.k_row + j) * args.heads + h) * D + i % D] : T(0.0f);
+  }
+  const int rows = (part.n - part.first) * args.group;
+  const int64_t head = static_cast<int64_t>(blockIdx.z) * args.heads + h;
+  const T* q = static_cast<const T*>(args.q);
+  float paid = 0;
+  for (int r0 = 0; r0 < rows; r0 += kTileRows) {
+    for (int i = threadIdx.x; i < kTileRows * D; i += kScoreThreads) {
+      const int r = r0 + i / D;
+      const int64_t row = (part.q_row + part.first + r / args.group) * args.heads + h;
+      tile.q[i / D * tile.pitch + i % D] =
+          r < rows ? q[(row * args.group + r % args.group) * D + i % D] : T(0.0f);
+    }
+    __syncthreads();
+    multiply<T, kTensor>(tile, D);
+    __syncthreads();
+    if constexpr (!kSecond) {
+      const int r = r0 + threadIdx.x / 8;
+      const int visible = min(kTileKeys, part.first + r / args.group + 1 - begin);
+      const float2 sum =
+          sum_row(tile.s + threadIdx.x / 8 * kScorePitch, r < rows ? visible : 0, args.scale);
+      if (r < rows && threadIdx.x % 8 == 0) {
+        args.sums[(head * args.rows + r) * args.tiles + blockIdx.x] = sum;
+      }
+    } else if (threadIdx.x < kTileKeys) {
+      for (int i = 0; i < kTileRows && r0 + i < rows; ++i) {
+        if (begin + static_cast<int>(threadIdx.x) > part.first + (r0 + i) / args.group) continue;
+        paid += expf(tile.s[i * kScorePitch + threadIdx.x] * args.scale -
+                     args.logs[head * args.rows + r0 + i]);
+      }
+    }
+  }
+  if constexpr (kSecond) {
+    const int j = begin + threadIdx.x;
+    if (threadIdx.x >= kTileKeys || j >= part.n) return;
+    paid /= static_cast<float>(part.n - max(part.first, j));
+    const int64_t item = part.base + static_cast<int64_t>(h) * part.n + j;
+    args.keys[item] = static_cast<uint64_t>(head) << 32 | place_of(part, j, args.recent, paid);
+    args.places[item] = j;
+  }
+}
+
+}  // namespace braid::cuda

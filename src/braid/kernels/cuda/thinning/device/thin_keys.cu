@@ -1,0 +1,194 @@
+#include "braid/kernels/cuda/thinning/device/thin_keys.h"
+
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "braid/base/error.h"
+#include "braid/base/math.h"
+#include "braid/kernels/cuda/thinning/device/scores.cuh"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// A warp per scoring row: the log of the sum over all tiles.
+__global__ void __launch_bounds__(kThreads) logs_kernel(const ThinArgs args) {
+  const ThinArgs::Part& part = args.part[blockIdx.z];
+  const int r = (blockIdx.x * kThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (r >= (part.n - part.first) * args.group) return;
+  const int64_t head = static_cast<int64_t>(blockIdx.z) * args.heads + blockIdx.y;
+  const float2* sums = args.sums + (head * args.rows + r) * args.tiles;
+  const int tiles = (part.n + kTileKeys - 1) / kTileKeys;
+  float top = -INFINITY, sum = 0;
+  for (int i = lane; i < tiles; i += 32) top = fmaxf(top, sums[i].x);
+  for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+  // A tile without a visible key has a sum of 0.
+  for (int i = lane; i < tiles; i += 32) {
+    if (sums[i].y > 0) sum += sums[i].y * expf(sums[i].x - top);
+  }
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  if (lane == 0) args.logs[head * args.rows + r] = top + logf(sum);
+}
+
+// A thread per word of a kept row of a KV head, in k or v.
+template <class Word>
+__global__ void __launch_bounds__(kThreads) copy_kernel(const ThinArgs args, int words) {
+  const ThinArgs::Part& part = args.part[blockIdx.y];
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t row = i / words / args.heads;
+  if (row >= part.keep) return;
+  const int h = static_cast<int>(i / words % args.heads), word = static_cast<int>(i % words);
+  const int64_t from = part.k_row + args.order[part.base + static_cast<int64_t>(h) * part.n + row];
+  const auto* x = static_cast<const Word*>(blockIdx.z == 0 ? args.k : args.v);
+  auto* y = static_cast<Word*>(blockIdx.z == 0 ? args.kept_k : args.kept_v);
+  y[((part.to + row) * args.heads + h) * words + word] = x[(from * args.heads + h) * words + word];
+}
+
+// Places in the workspace.
+struct Layout {
+  int64_t items = 0, sums = 0, logs = 0, keys = 0, places = 0, sorted = 0, order = 0, sort = 0;
+  int64_t bytes = 0;
+  size_t sort_bytes = 0;
+  int rows = 0, tiles = 0, bits = 0;  // of keys
+
+  Layout(const ops::ThinKeysAttrs& attrs, int64_t heads) {
+    int64_t most = 0;
+    for (const ops::ThinnedPart& part : attrs.parts) {
+      items += part.rows * heads;
+      most = std::max(most, part.rows);
+    }
+    const auto parts = static_cast<int64_t>(attrs.parts.size());
+    rows = static_cast<int>(std::min(attrs.scoring, most) * attrs.group);
+    tiles = static_cast<int>(ceil_div(most, int64_t{kTileKeys}));
+    bits = 32 + std::bit_width(static_cast<uint64_t>(parts * heads));
+    check_cuda(sort_items(*this, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),
+               "size of a sort");
+    const auto take = [&](int64_t size) {
+      const int64_t at = bytes;
+      bytes += round_up(size, int64_t{256});
+      return at;
+    };
+    sums = take(parts * heads * rows * tiles * static_cast<int64_t>(sizeof(float2)));
+    logs = take(parts * heads * rows * static_cast<int64_t>(sizeof(float)));
+    keys = take(items * 8), places = take(items * 4);
+    sorted = take(items * 8), order = take(items * 4);
+    sort = take(static_cast<int64_t>(sort_bytes));
+  }
+
+  static cudaError_t sort_items(Layout& l, void* temporary, const uint64_t* keys, uint64_t* sorted,
+                                const int32_t* places, int32_t* order, cudaStream_t stream) {
+    return cub::DeviceRadixSort::SortPairs(temporary, l.sort_bytes, keys, sorted, places, order,
+                                           static_cast<int>(l.items), 0, l.bits, stream);
+  }
+};
+
+ThinArgs args_of(const ThinKeysParams& p, const Layout& l) {
+  const ops::ThinKeysAttrs& attrs = *p.attrs;
+  ThinArgs args{.q = p.q.data,
+                .k = p.k.data,
+                .v = p.v.data,
+                .kept_k = p.kept_k.data,
+                .kept_v = p.kept_v.data,
+                .parts = static_cast<int>(attrs.parts.size()),
+                .heads = static_cast<int>(p.k.shape[2]),
+                .group = static_cast<int>(attrs.group),
+                .D = static_cast<int>(p.k.shape[3]),
+                .recent = static_cast<int>(attrs.recent),
+                .rows = l.rows,
+                .tiles = l.tiles,
+                .scale = attrs.scale,
+                .sums = reinterpret_cast<float2*>(p.workspace + l.sums),
+                .logs = reinterpret_cast<float*>(p.workspace + l.logs),
+                .keys = reinterpret_cast<uint64_t*>(p.workspace + l.keys),
+                .places = reinterpret_cast<int32_t*>(p.workspace + l.places),
+                .sorted = reinterpret_cast<uint64_t*>(p.workspace + l.sorted),
+                .order = reinterpret_cast<int32_t*>(p.workspace + l.order)};
+  int64_t base = 0, to = 0;
+  for (size_t i = 0; i < attrs.parts.size(); ++i) {
+    const ops::ThinnedPart& part = attrs.parts[i];
+    args.part[i] = {.q_row = part.q_row,
+                    .k_row = part.k_row,
+                    .n = static_cast<int32_t>(part.rows),
+                    .first = static_cast<int32_t>(std::max<int64_t>(0, part.rows - attrs.scoring)),
+                    .keep = static_cast<int32_t>(part.keep),
+                    .sinks = static_cast<int32_t>(std::min(part.sinks, part.rows)),
+                    .base = base,
+                    .to = to};
+    base += part.rows * args.heads;
+    to += part.keep;
+  }
+  return args;
+}
+
+// Calls f(T, tensor cores or not) with the form that takes such heads.
+template <class F>
+void with_form(DType dtype, int64_t D, const F& f) {
+  const bool tensor = D % 16 == 0;
+  if (dtype == DType::f32) return f(float(), std::false_type());
+  if (dtype == DType::bf16) {
+    return tensor ? f(__nv_bfloat16(), std::true_type()) : f(__nv_bfloat16(), std::false_type());
+  }
+  return tensor ? f(__half(), std::true_type()) : f(__half(), std::false_type());
+}
+
+}  // namespace
+
+void verify_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t D) {
+  if ((dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16) || D > 256) {
+    fail(ErrorCode::kUnsupported, "thin_keys: {} heads of {}, wanted f32, bf16 or f16 of 256",
+         name(dtype), D);
+  }
+  if (attrs.parts.size() > kMostThinnedParts) {
+    fail(ErrorCode::kUnsupported, "thin_keys: {} parts, at most {}", attrs.parts.size(),
+         kMostThinnedParts);
+  }
+}
+
+int64_t thin_keys_workspace(const ops::ThinKeysAttrs& attrs, int64_t kv_heads) {
+  return Layout(attrs, kv_heads).bytes;
+}
+
+void prepare_thin_keys(DType dtype, int64_t D) {
+  with_form(dtype, D, [&]<class T, class Tensor>(T, Tensor) {
+    const size_t bytes = score_bytes(static_cast<int>(D), sizeof(T));
+    allow_shared_memory(score_kernel<T, Tensor::value, false>, bytes);
+    allow_shared_memory(score_kernel<T, Tensor::value, true>, bytes);
+  });
+  load_kernel(logs_kernel);
+  load_kernel(copy_kernel<uint4>);
+  load_kernel(copy_kernel<uint16_t>);
+}
+
+void thin_keys(const ThinKeysParams& p, LaunchContext context) {
+  verify_thin_keys(*p.attrs, p.q.dtype, p.q.shape[3]);
+  if (p.attrs->parts.empty()) return;
+  context.pdl = false;  // the sort's kernels wait for nothing by themselves
+  Layout layout(*p.attrs, p.k.shape[2]);
+  const ThinArgs args = args_of(p, layout);
+  const auto heads = static_cast<unsigned>(args.heads), parts = static_cast<unsigned>(args.parts);
+  const auto warps = static_cast<unsigned>(ceil_div(args.rows, kThreads / 32));
+  with_form(p.q.dtype, args.D, [&]<class T, class Tensor>(T, Tensor) {
+    const dim3 grid(static_cast<unsigned>(args.tiles), heads, parts);
+    const size_t bytes = score_bytes(args.D, sizeof(T));
+    launch_kernel(context, score_kernel<T, Tensor::value, false>, grid, kScoreThreads, bytes, args);
+    launch_kernel(context, logs_kernel, dim3(warps, heads, parts), kThreads, 0, args);
+    launch_kernel(context, score_kernel<T, Tensor::value, true>, grid, kScoreThreads, bytes, args);
+  });
+  check_cuda(Layout::sort_items(layout, p.workspace + layout.sort, args.keys, args.sorted,
+                                args.places, args.order, context.stream),
+             "sort of keys");
+  int64_t keep = 0;
+  for (const ops::ThinnedPart& part : p.attrs->parts) keep = std::max(keep, part.keep);
+  const int64_t row_bytes = bytes_of(p.k.dtype, p.k.shape[3]);
+  const auto copy = [&]<class Word>(Word) {
+    const int words = static_cast<int>(row_bytes / static_cast<int64_t>(sizeof(Word)));
+    const int64_t blocks = ceil_div(keep * args.heads * words, int64_t{kThreads});
+    launch_kernel(context, copy_kernel<Word>, dim3(static_cast<unsigned>(blocks), parts, 2),
+                  kThreads, 0, args, words);
+  };
+  if (keep == 0) return;
+  row_bytes % 16 == 0 ? copy(uint4{}) : copy(uint16_t{});
+}
+
+}  // namespace braid::cuda

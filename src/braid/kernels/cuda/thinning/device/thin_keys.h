@@ -1,0 +1,32 @@
+#pragma once
+
+#include "braid/backend/cuda/launch.h"
+#include "braid/ops/thin_keys.h"
+#include "braid/tensor/view.h"
+
+namespace braid::cuda {
+
+// The op thin_keys. Scores are products of tensor cores where q and k are bf16 or f16 and D is a
+// multiple of 16, else sums in f32. Importances are f32 sums in a fixed order: equal inputs give
+// equal bits. Parts are at most kMostThinnedParts.
+struct ThinKeysParams {
+  TensorView q;               // f32, bf16 or f16 [1, n, Hq, D], D at most 256
+  TensorView k, v;            // as q [1, m, Hkv, D]
+  TensorView kept_k, kept_v;  // as q [1, rows, Hkv, D]
+  const ops::ThinKeysAttrs* attrs = nullptr;
+  std::byte* workspace = nullptr;  // device, thin_keys_workspace()
+};
+constexpr size_t kMostThinnedParts = 4;
+
+// Fails with kUnsupported, naming what no kernel takes.
+void verify_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t D);
+
+// Asks the current device.
+int64_t thin_keys_workspace(const ops::ThinKeysAttrs& attrs, int64_t kv_heads);
+
+// Loads the kernels; once, outside of any capture.
+void prepare_thin_keys(DType dtype, int64_t D);
+
+void thin_keys(const ThinKeysParams& params, LaunchContext context);
+
+}  // namespace braid::cuda
