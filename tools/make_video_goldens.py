@@ -22,8 +22,8 @@ import tiny_cogvideox
 from make_diffusion_goldens import ROOT, begin, compact, np, relative_rms, save_file, torch
 
 try:
-    from diffusers import (CogVideoXDDIMScheduler, CogVideoXDPMScheduler, CogVideoXPipeline,
-                           CogVideoXTransformer3DModel)
+    from diffusers import (AutoencoderKLCogVideoX, CogVideoXDDIMScheduler, CogVideoXDPMScheduler,
+                           CogVideoXPipeline, CogVideoXTransformer3DModel)
     from diffusers.models.embeddings import get_3d_rotary_pos_embed
 except ImportError as error:
     sys.exit(f"make_video_goldens: needs diffusers ({error})")
@@ -125,7 +125,8 @@ def full_size_names():
 
 
 def bf16_errors():
-    """How far diffusers' transformers in bf16 are from f32, for random inputs: relative errors."""
+    """How far diffusers in bf16 is from f32, for random inputs: relative errors of the
+    transformers' predictions and of the decoders' pictures."""
     out = {}
     with tempfile.TemporaryDirectory() as root:
         for kind, spec in tiny_cogvideox.KINDS.items():
@@ -148,7 +149,15 @@ def bf16_errors():
                                  image_rotary_emb=rotary, return_dict=False)[0].detach()
                            for model, dtype in ((exact, torch.float32), (rounded, torch.bfloat16))]
                 errors.append(relative_rms(results[1], results[0]))
-            out[kind] = max(errors)
+            exact = AutoencoderKLCogVideoX.from_pretrained(folder / "vae",
+                                                           torch_dtype=torch.float32)
+            rounded = copy.deepcopy(exact).to(torch.bfloat16)
+            latents = torch.randn(1, exact.config.latent_channels, 5, 6, 8)
+            latents /= exact.config.scaling_factor
+            pictures = [model.decode(latents.to(model.dtype)).sample.detach()
+                        for model in (exact, rounded)]
+            out[kind] = {"prediction": max(errors),
+                         "picture": relative_rms(pictures[1], pictures[0])}
     return out
 
 

@@ -29,8 +29,12 @@ struct Frames {
 class Decoder {
  public:
   Decoder(const AutoencoderCogVideoXConfig& config, const VideoLatentSize& size,
-          const WeightDtype& dtype_of)
-      : b_("autoencoder_cogvideox_decode", {}), c_(config), s_(size), dtype_of_(dtype_of) {}
+          const WeightDtype& dtype_of, DType activations)
+      : b_("autoencoder_cogvideox_decode", {}),
+        c_(config),
+        s_(size),
+        dtype_of_(dtype_of),
+        dtype_(activations) {}
 
   Program run() {
     std::vector<ValueId> outputs;
@@ -42,7 +46,8 @@ class Decoder {
                   .width = s_.width,
                   .channels = c_.latent_channels};
       latents_.x = b_.input(fmt::format("latents.{}", i),
-                            {DType::f32, {chunks[i] * s_.height * s_.width, c_.latent_channels}});
+                            {dtype_, {chunks[i] * s_.height * s_.width, c_.latent_channels}});
+      last_ = i + 1 == chunks.size();
       outputs.push_back(chunk(latents_).x);
     }
     return b_.finish(outputs);
@@ -68,7 +73,7 @@ class Decoder {
     return conv("decoder.conv_out", p, 3);
   }
 
-  // A causal 3x3x3 convolution; the value that it reads is kept for the next chunk.
+  // A causal 3x3x3 convolution; the last two frames that it reads are kept for the next chunk.
   Frames conv(const std::string& name, const Frames& p, int64_t out, ValueId residual = kNoValue) {
     const auto before = before_.try_emplace(name, kNoValue).first;
     Frames y = p;
@@ -80,7 +85,12 @@ class Decoder {
                        .residual = residual,
                        .before = before->second},
                       {.height = p.height, .width = p.width, .padding = 1});
-    before->second = p.x;
+    if (last_) return y;
+    const int64_t frame = p.height * p.width;
+    before->second =
+        p.frames == 2
+            ? p.x
+            : ops::take_rows(b_, p.x, {.begin = (p.frames - 2) * frame, .rows = 2 * frame});
     return y;
   }
 
@@ -132,15 +142,17 @@ class Decoder {
          .bias = weight(name + ".bias", {p.channels})},
         {.batch = p.frames, .height = p.height, .width = p.width, .padding = 1, .upsample = 2});
     if (!time || p.frames == 1) return y;
-    std::vector<ValueId> repeated;
-    const int64_t frame = y.height * y.width;
-    for (int64_t t = 0; t < p.frames; ++t) {
-      const ValueId x = ops::take_rows(b_, y.x, {.begin = t * frame, .rows = frame});
-      repeated.push_back(x);
-      if (t > 0 || p.frames % 2 == 0) repeated.push_back(x);
+    if (p.frames % 2 == 0) {
+      y.x = ops::concat_rows(b_, {y.x, y.x}, p.frames);
+      y.frames = 2 * p.frames;
+      return y;
     }
-    y.frames = std::ssize(repeated);
-    y.x = ops::concat_rows(b_, repeated, 1);
+    const int64_t frame = y.height * y.width, rest = p.frames - 1;
+    const ValueId first = ops::take_rows(b_, y.x, {.begin = 0, .rows = frame});
+    const ValueId others = ops::take_rows(b_, y.x, {.begin = frame, .rows = rest * frame});
+    const ValueId twice = ops::concat_rows(b_, {others, others}, rest);
+    y.x = ops::concat_rows(b_, {first, twice}, 1);
+    y.frames = 1 + (2 * rest);
     return y;
   }
 
@@ -152,7 +164,9 @@ class Decoder {
   const AutoencoderCogVideoXConfig& c_;
   const VideoLatentSize& s_;
   const WeightDtype& dtype_of_;
+  const DType dtype_;
   Frames latents_;                         // of the chunk at hand
+  bool last_ = false;                      // no chunk comes behind it
   std::map<std::string, ValueId> before_;  // what each convolution read in the chunk before
 };
 
@@ -205,12 +219,13 @@ std::vector<int64_t> cogvideox_chunks(int64_t frames) {
 }
 
 Program autoencoder_cogvideox_decode(const AutoencoderCogVideoXConfig& config,
-                                     const VideoLatentSize& size, const WeightDtype& dtype_of) {
+                                     const VideoLatentSize& size, const WeightDtype& dtype_of,
+                                     DType activations) {
   if (size.frames < 1) {
     fail(ErrorCode::kInvalidArgument, "{}: {} latent frames, at least 1 is wanted", kComponent,
          size.frames);
   }
-  return Decoder(config, size, dtype_of).run();
+  return Decoder(config, size, dtype_of, activations).run();
 }
 
 bool autoencoder_cogvideox_ignores(std::string_view tensor) {

@@ -34,11 +34,13 @@ struct VideoLatentSize {
 
 // Latents of a video to pictures. The model decodes two latent frames at a time, at the start of an
 // odd number three; norms cover such a chunk, and convolutions see the last frames of the chunk
-// before. Inputs: latents.0, latents.1, .. f32 [frames of the chunk * height * width,
-// latent_channels], already z / scaling_factor. Outputs: the pictures of each chunk, f32 [frames *
-// H * W, 3], -1 black to 1 full, not cut. Weights have the names in diffusers' files.
+// before. Values are of `activations`, f32 or bf16. Inputs: latents.0, latents.1, .. [frames of the
+// chunk * height * width, latent_channels], already z / scaling_factor. Outputs: the pictures of
+// each chunk, [frames * H * W, 3], -1 black to 1 full, not cut. Weights have the names in
+// diffusers' files.
 Program autoencoder_cogvideox_decode(const AutoencoderCogVideoXConfig& config,
-                                     const VideoLatentSize& size, const WeightDtype& dtype_of);
+                                     const VideoLatentSize& size, const WeightDtype& dtype_of,
+                                     DType activations = DType::f32);
 
 // The latent frames of each chunk.
 std::vector<int64_t> cogvideox_chunks(int64_t frames);

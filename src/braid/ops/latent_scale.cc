@@ -16,7 +16,8 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
   for (size_t i : {1u, 2u}) {
     const std::string_view operand = i == 1 ? "scale" : "shift";
     require_rank("latent_scale", operand, in[i], 2);
-    require_dtype("latent_scale", operand, in[i], DType::f32);
+    require_float("latent_scale", operand, in[i]);
+    require_dtype("latent_scale", operand, in[i], in[1].dtype);
     require_dim("latent_scale", operand, in[i], 0, in[1].shape[0]);
     require_dim("latent_scale", operand, in[i], 1, in[0].shape[1]);
   }

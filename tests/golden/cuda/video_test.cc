@@ -15,26 +15,33 @@ class CudaVideo : public testing::TestWithParam<VideoCase> {
   }
 };
 
-// Latents of all steps; pictures are not decoded.
-std::vector<float> latents_of(const VideoCase& c, const PipelineConfig& config) {
-  CogVideoXPipeline pipeline(tiny_pipeline(c.kind), config);
-  VideoRequest request = c.request;
-  request.on_progress = [](const ImageProgress& p) {
-    return p.stage != ImageProgress::Stage::decode;
-  };
-  return make_video(pipeline, request).latents;
-}
-
-TEST_P(CudaVideo, LatentsInF32) {
+TEST_P(CudaVideo, LatentsAndPixelsInF32) {
   const VideoCase& c = GetParam();
   const SafetensorsFile golden(diffusion_golden(c.name + ".safetensors"));
-  const auto got =
-      latents_of(c, {.device = {.cuda = true}, .dtype = DType::f32, .encode_on_cpu = true});
-  EXPECT_LT(worst_difference(got, tensor<float>(golden, "latents")), 2e-4);
+  CogVideoXPipeline pipeline(
+      tiny_pipeline(c.kind),
+      {.device = {.cuda = true}, .dtype = DType::f32, .encode_on_cpu = true});
+  const MadeVideo made = make_video(pipeline, c.request);
+  EXPECT_LT(worst_difference(made.latents, tensor<float>(golden, "latents")), 2e-4);
+  EXPECT_LE(worst_pixel(made, tensor<int32_t>(golden, "pixels")), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(CogVideoX, CudaVideo, testing::ValuesIn(video_cases()),
                          [](const auto& info) { return info.param.name; });
+
+double relative_rms(std::span<const float> got, std::span<const float> want) {
+  if (got.size() != want.size()) return INFINITY;
+  double off = 0, all = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    off += std::pow(static_cast<double>(got[i]) - want[i], 2);
+    all += std::pow(static_cast<double>(want[i]), 2);
+  }
+  return std::sqrt(off / all);
+}
+
+double diffusers_error(const std::string& kind, const std::string& what) {
+  return diffusion_json("video_bf16_errors.json").at(kind).at(what);
+}
 
 // Predictions beside the CPU's, which goldens hold to diffusers: twice the error of diffusers'
 // bf16, since different orders of rounding fall differently.
@@ -61,14 +68,28 @@ TEST(CudaCogVideoX, PredictionInBf16) {
       return all;
     };
     const auto got = predictions({.cuda = true}), want = predictions({});
-    double off = 0, all = 0;
-    for (size_t i = 0; i < want.size(); ++i) {
-      off += std::pow(static_cast<double>(got.at(i)) - want[i], 2);
-      all += std::pow(static_cast<double>(want[i]), 2);
-    }
-    const double error = std::sqrt(off / all);
-    const double diffusers = diffusion_json("video_bf16_errors.json").at(kind);
+    const double error = relative_rms(got, want);
+    const double diffusers = diffusers_error(kind, "prediction");
     RecordProperty(std::string(kind) + "_error_over_diffusers", std::to_string(error / diffusers));
+    EXPECT_LT(error, 2 * diffusers) << kind;
+  }
+}
+
+// Pictures of three chunks, before 8 bits, beside the CPU's; bounded likewise.
+TEST(CudaCogVideoX, PicturesInBf16) {
+  if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
+  for (const char* kind : {"video", "video_rotary", "video_pairs"}) {
+    const DiffusersFolder folder(tiny_pipeline(kind));
+    const auto pixels = [&](const DeviceSpec& device) {
+      VideoDecoder decoder(folder.config("vae"), folder.weights("vae"), {.device = device});
+      std::vector<float> latents(static_cast<size_t>(5 * 6 * 8 * decoder.channels()));
+      TorchGenerator(1).normals(latents);
+      return decoder.pixels(latents, {.frames = 5, .height = 6, .width = 8});
+    };
+    const double error = relative_rms(pixels({.cuda = true}), pixels({}));
+    const double diffusers = diffusers_error(kind, "picture");
+    RecordProperty(std::string(kind) + "_picture_error_over_diffusers",
+                   std::to_string(error / diffusers));
     EXPECT_LT(error, 2 * diffusers) << kind;
   }
 }

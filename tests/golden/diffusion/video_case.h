@@ -49,6 +49,18 @@ inline MadeVideo make_video(CogVideoXPipeline& pipeline, VideoRequest request) {
   return made;
 }
 
+// The largest difference of 8-bit pixels [frames, H, W, 3]; 256 for another number of them.
+inline int worst_pixel(const MadeVideo& made, std::span<const int32_t> want) {
+  std::vector<int> got;
+  for (const RgbImage& frame : made.frames) {
+    got.insert(got.end(), frame.pixels.begin(), frame.pixels.end());
+  }
+  if (got.size() != want.size()) return 256;
+  int most = 0;
+  for (size_t i = 0; i < got.size(); ++i) most = std::max(most, std::abs(got[i] - want[i]));
+  return most;
+}
+
 // The largest difference, infinite with numbers that are none.
 inline double worst_difference(std::span<const float> got, std::span<const float> want) {
   if (got.size() != want.size()) return INFINITY;

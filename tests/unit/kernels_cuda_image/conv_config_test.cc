@@ -19,6 +19,17 @@ TEST(ConvConfig, TensorCoresForWholeBlocksOfChannels) {
   EXPECT_FALSE(choose(other).tensor_cores);
 }
 
+TEST(ConvConfig, FramesArePictures) {
+  const ValueType x{DType::bf16, {3 * 48 * 32, 256}};
+  const ops::Conv2dAttrs a =
+      frames_as_pictures({.height = 48, .width = 32, .padding = 1, .silu = true}, x.shape);
+  EXPECT_EQ(a,
+            (ops::Conv2dAttrs{.batch = 3, .height = 48, .width = 32, .padding = 1, .silu = true}));
+  const ConvDesc d = conv_desc(a, x, {DType::bf16, {128, 256, 3, 3, 3}});
+  EXPECT_EQ(to_string(d), "bf16 4608 x 128, 27 x 256");
+  EXPECT_TRUE(choose(d).tensor_cores);
+}
+
 TEST(ConvConfig, RefusesByName) {
   ConvDesc d{.pixels = 1, .channels = 8, .out = 8};
   d.dtype = DType::f16;

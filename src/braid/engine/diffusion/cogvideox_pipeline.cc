@@ -81,7 +81,7 @@ FluxParts random_cogvideox(const std::string& path, DType dtype) {
 
 CogVideoXPipeline::CogVideoXPipeline(FluxParts parts, const PipelineConfig& config, int cfg_ranks)
     : sampler_(read_cogvideox_sampler_config(parts.scheduler)),
-      vae_(parts.vae, std::move(parts.vae_weights), on_cpu(one_rank(config))) {
+      vae_(parts.vae, std::move(parts.vae_weights), one_rank(config, parts.random_vae)) {
   require_range("the number of cfg ranks", cfg_ranks, 1, 2);
   const std::shared_ptr<const WeightSource> weights = parts.transformer_weights;
   NetworkConfig network = one_rank(config, parts.random_transformer);

@@ -37,6 +37,7 @@ void CogVideoXTransformer::begin(const CogVideoXInputs& in) {
   text.run();
   text_.assign(text.output(0).begin(), text.output(0).end());
   positions_ = cogvideox_positions(config_, in.grid);
+  written_ = -1;
 
   const auto n = std::ssize(in.timesteps);
   BoundNetwork& modulation = network_.plan(fmt::format("modulation {}", n), [&] {
@@ -64,25 +65,30 @@ BoundNetwork& CogVideoXTransformer::bound_step() {
 }
 
 std::span<const float> CogVideoXTransformer::pass(int64_t step, std::span<const float> latents,
-                                                  std::span<const float> text) {
+                                                  int64_t i) {
   const auto M = static_cast<size_t>(CogVideoXModulation(config_).columns);
   const auto begin = static_cast<size_t>(step) * M;
   BRAID_CHECK(step >= 0 && begin + M <= modulation_.size(), "step {}", step);
   BoundNetwork& network = bound_step();
   network.write("latents", latents);
-  network.write("text", text);
   network.write("modulation", std::span(modulation_).subspan(begin, M));
-  network.write("positions", positions_);
+  const bool kept = network_.keeps_inputs() && written_ == network_.plans_made();
+  if (!kept) network.write("positions", positions_);
+  if (!kept || written_text_ != i) {
+    const size_t of_text = text_.size() / static_cast<size_t>(texts_ / shape_.texts);
+    network.write("text", std::span(text_).subspan(static_cast<size_t>(i) * of_text, of_text));
+  }
+  written_ = network_.plans_made();
+  written_text_ = i;
   network.run();
   return network.output(0);
 }
 
 std::span<const float> CogVideoXTransformer::predict(int64_t step, std::span<const float> latents) {
-  if (texts_ == shape_.texts) return pass(step, latents, text_);
-  const size_t of_text = text_.size() / static_cast<size_t>(texts_);
+  if (texts_ == shape_.texts) return pass(step, latents, 0);
   predictions_.clear();
-  for (size_t i = 0; i < static_cast<size_t>(texts_); ++i) {
-    const auto made = pass(step, latents, std::span(text_).subspan(i * of_text, of_text));
+  for (int64_t i = 0; i < texts_; ++i) {
+    const auto made = pass(step, latents, i);
     predictions_.insert(predictions_.end(), made.begin(), made.end());
   }
   return predictions_;

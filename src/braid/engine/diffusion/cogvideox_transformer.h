@@ -44,8 +44,8 @@ class CogVideoXTransformer {
   std::span<const float> predict(int64_t step, std::span<const float> latents);
 
  private:
-  std::span<const float> pass(int64_t step, std::span<const float> latents,
-                              std::span<const float> text);
+  // With text `i` of several, or all.
+  std::span<const float> pass(int64_t step, std::span<const float> latents, int64_t i);
 
   CogVideoXConfig config_;
   std::optional<SequenceMesh> mesh_;
@@ -57,6 +57,8 @@ class CogVideoXTransformer {
   std::vector<float> modulation_;  // [steps, M]
   std::vector<float> positions_;
   std::vector<float> predictions_;  // of texts one after another
+  // The count of plans when positions, and the text that was, were last written; -1: not yet.
+  int64_t written_ = -1, written_text_ = -1;
 };
 
 }  // namespace braid

@@ -12,11 +12,15 @@ VideoDecoder::VideoDecoder(const JsonObject& config, std::shared_ptr<const Weigh
   network_.check({&program, 1}, autoencoder_cogvideox_ignores);
 }
 
-std::vector<RgbImage> VideoDecoder::decode(std::span<const float> latents,
-                                           const VideoLatentSize& size) {
-  BoundNetwork& network = network_.plan(
-      fmt::format("{} x {} x {}", size.frames, size.height, size.width),
-      [&] { return autoencoder_cogvideox_decode(config_, size, network_.dtype_of()); });
+BoundNetwork& VideoDecoder::bound(const VideoLatentSize& size) {
+  return network_.plan(fmt::format("{} x {} x {}", size.frames, size.height, size.width), [&] {
+    return autoencoder_cogvideox_decode(config_, size, network_.dtype_of(), network_.activations());
+  });
+}
+
+std::vector<float> VideoDecoder::pixels(std::span<const float> latents,
+                                        const VideoLatentSize& size) {
+  BoundNetwork& network = bound(size);
   const auto inverse = static_cast<float>(1 / static_cast<double>(config_.scaling_factor));
   std::vector<float> scaled(latents.begin(), latents.end());
   for (float& z : scaled) z *= inverse;
@@ -30,14 +34,22 @@ std::vector<RgbImage> VideoDecoder::decode(std::span<const float> latents,
   }
   BRAID_CHECK(at == scaled.size(), "{} latents, wanted {}", scaled.size(), at);
   network.run();
+  std::vector<float> all;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const std::span<const float> chunk = network.output(i);
+    all.insert(all.end(), chunk.begin(), chunk.end());
+  }
+  return all;
+}
+
+std::vector<RgbImage> VideoDecoder::decode(std::span<const float> latents,
+                                           const VideoLatentSize& size) {
+  const std::vector<float> all = pixels(latents, size);
   const int64_t height = size.height * scale(), width = size.width * scale();
   const auto picture = static_cast<size_t>(height * width * 3);
   std::vector<RgbImage> frames;
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    const std::span<const float> pixels = network.output(i);
-    for (size_t begin = 0; begin < pixels.size(); begin += picture) {
-      frames.push_back(rgb_image(pixels.subspan(begin, picture), height, width));
-    }
+  for (size_t begin = 0; begin < all.size(); begin += picture) {
+    frames.push_back(rgb_image(std::span(all).subspan(begin, picture), height, width));
   }
   return frames;
 }

@@ -23,9 +23,13 @@ class VideoDecoder {
   int64_t time_scale() const { return int64_t{1} << config_.time_levels; }  // pictures of a latent
   int64_t channels() const { return config_.latent_channels; }
 
+  // The bound Program of a size.
+  BoundNetwork& bound(const VideoLatentSize& size);
   // f32 [frames * height * width, channels()], as the transformer leaves them, to pictures: for an
   // odd number of frames time_scale() * (frames - 1) + 1.
   std::vector<RgbImage> decode(std::span<const float> latents, const VideoLatentSize& size);
+  // The same as f32 [frames * H * W, 3] from -1 to 1, not cut.
+  std::vector<float> pixels(std::span<const float> latents, const VideoLatentSize& size);
 
  private:
   std::shared_ptr<const WeightSource> weights_;

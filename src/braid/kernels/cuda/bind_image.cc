@@ -1,4 +1,4 @@
-// Binds convolutions and group norms.
+// Binds convolutions, group norms and latent_scale.
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -7,15 +7,11 @@
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/image/device/conv2d.h"
 #include "braid/kernels/cuda/image/device/group_norm.h"
+#include "braid/kernels/cuda/image/device/latent_scale.h"
 #include "braid/kernels/cuda/pointwise/device/copy_pieces.h"
 
 namespace braid::cuda {
 namespace {
-
-ConvDesc desc_of(const OpCall& call) {
-  return conv_desc(call.attrs<ops::Conv2dAttrs>(), {call.in[0].dtype, call.in[0].shape},
-                   {call.in[1].dtype, call.in[1].shape});
-}
 
 // Weights in the order in which the kernels sum, made when a launch first asks for them. Plans of
 // all sizes share them.
@@ -37,19 +33,43 @@ class PackedWeights {
   std::map<std::pair<const void*, DType>, std::unique_ptr<DeviceMemory>> memory_;
 };
 
-BoundKernel bind_conv2d(const LaunchArgs& args, PackedWeights& weights) {
-  const ConvConfig config = choose(desc_of(args.call));
-  load_conv2d(args.call.in[0].dtype, config);
-  return [&call = args.call, config, w = weights.get(args)](const LaunchContext& context) {
+ops::Conv2dAttrs attrs_of(const Op& op, const Shape& x) {
+  if (op.def == &ops::kConv2d) return op.attrs.as<ops::Conv2dAttrs>();
+  return frames_as_pictures(op.attrs.as<ops::Conv3dAttrs>(), x);
+}
+
+BoundKernel bind_conv(const LaunchArgs& args, PackedWeights& weights) {
+  const OpCall& call = args.call;
+  const TensorView &x = call.in[0], &w = call.in[1];
+  const ops::Conv2dAttrs attrs = attrs_of(*call.op, x.shape);
+  const ConvConfig config = choose(conv_desc(attrs, {x.dtype, x.shape}, {w.dtype, w.shape}));
+  const int64_t kernel_frames = w.shape.rank() == 5 ? w.shape[2] : 1;
+  load_conv2d(x.dtype, config, kernel_frames > 1);
+  return [&call, attrs, config, kernel_frames,
+          packed = weights.get(args)](const LaunchContext& context) {
+    const Shape& w = call.in[1].shape;
     conv2d({.x = call.in[0],
-            .w = w,
-            .kernel_height = call.in[1].shape[2],
-            .kernel_width = call.in[1].shape[3],
+            .before = call.in.size() > 4 ? call.in[4] : TensorView(),
+            .w = packed,
+            .kernel_frames = kernel_frames,
+            .kernel_height = w[-2],
+            .kernel_width = w[-1],
             .bias = call.in[2],
             .residual = call.in[3],
             .y = call.out[0],
-            .attrs = call.attrs<ops::Conv2dAttrs>()},
+            .attrs = attrs},
            config, context);
+  };
+}
+
+BoundKernel bind_latent_scale(const LaunchArgs& args) {
+  return [&call = args.call](const LaunchContext& context) {
+    latent_scale({.x = call.in[0],
+                  .scale = call.in[1],
+                  .shift = call.in[2],
+                  .y = call.out[0],
+                  .attrs = call.attrs<ops::LatentScaleAttrs>()},
+                 context);
   };
 }
 
@@ -118,14 +138,17 @@ BoundKernel bind_with_halo(const LaunchArgs& args) {
 }  // namespace
 
 void add_image_kernels(KernelTable& table) {
-  table.add(ops::kConv2d.kind,
-            {.info =
-                 [](const Op& op, TypeList in, TypeList, const DeviceInfo&) {
-                   const ConvDesc desc = conv_desc(op.attrs.as<ops::Conv2dAttrs>(), in[0], in[1]);
-                   return KernelInfo{fmt::format("conv2d.{}", to_string(choose(desc))), 0};
-                 },
-             .bind = [weights = std::make_shared<PackedWeights>()](
-                         const LaunchArgs& args) { return bind_conv2d(args, *weights); }});
+  const auto weights = std::make_shared<PackedWeights>();
+  for (const OpDef* def : {&ops::kConv2d, &ops::kConv3d}) {
+    table.add(def->kind,
+              {.info =
+                   [def](const Op& op, TypeList in, TypeList, const DeviceInfo&) {
+                     const ConvDesc desc = conv_desc(attrs_of(op, in[0].shape), in[0], in[1]);
+                     return KernelInfo{fmt::format("{}.{}", def->kind, to_string(choose(desc))), 0};
+                   },
+               .bind = [weights](const LaunchArgs& args) { return bind_conv(args, *weights); }});
+  }
+  table.add(ops::kLatentScale.kind, simple_kernel(ops::kLatentScale.kind, bind_latent_scale));
   const auto add_norm = [&](const OpDef& def, BoundKernel (*bind)(const LaunchArgs&),
                             auto groups_of) {
     table.add(def.kind,

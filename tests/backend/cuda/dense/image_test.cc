@@ -1,27 +1,35 @@
 // Convolutions and group norms.
 #include "backend/cuda/dense/op_case.h"
 #include "braid/ops/conv2d.h"
+#include "braid/ops/conv3d.h"
 #include "braid/ops/group_norm.h"
+#include "braid/ops/latent_scale.h"
 #include "braid/ops/picture_rows.h"
 
 namespace braid::cuda::test {
 namespace {
 
+DType weights_of(uint32_t seed) {
+  return seed % 2 == 0 ? DType::f32 : DType::bf16;
+}
+
+// Of sums of `products` products of normal numbers; weights are rounded to the type of x.
+double tolerance(DType x, DType w, int64_t products) {
+  const double rounded = x == DType::bf16 && w == DType::f32 ? 0x1p-8 : 1e-6;
+  return 4 * std::sqrt(static_cast<double>(products)) * rounded;
+}
+
 void check_conv(DType dtype, const ops::Conv2dAttrs& a, int64_t C, int64_t O, int64_t k,
                 bool residual, uint32_t seed) {
-  const ValueType w{seed % 2 == 0 ? DType::f32 : DType::bf16, {O, C, k, k}};
+  const ValueType w{weights_of(seed), {O, C, k, k}};
   const int64_t pixels = a.batch * a.out_height(k) * a.out_width(k);
-  // Sums of C * k * k products of normal numbers; weights are rounded to the type of x.
-  const double sum = std::sqrt(static_cast<double>(C * k * k));
-  const double unit = dtype == DType::f32 && w.dtype == DType::f32 ? 1e-6 : 0;
-  const double rounded = dtype == DType::bf16 && w.dtype == DType::f32 ? 0x1p-8 : 1e-6;
   check({&ops::kConv2d,
          Attrs::of(a),
          {{dtype, {a.batch * a.height * a.width, C}},
           w,
           seed % 3 == 0 ? kAbsent : ValueType{DType::f32, {O}},
           residual ? ValueType{dtype, {pixels, O}} : kAbsent},
-         4 * sum * std::max(unit, rounded),
+         tolerance(dtype, w.dtype, C * k * k),
          {},
          true},
         seed);
@@ -52,6 +60,68 @@ TEST(CudaImage, Conv2d) {
     check_conv(dtype, a, 64, 72, 3, true, seed++);
     a = {.height = 5, .width = 70};
     check_conv(dtype, a, 192, 256, 1, true, seed++);
+  }
+}
+
+// Causal convolutions: without frames before, with as many as the kernel reads, and with more.
+TEST(CudaImage, Conv3d) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    for (auto [C, O] : {std::pair{3, 5}, {16, 72}, {64, 3}, {64, 130}, {128, 65}}) {
+      for (int64_t frames : {1, 2, 5}) {
+        for (int64_t before : {0, 2, 3}) {
+          const ops::Conv3dAttrs a{.height = 4, .width = 7, .padding = 1, .silu = before == 2};
+          const int64_t frame = a.height * a.width;
+          const ValueType w{weights_of(seed), {O, C, 3, 3, 3}};
+          check({&ops::kConv3d,
+                 Attrs::of(a),
+                 {{dtype, {frames * frame, C}},
+                  w,
+                  seed % 3 == 0 ? kAbsent : ValueType{DType::f32, {O}},
+                  seed % 5 < 2 ? ValueType{dtype, {frames * frame, O}} : kAbsent,
+                  before == 0 ? kAbsent : ValueType{dtype, {before * frame, C}}},
+                 tolerance(dtype, w.dtype, 27 * C),
+                 {},
+                 true},
+                seed);
+          ++seed;
+        }
+      }
+      const ValueType point{weights_of(seed), {O, C, 1, 1, 1}};
+      check({&ops::kConv3d,
+             Attrs::of(ops::Conv3dAttrs{.height = 9, .width = 13}),
+             {{dtype, {3 * 9 * 13, C}}, point, {DType::bf16, {O}}, kAbsent, kAbsent},
+             tolerance(dtype, point.dtype, C),
+             {},
+             true},
+            seed++);
+    }
+  }
+}
+
+TEST(CudaImage, LatentScale) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    for (DType latent : {DType::f32, DType::bf16}) {
+      for (auto [frames, latents] :
+           {std::pair{1, 1}, {3, 3}, {5, 3}, {9, 3}, {4, 2}, {8, 2}, {3, 1}}) {
+        for (int64_t up : {1, 4}) {
+          const int64_t C = seed % 2 == 0 ? 9 : 64;
+          const ValueType small{latent, {latents * 15, C}};
+          check({&ops::kLatentScale,
+                 Attrs::of(ops::LatentScaleAttrs{.height = 3 * up,
+                                                 .width = 5 * up,
+                                                 .latent_height = 3,
+                                                 .latent_width = 5,
+                                                 .silu = seed % 3 != 0}),
+                 {{dtype, {frames * 15 * up * up, C}}, small, small}},
+                seed);
+          ++seed;
+        }
+      }
+    }
   }
 }
 

@@ -6,19 +6,27 @@
 namespace braid::cuda {
 
 ConvDesc conv_desc(const ops::Conv2dAttrs& a, const ValueType& x, const ValueType& w) {
-  const int64_t height = a.out_height(w.shape[2]), width = a.out_width(w.shape[3]);
+  const int64_t height = a.out_height(w.shape[-2]), width = a.out_width(w.shape[-1]);
   return {.dtype = x.dtype,
           .pixels = a.batch * height * width,
           .channels = x.shape[1],
           .out = w.shape[0],
-          .taps = w.shape[2] * w.shape[3]};
+          .taps = w.shape.elems() / (w.shape[0] * w.shape[1])};
+}
+
+ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& a, const Shape& x) {
+  return {.batch = x[0] / (a.height * a.width),
+          .height = a.height,
+          .width = a.width,
+          .padding = a.padding,
+          .silu = a.silu};
 }
 
 ConvConfig choose(const ConvDesc& d) {
   constexpr int64_t kMost = int64_t{1} << 31;
   const bool known = d.dtype == DType::f32 || d.dtype == DType::bf16;
   if (!known || d.pixels >= kMost || d.taps * d.channels >= kMost || ceil_div(d.out, 64) > 65535) {
-    fail(ErrorCode::kUnsupported, "conv2d: no kernel for {}", to_string(d));
+    fail(ErrorCode::kUnsupported, "convolution: no kernel for {}", to_string(d));
   }
   constexpr int kBlockK = 64;
   if (d.dtype == DType::bf16 && d.channels % kBlockK == 0) {

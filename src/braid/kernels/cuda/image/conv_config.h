@@ -3,18 +3,19 @@
 #include <string>
 
 #include "braid/ops/conv2d.h"
+#include "braid/ops/conv3d.h"
 
 // Which kernel convolves, and with which tiles: desc -> config. Pure host code.
 namespace braid::cuda {
 
 // A convolution as a product of matrices that is never built: M pixels of the output by O channels,
-// summed over K = kh * kw * C.
+// summed over K = kt * kh * kw * C.
 struct ConvDesc {
   DType dtype = DType::bf16;
   int64_t pixels = 0;    // M, of all pictures
   int64_t channels = 0;  // C
   int64_t out = 0;       // O
-  int64_t taps = 9;      // kh * kw
+  int64_t taps = 9;      // kt * kh * kw
   bool operator==(const ConvDesc&) const = default;
 };
 
@@ -28,6 +29,9 @@ struct ConvConfig {
 };
 
 ConvDesc conv_desc(const ops::Conv2dAttrs& attrs, const ValueType& x, const ValueType& w);
+
+// The frames of a causal convolution as pictures of a plain convolution.
+ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& attrs, const Shape& x);
 
 // Tensor cores for bf16 pictures whose channels are whole blocks of K; else f32 sums. Fails with
 // kUnsupported, naming the desc, where sizes are beyond a launch.

@@ -10,8 +10,8 @@ namespace braid::cuda {
 namespace {
 
 struct Args {
-  const void *x, *w;  // [B * H * W, C], [O, kh * kw * C]
-  const void* bias;   // [O] or null
+  const void *x, *before, *w;  // [B * H * W, C], [Tb * H * W, C] or null, [O, kt * kh * kw * C]
+  const void* bias;            // [O] or null
   DType bias_dtype;
   const void* residual;  // [M, O] or null
   void* y;               // [M, O]
@@ -19,35 +19,53 @@ struct Args {
   int height, width;     // of x
   int out_height, out_width;
   int channels, out;  // C, O
-  int kernel_width;
-  int k;  // kh * kw * C
+  int before_frames;  // Tb
+  int kernel_frames, kernel_height, kernel_width;
+  int k;  // kt * kh * kw * C
   int stride, padding, padding_above, upsample;
   bool silu;
 };
 
 // A pixel of the output, as its kernel sees the input.
 struct Window {
-  int64_t picture;  // the first row of its picture in x; -1: no pixel
-  int y, x;         // of the first tap, before upsampling is undone
+  int picture;  // or frame; -1: no pixel
+  int y, x;     // of the first tap, before upsampling is undone
+};
+
+struct Tap {
+  int frame = 0, y = 0, x = 0;
 };
 
 __device__ inline Window window_of(const Args& a, int64_t pixel) {
   if (pixel >= a.pixels) return {-1, 0, 0};
   const auto p = static_cast<uint32_t>(pixel), width = static_cast<uint32_t>(a.out_width);
   const uint32_t row = p / width, picture = row / static_cast<uint32_t>(a.out_height);
-  return {static_cast<int64_t>(picture) * a.height * a.width,
+  return {static_cast<int>(picture),
           static_cast<int>(row - picture * a.out_height) * a.stride - a.padding_above,
           static_cast<int>(p - row * width) * a.stride - a.padding};
 }
 
-// The row of x under a tap; -1 outside of the picture.
-__device__ inline int64_t source(const Args& a, const Window& w, int tap_y, int tap_x) {
-  const int y = w.y + tap_y, x = w.x + tap_x;
+// The pixel under a tap, in x or in the frames before x; null outside of the picture. Without
+// frames before x, the first frame stands for them.
+template <bool kFrames, class T>
+__device__ inline const T* source(const Args& a, const Window& w, const Tap& tap) {
+  const int y = w.y + tap.y, x = w.x + tap.x;
   const bool inside =
       w.picture >= 0 && y >= 0 && x >= 0 && y < a.height * a.upsample && x < a.width * a.upsample;
-  if (!inside) return -1;
-  const int up = a.upsample;
-  return w.picture + int64_t{up == 1 ? y : y / up} * a.width + (up == 1 ? x : x / up);
+  if (!inside) return nullptr;
+  const void* from = a.x;
+  int picture = w.picture;
+  if constexpr (kFrames) {
+    picture += tap.frame - (a.kernel_frames - 1);
+    if (picture < 0 && a.before != nullptr) {
+      from = a.before;
+      picture += a.before_frames;
+    }
+    picture = max(picture, 0);
+  }
+  const int up = a.upsample, row = up == 1 ? y : y / up, column = up == 1 ? x : x / up;
+  const int64_t pixel = (int64_t{picture} * a.height + row) * a.width + column;
+  return static_cast<const T*>(from) + pixel * a.channels;
 }
 
 __device__ inline float bias_of(const Args& a, int o) {
@@ -72,7 +90,6 @@ __global__ void __launch_bounds__(kThreads) plain_kernel(const __grid_constant__
   const int64_t pixel = static_cast<int64_t>(blockIdx.x) * kBlock;
   const int channel = blockIdx.y * kBlock;
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-  const auto* x = static_cast<const T*>(a.x);
   const auto* w = static_cast<const T*>(a.w);
   const int load_k = threadIdx.x % kK, load_row = threadIdx.x / kK;
   Window windows[kBlock / 16];
@@ -81,12 +98,13 @@ __global__ void __launch_bounds__(kThreads) plain_kernel(const __grid_constant__
   float sum[kEach][kEach] = {};
   for (int k0 = 0; k0 < a.k; k0 += kK) {
     const int k = k0 + load_k, tap = k / a.channels, c = k - tap * a.channels;
-    const int tap_y = tap / a.kernel_width, tap_x = tap - tap_y * a.kernel_width;
+    const int line = tap / a.kernel_width, frame = line / a.kernel_height;
+    const Tap at_tap = {frame, line - frame * a.kernel_height, tap - line * a.kernel_width};
 #pragma unroll
     for (int i = 0; i < kBlock / 16; ++i) {
       const int at = load_row + i * 16;
-      const int64_t row = k < a.k ? source(a, windows[i], tap_y, tap_x) : -1;
-      xs[load_k][at] = row >= 0 ? widen(x[row * a.channels + c]) : 0;
+      const T* x = k < a.k ? source<true, T>(a, windows[i], at_tap) : nullptr;
+      xs[load_k][at] = x ? widen(x[c]) : 0;
       const int o = channel + at;
       ws[load_k][at] = k < a.k && o < a.out ? widen(w[int64_t{o} * a.k + k]) : 0;
     }
@@ -127,6 +145,7 @@ constexpr int kPitch = kK + 8;
 constexpr int kStageElems = (kM + kN) * kPitch;
 constexpr size_t kMmaBytes = size_t{kStages} * kStageElems * 2;
 
+template <bool kFrames>
 __global__ void __launch_bounds__(kThreads, 2) mma_kernel(const __grid_constant__ Args a) {
   using bf16 = __nv_bfloat16;
   extern __shared__ __align__(16) unsigned char smem[];
@@ -146,7 +165,8 @@ __global__ void __launch_bounds__(kThreads, 2) mma_kernel(const __grid_constant_
 #pragma unroll
   for (int i = 0; i < kRows; ++i) windows[i] = window_of(a, pixel + load_row + i * 32);
   const int blocks_per_tap = a.channels / kK, blocks = a.k / kK;
-  int load_block = 0, tap_y = 0, tap_x = 0, in_tap = 0;  // of the next copy
+  Tap tap;  // of the next copy
+  int load_block = 0, in_tap = 0;
 
   ptx::grid_dependency_wait();
   const auto load = [&] {
@@ -156,9 +176,8 @@ __global__ void __launch_bounds__(kThreads, 2) mma_kernel(const __grid_constant_
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         const int at = load_row + i * 32;
-        const int64_t row = source(a, windows[i], tap_y, tap_x);
-        ptx::cp_async_16(to + at * kPitch + chunk, x + (row < 0 ? 0 : row * a.channels + c),
-                         row >= 0);
+        const bf16* from = source<kFrames, bf16>(a, windows[i], tap);
+        ptx::cp_async_16(to + at * kPitch + chunk, from ? from + c : x, from != nullptr);
         const int o = channel + at;
         ptx::cp_async_16(to + (kM + at) * kPitch + chunk,
                          w + (o < a.out ? int64_t{o} * a.k + load_block * kK + chunk : 0),
@@ -167,7 +186,8 @@ __global__ void __launch_bounds__(kThreads, 2) mma_kernel(const __grid_constant_
       ++load_block;
       if (++in_tap == blocks_per_tap) {
         in_tap = 0;
-        if (++tap_x == a.kernel_width) tap_x = 0, ++tap_y;
+        if (++tap.x == a.kernel_width) tap.x = 0, ++tap.y;
+        if (kFrames && tap.y == a.kernel_height) tap.y = 0, ++tap.frame;
       }
     }
     ptx::cp_async_commit();
@@ -250,17 +270,20 @@ bool is_mma(const ConvConfig& c) {
 
 }  // namespace
 
-void load_conv2d(DType dtype, const ConvConfig& config) {
-  if (config.tensor_cores) return allow_shared_memory(mma_kernel, kMmaBytes);
+void load_conv2d(DType dtype, const ConvConfig& config, bool frames) {
+  if (config.tensor_cores) {
+    return allow_shared_memory(frames ? mma_kernel<true> : mma_kernel<false>, kMmaBytes);
+  }
   dtype == DType::f32 ? load_kernel(plain_kernel<float>) : load_kernel(plain_kernel<__nv_bfloat16>);
 }
 
 void conv2d(const Conv2dParams& p, const ConvConfig& config, const LaunchContext& context) {
   const auto& a = p.attrs;
   const int64_t out_height = a.out_height(p.kernel_height);
-  const int64_t out_width = a.out_width(p.kernel_width);
+  const int64_t out_width = a.out_width(p.kernel_width), frame = a.height * a.width;
   const auto to_int = [](int64_t x) { return static_cast<int>(x); };
   const Args args = {.x = p.x.data,
+                     .before = p.before.data,
                      .w = p.w,
                      .bias = p.bias.data,
                      .bias_dtype = p.bias.dtype,
@@ -273,8 +296,11 @@ void conv2d(const Conv2dParams& p, const ConvConfig& config, const LaunchContext
                      .out_width = to_int(out_width),
                      .channels = to_int(p.x.cols()),
                      .out = to_int(p.y.cols()),
+                     .before_frames = to_int(p.before.data ? p.before.rows() / frame : 0),
+                     .kernel_frames = to_int(p.kernel_frames),
+                     .kernel_height = to_int(p.kernel_height),
                      .kernel_width = to_int(p.kernel_width),
-                     .k = to_int(p.kernel_height * p.kernel_width * p.x.cols()),
+                     .k = to_int(p.kernel_frames * p.kernel_height * p.kernel_width * p.x.cols()),
                      .stride = to_int(a.stride),
                      .padding = to_int(a.padding),
                      .padding_above = to_int(a.padding_above()),
@@ -284,11 +310,12 @@ void conv2d(const Conv2dParams& p, const ConvConfig& config, const LaunchContext
   const bool fits = config.tensor_cores
                         ? is_mma(config) && p.x.dtype == DType::bf16 && args.channels % kK == 0
                         : config == ConvConfig{};
-  if (!fits) fail(ErrorCode::kUnsupported, "conv2d: no kernel for {}", to_string(config));
+  if (!fits) fail(ErrorCode::kUnsupported, "convolution: no kernel for {}", to_string(config));
   const dim3 grid(static_cast<unsigned>(ceil_div(args.pixels, int64_t{config.block_m})),
                   static_cast<unsigned>(ceil_div(p.y.cols(), int64_t{config.block_n})));
   if (config.tensor_cores) {
-    return launch_kernel(context, mma_kernel, grid, dim3(kThreads), kMmaBytes, args);
+    return launch_kernel(context, p.kernel_frames > 1 ? mma_kernel<true> : mma_kernel<false>, grid,
+                         dim3(kThreads), kMmaBytes, args);
   }
   p.x.dtype == DType::f32
       ? launch_kernel(context, plain_kernel<float>, grid, dim3(kThreads), 0, args)
@@ -302,13 +329,13 @@ void pack_conv_weights(const TensorView& w, void* packed, DType dtype,
     launch_kernel(context, pack_kernel<T, P>,
                   dim3(static_cast<unsigned>(ceil_div(elems, int64_t{kThreads}))), dim3(kThreads),
                   0, w.as<const T>(), static_cast<P*>(packed), elems, static_cast<int>(w.shape[1]),
-                  static_cast<int>(w.shape[2] * w.shape[3]));
+                  static_cast<int>(elems / (w.shape[0] * w.shape[1])));
   };
   const auto from = [&]<class P>() {
     if (w.dtype == DType::f32) return run.template operator()<float, P>();
     if (w.dtype == DType::bf16) return run.template operator()<__nv_bfloat16, P>();
     if (w.dtype == DType::f16) return run.template operator()<__half, P>();
-    fail(ErrorCode::kUnsupported, "conv2d: weights of {}, wanted are f32, f16 or bf16",
+    fail(ErrorCode::kUnsupported, "convolution: weights of {}, wanted are f32, f16 or bf16",
          name(w.dtype));
   };
   dtype == DType::f32 ? from.template operator()<float>()

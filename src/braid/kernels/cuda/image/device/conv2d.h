@@ -6,24 +6,25 @@
 
 namespace braid::cuda {
 
-// The op conv2d; sums in f32.
+// The op conv2d, or conv3d, whose frames are pictures; sums in f32.
 struct Conv2dParams {
   TensorView x;             // f32 or bf16 [B * H * W, C]
-  const void* w = nullptr;  // as x [O, kh, kw, C]: of pack_conv_weights
-  int64_t kernel_height = 0, kernel_width = 0;
+  TensorView before;        // as x [Tb * H * W, C], frames before x, or absent
+  const void* w = nullptr;  // as x [O, kt, kh, kw, C]: of pack_conv_weights
+  int64_t kernel_frames = 1, kernel_height = 0, kernel_width = 0;
   TensorView bias;      // f32, f16 or bf16 [O], or absent
   TensorView residual;  // as x [B * Hout * Wout, O], or absent
   TensorView y;         // as x
   ops::Conv2dAttrs attrs;
 };
 
-// Loads the kernel and allows it its shared memory; once, outside of capture.
-void load_conv2d(DType dtype, const ConvConfig& config);
+// Loads the kernel and allows it its shared memory; once, outside of capture. `frames`: of conv3d.
+void load_conv2d(DType dtype, const ConvConfig& config, bool frames);
 
 // Fails with kUnsupported where no kernel has the config.
 void conv2d(const Conv2dParams& params, const ConvConfig& config, const LaunchContext& context);
 
-// [O, C, kh, kw] of any float to [O, kh, kw, C] of f32 or bf16, device memory.
+// [O, C, taps ...] of any float to [O, taps ..., C] of f32 or bf16, device memory.
 void pack_conv_weights(const TensorView& w, void* packed, DType dtype,
                        const LaunchContext& context);
 
