@@ -144,7 +144,8 @@ class BoundGemm {
 
   void operator()(LaunchContext context) const {
     const LinearOperands op(call_);
-    const bool paired = pair_.gemm && y_of(op, pair_.first).data < y_of(op, pair_.second).data;
+    const bool paired =
+        pair_.gemm && fits_pair(y_of(op, pair_.first).data, y_of(op, pair_.second).data);
     const size_t alone = products_.size() - (paired ? 2 : 0);
     if (rounds_x()) {
       convert(rounding(), x_config_, context);
@@ -266,9 +267,9 @@ class BoundGemm {
     constexpr int64_t kTile = 128;  // of the library's, about
     if (ceil_div(desc.m, kTile) * ceil_div(desc.n, kTile) > sms) return;
     const GemmPointers &a = products_[n - 2].pointers, &b = products_[n - 1].pointers;
-    if (a.bias || b.bias || a.w == b.w) return;
+    const bool ascending = fits_pair(a.w, b.w);
+    if (a.bias || b.bias || !(ascending || fits_pair(b.w, a.w))) return;
     desc.pair = true;
-    const bool ascending = a.w < b.w;
     pair_ = {.first = ascending ? n - 2 : n - 1, .second = ascending ? n - 1 : n - 2};
     const GemmPointers p = pair_pointers(
         op, [&](size_t i) { return workspace_ + (i == pair_.second ? scratch_.y2 : scratch_.y); });

@@ -76,6 +76,11 @@ std::string to_string(const GemmDesc& desc) {
                      desc.residual ? " +residual" : "", desc.gelu ? " gelu" : "");
 }
 
+bool fits_pair(const void* first, const void* second) {
+  const int64_t bytes = static_cast<const char*>(second) - static_cast<const char*>(first);
+  return bytes > 0 && bytes < kFarthestPair;
+}
+
 // The library's matrices are column-major, so a row-major matrix is a transpose there. Braid asks
 // for y^T [N, M] = W x^T with W and x as [K, N]^T and [K, M].
 struct Gemm::Impl {
@@ -190,9 +195,10 @@ struct Gemm::Impl {
     const bool missing = !p.x || !p.w || !p.y || (desc.bias && !p.bias) ||
                          (desc.residual && !p.residual) || (workspace > 0 && !p.workspace);
     if (missing) fail(ErrorCode::kInvalidArgument, "gemm: {}: an operand is null", to_string(desc));
-    if (desc.pair && (p.w2 <= p.w || p.y2 <= p.y)) {
-      fail(ErrorCode::kInvalidArgument, "gemm: {}: the second of a pair lies behind the first",
-           to_string(desc));
+    if (desc.pair && !(fits_pair(p.w, p.w2) && fits_pair(p.y, p.y2))) {
+      fail(ErrorCode::kInvalidArgument,
+           "gemm: {}: the second of a pair lies within {} bytes behind the first", to_string(desc),
+           kFarthestPair);
     }
     for (const void* pointer :
          {p.x, p.w, p.w2, p.bias, p.residual, static_cast<const void*>(p.y),

@@ -36,10 +36,16 @@ struct GemmPointers {
   const void* bias = nullptr;      // y_dtype [N]
   const void* residual = nullptr;  // y_dtype [M, N]; may be y
   void* y = nullptr;               // y_dtype [M, N]
-  const void* w2 = nullptr;        // in a pair: the other weight, at a higher address,
-  void* y2 = nullptr;              // and the other product, likewise
+  const void* w2 = nullptr;        // in a pair: the other weight, behind w within kFarthestPair
+  void* y2 = nullptr;              // and the other product, likewise behind y
   void* workspace = nullptr;       // workspace_bytes()
 };
+
+// Bytes between the matrices of a pair: strides of tensor copies have 40 bits, addresses of two
+// allocations may be farther apart.
+constexpr int64_t kFarthestPair = int64_t{1} << 39;
+// Whether `second` lies behind `first`, near enough for a pair.
+bool fits_pair(const void* first, const void* second);
 
 struct GemmOptions {
   size_t max_workspace = 32 << 20;
