@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "braid/ops/rules.h"
 
@@ -69,18 +70,6 @@ void reference_append(const OpCall& call) {
   }
 }
 
-// The sizes of a call, from types or views.
-struct Sizes {
-  int64_t H, Dn, Dr, Dv, R;
-  template <class Operand>
-  Sizes(const LatentAttentionAttrs& a, std::span<const Operand> in)
-      : H(in[attention_in::kKb].shape[0]),
-        Dn(in[attention_in::kKb].shape[a.transposed ? 2 : 1]),
-        Dr(a.rope.head_dim),
-        Dv(in[attention_in::kVb].shape[1]),
-        R(in[attention_in::kKb].shape[a.transposed ? 1 : 2]) {}
-};
-
 std::vector<ValueType> infer_attention(const Attrs& attrs, TypeList in) {
   using namespace attention_in;
   BRAID_CHECK(in.size() == kCount);
@@ -89,7 +78,7 @@ std::vector<ValueType> infer_attention(const Attrs& attrs, TypeList in) {
   require_float("latent_attention", "q", in[kQ]);
   require_rank("latent_attention", "k_b", in[kKb], 3);
   require_rank("latent_attention", "v_b", in[kVb], 3);
-  const Sizes n(a, in);
+  const LatentSizes n(a, in);
   require_dim("latent_attention", "q", in[kQ], 1, n.H * (n.Dn + n.Dr));
   require_dim("latent_attention", "v_b", in[kVb], 0, n.H);
   require_dim("latent_attention", "v_b", in[kVb], 2, n.R);
@@ -102,15 +91,16 @@ std::vector<ValueType> infer_attention(const Attrs& attrs, TypeList in) {
 
 Cost cost_attention(const Attrs& attrs, TypeList in, TypeList out, const Work& work) {
   using namespace attention_in;
-  const Sizes n(attrs.as<LatentAttentionAttrs>(), in);
+  const LatentSizes n(attrs.as<LatentAttentionAttrs>(), in);
   const double tokens = live_elems({DType::f32, {in[kQ].shape[0]}, in[kQ].axis}, work);
   Cost cost;
   for (const size_t i : {kQ, kKb, kVb}) cost.bytes += live_bytes(in[i], work);
   cost.bytes += live_bytes(out[0], work) +
                 static_cast<double>(work.kv_tokens * bytes_of(in[kCache].dtype, n.R + n.Dr));
-  cost.flops = 2.0 * static_cast<double>(n.H) *
-               (static_cast<double>(work.attended * (2 * n.R + n.Dr)) +
-                tokens * static_cast<double>(n.R * (n.Dn + n.Dv)));
+  const auto pairs = static_cast<double>(work.attended);
+  cost.flops =
+      2.0 * static_cast<double>(n.H) *
+      std::min(n.absorbed(pairs, tokens), n.plain(pairs, static_cast<double>(work.kv_tokens)));
   return cost;
 }
 
@@ -138,8 +128,8 @@ double dot(const std::vector<double>& x, const std::vector<float>& y) {
 }
 
 // What head h's query, turned, is to latents: [R + Dr].
-std::vector<double> absorbed(const LatentAttentionAttrs& a, const Sizes& n, const TensorView& k_b,
-                             const float* q, int64_t h) {
+std::vector<double> absorbed(const LatentAttentionAttrs& a, const LatentSizes& n,
+                             const TensorView& k_b, const float* q, int64_t h) {
   std::vector<double> result(static_cast<size_t>(n.R));
   const TensorView head = matrix(k_b, h);
   for (int64_t row = 0; row < head.shape[0]; ++row) {
@@ -158,7 +148,7 @@ std::vector<double> absorbed(const LatentAttentionAttrs& a, const Sizes& n, cons
 void reference_attention(const OpCall& call) {
   using namespace attention_in;
   const auto& a = call.attrs<LatentAttentionAttrs>();
-  const Sizes n(a, call.in);
+  const LatentSizes n(a, call.in);
   const std::vector<double> inv_freq = rope_frequencies(a.rope, nullptr);
   const auto* q_start = call.in[kStart].as<const int32_t>();
   const auto* kv_len = call.in[kLength].as<const int32_t>();
@@ -198,6 +188,27 @@ void reference_attention(const OpCall& call) {
 }
 
 }  // namespace
+
+double LatentSizes::absorbed(double pairs, double tokens) const {
+  return pairs * static_cast<double>(2 * R + Dr) + tokens * static_cast<double>(R * (Dn + Dv));
+}
+
+double LatentSizes::plain(double pairs, double keys) const {
+  return pairs * static_cast<double>(Dn + Dr + Dv) + keys * static_cast<double>(R * (Dn + Dv));
+}
+
+bool takes_plain_form(const LatentSizes& n, int64_t tokens, int64_t keys) {
+  if (tokens < kFewestPlainTokens) return false;
+  const auto pairs = static_cast<double>(tokens * (keys - tokens) + tokens * (tokens + 1) / 2);
+  return n.plain(pairs, static_cast<double>(keys)) < n.absorbed(pairs, static_cast<double>(tokens));
+}
+
+int64_t most_absorbed_tokens(const LatentSizes& n) {
+  // Each token in front of the step costs an expansion, and saves with each new token.
+  const int64_t saved = 2 * n.R - n.Dn - n.Dv, expansion = n.R * (n.Dn + n.Dv);
+  if (saved <= 0) return std::numeric_limits<int64_t>::max();
+  return std::max(kFewestPlainTokens - 1, (expansion - 1) / saved);
+}
 
 void turn(const RopeAttrs& a, const std::vector<double>& inv_freq, int64_t position, const float* x,
           float* y) {

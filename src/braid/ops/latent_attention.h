@@ -28,6 +28,7 @@ extern const OpDef kLatentAppend;
 // parts of k_b and v_b; its query is q_n | rope(q_r). Absorbed form: q_n k_h meets the latents
 // themselves, and v_h what they sum up to, so that a key is read once for all heads.
 //   out[t, h] = v_h sum over s of p_s c_s, p = softmax(scale (q_n k_h . c_s + q_r . k_r,s))
+// Plain form, for prompts: the keys and values of each head are made, a piece at a time.
 // Inputs: q [T, H (Dn + Dr)] of any float, positions i32 [T], k_b [H, Dn, R], or [H, R, Dn] where
 // `transposed`, v_b [H, Dv, R], the cache, q_start, kv_len and page_table as of kAttention.
 // Output: out [T, H Dv] with the dtype of q.
@@ -45,6 +46,29 @@ struct LatentAttentionAttrs {
   }
 };
 extern const OpDef kLatentAttention;
+
+// The sizes of a call, from types or views of its inputs.
+struct LatentSizes {
+  int64_t H, Dn, Dr, Dv, R;
+  template <class Operand>
+  LatentSizes(const LatentAttentionAttrs& a, std::span<const Operand> in)
+      : H(in[2].shape[0]),
+        Dn(in[2].shape[a.transposed ? 2 : 1]),
+        Dr(a.rope.head_dim),
+        Dv(in[3].shape[1]),
+        R(in[2].shape[a.transposed ? 1 : 2]) {}
+
+  // Multiplications of a head: `pairs` of a query and a key, `tokens` queries, `keys` keys.
+  double absorbed(double pairs, double tokens) const;
+  double plain(double pairs, double keys) const;
+};
+
+// Whether keys and values by head take fewer operations than the absorbed form, for the last
+// `tokens` of a sequence of `keys`. Never below kFewestPlainTokens.
+constexpr int64_t kFewestPlainTokens = 16;
+bool takes_plain_form(const LatentSizes& sizes, int64_t tokens, int64_t keys);
+// The most tokens of a sequence that may take the absorbed form, whatever stands before them.
+int64_t most_absorbed_tokens(const LatentSizes& sizes);
 
 struct LatentWeights {
   ValueId norm = kNoValue;

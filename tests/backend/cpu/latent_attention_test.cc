@@ -28,7 +28,7 @@ std::ostream& operator<<(std::ostream& out, const LatentCase& c) {
              << name(c.weights);
 }
 
-constexpr int64_t kPage = 4, kPagesEach = 8;
+constexpr int64_t kPage = 4, kPagesEach = 160;
 
 // Two steps of the same sequences: the first fills the caches, the second is looked at.
 class LatentRun {
@@ -286,6 +286,25 @@ const std::vector<LatentCase> kCases = {
      .cached = {4},
      .tokens = {1},
      .weights = DType::bf16},
+    // Enough new tokens for keys and values by head, over several pieces of keys.
+    {.cached = {560}, .tokens = {60}},
+    {.H = 3,
+     .Dn = 16,
+     .Dr = 8,
+     .Dv = 24,
+     .R = 32,
+     .cached = {3, 0, 300, 200, 9},
+     .tokens = {2, 70, 1, 90, 3},
+     .transposed = true,
+     .pairing = ops::RopePairing::half},
+    {.H = 2,
+     .Dn = 32,
+     .Dr = 32,
+     .Dv = 32,
+     .R = 64,
+     .cached = {4, 30},
+     .tokens = {1, 70},
+     .weights = DType::q8_0},
 };
 
 TEST(LatentAttention, TheAbsorbedFormIsThePlainOne) {
@@ -302,6 +321,24 @@ TEST(LatentAttention, TheAbsorbedFormIsThePlainOne) {
     }
     expect_close(worst);
   }
+}
+
+TEST(LatentAttention, TheFormFollowsTheOperations) {
+  const ops::LatentAttentionAttrs attrs{.rope = {.head_dim = 64}};
+  // DeepSeek-V2-Lite.
+  const std::array<ValueType, 4> in = {ValueType{DType::f32, {1, 16 * 192}},
+                                       {DType::i32, {1}},
+                                       {DType::f32, {16, 128, 512}},
+                                       {DType::f32, {16, 128, 512}}};
+  const ops::LatentSizes sizes(attrs, std::span<const ValueType>(in));
+  const int64_t most = ops::most_absorbed_tokens(sizes);
+  EXPECT_EQ(most, 170);
+  EXPECT_FALSE(ops::takes_plain_form(sizes, 1, 1));
+  EXPECT_FALSE(ops::takes_plain_form(sizes, 1, 4096));
+  EXPECT_FALSE(ops::takes_plain_form(sizes, most - 1, 1 << 20));
+  EXPECT_TRUE(ops::takes_plain_form(sizes, most + 1, 1 << 20));
+  EXPECT_TRUE(ops::takes_plain_form(sizes, 64, 64));
+  EXPECT_FALSE(ops::takes_plain_form(sizes, 64, 512));
 }
 
 TEST(LatentAttention, KernelsGiveWhatTheReferenceGives) {

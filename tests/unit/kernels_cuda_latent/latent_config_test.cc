@@ -33,6 +33,30 @@ TEST(LatentConfig, FitsAndFillsTheGpu) {
   EXPECT_EQ(decode(64), "latent 16 rows, keys / 2");
 }
 
+TEST(LatentConfig, APromptAloneTakesThePlainForm) {
+  const LatentPlainShape lite = {.tokens = 8192,
+                                 .keys = 163840,
+                                 .heads = 16,
+                                 .nope = 128,
+                                 .rope = 64,
+                                 .value = 128,
+                                 .latent = 512};
+  EXPECT_TRUE(takes_latent_plain(lite));
+  const auto with = [&](auto&& change) {
+    LatentPlainShape s = lite;
+    change(s);
+    return takes_latent_plain(s);
+  };
+  EXPECT_FALSE(with([](auto& s) { s.tokens = kFewestPlainRows - 1; }));
+  EXPECT_FALSE(with([](auto& s) { s.sequences = 8; }));
+  EXPECT_FALSE(with([](auto& s) { s.keys = 200000; })) << "more scratch than allowed";
+  EXPECT_FALSE(with([](auto& s) { s.value = 64; })) << "heads that segment attention lacks";
+  const LatentPlainScratch at(lite);
+  EXPECT_EQ(at.keys, int64_t{163840} * 576 * 2);
+  EXPECT_EQ(at.queries - at.keys, int64_t{163840} * 16 * 320 * 2);
+  EXPECT_LE(at.total, kMostPlainBytes);
+}
+
 TEST(LatentConfig, RefusesWhatNoKernelHas) {
   using test::expect_error;
   const auto choose = [](int64_t latent, int64_t rope, int64_t bytes = 232448) {

@@ -1,10 +1,11 @@
 // Binds latent_append and latent_attention: the absorbed form is one product a head, attention of
-// all heads over one KV head of latents, and one product a head again.
+// all heads over one KV head of latents, and one product a head again. A prompt alone takes the
+// plain form (bind_latent_plain.h).
 #include <map>
 
 #include "braid/backend/cuda/memory.h"
 #include "braid/base/math.h"
-#include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/bind_latent_plain.h"
 #include "braid/kernels/cuda/experts/device/expert_product.h"
 #include "braid/kernels/cuda/latent/device/latent.h"
 #include "braid/kernels/cuda/linear/device/dequantize.h"
@@ -64,19 +65,15 @@ class TransposedWeights {
   std::map<std::pair<int, const std::byte*>, std::shared_ptr<DeviceMemory>> held_;
 };
 
-// The sizes of a call and where its scratch lies.
-struct Latent {
-  int64_t T, H, Dn, Dr, Dv, R;
+// The sizes of a call of the absorbed form and where its scratch lies.
+struct Latent : ops::LatentSizes {
+  int64_t T;
   LatentShape shape;
 
   template <class Operand>
   Latent(const ops::LatentAttentionAttrs& a, std::span<const Operand> in)
-      : T(in[kQ].shape[0]),
-        H(in[kKb].shape[0]),
-        Dn(in[kKb].shape[a.transposed ? 2 : 1]),
-        Dr(a.rope.head_dim),
-        Dv(in[kVb].shape[1]),
-        R(in[kKb].shape[a.transposed ? 1 : 2]),
+      : LatentSizes(a, in),
+        T(in[kQ].shape[0]),
         shape{.tokens = T, .sequences = in[kPages].shape[0], .heads = H, .latent = R, .rope = Dr} {}
 
   // Absorbed queries, whose places their results take, then what shares leave.
@@ -88,7 +85,11 @@ KernelInfo latent_info(const Op& op, TypeList in, TypeList, const DeviceInfo& de
     fail(ErrorCode::kUnsupported, "latent_attention: q is {}, CUDA kernels take bf16",
          name(in[kQ].dtype));
   }
-  const Latent n(op.attrs.as<ops::LatentAttentionAttrs>(), in);
+  const auto& attrs = op.attrs.as<ops::LatentAttentionAttrs>();
+  if (LatentPlain::takes(attrs, in)) {
+    return {"latent_attention.plain", LatentPlain::workspace_bytes(attrs, in)};
+  }
+  const Latent n(attrs, in);
   const LatentConfig config = choose_latent(n.shape, latent_device(device));
   return {"latent_attention.cuda", n.partial() + latent_workspace_bytes(n.shape, config)};
 }
@@ -203,12 +204,19 @@ class BoundLatent {
 
 void add_latent_kernels(KernelTable& table) {
   const auto transposed = std::make_shared<TransposedWeights>();
+  const auto plain = std::make_shared<LatentPlain>();
   table.add(ops::kLatentAppend.kind, simple_kernel(ops::kLatentAppend.kind, bind_append));
-  table.add(ops::kLatentAttention.kind,
-            {.info = latent_info, .bind = [transposed](const LaunchArgs& args) {
-               auto bound = std::make_shared<BoundLatent>(args, *transposed);
-               return [bound](const LaunchContext& context) { (*bound)(context); };
-             }});
+  table.add(
+      ops::kLatentAttention.kind,
+      {.info = latent_info, .bind = [transposed, plain](const LaunchArgs& args) -> BoundKernel {
+         std::vector<ValueType> types;
+         for (const TensorView& v : args.call.in) types.push_back({v.dtype, v.shape});
+         if (LatentPlain::takes(args.call.attrs<ops::LatentAttentionAttrs>(), types)) {
+           return plain->bind(args);
+         }
+         auto bound = std::make_shared<BoundLatent>(args, *transposed);
+         return [bound](const LaunchContext& context) { (*bound)(context); };
+       }});
 }
 
 }  // namespace braid::cuda

@@ -15,7 +15,7 @@ constexpr int64_t kSegmentPad = 32;   // head_dim is padded to its multiples: tw
 constexpr int64_t padded_head(int64_t head_dim) {
   return (head_dim + kSegmentPad - 1) / kSegmentPad * kSegmentPad;
 }
-// `room` is a multiple of 4.
+// Of the wider of keys and values; `room` is a multiple of 4.
 constexpr int64_t segment_scratch_floats(int64_t head_dim, int64_t room = kSegmentRows) {
   const int64_t padded = padded_head(head_dim);
   return room * (2 * padded + 16) + 2 * kSegmentKeys * padded + 4 * kSegmentKeys;
@@ -24,7 +24,7 @@ constexpr int64_t segment_scratch_floats(int64_t head_dim, int64_t room = kSegme
 // Keys and values of one sequence and head.
 struct SegmentKeys {
   const float* k = nullptr;  // [rows, D], rows `stride` apart
-  const float* v = nullptr;
+  const float* v = nullptr;  // [rows, Dv], likewise
   int64_t stride = 0;
   int64_t rows = 0;
   int64_t position = 0;  // of the first
@@ -41,20 +41,22 @@ struct SegmentBlock {
   int64_t rows = 0;
   int64_t position = 0;
   int64_t head_dim = 0;
+  int64_t value_dim = 0;  // Dv of values, sums and results; 0: head_dim
   float scale = 1;
   int64_t window_left = -1;
   int64_t window_right = -1;
   std::span<const SegmentKeys> keys;
-  float* state_o = nullptr;  // [rows, D], rows state_stride apart
+  float* state_o = nullptr;  // [rows, Dv], rows state_stride apart
   int64_t state_stride = 0;
   float* state_l = nullptr;  // [rows], stat_stride apart
   float* state_m = nullptr;
   int64_t stat_stride = 0;
   bool load_state = false;
-  float* out = nullptr;  // [rows, D], rows out_stride apart; null: the state is written instead
+  // [rows, Dv], rows out_stride apart, may be state_o; null: the state is written instead
+  float* out = nullptr;
   int64_t out_stride = 0;
   int64_t room = kSegmentRows;
-  float* scratch = nullptr;  // segment_scratch_floats(D, room), 64-byte aligned
+  float* scratch = nullptr;  // segment_scratch_floats(), 64-byte aligned
 };
 BRAID_DECLARE_PER_ISA(void segment_attention_block(const SegmentBlock& b))
 

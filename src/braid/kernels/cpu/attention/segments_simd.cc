@@ -101,60 +101,71 @@ void softmax_row(float* s, const Range& seen, float scale, const float* bias, fl
   for (int64_t d = 0; d < padded; d += kLanes) store(acc + d, load(acc + d) * splat(keep));
 }
 
-void pack_keys(const SegmentBlock& b, const SegmentKeys& keys, int64_t begin, int64_t count,
-               int64_t padded, const Scratch& w) {
+// Columns of queries and keys, of values, and both up to whole vectors.
+struct Dims {
+  explicit Dims(const SegmentBlock& b)
+      : k(b.head_dim),
+        v(b.value_dim == 0 ? b.head_dim : b.value_dim),
+        padded_k(padded_head(k)),
+        padded_v(padded_head(v)) {}
+  int64_t k, v, padded_k, padded_v;
+};
+
+void pack_keys(const SegmentKeys& keys, int64_t begin, int64_t count, const Dims& n,
+               const Scratch& w) {
   for (int64_t j = 0; j < kSegmentKeys; ++j) {
     const bool live = j < count;
     const float* k = keys.k + (begin + j) * keys.stride;
     const float* v = keys.v + (begin + j) * keys.stride;
-    for (int64_t d = 0; d < b.head_dim; ++d) w.kt[d * kSegmentKeys + j] = live ? k[d] : 0.0f;
-    for (int64_t d = 0; d < padded; ++d) {
-      w.v[j * padded + d] = live && d < b.head_dim ? v[d] : 0.0f;
+    for (int64_t d = 0; d < n.k; ++d) w.kt[d * kSegmentKeys + j] = live ? k[d] : 0.0f;
+    for (int64_t d = 0; d < n.padded_v; ++d) {
+      w.v[j * n.padded_v + d] = live && d < n.v ? v[d] : 0.0f;
     }
   }
 }
 
-void begin_state(const SegmentBlock& b, int64_t padded, const Scratch& w) {
+void begin_state(const SegmentBlock& b, const Dims& n, const Scratch& w) {
   const int64_t tiles_end = (b.rows + kTile - 1) / kTile * kTile;
   for (int64_t r = 0; r < tiles_end; ++r) {
-    const bool live = r < b.rows;
-    for (int64_t d = 0; d < padded; ++d) {
-      const bool inside = live && d < b.head_dim;
-      w.q[r * padded + d] = inside ? b.q[r * b.q_stride + d] : 0.0f;
-      w.acc[r * padded + d] = inside && b.load_state ? b.state_o[r * b.state_stride + d] : 0.0f;
+    const bool live = r < b.rows, loaded = live && b.load_state;
+    for (int64_t d = 0; d < n.padded_k; ++d) {
+      w.q[r * n.padded_k + d] = live && d < n.k ? b.q[r * b.q_stride + d] : 0.0f;
     }
-    w.m[r] = live && b.load_state ? b.state_m[r * b.stat_stride] : kNone;
-    w.l[r] = live && b.load_state ? b.state_l[r * b.stat_stride] : 0.0f;
+    for (int64_t d = 0; d < n.padded_v; ++d) {
+      w.acc[r * n.padded_v + d] = loaded && d < n.v ? b.state_o[r * b.state_stride + d] : 0.0f;
+    }
+    w.m[r] = loaded ? b.state_m[r * b.stat_stride] : kNone;
+    w.l[r] = loaded ? b.state_l[r * b.stat_stride] : 0.0f;
   }
 }
 
-void end_state(const SegmentBlock& b, int64_t padded, const Scratch& w) {
+void end_state(const SegmentBlock& b, const Dims& n, const Scratch& w) {
   for (int64_t r = 0; r < b.rows; ++r) {
-    const float* acc = w.acc + r * padded;
+    const float* acc = w.acc + r * n.padded_v;
     if (b.out == nullptr) {
-      std::copy(acc, acc + b.head_dim, b.state_o + r * b.state_stride);
+      std::copy(acc, acc + n.v, b.state_o + r * b.state_stride);
       b.state_m[r * b.stat_stride] = w.m[r];
       b.state_l[r * b.stat_stride] = w.l[r];
       continue;
     }
     const float inverse = w.l[r] > 0 ? 1.0f / w.l[r] : 0.0f;
-    for (int64_t d = 0; d < b.head_dim; ++d) b.out[r * b.out_stride + d] = acc[d] * inverse;
+    for (int64_t d = 0; d < n.v; ++d) b.out[r * b.out_stride + d] = acc[d] * inverse;
   }
 }
 
 }  // namespace
 
 void segment_attention_block(const SegmentBlock& b) {
-  const int64_t padded = padded_head(b.head_dim);
-  const Scratch w = carve(b.scratch, padded, b.room);
-  begin_state(b, padded, w);
+  const Dims n(b);
+  const Scratch w = carve(b.scratch, std::max(n.padded_k, n.padded_v), b.room);
+  begin_state(b, n, w);
   for (const SegmentKeys& keys : b.keys) {
     const int64_t first = visible(b, keys, b.position).begin;
     const int64_t end = visible(b, keys, b.position + b.rows - 1).end;
     for (int64_t begin = first; begin < end; begin += kSegmentKeys) {
-      pack_keys(b, keys, begin, std::min(kSegmentKeys, end - begin), padded, w);
+      pack_keys(keys, begin, std::min(kSegmentKeys, end - begin), n, w);
       for (int64_t row = 0; row < b.rows; row += kTile) {
-        multiply(w.q + row * padded, padded, w.kt, kSegmentKeys, w.s, kSegmentKeys, b.head_dim,
+        multiply(w.q + row * n.padded_k, n.padded_k, w.kt, kSegmentKeys, w.s, kSegmentKeys, n.k,
                  kSegmentKeys, false);
         for (int64_t i = 0; i < kTile; ++i) {
           Range seen = visible(b, keys, b.position + row + i);
@@ -163,14 +174,14 @@ void segment_attention_block(const SegmentBlock& b) {
           const bool biased = keys.bias != nullptr && row + i < b.rows;
           const float* bias = biased ? keys.bias + (row + i) * keys.bias_stride + begin : nullptr;
           softmax_row(w.s + i * kSegmentKeys, seen, b.scale, bias, w.m[row + i], w.l[row + i],
-                      w.acc + (row + i) * padded, padded);
+                      w.acc + (row + i) * n.padded_v, n.padded_v);
         }
-        multiply(w.s, kSegmentKeys, w.v, padded, w.acc + row * padded, padded, kSegmentKeys, padded,
-                 true);
+        multiply(w.s, kSegmentKeys, w.v, n.padded_v, w.acc + row * n.padded_v, n.padded_v,
+                 kSegmentKeys, n.padded_v, true);
       }
     }
   }
-  end_state(b, padded, w);
+  end_state(b, n, w);
 }
 
 }  // namespace braid::cpu::BRAID_ISA

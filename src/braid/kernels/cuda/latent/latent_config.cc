@@ -9,6 +9,27 @@
 
 namespace braid::cuda {
 
+LatentPlainScratch::LatentPlainScratch(const LatentPlainShape& s) {
+  const auto take = [&](int64_t bytes) {
+    const int64_t at = total;
+    total += round_up(bytes, 256);
+    return at;
+  };
+  take(s.keys * (s.latent + s.rope) * 2);
+  keys = take(s.keys * s.heads * (s.nope + s.rope + s.value) * 2);
+  queries = take(s.tokens * s.heads * (s.nope + s.rope) * 2);
+  begin = take(2 * 4);
+  spans = take(4 * 4);
+}
+
+bool takes_latent_plain(const LatentPlainShape& s) {
+  const int64_t D = s.nope + s.rope;
+  const bool known = (D == 192 && s.value == 128) ||
+                     (D == s.value && (D == 64 || D == 96 || D == 128 || D == 256));
+  return known && s.nope % 8 == 0 && s.rope % 8 == 0 && s.latent % 8 == 0 && s.sequences == 1 &&
+         s.tokens >= kFewestPlainRows && LatentPlainScratch(s).total <= kMostPlainBytes;
+}
+
 int64_t latent_blocks(const LatentShape& s, int rows) {
   // The last block of each sequence may be short.
   return std::min(s.tokens, s.sequences) + s.tokens * s.heads / rows;

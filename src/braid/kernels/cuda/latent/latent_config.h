@@ -64,6 +64,31 @@ constexpr LatentSmem latent_smem(int rows, int latent, int rope) {
   return s;
 }
 
+// The plain form, for a prompt alone: the context's latents are brought together, a product makes
+// the keys and values of all heads, and segment attention meets turned queries.
+struct LatentPlainShape {
+  int64_t tokens = 1, sequences = 1;  // capacities
+  int64_t keys = 1;                   // likewise, of a sequence
+  int64_t heads = 1;
+  int64_t nope = 0, rope = 0, value = 0, latent = 0;  // Dn, Dr, Dv, R
+};
+constexpr int64_t kFewestPlainRows = 256;              // of tokens
+constexpr int64_t kMostPlainBytes = int64_t{2} << 30;  // of scratch
+
+// Byte offsets into scratch, each a multiple of 256.
+struct LatentPlainScratch {
+  explicit LatentPlainScratch(const LatentPlainShape& shape);
+  int64_t keys = 0;     // bf16 [keys, H, Dn + Dr + Dv]
+  int64_t queries = 0;  // bf16 [T, H, Dn + Dr]
+  int64_t begin = 0;    // i32 [2]: 0 and the keys of this step
+  int64_t spans = 0;    // i32 [4], of query_spans
+  int64_t total = 0;    // latents are first: bf16 [keys, R + Dr]
+};
+
+// Whether a step of this capacity takes the plain form: enough tokens of one sequence, heads that
+// segment attention knows, and scratch within kMostPlainBytes.
+bool takes_latent_plain(const LatentPlainShape& shape);
+
 // The most blocks over all sequences.
 int64_t latent_blocks(const LatentShape& shape, int rows);
 
