@@ -6,7 +6,7 @@
 namespace braid::cpu {
 namespace {
 
-constexpr int64_t kBlock = 64;  // queries that meet a piece together
+constexpr int64_t kBlock = 128;  // queries that meet a piece together
 
 enum Input : size_t { kQ, kPositions, kKb, kVb, kCache, kStart, kLength, kPages };
 

@@ -39,7 +39,7 @@ struct Scratch {
   float* acc;  // [room, padded]
   float* m;    // [room]
   float* l;    // [room]
-  float* kt;   // [D, kSegmentKeys]
+  float* kt;   // [padded, kSegmentKeys]
   float* v;    // [kSegmentKeys, padded]
   float* s;    // [kTile, kSegmentKeys]
 };
@@ -111,15 +111,30 @@ struct Dims {
   int64_t k, v, padded_k, padded_v;
 };
 
+// The first n of a row's floats from `from` on, 0 behind them.
+BRAID_INLINE Vec load_some(const float* from, int64_t n) {
+  return n >= kLanes ? load(from) : n > 0 ? load_n(from, static_cast<int>(n)) : Vec{};
+}
+
 void pack_keys(const SegmentKeys& keys, int64_t begin, int64_t count, const Dims& n,
                const Scratch& w) {
+  const float *k = keys.k + begin * keys.stride, *v = keys.v + begin * keys.stride;
+  for (int64_t d = 0; d < n.k; d += kLanes) {
+    for (int64_t j = 0; j < kSegmentKeys; j += kLanes) {
+      Vec m[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        m[i] = j + i < count ? load_some(k + (j + i) * keys.stride + d, n.k - d) : Vec{};
+      }
+      transpose(m);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) store(w.kt + (d + i) * kSegmentKeys + j, m[i]);
+    }
+  }
   for (int64_t j = 0; j < kSegmentKeys; ++j) {
-    const bool live = j < count;
-    const float* k = keys.k + (begin + j) * keys.stride;
-    const float* v = keys.v + (begin + j) * keys.stride;
-    for (int64_t d = 0; d < n.k; ++d) w.kt[d * kSegmentKeys + j] = live ? k[d] : 0.0f;
-    for (int64_t d = 0; d < n.padded_v; ++d) {
-      w.v[j * n.padded_v + d] = live && d < n.v ? v[d] : 0.0f;
+    for (int64_t d = 0; d < n.padded_v; d += kLanes) {
+      store(w.v + j * n.padded_v + d,
+            j < count ? load_some(v + j * keys.stride + d, n.v - d) : Vec{});
     }
   }
 }
