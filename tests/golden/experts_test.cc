@@ -177,6 +177,18 @@ TEST_F(Mixtures, ABiasOfAnotherLengthIsRefused) {
   refuses(ErrorCode::kMalformed, model, {bias, "[15]", "[16]"});
 }
 
+TEST_F(Mixtures, ABiasThatIsNoNumberIsRefused) {
+  const std::string bias = "model.layers.2.mlp.gate.e_score_correction_bias";
+  for (const float value : {NAN, INFINITY}) {
+    RandomModel model = load("deepseek_v3");
+    model.edit = [bias, value](const TensorSpec& spec, std::span<float> values) {
+      if (spec.name == bias) values[11] = value;
+    };
+    refuses(ErrorCode::kMalformed, model,
+            {bias, fmt::format("has {} for expert 11", value), "wanted is a number"});
+  }
+}
+
 // Layers behind the last one predict further tokens: one line says that they are not used.
 TEST_F(Mixtures, PredictionLayersAreSkipped) {
   RandomModel model = load("deepseek_v3");

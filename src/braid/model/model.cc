@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <set>
 
 #include "braid/ops/linear.h"
+#include "braid/tensor/quant.h"
 
 namespace braid {
 namespace {
@@ -61,6 +63,18 @@ void check_not_packed(const WeightSource& source, const std::string& name) {
 // A weight of one row, [1, C].
 bool is_row(std::string_view canonical) {
   return canonical.ends_with(".shared_gate");
+}
+
+// A bias for the choice of experts: one that is not a number would hide its expert silently.
+void check_numbers(const WeightSource& source, const std::string& name) {
+  const TensorView bias = source.get(name);
+  std::vector<float> values(static_cast<size_t>(bias.shape.elems()));
+  dequantize_row(bias.dtype, bias.data, values.data(), std::ssize(values));
+  for (size_t e = 0; e < values.size(); ++e) {
+    if (std::isfinite(values[e])) continue;
+    fail(ErrorCode::kMalformed, "{}: '{}' has {} for expert {}, wanted is a number", source.path(),
+         name, values[e], e);
+  }
 }
 
 // The layer of a tensor by its name, "blk.N." or "model.layers.N."; -1: none.
@@ -220,6 +234,7 @@ void Model::check_weights(const Program& program) {
     const TensorType type =
         source().type(name, flat ? Shape{value.type.shape[1]} : value.type.shape);
     if (!used.insert(name).second) continue;
+    if (value.name.ends_with(".choice.bias")) check_numbers(source(), name);
     count(value.name, type);
   }
   int64_t skipped = 0;
