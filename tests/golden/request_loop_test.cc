@@ -8,56 +8,15 @@
 #include <random>
 
 #include "braid/base/clock.h"
-#include "braid/engine/loaded_model.h"
-#include "golden/support/answers.h"
-#include "golden/support/golden.h"
-#include "golden/support/random_model.h"
-#include "golden/support/texts.h"
+#include "golden/support/request_loop_fixture.h"
 
 namespace braid::golden {
 namespace {
 
 using testing::HasSubstr;
 
-void expect_equal(const Answer& got, const Answer& want) {
-  EXPECT_EQ(got.text, want.text);
-  EXPECT_EQ(got.end.reason, want.end.reason);
-  EXPECT_EQ(got.end.answer_tokens, want.end.answer_tokens);
-  for (const auto& [a, b] :
-       {std::pair(&got.tokens, &want.tokens), std::pair(&got.prompt, &want.prompt)}) {
-    ASSERT_EQ(a->size(), b->size());
-    for (size_t i = 0; i < a->size(); ++i) {
-      EXPECT_EQ((*a)[i].id, (*b)[i].id);
-      EXPECT_NEAR((*a)[i].logprob, (*b)[i].logprob, 1e-4);
-      EXPECT_EQ((*a)[i].top.size(), (*b)[i].top.size());
-    }
-  }
-}
-
-class RequestLoopTest : public testing::Test {
+class RequestLoopTest : public LoopFixture {
  protected:
-  RequestLoopTest() : folder_("request_loop") {
-    write_hf_folder(load_random_model("smollm2"), folder_.path());
-    loaded_ = std::make_unique<LoadedModel>(folder_.path().string());
-  }
-
-  SchedulerConfig config(int64_t pages = 96) const {
-    return {.pages = pages,
-            .page_size = kPageSize,
-            .max_context = kSequencePages * kPageSize,
-            .max_running = 6,
-            .max_step_tokens = 64};
-  }
-  std::unique_ptr<Runner> runner(const SchedulerConfig& c, int tp = 1) const {
-    return std::make_unique<Runner>(loaded_->model,
-                                    RunnerConfig{.tp = tp,
-                                                 .cache = {.pages = c.pages,
-                                                           .page_size = c.page_size,
-                                                           .pages_per_sequence = kSequencePages,
-                                                           .kv_dtype = DType::f32}});
-  }
-  int64_t vocabulary() const { return loaded_->model.config().V; }
-
   // Random requests at once, some of them cancelled: each answer is that of the request alone.
   // Returns the preemptions.
   int64_t many_beside_alone(uint32_t seed, const SchedulerConfig& c, int tp, int n) {
@@ -99,9 +58,6 @@ class RequestLoopTest : public testing::Test {
     }
     return counts.preemptions;
   }
-
-  Folder folder_;
-  std::unique_ptr<LoadedModel> loaded_;
 };
 
 TEST_F(RequestLoopTest, AnswersAreThoseOfEachRequestAlone) {
@@ -180,58 +136,6 @@ TEST_F(RequestLoopTest, AFaultOfOneRequestEndsItAlone) {
   EXPECT_EQ(second->text, want.text);
   EXPECT_EQ(third->wait().reason, AnswerReason::abort);
   EXPECT_TRUE(want.text.starts_with(third->text));
-}
-
-TEST_F(RequestLoopTest, MasksAreMadeAheadOneAtATimeAndNeverBehindTheEnd) {
-  for (const int64_t pages : {96, 14}) {
-    const SchedulerConfig c = config(pages);
-    const auto run = runner(c);
-    RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
-    for (int i = 0; i < 80; ++i) answer(loop, {.prompt = {1}, .max_tokens = 1});
-    struct Masked : Collector {
-      void on_end(const AnswerEnd& end) override {
-        ended = true;
-        Collector::on_end(end);
-      }
-      std::vector<uint32_t> words;
-      std::atomic<bool> inside = false, ended = false, wrong = false;
-    };
-    const auto wanted = [&](size_t request, size_t i) {
-      return static_cast<int32_t>((7 * request + 13 * i) % static_cast<size_t>(vocabulary()));
-    };
-    std::vector<std::shared_ptr<Masked>> sinks;
-    for (size_t r = 0; r < 24; ++r) {
-      sinks.push_back(std::make_shared<Masked>());
-      Masked* const sink = sinks.back().get();
-      AnswerRequest request{.prompt = std::vector<int32_t>(20, static_cast<int32_t>(r)),
-                            .max_tokens = 30,
-                            .sampling = {.temperature = r % 2 == 0 ? 0.0f : 1.0f, .logprobs = 0},
-                            .ignore_eos = true};
-      request.mask = [&, sink, r](std::span<const int32_t> ids) -> std::span<const uint32_t> {
-        if (sink->inside.exchange(true) || sink->ended) sink->wrong = true;
-        sink->words.assign(static_cast<size_t>(ceil_div(vocabulary(), 32)), 0);
-        const auto id = static_cast<size_t>(wanted(r, ids.size()));
-        sink->words[id / 32] = uint32_t{1} << (id % 32);
-        sink->inside = false;
-        return sink->words;
-      };
-      const RequestId id = loop.submit(request, sinks.back());
-      if (r % 6 == 5) loop.cancel(id);
-    }
-    for (size_t r = 0; r < sinks.size(); ++r) {
-      const AnswerEnd end = sinks[r]->wait();
-      EXPECT_EQ(end.reason, r % 6 == 5 ? end.reason : AnswerReason::length);
-      for (size_t i = 0; i < sinks[r]->tokens.size(); ++i) {
-        EXPECT_EQ(sinks[r]->tokens[i].id, wanted(r, i)) << "request " << r;
-      }
-    }
-    ASSERT_TRUE(loop.drain(60));
-    for (const auto& sink : sinks) EXPECT_FALSE(sink->wrong);
-    EXPECT_EQ(loop.stats().scheduler.pages.held, 0);
-    if (pages == 14) {
-      EXPECT_GT(loop.stats().scheduler.preemptions, 0);
-    }
-  }
 }
 
 TEST_F(RequestLoopTest, WhatIsWrongIsRefusedAndTheSinkHearsNothing) {

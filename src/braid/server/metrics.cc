@@ -67,6 +67,8 @@ struct Metrics::Impl {
       counter("step_host_seconds_total", "Time of the engine's thread beside its steps");
   Counter& dropped = counter("dropped_tokens_total",
                              "Tokens of steps that were under way when their request ended");
+  Counter& late_masks =
+      counter("late_masks_total", "Masks of tokens that were not there for the next step");
   Counter& late = counter("late_preparations_total",
                           "Plans, graphs and allocations of a GPU after the server was ready");
   prometheus::Family<Counter>& ends = prometheus::BuildCounter()
@@ -156,6 +158,7 @@ std::string Metrics::text(const RequestStats& stats) {
   raise(impl_->steps, static_cast<double>(stats.steps));
   raise(impl_->step_seconds, stats.step_seconds);
   raise(impl_->dropped, static_cast<double>(stats.dropped_tokens));
+  raise(impl_->late_masks, static_cast<double>(stats.late_masks));
   raise(impl_->late, static_cast<double>(stats.late_preparations));
   raise(impl_->host_seconds, stats.host_seconds + stats.sample_seconds);
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());

@@ -8,6 +8,7 @@
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/requests/request_loop.h"
 #include "golden/support/forced_answers.h"
+#include "golden/support/held_masks.h"
 #include "golden/support/random_model.h"
 #include "golden/support/texts.h"
 
@@ -204,6 +205,31 @@ TEST_P(StepQueueTest, AFaultOfOneRequestEndsItAlone) {
   EXPECT_THAT(first->wait().error->what(), HasSubstr(kNoTokenAllowed));
   EXPECT_EQ(second->wait().reason, AnswerReason::length);
   EXPECT_EQ(third->wait().reason, AnswerReason::abort);
+}
+
+// Masked tokens are sampled on the device, in steps that begin with their masks.
+TEST_P(StepQueueTest, ALateMaskHoldsItsOwnRequestAlone) {
+  const SchedulerConfig c = config();
+  const auto run = runner(c);
+  HeldMasks masks(vocabulary());
+  const auto many = loop(*run, c);
+  AnswerRequest masked{
+      .prompt = {1, 2, 3}, .max_tokens = 8, .sampling = {.logprobs = 0}, .ignore_eos = true};
+  masked.mask = masks.mask();
+  const auto sink = std::make_shared<Collector>();
+  many->submit(masked, sink);
+  const AnswerRequest other{.prompt = {4, 5}, .max_tokens = 20, .ignore_eos = true};
+  for (size_t held = 1; held < 8; ++held) {
+    ASSERT_TRUE(masks.asked(held));
+    EXPECT_EQ(answer(*many, other).end.answer_tokens, 20);
+    masks.let_pass(held);
+  }
+  EXPECT_EQ(sink->wait().reason, AnswerReason::length);
+  ASSERT_EQ(sink->tokens.size(), 8u);
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(sink->tokens[i].id, masks.wanted(i));
+  EXPECT_TRUE(many->drain(60));
+  EXPECT_EQ(many->stats().late_masks, 7);
+  EXPECT_EQ(many->stats().late_preparations, 0);
 }
 
 TEST_P(StepQueueTest, LogitsOfAPromptAreTheSameOnTheDeviceAndOnTheHost) {

@@ -18,7 +18,9 @@ CudaReplay& replay_of(Executor& executor) {
 
 CudaStepQueue::CudaStepQueue(std::vector<QueueRank> ranks, const StepQueueOptions& options,
                              const PlanSize& plan)
-    : ranks_(std::move(ranks)), slots_(options.sequences) {
+    : ranks_(std::move(ranks)),
+      slots_(options.sequences),
+      masked_(static_cast<size_t>(options.sequences)) {
   const double begin = steady_seconds();
   make_plans(options, plan);
   const Executor& executor = *plans_[0].bound->executors[0];
@@ -116,6 +118,11 @@ void CudaStepQueue::leave(int32_t slot) {
   for (const QueueRank& rank : ranks_) rank.sampler->leave(slot);
 }
 
+void CudaStepQueue::allow(int32_t slot, std::span<const uint32_t> mask) {
+  for (const QueueRank& rank : ranks_) rank.sampler->allow(slot, mask);
+  masked_[static_cast<size_t>(slot)] = true;
+}
+
 void CudaStepQueue::put(const Batch& batch, std::span<const int32_t> row_slots) {
   const Extents& n = batch.extents();
   const bool decode = n.token == n.sequence && n.row == n.token;
@@ -145,7 +152,9 @@ void CudaStepQueue::put(size_t plan, const Batch& batch, std::span<const int32_t
   for (size_t r = 0; r < ranks_.size(); ++r) {
     replay_of(*p.bound->executors[r]).put(p.hooks[r]);
   }
-  under_way_.push_back({{row_slots.begin(), row_slots.end()}, plan, begin});
+  const bool masked = std::ranges::find(masked_, true) != masked_.end();
+  masked_.assign(masked_.size(), false);
+  under_way_.push_back({{row_slots.begin(), row_slots.end()}, plan, begin, masked});
   ++put_;
 }
 
@@ -156,6 +165,10 @@ EndedStep CudaStepQueue::take() {
   under_way_.pop_front();
   const bool any = std::ranges::any_of(taken_.row_slots, [](int32_t slot) { return slot >= 0; });
   ranks_[0].sampler->wait(took_, taken_.row_slots, tokens_);
+  // The host may change a mask once no rank reads it any more.
+  for (size_t r = 1; taken_.masked && r < ranks_.size(); ++r) {
+    ranks_[r].sampler->wait(took_, taken_.row_slots, others_);
+  }
   // Without a token there is nothing that the host sees of a step's end.
   if (!any) {
     if (under_way_.empty()) {

@@ -38,6 +38,7 @@ class CudaStepQueue : public StepQueue {
   int64_t slots() const override { return slots_; }
   bool join(int32_t slot, const SlotSequence& sequence) override;
   void leave(int32_t slot) override;
+  void allow(int32_t slot, std::span<const uint32_t> mask) override;
   void put(const Batch& batch, std::span<const int32_t> row_slots) override;
   bool usable() const override { return false; }  // what can be refused was planned before
   EndedStep take() override;
@@ -54,6 +55,7 @@ class CudaStepQueue : public StepQueue {
     std::vector<int32_t> row_slots;
     size_t plan = 0;
     double begin = 0;
+    bool masked = false;
   };
 
   void make_plans(const StepQueueOptions& options, const PlanSize& plan);
@@ -70,6 +72,8 @@ class CudaStepQueue : public StepQueue {
   std::unique_ptr<DeviceMemory> logits_;  // pinned f32 [R, V]
   std::deque<UnderWay> under_way_;
   std::vector<SlotToken> tokens_;  // of the step taken last
+  std::vector<SlotToken> others_;  // likewise, of another rank
+  std::vector<bool> masked_;       // [slots]: the next step has a mask
   UnderWay taken_;                 // likewise
   uint64_t put_ = 0, took_ = 0;    // steps so far
   double ended_ = 0;               // when the step taken last ended, seconds

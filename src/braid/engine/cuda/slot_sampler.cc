@@ -63,6 +63,7 @@ SlotSampler::SlotSampler(CudaBackend& backend, int64_t vocab, int64_t slots, int
       slots_(slots),
       rows_(rows),
       staged_(std::max<int64_t>(context, 1 << 14)),
+      mask_words_(ceil_div(vocab, 32)),
       counts_taken_(std::min(slots, kMostCounted)),
       counts_row_(static_cast<size_t>(slots), -1),
       sampling_in_(backend.allocate_staging(sizeof(StepSampling))),
@@ -72,6 +73,8 @@ SlotSampler::SlotSampler(CudaBackend& backend, int64_t vocab, int64_t slots, int
           backend.allocate_staging(kMostJoinBiases * static_cast<int64_t>(sizeof(SampleBias)))),
       taken_(backend.allocate_staging(8)),
       ids_in_(backend.allocate_staging(staged_ * 4)),
+      masks_(backend.allocate_staging(slots * mask_words_ * 4)),
+      mask_ready_(backend.allocate_staging(slots * 8)),
       step_(backend.allocate(8)),
       live_rows_(backend.allocate(8)),
       row_slots_(backend.allocate(rows * 4)),
@@ -86,6 +89,8 @@ SlotSampler::SlotSampler(CudaBackend& backend, int64_t vocab, int64_t slots, int
   const DeviceScope scope(backend.device().id);
   const SamplingDesc desc{static_cast<int32_t>(vocab), static_cast<int32_t>(rows)};
   workspace_ = backend.allocate(static_cast<int64_t>(workspace_bytes(desc, {})));
+  // Each step begins with its masks, so that no kernel waits.
+  std::fill_n(as<uint64_t>(mask_ready_), slots, std::numeric_limits<uint64_t>::max());
   // begin() adds 1: the first step is 0.
   check_cuda(cudaMemset(step_->data(), 0xff, 8), "a sampler");
   // Kernels that sequences with penalties need are loaded here.
@@ -101,6 +106,7 @@ bool SlotSampler::join(int32_t slot, const SlotSequence& sequence) {
   const AnswerRequest& request = sequence.request;
   const SamplingParams& p = request.sampling;
   Join join{.join = {.slot = slot, .params = params_of(p)}};
+  if (request.mask) join.join.params.mask_wait_us = 1;
   join.biases = biases_of(sequence, vocab_);
   int64_t before = 0;
   for (const Join& other : joins_) before += std::ssize(other.biases);
@@ -129,6 +135,17 @@ void SlotSampler::leave(int32_t slot) {
   row = -1;
   // A sequence that ends before its first step has nothing to write.
   std::erase_if(joins_, [&](const Join& join) { return join.join.slot == slot; });
+}
+
+void SlotSampler::allow(int32_t slot, std::span<const uint32_t> mask) const {
+  uint32_t* const words = as<uint32_t>(masks_) + slot * mask_words_;
+  if (mask.empty()) {
+    std::fill_n(words, mask_words_, ~uint32_t{0});
+    return;
+  }
+  BRAID_CHECK(std::ssize(mask) == mask_words_, "a mask of {} words for {} tokens", mask.size(),
+              vocab_);
+  std::ranges::copy(mask, words);
 }
 
 void SlotSampler::write_step(int64_t tokens, std::span<const int32_t> row_slots) {
@@ -215,6 +232,8 @@ void SlotSampler::sample(const TensorView& logits, const LaunchContext& context)
                   .counts_rows = as<const int32_t>(counts_rows_),
                   .biases = as<const SampleBias>(biases_),
                   .step = as<const uint64_t>(step_),
+                  .mask = as<const uint32_t>(masks_),
+                  .mask_ready = as<const uint64_t>(mask_ready_),
                   .token_ids = as<int32_t>(row_tokens_),
                   .slot_tokens = as<int32_t>(slot_tokens_),
                   .workspace = as<float>(workspace_)};

@@ -28,6 +28,9 @@ class SlotSampler {
   // or counts that others have.
   bool join(int32_t slot, const SlotSequence& sequence);
   void leave(int32_t slot);
+  // The mask, or none if empty, of a slot's next token, before write_step(); no step under way
+  // samples for the slot.
+  void allow(int32_t slot, std::span<const uint32_t> mask) const;
   // The host, before it puts a step in; the one before was taken up. Enqueues what counts the
   // tokens of sequences that join.
   void write_step(int64_t tokens, std::span<const int32_t> row_slots);
@@ -63,10 +66,12 @@ class SlotSampler {
 
   CudaBackend& backend_;
   const int64_t vocab_, slots_, rows_, staged_;
+  const int64_t mask_words_;
   SlotTable counts_taken_;
   std::vector<int32_t> counts_row_;  // [slots]; -1: none
   std::vector<Join> joins_;          // before the next step
-  std::unique_ptr<DeviceMemory> sampling_in_, row_slots_in_, joins_in_, biases_in_, taken_, ids_in_;
+  std::unique_ptr<DeviceMemory> sampling_in_, row_slots_in_, joins_in_, biases_in_, taken_, ids_in_,
+      masks_, mask_ready_;
   std::unique_ptr<DeviceMemory> step_, live_rows_, row_slots_, params_, states_, counts_rows_,
       biases_, slot_tokens_, row_tokens_, counts_, workspace_;
   SampleRing ring_;

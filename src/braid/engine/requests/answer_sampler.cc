@@ -7,26 +7,40 @@ AnswerSampler::AnswerSampler(const AnswerRequest& request, std::span<const int32
     : request_(request), ends_(ends), kv_dtype_(kv_dtype), sampler_(request.sampling) {}
 
 void AnswerSampler::prepare(Workers& workers, std::span<const int32_t> ids,
-                            std::shared_ptr<const void> keep) {
+                            std::shared_ptr<const void> keep, std::function<void()> made) {
+  if (!request_.mask || asked_ == ids.size()) return;
+  BRAID_CHECK(settled(), "a mask is asked for while another one is made");
   const std::span<const int32_t> generated = ids.subspan(request_.prompt.size());
-  if (!request_.mask || ahead_.valid()) return;
   const auto task = std::make_shared<std::packaged_task<std::span<const uint32_t>()>>(
       [this, list = std::vector(generated.begin(), generated.end())] {
         return request_.mask(list);
       });
   ahead_ = task->get_future();
-  ahead_of_ = generated.size();
-  workers.push([task, keep = std::move(keep)] { (*task)(); });
+  asked_ = ids.size();
+  workers.push([task, keep = std::move(keep), made = std::move(made)] {
+    (*task)();
+    made();
+  });
 }
 
 // One call at a time.
-std::span<const uint32_t> AnswerSampler::mask_of(std::span<const int32_t> generated) {
+std::span<const uint32_t> AnswerSampler::mask(std::span<const int32_t> ids) {
   if (!request_.mask) return {};
+  BRAID_CHECK(asked_ == ids.size(), "nobody asked for the mask of token {}", ids.size());
   if (ahead_.valid()) {
-    const std::span<const uint32_t> mask = ahead_.get();
-    if (ahead_of_ == generated.size()) return mask;
+    mask_ = {};
+    mask_error_.reset();
+    try {
+      mask_ = ahead_.get();
+    } catch (const Error& error) {
+      mask_error_ = error;
+    } catch (const std::exception& error) {
+      mask_error_ = Error(ErrorCode::kInvalidArgument,
+                          fmt::format("the mask of the next token: {}", error.what()));
+    }
   }
-  return request_.mask(generated);
+  if (mask_error_) throw Error(*mask_error_);
+  return mask_;
 }
 
 SampledToken AnswerSampler::sample(std::span<float> logits, std::span<const int32_t> ids) {
@@ -36,7 +50,7 @@ SampledToken AnswerSampler::sample(std::span<float> logits, std::span<const int3
   }
   try {
     if (request_.sampling.temperature > 0) sampler_.set_place(std::ssize(generated));
-    return sampler_.sample(logits, request_.prompt, generated, allowed(generated, logits.size()));
+    return sampler_.sample(logits, request_.prompt, generated, allowed(ids, logits.size()));
   } catch (const Error& error) {
     return {.error = error};
   }
@@ -47,10 +61,9 @@ Error AnswerSampler::not_usable(std::span<const int32_t> ids) const {
                      std::ssize(ids), kv_dtype_);
 }
 
-std::span<const uint32_t> AnswerSampler::allowed(std::span<const int32_t> generated,
-                                                 size_t vocabulary) {
-  const std::span<const uint32_t> mask = mask_of(generated);
-  if (std::ssize(generated) >= request_.min_tokens) return mask;
+std::span<const uint32_t> AnswerSampler::allowed(std::span<const int32_t> ids, size_t vocabulary) {
+  const std::span<const uint32_t> mask = this->mask(ids);
+  if (std::ssize(ids) - std::ssize(request_.prompt) >= request_.min_tokens) return mask;
   if (mask.empty()) {
     words_.assign((vocabulary + 31) / 32, ~uint32_t{0});
   } else {

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 
 #include "braid/engine/requests/answer.h"
 #include "braid/engine/requests/workers.h"
@@ -17,13 +20,22 @@ class AnswerSampler {
   // for messages.
   AnswerSampler(const AnswerRequest& request, std::span<const int32_t> ends, DType kv_dtype);
 
-  // Asks for the mask of the next token of a sequence of `ids` on a worker, if there are masks;
-  // sample() waits for it. `keep` holds this object until then.
-  void prepare(Workers& workers, std::span<const int32_t> ids, std::shared_ptr<const void> keep);
-  // Waits for a mask that was asked for.
+  // Asks a worker for the mask of the next token of a sequence of `ids`, if there are masks and the
+  // mask was not asked for before. `keep` holds this object until then; the worker calls `made`
+  // when the mask is there.
+  void prepare(Workers& workers, std::span<const int32_t> ids, std::shared_ptr<const void> keep,
+               std::function<void()> made);
+  // Whether no worker makes a mask; settle() waits for this.
+  bool settled() const { return settled_by(std::chrono::steady_clock::now()); }
+  bool settled_by(std::chrono::steady_clock::time_point time) const {
+    return !ahead_.valid() || ahead_.wait_until(time) == std::future_status::ready;
+  }
   void settle() const {
     if (ahead_.valid()) ahead_.wait();
   }
+  // The mask of the next token of a sequence of `ids`, which was asked for and is waited for;
+  // empty: all may come. Fails with the Error of the request's own function, each time.
+  std::span<const uint32_t> mask(std::span<const int32_t> ids);
   // The next token of a sequence of `ids`, which begin with the prompt; `logits` [V] are
   // overwritten. A fault of the request's own is in the token's `error`.
   SampledToken sample(std::span<float> logits, std::span<const int32_t> ids);
@@ -31,15 +43,16 @@ class AnswerSampler {
   Error not_usable(std::span<const int32_t> ids) const;
 
  private:
-  std::span<const uint32_t> mask_of(std::span<const int32_t> generated);
-  std::span<const uint32_t> allowed(std::span<const int32_t> generated, size_t vocabulary);
+  std::span<const uint32_t> allowed(std::span<const int32_t> ids, size_t vocabulary);
 
   const AnswerRequest& request_;
   const std::span<const int32_t> ends_;
   const DType kv_dtype_;
   Sampler sampler_;
   std::future<std::span<const uint32_t>> ahead_;  // asked for
-  size_t ahead_of_ = 0;                           // generated tokens of ahead_
+  size_t asked_ = 0;                              // tokens that the newest mask follows
+  std::span<const uint32_t> mask_;                // the newest, once taken from ahead_
+  std::optional<Error> mask_error_;               // likewise
   std::vector<uint32_t> words_;                   // a mask, where ends of generation are forbidden
 };
 

@@ -22,6 +22,7 @@ AnswerWriter::AnswerWriter(const AnswerRequest& request, const Tokenizer& tokeni
     : tokenizer_(tokenizer),
       sink_(std::move(sink)),
       list_tokens_(request.list_tokens || request.sampling.logprobs >= 0),
+      masked_(static_cast<bool>(request.mask)),
       decoder_(tokenizer,
                {.skip_special = request.skip_special, .continuation = request.continuation}),
       text_(request.stop, request.include_stop) {}
@@ -43,17 +44,18 @@ void AnswerWriter::token(const SampledToken& token, AnswerEnd so_far) {
     if (!text.empty()) give(text);
     if (closed()) {
       so_far.reason = AnswerReason::abort;
-      close(std::move(so_far));
+      close(std::move(so_far), masked_);
     }
     return;
   }
   give(text);
   so_far.reason = AnswerReason::stop;
   so_far.stop = *text_.found();
-  close(std::move(so_far));
+  close(std::move(so_far), masked_);
 }
 
 void AnswerWriter::end(AnswerEnd end) {
+  if (kept_) sink_->on_end(*kept_);
   if (closed()) return;
   if (end.reason == AnswerReason::stop || end.reason == AnswerReason::length) {
     std::string rest = text_.push(decoder_.finish());
@@ -64,13 +66,14 @@ void AnswerWriter::end(AnswerEnd end) {
     rest += text_.finish();
     give(rest);
   }
-  close(std::move(end));
+  close(std::move(end), false);
 }
 
-void AnswerWriter::close(AnswerEnd end) {
+void AnswerWriter::close(AnswerEnd end, bool keep) {
   end.times.end = steady_seconds();
+  if (keep) kept_ = end;
   closed_.store(true, std::memory_order_release);
-  sink_->on_end(end);
+  if (!keep) sink_->on_end(end);
 }
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "braid/engine/requests/answer.h"
 #include "braid/engine/stop_text.h"
@@ -19,7 +20,8 @@ class AnswerWriter {
   // The writer's thread.
   void prompt(std::span<const SampledToken> tokens) { sink_->on_prompt(tokens); }
   void token(const SampledToken& token, AnswerEnd so_far);
-  // The loop ends the answer; without effect after an end by stop text or sink.
+  // The loop ends the answer; after an end by stop text or sink the reason stays as it is. Only
+  // then does the sink of a request with masks hear of the end: nobody asks for masks any more.
   void end(AnswerEnd end);
 
   // Any thread: text or sink have ended the answer; the loop need not go on.
@@ -27,15 +29,16 @@ class AnswerWriter {
 
  private:
   void give(std::string_view text);
-  void close(AnswerEnd end);
+  void close(AnswerEnd end, bool keep);
 
   const Tokenizer& tokenizer_;
   const std::shared_ptr<AnswerSink> sink_;
-  const bool list_tokens_;
+  const bool list_tokens_, masked_;
   StreamDecoder decoder_;
   StopText text_;
   std::vector<SampledToken> tokens_;  // since the last piece, if wanted
   std::atomic<bool> closed_{false};
+  std::optional<AnswerEnd> kept_;  // for end()
 };
 
 }  // namespace braid

@@ -14,6 +14,7 @@ class HostStepQueue : public StepQueue {
   int64_t slots() const override { return 0; }
   bool join(int32_t, const SlotSequence&) override { return false; }
   void leave(int32_t) override {}
+  void allow(int32_t, std::span<const uint32_t>) override {}
   void put(const Batch& batch, std::span<const int32_t> row_slots) override;
   bool usable() const override { return runner_.usable(); }
   EndedStep take() override { return {.seconds = seconds_, .waited = seconds_}; }

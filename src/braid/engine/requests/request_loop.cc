@@ -5,17 +5,15 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
-#include <variant>
 
 #include "braid/base/clock.h"
 #include "braid/base/math.h"
-#include "braid/engine/requests/bounded_queue.h"
+#include "braid/engine/requests/answer_outputs.h"
 #include "braid/engine/requests/request_steps.h"
 
 namespace braid {
 namespace {
 
-constexpr size_t kOutputs = 4096;  // tokens whose text is still to be made
 constexpr std::chrono::milliseconds kIdleTurn{200};
 
 // Bounds a step's rows of logits if steps are planned before requests come: one row for each
@@ -35,15 +33,6 @@ StepQueueOptions complete(StepQueueOptions options, const SchedulerConfig& confi
   return options;
 }
 
-struct PromptOutput {};
-using OutputOf = std::variant<PromptOutput, SampledToken, AnswerEnd>;
-
-struct Output {
-  std::shared_ptr<ActiveRequest> active;
-  OutputOf what;
-  AnswerEnd facts;
-};
-
 }  // namespace
 
 struct RequestLoop::Impl {
@@ -54,12 +43,13 @@ struct RequestLoop::Impl {
         kv_dtype(kv),
         config(with_rows(c, runner.samples_on_device() && !options.on_host)),
         scheduler(config),
-        steps(runner.step_queue(complete(options, config, v)), scheduler, c.page_size, ends) {
+        steps(runner.step_queue(complete(options, config, v)), scheduler, c.page_size, ends,
+              [this] { mask_made(); }),
+        outputs([this](bool end) { written(end); }) {
     for (int32_t id = 0; id < tokenizer.vocab_size() && id < vocabulary; ++id) {
       if (tokenizer.is_end_of_generation(id)) ends.push_back(id);
     }
     published.last_turn = steady_seconds();
-    writer_thread = std::thread([this] { write(); });
     loop_thread = std::thread([this] { loop(); });
   }
 
@@ -70,25 +60,28 @@ struct RequestLoop::Impl {
     }
     wake.notify_all();
     loop_thread.join();
-    outputs.close();
-    writer_thread.join();
+    outputs.finish();
   }
 
   // The loop's thread.
   void loop();
   bool take_inbox();
+  bool due() const;
   void start(std::shared_ptr<ActiveRequest> active);
   void end(RequestId id, AnswerReason reason, std::optional<Error> error = {});
   void turn();
   void put(const Step& step);
   void take();
+  void take_late();
+  void wait_for_mask();
   bool ends_with(const AnswerRequest& request, int32_t id) const;
   void hand_out(const std::shared_ptr<ActiveRequest>& active, const SampledToken& token);
-  void after_token(ActiveRequest& active, const SampledToken& token);
+  void after_token(RequestId id, const SampledToken& token);
   void publish();
-  void tell(Output output) { outputs.push(std::move(output)); }
   // The writer's thread.
-  void write();
+  void written(bool end);
+  // A worker's thread.
+  void mask_made();
 
   const Tokenizer& tokenizer;
   const int64_t vocabulary;
@@ -96,18 +89,19 @@ struct RequestLoop::Impl {
   const SchedulerConfig config;
   std::vector<int32_t> ends;  // end-of-generation ids
 
+  mutable std::mutex mutex;
+  std::condition_variable wake, idle;
+  int64_t masks_made = 0;  // so far
+
   // The loop's thread alone.
   Scheduler scheduler;
   RequestSteps steps;
   double waited = 0;  // for steps, in this turn
   StepCostFit fit;
   std::map<RequestId, std::shared_ptr<ActiveRequest>> active;
+  int64_t masks_seen = 0;  // of masks_made
   RequestStats stats;
 
-  BoundedQueue<Output> outputs{kOutputs};
-
-  mutable std::mutex mutex;
-  std::condition_variable wake, idle;
   std::vector<std::shared_ptr<ActiveRequest>> inbox;
   std::vector<RequestId> cancels;
   RequestId last_id = 0;
@@ -116,7 +110,8 @@ struct RequestLoop::Impl {
   bool draining = false;
   RequestStats published;
 
-  std::thread loop_thread, writer_thread;
+  AnswerOutputs outputs;
+  std::thread loop_thread;
 };
 
 void RequestLoop::Impl::loop() {
@@ -133,6 +128,12 @@ void RequestLoop::Impl::loop() {
     take_inbox();
     while (!active.empty()) end(active.begin()->first, AnswerReason::error, aborted);
   }
+  outputs.settle();
+}
+
+// Whether there is news. Under the mutex.
+bool RequestLoop::Impl::due() const {
+  return stopping || !inbox.empty() || !cancels.empty() || masks_made != masks_seen;
 }
 
 // False once the loop is to end. Waits while there is nothing to do.
@@ -142,10 +143,11 @@ bool RequestLoop::Impl::take_inbox() {
   std::vector<RequestId> gone;
   {
     std::unique_lock lock(mutex);
-    const auto due = [&] { return stopping || !inbox.empty() || !cancels.empty(); };
     if (active.empty() && published.error.empty()) {
-      while (!wake.wait_for(lock, kIdleTurn, due)) published.last_turn = steady_seconds();
+      while (!wake.wait_for(lock, kIdleTurn, [&] { return due(); }))
+        published.last_turn = steady_seconds();
     }
+    masks_seen = masks_made;
     fresh.swap(inbox);
     gone.swap(cancels);
     if (stopping && fresh.empty() && gone.empty()) return false;
@@ -157,6 +159,7 @@ bool RequestLoop::Impl::take_inbox() {
     if (request->writer.closed()) gone.push_back(id);
   }
   for (const RequestId id : gone) end(id, AnswerReason::abort);
+  outputs.look();
   const std::lock_guard lock(mutex);
   return !stopping;
 }
@@ -173,6 +176,7 @@ void RequestLoop::Impl::start(std::shared_ptr<ActiveRequest> request) {
                       .salt = r.salt,
                       .score_prompt = r.scores_prompt(),
                       .arrival = request->facts.times.arrival});
+    steps.prepare(request);
   } catch (const Error& error) {
     end(id, AnswerReason::error, error);
   }
@@ -187,18 +191,41 @@ void RequestLoop::Impl::end(RequestId id, AnswerReason reason, std::optional<Err
     scheduler.end(id);
   }
   steps.leave(*request);
-  request->sampler.settle();  // nobody asks for masks once the sink has heard of the end
   active.erase(it);
   publish();  // before the sink hears of it: whoever then asks sees its pages free
   request->facts.reason = reason;
   request->facts.error = std::move(error);
-  tell({request, request->facts, {}});
+  outputs.end(request);
+}
+
+void RequestLoop::Impl::mask_made() {
+  {
+    const std::lock_guard lock(mutex);
+    ++masks_made;
+  }
+  wake.notify_one();
+}
+
+// For an idle turn at most, since nothing else can be done.
+void RequestLoop::Impl::wait_for_mask() {
+  const double begin = steady_seconds();
+  std::unique_lock lock(mutex);
+  wake.wait_for(lock, kIdleTurn, [&] { return due(); });
+  waited += steady_seconds() - begin;
+}
+
+void RequestLoop::Impl::take_late() {
+  const auto tokens =
+      steps.look(active, [&](const auto& request, const auto& token) { hand_out(request, token); });
+  for (const auto& [id, token] : tokens) after_token(id, token);
+  stats.answer_tokens += std::ssize(tokens);
 }
 
 void RequestLoop::Impl::turn() {
   const double begin = steady_seconds();
   waited = 0;
   const double sampled = stats.sample_seconds;
+  take_late();
   const Step step = scheduler.next(begin);
   for (const RequestId id : step.expired) {
     end(id, AnswerReason::error,
@@ -210,9 +237,10 @@ void RequestLoop::Impl::turn() {
   if (!step.empty()) {
     put(step);
   } else if (!active.empty() && steps.empty()) {
-    BRAID_CHECK(
-        std::ranges::all_of(active, [](const auto& a) { return a.second->writer.closed(); }),
-        "requests wait and no step computes any");
+    const auto closed = [](const auto& a) { return a.second->writer.closed(); };
+    BRAID_CHECK(steps.waits() || std::ranges::all_of(active, closed),
+                "requests wait and no step computes any");
+    if (steps.waits()) wait_for_mask();
   }
   // The next step is planned once all but the newest of the steps under way have ended.
   while (steps.full() || (step.empty() && !steps.empty())) take();
@@ -241,19 +269,19 @@ void RequestLoop::Impl::take() {
   stats.step_seconds += ended.seconds;
   stats.sample_seconds += ended.sample_seconds;
   size_t next = 0;
+  int64_t late = 0;
   for (const StepRow& row : step.rows) {
     if (!row.sample) continue;
     const SampledToken& token = ended.tokens[next++];
-    const auto it = active.find(row.id);
-    if (it == active.end()) {  // it ended while the step was under way
+    if (token.id == kPendingToken) {
+      ++late;
+    } else if (!active.contains(row.id)) {  // it ended while the step was under way
       ++stats.dropped_tokens;
-    } else if (token.error) {
-      end(row.id, AnswerReason::error, token.error);
     } else {
-      after_token(*it->second, token);
+      after_token(row.id, token);
     }
   }
-  stats.answer_tokens += std::ssize(ended.tokens);
+  stats.answer_tokens += std::ssize(ended.tokens) - late;
   stats.prompt_tokens += step.tokens - std::ssize(ended.tokens);
 }
 
@@ -270,22 +298,26 @@ void RequestLoop::Impl::hand_out(const std::shared_ptr<ActiveRequest>& request,
   const double time = steady_seconds();
   if (facts.times.first_token == 0) {
     facts.times.first_token = time;
-    if (request->request.prompt_logprobs >= 0) tell({request, PromptOutput{}, {}});
+    if (request->request.prompt_logprobs >= 0) outputs.prompt(request);
   }
   facts.times.last_token = time;
   ++facts.answer_tokens;
-  if (!ends_with(request->request, token.id)) tell({request, token, facts});
+  if (!ends_with(request->request, token.id)) outputs.token(request, token, facts);
 }
 
-void RequestLoop::Impl::after_token(ActiveRequest& request, const SampledToken& token) {
-  const AnswerRequest& r = request.request;
+void RequestLoop::Impl::after_token(RequestId id, const SampledToken& token) {
+  if (token.error) return end(id, AnswerReason::error, token.error);
+  const std::shared_ptr<ActiveRequest> request = active.at(id);
+  const AnswerRequest& r = request->request;
   if (ends_with(r, token.id)) {
     if (std::ranges::find(r.stop_ids, token.id) != r.stop_ids.end()) {
-      request.facts.stop_id = token.id;
+      request->facts.stop_id = token.id;
     }
-    end(request.id, AnswerReason::stop);
-  } else if (request.facts.answer_tokens >= scheduler.sequence(request.id).max_tokens) {
-    end(request.id, AnswerReason::length);
+    end(id, AnswerReason::stop);
+  } else if (request->facts.answer_tokens >= scheduler.sequence(id).max_tokens) {
+    end(id, AnswerReason::length);
+  } else {
+    steps.prepare(request);
   }
 }
 
@@ -294,28 +326,21 @@ void RequestLoop::Impl::publish() {
   stats.scheduler = scheduler.counts();
   stats.oldest_wait = scheduler.oldest_wait(steady_seconds());
   stats.cost = fit.cost();
+  stats.late_masks = steps.late_masks();
   stats.late_preparations = steps.late_preparations();
   const std::lock_guard lock(mutex);
   published = stats;
 }
 
-void RequestLoop::Impl::write() {
-  while (std::optional<Output> output = outputs.pop()) {
-    ActiveRequest& request = *output->active;
-    if (std::holds_alternative<PromptOutput>(output->what)) {
-      request.writer.prompt(request.prompt);
-    } else if (const auto* token = std::get_if<SampledToken>(&output->what)) {
-      request.writer.token(*token, std::move(output->facts));
-    } else {
-      request.writer.end(std::get<AnswerEnd>(std::move(output->what)));
-      {
-        const std::lock_guard lock(mutex);
-        --open;
-      }
-      idle.notify_all();
+void RequestLoop::Impl::written(bool end) {
+  if (end) {
+    {
+      const std::lock_guard lock(mutex);
+      --open;
     }
-    wake.notify_one();
+    idle.notify_all();
   }
+  wake.notify_one();
 }
 
 RequestLoop::RequestLoop(Runner& runner, const Tokenizer& tokenizer, int64_t vocabulary,

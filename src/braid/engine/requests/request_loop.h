@@ -17,6 +17,7 @@ struct RequestStats {
   int64_t prompt_tokens = 0;      // computed, so far
   int64_t answer_tokens = 0;      // sampled, so far
   int64_t dropped_tokens = 0;     // sampled by steps that were under way when their request ended
+  int64_t late_masks = 0;         // masks for which a request sat steps out
   int64_t late_preparations = 0;  // of plans, graphs and memory, after the loop began
   int64_t step_tokens = 0;        // of the last step
   double step_seconds = 0;        // of all steps: the ranks' time

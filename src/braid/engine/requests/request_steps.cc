@@ -1,6 +1,8 @@
 #include "braid/engine/requests/request_steps.h"
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/base/clock.h"
@@ -10,6 +12,7 @@ namespace braid {
 namespace {
 
 constexpr int kMostWorkers = 8;
+constexpr std::chrono::microseconds kGrace{300};  // for new masks, while a device has a step to do
 
 // Log-probabilities of a row's prompt, from the second token on.
 void score_prompt(ActiveRequest& request, const StepRow& row, const TensorView& logits,
@@ -32,14 +35,6 @@ void score_prompt(ActiveRequest& request, const StepRow& row, const TensorView& 
   });
 }
 
-// A token that the host chooses.
-struct HostChoice {
-  std::shared_ptr<ActiveRequest> request;
-  std::span<float> logits;
-  std::span<const int32_t> ids;
-  size_t token = 0;  // of those of the step
-};
-
 // Whether to choose takes much longer than to wake a thread.
 bool takes_long(const AnswerRequest& r) {
   return r.sampling.temperature > 0 || r.sampling.logprobs >= 0 || r.mask;
@@ -50,7 +45,7 @@ SampledToken token_of(ActiveRequest& request, std::span<const int32_t> ids,
                       const SlotToken& sampled) {
   SampledToken token = sampled.token;
   const AnswerRequest& r = request.request;
-  const bool all_may_come = r.sampling.logit_bias.empty() && r.min_tokens == 0;
+  const bool all_may_come = !r.mask && r.sampling.logit_bias.empty() && r.min_tokens == 0;
   if (sampled.fault == SlotToken::Fault::not_numbers ||
       (sampled.fault == SlotToken::Fault::none_allowed && all_may_come)) {
     token.error = request.sampler.not_usable(ids);
@@ -63,13 +58,15 @@ SampledToken token_of(ActiveRequest& request, std::span<const int32_t> ids,
 }  // namespace
 
 RequestSteps::RequestSteps(std::unique_ptr<StepQueue> queue, Scheduler& scheduler,
-                           int64_t page_size, const std::vector<int32_t>& ends)
+                           int64_t page_size, const std::vector<int32_t>& ends,
+                           std::function<void()> mask_made)
     : queue_(std::move(queue)),
       scheduler_(scheduler),
       ends_(ends),
       batch_(page_size),
       slots_(queue_->slots()),
       window_(queue_->depth()),
+      mask_made_(std::move(mask_made)),
       workers_(std::clamp(cpu::usable_cores() - 1, 1, kMostWorkers)) {}
 
 void RequestSteps::leave(ActiveRequest& request) {
@@ -79,12 +76,75 @@ void RequestSteps::leave(ActiveRequest& request) {
   request.slot = -1;
 }
 
-void RequestSteps::join(ActiveRequest& request, std::span<const int32_t> generated) {
-  if (request.slot >= 0 || request.request.mask) return;
-  request.slot = slots_.take();
-  if (request.slot < 0 || queue_->join(request.slot, {request.request, generated, ends_})) return;
-  slots_.give_back(request.slot);
-  request.slot = -1;
+void RequestSteps::join(ActiveRequest& request, std::span<const int32_t> ids) {
+  const bool masked = static_cast<bool>(request.request.mask);
+  if (queue_->slots() == 0 || (masked && !request.sampler.settled())) return;
+  if (request.slot < 0) {
+    request.slot = slots_.take();
+    if (request.slot < 0) return;
+    const auto generated = ids.subspan(request.request.prompt.size());
+    if (!queue_->join(request.slot, {request.request, generated, ends_})) {
+      slots_.give_back(request.slot);
+      request.slot = -1;
+      return;
+    }
+  }
+  if (!masked) return;
+  try {
+    queue_->allow(request.slot, request.sampler.mask(ids));
+  } catch (const Error&) {  // the host meets the error again
+    leave(request);
+  }
+}
+
+std::span<const int32_t> RequestSteps::known_ids(RequestId id) const {
+  const std::vector<int32_t>& ids = scheduler_.sequence(id).ids;
+  return ids.back() == kPendingToken ? std::span<const int32_t>() : ids;
+}
+
+void RequestSteps::wait_for_mask(RequestId id) {
+  scheduler_.hold(id);
+  if (std::ranges::find(waiting_, id) == waiting_.end()) waiting_.push_back(id);
+}
+
+void RequestSteps::prepare(const std::shared_ptr<ActiveRequest>& request) {
+  if (!request->request.mask) return;
+  request->fresh_mask = true;
+  request->sampler.prepare(workers_, known_ids(request->id), request, mask_made_);
+}
+
+std::vector<LateToken> RequestSteps::look(const ActiveRequests& active, const Chosen& chosen) {
+  const auto grace = std::chrono::steady_clock::now() + kGrace;
+  std::vector<LateToken> tokens;
+  // Whether a request goes on waiting.
+  const auto waits = [&](RequestId id) {
+    const auto it = active.find(id);
+    if (it == active.end()) return false;
+    ActiveRequest& request = *it->second;
+    const bool sampled = request.logits.empty();  // the token that the request waits behind
+    const std::span<const int32_t> ids = known_ids(id);
+    if (sampled && ids.empty()) return true;
+    const bool fresh = std::exchange(request.fresh_mask, false);
+    if (!(fresh ? request.sampler.settled_by(grace) : request.sampler.settled())) {
+      late_masks_ += fresh ? 1 : 0;
+      return true;
+    }
+    if (sampled) {
+      scheduler_.release(id);
+      return false;
+    }
+    const std::vector<int32_t>& all = scheduler_.sequence(id).ids;
+    LateToken& late = tokens.emplace_back(LateToken{.id = id, .token = {}});
+    late.token = request.sampler.sample(request.logits, std::span(all).first(all.size() - 1));
+    request.logits.clear();
+    scheduler_.give(id, late.token.id);
+    if (!late.token.error) chosen(it->second, late.token);
+    if (queue_->slots() > 0) return true;  // for the mask of the token behind
+    scheduler_.release(id);
+    return false;
+  };
+  std::erase_if(waiting_, [&](RequestId id) { return !waits(id); });
+  return tokens;
 }
 
 PutStep RequestSteps::put(const Step& step, const ActiveRequests& active) {
@@ -107,9 +167,7 @@ PutStep RequestSteps::put(const Step& step, const ActiveRequests& active) {
     const bool scores = request.request.scores_prompt() && request.facts.times.first_token == 0;
     under_way.row_slots.resize(under_way.row_slots.size() + static_cast<size_t>(row.scored), -1);
     if (row.sample) {
-      request.sampler.prepare(workers_, std::span(ids).first(static_cast<size_t>(row.end)),
-                              active.at(row.id));
-      join(request, std::span(ids).subspan(request.request.prompt.size()));
+      join(request, std::span(ids).first(static_cast<size_t>(row.end)));
       under_way.row_slots.back() = request.slot;
     }
     under_way.for_host |= scores || (row.sample && request.slot < 0);
@@ -123,6 +181,11 @@ PutStep RequestSteps::put(const Step& step, const ActiveRequests& active) {
   }
   const double waited = queue_->depth() == 1 ? steady_seconds() - put_in : 0;
   scheduler_.step_put(step);
+  for (const StepRow& row : step.rows) {
+    // A device's step begins with its masks.
+    if (!row.sample || queue_->slots() == 0 || !active.at(row.id)->request.mask) continue;
+    wait_for_mask(row.id);
+  }
   window_.put(std::move(under_way));
   return {.waited = waited, .refused = {}};
 }
@@ -140,6 +203,36 @@ EndedRequests RequestSteps::take(const ActiveRequests& active, const Chosen& cho
   for (const SampledToken& token : ended.tokens) ids.push_back(token.id);
   scheduler_.step_done(ended.step, ids);
   return ended;
+}
+
+// Those with masks that are late keep their logits.
+void RequestSteps::choose(std::vector<HostChoice>& choices, std::vector<SampledToken>& tokens,
+                          const Chosen& chosen) {
+  const auto sample = [&](const HostChoice& choice) {
+    SampledToken& token = tokens[choice.token];
+    token = choice.request->sampler.sample(choice.logits, choice.ids);
+    if (!token.error) chosen(choice.request, token);
+  };
+  const auto late = [](const HostChoice& c) { return !c.request->sampler.settled(); };
+  const auto there = std::partition(choices.begin(), choices.end(), std::not_fn(late));
+  const std::span now(choices.begin(), there);
+  if (std::ranges::count_if(
+          now, [](const HostChoice& c) { return takes_long(c.request->request); }) > 1) {
+    workers_.each(now.size(), [&](size_t i) { sample(now[i]); });
+  } else {
+    for (const HostChoice& choice : now) sample(choice);
+  }
+  for (const HostChoice& choice : std::span(there, choices.end())) {
+    if (!late(choice)) {  // by now
+      sample(choice);
+      continue;
+    }
+    const RequestId id = choice.request->id;
+    tokens[choice.token].id = kPendingToken;
+    choice.request->logits.assign(choice.logits.begin(), choice.logits.end());
+    if (std::exchange(choice.request->fresh_mask, false)) ++late_masks_;
+    wait_for_mask(id);
+  }
 }
 
 // Of the rows that sample, in order.
@@ -182,18 +275,7 @@ std::vector<SampledToken> RequestSteps::tokens_of(const StepUnderWay& under_way,
     tokens.push_back(token_of(*request, ids, *sampled));
     if (!tokens.back().error) chosen(it->second, tokens.back());
   }
-  const auto choose = [&](size_t i) {
-    const HostChoice& choice = choices[i];
-    SampledToken& token = tokens[choice.token];
-    token = choice.request->sampler.sample(choice.logits, choice.ids);
-    if (!token.error) chosen(choice.request, token);
-  };
-  if (std::ranges::count_if(
-          choices, [](const HostChoice& c) { return takes_long(c.request->request); }) > 1) {
-    workers_.each(choices.size(), choose);
-  } else {
-    for (size_t i = 0; i < choices.size(); ++i) choose(i);
-  }
+  choose(choices, tokens, chosen);
   return tokens;
 }
 

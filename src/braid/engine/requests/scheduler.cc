@@ -128,6 +128,7 @@ bool Scheduler::preempt(Step& step) {
   if (victim == nullptr) return false;
   store_.close(victim->holding);
   victim->computed = victim->kept = 0;
+  victim->held = false;
   ++victim->preemptions;
   ++counts_.preemptions;
   preempted_now_ = true;
@@ -150,7 +151,8 @@ void Scheduler::add_decodes(Step& step) {
 std::vector<Scheduler::Entry*> Scheduler::prompts_by_age() {
   std::vector<Entry*> prompts;
   for (auto& [id, entry] : entries_) {
-    if (!entry.decodes() && !entry.done() && entry.pending == 0) prompts.push_back(&entry);
+    if (entry.decodes() || entry.done() || entry.pending > 0 || entry.held) continue;
+    prompts.push_back(&entry);
   }
   std::ranges::stable_sort(prompts, {},
                            [&](const Entry* entry) { return served_.at(entry->sequence.key); });
@@ -366,34 +368,16 @@ void Scheduler::step_done(const Step& step, std::span<const int32_t> tokens) {
       entry.kept = row.end;
       store_.keep(entry.holding, entry.sequence.ids, row.end);
     }
-    if (!row.sample) continue;
-    entry.sequence.ids[static_cast<size_t>(entry.size() - entry.pending)] = token;
-    --entry.pending;
+    if (token != kPendingToken) give(row.id, token);
   }
   BRAID_CHECK(next == tokens.size(), "{} tokens for {} rows that sample", tokens.size(), next);
 }
 
-Scheduler::Counts Scheduler::counts() const {
-  Counts counts = counts_;
-  for (const auto& [id, entry] : entries_) ++(entry.running() ? counts.running : counts.waiting);
-  counts.evictions = store_.evictions();
-  counts.pages = store_.counts();
-  return counts;
-}
-
-double Scheduler::oldest_wait(double now) const {
-  for (const auto& [id, entry] : entries_) {
-    if (!entry.running()) return now - entry.sequence.arrival;
-  }
-  return 0;
-}
-
-void Scheduler::check() const {
-  std::vector<const KvHolding*> holdings;
-  for (const auto& [id, entry] : entries_) {
-    if (entry.running()) holdings.push_back(&entry.holding);
-  }
-  store_.check(holdings);
+void Scheduler::give(RequestId id, int32_t token) {
+  Entry& entry = at(id);
+  BRAID_CHECK(entry.pending > 0, "request {} waits for no token", id);
+  entry.sequence.ids[static_cast<size_t>(entry.size() - entry.pending)] = token;
+  --entry.pending;
 }
 
 }  // namespace braid

@@ -31,7 +31,7 @@ struct SchedulerConfig {
   int64_t room() const { return std::min(max_context, pages * page_size); }
 };
 
-// A token that a step under way computes.
+// A token that a step under way computes, or that waits for its mask.
 inline constexpr int32_t kPendingToken = -1;
 
 // What the order of steps depends on, of one request.
@@ -94,9 +94,16 @@ class Scheduler {
   // The step is under way: the tokens that it chooses are pending.
   void step_put(const Step& step);
   // The oldest step under way ended without an error; `tokens` [rows that sample] are their next
-  // tokens, also of requests that have ended since. Sequences stay until end() even when they have
-  // all their tokens: they get no further row.
+  // tokens, also of requests that have ended since; kPendingToken: give() brings the token later.
+  // Sequences stay until end() even when they have all their tokens: they get no further row.
   void step_done(const Step& step, std::span<const int32_t> tokens);
+  // The oldest token of a sequence that is kPendingToken still, behind a step that has ended.
+  void give(RequestId id, int32_t token);
+
+  // A sequence whose next token's mask is not there sits steps out, from hold() to release().
+  // Whoever gives up the pages of such a sequence releases it.
+  void hold(RequestId id) { at(id).held = true; }
+  void release(RequestId id) { at(id).held = false; }
 
   void set_cost(const StepCost& cost) { cost_ = cost; }
 
@@ -132,15 +139,16 @@ class Scheduler {
     int64_t cached = 0;
     int64_t preemptions = 0;
     bool begun = false;  // had a row in some step
+    bool held = false;   // sits steps out
 
     int64_t size() const { return std::ssize(sequence.ids); }
     int64_t left() const { return size() - computed; }
     int64_t answer() const { return size() - prompt; }
     bool done() const { return answer() >= sequence.max_tokens; }
     bool running() const { return !holding.empty(); }
-    bool decodes() const { return running() && left() == 1 && answer() > 0; }
+    bool decodes() const { return running() && !held && left() == 1 && answer() > 0; }
     // Decodes, or a step under way may end it, so that its pages come back.
-    bool busy() const { return pending > 0 || (decodes() && !done()); }
+    bool busy() const { return pending > 0 || held || (decodes() && !done()); }
   };
 
   Entry& at(RequestId id);

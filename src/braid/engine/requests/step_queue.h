@@ -60,6 +60,9 @@ class StepQueue {
   // under way. False: the sequence asks for what is not there, and the host has to sample for it.
   virtual bool join(int32_t slot, const SlotSequence& sequence) = 0;
   virtual void leave(int32_t slot) = 0;
+  // Which tokens the next step may choose in a slot whose sequence has masks; before each such
+  // put(), when the slot's token of the step before was taken. Empty: all.
+  virtual void allow(int32_t slot, std::span<const uint32_t> mask) = 0;
 
   // Puts in a step. `row_slots` [R]: whose token comes of each row of logits; -1: none. A token
   // id of -1 - s in the batch is the newest of slot s. At most depth() steps are under way.

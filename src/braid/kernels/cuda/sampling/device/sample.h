@@ -23,9 +23,9 @@ struct SampleCall {
   const SampleBias* biases = nullptr;  // [slots, kMaxBiases]; null: none
   const uint64_t* step = nullptr;      // the number of this step; `advance` adds 1
   // Masks of allowed ids, made by the host while the step runs; null: none. Row s of `mask` counts
-  // once mask_ready[s] is at least step + 1.
-  const uint32_t* mask = nullptr;        // pinned host [S, ceil(V / 32)]: id i is bit i % 32
-  const uint64_t* mask_ready = nullptr;  // pinned host [S]
+  // once mask_ready[s] is at least step + 1; s is a slot.
+  const uint32_t* mask = nullptr;        // pinned host [slots, ceil(V / 32)]: id i is bit i % 32
+  const uint64_t* mask_ready = nullptr;  // pinned host [slots]
   int32_t* token_ids = nullptr;          // [S]
   int32_t* slot_tokens = nullptr;        // [slots]: the same by slot. Optional
   SampleRecord* records = nullptr;  // pinned host [ring, S]; the step's are [step % ring]. Optional

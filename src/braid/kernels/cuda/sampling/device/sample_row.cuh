@@ -90,7 +90,7 @@ class RowSampler {
       const uint64_t start = ptx::global_nanoseconds();
       bool came = false;
       do {
-        came = ptx::load_acquire_system(a_.mask_ready + row_) >= step_ + 1;
+        came = ptx::load_acquire_system(a_.mask_ready + slot_) >= step_ + 1;
       } while (!came && ptx::global_nanoseconds() - start < limit);
       if (!came) status_ |= kSampleMaskLate;
       s_.mask_came = came;
@@ -190,7 +190,7 @@ class RowSampler {
   __device__ Best change(bool masked, bool penalties) {
     const uint32_t* counts = penalties ? counts_ + begin_ : nullptr;
     const uint32_t* mask =
-        a_.mask + static_cast<int64_t>(row_) * ((a_.desc.vocab + 31) / 32) + begin_ / 32;
+        a_.mask + static_cast<int64_t>(slot_) * ((a_.desc.vocab + 31) / 32) + begin_ / 32;
     Best best{.i = static_cast<int>(threadIdx.x)};
 #pragma unroll 4
     for (int i = threadIdx.x; i < n_; i += kSampleThreads) {

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "braid/engine/requests/bounded_queue.h"
+#include "braid/engine/requests/request_steps.h"
+
+namespace braid {
+
+// A thread that makes text of tokens and hands the text to sinks, in the order of the calls. A call
+// waits while too many tokens are without text.
+class AnswerOutputs {
+ public:
+  // The thread calls `written` after each output: whether that was a request's end.
+  explicit AnswerOutputs(std::function<void(bool end)> written);
+  ~AnswerOutputs() { finish(); }
+  AnswerOutputs(const AnswerOutputs&) = delete;
+  AnswerOutputs& operator=(const AnswerOutputs&) = delete;
+
+  // Any thread, for one request at a time.
+  void prompt(std::shared_ptr<ActiveRequest> request);
+  void token(std::shared_ptr<ActiveRequest> request, const SampledToken& token,
+             const AnswerEnd& facts);
+  // The loop's thread. The request's facts say how it ended; its sink hears of the end at the first
+  // call of look() or settle() when no worker makes a mask for it.
+  void end(std::shared_ptr<ActiveRequest> request);
+  void look();
+  void settle();
+  // Returns once all outputs are with their sinks; no call follows.
+  void finish();
+
+ private:
+  struct Prompt {};
+  struct Output {
+    std::shared_ptr<ActiveRequest> request;
+    std::variant<Prompt, SampledToken, AnswerEnd> what;
+    AnswerEnd facts;
+  };
+
+  void write();
+
+  const std::function<void(bool end)> written_;
+  BoundedQueue<Output> outputs_;
+  std::vector<std::shared_ptr<ActiveRequest>> ended_;  // whose sinks have not heard
+  std::thread thread_;
+};
+
+}  // namespace braid
