@@ -1,5 +1,6 @@
 // Structured output over HTTP, with a model of random weights: what the masks allow is all that its
 // answers have in common.
+#include <filesystem>
 #include <future>
 
 #include "server/fixture.h"
@@ -206,6 +207,42 @@ TEST_F(GrammarLimitsTest, ASlowSchemaDelaysNobodyAndEnds) {
             "structured_outputs: the grammar takes over 5 s to compile, which is the limit");
   // The second time the reason is known.
   EXPECT_EQ(ask(*server, slow_schema()).error(), reply.error());
+}
+
+// A helper that takes a minute for one schema, seven times at once, and no longer for others.
+TEST_F(GrammarLimitsTest, HelpersOfAMinuteDelayNobody) {
+  const std::string helper = (folder_->path() / "slow_helper").string();
+  std::ofstream(helper)
+      << "#!/bin/sh\nT=$(mktemp)\ncat > \"$T\"\n"
+      << "head -n 1 \"$T\" | grep -q takes-a-minute && rm \"$T\" && exec sleep 60\n"
+      << BRAID_BIN_DIR "/braid \"$1\" < \"$T\"\nS=$?\nrm \"$T\"\nexit $S\n";
+  std::filesystem::permissions(helper, std::filesystem::perms::owner_all);
+  ServerConfig config = config_for(folder_->path().string());
+  config.grammars.program = helper;
+  config.grammars.limits.seconds = 90;
+  auto server = std::make_unique<Server>(config, [](const std::string&) {});
+  server->load();
+  std::vector<std::future<int>> slow;
+  for (int i = 0; i + 1 < config.grammars.compilers; ++i) {
+    slow.push_back(std::async(std::launch::async, [&server, i] {
+      try {
+        return ask(*server, {{"const", "takes-a-minute" + std::to_string(i)}}).status;
+      } catch (const std::exception&) {
+        return 0;  // the connection is gone
+      }
+    }));
+  }
+  for (int i = 0; i < 4; ++i) {
+    Client client(server->port());
+    EXPECT_EQ(client.post("/v1/completions", R"({"prompt": "x", "max_tokens": 9})").status, 200);
+    EXPECT_EQ(ask(*server, {{"enum", {i}}}).status, 200);
+    EXPECT_EQ(ask(*server, {{"type", "boolean"}}).status, 200);
+  }
+  for (auto& one : slow) {
+    EXPECT_EQ(one.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  }
+  server.reset();
+  for (auto& one : slow) EXPECT_NE(one.get(), 200);
 }
 
 TEST_F(GrammarLimitsTest, NamesTheLimitOfMemory) {

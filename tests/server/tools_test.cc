@@ -123,6 +123,20 @@ TEST_F(ToolsTest, ReasoningIsApart) {
   EXPECT_TRUE(choice["message"]["content"].is_null());
 }
 
+TEST_F(ToolsTest, AGrammarBindsNothingInsideTheReasoning) {
+  if (GrammarLibrary::version().empty()) GTEST_SKIP() << "built without grammars";
+  Json body = asking("x");
+  body.erase("tools");
+  body["chat_template_kwargs"] = {{"opened", true}};
+  body["structured_outputs"] = {{"regex", "[0-9]"}};
+  body["max_tokens"] = 6;
+  const Json choice = choice_of(body);
+  EXPECT_THAT(choice["message"]["reasoning_content"].get<std::string>(),
+              testing::StartsWith("inside all of it"));
+  EXPECT_TRUE(choice["message"]["content"].is_null());
+  EXPECT_EQ(choice["finish_reason"], "length") << "an end inside the reasoning is no answer";
+}
+
 TEST_F(ToolsTest, AStopTextEndsTheAnswerBeforeTheParsers) {
   Json body = asking("@end");
   body["stop"] = "STOP";

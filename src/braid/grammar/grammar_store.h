@@ -24,7 +24,7 @@ namespace braid {
 struct GrammarConfig {
   std::string program = kThisProgram;  // that compiles, as a process
   GrammarLimits limits;
-  int compilers = 2;                   // processes at once
+  int compilers = 8;                   // processes at once, so that slow ones leave others room
   int64_t most_waiting = 64;           // tags that wait for one
   int64_t cache = int64_t{256} << 20;  // bytes of compiled grammars that are kept
 };

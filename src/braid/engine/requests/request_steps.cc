@@ -113,6 +113,11 @@ void RequestSteps::prepare(const std::shared_ptr<ActiveRequest>& request) {
   request->sampler.prepare(workers_, known_ids(request->id), request, mask_made_);
 }
 
+bool RequestSteps::one_by_one(const ActiveRequests& active) const {
+  const auto masked = [](const auto& a) { return static_cast<bool>(a.second->request.mask); };
+  return queue_->slots() > 0 && std::ranges::all_of(active, masked);
+}
+
 std::vector<LateToken> RequestSteps::look(const ActiveRequests& active, const Chosen& chosen) {
   const auto grace = std::chrono::steady_clock::now() + kGrace;
   std::vector<LateToken> tokens;
