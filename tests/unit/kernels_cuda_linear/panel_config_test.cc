@@ -51,7 +51,7 @@ TEST(PanelConfig, EveryShapeThatIsTakenFits) {
     const SkinnyDevice device = {.num_sms = num_sms};
     for (const int64_t k : {64, 96, 128, 576, 1536, 4096, 5504, 11008, 14336, 28672}) {
       for (const int64_t groups : {1, 2, 3, 15, 16, 17, 36, 256, 384, 688, 1376, 1792, 8016}) {
-        for (const int tokens : {1, 5, 8, 9, 16, 17, 24, 25, 32, 33, 48, 64}) {
+        for (const int tokens : {1, 2, 4, 5, 8, 9, 16, 17, 24, 25, 32, 33, 48, 64}) {
           for (const DType dtype : {DType::bf16, DType::q4_1, DType::q8_0, DType::q6_k}) {
             const PanelShape shape = {.dtype = dtype,
                                       .k = k,

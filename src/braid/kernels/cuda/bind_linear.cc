@@ -1,9 +1,11 @@
 // Binds linear, gated_linear and norm_linear: the skinny kernels for few tokens, cuBLASLt for many.
 #include <algorithm>
 
+#include "braid/backend/cuda/memory.h"
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/bind_gemm.h"
 #include "braid/kernels/cuda/linear/device/few_linear.h"
+#include "braid/kernels/cuda/pointwise/device/norm.h"
 #include "braid/ops/linear.h"
 
 namespace braid::cuda {
@@ -16,10 +18,12 @@ SkinnyDevice skinny_device(const DeviceInfo& device) {
           .smem_per_sm = static_cast<int>(device.shared_memory_per_sm)};
 }
 
-// One skinny launch for weights [first, first + n) of the op, all of one dtype.
-SkinnyParams make_skinny(const OpCall& call, size_t first, size_t n, const int64_t* rows) {
+// One skinny launch for weights [first, first + n) of the op, all of one dtype. `normed`: the input
+// behind the op's norm, where another launch computes the norm.
+SkinnyParams make_skinny(const OpCall& call, size_t first, size_t n, const int64_t* rows,
+                         const TensorView* normed = nullptr) {
   const LinearOperands op(call);
-  const TensorView& x = op.x();
+  const TensorView& x = normed != nullptr ? *normed : op.x();
   SkinnyParams p{.x = x.data,
                  .x_dtype = x.dtype,
                  .x_stride = x.cols(),
@@ -29,7 +33,7 @@ SkinnyParams make_skinny(const OpCall& call, size_t first, size_t n, const int64
                  .num_parts = static_cast<int>(n),
                  .gated = op.gated(),
                  .activation = op.activation()};
-  if (op.normed()) {
+  if (op.normed() && normed == nullptr) {
     const TensorView &a = call.in[0], &b = call.in[1], &w = call.in[2];
     BRAID_CHECK(a.dtype == DType::f32 && (b.data == nullptr || b.dtype == DType::bf16),
                 "norm_linear of {} and {}", name(a.dtype), name(b.dtype));
@@ -71,9 +75,47 @@ struct SkinnyGroup {
   FewConfig config;
 };
 
+// A norm_linear's norm as a launch, and its output.
+struct NormAhead {
+  std::shared_ptr<DeviceMemory> memory;
+  TensorView y;  // bf16 [T, C]
+  RowsConfig config;
+
+  RmsNormParams params(const OpCall& call, const int64_t* rows) const {
+    const TensorView& b = call.in[1];
+    return {.a = call.in[0],
+            .b = b,
+            .w = call.in[2],
+            .s = b.data ? call.out[0] : TensorView{},
+            .y = y,
+            .eps = call.attrs<ops::NormLinearAttrs>().norm.eps,
+            .group = call.in[0].cols(),
+            .rows = rows};
+  }
+};
+
+// Null where products with the norm inside are faster.
+std::shared_ptr<NormAhead> norm_ahead(const LaunchArgs& args) {
+  const OpCall& call = args.call;
+  const LinearOperands op(call);
+  if (!op.normed()) return nullptr;
+  const TensorView& a = call.in[0];
+  const int64_t bytes = bytes_of(DType::bf16, a.cols());
+  NormAhead ahead{.y = {nullptr, DType::bf16, a.shape, bytes}};
+  for (size_t i = 0; i < op.weights(); ++i) {
+    const SkinnyParams p = make_skinny(call, i, 1, nullptr, &ahead.y);
+    if (!norm_goes_first(p, skinny_device(args.device))) return nullptr;
+  }
+  ahead.memory = std::make_shared<CudaMemory>(args.device.id, a.rows() * bytes);
+  ahead.y.data = ahead.memory->data();
+  ahead.config = choose_norm(rms_norm_desc(ahead.params(call, nullptr)), args.device.num_sms);
+  return std::make_shared<NormAhead>(std::move(ahead));
+}
+
 BoundKernel bind_skinny(const LaunchArgs& args) {
   prepare_few_linear();
   const LinearOperands op(args.call);
+  const std::shared_ptr<NormAhead> ahead = norm_ahead(args);
   std::vector<SkinnyGroup> groups;
   for (size_t i = 0; i < op.weights(); ++i) {
     const bool joins = i > 0 && op.weight(i).dtype == op.weight(i - 1).dtype;
@@ -86,12 +128,18 @@ BoundKernel bind_skinny(const LaunchArgs& args) {
   BRAID_CHECK(!op.gated() || groups.size() == 1, "gate and up of two dtypes");
   const int64_t* rows = args.live(args.call.axis);
   for (SkinnyGroup& group : groups) {
-    const SkinnyParams p = make_skinny(args.call, group.first, group.count, rows);
+    const SkinnyParams p =
+        make_skinny(args.call, group.first, group.count, rows, ahead ? &ahead->y : nullptr);
     group.config = choose_few(p, skinny_device(args.device));
   }
-  return [&call = args.call, rows, groups](LaunchContext context) {
+  return [&call = args.call, rows, groups, ahead](LaunchContext context) {
+    if (ahead) {
+      rms_norm(ahead->params(call, rows), ahead->config, context);
+      context.pdl = true;
+    }
     for (const SkinnyGroup& group : groups) {
-      const SkinnyParams p = make_skinny(call, group.first, group.count, rows);
+      const SkinnyParams p =
+          make_skinny(call, group.first, group.count, rows, ahead ? &ahead->y : nullptr);
       few_linear(p, group.config, context);
       context.pdl = true;
     }

@@ -28,8 +28,8 @@ std::string_view kernel_of(const SkinnyParams& p, const SkinnyDevice& device = {
 }
 
 TEST(FewLinear, TokensAndFormatsDecide) {
-  for (int m : {1, 2, 4}) EXPECT_EQ(kernel_of(call(DType::bf16, m)), "stream") << m;
-  for (int m : {5, 8, 17, 32, 33, 64}) {
+  EXPECT_EQ(kernel_of(call(DType::bf16, 1)), "stream");
+  for (int m : {2, 4, 5, 8, 17, 32, 33, 64}) {
     EXPECT_EQ(kernel_of(call(DType::bf16, m)), "panel") << m;
   }
   EXPECT_EQ(kernel_of(call(DType::bf16, 65)), "skinny");
@@ -50,7 +50,21 @@ TEST(FewLinear, WhatTheFastOnesCannotReadGoesToSkinny) {
   }
   EXPECT_EQ(kernel_of(call(DType::bf16, 8), {.compute_capability = 80}), "skinny")
       << "panels want Hopper's copies";
-  EXPECT_EQ(kernel_of(call(DType::bf16, 1), {.compute_capability = 80}), "stream");
+  for (const int m : {1, 4}) {
+    EXPECT_EQ(kernel_of(call(DType::bf16, m), {.compute_capability = 80}), "stream") << m;
+  }
+}
+
+// A norm inside keeps a product from panels; where panels pay, the norm becomes a launch ahead.
+TEST(FewLinear, NormsGoAheadOfPanels) {
+  for (const int m : {1, 2, 3, 4}) {
+    EXPECT_EQ(norm_goes_first(call(DType::bf16, m), {}), m >= 2) << m;
+    EXPECT_FALSE(norm_goes_first(call(DType::q4_0, m), {})) << m;
+    EXPECT_FALSE(norm_goes_first(call(DType::bf16, m), {.compute_capability = 80})) << m;
+    SkinnyParams normed = call(DType::bf16, m);
+    normed.normed = true;
+    EXPECT_EQ(kernel_of(normed), "stream") << m;
+  }
 }
 
 }  // namespace

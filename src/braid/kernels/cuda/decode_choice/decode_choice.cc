@@ -68,8 +68,10 @@ DecodePrice fused_price(const DecodeStep& step, const FusedConfig& config,
   }
   price.bytes_seconds =
       step.layers * (block + rest) + static_cast<double>(step.head_bytes) / rates.stream;
-  // norm and q k v, rope and cache, attention are one launch; with the projection four.
-  price.seam_seconds = step.layers * (step.launches - (projects ? 4 : 3)) * rates.launch_seam;
+  // norm and q k v (perhaps as two launches), rope and cache, attention, and perhaps the projection
+  // are one launch.
+  const int its = 3 + (projects ? 1 : 0) + (step.norms_apart && s.normed ? 1 : 0);
+  price.seam_seconds = step.layers * (step.launches - its) * rates.launch_seam;
   double exchange = rates.fused_seam + rates.fused_cta * config.cluster;
   if (config.path == ExchangePath::memory) exchange *= 1 + rates.memory_share;
   if (projects) exchange += rates.words_seam;

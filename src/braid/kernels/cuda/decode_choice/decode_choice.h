@@ -13,13 +13,14 @@ namespace braid::cuda {
 struct DecodeStep {
   FusedShape block;  // per layer; `tokens` are the step's
   int layers = 0;
-  int64_t ffn_bytes = 0;   // weights of a layer's gate, up and down
-  int64_t down_bytes = 0;  // down's part
-  int64_t head_bytes = 0;  // for the head
-  int launches = 6;        // per layer, apart
-  int64_t context = 0;     // keys of each token
-  std::string no_relay;    // reason against a relay; empty: possible
-  std::string no_fused;    // reason against fused blocks, beyond why_not_fused
+  int64_t ffn_bytes = 0;     // weights of a layer's gate, up and down
+  int64_t down_bytes = 0;    // down's part
+  int64_t head_bytes = 0;    // for the head
+  int launches = 6;          // per layer, apart
+  bool norms_apart = false;  // norms are launches of their own, among these
+  int64_t context = 0;       // keys of each token
+  std::string no_relay;      // reason against a relay; empty: possible
+  std::string no_fused;      // reason against fused blocks, beyond why_not_fused
 };
 
 // What a GPU does: seconds and bytes, fitted to measurements (docs/cluster-fusion.md).
@@ -55,8 +56,8 @@ std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice
                                        const DecodeRates& rates);
 
 // Least gain over a relay, or without a relay over launches apart, for which `auto` takes another
-// form. `auto` never takes blocks of the kernel of several tokens, not yet measured in whole
-// models.
+// form. `auto` never takes blocks of the kernel of several tokens: in whole models these lose to
+// launches apart (docs/log/cluster-fusion.md).
 constexpr double kDecodeGain = .03;
 
 // The form of the step under `form`: a forced form stays, with the fastest cluster unless named.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "braid/kernels/cuda/linear/few_config.h"
 #include "braid/ops/attention_block.h"
 #include "braid/ops/fusion.h"
 
@@ -91,7 +92,10 @@ std::optional<DecodeStep> describe_step(const Program& program, int64_t context)
   // Steps of several tokens that are no prompt have room for as many sequences.
   const bool each = tokens == 1 || in[at(BlockInput::page_table)].shape[0] == tokens;
   if (tokens > kFusedMaxTokens || !each) return {};
-  if (tokens > kFewTokens) step.launches += 2;  // norms stay apart
+  // Norms are launches of their own in front of panels.
+  step.norms_apart =
+      panel_pays({.dtype = step.block.weights[0], .tokens = static_cast<int>(tokens)});
+  if (step.norms_apart) step.launches += 2;
   int64_t gates = 0, downs = 0;
   for (const Op& op : fused.ops) {
     if (!is_linear(op)) continue;

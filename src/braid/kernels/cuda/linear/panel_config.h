@@ -6,7 +6,7 @@
 #include "braid/kernels/cuda/linear/skinny_config.h"
 #include "braid/tensor/dtype.h"
 
-// Division of a product of 5 to 64 tokens. A CTA has a panel: up to 16 groups of 16 weight rows (in
+// Division of a product of 2 to 64 tokens. A CTA has a panel: up to 16 groups of 16 weight rows (in
 // a gated pair 8 of each), over the CTA's share of K, and all tokens. The copy engine brings stages
 // of all groups x some slabs of K, and of x, to a ring in shared memory. The CTAs of a cluster
 // share K and add up their parts at the end. Up to 32 tokens warps multiply (mma), above 32

@@ -16,14 +16,18 @@ Overloaded(F...) -> Overloaded<F...>;
 }  // namespace
 
 FewConfig choose_few(const SkinnyParams& params, const SkinnyDevice& device) {
+  const PanelShape panel = panel_shape(params);
+  if (panel_pays(panel) && panel_takes(panel, device)) return choose_panel(panel, device);
   if (const StreamShape shape = stream_shape(params); stream_takes(shape)) {
     return choose_stream(shape, device.num_sms);
   }
-  if (const PanelShape shape = panel_shape(params);
-      params.m > kStreamMaxTokens && panel_takes(shape, device)) {
-    return choose_panel(shape, device);
-  }
   return choose_skinny(skinny_shape(params), device);
+}
+
+bool norm_goes_first(SkinnyParams params, const SkinnyDevice& device) {
+  params.normed = false;
+  const PanelShape panel = panel_shape(params);
+  return panel_pays(panel) && panel_takes(panel, device);
 }
 
 std::string to_string(const FewConfig& config) {

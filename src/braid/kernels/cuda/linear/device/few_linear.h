@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "braid/kernels/cuda/linear/device/skinny.h"
-#include "braid/kernels/cuda/linear/panel_config.h"
+#include "braid/kernels/cuda/linear/few_config.h"
 #include "braid/kernels/cuda/linear/stream_config.h"
 
 namespace braid::cuda {
@@ -12,8 +12,12 @@ namespace braid::cuda {
 // The kernels for few tokens behind one door: stream_linear, panel_linear, skinny_linear.
 using FewConfig = std::variant<StreamConfig, PanelConfig, SkinnyConfig>;
 
-// The fastest that takes the call: stream to 4 tokens, panel from 5 to 64, else skinny.
+// The fastest that takes the call: panel where it pays, then stream to 4 tokens, else skinny.
 FewConfig choose_few(const SkinnyParams& params, const SkinnyDevice& device);
+
+// Whether a launch for the norm, with a panel behind, is faster than a product with the norm
+// inside. `params` describe the normed input of the panel, in bf16.
+bool norm_goes_first(SkinnyParams params, const SkinnyDevice& device);
 
 std::string to_string(const FewConfig& config);
 
