@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "braid/base/error.h"
+#include "braid/kernels/cuda/fused_attention/fused_config.h"
 #include "braid/ops/attention_block.h"
 #include "golden/cuda/relay_models.h"
 
@@ -62,6 +64,11 @@ TEST_P(CudaDecodeSequences, EqualReference) {
       config.cache.pages = kPages * static_cast<int64_t>(run.sequences);
       config.decode = run.form;
       Runner runner(*model_, config);
+      if (c.D == 128 && c.Hq / c.Hkv == cuda::kFusedMaxGroup && run.sequences > 8) {
+        // Groups of 8 query heads of so many tokens leave no room for a ring.
+        EXPECT_THROW(together(runner, run.sequences, run.most), Error);
+        continue;
+      }
       const Rows rows = together(runner, run.sequences, run.most);
       EXPECT_EQ(together(runner, run.sequences, run.most), rows);
       const Program& program = runner.last_step(0).executor->program();

@@ -137,6 +137,44 @@ TEST(DecodePrice, OfBlocksIsNearWhatWasMeasured) {
   near(qwen_06b(4096), 8, FusedScope::qkv, 18.0);
 }
 
+// Steps of several sequences, as describe_step describes these.
+DecodeStep together(DecodeStep step, int64_t tokens) {
+  step.block.tokens = tokens;
+  step.block.normed = tokens <= 4;
+  step.launches = 8;
+  step.norms_apart = true;
+  step.no_relay = "several tokens";
+  return step;
+}
+
+// Whole models on an H100, in milliseconds.
+TEST(DecodePrice, OfSeveralTokensIsNearWhatWasMeasured) {
+  const DecodeForm apart{.kind = DecodeKind::apart};
+  const auto near = [](const DecodeStep& step, const DecodeForm& form, double ms, double off) {
+    EXPECT_NEAR(1e3 * price_of(step, form), ms, off * ms) << step.block.tokens;
+  };
+  near(together(llama_7b(1024), 3), apart, 5.514, .05);
+  near(together(llama_7b(1024), 4), apart, 5.606, .05);
+  near(together(llama_7b(4096), 4), apart, 7.633, .05);
+  near(together(llama_7b(1024), 8), apart, 6.309, .05);
+  near(together(llama_7b(4096), 8), apart, 10.398, .05);
+  near(together(llama_7b(1024), 16), apart, 7.763, .05);
+  near(together(llama_7b(4096), 16), apart, 16.158, .05);
+  near(together(llama_1b(1024), 4), apart, 1.162, .05);
+  near(together(llama_1b(4096), 4), apart, 1.320, .05);
+  const auto fused = [&](const DecodeStep& step, double ms) {
+    near(step, choose_decode(parse_decode("fused"), step, h100(), rates()), ms, .15);
+  };
+  fused(together(llama_7b(1024), 3), 5.679);
+  fused(together(llama_7b(1024), 4), 5.880);
+  fused(together(llama_7b(4096), 4), 7.972);
+  fused(together(llama_7b(1024), 8), 6.552);
+  fused(together(llama_7b(1024), 16), 8.745);
+  fused(together(llama_7b(4096), 16), 17.566);
+  fused(together(llama_1b(1024), 4), 1.310);
+  fused(together(llama_1b(4096), 4), 1.491);
+}
+
 TEST(DecodeChoice, TakesTheRelayWhereNothingGains) {
   for (const int64_t context : {1, 1024, 16384}) {
     for (const DecodeStep& step : {llama_7b(context), llama_1b(context), qwen_06b(context)}) {

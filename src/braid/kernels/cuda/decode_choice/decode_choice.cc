@@ -35,11 +35,15 @@ DecodePrice relay_price(const DecodeStep& step, const DecodeRates& rates) {
   return price;
 }
 
+double seam_of(const DecodeStep& step, const DecodeRates& rates) {
+  return step.norms_apart ? rates.panel_seam : rates.launch_seam;
+}
+
 DecodePrice apart_price(const DecodeStep& step, const DecodeRates& rates) {
   DecodePrice price{.form = {.kind = DecodeKind::apart}};
   const double head = static_cast<double>(step.head_bytes);
   price.bytes_seconds = (layer_bytes(step) * step.layers + head) / rates.stream;
-  price.seam_seconds = step.layers * step.launches * rates.launch_seam;
+  price.seam_seconds = step.layers * step.launches * seam_of(step, rates);
   return price;
 }
 
@@ -71,8 +75,9 @@ DecodePrice fused_price(const DecodeStep& step, const FusedConfig& config,
   // norm and q k v (perhaps as two launches), rope and cache, attention, and perhaps the projection
   // are one launch.
   const int its = 3 + (projects ? 1 : 0) + (step.norms_apart && s.normed ? 1 : 0);
-  price.seam_seconds = step.layers * (step.launches - its) * rates.launch_seam;
+  price.seam_seconds = step.layers * (step.launches - its) * seam_of(step, rates);
   double exchange = rates.fused_seam + rates.fused_cta * config.cluster;
+  if (!single) exchange += rates.fused_batch;
   if (config.path == ExchangePath::memory) exchange *= 1 + rates.memory_share;
   if (projects) exchange += rates.words_seam;
   price.exchange_seconds = step.layers * exchange;
@@ -100,8 +105,10 @@ DecodeRates decode_rates(double stream) {
           .relay_seam = .66e-6,
           .relay_bare = 2.9e-6,
           .launch_seam = 3.9e-6,
+          .panel_seam = 2.7e-6,
           .fused_seam = 4.5e-6,
           .fused_cta = .5e-6,
+          .fused_batch = 12e-6,
           .words_seam = 2.9e-6,
           .memory_share = .1,
           .cta_stream = 50e9,

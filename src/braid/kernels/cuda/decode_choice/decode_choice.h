@@ -30,8 +30,10 @@ struct DecodeRates {
   double relay_seam = 0;    // between two steps of a relay
   double relay_bare = 0;    // additional, behind a step without bytes to cover the seam
   double launch_seam = 0;   // between two launches
+  double panel_seam = 0;    // the same where products are panels and norms launches
   double fused_seam = 0;    // for a fused block, without CTAs
   double fused_cta = 0;     // for each CTA of a cluster
+  double fused_batch = 0;   // additional, for the kernel of several tokens
   double words_seam = 0;    // for attention's result on the way to the projection
   double memory_share = 0;  // share of a block's seam that exchanges through memory add
   double cta_stream = 0;    // bytes of weights a second, read by a CTA
