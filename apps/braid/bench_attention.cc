@@ -12,6 +12,7 @@
 #include "braid/commands.h"
 #include "braid/engine/attention/attention_cuda.h"
 #include "braid/engine/attention/attention_modes.h"
+#include "braid/engine/cluster_description.h"
 #include "braid/fabric/local/local_fabric.h"
 #include "braid/options.h"
 #include "braid/schedule/mode_bound.h"
@@ -239,6 +240,17 @@ void bench_attention(AttentionBench o) {
     o.kv_heads = 0;
   }
   usable_device(o.device, 1);  // fails without any
+  std::optional<ClusterDescription> cluster;
+  if (!o.cluster.empty()) {
+    cluster = read_cluster(o.cluster);
+    require_alike(*cluster);
+    if (!cluster->profile) {
+      fail(ErrorCode::kInvalidArgument, "--cluster {}: it has no profile to predict from",
+           o.cluster);
+    }
+    o.machines = to_string(cluster->topology());
+    o.profile = cluster->profile->name;
+  }
   if (o.machines.empty()) {
     const size_t gpus = parse_device(o.device).ids.size();
     o.machines = fmt::format("1x{}", gpus > 1 ? gpus : 2);
@@ -252,7 +264,7 @@ void bench_attention(AttentionBench o) {
   }
   std::optional<Profile> profile;
   if (predicted) {
-    profile = load_profile(o.profile);
+    profile = cluster ? *cluster->profile : load_profile(o.profile);
     LinkProfile& link = topology.machines > 1 ? profile->cluster_link : profile->machine_link;
     if (o.link_gbps > 0) link.bytes_per_second = o.link_gbps * 1e9;
   }
@@ -328,6 +340,10 @@ void add_bench_attention(CLI::App& bench) {
   command->add_flag("--causal", o->causal, "causal mask, zigzag layout");
   command->add_option("--machines", o->machines,
                       "MACHINESxDEVICES; else one machine, of --device's GPUs or of two ranks");
+  command
+      ->add_option("--cluster", o->cluster,
+                   "a cluster's description: predict for its machines by its profile")
+      ->excludes(command->get_option("--machines"));
   command->add_option("--device", o->device, "cpu, cuda, or cuda:0,1: a rank on each GPU")
       ->capture_default_str();
   command
@@ -337,8 +353,10 @@ void add_bench_attention(CLI::App& bench) {
   const auto degrees = std::make_shared<DegreeOptions>();
   degrees->add_to(*command, "");
   command->add_option("--schedule", o->schedule, "a strategy")->capture_default_str();
-  command->add_option("--profile", o->profile,
-                      "predict from this profile; on GPUs: beside what is measured");
+  command
+      ->add_option("--profile", o->profile,
+                   "predict from this profile; on GPUs: beside what is measured")
+      ->excludes(command->get_option("--cluster"));
   command->add_option("--link-gbps", o->link_gbps,
                       "GB/s between machines (of one machine: between ranks on the CPU), with 5 us "
                       "a transfer; 0: as it is");

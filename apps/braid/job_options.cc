@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "braid/base/build_id.h"
 #include "braid/engine/limits.h"
 #include "braid/engine/step_records.h"
 #include "braid/interrupt.h"
@@ -34,7 +35,7 @@ class JobOutput {
  public:
   JobOutput(const job::Job& job, const std::string& log_dir)
       : terminal_(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)) {
-    if (!log_dir.empty()) open_log(job, log_dir);
+    if (!log_dir.empty()) open_log(job, log_dir);  // fails before anything is moved
     if (job.process() == 0) return;
     std::fflush(nullptr);
     const int to = log_ >= 0 ? log_ : open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -58,19 +59,19 @@ class JobOutput {
   }
 
  private:
-  static void write_line(int fd, const std::string& line) {
-    if (fd >= 0 && write(fd, line.data(), line.size()) < 0) return;  // nobody is left to tell
+  static bool write_line(int fd, const std::string& line) {
+    return fd < 0 || write(fd, line.data(), line.size()) == std::ssize(line);
   }
   void open_log(const job::Job& job, const std::string& log_dir) {
     std::error_code ignored;
     std::filesystem::create_directories(log_dir, ignored);
     const std::string path = fmt::format("{}/rank-{}.log", log_dir, job.process());
     log_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (log_ < 0) {
-      fail(ErrorCode::kResource, "--log-dir: cannot write {}: {}", path, std::strerror(errno));
-    }
-    write_line(log_, fmt::format("{}, rank {} of {} on {}, pid {}\n", version_line(), job.process(),
-                                 job.processes(), job::host_name(), getpid()));
+    const std::string first =
+        fmt::format("{}, rank {} of {} on {}, pid {}\n", version_line(), job.process(),
+                    job.processes(), job::host_name(), getpid());
+    if (log_ >= 0 && write_line(log_, first)) return;
+    fail(ErrorCode::kResource, "--log-dir: cannot write {}: {}", path, std::strerror(errno));
   }
 
   int terminal_ = -1, log_ = -1;
@@ -151,16 +152,19 @@ void run_in_job(const JobOptions& options, const std::function<void(job::Job* jo
       job::choose_launch(job::this_environment(), options.job, job::has_pmix());
   if (launch.processes == 1) return body(nullptr);
   std::optional<JobOutput> output;
+  const auto say = [&](const std::string& line) {
+    if (output) return output->say(line);
+    std::fprintf(stderr, "braid: %s\n", line.c_str());
+  };
   job::JobConfig config{
       .launch = launch,
       .timeout = std::chrono::milliseconds(static_cast<int64_t>(1000 * options.timeout)),
-      .say = [&](const std::string& line) {
-        if (output) output->say(line);
-      }};
+      .say = say};
   const std::unique_ptr<job::Job> job = job::start_job(config);
   try {
     output.emplace(*job, options.log_dir);
-    job->agree("builds", version_line());
+    job->agree("builds", fmt::format("{}, build {}", version_line(), build_id()));
+    job->agree("libraries", job::job_libraries());
     job->agree("command lines", command_line());
     job->phase(job::Phase::loading);
     body(job.get());
@@ -171,7 +175,7 @@ void run_in_job(const JobOptions& options, const std::function<void(job::Job* jo
     job->fail(own);
     std::string text;
     const int status = status_of(first_error(*job, own), text);
-    if (output && (status != 2 || job->process() == 0)) output->say(job->last_words(text));
+    if (status != 2 || job->process() == 0) say(job->last_words(text));
     job->said();
     throw JobEnded{status};
   }

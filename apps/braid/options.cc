@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "braid/backend/cpu/thread_pool.h"
+#include "braid/engine/cluster_description.h"
 #include "braid/io/text_file.h"
 #include "braid/kernels/cuda/decode_choice/decode_form.h"
 #include "braid/schedule/strategies/registry.h"
@@ -99,6 +100,10 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
 
 void add_plot(CLI::App& command, ParallelOptions& o) {
   command
+      .add_option("--describe", o.describe,
+                  "write here all that plans follow from (JSON), for braid plan --cluster")
+      ->group(kRanks);
+  command
       .add_option("--plot", o.plot,
                   "draw a timeline of the steps here (SVG): the last step of each plan")
       ->group(kSchedules);
@@ -147,8 +152,10 @@ ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<s
   for (const std::string& input : inputs) {
     require_apart("--trace", options.trace, input);
     require_apart("--plot", options.plot, input);
+    require_apart("--describe", options.describe, input);
   }
   if (!options.plot.empty()) require_writable("--plot", options.plot);
+  if (!options.describe.empty()) require_writable("--describe", options.describe);
   ParallelRequest request{.device = device_text(options),
                           .engine = options.engine,
                           .kv_dtype = options.kv_dtype,
@@ -191,6 +198,9 @@ void ParallelRun::announce() const {
 
 void ParallelRun::finish(Generator& generator) {
   if (trace_) trace_->finish();
+  if (!options_.describe.empty()) {
+    write_file(options_.describe, to_json(generator.runner().cluster()));
+  }
   if (plot_ && plot_->empty()) {
     std::fprintf(stderr, "braid: no step ran: --plot %s is not drawn\n", options_.plot.c_str());
   } else if (plot_) {

@@ -31,7 +31,7 @@ struct ParallelOptions {
   double link_gbps = 0;  // GB/s; 0: the speed of memory
   double link_us = 0;
   bool explain = false;
-  std::string trace, plot;
+  std::string trace, plot, describe;
   std::optional<SequenceOptions> sequence;  // of commands that have them
   JobOptions job;
 };
@@ -44,7 +44,7 @@ inline constexpr const char* kEmulation = "Emulated machines and links";
 // --tp, --threads, --kv-dtype, --schedule and what goes with them. Ranges are checked by the
 // engine, which knows the limits.
 void add_parallel(CLI::App& command, ParallelOptions& options);
-// --plot, of commands that call finish().
+// --plot and --describe, of commands that call finish().
 void add_plot(CLI::App& command, ParallelOptions& options);
 // --sp, --ranks and what goes with them; after add_parallel.
 void add_sequence(CLI::App& command, ParallelOptions& options);

@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "braid/commands.h"
+#include "braid/engine/cluster_plan.h"
+#include "braid/engine/limits.h"
 #include "braid/engine/step_plans.h"
 #include "braid/io/text_file.h"
 #include "braid/job_options.h"
@@ -19,6 +21,7 @@ namespace {
 
 struct PlanOptions {
   StepRequest step;
+  std::string cluster;
   std::optional<std::string> trace, plot;
   bool launches = false;
   bool json = false;
@@ -95,6 +98,21 @@ void plan(const PlanOptions& o) {
   if (o.plot) write_file(*o.plot, timeline_svg({&timeline, 1}));
 }
 
+// The plans that a job of the described cluster makes for the step, as its --explain prints them.
+void plan_described(const PlanOptions& o) {
+  if (o.step.model.empty()) {
+    fail(ErrorCode::kInvalidArgument, "--cluster plans for the model of -m, and none is named");
+  }
+  require_between("--tokens", o.step.tokens, 0, kMostTokens);
+  require_between("--decodes", o.step.decodes, 0, 4096);
+  require_between("--depth", o.step.depth, 0, kMostTokens);
+  const std::vector<std::string> lines =
+      plan_cluster(read_cluster(o.cluster), Model(o.step.model),
+                   {.tokens = o.step.tokens, .decodes = o.step.decodes, .depth = o.step.depth});
+  if (o.json) return print(json_text({{"plans", lines}}, 2) + "\n");
+  for (const std::string& line : lines) print(line + "\n");
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app) {
@@ -120,10 +138,19 @@ void add_plan(CLI::App& app) {
                       "MACHINESxDEVICES, in place of --tp or of as many");
   command->add_option("--profile", o->step.profile, "of the device: a name or a .json file")
       ->capture_default_str();
+  auto* cluster = command->add_option("--cluster", o->cluster,
+                                      "plan as a job with this description does, which --describe "
+                                      "wrote, and print the plans' hashes");
+  for (const char* given : {"--config", "--schedule", "--tp", "--ep", "--machines", "--profile"}) {
+    cluster->excludes(command->get_option(given));
+  }
   command->add_flag("--launches", o->launches, "list every launch");
   command->add_option("--trace", o->trace, "write the simulated timeline here (Perfetto)");
   command->add_option("--plot", o->plot, "draw the simulated timeline here (SVG)");
   command->add_flag("--json", o->json, "print one JSON object");
+  for (const char* given : {"--launches", "--trace", "--plot"}) {
+    cluster->excludes(command->get_option(given));
+  }
   add_plan_prompt(*command);
   command->require_subcommand(0, 1);
   command->footer(
@@ -138,6 +165,7 @@ void add_plan(CLI::App& app) {
     if (!is_first_process()) return;  // of a job: all would print the same
     model->rest(0);
     if (model->named()) o->step.model = model->path();
+    if (!o->cluster.empty()) return plan_described(*o);
     if (!o->step.machines.empty() && command->count("--tp") == 0) {
       o->step.tp = parse_topology(o->step.machines).ranks();
     }

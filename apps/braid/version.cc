@@ -9,7 +9,7 @@
 #include "braid/engine/device_choice.h"
 #include "braid/grammar/compiled_grammar.h"
 #include "braid/job/job.h"
-#include "braid/kernels/cpu/isa.h"
+#include "braid/kernels/cpu/rank_kernels.h"
 
 namespace braid::app {
 namespace {
@@ -22,17 +22,6 @@ std::string cpu_model() {
     if (at != std::string::npos && at + 2 < line.size()) return line.substr(at + 2);
   }
   return "CPU";
-}
-
-std::string instruction_sets() {
-  const cpu::CpuFeatures& f = cpu::cpu_features();
-  std::string text(cpu::name(f.isa));
-  if (f.avx_vnni) text += ", avx-vnni";
-  if (f.avx512_vnni) text += ", avx512-vnni";
-  if (f.avx512_bf16) text += ", avx512-bf16";
-  if (f.amx_int8) text += ", amx-int8";
-  if (f.amx_bf16) text += ", amx-bf16";
-  return text;
 }
 
 }  // namespace
@@ -54,7 +43,7 @@ std::string version_text() {
       "{}\nCUDA: {}\njobs of several processes: {}\nstructured output: {}\ninstruction sets: "
       "{}\n{}",
       version_line(), cuda, job::job_libraries(),
-      grammars.empty() ? "none in this build" : grammars, instruction_sets(), device_list());
+      grammars.empty() ? "none in this build" : grammars, cpu::instruction_sets(), device_list());
 }
 
 std::string cpu_line() {

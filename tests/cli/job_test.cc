@@ -1,10 +1,8 @@
-// The program as several processes, started as torchrun starts them.
-#include <algorithm>
+// The program as a job.
 #include <chrono>
 #include <random>
 
-#include "cli/program.h"
-#include "processes.h"
+#include "cli/job_program.h"
 
 namespace braid::golden {
 namespace {
@@ -12,55 +10,6 @@ namespace {
 using nlohmann::json;
 using testing::AnyOf;
 using testing::HasSubstr;
-
-class JobCliTest : public CliTest {
- protected:
-  void SetUp() override {
-    if (!job::has_jobs()) GTEST_SKIP() << "this build has no UCX";
-  }
-
-  // Process r runs the program with arguments[r], or all with arguments[0]; `extra` are further
-  // words of env for process `at`, which is killed after `life` seconds. They start in folder_.
-  static std::vector<Outcome> job(int processes, const std::vector<std::string>& arguments,
-                                  const std::string& extra = "", int at = -1, double life = 25) {
-    const int port = job::free_port();
-    std::string script = "cd " + folder_.string() + "; ";
-    const auto file = [](const char* kind, int r) { return path(fmt::format("{}.{}", kind, r)); };
-    for (int r = 0; r < processes; ++r) {
-      script += fmt::format(
-          "(env {} RANK={} WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout -s KILL {} "
-          "{}/braid {} > {} 2> {} < /dev/null; echo $? > {}) & ",
-          r == at ? extra : "", r, processes, port, r == at ? life : 25.0, BRAID_BIN_DIR,
-          arguments[arguments.size() == 1 ? 0 : static_cast<size_t>(r)], file("out", r),
-          file("err", r), file("status", r));
-    }
-    EXPECT_EQ(std::system(("sh -c '" + script + "wait'").c_str()), 0);
-    std::vector<Outcome> outcomes;
-    for (int r = 0; r < processes; ++r) {
-      const std::string status = read(file("status", r));
-      outcomes.push_back(
-          {status.empty() ? -1 : std::stoi(status), read(file("out", r)), read(file("err", r))});
-    }
-    return outcomes;
-  }
-
-  static std::string answer(const std::string& more) {
-    return "run -m " + gguf() +
-           " -p \"3 and 9, 4\" -n 12 --json --ignore-eos --logprobs 3 --threads 1 " + more;
-  }
-
-  // Status, and one line by rank 0 alone.
-  static void expect_job_refused(int processes, const std::vector<std::string>& arguments,
-                                 const std::string& text) {
-    const std::vector<Outcome> outcomes = job(processes, arguments);
-    for (size_t r = 0; r < outcomes.size(); ++r) {
-      EXPECT_EQ(outcomes[r].status, 2) << outcomes[r].err;
-      EXPECT_EQ(outcomes[r].out, "");
-      EXPECT_EQ(std::ranges::count(outcomes[r].err, '\n'), r == 0 ? 1 : 0) << outcomes[r].err;
-    }
-    EXPECT_THAT(outcomes[0].err, HasSubstr(text));
-  }
-};
 
 TEST_F(JobCliTest, AnswersAreThoseOfOneProcess) {
   for (const auto& [processes, sharing] :
@@ -113,13 +62,29 @@ TEST_F(JobCliTest, WrongUsageIsSaidOnce) {
 TEST_F(JobCliTest, AModelThatIsMissingAtOneRankIsNamed) {
   // The second process starts in another folder.
   const std::vector<Outcome> outcomes =
-      job(2, {"run -m model.gguf -p x -n 2 --tp 2 --threads 1"}, "-C /", 1);
+      job(2, {"run -m model.gguf -p x -n 2 --tp 2 --threads 1"}, {.process = 1, .words = "-C /"});
   for (int r = 0; r < 2; ++r) {
     const Outcome& o = outcomes[static_cast<size_t>(r)];
     EXPECT_EQ(o.status, 1) << o.err;
     EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
     EXPECT_THAT(o.err, HasSubstr(fmt::format("rank 1 on {}", job::host_name())));
     EXPECT_THAT(o.err, HasSubstr("model.gguf"));
+  }
+}
+
+TEST_F(JobCliTest, AFullDiskAtOneRankIsNamed) {
+  for (int victim : {0, 1}) {
+    std::filesystem::create_directories(path("full"));
+    std::filesystem::remove(path("full/rank-1.log"));
+    std::filesystem::remove(path("full/rank-0.log"));
+    std::filesystem::create_symlink("/dev/full", path(fmt::format("full/rank-{}.log", victim)));
+    const std::vector<Outcome> outcomes = job(2, {answer("--tp 2 --log-dir " + path("full"))});
+    for (const Outcome& o : outcomes) {
+      EXPECT_EQ(o.status, 1) << o.err;
+      EXPECT_THAT(o.err, HasSubstr(fmt::format("rank {} on {}", victim, job::host_name())));
+      EXPECT_THAT(o.err, HasSubstr("No space left on device"));
+      EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
+    }
   }
 }
 
@@ -136,8 +101,9 @@ TEST_F(JobCliTest, ADeathEndsAllAndIsNamed) {
                          Way{"BRAID_TEST_ENDS=3 BRAID_TEST_SIGNAL=15", "SIGTERM"}}) {
     for (int victim : {0, 1}) {
       SCOPED_TRACE(fmt::format("{} at rank {}", way.variables, victim));
-      const std::vector<Outcome> outcomes = job(
-          3, {answer("--tp 3 --job-timeout 1.5 --schedule " + strategy)}, way.variables, victim);
+      const std::vector<Outcome> outcomes =
+          job(3, {answer("--tp 3 --job-timeout 1.5 --schedule " + strategy)},
+              {.process = victim, .words = way.variables, .hangs = true});
       for (int r = 0; r < 3; ++r) {
         if (r == victim) continue;
         const Outcome& o = outcomes[static_cast<size_t>(r)];
@@ -168,7 +134,7 @@ TEST_F(JobCliTest, AKillAtAnyTimeEndsAll) {
     const double life = whole * std::uniform_real_distribution<>(0.02, 1)(rng);
     SCOPED_TRACE(
         fmt::format("seed {}: rank {} after {:.3f} of {:.3f} s", seed, victim, life, whole));
-    const std::vector<Outcome> outcomes = job(3, command, "", victim, life);
+    const std::vector<Outcome> outcomes = job(3, command, {.process = victim, .life = life});
     for (int r = 0; r < 3; ++r) {
       const Outcome& o = outcomes[static_cast<size_t>(r)];
       if (r == victim || o.status == 0) continue;  // 0: all was said when the victim ended

@@ -65,7 +65,10 @@ class CpuRank : public Rank {
 class CpuWorld : public World {
  public:
   CpuWorld(WeightOf weight, const WorldConfig& config)
-      : weight_(std::move(weight)), job_(config.job), fabric_(make_fabric(config)) {
+      : weight_(std::move(weight)),
+        job_(config.job),
+        catalog_(config.catalog),
+        fabric_(make_fabric(config)) {
     const int first = fabric_->first_rank();
     for (int r = first; r < first + fabric_->ranks_here(); ++r) {
       ranks_.push_back(std::make_unique<CpuRank>(weight_, *fabric_, r, config));
@@ -76,6 +79,11 @@ class CpuWorld : public World {
   Rank& rank(int rank) override {
     return *ranks_.at(static_cast<size_t>(rank - fabric_->first_rank()));
   }
+  std::vector<const KernelCatalog*> catalogs(int ranks) override {
+    if (catalog_ == nullptr) return World::catalogs(ranks);
+    return std::vector<const KernelCatalog*>(static_cast<size_t>(ranks), catalog_);
+  }
+  std::vector<std::string> explain() const override { return plans_; }
 
  private:
   static std::unique_ptr<fabric::Fabric> make_fabric(const WorldConfig& config) {
@@ -94,11 +102,13 @@ class CpuWorld : public World {
                                   .links = config.links});
   }
   void compare(const PlannedForward& planned) override {
-    if (job_) agree_on_plan(*job_, planned);
+    if (job_) plans_.push_back(agree_on_plan(*job_, planned));
   }
 
   const WeightOf weight_;
   job::Job* const job_;
+  const KernelCatalog* const catalog_;
+  std::vector<std::string> plans_;  // that all processes have agreed on
   const std::unique_ptr<fabric::Fabric> fabric_;
   std::vector<std::unique_ptr<CpuRank>> ranks_;  // of this process
 };

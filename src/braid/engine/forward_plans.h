@@ -90,6 +90,9 @@ struct BoundForward {
   ContextKey key;
   // [ranks that have a part], null where another process has the rank
   std::vector<std::unique_ptr<Executor>> executors;
+  // [ranks that have a part], where a trace wants them (World::keep_plans); else empty
+  std::vector<Program> programs;
+  std::vector<Schedule> schedules;
 
   int ranks() const { return static_cast<int>(executors.size()); }
   int64_t device_bytes() const;  // of a rank, the most: what graphs take

@@ -46,6 +46,7 @@ void lay_out(RunnerConfig& config) {
          "process one",
          config.tp, config.tp == 1 ? "" : "s", job.processes(), job.processes(), job.processes());
   }
+  config.mapped = false;
   if (config.links.machines == 1) config.links.machines = machines_of(job);
 }
 

@@ -31,6 +31,13 @@ std::string hash_of(const std::vector<std::string>& lines) {
   return fmt::format("{:016x}{:016x}", high.value(), low.value());
 }
 
+std::string line_about(const PlannedForward& planned, const std::string& hash) {
+  const Schedule& schedule = planned.schedules[0];
+  return fmt::format("plan {}: {} ranks, {}, {} launches, arena {} bytes", hash,
+                     planned.programs.size(), schedule.strategy, schedule.launches.size(),
+                     schedule.memory.arena_bytes);
+}
+
 std::string joined(const std::vector<std::string>& lines) {
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
@@ -59,12 +66,19 @@ std::string first_difference(const job::Job& job, const std::vector<std::string>
 
 }  // namespace
 
-void agree_on_plan(job::Job& job, const PlannedForward& planned) {
+std::string plan_line(const PlannedForward& planned) {
+  return line_about(planned, hash_of(lines_of(planned)));
+}
+
+std::string agree_on_plan(job::Job& job, const PlannedForward& planned) {
   const std::vector<std::string> lines = lines_of(planned);
-  const std::vector<std::string> hashes = job.gather("plans", hash_of(lines));
+  const std::string hash = hash_of(lines);
+  const std::vector<std::string> hashes = job.gather("plans", hash);
   const bool same =
-      std::ranges::all_of(hashes, [&](const std::string& hash) { return hash == hashes[0]; });
-  if (job.broadcast("plans", same ? "same" : "different") == "same") return;
+      std::ranges::all_of(hashes, [&](const std::string& other) { return other == hashes[0]; });
+  if (job.broadcast("plans", same ? "same" : "different") == "same") {
+    return line_about(planned, hash);
+  }
   const std::vector<std::string> texts = job.gather("plans as text", joined(lines));
   throw Error(ErrorCode::kInvalidArgument,
               job.broadcast("plans as text", first_difference(job, texts)));

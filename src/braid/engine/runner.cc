@@ -1,36 +1,18 @@
 #include "braid/engine/runner.h"
 
 #include "braid/backend/cpu/thread_pool.h"
+#include "braid/engine/cluster_kernels.h"
+#include "braid/engine/describe_cluster.h"
 #include "braid/engine/host_loop.h"
 #include "braid/engine/job_layout.h"
-#include "braid/engine/link_topology.h"
+#include "braid/engine/job_times.h"
 #include "braid/engine/requests/host_step_queue.h"
-#include "braid/engine/sequence_ranks.h"
+#include "braid/engine/step_planners.h"
 #include "braid/engine/step_records.h"
-#include "braid/engine/tensor_ranks.h"
 #include "braid/kernels/cuda/decode_choice/decode_form.h"
-#include "braid/schedule/strategies/registry.h"
 
 namespace braid {
 namespace {
-
-Topology topology_of(const RunnerConfig& config) {
-  Topology topology = braid::topology_of(config.links, config.tp);
-  if (config.job) topology.mapped = false;
-  return topology;
-}
-
-StrategyChoice::Strategies candidates(const RunnerConfig& config) {
-  if (config.strategy) return {config.strategy};
-  if (config.schedule != "auto") return {find_strategy(config.schedule)};
-  if (config.tp == 1) return {find_strategy("sequential")};  // there is nothing to hide
-  StrategyChoice::Strategies all;
-  const ProgramKind kind = config.sp       ? ProgramKind::sequence
-                           : config.ep > 1 ? ProgramKind::experts
-                                           : ProgramKind::any;
-  for (const std::string& name : strategy_names(kind)) all.push_back(find_strategy(name));
-  return all;
-}
 
 // What a rank of its own thread runs: counts with this rank's share of the tokens.
 InlineVector<Extents, kMaxMicroBatches> counts_for(std::span<const Work> works, int ranks,
@@ -44,40 +26,9 @@ InlineVector<Extents, kMaxMicroBatches> counts_for(std::span<const Work> works, 
   return counts;
 }
 
-MakeForward forward_of(const Model& model) {
-  return [&model](const ForwardShape& shape) { return model.forward(shape); };
-}
-
-std::optional<CostModel> cost_of(const RunnerConfig& c) {
-  if (!c.profile) return {};
-  return CostModel(*c.profile, topology_of(c));
-}
-
-// Level attention thins what a ring's ranks read of each other.
-void check_levels(const Model& model, const RunnerConfig& c) {
-  if (c.sp->mode != SpMode::ring) {
-    fail(ErrorCode::kInvalidArgument, "--keep with --sp {}: it thins the keys of --sp ring alone",
-         c.sp->mode ? to_string(*c.sp->mode) : "auto");
-  }
-  if (c.job) {
-    fail(ErrorCode::kUnsupported, "--keep: far keys are thinned among ranks of one process alone");
-  }
-  const std::vector<int64_t>& windows = model.config().windows;
-  if (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) {
-    fail(ErrorCode::kUnsupported, "--keep: each layer has a window, and no far keys");
-  }
-}
-
-// How ranks may divide sequences, where they do.
-std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
-  if (!c.sp || c.tp == 1) return {};
-  c.links.validate(c.tp);
-  if (!c.sp->keep.empty()) check_levels(model, c);
-  return meshes_of(*c.sp, topology_of(c), model.config().Hq);
-}
-
 std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
-                                  const std::vector<SequenceMesh>& meshes) {
+                                  const std::vector<SequenceMesh>& meshes,
+                                  const KernelCatalog* catalog) {
   if (!c.device.cuda && c.cache.activations != DType::f32) {
     fail(ErrorCode::kUnsupported, "activations in {}: the CPU's are f32",
          name(c.cache.activations));
@@ -98,50 +49,37 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
                         .deadline_ms = c.deadline_ms,
                         .communication = c.communication,
                         .job = c.job,
+                        .catalog = catalog,
                         .decode = c.decode};
   for (const SequenceMesh& mesh : meshes) config.sequence.push_back(mesh.mesh);
   if (c.ep > 1) config.sequence.push_back(Mesh({{"ep", c.tp}}));
   return c.device.cuda ? make_cuda_world(model, config, c.device) : make_cpu_world(model, config);
 }
 
-std::optional<KeyLevels> levels_of(const RunnerConfig& c) {
-  if (c.sp->keep.empty()) return {};
-  return key_levels(c.sp->keep, c.sp->groups, c.tp);
-}
-
-std::unique_ptr<StepPlanner> make_planner(const Model& model, const RunnerConfig& c,
-                                          const std::vector<SequenceMesh>& meshes, World& world) {
-  StrategyChoice::Strategies strategies = candidates(c);
-  const std::optional<CostModel> cost = cost_of(c);
-  if (strategies.size() > 1 && !cost) {
-    fail(ErrorCode::kInvalidArgument, "schedule 'auto' prices strategies: it needs a profile");
-  }
-  if (!meshes.empty()) {
-    if (!c.sp->mode && !cost) {
-      fail(ErrorCode::kInvalidArgument, "sp 'auto' prices modes: it needs a profile");
-    }
-    return std::make_unique<SequenceRanks>(forward_of(model), c.cache, meshes, *c.sp, levels_of(c),
-                                           std::move(strategies), world, cost);
-  }
-  return std::make_unique<TensorRanks>(forward_of(model), c.cache, topology_of(c), c.ep,
-                                       std::move(strategies), world, cost);
-}
-
 }  // namespace
 
-bool needs_profile(const RunnerConfig& config) {
-  const bool strategies =
-      !config.strategy && config.schedule == "auto" && candidates(config).size() > 1;
-  return config.tp > 1 && (strategies || (config.sp && !config.sp->mode));
-}
-
 struct Runner::Impl {
-  Impl(const Model& m, const RunnerConfig& c, const std::vector<SequenceMesh>& meshes)
-      : config(c),
-        world(make_world(m, c, meshes)),
+  Impl(const Model& m, const RunnerConfig& c, const std::vector<SequenceMesh>& meshes,
+       std::optional<ClusterDescription> described)
+      : model(m),
+        config(c),
+        cluster(std::move(described)),
+        catalog(cluster ? cluster_kernels(*cluster, !meshes.empty() || c.ep > 1) : nullptr),
+        world(make_world(m, c, meshes, catalog.get())),
         rank_threads(world->fabric().ranks_here(), c.tp * c.threads),
-        planner(make_planner(m, c, meshes, *world)),
-        times(static_cast<size_t>(c.tp)) {}
+        planner(make_step_planner(m, c, meshes, *world)),
+        times(static_cast<size_t>(c.tp)) {
+    if (!c.job || !c.on_step) return;
+    world->keep_plans();
+    clocks.emplace(*c.job);
+  }
+
+  // Times of other processes' ranks come to process 0.
+  void gather_times() {
+    const size_t each = times.size() / static_cast<size_t>(config.job->processes());
+    const auto first = static_cast<size_t>(world->fabric().first_rank());
+    clocks->gather(times, std::span(times).subspan(first, each));
+  }
 
   // The pages of the KV cache below `end` are there on every rank of this process.
   void back_pages(int64_t end) {
@@ -230,11 +168,15 @@ struct Runner::Impl {
     return step.bound;
   }
 
+  const Model& model;
   const RunnerConfig config;
+  const std::optional<ClusterDescription> cluster;  // of ranks on CPUs
+  const std::unique_ptr<KernelCatalog> catalog;     // of `cluster`
   const std::unique_ptr<World> world;
   cpu::ThreadPool rank_threads;
   const std::unique_ptr<StepPlanner> planner;
   std::vector<std::vector<LaunchTime>> times;  // [ranks, launches]
+  std::optional<JobTimes> clocks;              // of a job with a trace
   PlannedStep last;
   std::shared_ptr<BoundForward> looping;  // of a loop on the device
   int64_t rows = 0;                       // of the last step's logits
@@ -248,7 +190,11 @@ Runner::Runner(const Model& model, const RunnerConfig& config) {
     lay_out(c);
     if (c.job->process() == 0) c.job->send_record(runner_record(c));
   }
-  impl_ = std::make_unique<Impl>(model, c, meshes_of(model, c));
+  const std::vector<SequenceMesh> meshes = meshes_of(model, c);
+  std::optional<ClusterDescription> cluster;
+  if (!c.device.cuda) cluster = describe_cluster(c);
+  if (c.job) c.profile = cluster->profile;  // to the last digit that of all processes
+  impl_ = std::make_unique<Impl>(model, c, meshes, std::move(cluster));
 }
 
 Runner::~Runner() = default;
@@ -271,6 +217,7 @@ void Runner::step(const Batch& batch) {
   impl_->run(impl_->last);
   impl_->planner->record();
   impl_->usable = true;
+  if (impl_->clocks) impl_->gather_times();
   if (impl_->config.on_step) impl_->config.on_step(*this);
 }
 
@@ -325,9 +272,14 @@ std::unique_ptr<StepQueue> Runner::step_queue(const StepQueueOptions& options) {
 
 Runner::Step Runner::last_step(int rank) const {
   BRAID_CHECK(impl_->last, "no step ran yet");
-  if (rank >= impl_->last.bound->ranks()) return {};
+  const BoundForward& bound = *impl_->last.bound;
+  if (rank >= bound.ranks()) return {};
   const auto r = static_cast<size_t>(rank);
-  return {impl_->last.bound->executors[r].get(), impl_->times[r]};
+  if (const Executor* executor = bound.executors[r].get()) {
+    return {executor, &executor->program(), &executor->schedule(), impl_->times[r]};
+  }
+  if (bound.programs.empty()) return {};
+  return {nullptr, &bound.programs[r], &bound.schedules[r], impl_->times[r]};
 }
 
 std::span<const Work> Runner::last_works() const {
@@ -338,8 +290,19 @@ const ForwardPlanner& Runner::planner() const {
   return impl_->planner->forward_planner();
 }
 
+ClusterDescription Runner::cluster() const {
+  if (!impl_->cluster || impl_->config.links.any_emulated()) {
+    fail(ErrorCode::kUnsupported,
+         "only ranks on CPUs, between real links, have a description for braid plan --cluster");
+  }
+  ClusterDescription cluster = *impl_->cluster;
+  cluster.model = identity(impl_->model);
+  return cluster;
+}
+
 std::vector<std::string> Runner::explain() const {
   std::vector<std::string> lines = impl_->planner->explain();
+  for (std::string& line : impl_->world->explain()) lines.push_back(std::move(line));
   for (std::string& line : impl_->world->rank(0).backend().catalog().explain()) {
     lines.push_back(std::move(line));
   }

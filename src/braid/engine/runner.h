@@ -18,6 +18,7 @@ namespace braid {
 
 class Runner;
 class StepQueue;
+struct ClusterDescription;
 struct StepQueueOptions;
 
 struct RunnerConfig {
@@ -30,8 +31,9 @@ struct RunnerConfig {
   std::string schedule = "sequential";          // a strategy's name, a library's path, or "auto"
   std::shared_ptr<const OpScheduler> strategy;  // in place of `schedule`; may be null
   fabric::LinkModel links;                      // between ranks, where they are emulated
-  std::optional<Profile> profile;               // of this machine: what `auto` prices with
-  std::function<void(const Runner&)> on_step;   // after each step, with its times; may be empty
+  bool mapped = true;              // kernels may store into the memory of their machine's ranks
+  std::optional<Profile> profile;  // of this machine: what `auto` prices with
+  std::function<void(const Runner&)> on_step;  // after each step, with its times; may be empty
   int64_t deadline_ms = 60000;  // of a wait for another rank; in kernels 10 s at most
   bool communication = true;    // as of WorldConfig
   // The processes that have the ranks, each an equal part; null: all ranks are in this process.
@@ -90,9 +92,12 @@ class Runner {
   std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options);
 
   // What the last step ran, by rank: for people and for traces. `times` need config.on_step. A rank
-  // that had no part in it has no executor.
+  // that had no part in it has no program. Ranks of other processes have no executor, and the rest
+  // at process 0 alone; their times are by process 0's clock.
   struct Step {
     const Executor* executor = nullptr;
+    const Program* program = nullptr;
+    const Schedule* schedule = nullptr;
     std::span<const LaunchTime> times;  // [launches]
   };
   Step last_step(int rank) const;
@@ -103,6 +108,9 @@ class Runner {
   std::vector<std::string> explain() const;
 
   const ForwardPlanner& planner() const;
+  // All that its plans follow from. Fails with kUnsupported for ranks on GPUs, and behind emulated
+  // links.
+  ClusterDescription cluster() const;
 
  private:
   struct Impl;

@@ -84,8 +84,7 @@ PlannedStep SequenceRanks::prepare_first(const Batch& batch) {
     key.micro_batches.push_back({.capacity = kGatherWork.extents});
     // The logits of the step before may still be wanted.
     const auto bound = plans_.get(key, [&] {
-      return BoundForward{key,
-                          world_.bind(over_ranks().plan_gather(*strategies_[0], key.kv), true)};
+      return world_.bound(key, over_ranks().plan_gather(*strategies_[0], key.kv), true);
     });
     return {bound, &*gather_, {&kGatherWork, 1}, batch.pages_end()};
   }
@@ -121,7 +120,7 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
             fmt::format("prompt of {} tokens: approximate, {:.1f}% of its pairs", key.q.length(),
                         100 * kept_pairs(*levels_, key.q)));
       }
-      return BoundForward{key, world_.bind(plan_tokens(key))};
+      return world_.bound(key, plan_tokens(key));
     });
     return {bound, &*step_, cut_.works(), pages_end(batch)};
   }
@@ -133,7 +132,7 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
   key.kind = ContextKey::Kind::first;
   const auto bound = plans_.get(key, [&] {
     const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
-    return BoundForward{key, world_.bind(on_first_.plan(strategy, layout, key, cost()))};
+    return world_.bound(key, on_first_.plan(strategy, layout, key, cost()));
   });
   return {bound, &cut_, cut_.works(), batch.pages_end()};
 }
@@ -147,7 +146,7 @@ PlannedStep SequenceRanks::prepare_apart(const Batch& batch) {
   const ContextKey key =
       key_for_apart(apart_step_->tokens(), std::ssize(batch.sequences()), batch.extents().row);
   const auto bound = plans_.get(key, [&] {
-    return BoundForward{key, world_.bind(over_ranks().plan_apart(*apart_strategy_, key, cost()))};
+    return world_.bound(key, over_ranks().plan_apart(*apart_strategy_, key, cost()));
   });
   return {bound, &*apart_step_, {&apart_step_->work(), 1}, pages_end(batch)};
 }

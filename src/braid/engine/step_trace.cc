@@ -10,8 +10,8 @@ Timeline measured_timeline(const Runner& runner, int ranks) {
                     .works = {runner.last_works().begin(), runner.last_works().end()}};
   for (int r = 0; r < ranks; ++r) {
     const Runner::Step step = runner.last_step(r);
-    if (step.executor == nullptr) continue;  // without a part in the step
-    timeline.ranks.push_back({&step.executor->program(), &step.executor->schedule(), step.times});
+    if (step.program == nullptr) continue;  // without a part in the step
+    timeline.ranks.push_back({step.program, step.schedule, step.times});
   }
   return timeline;
 }

@@ -40,8 +40,7 @@ PlannedStep TensorRanks::prepare(const Batch& batch) {
   const ContextKey key = key_for(cut_, index, planner_.ranks());
   const auto bound = plans_.get(key, [&] {
     const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
-    return BoundForward{
-        key, world_.bind(planner_.plan(strategy, layout, key, cost_ ? &*cost_ : nullptr))};
+    return world_.bound(key, planner_.plan(strategy, layout, key, cost_ ? &*cost_ : nullptr));
   });
   return {bound, &cut_, cut_.works(), batch.pages_end()};
 }
@@ -62,8 +61,8 @@ std::shared_ptr<BoundForward> TensorRanks::plan_size(const StepSize& size, int64
                     .row = size.rows,
                     .shard = ceil_div(size.tokens, static_cast<int64_t>(planner_.ranks()))}});
   const LayoutRequest layout = ask(*strategy, [&] { return strategy->layout(info); });
-  return std::make_shared<BoundForward>(BoundForward{
-      key, world_.bind(planner_.plan(*strategy, layout, key, cost_ ? &*cost_ : nullptr))});
+  return std::make_shared<BoundForward>(
+      world_.bound(key, planner_.plan(*strategy, layout, key, cost_ ? &*cost_ : nullptr)));
 }
 
 std::vector<std::string> TensorRanks::explain() const {

@@ -39,4 +39,14 @@ std::vector<std::unique_ptr<Executor>> World::bind(PlannedForward planned, bool 
   return executors;
 }
 
+BoundForward World::bound(const ContextKey& key, PlannedForward planned, bool beside) {
+  BoundForward result{.key = key};
+  if (keeps_plans_) {
+    result.programs = planned.programs;
+    result.schedules = planned.schedules;
+  }
+  result.executors = bind(std::move(planned), beside);
+  return result;
+}
+
 }  // namespace braid

@@ -19,6 +19,7 @@ namespace braid {
 
 class StepQueue;
 struct BoundForward;
+struct ContextKey;
 struct PlannedForward;
 struct StepQueueOptions;
 struct StepSize;
@@ -35,6 +36,8 @@ struct WorldConfig {
   // kUnsupported.
   bool communication = true;
   job::Job* job = nullptr;  // whose processes have the ranks; null: this process has all
+  // By which plans are made, of any rank; null: by the kernels of live ranks. Outlives the world.
+  const KernelCatalog* catalog = nullptr;
   // How launches of a decode step are fused on GPUs, as `--decode` says it
   // (docs/cluster-fusion.md).
   std::string decode = "auto";
@@ -63,15 +66,24 @@ class World {
   virtual std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options,
                                                 const PlanSize& plan);
 
-  // The kernels of the first `ranks` ranks. Those of other processes have the kernels that this one
-  // has; plans are compared before their first use.
-  std::vector<const KernelCatalog*> catalogs(int ranks);
+  // The kernels of the first `ranks` ranks, by which plans are made: of WorldConfig, else of live
+  // ranks, and then another process' ranks have the kernels that this one has.
+  virtual std::vector<const KernelCatalog*> catalogs(int ranks);
   // Binds a plan over the first of the ranks, all or fewer (Rank::bind): [ranks of the plan], null
   // for those of other processes. In a job all processes compare the plan first.
-  std::vector<std::unique_ptr<Executor>> bind(PlannedForward planned, bool beside = false);
+  virtual std::vector<std::unique_ptr<Executor>> bind(PlannedForward planned, bool beside = false);
+  // The same with the plan's key, and after keep_plans() with the Programs and Schedules of all
+  // ranks, those of other processes, too.
+  BoundForward bound(const ContextKey& key, PlannedForward planned, bool beside = false);
+  // In a job a line for each plan, with the hash that all processes have compared.
+  virtual std::vector<std::string> explain() const { return {}; }
+  void keep_plans() { keeps_plans_ = true; }
 
  protected:
   virtual void compare(const PlannedForward& /*planned*/) {}
+
+ private:
+  bool keeps_plans_ = false;
 };
 
 // A whole weight in the host's memory, by the name that Programs call it.

@@ -2,6 +2,10 @@
 
 #include <unistd.h>
 
+#include <bit>
+#include <limits>
+
+#include "braid/base/clock.h"
 #include "braid/job/packing.h"
 
 namespace braid::job {
@@ -56,6 +60,27 @@ void Job::agree(std::string_view what, std::string_view value, std::string_view 
 void Job::barrier(std::string_view what) {
   gather(what, "");
   broadcast(what, "");
+}
+
+std::vector<double> Job::clocks_ahead() {
+  constexpr int kExchanges = 32;
+  std::vector<double> ahead(static_cast<size_t>(processes()));
+  for (size_t p = 1; p < ahead.size(); ++p) {
+    double least = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < kExchanges; ++i) {
+      const double asked = steady_seconds();
+      broadcast("clocks", "");
+      const bool mine = process() == static_cast<int>(p);
+      const int64_t stamp = mine ? std::bit_cast<int64_t>(steady_seconds()) : 0;
+      const std::vector<std::string> stamps = gather("clocks", Packer().add(stamp).bytes());
+      const double seconds = steady_seconds() - asked;
+      if (process() != 0 || seconds >= least) continue;
+      least = seconds;
+      ahead[p] = std::bit_cast<double>(Unpacker(stamps[p]).number()) - (asked + seconds / 2);
+    }
+  }
+  if (process() != 0) ahead.clear();
+  return ahead;
 }
 
 }  // namespace braid::job

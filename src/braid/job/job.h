@@ -64,6 +64,10 @@ class Job {
   // The value of process 0.
   virtual std::string broadcast(std::string_view what, std::string_view value) = 0;
   void barrier(std::string_view what);
+  // How far each process' steady clock is ahead of process 0's, in seconds: [processes] at process
+  // 0, elsewhere nothing. Stamps go back and forth; the fastest exchange counts, and half of its
+  // time is the error at most.
+  std::vector<double> clocks_ahead();
   // The last call: all processes have come to their end, and connections that close are no failure.
   virtual void finish() = 0;
 

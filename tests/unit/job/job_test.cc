@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 
+#include "braid/base/clock.h"
 #include "namespaces.h"
 #include "processes.h"
 
@@ -43,6 +44,17 @@ TEST_P(JobTest, ProcessesMeetAndExchange) {
     }
     job.agree("the answer", "42");
     job.barrier("here");
+  }));
+}
+
+// The fastest of the exchanges has half of its time as error: processes of one clock know.
+TEST_P(JobTest, ClocksAreCompared) {
+  expect_all_done(run_processes({.processes = GetParam()}, [](Job& job) {
+    const double begin = steady_seconds();
+    const std::vector<double> ahead = job.clocks_ahead();
+    const double all = steady_seconds() - begin;
+    ASSERT_EQ(std::ssize(ahead), job.process() == 0 ? job.processes() : 0);
+    for (double seconds : ahead) EXPECT_LT(std::abs(seconds), all / 32);
   }));
 }
 
@@ -119,101 +131,6 @@ TEST_F(JobTest, OneErrorEndsAll) {
                         host_name()));
 }
 
-// Ends process `victim` by `how` once it is in its phase; the others wait for it.
-std::vector<Ending> with_a_death(int victim, const std::function<void(pid_t)>& how,
-                                 milliseconds timeout = milliseconds(1000),
-                                 Phase phase = Phase::steps) {
-  const Shared<std::atomic<bool>> there;
-  return run_processes({.processes = 3,
-                        .timeout = timeout,
-                        .meanwhile =
-                            [&](const std::vector<pid_t>& pids) {
-                              for (int i = 0; i < 20000 && !*there; ++i) {
-                                std::this_thread::sleep_for(milliseconds(1));
-                              }
-                              const pid_t pid = pids[static_cast<size_t>(victim)];
-                              how(pid);
-                              std::this_thread::sleep_for(timeout + milliseconds(2000));
-                              kill(pid, SIGKILL);  // where it was only stopped
-                            }},
-                       [&](Job& job) {
-                         job.phase(phase);
-                         job.barrier("there");
-                         if (job.process() == victim) {
-                           std::this_thread::sleep_for(milliseconds(50));  // the phase is told
-                           *there = true;
-                           std::this_thread::sleep_for(std::chrono::seconds(100));
-                         }
-                         job.barrier("never");
-                       });
-}
-
-void expect_all_name(const std::vector<Ending>& endings, int victim, const std::string& why,
-                     Phase phase = Phase::steps) {
-  for (int p = 0; p < std::ssize(endings); ++p) {
-    const Ending& ending = endings[static_cast<size_t>(p)];
-    if (p == victim) continue;
-    EXPECT_EQ(ending.exit_status, 1);
-    EXPECT_EQ(ending.code, ErrorCode::kAborted);
-    EXPECT_THAT(ending.line,
-                HasSubstr(fmt::format("rank {0} on {1}: ended in {4}, since rank {2} on {1} "
-                                      "failed in {4}: {3}",
-                                      p, host_name(), victim, why, to_string(phase))));
-  }
-}
-
-TEST_F(JobTest, AKilledProcessEndsAllAndIsNamed) {
-  for (int victim : {0, 2}) {
-    expect_all_name(with_a_death(victim, [](pid_t pid) { kill(pid, SIGKILL); }), victim,
-                    "the process ended");
-  }
-}
-
-TEST_F(JobTest, ADeathIsNamedWithItsPhase) {
-  for (const Phase phase : {Phase::start, Phase::loading, Phase::planning, Phase::first_step,
-                            Phase::steps, Phase::drain}) {
-    const auto kill_it = [](pid_t pid) { kill(pid, SIGKILL); };
-    expect_all_name(with_a_death(1, kill_it, milliseconds(1000), phase), 1, "the process ended",
-                    phase);
-  }
-}
-
-TEST_F(JobTest, AStoppedProcessEndsAllAndIsNamed) {
-  for (int victim : {0, 1}) {
-    expect_all_name(with_a_death(victim, [](pid_t pid) { kill(pid, SIGSTOP); }), victim,
-                    "no sign of life for 1 s");
-  }
-}
-
-TEST_F(JobTest, AProcessThatIsToldToEndEndsAll) {
-  expect_all_name(with_a_death(1, [](pid_t pid) { kill(pid, SIGTERM); }), 1,
-                  "SIGTERM: it was told to end");
-}
-
-TEST_F(JobTest, AProcessThatExitsEndsAll) {
-  const auto endings = run_processes({.processes = 3}, [](Job& job) {
-    job.phase(Phase::steps);
-    job.barrier("steps");
-    if (job.process() == 2) {
-      std::this_thread::sleep_for(milliseconds(50));
-      _exit(7);
-    }
-    job.barrier("never");
-  });
-  EXPECT_EQ(endings[2].exit_status, 7);
-  expect_all_name(endings, 2, "the process ended");
-}
-
-TEST_F(JobTest, AProcessThatHangsAfterAFailureIsEnded) {
-  const auto endings = run_processes({.processes = 2, .grace = milliseconds(300)}, [](Job& job) {
-    job.barrier("start");
-    if (job.process() == 1) fail(ErrorCode::kResource, "out of pages");
-    std::this_thread::sleep_for(std::chrono::seconds(100));
-  });
-  EXPECT_EQ(endings[0].exit_status, 1);
-  EXPECT_THAT(endings[0].line, HasSubstr("out of pages"));
-}
-
 TEST_F(JobTest, WhoDoesNotComeIsNamed) {
   const auto endings =
       run_processes({.processes = 3,
@@ -278,46 +195,6 @@ TEST_F(JobTest, APortThatIsTakenAndAHostThatIsNotHereAreNamed) {
   endings = run_processes({.processes = 2, .timeout = milliseconds(500), .host = "no.such.invalid"},
                           [](Job&) {});
   EXPECT_THAT(endings[1].text, HasSubstr("host 'no.such.invalid' has no address"));
-}
-
-TEST_F(JobTest, ACutCableEndsAllAndIsNamed) {
-  const Namespaces hosts(3);
-  if (!hosts.here()) GTEST_SKIP() << "network namespaces need root and iproute2";
-  for (int victim : {0, 2}) {
-    const Shared<std::atomic<int>> there;
-    const auto endings =
-        run_processes({.processes = 3,
-                       .timeout = milliseconds(1500),
-                       .host = Namespaces::address(0),
-                       .launch = [&](int p, Launch&) { ASSERT_TRUE(hosts.enter(p)); },
-                       .meanwhile =
-                           [&](const std::vector<pid_t>&) {
-                             for (int i = 0; i < 20000 && *there < 3; ++i) {
-                               std::this_thread::sleep_for(milliseconds(1));
-                             }
-                             EXPECT_TRUE(hosts.cut(victim));
-                           }},
-                      [&](Job& job) {
-                        job.phase(Phase::steps);
-                        job.barrier("steps");
-                        std::this_thread::sleep_for(milliseconds(50));  // the phase is told
-                        ++*there;
-                        if (job.process() == victim)
-                          std::this_thread::sleep_for(std::chrono::seconds(5));
-                        job.barrier("never");
-                      });
-    EXPECT_TRUE(hosts.join(victim));
-    for (int p = 0; p < 3; ++p) {
-      const Ending& ending = endings[static_cast<size_t>(p)];
-      EXPECT_EQ(ending.exit_status, 1);
-      EXPECT_EQ(ending.code, ErrorCode::kAborted);
-      if (p == victim) continue;
-      EXPECT_THAT(ending.line,
-                  HasSubstr(fmt::format("rank {} on {}: ended in a step, since rank {} "
-                                        "on {} failed in ",
-                                        p, hosts.host_of(p), victim, hosts.host_of(victim))));
-    }
-  }
 }
 
 TEST_F(JobTest, ASecondStartWorksAtOnce) {

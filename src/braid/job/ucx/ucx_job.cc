@@ -10,6 +10,7 @@
 
 #include "braid/fabric/ucx/ucx_fabric.h"
 #include "braid/job/meeting.h"
+#include "braid/job/orphan_segments.h"
 #include "braid/job/packing.h"
 
 namespace braid::job {
@@ -47,6 +48,7 @@ ErrorCode code_of(const std::exception_ptr& error, std::string& text) {
 
 UcxJob::UcxJob(const JobConfig& config) : config_(config), launch_(config.launch) {
   Monitor::block_term();
+  remove_orphan_segments("/dev/shm", std::chrono::seconds(30));  // of a job killed as a whole
   for (int p = 0; p < kMaxProcesses; ++p) {
     phases_.emplace_back(Phase::start);
     done_records_.emplace_back(0);
@@ -86,6 +88,7 @@ UcxJob::~UcxJob() {
   monitor_.reset();
   control_.reset();
   worker_.reset();
+  if (error_.is_set()) remove_orphan_segments();
 }
 
 void UcxJob::meet() {
@@ -312,6 +315,7 @@ void UcxJob::end_process() {
       std::fprintf(stderr, "braid: %s\n", line.c_str());
     }
   }
+  remove_orphan_segments();
   _exit(1);
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "braid/kernels/cpu/bind.h"
+#include "braid/kernels/cpu/rank_kernels.h"
 #include "braid/kernels/cpu/register.h"
 #include "braid/kernels/cpu/sequence_views.h"
 #include "braid/ops/expert_exchange.h"
@@ -180,6 +181,15 @@ void add_expert_exchange(KernelTable& table, fabric::Endpoint& endpoint) {
                [&endpoint](const LaunchArgs& args) { return bind_dispatch(args, endpoint); });
   add_exchange(table, ops::kReturnRows, "fabric",
                [&endpoint](const LaunchArgs& args) { return bind_return(args, endpoint); });
+}
+
+void add_unbound_expert_exchange(KernelTable& table) {
+  for (const OpDef* def : {&ops::kDispatch, &ops::kReturnRows}) {
+    add_exchange(table, *def, "fabric", [](const LaunchArgs& args) -> BoundKernel {
+      BRAID_CHECK(false, "{} without a fabric", args.call.op->def->kind);
+      return {};
+    });
+  }
 }
 
 void drop_expert_exchange(KernelTable& table) {

@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "braid/fabric/collectives/barrier.h"
+#include "braid/kernels/cpu/rank_kernels.h"
 #include "braid/kernels/cpu/register.h"
 #include "braid/kernels/cpu/sequence_views.h"
 #include "braid/ops/one_sided.h"
@@ -158,6 +159,16 @@ void add_one_sided_kernels(KernelTable& table, fabric::Endpoint& endpoint, const
               return bind_sync(args, endpoint, comms);
             }));
   add_expert_exchange(table, endpoint);
+}
+
+void add_unbound_one_sided_kernels(KernelTable& table) {
+  for (const OpDef* def : {&ops::kPull, &ops::kPush, &ops::kSync}) {
+    table.add(def->kind, fabric_kernel([](const LaunchArgs& args) -> BoundKernel {
+                BRAID_CHECK(false, "{} without a fabric", args.call.op->def->kind);
+                return {};
+              }));
+  }
+  add_unbound_expert_exchange(table);
 }
 
 }  // namespace braid::cpu

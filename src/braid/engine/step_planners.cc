@@ -1,0 +1,94 @@
+#include "braid/engine/step_planners.h"
+
+#include <algorithm>
+
+#include "braid/engine/link_topology.h"
+#include "braid/engine/sequence_ranks.h"
+#include "braid/engine/tensor_ranks.h"
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid {
+namespace {
+
+StrategyChoice::Strategies candidates(const RunnerConfig& config) {
+  if (config.strategy) return {config.strategy};
+  if (config.schedule != "auto") return {find_strategy(config.schedule)};
+  if (config.tp == 1) return {find_strategy("sequential")};  // there is nothing to hide
+  StrategyChoice::Strategies all;
+  const ProgramKind kind = config.sp       ? ProgramKind::sequence
+                           : config.ep > 1 ? ProgramKind::experts
+                                           : ProgramKind::any;
+  for (const std::string& name : strategy_names(kind)) all.push_back(find_strategy(name));
+  return all;
+}
+
+MakeForward forward_of(const Model& model) {
+  return [&model](const ForwardShape& shape) { return model.forward(shape); };
+}
+
+std::optional<CostModel> cost_of(const RunnerConfig& c) {
+  if (!c.profile) return {};
+  return CostModel(*c.profile, topology_of(c));
+}
+
+// Level attention thins what a ring's ranks read of each other.
+void check_levels(const Model& model, const RunnerConfig& c) {
+  if (c.sp->mode != SpMode::ring) {
+    fail(ErrorCode::kInvalidArgument, "--keep with --sp {}: it thins the keys of --sp ring alone",
+         c.sp->mode ? to_string(*c.sp->mode) : "auto");
+  }
+  if (c.job) {
+    fail(ErrorCode::kUnsupported, "--keep: far keys are thinned among ranks of one process alone");
+  }
+  const std::vector<int64_t>& windows = model.config().windows;
+  if (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) {
+    fail(ErrorCode::kUnsupported, "--keep: each layer has a window, and no far keys");
+  }
+}
+
+std::optional<KeyLevels> levels_of(const RunnerConfig& c) {
+  if (c.sp->keep.empty()) return {};
+  return key_levels(c.sp->keep, c.sp->groups, c.tp);
+}
+
+}  // namespace
+
+Topology topology_of(const RunnerConfig& config) {
+  Topology topology = braid::topology_of(config.links, config.tp);
+  topology.mapped = topology.mapped && config.mapped;
+  return topology;
+}
+
+bool needs_profile(const RunnerConfig& config) {
+  const bool strategies =
+      !config.strategy && config.schedule == "auto" && candidates(config).size() > 1;
+  return config.tp > 1 && (strategies || (config.sp && !config.sp->mode));
+}
+
+std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
+  if (!c.sp || c.tp == 1) return {};
+  c.links.validate(c.tp);
+  if (!c.sp->keep.empty()) check_levels(model, c);
+  return meshes_of(*c.sp, topology_of(c), model.config().Hq);
+}
+
+std::unique_ptr<StepPlanner> make_step_planner(const Model& model, const RunnerConfig& c,
+                                               const std::vector<SequenceMesh>& meshes,
+                                               World& world) {
+  StrategyChoice::Strategies strategies = candidates(c);
+  const std::optional<CostModel> cost = cost_of(c);
+  if (strategies.size() > 1 && !cost) {
+    fail(ErrorCode::kInvalidArgument, "schedule 'auto' prices strategies: it needs a profile");
+  }
+  if (!meshes.empty()) {
+    if (!c.sp->mode && !cost) {
+      fail(ErrorCode::kInvalidArgument, "sp 'auto' prices modes: it needs a profile");
+    }
+    return std::make_unique<SequenceRanks>(forward_of(model), c.cache, meshes, *c.sp, levels_of(c),
+                                           std::move(strategies), world, cost);
+  }
+  return std::make_unique<TensorRanks>(forward_of(model), c.cache, topology_of(c), c.ep,
+                                       std::move(strategies), world, cost);
+}
+
+}  // namespace braid
