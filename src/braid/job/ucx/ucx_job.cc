@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "braid/fabric/ucx/ucx_fabric.h"
+#include "braid/job/host_checks.h"
 #include "braid/job/meeting.h"
 #include "braid/job/orphan_segments.h"
 #include "braid/job/packing.h"
@@ -53,7 +55,14 @@ UcxJob::UcxJob(const JobConfig& config) : config_(config), launch_(config.launch
     phases_.emplace_back(Phase::start);
     done_records_.emplace_back(0);
   }
-  worker_.emplace([this](int process, const std::string& why) { lost(process, why); });
+  if (const char* devices = std::getenv("UCX_NET_DEVICES")) {
+    require_net_devices(devices, net_devices());
+  }
+  try {
+    worker_.emplace([this](int process, const std::string& why) { lost(process, why); });
+  } catch (const Error& error) {
+    throw Error(error.code(), error.what() + small_shared_memory());
+  }
   control_.emplace(
       *worker_, launch_.process, error_,
       [this](int from, Note note, std::string_view bytes) { noted(from, note, bytes); });

@@ -1,0 +1,38 @@
+#include "braid/job/host_checks.h"
+
+#include <gmock/gmock.h>
+
+#include "braid/base/error.h"
+
+namespace braid::job {
+namespace {
+
+TEST(HostChecks, DevicesThatAreNotThereAreNamedWithThoseThatAre) {
+  const std::vector<std::string> present = {"eth0", "lo", "mlx5_0"};
+  for (const char* good : {"", "all", "eth0", "lo,eth0", "mlx5_0:1,eth0", "^eth9", "eth9*"}) {
+    EXPECT_NO_THROW(require_net_devices(good, present)) << good;
+  }
+  for (const char* wrong : {"eth9", "eth0,eth9", "eth9:1", "eth9,eth0"}) {
+    try {
+      require_net_devices(wrong, present);
+      ADD_FAILURE() << wrong;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kResource);
+      EXPECT_STREQ(error.what(), "UCX_NET_DEVICES names 'eth9': this host has eth0, lo, mlx5_0");
+    }
+  }
+}
+
+TEST(HostChecks, ThisHostHasALoopbackInterface) {
+  EXPECT_THAT(net_devices(), testing::Contains("lo"));
+}
+
+TEST(HostChecks, SmallSharedMemoryIsSaid) {
+  // The system's tables of no size at all.
+  EXPECT_EQ(small_shared_memory("/proc"),
+            " (/proc has 0.0 MB free: docker run --shm-size=1g, or UCX_TLS=tcp,self)");
+  EXPECT_EQ(small_shared_memory("/no/such/folder"), " (/no/such/folder is missing)");
+}
+
+}  // namespace
+}  // namespace braid::job
