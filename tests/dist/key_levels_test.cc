@@ -48,12 +48,24 @@ double score(const SequenceAttention& a, int64_t query, int64_t key, int64_t hea
   return s * a.scale;
 }
 
+// What an implementation may get wrong, and the oracle too, so that a test sees the difference.
+enum class Fault {
+  none,
+  nested_segments,   // a near key counts in each level that holds it
+  raw_denominators,  // levels are mixed without their maxima
+  base_2,            // maxima are taken for logarithms to base 2
+  no_last_query,     // a part's last query does not score
+  next_ring,         // a ring has the share of the next
+  sums,              // importance is no mean
+  one_set,           // all KV heads have the set of the first
+};
+
 // Whether each query sees each key, [query, key] from position 0 on, of a KV head. Written from the
 // definition: a part is a run of positions, and a key's place among its part's is counted.
 class Oracle {
  public:
-  Oracle(const SequenceAttention& a, const LevelCase& c, int64_t kv_head)
-      : a_(a), c_(c), kv_head_(kv_head) {
+  Oracle(const SequenceAttention& a, const LevelCase& c, int64_t kv_head, Fault fault = Fault::none)
+      : a_(a), c_(c), kv_head_(fault == Fault::one_set ? 0 : kv_head), fault_(fault) {
     int64_t at = c.cached;
     for (int half = 0; half < 2; ++half) {
       for (int i = 0; i < c.P; ++i) {
@@ -69,15 +81,22 @@ class Oracle {
   bool sees(int64_t query, int64_t key) {
     if (key > query) return false;
     if (key < c_.cached) return true;
+    size_t ring = ring_of(query, key);
+    if (ring == 0) return true;
+    if (fault_ == Fault::next_ring) ring = std::min(ring + 1, a_.levels->groups.size());
+    const double share = a_.levels->keep[ring - 1] * static_cast<double>(part(key).rows);
+    return static_cast<double>(place(key)) < share;
+  }
+  // 0: the query's own part, or cached; else the level + 1.
+  size_t ring_of(int64_t query, int64_t key) const {
+    if (key < c_.cached || part(query).begin == part(key).begin) return 0;
     const Part &mine = part(query), &other = part(key);
-    if (mine.begin == other.begin) return true;
     const std::vector<int>& groups = a_.levels->groups;
     size_t level = groups.size() - 1;
     for (size_t v = groups.size(); mine.half == other.half && v-- > 0;) {
       if (mine.rank / groups[v] == other.rank / groups[v]) level = v;
     }
-    const double share = a_.levels->keep[level] * static_cast<double>(other.rows);
-    return static_cast<double>(place(key)) < share;
+    return level + 1;
   }
 
  private:
@@ -108,7 +127,8 @@ class Oracle {
     if (known >= 0) return known;
     double sum = 0;
     int64_t queries = 0;
-    for (int64_t t = std::max(at, p.rows - c_.scoring); t < p.rows; ++t, ++queries) {
+    const int64_t end = p.rows - (fault_ == Fault::no_last_query ? 1 : 0);
+    for (int64_t t = std::max(at, p.rows - c_.scoring); t < end; ++t, ++queries) {
       for (int64_t g = 0; g < a_.group(); ++g) {
         const int64_t head = kv_head_ * a_.group() + g;
         double all = 0;
@@ -116,12 +136,14 @@ class Oracle {
         sum += std::exp(score(a_, p.begin + t, p.begin + at, head)) / all;
       }
     }
+    if (fault_ == Fault::sums || queries == 0) return known = sum;
     return known = sum / static_cast<double>(queries);
   }
 
   const SequenceAttention& a_;
   const LevelCase& c_;
   const int64_t kv_head_;
+  const Fault fault_;
   std::vector<Part> parts_;  // [tokens]
   std::map<int64_t, double> importance_;
 };
@@ -243,6 +265,60 @@ TEST(KeyLevels, EqualsTheOracle) {
   expect_thinned({.P = 8, .tokens = 83, .cached = 3, .keep = {0.9, 0.4, 0.2}, .groups = {2, 4, 8}});
   expect_thinned({.P = 2, .tokens = 41, .keep = {0.2}, .sinks = 0, .recent = 0});
   expect_thinned({.P = 2, .tokens = 60, .keep = {0.1}, .scoring = 1, .strategy = "sequential"});
+}
+
+// The attention of a query as a faulty implementation computes it.
+std::vector<double> attend_wrongly(const SequenceAttention& a, int64_t query, int64_t head,
+                                   Oracle& oracle, Fault fault) {
+  const size_t rings = a.levels->groups.size() + 1;
+  std::vector<double> top(rings, -INFINITY);
+  for (int64_t key = 0; key <= query; ++key) {
+    if (!oracle.sees(query, key)) continue;
+    double& most = top[oracle.ring_of(query, key)];
+    most = std::max(most, score(a, query, key, head));
+  }
+  std::vector<double> o(static_cast<size_t>(a.head_dim));
+  double sum = 0;
+  for (int64_t key = 0; key <= query; ++key) {
+    if (!oracle.sees(query, key)) continue;
+    const size_t ring = oracle.ring_of(query, key);
+    double p = std::exp(score(a, query, key, head));
+    if (fault == Fault::nested_segments) p *= static_cast<double>(rings - ring);
+    if (fault == Fault::raw_denominators) p *= std::exp(-top[ring]);
+    if (fault == Fault::base_2) p *= std::exp(-top[ring]) * std::exp2(top[ring]);
+    sum += p;
+    for (int64_t d = 0; d < a.head_dim; ++d) {
+      o[static_cast<size_t>(d)] += p * element(kSeed, kV, 0, key, head / a.group(), d);
+    }
+  }
+  for (double& x : o) x /= sum;
+  return o;
+}
+
+TEST(KeyLevels, TheOracleTellsFaultsApart) {
+  const LevelCase c{.P = 4, .tokens = 72, .keep = {0.6, 0.25}, .groups = {2, 4}};
+  const SequenceAttention a = attention_of(c);
+  const WorldResult got = run(c, a);
+  for (Fault fault : {Fault::none, Fault::nested_segments, Fault::raw_denominators, Fault::base_2,
+                      Fault::no_last_query, Fault::next_ring, Fault::sums, Fault::one_set}) {
+    double furthest = 0;
+    for (int64_t head = 0; head < a.q_heads; ++head) {
+      Oracle oracle(a, c, head / a.group(), fault);
+      for (int rank = 0; rank < c.P; ++rank) {
+        int64_t row = 0;
+        for (int64_t position : positions_of(a.q, rank)) {
+          const auto o = row_of(a, got.o[static_cast<size_t>(rank)], row++, head);
+          furthest =
+              std::max(furthest, distance(o, attend_wrongly(a, position, head, oracle, fault)));
+        }
+      }
+    }
+    if (fault == Fault::none) {
+      EXPECT_LT(furthest, 1e-5);
+    } else {
+      EXPECT_GT(furthest, 1e-2) << "fault " << static_cast<int>(fault);
+    }
+  }
 }
 
 TEST(KeyLevels, SharesAndGroupsAreChecked) {
