@@ -13,8 +13,9 @@ KernelInfo thin_info(const Op& op, TypeList in, TypeList, const DeviceInfo&) {
 BoundKernel bind_thin(const LaunchArgs& args, Scratch& scratch) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<ops::ThinKeysAttrs>();
-  prepare_thin_keys(call.in[0].dtype, call.in[0].shape[3]);
-  std::byte* const workspace = scratch.get(args, thin_keys_workspace(attrs, call.in[1].shape[2]));
+  const int64_t kv_heads = call.in[1].shape[2];
+  std::byte* const workspace = scratch.get(args, thin_keys_workspace(attrs, kv_heads));
+  prepare_thin_keys(attrs, call.in[0].dtype, kv_heads, call.in[0].shape[3], workspace);
   return [&call, &attrs, workspace](const LaunchContext& context) {
     thin_keys({.q = call.in[0],
                .k = call.in[1],

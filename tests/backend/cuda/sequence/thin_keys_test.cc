@@ -46,7 +46,7 @@ class Thinning {
     std::byte* workspace = nullptr;
     check_cuda(cudaMalloc(&workspace, static_cast<size_t>(thin_keys_workspace(attrs_, c.heads))),
                "test");
-    prepare_thin_keys(c.dtype, c.D);
+    prepare_thin_keys(attrs_, c.dtype, c.heads, c.D, workspace);
     thin_keys({.q = q_.device(),
                .k = k_.device(),
                .v = v_.device(),

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
+#include "braid/backend/cuda/handles.h"
 #include "braid/base/error.h"
 #include "braid/base/math.h"
 #include "braid/kernels/cuda/thinning/device/scores.cuh"
@@ -149,7 +150,8 @@ int64_t thin_keys_workspace(const ops::ThinKeysAttrs& attrs, int64_t kv_heads) {
   return Layout(attrs, kv_heads).bytes;
 }
 
-void prepare_thin_keys(DType dtype, int64_t D) {
+void prepare_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t kv_heads, int64_t D,
+                       std::byte* workspace) {
   with_form(dtype, D, [&]<class T, class Tensor>(T, Tensor) {
     const size_t bytes = score_bytes(static_cast<int>(D), sizeof(T));
     allow_shared_memory(score_kernel<T, Tensor::value, false>, bytes);
@@ -158,6 +160,16 @@ void prepare_thin_keys(DType dtype, int64_t D) {
   load_kernel(logs_kernel);
   load_kernel(copy_kernel<uint4>);
   load_kernel(copy_kernel<uint16_t>);
+  if (attrs.parts.empty()) return;
+  Layout l(attrs, kv_heads);
+  const OwnedStream stream = make_stream();
+  check_cuda(Layout::sort_items(l, workspace + l.sort,
+                                reinterpret_cast<const uint64_t*>(workspace + l.keys),
+                                reinterpret_cast<uint64_t*>(workspace + l.sorted),
+                                reinterpret_cast<const int32_t*>(workspace + l.places),
+                                reinterpret_cast<int32_t*>(workspace + l.order), stream.get()),
+             "sort of keys");
+  check_cuda(cudaStreamSynchronize(stream.get()), "load of a sort");
 }
 
 void thin_keys(const ThinKeysParams& p, LaunchContext context) {

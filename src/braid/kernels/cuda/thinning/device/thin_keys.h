@@ -24,8 +24,10 @@ void verify_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t D);
 // Asks the current device.
 int64_t thin_keys_workspace(const ops::ThinKeysAttrs& attrs, int64_t kv_heads);
 
-// Loads the kernels; once, outside of any capture.
-void prepare_thin_keys(DType dtype, int64_t D);
+// Loads the kernels, those of the sort by sorting what lies in the workspace; outside of any
+// capture, while no rank waits on a device.
+void prepare_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t kv_heads, int64_t D,
+                       std::byte* workspace);
 
 void thin_keys(const ThinKeysParams& params, LaunchContext context);
 
