@@ -57,6 +57,7 @@ struct Server::Impl {
   Router router;
   std::unique_ptr<HttpServer> http;
   std::optional<Metrics> metrics;
+  StepLanes lanes;
   std::unique_ptr<GrammarStore> grammars;  // outlives what the engine computes with it
   std::unique_ptr<Engine> engine;
   std::optional<Service> service;
@@ -71,6 +72,13 @@ SamplingParams Server::Impl::defaults_of(const Engine& model) const {
 }
 
 void Server::Impl::load() {
+  // On GPUs a measured step is another one: no graph runs.
+  const bool measured = !config.engine.device.cuda && !config.engine.on_step;
+  if (measured) {
+    config.engine.on_step = [this, ranks = config.engine.tp](const Runner& runner) {
+      lanes.add(runner, ranks);
+    };
+  }
   engine = std::make_unique<Engine>(
       config.open ? config.open() : std::make_unique<LoadedModel>(config.model), config.engine,
       RequestLimits{.scheduler = config.scheduler,
@@ -99,6 +107,8 @@ void Server::Impl::load() {
                           .max_context = engine->max_context(),
                           .defaults = defaults_of(*engine),
                           .metrics = *metrics,
+                          .lanes = measured ? &lanes : nullptr,
+                          .limits = limits,
                           .created = std::chrono::duration_cast<std::chrono::seconds>(
                                          std::chrono::system_clock::now().time_since_epoch())
                                          .count()});
@@ -124,6 +134,8 @@ void Server::Impl::load() {
 
 void Server::Impl::log(const Exchange& exchange, int status, double seconds) {
   if (config.log == LogFormat::none) return;
+  // The page at `/` asks each second.
+  if (status == 200 && (exchange.path() == "/stats" || exchange.path() == "/step.svg")) return;
   const std::string_view traceparent = exchange.header("traceparent");
   std::string line;
   if (config.log == LogFormat::json) {

@@ -4,6 +4,7 @@
 #include "braid/engine/requests/request_loop.h"
 #include "braid/grammar/grammar_store.h"
 #include "braid/server/metrics.h"
+#include "braid/server/step_lanes.h"
 #include "braid/text/answer_parser.h"
 
 namespace braid::server {
@@ -20,6 +21,8 @@ struct Service {
   int64_t max_context = 0;              // tokens of a sequence
   SamplingParams defaults;              // for fields missing in a request
   Metrics& metrics;
+  StepLanes* lanes = nullptr;  // null where steps are not measured
+  const SchedulerConfig& limits;
   int64_t created = 0;  // seconds of the Unix epoch at the model's loading
 
   const Tokenizer& tokenizer() const { return loaded.tokenizer; }

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "braid/base/clock.h"
+#include "braid/server/page/page_files.h"
 #include "braid/server/routes/answers.h"
 #include "braid/server/routes/messages.h"
 #include "braid/server/routes/request_parts.h"
@@ -42,6 +43,49 @@ Json models(const Service& service) {
                 {"owned_by", "braid"},
                 {"max_model_len", service.max_context}};
   return {{"object", "list"}, {"data", Json::array({std::move(model)})}};
+}
+
+// What the page at `/` shows, besides pictures; counts rise from the start on.
+Json numbers(const Service& service) {
+  const RequestStats stats = service.loop.stats();
+  const Scheduler::Counts& counts = stats.scheduler;
+  const KvStore::Counts& pages = counts.pages;
+  return {
+      {"model", service.name},
+      {"seconds", steady_seconds()},  // of this machine's clock: only differences mean something
+      {"running", counts.running},
+      {"waiting", counts.waiting},
+      {"max_running", service.limits.max_running},
+      {"step_tokens", stats.step_tokens},
+      {"max_step_tokens", service.limits.max_step_tokens},
+      {"steps", stats.steps},
+      {"step_seconds", stats.step_seconds},
+      {"prompt_tokens", stats.prompt_tokens},
+      {"answer_tokens", stats.answer_tokens},
+      {"preemptions", counts.preemptions},
+      {"prefix_queries", counts.prefix_queries},
+      {"prefix_hits", counts.prefix_hits},
+      {"oldest_wait", stats.oldest_wait},
+      {"kv_pages",
+       {{"held", pages.held},
+        {"cached", pages.cached},
+        {"total", pages.held + pages.cached + pages.free},
+        {"tokens", service.limits.page_size}}}};
+}
+
+std::string last_step(const Service& service) {
+  if (service.lanes == nullptr) throw ApiError(404, "steps are measured on CPU ranks alone");
+  std::string svg = service.lanes->svg();
+  if (svg.empty()) throw ApiError(404, "no step was measured yet");
+  return svg;
+}
+
+// The page's file at a path, null for other paths.
+const EmbeddedFile* page_file(std::string_view path) {
+  const std::string_view name = path == "/" ? "index.html" : path.substr(1);
+  const auto files = page_files();
+  const auto file = std::ranges::find(files, name, &EmbeddedFile::name);
+  return file == files.end() ? nullptr : &*file;
 }
 
 Json tokenize(const Service& service, const Body& body) {
@@ -168,8 +212,17 @@ asio::awaitable<void> Router::handle(Exchange& exchange) {
   if (path == "/health/live") co_return co_await health(exchange, false);
   if (path == "/version") co_return co_await exchange.json(200, version_of(version_));
   if (path == "/openapi.json") co_return co_await exchange.json(200, openapi(version_));
+  if (const EmbeddedFile* file = page_file(path)) {
+    std::string text(file->text);
+    co_return co_await exchange.send(200, found->type, std::move(text));
+  }
   Service* const service = service_;
   if (service == nullptr) throw ApiError(503, "the model is being loaded");
+  if (path == "/stats") co_return co_await exchange.json(200, numbers(*service));
+  if (path == "/step.svg") {
+    std::string svg = last_step(*service);
+    co_return co_await exchange.send(200, found->type, std::move(svg));
+  }
   if (path == "/metrics") {
     co_return co_await exchange.send(200, "text/plain; version=0.0.4",
                                      service->metrics.text(service->loop.stats()));

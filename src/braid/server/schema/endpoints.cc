@@ -47,6 +47,7 @@ constexpr std::string_view kAnswers = R"json({
   "Models": {"type": "object", "required": ["object", "data"], "properties": {
     "object": {"const": "list"}, "data": {"type": "array", "items": {"type": "object",
       "required": ["id", "object", "created", "owned_by"]}}}},
+  "Stats": {"type": "object", "required": ["model", "running", "waiting", "steps", "kv_pages"]},
   "Status": {"type": "object", "required": ["status"],
              "properties": {"status": {"type": "string"}}},
   "Version": {"type": "object", "required": ["version"],
@@ -72,7 +73,18 @@ std::span<const Endpoint> endpoints() {
       {"GET", "/health/ready", "the same", {}, true},
       {"GET", "/health/live", "200 as long as the engine's thread turns", {}, true},
       {"GET", "/version", "Braid's version", {}, true, "Version"},
-      {"GET", "/metrics", "counters for Prometheus", {}, true, ""},
+      {"GET", "/metrics", "counters for Prometheus", {}, true, "", "text/plain"},
+      {"GET", "/stats", "the same counts as JSON, for the page", {}, true, "Stats"},
+      {"GET",
+       "/step.svg",
+       "lanes of a recent step; CPU ranks alone",
+       {},
+       true,
+       "",
+       "image/svg+xml"},
+      {"GET", "/", "a page to chat and to watch", {}, true, "", "text/html"},
+      {"GET", "/page.css", "a part of the page", {}, true, "", "text/css"},
+      {"GET", "/page.js", "a part of the page", {}, true, "", "text/javascript"},
       {"GET", "/openapi.json", "this list, for programs", {}, true, "Document"},
   };
   return all;
@@ -88,7 +100,8 @@ Json openapi(std::string_view version) {
     std::string method(endpoint.method);
     for (char& c : method) c = static_cast<char>(std::tolower(c));
     Json content = Json::object();
-    if (endpoint.answer.empty()) content["text/plain"] = {{"schema", {{"type", "string"}}}};
+    if (endpoint.answer.empty())
+      content[std::string(endpoint.type)] = {{"schema", {{"type", "string"}}}};
     if (!endpoint.answer.empty()) content = json_of(endpoint.answer);
     const bool streams =
         std::ranges::any_of(endpoint.fields, [](const Field& f) { return f.name == "stream"; });

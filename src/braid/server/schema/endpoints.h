@@ -14,7 +14,8 @@ struct Endpoint {
   std::string_view summary;
   std::span<const Field> fields = {};  // of a POST's body
   bool open = false;                   // needs no API key
-  std::string_view answer = "Status";  // schema of the answer, in /openapi.json
+  std::string_view answer = "Status";  // schema of a JSON answer, in /openapi.json
+  std::string_view type = {};          // of any other answer
 };
 
 std::span<const Endpoint> endpoints();
