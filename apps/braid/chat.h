@@ -10,6 +10,7 @@
 #include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/sampling_options.h"
+#include "braid/schema_option.h"
 #include "braid/speed.h"
 
 namespace braid::app {
@@ -17,6 +18,7 @@ namespace braid::app {
 struct RunOptions {
   ModelOption model;
   SamplingOptions sampling;
+  SchemaOption schema;
   std::optional<std::string> prompt;
   std::optional<std::string> file;
   std::optional<std::string> prompt_ids;

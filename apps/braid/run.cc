@@ -79,12 +79,14 @@ void print_logprobs(const Tokenizer& tokenizer, const Generation& g) {
   }
 }
 
-void complete(const RunOptions& options, LoadedModel& loaded, Generator& generator,
-              ParallelRun& parallel, std::vector<int32_t> prompt, double load_ms) {
+void complete(RunOptions& options, LoadedModel& loaded, Generator& generator, ParallelRun& parallel,
+              std::vector<int32_t> prompt, double load_ms) {
   Request request = options.request;
   request.prompt = std::move(prompt);
   request.continuation = !options.chat;
   generator.check_prompt(request);
+  if (options.schema.given())
+    request.mask = options.schema.mask(loaded, request.prompt, options.chat);
   parallel.watch_cores();
   Interrupt interrupt;
   Progress progress;
@@ -111,6 +113,8 @@ void complete(const RunOptions& options, LoadedModel& loaded, Generator& generat
     std::fprintf(stderr, "braid: the answer ends where the context does: it holds %lld tokens\n",
                  static_cast<long long>(generator.max_context()));
   }
+  if (options.schema.given() && g.reason == FinishReason::length)
+    std::fprintf(stderr, "braid: the answer ends before its schema does\n");
   if (options.json) {
     print(json_text(
               json_report(request, g, load_ms, generator, parallel, loaded.model.source().path())) +
@@ -125,10 +129,14 @@ void complete(const RunOptions& options, LoadedModel& loaded, Generator& generat
 
 // What a chat in the terminal, or a prompt alone, would pass over.
 void check(const RunOptions& options, bool interactive) {
-  if (interactive && (options.json || options.sampling.logprobs)) {
+  if (interactive && (options.json || options.sampling.logprobs || options.schema.given())) {
     fail(ErrorCode::kInvalidArgument, "{} goes with a prompt (-p, -f or standard input)",
-         options.json ? "--json" : "--logprobs");
+         options.json                ? "--json"
+         : options.sampling.logprobs ? "--logprobs"
+                                     : "a schema");
   }
+  if (options.schema.given() && options.request.ignore_eos)
+    fail(ErrorCode::kInvalidArgument, "--ignore-eos beside a schema: its answers end");
   if (!interactive && options.system && !options.chat) {
     fail(ErrorCode::kInvalidArgument,
          "--system goes with --chat: without it a prompt is completed, and has no messages");
@@ -163,6 +171,7 @@ void run(RunOptions& options, job::Job* job) {
   for (const std::string& stop : options.request.stop) require_utf8(stop, "--stop");
   const bool interactive = !has_prompt(options) && isatty(STDIN_FILENO);
   check(options, interactive);
+  options.schema.check();
   const std::string path = options.model.path();
   Progress progress;
   progress.announce("loading " + path);
@@ -227,6 +236,7 @@ void add_run(CLI::App& app) {
   add_parallel(*command, o->parallel);
   add_plot(*command, o->parallel);
   command->add_flag("--json", o->json, "print one JSON object instead of text");
+  o->schema.add_to(*command);
   command->add_option("--stop", o->request.stop, "a text that ends the answer; may be repeated")
       ->take_all()
       ->allow_extra_args(false)
@@ -240,6 +250,7 @@ void add_run(CLI::App& app) {
       "  braid run -m model.gguf\n"
       "  braid run -m model.gguf -p 'The capital of France is' -n 16\n"
       "  braid run -m model.gguf --chat -p 'Write a haiku about the sea.'\n"
+      "  braid run -m model.gguf --chat -p 'Name a city.' --json-schema '{\"type\": \"string\"}'\n"
       "  braid run -m model.gguf -f prompt.txt --tp 2 --threads 1 --json\n"
       "  braid run -m model.gguf -f long.txt -n 64 --sp ring --ranks 4");
   command->callback([o] { run_in_job(o->parallel.job, [&](job::Job* job) { run(*o, job); }); });

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "braid/text/mark_search.h"
+#include "braid/text/prompt_marks.h"
 
 namespace braid::server {
 namespace {
@@ -239,19 +239,12 @@ ChatRequest chat_request(const Service& service, ChatMessages conversation, Tool
   conversation.tools = use.tools;
   ChatRequest request{.prompt = service.chat->encode_conversation(conversation),
                       .use = std::move(use)};
-  request.marks = service.marks;
+  request.marks = marks_behind(service.marks, service.tokenizer(), request.prompt);
   const auto special = [&](const std::string& mark) {
     const auto id = service.tokenizer().find(mark);
     return id && service.tokenizer().is_special(*id);
   };
   if (!request.marks.open.empty()) {
-    // A template may open the reasoning itself.
-    const size_t tail = std::min<size_t>(request.prompt.size(), 16);
-    const std::vector<int32_t> last(request.prompt.end() - static_cast<ptrdiff_t>(tail),
-                                    request.prompt.end());
-    std::string text = service.tokenizer().decode(last, {.skip_special = false});
-    text.resize(trim_blanks(text, text.size()));
-    request.marks.opened = text.ends_with(request.marks.open);
     request.show_special = special(request.marks.open) || special(request.marks.close);
   }
   if (!request.use.names.empty()) {
