@@ -34,7 +34,7 @@ int run(int argc, char** argv) {
     fail(ErrorCode::kInvalidArgument, "wanted: FILE --frames N ...");
   }
   fmt::print("matrix rate, 8192^3 in bf16 by cuBLASLt: {:.0f} TFLOP/s\n\n", matrix_rate());
-  FluxParts parts = random_cogvideox(file, DType::bf16);
+  PipelineParts parts = random_cogvideox(file, DType::bf16);
   CogVideoXTransformer transformer(parts.transformer, std::move(parts.transformer_weights),
                                    {.device = {.cuda = true}, .random = parts.random_transformer});
   const CogVideoXConfig& c = transformer.config();

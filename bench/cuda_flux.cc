@@ -35,7 +35,7 @@ int run(int argc, char** argv) {
   }
   if (file.empty()) fail(ErrorCode::kInvalidArgument, "wanted: FILE [--size PIXELS] ...");
   std::printf("matrix rate, 8192^3 in bf16 by cuBLASLt: %.0f TFLOP/s\n\n", matrix_rate());
-  FluxParts parts = random_flux(file, DType::bf16);
+  PipelineParts parts = random_flux(file, DType::bf16);
   NetworkConfig config{.device = {.cuda = true}, .random = parts.random_transformer};
   const auto begin = Clock::now();
   if (!sizes.empty()) {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "braid/base/clock.h"
-#include "braid/bench_image.h"
+#include "braid/bench_pictures.h"
 #include "braid/bench_report.h"
 #include "braid/commands.h"
 #include "braid/engine/bandwidth.h"
@@ -239,6 +239,7 @@ void add_bench(CLI::App& app) {
       "  braid bench --config config.json --random-weights --device cuda:0,1 --sp ulysses -p 8192");
   add_bench_attention(*command);
   add_bench_image(*command);
+  add_bench_video(*command);
   add_bench_serve(*command);
   command->require_subcommand(0, 1);
   command->callback([options, command] {

@@ -2,8 +2,12 @@
 
 #include <array>
 #include <charconv>
+#include <tuple>
 
 #include "braid/backend/cpu/thread_pool.h"
+#include "braid/engine/link_topology.h"
+#include "braid/engine/parallel_choice.h"
+#include "braid/engine/world.h"
 #include "braid/options.h"
 #include "braid/text_io.h"
 #include "braid/version.h"
@@ -12,7 +16,7 @@ namespace braid::app {
 
 using Json = nlohmann::ordered_json;
 
-void PictureOptions::add_to(CLI::App& command, const std::string& what) {
+void PictureOptions::add_to(CLI::App& command) {
   command.add_option("-m,--model", folder, "the folder of a diffusers pipeline");
   command.add_option("-p,--prompt", prompt, "what to draw");
   command.add_option("-f,--file", file, "a file with the prompt");
@@ -24,7 +28,8 @@ void PictureOptions::add_to(CLI::App& command, const std::string& what) {
                      "how many (default 1)");
   command.add_option("--variant", variant, "of the weight files: fp16");
   command.add_option("-t,--threads", threads, "threads of each rank (default: all cores)");
-  command.add_option("--device", device, "cpu, cuda, cuda:1 or auto: a GPU if there is one");
+  command.add_option("--device", device,
+                     "cpu, cuda, cuda:1, cuda:0,1 with --sp, or auto: GPUs if there are enough");
   command.add_option("--dtype", dtype, "of weights and activations on a GPU: bf16 or f32");
   command.add_option("--text-encoder", text_encoder,
                      "where the prompt is read with --device cuda: cpu (default) or gpu");
@@ -35,17 +40,33 @@ void PictureOptions::add_to(CLI::App& command, const std::string& what) {
   command
       .add_option(
           "--sp", sp,
-          "ranks divide the tokens of text and " + what + ": ring, ulysses, usp, tas or torus")
+          fmt::format(
+              "ranks divide the tokens of text and {}: ring, ulysses, usp, tas{}", what,
+              what == "image" ? ", torus, or auto: the fastest by simulation" : " or torus"))
       ->group(kRanks);
-  command.add_option("--ranks", ranks, "with --sp: ranks, as threads of the CPU")->group(kRanks);
+  command.add_option("--ranks", ranks, "with --sp: ranks (default: one for each GPU of --device)")
+      ->group(kRanks);
   degrees.add_to(command, "with --sp: ");
   command
       .add_option("--machines", machines,
                   "with --sp: MACHINESxDEVICES in place of --ranks; machines are emulated")
       ->group(kEmulation);
+  command
+      .add_option("--link-gbps", link_gbps,
+                  "emulate links between machines (of one machine: between ranks on the CPU): "
+                  "GB/s each way (0: the speed of memory)")
+      ->group(kEmulation);
+  command.add_option("--link-us", link_us, "their latency in microseconds")->group(kEmulation);
+  command
+      .add_option("--schedule", schedule,
+                  what == "image"
+                      ? "with --sp: a strategy's name, or auto: the fastest by simulation"
+                      : "with --sp: a strategy's name")
+      ->capture_default_str()
+      ->group(kSchedules);
 }
 
-void PictureOptions::check(const std::string& what) const {
+void PictureOptions::check() const {
   if (folder.empty() == random_weights.empty()) {
     fail(ErrorCode::kInvalidArgument,
          "{} needs a model: -m FOLDER, or --random-weights FILE for measurements", what);
@@ -70,40 +91,49 @@ void PictureOptions::check(const std::string& what) const {
 }
 
 PipelineConfig PictureOptions::config(int groups) const {
-  PipelineConfig config{.variant = variant,
+  const bool divided = !sp.empty();
+  if (!divided && (!machines.empty() || (ranks != 0 && ranks != groups))) {
+    fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide {}",
+         machines.empty() ? "--ranks" : "--machines", "the tokens of " + what + "s");
+  }
+  SequenceRequest sequence{.mode = sp, .machines = machines, .schedule_named = true};
+  if (divided) sequence.degrees = degrees.request();
+  if (divided && ranks != 0) {
+    require_between("--ranks", ranks, 1, 1024);
+    sequence.ranks = ranks;
+  }
+  EngineConfig wanted{.threads = threads, .schedule = schedule};
+  if (!divided) wanted.tp = groups;
+  const EngineConfig engine = choose_parallel({.device = device,
+                                               .engine = wanted,
+                                               .link_gbps = link_gbps,
+                                               .link_us = link_us,
+                                               .sequence = sequence},
+                                              terminal_notes())
+                                  .engine;
+  PipelineConfig config{.threads = threads_of(engine),
+                        .schedule = engine.schedule,
+                        .profile = engine.profile,
+                        .links = engine.links,
+                        .text_tokens = text_tokens.value_or(0),
+                        .variant = variant,
+                        .device = engine.device,
                         .dtype = dtype == "f32" ? DType::f32 : DType::bf16,
                         .encode_on_cpu = text_encoder == "cpu"};
-  if (sp.empty()) {
-    if (!machines.empty() || (ranks != 0 && ranks != groups)) {
-      fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide tokens",
-           ranks != 0 ? "--ranks" : "--machines");
-    }
-  } else {
-    if (sp == "auto") {
-      fail(ErrorCode::kInvalidArgument, "--sp is auto, which videos do not have yet: name a mode");
-    }
-    config.sp = parse_sp_mode(sp);
-    config.degrees = degrees.request();
-    config.topology =
-        machines.empty() ? Topology{.machines = 1, .devices = ranks} : parse_topology(machines);
-    if (machines.empty()) require_between("--ranks", ranks, 1, 1024);
-    const int all = config.topology.ranks();
-    if (ranks != 0 && ranks != all) {
-      fail(ErrorCode::kInvalidArgument, "--ranks is {}, --machines {} are {}", ranks, machines,
-           all);
-    }
-    int& divided =
+  std::tie(config.width, config.height) = sides(0, 0);
+  if (engine.sp) {
+    config.sp = engine.sp->mode;
+    config.choose_sp = !config.sp;
+    config.degrees = engine.sp->degrees;
+    config.topology = topology_of(engine.links, engine.tp);
+    int& part =
         config.topology.machines % groups == 0 ? config.topology.machines : config.topology.devices;
-    if (divided % groups != 0) {
-      fail(ErrorCode::kInvalidArgument, "{} ranks make no {} equal groups for --cfg-ranks", all,
-           groups);
+    if (part % groups != 0) {
+      fail(ErrorCode::kInvalidArgument, "{} ranks make no {} equal groups for --cfg-ranks",
+           engine.tp, groups);
     }
-    divided /= groups;
+    part /= groups;
   }
-  const int all = groups * (config.sp ? config.topology.ranks() : 1);
-  // Ranks that divide tokens are threads of the CPU, so far.
-  config.device = usable_device(config.sp && device == "auto" ? "cpu" : device, all).device;
-  config.threads = threads > 0 ? threads : std::max(1, cpu::usable_cores() / all);
   return config;
 }
 
@@ -144,17 +174,18 @@ std::pair<int64_t, int64_t> parse_size(const std::string& text) {
   return {sides[0], sides[1]};
 }
 
-std::string progress_line(const ImageProgress& p, const std::string& what, int64_t count,
-                          int64_t steps, double ms_per_step) {
-  const std::string item = count == 1 ? "" : fmt::format("{} {} of {}: ", what, p.image + 1, count);
+std::string progress_line(const PipelineProgress& p, const PictureOptions& o, int64_t steps,
+                          double ms_per_step) {
+  const std::string item =
+      o.count == 1 ? "" : fmt::format("{} {} of {}: ", o.what, p.item + 1, o.count);
   switch (p.stage) {
-    case ImageProgress::Stage::encode:
+    case PipelineProgress::Stage::encode:
       return "reading the prompt";
-    case ImageProgress::Stage::prepare:
+    case PipelineProgress::Stage::prepare:
       return "preparing the steps";
-    case ImageProgress::Stage::decode:
+    case PipelineProgress::Stage::decode:
       return item + "decoding";
-    case ImageProgress::Stage::step:
+    case PipelineProgress::Stage::step:
       break;
   }
   std::string line = fmt::format("{}step {} of {}", item, p.step + 1, steps);
@@ -166,7 +197,7 @@ std::string progress_line(const ImageProgress& p, const std::string& what, int64
 }
 
 Json drawing_report(const PictureOptions& o, const PipelineConfig& config,
-                    const std::optional<SequenceMesh>& mesh, const ImageTimings& timings,
+                    const std::optional<SequenceMesh>& mesh, const PipelineTimings& timings,
                     const std::vector<std::pair<std::string, int64_t>>& weight_bytes,
                     double load_ms, const std::vector<double>& write_ms) {
   Json weights = Json::object();

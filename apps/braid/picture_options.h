@@ -8,13 +8,16 @@
 #include <string>
 #include <utility>
 
-#include "braid/engine/diffusion/flux_pipeline.h"
+#include "braid/engine/diffusion/pipeline_parts.h"
 #include "braid/sequence_options.h"
 
 namespace braid::app {
 
-// Options of commands that draw.
+// Options of commands that draw `what`: "image" or "video".
 struct PictureOptions {
+  explicit PictureOptions(std::string item) : what(std::move(item)) {}
+
+  std::string what;
   std::string folder, random_weights;
   std::optional<std::string> prompt, file, negative, size;
   std::optional<int64_t> width, height, steps, text_tokens;
@@ -26,16 +29,17 @@ struct PictureOptions {
   int threads = 0;
   bool strict = false;
   bool json = false;
-  std::string sp, machines;
+  std::string sp, machines, schedule = "sequence_parallel";
   int ranks = 0;
+  double link_gbps = 0, link_us = 0;
   DegreeOptions degrees;
 
-  // `what` is drawn: "video".
-  void add_to(CLI::App& command, const std::string& what);
+  void add_to(CLI::App& command);
   // Fails with kInvalidArgument, naming the option.
-  void check(const std::string& what) const;
-  // Where components compute, with `groups` times the ranks that divide tokens.
-  PipelineConfig config(int groups) const;
+  void check() const;
+  // Where components compute: `groups` equal groups of ranks, each of which divides tokens. Fails
+  // with kInvalidArgument, naming the option.
+  PipelineConfig config(int groups = 1) const;
   // Width and height, of these without an option.
   std::pair<int64_t, int64_t> sides(int64_t default_width, int64_t default_height) const;
   std::string prompt_text() const;
@@ -47,14 +51,14 @@ struct PictureOptions {
 // "WxH", or one number for both.
 std::pair<int64_t, int64_t> parse_size(const std::string& text);
 
-// A line about how far a job of `count` items is. `what` is an item: "video".
-std::string progress_line(const ImageProgress& progress, const std::string& what, int64_t count,
+// A line about how far a job is.
+std::string progress_line(const PipelineProgress& progress, const PictureOptions& options,
                           int64_t steps, double ms_per_step);
 
 // What drew, and how long it took.
 nlohmann::ordered_json drawing_report(
     const PictureOptions& options, const PipelineConfig& config,
-    const std::optional<SequenceMesh>& mesh, const ImageTimings& timings,
+    const std::optional<SequenceMesh>& mesh, const PipelineTimings& timings,
     const std::vector<std::pair<std::string, int64_t>>& weight_bytes, double load_ms,
     const std::vector<double>& write_ms);
 

@@ -24,6 +24,8 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 struct VideoOptions : PictureOptions {
+  VideoOptions() : PictureOptions("video") {}
+
   std::optional<int64_t> frames, fps;
   bool dynamic_guidance = false;
   int cfg_ranks = 1;
@@ -44,7 +46,10 @@ std::filesystem::path picture_of(std::filesystem::path path, size_t t) {
 }
 
 void check(VideoOptions& o) {
-  o.check("video");
+  o.PictureOptions::check();
+  if (o.sp == "auto") {
+    fail(ErrorCode::kInvalidArgument, "--sp is auto, which videos do not have yet: name a mode");
+  }
   if (o.output.empty()) o.output = has_video_codecs() ? "video.mp4" : "video.y4m";
   if (!as_pictures(o)) require_video_format(video_format(o.output));
   if (o.fps) require_between("--fps", *o.fps, 1, 240);
@@ -124,10 +129,10 @@ void run(VideoOptions o) {
   Interrupt interrupt;
   auto step_began = Clock::now();
   double ms_per_step = 0;
-  request.on_progress = [&](const ImageProgress& p) {
+  request.on_progress = [&](const PipelineProgress& p) {
     if (p.step > 0) ms_per_step = ms_since(step_began);
     step_began = Clock::now();
-    progress.show(progress_line(p, "video", o.count, request.steps, ms_per_step));
+    progress.show(progress_line(p, o, request.steps, ms_per_step));
     return !interrupt.asked();
   };
   if (dump) {
@@ -182,7 +187,7 @@ void run(VideoOptions o) {
 void add_video(CLI::App& app) {
   auto* command = app.add_subcommand("video", "Makes videos from a text (CogVideoX)");
   const auto o = std::make_shared<VideoOptions>();
-  o->add_to(*command, "video");
+  o->add_to(*command);
   command->add_option("--random-weights", o->random_weights,
                       "in place of -m: random weights of this shape, configs/cogvideox-2b.json, "
                       "and random numbers in place of the prompt");

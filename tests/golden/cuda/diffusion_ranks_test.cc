@@ -123,7 +123,7 @@ TEST_P(CudaDiffusionRanks, VelocitiesInBf16) {
                     "pooled_projection_dim": 32, "axes_dims_rope": [16, 24, 24]},
     "vae": {"latent_channels": 4, "block_out_channels": [64, 64], "norm_num_groups": 8,
             "use_post_quant_conv": false}})";
-  const FluxParts parts = random_flux(path, DType::bf16);
+  const PipelineParts parts = random_flux(path, DType::bf16);
   expect_one_gpus_velocity(
       {parts.transformer, *parts.transformer_weights, parts.random_transformer}, DType::bf16,
       GetParam(), {0.01, 0.02});

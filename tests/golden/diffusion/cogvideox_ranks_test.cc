@@ -26,8 +26,8 @@ VideoRequest request_of(int64_t text, int64_t width, int64_t height) {
 
 // Latents of all steps, without pictures.
 std::vector<float> latents_of(CogVideoXPipeline& pipeline, VideoRequest request) {
-  request.on_progress = [](const ImageProgress& p) {
-    return p.stage != ImageProgress::Stage::decode;
+  request.on_progress = [](const PipelineProgress& p) {
+    return p.stage != PipelineProgress::Stage::decode;
   };
   return make_video(pipeline, request).latents;
 }

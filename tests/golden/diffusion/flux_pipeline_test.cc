@@ -114,8 +114,8 @@ TEST(FluxPipeline, EndsWhenItIsAskedTo) {
   FluxPipeline pipeline(tiny_pipeline("fast"), {.threads = 1});
   ImageRequest request{.prompt = "x", .width = 8, .height = 8, .steps = 5, .text_tokens = 4};
   int64_t steps = 0;
-  request.on_progress = [&](const ImageProgress& p) {
-    return p.stage != ImageProgress::Stage::step || ++steps <= 2;
+  request.on_progress = [&](const PipelineProgress& p) {
+    return p.stage != PipelineProgress::Stage::step || ++steps <= 2;
   };
   EXPECT_FALSE(pipeline.generate(request).complete);
   EXPECT_EQ(steps, 3);

@@ -10,7 +10,8 @@ namespace {
 TEST(RandomWeights, AreThoseOfThePythonTool) {
   EXPECT_EQ(random_seed(1, "x_embedder.weight"), 4934685396053281778u);
   EXPECT_EQ(random_seed(2, "decoder.conv_in.weight"), 465365325054671235u);
-  const FluxParts parts = random_flux(BRAID_TEST_DATA "/../configs/flux-1-dev.json", DType::f32);
+  const PipelineParts parts =
+      random_flux(BRAID_TEST_DATA "/../configs/flux-1-dev.json", DType::f32);
   // tools/random_weights.py 1 x_embedder.weight 5
   const float want[] = {0.0268348874f, 0.0417435747f, -0.0228815015f, 0.0251541409f,
                         -0.0086428786f};
@@ -22,7 +23,8 @@ TEST(RandomWeights, AreThoseOfThePythonTool) {
 }
 
 TEST(RandomWeights, OfTheFullSize) {
-  const FluxParts parts = random_flux(BRAID_TEST_DATA "/../configs/flux-1-dev.json", DType::bf16);
+  const PipelineParts parts =
+      random_flux(BRAID_TEST_DATA "/../configs/flux-1-dev.json", DType::bf16);
   int64_t weights = 0;
   for (const TensorInfo& tensor : parts.transformer_weights->tensors()) weights += tensor.bytes / 2;
   EXPECT_EQ(weights, 11901408320);

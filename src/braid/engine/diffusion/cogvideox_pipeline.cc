@@ -12,7 +12,7 @@
 namespace braid {
 namespace {
 
-using Stage = ImageProgress::Stage;
+using Stage = PipelineProgress::Stage;
 
 constexpr int64_t kMostFrames = 1 << 16;
 constexpr int64_t kMostVideos = 100000;
@@ -67,8 +67,8 @@ DeviceSpec device_part(const DeviceSpec& device, int first, int n) {
 
 }  // namespace
 
-FluxParts random_cogvideox(const std::string& path, DType dtype) {
-  FluxParts parts = random_parts(path);
+PipelineParts random_cogvideox(const std::string& path, DType dtype, const JsonChanges& changes) {
+  PipelineParts parts = random_parts(path, changes);
   const WeightDtype all = [dtype](std::string_view) { return dtype; };
   const CogVideoXConfig c = read_cogvideox_config(parts.transformer);
   const Program transformer[] = {cogvideox_text(c, 1, all), cogvideox_modulation(c, 1, all),
@@ -79,14 +79,17 @@ FluxParts random_cogvideox(const std::string& path, DType dtype) {
   return parts;
 }
 
-CogVideoXPipeline::CogVideoXPipeline(FluxParts parts, const PipelineConfig& config, int cfg_ranks)
+CogVideoXPipeline::CogVideoXPipeline(PipelineParts parts, const PipelineConfig& config,
+                                     int cfg_ranks)
     : sampler_(read_cogvideox_sampler_config(parts.scheduler)),
       vae_(parts.vae, std::move(parts.vae_weights), one_rank(config, parts.random_vae)) {
   require_range("the number of cfg ranks", cfg_ranks, 1, 2);
+  require_dtype_over_ranks(config);
   const std::shared_ptr<const WeightSource> weights = parts.transformer_weights;
   NetworkConfig network = one_rank(config, parts.random_transformer);
   network.threads = config.threads;
   network.links = config.links;
+  network.schedule = config.schedule;
   if (config.sp && config.topology.ranks() > 1) {
     network.mesh = sequence_mesh(*config.sp, config.topology,
                                  read_cogvideox_config(parts.transformer).heads, config.degrees);

@@ -8,7 +8,8 @@
 
 #include "braid/engine/diffusion/cogvideox_sampler.h"
 #include "braid/engine/diffusion/cogvideox_transformer.h"
-#include "braid/engine/diffusion/flux_pipeline.h"
+#include "braid/engine/diffusion/pipeline_parts.h"
+#include "braid/engine/diffusion/text_encoders.h"
 #include "braid/engine/diffusion/video_decoder.h"
 
 namespace braid {
@@ -26,7 +27,7 @@ struct VideoRequest {
   uint64_t seed = 0;              // video k has seed + k
   int64_t videos = 1;
   bool strict = false;  // a prompt that is too long is an error
-  std::function<bool(const ImageProgress&)> on_progress;
+  std::function<bool(const PipelineProgress&)> on_progress;
   // Latents as tokens [Lv, token_dim]: noise as step 0, then each step's result.
   std::function<void(int64_t video, int64_t step, std::span<const float> latents)> on_latents;
   // The pictures of each video when finished.
@@ -35,13 +36,14 @@ struct VideoRequest {
 
 struct VideoResult {
   bool complete = false;  // false: on_progress ended it
-  ImageTimings timings;
+  PipelineTimings timings;
   int64_t tokens = 0;                // of the prompt, without pads
   std::vector<std::string> remarks;  // for users: text was cut
 };
 
 // As random_flux(), for configs/cogvideox-2b.json.
-FluxParts random_cogvideox(const std::string& path, DType dtype);
+PipelineParts random_cogvideox(const std::string& path, DType dtype,
+                               const JsonChanges& changes = {});
 
 // CogVideoX from a prompt to pictures. A request's videos are computed in turn.
 class CogVideoXPipeline {
@@ -51,7 +53,7 @@ class CogVideoXPipeline {
   // GPUs for both. Fails with kUnsupported on another pipeline class, and as the components do.
   CogVideoXPipeline(const std::string& folder, const PipelineConfig& config, int cfg_ranks = 1);
   // Without a text encoder: random numbers stand for an encoded prompt.
-  CogVideoXPipeline(FluxParts parts, const PipelineConfig& config, int cfg_ranks = 1);
+  CogVideoXPipeline(PipelineParts parts, const PipelineConfig& config, int cfg_ranks = 1);
 
   const CogVideoXConfig& transformer() const { return passes_[0]->config(); }
   // How ranks divide a step, if any do.

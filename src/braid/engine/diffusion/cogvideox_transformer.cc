@@ -60,7 +60,7 @@ BoundNetwork& CogVideoXTransformer::bound_step() {
   };
   if (!mesh_) return network_.plan(key, make);
   return network_.plan(key, make, [&](const Program& program) {
-    return row_parallel(program, *mesh_, {{"text"}, {"latents", "positions"}});
+    return row_parallel(program, *mesh_, row_parts());
   });
 }
 

@@ -28,6 +28,11 @@ class CogVideoXTransformer {
   CogVideoXTransformer(const JsonObject& config, std::shared_ptr<const WeightSource> weights,
                        const NetworkConfig& network);
 
+  // The inputs of a step whose rows ranks divide, as of row_parallel.
+  static std::vector<std::vector<std::string>> row_parts() {
+    return {{"text"}, {"latents", "positions"}};
+  }
+
   const CogVideoXConfig& config() const { return config_; }
   const Network& network() const { return network_; }
   const std::optional<SequenceMesh>& mesh() const { return mesh_; }

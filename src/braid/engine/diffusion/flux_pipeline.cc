@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-using Stage = ImageProgress::Stage;
+using Stage = PipelineProgress::Stage;
 
 constexpr int64_t kMostSteps = 10000;
 constexpr int64_t kMostImages = 100000;
@@ -108,7 +108,7 @@ NetworkConfig encoder_of(const PipelineConfig& config) {
 
 }  // namespace
 
-FluxParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config) {
+PipelineParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config) {
   return {.scheduler = folder.config("scheduler", "scheduler_config.json"),
           .transformer = folder.config("transformer"),
           .vae = folder.config("vae"),
@@ -116,7 +116,7 @@ FluxParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config) 
           .vae_weights = folder.weights("vae", config.variant)};
 }
 
-FluxPipeline::FluxPipeline(std::optional<DiffusersFolder> folder, FluxParts parts,
+FluxPipeline::FluxPipeline(std::optional<DiffusersFolder> folder, PipelineParts parts,
                            PipelineConfig config)
     : config_(std::move(config)),
       folder_(std::move(folder)),
@@ -126,12 +126,7 @@ FluxPipeline::FluxPipeline(std::optional<DiffusersFolder> folder, FluxParts part
       vae_config_(read_autoencoder_kl_config(parts_.vae)),
       free_bytes_(free_bytes(config_)) {
   if (config_.ranks() > 1) {
-    if (config_.device.cuda && config_.dtype == DType::f32) {
-      fail(ErrorCode::kUnsupported,
-           "f32 over {} GPUs: attention over ranks computes in bf16 there: --dtype bf16, or one "
-           "GPU",
-           config_.ranks());
-    }
+    require_dtype_over_ranks(config_);
     StepChoice choice = choice_of(flux_, vae_config_.scale(), config_);
     mesh_ = choice.mesh;
     schedule_ = choice.schedule;
@@ -152,7 +147,7 @@ FluxPipeline::FluxPipeline(std::optional<DiffusersFolder> folder, FluxParts part
   require_agreement("text_encoder_2", t5_->width(), "joint_attention_dim", flux_.text_dim);
 }
 
-FluxPipeline::FluxPipeline(FluxParts parts, const PipelineConfig& config)
+FluxPipeline::FluxPipeline(PipelineParts parts, const PipelineConfig& config)
     : FluxPipeline(std::nullopt, std::move(parts), config) {}
 
 FluxPipeline::FluxPipeline(const std::string& folder, const PipelineConfig& config)

@@ -11,6 +11,7 @@
 #include "braid/engine/diffusion/flux_transformer.h"
 #include "braid/engine/diffusion/latents.h"
 #include "braid/engine/diffusion/pipeline_memory.h"
+#include "braid/engine/diffusion/pipeline_parts.h"
 #include "braid/engine/diffusion/text_encoders.h"
 #include "braid/engine/diffusion/vae_decoder.h"
 #include "braid/io/diffusers_folder.h"
@@ -18,54 +19,11 @@
 
 namespace braid {
 
-struct PipelineConfig {
-  // Ranks divide steps and decoding; text encoders use rank 0 with all threads.
-  int threads = 1;  // of each rank
-  // How ranks divide tokens; none: a single rank.
-  std::optional<SpMode> sp;
-  bool choose_sp = false;  // in the place of `sp`: the mode that is fastest in simulation
-  SpRequest degrees;
-  Topology topology;  // of the ranks
-  std::string schedule = "sequence_parallel";
-  std::optional<Profile> profile;  // prices modes, and strategies where `schedule` is auto
-  fabric::LinkModel links;         // between ranks
-  // The picture that choices are to be fastest for; 0: the model's own size and text.
-  int64_t width = 0, height = 0, text_tokens = 0;
-  std::string variant;  // weight files, "fp16" say; empty: plain files
-  DeviceSpec device;
-  DType dtype = DType::bf16;   // of a GPU's weights and activations: bf16 or f32
-  bool encode_on_cpu = false;  // text encoders stay on the CPU
-
-  int ranks() const { return sp || choose_sp ? topology.ranks() : 1; }
-};
-
-// What a pipeline is made of, but for text encoders: the components' configurations and weights.
-struct FluxParts {
-  JsonObject scheduler, transformer, vae;
-  std::shared_ptr<const WeightSource> transformer_weights, vae_weights;
-  // Of both, if they are random: GPUs make them themselves.
-  const RandomWeights *random_transformer = nullptr, *random_vae = nullptr;
-};
-
 // A pipeline of random weights, with configurations out of a file: an object with "scheduler",
 // "transformer" and "vae", each as in diffusers' folders (configs/flux-1-dev.json). A tensor's seed
 // is random_seed(1, name) in the transformer, random_seed(2, name) in the decoder.
-FluxParts random_flux(const std::string& path, DType dtype);
-
-// For pipelines of other families: the configurations alone, then weights for Programs.
-FluxParts random_parts(const std::string& path);
-void add_random_weights(FluxParts& parts, const std::string& path,
-                        std::span<const Program> transformer, std::span<const Program> vae);
-// The components of a diffusers folder, but for text encoders.
-FluxParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config);
-
-// How far a job is.
-struct ImageProgress {
-  enum class Stage : uint8_t { encode, prepare, step, decode };
-  Stage stage = Stage::encode;
-  int64_t image = 0;
-  int64_t step = 0;  // finished steps
-};
+// `changes` are other values of the transformer's fields.
+PipelineParts random_flux(const std::string& path, DType dtype, const JsonChanges& changes = {});
 
 struct ImageRequest {
   std::string prompt;
@@ -79,23 +37,16 @@ struct ImageRequest {
   // All noise is a single draw from one generator; otherwise image k has seed + k.
   bool one_generator = false;
   bool strict = false;  // a prompt that is too long is an error
-  std::function<bool(const ImageProgress&)> on_progress;
+  std::function<bool(const PipelineProgress&)> on_progress;
   // Latents as tokens [Li, in_channels]: noise as step 0, then each step's result.
   std::function<void(int64_t image, int64_t step, std::span<const float> latents)> on_latents;
   // Each picture when finished.
   std::function<void(int64_t image, const RgbImage&)> on_image;
 };
 
-struct ImageTimings {
-  double encode_ms = 0;
-  double prepare_ms = 0;  // modulation, text and plans of the first image
-  std::vector<double> step_ms;
-  std::vector<double> decode_ms;  // [images]
-};
-
 struct ImageResult {
   bool complete = false;  // false: on_progress ended it
-  ImageTimings timings;
+  PipelineTimings timings;
   int64_t clip_tokens = 0, t5_tokens = 0;  // without pads
   std::vector<std::string> remarks;        // for users: text was cut
   std::optional<PipelineMemory> memory;    // on GPUs
@@ -109,7 +60,7 @@ class FluxPipeline {
   // another pipeline class, and as the components do.
   FluxPipeline(const std::string& folder, const PipelineConfig& config);
   // Without text encoders: random numbers are in the place of what they make of a prompt.
-  FluxPipeline(FluxParts parts, const PipelineConfig& config);
+  FluxPipeline(PipelineParts parts, const PipelineConfig& config);
 
   const FluxConfig& transformer() const { return flux_; }
   // How ranks divide a step, if any do.
@@ -140,7 +91,7 @@ class FluxPipeline {
   ImageResult generate(const ImageRequest& request);
 
  private:
-  FluxPipeline(std::optional<DiffusersFolder> folder, FluxParts parts, PipelineConfig config);
+  FluxPipeline(std::optional<DiffusersFolder> folder, PipelineParts parts, PipelineConfig config);
   void check(const ImageRequest& request) const;
   void encode(const ImageRequest& request, ImageResult& result);
   // A component, made anew where it was freed. Without room for all, the others are freed first.
@@ -152,7 +103,7 @@ class FluxPipeline {
 
   const PipelineConfig config_;
   const std::optional<DiffusersFolder> folder_;  // none: random numbers
-  const FluxParts parts_;
+  const PipelineParts parts_;
   const FlowMatchConfig sampler_;
   const FluxConfig flux_;
   const AutoencoderKlConfig vae_config_;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "braid/engine/diffusion/pipeline_parts.h"
 #include "braid/engine/diffusion/text_encoders.h"
 
 // Shared by pipelines: checks of requests and of components beside each other.
@@ -23,6 +24,9 @@ void require_finite(std::span<const float> latents, int64_t step, int64_t steps)
 // Fails with kUnsupported if component `what` makes `has` values where the transformer's `of` is
 // another number.
 void require_agreement(std::string_view what, int64_t has, std::string_view of, int64_t wants);
+
+// Fails with kUnsupported on f32 over several GPUs, whose attention has no such kernel.
+void require_dtype_over_ranks(const PipelineConfig& config);
 
 // Random numbers in the place of an encoded prompt.
 EncodedPrompt random_prompt(uint64_t seed, int64_t values);

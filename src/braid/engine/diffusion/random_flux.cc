@@ -1,18 +1,24 @@
+#include <nlohmann/json.hpp>
+
 #include "braid/engine/diffusion/flux_pipeline.h"
 #include "braid/engine/diffusion/random_source.h"
 
 namespace braid {
 
-FluxParts random_parts(const std::string& path) {
+PipelineParts random_parts(const std::string& path, const JsonChanges& transformer) {
   const JsonObject file = JsonObject::read(path);
   const auto part = [&](const char* name) {
     if (auto object = file.object(name)) return *object;
     fail(ErrorCode::kNotFound, "{}: there is no object '{}'", path, name);
   };
-  return {.scheduler = part("scheduler"), .transformer = part("transformer"), .vae = part("vae")};
+  nlohmann::json changed = part("transformer").value();
+  for (const auto& [field, value] : transformer) changed[field] = value;
+  return {.scheduler = part("scheduler"),
+          .transformer = JsonObject(path, std::move(changed)),
+          .vae = part("vae")};
 }
 
-void add_random_weights(FluxParts& parts, const std::string& path,
+void add_random_weights(PipelineParts& parts, const std::string& path,
                         std::span<const Program> transformer, std::span<const Program> vae) {
   auto transformer_weights = std::make_unique<RandomSource>(path, transformer, 1);
   auto vae_weights = std::make_unique<RandomSource>(path, vae, 2);
@@ -22,8 +28,8 @@ void add_random_weights(FluxParts& parts, const std::string& path,
   parts.vae_weights = std::move(vae_weights);
 }
 
-FluxParts random_flux(const std::string& path, DType dtype) {
-  FluxParts parts = random_parts(path);
+PipelineParts random_flux(const std::string& path, DType dtype, const JsonChanges& changes) {
+  PipelineParts parts = random_parts(path, changes);
   const WeightDtype all = [dtype](std::string_view) { return dtype; };
   const FluxConfig flux = read_flux_config(parts.transformer);
   const Program transformer[] = {flux_text(flux, 1, all), flux_modulation(flux, 1, all),

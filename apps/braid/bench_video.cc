@@ -1,0 +1,169 @@
+// braid bench video: a denoising pass of CogVideoX on one device and over ranks, with random
+// weights, beside the simulator's prediction.
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "braid/bench_pictures.h"
+#include "braid/engine/diffusion/cogvideox_pipeline.h"
+#include "braid/options.h"
+#include "braid/picture_options.h"
+#include "braid/step_bench.h"
+#include "braid/text_io.h"
+
+namespace braid::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct VideoBench : StepBenchOptions {
+  std::string size;
+  std::vector<int64_t> frames, heads;
+  bool decode = false;
+};
+
+// A video's sides and latent frames.
+struct Length {
+  int64_t width = 0, height = 0, frames = 0;
+  int64_t latent_frames() const { return ((frames - 1) / 4) + 1; }
+  VideoGrid grid(const CogVideoXConfig& c) const {
+    return {ceil_div(latent_frames(), c.patch_frames), height / 16, width / 16};
+  }
+};
+
+class CogVideoXStep : public BenchedStep {
+ public:
+  CogVideoXStep(const PipelineParts& parts, const std::vector<Length>& sizes,
+                const NetworkConfig& network)
+      : sizes_(sizes), transformer_(parts.transformer, parts.transformer_weights, network) {}
+
+  void begin(size_t i) override {
+    const CogVideoXConfig& c = transformer_.config();
+    const auto text = normals(1, c.text_tokens * c.text_dim);
+    const std::vector<int64_t> timesteps = {500};
+    const VideoGrid grid = sizes_[i].grid(c);
+    transformer_.begin({.grid = grid, .text_states = text, .timesteps = timesteps});
+    latents_ = normals(3, grid.tokens() * c.token_dim());
+  }
+  void run() override { transformer_.predict(0, latents_); }
+  BoundNetwork& network() override { return transformer_.bound_step(); }
+
+ private:
+  const std::vector<Length>& sizes_;
+  CogVideoXTransformer transformer_;
+  std::vector<float> latents_;
+};
+
+StepFamily family_of(const PipelineParts& parts, const std::vector<Length>& sizes,
+                     const VideoBench& o, const BenchPlace& place) {
+  const CogVideoXConfig config = read_cogvideox_config(parts.transformer);
+  StepFamily family{
+      .title = fmt::format("{}: {} blocks, {} heads of {}, {} text tokens, a pass of one text, {}",
+                           o.weights, config.blocks, config.heads, config.head_dim,
+                           config.text_tokens, place.description()),
+      .heads = config.heads,
+      .random = parts.random_transformer,
+      .make =
+          [&](const NetworkConfig& n) { return std::make_unique<CogVideoXStep>(parts, sizes, n); },
+      .part =
+          [&, config](size_t i) {
+            CogVideoXConfig one = config;
+            one.blocks = 1;
+            const DType dtype = place.dtype();
+            return cogvideox_step(
+                one, {.text = one.text_tokens, .tokens = sizes[i].grid(one).tokens()},
+                [dtype](std::string_view) { return dtype; }, dtype);
+          },
+      .rows = CogVideoXTransformer::row_parts()};
+  for (const Length& s : sizes) {
+    family.sizes.push_back(fmt::format("{} x {}, {} frames", s.width, s.height, s.frames));
+  }
+  return family;
+}
+
+std::string decode_table(const PipelineParts& parts, const std::vector<Length>& sizes,
+                         const BenchPlace& place) {
+  std::string out = "\n| size | first decode ms | decode ms | values GB |\n|---|---:|---:|---:|\n";
+  VideoDecoder decoder(parts.vae, parts.vae_weights, place.one(parts.random_vae));
+  for (const Length& s : sizes) {
+    const VideoLatentSize size{s.latent_frames(), s.height / 8, s.width / 8};
+    const auto latents = normals(4, size.frames * size.height * size.width * decoder.channels());
+    double ms[2];
+    for (double& passed : ms) {
+      const auto start = Clock::now();
+      decoder.pixels(latents, size);
+      passed = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    }
+    const int64_t arena = decoder.bound(size).executor(0).schedule().memory.arena_bytes;
+    out += fmt::format("| {} x {}, {} frames | {:.2f} | {:.2f} | {:.2f} |\n", s.width, s.height,
+                       s.frames, ms[0], ms[1], static_cast<double>(arena) * 1e-9);
+  }
+  return out;
+}
+
+void bench_video(VideoBench o) {
+  const bool figure = o.figure != 0;
+  if (o.size.empty()) o.size = figure ? "1360x768" : "720x480";
+  // 20 and 40 seconds at 8 frames each.
+  if (o.frames.empty())
+    o.frames = figure ? std::vector<int64_t>{161, 321} : std::vector<int64_t>{49};
+  o.check();
+  const auto [width, height] = parse_size(o.size);
+  std::vector<Length> sizes;
+  for (int64_t frames : o.frames) {
+    require_between("--frames", frames, 1, 1 << 16);
+    sizes.push_back({width, height, frames});
+  }
+  for (int64_t side : {width, height}) {
+    require_between("--size", side, 16, 16384);
+    if (side % 16 == 0) continue;
+    fail(ErrorCode::kInvalidArgument, "--size is {}, wanted are multiples of 16", o.size);
+  }
+  const BenchPlace place(o);
+  const int64_t heads = read_cogvideox_config(random_parts(o.weights).transformer).heads;
+  if (o.heads.empty()) o.heads = {heads};
+  std::string out;
+  for (const int64_t count : o.heads) {
+    require_between("--heads", count, 1, 1024);
+    if (const auto lengths = attention_sizes(o.figure, o.tokens); !lengths.empty()) {
+      out += step_table(attention_family(count, lengths, place), o, place);
+      continue;
+    }
+    JsonChanges changes = {{"num_attention_heads", count}};
+    if (o.blocks > 0) changes.emplace_back("num_layers", o.blocks);
+    const PipelineParts parts = random_cogvideox(o.weights, place.dtype(), changes);
+    out += step_table(family_of(parts, sizes, o, place), o, place);
+    if (o.decode && count == o.heads[0]) out += decode_table(parts, sizes, place);
+  }
+  print(out);
+}
+
+}  // namespace
+
+void add_bench_video(CLI::App& bench) {
+  auto* command = bench.add_subcommand(
+      "video", "Times a pass of CogVideoX on one device and over ranks, with random weights");
+  const auto o = std::make_shared<VideoBench>();
+  o->add_to(*command, "configs/cogvideox-5b.json");
+  command->add_option("--size", o->size, "WIDTHxHEIGHT (default 720x480; of figures 1360x768)");
+  command
+      ->add_option("--frames", o->frames,
+                   "frames, several with commas (default 49; of figures 161,321: 20 and 40 s)")
+      ->delimiter(',');
+  command
+      ->add_option("--heads", o->heads,
+                   "heads in place of the model's, several with commas: the paper prints 24")
+      ->delimiter(',');
+  command->add_flag("--decode", o->decode, "time decoding on one device, too");
+  command->footer(
+      "Examples:\n"
+      "  braid bench video --random-weights configs/cogvideox-5b.json --device cuda:0,1\n"
+      "  braid bench video --random-weights configs/cogvideox-5b.json --device cuda:0,1 "
+      "--machines 2x1 --link-gbps 12.5 --figure 7 --heads 48,24 --simulate-one");
+  command->callback([o, &bench] {
+    require_no_options(bench, "video");
+    bench_video(*o);
+  });
+}
+
+}  // namespace braid::app

@@ -1,0 +1,322 @@
+#include "braid/step_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "braid/backend/null/null_backend.h"
+#include "braid/engine/diffusion/torch_generator.h"
+#include "braid/engine/link_topology.h"
+#include "braid/engine/parallel_choice.h"
+#include "braid/engine/world.h"
+#include "braid/options.h"
+#include "braid/parallel/sequence_parallel.h"
+#include "braid/schedule/strategies/registry.h"
+#include "braid/text_io.h"
+
+namespace braid::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct StepTimes {
+  double median_ms = 0, least_ms = 0;  // 0: not measured
+  std::optional<double> predicted_ms;
+  double arena_gb = 0;
+};
+
+double ms_of_run(BenchedStep& step) {
+  const auto start = Clock::now();
+  step.run();
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// After two runs that plan, load and capture. A step of seconds is spared the second run.
+StepTimes measure(BenchedStep& step, int repetitions) {
+  constexpr double kSlowMs = 3000;
+  if (ms_of_run(step) < kSlowMs) ms_of_run(step);
+  std::vector<double> ms;
+  for (int i = 0; i < repetitions; ++i) ms.push_back(ms_of_run(step));
+  std::ranges::sort(ms);
+  return {.median_ms = ms[ms.size() / 2], .least_ms = ms[0]};
+}
+
+// Rank 0's time by kind of op, launch by launch.
+std::string kinds_of(BoundNetwork& network) {
+  network.run_timed();  // loads
+  const std::vector<LaunchTime> times = network.run_timed();
+  const Executor& executor = network.executor(0);
+  std::map<std::string, std::pair<int, double>> kinds;
+  for (size_t i = 0; i < times.size(); ++i) {
+    const Launch& launch = executor.schedule().launches[i];
+    auto& [count, ms] = kinds[fmt::format("{} {}", to_string(launch.stream), launch.kernel.name)];
+    count += 1;
+    ms += 1e3 * (times[i].end - times[i].begin);
+  }
+  std::string out;
+  for (const auto& [kind, sum] : kinds) {
+    out += fmt::format("  {:>9.3f} ms {:>5} x {}\n", sum.second, sum.first, kind);
+  }
+  return out;
+}
+
+class Table {
+ public:
+  Table(const StepFamily& family, const StepBenchOptions& options, const BenchPlace& place)
+      : family_(family), options_(options), place_(place) {
+    if (options.figure != 0) {
+      figure_ = paper_figure(options.figure);
+    } else {
+      figure_.rows = rows_of_modes(options.modes, options.schedule);
+    }
+    if (place.profile()) {
+      one_cost_.emplace(*place.profile(), Topology{});
+      cost_.emplace(*place.profile(), place.topology());
+    }
+  }
+
+  std::string run() {
+    const bool figure = options_.figure != 0;
+    out_ = fmt::format("{}\n", family_.title);
+    out_ += fmt::format(
+        "| size | ranks | torus x ulysses x ring | step ms | least ms | times one rank |{} "
+        "predicted ms | values GB |\n|---|---|---|---:|---:|---:|{}---:|---:|\n",
+        figure ? " times the first |" : "", figure ? "---:|" : "");
+    one_rank();
+    for (size_t i = 0; i < figure_.rows.size() && place_.ranks() > 1; ++i) row(i);
+    if (figure) {
+      out_ += fmt::format("Figure {} of StreamFusion shows {}; there, {}.\n", options_.figure,
+                          figure_.shows, figure_.paper);
+      bounds();
+    }
+    return out_ + refused_ + kinds_;
+  }
+
+ private:
+  void one_rank() {
+    const auto step = family_.make(place_.one(family_.random));
+    for (size_t i = 0; i < family_.sizes.size(); ++i) {
+      step->begin(i);
+      StepTimes times;
+      if (!options_.simulate_one) times = measure(*step, options_.repetitions);
+      finish(*step, one_cost_, times);
+      alone_.push_back(options_.simulate_one ? times.predicted_ms.value_or(0) : times.median_ms);
+      print("one rank", {}, i, times, 0);
+      if (options_.launches) add_kinds("one rank", i, *step);
+    }
+  }
+
+  void row(size_t index) {
+    const StepRow& row = figure_.rows[index];
+    try {
+      switch (figure_.degrees) {
+        case Degrees::rule:
+          return measure_on(index, sequence_mesh(row.mode, place_.topology(), family_.heads,
+                                                 options_.degrees.request()));
+        case Degrees::best:
+          return measure_on(index, best_mesh(row));
+        case Degrees::each:
+          for (const SequenceMesh& mesh : meshes(row)) measure_on(index, mesh);
+      }
+    } catch (const Error& error) {
+      const bool all = options_.figure != 0 || options_.modes == "all";
+      const bool impossible =
+          error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnsupported;
+      if (!all || !impossible) throw;
+      refused_ += fmt::format("{}: {}\n", row.label, error.what());
+    }
+  }
+
+  std::vector<SequenceMesh> meshes(const StepRow& row) const {
+    return sequence_meshes(row.mode, place_.topology(), family_.heads, options_.degrees.request());
+  }
+
+  // Without a profile that of the rule.
+  SequenceMesh best_mesh(const StepRow& row) const {
+    const std::vector<SequenceMesh> all = meshes(row);
+    if (!cost_ || all.size() < 2) {
+      return sequence_mesh(row.mode, place_.topology(), family_.heads, options_.degrees.request());
+    }
+    std::unique_ptr<KernelCatalog> kernels;
+    const NetworkConfig network = place_.all(nullptr);
+    if (network.device.cuda) kernels = kernels_of_gpu(network.device.first_gpu());
+    const NullBackend backend(kernels.get());
+    const std::vector<const KernelCatalog*> catalogs(static_cast<size_t>(place_.ranks()),
+                                                     &backend.catalog());
+    const Program part = family_.part(0);
+    const auto seconds = [&](const SequenceMesh& mesh) {
+      return network_seconds(plan_network(part, row_parallel(part, mesh, family_.rows), catalogs,
+                                          place_.topology(), *find_strategy(row.schedule)),
+                             *cost_);
+    };
+    std::vector<double> prices;
+    for (const SequenceMesh& mesh : all) prices.push_back(seconds(mesh));
+    return all[static_cast<size_t>(std::ranges::min_element(prices) - prices.begin())];
+  }
+
+  void measure_on(size_t index, const SequenceMesh& mesh) {
+    const StepRow& row = figure_.rows[index];
+    NetworkConfig network = place_.all(family_.random);
+    network.schedule = row.schedule;
+    network.mesh = mesh;
+    const auto step = family_.make(network);
+    first_.resize(family_.sizes.size());
+    most_.resize(family_.sizes.size());
+    for (size_t i = 0; i < family_.sizes.size(); ++i) {
+      step->begin(i);
+      StepTimes times = measure(*step, options_.repetitions);
+      finish(*step, cost_, times);
+      double& first = first_[i];
+      if (index == 0 && (first == 0 || times.median_ms < first)) first = times.median_ms;
+      if (row.mode == SpMode::torus) most_[i] = std::max(most_[i], first / times.median_ms);
+      print(row.label, mesh.degrees, i, times, first);
+      if (options_.launches) add_kinds(row.label, i, *step);
+    }
+  }
+
+  static void finish(BenchedStep& step, const std::optional<CostModel>& cost, StepTimes& times) {
+    BoundNetwork& network = step.network();
+    const int64_t arena = network.executor(0).schedule().memory.arena_bytes;
+    times.arena_gb = static_cast<double>(arena) * 1e-9;
+    if (cost) times.predicted_ms = 1e3 * network.predicted_seconds(*cost);
+  }
+
+  void print(const std::string& label, const SpDegrees& d, size_t i, const StepTimes& times,
+             double first) {
+    const auto number = [](double x, const char* unit = "") {
+      return x > 0 ? fmt::format("{:.2f}{}", x, unit) : "-";
+    };
+    std::string predicted = "-";
+    if (times.predicted_ms) {
+      predicted = number(*times.predicted_ms);
+      if (times.median_ms > 0) {
+        predicted += fmt::format(" ({:+.1f}%)", 100 * (*times.predicted_ms / times.median_ms - 1));
+      }
+    }
+    const bool measured = times.median_ms > 0;
+    out_ += fmt::format(
+        "| {} | {} | {} x {} x {} | {} | {} | {} |{} {} | {:.2f} |\n", family_.sizes[i], label,
+        d.torus, d.ulysses, d.ring, number(times.median_ms), number(times.least_ms),
+        measured ? number(alone_[i] / times.median_ms) : "-",
+        options_.figure == 0
+            ? ""
+            : fmt::format(" {} |",
+                          measured && first > 0 ? number(first / times.median_ms, "x") : "-"),
+        predicted, times.arena_gb);
+  }
+
+  void add_kinds(const std::string& label, size_t i, BenchedStep& step) {
+    kinds_ += fmt::format("{}, {}, rank 0:\n{}", label, family_.sizes[i], kinds_of(step.network()));
+  }
+
+  // P ranks take at least 1 / P of one rank's time: no method beats the first row by more.
+  void bounds() {
+    for (size_t i = 0; i < first_.size(); ++i) {
+      if (first_[i] <= 0 || alone_[i] <= 0) continue;
+      const double least = alone_[i] / place_.ranks();
+      out_ += fmt::format(
+          "{}: {:.2f} ms is one rank's {}time over {}, so that nothing can be more than {:.2f}x as "
+          "fast as {}; torus is at most {:.2f}x.\n",
+          family_.sizes[i], least, options_.simulate_one ? "simulated " : "", place_.ranks(),
+          first_[i] / least, figure_.rows[0].label, most_[i]);
+    }
+  }
+
+  const StepFamily& family_;
+  const StepBenchOptions& options_;
+  const BenchPlace& place_;
+  Figure figure_;
+  std::optional<CostModel> one_cost_, cost_;
+  std::vector<double> alone_;         // ms of one rank, by size
+  std::vector<double> first_, most_;  // ms of the first row at its best; torus times the first
+  std::string out_, refused_, kinds_;
+};
+
+}  // namespace
+
+void StepBenchOptions::add_to(CLI::App& command, const std::string& example) {
+  command.add_option("--random-weights", weights, "the shape: " + example)->required();
+  command.add_option("--figure", figure,
+                     "a figure of StreamFusion with the paper's sizes: 7, 8, 10; 9 and 12 time "
+                     "attention alone");
+  command.add_option("--tokens", tokens, "of figures 9 and 12: lengths in place of the paper's")
+      ->delimiter(',');
+  command.add_option("--blocks", blocks, "this many blocks of each kind, in place of a whole step");
+  command.add_option("--device", device, "cpu, cuda, or cuda:0,1: a rank on each GPU")
+      ->capture_default_str();
+  command.add_option("-t,--threads", threads, "threads of each rank (0: cores / ranks)");
+  command.add_option("--sp", modes, "ring, ulysses, usp, tas, torus, several with commas, or all")
+      ->capture_default_str();
+  command.add_option("--ranks", ranks, "ranks (default: one for each GPU of --device)");
+  degrees.add_to(command, "");
+  command.add_option("--schedule", schedule, "a strategy")->capture_default_str();
+  command.add_option("--machines", machines,
+                     "MACHINESxDEVICES in place of --ranks; machines are emulated");
+  command.add_option("--link-gbps", link_gbps, "GB/s between machines; 0: as it is");
+  command.add_option("--link-us", link_us, "latency between machines");
+  command.add_option("-r", repetitions, "repetitions; the median counts")->capture_default_str();
+  command.add_flag("--simulate-one", simulate_one, "simulate one rank, in place of timing a step");
+  command.add_flag("--launches", launches, "print rank 0's time by kernel");
+}
+
+void StepBenchOptions::check() const {
+  require_between("-r", repetitions, 1, 1000);
+  require_between("--ranks", ranks, 0, 1024);
+  require_between("--blocks", blocks, 0, 1000);
+  if (figure != 0) paper_figure(figure);
+  for (int64_t length : tokens) {
+    require_between("--tokens", length, 4, 1 << 24);
+    if (length % 4 == 0) continue;
+    fail(ErrorCode::kInvalidArgument, "--tokens is {}, wanted is a multiple of 4", length);
+  }
+}
+
+BenchPlace::BenchPlace(const StepBenchOptions& o) {
+  // The mode named here is for devices, ranks and links alone.
+  SequenceRequest sequence{.mode = "ring", .machines = o.machines, .schedule_named = true};
+  if (o.ranks != 0) sequence.ranks = o.ranks;
+  engine_ = choose_parallel({.device = o.device,
+                             .engine = {.threads = o.threads, .schedule = o.schedule},
+                             .link_gbps = o.link_gbps,
+                             .link_us = o.link_us,
+                             .sequence = sequence},
+                            terminal_notes())
+                .engine;
+  topology_ = topology_of(engine_.links, engine_.tp);
+  profile_ = known_profile(engine_);
+}
+
+NetworkConfig BenchPlace::all(const RandomWeights* random) const {
+  return {.threads = threads_of(engine_),
+          .links = engine_.links,
+          .device = engine_.device,
+          .dtype = dtype(),
+          .random = random};
+}
+
+NetworkConfig BenchPlace::one(const RandomWeights* random) const {
+  NetworkConfig network = all(random);
+  network.threads *= engine_.tp;
+  network.links = {};
+  if (network.device.cuda) network.device.ids = {engine_.device.first_gpu()};
+  return network;
+}
+
+std::string BenchPlace::description() const {
+  return fmt::format("random weights in {}, {} ranks as {}{}, {}", name(dtype()), engine_.tp,
+                     to_string(topology_), topology_.emulated ? ", links emulated" : "",
+                     engine_.device.cuda ? gpu_name(engine_.device.first_gpu()) : "CPU");
+}
+
+std::string step_table(const StepFamily& family, const StepBenchOptions& options,
+                       const BenchPlace& place) {
+  return Table(family, options, place).run();
+}
+
+std::vector<float> normals(uint64_t seed, int64_t n) {
+  std::vector<float> out(static_cast<size_t>(n));
+  TorchGenerator(seed).normals(out);
+  return out;
+}
+
+}  // namespace braid::app

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "braid/engine/diffusion/network.h"
+#include "braid/engine/profile_choice.h"
+#include "braid/figures.h"
+#include "braid/sequence_options.h"
+
+// Times steps of a network on one rank and over ranks, beside the simulator's prediction.
+namespace braid::app {
+
+// Options of all benchmarks of steps.
+struct StepBenchOptions {
+  std::string weights, device = "auto", modes = "all", machines, schedule = "sequence_parallel";
+  int ranks = 0, threads = 0, repetitions = 5, blocks = 0, figure = 0;
+  std::vector<int64_t> tokens;  // of figures 9 and 12
+  double link_gbps = 0, link_us = 0;
+  bool launches = false, simulate_one = false;
+  DegreeOptions degrees;
+
+  // `example` is a file of weights' shapes.
+  void add_to(CLI::App& command, const std::string& example);
+  // Fails with kInvalidArgument, naming the option.
+  void check() const;
+};
+
+// A step of some sizes with random inputs on some ranks.
+class BenchedStep {
+ public:
+  virtual ~BenchedStep() = default;
+  // Prepares the step of size i; run() then computes the step.
+  virtual void begin(size_t i) = 0;
+  virtual void run() = 0;
+  virtual BoundNetwork& network() = 0;
+};
+
+// What a family brings to the benchmark.
+struct StepFamily {
+  std::string title;
+  std::vector<std::string> sizes;
+  int64_t heads = 0;
+  const RandomWeights* random = nullptr;  // of the step
+  std::function<std::unique_ptr<BenchedStep>(const NetworkConfig&)> make;
+  // A part of the step of size i that costs ranks alike, and its inputs as of row_parallel.
+  std::function<Program(size_t i)> part;
+  std::vector<std::vector<std::string>> rows;
+};
+
+// Devices, ranks and links of a benchmark.
+class BenchPlace {
+ public:
+  explicit BenchPlace(const StepBenchOptions& options);
+
+  DType dtype() const { return engine_.device.cuda ? DType::bf16 : DType::f32; }
+  int ranks() const { return engine_.tp; }
+  const Topology& topology() const { return topology_; }
+  const std::optional<Profile>& profile() const { return profile_; }
+  NetworkConfig one(const RandomWeights* random) const;  // one rank
+  NetworkConfig all(const RandomWeights* random) const;  // all ranks, without a mesh
+  std::string description() const;
+
+ private:
+  EngineConfig engine_;
+  Topology topology_;
+  std::optional<Profile> profile_;
+};
+
+// The table of a family: one rank, then rows of ranks, for each size.
+std::string step_table(const StepFamily& family, const StepBenchOptions& options,
+                       const BenchPlace& place);
+
+// Attention alone: queries, keys and values are products of 64 numbers for each token.
+StepFamily attention_family(int64_t heads, const std::vector<AttentionSize>& sizes,
+                            const BenchPlace& place);
+
+// Random inputs.
+std::vector<float> normals(uint64_t seed, int64_t n);
+
+}  // namespace braid::app

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "braid/engine/diffusion/network.h"
+#include "braid/io/diffusers_folder.h"
+
+// Shared by pipelines of all families.
+namespace braid {
+
+struct PipelineConfig {
+  // Ranks divide steps and decoding; text encoders use rank 0 with all threads.
+  int threads = 1;  // of each rank
+  // How ranks divide tokens; none: a single rank.
+  std::optional<SpMode> sp;
+  bool choose_sp = false;  // in the place of `sp`: the mode that is fastest in simulation
+  SpRequest degrees;
+  Topology topology;  // of the ranks
+  std::string schedule = "sequence_parallel";
+  std::optional<Profile> profile;  // prices modes, and strategies where `schedule` is auto
+  fabric::LinkModel links;         // between ranks
+  // The picture that choices are to be fastest for; 0: the model's own size and text.
+  int64_t width = 0, height = 0, text_tokens = 0;
+  std::string variant;  // weight files, "fp16" say; empty: plain files
+  DeviceSpec device;
+  DType dtype = DType::bf16;   // of a GPU's weights and activations: bf16 or f32
+  bool encode_on_cpu = false;  // text encoders stay on the CPU
+
+  int ranks() const { return sp || choose_sp ? topology.ranks() : 1; }
+};
+
+// What a pipeline is made of, but for text encoders: the components' configurations and weights.
+struct PipelineParts {
+  JsonObject scheduler, transformer, vae;
+  std::shared_ptr<const WeightSource> transformer_weights, vae_weights;
+  // Of both, if they are random: GPUs make them themselves.
+  const RandomWeights *random_transformer = nullptr, *random_vae = nullptr;
+};
+
+// Values of fields in the place of a configuration's.
+using JsonChanges = std::vector<std::pair<std::string, int64_t>>;
+
+// The configurations of a file without weights, then random weights for Programs.
+PipelineParts random_parts(const std::string& path, const JsonChanges& transformer = {});
+void add_random_weights(PipelineParts& parts, const std::string& path,
+                        std::span<const Program> transformer, std::span<const Program> vae);
+// The components of a diffusers folder, but for text encoders.
+PipelineParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config);
+
+// How far a job is.
+struct PipelineProgress {
+  enum class Stage : uint8_t { encode, prepare, step, decode };
+  Stage stage = Stage::encode;
+  int64_t item = 0;  // picture or video
+  int64_t step = 0;  // finished steps
+};
+
+struct PipelineTimings {
+  double encode_ms = 0;
+  double prepare_ms = 0;  // modulation, text and plans of the first item
+  std::vector<double> step_ms;
+  std::vector<double> decode_ms;  // [items]
+};
+
+}  // namespace braid
