@@ -74,7 +74,7 @@ TEST(ForwardCache, AMixedLoadHitsInAtLeast99Of100Steps) {
       load.step(batch);
       cut.assign(batch, strategy->split(batch.info(2)), name);
       const ContextKey key = key_for(cut, 0, 2);
-      cache.get(key, [&] { return BoundForward{key, {}}; });
+      cache.get(key, [&] { return BoundForward{.key = key}; });
     }
     const ForwardCache::Counters counters = cache.counters();
     EXPECT_EQ(counters.hits + counters.misses, 10000);
@@ -90,7 +90,7 @@ TEST(ForwardCache, KeepsTheMostRecentlyUsed) {
     const ContextKey key{.strategy = strategy, .micro_batches = {}};
     cache.get(key, [&] {
       ++made;
-      return BoundForward{key, {}};
+      return BoundForward{.key = key};
     });
   };
   const int n = static_cast<int>(ForwardCache::kCapacity);
