@@ -26,6 +26,11 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
          "latent_scale: x is {} and scale {}, no whole frames of {}x{} and {}x{}", to_string(in[0]),
          to_string(in[1]), a.height, a.width, a.latent_height, a.latent_width);
   }
+  const int64_t frames = in[0].shape[0] / frame, latent_frames = in[1].shape[0] / latents;
+  if (latent_frames < 1 || (latent_frames == 1 && frames > 1 && frames % 2 == 1)) {
+    fail(ErrorCode::kInvalidArgument, "latent_scale: {} frames of latents for {} frames",
+         latent_frames, frames);
+  }
   return {in[0]};
 }
 

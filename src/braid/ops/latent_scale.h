@@ -6,7 +6,7 @@ namespace braid::ops {
 
 // y = silu(x * scale + shift) over the pixels of a video, where scale and shift have fewer pixels
 // and frames: each pixel takes the nearest. Of an odd number of frames above 1 the first takes the
-// first of the latents, and the others are spread over the others.
+// first of the latents, and the others are spread over the others: two latents at least.
 // Inputs: x [T * H * W, C] of any float, scale and shift [Tz * h * w, C] of any float, both alike.
 // Output: as x.
 struct LatentScaleAttrs {

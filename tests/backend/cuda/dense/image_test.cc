@@ -106,7 +106,7 @@ TEST(CudaImage, LatentScale) {
   for (DType dtype : {DType::f32, DType::bf16}) {
     for (DType latent : {DType::f32, DType::bf16}) {
       for (auto [frames, latents] :
-           {std::pair{1, 1}, {3, 3}, {5, 3}, {9, 3}, {4, 2}, {8, 2}, {3, 1}}) {
+           {std::pair{1, 1}, {3, 3}, {5, 3}, {9, 3}, {4, 2}, {8, 2}, {2, 1}}) {
         for (int64_t up : {1, 4}) {
           const int64_t C = seed % 2 == 0 ? 9 : 64;
           const ValueType small{latent, {latents * 15, C}};
