@@ -12,7 +12,6 @@
 #include "braid/ops/input_names.h"
 #include "braid/ops/join_sequence.h"
 #include "braid/ops/sequence.h"
-#include "braid/parallel/attention/cut_phases.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/parallel/experts/exchange.h"
 #include "braid/parallel/picture_parallel.h"
@@ -63,9 +62,6 @@ class Lowering {
           plan_.rows ? mapped(output) : convert(mapped(output), Placement::replicated(), nullptr);
       for (RankProgram& rank : ranks_) rank.program.outputs.push_back(whole);
     }
-    std::vector<Program*> programs;
-    for (RankProgram& rank : ranks_) programs.push_back(&rank.program);
-    cut_phases(programs, kernels_);
     for (const RankProgram& rank : ranks_) verify(rank.program);
     return std::move(ranks_);
   }
@@ -349,7 +345,7 @@ class Lowering {
       in.k = kv[0], in.v = kv[1];
     }
     in.early = mapped(begins_with(op.scope));
-    const ValueId o = lower_attention(builders, attention, plan_.tokens->mesh, in).o;
+    const ValueId o = lower_attention(builders, attention, plan_.tokens->mesh, in, {kernels_}).o;
     ValueId out = kNoValue;
     for (Builder& b : builders) out = b.op1(ops::kToTokens, {}, {o});
     end_builders(builders, index);
@@ -417,7 +413,7 @@ class Lowering {
       in.v = join(a.first_value(), a.kv_parts, attention.kv.max_rows());
     }
     in.early = mapped(begins_with(op.scope));
-    const ValueId o = lower_attention(builders, attention, plan_.rows->mesh, in).o;
+    const ValueId o = lower_attention(builders, attention, plan_.rows->mesh, in, {kernels_}).o;
     std::vector<ValueId> out;
     for (size_t r = 0; r < builders.size(); ++r) {
       ops::CutSequenceAttrs cut;

@@ -45,7 +45,8 @@ struct RankProgram {
 // A dense attention over such rows becomes the mesh's mode: a rank's rows of all parts of the
 // sequence are a single value there.
 //
-// Calls of such an attention are cut for `kernels`, of each rank (cut_phases).
+// A call of such an attention has as many stages as `kernels`, of each rank, wait for inside
+// (AttentionStages).
 //
 // The same ops in the same order on all ranks. Fails with kUnsupported, naming the op, if a rule
 // asks for a placement without a conversion. Pure; the result for each rank 0..P-1.

@@ -79,7 +79,7 @@ std::shared_ptr<const ModePlan> plan_mode(const AttentionBench& o, SpMode mode,
   ModePlan& made = *shared;
   made.attention = attention_of(o, topology.ranks(), dtype);
   made.mesh = sequence_mesh(mode, topology, o.heads, o.degrees);
-  AttentionStages stages{.most_parts = o.by_stages ? 1 : o.pull_parts};
+  AttentionStages stages{.most_parts = o.pull_parts};
   if (!o.by_stages) stages.kernels = catalogs;
   made.programs = attention_programs(made.attention, made.mesh, stages);
   PlanRequest request{.catalogs = catalogs, .micro_batches = {}, .topology = topology, .price = {}};

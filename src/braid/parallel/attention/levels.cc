@@ -227,6 +227,7 @@ class Levels {
       attrs.q.push_back({.row = own.row,
                          .rows = own.rows,
                          .position = own.position,
+                         .state_row = own.row,
                          .out_row = own.row,
                          .kv_begin = begin,
                          .kv_end = static_cast<int>(attrs.kv.size())});
@@ -235,14 +236,16 @@ class Levels {
   }
 
   void attend(ValueId o, ValueId k, ValueId v, const std::vector<ValueId>& thinned) {
-    const ValueType state{DType::f32, {a_.batch, 1, a_.q_heads, a_.head_dim}, BatchAxis::sequence};
-    const ValueType sums{DType::f32, {a_.batch, 1, a_.q_heads}, BatchAxis::sequence};
+    ValueType state = q_type(a_);
+    state.dtype = DType::f32;
+    ValueType sums = state;
+    sums.shape = {state.shape[0], state.shape[1], state.shape[2]};
     const auto states = emit("attend", ops::kBuffers, {in_.q}, [&](int) {
       return ops::BuffersAttrs{{state, sums, sums}};
     });
     emit("attend", ops::kSegmentAttention,
-         {states[0], states[1], states[2], o, kNoValue, kNoValue, kNoValue, in_.q, in_.k, in_.v,
-          thinned[0], thinned[1], k, v},
+         {states[0], states[1], states[2], o, kNoValue, kNoValue, in_.q, in_.k, in_.v, thinned[0],
+          thinned[1], k, v},
          [&](int r) { return attention_of(r); });
   }
 

@@ -1,6 +1,5 @@
 #include "braid/parallel/attention/lower_attention.h"
 
-#include "braid/parallel/attention/cut_phases.h"
 #include "braid/parallel/attention/pieces.h"
 
 namespace braid {
@@ -61,10 +60,6 @@ std::vector<Program> attention_programs(const SequenceAttention& a, const Sequen
                                     ? std::vector<ValueId>{out.o}
                                     : std::vector<ValueId>{out.o, out.joint_o}));
   }
-  std::vector<Program*> ranks;
-  for (Program& program : programs) ranks.push_back(&program);
-  cut_phases(ranks, stages.kernels);
-  for (const Program& program : programs) verify(program);
   return programs;
 }
 
