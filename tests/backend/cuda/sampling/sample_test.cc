@@ -179,15 +179,18 @@ TEST(Sample, NotFiniteLogitsAreReportedAndNotDrawn) {
   }
 }
 
-// Pinned masks for the rows of a case.
+// SampleCase gives slots in reverse order, of two rows here.
+constexpr int kSlotOfRow0 = 1;
+
+// Pinned masks for the slots of a case.
 class Masks {
  public:
   explicit Masks(SampleCase& c) : words_((c.call().desc.vocab + 31) / 32) {
-    const auto rows = static_cast<size_t>(c.call().desc.capacity);
-    check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&bits_), rows * words_ * 4, 0), "mask");
-    check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&ready_), rows * 8, 0), "mask");
-    std::fill_n(bits_, rows * words_, 0u);
-    std::fill_n(ready_, rows, 0u);
+    const auto slots = static_cast<size_t>(c.call().desc.capacity);
+    check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&bits_), slots * words_ * 4, 0), "mask");
+    check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&ready_), slots * 8, 0), "mask");
+    std::fill_n(bits_, slots * words_, 0u);
+    std::fill_n(ready_, slots, 0u);
     c.call().mask = bits_;
     c.call().mask_ready = ready_;
   }
@@ -195,10 +198,10 @@ class Masks {
     cudaFreeHost(bits_);
     cudaFreeHost(ready_);
   }
-  void allow(int row, int32_t id) { bits_[row * words_ + id / 32] |= 1u << (id % 32); }
-  void clear(int row) { std::fill_n(bits_ + row * words_, words_, 0u); }
-  void publish(int row, uint64_t step) {
-    std::atomic_ref(ready_[row]).store(step + 1, std::memory_order_release);
+  void allow(int slot, int32_t id) { bits_[slot * words_ + id / 32] |= 1u << (id % 32); }
+  void clear(int slot) { std::fill_n(bits_ + slot * words_, words_, 0u); }
+  void publish(int slot, uint64_t step) {
+    std::atomic_ref(ready_[slot]).store(step + 1, std::memory_order_release);
   }
 
  private:
@@ -210,8 +213,8 @@ class Masks {
 void set_masked(SampleCase& c, const SamplingParams& p, uint32_t wait_us = 1'000'000) {
   SamplerParams device = to_device(p);
   device.mask_wait_us = wait_us;
-  check_cuda(cudaMemcpy(const_cast<SamplerParams*>(c.call().params) + 1, &device, sizeof(device),
-                        cudaMemcpyHostToDevice),
+  check_cuda(cudaMemcpy(const_cast<SamplerParams*>(c.call().params) + kSlotOfRow0, &device,
+                        sizeof(device), cudaMemcpyHostToDevice),
              "masked parameters");
 }
 
@@ -228,15 +231,15 @@ TEST(Sample, OnlyAllowedTokensAreDrawnAndTheMaskMayComeLate) {
       c.fill_logits("normal");
       std::vector<float> allowed(5000, -std::numeric_limits<float>::infinity());
       c.launch();  // the mask is made while the kernel runs
-      masks.clear(0);
+      masks.clear(kSlotOfRow0);
       for (int i = 0; i < 100; ++i) {
         const auto id = static_cast<int32_t>(c.random()() % 5000);
         allowed[static_cast<size_t>(id)] = c.logits()[static_cast<size_t>(id)];
-        masks.allow(0, id);
+        masks.allow(kSlotOfRow0, id);
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       EXPECT_FALSE(c.ring().ready(step, 0)) << "the sampler did not wait";
-      masks.publish(0, step);
+      masks.publish(kSlotOfRow0, step);
       ASSERT_TRUE(c.ring().wait(step, 0, std::chrono::seconds(5)));
       EXPECT_EQ(c.ring().record(step, 0).status, kSampleOk);
       EXPECT_EQ(c.ids()[0], sampler.sample(allowed, {}, {}).id);
@@ -246,8 +249,8 @@ TEST(Sample, OnlyAllowedTokensAreDrawnAndTheMaskMayComeLate) {
       EXPECT_EQ(c.ring().tops(step, 0)[0].id, greedy.sample(raw, {}, {}).top[0].id);
       c.next_step();
     }
-    masks.clear(0);
-    masks.publish(0, 6);
+    masks.clear(kSlotOfRow0);
+    masks.publish(kSlotOfRow0, 6);
     c.launch();
     EXPECT_EQ(c.ids()[0], 0);
     EXPECT_EQ(c.ring().record(6, 0).status, kSampleNoToken);
