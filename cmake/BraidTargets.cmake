@@ -25,9 +25,11 @@ add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-
                     $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
   # -Wdangling-reference takes a reference from a temporary handle (JsonNode) for a part of the handle;
-  # -Wmaybe-uninitialized misfires on the destructor of std::optional (gcc bug 80635).
+  # -Wmaybe-uninitialized misfires on the destructor of std::optional (gcc bug 80635), -Warray-bounds
+  # on copies of short vectors.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-dangling-reference>
-                      $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
+                      $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>
+                      $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds>)
 endif()
 if(BRAID_SANITIZE)
   add_compile_options(-fsanitize=${BRAID_SANITIZE} -fno-omit-frame-pointer
