@@ -17,8 +17,8 @@ struct StepRow {
   std::string schedule = "sequence_parallel";
 };
 
-// Which degrees a row is measured with: those of the rule of sequence_mesh, those of least
-// simulated time, or each.
+// Degrees for a row's measurement. rule: sequence_mesh chooses; best: the least simulated time;
+// each: all degrees, a row apiece.
 enum class Degrees : uint8_t { rule, best, each };
 
 struct Figure {

@@ -13,7 +13,7 @@
 
 namespace braid::app {
 
-// Options of commands that draw `what`: "image" or "video".
+// Command-line options of `braid image` and `braid video`; `what` is "image" or "video".
 struct PictureOptions {
   explicit PictureOptions(std::string item) : what(std::move(item)) {}
 

@@ -22,7 +22,7 @@ class ClusterCliTest : public JobCliTest {
     return lines;
   }
 
-  // The one plan of a step of the description.
+  // The hash line that `braid plan --cluster` prints for `step`.
   static std::string planned(const std::string& step) {
     const Outcome o =
         braid(fmt::format("plan --cluster {} -m {} {}", path("c.json"), gguf(), step));

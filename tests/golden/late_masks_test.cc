@@ -20,7 +20,7 @@ TEST_F(MaskTest, MasksAreMadeAheadOneAtATimeAndNeverBehindTheEnd) {
     const SchedulerConfig c = config(pages);
     const auto run = runner(c);
     RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
-    for (int i = 0; i < 80; ++i) answer(loop, {.prompt = {1}, .max_tokens = 1});
+    expect_short_answers(loop);
     struct Masked : Collector {
       void on_end(const AnswerEnd& end) override {
         ended = true;
@@ -133,15 +133,9 @@ TEST_F(MaskTest, AnswersWithLateMasksAreThoseOfEachRequestAlone) {
         return mask;
       };
     }
-    std::vector<Answer> want;
-    {
-      SchedulerConfig one = c;
-      one.prefix_cache = false;
-      RequestLoop alone(*run, loaded_->tokenizer, vocabulary(), DType::f32, one);
-      for (const AnswerRequest& request : requests) want.push_back(answer(alone, request));
-    }
+    const std::vector<Answer> want = answers_alone(*run, c, requests);
     RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
-    for (int i = 0; i < 80; ++i) answer(loop, {.prompt = {1}, .max_tokens = 1});
+    expect_short_answers(loop);
     std::vector<std::shared_ptr<Collector>> sinks;
     for (const AnswerRequest& request : requests) {
       sinks.push_back(std::make_shared<Collector>());

@@ -24,17 +24,10 @@ class RequestLoopTest : public LoopFixture {
     std::mt19937 random(seed);
     const auto run = runner(c, tp);
     std::vector<AnswerRequest> requests;
-    std::vector<Answer> want;
     for (int i = 0; i < n; ++i) requests.push_back(random_request(random, vocabulary()));
-    {
-      SchedulerConfig one = c;
-      one.prefix_cache = false;
-      RequestLoop alone(*run, loaded_->tokenizer, vocabulary(), DType::f32, one);
-      for (const AnswerRequest& request : requests) want.push_back(answer(alone, request));
-    }
+    const std::vector<Answer> want = answers_alone(*run, c, requests);
     RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
-    // After many short answers, short ones are expected: pages run out.
-    for (int i = 0; i < 80; ++i) answer(loop, {.prompt = {1}, .max_tokens = 1});
+    expect_short_answers(loop);
     std::vector<std::shared_ptr<Collector>> sinks;
     std::vector<bool> cancelled;
     for (const AnswerRequest& request : requests) {

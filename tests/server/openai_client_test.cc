@@ -1,4 +1,4 @@
-// The `openai` package for Python, where there is one.
+// The `openai` package for Python against the server. Skipped without the package.
 #include "server/python_script.h"
 #include "server/scripted_server.h"
 

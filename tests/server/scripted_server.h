@@ -51,6 +51,12 @@ class ScriptedTest : public testing::Test {
     return {{"messages", Json::array({{{"role", "user"}, {"content", text}}})},
             {"tools", Json::array({tool("add"), tool("sub")})}};
   }
+  // The message of a refusal that names `field`.
+  static std::string refusal(const Reply& reply, const std::string& field) {
+    EXPECT_EQ(reply.status, 400) << reply.body;
+    EXPECT_EQ(reply.json()["error"]["param"], field);
+    return reply.error();
+  }
   static Reply post(const Json& body, const std::string& path = "/v1/chat/completions") {
     Client client(server_->port());
     return client.post(path, body.dump());

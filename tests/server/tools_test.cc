@@ -175,10 +175,7 @@ TEST_F(ToolsTest, WhatIsWrongIsNamed) {
   const auto error = [&](const char* field, const Json& value) {
     Json body = asking("x");
     body[field] = value;
-    const Reply reply = post(body);
-    EXPECT_EQ(reply.status, 400) << reply.body;
-    EXPECT_EQ(reply.json()["error"]["param"], field);
-    return reply.error();
+    return refusal(post(body), field);
   };
   const auto tools = [&](const char* text) { return error("tools", Json::parse(text)); };
   EXPECT_THAT(tools("[3]"), HasSubstr("tools[0] is no object"));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <vector>
 
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/requests/request_loop.h"
@@ -52,6 +53,19 @@ class LoopFixture : public testing::Test {
                                                            .kv_dtype = DType::f32}});
   }
   int64_t vocabulary() const { return loaded_->model.config().V; }
+  // The answer of each request, one after another and without cached prefixes.
+  std::vector<Answer> answers_alone(Runner& run, SchedulerConfig c,
+                                    const std::vector<AnswerRequest>& requests) const {
+    c.prefix_cache = false;
+    RequestLoop alone(run, loaded_->tokenizer, vocabulary(), DType::f32, c);
+    std::vector<Answer> answers;
+    for (const AnswerRequest& request : requests) answers.push_back(answer(alone, request));
+    return answers;
+  }
+  // After many short answers, short ones are expected: pages run out.
+  static void expect_short_answers(RequestLoop& loop) {
+    for (int i = 0; i < 80; ++i) answer(loop, {.prompt = {1}, .max_tokens = 1});
+  }
 
   Folder folder_;
   std::unique_ptr<LoadedModel> loaded_;

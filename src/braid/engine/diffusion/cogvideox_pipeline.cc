@@ -30,16 +30,6 @@ DiffusersFolder open_cogvideox(const std::string& path) {
   return folder;
 }
 
-// Options for work of a single rank, which uses the threads of all ranks.
-NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random = nullptr) {
-  NetworkConfig network{.threads = config.threads * config.ranks(),
-                        .device = config.device,
-                        .dtype = config.dtype,
-                        .random = random};
-  if (network.device.cuda) network.device.ids = {config.device.first_gpu()};
-  return network;
-}
-
 NetworkConfig on_cpu(NetworkConfig network) {
   network.device = {};
   network.random = nullptr;

@@ -45,16 +45,6 @@ std::vector<float> draw(const ImageRequest& request, const LatentShape& shape, i
   return {begin, begin + shape.elems()};
 }
 
-// Options for work of a single rank, which uses the threads of all ranks.
-NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random = nullptr) {
-  NetworkConfig network{.threads = config.threads * config.ranks(),
-                        .device = config.device,
-                        .dtype = config.dtype,
-                        .random = random};
-  if (network.device.cuda) network.device.ids = {config.device.first_gpu()};
-  return network;
-}
-
 FluxPipeline::Defaults defaults_of(const FluxConfig& transformer, int64_t vae_scale) {
   const int64_t size = 128 * vae_scale;
   // A model without a guidance input was distilled to few steps (schnell).
@@ -107,14 +97,6 @@ NetworkConfig encoder_of(const PipelineConfig& config) {
 }
 
 }  // namespace
-
-PipelineParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config) {
-  return {.scheduler = folder.config("scheduler", "scheduler_config.json"),
-          .transformer = folder.config("transformer"),
-          .vae = folder.config("vae"),
-          .transformer_weights = folder.weights("transformer", config.variant),
-          .vae_weights = folder.weights("vae", config.variant)};
-}
 
 FluxPipeline::FluxPipeline(std::optional<DiffusersFolder> folder, PipelineParts parts,
                            PipelineConfig config)

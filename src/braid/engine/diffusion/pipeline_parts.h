@@ -35,6 +35,9 @@ struct PipelineConfig {
   int ranks() const { return sp || choose_sp ? topology.ranks() : 1; }
 };
 
+// Options for work of a single rank, which uses the threads of all ranks.
+NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random = nullptr);
+
 // What a pipeline is made of, but for text encoders: the components' configurations and weights.
 struct PipelineParts {
   JsonObject scheduler, transformer, vae;

@@ -27,7 +27,7 @@ struct KeyLevels {
 // rising, on groups that do not divide each other or the ranks, and on more shares than levels.
 KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int ranks);
 
-// One of the two runs of tokens that a rank computes.
+// A run of neighbouring tokens of the prompt. Each rank computes two runs.
 struct PromptPart {
   int rank = 0;
   bool second = false;  // the rank's later run

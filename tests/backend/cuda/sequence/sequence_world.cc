@@ -86,7 +86,7 @@ std::vector<std::vector<int64_t>> places_of(const SequenceAttention& a, const In
                            .keep = part.rows,
                            .sinks = part.position == 0 ? a.levels->sinks : 0});
   }
-  // Values are their positions, so that kept ones say whose they are.
+  // Each value holds its key's position, so that a kept value identifies its key.
   Whole v = in.v, kept_k = in.k, kept_v = in.v;
   const int64_t width = v.heads * v.D;
   for (size_t i = 0; i < v.data.size(); ++i) {
