@@ -62,6 +62,7 @@ std::string_view to_string(AnswerReason reason);
 struct AnswerPiece {
   std::string_view text;
   std::span<const SampledToken> tokens;
+  int64_t answer_tokens = 0;  // the answer's so far, with this piece's
 };
 
 // When things happened to a request: seconds of the steady clock; 0: never.

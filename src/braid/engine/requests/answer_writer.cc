@@ -29,13 +29,14 @@ AnswerWriter::AnswerWriter(const AnswerRequest& request, const Tokenizer& tokeni
 
 void AnswerWriter::give(std::string_view text) {
   if (text.empty() && tokens_.empty()) return;
-  const bool wanted = sink_->on_piece({text, tokens_});
+  const bool wanted = sink_->on_piece({text, tokens_, answer_tokens_});
   tokens_.clear();
   if (!wanted && !closed()) closed_.store(true, std::memory_order_release);
 }
 
 void AnswerWriter::token(const SampledToken& token, AnswerEnd so_far) {
   if (closed()) return;
+  answer_tokens_ = so_far.answer_tokens;
   // A head may be padded with rows that no token has: such an id has no text.
   const bool known = token.id < tokenizer_.vocab_size();
   const std::string text = text_.push(known ? decoder_.push(token.id) : "");
@@ -57,6 +58,7 @@ void AnswerWriter::token(const SampledToken& token, AnswerEnd so_far) {
 void AnswerWriter::end(AnswerEnd end) {
   if (kept_) sink_->on_end(*kept_);
   if (closed()) return;
+  answer_tokens_ = end.answer_tokens;
   if (end.reason == AnswerReason::stop || end.reason == AnswerReason::length) {
     std::string rest = text_.push(decoder_.finish());
     if (text_.found()) {

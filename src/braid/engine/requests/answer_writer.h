@@ -37,6 +37,7 @@ class AnswerWriter {
   StreamDecoder decoder_;
   StopText text_;
   std::vector<SampledToken> tokens_;  // since the last piece, if wanted
+  int64_t answer_tokens_ = 0;         // so far
   std::atomic<bool> closed_{false};
   std::optional<AnswerEnd> kept_;  // for end()
 };

@@ -48,7 +48,8 @@ bool ChannelSink::on_piece(const AnswerPiece& piece) {
   last_ = now;
   return channel_->push({.index = index_,
                          .text = std::string(piece.text),
-                         .tokens = {piece.tokens.begin(), piece.tokens.end()}});
+                         .tokens = {piece.tokens.begin(), piece.tokens.end()},
+                         .answer_tokens = piece.answer_tokens});
 }
 
 void ChannelSink::on_end(const AnswerEnd& end) {

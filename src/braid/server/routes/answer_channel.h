@@ -18,6 +18,7 @@ struct AnswerEvent {
   int index = 0;  // of the choice
   std::string text;
   std::vector<SampledToken> tokens;
+  int64_t answer_tokens = 0;         // of the choice so far
   std::vector<SampledToken> prompt;  // log-probabilities of the prompt, once
   std::optional<AnswerEnd> end;
 };

@@ -24,6 +24,9 @@ struct Choice {
   std::vector<SampledToken> tokens;  // where log-probabilities are wanted
   std::vector<SampledToken> prompt_tokens;
   int64_t reasoning_tokens = 0;  // once it has ended
+  // Up to the call that completes the answer; 0: the answer ends by itself. Tokens that are
+  // computed until the request's end is noticed depend on time and do not count.
+  int64_t needed_tokens = 0;
   std::optional<AnswerEnd> end;
 };
 

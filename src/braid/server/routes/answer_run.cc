@@ -103,6 +103,7 @@ asio::awaitable<void> take_all(Run& run, std::vector<AnswerRequest>& requests,
       const bool complete = event->end->reason != AnswerReason::abort || parts_of.done();
       submitted.ended(event->index);
       choice.end = event->end;
+      if (choice.needed_tokens > 0) choice.end->answer_tokens = choice.needed_tokens;
       if (const auto& error = event->end->error) {
         // Here it is the model that is malformed, not the request.
         if (error->code() == ErrorCode::kMalformed) throw ApiError(500, error->what());
@@ -117,7 +118,10 @@ asio::awaitable<void> take_all(Run& run, std::vector<AnswerRequest>& requests,
       choice.reasoning_tokens =
           std::ssize(run.service.tokenizer().encode(choice.reasoning, {.add_special = false}));
     }
-    if (parts_of.done() && !choice.end) submitted.cancel(event->index);
+    if (parts_of.done() && !choice.end) {
+      if (choice.needed_tokens == 0) choice.needed_tokens = event->answer_tokens;
+      submitted.cancel(event->index);
+    }
     co_await begin(run);
     std::vector<StreamEvent> events = run.form.piece(index, piece, run.choices);
     if (!run.stream) {
