@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <new>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,17 +57,22 @@ struct Ending {
 };
 
 inline int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof(address);
-  if (fd < 0 || bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
-      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) {
-    ADD_FAILURE() << "no free port";
+  // Below the ports that systems give to connections: those of tests beside may take such a port
+  // before it is listened at.
+  std::random_device random;
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const auto port = static_cast<uint16_t>(10000 + random() % 22000);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const bool free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    close(fd);
+    if (free) return port;
   }
-  close(fd);
-  return ntohs(address.sin_port);
+  ADD_FAILURE() << "no free port";
+  return 0;
 }
 
 struct ProcessOptions {
