@@ -7,42 +7,27 @@
 #include "braid/fabric/endpoint_rules.h"
 #include "braid/fabric/peer/copy_block.h"
 #include "braid/fabric/peer/peer_fabric.h"
+#include "braid/fabric/peer/pending_copy.h"
 #include "braid/fabric/peer/stream_write.h"
 
 namespace braid::fabric {
-
-// A copy under way: an event behind the copy in a stream.
-class PeerEndpoint::Pending final : public Transfer::Pending {
- public:
-  Pending(PeerFabric& fabric, int rank, cuda::OwnedEvent event, std::string what)
-      : fabric_(fabric), rank_(rank), event_(std::move(event)), what_(std::move(what)) {}
-  // Copies cannot be taken back: they end by themselves, soon.
-  ~Pending() override { cudaEventSynchronize(event_.get()); }
-  void wait() override {
-    fabric_.wait(
-        rank_, {},
-        [&] {
-          const cudaError_t error = cudaEventQuery(event_.get());
-          if (error != cudaErrorNotReady) cuda::check_cuda(error, what_.c_str());
-          return error == cudaSuccess;
-        },
-        [&] { return what_ + ": not complete"; });
-  }
-
- private:
-  PeerFabric& fabric_;
-  const int rank_;
-  const cuda::OwnedEvent event_;
-  const std::string what_;
-};
 
 PeerEndpoint::PeerEndpoint(PeerFabric& fabric, int rank)
     : fabric_(fabric), rank_(rank), device_(fabric.config_.devices[rank]), counters_(fabric.tags_) {
   for (int peer = 0; peer < fabric.config_.ranks; ++peer) {
     auto p = std::make_unique<Peer>();
     p->link = fabric.config_.links.between(rank, peer, fabric.config_.ranks);
+    verbs_.links.push_back(p->link);
     peers_.push_back(std::move(p));
+    std::byte* const control = fabric.control_->part(peer);
+    const bool reached = fabric.reach_[rank * fabric.config_.ranks + peer];
+    verbs_.control.push_back(reached ? reinterpret_cast<PeerControl*>(control) : nullptr);
   }
+  verbs_.rank = rank;
+  verbs_.device = device_;
+  verbs_.shares_gpu = std::ranges::count(fabric.config_.devices, device_) > 1;
+  verbs_.deadline_ns = static_cast<uint64_t>(fabric.config_.device_deadline.count());
+  verbs_.report = reinterpret_cast<WaitReport*>(fabric.reports_->part(rank));
 }
 
 PeerEndpoint::~PeerEndpoint() {
@@ -76,22 +61,6 @@ void PeerEndpoint::check() const {
   fabric_.check(rank_);
 }
 
-PeerControl* PeerEndpoint::control(int rank) const {
-  return reinterpret_cast<PeerControl*>(fabric_.control_->part(rank));
-}
-
-WaitReport* PeerEndpoint::report() const {
-  return reinterpret_cast<WaitReport*>(fabric_.reports_->part(rank_));
-}
-
-bool PeerEndpoint::shares_gpu() const {
-  return std::ranges::count(fabric_.config_.devices, device_) > 1;
-}
-
-Duration PeerEndpoint::device_deadline() const {
-  return fabric_.config_.device_deadline;
-}
-
 std::optional<SymPtr<std::byte>> PeerEndpoint::place(const void* address) const {
   const auto* at = static_cast<const std::byte*>(address);
   std::lock_guard lock(fabric_.table_->mutex);
@@ -115,6 +84,10 @@ std::unique_ptr<LinkProxy::Job> PeerEndpoint::make_transfer(int peer, bool put) 
   return (put ? fabric_.proxy(rank_, peer) : fabric_.proxy(peer, rank_)).make_job();
 }
 
+std::byte* PeerEndpoint::transfer_end(SymPtr<std::byte> at, int peer) const {
+  return static_cast<PeerSegment*>(at.segment)->part(peer) + at.offset;
+}
+
 template <class T>
 PeerSegment& PeerEndpoint::checked(SymPtr<T> at, int peer, const Block& block,
                                    int64_t stride) const {
@@ -136,12 +109,9 @@ uint64_t PeerEndpoint::peek(SymPtr<Signal> slot) const {
 
 Transfer PeerEndpoint::pending(int device, cudaStream_t stream, bool put, int peer, int64_t bytes,
                                Tag tag) {
-  const cuda::DeviceScope guard(device);
-  cuda::OwnedEvent event = cuda::make_event();
-  cuda::record(event, stream);
-  return Transfer(std::make_unique<Pending>(
-      fabric_, rank_, std::move(event),
-      describe_transfer(fabric_.tags_.name(tag), put ? Verb::put : Verb::get, bytes, peer)));
+  return pending_copy(
+      {fabric_.error_, rank_, fabric_.config_.deadline}, device, stream,
+      describe_transfer(fabric_.tags_.name(tag), put ? Verb::put : Verb::get, bytes, peer));
 }
 
 Transfer PeerEndpoint::put_async(SymPtr<std::byte> dst, int peer, const void* src,

@@ -8,17 +8,15 @@
 #include <vector>
 
 #include "braid/backend/cuda/handles.h"
-#include "braid/fabric/fabric.h"
-#include "braid/fabric/peer/link_proxy.h"
+#include "braid/fabric/peer/device_endpoint.h"
 #include "braid/fabric/peer/peer_segment.h"
-#include "braid/fabric/peer/wait_report.h"
 
 namespace braid::fabric {
 
 class PeerFabric;
 
 // A rank of a PeerFabric. The rank's threads may share it.
-class PeerEndpoint final : public Endpoint {
+class PeerEndpoint final : public DeviceEndpoint {
  public:
   PeerEndpoint(PeerFabric& fabric, int rank);
   ~PeerEndpoint() override;
@@ -40,21 +38,10 @@ class PeerEndpoint final : public Endpoint {
   void check() const override;
   TrafficCounters& traffic() override { return counters_; }
 
-  int device() const { return device_; }
-  bool shares_gpu() const;
-  // The symmetric place of an address in this rank's memory, if a segment of the world holds it.
-  std::optional<SymPtr<std::byte>> place(const void* address) const;
-  // Address at which this rank's kernels reach a peer's copy of a local symmetric address, for
-  // signal words: also across emulated machines, whose data goes by transfers. Null without a path,
-  // or for an address outside symmetric memory.
-  std::byte* reach(const void* local, int peer) const;
-  // A transfer between this rank and a peer, to be asked for by this rank's streams, kernels or
-  // host when it is due: its own data out, or the peer's in.
-  std::unique_ptr<LinkProxy::Job> make_transfer(int peer, bool put);
-  // Words for the kernels' waits; device and pinned memory of the fabric.
-  PeerControl* control(int rank) const;
-  WaitReport* report() const;
-  Duration device_deadline() const;
+  std::optional<SymPtr<std::byte>> place(const void* address) const override;
+  std::byte* reach(const void* local, int peer) const override;
+  std::unique_ptr<LinkProxy::Job> make_transfer(int peer, bool put) override;
+  std::byte* transfer_end(SymPtr<std::byte> at, int peer) const override;
 
  private:
   struct Peer {
@@ -62,7 +49,6 @@ class PeerEndpoint final : public Endpoint {
     cuda::OwnedStream puts, gets;       // made at first need
     std::atomic<bool> has_puts{false};  // perhaps not complete
   };
-  class Pending;
   cudaStream_t made(cuda::OwnedStream& stream);
 
   std::shared_ptr<Segment> allocate_bytes(int64_t count, int64_t elem_bytes,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "braid/backend/cuda/device.h"
+#include "braid/fabric/peer/describe_expired.h"
 #include "braid/fabric/peer/direct_link.h"
 #include "braid/fabric/peer/pace.h"
 #include "braid/fabric/rank_threads.h"
@@ -146,12 +147,7 @@ void PeerFabric::rethrow_error() const {
 std::string PeerFabric::expired(int rank) const {
   auto& report = *reinterpret_cast<WaitReport*>(reports_->part(rank));
   if (std::atomic_ref(report.expired).load(std::memory_order_acquire) == 0) return {};
-  return fmt::format(
-      "rank {}: waited {:.3g} s on the device for '{}' from rank {}: expected {}, "
-      "seen {}",
-      rank, static_cast<double>(report.waited_ns) * 1e-9,
-      tags_.name(Tag{static_cast<uint16_t>(report.tag)}), report.from, report.expected,
-      report.seen);
+  return describe_expired(rank, report, tags_.name(Tag{static_cast<uint16_t>(report.tag)}));
 }
 
 void PeerFabric::check(int rank) {

@@ -1,19 +1,18 @@
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "braid/fabric/allocations.h"
 #include "braid/fabric/fabric.h"
 #include "braid/fabric/job_error.h"
 #include "braid/fabric/peer/adapter_link.h"
+#include "braid/fabric/peer/nap_wait.h"
 #include "braid/fabric/peer/peer_endpoint.h"
 #include "braid/fabric/peer/peer_segment.h"
 #include "braid/fabric/peer/staged_link.h"
@@ -82,32 +81,10 @@ class PeerFabric final : public Fabric {
   std::vector<std::unique_ptr<LinkProxy>> proxies_;  // [ranks, ranks], for pairs in use
 };
 
-// A GPU's word rings no bell: looks often at first, then sleeps between looks.
 template <class Ready, class Describe>
 void PeerFabric::wait(int rank, Duration deadline, Ready&& ready, Describe&& describe) {
-  constexpr Duration kLongest = std::chrono::hours(24);
-  constexpr std::chrono::microseconds kSpin{200};
-  constexpr std::chrono::microseconds kNap{20};
-  if (deadline <= Duration::zero()) deadline = config_.deadline;
-  deadline = std::min(deadline, kLongest);
-  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  while (!ready()) {
-    const auto waited = std::chrono::steady_clock::now() - start;
-    if (error_.is_set()) {
-      if (ready()) return;
-      error_.throw_aborted(rank, fmt::format("wait for {},", describe()));
-    }
-    if (waited >= deadline) {
-      if (ready()) return;
-      fail(ErrorCode::kDeadline, "rank {}: waited {:.3g} s for {}", rank,
-           std::chrono::duration<double>(deadline).count(), describe());
-    }
-    if (waited < kSpin) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(kNap);
-    }
-  }
+  nap_wait(error_, rank, deadline > Duration::zero() ? deadline : config_.deadline, ready,
+           describe);
 }
 
 // Runs fn(endpoint) on a thread per rank, with the rank's GPU current, and returns after all. The

@@ -62,7 +62,7 @@ class Transfers {
   // For a push of a full batch.
   PushDesc describe(bool computes_beside) const {
     PushDesc desc{.computes_beside = computes_beside};
-    const fabric::PeerEndpoint& e = comm_.endpoint();
+    const fabric::DeviceEndpoint& e = comm_.endpoint();
     for (const ops::Move& move : moves()) {
       const TensorView& src = call_.in[static_cast<size_t>(move.src)];
       desc.pieces += src.shape[0];
@@ -77,7 +77,7 @@ class Transfers {
   }
 
   void count() const {
-    fabric::PeerEndpoint& e = comm_.endpoint();
+    fabric::DeviceEndpoint& e = comm_.endpoint();
     for (const ops::Move& move : moves()) {
       const TensorView& src = call_.in[static_cast<size_t>(move.src)];
       const int64_t elems = move.elems(src.shape[3]) * sequences_of(call_, src, whole_);
@@ -119,8 +119,7 @@ class Transfers {
     std::byte* const local = put_ ? piece.dst : const_cast<std::byte*>(piece.src);
     const auto place = comm_.endpoint().place(local);
     BRAID_CHECK(place, "{}: the arena is no symmetric memory", call_.op->def->kind);
-    auto& segment = static_cast<fabric::PeerSegment&>(*place->segment);
-    std::byte* const remote = segment.part(move.peer) + place->offset;
+    std::byte* const remote = comm_.endpoint().transfer_end(*place, move.peer);
     put_ ? piece.dst = remote : piece.src = remote;
     return piece;
   }
@@ -162,7 +161,7 @@ BoundKernel bind_sync(const LaunchArgs& args, const OneSidedComm& comm) {
   };
 }
 
-std::vector<PulledFrom> pulled_from(const fabric::PeerEndpoint& e, const ops::MoveAttrs& pull) {
+std::vector<PulledFrom> pulled_from(const fabric::DeviceEndpoint& e, const ops::MoveAttrs& pull) {
   std::vector<PulledFrom> from;
   for (const ops::Move& m : pull.moves) from.push_back({m.peer, e.link(e.rank(), m.peer)});
   return from;
@@ -185,9 +184,9 @@ void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm) {
   add(ops::kPush, bind_push);
   add(ops::kSync, bind_sync);
   // With ranks on the same GPU, a rank's words have held up another rank's awaited work.
-  table.set_streams_wait(has_queues_for_words() && !comm.endpoint().shares_gpu());
+  table.set_streams_wait(has_queues_for_words() && !comm.endpoint().verbs().shares_gpu);
   table.set_goes_ahead([&comm](const ops::MoveAttrs& before, const ops::MoveAttrs& pull) {
-    const fabric::PeerEndpoint& e = comm.endpoint();
+    const fabric::DeviceEndpoint& e = comm.endpoint();
     return shares_no_port(pulled_from(e, before), pulled_from(e, pull));
   });
 }

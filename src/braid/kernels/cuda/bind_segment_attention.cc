@@ -1,13 +1,12 @@
 // Binds segment attention to its kernel.
 #include <algorithm>
-#include <chrono>
 #include <set>
 
 #include "braid/backend/cuda/handles.h"
 #include "braid/backend/cuda/memory.h"
 #include "braid/backend/cuda/stage_words.h"
 #include "braid/base/math.h"
-#include "braid/fabric/peer/peer_endpoint.h"
+#include "braid/fabric/peer/device_endpoint.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/attention/device/launch.h"
 #include "braid/kernels/cuda/bind.h"
@@ -248,11 +247,9 @@ AttentionArrivals arrivals_of(const LaunchArgs& args, int64_t sums_bytes) {
   if (args.arrived == nullptr) return {};
   // Longer than the awaited pulls' deadline: errors of pulls say more about the cause.
   const auto& memory = dynamic_cast<fabric::SymmetricMemory&>(*args.arena);
-  const auto& endpoint = dynamic_cast<fabric::PeerEndpoint&>(memory.endpoint());
-  using std::chrono::milliseconds;
-  const auto deadline = std::chrono::duration_cast<milliseconds>(endpoint.device_deadline());
+  const auto& endpoint = dynamic_cast<fabric::DeviceEndpoint&>(memory.endpoint());
   return {args.arrived, args.workspace, static_cast<size_t>(sums_bytes),
-          2 * static_cast<uint32_t>(deadline.count()),
+          2 * static_cast<uint32_t>(endpoint.verbs().deadline_ns / 1'000'000),
           args.requests != nullptr ? args.requests->device() : nullptr};
 }
 

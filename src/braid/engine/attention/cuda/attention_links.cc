@@ -35,7 +35,7 @@ double time_transfer(fabric::HostBarrier& meeting, fabric::PeerEndpoint& e,
                      const fabric::SymBuf<std::byte>& from, const fabric::SymBuf<std::byte>& to,
                      int peer, const fabric::Block& block, int times) {
   const auto job = e.make_transfer(peer, false);
-  const auto* source = static_cast<fabric::PeerSegment*>(from.at().segment)->part(peer);
+  const auto* source = e.transfer_end(from.at(), peer);
   job->set({{to.data(), source, block}});
   meeting.wait();
   const auto begin = std::chrono::steady_clock::now();

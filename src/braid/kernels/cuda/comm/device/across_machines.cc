@@ -37,7 +37,7 @@ void AcrossMachines::prepare(const std::string& key, std::span<const int64_t> pu
                              bool alike) {
   std::unique_ptr<Exchange>& exchange = exchanges_[key];
   if (exchange) return;
-  fabric::PeerEndpoint& endpoint = comm_.endpoint();
+  fabric::DeviceEndpoint& endpoint = comm_.endpoint();
   const DeviceScope scope(endpoint.device());
   const int P = comm_.size(), me = comm_.index();
   if (!slots_ || slots_->bytes < slot) {

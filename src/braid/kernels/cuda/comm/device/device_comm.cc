@@ -57,7 +57,8 @@ void load_kernels() {
   load_kernel(stream_wait_kernel_of());
 }
 
-DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, DeviceCommConfig config)
+DeviceComm::DeviceComm(fabric::DeviceEndpoint& endpoint, fabric::Group group,
+                       DeviceCommConfig config)
     : endpoint_(endpoint),
       group_(std::move(group)),
       index_(group_.validate(endpoint.world_size(), endpoint.rank())),
@@ -100,10 +101,10 @@ DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, Devi
   view_ = {};
   view_.rank = index_;
   view_.ranks = size();
-  view_.deadline_ns = static_cast<uint64_t>(
-      (config.deadline > fabric::Duration{0} ? config.deadline : endpoint.device_deadline())
-          .count());
-  view_.report = endpoint.report();
+  view_.deadline_ns = config.deadline > fabric::Duration{0}
+                          ? static_cast<uint64_t>(config.deadline.count())
+                          : endpoint.verbs().deadline_ns;
+  view_.report = endpoint.verbs().report;
   view_.lines = lines;
   for (int p = 0; p < size(); ++p) {
     view_.world_rank[p] = group_[p];
@@ -115,7 +116,7 @@ DeviceComm::DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, Devi
     };
     view_.staging[p] = reinterpret_cast<uint4*>(reached(staging_.data()));
     view_.control[p] = reinterpret_cast<CommControl*>(reached(control_.data()));
-    view_.peer_control[p] = endpoint.control(group_[p]);
+    view_.peer_control[p] = endpoint.verbs().control[group_[p]];
   }
   if (limits_.across_machines) across_ = std::make_unique<AcrossMachines>(*this);
   view_.own = view_.control[index_];

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "braid/fabric/group.h"
-#include "braid/fabric/peer/peer_endpoint.h"
+#include "braid/fabric/peer/device_endpoint.h"
 #include "braid/kernels/cuda/comm/device/comm_view.h"
 
 namespace braid::cuda {
@@ -29,12 +29,12 @@ class DeviceComm {
   // A group on several emulated machines is `across_machines`: its kernels only signal to each
   // other, data are staged. Throws kUnsupported where two GPUs of the group cannot reach each
   // other.
-  DeviceComm(fabric::PeerEndpoint& endpoint, fabric::Group group, DeviceCommConfig config = {});
+  DeviceComm(fabric::DeviceEndpoint& endpoint, fabric::Group group, DeviceCommConfig config = {});
   ~DeviceComm();
   DeviceComm(const DeviceComm&) = delete;
   DeviceComm& operator=(const DeviceComm&) = delete;
 
-  fabric::PeerEndpoint& endpoint() const { return endpoint_; }
+  fabric::DeviceEndpoint& endpoint() const { return endpoint_; }
   const fabric::Group& group() const { return group_; }
   int size() const { return group_.size(); }
   int index() const { return index_; }  // of this rank in the group
@@ -60,7 +60,7 @@ class DeviceComm {
   void count(fabric::Tag tag, int peer, const CommVolume& volume) const;
 
  private:
-  fabric::PeerEndpoint& endpoint_;
+  fabric::DeviceEndpoint& endpoint_;
   const fabric::Group group_;
   const int index_;
   const std::string name_;

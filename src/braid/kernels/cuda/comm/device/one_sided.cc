@@ -20,7 +20,7 @@ void launch(Kernel kernel, const CommView& view, const Params& params,
 
 }  // namespace
 
-OneSidedComm::OneSidedComm(fabric::PeerEndpoint& endpoint, std::span<const Mesh> meshes)
+OneSidedComm::OneSidedComm(fabric::DeviceEndpoint& endpoint, std::span<const Mesh> meshes)
     : endpoint_(endpoint),
       sync_tag_(endpoint.tag("sync")),
       transfer_tag_(endpoint.tag("transfer")) {
@@ -38,12 +38,11 @@ OneSidedComm::OneSidedComm(fabric::PeerEndpoint& endpoint, std::span<const Mesh>
   }
   view_.rank = endpoint.rank();
   view_.ranks = world;
-  view_.deadline_ns = static_cast<uint64_t>(endpoint.device_deadline().count());
-  view_.report = endpoint.report();
+  view_.deadline_ns = endpoint.verbs().deadline_ns;
+  view_.report = endpoint.verbs().report;
   for (int p = 0; p < world; ++p) {
     view_.world_rank[p] = p;
-    view_.peer_control[p] = reinterpret_cast<fabric::PeerControl*>(
-        endpoint.reach(endpoint.control(endpoint.rank()), p));
+    view_.peer_control[p] = endpoint.verbs().control[p];
     if (view_.peer_control[p] == nullptr) {
       fail(ErrorCode::kUnsupported,
            "one-sided ops: kernels of rank {} have no path to the memory of rank {}",

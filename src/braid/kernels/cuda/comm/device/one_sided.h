@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "braid/backend/cuda/launch.h"
-#include "braid/fabric/peer/peer_endpoint.h"
+#include "braid/fabric/peer/device_endpoint.h"
 #include "braid/kernels/cuda/comm/device/comm_view.h"
 #include "braid/parallel/mesh.h"
 #include "braid/program/stream.h"
@@ -32,11 +32,11 @@ struct MeetingPoint {
 class OneSidedComm {
  public:
   // Throws kUnsupported if kernels cannot signal into a peer's memory.
-  OneSidedComm(fabric::PeerEndpoint& endpoint, std::span<const Mesh> meshes);
+  OneSidedComm(fabric::DeviceEndpoint& endpoint, std::span<const Mesh> meshes);
   OneSidedComm(const OneSidedComm&) = delete;
   OneSidedComm& operator=(const OneSidedComm&) = delete;
 
-  fabric::PeerEndpoint& endpoint() const { return endpoint_; }
+  fabric::DeviceEndpoint& endpoint() const { return endpoint_; }
 
   // A sync op. Counters are i32 [world, kLineWords] in this rank's symmetric memory.
   struct Sync {
@@ -81,7 +81,7 @@ class OneSidedComm {
   };
   CommView view(fabric::Tag tag) const;
 
-  fabric::PeerEndpoint& endpoint_;
+  fabric::DeviceEndpoint& endpoint_;
   std::vector<Group> groups_;
   fabric::Tag sync_tag_, transfer_tag_;
   CommView view_{};

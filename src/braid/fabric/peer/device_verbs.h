@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "braid/fabric/link.h"
+#include "braid/fabric/peer/wait_report.h"
+
+namespace braid::fabric {
+
+// Plain facts that a rank's kernels need of any fabric of GPUs. All pointers are addresses for the
+// kernels of this rank, and live as long as the fabric.
+struct DeviceVerbs {
+  int rank = 0;
+  int device = 0;                     // CUDA ordinal in this process
+  bool shares_gpu = false;            // another rank computes on the same GPU
+  uint64_t deadline_ns = 0;           // of each wait in a kernel
+  std::vector<LinkClass> links;       // [world] from this rank
+  std::vector<PeerControl*> control;  // [world] abort words, at each rank; null without a path
+  WaitReport* report = nullptr;       // pinned host memory, this rank's
+};
+
+}  // namespace braid::fabric
