@@ -38,7 +38,7 @@ uint32_t input_of(const Case& c, uint64_t call, int rank, int64_t i) {
 // A rank's side of the sweeps: memory made once, cases one after the other.
 class Ranks {
  public:
-  explicit Ranks(fabric::PeerEndpoint& endpoint)
+  explicit Ranks(fabric::DeviceEndpoint& endpoint)
       : endpoint_(endpoint),
         comm_(endpoint, fabric::Group::world(endpoint.world_size()), {.name = "test"}),
         barrier_(endpoint),
@@ -158,7 +158,7 @@ class Ranks {
     EXPECT_LE(worst, ranks() * eps);
   }
 
-  fabric::PeerEndpoint& endpoint_;
+  fabric::DeviceEndpoint& endpoint_;
   DeviceComm comm_;
   HostBarrier barrier_;
   TestBuffer x_;
@@ -172,8 +172,8 @@ template <class Fn>
 void on_ranks(Fn&& fn) {
   if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
   for (const WorldKind& kind : worlds()) {
-    fabric::PeerFabric fabric(fabric_config(kind));
-    run_ranks(fabric, [&](fabric::PeerEndpoint& endpoint) {
+    World world(kind);
+    world.run([&](fabric::DeviceEndpoint& endpoint) {
       Ranks ranks(endpoint);
       fn(ranks);
     });
@@ -184,9 +184,9 @@ template <class Fn>
 void on_machines(Fn&& fn) {
   if (machines().empty()) GTEST_SKIP() << "no CUDA device";
   for (const fabric::PeerFabricConfig& config : machines()) {
-    fabric::PeerFabric fabric(config);
-    SCOPED_TRACE(fabric.describe());
-    run_ranks(fabric, [&](fabric::PeerEndpoint& endpoint) {
+    World world(config);
+    SCOPED_TRACE(world.describe());
+    world.run([&](fabric::DeviceEndpoint& endpoint) {
       Ranks ranks(endpoint);
       fn(ranks);
     });

@@ -10,8 +10,8 @@ namespace {
 TEST(CollectiveVolume, BytesCountedAreTheAnalyticVolume) {
   if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
   for (const WorldKind& kind : worlds()) {
-    fabric::PeerFabric fabric(fabric_config(kind));
-    run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
+    World world(kind);
+    world.run([&](fabric::DeviceEndpoint& e) {
       const int P = e.world_size();
       DeviceComm comm(e, fabric::Group::world(P), {.name = "t"});
       constexpr int64_t kRows = 840;  // divisible by every P
@@ -53,8 +53,8 @@ TEST(CollectiveVolume, BytesCountedAreTheAnalyticVolume) {
 TEST(CollectiveVolume, BytesBetweenMachinesAreTheAnalyticVolume) {
   if (machines().empty()) GTEST_SKIP() << "no CUDA device";
   for (const fabric::PeerFabricConfig& config : machines()) {
-    fabric::PeerFabric fabric(config);
-    run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
+    World world(config);
+    world.run([&](fabric::DeviceEndpoint& e) {
       const int P = e.world_size();
       DeviceComm comm(e, fabric::Group::world(P), {.name = "t"});
       constexpr int64_t kRows = 840;

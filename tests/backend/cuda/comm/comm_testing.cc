@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "backend/cuda/queues.h"
+#include "braid/fabric/nvshmem/device/nvshmem_fabric.h"
+#include "braid/fabric/rank_threads.h"
+#include "braid/job/job.h"
 
 namespace braid::cuda::test {
 
@@ -23,6 +26,63 @@ T from_bits(uint32_t bits) {
 
 }  // namespace
 
+namespace {
+
+// The job of this program, from before the first test to after the last; null without a launcher.
+std::unique_ptr<job::Job> the_job;
+
+class JobOfTests : public testing::Environment {
+ public:
+  void SetUp() override {
+    const job::Launch launch = job::choose_launch(job::this_environment(), "auto", job::has_pmix());
+    if (launch.processes > 1) the_job = job::start_job({.launch = launch});
+  }
+  void TearDown() override {
+    if (!the_job) return;
+    the_job->finish();
+    the_job.reset();
+  }
+};
+const auto* const job_of_tests = testing::AddGlobalTestEnvironment(new JobOfTests);
+
+}  // namespace
+
+int job_processes() {
+  return the_job ? the_job->processes() : 0;
+}
+
+World::World(const fabric::PeerFabricConfig& config)
+    : fabric_(std::make_unique<fabric::PeerFabric>(config)) {}
+
+World::World(const WorldKind& kind) {
+  const fabric::PeerFabricConfig config = fabric_config(kind);
+  if (!the_job || kind.ranks != the_job->processes()) {
+    fabric_ = std::make_unique<fabric::PeerFabric>(config);
+    return;
+  }
+  fabric_ = std::make_unique<fabric::NvshmemFabric>(
+      fabric::NvshmemFabricConfig{
+          .device = device_count() == 1 ? 0 : the_job->process(),
+          .deadline = config.deadline,
+          .device_deadline = config.device_deadline,
+          .meeting = {
+              .process = the_job->process(),
+              .processes = the_job->processes(),
+              .agree = [](std::string_view what,
+                          std::string_view value) { the_job->agree(what, value); },
+              .broadcast = [](std::string_view what,
+                              std::string_view value) { return the_job->broadcast(what, value); }}},
+      the_job->make_fabric({.ranks = kind.ranks, .deadline = config.deadline}));
+}
+
+void World::run(const std::function<void(fabric::DeviceEndpoint&)>& fn) {
+  fabric::run_rank_threads(*fabric_, [&](int rank) {
+    auto& endpoint = dynamic_cast<fabric::DeviceEndpoint&>(fabric_->endpoint(rank));
+    check_cuda(cudaSetDevice(endpoint.device()), "choice of the device");
+    fn(endpoint);
+  });
+}
+
 uint32_t encode(DType dtype, float x) {
   if (dtype == DType::bf16) return bits_of(to_bf16(x));
   if (dtype == DType::f16) return bits_of(to_f16(x));
@@ -37,7 +97,7 @@ float decode(DType dtype, uint32_t bits) {
 
 std::vector<fabric::PeerFabricConfig> machines() {
   std::vector<fabric::PeerFabricConfig> all;
-  if (device_count() == 0) return all;
+  if (device_count() == 0 || job_processes() > 0) return all;
   for (int ranks : {2, 2, 4}) {
     if (ranks > std::max(device_count(), 2)) continue;
     fabric::PeerFabricConfig config = fabric_config({ranks, device_count() < ranks});
@@ -49,7 +109,7 @@ std::vector<fabric::PeerFabricConfig> machines() {
   return all;
 }
 
-TestBuffer::TestBuffer(fabric::PeerEndpoint& endpoint, int64_t capacity, const std::string& name,
+TestBuffer::TestBuffer(fabric::DeviceEndpoint& endpoint, int64_t capacity, const std::string& name,
                        bool symmetric)
     : total_(capacity + 3 * kGuard) {
   if (symmetric) {

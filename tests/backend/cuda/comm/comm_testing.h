@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,11 +34,15 @@ struct WorldKind {
 inline std::string to_string(const WorldKind& k) {
   return "P" + std::to_string(k.ranks) + (k.shared ? "_shared" : "");
 }
+// The processes of this program's job, each with a rank on a GPU of its own; 0 without a launcher.
+int job_processes();
+
 // What this machine can run: GPUs of their own where there are enough.
 inline std::vector<WorldKind> worlds() {
   const int devices = device_count();
   std::vector<WorldKind> all;
   if (devices == 0) return all;
+  if (const int processes = job_processes(); processes > 0) return {{processes, false}};
   all.push_back({1, false});
   for (int ranks : {2, 3, 4, 8}) {
     if (ranks <= devices) all.push_back({ranks, false});
@@ -55,6 +60,21 @@ inline fabric::PeerFabricConfig fabric_config(const WorldKind& kind) {
   config.device_deadline = std::chrono::seconds(5);
   return config;
 }
+
+// Ranks of a test. Under a launcher (mpirun, torchrun's variables) a world of GPUs of their own has
+// its ranks in the processes of a job, over NVSHMEM; else a thread for each, over PeerFabric.
+class World {
+ public:
+  explicit World(const WorldKind& kind);
+  explicit World(const fabric::PeerFabricConfig& config);  // of this process, in any case
+
+  // Runs fn on each rank of this process, with the rank's GPU current.
+  void run(const std::function<void(fabric::DeviceEndpoint&)>& fn);
+  std::string describe() const { return fabric_->describe(); }
+
+ private:
+  std::unique_ptr<fabric::Fabric> fabric_;
+};
 
 inline uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
@@ -90,7 +110,7 @@ inline CollectiveConfig direct(int ctas, int threads, int unroll) {
 // must stay poison. Made and destroyed where no rank spins.
 class TestBuffer {
  public:
-  TestBuffer(fabric::PeerEndpoint& endpoint, int64_t capacity, const std::string& name,
+  TestBuffer(fabric::DeviceEndpoint& endpoint, int64_t capacity, const std::string& name,
              bool symmetric = true);
   ~TestBuffer();
   TestBuffer(const TestBuffer&) = delete;

@@ -45,12 +45,11 @@ CollectiveConfig draw_config(std::mt19937& random, CollectiveOp op) {
 
 // Random collectives one after the other into one y, x changing with each replay, every result
 // checked on the device, ranks kept out of step by random pauses of their threads.
-void replay_mixed(const fabric::PeerFabricConfig& fabric_cfg, int collectives, int n) {
-  fabric::PeerFabric fabric(fabric_cfg);
-  run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
+void replay_mixed(World world, int collectives, int n) {
+  world.run([&](fabric::DeviceEndpoint& e) {
     const int P = e.world_size();
     constexpr unsigned kSeed = 11;
-    SCOPED_TRACE(fmt::format("{}, rank {}, seed {}", fabric.describe(), e.rank(), kSeed));
+    SCOPED_TRACE(fmt::format("{}, rank {}, seed {}", world.describe(), e.rank(), kSeed));
     DeviceComm comm(e, fabric::Group::world(P), {.name = "graph"});
     constexpr int64_t kElems = kRows * kCols;
     auto x16 = e.allocate<uint16_t>(kElems, "x16");
@@ -122,7 +121,7 @@ void replay_mixed(const fabric::PeerFabricConfig& fabric_cfg, int collectives, i
 TEST(CommGraph, ReplaysOfMixedCollectivesUnderJitter) {
   if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
   for (const WorldKind& kind : worlds()) {
-    replay_mixed(fabric_config(kind), kCollectives, replays(kind.shared));
+    replay_mixed(World(kind), kCollectives, replays(kind.shared));
   }
 }
 
@@ -130,7 +129,7 @@ TEST(CommGraph, ReplaysBetweenMachines) {
   if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
   fabric::PeerFabricConfig config = fabric_config({2, device_count() < 2});
   config.links.machines = 2;
-  replay_mixed(config, 20, 50);
+  replay_mixed(World(config), 20, 50);
 }
 
 // put, signal and wait in a graph: each rank writes its step into every other's slot, and reads
@@ -138,8 +137,8 @@ TEST(CommGraph, ReplaysBetweenMachines) {
 TEST(CommGraph, StreamVerbsGoOnCountingWhenReplayed) {
   if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
   for (const WorldKind& kind : worlds()) {
-    fabric::PeerFabric fabric(fabric_config(kind));
-    run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
+    World world(kind);
+    world.run([&](fabric::DeviceEndpoint& e) {
       const int P = e.world_size();
       DeviceComm comm(e, fabric::Group::world(P), {.name = "verbs"});
       constexpr int64_t n = 1001;

@@ -10,6 +10,9 @@ namespace {
 using cuda::check_cuda;
 using cuda::test::device_count;
 using cuda::test::error_of;
+using cuda::test::job_processes;
+using cuda::test::World;
+using cuda::test::WorldKind;
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
@@ -26,6 +29,18 @@ std::vector<T> download(const T* from, int64_t n) {
   std::vector<T> out(n);
   check_cuda(cudaMemcpy(out.data(), from, n * sizeof(T), cudaMemcpyDefault), "download");
   return out;
+}
+
+// Two ranks, of this process or of a job of two.
+World world_of(int ranks) {
+  return World(WorldKind{ranks, device_count() < ranks && job_processes() != ranks});
+}
+
+World world_over(const LinkModel& link) {
+  if (job_processes() == 2) return world_of(2);
+  PeerFabricConfig config = world(2);
+  config.links = link;
+  return World(config);
 }
 
 TEST(PeerFabric, RefusesInOneLine) {
@@ -62,8 +77,8 @@ TEST(PeerFabric, RefusesInOneLine) {
 
 TEST(PeerFabric, MemoryIsSymmetricZeroedAndFound) {
   REQUIRE_DEVICE();
-  PeerFabric fabric(world(2));
-  run_ranks(fabric, [](PeerEndpoint& e) {
+  World world = world_of(2);
+  world.run([](DeviceEndpoint& e) {
     const auto buf = e.allocate<float>(1000, "buf");
     EXPECT_EQ(download(buf.data(), 1000), std::vector<float>(1000, 0.f));
     EXPECT_EQ(buf.peer(e.rank()), buf.data());
@@ -75,11 +90,13 @@ TEST(PeerFabric, MemoryIsSymmetricZeroedAndFound) {
     EXPECT_FALSE(e.place(&host).has_value());
     EXPECT_FALSE(e.place(buf.peer(1 - e.rank())).has_value());
   });
-  EXPECT_THAT(fabric.describe(), HasSubstr("peer fabric, 2 ranks on cuda:0"));
+  EXPECT_THAT(world.describe(), HasSubstr(job_processes() > 0 ? "2 ranks with a process and a GPU"
+                                                              : "peer fabric, 2 ranks on cuda:0"));
 }
 
-// Every link that a put may take.
+// Every link that a put may take. Only a single process emulates any.
 std::vector<LinkModel> links() {
+  if (job_processes() > 0) return {LinkModel{}};
   return {LinkModel{}, LinkModel{.machines = 2},
           LinkModel{.machines = 2, .cluster_link = Link{5e9, 20e-6}}};
 }
@@ -87,10 +104,8 @@ std::vector<LinkModel> links() {
 TEST(PeerFabric, PutThenSignalMakesDataVisible) {
   REQUIRE_DEVICE();
   for (const LinkModel& link : links()) {
-    PeerFabricConfig config = world(2);
-    config.links = link;
-    PeerFabric fabric(config);
-    run_ranks(fabric, [](PeerEndpoint& e) {
+    World world = world_over(link);
+    world.run([](DeviceEndpoint& e) {
       for (int64_t n : {1, 1000, 3 << 20}) {
         const auto data = e.allocate<int32_t>(n, "data");
         const auto ready = e.allocate<Signal>(2, "ready");
@@ -117,10 +132,8 @@ TEST(PeerFabric, PutThenSignalMakesDataVisible) {
 TEST(PeerFabric, BlocksMoveMatrices) {
   REQUIRE_DEVICE();
   for (const LinkModel& link : links()) {
-    PeerFabricConfig config = world(2);
-    config.links = link;
-    PeerFabric fabric(config);
-    run_ranks(fabric, [](PeerEndpoint& e) {
+    World world = world_over(link);
+    world.run([](DeviceEndpoint& e) {
       constexpr int64_t kRows = 600, kPitch = 5000, kWidth = 3001;
       const auto data = e.allocate<uint8_t>(kRows * kPitch, "matrix");
       const auto ready = e.allocate<Signal>(1, "ready");
@@ -161,10 +174,8 @@ TEST(PeerFabric, BlocksMoveMatrices) {
 TEST(PeerFabric, ManyPutsAndSignalsArriveInOrder) {
   REQUIRE_DEVICE();
   for (const LinkModel& link : links()) {
-    PeerFabricConfig config = world(2);
-    config.links = link;
-    PeerFabric fabric(config);
-    run_ranks(fabric, [](PeerEndpoint& e) {
+    World world = world_over(link);
+    world.run([](DeviceEndpoint& e) {
       constexpr int kSteps = 100;
       constexpr int64_t n = 5000;
       const auto data = e.allocate<int32_t>(n * kSteps, "data");
@@ -258,8 +269,8 @@ TEST(PeerFabric, AFailedRankEndsAllWaitsWithItsError) {
 
 TEST(PeerFabric, VerbsCheckRanksAndRanges) {
   REQUIRE_DEVICE();
-  PeerFabric fabric(world(2));
-  run_ranks(fabric, [](PeerEndpoint& e) {
+  World world = world_of(2);
+  world.run([](DeviceEndpoint& e) {
     const auto buf = e.allocate<std::byte>(100, "buf");
     const auto slots = e.allocate<Signal>(2, "slots");
     std::byte bytes[101];

@@ -32,7 +32,7 @@ float at(DType dtype, const std::vector<std::byte>& data, int64_t i) {
 }
 
 // s exactly (sum in rank order, f32, then the residual), y against f64.
-void check(fabric::PeerEndpoint& e, DeviceComm& comm, HostBarrier& barrier,
+void check(fabric::DeviceEndpoint& e, DeviceComm& comm, HostBarrier& barrier,
            std::vector<std::unique_ptr<TestBuffer>>& b, const Case& c, uint64_t seed) {
   SCOPED_TRACE(fmt::format("rank {} of {}, seed {}: {} w {} [{}, {}] live {} as {}", e.rank(),
                            e.world_size(), seed, name(c.dtype), name(c.w_dtype), c.rows, c.cols,
@@ -119,8 +119,8 @@ void check(fabric::PeerEndpoint& e, DeviceComm& comm, HostBarrier& barrier,
 TEST(ReduceNorm, EveryConfigOverSizes) {
   if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
   for (const WorldKind& kind : worlds()) {
-    fabric::PeerFabric fabric(fabric_config(kind));
-    run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
+    World world(kind);
+    world.run([&](fabric::DeviceEndpoint& e) {
       DeviceComm comm(e, fabric::Group::world(e.world_size()), {.name = "norm"});
       std::vector<std::unique_ptr<TestBuffer>> b;
       constexpr int64_t kBytes = 33 * 8192 * 4;
@@ -165,8 +165,8 @@ TEST(ReduceNorm, EveryConfigOverSizes) {
 TEST(ReduceNorm, ResidualDividedOverTokens) {
   if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
   for (const WorldKind& kind : worlds()) {
-    fabric::PeerFabric fabric(fabric_config(kind));
-    run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
+    World world(kind);
+    world.run([&](fabric::DeviceEndpoint& e) {
       const int P = e.world_size();
       DeviceComm comm(e, fabric::Group::world(P), {.name = "norm"});
       constexpr int64_t kBytes = 40 * 8192 * 4;
@@ -262,8 +262,8 @@ TEST(ReduceNorm, ResidualDividedOverTokens) {
 
 TEST(ReduceNorm, RefusesWhatItCannot) {
   if (worlds().empty()) GTEST_SKIP() << "no CUDA device";
-  fabric::PeerFabric fabric(fabric_config({1, false}));
-  run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
+  World world(fabric_config({1, false}));
+  world.run([&](fabric::DeviceEndpoint& e) {
     DeviceComm comm(e, fabric::Group::world(1));
     ReduceNormParams params{.rows = 1, .cols = 4100};
     EXPECT_EQ(error_of([&] {
