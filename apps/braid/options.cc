@@ -164,10 +164,10 @@ ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<s
   cuda::parse_decode(options.decode);  // refuses before anything is read
   request.engine.decode = options.decode;
   if (options.sequence) request.sequence = options.sequence->request();
+  request.engine.job = job;
   if (job) fit(request, *job);
   ParallelChoice choice = choose_parallel(request, terminal_notes());
   engine_ = std::move(choice.engine);
-  engine_.job = job;
   remarks_ = std::move(choice.remarks);
   if (options.trace.empty() && options.plot.empty()) return;
   if (!options.trace.empty()) trace_ = std::make_unique<StepTrace>(options.trace);

@@ -40,9 +40,10 @@ std::string version_text() {
   }
   const std::string_view grammars = GrammarLibrary::version();
   return fmt::format(
-      "{}\nCUDA: {}\njobs of several processes: {}\nstructured output: {}\ninstruction sets: "
+      "{}\nCUDA: {}\njobs of several processes: {}{}\nstructured output: {}\ninstruction sets: "
       "{}\n{}",
       version_line(), cuda, job::job_libraries(),
+      gpus.built ? ", on GPUs NVSHMEM 3 (loaded by the job)" : "",
       grammars.empty() ? "none in this build" : grammars, cpu::instruction_sets(), device_list());
 }
 

@@ -8,6 +8,7 @@
 
 #include "braid/base/build_id.h"
 #include "braid/base/fnv.h"
+#include "braid/engine/gpu_identity.h"
 #include "braid/engine/step_planners.h"
 #include "braid/io/text_file.h"
 #include "braid/job/packing.h"
@@ -28,13 +29,21 @@ std::string hash_of_file(const std::string& path) {
 
 RankDescription rank_here(const RunnerConfig& c) {
   const bool library = !c.strategy && is_strategy_file(c.schedule);
-  return {.host = job::host_name(),
-          .device = "cpu",
-          .units = c.threads,
-          .kernels = cpu::instruction_sets(),
-          .memory_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
-          .build = build_id(),
-          .strategy_library = library ? hash_of_file(c.schedule) : ""};
+  RankDescription rank = {.host = job::host_name(),
+                          .device = "cpu",
+                          .units = c.threads,
+                          .kernels = cpu::instruction_sets(),
+                          .memory_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
+                          .build = build_id(),
+                          .strategy_library = library ? hash_of_file(c.schedule) : ""};
+  if (c.device.cuda) {
+    const GpuIdentity gpu = gpu_identity(c.device.first_gpu());
+    rank.device = gpu.name;
+    rank.units = gpu.sms;
+    rank.kernels = gpu.kernels;
+    rank.memory_bytes = gpu.memory_bytes;
+  }
+  return rank;
 }
 
 // Process 0 checks what all have, and all take its verdict: an error's text, or the description.

@@ -32,8 +32,9 @@ namespace {
 // Of `most` tokens those whose keys fit each GPU.
 int64_t tokens_on_each(const EngineConfig& config, const Model& model, int64_t most) {
   const ModelConfig& c = model.config();
-  std::map<int, int> ranks;  // on each GPU
-  for (int r = 0; r < config.tp; ++r) {
+  std::map<int, int> ranks;                              // on each GPU
+  if (config.job) ranks[config.device.first_gpu()] = 1;  // of process 0, the others have equal ones
+  for (int r = 0; !config.job && r < config.tp; ++r) {
     const auto& ids = config.device.ids;
     ++ranks[ids.empty() ? r : ids[static_cast<size_t>(r) % ids.size()]];
   }

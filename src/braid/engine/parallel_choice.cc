@@ -57,7 +57,7 @@ ParallelChoice choose_parallel(const ParallelRequest& request, const Notes& note
   if (request.device != "auto") engine.device = choose_device(request.device, 1, gpus).device;
   if (engine.ep > 1 && engine.tp == 1) engine.tp = engine.ep;
   if (request.sequence) request.sequence->apply(engine, gpus.gpus);
-  const DeviceChoice device = choose_device(request.device, engine.tp, gpus);
+  const DeviceChoice device = choose_device(request.device, engine.job ? 1 : engine.tp, gpus);
   engine.device = device.device;
   if (request.sequence) request.sequence->choose_schedule(engine);
   set_links(request, engine.links);

@@ -1,11 +1,14 @@
 #include "braid/engine/runner.h"
 
+#include <algorithm>
+
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/cluster_kernels.h"
 #include "braid/engine/describe_cluster.h"
 #include "braid/engine/host_loop.h"
 #include "braid/engine/job_layout.h"
 #include "braid/engine/job_times.h"
+#include "braid/engine/recorded_loop.h"
 #include "braid/engine/requests/host_step_queue.h"
 #include "braid/engine/step_planners.h"
 #include "braid/engine/step_records.h"
@@ -64,7 +67,7 @@ struct Runner::Impl {
       : model(m),
         config(c),
         cluster(std::move(described)),
-        catalog(cluster ? cluster_kernels(*cluster, !meshes.empty() || c.ep > 1) : nullptr),
+        catalog(!c.device.cuda ? cluster_kernels(*cluster, !meshes.empty() || c.ep > 1) : nullptr),
         world(make_world(m, c, meshes, catalog.get())),
         rank_threads(world->fabric().ranks_here(), c.tp * c.threads),
         planner(make_step_planner(m, c, meshes, *world)),
@@ -160,17 +163,18 @@ struct Runner::Impl {
     const PlannedStep step = planner->prepare(batch);
     const int ranks = step.bound->ranks();
     for (int r = 0; r < ranks; ++r) {
-      Executor& executor = *step.bound->executors[static_cast<size_t>(r)];
-      step.inputs->write(executor, r);
+      Executor* const executor = step.bound->executors[static_cast<size_t>(r)].get();
+      if (executor == nullptr) continue;  // of another process
+      step.inputs->write(*executor, r);
       const auto counts = counts_for(step.works, ranks, r);
-      executor.set_counts({counts.begin(), counts.size()});
+      executor->set_counts({counts.begin(), counts.size()});
     }
     return step.bound;
   }
 
   const Model& model;
   const RunnerConfig config;
-  const std::optional<ClusterDescription> cluster;  // of ranks on CPUs
+  const std::optional<ClusterDescription> cluster;  // of ranks on CPUs, or of a job
   const std::unique_ptr<KernelCatalog> catalog;     // of `cluster`
   const std::unique_ptr<World> world;
   cpu::ThreadPool rank_threads;
@@ -189,10 +193,11 @@ Runner::Runner(const Model& model, const RunnerConfig& config) {
     c.job->phase(job::Phase::planning);
     lay_out(c);
     if (c.job->process() == 0) c.job->send_record(runner_record(c));
+    if (c.device.cuda) take_gpu(c);
   }
   const std::vector<SequenceMesh> meshes = meshes_of(model, c);
   std::optional<ClusterDescription> cluster;
-  if (!c.device.cuda) cluster = describe_cluster(c);
+  if (!c.device.cuda || c.job) cluster = describe_cluster(c);
   if (c.job) c.profile = cluster->profile;  // to the last digit that of all processes
   impl_ = std::make_unique<Impl>(model, c, meshes, std::move(cluster));
 }
@@ -250,12 +255,20 @@ std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {
   const auto n = std::ssize(request.sequences);
   BRAID_CHECK(n > 0 && impl_->rows == n, "a loop of {} sequences, {} rows of logits", n,
               impl_->rows);
-  if (!impl_->world->samples_on_device() || !impl_->planner->loops_on_device()) {
+  job::Job* const job = impl_->config.job;
+  // Masks are made in process 0: it then samples from its logits.
+  const bool masked = job && std::ranges::any_of(request.sequences, [](const LoopSequence& s) {
+                        return static_cast<bool>(s.mask);
+                      });
+  if (masked || !impl_->world->samples_on_device() || !impl_->planner->loops_on_device()) {
     return std::make_unique<HostLoop>(*this, std::move(request), logits());
   }
-  impl_->looping = impl_->prepare_loop(request);
-  return impl_->world->loop(std::move(request), *impl_->last.bound, *impl_->looping,
-                            *impl_->planner);
+  const auto make = [&](LoopRequest r) {
+    impl_->looping = impl_->prepare_loop(r);
+    return impl_->world->loop(std::move(r), *impl_->last.bound, *impl_->looping, *impl_->planner);
+  };
+  if (!job || job->process() != 0) return make(std::move(request));
+  return std::make_unique<RecordedLoop>(*job, std::move(request), make);
 }
 
 bool Runner::samples_on_device() const {
@@ -291,7 +304,7 @@ const ForwardPlanner& Runner::planner() const {
 }
 
 ClusterDescription Runner::cluster() const {
-  if (!impl_->cluster || impl_->config.links.any_emulated()) {
+  if (impl_->config.device.cuda || impl_->config.links.any_emulated()) {
     fail(ErrorCode::kUnsupported,
          "only ranks on CPUs, between real links, have a description for braid plan --cluster");
   }

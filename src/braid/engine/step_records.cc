@@ -1,5 +1,7 @@
 #include "braid/engine/step_records.h"
 
+#include <bit>
+
 #include "braid/engine/describe_cluster.h"
 #include "braid/job/packing.h"
 
@@ -9,11 +11,16 @@ namespace {
 using job::Packer;
 using job::Unpacker;
 
-enum class Record : int64_t { runner, step, end };
+enum class Record : int64_t { runner, step, loop, loop_step, loop_end, end };
 
 RunnerConfig read_runner(Unpacker& fields) {
   RunnerConfig config = runner_of(parse_cluster(fields.text(), "the runner of rank 0"));
   config.deadline_ms = fields.number();
+  config.decode = fields.text();
+  config.device.cuda = fields.number() != 0;
+  std::vector<int32_t> ids;
+  fields.numbers(ids);
+  config.device.ids.assign(ids.begin(), ids.end());
   if (fields.number() != 0) config.on_step = [](const Runner&) {};  // process 0 wants the times
   return config;
 }
@@ -29,6 +36,85 @@ void read_step(Unpacker& fields, Batch& batch) {
   }
 }
 
+void add(Packer& packer, float value) {
+  packer.add(int64_t{std::bit_cast<int32_t>(value)});
+}
+
+float read_float(Unpacker& fields) {
+  return std::bit_cast<float>(static_cast<int32_t>(fields.number()));
+}
+
+void add(Packer& packer, const SamplingParams& p) {
+  for (float value : {p.temperature, p.top_p, p.min_p, p.repetition_penalty, p.frequency_penalty,
+                      p.presence_penalty}) {
+    add(packer, value);
+  }
+  packer.add(int64_t{p.top_k}).add(std::bit_cast<int64_t>(p.seed)).add(int64_t{p.logprobs});
+  packer.add(std::ssize(p.logit_bias));
+  for (const auto& [id, bias] : p.logit_bias) {
+    packer.add(int64_t{id});
+    add(packer, bias);
+  }
+}
+
+SamplingParams read_sampling(Unpacker& fields) {
+  SamplingParams p;
+  for (float* value : {&p.temperature, &p.top_p, &p.min_p, &p.repetition_penalty,
+                       &p.frequency_penalty, &p.presence_penalty}) {
+    *value = read_float(fields);
+  }
+  p.top_k = static_cast<int32_t>(fields.number());
+  p.seed = std::bit_cast<uint64_t>(fields.number());
+  p.logprobs = static_cast<int>(fields.number());
+  for (int64_t left = fields.number(); left > 0; --left) {
+    const auto id = static_cast<int32_t>(fields.number());
+    p.logit_bias.emplace_back(id, read_float(fields));
+  }
+  return p;
+}
+
+// A loop of process 0, as another process follows it.
+class FollowedLoop {
+ public:
+  FollowedLoop(Unpacker& fields, Runner& runner) {
+    LoopRequest request{.limit = fields.number(),
+                        .mask_deadline_ms = static_cast<int>(fields.number())};
+    sequences_.resize(static_cast<size_t>(fields.number()));
+    for (Sequence& s : sequences_) {
+      fields.numbers(s.prompt);
+      request.sequences.push_back(
+          {.prompt = s.prompt, .sampling = read_sampling(fields), .hold = [&s](int64_t) {
+             return std::span<const int32_t>(s.pages);
+           }});
+    }
+    read_pages(fields);
+    loop_ = runner.loop(std::move(request));
+  }
+  void step(Unpacker& fields) {
+    read_pages(fields);
+    if (loop_) loop_->next();  // null: no rank of this process takes part
+  }
+
+ private:
+  struct Sequence {
+    std::vector<int32_t> prompt, pages;
+  };
+  void read_pages(Unpacker& fields) {
+    std::vector<int32_t> fresh;
+    for (Sequence& s : sequences_) {
+      fields.numbers(fresh);
+      s.pages.insert(s.pages.end(), fresh.begin(), fresh.end());
+    }
+  }
+
+  std::vector<Sequence> sequences_;
+  std::unique_ptr<TokenLoop> loop_;
+};
+
+void add(Packer& packer, const std::vector<std::vector<int32_t>>& pages) {
+  for (const std::vector<int32_t>& fresh : pages) packer.add(std::span<const int32_t>(fresh));
+}
+
 }  // namespace
 
 std::string runner_record(const RunnerConfig& c) {
@@ -36,6 +122,9 @@ std::string runner_record(const RunnerConfig& c) {
       .add(static_cast<int64_t>(Record::runner))
       .add(to_json(described(c, RankDescription{.units = c.threads})))
       .add(c.deadline_ms)
+      .add(c.decode)
+      .add(int64_t{c.device.cuda})
+      .add(std::span<const int32_t>(c.device.ids))
       .add(int64_t{c.on_step != nullptr})
       .bytes();
 }
@@ -54,6 +143,30 @@ std::string step_record(const Batch& batch) {
   return packer.bytes();
 }
 
+std::string loop_record(const LoopRequest& request,
+                        const std::vector<std::vector<int32_t>>& pages) {
+  Packer packer;
+  packer.add(static_cast<int64_t>(Record::loop)).add(request.limit);
+  packer.add(int64_t{request.mask_deadline_ms}).add(std::ssize(request.sequences));
+  for (const LoopSequence& sequence : request.sequences) {
+    packer.add(sequence.prompt);
+    add(packer, sequence.sampling);
+  }
+  add(packer, pages);
+  return packer.bytes();
+}
+
+std::string loop_step_record(const std::vector<std::vector<int32_t>>& pages) {
+  Packer packer;
+  packer.add(static_cast<int64_t>(Record::loop_step));
+  add(packer, pages);
+  return packer.bytes();
+}
+
+std::string loop_end_record() {
+  return Packer().add(static_cast<int64_t>(Record::loop_end)).bytes();
+}
+
 std::string end_record() {
   return Packer().add(static_cast<int64_t>(Record::end)).bytes();
 }
@@ -64,6 +177,7 @@ bool follow(job::Job* job, const Model& model) {
   if (job->process() == 0) return false;
   std::unique_ptr<Runner> runner;
   std::optional<Batch> batch;
+  std::optional<FollowedLoop> loop;
   while (true) {
     Unpacker fields(job->next_record());
     switch (static_cast<Record>(fields.number())) {
@@ -79,6 +193,17 @@ bool follow(job::Job* job, const Model& model) {
         BRAID_CHECK(runner != nullptr, "a step before its runner");
         read_step(fields, *batch);
         runner->step(*batch);
+        break;
+      case Record::loop:
+        BRAID_CHECK(runner != nullptr, "a loop before its runner");
+        loop.emplace(fields, *runner);
+        break;
+      case Record::loop_step:
+        BRAID_CHECK(loop, "a step of no loop");
+        loop->step(fields);
+        break;
+      case Record::loop_end:
+        loop.reset();
         break;
       case Record::end:
         return true;

@@ -4,14 +4,20 @@
 
 #include "braid/engine/batch.h"
 #include "braid/engine/runner.h"
+#include "braid/engine/token_loop.h"
 #include "braid/job/job.h"
 
-// Records from process 0 of a job to the others: the runners it makes and the steps it takes, in
-// order. The others make the same runners and take the same steps.
+// Records from process 0 of a job to the others: the runners it makes, the steps it takes, and the
+// loops on devices with their steps, in order. The others do the same.
 namespace braid {
 
 std::string runner_record(const RunnerConfig& config);
 std::string step_record(const Batch& batch);
+// A loop behind the last step; then each of its steps, and its end. `pages` [S]: those that each
+// sequence got since the record before.
+std::string loop_record(const LoopRequest& request, const std::vector<std::vector<int32_t>>& pages);
+std::string loop_step_record(const std::vector<std::vector<int32_t>>& pages);
+std::string loop_end_record();
 std::string end_record();
 
 // The life of a job's process after its model is loaded. All processes compare their models; on a

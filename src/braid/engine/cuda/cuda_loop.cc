@@ -27,10 +27,11 @@ double cpu_now() {
 
 }  // namespace
 
-CudaLoop::CudaLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& first,
+CudaLoop::CudaLoop(std::vector<LoopRank> ranks, bool waits, LoopRequest request, uint64_t& first,
                    StepPlanner& planner)
     : TokenLoop(std::move(request)),
       ranks_(std::move(ranks)),
+      waits_(waits),
       planner_(planner),
       status_(slots_.size()),
       errors_(slots_.size()),
@@ -158,7 +159,7 @@ void CudaLoop::enqueue() {
   for (size_t s = 0; s < slots_.size(); ++s) reserve(s);
   // All graphs are there before any rank may wait for another: loading a kernel may wait for that.
   for (size_t r = 0; r < ranks_.size(); ++r) {
-    replay_of(*ranks_[r].step).prepare_loop(hooks_[r], ranks_.size() > 1);
+    replay_of(*ranks_[r].step).prepare_loop(hooks_[r], waits_);
   }
   if (request_.trace) mark(false);
   for (size_t r = 0; r < ranks_.size(); ++r) replay_of(*ranks_[r].step).enqueue(hooks_[r]);

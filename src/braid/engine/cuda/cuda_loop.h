@@ -27,9 +27,11 @@ struct LoopRank {
 // once the step after it is on its way, while it runs.
 class CudaLoop : public TokenLoop {
  public:
-  // `first` is the samplers' next step; it is counted on. `planner` is told of pages that are
-  // taken, and outlives the loop.
-  CudaLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& first, StepPlanner& planner);
+  // `ranks` are those of this process; a step `waits` for other ranks, of any process, on the
+  // device. `first` is the samplers' next step; it is counted on. `planner` is told of pages that
+  // are taken, and outlives the loop.
+  CudaLoop(std::vector<LoopRank> ranks, bool waits, LoopRequest request, uint64_t& first,
+           StepPlanner& planner);
   ~CudaLoop() override;
 
   std::span<const SampledToken> next() override;
@@ -54,6 +56,7 @@ class CudaLoop : public TokenLoop {
   void mark(bool end);
 
   const std::vector<LoopRank> ranks_;
+  const bool waits_;
   StepPlanner& planner_;
   std::vector<CudaReplay::Hooks> hooks_;      // [ranks]
   std::vector<int64_t> pages_;                // [S], that the device knows

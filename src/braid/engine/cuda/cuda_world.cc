@@ -8,8 +8,12 @@
 #include "braid/engine/cuda/cuda_step_queue.h"
 #include "braid/engine/cuda/device_weights.h"
 #include "braid/engine/device_choice.h"
+#include "braid/engine/gpu_identity.h"
+#include "braid/engine/plan_agreement.h"
 #include "braid/engine/world.h"
+#include "braid/fabric/nvshmem/device/nvshmem_fabric.h"
 #include "braid/fabric/peer/peer_fabric.h"
+#include "braid/fabric/rank_threads.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/register.h"
 
@@ -18,14 +22,14 @@ namespace {
 
 class CudaRank : public Rank {
  public:
-  CudaRank(const WeightOrigin& origin, fabric::PeerFabric& fabric, int rank,
-           cuda::DeviceInfo device, const cuda::SmPartition* part, const cuda::DecodeForm& decode)
-      : endpoint_(fabric.endpoint(rank)),
-        ranks_(fabric.world_size()),
+  CudaRank(const WeightOrigin& origin, fabric::DeviceEndpoint& endpoint, cuda::DeviceInfo device,
+           const cuda::SmPartition* part, const cuda::DecodeForm& decode)
+      : endpoint_(endpoint),
+        ranks_(endpoint.world_size()),
         table_(std::move(device)),
         backend_(
             table_, [this] { endpoint_.check(); }, part),
-        weights_(origin, rank, backend_) {
+        weights_(origin, endpoint.rank(), backend_) {
     const cuda::DeviceScope scope(endpoint_.device());
     cuda::add_cuda_kernels(table_);
     cuda::set_decode(table_, decode);
@@ -91,7 +95,7 @@ class CudaRank : public Rank {
   }
 
  private:
-  fabric::PeerEndpoint& endpoint_;
+  fabric::DeviceEndpoint& endpoint_;
   const int ranks_;
   cuda::KernelTable table_;
   std::array<std::unique_ptr<cuda::DeviceComm>, kNumStreams> comms_;
@@ -104,51 +108,51 @@ class CudaRank : public Rank {
 class CudaWorld : public World {
  public:
   CudaWorld(const WeightOrigin& origin, const WorldConfig& config, const std::vector<int>& devices)
-      : fabric_({.ranks = config.ranks,
-                 .devices = devices,
-                 .deadline = std::chrono::milliseconds(config.deadline_ms),
-                 .device_deadline = std::min<fabric::Duration>(
-                     std::chrono::seconds(10), std::chrono::milliseconds(config.deadline_ms)),
-                 .links = config.links,
-                 .share_devices = true}),
-        parts_(cuda::divide_gpus(devices)) {
+      : job_(config.job),
+        fabric_(make_fabric(config, devices)),
+        parts_(cuda::divide_gpus(devices)),
+        waits_(config.ranks > 1) {
     std::vector<cuda::DeviceInfo> infos;
     for (size_t r = 0; r < devices.size(); ++r) {
       infos.push_back(cuda::device_info(devices[r], parts_[r].get()));
     }
-    // All ranks choose alike what waits for each other's CTAs, so by the SMs that each has.
+    // All ranks choose alike what waits for each other's CTAs, so by the SMs that each has. GPUs of
+    // a job have equally many.
     const int sms = std::ranges::min(infos, {}, &cuda::DeviceInfo::num_sms).num_sms;
     for (size_t r = 0; r < devices.size(); ++r) {
       infos[r].num_sms = sms;
-      ranks_.push_back(std::make_unique<CudaRank>(origin, fabric_, static_cast<int>(r), infos[r],
-                                                  parts_[r].get(),
+      auto& endpoint = dynamic_cast<fabric::DeviceEndpoint&>(
+          fabric_->endpoint(fabric_->first_rank() + static_cast<int>(r)));
+      ranks_.push_back(std::make_unique<CudaRank>(origin, endpoint, infos[r], parts_[r].get(),
                                                   cuda::parse_decode(config.decode)));
     }
     if (config.ranks == 1) return;
-    fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& endpoint) {
-      ranks_[static_cast<size_t>(endpoint.rank())]->join(config);
-    });
+    fabric::run_rank_threads(*fabric_, [&](int rank) { cuda_rank(rank).join(config); });
   }
 
-  fabric::Fabric& fabric() override { return fabric_; }
-  Rank& rank(int rank) override { return *ranks_.at(static_cast<size_t>(rank)); }
-  bool waits_on_device() const override { return ranks_.size() > 1; }
+  fabric::Fabric& fabric() override { return *fabric_; }
+  Rank& rank(int rank) override { return cuda_rank(rank); }
+  bool waits_on_device() const override { return waits_; }
 
   bool samples_on_device() const override { return true; }
+  std::vector<std::string> explain() const override { return plans_; }
 
   std::unique_ptr<TokenLoop> loop(LoopRequest request, const BoundForward& prompt,
                                   const BoundForward& step, StepPlanner& planner) override {
     std::vector<cuda::LoopRank> ranks;
     for (size_t r = 0; r < step.executors.size(); ++r) {  // ranks that divide tokens: rank 0 alone
-      Executor& executor = *step.executors[r];
-      ranks.push_back({.rank = ranks_[r].get(),
-                       .backend = &ranks_[r]->cuda_backend(),
-                       .sampler = &ranks_[r]->sampler(executor.output(0).shape),
+      Executor* const executor = step.executors[r].get();
+      if (executor == nullptr) continue;  // of another process
+      CudaRank& rank = cuda_rank(static_cast<int>(r));
+      ranks.push_back({.rank = &rank,
+                       .backend = &rank.cuda_backend(),
+                       .sampler = &rank.sampler(executor->output(0).shape),
                        .prompt = prompt.executors[r].get(),
-                       .step = &executor});
+                       .step = executor});
     }
-    return std::make_unique<cuda::CudaLoop>(std::move(ranks), std::move(request), next_step_,
-                                            planner);
+    if (ranks.empty()) return nullptr;
+    return std::make_unique<cuda::CudaLoop>(std::move(ranks), step.ranks() > 1, std::move(request),
+                                            next_step_, planner);
   }
 
   std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options,
@@ -161,10 +165,51 @@ class CudaWorld : public World {
   }
 
  private:
-  fabric::PeerFabric fabric_;
-  const std::vector<cuda::OwnedPartition> parts_;  // [ranks]
-  std::vector<std::unique_ptr<CudaRank>> ranks_;
-  uint64_t next_step_ = 0;  // of the samplers
+  static std::unique_ptr<fabric::Fabric> make_fabric(const WorldConfig& config,
+                                                     const std::vector<int>& devices) {
+    const auto deadline = std::chrono::milliseconds(config.deadline_ms);
+    const auto device_deadline = std::min<fabric::Duration>(std::chrono::seconds(10), deadline);
+    if (job::Job* const job = config.job) {
+      auto hosts = job->make_fabric({.ranks = config.ranks, .deadline = deadline});
+      return std::make_unique<fabric::NvshmemFabric>(
+          fabric::NvshmemFabricConfig{
+              .device = devices.front(),
+              .deadline = deadline,
+              .device_deadline = device_deadline,
+              .meeting = {.process = job->process(),
+                          .processes = job->processes(),
+                          .agree = [job](std::string_view what,
+                                         std::string_view value) { job->agree(what, value); },
+                          .broadcast =
+                              [job](std::string_view what, std::string_view value) {
+                                return job->broadcast(what, value);
+                              }}},
+          std::move(hosts));
+    }
+    return std::make_unique<fabric::PeerFabric>(
+        fabric::PeerFabricConfig{.ranks = config.ranks,
+                                 .devices = devices,
+                                 .deadline = deadline,
+                                 .device_deadline = device_deadline,
+                                 .links = config.links,
+                                 .share_devices = true});
+  }
+
+  void compare(const PlannedForward& planned) override {
+    if (job_) plans_.push_back(agree_on_plan(*job_, planned));
+  }
+
+  CudaRank& cuda_rank(int rank) {
+    return *ranks_.at(static_cast<size_t>(rank - fabric_->first_rank()));
+  }
+
+  job::Job* const job_;
+  std::vector<std::string> plans_;  // that all processes have agreed on
+  const std::unique_ptr<fabric::Fabric> fabric_;
+  const std::vector<cuda::OwnedPartition> parts_;  // [ranks of this process]
+  const bool waits_;
+  std::vector<std::unique_ptr<CudaRank>> ranks_;  // of this process
+  uint64_t next_step_ = 0;                        // of the samplers
 };
 
 }  // namespace
@@ -182,9 +227,10 @@ std::unique_ptr<World> make_cuda_world(const WeightOrigin& origin, const WorldCo
   if (ids.empty()) {
     for (int id = 0; id < config.ranks; ++id) ids.push_back(id);
   }
-  if (std::ssize(ids) != config.ranks) {
-    fail(ErrorCode::kInvalidArgument, "{} rank{}, and the device has places for {}", config.ranks,
-         config.ranks == 1 ? "" : "s", ids.size());
+  const int here = config.job ? 1 : config.ranks;
+  if (std::ssize(ids) != here) {
+    fail(ErrorCode::kInvalidArgument, "{} rank{}, and the device has places for {}", here,
+         here == 1 ? "" : "s", ids.size());
   }
   return std::make_unique<CudaWorld>(origin, config, ids);
 }
@@ -195,6 +241,20 @@ int usable_gpus() {
 
 std::string gpu_name(int id) {
   return cuda::device_info(id).name;
+}
+
+GpuIdentity gpu_identity(int id) {
+  const cuda::DeviceInfo info = cuda::device_info(id);
+  cudaDeviceProp properties{};
+  cuda::check_cuda(cudaGetDeviceProperties(&properties, id), "a GPU's identity");
+  int driver = 0;
+  cuda::check_cuda(cudaDriverGetVersion(&driver), "the driver's version");
+  std::string uuid;
+  for (const char byte : properties.uuid.bytes) {
+    uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  }
+  return {info.name, fmt::format("sm_{}, driver {}", info.compute_capability, cuda_version(driver)),
+          uuid, info.num_sms, info.memory_bytes};
 }
 
 GpuMemory gpu_memory(int id) {

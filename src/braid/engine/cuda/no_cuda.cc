@@ -1,5 +1,6 @@
 #include "braid/engine/bandwidth.h"
 #include "braid/engine/device_choice.h"
+#include "braid/engine/gpu_identity.h"
 #include "braid/engine/world.h"
 
 namespace braid {
@@ -17,6 +18,10 @@ int usable_gpus() {
 }
 
 std::string gpu_name(int) {
+  fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
+}
+
+GpuIdentity gpu_identity(int) {
   fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
 }
 
