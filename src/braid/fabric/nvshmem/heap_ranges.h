@@ -8,8 +8,8 @@
 
 namespace braid::fabric {
 
-// The free ranges of a heap of blocks, as pure data. Processes that take and give back the same
-// things in the same order get the same places: the answer follows from the set of free ranges.
+// The free ranges of a heap of blocks, as pure data. A place follows from the set of free ranges
+// alone, so processes with equal requests in equal order get equal places.
 class HeapRanges {
  public:
   static constexpr int64_t kAlignment = 512;
@@ -23,7 +23,7 @@ class HeapRanges {
   // A new block, wholly free. `bytes` is a multiple of kAlignment.
   void add_block(int64_t bytes);
   int blocks() const { return static_cast<int>(free_.size()); }
-  // The first place with room for `bytes`, rounded up to kAlignment; nothing without one.
+  // The first place with room for `bytes`, rounded up to kAlignment; nothing without such room.
   std::optional<Place> take(int64_t bytes);
   // The place of a take() of as many bytes is free again.
   void give(Place place, int64_t bytes);

@@ -5,25 +5,25 @@
 
 namespace braid::fabric {
 
-// NVSHMEM's host library, loaded when a job of GPUs asks for it: Braid builds and starts without.
-// A process starts NVSHMEM once, and never ends it: nvshmem_finalize and NVSHMEM's barriers wait
-// for ever for a lost process, so Braid's own control channel does all waiting.
+// NVSHMEM's host library, loaded by a job on GPUs: Braid builds and starts without NVSHMEM. A
+// process starts NVSHMEM once, and never ends NVSHMEM: nvshmem_finalize and NVSHMEM's barriers wait
+// for ever for a lost process. Braid's own control channel does all waiting.
 class NvshmemLibrary {
  public:
-  // Loads NVSHMEM_HOME/lib/libnvshmem_host.so.3, or without that variable the loader's own find,
-  // after set_nvshmem_environment(). Fails with kUnsupported, naming what was tried and the package
-  // for `cuda_major`, without the library, one of its functions, or the host ABI of version 3.
+  // Calls set_nvshmem_environment(), then loads NVSHMEM_HOME/lib/libnvshmem_host.so.3, or without
+  // the variable NVSHMEM_HOME the file in the loader's folders. Fails with kUnsupported, naming the
+  // file and the package for `cuda_major`, without the library, a function, or host ABI 3.
   explicit NvshmemLibrary(int cuda_major);
 
   std::string version() const;  // "3.7.2"
 
-  // 128 bytes by which all processes meet: made at rank 0, which then listens for the others.
+  // 128 bytes with an address for all processes to meet: rank 0 makes the bytes, and listens.
   std::string unique_id() const;
   // Collective, with the rank's GPU current. Fails with kResource and NVSHMEM's status.
   void start(int rank, int ranks, const std::string& unique_id) const;
-  // Collective, and waits for all without a deadline; null where NVSHMEM has no memory.
+  // Collective: waits for all processes without a deadline. Null without memory.
   std::byte* allocate(int64_t bytes) const;
-  // Where this process' GPU reaches `rank`'s copy of an address of allocate(); null without a path.
+  // Address for this process' GPU of `rank`'s copy of allocated memory; null without a path.
   std::byte* pointer(const std::byte* own, int rank) const;
 
  private:
@@ -31,8 +31,8 @@ class NvshmemLibrary {
   const Functions* functions_ = nullptr;  // of the loaded library, which stays loaded
 };
 
-// Variables that NVSHMEM and NCCL read at their start. Switches of NVLink multicast are set off in
-// any case; what suits processes of a single machine is set unless the user has.
+// Sets environment variables for NVSHMEM's and NCCL's start: NVLink multicast is off in any case;
+// settings for processes of a single machine leave a user's values alone.
 void set_nvshmem_environment();
 
 }  // namespace braid::fabric
