@@ -6,15 +6,24 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <optional>
 #include <string>
 
-// Hosts on one machine: network namespaces with host names of their own, joined by a bridge.
+#include "bad_network.h"
+
+// Hosts on one machine: network namespaces with host names of their own, joined by a bridge, or by
+// a network that delays and loses.
 namespace braid::job {
 
 class Namespaces {
  public:
   // Needs root; here() says whether it worked.
-  explicit Namespaces(int hosts) : hosts_(hosts), name_(fmt::format("brd{}", getpid() % 100000)) {
+  explicit Namespaces(int hosts, const std::optional<Weather>& weather = {})
+      : hosts_(hosts), name_(fmt::format("brd{}", getpid() % 100000)) {
+    if (weather) {
+      join_by(*weather);
+      return;
+    }
     good_ = geteuid() == 0 && run("ip link add {0} type bridge && ip link set {0} up", name_);
     for (int h = 0; h < hosts && good_; ++h) {
       const std::string host = host_of(h);
@@ -33,6 +42,7 @@ class Namespaces {
   Namespaces& operator=(const Namespaces&) = delete;
 
   bool here() const { return good_; }
+  const BadNetwork* network() const { return network_ ? &*network_ : nullptr; }
   std::string host_of(int h) const { return fmt::format("{}n{}", name_, h); }
   static std::string address(int h) { return fmt::format("10.213.77.{}", h + 1); }
 
@@ -50,6 +60,20 @@ class Namespaces {
   bool join(int h) const { return run("ip link set {0} up", host_of(h)); }
 
  private:
+  void join_by(const Weather& weather) {
+    std::vector<std::string> names;
+    // An earlier network's devices of the hosts' names may be on their way out.
+    for (int h = 0; h < hosts_; ++h) names.push_back(host_of(h) + "t");
+    good_ = geteuid() == 0 && network_.emplace(names, weather).good();
+    for (int h = 0; h < hosts_ && good_; ++h) {
+      good_ =
+          run("ip netns add {0} && ip link set {0}t netns {0} && ip -n {0} link set {0}t name eth0 "
+              "&& ip -n {0} addr add {1}/24 dev eth0 && ip -n {0} link set eth0 up && "
+              "ip -n {0} link set lo up",
+              host_of(h), address(h));
+    }
+  }
+
   template <class... Args>
   static bool run(fmt::format_string<Args...> format, Args&&... args) {
     const std::string command = fmt::format(format, std::forward<Args>(args)...);
@@ -58,6 +82,7 @@ class Namespaces {
 
   const int hosts_;
   const std::string name_;
+  std::optional<BadNetwork> network_;
   bool good_ = false;
 };
 

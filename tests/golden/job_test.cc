@@ -76,11 +76,18 @@ TEST_P(JobGolden, LogitsHaveTheBitsOfOneProcess) {
   if (!job::has_jobs()) GTEST_SKIP() << "this build has no UCX";
   const std::string& model_name = std::get<0>(GetParam());
   const Sharing& sharing = std::get<1>(GetParam());
-  const bool on_hosts = model_name.ends_with("@hosts");
+  const bool in_storm = model_name.ends_with("@storm");
+  const bool on_hosts = model_name.ends_with("@hosts") || in_storm;
   const std::string name = model_name.substr(0, model_name.find('@'));
   std::optional<job::Namespaces> hosts;
-  if (on_hosts && !hosts.emplace(sharing.processes).here()) {
-    GTEST_SKIP() << "network namespaces need root and iproute2";
+  std::optional<job::Weather> weather;
+  if (in_storm)
+    weather = {.most_delay = std::chrono::milliseconds(20),
+               .loss = 0.01,
+               .bytes_per_second = 12.5e6,
+               .seed = 5};
+  if (on_hosts && !hosts.emplace(sharing.processes, weather).here()) {
+    GTEST_SKIP() << "network namespaces need root, iproute2 and, to lose frames, /dev/net/tun";
   }
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / fmt::format("braid_job_{}", getpid());
@@ -113,6 +120,9 @@ TEST_P(JobGolden, LogitsHaveTheBitsOfOneProcess) {
   });
   std::filesystem::remove_all(folder);
   for (const job::Ending& ending : endings) EXPECT_TRUE(ending.done) << ending.text;
+  if (in_storm) {
+    EXPECT_GT(hosts->network()->lost(), 0) << hosts->network()->carried();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -136,6 +146,14 @@ const Sharing kOnHosts[] = {{"Tp4", 4, 4, "", "overlap", 4},
 // A host for each process: network namespaces joined by TCP. Hosts are machines untold.
 INSTANTIATE_TEST_SUITE_P(Namespaces, JobGolden,
                          testing::Combine(testing::Values("llama3_gqa@hosts"),
+                                          testing::ValuesIn(kOnHosts)),
+                         [](const auto& info) {
+                           return std::string(std::get<1>(info.param).name);
+                         });
+
+// Links of 100 Mbit/s: frames take up to 20 ms more, and one in a hundred is lost.
+INSTANTIATE_TEST_SUITE_P(Storm, JobGolden,
+                         testing::Combine(testing::Values("llama3_gqa@storm"),
                                           testing::ValuesIn(kOnHosts)),
                          [](const auto& info) {
                            return std::string(std::get<1>(info.param).name);
