@@ -47,6 +47,12 @@ std::byte* NvshmemEndpoint::checked(SymPtr<std::byte> at, int peer, const Block&
   return segment->part(peer) + at.offset;
 }
 
+void NvshmemEndpoint::check_signal(SymPtr<Signal> slot, int peer) const {
+  check_range(*this, slot, peer, {.row_bytes = sizeof(Signal)}, 0);
+  BRAID_CHECK(dynamic_cast<NvshmemSegment*>(slot.segment) == nullptr, "'{}' does not hold signals",
+              slot.segment->name());
+}
+
 Transfer NvshmemEndpoint::copy(std::byte* dst, const std::byte* src, int peer, const Block& block,
                                Verb verb, Tag tag) {
   if (block.bytes() == 0) return {};
@@ -79,7 +85,7 @@ Transfer NvshmemEndpoint::get_async(void* dst, SymPtr<std::byte> src, int peer, 
 }
 
 void NvshmemEndpoint::signal(SymPtr<Signal> slot, int peer, SignalOp op, uint64_t value, Tag tag) {
-  check_range(*this, slot, peer, {.row_bytes = sizeof(Signal)}, 0);
+  check_signal(slot, peer);
   Peer& p = *peers_[static_cast<size_t>(peer)];
   if (p.has_puts.load()) {
     pending_copy({fabric_.error_, rank(), fabric_.config_.deadline}, device(), p.puts.get(),
@@ -89,7 +95,13 @@ void NvshmemEndpoint::signal(SymPtr<Signal> slot, int peer, SignalOp op, uint64_
   host_.signal(slot, peer, op, value, tag);
 }
 
+uint64_t NvshmemEndpoint::peek(SymPtr<Signal> slot) const {
+  check_signal(slot, rank());
+  return host_.peek(slot);
+}
+
 void NvshmemEndpoint::wait(SymPtr<Signal> slot, uint64_t value, const WaitFor& what) {
+  check_signal(slot, rank());
   host_.wait(slot, value, what);
 }
 

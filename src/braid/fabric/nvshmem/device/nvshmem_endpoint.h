@@ -35,7 +35,7 @@ class NvshmemEndpoint final : public DeviceEndpoint {
   // Waits for this rank's puts to the peer, if any are under way.
   void signal(SymPtr<Signal> slot, int peer, SignalOp op, uint64_t value, Tag tag) override;
   void wait(SymPtr<Signal> slot, uint64_t value, const WaitFor& what) override;
-  uint64_t peek(SymPtr<Signal> slot) const override { return host_.peek(slot); }
+  uint64_t peek(SymPtr<Signal> slot) const override;
   // Throws kDeadline if a wait inside a kernel of this rank has expired, kAborted if another rank
   // failed.
   void check() const override;
@@ -55,6 +55,7 @@ class NvshmemEndpoint final : public DeviceEndpoint {
   std::shared_ptr<Segment> allocate_bytes(int64_t count, int64_t elem_bytes,
                                           std::string_view name) override;
   std::byte* checked(SymPtr<std::byte> at, int peer, const Block& block, int64_t stride) const;
+  void check_signal(SymPtr<Signal> slot, int peer) const;
   Transfer copy(std::byte* dst, const std::byte* src, int peer, const Block& block, Verb verb,
                 Tag tag);
 
