@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "braid/base/math.h"
+#include "braid/ops/head_dim.h"
 #include "braid/schedule/partition.h"
 
 namespace braid {
@@ -85,7 +86,8 @@ void CostModel::add_computation(LaunchCost& cost, const Op& op, TypeList in,
   const std::string_view dtype = typed < in.size() ? name(in[typed].dtype) : "";
   const Rate* rate = profile_.find(def.kind, dtype, cost.ranks);
   if (rate == nullptr) {
-    rate = profile_.find(def.rate.kind.empty() ? def.kind : def.rate.kind, dtype);
+    const std::string_view kind = def.rate.kind.empty() ? def.kind : def.rate.kind;
+    rate = profile_.find(kind, dtype, 1, ops::head_dim_of(op, in));
   }
   // Streams with fewer units are slower by as much.
   const double slower = profile_.stream_units[0] / cost.units;

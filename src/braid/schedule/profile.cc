@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <tuple>
 
 #include "braid/base/error.h"
 #include "braid/schedule/builtin_profiles.h"
@@ -109,6 +110,9 @@ Rate read_rate(Reader reader) {
   rate.unit = unit == "flops" ? Rate::Unit::flops : Rate::Unit::bytes;
   rate.includes_memory = reader.flag("includes_memory");
   if (reader.has("ranks")) rate.ranks = static_cast<int>(reader.number("ranks", 1, 1e6));
+  if (reader.has("head_dim")) {
+    rate.head_dim = static_cast<int64_t>(reader.number("head_dim", 0, 1e6));
+  }
   const Json& points = reader.array("points", kMaxPoints);
   if (points.empty()) reader.refuse("points", "at least one point");
   for (const Json& point : points) {
@@ -162,12 +166,16 @@ double Rate::at(double m) const {
   return a.per_second * std::pow(b.per_second / a.per_second, t);
 }
 
-const Rate* Profile::find(std::string_view kind, std::string_view dtype, int ranks) const {
-  const auto fit = [&](const Rate& rate) { return std::pair(rate.dtype == dtype, rate.ranks); };
+const Rate* Profile::find(std::string_view kind, std::string_view dtype, int ranks,
+                          int64_t head_dim) const {
+  const auto fit = [&](const Rate& rate) {
+    return std::tuple(rate.dtype == dtype, rate.head_dim, rate.ranks);
+  };
   const Rate* best = nullptr;
   for (const Rate& rate : rates) {
     if (rate.kind != kind || rate.ranks > ranks) continue;
     if (rate.dtype != dtype && !rate.dtype.empty()) continue;
+    if (rate.head_dim != head_dim && rate.head_dim != 0) continue;
     if (best == nullptr || fit(rate) > fit(*best)) best = &rate;
   }
   return best;
@@ -245,6 +253,7 @@ std::string to_json(const Profile& p) {
                      {"unit", rate.unit == Rate::Unit::flops ? "flops" : "bytes"},
                      {"includes_memory", rate.includes_memory},
                      {"ranks", rate.ranks},
+                     {"head_dim", rate.head_dim},
                      {"points", points}});
   }
   const Json head = {

@@ -30,6 +30,7 @@ struct Rate {
   bool includes_memory = false;
   std::vector<Point> points;  // m ascends
   int ranks = 1;              // least group, for a collective that computes
+  int64_t head_dim = 0;       // of attention; 0: any
   bool operator==(const Rate&) const = default;
 
   // Between two points on the straight line of the logarithms; beyond, the nearest point's rate.
@@ -71,9 +72,10 @@ struct Profile {
   std::vector<Rate> rates;
   bool operator==(const Profile&) const = default;
 
-  // The best fitting rate: of the kind and dtype, otherwise of the kind and any dtype; then with
-  // the largest `ranks` up to the given; null: none.
-  const Rate* find(std::string_view kind, std::string_view dtype, int ranks = 1) const;
+  // The best fitting rate: of the kind and dtype, otherwise of the kind and any dtype; then of the
+  // head dim, then with the largest `ranks` up to the given; null: none.
+  const Rate* find(std::string_view kind, std::string_view dtype, int ranks = 1,
+                   int64_t head_dim = 0) const;
 };
 
 // JSON and back; numbers are written with four digits. Parsing fails with kMalformed: `origin`, the

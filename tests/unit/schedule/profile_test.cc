@@ -27,7 +27,7 @@ Profile sample() {
   p.cluster_link = {5.5e10, 5e-6, true};
   p.collective_units = 96;
   p.product_tiles = 1;
-  p.rates.push_back({"add", "", Rate::Unit::bytes, true, {{1, 2e9}, {32, 4.5e10}}, 2});
+  p.rates.push_back({"add", "", Rate::Unit::bytes, true, {{1, 2e9}, {32, 4.5e10}}, 2, 64});
   return p;
 }
 
@@ -67,6 +67,12 @@ TEST(Profile, TheRateThatFitsBest) {
   EXPECT_EQ(found("f32", 9), 3);
   EXPECT_EQ(found("bf16", 1), 2) << "that of the dtype is one of two ranks";
   EXPECT_EQ(found("bf16", 8), 4);
+  p.rates.push_back(rate("", 1, 5));
+  p.rates.back().head_dim = 64;
+  EXPECT_EQ(p.find("sum", "f32", 8, 64)->points[0].per_second, 5);
+  EXPECT_EQ(p.find("sum", "f32", 8, 128)->points[0].per_second, 3);
+  EXPECT_EQ(p.find("sum", "bf16", 8, 64)->points[0].per_second, 4) << "the dtype goes first";
+  p.rates.pop_back();
   p.rates.erase(p.rates.begin() + 1);
   EXPECT_EQ(p.find("sum", "f32", 2), nullptr);
 }
