@@ -38,8 +38,10 @@ std::vector<ValueType> infer_cut(const Attrs& attrs, TypeList in) {
   return out;
 }
 
+// A single part lies where the whole does (schedule/value_views.h).
 Cost cost_join(const Attrs&, TypeList in, TypeList, const Work& work) {
   Cost cost;
+  if (in.size() == 1) return cost;
   for (const ValueType& part : in) cost.bytes += 2 * live_bytes(part, work);
   return cost;
 }
@@ -59,7 +61,7 @@ ShardRule whole_cut(const Attrs& attrs, TypeList, std::span<const Placement>, in
 void reference_join(const OpCall& call) {
   std::byte* to = call.out[0].data;
   for (const TensorView& part : call.in) {
-    std::memcpy(to, part.data, static_cast<size_t>(part.bytes()));
+    if (to != part.data) std::memcpy(to, part.data, static_cast<size_t>(part.bytes()));
     to += part.bytes();
   }
 }
@@ -67,12 +69,17 @@ void reference_join(const OpCall& call) {
 void reference_cut(const OpCall& call) {
   const std::byte* from = call.in[0].data;
   for (const TensorView& part : call.out) {
-    std::memcpy(part.data, from, static_cast<size_t>(part.bytes()));
+    if (from != part.data) std::memcpy(part.data, from, static_cast<size_t>(part.bytes()));
     from += part.bytes();
   }
 }
 
 }  // namespace
+
+bool keeps_place(const Op& op) {
+  return (op.def == &kJoinSequence || op.def == &kCutSequence) && op.inputs.size() == 1 &&
+         op.outputs.size() == 1;
+}
 
 const OpDef kJoinSequence = {.kind = "join_sequence",
                              .infer = infer_join,

@@ -5,7 +5,7 @@
 #include "braid/program/builder.h"
 
 // Reads and writes of sequence-parallel attention in a network without a KV cache: a rank's rows of
-// each part of a sequence become a single value, and back. Moves alone.
+// each part of a sequence become a single value, and back. Moves alone; of a single part, none.
 namespace braid::ops {
 
 // x_i [n_i, H * D] -> [sequence = 1, rows, H, D]: the rows of each part, one part after another.
@@ -32,5 +32,8 @@ struct CutSequenceAttrs {
   }
 };
 extern const OpDef kCutSequence;
+
+// A join or a cut of a single part: its output lies where its input does.
+bool keeps_place(const Op& op);
 
 }  // namespace braid::ops

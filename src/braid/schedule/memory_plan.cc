@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "braid/schedule/launch_order.h"
+#include "braid/schedule/value_views.h"
 
 namespace braid {
 namespace {
@@ -56,7 +57,8 @@ class Planner {
         schedules_(plan.schedules),
         launches_(schedules_[0].launches),
         order_(launches_),
-        M_(schedules_[0].micro_batches.size()) {}
+        M_(schedules_[0].micro_batches.size()),
+        owners_(place_owners(program_, static_cast<int>(M_))) {}
 
   MemoryPlan run() {
     plan_.micro_batches = static_cast<int>(M_);
@@ -68,7 +70,8 @@ class Planner {
     place();
     for (size_t v = 0; v < program_.values.size(); ++v) {
       for (size_t mb = 0; mb < M_; ++mb) {
-        plan_.value_offset[v * M_ + mb] = values_[v * M_ + (plan_.merged[v] ? 0 : mb)].offset;
+        plan_.value_offset[v * M_ + mb] =
+            block_of(static_cast<ValueId>(v), static_cast<int>(mb)).offset;
       }
     }
     for (size_t i = 0; i < launches_.size(); ++i) plan_.workspace_offset[i] = scratch_[i].offset;
@@ -102,7 +105,7 @@ class Planner {
   }
 
   Block& block_of(ValueId id, int micro_batch) {
-    const auto v = static_cast<size_t>(id);
+    const auto v = static_cast<size_t>(owners_[static_cast<size_t>(id)]);
     return values_[v * M_ + (plan_.merged[v] ? 0 : static_cast<size_t>(micro_batch))];
   }
 
@@ -145,10 +148,11 @@ class Planner {
     const int ranks = static_cast<int>(programs_.size());
     for (size_t v = 0; v < program_.values.size(); ++v) {
       for (size_t mb = 0; mb < M_; ++mb) {
-        Block& block = values_[v * M_ + mb];
+        Block& block = block_of(static_cast<ValueId>(v), static_cast<int>(mb));
         if (!block.used() || (plan_.merged[v] && mb > 0)) continue;
         const MicroBatch* only = plan_.merged[v] ? nullptr : &schedules_[0].micro_batches[mb];
-        block.bytes = value_bytes(programs_, static_cast<ValueId>(v), only, ranks);
+        const int64_t bytes = value_bytes(programs_, static_cast<ValueId>(v), only, ranks);
+        block.bytes = std::max(block.bytes, bytes);
       }
     }
   }
@@ -194,6 +198,7 @@ class Planner {
   const std::vector<Launch>& launches_;
   const LaunchOrder order_;
   const size_t M_;
+  const std::vector<ValueId> owners_;  // [values]
   MemoryPlan plan_;
   std::vector<Block> values_;   // [values, micro-batches]; merged ones use the first
   std::vector<Block> scratch_;  // [launches]

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "braid/schedule/partition.h"
+#include "braid/schedule/value_views.h"
 
 namespace braid {
 namespace {
@@ -29,7 +30,8 @@ class MemoryCheck {
       : rank_(rank),
         program_(rank.program()),
         memory_(rank.schedule().memory),
-        M_(rank.micro_batches()) {
+        M_(rank.micro_batches()),
+        owners_(place_owners(program_, M_)) {
     for (int mb = 0; mb < M_; ++mb) batch_ += capacity(mb);
     is_output_.assign(program_.values.size(), false);
     for (ValueId id : program_.outputs) is_output_[id] = true;
@@ -101,7 +103,8 @@ class MemoryCheck {
   void use(std::vector<Place>& values, ValueId id, int mb, int i) const {
     const ValueKind kind = program_.value(id).kind;
     if (kind == ValueKind::weight || kind == ValueKind::state) return;
-    Place& place = values[at(id, merged(id) ? 0 : mb)];
+    const ValueId owner = owners_[static_cast<size_t>(id)];
+    Place& place = values[at(owner, merged(owner) ? 0 : mb)];
     const auto refuse = [&](const std::string& rule) { rank_.refuse(rank_.op(i), mb, rule); };
     if (rank_.launch(i).num_micro_batches > 1 && !merged(id)) {
       refuse(fmt::format("memory: a merged launch uses %{}, which is not", id));
@@ -109,13 +112,16 @@ class MemoryCheck {
     if (merged(id) && memory_.offset(id, mb) != memory_.offset(id, 0)) {
       refuse(fmt::format("memory: %{} is merged and has two places", id));
     }
+    if (owner != id && memory_.offset(id, mb) != memory_.offset(owner, mb)) {
+      refuse(fmt::format("memory: %{} does not lie where %{} does, whose rows it has", id, owner));
+    }
+    if (place.launch < 0) place.begin = memory_.offset(id, mb);
+    place.end = std::max(place.end, memory_.offset(id, mb) + bytes_of_value(id, mb));
+    if (!in_arena(place)) {
+      refuse(fmt::format("memory: %{} lies at [{}, {}) in an arena of {} bytes", id, place.begin,
+                         place.end, memory_.arena_bytes));
+    }
     if (place.launch < 0) {
-      place.begin = memory_.offset(id, mb);
-      place.end = place.begin + bytes_of_value(id, mb);
-      if (!in_arena(place)) {
-        refuse(fmt::format("memory: %{} lies at [{}, {}) in an arena of {} bytes", id, place.begin,
-                           place.end, memory_.arena_bytes));
-      }
       const ValueType& type = program_.value(id).type;
       if (merged(id) && batch_.of(type.axis, 0) > type.shape[0]) {
         refuse(fmt::format("memory: %{} has {} rows for {} of all micro-batches", id, type.shape[0],
@@ -180,8 +186,9 @@ class MemoryCheck {
   const Program& program_;
   const MemoryPlan& memory_;
   const int M_;
-  Extents batch_;                // capacities of all micro-batches together
-  std::vector<bool> is_output_;  // [values]
+  const std::vector<ValueId> owners_;  // [values]
+  Extents batch_;                      // capacities of all micro-batches together
+  std::vector<bool> is_output_;        // [values]
 };
 
 }  // namespace

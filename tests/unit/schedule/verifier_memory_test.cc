@@ -1,5 +1,8 @@
 // The verifier's rules of memory and of merged launches, each on a Schedule that breaks it alone.
 // The suites are those of verifier_test.cc, which says for which sizes they run.
+#include "braid/ops/join_sequence.h"
+#include "braid/ops/norm.h"
+#include "braid/schedule/memory_plan.h"
 #include "unit/schedule/verifier_rules.h"
 
 namespace braid::testing_schedule {
@@ -91,6 +94,34 @@ TEST_P(VerifierMicroBatches, MemoryOfInputsAndOutputsIsMerged) {
         [&] { plan.verify(); },
         {"micro-batch 0", fmt::format("memory: %{} is the host's and is not merged", id)});
   }
+}
+
+// y = x + x is the only part of a joined value, which is read while y's place must not be reused.
+TEST(VerifierMemory, TheOnlyPartOfAJoinedValueLiesWhereTheWholeDoes) {
+  Builder b("join", {1, 1, 1});
+  const ValueId x = b.input("x", {DType::f32, {2, 16}});
+  const ValueId y = ops::add(b, x, x);
+  const ValueId whole = b.op1(ops::kJoinSequence, Attrs::of(ops::JoinSequenceAttrs{8, 3}), {y});
+  const ValueId w = ops::add(b, x, x);
+  const ValueId part = b.op1(ops::kCutSequence, Attrs::of(ops::CutSequenceAttrs{{2}}), {whole});
+  const Program program = b.finish({ops::add(b, part, w)});
+  Schedule s{.strategy = "join", .micro_batches = {{program.capacity}}};
+  for (int op = 0; op < 5; ++op) s.launches.push_back({.op = op});
+  s.memory = plan_memory({{program}, {s}});
+  EXPECT_NO_THROW(verify({{program}, {s}}));
+  EXPECT_EQ(s.memory.offset(y, 0), s.memory.offset(whole, 0));
+  EXPECT_EQ(s.memory.offset(y, 0), s.memory.offset(part, 0));
+  EXPECT_EQ(s.memory.arena_bytes, 128 + 192 + 128 + 128) << "x, the joined rows, w, the sum";
+  Schedule apart = s;
+  apart.memory.value_offset[static_cast<size_t>(whole)] += 64;
+  expect_refused(
+      [&] {
+        verify({{program}, {apart}});
+      },
+      {fmt::format("memory: %{} does not lie where %{} does", whole, y)});
+  Schedule shared = s;  // w is written before the whole is read
+  shared.memory.value_offset[static_cast<size_t>(w)] = s.memory.offset(whole, 0);
+  expect_refused([&] { verify({{program}, {shared}}); }, {"memory: bytes", "are shared with"});
 }
 
 // y = x + x, read on two streams; then w, by the stream that need not wait for the other one.

@@ -168,7 +168,8 @@ void for_shares(std::span<const TensorView> views, const Team& team, F&& copy) {
 BoundKernel bind_join_sequence(const LaunchArgs& args, Isa) {
   return [&call = args.call](const Team& team) {
     for_shares(call.in, team, [&](const std::byte* part, int64_t at, size_t bytes) {
-      std::memcpy(call.out[0].data + at, part, bytes);
+      std::byte* const to = call.out[0].data + at;
+      if (to != part) std::memcpy(to, part, bytes);
     });
   };
 }
@@ -176,7 +177,8 @@ BoundKernel bind_join_sequence(const LaunchArgs& args, Isa) {
 BoundKernel bind_cut_sequence(const LaunchArgs& args, Isa) {
   return [&call = args.call](const Team& team) {
     for_shares(call.out, team, [&](std::byte* part, int64_t at, size_t bytes) {
-      std::memcpy(part, call.in[0].data + at, bytes);
+      const std::byte* const from = call.in[0].data + at;
+      if (from != part) std::memcpy(part, from, bytes);
     });
   };
 }

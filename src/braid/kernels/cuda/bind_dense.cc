@@ -109,8 +109,11 @@ BoundKernel bind_relative_bias(const LaunchArgs& args) {
 
 // Binds a move, whose pieces are found at each launch.
 BoundKernel bind_move(const LaunchArgs& args, std::vector<CopyPiece> (*make)(const OpCall&)) {
-  return
-      [&call = args.call, make](const LaunchContext& context) { copy_pieces(make(call), context); };
+  return [&call = args.call, make](const LaunchContext& context) {
+    std::vector<CopyPiece> pieces = make(call);
+    std::erase_if(pieces, [](const CopyPiece& piece) { return piece.from == piece.to; });
+    copy_pieces(pieces, context);
+  };
 }
 
 std::vector<CopyPiece> concat_rows_pieces(const OpCall& call) {
