@@ -2,9 +2,6 @@
 // beside the simulator's prediction.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
-
 #include "braid/bench_pictures.h"
 #include "braid/engine/diffusion/flux_pipeline.h"
 #include "braid/options.h"
@@ -14,12 +11,9 @@
 namespace braid::app {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct ImageBench : StepBenchOptions {
   std::vector<int64_t> sizes;
   int64_t text_tokens = 512;
-  bool decode = false;
 };
 
 class FluxStep : public BenchedStep {
@@ -72,39 +66,26 @@ StepFamily family_of(const PipelineParts& parts, const ImageBench& o, const Benc
   return family;
 }
 
-// Milliseconds of a picture's decoding, its pixels on the host: the median.
-double decode_ms(VaeDecoder& decoder, int64_t size, int repetitions) {
-  const int64_t side = size / decoder.scale();
-  const auto latents = normals(4, side * side * decoder.channels());
-  std::vector<double> ms;
-  for (int i = -2; i < repetitions; ++i) {
-    const auto start = Clock::now();
-    decoder.decode(latents, side, side);
-    const std::chrono::duration<double, std::milli> passed = Clock::now() - start;
-    if (i >= 0) ms.push_back(passed.count());
-  }
-  std::ranges::sort(ms);
-  return ms[ms.size() / 2];
-}
+class PictureDecoder : public BenchedDecoder {
+ public:
+  PictureDecoder(const PipelineParts& parts, const ImageBench& o, const NetworkConfig& network)
+      : o_(o), decoder_(parts.vae, parts.vae_weights, network) {}
 
-std::string decode_table(const PipelineParts& parts, const ImageBench& o, const BenchPlace& place) {
-  std::string out = "\n| size | ranks | decode ms | times one rank |\n|---|---|---:|---:|\n";
-  std::vector<double> whole;  // ms by size
-  for (int ranks : place.ranks() > 1 ? std::vector{1, place.ranks()} : std::vector{1}) {
-    NetworkConfig network = ranks > 1 ? place.all(parts.random_vae) : place.one(parts.random_vae);
-    if (ranks > 1) {
-      network.schedule = "sequential";
-      network.mesh = sequence_mesh(SpMode::ring, place.topology(), ranks);
-    }
-    VaeDecoder decoder(parts.vae, parts.vae_weights, network);
-    for (size_t i = 0; i < o.sizes.size(); ++i) {
-      const double ms = decode_ms(decoder, o.sizes[i], o.repetitions);
-      if (ranks == 1) whole.push_back(ms);
-      out += fmt::format("| {} | {} | {:.2f} | {:.2f} |\n", o.sizes[i], ranks, ms, whole[i] / ms);
-    }
+  void decode(size_t i) override {
+    const int64_t side = o_.sizes[i] / decoder_.scale(), n = side * side * decoder_.channels();
+    if (std::ssize(latents_) != n) latents_ = normals(4, n);
+    decoder_.decode(latents_, side, side);
   }
-  return out;
-}
+  BoundNetwork& bound(size_t i) override {
+    const int64_t side = o_.sizes[i] / decoder_.scale();
+    return decoder_.bound(side, side);
+  }
+
+ private:
+  const ImageBench& o_;
+  VaeDecoder decoder_;
+  std::vector<float> latents_;
+};
 
 void bench_image(ImageBench o) {
   if (o.sizes.empty())
@@ -124,9 +105,12 @@ void bench_image(ImageBench o) {
     const int64_t heads = read_flux_config(parts.transformer).heads;
     return print(step_table(attention_family(heads, sizes, place), o, place));
   }
-  std::string out = step_table(family_of(parts, o, place), o, place);
-  if (o.decode) out += decode_table(parts, o, place);
-  print(out);
+  const StepFamily family = family_of(parts, o, place);
+  if (!o.decode_only) print(step_table(family, o, place));
+  if (!o.decode) return;
+  print(decode_table(family.sizes, o, place, parts.random_vae, [&](const NetworkConfig& n) {
+    return std::make_unique<PictureDecoder>(parts, o, n);
+  }));
 }
 
 }  // namespace
@@ -141,7 +125,6 @@ void add_bench_image(CLI::App& bench) {
                    "pixels of a side, several with commas (default 1024; of figures 3072,4096)")
       ->delimiter(',');
   command->add_option("--text-tokens", o->text_tokens, "tokens of text")->capture_default_str();
-  command->add_flag("--decode", o->decode, "time decoding, too");
   command->footer(
       "Examples:\n"
       "  braid bench image --random-weights configs/flux-1-dev.json --device cuda:0,1\n"

@@ -2,8 +2,6 @@
 // weights, beside the simulator's prediction.
 #include <fmt/format.h>
 
-#include <chrono>
-
 #include "braid/bench_pictures.h"
 #include "braid/engine/diffusion/cogvideox_pipeline.h"
 #include "braid/options.h"
@@ -14,12 +12,9 @@
 namespace braid::app {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct VideoBench : StepBenchOptions {
   std::string size;
   std::vector<int64_t> frames, heads;
-  bool decode = false;
 };
 
 // A video's sides and latent frames.
@@ -81,25 +76,29 @@ StepFamily family_of(const PipelineParts& parts, const std::vector<Length>& size
   return family;
 }
 
-std::string decode_table(const PipelineParts& parts, const std::vector<Length>& sizes,
-                         const BenchPlace& place) {
-  std::string out = "\n| size | first decode ms | decode ms | values GB |\n|---|---:|---:|---:|\n";
-  VideoDecoder decoder(parts.vae, parts.vae_weights, place.one(parts.random_vae));
-  for (const Length& s : sizes) {
-    const VideoLatentSize size{s.latent_frames(), s.height / 8, s.width / 8};
-    const auto latents = normals(4, size.frames * size.height * size.width * decoder.channels());
-    double ms[2];
-    for (double& passed : ms) {
-      const auto start = Clock::now();
-      decoder.pixels(latents, size);
-      passed = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-    }
-    const int64_t arena = decoder.bound(size).executor(0).schedule().memory.arena_bytes;
-    out += fmt::format("| {} x {}, {} frames | {:.2f} | {:.2f} | {:.2f} |\n", s.width, s.height,
-                       s.frames, ms[0], ms[1], static_cast<double>(arena) * 1e-9);
+class CogVideoXDecoder : public BenchedDecoder {
+ public:
+  CogVideoXDecoder(const PipelineParts& parts, const std::vector<Length>& sizes,
+                   const NetworkConfig& network)
+      : sizes_(sizes), decoder_(parts.vae, parts.vae_weights, network) {}
+
+  void decode(size_t i) override {
+    const VideoLatentSize size = latents(i);
+    const int64_t n = size.frames * size.height * size.width * decoder_.channels();
+    if (std::ssize(latents_) != n) latents_ = normals(4, n);
+    decoder_.pixels(latents_, size);
   }
-  return out;
-}
+  BoundNetwork& bound(size_t i) override { return decoder_.bound(latents(i)); }
+
+ private:
+  VideoLatentSize latents(size_t i) const {
+    return {sizes_[i].latent_frames(), sizes_[i].height / 8, sizes_[i].width / 8};
+  }
+
+  const std::vector<Length>& sizes_;
+  VideoDecoder decoder_;
+  std::vector<float> latents_;
+};
 
 void bench_video(VideoBench o) {
   const bool figure = o.figure != 0;
@@ -132,8 +131,12 @@ void bench_video(VideoBench o) {
     JsonChanges changes = {{"num_attention_heads", count}};
     if (o.blocks > 0) changes.emplace_back("num_layers", o.blocks);
     const PipelineParts parts = random_cogvideox(o.weights, place.dtype(), changes);
-    out += step_table(family_of(parts, sizes, o, place), o, place);
-    if (o.decode && count == o.heads[0]) out += decode_table(parts, sizes, place);
+    const StepFamily family = family_of(parts, sizes, o, place);
+    if (!o.decode_only) out += step_table(family, o, place);
+    if (!o.decode || count != o.heads[0]) continue;
+    out += decode_table(family.sizes, o, place, parts.random_vae, [&](const NetworkConfig& n) {
+      return std::make_unique<CogVideoXDecoder>(parts, sizes, n);
+    });
   }
   print(out);
 }
@@ -154,7 +157,6 @@ void add_bench_video(CLI::App& bench) {
       ->add_option("--heads", o->heads,
                    "heads in place of the model's, several with commas: the paper prints 24")
       ->delimiter(',');
-  command->add_flag("--decode", o->decode, "time decoding on one device, too");
   command->footer(
       "Examples:\n"
       "  braid bench video --random-weights configs/cogvideox-5b.json --device cuda:0,1\n"

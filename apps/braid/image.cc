@@ -102,19 +102,6 @@ PngTexts settings_of(const ImageOptions& o, const ImageRequest& r, int64_t k) {
   return {{"parameters", json_text(settings)}, {"Software", version_line()}};
 }
 
-// Bytes on the GPU that needs most; null on CPUs.
-Json memory_of(const ImageResult& result) {
-  if (!result.memory) return nullptr;
-  Json components = Json::object();
-  for (const ComponentMemory& c : result.memory->components) {
-    components[c.name] = {{"weights", c.weights}, {"values", c.values}};
-  }
-  return {{"components", std::move(components)},
-          {"together", result.memory->together},
-          {"most", result.memory->most},
-          {"free", result.memory->free}};
-}
-
 Json report_of(const ImageOptions& o, const ImageRequest& r, const ImageResult& result) {
   Json images = Json::array();
   for (int64_t k = 0; k < r.images; ++k) {
@@ -129,7 +116,7 @@ Json report_of(const ImageOptions& o, const ImageRequest& r, const ImageResult& 
       {"guidance", r.guidance},
       {"seed_mode", o.seed_mode},
       {"tokens", {{"clip", result.clip_tokens}, {"t5", result.t5_tokens}, {"text", r.text_tokens}}},
-      {"memory", memory_of(result)}};
+      {"memory", memory_report(result.memory)}};
 }
 
 void run(ImageOptions o) {
@@ -179,8 +166,7 @@ void run(ImageOptions o) {
   const ImageResult result = pipeline.generate(request);
   progress.clear();
   if (!pipeline.priced().empty()) {
-    print_remarks({fmt::format("auto: {}, {}, {}", to_string(pipeline.mesh()->mode),
-                               to_string(pipeline.mesh()->degrees), pipeline.schedule())});
+    print_remarks({choice_remark(pipeline.mesh(), pipeline.schedule())});
   }
   print_remarks(result.remarks);
   if (!result.complete) throw Interrupted();

@@ -1,5 +1,6 @@
 #include "braid/picture_options.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <tuple>
@@ -40,9 +41,9 @@ void PictureOptions::add_to(CLI::App& command) {
   command
       .add_option(
           "--sp", sp,
-          fmt::format(
-              "ranks divide the tokens of text and {}: ring, ulysses, usp, tas{}", what,
-              what == "image" ? ", torus, or auto: the fastest by simulation" : " or torus"))
+          fmt::format("ranks divide the tokens of text and {}: ring, ulysses, usp, tas, torus, or "
+                      "auto: the fastest by simulation",
+                      what))
       ->group(kRanks);
   command.add_option("--ranks", ranks, "with --sp: ranks (default: one for each GPU of --device)")
       ->group(kRanks);
@@ -59,9 +60,7 @@ void PictureOptions::add_to(CLI::App& command) {
   command.add_option("--link-us", link_us, "their latency in microseconds")->group(kEmulation);
   command
       .add_option("--schedule", schedule,
-                  what == "image"
-                      ? "with --sp: a strategy's name, or auto: the fastest by simulation"
-                      : "with --sp: a strategy's name")
+                  "with --sp: a strategy's name, or auto: the fastest by simulation")
       ->capture_default_str()
       ->group(kSchedules);
 }
@@ -103,7 +102,7 @@ PipelineConfig PictureOptions::config(int groups) const {
     sequence.ranks = ranks;
   }
   EngineConfig wanted{.threads = threads, .schedule = schedule};
-  if (!divided) wanted.tp = groups;
+  if (!divided) wanted.tp = std::max(1, groups);
   const EngineConfig engine = choose_parallel({.device = device,
                                                .engine = wanted,
                                                .link_gbps = link_gbps,
@@ -112,6 +111,7 @@ PipelineConfig PictureOptions::config(int groups) const {
                                               terminal_notes())
                                   .engine;
   PipelineConfig config{.threads = threads_of(engine),
+                        .cfg_ranks = groups,
                         .schedule = engine.schedule,
                         .profile = engine.profile,
                         .links = engine.links,
@@ -126,13 +126,6 @@ PipelineConfig PictureOptions::config(int groups) const {
     config.choose_sp = !config.sp;
     config.degrees = engine.sp->degrees;
     config.topology = topology_of(engine.links, engine.tp);
-    int& part =
-        config.topology.machines % groups == 0 ? config.topology.machines : config.topology.devices;
-    if (part % groups != 0) {
-      fail(ErrorCode::kInvalidArgument, "{} ranks make no {} equal groups for --cfg-ranks",
-           engine.tp, groups);
-    }
-    part /= groups;
   }
   return config;
 }
@@ -194,6 +187,23 @@ std::string progress_line(const PipelineProgress& p, const PictureOptions& o, in
     line += fmt::format(", {:.1f} s each, {:.0f} s left", ms_per_step / 1000, left);
   }
   return line;
+}
+
+Json memory_report(const std::optional<PipelineMemory>& memory) {
+  if (!memory) return nullptr;
+  Json components = Json::object();
+  for (const ComponentMemory& c : memory->components) {
+    components[c.name] = {{"weights", c.weights}, {"values", c.values}};
+  }
+  return {{"components", std::move(components)},
+          {"together", memory->together},
+          {"most", memory->most},
+          {"free", memory->free}};
+}
+
+std::string choice_remark(const std::optional<SequenceMesh>& mesh, const std::string& schedule) {
+  if (!mesh) return "auto: one rank";
+  return fmt::format("auto: {}, {}, {}", to_string(mesh->mode), to_string(mesh->degrees), schedule);
 }
 
 Json drawing_report(const PictureOptions& o, const PipelineConfig& config,

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "braid/engine/diffusion/pipeline_memory.h"
 #include "braid/engine/diffusion/pipeline_parts.h"
 #include "braid/sequence_options.h"
 
@@ -37,8 +38,8 @@ struct PictureOptions {
   void add_to(CLI::App& command);
   // Fails with kInvalidArgument, naming the option.
   void check() const;
-  // Where components compute: `groups` equal groups of ranks, each of which divides tokens. Fails
-  // with kInvalidArgument, naming the option.
+  // Where components compute; `groups` are the config's cfg_ranks. Fails with kInvalidArgument,
+  // naming the option.
   PipelineConfig config(int groups = 1) const;
   // Width and height, of these without an option.
   std::pair<int64_t, int64_t> sides(int64_t default_width, int64_t default_height) const;
@@ -54,6 +55,12 @@ std::pair<int64_t, int64_t> parse_size(const std::string& text);
 // A line about how far a job is.
 std::string progress_line(const PipelineProgress& progress, const PictureOptions& options,
                           int64_t steps, double ms_per_step);
+
+// Bytes on the GPU that needs most; null on CPUs.
+nlohmann::ordered_json memory_report(const std::optional<PipelineMemory>& memory);
+
+// How `auto` divides a step.
+std::string choice_remark(const std::optional<SequenceMesh>& mesh, const std::string& schedule);
 
 // What drew, and how long it took.
 nlohmann::ordered_json drawing_report(

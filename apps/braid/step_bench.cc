@@ -257,9 +257,12 @@ void StepBenchOptions::add_to(CLI::App& command, const std::string& example) {
   command.add_option("-r", repetitions, "repetitions; the median counts")->capture_default_str();
   command.add_flag("--simulate-one", simulate_one, "simulate one rank, in place of timing a step");
   command.add_flag("--launches", launches, "print rank 0's time by kernel");
+  command.add_flag("--decode", decode, "time decoding, too, on one rank and over all");
+  command.add_flag("--decode-only", decode_only, "time decoding, and no step");
 }
 
-void StepBenchOptions::check() const {
+void StepBenchOptions::check() {
+  decode = decode || decode_only;
   require_between("-r", repetitions, 1, 1000);
   require_between("--ranks", ranks, 0, 1024);
   require_between("--blocks", blocks, 0, 1000);

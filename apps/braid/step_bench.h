@@ -21,13 +21,13 @@ struct StepBenchOptions {
   int ranks = 0, threads = 0, repetitions = 5, blocks = 0, figure = 0;
   std::vector<int64_t> tokens;  // of figures 9 and 12
   double link_gbps = 0, link_us = 0;
-  bool launches = false, simulate_one = false;
+  bool launches = false, simulate_one = false, decode = false, decode_only = false;
   DegreeOptions degrees;
 
   // `example` is a file of weights' shapes.
   void add_to(CLI::App& command, const std::string& example);
   // Fails with kInvalidArgument, naming the option.
-  void check() const;
+  void check();
 };
 
 // A step of some sizes with random inputs on some ranks.
@@ -74,6 +74,20 @@ class BenchPlace {
 // The table of a family: one rank, then rows of ranks, for each size.
 std::string step_table(const StepFamily& family, const StepBenchOptions& options,
                        const BenchPlace& place);
+
+// A decoder of some sizes with random latents on some ranks.
+class BenchedDecoder {
+ public:
+  virtual ~BenchedDecoder() = default;
+  // Size i, its pixels on the host.
+  virtual void decode(size_t i) = 0;
+  virtual BoundNetwork& bound(size_t i) = 0;
+};
+using MakeDecoder = std::function<std::unique_ptr<BenchedDecoder>(const NetworkConfig&)>;
+// Decoding on one rank, then over all. `random`: its weights.
+std::string decode_table(const std::vector<std::string>& sizes, const StepBenchOptions& options,
+                         const BenchPlace& place, const RandomWeights* random,
+                         const MakeDecoder& make);
 
 // Attention alone: queries, keys and values are products of 64 numbers for each token.
 StepFamily attention_family(int64_t heads, const std::vector<AttentionSize>& sizes,

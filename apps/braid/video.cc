@@ -28,7 +28,7 @@ struct VideoOptions : PictureOptions {
 
   std::optional<int64_t> frames, fps;
   bool dynamic_guidance = false;
-  int cfg_ranks = 1;
+  std::optional<int> cfg_ranks;
 };
 
 double ms_since(Clock::time_point start) {
@@ -47,13 +47,10 @@ std::filesystem::path picture_of(std::filesystem::path path, size_t t) {
 
 void check(VideoOptions& o) {
   o.PictureOptions::check();
-  if (o.sp == "auto") {
-    fail(ErrorCode::kInvalidArgument, "--sp is auto, which videos do not have yet: name a mode");
-  }
   if (o.output.empty()) o.output = has_video_codecs() ? "video.mp4" : "video.y4m";
   if (!as_pictures(o)) require_video_format(video_format(o.output));
   if (o.fps) require_between("--fps", *o.fps, 1, 240);
-  require_between("--cfg-ranks", o.cfg_ranks, 1, 2);
+  if (o.cfg_ranks) require_between("--cfg-ranks", *o.cfg_ranks, 1, 2);
   for (int64_t k = 0; k < o.count; ++k) {
     require_writable("-o", as_pictures(o) ? picture_of(o.output_of(k), 0) : o.output_of(k));
   }
@@ -111,14 +108,15 @@ void run(VideoOptions o) {
   check(o);
   std::optional<LatentDump> dump;
   if (!o.dump.empty()) dump.emplace(o.dump);
-  const PipelineConfig config = o.config(o.cfg_ranks);
+  const bool two_passes = !o.guidance || *o.guidance > 1;
+  PipelineConfig config = o.config(o.cfg_ranks.value_or(o.sp == "auto" && two_passes ? 0 : 1));
+  config.frames = o.frames.value_or(0);
   const auto start = Clock::now();
   Progress progress;
   progress.announce("loading " + o.model());
   CogVideoXPipeline pipeline =
-      o.folder.empty()
-          ? CogVideoXPipeline(random_cogvideox(o.random_weights, config.dtype), config, o.cfg_ranks)
-          : CogVideoXPipeline(o.folder, config, o.cfg_ranks);
+      o.folder.empty() ? CogVideoXPipeline(random_cogvideox(o.random_weights, config.dtype), config)
+                       : CogVideoXPipeline(o.folder, config);
   const double load_ms = ms_since(start);
   progress.clear();
   VideoRequest request = request_of(o, pipeline.defaults());
@@ -150,6 +148,11 @@ void run(VideoOptions o) {
   };
   const VideoResult result = pipeline.generate(request);
   progress.clear();
+  if (!pipeline.priced().empty()) {
+    print_remarks(
+        {fmt::format("{}, {} cfg ranks", choice_remark(pipeline.mesh(), pipeline.schedule()),
+                     pipeline.cfg_ranks())});
+  }
   print_remarks(result.remarks);
   if (!result.complete) throw Interrupted();
   if (dump) dump->write();
@@ -163,7 +166,7 @@ void run(VideoOptions o) {
                    {"fps", fps},
                    {"steps", request.steps},
                    {"guidance", request.guidance},
-                   {"cfg_ranks", o.cfg_ranks},
+                   {"cfg_ranks", pipeline.cfg_ranks()},
                    {"tokens", {{"t5", result.tokens}, {"text", request.text_tokens}}}};
     for (int64_t k = 0; k < o.count; ++k) {
       report["videos"].push_back(
@@ -171,6 +174,9 @@ void run(VideoOptions o) {
     }
     report.update(drawing_report(o, config, pipeline.mesh(), result.timings,
                                  pipeline.weight_bytes(), load_ms, write_ms));
+    report.update({{"schedule", pipeline.schedule()},
+                   {"priced", pipeline.priced()},
+                   {"memory", memory_report(result.memory)}});
     print(json_text(report) + "\n");
     return;
   }
@@ -208,7 +214,8 @@ void add_video(CLI::App& app) {
       "the file, video.mp4: .mp4, .webm, .y4m (raw), or .png for a file each frame");
   command
       ->add_option("--cfg-ranks", o->cfg_ranks,
-                   "2: the two passes of guidance run at once, each on half of the ranks")
+                   "2: the two passes of guidance run at once, each on half of the ranks (default "
+                   "1; with --sp auto the faster by simulation)")
       ->group(kRanks);
   command->footer(
       "A seed gives the same video as diffusers with torch.Generator('cpu').\n"

@@ -11,6 +11,10 @@ using testing::Not;
 
 class BenchPicturesTest : public CliTest {
  protected:
+  // Without a profile of this machine.
+  BenchPicturesTest() { setenv("XDG_CACHE_HOME", folder_.c_str(), 1); }
+  ~BenchPicturesTest() override { unsetenv("XDG_CACHE_HOME"); }
+
   std::string file(const char* name, const char* text) {
     std::ofstream(path(name)) << text;
     return " --device cpu -t 1 -r 1 --random-weights " + path(name);
@@ -52,7 +56,12 @@ TEST_F(BenchPicturesTest, StepsInEveryMode) {
       table("video" + cogvideox() + " --ranks 2 --sp ring --size 64x32 --frames 9 --decode");
   EXPECT_THAT(videos, HasSubstr("2 blocks, 4 heads of 16, 6 text tokens"));
   EXPECT_THAT(videos, HasSubstr("| 64 x 32, 9 frames | ring | 1 x 1 x 2 |"));
-  EXPECT_THAT(videos, HasSubstr("| first decode ms |"));
+  EXPECT_THAT(videos, HasSubstr("| size | ranks | first decode ms | decode ms |"));
+  EXPECT_THAT(videos, HasSubstr("| 64 x 32, 9 frames | 2 | "));
+  const std::string decode =
+      table("image" + flux() + " --ranks 2 --size 64 --text-tokens 5 --decode-only");
+  EXPECT_THAT(decode, HasSubstr("| 64 x 64 | 2 | "));
+  EXPECT_THAT(decode, Not(HasSubstr("step ms")));
 }
 
 // A figure's rows with the bound beside: no method beats P ranks' share of one rank's time.

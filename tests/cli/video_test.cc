@@ -54,6 +54,22 @@ TEST_F(VideoTest, FramesAsPicturesOverRanks) {
   EXPECT_FALSE(std::filesystem::exists(path("x-1-0010.png")));
 }
 
+TEST_F(VideoTest, AutoChoosesRanks) {
+  const std::string options = " -p cat -W 16 -H 16 --frames 9 --steps 1 --seed 3 -o ";
+  std::filesystem::create_directories(path("braid/profiles"));
+  std::filesystem::copy(BRAID_SOURCE_DIR "/profiles/h100.json", path("braid/profiles/cpu-1.json"));
+  setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  const Outcome o = braid("video" + kVideo + options + path("a.y4m") +
+                          " --device cpu --sp auto --ranks 4 -t 1 --json");
+  unsetenv("XDG_CACHE_HOME");
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("auto: "));
+  const json report = json::parse(o.out);
+  EXPECT_EQ(report["ranks"].get<int>() * report["cfg_ranks"].get<int>(), 4);
+  EXPECT_GT(report["priced"].size(), 2);
+  EXPECT_EQ(report["memory"], nullptr);
+}
+
 TEST_F(VideoTest, Mp4HoldsWhatMadeIt) {
   if (!has_video_codecs()) GTEST_SKIP() << "built without libavcodec";
   for (const char* name : {"v.mp4", "v.webm"}) {
@@ -75,7 +91,6 @@ TEST_F(VideoTest, MistakesGetOneLine) {
   expect_refused("video" + kVideo + small + " -p x --sp ring --ranks 3 --cfg-ranks 2", 2,
                  "3 ranks make no 2 equal groups");
   expect_refused("video" + kVideo + small + " -p x --ranks 2", 2, "--ranks goes with --sp");
-  expect_refused("video" + kVideo + small + " -p x --sp auto --ranks 2", 2, "--sp is auto");
   expect_refused("video" + kVideo + " -p x -o a.avi", 2, "wanted is .mp4, .webm or .y4m");
   expect_refused("video" + kVideo + " -p x --frames 10 -o " + path("no.y4m"), 2,
                  "8 k + 1: 9 or 17");

@@ -18,6 +18,7 @@ struct AutoencoderCogVideoXConfig {
 
   // Pixels along an axis for each latent.
   int64_t scale() const { return int64_t{1} << (channels.size() - 1); }
+  int64_t time_scale() const { return int64_t{1} << time_levels; }  // pictures of a latent
   bool operator==(const AutoencoderCogVideoXConfig&) const = default;
 };
 

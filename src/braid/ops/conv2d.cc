@@ -22,10 +22,9 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
   require_dim(kOp, "w", w, 1, x.shape[1]);
   const int64_t height = a.out_height(w.shape[2]), width = a.out_width(w.shape[3]);
   const int64_t all = a.out_size(a.height, w.shape[2]);
-  if (a.first_row < 0 || a.rows < 0 ||
-      (a.rows > 0 && (a.batch != 1 || a.first_row + height > all))) {
-    fail(ErrorCode::kInvalidArgument, "{}: rows {} to {} of {} in {} pictures", kOp, a.first_row,
-         a.first_row + a.rows, all, a.batch);
+  if (a.first_row < 0 || a.rows < 0 || (a.rows > 0 && a.first_row + height > all)) {
+    fail(ErrorCode::kInvalidArgument, "{}: rows {} to {} of {}", kOp, a.first_row,
+         a.first_row + a.rows, all);
   }
   if (height < 1 || width < 1) {
     fail(ErrorCode::kInvalidArgument, "{}: a kernel of {}x{} over {}x{} pixels", kOp, w.shape[2],

@@ -12,7 +12,7 @@ namespace braid::ops {
 // Inputs: x [B * H * W, C] of any float, w [O, C, kh, kw] of any float, bias [O] or absent,
 // residual [B * Hout * Wout, O] or absent. Output: [B * Hout * Wout, O] with the dtype of x, where
 // Hout = (H * upsample + 2 * padding - kh) / stride + 1, Wout alike. With `rows` only that many
-// rows of the output from `first_row` on are computed, and are the output; Hout is then `rows`.
+// rows of each picture from `first_row` on are computed, and are the output; Hout is then `rows`.
 struct Conv2dAttrs {
   int64_t batch = 1;   // B
   int64_t height = 0;  // H

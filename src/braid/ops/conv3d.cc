@@ -26,6 +26,11 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
     fail(ErrorCode::kInvalidArgument, "{}: x is {}, no whole frames of {}x{}", kOp, to_string(x),
          a.height, a.width);
   }
+  if (a.first_row < 0 || a.rows < 0 || a.first_row + a.out_height() > a.height) {
+    fail(ErrorCode::kInvalidArgument, "{}: rows {} to {} of {}", kOp, a.first_row,
+         a.first_row + a.out_height(), a.height);
+  }
+  const int64_t pixels = x.shape[0] / a.height * a.out_height();
   if (in[2].shape.rank() != 0) {
     require_rank(kOp, "bias", in[2], 1);
     require_dim(kOp, "bias", in[2], 0, w.shape[0]);
@@ -33,7 +38,7 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
   if (in[3].shape.rank() != 0) {
     require_rank(kOp, "residual", in[3], 2);
     require_dtype(kOp, "residual", in[3], x.dtype);
-    require_dim(kOp, "residual", in[3], 0, x.shape[0]);
+    require_dim(kOp, "residual", in[3], 0, pixels);
     require_dim(kOp, "residual", in[3], 1, w.shape[0]);
   }
   if (before.shape.rank() != 0) {
@@ -45,7 +50,7 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
            to_string(before), w.shape[2] - 1, a.height, a.width);
     }
   }
-  return {{x.dtype, {x.shape[0], w.shape[0]}, x.axis}};
+  return {{x.dtype, {pixels, w.shape[0]}, x.axis}};
 }
 
 Cost cost(const Attrs&, TypeList in, TypeList out, const Work& work) {
@@ -70,8 +75,9 @@ void reference(const OpCall& call) {
   }
   const std::vector<float> bias =
       call.in[2].data ? load_row(call.in[2], 0) : std::vector<float>(static_cast<size_t>(O));
-  for (int64_t pixel = 0; pixel < x.shape[0]; ++pixel) {
-    const int64_t t = pixel / frame, row = pixel % frame / a.width, column = pixel % a.width;
+  for (int64_t pixel = 0; pixel < call.out[0].shape[0]; ++pixel) {
+    const int64_t line = pixel / a.width, column = pixel % a.width;
+    const int64_t t = line / a.out_height(), row = (line % a.out_height()) + a.first_row;
     std::vector<double> sums(bias.begin(), bias.end());
     for (int64_t kt = 0; kt < Kt; ++kt) {
       const int64_t s = t + kt - (Kt - 1);

@@ -12,11 +12,14 @@ namespace braid::ops {
 // before this one; without it they are the first frame again. Outside a frame u is 0.
 // Inputs: x [T * H * W, C] of any float, w [O, C, Kt, Kh, Kw] of any float, bias [O] or absent,
 // residual [T * H * W, O] or absent, before [Tb * H * W, C] or absent, Tb at least Kt - 1. Output:
-// [T * H * W, O] with the dtype of x; 2 * padding + 1 = Kh = Kw.
+// [T * H * W, O] with the dtype of x; 2 * padding + 1 = Kh = Kw. With `rows` only that many rows of
+// each frame from `first_row` on are computed, and residual and output have these alone.
 struct Conv3dAttrs {
   int64_t height = 0;   // H
   int64_t width = 0;    // W
   int64_t padding = 0;  // pixels of 0 on each side
+  int64_t first_row = 0;
+  int64_t rows = 0;  // 0: all
   bool silu = false;
   bool operator==(const Conv3dAttrs&) const = default;
   template <class F>
@@ -24,8 +27,12 @@ struct Conv3dAttrs {
     f("height", height);
     f("width", width);
     if (padding != 0) f("padding", padding);
+    if (rows != 0) f("first_row", first_row);
+    if (rows != 0) f("rows", rows);
     if (silu) f("silu", silu);
   }
+
+  int64_t out_height() const { return rows > 0 ? rows : height; }
 };
 
 extern const OpDef kConv3d;

@@ -8,26 +8,28 @@
 namespace braid::ops {
 namespace {
 
-void require_rows(std::string_view op, const ValueType& x, int64_t width) {
+void require_rows(std::string_view op, const ValueType& x, int64_t width, int64_t frames) {
   require_rank(op, "x", x, 2);
-  if (width > 0 && x.shape[0] >= width && x.shape[0] % width == 0) return;
-  fail(ErrorCode::kInvalidArgument, "{}: x is {}, wanted are rows of {} pixels", op, to_string(x),
-       width);
+  const int64_t row = width * frames;
+  if (width > 0 && frames > 0 && x.shape[0] >= row && x.shape[0] % row == 0) return;
+  fail(ErrorCode::kInvalidArgument, "{}: x is {}, wanted are rows of {} pixels in {} frames", op,
+       to_string(x), width, frames);
 }
 
 std::vector<ValueType> infer_edges(const Attrs& attrs, TypeList in) {
-  const int64_t width = attrs.as<EdgeRowsAttrs>().width;
-  require_rows("edge_rows", in[0], width);
-  return {{in[0].dtype, {2 * width, in[0].shape[1]}}};
+  const auto& a = attrs.as<EdgeRowsAttrs>();
+  require_rows("edge_rows", in[0], a.width, a.frames);
+  return {{in[0].dtype, {2 * a.frames * a.width, in[0].shape[1]}}};
 }
 
 std::vector<ValueType> infer_halo(const Attrs& attrs, TypeList in) {
   const auto& a = attrs.as<WithHaloAttrs>();
-  require_rows("with_halo", in[0], a.width);
+  require_rows("with_halo", in[0], a.width, a.frames);
   require_dtype("with_halo", "edges", in[1], in[0].dtype);
-  require_dim("with_halo", "edges", in[1], 0, 2 * a.width * a.ranks);
+  require_dim("with_halo", "edges", in[1], 0, 2 * a.frames * a.width * a.ranks);
   require_dim("with_halo", "edges", in[1], 1, in[0].shape[1]);
-  return {{in[0].dtype, {a.above() + in[0].shape[0] + a.below(), in[0].shape[1]}}};
+  const int64_t halo = a.frames * (a.above() + a.below());
+  return {{in[0].dtype, {in[0].shape[0] + halo, in[0].shape[1]}}};
 }
 
 void require_groups(std::string_view op, const ValueType& x, int64_t groups) {
@@ -71,25 +73,15 @@ ShardRule whole(const Attrs&, TypeList in, std::span<const Placement>, int) {
   return replicate_all(in.size(), 1);
 }
 
-std::byte* copy(std::byte* to, const TensorView& from, int64_t row, int64_t rows) {
-  const int64_t bytes = rows * from.row_bytes;
-  std::memcpy(to, from.data + (row * from.row_bytes), static_cast<size_t>(bytes));
-  return to + bytes;
-}
-
-void reference_edges(const OpCall& call) {
-  const TensorView& x = call.in[0];
-  const int64_t width = call.attrs<EdgeRowsAttrs>().width;
-  std::byte* const to = copy(call.out[0].data, x, 0, width);
-  copy(to, x, x.shape[0] - width, width);
-}
-
-void reference_halo(const OpCall& call) {
-  const auto& a = call.attrs<WithHaloAttrs>();
-  const TensorView &x = call.in[0], &edges = call.in[1];
-  std::byte* to = copy(call.out[0].data, edges, ((2 * a.rank) - 1) * a.above(), a.above());
-  to = copy(to, x, 0, x.shape[0]);
-  copy(to, edges, 2 * (a.rank + 1) * a.below(), a.below());
+template <class A>
+void reference_moves(const OpCall& call) {
+  for (const RowMove& m : moves_of(call.attrs<A>(), call.in[0].shape[0])) {
+    const TensorView& from = call.in[m.edges ? 1 : 0];
+    for (int64_t i = 0; i < m.count && m.rows > 0; ++i) {
+      std::memcpy(call.out[0].row(m.to + (i * m.to_stride)), from.row(m.from + (i * m.from_stride)),
+                  static_cast<size_t>(m.rows * from.row_bytes));
+    }
+  }
 }
 
 void reference_stats(const OpCall& call) {
@@ -137,6 +129,33 @@ void reference_norm(const OpCall& call) {
 
 }  // namespace
 
+std::array<RowMove, 2> moves_of(const EdgeRowsAttrs& a, int64_t n) {
+  const int64_t frame = n / a.frames;
+  RowMove first{.rows = a.width, .count = a.frames, .from_stride = frame, .to_stride = a.width};
+  RowMove last = first;
+  last.from = frame - a.width;
+  last.to = a.frames * a.width;
+  return {first, last};
+}
+
+std::array<RowMove, 3> moves_of(const WithHaloAttrs& a, int64_t n) {
+  const int64_t frame = n / a.frames, edge = a.frames * a.width;
+  const int64_t whole = a.above() + frame + a.below();
+  RowMove above{.edges = true,
+                .from = ((2 * a.rank) - 1) * edge,  // unread without a rank above
+                .rows = a.above(),
+                .count = a.frames,
+                .from_stride = a.width,
+                .to_stride = whole};
+  RowMove own{
+      .to = a.above(), .rows = frame, .count = a.frames, .from_stride = frame, .to_stride = whole};
+  RowMove below = above;
+  below.from = 2 * (a.rank + 1) * edge;
+  below.to = a.above() + frame;
+  below.rows = a.below();
+  return {above, own, below};
+}
+
 GroupMoments group_moments(const GroupNormByAttrs& a, const float* stats, int64_t group,
                            int64_t channels_of_group) {
   const int64_t groups = a.norm.groups;
@@ -161,14 +180,14 @@ const OpDef kEdgeRows = {.kind = "edge_rows",
                          .mutated_inputs = {},
                          .cost = cost_copy,
                          .shard = whole,
-                         .reference = reference_edges};
+                         .reference = reference_moves<EdgeRowsAttrs>};
 
 const OpDef kWithHalo = {.kind = "with_halo",
                          .infer = infer_halo,
                          .mutated_inputs = {},
                          .cost = cost_copy,
                          .shard = whole,
-                         .reference = reference_halo};
+                         .reference = reference_moves<WithHaloAttrs>};
 
 const OpDef kGroupStats = {.kind = "group_stats",
                            .infer = infer_stats,

@@ -31,6 +31,7 @@ struct TokenSharding {
 // attention. With a mesh of one rank, each rank gathers all keys.
 struct RowSharding {
   SequenceMesh mesh;
+  bool pictures = false;  // rows are pixels, as picture_parallel divides them
 };
 
 // Placements pinned before propagation along a mesh axis: weights and states, by name. Everything

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "braid/ops/attention.h"
 #include "braid/ops/comm.h"
-#include "braid/ops/conv2d.h"
 #include "braid/ops/dense_attention.h"
 #include "braid/ops/embedding.h"
-#include "braid/ops/group_norm.h"
 #include "braid/ops/input_names.h"
 #include "braid/ops/join_sequence.h"
 #include "braid/ops/sequence.h"
@@ -245,11 +244,11 @@ class Lowering {
     }
     if (plan_.tokens && op.def == &ops::kAttention) return lower_attention_op(op, index);
     if (exchanges() && lower_exchange(op, index)) return;
-    const bool draws = op.def == &ops::kConv2d || op.def == &ops::kGroupNorm;
-    const bool attends = op.def == &ops::kDenseAttention;
-    if (plan_.rows && (attends || draws) && placed(mapped(op.inputs[0])).is_shard(0)) {
-      if (draws) return lower_picture(op, index);
-      if (plan_.rows->mesh.ranks() == plan_.P) return lower_dense_attention(op, index);
+    if (plan_.rows && !op.inputs.empty() && placed(mapped(op.inputs[0])).is_shard(0)) {
+      const RowSharding& rows = *plan_.rows;
+      if (rows.pictures && divides_pictures(op)) return lower_picture(op, index);
+      const bool attends = op.def == &ops::kDenseAttention;
+      if (attends && rows.mesh.ranks() == plan_.P) return lower_dense_attention(op, index);
     }
     if (plan_.tokens && op.def == &ops::kGatherRows) {
       // Each rank picks its own rows; the sum gives all rows.
@@ -433,19 +432,14 @@ class Lowering {
     std::vector<ValueId> in;
     for (ValueId id : op.inputs) in.push_back(mapped(id));
     std::vector<Builder> builders = begin_builders(op);
-    int64_t scale = 1;  // rows of the output for a row of x
-    ValueId out;
-    if (op.def == &ops::kConv2d) {
-      const auto& attrs = op.attrs.as<ops::Conv2dAttrs>();
-      out = lower_conv2d(builders, plan_.axis, attrs, {in[0], in[1], in[2], in[3]}, x.parts);
-      scale = attrs.upsample * attrs.upsample;
-    } else {
-      out = lower_group_norm(builders, plan_.axis, op.attrs.as<ops::GroupNormAttrs>(), in[0],
-                             {in[1], in[2]}, x.parts);
+    const ValueId out = lower_picture_op(builders, plan_.axis, op, in, x.parts);
+    std::vector<Range> rows;
+    int64_t end = 0;
+    for (const Builder& b : builders) {
+      const int64_t begin = std::exchange(end, end + b.type(out).shape[0]);
+      rows.push_back({begin, end});
     }
     end_builders(builders, index);
-    std::vector<Range> rows;
-    for (const Range& part : x.parts) rows.push_back({part.begin * scale, part.end * scale});
     define(op.outputs[0], out, Placement::shard(0, std::move(rows)));
   }
 

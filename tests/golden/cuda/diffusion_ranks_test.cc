@@ -10,6 +10,7 @@
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/world.h"
 #include "golden/diffusion/case.h"
+#include "golden/diffusion/relative_rms.h"
 #include "golden/support/forward.h"
 
 namespace braid::golden {
@@ -47,16 +48,6 @@ std::vector<float> velocities(FluxTransformer& transformer, const Picture& p) {
     all.insert(all.end(), v.begin(), v.end());
   }
   return all;
-}
-
-double relative_rms(std::span<const float> got, std::span<const float> want) {
-  EXPECT_EQ(got.size(), want.size());
-  double off = 0, all = 0;
-  for (size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
-    off += (static_cast<double>(got[i]) - want[i]) * (static_cast<double>(got[i]) - want[i]);
-    all += static_cast<double>(want[i]) * want[i];
-  }
-  return std::sqrt(off / all);
 }
 
 // A transformer and what makes one on other devices.
@@ -156,16 +147,11 @@ TEST_P(CudaDiffusionRanks, Pictures) {
   }
 }
 
-TEST_P(CudaDiffusionRanks, F32IsRefused) {
-  try {
-    FluxPipeline(tiny_pipeline("guided"), {.sp = SpMode::ring,
-                                           .topology = {.machines = 1, .devices = GetParam()},
-                                           .device = gpus_for(GetParam()),
-                                           .dtype = DType::f32});
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
-  }
+TEST_P(CudaDiffusionRanks, VelocitiesInF32) {
+  const DiffusersFolder folder(tiny_pipeline("guided"));
+  const auto weights = folder.weights("transformer");
+  expect_one_gpus_velocity({folder.config("transformer"), *weights}, DType::f32, GetParam(),
+                           {1e-5, 1e-5});
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, CudaDiffusionRanks, testing::Values(2, 4));

@@ -8,6 +8,7 @@
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/world.h"
 #include "golden/diffusion/case.h"
+#include "golden/diffusion/relative_rms.h"
 
 namespace braid::golden {
 namespace {
@@ -16,16 +17,6 @@ namespace {
   if (usable_gpus() == 0) GTEST_SKIP() << "no GPU"
 
 const DeviceSpec kGpu{.cuda = true};
-
-double relative_rms(std::span<const float> got, std::span<const float> want) {
-  EXPECT_EQ(got.size(), want.size());
-  double off = 0, all = 0;
-  for (size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
-    off += (static_cast<double>(got[i]) - want[i]) * (static_cast<double>(got[i]) - want[i]);
-    all += static_cast<double>(want[i]) * want[i];
-  }
-  return std::sqrt(off / all);
-}
 
 class CudaDiffusion : public testing::TestWithParam<DiffusionCase> {
  protected:

@@ -3,6 +3,7 @@
 
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/world.h"
+#include "golden/diffusion/relative_rms.h"
 #include "golden/diffusion/video_case.h"
 
 namespace braid::golden {
@@ -28,16 +29,6 @@ TEST_P(CudaVideo, LatentsAndPixelsInF32) {
 
 INSTANTIATE_TEST_SUITE_P(CogVideoX, CudaVideo, testing::ValuesIn(video_cases()),
                          [](const auto& info) { return info.param.name; });
-
-double relative_rms(std::span<const float> got, std::span<const float> want) {
-  if (got.size() != want.size()) return INFINITY;
-  double off = 0, all = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    off += std::pow(static_cast<double>(got[i]) - want[i], 2);
-    all += std::pow(static_cast<double>(want[i]), 2);
-  }
-  return std::sqrt(off / all);
-}
 
 double diffusers_error(const std::string& kind, const std::string& what) {
   return diffusion_json("video_bf16_errors.json").at(kind).at(what);

@@ -52,9 +52,12 @@ TEST_P(CogVideoXRanks, EqualOneRank) {
                                               {{2, 2}, 1}}) {
       std::optional<CogVideoXPipeline> divided;
       try {
-        divided.emplace(tiny_pipeline(kind),
-                        PipelineConfig{.threads = 1, .sp = GetParam(), .topology = topology},
-                        cfg_ranks);
+        divided.emplace(
+            tiny_pipeline(kind),
+            PipelineConfig{.threads = 1,
+                           .sp = GetParam(),
+                           .topology = {topology.machines, topology.devices * cfg_ranks},
+                           .cfg_ranks = cfg_ranks});
       } catch (const Error& e) {
         EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);  // more head groups than heads
         continue;
@@ -75,10 +78,39 @@ INSTANTIATE_TEST_SUITE_P(Modes, CogVideoXRanks, testing::ValuesIn(kSpModes),
 TEST(CogVideoXCfgRanks, EqualOneRank) {
   for (const char* kind : {"video", "video_rotary"}) {
     CogVideoXPipeline alone(tiny_pipeline(kind), {.threads = 1});
-    CogVideoXPipeline divided(tiny_pipeline(kind), {.threads = 1}, 2);
+    CogVideoXPipeline divided(tiny_pipeline(kind), {.threads = 1, .cfg_ranks = 2});
     const VideoRequest r = request_of(9, 32, 8);
     expect_near(latents_of(divided, r), latents_of(alone, r));
   }
+}
+
+// `auto` prices every mode for a group of all ranks and for two groups, and takes the least.
+TEST(CogVideoXAuto, TakesTheLeastPrice) {
+  const VideoRequest r = request_of(9, 32, 16);
+  CogVideoXPipeline alone(tiny_pipeline("video"), {.threads = 1});
+  for (int ranks : {1, 2, 3, 4}) {
+    SCOPED_TRACE(ranks);
+    CogVideoXPipeline chosen(tiny_pipeline("video"), {.threads = 1,
+                                                      .choose_sp = true,
+                                                      .topology = {.machines = 1, .devices = ranks},
+                                                      .cfg_ranks = 0,
+                                                      .profile = load_profile("h100")});
+    const auto groups = [&](const char* prefix) {
+      return std::ranges::count_if(chosen.priced(),
+                                   [&](const std::string& s) { return s.starts_with(prefix); });
+    };
+    EXPECT_GT(groups("cfg ranks 1, "), 0);
+    EXPECT_EQ(groups("cfg ranks 2, ") > 0, ranks % 2 == 0);
+    EXPECT_EQ(ranks % chosen.cfg_ranks(), 0);
+    EXPECT_EQ(chosen.mesh() ? chosen.mesh()->ranks() : 1, ranks / chosen.cfg_ranks());
+    expect_near(latents_of(chosen, r), latents_of(alone, r));
+  }
+}
+
+TEST(CogVideoXAuto, NeedsAProfile) {
+  EXPECT_THROW(CogVideoXPipeline(tiny_pipeline("video"),
+                                 {.choose_sp = true, .topology = {.machines = 1, .devices = 2}}),
+               Error);
 }
 
 // At the full size: rows of each linear, over all ranks, are text and video once.

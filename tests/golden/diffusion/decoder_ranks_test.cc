@@ -1,5 +1,5 @@
-// The autoencoder's decoder over ranks that divide a picture's rows: the same as on one rank, at
-// odd sizes, too.
+// The autoencoders' decoders over ranks that divide a picture's rows, or those of a video's frames:
+// the same as on one rank, at odd sizes, too.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,12 +7,14 @@
 
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/diffusion/vae_decoder.h"
+#include "braid/engine/diffusion/video_decoder.h"
 #include "golden/diffusion/case.h"
 
 namespace braid::golden {
 namespace {
 
-VaeDecoder decoder_of(const std::string& kind, int ranks, int machines = 1) {
+template <class Decoder = VaeDecoder>
+Decoder decoder_of(const std::string& kind, int ranks, int machines = 1) {
   const DiffusersFolder folder(tiny_pipeline(kind));
   NetworkConfig network{.threads = 1};
   if (ranks > 1) {
@@ -20,6 +22,16 @@ VaeDecoder decoder_of(const std::string& kind, int ranks, int machines = 1) {
     network.mesh = sequence_mesh(SpMode::ring, topology, ranks);
   }
   return {folder.config("vae"), folder.weights("vae"), network};
+}
+
+void expect_near(const std::vector<float>& got, const std::vector<float>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double d = std::abs(static_cast<double>(got[i]) - want[i]);
+    worst = std::isnan(d) ? INFINITY : std::max(worst, d);
+  }
+  EXPECT_LE(worst, 1e-5);
 }
 
 std::vector<float> picture(VaeDecoder& decoder, int64_t height, int64_t width) {
@@ -35,14 +47,7 @@ TEST(DecoderRanks, EqualOneRank) {
       VaeDecoder divided = decoder_of(kind, ranks, ranks == 4 ? 2 : 1);
       for (const auto& [height, width] : {std::pair<int64_t, int64_t>{9, 5}, {8, 12}, {13, 1}}) {
         SCOPED_TRACE(fmt::format("{}, {} ranks, {} x {}", kind, ranks, height, width));
-        const auto want = picture(alone, height, width), got = picture(divided, height, width);
-        ASSERT_EQ(got.size(), want.size());
-        double worst = 0;
-        for (size_t i = 0; i < got.size(); ++i) {
-          const double d = std::abs(static_cast<double>(got[i]) - want[i]);
-          worst = std::isnan(d) ? INFINITY : std::max(worst, d);
-        }
-        EXPECT_LE(worst, 1e-5);
+        expect_near(picture(divided, height, width), picture(alone, height, width));
         EXPECT_EQ(divided.ranks(height), ranks);
       }
     }
@@ -65,6 +70,51 @@ TEST(DecoderRanks, FewerRowsThanRanksAreDecodedByOne) {
   VaeDecoder alone = decoder_of("fast", 1), divided = decoder_of("fast", 4);
   EXPECT_EQ(divided.ranks(3), 1);
   EXPECT_EQ(picture(divided, 3, 4), picture(alone, 3, 4));
+}
+
+std::vector<float> video(VideoDecoder& decoder, const VideoLatentSize& size) {
+  const int64_t n = size.frames * size.height * size.width * decoder.channels();
+  std::vector<float> latents(static_cast<size_t>(n));
+  TorchGenerator(7).normals(latents);
+  return decoder.pixels(latents, size);
+}
+
+// One frame, chunks of three and of two frames, and frames before a chunk.
+TEST(VideoDecoderRanks, EqualOneRank) {
+  for (const char* kind : {"video", "video_pairs"}) {
+    VideoDecoder alone = decoder_of<VideoDecoder>(kind, 1);
+    for (int ranks : {2, 3, 4, 8}) {
+      VideoDecoder divided = decoder_of<VideoDecoder>(kind, ranks, ranks == 4 ? 2 : 1);
+      for (const VideoLatentSize& size :
+           {VideoLatentSize{1, 9, 2}, {2, 8, 3}, {3, 8, 1}, {5, 11, 2}}) {
+        SCOPED_TRACE(fmt::format("{}, {} ranks, {} x {} x {}", kind, ranks, size.frames,
+                                 size.height, size.width));
+        expect_near(video(divided, size), video(alone, size));
+        EXPECT_EQ(divided.ranks(size.height), ranks);
+      }
+    }
+  }
+}
+
+TEST(VideoDecoderRanks, EachRankConvolvesItsRows) {
+  VideoDecoder divided = decoder_of<VideoDecoder>("video", 3);
+  BoundNetwork& bound = divided.bound({.frames = 3, .height = 8, .width = 4});
+  int64_t rows = 0;
+  for (int r = 0; r < 3; ++r) {
+    const Program& program = bound.executor(r).program();
+    const int64_t own = program.value(program.outputs[0]).type.shape[0];
+    EXPECT_LT(own, 9 * 4 * 4 * divided.scale() * divided.scale());  // at most 3 rows of latents
+    rows += own;
+  }
+  EXPECT_EQ(rows, 9 * 8 * 4 * divided.scale() * divided.scale());
+}
+
+TEST(VideoDecoderRanks, FewerRowsThanRanksAreDecodedByOne) {
+  VideoDecoder alone = decoder_of<VideoDecoder>("video", 1);
+  VideoDecoder divided = decoder_of<VideoDecoder>("video", 4);
+  EXPECT_EQ(divided.ranks(3), 1);
+  const VideoLatentSize size{.frames = 2, .height = 3, .width = 4};
+  EXPECT_EQ(video(divided, size), video(alone, size));
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ TEST(CogVideoXPipeline, VideosHaveSeedsOfTheirOwn) {
 
 TEST(CogVideoXPipeline, RefusesWhatIsOutOfRange) {
   CogVideoXPipeline pipeline(tiny_pipeline("video"), {.threads = 1});
-  CogVideoXPipeline pairs(tiny_pipeline("video_pairs"), {.threads = 1}, 2);
+  CogVideoXPipeline pairs(tiny_pipeline("video_pairs"), {.threads = 1, .cfg_ranks = 2});
   EXPECT_EQ(pipeline.unit(), 8);
   const auto refused = [](CogVideoXPipeline& of, auto&& change) -> std::string {
     VideoRequest request{.prompt = "x",

@@ -38,6 +38,16 @@ TEST(PictureRows, Shapes) {
   EXPECT_EQ(halo(2), Shape({20, 4}));
   EXPECT_EQ(kEdgeRows.infer(Attrs::of(EdgeRowsAttrs{5}), std::vector{f32({15, 4})})[0].shape,
             Shape({10, 4}));
+  // Two frames of three rows.
+  EXPECT_EQ(kEdgeRows.infer(Attrs::of(EdgeRowsAttrs{5, 2}), std::vector{f32({30, 4})})[0].shape,
+            Shape({20, 4}));
+  EXPECT_EQ(
+      kWithHalo
+          .infer(Attrs::of(WithHaloAttrs{5, 1, 3, 2}), std::vector{f32({30, 4}), f32({60, 4})})[0]
+          .shape,
+      Shape({50, 4}));
+  EXPECT_THAT(refused(kEdgeRows, Attrs::of(EdgeRowsAttrs{5, 2}), {f32({15, 4})}),
+              testing::HasSubstr("rows of 5 pixels in 2 frames"));
   EXPECT_THAT(refused(kEdgeRows, Attrs::of(EdgeRowsAttrs{4}), {f32({15, 4})}),
               testing::HasSubstr("rows of 4 pixels"));
   EXPECT_THAT(refused(kGroupStats, Attrs::of(GroupStatsAttrs{3}), {f32({15, 4})}),

@@ -30,29 +30,39 @@ DiffusersFolder open_cogvideox(const std::string& path) {
   return folder;
 }
 
-NetworkConfig on_cpu(NetworkConfig network) {
-  network.device = {};
-  network.random = nullptr;
-  return network;
-}
-
-LatentShape latent_shape(const VideoRequest& request, const VideoDecoder& vae, int64_t patch) {
+LatentShape latent_shape(const VideoRequest& request, const AutoencoderCogVideoXConfig& vae,
+                         int64_t patch) {
   const int64_t frames = ((request.frames - 1) / vae.time_scale()) + 1;
-  return {.channels = vae.channels(),
+  return {.channels = vae.latent_channels,
           .height = request.height / vae.scale(),
           .width = request.width / vae.scale(),
           .frames = ceil_div(frames, patch) * patch,
           .patch_frames = patch};
 }
 
-// The device of ranks `first` .. first + n - 1.
-DeviceSpec device_part(const DeviceSpec& device, int first, int n) {
-  if (!device.cuda) return device;
-  DeviceSpec part{.cuda = true, .ids = {}};
-  for (int r = first; r < first + n; ++r) {
-    part.ids.push_back(device.ids.empty() ? r : device.ids.at(static_cast<size_t>(r)));
+CogVideoXPipeline::Defaults defaults_of(const CogVideoXConfig& c, int64_t vae_scale) {
+  return {.width = c.width * vae_scale,
+          .height = c.height * vae_scale,
+          .frames = c.frames,
+          .fps = c.slice ? 16 : 8,
+          .text_tokens = c.text_tokens};
+}
+
+// One of `groups` equal parts, of machines where they divide.
+Topology group_of(Topology topology, int groups) {
+  int& part = topology.machines % groups == 0 ? topology.machines : topology.devices;
+  if (part % groups != 0) {
+    fail(ErrorCode::kInvalidArgument, "{} ranks make no {} equal groups for --cfg-ranks",
+         topology.ranks(), groups);
   }
-  return part;
+  part /= groups;
+  return topology;
+}
+
+// A block, which costs ranks as all blocks do, and is planned sooner.
+CogVideoXConfig one_block(CogVideoXConfig transformer) {
+  transformer.blocks = 1;
+  return transformer;
 }
 
 }  // namespace
@@ -69,55 +79,152 @@ PipelineParts random_cogvideox(const std::string& path, DType dtype, const JsonC
   return parts;
 }
 
-CogVideoXPipeline::CogVideoXPipeline(PipelineParts parts, const PipelineConfig& config,
-                                     int cfg_ranks)
-    : sampler_(read_cogvideox_sampler_config(parts.scheduler)),
-      vae_(parts.vae, std::move(parts.vae_weights), one_rank(config, parts.random_vae)) {
-  require_range("the number of cfg ranks", cfg_ranks, 1, 2);
-  require_dtype_over_ranks(config);
-  const std::shared_ptr<const WeightSource> weights = parts.transformer_weights;
-  NetworkConfig network = one_rank(config, parts.random_transformer);
-  network.threads = config.threads;
-  network.links = config.links;
-  network.schedule = config.schedule;
-  if (config.sp && config.topology.ranks() > 1) {
-    network.mesh = sequence_mesh(*config.sp, config.topology,
-                                 read_cogvideox_config(parts.transformer).heads, config.degrees);
-  }
-  for (int i = 0; i < cfg_ranks; ++i) {
-    network.device = device_part(config.device, i * network.ranks(), network.ranks());
-    passes_.push_back(std::make_unique<CogVideoXTransformer>(parts.transformer, weights, network));
-  }
-  require_agreement("vae's latents", vae_.channels(), "in_channels", transformer().channels);
+CogVideoXPipeline::CogVideoXPipeline(std::optional<DiffusersFolder> folder, PipelineParts parts,
+                                     PipelineConfig config)
+    : config_(std::move(config)),
+      folder_(std::move(folder)),
+      parts_(std::move(parts)),
+      sampler_(read_cogvideox_sampler_config(parts_.scheduler)),
+      transformer_(read_cogvideox_config(parts_.transformer)),
+      vae_config_(read_autoencoder_cogvideox_config(parts_.vae)),
+      free_bytes_(free_bytes(config_)) {
+  require_range("the number of cfg ranks", config_.cfg_ranks, config_.choose_sp ? 0 : 1, 2);
+  choose_ranks();
+  const auto record = [&](const char* name, const Network& network, int64_t values) {
+    weights_.push_back({name, network.weight_bytes(), values});
+  };
+  record("transformer", passes()[0]->network(), 0);
+  record("vae", decoder().network(), 0);
+  require_agreement("vae's latents", vae_->channels(), "in_channels", transformer_.channels);
+  if (!folder_) return;
+  make_encoder();
+  record("text_encoder", t5_->network(), t5_->value_bytes(kMostTextTokens));
+  require_agreement("text_encoder", t5_->width(), "text_embed_dim", transformer_.text_dim);
 }
 
-CogVideoXPipeline::CogVideoXPipeline(const DiffusersFolder& folder, const PipelineConfig& config,
-                                     int cfg_ranks)
-    : CogVideoXPipeline(parts_of(folder, config), config, cfg_ranks) {
-  const NetworkConfig encoder = one_rank(config);
-  t5_.emplace(folder, config.encode_on_cpu ? on_cpu(encoder) : encoder, config.variant);
-  require_agreement("text_encoder", t5_->width(), "text_embed_dim", transformer().text_dim);
+CogVideoXPipeline::CogVideoXPipeline(PipelineParts parts, const PipelineConfig& config)
+    : CogVideoXPipeline(std::nullopt, std::move(parts), config) {}
+
+CogVideoXPipeline::CogVideoXPipeline(const std::string& folder, const PipelineConfig& config)
+    : CogVideoXPipeline(open_cogvideox(folder), parts_of(DiffusersFolder(folder), config), config) {
 }
 
-CogVideoXPipeline::CogVideoXPipeline(const std::string& folder, const PipelineConfig& config,
-                                     int cfg_ranks)
-    : CogVideoXPipeline(open_cogvideox(folder), config, cfg_ranks) {}
+void CogVideoXPipeline::choose_ranks() {
+  const bool divided = config_.sp || config_.choose_sp;
+  const Topology all = divided ? config_.topology : Topology{.devices = config_.ranks()};
+  const Defaults otherwise = defaults_of(transformer_, vae_config_.scale());
+  const auto or_default = [](int64_t wanted, int64_t model) { return wanted > 0 ? wanted : model; };
+  const LatentShape shape = latent_shape({.width = or_default(config_.width, otherwise.width),
+                                          .height = or_default(config_.height, otherwise.height),
+                                          .frames = or_default(config_.frames, otherwise.frames)},
+                                         vae_config_, transformer_.patch_frames);
+  const DType dtype = config_.device.cuda ? config_.dtype : DType::f32;
+  const auto choice = [&](const Topology& topology) {
+    const Program step = cogvideox_step(
+        one_block(transformer_),
+        {.text = or_default(config_.text_tokens, otherwise.text_tokens), .tokens = shape.tokens()},
+        [dtype](std::string_view) { return dtype; }, dtype);
+    return choice_of(config_, topology, transformer_.heads, step,
+                     CogVideoXTransformer::row_parts());
+  };
+  std::vector<int> candidates = {config_.cfg_ranks};
+  if (config_.cfg_ranks == 0) candidates = {1, 2};
+  double least = 0;
+  for (int groups : candidates) {
+    if (config_.cfg_ranks == 0 && all.ranks() % groups != 0) continue;
+    const Topology topology = group_of(all, groups);
+    std::optional<StepChoice> made;
+    if (divided && (topology.ranks() > 1 || config_.choose_sp)) made = choice(topology);
+    // Groups compute passes at the same time, one group one after another.
+    const double seconds = made ? made->seconds * (2 / groups) : 0;
+    if (made) {
+      for (const std::string& line : made->priced) {
+        priced_.push_back(candidates.size() == 1 ? line
+                                                 : fmt::format("cfg ranks {}, {}", groups, line));
+      }
+    }
+    if (groups != candidates[0] && seconds >= least) continue;
+    least = seconds;
+    cfg_ranks_ = groups;
+    mesh_.reset();
+    if (!made || topology.ranks() == 1) continue;
+    mesh_ = made->mesh;
+    schedule_ = made->schedule;
+  }
+}
+
+std::vector<std::unique_ptr<CogVideoXTransformer>>& CogVideoXPipeline::passes() {
+  if (!together_) t5_.reset(), vae_.reset();
+  for (int i = static_cast<int>(passes_.size()); i < cfg_ranks_; ++i) {
+    const int ranks = mesh_ ? mesh_->ranks() : 1;
+    NetworkConfig network = over_ranks(config_, mesh_, parts_.random_transformer, i * ranks);
+    if (cfg_ranks_ > 1) network.threads = config_.threads;
+    network.schedule = schedule_;
+    passes_.push_back(std::make_unique<CogVideoXTransformer>(parts_.transformer,
+                                                             parts_.transformer_weights, network));
+  }
+  return passes_;
+}
+
+VideoDecoder& CogVideoXPipeline::decoder() {
+  if (!together_) t5_.reset(), passes_.clear();
+  if (!vae_) {
+    // All ranks divide rows; which mode is of no account.
+    std::optional<SequenceMesh> rows;
+    if (const int R = config_.ranks(); R > 1) {
+      const bool divided = config_.sp || config_.choose_sp;
+      rows = sequence_mesh(SpMode::ring, divided ? config_.topology : Topology{.devices = R}, R);
+    }
+    NetworkConfig network = over_ranks(config_, rows, parts_.random_vae);
+    network.schedule = "sequential";  // nothing hides a halo
+    vae_.emplace(parts_.vae, parts_.vae_weights, network);
+  }
+  return *vae_;
+}
+
+void CogVideoXPipeline::make_encoder() {
+  if (!together_ && !config_.encode_on_cpu) passes_.clear(), vae_.reset();
+  if (!t5_) t5_.emplace(*folder_, encoder_of(config_), config_.variant);
+}
 
 CogVideoXPipeline::Defaults CogVideoXPipeline::defaults() const {
-  const CogVideoXConfig& c = transformer();
-  return {.width = c.width * vae_.scale(),
-          .height = c.height * vae_.scale(),
-          .frames = c.frames,
-          .fps = c.slice ? 16 : 8,
-          .text_tokens = c.text_tokens};
+  return defaults_of(transformer_, vae_config_.scale());
 }
 
 std::vector<std::pair<std::string, int64_t>> CogVideoXPipeline::weight_bytes() const {
-  std::vector<std::pair<std::string, int64_t>> out = {
-      {"transformer", passes_[0]->network().weight_bytes()},
-      {"vae", vae_.network().weight_bytes()}};
-  if (t5_) out.emplace_back("text_encoder", t5_->network().weight_bytes());
-  return out;
+  return weight_bytes_of(weights_);
+}
+
+std::optional<PipelineMemory> CogVideoXPipeline::memory(const VideoRequest& r) const {
+  if (!config_.device.cuda) return {};
+  const int gpu = config_.device.first_gpu();
+  const auto kernels = kernels_of_gpu(gpu);
+  const WeightDtype dtype = [this](std::string_view) { return config_.dtype; };
+  const LatentShape shape = latent_shape(r, vae_config_, transformer_.patch_frames);
+  CogVideoXShape pass{.text = r.text_tokens, .tokens = shape.tokens()};
+  const bool both = r.guidance > 1 && cfg_ranks_ == 1 && !mesh_;
+  if (both && 2 * (pass.text + pass.tokens) <= CogVideoXTransformer::kBatchRows) pass.texts = 2;
+  std::vector<ComponentMemory> components;
+  for (ComponentMemory c : weights_) {
+    // A rank of several needs less than a rank alone.
+    if (c.name == "transformer") {
+      c.values = value_bytes(cogvideox_step(one_block(transformer_), pass, dtype, config_.dtype),
+                             *kernels);
+    } else if (c.name == "vae") {
+      const VideoLatentSize size{kept_frames(r), shape.height, shape.width};
+      c.values = c.weights +  // in the order of the convolutions
+                 value_bytes(autoencoder_cogvideox_decode(vae_config_, size, dtype, config_.dtype),
+                             *kernels);
+    } else if (config_.encode_on_cpu) {
+      continue;
+    }
+    components.push_back(std::move(c));
+  }
+  return plan_memory(std::move(components), free_bytes_, fmt::format("cuda:{}", gpu));
+}
+
+int64_t CogVideoXPipeline::kept_frames(const VideoRequest& r) const {
+  return ((r.frames - 1) / vae_config_.time_scale()) + 1;
 }
 
 void CogVideoXPipeline::check(const VideoRequest& r) const {
@@ -125,8 +232,8 @@ void CogVideoXPipeline::check(const VideoRequest& r) const {
   require_side("the height", r.height, unit());
   const CogVideoXConfig& c = transformer();
   if (c.slice) {  // positions beyond training's do not exist
-    require_range("the width", r.width, unit(), c.width * vae_.scale());
-    require_range("the height", r.height, unit(), c.height * vae_.scale());
+    require_range("the width", r.width, unit(), c.width * vae_config_.scale());
+    require_range("the height", r.height, unit(), c.height * vae_config_.scale());
   }
   require_range("the number of frames", r.frames, 1, kMostFrames);
   if (const int64_t over = (r.frames - 1) % frame_unit(); over != 0) {
@@ -139,7 +246,7 @@ void CogVideoXPipeline::check(const VideoRequest& r) const {
   if (!std::isfinite(r.guidance)) {
     fail(ErrorCode::kInvalidArgument, "guidance is {}, wanted is a number", r.guidance);
   }
-  if (passes_.size() == 2 && r.guidance <= 1) {
+  if (cfg_ranks_ == 2 && r.guidance <= 1) {
     fail(ErrorCode::kInvalidArgument,
          "2 cfg ranks compute two passes, guidance {} takes one: wanted is guidance over 1, or 1 "
          "cfg rank",
@@ -150,6 +257,7 @@ void CogVideoXPipeline::check(const VideoRequest& r) const {
 std::vector<std::vector<float>> CogVideoXPipeline::encode(const VideoRequest& request,
                                                           VideoResult& result) {
   std::vector<std::vector<float>> texts;
+  if (folder_) make_encoder();
   const auto add = [&](const std::string& prompt, std::string_view what) {
     EncodedPrompt made =
         t5_ ? t5_->encode(prompt, request.text_tokens)
@@ -170,7 +278,7 @@ std::vector<std::vector<float>> CogVideoXPipeline::encode(const VideoRequest& re
 
 void CogVideoXPipeline::begin(const std::vector<std::vector<float>>& texts,
                               CogVideoXInputs inputs) {
-  if (passes_.size() == 2) {
+  if (passes().size() == 2) {
     for (size_t i = 0; i < 2; ++i) {
       inputs.text_states = texts[i];
       passes_[i]->begin(inputs);
@@ -210,6 +318,9 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   check(request);
   CogVideoXSampler sampler(sampler_, request.steps);
   VideoResult result;
+  result.memory = memory(request);
+  together_ = !result.memory || result.memory->together;
+  if (!together_) result.remarks.push_back("memory: " + to_string(*result.memory));
   const auto goes_on = [&](Stage stage, int64_t video, int64_t step) {
     return !request.on_progress || request.on_progress({stage, video, step});
   };
@@ -218,10 +329,13 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   const auto texts = encode(request, result);
   result.timings.encode_ms = lap.ms();
   if (!goes_on(Stage::prepare, 0, 0)) return result;
-  const LatentShape shape = latent_shape(request, vae_, transformer().patch_frames);
-  begin(texts, {.grid = {shape.token_frames(), shape.token_rows(), shape.token_columns()},
-                .text_states = {},
-                .timesteps = sampler.timesteps()});
+  const LatentShape shape = latent_shape(request, vae_config_, transformer_.patch_frames);
+  const auto begin_steps = [&] {
+    begin(texts, {.grid = {shape.token_frames(), shape.token_rows(), shape.token_columns()},
+                  .text_states = {},
+                  .timesteps = sampler.timesteps()});
+  };
+  begin_steps();
   result.timings.prepare_ms = lap.ms();
   for (int64_t video = 0; video < request.videos; ++video) {
     TorchGenerator generator(request.seed + static_cast<uint64_t>(video));
@@ -232,6 +346,7 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
     };
     std::vector<float> latents = draw();
     if (request.on_latents) request.on_latents(video, 0, latents);
+    if (passes_.empty()) begin_steps();  // freed for the decoder
     for (int64_t step = 0; step < request.steps; ++step) {
       if (!goes_on(Stage::step, video, step)) return result;
       lap.ms();
@@ -247,11 +362,12 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
     if (!goes_on(Stage::decode, video, request.steps)) return result;
     lap.ms();
     // Frames that only fill a token stand in front.
-    const int64_t kept = ((request.frames - 1) / vae_.time_scale()) + 1;
+    const int64_t kept = kept_frames(request);
     const std::vector<float> pixels = pixels_of_tokens(shape, latents);
     const auto frame = static_cast<size_t>(shape.channels * shape.height * shape.width);
-    const auto frames = vae_.decode(std::span(pixels).last(static_cast<size_t>(kept) * frame),
-                                    {.frames = kept, .height = shape.height, .width = shape.width});
+    const auto frames =
+        decoder().decode(std::span(pixels).last(static_cast<size_t>(kept) * frame),
+                         {.frames = kept, .height = shape.height, .width = shape.width});
     result.timings.decode_ms.push_back(lap.ms());
     if (request.on_video) request.on_video(video, frames);
   }

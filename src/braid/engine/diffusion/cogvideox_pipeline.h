@@ -8,6 +8,7 @@
 
 #include "braid/engine/diffusion/cogvideox_sampler.h"
 #include "braid/engine/diffusion/cogvideox_transformer.h"
+#include "braid/engine/diffusion/pipeline_memory.h"
 #include "braid/engine/diffusion/pipeline_parts.h"
 #include "braid/engine/diffusion/text_encoders.h"
 #include "braid/engine/diffusion/video_decoder.h"
@@ -39,6 +40,7 @@ struct VideoResult {
   PipelineTimings timings;
   int64_t tokens = 0;                // of the prompt, without pads
   std::vector<std::string> remarks;  // for users: text was cut
+  std::optional<PipelineMemory> memory;
 };
 
 // As random_flux(), for configs/cogvideox-2b.json.
@@ -48,19 +50,23 @@ PipelineParts random_cogvideox(const std::string& path, DType dtype,
 // CogVideoX from a prompt to pictures. A request's videos are computed in turn.
 class CogVideoXPipeline {
  public:
-  // Opens all components of a diffusers folder and checks their tensors. With cfg_ranks 2 the two
-  // passes of guidance run at the same time, each on as many ranks as `config` says; the device has
-  // GPUs for both. Fails with kUnsupported on another pipeline class, and as the components do.
-  CogVideoXPipeline(const std::string& folder, const PipelineConfig& config, int cfg_ranks = 1);
+  // Opens all components of a diffusers folder and checks their tensors. With config.cfg_ranks 2
+  // the two passes of guidance run at the same time, each on half of the ranks. Fails with
+  // kUnsupported on another pipeline class, with kInvalidArgument on ranks in no equal groups, and
+  // as the components do.
+  CogVideoXPipeline(const std::string& folder, const PipelineConfig& config);
   // Without a text encoder: random numbers stand for an encoded prompt.
-  CogVideoXPipeline(PipelineParts parts, const PipelineConfig& config, int cfg_ranks = 1);
+  CogVideoXPipeline(PipelineParts parts, const PipelineConfig& config);
 
-  const CogVideoXConfig& transformer() const { return passes_[0]->config(); }
-  // How ranks divide a step, if any do.
-  const std::optional<SequenceMesh>& mesh() const { return passes_[0]->mesh(); }
-  int64_t unit() const { return 2 * vae_.scale(); }
+  const CogVideoXConfig& transformer() const { return transformer_; }
+  // How ranks divide a pass, if any do.
+  const std::optional<SequenceMesh>& mesh() const { return mesh_; }
+  int cfg_ranks() const { return cfg_ranks_; }
+  const std::string& schedule() const { return schedule_; }           // of a pass' ranks
+  const std::vector<std::string>& priced() const { return priced_; }  // by `auto`
+  int64_t unit() const { return 2 * vae_config_.scale(); }
   // Pictures of two latent frames, times patch_frames: the decoder works on pairs.
-  int64_t frame_unit() const { return 2 * vae_.time_scale() * transformer().patch_frames; }
+  int64_t frame_unit() const { return 2 * vae_config_.time_scale() * transformer_.patch_frames; }
   // The model's own settings.
   struct Defaults {
     int64_t width = 0, height = 0, frames = 0;
@@ -73,23 +79,49 @@ class CogVideoXPipeline {
   // Bytes of each component's weights, as computed with.
   std::vector<std::pair<std::string, int64_t>> weight_bytes() const;
 
-  // Fails with kInvalidArgument on values out of range, naming the nearest legal values, and with
-  // kMalformed on latents beyond finite numbers, naming the step.
+  // What the components need for such a video, on the GPU that needs most; nothing on CPUs. Fails
+  // as plan_memory does.
+  std::optional<PipelineMemory> memory(const VideoRequest& request) const;
+
+  // Fails with kInvalidArgument on values out of range, naming the nearest legal values, with
+  // kMalformed on latents beyond finite numbers, naming the step, and as memory() does, before
+  // anything is loaded. Components that do not fit a GPU together come one after another.
   VideoResult generate(const VideoRequest& request);
 
  private:
-  CogVideoXPipeline(const DiffusersFolder& folder, const PipelineConfig& config, int cfg_ranks);
+  CogVideoXPipeline(std::optional<DiffusersFolder> folder, PipelineParts parts,
+                    PipelineConfig config);
+  // How many groups of ranks compute passes, and how ranks divide one.
+  void choose_ranks();
   void check(const VideoRequest& request) const;
+  // Latent frames that the decoder reads; the transformer may see more.
+  int64_t kept_frames(const VideoRequest& request) const;
+  // A component, made anew where it was freed. Without room for all, the others are freed first.
+  std::vector<std::unique_ptr<CogVideoXTransformer>>& passes();
+  VideoDecoder& decoder();
+  void make_encoder();
   // States of the request's texts, the negative prompt first.
   std::vector<std::vector<float>> encode(const VideoRequest& request, VideoResult& result);
   void begin(const std::vector<std::vector<float>>& texts, CogVideoXInputs inputs);
   // The prediction under guidance of this weight.
   std::vector<float> predict(int64_t step, std::span<const float> latents, double guidance);
 
-  CogVideoXSamplerConfig sampler_;
+  const PipelineConfig config_;
+  const std::optional<DiffusersFolder> folder_;  // none: random numbers
+  const PipelineParts parts_;
+  const CogVideoXSamplerConfig sampler_;
+  const CogVideoXConfig transformer_;
+  const AutoencoderCogVideoXConfig vae_config_;
+  const int64_t free_bytes_;  // of a GPU before this pipeline took any
+  int cfg_ranks_ = 1;
+  std::optional<SequenceMesh> mesh_;  // of a pass
+  std::string schedule_ = "sequential";
+  std::vector<std::string> priced_;
+  std::vector<ComponentMemory> weights_;  // without values of transformer and decoder
+  bool together_ = true;
   std::vector<std::unique_ptr<CogVideoXTransformer>> passes_;  // all passes, or one each
-  VideoDecoder vae_;
-  std::optional<T5Encoder> t5_;  // none: random numbers
+  std::optional<VideoDecoder> vae_;
+  std::optional<T5Encoder> t5_;
 };
 
 }  // namespace braid

@@ -1,12 +1,10 @@
 #include "braid/engine/diffusion/flux_pipeline.h"
 
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "braid/engine/diffusion/pipeline_checks.h"
 #include "braid/engine/diffusion/torch_generator.h"
-#include "braid/schedule/strategies/registry.h"
 
 namespace braid {
 namespace {
@@ -60,7 +58,7 @@ FluxConfig few_blocks(FluxConfig flux) {
 }
 
 // How ranks divide the steps of the picture that `config` names.
-StepChoice choice_of(const FluxConfig& flux, int64_t vae_scale, const PipelineConfig& config) {
+StepChoice choice_for(const FluxConfig& flux, int64_t vae_scale, const PipelineConfig& config) {
   const FluxPipeline::Defaults otherwise = defaults_of(flux, vae_scale);
   const auto tokens_of = [&](int64_t side) {
     return ceil_div(side > 0 ? side : otherwise.size, 2 * vae_scale);
@@ -70,30 +68,7 @@ StepChoice choice_of(const FluxConfig& flux, int64_t vae_scale, const PipelineCo
   const DType dtype = config.device.cuda ? config.dtype : DType::f32;
   const Program step = flux_step(
       few_blocks(flux), shape, [dtype](std::string_view) { return dtype; }, dtype);
-  std::unique_ptr<KernelCatalog> kernels;
-  if (config.device.cuda) kernels = kernels_of_gpu(config.device.first_gpu());
-  return choose_step({.sp = {config.sp, config.degrees},
-                      .topology = config.topology,
-                      .schedule = config.schedule,
-                      .profile = config.profile},
-                     flux.heads, step, FluxTransformer::row_parts(), kernels.get());
-}
-
-// Of the GPU with the least.
-int64_t free_bytes(const PipelineConfig& config) {
-  if (!config.device.cuda) return 0;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (int r = 0; r < config.ranks(); ++r) {
-    const int gpu = config.device.ids.empty() ? r : config.device.ids[static_cast<size_t>(r)];
-    least = std::min(least, gpu_memory(gpu).free);
-  }
-  return least;
-}
-
-NetworkConfig encoder_of(const PipelineConfig& config) {
-  NetworkConfig network = one_rank(config);
-  if (config.encode_on_cpu) network.device = {};
-  return network;
+  return choice_of(config, config.topology, flux.heads, step, FluxTransformer::row_parts());
 }
 
 }  // namespace
@@ -108,8 +83,7 @@ FluxPipeline::FluxPipeline(std::optional<DiffusersFolder> folder, PipelineParts 
       vae_config_(read_autoencoder_kl_config(parts_.vae)),
       free_bytes_(free_bytes(config_)) {
   if (config_.ranks() > 1) {
-    require_dtype_over_ranks(config_);
-    StepChoice choice = choice_of(flux_, vae_config_.scale(), config_);
+    StepChoice choice = choice_for(flux_, vae_config_.scale(), config_);
     mesh_ = choice.mesh;
     schedule_ = choice.schedule;
     priced_ = std::move(choice.priced);
@@ -135,20 +109,10 @@ FluxPipeline::FluxPipeline(PipelineParts parts, const PipelineConfig& config)
 FluxPipeline::FluxPipeline(const std::string& folder, const PipelineConfig& config)
     : FluxPipeline(open_flux(folder), parts_of(DiffusersFolder(folder), config), config) {}
 
-NetworkConfig FluxPipeline::divided(const RandomWeights* random) const {
-  NetworkConfig network = one_rank(config_, random);
-  if (!mesh_) return network;
-  network.threads = config_.threads;
-  network.device = config_.device;
-  network.mesh = mesh_;
-  network.links = config_.links;
-  return network;
-}
-
 FluxTransformer& FluxPipeline::steps() {
   if (!together_) clip_.reset(), t5_.reset(), vae_.reset();
   if (!transformer_) {
-    NetworkConfig network = divided(parts_.random_transformer);
+    NetworkConfig network = over_ranks(config_, mesh_, parts_.random_transformer);
     network.schedule = schedule_;
     transformer_.emplace(parts_.transformer, *parts_.transformer_weights, network);
   }
@@ -158,7 +122,7 @@ FluxTransformer& FluxPipeline::steps() {
 VaeDecoder& FluxPipeline::decoder() {
   if (!together_) clip_.reset(), t5_.reset(), transformer_.reset();
   if (!vae_) {
-    NetworkConfig network = divided(parts_.random_vae);
+    NetworkConfig network = over_ranks(config_, mesh_, parts_.random_vae);
     network.schedule = "sequential";  // nothing hides a halo
     vae_.emplace(parts_.vae, parts_.vae_weights, network);
   }
@@ -174,9 +138,7 @@ void FluxPipeline::make_encoders() {
 }
 
 std::vector<std::pair<std::string, int64_t>> FluxPipeline::weight_bytes() const {
-  std::vector<std::pair<std::string, int64_t>> out;
-  for (const ComponentMemory& c : weights_) out.emplace_back(c.name, c.weights);
-  return out;
+  return weight_bytes_of(weights_);
 }
 
 std::optional<PipelineMemory> FluxPipeline::memory(const ImageRequest& r) const {
@@ -185,11 +147,7 @@ std::optional<PipelineMemory> FluxPipeline::memory(const ImageRequest& r) const 
   const auto kernels = kernels_of_gpu(gpu);
   const WeightDtype dtype = [this](std::string_view) { return config_.dtype; };
   // A rank of several needs less than a rank alone.
-  const auto values = [&](const Program& program) {
-    const PlannedForward planned =
-        plan_network(program, {}, {kernels.get()}, {}, *find_strategy("sequential"));
-    return planned.schedules[0].memory.arena_bytes;
-  };
+  const auto values = [&](const Program& program) { return value_bytes(program, *kernels); };
   const LatentShape shape = latents_of(r);
   std::vector<ComponentMemory> components;
   for (ComponentMemory c : weights_) {

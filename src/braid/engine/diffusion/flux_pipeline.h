@@ -99,7 +99,6 @@ class FluxPipeline {
   VaeDecoder& decoder();
   void make_encoders();
   LatentShape latents_of(const ImageRequest& request) const;
-  NetworkConfig divided(const RandomWeights* random) const;
 
   const PipelineConfig config_;
   const std::optional<DiffusersFolder> folder_;  // none: random numbers

@@ -37,13 +37,6 @@ void require_agreement(std::string_view what, int64_t has, std::string_view of, 
        wants);
 }
 
-void require_dtype_over_ranks(const PipelineConfig& config) {
-  if (config.ranks() == 1 || !config.device.cuda || config.dtype != DType::f32) return;
-  fail(ErrorCode::kUnsupported,
-       "f32 over {} GPUs: attention over ranks computes in bf16 there: --dtype bf16, or one GPU",
-       config.ranks());
-}
-
 EncodedPrompt random_prompt(uint64_t seed, int64_t values) {
   EncodedPrompt made{.values = std::vector<float>(static_cast<size_t>(values))};
   TorchGenerator(seed).normals(made.values);

@@ -25,9 +25,6 @@ void require_finite(std::span<const float> latents, int64_t step, int64_t steps)
 // another number.
 void require_agreement(std::string_view what, int64_t has, std::string_view of, int64_t wants);
 
-// Fails with kUnsupported on f32 over several GPUs, whose attention has no such kernel.
-void require_dtype_over_ranks(const PipelineConfig& config);
-
 // Random numbers in the place of an encoded prompt.
 EncodedPrompt random_prompt(uint64_t seed, int64_t values);
 

@@ -22,6 +22,13 @@ std::string remedy(const ComponentMemory& c, int64_t room) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, int64_t>> weight_bytes_of(
+    const std::vector<ComponentMemory>& components) {
+  std::vector<std::pair<std::string, int64_t>> out;
+  for (const ComponentMemory& c : components) out.emplace_back(c.name, c.weights);
+  return out;
+}
+
 PipelineMemory plan_memory(std::vector<ComponentMemory> components, int64_t free,
                            const std::string& device) {
   const int64_t room = free - kForLibraries;

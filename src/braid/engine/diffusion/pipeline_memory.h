@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace braid {
@@ -11,6 +12,10 @@ struct ComponentMemory {
   int64_t weights = 0;
   int64_t values = 0;  // of its largest Program, while it runs
 };
+
+// Names and weights.
+std::vector<std::pair<std::string, int64_t>> weight_bytes_of(
+    const std::vector<ComponentMemory>& components);
 
 // How a pipeline's components share a GPU, in the order of their stages.
 struct PipelineMemory {

@@ -1,6 +1,18 @@
 #include "braid/engine/diffusion/pipeline_parts.h"
 
+#include <limits>
+
+#include "braid/schedule/strategies/registry.h"
+
 namespace braid {
+namespace {
+
+int gpu_of(const PipelineConfig& config, int rank) {
+  const std::vector<int>& ids = config.device.ids;
+  return ids.empty() ? rank : ids.at(static_cast<size_t>(rank));
+}
+
+}  // namespace
 
 NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random) {
   NetworkConfig network{.threads = config.threads * config.ranks(),
@@ -9,6 +21,54 @@ NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random
                         .random = random};
   if (network.device.cuda) network.device.ids = {config.device.first_gpu()};
   return network;
+}
+
+NetworkConfig over_ranks(const PipelineConfig& config, const std::optional<SequenceMesh>& mesh,
+                         const RandomWeights* random, int first) {
+  NetworkConfig network = one_rank(config, random);
+  if (mesh) {
+    network.threads = config.threads;
+    network.mesh = mesh;
+    network.links = config.links;
+  }
+  if (!network.device.cuda) return network;
+  network.device.ids.clear();
+  for (int r = first; r < first + network.ranks(); ++r) {
+    network.device.ids.push_back(gpu_of(config, r));
+  }
+  return network;
+}
+
+NetworkConfig encoder_of(const PipelineConfig& config) {
+  NetworkConfig network = one_rank(config);
+  if (config.encode_on_cpu) network.device = {};
+  return network;
+}
+
+StepChoice choice_of(const PipelineConfig& config, const Topology& topology, int64_t heads,
+                     const Program& step, const std::vector<std::vector<std::string>>& parts) {
+  std::unique_ptr<KernelCatalog> kernels;
+  if (config.device.cuda) kernels = kernels_of_gpu(config.device.first_gpu());
+  return choose_step({.sp = {config.sp, config.degrees},
+                      .topology = topology,
+                      .schedule = config.schedule,
+                      .profile = config.profile},
+                     heads, step, parts, kernels.get());
+}
+
+int64_t free_bytes(const PipelineConfig& config) {
+  if (!config.device.cuda) return 0;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int r = 0; r < config.ranks(); ++r) {
+    least = std::min(least, gpu_memory(gpu_of(config, r)).free);
+  }
+  return least;
+}
+
+int64_t value_bytes(const Program& program, const KernelCatalog& kernels) {
+  return plan_network(program, {}, {&kernels}, {}, *sequential_strategy())
+      .schedules[0]
+      .memory.arena_bytes;
 }
 
 PipelineParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,22 +22,40 @@ struct PipelineConfig {
   std::optional<SpMode> sp;
   bool choose_sp = false;  // in the place of `sp`: the mode that is fastest in simulation
   SpRequest degrees;
-  Topology topology;  // of the ranks
+  Topology topology;  // of all ranks
+  // Groups of ranks: 2 compute a pass of guidance each, at the same time. 0: with `choose_sp`, as
+  // is fastest in simulation for two passes.
+  int cfg_ranks = 1;
   std::string schedule = "sequence_parallel";
   std::optional<Profile> profile;  // prices modes, and strategies where `schedule` is auto
   fabric::LinkModel links;         // between ranks
-  // The picture that choices are to be fastest for; 0: the model's own size and text.
-  int64_t width = 0, height = 0, text_tokens = 0;
+  // The picture or video that choices are to be fastest for; 0: the model's own size and text.
+  int64_t width = 0, height = 0, frames = 0, text_tokens = 0;
   std::string variant;  // weight files, "fp16" say; empty: plain files
   DeviceSpec device;
   DType dtype = DType::bf16;   // of a GPU's weights and activations: bf16 or f32
   bool encode_on_cpu = false;  // text encoders stay on the CPU
 
-  int ranks() const { return sp || choose_sp ? topology.ranks() : 1; }
+  int ranks() const { return sp || choose_sp ? topology.ranks() : std::max(1, cfg_ranks); }
 };
 
 // Options for work of a single rank, which uses the threads of all ranks.
 NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random = nullptr);
+// Options for a rank each on the config's GPUs from `first` on, divided as `mesh` says; without a
+// mesh one rank with the threads of `ranks`.
+NetworkConfig over_ranks(const PipelineConfig& config, const std::optional<SequenceMesh>& mesh,
+                         const RandomWeights* random, int first = 0);
+// Options for text encoders.
+NetworkConfig encoder_of(const PipelineConfig& config);
+
+// The division of a step over `topology`, as choose_step does for the config.
+StepChoice choice_of(const PipelineConfig& config, const Topology& topology, int64_t heads,
+                     const Program& step, const std::vector<std::vector<std::string>>& parts);
+
+// Free memory of the config's GPU that has the least; 0 on CPUs.
+int64_t free_bytes(const PipelineConfig& config);
+// Bytes of the values that a rank alone needs to compute the Program.
+int64_t value_bytes(const Program& program, const KernelCatalog& kernels);
 
 // What a pipeline is made of, but for text encoders: the components' configurations and weights.
 struct PipelineParts {

@@ -39,7 +39,7 @@ StepChoice choose_step(const RankRequest& request, int64_t heads, const Program&
   const SequenceParallel& sp = request.sp;
   const Topology& topology = request.topology;
   if (sp.mode && request.schedule != "auto") {
-    return {sequence_mesh(*sp.mode, topology, heads, sp.degrees), request.schedule, {}};
+    return {sequence_mesh(*sp.mode, topology, heads, sp.degrees), request.schedule};
   }
   if (!request.profile) {
     fail(ErrorCode::kInvalidArgument, "{} 'auto' prices steps: it needs a profile",
@@ -64,7 +64,7 @@ StepChoice choose_step(const RankRequest& request, int64_t heads, const Program&
                                    to_string(mesh.degrees), schedule, seconds * 1e3));
       if (seconds >= least) continue;
       least = seconds;
-      best = StepChoice{mesh, schedule, {}};
+      best = StepChoice{mesh, schedule, {}, seconds};
     }
   }
   BRAID_CHECK(best.has_value(), "no mesh was priced");

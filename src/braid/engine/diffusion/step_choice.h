@@ -23,6 +23,7 @@ struct StepChoice {
   SequenceMesh mesh;
   std::string schedule;
   std::vector<std::string> priced;  // a line for each candidate of `auto`
+  double seconds = 0;               // of the part of a step that was priced; 0: nothing was
 };
 
 // The Program for a rank alone (an empty layout) or for ranks that `layout` divides it over:

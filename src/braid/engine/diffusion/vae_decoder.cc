@@ -28,7 +28,7 @@ BoundNetwork& VaeDecoder::bound(int64_t height, int64_t width) {
   const std::string key = fmt::format("{} x {}", height, width);
   if (P == 1) return network_.plan(key, make);
   return network_.plan(key, make, [&](const Program& program) {
-    return picture_parallel(program, "latents", width, P);
+    return picture_parallel(program, {"latents"}, height, width, P);
   });
 }
 

@@ -20,13 +20,15 @@ class VideoDecoder {
 
   const Network& network() const { return network_; }
   int64_t scale() const { return config_.scale(); }  // pixels of a latent, along an axis
-  int64_t time_scale() const { return int64_t{1} << config_.time_levels; }  // pictures of a latent
   int64_t channels() const { return config_.latent_channels; }
+  // The number of ranks that divide the rows of frames with `height` rows of latents: a single rank
+  // if the rows are fewer than the network's ranks, otherwise all ranks.
+  int ranks(int64_t height) const { return height < ranks_ ? 1 : ranks_; }
 
   // The bound Program of a size.
   BoundNetwork& bound(const VideoLatentSize& size);
   // f32 [frames * height * width, channels()], as the transformer leaves them, to pictures: for an
-  // odd number of frames time_scale() * (frames - 1) + 1.
+  // odd number of frames the model's time_scale() * (frames - 1) + 1.
   std::vector<RgbImage> decode(std::span<const float> latents, const VideoLatentSize& size);
   // The same as f32 [frames * H * W, 3] from -1 to 1, not cut.
   std::vector<float> pixels(std::span<const float> latents, const VideoLatentSize& size);
@@ -34,6 +36,7 @@ class VideoDecoder {
  private:
   std::shared_ptr<const WeightSource> weights_;
   AutoencoderCogVideoXConfig config_;
+  const int ranks_;
   Network network_;
 };
 

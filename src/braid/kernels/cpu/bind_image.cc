@@ -59,10 +59,10 @@ BoundKernel bind_conv3d(const LaunchArgs& args, Isa isa) {
                            .batch = call.in[0].shape[0] / frame,
                            .height = a.height,
                            .width = a.width,
-                           .out_height = a.height,
+                           .out_height = a.out_height(),
                            .out_width = a.width,
                            .padding = a.padding,
-                           .padding_above = a.padding,
+                           .padding_above = a.padding - a.first_row,
                            .silu = a.silu};
   return [fixed, bias, &call, scratch = args.workspace, isa](const Team& team) {
     Conv2dParams p = fixed;
@@ -150,30 +150,19 @@ BoundKernel bind_group_norm_by(const LaunchArgs& args, Isa isa) {
                    });
 }
 
-// Rows of values move as they are: each thread takes a share of a move's bytes.
-void copy_rows(std::byte* to, const TensorView& from, int64_t row, int64_t rows, const Team& team) {
-  const Range share = team.share(rows * from.row_bytes);
-  std::memcpy(to + share.begin, from.data + (row * from.row_bytes) + share.begin,
-              static_cast<size_t>(share.size()));
-}
-
-BoundKernel bind_edge_rows(const LaunchArgs& args, Isa) {
+// Moves of edge_rows and with_halo: each thread takes a share of a run's bytes.
+template <class A>
+BoundKernel bind_moves(const LaunchArgs& args, Isa) {
   return [&call = args.call](const Team& team) {
-    const TensorView& x = call.in[0];
-    const int64_t width = call.attrs<ops::EdgeRowsAttrs>().width;
-    copy_rows(call.out[0].data, x, 0, width, team);
-    copy_rows(call.out[0].data + (width * x.row_bytes), x, x.shape[0] - width, width, team);
-  };
-}
-
-BoundKernel bind_with_halo(const LaunchArgs& args, Isa) {
-  return [&call = args.call](const Team& team) {
-    const auto& a = call.attrs<ops::WithHaloAttrs>();
-    const TensorView &x = call.in[0], &edges = call.in[1];
-    std::byte* const own = call.out[0].data + (a.above() * x.row_bytes);
-    copy_rows(call.out[0].data, edges, ((2 * a.rank) - 1) * a.above(), a.above(), team);
-    copy_rows(own, x, 0, x.shape[0], team);
-    copy_rows(own + x.bytes(), edges, 2 * (a.rank + 1) * a.below(), a.below(), team);
+    for (const ops::RowMove& m : ops::moves_of(call.attrs<A>(), call.in[0].shape[0])) {
+      const TensorView& from = call.in[m.edges ? 1 : 0];
+      const Range share = team.share(m.rows * from.row_bytes);
+      for (int64_t i = 0; i < m.count && !share.empty(); ++i) {
+        std::memcpy(call.out[0].row(m.to + (i * m.to_stride)) + share.begin,
+                    from.row(m.from + (i * m.from_stride)) + share.begin,
+                    static_cast<size_t>(share.size()));
+      }
+    }
   };
 }
 
@@ -205,8 +194,10 @@ void add_image_kernels(KernelTable& table, Isa cap) {
   add_norm(ops::kGroupNorm, bind_group_norm);
   add_norm(ops::kGroupStats, bind_group_stats);
   add_norm(ops::kGroupNormBy, bind_group_norm_by);
-  table.add(ops::kEdgeRows.kind, simple_kernel(ops::kEdgeRows, cap, bind_edge_rows));
-  table.add(ops::kWithHalo.kind, simple_kernel(ops::kWithHalo, cap, bind_with_halo));
+  table.add(ops::kEdgeRows.kind,
+            simple_kernel(ops::kEdgeRows, cap, bind_moves<ops::EdgeRowsAttrs>));
+  table.add(ops::kWithHalo.kind,
+            simple_kernel(ops::kWithHalo, cap, bind_moves<ops::WithHaloAttrs>));
   add_reference_kernel(table, ops::kRelativeBias);  // once for each encoded text
 }
 

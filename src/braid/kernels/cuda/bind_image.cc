@@ -105,32 +105,21 @@ BoundKernel bind_group_norm_by(const LaunchArgs& args) {
   };
 }
 
-// `rows` rows of `from` to `to`.
-CopyPiece rows_of(const TensorView& from, int64_t row, int64_t rows, std::byte* to) {
-  const int64_t bytes = rows * from.row_bytes;
-  return {from.data + (row * from.row_bytes), to, 1, bytes, bytes, bytes};
-}
-
-BoundKernel bind_edge_rows(const LaunchArgs& args) {
+// Moves of edge_rows and with_halo.
+template <class A>
+BoundKernel bind_moves(const LaunchArgs& args) {
   return [&call = args.call](const LaunchContext& context) {
-    const TensorView& x = call.in[0];
-    const int64_t width = call.attrs<ops::EdgeRowsAttrs>().width;
-    std::byte* const to = call.out[0].data;
-    const CopyPiece pieces[] = {rows_of(x, 0, width, to),
-                                rows_of(x, x.shape[0] - width, width, to + (width * x.row_bytes))};
-    copy_pieces(pieces, context);
-  };
-}
-
-BoundKernel bind_with_halo(const LaunchArgs& args) {
-  return [&call = args.call](const LaunchContext& context) {
-    const auto& a = call.attrs<ops::WithHaloAttrs>();
-    const TensorView &x = call.in[0], &edges = call.in[1];
-    std::byte* const own = call.out[0].data + (a.above() * x.row_bytes);
-    const CopyPiece pieces[] = {
-        rows_of(edges, ((2 * a.rank) - 1) * a.above(), a.above(), call.out[0].data),
-        rows_of(x, 0, x.shape[0], own),
-        rows_of(edges, 2 * (a.rank + 1) * a.below(), a.below(), own + x.bytes())};
+    std::vector<CopyPiece> pieces;
+    for (const ops::RowMove& m : ops::moves_of(call.attrs<A>(), call.in[0].shape[0])) {
+      if (m.rows == 0) continue;
+      const TensorView &from = call.in[m.edges ? 1 : 0], &to = call.out[0];
+      pieces.push_back({.from = from.data + (m.from * from.row_bytes),
+                        .to = to.data + (m.to * to.row_bytes),
+                        .count = m.count,
+                        .bytes = m.rows * from.row_bytes,
+                        .from_stride = m.from_stride * from.row_bytes,
+                        .to_stride = m.to_stride * to.row_bytes});
+    }
     copy_pieces(pieces, context);
   };
 }
@@ -166,8 +155,10 @@ void add_image_kernels(KernelTable& table) {
   });
   add_norm(ops::kGroupNormBy, bind_group_norm_by,
            [](const Attrs& attrs) { return attrs.as<ops::GroupNormByAttrs>().norm; });
-  table.add(ops::kEdgeRows.kind, simple_kernel(ops::kEdgeRows.kind, bind_edge_rows));
-  table.add(ops::kWithHalo.kind, simple_kernel(ops::kWithHalo.kind, bind_with_halo));
+  table.add(ops::kEdgeRows.kind,
+            simple_kernel(ops::kEdgeRows.kind, bind_moves<ops::EdgeRowsAttrs>));
+  table.add(ops::kWithHalo.kind,
+            simple_kernel(ops::kWithHalo.kind, bind_moves<ops::WithHaloAttrs>));
 }
 
 }  // namespace braid::cuda

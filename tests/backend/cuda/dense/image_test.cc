@@ -71,7 +71,13 @@ TEST(CudaImage, Conv3d) {
     for (auto [C, O] : {std::pair{3, 5}, {16, 72}, {64, 3}, {64, 130}, {128, 65}}) {
       for (int64_t frames : {1, 2, 5}) {
         for (int64_t before : {0, 2, 3}) {
-          const ops::Conv3dAttrs a{.height = 4, .width = 7, .padding = 1, .silu = before == 2};
+          const bool part = seed % 4 < 2;  // rows 1 and 2 of 4
+          const ops::Conv3dAttrs a{.height = 4,
+                                   .width = 7,
+                                   .padding = 1,
+                                   .first_row = part ? 1 : 0,
+                                   .rows = part ? 2 : 0,
+                                   .silu = before == 2};
           const int64_t frame = a.height * a.width;
           const ValueType w{weights_of(seed), {O, C, 3, 3, 3}};
           check({&ops::kConv3d,
@@ -79,7 +85,7 @@ TEST(CudaImage, Conv3d) {
                  {{dtype, {frames * frame, C}},
                   w,
                   seed % 3 == 0 ? kAbsent : ValueType{DType::f32, {O}},
-                  seed % 5 < 2 ? ValueType{dtype, {frames * frame, O}} : kAbsent,
+                  seed % 5 < 2 ? ValueType{dtype, {frames * a.out_height() * a.width, O}} : kAbsent,
                   before == 0 ? kAbsent : ValueType{dtype, {before * frame, C}}},
                  tolerance(dtype, w.dtype, 27 * C),
                  {},
@@ -153,13 +159,16 @@ TEST(CudaImage, PictureRows) {
     for (auto [C, groups] : {std::pair{4, 4}, {96, 32}, {6, 2}}) {
       for (auto [rows, width] : {std::pair{1, 7}, {3, 35}, {40, 100}}) {
         const ValueType x{dtype, {rows * width, C}};
-        check({&ops::kEdgeRows, Attrs::of(ops::EdgeRowsAttrs{width}), {x}, 0}, seed++);
-        for (int rank : {0, 1, 2}) {
-          check({&ops::kWithHalo,
-                 Attrs::of(ops::WithHaloAttrs{width, rank, 3}),
-                 {x, {dtype, {6 * width, C}}},
-                 0},
-                seed++);
+        for (int64_t frames : {1, 3}) {
+          const ValueType all{dtype, {frames * rows * width, C}};
+          check({&ops::kEdgeRows, Attrs::of(ops::EdgeRowsAttrs{width, frames}), {all}, 0}, seed++);
+          for (int rank : {0, 1, 2}) {
+            check({&ops::kWithHalo,
+                   Attrs::of(ops::WithHaloAttrs{width, rank, 3, frames}),
+                   {all, {dtype, {6 * frames * width, C}}},
+                   0},
+                  seed++);
+          }
         }
         check({&ops::kGroupStats,
                Attrs::of(ops::GroupStatsAttrs{groups}),

@@ -19,6 +19,8 @@ ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& a, const Shape& x) {
           .height = a.height,
           .width = a.width,
           .padding = a.padding,
+          .first_row = a.first_row,
+          .rows = a.rows,
           .silu = a.silu};
 }
 

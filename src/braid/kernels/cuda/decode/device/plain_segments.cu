@@ -90,11 +90,19 @@ __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void plain_segments_kerne
   }
 }
 
+// Hands the dtype's kernel to `use`.
+template <class Use>
+void with_kernel(DType dtype, Use use) {
+  if (dtype == DType::bf16) return use(plain_segments_kernel<__nv_bfloat16>);
+  if (dtype == DType::f16) return use(plain_segments_kernel<__half>);
+  use(plain_segments_kernel<float>);
+}
+
 }  // namespace
 
 void verify_plain_segments(const AttentionDesc& d) {
-  if (d.dtype != DType::bf16 && d.dtype != DType::f16) {
-    fail(ErrorCode::kUnsupported, "plain segment attention of {} (bf16, f16)", name(d.dtype));
+  if (d.dtype != DType::bf16 && d.dtype != DType::f16 && d.dtype != DType::f32) {
+    fail(ErrorCode::kUnsupported, "plain segment attention of {} (bf16, f16, f32)", name(d.dtype));
   }
   if (d.head_dim_qk != d.head_dim_v || d.head_dim_qk < 1 || d.head_dim_qk > kMaxPlainHeadDim) {
     fail(ErrorCode::kUnsupported,
@@ -114,8 +122,7 @@ void verify_plain_segments(const AttentionDesc& d) {
 }
 
 void load_plain_segments(DType dtype) {
-  dtype == DType::bf16 ? load_kernel(plain_segments_kernel<__nv_bfloat16>)
-                       : load_kernel(plain_segments_kernel<__half>);
+  with_kernel(dtype, [](auto kernel) { load_kernel(kernel); });
 }
 
 void plain_segments(const AttentionDesc& d, const AttentionParams& params, LaunchContext context) {
@@ -148,11 +155,9 @@ void plain_segments(const AttentionDesc& d, const AttentionParams& params, Launc
   const dim3 grid(static_cast<unsigned>(rows),
                   static_cast<unsigned>((d.num_q_heads + kPlainWarps - 1) / kPlainWarps),
                   static_cast<unsigned>(d.batch));
-  const auto launch = [&](auto kernel) {
+  with_kernel(d.dtype, [&](auto kernel) {
     launch_kernel(context, kernel, grid, dim3(kPlainLanes * kPlainWarps), 0, args);
-  };
-  d.dtype == DType::bf16 ? launch(plain_segments_kernel<__nv_bfloat16>)
-                         : launch(plain_segments_kernel<__half>);
+  });
 }
 
 }  // namespace braid::cuda

@@ -5,10 +5,11 @@
 
 namespace braid::cuda {
 
-// Segment attention (attention/desc.h) of head dims that no fast kernel takes: contiguous segments
-// of `batch` sequences, states in f32, head_dim_qk = head_dim_v up to kMaxPlainHeadDim. A warp a
-// query and head, which reads keys one by one: for small models. Alignment does not matter. Fails
-// with kUnsupported on anything else: also starts, offsets, lse or lengths of a segment.
+// Segment attention (attention/desc.h) of head dims that no fast kernel takes, and of f32:
+// contiguous segments of `batch` sequences, states in f32, head_dim_qk = head_dim_v up to
+// kMaxPlainHeadDim. A warp a query and head, which reads keys one by one: for small models.
+// Alignment does not matter. Fails with kUnsupported on anything else: also starts, offsets, lse or
+// lengths of a segment.
 void plain_segments(const AttentionDesc& desc, const AttentionParams& params,
                     LaunchContext context);
 

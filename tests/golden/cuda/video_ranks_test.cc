@@ -1,0 +1,82 @@
+// CogVideoX over GPUs: the decoder, whose ranks divide rows of frames, and whole videos in f32 with
+// the passes of guidance on two groups.
+#include <gtest/gtest.h>
+
+#include "braid/engine/diffusion/torch_generator.h"
+#include "braid/engine/world.h"
+#include "golden/diffusion/relative_rms.h"
+#include "golden/diffusion/video_case.h"
+#include "golden/support/forward.h"
+
+namespace braid::golden {
+namespace {
+
+class CudaVideoRanks : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (const char* why = cannot_run(GetParam())) GTEST_SKIP() << why;
+  }
+};
+
+// As one GPU in bf16, as the CPU in f32.
+TEST_P(CudaVideoRanks, Pictures) {
+  for (const char* kind : {"video", "video_pairs"}) {
+    const DiffusersFolder folder(tiny_pipeline(kind));
+    const auto pictures = [&](const NetworkConfig& network, const VideoLatentSize& size) {
+      VideoDecoder decoder(folder.config("vae"), folder.weights("vae"), network);
+      std::vector<float> latents(
+          static_cast<size_t>(size.frames * size.height * size.width * decoder.channels()));
+      TorchGenerator(5).normals(latents);
+      return decoder.pixels(latents, size);
+    };
+    for (int machines : {1, 2}) {
+      const SequenceMesh mesh = sequence_mesh(
+          SpMode::ring, {.machines = machines, .devices = GetParam() / machines}, GetParam());
+      for (const VideoLatentSize& size :
+           {VideoLatentSize{1, 9, 5}, {2, 16, 12}, {3, 8, 1}, {5, 13, 7}}) {
+        SCOPED_TRACE(fmt::format("{}, {} machines, {} x {} x {}", kind, machines, size.frames,
+                                 size.height, size.width));
+        const DeviceSpec gpus = gpus_for(GetParam());
+        const auto cpu = pictures({}, size);
+        EXPECT_LT(
+            relative_rms(pictures({.mesh = mesh, .device = gpus, .dtype = DType::f32}, size), cpu),
+            1e-5);
+        const double one = relative_rms(pictures({.device = gpus_for(1)}, size), cpu);
+        EXPECT_LT(relative_rms(pictures({.mesh = mesh, .device = gpus}, size), cpu), 1.5 * one);
+      }
+    }
+  }
+}
+
+TEST_P(CudaVideoRanks, LatentsAndPixelsInF32) {
+  for (const VideoCase& c : video_cases()) {
+    const SafetensorsFile golden(diffusion_golden(c.name + ".safetensors"));
+    for (int cfg_ranks : {1, c.request.guidance > 1 ? 2 : 1}) {
+      for (SpMode mode : {SpMode::ring, SpMode::ulysses}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {} cfg ranks", c.name, to_string(mode), cfg_ranks));
+        std::optional<CogVideoXPipeline> pipeline;
+        try {
+          pipeline.emplace(tiny_pipeline(c.kind),
+                           PipelineConfig{.sp = mode,
+                                          .topology = {.machines = 1, .devices = GetParam()},
+                                          .cfg_ranks = cfg_ranks,
+                                          .device = gpus_for(GetParam()),
+                                          .dtype = DType::f32,
+                                          .encode_on_cpu = true});
+        } catch (const Error& e) {
+          EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);  // more head groups than heads
+          EXPECT_EQ(mode, SpMode::ulysses);
+          continue;
+        }
+        const MadeVideo made = make_video(*pipeline, c.request);
+        EXPECT_LT(worst_difference(made.latents, tensor<float>(golden, "latents")), 2e-4);
+        EXPECT_LE(worst_pixel(made, tensor<int32_t>(golden, "pixels")), 1);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, CudaVideoRanks, testing::Values(2, 4));
+
+}  // namespace
+}  // namespace braid::golden
