@@ -42,10 +42,11 @@ BoundKernel bind_conv(const LaunchArgs& args, PackedWeights& weights) {
   const OpCall& call = args.call;
   const TensorView &x = call.in[0], &w = call.in[1];
   const ops::Conv2dAttrs attrs = attrs_of(*call.op, x.shape);
-  const ConvConfig config = choose(conv_desc(attrs, {x.dtype, x.shape}, {w.dtype, w.shape}));
+  const ConvConfig config = choose(conv_desc(attrs, {x.dtype, x.shape}, {w.dtype, w.shape}),
+                                   args.device.compute_capability);
   const int64_t kernel_frames = w.shape.rank() == 5 ? w.shape[2] : 1;
   load_conv2d(x.dtype, config, kernel_frames > 1);
-  return [&call, attrs, config, kernel_frames,
+  return [&call, attrs, config, kernel_frames, num_sms = args.device.num_sms,
           packed = weights.get(args)](const LaunchContext& context) {
     const Shape& w = call.in[1].shape;
     conv2d({.x = call.in[0],
@@ -57,7 +58,8 @@ BoundKernel bind_conv(const LaunchArgs& args, PackedWeights& weights) {
             .bias = call.in[2],
             .residual = call.in[3],
             .y = call.out[0],
-            .attrs = attrs},
+            .attrs = attrs,
+            .num_sms = num_sms},
            config, context);
   };
 }
@@ -131,9 +133,12 @@ void add_image_kernels(KernelTable& table) {
   for (const OpDef* def : {&ops::kConv2d, &ops::kConv3d}) {
     table.add(def->kind,
               {.info =
-                   [def](const Op& op, TypeList in, TypeList, const DeviceInfo&) {
+                   [def](const Op& op, TypeList in, TypeList, const DeviceInfo& device) {
                      const ConvDesc desc = conv_desc(attrs_of(op, in[0].shape), in[0], in[1]);
-                     return KernelInfo{fmt::format("{}.{}", def->kind, to_string(choose(desc))), 0};
+                     return KernelInfo{
+                         fmt::format("{}.{}", def->kind,
+                                     to_string(choose(desc, device.compute_capability))),
+                         0};
                    },
                .bind = [weights](const LaunchArgs& args) { return bind_conv(args, *weights); }});
   }

@@ -24,7 +24,7 @@ ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& a, const Shape& x) {
           .silu = a.silu};
 }
 
-ConvConfig choose(const ConvDesc& d) {
+ConvConfig choose(const ConvDesc& d, int compute_capability) {
   constexpr int64_t kMost = int64_t{1} << 31;
   const bool known = d.dtype == DType::f32 || d.dtype == DType::bf16;
   if (!known || d.pixels >= kMost || d.taps * d.channels >= kMost || ceil_div(d.out, 64) > 65535) {
@@ -32,7 +32,13 @@ ConvConfig choose(const ConvDesc& d) {
   }
   constexpr int kBlockK = 64;
   if (d.dtype == DType::bf16 && d.channels % kBlockK == 0) {
-    return {.tensor_cores = true, .block_m = 128, .block_n = 128, .block_k = kBlockK, .stages = 3};
+    // Half of a wgmma's columns stay empty below 64 channels.
+    const bool wgmma = compute_capability == 90 && d.out >= 64;
+    return {.kernel = wgmma ? ConvKernel::wgmma : ConvKernel::mma,
+            .block_m = wgmma ? 256 : 128,
+            .block_n = 128,
+            .block_k = kBlockK,
+            .stages = wgmma ? 4 : 3};
   }
   return {};
 }
@@ -42,7 +48,8 @@ std::string to_string(const ConvDesc& d) {
 }
 
 std::string to_string(const ConvConfig& c) {
-  return fmt::format("{} {}x{}x{}, {} stages", c.tensor_cores ? "mma" : "plain", c.block_m,
+  constexpr std::string_view kNames[] = {"plain", "mma", "wgmma"};
+  return fmt::format("{} {}x{}x{}, {} stages", kNames[static_cast<size_t>(c.kernel)], c.block_m,
                      c.block_n, c.block_k, c.stages);
 }
 

@@ -19,8 +19,11 @@ struct ConvDesc {
   bool operator==(const ConvDesc&) const = default;
 };
 
+// plain: f32 sums; the others use tensor cores, wgmma those of Hopper.
+enum class ConvKernel : uint8_t { plain, mma, wgmma };
+
 struct ConvConfig {
-  bool tensor_cores = false;
+  ConvKernel kernel = ConvKernel::plain;
   int block_m = 64;  // pixels of a tile
   int block_n = 64;  // channels of a tile
   int block_k = 16;
@@ -34,8 +37,9 @@ ConvDesc conv_desc(const ops::Conv2dAttrs& attrs, const ValueType& x, const Valu
 ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& attrs, const Shape& x);
 
 // Tensor cores for bf16 pictures whose channels are whole blocks of K; else f32 sums. Fails with
-// kUnsupported, naming the desc, where sizes are beyond a launch.
-ConvConfig choose(const ConvDesc& desc);
+// kUnsupported, naming the desc, where sizes are beyond a launch. `compute_capability`: 90 is
+// Hopper.
+ConvConfig choose(const ConvDesc& desc, int compute_capability);
 
 std::string to_string(const ConvDesc& desc);      // "bf16 1048576 x 128, 9 x 128"
 std::string to_string(const ConvConfig& config);  // "mma 128x128x64, 3 stages"

@@ -2,81 +2,13 @@
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
-#include "braid/kernels/cuda/pointwise/device/vector.cuh"
-#include "braid/kernels/cuda/ptx/barrier.h"
-#include "braid/kernels/cuda/ptx/mma.h"
+#include "braid/kernels/cuda/image/device/conv_args.cuh"
+#include "braid/kernels/cuda/image/device/conv_hopper.h"
 
 namespace braid::cuda {
 namespace {
 
-struct Args {
-  const void *x, *before, *w;  // [B * H * W, C], [Tb * H * W, C] or null, [O, kt * kh * kw * C]
-  const void* bias;            // [O] or null
-  DType bias_dtype;
-  const void* residual;  // [M, O] or null
-  void* y;               // [M, O]
-  int64_t pixels;        // M
-  int height, width;     // of x
-  int out_height, out_width;
-  int channels, out;  // C, O
-  int before_frames;  // Tb
-  int kernel_frames, kernel_height, kernel_width;
-  int k;  // kt * kh * kw * C
-  int stride, padding, padding_above, upsample;
-  bool silu;
-};
-
-// A pixel of the output, as its kernel sees the input.
-struct Window {
-  int picture;  // or frame; -1: no pixel
-  int y, x;     // of the first tap, before upsampling is undone
-};
-
-struct Tap {
-  int frame = 0, y = 0, x = 0;
-};
-
-__device__ inline Window window_of(const Args& a, int64_t pixel) {
-  if (pixel >= a.pixels) return {-1, 0, 0};
-  const auto p = static_cast<uint32_t>(pixel), width = static_cast<uint32_t>(a.out_width);
-  const uint32_t row = p / width, picture = row / static_cast<uint32_t>(a.out_height);
-  return {static_cast<int>(picture),
-          static_cast<int>(row - picture * a.out_height) * a.stride - a.padding_above,
-          static_cast<int>(p - row * width) * a.stride - a.padding};
-}
-
-// The pixel under a tap, in x or in the frames before x; null outside of the picture. Without
-// frames before x, the first frame stands for them.
-template <bool kFrames, class T>
-__device__ inline const T* source(const Args& a, const Window& w, const Tap& tap) {
-  const int y = w.y + tap.y, x = w.x + tap.x;
-  const bool inside =
-      w.picture >= 0 && y >= 0 && x >= 0 && y < a.height * a.upsample && x < a.width * a.upsample;
-  if (!inside) return nullptr;
-  const void* from = a.x;
-  int picture = w.picture;
-  if constexpr (kFrames) {
-    picture += tap.frame - (a.kernel_frames - 1);
-    if (picture < 0 && a.before != nullptr) {
-      from = a.before;
-      picture += a.before_frames;
-    }
-    picture = max(picture, 0);
-  }
-  const int up = a.upsample, row = up == 1 ? y : y / up, column = up == 1 ? x : x / up;
-  const int64_t pixel = (int64_t{picture} * a.height + row) * a.width + column;
-  return static_cast<const T*>(from) + pixel * a.channels;
-}
-
-__device__ inline float bias_of(const Args& a, int o) {
-  float bias[1] = {0};
-  if (a.bias) load_constant(a.bias, a.bias_dtype, o, bias);
-  return bias[0];
-}
-
-__device__ inline float finish(const Args& a, float sum) {
-  return a.silu ? sum * ptx::reciprocal(1 + ptx::exp2_approx(-ptx::kLog2E * sum)) : sum;
-}
+using Args = ConvArgs;
 
 constexpr int kThreads = 256;
 
@@ -92,14 +24,14 @@ __global__ void __launch_bounds__(kThreads) plain_kernel(const __grid_constant__
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   const auto* w = static_cast<const T*>(a.w);
   const int load_k = threadIdx.x % kK, load_row = threadIdx.x / kK;
-  Window windows[kBlock / 16];
+  ConvWindow windows[kBlock / 16];
 #pragma unroll
   for (int i = 0; i < kBlock / 16; ++i) windows[i] = window_of(a, pixel + load_row + i * 16);
   float sum[kEach][kEach] = {};
   for (int k0 = 0; k0 < a.k; k0 += kK) {
     const int k = k0 + load_k, tap = k / a.channels, c = k - tap * a.channels;
     const int line = tap / a.kernel_width, frame = line / a.kernel_height;
-    const Tap at_tap = {frame, line - frame * a.kernel_height, tap - line * a.kernel_width};
+    const ConvTap at_tap = {frame, line - frame * a.kernel_height, tap - line * a.kernel_width};
 #pragma unroll
     for (int i = 0; i < kBlock / 16; ++i) {
       const int at = load_row + i * 16;
@@ -161,11 +93,11 @@ __global__ void __launch_bounds__(kThreads, 2) mma_kernel(const __grid_constant_
   // A thread copies 16 bytes of four rows of pixels, and of four rows of weights.
   constexpr int kRows = kM / (kThreads / 8);
   const int chunk = threadIdx.x % 8 * 8, load_row = threadIdx.x / 8;
-  Window windows[kRows];
+  ConvWindow windows[kRows];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) windows[i] = window_of(a, pixel + load_row + i * 32);
   const int blocks_per_tap = a.channels / kK, blocks = a.k / kK;
-  Tap tap;  // of the next copy
+  ConvTap tap;  // of the next copy
   int load_block = 0, in_tap = 0;
 
   ptx::grid_dependency_wait();
@@ -222,34 +154,13 @@ __global__ void __launch_bounds__(kThreads, 2) mma_kernel(const __grid_constant_
       }
     }
   }
-  const bool pairs = a.out % 2 == 0;
-  const auto* residual = static_cast<const bf16*>(a.residual);
-  auto* y = static_cast<bf16*>(a.y);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    const int o = channel + warp_n + j * 8 + lane % 4 * 2;
-    if (o >= a.out) continue;
-    const bool two = o + 1 < a.out;
-    const float bias[2] = {bias_of(a, o), two ? bias_of(a, o + 1) : 0};
+    const ConvColumns columns(a, channel + warp_n + j * 8 + lane % 4 * 2);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int64_t m = pixel + warp_m + i / 2 * 16 + i % 2 * 8 + lane / 4;
-      if (m >= a.pixels) continue;
-      const int64_t at = m * a.out + o;
-      float v[2] = {finish(a, sum[i / 2][j][i % 2 * 2] + bias[0]),
-                    finish(a, sum[i / 2][j][i % 2 * 2 + 1] + bias[1])};
-      if (pairs) {
-        if (residual) {
-          const float2 r = widen_pair<bf16>(*reinterpret_cast<const uint32_t*>(residual + at));
-          v[0] += r.x, v[1] += r.y;
-        }
-        *reinterpret_cast<uint32_t*>(y + at) = narrow_pair<bf16>(v[0], v[1]);
-        continue;
-      }
-      for (int e = 0; e < (two ? 2 : 1); ++e) {
-        if (residual) v[e] += __bfloat162float(residual[at + e]);
-        y[at + e] = __float2bfloat16_rn(v[e]);
-      }
+      columns.store(a, m, sum[i / 2][j][i % 2 * 2], sum[i / 2][j][i % 2 * 2 + 1]);
     }
   }
 }
@@ -265,13 +176,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 bool is_mma(const ConvConfig& c) {
-  return c == ConvConfig{true, kM, kN, kK, kStages};
+  return c == ConvConfig{ConvKernel::mma, kM, kN, kK, kStages};
 }
 
 }  // namespace
 
 void load_conv2d(DType dtype, const ConvConfig& config, bool frames) {
-  if (config.tensor_cores) {
+  if (config.kernel == ConvKernel::wgmma) return load_conv_hopper(frames);
+  if (config.kernel == ConvKernel::mma) {
     return allow_shared_memory(frames ? mma_kernel<true> : mma_kernel<false>, kMmaBytes);
   }
   dtype == DType::f32 ? load_kernel(plain_kernel<float>) : load_kernel(plain_kernel<__nv_bfloat16>);
@@ -307,13 +219,16 @@ void conv2d(const Conv2dParams& p, const ConvConfig& config, const LaunchContext
                      .upsample = to_int(a.upsample),
                      .silu = a.silu};
   if (args.pixels == 0) return;
-  const bool fits = config.tensor_cores
-                        ? is_mma(config) && p.x.dtype == DType::bf16 && args.channels % kK == 0
-                        : config == ConvConfig{};
+  const bool bf16_blocks = p.x.dtype == DType::bf16 && args.channels % kK == 0;
+  if (config.kernel == ConvKernel::wgmma && bf16_blocks) {
+    return conv_hopper(args, p.num_sms, config, context);
+  }
+  const bool fits =
+      config.kernel == ConvKernel::mma ? is_mma(config) && bf16_blocks : config == ConvConfig{};
   if (!fits) fail(ErrorCode::kUnsupported, "convolution: no kernel for {}", to_string(config));
   const dim3 grid(static_cast<unsigned>(ceil_div(args.pixels, int64_t{config.block_m})),
                   static_cast<unsigned>(ceil_div(p.y.cols(), int64_t{config.block_n})));
-  if (config.tensor_cores) {
+  if (config.kernel == ConvKernel::mma) {
     return launch_kernel(context, p.kernel_frames > 1 ? mma_kernel<true> : mma_kernel<false>, grid,
                          dim3(kThreads), kMmaBytes, args);
   }

@@ -16,6 +16,7 @@ struct Conv2dParams {
   TensorView residual;  // as x [B * Hout * Wout, O], or absent
   TensorView y;         // as x
   ops::Conv2dAttrs attrs;
+  int num_sms = 0;
 };
 
 // Loads the kernel and allows it its shared memory; once, outside of capture. `frames`: of conv3d.

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "braid/backend/cuda/launch.h"
+#include "braid/kernels/cuda/image/conv_config.h"
+
+namespace braid::cuda {
+
+struct ConvArgs;
+
+// Convolutions by Hopper's products of warpgroups: bf16, channels in whole blocks of 64.
+void load_conv_hopper(bool frames);
+// Fails with kUnsupported on another config. Uses at most `num_sms` CTAs.
+void conv_hopper(const ConvArgs& args, int num_sms, const ConvConfig& config,
+                 const LaunchContext& context);
+
+}  // namespace braid::cuda
