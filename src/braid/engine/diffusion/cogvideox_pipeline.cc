@@ -4,10 +4,9 @@
 #include <future>
 #include <utility>
 
-#include "braid/engine/diffusion/latents.h"
+#include "braid/engine/diffusion/noise_draws.h"
 #include "braid/engine/diffusion/pipeline_checks.h"
 #include "braid/engine/diffusion/random_source.h"
-#include "braid/engine/diffusion/torch_generator.h"
 
 namespace braid {
 namespace {
@@ -338,23 +337,19 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   begin_steps();
   result.timings.prepare_ms = lap.ms();
   for (int64_t video = 0; video < request.videos; ++video) {
-    TorchGenerator generator(request.seed + static_cast<uint64_t>(video));
-    const auto draw = [&] {
-      std::vector<float> noise(static_cast<size_t>(shape.elems()));
-      generator.normals(noise);
-      return tokens_of_noise(shape, noise);
-    };
-    std::vector<float> latents = draw();
+    NoiseDraws draws(request.seed + static_cast<uint64_t>(video), shape);
+    std::vector<float> latents = draws.next();
     if (request.on_latents) request.on_latents(video, 0, latents);
     if (passes_.empty()) begin_steps();  // freed for the decoder
     for (int64_t step = 0; step < request.steps; ++step) {
       if (!goes_on(Stage::step, video, step)) return result;
       lap.ms();
+      draws.draw_ahead();
       const int64_t t = sampler.timesteps()[static_cast<size_t>(step)];
       const double guidance =
           guidance_weight(request.guidance, request.dynamic_guidance, t, request.steps);
       sampler.step(step, predict(step, latents, guidance), latents,
-                   [&](std::span<float> noise) { std::ranges::copy(draw(), noise.begin()); });
+                   [&](std::span<float> noise) { std::ranges::copy(draws.next(), noise.begin()); });
       require_finite(latents, step + 1, request.steps);
       result.timings.step_ms.push_back(lap.ms());
       if (request.on_latents) request.on_latents(video, step + 1, latents);
