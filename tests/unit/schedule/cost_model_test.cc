@@ -4,6 +4,7 @@
 
 #include "braid/ops/attention.h"
 #include "braid/ops/comm.h"
+#include "braid/ops/dense_attention.h"
 #include "braid/ops/linear.h"
 #include "braid/ops/norm.h"
 #include "unit/schedule/toy_ops.h"
@@ -57,6 +58,21 @@ TEST(CostModel, TheDtypeOfTheWeightPicksTheRate) {
   EXPECT_DOUBLE_EQ(seconds(profile_with({}), product(DType::q8_0, 1), 1),
                    (kN * kK / 32 * 34 + 4.0 * (kN + kK)) / 1000)
       << "no rate: what memory takes";
+}
+
+TEST(CostModel, TheHeadDimOfDenseAttentionPicksTheRate) {
+  const Profile profile =
+      profile_with({{"attention", "", Rate::Unit::flops, true, {{1, 100}}},
+                    {"attention", "", Rate::Unit::flops, true, {{1, 400}}, 1, 16}});
+  const auto attention = [&](int64_t head_dim) {
+    Builder b("attention", {1, 1, 1});
+    const ValueId x = b.input("x", {DType::f32, {4, 32}});
+    return seconds(profile,
+                   b.finish(ops::dense_attention(b, {.q = {x}, .k = {x}, .v = {x}},
+                                                 {.head_dim = head_dim, .batch = 1, .scale = 1})),
+                   1);
+  };
+  EXPECT_DOUBLE_EQ(attention(8), 4 * attention(16)) << "as many operations";
 }
 
 TEST(CostModel, MemoryBoundsARateOfComputationAlone) {
