@@ -63,6 +63,13 @@ TEST(CudaImage, Conv2d) {
   }
 }
 
+// More tiles than an H100 has SMs, so that CTAs take a second one; three blocks of channels end in
+// the midst of the stages.
+TEST(CudaImage, Conv2dOfManyTiles) {
+  REQUIRE_DEVICE();
+  check_conv(DType::bf16, {.height = 200, .width = 190}, 192, 64, 1, true, 7);
+}
+
 // Causal convolutions: without frames before, with as many as the kernel reads, and with more.
 TEST(CudaImage, Conv3d) {
   REQUIRE_DEVICE();
