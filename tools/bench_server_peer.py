@@ -3,14 +3,16 @@
 markdown.
 
   tools/bench_server_peer.py                      the demo model, 1, 8 and 32 clients, 3 rounds
+  tools/bench_server_peer.py --no-peer            the server's cost alone
 
 The load is that of `braid bench serve`: a closed loop of so many clients, prompts of random words,
 answers of a fixed length. In each round every server runs once for each number of clients, started
 afresh, one at a time, so that what else the machine does hits both alike; numbers are medians over
 the rounds. The peer is built from the PyPI package llama-cpp-python. Both get all cores.
 
-The server's cost is what it loses to `braid bench` with the same rows, prompt and answer length:
-rows over the mean time per output token, for as many requests as there are clients.
+The server's cost is what it loses to `braid bench` with the same rows, prompt and answer length,
+for as many requests as there are clients: rows over the median time between two tokens, and over the
+mean time per output token, which holds the prompts of requests that came later.
 """
 
 import argparse
@@ -64,26 +66,44 @@ def main():
     parser.add_argument("--input-len", type=int, default=128)
     parser.add_argument("--output-len", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--no-peer", action="store_true", help="measure the server's cost alone")
     parser.add_argument("--cache", type=pathlib.Path, default=peer_build.default_cache())
     parser.add_argument("-j", "--jobs", type=int, default=2)
     o = parser.parse_args()
-    o.peer = peer_build.find_or_build_server(o.cache, o.jobs)
+    if not o.no_peer:
+        o.peer = peer_build.find_or_build_server(o.cache, o.jobs)
     results = {}  # (name, clients): reports
     cost = {}     # (what, clients): tokens/s
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(o.rounds):
             for clients in o.clients:
-                for name in ("braid", "llama.cpp"):
+                for name in ("braid",) if o.no_peer else ("braid", "llama.cpp"):
                     with serve(o, name, clients, folder) as server:
-                        results.setdefault((name, clients), []).append(
-                            load(o, server, clients, max(4, o.requests * clients), o.input_len))
+                        if not o.no_peer:
+                            results.setdefault((name, clients), []).append(
+                                load(o, server, clients, max(4, o.requests * clients),
+                                     o.input_len))
                         if name == "braid":
-                            tpot = load(o, server, clients, clients, 16)["mean_tpot_ms"]
-                            cost.setdefault(("serve", clients), []).append(1e3 * clients / tpot)
+                            times = load(o, server, clients, clients, 16)
+                            for key in ("median_itl_ms", "mean_tpot_ms"):
+                                cost.setdefault((key, clients), []).append(
+                                    1e3 * clients / times[key])
                 bench = run([o.braid, "bench", "-m", o.model, "-p", 0, "-n", o.output_len, "-d", 16,
                              "-b", clients, "-r", 1, "--json"])
                 cost.setdefault(("bench", clients), []).append(bench["tests"][-1]["tokens_per_s"])
 
+    if not o.no_peer:
+        print_peer(o, results)
+    print("\n| rows | decode, tokens/s: bench | serve, between tokens | cost | with prompts | cost |"
+          "\n|---:|---:|---:|---:|---:|---:|")
+    for clients in o.clients:
+        bench, itl, tpot = (statistics.median(cost[what, clients])
+                            for what in ("bench", "median_itl_ms", "mean_tpot_ms"))
+        print(f"| {clients} | {bench:.1f} | {itl:.1f} | {100 * (1 - itl / bench):.1f}% "
+              f"| {tpot:.1f} | {100 * (1 - tpot / bench):.1f}% |")
+
+
+def print_peer(o, results):
     def median(name, clients, key):
         return statistics.median(r[key] for r in results[name, clients])
 
@@ -99,10 +119,6 @@ def main():
         failed = sum(r["failed"] for name in ("braid", "llama.cpp") for r in results[name, clients])
         print(f"| {clients} | {rates[0]:.1f} | {rates[1]:.1f} | {rates[0] / rates[1]:.2f} "
               f"| {ttfts[0]} | {ttfts[1]} | {failed} |")
-    print("\n| rows | decode, tokens/s: bench | serve | cost |\n|---:|---:|---:|---:|")
-    for clients in o.clients:
-        ours, bench = (statistics.median(cost[what, clients]) for what in ("serve", "bench"))
-        print(f"| {clients} | {bench:.1f} | {ours:.1f} | {100 * (1 - ours / bench):.1f}% |")
 
 
 if __name__ == "__main__":

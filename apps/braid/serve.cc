@@ -122,6 +122,7 @@ void serve(ServeOptions& options, const std::string& settings) {
   while (signal == 0) {
     signal = signals.wait(100);
     if (const std::string error = server.error(); !error.empty()) {
+      server.drain();  // clients get their errors
       fail(ErrorCode::kAborted, "the engine has ended: {}", error);
     }
   }
@@ -205,6 +206,12 @@ void add_serve(CLI::App& app) {
                    "that a schema or grammar may take to compile")
       ->capture_default_str();
   command->add_flag("--no-prefix-cache", o->no_prefix_cache, "compute every prompt whole");
+  command->add_flag("--cache-per-key", c.cache_per_key,
+                    "requests of different API keys share no cached prompt");
+  command
+      ->add_option("--hang-timeout", c.hang_seconds,
+                   "seconds without the end of a step until /health answers 503")
+      ->capture_default_str();
   command->add_option("--log", o->log, "text, json or none")->capture_default_str();
   command
       ->add_option("--metrics-prefix", c.metrics_prefix,

@@ -118,20 +118,12 @@ TEST_F(MaskTest, AnswersWithLateMasksAreThoseOfEachRequestAlone) {
   for (const int64_t pages : {96, 14}) {
     const SchedulerConfig c = config(pages);
     const auto run = runner(c);
-    const auto words = static_cast<size_t>(ceil_div(vocabulary(), 32));
     std::vector<AnswerRequest> requests;
     std::mt19937 random(17);
     for (int i = 0; i < 32; ++i) {
       requests.push_back(random_request(random, vocabulary()));
       if (i % 2 == 0) continue;
-      requests.back().mask =
-          [seed = random(), mask = std::vector<uint32_t>(words)](
-              std::span<const int32_t> ids) mutable -> std::span<const uint32_t> {
-        std::mt19937 bits(seed + static_cast<uint32_t>(ids.size()));
-        for (uint32_t& word : mask) word = bits();
-        if (bits() % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        return mask;
-      };
+      requests.back().mask = random_mask(random(), vocabulary());
     }
     const std::vector<Answer> want = answers_alone(*run, c, requests);
     RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);

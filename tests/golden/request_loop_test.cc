@@ -24,7 +24,10 @@ class RequestLoopTest : public LoopFixture {
     std::mt19937 random(seed);
     const auto run = runner(c, tp);
     std::vector<AnswerRequest> requests;
-    for (int i = 0; i < n; ++i) requests.push_back(random_request(random, vocabulary()));
+    for (int i = 0; i < n; ++i) {
+      requests.push_back(random_request(random, vocabulary()));
+      if (i % 8 == 7) requests.back().mask = random_mask(random(), vocabulary());
+    }
     const std::vector<Answer> want = answers_alone(*run, c, requests);
     RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
     expect_short_answers(loop);
@@ -190,6 +193,61 @@ TEST_F(RequestLoopTest, ALoopThatEndsTellsEveryRequest) {
     }
   }
   for (const auto& sink : sinks) EXPECT_EQ(sink->wait().reason, AnswerReason::abort);
+}
+
+// As where a rank fails: the loop is of no more use, and says so to all.
+TEST_F(RequestLoopTest, AnEngineThatFailsTellsEveryRequest) {
+  const SchedulerConfig c = config();
+  const auto run = runner(c);
+  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (int i = 0; i < 20; ++i) {
+    AnswerRequest request{.prompt = {1, 2}, .max_tokens = 1500, .ignore_eos = true};
+    if (i == 4) {
+      request.on_logits = [](int64_t, std::span<const float>) {
+        throw std::runtime_error("rank 1 failed");
+      };
+    }
+    sinks.push_back(std::make_shared<Collector>());
+    try {
+      loop.submit(request, sinks.back());
+    } catch (const Error& error) {  // it came too late
+      EXPECT_EQ(error.code(), ErrorCode::kAborted);
+      sinks.pop_back();
+    }
+  }
+  EXPECT_GE(sinks.size(), 5u);
+  for (const auto& sink : sinks) {
+    const AnswerEnd& end = sink->wait();
+    EXPECT_EQ(end.reason, AnswerReason::error);
+    ASSERT_TRUE(end.error.has_value());
+    EXPECT_EQ(end.error->code(), ErrorCode::kAborted);
+    EXPECT_THAT(end.error->what(), HasSubstr("rank 1 failed"));
+  }
+  EXPECT_EQ(loop.stats().error, "rank 1 failed");
+  EXPECT_EQ(loop.stats().scheduler.pages.held, 0);
+  try {
+    loop.submit({.prompt = {1}}, std::make_shared<Collector>());
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the engine has ended: rank 1 failed"));
+  }
+}
+
+TEST_F(RequestLoopTest, AllRequestsAreCancelledAtOnce) {
+  const SchedulerConfig c = config();
+  const auto run = runner(c);
+  RequestLoop loop(*run, loaded_->tokenizer, vocabulary(), DType::f32, c);
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (int i = 0; i < 20; ++i) {
+    sinks.push_back(std::make_shared<Collector>());
+    loop.submit({.prompt = {1, 2}, .max_tokens = 1500, .ignore_eos = true}, sinks.back());
+  }
+  loop.cancel_all();
+  for (const auto& sink : sinks) EXPECT_EQ(sink->wait().reason, AnswerReason::abort);
+  EXPECT_EQ(loop.stats().scheduler.pages.held, 0);
+  EXPECT_EQ(answer(loop, {.prompt = {1}, .max_tokens = 3, .ignore_eos = true}).end.reason,
+            AnswerReason::length);
 }
 
 TEST_F(RequestLoopTest, ASecondTurnComputesOnlyWhatIsNew) {

@@ -75,6 +75,32 @@ TEST_F(ServerTest, ClientsWithOtherSaltsCannotProbeAPrompt) {
   EXPECT_EQ(cached(complete(body)), 0);
 }
 
+// With such an option keys need no salts of their own.
+TEST_F(ServerTest, KeysShareNoPromptsWhereTheOperatorSaysSo) {
+  for (const bool apart : {false, true}) {
+    ServerConfig config = config_for(folder_->path().string());
+    config.keys = {{"alice", "secret-1"}, {"bob", "secret-2"}};
+    config.cache_per_key = apart;
+    Server server(config, [](const std::string&) {});
+    server.load();
+    const auto cached_for = [&](const char* key, const char* salt) {
+      Client client(server.port());
+      const Json body = {
+          {"prompt", std::string(200, 'x')}, {"max_tokens", 1}, {"cache_salt", salt}};
+      return cached(
+          client
+              .post("/v1/completions", body.dump(),
+                    fmt::format("Content-Type: application/json\r\nX-Api-Key: {}\r\n", key))
+              .json());
+    };
+    EXPECT_EQ(cached_for("secret-1", ""), 0);
+    EXPECT_GE(cached_for("secret-1", ""), 64);
+    EXPECT_EQ(cached_for("secret-2", "") > 0, !apart);
+    EXPECT_EQ(cached_for("secret-1", "a"), 0);
+    EXPECT_GE(cached_for("secret-1", "a"), 64);
+  }
+}
+
 // Streams that have not ended when the answers are there: were those too slow, more streams are
 // begun.
 TEST_F(ServerTest, HealthDoesNotWaitBehindStreams) {

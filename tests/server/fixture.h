@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <thread>
 #include <utility>
 
 #include "braid/server/server.h"
@@ -32,8 +33,23 @@ inline ServerConfig config_for(const std::string& model) {
   return config;
 }
 
+// After its requests a server holds no page and no request.
+inline void expect_nothing_left(int port) {
+  Json stats;
+  for (int i = 0; i < 600; ++i) {
+    Client client(port);
+    stats = client.get("/stats").json();
+    if (stats["running"] == 0 && stats["waiting"] == 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(stats["running"], 0);
+  EXPECT_EQ(stats["waiting"], 0);
+  EXPECT_EQ(stats["kv_pages"]["held"], 0) << "pages are held by nobody";
+}
+
 class ServerTest : public testing::Test {
  protected:
+  void TearDown() override { expect_nothing_left(server_->port()); }
   static void SetUpTestSuite() {
     folder_ = new golden::Folder("server");
     write_hf_folder(golden::load_random_model("smollm2"), folder_->path());

@@ -96,6 +96,27 @@ TEST_F(GrammarTest, AnswersFollowWhatBindsThem) {
   EXPECT_EQ(done["choices"][0]["text"], "maybe");
 }
 
+TEST_F(GrammarTest, AStopTextEndsBoundAnswersAndDoesNotLeak) {
+  for (const bool stream : {false, true}) {
+    Json body = asking({{"structured_outputs", {{"regex", "[0-9]{4}STOP[0-9]{4}"}}},
+                        {"stop", "OP"},
+                        {"stream", stream},
+                        {"n", 1}});
+    const Reply reply = post("/v1/chat/completions", body);
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    std::string text;
+    if (stream) {
+      for (const std::string& event : reply.events()) {
+        if (event == "[DONE]") continue;
+        text += Json::parse(event)["choices"][0]["delta"].value("content", "");
+      }
+    } else {
+      text = reply.json()["choices"][0]["message"]["content"];
+    }
+    EXPECT_TRUE(std::regex_match(text, std::regex("[0-9]{4}ST"))) << text;
+  }
+}
+
 TEST_F(GrammarTest, NamesWhatIsWrong) {
   const auto outputs = [](const Json& o) { return Json{{"structured_outputs", o}}; };
   const auto format = [](const Json& f) { return Json{{"response_format", f}}; };

@@ -41,6 +41,8 @@ class ScriptedTest : public testing::Test {
     delete std::exchange(model_, nullptr);
   }
 
+  void TearDown() override { expect_nothing_left(server_->port()); }
+
   static Json tool(const std::string& name) {
     return {
         {"type", "function"},

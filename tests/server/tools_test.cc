@@ -260,6 +260,20 @@ TEST_F(ToolsTest, StrictFunctionsBindCallsInsideText) {
   EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], R"({"a":2})");
 }
 
+// A schema that no grammar keeps breaks nothing where nothing binds the arguments.
+TEST_F(ToolsTest, AnOddSchemaOfAToolBreaksNoRequest) {
+  Json body = asking("@call");
+  body["tools"][0]["function"]["parameters"] = {
+      {"type", "object"},
+      {"properties", {{"a", {{"not", {{"$ref", "#/none"}}}, {"pattern", "(?<!x)y"}}}}}};
+  const Json choice = choice_of(body);
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\":1}");
+  if (GrammarLibrary::version().empty()) return;
+  body["tool_choice"] = "required";
+  body["parallel_tool_calls"] = false;
+  EXPECT_EQ(choice_of(body)["finish_reason"], "tool_calls");
+}
+
 // Arguments that are no JSON, as models write them, do not break the next request.
 TEST_F(ToolsTest, BrokenArgumentsInTheHistoryAreAText) {
   Json body = asking("@call");

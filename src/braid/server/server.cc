@@ -11,6 +11,8 @@
 namespace braid::server {
 namespace {
 
+constexpr std::chrono::seconds kLastWords{5};
+
 std::string now_text() {
   const auto now = std::chrono::system_clock::now();
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
@@ -109,6 +111,8 @@ void Server::Impl::load() {
                           .metrics = *metrics,
                           .lanes = measured ? &lanes : nullptr,
                           .limits = limits,
+                          .cache_per_key = config.cache_per_key,
+                          .hang_seconds = config.hang_seconds,
                           .created = std::chrono::duration_cast<std::chrono::seconds>(
                                          std::chrono::system_clock::now().time_since_epoch())
                                          .count()});
@@ -172,8 +176,9 @@ bool Server::drain() {
   impl_->router.drain();
   if (impl_->engine == nullptr) return true;
   const bool ended = impl_->engine->drain(impl_->config.drain_seconds);
-  // Answers that were made have to reach their clients.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  if (!ended) impl_->engine->requests().cancel_all();
+  // Answers and errors that were made have to reach their clients.
+  const auto deadline = std::chrono::steady_clock::now() + kLastWords;
   impl_->http->stop_accepting();
   while (impl_->http->busy() > 0 && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

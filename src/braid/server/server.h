@@ -34,6 +34,8 @@ struct ServerConfig {
   std::function<std::unique_ptr<LoadedModel>()> open;
   GrammarConfig grammars;                  // of structured output
   double drain_seconds = 30;               // for running answers, once the server is to end
+  bool cache_per_key = false;              // keys share no cached prompts
+  double hang_seconds = 30;                // without an ended step or idle turn: not healthy
   std::optional<SamplingParams> defaults;  // of requests; none: the model's, else OpenAI's
 };
 
@@ -51,8 +53,8 @@ class Server {
   int port() const;
   // Loads the model and answers from then on. Fails as Model and Runner do.
   void load();
-  // Takes no new requests, and waits until those that are there have ended, `drain_seconds` at
-  // most. False where some had to be cut off.
+  // Takes no new requests, and waits until those that are there have ended. Requests that run
+  // longer than `drain_seconds` end with an error: false.
   bool drain();
   // What ended the engine; empty: it lives.
   std::string error() const;

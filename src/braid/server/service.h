@@ -23,6 +23,8 @@ struct Service {
   Metrics& metrics;
   StepLanes* lanes = nullptr;  // null where steps are not measured
   const SchedulerConfig& limits;
+  bool cache_per_key = false;  // as of ServerConfig, and the next one
+  double hang_seconds = 30;
   int64_t created = 0;  // seconds of the Unix epoch at the model's loading
 
   const Tokenizer& tokenizer() const { return loaded.tokenizer; }

@@ -5,7 +5,9 @@
 #include <condition_variable>
 #include <mutex>
 #include <random>
+#include <thread>
 
+#include "braid/base/math.h"
 #include "braid/engine/requests/request_loop.h"
 
 namespace braid::golden {
@@ -83,6 +85,17 @@ inline AnswerRequest random_request(std::mt19937& random, int64_t vocabulary) {
   if (pick(0, 3) == 0) request.prompt_logprobs = 1;
   if (pick(0, 3) == 0) request.stop = {"e", "the"};
   return request;
+}
+
+// A mask whose bits depend on the seed and on how many tokens came before, at times a late one.
+inline TokenMask random_mask(uint32_t seed, int64_t vocabulary) {
+  std::vector<uint32_t> words(static_cast<size_t>(ceil_div(vocabulary, 32)));
+  return [seed, words](std::span<const int32_t> ids) mutable -> std::span<const uint32_t> {
+    std::mt19937 bits(seed + static_cast<uint32_t>(ids.size()));
+    for (uint32_t& word : words) word = bits();
+    if (bits() % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return words;
+  };
 }
 
 }  // namespace braid::golden

@@ -83,6 +83,55 @@ TEST(Scheduler, EveryAnswerIsThatOfTheRequestAlone) {
   for (uint32_t seed = 0; seed < 60; ++seed) random_run(seed, small(), 60);
 }
 
+// Prompts that grow from each other: a tree of prefixes.
+TEST(Scheduler, RandomPrefixTreesAnswerAsWithoutACache) {
+  int64_t hits = 0, preemptions = 0, evictions = 0;
+  for (uint32_t seed = 0; seed < 20000 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    SchedulerConfig config = small();
+    config.pages = 6 + random() % 12;
+    config.max_context = 24;
+    config.max_running = 3;
+    config.max_step_tokens = 8;
+    Machine machine(config, 1 + random() % 2);
+    std::vector<std::vector<int32_t>> prompts;
+    std::map<RequestId, size_t> open;
+    while (prompts.size() < 6 || !open.empty()) {
+      if (prompts.size() < 6 && random() % 3 == 0) {
+        std::vector<int32_t> prompt;
+        if (!prompts.empty() && random() % 4 != 0) {
+          prompt = prompts[random() % prompts.size()];
+          prompt.resize(random() % std::min<size_t>(prompt.size() + 1, 20));
+        }
+        do prompt.push_back(static_cast<int32_t>(random() % 2));
+        while (prompt.size() < 20 && random() % 6 != 0);
+        prompts.push_back(prompt);
+        open[machine.submit(prompt, 3, "", random() % 5 == 0 ? "salt" : "")] = prompts.size() - 1;
+      }
+      machine.step();
+      ASSERT_LT(machine.steps, 1000);
+      std::erase_if(open, [&](const auto& request) {
+        const std::vector<int32_t>& prompt = prompts[request.second];
+        const auto answer = machine.answer(request.first, prompt.size());
+        if (answer.size() < 3) return false;
+        EXPECT_EQ(answer, alone(prompt, 3));
+        return machine.scheduler.end(request.first);
+      });
+    }
+    machine.step();
+    const Scheduler::Counts counts = machine.scheduler.counts();
+    ASSERT_EQ(counts.pages.held, 0);
+    ASSERT_EQ(counts.pages.free + counts.pages.cached, config.pages);
+    hits += counts.prefix_hits;
+    preemptions += counts.preemptions;
+    evictions += counts.evictions;
+  }
+  EXPECT_GT(hits, 20000);
+  EXPECT_GT(preemptions, 100);
+  EXPECT_GT(evictions, 1000);
+}
+
 TEST(Scheduler, ShortOfPagesRequestsArePreemptedAndGoOn) {
   SchedulerConfig config = small();
   config.pages = 12;

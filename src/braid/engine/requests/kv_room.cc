@@ -34,12 +34,15 @@ KvRoom kv_room(const KvRoomRequest& r) {
   const int64_t pages = std::min(all, bytes / page_bytes);
   const int64_t needed = r.context_named ? ceil_div(r.context, r.page_size) : 2;
   if (pages < needed) {
-    fail(
-        ErrorCode::kResource,
-        "the KV cache of a sequence of {} tokens takes {}, {} {} there: pass --kv-memory SIZE or a "
-        "smaller --max-model-len",
-        needed * r.page_size, mebibytes(needed * page_bytes), mebibytes(bytes),
-        r.bytes_wanted > 0 ? "was asked for" : "is a quarter of what is free and was taken");
+    const std::string there = r.bytes_wanted > 0
+                                  ? mebibytes(bytes) + " was asked for"
+                                  : fmt::format("{} is a quarter of the {} that are free",
+                                                mebibytes(bytes), mebibytes(r.bytes_free));
+    const std::string fits = pages < 2 ? "" : fmt::format(" {}", pages * r.page_size);
+    fail(ErrorCode::kResource,
+         "the KV cache of a sequence of {} tokens takes {}, {}, which holds {} tokens: pass "
+         "--kv-memory SIZE or --max-model-len{}",
+         needed * r.page_size, mebibytes(needed * page_bytes), there, pages * r.page_size, fits);
   }
   return {pages, std::min(r.context, pages * r.page_size)};
 }

@@ -104,6 +104,7 @@ struct RequestLoop::Impl {
 
   std::vector<std::shared_ptr<ActiveRequest>> inbox;
   std::vector<RequestId> cancels;
+  bool cancels_all = false;
   RequestId last_id = 0;
   int64_t open = 0;  // requests whose on_end has not been called
   bool stopping = false;
@@ -133,7 +134,7 @@ void RequestLoop::Impl::loop() {
 
 // Whether there is news. Under the mutex.
 bool RequestLoop::Impl::due() const {
-  return stopping || !inbox.empty() || !cancels.empty() || masks_made != masks_seen;
+  return stopping || cancels_all || !inbox.empty() || !cancels.empty() || masks_made != masks_seen;
 }
 
 // False once the loop is to end. Waits while there is nothing to do.
@@ -141,22 +142,26 @@ bool RequestLoop::Impl::take_inbox() {
   while (active.empty() && !steps.empty()) take();
   std::vector<std::shared_ptr<ActiveRequest>> fresh;
   std::vector<RequestId> gone;
+  bool all_go = false;
   {
     std::unique_lock lock(mutex);
     if (active.empty() && published.error.empty()) {
+      BRAID_CHECK(stats.scheduler.pages.held == 0, "{} pages are held and no request is there",
+                  stats.scheduler.pages.held);
       while (!wake.wait_for(lock, kIdleTurn, [&] { return due(); }))
         published.last_turn = steady_seconds();
     }
     masks_seen = masks_made;
     fresh.swap(inbox);
     gone.swap(cancels);
+    all_go = std::exchange(cancels_all, false);
     if (stopping && fresh.empty() && gone.empty()) return false;
   }
   for (auto& request : fresh) start(std::move(request));
   for (const RequestId id : gone) end(id, AnswerReason::abort);
   gone.clear();
   for (const auto& [id, request] : active) {
-    if (request->writer.closed()) gone.push_back(id);
+    if (all_go || request->writer.closed()) gone.push_back(id);
   }
   for (const RequestId id : gone) end(id, AnswerReason::abort);
   outputs.look();
@@ -380,6 +385,14 @@ void RequestLoop::cancel(RequestId id) {
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->cancels.push_back(id);
+  }
+  impl_->wake.notify_one();
+}
+
+void RequestLoop::cancel_all() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->cancels_all = true;
   }
   impl_->wake.notify_one();
 }

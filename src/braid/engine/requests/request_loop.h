@@ -52,6 +52,9 @@ class RequestLoop {
   // request may have ended meanwhile.
   void cancel(RequestId id);
 
+  // Likewise all requests that are there.
+  void cancel_all();
+
   // Takes no new requests and waits until all have ended. False: they had not after `seconds`.
   bool drain(double seconds);
 

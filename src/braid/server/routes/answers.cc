@@ -52,8 +52,7 @@ asio::awaitable<void> chat_completions(Service& service, Exchange& exchange) {
   const Body body(exchange.body(), chat_fields());
   check_model(service, body);
   const StreamOptions options = stream_options(body);
-  AnswerRequest base = answer_request(service, body);
-  base.key = exchange.client;
+  AnswerRequest base = answer_request(service, body, exchange.client);
   const bool logprobs = body.boolean("logprobs", false);
   if (logprobs) base.sampling.logprobs = static_cast<int>(body.integer("top_logprobs", 0));
   if (!logprobs && body.integer("top_logprobs", 0) > 0) {
@@ -79,8 +78,7 @@ asio::awaitable<void> completions(Service& service, Exchange& exchange) {
   const Body body(exchange.body(), completion_fields());
   check_model(service, body);
   const StreamOptions options = stream_options(body);
-  AnswerRequest base = answer_request(service, body);
-  base.key = exchange.client;
+  AnswerRequest base = answer_request(service, body, exchange.client);
   base.continuation = true;
   const auto logprobs = body.integer("logprobs");
   const bool echo = body.boolean("echo", false);

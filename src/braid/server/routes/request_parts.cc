@@ -83,7 +83,7 @@ std::vector<TextPrompt> text_prompts(const Service& service, const Json& prompt)
   return all;
 }
 
-AnswerRequest answer_request(const Service& service, const Body& body) {
+AnswerRequest answer_request(const Service& service, const Body& body, const std::string& client) {
   const SamplingParams& otherwise = service.defaults;
   AnswerRequest request;
   SamplingParams& s = request.sampling;
@@ -107,7 +107,10 @@ AnswerRequest answer_request(const Service& service, const Body& body) {
   request.include_stop = body.boolean("include_stop_str_in_output", false);
   request.ignore_eos = body.boolean("ignore_eos", false);
   request.skip_special = body.boolean("skip_special_tokens", true);
-  request.salt = body.string("cache_salt").value_or("");
+  request.key = client;
+  // No key's name has a line's end.
+  if (service.cache_per_key) request.salt = client + '\n';
+  request.salt += body.string("cache_salt").value_or("");
   return request;
 }
 

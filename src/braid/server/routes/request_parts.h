@@ -12,8 +12,9 @@ struct TextPrompt {
 };
 std::vector<TextPrompt> text_prompts(const Service& service, const Json& prompt);
 
-// What answers have in common, by the body's fields: all but the prompt.
-AnswerRequest answer_request(const Service& service, const Body& body);
+// What answers to a client (the name of its key) have in common, by the body's fields: all but the
+// prompt.
+AnswerRequest answer_request(const Service& service, const Body& body, const std::string& client);
 
 // Fails with ApiError 404 where a body names another model than the served one.
 void check_model(const Service& service, const Body& body);

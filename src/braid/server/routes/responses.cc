@@ -83,9 +83,8 @@ boost::asio::awaitable<void> responses(Service& service, Exchange& exchange) {
   const Body body(exchange.body(), response_fields());
   check_model(service, body);
   check_template(service);
-  std::vector<AnswerRequest> requests(1, answer_request(service, body));
+  std::vector<AnswerRequest> requests(1, answer_request(service, body, exchange.client));
   AnswerRequest& request = requests[0];
-  request.key = exchange.client;
   request.max_tokens = body.integer("max_output_tokens", 0);
   const int64_t top = body.integer("top_logprobs", 0);
   const bool logprobs = includes_logprobs(body) || top > 0;

@@ -17,8 +17,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr double kTurnSeconds = 30;  // the engine's thread is taken for hung after that
-
 // The time does not depend on where two texts differ.
 bool same(std::string_view a, std::string_view b) {
   unsigned char differ = a.size() == b.size() ? 0 : 1;
@@ -185,7 +183,7 @@ asio::awaitable<void> Router::health(Exchange& exchange, bool ready) {
   const RequestStats stats = service->loop.stats();
   const double silent = steady_seconds() - stats.last_turn;
   if (!stats.error.empty()) throw ApiError(503, "the engine has ended: " + stats.error);
-  if (silent > kTurnSeconds)
+  if (silent > service->hang_seconds)
     throw ApiError(503, fmt::format("the engine has ended no step for {:.0f} s", silent));
   if (ready && phase == Phase::draining) throw ApiError(503, "the server is ending");
   co_await exchange.json(200, status("ok"));
