@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -44,7 +45,7 @@ struct RequestLoop::Impl {
         config(with_rows(c, runner.samples_on_device() && !options.on_host)),
         scheduler(config),
         steps(runner.step_queue(complete(options, config, v)), scheduler, c.page_size, ends,
-              [this] { mask_made(); }),
+              [this] { tell([this] { ++masks_made; }); }),
         outputs([this](bool end) { written(end); }) {
     for (int32_t id = 0; id < tokenizer.vocab_size() && id < vocabulary; ++id) {
       if (tokenizer.is_end_of_generation(id)) ends.push_back(id);
@@ -54,13 +55,18 @@ struct RequestLoop::Impl {
   }
 
   ~Impl() {
-    {
-      const std::lock_guard lock(mutex);
-      stopping = true;
-    }
-    wake.notify_all();
+    tell([this] { stopping = true; });
     loop_thread.join();
     outputs.finish();
+  }
+
+  // Any thread: changes what the mutex guards, and wakes the loop.
+  void tell(const std::function<void()>& change) {
+    {
+      const std::lock_guard lock(mutex);
+      change();
+    }
+    wake.notify_one();
   }
 
   // The loop's thread.
@@ -80,8 +86,6 @@ struct RequestLoop::Impl {
   void publish();
   // The writer's thread.
   void written(bool end);
-  // A worker's thread.
-  void mask_made();
 
   const Tokenizer& tokenizer;
   const int64_t vocabulary;
@@ -201,14 +205,6 @@ void RequestLoop::Impl::end(RequestId id, AnswerReason reason, std::optional<Err
   request->facts.reason = reason;
   request->facts.error = std::move(error);
   outputs.end(request);
-}
-
-void RequestLoop::Impl::mask_made() {
-  {
-    const std::lock_guard lock(mutex);
-    ++masks_made;
-  }
-  wake.notify_one();
 }
 
 // For an idle turn at most, since nothing else can be done.
@@ -382,19 +378,11 @@ RequestId RequestLoop::submit(AnswerRequest request, std::shared_ptr<AnswerSink>
 }
 
 void RequestLoop::cancel(RequestId id) {
-  {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->cancels.push_back(id);
-  }
-  impl_->wake.notify_one();
+  impl_->tell([&] { impl_->cancels.push_back(id); });
 }
 
 void RequestLoop::cancel_all() {
-  {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->cancels_all = true;
-  }
-  impl_->wake.notify_one();
+  impl_->tell([&] { impl_->cancels_all = true; });
 }
 
 bool RequestLoop::drain(double seconds) {
