@@ -44,6 +44,11 @@ def load(o, server, clients, requests, input_len):
                 "--json"])
 
 
+def engine_seconds(server):
+    """Steps, and the time of the engine's thread beside them."""
+    return [server.metric(f"braid:{name}_total") for name in ("steps", "step_host_seconds")]
+
+
 def serve(o, name, clients, folder):
     port = served.free_port()
     threads = len(os.sched_getaffinity(0))
@@ -84,10 +89,13 @@ def main():
                                 load(o, server, clients, max(4, o.requests * clients),
                                      o.input_len))
                         if name == "braid":
+                            before = engine_seconds(server)
                             times = load(o, server, clients, clients, 16)
+                            steps, seconds = (b - a for a, b in zip(before, engine_seconds(server)))
                             for key in ("median_itl_ms", "mean_tpot_ms"):
                                 cost.setdefault((key, clients), []).append(
                                     1e3 * clients / times[key])
+                            cost.setdefault(("thread", clients), []).append(1e6 * seconds / steps)
                 bench = run([o.braid, "bench", "-m", o.model, "-p", 0, "-n", o.output_len, "-d", 16,
                              "-b", clients, "-r", 1, "--json"])
                 cost.setdefault(("bench", clients), []).append(bench["tests"][-1]["tokens_per_s"])
@@ -95,12 +103,13 @@ def main():
     if not o.no_peer:
         print_peer(o, results)
     print("\n| rows | decode, tokens/s: bench | serve, between tokens | cost | with prompts | cost |"
-          "\n|---:|---:|---:|---:|---:|---:|")
+          " engine's thread, us a step |\n|---:|---:|---:|---:|---:|---:|---:|")
     for clients in o.clients:
-        bench, itl, tpot = (statistics.median(cost[what, clients])
-                            for what in ("bench", "median_itl_ms", "mean_tpot_ms"))
+        bench, itl, tpot, thread = (
+            statistics.median(cost[what, clients])
+            for what in ("bench", "median_itl_ms", "mean_tpot_ms", "thread"))
         print(f"| {clients} | {bench:.1f} | {itl:.1f} | {100 * (1 - itl / bench):.1f}% "
-              f"| {tpot:.1f} | {100 * (1 - tpot / bench):.1f}% |")
+              f"| {tpot:.1f} | {100 * (1 - tpot / bench):.1f}% | {thread:.0f} |")
 
 
 def print_peer(o, results):

@@ -70,6 +70,33 @@ TEST(Scheduler, StepsKeepToTheirTime) {
   EXPECT_EQ(machine.answer(next, 40).size(), 1u);
 }
 
+// Where the time of a step has no room for any chunk, prompts take turns all the same.
+TEST(Scheduler, AShortPromptBehindALongOneStartsThoughNoChunkFitsAStep) {
+  SchedulerConfig config = small();
+  config.max_context = 4000;
+  config.pages = 2000;
+  config.max_step_ms = 10;
+  for (const int64_t streams : {0, 3}) {
+    Machine machine(config);
+    machine.scheduler.set_cost({.step_ms = 100});
+    for (int64_t i = 0; i < streams; ++i) {
+      const RequestId id = machine.submit({static_cast<int32_t>(i)}, 2000);
+      while (machine.answer(id, 1).empty()) machine.step();
+    }
+    const RequestId long_one = machine.submit(std::vector<int32_t>(2000, 1), 1);
+    while (machine.scheduler.pages_of(long_one).size() < 5) machine.step();
+    const RequestId quick = machine.submit(std::vector<int32_t>(kPage, 2), 1);
+    const size_t before = machine.scheduler.pages_of(long_one).size();
+    int steps = 0;
+    while (machine.answer(quick, kPage).empty()) {
+      machine.step();
+      ASSERT_LE(++steps, 8);  // two times a page is forced
+    }
+    for (int i = 0; i < 40; ++i) machine.step();
+    EXPECT_GT(machine.scheduler.pages_of(long_one).size(), before + 4) << "it goes on, too";
+  }
+}
+
 // On a simulated clock: the tokens' gaps of 16 streams keep to the time of a step while a prompt of
 // 32,768 tokens is computed, which takes at most 1.5 times as long as alone; a short prompt behind
 // the long one begins within three steps.

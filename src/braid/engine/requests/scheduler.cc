@@ -307,21 +307,28 @@ void Scheduler::add_prompts(Step& step) {
   steps_without_prompt_ = step.tokens > before ? 0 : steps_without_prompt_ + 1;
   const bool alone = std::ranges::none_of(entries_, [](const auto& e) { return e.second.busy(); });
   if (step.tokens == before && (alone || steps_without_prompt_ > kPatience)) {
-    force_prompt(step, fresh, alone);
+    force_prompt(step, fresh, by_left, alone);
   }
 }
 
-void Scheduler::force_prompt(Step& step, std::span<Entry* const> prompts, bool alone) {
-  for (Entry* entry : prompts) {
-    if (!entry->running()) continue;
-    const int64_t n =
-        std::min(config_.page_size - entry->computed % config_.page_size, entry->left());
-    while (!add_row(step, *entry, n)) {
+void Scheduler::force_prompt(Step& step, std::span<Entry* const> by_age,
+                             std::span<Entry* const> by_left, bool alone) {
+  const auto add_page = [&](std::span<Entry* const> prompts, bool preempts) {
+    for (Entry* entry : prompts) {
+      if (!entry->running()) continue;
+      const int64_t n =
+          std::min(config_.page_size - entry->computed % config_.page_size, entry->left());
+      bool added = add_row(step, *entry, n);
       // Prompts hold all pages and none is done: one gives its own up, for the oldest.
-      if (!alone || !preempt(step) || !entry->running()) break;
+      while (!added && preempts && preempt(step) && entry->running()) {
+        added = add_row(step, *entry, n);
+      }
+      if (added) return true;
     }
-    if (!step.rows.empty()) break;
-  }
+    return false;
+  };
+  least_left_next_ = !least_left_next_;
+  if (least_left_next_ || !add_page(by_left, false)) add_page(by_age, alone);
   steps_without_prompt_ = 0;
 }
 

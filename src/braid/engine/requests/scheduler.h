@@ -172,9 +172,11 @@ class Scheduler {
   int64_t expected_growth() const;
   // How many of `share` tokens a prompt can use behind the `given` ones that it has in this step.
   int64_t chunk_of(const Entry& entry, int64_t given, int64_t share, const Step& planned) const;
-  // A step without a token of a prompt, once too often: the oldest that can gets a page's worth.
-  // Takes pages from others only if `alone`: no sequence is busy().
-  void force_prompt(Step& step, std::span<Entry* const> prompts, bool alone);
+  // A step without a token of a prompt, once too often: in turns the oldest that can, and the one
+  // with the fewest tokens left, gets a page's worth. The oldest takes pages from others if
+  // `alone`: no sequence is busy().
+  void force_prompt(Step& step, std::span<Entry* const> by_age, std::span<Entry* const> by_left,
+                    bool alone);
   // False, and nothing changed, where too few pages are left.
   bool add_row(Step& step, Entry& entry, int64_t tokens);
 
@@ -187,6 +189,7 @@ class Scheduler {
   Counts counts_;                         // what only adds up
   bool preempted_now_ = false;            // the step at hand took pages from a sequence
   int steps_without_prompt_ = 0;          // in a row, while prompts were there
+  bool least_left_next_ = false;          // the next prompt that is forced is that one
   bool prompt_last_ = false;              // the step before was a prompt's
 };
 
