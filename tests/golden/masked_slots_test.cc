@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "braid/base/clock.h"
 #include "braid/engine/requests/request_steps.h"
@@ -13,7 +14,8 @@
 namespace braid::golden {
 namespace {
 
-constexpr int32_t kFree = 77;  // the token of a sequence without a mask
+constexpr int64_t kMost = 1500;  // tokens of an answer
+constexpr int32_t kFree = 77;    // the token of a sequence without a mask
 
 // Chooses the first token that a slot's mask allows.
 class SlotQueue : public StepQueue {
@@ -82,11 +84,11 @@ class MaskedSlotsTest : public LoopFixture {
   }
 
   void submit(RequestId id, bool masked) {
-    AnswerRequest request{.prompt = {1, 2, 3}, .max_tokens = 100};
+    AnswerRequest request{.prompt = {1, 2, 3}, .max_tokens = kMost};
     if (masked) request.mask = masks_.mask();
     active_[id] = std::make_shared<ActiveRequest>(id, request, loaded_->tokenizer, ends_,
                                                   DType::f32, std::make_shared<Collector>());
-    scheduler_.submit({.id = id, .ids = request.prompt, .max_tokens = 100});
+    scheduler_.submit({.id = id, .ids = request.prompt, .max_tokens = kMost});
     steps_->prepare(active_[id]);
   }
   // One turn as of RequestLoop: at most one step is put in, and at most one is taken.
@@ -111,7 +113,12 @@ class MaskedSlotsTest : public LoopFixture {
   // Turns until a request has so many tokens.
   void turn_until(RequestId id, size_t tokens) {
     const double end = steady_seconds() + 60;
-    while (tokens_[id].size() < tokens && steady_seconds() < end) turn();
+    while (tokens_[id].size() < tokens && steady_seconds() < end) {
+      const size_t before = tokens_[id].size();
+      turn();
+      // Others go on with each turn, and must not come to their end.
+      if (tokens_[id].size() == before) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
     EXPECT_GE(tokens_[id].size(), tokens);
   }
 
