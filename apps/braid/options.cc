@@ -26,7 +26,7 @@ std::string device_text(const ParallelOptions& o) {
 // What a job decides where the user did not.
 void fit(ParallelRequest& request, const job::Job& job) {
   if (request.device == "auto") request.device = "cpu";
-  int ranks = request.engine.tp;
+  int ranks = request.engine.tp * request.engine.dp;
   if (auto& sequence = request.sequence; sequence && !sequence->mode.empty()) {
     if (!sequence->ranks && sequence->machines.empty()) sequence->ranks = job.processes();
     ranks = sequence->ranks.value_or(job.processes());
@@ -65,9 +65,15 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
       ->capture_default_str()
       ->group(kRanks);
   command
-      .add_option("--ep", o.engine.ep,
-                  "ranks that divide the experts of a mixture by number, all of --tp; 1: every "
-                  "rank has a part of each expert")
+      .add_option(
+          "--ep", o.engine.ep,
+          "sets of ranks, of --tp times --dp, that divide the experts of a mixture by number; "
+          "the ranks of a set divide each expert's width")
+      ->capture_default_str()
+      ->group(kRanks);
+  command
+      .add_option("--dp,--data-parallel-size", o.engine.dp,
+                  "groups of --tp ranks, each with sequences and a KV cache of its own")
       ->capture_default_str()
       ->group(kRanks);
   command

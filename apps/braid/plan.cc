@@ -132,7 +132,7 @@ void add_plan(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--tp,--tensor-parallel-size", o->step.tp, "ranks of tensor parallelism")
       ->capture_default_str();
-  command->add_option("--ep", o->step.ep, "ranks that divide experts by number: 1, or all of --tp")
+  command->add_option("--ep", o->step.ep, "sets of the ranks that divide experts by number")
       ->capture_default_str();
   command->add_option("--machines", o->step.machines,
                       "MACHINESxDEVICES, in place of --tp or of as many");

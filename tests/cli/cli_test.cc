@@ -52,6 +52,9 @@ TEST_F(CliTest, WrongUseGetsOneLineAndItsStatus) {
   expect_refused("run -m " + hf() + " -p x --device cpu --ep 2", 2, "this model has no experts");
   expect_refused("run -m " + hf() + " -p x --device cpu --tp 2 --ep 3", 2, "over 3 ranks");
   expect_refused("run -m " + hf() + " -p x --device cpu --sp ring --ranks 2 --ep 2", 1, "--sp");
+  expect_refused("run -m " + hf() + " -p x --device cpu --dp 0", 2, "--dp is 0, wanted 1 to");
+  expect_refused("run -m " + hf() + " -p x --device cpu --dp 2 --ep 2", 2, "no experts");
+  expect_refused("run -m " + hf() + " -p x --device cpu --sp ring --ranks 2 --dp 2", 1, "--sp");
   expect_refused("run -m " + hf() + " -p x --threads -1", 2, "-1 threads");
   expect_refused("run -m " + hf() + " -p x --temperature -3", 2, "temperature is -3");
   expect_refused("run -m " + hf() + " -p x -f y", 2, "one of them");

@@ -28,9 +28,10 @@ double activation_tolerance(const ModelConfig& config) {
   return 3 * std::sqrt(2 * (2.1e-5 * 2.1e-5 * (4 * layers + 1) + 2.1e-4 * 2.1e-4 * 2 * layers));
 }
 
-RunnerConfig runner_config(const Model& model, int tp, int ep = 1) {
+RunnerConfig runner_config(const Model& model, int tp, int ep = 1, int dp = 1) {
   return {.tp = tp,
           .ep = ep,
+          .dp = dp,
           .cache = {.pages = kPages,
                     .page_size = kPageSize,
                     .pages_per_sequence = kPages,
@@ -64,6 +65,16 @@ void expect_greedy(Generator& generator, const Case& c, double tolerance) {
   }
 }
 
+// Sets of experts and groups of sequences that `ranks` ranks may have.
+std::vector<std::pair<int, int>> rank_degrees(int ranks, bool mixture) {
+  std::vector<std::pair<int, int>> all;
+  for (int dp = 1; dp <= ranks; ++dp) {
+    if (ranks % dp != 0) continue;
+    for (int ep = 1; ep <= (mixture ? ranks : 1); ++ep) all.emplace_back(ep, dp);
+  }
+  return all;
+}
+
 class LogitsTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(LogitsTest, HuggingFaceFolderOnAnyNumberOfRanks) {
@@ -73,15 +84,14 @@ TEST_P(LogitsTest, HuggingFaceFolderOnAnyNumberOfRanks) {
   const Golden golden = load_golden(GetParam());
   const int most = static_cast<int>(std::min<int64_t>(loaded.model.config().Hq, 4));
   for (int tp = 1; tp <= most; ++tp) {
-    for (const int ep : {1, tp}) {
-      if (ep > 1 && !loaded.model.config().experts) continue;
-      SCOPED_TRACE(fmt::format("tp {}, ep {}", tp, ep));
-      Runner runner(loaded.model, runner_config(loaded.model, tp, ep));
+    const bool mixture = loaded.model.config().experts.has_value();
+    for (const auto& [ep, dp] : rank_degrees(tp, mixture)) {
+      SCOPED_TRACE(fmt::format("{} ranks, ep {}, dp {}", tp, ep, dp));
+      Runner runner(loaded.model, runner_config(loaded.model, tp, ep, dp));
       for (const Case& c : golden.cases) {
         expect_logits(golden, c, prompt_logits(runner, c.prompt, 512), kF32Tolerance);
         expect_logits(golden, c, prompt_logits(runner, c.prompt, 7), kF32Tolerance);
       }
-      if (tp == 1) break;
     }
   }
 }

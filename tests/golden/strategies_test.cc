@@ -48,9 +48,10 @@ class StrategiesTest : public testing::TestWithParam<std::string> {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   Runner runner(int tp, const std::string& schedule, const std::optional<SequenceParallel>& sp = {},
-                int ep = 1) const {
+                int ep = 1, int dp = 1) const {
     return Runner(*model_, {.tp = tp,
                             .ep = ep,
+                            .dp = dp,
                             .sp = sp,
                             .cache = {.pages = 5 * kPagesEach,
                                       .page_size = kPageSize,
@@ -108,6 +109,15 @@ double order_tolerance(const ModelConfig& c) {
   return 6 * 0x1p-24 * std::sqrt(2 * sums * static_cast<double>(std::max(c.F, c.C)));
 }
 
+double distance(const std::vector<float>& got, const std::vector<float>& expected) {
+  if (got.size() != expected.size()) return INFINITY;
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - expected[i]));
+  }
+  return worst;
+}
+
 // Ranks that divide a sequence's tokens: steps of one sequence over all of them, in one order or
 // another, the rest on rank 0.
 TEST_P(StrategiesTest, GiveTheLogitsOfOneRankWhereTokensAreDivided) {
@@ -125,13 +135,7 @@ TEST_P(StrategiesTest, GiveTheLogitsOfOneRankWhereTokensAreDivided) {
       SCOPED_TRACE(fmt::format("{} attention, {}", to_string(mode), name));
       SequenceParallel sp{mode, {}};
       if (mode == SpMode::torus) sp.degrees.torus = most;
-      const std::vector<float> got = logits(runner(most, name, sp));
-      ASSERT_EQ(got.size(), expected.size());
-      double worst = 0;
-      for (size_t i = 0; i < got.size(); ++i) {
-        worst = std::max(worst, std::abs(static_cast<double>(got[i]) - expected[i]));
-      }
-      EXPECT_LE(worst, tolerance);
+      EXPECT_LE(distance(logits(runner(most, name, sp)), expected), tolerance);
     }
   }
 }
@@ -182,14 +186,34 @@ TEST_P(StrategiesTest, GiveTheLogitsOfOneRankWhereExpertsAreDivided) {
   const int most = static_cast<int>(std::min<int64_t>(model_->config().Hq, 4));
   for (int ranks = 2; ranks <= most; ++ranks) {
     for (const std::string& name : strategy_names(ProgramKind::experts)) {
-      SCOPED_TRACE(fmt::format("{} on {} ranks", name, ranks));
-      const std::vector<float> got = logits(runner(ranks, name, {}, ranks));
-      ASSERT_EQ(got.size(), expected.size());
-      double worst = 0;
-      for (size_t i = 0; i < got.size(); ++i) {
-        worst = std::max(worst, std::abs(static_cast<double>(got[i]) - expected[i]));
+      for (int ep = 2; ep <= ranks; ++ep) {
+        SCOPED_TRACE(fmt::format("{} on {} ranks, ep {}", name, ranks, ep));
+        EXPECT_LE(distance(logits(runner(ranks, name, {}, ep)), expected), tolerance);
       }
-      EXPECT_LE(worst, tolerance);
+    }
+  }
+}
+
+// Sequences dealt to groups of ranks, some of which have none in a step; experts divided over all.
+TEST_P(StrategiesTest, GiveTheLogitsOfOneRankWhereSequencesAreDealt) {
+  const std::vector<float> expected = logits(runner(1, "sequential"));
+  const double tolerance = order_tolerance(model_->config()) * standard_deviation(expected);
+  struct Ranks {
+    int dp, tp, ep;
+  };
+  std::vector<Ranks> cases = {{2, 1, 1}, {4, 1, 1}, {2, 2, 1}};
+  if (model_->config().experts) {
+    for (const Ranks& ranks :
+         {Ranks{2, 1, 2}, Ranks{3, 1, 2}, Ranks{4, 1, 4}, Ranks{2, 2, 4}, Ranks{2, 2, 3}}) {
+      cases.push_back(ranks);
+    }
+  }
+  for (const Ranks& r : cases) {
+    if (r.tp > model_->config().Hq) continue;
+    const ProgramKind kind = r.ep > 1 ? ProgramKind::experts : ProgramKind::any;
+    for (const std::string& name : strategy_names(kind)) {
+      SCOPED_TRACE(fmt::format("{}, dp {}, tp {}, ep {}", name, r.dp, r.tp, r.ep));
+      EXPECT_LE(distance(logits(runner(r.dp * r.tp, name, {}, r.ep, r.dp)), expected), tolerance);
     }
   }
 }

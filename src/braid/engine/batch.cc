@@ -9,13 +9,14 @@ namespace braid {
 void Batch::clear() {
   work_ = {};
   sequences_.clear();
+  groups_.clear();
   for (auto* list : {&tokens_, &positions_, &slots_, &pages_, &rows_}) list->clear();
   page_start_.assign(1, 0);
   pages_end_ = 0;
 }
 
 void Batch::add(std::span<const int32_t> tokens, int64_t cached, std::span<const int32_t> pages,
-                int64_t scored) {
+                int64_t scored, int group) {
   const auto n = static_cast<int64_t>(tokens.size());
   BRAID_CHECK(n > 0 && 0 <= scored && scored <= n, "{} of {} tokens scored", scored, n);
   BRAID_CHECK((cached + n) <= std::ssize(pages) * page_size_, "{} tokens in {} pages", cached + n,
@@ -29,6 +30,7 @@ void Batch::add(std::span<const int32_t> tokens, int64_t cached, std::span<const
     if (i >= n - scored) rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
   }
   sequences_.push_back({n, cached, scored});
+  groups_.push_back(group);
   pages_.insert(pages_.end(), pages.begin(), pages.end());
   for (int32_t page : pages.first(static_cast<size_t>(ceil_div(cached + n, page_size_)))) {
     pages_end_ = std::max<int64_t>(pages_end_, page + 1);

@@ -16,16 +16,18 @@ class Batch {
   void clear();  // keeps its memory, so that a step like the last one allocates nothing
 
   // Adds the next tokens of a sequence that has `cached` tokens in the KV cache already; `pages`
-  // hold room for all of them. Logits are wanted for the last `scored` of the tokens.
+  // hold room for all of them. Logits are wanted for the last `scored` of the tokens. `group`: the
+  // ranks that compute it, where groups of ranks have sequences of their own; -1: any.
   void add(std::span<const int32_t> tokens, int64_t cached, std::span<const int32_t> pages,
-           int64_t scored);
+           int64_t scored, int group = -1);
 
   const Extents& extents() const { return work_.extents; }
   const Work& work() const { return work_; }
   BatchInfo info(int ranks) const { return {sequences_, std::ssize(tokens_), ranks}; }
 
   std::span<const SequenceInfo> sequences() const { return sequences_; }
-  std::span<const int32_t> pages_of(size_t sequence) const;          // in order
+  std::span<const int32_t> pages_of(size_t sequence) const;  // in order
+  int group_of(size_t sequence) const { return groups_[sequence]; }
   std::span<const int32_t> tokens() const { return tokens_; }        // [T]
   std::span<const int32_t> positions() const { return positions_; }  // [T]
   std::span<const int32_t> slots() const { return slots_; }          // [T] in the KV cache
@@ -43,6 +45,7 @@ class Batch {
   std::vector<int32_t> rows_;              // [R]
   std::vector<int32_t> pages_;             // of all sequences, one after the other
   std::vector<int32_t> page_start_ = {0};  // [S + 1] into pages_
+  std::vector<int> groups_;                // [S]
   int64_t pages_end_ = 0;
 };
 

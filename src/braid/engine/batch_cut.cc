@@ -31,6 +31,10 @@ void check(const Ranges& ranges, int64_t tokens, std::string_view strategy) {
 
 void BatchCut::assign(const Batch& batch, const Ranges& ranges, std::string_view strategy) {
   check(ranges, std::ssize(batch.tokens()), strategy);
+  assign_parts(batch, ranges);
+}
+
+void BatchCut::assign_parts(const Batch& batch, const Ranges& ranges) {
   batch_ = &batch;
   works_.clear();
   continues_.clear();

@@ -15,6 +15,9 @@ class BatchCut : public StepInputs {
   // adjacent, not empty, and cover the batch's tokens.
   void assign(const Batch& batch, const Ranges& ranges, std::string_view strategy);
 
+  // The same for ranges that are known to be right, and may be empty.
+  void assign_parts(const Batch& batch, const Ranges& ranges);
+
   size_t size() const { return works_.size(); }
   const Work& work(size_t micro_batch) const { return works_[micro_batch]; }
   std::span<const Work> works() const { return {works_.begin(), works_.size()}; }

@@ -33,7 +33,7 @@ struct ClusterDescription {
   std::optional<Profile> profile;      // process 0's, by which `auto` prices
   std::string schedule = "sequential";
   std::optional<SequenceParallel> sp;  // without keep, groups and apart
-  int ep = 1;
+  int ep = 1, dp = 1;
   bool communication = true;
   CacheShape cache;
   std::string model;  // its size and hash; empty: any

@@ -152,6 +152,7 @@ std::string to_json(const ClusterDescription& c) {
                {"model", c.model},
                {"schedule", c.schedule},
                {"ep", c.ep},
+               {"dp", c.dp},
                {"communication", c.communication},
                {"cache",
                 {{"pages", c.cache.pages},
@@ -173,7 +174,7 @@ std::string to_json(const ClusterDescription& c) {
 ClusterDescription parse_cluster(std::string_view json, const std::string& origin) {
   const JsonObject root(origin, parse_json(json, origin));
   const Fields f(root, origin,
-                 {"format", "ranks", "machines", "mapped", "model", "schedule", "ep",
+                 {"format", "ranks", "machines", "mapped", "model", "schedule", "ep", "dp",
                   "communication", "cache", "sequence", "profile"});
   f.number("format", kFormat, kFormat);
   ClusterDescription c;
@@ -184,6 +185,11 @@ ClusterDescription parse_cluster(std::string_view json, const std::string& origi
   c.model = f.text_or("model", "");
   c.schedule = f.text_or("schedule", "sequential");
   c.ep = static_cast<int>(f.number_or("ep", 1, 1, c.ranks_count()));
+  c.dp = static_cast<int>(f.number_or("dp", 1, 1, c.ranks_count()));
+  if (c.ranks_count() % c.dp != 0) {
+    fail(ErrorCode::kMalformed, "{}: 'dp' is {}, which does not divide {} ranks", origin, c.dp,
+         c.ranks_count());
+  }
   c.communication = root.get_or("communication", true);
   if (const auto cache = root.object("cache")) c.cache = read_cache(*cache, origin + ": cache");
   if (const auto sp = root.object("sequence")) c.sp = read_sequence(*sp, origin + ": sequence");

@@ -30,6 +30,10 @@ int64_t sequence_capacity(int64_t n) {
 
 }  // namespace
 
+int64_t row_capacity(int64_t rows) {
+  return power_of_four(rows);
+}
+
 bool ContextKey::operator==(const ContextKey& other) const {
   return strategy == other.strategy && every_row == other.every_row && kind == other.kind &&
          q == other.q && kv == other.kv && sequences == other.sequences && mesh == other.mesh &&

@@ -36,6 +36,9 @@ struct ContextKey {
 // one alone, as in a long prompt; rows to a power of four; neither to more than the tokens.
 ContextKey key_for(const BatchCut& cut, int strategy, int ranks);
 
+// The capacity for so many rows of logits.
+int64_t row_capacity(int64_t rows);
+
 // Capacities for one sequence's tokens, divided as the layouts say; rows round up as above.
 ContextKey key_for_tokens(const SequenceLayout& q, const SequenceLayout& kv, int64_t rows);
 

@@ -22,16 +22,17 @@ class CpuRank : public Rank {
                  [&fabric, rank](std::exception_ptr error) { fabric.abort(rank, error); }) {
     cpu::add_cpu_kernels(table_);
     if (config.ranks == 1) return;
-    cpu::StreamComms comms{};
-    for (Stream stream : kStreams) {
-      const auto s = static_cast<size_t>(stream);
-      comms_[s] = std::make_unique<fabric::Comm>(
-          endpoint_, fabric::Group::world(config.ranks),
-          fabric::CommConfig{.name = fmt::format("tp.{}", to_string(stream)),
-                             .lanes = table_.threads(stream)});
-      comms[s] = comms_[s].get();
+    const int tp = config.ranks / config.groups;
+    cpu::AxisComms axes;
+    const auto add_axis = [&](const char* axis, const fabric::Group& group) {
+      if (group.size() > 1) axes.emplace_back(axis, make_comms(axis, group));
+    };
+    if (config.groups > 1) {
+      add_axis("world", fabric::Group::world(config.ranks));
+      add_axis("dp", fabric::Group::strided(rank % tp, config.groups, tp));
     }
-    cpu::add_comm_kernels(table_, comms);
+    add_axis("tp", fabric::Group::strided(rank / tp * tp, tp, 1));
+    cpu::add_comm_kernels(table_, axes);
     if (!config.sequence.empty()) {
       groups_.emplace(endpoint_, config.sequence);
       cpu::add_one_sided_kernels(table_, endpoint_, *groups_);
@@ -52,12 +53,25 @@ class CpuRank : public Rank {
   }
 
  private:
+  // Of each stream.
+  cpu::StreamComms make_comms(const char* axis, const fabric::Group& group) {
+    cpu::StreamComms comms{};
+    for (Stream stream : kStreams) {
+      const auto& made = comms_.emplace_back(std::make_unique<fabric::Comm>(
+          endpoint_, group,
+          fabric::CommConfig{.name = fmt::format("{}.{}", axis, to_string(stream)),
+                             .lanes = table_.threads(stream)}));
+      comms[static_cast<size_t>(stream)] = made.get();
+    }
+    return comms;
+  }
+
   const WeightOf& weight_;
   const int rank_;
   fabric::Endpoint& endpoint_;
   cpu::ThreadPool pool_;
   cpu::KernelTable table_;
-  std::array<std::unique_ptr<fabric::Comm>, kNumStreams> comms_;
+  std::vector<std::unique_ptr<fabric::Comm>> comms_;
   std::optional<cpu::MeshComms> groups_;
   cpu::CpuBackend backend_;
 };

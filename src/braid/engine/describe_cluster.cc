@@ -83,6 +83,7 @@ ClusterDescription described(const RunnerConfig& c, const RankDescription& rank)
           .schedule = c.strategy ? c.strategy->name() : c.schedule,
           .sp = c.sp,
           .ep = c.ep,
+          .dp = c.dp,
           .communication = c.communication,
           .cache = c.cache,
           .model = ""};
@@ -91,6 +92,7 @@ ClusterDescription described(const RunnerConfig& c, const RankDescription& rank)
 RunnerConfig runner_of(const ClusterDescription& cluster) {
   RunnerConfig c = {.tp = cluster.ranks_count(),
                     .ep = cluster.ep,
+                    .dp = cluster.dp,
                     .threads = static_cast<int>(cluster.ranks.front().units),
                     .sp = cluster.sp,
                     .cache = cluster.cache,

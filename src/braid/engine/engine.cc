@@ -57,6 +57,7 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
          "--keep: requests that share pages are exact, and thinned keys change those behind them");
   }
   limits_.prompts_alone = divides;
+  limits_.groups = config_.dp;
   if (limits_.max_step_tokens == 0) {
     limits_.max_step_tokens =
         std::max(divides ? room.context : kStepTokens, limits_.max_running + cache.page_size);

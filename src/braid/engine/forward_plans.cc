@@ -5,14 +5,13 @@
 #include "braid/engine/attention_stages.h"
 #include "braid/engine/batch_cut.h"
 #include "braid/ops/fusion.h"
-#include "braid/parallel/experts/expert_parallel.h"
 #include "braid/schedule/plan_schedules.h"
 
 namespace braid {
 
 ForwardPlanner::ForwardPlanner(MakeForward model, const CacheShape& cache,
                                std::vector<const KernelCatalog*> catalogs, const Topology& topology,
-                               std::optional<SequenceMesh> mesh, int ep,
+                               std::optional<SequenceMesh> mesh, std::optional<RankDegrees> degrees,
                                std::optional<KeyLevels> levels)
     : model_(std::move(model)),
       cache_(cache),
@@ -20,7 +19,9 @@ ForwardPlanner::ForwardPlanner(MakeForward model, const CacheShape& cache,
       topology_(topology),
       mesh_(std::move(mesh)),
       levels_(std::move(levels)),
-      layout_(mesh_ ? LayoutPlan{} : expert_parallel(logical({1, 1, 1}), ranks(), ep)) {}
+      layout_(mesh_ ? LayoutPlan{}
+                    : expert_parallel(logical({1, 1, 1}),
+                                      degrees.value_or(RankDegrees{.tp = ranks()}))) {}
 
 Program ForwardPlanner::logical(const Extents& capacity, bool every_row) const {
   return model_({.capacity = capacity,
@@ -37,7 +38,7 @@ PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const Batch& ba
   const BatchInfo info = batch.info(ranks());
   cut.assign(batch, ask(strategy, [&] { return strategy.split(info); }), strategy.name());
   const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
-  const ContextKey key = key_for(cut, 0, ranks());
+  const ContextKey key = key_for(cut, 0, ranks_of_group());
   return plan(strategy, layout, key, model);
 }
 
@@ -46,8 +47,10 @@ PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const LayoutReq
   BRAID_CHECK(!mesh_, "a batch as a whole over ranks that divide tokens");
   Extents capacity;
   for (const MicroBatch& mb : key.micro_batches) capacity += mb.capacity;
-  const Program program = logical(capacity, key.every_row);
-  const bool divided = layout.token_sharded_residual && ranks() > 1;
+  const bool groups = layout_.groups > 1;  // whose rows come together
+  const Program program = logical(capacity, key.every_row && !groups);
+  const bool exchanges = groups && !layout_.experts.empty();
+  const bool divided = exchanges || (layout.token_sharded_residual && ranks_of_group() > 1);
   const LayoutPlan layout_plan = divided ? with_divided_rows(layout_, program) : layout_;
   return plan_lowered(strategy, lower(program, layout_plan), key.micro_batches, model);
 }

@@ -6,6 +6,7 @@
 
 #include "braid/engine/context_key.h"
 #include "braid/model/family.h"
+#include "braid/parallel/experts/expert_parallel.h"
 #include "braid/parallel/lowering.h"
 #include "braid/parallel/sequence_parallel.h"
 #include "braid/runtime/executor.h"
@@ -39,14 +40,16 @@ using MakeForward = std::function<Program(const ForwardShape& shape)>;
 // parallelism. Pure but for the catalogs.
 class ForwardPlanner {
  public:
-  // Of the ranks, `ep` divide the experts of a mixture by number; 1: all divide their width. Fails
-  // with kInvalidArgument where the model does not divide over the ranks.
+  // Without a mesh `degrees` say what the ranks divide; of no ranks: all divide weights. Fails with
+  // kInvalidArgument where the model does not divide over the ranks.
   ForwardPlanner(MakeForward model, const CacheShape& cache,
                  std::vector<const KernelCatalog*> catalogs, const Topology& topology,
-                 std::optional<SequenceMesh> mesh = {}, int ep = 1,
+                 std::optional<SequenceMesh> mesh = {}, std::optional<RankDegrees> degrees = {},
                  std::optional<KeyLevels> levels = {});
 
   int ranks() const { return static_cast<int>(catalogs_.size()); }
+  // Ranks that divide a token's heads, or the tokens of one batch.
+  int ranks_of_group() const { return ranks() / layout_.groups; }
   const Topology& topology() const { return topology_; }
   const SequenceMesh& mesh() const { return mesh_.value(); }  // if there is one
 

@@ -103,6 +103,7 @@ RunnerConfig runner_config(const EngineConfig& config, const CacheShape& cache) 
   return {.device = config.device,
           .tp = config.tp,
           .ep = config.ep,
+          .dp = config.dp,
           .threads = config.threads,
           .sp = config.sp,
           .cache = cache,

@@ -15,8 +15,9 @@ namespace braid {
 
 struct EngineConfig {
   DeviceSpec device;
-  int tp = 1;                          // ranks of tensor parallelism, or as `sp` says
+  int tp = 1;                          // all ranks, as in RunnerConfig
   int ep = 1;                          // as in RunnerConfig
+  int dp = 1;                          // as in RunnerConfig
   std::optional<SequenceParallel> sp;  // as in RunnerConfig
   int threads = 0;                     // per rank; 0: this process' cores divided by tp
   // Tokens of a sequence; 0: the model's context, on GPUs as much of it as fits.

@@ -2,6 +2,7 @@
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/device_choice.h"
+#include "braid/engine/limits.h"
 #include "braid/engine/profile_choice.h"
 
 namespace braid {
@@ -55,7 +56,13 @@ ParallelChoice choose_parallel(const ParallelRequest& request, const Notes& note
   const GpuState gpus = request.device == "cpu" ? GpuState{} : gpu_state();
   // --sp counts its ranks by this device.
   if (request.device != "auto") engine.device = choose_device(request.device, 1, gpus).device;
-  if (engine.ep > 1 && engine.tp == 1) engine.tp = engine.ep;
+  require_between("--dp", engine.dp, 1, 1024);
+  if (engine.dp > 1) require_between("--tp", engine.tp, 1, 1024);
+  if (engine.ep > 1 && engine.tp == 1 && engine.dp == 1) engine.tp = engine.ep;
+  engine.tp *= engine.dp;
+  if (engine.dp > 1 && request.sequence && !request.sequence->mode.empty()) {
+    fail(ErrorCode::kUnsupported, "--dp {} does not go with --sp", engine.dp);
+  }
   if (request.sequence) request.sequence->apply(engine, gpus.gpus);
   const DeviceChoice device = choose_device(request.device, engine.job ? 1 : engine.tp, gpus);
   engine.device = device.device;

@@ -18,7 +18,7 @@ bool evenly_cut(const Placement& placement) {
 
 TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
   if (!placement.is_shard()) return whole;
-  const Range& part = placement.parts[static_cast<size_t>(rank)];
+  const Range& part = part_of(placement, rank);
   if (placement.dim == 0) return slice_rows(whole, part.begin, part.end);
   if (whole.shape.rank() == 3 && placement.dim == 1) {
     return slice_matrix_rows(whole, part.begin, part.end);
@@ -31,11 +31,17 @@ TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
 
 std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, Schedule schedule,
                                      bool beside) {
-  std::map<std::string_view, const Placement*> placements;
+  std::map<std::string_view, size_t> weights;  // by name
   for (size_t i = 0; i < lowered.program.values.size(); ++i) {
     const Value& value = lowered.program.values[i];
-    if (value.kind == ValueKind::weight) placements[value.name] = &lowered.placements[i];
+    if (value.kind == ValueKind::weight) weights[value.name] = i;
   }
+  const auto weight_of = [&](const Value& value) {
+    const size_t i = weights.at(value.name);
+    const TensorView part = weight(value, lowered.placements[i]);
+    const auto width = lowered.widths.find(static_cast<ValueId>(i));
+    return width == lowered.widths.end() ? part : cut(part, width->second, lowered.rank);
+  };
   // Ranks allocate alike what others reach into: a step of one rank alone must not.
   const bool together = std::ranges::any_of(fused.ops, communicates);
   std::shared_ptr<DeviceMemory>& arena = !together ? arena_alone_ : beside ? arena_beside_ : arena_;
@@ -45,10 +51,9 @@ std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, 
   return std::make_unique<Executor>(
       std::move(fused), std::move(schedule), backend(),
       [&](const Value& value) {
-        return value.kind == ValueKind::state ? state(value)
-                                              : weight(value, *placements.at(value.name));
+        return value.kind == ValueKind::state ? state(value) : weight_of(value);
       },
-      arena, std::ranges::all_of(lowered.placements, evenly_cut));
+      arena, lowered.widths.empty() && std::ranges::all_of(lowered.placements, evenly_cut));
 }
 
 // States are allocated when the first Program names them, and shared by all.

@@ -1,6 +1,7 @@
 #include "braid/engine/runner.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/cluster_kernels.h"
@@ -15,15 +16,22 @@
 #include "braid/kernels/cuda/decode_choice/decode_form.h"
 
 namespace braid {
+
+std::span<const Work> PlannedStep::works_of(int rank) const {
+  const size_t each = works.size() / static_cast<size_t>(groups);
+  const int ranks = bound->ranks() / groups;
+  return works.subspan(static_cast<size_t>(rank / ranks) * each, each);
+}
+
 namespace {
 
 // What a rank of its own thread runs: counts with this rank's share of the tokens.
-InlineVector<Extents, kMaxMicroBatches> counts_for(std::span<const Work> works, int ranks,
-                                                   int rank) {
+InlineVector<Extents, kMaxMicroBatches> counts_for(const PlannedStep& step, int rank) {
   InlineVector<Extents, kMaxMicroBatches> counts;
-  for (const Work& work : works) {
+  const int ranks = step.bound->ranks() / step.groups;
+  for (const Work& work : step.works_of(rank)) {
     Extents n = work.extents;
-    n.shard = even_part(n.token, ranks, rank).size();
+    n.shard = even_part(n.token, ranks, rank % ranks).size();
     counts.push_back(n);
   }
   return counts;
@@ -37,8 +45,16 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
          name(c.cache.activations));
   }
   if (c.ep > 1 && (c.device.cuda || !meshes.empty())) {
-    fail(ErrorCode::kUnsupported, "--ep {}: experts are divided over CPU ranks with --tp so far{}",
-         c.ep, meshes.empty() ? ": --device cpu" : ", not with --sp");
+    fail(ErrorCode::kUnsupported, "--ep {}: experts are divided over CPU ranks so far{}", c.ep,
+         meshes.empty() ? ": --device cpu" : ", not with --sp");
+  }
+  if (c.dp < 1 || c.tp % c.dp != 0) {
+    fail(ErrorCode::kInvalidArgument, "{} ranks in {} groups with sequences of their own", c.tp,
+         c.dp);
+  }
+  if (c.dp > 1 && (c.device.cuda || !meshes.empty())) {
+    fail(ErrorCode::kUnsupported, "--dp {}: sequences are dealt to CPU ranks so far{}", c.dp,
+         meshes.empty() ? ": --device cpu" : ", not with --sp");
   }
   const cuda::DecodeForm decode = cuda::parse_decode(c.decode);
   if (!c.device.cuda && decode.kind != cuda::DecodeKind::automatic &&
@@ -47,6 +63,7 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
          to_string(decode));
   }
   WorldConfig config = {.ranks = c.tp,
+                        .groups = c.dp,
                         .threads = c.threads,
                         .links = c.links,
                         .deadline_ms = c.deadline_ms,
@@ -138,7 +155,7 @@ struct Runner::Impl {
     Executor& executor = *step.bound->executors[r];
     if (config.on_step) times[r].resize(executor.schedule().launches.size());
     step.inputs->write(executor, rank);
-    const auto counts = counts_for(step.works, ranks, rank);
+    const auto counts = counts_for(step, rank);
     // A rank that computes alone waits for nobody.
     if (world->waits_on_device() && ranks == config.tp) {
       executor.prepare({counts.begin(), counts.size()});
@@ -166,7 +183,7 @@ struct Runner::Impl {
       Executor* const executor = step.bound->executors[static_cast<size_t>(r)].get();
       if (executor == nullptr) continue;  // of another process
       step.inputs->write(*executor, r);
-      const auto counts = counts_for(step.works, ranks, r);
+      const auto counts = counts_for(step, r);
       executor->set_counts({counts.begin(), counts.size()});
     }
     return step.bound;
@@ -184,6 +201,7 @@ struct Runner::Impl {
   PlannedStep last;
   std::shared_ptr<BoundForward> looping;  // of a loop on the device
   int64_t rows = 0;                       // of the last step's logits
+  std::vector<float> ordered;             // these logits, where a step orders rows by itself
   bool usable = true;
 };
 
@@ -232,7 +250,18 @@ bool Runner::usable() const {
 
 TensorView Runner::logits() {
   BRAID_CHECK(impl_->last, "no step ran yet");
-  return impl_->last.bound->executors[0]->host_output(0, impl_->rows);
+  const TensorView made = impl_->last.bound->executors[0]->host_output(0, impl_->rows);
+  const std::span<const int32_t> order = impl_->last.inputs->row_order();
+  if (order.empty()) return made;
+  // The batch's order: the step computed rows of each micro-batch together.
+  impl_->ordered.resize(static_cast<size_t>(made.shape.elems()));
+  const TensorView rows =
+      make_view(reinterpret_cast<std::byte*>(impl_->ordered.data()), made.dtype, made.shape);
+  for (size_t r = 0; r < order.size(); ++r) {
+    std::memcpy(rows.row(order[r]), made.row(static_cast<int64_t>(r)),
+                static_cast<size_t>(made.cols()) * sizeof(float));
+  }
+  return rows;
 }
 
 std::unique_ptr<DeviceMemory> Runner::allocate(int64_t bytes) {
@@ -241,6 +270,7 @@ std::unique_ptr<DeviceMemory> Runner::allocate(int64_t bytes) {
 
 TensorView Runner::device_logits() {
   BRAID_CHECK(impl_->last, "no step ran yet");
+  if (!impl_->last.inputs->row_order().empty()) return logits();  // of ranks on CPUs
   return slice_rows(impl_->last.bound->executors[0]->output(0), 0, impl_->rows);
 }
 
@@ -296,7 +326,7 @@ Runner::Step Runner::last_step(int rank) const {
 }
 
 std::span<const Work> Runner::last_works() const {
-  return impl_->last.works;
+  return impl_->last.works_of(0);
 }
 
 const ForwardPlanner& Runner::planner() const {

@@ -23,8 +23,9 @@ struct StepQueueOptions;
 
 struct RunnerConfig {
   DeviceSpec device;
-  int tp = 1;                          // ranks: of tensor parallelism, or of what `sp` says
-  int ep = 1;                          // ranks that divide experts by number: 1, or `tp`
+  int tp = 1;                          // all ranks: of tensor parallelism, or of what `sp` says
+  int ep = 1;                          // sets of ranks that divide experts by number
+  int dp = 1;                          // even groups of the ranks, each with its own sequences
   int threads = 1;                     // of each rank
   std::optional<SequenceParallel> sp;  // ranks divide the tokens of a prompt, not the weights
   CacheShape cache;
@@ -101,7 +102,7 @@ class Runner {
     std::span<const LaunchTime> times;  // [launches]
   };
   Step last_step(int rank) const;
-  std::span<const Work> last_works() const;  // [micro-batches]
+  std::span<const Work> last_works() const;  // [micro-batches] of rank 0's group
 
   // What was planned so far: for `auto` what each candidate would take, then each plan in the
   // cache.

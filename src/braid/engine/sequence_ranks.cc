@@ -32,7 +32,7 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
   const auto add = [&](const SequenceMesh& mesh) {
     planners_.push_back(std::make_unique<const ForwardPlanner>(
         model, apart_ ? rank_cache(cache, P_) : cache, world.catalogs(mesh.ranks()), mesh.topology,
-        mesh, 1, levels));
+        mesh, std::nullopt, levels));
   };
   if (!sp.mode) add(sequence_mesh(SpMode::ring, Topology{}, 1));
   for (const SequenceMesh& mesh : meshes) add(mesh);

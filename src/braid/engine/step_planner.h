@@ -17,14 +17,20 @@ class StepInputs {
   virtual ~StepInputs() = default;
   // Fills the inputs of the rank's executor.
   virtual void write(const Executor& executor, int rank) const = 0;
+  // Row r of the step's logits is row order[r] of the batch's; empty: they are the same.
+  virtual std::span<const int32_t> row_order() const { return {}; }
 };
 
 // A step that is ready to run: each rank writes its inputs, and runs its executor.
 struct PlannedStep {
   std::shared_ptr<BoundForward> bound;
   const StepInputs* inputs = nullptr;  // until its planner prepares another step
-  std::span<const Work> works;         // [micro-batches], likewise
+  std::span<const Work> works;         // [groups, micro-batches], likewise
   int64_t pages = 0;                   // the step uses the first so many pages of each rank's cache
+  int groups = 1;                      // of ranks, each with a batch of its own
+
+  // Of a rank's group.
+  std::span<const Work> works_of(int rank) const;
 
   explicit operator bool() const { return bound != nullptr; }
 };

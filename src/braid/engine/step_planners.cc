@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "braid/engine/data_ranks.h"
 #include "braid/engine/link_topology.h"
 #include "braid/engine/sequence_ranks.h"
 #include "braid/engine/tensor_ranks.h"
@@ -46,6 +47,10 @@ void check_levels(const Model& model, const RunnerConfig& c) {
   }
 }
 
+RankDegrees degrees_of(const RunnerConfig& config) {
+  return {.tp = config.tp / config.dp, .ep = config.ep, .groups = config.dp};
+}
+
 std::optional<KeyLevels> levels_of(const RunnerConfig& c) {
   if (c.sp->keep.empty()) return {};
   return key_levels(c.sp->keep, c.sp->groups, c.tp);
@@ -87,7 +92,12 @@ std::unique_ptr<StepPlanner> make_step_planner(const Model& model, const RunnerC
     return std::make_unique<SequenceRanks>(forward_of(model), c.cache, meshes, *c.sp, levels_of(c),
                                            std::move(strategies), world, cost);
   }
-  return std::make_unique<TensorRanks>(forward_of(model), c.cache, topology_of(c), c.ep,
+  const RankDegrees degrees = degrees_of(c);
+  if (c.dp > 1) {
+    return std::make_unique<DataRanks>(forward_of(model), c.cache, topology_of(c), degrees,
+                                       std::move(strategies), world, cost);
+  }
+  return std::make_unique<TensorRanks>(forward_of(model), c.cache, topology_of(c), degrees,
                                        std::move(strategies), world, cost);
 }
 

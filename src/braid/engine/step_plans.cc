@@ -83,7 +83,7 @@ struct StepPlans::Planning {
     planner.emplace(
         [this](const ForwardShape& s) { return weights ? weights->forward(s) : shape.forward(s); },
         cache, std::vector<const KernelCatalog*>(static_cast<size_t>(r.tp), &backend.catalog()),
-        model.topology(), mesh, r.ep);
+        model.topology(), mesh, RankDegrees{.tp = r.tp, .ep = r.ep});
   }
 
   Batch batch(std::span<const int32_t> pages) const {

@@ -25,7 +25,7 @@ struct StepRequest {
   int64_t decodes = 0;                     // sequences with a single token beside the prompt
   int64_t depth = 0;                       // keys that each sequence has in the cache before
   int tp = 1;                              // ranks of tensor parallelism
-  int ep = 1;                              // ranks that divide experts by number: 1, or `tp`
+  int ep = 1;                              // sets of ranks that divide experts by number
   std::string sp;                          // the mode in which they divide the prompt's tokens
                                            // instead: ring, ulysses, ...; empty: none
   std::string machines;                    // MACHINESxDEVICES; empty: one machine

@@ -32,7 +32,7 @@ void read_step(Unpacker& fields, Batch& batch) {
     fields.numbers(tokens);
     fields.numbers(pages);
     const int64_t cached = fields.number(), scored = fields.number();
-    batch.add(tokens, cached, pages, scored);
+    batch.add(tokens, cached, pages, scored, static_cast<int>(fields.number()));
   }
 }
 
@@ -138,6 +138,7 @@ std::string step_record(const Batch& batch) {
     packer.add(
         batch.tokens().subspan(static_cast<size_t>(begin), static_cast<size_t>(sequence.tokens)));
     packer.add(batch.pages_of(s)).add(sequence.cached).add(sequence.scored);
+    packer.add(int64_t{batch.group_of(s)});
     begin += sequence.tokens;
   }
   return packer.bytes();

@@ -15,7 +15,7 @@ StrategyChoice::StrategyChoice(const ForwardPlanner& planner, CostModel model,
 
 int StrategyChoice::choose(const Batch& batch) {
   whole_.assign(batch, {{0, batch.extents().token}}, strategies_[0]->name());
-  const ContextKey key = key_for(whole_, 0, planner_.ranks());
+  const ContextKey key = key_for(whole_, 0, planner_.ranks_of_group());
   const int64_t mean_kv = static_cast<int64_t>(
       std::bit_ceil(static_cast<uint64_t>(batch.work().kv_tokens / batch.extents().sequence)));
   const auto it = std::ranges::find_if(

@@ -22,13 +22,13 @@ Batch full_batch(const StepSize& size, int64_t context, int64_t page_size) {
 }  // namespace
 
 TensorRanks::TensorRanks(MakeForward model, const CacheShape& cache, const Topology& topology,
-                         int ep, StrategyChoice::Strategies strategies, World& world,
-                         const std::optional<CostModel>& cost)
+                         const RankDegrees& degrees, StrategyChoice::Strategies strategies,
+                         World& world, const std::optional<CostModel>& cost)
     : world_(world),
       cache_(cache),
       cost_(cost),
       strategies_(std::move(strategies)),
-      planner_(std::move(model), cache, world.catalogs(topology.ranks()), topology, {}, ep) {
+      planner_(std::move(model), cache, world.catalogs(topology.ranks()), topology, {}, degrees) {
   if (strategies_.size() > 1) choice_.emplace(planner_, cost_.value(), strategies_);
 }
 

@@ -13,9 +13,9 @@ namespace braid {
 // several, the one that a simulation finds fastest. One rank alone is such a job, too.
 class TensorRanks : public StepPlanner {
  public:
-  // `ep` as of ForwardPlanner. Several strategies need `cost`. `world` outlives the planner.
-  TensorRanks(MakeForward model, const CacheShape& cache, const Topology& topology, int ep,
-              StrategyChoice::Strategies strategies, World& world,
+  // `degrees` of one group. Several strategies need `cost`. `world` outlives the planner.
+  TensorRanks(MakeForward model, const CacheShape& cache, const Topology& topology,
+              const RankDegrees& degrees, StrategyChoice::Strategies strategies, World& world,
               const std::optional<CostModel>& cost);
 
   PlannedStep prepare_first(const Batch&) override { return {}; }

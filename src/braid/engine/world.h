@@ -27,6 +27,7 @@ class StepPlanner;
 
 struct WorldConfig {
   int ranks = 1;
+  int groups = 1;   // of ranks, even: a rank also meets the ranks of its place in all groups
   int threads = 1;  // of each rank's CPU
   fabric::LinkModel links;
   int64_t deadline_ms = 60000;  // of a wait for another rank; in kernels 10 s at most

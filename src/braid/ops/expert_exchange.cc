@@ -90,7 +90,7 @@ std::vector<Transfer> dispatched(const Attrs& attrs, TypeList, const Work& work)
   std::vector<Transfer> transfers;
   for (int q = 0; q < a.ranks(); ++q) {
     const double n =
-        rows_to(a, a.experts[static_cast<size_t>(q)], static_cast<double>(work.extents.shard));
+        rows_to(a, a.experts[static_cast<size_t>(q)], static_cast<double>(work.extents[a.axis]));
     transfers.push_back(
         {.peer = q, .bytes = static_cast<double>(dispatch_bytes(a, std::lround(n)))});
   }
@@ -101,7 +101,7 @@ std::vector<Transfer> returned(const Attrs& attrs, TypeList, const Work& work) {
   const ExchangeAttrs& a = exchange(attrs);
   std::vector<Transfer> transfers;
   for (int q = 0; q < a.ranks(); ++q) {
-    const double n = rows_to(a, a.held(), static_cast<double>(work.extents.shard));
+    const double n = rows_to(a, a.held(), static_cast<double>(work.extents[a.axis]));
     transfers.push_back({.peer = q, .bytes = static_cast<double>(return_bytes(a, std::lround(n)))});
   }
   return transfers;

@@ -3,10 +3,11 @@
 #include "braid/ops/one_sided.h"
 #include "braid/ops/route.h"
 
-// The exchange of expert rows between P ranks. Rank r has S rows of tokens (axis shard) and the
-// experts `experts[r]`. A row crosses to a rank once, however many of the row's experts the rank
-// has, into the slots r S .. r S + S; the sum over these experts comes back.
-// parallel/experts/exchange.h puts the ops together; docs/experts.md has the proof.
+// The exchange of expert rows between P ranks. Rank r has S rows of tokens and the experts
+// `experts[r]`; ranks with the same experts have parts of their width. A row crosses to a rank
+// once, however many of the row's experts the rank has, into the slots r S .. r S + S; the sum over
+// these experts comes back. parallel/experts/exchange.h puts the ops together; docs/experts.md has
+// the proof.
 namespace braid::ops {
 
 // The choice of kRoute alone: logits f32 [S, E], bias -> weight f32 [S, k], expert i32 [S, k].
@@ -16,8 +17,9 @@ struct ExchangeAttrs {
   int rank = 0;                // of the world: whose Program this is
   std::vector<Range> experts;  // [P]
   int64_t top_k = 1;
-  int64_t slots = 0;      // S, at capacity
-  int64_t row_bytes = 0;  // of a token's row
+  int64_t slots = 0;                  // S, at capacity
+  int64_t row_bytes = 0;              // of a token's row
+  BatchAxis axis = BatchAxis::shard;  // of a rank's tokens
 
   int ranks() const { return static_cast<int>(experts.size()); }
   const Range& held() const { return experts.at(static_cast<size_t>(rank)); }

@@ -137,9 +137,10 @@ ShardRule shard_pick(const Attrs&, TypeList, std::span<const Placement> placed, 
 
 void reference_pick(const OpCall& call) {
   const auto* rows = call.in[1].as<const int32_t>();
+  const int64_t first = call.part->begin.of(call.axis, 0);
   for (int64_t i = 0; i < call.extents().row; ++i) {
     const std::vector<float> zeros(static_cast<size_t>(call.in[0].cols()));
-    store_row(call.out[0], i, rows[i] < 0 ? zeros : load_row(call.in[0], rows[i]));
+    store_row(call.out[0], i, rows[i] < 0 ? zeros : load_row(call.in[0], rows[i] - first));
   }
 }
 

@@ -39,11 +39,17 @@ struct RowSharding {
 struct LayoutPlan {
   std::string axis = "tp";
   int P = 1;
+  // Groups of P ranks along the axis "dp", each with sequences of its own: rank g P + r is rank r
+  // of group g.
+  int groups = 1;
   std::map<std::string, Placement, std::less<>> pinned;
   // Columns of q [T, Hq * D] for a rank's attention, by the name of the keys' cache.
   std::map<std::string, Placement, std::less<>> queries;
-  // Experts of each rank [P], uneven or none; empty: each rank has a part of every expert.
+  // Experts of each rank of all groups [ranks()], uneven or none; ranks with the same experts share
+  // their width. Empty: each rank of a group has a part of every expert.
   std::vector<Range> experts;
+  // The second cut of a weight that `pinned` divides by experts: its part of an expert's width.
+  std::map<std::string, Placement, std::less<>> widths;
   // Between blocks each rank keeps an even part of the tokens (reduce_scatter and all_gather),
   // instead of all tokens (all_reduce).
   bool token_sharded_residual = false;
@@ -53,6 +59,8 @@ struct LayoutPlan {
   // `pinned` also names inputs with divided rows (dimension 0); dense attention over these becomes
   // the mesh's mode.
   std::optional<RowSharding> rows;
+
+  int ranks() const { return P * groups; }
 
   Placement placement_of(const std::string& name) const {
     const auto it = pinned.find(name);

@@ -13,10 +13,14 @@
 #include "braid/ops/sequence.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/parallel/experts/exchange.h"
+#include "braid/parallel/experts/expert_parallel.h"
 #include "braid/parallel/picture_parallel.h"
 
 namespace braid {
 namespace {
+
+// Inputs of expert_gated and of expert_linear.
+constexpr size_t kGateWeight = 3, kExpertWeight = 2;
 
 // Lowers for all ranks at once: every rank gets the same ops in the same order.
 class Lowering {
@@ -28,20 +32,21 @@ class Lowering {
         kernels_(kernels),
         token_parts_(Placement::shard(0, ops::token_parts(logical.capacity.token, plan.P))) {
     Extents capacity = logical.capacity;
-    if (plan.token_sharded_residual || plan.tokens) {
+    if ((plan.token_sharded_residual && plan.P > 1) || plan.tokens) {
       capacity.shard = ceil_div(capacity.token, plan.P);
     }
     if (plan.tokens) capacity.expert_row = logical.expert_rows(capacity.shard);
     if (plan.rows) capacity.sequence = 1;
     if (exchanges() && capacity.token > 0) {
-      capacity.expert_row = plan.P * logical.expert_rows(capacity.shard);
+      capacity.expert_row =
+          plan.ranks() * logical.expert_rows(plan.P > 1 ? capacity.shard : capacity.token);
     }
-    for (int r = 0; r < plan.P; ++r) {
+    for (int r = 0; r < plan.ranks(); ++r) {
       RankProgram& rank = ranks_.emplace_back();
       rank.rank = r;
       rank.program.name = logical.name;
       rank.program.capacity = capacity;
-      if (!plan.experts.empty()) rank.program.expert_ranks = plan.P;
+      if (!plan.experts.empty()) rank.program.expert_ranks = expert_sets(plan);
       rank.program.values.reserve(logical.values.size() + logical.ops.size());
       rank.placements.reserve(logical.values.size() + logical.ops.size());
       rank.program.ops.reserve(logical.ops.size() + logical.ops.size() / 2);
@@ -51,9 +56,11 @@ class Lowering {
 
   std::vector<RankProgram> run() {
     for (const Value& value : logical_.values) {
+      const auto width = plan_.widths.find(value.name);
       map_.push_back(value.kind == ValueKind::computed
                          ? kNoValue
-                         : add(value.kind, value.name, value.type, given(value), -1));
+                         : add(value.kind, value.name, value.type, given(value), -1,
+                               width == plan_.widths.end() ? Placement() : width->second));
     }
     for (size_t i = 0; i < logical_.ops.size(); ++i) lower(static_cast<int>(i));
     for (ValueId output : logical_.outputs) {
@@ -70,6 +77,7 @@ class Lowering {
   struct Common {
     ValueType whole;                // before it is divided
     int producer = -1;              // logical op
+    Placement width;                // the second cut of an expert's weights and rows
     ValueId replicated = kNoValue;  // the same value, converted: it is done once
     ValueId token_parts = kNoValue;
   };
@@ -102,20 +110,33 @@ class Lowering {
     ValueType local = whole;
     // A rank's tokens make its expert rows, as many as its router says.
     const bool sorted = whole.axis == BatchAxis::expert_row && placement.dim == 0;
-    local.shape[placement.dim] = sorted ? ranks_[0].program.capacity.expert_row
-                                        : placement.parts[static_cast<size_t>(rank)].size();
+    local.shape[placement.dim] =
+        sorted ? ranks_[0].program.capacity.expert_row : part_of(placement, rank).size();
     return local;
   }
 
   // Adds a value to every rank with its local shape.
   ValueId add(ValueKind kind, const std::string& name, const ValueType& whole,
-              const Placement& placement, int producer) {
+              const Placement& placement, int producer, const Placement& width = {}) {
+    const auto id = static_cast<ValueId>(common_.size());
     for (RankProgram& rank : ranks_) {
-      rank.program.values.push_back({kind, local_type(whole, placement, rank.rank), name});
+      ValueType local = local_type(whole, placement, rank.rank);
+      if (width.is_shard()) {
+        local.shape[width.dim] = part_of(width, rank.rank).size();
+        rank.widths.emplace(id, width);
+      }
+      rank.program.values.push_back({kind, local, name});
       rank.placements.push_back(placement);
     }
-    common_.push_back({whole, producer});
-    return static_cast<ValueId>(common_.size() - 1);
+    common_.push_back({whole, producer, width});
+    return id;
+  }
+
+  // Of the ranks that share an expert's width, the first adds the bias.
+  bool leaves_bias(const OpDef& def, const std::vector<ValueId>& inputs, int rank) const {
+    if (&def != &ops::kExpertLinear) return false;
+    const Placement& width = common_[static_cast<size_t>(inputs[kExpertWeight])].width;
+    return width.is_shard() && part_of(width, rank).begin > 0;
   }
 
   // Appends an op to every rank.
@@ -123,9 +144,12 @@ class Lowering {
               const std::vector<ValueId>& inputs, const std::vector<ValueId>& outputs,
               const Op& source) {
     for (RankProgram& rank : ranks_) {
+      Attrs local = def.localize ? def.localize(attrs, types, rule, rank.rank % plan_.P) : attrs;
+      if (leaves_bias(def, inputs, rank.rank)) {
+        local = Attrs::of(ops::ExpertLinearAttrs{.bias_elsewhere = true});
+      }
       rank.program.ops.push_back(
-          {&def, def.localize ? def.localize(attrs, types, rule, rank.rank) : attrs, inputs,
-           outputs, source.scope, source.tag});
+          {&def, std::move(local), inputs, outputs, source.scope, source.tag});
     }
   }
 
@@ -167,7 +191,11 @@ class Lowering {
       return convert(convert(id, Placement::replicated(), consumer), want, consumer);
     }
     const OpDef* def = nullptr;
-    Attrs attrs = Attrs::of(ops::CommAttrs{plan_.axis, plan_.P});
+    // Parts of all ranks are gathered from all groups.
+    const bool of_all = have.is_shard() && std::ssize(have.parts) > plan_.P;
+    const std::string axis = of_all ? "world" : plan_.axis;
+    const int ranks = of_all ? plan_.ranks() : plan_.P;
+    Attrs attrs = Attrs::of(ops::CommAttrs{axis, ranks});
     if (to_parts && have.is_replicated()) {
       def = &ops::kTakeShard;
       attrs = Attrs::of(ops::TakeShardAttrs{plan_.axis, plan_.P});
@@ -179,7 +207,7 @@ class Lowering {
     } else if (want.is_replicated() && value.kind == ValueKind::computed && !overlaps(have)) {
       def = have.is_partial() ? &ops::kAllReduce : &ops::kAllGather;
       if (have.is_shard()) {
-        attrs = Attrs::of(ops::CommAttrs{plan_.axis, plan_.P, have.dim, have.parts});
+        attrs = Attrs::of(ops::CommAttrs{axis, ranks, have.dim, have.parts});
       }
     }
     if (def == nullptr) {
@@ -250,6 +278,7 @@ class Lowering {
       const bool attends = op.def == &ops::kDenseAttention;
       if (attends && rows.mesh.ranks() == plan_.P) return lower_dense_attention(op, index);
     }
+    if (plan_.groups > 1 && op.def == &ops::kGatherRows) return lower_gather(op, index);
     if (plan_.tokens && op.def == &ops::kGatherRows) {
       // Each rank picks its own rows; the sum gives all rows.
       Op pick = op;
@@ -269,15 +298,43 @@ class Lowering {
     }
     for (size_t i = 0; i < op.outputs.size(); ++i) {
       const Value& value = logical_.value(op.outputs[i]);
-      const ValueId out = add(value.kind, value.name, value.type, rule.outputs[i], index);
+      const ValueId out =
+          add(value.kind, value.name, value.type, rule.outputs[i], index, width_of(op, inputs));
       map_[static_cast<size_t>(op.outputs[i])] = out;
       outputs.push_back(out);
     }
     append(*op.def, op.attrs, types, rule, inputs, outputs, op);
   }
 
+  // The columns of h [R, F] on each rank, where ranks share an expert's width.
+  Placement width_of(const Op& op, const std::vector<ValueId>& inputs) const {
+    if (op.def != &ops::kExpertGated) return {};
+    Placement width = common_[static_cast<size_t>(inputs[kGateWeight])].width;
+    width.dim = 1;
+    return width;
+  }
+
   // Rows of tokens and experts are both divided over the ranks.
-  bool exchanges() const { return !plan_.experts.empty() && plan_.token_sharded_residual; }
+  bool exchanges() const {
+    return !plan_.experts.empty() && (plan_.token_sharded_residual || plan_.groups > 1);
+  }
+  // Where a rank's rows are between the exchanges.
+  Placement rows_of_rank() const { return plan_.P > 1 ? token_parts_ : Placement::replicated(); }
+
+  // Rows with wanted logits come from the group that has each.
+  void lower_gather(const Op& op, int index) {
+    const std::vector<ValueType> types = logical_.input_types(op);
+    const ValueType& type = logical_.value(op.outputs[0]).type;
+    const ShardRule rule = {std::vector<Placement>(2), std::vector<Placement>(1)};
+    const ValueId x = convert(mapped(op.inputs[0]), Placement::replicated(), &op);
+    const ValueId picked = add(ValueKind::computed, "", type, {}, index);
+    append(ops::kPickRows, op.attrs, types, rule, {x, mapped(op.inputs[1])}, {picked}, op);
+    const ValueId sum =
+        add(ValueKind::computed, logical_.value(op.outputs[0]).name, type, {}, index);
+    append(ops::kAllReduce, Attrs::of(ops::CommAttrs{"dp", plan_.groups}), {&type, 1}, rule,
+           {picked}, {sum}, op);
+    map_[static_cast<size_t>(op.outputs[0])] = sum;
+  }
 
   // Of a mixture's block: dispatch stands where the route does, so that what is computed between
   // the route and the experts may run beside it. False: another op.
@@ -294,9 +351,9 @@ class Lowering {
       });
       BRAID_CHECK(gated != logical_.ops.end(), "choices at '{}' that nothing takes", op.scope);
       const ExpertExchange::Inputs from = {
-          .logits = convert(in[0], token_parts_, &op),
+          .logits = convert(in[0], rows_of_rank(), &op),
           .bias = in[1],
-          .x = convert(mapped(gated->inputs[0]), token_parts_, &*gated)};
+          .x = convert(mapped(gated->inputs[0]), rows_of_rank(), &*gated)};
       std::vector<Builder> builders = begin_builders(op);
       exchange_.emplace(builders, op.attrs.as<ops::RouteAttrs>(), plan_.experts, from);
       end_builders(builders, index);
@@ -304,7 +361,7 @@ class Lowering {
     }
     if (combines) {
       for (size_t i : {3u, 4u}) {
-        if (in[i] != kNoValue) in[i] = convert(in[i], token_parts_, &op);
+        if (in[i] != kNoValue) in[i] = convert(in[i], rows_of_rank(), &op);
       }
     }
     std::vector<Builder> builders = begin_builders(op);
@@ -317,10 +374,15 @@ class Lowering {
         in[0] = rows.rows, in[1] = rows.token;
       }
       in[op.def == &ops::kExpertGated ? 2 : 1] = exchange_->arrived().begin;
-      for (Builder& b : builders) made = b.op1(*op.def, op.attrs, in);
+      for (size_t r = 0; r < builders.size(); ++r) {
+        const bool elsewhere = leaves_bias(*op.def, in, static_cast<int>(r));
+        made = builders[r].op1(
+            *op.def,
+            elsewhere ? Attrs::of(ops::ExpertLinearAttrs{.bias_elsewhere = true}) : op.attrs, in);
+      }
     }
     end_builders(builders, index);
-    define(op.outputs[0], made, combines ? token_parts_ : Placement::shard(0, plan_.experts));
+    define(op.outputs[0], made, combines ? rows_of_rank() : Placement::shard(0, plan_.experts));
     return true;
   }
 

@@ -9,8 +9,16 @@ namespace braid {
 struct RankProgram {
   Program program;
   int rank = 0;
-  std::vector<Placement> placements;  // [values] along the plan's axis, of the logical value
+  // [values] along the plan's axis, of the logical value. Parts are of the ranks of one group or of
+  // all ranks (part_of).
+  std::vector<Placement> placements;
+  std::map<ValueId, Placement> widths;  // the second cut of weights that have one
 };
+
+// A rank's part of a shard.
+inline const Range& part_of(const Placement& placement, int rank) {
+  return placement.parts[static_cast<size_t>(rank) % placement.parts.size()];
+}
 
 // Walks the logical Program once and propagates the plan: each op's sharding rule gives the needed
 // placement of inputs and the placement of outputs. A partial sum that is needed whole becomes an
@@ -28,6 +36,11 @@ struct RankProgram {
 // With plan.experts each rank makes the expert rows of its own experts from all tokens, and their
 // sums are partial; with token_sharded_residual, too, the rows of tokens go to the ranks of their
 // experts and the sums come back (experts/exchange.h).
+//
+// With plan.groups the ranks of each group compute the rows of their own sequences, under the same
+// capacities; every input differs over groups but the rows to gather, which are those of all groups
+// (-1 where another group has the row). gather_rows becomes a sum over groups of ops::kPickRows.
+// With plan.experts, too, rows go to the ranks of their experts in all groups.
 //
 // With plan.tokens each rank has its own rows of every input with the token axis, and computes them
 // with whole weights; a divided value is as above. kv_append keeps a rank's own keys, in a cache

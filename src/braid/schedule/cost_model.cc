@@ -24,6 +24,13 @@ double rows_of(const OpDef& def, TypeList in, const Work& work) {
       work.extents.of(in[0].axis, in[0].shape.rank() > 0 ? in[0].shape[0] : 1), 1));
 }
 
+// Ranks that divide the tokens of a batch: all, or those of a group with sequences of its own.
+int token_ranks(const Program& program, int ranks) {
+  const int64_t token = program.capacity.token, shard = program.capacity.shard;
+  return ceil_div(token, int64_t{ranks}) == shard ? ranks
+                                                  : static_cast<int>(ceil_div(token, shard));
+}
+
 std::string human(double x, std::string_view unit) {
   constexpr std::string_view kPrefixes[] = {"", "k", "M", "G", "T"};
   size_t i = 0;
@@ -67,7 +74,8 @@ LaunchCost CostModel::price(const Program& program, const Op& op, const Work& gi
   const std::vector<ValueType> in = program.input_types(op), out = program.output_types(op);
   Work work = given;
   if (program.capacity.shard > 0) {
-    work.extents.shard = even_part(work.extents.token, topology_.ranks(), rank).size();
+    const int ranks = token_ranks(program, topology_.ranks());
+    work.extents.shard = even_part(work.extents.token, ranks, rank % ranks).size();
   }
   work.extents.expert_row = program.even_expert_rows(work.extents.token);
   LaunchCost cost{.work = op.def->cost(op.attrs, in, out, work), .fixed = profile_.launch_seconds};

@@ -43,7 +43,8 @@ int64_t value_bytes(std::span<const Program> programs, ValueId id, const MicroBa
                     int ranks) {
   int64_t bytes = 0;
   for (const Program& program : programs) {
-    const Extents part = only == nullptr ? program.capacity : sharded(only->capacity, ranks);
+    Extents part = only == nullptr ? program.capacity : only->capacity;
+    if (only != nullptr && part.shard == 0) part = sharded(part, ranks);
     bytes = std::max(bytes, bytes_of(program.type_of(id, part)));
   }
   return round_up(bytes, MemoryPlan::kAlignment);

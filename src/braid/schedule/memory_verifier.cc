@@ -60,7 +60,8 @@ class MemoryCheck {
 
   // With the largest part of the tokens that a rank can have.
   Extents capacity(int mb) const {
-    return sharded(rank_.schedule().micro_batches[mb].capacity, rank_.ranks());
+    const Extents& capacity = rank_.schedule().micro_batches[mb].capacity;
+    return capacity.shard > 0 ? capacity : sharded(capacity, rank_.ranks());
   }
 
   int64_t bytes_of_value(ValueId id, int mb) const {

@@ -123,6 +123,8 @@ void put_key(const json& entry, const json& form, const Tokens& tokens, Bytes* o
   } else if (type == "bool") {
     out->put<uint32_t>(kBool);
     out->put<uint8_t>(value.get<bool>());
+  } else if (type == "i32s") {
+    put_array(value.get<std::vector<int32_t>>(), out);
   } else if (value == "tokens") {
     put_array(tokens.texts, out);
   } else if (value == "token_types") {
@@ -212,7 +214,9 @@ GgufTensor make_tensor(const RandomModel& model, const json& entry, const std::s
       values = permute_heads(values, tensor.shape[0], entry.at("permute_heads"));
     }
   }
-  tensor.dtype = format_of(tensor.name, tensor.shape.size(), form, model.gguf["forms"][form]);
+  tensor.dtype = entry.contains("format")
+                     ? parse_dtype(entry["format"].get<std::string>()).value()
+                     : format_of(tensor.name, tensor.shape.size(), form, model.gguf["forms"][form]);
   tensor.bytes = quantize_blocks(tensor.dtype, values);
   return tensor;
 }

@@ -46,7 +46,7 @@ class ExpertOverlap : public testing::Test {
             std::vector<const KernelCatalog*>(kRanks, &backend_.catalog()),
             topology_,
             {},
-            kRanks};
+            RankDegrees{.tp = kRanks, .ep = kRanks}};
   }
   static Batch prompt(int64_t tokens) {
     const std::vector<int32_t> ids(static_cast<size_t>(tokens)),

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "braid/base/error.h"
 #include "braid/base/math.h"
 #include "braid/engine/requests/scheduler.h"
 
@@ -73,8 +74,10 @@ class Machine {
       for (int64_t i = 0; i < row.end; ++i) {
         const int32_t slot =
             pages[static_cast<size_t>(i / kPage)] * kPage + static_cast<int32_t>(i % kPage);
+        // Groups of ranks have keys of their own.
         const uint64_t prefix =
-            digest(sequence.salt, std::span(ids).first(static_cast<size_t>(i + 1)));
+            digest(fmt::format("{} {}", sequence.salt, scheduler.group_of(row.id)),
+                   std::span(ids).first(static_cast<size_t>(i + 1)));
         if (i >= row.begin) {
           EXPECT_TRUE(written.insert(slot).second) << "two rows write slot " << slot;
           slots_[static_cast<size_t>(slot)] = prefix;

@@ -241,6 +241,37 @@ TEST(Scheduler, WithPromptsAloneTheAnswersAreTheSame) {
   }
 }
 
+TEST(Scheduler, InGroupsOfRanksTheAnswersAreTheSame) {
+  SchedulerConfig config = small();
+  config.groups = 3;
+  for (uint32_t seed = 200; seed < 230; ++seed) random_run(seed, config, 40);
+  config.pages = 24;
+  int64_t preemptions = 0;
+  for (uint32_t seed = 230; seed < 240; ++seed) preemptions += random_run(seed, config, 40);
+  EXPECT_GT(preemptions, 0);
+}
+
+// A sequence goes where its beginning is cached, unless another group has less to do by more.
+TEST(Scheduler, SequencesAreDealtToGroupsByWorkAndCachedPages) {
+  SchedulerConfig config = small();
+  config.groups = 2;
+  Machine machine(config);
+  const std::vector<int32_t> first(8, 1), second(8, 2);
+  const RequestId a = machine.submit(first, 8), b = machine.submit(second, 8);
+  machine.step();
+  EXPECT_EQ(machine.scheduler.group_of(a), 0);
+  EXPECT_EQ(machine.scheduler.group_of(b), 1);
+  std::vector<int32_t> like_second = second;
+  like_second.insert(like_second.end(), {3, 3, 3});
+  const RequestId c = machine.submit(like_second, 8);
+  machine.step();
+  EXPECT_EQ(machine.scheduler.group_of(c), 1);
+  EXPECT_EQ(machine.scheduler.cached_tokens(c), 8);
+  const RequestId d = machine.submit(like_second, 8);  // group 1 has two sequences
+  machine.step();
+  EXPECT_EQ(machine.scheduler.group_of(d), 0);
+}
+
 TEST(Scheduler, PromptsAloneAndAnswersTakeTurns) {
   SchedulerConfig config = small();
   config.prompts_alone = true;

@@ -168,7 +168,7 @@ PutStep RequestSteps::put(const Step& step, const ActiveRequests& active) {
     batch_.add(ids[row_begin] == kPendingToken
                    ? std::span(&newest, 1)
                    : std::span(ids).subspan(row_begin, static_cast<size_t>(row.end - row.begin)),
-               row.begin, scheduler_.pages_of(row.id), row.scored);
+               row.begin, scheduler_.pages_of(row.id), row.scored, scheduler_.group_of(row.id));
     const bool scores = request.request.scores_prompt() && request.facts.times.first_token == 0;
     under_way.row_slots.resize(under_way.row_slots.size() + static_cast<size_t>(row.scored), -1);
     if (row.sample) {

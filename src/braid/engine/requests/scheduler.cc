@@ -185,29 +185,6 @@ bool Scheduler::reuses(const Entry& entry) {
   return !entry.sequence.score_prompt || entry.answer() > 0;
 }
 
-bool Scheduler::admit(Entry& entry) {
-  if (preempted_now_) return false;  // those that run need what there is
-  const auto running =
-      std::ranges::count_if(entries_, [](const auto& other) { return other.second.running(); });
-  if (running >= config_.max_running) return false;
-  const int64_t others = promised_pages() + (running == 0 ? 0 : expected_growth());
-  KvHolding found = store_.open(entry.sequence.salt);
-  const int64_t computed = reuses(entry) ? store_.find(found, entry.sequence.ids) : 0;
-  const int64_t wanted = ceil_div(entry.size() + 1, config_.page_size) - std::ssize(found.pages);
-  if (wanted + others > store_.available()) {
-    store_.close(found);
-    return false;
-  }
-  entry.holding = std::move(found);
-  entry.computed = entry.kept = computed;
-  if (!entry.begun) {
-    entry.cached = computed;
-    counts_.prefix_queries += entry.size();
-    counts_.prefix_hits += computed;
-  }
-  return true;
-}
-
 bool Scheduler::same_page(const Entry& entry, const Entry& other, int64_t tokens) const {
   const auto page = [&](const Entry& e) {
     return std::span(e.sequence.ids)

@@ -26,6 +26,7 @@ struct SchedulerConfig {
   int64_t max_rows = 0;        // rows of logits of a step, at least max_running; 0: no such limit
   bool prefix_cache = true;
   bool prompts_alone = false;  // no step has tokens of two prompts, or of a prompt and of answers
+  int groups = 1;  // of ranks with keys of their own: sequences of two groups share no pages
 
   // Tokens that one sequence can have.
   int64_t room() const { return std::min(max_context, pages * page_size); }
@@ -110,6 +111,8 @@ class Scheduler {
   const Sequence& sequence(RequestId id) const { return at(id).sequence; }
   std::span<const int32_t> pages_of(RequestId id) const { return at(id).holding.pages; }
   int64_t cached_tokens(RequestId id) const { return at(id).cached; }  // found when it first began
+  // The ranks that have its keys, of several groups; else -1: any.
+  int group_of(RequestId id) const { return config_.groups > 1 ? at(id).group : -1; }
   int64_t preemptions(RequestId id) const { return at(id).preemptions; }
   bool contains(RequestId id) const { return entries_.contains(id); }
 
@@ -138,6 +141,7 @@ class Scheduler {
     int64_t pending = 0;   // tokens of steps under way, at the end of the ids
     int64_t cached = 0;
     int64_t preemptions = 0;
+    int group = 0;
     bool begun = false;  // had a row in some step
     bool held = false;   // sits steps out
 
@@ -161,6 +165,8 @@ class Scheduler {
   // Gives up the pages of the sequence that loses least. False: only the oldest is left.
   bool preempt(Step& step);
   bool admit(Entry& entry);
+  // Holds what is cached of the entry's tokens in the group that will have least to do with it.
+  KvHolding find_group(Entry& entry);
   // Takes pages that others have computed since; then whether one of `others`, which are in this
   // step, computes the very next page.
   bool follows(Entry& entry, std::span<Entry* const> others);

@@ -193,9 +193,24 @@ KernelInfo describe_all_reduce_norm(const Op& op, TypeList in) {
   return {fmt::format("{}.fabric", op.def->kind), rows * in[0].shape[1] * kFloat};
 }
 
+const std::string& axis_of(const Op& op) {
+  if (op.def == &ops::kLinearAllReduce) return op.attrs.as<ops::LinearAllReduceAttrs>().axis;
+  if (op.def->collective.computes) return op.attrs.as<ops::ReduceNormAttrs>().axis;
+  return op.attrs.as<ops::CommAttrs>().axis;
+}
+
+const StreamComms& comms_of(const AxisComms& axes, const Op& op) {
+  const auto axis = std::ranges::find(axes, axis_of(op), &AxisComms::value_type::first);
+  return (axis == axes.end() ? axes.front() : *axis).second;
+}
+
 }  // namespace
 
 void add_comm_kernels(KernelTable& table, const StreamComms& comms, Isa cap) {
+  add_comm_kernels(table, AxisComms{{"tp", comms}}, cap);
+}
+
+void add_comm_kernels(KernelTable& table, const AxisComms& axes, Isa cap) {
   using Bind = std::function<BoundKernel(const LaunchArgs&, fabric::Comm&)>;
   using Info = std::function<KernelInfo(const Op&, TypeList in, int threads)>;
   const auto add_kernel = [&](const OpDef& def, const Bind& bind, Info info = {}) {
@@ -207,7 +222,8 @@ void add_comm_kernels(KernelTable& table, const StreamComms& comms, Isa cap) {
     table.add(def.kind, {.info = [info](const Op& op, TypeList in, TypeList,
                                         int threads) { return info(op, in, threads); },
                          .bind =
-                             [comms, bind](const LaunchArgs& args) {
+                             [axes, bind](const LaunchArgs& args) {
+                               const StreamComms& comms = comms_of(axes, *args.call.op);
                                fabric::Comm* comm = comms[static_cast<size_t>(args.stream)];
                                BRAID_CHECK(comm != nullptr, "no communication on the {} stream",
                                            to_string(args.stream));

@@ -24,7 +24,7 @@ class Packed {
       : call_(args.call), told_(reinterpret_cast<int32_t*>(args.workspace)) {}
 
   const ExchangeAttrs& attrs() const { return call_.attrs<ExchangeAttrs>(); }
-  int64_t tokens() const { return call_.extents().shard; }
+  int64_t tokens() const { return call_.extents()[attrs().axis]; }
   int32_t* told(int q) const { return told_ + q * words_told(attrs()); }
 
   // Packs the choices for rank q, and says in `one` and `back` where its sums come back.

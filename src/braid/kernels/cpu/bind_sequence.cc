@@ -63,12 +63,13 @@ BoundKernel bind_pick_rows(const LaunchArgs& args, Isa) {
   const auto bytes = static_cast<size_t>(bytes_of(call.in[0].dtype, call.in[0].cols()));
   return [&call, bytes](const Team& team) {
     const auto* rows = call.in[1].as<const int32_t>();
+    const int64_t first = call.part->begin.of(call.axis, 0);
     const Range share = team.share(call.extents().row);
     for (int64_t i = share.begin; i < share.end; ++i) {
       if (rows[i] < 0) {
         std::memset(call.out[0].row(i), 0, bytes);
       } else {
-        std::memcpy(call.out[0].row(i), call.in[0].row(rows[i]), bytes);
+        std::memcpy(call.out[0].row(i), call.in[0].row(rows[i] - first), bytes);
       }
     }
   };

@@ -4,6 +4,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "braid/backend/cpu/kernel_table.h"
 #include "braid/fabric/comm.h"
@@ -23,6 +25,9 @@ using StreamComms = std::array<fabric::Comm*, kNumStreams>;
 // outlive the table; lanes are at least the threads of the stream. `cap` as for add_cpu_kernels:
 // the same for both, or fused and unfused ops may differ in their last bits.
 void add_comm_kernels(KernelTable& table, const StreamComms& comms, Isa cap = detected_isa());
+// The same over several mesh axes, by name; other axes are the first.
+using AxisComms = std::vector<std::pair<std::string, StreamComms>>;
+void add_comm_kernels(KernelTable& table, const AxisComms& axes, Isa cap = detected_isa());
 
 // Replaces communication ops, including add_one_sided_kernels', by kernels without effect. Binding
 // an op that is fused with communication then fails with kUnsupported.

@@ -35,7 +35,8 @@ ExpertExchange::ExpertExchange(std::vector<Builder>& builders, const ops::RouteA
   attrs_ = {.experts = experts,
             .top_k = route.top_k,
             .slots = x.shape[0],
-            .row_bytes = bytes_of(x.dtype, x.shape[1])};
+            .row_bytes = bytes_of(x.dtype, x.shape[1]),
+            .axis = x.axis};
   const int P = attrs_.ranks();
   const auto chosen =
       emit(builders, ops::kChoose, "", {in.logits, in.bias}, [&](int) { return Attrs::of(route); });

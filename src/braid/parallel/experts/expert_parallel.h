@@ -15,10 +15,24 @@ int64_t experts_of(const Program& program);
 // tokens, makes the rows of its own experts, and adds up its part of each token's sum.
 LayoutPlan expert_parallel(const Program& program, const std::vector<Range>& parts);
 
-// The same with the experts divided as evenly as whole experts allow over `ep` of P ranks. Fails
-// with kInvalidArgument, naming both numbers, for a model without experts, for more ranks than
-// experts, and for an `ep` that is neither 1 nor P: 1 divides widths, as tensor_parallel() does.
-LayoutPlan expert_parallel(const Program& program, int P, int ep);
+// The ranks of a model: `groups` groups, each with sequences of its own, of `tp` ranks that divide
+// attention's heads. Of all these ranks, in order, `ep` even sets divide the experts by number, and
+// the ranks of a set divide an expert's width; 1: each group has all experts, divided by width.
+struct RankDegrees {
+  int tp = 1;
+  int ep = 1;
+  int groups = 1;
+
+  int ranks() const { return tp * groups; }
+};
+
+// The plan of all ranks. With several groups the head's rows are divided over all ranks. Fails with
+// kInvalidArgument, naming both numbers, for a model without experts, for an `ep` above the experts
+// or the ranks, and where a width has fewer blocks than its set has ranks.
+LayoutPlan expert_parallel(const Program& program, const RankDegrees& degrees);
+
+// Sets of ranks among which a plan's experts are divided.
+int expert_sets(const LayoutPlan& plan);
 
 // The plan with rows divided as well, between blocks and for the exchange (exchange.h): what each
 // token computes beside its experts, the shared experts, is whole on every rank.
