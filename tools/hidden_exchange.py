@@ -4,7 +4,7 @@
     braid bench ... --tp 2 --ep 2 --schedule sbo --trace sbo.json
     python3 tools/hidden_exchange.py sbo.json --beside '\\.shared'
 
-For each rank: seconds of the exchange (dispatch, return_rows), seconds of the launches that the
+For each rank: seconds of the exchange (tell, dispatch, return_rows), seconds of the launches that the
 strategy may put beside the exchange (scopes that match --beside), the exchange's time beside any
 launch of the compute stream, and its share of the lesser of the first two.
 """
@@ -14,7 +14,7 @@ import json
 import re
 from collections import defaultdict
 
-EXCHANGE = ("dispatch", "return_rows")
+EXCHANGE = ("tell", "dispatch", "return_rows")
 
 
 def union(spans):

@@ -67,17 +67,25 @@ int64_t wire_bytes(const Sizes& s, const Choices& chosen, int r) {
 }
 
 struct World {
-  World(const Sizes& s, const std::string& strategy, fabric::Duration deadline, bool shared = false)
+  // `F`: hidden units of the experts, whose weights are random; 0: they are the identity.
+  World(const Sizes& s, const std::string& strategy, fabric::Duration deadline, bool shared = false,
+        int64_t F = 0, int threads = 1)
       : sizes(s),
-        fabric({.ranks = s.ranks(), .threads_per_rank = kNumStreams, .deadline = deadline}),
-        plan{testing_exchange::programs(s, shared), {}} {
+        hidden(F),
+        fabric({.ranks = s.ranks(),
+                .threads_per_rank = kNumStreams + threads - 1,
+                .deadline = deadline}),
+        plan{testing_exchange::programs(s, shared, F), {}} {
+    std::mt19937 rng(7);
+    weights.resize(static_cast<size_t>(s.E() * F * s.C));
+    for (float& w : weights) w = std::uniform_real_distribution<float>(-1, 1)(rng);
     PlanRequest request{.catalogs = {},
                         .micro_batches = {{.capacity = s.capacity()}},
                         .topology = {.machines = 1, .devices = s.ranks()},
                         .price = {}};
     const std::array meshes = {Mesh({{"ep", s.ranks()}})};
     for (int r = 0; r < s.ranks(); ++r) {
-      auto& rank = *ranks.emplace_back(std::make_unique<Rank>());
+      auto& rank = *ranks.emplace_back(std::make_unique<Rank>(threads));
       fabric::Endpoint& endpoint = fabric.endpoint(r);
       rank.comms = std::make_unique<cpu::MeshComms>(endpoint, meshes);
       cpu::add_cpu_kernels(rank.table);
@@ -93,7 +101,11 @@ struct World {
     std::vector<std::vector<float>> y(ranks.size());
     fabric::run_ranks(fabric, [&](fabric::Endpoint& endpoint) {
       const auto r = static_cast<size_t>(endpoint.rank());
-      Executor executor(plan.programs[r], plan.schedules[r], ranks[r]->backend, {},
+      const auto weight = [&](const Value& value) {  // its experts' part of all
+        auto* part = weights.data() + sizes.experts[r].begin * hidden * sizes.C;
+        return make_view(reinterpret_cast<std::byte*>(part), DType::f32, value.type.shape);
+      };
+      Executor executor(plan.programs[r], plan.schedules[r], ranks[r]->backend, weight,
                         std::make_unique<fabric::SymmetricMemory>(
                             endpoint, plan.schedules[r].memory.arena_bytes, "arena"));
       for (const Choices& chosen : steps) {
@@ -118,12 +130,15 @@ struct World {
   static float x(int64_t t, int64_t c) { return static_cast<float>((t * 7 + c * 3) % 64 - 31); }
 
   struct Rank {
-    cpu::KernelTable table{1};
-    cpu::ThreadPool pool{1, 64};
+    explicit Rank(int threads) : table(threads), pool(threads, 64) {}
+    cpu::KernelTable table;
+    cpu::ThreadPool pool;
     std::unique_ptr<cpu::MeshComms> comms;
     cpu::CpuBackend backend{table, pool};
   };
   const Sizes sizes;
+  const int64_t hidden;
+  std::vector<float> weights;  // [E, F, C]: gate, up, and down by other shapes
   fabric::LocalFabric fabric;
   std::vector<std::unique_ptr<Rank>> ranks;
   Plan plan;
@@ -161,6 +176,34 @@ TEST(ExpertExchange, WithWeightsOfOneIsKTimesTheIdentity) {
   }
 }
 
+// The fused ops compute each sender's rows by themselves, with the bits of the ops they replace.
+TEST(ExpertExchange, CometHasTheBitsOfTheOpsThatItReplaces) {
+  const uint64_t seed = std::random_device{}();
+  for (const Sizes& s : {Sizes{.experts = {{0, 8}}}, Sizes{.experts = {{0, 4}, {4, 8}}, .S = 40},
+                         Sizes{.experts = {{0, 3}, {3, 5}, {5, 7}}, .k = 3, .C = 33},
+                         Sizes{.experts = {{0, 2}, {0, 2}, {2, 2}, {2, 4}}, .k = 2, .S = 17}}) {
+    for (const int threads : {1, 3}) {
+      World plain(s, "sbo", kLong, false, 24, threads),
+          fused(s, "comet", kLong, false, 24, threads);
+      for (const Skew skew : {Skew::random, Skew::one_expert, Skew::one_rank}) {
+        for (const int64_t tokens : {int64_t{1}, s.S, s.ranks() * s.S}) {
+          SCOPED_TRACE(fmt::format("{} ranks, {} threads, {} tokens, skew {}, seed {}", s.ranks(),
+                                   threads, tokens, static_cast<int>(skew), seed));
+          const Choices chosen = choices(s, tokens, skew, seed);
+          EXPECT_EQ(fused.run({chosen, chosen}), plain.run({chosen}));
+          for (int r = 0; r < s.ranks(); ++r) {
+            const auto bytes = [&](World& world) {
+              return world.fabric.endpoint(r).traffic().bytes(fabric::Verb::put,
+                                                              LinkClass::machine);
+            };
+            EXPECT_EQ(bytes(fused), bytes(plain));
+          }
+        }
+      }
+    }
+  }
+}
+
 // Steps follow each other without a meeting between them, and ranks without tokens take part.
 TEST(ExpertExchange, AThousandStepsWithIdleRanksEnd) {
   const Sizes s = {.experts = {{0, 2}, {2, 2}, {2, 6}}, .S = 2};
@@ -176,7 +219,7 @@ TEST(ExpertExchange, AThousandStepsWithIdleRanksEnd) {
 // A rank that stops in a phase is named by the deadline of the others.
 TEST(ExpertExchange, ARankThatStopsEndsTheJobAtTheDeadline) {
   const Sizes s = {.experts = {{0, 2}, {2, 4}, {4, 6}}};
-  for (const char* kind : {"choose", "dispatch", "arrange", "return_rows"}) {
+  for (const char* kind : {"choose", "tell", "dispatch", "arrange", "return_rows"}) {
     SCOPED_TRACE(kind);
     World world(s, "sequential", std::chrono::milliseconds(200));
     cpu::Kernel kernel = world.ranks[1]->table.at(kind);

@@ -10,8 +10,11 @@
 namespace braid::ops {
 namespace {
 
+namespace tell_in {
+enum Input : size_t { kArrivals, kWeight, kExpert, kChosen, kCount };
+}
 namespace dispatch_in {
-enum Input : size_t { kArrivals, kX, kWeight, kExpert, kRows, kChosen, kCount };
+enum Input : size_t { kArrivals, kX, kBack, kRows, kCount };
 }
 namespace return_in {
 enum Input : size_t { kArrivals, kChosen, kZ, kReturned, kCount };
@@ -45,20 +48,28 @@ void reference_choose(const OpCall& call) {
   }
 }
 
+std::vector<ValueType> infer_tell(const Attrs& attrs, TypeList in) {
+  using namespace tell_in;
+  const ExchangeAttrs& a = exchange(attrs);
+  BRAID_CHECK(in.size() == kCount && in[kChosen] == chosen_type(a));
+  require_dim("tell", "weight", in[kWeight], 0, a.slots);
+  require_dim("tell", "weight", in[kWeight], 1, a.top_k);
+  require_dtype("tell", "expert", in[kExpert], DType::i32);
+  return {{DType::f32, {a.slots, a.ranks()}, in[kWeight].axis},
+          {DType::i32, {a.slots, a.ranks()}, in[kWeight].axis}};
+}
+
 std::vector<ValueType> infer_dispatch(const Attrs& attrs, TypeList in) {
   using namespace dispatch_in;
   const ExchangeAttrs& a = exchange(attrs);
   BRAID_CHECK(in.size() == kCount);
   require_rank("dispatch", "x", in[kX], 2);
   require_dim("dispatch", "x", in[kX], 0, a.slots);
-  require_dim("dispatch", "weight", in[kWeight], 1, a.top_k);
-  require_dtype("dispatch", "expert", in[kExpert], DType::i32);
+  require_dtype("dispatch", "back", in[kBack], DType::i32);
   require_dtype("dispatch", "rows", in[kRows], in[kX].dtype);
   require_dim("dispatch", "rows", in[kRows], 0, a.ranks() * a.slots);
   require_dim("dispatch", "rows", in[kRows], 1, in[kX].shape[1]);
-  BRAID_CHECK(in[kChosen] == chosen_type(a));
-  return {{DType::f32, {a.slots, a.ranks()}, in[kX].axis},
-          {DType::i32, {a.slots, a.ranks()}, in[kX].axis}};
+  return {};
 }
 
 std::vector<ValueType> infer_arrange(const Attrs& attrs, TypeList in) {
@@ -85,16 +96,25 @@ double rows_to(const ExchangeAttrs& a, const Range& held, double tokens) {
   return tokens * (1 - std::pow(away, static_cast<double>(a.top_k)));
 }
 
-std::vector<Transfer> dispatched(const Attrs& attrs, TypeList, const Work& work) {
+// To each rank what `bytes` says of the rows that go there.
+std::vector<Transfer> to_ranks(const Attrs& attrs, const Work& work,
+                               int64_t (*bytes)(const ExchangeAttrs& a, int64_t n)) {
   const ExchangeAttrs& a = exchange(attrs);
   std::vector<Transfer> transfers;
   for (int q = 0; q < a.ranks(); ++q) {
     const double n =
         rows_to(a, a.experts[static_cast<size_t>(q)], static_cast<double>(work.extents[a.axis]));
-    transfers.push_back(
-        {.peer = q, .bytes = static_cast<double>(dispatch_bytes(a, std::lround(n)))});
+    transfers.push_back({.peer = q, .bytes = static_cast<double>(bytes(a, std::lround(n)))});
   }
   return transfers;
+}
+
+std::vector<Transfer> told(const Attrs& attrs, TypeList, const Work& work) {
+  return to_ranks(attrs, work, told_bytes);
+}
+
+std::vector<Transfer> dispatched(const Attrs& attrs, TypeList, const Work& work) {
+  return to_ranks(attrs, work, rows_bytes);
 }
 
 std::vector<Transfer> returned(const Attrs& attrs, TypeList, const Work& work) {
@@ -102,7 +122,7 @@ std::vector<Transfer> returned(const Attrs& attrs, TypeList, const Work& work) {
   std::vector<Transfer> transfers;
   for (int q = 0; q < a.ranks(); ++q) {
     const double n = rows_to(a, a.held(), static_cast<double>(work.extents[a.axis]));
-    transfers.push_back({.peer = q, .bytes = static_cast<double>(return_bytes(a, std::lround(n)))});
+    transfers.push_back({.peer = q, .bytes = static_cast<double>(rows_bytes(a, std::lround(n)))});
   }
   return transfers;
 }
@@ -114,6 +134,10 @@ Cost cost_of(const ExchangeAttrs& a, const std::vector<Transfer>& transfers) {
     if (transfer.peer != a.rank) cost.wire_bytes += transfer.bytes;
   }
   return cost;
+}
+
+Cost cost_tell(const Attrs& attrs, TypeList in, TypeList, const Work& work) {
+  return cost_of(exchange(attrs), told(attrs, in, work));
 }
 
 Cost cost_dispatch(const Attrs& attrs, TypeList in, TypeList, const Work& work) {
@@ -140,12 +164,12 @@ ValueType chosen_type(const ExchangeAttrs& a) {
   return {DType::i32, {a.ranks(), 1 + 2 * a.top_k * a.slots}, BatchAxis::none};
 }
 
-int64_t dispatch_bytes(const ExchangeAttrs& a, int64_t n) {
+int64_t told_bytes(const ExchangeAttrs& a, int64_t n) {
   constexpr int64_t kWord = sizeof(int32_t);
-  return kWord + n * (a.row_bytes + 2 * a.top_k * kWord);
+  return kWord + n * 2 * a.top_k * kWord;
 }
 
-int64_t return_bytes(const ExchangeAttrs& a, int64_t n) {
+int64_t rows_bytes(const ExchangeAttrs& a, int64_t n) {
   return n * a.row_bytes;
 }
 
@@ -206,6 +230,14 @@ const OpDef kChoose = {.kind = "choose",
                        .cost = cost_choose,
                        .shard = no_rule,
                        .reference = reference_choose};
+
+const OpDef kTell = {.kind = "tell",
+                     .infer = infer_tell,
+                     .cost = cost_tell,
+                     .shard = no_rule,
+                     .one_sided = true,
+                     .remote = RemoteUse::pushes,
+                     .transfers = told};
 
 const OpDef kDispatch = {.kind = "dispatch",
                          .infer = infer_dispatch,

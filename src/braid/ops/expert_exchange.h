@@ -36,10 +36,13 @@ struct ExchangeAttrs {
 // k experts, counted from the receiver's first (-1: another rank's), and k weights.
 ValueType chosen_type(const ExchangeAttrs& attrs);  // i32 [P, 1 + 2 k S]
 
-// Sends rows of x, their experts and weights to the experts' ranks, then raises this rank's counter
-// there; ends when the sources are free.
-// (arrivals, x [S, C], weight, expert, rows [P S, C] and chosen of the peers)
+// Tells the experts' ranks of the rows that will come, their experts and weights, then raises this
+// rank's counter there. (arrivals, weight, expert, chosen of the peers)
 //   -> one f32 [S, P], back i32 [S, P]: the slot of each rank's sum in `returned`, or -1
+extern const OpDef kTell;
+
+// Sends the rows of x that kTell has told of, then raises this rank's counter there; ends when the
+// sources are free. (arrivals, x [S, C], back, rows [P S, C] of the peers) -> ()
 extern const OpDef kDispatch;
 
 // Expert rows of arrived rows: chosen -> weight f32 [P S, k], place i32 [P S, k] (-1: none),
@@ -50,9 +53,9 @@ extern const OpDef kArrange;
 // peers) -> (). Rank r's sums lie in the slots r S .. of a peer, in the order of the peer's rows.
 extern const OpDef kReturnRows;
 
-// Bytes of n rows with experts and weights, to a rank; of n sums on the way back.
-int64_t dispatch_bytes(const ExchangeAttrs& attrs, int64_t n);
-int64_t return_bytes(const ExchangeAttrs& attrs, int64_t n);
+// Bytes to a rank about n rows, and of n rows or sums.
+int64_t told_bytes(const ExchangeAttrs& attrs, int64_t n);
+int64_t rows_bytes(const ExchangeAttrs& attrs, int64_t n);
 
 // The work of the CPU kernels. Writes for rank q `told` [1 + 2 k n], and in sent[t * step] the row
 // of token t among the n sent rows, or -1. Returns n.

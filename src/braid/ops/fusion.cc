@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "braid/ops/comm.h"
+#include "braid/ops/expert_tiles.h"
 #include "braid/ops/fused_comm.h"
 #include "braid/ops/linear.h"
 #include "braid/ops/norm.h"
@@ -198,6 +199,11 @@ struct Replacements {
              Fusion{"reduce_scatter_add_rms_norm_all_gather",
                     {"reduce_scatter", "add_rms_norm", "all_gather"},
                     make_scatter_norm_gather},
+             Fusion{
+                 "dispatch_gated", {"dispatch", "sync", "expert_gated"}, ops::make_dispatch_gated},
+             Fusion{"linear_return",
+                    {"expert_linear", "combine", "return_rows"},
+                    ops::make_linear_return},
          }) {
       by_name[fusion.name] = fusion;
     }

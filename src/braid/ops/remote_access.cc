@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "braid/ops/expert_exchange.h"
+#include "braid/ops/expert_tiles.h"
 #include "braid/ops/one_sided.h"
 #include "braid/ops/segment_attention.h"
 
@@ -15,25 +15,27 @@ void add(std::vector<BlockAccess>& all, const BlockAccess& access) {
   if (access.rows > 0 && access.heads > 0) all.push_back(access);
 }
 
-bool exchanges(const Op& op) {
-  return op.def == &kDispatch || op.def == &kReturnRows;
+// The exchange of an op that takes part in one, or null.
+const ExchangeAttrs* exchange_of(const Op& op) {
+  if (op.def == &kDispatchGated) return &op.attrs.as<DispatchGatedAttrs>().exchange;
+  if (op.def == &kLinearReturn) return &op.attrs.as<LinearReturnAttrs>().exchange;
+  const bool plain = op.def == &kTell || op.def == &kDispatch || op.def == &kReturnRows;
+  return plain ? &op.attrs.as<ExchangeAttrs>() : nullptr;
 }
 
-// This rank's slots of each rank's rows, and its line of what each rank is told.
-void add_exchange(std::vector<BlockAccess>& all, const Op& op) {
-  const auto& a = op.attrs.as<ExchangeAttrs>();
-  const bool back = op.def == &kReturnRows;
+// The destination of all of these.
+constexpr size_t kPushed = 3;
+
+// This rank's slots of each rank's rows, or its line of what each rank is told.
+void add_exchange(std::vector<BlockAccess>& all, const Op& op, const ExchangeAttrs& a) {
+  const int64_t rows = op.def == &kTell ? 1 : a.slots;
   for (int q = 0; q < a.ranks(); ++q) {
-    BlockAccess slots = {.rank = q == a.rank ? BlockAccess::kSelf : q,
-                         .input = back ? 3u : 4u,
-                         .writes = true,
-                         .row = a.rank * a.slots,
-                         .rows = a.slots,
-                         .heads = 1};
-    add(all, slots);
-    if (back) continue;
-    slots.input = 5, slots.row = a.rank, slots.rows = 1;
-    add(all, slots);
+    add(all, {.rank = q == a.rank ? BlockAccess::kSelf : q,
+              .input = kPushed,
+              .writes = true,
+              .row = a.rank * rows,
+              .rows = rows,
+              .heads = 1});
   }
 }
 
@@ -66,7 +68,7 @@ std::vector<BlockAccess> block_accesses(const Op& op) {
                 .heads = m.heads});
     }
   }
-  if (exchanges(op)) add_exchange(all, op);
+  if (const ExchangeAttrs* a = exchange_of(op)) add_exchange(all, op, *a);
   if (op.def == &kSegmentAttention) {
     const auto& attrs = op.attrs.as<SegmentAttentionAttrs>();
     for (const QSegment& s : attrs.q) {
@@ -84,20 +86,21 @@ std::vector<BlockAccess> block_accesses(const Op& op) {
 }
 
 int rank_of(const Op& op) {
-  return exchanges(op) ? op.attrs.as<ExchangeAttrs>().rank : op.attrs.as<MoveAttrs>().rank;
+  const ExchangeAttrs* a = exchange_of(op);
+  return a != nullptr ? a->rank : op.attrs.as<MoveAttrs>().rank;
 }
 
 std::vector<int> told_ranks(const Op& op) {
-  if (!exchanges(op)) return op.attrs.as<MoveAttrs>().peers();
-  std::vector<int> all(op.attrs.as<ExchangeAttrs>().experts.size());
+  const ExchangeAttrs* a = exchange_of(op);
+  if (a == nullptr) return op.attrs.as<MoveAttrs>().peers();
+  std::vector<int> all(a->experts.size());
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
 bool accessed_by_blocks(const Op& op, size_t input) {
   if (op.def == &kPull || op.def == &kPush) return true;
-  if (op.def == &kDispatch) return input == 0 || input >= 4;
-  if (op.def == &kReturnRows) return input == 0 || input == 3;
+  if (exchange_of(op) != nullptr) return input == 0 || input == kPushed;
   return op.def == &kSegmentAttention && input >= kFirstResult &&
          input < SegmentAttentionAttrs::kFirstQ;
 }

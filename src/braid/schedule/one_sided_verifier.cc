@@ -203,18 +203,17 @@ class OneSidedCheck {
     });
   }
 
-  // R3: the owner closes the value once it has counted the push.
-  const SyncOp* closed(const Remote& at, int push) const {
-    const ValueId counters = op(at.by, push).inputs[0];
-    return syncs_->first(at.id,
-                         [&](const SyncOp& s) { return s.op > push && s.closes(at.id, counters); });
+  // R3: the owner closes the value once it has counted the push, or the fused op that begins there.
+  const SyncOp* closed(const Remote& at, int begin, const Op& push) const {
+    return syncs_->first(
+        at.id, [&](const SyncOp& s) { return s.op > begin && s.closes(at.id, push.inputs[0]); });
   }
 
   CopyAccess write_of(const Remote& at) const {
     const SyncOp& from = opened(at);
     const Op& what = view(at.by).op(at.launch);
     if (pushes(what)) {
-      const SyncOp* until = closed(at, index(at));
+      const SyncOp* until = closed(at, index(at), what);
       if (until == nullptr) {
         refuse(at, fmt::format("R3 (RAW): launch {} of rank {} writes %{} of rank {}, and no sync "
                                "that waits for it closes %{}",
@@ -233,7 +232,7 @@ class OneSidedCheck {
       const bool follows =
           rank.order().before(at.launch, tells) || rank.launch(tells).takes_early(at.launch);
       if (!follows) continue;
-      if (const SyncOp* until = closed(at, static_cast<int>(o))) {
+      if (const SyncOp* until = closed(at, static_cast<int>(o), push)) {
         return access(at, from, *until, false);
       }
     }
@@ -249,7 +248,7 @@ class OneSidedCheck {
       check_rank(at, q);
       at.owner = q;
       opened(at);
-      if (closed(at, index(at)) != nullptr) continue;
+      if (closed(at, index(at), push) != nullptr) continue;
       refuse(at, fmt::format("R3 (RAW): launch {} of rank {} adds to the counters %{} of rank {}, "
                              "and no sync waits for them",
                              at.launch, at.by, at.id, q));

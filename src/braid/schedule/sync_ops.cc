@@ -88,7 +88,7 @@ void SyncOps::check_arrivals(const SyncOp& sync, ValueId counters, const std::ve
   for (int o : pushes) {
     for (int mb = 0; mb < from.micro_batches(); ++mb) {
       const int push = from.launch_of(o, mb), wait = from.launch_of(sync.op, mb);
-      if (push < wait) continue;
+      if (push <= wait) continue;  // a fused op pushes before it waits
       from.refuse(op(p, o), mb,
                   fmt::format("no deadlock: {} comes after {}, in which other ranks wait for the "
                               "push",

@@ -6,7 +6,7 @@
 #include "braid/ops/rules.h"
 #include "braid/parallel/experts/exchange.h"
 
-// Programs of ranks that exchange expert rows, whose experts are the identity.
+// Programs of ranks that exchange expert rows, whose experts are the identity or have a width.
 namespace braid::testing_exchange {
 
 struct Sizes {
@@ -44,7 +44,8 @@ inline const OpDef kTakeRows = {
 };
 
 // Inputs "x" [S, C], "logits" [S, E] and, where asked for, "shared" [S, C]; weights are sigmoids.
-inline std::vector<Program> programs(const Sizes& s, bool shared = false) {
+// Of experts with F hidden units the weights are "gate", "up" and "down".
+inline std::vector<Program> programs(const Sizes& s, bool shared = false, int64_t F = 0) {
   std::vector<Builder> builders;
   ExpertExchange::Inputs in;
   ValueId beside = kNoValue;
@@ -59,7 +60,22 @@ inline std::vector<Program> programs(const Sizes& s, bool shared = false) {
   ExpertExchange exchange(builders, route, s.experts, in);
   const ExpertExchange::Arrived rows = exchange.receive(builders);
   ValueId y = kNoValue;
-  for (Builder& b : builders) y = b.op1(kTakeRows, {}, {rows.rows, rows.token, rows.begin});
+  for (size_t r = 0; r < builders.size(); ++r) {
+    Builder& b = builders[r];
+    if (F == 0) {
+      y = b.op1(kTakeRows, {}, {rows.rows, rows.token, rows.begin});
+      continue;
+    }
+    const int64_t H = s.experts[r].size();
+    const auto weight = [&](const char* name, int64_t out, int64_t in_columns) {
+      return b.weight(name, {DType::f32, {H, out, in_columns}});
+    };
+    const ValueId gate = weight("gate", F, s.C), up = weight("up", F, s.C);
+    const ValueId h = b.op1(ops::kExpertGated, Attrs::of(ops::GatedAttrs{}),
+                            {rows.rows, rows.token, rows.begin, gate, up, kNoValue, kNoValue});
+    y = b.op1(ops::kExpertLinear, Attrs::of(ops::ExpertLinearAttrs{}),
+              {h, rows.begin, weight("down", s.C, F), kNoValue});
+  }
   y = exchange.finish(builders, y, beside, kNoValue);
   std::vector<Program> all;
   for (Builder& b : builders) all.push_back(b.finish({y}));

@@ -74,14 +74,14 @@ TEST(ExpertParallel, ExchangesRowsThatAreDivided) {
   }
   for (const RankProgram& rank : lower(program, plan)) {
     const auto all = kinds(rank.program);
-    for (const char* kind : {"choose", "dispatch", "arrange", "return_rows"}) {
+    for (const char* kind : {"choose", "tell", "dispatch", "arrange", "return_rows"}) {
       EXPECT_EQ(std::ranges::count(all, kind), 1) << kind;
     }
-    EXPECT_EQ(std::ranges::count(all, "sync"), 3);
+    EXPECT_EQ(std::ranges::count(all, "sync"), 4);
     EXPECT_EQ(std::ranges::count(all, "all_reduce"), 0);
     // What is computed beside the exchange stands between dispatch and what waits for rows.
     const auto at = [&](const char* kind) { return std::ranges::find(all, kind) - all.begin(); };
-    EXPECT_LT(at("dispatch"), at("gated"));
+    EXPECT_LT(at("tell"), at("gated"));
     EXPECT_LT(at("gated"), at("arrange"));
   }
 }

@@ -11,6 +11,7 @@
 #include "braid/kernels/cpu/comm/reduce_norm.h"
 #include "braid/kernels/cpu/register.h"
 #include "braid/ops/comm.h"
+#include "braid/ops/expert_tiles.h"
 #include "braid/ops/fused_comm.h"
 #include "braid/ops/one_sided.h"
 
@@ -271,8 +272,9 @@ void drop_communication(KernelTable& table) {
                            &ops::kPush, &ops::kSync}) {
     add(*def, [](const LaunchArgs&) { return [](const Team&) {}; });
   }
-  for (const OpDef* def : {&ops::kLinearAllReduce, &ops::kAllReduceAddRmsNorm,
-                           &ops::kReduceScatterAddRmsNormAllGather}) {
+  for (const OpDef* def :
+       {&ops::kLinearAllReduce, &ops::kAllReduceAddRmsNorm, &ops::kReduceScatterAddRmsNormAllGather,
+        &ops::kDispatchGated, &ops::kLinearReturn}) {
     add(*def, [](const LaunchArgs& args) -> BoundKernel {
       fail(ErrorCode::kUnsupported,
            "without communication: '{}' computes and communicates in one kernel; prompts with "

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "braid/kernels/cpu/bind.h"
+#include "braid/kernels/cpu/expert_rows.h"
 #include "braid/kernels/cpu/rank_kernels.h"
 #include "braid/kernels/cpu/register.h"
 #include "braid/kernels/cpu/sequence_views.h"
@@ -32,24 +33,11 @@ class Packed {
     const ExchangeAttrs& a = attrs();
     const int64_t P = a.ranks();
     auto* back = call_.out[1].as<int32_t>() + q;
-    ops::pack_choices(a, q, tokens(), call_.in[2].as<const float>(),
-                      call_.in[3].as<const int32_t>(), told(q), back, P);
+    ops::pack_choices(a, q, tokens(), call_.in[1].as<const float>(),
+                      call_.in[2].as<const int32_t>(), told(q), back, P);
     for (int64_t t = 0; t < tokens(); ++t) {
       call_.out[0].as<float>()[t * P + q] = 1;
       if (back[t * P] >= 0) back[t * P] += static_cast<int32_t>(q * a.slots);
-    }
-  }
-
-  // Calls f(first token, number) for runs of neighbouring tokens that go to q, in order.
-  template <class F>
-  void for_runs(int q, F&& f) const {
-    const int64_t P = attrs().ranks();
-    const auto* back = call_.out[1].as<const int32_t>() + q;
-    for (int64_t t = 0; t < tokens();) {
-      int64_t end = t;
-      while (end < tokens() && back[end * P] >= 0) ++end;
-      if (end > t) f(t, end - t);
-      t = end + 1;
     }
   }
 
@@ -58,36 +46,55 @@ class Packed {
   int32_t* told_;
 };
 
-// Every put of a launch is under way before the first is waited for. Rows leave from where they
-// are, and arrive where experts read them.
-BoundKernel bind_dispatch(const LaunchArgs& args, fabric::Endpoint& endpoint) {
+// Every put of a launch is under way before the first is waited for.
+BoundKernel bind_tell(const LaunchArgs& args, fabric::Endpoint& endpoint) {
   const OpCall& call = args.call;
   fabric::SymmetricMemory& memory = symmetric(args);
-  const fabric::Tag tag = endpoint.tag("dispatch");
+  const fabric::Tag tag = endpoint.tag("tell");
   return [&call, &memory, &endpoint, tag, packed = Packed(args)](const Team& team) {
     if (team.index != 0) return;
     const ExchangeAttrs& a = packed.attrs();
-    const auto rows = memory.place(call.in[4].data), told = memory.place(call.in[5].data);
+    const auto told = memory.place(call.in[3].data);
     const auto counter = memory.place(call.in[0].row(a.rank)).as<fabric::Signal>();
+    const int64_t line = words_told(a) * int64_t{sizeof(int32_t)};
     std::vector<fabric::Transfer> pending;
     for (int i = 1; i <= a.ranks(); ++i) {
       const int q = (a.rank + i) % a.ranks();
       packed.pack(q);
-      const int64_t n = packed.told(q)[0], line = words_told(a) * int64_t{sizeof(int32_t)};
-      pending.push_back(endpoint.put_async(
-          told + a.rank * line, q, packed.told(q),
-          {.row_bytes = ops::dispatch_bytes(a, n) - ops::return_bytes(a, n)}, tag));
-      int64_t slot = a.rank * a.slots;
-      packed.for_runs(q, [&](int64_t t, int64_t count) {
-        pending.push_back(endpoint.put_async(rows + slot * a.row_bytes, q, call.in[1].row(t),
-                                             {.row_bytes = count * a.row_bytes}, tag));
-        slot += count;
-      });
-      // On the same thread after the puts: a reader of the count sees the data.
+      pending.push_back(endpoint.put_async(told + a.rank * line, q, packed.told(q),
+                                           {.row_bytes = ops::told_bytes(a, packed.told(q)[0])},
+                                           tag));
+      // On the same thread after the put: a reader of the count sees the data.
       endpoint.signal(counter, q, fabric::SignalOp::add, 1, tag);
     }
     for (fabric::Transfer& transfer : pending) transfer.wait();
   };
+}
+
+BoundKernel bind_dispatch(const LaunchArgs& args, fabric::Endpoint& endpoint) {
+  const OpCall& call = args.call;
+  fabric::SymmetricMemory& memory = symmetric(args);
+  const fabric::Tag tag = endpoint.tag("dispatch");
+  return [&call, &memory, &endpoint, tag](const Team& team) {
+    if (team.index != 0) return;
+    std::vector<fabric::Transfer> pending;
+    send_expert_rows(call, call.attrs<ExchangeAttrs>(), endpoint, memory, tag, pending);
+    for (fabric::Transfer& transfer : pending) transfer.wait();
+  };
+}
+
+// Calls f(first token, number) for runs of neighbouring tokens that go to q, in order, of a call of
+// dispatch.
+template <class F>
+void for_runs(const OpCall& call, const ExchangeAttrs& a, int q, F&& f) {
+  const int64_t P = a.ranks(), tokens = call.extents()[a.axis];
+  const auto* back = call.in[2].as<const int32_t>() + q;
+  for (int64_t t = 0; t < tokens;) {
+    int64_t end = t;
+    while (end < tokens && back[end * P] >= 0) ++end;
+    if (end > t) f(t, end - t);
+    t = end + 1;
+  }
 }
 
 BoundKernel bind_return(const LaunchArgs& args, fabric::Endpoint& endpoint) {
@@ -115,19 +122,28 @@ BoundKernel bind_return(const LaunchArgs& args, fabric::Endpoint& endpoint) {
 
 // Without communication each sender's rows are this rank's own rows for its experts: as much work
 // as even choices make.
-BoundKernel bind_dispatch_alone(const LaunchArgs& args) {
+BoundKernel bind_tell_alone(const LaunchArgs& args) {
   const OpCall& call = args.call;
   return [&call, packed = Packed(args)](const Team& team) {
     if (team.index != 0) return;
     const ExchangeAttrs& a = packed.attrs();
     for (int q = 0; q < a.ranks(); ++q) packed.pack(q);
+    const int32_t* own = packed.told(a.rank);
     for (int p = 0; p < a.ranks(); ++p) {
-      const int64_t n = packed.told(a.rank)[0];
-      std::memcpy(call.in[5].row(p), packed.told(a.rank),
-                  static_cast<size_t>(ops::dispatch_bytes(a, n) - ops::return_bytes(a, n)));
+      std::memcpy(call.in[3].row(p), own, static_cast<size_t>(ops::told_bytes(a, own[0])));
+    }
+  };
+}
+
+BoundKernel bind_dispatch_alone(const LaunchArgs& args) {
+  const OpCall& call = args.call;
+  return [&call](const Team& team) {
+    if (team.index != 0) return;
+    const auto& a = call.attrs<ExchangeAttrs>();
+    for (int p = 0; p < a.ranks(); ++p) {
       int64_t slot = p * a.slots;
-      packed.for_runs(a.rank, [&](int64_t t, int64_t count) {
-        std::memcpy(call.in[4].row(slot), call.in[1].row(t),
+      for_runs(call, a, a.rank, [&](int64_t t, int64_t count) {
+        std::memcpy(call.in[3].row(slot), call.in[1].row(t),
                     static_cast<size_t>(count * a.row_bytes));
         slot += count;
       });
@@ -157,7 +173,7 @@ BoundKernel bind_arrange(const LaunchArgs& args, Isa) {
 }
 
 KernelInfo info_of(const Op& op, std::string_view how) {
-  const bool packs = op.def == &ops::kDispatch;
+  const bool packs = op.def == &ops::kTell;
   const int64_t words = packs ? ops::chosen_type(op.attrs.as<ExchangeAttrs>()).shape.elems() : 0;
   return {fmt::format("{}.{}", op.def->kind, how), words * int64_t{sizeof(int32_t)}};
 }
@@ -171,12 +187,31 @@ void add_exchange(KernelTable& table, const OpDef& def, const char* how,
 
 }  // namespace
 
+void send_expert_rows(const OpCall& call, const ExchangeAttrs& a, fabric::Endpoint& endpoint,
+                      fabric::SymmetricMemory& memory, fabric::Tag tag,
+                      std::vector<fabric::Transfer>& pending) {
+  const auto rows = memory.place(call.in[3].data);
+  const auto counter = memory.place(call.in[0].row(a.rank)).as<fabric::Signal>();
+  for (int i = 1; i <= a.ranks(); ++i) {
+    const int q = (a.rank + i) % a.ranks();
+    int64_t slot = a.rank * a.slots;
+    for_runs(call, a, q, [&](int64_t t, int64_t count) {
+      pending.push_back(endpoint.put_async(rows + slot * a.row_bytes, q, call.in[1].row(t),
+                                           {.row_bytes = count * a.row_bytes}, tag));
+      slot += count;
+    });
+    endpoint.signal(counter, q, fabric::SignalOp::add, 1, tag);
+  }
+}
+
 void add_expert_exchange_kernels(KernelTable& table, Isa cap) {
   table.add(ops::kChoose.kind, simple_kernel(ops::kChoose, cap, bind_choose));
   table.add(ops::kArrange.kind, simple_kernel(ops::kArrange, cap, bind_arrange));
 }
 
 void add_expert_exchange(KernelTable& table, fabric::Endpoint& endpoint) {
+  add_exchange(table, ops::kTell, "fabric",
+               [&endpoint](const LaunchArgs& args) { return bind_tell(args, endpoint); });
   add_exchange(table, ops::kDispatch, "fabric",
                [&endpoint](const LaunchArgs& args) { return bind_dispatch(args, endpoint); });
   add_exchange(table, ops::kReturnRows, "fabric",
@@ -184,7 +219,7 @@ void add_expert_exchange(KernelTable& table, fabric::Endpoint& endpoint) {
 }
 
 void add_unbound_expert_exchange(KernelTable& table) {
-  for (const OpDef* def : {&ops::kDispatch, &ops::kReturnRows}) {
+  for (const OpDef* def : {&ops::kTell, &ops::kDispatch, &ops::kReturnRows}) {
     add_exchange(table, *def, "fabric", [](const LaunchArgs& args) -> BoundKernel {
       BRAID_CHECK(false, "{} without a fabric", args.call.op->def->kind);
       return {};
@@ -193,6 +228,7 @@ void add_unbound_expert_exchange(KernelTable& table) {
 }
 
 void drop_expert_exchange(KernelTable& table) {
+  add_exchange(table, ops::kTell, "none", bind_tell_alone);
   add_exchange(table, ops::kDispatch, "none", bind_dispatch_alone);
   add_exchange(table, ops::kReturnRows, "none",
                [](const LaunchArgs&) { return [](const Team&) {}; });

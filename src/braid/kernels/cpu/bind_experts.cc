@@ -1,6 +1,5 @@
 // Binds route, expert_gated, expert_linear and combine.
-#include "braid/kernels/cpu/bind.h"
-#include "braid/kernels/cpu/linear/expert_linear.h"
+#include "braid/kernels/cpu/expert_product.h"
 #include "braid/kernels/cpu/pointwise/combine.h"
 #include "braid/kernels/cpu/register.h"
 #include "braid/ops/experts.h"
@@ -30,106 +29,38 @@ BoundKernel bind_route(const LaunchArgs& args, Isa) {
   };
 }
 
-Gate gate_of(const Op& op) {
-  if (op.def != &ops::kExpertGated) return Gate::none;
-  return op.attrs.as<ops::GatedAttrs>().activation == ops::Activation::silu ? Gate::silu
-                                                                            : Gate::gelu_tanh;
+ExpertOperands operands(const Op& op) {
+  if (op.def == &ops::kExpertLinear) {
+    return {
+        .begin = 1, .weights = 2, .biased = !op.attrs.as<ops::ExpertLinearAttrs>().bias_elsewhere};
+  }
+  return {.token = 1,
+          .begin = 2,
+          .weights = 3,
+          .gate = gate_of(op.attrs.as<ops::GatedAttrs>().activation)};
 }
 
-// Positions of the operands of both expert products.
-struct Operands {
-  size_t begin, first, count;  // `count` weights from `first` on, their biases behind them
-  bool gathers;
-
-  explicit Operands(const Op& op)
-      : begin(gate_of(op) == Gate::none ? 1 : 2),
-        first(begin + 1),
-        count(gate_of(op) == Gate::none ? 1 : 2),
-        gathers(gate_of(op) != Gate::none) {}
-};
-
-// An ExpertLinearDesc and the dtypes that it points to.
-struct Description {
-  std::array<DType, 2> dtypes{};
-  ExpertLinearDesc desc;
-};
-
-// `in` and `out`: shapes and dtypes of the operands at capacity, as types or as views.
+// A token chooses an expert once: of gathered rows one expert has a row a token at most.
 template <class Operand>
-Description describe(const Op& op, std::span<const Operand> in, std::span<const Operand> out,
-                     int threads) {
-  const Operands at(op);
-  Description d;
-  for (size_t i = 0; i < at.count; ++i) d.dtypes[i] = in[at.first + i].dtype;
-  // A token chooses an expert once: of gathered rows one expert has a row a token at most.
-  d.desc = {.rows = out[0].shape[0],
-            .rows_of_one = in[0].shape[0],
-            .K = in[0].shape[1],
-            .weights = {},
-            .gate = gate_of(op),
-            .threads = threads};
-  return d;
+ExpertRows rows_of(std::span<const Operand> in, std::span<const Operand> out) {
+  return {.all = out[0].shape[0], .of_one = in[0].shape[0]};
 }
-
-class BoundExperts {
- public:
-  BoundExperts(const LaunchArgs& args, LinearIsa isa)
-      : call_(args.call),
-        at_(*call_.op),
-        description_(describe(*call_.op, call_.in, call_.out, args.threads)),
-        scratch_(args.workspace),
-        isa_(isa) {
-    description_.desc.weights = std::span(description_.dtypes).first(at_.count);
-    const bool biased = at_.gathers || !call_.op->attrs.as<ops::ExpertLinearAttrs>().bias_elsewhere;
-    for (size_t i = 0; i < at_.count; ++i) {
-      const TensorView& bias = call_.in[at_.first + at_.count + i];
-      for (int64_t e = 0; biased && bias.data != nullptr && e < bias.shape[0]; ++e) {
-        const std::vector<float> row =
-            widen({bias.row(e), bias.dtype, {bias.cols()}, bias.row_bytes});
-        biases_[i].insert(biases_[i].end(), row.begin(), row.end());
-      }
-      weights_[i] = {.w = call_.in[at_.first + i],
-                     .bias = biases_[i].empty() ? nullptr : biases_[i].data()};
-    }
-  }
-  BoundExperts(const BoundExperts&) = delete;
-
-  void operator()(const Team& team) const {
-    const TensorView& x = call_.in[0];
-    expert_linear({.x = x.as<const float>(),
-                   .ldx = x.cols(),
-                   .row = at_.gathers ? call_.in[1].as<const int32_t>() : nullptr,
-                   .begin = call_.in[at_.begin].as<const int32_t>(),
-                   .weights = std::span(weights_).first(at_.count),
-                   .gate = description_.desc.gate,
-                   .y = call_.out[0].as<float>(),
-                   .ldy = call_.out[0].cols()},
-                  description_.desc, isa_, scratch_, team);
-  }
-
- private:
-  const OpCall& call_;
-  const Operands at_;
-  Description description_;
-  std::byte* scratch_;
-  LinearIsa isa_;
-  std::array<std::vector<float>, 2> biases_;
-  std::array<ExpertWeight, 2> weights_;
-};
 
 Kernel expert_kernel(LinearIsa isa) {
   return {
       .info =
           [isa](const Op& op, TypeList in, TypeList out, int threads) {
-            Description d = describe(op, in, out, threads);
-            d.desc.weights = std::span(d.dtypes).first(Operands(op).count);
+            const ExpertProductDesc d(operands(op), in, rows_of(in, out), threads);
             return KernelInfo{fmt::format("{}.{}", op.def->kind, name(isa)),
                               expert_linear_scratch_bytes(d.desc)};
           },
       .bind =
           [isa](const LaunchArgs& args) {
-            auto bound = std::make_shared<BoundExperts>(args, isa);
-            return [bound](const Team& team) { (*bound)(team); };
+            const OpCall& call = args.call;
+            const auto product = std::make_shared<const ExpertProduct>(
+                args, operands(*call.op), rows_of(call.in, call.out), isa, args.workspace);
+            return
+                [&call, product](const Team& team) { product->run(team, call.out[0].as<float>()); };
           },
   };
 }

@@ -159,6 +159,7 @@ void add_one_sided_kernels(KernelTable& table, fabric::Endpoint& endpoint, const
               return bind_sync(args, endpoint, comms);
             }));
   add_expert_exchange(table, endpoint);
+  add_expert_tiles(table, endpoint);
 }
 
 void add_unbound_one_sided_kernels(KernelTable& table) {
@@ -169,6 +170,7 @@ void add_unbound_one_sided_kernels(KernelTable& table) {
               }));
   }
   add_unbound_expert_exchange(table);
+  add_unbound_expert_tiles(table);
 }
 
 }  // namespace braid::cpu

@@ -17,5 +17,6 @@ void add_rank_kernels(KernelTable& table, bool one_sided);
 // Parts of the same: pull, push and sync with the exchange of experts' rows, and this exchange.
 void add_unbound_one_sided_kernels(KernelTable& table);
 void add_unbound_expert_exchange(KernelTable& table);
+void add_unbound_expert_tiles(KernelTable& table);
 
 }  // namespace braid::cpu

@@ -53,6 +53,8 @@ class MeshComms {
 // second makes each rank its own peer.
 void add_expert_exchange(KernelTable& table, fabric::Endpoint& endpoint);
 void drop_expert_exchange(KernelTable& table);
+// Fills in the ops of ops/expert_tiles.h likewise.
+void add_expert_tiles(KernelTable& table, fabric::Endpoint& endpoint);
 
 // Fills in pull, push and sync (ops/one_sided.h), and the exchange. Executors of such Programs need
 // a fabric::SymmetricMemory for their arena. `endpoint` and `comms` outlive the table.

@@ -31,6 +31,7 @@ std::vector<int> all_ranks(int P) {
 
 ExpertExchange::ExpertExchange(std::vector<Builder>& builders, const ops::RouteAttrs& route,
                                const std::vector<Range>& experts, const Inputs& in) {
+  x_ = in.x;
   const ValueType x = builders[0].type(in.x);
   attrs_ = {.experts = experts,
             .top_k = route.top_k,
@@ -41,19 +42,19 @@ ExpertExchange::ExpertExchange(std::vector<Builder>& builders, const ops::RouteA
   const auto chosen =
       emit(builders, ops::kChoose, "", {in.logits, in.bias}, [&](int) { return Attrs::of(route); });
   const ValueType slots = {x.dtype, {P * attrs_.slots, x.shape[1]}, BatchAxis::none};
-  const ops::SyncAttrs open = {.axis = "world",
-                               .group = all_ranks(P),
-                               .opens = {slots, ops::chosen_type(attrs_), slots,
-                                         ops::arrivals_type(P), ops::arrivals_type(P)},
-                               .opened_arrivals = {3, 4}};
+  const ops::SyncAttrs open = {
+      .axis = "world",
+      .group = all_ranks(P),
+      .opens = {slots, ops::chosen_type(attrs_), slots, ops::arrivals_type(P),
+                ops::arrivals_type(P), ops::arrivals_type(P)},
+      .opened_arrivals = {3, 4, 5}};
   std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
   inputs[0] = in.x;
   const auto opened =
       emit(builders, ops::kSync, kSendTag, inputs, [&](int) { return Attrs::of(open); });
   rows_ = opened[0], chosen_ = opened[1], returned_ = opened[2];
-  rows_came_ = opened[3], sums_came_ = opened[4];
-  const auto sent = emit(builders, ops::kDispatch, kSendTag,
-                         {rows_came_, in.x, chosen[0], chosen[1], rows_, chosen_},
+  told_ = opened[3], rows_came_ = opened[4], sums_came_ = opened[5];
+  const auto sent = emit(builders, ops::kTell, kSendTag, {told_, chosen[0], chosen[1], chosen_},
                          [&](int r) { return of_rank(r); });
   one_ = sent[0], back_ = sent[1];
 }
@@ -76,8 +77,11 @@ void ExpertExchange::await(std::vector<Builder>& builders, ValueId arrivals,
 }
 
 const ExpertExchange::Arrived& ExpertExchange::receive(std::vector<Builder>& builders) {
-  await(builders, rows_came_, {rows_, chosen_});
-  const auto made = emit(builders, ops::kArrange, "", {chosen_}, [&](int r) { return of_rank(r); });
+  const auto own = [&](int r) { return of_rank(r); };
+  await(builders, told_, {chosen_});
+  const auto made = emit(builders, ops::kArrange, "", {chosen_}, own);
+  emit(builders, ops::kDispatch, kSendTag, {rows_came_, x_, back_, rows_}, own);
+  await(builders, rows_came_, {rows_});
   weight_ = made[0], place_ = made[1];
   return arrived_ = {.rows = rows_, .token = made[2], .begin = made[3]};
 }

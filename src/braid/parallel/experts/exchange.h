@@ -9,10 +9,13 @@ namespace braid {
 // rows divided over ranks. Each rank has a builder; all builders make the same values.
 //
 //   choose                          on the rank's own tokens
-//   sync         kSendTag           opens rows, chosen, returned and two arrivals
-//   dispatch     kSendTag           rows and choices to the ranks of the experts
-//   sync         kArrivalTag        a push of every rank has come: closes rows and chosen
-//   arrange, expert_gated, expert_linear, combine    z: for each row the sum of the experts here
+//   sync         kSendTag           opens rows, chosen, returned and three arrivals
+//   tell         kSendTag           choices to the ranks of the experts
+//   sync         kArrivalTag        a push of every rank has come: closes chosen
+//   arrange
+//   dispatch     kSendTag           rows to the ranks of the experts
+//   sync         kArrivalTag        a push of every rank has come: closes rows
+//   expert_gated, expert_linear, combine    z: for each row the sum of the experts here
 //   return_rows  kSendTag           z to the rows' ranks
 //   sync         kArrivalTag        a push of every rank has come: closes returned
 //   combine                         the sums of all ranks by rank, then the shared experts
@@ -23,7 +26,7 @@ class ExpertExchange {
     ValueId bias = kNoValue;    // f32 [E] or absent
     ValueId x = kNoValue;       // [S, C]
   };
-  // Emits choose, the first sync and dispatch.
+  // Emits choose, the first sync and tell.
   ExpertExchange(std::vector<Builder>& builders, const ops::RouteAttrs& route,
                  const std::vector<Range>& experts, const Inputs& in);
 
@@ -32,7 +35,7 @@ class ExpertExchange {
     ValueId token = kNoValue;  // i32 [R]
     ValueId begin = kNoValue;  // i32 [H + 1]
   };
-  // Emits the second sync and arrange.
+  // Emits all up to the sync before expert_gated.
   const Arrived& receive(std::vector<Builder>& builders);
   const Arrived& arrived() const { return arrived_; }
 
@@ -46,10 +49,11 @@ class ExpertExchange {
              const std::vector<ValueId>& closed) const;
 
   ops::ExchangeAttrs attrs_;
+  ValueId x_ = kNoValue;
   ValueId rows_ = kNoValue, chosen_ = kNoValue, returned_ = kNoValue;
-  ValueId rows_came_ = kNoValue, sums_came_ = kNoValue;  // arrivals
-  ValueId one_ = kNoValue, back_ = kNoValue;             // of dispatch
-  ValueId weight_ = kNoValue, place_ = kNoValue;         // of arrange
+  ValueId told_ = kNoValue, rows_came_ = kNoValue, sums_came_ = kNoValue;  // arrivals
+  ValueId one_ = kNoValue, back_ = kNoValue;                               // of tell
+  ValueId weight_ = kNoValue, place_ = kNoValue;                           // of arrange
   Arrived arrived_;
 };
 

@@ -27,6 +27,7 @@ constexpr Named kStrategies[] = {
      .kind = ProgramKind::sequence},
     {.name = "sbo", .make = sbo_strategy, .kind = ProgramKind::experts},
     {.name = "dbo", .make = dbo_strategy, .kind = ProgramKind::experts},
+    {.name = "comet", .make = comet_strategy, .kind = ProgramKind::experts},
 };
 
 // dlopen maps what a library's header names: a file cut short would end the process later.

@@ -17,6 +17,7 @@ std::unique_ptr<OpScheduler> tokenweave_strategy();
 std::unique_ptr<OpScheduler> sequence_parallel_strategy();
 std::unique_ptr<OpScheduler> sbo_strategy();
 std::unique_ptr<OpScheduler> dbo_strategy();
+std::unique_ptr<OpScheduler> comet_strategy();
 
 // Programs that a strategy is for: any, those with sequence-parallel attention, or those whose
 // ranks divide experts.

@@ -120,6 +120,7 @@ class Job {
     }
   }
   int64_t rows(int64_t e) const { return p_.begin[e + 1] - p_.begin[e]; }
+  int64_t first(int64_t e) const { return p_.first != nullptr ? p_.first[e] : p_.begin[e]; }
   bool streams(int64_t e) const { return rows(e) <= kMaxStreamRows; }
 
   std::byte* packed(size_t pack, int64_t e) const {
@@ -144,11 +145,11 @@ class Job {
                       end = std::clamp<int64_t>(mine.end, 0, count);
         mine = {mine.begin - count, mine.end - count};
         if (begin >= end) return;
-        k_.pack({.x = p_.x + (p_.row ? 0 : p_.begin[e] * p_.ldx),
+        k_.pack({.x = p_.x + (p_.row ? 0 : first(e) * p_.ldx),
                  .ldx = p_.ldx,
                  .M = rows(e),
                  .K = d_.K,
-                 .rows = p_.row ? p_.row + p_.begin[e] : nullptr,
+                 .rows = p_.row ? p_.row + first(e) : nullptr,
                  .tile = tile_of(e),
                  .dtype = dtype,
                  .codes = streams(e) ? Codes::digits : Codes::words,
@@ -175,7 +176,7 @@ class Job {
                     .row_bytes = bytes_of(w.dtype, d_.K),
                     .dtype = w.dtype,
                     .bias = from.bias ? from.bias + e * N_ : nullptr,
-                    .y = p_.y + (p_.y_step != 0 ? e * p_.y_step : p_.begin[e] * p_.ldy),
+                    .y = p_.y + (p_.y_step != 0 ? e * p_.y_step : first(e) * p_.ldy),
                     .ldy = p_.ldy,
                     .packed = packed(layout_.pack[i], e)};
     }
