@@ -1,5 +1,7 @@
 #include "braid/fabric/peer/adapter_link.h"
 
+#include <fmt/format.h>
+
 #include "braid/fabric/peer/stream_write.h"
 
 namespace braid::fabric {
@@ -46,6 +48,11 @@ void AdapterLink::drain() {
   cudaStreamSynchronize(ring_.in());
 }
 
+std::string AdapterLink::progress() const {
+  return fmt::format(", {} chunks of all transfers begun, {} sent on, {} there", fetched_.load(),
+                     forwarded_.load(), finished_.load());
+}
+
 bool AdapterLink::fetch() {
   if (queue_.empty() || fetched_ - finished_ == kSlots) return false;
   const size_t slot = fetched_ % kSlots;
@@ -55,6 +62,7 @@ bool AdapterLink::fetch() {
   passage.begun = Clock::now();
   passage.due.reset();
   const Piece& piece = passage.piece();
+  const InCall call(*this, "a copy out of the GPU");
   ring_.fill(slot, piece.src, piece.block);
   cuda::record(ring_.full(slot), ring_.out());
   ++fetched_;
@@ -68,6 +76,7 @@ bool AdapterLink::forward() {
   Passage& passage = passages_[slot];
   const Piece& piece = passage.piece();
   if (!passage.due) {
+    const InCall call(*this, "a question for a copy's end");
     if (!over(cudaEventQuery(ring_.full(slot).get()))) return false;
     passage.due = passage.begun;
     if (speed_) {
@@ -77,6 +86,7 @@ bool AdapterLink::forward() {
     }
   }
   if (Clock::now() < *passage.due) return false;
+  const InCall call(*this, "a copy into the GPU");
   ring_.drain(slot, piece.dst, piece.block);
   if (passage.chunk + 1 == passage.job->chunks().size()) {
     stream_write(ring_.in(), reinterpret_cast<uint64_t*>(passage.job->done()),
@@ -90,6 +100,7 @@ bool AdapterLink::forward() {
 bool AdapterLink::finish() {
   if (finished_ == forwarded_) return false;
   const size_t slot = finished_ % kSlots;
+  const InCall call(*this, "a question for a copy's end");
   if (!over(cudaEventQuery(ring_.empty(slot).get()))) return false;
   ++finished_;
   return true;

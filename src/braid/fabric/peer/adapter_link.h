@@ -44,6 +44,7 @@ class AdapterLink final : public LinkProxy {
   void begin(Job& job) override;
   bool advance() override;
   void drain() override;
+  std::string progress() const override;
   bool fetch();    // device -> host
   bool forward();  // host -> device
   bool finish();
@@ -51,9 +52,9 @@ class AdapterLink final : public LinkProxy {
   const std::optional<Link> speed_;
   const std::shared_ptr<LinkPort> port_;
   StagingRing ring_;
-  std::array<Passage, kSlots> passages_;                 // [slots]
-  uint64_t fetched_ = 0, forwarded_ = 0, finished_ = 0;  // chunks so far
-  std::deque<std::pair<Job*, size_t>> queue_;            // chunks to fetch
+  std::array<Passage, kSlots> passages_;                           // [slots]
+  std::atomic<uint64_t> fetched_{0}, forwarded_{0}, finished_{0};  // chunks so far
+  std::deque<std::pair<Job*, size_t>> queue_;                      // chunks to fetch
 };
 
 }  // namespace braid::fabric

@@ -1,5 +1,7 @@
 #include "braid/fabric/peer/link_proxy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "braid/base/error.h"
@@ -165,8 +167,12 @@ void LinkProxy::check_deadlines() {
       job->seen_ = request;
       job->seen_at_ = Clock::now();
     } else if (Clock::now() - job->seen_at_ > sender_.deadline) {
-      fail(ErrorCode::kDeadline, "a transfer of {} bytes from cuda:{} has not ended in {:.3g} s",
-           job->bytes(), sender_.device, std::chrono::duration<double>(sender_.deadline).count());
+      const char* const call = in_call_;
+      fail(ErrorCode::kDeadline,
+           "a transfer of {} bytes from cuda:{} has not ended in {:.3g} s: {}{}{}", job->bytes(),
+           sender_.device, std::chrono::duration<double>(sender_.deadline).count(),
+           asked ? "not begun" : "under way", progress(),
+           call == nullptr ? "" : fmt::format(", held up in {}", call));
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -97,6 +98,17 @@ class LinkProxy {
   virtual void rest() {}
   // The thread ends: all later writes of its copies have been written.
   virtual void drain() = 0;
+  // How far copies are, for an error, on the second thread.
+  virtual std::string progress() const { return ""; }
+  // What the first thread is in, while this lives: a call of CUDA may wait for a lock.
+  class InCall {
+   public:
+    InCall(LinkProxy& proxy, const char* call) : proxy_(proxy) { proxy_.in_call_ = call; }
+    ~InCall() { proxy_.in_call_ = nullptr; }
+
+   private:
+    LinkProxy& proxy_;
+  };
 
  private:
   void move();  // the first thread
@@ -111,6 +123,7 @@ class LinkProxy {
   std::vector<Job*> jobs_;
   std::vector<Job*> taken_;  // collect()'s
   std::atomic<bool> moves_{false}, stop_{false};
+  std::atomic<const char*> in_call_{nullptr};
   std::thread mover_, watcher_;
 };
 

@@ -31,9 +31,9 @@ struct ThinArgs {
   float scale;
   float2* sums;      // [parts, heads, rows, tiles] maximum, and sum relative to it
   float* logs;       // [parts, heads, rows] log of all keys' sum
-  uint64_t* keys;    // [items] by which a sort orders the items
+  uint32_t* keys;    // [items] by which a sort orders those of a KV head and part
   int32_t* places;   // [items] rows of the part
-  uint64_t* sorted;  // [items]
+  uint32_t* sorted;  // [items]
   int32_t* order;    // [items]
 };
 
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(const ThinArgs arg
     if (threadIdx.x >= kTileKeys || j >= part.n) return;
     paid /= static_cast<float>(part.n - max(part.first, j));
     const int64_t item = part.base + static_cast<int64_t>(h) * part.n + j;
-    args.keys[item] = static_cast<uint64_t>(head) << 32 | place_of(part, j, args.recent, paid);
+    args.keys[item] = place_of(part, j, args.recent, paid);
     args.places[item] = j;
   }
 }

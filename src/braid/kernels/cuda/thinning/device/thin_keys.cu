@@ -1,7 +1,9 @@
 #include "braid/kernels/cuda/thinning/device/thin_keys.h"
 
-#include <bit>
-#include <cub/device/device_radix_sort.cuh>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
+
+#include <cub/device/device_segmented_radix_sort.cuh>
 
 #include "braid/backend/cuda/handles.h"
 #include "braid/base/error.h"
@@ -46,23 +48,39 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const ThinArgs args, int
   y[((part.to + row) * args.heads + h) * words + word] = x[(from * args.heads + h) * words + word];
 }
 
+// The first item of each run that is sorted by itself, a KV head of a part; or the run's end.
+struct RunEdge {
+  int32_t base[kMostThinnedParts];
+  int32_t n[kMostThinnedParts];
+  int heads;
+  int end;  // 0 or 1
+  __host__ __device__ int32_t operator()(int run) const {
+    return base[run / heads] + (run % heads + end) * n[run / heads];
+  }
+};
+
 // Places in the workspace.
 struct Layout {
   int64_t items = 0, sums = 0, logs = 0, keys = 0, places = 0, sorted = 0, order = 0, sort = 0;
   int64_t bytes = 0;
   size_t sort_bytes = 0;
-  int rows = 0, tiles = 0, bits = 0;  // of keys
+  int rows = 0, tiles = 0, runs = 0;
+  RunEdge edge{};
 
   Layout(const ops::ThinKeysAttrs& attrs, int64_t heads) {
     int64_t most = 0;
-    for (const ops::ThinnedPart& part : attrs.parts) {
+    edge.heads = static_cast<int>(heads);
+    for (size_t i = 0; i < attrs.parts.size(); ++i) {
+      const ops::ThinnedPart& part = attrs.parts[i];
+      edge.base[i] = static_cast<int32_t>(items);
+      edge.n[i] = static_cast<int32_t>(part.rows);
       items += part.rows * heads;
       most = std::max(most, part.rows);
     }
     const auto parts = static_cast<int64_t>(attrs.parts.size());
     rows = static_cast<int>(std::min(attrs.scoring, most) * attrs.group);
     tiles = static_cast<int>(ceil_div(most, int64_t{kTileKeys}));
-    bits = 32 + std::bit_width(static_cast<uint64_t>(parts * heads));
+    runs = static_cast<int>(parts * heads);
     check_cuda(sort_items(*this, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),
                "size of a sort");
     const auto take = [&](int64_t size) {
@@ -72,15 +90,22 @@ struct Layout {
     };
     sums = take(parts * heads * rows * tiles * static_cast<int64_t>(sizeof(float2)));
     logs = take(parts * heads * rows * static_cast<int64_t>(sizeof(float)));
-    keys = take(items * 8), places = take(items * 4);
-    sorted = take(items * 8), order = take(items * 4);
+    keys = take(items * 4), places = take(items * 4);
+    sorted = take(items * 4), order = take(items * 4);
     sort = take(static_cast<int64_t>(sort_bytes));
   }
 
-  static cudaError_t sort_items(Layout& l, void* temporary, const uint64_t* keys, uint64_t* sorted,
+  // Kernels alone: a sort of all items at once would clear counters by copy engines, and transfers
+  // that other ranks wait for stand behind those in the same queue.
+  static cudaError_t sort_items(Layout& l, void* temporary, const uint32_t* keys, uint32_t* sorted,
                                 const int32_t* places, int32_t* order, cudaStream_t stream) {
-    return cub::DeviceRadixSort::SortPairs(temporary, l.sort_bytes, keys, sorted, places, order,
-                                           static_cast<int>(l.items), 0, l.bits, stream);
+    RunEdge end = l.edge;
+    end.end = 1;
+    const thrust::counting_iterator<int> run(0);
+    return cub::DeviceSegmentedRadixSort::SortPairs(
+        temporary, l.sort_bytes, keys, sorted, places, order, static_cast<int>(l.items), l.runs,
+        thrust::make_transform_iterator(run, l.edge), thrust::make_transform_iterator(run, end), 0,
+        32, stream);
   }
 };
 
@@ -101,9 +126,9 @@ ThinArgs args_of(const ThinKeysParams& p, const Layout& l) {
                 .scale = attrs.scale,
                 .sums = reinterpret_cast<float2*>(p.workspace + l.sums),
                 .logs = reinterpret_cast<float*>(p.workspace + l.logs),
-                .keys = reinterpret_cast<uint64_t*>(p.workspace + l.keys),
+                .keys = reinterpret_cast<uint32_t*>(p.workspace + l.keys),
                 .places = reinterpret_cast<int32_t*>(p.workspace + l.places),
-                .sorted = reinterpret_cast<uint64_t*>(p.workspace + l.sorted),
+                .sorted = reinterpret_cast<uint32_t*>(p.workspace + l.sorted),
                 .order = reinterpret_cast<int32_t*>(p.workspace + l.order)};
   int64_t base = 0, to = 0;
   for (size_t i = 0; i < attrs.parts.size(); ++i) {
@@ -164,8 +189,8 @@ void prepare_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t kv_
   Layout l(attrs, kv_heads);
   const OwnedStream stream = make_stream();
   check_cuda(Layout::sort_items(l, workspace + l.sort,
-                                reinterpret_cast<const uint64_t*>(workspace + l.keys),
-                                reinterpret_cast<uint64_t*>(workspace + l.sorted),
+                                reinterpret_cast<const uint32_t*>(workspace + l.keys),
+                                reinterpret_cast<uint32_t*>(workspace + l.sorted),
                                 reinterpret_cast<const int32_t*>(workspace + l.places),
                                 reinterpret_cast<int32_t*>(workspace + l.order), stream.get()),
              "sort of keys");
