@@ -130,6 +130,11 @@ void ForwardCache::make_room() {
   }
 }
 
+void ForwardCache::make_way(int64_t arena_bytes) {
+  if (arena_bytes > arena_bytes_ && arena_bytes_ > kArenaBytes) plans_.clear();
+  arena_bytes_ = std::max(arena_bytes_, arena_bytes);
+}
+
 std::vector<std::string> ForwardCache::explain() const {
   std::vector<std::string> lines;
   for (const auto& plan : plans_) {

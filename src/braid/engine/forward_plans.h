@@ -107,6 +107,7 @@ class ForwardCache {
  public:
   static constexpr size_t kCapacity = 64;
   static constexpr int64_t kDeviceBytes = int64_t{1} << 30;
+  static constexpr int64_t kArenaBytes = int64_t{256} << 20;
 
   struct Counters {
     int64_t hits = 0;
@@ -127,6 +128,9 @@ class ForwardCache {
     plans_.push_front(std::make_shared<BoundForward>(make()));
     return plans_.front();
   }
+  // Before a plan is bound whose steps work in `arena_bytes`: if that is more than ranks have, they
+  // get new memory, and each plan bound so far would keep the old. Drops those plans, if much.
+  void make_way(int64_t arena_bytes);
   const Counters& counters() const { return counters_; }
   // For each plan, the most recently used first: its sizes, strategy and launches, and the stages
   // of attention that ranks divide. Of plans in which a rank of this process has a part.
@@ -136,6 +140,7 @@ class ForwardCache {
   void make_room();
 
   std::list<std::shared_ptr<BoundForward>> plans_;  // the most recently used in front
+  int64_t arena_bytes_ = 0;                         // the largest so far
   Counters counters_;
 };
 

@@ -39,6 +39,8 @@ int64_t tokens_on_each(const EngineConfig& config, const Model& model, int64_t m
     ++ranks[ids.empty() ? r : ids[static_cast<size_t>(r) % ids.size()]];
   }
   const int parts = config.sp ? 1 : config.tp;
+  // A step copies a layer's keys of all ranks, and the step before may still have its copy.
+  const int64_t copies = config.sp && config.tp > 1 ? 2 * config.tp : 0;
   int64_t tokens = most;
   for (const auto& [id, on_it] : ranks) {
     const GpuMemory memory = gpu_memory(id);
@@ -46,7 +48,7 @@ int64_t tokens_on_each(const EngineConfig& config, const Model& model, int64_t m
         .free = memory.free,
         .total = memory.total,
         .weights = on_it * ceil_div(model.weight_bytes(), parts),
-        .token = on_it * c.layers * bytes_of(*config.kv_dtype, c.cached_numbers(parts))};
+        .token = on_it * (c.layers + copies) * bytes_of(*config.kv_dtype, c.cached_numbers(parts))};
     tokens = std::min(tokens, context_that_fits(room, most, kPageSize));
   }
   return tokens;

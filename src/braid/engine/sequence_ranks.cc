@@ -120,7 +120,9 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
             fmt::format("prompt of {} tokens: approximate, {:.1f}% of its pairs", key.q.length(),
                         100 * kept_pairs(*levels_, key.q)));
       }
-      return world_.bound(key, plan_tokens(key));
+      PlannedForward planned = plan_tokens(key);
+      plans_.make_way(planned.schedules.front().memory.arena_bytes);
+      return world_.bound(key, std::move(planned));
     });
     return {bound, &*step_, cut_.works(), pages_end(batch)};
   }

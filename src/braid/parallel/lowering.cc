@@ -430,15 +430,46 @@ class Lowering {
     const auto kv = appended_.find(op.inputs[1]);
     BRAID_CHECK(kv != appended_.end(), "attention at '{}' to keys that nothing appends", op.scope);
     std::vector<Builder> builders = begin_builders(op);
+    const ValueId early = mapped(begins_with(op.scope));
+    const auto& attrs = op.attrs.as<ops::AttentionAttrs>();
+    if (apart_open_.empty()) {
+      apart_open_ =
+          open_keys_apart(builders, plan_.tokens->q, early, attrs.head_dim, opened_together(index));
+    }
     const ValueId out = lower_keys_apart(builders, plan_.tokens->q, apart, apart_,
                                          {.q = mapped(op.inputs[0]),
                                           .k = mapped(kv->second.first),
                                           .v = mapped(kv->second.second),
                                           .cache = {mapped(op.inputs[1]), mapped(op.inputs[2])},
-                                          .early = mapped(begins_with(op.scope)),
-                                          .attention = op.attrs.as<ops::AttentionAttrs>()});
+                                          .early = early,
+                                          .attention = attrs},
+                                         apart_open_.front());
+    apart_open_.erase(apart_open_.begin());
     end_builders(builders, index);
     define(op.outputs[0], out, token_parts_);
+  }
+
+  // The types of q and k of this attention and those behind it, as far as their buffers stay small:
+  // a meeting opens them all, so that ranks meet once a step and not in each layer.
+  std::vector<std::pair<ValueType, ValueType>> opened_together(int index) const {
+    constexpr int64_t kMostBytes = 32 << 20;
+    std::vector<std::pair<ValueType, ValueType>> types;
+    int64_t bytes = 0;
+    const int64_t head_dim =
+        logical_.ops[static_cast<size_t>(index)].attrs.as<ops::AttentionAttrs>().head_dim;
+    for (size_t i = static_cast<size_t>(index); i < logical_.ops.size(); ++i) {
+      const Op& op = logical_.ops[i];
+      if (!attends(op)) continue;
+      if (op.attrs.as<ops::AttentionAttrs>().head_dim != head_dim) break;
+      // Queries and a state of each rank take most of the room.
+      const ValueType& q = logical_.value(op.inputs[0]).type;
+      bytes += plan_.tokens->q.length() * q.shape[1] * 4 * (plan_.tokens->mesh.ranks() + 1);
+      if (!types.empty() && bytes > kMostBytes) break;
+      ValueType k = q;
+      k.shape[1] = logical_.value(op.inputs[1]).type.shape[2] * head_dim;
+      types.emplace_back(q, k);
+    }
+    return types;
   }
 
   // Dense attention over divided rows: each rank's rows of all parts become a single value.
@@ -543,8 +574,8 @@ class Lowering {
   }
 
   // Whether attentions come before and after an op of the logical Program.
+  static bool attends(const Op& op) { return op.def == &ops::kAttention; }
   bool between_attentions(int index) const {
-    const auto attends = [](const Op& op) { return op.def == &ops::kAttention; };
     const auto at = logical_.ops.begin() + index;
     return std::any_of(logical_.ops.begin(), at, attends) &&
            std::any_of(at + 1, logical_.ops.end(), attends);
@@ -578,6 +609,7 @@ class Lowering {
   ValueId kv_slots_ = kNoValue;
   KeysApartInputs apart_;
   std::optional<ExpertExchange> exchange_;                   // of the last mixture
+  std::vector<KeysApartBuffers> apart_open_;                 // of the next attentions
   std::map<ValueId, std::pair<ValueId, ValueId>> appended_;  // k and v, by the cache of the keys
 };
 

@@ -137,5 +137,28 @@ TEST(ForwardCache, LetsGoOfOldPlansWhoseGraphsTakeTooMuch) {
   EXPECT_FALSE(made(4, 0));
 }
 
+TEST(ForwardCache, LetsGoOfPlansThatKeepASmallerArena) {
+  ForwardCache cache;
+  const auto made = [&](int strategy, int64_t arena_bytes) {
+    const ContextKey key{.strategy = strategy, .micro_batches = {}};
+    bool fresh = false;
+    cache.get(key, [&] {
+      fresh = true;
+      cache.make_way(arena_bytes);
+      return BoundForward{.key = key};
+    });
+    return fresh;
+  };
+  constexpr int64_t kMuch = ForwardCache::kArenaBytes + 1;
+  EXPECT_TRUE(made(0, 1));
+  EXPECT_TRUE(made(1, kMuch));
+  EXPECT_FALSE(made(0, 1)) << "what it keeps is little";
+  EXPECT_TRUE(made(2, kMuch));
+  EXPECT_FALSE(made(1, kMuch)) << "the same arena";
+  EXPECT_TRUE(made(3, kMuch + 1));
+  for (int i : {0, 1, 2}) EXPECT_TRUE(made(i, 1));
+  EXPECT_FALSE(made(3, kMuch + 1));
+}
+
 }  // namespace
 }  // namespace braid

@@ -78,6 +78,22 @@ TEST(KeysApartRules, MoveQueriesAndStates) {
   }
 }
 
+// Buffers of all layers are opened together while they are small.
+TEST(KeysApartRules, RanksMeetOnceAStep) {
+  const auto meetings = [](int64_t T) {
+    int64_t count = 0;
+    const std::vector<Program> programs = programs_of(T, 3);
+    for (const Op& op : programs[0].ops) {
+      count += op.def == &ops::kSync && op.attrs.as<ops::SyncAttrs>().group.size() > 1 &&
+               op.scope.starts_with("layers.");
+    }
+    return count;
+  };
+  EXPECT_EQ(meetings(1), 1);
+  EXPECT_EQ(meetings(17), 1);
+  EXPECT_EQ(meetings(1 << 20), kLayers);
+}
+
 // Changes the Programs of all ranks, and expects a refusal by the rule's name.
 void expect_refused(const std::function<void(Op& op, int rank)>& change, const std::string& rule) {
   std::vector<Program> programs = programs_of(5, 3);

@@ -51,12 +51,8 @@ class Lowering {
     return emit(stage, def, inputs, [&](int) { return attrs; })[0];
   }
 
-  // All ranks meet; what is opened is free on all of them.
+  // All ranks meet; what is opened is free on all of them. The first two are counters.
   std::vector<ValueId> open(ValueId early, const std::vector<ValueType>& types) {
-    std::vector<int> counters;
-    for (size_t i = 0; i < types.size(); ++i) {
-      if (types[i] == ops::arrivals_type(P_)) counters.push_back(static_cast<int>(i));
-    }
     std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
     inputs[0] = early;
     return emit(
@@ -66,13 +62,14 @@ class Lowering {
                                           .group = world_,
                                           .arrivals = {},
                                           .opens = types,
-                                          .opened_arrivals = counters});
+                                          .opened_arrivals = {0, 1}});
         },
         kLinkTag);
   }
 
-  // Ends once the pushes to this rank have arrived: of each rank for which `comes` is true.
-  void close(const char* stage, ValueId early, ValueId arrivals, const std::vector<ValueId>& closed,
+  // Ends once the `nth` push to this rank has arrived, of each rank for which `comes` is true.
+  void close(const char* stage, ValueId early, ValueId arrivals, int nth,
+             const std::vector<ValueId>& closed,
              const std::function<bool(int from, int to)>& comes) {
     std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
     inputs[0] = early;
@@ -82,7 +79,7 @@ class Lowering {
         stage, ops::kSync, inputs,
         [&](int to) {
           ops::SyncAttrs attrs{};
-          for (int from = 0; from < P_; ++from) attrs.arrivals.push_back(comes(from, to) ? 1 : 0);
+          for (int from = 0; from < P_; ++from) attrs.arrivals.push_back(comes(from, to) ? nth : 0);
           return Attrs::of(attrs);
         },
         kLinkTag);
@@ -94,13 +91,6 @@ class Lowering {
         stage, ops::kPush, inputs,
         [&](int r) { return Attrs::of(ops::MoveAttrs{.rank = r, .moves = moves(r), .told = {}}); },
         kLinkTag);
-  }
-
-  // Rows of all tokens, as many heads as `own` has.
-  ValueType all_rows(ValueId own) const {
-    ValueType all = type(own);
-    all.shape[1] = tokens_.length();
-    return all;
   }
 
  private:
@@ -122,26 +112,49 @@ std::vector<int64_t> attention_windows(const Program& program) {
   return windows;
 }
 
-ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& tokens,
-                         const KeysApart& apart, const KeysApartInputs& in,
-                         const KeysApartAttention& a) {
+std::vector<KeysApartBuffers> open_keys_apart(
+    std::span<Builder> builders, const SequenceLayout& tokens, ValueId early, int64_t head_dim,
+    const std::vector<std::pair<ValueType, ValueType>>& attentions) {
   Lowering l(builders, tokens);
   const int P = static_cast<int>(builders.size());
+  const int64_t T = tokens.length(), room = std::max<int64_t>(tokens.max_rows(), 1);
+  std::vector<ValueType> types{ops::arrivals_type(P), ops::arrivals_type(P)};
+  for (const auto& [q, k] : attentions) {
+    const auto rows = [&](const ValueType& of) {
+      return ValueType{of.dtype, {1, T, of.shape[1] / head_dim, head_dim}, BatchAxis::sequence};
+    };
+    ValueType states = rows(q);
+    states.dtype = DType::f32;
+    states.shape[1] = P * room;
+    states.shape[3] += 2;
+    types.insert(types.end(), {rows(q), rows(k), rows(k), states});
+  }
+  const std::vector<ValueId> opened = l.open(early, types);
+  std::vector<KeysApartBuffers> buffers;
+  for (size_t i = 2; i < opened.size(); i += 4) {
+    buffers.push_back({.come = opened[0],
+                       .back = opened[1],
+                       .q = opened[i],
+                       .k = opened[i + 1],
+                       .v = opened[i + 2],
+                       .states = opened[i + 3],
+                       .before = static_cast<int>(buffers.size())});
+  }
+  return buffers;
+}
+
+ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& tokens,
+                         const KeysApart& apart, const KeysApartInputs& in,
+                         const KeysApartAttention& a, const KeysApartBuffers& buffers) {
+  Lowering l(builders, tokens);
+  const int P = static_cast<int>(builders.size()), nth = buffers.before + 1;
   const int64_t room = std::max<int64_t>(tokens.max_rows(), 1);
   const Attrs heads = Attrs::of(ops::ToSequenceAttrs{a.attention.head_dim});
   const ValueId own[] = {l.emit1("own", ops::kToSequence, {a.q}, heads),
                          l.emit1("own", ops::kToSequence, {a.k}, heads),
                          l.emit1("own", ops::kToSequence, {a.v}, heads)};
-  ValueType state = l.type(own[0]);
-  const DType dtype = std::exchange(state.dtype, DType::f32);
-  state.shape[3] += 2;
-  ValueType states = state;
-  states.shape[1] = P * room;
-  const auto opened =
-      l.open(a.early, {ops::arrivals_type(P), ops::arrivals_type(P), l.all_rows(own[0]),
-                       l.all_rows(own[1]), l.all_rows(own[2]), states});
-  const ValueId come = opened[0], back = opened[1], q = opened[2], k = opened[3], v = opened[4],
-                merged = opened[5];
+  const DType dtype = l.type(a.q).dtype;
+  const auto [come, back, q, k, v, merged, before] = buffers;
 
   l.push("push_qkv", {come, own[0], own[1], own[2], q, k, v}, [&](int r) {
     std::vector<ops::Move> moves;
@@ -158,7 +171,8 @@ ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& toke
     }
     return moves;
   });
-  l.close("wait_qkv", a.early, come, {q, k, v}, [&](int from, int) { return l.rows(from) > 0; });
+  l.close("wait_qkv", a.early, come, nth, {q, k, v},
+          [&](int from, int) { return l.rows(from) > 0; });
 
   l.emit("append", ops::kKvWrite, {k, v, in.new_slots, a.cache.k, a.cache.v},
          [](int) { return Attrs(); });
@@ -182,11 +196,11 @@ ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& toke
                        .rows = l.rows(owner),
                        .src_row = l.first_row(owner),
                        .dst_row = r * room,
-                       .heads = state.shape[2]});
+                       .heads = l.type(merged).shape[2]});
     }
     return moves;
   });
-  l.close("wait_states", a.early, back, {merged}, [&](int, int to) { return l.rows(to) > 0; });
+  l.close("wait_states", a.early, back, nth, {merged}, [&](int, int to) { return l.rows(to) > 0; });
   return l.emit1("merge", ops::kMergeStates, {merged}, Attrs::of(ops::MergeStatesAttrs{P, dtype}));
 }
 

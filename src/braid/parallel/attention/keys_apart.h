@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "braid/ops/attention.h"
@@ -42,14 +43,28 @@ struct KeysApartAttention {
   ops::AttentionAttrs attention;
 };
 
+// What peers write in an attention. Counters are those of all attentions that are opened together,
+// and `before` of these come first.
+struct KeysApartBuffers {
+  ValueId come = kNoValue, back = kNoValue;  // counters
+  ValueId q = kNoValue, k = kNoValue, v = kNoValue, states = kNoValue;
+  int before = 0;
+};
+
+// Opens the buffers of attentions whose q and k (v as k) have these types, [shard, H * D], in one
+// meeting that depends on the early value alone. [attentions]
+std::vector<KeysApartBuffers> open_keys_apart(
+    std::span<Builder> builders, const SequenceLayout& tokens, ValueId early, int64_t head_dim,
+    const std::vector<std::pair<ValueType, ValueType>>& attentions);
+
 // Appends to every rank's Program an attention that moves queries and not keys: each rank pushes
 // the q, k and v of its tokens to all ranks; the rank that is to hold a key writes it to its cache;
 // each rank attends to the keys that it holds, and pushes the state of each query to the query's
-// owner, which merges all in order of the ranks. Two transfers follow each other in a layer; their
-// one meeting depends on the early value alone. `builders` [ranks] have the same values so far.
-// Returns the result [shard, Hq * D], in the dtype of q.
+// owner, which merges all in order of the ranks. Two transfers follow each other in a layer.
+// `builders` [ranks] have the same values so far. Returns the result [shard, Hq * D], in the dtype
+// of q.
 ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& tokens,
                          const KeysApart& apart, const KeysApartInputs& inputs,
-                         const KeysApartAttention& attention);
+                         const KeysApartAttention& attention, const KeysApartBuffers& buffers);
 
 }  // namespace braid
