@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -48,7 +49,8 @@ void perplexity(const PerplexityOptions& options, job::Job* job) {
   }
   options.model.rest(0);
   const std::string path = options.model.path();
-  const LoadedModel loaded(path);
+  LoadedModel loaded(path);
+  loaded.model.stretch(options.ctx);
   if (follow(job, loaded.model)) return;
   print_remarks(loaded.model.config().remarks);
   const std::string text = read_file(options.file);
@@ -56,6 +58,10 @@ void perplexity(const PerplexityOptions& options, job::Job* job) {
   const std::vector<int32_t> ids = loaded.tokenizer.encode(text);
   ParallelRun parallel(options.parallel, {path, options.file}, job);
   EngineConfig config = parallel.engine_config();
+  if (config.sp && config.sp->drop_queries) {
+    fail(ErrorCode::kInvalidArgument,
+         "--drop-queries: every token is scored, and dropped ones have seen no far keys");
+  }
   config.max_context = options.ctx;
   if (options.ctx > loaded.model.config().context) {
     fail(ErrorCode::kInvalidArgument, "--ctx is {}, the model was made for {} tokens", options.ctx,
@@ -75,6 +81,13 @@ void perplexity(const PerplexityOptions& options, job::Job* job) {
         score(generator, chunk_of(ids, options.ctx, i, loaded.tokenizer.prefix()), i + 1);
     for (double score : scores) chunk_sum -= score;
     if (i == 0) parallel.announce();  // until then an error is one line
+    if (i == 0 && config.sp && !config.sp->keep.empty() &&
+        config.sp->importance != Importance::own) {
+      std::fprintf(stderr,
+                   "braid: --importance %s: later queries choose keys of tokens before them, so "
+                   "the scores peek at the text\n",
+                   to_string(config.sp->importance).c_str());
+    }
     sum += chunk_sum;
     count += std::ssize(scores);
     if (!options.json) {

@@ -177,6 +177,7 @@ void run(RunOptions& options, job::Job* job) {
   progress.announce("loading " + path);
   LoadedModel loaded(path);
   progress.clear();
+  if (options.context) loaded.model.stretch(*options.context);
   if (follow(job, loaded.model)) return;
   print_remarks(loaded.model.config().remarks);
   const bool chat = options.chat || (interactive && chat_template_source(loaded.model.file()));

@@ -6,7 +6,8 @@ namespace braid::app {
 namespace {
 
 constexpr const char* kWithSp[] = {"--ranks",       "--torus-degree", "--ulysses-degree",
-                                   "--ring-degree", "--keep",         "--levels"};
+                                   "--ring-degree", "--keep",         "--levels",
+                                   "--importance",  "--drop-queries"};
 
 }  // namespace
 
@@ -58,6 +59,17 @@ void SequenceOptions::add_to(CLI::App& command) {
           "ranks are one)")
       ->delimiter(',')
       ->group(kRanks);
+  command
+      .add_option(
+          "--importance", importance_,
+          "with --keep: which queries choose keys: own (the last of the keys' part), probe (the "
+          "prompt's last) or previous (all parts' last, in the layer before)")
+      ->capture_default_str()
+      ->group(kRanks);
+  command
+      .add_flag("--drop-queries", drop_queries_,
+                "with --keep: tokens whose keys are left out see no far keys either")
+      ->group(kRanks);
 }
 
 SequenceRequest SequenceOptions::request() const {
@@ -71,12 +83,15 @@ SequenceRequest SequenceOptions::request() const {
                           .tp_named = command_->count("--tp") > 0,
                           .schedule_named = command_->count("--schedule") > 0};
   if (command_->count("--ranks") > 0) request.ranks = ranks_;
-  if (command_->count("--levels") > 0 && keep_.empty()) {
-    fail(ErrorCode::kInvalidArgument,
-         "--levels goes with --keep, which says what each level reads");
+  for (const char* name : {"--levels", "--importance", "--drop-queries"}) {
+    if (command_->count(name) == 0 || !keep_.empty()) continue;
+    fail(ErrorCode::kInvalidArgument, "{} goes with --keep, which says what each level reads",
+         name);
   }
   request.keep = keep_;
   request.groups = levels_;
+  request.importance = parse_importance(importance_);
+  request.drop_queries = drop_queries_;
   if (!mode_.empty()) request.degrees = degrees_.request();
   return request;
 }

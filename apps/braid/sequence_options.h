@@ -34,6 +34,8 @@ class SequenceOptions {
   DegreeOptions degrees_;
   std::vector<double> keep_;
   std::vector<int> levels_;
+  std::string importance_ = "own";
+  bool drop_queries_ = false;
   const CLI::App* command_ = nullptr;  // says which were given
 };
 

@@ -12,6 +12,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 class SequenceParallelCliTest : public CliTest {
  protected:
@@ -92,6 +93,56 @@ TEST_F(SequenceParallelCliTest, BenchTakesThem) {
   EXPECT_THAT(o.out, HasSubstr("| 2, ring |"));
   EXPECT_THAT(o.out, HasSubstr("| pp24 "));
   EXPECT_EQ(json::parse(braid(bench + " --json").out).at("sp"), 2);
+}
+
+TEST_F(SequenceParallelCliTest, ThinnedKeysAreSaidAndWrongSharesRefused) {
+  const std::filesystem::path file = path("long.txt");
+  std::ofstream(file) << text();
+  const std::string score =
+      "perplexity -m " + hf() + " --ctx 48 --threads 1 --sp ring --ranks 2 -f " + file.string();
+  const std::string exact = braid(score).out;
+  EXPECT_EQ(braid(score + " --keep 1").out, exact);
+  const Outcome probed = braid(score + " --keep 0.5 --importance probe --explain");
+  ASSERT_EQ(probed.status, 0) << probed.err;
+  EXPECT_THAT(probed.err, HasSubstr("approximate: of far ranks' keys 0.5 are read"));
+  EXPECT_THAT(probed.err, HasSubstr("in groups of 2 ranks, by probe"));
+  EXPECT_THAT(probed.err, HasSubstr("the scores peek at the text"));
+  const Outcome previous = braid(score + " --keep 0.5 --importance previous --explain");
+  ASSERT_EQ(previous.status, 0) << previous.err;
+  EXPECT_THAT(previous.err, HasSubstr("in groups of 2 ranks, by previous"));
+  EXPECT_THAT(previous.err, HasSubstr("the scores peek at the text"));
+  // The first attention takes another road to the same sums.
+  const auto scored = [&](const std::string& more) {
+    return json::parse(braid(score + " --json" + more).out).at("perplexity").get<double>();
+  };
+  const double all = scored("");
+  EXPECT_NEAR(scored(" --keep 1 --importance previous"), all, 1e-3 * all);
+  expect_refused(score + " --keep 0.5 --drop-queries", 2,
+                 "--drop-queries: every token is scored, and dropped ones have seen no far keys");
+  EXPECT_THAT(braid(score + " --keep 0.5").err, Not(HasSubstr("peek")));
+
+  const std::string run = "run -m " + hf() + " -p x -n 1 --threads 1 ", ring = run + "--sp ring ";
+  expect_refused(run + "--keep 0.5", 2, "--keep goes with --sp");
+  expect_refused(ring + "--ranks 2 --importance probe", 2, "--importance goes with --keep");
+  expect_refused(ring + "--ranks 2 --levels 2", 2, "--levels goes with --keep");
+  expect_refused(ring + "--ranks 2 --drop-queries", 2, "--drop-queries goes with --keep");
+  expect_refused(ring + "--ranks 2 --keep 0.5 --importance best", 2,
+                 "--importance is 'best', wanted own, probe or previous");
+  expect_refused(
+      "run -m " + hf() + " -n 1 --threads 1 --sp ring --ranks 2 --ctx 32 -f " + file.string(), 2,
+      "the context holds 32: at most 31 fit with room for an answer; its keys want");
+  const std::string dropped = "run -m " + hf() + " -n 2 --threads 1 --sp ring --ranks 2 -p \"" +
+                              text().substr(0, 200) + "\" --keep 0.5 --drop-queries --explain";
+  const Outcome drops = braid(dropped);
+  EXPECT_EQ(drops.status, 0) << drops.err;
+  EXPECT_THAT(drops.err, HasSubstr("by own, other tokens read none"));
+  expect_refused(ring + "--ranks 2 --keep 0", 2, "--keep is 0, wanted above 0 and at most 1");
+  expect_refused(ring + "--ranks 2 --keep 1.5", 2, "--keep is 1.5");
+  expect_refused(ring + "--ranks 2 --keep nan", 2, "--keep");
+  expect_refused(ring + "--ranks 4 --levels 2,4 --keep 0.2,0.3", 2, "rises from 0.2 to 0.3");
+  expect_refused(ring + "--ranks 2 --keep 0.5,0.2", 2, "--keep has 2 shares");
+  expect_refused(ring + "--ranks 4 --levels 3,4 --keep 0.5", 2, "--levels 3,4");
+  expect_refused(run + "--sp ulysses --ranks 2 --keep 0.5", 2, "--keep with --sp ulysses");
 }
 
 TEST_F(SequenceParallelCliTest, WhatDoesNotGoTogetherGetsOneLine) {

@@ -1,152 +1,9 @@
 // Level attention on a world of threads: keeping all keys it is dense attention, and else attention
 // to the sets of keys that an oracle of its own names.
-#include <numeric>
-
-#include "braid/parallel/attention/key_levels.h"
-#include "dist/sequence_world.h"
+#include "dist/level_oracle.h"
 
 namespace braid::testing_sp {
 namespace {
-
-struct LevelCase {
-  int P = 2;
-  int64_t tokens = 40;
-  int64_t cached = 0;
-  std::vector<double> keep = {0.5};
-  std::vector<int> groups;
-  int64_t scoring = 5, sinks = 2, recent = 3;
-  std::string strategy = "sequence_parallel";
-};
-
-std::string to_string(const LevelCase& c) {
-  return fmt::format("{} tokens behind {} on {} ranks, groups {}, keep {}", c.tokens, c.cached, c.P,
-                     fmt::join(c.groups, ","), fmt::join(c.keep, ","));
-}
-
-SequenceAttention attention_of(const LevelCase& c) {
-  SequenceAttention a{.q_heads = 6, .kv_heads = 2, .head_dim = 8, .scale = 0.8f, .window_right = 0};
-  a.q = even_zigzag_layout(c.tokens, c.P, c.cached);
-  a.kv = even_layout(c.cached, c.P);
-  for (size_t r = 0; r < a.kv.ranks.size(); ++r) {
-    for (const SequenceRun& run : a.q.ranks[r]) a.kv.ranks[r].push_back(run);
-  }
-  a.levels = key_levels(c.keep, c.groups, c.P);
-  a.levels->scoring = c.scoring;
-  a.levels->sinks = c.sinks;
-  a.levels->recent = c.recent;
-  return a;
-}
-
-constexpr uint64_t kSeed = 11;
-
-double score(const SequenceAttention& a, int64_t query, int64_t key, int64_t head) {
-  double s = 0;
-  for (int64_t d = 0; d < a.head_dim; ++d) {
-    s += double{element(kSeed, kQ, 0, query, head, d)} *
-         element(kSeed, kK, 0, key, head / a.group(), d);
-  }
-  return s * a.scale;
-}
-
-// What an implementation may get wrong, and the oracle too, so that a test sees the difference.
-enum class Fault {
-  none,
-  nested_segments,   // a near key counts in each level that holds it
-  raw_denominators,  // levels are mixed without their maxima
-  base_2,            // maxima are taken for logarithms to base 2
-  no_last_query,     // a part's last query does not score
-  next_ring,         // a ring has the share of the next
-  sums,              // importance is no mean
-  one_set,           // all KV heads have the set of the first
-};
-
-// Whether each query sees each key, [query, key] from position 0 on, of a KV head. Written from the
-// definition: a part is a run of positions, and a key's place among its part's is counted.
-class Oracle {
- public:
-  Oracle(const SequenceAttention& a, const LevelCase& c, int64_t kv_head, Fault fault = Fault::none)
-      : a_(a), c_(c), kv_head_(fault == Fault::one_set ? 0 : kv_head), fault_(fault) {
-    int64_t at = c.cached;
-    for (int half = 0; half < 2; ++half) {
-      for (int i = 0; i < c.P; ++i) {
-        const int rank = half == 0 ? i : c.P - 1 - i;
-        const int64_t all = even_part(c.tokens, c.P, rank).size();
-        const int64_t rows = half == 0 ? all - all / 2 : all / 2;
-        for (int64_t n = 0; n < rows; ++n) parts_.push_back({half, rank, at, rows});
-        at += rows;
-      }
-    }
-  }
-
-  bool sees(int64_t query, int64_t key) {
-    if (key > query) return false;
-    if (key < c_.cached) return true;
-    size_t ring = ring_of(query, key);
-    if (ring == 0) return true;
-    if (fault_ == Fault::next_ring) ring = std::min(ring + 1, a_.levels->groups.size());
-    const double share = a_.levels->keep[ring - 1] * static_cast<double>(part(key).rows);
-    return static_cast<double>(place(key)) < share;
-  }
-  // 0: the query's own part, or cached; else the level + 1.
-  size_t ring_of(int64_t query, int64_t key) const {
-    if (key < c_.cached || part(query).begin == part(key).begin) return 0;
-    const Part &mine = part(query), &other = part(key);
-    const std::vector<int>& groups = a_.levels->groups;
-    size_t level = groups.size() - 1;
-    for (size_t v = groups.size(); mine.half == other.half && v-- > 0;) {
-      if (mine.rank / groups[v] == other.rank / groups[v]) level = v;
-    }
-    return level + 1;
-  }
-
- private:
-  struct Part {
-    int half, rank;
-    int64_t begin, rows;
-  };
-  const Part& part(int64_t position) const {
-    return parts_[static_cast<size_t>(position - c_.cached)];
-  }
-  // How many keys of its part come before a key.
-  int64_t place(int64_t key) {
-    const Part& p = part(key);
-    const int64_t sinks = p.begin == 0 ? std::min(c_.sinks, p.rows) : 0;
-    const int64_t at = key - p.begin;
-    if (at < sinks) return at;
-    const int64_t recent = std::min(c_.recent, p.rows - sinks);
-    if (at >= p.rows - recent) return sinks + p.rows - 1 - at;
-    int64_t before = sinks + recent;
-    for (int64_t other = sinks; other < p.rows - recent; ++other) {
-      const double mine = importance(p, at), its = importance(p, other);
-      before += its > mine || (its == mine && other < at);
-    }
-    return before;
-  }
-  double importance(const Part& p, int64_t at) {
-    double& known = importance_.emplace(p.begin + at, -1).first->second;
-    if (known >= 0) return known;
-    double sum = 0;
-    int64_t queries = 0;
-    const int64_t end = p.rows - (fault_ == Fault::no_last_query ? 1 : 0);
-    for (int64_t t = std::max(at, p.rows - c_.scoring); t < end; ++t, ++queries) {
-      for (int64_t g = 0; g < a_.group(); ++g) {
-        const int64_t head = kv_head_ * a_.group() + g;
-        double all = 0;
-        for (int64_t j = 0; j <= t; ++j) all += std::exp(score(a_, p.begin + t, p.begin + j, head));
-        sum += std::exp(score(a_, p.begin + t, p.begin + at, head)) / all;
-      }
-    }
-    if (fault_ == Fault::sums || queries == 0) return known = sum;
-    return known = sum / static_cast<double>(queries);
-  }
-
-  const SequenceAttention& a_;
-  const LevelCase& c_;
-  const int64_t kv_head_;
-  const Fault fault_;
-  std::vector<Part> parts_;  // [tokens]
-  std::map<int64_t, double> importance_;
-};
 
 // Attention of a query over the keys that `sees` names, [D], and the mass of the dense softmax that
 // lies on the others.
@@ -240,18 +97,37 @@ void expect_thinned(const LevelCase& c) {
     cached.push_back(even_part(c.cached, c.P, r).size());
     moved += bytes(got.traffic[static_cast<size_t>(r)], LinkClass::machine);
   }
-  EXPECT_EQ(moved, pulled_rows(*a.levels, a.q, cached) * 2 * a.kv_heads * a.head_dim * 4);
+  const int64_t row = 2 * a.kv_heads * a.head_dim;
+  int64_t floats = pulled_rows(*a.levels, a.q, cached) * row;
+  if (c.importance == Importance::previous) {  // of three attentions; and scores come back
+    const std::vector<int64_t> none(static_cast<size_t>(c.P));
+    const KeyLevels dense = keeping_all(*a.levels);
+    floats += (pulled_rows(*a.levels, a.q, cached) + pulled_rows(dense, a.q, cached)) * row;
+    floats += a.kv_heads * (2 * pulled_rows(*a.levels, a.q, none) + pulled_rows(dense, a.q, none));
+  }
+  if (c.importance == Importance::probe) {  // the last part's queries go to each other rank
+    const int64_t rows = std::min(c.scoring, a.q.rows(0) / 2);
+    floats += (c.P - 1) * rows * a.q_heads * a.head_dim;
+  }
+  EXPECT_EQ(moved, floats * 4);
 }
 
 TEST(KeyLevels, KeepingAllIsDense) {
   for (int P : {2, 3, 4, 8}) {
     for (int64_t tokens : {int64_t{P}, int64_t{3 * P + 1}, int64_t{50}}) {
       for (int64_t cached : {0, 1, 23}) {
-        const LevelCase c{.P = P, .tokens = tokens, .cached = cached, .keep = {1}};
-        SCOPED_TRACE(to_string(c));
-        const SequenceAttention a = attention_of(c);
-        expect_exact(a, run(c, a), kSeed);
-        if (testing::Test::HasFatalFailure()) return;
+        for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
+          const LevelCase c{.P = P,
+                            .tokens = tokens,
+                            .cached = cached,
+                            .keep = {1},
+                            .importance = importance,
+                            .drop_queries = importance == Importance::probe};
+          SCOPED_TRACE(to_string(c));
+          const SequenceAttention a = attention_of(c);
+          expect_exact(a, run(c, a), kSeed);
+          if (testing::Test::HasFatalFailure()) return;
+        }
       }
     }
   }
@@ -265,6 +141,36 @@ TEST(KeyLevels, EqualsTheOracle) {
   expect_thinned({.P = 8, .tokens = 83, .cached = 3, .keep = {0.9, 0.4, 0.2}, .groups = {2, 4, 8}});
   expect_thinned({.P = 2, .tokens = 41, .keep = {0.2}, .sinks = 0, .recent = 0});
   expect_thinned({.P = 2, .tokens = 60, .keep = {0.1}, .scoring = 1, .strategy = "sequential"});
+  expect_thinned({.P = 2, .tokens = 41, .keep = {0.4}, .importance = Importance::probe});
+  expect_thinned({.P = 4,
+                  .tokens = 57,
+                  .cached = 21,
+                  .keep = {0.6, 0.25},
+                  .groups = {2, 4},
+                  .scoring = 3,
+                  .strategy = "sequential",
+                  .importance = Importance::probe});
+  expect_thinned({.P = 2, .tokens = 41, .keep = {0.4}, .importance = Importance::previous});
+  expect_thinned({.P = 4,
+                  .tokens = 57,
+                  .cached = 21,
+                  .keep = {0.6, 0.25},
+                  .groups = {2, 4},
+                  .importance = Importance::previous});
+  expect_thinned({.P = 2, .tokens = 41, .keep = {0.4}, .drop_queries = true});
+  expect_thinned({.P = 4,
+                  .tokens = 77,
+                  .cached = 21,
+                  .keep = {0.6, 0.25},
+                  .groups = {2, 4},
+                  .strategy = "sequential",
+                  .drop_queries = true});
+  expect_thinned({.P = 3,
+                  .tokens = 50,
+                  .keep = {0.5},
+                  .scoring = 3,
+                  .importance = Importance::previous,
+                  .drop_queries = true});
 }
 
 // The attention of a query as a faulty implementation computes it.
@@ -341,6 +247,7 @@ TEST(KeyLevels, SharesAndGroupsAreChecked) {
   EXPECT_TRUE(has(refusal({0.3, 0.2}, {}, 4), "--keep has 2 shares"));
   EXPECT_TRUE(has(refusal({0.3}, {2, 3}, 3), "--levels 2,3: groups of 2 ranks in groups of 3"));
   EXPECT_TRUE(has(refusal({0.3}, {2}, 4), "the last group has 2 of 4 ranks"));
+  EXPECT_THROW(parse_importance("best"), Error);
   EXPECT_EQ(refusal({0.5}, {2, 8}, 8), "");
   EXPECT_EQ(key_levels({0.5}, {2, 8}, 8).keep, (std::vector<double>{0.5, 0.125}));
 }

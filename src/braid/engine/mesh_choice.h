@@ -14,6 +14,8 @@ struct SequenceParallel {
   // all, exact.
   std::vector<double> keep;
   std::vector<int> groups;
+  Importance importance = Importance::own;
+  bool drop_queries = false;
   // On GPUs: none has room for all keys, so each keeps its own alone (keys_apart). complete() says.
   bool apart = false;
 };

@@ -195,8 +195,10 @@ std::vector<std::string> SequenceRanks::explain() const {
                                 cache.pages * cache.page_size, P_ * cache.pages * cache.page_size));
   }
   if (levels_) {
-    lines.push_back(fmt::format("approximate: of far keys {} are read in groups of {} ranks",
-                                fmt::join(levels_->keep, ", "), fmt::join(levels_->groups, ", ")));
+    lines.push_back(fmt::format(
+        "approximate: of far keys {} are read in groups of {} ranks, by {}{}",
+        fmt::join(levels_->keep, ", "), fmt::join(levels_->groups, ", "),
+        to_string(levels_->importance), levels_->drop_queries ? ", other tokens read none" : ""));
     lines.insert(lines.end(), approximated_.begin(), approximated_.end());
   }
   for (std::string& line : plans_.explain()) lines.push_back(std::move(line));

@@ -18,7 +18,11 @@ void SequenceRequest::apply(EngineConfig& engine, int gpus) const {
     fail(ErrorCode::kInvalidArgument,
          "--sp and --tp both say how ranks divide the work: wanted one of them");
   }
-  SequenceParallel sp{.degrees = degrees, .keep = keep, .groups = groups};
+  SequenceParallel sp{.degrees = degrees,
+                      .keep = keep,
+                      .groups = groups,
+                      .importance = importance,
+                      .drop_queries = drop_queries};
   Topology topology{.machines = 1, .devices = ranks.value_or(0)};
   if (!machines.empty()) {
     topology = parse_topology(machines);

@@ -16,6 +16,8 @@ struct SequenceRequest {
   SpRequest degrees;         // the named degrees
   std::vector<double> keep;  // as SequenceParallel has them
   std::vector<int> groups;
+  Importance importance = Importance::own;
+  bool drop_queries = false;
   bool tp_named = false;        // the user gave tp
   bool schedule_named = false;  // the user gave a schedule
 

@@ -53,7 +53,15 @@ RankDegrees degrees_of(const RunnerConfig& config) {
 
 std::optional<KeyLevels> levels_of(const RunnerConfig& c) {
   if (c.sp->keep.empty()) return {};
-  return key_levels(c.sp->keep, c.sp->groups, c.tp);
+  KeyLevels levels = key_levels(c.sp->keep, c.sp->groups, c.tp);
+  levels.importance = c.sp->importance;
+  if (levels.importance == Importance::probe) levels.scoring = 64;
+  levels.drop_queries = c.sp->drop_queries;
+  // A scoring query is one that is never dropped.
+  if (levels.importance == Importance::previous && levels.drop_queries) {
+    levels.scoring = levels.recent;
+  }
+  return levels;
 }
 
 }  // namespace

@@ -113,4 +113,15 @@ void check_config(const ModelConfig& c, const std::string& origin) {
   if (c.latent) check_latent(origin, *c.latent);
 }
 
+void stretch_context(ModelConfig& config, int64_t tokens) {
+  if (config.dynamic_rope == 0 || tokens <= config.context) return;
+  const double over = static_cast<double>(tokens) / static_cast<double>(config.context);
+  const double grown = config.dynamic_rope * over - (config.dynamic_rope - 1);
+  const double exponent =
+      static_cast<double>(config.rope.rotary_dim) / static_cast<double>(config.rope.rotary_dim - 2);
+  config.rope.theta = static_cast<float>(config.rope.theta * std::pow(grown, exponent));
+  config.context = tokens;
+  check_config(config, "dynamic RoPE");
+}
+
 }  // namespace braid

@@ -50,6 +50,8 @@ struct ModelConfig {
   int64_t Hkv = 0;      // KV heads
   int64_t D = 0;        // head dim
   int64_t context = 0;  // positions that the model was made for
+  // Dynamic RoPE: the factor by which its base grows for longer sequences. 0: none may be longer.
+  double dynamic_rope = 0;
   float eps = 1e-5f;
   ops::RopeAttrs rope;           // of latent attention: turns the Dr columns alone
   bool rope_factors = false;     // the file brings a tensor of frequency divisors
@@ -79,5 +81,10 @@ struct ModelConfig {
 // sizes below 1 or beyond sane limits, query heads that are no multiple of KV heads, RoPE with
 // frequencies beyond numbers, more chosen experts than experts.
 void check_config(const ModelConfig& config, const std::string& origin);
+
+// With dynamic RoPE, lengthens `context` to `tokens`, and RoPE's base as that length asks; other
+// models, and shorter lengths, leave all as it is. A base is for all tokens of a job, whatever
+// steps bring them: keys of different bases do not meet.
+void stretch_context(ModelConfig& config, int64_t tokens);
 
 }  // namespace braid

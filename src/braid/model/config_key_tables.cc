@@ -235,7 +235,7 @@ constexpr auto kRopeTypes =
 constexpr auto kRopeKeys = std::to_array<ConfigKey>({
     {"rope_theta", {"~", "~", "~", "~", "~"}, "none: the one beside rope_parameters"},
     {"factor",
-     {"-", "*", "-", "*", "*|null"},
+     {"-", "*", "*", "*", "*|null"},
      "null: max_position_embeddings / original_max_position_embeddings"},
     {"original_max_position_embeddings",
      {"-", "-", "-", "~", "~"},

@@ -92,7 +92,7 @@ ops::RopeAttrs hf_rope(const JsonObject& config, const TableReader& keys, ModelC
     rope.pairing = pairs ? ops::RopePairing::interleaved : ops::RopePairing::half;
   }
   rope.theta = static_cast<float>(rope_keys.get<double>("rope_theta"));
-  // "dynamic" stretches RoPE for sequences beyond the context, and no sequence is longer.
+  if (type == "dynamic") c.dynamic_rope = rope_keys.get<double>("factor");  // Model::stretch
   if (type == "default" || type == "dynamic") return rope;
   rope.original_context =
       rope_keys.find<int64_t>("original_max_position_embeddings").value_or(c.context);

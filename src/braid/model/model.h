@@ -11,7 +11,7 @@
 namespace braid {
 
 // A model: family, hyper-parameters and weights. Weights are mapped, not yet read, and checked
-// against the configuration at opening. Shared by all ranks; immutable.
+// against the configuration at opening. Shared by all ranks; immutable but for stretch().
 class Model {
  public:
   // Fails as open_model_file does; with kUnsupported on an unknown architecture or a tensor that
@@ -25,6 +25,9 @@ class Model {
   const RandomWeights* random() const { return random_.get(); }  // null where there is a file
   const ModelFamily& family() const { return family_; }
   const ModelConfig& config() const { return config_; }
+
+  // stretch_context() for the configuration, before any Runner has the model.
+  void stretch(int64_t tokens) { stretch_context(config_, tokens); }
 
   // The logical forward pass for a capacity.
   Program forward(const ForwardShape& shape) const;

@@ -9,38 +9,43 @@
 namespace braid::ops {
 
 struct ThinnedPart {
-  int64_t q_row = 0;  // first row of the part in q
-  int64_t k_row = 0;  // in k and v
+  enum class By : uint8_t { q, probes, scores };
+  By by = By::q;
+  int64_t q_row = 0;  // first scoring query, or first row of `scores`
+  int64_t queries = 0;
+  int64_t sees = 0;   // keys that the first scoring query sees; each further query sees one more
+  int64_t k_row = 0;  // first row in k and v
   int64_t rows = 0;
   int64_t keep = 0;   // keys that are put out: at most rows
   int64_t sinks = 0;  // first keys that come before all others
   bool operator==(const ThinnedPart&) const = default;
 };
 
-// The importance of a key of a part, for a KV head, is the mean over the part's last `scoring`
-// queries that see it, and the sum over the head's group, of the attention that they pay it among
-// the part's keys up to their own. So it depends on no later token. In the order come first the
-// `sinks` first keys, then the `recent` last ones from the last on, then all others by importance;
-// of equal ones the earlier. Outputs have the parts' kept rows one after another, `rows` in all;
-// rows past them are undefined.
+// The importance of a key of a part, for a KV head, is the mean over the scoring queries that see
+// it, and the sum over the head's group, of the attention that they pay it among the part's keys
+// that they see; or a row of `scores`. In the order come first the `sinks` first keys, then the
+// `recent` last ones from the last on, then all others by importance; of equal ones the earlier.
+// Outputs have the parts' kept rows one after another, `rows` in all; rows past them are undefined.
 struct ThinKeysAttrs {
   int64_t group = 1;
   float scale = 1;
-  int64_t scoring = 32;
   int64_t recent = 16;
   int64_t rows = 1;
+  int64_t order_rows = 0;  // of the third output; 0: there is none
   std::vector<ThinnedPart> parts;
   bool operator==(const ThinKeysAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
     f("parts", parts.size());
     f("rows", rows);
-    f("scoring", scoring);
     f("recent", recent);
   }
 };
 
-//   (q [1, n, Hq, D], k [1, m, Hkv, D], v [1, m, Hkv, D], one dtype) -> (k, v) [1, rows, Hkv, D]
+//   (q [1, n, Hq, D], k [1, m, Hkv, D], v [1, m, Hkv, D], one dtype; then probes [1, p, Hq, D] of
+//   the same dtype, or scores f32 [1, p, Hkv, 1], if a part wants them)
+//   -> (k, v) [1, rows, Hkv, D], and with order_rows the parts' orders one after another, counted
+//   from k_row: i32 [1, order_rows, Hkv, 1]
 extern const OpDef kThinKeys;
 
 // The op for KV head h of a part: an order of all its keys, and a copy of the kept ones.

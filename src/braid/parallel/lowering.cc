@@ -389,8 +389,14 @@ class Lowering {
   // Attention over divided tokens: this rank keeps a part of all keys.
   void lower_attention_op(const Op& op, int index) {
     SequenceAttention attention = sequence_attention(op);
-    if (plan_.tokens->levels && attention.window_left < 0 && between_attentions(index)) {
-      attention.levels = plan_.tokens->levels;
+    if (plan_.tokens->levels && attention.window_left < 0) {
+      const KeyLevels& levels = *plan_.tokens->levels;
+      const bool scores = levels.importance == Importance::previous && attends_after(index);
+      if (between_attentions(index)) {
+        attention.levels = levels;
+      } else if (scores) {
+        attention.levels = keeping_all(levels);  // dense: the next wants its scores
+      }
     }
     if (kv_slots_ == kNoValue) {
       const ValueType slots{DType::i32, {attention.kv.max_rows()}, BatchAxis::none};
@@ -406,7 +412,10 @@ class Lowering {
       in.k = kv[0], in.v = kv[1];
     }
     in.early = mapped(begins_with(op.scope));
-    const ValueId o = lower_attention(builders, attention, plan_.tokens->mesh, in, {kernels_}).o;
+    in.scores = scores_;
+    const auto [o, joint_o, scores] =
+        lower_attention(builders, attention, plan_.tokens->mesh, in, {kernels_});
+    if (scores != kNoValue) scores_ = scores;
     ValueId out = kNoValue;
     for (Builder& b : builders) out = b.op1(ops::kToTokens, {}, {o});
     end_builders(builders, index);
@@ -575,10 +584,12 @@ class Lowering {
 
   // Whether attentions come before and after an op of the logical Program.
   static bool attends(const Op& op) { return op.def == &ops::kAttention; }
+  bool attends_after(int index) const {
+    return std::any_of(logical_.ops.begin() + index + 1, logical_.ops.end(), attends);
+  }
   bool between_attentions(int index) const {
-    const auto at = logical_.ops.begin() + index;
-    return std::any_of(logical_.ops.begin(), at, attends) &&
-           std::any_of(at + 1, logical_.ops.end(), attends);
+    return std::any_of(logical_.ops.begin(), logical_.ops.begin() + index, attends) &&
+           attends_after(index);
   }
 
   SequenceAttention sequence_attention(const Op& op) const {
@@ -607,6 +618,7 @@ class Lowering {
   std::vector<Common> common_;  // [values of a rank]
   std::vector<ValueId> map_;    // logical value -> value of every rank
   ValueId kv_slots_ = kNoValue;
+  ValueId scores_ = kNoValue;  // of keys, by the attention before
   KeysApartInputs apart_;
   std::optional<ExpertExchange> exchange_;                   // of the last mixture
   std::vector<KeysApartBuffers> apart_open_;                 // of the next attentions

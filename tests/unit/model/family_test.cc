@@ -77,6 +77,15 @@ TEST(HfConfig, LongModelsHaveTheirSizes) {
   EXPECT_EQ(2 * glm.layers * glm.cached_numbers(), 81920) << "bytes of a token's keys in bf16";
   EXPECT_FALSE(intern.qkv_bias);
   EXPECT_EQ(2 * intern.layers * intern.cached_numbers(), 131072);
+  ModelConfig longer = intern;
+  stretch_context(longer, 262144);
+  EXPECT_EQ(longer, intern);
+  stretch_context(longer, 1 << 20);  // 2.5 x 4 - 1.5 to the power of 128 / 126
+  EXPECT_EQ(longer.context, 1 << 20);
+  EXPECT_NEAR(longer.rope.theta, 5e7 * 8.5 * std::pow(8.5, 1 / 63.0), 100);
+  ModelConfig same = glm;
+  stretch_context(same, 1 << 21);
+  EXPECT_EQ(same, glm) << "no dynamic RoPE";
   EXPECT_EQ(shape("glm-4-9b").Hkv, 2);
   EXPECT_EQ(shape("llama-3-8b-1m").context, 1048576);
 }

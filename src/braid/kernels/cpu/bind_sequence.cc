@@ -2,6 +2,8 @@
 #include <cstring>
 
 #include "braid/kernels/cpu/bind.h"
+#include "braid/ops/ordered_queries.h"
+#include "braid/ops/paid_keys.h"
 #include "braid/ops/sequence.h"
 #include "braid/ops/thin_keys.h"
 
@@ -112,6 +114,10 @@ void add_sequence_kernels(KernelTable& table, Isa cap) {
   table.add(ops::kKvRead.kind, kv_kernel(ops::kKvRead, 1, cap, bind_kv_read));
   table.add(ops::kKvWrite.kind, kv_kernel(ops::kKvWrite, 3, cap, bind_kv_write));
   table.add(ops::kThinKeys.kind, simple_kernel(ops::kThinKeys, cap, bind_thin));
+  for (const OpDef* def :
+       {&ops::kPaidKeys, &ops::kKeyScores, &ops::kOrderQueries, &ops::kRestoreStates}) {
+    add_reference_kernel(table, *def);
+  }
 }
 
 }  // namespace braid::cpu

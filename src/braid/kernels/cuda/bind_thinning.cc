@@ -20,6 +20,7 @@ BoundKernel bind_thin(const LaunchArgs& args, Scratch& scratch) {
     thin_keys({.q = call.in[0],
                .k = call.in[1],
                .v = call.in[2],
+               .probes = call.in.size() > 3 ? call.in[3] : TensorView(),
                .kept_k = call.out[0],
                .kept_v = call.out[1],
                .attrs = &attrs,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
@@ -13,14 +14,36 @@
 namespace braid {
 namespace {
 
+constexpr std::pair<std::string_view, Importance> kImportances[] = {
+    {"own", Importance::own}, {"probe", Importance::probe}, {"previous", Importance::previous}};
+
+int64_t share_of(double share, int64_t rows) {
+  // A share of 1 keeps all, whatever the product rounds to.
+  return std::min(rows, static_cast<int64_t>(std::ceil(share * static_cast<double>(rows))));
+}
+
+}  // namespace
+
+Importance parse_importance(std::string_view name) {
+  for (const auto& [known, importance] : kImportances) {
+    if (name == known) return importance;
+  }
+  fail(ErrorCode::kInvalidArgument, "--importance is '{}', wanted own, probe or previous", name);
+}
+
+std::string to_string(Importance importance) {
+  for (const auto& [name, known] : kImportances) {
+    if (importance == known) return std::string(name);
+  }
+  return "";
+}
+
 size_t level_of(const KeyLevels& levels, const PromptPart& a, const PromptPart& b) {
   size_t level = 0;
   if (a.second != b.second) return levels.groups.size() - 1;
   while (a.rank / levels.groups[level] != b.rank / levels.groups[level]) ++level;
   return level;
 }
-
-}  // namespace
 
 KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int ranks) {
   if (groups.empty()) groups = {ranks};
@@ -60,6 +83,12 @@ KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int rank
   return {.groups = std::move(groups), .keep = std::move(keep)};
 }
 
+KeyLevels keeping_all(KeyLevels levels) {
+  std::ranges::fill(levels.keep, 1);
+  levels.drop_queries = false;
+  return levels;
+}
+
 std::vector<PromptPart> prompt_parts(const SequenceLayout& q) {
   const int P = static_cast<int>(q.ranks.size());
   std::vector<PromptPart> parts;
@@ -84,10 +113,13 @@ std::vector<PromptPart> prompt_parts(const SequenceLayout& q) {
 }
 
 int64_t kept_keys(const KeyLevels& levels, const PromptPart& reader, const PromptPart& part) {
-  const double share = levels.keep[level_of(levels, reader, part)];
-  // A share of 1 keeps all, whatever the product rounds to.
-  return std::min(part.rows,
-                  static_cast<int64_t>(std::ceil(share * static_cast<double>(part.rows))));
+  return share_of(levels.keep[level_of(levels, reader, part)], part.rows);
+}
+
+int64_t kept_queries(const KeyLevels& levels, const PromptPart& reader, size_t level) {
+  if (!levels.drop_queries) return reader.rows;
+  const int64_t spared = levels.recent + (reader.position == 0 ? levels.sinks : 0);
+  return std::max(share_of(levels.keep[level], reader.rows), std::min(spared, reader.rows));
 }
 
 double kept_pairs(const KeyLevels& levels, const SequenceLayout& q) {
@@ -97,7 +129,9 @@ double kept_pairs(const KeyLevels& levels, const SequenceLayout& q) {
     const auto rows = static_cast<double>(parts[i].rows);
     kept += rows * (rows + 1) / 2;
     for (size_t j = 0; j < i; ++j) {
-      kept += rows * static_cast<double>(kept_keys(levels, parts[i], parts[j]));
+      const size_t level = level_of(levels, parts[i], parts[j]);
+      kept += static_cast<double>(kept_queries(levels, parts[i], level)) *
+              static_cast<double>(kept_keys(levels, parts[i], parts[j]));
     }
   }
   const auto L = static_cast<double>(q.length());

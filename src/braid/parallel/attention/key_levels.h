@@ -1,11 +1,23 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "braid/parallel/attention/sequence_layout.h"
 
 namespace braid {
+
+// Whose attention makes a key important.
+// - own: of the part's last queries. They come no later than the part, and nothing is sent.
+// - probe: of the prompt's last queries, which all ranks are sent.
+// - previous: of all parts' last queries in the layer before, among the keys that they saw there;
+//   what other ranks' queries paid comes back to the key's owner.
+// With probe and previous, keys depend on later tokens.
+enum class Importance { own, probe, previous };
+// Fails with kInvalidArgument, naming --importance.
+Importance parse_importance(std::string_view name);
+std::string to_string(Importance importance);
 
 // Level attention: a prompt's parts see each other's keys thinned by distance
 // (docs/long-prompts.md). Ranks form nested groups of group[0] < group[1] < .. ranks, each dividing
@@ -15,9 +27,11 @@ namespace braid {
 struct KeyLevels {
   std::vector<int> groups;
   std::vector<double> keep;  // of the keys of a part, by level: above 0, at most 1, never rising
-  int64_t scoring = 32;      // queries at a part's end that score its keys
-  int64_t sinks = 4;         // first keys of the prompt that each share includes
-  int64_t recent = 16;       // last keys of each part that each share includes
+  Importance importance = Importance::own;
+  bool drop_queries = false;  // a part's queries that are no kept keys see no far keys either
+  int64_t scoring = 32;       // queries at a part's end, or the prompt's, that score keys
+  int64_t sinks = 4;          // first keys of the prompt that each share includes
+  int64_t recent = 16;        // last keys of each part that each share includes
   bool operator==(const KeyLevels&) const = default;
 };
 
@@ -26,6 +40,9 @@ struct KeyLevels {
 // level. Fails with kInvalidArgument, naming the option, on shares outside (0, 1], not a number or
 // rising, on groups that do not divide each other or the ranks, and on more shares than levels.
 KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int ranks);
+
+// The same levels with all keys and queries.
+KeyLevels keeping_all(KeyLevels levels);
 
 // A run of neighbouring tokens of the prompt. Each rank computes two runs.
 struct PromptPart {
@@ -40,6 +57,11 @@ std::vector<PromptPart> prompt_parts(const SequenceLayout& q);
 
 // Keys of `part` that a later part `reader` sees: the first so many in order of importance.
 int64_t kept_keys(const KeyLevels& levels, const PromptPart& reader, const PromptPart& part);
+// The level at which two parts meet, from 0 on.
+size_t level_of(const KeyLevels& levels, const PromptPart& a, const PromptPart& b);
+// Queries of `reader` that see keys of a level: all, or with drop_queries the first so many in the
+// order of their keys. The protected ones are among them.
+int64_t kept_queries(const KeyLevels& levels, const PromptPart& reader, size_t level);
 
 // Pairs of a query and a key that a prompt computes over those of a dense one, without what is
 // cached.

@@ -1,165 +1,130 @@
 #include <algorithm>
 
-#include "braid/ops/one_sided.h"
+#include "braid/ops/ordered_queries.h"
+#include "braid/ops/paid_keys.h"
 #include "braid/ops/thin_keys.h"
-#include "braid/parallel/attention/pieces.h"
+#include "braid/parallel/attention/level_ops.h"
+#include "braid/parallel/attention/level_rows.h"
 
 // Level attention: each rank puts its parts' keys in order of importance, and reads as many of the
 // others' as its queries' levels ask for. All queries then see their own part, and the first rows
-// of earlier ones, in a single call. Keys of earlier steps are read whole.
+// of earlier ones, in a single call. Keys of earlier steps are read whole. Where queries are
+// dropped too, a call before takes them in order over other parts' keys alone.
 namespace braid {
 namespace {
+
+using By = ops::ThinnedPart::By;
 
 // Where values stand as pairs of keys of the call.
 enum Pair : int { kOwn, kThinned, kPulled };
 
-// Rows of a source in the order of a reader's buffer.
-struct PulledRows {
-  int source = 0;
-  bool thinned = false;
-  int64_t src_row = 0;
-  int64_t rows = 0;
-  int64_t row = 0;  // in the buffer
-};
-
 class Levels {
  public:
   Levels(std::span<Builder> builders, const SequenceAttention& a, const AttentionInputs& in)
-      : builders_(builders),
+      : ops_(builders),
         a_(a),
         in_(in),
         levels_(*a.levels),
         P_(static_cast<int>(builders.size())),
-        parts_(prompt_parts(a.q)) {
-    for (int r = 0; r < P_; ++r) cached_.push_back(a.kv.rows(r) - a.q.rows(r));
-  }
+        rows_(a) {}
 
   AttentionOutputs lower() {
-    const std::vector<ValueId> thinned = thin();
+    const ValueId probes = ask();
+    thin(probes);
     ValueType buffer = kv_type(a_);
-    buffer.shape[1] = 1;
-    for (int r = 0; r < P_; ++r) {
-      const std::vector<PulledRows> rows = pulled(r);
-      if (!rows.empty()) {
-        buffer.shape[1] = std::max(buffer.shape[1], rows.back().row + rows.back().rows);
-      }
-    }
-    const std::vector<ValueId> kept{in_.k, in_.v, thinned[0], thinned[1]};
-    const auto opened = meet("open", kept, {}, {q_type(a_), buffer, buffer});
-    pull(opened[1], opened[2], kept);
-    attend(opened[0], opened[1], opened[2], thinned);
-    meet("close", kept, {opened[0]}, {});
-    return {.o = opened[0]};
+    buffer.shape[1] = rows_.pulled_rows();
+    std::vector<ValueId> kept{in_.k, in_.v, thinned_[0], thinned_[1]};
+    if (probes != kNoValue) kept.push_back(in_.q);  // until the last rank has read it
+    const auto opened = ops_.meet("open", kept, {}, {q_type(a_), buffer, buffer});
+    kept.resize(4);
+    k_ = opened[1], v_ = opened[2];
+    pull(kept);
+    attend(opened[0]);
+    const ValueId scores = scored_by_previous() ? score(kept) : kNoValue;
+    ops_.meet("close", kept, {opened[0]}, {});
+    return {.o = opened[0], .scores = scores};
   }
 
  private:
-  template <class MakeAttrs>
-  std::vector<ValueId> emit(const char* stage, const OpDef& def, const std::vector<ValueId>& inputs,
-                            const MakeAttrs& attrs, const char* tag = "") {
-    std::vector<ValueId> outputs;
-    for (int r = 0; r < P_; ++r) {
-      Builder& b = builders_[static_cast<size_t>(r)];
-      b.mark(tag);
-      const auto scope = b.scope(stage);
-      outputs = b.op(def, Attrs::of(attrs(r)), inputs);
-      b.mark("");
-    }
-    return outputs;
-  }
+  bool scored_by_previous() const { return levels_.importance == Importance::previous; }
 
-  std::vector<ValueId> meet(const char* stage, const std::vector<ValueId>& kept,
-                            const std::vector<ValueId>& closed,
-                            const std::vector<ValueType>& opens) {
-    std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
-    inputs[0] = kept[0];
-    std::ranges::copy(closed, inputs.begin() + ops::kSyncFirstClosed);
-    inputs.insert(inputs.end(), kept.begin() + 1, kept.end());
-    std::vector<int> world;
-    for (int r = 0; r < P_; ++r) world.push_back(r);
-    return emit(
-        stage, ops::kSync, inputs,
-        [&](int) {
-          return ops::SyncAttrs{.axis = "world",
-                                .group = world,
-                                .arrivals = {},
-                                .opens = opens,
-                                .opened_arrivals = {}};
+  int64_t probes() const { return std::min(levels_.scoring, rows_.last().rows); }
+  int64_t probe_row() const { return rows_.last().row + rows_.last().rows - probes(); }
+
+  // The prompt's last queries for all ranks, where these score keys.
+  ValueId ask() {
+    if (levels_.importance != Importance::probe) return kNoValue;
+    ValueType type = q_type(a_);
+    type.shape[1] = probes();
+    const ValueId asked = ops_.meet("ask", {in_.q}, {}, {type})[0];
+    ops_.emit(
+        "ask", ops::kPull, {asked, kNoValue, in_.q},
+        [&](int r) {
+          ops::MoveAttrs attrs{.rank = r, .moves = {}, .told = {}};
+          if (r == rows_.last().rank || a_.q.rows(r) == 0) return attrs;
+          attrs.moves.push_back({.peer = rows_.last().rank,
+                                 .src = 2,
+                                 .dst = 0,
+                                 .rows = probes(),
+                                 .src_row = probe_row(),
+                                 .dst_row = 0,
+                                 .heads = a_.q_heads});
+          return attrs;
         },
         kLinkTag);
+    return asked;
   }
 
-  // Keys that the most demanding of a rank's later parts, or of all ranks', reads of a part.
-  int64_t wanted(size_t part, int reader = -1) const {
-    int64_t most = 0;
-    for (size_t i = part + 1; i < parts_.size(); ++i) {
-      if ((reader >= 0 && parts_[i].rank != reader) || parts_[i].rows == 0) continue;
-      most = std::max(most, kept_keys(levels_, parts_[i], parts_[part]));
+  // Scoring queries at a part's end; the first sees `sees` keys of the part.
+  int64_t scoring(const PromptPart& p) const { return std::min(levels_.scoring, p.rows); }
+
+  ops::ThinnedPart scored(const PromptPart& p) const {
+    if (levels_.importance == Importance::probe) {
+      const bool mine = p.rank == rows_.last().rank;
+      return {.by = mine ? By::q : By::probes,
+              .q_row = mine ? probe_row() : 0,
+              .queries = probes(),
+              .sees = p.rows};
     }
-    return most;
-  }
-  // First row of a part in its rank's thinned keys.
-  int64_t thinned_row(size_t part) const {
-    int64_t row = 0;
-    for (size_t i = 0; i < part; ++i) {
-      if (parts_[i].rank == parts_[part].rank) row += wanted(i);
-    }
-    return row;
+    if (in_.scores != kNoValue) return {.by = By::scores, .q_row = p.row};
+    const int64_t n = scoring(p);
+    return {.q_row = p.row + p.rows - n, .queries = n, .sees = p.rows - n + 1};
   }
 
-  std::vector<ValueId> thin() {
-    int64_t most = 1;
-    for (size_t i = 0; i < parts_.size(); ++i) most = std::max(most, thinned_row(i) + wanted(i));
-    return emit("thin", ops::kThinKeys, {in_.q, in_.k, in_.v}, [&](int r) {
+  void thin(ValueId probes) {
+    std::vector<ValueId> inputs{in_.q, in_.k, in_.v};
+    for (ValueId scorers : {probes, in_.scores}) {
+      if (scorers != kNoValue) inputs.push_back(scorers);
+    }
+    const bool orders = levels_.drop_queries || scored_by_previous();
+    thinned_ = ops_.emit("thin", ops::kThinKeys, inputs, [&](int r) {
       ops::ThinKeysAttrs attrs{.group = a_.group(),
                                .scale = a_.scale,
-                               .scoring = levels_.scoring,
                                .recent = levels_.recent,
-                               .rows = most};
-      for (size_t i = 0; i < parts_.size(); ++i) {
-        const PromptPart& p = parts_[i];
-        if (p.rank != r || wanted(i) == 0) continue;
-        attrs.parts.push_back({.q_row = p.row,
-                               .k_row = cached_[static_cast<size_t>(r)] + p.row,
-                               .rows = p.rows,
-                               .keep = wanted(i),
-                               .sinks = p.position == 0 ? levels_.sinks : 0});
+                               .rows = rows_.thinned_rows(),
+                               .order_rows = orders ? q_type(a_).shape[1] : 0};
+      for (size_t i = 0; i < rows_.parts().size(); ++i) {
+        const PromptPart& p = rows_.parts()[i];
+        if (p.rank != r || p.rows == 0 || (rows_.wanted(i) == 0 && !orders)) continue;
+        ops::ThinnedPart part = scored(p);
+        part.k_row = rows_.cached(r) + p.row;
+        part.rows = p.rows;
+        part.keep = rows_.wanted(i);
+        part.sinks = p.position == 0 ? levels_.sinks : 0;
+        attrs.parts.push_back(part);
       }
       return attrs;
     });
   }
 
-  std::vector<PulledRows> pulled(int reader) const {
-    std::vector<PulledRows> rows;
-    int64_t row = 0;
-    const auto add = [&](PulledRows pulled) {
-      if (pulled.rows == 0) return;
-      pulled.row = row;
-      row += pulled.rows;
-      rows.push_back(pulled);
-    };
-    if (a_.q.rows(reader) == 0) return rows;
-    for (int n = 1; n < P_; ++n) {  // each rank begins with another one
-      const int source = (reader + n) % P_;
-      add({.source = source, .rows = cached_[static_cast<size_t>(source)]});
-      for (size_t i = 0; i < parts_.size(); ++i) {
-        if (parts_[i].rank != source) continue;
-        add({.source = source,
-             .thinned = true,
-             .src_row = thinned_row(i),
-             .rows = wanted(i, reader)});
-      }
-    }
-    return rows;
-  }
-
-  void pull(ValueId k, ValueId v, const std::vector<ValueId>& kept) {
-    std::vector<ValueId> inputs{k, v};
+  void pull(const std::vector<ValueId>& kept) {
+    std::vector<ValueId> inputs{k_, v_};
     inputs.insert(inputs.end(), kept.begin(), kept.end());
-    emit(
+    ops_.emit(
         "pull", ops::kPull, inputs,
         [&](int r) {
           ops::MoveAttrs attrs{.rank = r, .moves = {}, .told = {}};
-          for (const PulledRows& rows : pulled(r)) {
+          for (const PulledRows& rows : rows_.pulled(r)) {
             for (int i : {0, 1}) {
               attrs.moves.push_back({.peer = rows.source,
                                      .src = 2 + (rows.thinned ? 2 : 0) + i,
@@ -177,7 +142,7 @@ class Levels {
 
   // Keys of earlier steps on a rank, from row `row` of a pair on.
   void see_cached(std::vector<ops::KvSegment>& seen, int rank, Pair pair, int64_t row) const {
-    int64_t left = cached_[static_cast<size_t>(rank)];
+    int64_t left = rows_.cached(rank);
     for (const SequenceRun& run : a_.kv.ranks[static_cast<size_t>(rank)]) {
       const int64_t rows = std::min(run.rows, left);
       if (rows == 0) return;
@@ -187,41 +152,48 @@ class Levels {
     }
   }
 
-  ops::SegmentAttentionAttrs attention_of(int r) const {
-    ops::SegmentAttentionAttrs attrs{.heads = a_.q_heads,
-                                     .kv_heads = a_.kv_heads,
-                                     .group = a_.group(),
-                                     .scale = a_.scale,
-                                     .window_left = a_.window_left,
-                                     .window_right = a_.window_right};
-    const std::vector<PulledRows> rows = pulled(r);
-    const auto buffer_row = [&](int source, bool thinned, int64_t src_row) {
-      return std::ranges::find_if(rows,
-                                  [&](const PulledRows& p) {
-                                    return p.source == source && p.thinned == thinned &&
-                                           p.src_row == src_row;
-                                  })
-          ->row;
-    };
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      const PromptPart& own = parts_[i];
+  void see_cached(std::vector<ops::KvSegment>& seen, int r,
+                  std::span<const PulledRows> buffer) const {
+    for (int s = 0; s < P_; ++s) {
+      if (rows_.cached(s) == 0) continue;
+      see_cached(seen, s, s == r ? kOwn : kPulled, s == r ? 0 : buffer_row(buffer, s, false, 0));
+    }
+  }
+
+  // The keys of an earlier part that part i of rank r sees.
+  void see_part(std::vector<ops::KvSegment>& seen, size_t i, size_t earlier,
+                std::span<const PulledRows> buffer) const {
+    const PromptPart& part = rows_.parts()[earlier];
+    const int64_t keys = rows_.kept(i, earlier), row = rows_.thinned_row(earlier);
+    if (keys == 0) return;
+    const bool own = part.rank == rows_.parts()[i].rank;
+    seen.push_back({.kv = own ? kThinned : kPulled,
+                    .row = own ? row : buffer_row(buffer, part.rank, true, row),
+                    .rows = keys,
+                    .position = part.position});
+  }
+
+  ops::SegmentAttentionAttrs attrs() const {
+    return {.heads = a_.q_heads,
+            .kv_heads = a_.kv_heads,
+            .group = a_.group(),
+            .scale = a_.scale,
+            .window_left = a_.window_left,
+            .window_right = a_.window_right};
+  }
+
+  // The call of rank r; without `far` the earlier parts' keys have been seen.
+  ops::SegmentAttentionAttrs attention_of(int r, bool far) const {
+    ops::SegmentAttentionAttrs attrs = this->attrs();
+    const std::vector<PulledRows> buffer = rows_.pulled(r);
+    for (size_t i = 0; i < rows_.parts().size(); ++i) {
+      const PromptPart& own = rows_.parts()[i];
       if (own.rank != r || own.rows == 0) continue;
       const auto begin = static_cast<int>(attrs.kv.size());
-      for (int s = 0; s < P_; ++s) {
-        if (cached_[static_cast<size_t>(s)] == 0) continue;
-        see_cached(attrs.kv, s, s == r ? kOwn : kPulled, s == r ? 0 : buffer_row(s, false, 0));
-      }
-      for (size_t j = 0; j < i; ++j) {
-        const PromptPart& part = parts_[j];
-        const int64_t keys = kept_keys(levels_, own, part), row = thinned_row(j);
-        if (keys == 0) continue;
-        attrs.kv.push_back({.kv = part.rank == r ? kThinned : kPulled,
-                            .row = part.rank == r ? row : buffer_row(part.rank, true, row),
-                            .rows = keys,
-                            .position = part.position});
-      }
+      see_cached(attrs.kv, r, buffer);
+      for (size_t j = 0; far && j < i; ++j) see_part(attrs.kv, i, j, buffer);
       attrs.kv.push_back({.kv = kOwn,
-                          .row = cached_[static_cast<size_t>(r)] + own.row,
+                          .row = rows_.cached(r) + own.row,
                           .rows = own.rows,
                           .position = own.position});
       attrs.q.push_back({.row = own.row,
@@ -235,27 +207,181 @@ class Levels {
     return attrs;
   }
 
-  void attend(ValueId o, ValueId k, ValueId v, const std::vector<ValueId>& thinned) {
+  // The call of rank r over earlier parts' keys: queries in order, the first of them over all
+  // levels, further ones over nearer and nearer ones.
+  ops::SegmentAttentionAttrs far_attention_of(int r) const {
+    ops::SegmentAttentionAttrs attrs = this->attrs();
+    attrs.window_left = attrs.window_right = ops::kUnlimited;  // all keys come before all queries
+    attrs.finalize = false;
+    const std::vector<PulledRows> buffer = rows_.pulled(r);
+    for (size_t i = 0; i < rows_.parts().size(); ++i) {
+      const PromptPart& own = rows_.parts()[i];
+      if (own.rank != r || own.rows == 0) continue;
+      const auto begin = static_cast<int>(attrs.kv.size());
+      std::vector<int> ends;  // [levels] of their keys
+      for (size_t level = 0; level < levels_.groups.size(); ++level) {
+        for (size_t j = 0; j < i; ++j) {
+          if (level_of(levels_, own, rows_.parts()[j]) == level) see_part(attrs.kv, i, j, buffer);
+        }
+        ends.push_back(static_cast<int>(attrs.kv.size()));
+      }
+      int64_t row = 0;
+      const auto add = [&](int64_t until, int end) {
+        if (until <= row) return;
+        attrs.q.push_back({.row = own.row + row,
+                           .rows = until - row,
+                           .position = own.position,
+                           .state_row = own.row + row,
+                           .kv_begin = begin,
+                           .kv_end = end});
+        row = until;
+      };
+      for (size_t level = ends.size(); level-- > 0;) {
+        add(kept_queries(levels_, own, level), ends[level]);
+      }
+      add(own.rows, begin);
+    }
+    return attrs;
+  }
+
+  std::vector<ValueId> keys() const { return {in_.k, in_.v, thinned_[0], thinned_[1], k_, v_}; }
+
+  std::vector<ValueId> states() {
     ValueType state = q_type(a_);
     state.dtype = DType::f32;
     ValueType sums = state;
     sums.shape = {state.shape[0], state.shape[1], state.shape[2]};
-    const auto states = emit("attend", ops::kBuffers, {in_.q}, [&](int) {
-      return ops::BuffersAttrs{{state, sums, sums}};
-    });
-    emit("attend", ops::kSegmentAttention,
-         {states[0], states[1], states[2], o, kNoValue, kNoValue, in_.q, in_.k, in_.v, thinned[0],
-          thinned[1], k, v},
-         [&](int r) { return attention_of(r); });
+    return ops_.buffers("attend", in_.q, {state, sums, sums});
   }
 
-  std::span<Builder> builders_;
+  void call(const std::vector<ValueId>& states, ValueId o, ValueId q, const auto& attrs) {
+    std::vector<ValueId> inputs{states[0], states[1], states[2], o, kNoValue, kNoValue, q};
+    for (ValueId key : keys()) inputs.push_back(key);
+    ops_.emit("attend", ops::kSegmentAttention, inputs, attrs);
+  }
+
+  void attend(ValueId o) {
+    if (!levels_.drop_queries) {
+      return call(states(), o, in_.q, [&](int r) { return attention_of(r, true); });
+    }
+    const auto ordered = [&](int r) {
+      ops::OrderedQueriesAttrs attrs{.group = a_.group(), .parts = {}};
+      for (const PromptPart& p : rows_.parts()) {
+        if (p.rank == r && p.rows > 0) attrs.parts.push_back({p.row, p.rows});
+      }
+      return attrs;
+    };
+    const ValueId q = ops_.emit("attend", ops::kOrderQueries, {in_.q, thinned_[2]}, ordered)[0];
+    const std::vector<ValueId> far = states();
+    call(far, kNoValue, q, [&](int r) { return far_attention_of(r); });
+    const auto restored =
+        ops_.emit("attend", ops::kRestoreStates, {far[0], far[1], far[2], thinned_[2]}, ordered);
+    call(restored, o, in_.q, [&](int r) {
+      ops::SegmentAttentionAttrs attrs = attention_of(r, false);
+      attrs.load_state = true;
+      return attrs;
+    });
+  }
+
+  // What the last queries of all parts paid this rank's keys, the others' read from them.
+  ValueId score(const std::vector<ValueId>& kept) {
+    const auto paid =
+        ops_.emit("score", ops::kPaidKeys, {in_.q, in_.k, thinned_[0], k_}, [&](int r) {
+          ops::PaidKeysAttrs attrs{attention_of(r, true)};
+          for (ops::QSegment& s : attrs.segments.q) {
+            const int64_t n = std::min(levels_.scoring, s.rows);
+            s.row += s.rows - n;
+            s.position += s.rows - n;
+            s.rows = n;
+          }
+          return attrs;
+        });
+    const ValueType inbox{DType::f32, {1, inbox_rows(), a_.kv_heads, 1}, BatchAxis::sequence};
+    std::vector<ValueId> ready{paid[2]};
+    ready.insert(ready.end(), kept.begin(), kept.end());
+    const ValueId returned = ops_.meet("score", ready, {}, {inbox})[0];
+    ops_.emit(
+        "score", ops::kPull, {returned, kNoValue, paid[2]},
+        [&](int r) {
+          ops::MoveAttrs attrs{.rank = r, .moves = {}, .told = {}};
+          for_each_reader(r, [&](size_t part, int reader, int64_t row, int64_t rows) {
+            attrs.moves.push_back(
+                {.peer = reader,
+                 .src = 2,
+                 .dst = 0,
+                 .rows = rows,
+                 .src_row = buffer_row(rows_.pulled(reader), r, true, rows_.thinned_row(part)),
+                 .dst_row = row,
+                 .heads = a_.kv_heads});
+          });
+          return attrs;
+        },
+        kLinkTag);
+    const ValueId scores =
+        ops_.emit("score", ops::kKeyScores, {thinned_[2], paid[0], paid[1], returned},
+                  [&](int r) { return scores_of(r); })[0];
+    ops_.meet("scored", {paid[2]}, {}, {});
+    return scores;
+  }
+
+  // Calls f(part, reader, first row in r's inbox, rows) for what other ranks read of r's parts.
+  template <class F>
+  void for_each_reader(int r, const F& f) const {
+    int64_t row = 0;
+    for (size_t i = 0; i < rows_.parts().size(); ++i) {
+      if (rows_.parts()[i].rank != r) continue;
+      for (int reader = 0; reader < P_; ++reader) {
+        const int64_t rows = reader == r ? 0 : rows_.wanted(i, reader);
+        if (rows == 0) continue;
+        f(i, reader, row, rows);
+        row += rows;
+      }
+    }
+  }
+
+  int64_t inbox_rows() const {
+    int64_t most = 1;
+    for (int r = 0; r < P_; ++r) {
+      for_each_reader(
+          r, [&](size_t, int, int64_t row, int64_t rows) { most = std::max(most, row + rows); });
+    }
+    return most;
+  }
+
+  ops::KeyScoresAttrs scores_of(int r) const {
+    ops::KeyScoresAttrs attrs{.rows = q_type(a_).shape[1], .parts = {}};
+    for (size_t i = 0; i < rows_.parts().size(); ++i) {
+      const PromptPart& p = rows_.parts()[i];
+      if (p.rank != r || p.rows == 0) continue;
+      const int64_t n = scoring(p);
+      ops::ScoredPart part{.row = p.row,
+                           .rows = p.rows,
+                           .paid_row = rows_.cached(r) + p.row,
+                           .queries = n,
+                           .sees = p.rows - n + 1};
+      if (const int64_t rows = rows_.wanted(i, r); rows > 0) {
+        part.sums.push_back({.paid = kThinned, .row = rows_.thinned_row(i), .rows = rows});
+      }
+      for_each_reader(r, [&](size_t at, int, int64_t row, int64_t rows) {
+        if (at == i) part.sums.push_back({.paid = kPulled, .row = row, .rows = rows});
+      });
+      for (size_t j = i + 1; j < rows_.parts().size(); ++j) {
+        if (rows_.parts()[j].rows == 0) continue;
+        part.readers.push_back({.keys = rows_.kept(j, i), .queries = scoring(rows_.parts()[j])});
+      }
+      attrs.parts.push_back(part);
+    }
+    return attrs;
+  }
+
+  LevelOps ops_;
   const SequenceAttention& a_;
   const AttentionInputs& in_;
   const KeyLevels& levels_;
   const int P_;
-  const std::vector<PromptPart> parts_;
-  std::vector<int64_t> cached_;  // [ranks] keys of earlier steps
+  const LevelRows rows_;
+  std::vector<ValueId> thinned_;         // k, v, and perhaps their order
+  ValueId k_ = kNoValue, v_ = kNoValue;  // pulled
 };
 
 }  // namespace

@@ -53,6 +53,12 @@ std::vector<Program> attention_programs(const SequenceAttention& a, const Sequen
       in.joint_v = b.input("joint_v", joint);
     }
   }
+  if (a.levels && a.levels->importance == Importance::previous) {
+    SequenceAttention dense = a;
+    dense.levels = keeping_all(*a.levels);
+    in.scores = lower_attention(builders, dense, mesh, in, stages).scores;
+    in.scores = lower_attention(builders, a, mesh, in, stages).scores;
+  }
   const AttentionOutputs out = lower_attention(builders, a, mesh, in, stages);
   std::vector<Program> programs;
   for (Builder& b : builders) {

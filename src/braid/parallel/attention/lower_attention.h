@@ -48,6 +48,9 @@ struct AttentionInputs {
   // A value made early in the step: receive buffers are opened right behind it. kNoValue:
   // q.
   ValueId early = kNoValue;
+  // With Importance::previous: what the attention before paid the prompt's keys, f32 [1,
+  // q.max_rows(), kv_heads, 1]. kNoValue: keys are ordered as with Importance::own.
+  ValueId scores = kNoValue;
 };
 
 // How the lowering may cut an attention into calls and transfers.
@@ -65,6 +68,7 @@ struct AttentionStages {
 struct AttentionOutputs {
   ValueId o = kNoValue;        // as q
   ValueId joint_o = kNoValue;  // as joint_q, whole on every rank
+  ValueId scores = kNoValue;   // for the next attention, with Importance::previous
 };
 
 // Of an attention with levels, causal, without a prefix.
@@ -88,7 +92,8 @@ inline constexpr const char* kRingTag = "sp.ring";
 inline constexpr const char* kLinkTag = "sp.link";
 
 // The Programs of an attention alone, with inputs q, k, v (joint_q, joint_k, joint_v) and outputs o
-// (joint_o). [ranks]
+// (joint_o). With Importance::previous two more of the same q, k and v come before, and the first
+// keeps all keys. [ranks]
 std::vector<Program> attention_programs(const SequenceAttention& attention,
                                         const SequenceMesh& mesh,
                                         const AttentionStages& stages = {});

@@ -74,13 +74,13 @@ struct Inputs {
 
 // Places of all keys among their part's, by the scalar reference: [KV heads, positions].
 std::vector<std::vector<int64_t>> places_of(const SequenceAttention& a, const Inputs& in) {
-  ops::ThinKeysAttrs attrs{.group = a.group(),
-                           .scale = a.scale,
-                           .scoring = a.levels->scoring,
-                           .recent = a.levels->recent,
-                           .rows = a.q.length()};
+  ops::ThinKeysAttrs attrs{
+      .group = a.group(), .scale = a.scale, .recent = a.levels->recent, .rows = a.q.length()};
   for (const PromptPart& part : prompt_parts(a.q)) {
-    attrs.parts.push_back({.q_row = part.position,
+    const int64_t n = std::min(a.levels->scoring, part.rows);
+    attrs.parts.push_back({.q_row = part.position + part.rows - n,
+                           .queries = n,
+                           .sees = part.rows - n + 1,
                            .k_row = part.position,
                            .rows = part.rows,
                            .keep = part.rows,

@@ -18,7 +18,8 @@ struct Case {
   int64_t heads = 2, group = 3, D = 64;
   std::vector<ops::ThinnedPart> parts;
   int64_t scoring = 32, recent = 16;
-  float spread = 1;  // of q: 0 gives equal scores
+  bool probed = false;  // the parts by other queries, which see all keys
+  float spread = 1;     // of q: 0 gives equal scores
 };
 
 std::string to_string(const Case& c) {
@@ -35,12 +36,14 @@ class Thinning {
         q_(c.dtype, {1, rows(c, true), c.heads * c.group, c.D}),
         k_(c.dtype, {1, rows(c, false), c.heads, c.D}),
         v_(c.dtype, {1, rows(c, false), c.heads, c.D}),
+        probes_(c.dtype, {1, c.scoring, c.heads * c.group, c.D}),
         kept_k_(c.dtype, {1, attrs_.rows, c.heads, c.D}),
         kept_v_(c.dtype, {1, attrs_.rows, c.heads, c.D}) {
     std::mt19937 rng(seed);
     q_.normal(rng, c.spread).upload();
     k_.normal(rng, 1).upload();
     v_.normal(rng, 1).upload();
+    probes_.normal(rng, c.spread).upload();
     kept_k_.poison();
     kept_v_.poison();
     std::byte* workspace = nullptr;
@@ -50,6 +53,7 @@ class Thinning {
     thin_keys({.q = q_.device(),
                .k = k_.device(),
                .v = v_.device(),
+               .probes = probes_.device(),
                .kept_k = kept_k_.device(),
                .kept_v = kept_v_.device(),
                .attrs = &attrs_,
@@ -85,12 +89,13 @@ class Thinning {
   std::vector<double> importances(size_t part, int64_t h) {
     const ops::ThinnedPart& p = attrs_.parts[part];
     std::vector<double> paid(static_cast<size_t>(p.rows));
-    for (int64_t t = std::max<int64_t>(0, p.rows - attrs_.scoring); t < p.rows; ++t) {
+    for (int64_t t = 0; t < p.queries; ++t) {
+      const int64_t seen = std::min(p.rows, p.sees + t);
       for (int64_t g = 0; g < attrs_.group; ++g) {
-        const auto q = row(q_, p.q_row + t, h * attrs_.group + g);
+        const auto q = row(p.by == ops::ThinnedPart::By::probes ? probes_ : q_, p.q_row + t, h * attrs_.group + g);
         std::vector<double> weights;
         double sum = 0;
-        for (int64_t j = 0; j <= t; ++j) {
+        for (int64_t j = 0; j < seen; ++j) {
           const auto k = row(k_, p.k_row + j, h);
           double score = 0;
           for (size_t d = 0; d < q.size(); ++d) score += double{q[d]} * k[d];
@@ -101,8 +106,9 @@ class Thinning {
       }
     }
     for (int64_t j = 0; j < p.rows; ++j) {
-      const int64_t first = std::max<int64_t>(0, p.rows - attrs_.scoring);
-      paid[static_cast<size_t>(j)] /= static_cast<double>(p.rows - std::max(j, first));
+      int64_t queries = 0;
+      for (int64_t t = 0; t < p.queries; ++t) queries += j < p.sees + t;
+      paid[static_cast<size_t>(j)] /= static_cast<double>(queries);
     }
     return paid;
   }
@@ -122,11 +128,16 @@ class Thinning {
   static ops::ThinKeysAttrs attrs_of(const Case& c) {
     ops::ThinKeysAttrs attrs{.group = c.group,
                              .scale = 1 / std::sqrt(static_cast<float>(c.D)),
-                             .scoring = c.scoring,
                              .recent = c.recent,
                              .rows = 3,
                              .parts = c.parts};
-    for (const ops::ThinnedPart& p : c.parts) attrs.rows += p.keep;
+    for (ops::ThinnedPart& p : attrs.parts) {
+      attrs.rows += p.keep;
+      p.queries = c.probed ? c.scoring : std::min(c.scoring, p.rows);
+      p.sees = c.probed ? p.rows : p.rows - p.queries + 1;
+      p.q_row = c.probed ? 0 : p.q_row + p.rows - p.queries;
+      if (c.probed) p.by = ops::ThinnedPart::By::probes;
+    }
     return attrs;
   }
   static int64_t rows(const Case& c, bool queries) {
@@ -148,7 +159,7 @@ class Thinning {
   }
 
   const ops::ThinKeysAttrs attrs_;
-  Tensor q_, k_, v_, kept_k_, kept_v_;
+  Tensor q_, k_, v_, probes_, kept_k_, kept_v_;
 };
 
 std::vector<Case> cases() {
@@ -172,6 +183,12 @@ std::vector<Case> cases() {
                  {.q_row = 130, .k_row = 130, .rows = 7, .keep = 5}}},
       {.D = 24, .parts = {{.rows = 90, .keep = 30}}, .scoring = 1, .recent = 0},
       {.parts = {{.rows = 40, .keep = 20, .sinks = 3}}, .scoring = 500, .recent = 100},
+      {.heads = 2,
+       .group = 4,
+       .D = 128,
+       .parts = {{.rows = 200, .keep = 90, .sinks = 4}, {.k_row = 200, .rows = 77, .keep = 30}},
+       .scoring = 64,
+       .probed = true},
       {.parts = {{.rows = 1, .keep = 1, .sinks = 4}, {.q_row = 1, .k_row = 1, .rows = 2}}},
   };
 }

@@ -14,15 +14,17 @@ constexpr int kScorePitch = kTileKeys + 4;
 
 struct ThinArgs {
   struct Part {
+    const void* q;
     int64_t q_row, k_row;  // first rows
     int32_t n;             // keys
-    int32_t first;         // scoring query
+    int32_t queries;       // that score
+    int32_t sees;          // keys that the first of them sees; each further one sees one more
     int32_t keep, sinks;
     int64_t base;  // of its items, [Hkv, n]
     int64_t to;    // first kept row
   };
   Part part[kMostThinnedParts];
-  const void *q, *k, *v;
+  const void *k, *v;
   void *kept_k, *kept_v;
   int parts, heads, group, D;  // KV heads
   int recent;
@@ -126,14 +128,14 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(const ThinArgs arg
     tile.k[i / D * tile.pitch + i % D] =
         j < part.n ? k[((part.k_row + j) * args.heads + h) * D + i % D] : T(0.0f);
   }
-  const int rows = (part.n - part.first) * args.group;
+  const int rows = part.queries * args.group;
   const int64_t head = static_cast<int64_t>(blockIdx.z) * args.heads + h;
-  const T* q = static_cast<const T*>(args.q);
+  const T* q = static_cast<const T*>(part.q);
   float paid = 0;
   for (int r0 = 0; r0 < rows; r0 += kTileRows) {
     for (int i = threadIdx.x; i < kTileRows * D; i += kScoreThreads) {
       const int r = r0 + i / D;
-      const int64_t row = (part.q_row + part.first + r / args.group) * args.heads + h;
+      const int64_t row = (part.q_row + r / args.group) * args.heads + h;
       tile.q[i / D * tile.pitch + i % D] =
           r < rows ? q[(row * args.group + r % args.group) * D + i % D] : T(0.0f);
     }
@@ -142,7 +144,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(const ThinArgs arg
     __syncthreads();
     if constexpr (!kSecond) {
       const int r = r0 + threadIdx.x / 8;
-      const int visible = min(kTileKeys, part.first + r / args.group + 1 - begin);
+      const int visible = min(kTileKeys, min(part.n, part.sees + r / args.group) - begin);
       const float2 sum =
           sum_row(tile.s + threadIdx.x / 8 * kScorePitch, r < rows ? visible : 0, args.scale);
       if (r < rows && threadIdx.x % 8 == 0) {
@@ -150,7 +152,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(const ThinArgs arg
       }
     } else if (threadIdx.x < kTileKeys) {
       for (int i = 0; i < kTileRows && r0 + i < rows; ++i) {
-        if (begin + static_cast<int>(threadIdx.x) > part.first + (r0 + i) / args.group) continue;
+        if (begin + static_cast<int>(threadIdx.x) >= part.sees + (r0 + i) / args.group) continue;
         paid += expf(tile.s[i * kScorePitch + threadIdx.x] * args.scale -
                      args.logs[head * args.rows + r0 + i]);
       }
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(const ThinArgs arg
   if constexpr (kSecond) {
     const int j = begin + threadIdx.x;
     if (threadIdx.x >= kTileKeys || j >= part.n) return;
-    paid /= static_cast<float>(part.n - max(part.first, j));
+    paid /= static_cast<float>(part.queries - max(0, j + 1 - part.sees));
     const int64_t item = part.base + static_cast<int64_t>(h) * part.n + j;
     args.keys[item] = place_of(part, j, args.recent, paid);
     args.places[item] = j;

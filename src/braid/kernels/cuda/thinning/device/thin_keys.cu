@@ -19,7 +19,7 @@ constexpr int kThreads = 256;
 __global__ void __launch_bounds__(kThreads) logs_kernel(const ThinArgs args) {
   const ThinArgs::Part& part = args.part[blockIdx.z];
   const int r = (blockIdx.x * kThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (r >= (part.n - part.first) * args.group) return;
+  if (r >= part.queries * args.group) return;
   const int64_t head = static_cast<int64_t>(blockIdx.z) * args.heads + blockIdx.y;
   const float2* sums = args.sums + (head * args.rows + r) * args.tiles;
   const int tiles = (part.n + kTileKeys - 1) / kTileKeys;
@@ -68,7 +68,7 @@ struct Layout {
   RunEdge edge{};
 
   Layout(const ops::ThinKeysAttrs& attrs, int64_t heads) {
-    int64_t most = 0;
+    int64_t most = 0, queries = 0;
     edge.heads = static_cast<int>(heads);
     for (size_t i = 0; i < attrs.parts.size(); ++i) {
       const ops::ThinnedPart& part = attrs.parts[i];
@@ -76,9 +76,10 @@ struct Layout {
       edge.n[i] = static_cast<int32_t>(part.rows);
       items += part.rows * heads;
       most = std::max(most, part.rows);
+      queries = std::max(queries, part.queries);
     }
     const auto parts = static_cast<int64_t>(attrs.parts.size());
-    rows = static_cast<int>(std::min(attrs.scoring, most) * attrs.group);
+    rows = static_cast<int>(queries * attrs.group);
     tiles = static_cast<int>(ceil_div(most, int64_t{kTileKeys}));
     runs = static_cast<int>(parts * heads);
     check_cuda(sort_items(*this, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),
@@ -111,8 +112,7 @@ struct Layout {
 
 ThinArgs args_of(const ThinKeysParams& p, const Layout& l) {
   const ops::ThinKeysAttrs& attrs = *p.attrs;
-  ThinArgs args{.q = p.q.data,
-                .k = p.k.data,
+  ThinArgs args{.k = p.k.data,
                 .v = p.v.data,
                 .kept_k = p.kept_k.data,
                 .kept_v = p.kept_v.data,
@@ -133,10 +133,12 @@ ThinArgs args_of(const ThinKeysParams& p, const Layout& l) {
   int64_t base = 0, to = 0;
   for (size_t i = 0; i < attrs.parts.size(); ++i) {
     const ops::ThinnedPart& part = attrs.parts[i];
-    args.part[i] = {.q_row = part.q_row,
+    args.part[i] = {.q = part.by == ops::ThinnedPart::By::probes ? p.probes.data : p.q.data,
+                    .q_row = part.q_row,
                     .k_row = part.k_row,
                     .n = static_cast<int32_t>(part.rows),
-                    .first = static_cast<int32_t>(std::max<int64_t>(0, part.rows - attrs.scoring)),
+                    .queries = static_cast<int32_t>(part.queries),
+                    .sees = static_cast<int32_t>(part.sees),
                     .keep = static_cast<int32_t>(part.keep),
                     .sinks = static_cast<int32_t>(std::min(part.sinks, part.rows)),
                     .base = base,
@@ -164,6 +166,13 @@ void verify_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t D) {
   if ((dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16) || D > 256) {
     fail(ErrorCode::kUnsupported, "thin_keys: {} heads of {}, wanted f32, bf16 or f16 of 256",
          name(dtype), D);
+  }
+  const auto scored = [](const ops::ThinnedPart& part) {
+    return part.by == ops::ThinnedPart::By::scores;
+  };
+  if (attrs.order_rows > 0 || std::ranges::any_of(attrs.parts, scored)) {
+    fail(ErrorCode::kUnsupported,
+         "thin_keys: GPUs have neither --importance previous nor --drop-queries");
   }
   if (attrs.parts.size() > kMostThinnedParts) {
     fail(ErrorCode::kUnsupported, "thin_keys: {} parts, at most {}", attrs.parts.size(),

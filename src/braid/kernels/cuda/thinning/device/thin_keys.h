@@ -12,6 +12,7 @@ namespace braid::cuda {
 struct ThinKeysParams {
   TensorView q;               // f32, bf16 or f16 [1, n, Hq, D], D at most 256
   TensorView k, v;            // as q [1, m, Hkv, D]
+  TensorView probes;          // as q [1, p, Hq, D], where parts are probed
   TensorView kept_k, kept_v;  // as q [1, rows, Hkv, D]
   const ops::ThinKeysAttrs* attrs = nullptr;
   std::byte* workspace = nullptr;  // device, thin_keys_workspace()

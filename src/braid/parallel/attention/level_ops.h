@@ -1,0 +1,67 @@
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "braid/ops/one_sided.h"
+#include "braid/ops/segment_attention.h"
+#include "braid/parallel/attention/lower_attention.h"
+
+namespace braid {
+
+// Appends a level attention's ops to the Programs of all ranks.
+class LevelOps {
+ public:
+  explicit LevelOps(std::span<Builder> builders) : builders_(builders) {}
+
+  int ranks() const { return static_cast<int>(builders_.size()); }
+
+  // `attrs(rank)` gives each rank's.
+  template <class MakeAttrs>
+  std::vector<ValueId> emit(const char* stage, const OpDef& def, const std::vector<ValueId>& inputs,
+                            const MakeAttrs& attrs, const char* tag = "") {
+    std::vector<ValueId> outputs;
+    for (int r = 0; r < ranks(); ++r) {
+      Builder& b = builders_[static_cast<size_t>(r)];
+      b.mark(tag);
+      const auto scope = b.scope(stage);
+      outputs = b.op(def, Attrs::of(attrs(r)), inputs);
+      b.mark("");
+    }
+    return outputs;
+  }
+
+  // All ranks meet: kept values are there and stay, closed ones are complete, and buffers of these
+  // types are open.
+  std::vector<ValueId> meet(const char* stage, const std::vector<ValueId>& kept,
+                            const std::vector<ValueId>& closed,
+                            const std::vector<ValueType>& opens) {
+    std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
+    inputs[0] = kept[0];
+    std::ranges::copy(closed, inputs.begin() + ops::kSyncFirstClosed);
+    inputs.insert(inputs.end(), kept.begin() + 1, kept.end());
+    std::vector<int> world;
+    for (int r = 0; r < ranks(); ++r) world.push_back(r);
+    return emit(
+        stage, ops::kSync, inputs,
+        [&](int) {
+          return ops::SyncAttrs{.axis = "world",
+                                .group = world,
+                                .arrivals = {},
+                                .opens = opens,
+                                .opened_arrivals = {}};
+        },
+        kLinkTag);
+  }
+
+  // Values [1, rows, heads, D] without contents.
+  std::vector<ValueId> buffers(const char* stage, ValueId in, const std::vector<ValueType>& types) {
+    return emit(stage, ops::kBuffers, {in}, [&](int) { return ops::BuffersAttrs{types}; });
+  }
+
+ private:
+  std::span<Builder> builders_;
+};
+
+}  // namespace braid

@@ -1,0 +1,88 @@
+#include "braid/parallel/attention/level_rows.h"
+
+#include <algorithm>
+
+namespace braid {
+
+LevelRows::LevelRows(const SequenceAttention& attention)
+    : a_(attention),
+      P_(static_cast<int>(attention.q.ranks.size())),
+      parts_(prompt_parts(attention.q)) {
+  for (int r = 0; r < P_; ++r) cached_.push_back(a_.kv.rows(r) - a_.q.rows(r));
+}
+
+const PromptPart& LevelRows::last() const {
+  return *std::find_if(parts_.rbegin(), parts_.rend(),
+                       [](const PromptPart& part) { return part.rows > 0; });
+}
+
+int64_t LevelRows::kept(size_t reader, size_t part) const {
+  return kept_keys(*a_.levels, parts_[reader], parts_[part]);
+}
+
+int64_t LevelRows::wanted(size_t part, int reader) const {
+  int64_t most = 0;
+  for (size_t i = part + 1; i < parts_.size(); ++i) {
+    if ((reader >= 0 && parts_[i].rank != reader) || parts_[i].rows == 0) continue;
+    most = std::max(most, kept(i, part));
+  }
+  return most;
+}
+
+int64_t LevelRows::thinned_row(size_t part) const {
+  int64_t row = 0;
+  for (size_t i = 0; i < part; ++i) {
+    if (parts_[i].rank == parts_[part].rank) row += wanted(i);
+  }
+  return row;
+}
+
+int64_t LevelRows::thinned_rows() const {
+  int64_t most = 1;
+  for (size_t i = 0; i < parts_.size(); ++i) most = std::max(most, thinned_row(i) + wanted(i));
+  return most;
+}
+
+std::vector<PulledRows> LevelRows::pulled(int reader) const {
+  std::vector<PulledRows> rows;
+  int64_t row = 0;
+  const auto add = [&](PulledRows pulled) {
+    if (pulled.rows == 0) return;
+    pulled.row = row;
+    row += pulled.rows;
+    rows.push_back(pulled);
+  };
+  if (a_.q.rows(reader) == 0) return rows;
+  for (int n = 1; n < P_; ++n) {  // each rank begins with another one
+    const int source = (reader + n) % P_;
+    add({.source = source, .rows = cached(source)});
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      if (parts_[i].rank != source) continue;
+      add({.source = source,
+           .thinned = true,
+           .src_row = thinned_row(i),
+           .rows = wanted(i, reader)});
+    }
+  }
+  return rows;
+}
+
+int64_t LevelRows::pulled_rows() const {
+  int64_t most = 1;
+  for (int r = 0; r < P_; ++r) {
+    const std::vector<PulledRows> rows = pulled(r);
+    if (!rows.empty()) most = std::max(most, rows.back().row + rows.back().rows);
+  }
+  return most;
+}
+
+int64_t buffer_row(std::span<const PulledRows> buffer, int source, bool thinned, int64_t src_row) {
+  return std::ranges::find_if(buffer,
+                              [&](const PulledRows& p) {
+                                return p.source == source && p.thinned == thinned &&
+                                       p.src_row == src_row;
+                              })
+      ->row;
+}
+
+}  // namespace braid

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "braid/parallel/attention/lower_attention.h"
+
+namespace braid {
+
+// Rows of a source in the order of a reader's buffer.
+struct PulledRows {
+  int source = 0;
+  bool thinned = false;
+  int64_t src_row = 0;
+  int64_t rows = 0;
+  int64_t row = 0;  // in the buffer
+};
+
+// Where rows lie in a level attention: each part's first keys in its rank's thinned keys, and other
+// ranks' keys in a reader's buffer. Pure.
+class LevelRows {
+ public:
+  explicit LevelRows(const SequenceAttention& attention);
+
+  const std::vector<PromptPart>& parts() const { return parts_; }
+  const PromptPart& last() const;  // the last part with tokens
+  int64_t cached(int rank) const { return cached_[static_cast<size_t>(rank)]; }
+  // Keys of a part that a later part reads.
+  int64_t kept(size_t reader, size_t part) const;
+  // Keys that the most demanding of a rank's later parts, or of all ranks', reads of a part.
+  int64_t wanted(size_t part, int reader = -1) const;
+  // First row of a part in its rank's thinned keys, and rows of the fullest rank's.
+  int64_t thinned_row(size_t part) const;
+  int64_t thinned_rows() const;
+  // A reader's buffer: of each other rank whole keys of earlier steps, then parts' first keys.
+  std::vector<PulledRows> pulled(int reader) const;
+  int64_t pulled_rows() const;  // of the fullest reader, at least 1
+
+ private:
+  const SequenceAttention& a_;
+  const int P_;
+  const std::vector<PromptPart> parts_;
+  std::vector<int64_t> cached_;  // [ranks] keys of earlier steps
+};
+
+// First row in a buffer of what lies at `src_row` of a source.
+int64_t buffer_row(std::span<const PulledRows> buffer, int source, bool thinned, int64_t src_row);
+
+}  // namespace braid
