@@ -43,7 +43,8 @@ FusedShape shape_of(int64_t width, int64_t kv_heads, int group, int head_dim) {
 const Model kModels[] = {
     {"llama-2-7b", shape_of(4096, 32, 1, 128)},    {"llama-3.2-1b", shape_of(2048, 8, 4, 64)},
     {"qwen3-0.6b", shape_of(1024, 8, 2, 128)},     {"llama-3-8b", shape_of(4096, 8, 4, 128)},
-    {"7b, rank of 2", shape_of(4096, 16, 1, 128)}, {"64 heads", shape_of(4096, 64, 1, 64)},
+    {"7b, rank of 2", shape_of(4096, 16, 1, 128)}, {"64 heads of 64", shape_of(4096, 64, 1, 64)},
+    {"64 heads", shape_of(4096, 64, 1, 128)},      {"128 heads", shape_of(4096, 128, 1, 128)},
 };
 
 double distance(const std::vector<float>& a, const std::vector<float>& b) {

@@ -87,7 +87,7 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
       .add_option(
           "--decode", o.decode,
           "how launches of a decode step of few tokens are fused on a GPU: auto (by price), "
-          "apart, relay, or fused, behind which may follow :cluster=N, split=token, "
+          "apart, relay, or fused, behind which may follow :cluster=N, split=token|head, "
           "scope=qkv|projected, exchange=chip|memory")
       ->capture_default_str()
       ->group(kSchedules);

@@ -100,31 +100,41 @@ TEST_P(CudaRelay, EqualsLaunchesApart) {
   EXPECT_LT(largest_distance(prompt_logits(apart, prompt_, 1), exact_), tolerance_);
 }
 
-// Every form of `--decode`: the same results, or the reason why there are none.
+// Every form of `--decode` on one GPU and on two: the same results, or the reason why there are
+// none.
 TEST_P(CudaRelay, EveryFormOfDecode) {
   const RelayCase& c = GetParam();
-  for (const char* form : {"apart", "relay", "fused", "fused:cluster=1,scope=projected",
-                           "fused:cluster=3,scope=projected", "fused:exchange=memory",
-                           "fused:cluster=2,scope=projected,exchange=memory"}) {
-    SCOPED_TRACE(form);
-    RunnerConfig config = cuda_runner();
-    config.decode = form;
-    const cuda::DecodeKind kind = cuda::parse_decode(form).kind;
-    Runner runner(*model_, config);
-    const bool fused = kind == cuda::DecodeKind::fused;
-    if (fused && (is_quantized(c.weights) || c.Hq / c.Hkv > cuda::kFusedMaxGroup)) {
-      EXPECT_THROW(prompt_logits(runner, prompt_, 1), Error);
-      continue;
+  for (const char* form :
+       {"apart", "relay", "fused", "fused:cluster=1,scope=projected",
+        "fused:cluster=3,scope=projected", "fused:cluster=16", "fused:exchange=memory",
+        "fused:cluster=2,scope=projected,exchange=memory", "fused:split=head",
+        "fused:split=head,scope=projected,exchange=memory"}) {
+    for (const int ranks : {1, 2}) {
+      if (ranks > usable_gpus() || c.Hkv % ranks != 0) continue;
+      SCOPED_TRACE(fmt::format("{}, {} ranks", form, ranks));
+      RunnerConfig config = cuda_runner(ranks);
+      config.decode = form;
+      const cuda::DecodeForm asked = cuda::parse_decode(form);
+      const bool by_heads = asked.split == cuda::FusedSplit::head;
+      Runner runner(*model_, config);
+      const bool fused = asked.kind == cuda::DecodeKind::fused;
+      // Blocks of ranks take the kernel of several tokens.
+      const int64_t most = by_heads ? cuda::kFusedFewHeads : cuda::kFusedMaxGroup;
+      if (fused && (is_quantized(c.weights) || c.Hq / c.Hkv > most ||
+                    (ranks > 1 && (by_heads || c.C % 64 != 0)))) {
+        EXPECT_THROW(prompt_logits(runner, prompt_, 1), Error);
+        continue;
+      }
+      expect_exact(runner);
+      const bool relay = asked.kind == cuda::DecodeKind::relay;
+      if (!relay || (ranks == 1 && c.F % 8 == 0)) {
+        EXPECT_EQ(joined(runner), relay ? 6 * c.layers + 1 : 0);
+      }
+      EXPECT_THAT(runner.explain(), testing::Contains(testing::HasSubstr("(chosen)")));
+      const Program& program = runner.last_step(0).executor->program();
+      EXPECT_EQ(std::ranges::count(program.ops, &ops::kAttentionBlock, &Op::def),
+                fused ? c.layers : 0);
     }
-    expect_exact(runner);
-    const bool relay = kind == cuda::DecodeKind::relay;
-    if (!relay || c.F % 8 == 0) {
-      EXPECT_EQ(joined(runner), relay ? 6 * c.layers + 1 : 0);
-    }
-    EXPECT_THAT(runner.explain(), testing::Contains(testing::HasSubstr("(chosen)")));
-    const Program& program = runner.last_step(0).executor->program();
-    EXPECT_EQ(std::ranges::count(program.ops, &ops::kAttentionBlock, &Op::def),
-              fused ? c.layers : 0);
   }
 }
 

@@ -73,7 +73,8 @@ TEST(DecodeForm, Reads) {
                              .scope = FusedScope::projected,
                              .path = ExchangePath::memory}));
   for (const char* text : {"auto", "apart", "relay", "fused:split=token,scope=qkv,exchange=chip",
-                           "fused:cluster=16,split=token,scope=projected,exchange=memory"}) {
+                           "fused:cluster=16,split=token,scope=projected,exchange=memory",
+                           "fused:cluster=2,split=head,scope=qkv,exchange=chip"}) {
     EXPECT_EQ(to_string(parse_decode(text)), text);
   }
 }
@@ -90,7 +91,7 @@ TEST(DecodeForm, NamesWhatIsWrong) {
   EXPECT_EQ(error("fused:cluster=4x"), "--decode: cluster is '4x', wanted 1 to 16");
   EXPECT_EQ(error("fused:cluster="), "--decode: cluster is '', wanted 1 to 16");
   EXPECT_EQ(error("fused:cluster"), "--decode: cluster is '', wanted 1 to 16");
-  EXPECT_EQ(error("fused:split=head"), "--decode: split is 'head', wanted token");
+  EXPECT_EQ(error("fused:split=keys"), "--decode: split is 'keys', wanted token or head");
   EXPECT_EQ(error("fused:scope=all"), "--decode: scope is 'all', wanted qkv or projected");
   EXPECT_EQ(error("fused:exchange=l2"), "--decode: exchange is 'l2', wanted chip or memory");
   EXPECT_THAT(error("fused:cluster=4,depth=2"), HasSubstr("fused has no 'depth'"));
@@ -221,8 +222,20 @@ TEST(DecodeChoice, ForcedFormsTakeAClusterOrSayWhyNot) {
                        const FusedDevice& device = h100()) {
     return error_of([&] { choose(text, step, device); }, ErrorCode::kUnsupported);
   };
-  EXPECT_THAT(why("fused:cluster=4", llama_7b(1024)),
+  EXPECT_THAT(why("fused:cluster=4,scope=projected", llama_7b(1024)),
               HasSubstr("32 KV heads as clusters of 4 CTAs: the GPU runs 30 at once"));
+  EXPECT_EQ(choose("fused:cluster=4", llama_7b(1024)).cluster, 4);
+  FusedDevice small = h100();
+  small.clusters[16] = 0;
+  EXPECT_THAT(why("fused:cluster=16", llama_7b(1024), small),
+              HasSubstr("32 KV heads as clusters of 16 CTAs: the GPU runs 0 at once"));
+  EXPECT_EQ(choose("fused:split=head", llama_7b(1024)).cluster, 2);
+  EXPECT_THAT(why("fused:split=head,cluster=3", llama_7b(1024)),
+              HasSubstr("split=head, heads of 128 over 3 CTAs: parts of 16, 32 or 64 elements"));
+  EXPECT_THAT(why("fused:split=head,scope=projected,cluster=4", llama_7b(1024)),
+              HasSubstr("the GPU runs 30 at once"));
+  EXPECT_THAT(why("fused:split=head", together(llama_7b(1024), 4)),
+              HasSubstr("split=head: a single token"));
   DecodeStep step = llama_7b(1024);
   step.block.head_dim = 80;
   EXPECT_THAT(why("fused", step), HasSubstr("head dim 80: 64 or 128"));
@@ -258,7 +271,9 @@ TEST(DecodeChoice, OfSeveralTokens) {
 TEST(DecodeChoice, ExplainsEachCandidate) {
   const DecodeForm chosen = choose_decode({}, llama_7b(1024), h100(), rates());
   const std::vector<std::string> lines = explain_decode(chosen, llama_7b(1024), h100(), rates());
-  ASSERT_EQ(lines.size(), 1u + 2 + 4 * 3);  // clusters of 1, 2 and 3
+  // Clusters of 1 to 16 up to attention, of 1, 2 and 3 with the projection; heads over 2, 4 and 8,
+  // and over 2.
+  ASSERT_EQ(lines.size(), 1u + 2 + 2 * (16 + 3 + 3 + 1));
   EXPECT_EQ(lines[0], "decode steps of one token, priced with 1024 keys: relay");
   EXPECT_THAT(lines[1], HasSubstr("relay: "));
   EXPECT_THAT(lines[1], HasSubstr("(chosen)"));

@@ -31,13 +31,55 @@ TEST(FusedConfig, TakesClustersThatFitAtOnce) {
     EXPECT_EQ(c.slots % kFusedWarps, 0);
     EXPECT_LE(c.shared_bytes, h100().smem_per_cta);
   }
-  EXPECT_THAT(sizes, testing::ElementsAre(3, 2, 1));
+  EXPECT_THAT(sizes, testing::ElementsAre(3, 2, 1, 2));  // the last with divided heads
   EXPECT_EQ(why_not_fused(llama_7b(), FusedScope::projected, 4, h100()),
             "32 KV heads as clusters of 4 CTAs: the GPU runs 30 at once");
   EXPECT_EQ(why_not_fused(llama_7b(), FusedScope::projected, 17, h100()),
             "clusters of 17 CTAs: 1 to 16");
   EXPECT_EQ(why_not_fused(llama_7b(), FusedScope::projected, 0, h100()),
             "clusters of 0 CTAs: 1 to 16");
+}
+
+// Up to attention, clusters beyond those at once come in waves.
+TEST(FusedConfig, ClustersInWaves) {
+  const auto configs = fused_candidates(llama_7b(), FusedScope::qkv, ExchangePath::chip, h100());
+  ASSERT_EQ(configs.size(), static_cast<size_t>(kMaxCluster + 3));
+  for (const FusedConfig& c : configs) {
+    EXPECT_EQ(c.ctas, 32 * c.cluster);
+    EXPECT_EQ(c.at_once, std::min(32, h100().clusters[static_cast<size_t>(c.cluster)]) * c.cluster);
+  }
+}
+
+// Heads divided over a cluster have whole lines of 32 bytes on each CTA, and one more place in
+// shared memory for scores: this CTA's, and sums.
+TEST(FusedConfig, DividesHeads) {
+  const auto sizes = [](const FusedShape& s) {
+    std::vector<int> result;
+    for (const FusedConfig& c : fused_candidates(s, FusedScope::qkv, ExchangePath::chip, h100())) {
+      if (c.split == FusedSplit::token) continue;
+      const ExchangeDesc scores = fused_scores(s, c.cluster);
+      EXPECT_LE(c.shared_bytes, h100().smem_per_cta);
+      EXPECT_GE(c.inbox_bytes, exchange_inbox_bytes(scores, choose_exchange(scores)));
+      EXPECT_EQ(fused_keys(s, c.cluster, c.split) * s.head_dim / c.cluster * 4, kFusedSlotBytes);
+      result.push_back(c.cluster);
+    }
+    return result;
+  };
+  FusedShape s = llama_7b();
+  EXPECT_THAT(sizes(s), testing::ElementsAre(8, 4, 2));
+  s.head_dim = 64, s.group = 4;
+  EXPECT_THAT(sizes(s), testing::ElementsAre(4, 2));
+  s.tokens = 2;
+  EXPECT_THAT(sizes(s), testing::IsEmpty());
+  const auto why = [](int cluster, int64_t page_size) {
+    FusedShape odd = llama_7b();
+    odd.page_size = page_size;
+    return why_not_fused(odd, FusedScope::qkv, cluster, h100(), FusedSplit::head);
+  };
+  EXPECT_EQ(why(1, 64), "split=head, heads of 128 over 1 CTAs: parts of 16, 32 or 64 elements");
+  EXPECT_EQ(why(16, 64), "split=head, heads of 128 over 16 CTAs: parts of 16, 32 or 64 elements");
+  EXPECT_EQ(why(8, 16), "");
+  EXPECT_EQ(why(2, 48), "split=head, pages of 48 keys: multiples or divisors of 32");
 }
 
 TEST(FusedConfig, SaysWhyNot) {

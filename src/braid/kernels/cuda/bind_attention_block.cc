@@ -59,9 +59,9 @@ class DecodeState {
   FusedConfig config(const FusedShape& shape, FusedScope scope) {
     const FusedDevice& device = clusters(shape.head_dim);
     const DecodeForm& form = choices_.at(shape.tokens).form;
-    const std::string why = why_not_fused(shape, scope, form.cluster, device);
+    const std::string why = why_not_fused(shape, scope, form.cluster, device, form.split);
     if (!why.empty()) fail(ErrorCode::kUnsupported, "attention_block: {}", why);
-    return fused_config(shape, scope, form.path, form.cluster, device);
+    return fused_config(shape, scope, form.path, form.cluster, device, form.split);
   }
 
  private:

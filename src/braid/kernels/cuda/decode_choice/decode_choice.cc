@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "braid/base/error.h"
+#include "braid/base/math.h"
 
 namespace braid::cuda {
 namespace {
@@ -51,14 +52,23 @@ DecodePrice fused_price(const DecodeStep& step, const FusedConfig& config,
                         const DecodeRates& rates) {
   DecodePrice price{.form = {.kind = DecodeKind::fused,
                              .cluster = config.cluster,
+                             .split = config.split,
                              .scope = config.scope,
                              .path = config.path},
                     .why_not = step.no_fused};
   const bool projects = config.scope == FusedScope::projected;
-  const auto seconds = [&](int64_t bytes, double of_a_cta) {
-    return static_cast<double>(bytes) / std::min(rates.stream, of_a_cta * config.ctas);
-  };
   const FusedShape& s = step.block;
+  // Clusters beyond those that run at once come behind, in waves.
+  const int64_t wave = config.at_once / config.cluster;
+  const auto seconds = [&](int64_t bytes, double of_a_cta) {
+    double all = 0;
+    for (int64_t left = s.kv_heads; left > 0; left -= wave) {
+      const auto heads = static_cast<double>(std::min(left, wave));
+      const double rate = std::min(rates.stream, of_a_cta * heads * config.cluster);
+      all += static_cast<double>(bytes) * heads / static_cast<double>(s.kv_heads) / rate;
+    }
+    return all;
+  };
   double block = seconds(qkv_bytes(s), rates.cta_stream);
   const bool single = !fused_batches(s);  // heads one by one; else a group at a time
   block += seconds(key_bytes(step), rates.cta_keys[!single || s.group == 1 ? 0
@@ -78,9 +88,13 @@ DecodePrice fused_price(const DecodeStep& step, const FusedConfig& config,
   price.seam_seconds = step.layers * (step.launches - its) * seam_of(step, rates);
   double exchange = rates.fused_seam + rates.fused_cta * config.cluster;
   if (!single) exchange += rates.fused_batch;
+  if (config.split == FusedSplit::head) {
+    const int64_t keys = kFusedWarps * fused_keys(s, config.cluster, config.split);
+    exchange += static_cast<double>(ceil_div(step.context, keys)) * rates.scores_sum;
+  }
   if (config.path == ExchangePath::memory) exchange *= 1 + rates.memory_share;
   if (projects) exchange += rates.words_seam;
-  price.exchange_seconds = step.layers * exchange;
+  price.exchange_seconds = step.layers * exchange * static_cast<double>(ceil_div(s.kv_heads, wave));
   return price;
 }
 
@@ -93,8 +107,9 @@ std::string describe(const DecodePrice& p) {
 
 bool fits(const DecodeForm& asked, const DecodeForm& is) {
   return asked.kind == is.kind &&
-         (asked.kind != DecodeKind::fused || (asked.scope == is.scope && asked.path == is.path &&
-                                              (asked.cluster == 0 || asked.cluster == is.cluster)));
+         (asked.kind != DecodeKind::fused ||
+          (asked.split == is.split && asked.scope == is.scope && asked.path == is.path &&
+           (asked.cluster == 0 || asked.cluster == is.cluster)));
 }
 
 }  // namespace
@@ -109,6 +124,7 @@ DecodeRates decode_rates(double stream) {
           .fused_seam = 4.5e-6,
           .fused_cta = .5e-6,
           .fused_batch = 12e-6,
+          .scores_sum = 1.3e-6,
           .words_seam = 2.9e-6,
           .memory_share = .1,
           .cta_stream = 50e9,
@@ -158,8 +174,9 @@ DecodeForm choose_decode(const DecodeForm& form, const DecodeStep& step, const F
     fail(ErrorCode::kUnsupported, "--decode {}: {}", to_string(form), p.why_not);
   }
   fail(ErrorCode::kUnsupported, "--decode {}: {}", to_string(form),
-       step.no_fused.empty() ? why_not_fused(step.block, form.scope, form.cluster, device)
-                             : step.no_fused);
+       step.no_fused.empty()
+           ? why_not_fused(step.block, form.scope, std::max(form.cluster, 1), device, form.split)
+           : step.no_fused);
 }
 
 std::vector<std::string> explain_decode(const DecodeForm& chosen, const DecodeStep& step,

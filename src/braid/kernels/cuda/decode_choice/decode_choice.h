@@ -34,6 +34,7 @@ struct DecodeRates {
   double fused_seam = 0;    // for a fused block, without CTAs
   double fused_cta = 0;     // for each CTA of a cluster
   double fused_batch = 0;   // additional, for the kernel of several tokens
+  double scores_sum = 0;    // for each sum of scores over a cluster that divides heads
   double words_seam = 0;    // for attention's result on the way to the projection
   double memory_share = 0;  // share of a block's seam that exchanges through memory add
   double cta_stream = 0;    // bytes of weights a second, read by a CTA
@@ -53,7 +54,7 @@ struct DecodePrice {
 };
 
 // All candidates: possible candidates first, the fastest ahead. Each fitting size of cluster is a
-// candidate, with both scopes, on chip and through memory.
+// candidate, with both scopes and splits, on chip and through memory.
 std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice& device,
                                        const DecodeRates& rates);
 

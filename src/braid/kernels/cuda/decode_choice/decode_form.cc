@@ -24,7 +24,8 @@ void set(DecodeForm& form, std::string_view key, std::string_view value) {
       refuse(key, value, fmt::format("1 to {}", kMaxCluster));
     }
   } else if (key == "split") {
-    if (value != "token") refuse(key, value, "token");
+    if (value != "token" && value != "head") refuse(key, value, "token or head");
+    form.split = value == "token" ? FusedSplit::token : FusedSplit::head;
   } else if (key == "scope") {
     if (value != "qkv" && value != "projected") refuse(key, value, "qkv or projected");
     form.scope = value == "qkv" ? FusedScope::qkv : FusedScope::projected;
@@ -72,7 +73,8 @@ std::string to_string(const DecodeForm& form) {
   }
   const std::string cluster =
       form.cluster > 0 ? fmt::format("cluster={},", form.cluster) : std::string();
-  return fmt::format("fused:{}split=token,scope={},exchange={}", cluster,
+  return fmt::format("fused:{}split={},scope={},exchange={}", cluster,
+                     form.split == FusedSplit::token ? "token" : "head",
                      form.scope == FusedScope::qkv ? "qkv" : "projected", to_string(form.path));
 }
 

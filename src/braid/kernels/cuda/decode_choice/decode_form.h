@@ -15,6 +15,7 @@ enum class DecodeKind { automatic, apart, relay, fused };
 struct DecodeForm {
   DecodeKind kind = DecodeKind::automatic;
   int cluster = 0;  // CTAs of a KV head; 0: by price
+  FusedSplit split = FusedSplit::token;
   FusedScope scope = FusedScope::qkv;
   ExchangePath path = ExchangePath::chip;
   bool operator==(const DecodeForm&) const = default;

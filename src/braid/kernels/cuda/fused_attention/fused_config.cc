@@ -20,8 +20,9 @@ FusedLayout layout_of(const FusedShape& s, FusedScope scope, const FusedConfig& 
   const int64_t attended = s.kv_heads * s.group * s.head_dim;
   const auto x =
       static_cast<int>(scope == FusedScope::projected ? std::max(s.width, attended) : s.width);
-  return {c.slots, c.inbox_bytes, x,          fused_sums(s, scope, c.cluster),
-          s.group, s.head_dim,    rows.most()};
+  const int64_t scores = c.split == FusedSplit::head ? fused_scores(s, c.cluster).bytes / 2 : 0;
+  return {c.slots, c.inbox_bytes, x,           fused_sums(s, scope, c.cluster),
+          s.group, s.head_dim,    rows.most(), static_cast<int>(scores)};
 }
 
 bool is_half(DType dtype) {
@@ -109,17 +110,35 @@ std::string why_not_fused(const FusedShape& s, FusedScope scope, const FusedDevi
 }
 
 std::string why_not_fused(const FusedShape& s, FusedScope scope, int cluster,
-                          const FusedDevice& device) {
+                          const FusedDevice& device, FusedSplit split) {
   if (cluster < 1 || cluster > kMaxCluster) {
     return fmt::format("clusters of {} CTAs: 1 to {}", cluster, kMaxCluster);
   }
   if (std::string why = why_not_fused(s, scope, device); !why.empty()) return why;
   const int at_once = device.clusters[static_cast<size_t>(cluster)];
-  if (at_once < s.kv_heads) {
+  // Clusters wait for each other only in front of the projection.
+  if (at_once < (scope == FusedScope::projected ? s.kv_heads : 1)) {
     return fmt::format("{} KV heads as clusters of {} CTAs: the GPU runs {} at once", s.kv_heads,
                        cluster, at_once);
   }
-  const FusedConfig config = fused_config(s, scope, ExchangePath::chip, cluster, device);
+  if (split == FusedSplit::head) {
+    if (fused_batches(s)) {
+      return fmt::format("split=head: a single token of a normed block in bf16, groups up to {}",
+                         kFusedFewHeads);
+    }
+    const int elems = s.head_dim / cluster;
+    if (elems * cluster != s.head_dim || (elems != 16 && elems != 32 && elems != 64) ||
+        cluster == 1) {
+      return fmt::format("split=head, heads of {} over {} CTAs: parts of 16, 32 or 64 elements",
+                         s.head_dim, cluster);
+    }
+    const int keys = relay_keys(elems), box = relay_box(elems, s.page_size);
+    if (keys % box != 0 || s.page_size % box != 0) {
+      return fmt::format("split=head, pages of {} keys: multiples or divisors of {}", s.page_size,
+                         keys);
+    }
+  }
+  const FusedConfig config = fused_config(s, scope, ExchangePath::chip, cluster, device, split);
   if (config.slots == 0) {
     return fmt::format("{} bytes of shared memory beside {} slots: {} at most",
                        config.shared_bytes - kLeastSlots * kFusedSlotBytes, kLeastSlots,
@@ -129,16 +148,25 @@ std::string why_not_fused(const FusedShape& s, FusedScope scope, int cluster,
 }
 
 FusedConfig fused_config(const FusedShape& s, FusedScope scope, ExchangePath path, int cluster,
-                         const FusedDevice& device) {
+                         const FusedDevice& device, FusedSplit split) {
   FusedConfig c{.cluster = cluster,
                 .ctas = static_cast<int>(s.kv_heads) * cluster,
+                .at_once = std::min(static_cast<int>(s.kv_heads),
+                                    device.clusters[static_cast<size_t>(cluster)]) *
+                           cluster,
                 .scope = scope,
-                .path = path};
+                .path = path,
+                .split = split};
   if (fused_batches(s)) return batch_config(s, c, device);
   const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, cluster);
   const int64_t part =
       std::max<int64_t>(round_up(2 * rows.most(), 16), int64_t{4} * s.group * (s.head_dim + 4));
   c.inbox_bytes = static_cast<int>(cluster * part);
+  if (split == FusedSplit::head) {
+    const ExchangeDesc scores = fused_scores(s, cluster);
+    const int64_t inbox = exchange_inbox_bytes(scores, choose_exchange(scores));
+    c.inbox_bytes = std::max(c.inbox_bytes, static_cast<int>(round_up(inbox, 16)));
+  }
   for (c.slots = kMostSlots; c.slots > 0; c.slots -= kFusedWarps) {
     c.shared_bytes = layout_of(s, scope, c).bytes;
     if (c.shared_bytes <= device.smem_per_cta) return c;
@@ -149,12 +177,23 @@ FusedConfig fused_config(const FusedShape& s, FusedScope scope, ExchangePath pat
 std::vector<FusedConfig> fused_candidates(const FusedShape& s, FusedScope scope, ExchangePath path,
                                           const FusedDevice& device) {
   std::vector<FusedConfig> result;
-  for (int cluster = kMaxCluster; cluster >= 1; --cluster) {
-    if (why_not_fused(s, scope, cluster, device).empty()) {
-      result.push_back(fused_config(s, scope, path, cluster, device));
+  for (const FusedSplit split : {FusedSplit::token, FusedSplit::head}) {
+    for (int cluster = kMaxCluster; cluster >= 1; --cluster) {
+      if (why_not_fused(s, scope, cluster, device, split).empty()) {
+        result.push_back(fused_config(s, scope, path, cluster, device, split));
+      }
     }
   }
   return result;
+}
+
+int fused_keys(const FusedShape& s, int cluster, FusedSplit split) {
+  return relay_keys(split == FusedSplit::head ? s.head_dim / cluster : s.head_dim);
+}
+
+ExchangeDesc fused_scores(const FusedShape& s, int cluster) {
+  const int64_t keys = kFusedWarps * fused_keys(s, cluster, FusedSplit::head);
+  return {ExchangeKind::reduce, cluster, 4 * s.group * keys};
 }
 
 int fused_sums(const FusedShape& s, FusedScope scope, int cluster) {
@@ -177,7 +216,8 @@ int64_t fused_bytes(const FusedShape& s, FusedScope scope, int64_t context) {
 }
 
 std::string to_string(const FusedConfig& c) {
-  return fmt::format("fused:cluster={},split=token,scope={}{}", c.cluster,
+  return fmt::format("fused:cluster={},split={},scope={}{}", c.cluster,
+                     c.split == FusedSplit::head ? "head" : "token",
                      c.scope == FusedScope::qkv ? "qkv" : "projected",
                      c.path == ExchangePath::memory ? ",exchange=memory" : "");
 }

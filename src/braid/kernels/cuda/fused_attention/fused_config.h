@@ -25,6 +25,10 @@ constexpr int kFusedMaxNorm = 8192;
 
 enum class FusedScope { qkv, projected };  // up to attention, or with the output projection
 
+// Division of a KV head's attention over the cluster: by keys, or by elements of all keys. Heads
+// divided by elements take a sum of scores for every kFusedWarps slots of keys.
+enum class FusedSplit { token, head };
+
 // A layer's block, equal on all ranks.
 struct FusedShape {
   int64_t tokens = 1;
@@ -55,8 +59,10 @@ struct FusedDevice {
 struct FusedConfig {
   int cluster = 0;  // CTAs of a KV head
   int ctas = 0;
+  int at_once = 0;  // CTAs that run at once; with a projection all
   FusedScope scope = FusedScope::qkv;
   ExchangePath path = ExchangePath::chip;
+  FusedSplit split = FusedSplit::token;
   int each = 0;   // tokens of an exchange, with the kernel of several tokens; otherwise 0
   int slots = 0;  // in the ring, a multiple of kFusedWarps
   int inbox_bytes = 0;
@@ -83,15 +89,21 @@ std::string why_not_fused(const FusedShape& shape, FusedScope scope, const Fused
 
 // The same with clusters of a given size.
 std::string why_not_fused(const FusedShape& shape, FusedScope scope, int cluster,
-                          const FusedDevice& device);
+                          const FusedDevice& device, FusedSplit split = FusedSplit::token);
 
 // With clusters of that size; only if why_not_fused is empty.
 FusedConfig fused_config(const FusedShape& shape, FusedScope scope, ExchangePath path, int cluster,
-                         const FusedDevice& device);
+                         const FusedDevice& device, FusedSplit split = FusedSplit::token);
 
-// All fitting sizes of clusters, the most CTAs first.
+// All fitting splits and sizes of clusters: keys divided first, the most CTAs first.
 std::vector<FusedConfig> fused_candidates(const FusedShape& shape, FusedScope scope,
                                           ExchangePath path, const FusedDevice& device);
+
+// Keys of a KV head in a slot, with as many elements of each as a CTA takes.
+int fused_keys(const FusedShape& shape, int cluster, FusedSplit split);
+
+// The sum of scores over a cluster that divides heads.
+ExchangeDesc fused_scores(const FusedShape& shape, int cluster);
 
 // Sums of rows, or parts of rows, in shared memory: in the phase with the most sums.
 int fused_sums(const FusedShape& shape, FusedScope scope, int cluster);

@@ -39,11 +39,12 @@ struct FusedLayout {
   int arrivals;  // u64 [kExchangeTurns, kExchangeRounds]
   int squares;   // f32 [warps]
   int flow;      // i32: copies a producer may have under way
+  int scores;    // f32 [2, kFusedWarps, group, fused_keys] of divided heads: this CTA's, all CTAs'
   int bytes;
 
   // `sums`: f32 in the phase with the most sums.
   BRAID_HOST_DEVICE FusedLayout(int slots, int inbox_bytes, int x_elems, int num_sums, int group,
-                                int head_dim, int head_rows) {
+                                int head_dim, int head_rows, int num_scores) {
     const int piece = group * (head_dim + 4) * 4;
     const auto lines = [](int n) { return (n + 15) / 16 * 16; };
     ring = 0;
@@ -59,7 +60,8 @@ struct FusedLayout {
     arrivals = barriers + 2 * slots * 8;
     squares = arrivals + kExchangeTurns * kExchangeRounds * 8;
     flow = squares + kFusedWarps * 4;
-    bytes = flow + 16;
+    scores = flow + 16;
+    bytes = scores + 4 * num_scores;
   }
 };
 

@@ -124,12 +124,7 @@ class FusedBatch {
 #pragma unroll
         for (int j = 0; j < kTogether; ++j) {
           const int token = min(first + j, live_ - 1), at = token * quads + i;
-          float4 s = __ldcg(reinterpret_cast<const float4*>(a_.a) + at);
-          if (a_.b != nullptr) {
-            const uint2 b = __ldcg(reinterpret_cast<const uint2*>(a_.b) + at);
-            s.x += ptx::low_half(b.x), s.y += ptx::high_half(b.x);
-            s.z += ptx::low_half(b.y), s.w += ptx::high_half(b.y);
-          }
+          const float4 s = load_sum(a_, at);
           squares[j] += s.x * s.x + s.y * s.y + s.z * s.z + s.w * s.w;
           *reinterpret_cast<uint2*>(x_words() + batch_x_word(2 * i, token, a_.tokens)) =
               make_uint2(ptx::pack<__nv_bfloat16>(s.x * w.x, s.y * w.y),
@@ -150,13 +145,8 @@ class FusedBatch {
     }
     clear_x(a_.width, plan_.chunks);
   }
-  __device__ float norm_scale(int token) const {
-    if (a_.a == nullptr) return 1;
-    const float* squares = floats(layout_.squares) + token * kFusedWarps;
-    float all = 0;
-#pragma unroll
-    for (int w = 0; w < kFusedWarps; ++w) all += squares[w];
-    return rsqrtf(all / static_cast<float>(a_.width) + a_.eps);
+  __device__ float scale_of(int token) const {
+    return a_.a == nullptr ? 1 : norm_scale(a_, floats(layout_.squares) + token * kFusedWarps);
   }
 
   __device__ void load_normed() const {
@@ -180,7 +170,7 @@ class FusedBatch {
       const float* biases = a_.bias[at.which];
       const float bias = biases == nullptr ? 0.f : __ldg(biases + at.row);
       to[t * shape_.head_rows + row] = __float2bfloat16_rn(
-          sum_of(plan_.rows, plan_.chunks, row, token + t) * norm_scale(token + t) + bias);
+          sum_of(plan_.rows, plan_.chunks, row, token + t) * scale_of(token + t) + bias);
     }
     // Tables of turns come with their tokens.
     for (int t = token + warp_; t < token + n; t += kFusedWarps) {
@@ -209,11 +199,9 @@ class FusedBatch {
                    : elems(layout_.fresh) + (2 * token + is_v) * kD;
       T* cache = reinterpret_cast<T*>(is_v ? a_.cache_v : a_.cache_k) +
                  (int64_t{slot} * a_.kv_heads + plan_.head) * kD;
-      turn_head<kD>(a_, raw,
-                    is_q   ? a_.q_norm
-                    : is_v ? nullptr
-                           : a_.k_norm,
-                    is_v ? 0 : a_.pairs, floats(layout_.turns) + token * 128, [&](int e, float x) {
+      const float* norm = is_q ? a_.q_norm : is_v ? nullptr : a_.k_norm;
+      turn_head<kD>(raw, norm, a_.qk_eps, is_v ? 0 : a_.pairs, a_.interleaved,
+                    floats(layout_.turns) + token * 128, [&](int e, float x) {
                       to[e] = round(x);
                       if (!is_q && writes) cache[e] = to[e];
                     });
@@ -276,12 +264,7 @@ class FusedBatch {
       const uint32_t pair =
           attended_pair<kD>(reinterpret_cast<const float*>(gathered) + t * a_.group * kPieceRow,
                             stride, a_.cluster, its);
-      const int at = ((first + t) * a_.kv_heads + plan_.head) * pairs + its;
-      if (a_.outputs == 0) {
-        reinterpret_cast<uint32_t*>(a_.out)[at] = pair;
-      } else {
-        ptx::store_relaxed_gpu(a_.words + at, make_uint2(pair, tag_ + 1));
-      }
+      put_pair(a_, ((first + t) * a_.kv_heads + plan_.head) * pairs + its, pair, tag_ + 1);
     }
   }
 
@@ -364,15 +347,8 @@ __global__ void __launch_bounds__(kFusedBlock, 1)
   block.arrive();
   ptx::grid_dependency_wait();
   block.run();
-  // The last CTA leaves a tag that no word carries.
   ptx::named_barrier_sync(1, kFusedThreads);
-  if (threadIdx.x == 0) {
-    __threadfence();
-    if (atomicAdd(a.control + 1, 1) == gridDim.x - 1) {
-      a.control[0] = tag + kFusedTags;
-      a.control[1] = 0;
-    }
-  }
+  leave_tag(a.control, tag + kFusedTags);
 #endif
 }
 

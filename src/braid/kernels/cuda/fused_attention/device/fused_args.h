@@ -54,6 +54,8 @@ struct FusedArgs {
   int32_t slots;
   int32_t inbox_bytes;
   int32_t num_sums;
+  int32_t num_scores;       // f32 of FusedLayout::scores; 0: keys are divided
+  ExchangeForm score_form;  // of their sum
   int32_t x_elems;
   int32_t in_flight;        // copies of a producer under way
   int32_t in_flight_words;  // the same while the projection's words travel

@@ -1,7 +1,10 @@
 #pragma once
 
 #include "braid/kernels/cuda/fused_attention/device/fused_args.h"
+#include "braid/kernels/cuda/fused_attention/fused_config.h"
+#include "braid/kernels/cuda/ptx/gpu.h"
 #include "braid/kernels/cuda/ptx/mma.h"
+#include "braid/kernels/cuda/relay/device/turn_head.cuh"
 
 // What blocks of one token and of several have in common: heads on their way from products to
 // attention, and the parts of attention on their way to a sum.
@@ -18,49 +21,23 @@ struct FusedHeadRow {
   }
 };
 
-// cos and sin of a position, [2, 64], by `threads` threads.
-__device__ inline void put_turns(const FusedArgs& a, int64_t position, float* turns, int thread,
-                                 int threads) {
-  for (int i = thread; i < a.pairs; i += threads) {
-    // As rope_append: the product modulo 2^64 is the angle modulo one turn.
-    const uint64_t angle = static_cast<uint64_t>(position) * __ldg(a.turns + i);
-    float sin, cos;
-    sincospif(__int2float_rn(static_cast<int>(angle >> 32)) * 0x1p-31f, &sin, &cos);
-    turns[i] = cos * a.factor;
-    turns[64 + i] = sin * a.factor;
+// The i-th quad of a + b.
+__device__ __forceinline__ float4 load_sum(const FusedArgs& a, int i) {
+  float4 s = __ldcg(reinterpret_cast<const float4*>(a.a) + i);
+  if (a.b != nullptr) {
+    const uint2 b = __ldcg(reinterpret_cast<const uint2*>(a.b) + i);
+    s.x += ptx::low_half(b.x), s.y += ptx::high_half(b.x);
+    s.z += ptx::low_half(b.y), s.w += ptx::high_half(b.y);
   }
+  return s;
 }
 
-// A warp norms a head and turns its first 2 * pairs elements: put(e, x) receives every element of
-// raw(e). `norm`: [D] or null.
-template <int kD, class Raw, class Put>
-__device__ __forceinline__ void turn_head(const FusedArgs& a, const Raw& raw, const float* norm,
-                                          int pairs, const float* turns, const Put& put) {
-  const int lane = threadIdx.x % 32;
-  float scale = 1;
-  if (norm != nullptr) {
-    float sum = 0;
-    for (int e = lane; e < kD; e += 32) sum += raw(e) * raw(e);
+// The norm's scale, from the sums of squares of all warps.
+__device__ inline float norm_scale(const FusedArgs& a, const float* squares) {
+  float all = 0;
 #pragma unroll
-    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffff, sum, d);
-    scale = rsqrtf(sum / kD + a.qk_eps);
-  }
-  const auto normed = [&](int e) {
-    return norm == nullptr ? raw(e) : raw(e) * (scale * __ldg(norm + e));
-  };
-#pragma unroll 1
-  for (int e = lane; e < kD; e += 32) {
-    float x = normed(e);
-    if (e < 2 * pairs) {
-      const bool second = a.interleaved ? e % 2 == 1 : e >= pairs;
-      const int step = a.interleaved ? 1 : pairs;
-      const int pair = a.interleaved ? e / 2 : second ? e - pairs : e;
-      const float other = normed(second ? e - step : e + step);
-      const float cos = turns[pair], sin = turns[64 + pair];
-      x = second ? other * sin + x * cos : x * cos - other * sin;
-    }
-    put(e, x);
-  }
+  for (int w = 0; w < kFusedWarps; ++w) all += squares[w];
+  return rsqrtf(all / static_cast<float>(a.width) + a.eps);
 }
 
 // Element e of O', with m and l, of head g, from `count` parts [group, D + 4] that lie `stride`
@@ -103,6 +80,15 @@ __device__ inline uint32_t attended_pair(const float* parts, int stride, int cou
   const MergedParts high = MergedParts::of<kD>(parts, stride, count, g, e + 1);
   const float scale = low.sum > 0 ? 1 / low.sum : 0;
   return ptx::pack<__nv_bfloat16>(low.o * scale, high.o * scale);
+}
+
+// Stores a pair of attention's result: the block's output, or a word for the projection.
+__device__ inline void put_pair(const FusedArgs& a, int at, uint32_t pair, uint32_t tag) {
+  if (a.outputs == 0) {
+    reinterpret_cast<uint32_t*>(a.out)[at] = pair;
+  } else {
+    ptx::store_relaxed_gpu(a.words + at, make_uint2(pair, tag));
+  }
 }
 
 }  // namespace braid::cuda

@@ -18,4 +18,14 @@ FusedKernel fused_kernel_of(int group, ExchangePath path) {
                                     : fused_kernel_of<kD, ExchangePath::memory>(group);
 }
 
+template <int kD>
+FusedKernel fused_by_head_of(int group, ExchangePath path) {
+  constexpr auto kChip = ExchangePath::chip, kMemory = ExchangePath::memory;
+  constexpr auto kHead = FusedSplit::head;
+  if (path == kMemory) {
+    return group == 1 ? fused_kernel<kD, 1, kMemory, kHead> : fused_kernel<kD, 4, kMemory, kHead>;
+  }
+  return group == 1 ? fused_kernel<kD, 1, kChip, kHead> : fused_kernel<kD, 4, kChip, kHead>;
+}
+
 }  // namespace braid::cuda

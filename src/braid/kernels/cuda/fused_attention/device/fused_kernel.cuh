@@ -5,13 +5,14 @@
 #include "braid/kernels/cuda/fused_attention/device/fused_heads.cuh"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
-// The kernel of a fused attention block: SplitToken, for one token. Each CTA of a cluster makes
-// some rows of its KV head's q, k and v and gets all rows by an exchange. Each CTA attends to a
-// part of the keys and gets all parts by a second exchange. With a projection, CTAs pass
-// attention's result on as tagged words in memory, and each CTA makes some outputs.
+// The kernel of a fused attention block for one token. Each CTA of a cluster makes some rows of its
+// KV head's q, k and v and gets all rows by an exchange. SplitToken: each CTA attends to a part of
+// the keys and gets all parts by a second exchange. SplitHead: each CTA has a part of the head.
+// With a projection, CTAs pass attention's result on as tagged words in memory, and each CTA makes
+// some outputs.
 namespace braid::cuda {
 
-template <int kD, int kGroup, ExchangePath kPath>
+template <int kD, int kGroup, ExchangePath kPath, FusedSplit kSplit>
 class FusedBlock {
   static constexpr int kPieceRow = kD + 4;
 
@@ -48,13 +49,18 @@ class FusedBlock {
         exchange_.gather(floats(layout_.part), 2 * plan_.rows.most(), ExchangeForm::direct);
     make_heads(rows);
     sync();
-    attend();
-    sync();
-    put_part();
-    if (a_.outputs > 0) set_flow(a_.in_flight_words);
-    const auto* parts = reinterpret_cast<const float*>(
-        exchange_.gather(floats(layout_.part), a_.group * kPieceRow * 4, ExchangeForm::direct));
-    put_attended(parts);
+    if constexpr (kSplit == FusedSplit::head) {
+      attend_divided();
+      if (a_.outputs > 0) set_flow(a_.in_flight_words);
+    } else {
+      attend();
+      sync();
+      put_part();
+      if (a_.outputs > 0) set_flow(a_.in_flight_words);
+      const auto* parts = reinterpret_cast<const float*>(
+          exchange_.gather(floats(layout_.part), a_.group * kPieceRow * 4, ExchangeForm::direct));
+      put_attended(parts);
+    }
     if (a_.outputs == 0) return;
     load_words();
     sync();
@@ -62,6 +68,12 @@ class FusedBlock {
     multiply(plan_.end_of_out, plan_.out_form);
     sync();
     put_outputs();
+  }
+
+  // Tags that this launch used, equal in all CTAs.
+  __device__ uint32_t tags() const {
+    const int rounds = kSplit == FusedSplit::head ? plan_.num_units / kFusedWarps + 1 : 0;
+    return kFusedTags + rounds;
   }
 
  private:
@@ -77,12 +89,7 @@ class FusedBlock {
     float squares = 0;
 #pragma unroll 4
     for (int i = thread_; i < a_.width / 4; i += kFusedThreads) {
-      float4 s = __ldcg(reinterpret_cast<const float4*>(a_.a) + i);
-      if (a_.b != nullptr) {
-        const uint2 b = __ldcg(reinterpret_cast<const uint2*>(a_.b) + i);
-        s.x += ptx::low_half(b.x), s.y += ptx::high_half(b.x);
-        s.z += ptx::low_half(b.y), s.w += ptx::high_half(b.y);
-      }
+      const float4 s = load_sum(a_, i);
       const float4 w = __ldg(reinterpret_cast<const float4*>(a_.norm_w) + i);
       squares += s.x * s.x + s.y * s.y + s.z * s.z + s.w * s.w;
       x[relay_x_word(2 * i)] = ptx::pack<__nv_bfloat16>(s.x * w.x, s.y * w.y);
@@ -92,12 +99,6 @@ class FusedBlock {
 #pragma unroll
     for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(0xffffffff, squares, d);
     if (lane_ == 0) floats(layout_.squares)[warp_] = squares;
-  }
-  __device__ float norm_scale() const {
-    float all = 0;
-#pragma unroll
-    for (int w = 0; w < kFusedWarps; ++w) all += floats(layout_.squares)[w];
-    return rsqrtf(all / static_cast<float>(a_.width) + a_.eps);
   }
 
   // Sums of this warp's slots before `end`, to [rows, parts].
@@ -151,7 +152,7 @@ class FusedBlock {
 
   // Stores this CTA's rows of q, k and v for the exchange.
   __device__ void put_rows() const {
-    const float scale = norm_scale();
+    const float scale = norm_scale(a_, floats(layout_.squares));
     auto* to = reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.part);
     for (int i = thread_; i < plan_.num_rows; i += kFusedThreads) {
       const FusedHeadRow at(plan_.head, plan_.first_row + i, a_.group * kD, kD);
@@ -177,23 +178,26 @@ class FusedBlock {
       };
       const bool is_q = role<a_.group, is_v = role> a_.group;
       const float* norm = is_q ? a_.q_norm : is_v ? nullptr : a_.k_norm;
-      turn_head<kD>(a_, raw, norm, is_v ? 0 : a_.pairs, floats(layout_.turns), [&](int e, float x) {
-        const __nv_bfloat16 rounded = __float2bfloat16_rn(x);
-        if (is_q) {
-          floats(layout_.q)[role * kD + e] = __bfloat162float(rounded) * (a_.scale * ptx::kLog2E);
-          return;
-        }
-        reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.fresh)[is_v * kD + e] = rounded;
-        if (writes) {
-          (is_v ? a_.cache_v : a_.cache_k)[(int64_t{slot} * a_.kv_heads + plan_.head) * kD + e] =
-              rounded;
-        }
-      });
+      turn_head<kD>(
+          raw, norm, a_.qk_eps, is_v ? 0 : a_.pairs, a_.interleaved, floats(layout_.turns),
+          [&](int e, float x) {
+            const __nv_bfloat16 rounded = __float2bfloat16_rn(x);
+            if (is_q) {
+              floats(layout_.q)[role * kD + e] =
+                  __bfloat162float(rounded) * (a_.scale * ptx::kLog2E);
+              return;
+            }
+            reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.fresh)[is_v * kD + e] = rounded;
+            if (writes) {
+              (is_v ? a_.cache_v
+                    : a_.cache_k)[(int64_t{slot} * a_.kv_heads + plan_.head) * kD + e] = rounded;
+            }
+          });
     }
   }
 
   __device__ void attend() {
-    FusedAttend<kD, kGroup> attend(floats(layout_.q), a_.group);
+    FusedAttend<kD, kGroup> attend(floats(layout_.q), kD, a_.group);
 #pragma unroll 1
     while (ring_.at() < plan_.end_of_keys) {
       const int unit = plan_.keys.first_unit + plan_.first_unit + ring_.at() - plan_.end_of_rows;
@@ -201,6 +205,47 @@ class FusedBlock {
       ring_.release();
     }
     attend.put(floats(layout_.pieces) + warp_ * a_.group * kPieceRow);
+  }
+
+  // SplitHead: this CTA has some elements of all keys. For every kFusedWarps units the cluster adds
+  // up scores; weights and results need no exchange.
+  __device__ void attend_divided() {
+    if constexpr (kD == 128) {
+      if (plan_.elems == 64) return attend_elems<64>();
+    }
+    plan_.elems == 32 ? attend_elems<32>() : attend_elems<16>();
+  }
+  template <int kElems>
+  __device__ __forceinline__ void attend_elems() {
+    constexpr int kKeys = relay_keys(kElems);
+    const int each = a_.group * kKeys;  // scores of a unit
+    const uint8_t* fresh = smem_ + layout_.fresh + 2 * plan_.first_elem;
+    float* own = floats(layout_.scores);
+    float* all = own + kFusedWarps * each;
+    FusedAttend<kElems, kGroup> attend(floats(layout_.q) + plan_.first_elem, kD, a_.group);
+#pragma unroll 1
+    for (int round = plan_.end_of_rows; round < plan_.end_of_keys; round += kFusedWarps) {
+      const int units = min(plan_.end_of_keys - round, kFusedWarps), mine = ring_.at() - round;
+      const int first = (plan_.keys.first_unit + ring_.at() - plan_.end_of_rows) * kKeys;
+      const uint8_t* slot = mine < units ? ring_.wait() : nullptr;
+      if (mine < units) {
+        attend.put_scores(slot, fresh, plan_.keys.length - 1 - first, own + mine * each);
+      }
+      exchange_.template reduce<ExchangeSum>(own, all, units * each, a_.score_form);
+      if (mine < units) {
+        attend.add_scored(all + mine * each, slot, fresh + 2 * kD, first, plan_.keys);
+        ring_.release();
+      }
+    }
+    attend.put(floats(layout_.pieces) + warp_ * a_.group * (kElems + 4));
+    sync();
+    for (int i = thread_; i < a_.group * kElems / 2; i += kFusedThreads) {
+      const int g = 2 * i / kElems, e = plan_.first_elem + 2 * i % kElems;
+      put_pair(
+          a_, ((plan_.head * a_.group + g) * kD + e) / 2,
+          attended_pair<kElems>(floats(layout_.pieces), a_.group * (kElems + 4), kFusedWarps, i),
+          tag_ + 1);
+    }
   }
 
   // Stores this CTA's part of attention, merged over all warps.
@@ -221,12 +266,7 @@ class FusedBlock {
     for (int i = shares.begin(plan_.rank) + thread_; i < end; i += kFusedThreads) {
       const int stride = (a_.group * kPieceRow * 4 + 15) / 16 * 4;
       const uint32_t pair = attended_pair<kD>(parts, stride, a_.cluster, i);
-      const int at = plan_.head * pairs + i;
-      if (a_.outputs == 0) {
-        reinterpret_cast<uint32_t*>(a_.out)[at] = pair;
-      } else {
-        ptx::store_relaxed_gpu(a_.words + at, make_uint2(pair, tag_ + 1));
-      }
+      put_pair(a_, plan_.head * pairs + i, pair, tag_ + 1);
     }
   }
 
@@ -269,13 +309,13 @@ class FusedBlock {
   ClusterExchange<kPath> exchange_;
 };
 
-template <int kD, int kGroup, ExchangePath kPath>
+template <int kD, int kGroup, ExchangePath kPath, FusedSplit kSplit = FusedSplit::token>
 __global__ void __launch_bounds__(kFusedBlock, 1)
     fused_kernel(const __grid_constant__ FusedArgs a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t smem[];
   const FusedLayout layout(a.slots, a.inbox_bytes, a.x_elems, a.num_sums, a.group, kD,
-                           FusedHeadRows(a.width, a.group, kD, a.cluster).most());
+                           FusedHeadRows(a.width, a.group, kD, a.cluster).most(), a.num_scores);
   ptx::grid_launch_dependents();
   if (__ldg(a.rows) == 0) return;
   auto* barriers = reinterpret_cast<uint64_t*>(smem + layout.barriers);
@@ -292,19 +332,12 @@ __global__ void __launch_bounds__(kFusedBlock, 1)
     return;
   }
   const uint32_t tag = __ldcg(a.control);
-  FusedBlock<kD, kGroup, kPath> block(a, smem, layout, tag);
+  FusedBlock<kD, kGroup, kPath, kSplit> block(a, smem, layout, tag);
   block.arrive();
   ptx::grid_dependency_wait();
   block.run();
-  // The last CTA leaves a tag that no word carries.
   ptx::named_barrier_sync(1, kFusedThreads);
-  if (threadIdx.x == 0) {
-    __threadfence();
-    if (atomicAdd(a.control + 1, 1) == gridDim.x - 1) {
-      a.control[0] = tag + kFusedTags;
-      a.control[1] = 0;
-    }
-  }
+  leave_tag(a.control, tag + block.tags());
 #endif
 }
 

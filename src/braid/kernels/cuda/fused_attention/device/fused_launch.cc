@@ -16,20 +16,26 @@ constexpr int kControlBytes = 256;
 // Copies of all producers under way, in twos; with few CTAs each producer has more.
 constexpr int kInFlight = 400, kLeastInFlight = 3, kInFlightWords = 2;
 
-FusedKernel kernel_for(const FusedShape& s, ExchangePath path) {
+FusedKernel kernel_for(const FusedShape& s, ExchangePath path,
+                       FusedSplit split = FusedSplit::token) {
   const bool narrow = s.head_dim == 64;
+  if (split == FusedSplit::head) {
+    return narrow ? fused_kernel_by_head_64(s.group, path)
+                  : fused_kernel_by_head_128(s.group, path);
+  }
   if (fused_batches(s)) {
     return narrow ? fused_batch_kernel_64(s.cache, path) : fused_batch_kernel_128(s.cache, path);
   }
   return narrow ? fused_kernel_64(s.group, path) : fused_kernel_128(s.group, path);
 }
 
-CUtensorMap map_of(void* cache, const FusedShape& s, int num_slots) {
-  const int box = relay_box(s.head_dim, s.page_size);
+CUtensorMap map_of(void* cache, const FusedShape& s, const FusedConfig& c, int num_slots) {
+  const int elems = c.split == FusedSplit::head ? s.head_dim / c.cluster : s.head_dim;
+  const int box = relay_box(elems, s.page_size);
   if (fused_batches(s)) return swizzled_cache_map(cache, num_slots, s.kv_heads, s.head_dim, box);
   const int64_t row = int64_t{2} * s.head_dim;
   const MapDim dims[] = {
-      {s.head_dim, 2, s.head_dim}, {s.kv_heads, row, 1}, {num_slots, s.kv_heads * row, box}};
+      {s.head_dim, 2, elems}, {s.kv_heads, row, 1}, {num_slots, s.kv_heads * row, box}};
   return make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_NONE, kMapNarrow,
                          cache, dims, "a cache");
 }
@@ -63,7 +69,7 @@ FusedDevice fused_device(const DeviceInfo& device, int head_dim) {
 FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const FusedArgs& operands,
                                int device)
     : config_(c),
-      kernel_(kernel_for(s, c.path)),
+      kernel_(kernel_for(s, c.path, c.split)),
       args_(operands),
       words_(device, words_bytes(s)),
       mail_(device, c.path == ExchangePath::memory
@@ -71,8 +77,8 @@ FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const 
                         : 16) {
   const bool projects = c.scope == FusedScope::projected;
   const int64_t attended = s.kv_heads * s.group * s.head_dim;
-  args_.k_map = map_of(args_.cache_k, s, args_.num_slots);
-  args_.v_map = map_of(args_.cache_v, s, args_.num_slots);
+  args_.k_map = map_of(args_.cache_k, s, c, args_.num_slots);
+  args_.v_map = map_of(args_.cache_v, s, c, args_.num_slots);
   args_.control = reinterpret_cast<uint32_t*>(words_.data());
   args_.words = reinterpret_cast<uint2*>(words_.data() + kControlBytes);
   args_.mail = c.path == ExchangePath::memory ? reinterpret_cast<uint4*>(mail_.data()) : nullptr;
@@ -99,14 +105,19 @@ FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const 
   } else {
     args_.x_elems = static_cast<int32_t>(projects ? std::max(s.width, attended) : s.width);
     args_.num_sums = fused_sums(s, c.scope, c.cluster);
+    if (c.split == FusedSplit::head) {
+      const ExchangeDesc scores = fused_scores(s, c.cluster);
+      args_.num_scores = static_cast<int32_t>(scores.bytes / 2);
+      args_.score_form = choose_exchange(scores);
+    }
   }
   args_.page_size = static_cast<int32_t>(s.page_size);
-  set_in_flight(std::max(kLeastInFlight, kInFlight / c.ctas), kInFlightWords);
+  set_in_flight(std::max(kLeastInFlight, kInFlight / c.at_once), kInFlightWords);
   const DeviceScope scope(device);
   if (max_active_clusters(reinterpret_cast<const void*>(kernel_), c.cluster, kFusedBlock,
-                          c.shared_bytes) < s.kv_heads) {
+                          c.shared_bytes) < (projects ? s.kv_heads : 1)) {
     fail(ErrorCode::kUnsupported, "{}: the GPU does not run {} such clusters at once", to_string(c),
-         s.kv_heads);
+         projects ? s.kv_heads : 1);
   }
 }
 

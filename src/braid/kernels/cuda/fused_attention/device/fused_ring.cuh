@@ -21,6 +21,9 @@ struct FusedPlan {
   int rank;
   int first_row;  // first row of the head on this CTA
   int num_rows;
+  int elems;  // of a key on this CTA, from first_elem on
+  int first_elem;
+  int unit_keys;
   int first_unit;  // first unit of the head's keys
   int num_units;
   int first_out;  // row of o
@@ -33,19 +36,27 @@ struct FusedPlan {
       : rows(a.width, a.group, head_dim, a.cluster),
         out_form(fused_rows(a.kv_heads * a.group * head_dim)),
         out_groups((a.outputs + out_form.rows - 1) / out_form.rows, a.kv_heads * a.cluster),
-        keys(__ldg(a.kv_len), a.window, 1, relay_keys(head_dim), a.cluster),
+        keys(__ldg(a.kv_len), a.window, 1, relay_keys(elems_of(a, head_dim)),
+             a.num_scores > 0 ? 1 : a.cluster),
         head(blockIdx.x / a.cluster),
         rank(blockIdx.x % a.cluster) {
     first_row = rows.begin(rank);
     num_rows = rows.end(rank) - first_row;
-    first_unit = keys.shares.begin(rank);
-    num_units = keys.shares.end(rank) - first_unit;
+    elems = elems_of(a, head_dim);
+    unit_keys = relay_keys(elems);
+    const int share = a.num_scores > 0 ? 0 : rank;
+    first_elem = a.num_scores > 0 ? rank * elems : 0;
+    first_unit = keys.shares.begin(share);
+    num_units = keys.shares.end(share) - first_unit;
     first_out = out_groups.begin(blockIdx.x) * out_form.rows;
     num_out = min(out_groups.end(blockIdx.x) * out_form.rows, a.outputs) - first_out;
     if (num_out < 0) num_out = 0;
     end_of_rows = num_rows / rows.form.rows * rows.form.parts;
     end_of_keys = end_of_rows + num_units;
     end_of_out = end_of_keys + (num_out + out_form.rows - 1) / out_form.rows * out_form.parts;
+  }
+  __device__ static int elems_of(const FusedArgs& a, int head_dim) {
+    return a.num_scores > 0 ? head_dim / a.cluster : head_dim;
   }
 };
 
@@ -201,13 +212,13 @@ class FusedProducer {
 
   // Each lane looks up the page of a copy, for as many units at a time.
   __device__ void load_keys(bool issues) {
-    constexpr int kKeys = relay_keys(kD);
-    const int box = min(a_.page_size, kKeys), boxes = kKeys / box, together = 32 / boxes;
+    const int keys = plan_.unit_keys;
+    const int box = min(a_.page_size, keys), boxes = keys / box, together = 32 / boxes;
 #pragma unroll 1
     while (feed_.at() < plan_.end_of_keys) {
       const int unit = feed_.at() - plan_.end_of_rows + lane_ / boxes * kFusedProducers;
       const int key =
-          (plan_.keys.first_unit + plan_.first_unit + unit) * kKeys + lane_ % boxes * box;
+          (plan_.keys.first_unit + plan_.first_unit + unit) * keys + lane_ % boxes * box;
       // Keys past the sequence's end are never visible.
       int row = 0;
       if (unit < plan_.num_units && key < plan_.keys.length) {
@@ -221,10 +232,11 @@ class FusedProducer {
         for (int j = 0; j < boxes; ++j) {
           const int its_row = __shfl_sync(0xffffffff, row, i * boxes + j);
           if (!issues) continue;
-          uint8_t* at = to + j * box * kD * 2;
-          ptx::tma_load_3d(at, &a_.k_map, feed_.full(), 0, plan_.head, its_row, once_);
-          ptx::tma_load_3d(at + kFusedSlotBytes / 2, &a_.v_map, feed_.full(), 0, plan_.head,
-                           its_row, once_);
+          uint8_t* at = to + j * box * plan_.elems * 2;
+          ptx::tma_load_3d(at, &a_.k_map, feed_.full(), plan_.first_elem, plan_.head, its_row,
+                           once_);
+          ptx::tma_load_3d(at + kFusedSlotBytes / 2, &a_.v_map, feed_.full(), plan_.first_elem,
+                           plan_.head, its_row, once_);
         }
         issues ? feed_.next() : feed_.pass();
         __syncwarp();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "braid/kernels/cuda/relay/device/turn_head.cuh"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
 // Rows for a CTA's attention: heads of q, and the newest key and value, as the linear before makes
@@ -28,14 +29,7 @@ class RelayHeads {
   // includes both; stores the key and value in the cache, too.
   __device__ void receive(const RelayAttention& s, const RelayPlace& place, const RelayKeys& keys,
                           int begin, int end, int head, int items) {
-    for (int i = thread_; i < s.pairs; i += kRelayThreads) {
-      // As rope_append: the product modulo 2^64 is the angle modulo one turn.
-      const uint64_t angle = static_cast<uint64_t>(int64_t{__ldg(s.position)}) * __ldg(s.turns + i);
-      float sin, cos;
-      sincospif(__int2float_rn(static_cast<int>(angle >> 32)) * 0x1p-31f, &sin, &cos);
-      turns_[i] = cos * s.factor;
-      turns_[64 + i] = sin * s.factor;
-    }
+    put_turns(s, __ldg(s.position), turns_, thread_, kRelayThreads);
     sync_workers();
     constexpr int kHeadWords = kD / 2;
     const int q_words = s.kv_heads * s.group * kHeadWords, kv_words = s.kv_heads * kHeadWords;
@@ -61,11 +55,13 @@ class RelayHeads {
                                                  : is_v ? s.cache_v
                                                         : s.cache_k) +
                      (is_q ? kv * s.group + role : int64_t{slot} * s.kv_heads + kv) * kD;
-      turn(s, raw,
-           is_q   ? s.q_norm
-           : is_v ? nullptr
-                  : s.k_norm,
-           is_v ? 0 : s.pairs, own, writes ? memory : nullptr);
+      const float* norm = is_q ? s.q_norm : is_v ? nullptr : s.k_norm;
+      turn_head<kD>([&](int e) { return raw[e]; }, norm, s.eps, is_v ? 0 : s.pairs, s.interleaved,
+                    turns_,
+                    [&](int e, float x) {
+                      own[e] = __float2bfloat16_rn(x);
+                      if (writes) memory[e] = own[e];
+                    });
     }
     sync_workers();
   }
@@ -84,37 +80,6 @@ class RelayHeads {
     add_words(x, v[0]);
     reinterpret_cast<float4*>(raw)[i] = x;
     __syncwarp();
-  }
-
-  // Norms a head, rotates the head by its position, and rounds to bf16.
-  __device__ __forceinline__ void turn(const RelayAttention& s, const float* raw, const float* norm,
-                                       int pairs, __nv_bfloat16* own, __nv_bfloat16* memory) const {
-    float scale = 1;
-    if (norm != nullptr) {
-      float sum = 0;
-#pragma unroll
-      for (int e = 0; e < kD; e += 32) sum += raw[e + lane_] * raw[e + lane_];
-#pragma unroll
-      for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffff, sum, mask);
-      scale = rsqrtf(sum / kD + s.eps);
-    }
-    const auto normed = [&](int e) {
-      return norm == nullptr ? raw[e] : raw[e] * (scale * __ldg(norm + e));
-    };
-#pragma unroll 1
-    for (int e = lane_; e < kD; e += 32) {
-      float x = normed(e);
-      if (e < 2 * pairs) {
-        const bool second = s.interleaved ? e % 2 == 1 : e >= pairs;
-        const int step = s.interleaved ? 1 : pairs;
-        const int pair = s.interleaved ? e / 2 : second ? e - pairs : e;
-        const float other = normed(second ? e - step : e + step);
-        const float cos = turns_[pair], sin = turns_[64 + pair];
-        x = second ? other * sin + x * cos : x * cos - other * sin;
-      }
-      own[e] = __float2bfloat16_rn(x);
-      if (memory != nullptr) memory[e] = own[e];
-    }
   }
 
   const int thread_;

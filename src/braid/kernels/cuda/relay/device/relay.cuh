@@ -91,15 +91,8 @@ __global__ void __launch_bounds__(kRelayBlock, 1)
     product.finish(step.linear, place);
   }
   sync_workers();
-  // The last CTA leaves a tag that no word carries.
-  if (threadIdx.x == 0) {
-    __threadfence();
-    if (atomicAdd(a.control + 1, 1) == gridDim.x - 1) {
-      a.control[0] = tag + a.num_steps + 1;
-      a.control[1] = 0;
-      if (kRanked) a.control[2] = product.ranks().bank();
-    }
-  }
+  const bool last = leave_tag(a.control, tag + a.num_steps + 1);
+  if (kRanked && last) a.control[2] = product.ranks().bank();
 #endif
 }
 

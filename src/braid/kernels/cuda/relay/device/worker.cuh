@@ -74,6 +74,17 @@ __device__ __forceinline__ void wait_words(uint4 (&v)[kReads], uint32_t tag,
   } while (!all);
 }
 
+// The last CTA of a launch leaves `tag`, of no word, in control [2]: true in that CTA's thread 0.
+// All its threads have met before.
+__device__ inline bool leave_tag(uint32_t* control, uint32_t tag) {
+  if (threadIdx.x != 0) return false;
+  __threadfence();
+  if (atomicAdd(control + 1, 1) != gridDim.x - 1) return false;
+  control[0] = tag;
+  control[1] = 0;
+  return true;
+}
+
 // A warp's place in the ring, whose slots go to the warps in turns from each step's first on.
 class RelayRing {
  public:
