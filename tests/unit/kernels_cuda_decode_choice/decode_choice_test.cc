@@ -17,7 +17,7 @@ FusedDevice h100() {
   return {.clusters = {0, 132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7}};
 }
 DecodeRates rates() {
-  return decode_rates(3.129e12);
+  return decode_rates("NVIDIA H100 80GB HBM3", 3.129e12);
 }
 
 DecodeStep step_of(int64_t C, int64_t F, int64_t kv_heads, int group, int head_dim, int layers,
@@ -208,6 +208,11 @@ TEST(DecodeChoice, WantsAGain) {
   EXPECT_EQ(kind(), DecodeKind::relay);
   r.relay_seam = 3e-6;
   EXPECT_EQ(kind(), DecodeKind::fused);
+  // Nor does one on a GPU whose constants nobody measured.
+  r.unmeasured = "NVIDIA H20";
+  EXPECT_EQ(kind(), DecodeKind::relay);
+  EXPECT_THAT(explain_decode({.kind = DecodeKind::relay}, step, h100(), r)[1],
+              HasSubstr("no constants of 'NVIDIA H20'"));
 }
 
 TEST(DecodeChoice, ForcedFormsTakeAClusterOrSayWhyNot) {

@@ -36,7 +36,7 @@ class DecodeState {
     if (!step) return program;
     const FusedDevice& device = clusters(step->block.head_dim);
     if (step->no_fused.empty() && shares_gpu()) step->no_fused = "ranks that share a GPU: one";
-    const DecodeRates rates = decode_rates(stream_of(device_));
+    const DecodeRates rates = decode_rates(device_.name, stream_of(device_));
     const DecodeForm form = choose_decode(asked_, *step, device, rates);
     choices_[step->block.tokens] = {form, explain_decode(form, *step, device, rates)};
     if (form.kind != DecodeKind::fused) return program;

@@ -114,23 +114,6 @@ bool fits(const DecodeForm& asked, const DecodeForm& is) {
 
 }  // namespace
 
-DecodeRates decode_rates(double stream) {
-  return {.stream = stream,
-          .ring_bytes = 26e6,
-          .relay_seam = .66e-6,
-          .relay_bare = 2.9e-6,
-          .launch_seam = 3.9e-6,
-          .panel_seam = 2.7e-6,
-          .fused_seam = 4.5e-6,
-          .fused_cta = .5e-6,
-          .fused_batch = 12e-6,
-          .scores_sum = 1.3e-6,
-          .words_seam = 2.9e-6,
-          .memory_share = .1,
-          .cta_stream = 50e9,
-          .cta_keys = {48e9, 42e9, 27e9}};
-}
-
 std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice& device,
                                        const DecodeRates& rates) {
   std::vector<DecodePrice> prices = {apart_price(step, rates), relay_price(step, rates)};
@@ -165,7 +148,8 @@ DecodeForm choose_decode(const DecodeForm& form, const DecodeStep& step, const F
     const auto best = std::ranges::find_if(prices, [&](const DecodePrice& p) {
       return p.form.kind != DecodeKind::fused || !fused_batches(step.block);
     });
-    const bool gains = best->seconds() < (1 - kDecodeGain) * today->seconds();
+    const bool gains =
+        rates.unmeasured.empty() && best->seconds() < (1 - kDecodeGain) * today->seconds();
     return gains ? best->form : today->form;
   }
   for (const DecodePrice& p : prices) {
@@ -189,6 +173,11 @@ std::vector<std::string> explain_decode(const DecodeForm& chosen, const DecodeSt
       fmt::format("decode steps of {}, priced with {} keys{}: {}",
                   tokens == 1 ? "one token" : fmt::format("{} tokens", tokens), step.context,
                   tokens == 1 ? "" : " each", to_string(chosen))};
+  if (!rates.unmeasured.empty()) {
+    lines.push_back(
+        fmt::format("  no constants of '{}': prices of an H100, and auto takes none of them",
+                    rates.unmeasured));
+  }
   for (const DecodePrice& p : prices) {
     std::string line = "  " + describe(p);
     if (is_chosen(p)) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "braid/kernels/cuda/decode_choice/decode_form.h"
+#include "braid/kernels/cuda/decode_choice/decode_rates.h"
 
 // Choice of a form for a decode step of few tokens, by price; equal on all ranks with equal shares
 // (docs/cluster-fusion.md). Pure host code.
@@ -22,27 +23,6 @@ struct DecodeStep {
   std::string no_relay;      // reason against a relay; empty: possible
   std::string no_fused;      // reason against fused blocks, beyond why_not_fused
 };
-
-// What a GPU does: seconds and bytes, fitted to measurements (docs/cluster-fusion.md).
-struct DecodeRates {
-  double stream = 0;        // bytes a second, read by all SMs
-  double ring_bytes = 0;    // over all SMs
-  double relay_seam = 0;    // between two steps of a relay
-  double relay_bare = 0;    // additional, behind a step without bytes to cover the seam
-  double launch_seam = 0;   // between two launches
-  double panel_seam = 0;    // the same where products are panels and norms launches
-  double fused_seam = 0;    // for a fused block, without CTAs
-  double fused_cta = 0;     // for each CTA of a cluster
-  double fused_batch = 0;   // additional, for the kernel of several tokens
-  double scores_sum = 0;    // for each sum of scores over a cluster that divides heads
-  double words_seam = 0;    // for attention's result on the way to the projection
-  double memory_share = 0;  // share of a block's seam that exchanges through memory add
-  double cta_stream = 0;    // bytes of weights a second, read by a CTA
-  double cta_keys[3] = {};  // the same for keys, with 1, 2 and 4 query heads
-};
-
-// Of an H100. Other GPUs with clusters read at their own speed, and seams are taken for the same.
-DecodeRates decode_rates(double stream);
 
 struct DecodePrice {
   DecodeForm form;
@@ -63,7 +43,8 @@ std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice
 // launches apart (docs/log/cluster-fusion.md).
 constexpr double kDecodeGain = .03;
 
-// The form of the step under `form`: a forced form stays, with the fastest cluster unless named.
+// The form of the step under `form`: on a GPU without constants of its own `auto` keeps a relay, or
+// launches apart; a forced form stays, with the fastest cluster unless named.
 // Fails with kUnsupported and the reason if a forced form is not possible.
 DecodeForm choose_decode(const DecodeForm& form, const DecodeStep& step, const FusedDevice& device,
                          const DecodeRates& rates);

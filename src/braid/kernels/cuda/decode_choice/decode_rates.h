@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace braid::cuda {
+
+// What a GPU does in decode steps: seconds and bytes, fitted to measurements by
+// tools/fit_decode_rates.py (docs/cluster-fusion.md).
+struct DecodeRates {
+  double stream = 0;        // bytes a second, read by all SMs
+  double ring_bytes = 0;    // over all SMs
+  double relay_seam = 0;    // between two steps of a relay
+  double relay_bare = 0;    // additional, behind a step without bytes to cover the seam
+  double launch_seam = 0;   // between two launches
+  double panel_seam = 0;    // the same where products are panels and norms launches
+  double fused_seam = 0;    // for a fused block, without CTAs
+  double fused_cta = 0;     // for each CTA of a cluster
+  double fused_batch = 0;   // additional, for the kernel of several tokens
+  double scores_sum = 0;    // for each sum of scores over a cluster that divides heads
+  double words_seam = 0;    // for attention's result on the way to the projection
+  double memory_share = 0;  // share of a block's seam that exchanges through memory add
+  double cta_stream = 0;    // bytes of weights a second, read by a CTA
+  double cta_keys[3] = {};  // the same for keys, with 1, 2 and 4 query heads
+  std::string unmeasured;   // a GPU without constants of its own; empty: these are its constants
+  bool operator==(const DecodeRates&) const = default;
+};
+
+// The constants of a GPU by its name, as "NVIDIA H100 80GB HBM3", from profiles/decode. Other GPUs
+// get those of an H100, and are named in `unmeasured`.
+DecodeRates decode_rates(std::string_view gpu, double stream);
+
+// Reads a file of profiles/decode. Fails with kMalformed: origin, field and what is allowed.
+DecodeRates parse_decode_rates(std::string_view json, std::string_view origin);
+
+}  // namespace braid::cuda
