@@ -258,6 +258,26 @@ TEST(DecodeChoice, ForcedFormsTakeAClusterOrSayWhyNot) {
   EXPECT_THAT(why("fused", llama_7b(1024), none), HasSubstr("has no clusters"));
 }
 
+// What fused blocks do not take, `auto` takes otherwise, and the explanation has the reason.
+TEST(DecodeChoice, AutoTakesAnotherFormAndSaysWhy) {
+  const auto lines = [](const std::function<void(DecodeStep&)>& change) {
+    DecodeStep step = llama_7b(1024);
+    change(step);
+    const DecodeForm form = choose_decode({}, step, h100(), rates());
+    EXPECT_EQ(form.kind, step.no_relay.empty() ? DecodeKind::relay : DecodeKind::apart);
+    return explain_decode(form, step, h100(), rates());
+  };
+  const auto has = [](const char* why) { return testing::Contains(HasSubstr(why)); };
+  EXPECT_THAT(lines([](DecodeStep& s) { s.block.head_dim = 80; }), has("head dim 80: 64 or 128"));
+  EXPECT_THAT(lines([](DecodeStep& s) { s.block.group = 32; }),
+              has("32 query heads for a KV head"));
+  EXPECT_THAT(lines([](DecodeStep& s) { s.block.weights[2] = DType::q6_k; }),
+              has("weight v is q6_k: bf16 or f16"));
+  EXPECT_THAT(lines([](DecodeStep& s) { s.block.cache = DType::f32; }), has("a cache in f32"));
+  EXPECT_THAT(lines([](DecodeStep& s) { s = together(s, 17); }),
+              has("17 tokens a step: 16 at most"));
+}
+
 // Blocks of several tokens are forced alone, with weights read once for all tokens.
 TEST(DecodeChoice, OfSeveralTokens) {
   DecodeStep step = llama_7b(1024);

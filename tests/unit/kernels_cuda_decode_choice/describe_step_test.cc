@@ -48,6 +48,15 @@ TEST(DescribeStep, TakesStepsOfFewTokens) {
   EXPECT_FALSE(describe_step(decoder_of(64, DType::bf16), 1));
 }
 
+// Steps of more sequences than a block takes have a reason too.
+TEST(DescribeStep, OfManySequences) {
+  const auto step = describe_step(fuse(decoder(17, 3, DType::bf16, 17), fusions()), 1);
+  ASSERT_TRUE(step);
+  EXPECT_EQ(step->block.tokens, 17);
+  EXPECT_THAT(why_not_fused(step->block, FusedScope::qkv, FusedDevice{}),
+              testing::HasSubstr("17 tokens a step: 16 at most"));
+}
+
 // Norms stay apart from many tokens on.
 TEST(DescribeStep, OfBlocksWithoutTheirNorm) {
   const auto step = describe_step(fuse(decoder(2, 3, DType::bf16), fusions()), 1);

@@ -14,16 +14,16 @@ namespace braid::testing_decoder {
 constexpr int64_t kD = 16, kHq = 8, kHkv = 4, kC = 128, kF = 256, kV = 100;
 
 // A decoder as the models write it.
-inline Program decoder(int64_t T, int layers, DType activations = DType::f32) {
-  Builder b("decoder", {.token = T, .sequence = 2, .row = 3});
+inline Program decoder(int64_t T, int layers, DType activations = DType::f32, int64_t S = 2) {
+  Builder b("decoder", {.token = T, .sequence = S, .row = 3});
   const auto ints = [&](const char* name, const Shape& shape, BatchAxis axis) {
     return b.input(name, {DType::i32, shape, axis});
   };
   const ValueId ids = ints("ids", {T}, BatchAxis::token);
   const ValueId positions = ints("positions", {T}, BatchAxis::token);
   const ops::AttentionMeta meta = {
-      ints("slots", {T}, BatchAxis::token), ints("q_start", {3}, BatchAxis::none),
-      ints("kv_len", {2}, BatchAxis::sequence), ints("pages", {2, 4}, BatchAxis::sequence)};
+      ints("slots", {T}, BatchAxis::token), ints("q_start", {S + 1}, BatchAxis::none),
+      ints("kv_len", {S}, BatchAxis::sequence), ints("pages", {S, 4}, BatchAxis::sequence)};
   const ValueId rows = ints("rows", {3}, BatchAxis::row);
   const auto w = [&](const std::string& name, int64_t n, int64_t k) {
     return ops::LinearWeights{b.weight(name, {DType::f16, {n, k}})};

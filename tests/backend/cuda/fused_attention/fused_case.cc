@@ -60,9 +60,9 @@ TensorView FusedCase::Tensor::view() {
   return host.empty() ? TensorView{} : make_view(host.data(), dtype, shape);
 }
 
-void FusedCase::fill(Tensor& t, DType dtype, const Shape& shape, float stddev) {
+void FusedCase::fill(Tensor& t, DType dtype, const Shape& shape, float stddev, float mean) {
   std::mt19937_64 rng(spec_.seed * 64 + static_cast<uint64_t>(&t - inputs_.data()));
-  std::normal_distribution<float> normal(0, stddev);
+  std::normal_distribution<float> normal(mean, stddev);
   std::vector<float> values(static_cast<size_t>(shape.elems()));
   for (float& x : values) x = normal(rng);
   t.dtype = dtype;
@@ -95,8 +95,8 @@ FusedCase::FusedCase(const FusedSpec& spec) : spec_(spec), inputs_(ops::kProject
   fill(in(BlockInput::wo), s.weights[3], {s.outputs, heads * D},
        1 / std::sqrt(static_cast<float>(heads * D)));
   if (spec.biases) {
-    fill(in(BlockInput::bq), DType::f32, {heads * D}, 1);
-    fill(in(BlockInput::bk), DType::f32, {s.kv_heads * D}, 1);
+    fill(in(BlockInput::bq), DType::f32, {heads * D}, 1, spec.aligned ? 10 : 0);
+    fill(in(BlockInput::bk), DType::f32, {s.kv_heads * D}, 1, spec.aligned ? 1 : 0);
     fill(in(BlockInput::bv), DType::f32, {s.kv_heads * D}, 1);
     fill(in(BlockInput::bo), DType::f32, {s.outputs}, 1);
   }
@@ -162,7 +162,7 @@ void FusedCase::make_sequences() {
   std::vector<int32_t> q_start(static_cast<size_t>(T) + 1, 1 << 20), kv_len(static_cast<size_t>(T));
   const Shape cache{pages, s.page_size, s.kv_heads, s.head_dim};
   for (const auto which : {BlockInput::cache_k, BlockInput::cache_v}) {
-    fill(in(which), s.cache, cache, 1);
+    spec_.aligned ? fill(in(which), s.cache, cache, .01f, 1) : fill(in(which), s.cache, cache, 1);
   }
   size_t token = 0;
   q_start[0] = 0;

@@ -25,6 +25,7 @@ struct FusedSpec {
   int rotary_dim = 0;  // 0: all of a head
   int window = 0;
   float score_scale = 0;   // 0: of the head dim
+  bool aligned = false;    // keys are near each other and to q: with biases
   bool keeps_slot = true;  // false: the new key goes nowhere
   uint64_t seed = 1;
 };
@@ -66,7 +67,7 @@ class FusedCase {
       return device == nullptr ? nullptr : reinterpret_cast<T*>(device->data());
     }
   };
-  void fill(Tensor& t, DType dtype, const Shape& shape, float stddev);
+  void fill(Tensor& t, DType dtype, const Shape& shape, float stddev, float mean = 0);
   void ints(Tensor& t, const Shape& shape, const std::vector<int32_t>& values);
   void make_sequences();
   bool adds() const { return spec_.adds && spec_.shape.normed; }

@@ -98,12 +98,19 @@ TEST(FusedAttention, Forms) {
   }
 }
 
-// Scores far below zero: no maximum begins at zero.
+// All scores far below zero, cached keys' below -1e4: no maximum begins at zero. q is near 10 and
+// such a key near 1 in each element, and rope turns 32 elements only.
+FusedSpec far_below(FusedSpec s) {
+  s.biases = s.aligned = true;
+  s.rotary_dim = 32;
+  s.score_scale = -2240.f / static_cast<float>(s.shape.head_dim);
+  return s;
+}
+
 TEST(FusedAttention, ScoresFarBelowZero) {
   REQUIRE_CLUSTERS();
-  FusedSpec s = make_spec(256, 2, 1, 64, 100);
-  s.score_scale = -40;
-  check(s);
+  check(far_below(make_spec(256, 2, 1, 64, 100)));
+  check(far_below(make_spec(256, 2, 2, 128, 300)));
 }
 
 // Several tokens, each of its own sequence, of very unequal lengths.
@@ -207,9 +214,7 @@ TEST(FusedBatch, EmptyContexts) {
 
 TEST(FusedBatch, ScoresFarBelowZero) {
   REQUIRE_CLUSTERS();
-  FusedSpec s = make_batch(256, 2, 3, 64, 4);
-  s.score_scale = -40;
-  check(s);
+  check(far_below(make_batch(256, 2, 3, 64, 4)));
 }
 
 TEST(FusedBatch, NoNumberInOneRow) {

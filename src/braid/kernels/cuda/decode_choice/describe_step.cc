@@ -91,7 +91,7 @@ std::optional<DecodeStep> describe_step(const Program& program, int64_t context)
   const int64_t tokens = step.block.tokens;
   // Steps of several tokens that are no prompt have room for as many sequences.
   const bool each = tokens == 1 || in[at(BlockInput::page_table)].shape[0] == tokens;
-  if (tokens > kFusedMaxTokens || !each) return {};
+  if (!each) return {};
   // Norms are launches of their own in front of panels.
   step.norms_apart =
       panel_pays({.dtype = step.block.weights[0], .tokens = static_cast<int>(tokens)});

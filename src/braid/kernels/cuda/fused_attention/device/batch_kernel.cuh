@@ -1,6 +1,5 @@
 #pragma once
 
-#include "braid/kernels/cuda/cluster/device/exchange.cuh"
 #include "braid/kernels/cuda/fused_attention/device/batch_product.cuh"
 #include "braid/kernels/cuda/relay/device/key_units.cuh"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
@@ -31,12 +30,8 @@ class FusedBatch {
         tag_(tag),
         thread_(threadIdx.x),
         warp_(thread_ / 32),
-        exchange_(
-            {smem + layout.inbox, shape.inbox_bytes(),
-             reinterpret_cast<uint64_t*>(smem + layout.arrivals),
-             a.mail == nullptr ? nullptr : a.mail + blockIdx.x / a.cluster * (a.mail_bytes / 16),
-             tag + 1},
-            {thread_, kFusedThreads, 1}, blockIdx.x % a.cluster, a.cluster) {}
+        exchange_(block_exchange<kPath>(a, smem + layout.inbox, shape.inbox_bytes(),
+                                        smem + layout.arrivals, tag + 1)) {}
 
   // The other warps of the CTA arrive and open, too.
   __device__ void arrive() const { exchange_.arrive(); }

@@ -107,7 +107,6 @@ class FusedBatchProducer {
         tokens_(reinterpret_cast<const FusedToken*>(smem + layout.tokens)),
         feed_(smem + layout.ring, reinterpret_cast<uint64_t*>(smem + layout.barriers), a.slots,
               reinterpret_cast<const int*>(smem + layout.flow), index),
-        lane_(threadIdx.x % 32),
         once_(ptx::evict_first_policy()) {}
 
   __device__ void run() {
@@ -146,49 +145,21 @@ class FusedBatchProducer {
     }
   }
 
-  // Each lane looks up the page of a copy, for as many units at a time.
   __device__ void load_keys(bool issues) {
     constexpr int kKeys = relay_keys(kD);
-    const int box = min(a_.page_size, kKeys), boxes = kKeys / box, together = 32 / boxes;
-#pragma unroll 1
-    while (feed_.at() < plan_.keys.end()) {
-      const int slot = feed_.at() + lane_ / boxes * kFusedProducers;
-      int row = 0;
-      if (slot < plan_.keys.end()) {
-        const int unit = plan_.first_unit + plan_.keys.unit(slot);
-        const FusedToken& t = tokens_[FusedBatchPlan::token_of(tokens_, unit)];
-        const int key = (t.first_unit + unit - t.base) * kKeys + lane_ % boxes * box;
-        // Keys past the sequence's end are never visible.
-        if (key < t.length) {
-          const int32_t* pages = a_.page_table + t.sequence * a_.table_stride;
-          row = __ldg(pages + key / a_.page_size) * a_.page_size + key % a_.page_size;
-        }
-      }
-#pragma unroll 1
-      for (int i = 0; i < together && feed_.at() < plan_.keys.end(); ++i) {
-        uint8_t* to = issues ? feed_.take(kFusedSlotBytes) : nullptr;
-        __syncwarp();
-#pragma unroll 1
-        for (int j = 0; j < boxes; ++j) {
-          const int its_row = __shfl_sync(0xffffffff, row, i * boxes + j);
-          if (!issues) continue;
-          uint8_t* at = to + j * box * kD * 2;
-          const int part = plan_.head * (kD / 64);
-          ptx::tma_load_3d(at, &a_.k_map, feed_.full(), 0, part, its_row, once_);
-          ptx::tma_load_3d(at + kFusedSlotBytes / 2, &a_.v_map, feed_.full(), 0, part, its_row,
-                           once_);
-        }
-        issues ? feed_.next() : feed_.pass();
-        __syncwarp();
-      }
-    }
+    feed_keys(feed_, a_, {kKeys, kD, 0, plan_.head * (kD / 64)}, plan_.keys.end(), once_, issues,
+              [&](int slot, int key) {
+                const int unit = plan_.first_unit + plan_.keys.unit(slot);
+                const FusedToken& t = tokens_[FusedBatchPlan::token_of(tokens_, unit)];
+                return cache_row(a_, a_.page_table + t.sequence * a_.table_stride,
+                                 (t.first_unit + unit - t.base) * kKeys + key, t.length);
+              });
   }
 
   const FusedArgs& a_;
   const FusedBatchPlan& plan_;
   const FusedToken* const tokens_;
   FusedFeed feed_;
-  const int lane_;
   const uint64_t once_;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "braid/kernels/cuda/cluster/device/exchange.cuh"
 #include "braid/kernels/cuda/fused_attention/device/fused_args.h"
 #include "braid/kernels/cuda/fused_attention/fused_config.h"
 #include "braid/kernels/cuda/ptx/gpu.h"
@@ -89,6 +90,18 @@ __device__ inline void put_pair(const FusedArgs& a, int at, uint32_t pair, uint3
   } else {
     ptx::store_relaxed_gpu(a.words + at, make_uint2(pair, tag));
   }
+}
+
+// Exchanges of a CTA's multiplying threads, through inboxes of `bytes` at `inbox`.
+template <ExchangePath kPath>
+__device__ __forceinline__ ClusterExchange<kPath> block_exchange(const FusedArgs& a, uint8_t* inbox,
+                                                                 int bytes, uint8_t* arrivals,
+                                                                 uint32_t tag) {
+  uint4* mail = a.mail == nullptr ? nullptr : a.mail + blockIdx.x / a.cluster * (a.mail_bytes / 16);
+  return {{inbox, bytes, reinterpret_cast<uint64_t*>(arrivals), mail, tag},
+          {static_cast<int>(threadIdx.x), kFusedThreads, 1},
+          static_cast<int>(blockIdx.x) % a.cluster,
+          a.cluster};
 }
 
 }  // namespace braid::cuda

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "braid/kernels/cuda/cluster/device/exchange.cuh"
 #include "braid/kernels/cuda/fused_attention/device/fused_attend.cuh"
 #include "braid/kernels/cuda/fused_attention/device/fused_heads.cuh"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
@@ -27,12 +26,8 @@ class FusedBlock {
         thread_(threadIdx.x),
         warp_(thread_ / 32),
         lane_(thread_ % 32),
-        exchange_(
-            {smem + layout.inbox, a.inbox_bytes,
-             reinterpret_cast<uint64_t*>(smem + layout.arrivals),
-             a.mail == nullptr ? nullptr : a.mail + blockIdx.x / a.cluster * (a.mail_bytes / 16),
-             tag + 1},
-            {thread_, kFusedThreads, 1}, blockIdx.x % a.cluster, a.cluster) {}
+        exchange_(block_exchange<kPath>(a, smem + layout.inbox, a.inbox_bytes,
+                                        smem + layout.arrivals, tag + 1)) {}
 
   // The other warps of the CTA arrive and open, too.
   __device__ void arrive() const { exchange_.arrive(); }

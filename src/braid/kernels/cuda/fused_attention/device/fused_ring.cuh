@@ -155,6 +155,50 @@ class FusedFeed {
   int flying_ = 0;
 };
 
+// Where a CTA's copies of keys begin in the cache's map, and the elements of each key.
+struct FusedKeyCopies {
+  int keys;  // of a unit
+  int elems;
+  int column;
+  int part;
+};
+
+// Brings units of keys, a slot each, up to slot `end`. Each lane looks up row_of(slot, key), the
+// cache's row of a unit's key, for as many units at a time.
+template <class RowOf>
+__device__ __forceinline__ void feed_keys(FusedFeed& feed, const FusedArgs& a,
+                                          const FusedKeyCopies& copies, int end, uint64_t once,
+                                          bool issues, const RowOf& row_of) {
+  const int lane = threadIdx.x % 32;
+  const int box = min(a.page_size, copies.keys), boxes = copies.keys / box, together = 32 / boxes;
+#pragma unroll 1
+  while (feed.at() < end) {
+    const int slot = feed.at() + lane / boxes * kFusedProducers;
+    const int row = slot < end ? row_of(slot, lane % boxes * box) : 0;
+#pragma unroll 1
+    for (int i = 0; i < together && feed.at() < end; ++i) {
+      uint8_t* to = issues ? feed.take(kFusedSlotBytes) : nullptr;
+      __syncwarp();
+#pragma unroll 1
+      for (int j = 0; j < boxes; ++j) {
+        const int its_row = __shfl_sync(0xffffffff, row, i * boxes + j);
+        if (!issues) continue;
+        uint8_t* at = to + j * box * copies.elems * 2;
+        ptx::tma_load_3d(at, &a.k_map, feed.full(), copies.column, copies.part, its_row, once);
+        ptx::tma_load_3d(at + kFusedSlotBytes / 2, &a.v_map, feed.full(), copies.column,
+                         copies.part, its_row, once);
+      }
+      issues ? feed.next() : feed.pass();
+      __syncwarp();
+    }
+  }
+}
+
+// The row of the cache that has a sequence's key; past its `length` keys, never visible, any row.
+__device__ inline int cache_row(const FusedArgs& a, const int32_t* pages, int key, int length) {
+  return key < length ? __ldg(pages + key / a.page_size) * a.page_size + key % a.page_size : 0;
+}
+
 // A warp that copies ahead of the computation, and waits for free slots only.
 template <int kD>
 class FusedProducer {
@@ -164,7 +208,6 @@ class FusedProducer {
         plan_(a, kD),
         feed_(smem + layout.ring, reinterpret_cast<uint64_t*>(smem + layout.barriers), a.slots,
               reinterpret_cast<const int*>(smem + layout.flow), index),
-        lane_(threadIdx.x % 32),
         once_(ptx::evict_first_policy()) {}
 
   __device__ void run() {
@@ -210,44 +253,18 @@ class FusedProducer {
     }
   }
 
-  // Each lane looks up the page of a copy, for as many units at a time.
   __device__ void load_keys(bool issues) {
     const int keys = plan_.unit_keys;
-    const int box = min(a_.page_size, keys), boxes = keys / box, together = 32 / boxes;
-#pragma unroll 1
-    while (feed_.at() < plan_.end_of_keys) {
-      const int unit = feed_.at() - plan_.end_of_rows + lane_ / boxes * kFusedProducers;
-      const int key =
-          (plan_.keys.first_unit + plan_.first_unit + unit) * keys + lane_ % boxes * box;
-      // Keys past the sequence's end are never visible.
-      int row = 0;
-      if (unit < plan_.num_units && key < plan_.keys.length) {
-        row = __ldg(a_.page_table + key / a_.page_size) * a_.page_size + key % a_.page_size;
-      }
-#pragma unroll 1
-      for (int i = 0; i < together && feed_.at() < plan_.end_of_keys; ++i) {
-        uint8_t* to = issues ? feed_.take(kFusedSlotBytes) : nullptr;
-        __syncwarp();
-#pragma unroll 1
-        for (int j = 0; j < boxes; ++j) {
-          const int its_row = __shfl_sync(0xffffffff, row, i * boxes + j);
-          if (!issues) continue;
-          uint8_t* at = to + j * box * plan_.elems * 2;
-          ptx::tma_load_3d(at, &a_.k_map, feed_.full(), plan_.first_elem, plan_.head, its_row,
-                           once_);
-          ptx::tma_load_3d(at + kFusedSlotBytes / 2, &a_.v_map, feed_.full(), plan_.first_elem,
-                           plan_.head, its_row, once_);
-        }
-        issues ? feed_.next() : feed_.pass();
-        __syncwarp();
-      }
-    }
+    const int first = plan_.keys.first_unit + plan_.first_unit - plan_.end_of_rows;
+    feed_keys(feed_, a_, {keys, plan_.elems, plan_.first_elem, plan_.head}, plan_.end_of_keys,
+              once_, issues, [&](int slot, int key) {
+                return cache_row(a_, a_.page_table, (first + slot) * keys + key, plan_.keys.length);
+              });
   }
 
   const FusedArgs& a_;
   const FusedPlan plan_;
   FusedFeed feed_;
-  const int lane_;
   const uint64_t once_;
 };
 
