@@ -52,9 +52,7 @@ def main():
     rates = json.load(open(args.like))
     rates["device"] = args.device or rates["device"]
     model = "llama-2-7b"
-    config = json.load(open(ROOT / f"configs/{model}.json"))
-    layers = config["num_hidden_layers"]
-    head_dim = config["hidden_size"] // config["num_attention_heads"]
+    layers = json.load(open(ROOT / f"configs/{model}.json"))["num_hidden_layers"]
 
     relays = [run(args, m, "relay") for m in (model, "llama-3.2-1b", "qwen3-0.6b")]
     more = statistics.median((s - read) / seams for s, read, seams, _, _ in relays)
@@ -78,11 +76,17 @@ def main():
     rates["fused_cta"] *= more
     rates["memory_share"] = max(0, block("fused:cluster=2,exchange=memory")[0] / two - 1)
     rates["words_seam"] = max(0, block("fused:cluster=2,scope=projected")[0] - two)
+    waves, n = block("fused:cluster=6")  # 32 heads in two
+    rates["fused_wave"] = max(0, waves - rates["fused_seam"] - rates["fused_cta"] * n)
     batch, n = block("fused", 16)
     rates["fused_batch"] = max(0, batch - rates["fused_seam"] - rates["fused_cta"] * n)
-    by_heads, n = block("fused:cluster=2,split=head")
-    rounds = -(-KEYS // (8 * 8192 // (4 * head_dim // n)))
-    rates["scores_sum"] = max(0, (by_heads - two) / rounds)
+    for name, m, n in (("scores_sum", model, 2), ("scores_group", "qwen3-0.6b", 4)):
+        # A sum for every eight slots of 8 KB, with keys and values of head_dim / n elements.
+        config = json.load(open(ROOT / f"configs/{m}.json"))
+        head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        by_heads, by_tokens = (run(args, m, f"fused:cluster={n},split={split}")[0] for split in ("head", "token"))
+        rounds = -(-KEYS // (8 * 8192 // (4 * head_dim // n))) * config["num_hidden_layers"]
+        rates[name] = max(0, (by_heads - by_tokens) / rounds)
     rates = {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in rates.items()}
     print(json.dumps(rates, indent=2))
 

@@ -110,7 +110,9 @@ TEST_P(CudaRelay, EveryFormOfDecode) {
         "fused:cluster=2,scope=projected,exchange=memory", "fused:split=head",
         "fused:split=head,scope=projected,exchange=memory"}) {
     for (const int ranks : {1, 2}) {
-      if (ranks > usable_gpus() || c.Hkv % ranks != 0) continue;
+      if (ranks > 1 && (ranks > usable_gpus() || c.Hkv % ranks != 0 || is_quantized(c.weights))) {
+        continue;
+      }
       SCOPED_TRACE(fmt::format("{}, {} ranks", form, ranks));
       RunnerConfig config = cuda_runner(ranks);
       config.decode = form;
@@ -120,7 +122,9 @@ TEST_P(CudaRelay, EveryFormOfDecode) {
       const bool fused = asked.kind == cuda::DecodeKind::fused;
       // Blocks of ranks take the kernel of several tokens.
       const int64_t most = by_heads ? cuda::kFusedFewHeads : cuda::kFusedMaxGroup;
-      if (fused && (is_quantized(c.weights) || c.Hq / c.Hkv > most ||
+      // Inboxes of 16 CTAs for groups of 8 heads of 128 leave no room for a ring.
+      const bool no_room = asked.cluster == 16 && c.D == 128 && c.Hq / c.Hkv == most;
+      if (fused && (is_quantized(c.weights) || c.Hq / c.Hkv > most || no_room ||
                     (ranks > 1 && (by_heads || c.C % 64 != 0)))) {
         EXPECT_THROW(prompt_logits(runner, prompt_, 1), Error);
         continue;

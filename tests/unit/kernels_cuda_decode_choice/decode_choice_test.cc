@@ -114,7 +114,8 @@ TEST(DecodePrice, OfRelaysIsWithinATwentiethOfWhatWasMeasured) {
 
 // Blocks alone, in microseconds a layer: without feed-forward, head and other launches.
 TEST(DecodePrice, OfBlocksIsNearWhatWasMeasured) {
-  const auto near = [&](DecodeStep step, int cluster, FusedScope scope, double us) {
+  const auto near = [&](DecodeStep step, int cluster, FusedScope scope, double us,
+                        FusedSplit split = FusedSplit::token) {
     step.layers = 1;
     step.ffn_bytes = step.down_bytes = step.head_bytes = 0;
     step.launches = scope == FusedScope::qkv ? 3 : 4;
@@ -122,7 +123,8 @@ TEST(DecodePrice, OfBlocksIsNearWhatWasMeasured) {
                            ? 2. * step.block.kv_heads * step.block.group * step.block.head_dim *
                                  step.block.outputs / rates().stream
                            : 0;
-    const DecodeForm form{.kind = DecodeKind::fused, .cluster = cluster, .scope = scope};
+    const DecodeForm form{
+        .kind = DecodeKind::fused, .cluster = cluster, .split = split, .scope = scope};
     EXPECT_NEAR(1e6 * (price_of(step, form) - out), us, .15 * us) << to_string(form);
   };
   near(llama_7b(1024), 3, FusedScope::qkv, 44.1);
@@ -136,6 +138,43 @@ TEST(DecodePrice, OfBlocksIsNearWhatWasMeasured) {
   near(llama_1b(1024), 6, FusedScope::projected, 19.5);
   near(qwen_06b(1024), 8, FusedScope::qkv, 13.3);
   near(qwen_06b(4096), 8, FusedScope::qkv, 18.0);
+  // Clusters in waves.
+  near(llama_7b(1024), 4, FusedScope::qkv, 64.0);
+  near(llama_7b(1024), 8, FusedScope::qkv, 63.9);
+  near(llama_7b(4096), 6, FusedScope::qkv, 66.2);
+  near(llama_7b(16384), 10, FusedScope::qkv, 172.1);
+  near(llama_7b(16384), 16, FusedScope::qkv, 153.9);
+  // Divided heads.
+  near(llama_7b(1024), 2, FusedScope::qkv, 47.5, FusedSplit::head);
+  near(llama_7b(16384), 2, FusedScope::qkv, 144.0, FusedSplit::head);
+  near(llama_7b(16384), 4, FusedScope::qkv, 193.9, FusedSplit::head);
+  near(llama_7b(16384), 2, FusedScope::projected, 154.3, FusedSplit::head);
+  near(qwen_06b(16384), 4, FusedScope::qkv, 129.8, FusedSplit::head);
+  near(llama_1b(16384), 2, FusedScope::qkv, 134.1, FusedSplit::head);
+}
+
+// The table of docs/log/cluster-fusion.md: whole models of one sequence, in milliseconds.
+TEST(DecodePrice, OfEveryFormIsNearWhatWasMeasured) {
+  const struct {
+    int64_t context;
+    double apart, relay, fused, projected, memory, by_heads;
+  } rows[] = {{1024, 5.285, 4.571, 5.164, 5.085, 5.316, 5.395},
+              {2048, 5.480, 4.744, 5.290, 5.254, 5.498, 5.595},
+              {4096, 5.855, 5.103, 5.641, 5.601, 5.864, 6.020},
+              {8192, 6.565, 5.808, 6.332, 6.295, 6.575, 6.841},
+              {16384, 7.972, 7.217, 7.721, 7.666, 8.007, 8.521}};
+  for (const auto& row : rows) {
+    const auto near = [&](const char* form, double ms, double off) {
+      EXPECT_NEAR(1e3 * price_of(llama_7b(row.context), parse_decode(form)), ms, off * ms)
+          << form << " at " << row.context;
+    };
+    near("apart", row.apart, .05);
+    near("relay", row.relay, .05);
+    near("fused:cluster=3", row.fused, .05);
+    near("fused:cluster=3,scope=projected", row.projected, .05);
+    near("fused:cluster=2,exchange=memory", row.memory, .1);
+    near("fused:cluster=2,split=head", row.by_heads, .1);
+  }
 }
 
 // Steps of several sequences, as describe_step describes these.
@@ -220,7 +259,7 @@ TEST(DecodeChoice, ForcedFormsTakeAClusterOrSayWhyNot) {
                          const FusedDevice& device = h100()) {
     return choose_decode(parse_decode(text), step, device, rates());
   };
-  EXPECT_EQ(choose("fused", llama_7b(1024)).cluster, 2);
+  EXPECT_EQ(choose("fused", llama_7b(1024)).cluster, 3);
   EXPECT_EQ(choose("fused:cluster=3", llama_7b(1024)).cluster, 3);
   EXPECT_EQ(choose("apart", llama_7b(1024)).kind, DecodeKind::apart);
   const auto why = [&](const char* text, const DecodeStep& step,

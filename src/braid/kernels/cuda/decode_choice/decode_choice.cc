@@ -86,15 +86,18 @@ DecodePrice fused_price(const DecodeStep& step, const FusedConfig& config,
   // are one launch.
   const int its = 3 + (projects ? 1 : 0) + (step.norms_apart && s.normed ? 1 : 0);
   price.seam_seconds = step.layers * (step.launches - its) * seam_of(step, rates);
+  const auto waves = static_cast<double>(ceil_div(s.kv_heads, wave));
   double exchange = rates.fused_seam + rates.fused_cta * config.cluster;
   if (!single) exchange += rates.fused_batch;
+  exchange += (waves - 1) * rates.fused_wave;
   if (config.split == FusedSplit::head) {
     const int64_t keys = kFusedWarps * fused_keys(s, config.cluster, config.split);
-    exchange += static_cast<double>(ceil_div(step.context, keys)) * rates.scores_sum;
+    const double sums = static_cast<double>(ceil_div(step.context, keys)) * waves;
+    exchange += sums * (s.group == 1 ? rates.scores_sum : rates.scores_group);
   }
   if (config.path == ExchangePath::memory) exchange *= 1 + rates.memory_share;
   if (projects) exchange += rates.words_seam;
-  price.exchange_seconds = step.layers * exchange * static_cast<double>(ceil_div(s.kv_heads, wave));
+  price.exchange_seconds = step.layers * exchange;
   return price;
 }
 

@@ -16,8 +16,10 @@ struct DecodeRates {
   double panel_seam = 0;    // the same where products are panels and norms launches
   double fused_seam = 0;    // for a fused block, without CTAs
   double fused_cta = 0;     // for each CTA of a cluster
+  double fused_wave = 0;    // for each further wave of clusters
   double fused_batch = 0;   // additional, for the kernel of several tokens
   double scores_sum = 0;    // for each sum of scores over a cluster that divides heads
+  double scores_group = 0;  // the same with several query heads
   double words_seam = 0;    // for attention's result on the way to the projection
   double memory_share = 0;  // share of a block's seam that exchanges through memory add
   double cta_stream = 0;    // bytes of weights a second, read by a CTA
