@@ -97,6 +97,45 @@ TEST(Scheduler, AShortPromptBehindALongOneStartsThoughNoChunkFitsAStep) {
   }
 }
 
+// Steps that hold a page or less, by tokens or by time: short prompts without end and a long one.
+TEST(Scheduler, PromptsTakeTurnsWhereAStepHoldsAPage) {
+  const StepCost none, page{.step_ms = 1, .token_ms = 1.5}, more{.step_ms = 100};
+  struct Case {
+    int64_t tokens;
+    StepCost cost;
+    int steps;  // for a page
+  };
+  for (const auto& [tokens, cost, steps_of_page] :
+       {Case{2 * kPage, none, 1}, Case{4096, page, 1}, Case{4096, more, 4}}) {
+    SchedulerConfig config = small();
+    config.max_context = 1000;
+    config.pages = 1000;
+    config.max_running = 4;
+    config.max_step_tokens = tokens;
+    config.max_step_ms = 10;
+    Machine machine(config);
+    machine.scheduler.set_cost(cost);
+    const RequestId stream = machine.submit({1}, 900);
+    machine.step();
+    const RequestId long_one = machine.submit(std::vector<int32_t>(100 * kPage, 1), 1);
+    RequestId quick = 0;
+    int32_t n = 0;
+    int steps = 0, waited = 0;
+    while (machine.answer(long_one, 100 * kPage).empty()) {
+      if (quick == 0) quick = machine.submit({2, ++n, 3, 4}, 1);
+      machine.step();
+      ++waited;
+      if (!machine.answer(quick, kPage).empty()) {
+        machine.scheduler.end(std::exchange(quick, 0));
+        waited = 0;
+      }
+      ASSERT_LE(waited, 3 * steps_of_page) << tokens << " tokens a step, " << cost.step_ms << " ms";
+      ASSERT_LE(++steps, 220 * steps_of_page);
+    }
+    EXPECT_GT(machine.answer(stream, 1).size(), 90u);
+  }
+}
+
 // On a simulated clock: the tokens' gaps of 16 streams keep to the time of a step while a prompt of
 // 32,768 tokens is computed, which takes at most 1.5 times as long as alone; a short prompt behind
 // the long one begins within three steps.

@@ -214,8 +214,8 @@ bool Scheduler::follows(Entry& entry, std::span<Entry* const> others) {
          std::ranges::any_of(entries_, [&](const auto& e) { return computes_it(e.second); });
 }
 
-int64_t Scheduler::chunk_of(const Entry& entry, int64_t given, int64_t share,
-                            const Step& planned) const {
+int64_t Scheduler::chunk_of(const Entry& entry, int64_t given, int64_t share, const Step& planned,
+                            double most_ms) const {
   const int64_t begin = entry.computed + given;
   int64_t end = std::min(begin + share, entry.size());
   if (!reuses(entry)) {
@@ -224,7 +224,7 @@ int64_t Scheduler::chunk_of(const Entry& entry, int64_t given, int64_t share,
   const auto too_long = [&] {
     return config_.max_step_ms > 0 &&
            cost_.of(planned.tokens + end - begin, planned.attended + keys_attended(begin, end)) >
-               config_.max_step_ms;
+               most_ms;
   };
   // A chunk ends on a page border or with the sequence, wherever a prompt is cut.
   const auto border = [&](int64_t token) { return token / config_.page_size * config_.page_size; };
@@ -259,12 +259,12 @@ void Scheduler::add_prompts(Step& step) {
           ? std::max<int64_t>(1, config_.max_rows - std::ssize(step.rows) - std::ssize(fresh))
           : config_.max_step_tokens;
   Step planned = {.tokens = step.tokens, .attended = step.attended};
-  const auto deal = [&](std::span<Entry* const> prompts, int64_t share) {
+  const auto deal = [&](std::span<Entry* const> prompts, int64_t share, double most_ms) {
     for (Entry* entry : prompts) {
       int64_t& chunk = chunks[entry];
       const bool scored = !reuses(*entry);
       const int64_t most = scored ? std::min(left, rows) : left;
-      const int64_t n = chunk_of(*entry, chunk, std::min(share, most), planned);
+      const int64_t n = chunk_of(*entry, chunk, std::min(share, most), planned, most_ms);
       if (scored) rows -= n;
       const int64_t begin = entry->computed + chunk;
       chunk += n;
@@ -274,14 +274,18 @@ void Scheduler::add_prompts(Step& step) {
       planned.attended += keys_attended(begin, begin + n);
     }
   };
-  deal(by_left, left / 2);
-  deal(fresh, left);
+  deal(by_left, left / 2, (cost_.of(step.tokens, step.attended) + config_.max_step_ms) / 2);
+  // Where half holds no page, the two orders take turns.
+  const bool by_turns = planned.tokens == step.tokens;
+  const std::vector<Entry*>& order = by_turns && least_left_next_ ? by_left : fresh;
+  deal(order, left, config_.max_step_ms);
 
   const int64_t before = step.tokens;
   for (Entry* entry : fresh) {
     if (chunks[entry] > 0) add_row(step, *entry, chunks[entry]);
   }
   steps_without_prompt_ = step.tokens > before ? 0 : steps_without_prompt_ + 1;
+  if (by_turns && step.tokens > before) least_left_next_ = !least_left_next_;
   const bool alone = std::ranges::none_of(entries_, [](const auto& e) { return e.second.busy(); });
   if (step.tokens == before && (alone || steps_without_prompt_ > kPatience)) {
     force_prompt(step, fresh, by_left, alone);

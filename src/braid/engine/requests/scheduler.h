@@ -176,8 +176,10 @@ class Scheduler {
   static bool reuses(const Entry& entry);
   int64_t promised_pages() const;
   int64_t expected_growth() const;
-  // How many of `share` tokens a prompt can use behind the `given` ones that it has in this step.
-  int64_t chunk_of(const Entry& entry, int64_t given, int64_t share, const Step& planned) const;
+  // How many of `share` tokens a prompt can use behind the `given` ones that it has in this step;
+  // with max_step_ms the step takes at most `most_ms`.
+  int64_t chunk_of(const Entry& entry, int64_t given, int64_t share, const Step& planned,
+                   double most_ms) const;
   // A step without a token of a prompt, once too often: in turns the oldest that can, and the one
   // with the fewest tokens left, gets a page's worth. The oldest takes pages from others if
   // `alone`: no sequence is busy().
@@ -195,8 +197,8 @@ class Scheduler {
   Counts counts_;                         // what only adds up
   bool preempted_now_ = false;            // the step at hand took pages from a sequence
   int steps_without_prompt_ = 0;          // in a row, while prompts were there
-  bool least_left_next_ = false;          // the next prompt that is forced is that one
   bool prompt_last_ = false;              // the step before was a prompt's
+  bool least_left_next_ = false;          // whose turn it is where a step holds a page at most
 };
 
 }  // namespace braid
