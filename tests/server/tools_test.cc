@@ -123,6 +123,26 @@ TEST_F(ToolsTest, ReasoningIsApart) {
   EXPECT_TRUE(choice["message"]["content"].is_null());
 }
 
+TEST_F(ToolsTest, LogProbabilitiesStandBesideTheirText) {
+  Json body = asking("@think");
+  body["logprobs"] = true;
+  body["stream"] = true;
+  body["stop"] = "</think>\n\nThe question";  // holds the text of three tokens back
+  std::string content, reasoning;
+  const auto events = post(body).events();
+  for (const std::string& event : events) {
+    if (event == "[DONE]") continue;
+    const Json one = Json::parse(event)["choices"][0];
+    if (one["logprobs"].is_null()) continue;
+    for (const Json& token : one["logprobs"]["content"]) {
+      std::string& kind = one["delta"].contains("reasoning_content") ? reasoning : content;
+      if (one["delta"].value("content", "x") != "") kind += token["token"].get<std::string>();
+    }
+  }
+  EXPECT_EQ(reasoning, "\nlong thought\n");
+  EXPECT_EQ(content, "The answer");
+}
+
 TEST_F(ToolsTest, AGrammarBindsNothingInsideTheReasoning) {
   if (GrammarLibrary::version().empty()) GTEST_SKIP() << "built without grammars";
   Json body = asking("x");

@@ -29,8 +29,23 @@ AnswerWriter::AnswerWriter(const AnswerRequest& request, const Tokenizer& tokeni
 
 void AnswerWriter::give(std::string_view text) {
   if (text.empty() && tokens_.empty()) return;
-  const bool wanted = sink_->on_piece({text, tokens_, answer_tokens_});
+  const std::span<const SampledToken> tokens = tokens_;
+  bool wanted = true;
+  size_t first = 0;
+  for (size_t i = 0; i + 1 < tokens.size() && wanted; ++i) {
+    const auto [end, answer_tokens] = places_[i];
+    if (end >= given_ + text.size()) break;
+    if (end == given_) continue;  // a part of a character
+    const std::string_view own = text.substr(0, end - given_);
+    wanted = sink_->on_piece({own, tokens.subspan(first, i + 1 - first), answer_tokens});
+    text.remove_prefix(own.size());
+    given_ = end;
+    first = i + 1;
+  }
+  wanted = wanted && sink_->on_piece({text, tokens.subspan(first), answer_tokens_});
+  given_ += text.size();
   tokens_.clear();
+  places_.clear();
   if (!wanted && !closed()) closed_.store(true, std::memory_order_release);
 }
 
@@ -39,8 +54,13 @@ void AnswerWriter::token(const SampledToken& token, AnswerEnd so_far) {
   answer_tokens_ = so_far.answer_tokens;
   // A head may be padded with rows that no token has: such an id has no text.
   const bool known = token.id < tokenizer_.vocab_size();
-  const std::string text = text_.push(known ? decoder_.push(token.id) : "");
-  if (list_tokens_) tokens_.push_back(token);
+  const std::string decoded = known ? decoder_.push(token.id) : "";
+  decoded_ += decoded.size();
+  const std::string text = text_.push(decoded);
+  if (list_tokens_) {
+    tokens_.push_back(token);
+    places_.push_back({decoded_, answer_tokens_});
+  }
   if (!text_.found()) {
     if (!text.empty()) give(text);
     if (closed()) {

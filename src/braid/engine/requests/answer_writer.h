@@ -28,6 +28,7 @@ class AnswerWriter {
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
  private:
+  // Where a request lists tokens, each token's text is a piece of its own.
   void give(std::string_view text);
   void close(AnswerEnd end, bool keep);
 
@@ -36,7 +37,13 @@ class AnswerWriter {
   const bool list_tokens_, masked_;
   StreamDecoder decoder_;
   StopText text_;
+  struct Place {
+    size_t end = 0;             // bytes of the answer's text up to the token
+    int64_t answer_tokens = 0;  // likewise
+  };
   std::vector<SampledToken> tokens_;  // since the last piece, if wanted
+  std::vector<Place> places_;         // of tokens_
+  size_t decoded_ = 0, given_ = 0;    // bytes of text: of all tokens, of all pieces
   int64_t answer_tokens_ = 0;         // so far
   std::atomic<bool> closed_{false};
   std::optional<AnswerEnd> kept_;  // for end()
