@@ -4,6 +4,8 @@ the scripts of tests/server/scripted_server.h. Exits with 77 where the package i
 import asyncio
 import json
 import sys
+import time
+import urllib.request
 
 try:
     import openai
@@ -39,6 +41,24 @@ def user(text):
     return [{"role": "user", "content": text}]
 
 
+def running():
+    """Requests that the server computes, once that number has settled or a deadline has passed."""
+    deadline = time.monotonic() + 30
+    while True:
+        with urllib.request.urlopen(URL.removesuffix("/v1") + "/metrics", timeout=10) as reply:
+            lines = reply.read().decode().splitlines()
+        count = sum(float(line.split()[-1]) for line in lines
+                    if line.startswith("braid:num_requests_running"))
+        if count == 0 or time.monotonic() > deadline:
+            return count
+        time.sleep(0.05)
+
+
+# An answer that would take minutes.
+ENDLESS = {"model": "tiny", "messages": user("x"), "stream": True, "temperature": 1, "seed": 1,
+           "extra_body": {"ignore_eos": True}}
+
+
 def test_models():
     assert [model.id for model in client.models.list()] == ["tiny"]
 
@@ -63,6 +83,47 @@ def test_chat_stream():
     last = stream.get_final_completion()
     assert [call.function.name for call in last.choices[0].message.tool_calls] == ["add", "sub"]
     assert last.usage.completion_tokens > 0
+
+
+def test_chat_chunks():
+    chunks = list(client.chat.completions.create(
+        model="tiny", messages=user("@think"), n=2, stream=True, logprobs=True, top_logprobs=2,
+        stream_options={"include_usage": True}))
+    assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == 14
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+    for index in range(2):
+        choices = [c for chunk in chunks for c in chunk.choices if c.index == index]
+        assert choices[0].delta.role == "assistant"
+        assert "".join(c.delta.content or "" for c in choices) == "The answer"
+        assert [c.finish_reason for c in choices if c.finish_reason] == ["stop"]
+        tokens = [t for c in choices if c.logprobs for t in c.logprobs.content]
+        assert len(tokens) == 6 and all(len(t.top_logprobs) == 2 for t in tokens)
+
+
+def test_logprobs():
+    answer = client.chat.completions.create(model="tiny", messages=user("@think"), logprobs=True,
+                                            top_logprobs=3)
+    tokens = answer.choices[0].logprobs.content
+    assert "".join(t.token for t in tokens).endswith("The answer")
+    for token in tokens:
+        assert token.logprob <= 0 and len(token.top_logprobs) == 3
+        assert token.logprob in [top.logprob for top in token.top_logprobs]
+
+
+def test_completions_stream():
+    chunks = list(client.completions.create(model="tiny", prompt=["@end", "@end"], stream=True,
+                                            max_tokens=3, logprobs=1))
+    for index in range(2):
+        choices = [c for chunk in chunks for c in chunk.choices if c.index == index]
+        assert "".join(c.text for c in choices).endswith("STOP here")
+        assert sum(c.finish_reason is not None for c in choices) == 1
+
+
+def test_cancel():
+    stream = client.chat.completions.create(**ENDLESS)
+    next(iter(stream))
+    stream.close()
+    assert running() == 0
 
 
 def test_completions():
@@ -155,6 +216,15 @@ def test_errors():
     refused(openai.NotFoundError, lambda: client.responses.retrieve("resp_1"))
     refused(openai.BadRequestError, lambda: client.chat.completions.create(
         model="tiny", messages=[]), "messages")
+    refused(openai.BadRequestError, lambda: client.chat.completions.create(
+        model="tiny", messages=user("x"), temperature=3), "temperature")
+    refused(openai.NotFoundError, lambda: client.embeddings.create(model="tiny", input="x"))
+    try:  # in the middle of a stream
+        for _ in client.chat.completions.create(model="tiny", messages=user("@fault"), stream=True):
+            pass
+    except openai.APIError:
+        return
+    raise AssertionError("a stream with an error ended without one")
 
 
 def test_async():
@@ -166,8 +236,21 @@ def test_async():
             async for _ in stream:
                 break  # a client that goes
             await stream.close()
+            chats = await asyncio.gather(*(many.chat.completions.create(
+                model="tiny", messages=user("@think")) for _ in range(4)))
+            assert {chat.choices[0].message.content for chat in chats} == {"The answer"}
+            first = asyncio.Event()
+
+            async def endless():
+                async for _ in await many.chat.completions.create(**ENDLESS):
+                    first.set()
+            task = asyncio.create_task(endless())
+            await first.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
         assert [answer.output_text for answer in answers] == ["The answer"] * 8
     asyncio.run(several())
+    assert running() == 0
 
 
 if __name__ == "__main__":
