@@ -14,20 +14,21 @@
 #include <random>
 
 #include "bindings/bindings.h"
+#include "bindings/grammars.h"
+#include "bindings/stream.h"
 #include "braid/engine/requests/kv_room.h"
 
 namespace braid::python {
 namespace {
-
-constexpr double kSlice = 0.05;  // seconds between two looks at Ctrl-C
 
 using Ids = std::vector<int32_t>;
 
 // An engine that Python may close while others still use it: each call holds it until it ends.
 class PyEngine {
  public:
-  PyEngine(std::unique_ptr<Engine> engine, std::shared_ptr<const OpScheduler> own)
-      : engine_(std::move(engine)), own_(std::move(own)) {}
+  PyEngine(std::unique_ptr<Engine> engine, std::shared_ptr<const OpScheduler> own,
+           const std::string& grammar_helper)
+      : engine_(std::move(engine)), own_(std::move(own)), grammars_(grammar_helper) {}
   ~PyEngine() { close(); }
 
   std::shared_ptr<Engine> get() const {
@@ -77,11 +78,18 @@ class PyEngine {
       throw;
     }
   }
+  // Masks for an answer of a format, once it is compiled; Ctrl-C ends the wait.
+  TokenMask mask(const AnswerFormat& format, const Ids& prompt, bool chat) {
+    return with_signals([&](Engine& engine, const Engine::KeepWaiting& wait) {
+      return grammars_.mask(engine, format, prompt, chat, wait);
+    });
+  }
 
  private:
   mutable std::mutex mutex_;
   std::shared_ptr<Engine> engine_;
   const std::shared_ptr<const OpScheduler> own_;  // of Python; may be null
+  Grammars grammars_;
 };
 
 // Python's callable, let go with the interpreter's lock from whichever thread lets go last.
@@ -101,89 +109,14 @@ std::function<void()> callback_of(const nb::object& ready) {
   };
 }
 
-nb::dict dict_of(const SampledToken& token) {
-  nb::dict entry;
-  entry["id"] = token.id;
-  entry["logprob"] = token.logprob;
-  nb::list top;
-  for (const TokenLogprob& t : token.top) top.append(nb::make_tuple(t.id, t.logprob));
-  entry["top"] = top;
-  return entry;
-}
-
-nb::list list_of(std::span<const SampledToken> tokens) {
-  nb::list list;
-  for (const SampledToken& token : tokens) list.append(dict_of(token));
-  return list;
-}
-
-nb::dict dict_of(const AnswerEnd& end) {
-  nb::dict entry;
-  entry["finish_reason"] = std::string(to_string(end.reason));
-  entry["stop"] = end.stop.empty() ? nb::none() : nb::object(nb::str(end.stop.c_str()));
-  entry["prompt_tokens"] = end.prompt_tokens;
-  entry["cached_tokens"] = end.cached_tokens;
-  entry["completion_tokens"] = end.answer_tokens;
-  entry["seconds"] = end.times.end - end.times.arrival;
-  entry["ttft"] = end.times.first_token > 0 ? end.times.first_token - end.times.arrival : 0.0;
-  return entry;
-}
-
-// One request; the engine may be closed before it.
-class PyStream {
- public:
-  PyStream(const std::shared_ptr<Engine>& engine, AnswerRequest request,
-           std::function<void()> ready)
-      : engine_(engine),
-        stream_(std::in_place, engine->requests(), std::move(request), std::move(ready)) {}
-  ~PyStream() {
-    with_engine([&] { stream_.reset(); });
-  }
-
-  // The next piece as (text, tokens), or None at the end; waits, and Ctrl-C ends the wait.
-  nb::object next() {
-    while (!unlocked([&] { return stream_->wait(kSlice); })) raise_signals();
-    return take();
-  }
-  bool ready() { return stream_->wait(0); }
-  void cancel() {
-    with_engine([&] { stream_->cancel(); });
-  }
-  nb::dict end() const { return dict_of(stream_->end()); }
-  // All that is left: (text, tokens, prompt's log-probabilities, end).
-  nb::tuple rest() {
-    while (!unlocked([&] { return stream_->wait_for_end(kSlice); })) raise_signals();
-    const Answer answer = stream_->rest();
-    return nb::make_tuple(answer.text, list_of(answer.tokens), list_of(answer.prompt),
-                          dict_of(answer.end));
-  }
-
- private:
-  nb::object take() {
-    const std::optional<AnswerText> piece = stream_->next();
-    if (!piece) return nb::none();
-    return nb::make_tuple(piece->text, list_of(piece->tokens));
-  }
-  // An engine that another thread closes meanwhile ends after `call`, here, without the lock.
-  template <class F>
-  void with_engine(F&& call) {
-    nb::gil_scoped_release release;
-    const std::shared_ptr<Engine> engine = engine_.lock();
-    call();
-  }
-
-  const std::weak_ptr<Engine> engine_;
-  std::optional<AnswerStream> stream_;
-};
-
 std::unique_ptr<PyEngine> open(const std::string& model, const std::string& device, int tp,
                                const std::string& sp, std::optional<int> ranks,
                                const std::string& machines, int threads,
                                const std::optional<std::string>& schedule,
                                std::shared_ptr<OpScheduler> own, const std::string& kv_dtype,
                                int64_t max_context, int64_t max_running, int64_t max_step_tokens,
-                               int64_t max_waiting, bool prefix_cache,
-                               const std::string& kv_memory) {
+                               int64_t max_waiting, bool prefix_cache, const std::string& kv_memory,
+                               const std::string& grammar_helper) {
   EngineOptions options{.model = model};
   options.parallel = {.device = device, .kv_dtype = kv_dtype};
   EngineConfig& config = options.parallel.engine;
@@ -208,7 +141,8 @@ std::unique_ptr<PyEngine> open(const std::string& model, const std::string& devi
          "--kv-memory is '{}', wanted auto or a size such as 512M or 8G", kv_memory);
   }
   options.limits.kv_bytes = *bytes;
-  return unlocked([&] { return std::make_unique<PyEngine>(Engine::open(options), own); });
+  return unlocked(
+      [&] { return std::make_unique<PyEngine>(Engine::open(options), own, grammar_helper); });
 }
 
 AnswerRequest request_of(const Engine& engine, Ids prompt, bool chat,
@@ -287,43 +221,38 @@ nb::object device_logits_of(const PyEngine& engine, const Ids& ids) {
 }  // namespace
 
 void bind_engine(nb::module_& m) {
-  nb::class_<PyStream>(m, "Stream", "One request's answer; use braid.LLM.stream().")
-      .def("next", &PyStream::next,
-           nb::sig("def next(self) -> tuple[str, list[dict[str, typing.Any]]] | None"))
-      .def("ready", &PyStream::ready)
-      .def("cancel", &PyStream::cancel)
-      .def("end", &PyStream::end, nb::sig("def end(self) -> dict[str, typing.Any]"))
-      .def("rest", &PyStream::rest,
-           nb::sig("def rest(self) -> tuple[str, list[dict[str, typing.Any]], "
-                   "list[dict[str, typing.Any]], dict[str, typing.Any]]"));
+  bind_stream(m);
   nb::class_<PyEngine>(m, "Engine", "A model on its devices; use braid.LLM.")
       .def_static("open", &open, nb::kw_only(), nb::arg("model"), nb::arg("device"), nb::arg("tp"),
                   nb::arg("sp"), nb::arg("ranks").none(), nb::arg("machines"), nb::arg("threads"),
                   nb::arg("schedule").none(), nb::arg("own").none(), nb::arg("kv_dtype"),
                   nb::arg("max_context"), nb::arg("max_running"), nb::arg("max_step_tokens"),
-                  nb::arg("max_waiting"), nb::arg("prefix_cache"), nb::arg("kv_memory"))
+                  nb::arg("max_waiting"), nb::arg("prefix_cache"), nb::arg("kv_memory"),
+                  nb::arg("grammar_helper"))
       .def("close", &PyEngine::close)
       .def_prop_ro("closed", &PyEngine::closed)
       .def(
           "submit",
-          [](const PyEngine& engine, Ids prompt, bool chat, std::optional<int64_t> max_tokens,
+          [](PyEngine& engine, Ids prompt, bool chat, std::optional<int64_t> max_tokens,
              int64_t min_tokens, std::optional<float> temperature, std::optional<int32_t> top_k,
              std::optional<float> top_p, std::optional<float> min_p,
              std::optional<float> repetition_penalty, float frequency_penalty,
              float presence_penalty, std::optional<uint64_t> seed,
              std::vector<std::pair<int32_t, float>> logit_bias, std::vector<std::string> stop,
              Ids stop_ids, bool include_stop, bool ignore_eos, bool skip_special, int logprobs,
-             int prompt_logprobs, const nb::object& ready) {
+             int prompt_logprobs, const std::optional<AnswerFormat>& format,
+             const nb::object& ready) {
             std::function<void()> callback = callback_of(ready);
+            TokenMask mask = format ? engine.mask(*format, prompt, chat) : TokenMask();
             nb::gil_scoped_release release;
             const std::shared_ptr<Engine> e = engine.get();
-            return std::make_unique<PyStream>(
-                e,
+            AnswerRequest request =
                 request_of(*e, std::move(prompt), chat, max_tokens, min_tokens, temperature, top_k,
                            top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty,
                            seed, std::move(logit_bias), std::move(stop), std::move(stop_ids),
-                           include_stop, ignore_eos, skip_special, logprobs, prompt_logprobs),
-                std::move(callback));
+                           include_stop, ignore_eos, skip_special, logprobs, prompt_logprobs);
+            request.mask = std::move(mask);
+            return std::make_unique<PyStream>(e, std::move(request), std::move(callback));
           },
           nb::kw_only(), nb::arg("prompt"), nb::arg("chat"), nb::arg("max_tokens").none(),
           nb::arg("min_tokens"), nb::arg("temperature").none(), nb::arg("top_k").none(),
@@ -331,7 +260,7 @@ void bind_engine(nb::module_& m) {
           nb::arg("frequency_penalty"), nb::arg("presence_penalty"), nb::arg("seed").none(),
           nb::arg("logit_bias"), nb::arg("stop"), nb::arg("stop_ids"), nb::arg("include_stop"),
           nb::arg("ignore_eos"), nb::arg("skip_special"), nb::arg("logprobs"),
-          nb::arg("prompt_logprobs"), nb::arg("ready").none())
+          nb::arg("prompt_logprobs"), nb::arg("format").none(), nb::arg("ready").none())
       .def(
           "chat_ids",
           [](const PyEngine& engine,

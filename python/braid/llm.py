@@ -212,7 +212,8 @@ class LLM:
             model=_path(model), device=device, tp=tp, sp=sp, ranks=ranks, machines=machines,
             threads=threads, schedule=name, own=own, kv_dtype=kv_dtype, max_context=max_model_len,
             max_running=max_num_seqs, max_step_tokens=max_step_tokens, max_waiting=max_waiting,
-            prefix_cache=prefix_cache, kv_memory=kv_memory)
+            prefix_cache=prefix_cache, kv_memory=kv_memory,
+            grammar_helper=os.path.join(os.path.dirname(os.path.abspath(__file__)), "grammar_helper"))
         self._window = max(1, max_waiting // 2)
         self.tokenizer = Tokenizer(self._engine)
         _open.add(self)
@@ -277,7 +278,10 @@ class LLM:
             except RuntimeError:  # the loop has ended before the answer
                 pass
 
-        inner = self._submit(ids, params, chat, ready=ready)
+        if params.answer_format():  # which may have to be compiled
+            inner = await asyncio.to_thread(self._submit, ids, params, chat, ready=ready)
+        else:
+            inner = self._submit(ids, params, chat, ready=ready)
         stream = Stream(inner, params.logprobs is not None)
         try:
             while True:

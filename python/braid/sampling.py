@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -61,6 +62,12 @@ class SamplingParams:
     logprobs: int | None = None  #: alternatives to report with each token
     prompt_logprobs: int | None = None  #: the same of the prompt's tokens
     logit_bias: Mapping[int, float] | None = None  #: added to the logits of these ids
+    #: One of these binds the answer, behind reasoning: a JSON schema (a dict, JSON text, or a class
+    #: of pydantic), a regular expression, texts to choose from, or EBNF whose rule `root` it is.
+    schema: Any = None
+    regex: str | None = None
+    choice: Sequence[str] | None = None
+    grammar: str | None = None
 
     def __post_init__(self) -> None:
         self.request()
@@ -73,6 +80,36 @@ class SamplingParams:
             if not isinstance(text, str):
                 raise Error(f"stop has {text!r}, wanted texts")
         return texts
+
+    def answer_format(self) -> tuple[str, str] | None:
+        """What binds the answer: the field's name, and the value as a text."""
+        named = [name for name in ("schema", "regex", "choice", "grammar")
+                 if getattr(self, name) is not None]
+        if not named:
+            return None
+        name, value = named[0], getattr(self, named[0])
+        if len(named) > 1:
+            raise Error(f"{named[1]} beside {name}, wanted one of them")
+        for other in ("ignore_eos", "min_tokens"):
+            if getattr(self, other):
+                raise Error(f"{other} beside {name}, whose answers end by themselves")
+        if name in ("regex", "grammar"):
+            if not isinstance(value, str):
+                raise Error(f"{name} is {value!r}, wanted a text")
+            return name, value
+        if name == "choice":
+            value = _items(name, value, Iterable, "texts")
+            for text in value:
+                if not isinstance(text, str):
+                    raise Error(f"choice has {text!r}, wanted texts")
+        elif isinstance(value, str):
+            return name, value
+        elif hasattr(value, "model_json_schema"):
+            value = value.model_json_schema()
+        try:
+            return name, json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise Error(f"{name} is no JSON: {error}") from None
 
     def request(self, choice: int = 0) -> dict[str, Any]:
         """The arguments of `_braid.Engine.submit` for one of the `n` answers."""
@@ -107,4 +144,5 @@ class SamplingParams:
             if not isinstance(value, bool):
                 raise Error(f"{name} is {value!r}, wanted True or False")
             request[ours] = value
+        request["format"] = self.answer_format()
         return request

@@ -19,6 +19,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr double kSeconds = 300;  // for a grammar, so that a busy machine refuses none
+
 std::string hex(std::string_view bytes) {
   std::string text;
   for (const char c : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
@@ -29,7 +31,8 @@ class Walk {
  public:
   Walk(const braid::Tokenizer& tokenizer, const std::string& program)
       : tokens_(braid::grammar_tokens(tokenizer, tokenizer.vocab_size())),
-        store_(tokenizer, tokenizer.vocab_size(), {.program = program, .compilers = 1}) {}
+        store_(tokenizer, tokenizer.vocab_size(),
+               {.program = program, .limits = {.seconds = kSeconds}, .compilers = 1}) {}
 
   Json vocabulary() const {
     Json texts = Json::array();

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 import tempfile
 import time
 import unittest
@@ -12,6 +13,8 @@ import tiny_model
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ["BRAID_PROGRAM"]
 LLAMA = str(ROOT / "configs/llama-3-8b.json")
+GRAMMARS = "xgrammar" in subprocess.run([PROGRAM, "--version"], capture_output=True, text=True,
+                                        check=True).stdout
 GREEDY = braid.SamplingParams(max_tokens=12, ignore_eos=True)
 OPTIONS = {"device": "cpu", "threads": 1, "max_model_len": 256, "max_num_seqs": 8,
            "max_step_tokens": 128}

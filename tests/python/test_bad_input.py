@@ -7,7 +7,7 @@ import time
 import unittest
 
 import braid
-from support import LLAMA, OPTIONS, PROGRAM, ModelTest
+from support import GRAMMARS, LLAMA, OPTIONS, PROGRAM, ModelTest
 
 
 class BadInput(ModelTest):
@@ -83,7 +83,12 @@ class BadInput(ModelTest):
                 ({"max_tokens": 2**40}, "2**31 - 1"), ({"logprobs": -3}, "logprobs is -3"),
                 ({"min_tokens": None}, "min_tokens is None"),
                 ({"ignore_eos": 1}, "ignore_eos is 1"), ({"seed": 2**64}, "2**64 - 1"),
-                ({"temperature": "hot"}, "temperature is 'hot'")):
+                ({"temperature": "hot"}, "temperature is 'hot'"),
+                ({"schema": {}, "regex": "a"}, "regex beside schema"),
+                ({"schema": {"const": nan}}, "schema is no JSON"), ({"regex": 3}, "regex is 3"),
+                ({"choice": "ab"}, "choice is 'ab'"), ({"choice": [3]}, "choice has 3"),
+                ({"grammar": "root ::= \"a\"", "min_tokens": 2}, "min_tokens beside grammar"),
+                ({"regex": "a", "ignore_eos": True}, "ignore_eos beside regex")):
             with self.subTest(fields=fields):
                 self.refused(text, lambda f=fields: braid.SamplingParams(**f))
         for bias in ({258: 1.0}, {1: math.nan}):
@@ -91,6 +96,22 @@ class BadInput(ModelTest):
             self.refused("logit-bias", lambda p=params: self.llm.generate("a", p))
         self.refused("a stop text is empty",
                      lambda: self.llm.generate("a", braid.SamplingParams(stop="")))
+
+    def test_what_binds_an_answer(self):
+        if not GRAMMARS:
+            params = braid.SamplingParams(regex="a")
+            self.refused("built without grammars", lambda: self.llm.generate("a", params),
+                         "unsupported")
+            return
+        for fields, text in (({"schema": {"type": "object", "not": {}}}, "not is not supported"),
+                             ({"regex": "(a"}, "regex: the regular expression, character 2"),
+                             ({"choice": []}, "choice is empty"),
+                             ({"grammar": "root ::="}, "EBNF")):
+            with self.subTest(fields=fields):
+                params = braid.SamplingParams(**fields)
+                self.refused(text, lambda p=params: self.llm.generate("a", p))
+        params = braid.SamplingParams(schema="{")
+        self.refused("schema", lambda: self.llm.generate("a", params), "malformed")
 
     def test_models_and_devices(self):
         self.refused("nothing", lambda: braid.LLM(self.model + "/nothing.gguf"), "not_found")

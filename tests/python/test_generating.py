@@ -17,7 +17,7 @@ import numpy
 
 import braid
 import strategies
-from support import GREEDY, LLAMA, OPTIONS, PROGRAM, ROOT, ModelTest
+from support import GRAMMARS, GREEDY, LLAMA, OPTIONS, PROGRAM, ROOT, ModelTest
 
 
 class Generating(ModelTest):
@@ -101,6 +101,35 @@ class Generating(ModelTest):
             break
         self.idle()
         self.assertLess(self.llm.stats()["answer_tokens"] - made, 200)
+
+    def test_what_binds_an_answer(self):
+        if not GRAMMARS:
+            self.skipTest("built without grammars")
+        schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": -3, "maximum": 300},
+                                                   "word": {"enum": ["yes", "no"]}},
+                  "required": ["n", "word"], "additionalProperties": False}
+        warm = {"temperature": 1.0, "max_tokens": 200}
+        def answers(**fields):
+            output = self.llm.generate("x", braid.SamplingParams(n=3, seed=3, **warm, **fields))[0]
+            self.assertEqual({choice.finish_reason for choice in output.outputs}, {"stop"})
+            return [choice.text for choice in output.outputs]
+        texts = answers(schema=schema)
+        for text in texts:
+            value = json.loads(text)
+            self.assertEqual(list(value), ["n", "word"])
+            self.assertIn(value["n"], range(-3, 301))
+            self.assertIn(value["word"], ("yes", "no"))
+        self.assertEqual(answers(schema=json.dumps(schema)), texts)
+        for text in answers(regex="[a-c]{3}-[0-9]{2,4}"):
+            self.assertRegex(text, r"\A[a-c]{3}-[0-9]{2,4}\Z")
+        self.assertLessEqual(set(answers(choice=["left", "right"])), {"left", "right"})
+        self.assertLessEqual(set(answers(grammar='root ::= "a" | "b"')), {"a", "b"})
+        one = braid.SamplingParams(schema=schema, seed=3, **warm)
+        chat = [{"role": "user", "content": "x"}]
+        streamed = "".join(chunk.text for chunk in self.llm.stream(chat, one))
+        self.assertEqual(streamed, self.llm.chat(chat, one)[0].text)
+        self.assertEqual(asyncio.run(self.llm.agenerate(chat, one)), streamed)
+        json.loads(streamed)
 
     def test_scores_and_logits(self):
         ids = self.llm.tokenizer.encode("The quick")

@@ -1,11 +1,16 @@
 #include "braid/grammar/grammar_store.h"
 
+#include <chrono>
+#include <semaphore>
 #include <utility>
+
+#include "braid/base/clock.h"
 
 namespace braid {
 namespace {
 
-constexpr int64_t kOverhead = 4096;  // bytes of an entry without a grammar
+constexpr std::chrono::milliseconds kLook{50};  // between two looks whether a caller still waits
+constexpr int64_t kOverhead = 4096;             // bytes of an entry without a grammar
 
 }  // namespace
 
@@ -73,17 +78,18 @@ std::shared_ptr<const GrammarStore::Pending> GrammarStore::compile(const std::st
   return pending;
 }
 
-std::shared_ptr<const CompiledGrammar> GrammarStore::compile_now(const std::string& tag) {
-  std::mutex mutex;
-  std::condition_variable done;
-  bool ready = false;
-  const auto pending = compile(tag, [&] {
-    const std::lock_guard lock(mutex);
-    ready = true;
-    done.notify_one();
-  });
-  std::unique_lock lock(mutex);
-  done.wait(lock, [&] { return ready; });
+std::shared_ptr<const CompiledGrammar> GrammarStore::compile_now(
+    const std::string& tag, const std::function<bool()>& keep_waiting) {
+  const auto turns = static_cast<double>(config_.most_waiting / config_.compilers + 2);
+  const double limit = turns * (config_.limits.seconds + 1);
+  const double begin = steady_seconds();
+  const auto woken = std::make_shared<std::binary_semaphore>(0);
+  const auto pending = compile(tag, [woken] { woken->release(); });
+  while (!woken->try_acquire_for(kLook)) {
+    if (keep_waiting && !keep_waiting()) fail(ErrorCode::kAborted, "a grammar is wanted no more");
+    if (steady_seconds() - begin > limit)
+      fail(ErrorCode::kDeadline, "a grammar was not compiled within {:.0f} s", limit);
+  }
   return pending->get();
 }
 

@@ -58,8 +58,10 @@ class GrammarStore {
   // Looks the tag up or lets it compile. `wake` is called, perhaps at once, when get() has an
   // answer. Fails with kResource where too many tags wait.
   std::shared_ptr<const Pending> compile(const std::string& tag, std::function<void()> wake);
-  // The same, and waits.
-  std::shared_ptr<const CompiledGrammar> compile_now(const std::string& tag);
+  // The same, and waits: as long as the tags before and this one may take. Fails with kDeadline.
+  // `keep_waiting` is called every 0.05 s; false ends the wait with kAborted.
+  std::shared_ptr<const CompiledGrammar> compile_now(
+      const std::string& tag, const std::function<bool()>& keep_waiting = {});
 
   const GrammarSpelling& spelling() const { return spelling_; }
 

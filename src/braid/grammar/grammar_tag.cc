@@ -33,16 +33,14 @@ std::string object_tag() {
 }
 
 std::string regex_tag(std::string_view pattern) {
-  return tag_of({{"type", "regex"},
-                 {"pattern", plain_regex(pattern, RegexUse::text, "structured_outputs.regex")}});
+  return tag_of({{"type", "regex"}, {"pattern", plain_regex(pattern, RegexUse::text, "regex")}});
 }
 
 std::string choice_tag(const std::vector<std::string>& texts) {
-  if (texts.empty()) fail(ErrorCode::kInvalidArgument, "structured_outputs.choice is empty");
+  if (texts.empty()) fail(ErrorCode::kInvalidArgument, "choice is empty");
   Json elements = Json::array();
   for (const std::string& text : texts) {
-    if (text.empty())
-      fail(ErrorCode::kInvalidArgument, "structured_outputs.choice has an empty text");
+    if (text.empty()) fail(ErrorCode::kInvalidArgument, "choice has an empty text");
     elements.push_back({{"type", "const_string"}, {"value", text}});
   }
   return tag_of({{"type", "or"}, {"elements", std::move(elements)}});
