@@ -90,7 +90,9 @@ TEST_F(MaskTest, ALateMaskHoldsItsOwnRequestAlone) {
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(sink->tokens[i].id, masks.wanted(i));
   EXPECT_TRUE(loop.drain(60));
   EXPECT_EQ(loop.stats().scheduler.pages.held, 0);
-  EXPECT_EQ(loop.stats().late_masks, 7);
+  // A busy machine may be late with the first mask, too, which nobody holds.
+  EXPECT_GE(loop.stats().late_masks, 7);
+  EXPECT_LE(loop.stats().late_masks, 8);
 }
 
 TEST_F(MaskTest, ARequestEndsBehindItsLateMaskAndHoldsNobody) {

@@ -145,7 +145,9 @@ TEST_F(MaskedSlotsTest, StepsBeginWithTheirMasksAndOthersGoOn) {
   for (size_t i = 0; i < tokens_[1].size(); ++i) EXPECT_EQ(tokens_[1][i], masks_.wanted(i));
   for (const int32_t id : tokens_[2]) EXPECT_EQ(id, kFree);
   EXPECT_LE(queue_->by_host, 1) << "only a first mask may come behind its step's begin";
-  EXPECT_EQ(steps_->late_masks(), 9);
+  // A busy machine may be late with the first mask, too, which nobody holds.
+  EXPECT_GE(steps_->late_masks(), 9);
+  EXPECT_LE(steps_->late_masks(), 10);
 }
 
 TEST_F(MaskedSlotsTest, ASequenceAloneWaitsForItsMasks) {

@@ -228,7 +228,9 @@ TEST_P(StepQueueTest, ALateMaskHoldsItsOwnRequestAlone) {
   ASSERT_EQ(sink->tokens.size(), 8u);
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(sink->tokens[i].id, masks.wanted(i));
   EXPECT_TRUE(many->drain(60));
-  EXPECT_EQ(many->stats().late_masks, 7);
+  // A busy machine may be late with the first mask, too, which nobody holds.
+  EXPECT_GE(many->stats().late_masks, 7);
+  EXPECT_LE(many->stats().late_masks, 8);
   EXPECT_EQ(many->stats().late_preparations, 0);
 }
 
