@@ -15,6 +15,7 @@ import argparse
 import collections
 import json
 import random
+import re
 import subprocess
 import sys
 
@@ -71,10 +72,13 @@ class Masks:
 KNOWN = {
     "Braid alone: digits at a bound with a fraction, some of which llguidance refuses",
     "Braid alone: U+007F, which JSON allows in texts",
+    "Braid alone: the escape \\/, which llguidance does not know",
     "llguidance alone: blanks inside const and enum, which Braid writes in one way",
     "llguidance alone: escapes in texts with a length, pattern or format, which Braid writes plainly",
     "llguidance alone: -0 as an integer",
+    "llguidance alone: digits behind the sixth place of a number with bounds",
 }
+CONTAINERS = re.compile(r'"const": [{[]|"enum": \[[^"]*?[{[]')
 
 
 def kind_of(wanted, text, token, ours):
@@ -83,13 +87,19 @@ def kind_of(wanted, text, token, ours):
         return "Braid alone: U+007F, which JSON allows in texts"
     if ours and token.strip(b"0123456789.eE+-") == b"" and check_grammars.misjudged(wanted):
         return "Braid alone: digits at a bound with a fraction, some of which llguidance refuses"
+    if ours and text.endswith(b"\\") and token.startswith(b"/"):
+        return "Braid alone: the escape \\/, which llguidance does not know"
     if ours:
         return "Braid alone: other text"
+    if token.isdigit() and re.search(rb"\.\d{6,}$", text) and check_grammars.misjudged(wanted):
+        return "llguidance alone: digits behind the sixth place of a number with bounds"
     if b"\\" in token:
         return "llguidance alone: escapes in texts with a length, pattern or format, which Braid writes plainly"
     if token == b"0" and text.endswith(b"-") or token in (b"-0", b"-00"):
         return "llguidance alone: -0 as an integer"
-    if token.strip(b" \n\t\r") != token:
+    # Behind a blank that stands in one, whatever goes on with the constant.
+    behind = re.search(rb'[{\[,:]\s+"?$', text) and CONTAINERS.search(json.dumps(wanted))
+    if token.strip(b" \n\t\r") != token or behind:
         return "llguidance alone: blanks inside const and enum, which Braid writes in one way"
     return "llguidance alone: other text"
 
