@@ -226,7 +226,7 @@ void RequestLoop::Impl::turn() {
   const double begin = steady_seconds();
   waited = 0;
   const double sampled = stats.sample_seconds;
-  while (!steps.empty() && steps.one_by_one(active)) take();
+  while (!steps.empty() && steps.one_by_one()) take();
   take_late();
   const Step step = scheduler.next(begin);
   for (const RequestId id : step.expired) {

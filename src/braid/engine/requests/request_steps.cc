@@ -13,6 +13,9 @@ namespace {
 
 constexpr int kMostWorkers = 8;
 constexpr std::chrono::microseconds kGrace{300};  // for new masks, while a device has a step to do
+// A request with masks misses every second step of a device with two under way. With one under way
+// all requests wait for the host, a small part of a step: worth a step's half for one in so many.
+constexpr int64_t kOthersForAMask = 8;
 
 // Log-probabilities of a row's prompt, from the second token on.
 void score_prompt(ActiveRequest& request, const StepRow& row, const TensorView& logits,
@@ -113,9 +116,10 @@ void RequestSteps::prepare(const std::shared_ptr<ActiveRequest>& request) {
   request->sampler.prepare(workers_, known_ids(request->id), request, mask_made_);
 }
 
-bool RequestSteps::one_by_one(const ActiveRequests& active) const {
-  const auto masked = [](const auto& a) { return static_cast<bool>(a.second->request.mask); };
-  return queue_->slots() > 0 && std::ranges::all_of(active, masked);
+bool RequestSteps::one_by_one() const {
+  if (window_.empty() || queue_->slots() == 0) return false;
+  const StepUnderWay& newest = window_.newest();
+  return newest.masked > 0 && newest.masked * kOthersForAMask >= newest.sampled;
 }
 
 std::vector<LateToken> RequestSteps::look(const ActiveRequests& active, const Chosen& chosen) {
@@ -172,6 +176,8 @@ PutStep RequestSteps::put(const Step& step, const ActiveRequests& active) {
     const bool scores = request.request.scores_prompt() && request.facts.times.first_token == 0;
     under_way.row_slots.resize(under_way.row_slots.size() + static_cast<size_t>(row.scored), -1);
     if (row.sample) {
+      ++under_way.sampled;
+      under_way.masked += request.request.mask ? 1 : 0;
       join(request, std::span(ids).first(static_cast<size_t>(row.end)));
       under_way.row_slots.back() = request.slot;
     }

@@ -86,9 +86,9 @@ class RequestSteps {
   std::vector<LateToken> look(const ActiveRequests& active, const Chosen& chosen);
   // Whether requests sit out until masks come or steps under way end.
   bool waits() const { return !waiting_.empty(); }
-  // Whether a step is better put in when none is under way: all requests have masks, and those in
-  // the step under way would miss the next.
-  bool one_by_one(const ActiveRequests& active) const;
+  // Whether a step is better put in when none is under way: many requests of the newest have masks,
+  // and would miss the next.
+  bool one_by_one() const;
   int64_t late_masks() const { return late_masks_; }
 
   // Puts in a step of the scheduler. The caller ends the requests of a step that is refused.

@@ -10,8 +10,9 @@ namespace braid {
 // A step that was put in and has not been taken.
 struct StepUnderWay {
   Step step;
-  std::vector<int32_t> row_slots;  // [R] of the rows of logits; -1: none
-  bool for_host = false;           // the host looks at its logits, which a later step overwrites
+  std::vector<int32_t> row_slots;   // [R] of the rows of logits; -1: none
+  bool for_host = false;            // the host looks at its logits, which a later step overwrites
+  int64_t sampled = 0, masked = 0;  // rows that sample; those with masks among them
 };
 
 // The steps under way, the oldest first. Not for several threads.
@@ -20,6 +21,8 @@ class StepWindow {
   explicit StepWindow(int depth) : depth_(depth) {}
 
   bool empty() const { return steps_.empty(); }
+  // The step that was put in last.
+  const StepUnderWay& newest() const { return steps_.back(); }
   // Whether the oldest has to be taken before another is put in.
   bool full() const {
     return static_cast<int>(steps_.size()) >= depth_ || (!empty() && steps_.back().for_host);
