@@ -14,10 +14,9 @@ class AnyStages : public KernelCatalog {
   explicit AnyStages(Fits fits) : fits_(std::move(fits)) {}
 
   KernelInfo find(const Program&, const Op& op, Stream, const Extents&) const override {
-    return {.name = std::string(op.def->kind)};
-  }
-  bool waits_inside(const Op& op, TypeList) const override {
-    return fits_(op.attrs.as<ops::SegmentAttentionAttrs>());
+    return {.name = std::string(op.def->kind),
+            .waits_inside = op.def == &ops::kSegmentAttention &&
+                            fits_(op.attrs.as<ops::SegmentAttentionAttrs>())};
   }
 
  private:

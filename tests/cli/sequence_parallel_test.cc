@@ -74,7 +74,7 @@ TEST_F(SequenceParallelCliTest, ExplainsAndTracesWhatRan) {
   EXPECT_THAT(o.err, HasSubstr("tokens over 2 ranks"));
   for (const char* stage : {"attn.pull_q1: comm pull, compute segment_attention",
                             "attn.pull_kv1: comm pull, compute segment_attention",
-                            "attn.push_o: comm push, compute segment_attention"}) {
+                            "attn.attend: compute segment_attention", "attn.push_o: comm push"}) {
     EXPECT_THAT(o.err, HasSubstr(stage));
   }
   const std::string written = read(trace);

@@ -31,8 +31,6 @@ class KernelCatalog {
   // kernel.
   virtual KernelInfo find(const Program& program, const Op& op, Stream stream,
                           const Extents& capacity) const = 0;
-  // KernelInfo::waits_inside of the kernel for `op`, before a Program with the op exists.
-  virtual bool waits_inside(const Op&, TypeList /*in*/) const { return false; }
   // What gains on this backend alone; applied after fusions().
   virtual std::span<const Fusion> fusions() const { return {}; }
   // The Program after the backend's choices for a step as a whole. Fails with kUnsupported, giving

@@ -9,7 +9,7 @@
 namespace braid::ops {
 namespace {
 
-constexpr size_t kFirstResult = 3;  // o, send, joint
+constexpr size_t kFirstResult = SegmentAttentionAttrs::kFirstResult;
 
 void add(std::vector<BlockAccess>& all, const BlockAccess& access) {
   if (access.rows > 0 && access.heads > 0) all.push_back(access);

@@ -50,7 +50,7 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
     require_rows("q", in[SegmentAttentionAttrs::kFirstQ + s.q], s.row, s.rows, s.head, a.heads, D);
     if (a.carries_state()) require_rows("the state", in[0], s.state_row, s.rows, 0, a.heads, D);
     if (!a.finalize) continue;
-    const ValueType& out = in[3 + static_cast<size_t>(s.out)];
+    const ValueType& out = in[SegmentAttentionAttrs::kFirstResult + static_cast<size_t>(s.out)];
     require_rows("the result", out, s.out_row, s.rows, s.out_head, a.heads, D);
   }
   int stage = 0;
@@ -112,7 +112,7 @@ bool has_early(const Attrs& attrs) {
   return attrs.as<SegmentAttentionAttrs>().has_early();
 }
 
-// A push takes rows of `send` and `joint` that it reads, and rows that are stored at ranks it
+// A push takes rows of destinations that the push reads, and rows stored at ranks that the push
 // tells.
 bool early_for(const Op& op, const Op& taker) {
   if (taker.def != &kPush) return false;
@@ -120,14 +120,13 @@ bool early_for(const Op& op, const Op& taker) {
   const auto& attrs = op.attrs.as<SegmentAttentionAttrs>();
   const auto& push = taker.attrs.as<MoveAttrs>();
   const auto takes = [&](Out out) {
-    const ValueId id = op.inputs[3 + static_cast<size_t>(out)];
+    if (out == Out::o) return false;
+    const ValueId id = op.inputs[SegmentAttentionAttrs::kFirstResult + static_cast<size_t>(out)];
     return id != kNoValue && std::ranges::count(taker.inputs, id) > 0;
   };
-  const bool sends = takes(Out::send), joint = takes(Out::joint);
   return attrs.finalize && std::ranges::all_of(attrs.q, [&](const QSegment& s) {
-           const bool taken = (s.out == Out::send && sends) || (s.out == Out::joint && joint) ||
-                              (s.owner >= 0 && std::ranges::count(push.told, s.owner) > 0);
-           return s.early || !taken;
+           const bool told = s.owner >= 0 && std::ranges::count(push.told, s.owner) > 0;
+           return s.early || !(told || takes(s.out));
          });
 }
 
@@ -193,7 +192,7 @@ void reference(const OpCall& call) {
           }
           if (a.finalize) {
             BRAID_CHECK(s.owner < 0, "the reference reaches no rows of rank {}", s.owner);
-            const TensorView& out = call.in[3 + static_cast<size_t>(s.out)];
+            const TensorView& out = call.in[a.kFirstResult + static_cast<size_t>(s.out)];
             store_row(out, row_of(out, b, s.out_row + r, s.out_head + h), row);
           } else {
             store_row(call.in[0], state, row);
@@ -278,7 +277,7 @@ std::vector<double> SegmentAttentionAttrs::pairs(bool early_alone) const {
 const OpDef kSegmentAttention = {
     .kind = "segment_attention",
     .infer = infer,
-    .mutated_inputs = {0, 1, 2, 4, 5},
+    .mutated_inputs = {0, 1, 2, 4, 5, 6},
     .cost = cost,
     .shard = no_rule,
     .reference = reference,

@@ -16,8 +16,8 @@ namespace braid::ops {
 //
 // Inputs, all [B, L, heads, D] with the sequence axis B, except l and m:
 //   0 state_o f32 [B, rows, H, D]   1 state_l f32 [B, rows, H]   2 state_m f32 [B, rows, H]
-//   3 o, 4 send, 5 joint            destinations of finished rows; any may be absent
-//   6 .. 6 + num_q                  q values, then a k and a v value for each pair
+//   3 o, 4 send, 5 joint, 6 rest    destinations of finished rows; any may be absent
+//   7 .. 7 + num_q                  q values, then a k and a v value for each pair
 // The call reads the state with load_state (otherwise begins the state), and writes the state
 // unless finalize. A call with finalize alone may use the state as scratch, unless its kernel
 // waits for the call's stages inside (KernelInfo::waits_inside): then the state needs no rows. A
@@ -34,11 +34,15 @@ namespace braid::ops {
 // segments are in the order of their stages.
 //
 // Results of `early` segments are wanted before the call ends. A push that takes only early
-// results may start as soon as a kernel has made all of them.
+// results may start as soon as a kernel has made all of them. If early rows go to `send`, other
+// rows for other ranks go to `rest`.
 constexpr int64_t kUnlimited = -1;
 
+// KV segments that every kernel with waits inside takes in a call.
+constexpr int64_t kMostSegments = 20;
+
 struct QSegment {
-  enum class Out : uint8_t { o, send, joint };
+  enum class Out : uint8_t { o, send, joint, rest };
   int q = 0;  // which q value
   int64_t row = 0;
   int64_t head = 0;  // heads [head, head + H) of that value
@@ -67,7 +71,8 @@ struct KvSegment {
 };
 
 struct SegmentAttentionAttrs {
-  static constexpr size_t kFirstQ = 6;
+  static constexpr size_t kFirstResult = 3;
+  static constexpr size_t kFirstQ = 7;
 
   int64_t heads = 0;  // H of the state
   int64_t kv_heads = 0;

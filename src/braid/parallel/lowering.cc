@@ -11,6 +11,7 @@
 #include "braid/ops/input_names.h"
 #include "braid/ops/join_sequence.h"
 #include "braid/ops/sequence.h"
+#include "braid/parallel/attention/cut_phases.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/parallel/experts/exchange.h"
 #include "braid/parallel/experts/expert_parallel.h"
@@ -25,11 +26,10 @@ constexpr size_t kGateWeight = 3, kExpertWeight = 2;
 // Lowers for all ranks at once: every rank gets the same ops in the same order.
 class Lowering {
  public:
-  Lowering(const Program& logical, const LayoutPlan& plan,
-           const std::vector<const KernelCatalog*>& kernels)
+  Lowering(const Program& logical, const LayoutPlan& plan, const AttentionStages& stages)
       : logical_(logical),
         plan_(plan),
-        kernels_(kernels),
+        stages_(stages),
         token_parts_(Placement::shard(0, ops::token_parts(logical.capacity.token, plan.P))) {
     Extents capacity = logical.capacity;
     if ((plan.token_sharded_residual && plan.P > 1) || plan.tokens) {
@@ -68,8 +68,19 @@ class Lowering {
           plan_.rows ? mapped(output) : convert(mapped(output), Placement::replicated(), nullptr);
       for (RankProgram& rank : ranks_) rank.program.outputs.push_back(whole);
     }
+    std::vector<Program*> programs;
+    for (RankProgram& rank : ranks_) programs.push_back(&rank.program);
+    cuts_ = cut_phases(programs, stages_.kernels);
     for (const RankProgram& rank : ranks_) verify(rank.program);
     return std::move(ranks_);
+  }
+
+  // Whether run() cut a call whose keys may have come in parts.
+  bool cuts_parts() const {
+    const auto crosses = [](const auto& divided) {
+      return divided && divided->mesh.topology.machines > 1;
+    };
+    return cuts_ && stages_.most_parts > 1 && (crosses(plan_.tokens) || crosses(plan_.rows));
   }
 
  private:
@@ -414,7 +425,7 @@ class Lowering {
     in.early = mapped(begins_with(op.scope));
     in.scores = scores_;
     const auto [o, joint_o, scores] =
-        lower_attention(builders, attention, plan_.tokens->mesh, in, {kernels_});
+        lower_attention(builders, attention, plan_.tokens->mesh, in, stages_);
     if (scores != kNoValue) scores_ = scores;
     ValueId out = kNoValue;
     for (Builder& b : builders) out = b.op1(ops::kToTokens, {}, {o});
@@ -514,7 +525,7 @@ class Lowering {
       in.v = join(a.first_value(), a.kv_parts, attention.kv.max_rows());
     }
     in.early = mapped(begins_with(op.scope));
-    const ValueId o = lower_attention(builders, attention, plan_.rows->mesh, in, {kernels_}).o;
+    const ValueId o = lower_attention(builders, attention, plan_.rows->mesh, in, stages_).o;
     std::vector<ValueId> out;
     for (size_t r = 0; r < builders.size(); ++r) {
       ops::CutSequenceAttrs cut;
@@ -612,7 +623,8 @@ class Lowering {
 
   const Program& logical_;
   const LayoutPlan& plan_;
-  const std::vector<const KernelCatalog*>& kernels_;
+  const AttentionStages& stages_;
+  bool cuts_ = false;
   const Placement token_parts_;
   std::vector<RankProgram> ranks_;
   std::vector<Common> common_;  // [values of a rank]
@@ -629,7 +641,12 @@ class Lowering {
 
 std::vector<RankProgram> lower(const Program& program, const LayoutPlan& plan,
                                const std::vector<const KernelCatalog*>& kernels) {
-  return Lowering(program, plan, kernels).run();
+  AttentionStages stages{.kernels = kernels};
+  Lowering parts(program, plan, stages);
+  std::vector<RankProgram> ranks = parts.run();
+  if (!parts.cuts_parts()) return ranks;
+  stages.most_parts = 1;
+  return Lowering(program, plan, stages).run();
 }
 
 }  // namespace braid

@@ -58,8 +58,7 @@ inline const Range& part_of(const Placement& placement, int rank) {
 // A dense attention over such rows becomes the mesh's mode: a rank's rows of all parts of the
 // sequence are a single value there.
 //
-// A call of such an attention has as many stages as `kernels`, of each rank, wait for inside
-// (AttentionStages).
+// Calls of such an attention are cut for `kernels`, of each rank (cut_phases).
 //
 // The same ops in the same order on all ranks. Fails with kUnsupported, naming the op, if a rule
 // asks for a placement without a conversion. Pure; the result for each rank 0..P-1.

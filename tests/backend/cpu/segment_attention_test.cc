@@ -28,13 +28,14 @@ struct Case {
     a.num_q = static_cast<int>(pick(1, 2));
     const int pairs = static_cast<int>(pick(1, 3));
     int64_t state_rows = 0;
-    std::vector<int64_t> out_rows(3, 0), q_rows(static_cast<size_t>(a.num_q), 0);
+    std::vector<int64_t> out_rows(a.kFirstQ - a.kFirstResult, 0),
+        q_rows(static_cast<size_t>(a.num_q), 0);
     for (int i = static_cast<int>(pick(1, 4)); i > 0; --i) {
       ops::QSegment s{.q = static_cast<int>(pick(0, a.num_q - 1)),
                       .head = pick(0, 2),
                       .rows = pick(0, 70),
                       .position = pick(0, 90),
-                      .out = static_cast<ops::QSegment::Out>(pick(0, 2)),
+                      .out = static_cast<ops::QSegment::Out>(pick(0, 3)),
                       .out_head = pick(0, 2)};
       s.row = q_rows[static_cast<size_t>(s.q)];
       q_rows[static_cast<size_t>(s.q)] += s.rows;
@@ -67,7 +68,7 @@ struct Case {
     for (int i = 0; i < 2 * pairs; ++i) add({B, 155, a.kv_heads + 2, D});
     for (const ValueType& type : types) data.push_back(random_floats(random, type.shape.elems()));
     for (float& l : data[1]) l = std::abs(l) + 0.1f;
-    for (size_t i = 3; i < 6; ++i) data[i] = poisoned(types[i].shape.elems());
+    for (size_t i = a.kFirstResult; i < a.kFirstQ; ++i) data[i] = poisoned(types[i].shape.elems());
   }
 
   // All operands after the call by a kernel, or by the reference.
@@ -151,7 +152,7 @@ TEST(SegmentAttention, StatesMerge) {
     second.data = first.run(2, detected_isa(), false);
     const auto want = whole.run(2, detected_isa(), false);
     const auto got = second.run(2, detected_isa(), false);
-    for (size_t i = 3; i < 6; ++i) {
+    for (size_t i = whole.a.kFirstResult; i < whole.a.kFirstQ; ++i) {
       Worst worst;
       for (size_t j = 0; j < got[i].size(); ++j) {
         if (std::isnan(want[i][j]) && std::isnan(got[i][j])) continue;

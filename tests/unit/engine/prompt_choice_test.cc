@@ -52,11 +52,11 @@ class Choice {
   std::optional<PromptChoice> choice_;
 };
 
-// A prompt of 512 tokens a rank, by stages, is too short for calls over parts of the keys. One call
+// A prompt of 480 tokens a rank, by stages, is too short for calls over parts of the keys. One call
 // that takes them as they come is not, and hides what ulysses shows.
 TEST(PromptChoice, PricesTheCallsThatTheKernelsTake) {
-  EXPECT_EQ(Choice(8, nullptr).choose(4096).mode, SpMode::ulysses);
-  EXPECT_EQ(Choice(8, &any_stages).choose(4096).mode, SpMode::torus);
+  EXPECT_EQ(Choice(8, nullptr).choose(3840).mode, SpMode::ulysses);
+  EXPECT_EQ(Choice(8, &any_stages).choose(3840).mode, SpMode::torus);
 }
 
 TEST(PromptChoice, LengthsOfASizeShareAChoice) {

@@ -161,26 +161,43 @@ TEST(AttentionStages, KeysOfOtherMachinesComeInParts) {
   }
 }
 
-// Fewer where parts would be short, where the kernels take no more segments, and inside a machine.
+// Fewer where parts would be short, where a call would have too many segments, and inside a
+// machine.
 TEST(AttentionStages, PartsAreAsManyAsFit) {
   const auto stages = [](const char* machines, const AttentionStages& how) {
     const SequenceMesh mesh = sequence_mesh(SpMode::ring, parse_topology(machines), 8, {});
     return calls(attention_programs(attention_of(mesh.ranks()), mesh, how)[0]).at(0)->last_stage();
   };
-  const auto up_to = [](size_t most) {
-    return AnyStages(
-        [most](const ops::SegmentAttentionAttrs& attrs) { return attrs.kv.size() <= most; });
-  };
-  const AnyStages up_to_2 = up_to(2), up_to_5 = up_to(5), up_to_10 = up_to(10);
-  EXPECT_EQ(stages("2x1", {.kernels = {&any_stages}, .least_rows = 33}),
+  const Kernels any{&any_stages};
+  EXPECT_EQ(stages("2x1", {.kernels = any, .least_rows = 33}),
             4);  // of 500 and 501 rows: 33 are one of 15 parts
-  EXPECT_EQ(stages("2x1", {.kernels = {&any_stages}, .least_rows = 34}), 3);
-  EXPECT_EQ(stages("2x1", {.kernels = {&any_stages}, .least_rows = 256}), 1);
-  EXPECT_EQ(stages("2x1", {.kernels = {&up_to_5}, .least_rows = 1}),
+  EXPECT_EQ(stages("2x1", {.kernels = any, .least_rows = 34}), 3);
+  EXPECT_EQ(stages("2x1", {.kernels = any, .least_rows = 256}), 1);
+  EXPECT_EQ(stages("2x1", {.kernels = any, .least_rows = 1, .most_segments = 5}),
             3);  // beside the prefix' and the own ones
-  EXPECT_EQ(stages("2x1", {.kernels = {&up_to_2}, .least_rows = 1}), 0);
-  EXPECT_EQ(stages("4x1", {.kernels = {&up_to_10}, .least_rows = 1}), 8);  // two, two and four
-  EXPECT_EQ(stages("1x2", {.kernels = {&any_stages}, .least_rows = 1}), 1);
+  EXPECT_EQ(stages("2x1", {.kernels = any, .least_rows = 1, .most_segments = 2}), 1);
+  EXPECT_EQ(stages("4x1", {.kernels = any, .least_rows = 1, .most_segments = 10}),
+            8);  // two, two and four
+  EXPECT_EQ(stages("1x2", {.kernels = any, .least_rows = 1}), 1);
+}
+
+// Parts of keys are for a whole call alone. The first of the cut calls takes all queries that are
+// here, the prefix' too.
+TEST(AttentionStages, CutCallsTakeWholeTransfers) {
+  for (const auto& [mode, pulls] : {std::pair{SpMode::ring, 1}, {SpMode::torus, 2}}) {
+    const SequenceMesh mesh = sequence_mesh(mode, parse_topology("2x1"), 8, {});
+    const SequenceAttention a = attention_of(mesh.ranks());
+    const auto pulls_of = [](const Program& program) {
+      return std::ranges::count(program.ops, &ops::kPull, &Op::def);
+    };
+    const Program cut = attention_programs(a, mesh, {.least_rows = 1})[0];
+    const Program whole =
+        attention_programs(a, mesh, {.kernels = {&any_stages}, .least_rows = 1})[0];
+    EXPECT_EQ(pulls_of(cut), pulls) << to_string(mode);
+    EXPECT_EQ(pulls_of(whole), pulls + 3) << to_string(mode);
+    EXPECT_EQ(
+        std::ranges::count(calls(cut).at(0)->q, ops::QSegment::Out::joint, &ops::QSegment::out), 1);
+  }
 }
 
 // Eight ranks, each with two runs of rows and of keys of every other's.

@@ -45,7 +45,7 @@ TEST(SequenceParallel, OneLayerOpByOp) {
     EXPECT_THAT(
         kinds(p),
         ElementsAre("embedding", "rms_norm", "linear", "rope", "rope", "kv_append", "to_sequence",
-                    "kv_read", "sync", "buffers", "pull", "segment_attention", "segment_attention",
+                    "kv_read", "sync", "pull", "buffers", "segment_attention", "segment_attention",
                     "sync", "to_tokens", "linear", "add", "rms_norm", "linear", "gated", "linear",
                     "add", "pick_rows", "all_reduce", "rms_norm", "linear", "all_gather"));
     EXPECT_EQ(p.capacity.shard, 4);
@@ -59,7 +59,7 @@ TEST(SequenceParallel, OneLayerOpByOp) {
         << "weights are whole";
     EXPECT_EQ(type("layers.0.k"), to_string(logical.value(*logical.find("layers.0.k")).type))
         << "a cache has room for all";
-    EXPECT_EQ(first_op(p, ops::kSegmentAttention).scope, "layers.0.attn.ring0");
+    EXPECT_EQ(first_op(p, ops::kSegmentAttention).scope, "layers.0.attn.attend");
     const auto& attrs = first_op(p, ops::kSegmentAttention).attrs.as<ops::SegmentAttentionAttrs>();
     EXPECT_EQ(attrs.window_right, 0);
     EXPECT_EQ(attrs.window_left, ops::kUnlimited);

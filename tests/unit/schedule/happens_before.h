@@ -301,8 +301,8 @@ class HappensBefore {
           s.row, s.rows, s.head, a.heads);
       if (!a.finalize) continue;
       add(s.owner < 0 ? r : static_cast<size_t>(s.owner), r, i,
-          o.inputs[3 + static_cast<size_t>(s.out)], true, e.begin, s.early ? e.early : e.end,
-          s.out_row, s.rows, s.out_head, a.heads);
+          o.inputs[a.kFirstResult + static_cast<size_t>(s.out)], true, e.begin,
+          s.early ? e.early : e.end, s.out_row, s.rows, s.out_head, a.heads);
     }
   }
 

@@ -26,8 +26,4 @@ KernelInfo KernelTable::find(const Program& program, const Op& op, Stream,
       .info(op, program.input_types(op, capacity), program.output_types(op, capacity), device_);
 }
 
-bool KernelTable::waits_inside(const Op& op, TypeList in) const {
-  return at(op.def->kind).info(op, in, {}, device_).waits_inside;
-}
-
 }  // namespace braid::cuda

@@ -81,7 +81,6 @@ class KernelTable : public KernelCatalog {
   }
   KernelInfo find(const Program& program, const Op& op, Stream stream,
                   const Extents& capacity) const override;
-  bool waits_inside(const Op& op, TypeList in) const override;
   std::span<const Fusion> fusions() const override { return fusions_; }
   // Beside few_token_fusions(): the patterns of later calls are tried first.
   void add_fusions(std::span<const Fusion> more) {

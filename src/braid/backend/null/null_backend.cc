@@ -14,12 +14,12 @@ class NullReplay : public Replay {
 
 }  // namespace
 
-KernelInfo NullBackend::Catalog::find(const Program& program, const Op& op, Stream,
+KernelInfo NullBackend::Catalog::find(const Program& program, const Op& op, Stream stream,
                                       const Extents& capacity) const {
   KernelInfo info{.name = std::string(op.def->kind),
                   .holds_units = op.def->remote != RemoteUse::pulls};
-  if (op.def->phases != nullptr) {
-    info.waits_inside = waits_inside(op, program.input_types(op, capacity));
+  if (op.def->phases != nullptr && like_ != nullptr) {
+    info.waits_inside = like_->find(program, op, stream, capacity).waits_inside;
   }
   return info;
 }

@@ -19,11 +19,8 @@ class NullBackend : public Backend {
   class Catalog : public KernelCatalog {
    public:
     explicit Catalog(const KernelCatalog* like) : like_(like) {}
-    KernelInfo find(const Program& program, const Op& op, Stream,
+    KernelInfo find(const Program& program, const Op& op, Stream stream,
                     const Extents& capacity) const override;
-    bool waits_inside(const Op& op, TypeList in) const override {
-      return like_ != nullptr && like_->waits_inside(op, in);
-    }
 
    private:
     const KernelCatalog* const like_;

@@ -72,7 +72,7 @@ class SegmentAttention {
                        .load_state = a_.load_state,
                        .scratch = reinterpret_cast<float*>(workspace_ + thread * scratch_bytes(D))};
     if (a_.finalize) {
-      const TensorView& out = call_.in[3 + static_cast<size_t>(s.out)];
+      const TensorView& out = call_.in[a_.kFirstResult + static_cast<size_t>(s.out)];
       const Strides out_at(out);
       std::byte* begin = out.data;
       if (s.owner >= 0) begin = owners_->memory.on_peer(begin, s.owner);

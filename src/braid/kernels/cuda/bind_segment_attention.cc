@@ -20,6 +20,7 @@ namespace {
 
 using ops::SegmentAttentionAttrs;
 constexpr size_t kQ = SegmentAttentionAttrs::kFirstQ;
+static_assert(kMaxKvSegments >= ops::kMostSegments);
 
 // Query heads over whole, equal groups of KV heads.
 struct Heads {
@@ -136,7 +137,7 @@ Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Ow
     q.state_stride = strides_of(call.in[0]);
     q.row_stride = strides_of(call.in[1]);
     if (d.finalize) {
-      const TensorView& o = call.in[3 + static_cast<size_t>(s.out)];
+      const TensorView& o = call.in[a.kFirstResult + static_cast<size_t>(s.out)];
       std::byte* const local = at(o, s.out_row, s.out_head + part.heads.begin);
       q.o = s.owner < 0 ? local : owners.place(local, s.owner);
       q.o_stride = strides_of(o);

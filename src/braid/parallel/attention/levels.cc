@@ -199,7 +199,6 @@ class Levels {
       attrs.q.push_back({.row = own.row,
                          .rows = own.rows,
                          .position = own.position,
-                         .state_row = own.row,
                          .out_row = own.row,
                          .kv_begin = begin,
                          .kv_end = static_cast<int>(attrs.kv.size())});
@@ -255,7 +254,8 @@ class Levels {
   }
 
   void call(const std::vector<ValueId>& states, ValueId o, ValueId q, const auto& attrs) {
-    std::vector<ValueId> inputs{states[0], states[1], states[2], o, kNoValue, kNoValue, q};
+    std::vector<ValueId> inputs{states[0], states[1], states[2], o,
+                                kNoValue,  kNoValue,  kNoValue,  q};
     for (ValueId key : keys()) inputs.push_back(key);
     ops_.emit("attend", ops::kSegmentAttention, inputs, attrs);
   }

@@ -1,5 +1,6 @@
 #include "braid/parallel/attention/lower_attention.h"
 
+#include "braid/parallel/attention/cut_phases.h"
 #include "braid/parallel/attention/pieces.h"
 
 namespace braid {
@@ -66,6 +67,14 @@ std::vector<Program> attention_programs(const SequenceAttention& a, const Sequen
                                     ? std::vector<ValueId>{out.o}
                                     : std::vector<ValueId>{out.o, out.joint_o}));
   }
+  std::vector<Program*> ranks;
+  for (Program& program : programs) ranks.push_back(&program);
+  if (cut_phases(ranks, stages.kernels) && stages.most_parts > 1) {
+    AttentionStages whole = stages;
+    whole.most_parts = 1;
+    return attention_programs(a, mesh, whole);
+  }
+  for (const Program& program : programs) verify(program);
   return programs;
 }
 

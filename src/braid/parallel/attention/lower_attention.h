@@ -53,16 +53,17 @@ struct AttentionInputs {
   ValueId scores = kNoValue;
 };
 
-// How the lowering may cut an attention into calls and transfers.
+// How an attention is divided into transfers and calls.
 struct AttentionStages {
-  // For each rank, or a single catalog for all: whether a call's kernel waits for stages inside.
-  // Empty: no call has more than a single stage.
+  // Kernels of each rank, or of all ranks (cut_phases).
   std::vector<const KernelCatalog*> kernels = {};
-  // Ring and torus: keys from other machines come to such a call in at most most_parts parts (1 to
-  // 16), each half of the part before and of at least least_rows rows (1 or more). The call works
-  // on a part while later parts arrive.
+  // Ring and torus: a whole call takes keys from other machines in at most most_parts parts (1 to
+  // 16), each half of the part before and of at least least_rows rows (1 or more). Keys of calls
+  // that cut_phases cuts come in a single part: a call for each part may cost more than it hides.
   int most_parts = 4;
   int64_t least_rows = 256;
+  // With more KV segments than this, keys come in fewer parts.
+  int64_t most_segments = ops::kMostSegments;
 };
 
 struct AttentionOutputs {
@@ -81,9 +82,9 @@ ValueType kv_type(const SequenceAttention& attention);
 // Appends attention to every rank's Program: `builders` [ranks], with equal values so far. Exact:
 // each (query, key) pair is computed once, on a single rank, and merged by the running state. Ops
 // have the tag kRingTag (traffic inside ring groups, and prefix results inside a machine), kLinkTag
-// (other traffic, and keys fetched once per machine) or none. With `stages`, a single call without
-// a state takes all pulled data; otherwise each part is a call. Fails with kInvalidArgument and the
-// reason if layouts, heads and mesh do not fit.
+// (other traffic, and keys fetched once per machine) or none. A single call with phases takes all
+// data; cut_phases cuts the call. Fails with kInvalidArgument and the reason if layouts, heads and
+// mesh do not fit.
 AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
                                  const AttentionStages& stages = {});
@@ -91,9 +92,9 @@ AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAtte
 inline constexpr const char* kRingTag = "sp.ring";
 inline constexpr const char* kLinkTag = "sp.link";
 
-// The Programs of an attention alone, with inputs q, k, v (joint_q, joint_k, joint_v) and outputs o
-// (joint_o). With Importance::previous two more of the same q, k and v come before, and the first
-// keeps all keys. [ranks]
+// The Programs of an attention alone, cut for `stages.kernels`, with inputs q, k, v (joint_q,
+// joint_k, joint_v) and outputs o (joint_o). With Importance::previous two more attentions of the
+// same q, k and v come before, and the first keeps all keys. [ranks]
 std::vector<Program> attention_programs(const SequenceAttention& attention,
                                         const SequenceMesh& mesh,
                                         const AttentionStages& stages = {});

@@ -123,27 +123,23 @@ int AttentionPieces::parts(const std::function<std::vector<int>(int rank)>& sour
       rows = std::min(rows, a_.kv.rows(source));
     }
   }
-  int count = crosses && !stages_.kernels.empty() ? stages_.most_parts : 1;
+  int count = crosses ? stages_.most_parts : 1;
   while (count > 1 && KeyPart{count - 1, count}.of(rows).size() < stages_.least_rows) --count;
   return count;
 }
 
-bool AttentionPieces::fit_parts(const std::vector<int>& wanted,
-                                const std::function<bool(const std::vector<int>& parts)>& takes) {
-  const int most = wanted.empty() ? 1 : std::ranges::max(wanted);
-  const auto fits = [&](int others, int last) {
+std::vector<int> AttentionPieces::fit_parts(
+    const std::vector<int>& wanted,
+    const std::function<int64_t(const std::vector<int>& parts)>& segments) const {
+  if (wanted.empty()) return {};
+  int others = std::ranges::max(wanted), last = others;
+  while (true) {
     std::vector<int> parts;
     for (int n : wanted) parts.push_back(std::min(n, others));
-    if (!parts.empty()) parts.back() = std::min(wanted.back(), last);
-    return takes(parts);
-  };
-  for (int others = most; others > 1; --others) {
-    if (fits(others, most)) return true;
+    parts.back() = std::min(wanted.back(), last);
+    if (last == 1 || segments(parts) <= stages_.most_segments) return parts;
+    --(others > 1 ? others : last);
   }
-  for (int last = most; last > 0; --last) {
-    if (fits(1, last)) return true;
-  }
-  return false;
 }
 
 int AttentionPieces::parts_of_class(int k) const {

@@ -57,10 +57,6 @@ Chunk at_stage(Chunk chunk, const Buffer* buffer, int stage);
 // The same, whose results leave early.
 Chunk early(Chunk chunk);
 
-// Pointers to `first`, and to what is in a list.
-std::vector<const Chunk*> pointers(std::vector<const Chunk*> first,
-                                   const std::vector<Chunk>& chunks);
-
 class AttentionPieces {
  public:
   // Checks that attention, mesh and builders fit.
@@ -102,15 +98,15 @@ class AttentionPieces {
   // For ring steps; parts belong to class 0 if no buffer has any of it.
   ValueType ring_buffer(int k, KeyPart part = {}) const;
   // Number of parts for keys of class k, or of ring step i: a single part if no rank gets these
-  // keys from another machine, or if no call waits inside. Inside a machine, keys come faster than
-  // attention uses them.
+  // keys from another machine. Inside a machine, keys come faster than attention uses them.
   int parts_of_class(int k) const;
   int parts_of_ring(int i) const;
-  // Calls `takes` with the parts of each step, first with as many as wanted, then with fewer and
-  // fewer until `takes` is true; the last step loses parts last, because its last part decides the
-  // work left at the end. False: `takes` was never true, not even with single parts.
-  static bool fit_parts(const std::vector<int>& wanted,
-                        const std::function<bool(const std::vector<int>& parts)>& takes);
+  // The most parts of each step, at most `wanted`, with which a call has as few KV segments as
+  // AttentionStages wants, or single parts. The last step loses parts last, because its last part
+  // decides the work left at the end. `segments` counts a call's KV segments.
+  std::vector<int> fit_parts(
+      const std::vector<int>& wanted,
+      const std::function<int64_t(const std::vector<int>& parts)>& segments) const;
 
   struct Sync {
     const char* axis = "";  // "world", "ring", or none: arrivals alone
@@ -148,20 +144,20 @@ class AttentionPieces {
   Chunk joint_q_chunk() const;
   Chunk joint_kv_chunk() const;
 
-  // Whether a single call on every rank can begin and finish these queries' states and wait for
-  // each stage inside. Buffers need not be open yet.
-  bool waits_inside(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv) const;
+  // KV segments of a call over these keys, on the rank with the most.
+  int64_t num_segments(const std::vector<const Chunk*>& kv) const;
   // Whether finishing these queries leaves rows to send.
   bool sends(const std::vector<const Chunk*>& q) const;
 
-  // Makes room for these queries' running states, with fixed places. Queries of a single call that
-  // waits inside need no state.
-  void begin_states(const std::vector<const Chunk*>& chunks);
-  // A call: these queries over these keys. `first` begins their states. With `results` the call
-  // finishes the queries: rows of this machine's ranks go to their owners at once, other rows into
-  // a buffer. Returns that buffer, for push_results (kNoValue: no rank has others' rows).
-  ValueId attend(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv,
-                 bool first, const Results* results = nullptr);
+  // Buffers of finished rows of other ranks; kNoValue: no rank has such rows.
+  struct Sent {
+    ValueId send = kNoValue;  // of all queries, or of early ones if these send rows
+    ValueId rest = kNoValue;  // then: of the others
+  };
+  // The attention: these queries over these keys. Rows of ranks whose memory this rank's kernels
+  // reach go to their owners at once, other rows into a buffer.
+  Sent attend(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv,
+              const Results& results);
   // Sends the finished rows of these queries, in `send` (kNoValue: none), to their owners; tells
   // owners of rows stored already; sends joint rows to all ranks: to a single rank of each other
   // machine, which forwards the rows.
@@ -206,11 +202,7 @@ class AttentionPieces {
   std::vector<ops::KvSegment> kv_segments(const std::vector<const Chunk*>& chunks, int rank,
                                           Buffers& keys) const;
   std::vector<ops::QSegment> q_segments(const std::vector<const Chunk*>& chunks, int rank,
-                                        Buffers& queries, int num_kv, bool whole) const;
-  ops::SegmentAttentionAttrs attention_attrs(const std::vector<const Chunk*>& q,
-                                             const std::vector<const Chunk*>& kv, int rank,
-                                             bool first, bool last, Buffers& queries,
-                                             Buffers& keys) const;
+                                        Buffers& queries, int num_kv, bool sends_early) const;
   // Appends the runs of `owner`, or of a part of its rows, found in `in` from row `row` on.
   int64_t append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner,
                  const Buffer* in, const Buffer* in_v, int64_t row, int64_t head,
@@ -227,8 +219,6 @@ class AttentionPieces {
   std::vector<std::vector<SequenceMesh::RingStep>> ring_steps_;  // [ranks][R]
   std::vector<std::vector<int>> fetched_;                        // [R]
   std::map<ValueId, std::vector<std::vector<int64_t>>> pushes_;  // see pushes_of
-  ValueId state_o_ = kNoValue, state_l_ = kNoValue, state_m_ = kNoValue;
-  std::vector<std::pair<const Chunk*, int64_t>> state_row_;
 };
 
 // One file each.

@@ -1,5 +1,7 @@
 // Computation with pieces: places of rows, and calls over rows.
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "braid/ops/segment_attention.h"
 #include "braid/parallel/attention/pieces.h"
@@ -16,12 +18,6 @@ int index_of(std::vector<const Buffer*>& list, const Buffer* buffer) {
   if (it != list.end()) return static_cast<int>(it - list.begin());
   list.push_back(buffer);
   return static_cast<int>(list.size()) - 1;
-}
-
-int64_t rows_of(const std::vector<Piece>& pieces) {
-  int64_t rows = 0;
-  for (const Piece& piece : pieces) rows += piece.rows;
-  return rows;
 }
 
 // Calls fn(rank, piece) for all pieces that have rows.
@@ -127,25 +123,6 @@ Chunk AttentionPieces::joint_kv_chunk() const {
   return chunk;
 }
 
-void AttentionPieces::begin_states(const std::vector<const Chunk*>& chunks) {
-  int64_t rows = 0;
-  state_row_.clear();
-  for (const Chunk* chunk : chunks) {
-    state_row_.emplace_back(chunk, rows);
-    const auto size = [&](int x) { return rows_of((*chunk)[static_cast<size_t>(x)]); };
-    int64_t largest = 0;
-    for (int x = 0; x < world(); ++x) largest = std::max(largest, size(x));
-    rows += largest;
-  }
-  rows = std::max<int64_t>(rows, 1);
-  const int64_t heads = most([&](int x) { return q_heads(x).size(); });
-  const auto made =
-      buffers({{DType::f32, {a_.batch, rows, heads, a_.head_dim}, BatchAxis::sequence},
-               {DType::f32, {a_.batch, rows, heads}, BatchAxis::sequence},
-               {DType::f32, {a_.batch, rows, heads}, BatchAxis::sequence}});
-  state_o_ = made[0], state_l_ = made[1], state_m_ = made[2];
-}
-
 // Neighbours form a single segment unless something tells their rows apart.
 bool AttentionPieces::kept_apart(const Piece& a, const Piece& b) const {
   return a.in != b.in || a.row + a.rows != b.row || a.head != b.head || a.stage != b.stage ||
@@ -178,15 +155,10 @@ std::vector<ops::KvSegment> AttentionPieces::kv_segments(const Chunks& chunks, i
 
 // The Q segments of a rank; each sees all `num_kv` KV segments.
 std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank, Buffers& queries,
-                                                  int num_kv, bool whole) const {
+                                                  int num_kv, bool sends_early) const {
   std::vector<QSegment> segments;
-  int64_t send_row = 0;
+  int64_t send_row = 0, rest_row = 0;
   for (const Chunk* chunk : chunks) {
-    const auto state =
-        std::ranges::find(state_row_, chunk, &std::pair<const Chunk*, int64_t>::first);
-    const bool has_state = state != state_row_.end();
-    BRAID_CHECK(whole || has_state, "queries without a state");
-    int64_t state_row = has_state ? state->second : 0;
     const Piece* last = nullptr;
     for (const Piece& piece : (*chunk)[static_cast<size_t>(rank)]) {
       if (piece.rows == 0) continue;
@@ -195,7 +167,6 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
                        .head = piece.head,
                        .rows = piece.rows,
                        .position = piece.position,
-                       .state_row = state_row,
                        .out = goes_to(piece, rank),
                        .out_row = piece.owner_row,
                        .out_head = q_heads(rank).begin,
@@ -203,13 +174,13 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
                        .stage = piece.stage,
                        .early = piece.early};
       if (segment.out == QSegment::Out::send) {
-        segment.out_row = send_row;
+        if (sends_early && !piece.early) segment.out = QSegment::Out::rest;
+        int64_t& row = segment.out == QSegment::Out::rest ? rest_row : send_row;
+        segment.out_row = std::exchange(row, row + piece.rows);
         segment.out_head = 0;
-        send_row += piece.rows;
       } else if (segment.out == QSegment::Out::o && piece.owner != rank) {
         segment.owner = piece.owner;
       }
-      if (has_state) state_row += piece.rows;
       if (last != nullptr && !kept_apart(*last, piece) && segments.back().out == segment.out &&
           segments.back().owner == segment.owner &&
           segments.back().out_row + segments.back().rows == segment.out_row) {
@@ -223,18 +194,21 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
   return segments;
 }
 
-ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
-                                const Results* results) {
+AttentionPieces::Sent AttentionPieces::attend(const Chunks& q, const Chunks& kv,
+                                              const Results& results) {
   Buffers queries, keys, values;
-  std::vector<int64_t> to_send(static_cast<size_t>(world()));
-  bool joint = false, stored = false, others = false;
+  std::array<std::vector<int64_t>, 2> to_send;  // [early, other queries][ranks]
+  for (auto& rows : to_send) rows.resize(static_cast<size_t>(world()));
+  std::array<bool, 2> others{};
+  bool joint = false, stored = false;
   for_each_piece(q, [&](int x, const Piece& piece) {
     index_of(queries, piece.in);
     const QSegment::Out out = goes_to(piece, x);
     joint = joint || out == QSegment::Out::joint;
     stored = stored || out == QSegment::Out::o;
-    others = others || (piece.owner >= 0 && piece.owner != x);
-    if (out == QSegment::Out::send) to_send[static_cast<size_t>(x)] += piece.rows;
+    const size_t later = piece.early ? 0 : 1;
+    others[later] = others[later] || (piece.owner >= 0 && piece.owner != x);
+    if (out == QSegment::Out::send) to_send[later][static_cast<size_t>(x)] += piece.rows;
   });
   for_each_piece(kv, [&](int, const Piece& piece) {
     index_of(keys, piece.in);
@@ -242,47 +216,45 @@ ValueId AttentionPieces::attend(const Chunks& q, const Chunks& kv, bool first,
   });
   BRAID_CHECK(keys.size() == values.size());
   if (queries.empty()) queries.push_back(&q_);
-  ValueId send = kNoValue;
-  if (results != nullptr && others) {  // a single row if all are stored: the push still follows
+  // A single row if all rows are stored: the push still follows.
+  const auto buffer = [&](size_t later) {
+    if (!others[later]) return kNoValue;
     ValueType type = q_buffer(0);
-    type.shape[1] = std::max<int64_t>(std::ranges::max(to_send), 1);
-    send = buffers({type})[0];
-  }
+    type.shape[1] = std::max<int64_t>(std::ranges::max(to_send[later]), 1);
+    return buffers({type})[0];
+  };
+  const bool sends_early = std::ranges::max(to_send[0]) > 0;
+  const int64_t heads = most([&](int x) { return q_heads(x).size(); });
+  std::vector<ValueId> inputs =
+      buffers({{DType::f32, {a_.batch, 1, heads, a_.head_dim}, BatchAxis::sequence},
+               {DType::f32, {a_.batch, 1, heads}, BatchAxis::sequence},
+               {DType::f32, {a_.batch, 1, heads}, BatchAxis::sequence}});
+  const Sent sent{.send = buffer(sends_early ? 0 : 1), .rest = sends_early ? buffer(1) : kNoValue};
   // A call without queries names the result, too: the sync that closes the result then follows the
   // pulls of the keys.
-  const bool names_o = stored || (!joint && !others);
-  std::vector<ValueId> inputs{state_o_, state_l_,
-                              state_m_, results != nullptr && names_o ? results->o : kNoValue,
-                              send,     results != nullptr && joint ? results->joint_o : kNoValue};
+  const bool names_o = stored || (!joint && !others[0] && !others[1]);
+  inputs.insert(inputs.end(), {names_o ? results.o : kNoValue, sent.send,
+                               joint ? results.joint_o : kNoValue, sent.rest});
   for (const Buffer* q : queries) inputs.push_back(q->value);
   for (size_t i = 0; i < keys.size(); ++i) {
     inputs.insert(inputs.end(), {keys[i]->value, values[i]->value});
   }
   emit(ops::kSegmentAttention, inputs, "", [&](int x) {
-    return Attrs::of(attention_attrs(q, kv, x, first, results != nullptr, queries, keys));
+    const Range heads = q_heads(x);
+    ops::SegmentAttentionAttrs attrs{.heads = heads.size(),
+                                     .kv_heads = kv_heads(x).size(),
+                                     .group = a_.group(),
+                                     .head_offset = heads.begin % a_.group(),
+                                     .scale = a_.scale,
+                                     .window_left = a_.window_left,
+                                     .window_right = a_.window_right,
+                                     .num_q = static_cast<int>(queries.size()),
+                                     .q = {},
+                                     .kv = kv_segments(kv, x, keys)};
+    attrs.q = q_segments(q, x, queries, static_cast<int>(attrs.kv.size()), sends_early);
+    return Attrs::of(attrs);
   });
-  return send;
-}
-
-// Appends new buffers to the lists.
-ops::SegmentAttentionAttrs AttentionPieces::attention_attrs(const Chunks& q, const Chunks& kv,
-                                                            int rank, bool first, bool last,
-                                                            Buffers& queries, Buffers& keys) const {
-  const Range heads = q_heads(rank);
-  ops::SegmentAttentionAttrs attrs{.heads = heads.size(),
-                                   .kv_heads = kv_heads(rank).size(),
-                                   .group = a_.group(),
-                                   .head_offset = heads.begin % a_.group(),
-                                   .scale = a_.scale,
-                                   .window_left = a_.window_left,
-                                   .window_right = a_.window_right,
-                                   .load_state = !first,
-                                   .finalize = last,
-                                   .q = {},
-                                   .kv = kv_segments(kv, rank, keys)};
-  attrs.q = q_segments(q, rank, queries, static_cast<int>(attrs.kv.size()), first && last);
-  attrs.num_q = static_cast<int>(queries.size());
-  return attrs;
+  return sent;
 }
 
 Chunk at_stage(Chunk chunk, const Buffer* buffer, int stage) {
@@ -294,12 +266,6 @@ Chunk at_stage(Chunk chunk, const Buffer* buffer, int stage) {
   return chunk;
 }
 
-std::vector<const Chunk*> pointers(std::vector<const Chunk*> first,
-                                   const std::vector<Chunk>& chunks) {
-  for (const Chunk& chunk : chunks) first.push_back(&chunk);
-  return first;
-}
-
 Chunk early(Chunk chunk) {
   for (std::vector<Piece>& pieces : chunk) {
     for (Piece& piece : pieces) piece.early = true;
@@ -307,19 +273,9 @@ Chunk early(Chunk chunk) {
   return chunk;
 }
 
-bool AttentionPieces::waits_inside(const Chunks& q, const Chunks& kv) const {
-  const auto& kernels = stages_.kernels;
-  if (kernels.empty()) return false;
-  for (int x = 0; x < world(); ++x) {
-    Buffers queries, keys;
-    const Op op{.def = &ops::kSegmentAttention,
-                .attrs = Attrs::of(attention_attrs(q, kv, x, true, true, queries, keys))};
-    std::vector<ValueType> in(ops::SegmentAttentionAttrs::kFirstQ);
-    in.insert(in.end(), queries.size(), q_type(a_));
-    in.insert(in.end(), 2 * keys.size(), kv_type(a_));
-    if (!kernels[static_cast<size_t>(x) % kernels.size()]->waits_inside(op, in)) return false;
-  }
-  return true;
+int64_t AttentionPieces::num_segments(const Chunks& kv) const {
+  Buffers keys;
+  return most([&](int x) { return std::ssize(kv_segments(kv, x, keys)); });
 }
 
 bool AttentionPieces::sends(const Chunks& q) const {

@@ -20,10 +20,9 @@ AttentionOutputs lower_ulysses(AttentionPieces& p) {
           .opens = {}});
   const Chunk q = p.q_chunk(0, queries), joint_q = p.joint_q_chunk();
   const Chunk joint_kv = p.joint_kv_chunk(), kv = p.kv_chunk(0, keys);
-  p.begin_states({&q, &joint_q});
   p.stage("attend");
-  const ValueId send = p.attend({&q, &joint_q}, {&joint_kv, &kv}, true, &results);
-  p.push_results(results, {&q}, send, true);
+  const auto sent = p.attend({&q, &joint_q}, {&joint_kv, &kv}, results);
+  p.push_results(results, {&q}, sent.send, true);
   return p.close(results, {in.early}, false);
 }
 
