@@ -89,7 +89,7 @@ TEST(SequenceStages, OneCallIsExact) {
             SCOPED_TRACE(fmt::format("{} {} on {}, layout {}, causal {}", to_string(mode),
                                      to_string(mesh.degrees), text, static_cast<int>(layout),
                                      causal));
-            expect_exact(a, run_world(a, mesh, {.kernels = {&any_stages}}), 1);
+            expect_exact(a, run_world(a, mesh, {.kernels = {&any_phases}}), 1);
             if (HasFatalFailure()) return;
           }
         }

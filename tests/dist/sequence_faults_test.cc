@@ -34,9 +34,9 @@ const Case kCases[] = {
     {SpMode::torus, "3x1", {.torus = 3, .ulysses = 1, .ring = 1}},
     {SpMode::torus, "2x2", {.torus = 2, .ulysses = 1, .ring = 2}},
     {SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}},
-    {SpMode::ring, "1x3", {}, {&any_stages}},
-    {SpMode::torus, "1x3", {.torus = 3, .ulysses = 1, .ring = 1}, {&any_stages}},
-    {SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}, {&any_stages}},
+    {SpMode::ring, "1x3", {}, {&any_phases}},
+    {SpMode::torus, "1x3", {.torus = 3, .ulysses = 1, .ring = 1}, {&any_phases}},
+    {SpMode::torus, "2x2", {.torus = 2, .ulysses = 2, .ring = 1}, {&any_phases}},
     {SpMode::usp, "2x2", {.ulysses = 1, .ring = 4}},  // hands keys on
 };
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "any_stages.h"
+#include "any_phases.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "dist/fabric_testing.h"
 

@@ -41,7 +41,7 @@ struct WorldConfig {
   fabric::LinkModel links;
   fabric::Duration deadline = std::chrono::seconds(30);
   uint64_t seed = 1;
-  std::vector<const KernelCatalog*> kernels = {};                    // as of AttentionStages
+  std::vector<const KernelCatalog*> kernels = {};                    // as of AttentionDivision
   std::function<void(fabric::Endpoint&, cpu::KernelTable&)> adjust;  // kernels, before binding
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "braid/engine/attention_stages.h"
+#include "braid/engine/attention_scopes.h"
 #include "braid/engine/batch_cut.h"
 #include "braid/ops/fusion.h"
 #include "braid/schedule/plan_schedules.h"
@@ -149,8 +149,8 @@ std::vector<std::string> ForwardCache::explain() const {
         !experts.empty()) {
       lines.push_back("  " + experts);
     }
-    for (const std::string& stage : attention_stages(executor.program(), schedule)) {
-      lines.push_back("  " + stage);
+    for (const std::string& scope : attention_scopes(executor.program(), schedule)) {
+      lines.push_back("  " + scope);
     }
   }
   return lines;

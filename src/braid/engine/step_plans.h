@@ -56,7 +56,6 @@ class StepPlans {
   const std::vector<SimulatedPlan>& plans() const { return plans_; }
   const SimulatedPlan& sequential() const { return plans_[0]; }
   const SimulatedPlan& chosen() const { return plans_[chosen_]; }
-  const std::vector<std::string>& explanation() const { return explanation_; }  // of `auto`
   // Seconds of `sequential` with communication without effect.
   double without_communication() const { return without_; }
   CommunicationGain gain_of(const SimulatedPlan& plan) const;

@@ -12,7 +12,6 @@
 #include "braid/fabric/fabric.h"
 #include "braid/job/job.h"
 #include "braid/model/model.h"
-#include "braid/ops/segment_attention.h"
 #include "braid/parallel/mesh.h"
 
 namespace braid {

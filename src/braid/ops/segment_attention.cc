@@ -53,11 +53,11 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
     const ValueType& out = in[SegmentAttentionAttrs::kFirstResult + static_cast<size_t>(s.out)];
     require_rows("the result", out, s.out_row, s.rows, s.out_head, a.heads, D);
   }
-  int stage = 0;
+  int phase = 0;
   for (const KvSegment& s : a.kv) {
-    BRAID_CHECK(0 <= s.kv && s.kv < pairs && s.stage >= stage, "pair {} of {}, stage {} after {}",
-                s.kv, pairs, s.stage, stage);
-    stage = s.stage;
+    BRAID_CHECK(0 <= s.kv && s.kv < pairs && s.phase >= phase, "pair {} of {}, phase {} after {}",
+                s.kv, pairs, s.phase, phase);
+    phase = s.phase;
     for (int i : {0, 1}) {
       const size_t index = SegmentAttentionAttrs::kFirstQ + a.num_q + 2 * s.kv + i;
       require_rows(i == 0 ? "k" : "v", in[index], s.row, s.rows, s.head, a.kv_heads, D);
@@ -96,15 +96,15 @@ std::vector<Transfer> stored(const Attrs& attrs, TypeList in, const Work& work) 
   return transfers;
 }
 
-int last_stage(const Attrs& attrs) {
-  return attrs.as<SegmentAttentionAttrs>().last_stage();
+int last_phase(const Attrs& attrs) {
+  return attrs.as<SegmentAttentionAttrs>().last_phase();
 }
 
-int stage_of(const Attrs& attrs, size_t input) {
-  return attrs.as<SegmentAttentionAttrs>().stage_of(input);
+int phase_of(const Attrs& attrs, size_t input) {
+  return attrs.as<SegmentAttentionAttrs>().phase_of(input);
 }
 
-std::vector<double> stage_work(const Attrs& attrs, bool early) {
+std::vector<double> phase_work(const Attrs& attrs, bool early) {
   return attrs.as<SegmentAttentionAttrs>().pairs(early);
 }
 
@@ -130,9 +130,9 @@ bool early_for(const Op& op, const Op& taker) {
          });
 }
 
-constexpr PhaseTraits kStages = {.last = last_stage,
-                                 .of_input = stage_of,
-                                 .work = stage_work,
+constexpr PhaseTraits kPhases = {.last = last_phase,
+                                 .of_input = phase_of,
+                                 .work = phase_work,
                                  .has_early = has_early,
                                  .early_for = early_for};
 
@@ -231,24 +231,24 @@ Range SegmentAttentionAttrs::visible(int64_t position, const KvSegment& segment)
   return keys;
 }
 
-int SegmentAttentionAttrs::last_stage() const {
+int SegmentAttentionAttrs::last_phase() const {
   int last = 0;
-  for (const QSegment& s : q) last = std::max(last, s.stage);
-  for (const KvSegment& s : kv) last = std::max(last, s.stage);
+  for (const QSegment& s : q) last = std::max(last, s.phase);
+  for (const KvSegment& s : kv) last = std::max(last, s.phase);
   return last;
 }
 
-int SegmentAttentionAttrs::stage_of(size_t input) const {
-  int stage = -1;
+int SegmentAttentionAttrs::phase_of(size_t input) const {
+  int phase = -1;
   const auto take = [&](bool reads, int its) {
-    if (reads) stage = stage < 0 ? its : std::min(stage, its);
+    if (reads) phase = phase < 0 ? its : std::min(phase, its);
   };
   const size_t pairs_begin = kFirstQ + static_cast<size_t>(num_q);
-  for (const QSegment& s : q) take(input == kFirstQ + static_cast<size_t>(s.q), s.stage);
+  for (const QSegment& s : q) take(input == kFirstQ + static_cast<size_t>(s.q), s.phase);
   for (const KvSegment& s : kv) {
-    take(input >= pairs_begin && (input - pairs_begin) / 2 == static_cast<size_t>(s.kv), s.stage);
+    take(input >= pairs_begin && (input - pairs_begin) / 2 == static_cast<size_t>(s.kv), s.phase);
   }
-  return input < kFirstQ ? 0 : stage;
+  return input < kFirstQ ? 0 : phase;
 }
 
 bool SegmentAttentionAttrs::has_early() const {
@@ -256,12 +256,12 @@ bool SegmentAttentionAttrs::has_early() const {
 }
 
 std::vector<double> SegmentAttentionAttrs::pairs(bool early_alone) const {
-  std::vector<double> pairs(static_cast<size_t>(last_stage()) + 1);
+  std::vector<double> pairs(static_cast<size_t>(last_phase()) + 1);
   for (const QSegment& s : q) {
     if (early_alone && !s.early) continue;
     for (int i = s.kv_begin; i < s.kv_end; ++i) {
       const KvSegment& keys = kv[static_cast<size_t>(i)];
-      double& sum = pairs[static_cast<size_t>(std::max(s.stage, keys.stage))];
+      double& sum = pairs[static_cast<size_t>(std::max(s.phase, keys.phase))];
       if (window_left == kUnlimited && window_right == kUnlimited) {
         sum += static_cast<double>(s.rows) * static_cast<double>(keys.rows);
         continue;
@@ -284,7 +284,7 @@ const OpDef kSegmentAttention = {
     .remote = RemoteUse::stores,
     .transfers = stored,
     .rate = {.kind = "attention", .typed_input = SegmentAttentionAttrs::kFirstQ},
-    .phases = &kStages};
+    .phases = &kPhases};
 
 const OpDef kBuffers = {.kind = "buffers",
                         .infer = infer_buffers,

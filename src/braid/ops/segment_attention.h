@@ -20,7 +20,7 @@ namespace braid::ops {
 //   7 .. 7 + num_q                  q values, then a k and a v value for each pair
 // The call reads the state with load_state (otherwise begins the state), and writes the state
 // unless finalize. A call with finalize alone may use the state as scratch, unless its kernel
-// waits for the call's stages inside (KernelInfo::waits_inside): then the state needs no rows. A
+// waits for the call's phases inside (KernelInfo::waits_inside): then the state needs no rows. A
 // call that finalizes writes O = O' / l, and zeros for queries without a visible key.
 //
 // `o` is an open buffer (ops/one_sided.h). This call fills rows and heads of `o` that no other
@@ -28,10 +28,10 @@ namespace braid::ops {
 // an `owner` go into the owner's `o`, at this rank's place there; a push (ops::MoveAttrs `told`)
 // after the call tells the owner.
 //
-// Data of stage 0 is in memory before the call. Data of stage s > 0 arrives with the s-th of the
-// pulls that the call waits for inside. Results do not depend on stages: a kernel that waits
+// Data of phase 0 is in memory before the call. Data of phase s > 0 arrives with the s-th of the
+// pulls that the call waits for inside. Results do not depend on phases: a kernel that waits
 // inside may begin before the pulls have ended, and any other kernel runs after all pulls. KV
-// segments are in the order of their stages.
+// segments are in the order of their phases.
 //
 // Results of `early` segments are wanted before the call ends. A push that takes only early
 // results may start as soon as a kernel has made all of them. If early rows go to `send`, other
@@ -55,7 +55,7 @@ struct QSegment {
   int owner = -1;    // with Out::o: the rank whose `o` is written by kernels; -1: this rank
   int kv_begin = 0;  // KV segments [kv_begin, kv_end) are seen
   int kv_end = 0;
-  int stage = 0;
+  int phase = 0;
   bool early = false;
   bool operator==(const QSegment&) const = default;
 };
@@ -66,7 +66,7 @@ struct KvSegment {
   int64_t head = 0;  // first KV head of that value
   int64_t rows = 0;
   int64_t position = 0;
-  int stage = 0;
+  int phase = 0;
   bool operator==(const KvSegment&) const = default;
 };
 
@@ -98,11 +98,11 @@ struct SegmentAttentionAttrs {
   }
   // Keys of a segment visible to the query at `position`, as a range of the segment's rows.
   Range visible(int64_t position, const KvSegment& kv_segment) const;
-  int last_stage() const;
+  int last_phase() const;
   // Stage of the first rows that the call reads of an input. -1: reads none.
-  int stage_of(size_t input) const;
+  int phase_of(size_t input) const;
   bool has_early() const;
-  // Pairs of a query and a visible key, by the stage that completes both: [last_stage() + 1]; for
+  // Pairs of a query and a visible key, by the phase that completes both: [last_phase() + 1]; for
   // early segments alone.
   std::vector<double> pairs(bool early_alone = false) const;
 
@@ -117,7 +117,7 @@ struct SegmentAttentionAttrs {
     if (window_right != kUnlimited) f("window_right", window_right);
     f("load_state", load_state);
     f("finalize", finalize);
-    if (last_stage() > 0) f("stages", last_stage() + 1);
+    if (last_phase() > 0) f("phases", last_phase() + 1);
     if (has_early()) f("early", std::ranges::count(q, true, &QSegment::early));
   }
 };

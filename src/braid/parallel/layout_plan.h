@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "braid/ops/segment_attention.h"
 #include "braid/parallel/attention/key_levels.h"
 #include "braid/parallel/attention/keys_apart.h"
 #include "braid/parallel/attention/sequence_layout.h"

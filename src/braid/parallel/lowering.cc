@@ -26,10 +26,10 @@ constexpr size_t kGateWeight = 3, kExpertWeight = 2;
 // Lowers for all ranks at once: every rank gets the same ops in the same order.
 class Lowering {
  public:
-  Lowering(const Program& logical, const LayoutPlan& plan, const AttentionStages& stages)
+  Lowering(const Program& logical, const LayoutPlan& plan, const AttentionDivision& division)
       : logical_(logical),
         plan_(plan),
-        stages_(stages),
+        division_(division),
         token_parts_(Placement::shard(0, ops::token_parts(logical.capacity.token, plan.P))) {
     Extents capacity = logical.capacity;
     if ((plan.token_sharded_residual && plan.P > 1) || plan.tokens) {
@@ -70,7 +70,7 @@ class Lowering {
     }
     std::vector<Program*> programs;
     for (RankProgram& rank : ranks_) programs.push_back(&rank.program);
-    cuts_ = cut_phases(programs, stages_.kernels);
+    cuts_ = cut_phases(programs, division_.kernels);
     for (const RankProgram& rank : ranks_) verify(rank.program);
     return std::move(ranks_);
   }
@@ -80,7 +80,7 @@ class Lowering {
     const auto crosses = [](const auto& divided) {
       return divided && divided->mesh.topology.machines > 1;
     };
-    return cuts_ && stages_.most_parts > 1 && (crosses(plan_.tokens) || crosses(plan_.rows));
+    return cuts_ && division_.most_parts > 1 && (crosses(plan_.tokens) || crosses(plan_.rows));
   }
 
  private:
@@ -422,10 +422,10 @@ class Lowering {
                            {kv_slots_, mapped(op.inputs[1]), mapped(op.inputs[2])});
       in.k = kv[0], in.v = kv[1];
     }
-    in.early = mapped(begins_with(op.scope));
+    in.first = mapped(begins_with(op.scope));
     in.scores = scores_;
     const auto [o, joint_o, scores] =
-        lower_attention(builders, attention, plan_.tokens->mesh, in, stages_);
+        lower_attention(builders, attention, plan_.tokens->mesh, in, division_);
     if (scores != kNoValue) scores_ = scores;
     ValueId out = kNoValue;
     for (Builder& b : builders) out = b.op1(ops::kToTokens, {}, {o});
@@ -450,18 +450,18 @@ class Lowering {
     const auto kv = appended_.find(op.inputs[1]);
     BRAID_CHECK(kv != appended_.end(), "attention at '{}' to keys that nothing appends", op.scope);
     std::vector<Builder> builders = begin_builders(op);
-    const ValueId early = mapped(begins_with(op.scope));
+    const ValueId first = mapped(begins_with(op.scope));
     const auto& attrs = op.attrs.as<ops::AttentionAttrs>();
     if (apart_open_.empty()) {
       apart_open_ =
-          open_keys_apart(builders, plan_.tokens->q, early, attrs.head_dim, opened_together(index));
+          open_keys_apart(builders, plan_.tokens->q, first, attrs.head_dim, opened_together(index));
     }
     const ValueId out = lower_keys_apart(builders, plan_.tokens->q, apart, apart_,
                                          {.q = mapped(op.inputs[0]),
                                           .k = mapped(kv->second.first),
                                           .v = mapped(kv->second.second),
                                           .cache = {mapped(op.inputs[1]), mapped(op.inputs[2])},
-                                          .early = early,
+                                          .first = first,
                                           .attention = attrs},
                                          apart_open_.front());
     apart_open_.erase(apart_open_.begin());
@@ -524,8 +524,8 @@ class Lowering {
       in.k = join(a.first_key(), a.kv_parts, attention.kv.max_rows());
       in.v = join(a.first_value(), a.kv_parts, attention.kv.max_rows());
     }
-    in.early = mapped(begins_with(op.scope));
-    const ValueId o = lower_attention(builders, attention, plan_.rows->mesh, in, stages_).o;
+    in.first = mapped(begins_with(op.scope));
+    const ValueId o = lower_attention(builders, attention, plan_.rows->mesh, in, division_).o;
     std::vector<ValueId> out;
     for (size_t r = 0; r < builders.size(); ++r) {
       ops::CutSequenceAttrs cut;
@@ -623,7 +623,7 @@ class Lowering {
 
   const Program& logical_;
   const LayoutPlan& plan_;
-  const AttentionStages& stages_;
+  const AttentionDivision& division_;
   bool cuts_ = false;
   const Placement token_parts_;
   std::vector<RankProgram> ranks_;
@@ -641,12 +641,12 @@ class Lowering {
 
 std::vector<RankProgram> lower(const Program& program, const LayoutPlan& plan,
                                const std::vector<const KernelCatalog*>& kernels) {
-  AttentionStages stages{.kernels = kernels};
-  Lowering parts(program, plan, stages);
+  AttentionDivision division{.kernels = kernels};
+  Lowering parts(program, plan, division);
   std::vector<RankProgram> ranks = parts.run();
   if (!parts.cuts_parts()) return ranks;
-  stages.most_parts = 1;
-  return Lowering(program, plan, stages).run();
+  division.most_parts = 1;
+  return Lowering(program, plan, division).run();
 }
 
 }  // namespace braid

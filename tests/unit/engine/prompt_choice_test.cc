@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "any_stages.h"
+#include "any_phases.h"
 #include "braid/backend/null/null_backend.h"
 #include "braid/engine/mesh_choice.h"
 #include "braid/engine/prompt_choice.h"
@@ -56,7 +56,7 @@ class Choice {
 // that takes them as they come is not, and hides what ulysses shows.
 TEST(PromptChoice, PricesTheCallsThatTheKernelsTake) {
   EXPECT_EQ(Choice(8, nullptr).choose(3840).mode, SpMode::ulysses);
-  EXPECT_EQ(Choice(8, &any_stages).choose(3840).mode, SpMode::torus);
+  EXPECT_EQ(Choice(8, &any_phases).choose(3840).mode, SpMode::torus);
 }
 
 TEST(PromptChoice, LengthsOfASizeShareAChoice) {

@@ -283,8 +283,8 @@ class HappensBefore {
     const Op& o = op(r, i);
     const Events& e = event(r, i);
     const auto& a = o.attrs.as<ops::SegmentAttentionAttrs>();
-    const auto phase = [&](int stage) {
-      return e.phases[std::min(static_cast<size_t>(stage), e.phases.size() - 1)];
+    const auto phase = [&](int phase) {
+      return e.phases[std::min(static_cast<size_t>(phase), e.phases.size() - 1)];
     };
     for (size_t k = 0; k < 3 && a.carries_state(); ++k) {
       add(r, r, i, o.inputs[k], true, e.begin, e.end);
@@ -292,12 +292,12 @@ class HappensBefore {
     const size_t first_kv = a.kFirstQ + static_cast<size_t>(a.num_q);
     for (const ops::KvSegment& s : a.kv) {
       for (size_t v : {0, 1}) {
-        add(r, r, i, o.inputs[first_kv + 2 * static_cast<size_t>(s.kv) + v], false, phase(s.stage),
+        add(r, r, i, o.inputs[first_kv + 2 * static_cast<size_t>(s.kv) + v], false, phase(s.phase),
             e.end, s.row, s.rows, s.head, a.kv_heads);
       }
     }
     for (const ops::QSegment& s : a.q) {
-      add(r, r, i, o.inputs[a.kFirstQ + static_cast<size_t>(s.q)], false, phase(s.stage), e.end,
+      add(r, r, i, o.inputs[a.kFirstQ + static_cast<size_t>(s.q)], false, phase(s.phase), e.end,
           s.row, s.rows, s.head, a.heads);
       if (!a.finalize) continue;
       add(s.owner < 0 ? r : static_cast<size_t>(s.owner), r, i,

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "any_stages.h"
+#include "any_phases.h"
 #include "braid/ops/one_sided.h"
 #include "braid/ops/segment_attention.h"
 #include "braid/parallel/attention/lower_attention.h"
@@ -42,7 +42,7 @@ TEST(OneSidedRules, HoldForEveryMesh) {
     const Topology topology = parse_topology(machines);
     for (SpMode mode : kSpModes) {
       for (const SequenceMesh& mesh : sequence_meshes(mode, topology, 8)) {
-        for (const Kernels& kernels : {Kernels{}, Kernels{&any_stages}}) {
+        for (const Kernels& kernels : {Kernels{}, Kernels{&any_phases}}) {
           EXPECT_NO_THROW(plan_all(programs_of(mesh, kernels), topology))
               << to_string(mode) << " " << to_string(mesh.degrees) << " on " << machines;
         }
@@ -61,7 +61,7 @@ TEST(OneSidedRules, HoldWithoutQueries) {
         SequenceAttention a{.q_heads = 8, .kv_heads = 4, .head_dim = 4};
         a.q = contiguous_layout(std::vector<int64_t>(static_cast<size_t>(P), 0));
         a.kv = even_layout(37, P);
-        for (const Kernels& kernels : {Kernels{}, Kernels{&any_stages}}) {
+        for (const Kernels& kernels : {Kernels{}, Kernels{&any_phases}}) {
           EXPECT_NO_THROW(plan_all(
               attention_programs(a, mesh, {.kernels = kernels, .least_rows = 1}), topology))
               << to_string(mode) << " " << to_string(mesh.degrees) << " on " << machines;

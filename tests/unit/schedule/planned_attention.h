@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "any_stages.h"
+#include "any_phases.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
@@ -36,7 +36,7 @@ inline PlannedAttention planned_attention(const AttentionPlanCase& c) {
   a.joint_q = a.joint_kv = c.text;
   a.q = a.kv = c.rows.empty() ? even_layout(c.tokens, made.mesh.ranks(), c.text)
                               : contiguous_layout(c.rows, c.text);
-  made.programs = attention_programs(a, made.mesh, {c.stages ? Kernels{&any_stages} : Kernels{}});
+  made.programs = attention_programs(a, made.mesh, {c.stages ? Kernels{&any_phases} : Kernels{}});
   if (c.change) std::ranges::for_each(made.programs, c.change);
   const NamesCatalog catalog;
   PlanRequest request{

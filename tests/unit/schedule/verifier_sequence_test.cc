@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "any_stages.h"
+#include "any_phases.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
@@ -79,7 +79,7 @@ SequencePlan random_plan(std::mt19937_64& rng) {
   const bool stages = rng() % 3 != 0;
   SequencePlan made;
   made.programs = attention_programs(
-      a, mesh, {.kernels = stages ? Kernels{&any_stages} : Kernels{}, .least_rows = 1});
+      a, mesh, {.kernels = stages ? Kernels{&any_phases} : Kernels{}, .least_rows = 1});
   made.request = {.catalogs = {},
                   .micro_batches = std::vector<MicroBatch>(static_cast<size_t>(M),
                                                            {.capacity = {.sequence = 1}}),

@@ -85,7 +85,7 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                     .own_rows = op.own_rows,
                     .beside = op.beside,
                     .ranks_alike = step.ranks_alike,
-                    .arrived = words_of_[i] < 0 ? nullptr : stages_->of(words_of_[i]),
+                    .arrived = words_of_[i] < 0 ? nullptr : phases_->of(words_of_[i]),
                     .requests = requests_[i].get(),
                     .asked_by = asked_by_[i] < 0
                                     ? nullptr
@@ -139,7 +139,7 @@ void CudaReplay::give_phases() {
       if (wait.results == Results::early && asks) asked_by_[i] = wait.launch;
     }
   }
-  if (count > 0) stages_ = std::make_unique<StageWords>(backend_, count, by_stream_);
+  if (count > 0) phases_ = std::make_unique<PhaseWords>(backend_, count, by_stream_);
 }
 
 // A pull right behind another pull on its stream, without other waits, is asked for together with
@@ -291,7 +291,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     chained[index_of(s)] = false;
   };
   if (upload) this->upload(main);
-  if (stages_) stages_->reset(main);
+  if (phases_) phases_->reset(main);
   if (hooks.before) hooks.before({main, false});
   record(fork_join_[index_of(Stream::compute)], main);
   for (Stream s : kStreams) {
@@ -317,7 +317,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
       kernel({stream(s), chained[index_of(s)] && !events});
       chained[index_of(s)] = ops_[i].op->def->remote != RemoteUse::pulls;  // which may be no kernel
     }
-    if (begins_[i].words >= 0) stages_->write(begins_[i].words, begins_[i].phase, stream(s));
+    if (begins_[i].words >= 0) phases_->write(begins_[i].words, begins_[i].phase, stream(s));
     if (joins) i += joined_[i].count - 1;
     if (events) record((*events)[2 * i + 1], stream(s));
     // It may have had no rows to wait with.
@@ -330,7 +330,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     wait(Stream::compute, fork_join_[index_of(s)]);
   }
   if (hooks.after) hooks.after({main, chained[index_of(Stream::compute)]});
-  if (stages_) stages_->fetch(main);
+  if (phases_) phases_->fetch(main);
 }
 
 std::string CudaReplay::describe() const {
@@ -345,7 +345,7 @@ std::string CudaReplay::describe() const {
 void CudaReplay::finish() {
   record(end_, stream(Stream::compute));
   backend_.wait(end_.get());
-  if (stages_) stages_->check();
+  if (phases_) phases_->check();
 }
 
 void CudaReplay::run_timed(std::span<LaunchTime> times) {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "braid/backend/cuda/cuda_backend.h"
+#include "braid/backend/cuda/phase_words.h"
 #include "braid/backend/cuda/requests.h"
-#include "braid/backend/cuda/stage_words.h"
 #include "braid/backend/cuda/upload_inputs.h"
 
 namespace braid::cuda {
@@ -89,14 +89,14 @@ class CudaReplay : public Replay {
   std::array<bool, kNumStreams> used_{};
   std::vector<OwnedEvent> done_;  // [launches], of those that another stream waits for
   struct Begins {
-    int words = -1;  // in stages_, of the launch that waits; -1: none does
+    int words = -1;  // in phases_, of the launch that waits; -1: none does
     uint32_t phase = 0;
   };
   std::vector<Begins> begins_;  // [launches] the phase of another launch that its end begins
-  std::vector<int> words_of_;  // [launches] of its phases, in stages_; -1: it waits for none inside
+  std::vector<int> words_of_;  // [launches] of its phases, in phases_; -1: it waits for none inside
   std::vector<std::unique_ptr<Requests>> requests_;  // [launches] null: none in others' place
   std::vector<int> asked_by_;                        // [launches] a launch; -1: itself
-  std::unique_ptr<StageWords> stages_;               // null where no launch waits inside
+  std::unique_ptr<PhaseWords> phases_;               // null where no launch waits inside
   std::array<OwnedEvent, kNumStreams> fork_join_;
   OwnedEvent end_;
   Captured stepped_;

@@ -27,7 +27,7 @@ struct LaunchArgs {
   bool own_rows = true;      // as of BoundOp
   Beside beside;             // likewise
   bool ranks_alike = false;  // as of BoundStep
-  // Device [StageWords::kWords], where the launch waits inside: the last phase that may begin.
+  // Device [PhaseWords::kWords], where the launch waits inside: the last phase that may begin.
   // Null: all inputs are there before the launch.
   uint32_t* arrived = nullptr;
   Requests* requests = nullptr;  // what it asks for in others' place; null: nothing

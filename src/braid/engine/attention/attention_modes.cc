@@ -79,9 +79,9 @@ std::shared_ptr<const ModePlan> plan_mode(const AttentionBench& o, SpMode mode,
   ModePlan& made = *shared;
   made.attention = attention_of(o, topology.ranks(), dtype);
   made.mesh = sequence_mesh(mode, topology, o.heads, o.degrees);
-  AttentionStages stages{.most_parts = o.pull_parts};
-  if (!o.by_stages) stages.kernels = catalogs;
-  made.programs = attention_programs(made.attention, made.mesh, stages);
+  AttentionDivision division{.most_parts = o.pull_parts};
+  if (!o.by_stages) division.kernels = catalogs;
+  made.programs = attention_programs(made.attention, made.mesh, division);
   PlanRequest request{.catalogs = catalogs, .micro_batches = {}, .topology = topology, .price = {}};
   for (int mb = 0; mb < o.micro_batches; ++mb) {
     made.counts.push_back({.sequence = even_part(o.batch, o.micro_batches, mb).size()});

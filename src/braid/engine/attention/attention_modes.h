@@ -23,7 +23,7 @@ struct AttentionBench {
   bool causal = false, launches = false, by_stages = false;
   SpRequest degrees;
   double link_gbps = 0;
-  int threads = 1, repetitions = 5, pull_parts = AttentionStages{}.most_parts;
+  int threads = 1, repetitions = 5, pull_parts = AttentionDivision{}.most_parts;
   int micro_batches = 1;  // that the sequences are divided into
 };
 

@@ -4,7 +4,7 @@
 
 #include "braid/backend/cuda/handles.h"
 #include "braid/backend/cuda/memory.h"
-#include "braid/backend/cuda/stage_words.h"
+#include "braid/backend/cuda/phase_words.h"
 #include "braid/base/math.h"
 #include "braid/fabric/peer/device_endpoint.h"
 #include "braid/fabric/symmetric_memory.h"
@@ -108,9 +108,9 @@ struct Call {
   AttentionParams params() const { return {q, kv}; }
 };
 
-// With `stages`, some data arrives during the kernel.
+// With `phases`, some data arrives during the kernel.
 Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Owners& owners,
-               bool stages = false) {
+               bool phases = false) {
   const auto& a = call.attrs<SegmentAttentionAttrs>();
   const int64_t D = call.in[0].shape[3];
   Call out;
@@ -146,7 +146,7 @@ Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Ow
     q.offset = to_int(s.position);
     q.kv_begin = std::clamp(s.kv_begin, part.kv_begin, part.kv_end) - part.kv_begin;
     q.kv_end = std::clamp(s.kv_end, part.kv_begin, part.kv_end) - part.kv_begin;
-    if (stages) q.stage = s.stage, q.early = s.early;
+    if (phases) q.stage = s.phase, q.early = s.early;
     out.q.push_back(q);
   }
   for (int i = part.kv_begin; i < part.kv_end; ++i) {
@@ -159,7 +159,7 @@ Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Ow
     kv.v_stride = strides_of(call.in[pair + 1]);
     kv.length = to_int(s.rows);
     kv.offset = to_int(s.position);
-    if (stages) kv.stage = s.stage;
+    if (phases) kv.stage = s.phase;
     out.kv.push_back(kv);
   }
   return out;
@@ -174,7 +174,7 @@ void load_kernel(AttentionDesc desc, const AttentionConfig& config, const Device
       counters(device.id, kAttentionWorkspaceBytes);
   CudaMemory sums(device.id,
                   static_cast<int64_t>(attention_sums_bytes(desc, config)) * desc.num_q_heads);
-  CudaMemory arrived(device.id, StageWords::kWords * sizeof(uint32_t));
+  CudaMemory arrived(device.id, PhaseWords::kWords * sizeof(uint32_t));
   desc.batch = 1;
   QTensor q;
   q.q = row.data();
@@ -219,10 +219,10 @@ bool is_fast(const AttentionDesc& desc) {
   }
 }
 
-// Whether a single launch takes the call, and waits for the stages inside.
+// Whether a single launch takes the call, and waits for the phases inside.
 bool waits_inside(const SegmentAttentionAttrs& attrs, const ValueType& q) {
-  const int last_keys = attrs.kv.empty() ? 0 : attrs.kv.back().stage;
-  return !attrs.carries_state() && attrs.last_stage() == last_keys && is_fast(desc_of(attrs, q)) &&
+  const int last_keys = attrs.kv.empty() ? 0 : attrs.kv.back().phase;
+  return !attrs.carries_state() && attrs.last_phase() == last_keys && is_fast(desc_of(attrs, q)) &&
          parts_of(attrs).size() == 1;
 }
 
@@ -234,7 +234,7 @@ bool has_state_rows(const OpCall& call) {
 
 // Size of the sums that a call may leave at once, with the largest tiles.
 int64_t bytes_of_sums(const SegmentAttentionAttrs& attrs, const ValueType& q, int num_sms) {
-  if (attrs.last_stage() == 0 || !waits_inside(attrs, q)) return 0;
+  if (attrs.last_phase() == 0 || !waits_inside(attrs, q)) return 0;
   int64_t units = 0;
   for (const ops::QSegment& s : attrs.q) units += round_up(s.rows, 64 * kMaxTileUnits) / 64;
   const int more = attrs.has_early() ? 2 : 1;  // of early items and others each
@@ -279,7 +279,7 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   const auto& attrs = call.attrs<SegmentAttentionAttrs>();
   const ValueType q{call.in[kQ].dtype, call.in[kQ].shape};
   if (!is_fast(desc_of(attrs, q))) return bind_plain_segments(args);
-  const bool stages = args.arrived != nullptr;
+  const bool phases = args.arrived != nullptr;
   const AttentionArrivals arrivals =
       arrivals_of(args, bytes_of_sums(attrs, q, args.device.num_sms));
   std::byte* counters = shared.scratch.get(args, kAttentionWorkspaceBytes);
@@ -292,7 +292,7 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   const bool spares = args.beside.communicates || (args.beside.pulls && !args.by_stream);
   for (const Part& part : parts_of(attrs)) {
     BRAID_CHECK((part.first && part.last) || has_state_rows(call), "a cut call without a state");
-    const Call made = make_call(call, part, call.in[0].shape[0], owners, stages);
+    const Call made = make_call(call, part, call.in[0].shape[0], owners, phases);
     const AttentionDevice device = attention_device(args.device);
     const Bound b = spares
                         ? Bound{part, choose_beside_one_warp(made.desc, made.params(), device)}
@@ -304,7 +304,7 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   }
   const bool has_early =
       std::ranges::any_of(attrs.q, [](const ops::QSegment& s) { return s.early && s.rows > 0; });
-  return [&call, bound, counters, owners, stages, arrivals, requests = args.requests, has_early,
+  return [&call, bound, counters, owners, phases, arrivals, requests = args.requests, has_early,
           whole = args.whole_batch](const LaunchContext& context) {
     const int64_t sequences = sequences_of(call, call.in[0], whole);
     // Transfers that no kernel asks for, the stream asks for.
@@ -312,7 +312,7 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
     if (sequences == 0) return;
     owners.count(sequences);
     for (const Bound& b : bound) {
-      const Call made = make_call(call, b.part, sequences, owners, stages);
+      const Call made = make_call(call, b.part, sequences, owners, phases);
       attention(made.desc, made.params(), b.choice.config, counters, context.stream,
                 b.choice.num_sms, &arrivals);
     }

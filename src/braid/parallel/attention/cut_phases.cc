@@ -22,11 +22,11 @@ class PhaseCalls {
   explicit PhaseCalls(const std::vector<const Op*>& ranks) : ranks_(ranks) {
     for (const Op* op : ranks_) {
       const auto& a = attrs(*op);
-      last_ = std::max(last_, a.last_stage());
+      last_ = std::max(last_, a.last_phase());
       for (const QSegment& s : a.q) {
         if (!s.early || s.out != QSegment::Out::send) continue;
         sends_early_ = true;
-        first_early_ = std::min(first_early_, s.stage);
+        first_early_ = std::min(first_early_, s.phase);
       }
     }
   }
@@ -41,12 +41,12 @@ class PhaseCalls {
     };
     for (bool ends : {false, true}) {
       add(true, ends, [&](const QSegment& s) -> std::optional<Range> {
-        if (s.stage != n || ends != (n == last_ && !waits(s))) return {};
+        if (s.phase != n || ends != (n == last_ && !waits(s))) return {};
         return Range{0, n + 1};
       });
     }
     add(false, n == last_, [&](const QSegment& s) -> std::optional<Range> {
-      if (s.stage >= n || (waits(s) && n >= first_early_)) return {};
+      if (s.phase >= n || (waits(s) && n >= first_early_)) return {};
       return Range{n, n + 1};
     });
     return calls;
@@ -57,7 +57,7 @@ class PhaseCalls {
     if (!sends_early_) return {};
     const Seen seen = [&](const QSegment& s) -> std::optional<Range> {
       if (!waits(s)) return {};
-      return Range{std::max(s.stage + 1, first_early_), last_ + 1};
+      return Range{std::max(s.phase + 1, first_early_), last_ + 1};
     };
     return any(seen, true) ? std::optional(call(false, true, seen, last_)) : std::nullopt;
   }
@@ -73,7 +73,7 @@ class PhaseCalls {
 
   static Range keys(const Attention& a, const QSegment& s, Range phases) {
     const auto first = [&](int64_t phase) {
-      const auto it = std::ranges::lower_bound(a.kv, phase, {}, &ops::KvSegment::stage);
+      const auto it = std::ranges::lower_bound(a.kv, phase, {}, &ops::KvSegment::phase);
       return std::clamp<int64_t>(it - a.kv.begin(), s.kv_begin, s.kv_end);
     };
     return {first(phases.begin), first(phases.end)};
@@ -93,7 +93,7 @@ class PhaseCalls {
   // keys, so that the pull ends before the sync behind the call.
   bool brings_keys(int n) const {
     return std::ranges::any_of(ranks_, [&](const Op* op) {
-      return std::ranges::count(attrs(*op).kv, n, &ops::KvSegment::stage) > 0;
+      return std::ranges::count(attrs(*op).kv, n, &ops::KvSegment::phase) > 0;
     });
   }
 
@@ -154,7 +154,7 @@ class PhaseCalls {
         QSegment& q = a.q.emplace_back(s);
         q.state_row = state_row;
         q.kv_begin = static_cast<int>(in.begin), q.kv_end = static_cast<int>(in.end);
-        q.stage = 0, q.early = false;
+        q.phase = 0, q.early = false;
         used[Attention::kFirstQ + static_cast<size_t>(s.q)] = true;
         if (ends) use_results(s, used);
       }
@@ -168,7 +168,7 @@ class PhaseCalls {
     const size_t first_key = Attention::kFirstQ + static_cast<size_t>(whole.num_q);
     for (int64_t i = taken.begin; i < taken.end; ++i) {
       ops::KvSegment& kv = a.kv.emplace_back(whole.kv[static_cast<size_t>(i)]);
-      kv.stage = 0;
+      kv.phase = 0;
       for (size_t v : {0, 1}) used[first_key + 2 * static_cast<size_t>(kv.kv) + v] = true;
     }
     return a;
@@ -224,7 +224,7 @@ class Cutter {
   int phase_of(size_t i, size_t input) const {
     int phase = -1;
     for (size_t r = 0; r < programs_.size(); ++r) {
-      const int first = op(r, i).attrs.as<Attention>().stage_of(input);
+      const int first = op(r, i).attrs.as<Attention>().phase_of(input);
       if (first >= 0) phase = phase < 0 ? first : std::min(phase, first);
     }
     return phase;
@@ -242,7 +242,7 @@ class Cutter {
     for (Program* program : programs_) {
       Attention a = program->ops[i].attrs.as<Attention>();
       for (QSegment& s : a.q) {
-        if (!is_pulled(i, Attention::kFirstQ + static_cast<size_t>(s.q))) s.stage = 0;
+        if (!is_pulled(i, Attention::kFirstQ + static_cast<size_t>(s.q))) s.phase = 0;
       }
       program->ops[i].attrs = Attrs::of(std::move(a));
     }

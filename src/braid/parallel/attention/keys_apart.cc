@@ -34,27 +34,28 @@ class Lowering {
   const ValueType& type(ValueId id) const { return builders_[0].type(id); }
 
   // The same op on every rank, with attributes of the rank's own.
-  std::vector<ValueId> emit(const char* stage, const OpDef& def, const std::vector<ValueId>& inputs,
+  std::vector<ValueId> emit(const char* scope_name, const OpDef& def,
+                            const std::vector<ValueId>& inputs,
                             const std::function<Attrs(int rank)>& attrs, const char* tag = "") {
     std::vector<ValueId> outputs;
     for (int r = 0; r < P_; ++r) {
       Builder& b = builders_[static_cast<size_t>(r)];
       b.mark(tag);
-      const auto scope = b.scope(stage);
+      const auto scope = b.scope(scope_name);
       outputs = b.op(def, attrs(r), inputs);
       b.mark("");
     }
     return outputs;
   }
-  ValueId emit1(const char* stage, const OpDef& def, const std::vector<ValueId>& inputs,
+  ValueId emit1(const char* scope_name, const OpDef& def, const std::vector<ValueId>& inputs,
                 const Attrs& attrs) {
-    return emit(stage, def, inputs, [&](int) { return attrs; })[0];
+    return emit(scope_name, def, inputs, [&](int) { return attrs; })[0];
   }
 
   // All ranks meet; what is opened is free on all of them. The first two are counters.
-  std::vector<ValueId> open(ValueId early, const std::vector<ValueType>& types) {
+  std::vector<ValueId> open(ValueId first, const std::vector<ValueType>& types) {
     std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
-    inputs[0] = early;
+    inputs[0] = first;
     return emit(
         "open", ops::kSync, inputs,
         [&](int) {
@@ -68,15 +69,15 @@ class Lowering {
   }
 
   // Ends once the `nth` push to this rank has arrived, of each rank for which `comes` is true.
-  void close(const char* stage, ValueId early, ValueId arrivals, int nth,
+  void close(const char* scope_name, ValueId first, ValueId arrivals, int nth,
              const std::vector<ValueId>& closed,
              const std::function<bool(int from, int to)>& comes) {
     std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
-    inputs[0] = early;
+    inputs[0] = first;
     inputs[ops::kSyncArrivals] = arrivals;
     std::ranges::copy(closed, inputs.begin() + ops::kSyncFirstClosed);
     emit(
-        stage, ops::kSync, inputs,
+        scope_name, ops::kSync, inputs,
         [&](int to) {
           ops::SyncAttrs attrs{};
           for (int from = 0; from < P_; ++from) attrs.arrivals.push_back(comes(from, to) ? nth : 0);
@@ -85,10 +86,10 @@ class Lowering {
         kLinkTag);
   }
 
-  void push(const char* stage, const std::vector<ValueId>& inputs,
+  void push(const char* scope_name, const std::vector<ValueId>& inputs,
             const std::function<std::vector<ops::Move>(int rank)>& moves) {
     emit(
-        stage, ops::kPush, inputs,
+        scope_name, ops::kPush, inputs,
         [&](int r) { return Attrs::of(ops::MoveAttrs{.rank = r, .moves = moves(r), .told = {}}); },
         kLinkTag);
   }
@@ -113,7 +114,7 @@ std::vector<int64_t> attention_windows(const Program& program) {
 }
 
 std::vector<KeysApartBuffers> open_keys_apart(
-    std::span<Builder> builders, const SequenceLayout& tokens, ValueId early, int64_t head_dim,
+    std::span<Builder> builders, const SequenceLayout& tokens, ValueId first, int64_t head_dim,
     const std::vector<std::pair<ValueType, ValueType>>& attentions) {
   Lowering l(builders, tokens);
   const int P = static_cast<int>(builders.size());
@@ -129,7 +130,7 @@ std::vector<KeysApartBuffers> open_keys_apart(
     states.shape[3] += 2;
     types.insert(types.end(), {rows(q), rows(k), rows(k), states});
   }
-  const std::vector<ValueId> opened = l.open(early, types);
+  const std::vector<ValueId> opened = l.open(first, types);
   std::vector<KeysApartBuffers> buffers;
   for (size_t i = 2; i < opened.size(); i += 4) {
     buffers.push_back({.come = opened[0],
@@ -171,7 +172,7 @@ ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& toke
     }
     return moves;
   });
-  l.close("wait_qkv", a.early, come, nth, {q, k, v},
+  l.close("wait_qkv", a.first, come, nth, {q, k, v},
           [&](int from, int) { return l.rows(from) > 0; });
 
   l.emit("append", ops::kKvWrite, {k, v, in.new_slots, a.cache.k, a.cache.v},
@@ -200,7 +201,7 @@ ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& toke
     }
     return moves;
   });
-  l.close("wait_states", a.early, back, nth, {merged}, [&](int, int to) { return l.rows(to) > 0; });
+  l.close("wait_states", a.first, back, nth, {merged}, [&](int, int to) { return l.rows(to) > 0; });
   return l.emit1("merge", ops::kMergeStates, {merged}, Attrs::of(ops::MergeStatesAttrs{P, dtype}));
 }
 

@@ -33,13 +33,13 @@ struct KeysApartInputs {
 };
 
 // On each rank: q [shard, Hq * D], k and v [shard, Hkv * D] of its tokens, f32 or bf16, its cache,
-// and a value that exists early in the step.
+// and a value that the step makes first.
 struct KeysApartAttention {
   ValueId q = kNoValue;
   ValueId k = kNoValue;
   ValueId v = kNoValue;
   ops::KvCache cache;
-  ValueId early = kNoValue;
+  ValueId first = kNoValue;
   ops::AttentionAttrs attention;
 };
 
@@ -52,9 +52,9 @@ struct KeysApartBuffers {
 };
 
 // Opens the buffers of attentions whose q and k (v as k) have these types, [shard, H * D], in one
-// meeting that depends on the early value alone. [attentions]
+// meeting that depends on the first value alone. [attentions]
 std::vector<KeysApartBuffers> open_keys_apart(
-    std::span<Builder> builders, const SequenceLayout& tokens, ValueId early, int64_t head_dim,
+    std::span<Builder> builders, const SequenceLayout& tokens, ValueId first, int64_t head_dim,
     const std::vector<std::pair<ValueType, ValueType>>& attentions);
 
 // Appends to every rank's Program an attention that moves queries and not keys: each rank pushes

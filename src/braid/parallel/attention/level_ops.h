@@ -19,13 +19,13 @@ class LevelOps {
 
   // `attrs(rank)` gives each rank's.
   template <class MakeAttrs>
-  std::vector<ValueId> emit(const char* stage, const OpDef& def, const std::vector<ValueId>& inputs,
+  std::vector<ValueId> emit(const char* scope_name, const OpDef& def, const std::vector<ValueId>& inputs,
                             const MakeAttrs& attrs, const char* tag = "") {
     std::vector<ValueId> outputs;
     for (int r = 0; r < ranks(); ++r) {
       Builder& b = builders_[static_cast<size_t>(r)];
       b.mark(tag);
-      const auto scope = b.scope(stage);
+      const auto scope = b.scope(scope_name);
       outputs = b.op(def, Attrs::of(attrs(r)), inputs);
       b.mark("");
     }
@@ -34,7 +34,7 @@ class LevelOps {
 
   // All ranks meet: kept values are there and stay, closed ones are complete, and buffers of these
   // types are open.
-  std::vector<ValueId> meet(const char* stage, const std::vector<ValueId>& kept,
+  std::vector<ValueId> meet(const char* scope_name, const std::vector<ValueId>& kept,
                             const std::vector<ValueId>& closed,
                             const std::vector<ValueType>& opens) {
     std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
@@ -44,7 +44,7 @@ class LevelOps {
     std::vector<int> world;
     for (int r = 0; r < ranks(); ++r) world.push_back(r);
     return emit(
-        stage, ops::kSync, inputs,
+        scope_name, ops::kSync, inputs,
         [&](int) {
           return ops::SyncAttrs{.axis = "world",
                                 .group = world,
@@ -56,8 +56,8 @@ class LevelOps {
   }
 
   // Values [1, rows, heads, D] without contents.
-  std::vector<ValueId> buffers(const char* stage, ValueId in, const std::vector<ValueType>& types) {
-    return emit(stage, ops::kBuffers, {in}, [&](int) { return ops::BuffersAttrs{types}; });
+  std::vector<ValueId> buffers(const char* scope_name, ValueId in, const std::vector<ValueType>& types) {
+    return emit(scope_name, ops::kBuffers, {in}, [&](int) { return ops::BuffersAttrs{types}; });
   }
 
  private:

@@ -19,9 +19,9 @@ ValueType kv_type(const SequenceAttention& a) {
 
 AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
-                                 const AttentionStages& stages) {
+                                 const AttentionDivision& division) {
   if (attention.levels && mesh.ranks() > 1) return lower_levels(builders, attention, inputs);
-  AttentionPieces pieces(builders, attention, mesh, inputs, stages);
+  AttentionPieces pieces(builders, attention, mesh, inputs, division);
   switch (mesh.mode) {
     case SpMode::ulysses:
       return lower_ulysses(pieces);
@@ -35,7 +35,7 @@ AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAtte
 }
 
 std::vector<Program> attention_programs(const SequenceAttention& a, const SequenceMesh& mesh,
-                                        const AttentionStages& stages) {
+                                        const AttentionDivision& division) {
   std::vector<Builder> builders;
   AttentionInputs in;
   for (int x = 0; x < mesh.ranks(); ++x) {
@@ -57,10 +57,10 @@ std::vector<Program> attention_programs(const SequenceAttention& a, const Sequen
   if (a.levels && a.levels->importance == Importance::previous) {
     SequenceAttention dense = a;
     dense.levels = keeping_all(*a.levels);
-    in.scores = lower_attention(builders, dense, mesh, in, stages).scores;
-    in.scores = lower_attention(builders, a, mesh, in, stages).scores;
+    in.scores = lower_attention(builders, dense, mesh, in, division).scores;
+    in.scores = lower_attention(builders, a, mesh, in, division).scores;
   }
-  const AttentionOutputs out = lower_attention(builders, a, mesh, in, stages);
+  const AttentionOutputs out = lower_attention(builders, a, mesh, in, division);
   std::vector<Program> programs;
   for (Builder& b : builders) {
     programs.push_back(b.finish(out.joint_o == kNoValue
@@ -69,8 +69,8 @@ std::vector<Program> attention_programs(const SequenceAttention& a, const Sequen
   }
   std::vector<Program*> ranks;
   for (Program& program : programs) ranks.push_back(&program);
-  if (cut_phases(ranks, stages.kernels) && stages.most_parts > 1) {
-    AttentionStages whole = stages;
+  if (cut_phases(ranks, division.kernels) && division.most_parts > 1) {
+    AttentionDivision whole = division;
     whole.most_parts = 1;
     return attention_programs(a, mesh, whole);
   }

@@ -45,16 +45,16 @@ struct AttentionInputs {
   ValueId joint_q = kNoValue;
   ValueId joint_k = kNoValue;
   ValueId joint_v = kNoValue;
-  // A value made early in the step: receive buffers are opened right behind it. kNoValue:
+  // A value that the step makes first: receive buffers are opened right behind it. kNoValue:
   // q.
-  ValueId early = kNoValue;
+  ValueId first = kNoValue;
   // With Importance::previous: what the attention before paid the prompt's keys, f32 [1,
   // q.max_rows(), kv_heads, 1]. kNoValue: keys are ordered as with Importance::own.
   ValueId scores = kNoValue;
 };
 
 // How an attention is divided into transfers and calls.
-struct AttentionStages {
+struct AttentionDivision {
   // Kernels of each rank, or of all ranks (cut_phases).
   std::vector<const KernelCatalog*> kernels = {};
   // Ring and torus: a whole call takes keys from other machines in at most most_parts parts (1 to
@@ -87,16 +87,16 @@ ValueType kv_type(const SequenceAttention& attention);
 // mesh do not fit.
 AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
-                                 const AttentionStages& stages = {});
+                                 const AttentionDivision& division = {});
 
 inline constexpr const char* kRingTag = "sp.ring";
 inline constexpr const char* kLinkTag = "sp.link";
 
-// The Programs of an attention alone, cut for `stages.kernels`, with inputs q, k, v (joint_q,
+// The Programs of an attention alone, cut for `division.kernels`, with inputs q, k, v (joint_q,
 // joint_k, joint_v) and outputs o (joint_o). With Importance::previous two more attentions of the
 // same q, k and v come before, and the first keeps all keys. [ranks]
 std::vector<Program> attention_programs(const SequenceAttention& attention,
                                         const SequenceMesh& mesh,
-                                        const AttentionStages& stages = {});
+                                        const AttentionDivision& division = {});
 
 }  // namespace braid

@@ -17,8 +17,8 @@ Range KeyPart::of(int64_t rows) const {
 
 AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAttention& attention,
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
-                                 const AttentionStages& stages)
-    : builders_(builders), a_(attention), mesh_(mesh), stages_(stages), in_(inputs) {
+                                 const AttentionDivision& division)
+    : builders_(builders), a_(attention), mesh_(mesh), division_(division), in_(inputs) {
   const auto P = static_cast<size_t>(world());
   BRAID_CHECK(builders.size() == P, "{} programs of {} ranks", builders.size(), P);
   if (a_.q.ranks.size() != P || a_.kv.ranks.size() != P) {
@@ -36,7 +36,7 @@ AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAtte
          "sequence-parallel attention: {} head groups of {} query heads: a rank would have none",
          mesh.degrees.head_groups(), a_.q_heads);
   }
-  BRAID_CHECK(stages.most_parts >= 1 && stages.most_parts <= 16 && stages.least_rows >= 1);
+  BRAID_CHECK(division.most_parts >= 1 && division.most_parts <= 16 && division.least_rows >= 1);
   const auto check = [&](const char* name, ValueId id, ValueType want) {
     if (builders_[0].type(id) == want) return;
     fail(ErrorCode::kInvalidArgument, "sequence-parallel attention: {} is {}, wanted {}", name,
@@ -45,7 +45,7 @@ AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAtte
   check("q", in_.q, q_type(a_));
   check("k", in_.k, kv_type(a_));
   check("v", in_.v, kv_type(a_));
-  if (in_.early == kNoValue) in_.early = in_.q;
+  if (in_.first == kNoValue) in_.first = in_.q;
   q_.value = in_.q, k_.value = in_.k, v_.value = in_.v;
   joint_q_.value = in_.joint_q, joint_k_.value = in_.joint_k, joint_v_.value = in_.joint_v;
   ring_steps_ = mesh_.ring_steps();
@@ -123,8 +123,8 @@ int AttentionPieces::parts(const std::function<std::vector<int>(int rank)>& sour
       rows = std::min(rows, a_.kv.rows(source));
     }
   }
-  int count = crosses ? stages_.most_parts : 1;
-  while (count > 1 && KeyPart{count - 1, count}.of(rows).size() < stages_.least_rows) --count;
+  int count = crosses ? division_.most_parts : 1;
+  while (count > 1 && KeyPart{count - 1, count}.of(rows).size() < division_.least_rows) --count;
   return count;
 }
 
@@ -137,7 +137,7 @@ std::vector<int> AttentionPieces::fit_parts(
     std::vector<int> parts;
     for (int n : wanted) parts.push_back(std::min(n, others));
     parts.back() = std::min(wanted.back(), last);
-    if (last == 1 || segments(parts) <= stages_.most_segments) return parts;
+    if (last == 1 || segments(parts) <= division_.most_segments) return parts;
     --(others > 1 ? others : last);
   }
 }
@@ -183,7 +183,7 @@ std::vector<ValueId> AttentionPieces::emit(const OpDef& def, const std::vector<V
   for (int x = 0; x < world(); ++x) {
     Builder& builder = builders_[static_cast<size_t>(x)];
     builder.mark(tag);
-    const auto scope = builder.scope(stage_);
+    const auto scope = builder.scope(scope_);
     std::vector<ValueId> made = builder.op(def, attrs(x), inputs);
     builder.mark("");
     BRAID_CHECK(x == 0 || made == outputs, "rank {}: values differ from rank 0's", x);
@@ -260,7 +260,7 @@ AttentionPieces::Results AttentionPieces::open(std::vector<ValueId> kept,
 AttentionOutputs AttentionPieces::close(const Results& results, std::vector<ValueId> kept,
                                         bool meet) {
   if (world() == 1) return {results.o, results.joint_o};
-  stage("close");
+  scope("close");
   std::vector<ValueId> closed{results.o};
   if (results.joint_o != kNoValue) closed.push_back(results.joint_o);
   sync({.axis = meet ? "world" : "",
@@ -272,7 +272,7 @@ AttentionOutputs AttentionPieces::close(const Results& results, std::vector<Valu
 }
 
 std::vector<ValueId> AttentionPieces::buffers(const std::vector<ValueType>& types) {
-  return emit(ops::kBuffers, {in_.early}, "",
+  return emit(ops::kBuffers, {in_.first}, "",
               [&](int) { return Attrs::of(ops::BuffersAttrs{types}); });
 }
 

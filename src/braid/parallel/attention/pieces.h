@@ -47,13 +47,13 @@ struct Piece {
   int64_t position = 0;
   int owner = -1;         // the rank that owns these rows; -1: the joint prefix
   int64_t owner_row = 0;  // first row at the owner
-  int stage = 0;          // stage of arrival, in a call that waits inside
+  int phase = 0;          // phase of arrival, in a call that waits inside
   bool early = false;     // in such a call: results leave before the call ends
 };
 // [ranks]; the buffers are the same on all.
 using Chunk = std::vector<std::vector<Piece>>;
-// The same chunk, with rows in `buffer` arriving at this stage.
-Chunk at_stage(Chunk chunk, const Buffer* buffer, int stage);
+// The same chunk, with rows in `buffer` arriving at this phase.
+Chunk at_phase(Chunk chunk, const Buffer* buffer, int phase);
 // The same, whose results leave early.
 Chunk early(Chunk chunk);
 
@@ -62,7 +62,7 @@ class AttentionPieces {
   // Checks that attention, mesh and builders fit.
   AttentionPieces(std::span<Builder> builders, const SequenceAttention& attention,
                   const SequenceMesh& mesh, const AttentionInputs& inputs,
-                  const AttentionStages& stages);
+                  const AttentionDivision& division);
 
   int T() const { return mesh_.degrees.torus; }
   int U() const { return mesh_.degrees.ulysses; }
@@ -71,7 +71,7 @@ class AttentionPieces {
   SpMode mode() const { return mesh_.mode; }
   int machines() const { return mesh_.topology.machines; }
   // Names the ops that follow, in their scope: "layers.0.attn.ring1".
-  void stage(std::string name) { stage_ = std::move(name); }
+  void scope(std::string name) { scope_ = std::move(name); }
   const AttentionInputs& inputs() const { return in_; }
   const Buffer& joint_q() const { return joint_q_; }
 
@@ -102,7 +102,7 @@ class AttentionPieces {
   int parts_of_class(int k) const;
   int parts_of_ring(int i) const;
   // The most parts of each step, at most `wanted`, with which a call has as few KV segments as
-  // AttentionStages wants, or single parts. The last step loses parts last, because its last part
+  // AttentionDivision wants, or single parts. The last step loses parts last, because its last part
   // decides the work left at the end. `segments` counts a call's KV segments.
   std::vector<int> fit_parts(
       const std::vector<int>& wanted,
@@ -211,11 +211,11 @@ class AttentionPieces {
   std::span<Builder> builders_;
   const SequenceAttention& a_;
   const SequenceMesh& mesh_;
-  const AttentionStages& stages_;
+  const AttentionDivision& division_;
   AttentionInputs in_;
   Buffer q_, k_, v_, joint_q_, joint_k_, joint_v_;  // the inputs
   std::deque<Buffer> planned_;
-  std::string stage_ = "open";
+  std::string scope_ = "open";
   std::vector<std::vector<SequenceMesh::RingStep>> ring_steps_;  // [ranks][R]
   std::vector<std::vector<int>> fetched_;                        // [R]
   std::map<ValueId, std::vector<std::vector<int64_t>>> pushes_;  // see pushes_of

@@ -125,7 +125,7 @@ Chunk AttentionPieces::joint_kv_chunk() const {
 
 // Neighbours form a single segment unless something tells their rows apart.
 bool AttentionPieces::kept_apart(const Piece& a, const Piece& b) const {
-  return a.in != b.in || a.row + a.rows != b.row || a.head != b.head || a.stage != b.stage ||
+  return a.in != b.in || a.row + a.rows != b.row || a.head != b.head || a.phase != b.phase ||
          a.early != b.early || (a_.masked() && a.position + a.rows != b.position);
 }
 
@@ -145,7 +145,7 @@ std::vector<ops::KvSegment> AttentionPieces::kv_segments(const Chunks& chunks, i
                             .head = piece.head,
                             .rows = piece.rows,
                             .position = piece.position,
-                            .stage = piece.stage});
+                            .phase = piece.phase});
       }
       last = &piece;
     }
@@ -171,7 +171,7 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
                        .out_row = piece.owner_row,
                        .out_head = q_heads(rank).begin,
                        .kv_end = num_kv,
-                       .stage = piece.stage,
+                       .phase = piece.phase,
                        .early = piece.early};
       if (segment.out == QSegment::Out::send) {
         if (sends_early && !piece.early) segment.out = QSegment::Out::rest;
@@ -257,10 +257,10 @@ AttentionPieces::Sent AttentionPieces::attend(const Chunks& q, const Chunks& kv,
   return sent;
 }
 
-Chunk at_stage(Chunk chunk, const Buffer* buffer, int stage) {
+Chunk at_phase(Chunk chunk, const Buffer* buffer, int phase) {
   for (std::vector<Piece>& pieces : chunk) {
     for (Piece& piece : pieces) {
-      if (piece.in == buffer) piece.stage = stage;
+      if (piece.in == buffer) piece.phase = phase;
     }
   }
   return chunk;

@@ -167,7 +167,7 @@ void AttentionPieces::push_qkv(ValueId arrivals, const Buffer& dst_q, const KvBu
 
 void AttentionPieces::push_results(const Results& results, const std::vector<const Chunk*>& q,
                                    ValueId send, bool joint) {
-  stage("push_o");
+  scope("push_o");
   joint = joint && a_.joint_q > 0 && world() > 1;
   const bool relayed = results.joint_arrivals != kNoValue, direct = joint && !relayed;
   if (joint && relayed) relay_joint(results);
@@ -203,7 +203,7 @@ void AttentionPieces::relay_joint(const Results& results) {
   });
   sync({.axis = "",
         .tag = kRingTag,
-        .kept = {in_.early},
+        .kept = {in_.first},
         .closed = {results.joint_o},
         .arrivals = results.joint_arrivals,
         .opens = {}});

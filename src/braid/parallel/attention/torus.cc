@@ -67,7 +67,7 @@ class Lowering {
   }
   // Names a part, if there are several.
   void name(const std::string& name, KeyPart part) {
-    p_.stage(part.count > 1 ? fmt::format("{}_part{}", name, part.index) : name);
+    p_.scope(part.count > 1 ? fmt::format("{}_part{}", name, part.index) : name);
   }
 
   int first_fetched() const { return p_.U() > 1 ? 0 : 1; }
@@ -145,12 +145,12 @@ class Lowering {
   // Everything is asked for at once; queries first, since keys are twice as much.
   void pull() {
     if (p_.U() > 1) {
-      p_.stage(queries_name(0));
+      p_.scope(queries_name(0));
       p_.pull_q(0, *q_[0]);
       p_.pull_kv(0, keys_[0].whole());
     }
     for (int k = 1; k < p_.T(); ++k) {
-      p_.stage(queries_name(k));
+      p_.scope(queries_name(k));
       p_.pull_q(k, *q_[k]);
     }
     for (int k = 1; k < p_.T(); ++k) {
@@ -167,7 +167,7 @@ class Lowering {
   void meet_ring(int k) {
     const KeyClass& keys = keys_[k];
     if (p_.R() == 1 || keys.held() == nullptr || keys.is_open(1)) return;
-    p_.stage(k == 0 ? queries_name(0) : keys_name(k));
+    p_.scope(k == 0 ? queries_name(0) : keys_name(k));
     meet(k, {keys.held()->k->value, keys.held()->v->value}, read_at_source());
   }
 
@@ -204,7 +204,7 @@ class Lowering {
     }
   }
 
-  // Queries and keys in the order of their stages: data in place, then by pulls. Results to be sent
+  // Queries and keys in the order of their phases: data in place, then by pulls. Results to be sent
   // leave early, under the rest of the call: other ranks' results and the prefix' alone.
   struct Ordered {
     std::vector<Chunk> q;   // class 0, joint, then classes 1..T-1
@@ -217,11 +217,11 @@ class Lowering {
     std::vector<const Chunk*> others;
     for (int k = 1; k < p_.T(); ++k) others.push_back(&queries_[k]);
     call.sends = p_.sends(others);
-    int stage = 0;
+    int phase = 0;
     const auto append = [&](const std::vector<KvBuffer>& parts, auto&& chunk_of) {
       const int count = static_cast<int>(parts.size());
       for (int n = 0; n < count; ++n) {
-        call.kv.push_back(at_stage(chunk_of(parts[n], KeyPart{n, count}), parts[n].k, ++stage));
+        call.kv.push_back(at_phase(chunk_of(parts[n], KeyPart{n, count}), parts[n].k, ++phase));
       }
     };
     const auto append_ring = [&](int k) {
@@ -233,16 +233,16 @@ class Lowering {
     call.q.push_back(queries_[0]);
     call.kv = {joint_kv_, p_.kv_chunk(0, keys_[0].whole())};
     if (p_.T() > 1 && p_.U() > 1) {  // other ranks' rows of class 0 come first
-      call.q[0] = at_stage(call.q[0], q_[0], ++stage);
-      call.kv[1] = at_stage(call.kv[1], keys_[0].whole().k, ++stage);
+      call.q[0] = at_phase(call.q[0], q_[0], ++phase);
+      call.kv[1] = at_phase(call.kv[1], keys_[0].whole().k, ++phase);
     }
     append_ring(0);
     const bool early_joint = call.sends || (is_ring() && p_.machines() > 1);
-    const int joint_stage = p_.T() > 1 ? stage + 1 : 1;
-    call.q.push_back(early_joint ? early(at_stage(joint_q_, &p_.joint_q(), joint_stage))
+    const int joint_phase = p_.T() > 1 ? phase + 1 : 1;
+    call.q.push_back(early_joint ? early(at_phase(joint_q_, &p_.joint_q(), joint_phase))
                                  : joint_q_);
     for (int k = 1; k < p_.T(); ++k) {
-      const Chunk chunk = at_stage(queries_[k], q_[k], ++stage);
+      const Chunk chunk = at_phase(queries_[k], q_[k], ++phase);
       call.q.push_back(call.sends ? early(chunk) : chunk);
     }
     for (int k = 1; k < p_.T(); ++k) {
@@ -262,7 +262,7 @@ class Lowering {
   void attend() {
     const Ordered call = ordered();
     const std::vector<const Chunk*> q = pointers(call.q);
-    p_.stage("attend");
+    p_.scope("attend");
     const auto sent = p_.attend(q, pointers(call.kv), results_);
     p_.push_results(results_, call.sends ? std::vector(q.begin() + 1, q.end()) : q, sent.send,
                     true);

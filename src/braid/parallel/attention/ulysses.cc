@@ -11,19 +11,19 @@ AttentionOutputs lower_ulysses(AttentionPieces& p) {
   Buffer* const queries = p.plan(p.q_buffer(0));
   const KvBuffer keys = p.plan_kv(p.kv_buffer(0));
   Buffer* const arrivals = p.plan(ops::arrivals_type(p.world()));
-  const auto results = p.open({in.early}, {queries, keys.k, keys.v, arrivals});
-  p.stage("push_qkv");
+  const auto results = p.open({in.first}, {queries, keys.k, keys.v, arrivals});
+  p.scope("push_qkv");
   p.push_qkv(arrivals->value, *queries, keys);
-  p.sync({.kept = {in.early},
+  p.sync({.kept = {in.first},
           .closed = {queries->value, keys.k->value, keys.v->value},
           .arrivals = arrivals->value,
           .opens = {}});
   const Chunk q = p.q_chunk(0, queries), joint_q = p.joint_q_chunk();
   const Chunk joint_kv = p.joint_kv_chunk(), kv = p.kv_chunk(0, keys);
-  p.stage("attend");
+  p.scope("attend");
   const auto sent = p.attend({&q, &joint_q}, {&joint_kv, &kv}, results);
   p.push_results(results, {&q}, sent.send, true);
-  return p.close(results, {in.early}, false);
+  return p.close(results, {in.first}, false);
 }
 
 }  // namespace braid

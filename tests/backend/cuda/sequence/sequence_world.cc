@@ -231,9 +231,9 @@ std::vector<Result> run(fabric::PeerFabric& fabric, const SequenceAttention& a,
   });
   std::vector<const KernelCatalog*> catalogs;
   for (const auto& rank : ranks) catalogs.push_back(&rank->table);
-  AttentionStages stages{.least_rows = 1};
-  if (!config.by_stages) stages.kernels = catalogs;
-  Plan plan{attention_programs(a, mesh, stages), {}};
+  AttentionDivision division{.least_rows = 1};
+  if (!config.by_stages) division.kernels = catalogs;
+  Plan plan{attention_programs(a, mesh, division), {}};
   PlanRequest request{
       .catalogs = catalogs, .micro_batches = {}, .topology = mesh.topology, .price = {}};
   std::vector<Extents> counts;

@@ -6,8 +6,8 @@
 #include <span>
 
 #include "braid/backend/cuda/cuda_replay.h"
+#include "braid/backend/cuda/phase_words.h"
 #include "braid/backend/cuda/sm_partition.h"
-#include "braid/backend/cuda/stage_words.h"
 #include "braid/backend/device_spec.h"
 #include "braid/engine/attention/cuda/attention_links.h"
 #include "braid/engine/attention/cuda/attention_one_gpu.h"
@@ -46,7 +46,7 @@ struct GpuRank {
     attention.bind = [this, bind = attention.bind](const cuda::LaunchArgs& args) {
       const auto probe = std::make_shared<Probe>(bind(args));
       probes.push_back(probe);
-      if (args.arrived != nullptr) waits.push_back(args.arrived + cuda::StageWords::kWaited);
+      if (args.arrived != nullptr) waits.push_back(args.arrived + cuda::PhaseWords::kWaited);
       return [probe](const cuda::LaunchContext& context) { probe->launch(context); };
     };
     table.add(ops::kSegmentAttention.kind, attention);
@@ -59,7 +59,7 @@ struct GpuRank {
   cuda::KernelTable table, silent;
   cuda::OneSidedComm comm;
   std::vector<std::shared_ptr<Probe>> probes;
-  std::vector<const uint32_t*> waits;  // StageWords: microseconds of the newest step's CTAs
+  std::vector<const uint32_t*> waits;  // PhaseWords: microseconds of the newest step's CTAs
   std::unique_ptr<DeviceBackend> backend, silent_backend;
 
   // In the newest step: the attention launches, less what an SM of theirs waited for keys.

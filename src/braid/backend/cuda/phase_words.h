@@ -13,11 +13,11 @@ class CudaBackend;
 // Words in device memory that tell running launches which of their phases may begin (Wait::phase).
 // Each launch has the last such phase, a count of expired waits, and the waiting time in the newest
 // step, in microseconds over all CTAs together.
-class StageWords {
+class PhaseWords {
  public:
-  static constexpr int kRanOut = 1, kWaited = 2, kWords = 3;  // the first: the number of stages
+  static constexpr int kRanOut = 1, kWaited = 2, kWords = 3;
   // With `by_stream` the streams write them themselves (stream_words.h), else kernels do.
-  StageWords(CudaBackend& backend, int launches, bool by_stream);
+  PhaseWords(CudaBackend& backend, int launches, bool by_stream);
 
   uint32_t* of(int launch) const {
     return reinterpret_cast<uint32_t*>(words_->data()) + kWords * launch;
@@ -26,7 +26,7 @@ class StageWords {
   // the last phases hears of them after its call). `write`: a phase may begin, after everything
   // ahead in the stream. `fetch`: tells the host of expired waits (at a step's end).
   void reset(cudaStream_t stream) const;
-  void write(int launch, uint32_t stage, cudaStream_t stream) const;
+  void write(int launch, uint32_t phase, cudaStream_t stream) const;
   void fetch(cudaStream_t stream) const;
   // After a step: fails with kDeadline if a wait ran out.
   void check() const;

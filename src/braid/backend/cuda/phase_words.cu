@@ -1,4 +1,4 @@
-#include "braid/backend/cuda/stage_words.h"
+#include "braid/backend/cuda/phase_words.h"
 
 #include <cuda/atomic>
 
@@ -11,17 +11,17 @@
 namespace braid::cuda {
 namespace {
 
-constexpr int kWords = StageWords::kWords;
+constexpr int kWords = PhaseWords::kWords;
 
 int64_t bytes_of_words(int launches) {
   return int64_t{launches} * kWords * static_cast<int64_t>(sizeof(uint32_t));
 }
 
 // Kernels, not copies: a copy that stands in a stream may share a hardware queue with those that
-// bring a stage, and holds them up until its turn comes.
+// bring data of a phase, and holds them up until its turn comes.
 __global__ void reset_words(uint32_t* words, int launches) {
   for (int i = static_cast<int>(threadIdx.x); i < launches; i += static_cast<int>(blockDim.x)) {
-    words[kWords * i] = words[kWords * i + StageWords::kWaited] = 0;
+    words[kWords * i] = words[kWords * i + PhaseWords::kWaited] = 0;
   }
 }
 __global__ void report_words(uint32_t* host, const uint32_t* words, int count) {
@@ -38,7 +38,7 @@ __global__ void write_word(uint32_t* word, uint32_t value) {
 
 }  // namespace
 
-StageWords::StageWords(CudaBackend& backend, int launches, bool by_stream)
+PhaseWords::PhaseWords(CudaBackend& backend, int launches, bool by_stream)
     : launches_(launches),
       by_stream_(by_stream),
       words_(backend.allocate(bytes_of_words(launches))),
@@ -48,29 +48,29 @@ StageWords::StageWords(CudaBackend& backend, int launches, bool by_stream)
   load_kernel(write_word);
 }
 
-void StageWords::reset(cudaStream_t stream) const {
+void PhaseWords::reset(cudaStream_t stream) const {
   launch_kernel({stream, false}, reset_words, dim3(1), dim3(32), 0, of(0), launches_);
 }
 
-void StageWords::write(int launch, uint32_t stage, cudaStream_t stream) const {
+void PhaseWords::write(int launch, uint32_t phase, cudaStream_t stream) const {
   if (by_stream_) {
-    const StreamWord word{StreamWord::Does::write, of(launch), stage};
+    const StreamWord word{StreamWord::Does::write, of(launch), phase};
     return put_words(stream, {&word, 1});
   }
-  launch_kernel({stream, false}, write_word, dim3(1), dim3(1), 0, of(launch), stage);
+  launch_kernel({stream, false}, write_word, dim3(1), dim3(1), 0, of(launch), phase);
 }
 
-void StageWords::fetch(cudaStream_t stream) const {
+void PhaseWords::fetch(cudaStream_t stream) const {
   launch_kernel({stream, false}, report_words, dim3(1), dim3(32), 0,
                 reinterpret_cast<uint32_t*>(copy_->data()), of(0), kWords * launches_);
 }
 
-void StageWords::check() const {
+void PhaseWords::check() const {
   const auto* words = reinterpret_cast<const uint32_t*>(copy_->data());
   for (int i = 0; i < launches_; ++i) {
     const uint32_t ran_out = words[kWords * i + kRanOut];
     if (ran_out == 0) continue;
-    fail(ErrorCode::kDeadline, "a launch's late inputs did not come: {} waits for them ran out",
+    fail(ErrorCode::kDeadline, "data for a launch's later phases did not come: {} waits ran out",
          ran_out);
   }
 }

@@ -7,11 +7,11 @@
 
 namespace braid {
 
-// Kernels are names; calls of segment attention that fit wait for their stages inside.
-class AnyStages : public KernelCatalog {
+// Kernels are names; calls of segment attention that fit wait for their phases inside.
+class AnyPhases : public KernelCatalog {
  public:
   using Fits = std::function<bool(const ops::SegmentAttentionAttrs& attrs)>;
-  explicit AnyStages(Fits fits) : fits_(std::move(fits)) {}
+  explicit AnyPhases(Fits fits) : fits_(std::move(fits)) {}
 
   KernelInfo find(const Program&, const Op& op, Stream, const Extents&) const override {
     return {.name = std::string(op.def->kind),
@@ -22,9 +22,9 @@ class AnyStages : public KernelCatalog {
  private:
   const Fits fits_;
 };
-inline const AnyStages any_stages{[](const auto&) { return true; }};
+inline const AnyPhases any_phases{[](const auto&) { return true; }};
 
-// As AttentionStages::kernels.
+// As AttentionDivision::kernels.
 using Kernels = std::vector<const KernelCatalog*>;
 
 }  // namespace braid
