@@ -46,7 +46,6 @@ ROOTS = ["src", "apps", "bench", "tests", "tools", "examples", "python"]
 MAX_LINES = 400
 # Path from the root of the tree: why the file is better whole.
 LONG_FILES: dict[str, str] = {
-    "src/braid/parallel/lowering.cc": "one walk over a Program, whose state attention and experts share",
     "tests/unit/model/config_keys_test.cc": "the trials of all keys stand beside the walks that use them",
 }
 

@@ -36,7 +36,7 @@ ApartStep::ApartStep(const Batch& batch, int64_t page_size, KvOwners& owners,
   }
   for (size_t t = 0; t < T; ++t) {
     const int32_t slot = batch.slots()[t];
-    shares_[static_cast<size_t>(owners.owner(slot))].new_slots[t] = owners.held_at(slot);
+    shares_[owners.owner(slot)].new_slots[t] = owners.held_at(slot);
   }
   const bool windowed = std::ranges::any_of(windows, [](int64_t w) { return w > 0; });
   size_t token = 0;
@@ -45,7 +45,7 @@ ApartStep::ApartStep(const Batch& batch, int64_t page_size, KvOwners& owners,
     const std::span<const int32_t> pages = batch.pages_of(s);
     const int64_t length = sequence.cached + sequence.tokens;
     std::vector<std::vector<int64_t>> positions(shares_.size());  // wanted by windows alone
-    for (Share& share : shares_) share.slots[s].reserve(static_cast<size_t>(length));
+    for (Share& share : shares_) share.slots[s].reserve(length);
     for (int64_t i = 0; i < length; ++i) {
       const int32_t slot = slot_of(pages, page_size, i);
       const auto r = static_cast<size_t>(owners.owner(slot));
@@ -66,16 +66,16 @@ ApartStep::ApartStep(const Batch& batch, int64_t page_size, KvOwners& owners,
 }
 
 int64_t ApartStep::held(int rank, size_t sequence) const {
-  return std::ssize(shares_.at(static_cast<size_t>(rank)).slots.at(sequence));
+  return std::ssize(shares_.at(rank).slots.at(sequence));
 }
 
 Range ApartStep::seen(int rank, size_t window, size_t token) const {
-  const Share& share = shares_.at(static_cast<size_t>(rank));
+  const Share& share = shares_.at(rank);
   return {share.begin.at(window * rows_.size() + token), share.end.at(token)};
 }
 
 void ApartStep::write(const Executor& executor, int rank) const {
-  const Share& share = shares_[static_cast<size_t>(rank)];
+  const Share& share = shares_[rank];
   const Range own = even_part(batch_.extents().token, std::ssize(shares_), rank);
   const auto own_of = [&](std::span<const int32_t> values) {
     return values.subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.size()));

@@ -148,7 +148,7 @@ class Calibration {
     pool_.run([this](const cpu::Team& team) {
       const Range share = team.share(std::ssize(evicting_));
       uint64_t sum = 0;
-      for (int64_t i = share.begin; i < share.end; i += 8) sum += evicting_[static_cast<size_t>(i)];
+      for (int64_t i = share.begin; i < share.end; i += 8) sum += evicting_[i];
       read_.fetch_add(sum, std::memory_order_relaxed);
     });
   }
@@ -215,7 +215,7 @@ class Calibration {
     const Program& fused = step.executor().program();
     std::map<Key, Sum> sums;
     for (size_t i = 0; i < seconds.size(); ++i) {
-      const Op& op = fused.ops[static_cast<size_t>(step.executor().schedule().launches[i].op)];
+      const Op& op = fused.ops[step.executor().schedule().launches[i].op];
       const Cost cost = fused.cost(op, batch.work());
       const bool is_attention = op.def == &ops::kAttention;
       const bool is_linear = op.def == &ops::kLinear || op.def == &ops::kGatedLinear;

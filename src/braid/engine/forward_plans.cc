@@ -90,7 +90,7 @@ PlannedForward ForwardPlanner::plan_lowered(const OpScheduler& strategy,
   PlannedForward forward;
   forward.lowered = std::move(lowered);
   for (const RankProgram& rank : forward.lowered) {
-    const KernelCatalog& catalog = *catalogs_[static_cast<size_t>(rank.rank)];
+    const KernelCatalog& catalog = *catalogs_[rank.rank];
     Program fused = fuse(fuse(rank.program, fusions()), catalog.fusions());
     forward.programs.push_back(catalog.rewrite(std::move(fused)));
   }
@@ -100,7 +100,7 @@ PlannedForward ForwardPlanner::plan_lowered(const OpScheduler& strategy,
                       .price = {}};
   if (model != nullptr) {
     request.price = [&](const Op& op, int mb) {
-      const Extents& capacity = micro_batches[static_cast<size_t>(mb)].capacity;
+      const Extents& capacity = micro_batches[mb].capacity;
       return model->seconds(forward.programs[0], op,
                             {.extents = capacity,
                              .attended = attended_keys(0, capacity.token),

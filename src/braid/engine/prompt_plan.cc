@@ -80,7 +80,7 @@ class Planning {
     StrategyChoice::Strategies strategies;
     for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
     StrategyChoice choice(planner, cost, strategies);
-    const auto& strategy = *strategies[static_cast<size_t>(choice.choose(batch))];
+    const auto& strategy = *strategies[choice.choose(batch)];
     BatchCut cut;
     const PlannedForward planned = planner.plan(strategy, batch, cut, &cost);
     made.strategy = strategy.name();

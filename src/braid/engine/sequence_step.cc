@@ -20,7 +20,7 @@ void fill(const Executor& executor, std::string_view name, Values&& values) {
 // Calls fn for the positions of a rank's rows, in order.
 template <class Fn>
 void for_each_position(const SequenceLayout& layout, int rank, Fn&& fn) {
-  for (const SequenceRun& run : layout.ranks[static_cast<size_t>(rank)]) {
+  for (const SequenceRun& run : layout.ranks[rank]) {
     for (int64_t i = 0; i < run.rows; ++i) fn(run.position + i);
   }
 }
@@ -39,36 +39,34 @@ SequenceStep::SequenceStep(const Batch& batch, int64_t page_size, KvOwners& owne
   const int64_t n = batch.sequences()[0].tokens;
   slots_ = slots_of(batch.pages_of(0), page_size, cached_ + n);
   q_ = even_zigzag_layout(n, ranks, cached_);
-  kv_ = owners.layout(std::span(slots_).first(static_cast<size_t>(cached_)));
+  kv_ = owners.layout(std::span(slots_).first(cached_));
   for (int r = ranks; r < owners.ranks(); ++r) {
     BRAID_CHECK(kv_.rows(r) == 0, "rank {} of {} holds {} keys", r, ranks, kv_.rows(r));
   }
-  kv_.ranks.resize(static_cast<size_t>(ranks));
+  kv_.ranks.resize(ranks);
   for (int32_t slot : batch.slots()) owners.forget(slot);
   std::vector<int32_t> row_of(static_cast<size_t>(n));
   int32_t row = 0;
   for (int r = 0; r < ranks; ++r) {
     for_each_position(q_, r, [&](int64_t position) {
       append(kv_, r, position);
-      owners.write(slots_[static_cast<size_t>(position)], r);
-      row_of[static_cast<size_t>(position - cached_)] = row++;
+      owners.write(slots_[position], r);
+      row_of[position - cached_] = row++;
     });
   }
   for (int32_t& slot : slots_) slot = owners.held_at(slot);
-  for (int32_t scored : batch.rows()) rows_.push_back(row_of[static_cast<size_t>(scored)]);
+  for (int32_t scored : batch.rows()) rows_.push_back(row_of[scored]);
 }
 
 void SequenceStep::write(const Executor& executor, int rank) const {
   const auto own = [&](std::string_view name, std::span<const int32_t> of_tokens) {
     fill(executor, name, [&](auto&& put) {
-      for_each_position(q_, rank, [&](int64_t position) {
-        put(of_tokens[static_cast<size_t>(position - cached_)]);
-      });
+      for_each_position(q_, rank, [&](int64_t position) { put(of_tokens[position - cached_]); });
     });
   };
   own(inputs::kTokenIds, batch_.tokens());
   own(inputs::kPositions, batch_.positions());
-  own(inputs::kSlots, std::span(slots_).subspan(static_cast<size_t>(cached_)));
+  own(inputs::kSlots, std::span(slots_).subspan(cached_));
   const int ranks = static_cast<int>(q_.ranks.size());
   const Range rows = even_part(q_.length(), ranks, rank);
   fill(executor, inputs::kRows, [&](auto&& put) {
@@ -78,15 +76,13 @@ void SequenceStep::write(const Executor& executor, int rank) const {
     }
   });
   fill(executor, inputs::kKvSlots, [&](auto&& put) {
-    for_each_position(kv_, rank,
-                      [&](int64_t position) { put(slots_[static_cast<size_t>(position)]); });
+    for_each_position(kv_, rank, [&](int64_t position) { put(slots_[position]); });
   });
 }
 
 void KvGather::write(const Executor& executor, int rank) const {
   const auto slots = [&](int of, auto&& put) {
-    for_each_position(kv_, of,
-                      [&](int64_t position) { put(slots_[static_cast<size_t>(position)]); });
+    for_each_position(kv_, of, [&](int64_t position) { put(slots_[position]); });
   };
   fill(executor, inputs::kKvSlots, [&](auto&& put) { slots(rank, put); });
   fill(executor, inputs::kToSlots, [&](auto&& put) {
@@ -96,9 +92,7 @@ void KvGather::write(const Executor& executor, int rank) const {
 
 void KvGather::record(KvOwners& owners) const {
   for (int r = 0; r < static_cast<int>(kv_.ranks.size()); ++r) {
-    for_each_position(kv_, r, [&](int64_t position) {
-      owners.copy_to_first(slots_[static_cast<size_t>(position)]);
-    });
+    for_each_position(kv_, r, [&](int64_t position) { owners.copy_to_first(slots_[position]); });
   }
 }
 

@@ -169,7 +169,7 @@ void reference(const OpCall& call) {
             std::ranges::copy(o, acc.begin());
           }
           for (int i = s.kv_begin; i < s.kv_end; ++i) {
-            const KvSegment& kv = a.kv[static_cast<size_t>(i)];
+            const KvSegment& kv = a.kv[i];
             const size_t pair = kQ + a.num_q + 2 * static_cast<size_t>(kv.kv);
             const int64_t kv_head = kv.head + (h + a.head_offset) / a.group;
             const Range keys = a.visible(s.position + r, kv);
@@ -260,8 +260,8 @@ std::vector<double> SegmentAttentionAttrs::pairs(bool early_alone) const {
   for (const QSegment& s : q) {
     if (early_alone && !s.early) continue;
     for (int i = s.kv_begin; i < s.kv_end; ++i) {
-      const KvSegment& keys = kv[static_cast<size_t>(i)];
-      double& sum = pairs[static_cast<size_t>(std::max(s.phase, keys.phase))];
+      const KvSegment& keys = kv[i];
+      double& sum = pairs[std::max(s.phase, keys.phase)];
       if (window_left == kUnlimited && window_right == kUnlimited) {
         sum += static_cast<double>(s.rows) * static_cast<double>(keys.rows);
         continue;

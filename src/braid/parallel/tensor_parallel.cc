@@ -59,7 +59,7 @@ class WeightDivision {
       : program_(program), readers_(count_readers(program)), producer_(program.values.size()) {
     plan_.P = P;
     for (const Op& op : program.ops) {
-      for (ValueId id : op.outputs) producer_[static_cast<size_t>(id)] = &op;
+      for (ValueId id : op.outputs) producer_[id] = &op;
     }
   }
 
@@ -99,7 +99,7 @@ class WeightDivision {
     while (!open.empty()) {
       const ValueId value = open.back();
       open.pop_back();
-      const Op* op = producer_[static_cast<size_t>(value)];
+      const Op* op = producer_[value];
       if (op != nullptr && op->def == &ops::kLinear) {
         const auto at = std::ranges::find(op->outputs, value) - op->outputs.begin();
         found.products.push_back({op, static_cast<size_t>(at)});
@@ -132,7 +132,7 @@ class WeightDivision {
   // Weights with several readers stay whole: cuts may differ. Divided weights stay divided.
   bool divides(ValueId weight) const {
     const Value& value = program_.value(weight);
-    return value.kind == ValueKind::weight && readers_[static_cast<size_t>(weight)] == 1 &&
+    return value.kind == ValueKind::weight && readers_[weight] == 1 &&
            !plan_.pinned.contains(value.name);
   }
   void pin(ValueId weight, Placement placement) {
@@ -238,7 +238,7 @@ class WeightDivision {
 
   // Divides every expert's width: rows of gate and up meet columns of down.
   void divide_experts(const Op& down) {
-    const Op* gated = producer_[static_cast<size_t>(down.inputs[0])];
+    const Op* gated = producer_[down.inputs[0]];
     if (gated == nullptr || gated->def != &ops::kExpertGated) return;
     const ValueType& w = program_.value(down.inputs[2]).type;
     const std::vector<Range> parts =

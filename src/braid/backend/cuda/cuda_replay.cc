@@ -87,15 +87,13 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                     .ranks_alike = step.ranks_alike,
                     .arrived = words_of_[i] < 0 ? nullptr : phases_->of(words_of_[i]),
                     .requests = requests_[i].get(),
-                    .asked_by = asked_by_[i] < 0
-                                    ? nullptr
-                                    : requests_[static_cast<size_t>(asked_by_[i])].get(),
+                    .asked_by = asked_by_[i] < 0 ? nullptr : requests_[asked_by_[i]].get(),
                     .by_stream = by_stream_});
     kernels_.push_back(is_empty(op) ? BoundKernel{}
                                     : backend.table().at(op.op->def->kind).bind(args.back()));
     used_[index_of(op.stream)] = true;
     for (const Wait& wait : op.waits) {
-      OwnedEvent& event = done_[static_cast<size_t>(wait.launch)];
+      OwnedEvent& event = done_[wait.launch];
       if (!event) event = make_event();
     }
   }
@@ -128,14 +126,14 @@ void CudaReplay::give_phases() {
     if (by_stream_ && has_early) requests_[i] = std::make_unique<Requests>(backend_);
     for (const Wait& wait : op.waits) {
       if (!wait.inside()) continue;
-      Begins& begins = begins_[static_cast<size_t>(wait.launch)];
+      Begins& begins = begins_[wait.launch];
       BRAID_CHECK(begins.words < 0, "two launches wait for a launch inside");
       begins = {words_of_[i], static_cast<uint32_t>(wait.phase)};
     }
   }
   for (size_t i = 0; i < ops_.size(); ++i) {
     for (const Wait& wait : ops_[i].waits) {
-      const bool asks = requests_[static_cast<size_t>(wait.launch)] != nullptr;
+      const bool asks = requests_[wait.launch] != nullptr;
       if (wait.results == Results::early && asks) asked_by_[i] = wait.launch;
     }
   }
@@ -149,8 +147,8 @@ void CudaReplay::ask_ahead() {
   std::array<int, kNumStreams> newest;
   newest.fill(-1);
   const auto moves_of = [&](int i) {
-    const bool pulls = i >= 0 && ops_[static_cast<size_t>(i)].op->def->remote == RemoteUse::pulls;
-    return pulls ? &ops_[static_cast<size_t>(i)].op->attrs.as<ops::MoveAttrs>() : nullptr;
+    const bool pulls = i >= 0 && ops_[i].op->def->remote == RemoteUse::pulls;
+    return pulls ? &ops_[i].op->attrs.as<ops::MoveAttrs>() : nullptr;
   };
   for (size_t i = 0; i < ops_.size(); ++i) {
     int& newer = newest[index_of(ops_[i].stream)];
@@ -158,7 +156,7 @@ void CudaReplay::ask_ahead() {
     const ops::MoveAttrs *before = moves_of(first), *pull = moves_of(newer);
     if (before == nullptr || pull == nullptr || !ops_[i].waits.empty()) continue;
     if (!backend_.table().goes_ahead(*before, *pull)) continue;
-    requests_[static_cast<size_t>(first)] = std::make_unique<Requests>(backend_);
+    requests_[first] = std::make_unique<Requests>(backend_);
     asked_by_[i] = first;
   }
 }
@@ -302,7 +300,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
   for (size_t i = 0; i < ops_.size(); ++i) {
     const Stream s = ops_[i].stream;
     // A transfer of early results was asked for by their launch, so only its end is awaited.
-    const auto wait_for = [&](const Wait& w) { wait(s, done_[static_cast<size_t>(w.launch)]); };
+    const auto wait_for = [&](const Wait& w) { wait(s, done_[w.launch]); };
     for (const Wait& w : ops_[i].waits) {
       if (!w.inside()) wait_for(w);
     }

@@ -120,7 +120,7 @@ void CudaStepQueue::leave(int32_t slot) {
 
 void CudaStepQueue::allow(int32_t slot, std::span<const uint32_t> mask) {
   for (const QueueRank& rank : ranks_) rank.sampler->allow(slot, mask);
-  masked_[static_cast<size_t>(slot)] = true;
+  masked_[slot] = true;
 }
 
 void CudaStepQueue::put(const Batch& batch, std::span<const int32_t> row_slots) {

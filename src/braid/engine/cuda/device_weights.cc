@@ -37,7 +37,7 @@ TensorView DeviceWeights::upload(const TensorView& host, DType dtype) {
   TensorView from = host;
   std::vector<std::byte> converted;
   if (dtype != host.dtype) {
-    converted.resize(static_cast<size_t>(view.bytes()));
+    converted.resize(view.bytes());
     from = make_view(converted.data(), dtype, host.shape);
     std::vector<float> row(static_cast<size_t>(host.cols()));
     for (int64_t r = 0; r < host.rows(); ++r) {

@@ -45,7 +45,7 @@ void NetworkRanks::run(std::span<const std::unique_ptr<Executor>> executors,
   try {
     threads.run([&](const cpu::Team& team) {
       try {
-        Executor& executor = *executors[static_cast<size_t>(team.index)];
+        Executor& executor = *executors[team.index];
         if (world->waits_on_device()) {
           executor.prepare({&all, 1});
           team.barrier();
@@ -71,7 +71,7 @@ BoundNetwork::BoundNetwork(NetworkRanks& ranks, const std::vector<RankProgram>& 
     if (value.kind == ValueKind::input) inputs_[value.name] = first.placements[i];
   }
   for (ValueId id : first.program.outputs) {
-    outputs_.push_back(first.placements[static_cast<size_t>(id)]);
+    outputs_.push_back(first.placements[id]);
   }
 }
 

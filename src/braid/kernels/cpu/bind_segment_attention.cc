@@ -52,8 +52,8 @@ class SegmentAttention {
     const Strides q_at(q), state_at(state);
     const int64_t D = state.shape[3], heads = state.shape[2];
     const int64_t stat = (b * state.shape[1] + s.state_row + row) * heads + h;
-    auto& keys = keys_[static_cast<size_t>(thread)];
-    for (int i = s.kv_begin; i < s.kv_end; ++i) keys[static_cast<size_t>(i)] = keys_of(b, i, h);
+    auto& keys = keys_[thread];
+    for (int i = s.kv_begin; i < s.kv_end; ++i) keys[i] = keys_of(b, i, h);
     SegmentBlock block{.q = q.as<const float>() + q_at.at(b, s.row + row, s.head + h),
                        .q_stride = q_at.row,
                        .rows = std::min(kSegmentRows, s.rows - row),
@@ -93,7 +93,7 @@ class SegmentAttention {
   }
 
   SegmentKeys keys_of(int64_t b, int segment, int64_t h) const {
-    const ops::KvSegment& s = a_.kv[static_cast<size_t>(segment)];
+    const ops::KvSegment& s = a_.kv[segment];
     const size_t pair = kQ + static_cast<size_t>(a_.num_q + 2 * s.kv);
     const Strides at(call_.in[pair]);
     const int64_t offset = at.at(b, s.row, s.head + (h + a_.head_offset) / a_.group);

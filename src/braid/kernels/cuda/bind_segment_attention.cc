@@ -150,7 +150,7 @@ Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Ow
     out.q.push_back(q);
   }
   for (int i = part.kv_begin; i < part.kv_end; ++i) {
-    const ops::KvSegment& s = a.kv[static_cast<size_t>(i)];
+    const ops::KvSegment& s = a.kv[i];
     const size_t pair = kQ + static_cast<size_t>(a.num_q + 2 * s.kv);
     KvTensor kv;
     kv.k = at(call.in[pair], s.row, s.head + part.heads.kv);

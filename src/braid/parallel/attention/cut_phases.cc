@@ -167,7 +167,7 @@ class PhaseCalls {
     }
     const size_t first_key = Attention::kFirstQ + static_cast<size_t>(whole.num_q);
     for (int64_t i = taken.begin; i < taken.end; ++i) {
-      ops::KvSegment& kv = a.kv.emplace_back(whole.kv[static_cast<size_t>(i)]);
+      ops::KvSegment& kv = a.kv.emplace_back(whole.kv[i]);
       kv.phase = 0;
       for (size_t v : {0, 1}) used[first_key + 2 * static_cast<size_t>(kv.kv) + v] = true;
     }
@@ -212,9 +212,8 @@ class Cutter {
 
   static bool writes(const Op& op, ValueId value) {
     return std::ranges::count(op.outputs, value) > 0 ||
-           std::ranges::any_of(op.def->mutated_inputs, [&](int input) {
-             return op.inputs[static_cast<size_t>(input)] == value;
-           });
+           std::ranges::any_of(op.def->mutated_inputs,
+                               [&](int input) { return op.inputs[input] == value; });
   }
   static bool names(const Op& op, ValueId value) {
     return value != kNoValue && std::ranges::count(op.inputs, value) > 0;
@@ -352,7 +351,7 @@ class Cutter {
     for (Program* program : programs_) {
       const std::vector<ValueId> states(program->ops[i].inputs.begin(),
                                         program->ops[i].inputs.begin() + kStates);
-      for (ValueId state : states) program->values[static_cast<size_t>(state)].type.shape[1] = most;
+      for (ValueId state : states) program->values[state].type.shape[1] = most;
       const auto maker = std::ranges::find_if(
           program->ops, [&](const Op& other) { return writes(other, states[0]); });
       BRAID_CHECK(maker->def == &ops::kBuffers && maker->outputs == states);

@@ -21,7 +21,7 @@ class Lowering {
   Lowering(std::span<Builder> builders, const SequenceLayout& tokens)
       : builders_(builders), tokens_(tokens), P_(static_cast<int>(builders.size())) {
     BRAID_CHECK(std::ssize(tokens.ranks) == P_, "{} programs of {} ranks", P_, tokens.ranks.size());
-    world_.resize(static_cast<size_t>(P_));
+    world_.resize(P_);
     std::iota(world_.begin(), world_.end(), 0);
   }
 
@@ -39,7 +39,7 @@ class Lowering {
                             const std::function<Attrs(int rank)>& attrs, const char* tag = "") {
     std::vector<ValueId> outputs;
     for (int r = 0; r < P_; ++r) {
-      Builder& b = builders_[static_cast<size_t>(r)];
+      Builder& b = builders_[r];
       b.mark(tag);
       const auto scope = b.scope(scope_name);
       outputs = b.op(def, attrs(r), inputs);

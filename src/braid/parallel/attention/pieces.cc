@@ -64,7 +64,7 @@ AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAtte
 }
 
 const SequenceMesh::RingStep& AttentionPieces::ring_step(int rank, int step) const {
-  return ring_steps_[static_cast<size_t>(rank)][static_cast<size_t>(step)];
+  return ring_steps_[rank][step];
 }
 
 int AttentionPieces::ring_source(int rank, int step) const {
@@ -181,7 +181,7 @@ std::vector<ValueId> AttentionPieces::emit(const OpDef& def, const std::vector<V
                                            const std::function<Attrs(int rank)>& attrs) {
   std::vector<ValueId> outputs;
   for (int x = 0; x < world(); ++x) {
-    Builder& builder = builders_[static_cast<size_t>(x)];
+    Builder& builder = builders_[x];
     builder.mark(tag);
     const auto scope = builder.scope(scope_);
     std::vector<ValueId> made = builder.op(def, attrs(x), inputs);
@@ -213,7 +213,7 @@ void AttentionPieces::sync(const Sync& sync) {
                          .opens = opens,
                          .opened_arrivals = counters};
     if (sync.arrivals != kNoValue) {
-      attrs.arrivals = pushes_of(sync.arrivals)[static_cast<size_t>(x)];
+      attrs.arrivals = pushes_of(sync.arrivals)[x];
     }
     return Attrs::of(attrs);
   });

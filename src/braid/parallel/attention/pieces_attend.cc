@@ -44,7 +44,7 @@ int64_t AttentionPieces::append(std::vector<Piece>& pieces, const SequenceLayout
                                 KeyPart part) const {
   const Range wanted = part.of(layout.rows(owner));
   int64_t run_row = 0;  // of the owner's
-  for (const SequenceRun& run : layout.ranks[static_cast<size_t>(owner)]) {
+  for (const SequenceRun& run : layout.ranks[owner]) {
     const int64_t begin = std::max(run_row, wanted.begin);
     const int64_t end = std::min(run_row + run.rows, wanted.end);
     if (begin < end) {
@@ -65,7 +65,7 @@ int64_t AttentionPieces::append(std::vector<Piece>& pieces, const SequenceLayout
 Chunk AttentionPieces::q_chunk(int k, const Buffer* buffer) const {
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world(); ++x) {
-    auto& pieces = chunk[static_cast<size_t>(x)];
+    auto& pieces = chunk[x];
     if (k == 0) append(pieces, a_.q, x, &q_, nullptr, 0, q_heads(x).begin);
     int64_t row = 0;
     for (int source : sources(x, k)) row = append(pieces, a_.q, source, buffer, nullptr, row, 0);
@@ -76,7 +76,7 @@ Chunk AttentionPieces::q_chunk(int k, const Buffer* buffer) const {
 Chunk AttentionPieces::kv_chunk(int k, const KvBuffer& buffer, KeyPart part) const {
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world(); ++x) {
-    auto& pieces = chunk[static_cast<size_t>(x)];
+    auto& pieces = chunk[x];
     if (k == 0) append(pieces, a_.kv, x, &k_, &v_, 0, kv_heads(x).begin);
     int64_t row = 0;
     for (int source : sources(x, k)) {
@@ -89,7 +89,7 @@ Chunk AttentionPieces::kv_chunk(int k, const KvBuffer& buffer, KeyPart part) con
 Chunk AttentionPieces::ring_chunk(int k, int i, const KvBuffer& buffer, KeyPart part) const {
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world(); ++x) {
-    auto& pieces = chunk[static_cast<size_t>(x)];
+    auto& pieces = chunk[x];
     const int peer = ring_source(x, i);
     int64_t row = 0;
     if (k == 0) row = append(pieces, a_.kv, peer, buffer.k, buffer.v, row, 0, part);
@@ -104,12 +104,12 @@ Chunk AttentionPieces::joint_q_chunk() const {
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world() && a_.joint_q > 0; ++x) {
     const Range rows = joint_rows(x);
-    chunk[static_cast<size_t>(x)].push_back({.in = &joint_q_,
-                                             .row = rows.begin,
-                                             .head = q_heads(x).begin,
-                                             .rows = rows.size(),
-                                             .position = rows.begin,
-                                             .owner_row = rows.begin});
+    chunk[x].push_back({.in = &joint_q_,
+                        .row = rows.begin,
+                        .head = q_heads(x).begin,
+                        .rows = rows.size(),
+                        .position = rows.begin,
+                        .owner_row = rows.begin});
   }
   return chunk;
 }
@@ -117,7 +117,7 @@ Chunk AttentionPieces::joint_q_chunk() const {
 Chunk AttentionPieces::joint_kv_chunk() const {
   Chunk chunk(static_cast<size_t>(world()));
   for (int x = 0; x < world() && a_.joint_kv > 0; ++x) {
-    chunk[static_cast<size_t>(x)].push_back(
+    chunk[x].push_back(
         {.in = &joint_k_, .in_v = &joint_v_, .head = kv_heads(x).begin, .rows = a_.joint_kv});
   }
   return chunk;
@@ -135,7 +135,7 @@ std::vector<ops::KvSegment> AttentionPieces::kv_segments(const Chunks& chunks, i
   std::vector<ops::KvSegment> segments;
   const Piece* last = nullptr;
   for (const Chunk* chunk : chunks) {
-    for (const Piece& piece : (*chunk)[static_cast<size_t>(rank)]) {
+    for (const Piece& piece : (*chunk)[rank]) {
       if (piece.rows == 0) continue;
       if (last != nullptr && !kept_apart(*last, piece)) {
         segments.back().rows += piece.rows;
@@ -160,7 +160,7 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
   int64_t send_row = 0, rest_row = 0;
   for (const Chunk* chunk : chunks) {
     const Piece* last = nullptr;
-    for (const Piece& piece : (*chunk)[static_cast<size_t>(rank)]) {
+    for (const Piece& piece : (*chunk)[rank]) {
       if (piece.rows == 0) continue;
       QSegment segment{.q = index_of(queries, piece.in),
                        .row = piece.row,
@@ -198,7 +198,7 @@ AttentionPieces::Sent AttentionPieces::attend(const Chunks& q, const Chunks& kv,
                                               const Results& results) {
   Buffers queries, keys, values;
   std::array<std::vector<int64_t>, 2> to_send;  // [early, other queries][ranks]
-  for (auto& rows : to_send) rows.resize(static_cast<size_t>(world()));
+  for (auto& rows : to_send) rows.resize(world());
   std::array<bool, 2> others{};
   bool joint = false, stored = false;
   for_each_piece(q, [&](int x, const Piece& piece) {
@@ -208,7 +208,7 @@ AttentionPieces::Sent AttentionPieces::attend(const Chunks& q, const Chunks& kv,
     stored = stored || out == QSegment::Out::o;
     const size_t later = piece.early ? 0 : 1;
     others[later] = others[later] || (piece.owner >= 0 && piece.owner != x);
-    if (out == QSegment::Out::send) to_send[later][static_cast<size_t>(x)] += piece.rows;
+    if (out == QSegment::Out::send) to_send[later][x] += piece.rows;
   });
   for_each_piece(kv, [&](int, const Piece& piece) {
     index_of(keys, piece.in);

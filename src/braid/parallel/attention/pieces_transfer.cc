@@ -92,12 +92,12 @@ void AttentionPieces::pull_ring(int k, int i, const KvBuffer* held,
   const auto add_buffer = [&](const KvBuffer& kv) {
     for (const ValueId value : {kv.k->value, kv.v->value}) inputs.push_back(value);
   };
-  add_buffer(ring[static_cast<size_t>(i - 1)][static_cast<size_t>(part.index)]);
+  add_buffer(ring[i - 1][part.index]);
   for (const ValueId value : {in_.k, in_.v}) inputs.push_back(value);
   if (class_fetched) add_buffer(*held);
   const int first_handed = static_cast<int>(inputs.size());
   const std::vector<int>& steps = fetched(i);
-  for (int step : steps) add_buffer(ring[static_cast<size_t>(step - 1)][0]);
+  for (int step : steps) add_buffer(ring[step - 1][0]);
   bool crosses = false;
   for (int x = 0; x < world(); ++x) {
     crosses = crosses || mesh_.topology.link(x, ring_step(x, i).from) == LinkClass::cluster;
@@ -132,7 +132,7 @@ void AttentionPieces::emit_push(ValueId arrivals, const std::vector<ValueId>& va
   emit(ops::kPush, inputs, tag, [&](int x) {
     ops::MoveAttrs attrs{.rank = x};
     fill(x, attrs);
-    for (int peer : attrs.peers()) ++pushes[static_cast<size_t>(peer)][static_cast<size_t>(x)];
+    for (int peer : attrs.peers()) ++pushes[peer][x];
     return Attrs::of(attrs);
   });
 }
@@ -225,7 +225,7 @@ void AttentionPieces::add_rows(ops::MoveAttrs& attrs, const std::vector<const Ch
   Moves& moves = attrs.moves;
   int64_t row = 0;
   for (const Chunk* chunk : q) {
-    for (const Piece& piece : (*chunk)[static_cast<size_t>(x)]) {
+    for (const Piece& piece : (*chunk)[x]) {
       if (piece.owner < 0 || piece.owner == x || piece.rows == 0) continue;
       if (stores(x, piece.owner)) {
         if (std::ranges::count(attrs.told, piece.owner) == 0) attrs.told.push_back(piece.owner);

@@ -16,7 +16,7 @@ std::vector<AttentionRows> attention_rows(const SequenceAttention& a, const Sequ
     return even_part(a.joint_q, mesh.degrees.ring, mesh.r(x)).size() * q_heads(x).size() * e;
   };
   std::vector<int64_t> ring_rows(static_cast<size_t>(mesh.degrees.ring));
-  for (int z = 0; z < P; ++z) ring_rows[static_cast<size_t>(mesh.r(z))] += a.kv.rows(z);
+  for (int z = 0; z < P; ++z) ring_rows[mesh.r(z)] += a.kv.rows(z);
   const auto steps = mesh.ring_steps();
   std::vector<AttentionRows> moves;
   const auto add = [&](What what, int from, int to, int64_t bytes) {
@@ -25,10 +25,10 @@ std::vector<AttentionRows> attention_rows(const SequenceAttention& a, const Sequ
   for (int x = 0; x < P; ++x) {
     const Range q = q_heads(x);
     const int64_t hq = q.size(), hkv = (q.end - 1) / a.group() + 1 - q.begin / a.group();
-    for (const SequenceMesh::RingStep& step : steps[static_cast<size_t>(x)]) {
+    for (const SequenceMesh::RingStep& step : steps[x]) {
       if (step.source == x) continue;
       // The neighbour's rows, from all ranks with its r.
-      const int64_t rows = ring_rows[static_cast<size_t>(mesh.r(step.source))];
+      const int64_t rows = ring_rows[mesh.r(step.source)];
       add(What::kv, mesh.mode == SpMode::ring ? step.source : step.from, x, 2 * rows * hkv * e);
     }
     for (int y = 0; y < P; ++y) {
@@ -60,7 +60,7 @@ std::vector<std::array<int64_t, 3>> attention_traffic(const SequenceAttention& a
     const bool input = move.what == What::q || move.what == What::kv;
     const int asks = input && mesh.mode != SpMode::ulysses ? move.to : move.from;
     const LinkClass link = mesh.topology.link(move.from, move.to);
-    bytes[static_cast<size_t>(asks)][static_cast<size_t>(link)] += move.bytes;
+    bytes[asks][static_cast<size_t>(link)] += move.bytes;
   }
   return bytes;
 }

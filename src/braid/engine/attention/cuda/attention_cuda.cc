@@ -172,8 +172,8 @@ class Modes : public CudaModes {
   static std::vector<int> devices_of(const AttentionBench& bench, const Topology& topology) {
     const std::vector<int> ids = parse_device(bench.device).ids;
     for (int r = 0; r < std::min<int>(topology.ranks(), std::ssize(ids)); ++r) {
-      const auto before = std::span(ids).first(static_cast<size_t>(r));
-      const auto it = std::ranges::find(before, ids[static_cast<size_t>(r)]);
+      const auto before = std::span(ids).first(r);
+      const auto it = std::ranges::find(before, ids[r]);
       if (it == before.end()) continue;
       const auto other = static_cast<int>(it - before.begin());
       if (std::ranges::count(before, *it) > 1) {
@@ -216,7 +216,7 @@ class Modes : public CudaModes {
       const int64_t width = view.shape[2] * view.shape[3];
       for (int64_t b = 0; b < a.batch; ++b) {
         int64_t row = b * view.shape[1];
-        for (const SequenceRun& run : layout.ranks[static_cast<size_t>(rank)]) {
+        for (const SequenceRun& run : layout.ranks[rank]) {
           fill_rows(view.data + 2 * row * width, tensor, b, run.position, run.rows, 1, width,
                     nullptr);
           row += run.rows;
@@ -326,7 +326,7 @@ class Modes : public CudaModes {
     const int n = turn_;
     Alternation calls(*rank.silent_backend);
     for (auto& turn : turns_) {
-      StepTime& mine = turn[static_cast<size_t>(r)];
+      StepTime& mine = turn[r];
       mine.step = time(*rank.backend, n, run_step);
       mine.attention = rank.attention_seconds();
       meeting.wait();

@@ -21,7 +21,7 @@ void fill_rows(std::byte* out, Tensor tensor, int64_t b, int64_t position, int64
 
 PlainCall::PlainCall(const ModePlan& plan, int rank, const cuda::DeviceInfo& device)
     : workspace_(device.id, 64), num_sms_(device.num_sms) {
-  const Program& program = plan.programs[static_cast<size_t>(rank)];
+  const Program& program = plan.programs[rank];
   const SequenceAttention& a = plan.attention;
   int64_t pairs = 0, heads = 0, kv_heads = 0;
   for (const Op& op : program.ops) {
@@ -30,7 +30,7 @@ PlainCall::PlainCall(const ModePlan& plan, int rank, const cuda::DeviceInfo& dev
     heads = attrs.heads, kv_heads = attrs.kv_heads;
     for (const ops::QSegment& q : attrs.q) {
       for (int i = q.kv_begin; i < q.kv_end; ++i) {
-        pairs += q.rows * attrs.kv[static_cast<size_t>(i)].rows;
+        pairs += q.rows * attrs.kv[i].rows;
       }
     }
   }
@@ -96,7 +96,7 @@ Samples samples_of(const SequenceAttention& a, int rank, const TensorView& o) {
   Samples out;
   for (const int64_t b : s.sequences) {
     int64_t row = b * o.shape[1];
-    for (const SequenceRun& run : a.q.ranks[static_cast<size_t>(rank)]) {
+    for (const SequenceRun& run : a.q.ranks[rank]) {
       const int64_t skip = (s.step - (run.position - s.first) % s.step) % s.step;
       const int64_t n = run.rows > skip ? (run.rows - skip + s.step - 1) / s.step : 0;
       for (int64_t i = 0; i < n; ++i) {
