@@ -8,6 +8,7 @@
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <string>
@@ -39,7 +40,7 @@ inline bool plain(std::string_view id) {
   });
 }
 
-// The timer that ends waits; outlives the exchange for late wakers.
+// The timer that ends a connection's waits.
 struct Waker {
   explicit Waker(asio::any_io_executor e) : executor(e), timer(e) {}
   asio::any_io_executor executor;
@@ -52,12 +53,32 @@ struct Waker {
   }
 };
 
+// Where other threads wake connections, until the server's context ends.
+class WakerGate {
+ public:
+  void wake(const std::weak_ptr<Waker>& waker) {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    if (const auto there = waker.lock()) asio::post(there->executor, [there] { there->wake(); });
+  }
+  // Before the context is destroyed; from then on wake() does nothing.
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+
+ private:
+  std::mutex mutex_;
+  bool closed_ = false;
+};
+
 // A TCP connection: reads requests in turn, and is the current exchange.
 class Connection : public Exchange, public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, const HttpConfig& config)
+  Connection(tcp::socket socket, const HttpConfig& config, std::shared_ptr<WakerGate> gate)
       : stream_(std::move(socket)),
         config_(config),
+        gate_(std::move(gate)),
         waker_(std::make_shared<Waker>(stream_.get_executor())) {}
 
   // The next request; false where the connection has ended.
@@ -192,7 +213,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
     waker_->woken = false;
   }
   std::function<void()> waker() override {
-    return [waker = waker_] { asio::post(waker->executor, [waker] { waker->wake(); }); };
+    return [gate = gate_, waker = std::weak_ptr(waker_)] { gate->wake(waker); };
   }
   bool gone() const override { return gone_; }
 
@@ -276,6 +297,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
 
   beast::tcp_stream stream_;
   const HttpConfig& config_;
+  const std::shared_ptr<WakerGate> gate_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
   http::request<http::string_body> request_;

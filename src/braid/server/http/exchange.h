@@ -48,7 +48,8 @@ class Exchange {
 
   // Waits for wake(), for `seconds`, or until the client is gone.
   virtual boost::asio::awaitable<void> wait(double seconds) = 0;
-  // Ends the wait at hand or the next one; any thread, also after the exchange has ended.
+  // Ends the wait at hand or the next one; any thread, also after the exchange and its server have
+  // ended.
   virtual std::function<void()> waker() = 0;
   // The client closed the connection; seen while waiting, though nothing is written.
   virtual bool gone() const = 0;

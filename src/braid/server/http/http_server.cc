@@ -44,6 +44,7 @@ struct HttpServer::Impl {
   ~Impl() {
     context.stop();
     for (std::thread& thread : threads) thread.join();
+    gate->close();  // answers of the engine still come
   }
 
   asio::awaitable<void> accept() {
@@ -66,7 +67,7 @@ struct HttpServer::Impl {
   }
 
   asio::awaitable<void> serve(tcp::socket socket) {
-    const auto connection = std::make_shared<Connection>(std::move(socket), config);
+    const auto connection = std::make_shared<Connection>(std::move(socket), config, gate);
     ++open;
     try {
       while (co_await connection->read()) {
@@ -121,6 +122,7 @@ struct HttpServer::Impl {
   const HttpConfig config;
   const Handler handler;
   const Log log;
+  const std::shared_ptr<WakerGate> gate = std::make_shared<WakerGate>();
   asio::io_context context;
   tcp::acceptor acceptor;
   std::atomic<int> open{0};  // connections
