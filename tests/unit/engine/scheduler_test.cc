@@ -272,22 +272,6 @@ TEST(Scheduler, SequencesAreDealtToGroupsByWorkAndCachedPages) {
   EXPECT_EQ(machine.scheduler.group_of(d), 0);
 }
 
-TEST(Scheduler, PromptsAloneAndAnswersTakeTurns) {
-  SchedulerConfig config = small();
-  config.prompts_alone = true;
-  for (const size_t depth : {1, 2}) {
-    Machine machine(config, depth);
-    machine.submit({1}, 20);
-    machine.step();
-    machine.submit(std::vector<int32_t>(100, 2), 4);
-    for (int i = 0; i < 6; ++i) {
-      const Step step = machine.step();
-      ASSERT_EQ(step.rows.size(), 1u);
-      EXPECT_EQ(step.rows[0].id, i % 2 == 0 ? 1u : 2u) << i;
-    }
-  }
-}
-
 TEST(Scheduler, ASecondTurnFindsTheFirst) {
   Machine machine(small());
   const RequestId first = machine.submit(std::vector<int32_t>(21, 1), 3);

@@ -191,6 +191,22 @@ TEST(Scheduler, ALongPromptAmongStreamsDelaysNobody) {
   EXPECT_LE(time_of_the_long_one(16), 1.5 * time_of_the_long_one(0));
 }
 
+TEST(Scheduler, PromptsAloneAndAnswersTakeTurns) {
+  SchedulerConfig config = small();
+  config.prompts_alone = true;
+  for (const size_t depth : {1, 2}) {
+    Machine machine(config, depth);
+    machine.submit({1}, 20);
+    machine.step();
+    machine.submit(std::vector<int32_t>(100, 2), 4);
+    for (int i = 0; i < 6; ++i) {
+      const Step step = machine.step();
+      ASSERT_EQ(step.rows.size(), 1u);
+      EXPECT_EQ(step.rows[0].id, i % 2 == 0 ? 1u : 2u) << i;
+    }
+  }
+}
+
 TEST(Scheduler, WaitingIsBoundedByTime) {
   SchedulerConfig config = small();
   config.max_running = 1;

@@ -1,5 +1,7 @@
 #include "braid/kernels/cuda/thinning/device/thin_keys.h"
 
+#include <algorithm>
+
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_iterator.h>
 
