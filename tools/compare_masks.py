@@ -73,6 +73,7 @@ KNOWN = {
     "Braid alone: digits at a bound with a fraction, some of which llguidance refuses",
     "Braid alone: U+007F, which JSON allows in texts",
     "Braid alone: the escape \\/, which llguidance does not know",
+    "Braid alone: escapes of half a surrogate pair, which JSON's grammar allows",
     "llguidance alone: blanks inside const and enum, which Braid writes in one way",
     "llguidance alone: escapes in texts with a length, pattern or format, which Braid writes plainly",
     "llguidance alone: -0 as an integer",
@@ -89,6 +90,8 @@ def kind_of(wanted, text, token, ours):
         return "Braid alone: digits at a bound with a fraction, some of which llguidance refuses"
     if ours and text.endswith(b"\\") and token.startswith(b"/"):
         return "Braid alone: the escape \\/, which llguidance does not know"
+    if ours and re.search(rb"\\ud[89a-f][0-9a-f]*$", text + token, re.IGNORECASE):
+        return "Braid alone: escapes of half a surrogate pair, which JSON's grammar allows"
     if ours:
         return "Braid alone: other text"
     if token.isdigit() and re.search(rb"\.\d{6,}$", text) and check_grammars.misjudged(wanted):
