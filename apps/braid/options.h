@@ -18,7 +18,7 @@
 
 namespace braid::app {
 
-// Fails with kInvalidArgument where an option of `command` was given before its subcommand.
+// Fails with kInvalidArgument if an option of `command` stands before the subcommand.
 void require_no_options(const CLI::App& command, std::string_view subcommand);
 
 // How a forward pass is spread over ranks and time.
@@ -32,7 +32,7 @@ struct ParallelOptions {
   double link_us = 0;
   bool explain = false;
   std::string trace, plot, describe;
-  std::optional<SequenceOptions> sequence;  // of commands that have them
+  std::optional<SequenceOptions> sequence;  // for commands with add_sequence
   JobOptions job;
 };
 
@@ -41,16 +41,14 @@ inline constexpr const char* kRanks = "Several ranks";
 inline constexpr const char* kSchedules = "Schedules";
 inline constexpr const char* kEmulation = "Emulated machines and links";
 
-// --tp, --threads, --kv-dtype, --schedule and what goes with them. Ranges are checked by the
-// engine, which knows the limits.
+// Adds --tp, --threads, --kv-dtype, --schedule and related options. The engine checks ranges.
 void add_parallel(CLI::App& command, ParallelOptions& options);
-// --plot and --describe, of commands that call finish().
+// Adds --plot and --describe, for commands with a call of finish().
 void add_plot(CLI::App& command, ParallelOptions& options);
-// --sp, --ranks and what goes with them; after add_parallel.
+// Adds --sp, --ranks and related options; call after add_parallel.
 void add_sequence(CLI::App& command, ParallelOptions& options);
 
-// Fails with kInvalidArgument where a file to write, `option`'s, is there and is the input, or is
-// in the folder that is.
+// Fails with kInvalidArgument if `option` would overwrite the input, or a file in an input folder.
 void require_apart(std::string_view option, const std::string& output, const std::string& input);
 
 // choose_device() on this machine.
@@ -59,29 +57,28 @@ DeviceChoice usable_device(const std::string& text, int ranks);
 // Lines on standard error; progress on a terminal.
 Notes terminal_notes();
 
-// What the options ask for around an engine's work.
+// Applies ParallelOptions around an engine's work: trace, plot, profile, remarks.
 class ParallelRun {
  public:
-  // Opens the trace and the plot, which may be none of the files that are read (`inputs`). Measures
-  // this machine where `auto` needs its profile and there is none yet. In a job, of process 0:
-  // ranks are those of the job.
+  // Opens the trace and the plot; neither may be among the `inputs`. Measures this machine if
+  // `auto` needs a profile and none exists. In a job, process 0 creates a ParallelRun with the
+  // job's ranks.
   ParallelRun(const ParallelOptions& options, std::initializer_list<std::string> inputs,
               job::Job* job = nullptr);
   ParallelRun(const ParallelRun&) = delete;
   ParallelRun& operator=(const ParallelRun&) = delete;
 
-  // For engines that live no longer than this.
+  // Valid for engines within the lifetime of this object.
   const EngineConfig& engine_config() const { return engine_; }
   // "cpu", "cuda".
   const char* device_name() const { return engine_.device.cuda ? "cuda" : "cpu"; }
-  // Says where it runs, where a user did not, and what will be slow; before the work, after what
-  // may refuse it.
+  // Prints the chosen device and warnings of slow settings. Call before the work, after all checks.
   void announce() const;
-  // Around work on the CPU: says whether other programs used the cores meanwhile. False: they did
-  // not, or it is on GPUs.
+  // Around work on the CPU: report_cores() prints whether other programs used the cores meanwhile.
+  // False: no other program did, or the work ran on GPUs.
   void watch_cores() { cores_ = cpu::CoreWatch(); }
   bool report_cores() const;
-  // Completes the trace and the plot, and prints what --explain asks for.
+  // Completes the trace and the plot, and prints the lines of --explain.
   void finish(Generator& generator);
 
  private:
@@ -91,7 +88,7 @@ class ParallelRun {
   cpu::CoreWatch cores_;
   std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<StepPlot> plot_;
-  std::optional<Interrupt> interrupt_;  // that a trace survives
+  std::optional<Interrupt> interrupt_;  // so that Ctrl-C leaves a complete trace
 };
 
 }  // namespace braid::app

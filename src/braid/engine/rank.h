@@ -10,35 +10,35 @@
 
 namespace braid {
 
-// What one rank has of its own: a backend, its part of the weights, its share of the KV cache, and
-// the memory that steps work in, which all plans of the rank share since they run one by one.
+// One rank's resources: a backend, a part of the weights, a share of the KV cache, and an arena for
+// the steps. All plans of the rank share the arena because steps run one after another.
 class Rank {
  public:
   virtual ~Rank() = default;
   virtual Backend& backend() = 0;
 
-  // Binds a rank's Program and Schedule to its weights and states. Steps that ranks take together
-  // share an arena; one `beside` them leaves what they computed as it is. Before a step runs,
-  // back_pages() has made the pages usable that it reads and writes.
+  // Binds a rank's Program and Schedule to the rank's weights and states. Steps of all ranks
+  // together share an arena; a step `beside` them has an arena apart and keeps their results
+  // intact. Requires before a step runs: back_pages() covers the step's pages.
   std::unique_ptr<Executor> bind(const RankProgram& lowered, Program fused, Schedule schedule,
                                  bool beside = false);
 
-  // The first `pages` pages of the KV cache may be used from now on. Fails with kResource where the
-  // device has too little memory left for them; those of before stay.
+  // Makes the first `pages` pages of the KV cache usable. Fails with kResource if the device has
+  // too little memory left; earlier pages stay usable.
   void back_pages(int64_t pages);
-  int64_t backed_pages() const { return pages_; }  // at least as many as were asked for
+  int64_t backed_pages() const { return pages_; }  // at least the pages of back_pages()
 
  protected:
-  // The part of a weight that this rank keeps, where its kernels read it.
+  // This rank's part of a weight, in memory for its kernels.
   virtual TensorView weight(const Value& value, const Placement& placement) = 0;
-  // Memory of a state, of which back_state() makes the first `bytes` usable; it returns how many
-  // are then.
+  // Allocates a state's address range. back_state() makes the first `bytes` usable and returns the
+  // number of usable bytes.
   virtual std::unique_ptr<DeviceMemory> allocate_state(int64_t bytes) {
     return backend().allocate(bytes);
   }
   virtual int64_t back_state(DeviceMemory& state, int64_t /*bytes*/) { return state.bytes(); }
-  // Memory for steps to work in that ranks take together; a step that this rank takes alone works
-  // in the backend's.
+  // Allocates the arena for steps of all ranks together. Steps of this rank alone use the backend's
+  // memory.
   virtual std::shared_ptr<DeviceMemory> allocate_arena(int64_t bytes) {
     return backend().allocate(bytes);
   }
@@ -50,15 +50,15 @@ class Rank {
   };
 
   TensorView state(const Value& value);
-  int64_t back(State& state, int64_t pages);  // pages that can be used then
+  int64_t back(State& state, int64_t pages);  // returns the number of usable pages
 
   std::map<std::string, State> states_;  // by name
-  int64_t pages_ = 0;                    // that can be used in every state
+  int64_t pages_ = 0;                    // usable pages of every state
   std::shared_ptr<DeviceMemory> arena_;  // the largest so far
   std::shared_ptr<DeviceMemory> arena_beside_, arena_alone_;
 };
 
-// The part of a weight that a rank keeps, in place.
+// A rank's part of a weight, as a view of `whole`.
 TensorView cut(const TensorView& whole, const Placement& placement, int rank);
 
 }  // namespace braid

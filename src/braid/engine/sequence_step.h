@@ -7,14 +7,14 @@
 
 namespace braid {
 
-// One sequence's step whose tokens are divided over ranks: which rank computes which, and what the
-// host writes on each. New tokens are placed in zigzag, so that causal attention is balanced; keys
-// of earlier steps stay where they are.
+// A step of a single sequence with tokens divided over ranks: the ranks of the tokens, and the
+// host's inputs for each rank. New tokens are placed in zigzag, so that causal attention is
+// balanced; keys of earlier steps stay in place.
 class SequenceStep : public StepInputs {
  public:
-  // Gives the new keys their places in `owners`. `batch` has one sequence, and outlives this. Where
-  // ranks have slots of their own, each of the first `ranks` has room for its part of the tokens,
-  // and no other holds any key of the sequence.
+  // Places the new keys in `owners`. `batch` has one sequence, and must outlive this object. If
+  // owners.apart(), each of the first `ranks` ranks has room for a part of the tokens, and no
+  // further rank holds keys of the sequence.
   SequenceStep(const Batch& batch, int64_t page_size, KvOwners& owners, int ranks);
 
   const SequenceLayout& q() const { return q_; }
@@ -26,12 +26,12 @@ class SequenceStep : public StepInputs {
  private:
   const Batch& batch_;
   int64_t cached_;
-  std::vector<int32_t> slots_;  // of the sequence's positions from 0 on, in their owners' caches
+  std::vector<int32_t> slots_;  // [positions from 0 on], slots in the owners' caches
   SequenceLayout q_, kv_;
-  std::vector<int32_t> rows_;  // of the scored tokens, counted over the ranks in order
+  std::vector<int32_t> rows_;  // rows of the scored tokens, counted over the ranks in order
 };
 
-// Brings to rank 0 what it lacks of a sequence's keys.
+// Copies a sequence's missing keys to rank 0.
 class KvGather : public StepInputs {
  public:
   KvGather(std::vector<int32_t> slots, const KvOwners& owners)

@@ -10,44 +10,43 @@
 
 namespace braid {
 
-// Finds the memory of a weight or a state by name and local type; the views outlive the executor.
+// Finds the memory of a weight or a state by name and local type. Views must outlive the executor.
 using Resolver = std::function<TensorView(const Value& value)>;
 
 // Runs one Schedule of one Program on a backend. Construction allocates the arena and binds every
 // launch; run() then neither allocates nor decides. One thread at a time.
 class Executor {
  public:
-  // `arena` holds the values, at least as many bytes as the memory plan says; null: memory of its
-  // own. Executors that run one after the other may share one. Fails with kResource when memory
-  // does not suffice. The backend outlives the executor. `ranks_alike`: as of BoundStep.
+  // `arena` holds the values, with at least the memory plan's bytes; null: the executor allocates
+  // an arena. Executors may share an arena if they run one after another. Fails with kResource if
+  // memory does not suffice. The backend must outlive the executor. `ranks_alike`: see BoundStep.
   Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve,
            std::shared_ptr<DeviceMemory> arena = nullptr, bool ranks_alike = false);
 
   const Program& program() const { return program_; }
   const Schedule& schedule() const { return schedule_; }
 
-  // An input to write before run(), by name, in the host's memory; throws std::logic_error if the
-  // Program has none such. Rows of the micro-batches follow each other without gaps.
+  // An input to write before run(), by name, in host memory; throws std::logic_error if the
+  // Program has no input `name`. Rows of the micro-batches follow each other without gaps.
   const TensorView& input(std::string_view name) const;
-  // The first `rows` rows of an output after run(), in the host's memory, which the first call may
-  // allocate.
+  // The first `rows` rows of an output after run(), in host memory; the first call may allocate.
   TensorView host_output(size_t index, int64_t rows);
-  // Where the device keeps an output or an input.
+  // An output or an input in the backend's memory.
   const TensorView& output(size_t index) const { return outputs_.at(index); }
   TensorView device_input(std::string_view name) const;
 
-  // Says what the next run computes: counts[i] of micro-batch i, within its capacity.
+  // Sets the extents of the next run: counts[i] for micro-batch i, within its capacity.
   void set_counts(std::span<const Extents> counts);
-  // Lets the backend make what a run of these counts needs (Replay::prepare).
+  // Prepares the backend for a run of these counts (Replay::prepare).
   void prepare(std::span<const Extents> counts);
-  // Runs a step of these counts. Writes when each launch ran to `times`, unless it is empty.
+  // Runs a step of these counts. Writes each launch's begin and end to `times`, unless empty.
   void run(std::span<const Extents> counts, std::span<LaunchTime> times = {});
   void run(const Extents& extents) { run({&extents, 1}); }
 
   Replay& replay() { return *replay_; }
 
  private:
-  // A view whose rows begin where its micro-batch does in a merged buffer.
+  // A view of a micro-batch's rows in a merged buffer.
   struct Moving {
     size_t view = 0;  // index into views_
     std::byte* base = nullptr;
@@ -56,7 +55,7 @@ class Executor {
     size_t part = 0;
   };
 
-  // The value in the first of some micro-batches, with room for their capacity.
+  // The value from `micro_batch` on, with room for `capacity`.
   TensorView view(ValueId id, int micro_batch, const Extents& capacity,
                   const Resolver& resolve) const;
   TensorView whole(ValueId id) const { return view(id, 0, program_.capacity, {}); }
@@ -69,7 +68,7 @@ class Executor {
   Schedule schedule_;
   Backend& backend_;
   std::shared_ptr<DeviceMemory> arena_;
-  // Null where the host sees arena_; of outputs, also until one is read.
+  // Null if the host sees arena_; staged_outputs_ is also null until an output is read.
   std::unique_ptr<DeviceMemory> staged_inputs_, staged_outputs_;
   std::map<std::string, TensorView, std::less<>> inputs_;
   std::vector<TensorView> outputs_;

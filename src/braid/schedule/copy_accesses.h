@@ -9,18 +9,18 @@
 
 namespace braid {
 
-// An access of one rank's copy of a value, as that rank, the owner, knows it: it lies between the
-// begin of launch `from` and the end of launch `until` of the owner.
+// An access of a rank's copy of a value. The owner of the copy knows two bounds: the access lies
+// between the begin of the owner's launch `from` and the end of the owner's launch `until`.
 struct CopyAccess {
-  int by = 0;      // the rank that reads or writes
-  int op = 0;      // and the op
+  int by = 0;      // the reading or writing rank
+  int op = 0;      // the reading or writing op
   int launch = 0;  // of rank `by`
   int from = 0;
   int phase = 0;  // of `from`: LaunchOrder::access_clock
   int until = 0;
-  // `until` is a meeting that ends after the access on all its ranks, not on the owner alone.
+  // `until` is a meeting, and ends after the access on all its ranks, not on the owner alone.
   bool met = false;
-  // The owner's own order does not cover it: another rank's access, or rows of an open buffer.
+  // Outside the owner's own order: another rank's access, or rows of an open buffer.
   bool open = false;
   ops::BlockAccess block;
 };
@@ -28,12 +28,12 @@ struct CopyAccess {
 // Accesses of a value of a micro-batch in one rank's copy.
 using CopyAccesses = std::vector<CopyAccess>;
 
-// Adds the owner's own accesses of its copies, of values that `shared` [values] tells.
+// Adds the owner's own accesses of its copies, for values with `shared` [values] true.
 void add_own_accesses(const RankView& owner, const std::vector<bool>& shared,
                       const std::function<CopyAccesses&(ValueId id, int micro_batch)>& accesses);
 
-// Fails where two accesses of a copy have rows in common, one writes, and neither has ended before
-// the other begins, in program order.
+// Fails if two accesses of a copy have rows in common, at least one access writes, and neither
+// access ends before the begin of the other, in program order.
 void verify_copy(std::span<const RankView> ranks, int owner, ValueId id, int micro_batch,
                  const CopyAccesses& accesses);
 

@@ -12,19 +12,19 @@
 
 namespace braid::cuda {
 
-// What one rank brings to a loop.
+// One rank's part of a CudaLoop.
 struct LoopRank {
   Rank* rank = nullptr;
   CudaBackend* backend = nullptr;
   DeviceSampler* sampler = nullptr;
-  Executor* prompt = nullptr;  // has computed the logits of the prompts' last tokens
-  Executor* step = nullptr;    // one token of each sequence; its inputs are written, for the first
-                               // tokens after the prompts
+  Executor* prompt = nullptr;  // holds logits of the prompts' last tokens
+  Executor* step = nullptr;    // computes a token for each sequence; inputs are written for the
+                               // first tokens after the prompts
 };
 
-// Decodes on the device: each step samples its tokens, and the next starts from them without the
-// host, which reads one step behind. A step is one graph a rank. The masks of a step are asked for
-// once the step after it is on its way, while it runs.
+// Decodes on the device: each step samples tokens, and the next step starts from the device's
+// tokens. The host reads tokens a step behind. A step is a single graph per rank. Masks of a step
+// are requested while the following step runs.
 class CudaLoop : public TokenLoop {
  public:
   // `ranks` are those of this process; a step `waits` for other ranks, of any process, on the
@@ -46,10 +46,9 @@ class CudaLoop : public TokenLoop {
   void enqueue();
   void give_masks();
   std::optional<Error> error_of(size_t slot, uint32_t status) const;
-  // Pages that hold a slot's tokens with the one that the next step computes; empty where the
-  // device knows them.
+  // Pages of a slot's tokens, including the next step's token; empty if the device has the list.
   std::span<const int32_t> next_pages(size_t slot) const;
-  bool grows() const;  // the next step's pages take memory
+  bool grows() const;  // whether the next step needs memory for further pages
   void reserve(size_t slot);
   bool ready() const;
   CudaReplay::Hooks hooks(const LoopRank& rank) const;
@@ -59,14 +58,14 @@ class CudaLoop : public TokenLoop {
   const bool waits_;
   StepPlanner& planner_;
   std::vector<CudaReplay::Hooks> hooks_;      // [ranks]
-  std::vector<int64_t> pages_;                // [S], that the device knows
-  std::vector<uint32_t> status_;              // [S], of the tokens read last: SampleStatus bits
-  std::vector<std::optional<Error>> errors_;  // [S], of sequences that have ended by one
-  uint64_t& step_;                            // of the next token that is sampled
+  std::vector<int64_t> pages_;                // [S], pages listed on the device
+  std::vector<uint32_t> status_;              // [S], SampleStatus bits of the tokens read last
+  std::vector<std::optional<Error>> errors_;  // [S], for sequences ended by an error
+  uint64_t& step_;                            // the next step to sample
   const uint64_t first_;
-  uint64_t read_;  // of the next token that is read
+  uint64_t read_;  // the next step to read
   bool masked_ = false;
-  std::vector<uint32_t> all_;  // a mask that allows all, where there are masks
+  std::vector<uint32_t> all_;  // a mask with all tokens allowed; empty if no sequence has masks
   LoopStats stats_;
   double cpu_seconds_ = 0;
   OwnedEvent base_;  // at base_seconds_ of the host's clock

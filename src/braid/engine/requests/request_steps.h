@@ -16,7 +16,7 @@
 
 namespace braid {
 
-// A request that has not ended.
+// A request between its first step and its end.
 struct ActiveRequest {
   ActiveRequest(RequestId request_id, AnswerRequest r, const Tokenizer& tokenizer,
                 std::span<const int32_t> ends, DType kv_dtype, std::shared_ptr<AnswerSink> sink)
@@ -29,11 +29,11 @@ struct ActiveRequest {
   const AnswerRequest request;
   AnswerWriter writer;
   // The loop's thread.
-  AnswerSampler sampler;             // where the host chooses
+  AnswerSampler sampler;             // for sampling on the host
   int32_t slot = -1;                 // in the queue
-  std::vector<float> logits;         // [V] of a token that waits for its mask; else empty
-  bool fresh_mask = false;           // asked for, and not yet looked for
-  AnswerEnd facts;                   // as far as they are known
+  std::vector<float> logits;         // [V] of a token with a late mask; else empty
+  bool fresh_mask = false;           // requested, arrival not checked yet
+  AnswerEnd facts;                   // known so far
   std::vector<SampledToken> prompt;  // log-probabilities
 };
 using ActiveRequests = std::map<RequestId, std::shared_ptr<ActiveRequest>>;
@@ -41,75 +41,74 @@ using ActiveRequests = std::map<RequestId, std::shared_ptr<ActiveRequest>>;
 // A step that ended, and its tokens.
 struct EndedRequests {
   Step step;
-  // Of the rows that sample; void where the request has ended, kPendingToken where a mask is late.
+  // A token for each sampling row: void for an ended request, kPendingToken for a late mask.
   std::vector<SampledToken> tokens;
-  double seconds = 0;         // as of EndedStep
-  double waited = 0;          // likewise, in take()
-  double sample_seconds = 0;  // of the host: tokens are chosen and handed out
+  double seconds = 0;         // EndedStep::seconds
+  double waited = 0;          // EndedStep::waited, in take() alone
+  double sample_seconds = 0;  // host time for choosing and delivering tokens
 };
 
-// What became of a step that was put in.
+// Result of RequestSteps::put().
 struct PutStep {
-  double waited = 0;             // seconds for its end, where one step runs at a time
-  std::optional<Error> refused;  // its strategy was: the step never runs, and others may
+  double waited = 0;             // seconds until the step's end, if steps run one at a time
+  std::optional<Error> refused;  // the strategy refused the step; further steps may run
 };
 
-// A token that a request waited for.
+// A token chosen after its late mask arrived.
 struct LateToken {
   RequestId id = 0;
   SampledToken token;
 };
 
-// Steps of a scheduler's requests in a queue: who has which slot, and whose tokens come. Tokens
-// that a queue cannot choose are chosen here, by several threads. Masks are made by the same
-// threads: a request whose mask is late sits steps out, and no other waits. Not for several
-// threads.
+// Connects the scheduler's steps to a StepQueue: assigns slots, and routes tokens to requests.
+// Worker threads sample tokens for requests without a slot, and make masks. A request with a late
+// mask gets no rows meanwhile; other requests go on. Not thread-safe.
 class RequestSteps {
  public:
-  // `scheduler` and `ends`, the vocabulary's end-of-generation ids, outlive it. A worker calls
-  // `mask_made` after each mask.
+  // `scheduler` and `ends` (the end-of-generation ids) must outlive this object. A worker thread
+  // calls `mask_made` after each mask.
   RequestSteps(std::unique_ptr<StepQueue> queue, Scheduler& scheduler, int64_t page_size,
                const std::vector<int32_t>& ends, std::function<void()> mask_made);
 
   using Chosen = std::function<void(const std::shared_ptr<ActiveRequest>&, const SampledToken&)>;
 
   bool empty() const { return window_.empty(); }  // no step is under way
-  // Whether the oldest step has to be taken before another is put in.
+  // Whether take() must precede the next put().
   bool full() const { return window_.full(); }
-  // Forgets steps that never end.
+  // Forgets all steps under way, after a fault of the queue.
   void clear() { window_.clear(); }
 
-  // Asks for the mask of the next token; as soon as all tokens before are known.
+  // Requests the mask of the next token. Requires: all earlier tokens are known.
   void prepare(const std::shared_ptr<ActiveRequest>& request);
-  // Tokens whose masks have come since; other requests whose masks have come take part in steps
-  // again. `chosen` as in take().
+  // Tokens of masks that arrived since the last call. Requests with an arrived mask and no waiting
+  // token take part in steps again. `chosen` as in take().
   std::vector<LateToken> look(const ActiveRequests& active, const Chosen& chosen);
-  // Whether requests sit out until masks come or steps under way end.
+  // Whether some request waits for a mask.
   bool waits() const { return !waiting_.empty(); }
   // Whether a step is better put in when none is under way: many requests of the newest have masks,
   // and would miss the next.
   bool one_by_one() const;
   int64_t late_masks() const { return late_masks_; }
 
-  // Puts in a step of the scheduler. The caller ends the requests of a step that is refused.
+  // Puts in a step of the scheduler. The caller ends the requests of a refused step.
   PutStep put(const Step& step, const ActiveRequests& active);
-  // Waits for the oldest step, and tells the scheduler of its tokens. `chosen` hears of each token
-  // without an error as soon as it is chosen, from any thread, for one request at a time.
+  // Waits for the oldest step and passes the tokens to the scheduler. `chosen` is called for each
+  // valid token at once, from any thread, with one call at a time for a request.
   EndedRequests take(const ActiveRequests& active, const Chosen& chosen);
-  // The request gives up its slot: it has ended, or its pages are taken.
+  // Frees the slot of a request that has ended or lost its pages.
   void leave(ActiveRequest& request);
   int64_t late_preparations() const { return queue_->late_preparations(); }
 
  private:
-  // A token that the host chooses.
+  // A token sampled on the host.
   struct HostChoice {
     std::shared_ptr<ActiveRequest> request;
     std::span<float> logits;       // [V]
     std::span<const int32_t> ids;  // of the sequence
-    size_t token = 0;              // of those of the step
+    size_t token = 0;              // index in the step's tokens
   };
 
-  // The ids of a sequence as far as they are known; empty while a step computes the newest.
+  // All ids of a sequence; empty while a step under way computes the newest id.
   std::span<const int32_t> known_ids(RequestId id) const;
   void join(ActiveRequest& request, std::span<const int32_t> ids);
   void wait_for_mask(RequestId id);
@@ -125,7 +124,7 @@ class RequestSteps {
   Batch batch_;
   SlotTable slots_;
   StepWindow window_;
-  std::vector<RequestId> waiting_;  // held by the scheduler, for masks
+  std::vector<RequestId> waiting_;  // requests held in the scheduler for late masks
   int64_t late_masks_ = 0;
   const std::function<void()> mask_made_;
   Workers workers_;

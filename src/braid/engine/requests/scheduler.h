@@ -19,11 +19,11 @@ struct SchedulerConfig {
   int64_t max_context = 0;   // tokens of one sequence
   int64_t max_running = 32;  // sequences that have pages, at most
   int64_t max_step_tokens = 512;
-  double max_step_ms = 0;      // what a step may take by its StepCost; 0: no such limit
+  double max_step_ms = 0;      // limit of a step's predicted time (StepCost); 0: no limit
   int64_t max_waiting = 1024;  // requests that wait for pages, at most
-  double queue_timeout_s = 0;  // a request that waited longer for its first step ends; 0: never
+  double queue_timeout_s = 0;  // longest wait of a request for its first step; 0: no limit
   int64_t max_scored = 64;     // rows of logits of a scored prompt, in one step
-  int64_t max_rows = 0;        // rows of logits of a step, at least max_running; 0: no such limit
+  int64_t max_rows = 0;        // rows of logits of a step, at least max_running; 0: no limit
   bool prefix_cache = true;
   bool prompts_alone = false;  // no step has tokens of two prompts, or of a prompt and of answers
   int groups = 1;  // of ranks with keys of their own: sequences of two groups share no pages
@@ -32,15 +32,15 @@ struct SchedulerConfig {
   int64_t room() const { return std::min(max_context, pages * page_size); }
 };
 
-// A token that a step under way computes, or that waits for its mask.
+// Stands for a token whose id is unknown: a step under way computes the token, or its mask is late.
 inline constexpr int32_t kPendingToken = -1;
 
-// What the order of steps depends on, of one request.
+// A request as the scheduler sees it.
 struct Sequence {
   RequestId id = 0;
-  std::vector<int32_t> ids;   // the prompt, then the answer, whose last ones may be kPendingToken
+  std::vector<int32_t> ids;   // the prompt, then the answer; the last ids may be kPendingToken
   int64_t max_tokens = 0;     // of the answer, at least 1
-  std::string key;            // of whom it is: steps are shared fairly among keys
+  std::string key;            // the client: steps are shared fairly among keys
   std::string salt;           // sequences of different salts share no pages
   bool score_prompt = false;  // logits of every token of the prompt are wanted
   double arrival = 0;         // seconds
@@ -51,58 +51,58 @@ struct StepRow {
   RequestId id = 0;
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t scored = 0;   // logits of the last `scored` tokens are wanted
+  int64_t scored = 0;   // last tokens of the row whose logits are wanted
   bool sample = false;  // the token after `end` is chosen from the last logits
   int64_t turn = 0;     // the sequence's preemptions so far
 };
 
 struct Step {
   std::vector<StepRow> rows;         // decodes first
-  std::vector<RequestId> expired;    // ended here: they waited too long
+  std::vector<RequestId> expired;    // ended here after queue_timeout_s
   std::vector<RequestId> preempted;  // gave up their pages
   int64_t tokens = 0;
-  int64_t attended = 0;  // keys that the tokens attend to, in all
+  int64_t attended = 0;  // keys attended, summed over the step's tokens
 
   bool empty() const { return rows.empty(); }
 };
 
-// The order of steps over many requests: which sequences compute which tokens next, given the free
-// pages. Knows no model, no clock and no thread: the caller gives the time and computes the steps,
-// in order; several may be under way. A token that a step under way computes can be another step's
-// decode; a prompt computed again after a preemption waits until all of its tokens are known.
-// Each step: decodes first; what is left of the budget goes to prompts in chunks that end on page
-// borders, half of it to the oldest prompts and half to those with the fewest tokens left. Short of
-// pages, cached prefixes go first; then whoever has the fewest computed tokens gives up all of its
-// pages, never the oldest, and computes them again later. With prompts_alone the oldest prompt and
-// the decodes take turns. Not for several threads.
+// Chooses the tokens of each step from the requests and the free pages. The scheduler knows no
+// model, clock or thread: the caller gives the time and computes the steps in order. Several steps
+// may be under way, and a pending token of a step under way can be the next step's decode. After a
+// preemption a prompt is computed again, once all tokens of the sequence are known.
+// A step takes decodes first. Prompts share the rest of the budget in chunks with ends on page
+// borders: half for the oldest prompts, half for the prompts with the fewest tokens left. When
+// pages run out, cached prefixes are given up first. Then the sequence with the fewest computed
+// tokens, except the oldest sequence, gives up all pages and is computed again later. With
+// prompts_alone the oldest prompt and the decodes take turns. Not thread-safe.
 class Scheduler {
  public:
   explicit Scheduler(const SchedulerConfig& config);
 
-  // Fails with kInvalidArgument where a prompt of so many tokens can never fit.
+  // Fails with kInvalidArgument if a prompt of `prompt` tokens can never fit.
   static void check_prompt(const SchedulerConfig& config, int64_t prompt);
 
-  // Accepts a request. Fails with kInvalidArgument where it can never fit, saying what would, and
-  // with kResource where too many requests wait.
+  // Accepts a request. Fails with kInvalidArgument if the request can never fit (the message names
+  // the limit), and with kResource if max_waiting requests wait.
   void submit(Sequence sequence);
 
-  // Ends a request at any time; its full pages stay cached. What steps under way write of it goes
-  // into pages that steps put in later may take. False: no such request.
+  // Ends a request at any time; full pages stay cached. Steps under way still write the request's
+  // pages, before any later step can reuse them. False: the id is unknown.
   bool end(RequestId id);
 
-  // What to compute next; pass it to step_put() before the next call.
+  // Chooses the next step. The caller passes the step to step_put() before the next call.
   Step next(double now);
-  // The step is under way: the tokens that it chooses are pending.
+  // The step is under way: its sampled tokens are pending.
   void step_put(const Step& step);
-  // The oldest step under way ended without an error; `tokens` [rows that sample] are their next
-  // tokens, also of requests that have ended since; kPendingToken: give() brings the token later.
-  // Sequences stay until end() even when they have all their tokens: they get no further row.
+  // The oldest step under way ended without an error. `tokens` [sampling rows] holds a token for
+  // each row with `sample`, also for requests ended meanwhile; for kPendingToken, give() follows.
+  // A sequence with all its tokens gets no further row and stays until end().
   void step_done(const Step& step, std::span<const int32_t> tokens);
-  // The oldest token of a sequence that is kPendingToken still, behind a step that has ended.
+  // Sets the oldest kPendingToken of a sequence, after the token's step has ended.
   void give(RequestId id, int32_t token);
 
-  // A sequence whose next token's mask is not there sits steps out, from hold() to release().
-  // Whoever gives up the pages of such a sequence releases it.
+  // From hold() to release() a sequence gets no rows: the mask of its next token is late.
+  // A sequence that gives up its pages is released by the caller.
   void hold(RequestId id) { at(id).held = true; }
   void release(RequestId id) { at(id).held = false; }
 
@@ -120,30 +120,30 @@ class Scheduler {
     int64_t running = 0;
     int64_t waiting = 0;
     int64_t preemptions = 0;     // so far
-    int64_t prefix_queries = 0;  // tokens looked for in the prefix cache, so far
-    int64_t prefix_hits = 0;     // and found
+    int64_t prefix_queries = 0;  // tokens looked up in the prefix cache, so far
+    int64_t prefix_hits = 0;     // tokens found in the prefix cache, so far
     int64_t evictions = 0;       // cached pages given up, so far
     KvStore::Counts pages;
   };
   Counts counts() const;
-  // The longest wait of a request that has not begun, seconds; 0 where none waits.
+  // Longest wait among requests without a first step, seconds; 0 if no request waits.
   double oldest_wait(double now) const;
-  // Fails with a broken invariant unless every page is exactly in one place.
+  // Fails with a broken invariant unless every page has exactly one holder.
   void check() const;
 
  private:
   struct Entry {
     Sequence sequence;
-    KvHolding holding;     // empty: it waits
+    KvHolding holding;     // empty while the request waits
     int64_t prompt = 0;    // tokens of the prompt
-    int64_t computed = 0;  // tokens whose keys are in the cache once the steps under way end
-    int64_t kept = 0;      // tokens whose keys are there
-    int64_t pending = 0;   // tokens of steps under way, at the end of the ids
+    int64_t computed = 0;  // tokens with keys in the cache once the steps under way end
+    int64_t kept = 0;      // tokens with keys in the cache now
+    int64_t pending = 0;   // pending tokens, at the end of the ids
     int64_t cached = 0;
     int64_t preemptions = 0;
     int group = 0;
     bool begun = false;  // had a row in some step
-    bool held = false;   // sits steps out
+    bool held = false;   // between hold() and release()
 
     int64_t size() const { return std::ssize(sequence.ids); }
     int64_t left() const { return size() - computed; }
@@ -151,18 +151,19 @@ class Scheduler {
     bool done() const { return answer() >= sequence.max_tokens; }
     bool running() const { return !holding.empty(); }
     bool decodes() const { return running() && !held && left() == 1 && answer() > 0; }
-    // Decodes, or a step under way may end it, so that its pages come back.
+    // Decodes, or may end with a step under way and return its pages.
     bool busy() const { return pending > 0 || held || (decodes() && !done()); }
   };
 
   Entry& at(RequestId id);
   const Entry& at(RequestId id) const;
-  // Requests that compute a prompt or wait to, in the order of their keys' shares, then of age.
+  // Requests with prompt tokens left, by served share of their key, then by age.
   std::vector<Entry*> prompts_by_age();
   void expire(double now, Step& step);
   void add_decodes(Step& step);
   void add_prompts(Step& step);
-  // Gives up the pages of the sequence that loses least. False: only the oldest is left.
+  // Gives up the pages of the sequence with the fewest computed tokens. False: only the oldest
+  // sequence is left.
   bool preempt(Step& step);
   bool admit(Entry& entry);
   // Holds what is cached of the entry's tokens in the group that will have least to do with it.
@@ -170,9 +171,9 @@ class Scheduler {
   // Takes pages that others have computed since; then whether one of `others`, which are in this
   // step, computes the very next page.
   bool follows(Entry& entry, std::span<Entry* const> others);
-  // Whether `other`, once it has `tokens` tokens, computes the entry's next page.
+  // Whether the entry's next page equals a page of `other`'s first `tokens` tokens.
   bool same_page(const Entry& entry, const Entry& other, int64_t tokens) const;
-  // Whether a prompt's tokens may come from the prefix cache: not where their logits are wanted.
+  // Whether a prompt may use the prefix cache: a scored prompt needs the logits of every token.
   static bool reuses(const Entry& entry);
   int64_t promised_pages() const;
   int64_t expected_growth() const;

@@ -7,12 +7,12 @@
 
 namespace braid {
 
-// Capacities of a step that is planned before any request comes.
+// Capacities of a step planned before the first request.
 struct StepSize {
   int64_t tokens = 0;
   int64_t sequences = 0;
   int64_t rows = 0;     // of logits
-  bool decode = false;  // one token of each sequence, whose logits are wanted
+  bool decode = false;  // each sequence has one token and one row of logits
 
   bool holds(int64_t tokens_wanted, int64_t sequences_wanted, int64_t rows_wanted) const {
     return tokens_wanted <= tokens && sequences_wanted <= sequences && rows_wanted <= rows;
@@ -20,21 +20,21 @@ struct StepSize {
   bool operator==(const StepSize&) const = default;
 };
 
-// What steps of a server can need.
+// Largest step of a server.
 struct StepLimits {
   int64_t sequences = 0;
   int64_t tokens = 0;
   int64_t rows = 0;
-  int ranks = 1;  // capacities of tokens are multiples of these, but for one token alone
+  int ranks = 1;  // token capacities above 1 are multiples of `ranks`
 };
 
-// The sizes to plan, the most needed first: the largest with prompts and the largest of decodes,
-// which together hold every step; then smaller ones, which only save time, in turns. Decodes round
-// up by half at most, steps with prompts by a quarter above 256 tokens.
+// The sizes to plan, in order of need. The largest size with prompts and the largest size of
+// decodes hold every step. Smaller sizes follow in turns and only save time. Decodes round up by
+// half at most; steps with prompts above 256 tokens round up by a quarter at most.
 std::vector<StepSize> step_sizes(const StepLimits& limits);
 
-// Index of the size with the fewest tokens that holds the step. A step of decodes alone takes one
-// of decodes where it can.
+// Index of the smallest sufficient size by tokens. A step of decodes alone prefers sizes of
+// decodes.
 std::optional<size_t> smallest_that_holds(std::span<const StepSize> sizes, int64_t tokens,
                                           int64_t sequences, int64_t rows, bool decode);
 
