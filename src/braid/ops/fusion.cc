@@ -43,8 +43,8 @@ std::optional<Op> make_gated_linear(const Program& program, std::span<const Op> 
   return Op{&ops::kGatedLinear, gated.attrs, linear.inputs, gated.outputs, gated.scope, gated.tag};
 }
 
-// rope(q), rope(k), kv_append, with rms_norm(q), rms_norm(k) before them where heads are
-// normalized.
+// rope(q), rope(k), kv_append, preceded by rms_norm(q), rms_norm(k) for models with normalized
+// heads.
 std::optional<Op> make_rope_append(const Program&, std::span<const Op> run) {
   const bool normed = run.size() == 5;
   const Op& q_rope = run[normed ? 2 : 0];
@@ -87,9 +87,9 @@ std::optional<Op> make_linear_all_reduce(const Program&, std::span<const Op> run
             linear.tag};
 }
 
-// The op for a reduction whose result is added to a residual and normalized: outputs[0] of `reduce`
-// is one of the summands, the other is the residual; that and the new one are f32. What is reduced
-// has the type of what comes out.
+// The fused op for a reduction, an addition to the residual and a norm. The summands are
+// outputs[0] of `reduce` and the f32 residual; the new residual is f32. The reduction keeps the
+// dtype of its input.
 std::optional<Op> reduce_norm(const Program& program, const OpDef& def, const Op& reduce,
                               const Op& norm, ValueId normalized) {
   const ValueId sum = reduce.outputs[0];
@@ -124,9 +124,8 @@ std::optional<Op> make_scatter_norm_gather(const Program& program, std::span<con
                      run[2].outputs[0]);
 }
 
-// A norm of the residual stream, f32 and what is added to it bf16, and the linear or gated_linear
-// behind it. The fused op rounds what it multiplies, which networks without a batch axis may not
-// want.
+// A norm of the f32 residual stream with a bf16 summand, and the following linear or gated_linear.
+// The fused op rounds its operands, so networks without a batch axis do not take it.
 std::optional<Op> make_norm_linear(const Program& program, std::span<const Op> run) {
   const Op &norm = run[0], &linear = run[1];
   const bool adds = norm.def == &ops::kAddRmsNorm;
@@ -170,7 +169,7 @@ bool matches(const Fusion& fusion, std::span<const Op> ops) {
                     [](std::string_view kind, const Op& op) { return op.def->kind == kind; });
 }
 
-// True when every output of the run that the fused op does not make is read inside the run alone.
+// True if no op outside the run reads an output missing from the fused op.
 bool hides_only_inner_values(const Op& fused, std::span<const Op> run,
                              const std::vector<int>& readers) {
   for (const Op& op : run) {
@@ -186,7 +185,7 @@ bool hides_only_inner_values(const Op& fused, std::span<const Op> run,
   return true;
 }
 
-// The replacements by name, and the strings that those of libraries refer to.
+// The replacements by name, and strings referenced by libraries' replacements.
 struct Replacements {
   std::mutex mutex;
   std::map<std::string_view, Fusion> by_name;

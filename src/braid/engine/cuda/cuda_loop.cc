@@ -53,7 +53,7 @@ CudaLoop::CudaLoop(std::vector<LoopRank> ranks, bool waits, LoopRequest request,
       base_seconds_ = steady_seconds();
       record(base_, rank.backend->stream(Stream::compute));
     }
-    // The logits go first: the step's inputs may lie where they are.
+    // The logits are read first: the step's inputs may share their memory.
     rank.sampler->sample(rank.prompt->output(0), {rank.backend->stream(Stream::compute)});
     replay_of(*rank.step).begin_loop();
     hooks_.push_back(hooks(rank));
@@ -62,7 +62,7 @@ CudaLoop::CudaLoop(std::vector<LoopRank> ranks, bool waits, LoopRequest request,
 }
 
 CudaLoop::~CudaLoop() {
-  // A step that is not wanted any more may still run, in pages that are given back after this.
+  // An unwanted step may still run in pages that the caller frees after this destructor.
   for (const LoopRank& rank : ranks_) rank.sampler->release();
   for (const LoopRank& rank : ranks_) {
     try {
@@ -74,8 +74,7 @@ CudaLoop::~CudaLoop() {
 }
 
 std::span<const SampledToken> CudaLoop::next() {
-  // The step after the one that is waited for is on its way first, unless that takes memory of the
-  // device or a look at it, which then must not wait for us.
+  // Enqueues the following step before waiting, unless enqueueing allocates or waits on the device.
   const bool more = static_cast<int64_t>(step_ - first_) < request_.limit;
   const bool masks_first = more && (!ready() || grows());
   if (masks_first) give_masks();
@@ -132,8 +131,8 @@ bool CudaLoop::grows() const {
   return false;
 }
 
-// Of the step that is read next. The device waits for a mask of each sequence that has any, also
-// of one that has ended by an error.
+// Gives the masks of the next step to read. The device waits for a mask of every sequence with
+// masks, even after the sequence's end by an error.
 void CudaLoop::give_masks() {
   if (!masked_) return;
   for (size_t s = 0; s < slots_.size(); ++s) {
@@ -157,7 +156,8 @@ void CudaLoop::enqueue() {
     trace_.back().host.enqueue_begin = steady_seconds();
   }
   for (size_t s = 0; s < slots_.size(); ++s) reserve(s);
-  // All graphs are there before any rank may wait for another: loading a kernel may wait for that.
+  // Makes all graphs before any rank waits for another rank: loading a kernel may wait for a
+  // running kernel.
   for (size_t r = 0; r < ranks_.size(); ++r) {
     replay_of(*ranks_[r].step).prepare_loop(hooks_[r], waits_);
   }
@@ -173,7 +173,7 @@ void CudaLoop::enqueue() {
   cpu_seconds_ += cpu_now() - cpu_begin;
 }
 
-// Where the newest step begins or ends on the first rank's device.
+// Records the begin or the end of the newest step on the first rank's device.
 void CudaLoop::mark(bool end) {
   const CudaBackend& backend = *ranks_[0].backend;
   const DeviceScope scope(backend.device().id);

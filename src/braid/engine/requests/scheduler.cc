@@ -8,8 +8,8 @@
 namespace braid {
 namespace {
 
-constexpr int kPatience = 3;          // steps that may pass without a token of a prompt
-constexpr double kMeanWeight = 0.05;  // of one more answer in the mean length of answers
+constexpr int kPatience = 3;          // most steps in a row without prompt tokens
+constexpr double kMeanWeight = 0.05;  // weight of a further answer in mean_answer_
 
 int64_t keys_attended(int64_t begin, int64_t end) {
   return (end - begin) * (begin + end + 1) / 2;
@@ -65,7 +65,7 @@ void Scheduler::submit(Sequence sequence) {
   }
   sequence.max_tokens = std::min(sequence.max_tokens, config_.room() - prompt);
   if (!served_.contains(sequence.key)) {
-    // A key that comes later starts level with the one that was served least.
+    // A new key starts level with the least served key.
     const auto least =
         std::ranges::min_element(served_, {}, [](const auto& entry) { return entry.second; });
     served_[sequence.key] = least == served_.end() ? 0 : least->second;
@@ -204,14 +204,14 @@ bool Scheduler::follows(Entry& entry, std::span<Entry* const> others) {
   if (!entry.begun) entry.cached = entry.computed;
   counts_.prefix_hits += entry.computed - before;
   if (entry.left() <= config_.page_size) return false;
-  const auto computes_it = [&](const Entry& other) {  // in a step under way
+  const auto computes_page = [&](const Entry& other) {  // in a step under way
     return other.computed >= entry.computed + config_.page_size &&
            same_page(entry, other, other.kept);
   };
   return std::ranges::any_of(
              others,
              [&](const Entry* other) { return same_page(entry, *other, other->computed); }) ||
-         std::ranges::any_of(entries_, [&](const auto& e) { return computes_it(e.second); });
+         std::ranges::any_of(entries_, [&](const auto& e) { return computes_page(e.second); });
 }
 
 int64_t Scheduler::chunk_of(const Entry& entry, int64_t given, int64_t share, const Step& planned,
@@ -226,7 +226,7 @@ int64_t Scheduler::chunk_of(const Entry& entry, int64_t given, int64_t share, co
            cost_.of(planned.tokens + end - begin, planned.attended + keys_attended(begin, end)) >
                most_ms;
   };
-  // A chunk ends on a page border or with the sequence, wherever a prompt is cut.
+  // A chunk ends on a page border or with the sequence.
   const auto border = [&](int64_t token) { return token / config_.page_size * config_.page_size; };
   if (end < entry.size()) end = border(end);
   while (end > begin && too_long()) end = border(end - 1);
@@ -235,7 +235,7 @@ int64_t Scheduler::chunk_of(const Entry& entry, int64_t given, int64_t share, co
 
 void Scheduler::add_prompts(Step& step) {
   std::vector<Entry*> by_age = prompts_by_age();
-  // Whoever finds no pages keeps those behind from taking them.
+  // Requests behind a request without pages take none: order is kept.
   bool blocked = false;
   std::erase_if(by_age, [&](Entry* entry) {
     if (entry->running()) return false;
@@ -253,7 +253,7 @@ void Scheduler::add_prompts(Step& step) {
   std::ranges::stable_sort(by_left, {}, [](const Entry* entry) { return entry->left(); });
   std::map<const Entry*, int64_t> chunks;
   int64_t left = std::max(config_.max_step_tokens - step.tokens, config_.page_size);
-  // Of scored prompts, beside a row of each other sequence.
+  // Rows left for scored prompts, beside a row for each other sequence.
   int64_t rows =
       config_.max_rows > 0
           ? std::max<int64_t>(1, config_.max_rows - std::ssize(step.rows) - std::ssize(fresh))
@@ -352,7 +352,7 @@ void Scheduler::step_done(const Step& step, std::span<const int32_t> tokens) {
     const auto it = entries_.find(row.id);
     if (it == entries_.end()) continue;
     Entry& entry = it->second;
-    if (row.turn == entry.preemptions) {  // else its pages are others' by now
+    if (row.turn == entry.preemptions) {  // otherwise the pages were given up meanwhile
       entry.kept = row.end;
       store_.keep(entry.holding, entry.sequence.ids, row.end);
     }

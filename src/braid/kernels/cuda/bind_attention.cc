@@ -17,7 +17,7 @@ constexpr std::array<int64_t, 4> kSegmentHeadDims = {64, 96, 128, 256};
 
 enum Input : size_t { kQ, kCacheK, kCacheV, kQStart, kKvLen, kPageTable };
 
-// Rows of a micro-batch as its metadata counts them: from the whole batch's first token.
+// Rows of a micro-batch, counted like its metadata from the whole batch's first token.
 TensorView from_first_token(const OpCall& call, TensorView view) {
   const int64_t begin = call.part->begin.token;
   view.data -= begin * view.row_bytes;
@@ -76,7 +76,7 @@ DecodeDevice decode_device_of(const DeviceInfo& device) {
 // By head dim, dtypes, and how many tokens a step has of how many sequences.
 Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const ValueType& out,
                         const DeviceInfo& device) {
-  alignas(16) static std::byte somewhere[16];  // where operands lie decides nothing
+  alignas(16) static std::byte somewhere[16];  // the choice ignores addresses
   const auto view = [](const ValueType& type) {
     return make_view(somewhere, type.dtype, type.shape);
   };

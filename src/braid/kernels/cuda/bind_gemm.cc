@@ -13,14 +13,15 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 
-// Of the library's operands: an x in f32, as of a model that norms after its layers, is rounded.
+// The dtype of the library's operands. An f32 x, from a model with norms after its layers, is
+// rounded.
 DType product_dtype(TypeList in) {
   const DType x = in[0].dtype;
   return x == DType::f32 && !exact_product(in) ? DType::bf16 : x;
 }
 
-// The last two weights, k and v of a projection, are one launch of the library where they are
-// alike: each alone is too few tiles for the GPU.
+// Equal-shaped k and v weights of a projection are a single launch of the library: each weight
+// alone has too few tiles for the GPU.
 bool last_are_alike(bool gated, TypeList in) {
   const size_t n = (in.size() - 1) / 2;
   if (gated || n < 2) return false;
@@ -28,8 +29,8 @@ bool last_are_alike(bool gated, TypeList in) {
   return a.dtype == b.dtype && a.shape == b.shape && a.dtype == product_dtype(in);
 }
 
-// A launch's scratch: the product of the gate, products whose dead rows must not reach y (the last
-// of a pair apart), x rounded, one weight as plain numbers, the library's own.
+// A launch's scratch: the gate's product, products kept from y because of dead rows (the last
+// product of a pair apart), rounded x, a dequantized weight, the library's workspace.
 struct GemmScratch {
   int64_t gate = 0;
   int64_t y = 0;
@@ -75,7 +76,7 @@ std::vector<ValueType> types_of(std::span<const TensorView> views, BatchAxis axi
 }  // namespace
 
 std::shared_ptr<Gemm> GemmStore::get(const GemmDesc& desc, const GemmPointers& pointers) {
-  constexpr int64_t kTunedTokens = 1024;  // where a better algorithm pays for the search
+  constexpr int64_t kTunedTokens = 1024;  // fewer tokens do not repay a search for an algorithm
   auto& gemm = gemms_[fmt::format("{} {}", to_string(desc), desc.y_stride)];
   if (gemm) return gemm;
   if (!library_) library_ = CublasLt::load();
@@ -102,9 +103,9 @@ KernelInfo gemm_info(const Op& op, TypeList in, TypeList out) {
 
 namespace {
 
-// Two products of one launch: which weights, the one at the lower address first.
+// Two products in a launch, the weight at the lower address first.
 struct Pair {
-  std::shared_ptr<Gemm> gemm;  // none: there is no pair
+  std::shared_ptr<Gemm> gemm;  // null: no pair
   size_t first = 0;
   size_t second = 0;
 };
@@ -113,8 +114,8 @@ struct Pair {
 struct Product {
   std::shared_ptr<Gemm> gemm;
   std::shared_ptr<DeviceMemory> bias;  // converted
-  GemmPointers pointers;               // those that stay
-  DequantizeParams plain;              // makes the weight; no `w` where it is taken as it is
+  GemmPointers pointers;               // fixed pointers
+  DequantizeParams plain;              // dequantizes the weight; `w` is null for plain weights
 };
 
 class BoundGemm {
@@ -170,8 +171,8 @@ class BoundGemm {
   }
 
  private:
-  // The library computes all rows. Those that are not live may be another micro-batch's in a
-  // buffer that several share; the counts of such steps are those of the capture.
+  // The library computes all rows. In a buffer shared by micro-batches, dead rows may belong to
+  // another micro-batch; such steps have the counts of the capture.
   bool writes_in_place() const { return own_rows_ || call_.rows() == call_.in[0].shape[0]; }
 
   void finish(size_t i, const LaunchContext& context) const {
@@ -194,7 +195,7 @@ class BoundGemm {
     return make_view(workspace_ + (second ? scratch_.y2 : scratch_.y), y.dtype, y.shape);
   }
 
-  // The gate's product goes to the scratch, the other's to y, where the gate then meets it.
+  // The gate's product goes to the scratch, the other product to y, and the gate is applied in y.
   TensorView y_of(const LinearOperands& op, size_t i) const {
     const TensorView& y = op.y(i);
     if (gated_ && i == 0) return make_view(workspace_ + scratch_.gate, y.dtype, y.shape);

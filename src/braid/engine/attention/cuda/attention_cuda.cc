@@ -21,7 +21,7 @@
 namespace braid::attention_modes {
 namespace {
 
-// A backend whose executors have no host memory for inputs and outputs: they stay on the GPU.
+// A backend with inputs and outputs on the GPU alone, without host memory.
 class DeviceBackend : public cuda::CudaBackend {
  public:
   using CudaBackend::CudaBackend;
@@ -55,7 +55,7 @@ struct GpuRank {
     backend = std::make_unique<DeviceBackend>(table, watch, part);
     silent_backend = std::make_unique<DeviceBackend>(silent, watch, part);
   }
-  // The step, whose attention launches are timed; silent: nothing is communicated.
+  // The step with timed attention launches; silent: without communication.
   cuda::KernelTable table, silent;
   cuda::OneSidedComm comm;
   std::vector<std::shared_ptr<Probe>> probes;
@@ -75,9 +75,8 @@ struct GpuRank {
   }
 };
 
-// A rank's attention by itself and one plain call of the same work, one after the other again and
-// again: a GPU that is bound by its power changes its clock from turn to turn, less from call to
-// call.
+// A rank's attention alone and a plain call of the same work, in alternation: the clock of a GPU at
+// its power limit changes from turn to turn, and less from call to call.
 class Alternation {
  public:
   explicit Alternation(const cuda::CudaBackend& backend) : backend_(backend) {}
@@ -90,7 +89,7 @@ class Alternation {
       cuda::record(events.back(), stream);
     };
     mark();
-    for (int i = 0; i <= n; ++i) {  // the very first call begins with the host
+    for (int i = 0; i <= n; ++i) {  // the first call waits for the host and does not count
       computation.enqueue({});
       mark();
       if (plain.there()) plain.launch(stream);
@@ -149,7 +148,7 @@ class Modes : public CudaModes {
       const auto r = static_cast<size_t>(e.rank());
       run_rank(e, *ranks[r], *plan, report, samples[r], mutex);
     });
-    // Of the slowest rank: that a faster GPU waits for a slower one is no communication.
+    // The slowest rank counts: the wait of a faster GPU for a slower GPU is not communication.
     std::vector<StepTime> steps;
     for (const auto& turn : turns_) {
       StepTime& slowest = steps.emplace_back();
@@ -167,8 +166,8 @@ class Modes : public CudaModes {
   }
 
  private:
-  // Two ranks of different machines may share a GPU: what they send goes through the host's memory.
-  // Of four one waited for another to the deadline: together they have more streams than queues.
+  // Two ranks of different machines may share a GPU and send through host memory. Four ranks may
+  // not: with more streams than hardware queues, a rank waited until the deadline.
   static std::vector<int> devices_of(const AttentionBench& bench, const Topology& topology) {
     const std::vector<int> ids = parse_device(bench.device).ids;
     for (int r = 0; r < std::min<int>(topology.ranks(), std::ssize(ids)); ++r) {
@@ -295,8 +294,8 @@ class Modes : public CudaModes {
     meeting.wait();
   }
 
-  // By turns, so that all meet the same clocks; each turn after a step that starts all ranks. Of a
-  // turn's steps the last one counts, and the attention launches in that one.
+  // The modes run in turns, for equal clocks, each turn after a step that starts all ranks. The
+  // last step of a turn counts, with its attention launches.
   void time_all(GpuRank& rank, fabric::HostBarrier& meeting, cuda::CudaReplay& step,
                 cuda::CudaReplay& computation, PlainCall& plain, ModeReport& report,
                 std::mutex& mutex) {
@@ -315,7 +314,7 @@ class Modes : public CudaModes {
       return 1e-3 * static_cast<double>(ms);
     };
     const auto run_step = [&] { step.enqueue({}); };
-    // The same number on all ranks: by what the first step took on rank 0.
+    // The same number on all ranks, from the time of rank 0's first step.
     const double once = time(*rank.backend, 1, run_step);
     const int r = rank.comm.endpoint().rank();
     {
