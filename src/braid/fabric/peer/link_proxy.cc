@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "braid/base/error.h"
-#include "braid/base/math.h"
 #include "braid/fabric/block_chunks.h"
 
 namespace braid::fabric {
@@ -91,10 +90,7 @@ int64_t LinkProxy::Job::bytes() const {
 
 void LinkProxy::Job::set(const std::vector<Piece>& pieces) {
   std::vector<Piece> chunks;
-  // Even chunks: a small last one did not come while attention waited for it on all SMs.
   const auto cut = [&](const Piece& piece, int64_t most) {
-    const int64_t bytes = piece.block.bytes();
-    if (bytes > most) most = round_up(ceil_div(bytes, ceil_div(bytes, most)), int64_t{256});
     for (const BlockChunk& chunk : chunks_of(piece.block, most)) {
       chunks.push_back({piece.dst + chunk.dst_offset, piece.src + chunk.src_offset, chunk.block});
     }
