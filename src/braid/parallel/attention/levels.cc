@@ -199,6 +199,7 @@ class Levels {
       attrs.q.push_back({.row = own.row,
                          .rows = own.rows,
                          .position = own.position,
+                         .state_row = own.row,
                          .out_row = own.row,
                          .kv_begin = begin,
                          .kv_end = static_cast<int>(attrs.kv.size())});
