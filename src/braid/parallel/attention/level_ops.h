@@ -19,8 +19,9 @@ class LevelOps {
 
   // `attrs(rank)` gives each rank's.
   template <class MakeAttrs>
-  std::vector<ValueId> emit(const char* scope_name, const OpDef& def, const std::vector<ValueId>& inputs,
-                            const MakeAttrs& attrs, const char* tag = "") {
+  std::vector<ValueId> emit(const char* scope_name, const OpDef& def,
+                            const std::vector<ValueId>& inputs, const MakeAttrs& attrs,
+                            const char* tag = "") {
     std::vector<ValueId> outputs;
     for (int r = 0; r < ranks(); ++r) {
       Builder& b = builders_[static_cast<size_t>(r)];
@@ -56,7 +57,8 @@ class LevelOps {
   }
 
   // Values [1, rows, heads, D] without contents.
-  std::vector<ValueId> buffers(const char* scope_name, ValueId in, const std::vector<ValueType>& types) {
+  std::vector<ValueId> buffers(const char* scope_name, ValueId in,
+                               const std::vector<ValueType>& types) {
     return emit(scope_name, ops::kBuffers, {in}, [&](int) { return ops::BuffersAttrs{types}; });
   }
 

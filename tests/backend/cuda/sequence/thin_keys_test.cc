@@ -92,7 +92,8 @@ class Thinning {
     for (int64_t t = 0; t < p.queries; ++t) {
       const int64_t seen = std::min(p.rows, p.sees + t);
       for (int64_t g = 0; g < attrs_.group; ++g) {
-        const auto q = row(p.by == ops::ThinnedPart::By::probes ? probes_ : q_, p.q_row + t, h * attrs_.group + g);
+        const auto q = row(p.by == ops::ThinnedPart::By::probes ? probes_ : q_, p.q_row + t,
+                           h * attrs_.group + g);
         std::vector<double> weights;
         double sum = 0;
         for (int64_t j = 0; j < seen; ++j) {
