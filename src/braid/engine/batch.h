@@ -17,7 +17,7 @@ class Batch {
 
   // Adds the next tokens of a sequence that has `cached` tokens in the KV cache already; `pages`
   // hold room for all of them. Logits are wanted for the last `scored` of the tokens. `group`: the
-  // ranks that compute it, where groups of ranks have sequences of their own; -1: any.
+  // group of ranks with the sequence's keys (`--dp`); -1: any group.
   void add(std::span<const int32_t> tokens, int64_t cached, std::span<const int32_t> pages,
            int64_t scored, int group = -1);
 

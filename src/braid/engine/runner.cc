@@ -201,7 +201,7 @@ struct Runner::Impl {
   PlannedStep last;
   std::shared_ptr<BoundForward> looping;  // of a loop on the device
   int64_t rows = 0;                       // of the last step's logits
-  std::vector<float> ordered;             // these logits, where a step orders rows by itself
+  std::vector<float> ordered;  // the logits in the batch's order, if a step reorders rows
   bool usable = true;
 };
 

@@ -53,7 +53,7 @@ struct KeyScoresAttrs {
     f("rows", rows);
   }
 };
-// Mean over the scoring queries that see a key of what they pay it.
+// The mean weight of a key, over the scoring queries with the key in view.
 //   (order i32 [1, n, Hkv, 1] as of thin_keys, paid f32 [1, m, Hkv, 1] ...) -> f32 [1, rows, Hkv,
 //   1]
 extern const OpDef kKeyScores;

@@ -8,7 +8,7 @@
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/world.h"
 #include "golden/diffusion/case.h"
-#include "golden/diffusion/relative_rms.h"
+#include "golden/diffusion/differences.h"
 
 namespace braid::golden {
 namespace {

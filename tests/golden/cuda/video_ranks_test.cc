@@ -4,7 +4,7 @@
 
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/world.h"
-#include "golden/diffusion/relative_rms.h"
+#include "golden/diffusion/differences.h"
 #include "golden/diffusion/video_case.h"
 #include "golden/support/forward.h"
 

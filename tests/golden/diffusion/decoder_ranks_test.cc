@@ -3,12 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/diffusion/vae_decoder.h"
 #include "braid/engine/diffusion/video_decoder.h"
 #include "golden/diffusion/case.h"
+#include "golden/diffusion/differences.h"
 
 namespace braid::golden {
 namespace {
@@ -25,13 +24,7 @@ Decoder decoder_of(const std::string& kind, int ranks, int machines = 1) {
 }
 
 void expect_near(const std::vector<float>& got, const std::vector<float>& want) {
-  ASSERT_EQ(got.size(), want.size());
-  double worst = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const double d = std::abs(static_cast<double>(got[i]) - want[i]);
-    worst = std::isnan(d) ? INFINITY : std::max(worst, d);
-  }
-  EXPECT_LE(worst, 1e-5);
+  EXPECT_LE(worst_difference(got, want), 1e-5);
 }
 
 std::vector<float> picture(VaeDecoder& decoder, int64_t height, int64_t width) {

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <map>
 #include <random>
 
@@ -11,6 +10,7 @@
 #include "braid/ops/linear.h"
 #include "braid/parallel/sequence_parallel.h"
 #include "golden/diffusion/case.h"
+#include "golden/diffusion/differences.h"
 
 namespace braid::golden {
 namespace {
@@ -57,13 +57,7 @@ struct Loaded {
 };
 
 void expect_near(const std::vector<float>& got, const std::vector<float>& want) {
-  ASSERT_EQ(got.size(), want.size());
-  double worst = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const double d = std::abs(static_cast<double>(got[i]) - want[i]);
-    worst = std::isnan(d) ? INFINITY : std::max(worst, d);
-  }
-  EXPECT_LE(worst, 1e-5);
+  EXPECT_LE(worst_difference(got, want), 1e-5);
 }
 
 class FluxRanks : public testing::TestWithParam<SpMode> {};

@@ -2,6 +2,7 @@
 
 #include "braid/engine/diffusion/cogvideox_pipeline.h"
 #include "golden/diffusion/case.h"
+#include "golden/diffusion/differences.h"
 
 namespace braid::golden {
 
@@ -59,17 +60,6 @@ inline int worst_pixel(const MadeVideo& made, std::span<const int32_t> want) {
   int most = 0;
   for (size_t i = 0; i < got.size(); ++i) most = std::max(most, std::abs(got[i] - want[i]));
   return most;
-}
-
-// The largest difference, infinite with numbers that are none.
-inline double worst_difference(std::span<const float> got, std::span<const float> want) {
-  if (got.size() != want.size()) return INFINITY;
-  double worst = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const double d = std::abs(static_cast<double>(got[i]) - want[i]);
-    worst = std::isnan(d) ? INFINITY : std::max(worst, d);
-  }
-  return worst;
 }
 
 }  // namespace braid::golden

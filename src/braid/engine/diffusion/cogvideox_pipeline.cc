@@ -47,7 +47,8 @@ CogVideoXPipeline::Defaults defaults_of(const CogVideoXConfig& c, int64_t vae_sc
           .text_tokens = c.text_tokens};
 }
 
-// One of `groups` equal parts, of machines where they divide.
+// The topology of each of `groups` equal groups: a share of the machines if these divide evenly,
+// else a share of the devices of each machine.
 Topology group_of(Topology topology, int groups) {
   int& part = topology.machines % groups == 0 ? topology.machines : topology.devices;
   if (part % groups != 0) {
@@ -134,8 +135,8 @@ void CogVideoXPipeline::choose_ranks() {
     const Topology topology = group_of(all, groups);
     std::optional<StepChoice> made;
     if (divided && (topology.ranks() > 1 || config_.choose_sp)) made = choice(topology);
-    // Groups compute passes at the same time, one group one after another.
-    const double seconds = made ? made->seconds * (2 / groups) : 0;
+    const int passes = 2 / groups;  // of a group, one after another
+    const double seconds = made ? made->seconds * passes : 0;
     if (made) {
       for (const std::string& line : made->priced) {
         priced_.push_back(candidates.size() == 1 ? line

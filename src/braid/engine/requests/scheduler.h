@@ -166,7 +166,7 @@ class Scheduler {
   // sequence is left.
   bool preempt(Step& step);
   bool admit(Entry& entry);
-  // Holds what is cached of the entry's tokens in the group that will have least to do with it.
+  // Takes the cached pages of the entry's tokens, in the group with the least load afterwards.
   KvHolding find_group(Entry& entry);
   // Takes pages that others have computed since; then whether one of `others`, which are in this
   // step, computes the very next page.

@@ -21,7 +21,7 @@ bool between_attentions(const Program& logical, int index) {
          attends_after(logical, index);
 }
 
-SequenceAttention dense_attention(const Program& logical, const TokenSharding& tokens,
+SequenceAttention exact_attention(const Program& logical, const TokenSharding& tokens,
                                   const Op& op) {
   const auto& attrs = op.attrs.as<ops::AttentionAttrs>();
   if (attrs.softcap > 0 || attrs.head_offset != 0) {
@@ -44,7 +44,7 @@ SequenceAttention dense_attention(const Program& logical, const TokenSharding& t
 
 SequenceAttention attention_over(const Program& logical, const TokenSharding& tokens, int index) {
   SequenceAttention attention =
-      dense_attention(logical, tokens, logical.ops[static_cast<size_t>(index)]);
+      exact_attention(logical, tokens, logical.ops[static_cast<size_t>(index)]);
   if (!tokens.levels || attention.window_left >= 0) return attention;
   const KeyLevels& levels = *tokens.levels;
   if (between_attentions(logical, index)) {

@@ -24,7 +24,7 @@ struct DecodeRates {
   double memory_share = 0;  // share of a block's seam that exchanges through memory add
   double cta_stream = 0;    // bytes of weights a second, read by a CTA
   double cta_keys[3] = {};  // the same for keys, with 1, 2 and 4 query heads
-  std::string unmeasured;   // a GPU without constants of its own; empty: these are its constants
+  std::string unmeasured;   // the name of a GPU without measured constants; empty: measured
   bool operator==(const DecodeRates&) const = default;
 };
 

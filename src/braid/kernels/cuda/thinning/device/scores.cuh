@@ -18,7 +18,7 @@ struct ThinArgs {
     int64_t q_row, k_row;  // first rows
     int32_t n;             // keys
     int32_t queries;       // that score
-    int32_t sees;          // keys that the first of them sees; each further one sees one more
+    int32_t sees;          // keys in view of the first query; each next query has a key more
     int32_t keep, sinks;
     int64_t base;  // of its items, [Hkv, n]
     int64_t to;    // first kept row

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -14,6 +15,17 @@ inline double relative_rms(std::span<const float> got, std::span<const float> wa
     all += std::pow(static_cast<double>(want[i]), 2);
   }
   return std::sqrt(off / all);
+}
+
+// The largest difference, infinite for other sizes and for NaN.
+inline double worst_difference(std::span<const float> got, std::span<const float> want) {
+  if (got.size() != want.size()) return INFINITY;
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double d = std::abs(static_cast<double>(got[i]) - want[i]);
+    worst = std::isnan(d) ? INFINITY : std::max(worst, d);
+  }
+  return worst;
 }
 
 }  // namespace braid::golden
