@@ -10,8 +10,8 @@ answers of a fixed length. In each round every server runs once for each number 
 afresh, one at a time, so that what else the machine does hits both alike; numbers are medians over
 the rounds. The peer is built from the PyPI package llama-cpp-python. Both get all cores.
 
-The server's cost is what it loses to `braid bench` with the same rows, prompt and answer length,
-for as many requests as there are clients: rows over the median time between two tokens, and over the
+The server's cost is what it loses to `braid bench` with the same rows, tokens a prompt (the chat
+template's too) and answer length, for as many requests as there are clients: rows over the median time between two tokens, and over the
 mean time per output token, which holds the prompts of requests that came later.
 """
 
@@ -96,8 +96,9 @@ def main():
                                 cost.setdefault((key, clients), []).append(
                                     1e3 * clients / times[key])
                             cost.setdefault(("thread", clients), []).append(1e6 * seconds / steps)
-                bench = run([o.braid, "bench", "-m", o.model, "-p", 0, "-n", o.output_len, "-d", 16,
-                             "-b", clients, "-r", 1, "--json"])
+                            context = round(times["total_input_tokens"] / times["completed"])
+                bench = run([o.braid, "bench", "-m", o.model, "-p", 0, "-n", o.output_len, "-d",
+                             context, "-b", clients, "-r", 1, "--json"])
                 cost.setdefault(("bench", clients), []).append(bench["tests"][-1]["tokens_per_s"])
 
     if not o.no_peer:
