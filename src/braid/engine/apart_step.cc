@@ -24,7 +24,7 @@ ApartStep::ApartStep(const Batch& batch, int64_t page_size, KvOwners& owners,
     : batch_(batch), work_(batch.work()), shares_(static_cast<size_t>(owners.ranks())) {
   const auto T = static_cast<size_t>(batch.extents().token);
   const std::span<const SequenceInfo> sequences = batch.sequences();
-  work_.extents.sequence = 1;  // rows of all sequences are one value
+  work_.extents.sequence = 1;  // rows are one value for all sequences
   tokens_ = even_layout(static_cast<int64_t>(T), owners.ranks());
   for (int32_t slot : batch.slots()) owners.forget(slot);
   for (int32_t slot : batch.slots()) owners.write(slot, owners.roomiest());

@@ -8,16 +8,16 @@
 
 namespace braid {
 
-// The tokens that one step computes, over all its sequences. The same on every rank.
+// The tokens in a step, over all its sequences. Every rank has the same batch.
 class Batch {
  public:
   explicit Batch(int64_t page_size) : page_size_(page_size) {}
 
-  void clear();  // keeps its memory, so that a step like the last one allocates nothing
+  void clear();  // keeps its memory: a step like the last allocates nothing
 
-  // Adds the next tokens of a sequence that has `cached` tokens in the KV cache already; `pages`
-  // hold room for all of them. Logits are wanted for the last `scored` of the tokens. `group`: the
-  // group of ranks with the sequence's keys (`--dp`); -1: any group.
+  // Adds the next tokens of a sequence with `cached` tokens already in the KV cache; `pages` hold
+  // room for all tokens. Logits are wanted for the last `scored` tokens. `group`: the group with
+  // the sequence's keys (`--dp`); -1: any group.
   void add(std::span<const int32_t> tokens, int64_t cached, std::span<const int32_t> pages,
            int64_t scored, int group = -1);
 
@@ -43,7 +43,7 @@ class Batch {
   std::vector<int32_t> positions_;         // [T]
   std::vector<int32_t> slots_;             // [T]
   std::vector<int32_t> rows_;              // [R]
-  std::vector<int32_t> pages_;             // of all sequences, one after the other
+  std::vector<int32_t> pages_;             // all sequences, in order
   std::vector<int32_t> page_start_ = {0};  // [S + 1] into pages_
   std::vector<int> groups_;                // [S]
   int64_t pages_end_ = 0;

@@ -24,7 +24,7 @@ class BatchCut : public StepInputs {
   // The first sequence continues from the micro-batch before.
   bool continues(size_t micro_batch) const { return continues_[micro_batch]; }
 
-  // Writes the inputs of an executor whose capacity is large enough, alike on all ranks.
+  // Writes the inputs of an executor with large enough capacities, alike on all ranks.
   void write(const Executor& executor) const;
   void write(const Executor& executor, int /*rank*/) const override { write(executor); }
 

@@ -8,16 +8,16 @@
 
 namespace braid {
 
-// A batch whose sequences are dealt to groups of ranks, each with its own KV cache: the host's
-// inputs of a step. A sequence stays with the group that has its keys. A group without tokens takes
-// part with extents of 0.
+// A batch with sequences dealt to groups of ranks, each with its own KV cache: the host's inputs of
+// a step. A sequence stays with the group that has its keys. A group without tokens takes part with
+// extents of 0.
 class BatchDeal : public StepInputs {
  public:
   // `pages` of each group's cache, under the same numbers; `tp` ranks in each group.
   BatchDeal(int groups, int tp, int64_t pages, int64_t page_size);
 
-  // Deals the batch, which outlives this: a sequence to the group that it names (Batch::add), else
-  // to the group with its keys, else to the group with the fewest tokens so far.
+  // Deals the batch, which outlives this object. A sequence goes to its named group (Batch::add),
+  // else to the group with its keys, else to the group with the fewest tokens so far.
   void assign(const Batch& batch);
   // The group with most tokens.
   const Batch& busiest() const { return batches_[busiest_]; }
@@ -26,29 +26,29 @@ class BatchDeal : public StepInputs {
   // same proportions. Fails as BatchCut::assign does.
   void cut(const Ranges& ranges, std::string_view strategy);
 
-  // Capacities that fit each group. Rows are those of all groups.
+  // Capacities that fit each group. Rows count over all groups.
   ContextKey key(int strategy) const;
-  // Work of the micro-batches of each group, [groups, micro-batches].
+  // Each group's work per micro-batch, [groups, micro-batches].
   std::span<const Work> works() const { return works_; }
   int groups() const { return static_cast<int>(batches_.size()); }
 
-  // Row r of the step's logits is row order[r] of the batch's; empty: they are the same.
+  // Row r of the step's logits is row order[r] of the batch's; empty: equal order.
   std::span<const int32_t> row_order() const override { return row_order_; }
   void write(const Executor& executor, int rank) const override;
 
  private:
-  // The group that a sequence names, or that has its keys; -1: any.
+  // The sequence's named group, or the group with its keys; -1: any.
   int fixed_group(const Batch& batch, size_t sequence) const;
   std::vector<int> deal_groups(const Batch& batch) const;  // [sequences]
   void order_rows();
 
   const int tp_;
   const int64_t page_size_;
-  std::vector<int16_t> owner_;  // [pages] the group that wrote it last; -1: nobody
+  std::vector<int16_t> owner_;  // [pages] the last group that wrote the page; -1: none
   std::vector<Batch> batches_;  // [groups]
   std::deque<BatchCut> cuts_;   // [groups]
   size_t busiest_ = 0;
-  std::vector<std::pair<int, int32_t>> rows_;  // [R] of the batch: group, and token of its batch
+  std::vector<std::pair<int, int32_t>> rows_;  // [R] group, and token in the group's batch
   std::vector<int32_t> row_order_;             // [R] or empty
   std::vector<Work> works_;
 };

@@ -29,7 +29,7 @@ namespace {
 constexpr int64_t kPageSize = 64;
 constexpr int64_t kDepth = 1024;
 
-// A decoder of common proportions: every block format divides its widths.
+// A decoder with common proportions: every block format divides its widths.
 ModelConfig small_decoder(int64_t layers) {
   ModelConfig c{.family = "calibration",
                 .layers = layers,
@@ -55,7 +55,7 @@ std::string cpu_model() {
   return "CPU";
 }
 
-// Blocks of a dtype: any codes, scales of usual size.
+// Blocks with any codes and scales of usual size.
 std::vector<std::byte> random_blocks(DType dtype, int64_t elems) {
   std::mt19937 rng(1);
   std::uniform_real_distribution<float> uniform(-0.05f, 0.05f);
@@ -81,7 +81,7 @@ std::vector<std::byte> random_blocks(DType dtype, int64_t elems) {
   return bytes;
 }
 
-// Seconds and amounts of work for ops of a kind and dtype.
+// Seconds and amounts of work, by kind of op and dtype.
 struct Sum {
   double seconds = 0, flops = 0, bytes = 0;
 };
@@ -180,7 +180,7 @@ class Calibration {
     return {weights_.data(), static_cast<size_t>(bytes)};
   }
 
-  // A step of T tokens behind `cached` tokens, with `layers` layers: time by kind of op.
+  // Time by kind of op for a step with T tokens behind `cached` tokens, through `layers` layers.
   std::map<Key, Sum> measure_step(DType dtype, DType kv, int64_t T, int64_t cached, int64_t layers,
                                   int runs, Work* work_out) {
     const Extents counts = {T, 1, 1};
@@ -290,7 +290,7 @@ class Calibration {
     }
   }
 
-  // Median seconds of all-reduces of n floats between two one-threaded ranks.
+  // Median seconds for all-reduces of n floats between two one-threaded ranks.
   static double all_reduce_seconds(const fabric::LocalFabricConfig& config, int64_t n, int runs) {
     double seconds = 0;
     fabric::run_ranks(config, [&](fabric::Endpoint& endpoint) {
@@ -314,7 +314,7 @@ class Calibration {
     const double small = all_reduce_seconds({.ranks = 2}, kSmall, 500);
     const double large = all_reduce_seconds({.ranks = 2}, kLarge, 30);
     profile_.collective_seconds = small;
-    // A rank sends all floats in a single shot, and half of them twice in two shots.
+    // In a single shot a rank sends all floats, in two shots it sends half the floats twice.
     const double sent = static_cast<double>(kLarge * sizeof(float));
     profile_.unit_bytes_per_second = sent / std::max(large - small, 0.05 * large);
     // Memory is the link; its latency is in collective_seconds.

@@ -34,7 +34,7 @@ std::string free_mark(const ChatMessages& conversation) {
   fail(ErrorCode::kInvalidArgument, "the messages use all 32 noncharacters U+FDD0 to U+FDEF");
 }
 
-// Those of the ids that are special tokens; the unknown one may come from any text.
+// Those ids that are special tokens, but the unknown token: any text may contain it.
 std::vector<int32_t> specials(const Tokenizer& tokenizer, std::vector<int32_t> ids) {
   std::erase_if(
       ids, [&](int32_t id) { return !tokenizer.is_special(id) || id == tokenizer.special().unk; });
@@ -57,7 +57,7 @@ Json changed(const Json& json, const Change& change) {
   return object;
 }
 
-// Names and types, which templates compare and look up; they spell no special token.
+// Names and types, which templates compare and look up; these spell no special token.
 bool is_word(const std::string& text) {
   return text.size() <= 64 && std::ranges::all_of(text, [](char c) {
            return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' ||
@@ -126,7 +126,7 @@ void ChatPrompt::probe() {
 
 std::vector<int32_t> ChatPrompt::encode_conversation(const ChatMessages& conversation) const {
   const std::string mark = free_mark(conversation);
-  // `content`: of contents; `other`: of everything else that the client wrote.
+  // `content` changes contents; `other` changes all other text from the client.
   const auto encoded = [&](const Change& content, const Change& other) {
     ChatInput input{.messages = Json::array()};
     for (const Json& message : conversation.messages) {
@@ -144,9 +144,9 @@ std::vector<int32_t> ChatPrompt::encode_conversation(const ChatMessages& convers
   };
   const auto defuse = [&](const std::string& text) { return tokenizer_.defuse(text, mark); };
   auto ids = encoded(defuse, defuse);
-  // A template may change or extend what it is given until it spells a special token. With a mark
-  // on both sides of every character it cannot: only the template's own tokens are left. The mark
-  // in front stands behind a character that no token has, not behind the template's text.
+  // A template may change its input until the text spells a special token. With a mark on both
+  // sides of every character only the template's own tokens are special. The mark in front stands
+  // behind a character that no token has, not behind the template's text.
   const auto own_text = [&](const std::string& text) {
     if (text.empty()) return text;
     return "\uFFFE" + mark + mark_own(text, std::string(text.size(), '\1'), mark);

@@ -15,11 +15,11 @@ namespace braid {
 struct RankDescription {
   std::string host;
   std::string device = "cpu";    // or the GPU's name
-  int64_t units = 1;             // threads of a CPU rank, SMs of a GPU
+  int64_t units = 1;             // threads for a CPU rank, SMs for a GPU
   std::string kernels;           // instruction sets: "avx512, avx512-vnni"
-  int64_t memory_bytes = 0;      // of the host, or of the GPU
+  int64_t memory_bytes = 0;      // memory on the host, or on the GPU
   std::string build;             // build_id()
-  std::string strategy_library;  // hash of the library that has the strategy; empty: Braid's own
+  std::string strategy_library;  // hash of the strategy's library; empty: Braid's own strategy
   bool operator==(const RankDescription&) const = default;
 };
 
@@ -27,7 +27,7 @@ struct RankDescription {
 // from nothing else. A file of this form lets `braid plan` and `braid bench attention` plan for
 // a cluster elsewhere (docs/cluster.md).
 struct ClusterDescription {
-  std::vector<RankDescription> ranks;  // [ranks]: those of a machine after each other
+  std::vector<RankDescription> ranks;  // [ranks], machine by machine
   int machines = 1;                    // of equal size
   bool mapped = false;                 // kernels store into the memory of their machine's ranks
   std::optional<Profile> profile;      // process 0's, by which `auto` prices

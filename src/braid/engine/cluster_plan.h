@@ -16,9 +16,9 @@ struct ClusterStep {
   int64_t depth = 0;
 };
 
-// The lines (plan_line) of the step's plans, with the hashes of a job that has the description: one
-// plan, or before it a plan that moves keys. No device is needed. Fails with kInvalidArgument where
-// the model is another one, or the cache too small, and like Runner.
+// The lines (plan_line) for the step's plans, with the same hashes as a job on the described
+// cluster: one plan, or a plan that moves keys and then the plan. Needs no device. Fails with
+// kInvalidArgument for another model or too small a cache, and as Runner does.
 std::vector<std::string> plan_cluster(const ClusterDescription& cluster, const Model& model,
                                       const ClusterStep& step);
 

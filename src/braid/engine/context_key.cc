@@ -47,8 +47,8 @@ ContextKey key_for(const BatchCut& cut, int strategy, int ranks) {
       cut.works(), [](const Work& work) { return work.extents.row == work.extents.token; });
   for (size_t i = 0; i < cut.size(); ++i) {
     const Extents& n = cut.work(i).extents;
-    // A multiple of the ranks: capacities of token shards then add up over micro-batches. One token
-    // alone stays one: its step may join in one launch.
+    // A multiple of the ranks: capacities of token shards then add up over micro-batches. A single
+    // token keeps capacity 1: its launches may join into a single launch.
     const bool alone = cut.size() == 1 && n.token == 1;
     const int64_t tokens = round_up(token_capacity(n.token), alone ? 1 : ranks);
     key.micro_batches.push_back(

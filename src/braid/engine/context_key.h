@@ -24,7 +24,7 @@ struct ContextKey {
   InlineVector<MicroBatch, kMaxMicroBatches> micro_batches;
   bool every_row = false;  // logits of all tokens are wanted, as in a decode step: rows are tokens
   Kind kind = Kind::ranks;
-  SequenceLayout q, kv;   // of tokens and gather; of apart q
+  SequenceLayout q, kv;   // for kinds tokens and gather; apart uses q alone
   int64_t sequences = 0;  // of apart
   int mesh = 0;           // of tokens: index into the runner's meshes
 
@@ -36,13 +36,13 @@ struct ContextKey {
 // one alone, as in a long prompt; rows to a power of four; neither to more than the tokens.
 ContextKey key_for(const BatchCut& cut, int strategy, int ranks);
 
-// The capacity for so many rows of logits.
+// The capacity for `rows` rows of logits.
 int64_t row_capacity(int64_t rows);
 
 // Capacities for one sequence's tokens, divided as the layouts say; rows round up as above.
 ContextKey key_for_tokens(const SequenceLayout& q, const SequenceLayout& kv, int64_t rows);
 
-// Capacities for the tokens of some sequences, so divided, whose keys stay where they are.
+// Capacities for the divided tokens of some sequences with keys that stay in place.
 ContextKey key_for_apart(const SequenceLayout& tokens, int64_t sequences, int64_t rows);
 
 // "512+512 tokens, 8+8 sequences, 1+1 rows".

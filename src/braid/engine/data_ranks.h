@@ -9,9 +9,9 @@
 
 namespace braid {
 
-// Groups of ranks, each with sequences and a KV cache of its own. All groups take each step
-// together with equal plans, since rows of tokens go to experts on all ranks, and logits come from
-// all. The strategy is that of the group with most tokens.
+// Groups of ranks, each with its own sequences and KV cache. All groups take each step together
+// with equal plans: token rows go to experts on all ranks, and logits come from all. The strategy
+// follows the group with most tokens.
 class DataRanks : public StepPlanner {
  public:
   // `degrees` of all ranks. Several strategies need `cost`. `world` outlives the planner.

@@ -18,7 +18,7 @@
 namespace braid {
 namespace {
 
-// "none" for a file that is not there: who opens it says more.
+// "none" for a missing file: the code that opens the file reports more.
 std::string hash_of_file(const std::string& path) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none)) return "none";
@@ -46,7 +46,8 @@ RankDescription rank_here(const RunnerConfig& c) {
   return rank;
 }
 
-// Process 0 checks what all have, and all take its verdict: an error's text, or the description.
+// Process 0 checks all descriptions, and every process takes the verdict: an error's text, or the
+// description.
 ClusterDescription gather(const RunnerConfig& c, const RankDescription& mine) {
   job::Job& job = *c.job;
   const std::vector<std::string> all = job.gather("ranks", to_json(described(c, mine)));

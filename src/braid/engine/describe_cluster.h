@@ -5,16 +5,16 @@
 
 namespace braid {
 
-// The description of a runner whose ranks are all `rank`.
+// The description for a runner with ranks that all equal `rank`.
 ClusterDescription described(const RunnerConfig& config, const RankDescription& rank);
 // The same ranks' runner, for plans; in one process.
 RunnerConfig runner_of(const ClusterDescription& cluster);
 
-// The description of a runner on CPUs: in a job gathered from all processes, which all call this
-// and then have the same. Fails at all of them as require_alike().
+// The description for a runner on CPUs. In a job all processes call it and get the same
+// description, gathered from all. Fails on all processes as require_alike() does.
 ClusterDescription describe_cluster(const RunnerConfig& config);
 
-// A model file's size and a hash of its first MiB, or of a folder's tensors: no weight is read.
+// A model file's size and a hash over its first MiB, or over a folder's tensors. Reads no weight.
 std::string identity(const Model& model);
 
 }  // namespace braid

@@ -108,7 +108,7 @@ Answer Engine::generate(AnswerRequest request, const OnText& on_text) {
       break;
     }
   }
-  Answer rest = stream.rest();  // of an answer that was cancelled: its end
+  Answer rest = stream.rest();  // the end of a cancelled answer
   answer.prompt = std::move(rest.prompt);
   answer.end = std::move(rest.end);
   return answer;
@@ -136,14 +136,14 @@ std::vector<Answer> Engine::generate_all(std::vector<AnswerRequest> requests) {
   return answers;
 }
 
-// Computes a whole prompt for the scores or logits of its own tokens.
+// Computes a whole prompt for scores or logits of the prompt's tokens.
 Answer Engine::compute(AnswerRequest request, const KeepWaiting& keep_waiting) {
   request.max_tokens = 1;
   AnswerStream stream(*loop_, std::move(request));
   while (!stream.wait_for_end(kSlice)) {
     if (!keep_waiting || keep_waiting()) continue;
     stream.cancel();
-    while (!stream.wait_for_end(kSlice)) {  // the step at hand still writes what it was asked for
+    while (!stream.wait_for_end(kSlice)) {  // the running step still writes the request's results
     }
     fail(ErrorCode::kAborted, "the call was cancelled");
   }

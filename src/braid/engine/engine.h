@@ -19,7 +19,7 @@ struct RequestLimits {
   SchedulerConfig scheduler;  // the engine computes pages, page size and context
   // Size of the KV cache; 0: a quarter of the free memory on a CPU, all remaining memory on GPUs.
   int64_t kv_bytes = 0;
-  // GPU memory for the graphs of all steps, which are made at the start.
+  // GPU memory for the graphs of all steps, made at the start.
   int64_t graph_bytes = int64_t{1} << 30;
   bool sample_on_host = false;                       // slower on GPUs
   std::function<void(const std::string& line)> say;  // progress lines; may be empty
@@ -32,7 +32,7 @@ struct EngineOptions {
   RequestLimits limits;
 };
 
-// Logits of given tokens in the device memory of rank 0. May outlive the engine.
+// Logits for given tokens in rank 0's device memory. May outlive the engine.
 struct DeviceLogits {
   std::unique_ptr<DeviceMemory> memory;  // f32 [tokens, vocabulary], row-major
   int64_t tokens = 0;
@@ -68,8 +68,8 @@ class Engine {
   // The configuration with all choices made: threads, the KV cache's dtype.
   const EngineConfig& config() const { return config_; }
   const SchedulerConfig& limits() const { return limits_; }
-  int64_t max_context() const { return limits_.max_context; }  // tokens of one sequence
-  int64_t kv_token_bytes() const;                              // keys and values of one token
+  int64_t max_context() const { return limits_.max_context; }  // tokens per sequence
+  int64_t kv_token_bytes() const;                              // keys and values per token
   // Turns messages into a prompt; null if the model has no chat template.
   const ChatPrompt* chat() const { return chat_.get(); }
   // Default sampling: the recommendation of the model's file; else greedy, and temperature 0.7 in

@@ -19,7 +19,7 @@ namespace braid {
 class Batch;
 class BatchCut;
 
-// What the KV cache and the batch look like to every forward pass of a runner.
+// Shapes of KV cache and batch for every forward pass of a runner.
 struct CacheShape {
   int64_t pages = 0;
   int64_t page_size = 64;
@@ -28,7 +28,7 @@ struct CacheShape {
   DType activations = DType::f32;  // f32 on a CPU, bf16 on a GPU
 };
 
-// A verified plan of a forward pass, whose Programs are lowered and fused. It is not yet bound.
+// A forward pass as a verified plan, lowered and fused, not yet bound.
 struct PlannedForward : Plan {
   std::vector<RankProgram> lowered;  // [ranks] before fusion: where each weight lies
 };
@@ -36,7 +36,7 @@ struct PlannedForward : Plan {
 // The logical forward pass of a model for a capacity.
 using MakeForward = std::function<Program(const ForwardShape& shape)>;
 
-// Plans forward passes of one model over ranks of tensor parallelism or, with a mesh, of sequence
+// Plans forward passes of a model over ranks with tensor parallelism or, given a mesh, sequence
 // parallelism. Pure but for the catalogs.
 class ForwardPlanner {
  public:
@@ -48,19 +48,19 @@ class ForwardPlanner {
                  std::optional<KeyLevels> levels = {});
 
   int ranks() const { return static_cast<int>(catalogs_.size()); }
-  // Ranks that divide a token's heads, or the tokens of one batch.
+  // Ranks that divide a token's heads, or a batch's tokens.
   int ranks_of_group() const { return ranks() / layout_.groups; }
   const Topology& topology() const { return topology_; }
-  const SequenceMesh& mesh() const { return mesh_.value(); }  // if there is one
+  const SequenceMesh& mesh() const { return mesh_.value(); }  // needs a mesh
 
-  // With a mesh only: one sequence's tokens and keys as the layouts say, in one micro-batch.
+  // With a mesh only: a sequence's tokens and keys as the layouts say, in a single micro-batch.
   PlannedForward plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,
                              const SequenceLayout& kv, const MicroBatch& micro_batch,
                              const CostModel* model = nullptr) const;
   // With a mesh only: few tokens, divided as even_layout says, whose keys lie on all ranks.
   PlannedForward plan_apart(const OpScheduler& strategy, const ContextKey& key,
                             const CostModel* model = nullptr) const;
-  // Windows of the model's attention, in the order of their first use.
+  // Windows of the model's attention, ordered by first use.
   std::vector<int64_t> windows() const { return attention_windows(logical({1, 1, 1})); }
   // With a mesh only: keys brought to rank 0 (gather_kv).
   PlannedForward plan_gather(const OpScheduler& strategy, const SequenceLayout& kv) const;
@@ -68,8 +68,8 @@ class ForwardPlanner {
   // Without a mesh. Divides the batch as the strategy says, into `cut`, and plans for its sizes.
   PlannedForward plan(const OpScheduler& strategy, const Batch& batch, BatchCut& cut,
                       const CostModel* model = nullptr) const;
-  // With a cost model, the strategy may ask what its tasks take: each micro-batch at its capacity,
-  // as one prompt without history.
+  // With a cost model the strategy may ask for prices: each micro-batch counts at its capacity, as
+  // a prompt without history.
   PlannedForward plan(const OpScheduler& strategy, const LayoutRequest& layout,
                       const ContextKey& key, const CostModel* model = nullptr) const;
 
@@ -91,14 +91,14 @@ class ForwardPlanner {
 // A plan that is bound and can run.
 struct BoundForward {
   ContextKey key;
-  // [ranks that have a part], null where another process has the rank
+  // [ranks with a part], null for another process' ranks
   std::vector<std::unique_ptr<Executor>> executors;
-  // [ranks that have a part], where a trace wants them (World::keep_plans); else empty
+  // [ranks with a part] if a trace wants Programs (World::keep_plans); else empty
   std::vector<Program> programs;
   std::vector<Schedule> schedules;
 
   int ranks() const { return static_cast<int>(executors.size()); }
-  int64_t device_bytes() const;  // of a rank, the most: what graphs take
+  int64_t device_bytes() const;  // graph memory: the largest rank's
 };
 
 // The most recently used plans: the newest, and others up to kCapacity in all whose graphs together
@@ -128,12 +128,12 @@ class ForwardCache {
     plans_.push_front(std::make_shared<BoundForward>(make()));
     return plans_.front();
   }
-  // Before a plan is bound whose steps work in `arena_bytes`: if that is more than ranks have, they
-  // get new memory, and each plan bound so far would keep the old. Drops those plans, if much.
+  // Call before binding a plan that needs `arena_bytes`. Ranks with smaller arenas then get new
+  // memory, and bound plans would keep the old memory: drops those plans if they take much.
   void make_way(int64_t arena_bytes);
   const Counters& counters() const { return counters_; }
-  // For each plan, the most recently used first: its sizes, strategy and launches, and the stages
-  // of attention that ranks divide. Of plans in which a rank of this process has a part.
+  // For each plan with a rank in this process, the most recently used first: sizes, strategy,
+  // launches, and the parts of divided attention.
   std::vector<std::string> explain() const;
 
  private:

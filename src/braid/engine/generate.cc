@@ -15,7 +15,7 @@ namespace braid {
 namespace {
 
 constexpr int64_t kPageSize = 64;
-// Of a rank in a step of a divided prompt: activations of an 8B take some 65 KB a token.
+// A rank's tokens in a step of a divided prompt: an 8B model's activations take some 65 KB a token.
 constexpr int64_t kRankTokens = 65536;
 constexpr int64_t kScoreChunk = 64;  // rows of logits at a time: [64, V] f32 stays small
 
@@ -29,7 +29,7 @@ double seconds_since(Clock::time_point start) {
 
 namespace {
 
-// Of `most` tokens those whose keys fit each GPU.
+// The tokens, at most `most`, with keys that fit on each GPU.
 int64_t tokens_on_each(const EngineConfig& config, const Model& model, int64_t most) {
   const ModelConfig& c = model.config();
   std::map<int, int> ranks;                              // on each GPU
@@ -125,7 +125,7 @@ std::string_view to_string(FinishReason reason) {
 
 namespace {
 
-// Of ranks that divide a prompt: what its keys want, and what the ranks have.
+// Text for ranks that divide a prompt: room that the prompt's keys need, and room on the ranks.
 std::string key_room(const EngineConfig& config, const Model& model, int64_t tokens) {
   if (!config.sp || config.tp == 1) return "";
   const ModelConfig& c = model.config();
@@ -234,7 +234,7 @@ Generation Generator::generate(const Request& request, const OnText& on_text) {
       result.reason = FinishReason::stop;
       break;
     }
-    // The keys of a token are there once the next one was made.
+    // A token's keys are present once the next token exists.
     if (!result.ids.empty()) kept.ids_.push_back(result.ids.back());
     result.ids.push_back(token.id);
     if (!give(text.push(known ? decoder.push(token.id) : "")) || text.found()) {
@@ -282,7 +282,7 @@ std::vector<double> Generator::score(std::span<const int32_t> ids, int64_t first
 
 LoopStats Generator::advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences) {
   BRAID_CHECK(cached + tokens <= config_.max_context && sequences <= config_.sequences);
-  // Of each sequence others: tokens that are alike would choose the same experts.
+  // Each sequence gets other tokens: equal tokens would choose the same experts.
   std::vector<std::vector<int32_t>> ids(static_cast<size_t>(sequences));
   for (int64_t s = 0; s < sequences; ++s) {
     for (int64_t i = 0; i < cached + tokens; ++i) {
@@ -290,7 +290,7 @@ LoopStats Generator::advance(int64_t cached, int64_t tokens, int64_t chunk, int6
           static_cast<int32_t>((i * 7919 + s * 104729) % model_.config().V));
     }
   }
-  // A sequence has the same pages each time: what one call computed is there for the next.
+  // A sequence has the same pages in each call, so a call finds keys of the call before.
   std::vector<std::unique_ptr<KvLease>> leases;
   for (int64_t s = 0; s < sequences; ++s) {
     leases.push_back(std::make_unique<KvLease>(pages_));

@@ -20,7 +20,7 @@ struct EngineConfig {
   int dp = 1;                          // as in RunnerConfig
   std::optional<SequenceParallel> sp;  // as in RunnerConfig
   int threads = 0;                     // per rank; 0: this process' cores divided by tp
-  // Tokens of a sequence; 0: the model's context, on GPUs as much of it as fits.
+  // Tokens per sequence; 0: the model's context, on GPUs as far as memory allows.
   int64_t max_context = 0;
   int64_t sequences = 1;  // full sequences that the KV cache holds
   // For the KV cache; empty: the default of the model and the device (kv_dtype.h).
@@ -32,16 +32,16 @@ struct EngineConfig {
   fabric::LinkModel links;                      // emulated links between ranks
   std::optional<Profile> profile;               // this machine's: prices for `auto`
   std::function<void(const Runner&)> on_step;   // after each step, with its times; may be empty
-  // Called with the steps of each answer that a device made; may be empty.
+  // Called with the steps of each answer from a device loop; may be empty.
   std::function<void(const LoopStats&)> on_loop;
   bool communication = true;    // WorldConfig says what false does: wrong results
   job::Job* job = nullptr;      // as of RunnerConfig
   std::string decode = "auto";  // as of RunnerConfig
 };
 
-// Keys of a sequence that stay in the KV cache between requests: a request with a conversation
-// computes only tokens behind the common beginning of its prompt and the cache. Holds its pages for
-// life; its generator outlives it.
+// A sequence's keys that stay in the KV cache between requests. A request with a conversation
+// computes only tokens behind the common beginning of prompt and cache. A conversation holds its
+// pages for life; its generator outlives it.
 class Conversation {
  public:
   explicit Conversation(KvPages& pages) : lease_(pages) {}
@@ -68,7 +68,7 @@ struct Request {
   std::vector<int32_t> prompt;  // at least one id
   int64_t max_tokens = 0;       // 0: until the context is full
   SamplingParams sampling;
-  std::vector<std::string> stop;  // texts that end the answer (first counts), not part of it
+  std::vector<std::string> stop;  // texts that end the answer; the answer has no such text
   bool continuation = false;      // the answer goes on from the prompt's text: keep its first space
   bool ignore_eos = false;
   TokenMask mask;  // which tokens may come next; empty: all. Not asked for in advance.
@@ -113,7 +113,7 @@ class Generator {
   DType kv_dtype() const { return *config_.kv_dtype; }
   Runner& runner() { return *runner_; }
 
-  // For requests of this generator, one at a time. Other requests lack the taken pages.
+  // For this generator's requests, one at a time. Other requests lack the taken pages.
   Conversation conversation() { return Conversation(pages_); }
 
   // Fails as generate() would on a prompt, before anything is computed.

@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// What the GPUs of a job have in common, and what tells a GPU from all others.
+// Facts that a job's GPUs share, and the identity of a single GPU.
 struct GpuIdentity {
   std::string name;     // the maker's
   std::string kernels;  // "sm_90, driver 13.0"
@@ -14,7 +14,7 @@ struct GpuIdentity {
   int64_t memory_bytes = 0;
 };
 
-// Of a GPU that this process sees. Fails with kUnsupported or kResource without such a GPU.
+// The identity of a GPU visible to this process. Fails with kUnsupported or kResource without it.
 GpuIdentity gpu_identity(int id);
 
 }  // namespace braid

@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-// Machines of the hosts, which have equal runs of processes.
+// Machines: hosts with equal runs of processes.
 int machines_of(const job::Job& job) {
   std::vector<std::string> hosts;  // in the order of the processes
   for (const job::Member& member : job.members()) hosts.push_back(member.host);

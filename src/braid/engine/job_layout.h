@@ -14,17 +14,17 @@ void lay_out(RunnerConfig& config);
 // require_own_gpus() do.
 void take_gpu(RunnerConfig& config);
 
-// A rank that looks for its GPU.
+// A rank's facts for the choice of its GPU.
 struct GpuRequest {
   std::string who;  // "rank 1 on HOST"
   int rank = 0;
-  int local_rank = 0;        // among the processes of its host
+  int local_rank = 0;        // place among the host's processes
   int visible = 0;           // GPUs that this process sees
   const DeviceSpec& device;  // as the user named it, for all ranks
 };
 
-// The CUDA ordinal: the named one, else the only visible GPU, else that of the local rank. Fails
-// with kResource, naming the rank, the wanted GPU and the number of GPUs.
+// The CUDA ordinal: the named GPU, else the only visible GPU, else the local rank's. Fails with
+// kResource, naming the rank, the wanted GPU and the number of GPUs.
 int choose_gpu(const GpuRequest& request);
 
 // Fails with kInvalidArgument if two ranks have the same GPU. `uuids` [ranks], `names` as in

@@ -12,7 +12,7 @@ namespace braid {
 // collective.
 class JobTimes {
  public:
-  using Times = std::vector<LaunchTime>;  // [launches] of a rank; empty: it had no part
+  using Times = std::vector<LaunchTime>;  // [launches of a rank]; empty: the rank had no part
 
   // Compares the clocks: some milliseconds.
   explicit JobTimes(job::Job& job) : job_(job), ahead_(job.clocks_ahead()) {}

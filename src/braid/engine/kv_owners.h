@@ -37,7 +37,7 @@ class KvOwners {
   int owner(int32_t slot) const { return owner_[static_cast<size_t>(slot)]; }
   // The slot in its owner's cache.
   int32_t held_at(int32_t slot) const { return apart() ? held_[static_cast<size_t>(slot)] : slot; }
-  // Slots of a rank's cache in use so far, maximum over the ranks.
+  // Slots in use so far in a rank's cache, maximum over the ranks.
   int64_t used() const;
   // Keys that still fit on a rank.
   int64_t left(int rank) const;

@@ -8,12 +8,12 @@
 
 namespace braid {
 
-// The tokenizer of a model file; for a folder its tokenizer.json, and every end-of-generation id
-// that generation_config.json names. `file` outlives it.
+// The tokenizer in a model file; for a folder its tokenizer.json, with every end-of-generation id
+// in generation_config.json. `file` outlives the tokenizer.
 Tokenizer load_tokenizer(const ModelFile& file);
 
-// The chat template's source, if the model brings one; of several, with `with_tools` the one for
-// requests with tools.
+// The chat template's source, if the model has a template. Among several, `with_tools` picks the
+// template for requests with tools.
 std::optional<std::string> chat_template_source(const ModelFile& file, bool with_tools = false);
 
 // The texts of tokens that a chat template may name: bos_token, eos_token, unk_token, pad_token

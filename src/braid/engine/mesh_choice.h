@@ -11,7 +11,7 @@ struct SequenceParallel {
   std::optional<SpMode> mode;  // none: for each prompt the fastest in simulation
   SpRequest degrees;
   // Shares of far keys that attention reads, by level, and the levels' groups (KeyLevels). Empty:
-  // all, exact.
+  // all keys, exact.
   std::vector<double> keep;
   std::vector<int> groups;
   Importance importance = Importance::own;
@@ -26,7 +26,7 @@ struct SequenceParallel {
 std::vector<SequenceMesh> meshes_of(const SequenceParallel& sp, const Topology& topology,
                                     int64_t q_heads);
 
-// Simulated seconds of a step with `tokens` tokens of a sequence behind `cached` others.
+// Simulated seconds of a step with `tokens` tokens in a sequence behind `cached` others.
 double prompt_seconds(const Plan& plan, int64_t tokens, int64_t cached, const CostModel& cost);
 
 }  // namespace braid

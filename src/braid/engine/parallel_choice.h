@@ -16,7 +16,7 @@ struct ParallelRequest {
   std::string device = "auto";  // auto, cpu, cuda, cuda:0,1
   EngineConfig engine;          // its device, kv_dtype, links and profile are chosen
   std::string kv_dtype = "auto";
-  double link_gbps = 0;  // GB/s of emulated links; 0: the speed of memory
+  double link_gbps = 0;  // GB/s on emulated links; 0: as fast as memory
   double link_us = 0;    // their latency
   std::optional<SequenceRequest> sequence;
 };

@@ -14,7 +14,7 @@ namespace braid {
 // kUnsupported.
 void choose_profile(EngineConfig& engine, const Notes& notes);
 
-// The profile of `engine`'s device as far as there is one: nothing is measured.
+// The known profile for `engine`'s device, if any: nothing is measured.
 std::optional<Profile> known_profile(const EngineConfig& engine);
 
 // Measures this machine with `threads` threads per rank (0: all cores): some ten seconds.

@@ -40,8 +40,8 @@ std::optional<size_t> choose_candidate(std::span<const PromptCandidate> candidat
 // Writes what a simulated step takes.
 void measure(PromptCandidate& made, const PlannedForward& planned, const SimulatedStep& step);
 
-// Plans and simulates a prompt of `tokens` tokens behind `cached` others, divided by the planner's
-// mesh (of one rank: not divided).
+// Plans and simulates a prompt with `tokens` tokens behind `cached` others on the planner's mesh (a
+// mesh of a single rank: undivided).
 PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
                                  int64_t tokens, int64_t cached, const CostModel& cost);
 

@@ -8,9 +8,9 @@
 
 namespace braid {
 
-// Which of some planners computes a prompt, by its length: chosen as `braid plan prompt` chooses,
-// among a rank alone and all ranks in each mode. Lengths that round up to the same power of two, of
-// the prompt and of what is cached, share the choice of the first of them.
+// Chooses, by a prompt's length, the planner that computes the prompt, as `braid plan prompt` does:
+// a rank alone, or all ranks in some mode. Prompt and cached lengths that round up to equal powers
+// of two share the first choice.
 class PromptChoice {
  public:
   using Planners = std::vector<std::unique_ptr<const ForwardPlanner>>;
@@ -19,8 +19,8 @@ class PromptChoice {
   PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
                Profile profile);
 
-  // Index of the planner. `alone`: a rank alone may compute it. Costs a simulation of each planner
-  // the first time.
+  // Index of the planner. `alone`: a rank alone may compute the prompt. Simulates each planner at
+  // the first call.
   size_t choose(int64_t tokens, int64_t cached, bool alone);
 
   // A line for each choice so far: each candidate's time.

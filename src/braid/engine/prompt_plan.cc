@@ -31,7 +31,7 @@ void check(const PromptRequest& r) {
   }
 }
 
-// A device; parts of a machine that divide the machine; some whole machines.
+// A device; parts that divide a machine evenly; several whole machines.
 std::vector<Topology> topologies(const Topology& all) {
   std::vector<Topology> found;
   const auto add = [&](int machines, int devices) {
@@ -126,7 +126,7 @@ class Planning {
   ModelShape shape_;
 };
 
-// A candidate, or a candidate with the reason of the rule against it.
+// A candidate, or a candidate with the rule that forbids it.
 template <class Make>
 PromptCandidate attempt(PromptDivision division, const Topology& topology, const Make& make) {
   try {

@@ -18,8 +18,8 @@ struct PromptRequest {
   double memory_gb = 80;         // that a device has for weights, keys and activations
 };
 
-// All candidates, and the one that choose_candidate takes. Pure: the same request gives the same
-// plan.
+// All candidates, and choose_candidate's choice. Pure: equal requests give equal
+// plans.
 struct PromptPlan {
   std::vector<PromptCandidate> candidates;  // by ranks, then by division
   size_t chosen = 0;

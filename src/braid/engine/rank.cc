@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-// Asked of all values: one that is not keeps ranks from sharing launches.
+// Asked for all values: an uneven value keeps ranks from sharing launches.
 bool evenly_cut(const Placement& placement) {
   return std::ranges::all_of(
       placement.parts, [&](const Range& part) { return part.size() == placement.parts[0].size(); });
@@ -42,7 +42,7 @@ std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, 
     const auto width = lowered.widths.find(static_cast<ValueId>(i));
     return width == lowered.widths.end() ? part : cut(part, width->second, lowered.rank);
   };
-  // Ranks allocate alike what others reach into: a step of one rank alone must not.
+  // Ranks allocate alike if other ranks reach into the memory; a rank that steps alone must not.
   const bool together = std::ranges::any_of(fused.ops, communicates);
   std::shared_ptr<DeviceMemory>& arena = !together ? arena_alone_ : beside ? arena_beside_ : arena_;
   if (const int64_t bytes = schedule.memory.arena_bytes; !arena || arena->bytes() < bytes) {

@@ -10,8 +10,8 @@
 
 namespace braid {
 
-// One rank's resources: a backend, a part of the weights, a share of the KV cache, and an arena for
-// the steps. All plans of the rank share the arena because steps run one after another.
+// A rank's resources: backend, part of the weights, share of the KV cache, and the arena for steps.
+// All plans of the rank share the arena because steps run one after another.
 class Rank {
  public:
   virtual ~Rank() = default;
@@ -29,7 +29,7 @@ class Rank {
   int64_t backed_pages() const { return pages_; }  // at least the pages of back_pages()
 
  protected:
-  // This rank's part of a weight, in memory for its kernels.
+  // This rank's part of a weight, in memory that its kernels read.
   virtual TensorView weight(const Value& value, const Placement& placement) = 0;
   // Allocates a state's address range. back_state() makes the first `bytes` usable and returns the
   // number of usable bytes.
@@ -58,7 +58,7 @@ class Rank {
   std::shared_ptr<DeviceMemory> arena_beside_, arena_alone_;
 };
 
-// A rank's part of a weight, as a view of `whole`.
+// A rank's part, as a view of `whole`.
 TensorView cut(const TensorView& whole, const Placement& placement, int rank);
 
 }  // namespace braid

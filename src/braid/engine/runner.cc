@@ -25,7 +25,7 @@ std::span<const Work> PlannedStep::works_of(int rank) const {
 
 namespace {
 
-// What a rank of its own thread runs: counts with this rank's share of the tokens.
+// Run by a rank with its own thread: counts with this rank's share of the tokens.
 InlineVector<Extents, kMaxMicroBatches> counts_for(const PlannedStep& step, int rank) {
   InlineVector<Extents, kMaxMicroBatches> counts;
   const int ranks = step.bound->ranks() / step.groups;
@@ -101,14 +101,14 @@ struct Runner::Impl {
     clocks->gather(times, std::span(times).subspan(first, each));
   }
 
-  // The pages of the KV cache below `end` are there on every rank of this process.
+  // Pages of the KV cache below `end` have memory on every rank of this process.
   void back_pages(int64_t end) {
     const int first = world->fabric().first_rank();
     for (int r = 0; r < world->fabric().ranks_here(); ++r) world->rank(first + r).back_pages(end);
   }
 
-  // A step that is planned and has its pages. What fails before ends nothing, but for a job: its
-  // other processes have begun the step.
+  // A planned step with pages in memory. A failure before this point ends nothing, except in a job:
+  // the job's other processes have begun the step.
   PlannedStep ready(const std::function<PlannedStep()>& plan) {
     try {
       PlannedStep step = plan();
@@ -120,7 +120,7 @@ struct Runner::Impl {
     }
   }
 
-  // Runs all that the batch needs before it.
+  // Runs all steps that the batch needs first.
   void run_first(const Batch& batch) {
     while (const PlannedStep first = ready([&] { return planner->prepare_first(batch); })) {
       run(first);
@@ -128,7 +128,7 @@ struct Runner::Impl {
     }
   }
 
-  // On all ranks that have a part in it.
+  // Runs on all ranks with a part in the step.
   void run(const PlannedStep& step) {
     try {
       rank_threads.run([&](const cpu::Team& team) {
@@ -140,7 +140,7 @@ struct Runner::Impl {
         }
       });
     } catch (...) {
-      world->fabric().rethrow_error();  // what ended the job, not what a rank then saw of it
+      world->fabric().rethrow_error();  // the cause, not a rank's later view
       throw;
     }
   }
@@ -164,8 +164,8 @@ struct Runner::Impl {
     executor.run({counts.begin(), counts.size()}, times[r]);
   }
 
-  // The step by which a device goes on after the last step, one token of each sequence at a time.
-  // Its inputs are those of the prompts' last tokens.
+  // The step by which a device goes on after the last step, a token of each sequence at a time. Its
+  // inputs are the prompts' last tokens.
   std::shared_ptr<BoundForward> prepare_loop(const LoopRequest& request) {
     Batch batch(request.page_size), next(request.page_size);
     for (const LoopSequence& sequence : request.sequences) {
@@ -191,7 +191,7 @@ struct Runner::Impl {
 
   const Model& model;
   const RunnerConfig config;
-  const std::optional<ClusterDescription> cluster;  // of ranks on CPUs, or of a job
+  const std::optional<ClusterDescription> cluster;  // ranks on CPUs, or a job
   const std::unique_ptr<KernelCatalog> catalog;     // of `cluster`
   const std::unique_ptr<World> world;
   cpu::ThreadPool rank_threads;
@@ -216,7 +216,7 @@ Runner::Runner(const Model& model, const RunnerConfig& config) {
   const std::vector<SequenceMesh> meshes = meshes_of(model, c);
   std::optional<ClusterDescription> cluster;
   if (!c.device.cuda || c.job) cluster = describe_cluster(c);
-  if (c.job) c.profile = cluster->profile;  // to the last digit that of all processes
+  if (c.job) c.profile = cluster->profile;  // process 0's, to the last digit
   impl_ = std::make_unique<Impl>(model, c, meshes, std::move(cluster));
 }
 
@@ -286,7 +286,7 @@ std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {
   BRAID_CHECK(n > 0 && impl_->rows == n, "a loop of {} sequences, {} rows of logits", n,
               impl_->rows);
   job::Job* const job = impl_->config.job;
-  // Masks are made in process 0: it then samples from its logits.
+  // Process 0 makes masks, and then samples from its logits.
   const bool masked = job && std::ranges::any_of(request.sequences, [](const LoopSequence& s) {
                         return static_cast<bool>(s.mask);
                       });

@@ -23,17 +23,17 @@ struct StepQueueOptions;
 
 struct RunnerConfig {
   DeviceSpec device;
-  int tp = 1;                          // all ranks: of tensor parallelism, or of what `sp` says
+  int tp = 1;                          // all ranks: tensor parallel, or divided as `sp` says
   int ep = 1;                          // sets of ranks that divide experts by number
-  int dp = 1;                          // even groups of the ranks, each with its own sequences
+  int dp = 1;                          // even groups of ranks, each with its own sequences
   int threads = 1;                     // of each rank
   std::optional<SequenceParallel> sp;  // ranks divide the tokens of a prompt, not the weights
   CacheShape cache;
   std::string schedule = "sequential";          // a strategy's name, a library's path, or "auto"
   std::shared_ptr<const OpScheduler> strategy;  // in place of `schedule`; may be null
-  fabric::LinkModel links;                      // between ranks, where they are emulated
+  fabric::LinkModel links;                      // between emulated machines
   bool mapped = true;              // kernels may store into the memory of their machine's ranks
-  std::optional<Profile> profile;  // of this machine: what `auto` prices with
+  std::optional<Profile> profile;  // this machine's, for prices of `auto`
   std::function<void(const Runner&)> on_step;  // after each step, with its times; may be empty
   int64_t deadline_ms = 60000;  // of a wait for another rank; in kernels 10 s at most
   bool communication = true;    // as of WorldConfig
@@ -46,9 +46,9 @@ struct RunnerConfig {
 // Whether such a job chooses by simulation: it then needs a profile.
 bool needs_profile(const RunnerConfig& config);
 
-// Runs forward passes of one model on all ranks, in this process or in those of a job. A step's
-// batch is divided as its strategy says, its sizes are rounded up to capacities, and the Programs
-// and Schedules for these are made once and cached.
+// Runs a model's forward passes on all ranks, in this process or over a job's processes. The
+// strategy divides a step's batch. Sizes are rounded up to capacities, and Programs and Schedules
+// for these capacities are made once and cached.
 class Runner {
  public:
   // Fails with kInvalidArgument where the model does not divide over `tp` ranks, saying how far it
@@ -61,24 +61,24 @@ class Runner {
   // Computes the batch. The first error of any rank is rethrown and ends the runner: later calls
   // rethrow it. A strategy that is refused fails before anything runs, and ends nothing.
   void step(const Batch& batch);
-  // The first `pages` pages of the KV cache take their memory on GPUs now, or as soon as the cache
-  // is there: no later step fails for want of it. Else a step takes what its batch's pages need,
-  // and fails with kResource, which ends nothing, where a GPU has too little left.
+  // On GPUs the first `pages` pages of the KV cache take memory now, or with the cache's creation:
+  // no later step can then lack memory for them. Without this call a step takes its batch's pages,
+  // and fails with kResource if a GPU has too little left; the runner stays usable.
   void back_pages(int64_t pages);
-  // Whether it can take a step: not after an error that ended it. In a job each error does.
+  // Whether the runner can take a step: not after a fatal error. In a job each error is fatal.
   bool usable() const;
-  // Of process 0: logits f32 [R, V] of the last step, in the host's memory, valid until the next
-  // one.
+  // In process 0: logits f32 [R, V] of the last step, in host memory, valid until the next
+  // step.
   TensorView logits();
   TensorView run(const Batch& batch) {
     step(batch);
     return logits();
   }
-  // Memory of the device that has the logits, which may outlive the runner.
+  // Memory on the device that has the logits; may outlive the runner.
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes);
-  // The same logits where that device keeps them, valid as long.
+  // The same logits in device memory, valid equally long.
   TensorView device_logits();
-  // Copies rows of the device to other memory of the device, one behind the other.
+  // Copies rows on the device to other device memory, packed.
   void copy(const TensorView& rows, std::byte* to);
 
   // Goes on after the last step, which computed the last token of each sequence's prompt, in order,
@@ -87,9 +87,9 @@ class Runner {
 
   // Whether loops and queues sample on the device.
   bool samples_on_device() const;
-  // Steps of many sequences that come and go, for one thread. The runner outlives the queue and
-  // computes nothing else meanwhile. Every page of the KV cache takes its memory first, as by
-  // back_pages(). On devices plans and captures every step that the options allow.
+  // Steps over many sequences that come and go, for a single thread. The runner outlives the queue
+  // and computes nothing else meanwhile. Every page of the KV cache takes its memory first, as in
+  // back_pages(). On devices, plans and captures every step within the options.
   std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options);
 
   // What the last step ran, by rank: for people and for traces. `times` need config.on_step. A rank
@@ -104,13 +104,13 @@ class Runner {
   Step last_step(int rank) const;
   std::span<const Work> last_works() const;  // [micro-batches] of rank 0's group
 
-  // What was planned so far: for `auto` what each candidate would take, then each plan in the
+  // Plans so far: for `auto` each candidate's price, then each plan in the
   // cache.
   std::vector<std::string> explain() const;
 
   const ForwardPlanner& planner() const;
-  // All that its plans follow from. Fails with kUnsupported for ranks on GPUs, and behind emulated
-  // links.
+  // All inputs of the runner's plans. Fails with kUnsupported for ranks on GPUs, and behind
+  // emulated links.
   ClusterDescription cluster() const;
 
  private:

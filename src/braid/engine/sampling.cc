@@ -26,7 +26,7 @@ bool more_likely(const TokenLogprob& a, const TokenLogprob& b) {
   return a.logprob != b.logprob ? a.logprob > b.logprob : a.id < b.id;
 }
 
-// The largest of usable logits. Lanes turn into vector code, which std::max_element does not.
+// The largest usable logit. Lanes turn into vector code, unlike std::max_element.
 float largest(std::span<const float> logits) {
   constexpr size_t kLanes = 32;
   std::array<float, kLanes> best;

@@ -22,10 +22,10 @@ struct SamplingParams {
   float presence_penalty = 0;    // subtracted once if a token was generated at all
   uint64_t seed = 0;
   int logprobs = -1;  // alternatives to report with each token; -1: no log-probabilities
-  std::vector<std::pair<int32_t, float>> logit_bias;  // added to the logits of these ids
+  std::vector<std::pair<int32_t, float>> logit_bias;  // (id, addend to the id's logit)
 };
 
-// Fails with kInvalidArgument naming the parameter, its value and what is allowed.
+// Fails with kInvalidArgument naming the parameter, its value and the allowed range.
 void check(const SamplingParams& params);
 
 struct TokenLogprob {
@@ -52,10 +52,10 @@ class Sampler {
   // The next token is the one behind `generated` others: random numbers depend on seed and place.
   void set_place(int64_t generated);
 
-  // `logits` [V] are usable, and are overwritten. `prompt` and `generated` are the tokens so far,
-  // for penalties. Of the tokens `allowed` (bit i % 32 of word i / 32; empty: all) one is chosen;
-  // fails with kInvalidArgument where there is none. Log-probabilities are of the model's own
-  // distribution.
+  // Chooses a token. `logits` [V] are usable, and are overwritten. `prompt` and `generated` are the
+  // tokens so far, for penalties. Only `allowed` tokens (bit i % 32 in word i / 32; empty: all) are
+  // chosen; fails with kInvalidArgument without an allowed token. Log-probabilities follow the
+  // model's own distribution.
   SampledToken sample(std::span<float> logits, std::span<const int32_t> prompt,
                       std::span<const int32_t> generated, std::span<const uint32_t> allowed = {});
 
@@ -70,7 +70,7 @@ class Sampler {
   std::vector<TokenLogprob> candidates_;  // kept to spare an allocation per token
 };
 
-// What is said where a mask leaves nothing to choose.
+// The message for a mask without a token to choose.
 inline constexpr std::string_view kNoTokenAllowed = "the mask of the next token allows none";
 
 // A token that the logits [V] were followed by, with the `count` most likely ones beside.

@@ -24,7 +24,7 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
       world_(world),
       cost_(cost),
       on_first_(model, cache, world.catalogs(1), Topology{}),
-      // On GPUs the launches of such a step wait for each other: one stream is the fastest.
+      // On GPUs a divided decode step's launches wait for each other: a single stream is fastest.
       apart_strategy_(world.samples_on_device() ? find_strategy("sequential") : strategies_[0]),
       windows_(on_first_.windows()),
       owners_(P_, cache.pages * cache.page_size,
@@ -153,7 +153,7 @@ PlannedStep SequenceRanks::prepare_apart(const Batch& batch) {
   return {bound, &*apart_step_, {&apart_step_->work(), 1}, pages_end(batch)};
 }
 
-// With several strategies the one that a simulation finds fastest.
+// Among several strategies the fastest in simulation.
 PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
   const ForwardPlanner& planner = *planners_[static_cast<size_t>(key.mesh)];
   PlannedForward best;

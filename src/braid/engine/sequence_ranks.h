@@ -12,14 +12,14 @@
 
 namespace braid {
 
-// Ranks that divide the tokens of a sequence. One sequence with a token for each rank is computed
-// by all ranks, and each keeps the keys of its own tokens. Where `sp` names no mode, PromptChoice
-// says for each length by which mesh, or whether rank 0 computes the prompt alone. All other
-// batches, decode steps above all, are computed in one of two ways:
-// - keys_apart(): each rank has room for the keys that it holds. Queries go to the keys, and new
-//   keys to the rank with most room (ApartStep).
-// - Else ranks have room for all keys. Rank 0 computes such a batch alone, by the plans that a job
-//   of one rank has; before, it is given the keys of the batch's sequences that it lacks.
+// Ranks that divide the tokens of a sequence. All ranks together compute a single sequence with at
+// least a token for each rank, and each rank keeps its tokens' keys. If `sp` names no mode,
+// PromptChoice says for each length which mesh computes the prompt, or that rank 0 does. All other
+// batches, above all decode steps, are computed in either way:
+// - keys_apart(): each rank has room for a share of the keys. Queries go to the keys, and new keys
+//   to the rank with most room (ApartStep).
+// - Else every rank has room for all keys. Rank 0 computes the batch alone, by the plans of a job
+//   with a single rank, after a step that gathers missing keys of the batch's sequences.
 class SequenceRanks : public StepPlanner {
  public:
   // With `levels` prompts are computed by approximation. Several strategies, and no mode, need
@@ -43,7 +43,7 @@ class SequenceRanks : public StepPlanner {
   std::vector<std::string> explain() const override;
 
  private:
-  // The planner of a batch whose one sequence's keys come to the ranks that compute it, by index;
+  // Index of the planner for a batch with a single sequence whose keys come to the computing ranks;
   // none: the batch is computed in the other way.
   std::optional<size_t> way(const Batch& batch);
   bool has_room(int64_t tokens, int ranks) const;
@@ -61,14 +61,14 @@ class SequenceRanks : public StepPlanner {
   const StrategyChoice::Strategies strategies_;
   World& world_;
   const std::optional<CostModel> cost_;
-  PromptChoice::Planners planners_;  // without a mode that of a rank alone first, then the meshes'
+  PromptChoice::Planners planners_;  // without a mode: a rank alone first, then the meshes'
   std::optional<PromptChoice> choice_;
   const ForwardPlanner on_first_;
   const std::shared_ptr<const OpScheduler> apart_strategy_;
   const std::vector<int64_t> windows_;  // of the model's attention
   ForwardCache plans_;
   KvOwners owners_;
-  // The step that was prepared last is one of these.
+  // The last prepared step is in one of these members.
   std::optional<KvGather> gather_;    // brings keys to rank 0
   std::optional<SequenceStep> step_;  // all ranks
   std::optional<ApartStep> apart_step_;
@@ -77,15 +77,15 @@ class SequenceRanks : public StepPlanner {
   std::vector<std::string> approximated_;  // a line for each size of a prompt
 };
 
-// Whether each of the ranks that divide prompts keeps room for its own keys alone: on a CPU always,
-// on GPUs from caches of so many slots on. One GPU reads fewer keys sooner than two GPUs read half
-// each and meet twice in each layer: at 131,072 tokens of an 8B in 10.5 ms a token, not 11.3.
+// Whether each rank keeps room for its own keys alone: on a CPU always, on GPUs for caches from
+// this size on. At 131,072 tokens of an 8B model a single GPU takes 10.5 ms a token; two GPUs read
+// half the keys each but meet twice in each layer, and take 11.3 ms.
 constexpr int64_t kSlotsOfOneGpu = 131072;
 inline bool keys_apart(int64_t slots, bool gpus) {
   return !gpus || slots > kSlotsOfOneGpu;
 }
 
-// Pages of each rank's cache where ranks hold the pages of `cache` together.
+// Pages in each rank's cache if ranks together hold the pages of `cache`.
 CacheShape rank_cache(CacheShape cache, int ranks);
 
 }  // namespace braid

@@ -7,9 +7,9 @@
 
 namespace braid {
 
-// A step of a single sequence with tokens divided over ranks: the ranks of the tokens, and the
-// host's inputs for each rank. New tokens are placed in zigzag, so that causal attention is
-// balanced; keys of earlier steps stay in place.
+// A step for a single sequence with tokens divided over ranks: the tokens' ranks, and the host's
+// inputs for each rank. New tokens are placed in zigzag to balance causal attention; keys of
+// earlier steps stay in place.
 class SequenceStep : public StepInputs {
  public:
   // Places the new keys in `owners`. `batch` has one sequence, and must outlive this object. If
@@ -52,7 +52,7 @@ inline int32_t slot_of(std::span<const int32_t> pages, int64_t page_size, int64_
   return static_cast<int32_t>(pages[static_cast<size_t>(position / page_size)] * page_size +
                               position % page_size);
 }
-// The slots of the first `tokens` tokens of a sequence.
+// Slots for the first `tokens` tokens of a sequence.
 std::vector<int32_t> slots_of(std::span<const int32_t> pages, int64_t page_size, int64_t tokens);
 
 }  // namespace braid

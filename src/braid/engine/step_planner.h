@@ -17,17 +17,17 @@ class StepInputs {
   virtual ~StepInputs() = default;
   // Fills the inputs of the rank's executor.
   virtual void write(const Executor& executor, int rank) const = 0;
-  // Row r of the step's logits is row order[r] of the batch's; empty: they are the same.
+  // Row r of the step's logits is row order[r] of the batch's; empty: equal order.
   virtual std::span<const int32_t> row_order() const { return {}; }
 };
 
-// A step that is ready to run: each rank writes its inputs, and runs its executor.
+// A step ready to run: each rank writes its inputs, and runs its executor.
 struct PlannedStep {
   std::shared_ptr<BoundForward> bound;
   const StepInputs* inputs = nullptr;  // until its planner prepares another step
   std::span<const Work> works;         // [groups, micro-batches], likewise
-  int64_t pages = 0;                   // the step uses the first so many pages of each rank's cache
-  int groups = 1;                      // of ranks, each with a batch of its own
+  int64_t pages = 0;                   // pages of each rank's cache in use, from page 0 on
+  int groups = 1;                      // groups of ranks, each with its own batch
 
   // Of a rank's group.
   std::span<const Work> works_of(int rank) const;
@@ -43,8 +43,8 @@ class StepPlanner {
  public:
   virtual ~StepPlanner() = default;
 
-  // A step that has to run before the batch, such as one that moves keys to a rank which computes
-  // with them. Empty: none is left.
+  // A step to run before the batch, such as a step that moves keys to the computing rank. Empty:
+  // none is left.
   virtual PlannedStep prepare_first(const Batch& batch) = 0;
   // The step of the batch. `batch` outlives the step. Plans are made once for each size and kept.
   // Fails with kInvalidArgument on a strategy that is wrong.
@@ -57,12 +57,12 @@ class StepPlanner {
   // A loop on the device writes the keys of a sequence into these pages from position `from` on.
   virtual void record_loop(std::span<const int32_t> pages, int64_t from) = 0;
 
-  // A plan in one micro-batch for steps up to a size, with the strategy that the step takes whose
-  // sequences fill the size and half of a context of `context` tokens. The caller keeps it.
+  // A plan in a single micro-batch for steps up to a size, owned by the caller. The strategy is
+  // chosen for sequences that fill the size and half of a context of `context` tokens.
   virtual std::shared_ptr<BoundForward> plan_size(const StepSize& size, int64_t context) = 0;
 
   virtual const ForwardPlanner& forward_planner() const = 0;
-  // A line for each choice that was made and each plan that is kept.
+  // A line for each choice so far and each kept plan.
   virtual std::vector<std::string> explain() const = 0;
 };
 

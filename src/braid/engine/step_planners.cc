@@ -32,7 +32,7 @@ std::optional<CostModel> cost_of(const RunnerConfig& c) {
   return CostModel(*c.profile, topology_of(c));
 }
 
-// Level attention thins what a ring's ranks read of each other.
+// Level attention thins only keys between a ring's ranks.
 void check_levels(const Model& model, const RunnerConfig& c) {
   if (c.sp->mode != SpMode::ring) {
     fail(ErrorCode::kInvalidArgument, "--keep with --sp {}: it thins the keys of --sp ring alone",
@@ -57,7 +57,7 @@ std::optional<KeyLevels> levels_of(const RunnerConfig& c) {
   levels.importance = c.sp->importance;
   if (levels.importance == Importance::probe) levels.scoring = 64;
   levels.drop_queries = c.sp->drop_queries;
-  // A scoring query is one that is never dropped.
+  // A scoring query is never dropped.
   if (levels.importance == Importance::previous && levels.drop_queries) {
     levels.scoring = levels.recent;
   }

@@ -10,8 +10,8 @@ namespace braid {
 // Machines, devices and links of a runner's ranks.
 Topology topology_of(const RunnerConfig& config);
 
-// How ranks may divide sequences: empty where they do not. Fails with kInvalidArgument where no
-// mesh is legal, with kUnsupported for approximations that such ranks cannot have.
+// Meshes that may divide sequences; empty: ranks divide weights. Fails with kInvalidArgument
+// without a legal mesh, with kUnsupported for approximations that the ranks cannot run.
 std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& config);
 
 // The planner of a runner's steps: everything between a batch and bound launches. Fails as Runner

@@ -119,7 +119,7 @@ struct StepPlans::Planning {
   CostModel model;
   std::optional<Model> weights;
   ModelShape shape;
-  std::optional<SequenceMesh> mesh;  // of ranks that divide tokens
+  std::optional<SequenceMesh> mesh;  // for ranks that divide tokens
   std::optional<ForwardPlanner> planner;
 };
 

@@ -14,7 +14,7 @@
 
 namespace braid {
 
-// A step to plan, on devices that may be absent. Messages name the options of `braid plan`.
+// A step to plan, on devices that may be absent. Messages name options of `braid plan`.
 struct StepRequest {
   std::string model;                       // path of a model, or
   std::string config;                      // of a config.json in Hugging Face's form: bf16 weights
@@ -26,10 +26,9 @@ struct StepRequest {
   int64_t depth = 0;                       // keys that each sequence has in the cache before
   int tp = 1;                              // ranks of tensor parallelism
   int ep = 1;                              // sets of ranks that divide experts by number
-  std::string sp;                          // the mode in which they divide the prompt's tokens
-                                           // instead: ring, ulysses, ...; empty: none
-  std::string machines;                    // MACHINESxDEVICES; empty: one machine
-  bool compare = true;                     // plan the other strategies that come with Braid, too
+  std::string sp;        // mode that divides the prompt's tokens: ring, ulysses, ...; empty: none
+  std::string machines;  // MACHINESxDEVICES; empty: one machine
+  bool compare = true;   // plan the other strategies that come with Braid, too
 };
 
 // A strategy's step: planned for all ranks, and simulated.
@@ -65,7 +64,7 @@ class StepPlans {
   // The chosen strategy's step. Points into this.
   Timeline timeline() const;
   std::string listing() const;          // a line per launch of rank 0
-  std::string experts() const;          // where they lie; empty: the model has none
+  std::string experts() const;          // ranks of the experts; empty: the model has no experts
   nlohmann::ordered_json json() const;  // as `braid plan --json` prints
 
  private:

@@ -8,9 +8,9 @@
 
 namespace braid {
 
-// A picture of a runner's steps for EngineConfig::on_step and on_loop: for each plan that ran, up
-// to kMost of them, the last step that it made, launch by launch; below these the steps of loops on
-// a device, which measure no launches.
+// A picture of a runner's steps for EngineConfig::on_step and on_loop. Each plan that ran, up to
+// kMost plans, shows its last step, launch by launch. Below are steps of device loops, which
+// measure no launches.
 class StepPlot {
  public:
   static constexpr size_t kMost = 8;
@@ -18,10 +18,10 @@ class StepPlot {
 
   // The runner's last step, on `ranks` ranks.
   void add(const Runner& runner, int ranks);
-  // Steps that a device ran by itself, and the first rank's host beside them.
+  // Steps of a device loop, beside the first rank's host.
   void add(const LoopStats& stats);
   bool empty() const { return plans_.empty() && device_.empty(); }
-  // The picture of what was added so far.
+  // The picture so far.
   std::string svg() const;
 
  private:
@@ -33,7 +33,7 @@ class StepPlot {
   struct Plan {
     uint64_t schedule = 0;  // hash of the first rank's
     int64_t steps = 0;
-    int64_t last = 0;  // number of the step that is kept
+    int64_t last = 0;  // number of the kept step
     std::vector<Work> works;
     std::vector<Rank> ranks;
   };

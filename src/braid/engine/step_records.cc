@@ -73,7 +73,7 @@ SamplingParams read_sampling(Unpacker& fields) {
   return p;
 }
 
-// A loop of process 0, as another process follows it.
+// Process 0's loop, as another process follows it.
 class FollowedLoop {
  public:
   FollowedLoop(Unpacker& fields, Runner& runner) {

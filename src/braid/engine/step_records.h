@@ -13,8 +13,8 @@ namespace braid {
 
 std::string runner_record(const RunnerConfig& config);
 std::string step_record(const Batch& batch);
-// A loop behind the last step; then each of its steps, and its end. `pages` [S]: those that each
-// sequence got since the record before.
+// Records for a loop behind the last step, for each loop step, and for the end. `pages` [S]: each
+// sequence's new pages since the record before.
 std::string loop_record(const LoopRequest& request, const std::vector<std::vector<int32_t>>& pages);
 std::string loop_step_record(const std::vector<std::vector<int32_t>>& pages);
 std::string loop_end_record();

@@ -26,7 +26,7 @@ std::string StopText::push(std::string_view piece) {
     held_.resize(at + (include_ ? found_->size() : 0));
     return std::exchange(held_, {});
   }
-  // The longest end of the text that may begin a stop text stays.
+  // The longest end of the text that may begin a stop text is held back.
   size_t hold = 0;
   for (const std::string& stop : stops_) {
     for (size_t n = std::min(stop.size() - 1, held_.size()); n > hold; --n) {

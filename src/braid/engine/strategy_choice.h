@@ -40,7 +40,7 @@ class StrategyChoice {
   const ForwardPlanner& planner_;
   const CostModel model_;
   const Strategies strategies_;
-  BatchCut whole_;  // kept, so that a known choice allocates nothing
+  BatchCut whole_;  // a member, so a known choice allocates nothing
   std::vector<Known> known_;
   std::vector<std::string> explanations_;
 };

@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-// Decodes of all sequences but the last, whose prompt is the other tokens.
+// Decodes for all sequences but the last; the last sequence's prompt has the other tokens.
 Batch full_batch(const StepSize& size, int64_t context, int64_t page_size) {
   Batch batch(page_size);
   const auto add = [&](int64_t tokens, int64_t cached) {

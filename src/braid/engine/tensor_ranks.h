@@ -9,11 +9,11 @@
 
 namespace braid {
 
-// Ranks that divide weights: all of them compute each batch together, as the strategy says or, of
-// several, the one that a simulation finds fastest. One rank alone is such a job, too.
+// Ranks that divide weights: all ranks compute each batch together, by the named strategy or, among
+// several, the fastest in simulation. A rank alone is a special case.
 class TensorRanks : public StepPlanner {
  public:
-  // `degrees` of one group. Several strategies need `cost`. `world` outlives the planner.
+  // `degrees` of a single group. Several strategies need `cost`. `world` outlives the planner.
   TensorRanks(MakeForward model, const CacheShape& cache, const Topology& topology,
               const RankDegrees& degrees, StrategyChoice::Strategies strategies, World& world,
               const std::optional<CostModel>& cost);

@@ -32,7 +32,7 @@ class TimedStep {
   double overhead_ = 0;
 };
 
-// Bytes of `weights` that TimedStep takes.
+// Bytes that TimedStep takes for weights.
 int64_t timed_weight_bytes(const Program& program);
 
 double median(std::vector<double> values);  // the lower of two middles; 0 for none

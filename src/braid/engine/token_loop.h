@@ -31,7 +31,7 @@ struct LoopSlot {
   LoopSequence sequence;
   std::vector<int32_t> generated;  // tokens that were handed out
 
-  // Tokens of the prompt and of the answer so far.
+  // Tokens in the prompt and in the answer so far.
   int64_t tokens() const { return std::ssize(sequence.prompt) + std::ssize(generated); }
 };
 

@@ -26,24 +26,24 @@ class StepPlanner;
 
 struct WorldConfig {
   int ranks = 1;
-  int groups = 1;   // of ranks, even: a rank also meets the ranks of its place in all groups
+  int groups = 1;   // even groups; a rank also meets the ranks with its place in other groups
   int threads = 1;  // of each rank's CPU
   fabric::LinkModel links;
   int64_t deadline_ms = 60000;  // of a wait for another rank; in kernels 10 s at most
   std::vector<Mesh> sequence;   // groups of ranks that reach into each other's values; empty: none
-  // False: communication ops do nothing, so that ranks wait for nobody and results are wrong. It
-  // says what a step takes without them. Ops that compute and communicate in one kernel fail with
+  // False: communication ops do nothing, ranks wait for nobody, and results are wrong. For timing a
+  // step without communication. Ops that compute and communicate in the same kernel fail with
   // kUnsupported.
   bool communication = true;
   job::Job* job = nullptr;  // whose processes have the ranks; null: this process has all
-  // By which plans are made, of any rank; null: by the kernels of live ranks. Outlives the world.
+  // Kernels for planning, for any rank; null: the kernels of live ranks. Outlives the world.
   const KernelCatalog* catalog = nullptr;
-  // How launches of a decode step are fused on GPUs, as `--decode` says it
+  // How launches of a decode step are fused on GPUs, by the name in `--decode`
   // (docs/cluster-fusion.md).
   std::string decode = "auto";
 };
 
-// The ranks of a job: where each computes, and how they reach each other.
+// A job's ranks: their devices, and how they reach each other.
 class World {
  public:
   virtual ~World() = default;
@@ -54,26 +54,26 @@ class World {
 
   // Whether tokens are sampled on the device: loop() then makes the loops, else HostLoop does.
   virtual bool samples_on_device() const { return false; }
-  // A loop that stays on the device. `prompt` has made the logits of the prompts' last tokens;
-  // `step` computes one token of each sequence, and its inputs are those of these last tokens. Both
-  // and the planner, which is told of pages that the loop takes, outlive the loop.
+  // A loop that stays on the device. `prompt` has made logits for the prompts' last tokens; `step`
+  // computes a token of each sequence, and its first inputs are these last tokens. `prompt`, `step`
+  // and the planner outlive the loop; the planner hears of pages that the loop takes.
   virtual std::unique_ptr<TokenLoop> loop(LoopRequest request, const BoundForward& prompt,
                                           const BoundForward& step, StepPlanner& planner);
 
-  // A queue whose tokens are sampled on the device. `plan` makes the steps that it will need, which
-  // outlive the call but not the world.
+  // A queue with tokens sampled on the device. `plan` makes the queue's steps, which outlive the
+  // call but not the world.
   using PlanSize = std::function<std::shared_ptr<BoundForward>(const StepSize& size)>;
   virtual std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options,
                                                 const PlanSize& plan);
 
-  // The kernels of the first `ranks` ranks, by which plans are made: of WorldConfig, else of live
-  // ranks, and then another process' ranks have the kernels that this one has.
+  // Kernels of the first `ranks` ranks, for planning: WorldConfig's, else those of live ranks.
+  // Another process' ranks then count as having this process' kernels.
   virtual std::vector<const KernelCatalog*> catalogs(int ranks);
-  // Binds a plan over the first of the ranks, all or fewer (Rank::bind): [ranks of the plan], null
-  // for those of other processes. In a job all processes compare the plan first.
+  // Binds a plan over all ranks or the first few (Rank::bind): [ranks of the plan], null for other
+  // processes' ranks. In a job all processes compare the plan first.
   virtual std::vector<std::unique_ptr<Executor>> bind(PlannedForward planned, bool beside = false);
-  // The same with the plan's key, and after keep_plans() with the Programs and Schedules of all
-  // ranks, those of other processes, too.
+  // The same with the plan's key. After keep_plans() the result holds Programs and Schedules for
+  // all ranks, also for other processes' ranks.
   BoundForward bound(const ContextKey& key, PlannedForward planned, bool beside = false);
   // In a job a line for each plan, with the hash that all processes have compared.
   virtual std::vector<std::string> explain() const { return {}; }
@@ -86,23 +86,23 @@ class World {
   bool keeps_plans_ = false;
 };
 
-// A whole weight in the host's memory, by the name that Programs call it.
+// A whole weight in host memory, by its name in Programs.
 using WeightOf = std::function<TensorView(std::string_view name)>;
 
-// Ranks that are teams of threads of this process, over the local fabric, or in a job those that
-// this process has, over the job's. `model` outlives them.
+// CPU ranks: teams of threads in this process over the local fabric, or in a job this process'
+// ranks over the job's fabric. `model` outlives the world.
 std::unique_ptr<World> make_cpu_world(const Model& model, const WorldConfig& config);
-// The same with weights of any origin, which outlive them.
+// The same with weights from any origin, which outlive the world.
 std::unique_ptr<World> make_cpu_world(WeightOf weight, const WorldConfig& config);
 
 // The source of GPU weights; the named objects outlive the weights.
 struct WeightOrigin {
   WeightOf weight;
-  const RandomWeights* random = nullptr;  // there: made on the device in place of copies
+  const RandomWeights* random = nullptr;  // if set: made on the device in place of copies
 };
 
-// Ranks on GPUs of this machine, over the peer fabric. Fails with kUnsupported where this build has
-// no CUDA, with kResource where there are too few GPUs or no path between two of them.
+// Ranks on this machine's GPUs, over the peer fabric. Fails with kUnsupported in a build without
+// CUDA, with kResource for too few GPUs or a missing path between two GPUs.
 std::unique_ptr<World> make_cuda_world(const Model& model, const WorldConfig& config,
                                        const DeviceSpec& device);
 std::unique_ptr<World> make_cuda_world(const WeightOrigin& origin, const WorldConfig& config,
@@ -111,18 +111,18 @@ std::unique_ptr<World> make_cuda_world(const WeightOrigin& origin, const WorldCo
 // GPUs that this build and machine can use.
 int usable_gpus();
 
-// Of a GPU of this machine, in bytes. Fails with kUnsupported or kResource where there is none.
+// Memory of a GPU of this machine, in bytes. Fails with kUnsupported or kResource without the GPU.
 struct GpuMemory {
   int64_t free = 0;
   int64_t total = 0;
 };
 GpuMemory gpu_memory(int id);
 
-// What the maker calls a GPU of this machine: "NVIDIA H200". Fails with kUnsupported or kResource
-// where there is no such GPU.
+// The maker's name for a GPU of this machine: "NVIDIA H200". Fails with kUnsupported or kResource
+// without the GPU.
 std::string gpu_name(int id);
 
-// Its kernels that compute, for plans before there is a world. Fails likewise.
+// The GPU's computing kernels, for plans before a world exists. Fails likewise.
 std::unique_ptr<KernelCatalog> kernels_of_gpu(int id);
 
 }  // namespace braid

@@ -202,7 +202,7 @@ LoopStats CudaLoop::stats() const {
   return stats;
 }
 
-// The page of a step's token, one step ahead.
+// Reserves the page for a step's token, a step ahead.
 void CudaLoop::reserve(size_t slot) {
   const std::span<const int32_t> pages = next_pages(slot);
   if (pages.empty()) return;

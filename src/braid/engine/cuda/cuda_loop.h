@@ -12,7 +12,7 @@
 
 namespace braid::cuda {
 
-// One rank's part of a CudaLoop.
+// A rank's part of a CudaLoop.
 struct LoopRank {
   Rank* rank = nullptr;
   CudaBackend* backend = nullptr;
@@ -27,9 +27,9 @@ struct LoopRank {
 // are requested while the following step runs.
 class CudaLoop : public TokenLoop {
  public:
-  // `ranks` are those of this process; a step `waits` for other ranks, of any process, on the
-  // device. `first` is the samplers' next step; it is counted on. `planner` is told of pages that
-  // are taken, and outlives the loop.
+  // `ranks` are this process' ranks; a step `waits` on the device for other ranks, of any process.
+  // `first` counts the samplers' steps and goes on. `planner` hears of taken pages, and outlives
+  // the loop.
   CudaLoop(std::vector<LoopRank> ranks, bool waits, LoopRequest request, uint64_t& first,
            StepPlanner& planner);
   ~CudaLoop() override;

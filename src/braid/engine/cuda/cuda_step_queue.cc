@@ -36,7 +36,7 @@ CudaStepQueue::CudaStepQueue(std::vector<QueueRank> ranks, const StepQueueOption
 }
 
 CudaStepQueue::~CudaStepQueue() {
-  // Steps that nobody takes any more may still run, in pages that others get after this.
+  // Dropped steps may still run, in pages that other sequences get after this call.
   for (const Planned& p : plans_) {
     for (const auto& executor : p.bound->executors) {
       try {
@@ -48,7 +48,7 @@ CudaStepQueue::~CudaStepQueue() {
   }
 }
 
-// Sizes come with the largest first, so that all plans share the memory of its step.
+// Largest size first: all plans share the memory of the largest step.
 void CudaStepQueue::make_plans(const StepQueueOptions& options, const PlanSize& plan) {
   constexpr size_t kAtLeast = 2;  // the largest of both kinds hold every step
   int64_t bytes = 0;
@@ -72,7 +72,7 @@ void CudaStepQueue::make_plans(const StepQueueOptions& options, const PlanSize& 
   }
 }
 
-// A token each, whose keys go into a page that nobody has yet.
+// A token each, with keys in a page that no sequence has yet.
 void CudaStepQueue::try_plans() {
   Batch batch(1);
   const int32_t id = 0, page = 0, slot = -1;
@@ -169,7 +169,7 @@ EndedStep CudaStepQueue::take() {
   for (size_t r = 1; taken_.masked && r < ranks_.size(); ++r) {
     ranks_[r].sampler->wait(took_, taken_.row_slots, others_);
   }
-  // Without a token there is nothing that the host sees of a step's end.
+  // Without a token the host cannot see a step's end.
   if (!any) {
     if (under_way_.empty()) {
       replay_of(*plans_[taken_.plan].bound->executors[0]).finish();

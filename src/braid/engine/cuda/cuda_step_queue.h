@@ -15,15 +15,15 @@
 
 namespace braid::cuda {
 
-// What one rank brings to a queue.
+// A rank's part of a queue.
 struct QueueRank {
   CudaBackend* backend = nullptr;
   std::unique_ptr<SlotSampler> sampler;
 };
 
-// Steps on GPUs, two of which may be under way: while one runs, the host writes the next, which
-// begins with the tokens that the first one samples. Every step is one graph a rank, made before
-// the queue is: the smallest that holds the step.
+// Steps on GPUs, two of which may be under way. While a step runs, the host writes the next step,
+// which begins with the tokens that the running step samples. A step is a graph on each rank;
+// graphs are made with the queue, and a step takes the smallest that holds it.
 class CudaStepQueue : public StepQueue {
  public:
   using PlanSize = std::function<std::shared_ptr<BoundForward>(const StepSize& size)>;

@@ -60,7 +60,7 @@ class CudaRank : public Rank {
 
   Backend& backend() override { return backend_; }
   cuda::CudaBackend& cuda_backend() { return backend_; }
-  // For steps with so many rows of logits; made for the first loop of these.
+  // The sampler for steps with `logits` rows; made for the first loop with this shape.
   cuda::DeviceSampler& sampler(const Shape& logits) {
     auto& sampler = samplers_[logits[0]];
     if (!sampler) {
@@ -88,7 +88,7 @@ class CudaRank : public Rank {
     memory.back(bytes);
     return std::min(memory.backed(), memory.bytes());
   }
-  // Where peers reach into it: at the same offsets on all ranks, which bind in the same order.
+  // Peers reach into the arena: equal offsets on all ranks, which bind in the same order.
   std::shared_ptr<DeviceMemory> allocate_arena(int64_t bytes) override {
     if (ranks_ == 1) return backend_.allocate(bytes);
     return std::make_shared<fabric::SymmetricMemory>(endpoint_, bytes, "arena");
@@ -116,8 +116,8 @@ class CudaWorld : public World {
     for (size_t r = 0; r < devices.size(); ++r) {
       infos.push_back(cuda::device_info(devices[r], parts_[r].get()));
     }
-    // All ranks choose alike what waits for each other's CTAs, so by the SMs that each has. GPUs of
-    // a job have equally many.
+    // All ranks decide alike which launches wait for other CTAs, by the fewest SMs of any rank. A
+    // job's GPUs have equally many.
     const int sms = std::ranges::min(infos, {}, &cuda::DeviceInfo::num_sms).num_sms;
     for (size_t r = 0; r < devices.size(); ++r) {
       infos[r].num_sms = sms;

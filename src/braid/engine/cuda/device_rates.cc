@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kRuns = 12;
 
-// Seconds of the fastest of several runs.
+// Seconds of the fastest among several runs.
 template <class Run>
 double best_seconds(cudaStream_t stream, const Run& run) {
   const cuda::OwnedEvent begin = cuda::make_event(true), end = cuda::make_event(true);

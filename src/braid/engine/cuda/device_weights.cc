@@ -46,7 +46,7 @@ TensorView DeviceWeights::upload(const TensorView& host, DType dtype) {
     }
   }
   if (!uploader_) uploader_ = std::make_unique<Uploader>(backend_.device().id);
-  if (host.matrices) {  // they lie apart in the file, and one behind the other here
+  if (host.matrices) {  // apart in the file, one behind the other here
     for (int64_t i = 0; i < host.shape[0]; ++i) {
       uploader_->copy(matrix(view, i).data, matrix(host, i));
     }

@@ -11,12 +11,12 @@
 
 namespace braid::cuda {
 
-// One rank's parts of the weights in its GPU's memory, as the file has them: quantized blocks stay
-// blocks. Floats become the float type that the Program wants. Each weight is copied when a plan
-// first asks for it, packed, and stays.
+// A rank's parts of the weights in its GPU's memory, in the file's form: quantized blocks stay
+// blocks. Floats become the Program's float type. A plan's first use of a weight copies it, packed,
+// for good.
 class DeviceWeights {
  public:
-  // What `origin` names and `backend` outlive it.
+  // The objects named by `origin`, and `backend`, outlive the weights.
   DeviceWeights(WeightOrigin origin, int rank, CudaBackend& backend)
       : origin_(std::move(origin)), rank_(rank), backend_(backend) {}
 
@@ -30,7 +30,7 @@ class DeviceWeights {
   const WeightOrigin origin_;
   const int rank_;
   CudaBackend& backend_;
-  // By where the bytes come from and which part: tied weights share a copy.
+  // By source bytes and part: tied weights share a copy.
   std::map<std::string, TensorView> views_;
   std::vector<std::unique_ptr<DeviceMemory>> memory_;
   std::unique_ptr<Uploader> uploader_;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMostAlternatives = 1000;
 constexpr int64_t kMostCounted = 128;      // sequences with penalties at once
-constexpr int64_t kMostJoinBiases = 8192;  // of all sequences that join in one step
+constexpr int64_t kMostJoinBiases = 8192;  // all sequences that join in the same step
 constexpr std::chrono::seconds kDeadline{120};
 
 SamplerParams params_of(const SamplingParams& p) {
@@ -89,7 +89,7 @@ SlotSampler::SlotSampler(CudaBackend& backend, int64_t vocab, int64_t slots, int
   const DeviceScope scope(backend.device().id);
   const SamplingDesc desc{static_cast<int32_t>(vocab), static_cast<int32_t>(rows)};
   workspace_ = backend.allocate(static_cast<int64_t>(workspace_bytes(desc, {})));
-  // Each step begins with its masks, so that no kernel waits.
+  // Each step begins with its masks, so no kernel waits.
   std::fill_n(as<uint64_t>(mask_ready_), slots, std::numeric_limits<uint64_t>::max());
   // begin() adds 1: the first step is 0.
   check_cuda(cudaMemset(step_->data(), 0xff, 8), "a sampler");
@@ -133,7 +133,7 @@ void SlotSampler::leave(int32_t slot) {
   int32_t& row = counts_row_[static_cast<size_t>(slot)];
   if (row >= 0) counts_taken_.give_back(row);
   row = -1;
-  // A sequence that ends before its first step has nothing to write.
+  // A sequence that ends before its first step writes nothing.
   std::erase_if(joins_, [&](const Join& join) { return join.join.slot == slot; });
 }
 
@@ -167,7 +167,7 @@ void SlotSampler::write_step(int64_t tokens, std::span<const int32_t> row_slots)
   joins_.clear();
 }
 
-// Kernels read the ids where they are staged, until the step is taken up.
+// Kernels read the ids from staging memory until the step is taken up.
 void SlotSampler::count(const Join& join, int64_t& used) const {
   if (join.join.counts_row < 0) return;
   const LaunchContext context{backend_.stream(Stream::compute)};
@@ -176,7 +176,7 @@ void SlotSampler::count(const Join& join, int64_t& used) const {
   for (const bool generated : {false, true}) {
     const std::vector<int32_t>& ids = generated ? join.generated : join.prompt;
     if (used + std::ssize(ids) > staged_) {
-      // Long prompts with penalties that begin in one step take turns.
+      // Long prompts with penalties take turns if they begin in the same step.
       check_cuda(cudaStreamSynchronize(context.stream), "a sampler");
       used = 0;
     }
@@ -271,7 +271,7 @@ void SlotSampler::wait(uint64_t step, std::span<const int32_t> row_slots,
     if (row_slots[r] < 0) continue;
     const auto row = static_cast<int32_t>(r);
     wait_until([&] { return ring_.ready(step, row); }, "a token");
-    // A wait of a kernel that expired gives a token too, of void logits.
+    // A kernel's expired wait gives a token too, from void logits.
     if (tokens.empty()) backend_.check_job();
     const SampleRecord& record = ring_.record(step, row);
     SlotToken& token = tokens.emplace_back();

@@ -21,30 +21,30 @@ class SlotSampler {
  public:
   static constexpr int kRing = 4;  // steps whose tokens are kept: at most two are under way
 
-  // `rows`: of logits in a step. `context`: tokens of a sequence.
+  // `rows`: logits rows in a step. `context`: tokens per sequence.
   SlotSampler(CudaBackend& backend, int64_t vocab, int64_t slots, int64_t rows, int64_t context);
 
-  // The host, between steps. False where a sequence asks for more than there is: too many biases,
-  // or counts that others have.
+  // Called by the host between steps. False if a sequence wants more than is free: too many biases,
+  // or counts that others hold.
   bool join(int32_t slot, const SlotSequence& sequence);
   void leave(int32_t slot);
   // The mask, or none if empty, of a slot's next token, before write_step(); no step under way
   // samples for the slot.
   void allow(int32_t slot, std::span<const uint32_t> mask) const;
-  // The host, before it puts a step in; the one before was taken up. Enqueues what counts the
-  // tokens of sequences that join.
+  // Called by the host before it puts in a step, once the step before is taken up. Enqueues the
+  // kernels that count tokens of joining sequences.
   void write_step(int64_t tokens, std::span<const int32_t> row_slots);
-  // Once for each number of rows of logits, outside of capture.
+  // Call once for each number of logits rows, outside of capture.
   void prepare(int64_t rows) const;
 
-  // What a step does before and after its launches, alike in every step of an executor.
+  // Work before and after a step's launches, alike in every step of an executor.
   void begin(const TensorView& token_ids, const LaunchContext& context) const;
   void sample(const TensorView& logits, const LaunchContext& context) const;
 
-  // Waits until a step has read what the host wrote for it; a step before 0 has.
+  // Waits until a step has read the host's input; true at once for a step before 0.
   void wait_taken(uint64_t steps) const;
-  // Waits for the tokens of a step's rows, `row_slots` as it was put in: those that have a slot, in
-  // order. `tokens` is replaced. Both fail with kDeadline, or as the device did.
+  // Waits for the tokens of a step's rows, in order; `row_slots` as put in, and rows without a slot
+  // are left out. Replaces `tokens`. Both waits fail with kDeadline, or with the device's error.
   void wait(uint64_t step, std::span<const int32_t> row_slots,
             std::vector<SlotToken>& tokens) const;
 

@@ -48,7 +48,7 @@ CogVideoXPipeline::Defaults defaults_of(const CogVideoXConfig& c, int64_t vae_sc
 }
 
 // The topology of each of `groups` equal groups: a share of the machines if these divide evenly,
-// else a share of the devices of each machine.
+// else a share of each machine's devices.
 Topology group_of(Topology topology, int groups) {
   int& part = topology.machines % groups == 0 ? topology.machines : topology.devices;
   if (part % groups != 0) {
@@ -135,7 +135,7 @@ void CogVideoXPipeline::choose_ranks() {
     const Topology topology = group_of(all, groups);
     std::optional<StepChoice> made;
     if (divided && (topology.ranks() > 1 || config_.choose_sp)) made = choice(topology);
-    const int passes = 2 / groups;  // of a group, one after another
+    const int passes = 2 / groups;  // passes that a group computes in turn
     const double seconds = made ? made->seconds * passes : 0;
     if (made) {
       for (const std::string& line : made->priced) {
@@ -169,7 +169,7 @@ std::vector<std::unique_ptr<CogVideoXTransformer>>& CogVideoXPipeline::passes() 
 VideoDecoder& CogVideoXPipeline::decoder() {
   if (!together_) t5_.reset(), passes_.clear();
   if (!vae_) {
-    // All ranks divide rows; which mode is of no account.
+    // All ranks divide rows; any mode will do.
     std::optional<SequenceMesh> rows;
     if (const int R = config_.ranks(); R > 1) {
       const bool divided = config_.sp || config_.choose_sp;

@@ -91,12 +91,12 @@ class CogVideoXPipeline {
  private:
   CogVideoXPipeline(std::optional<DiffusersFolder> folder, PipelineParts parts,
                     PipelineConfig config);
-  // How many groups of ranks compute passes, and how ranks divide one.
+  // Chooses the number of groups that compute passes, and a group's mesh.
   void choose_ranks();
   void check(const VideoRequest& request) const;
   // Latent frames that the decoder reads; the transformer may see more.
   int64_t kept_frames(const VideoRequest& request) const;
-  // A component, made anew where it was freed. Without room for all, the others are freed first.
+  // A component, made anew if freed. Without room for all, other components are freed first.
   std::vector<std::unique_ptr<CogVideoXTransformer>>& passes();
   VideoDecoder& decoder();
   void make_encoder();

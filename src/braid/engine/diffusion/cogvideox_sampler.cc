@@ -54,8 +54,8 @@ std::vector<int64_t> timesteps_of(const Config& c, int64_t steps) {
       break;
     }
     case Config::Spacing::trailing: {
-      // Numbers of numpy.arange, without the extra timestep -1 that rounding adds for 61 steps,
-      // say.
+      // Equals numpy.arange, without the extra timestep -1 that rounding adds, for example with 61
+      // steps.
       const double difference = (train - (train / n)) - train;
       for (int64_t i = 0; i < steps; ++i) {
         t.push_back(std::llrint(train + (static_cast<double>(i) * difference)) - 1);

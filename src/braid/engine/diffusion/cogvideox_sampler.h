@@ -55,7 +55,7 @@ class CogVideoXSampler {
   std::vector<float> clean_;    // the clean latents that the last step predicted
 };
 
-// The weight of guidance at a step: with `dynamic` it grows from 1, as diffusers has it.
+// The weight of guidance at a step; with `dynamic` the weight grows from 1, as in diffusers.
 double guidance_weight(double guidance, bool dynamic, int64_t timestep, int64_t steps);
 
 }  // namespace braid

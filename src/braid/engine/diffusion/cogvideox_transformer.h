@@ -28,7 +28,7 @@ class CogVideoXTransformer {
   CogVideoXTransformer(const JsonObject& config, std::shared_ptr<const WeightSource> weights,
                        const NetworkConfig& network);
 
-  // The inputs of a step whose rows ranks divide, as of row_parallel.
+  // A step's inputs with rows that ranks divide, as in row_parallel.
   static std::vector<std::vector<std::string>> row_parts() {
     return {{"text"}, {"latents", "positions"}};
   }
@@ -57,12 +57,12 @@ class CogVideoXTransformer {
   std::shared_ptr<const WeightSource> weights_;
   Network network_;
   int64_t texts_ = 1;
-  CogVideoXShape shape_;           // of a Program: all texts, or one
+  CogVideoXShape shape_;           // a Program's shape: all texts, or one
   std::vector<float> text_;        // [B * Lt, C]
   std::vector<float> modulation_;  // [steps, M]
   std::vector<float> positions_;
-  std::vector<float> predictions_;  // of texts one after another
-  // The count of plans when positions, and the text that was, were last written; -1: not yet.
+  std::vector<float> predictions_;  // [texts], in order
+  // The count of plans at the last write of positions, and of the text in use; -1: not yet.
   int64_t written_ = -1, written_text_ = -1;
 };
 

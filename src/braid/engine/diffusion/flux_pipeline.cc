@@ -29,7 +29,7 @@ DiffusersFolder open_flux(const std::string& path) {
   return folder;
 }
 
-// The noise of image k, in the order in which it is drawn.
+// The noise of image k, in drawing order.
 std::vector<float> draw(const ImageRequest& request, const LatentShape& shape, int64_t image) {
   const auto n = static_cast<size_t>(shape.elems());
   if (!request.one_generator) {
@@ -50,14 +50,14 @@ FluxPipeline::Defaults defaults_of(const FluxConfig& transformer, int64_t vae_sc
   return {size, 28, 3.5, 512};
 }
 
-// A part of the blocks, which costs ranks as the whole does, and is planned sooner.
+// A few of the blocks: costs ranks in proportion to the whole, and is planned sooner.
 FluxConfig few_blocks(FluxConfig flux) {
   flux.blocks = 1;
   flux.single_blocks = 2;
   return flux;
 }
 
-// How ranks divide the steps of the picture that `config` names.
+// The ranks' division of steps for the picture in `config`.
 StepChoice choice_for(const FluxConfig& flux, int64_t vae_scale, const PipelineConfig& config) {
   const FluxPipeline::Defaults otherwise = defaults_of(flux, vae_scale);
   const auto tokens_of = [&](int64_t side) {

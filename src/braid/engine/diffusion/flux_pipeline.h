@@ -59,13 +59,13 @@ class FluxPipeline {
   // Opens all components of a diffusers folder and checks their tensors. Fails with kUnsupported on
   // another pipeline class, and as the components do.
   FluxPipeline(const std::string& folder, const PipelineConfig& config);
-  // Without text encoders: random numbers are in the place of what they make of a prompt.
+  // Without text encoders random numbers stand for a prompt's embeddings.
   FluxPipeline(PipelineParts parts, const PipelineConfig& config);
 
   const FluxConfig& transformer() const { return flux_; }
   // How ranks divide a step, if any do.
   const std::optional<SequenceMesh>& mesh() const { return mesh_; }
-  const std::string& schedule() const { return schedule_; }           // of these ranks
+  const std::string& schedule() const { return schedule_; }           // of the step's ranks
   const std::vector<std::string>& priced() const { return priced_; }  // by `auto`
   // Width and height are multiples of unit() pixels, a token's side.
   int64_t unit() const { return 2 * vae_config_.scale(); }
@@ -77,7 +77,7 @@ class FluxPipeline {
     int64_t text_tokens = 0;
   };
   Defaults defaults() const;
-  // Bytes of a component's weights where it computes: "transformer", "vae", "text_encoder",
+  // Bytes of weights on the computing device, by component: "transformer", "vae", "text_encoder",
   // "text_encoder_2".
   std::vector<std::pair<std::string, int64_t>> weight_bytes() const;
 
@@ -94,7 +94,7 @@ class FluxPipeline {
   FluxPipeline(std::optional<DiffusersFolder> folder, PipelineParts parts, PipelineConfig config);
   void check(const ImageRequest& request) const;
   void encode(const ImageRequest& request, ImageResult& result);
-  // A component, made anew where it was freed. Without room for all, the others are freed first.
+  // A component, made anew if freed. Without room for all, other components are freed first.
   FluxTransformer& steps();
   VaeDecoder& decoder();
   void make_encoders();

@@ -44,7 +44,8 @@ void FluxTransformer::begin(const FluxInputs& in) {
 void FluxTransformer::modulate(const FluxInputs& in) {
   const auto steps = std::ssize(in.sigmas);
   const int64_t n = steps * in.batch;
-  // A timestep is what a pipeline makes of sigma, and the model of that, rounded each time.
+  // The pipeline makes a timestep from sigma, and the model makes its own from the timestep,
+  // rounded each time.
   std::vector<float> timestep, pooled;
   for (float sigma : in.sigmas) {
     const float t = sigma * 1000;

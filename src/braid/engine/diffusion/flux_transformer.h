@@ -14,7 +14,7 @@ namespace braid {
 
 // What denoising steps read beside the latents.
 struct FluxInputs {
-  int64_t batch = 1;  // B images of one size
+  int64_t batch = 1;  // B images with equal sizes
   int64_t token_rows = 0, token_columns = 0;
   std::span<const float> text;    // [B * Lt, text_dim]: T5's states
   std::span<const float> pooled;  // [B, pooled_dim]: CLIP's pooled vector
@@ -33,7 +33,7 @@ class FluxTransformer {
   FluxTransformer(const JsonObject& config, const WeightSource& weights,
                   const NetworkConfig& network);
 
-  // The inputs of a step whose rows ranks divide, as of row_parallel.
+  // A step's inputs with rows that ranks divide, as in row_parallel.
   static std::vector<std::vector<std::string>> row_parts() {
     return {{"text"}, {"latents", "rope"}};
   }

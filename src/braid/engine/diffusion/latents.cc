@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-// Where the channel of a pixel stands among the tokens' values.
+// Index of a pixel's channel among the tokens' values.
 int64_t token_index(const LatentShape& s, int64_t frame, int64_t channel, int64_t y, int64_t x) {
   const int64_t p = s.patch_frames;
   const int64_t token = ((((frame / p) * s.token_rows()) + (y / 2)) * s.token_columns()) + (x / 2);

@@ -57,7 +57,7 @@ void NetworkRanks::run(std::span<const std::unique_ptr<Executor>> executors,
       }
     });
   } catch (...) {
-    world->fabric().rethrow_error();  // what ended the job, not what a rank then saw of it
+    world->fabric().rethrow_error();  // the cause, not a rank's later view
     throw;
   }
 }

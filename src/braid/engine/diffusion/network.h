@@ -18,14 +18,14 @@
 namespace braid {
 
 struct NetworkConfig {
-  int threads = 1;                   // of each rank
-  std::optional<SequenceMesh> mesh;  // ranks that may divide a sequence's rows; none: one rank
-  std::string schedule = "sequence_parallel";  // of these ranks: a strategy's name
+  int threads = 1;                             // of each rank
+  std::optional<SequenceMesh> mesh;            // may divide a sequence's rows; none: a single rank
+  std::string schedule = "sequence_parallel";  // a strategy's name
   fabric::LinkModel links;
   int64_t deadline_ms = 60000;  // of a wait for another rank
   DeviceSpec device;
   DType dtype = DType::bf16;  // of a GPU's weights and activations: bf16 or f32
-  // Those that the network reads, if they are random: a GPU makes them itself.
+  // The network's weights, if random: a GPU makes them itself.
   const RandomWeights* random = nullptr;
 
   int ranks() const { return mesh ? mesh->ranks() : 1; }
@@ -60,7 +60,7 @@ class BoundNetwork {
   // As run(), launch by launch: when each of rank 0's ran. On GPUs slower than a graph.
   std::vector<LaunchTime> run_timed();
 
-  // What the simulator says of run().
+  // Simulated seconds of run().
   double predicted_seconds(const CostModel& cost) const;
 
   const Executor& executor(int rank) const { return *executors_.at(static_cast<size_t>(rank)); }
@@ -100,13 +100,13 @@ class Network {
   BoundNetwork& plan(const std::string& key, const std::function<Program()>& make,
                      const std::function<LayoutPlan(const Program&)>& divide = {});
 
-  // Bytes of the values that rank 0 needs to compute the Program alone.
+  // Bytes of values that rank 0 needs to compute the Program alone.
   int64_t value_bytes(const Program& program) const;
   // Whether inputs stay as they were written until their plan is gone: a run may reuse a CPU's.
   bool keeps_inputs() const { return device_.cuda; }
 
   const std::string& name() const { return name_; }
-  // Of its weights where it computes.
+  // Bytes of the network's weights on the computing device.
   int64_t weight_bytes() const;
   int64_t plans_made() const { return plans_made_; }
 

@@ -10,7 +10,7 @@
 
 namespace braid {
 
-// A video's noise, draw by draw. Of a sampler that draws in each step, a step's two draws are made
+// A video's noise, draw by draw. For a sampler that draws in each step, a step's two draws are made
 // while its prediction is computed.
 class NoiseDraws {
  public:

@@ -9,7 +9,7 @@
 #include "braid/engine/diffusion/pipeline_parts.h"
 #include "braid/engine/diffusion/text_encoders.h"
 
-// Shared by pipelines: checks of requests and of components beside each other.
+// Shared by pipelines: checks on requests, and on components that have to agree.
 namespace braid {
 
 // Fails with kInvalidArgument outside least .. most.
@@ -21,8 +21,8 @@ void require_side(std::string_view what, int64_t pixels, int64_t unit);
 // Fails with kMalformed on latents beyond finite numbers, naming the step.
 void require_finite(std::span<const float> latents, int64_t step, int64_t steps);
 
-// Fails with kUnsupported if component `what` makes `has` values where the transformer's `of` is
-// another number.
+// Fails with kUnsupported if component `what` makes `has` values and the transformer's field `of`
+// is not `has`.
 void require_agreement(std::string_view what, int64_t has, std::string_view of, int64_t wants);
 
 // Random numbers in the place of an encoded prompt.

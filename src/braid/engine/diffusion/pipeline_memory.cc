@@ -13,7 +13,7 @@ double gb(int64_t bytes) {
   return static_cast<double>(bytes) * 1e-9;
 }
 
-// What a user can change about a component that does not fit.
+// Text: a user's remedy for a component without room.
 std::string remedy(const ComponentMemory& c, int64_t room) {
   if (c.name.starts_with("text_encoder")) return "--text-encoder cpu reads the prompt on the CPU";
   if (c.weights < room) return "a smaller --size needs less for values";

@@ -6,11 +6,11 @@
 
 namespace braid {
 
-// What a component of a pipeline needs of a GPU, in bytes.
+// A pipeline component's need of GPU memory, in bytes.
 struct ComponentMemory {
   std::string name;
   int64_t weights = 0;
-  int64_t values = 0;  // of its largest Program, while it runs
+  int64_t values = 0;  // the largest Program's values, while it runs
 };
 
 // Names and weights.
@@ -20,14 +20,14 @@ std::vector<std::pair<std::string, int64_t>> weight_bytes_of(
 // How a pipeline's components share a GPU, in the order of their stages.
 struct PipelineMemory {
   std::vector<ComponentMemory> components;
-  int64_t free = 0;      // of the GPU before any is there
+  int64_t free = 0;      // free on the GPU before the first component
   int64_t most = 0;      // what is used at once
   bool together = true;  // all weights stay; false: each component is freed before the next comes
 };
 
-// Of `free` bytes a GPU's libraries and graphs take some. Fails with kResource, in one line with
-// the component, its bytes and what would fit, where a component alone is too large. `device`
-// stands in messages: "cuda:0".
+// A GPU's libraries and graphs take a part of the `free` bytes. Fails with kResource for a
+// component that is too large alone, in one line with the component, its bytes and a size that
+// fits. `device` stands in messages: "cuda:0".
 PipelineMemory plan_memory(std::vector<ComponentMemory> components, int64_t free,
                            const std::string& device);
 

@@ -20,7 +20,7 @@ struct PipelineConfig {
   int threads = 1;  // of each rank
   // How ranks divide tokens; none: a single rank.
   std::optional<SpMode> sp;
-  bool choose_sp = false;  // in the place of `sp`: the mode that is fastest in simulation
+  bool choose_sp = false;  // the mode is the fastest in simulation; `sp` does not count
   SpRequest degrees;
   Topology topology;  // of all ranks
   // Groups of ranks: 2 compute a pass of guidance each, at the same time. 0: with `choose_sp`, as
@@ -39,7 +39,7 @@ struct PipelineConfig {
   int ranks() const { return sp || choose_sp ? topology.ranks() : std::max(1, cfg_ranks); }
 };
 
-// Options for work of a single rank, which uses the threads of all ranks.
+// Options for work on a single rank, with the threads of all ranks.
 NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random = nullptr);
 // Options for a rank each on the config's GPUs from `first` on, divided as `mesh` says; without a
 // mesh one rank with the threads of `ranks`.
@@ -52,20 +52,20 @@ NetworkConfig encoder_of(const PipelineConfig& config);
 StepChoice choice_of(const PipelineConfig& config, const Topology& topology, int64_t heads,
                      const Program& step, const std::vector<std::vector<std::string>>& parts);
 
-// Free memory of the config's GPU that has the least; 0 on CPUs.
+// Free memory of the config's fullest GPU; 0 on CPUs.
 int64_t free_bytes(const PipelineConfig& config);
-// Bytes of the values that a rank alone needs to compute the Program.
+// Bytes of values that a rank alone needs to compute the Program.
 int64_t value_bytes(const Program& program, const KernelCatalog& kernels);
 
-// What a pipeline is made of, but for text encoders: the components' configurations and weights.
+// A pipeline's parts, but for text encoders: the components' configurations and weights.
 struct PipelineParts {
   JsonObject scheduler, transformer, vae;
   std::shared_ptr<const WeightSource> transformer_weights, vae_weights;
-  // Of both, if they are random: GPUs make them themselves.
+  // For random weights of both: GPUs make these weights themselves.
   const RandomWeights *random_transformer = nullptr, *random_vae = nullptr;
 };
 
-// Values of fields in the place of a configuration's.
+// Fields of a configuration with their new values.
 using JsonChanges = std::vector<std::pair<std::string, int64_t>>;
 
 // The configurations of a file without weights, then random weights for Programs.

@@ -10,7 +10,7 @@
 
 namespace braid {
 
-// Ranks that divide the rows of a network's steps, as a user asks for them.
+// A user's request for ranks that divide the rows of a network's steps.
 struct RankRequest {
   SequenceParallel sp;  // without a mode: the fastest mode in simulation
   Topology topology;
@@ -23,11 +23,11 @@ struct StepChoice {
   SequenceMesh mesh;
   std::string schedule;
   std::vector<std::string> priced;  // a line for each candidate of `auto`
-  double seconds = 0;               // of the part of a step that was priced; 0: nothing was
+  double seconds = 0;  // simulated seconds of the priced part of a step; 0: nothing was priced
 };
 
-// The Program for a rank alone (an empty layout) or for ranks that `layout` divides it over:
-// lowered, fused, scheduled and verified. `catalogs`: of each rank.
+// The Program for a rank alone (an empty layout) or divided over ranks by `layout`: lowered, fused,
+// scheduled and verified. `catalogs`: each rank's.
 PlannedForward plan_network(const Program& program, const LayoutPlan& layout,
                             const std::vector<const KernelCatalog*>& catalogs,
                             const Topology& topology, const OpScheduler& strategy);
@@ -35,9 +35,9 @@ PlannedForward plan_network(const Program& program, const LayoutPlan& layout,
 // Simulated seconds of such a plan.
 double network_seconds(const Plan& planned, const CostModel& cost);
 
-// Fails with kInvalidArgument where no mesh is legal, and where `auto` has no profile. `program` is
-// a step, or a part of it that costs ranks alike; `parts`: as of row_parallel. Kernels wait inside
-// like those of `like` (null: none).
+// Fails with kInvalidArgument without a legal mesh, or for `auto` without a profile. `program` is a
+// step, or a part that costs ranks alike; `parts`: as in row_parallel. Kernels wait inside like
+// those of `like` (null: none).
 StepChoice choose_step(const RankRequest& request, int64_t heads, const Program& program,
                        const std::vector<std::vector<std::string>>& parts,
                        const KernelCatalog* like);

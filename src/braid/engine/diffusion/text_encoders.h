@@ -29,7 +29,7 @@ class ClipEncoder {
   int64_t value_bytes() const;                     // while it encodes
   int64_t width() const { return config_.width; }  // C
   const Network& network() const { return network_; }
-  int64_t positions() const { return config_.positions; }  // tokens that it sees
+  int64_t positions() const { return config_.positions; }  // tokens of a text
 
  private:
   Tokenizer tokenizer_;

@@ -21,8 +21,8 @@ class VideoDecoder {
   const Network& network() const { return network_; }
   int64_t scale() const { return config_.scale(); }  // pixels of a latent, along an axis
   int64_t channels() const { return config_.latent_channels; }
-  // The number of ranks that divide the rows of frames with `height` rows of latents: a single rank
-  // if the rows are fewer than the network's ranks, otherwise all ranks.
+  // The number of ranks that divide rows of frames with `height` latent rows: a single rank for
+  // fewer rows than ranks, otherwise all ranks.
   int ranks(int64_t height) const { return height < ranks_ ? 1 : ranks_; }
 
   // The bound Program of a size.

@@ -5,8 +5,8 @@
 
 namespace braid {
 
-// Hands out the pages of the KV cache, lowest first, so that memory is touched only when needed.
-// Every rank uses the same page numbers for its share of the heads.
+// Hands out pages of the KV cache, lowest first, so memory is touched only when needed. Every rank
+// uses equal page numbers for its share of the heads.
 class KvPages {
  public:
   KvPages(int64_t pages, int64_t page_size);

@@ -22,7 +22,7 @@ class PrefixTree {
     Node* parent = nullptr;    // null: a root, which has no page
     std::vector<int32_t> ids;  // [page_size]
     int32_t page = -1;         // number of the page in the KV cache
-    int64_t holders = 0;       // sequences that hold this node, and all its ancestors
+    int64_t holders = 0;       // sequences that hold this node and its ancestors
     uint64_t last_use = 0;     // when the last holder let go, in calls
     std::string_view salt;     // of a root
     std::unordered_multimap<uint64_t, std::unique_ptr<Node>> children;  // by hash of their ids
@@ -30,7 +30,7 @@ class PrefixTree {
 
   explicit PrefixTree(int64_t page_size) : page_size_(page_size) {}
 
-  // Holds and returns the root of all sequences with this salt: sequences of other salts share
+  // Holds and returns the root for all sequences with this salt: sequences with other salts share
   // nothing.
   Node* root(std::string_view salt);
 
@@ -40,11 +40,11 @@ class PrefixTree {
   void descend(Node* root, std::span<const int32_t> ids, int64_t max_pages,
                std::vector<Node*>& path);
 
-  // A child of `parent`, which is held, for a full page; the child is held. An existing child with
-  // these ids is returned instead: its page differs from `page`, which stays the caller's.
+  // Adds a child for a full page to `parent`, which is held; the child is held. An existing child
+  // with equal ids is returned instead: its page differs from `page`, which stays the caller's.
   Node* extend(Node* parent, std::span<const int32_t> ids, int32_t page);
 
-  // Lets go of a root and of a path below the root.
+  // Gives up the hold on a root and on a path below the root.
   void release(Node* root, std::span<Node* const> path);
 
   // Forgets the least recently used free leaf and returns its page.

@@ -39,7 +39,7 @@ struct AnswerRequest {
   std::string key;   // the client: keys share the steps evenly
   std::string salt;  // requests of different salts share no cached keys
 
-  // Whether logits of every prompt token are wanted, so that no prefix comes from the cache.
+  // Whether the request wants logits for every prompt token, and so takes no prefix from the cache.
   bool scores_prompt() const { return prompt_logprobs >= 0 || on_logits || on_logit_rows; }
 };
 
@@ -65,7 +65,7 @@ struct AnswerPiece {
   int64_t answer_tokens = 0;  // the answer's tokens so far, including this piece
 };
 
-// Times of a request's events, seconds of the steady clock; 0: not happened.
+// Times of a request's events, in seconds of the steady clock; 0: not happened.
 struct AnswerTimes {
   double arrival = 0;
   double begin = 0;  // its first step
@@ -86,8 +86,8 @@ struct AnswerEnd {
   AnswerTimes times;
 };
 
-// Receiver of an answer. Calls come in order, from one thread of the engine, and must not block:
-// a sink with a slow reader buffers its data and returns.
+// Receiver of an answer. Calls come in order, from a single thread of the engine, and must not
+// block: a sink with a slow reader buffers its data and returns.
 class AnswerSink {
  public:
   virtual ~AnswerSink() = default;

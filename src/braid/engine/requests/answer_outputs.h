@@ -25,8 +25,8 @@ class AnswerOutputs {
   void prompt(std::shared_ptr<ActiveRequest> request);
   void token(std::shared_ptr<ActiveRequest> request, const SampledToken& token,
              const AnswerEnd& facts);
-  // The loop's thread. The request's facts say how it ended; its sink hears of the end at the first
-  // call of look() or settle() when no worker makes a mask for it.
+  // Called by the loop's thread. The request's facts say how it ended. Its sink hears of the end at
+  // the first look() or settle() after workers have left the request's masks.
   void end(std::shared_ptr<ActiveRequest> request);
   void look();
   void settle();

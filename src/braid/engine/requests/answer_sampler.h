@@ -12,17 +12,17 @@
 
 namespace braid {
 
-// Chooses the tokens of one answer as its request says: sampling, mask, and the tokens that cannot
-// come before min_tokens.
+// Chooses an answer's tokens by its request: sampling, mask, and tokens that cannot come before
+// min_tokens.
 class AnswerSampler {
  public:
   // `request` outlives it. `ends`: the vocabulary's end-of-generation ids. `kv_dtype`: the cache's,
   // for messages.
   AnswerSampler(const AnswerRequest& request, std::span<const int32_t> ends, DType kv_dtype);
 
-  // Asks a worker for the mask of the next token of a sequence of `ids`, if there are masks and the
-  // mask was not asked for before. `keep` holds this object until then; the worker calls `made`
-  // when the mask is there.
+  // Asks a worker for the mask of the token behind `ids`, unless it was asked for before or the
+  // request has no masks. `keep` holds this object until then; the worker calls `made` when the
+  // mask is ready.
   void prepare(Workers& workers, std::span<const int32_t> ids, std::shared_ptr<const void> keep,
                std::function<void()> made);
   // Whether no worker makes a mask; settle() waits for this.
@@ -33,13 +33,13 @@ class AnswerSampler {
   void settle() const {
     if (ahead_.valid()) ahead_.wait();
   }
-  // The mask of the next token of a sequence of `ids`, which was asked for and is waited for;
-  // empty: all may come. Fails with the Error of the request's own function, each time.
+  // Waits for the requested mask of the token behind `ids`; empty: every token may come. Fails each
+  // time with the Error of the request's own function.
   std::span<const uint32_t> mask(std::span<const int32_t> ids);
-  // The next token of a sequence of `ids`, which begin with the prompt; `logits` [V] are
-  // overwritten. A fault of the request's own is in the token's `error`.
+  // The token behind `ids`, which begin with the prompt; `logits` [V] are overwritten. The token's
+  // `error` holds a fault of the request's own.
   SampledToken sample(std::span<float> logits, std::span<const int32_t> ids);
-  // The error of a sequence of `ids` whose logits are not usable.
+  // The error for unusable logits behind `ids`.
   Error not_usable(std::span<const int32_t> ids) const;
 
  private:
@@ -53,7 +53,7 @@ class AnswerSampler {
   size_t asked_ = 0;                              // tokens that the newest mask follows
   std::span<const uint32_t> mask_;                // the newest, once taken from ahead_
   std::optional<Error> mask_error_;               // likewise
-  std::vector<uint32_t> words_;                   // a mask, where ends of generation are forbidden
+  std::vector<uint32_t> words_;                   // a mask that forbids ends of generation
 };
 
 }  // namespace braid

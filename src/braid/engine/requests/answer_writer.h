@@ -28,7 +28,7 @@ class AnswerWriter {
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
  private:
-  // Where a request lists tokens, each token's text is a piece of its own.
+  // If a request lists tokens, each token's text is a separate piece.
   void give(std::string_view text);
   void close(AnswerEnd end, bool keep);
 
@@ -43,7 +43,7 @@ class AnswerWriter {
   };
   std::vector<SampledToken> tokens_;  // since the last piece, if wanted
   std::vector<Place> places_;         // of tokens_
-  size_t decoded_ = 0, given_ = 0;    // bytes of text: of all tokens, of all pieces
+  size_t decoded_ = 0, given_ = 0;    // bytes of text: in all tokens, in all pieces
   int64_t answer_tokens_ = 0;         // so far
   std::atomic<bool> closed_{false};
   std::optional<AnswerEnd> kept_;  // for end()

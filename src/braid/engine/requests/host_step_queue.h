@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// One step at a time, whose logits come to the host, which chooses all tokens.
+// Runs a single step at a time. Its logits come to the host, which chooses all tokens.
 class HostStepQueue : public StepQueue {
  public:
   explicit HostStepQueue(Runner& runner) : runner_(runner) {}

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kIdleTurn{200};
 
-// Bounds a step's rows of logits if steps are planned before requests come: one row for each
-// running sequence, and the rows of a scored prompt.
+// Bounds a step's rows of logits if steps are planned before requests come: a row for each running
+// sequence, and the rows of a scored prompt.
 SchedulerConfig with_rows(SchedulerConfig config, bool planned) {
   if (planned) config.max_rows = config.max_running + config.max_scored;
   return config;
@@ -125,7 +125,7 @@ void RequestLoop::Impl::loop() {
     while (!active.empty()) end(active.begin()->first, AnswerReason::abort);
     while (!steps.empty()) take();
   } catch (const std::exception& error) {
-    // A rank failed or a step ran past its deadline: the runner is of no more use.
+    // A rank failed or a step ran past its deadline: the runner is no longer usable.
     const Error aborted(ErrorCode::kAborted, error.what());
     stats.error = error.what();
     steps.clear();
@@ -201,7 +201,7 @@ void RequestLoop::Impl::end(RequestId id, AnswerReason reason, std::optional<Err
   }
   steps.leave(*request);
   active.erase(it);
-  publish();  // before the sink hears of it: whoever then asks sees its pages free
+  publish();  // before the sink hears of the end: then its pages count as free
   request->facts.reason = reason;
   request->facts.error = std::move(error);
   outputs.end(request);
@@ -287,7 +287,7 @@ void RequestLoop::Impl::take() {
   stats.prompt_tokens += step.tokens - std::ssize(ended.tokens);
 }
 
-// Whether the token ends an answer, of which it is no part.
+// Whether the token ends an answer. The answer does not contain such a token.
 bool RequestLoop::Impl::ends_with(const AnswerRequest& r, int32_t id) const {
   return std::ranges::find(r.stop_ids, id) != r.stop_ids.end() ||
          (!r.ignore_eos && id < tokenizer.vocab_size() && tokenizer.is_end_of_generation(id));

@@ -26,7 +26,7 @@ struct RequestStats {
   double last_turn = 0;           // when the loop last ended a step or an idle turn, steady clock
   double oldest_wait = 0;         // seconds
   StepCost cost;
-  std::string error;  // what ended the loop; empty: it lives
+  std::string error;  // the error that ended the loop; empty: none did
 };
 
 // Answers many requests at once: one thread owns the runner, the KV pages and the order of steps;
@@ -52,7 +52,7 @@ class RequestLoop {
   // request may have ended meanwhile.
   void cancel(RequestId id);
 
-  // Likewise all requests that are there.
+  // Cancels all present requests likewise.
   void cancel_all();
 
   // Takes no new requests and waits until all have ended. False: they had not after `seconds`.

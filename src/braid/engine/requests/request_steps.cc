@@ -13,8 +13,9 @@ namespace {
 
 constexpr int kMostWorkers = 8;
 constexpr std::chrono::microseconds kGrace{300};  // for new masks, while a device has a step to do
-// A request with masks misses every second step of a device with two under way. With one under way
-// all requests wait for the host, a small part of a step: worth a step's half for one in so many.
+// With two steps under way, a request with masks misses every second step. With a single step under
+// way all requests wait for the host, a small part of a step. Giving up the second step pays if at
+// least a sequence in eight has masks.
 constexpr int64_t kOthersForAMask = 8;
 
 // Log-probabilities of a row's prompt, from the second token on.
@@ -43,7 +44,7 @@ bool takes_long(const AnswerRequest& r) {
   return r.sampling.temperature > 0 || r.sampling.logprobs >= 0 || r.mask;
 }
 
-// A token that the device chose, or the error that its fault is.
+// The token from the device, or the error for its fault.
 SampledToken token_of(ActiveRequest& request, std::span<const int32_t> ids,
                       const SlotToken& sampled) {
   SampledToken token = sampled.token;
@@ -168,7 +169,8 @@ PutStep RequestSteps::put(const Step& step, const ActiveRequests& active) {
       request.facts.cached_tokens = scheduler_.cached_tokens(row.id);
     }
     const auto row_begin = static_cast<size_t>(row.begin);
-    const int32_t newest = -1 - request.slot;  // of a slot, before the host knows it
+    const int32_t newest =
+        -1 - request.slot;  // stands for the slot's token until the host knows it
     batch_.add(ids[row_begin] == kPendingToken
                    ? std::span(&newest, 1)
                    : std::span(ids).subspan(row_begin, static_cast<size_t>(row.end - row.begin)),
@@ -216,7 +218,7 @@ EndedRequests RequestSteps::take(const ActiveRequests& active, const Chosen& cho
   return ended;
 }
 
-// Those with masks that are late keep their logits.
+// Requests with late masks keep their logits.
 void RequestSteps::choose(std::vector<HostChoice>& choices, std::vector<SampledToken>& tokens,
                           const Chosen& chosen) {
   const auto sample = [&](const HostChoice& choice) {
@@ -246,7 +248,7 @@ void RequestSteps::choose(std::vector<HostChoice>& choices, std::vector<SampledT
   }
 }
 
-// Of the rows that sample, in order.
+// Tokens for the rows that sample, in order.
 std::vector<SampledToken> RequestSteps::tokens_of(const StepUnderWay& under_way,
                                                   std::span<const SlotToken> by_slot,
                                                   const ActiveRequests& active,

@@ -16,7 +16,7 @@
 
 namespace braid {
 
-// A request between its first step and its end.
+// A request from its first step to its end.
 struct ActiveRequest {
   ActiveRequest(RequestId request_id, AnswerRequest r, const Tokenizer& tokenizer,
                 std::span<const int32_t> ends, DType kv_dtype, std::shared_ptr<AnswerSink> sink)
@@ -38,7 +38,7 @@ struct ActiveRequest {
 };
 using ActiveRequests = std::map<RequestId, std::shared_ptr<ActiveRequest>>;
 
-// A step that ended, and its tokens.
+// An ended step with its tokens.
 struct EndedRequests {
   Step step;
   // A token for each sampling row: void for an ended request, kPendingToken for a late mask.
@@ -90,12 +90,12 @@ class RequestSteps {
   bool one_by_one() const;
   int64_t late_masks() const { return late_masks_; }
 
-  // Puts in a step of the scheduler. The caller ends the requests of a refused step.
+  // Puts in a scheduler's step. The caller ends the requests of a refused step.
   PutStep put(const Step& step, const ActiveRequests& active);
   // Waits for the oldest step and passes the tokens to the scheduler. `chosen` is called for each
   // valid token at once, from any thread, with one call at a time for a request.
   EndedRequests take(const ActiveRequests& active, const Chosen& chosen);
-  // Frees the slot of a request that has ended or lost its pages.
+  // Frees the slot of a request that has ended or given up its pages.
   void leave(ActiveRequest& request);
   int64_t late_preparations() const { return queue_->late_preparations(); }
 

@@ -300,7 +300,7 @@ void Scheduler::force_prompt(Step& step, std::span<Entry* const> by_age,
       const int64_t n =
           std::min(config_.page_size - entry->computed % config_.page_size, entry->left());
       bool added = add_row(step, *entry, n);
-      // Prompts hold all pages and none is done: one gives its own up, for the oldest.
+      // Prompts hold all pages and none is done: a prompt gives its pages up for the oldest.
       while (!added && preempts && preempt(step) && entry->running()) {
         added = add_row(step, *entry, n);
       }

@@ -16,19 +16,19 @@ using RequestId = uint64_t;
 struct SchedulerConfig {
   int64_t pages = 0;         // of the KV cache
   int64_t page_size = 64;    // tokens
-  int64_t max_context = 0;   // tokens of one sequence
+  int64_t max_context = 0;   // tokens per sequence
   int64_t max_running = 32;  // sequences that have pages, at most
   int64_t max_step_tokens = 512;
   double max_step_ms = 0;      // limit of a step's predicted time (StepCost); 0: no limit
   int64_t max_waiting = 1024;  // requests that wait for pages, at most
-  double queue_timeout_s = 0;  // longest wait of a request for its first step; 0: no limit
-  int64_t max_scored = 64;     // rows of logits of a scored prompt, in one step
-  int64_t max_rows = 0;        // rows of logits of a step, at least max_running; 0: no limit
+  double queue_timeout_s = 0;  // a request's longest wait for its first step; 0: no limit
+  int64_t max_scored = 64;     // a scored prompt's logits rows per step
+  int64_t max_rows = 0;        // logits rows per step, at least max_running; 0: no limit
   bool prefix_cache = true;
-  bool prompts_alone = false;  // no step has tokens of two prompts, or of a prompt and of answers
-  int groups = 1;  // of ranks with keys of their own: sequences of two groups share no pages
+  bool prompts_alone = false;  // a step with tokens of a prompt has no tokens of other sequences
+  int groups = 1;  // ranks with keys of their own; sequences of two groups share no pages
 
-  // Tokens that one sequence can have.
+  // The most tokens of a sequence.
   int64_t room() const { return std::min(max_context, pages * page_size); }
 };
 
@@ -42,16 +42,16 @@ struct Sequence {
   int64_t max_tokens = 0;     // of the answer, at least 1
   std::string key;            // the client: steps are shared fairly among keys
   std::string salt;           // sequences of different salts share no pages
-  bool score_prompt = false;  // logits of every token of the prompt are wanted
+  bool score_prompt = false;  // logits for every prompt token are wanted
   double arrival = 0;         // seconds
 };
 
-// One sequence's part of a step: tokens [begin, end) of its ids.
+// A sequence's part of a step: tokens [begin, end) among its ids.
 struct StepRow {
   RequestId id = 0;
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t scored = 0;   // last tokens of the row whose logits are wanted
+  int64_t scored = 0;   // last tokens of the row with wanted logits
   bool sample = false;  // the token after `end` is chosen from the last logits
   int64_t turn = 0;     // the sequence's preemptions so far
 };
@@ -101,8 +101,8 @@ class Scheduler {
   // Sets the oldest kPendingToken of a sequence, after the token's step has ended.
   void give(RequestId id, int32_t token);
 
-  // From hold() to release() a sequence gets no rows: the mask of its next token is late.
-  // A sequence that gives up its pages is released by the caller.
+  // From hold() to release() a sequence gets no rows: the mask of its next token is late. The
+  // caller releases a sequence that gives up its pages.
   void hold(RequestId id) { at(id).held = true; }
   void release(RequestId id) { at(id).held = false; }
 
@@ -111,7 +111,7 @@ class Scheduler {
   const Sequence& sequence(RequestId id) const { return at(id).sequence; }
   std::span<const int32_t> pages_of(RequestId id) const { return at(id).holding.pages; }
   int64_t cached_tokens(RequestId id) const { return at(id).cached; }  // found when it first began
-  // The ranks that have its keys, of several groups; else -1: any.
+  // The group with the sequence's keys; -1: any group.
   int group_of(RequestId id) const { return config_.groups > 1 ? at(id).group : -1; }
   int64_t preemptions(RequestId id) const { return at(id).preemptions; }
   bool contains(RequestId id) const { return entries_.contains(id); }
@@ -168,8 +168,8 @@ class Scheduler {
   bool admit(Entry& entry);
   // Takes the cached pages of the entry's tokens, in the group with the least load afterwards.
   KvHolding find_group(Entry& entry);
-  // Takes pages that others have computed since; then whether one of `others`, which are in this
-  // step, computes the very next page.
+  // Takes pages that other sequences have computed since. Then: whether another sequence in this
+  // step, among `others`, computes the very next page.
   bool follows(Entry& entry, std::span<Entry* const> others);
   // Whether the entry's next page equals a page of `other`'s first `tokens` tokens.
   bool same_page(const Entry& entry, const Entry& other, int64_t tokens) const;
@@ -194,12 +194,12 @@ class Scheduler {
   KvStore store_;
   std::map<RequestId, Entry> entries_;    // by age: ids rise
   std::map<std::string, double> served_;  // tokens computed, by key, of keys with requests
-  double mean_answer_ = 128;              // tokens of answers that ended, lately
+  double mean_answer_ = 128;              // tokens of recently ended answers
   Counts counts_;                         // what only adds up
   bool preempted_now_ = false;            // the step at hand took pages from a sequence
   int steps_without_prompt_ = 0;          // in a row, while prompts were there
   bool prompt_last_ = false;              // the step before was a prompt's
-  bool least_left_next_ = false;          // whose turn it is where a step holds a page at most
+  bool least_left_next_ = false;          // whose turn it is in steps of at most a page
 };
 
 }  // namespace braid

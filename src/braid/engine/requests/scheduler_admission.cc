@@ -32,7 +32,7 @@ KvHolding Scheduler::find_group(Entry& entry) {
 }
 
 bool Scheduler::admit(Entry& entry) {
-  if (preempted_now_) return false;  // those that run need what there is
+  if (preempted_now_) return false;  // running requests need all free pages
   const auto running =
       std::ranges::count_if(entries_, [](const auto& other) { return other.second.running(); });
   if (running >= config_.max_running) return false;

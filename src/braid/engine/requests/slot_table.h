@@ -6,8 +6,8 @@
 
 namespace braid {
 
-// Which of a fixed number of places are taken. The lowest free one is taken first, so that few
-// places are ever used where few are needed.
+// Which places among a fixed number are taken. The lowest free place is taken first, so high places
+// stay unused under light load.
 class SlotTable {
  public:
   explicit SlotTable(int64_t slots) : taken_(static_cast<size_t>(slots)) {}

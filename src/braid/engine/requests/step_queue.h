@@ -13,17 +13,17 @@ namespace braid {
 
 // Limits of a StepQueue.
 struct StepQueueOptions {
-  int64_t sequences = 32;  // most sequences of a step, and number of slots
+  int64_t sequences = 32;  // most sequences in a step, and number of slots
   int64_t step_tokens = 512;
   int64_t rows = 96;        // of logits
-  int64_t context = 0;      // tokens of one sequence
+  int64_t context = 0;      // tokens per sequence
   int64_t vocabulary = 0;   // columns of logits
   int64_t graph_bytes = 0;  // device memory for plans and graphs made before the first step
   bool on_host = false;     // sample on the host even if the device can sample
   std::function<void(const std::string& line)> say;  // progress lines; may be empty
 };
 
-// A sequence for a slot: its tokens so far, and the rules for choosing further tokens.
+// A sequence for a slot: its tokens so far, and rules for choosing further tokens.
 struct SlotSequence {
   const AnswerRequest& request;
   std::span<const int32_t> generated;  // behind the prompt

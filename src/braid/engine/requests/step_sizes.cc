@@ -14,7 +14,7 @@ int64_t power_of_two_below(int64_t n) {
   return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n)));
 }
 
-// The sizes below `most`, from the largest: powers of two and, above `fine`, some between them.
+// Sizes below `most`, from the largest: powers of two and, above `fine`, some sizes between.
 std::vector<int64_t> ladder(int64_t most, int64_t least, int64_t fine, int64_t parts) {
   std::vector<int64_t> sizes = {most};
   while (sizes.back() > least) {

@@ -12,7 +12,7 @@ struct StepSize {
   int64_t tokens = 0;
   int64_t sequences = 0;
   int64_t rows = 0;     // of logits
-  bool decode = false;  // each sequence has one token and one row of logits
+  bool decode = false;  // each sequence has a single token and a single row of logits
 
   bool holds(int64_t tokens_wanted, int64_t sequences_wanted, int64_t rows_wanted) const {
     return tokens_wanted <= tokens && sequences_wanted <= sequences && rows_wanted <= rows;
@@ -33,7 +33,7 @@ struct StepLimits {
 // half at most; steps with prompts above 256 tokens round up by a quarter at most.
 std::vector<StepSize> step_sizes(const StepLimits& limits);
 
-// Index of the smallest sufficient size by tokens. A step of decodes alone prefers sizes of
+// Index of the smallest sufficient size by tokens. A step with decodes alone prefers sizes for
 // decodes.
 std::optional<size_t> smallest_that_holds(std::span<const StepSize> sizes, int64_t tokens,
                                           int64_t sequences, int64_t rows, bool decode);

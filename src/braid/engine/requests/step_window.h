@@ -10,9 +10,9 @@ namespace braid {
 // A step that was put in and has not been taken.
 struct StepUnderWay {
   Step step;
-  std::vector<int32_t> row_slots;   // [R] of the rows of logits; -1: none
-  bool for_host = false;            // the host looks at its logits, which a later step overwrites
-  int64_t sampled = 0, masked = 0;  // rows that sample; those with masks among them
+  std::vector<int32_t> row_slots;  // [R] slot of each logits row; -1: none
+  bool for_host = false;  // the host reads the step's logits, which a later step overwrites
+  int64_t sampled = 0, masked = 0;  // rows that sample; of these, rows with masks
 };
 
 // The steps under way, the oldest first. Not for several threads.

@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-// The calls of one each(). Workers that come late find none left.
+// The calls of a single each(). A late worker finds none left.
 struct Calls {
   Calls(size_t count, const std::function<void(size_t)>& f) : n(count), fn(f), left(count) {}
 

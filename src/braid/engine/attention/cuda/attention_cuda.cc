@@ -62,7 +62,8 @@ struct GpuRank {
   std::vector<const uint32_t*> waits;  // PhaseWords: microseconds of the newest step's CTAs
   std::unique_ptr<DeviceBackend> backend, silent_backend;
 
-  // In the newest step: the attention launches, less what an SM of theirs waited for keys.
+  // Seconds of attention launches in the newest step, less the time in which an SM waited inside
+  // for keys.
   double attention_seconds() const {
     double seconds = 0;
     for (const auto& probe : probes) seconds += probe->seconds();
@@ -111,7 +112,7 @@ class Alternation {
   std::vector<double> seconds_[2];  // plain, alone
 };
 
-// One step of a rank, and the attention in it.
+// A rank's step, and the attention in the step.
 struct StepTime {
   double step = 0;
   double attention = 0;

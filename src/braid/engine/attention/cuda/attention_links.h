@@ -5,7 +5,7 @@
 
 namespace braid::attention_modes {
 
-// What the links of a topology on GPUs do, the slowest rank's.
+// Measured link speeds of a topology on GPUs; the slowest rank counts.
 LinkSpeed measure_links(fabric::PeerFabric& fabric, const Topology& topology, int64_t heads,
                         int64_t head_dim);
 

@@ -77,7 +77,7 @@ namespace {
 
 struct Sampling {
   int64_t first, step, count;
-  int64_t length;  // of a sequence, its prefix included
+  int64_t length;  // a sequence with its prefix
   std::vector<int64_t> sequences;
 };
 Sampling sampling_of(const SequenceAttention& a) {
@@ -116,7 +116,7 @@ Samples samples_of(const SequenceAttention& a, int rank, const TensorView& o) {
   return out;
 }
 
-// What one GPU makes of the sampled rows: all keys of a sequence in one call.
+// Sampled rows of the result by a single GPU: all keys of a sequence in one call.
 Samples one_gpu(const SequenceAttention& a, int device) {
   const Sampling s = sampling_of(a);
   const int64_t width = a.q_heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;

@@ -7,21 +7,21 @@
 #include "braid/engine/attention/attention_modes.h"
 #include "braid/kernels/cuda/attention/device/launch.h"
 
-// What one GPU makes of the same attention by itself, to compare with.
+// The same attention on a single GPU, to compare with.
 namespace braid::attention_modes {
 
 enum Tensor : uint64_t { kQ = 1, kK, kV, kJointQ, kJointK, kJointV };
 
-// Rows position, position + step, ... of a tensor [L, width] of one sequence in bf16; the same
-// numbers wherever they are made.
+// Rows position, position + step, ... of a tensor [L, width] in bf16, for sequence b. The numbers
+// are the same on every device.
 void fill_rows(std::byte* out, Tensor tensor, int64_t b, int64_t position, int64_t rows,
                int64_t step, int64_t width, cudaStream_t stream);
 
-// One call over as many (query, key) pairs as a rank's calls have, in one piece each.
+// A call over as many (query, key) pairs as a rank's calls have, with a single segment of each.
 class PlainCall {
  public:
   PlainCall(const ModePlan& plan, int rank, const cuda::DeviceInfo& device);
-  bool there() const { return there_; }  // not under a mask, or with groups of heads that are cut
+  bool there() const { return there_; }  // false under a mask, or if groups of heads are cut
   void launch(cudaStream_t stream);
 
  private:
@@ -35,7 +35,7 @@ class PlainCall {
   bool there_ = false;
 };
 
-// Every so many rows of the first and the last sequence's result, [samples, heads * D].
+// Evenly spaced rows of the first and the last sequence's result, [samples, heads * D].
 struct Samples {
   std::vector<int64_t> positions;  // over the sequences, one behind the other
   std::vector<uint16_t> rows;
@@ -43,7 +43,7 @@ struct Samples {
 
 // Of a rank's result o [B, L, heads, D], in device memory.
 Samples samples_of(const SequenceAttention& attention, int rank, const TensorView& o);
-// By one call on the current device, which is `device`. Of attention without a mask.
+// A single call on the current device, which is `device`. Takes attention without a mask.
 Samples one_gpu(const SequenceAttention& attention, int device);
 double largest_difference(const Samples& got, const Samples& want, int64_t width);
 

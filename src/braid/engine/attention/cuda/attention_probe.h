@@ -8,8 +8,8 @@
 
 namespace braid::attention_modes {
 
-// Marks the begin and the end of what a kernel puts into its stream; in a graph as nodes of their
-// own, so that the newest replay's times can be asked for.
+// Marks begin and end of a kernel's work in the stream. In a graph the marks are nodes, so the
+// newest replay's times can be read.
 class Probe {
  public:
   explicit Probe(cuda::BoundKernel kernel) : kernel_(std::move(kernel)) {}
