@@ -48,7 +48,7 @@ ShardRule shard_append(const Attrs& attrs, TypeList, std::span<const Placement> 
     rule.inputs[3] = rule.inputs[4] = placed[3];
     return rule;
   }
-  if (placed[0].is_shard(0)) {  // of its own tokens, into a cache with room for all
+  if (placed[0].is_shard(0)) {  // a rank's own tokens, into a cache with room for all
     rule.inputs[0] = rule.inputs[1] = rule.inputs[2] = placed[0];
     return rule;
   }
@@ -103,7 +103,7 @@ Cost cost_attention(const Attrs& attrs, TypeList in, TypeList out, const Work& w
                    key_bytes * static_cast<double>(work.kv_tokens)};
 }
 
-// Heads are independent. A rank needs the KV heads that its query heads read.
+// Heads are independent. A rank needs its query heads' KV heads.
 ShardRule shard_attention(const Attrs& attrs, TypeList, std::span<const Placement> placed, int) {
   ShardRule rule = replicate_all(6, 1);
   if (!placed[0].is_shard(1)) return rule;
@@ -127,7 +127,7 @@ Attrs localize_attention(const Attrs& attrs, TypeList, const ShardRule& rule, in
   return Attrs::of(local);
 }
 
-// A query over keys [first, last] of its sequence, in f64.
+// A query over keys [first, last] in its sequence, in f64.
 void attend(const float* q, const AttentionAttrs& a, const TensorView& k, const TensorView& v,
             const int32_t* pages, int64_t kv_head, Range keys, float* out) {
   const auto D = static_cast<size_t>(a.head_dim);

@@ -13,7 +13,7 @@ struct AttentionMeta {
   ValueId page_table = kNoValue;  // i32 [S, P]: pages of sequence s, in order
 };
 
-// The paged KV cache of one layer: f32, f16 or bf16 [NB, BS, Hkv, D] each.
+// A layer's paged KV cache: f32, f16 or bf16 [NB, BS, Hkv, D] each.
 struct KvCache {
   ValueId k = kNoValue;
   ValueId v = kNoValue;

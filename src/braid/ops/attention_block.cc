@@ -52,7 +52,7 @@ std::vector<T> out_inputs(std::span<const T> in, const T& x) {
   return {x, get(in, BlockInput::wo), get(in, BlockInput::bo)};
 }
 
-// Types of all values that the ops make.
+// Types of all values that the block's ops make.
 struct Types {
   std::vector<ValueType> qkv;  // the sum, if any, then q, k, v
   ValueType q;
@@ -81,7 +81,7 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
   return Types(attrs.as<AttentionBlockAttrs>(), in).out;
 }
 
-// The parts' work, and no bytes for what one hands to the next.
+// The parts' work, without bytes for values between the parts.
 Cost cost(const Attrs& attrs, TypeList in, TypeList out, const Work& work) {
   const auto& a = attrs.as<AttentionBlockAttrs>();
   const Types types(a, in);

@@ -7,22 +7,22 @@
 
 namespace braid::ops {
 
-// Fused norm_linear of q, k and v, or linear without a norm, rope_append, attention and, where it
-// projects, the linear that alone reads attention's result. Inputs, absent ones without a value:
-//   a [T, C], b [T, C], norm w [C]                          of norm_linear; of linear a alone
+// Fused norm_linear of q, k and v, or linear without a norm, rope_append, attention and, with a
+// projection, the linear that alone reads attention's result. Inputs; an absent input has no value:
+//   a [T, C], b [T, C], norm w [C]                          for norm_linear; for linear a alone
 //   W_q, W_k, W_v [N, C], their biases [N]
-//   positions, factors, slots, cache k, cache v, q_norm, k_norm     of rope_append
-//   q_start, kv_len, page_table                                     of attention
-//   W_o [M, Hq * D], its bias [M]                                   where it projects
-// Outputs: a + b where there is a b; attention's result [T, Hq * D], or the projection's [T, M].
-// For backends with a kernel for all of it. Appears after lowering only.
+//   positions, factors, slots, cache k, cache v, q_norm, k_norm     for rope_append
+//   q_start, kv_len, page_table                                     for attention
+//   W_o [M, Hq * D], its bias [M]                                   for the projection
+// Outputs: a + b if b is present; attention's result [T, Hq * D], or the projection's [T, M].
+// For backends with a kernel for the whole block. Appears after lowering only.
 struct AttentionBlockAttrs {
   NormLinearAttrs qkv;
   bool normed = true;  // false: of `qkv` only the linear
   RopeAppendAttrs rope;
   AttentionAttrs attention;
   bool projects = false;
-  LinearAttrs out;  // where it projects
+  LinearAttrs out;  // if projected
   bool operator==(const AttentionBlockAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {

@@ -2,8 +2,8 @@
 
 #include "braid/ops/attention.h"
 
-// Attention whose keys are divided over ranks: each rank attends to the keys that it holds, and the
-// states of all ranks merge at the rank that has the query.
+// Attention over keys that are divided over ranks: each rank attends to the keys in its cache, and
+// all ranks' states merge at the query's owner.
 namespace braid::ops {
 
 // The state of a query over some keys: with s = scale * q.k, and softcap as attention has it,

@@ -48,7 +48,7 @@ double ranks(const Attrs& attrs) {
   return attrs.as<CommAttrs>().ranks;
 }
 
-// Each rank sends what the others lack: 2 (P - 1) / P of the value when reduced in two shots.
+// Each rank sends the parts that others lack: 2 (P - 1) / P of the value when reduced in two shots.
 Cost cost_all_reduce(const Attrs& attrs, TypeList in, TypeList, const Work& work) {
   const double P = ranks(attrs), bytes = live_bytes(in[0], work);
   return {.flops = live_elems(in[0], work) * (P - 1) / P,

@@ -15,7 +15,7 @@ struct CommAttrs {
   std::string axis;          // mesh axis, "tp"
   int ranks = 1;             // P
   int dim = 0;               // all_gather: the dimension that is gathered
-  std::vector<Range> parts;  // all_gather: [P], of that dimension at capacity
+  std::vector<Range> parts;  // all_gather: [P], in that dimension at capacity
   bool operator==(const CommAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {

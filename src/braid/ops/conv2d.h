@@ -37,13 +37,13 @@ struct Conv2dAttrs {
     if (silu) f("silu", silu);
   }
 
-  // Output pixels along an axis of `size` pixels under a kernel of `k`.
+  // Output pixels along an axis with `size` pixels under a kernel with `k` taps.
   int64_t out_size(int64_t size, int64_t k) const {
     return ((size * upsample) + (2 * padding) - k) / stride + 1;
   }
   int64_t out_height(int64_t k) const { return rows > 0 ? rows : out_size(height, k); }
   int64_t out_width(int64_t k) const { return out_size(width, k); }
-  // Rows of 0 before the first tap of the first row that is computed; negative: rows skipped.
+  // Rows of 0 before the first tap of the first computed row; negative: skipped rows.
   int64_t padding_above() const { return padding - (first_row * stride); }
 };
 

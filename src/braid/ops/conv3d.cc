@@ -55,7 +55,7 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
 
 Cost cost(const Attrs&, TypeList in, TypeList out, const Work& work) {
   const Shape& w = in[1].shape;
-  const int64_t products = w.elems() / w[0];  // of one output
+  const int64_t products = w.elems() / w[0];  // per output
   return elementwise_cost(in, out, work, 2.0 * static_cast<double>(products));
 }
 

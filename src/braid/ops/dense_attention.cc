@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kOp = "dense_attention";
 
-// Rows of each part in one sequence.
+// Each part's rows in a sequence.
 std::vector<int64_t> part_rows(const DenseAttentionAttrs& a, TypeList parts) {
   std::vector<int64_t> rows;
   for (const ValueType& part : parts) rows.push_back(part.shape[0] / a.batch);

@@ -6,19 +6,18 @@
 
 namespace braid::ops {
 
-// Attention without a cache, over B sequences of one length: for each sequence and head
+// Attention without a cache, over B sequences with equal lengths: for each sequence and head
 //   out = softmax(scale * q k^T + bias) v
-// A sequence may come in parts that follow each other, as the text and the image of a two-stream
-// transformer do: part i of the queries is [B * Lq_i, H * D], sequence after sequence. Keys have
-// parts of their own, [B * Lk_i, Hkv * D], so that cross-attention is the same op. Query head h
-// reads KV head h / (H / Hkv).
+// A sequence may come in consecutive parts, as text and image in a two-stream transformer. Part i
+// of the queries is [B * Lq_i, H * D], sequence after sequence. Keys have separate parts, [B *
+// Lk_i, Hkv * D], and so cross-attention is the same op. Query head h reads KV head h / (H / Hkv).
 //
-// Inputs: q_0 .. q_{q_parts-1}, k_0 .., v_0 .. (any float, all of one dtype), then two that may be
-// absent:
+// Inputs: q_0 .. q_{q_parts-1}, k_0 .., v_0 .. (any float, all with the same dtype), then two
+// optional inputs:
 //   bias     f32 [H, Lq, Lk]: added to the scores of every sequence
-//   key_len  i32 [B]: keys of sequence b from key_len[b] on are not seen
-// Outputs: one for each part of the queries, with its type. A query that sees no key gets zeros.
-// Sharding: whole heads, where queries have as many as keys; rows of a sequence's queries.
+//   key_len  i32 [B]: sequence b's keys from key_len[b] on are not seen
+// Outputs: a value per query part, with the part's type. A query that sees no key gets zeros.
+// Sharding: whole heads if queries and keys have equally many; rows of a sequence's queries.
 struct DenseAttentionAttrs {
   int64_t head_dim = 0;  // D
   int64_t batch = 1;     // B

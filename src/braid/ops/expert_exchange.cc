@@ -89,14 +89,14 @@ std::vector<ValueType> infer_return(const Attrs& attrs, TypeList in) {
   return {};
 }
 
-// Rows of `tokens` tokens that go to a rank with `held` of E experts, for even choices.
+// Rows from `tokens` tokens that go to a rank with `held` of E experts, for even choices.
 double rows_to(const ExchangeAttrs& a, const Range& held, double tokens) {
   const auto E = static_cast<double>(a.experts.back().end);
   const double away = 1 - static_cast<double>(held.size()) / E;
   return tokens * (1 - std::pow(away, static_cast<double>(a.top_k)));
 }
 
-// To each rank what `bytes` says of the rows that go there.
+// A transfer to each rank; `bytes` gives the bytes for the rank's rows.
 std::vector<Transfer> to_ranks(const Attrs& attrs, const Work& work,
                                int64_t (*bytes)(const ExchangeAttrs& a, int64_t n)) {
   const ExchangeAttrs& a = exchange(attrs);

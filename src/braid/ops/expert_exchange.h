@@ -14,7 +14,7 @@ namespace braid::ops {
 extern const OpDef kChoose;  // RouteAttrs
 
 struct ExchangeAttrs {
-  int rank = 0;                // of the world: whose Program this is
+  int rank = 0;                // the rank, in the world, that has this Program
   std::vector<Range> experts;  // [P]
   int64_t top_k = 1;
   int64_t slots = 0;                  // S, at capacity
@@ -36,13 +36,13 @@ struct ExchangeAttrs {
 // k experts, counted from the receiver's first (-1: another rank's), and k weights.
 ValueType chosen_type(const ExchangeAttrs& attrs);  // i32 [P, 1 + 2 k S]
 
-// Tells the experts' ranks of the rows that will come, their experts and weights, then raises this
-// rank's counter there. (arrivals, weight, expert, chosen of the peers)
+// Tells the experts' ranks about the coming rows, their experts and weights, then raises this
+// rank's counter at the ranks. (arrivals, weight, expert, chosen at the peers)
 //   -> one f32 [S, P], back i32 [S, P]: the slot of each rank's sum in `returned`, or -1
 extern const OpDef kTell;
 
-// Sends the rows of x that kTell has told of, then raises this rank's counter there; ends when the
-// sources are free. (arrivals, x [S, C], back, rows [P S, C] of the peers) -> ()
+// Sends the rows of x that kTell announced, then raises this rank's counter at the peers; ends when
+// the sources are free. (arrivals, x [S, C], back, rows [P S, C] at the peers) -> ()
 extern const OpDef kDispatch;
 
 // Expert rows of arrived rows: chosen -> weight f32 [P S, k], place i32 [P S, k] (-1: none),

@@ -30,7 +30,7 @@ ShardRule no_rule(const Attrs&, TypeList in, std::span<const Placement>, int) {
   return replicate_all(in.size(), 0);
 }
 
-// The operands of the products among those of the fused ops.
+// The products' operands among the fused ops' operands.
 std::vector<ValueType> of_gated(TypeList in) {
   using namespace gated_in;
   std::vector<ValueType> types = {in[kRows], in[kToken], in[kBegin]};
@@ -53,7 +53,7 @@ std::vector<ValueType> infer_return(const Attrs&, TypeList in) {
   return {};
 }
 
-// What weights cost once more for each tile behind the first: a tile meets all its experts anew.
+// Weights cost again for each tile behind the first: a tile reads all its experts anew.
 Cost by_tiles(Cost cost, const ExchangeAttrs& exchange, double weights) {
   cost.bytes += (exchange.ranks() - 1) * weights;
   return cost;
@@ -87,7 +87,7 @@ std::vector<Transfer> returned(const Attrs& attrs, TypeList in, const Work& work
   return kReturnRows.transfers(Attrs::of(attrs.as<LinearReturnAttrs>().exchange), in, work);
 }
 
-// The first op of the program that makes `id`, or null.
+// The program's first op that makes `id`, or null.
 const Op* maker(const Program& program, ValueId id) {
   const auto it = std::ranges::find_if(
       program.ops, [&](const Op& op) { return std::ranges::count(op.outputs, id) > 0; });

@@ -3,10 +3,10 @@
 #include "braid/ops/expert_exchange.h"
 #include "braid/ops/experts.h"
 
-// The exchange of expert rows fused with the experts' products. A tile is the rows of one sender:
-// ranks send and compute tile by tile, the first tile while the others travel. Strategies ask
-// for these ops by kind, in place of a run of ops (find_replacement); a row has the bits of the ops
-// replaced, where a kernel's sums do not depend on the rows beside it.
+// The exchange of expert rows fused with the experts' products. A tile is a sender's rows: ranks
+// send and compute tile by tile, the first tile while the others travel. Strategies ask for these
+// ops by kind, in place of a run of ops (find_replacement). A row has the bits of the replaced ops
+// if a kernel's sums do not depend on the rows beside it.
 namespace braid::ops {
 
 // dispatch, sync, expert_gated: sends this rank's rows, then computes own rows, then each other

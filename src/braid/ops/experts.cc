@@ -18,7 +18,7 @@ namespace combine_in {
 enum Input : size_t { kWeight, kPlace, kX, kShared, kGate, kCount };
 }
 
-// W [E, N, K] and its bias [E, N]; E is what `begin` says.
+// W [E, N, K] and its bias [E, N]; E is the experts in `begin`.
 void require_weights(std::string_view op, std::string_view operand, const ValueType& w,
                      const ValueType& bias, const ValueType& begin, int64_t K) {
   require_rank(op, operand, w, 3);
@@ -32,7 +32,7 @@ void require_weights(std::string_view op, std::string_view operand, const ValueT
   require_dim(op, "bias", bias, 1, w.shape[1]);
 }
 
-// Bytes of weights read, if `of` of all experts are chosen.
+// Bytes of weights read, for `of` chosen experts.
 double chosen_bytes(const ValueType& w, double of, const Work& work) {
   const int64_t E = w.shape.rank() == 0 ? 0 : w.shape[0];
   return E == 0 ? 0 : live_bytes(w, work) * of / static_cast<double>(E);

@@ -52,7 +52,7 @@ struct ExpertWeights {
 ValueId experts(Builder& b, ValueId x, const Route& route, const ExpertWeights& weights,
                 Activation activation, ValueId shared = kNoValue, ValueId shared_gate = kNoValue);
 
-// Number of E experts chosen by any of T tokens with k choices each, for even choices.
+// Number of E experts chosen by any of T tokens with k choices each, if choices are even.
 double experts_chosen(int64_t E, double k, double T);
 
 }  // namespace braid::ops

@@ -8,7 +8,7 @@
 namespace braid::ops {
 namespace {
 
-// Wire and sums of an all_reduce of `type` over P ranks.
+// Wire bytes and sums for an all_reduce of `type` over P ranks.
 Cost all_reduce_cost(const ValueType& type, const std::string& axis, int P, const Work& work) {
   return kAllReduce.cost(Attrs::of(CommAttrs{axis, P}), {&type, 1}, {&type, 1}, work);
 }

@@ -124,8 +124,8 @@ std::optional<Op> make_scatter_norm_gather(const Program& program, std::span<con
                      run[2].outputs[0]);
 }
 
-// A norm of the f32 residual stream with a bf16 summand, and the following linear or gated_linear.
-// The fused op rounds its operands, so networks without a batch axis do not take it.
+// A norm over the f32 residual stream with a bf16 summand, and the following linear or
+// gated_linear. The fused op rounds its operands, so networks without a batch axis do not take it.
 std::optional<Op> make_norm_linear(const Program& program, std::span<const Op> run) {
   const Op &norm = run[0], &linear = run[1];
   const bool adds = norm.def == &ops::kAddRmsNorm;

@@ -9,15 +9,15 @@
 
 namespace braid {
 
-// A fused op that may replace a run of ops. `make` returns the replacement, or nothing for ops that
-// do not fit the pattern; outputs may only be values of the replaced ops.
+// A fused op that may replace a run of ops. `make` returns the replacement, or nothing for ops
+// outside the pattern; outputs may only be values of the replaced ops.
 struct Fusion {
   std::string_view name;
   std::vector<std::string_view> pattern;  // kinds, in program order
   std::optional<Op> (*make)(const Program& program, std::span<const Op> ops);
 };
 
-// The fusions that fuse() applies everywhere: what gains on any backend.
+// The fusions that fuse() applies everywhere: each gains on any backend.
 const std::vector<Fusion>& fusions();
 
 // For backends on which a launch costs more than a pass over a few tokens: norm_linear, and
@@ -39,7 +39,7 @@ std::vector<std::string_view> replacement_names();  // sorted
 // pattern or no `make`. The fusion's strings are copied.
 void add_replacement(const Fusion& fusion);
 
-// Readers of each value, [values]; the program's outputs count as one each.
+// Readers per value, [values]; each program output counts as a reader.
 std::vector<int> count_readers(const Program& program);
 
 // The op that `fusion` puts in place of `run`, neighbours in the program; nothing if the run does

@@ -1,7 +1,7 @@
 #pragma once
 
 // Names of the inputs that a host writes before each step. Models and lowerings declare inputs by
-// these names, and the engine finds them by the same names in the Programs.
+// these names, and the engine finds the inputs in the Programs by the same names.
 namespace braid::inputs {
 
 // Of every forward pass (model/forward_inputs.h).
@@ -13,13 +13,13 @@ inline constexpr const char* kKvLen = "kv_len";          // i32 [S]
 inline constexpr const char* kPageTable = "page_table";  // i32 [S, pages of a sequence]
 inline constexpr const char* kRows = "rows";             // i32 [R] tokens whose logits are wanted
 
-// Of ranks that divide the tokens of a sequence (parallel/).
-inline constexpr const char* kKvSlots = "kv_slots";  // i32 [L] of the keys that a rank has
+// For ranks that divide a sequence's tokens (parallel/).
+inline constexpr const char* kKvSlots = "kv_slots";  // i32 [L] for the rank's keys
 inline constexpr const char* kToSlots = "to_slots";  // i32 [L] that gathered keys are written to
 
-// Of steps whose keys lie on all ranks (parallel/attention/keys_apart.h): T tokens of S sequences,
-// in the order of the batch. Keys of a sequence are counted over those that the rank holds, in
-// order of position.
+// For steps with keys on all ranks (parallel/attention/keys_apart.h): T tokens in S
+// sequences, in batch order. Key counts of a sequence cover only the rank's keys, ordered by
+// position.
 inline constexpr const char* kHeldSlots = "held_slots";  // i32 [S, K] in the rank's cache
 inline constexpr const char* kHeldRows = "held_rows";    // i32 [T] the token's sequence
 inline constexpr const char* kHeldBegin = "held_begin";  // i32 [W, T] first key seen, by window

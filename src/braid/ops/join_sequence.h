@@ -4,8 +4,8 @@
 
 #include "braid/program/builder.h"
 
-// Reads and writes of sequence-parallel attention in a network without a KV cache: a rank's rows of
-// each part of a sequence become a single value, and back. Moves alone; of a single part, none.
+// Joins a rank's rows of each sequence part into a single value for sequence-parallel attention in
+// a network without a KV cache, and cuts the value again. Moves alone; a single part needs no move.
 namespace braid::ops {
 
 // x_i [n_i, H * D] -> [sequence = 1, rows, H, D]: the rows of each part, one part after another.
@@ -33,7 +33,7 @@ struct CutSequenceAttrs {
 };
 extern const OpDef kCutSequence;
 
-// A join or a cut of a single part: its output lies where its input does.
+// A join or cut with a single part: output and input share their place.
 bool keeps_place(const Op& op);
 
 }  // namespace braid::ops

@@ -18,11 +18,11 @@ struct KernelInfo {
   int64_t workspace_bytes = 0;  // scratch that lives for this launch alone
   // Waits for each phase of the op inside; false: for everything before the launch.
   bool waits_inside = false;
-  // Needs units of the device (SMs), and holds them to its end, also during waits inside.
+  // Needs units of the device (SMs), and holds its units to its end, also during waits inside.
   bool holds_units = true;
 };
 
-// The kernels of a backend, as planning sees them.
+// A backend's kernels, as planning sees them.
 class KernelCatalog {
  public:
   virtual ~KernelCatalog() = default;
@@ -36,7 +36,7 @@ class KernelCatalog {
   // The Program after the backend's choices for a step as a whole. Fails with kUnsupported, giving
   // the reason, if a user wants an impossible choice.
   virtual Program rewrite(Program program) const { return program; }
-  // Reasons of the choices in all Programs so far, for --explain.
+  // Reasons for the choices in all Programs so far, for --explain.
   virtual std::vector<std::string> explain() const { return {}; }
 };
 

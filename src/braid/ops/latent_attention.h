@@ -9,9 +9,9 @@ namespace braid::ops {
 // c of R numbers a token; keys have Dr further columns, rotated and shared by all heads. The cache
 // keeps c and the Dr columns: f32, f16 or bf16 [NB, BS, 1, R + Dr].
 
-// cache[slot of t] = norm(kv[t, 0 .. R)) | rope(kv[t, R ..])
-// Inputs: kv [T, R + Dr] of any float, norm [R], positions i32 [T], slots i32 [T] (< 0: nowhere),
-// the cache, which it writes. rope turns whole heads of Dr.
+// cache[slot of t] = norm(kv[t, 0 .. R)) | rope(kv[t, R ..]). Inputs: kv [T, R + Dr] in any float,
+// norm [R], positions i32 [T], slots i32 [T] (< 0: not stored), the cache, which the op writes.
+// rope turns whole heads with Dr columns.
 struct LatentAppendAttrs {
   RopeAttrs rope;
   float eps = 1e-6f;
@@ -47,7 +47,7 @@ struct LatentAttentionAttrs {
 };
 extern const OpDef kLatentAttention;
 
-// The sizes of a call, from types or views of its inputs.
+// A call's sizes, from types or views of its inputs.
 struct LatentSizes {
   int64_t H, Dn, Dr, Dv, R;
   template <class Operand>
@@ -58,7 +58,7 @@ struct LatentSizes {
         Dv(in[3].shape[1]),
         R(in[2].shape[a.transposed ? 1 : 2]) {}
 
-  // Multiplications of a head: `pairs` of a query and a key, `tokens` queries, `keys` keys.
+  // A head's multiplications: `pairs` (query, key), `tokens` queries, `keys` keys.
   double absorbed(double pairs, double tokens) const;
   double plain(double pairs, double keys) const;
 };
@@ -67,7 +67,7 @@ struct LatentSizes {
 // `tokens` of a sequence of `keys`. Never below kFewestPlainTokens.
 constexpr int64_t kFewestPlainTokens = 16;
 bool takes_plain_form(const LatentSizes& sizes, int64_t tokens, int64_t keys);
-// The most tokens of a sequence that may take the absorbed form, whatever stands before them.
+// The most tokens in a sequence that may take the absorbed form, for any history.
 int64_t most_absorbed_tokens(const LatentSizes& sizes);
 
 struct LatentWeights {

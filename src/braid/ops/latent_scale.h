@@ -25,7 +25,7 @@ struct LatentScaleAttrs {
     if (silu) f("silu", silu);
   }
 
-  // The row of scale and shift for a pixel of x with `frames` frames, out of `latent_frames`.
+  // The row in scale and shift for a pixel of x with `frames` frames, out of `latent_frames`.
   int64_t source(int64_t pixel, int64_t frames, int64_t latent_frames) const;
 };
 

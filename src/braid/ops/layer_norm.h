@@ -9,9 +9,9 @@ namespace braid::ops {
 // side by side; ops name their first column. Rows of a value [n, C] belong to B sequences one after
 // another, n / B each.
 
-// y = (x - mean) / sqrt(variance + eps) over groups of `group` columns, then, where they are there,
-// * w + b and * (1 + scale) + shift. Inputs: x [n, C] of any float, w [group], b [group],
-// modulation [B, M]; all but x may be absent. y has x's shape.
+// y = (x - mean) / sqrt(variance + eps) over groups of `group` columns, then, for inputs that are
+// present, * w + b and * (1 + scale) + shift. Inputs: x [n, C] in any float, w [group], b [group],
+// modulation [B, M]; all but x are optional. y has x's shape.
 constexpr int64_t kNoColumn = -1;
 
 struct LayerNormAttrs {

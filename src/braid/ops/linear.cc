@@ -48,7 +48,7 @@ ShardRule shard_linear(const Attrs& attrs, TypeList, std::span<const Placement> 
     rule.inputs[1 + i] = rule.inputs[1 + n + i] = placed[1 + i];
     rule.outputs[i] = Placement::shard(1, placed[1 + i].parts);
   }
-  // A rank's rows of W meet all tokens, a rank's tokens meet all of W.
+  // A rank's rows of W meet all tokens, or a rank's tokens meet all rows of W.
   if (!divides_weights && placed[0].is_shard(0)) {
     rule.inputs[0] = placed[0];
     rule.outputs.assign(n, placed[0]);

@@ -24,8 +24,8 @@ struct LinearUnaryAttrs {
 
 extern const OpDef kLinearUnary;
 
-// For backends whose products end with gelu_tanh in bf16: linear, unary, and concat_columns behind
-// them, of networks without a batch axis.
+// For backends with products that end with gelu_tanh in bf16: linear, unary, and a following
+// concat_columns, in networks without a batch axis.
 const std::vector<Fusion>& linear_unary_fusions();
 
 }  // namespace braid::ops

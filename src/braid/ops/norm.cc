@@ -24,7 +24,7 @@ Cost cost_norm(const Attrs&, TypeList in, TypeList out, const Work& work) {
   return elementwise_cost(in, out, work, 4);
 }
 
-// Rows are independent; so are groups, as long as no rank's part cuts one.
+// Rows are independent; groups are too, as long as no rank's part cuts a group.
 bool passes(const Placement& x, int64_t group) {
   if (x.is_shard(0)) return true;
   if (!x.is_shard(1)) return false;

@@ -26,7 +26,7 @@ struct NormRopeTableAttrs {
 
 extern const OpDef kNormRopeTable;
 
-// For backends that have the op: bf16 heads of 64, 128 or 256 that turn whole, without a batch
+// For backends with the op: bf16 heads with 64, 128 or 256 columns that turn whole, without a batch
 // axis.
 const std::vector<Fusion>& norm_rope_table_fusions();
 

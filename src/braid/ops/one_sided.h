@@ -33,7 +33,7 @@ struct Move {
 };
 
 struct MoveAttrs {
-  int rank = 0;  // of the world: whose Program this is
+  int rank = 0;  // the rank, in the world, that has this Program
   std::vector<Move> moves;
   std::vector<int> told;  // of a push: further peers to tell: earlier ops have stored rows at these
                           // peers, and the push raises their counters
@@ -56,7 +56,7 @@ extern const OpDef kPull;
 // destinations, further inputs to follow ...) -> ().
 extern const OpDef kPush;
 
-// A value of arrival counters: a cache line for each rank of the world.
+// The type of arrival counters: a cache line for each rank in the world.
 ValueType arrivals_type(int world);
 
 // The ranks of a group meet: at the end, everything that any rank did before is done, and nothing

@@ -44,7 +44,7 @@ ShardRule shard_restore(const Attrs&, TypeList in, std::span<const Placement>, i
   return replicate_all(in.size(), 3);
 }
 
-// Calls f(row in order, own row), both of the heads' rows of q.
+// Calls f(row in order, own row); both are rows in the heads' q.
 template <class F>
 void for_each_row(const OpCall& call, const F& f) {
   const auto& a = call.attrs<OrderedQueriesAttrs>();

@@ -4,8 +4,8 @@
 
 #include "braid/program/builder.h"
 
-// Queries of a prompt's parts in the order of their keys (thin_keys.h), so that attention takes the
-// first of them for far keys; the others are dropped there.
+// Queries of a prompt's parts in the order of their keys (thin_keys.h). Attention takes the first
+// queries for far keys, and drops the others for these keys.
 namespace braid::ops {
 
 struct OrderedPart {

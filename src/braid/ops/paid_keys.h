@@ -2,7 +2,7 @@
 
 #include "braid/ops/segment_attention.h"
 
-// What queries pay keys, which orders the keys of the next layer (Importance::previous).
+// Attention that queries pay to keys; it orders the next layer's keys (Importance::previous).
 namespace braid::ops {
 
 // For each row of each pair's k and each KV head: the attention that the query segments pay the
@@ -16,17 +16,17 @@ struct PaidKeysAttrs {
     segments.fields(f);
   }
 };
-//   (q [1, n, Hq, D], k of each pair [1, m, Hkv, D] ...) -> of each pair f32 [1, m, Hkv, 1]
+//   (q [1, n, Hq, D], each pair's k [1, m, Hkv, D] ...) -> for each pair f32 [1, m, Hkv, 1]
 extern const OpDef kPaidKeys;
 
-// A part of the prompt, whose keys get scores.
+// A part of the prompt with keys that get scores.
 struct ScoredPart {
-  int64_t row = 0;  // first row of the scores, and of the part's order
+  int64_t row = 0;  // first row in the scores, and in the part's order
   int64_t rows = 0;
   int64_t paid_row = 0;  // first row of paid 0: by the part's own queries
   int64_t queries = 0;   // own scoring ones; the first sees `sees` keys, each further one more
   int64_t sees = 0;
-  // Rows of a further paid value: of the part's first keys in their order.
+  // Rows of a further paid value, for the part's first keys in order.
   struct Sum {
     int paid = 0;
     int64_t row = 0;
@@ -34,7 +34,7 @@ struct ScoredPart {
     bool operator==(const Sum&) const = default;
   };
   std::vector<Sum> sums;
-  // Scoring queries of a later part, which see the first so many keys in order.
+  // Scoring queries of a later part, which see the first `keys` keys in order.
   struct Readers {
     int64_t keys = 0;
     int64_t queries = 0;

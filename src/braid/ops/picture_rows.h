@@ -6,9 +6,9 @@
 #include "braid/ops/group_norm.h"
 #include "braid/program/builder.h"
 
-// Parts of convolutions and group norms over a picture whose rows of pixels ranks divide. The
-// lowering makes them (parallel/picture_parallel.h). Pixels are rows of values, channels columns.
-// Of a video each rank has a band of every frame, T frames one after another.
+// Convolutions and group norms over a picture with pixel rows divided over ranks. The lowering
+// makes these ops (parallel/picture_parallel.h). Pixels are rows of values, channels are columns.
+// For a video each rank has a band of every frame, T frames one after another.
 namespace braid::ops {
 
 // x [n, C] of a rank -> every frame's first row of `width` pixels, then every frame's last row:
@@ -25,9 +25,9 @@ struct EdgeRowsAttrs {
 };
 extern const OpDef kEdgeRows;
 
-// x [n, C] of rank r, and edges [P * 2 * T * width, C], the edge_rows of all ranks in order -> each
-// frame of x between the last row of rank r - 1 and the first row of rank r + 1, as far as there
-// are such.
+// x [n, C] on rank r, and edges [P * 2 * T * width, C], all ranks' edge_rows in order -> each
+// frame of x between the last row of rank r - 1 and the first row of rank r + 1, if such ranks
+// exist.
 struct WithHaloAttrs {
   int64_t width = 0;
   int rank = 0;        // r
@@ -45,8 +45,8 @@ struct WithHaloAttrs {
 };
 extern const OpDef kWithHalo;
 
-// `count` runs of `rows` rows from row `from` of x or of the edges, `from_stride` rows apart, to
-// row `to` of the output, `to_stride` rows apart.
+// `count` runs with `rows` rows each, from row `from` of x or of the edges, `from_stride` rows
+// apart, to row `to` in the output, `to_stride` rows apart.
 struct RowMove {
   bool edges = false;  // from edges, in place of x
   int64_t from = 0, to = 0, rows = 0, count = 0;
@@ -56,8 +56,8 @@ struct RowMove {
 std::array<RowMove, 2> moves_of(const EdgeRowsAttrs& attrs, int64_t n);
 std::array<RowMove, 3> moves_of(const WithHaloAttrs& attrs, int64_t n);
 
-// x [n, C] of any float -> f32 [1, 2 * groups]: for each group of channels the mean over x, then
-// for each group the sum of squared differences from that mean.
+// x [n, C] in any float -> f32 [1, 2 * groups]: each channel group's mean over x, then each group's
+// sum of squared differences from the mean.
 struct GroupStatsAttrs {
   int64_t groups = 32;
   bool operator==(const GroupStatsAttrs&) const = default;
@@ -68,8 +68,8 @@ struct GroupStatsAttrs {
 };
 extern const OpDef kGroupStats;
 
-// group_norm of one picture by the statistics of all ranks: x [n, C], w [C], b [C], stats f32 [P,
-// 2 * groups], the group_stats of `pixels[p]` pixels of each rank p.
+// group_norm over one picture by all ranks' statistics: x [n, C], w [C], b [C], stats f32 [P, 2 *
+// groups], the group_stats over `pixels[p]` pixels for each rank p.
 struct GroupNormByAttrs {
   GroupNormAttrs norm;  // batch is 1
   std::vector<int64_t> pixels;

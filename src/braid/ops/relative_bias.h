@@ -23,7 +23,7 @@ struct RelativeBiasAttrs {
 extern const OpDef kRelativeBias;
 ValueId relative_bias(Builder& b, ValueId table, const RelativeBiasAttrs& attrs);
 
-// Bucket of a key `distance` places behind its query (negative: before).
+// Bucket for a key `distance` places behind its query (negative: before).
 int64_t relative_bucket(int64_t distance, int64_t buckets, int64_t max_distance);
 
 }  // namespace braid::ops

@@ -15,7 +15,7 @@ void add(std::vector<BlockAccess>& all, const BlockAccess& access) {
   if (access.rows > 0 && access.heads > 0) all.push_back(access);
 }
 
-// The exchange of an op that takes part in one, or null.
+// The exchange that an op takes part in, or null.
 const ExchangeAttrs* exchange_of(const Op& op) {
   if (op.def == &kDispatchGated) return &op.attrs.as<DispatchGatedAttrs>().exchange;
   if (op.def == &kLinearReturn) return &op.attrs.as<LinearReturnAttrs>().exchange;
@@ -23,10 +23,10 @@ const ExchangeAttrs* exchange_of(const Op& op) {
   return plain ? &op.attrs.as<ExchangeAttrs>() : nullptr;
 }
 
-// The destination of all of these.
+// The destination for all four.
 constexpr size_t kPushed = 3;
 
-// This rank's slots of each rank's rows, or its line of what each rank is told.
+// This rank's slots for each rank's rows, or its line for each rank's announcement.
 void add_exchange(std::vector<BlockAccess>& all, const Op& op, const ExchangeAttrs& a) {
   const int64_t rows = op.def == &kTell ? 1 : a.slots;
   for (int q = 0; q < a.ranks(); ++q) {

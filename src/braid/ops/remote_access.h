@@ -10,7 +10,7 @@ namespace braid::ops {
 // written by an op.
 struct BlockAccess {
   static constexpr int kSelf = -1;
-  int rank = kSelf;  // the rank whose copy it is; kSelf: this rank's own
+  int rank = kSelf;  // the copy's rank; kSelf: this rank's own
   size_t input = 0;  // of the op
   bool writes = false;
   int64_t row = 0;
@@ -19,7 +19,7 @@ struct BlockAccess {
   int64_t heads = 0;
 };
 
-// True if two accesses of one operand have an element in common.
+// True if two accesses to an operand have an element in common.
 bool overlap(const BlockAccess& a, const BlockAccess& b);
 
 // Accesses of a pull, a push or a segment attention beyond OpDef::mutated_inputs: sources and
@@ -28,8 +28,8 @@ bool overlap(const BlockAccess& a, const BlockAccess& b);
 // their own rank.
 std::vector<BlockAccess> block_accesses(const Op& op);
 
-// Of an op that pulls or pushes: the rank whose Program has the op, and the ranks whose counters a
-// push raises by 1, each once.
+// For an op that pulls or pushes: the rank that has the op in its Program, and the ranks whose
+// counters a push raises by 1, each once.
 int rank_of(const Op& op);
 std::vector<int> told_ranks(const Op& op);
 

@@ -40,7 +40,7 @@ ShardRule shard(const Attrs& attrs, TypeList in, std::span<const Placement> plac
   return rule;
 }
 
-// Both steps of a projection, into `out` and from there on in place.
+// A projection's norm and rope, into `out` and from `out` on in place.
 void turn(const OpCall& call, Input x, Input norm, const TensorView& out) {
   const auto& attrs = call.attrs<RopeAppendAttrs>();
   TensorView from = call.in[x];

@@ -57,7 +57,7 @@ Cost cost(const Attrs&, TypeList in, TypeList out, const Work& work) {
 ShardRule shard(const Attrs& attrs, TypeList, std::span<const Placement> placed, int) {
   ShardRule rule = replicate_all(2, 4);
   if (placed[0].is_shard(1)) {
-    // Each rank finds all choices, and makes the rows of its own experts.
+    // Each rank finds all choices, and makes its own experts' rows.
     std::vector<Range> begin;
     for (const Range& part : placed[0].parts) begin.push_back({part.begin, part.end + 1});
     rule.outputs[kPlace] = Placement::partial();
@@ -112,7 +112,7 @@ float largest(std::span<const float> x) {
   return *std::ranges::max_element(x);
 }
 
-// Scores of logits that are numbers, or -inf.
+// Scores for logits that are numbers, or -inf.
 void to_scores(RouteScore score, std::span<float> s) {
   if (score == RouteScore::raw) return;
   if (score == RouteScore::sigmoid) {
@@ -128,7 +128,7 @@ void to_scores(RouteScore score, std::span<float> s) {
   for (float& x : s) x /= sum;
 }
 
-// Puts -inf in the place of the experts of all groups but the best.
+// Writes -inf over the experts in all groups but the best.
 void drop_groups(const RouteAttrs& a, std::span<float> s) {
   const size_t size = s.size() / static_cast<size_t>(a.groups);
   std::array<float, kMaxExperts> value;

@@ -36,7 +36,7 @@ struct RouteAttrs {
   RouteScore score = RouteScore::softmax;
   RouteWeight weight = RouteWeight::normalised;
   float scale = 1;     // of the weights, applied last
-  int64_t groups = 1;  // groups of neighbouring experts, of equal size
+  int64_t groups = 1;  // equal groups of neighbouring experts
   int64_t kept_groups = 1;
   GroupScore group_score = GroupScore::max;
   std::optional<Range> held = {};  // this rank's experts; empty: all
@@ -78,7 +78,7 @@ void choose_experts(const RouteAttrs& attrs, std::span<const float> logits, cons
 int64_t sort_choices(int64_t T, int64_t k, Range held, int32_t* place, int32_t* token,
                      int32_t* begin);
 
-// Experts of E logits that a rank has.
+// A rank's experts among E logits.
 inline Range held_experts(const RouteAttrs& attrs, int64_t E) {
   return attrs.held.value_or(Range{0, E});
 }

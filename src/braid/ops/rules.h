@@ -22,7 +22,7 @@ void require_float(std::string_view op, std::string_view operand, const ValueTyp
 double live_bytes(const ValueType& type, const Work& work);
 double live_elems(const ValueType& type, const Work& work);
 
-// Bytes of all operands once, and `flops_per_output` for each element of the first output.
+// Bytes of all operands once, and `flops_per_output` per element in the first output.
 Cost elementwise_cost(TypeList in, TypeList out, const Work& work, double flops_per_output);
 
 // All inputs replicated, all outputs replicated.

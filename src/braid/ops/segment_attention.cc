@@ -112,8 +112,7 @@ bool has_early(const Attrs& attrs) {
   return attrs.as<SegmentAttentionAttrs>().has_early();
 }
 
-// A push takes rows of destinations that the push reads, and rows stored at ranks that the push
-// tells.
+// A push takes its source rows, and rows stored at ranks that the push tells.
 bool early_for(const Op& op, const Op& taker) {
   if (taker.def != &kPush) return false;
   using Out = QSegment::Out;
@@ -140,7 +139,7 @@ ShardRule no_rule(const Attrs&, TypeList in, std::span<const Placement>, int) {
   return replicate_all(in.size(), 0);
 }
 
-// An element of a [B, L, H, D] view as a row of D.
+// An element in a [B, L, H, D] view as a row with D columns.
 int64_t row_of(const TensorView& view, int64_t b, int64_t row, int64_t head) {
   return ((b * view.shape[1]) + row) * view.shape[2] + head;
 }

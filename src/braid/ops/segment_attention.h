@@ -45,7 +45,7 @@ struct QSegment {
   enum class Out : uint8_t { o, send, joint, rest };
   int q = 0;  // which q value
   int64_t row = 0;
-  int64_t head = 0;  // heads [head, head + H) of that value
+  int64_t head = 0;  // heads [head, head + H) in that value
   int64_t rows = 0;
   int64_t position = 0;   // of the first row
   int64_t state_row = 0;  // rows of the state
@@ -61,9 +61,9 @@ struct QSegment {
 };
 
 struct KvSegment {
-  int kv = 0;  // number of the pair of values
+  int kv = 0;  // index of the (k, v) pair
   int64_t row = 0;
-  int64_t head = 0;  // first KV head of that value
+  int64_t head = 0;  // first KV head in that value
   int64_t rows = 0;
   int64_t position = 0;
   int phase = 0;
@@ -96,10 +96,10 @@ struct SegmentAttentionAttrs {
   int64_t stored(const QSegment& s, int64_t sequences, int64_t head_dim) const {
     return finalize && s.owner >= 0 ? sequences * s.rows * heads * head_dim : 0;
   }
-  // Keys of a segment visible to the query at `position`, as a range of the segment's rows.
+  // Keys visible to the query at `position`, as a range of the segment's rows.
   Range visible(int64_t position, const KvSegment& kv_segment) const;
   int last_phase() const;
-  // Stage of the first rows that the call reads of an input. -1: reads none.
+  // Phase of the first rows that the call reads from an input. -1: reads none.
   int phase_of(size_t input) const;
   bool has_early() const;
   // Pairs of a query and a visible key, by the phase that completes both: [last_phase() + 1]; for

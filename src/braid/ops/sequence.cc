@@ -91,7 +91,7 @@ ShardRule shard_write(const Attrs&, TypeList, std::span<const Placement>, int) {
   return replicate_all(5, 0);
 }
 
-// Rows of all heads form a row of Hkv * D: `from` row i to `to` row j.
+// Rows of all heads form a row with Hkv * D columns: `from` row i to `to` row j.
 void copy_row(const TensorView& from, int64_t i, const TensorView& to, int64_t j) {
   for (int64_t h = 0; h < from.shape[2]; ++h) {
     store_row(to, j * to.shape[2] + h, load_row(from, i * from.shape[2] + h));

@@ -4,7 +4,7 @@
 
 #include "braid/program/builder.h"
 
-// Keys of a prompt's parts in order of their importance, for attention that reads the first of them
+// Keys of a prompt's parts ordered by importance, for attention that reads the first of these keys
 // (parallel/attention/key_levels.h).
 namespace braid::ops {
 
@@ -13,7 +13,7 @@ struct ThinnedPart {
   By by = By::q;
   int64_t q_row = 0;  // first scoring query, or first row of `scores`
   int64_t queries = 0;
-  int64_t sees = 0;   // keys that the first scoring query sees; each further query sees one more
+  int64_t sees = 0;  // keys visible to the first scoring query; each further query sees another key
   int64_t k_row = 0;  // first row in k and v
   int64_t rows = 0;
   int64_t keep = 0;   // keys that are put out: at most rows
@@ -21,17 +21,17 @@ struct ThinnedPart {
   bool operator==(const ThinnedPart&) const = default;
 };
 
-// The importance of a key of a part, for a KV head, is the mean over the scoring queries that see
-// it, and the sum over the head's group, of the attention that they pay it among the part's keys
-// that they see; or a row of `scores`. In the order come first the `sinks` first keys, then the
-// `recent` last ones from the last on, then all others by importance; of equal ones the earlier.
-// Outputs have the parts' kept rows one after another, `rows` in all; rows past them are undefined.
+// A key's importance, in a part and for a KV head, is the attention that scoring queries pay the
+// key among the part's visible keys: the mean over queries that see the key, and the sum over the
+// head's group; or a row of `scores`. The order begins with the first `sinks` keys, then come the
+// `recent` last keys from the last on, then all others by importance; equal keys keep their order.
+// Outputs have the parts' kept rows one after another, `rows` in all; later rows are undefined.
 struct ThinKeysAttrs {
   int64_t group = 1;
   float scale = 1;
   int64_t recent = 16;
   int64_t rows = 1;
-  int64_t order_rows = 0;  // of the third output; 0: there is none
+  int64_t order_rows = 0;  // rows of the third output; 0: no third output
   std::vector<ThinnedPart> parts;
   bool operator==(const ThinKeysAttrs&) const = default;
   template <class F>
@@ -48,7 +48,7 @@ struct ThinKeysAttrs {
 //   from k_row: i32 [1, order_rows, Hkv, 1]
 extern const OpDef kThinKeys;
 
-// The op for KV head h of a part: an order of all its keys, and a copy of the kept ones.
+// The op for KV head h in a part: an order over all keys, and a copy of the kept keys.
 void thin_part(const OpCall& call, size_t part, int64_t h);
 
 }  // namespace braid::ops
