@@ -2,7 +2,7 @@
 
 namespace braid {
 
-// Kinds of launches that may run at the same time as a launch.
+// Kinds of launches that may run beside a launch.
 struct Beside {
   bool computes = false;
   bool pulls = false;

@@ -7,8 +7,8 @@
 #include "braid/program/attrs.h"
 #include "braid/program/value.h"
 
-// Traits of an op, for making, checking and pricing Schedules. An OpDef names the traits of its
-// kind, so that schedule/ and backend/ know no op by name.
+// Traits of an op, for making, checking and pricing Schedules. An OpDef names its kind's traits:
+// schedule/ and backend/ know no op by name.
 namespace braid {
 
 struct Op;
@@ -16,7 +16,7 @@ struct Work;
 
 using TypeList = std::span<const ValueType>;
 
-// Use of other ranks' copies of values by an op (ops/one_sided.h).
+// An op's use of other ranks' copies (ops/one_sided.h).
 enum class RemoteUse : uint8_t {
   none,
   meets,   // ranks of a group wait for each other and for arriving pushes; has SyncAttrs
@@ -36,7 +36,7 @@ struct Transfer {
 struct CollectiveTraits {
   int (*ranks)(const Attrs& attrs) = nullptr;  // of the group; null: all ranks
   bool sums = false;      // every rank gets a sum over ranks, in one shot or two
-  int rounds = 1;         // of messages, unless it sums
+  int rounds = 1;         // rounds of messages, unless the op sums
   bool computes = false;  // tile by tile beside its communication, in a kernel
   bool products = false;  // these tiles are a product's
 };
@@ -53,7 +53,7 @@ struct RateTraits {
 // phase 0 begins with the call. Early results are done before the call ends.
 struct PhaseTraits {
   int (*last)(const Attrs& attrs);
-  // The phase of an input's first access; -1: this rank accesses nothing of the input.
+  // The phase of an input's first access; -1: this rank accesses none of the input.
   int (*of_input)(const Attrs& attrs, size_t input);
   // Amounts of work by phase, [last + 1]: for all results, or for early results alone.
   std::vector<double> (*work)(const Attrs& attrs, bool early);

@@ -48,7 +48,7 @@ ValueType Program::type_of(ValueId id, const Extents& part) const {
   if (id == kNoValue) return {};
   ValueType type = value(id).type;
   if (type.axis == BatchAxis::none) return type;
-  // Starts of sequences number one more than sequences.
+  // A batch has one more start of sequences than sequences.
   const int64_t more = type.shape[0] - capacity.of(type.axis, 0);
   type.shape[0] = part.of(type.axis, 0) + more;
   return type;

@@ -16,7 +16,7 @@ struct Program {
   std::vector<Value> values;
   std::vector<Op> ops;
   std::vector<ValueId> outputs;
-  int expert_ranks = 1;  // ranks that divide expert rows; their capacity is that of all
+  int expert_ranks = 1;  // ranks that divide expert rows; the capacity counts all ranks' rows
 
   const Value& value(ValueId id) const { return values.at(static_cast<size_t>(id)); }
   std::optional<ValueId> find(std::string_view value_name) const;
@@ -26,7 +26,7 @@ struct Program {
     return capacity.token > 0 ? ceil_div(tokens * capacity.expert_row, capacity.token) : 0;
   }
 
-  // Those of a rank, for even choices.
+  // Expert rows on a rank, for even choices.
   int64_t even_expert_rows(int64_t tokens) const {
     return ceil_div(expert_rows(tokens), int64_t{expert_ranks});
   }

@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// Places of a value's elements along a mesh axis of P ranks.
+// Places of a value's elements along a mesh axis with P ranks.
 struct Placement {
   enum class Kind : uint8_t {
     replicated,  // every rank holds the whole value

@@ -9,7 +9,7 @@ namespace braid {
 // The queues of a rank. Launches of a stream run in recorded order; streams run beside each other
 // except for the Schedule's waits.
 enum class Stream : uint8_t {
-  compute,  // mostly the step's bound: the rank's threads, or the main stream of its GPU
+  compute,  // mostly the step's bound: the rank's threads, or its GPU's main stream
   comm,     // communication
   side,     // work that leaves compute units idle, like decode attention, beside other work
 };

@@ -65,7 +65,7 @@ struct Extents {
   bool operator==(const Extents&) const = default;
 };
 
-// A launch's part of a step's batch: a range of each batch axis.
+// A launch's part of a step's batch: a range along each batch axis.
 struct BatchPart {
   Extents begin;
   Extents count;

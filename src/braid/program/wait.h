@@ -10,7 +10,7 @@ enum class Results : uint8_t {
   early,  // the launch has made its early results (PhaseTraits), and may still run
 };
 
-// A launch waits for an earlier launch of its rank: `phase` of the waiting launch begins after the
+// A launch waits for an earlier launch on its rank: `phase` of the waiting launch begins after the
 // other launch's `results` are present. Phase 0 is the begin of the waiting launch; a wait of a
 // later phase is a wait inside the launch.
 struct Wait {

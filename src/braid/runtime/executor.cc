@@ -106,7 +106,7 @@ TensorView Executor::view(ValueId id, int micro_batch, const Extents& capacity,
   return make_view(arena_->data() + offset, value.type.dtype, program_.type_of(id, capacity).shape);
 }
 
-// Whether micro-batches have rows of one buffer.
+// Whether micro-batches share a buffer.
 bool Executor::merged(ValueId id) const {
   if (id == kNoValue) return false;
   const Value& value = program_.value(id);

@@ -13,8 +13,8 @@ namespace braid {
 // Finds the memory of a weight or a state by name and local type. Views must outlive the executor.
 using Resolver = std::function<TensorView(const Value& value)>;
 
-// Runs one Schedule of one Program on a backend. Construction allocates the arena and binds every
-// launch; run() then neither allocates nor decides. One thread at a time.
+// Runs a Program's Schedule on a backend. Construction allocates the arena and binds every launch;
+// run() then neither allocates nor decides. One thread at a time.
 class Executor {
  public:
   // `arena` holds the values, with at least the memory plan's bytes; null: the executor allocates
@@ -35,11 +35,11 @@ class Executor {
   const TensorView& output(size_t index) const { return outputs_.at(index); }
   TensorView device_input(std::string_view name) const;
 
-  // Sets the extents of the next run: counts[i] for micro-batch i, within its capacity.
+  // Sets the next run's extents: counts[i] for micro-batch i, within its capacity.
   void set_counts(std::span<const Extents> counts);
-  // Prepares the backend for a run of these counts (Replay::prepare).
+  // Prepares the backend for a run with these counts (Replay::prepare).
   void prepare(std::span<const Extents> counts);
-  // Runs a step of these counts. Writes each launch's begin and end to `times`, unless empty.
+  // Runs a step with these counts. Writes each launch's begin and end to `times`, unless empty.
   void run(std::span<const Extents> counts, std::span<LaunchTime> times = {});
   void run(const Extents& extents) { run({&extents, 1}); }
 
@@ -50,7 +50,7 @@ class Executor {
   struct Moving {
     size_t view = 0;  // index into views_
     std::byte* base = nullptr;
-    int64_t stride = 0;  // bytes of an index of dimension 0
+    int64_t stride = 0;  // bytes per index of dimension 0
     BatchAxis axis = BatchAxis::none;
     size_t part = 0;
   };

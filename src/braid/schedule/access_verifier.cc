@@ -12,7 +12,7 @@ namespace {
 struct Access {
   int op = -1;
   bool writes = false;
-  int phase = 0;  // phase of the launch in which the access begins
+  int phase = 0;  // the launch's phase in which the access begins
 };
 
 class AccessCheck {
@@ -72,7 +72,7 @@ class AccessCheck {
     }
   }
 
-  // Accesses of each value that ops write after its making, in program order.
+  // Accesses of each value with writes after its making, in program order.
   void check_mutable_values() const {
     const std::vector<bool> is_mutable = mutable_values(program_);
     std::vector<std::vector<Access>> accesses(program_.values.size());

@@ -4,10 +4,10 @@
 
 namespace braid {
 
-// The rules "inputs are made", "states in order" and "accesses in order" of verify() on one rank:
-// every read follows the writes before it in program order (RAW), every write follows the reads
-// (WAR) and the writes (WAW) before it. What an op writes is its outputs and
-// OpDef::mutated_inputs; in which phase it reads an input, PhaseTraits::of_input says.
+// The rules "inputs are made", "states in order" and "accesses in order" of verify() on a rank:
+// every read follows the earlier writes in program order (RAW), every write follows the earlier
+// reads (WAR) and writes (WAW). An op writes its outputs and OpDef::mutated_inputs, and reads an
+// input in the phase named by PhaseTraits::of_input.
 void verify_accesses(const RankView& rank);
 
 }  // namespace braid

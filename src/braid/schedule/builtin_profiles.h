@@ -11,7 +11,7 @@ struct BuiltinProfile {
   std::string_view json;
 };
 std::span<const BuiltinProfile> builtin_profiles();
-// Those of profiles/decode: constants of decode steps.
+// Profiles in profiles/decode: constants for decode steps.
 std::span<const BuiltinProfile> builtin_decode_rates();
 
 }  // namespace braid

@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// A Schedule's gain out of communication's time. Seconds of a step on the same machine, measured or
+// A Schedule's gain out of communication's time. Seconds per step on the same machine, measured or
 // simulated:
 struct CommunicationGain {
   double sequential = 0;  // one launch after another

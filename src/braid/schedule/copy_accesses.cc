@@ -22,7 +22,7 @@ bool is_remote(const CopyAccess& access) {
 bool ordered(std::span<const RankView> ranks, const RankView& owner, const CopyAccess& a,
              const CopyAccess& b) {
   if (owner.order().before_access(a.until, b.from, b.phase)) return true;
-  // Both ranks meet there: one rank after its access, the other before.
+  // Both ranks meet in this sync: one rank after its access, the other before.
   if (a.until == b.from && a.met && is_remote(b)) return true;
   // A rank's reads have ended when its next launch begins; writes may still be on their way.
   return a.by == b.by && !a.block.writes && ranks[a.by].order().before_access(a.launch, b.launch);

@@ -9,8 +9,8 @@
 
 namespace braid {
 
-// An access of a rank's copy of a value. The owner of the copy knows two bounds: the access lies
-// between the begin of the owner's launch `from` and the end of the owner's launch `until`.
+// An access to a rank's copy of a value. The copy's owner knows two bounds: the access lies between
+// the begin of the owner's launch `from` and the end of the owner's launch `until`.
 struct CopyAccess {
   int by = 0;      // the reading or writing rank
   int op = 0;      // the reading or writing op
@@ -25,10 +25,10 @@ struct CopyAccess {
   ops::BlockAccess block;
 };
 
-// Accesses of a value of a micro-batch in one rank's copy.
+// Accesses to one rank's copy of a micro-batch's value.
 using CopyAccesses = std::vector<CopyAccess>;
 
-// Adds the owner's own accesses of its copies, for values with `shared` [values] true.
+// Adds the owner's accesses to its own copies, for values with `shared` [values] true.
 void add_own_accesses(const RankView& owner, const std::vector<bool>& shared,
                       const std::function<CopyAccesses&(ValueId id, int micro_batch)>& accesses);
 

@@ -12,7 +12,7 @@ namespace {
 
 // A single shot waits for a round of messages per this many bytes to each peer.
 constexpr double kRoundBytes = 128 << 10;
-// Tiles of a fused norm, and of attention that stores at peers: 1 / kTiles of the shorter part
+// Tiles in a fused norm, and in attention that stores at peers: 1 / kTiles of the shorter part
 // stays beside perfect overlap.
 constexpr int kTiles = 8;
 
@@ -24,7 +24,7 @@ double rows_of(const OpDef& def, TypeList in, const Work& work) {
       work.extents.of(in[0].axis, in[0].shape.rank() > 0 ? in[0].shape[0] : 1), 1));
 }
 
-// Ranks that divide the tokens of a batch: all, or those of a group with sequences of its own.
+// Ranks that divide a batch's tokens: all, or a group's if groups have their own sequences.
 int token_ranks(const Program& program, int ranks) {
   const int64_t token = program.capacity.token, shard = program.capacity.shard;
   return ceil_div(token, int64_t{ranks}) == shard ? ranks

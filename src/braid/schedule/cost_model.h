@@ -17,7 +17,7 @@ struct LaunchCost {
   double latency = 0;  // seconds that messages are under way, whatever their size
   double compute = 0;  // seconds of `units`
   double memory = 0;   // seconds of memory at the kernel's bandwidth
-  double machine = 0;  // seconds of the rank's port to its machine
+  double machine = 0;  // seconds on the rank's port to its machine
   double cluster = 0;  // seconds of the rank's port to other machines
   double units = 1;    // units kept busy by computing, or by copying and adding
   int ranks = 1;       // ranks that run the launch together
@@ -33,20 +33,20 @@ struct LaunchCost {
 
   double body() const { return compute > memory ? compute : memory; }
   double wire() const { return machine > cluster ? machine : cluster; }
-  // The longer of both, plus a tile of the shorter before or after.
+  // The longer part, plus a tile of the shorter before or after.
   double pipelined() const;
   double seconds() const { return fixed + latency + pipelined(); }
 };
 
-// The same launch with free communication: nothing of an op that only communicates, all computation
-// of another op.
+// The same launch with free communication: nothing for an op that only communicates, all
+// computation for another op.
 LaunchCost without_communication(const Op& op, LaunchCost cost);
 
 // Prices launches by a profile: a roofline with rates as functions of the op's kind, the dtype of
 // its weight or KV cache, and its rows, as far as measured. Immutable; any thread may ask.
 //
 // In a collective every rank sends wire_bytes evenly to the others. all_reduce takes the cheaper of
-// one shot and two shots. A group of P ranks is P neighbours of the Topology.
+// a single shot and two shots. A group with P ranks is P neighbours in the Topology.
 class CostModel {
  public:
   // The Topology's links count if they have a speed, otherwise the profile's.
@@ -58,8 +58,8 @@ class CostModel {
   const LinkProfile& machine_link() const { return profile_.machine_link; }
   const LinkProfile& cluster_link() const { return profile_.cluster_link; }
 
-  // `work` covers all the launch's micro-batches; its extents' `shard` is ignored: `rank` has its
-  // part of the tokens.
+  // `work` covers all the launch's micro-batches. The extent `shard` in `work` is ignored: `rank`
+  // has its part of the tokens.
   LaunchCost price(const Program& program, const Op& op, const Work& work,
                    Stream stream = Stream::compute, int rank = 0) const;
   double seconds(const Program& program, const Op& op, const Work& work,
@@ -80,7 +80,7 @@ class CostModel {
   Topology topology_;
 };
 
-// Ranks of a communication op; 1 for any other op, `world` for an op of a user's library.
+// Ranks in a communication op; 1 for any other op, `world` for an op from a user's library.
 int communicating_ranks(const Op& op, int world);
 
 }  // namespace braid

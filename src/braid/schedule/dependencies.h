@@ -6,13 +6,13 @@
 
 namespace braid {
 
-// Ops that must have run before each op of a Program.
+// Ops that must have run before each op in a Program.
 struct Dependencies {
-  // In the same micro-batch: makers of inputs, and conflicting accesses of values written more than
-  // once (states, and values that other ops fill).
+  // In the same micro-batch: makers of inputs, and conflicting accesses to values with several
+  // writers (states, and values that other ops fill).
   std::vector<std::vector<int>> same;  // [ops]
-  // In the micro-batches before a continuing micro-batch: writers of the states that the op reads.
-  // Nothing else crosses: micro-batches own different rows of values and different KV slots.
+  // In the micro-batches before a continuing micro-batch: writers of states that the op reads.
+  // Nothing else crosses: micro-batches own different rows and different KV slots.
   std::vector<std::vector<int>> continued;  // [ops]
 };
 

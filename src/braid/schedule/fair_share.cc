@@ -92,7 +92,7 @@ void FairShare::share_out() {
       }
     }
     BRAID_CHECK(any, "no activity uses the resource that is used up");
-    // Only now, so that all activities with the same limit get the same share.
+    // In a loop apart: all activities with the same limit get the same share.
     for (int handle : active_) {
       Activity& a = activities_[handle];
       if (a.frozen || a.speed == 1) continue;

@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// Activities that run beside each other and share resources fairly: all go at the same share of
+// Activities that run beside each other and share resources fairly: all go at an equal share of
 // their full speed, except that a short resource slows only its users (progressive filling, max-min
 // fairness). A resource gives 1 in all.
 class FairShare {
@@ -17,8 +17,8 @@ class FairShare {
 
   explicit FairShare(int resources) : load_(static_cast<size_t>(resources)) {}
 
-  // Begins an activity that alone takes `seconds` (>= 0); returns its handle, reused after the
-  // advance() behind the activity's end.
+  // Begins an activity that alone takes `seconds` (>= 0); returns its handle. The advance() behind
+  // the activity's end frees the handle for reuse.
   int begin(double seconds, std::span<const Use> uses);
   bool idle() const { return active_.empty(); }
   // Goes on until the next activity ends. Appends all activities that end then to `ended`, by

@@ -20,10 +20,10 @@ class LaunchOrder {
   LaunchOrder() = default;
   explicit LaunchOrder(std::span<const Launch> launches);
 
-  // Launches of each stream that have ended before `launch` begins.
+  // For each stream, launches that have ended before `launch` begins.
   const std::array<int, kNumStreams>& clock(int launch) const { return clock_[launch]; }
 
-  // Knowledge of a stream's next launch, while its waits are collected.
+  // Knowledge about a stream's next launch, while its waits are collected.
   class Pending {
    public:
     // True if the wait is needed: without it `launch` would not have ended by then.
@@ -41,13 +41,13 @@ class LaunchOrder {
 
   // Launch a has ended before launch b begins.
   bool before(int a, int b) const { return ended(a, clock_[b]); }
-  // Launches of each stream that have ended before launch b accesses memory in `phase`, after all
+  // For each stream, launches that have ended before launch b accesses memory in `phase`, after all
   // waits up to this phase. The launch that makes early results starts the taker's transfers, so
   // these transfers may begin with that launch.
   const std::array<int, kNumStreams>& access_clock(int b, int phase = 0) const;
   // Launch a has ended before launch b accesses memory in this phase.
   bool before_access(int a, int b, int phase = 0) const { return ended(a, access_clock(b, phase)); }
-  // Place of a launch in its stream.
+  // A launch's place in its stream.
   int position(int launch) const { return position_[launch]; }
   Stream stream(int launch) const { return stream_[launch]; }
   int size() const { return static_cast<int>(stream_.size()); }

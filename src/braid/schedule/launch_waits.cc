@@ -16,7 +16,7 @@ bool same_micro_batches(const Launch& a, const Launch& b) {
   return a.micro_batch == b.micro_batch && a.num_micro_batches == b.num_micro_batches;
 }
 
-// The phase in which all inputs of `op` filled by `pull` begin; -1: none, or several.
+// The phase that begins all of `op`'s inputs filled by `pull`; -1: none, or several phases.
 int phase_of_pull(const Op& op, const Op& pull) {
   int phase = -1;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
@@ -32,7 +32,7 @@ int phase_of_pull(const Op& op, const Op& pull) {
   return phase;
 }
 
-// The pulls of `needs` that the launch may wait for inside, the n-th before phase n + 1; or none.
+// Pulls in `needs` that the launch may wait for inside, the n-th before phase n + 1; or none.
 std::vector<int> pulls_inside(const Program& program, std::span<const Launch> launches,
                               const Launch& launch, std::span<const int> needs) {
   const Op& op = op_of(program, launch);
@@ -63,7 +63,7 @@ std::vector<int> pulls_inside(const Program& program, std::span<const Launch> la
   return pulls;
 }
 
-// Launches that have to end before these pulls may run: the last launch before the pulls on their
+// Launches that must end before these pulls may run: the last launch before the pulls on their
 // stream that is no pull, and the waits of all pulls behind that launch.
 std::vector<int> before_pulls(const Program& program, std::span<const Launch> launches,
                               std::span<const int> pulls) {

@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-// Bytes of a value or of a launch's scratch in the arena, and the time of their use.
+// A value's bytes, or a launch's scratch, in the arena, with the time of use.
 struct Place {
   int64_t begin = 0;
   int64_t end = 0;
@@ -19,7 +19,7 @@ struct Place {
   bool before_step = false;  // written by the host before the step
   bool after_step = false;   // kept to its end
   // Per stream: launches that have ended before any access begins, and positions + 1 of the last
-  // accesses. All accesses of a precede all of b if a.last <= b.first on every stream.
+  // accesses. All accesses to a precede all accesses to b if a.last <= b.first on every stream.
   std::array<int, kNumStreams> first{};
   std::array<int, kNumStreams> last{};
 };
@@ -58,7 +58,7 @@ class MemoryCheck {
   }
   bool merged(ValueId id) const { return memory_.merged[id]; }
 
-  // With the largest part of the tokens that a rank can have.
+  // With the largest part of the tokens that any rank can have.
   Extents capacity(int mb) const {
     const Extents& capacity = rank_.schedule().micro_batches[mb].capacity;
     return capacity.shard > 0 ? capacity : sharded(capacity, rank_.ranks());
@@ -100,7 +100,7 @@ class MemoryCheck {
     return true;
   }
 
-  // Notes launch i's access of a value, which has to lie at the launches' address.
+  // Notes launch i's access to a value, which must lie at the launches' address.
   void use(std::vector<Place>& values, ValueId id, int mb, int i) const {
     const ValueKind kind = program_.value(id).kind;
     if (kind == ValueKind::weight || kind == ValueKind::state) return;

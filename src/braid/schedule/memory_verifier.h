@@ -4,7 +4,7 @@
 
 namespace braid {
 
-// The rule "memory" of verify(), on one rank.
+// The rule "memory" of verify(), on a single rank.
 void verify_memory(const RankView& rank);
 
 }  // namespace braid

@@ -11,7 +11,7 @@ namespace braid {
 // micro-batches in a merged value or launch are adjacent.
 struct MicroBatch {
   Extents capacity;
-  // The first sequence's tokens begin in the micro-batch before: its attention reads keys written
+  // The first sequence begins in the micro-batch before: attention reads keys written
   // there.
   bool continues = false;
   bool operator==(const MicroBatch&) const = default;
@@ -43,7 +43,7 @@ struct BatchInfo {
 };
 
 constexpr int kMaxMicroBatches = 8;
-// A strategy's division of a batch: ranges of tokens.
+// A batch, divided by a strategy: ranges of tokens.
 using Ranges = InlineVector<Range, kMaxMicroBatches>;
 
 // `tokens` in n parts, as even as `multiple` allows: cuts fall on multiples. Fewer parts if a part

@@ -12,7 +12,7 @@ namespace {
 struct PortBytes {
   double in = 0, out = 0;
   double keys = 0;     // of `in`
-  double results = 0;  // part of `out`: own results, which need all keys
+  double results = 0;  // part of `out`: own results, each over all keys
 };
 
 }  // namespace

@@ -127,7 +127,7 @@ class OneSidedCheck {
                            peer, P_));
   }
 
-  // Syncs that have ended before a launch of rank `by`, or follow the launch, in the Schedule.
+  // Syncs that, by the Schedule, end before a launch on rank `by`, or follow the launch.
   bool before(const SyncOp& sync, const Remote& at) const {
     const RankView& rank = view(at.by);
     return rank.order().before_access(rank.launch_of(sync.op, at.micro_batch), at.launch);
@@ -138,7 +138,7 @@ class OneSidedCheck {
   }
   int index(const Remote& at) const { return view(at.by).launch(at.launch).op; }
 
-  // Names a sync that is right except for its order, if there is one.
+  // Names a sync that is right except for its order, if any.
   std::string instead(const Remote& at, const SyncOp* sync, std::string_view otherwise) const {
     if (sync == nullptr) return std::string(otherwise);
     const RankView& rank = view(at.by);
@@ -203,7 +203,7 @@ class OneSidedCheck {
     });
   }
 
-  // R3: the owner closes the value once it has counted the push, or the fused op that begins there.
+  // R3: the owner closes the value after it has counted the push, or the fused op, at `begin`.
   const SyncOp* closed(const Remote& at, int begin, const Op& push) const {
     return syncs_->first(
         at.id, [&](const SyncOp& s) { return s.op > begin && s.closes(at.id, push.inputs[0]); });
@@ -221,7 +221,7 @@ class OneSidedCheck {
       }
       return access(at, from, *until, false);
     }
-    // Rows that an op stores while it computes: a later push tells the rows' owner.
+    // Rows stored by an op while it computes: a later push tells the rows' owner.
     const RankView& rank = view(at.by);
     for (size_t o = static_cast<size_t>(index(at)) + 1; o < ops_of(at.by).size(); ++o) {
       const Op& push = ops_of(at.by)[o];

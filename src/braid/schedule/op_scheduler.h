@@ -24,7 +24,7 @@ class OpScheduler {
   virtual std::string name() const = 0;
   // How the Program is cut into what schedule() handles.
   virtual void partition(PartitionRules& rules) const = 0;
-  // Micro-batches as adjacent, non-empty ranges that cover all tokens of the batch.
+  // Micro-batches as adjacent, non-empty ranges that cover all the batch's tokens.
   virtual Ranges split(const BatchInfo& batch) const { return {{0, batch.tokens}}; }
   virtual LayoutRequest layout(const BatchInfo&) const { return {}; }
   // Executes every task of every micro-batch. Called once per context key.

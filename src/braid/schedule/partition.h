@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// A run of a Program's ops that a scheduler sees as one.
+// A run of a Program's ops that a scheduler moves as one.
 struct Partition {
   std::string_view rule;   // the pattern, kind or tag of the rule; empty: ops between rules
   std::string_view scope;  // scope of the first op
@@ -22,8 +22,8 @@ class PartitionRules {
  public:
   // Ops in a scope: "layers.*.mlp" is a partition per layer; * stands for a single name.
   void split_module(std::string pattern);
-  // Each run of ops of these kinds, one after the other: {"all_reduce"}, {"linear", "all_reduce"}.
-  // Such a run is a separate partition, unless an earlier rule takes an op of the run.
+  // Each run of ops with these kinds, in order: {"all_reduce"}, {"linear", "all_reduce"}. Such a
+  // run is a separate partition, unless an earlier rule takes an op in the run.
   void split_func(std::vector<std::string> kinds);
   // Ops that the model tagged with Builder::mark().
   void mark(std::string tag);

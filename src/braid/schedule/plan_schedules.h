@@ -13,7 +13,7 @@ struct PlanRequest {
   std::vector<const KernelCatalog*> catalogs;  // [ranks], from each rank's backend, or one for all
   std::vector<MicroBatch> micro_batches;
   Topology topology;
-  // Seconds of an op of rank 0's Program in a micro-batch; may be empty.
+  // Seconds for an op in rank 0's Program in a micro-batch; may be empty.
   std::function<double(const Op& op, int micro_batch)> price;
 };
 

@@ -13,8 +13,8 @@
 
 namespace braid {
 
-// Speed of a kind of op, alone on the compute stream, as a function of `m`: rows of its first
-// input; for attention the mean number of queries per key.
+// Speed for a kind of op, alone on the compute stream, as a function of `m`: the first input's
+// rows; for attention the mean number of queries per key.
 struct Rate {
   enum class Unit : uint8_t { flops, bytes };
   struct Point {
@@ -25,7 +25,7 @@ struct Rate {
   std::string kind;   // of op
   std::string dtype;  // of the weight or the KV cache; empty: any
   Unit unit = Unit::flops;
-  // Measured with operands as cold as in a step, so that the rate includes memory's cost; otherwise
+  // Measured with operands as cold as in a step: then the rate includes memory's cost. Otherwise
   // the slower of rate and memory counts.
   bool includes_memory = false;
   std::vector<Point> points;  // m ascends
@@ -49,7 +49,7 @@ struct LinkProfile {
 struct Profile {
   std::string name;
   std::string device;              // for people
-  double units = 1;                // SMs of a GPU; cores of a CPU
+  double units = 1;                // a GPU's SMs; a CPU's cores
   bool shared_units = false;       // the ranks of a machine share units and memory, as on CPUs
   DType activations = DType::f32;  // dtype between kernels: f32, bf16 on GPUs
   // Units for a kernel of each stream.

@@ -30,7 +30,7 @@ struct Launch {
   int micro_batch_end() const { return micro_batch + num_micro_batches; }
   // The last phase that begins with a wait; 0: no waits while the launch runs.
   int last_phase() const;
-  // Takes only early results of `launch`, which may still run when this launch begins.
+  // Takes only early results from `launch`, which may still run when this launch begins.
   bool takes_early(int launch) const;
 };
 

@@ -25,8 +25,8 @@ std::array<double, 3> moved_bytes(const Program& program, const Op& op, int rank
   return bytes;
 }
 
-// End of a launch's early results, and end of all its work, if phase n may begin at there[n] and
-// early work comes first.
+// Ends of a launch's early results and of all its work, if phase n may begin at there[n] and early
+// work comes first.
 struct Ends {
   double early = 0;
   double all = 0;
@@ -63,7 +63,7 @@ double step_seconds(const Program& program, const Schedule& schedule, int rank,
     flops.push_back(cost.flops);
     all += cost.flops;
   }
-  // Per stream: end of its last launch, and the time at which a later transfer may be asked for,
+  // Per stream: the last launch's end, and the time at which a later transfer may be asked for,
   // together with a transfer before it.
   std::array<double, kNumStreams> stream_free{}, stream_asks{};
   std::array<double, 3> link_free{};

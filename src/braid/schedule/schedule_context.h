@@ -46,7 +46,7 @@ class ScheduleContext {
   // True once every task has been executed. Calls that lead nowhere are bounded: a strategy that
   // asks on and on without executing anything, or after everything was, is stopped.
   bool done();
-  // Tasks of a micro-batch whose inputs are made, in program order.
+  // Tasks of a micro-batch with all inputs made, in program order.
   std::vector<Task> ready(int micro_batch);
   // The same partition of another micro-batch, ready or not: for merged batches.
   Task twin(const Task& task, int micro_batch) const;
@@ -74,7 +74,7 @@ class ScheduleContext {
   }
   void check_micro_batch(std::string_view call, int micro_batch) const;
   void check(const Task& task) const;
-  // Tasks of a single launch: a partition of adjacent micro-batches.
+  // Tasks in the same launch: a partition of adjacent micro-batches.
   struct Group {
     int partition = 0;
     int first = 0;

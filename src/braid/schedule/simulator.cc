@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-// A launch, or a collective of all its ranks, from begin to end.
+// A launch, or a collective on all its ranks, from begin to end.
 struct Job {
   int rank = 0;  // a collective: its first
   int launch = 0;
@@ -21,7 +21,7 @@ struct Job {
   double part = 0;
 };
 
-// A meeting of ranks: the n-th communication of a stream.
+// A meeting of ranks: a stream's n-th communication.
 struct Meeting {
   int ranks = 0;
   std::vector<std::pair<int, int>> here;  // (rank, launch) that have come
@@ -101,7 +101,7 @@ class Simulation {
     return owner * kPerRank + kind;
   }
 
-  // Use of the device by `part` of a launch's work, and use of ports by its transfers, during
+  // Adds the device's use by `part` of a launch's work, and the ports' use by its transfers, during
   // `seconds`.
   void add_body(int rank, const LaunchCost& c, double seconds, double part) {
     if (seconds <= 0) return;
@@ -115,7 +115,7 @@ class Simulation {
   }
   void add_wire(int rank, const LaunchCost& c, double seconds) {
     if (seconds <= 0) return;
-    // A port shared by a machine's ranks belongs to each rank for its part of the time.
+    // A port shared by a machine's ranks belongs to each rank for part of the time.
     const double sharers = model_.cluster_link().shared_port ? std::min(c.ranks, devices_) : 1;
     for (Resource port : {kMachineOut, kMachineIn}) add_use(rank, port, c.machine / seconds);
     for (Resource port : {kClusterOut, kClusterIn}) {

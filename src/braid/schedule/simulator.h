@@ -36,7 +36,7 @@ SimulatedStep simulate(const Plan& plan, std::span<const Work> works, const Cost
 SimulatedStep simulate_without_communication(const Plan& plan, std::span<const Work> works,
                                              const CostModel& model);
 
-// Work of a launch, summed over its micro-batches.
+// A launch's work, summed over its micro-batches.
 Work work_of(const Launch& launch, std::span<const Work> works);
 
 }  // namespace braid

@@ -23,7 +23,7 @@ constexpr std::array<Kind, 5> kKinds = {{{"segment_attention", "#3b6ea5", "atten
                                          {"sync", "#b03a48", "sync: ranks meet"},
                                          {"buffers", "#999999", "buffers are opened"}}};
 
-// Of all other ops, and of spans.
+// All other ops, and spans.
 constexpr Kind kComputes = {"", "#5b7f95", "computation"},
                kSends = {"", "#c9a227", "communication"},
                kSpan = {"", "#8a6fa8", "a step as a whole"};
@@ -58,7 +58,7 @@ std::string legend(std::span<const Timeline> timelines, bool spans) {
   return line;
 }
 
-// Whether two ranks run launches of the same kinds at the same times, to a tenth of a microsecond.
+// Whether two ranks run launches of equal kinds at equal times, to a tenth of a microsecond.
 bool alike(const RankTimes& a, const RankTimes& b) {
   const auto& x = a.schedule->launches;
   const auto& y = b.schedule->launches;

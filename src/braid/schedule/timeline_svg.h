@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// Lanes of spans that are no launches, below a title: steps that a device ran by itself.
+// Lanes for spans other than launches, below a title: steps that a device ran by itself.
 struct SpanLanes {
   struct Lane {
     std::string name;
@@ -17,9 +17,9 @@ struct SpanLanes {
   std::vector<Lane> lanes;
 };
 
-// Timelines as one SVG picture: a legend, then for each timeline a title and a lane for every rank
-// and stream in use, on one scale of time. Launches are boxes in the color of their kind, with what
-// they are as tooltips. Neighbouring ranks that run alike share their lanes. Spans come last.
+// Timelines in a single SVG picture: a legend, then for each timeline a title and a lane for every
+// rank and stream in use, on a common scale of time. Launches are boxes in their kind's color, with
+// a description as tooltip. Neighbouring ranks that run alike share lanes. Spans come last.
 std::string timeline_svg(std::span<const Timeline> timelines,
                          std::span<const SpanLanes> spans = {});
 

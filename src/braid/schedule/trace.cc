@@ -50,7 +50,7 @@ class Events {
   bool first_ = true;
 };
 
-// With tokens divided over ranks, this rank has its part of each micro-batch.
+// With tokens divided over ranks, this rank has its part in each micro-batch.
 Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
   const RankTimes& r = timeline.ranks[rank];
   Work work = work_of(launch, timeline.works);
@@ -264,7 +264,7 @@ TraceWriter::TraceWriter(const std::string& path) : impl_(nullptr) {
 TraceWriter::~TraceWriter() {
   if (!impl_->file || !impl_->file->is_open()) return;
   try {
-    finish();  // a stopped job leaves a whole file of its finished steps
+    finish();  // a stopped job leaves a whole file with its finished steps
   } catch (const Error&) {
   }
 }

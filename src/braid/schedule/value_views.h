@@ -6,9 +6,9 @@
 
 namespace braid {
 
-// For each value the value whose place in the arena it has, mostly itself. The only part of a
-// join_sequence lies where the joined value does, and that of a cut_sequence likewise: nothing is
-// moved. Inputs and outputs of the Program keep places of their own.
+// For each value the value with the same place in the arena, mostly itself. A join_sequence with a
+// single part places its input at the joined value's place, and a cut_sequence likewise: nothing is
+// moved. Program inputs and outputs keep their own places.
 std::vector<ValueId> place_owners(const Program& program, int micro_batches);
 
 }  // namespace braid

@@ -7,9 +7,9 @@ namespace {
 constexpr const char* kAttention = "layers.*.attn";
 constexpr const char* kShared = "layers.*.mlp.shared";
 
-// Dual-batch overlap (DynaFlow, table 2): both halves' attention is one batch; then the experts of
-// one half run beside the exchange of the other. The first half's shared experts wait for the
-// second half's way back.
+// Dual-batch overlap (DynaFlow, table 2): both halves' attention is a single batch; then a half's
+// experts run beside the other half's exchange. The first half's shared experts wait for the second
+// half's way back.
 class Dbo : public OpScheduler {
  public:
   std::string name() const override { return "dbo"; }

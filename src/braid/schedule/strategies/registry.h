@@ -8,7 +8,7 @@
 
 namespace braid {
 
-// The strategies that come with Braid, one file each.
+// The strategies that come with Braid, a file each.
 std::unique_ptr<OpScheduler> sequential_strategy();
 std::unique_ptr<OpScheduler> overlap_strategy();
 std::unique_ptr<OpScheduler> nanoflow_strategy();
@@ -19,15 +19,15 @@ std::unique_ptr<OpScheduler> sbo_strategy();
 std::unique_ptr<OpScheduler> dbo_strategy();
 std::unique_ptr<OpScheduler> comet_strategy();
 
-// Programs that a strategy is for: any, those with sequence-parallel attention, or those whose
-// ranks divide experts.
+// Programs that a strategy fits: any, Programs with sequence-parallel attention, or Programs for
+// ranks that divide experts.
 enum class ProgramKind : uint8_t { any, sequence, experts };
 
-// The names of those for any Program, "sequential" first, then of those for this kind alone.
+// Names of strategies for any Program, "sequential" first, then strategies for this kind alone.
 std::vector<std::string> strategy_names(ProgramKind kind = ProgramKind::any);
 std::vector<std::string> all_strategy_names();
 
-// Whether it names a shared library: it holds a slash or ends in ".so".
+// Whether `name` is a shared library: contains a slash or ends in ".so".
 bool is_strategy_file(std::string_view name);
 
 // A strategy by name, or from a shared library

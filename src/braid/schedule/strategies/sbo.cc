@@ -5,7 +5,7 @@ namespace braid {
 namespace {
 
 // Single-batch overlap (DynaFlow, table 2): shared experts run beside the exchange of expert rows,
-// their first products beside the way there, the last one beside the way back.
+// their first products beside the way there, the last product beside the way back.
 class Sbo : public OpScheduler {
  public:
   std::string name() const override { return "sbo"; }
